@@ -1,0 +1,168 @@
+// stepscope baseline list|verify|freeze: the frozen trainers under baselines/. Needs no GPU.
+// verify exits 1 and names each file that is not as it was frozen; an unknown name exits 2.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "build_info.inc"
+#include "cli/commands.h"
+#include "experiments/baseline/manifest.h"
+#include "experiments/baseline/results.h"
+#include "gpt2/errors.h"
+
+namespace cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+struct BaselineFlags {
+  std::string name;
+  std::string description;
+  bool json = false;
+};
+
+// The tree whose baselines are meant: the one this program was built from, unless STEPSCOPE_ROOT says
+// otherwise.
+fs::path source_root() {
+  const char* root = std::getenv("STEPSCOPE_ROOT");
+  return root && *root ? fs::path(root) : fs::path(kSourceDir);
+}
+
+std::vector<std::string> chosen_names(const fs::path& root, const std::string& name) {
+  if (!name.empty()) {
+    experiments::baseline_folder(root, name);  // refuses an unknown one
+    return {name};
+  }
+  std::vector<std::string> names = experiments::baseline_names(root);
+  if (names.empty()) {
+    throw stepscope::InputError(fmt::format("{}: there is no baseline; set STEPSCOPE_ROOT to the source tree",
+                                            (root / "baselines").string()));
+  }
+  return names;
+}
+
+ordered_json results_json(const std::vector<experiments::BaselineResult>& results) {
+  ordered_json list = ordered_json::array();
+  for (const auto& r : results) {
+    list.push_back({{"date", r.date},
+                    {"device", r.device},
+                    {"batch_size", r.batch_size},
+                    {"seq_len", r.seq_len},
+                    {"matmul", r.matmul},
+                    {"step_time_ns", r.step_time_ns},
+                    {"tokens_per_s", r.tokens_per_s}});
+  }
+  return list;
+}
+
+void list(const BaselineFlags& flags) {
+  const fs::path root = source_root();
+  ordered_json all = ordered_json::array();
+  for (const std::string& name : chosen_names(root, "")) {
+    const fs::path folder = experiments::baseline_folder(root, name);
+    const bool frozen = fs::exists(folder / experiments::kManifestFile);
+    const auto results = experiments::read_results(folder);
+    if (flags.json) {
+      ordered_json entry{{"name", name}, {"frozen", frozen}};
+      if (frozen) entry["manifest"] = experiments::to_json(experiments::read_manifest(folder));
+      if (results) entry["results"] = results_json(*results);
+      all.push_back(entry);
+      continue;
+    }
+    if (!frozen) {
+      fmt::print("{}\n  not frozen; `stepscope baseline freeze {}` writes its manifest\n", name, name);
+    } else {
+      const experiments::Manifest m = experiments::read_manifest(folder);
+      fmt::print("{}\n  {}\n  frozen {}, {} files, revision {}, built with {}\n", name, m.description,
+                 m.created, m.files.size(), m.source_revision, m.build_flags);
+    }
+    if (!results) fmt::print("  no recorded results\n");
+    for (const auto& r : results.value_or(std::vector<experiments::BaselineResult>{})) {
+      fmt::print("  {}  B={} T={} {}: {:.2f} ms/step, {:.0f} tokens/s on {}{}\n", r.date, r.batch_size,
+                 r.seq_len, r.matmul, r.step_time_ns * 1e-6, r.tokens_per_s, r.device,
+                 r.note.empty() ? "" : " (" + r.note + ")");
+    }
+  }
+  if (flags.json) fmt::print("{}\n", all.dump(2));
+}
+
+void verify(const BaselineFlags& flags, int& exit_code) {
+  const fs::path root = source_root();
+  ordered_json all = ordered_json::array();
+  for (const std::string& name : chosen_names(root, flags.name)) {
+    const fs::path folder = experiments::baseline_folder(root, name);
+    const std::vector<std::string> problems = experiments::verify_baseline(folder);
+    if (!problems.empty()) exit_code = 1;
+    if (flags.json) {
+      all.push_back({{"name", name}, {"good", problems.empty()}, {"problems", problems}});
+    } else if (problems.empty()) {
+      fmt::print("{}: as frozen\n", name);
+    } else {
+      for (const std::string& problem : problems) fmt::print("{}/{}\n", name, problem);
+      fmt::print("{}: NOT as frozen ({} {})\n", name, problems.size(),
+                 problems.size() == 1 ? "file" : "files");
+    }
+  }
+  if (flags.json) fmt::print("{}\n", all.dump(2));
+}
+
+void freeze(const BaselineFlags& flags) {
+  experiments::FreezeOptions options;
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  options.created = fmt::format("{:%Y-%m-%d}", utc);
+  options.source_revision = kGitRevision;
+  options.description = flags.description;
+  const experiments::Manifest m =
+      experiments::freeze_baseline(experiments::baseline_folder(source_root(), flags.name), options);
+  if (flags.json)
+    fmt::print("{}\n", experiments::to_json(m).dump(2));
+  else
+    fmt::print("{}: frozen, {} files\n", m.name, m.files.size());
+}
+
+}  // namespace
+
+void add_baseline_command(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "baseline", "Frozen trainers: what there is, whether it is unchanged, freezing a new one");
+  command->require_subcommand(1);
+  command->footer(
+      "Examples:\n  stepscope baseline list\n  stepscope baseline verify\n  stepscope baseline verify "
+      "fp32-v1 --json\n"
+      "  stepscope baseline freeze fp32-v2");
+  auto flags = std::make_shared<BaselineFlags>();
+  const auto add = [&](const char* name, const char* help) {
+    CLI::App* sub = command->add_subcommand(name, help);
+    sub->add_flag("--json", flags->json, "for machines");
+    return sub;
+  };
+
+  add("list", "Every baseline with its description and recorded results")->callback([flags] {
+    list(*flags);
+  });
+
+  CLI::App* verify_command = add("verify", "Compare every file with the manifest; exit 1 names what changed");
+  verify_command->add_option("NAME", flags->name, "baseline; all of them when left out");
+  verify_command->footer("Example:\n  stepscope baseline verify fp32-v1");
+  verify_command->callback([flags, &exit_code] { verify(*flags, exit_code); });
+
+  CLI::App* freeze_command = add("freeze", "Write the manifest of a folder under baselines/ that has none");
+  freeze_command->add_option("NAME", flags->name, "folder under baselines/")->required();
+  freeze_command->add_option("--description", flags->description,
+                             "one sentence; the first paragraph of its README.md when left out");
+  freeze_command->footer("Example:\n  stepscope baseline freeze fp32-v2");
+  freeze_command->callback([flags] { freeze(*flags); });
+}
+
+}  // namespace cli

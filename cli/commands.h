@@ -1,0 +1,26 @@
+// One function per command, each in its own file; main.cpp calls them all. A command that can answer "no" sets exit_code.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <string>
+#include <vector>
+
+namespace cli {
+
+// The command line as typed, for run.json and for starting ourselves again.
+struct CommandLine {
+  char** argv;
+  int argc;
+  std::string text() const;                     // shell-quoted
+  std::string program() const;                  // absolute path of this executable
+};
+
+void add_doctor_command(CLI::App& app, int& exit_code);
+void add_train_command(CLI::App& app, const CommandLine& line, int& exit_code);
+void add_profile_command(CLI::App& app, const CommandLine& line, int& exit_code);
+void add_report_command(CLI::App& app, int& exit_code);
+void add_gate_command(CLI::App& app, int& exit_code);
+void add_baseline_command(CLI::App& app, int& exit_code);
+void add_data_command(CLI::App& app, int& exit_code);
+
+}  // namespace cli

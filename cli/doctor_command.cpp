@@ -1,0 +1,233 @@
+// `stepscope doctor`: what can be measured on this machine. Each line is one thing that could stop a measurement: what was seen, what it
+// means, who must do what. The counters are not asked about but tried: a kernel of known size is profiled in a child process.
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/child_process.h"
+#include "cli/collector.h"
+#include "cli/commands.h"
+#include "cli/gpu.h"
+#include "cli/nvml.h"
+#include "profiler/recording/recording.h"
+
+namespace cli {
+namespace {
+
+enum class Status { ok, warn, fail, skip };
+
+struct Line {
+  std::string what;
+  Status status;
+  std::string seen;
+  std::string cure;  // empty when ok
+};
+
+class Report {
+ public:
+  void add(std::string what, Status status, std::string seen, std::string cure = "") {
+    lines.push_back({std::move(what), status, std::move(seen), std::move(cure)});
+  }
+  bool failed() const {
+    return std::any_of(lines.begin(), lines.end(), [](const Line& l) { return l.status == Status::fail; });
+  }
+  std::vector<Line> lines;
+};
+
+const char* word(Status s) {
+  switch (s) {
+    case Status::ok: return "ok";
+    case Status::warn: return "warn";
+    case Status::fail: return "FAIL";
+    case Status::skip: return "skip";
+  }
+  return "?";
+}
+
+// The version that a shared library reports of itself; these are what the trainers and the collector load.
+std::optional<int64_t> library_version(const char* file, const char* symbol, bool by_pointer) {
+  void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (!handle) return std::nullopt;
+  std::optional<int64_t> version;
+  if (void* f = dlsym(handle, symbol)) {
+    if (by_pointer) {
+      uint32_t v = 0;
+      if (reinterpret_cast<int (*)(uint32_t*)>(f)(&v) == 0) version = v;
+    } else {
+      version = static_cast<int64_t>(reinterpret_cast<size_t (*)()>(f)());
+    }
+  }
+  dlclose(handle);
+  return version;
+}
+
+void check_libraries(Report& r) {
+  const auto cublas = library_version("libcublasLt.so.13", "cublasLtGetVersion", false);
+  r.add("cuBLAS", cublas ? Status::ok : Status::fail, cublas ? fmt::format("{}", *cublas) : "libcublasLt.so.13 cannot be loaded",
+        cublas ? "" : "put the CUDA toolkit's lib64 on the loader path (LD_LIBRARY_PATH or ldconfig)");
+  const auto cupti = library_version("libcupti.so.13", "cuptiGetVersion", true);
+  r.add("CUPTI", cupti ? Status::ok : Status::fail, cupti ? fmt::format("API {}", *cupti) : "libcupti.so.13 cannot be loaded",
+        cupti ? "" : "install the toolkit's CUPTI and put it on the loader path; without it there are no kernel times and counters");
+  const bool nvperf = dlopen("libnvperf_host.so", RTLD_NOW | RTLD_LOCAL) != nullptr;
+  r.add("nvperf", nvperf ? Status::ok : Status::warn, nvperf ? "libnvperf_host.so" : "libnvperf_host.so cannot be loaded",
+        nvperf ? "" : "it belongs beside libcupti; without it there are times but no counters");
+  const auto cudnn = library_version("libcudnn.so.9", "cudnnGetVersion", false);
+  r.add("cuDNN", cudnn ? Status::ok : Status::skip, cudnn ? fmt::format("{}", *cudnn) : "not found; nothing needs it yet");
+  int nccl = 0;
+  if (void* h = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)) {
+    if (auto* f = reinterpret_cast<int (*)(int*)>(dlsym(h, "ncclGetVersion"))) f(&nccl);
+  }
+  r.add("NCCL", nccl ? Status::ok : Status::skip, nccl ? fmt::format("{}", nccl) : "not found; nothing needs it yet");
+}
+
+void check_permission(Report& r) {
+  std::ifstream in("/proc/driver/nvidia/params");
+  std::string text;
+  bool admin_only = false, known = false;
+  while (std::getline(in, text)) {
+    if (text.rfind("RmProfilingAdminOnly:", 0) == 0) {
+      known = true;
+      admin_only = text.find('1') != std::string::npos;
+    }
+  }
+  if (!known) {
+    r.add("counter permission", Status::warn, "/proc/driver/nvidia/params does not tell", "the probe below decides");
+  } else if (admin_only && geteuid() != 0) {
+    r.add("counter permission", Status::fail, "RmProfilingAdminOnly is 1 and this is not root",
+          "run as root, or give the container --cap-add=SYS_ADMIN, or set the driver option "
+          "NVreg_RestrictProfilingToAdminUsers=0 (the machine's administrator)");
+  } else {
+    r.add("counter permission", Status::ok, fmt::format("RmProfilingAdminOnly {}", admin_only ? 1 : 0));
+  }
+}
+
+// The trainer itself is the probe: a `tiny` step under the collector must give kernels with times and counters.
+void probe_collector(Report& r, const std::string& program) {
+  const auto library = collector_library();
+  if (!library) {
+    r.add("collector", Status::fail, "lib/libstepscope_collect.so is not beside the program", "build the target stepscope_collect");
+    return;
+  }
+  TemporaryFolder folder;
+  profiler::CollectPlan plan;
+  plan.output = folder.file("probe.recording");
+  plan.phases = {{profiler::Phase::warmup, 2}, {profiler::Phase::counters, 1}, {profiler::Phase::activity, 4}};
+  const ChildResult child = run_child({program, "train", "--trainer", "fp32", "--model", "tiny", "--batch-size", "2", "--seq-len",
+                                       "64", "--steps", "8", "--quiet"},
+                                      collector_environment(plan, folder.file("plan.json"), *library), true);
+  if (!child.exited || child.exit_code != 0) {
+    r.add("collector", Status::fail, fmt::format("the probe (a tiny training step) ended with {} {}", child.exited ? "exit code" : "signal",
+                                                 child.exited ? child.exit_code : child.signal), "its own message is above");
+    return;
+  }
+  const profiler::Recording recording = profiler::load_recording(plan.output);
+  const auto timed = std::count_if(recording.launches.begin(), recording.launches.end(), [](const profiler::LaunchRecord& l) {
+    return l.activity == profiler::Activity::kernel && l.end_ns > l.start_ns && l.start_ns > 0;
+  });
+  r.add("kernel times", timed > 0 ? Status::ok : Status::fail, fmt::format("{} kernels of a tiny step timed", timed),
+        timed > 0 ? "" : "another profiler may hold CUPTI (nsys, ncu, torch.profiler, DCGM)");
+  std::string why;
+  for (const profiler::MissingRecord& m : recording.missing) why += (why.empty() ? "" : "; ") + m.name + ": " + m.detail;
+  const size_t counted = recording.counters.size();
+  r.add("hardware counters", counted > 0 ? Status::ok : Status::fail,
+        counted > 0 ? fmt::format("read for {} kernels in one pass", counted) : why,
+        counted > 0 ? "" : "times work without them; DRAM bandwidth and tensor-core use do not");
+}
+
+void check_gpu(Report& r, const std::string& program) {
+  const GpuStatus gpu = gpu_status();
+  if (!gpu.present) {
+    r.add("GPU", Status::fail, "none", gpu.why_not);
+    return;
+  }
+  r.add("GPU", Status::ok, fmt::format("{}, compute capability {}.{}, {} SMs, {:.0f} GiB", gpu.name, gpu.compute_major,
+                                       gpu.compute_minor, gpu.multiprocessors,
+                                       static_cast<double>(gpu.memory_bytes) / (1 << 30)));
+  if (gpu.compute_major < 8)
+    r.add("architecture", Status::fail, fmt::format("{}.{}", gpu.compute_major, gpu.compute_minor), "device code is built for sm_80 and newer");
+  std::string why;
+  if (const auto n = read_nvml(why)) {
+    r.add("driver", Status::ok, n->driver_version);
+    r.add("clocks", Status::ok, fmt::format("SM {:.0f} of {:.0f} MHz, memory {:.0f} MHz, {:.0f} of {:.0f} W, {:.0f} C", n->sm_clock_mhz,
+                                            n->max_sm_clock_mhz, n->memory_clock_mhz, n->power_w, n->power_limit_w, n->temperature_c));
+    const bool slowed = slows_a_measurement(n->throttle_reasons);
+    r.add("throttling now", slowed ? Status::warn : Status::ok, slowed ? throttle_text(n->throttle_reasons) : "none",
+          slowed ? "wait until the GPU is idle and cool; a profile records the reasons during its own run" : "");
+    r.add("other GPU processes", n->compute_processes ? Status::warn : Status::ok, fmt::format("{}", n->compute_processes),
+          n->compute_processes ? "they share the GPU's time and bandwidth: measure when they are gone" : "");
+    if (n->mig_enabled)
+      r.add("MIG", Status::fail, "enabled", "counters are not available on a MIG slice: the administrator can give a whole GPU");
+  } else {
+    r.add("NVML", Status::warn, why, "clocks, power and throttling cannot be recorded");
+  }
+  check_libraries(r);
+  check_permission(r);
+  probe_collector(r, program);
+}
+
+void check_tools(Report& r) {
+  auto find = [](const char* tool) {
+    const char* path = std::getenv("PATH");
+    std::string rest = path ? path : "";
+    rest += ":/usr/local/cuda/bin";
+    size_t begin = 0;
+    while (begin <= rest.size()) {
+      const size_t end = std::min(rest.find(':', begin), rest.size());
+      const std::string file = rest.substr(begin, end - begin) + "/" + tool;
+      if (access(file.c_str(), X_OK) == 0) return file;
+      begin = end + 1;
+    }
+    return std::string();
+  };
+  for (const char* tool : {"ncu", "compute-sanitizer"}) {
+    const std::string file = find(tool);
+    r.add(tool, file.empty() ? Status::skip : Status::ok, file.empty() ? "not found; only needed to compare and to check kernels" : file);
+  }
+  struct statvfs disk {};
+  if (statvfs(".", &disk) == 0) {
+    const double gb = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize) * 1e-9;
+    r.add("disk", gb > 1 ? Status::ok : Status::warn, fmt::format("{:.1f} GB free here", gb), gb > 1 ? "" : "raw traces may not fit");
+  }
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, int& exit_code) {
+  CLI::App* c = app.add_subcommand("doctor", "What can be measured on this machine, and what stops the rest");
+  auto json = std::make_shared<bool>(false);
+  c->add_flag("--json", *json, "machine-readable");
+  c->footer("Exit code 3 when the main job (a GPU profile with counters) cannot run here.\nExample:\n  stepscope doctor");
+  c->callback([json, &exit_code] {
+    Report r;
+    check_gpu(r, std::filesystem::read_symlink("/proc/self/exe").string());
+    check_tools(r);
+    if (*json) {
+      nlohmann::json out = nlohmann::json::array();
+      for (const Line& l : r.lines) {
+        nlohmann::json j{{"what", l.what}, {"status", word(l.status)}, {"seen", l.seen}};
+        if (!l.cure.empty()) j["cure"] = l.cure;
+        out.push_back(j);
+      }
+      fmt::print("{}\n", nlohmann::json{{"schema", "stepscope.doctor/1"}, {"can_profile", !r.failed()}, {"checks", out}}.dump(1));
+    } else {
+      for (const Line& l : r.lines) {
+        fmt::print("{:<4}  {:<20} {}\n", word(l.status), l.what, l.seen);
+        if (!l.cure.empty()) fmt::print("      {:<20} -> {}\n", "", l.cure);
+      }
+      fmt::print("\n{}\n", r.failed() ? "The main job, a GPU profile with counters, cannot run here."
+                                      : "Everything that `stepscope profile --steps 50` needs is here.");
+    }
+    if (r.failed()) exit_code = 3;
+  });
+}
+
+}  // namespace cli

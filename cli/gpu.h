@@ -1,0 +1,18 @@
+// What the commands ask about the GPU, without a CUDA header, so that a build without CUDA answers too ("no GPU: built without CUDA").
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace cli {
+
+struct GpuStatus {
+  bool present = false;
+  std::string why_not;  // when not present: the cause and the cure
+  std::string name, uuid;
+  int compute_major = 0, compute_minor = 0, multiprocessors = 0;
+  int64_t memory_bytes = 0;
+};
+// Counts devices and reads properties of device 0; creates no context.
+GpuStatus gpu_status();
+
+}  // namespace cli

@@ -1,0 +1,37 @@
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "cli/gpu.h"
+
+namespace cli {
+
+GpuStatus gpu_status() {
+  GpuStatus s;
+  int count = 0;
+  const cudaError_t found = cudaGetDeviceCount(&count);
+  if (found != cudaSuccess || count == 0) {
+    s.why_not = found == cudaErrorInsufficientDriver
+                    ? "no NVIDIA driver, or one older than the CUDA runtime of this build: install or update the driver"
+                    : fmt::format("no CUDA device ({}): check `nvidia-smi` and CUDA_VISIBLE_DEVICES",
+                                  found == cudaSuccess ? "none visible" : cudaGetErrorString(found));
+    return s;
+  }
+  cudaDeviceProp p{};
+  if (const cudaError_t e = cudaGetDeviceProperties(&p, 0); e != cudaSuccess) {
+    s.why_not = fmt::format("the properties of device 0 cannot be read: {}", cudaGetErrorString(e));
+    return s;
+  }
+  s.present = true;
+  s.name = p.name;
+  s.compute_major = p.major;
+  s.compute_minor = p.minor;
+  s.multiprocessors = p.multiProcessorCount;
+  s.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
+  s.uuid = "GPU";
+  for (size_t i = 0; i < 16; ++i)
+    s.uuid += fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                          static_cast<unsigned char>(p.uuid.bytes[i]));
+  return s;
+}
+
+}  // namespace cli

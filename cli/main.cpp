@@ -1,0 +1,53 @@
+// stepscope COMMAND: dispatch and the translation of errors into exit codes (design §4), nothing else. The only place that exits:
+// 0 done and good · 1 the answer is no · 2 bad usage or input · 3 this machine cannot · 4 undecided.
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "build_info.inc"
+#include "cli/commands.h"
+#include "gpt2/errors.h"
+#include "profiler/records/errors.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"Where the time of a GPT-2 training step goes, and proof that a change made it faster without making it wrong.",
+               "stepscope"};
+  app.set_version_flag("--version", fmt::format("stepscope {} ({}, {})", kVersion, kGitRevision, kBuildType));
+  app.require_subcommand(1);
+  app.failure_message([](const CLI::App* a, const CLI::Error& e) {
+    return fmt::format("stepscope: {}\nTry `stepscope {}--help`.\n", e.what(),
+                       a->get_parent() ? a->get_name() + " " : std::string());
+  });
+  int exit_code = 0;
+  cli::CommandLine line{argv, argc};
+  cli::add_doctor_command(app, exit_code);
+  cli::add_train_command(app, line, exit_code);
+  cli::add_profile_command(app, line, exit_code);
+  cli::add_report_command(app, exit_code);
+  cli::add_gate_command(app, exit_code);
+  cli::add_baseline_command(app, exit_code);
+  cli::add_data_command(app, exit_code);
+  try {
+    app.parse(argc, argv);
+    return exit_code;
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  } catch (const stepscope::InputError& e) {
+    fmt::print(stderr, "stepscope: {}\n", e.what());
+    return 2;
+  } catch (const profiler::DataError& e) {
+    fmt::print(stderr, "stepscope: {}\n", e.what());
+    return 2;
+  } catch (const stepscope::MachineError& e) {
+    fmt::print(stderr, "stepscope: {}\n", e.what());
+    return 3;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "stepscope: out of host memory\n");
+    return 3;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "stepscope: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,223 @@
+// `stepscope profile`: the main job. One child process runs the trainer through warm-up, timed steps with no collector on, a step with
+// counters, a step with counters per pass, and a few traced steps; what it recorded becomes the document, the tables, CSV and trace.
+// Any other CUDA program is run twice instead: once traced, once counted, joined launch by launch.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <filesystem>
+#include <memory>
+
+#include "build_info.inc"
+#include "cli/child_process.h"
+#include "cli/collector.h"
+#include "cli/commands.h"
+#include "cli/gpu.h"
+#include "cli/report_output.h"
+#include "cli/trainer_flags.h"
+#include "gpt2/atomic_file.h"
+#include "gpt2/errors.h"
+#include "profiler/document/build_profile.h"
+#include "profiler/document/json.h"
+#include "profiler/document/run_info.h"
+#include "profiler/recording/recording.h"
+#ifdef STEPSCOPE_WITH_CUDA
+#include "profiler/ceilings/ceilings.h"
+#endif
+
+namespace cli {
+namespace {
+
+using profiler::Phase;
+using stepscope::InputError;
+using stepscope::MachineError;
+
+// The collector throws away the first traced steps: enabling kernel tracing instruments code, which the first launches pay for.
+constexpr int64_t kDiscardedTracedSteps = 2;
+
+struct ProfileFlags {
+  TrainerFlags trainer;
+  int64_t warmup = 10;
+  int64_t traced = 5;
+  bool no_counters = false;
+  bool measure_ceilings = false;
+  std::string out = "profile.json";
+  std::string keep_recording, raw_trace, step_range;
+  int64_t max_launches = 200000;
+  std::vector<std::string> metrics;
+  std::vector<std::string> program;
+  ReportFlags report;
+};
+
+void check_output(const std::string& file, const char* flag) {
+  if (!file.empty()) gpt2::check_file_writable(file, flag);
+}
+
+std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+
+profiler::Ceilings ceilings([[maybe_unused]] bool measure_again) {
+  profiler::Ceilings c;
+#ifdef STEPSCOPE_WITH_CUDA
+  const profiler::MeasuredCeilings m = profiler::ceilings_of_device(measure_again);
+  c.copy_bytes_per_s = m.copy_bytes_per_s;
+  c.read_bytes_per_s = m.read_bytes_per_s;
+  c.write_bytes_per_s = m.write_bytes_per_s;
+  c.matmul_flops_per_s = {{"fp32", m.fp32_flops_per_s}, {"tf32", m.tf32_flops_per_s}, {"bf16", m.bf16_flops_per_s}};
+  c.device = m.device;
+  c.uuid = m.uuid;
+  c.driver = m.driver;
+  c.measured_at = m.measured_at;
+#endif
+  return c;
+}
+
+void check_child(const ChildResult& child, const std::string& what) {
+  if (child.exited && child.exit_code == 0) return;
+  if (!child.exited) throw std::runtime_error(fmt::format("{} was killed by signal {}", what, child.signal));
+  // The child has already said what was wrong; keep its kind of failure.
+  if (child.exit_code == 2) throw InputError(fmt::format("{} refused its input (its message is above)", what));
+  if (child.exit_code == 3) throw MachineError(fmt::format("{} cannot run here (its message is above)", what));
+  throw std::runtime_error(fmt::format("{} ended with exit code {}", what, child.exit_code));
+}
+
+std::string library_or_throw() {
+  const auto library = collector_library();
+  if (!library) throw MachineError("the collector lib/libstepscope_collect.so is not beside the program: build the target stepscope_collect");
+  return *library;
+}
+
+profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
+  TrainerFlags flags = f.trainer;
+  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  const bool cpu = flags.trainer == "reference";
+
+  profiler::CollectPlan plan;
+  plan.output = f.keep_recording.empty() ? folder.file("recording.jsonl") : f.keep_recording;
+  plan.raw_trace = f.raw_trace;
+  plan.metrics = f.metrics;
+  plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, flags.steps}};
+  if (!f.no_counters && !cpu) {
+    plan.phases.push_back({Phase::counters, 1});
+    plan.phases.push_back({Phase::pass_counters, 1});
+  }
+  plan.phases.push_back({Phase::activity, f.traced + (cpu ? 0 : kDiscardedTracedSteps)});
+  int64_t steps = 0;
+  for (const profiler::PhasePlan& p : plan.phases) steps += p.steps;
+
+  profiler::ProfileOptions options;
+  options.first_timed_step = f.warmup;
+  options.timed_steps = flags.steps;
+  options.git_revision = kGitRevision;
+  options.build_type = kBuildType;
+  options.profiled_at = now_utc();
+
+  std::vector<std::string> argv{line.program()};
+  const auto train = as_arguments(flags, steps);
+  argv.insert(argv.end(), train.begin(), train.end());
+  const std::string run_json = folder.file("run.json"), plan_file = folder.file("plan.json");
+  argv.insert(argv.end(), {"--run-json", run_json, "--quiet"});
+
+  profiler::Ceilings measured;
+  std::map<std::string, std::string> environment;
+  if (cpu) {
+    write_plan(plan, plan_file);
+    argv.insert(argv.end(), {"--cpu-recording", plan_file});
+  } else {
+    if (const GpuStatus gpu = gpu_status(); !gpu.present)
+      throw MachineError(fmt::format("--trainer {} needs a GPU: {}", flags.trainer, gpu.why_not));
+    environment = collector_environment(plan, plan_file, library_or_throw());
+    measured = ceilings(f.measure_ceilings);
+  }
+  check_child(run_child(argv, environment, true), "the profiled trainer");
+
+  profiler::RunInfo run = profiler::load_run_info(run_json);
+  run.command = line.text();
+  return profiler::build_profile(profiler::load_recording(plan.output), run, measured, options);
+}
+
+profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
+  if (const GpuStatus gpu = gpu_status(); !gpu.present)
+    throw MachineError(fmt::format("profiling a program needs a GPU: {}", gpu.why_not));
+  const std::string library = library_or_throw();
+  const profiler::Ceilings measured = ceilings(f.measure_ceilings);
+  profiler::CollectPlan plan;
+  plan.metrics = f.metrics;
+  plan.max_launches = f.max_launches;
+  plan.raw_trace = f.raw_trace;
+
+  profiler::ProfileOptions options;
+  options.git_revision = kGitRevision;
+  options.build_type = kBuildType;
+  options.profiled_at = now_utc();
+
+  auto run = [&](const std::string& mode, const std::string& output) {
+    plan.mode = mode;
+    plan.output = output;
+    check_child(run_child(f.program, collector_environment(plan, folder.file(mode + ".plan.json"), library), true),
+                fmt::format("'{}'", f.program[0]));
+    return profiler::load_recording(output);
+  };
+  const std::string kept = f.keep_recording.empty() ? folder.file("recording.jsonl") : f.keep_recording;
+  profiler::Recording recording;
+  if (!f.step_range.empty()) {
+    // A program with its own step ranges: the same phases as our trainers, in one run of it.
+    plan.step_range = f.step_range;
+    plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, f.trainer.steps}};
+    if (!f.no_counters) plan.phases.insert(plan.phases.end(), {{Phase::counters, 1}, {Phase::pass_counters, 1}});
+    plan.phases.push_back({Phase::activity, f.traced + kDiscardedTracedSteps});
+    recording = run("steps", kept);
+  } else {
+    recording = run("program_activity", kept);
+    plan.raw_trace.clear();
+    if (!f.no_counters)
+      recording = profiler::join_program_runs(std::move(recording), run("program_counters", folder.file("counters.jsonl")));
+  }
+  profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, measured, options);
+  document.run.command = line.text();
+  return document;
+}
+
+void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
+  if (f.trainer.steps < 1) throw InputError(fmt::format("--steps is {}: expected at least 1", f.trainer.steps));
+  if (f.warmup < 1) throw InputError(fmt::format("--warmup is {}: expected at least 1", f.warmup));
+  if (f.traced < 1) throw InputError(fmt::format("--traced-steps is {}: expected at least 1", f.traced));
+  check_output(f.out, "--out");
+  check_output(f.keep_recording, "--keep-recording");
+  check_output(f.raw_trace, "--raw-trace");
+  check_report_outputs(f.report);
+  const TemporaryFolder folder;
+  const profiler::ProfileDocument document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);
+  gpt2::write_file_atomically(f.out, profiler::to_json(document));
+  print_report(document, f.report);
+  fmt::print(stderr, "document: {}\n", f.out);
+  if (profiler::has_severe_missing(document)) exit_code = 1;
+}
+
+}  // namespace
+
+void add_profile_command(CLI::App& app, const CommandLine& line, int& exit_code) {
+  auto f = std::make_shared<ProfileFlags>();
+  CLI::App* c = app.add_subcommand("profile", "Where the time of a training step goes, per pass and per kernel");
+  add_trainer_flags(*c, f->trainer);
+  c->add_option("--warmup", f->warmup, "steps before the timed ones")->capture_default_str();
+  c->add_option("--traced-steps", f->traced, "steps whose kernels are timed one by one, after the timed ones")->capture_default_str();
+  c->add_flag("--no-counters", f->no_counters, "times only");
+  c->add_option("--metric", f->metrics, "read these CUPTI metrics instead of the built-in set (repeatable; must fit one pass)");
+  c->add_flag("--measure-ceilings", f->measure_ceilings, "measure this device's ceilings again instead of using the cached ones");
+  c->add_option("--out,-o", f->out, "the profile document")->capture_default_str();
+  c->add_option("--keep-recording", f->keep_recording, "keep what the collector recorded");
+  c->add_option("--raw-trace", f->raw_trace, "write every launch of every traced step (grows with the steps)");
+  c->add_option("--step-range", f->step_range, "of a foreign program: the NVTX range that is one step");
+  c->add_option("--max-launches", f->max_launches, "of a foreign program: keep so many launches, count the rest")->capture_default_str();
+  add_report_flags(*c, f->report);
+  c->add_option("program", f->program, "after --: any CUDA program and its arguments, instead of a trainer");
+  c->footer(
+      "Examples:\n"
+      "  stepscope profile --steps 50\n"
+      "  stepscope profile --steps 50 --matmul tf32 --batch-size 16 --trace step.trace.json --csv kernels.csv\n"
+      "  stepscope profile -- ./my_cuda_program --its-flags");
+  c->callback([f, line, &exit_code] { run(*f, line, exit_code); });
+}
+
+}  // namespace cli

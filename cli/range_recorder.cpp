@@ -1,0 +1,109 @@
+#include "cli/range_recorder.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <stdexcept>
+
+namespace cli {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+profiler::CollectPlan read_plan(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) throw std::runtime_error(fmt::format("cannot read the collect plan '{}'", file));
+  return profiler::collect_plan_from_json({std::istreambuf_iterator<char>(in), {}});
+}
+
+}  // namespace
+
+RangeRecorder::RangeRecorder(const std::string& plan_file, const std::string& program)
+    : plan_(read_plan(plan_file)), writer_(plan_.output) {
+  for (const profiler::PhasePlan& p : plan_.phases) last_ += p.steps;
+  profiler::SessionRecord s;
+  s.producer = "cpu";
+  s.program = program;
+  s.pid = getpid();
+  s.device["name"] = "CPU";
+  writer_.write(s);
+}
+
+profiler::Phase RangeRecorder::phase_of_step(int64_t seen) const {
+  int64_t end = 0;
+  for (const profiler::PhasePlan& p : plan_.phases)
+    if (seen < (end += p.steps)) return p.phase;
+  return profiler::Phase::timed;
+}
+
+void RangeRecorder::begin_step(int64_t) {
+  step_ = {};
+  step_.step = seen_;
+  step_.phase = phase_of_step(seen_);
+  recording_ = !finished_ && step_.phase == profiler::Phase::activity;
+  current_.clear();
+  step_.host_begin_ns = now_ns();
+}
+
+void RangeRecorder::end_step(int64_t) {
+  step_.host_end_ns = now_ns();
+  ++seen_;
+  if (finished_) return;
+  if (recording_) {
+    step_.gpu_begin_ns = step_.host_begin_ns;  // the device is the CPU: its step is the host's
+    step_.gpu_end_ns = step_.host_end_ns;
+    step_.kernels = static_cast<int64_t>(current_.size());
+    durations_ns_.resize(std::max(durations_ns_.size(), current_.size()));
+    for (size_t i = 0; i < current_.size(); ++i) durations_ns_[i].push_back(current_[i].end_ns - current_[i].start_ns);
+  }
+  writer_.write(step_);
+  if (seen_ == last_) finish();
+}
+
+void RangeRecorder::begin_op(gpt2::Pass, int, gpt2::Op) {
+  if (recording_) op_begin_ns_ = now_ns();
+}
+
+void RangeRecorder::end_op(gpt2::Pass pass, int layer, gpt2::Op op) {
+  if (!recording_) return;
+  profiler::LaunchRecord r;
+  r.end_ns = now_ns();
+  r.start_ns = op_begin_ns_;
+  r.launch_ns = op_begin_ns_;
+  r.activity = profiler::Activity::cpu_op;
+  r.step = step_.step;
+  r.index = static_cast<int64_t>(current_.size());
+  r.path = plan_.step_range + "/" + gpt2::leaf_path(pass, layer, op);
+  r.name = fmt::format("{}_{}", gpt2::name(op), gpt2::name(pass));
+  current_.push_back(std::move(r));
+}
+
+void RangeRecorder::finish() {
+  for (const profiler::LaunchRecord& r : current_) writer_.write(r);
+  for (size_t i = 0; i < durations_ns_.size(); ++i) {
+    std::vector<int64_t>& d = durations_ns_[i];
+    std::sort(d.begin(), d.end());
+    profiler::LaunchStats s;
+    s.activity = profiler::Activity::cpu_op;
+    s.index = static_cast<int64_t>(i);
+    s.samples = static_cast<int64_t>(d.size());
+    const size_t n = d.size();
+    s.median_ns = n % 2 ? static_cast<double>(d[n / 2]) : 0.5 * static_cast<double>(d[n / 2 - 1] + d[n / 2]);
+    s.mean_ns = static_cast<double>(std::accumulate(d.begin(), d.end(), int64_t{0})) / static_cast<double>(n);
+    s.min_ns = static_cast<double>(d.front());
+    s.max_ns = static_cast<double>(d.back());
+    writer_.write(s);
+  }
+  writer_.write(profiler::MissingRecord{"no_gpu_counters", 1, "the CPU reference has no hardware counters"});
+  writer_.finish();
+  finished_ = true;
+}
+
+}  // namespace cli

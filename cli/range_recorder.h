@@ -1,0 +1,39 @@
+// The CPU reference's collector: hears the trainer's own ranges and writes the same recording that the CUPTI collector writes, one
+// `cpu_op` per leaf range. It follows the same collect plan, so a CPU profile has the same phases.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "gpt2/op_range.h"
+#include "profiler/records/collect_plan.h"
+#include "profiler/records/recording_file.h"
+
+namespace cli {
+
+class RangeRecorder : public gpt2::RangeListener {
+ public:
+  // `plan_file` holds a profiler::CollectPlan as JSON. Throws std::runtime_error when it cannot be read.
+  RangeRecorder(const std::string& plan_file, const std::string& program);
+
+  void begin_step(int64_t step) override;
+  void end_step(int64_t step) override;
+  void begin_op(gpt2::Pass pass, int layer, gpt2::Op op) override;
+  void end_op(gpt2::Pass pass, int layer, gpt2::Op op) override;
+
+ private:
+  profiler::Phase phase_of_step(int64_t seen) const;
+  void finish();
+
+  profiler::CollectPlan plan_;
+  profiler::RecordingWriter writer_;
+  int64_t seen_ = 0;       // step ranges begun so far
+  int64_t last_ = 0;       // step ranges in the plan
+  bool recording_ = false;
+  bool finished_ = false;
+  profiler::StepRecord step_;
+  int64_t op_begin_ns_ = 0;
+  std::vector<profiler::LaunchRecord> current_;
+  std::vector<std::vector<int64_t>> durations_ns_;  // per index, over the traced steps
+};
+
+}  // namespace cli

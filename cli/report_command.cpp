@@ -1,0 +1,31 @@
+// `stepscope report DOC`: a profile document shown again, on any machine: tables, CSV, trace.
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/report_output.h"
+#include "profiler/document/json.h"
+
+namespace cli {
+
+void add_report_command(CLI::App& app, int& exit_code) {
+  struct Flags {
+    std::string document;
+    ReportFlags report;
+  };
+  auto f = std::make_shared<Flags>();
+  CLI::App* c = app.add_subcommand("report", "Show a profile document: tables, CSV, trace");
+  c->add_option("document", f->document, "a profile document")->required();
+  add_report_flags(*c, f->report);
+  c->footer(
+      "Examples:\n"
+      "  stepscope report profile.json --by op --top 20\n"
+      "  stepscope report profile.json --csv launches.csv --csv-rows launch --trace step.trace.json");
+  c->callback([f, &exit_code] {
+    check_report_outputs(f->report);
+    const profiler::ProfileDocument document = profiler::load_profile(f->document);
+    print_report(document, f->report);
+    if (profiler::has_severe_missing(document)) exit_code = 1;
+  });
+}
+
+}  // namespace cli

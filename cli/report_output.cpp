@@ -1,0 +1,77 @@
+#include "cli/report_output.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <string_view>
+#include <utility>
+
+#include "gpt2/atomic_file.h"
+#include "gpt2/errors.h"
+#include "profiler/document/json.h"
+#include "profiler/report/csv.h"
+#include "profiler/report/table.h"
+#include "profiler/report/trace.h"
+
+namespace cli {
+namespace {
+
+template <class T, size_t N>
+T choose(const std::array<std::pair<std::string_view, T>, N>& words, const std::string& text, const char* flag) {
+  std::string known;
+  for (const auto& [word, value] : words) {
+    if (word == text) return value;
+    known += (known.empty() ? "" : ", ") + std::string(word);
+  }
+  throw stepscope::InputError(fmt::format("{} '{}': expected one of {}", flag, text, known));
+}
+
+profiler::TableBy table_by(const ReportFlags& f) {
+  using profiler::TableBy;
+  static constexpr std::array<std::pair<std::string_view, TableBy>, 4> kWords{
+      {{"pass", TableBy::pass}, {"op", TableBy::op}, {"kernel", TableBy::kernel}, {"layer", TableBy::layer}}};
+  return choose(kWords, f.by, "--by");
+}
+
+profiler::CsvRows csv_rows(const ReportFlags& f) {
+  using profiler::CsvRows;
+  static constexpr std::array<std::pair<std::string_view, CsvRows>, 6> kWords{
+      {{"pass", CsvRows::pass}, {"op", CsvRows::op}, {"layer", CsvRows::layer}, {"kernel", CsvRows::kernel},
+       {"launch", CsvRows::launch}, {"missing", CsvRows::missing}}};
+  return choose(kWords, f.csv_rows, "--csv-rows");
+}
+
+}  // namespace
+
+void add_report_flags(CLI::App& c, ReportFlags& f) {
+  c.add_option("--by", f.by, "rows of the second table: pass, op, kernel or layer")->capture_default_str();
+  c.add_option("--top", f.top, "how many of them")->capture_default_str();
+  c.add_flag("--json", f.json, "print the document instead of the tables");
+  c.add_option("--csv", f.csv, "write rows as CSV");
+  c.add_option("--csv-rows", f.csv_rows, "which: pass, op, layer, kernel, launch or missing")->capture_default_str();
+  c.add_option("--trace", f.trace, "write one step as a trace for ui.perfetto.dev");
+}
+
+void check_report_outputs(const ReportFlags& f) {
+  table_by(f);
+  csv_rows(f);
+  if (f.top < 1) throw stepscope::InputError(fmt::format("--top is {}: expected at least 1", f.top));
+  if (!f.csv.empty()) gpt2::check_file_writable(f.csv, "--csv");
+  if (!f.trace.empty()) gpt2::check_file_writable(f.trace, "--trace");
+}
+
+void print_report(const profiler::ProfileDocument& document, const ReportFlags& f) {
+  if (!f.csv.empty()) gpt2::write_file_atomically(f.csv, profiler::csv_text(document, csv_rows(f)));
+  if (!f.trace.empty()) gpt2::write_file_atomically(f.trace, profiler::trace_text(document));
+  if (f.json) {
+    fmt::print("{}\n", profiler::to_json(document));
+  } else {
+    fmt::print("{}", profiler::table_text(
+                         document, {table_by(f), static_cast<size_t>(f.top), 80, profiler::color_wanted(STDOUT_FILENO)}));
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace cli

@@ -1,0 +1,25 @@
+// How `profile` and `report` show a document: the same flags, the same table, the same files.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <string>
+
+#include "profiler/document/profile.h"
+
+namespace cli {
+
+struct ReportFlags {
+  std::string by = "kernel";
+  int64_t top = 12;
+  bool json = false;
+  std::string csv, csv_rows = "kernel", trace;
+};
+
+void add_report_flags(CLI::App& command, ReportFlags& flags);
+// Before anything is measured: a flag or folder that would fail afterwards.
+void check_report_outputs(const ReportFlags& flags);
+// Table (or the document with --json) on stdout, CSV and trace into their files.
+void print_report(const profiler::ProfileDocument& document, const ReportFlags& flags);
+
+}  // namespace cli

@@ -1,0 +1,147 @@
+// `stepscope train`: one trainer in the common training loop, one line per step.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/range_recorder.h"
+#include "cli/trainer_flags.h"
+#include "gpt2/errors.h"
+#ifdef STEPSCOPE_WITH_CUDA
+#include "fp32/trainer.h"
+#include "gpt2/cuda/nvtx_ranges.h"
+#endif
+
+namespace cli {
+namespace {
+
+struct TrainFlags {
+  TrainerFlags trainer;
+  int64_t val_every = 0, val_batches = 8, sample_every = 0, sample_tokens = 64, checkpoint_every = 0, keep = 2;
+  float sample_temperature = 1.0f;
+  int64_t sample_top_k = 50;
+  std::string tokenizer, checkpoint_dir, run_json, cpu_recording;
+  bool resume = false, quiet = false, json = false, list_variants = false;
+};
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  const size_t n = v.size();
+  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+}
+
+void print_variants() {
+#ifdef STEPSCOPE_WITH_CUDA
+  fmt::print("fp32\n");
+  for (const gpt2::VariantInfo& slot : fp32::fp32_variants()) {
+    fmt::print("  {:<22}", slot.slot);
+    for (size_t i = 0; i < slot.names.size(); ++i) fmt::print("{}{}", slot.names[i], i == 0 ? " (default)  " : "  ");
+    fmt::print("\n");
+  }
+#endif
+  fmt::print("reference: no variants\n");
+}
+
+void run(const TrainFlags& f, const CommandLine& line) {
+  TrainerFlags flags = f.trainer;
+  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  gpt2::LoopOptions options = loop_options(flags);
+  options.val_every = f.val_every;
+  options.val_batches = f.val_batches;
+  options.sample_every = f.sample_every;
+  options.sample_tokens = f.sample_tokens;
+  options.tokenizer = f.tokenizer;
+  options.checkpoint_dir = f.checkpoint_dir;
+  options.checkpoint_every = f.checkpoint_every;
+  options.keep_checkpoints = f.keep;
+  options.resume = f.resume;
+  options.run_json = f.run_json;
+  options.command = line.text();
+  options.sample_temperature = f.sample_temperature;
+  options.sample_top_k = f.sample_top_k;
+  options.on_validation = [](int64_t step, double loss) { fmt::print("validation after step {} | loss {:.6f}\n", step, loss); };
+  options.on_sample = [](int64_t step, const std::string& text) { fmt::print("sample after step {}:\n{}\n", step, text); };
+  options.on_note = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };
+
+  const gpt2::TrainerOptions trainer_opts = trainer_options(flags);
+  gpt2::check_run(trainer_opts, options);  // before a trainer takes the whole GPU
+  const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, trainer_opts);
+  std::unique_ptr<gpt2::RangeListener> listener;
+  if (flags.trainer == "reference") {
+    if (!f.cpu_recording.empty()) listener = std::make_unique<RangeRecorder>(f.cpu_recording, line.text());
+  }
+#ifdef STEPSCOPE_WITH_CUDA
+  if (flags.trainer != "reference") listener = std::make_unique<gpt2::cuda::NvtxRanges>();
+#endif
+  gpt2::set_range_listener(listener.get());
+
+  if (!f.quiet && !f.json) {
+    int64_t bytes = 0;
+    for (const gpt2::MemoryItem& m : trainer->memory()) bytes += m.bytes;
+    fmt::print(stderr, "{} trainer on {}: {}; B={} T={}, {} matmul, {:.2f} GB\n", trainer->name(), trainer->device(),
+               gpt2::describe(trainer->options().model), flags.batch_size, flags.seq_len, flags.matmul,
+               static_cast<double>(bytes) * 1e-9);
+  }
+  std::vector<double> ms;
+  const gpt2::RunResult result = gpt2::train(*trainer, options, [&](const gpt2::StepLog& s) {
+    ms.push_back(s.outcome.time_ns * 1e-6);
+    if (f.quiet) return;
+    if (f.json) {
+      fmt::print("{}\n", nlohmann::json{{"step", s.outcome.step}, {"loss", s.outcome.loss}, {"grad_norm", s.outcome.grad_norm},
+                                        {"time_ns", s.outcome.time_ns}, {"learning_rate", s.learning_rate}}
+                             .dump());
+    } else {
+      fmt::print("step {:5} | loss {:.6f} | norm {:.4f} | lr {:.2e} | {:.3f} ms | {:.0f} tokens/s\n", s.outcome.step,
+                 s.outcome.loss, s.outcome.grad_norm, s.learning_rate, s.outcome.time_ns * 1e-6, s.tokens_per_s);
+    }
+    std::fflush(stdout);
+  });
+  gpt2::set_range_listener(nullptr);
+  if (!f.json && !ms.empty()) {
+    // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
+    const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
+    const double m = median({ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()});
+    fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({} steps, first {} left out of the median)\n", m,
+               static_cast<double>(flags.batch_size * flags.seq_len * flags.accumulation) / m * 1e3,
+               result.steps.back().outcome.loss, ms.size(), skip);
+  }
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, const CommandLine& line, int&) {
+  auto f = std::make_shared<TrainFlags>();
+  CLI::App* c = app.add_subcommand("train", "Train a GPT-2");
+  add_trainer_flags(*c, f->trainer);
+  c->add_option("--val-every", f->val_every, "validation loss every so many steps; 0 = never");
+  c->add_option("--val-batches", f->val_batches)->capture_default_str();
+  c->add_option("--sample-every", f->sample_every, "print sampled text every so many steps; 0 = never");
+  c->add_option("--sample-tokens", f->sample_tokens)->capture_default_str();
+  c->add_option("--sample-temperature", f->sample_temperature, "0 = always the likeliest token")->capture_default_str();
+  c->add_option("--sample-top-k", f->sample_top_k, "0 = all tokens")->capture_default_str();
+  c->add_option("--tokenizer", f->tokenizer, "tokenizer file (llm.c format) for the samples");
+  c->add_option("--checkpoints", f->checkpoint_dir, "where checkpoints are kept");
+  c->add_option("--checkpoint-every", f->checkpoint_every, "steps between checkpoints; the last step is always kept");
+  c->add_option("--keep-checkpoints", f->keep)->capture_default_str();
+  c->add_flag("--resume", f->resume, "go on from the newest checkpoint in --checkpoints that loads");
+  c->add_option("--run-json", f->run_json, "write what was run and every step's loss and time");
+  c->add_flag("--quiet,-q", f->quiet, "only the summary line");
+  c->add_flag("--json", f->json, "one JSON object per step");
+  c->add_flag("--list-variants", f->list_variants, "print the ops that have variants, and stop");
+  c->add_option("--cpu-recording", f->cpu_recording, "")->group("");  // set by `profile` for the CPU reference
+  c->footer(
+      "Examples:\n"
+      "  stepscope train --trainer fp32 --model d12 --matmul tf32 --data tiny_shakespeare_train.bin --steps 60\n"
+      "  stepscope train --trainer reference --model tiny --steps 20\n"
+      "  stepscope train --checkpoints run1 --checkpoint-every 100 --resume --steps 1000");
+  c->callback([f, line] {
+    if (f->list_variants) return print_variants();
+    run(*f, line);
+  });
+}
+
+}  // namespace cli

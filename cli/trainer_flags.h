@@ -1,0 +1,58 @@
+// The flags that `train` and `profile` share, and what they mean: which trainer, which model, which data. `profile` runs `train` in
+// a child process, so the flags can also be written out again.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpt2/train_loop.h"
+#include "gpt2/trainer.h"
+
+namespace cli {
+
+struct TrainerFlags {
+  std::string trainer = "auto";  // auto | fp32 | reference
+  std::string model;             // preset or checkpoint file; "" = the trainer's default
+  std::vector<std::string> data{"synthetic"};
+  std::vector<std::string> val_data;
+  int64_t batch_size = 0;        // 0 = the trainer's default
+  int64_t seq_len = 0;
+  int64_t steps = 50;
+  std::string matmul = "fp32";
+  std::vector<std::string> variants;  // op=name
+  uint64_t seed = 1337;
+  bool no_shuffle = false;
+  bool overfit = false;
+  int64_t accumulation = 1;
+  std::string schedule = "cosine";
+  float learning_rate = 3e-4f;
+  int64_t lr_warmup = 0;
+  int64_t lr_total_steps = 0;    // 0 = steps: where the schedule ends
+  float final_lr_fraction = 0.0f;
+  float weight_decay = 0.0f;
+  float clip = 1.0f;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float eps = 1e-8f;
+};
+
+void add_trainer_flags(CLI::App& command, TrainerFlags& flags);
+
+// Settles "auto" and the defaults that depend on the machine: with a GPU fp32 d12 B=4 T=1024, without the reference on `tiny` B=4
+// T=64. Returns a sentence for stderr when it chose something less than a GPU user would expect.
+std::optional<std::string> settle(TrainerFlags& flags);
+
+// The same flags as arguments for `stepscope train`, after settle(). `steps` replaces flags.steps.
+std::vector<std::string> as_arguments(const TrainerFlags& flags, int64_t steps);
+
+// What the trainer is built from; throws InputError for an unknown model, a bad variant or an absurd shape.
+gpt2::TrainerOptions trainer_options(const TrainerFlags& flags);
+// Throws InputError for anything unknown or absurd, MachineError when this machine cannot run it (no GPU, not enough memory).
+// Parameters are initialized from the seed, or from the checkpoint that `model` names.
+std::unique_ptr<gpt2::Trainer> make_trainer(const TrainerFlags& flags, const gpt2::TrainerOptions& options);
+gpt2::LoopOptions loop_options(const TrainerFlags& flags);
+
+}  // namespace cli

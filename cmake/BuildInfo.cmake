@@ -1,0 +1,8 @@
+# What a run records about the binary that made it. Regenerated at every build, so that the revision is that of the
+# sources compiled, not of the first configure.
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/generated)
+add_custom_target(stepscope_build_info ALL
+  COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DOUT=${PROJECT_BINARY_DIR}/generated/build_info.inc
+          -DBUILD_TYPE=${CMAKE_BUILD_TYPE} -DVERSION=${PROJECT_VERSION} -P ${PROJECT_SOURCE_DIR}/cmake/WriteBuildInfo.cmake
+  BYPRODUCTS ${PROJECT_BINARY_DIR}/generated/build_info.inc
+  COMMENT "")

@@ -1,0 +1,59 @@
+#include "experiments/gate/budgets.h"
+
+#include <fmt/format.h>
+
+#include "gpt2/errors.h"
+
+namespace gate {
+namespace {
+
+struct Row {
+  std::string_view trainer, matmul;
+  ModelBudgets budgets;
+};
+
+// Calibrated on 2026-11-20 with the float reference, seeds 1 to 30 of the gate's own cases; largest seen:
+// logits 6.3e-7, loss 1.7e-7 (one token), gradients 9.4e-7, adam m 7.1e-7, adam v 9.1e-7, update 7.8e-6
+// (rounding of p itself), trajectory 6.9e-8, large logits 1.9e-6 on gradients, sharp attention 2.0e-4 on
+// gradients and 5.9e-6 on logits.
+constexpr ModelBudgets kFp32{.logits = 2e-6,
+                             .loss = 1e-6,
+                             .gradients = 2e-6,
+                             .grad_norm = 2e-6,
+                             .adam_m = 2e-6,
+                             .adam_v = 4e-6,
+                             .update = 2e-5,
+                             .trajectory = 1e-5,
+                             .large_logits_factor = 10,
+                             .sharp_attention_factor = 500,
+                             .slice_factor = 8};
+// TF32 keeps 10 bits of each factor, 2^-11 = 5e-4 a product, averaged over the sums. Behind logits of 100
+// that is 5% of a probability; behind scores of 100 only the likeness of the gradient is left, which still
+// rejects zeros, NaN and other tensors.
+constexpr ModelBudgets kTf32{.logits = 2e-3,
+                             .loss = 5e-4,
+                             .gradients = 2e-3,
+                             .grad_norm = 2e-3,
+                             .adam_m = 2e-3,
+                             .adam_v = 4e-3,
+                             .update = 2e-5,
+                             .trajectory = 2e-3,
+                             .large_logits_factor = 50,
+                             .sharp_attention_factor = 250,
+                             .slice_factor = 8};
+
+constexpr Row kRows[] = {{"reference", "fp32", kFp32}, {"fp32", "fp32", kFp32}, {"fp32", "tf32", kTf32}};
+
+}  // namespace
+
+ModelBudgets budgets_of(std::string_view trainer, std::string_view matmul) {
+  for (const Row& row : kRows)
+    if (row.trainer == trainer && row.matmul == matmul) return row.budgets;
+  std::string known;
+  for (const Row& row : kRows)
+    known += fmt::format("{}{} --matmul {}", known.empty() ? "" : ", ", row.trainer, row.matmul);
+  throw stepscope::InputError(
+      fmt::format("gate: no budgets for --trainer {} --matmul {}; there are: {}", trainer, matmul, known));
+}
+
+}  // namespace gate

@@ -1,0 +1,387 @@
+// Two traps. The gradient of the key bias is zero in exact arithmetic, so after an AdamW update those
+// elements are rounding noise blown up to +-lr: parameters after an update cannot be compared with the
+// oracle's element by element. Instead the moments (linear in the gradient) are compared with the oracle, and
+// the new parameters with the closed form from the trainer's own moments. And the trainer keeps its state in
+// fp32, so the oracle is set to the trainer's state before every compared step: what is compared is one step,
+// not a drift.
+#include "experiments/gate/model_gate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "experiments/gate/budgets.h"
+#include "experiments/gate/oracle.h"
+
+namespace gate {
+namespace {
+
+using gpt2::AdamW;
+using gpt2::Batch;
+using gpt2::State;
+using gpt2::StepOutcome;
+using gpt2::Trainer;
+using Floats = std::vector<float>;
+
+template <typename T>
+std::span<const T> part(std::span<const T> all, const gpt2::TensorSpan& span) {
+  return all.subspan(static_cast<size_t>(span.offset), static_cast<size_t>(span.size));
+}
+
+class Checks {
+ public:
+  Checks(const TrainerFactory& make_trainer, const ModelGateOptions& options)
+      : make_(make_trainer), options_(options), budgets_(budgets_of(options.trainer, options.matmul)) {}
+
+  GateReport run() {
+    const Case main_case{"main", options_.config, options_.batch_size, options_.seq_len};
+    report_.trainer = options_.trainer;
+    report_.matmul = options_.matmul;
+    report_.seed = options_.seed;
+    report_.workload =
+        fmt::format("{}, B={} T={}", options_.model_name, main_case.batch_size, main_case.seq_len);
+    for (const auto& [slot, variant] : options_.variants)
+      report_.workload += fmt::format(", {}={}", slot, variant);
+    {
+      begin(main_case);
+      oracle_comparison("forward", "gradients");
+      evaluate();
+      optimizer();
+      accumulation();
+      causality();
+      padding();
+    }
+    trajectory();
+    repeatability();
+    if (options_.with_small_cases)
+      for (const Case& c : small_cases()) {
+        begin(c);
+        oracle_comparison(c.name, c.name);
+      }
+    return std::move(report_);
+  }
+
+ private:
+  void begin(const Case& c) {
+    progress(c.name == "main" ? report_.workload : c.name);
+    trainer_.reset();  // the old one's memory first
+    oracle_.reset();
+    case_ = c;
+    layout_ = gpt2::tensor_layout(c.config);
+    parameters_ = trained_like_parameters(c, options_.seed);
+    trainer_ = make_trainer();
+    if (report_.device.empty()) report_.device = trainer_->device();
+    oracle_ = std::make_unique<Oracle>(c.config, c.batch_size, c.seq_len);
+    trainer_->write(State::parameters, parameters_);
+    oracle_->set(State::parameters, parameters_);
+  }
+
+  std::unique_ptr<Trainer> make_trainer() const {
+    return make_({case_.config, case_.batch_size, case_.seq_len, options_.matmul, options_.variants});
+  }
+
+  void progress(const std::string& what) const {
+    if (options_.progress) options_.progress(what);
+  }
+
+  Floats read(Trainer& trainer, State which) const {
+    Floats values(static_cast<size_t>(layout_.total));
+    trainer.read(which, values);
+    return values;
+  }
+
+  Floats empty_logits() const {  // NaN, so that an element never written is seen
+    return Floats(static_cast<size_t>(case_.batch_size * case_.seq_len * case_.config.vocab_size), NAN);
+  }
+
+  void compare_tensors(const std::string& check, std::span<const float> got, std::span<const double> want,
+                       double budget, double factor = 1) {
+    for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+      const gpt2::TensorSpan& span = layout_[row.id];
+      const auto metrics = compare(part(got, span), part(want, span), span.size / span.columns, span.columns);
+      report_.add(from_metrics(check, std::string(row.name), metrics,
+                               tolerance(budget * factor, budgets_.slice_factor)));
+    }
+  }
+
+  double stress_factor() const {
+    if (case_.stress == Stress::large_logits) return budgets_.large_logits_factor;
+    return case_.stress == Stress::sharp_attention ? budgets_.sharp_attention_factor : 1;
+  }
+
+  void oracle_comparison(const std::string& forward_name, const std::string& gradients_name) {
+    const Tokens tokens = random_tokens(case_, options_.seed, 0);
+    const Batch batch = tokens.batch();
+    const double want_loss = oracle_->forward_backward({&batch, 1});
+    Floats logits = empty_logits();
+    const double loss = trainer_->forward_backward(batch, logits);
+    const std::span<const double> want = oracle_->logits();
+    const double factor = stress_factor();
+    report_.add(from_metrics(
+        forward_name, "logits",
+        compare<float, double>(logits, want, case_.batch_size * case_.seq_len, case_.config.vocab_size),
+        tolerance(budgets_.logits * factor, budgets_.slice_factor)));
+    report_.add(scalar_result(forward_name, "loss", loss, want_loss, budgets_.loss * factor));
+    compare_tensors(gradients_name, read(*trainer_, State::gradients), oracle_->gradients(),
+                    budgets_.gradients, factor);
+  }
+
+  // Forward alone gives what forward and backward gave, and twice the same.
+  void evaluate() {
+    const Tokens tokens = random_tokens(case_, options_.seed, 0);
+    Floats with_backward = empty_logits(), alone = empty_logits();
+    const double first = trainer_->forward_backward(tokens.batch(), with_backward);
+    const double second = trainer_->evaluate(tokens.batch(), alone);
+    const double third = trainer_->evaluate(tokens.batch());
+    report_.add(must_be_zero("evaluate", "logits", count_different(with_backward, alone), "elements"));
+    report_.add(scalar_result("evaluate", "loss", second, first, 1e-7));
+    report_.add(scalar_result("evaluate", "loss, no logits", third, second, 0));
+  }
+
+  // Three steps from zero moments, clipped, decayed; then one unclipped because the limit is far, one because
+  // it is off.
+  void optimizer() {
+    progress("optimizer");
+    const Floats zeros(static_cast<size_t>(layout_.total));
+    trainer_->write(State::parameters, parameters_);
+    trainer_->write(State::adam_m, zeros);
+    trainer_->write(State::adam_v, zeros);
+    double norm = 0;
+    for (int64_t t = 1; t <= 5; ++t) {
+      AdamW adamw{.learning_rate = 1e-2f, .weight_decay = 0.1f};
+      if (t == 1) {
+        const Tokens tokens = random_tokens(case_, options_.seed, 1);
+        const Batch batch = tokens.batch();
+        oracle_->set(State::parameters, parameters_);
+        oracle_->forward_backward({&batch, 1});
+        norm = oracle_->grad_norm();
+      }
+      adamw.clip = t <= 3 ? static_cast<float>(norm / 10) : t == 4 ? static_cast<float>(norm * 100) : 0.0f;
+      one_update(t, adamw);
+    }
+  }
+
+  void one_update(int64_t t, const AdamW& adamw) {
+    const std::string at = fmt::format("t={} clip {:.2g}", t, adamw.clip);
+    const Tokens tokens = random_tokens(case_, options_.seed, static_cast<uint64_t>(t));
+    const Batch batch = tokens.batch();
+    const Floats before = read(*trainer_, State::parameters);
+    oracle_->set(State::parameters, before);
+    oracle_->set(State::adam_m, read(*trainer_, State::adam_m));
+    oracle_->set(State::adam_v, read(*trainer_, State::adam_v));
+    const StepOutcome want = oracle_->step({t, {&batch, 1}, adamw});
+    trainer_->enqueue_step({t, {&batch, 1}, adamw});
+    const StepOutcome got = trainer_->finish_step();
+    report_.add(scalar_result("grad norm", at, got.grad_norm, want.grad_norm, budgets_.grad_norm));
+    report_.add(scalar_result("optimizer", "loss " + at, got.loss, want.loss, budgets_.loss));
+    const Floats m = read(*trainer_, State::adam_m), v = read(*trainer_, State::adam_v);
+    compare_tensors("adam m " + at, m, oracle_->adam_m(), budgets_.adam_m);
+    compare_tensors("adam v " + at, v, oracle_->adam_v(), budgets_.adam_v);
+    closed_form("update " + at, t, adamw, before, read(*trainer_, State::parameters), m, v);
+  }
+
+  void closed_form(const std::string& check, int64_t t, const AdamW& adamw, const Floats& before,
+                   const Floats& after, const Floats& m, const Floats& v) {
+    const double correct_m = 1 - std::pow(static_cast<double>(adamw.beta1), static_cast<double>(t));
+    const double correct_v = 1 - std::pow(static_cast<double>(adamw.beta2), static_cast<double>(t));
+    for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+      const gpt2::TensorSpan& span = layout_[row.id];
+      std::vector<double> got(static_cast<size_t>(span.size)), want(got.size());
+      for (size_t i = 0; i < got.size(); ++i) {
+        const size_t k = static_cast<size_t>(span.offset) + i;
+        const double decay =
+            row.decayed ? static_cast<double>(adamw.weight_decay) * static_cast<double>(before[k]) : 0;
+        const double step =
+            static_cast<double>(m[k]) / correct_m /
+            (std::sqrt(static_cast<double>(v[k]) / correct_v) + static_cast<double>(adamw.eps));
+        want[i] = -static_cast<double>(adamw.learning_rate) * (step + decay);
+        got[i] = static_cast<double>(after[k]) - static_cast<double>(before[k]);
+      }
+      report_.add(from_metrics(check, std::string(row.name),
+                               compare<double, double>(got, want, span.size / span.columns, span.columns),
+                               tolerance(budgets_.update, budgets_.slice_factor)));
+    }
+    const gpt2::TensorSpan& wte = layout_[gpt2::Tensor::wte];
+    int64_t moved = 0;
+    for (int64_t i = case_.config.vocab_size * case_.config.channels; i < wte.size; ++i)
+      moved += !(after[static_cast<size_t>(wte.offset + i)] == 0);
+    report_.add(must_be_zero(check, "wte padding", moved, "elements"));
+  }
+
+  // Two micro-batches are one step of the mean gradient. At t=1 from zero moments m = (1 - beta1) g, which
+  // also shows gradients that were left over from before.
+  void accumulation() {
+    progress("accumulation");
+    const Tokens a = random_tokens(case_, options_.seed, 11), b = random_tokens(case_, options_.seed, 12);
+    const Batch both[2] = {a.batch(), b.batch()};
+    const Floats zeros(static_cast<size_t>(layout_.total));
+    trainer_->write(State::parameters, parameters_);
+    trainer_->write(State::adam_m, zeros);
+    trainer_->write(State::adam_v, zeros);
+    oracle_->set(State::parameters, parameters_);
+    AdamW adamw;
+    adamw.clip = 0;
+    adamw.beta1 = 0.5f;
+    const double want_loss = oracle_->forward_backward(both);
+    const double want_norm = oracle_->grad_norm();
+    trainer_->enqueue_step({1, both, adamw});
+    const StepOutcome got = trainer_->finish_step();
+    report_.add(scalar_result("accumulation", "loss", got.loss, want_loss, budgets_.loss));
+    report_.add(scalar_result("accumulation", "grad norm", got.grad_norm, want_norm, budgets_.grad_norm));
+    Floats gradient = read(*trainer_, State::adam_m);
+    for (float& x : gradient) x *= 2;
+    compare_tensors("accumulation", gradient, oracle_->gradients(), budgets_.gradients);
+  }
+
+  // A later token may not change an earlier output by a single bit, nor another sequence's; its own it must
+  // change.
+  void causality() {
+    progress("causality");
+    Tokens tokens = random_tokens(case_, options_.seed, 0);
+    trainer_->write(State::parameters, parameters_);
+    const auto T = static_cast<size_t>(case_.seq_len), V = static_cast<size_t>(case_.config.vocab_size);
+    Floats before = empty_logits(), after = empty_logits();
+    trainer_->evaluate(tokens.batch(), before);
+    const size_t sequence = static_cast<size_t>(case_.batch_size - 1);
+    int64_t leaked = 0, unmoved = 0;
+    for (size_t t : {T / 3, T / 2, T - 1}) {
+      if (t == 0) continue;
+      int32_t& token = tokens.inputs[sequence * T + t];
+      const int32_t old = token;
+      token = static_cast<int32_t>((old + 1) % case_.config.vocab_size);
+      trainer_->evaluate(tokens.batch(), after);
+      token = old;
+      const std::span<const float> x(before), y(after);
+      const size_t first = (sequence * T + t) * V;
+      leaked += count_different(x.first(first), y.first(first));
+      for (size_t r = sequence * T + t; r < (sequence + 1) * T; ++r)
+        unmoved += count_different(x.subspan(r * V, V), y.subspan(r * V, V)) == 0;
+    }
+    report_.add(must_be_zero("causality", "logits before", leaked, "elements", "a later token changed them"));
+    report_.add(must_be_zero("causality", "logits after", unmoved, "rows", "a token changed nothing"));
+  }
+
+  // Whatever the padded rows of wte hold, nothing that is not padding may see it.
+  void padding() {
+    const int64_t V = case_.config.vocab_size, C = case_.config.channels;
+    if (V == case_.config.padded_vocab) return;
+    progress("padding");
+    const Tokens tokens = random_tokens(case_, options_.seed, 0);
+    trainer_->write(State::parameters, parameters_);
+    Floats clean = empty_logits(), dirty = empty_logits();
+    const double clean_loss = trainer_->forward_backward(tokens.batch(), clean);
+    const Floats clean_gradients = read(*trainer_, State::gradients);
+    Floats huge = parameters_;
+    const gpt2::TensorSpan& wte = layout_[gpt2::Tensor::wte];
+    for (int64_t i = V * C; i < wte.size; ++i) huge[static_cast<size_t>(wte.offset + i)] = 1e4f;
+    trainer_->write(State::parameters, huge);
+    const double dirty_loss = trainer_->forward_backward(tokens.batch(), dirty);
+    const Floats dirty_gradients = read(*trainer_, State::gradients);
+    trainer_->write(State::parameters, parameters_);
+    report_.add(must_be_zero("padding", "logits", count_different(clean, dirty), "elements"));
+    report_.add(scalar_result("padding", "loss", dirty_loss, clean_loss, 0));
+    for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+      const std::span<const float> x(clean_gradients), y(dirty_gradients);
+      report_.add(must_be_zero("padding", std::string(row.name),
+                               count_different(part(x, layout_[row.id]), part(y, layout_[row.id])),
+                               "elements"));
+    }
+  }
+
+  // A short training run from a fresh model, whose losses must be the oracle's.
+  void trajectory() {
+    progress(fmt::format("trajectory of {} steps", options_.trajectory_steps));
+    const Floats fresh = gpt2::init_parameters(case_.config, options_.seed);
+    const Floats zeros(static_cast<size_t>(layout_.total));
+    oracle_->set(State::parameters, fresh);
+    oracle_->set(State::adam_m, zeros);
+    oracle_->set(State::adam_v, zeros);
+    const std::vector<double> got = losses(*trainer_, fresh, options_.trajectory_steps, 1);
+    for (int64_t t = 1; t <= options_.trajectory_steps; ++t) {
+      const Tokens tokens = random_tokens(case_, options_.seed, static_cast<uint64_t>(t % 4));
+      const Batch batch = tokens.batch();
+      const double want = oracle_->step({t, {&batch, 1}, training_}).loss;
+      report_.add(scalar_result("trajectory", fmt::format("loss of step {}", t),
+                                got[static_cast<size_t>(t - 1)], want, budgets_.trajectory));
+      if (t == options_.trajectory_steps)
+        report_.notes.push_back(fmt::format("trajectory: the oracle's loss at step {} is {:.4f}", t, want));
+    }
+  }
+
+  // Losses of a run from `start`; up to `in_flight` steps are queued before the first is waited for.
+  std::vector<double> losses(Trainer& trainer, const Floats& start, int64_t steps, int64_t in_flight) const {
+    const Floats zeros(static_cast<size_t>(layout_.total));
+    trainer.write(State::parameters, start);
+    trainer.write(State::adam_m, zeros);
+    trainer.write(State::adam_v, zeros);
+    std::vector<double> out;
+    int64_t queued = 0;
+    for (int64_t t = 1; t <= steps; ++t) {
+      const Tokens tokens = random_tokens(case_, options_.seed, static_cast<uint64_t>(t % 4));
+      const Batch batch = tokens.batch();
+      trainer.enqueue_step({t, {&batch, 1}, training_});
+      if (++queued == in_flight) {
+        out.push_back(trainer.finish_step().loss);
+        --queued;
+      }
+    }
+    for (; queued > 0; --queued) out.push_back(trainer.finish_step().loss);
+    return out;
+  }
+
+  // The same run on a new trainer, on one whose buffers are dirty from another run, and with two steps in
+  // flight.
+  void repeatability() {
+    progress("repeatability");
+    constexpr int64_t kSteps = 4;
+    struct Run {
+      std::vector<double> losses;
+      Floats parameters, m, v;
+    };
+    const auto record = [&](Trainer& trainer, int64_t in_flight) {
+      Run r;
+      r.losses = losses(trainer, parameters_, kSteps, in_flight);
+      r.parameters = read(trainer, State::parameters);
+      r.m = read(trainer, State::adam_m);
+      r.v = read(trainer, State::adam_v);
+      return r;
+    };
+    oracle_.reset();  // not needed any more; a second trainer is
+    const Run used = record(*trainer_, 1);
+    trainer_.reset();
+    const std::unique_ptr<Trainer> fresh = make_trainer();
+    const Run again = record(*fresh, 1), queued = record(*fresh, 2);
+    for (const auto& [what, run] :
+         {std::pair<std::string, const Run&>{"new trainer", again}, {"queued", queued}}) {
+      int64_t losses_differ = 0;
+      for (size_t i = 0; i < run.losses.size(); ++i) losses_differ += !(run.losses[i] == used.losses[i]);
+      report_.add(must_be_zero("repeatability", what + " loss", losses_differ, "steps"));
+      report_.add(must_be_zero("repeatability", what + " param",
+                               count_different(run.parameters, used.parameters), "elements"));
+      report_.add(must_be_zero("repeatability", what + " m,v",
+                               count_different(run.m, used.m) + count_different(run.v, used.v), "elements"));
+    }
+  }
+
+  const TrainerFactory& make_;
+  const ModelGateOptions& options_;
+  const ModelBudgets budgets_;
+  const AdamW training_{.learning_rate = 1e-3f, .weight_decay = 0.1f};
+  GateReport report_;
+  Case case_;
+  gpt2::TensorLayout layout_;
+  Floats parameters_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Oracle> oracle_;
+};
+
+}  // namespace
+
+GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOptions& options) {
+  return Checks(make_trainer, options).run();
+}
+
+}  // namespace gate

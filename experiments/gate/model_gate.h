@@ -1,0 +1,38 @@
+// Whole-model checks of any trainer against the oracle, through gpt2/trainer.h alone: logits, loss, every
+// gradient tensor, the optimizer, accumulation, a training run, repeatability, and what must hold without an
+// oracle (causality, padding). A trainer is built anew for each case; all its state is written first, so no
+// check depends on the trainer's own initialization.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "experiments/gate/report.h"
+#include "experiments/gate/workload.h"
+#include "gpt2/trainer.h"
+
+namespace gate {
+
+using TrainerFactory = std::function<std::unique_ptr<gpt2::Trainer>(const gpt2::TrainerOptions&)>;
+
+struct ModelGateOptions {
+  std::string trainer = "fp32";
+  std::string matmul = "fp32";
+  std::map<std::string, std::string> variants;
+  uint64_t seed = 0;
+  std::string model_name = "gate model";
+  gpt2::ModelConfig config = gate_model();
+  int64_t batch_size = 4;
+  int64_t seq_len = 64;
+  int64_t trajectory_steps = 20;
+  bool with_small_cases = true;  // the odd sizes and stress cases, which bring their own model
+  std::function<void(const std::string&)> progress;  // called with what begins; may be empty
+};
+
+// Names of the checks, in order: forward, gradients, evaluate, grad norm, optimizer, accumulation,
+// trajectory, repeatability, causality, padding, then one per small case.
+GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOptions& options);
+
+}  // namespace gate

@@ -1,0 +1,31 @@
+// Every op variant of the fp32 trainer on its own, on the device: against fp64, with poisoned outputs and
+// scratch, red zones around every buffer, inputs that may not change, and repeats that must agree bit for
+// bit.
+//
+// Names of the checks: "OP/VARIANT error", "OP/VARIANT poison" (the result depends on what was in an output
+// or in scratch before), "OP/VARIANT unwritten", "OP/VARIANT red zone", "OP/VARIANT inputs", "OP/VARIANT
+// repeat"; "able to fail" when a check would have accepted zeros, a shuffle or 1% of noise.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "experiments/gate/receipt.h"
+#include "experiments/gate/report.h"
+
+namespace gate {
+
+struct OpGateOptions {
+  uint64_t seed = 0;
+  int repeats = 10;
+  std::function<void(const std::string&)> progress;  // called with each op that begins; may be empty
+};
+
+// Throws stepscope::MachineError when there is no device. A variant that refuses a shape with InputError or
+// MachineError is noted, not failed; the default variant may not refuse. A kernel that faults fails its check
+// and ends the run.
+GateReport check_ops(const OpGateOptions& options);
+
+DeviceFacts device_facts();
+
+}  // namespace gate

@@ -1,0 +1,46 @@
+// What the gate feeds a trainer: models that look trained (no zero bias, no unit layernorm, attention that
+// attends), and token streams with the cases that break kernels. A fresh GPT-2 is too kind: its biases are
+// zero and its attention uniform, so that a dropped bias or a wrong scale would not show.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpt2/trainer.h"
+
+namespace gate {
+
+enum class Stress {
+  none,
+  repeated_tokens,  // every input is one of two tokens: all updates of the embedding gradient collide
+  edge_targets,     // targets are 0 and V-1 only, inputs include both
+  large_logits,  // final layernorm scaled until the largest logit is 100 (above 88.7, exp overflows in fp32)
+  sharp_attention,  // query and key weights scaled until the scores reach about +-100
+};
+
+struct Case {
+  std::string name;  // "shape B=3 T=65"
+  gpt2::ModelConfig config;
+  int64_t batch_size = 4;
+  int64_t seq_len = 64;
+  Stress stress = Stress::none;
+};
+
+// One micro-batch that owns its tokens.
+struct Tokens {
+  std::vector<int32_t> inputs, targets;
+  gpt2::Batch batch() const { return {inputs, targets}; }
+};
+
+// The gate's small model: 2 layers, 4 heads, 64 channels, vocabulary 509 padded to 512, up to 128 tokens.
+gpt2::ModelConfig gate_model();
+// Odd sizes and stress cases, all small.
+std::vector<Case> small_cases();
+
+// fp32 parameters of a model that looks trained; depends on (config, seed, stress). Padded vocabulary rows
+// are zero.
+std::vector<float> trained_like_parameters(const Case& c, uint64_t seed);
+// Random tokens with repeats; `number` picks the micro-batch.
+Tokens random_tokens(const Case& c, uint64_t seed, uint64_t number);
+
+}  // namespace gate

@@ -1,0 +1,20 @@
+// Softmax cross entropy over the vocabulary, and its gradient in place of the logits.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "fp32/variants.h"
+
+namespace fp32 {
+
+// logits (rows,Vp) -> losses (rows) over the first V columns. When `write_gradient`, logits become
+// (softmax - onehot(target)) * gradient_scale, padded columns zero; otherwise they stay.
+// row_in_shared needs Vp floats of shared memory per block and throws stepscope::MachineError on a device that has less.
+void classifier(Classifier variant, float* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
+                float gradient_scale, bool write_gradient, cudaStream_t stream);
+
+// *loss = scale * sum of losses (rows), in double and in a fixed order; added to *loss when `accumulate`.
+void mean_loss(double* loss, const float* losses, int64_t rows, double scale, bool accumulate, cudaStream_t stream);
+
+}  // namespace fp32

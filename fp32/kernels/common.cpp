@@ -1,0 +1,18 @@
+// Host helpers of the launchers.
+#include "fp32/kernels/common.cuh"
+
+#include <fmt/format.h>
+
+#include "gpt2/errors.h"
+
+namespace fp32 {
+
+unsigned grid_blocks(int64_t blocks) {
+  if (blocks < 1 || blocks > 2147483647)
+    throw stepscope::InputError(fmt::format("a kernel would need {} blocks, a grid holds 1 to 2147483647: lower --batch-size "
+                                            "or --seq-len",
+                                            blocks));
+  return static_cast<unsigned>(blocks);
+}
+
+}  // namespace fp32

@@ -1,0 +1,181 @@
+// cuBLASLt plans, one per shape, layout, alignment and epilogue; and the three products of a linear layer.
+#include "fp32/matmul.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "fp32/kernels/elementwise.cuh"
+#include "gpt2/errors.h"
+
+namespace fp32 {
+namespace {
+
+using gpt2::cuda::CallError;
+
+// Owner of a cuBLASLt object made by `Create` and destroyed by `Destroy`.
+template <class Handle, auto Destroy>
+struct Owned {
+  Handle handle = nullptr;
+  Owned() = default;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (handle != nullptr) STEPSCOPE_CUDA_CHECK_NOEXCEPT(Destroy(handle));
+  }
+};
+using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+template <class T>
+void set(const Description& d, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d.handle, attribute, &value, sizeof(value)));
+}
+template <class T>
+void set(const Preference& p, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmulPreferenceSetAttribute(p.handle, attribute, &value, sizeof(value)));
+}
+
+// Column-major rows x columns, `batch` of them `stride` elements apart.
+void create(Layout& layout, int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride) {
+  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutCreate(&layout.handle, CUDA_R_32F, static_cast<uint64_t>(rows),
+                                                  static_cast<uint64_t>(columns), ld));
+  if (batch == 1) return;
+  const auto count = static_cast<int32_t>(batch);
+  STEPSCOPE_CUDA_CHECK(
+      cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
+  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                                        sizeof(stride)));
+}
+
+// The largest power of two, up to 256, that divides the address: what the library may assume of it. It assumes 256 unless told.
+uint32_t alignment_bytes(const void* p) {
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  uint32_t bytes = 256;
+  while (address % bytes != 0) bytes /= 2;
+  return bytes;
+}
+
+}  // namespace
+
+struct MatmulEngine::Plan {
+  Description description;
+  Layout a, b, c;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool found = false;
+};
+
+// Out of line, both: the map's elements are complete only here.
+MatmulEngine::MatmulEngine(MatmulRate rate, void* workspace) : rate_(rate), workspace_(workspace) {}
+MatmulEngine::~MatmulEngine() = default;
+
+MatmulRate matmul_rate_from_name(std::string_view name) {
+  if (name == "fp32") return MatmulRate::fp32;
+  if (name == "tf32") return MatmulRate::tf32;
+  throw stepscope::InputError(fmt::format("--matmul {}: expected fp32 or tf32", name));
+}
+
+MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
+  if (g.m < 1 || g.n < 1 || g.k < 1 || g.batch < 1 || g.batch > 2147483647)
+    throw stepscope::InputError(
+        fmt::format("a matrix product of {} x {} x {}, {} times, cannot be computed", g.m, g.n, g.k, g.batch));
+  const uint32_t align_a = alignment_bytes(g.a);
+  const uint32_t align_b = alignment_bytes(g.b);
+  const uint32_t align_c = alignment_bytes(g.c);
+  const std::array<int64_t, 16> key{g.transpose_a, g.transpose_b, g.m,        g.n,        g.k,     g.lda,   g.ldb,
+                                    g.ldc,         g.batch,       g.stride_a, g.stride_b, g.stride_c,
+                                    (g.bias != nullptr ? 2 : 0) + (g.beta != 0.0f ? 1 : 0),
+                                    align_a,       align_b,       align_c};
+  const auto known = plans_.find(key);
+  if (known != plans_.end()) return *known->second;
+
+  auto fresh = std::make_unique<Plan>();
+  const cublasComputeType_t compute = rate_ == MatmulRate::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmulDescCreate(&fresh->description.handle, compute, CUDA_R_32F));
+  // The library's first operand is our b, its second our a; a row-major matrix stored untransposed needs no transposition there.
+  const cublasOperation_t op_first = g.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t op_second = g.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  set(fresh->description, CUBLASLT_MATMUL_DESC_TRANSA, op_first);
+  set(fresh->description, CUBLASLT_MATMUL_DESC_TRANSB, op_second);
+  if (g.bias != nullptr) {
+    set(fresh->description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(fresh->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  }
+  create(fresh->b, g.transpose_b ? g.k : g.n, g.transpose_b ? g.n : g.k, g.ldb, g.batch, g.stride_b);
+  create(fresh->a, g.transpose_a ? g.m : g.k, g.transpose_a ? g.k : g.m, g.lda, g.batch, g.stride_a);
+  create(fresh->c, g.n, g.m, g.ldc, g.batch, g.stride_c);
+
+  Preference preference;
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMatmulWorkspaceBytes));
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align_b);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align_a);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_c);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align_c);
+
+  cublasLtMatmulHeuristicResult_t result{};
+  int results = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle,
+                                     fresh->c.handle, fresh->c.handle, preference.handle, 1, &result, &results);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) STEPSCOPE_CUDA_CHECK(status);
+  fresh->found = status == CUBLAS_STATUS_SUCCESS && results == 1;
+  fresh->algorithm = result.algo;
+  return *plans_.emplace(key, std::move(fresh)).first->second;
+}
+
+bool MatmulEngine::supports_bias(const Gemm& gemm) { return plan(gemm).found; }
+
+void MatmulEngine::run(const Gemm& g, cudaStream_t stream) {
+  Plan& p = plan(g);
+  if (!p.found)
+    throw CallError(fmt::format("cuBLASLt has no {} algorithm for a product of {} x {} x {} ({}{}, {} times{})",
+                                rate_ == MatmulRate::tf32 ? "tf32" : "fp32", g.m, g.n, g.k, g.transpose_a ? "T" : "N",
+                                g.transpose_b ? "T" : "N", g.batch, g.bias != nullptr ? ", with bias" : ""));
+  if (g.bias != nullptr) set(p.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle,
+                                      &g.beta, g.c, p.c.handle, g.c, p.c.handle, &p.algorithm, workspace_,
+                                      static_cast<size_t>(kMatmulWorkspaceBytes), stream));
+}
+
+void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, const float* inp, const float* weight,
+                    const float* bias, int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+  Gemm gemm{.transpose_b = true, .m = rows, .n = out_channels, .k = in};
+  gemm.a = inp, gemm.lda = in;
+  gemm.b = weight, gemm.ldb = in;
+  gemm.c = out, gemm.ldc = out_channels;
+  if (bias != nullptr && variant == LinearForward::bias_epilogue && alignment_bytes(bias) >= 16) {
+    gemm.bias = bias;
+    if (engine.supports_bias(gemm)) {
+      engine.run(gemm, stream);
+      return;
+    }
+    gemm.bias = nullptr;  // odd shapes: the same sum by the plain kernel
+  }
+  engine.run(gemm, stream);
+  if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
+}
+
+void linear_backward_input(MatmulEngine& engine, float* dinp, const float* dout, const float* weight, int64_t rows, int64_t in,
+                           int64_t out_channels, cudaStream_t stream) {
+  Gemm gemm{.m = rows, .n = in, .k = out_channels};
+  gemm.a = dout, gemm.lda = out_channels;
+  gemm.b = weight, gemm.ldb = in;
+  gemm.c = dinp, gemm.ldc = in;
+  engine.run(gemm, stream);
+}
+
+void linear_backward_weight(MatmulEngine& engine, float* dweight, const float* dout, const float* inp, int64_t rows, int64_t in,
+                            int64_t out_channels, bool accumulate, cudaStream_t stream) {
+  Gemm gemm{.transpose_a = true, .m = out_channels, .n = in, .k = rows};
+  gemm.a = dout, gemm.lda = out_channels;
+  gemm.b = inp, gemm.ldb = in;
+  gemm.c = dweight, gemm.ldc = in;
+  gemm.beta = accumulate ? 1.0f : 0.0f;
+  engine.run(gemm, stream);
+}
+
+}  // namespace fp32

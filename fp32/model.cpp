@@ -1,0 +1,251 @@
+// One line per op, in the order of the step. Ranges are scoped by braces: pass, layer, op.
+#include "fp32/model.h"
+
+#include "fp32/kernels/adamw.cuh"
+#include "fp32/kernels/attention.cuh"
+#include "fp32/kernels/classifier.cuh"
+#include "fp32/kernels/column_sums.cuh"
+#include "fp32/kernels/elementwise.cuh"
+#include "fp32/kernels/encoder.cuh"
+#include "fp32/kernels/grad_norm.cuh"
+#include "fp32/kernels/layernorm.cuh"
+#include "gpt2/op_range.h"
+
+namespace fp32 {
+
+using gpt2::kNoLayer;
+using gpt2::Op;
+using gpt2::OpRange;
+using gpt2::Pass;
+using gpt2::Tensor;
+
+Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
+    : config_(options.model),
+      variants_(variants),
+      plan_(plan),
+      B_(options.batch_size),
+      T_(options.seq_len),
+      C_(options.model.channels),
+      stream_(stream),
+      parameters_(plan.parameter_floats),
+      gradients_(plan.parameter_floats),
+      adam_m_(plan.parameter_floats),
+      adam_v_(plan.parameter_floats),
+      activations_(plan.activation_floats),
+      activation_gradients_(plan.activation_gradient_floats),
+      scratch_(plan.scratch_bytes),
+      workspace_(kMatmulWorkspaceBytes),
+      tokens_(plan.token_count),
+      matmul_(matmul_rate_from_name(options.matmul), workspace_.data()) {}
+
+float* Model::state(gpt2::State which) const {
+  switch (which) {
+    case gpt2::State::parameters: return parameters_.data();
+    case gpt2::State::gradients: return gradients_.data();
+    case gpt2::State::adam_m: return adam_m_.data();
+    case gpt2::State::adam_v: return adam_v_.data();
+  }
+  return nullptr;
+}
+
+void Model::upload_tokens(const int32_t* pinned_inputs, const int32_t* pinned_targets) {
+  const OpRange range(Pass::other, kNoLayer, Op::copy);
+  const size_t bytes = static_cast<size_t>(rows()) * sizeof(int32_t);
+  STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(tokens_.data(), pinned_inputs, bytes, cudaMemcpyHostToDevice, stream_));
+  STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(tokens_.data() + rows(), pinned_targets, bytes, cudaMemcpyHostToDevice, stream_));
+}
+
+void Model::forward() {
+  const ActivationSlots& a = plan_.activations;
+  {
+    const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
+    embedding_forward(activation(a.encoded), tokens_.data(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_,
+                      stream_);
+  }
+  const float* stream_in = activation(a.encoded);
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    float* stream_out = activation(a.residual2, layer);
+    layer_forward(layer, stream_in, stream_out);
+    stream_in = stream_out;
+  }
+  {
+    const OpRange range(Pass::forward, kNoLayer, Op::lnf);
+    layernorm_forward(variants_.layernorm_forward, activation(a.lnf), activation(a.lnf_mean), activation(a.lnf_rstd), stream_in,
+                      parameter(Tensor::lnfw), parameter(Tensor::lnfb), rows(), C_, stream_);
+  }
+  {
+    const OpRange range(Pass::forward, kNoLayer, Op::lm_head);
+    linear_forward(variants_.linear_forward, matmul_, logits(), activation(a.lnf), parameter(Tensor::wte), nullptr, rows(), C_,
+                   config_.padded_vocab, stream_);
+  }
+}
+
+void Model::layer_forward(int layer, const float* stream_in, float* stream_out) {
+  const ActivationSlots& a = plan_.activations;
+  const int64_t n = rows();
+  float* branch = activation(a.branch);
+  float* middle = activation(a.residual1, layer);
+  {
+    const OpRange range(Pass::forward, layer, Op::ln1);
+    layernorm_forward(variants_.layernorm_forward, activation(a.ln1, layer), activation(a.ln1_mean, layer),
+                      activation(a.ln1_rstd, layer), stream_in, parameter(Tensor::ln1w, layer), parameter(Tensor::ln1b, layer),
+                      n, C_, stream_);
+  }
+  {
+    const OpRange range(Pass::forward, layer, Op::qkv);
+    linear_forward(variants_.linear_forward, matmul_, activation(a.qkv, layer), activation(a.ln1, layer),
+                   parameter(Tensor::qkvw, layer), parameter(Tensor::qkvb, layer), n, C_, 3 * C_, stream_);
+  }
+  {
+    const OpRange range(Pass::forward, layer, Op::attention);
+    attention_forward(variants_.attention_forward, matmul_, activation(a.attention, layer), activation(a.lse, layer),
+                      activation(a.qkv, layer), {B_, T_, C_, config_.heads}, scratch(), stream_);
+  }
+  {
+    const OpRange range(Pass::forward, layer, Op::attproj);
+    linear_forward(variants_.linear_forward, matmul_, branch, activation(a.attention, layer), parameter(Tensor::attprojw, layer),
+                   parameter(Tensor::attprojb, layer), n, C_, C_, stream_);
+  }
+  {
+    const OpRange range(Pass::forward, layer, Op::residual1);
+    residual_forward(middle, stream_in, branch, n * C_, stream_);
+  }
+  {
+    const OpRange range(Pass::forward, layer, Op::ln2);
+    layernorm_forward(variants_.layernorm_forward, activation(a.ln2, layer), activation(a.ln2_mean, layer),
+                      activation(a.ln2_rstd, layer), middle, parameter(Tensor::ln2w, layer), parameter(Tensor::ln2b, layer), n,
+                      C_, stream_);
+  }
+  {
+    const OpRange range(Pass::forward, layer, Op::mlp_up);
+    linear_forward(variants_.linear_forward, matmul_, activation(a.mlp_up, layer), activation(a.ln2, layer),
+                   parameter(Tensor::fcw, layer), parameter(Tensor::fcb, layer), n, C_, 4 * C_, stream_);
+  }
+  {
+    const OpRange range(Pass::forward, layer, Op::gelu);
+    gelu_forward(activation(a.gelu, layer), activation(a.mlp_up, layer), n * 4 * C_, stream_);
+  }
+  {
+    const OpRange range(Pass::forward, layer, Op::mlp_down);
+    linear_forward(variants_.linear_forward, matmul_, branch, activation(a.gelu, layer), parameter(Tensor::fcprojw, layer),
+                   parameter(Tensor::fcprojb, layer), n, 4 * C_, C_, stream_);
+  }
+  {
+    const OpRange range(Pass::forward, layer, Op::residual2);
+    residual_forward(stream_out, middle, branch, n * C_, stream_);
+  }
+}
+
+void Model::loss(StepStats* stats, double loss_scale, bool accumulate, bool write_gradient, float gradient_scale) {
+  const OpRange range(Pass::classifier, kNoLayer, Op::loss);
+  float* losses = activation(plan_.activations.losses);
+  classifier(variants_.classifier, logits(), losses, tokens_.data() + rows(), rows(), config_.vocab_size, config_.padded_vocab,
+             gradient_scale, write_gradient, stream_);
+  mean_loss(&stats->loss, losses, rows(), loss_scale, accumulate, stream_);
+}
+
+void Model::backward(bool accumulate) {
+  const ActivationSlots& a = plan_.activations;
+  float* dresidual = activation_gradient(plan_.gradients.residual);
+  float* dbranch = activation_gradient(plan_.gradients.branch);
+  {
+    const OpRange range(Pass::backward, kNoLayer, Op::lm_head);
+    const float* dlogits = logits();
+    linear_backward_input(matmul_, dbranch, dlogits, parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
+    linear_backward_weight(matmul_, gradient(Tensor::wte), dlogits, activation(a.lnf), rows(), C_, config_.padded_vocab,
+                           accumulate, stream_);
+  }
+  {
+    // The first to write the residual stream's gradient; every layer adds to it.
+    const OpRange range(Pass::backward, kNoLayer, Op::lnf);
+    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::lnfw), gradient(Tensor::lnfb), dbranch,
+                       activation(a.residual2, config_.layers - 1), activation(a.lnf_mean), activation(a.lnf_rstd),
+                       parameter(Tensor::lnfw), rows(), C_, false, accumulate, scratch(), stream_);
+  }
+  for (int layer = static_cast<int>(config_.layers) - 1; layer >= 0; --layer)
+    layer_backward(layer, layer == 0 ? activation(a.encoded) : activation(a.residual2, layer - 1), accumulate);
+  {
+    // wte already holds the classifier's part of its gradient, so the embedding's part always adds.
+    const OpRange range(Pass::backward, kNoLayer, Op::embedding);
+    embedding_backward(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual, tokens_.data(), B_, T_, C_, config_.vocab_size,
+                       config_.max_seq_len, accumulate, scratch_.data(), stream_);
+  }
+}
+
+// A residual sum hands its gradient to both branches unchanged: no kernel, dresidual is read by the branch and added to after it.
+void Model::layer_backward(int layer, const float* stream_in, bool accumulate) {
+  const ActivationSlots& a = plan_.activations;
+  const int64_t n = rows();
+  float* dresidual = activation_gradient(plan_.gradients.residual);
+  float* dbranch = activation_gradient(plan_.gradients.branch);
+  float* dqkv = activation_gradient(plan_.gradients.qkv);
+  float* dmlp = activation_gradient(plan_.gradients.mlp);
+  {
+    const OpRange range(Pass::backward, layer, Op::mlp_down);
+    linear_backward(dmlp, Tensor::fcprojw, Tensor::fcprojb, layer, dresidual, activation(a.gelu, layer), 4 * C_, C_, accumulate);
+  }
+  {
+    const OpRange range(Pass::backward, layer, Op::gelu);
+    gelu_backward(dmlp, dmlp, activation(a.mlp_up, layer), n * 4 * C_, stream_);
+  }
+  {
+    const OpRange range(Pass::backward, layer, Op::mlp_up);
+    linear_backward(dbranch, Tensor::fcw, Tensor::fcb, layer, dmlp, activation(a.ln2, layer), C_, 4 * C_, accumulate);
+  }
+  {
+    const OpRange range(Pass::backward, layer, Op::ln2);
+    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::ln2w, layer), gradient(Tensor::ln2b, layer),
+                       dbranch, activation(a.residual1, layer), activation(a.ln2_mean, layer), activation(a.ln2_rstd, layer),
+                       parameter(Tensor::ln2w, layer), n, C_, true, accumulate, scratch(), stream_);
+  }
+  {
+    const OpRange range(Pass::backward, layer, Op::attproj);
+    linear_backward(dbranch, Tensor::attprojw, Tensor::attprojb, layer, dresidual, activation(a.attention, layer), C_, C_,
+                    accumulate);
+  }
+  {
+    const OpRange range(Pass::backward, layer, Op::attention);
+    attention_backward(variants_.attention_backward, matmul_, dqkv, dbranch, activation(a.qkv, layer),
+                       activation(a.attention, layer), activation(a.lse, layer), {B_, T_, C_, config_.heads}, scratch(),
+                       stream_);
+  }
+  {
+    const OpRange range(Pass::backward, layer, Op::qkv);
+    linear_backward(dbranch, Tensor::qkvw, Tensor::qkvb, layer, dqkv, activation(a.ln1, layer), C_, 3 * C_, accumulate);
+  }
+  {
+    const OpRange range(Pass::backward, layer, Op::ln1);
+    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::ln1w, layer), gradient(Tensor::ln1b, layer),
+                       dbranch, stream_in, activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer),
+                       parameter(Tensor::ln1w, layer), n, C_, true, accumulate, scratch(), stream_);
+  }
+}
+
+void Model::linear_backward(float* dinp, Tensor weight, Tensor bias, int layer, const float* dout, const float* inp, int64_t in,
+                            int64_t out_channels, bool accumulate) {
+  linear_backward_input(matmul_, dinp, dout, parameter(weight, layer), rows(), in, out_channels, stream_);
+  linear_backward_weight(matmul_, gradient(weight, layer), dout, inp, rows(), in, out_channels, accumulate, stream_);
+  bias_gradient(gradient(bias, layer), dout, rows(), out_channels, accumulate, scratch(), stream_);
+}
+
+bool Model::begin_gradients() {
+  if (variants_.zero_grad == ZeroGrad::overwrite) return false;
+  const OpRange range(Pass::optimizer, kNoLayer, Op::zero_grad);
+  STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(gradients_.data(), 0, static_cast<size_t>(gradients_.bytes()), stream_));
+  return true;
+}
+
+void Model::update(const gpt2::AdamW& settings, int64_t step, StepStats* stats) {
+  {
+    const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
+    grad_norm(&stats->grad_norm, &stats->clip_scale, gradients_.data(), plan_.layout.total, settings.clip, scratch_.data(),
+              stream_);
+  }
+  {
+    const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
+    adamw(variants_.adamw, parameters_.data(), gradients_.data(), adam_m_.data(), adam_v_.data(), plan_.layout, settings, step,
+          &stats->clip_scale, stream_);
+  }
+}
+
+}  // namespace fp32

@@ -1,0 +1,13 @@
+# The model without a precision (docs/architecture.md, rank 10).
+stepscope_stage(gpt2_model RANK 10
+  SOURCES
+    config.cpp tensor_table.cpp ops.cpp op_range.cpp work_model.cpp
+    atomic_file.cpp mapped_file.cpp
+    checkpoint.cpp training_state.cpp
+    token_shards.cpp synthetic_tokens.cpp
+    tokenizer.cpp sampling.cpp
+    learning_rate.cpp train_loop.cpp run_json.cpp sha256.cpp
+  PUBLIC_LIBS fmt::fmt nlohmann_json::nlohmann_json)
+if(OpenMP_CXX_FOUND)
+  target_link_libraries(gpt2_model PRIVATE OpenMP::OpenMP_CXX)
+endif()

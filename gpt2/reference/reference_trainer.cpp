@@ -1,0 +1,162 @@
+#include "gpt2/reference/reference_trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <stdexcept>
+
+#include "gpt2/errors.h"
+#include "gpt2/op_range.h"
+#include "gpt2/reference/reference_model.h"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace gpt2 {
+namespace {
+
+constexpr size_t kMaxUnfinished = 2;
+
+class ReferenceTrainer final : public Trainer {
+ public:
+  explicit ReferenceTrainer(const TrainerOptions& options)
+      : options_((check(options), options)), model_(options.model, options.batch_size, options.seq_len) {}
+
+  const TrainerOptions& options() const override { return options_; }
+  std::string_view name() const override { return "reference"; }
+  std::string device() const override {
+#ifdef _OPENMP
+    const int threads = omp_get_max_threads();
+#else
+    const int threads = 1;
+#endif
+    return fmt::format("CPU, {} thread{}", threads, threads == 1 ? "" : "s");
+  }
+
+  void read(State which, std::span<float> values) override {
+    const std::span<float> state = checked(which, values.size());
+    std::copy(state.begin(), state.end(), values.begin());
+  }
+  void write(State which, std::span<const float> values) override {
+    const std::span<float> state = checked(which, values.size());
+    std::copy(values.begin(), values.end(), state.begin());
+  }
+
+  void enqueue_step(const StepPlan& plan) override {
+    if (finished_.size() >= kMaxUnfinished)
+      throw std::logic_error("enqueue_step: two steps are unfinished already");
+    if (plan.micro_batches.empty()) throw stepscope::InputError("a step needs at least one micro-batch");
+    for (const Batch& batch : plan.micro_batches)
+      reference::check_batch(batch, options_.model, options_.batch_size, options_.seq_len);
+    const auto begin = std::chrono::steady_clock::now();
+    StepOutcome outcome;
+    outcome.step = plan.step;
+    {
+      const double share = 1.0 / static_cast<double>(plan.micro_batches.size());
+      bool accumulate = false;
+      for (const Batch& batch : plan.micro_batches) {
+        outcome.loss += share * model_.forward_backward(batch, share, accumulate);
+        accumulate = true;
+      }
+      outcome.grad_norm = model_.gradient_norm();
+      model_.update(numbers(plan, outcome.grad_norm));
+    }
+    outcome.time_ns =
+        std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
+    finished_.push_back(outcome);
+  }
+
+  StepOutcome finish_step() override {
+    if (finished_.empty()) throw std::logic_error("finish_step: no step is unfinished");
+    const StepOutcome outcome = finished_.front();
+    finished_.pop_front();
+    return outcome;
+  }
+
+  double evaluate(const Batch& batch, std::span<float> logits) override {
+    check_logits(logits);
+    const double loss = model_.forward(batch);
+    copy_logits(logits);
+    return loss;
+  }
+
+  double forward_backward(const Batch& batch, std::span<float> logits) override {
+    check_logits(logits);
+    return model_.forward_backward(batch, 1, false, [&] { copy_logits(logits); });
+  }
+
+  std::vector<MemoryItem> memory() const override {
+    std::vector<MemoryItem> items =
+        reference::planned_memory(options_.model, options_.batch_size, options_.seq_len, sizeof(float));
+    items.push_back({"scratch", model_.scratch_bytes()});
+    return items;
+  }
+
+ private:
+  static void check(const TrainerOptions& options) {
+    if (options.matmul != "fp32")
+      throw stepscope::InputError(
+          fmt::format("--matmul {}: the reference trainer has fp32 only", options.matmul));
+    if (!options.variants.empty())
+      throw stepscope::InputError(fmt::format("--variant {}={}: the reference trainer has no variants",
+                                              options.variants.begin()->first,
+                                              options.variants.begin()->second));
+  }
+
+  static reference::AdamWNumbers numbers(const StepPlan& plan, double grad_norm) {
+    const AdamW& a = plan.adamw;
+    double scale = 1;
+    if (a.clip > 0 && grad_norm > static_cast<double>(a.clip))
+      scale = static_cast<double>(a.clip) / grad_norm;
+    return {a.learning_rate, a.beta1, a.beta2, a.eps, a.weight_decay, scale, plan.step};
+  }
+
+  std::span<float> checked(State which, size_t size) {
+    std::span<float> state;
+    switch (which) {
+      case State::parameters:
+        state = model_.parameters();
+        break;
+      case State::gradients:
+        state = model_.gradients();
+        break;
+      case State::adam_m:
+        state = model_.adam_m();
+        break;
+      case State::adam_v:
+        state = model_.adam_v();
+        break;
+    }
+    if (size != state.size())
+      throw stepscope::InputError(fmt::format("state of {} values, expected {}", size, state.size()));
+    return state;
+  }
+
+  void check_logits(std::span<const float> logits) const {
+    const int64_t expected = options_.batch_size * options_.seq_len * options_.model.vocab_size;
+    if (!logits.empty() && static_cast<int64_t>(logits.size()) != expected)
+      throw stepscope::InputError(fmt::format("room for {} logits, expected {}", logits.size(), expected));
+  }
+  void copy_logits(std::span<float> logits) const {
+    if (logits.empty()) return;
+    const int64_t V = options_.model.vocab_size, Vp = options_.model.padded_vocab;
+    const float* from = model_.logits().data();
+    for (int64_t row = 0; row < options_.batch_size * options_.seq_len; ++row)
+      std::copy(from + row * Vp, from + row * Vp + V, logits.data() + row * V);
+  }
+
+  TrainerOptions options_;
+  reference::ReferenceModel<float> model_;
+  std::deque<StepOutcome> finished_;
+};
+
+}  // namespace
+
+std::unique_ptr<Trainer> make_reference_trainer(const TrainerOptions& options) {
+  return std::make_unique<ReferenceTrainer>(options);
+}
+
+}  // namespace gpt2

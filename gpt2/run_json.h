@@ -1,0 +1,17 @@
+// run.json ("stepscope.run/1"): what a training process tells a profile about itself, and all that crosses
+// from a trainer to the profiler besides ranges and launches. Field list: run_json.cpp is the declaration;
+// units are in the names.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "gpt2/train_loop.h"
+
+namespace gpt2 {
+
+// `stopped`: why the run ended before its last step; "" = it did not. `validated_steps[i]` belongs to
+// result.val_losses[i].
+std::string run_json(const Trainer& trainer, const LoopOptions& options, const RunResult& result,
+                     std::span<const int64_t> validated_steps, const std::string& stopped);
+
+}  // namespace gpt2

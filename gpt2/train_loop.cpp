@@ -1,0 +1,329 @@
+#include "gpt2/train_loop.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "gpt2/atomic_file.h"
+#include "gpt2/errors.h"
+#include "gpt2/op_range.h"
+#include "gpt2/run_json.h"
+#include "gpt2/sampling.h"
+#include "gpt2/token_source.h"
+#include "gpt2/tokenizer.h"
+#include "gpt2/training_state.h"
+
+namespace gpt2 {
+namespace {
+
+using stepscope::InputError;
+
+void check_flags(const TrainerOptions& t, const LoopOptions& o) {
+  auto at_least = [](std::string_view flag, int64_t value, int64_t least) {
+    if (value < least) throw InputError(fmt::format("{} {}: expected at least {}", flag, value, least));
+  };
+  auto in_range = [](std::string_view flag, float value, float low, float high) {
+    if (!(value >= low && value <= high))
+      throw InputError(fmt::format("{} {}: expected {} to {}", flag, value, low, high));
+  };
+  constexpr float kMax = std::numeric_limits<float>::max();
+  check_config(t.model, "model");
+  check_batch_shape(t.batch_size, t.seq_len);
+  if (t.seq_len > t.model.max_seq_len) {
+    throw InputError(fmt::format("--seq-len {}: expected at most {}, the model's longest sequence", t.seq_len,
+                                 t.model.max_seq_len));
+  }
+  at_least("--accumulation", o.accumulation, 1);
+  if (o.accumulation > std::numeric_limits<int32_t>::max() / (t.batch_size * t.seq_len)) {
+    throw InputError(fmt::format("--accumulation {}: expected at most {} tokens in a step of {} x {} tokens",
+                                 o.accumulation, std::numeric_limits<int32_t>::max(), t.batch_size,
+                                 t.seq_len));
+  }
+  at_least("--steps", o.steps, 1);
+  at_least("--val-every", o.val_every, 0);
+  at_least("--sample-every", o.sample_every, 0);
+  at_least("--sample-tokens", o.sample_tokens, 1);
+  at_least("--checkpoint-every", o.checkpoint_every, 0);
+  at_least("--keep-checkpoints", o.keep_checkpoints, 1);
+  at_least("--lr-warmup", o.learning_rate.warmup, 0);
+  if (o.val_every > 0) at_least("--val-batches", o.val_batches, 1);
+  check_schedule(o.learning_rate.schedule);
+  in_range("--lr", o.learning_rate.peak, 0, kMax);
+  in_range("--lr-final-fraction", o.learning_rate.final_fraction, 0, 1);
+  in_range("--beta1", o.adamw.beta1, 0, 1 - 1e-7f);
+  in_range("--beta2", o.adamw.beta2, 0, 1 - 1e-7f);
+  in_range("--eps", o.adamw.eps, 0, kMax);
+  in_range("--weight-decay", o.adamw.weight_decay, 0, kMax);
+  in_range("--clip", o.adamw.clip, -kMax, kMax);
+  in_range("--sample-temperature", o.sample_temperature, 0, kMax);
+  if (o.checkpoint_dir.empty() && (o.checkpoint_every > 0 || o.resume))
+    throw InputError(fmt::format("{}: expected --checkpoints FOLDER with it",
+                                 o.resume ? "--resume" : "--checkpoint-every"));
+}
+
+// Everything outside the trainer that a run works with; making it is the check that it can.
+struct Surroundings {
+  std::unique_ptr<TokenSource> data, validation;
+  std::optional<CheckpointStore> checkpoints;
+  std::optional<Tokenizer> tokenizer;
+};
+
+Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
+  check_flags(t, o);
+  Surroundings s;
+  const SourceOptions source{t.batch_size, t.seq_len, t.model.vocab_size, o.seed, o.shuffle};
+  s.data = open_token_source(o.data, source);
+  if (o.val_every > 0) {
+    SourceOptions held_out = source;
+    held_out.shuffle = false;
+    std::vector<std::string> files = o.val_data;
+    if (files.empty()) {
+      if (o.data != std::vector<std::string>{"synthetic"})
+        throw InputError("--val-every: expected --val-data FILE with it");
+      files = o.data;
+    }
+    s.validation = open_token_source(files, held_out);
+  }
+  if (!o.tokenizer.empty()) {
+    s.tokenizer = Tokenizer::load(o.tokenizer);
+    if (s.tokenizer->vocab_size() != t.model.vocab_size) {
+      throw InputError(fmt::format("{}: a tokenizer of {} tokens, expected the model's {}", o.tokenizer,
+                                   s.tokenizer->vocab_size(), t.model.vocab_size));
+    }
+  }
+  if (!o.run_json.empty()) check_file_writable(o.run_json, "--run-json");
+  if (!o.checkpoint_dir.empty()) {
+    s.checkpoints.emplace(o.checkpoint_dir, o.keep_checkpoints);
+    const std::vector<int64_t> steps = s.checkpoints->steps();
+    if (!o.resume && !steps.empty()) {
+      throw InputError(
+          fmt::format("--checkpoints {}: the folder holds checkpoints of another run (newest: step {}); "
+                      "expected --resume, "
+                      "or another folder",
+                      o.checkpoint_dir, steps.back()));
+    }
+    if (o.resume && steps.empty())
+      throw InputError(
+          fmt::format("--resume: no checkpoint in {}, expected step-*/ folders", o.checkpoint_dir));
+  }
+  return s;
+}
+
+class Run {
+ public:
+  Run(Trainer& trainer, const LoopOptions& options, const std::function<void(const StepLog&)>& on_step)
+      : trainer_(trainer),
+        o_(options),
+        on_step_(on_step),
+        around_(open_surroundings(trainer.options(), options)) {
+    const TrainerOptions& t = trainer.options();
+    const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len),
+                 micro = static_cast<size_t>(o_.accumulation);
+    inputs_.resize(tokens * micro);
+    targets_.resize(tokens * micro);
+    for (size_t i = 0; i < micro; ++i)
+      batches_.push_back(
+          {std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens)});
+  }
+
+  RunResult loop() {
+    if (o_.resume) resume();
+    if (o_.overfit) {
+      around_.data->seek({});
+      read_batches();
+    }
+    for (int64_t step = done_ + 1; step <= o_.steps; ++step) {
+      if (!o_.overfit) read_batches();
+      AdamW adamw = o_.adamw;
+      adamw.learning_rate = o_.learning_rate.at(step - 1);
+      {
+        StepRange range(step);
+        trainer_.enqueue_step({step, batches_, adamw});
+      }
+      ++enqueued_;
+      if (enqueued_ - done_ == 2) finish_oldest();
+      const bool last = step == o_.steps;
+      auto due = [&](int64_t every) { return every > 0 && (step % every == 0 || last); };
+      const bool save = around_.checkpoints && (last || due(o_.checkpoint_every));
+      // Weights may be looked at only between steps: the pipeline runs empty here and nowhere else.
+      if (save || last || due(o_.val_every) || due(o_.sample_every)) drain();
+      if (save) save_checkpoint_now();
+      if (due(o_.val_every)) validate(step);
+      if (due(o_.sample_every)) sample(step);
+    }
+    write_run_json("");
+    return std::move(result_);
+  }
+
+ private:
+  void note(const std::string& text) const {
+    if (o_.on_note) o_.on_note(text);
+  }
+
+  void read_batches() {
+    const size_t tokens = inputs_.size() / batches_.size();
+    for (size_t i = 0; i < batches_.size(); ++i)
+      around_.data->next(std::span(inputs_).subspan(i * tokens, tokens),
+                         std::span(targets_).subspan(i * tokens, tokens));
+  }
+
+  void drain() {
+    while (done_ < enqueued_) finish_oldest();
+  }
+
+  void finish_oldest() {
+    StepLog log;
+    log.outcome = trainer_.finish_step();
+    ++done_;
+    if (log.outcome.step != done_)
+      throw std::logic_error(
+          fmt::format("trainer {} finished step {}, expected {}", trainer_.name(), log.outcome.step, done_));
+    log.learning_rate = o_.learning_rate.at(done_ - 1);
+    const double tokens = static_cast<double>(inputs_.size());
+    if (log.outcome.time_ns > 0) log.tokens_per_s = tokens / (log.outcome.time_ns * 1e-9);
+    result_.steps.push_back(log);
+    const bool finite = std::isfinite(log.outcome.loss) && std::isfinite(log.outcome.grad_norm);
+    if (!finite) {
+      const std::string saved =
+          around_.checkpoints ? fmt::format("; checkpoints in {} are of earlier steps", o_.checkpoint_dir)
+                              : "";
+      diverged(
+          fmt::format("step {}: loss is {} and gradient norm {} at learning rate {:g}: training stopped{}",
+                      done_, log.outcome.loss, log.outcome.grad_norm, log.learning_rate, saved));
+    }
+    if (on_step_) on_step_(log);
+  }
+
+  [[noreturn]] void diverged(const std::string& why) {
+    for (; done_ < enqueued_; ++done_) trainer_.finish_step();  // its numbers follow from the ones above
+    write_run_json(why);
+    throw TrainingDiverged(why);
+  }
+
+  void resume() {
+    std::vector<std::string> damaged;
+    auto found = around_.checkpoints->newest_that_loads(&damaged);
+    for (const std::string& why : damaged) note("skipped a damaged checkpoint: " + why);
+    if (!found)
+      throw InputError(fmt::format("--resume: no checkpoint in {} loads: {}", o_.checkpoint_dir,
+                                   fmt::join(damaged, "; ")));
+    const TrainingState& s = found->state;
+    const TrainerOptions& t = trainer_.options();
+    const std::string where = found->folder.string();
+    auto must_match = [&](std::string_view flag, int64_t saved, int64_t now) {
+      if (saved != now)
+        throw InputError(fmt::format("--resume: {} was saved with {} {}, expected the {} of this run", where,
+                                     flag, saved, now));
+    };
+    if (found->model.config != t.model) {
+      throw InputError(fmt::format("--resume: {} holds a model of {}, expected this run's {}", where,
+                                   describe(found->model.config), describe(t.model)));
+    }
+    must_match("--batch-size", s.batch_size, t.batch_size);
+    must_match("--seq-len", s.seq_len, t.seq_len);
+    must_match("--accumulation", s.accumulation, o_.accumulation);
+    if (s.data_fingerprint != around_.data->fingerprint()) {
+      throw InputError(fmt::format("--resume: {} was trained on other data, seed or order than {}", where,
+                                   around_.data->describe()));
+    }
+    if (s.step >= o_.steps)
+      throw InputError(fmt::format("--resume: {} is of step {}, expected --steps beyond it, not {}", where,
+                                   s.step, o_.steps));
+    if (s.schedule_total != o_.learning_rate.total)
+      note(fmt::format("the learning-rate schedule has {} steps now, it had {}", o_.learning_rate.total,
+                       s.schedule_total));
+    around_.data->seek(s.data);
+    trainer_.write(State::parameters, found->model.parameters);
+    trainer_.write(State::adam_m, s.m);
+    trainer_.write(State::adam_v, s.v);
+    done_ = enqueued_ = s.step;
+    note(fmt::format("resumed after step {} from {}", s.step, where));
+  }
+
+  void save_checkpoint_now() {
+    const TrainerOptions& t = trainer_.options();
+    const size_t total = static_cast<size_t>(tensor_layout(t.model).total);
+    TrainingState s;
+    s.step = done_;
+    s.schedule_total = o_.learning_rate.total;
+    s.seed = o_.seed;
+    s.data = around_.data->position();
+    s.data_fingerprint = around_.data->fingerprint();
+    s.batch_size = t.batch_size;
+    s.seq_len = t.seq_len;
+    s.accumulation = o_.accumulation;
+    s.m.resize(total);
+    s.v.resize(total);
+    std::vector<float> parameters(total);
+    trainer_.read(State::parameters, parameters);
+    trainer_.read(State::adam_m, s.m);
+    trainer_.read(State::adam_v, s.v);
+    around_.checkpoints->save(t.model, parameters, std::move(s));
+  }
+
+  // The same batches every time, and none twice within one validation.
+  void validate(int64_t step) {
+    // Training batches come from the front of the stream; without files, validation takes sequences that no
+    // run reaches.
+    constexpr uint64_t kHeldOut = uint64_t{1} << 40;
+    TokenSource& source = *around_.validation;
+    const auto epoch = source.batches_per_epoch();
+    source.seek(epoch ? DataPosition{} : DataPosition{0, 0, kHeldOut});
+    const int64_t count = epoch ? std::min(*epoch, o_.val_batches) : o_.val_batches;
+    const size_t tokens = inputs_.size() / batches_.size();
+    std::vector<int32_t> inputs(tokens), targets(tokens);
+    double sum = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      source.next(inputs, targets);
+      sum += trainer_.evaluate({inputs, targets});
+    }
+    const double loss = sum / static_cast<double>(count);
+    if (!std::isfinite(loss))
+      diverged(fmt::format("step {}: validation loss is {}: training stopped", step, loss));
+    result_.val_losses.push_back(loss);
+    validated_.push_back(step);
+    if (o_.on_validation) o_.on_validation(step, loss);
+  }
+
+  void sample(int64_t step) {
+    const int32_t first = around_.tokenizer ? around_.tokenizer->end_of_text() : 0;
+    CounterRng rng(combine(combine(o_.seed, 0x5a), static_cast<uint64_t>(step)));
+    const auto tokens =
+        generate(trainer_, {&first, 1}, o_.sample_tokens, {o_.sample_temperature, o_.sample_top_k}, rng);
+    const auto fresh = std::span(tokens).subspan(1);
+    const std::string text =
+        around_.tokenizer ? around_.tokenizer->decode(fresh) : fmt::format("{}", fmt::join(fresh, " "));
+    if (o_.on_sample) o_.on_sample(step, text);
+  }
+
+  void write_run_json(const std::string& stopped) const {
+    if (o_.run_json.empty()) return;
+    write_file_atomically(o_.run_json, run_json(trainer_, o_, result_, validated_, stopped));
+  }
+
+  Trainer& trainer_;
+  const LoopOptions& o_;
+  const std::function<void(const StepLog&)>& on_step_;
+  Surroundings around_;
+  std::vector<int32_t> inputs_, targets_;  // (accumulation, B, T)
+  std::vector<Batch> batches_;             // views of them
+  int64_t enqueued_ = 0, done_ = 0;        // steps, over the whole history of the model
+  RunResult result_;
+  std::vector<int64_t> validated_;
+};
+
+}  // namespace
+
+void check_run(const TrainerOptions& trainer, const LoopOptions& options) {
+  open_surroundings(trainer, options);
+}
+
+RunResult train(Trainer& trainer, const LoopOptions& options,
+                const std::function<void(const StepLog&)>& on_step) {
+  return Run(trainer, options, on_step).loop();
+}
+
+}  // namespace gpt2

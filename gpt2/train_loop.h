@@ -1,0 +1,80 @@
+// The one training loop: batches, learning rate, accumulation, logging, checkpoints, run.json. All trainers run in it, so a
+// profile of any of them means the same steps.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpt2/trainer.h"
+
+namespace gpt2 {
+
+struct LearningRate {
+  std::string schedule = "cosine";  // cosine | linear | constant | wsd
+  float peak = 3e-4f;
+  int64_t warmup = 0;               // steps of linear warm-up
+  float final_fraction = 0.0f;      // of the peak, reached at the end (step `total`): no step is spent at rate 0
+  int64_t total = 1;                // steps of the whole run
+  // Rate of step `step` (0-based). wsd: constant, then linear decay over the last 20% of the steps.
+  float at(int64_t step) const;
+};
+// Throws stepscope::InputError for an unknown schedule name.
+void check_schedule(std::string_view name);
+
+struct LoopOptions {
+  std::vector<std::string> data;      // token shards (globs), or {"synthetic"}
+  std::vector<std::string> val_data;
+  uint64_t seed = 1337;
+  bool shuffle = true;
+  int64_t steps = 50;
+  int64_t accumulation = 1;
+  LearningRate learning_rate;
+  AdamW adamw;                        // learning_rate in it is overwritten per step
+  int64_t val_every = 0;
+  int64_t val_batches = 8;
+  int64_t sample_every = 0;
+  int64_t sample_tokens = 64;
+  float sample_temperature = 1.0f;    // 0 = greedy
+  int64_t sample_top_k = 50;          // 0 = all tokens
+  std::string tokenizer;              // file; without one, samples are shown as token ids
+  std::string checkpoint_dir;         // "" = none
+  int64_t checkpoint_every = 0;
+  int64_t keep_checkpoints = 2;
+  bool resume = false;                // from the newest checkpoint of checkpoint_dir that loads
+  std::string run_json;               // "" = none
+  std::string command;                // as typed, for run.json
+  bool overfit = false;               // the same batch every step
+  // Told about what happens beside the steps; each may be empty.
+  std::function<void(int64_t step, double loss)> on_validation;
+  std::function<void(int64_t step, const std::string& text)> on_sample;
+  std::function<void(const std::string& text)> on_note;  // "resumed at step 40", "skipped a damaged checkpoint: …"
+};
+
+// The loss or the gradient norm was not finite (exit 1). run.json, when asked for, holds the steps up to there.
+struct TrainingDiverged : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct StepLog {
+  StepOutcome outcome;
+  double learning_rate = 0;
+  double tokens_per_s = 0;
+};
+
+struct RunResult {
+  std::vector<StepLog> steps;
+  std::vector<double> val_losses;
+};
+
+// Everything that can be wrong before the first step: shapes, rates, files, token ids, folders that cannot be written. Call it before
+// a trainer is built (which may allocate the whole GPU); train() checks again. Throws stepscope::InputError.
+void check_run(const TrainerOptions& trainer, const LoopOptions& options);
+
+// Runs the loop. Every enqueue_step happens inside StepRange(step), steps counted from 1 as in StepPlan. `on_step` is called once per finished step, in order, one step behind the device.
+// Throws stepscope::InputError and TrainingDiverged.
+RunResult train(Trainer& trainer, const LoopOptions& options, const std::function<void(const StepLog&)>& on_step);
+
+}  // namespace gpt2

@@ -1,0 +1,100 @@
+// What every trainer can do: fp32/, mixed/ and the CPU reference implement this; train_loop.h, the gate and the experiments
+// use only this. Nothing here names CUDA.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpt2/config.h"
+#include "gpt2/tensor_table.h"
+
+namespace gpt2 {
+
+struct TrainerOptions {
+  ModelConfig model;
+  int64_t batch_size = 4;       // B of one micro-batch
+  int64_t seq_len = 1024;       // T <= model.max_seq_len
+  std::string matmul = "fp32";  // "fp32" | "tf32": rate of the matrix products of the fp32 trainer
+  std::map<std::string, std::string> variants;  // op slot -> variant name, only the ones that differ from the defaults
+};
+
+// Token ids of one micro-batch, (B, T) row-major, all in [0, V). Borrowed until enqueue_step returns.
+struct Batch {
+  std::span<const int32_t> inputs;
+  std::span<const int32_t> targets;
+};
+
+// AdamW (Loshchilov & Hutter 2019) with bias correction, decay on TensorRow::decayed rows only:
+//   g' = g * min(1, clip / |g|)   (clip <= 0: no clipping)
+//   m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
+//   p -= lr * ( (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps) + decay * p )
+struct AdamW {
+  float learning_rate = 3e-4f;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float eps = 1e-8f;
+  float weight_decay = 0.0f;
+  float clip = 1.0f;
+};
+
+// One optimizer step: micro_batches.size() forward+backward passes whose gradients are averaged, then the update.
+struct StepPlan {
+  int64_t step = 1;  // t of AdamW, counts from 1
+  std::span<const Batch> micro_batches;
+  AdamW adamw;
+};
+
+struct StepOutcome {
+  int64_t step = 0;
+  double loss = 0;       // mean over all tokens of the step, before the update
+  double grad_norm = 0;  // of the averaged gradients before clipping
+  double time_ns = 0;    // from the end of the step before it to its own end, so that idle time of the device counts; from its own
+                         // begin for the first step and after anything else used the device in between (evaluate, read, write)
+};
+
+enum class State { parameters, gradients, adam_m, adam_v };
+
+// Memory by kind, as planned before anything is allocated.
+struct MemoryItem {
+  std::string name;  // "parameters", "gradients", "optimizer state", "activations", "scratch", "matmul workspace", …
+  int64_t bytes = 0;
+};
+
+struct VariantInfo {
+  std::string slot;               // "attention_forward"
+  std::vector<std::string> names; // all variants, the default first
+};
+
+class Trainer {
+ public:
+  virtual ~Trainer() = default;
+  virtual const TrainerOptions& options() const = 0;
+  virtual std::string_view name() const = 0;    // "reference" | "fp32" | "mixed"
+  virtual std::string device() const = 0;       // "NVIDIA H200" | "CPU, 16 threads"
+
+  // State crosses as fp32 in the order of the tensor table; `values.size()` == tensor_layout().total. Host-synchronous.
+  virtual void read(State which, std::span<float> values) = 0;
+  virtual void write(State which, std::span<const float> values) = 0;
+
+  // Queues one whole training step and returns without waiting for the device. At most two steps may be unfinished. The
+  // caller opens the StepRange around it (train_loop.cpp does): batches and logging belong to a step too.
+  virtual void enqueue_step(const StepPlan& plan) = 0;
+  // Waits for the oldest unfinished step.
+  virtual StepOutcome finish_step() = 0;
+
+  // Forward only; mean loss over the batch. If `logits` is not empty it receives (B, T, V), unpadded.
+  virtual double evaluate(const Batch& batch, std::span<float> logits = {}) = 0;
+  // Forward and backward without update: the gate reads State::gradients afterwards. Returns the loss.
+  virtual double forward_backward(const Batch& batch, std::span<float> logits = {}) = 0;
+  // The V logits that follow `context` (1 to T tokens). This default evaluates a whole (B, T) batch and needs B*T*V floats of host
+  // memory (gpt2/sampling.cpp); a trainer that samples often copies the one row instead.
+  virtual std::vector<float> next_token_logits(std::span<const int32_t> context);
+
+  virtual std::vector<MemoryItem> memory() const = 0;
+};
+
+}  // namespace gpt2

@@ -1,0 +1,257 @@
+#include "gpt2/training_state.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "gpt2/atomic_file.h"
+#include "gpt2/checksum.h"
+#include "gpt2/errors.h"
+#include "gpt2/mapped_file.h"
+#include "gpt2/tensor_table.h"
+
+namespace gpt2 {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::array<char, 8> kMagic{'S', 'S', 'T', 'A', 'T', 'E', '\r', '\n'};
+constexpr uint64_t kVersion = 1;
+constexpr std::array<std::string_view, 14> kFieldNames{
+    "magic",      "version",         "parameters",   "step",          "schedule total",
+    "seed",       "data epoch",      "data shard",   "data sequence", "data fingerprint",
+    "batch size", "sequence length", "accumulation", "model checksum"};
+constexpr uint64_t kFixedBytes = 8 * kFieldNames.size() + 8;  // with the checksum at the end
+
+// Removes a folder that no reader can take for a checkpoint any more. Errors are left to the next attempt.
+void remove_folder(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+// A folder under a temporary name whose lock says that its writer lives; gone again unless renamed.
+class FolderInWork {
+ public:
+  explicit FolderInWork(const fs::path& final_path) {
+    static int serial = 0;
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      path_ = final_path.parent_path() /
+              fmt::format(".{}.saving-{}-{}", final_path.filename().string(), ::getpid(), serial++);
+      if (::mkdir(path_.c_str(), 0777) != 0) {
+        if (errno == EEXIST) continue;
+        throw stepscope::InputError(
+            fmt::format("{}: cannot make the folder: {}", path_.string(), std::strerror(errno)));
+      }
+      fd_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      // Another process's remove_leftovers() may have taken the folder between mkdir and the lock.
+      struct stat st {};
+      if (fd_ && lock_as_writer(fd_.get(), false) && ::stat(path_.c_str(), &st) == 0) return;
+    }
+    throw stepscope::InputError(fmt::format("{}: cannot make a folder to save in", final_path.string()));
+  }
+  ~FolderInWork() {
+    if (!renamed_) remove_folder(path_);
+  }
+  FolderInWork(const FolderInWork&) = delete;
+  FolderInWork& operator=(const FolderInWork&) = delete;
+  const fs::path& path() const { return path_; }
+  void rename_to(const fs::path& target) {
+    sync_folder(path_);
+    if (::rename(path_.c_str(), target.c_str()) != 0)
+      throw stepscope::InputError(fmt::format("{}: cannot rename the finished checkpoint: {}",
+                                              target.string(), std::strerror(errno)));
+    renamed_ = true;
+    sync_folder(target.parent_path());
+  }
+
+ private:
+  fs::path path_;
+  Descriptor fd_;
+  bool renamed_ = false;
+};
+
+std::optional<int64_t> step_of(const std::string& name) {
+  if (!name.starts_with("step-") || name.size() < 13) return std::nullopt;
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, ec] = std::from_chars(name.data() + 5, end, step);
+  if (ec != std::errc() || stop != end || step < 0) return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+TrainingState parse_training_state(std::span<const std::byte> bytes, const std::string& source) {
+  ByteReader reader(bytes, source);
+  if (reader.remaining() < kFixedBytes)
+    reader.fail(fmt::format("truncated: {} bytes, a training state has at least {}", reader.remaining(),
+                            kFixedBytes));
+  std::array<uint64_t, kFieldNames.size()> f{};
+  for (size_t i = 0; i < f.size(); ++i) f[i] = reader.read<uint64_t>(kFieldNames[i]);
+  if (std::memcmp(&f[0], kMagic.data(), kMagic.size()) != 0)
+    reader.fail("not a training state: it does not begin with SSTATE");
+  if (f[1] != kVersion) reader.fail(fmt::format("training state version {}, expected {}", f[1], kVersion));
+  if (f[2] < 1 || f[2] > uint64_t{1} << 40)
+    reader.fail(fmt::format("{} parameters, expected 1 to 2^40", f[2]));
+  reader.expect_size(kFixedBytes + 8 * f[2], fmt::format("m and v of {} parameters", f[2]));
+  uint64_t stored;
+  std::memcpy(&stored, bytes.data() + bytes.size() - 8, 8);
+  const uint64_t found = Checksum::of(bytes.first(bytes.size() - 8));
+  if (found != stored)
+    reader.fail(fmt::format("damaged: checksum {:016x}, the file says {:016x}", found, stored));
+  for (size_t i : {3, 4, 10, 11, 12}) {
+    if (f[i] > uint64_t{1} << 62)
+      reader.fail(
+          fmt::format("{} is {}, expected no negative value", kFieldNames[i], static_cast<int64_t>(f[i])));
+  }
+  TrainingState s;
+  s.step = static_cast<int64_t>(f[3]);
+  s.schedule_total = static_cast<int64_t>(f[4]);
+  s.seed = f[5];
+  s.data = {f[6], f[7], f[8]};
+  s.data_fingerprint = f[9];
+  s.batch_size = static_cast<int64_t>(f[10]);
+  s.seq_len = static_cast<int64_t>(f[11]);
+  s.accumulation = static_cast<int64_t>(f[12]);
+  s.model_checksum = f[13];
+  s.m.resize(f[2]);
+  s.v.resize(f[2]);
+  reader.read_into(std::span(s.m), "m");
+  reader.read_into(std::span(s.v), "v");
+  return s;
+}
+
+TrainingState load_training_state(const fs::path& path) {
+  const MappedFile file(path);
+  return parse_training_state(file.bytes(), file.path());
+}
+
+void save_training_state(const fs::path& path, const TrainingState& s) {
+  if (s.m.size() != s.v.size() || s.m.empty())
+    throw std::logic_error(fmt::format("{}: {} values of m, {} of v", path.string(), s.m.size(), s.v.size()));
+  std::array<uint64_t, kFieldNames.size()> f{};
+  std::memcpy(&f[0], kMagic.data(), kMagic.size());
+  f[1] = kVersion;
+  f[2] = s.m.size();
+  f[3] = static_cast<uint64_t>(s.step);
+  f[4] = static_cast<uint64_t>(s.schedule_total);
+  f[5] = s.seed;
+  f[6] = s.data.epoch;
+  f[7] = s.data.shard;
+  f[8] = s.data.sequence;
+  f[9] = s.data_fingerprint;
+  f[10] = static_cast<uint64_t>(s.batch_size);
+  f[11] = static_cast<uint64_t>(s.seq_len);
+  f[12] = static_cast<uint64_t>(s.accumulation);
+  f[13] = s.model_checksum;
+  AtomicFile out(path);
+  Checksum sum;
+  for (const std::span<const std::byte> part : std::initializer_list<std::span<const std::byte>>{
+           std::as_bytes(std::span(f)), std::as_bytes(std::span(s.m)), std::as_bytes(std::span(s.v))}) {
+    out.write(part.data(), part.size());
+    sum.update(part);
+  }
+  const uint64_t value = sum.value();
+  out.write(&value, 8);
+  out.commit();
+}
+
+CheckpointStore::CheckpointStore(fs::path folder, int64_t keep) : folder_(std::move(folder)), keep_(keep) {
+  if (keep_ < 1)
+    throw stepscope::InputError(fmt::format("checkpoints to keep: {}, expected at least 1", keep_));
+  check_folder_writable(folder_, "checkpoints");
+  remove_leftovers();
+}
+
+fs::path CheckpointStore::path_of(int64_t step) const { return folder_ / fmt::format("step-{:08d}", step); }
+
+std::vector<int64_t> CheckpointStore::steps() const {
+  std::vector<int64_t> found;
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(folder_, ec)) {
+    const auto step = step_of(entry.path().filename().string());
+    if (step && entry.is_directory(ec)) found.push_back(*step);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void CheckpointStore::remove_leftovers() const {
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(folder_, ec)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(".step-")) continue;
+    if (name.ends_with(".retired")) remove_folder(entry.path());
+    if (name.find(".saving-") == std::string::npos) continue;
+    Descriptor fd(::open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd && lock_as_writer(fd.get(), true)) remove_folder(entry.path());
+  }
+}
+
+// Renamed first: a checkpoint half removed must not look like one.
+void CheckpointStore::retire(const fs::path& checkpoint) const {
+  const fs::path retired = folder_ / fmt::format(".{}.retired", checkpoint.filename().string());
+  remove_folder(retired);
+  if (::rename(checkpoint.c_str(), retired.c_str()) != 0)
+    throw stepscope::InputError(
+        fmt::format("{}: cannot remove the old checkpoint: {}", checkpoint.string(), std::strerror(errno)));
+  remove_folder(retired);
+}
+
+void CheckpointStore::save(const ModelConfig& config, std::span<const float> parameters,
+                           TrainingState state) {
+  remove_leftovers();
+  const fs::path target = path_of(state.step);
+  FolderInWork work(target);
+  state.model_checksum = save_checkpoint(work.path() / "model.bin", config, parameters);
+  save_training_state(work.path() / "state.bin", state);
+  if (fs::exists(target)) retire(target);
+  work.rename_to(target);
+
+  std::vector<int64_t> others = steps();
+  std::erase(others, state.step);
+  const size_t keep_others = static_cast<size_t>(keep_ - 1);
+  for (size_t i = 0; i + keep_others < others.size(); ++i) retire(path_of(others[i]));
+}
+
+CheckpointStore::Loaded CheckpointStore::load(int64_t step) const {
+  const fs::path folder = path_of(step);
+  const MappedFile model(folder / "model.bin");
+  Loaded l{parse_checkpoint(model.bytes(), model.path()), load_training_state(folder / "state.bin"), folder};
+  if (l.state.step != step) {
+    throw stepscope::InputError(fmt::format("{}: the training state is of step {}, the folder's name says {}",
+                                            folder.string(), l.state.step, step));
+  }
+  const uint64_t found = Checksum::of(model.bytes());
+  if (found != l.state.model_checksum) {
+    throw stepscope::InputError(
+        fmt::format("{}: damaged, or not of this training state: checksum {:016x}, state.bin says {:016x}",
+                    model.path(), found, l.state.model_checksum));
+  }
+  if (l.state.m.size() != l.model.parameters.size()) {
+    throw stepscope::InputError(fmt::format("{}: optimizer state of {} parameters, the model has {}",
+                                            folder.string(), l.state.m.size(), l.model.parameters.size()));
+  }
+  return l;
+}
+
+std::optional<CheckpointStore::Loaded> CheckpointStore::newest_that_loads(
+    std::vector<std::string>* damaged) const {
+  const std::vector<int64_t> all = steps();
+  for (auto step = all.rbegin(); step != all.rend(); ++step) {
+    try {
+      return load(*step);
+    } catch (const stepscope::InputError& e) {
+      if (damaged != nullptr) damaged->push_back(e.what());
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace gpt2

@@ -1,0 +1,65 @@
+// The rest of a run beside its checkpoint: what makes a resumed run bitwise the one that never stopped. And
+// the folder that holds both. Format "SSTATE" version 1, little-endian: the fields of kFieldNames
+// (training_state.cpp) as 8-byte integers, m, v as fp32 in the order of the tensor table, then the checksum
+// of everything before it. An unknown version is an error.
+//
+// A checkpoint is complete or absent: FOLDER/step-00000010/{model.bin,state.bin} appears by one rename of a
+// folder whose files are already on disk. model.bin is a plain llm.c checkpoint; state.bin carries its
+// checksum, as llm.c's format has none.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpt2/checkpoint.h"
+#include "gpt2/data_position.h"
+
+namespace gpt2 {
+
+struct TrainingState {
+  int64_t step = 0;  // optimizer steps done: t of AdamW; also the position in the learning-rate schedule
+  int64_t schedule_total = 0;  // steps of the schedule it was saved under
+  uint64_t seed = 0;
+  DataPosition data;
+  uint64_t data_fingerprint = 0;  // TokenSource::fingerprint()
+  int64_t batch_size = 0, seq_len = 0, accumulation = 0;
+  uint64_t model_checksum = 0;  // of model.bin
+  std::vector<float> m, v;      // AdamW moments, one per parameter
+};
+TrainingState parse_training_state(std::span<const std::byte> file, const std::string& source);
+TrainingState load_training_state(const std::filesystem::path& path);
+void save_training_state(const std::filesystem::path& path, const TrainingState& state);
+
+class CheckpointStore {
+ public:
+  // Makes the folder when missing, removes what dead writers left. keep >= 1.
+  CheckpointStore(std::filesystem::path folder, int64_t keep);
+
+  // Writes step state.step (state.model_checksum is filled in here) and then removes the oldest beyond
+  // `keep`; the one just written always stays, even when an abandoned run left higher numbers.
+  void save(const ModelConfig& config, std::span<const float> parameters, TrainingState state);
+
+  struct Loaded {
+    Checkpoint model;
+    TrainingState state;
+    std::filesystem::path folder;
+  };
+  // Walks from the newest to the oldest; the reason for each one passed over is appended to `damaged`.
+  std::optional<Loaded> newest_that_loads(std::vector<std::string>* damaged = nullptr) const;
+  Loaded load(int64_t step) const;
+
+  std::vector<int64_t> steps() const;  // complete ones, ascending
+  std::filesystem::path path_of(int64_t step) const;
+
+ private:
+  void remove_leftovers() const;
+  void retire(const std::filesystem::path& checkpoint) const;
+  std::filesystem::path folder_;
+  int64_t keep_;
+};
+
+}  // namespace gpt2

@@ -1,0 +1,57 @@
+// Hardware counters by what they mean, whatever the chip calls them, merged onto the launches of the traced
+// step.
+//
+// Counters come from another step than the times (a counted step runs its kernels one by one). They are
+// merged by launch index, and only after every name and grid of the counted step agrees with the traced one:
+// a mismatch throws the set away and says so.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profiler/recording/recording.h"
+
+namespace profiler {
+
+struct KernelCounters {
+  std::optional<double> dram_read_bytes, dram_write_bytes;
+  std::optional<double> l2_bytes;
+  std::optional<double> instructions;           // warp instructions
+  std::optional<double> fma_instructions;       // of them on the FMA pipe
+  std::optional<double> tensor_active_pct;      // tensor pipe cycles of all SM cycles of the kernel
+  std::optional<double> tensor_while_busy_pct;  // ... of the cycles in which the SM had warps
+  std::optional<double> occupancy_pct;          // warps of those an SM can hold, while it had any
+  std::optional<double> sm_cycles;              // elapsed, of one SM: the weight of tensor_active_pct
+  std::optional<double> sm_active_cycles;       // with warps, mean over SMs: the weight of the other two
+  std::optional<double> sm_clock_hz;
+  std::optional<double> counted_time_ns;  // while being counted; never shown as the kernel's time
+};
+
+// One quantity: its member, and the metrics that give it, the first that the set has.
+struct CounterQuantity {
+  std::string_view name;
+  std::optional<double> KernelCounters::*member;
+  std::vector<std::string_view> metrics;
+  bool adds_up;  // over equal-named ranges and launches; the others are averages
+};
+std::span<const CounterQuantity> counter_quantities();
+
+struct PassCounters {
+  std::string pass;
+  KernelCounters counters;
+};
+
+struct MergedCounters {
+  std::vector<KernelCounters>
+      per_kernel;                      // parallel to `kernels`; empty when there are none or they do not fit
+  std::vector<PassCounters> per_pass;  // a whole pass as one range, in words of pass_words()
+  std::vector<MissingRecord> missing;
+  int64_t counted_steps = 0;
+};
+
+// `kernels`: the traced step's kernels, sorted by index 0, 1, …
+MergedCounters merge_counters(const Recording& recording, const std::vector<const LaunchRecord*>& kernels);
+
+}  // namespace profiler

@@ -1,0 +1,151 @@
+#include "profiler/attribute/traced_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "profiler/records/errors.h"
+#include "profiler/records/names.h"
+
+namespace profiler {
+namespace {
+
+using Key = std::pair<Activity, int64_t>;  // activity, index
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  const size_t n = v.size();
+  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+}
+
+bool timed(const LaunchRecord& r) { return r.start_ns > 0 && r.end_ns >= r.start_ns; }
+double length_ns(const LaunchRecord& r) { return static_cast<double>(r.end_ns - r.start_ns); }
+
+bool already_reported(const Recording& r, std::string_view name) {
+  return std::any_of(r.missing.begin(), r.missing.end(),
+                     [&](const MissingRecord& m) { return m.name == name; });
+}
+
+using Step = std::map<Key, const LaunchRecord*>;
+std::map<int64_t, Step> by_step(const Recording& r) {
+  std::map<int64_t, Step> steps;
+  for (const LaunchRecord& l : r.launches)
+    if (!steps[l.step].emplace(Key{l.activity, l.index}, &l).second)
+      throw DataError(
+          fmt::format("recording: {} {} of step {} is there twice", name(l.activity), l.index, l.step));
+  return steps;
+}
+
+// Other steps that were kept in full must have launched the same.
+void compare_sequences(const std::map<int64_t, Step>& steps, const Step& shown, TracedStep& t) {
+  int64_t differing = 0;
+  std::string first;
+  for (const auto& [number, step] : steps) {
+    if (&step == &shown) continue;
+    std::string why;
+    if (step.size() != shown.size())
+      why = fmt::format("{} operations, {} in step {}", step.size(), shown.size(), *t.step);
+    for (const auto& [key, l] : step) {
+      const auto other = shown.find(key);
+      if (other != shown.end() && other->second->name != l->name && why.empty())
+        why = fmt::format("{} {} is '{}', in step {} '{}'", name(key.first), key.second, l->name, *t.step,
+                          other->second->name);
+    }
+    if (why.empty()) continue;
+    if (differing++ == 0) first = fmt::format("step {}: {}", number, why);
+  }
+  if (differing) t.missing.push_back({"kernel_sequence_changed", differing, first});
+}
+
+int64_t count_of(const Step& step, std::set<Activity> kinds) {
+  return std::count_if(step.begin(), step.end(),
+                       [&](const auto& e) { return kinds.contains(e.first.first); });
+}
+
+// Against the step's own count, and against the statistics, which know indices of every traced step.
+void count_lost(const Recording& r, const StepRecord* record, const Step& shown, TracedStep& t) {
+  if (record) {
+    t.lost += std::max<int64_t>(0, record->kernels - count_of(shown, {Activity::kernel, Activity::cpu_op}));
+    t.lost += std::max<int64_t>(0, record->copies - count_of(shown, {Activity::copy}));
+    t.lost += std::max<int64_t>(0, record->memsets - count_of(shown, {Activity::memset}));
+  }
+  int64_t only_in_stats = 0;
+  for (const LaunchStats& s : r.stats) only_in_stats += !shown.contains({s.activity, s.index});
+  t.lost = std::max(t.lost, only_in_stats);
+  if (t.lost)
+    t.missing.push_back({"records_lost_in_step", t.lost, t.step ? fmt::format("step {}", *t.step) : ""});
+}
+
+}  // namespace
+
+std::optional<TracedStep> find_traced_step(const Recording& r) {
+  const auto steps = by_step(r);
+  if (steps.empty()) return std::nullopt;
+  TracedStep t;
+  const auto& [number, shown] = *steps.rbegin();  // the last one; a program without steps has only -1
+  if (number >= 0) t.step = number;
+
+  std::map<Key, const LaunchStats*> stats;
+  for (const LaunchStats& s : r.stats) stats[{s.activity, s.index}] = &s;
+
+  int64_t without_time = 0;
+  for (const auto& [key, l] : shown) {
+    TracedOperation o;
+    o.record = l;
+    o.has_time = timed(*l);
+    without_time += !o.has_time;
+    if (o.has_time) o.own_ns = length_ns(*l);
+    const auto s = stats.find(key);
+    if (s != stats.end() && s->second->samples > 0) {
+      o.median_ns = s->second->median_ns;
+      o.samples = s->second->samples;
+    } else {
+      std::vector<double> samples;
+      for (const auto& [n, step] : steps)
+        if (const auto at = step.find(key);
+            (n >= 0) == (number >= 0) && at != step.end() && timed(*at->second))
+          samples.push_back(length_ns(*at->second));
+      o.samples = static_cast<int64_t>(samples.size());
+      if (!samples.empty()) o.median_ns = median(std::move(samples));
+    }
+    t.operations.push_back(o);
+    if (key.first == Activity::kernel || key.first == Activity::cpu_op) t.kernels.push_back(l);
+  }
+  if (std::none_of(t.operations.begin(), t.operations.end(), [](const auto& o) { return o.has_time; }))
+    return std::nullopt;
+  if (without_time && !already_reported(r, "kernels_without_time"))
+    t.missing.push_back({"kernels_without_time", without_time, ""});
+  std::stable_sort(t.operations.begin(), t.operations.end(),
+                   [](const TracedOperation& a, const TracedOperation& b) {
+                     return a.record->start_ns < b.record->start_ns;
+                   });
+
+  const StepRecord* record = nullptr;
+  std::vector<double> windows;
+  for (const StepRecord& s : r.steps) {
+    const bool traced = s.gpu_begin_ns > 0 && s.gpu_end_ns > s.gpu_begin_ns;
+    if (traced && s.phase == Phase::activity)
+      windows.push_back(static_cast<double>(s.gpu_end_ns - s.gpu_begin_ns));
+    if (t.step && s.step == *t.step && traced) record = &s;
+  }
+  if (record) {
+    t.window = {record->gpu_begin_ns, record->gpu_end_ns};
+  } else {
+    t.window = {INT64_MAX, INT64_MIN};
+    for (const TracedOperation& o : t.operations) {
+      if (!o.has_time) continue;
+      t.window.begin_ns = std::min(t.window.begin_ns, o.record->start_ns);
+      t.window.end_ns = std::max(t.window.end_ns, o.record->end_ns);
+    }
+  }
+  const auto own_window = static_cast<double>(t.window.end_ns - t.window.begin_ns);
+  t.traced_steps = windows.empty() ? 1 : static_cast<int64_t>(windows.size());
+  t.median_window_ns = windows.empty() ? own_window : median(std::move(windows));
+  if (t.step) compare_sequences(steps, shown, t);
+  count_lost(r, record, shown, t);
+  return t;
+}
+
+}  // namespace profiler

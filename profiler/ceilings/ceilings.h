@@ -1,0 +1,32 @@
+// What this device reaches: the ceilings of the roofline. Measured with our own bandwidth kernels and cuBLAS on random data (products of
+// zeros run up to 13% faster), cached per device UUID because a device's ceilings change with its driver, not with the day.
+#pragma once
+#include <optional>
+#include <string>
+
+namespace profiler {
+
+struct MeasuredCeilings {
+  double copy_bytes_per_s = 0;   // bytes read + bytes written
+  double read_bytes_per_s = 0;
+  double write_bytes_per_s = 0;
+  double fp32_flops_per_s = 0;   // matrix product without tensor cores
+  double tf32_flops_per_s = 0;
+  double bf16_flops_per_s = 0;
+  std::string device, uuid, driver;
+  std::string measured_at;       // UTC, ISO 8601
+};
+
+struct DeviceIdentity {
+  std::string uuid, driver;
+};
+DeviceIdentity device_identity();  // of device 0; throws stepscope::MachineError
+
+// Takes about a second of device 0; the context it makes is destroyed again. Throws stepscope::MachineError when CUDA fails.
+MeasuredCeilings measure_ceilings();
+
+// The cached ceilings of this device if they were measured with this driver, else measures and writes the cache (folder
+// $STEPSCOPE_CACHE or $XDG_CACHE_HOME/stepscope or ~/.cache/stepscope; an unwritable cache is not an error).
+MeasuredCeilings ceilings_of_device(bool measure_again);
+
+}  // namespace profiler

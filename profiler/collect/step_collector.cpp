@@ -1,0 +1,493 @@
+#include "profiler/collect/step_collector.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "profiler/collect/missing_names.h"
+
+namespace profiler::collect {
+namespace {
+
+constexpr int64_t kRangesIfUnknown = 2048;
+constexpr int64_t kSparePassRanges = 8;
+
+}  // namespace
+
+RangeStack& thread_ranges() {
+  thread_local RangeStack ranges;
+  return ranges;
+}
+
+StepCollector::StepCollector(const CollectPlan& plan, Backend& backend, Recorder& recorder, Hooks hooks)
+    : plan_(plan),
+      wanted_(wanted_metrics(plan.metrics)),
+      backend_(backend),
+      recorder_(recorder),
+      hooks_(std::move(hooks)),
+      machine_(plan.phases) {
+  if (machine_.steps_planned() == 0) throw std::runtime_error("collect plan has no steps in its phases");
+  if (plan_.raw_trace.empty()) return;
+  raw_ = std::make_unique<RecordingWriter>(plan_.raw_trace);
+  trace_.set_raw_sink([this](const LaunchRecord& r) {
+    if (!raw_) return;
+    try {
+      raw_->write(r);
+    } catch (const std::exception& e) {
+      raw_.reset();
+      say(std::string("raw trace stopped: ") + e.what());
+    }
+  });
+}
+
+void StepCollector::note(const Outcome& outcome) {
+  if (outcome) recorder_.report(*outcome);
+}
+
+// ---- ranges
+
+int StepCollector::range_push(uint64_t domain, std::string_view name) {
+  RangeStack& ranges = thread_ranges();
+  if (!done_ && !step_open_ && is_step_name(name, plan_.step_range)) {
+    // All steps under one name, so that "step 17" does not make a path of its own.
+    const int level = ranges.push(domain, plan_.step_range);
+    const std::lock_guard lock(step_mutex_);
+    if (!done_ && !step_open_) begin_step(ranges);
+    return level;
+  }
+  const int level = ranges.push(domain, name);
+  if (passes_wanted_ && step_thread_ == std::this_thread::get_id()) {
+    const auto pass = component_below(step_path_, ranges.path());
+    if (pass) enter_pass(*pass);
+  }
+  return level;
+}
+
+int StepCollector::range_pop(uint64_t domain) {
+  const auto popped = thread_ranges().pop(domain);
+  if (!popped) return -1;
+  if (step_open_ && popped->serial == step_serial_ && step_thread_ == std::this_thread::get_id()) {
+    const std::lock_guard lock(step_mutex_);
+    end_step();
+  }
+  return popped->level;
+}
+
+// Backward passes of PyTorch launch from a thread of their own, without ranges: such launches belong to the
+// step at least.
+std::string StepCollector::launch_path() {
+  const RangeStack& ranges = thread_ranges();
+  if (ranges.depth() > 0) return ranges.path();
+  if (!step_open_) return {};
+  const std::lock_guard lock(path_mutex_);
+  return step_path_;
+}
+
+// ---- steps
+
+void StepCollector::begin_step(const RangeStack& ranges) {
+  const auto orders = machine_.begin_step();
+  if (!orders) return;
+  orders_ = *orders;
+  if (!described_) {
+    described_ = true;
+    const SessionRecord session = backend_.describe();
+    recorder_.write(session);
+    if (hooks_.first_step) hooks_.first_step(session);
+  }
+  {
+    const std::lock_guard lock(path_mutex_);
+    step_path_ = ranges.path();
+  }
+  step_thread_ = std::this_thread::get_id();
+  step_serial_ = ranges.top_serial();
+  step_ = StepRecord{};
+  step_.step = orders_.step;
+  step_.phase = orders_.recorded;
+  if (hooks_.phase) hooks_.phase(orders_.recorded);
+
+  switch (orders_.collecting) {
+    case Phase::counters:
+      begin_counters(false);
+      break;
+    case Phase::pass_counters:
+      begin_counters(true);
+      break;
+    case Phase::activity:
+      begin_activity();
+      break;
+    case Phase::warmup:
+      if (orders_.count_launches) {
+        note(backend_.callbacks(Callbacks::kernels));
+        counted_launches_ = 0;
+        pass_changes_ = 0;
+        pass_.clear();
+        passes_wanted_ = true;
+        listening_ = Listening::counting;
+      }
+      break;
+    default:
+      break;
+  }
+  step_.host_begin_ns = now_ns();
+  if (tracing_on_) trace_.begin_step(step_, orders_.recorded == Phase::activity);
+  step_open_ = true;
+}
+
+void StepCollector::end_step() {
+  step_.host_end_ns = now_ns();
+  switch (orders_.collecting) {
+    case Phase::counters:
+      end_kernel_counters();
+      break;
+    case Phase::pass_counters:
+      end_pass_counters();
+      break;
+    case Phase::warmup:
+      if (orders_.count_launches) {
+        listening_ = Listening::nothing;
+        passes_wanted_ = false;
+        most_pass_changes_ = pass_changes_;
+        note(backend_.callbacks(Callbacks::none));
+      }
+      break;
+    default:
+      break;
+  }
+  step_open_ = false;
+  if (tracing_on_) trace_.end_step(step_.step, step_.host_end_ns);
+  if (tracing_on_ && step_.phase == Phase::activity) {
+    ++traced_steps_;
+    for (const StepRecord& s : trace_.take_old_steps())
+      recorder_.write(s);  // the others when their records have come
+  } else {
+    recorder_.write(step_);
+  }
+  if (orders_.last_of_phase) {
+    if (orders_.collecting == Phase::activity) end_activity();
+    if (counters_on_) {
+      backend_.disable_counters();
+      counters_on_ = false;
+    }
+  }
+  if (orders_.last_of_plan) finish();
+}
+
+// ---- counters
+
+void StepCollector::begin_counters(bool user_ranges) {
+  if (traced_) {
+    if (orders_.first_of_phase)
+      recorder_.report({std::string(missing::kCountersUnavailable),
+                        "the plan asks for counters after the activity phase, whose tracing has patched the "
+                        "kernels; put counters first"});
+    return;
+  }
+  setup_begin_ns_ = now_ns();
+  note(backend_.synchronize());
+  if (orders_.first_of_phase) {
+    const int64_t launches = counted_launches_;
+    CounterRequest request;
+    request.wanted = wanted_;
+    request.user_ranges = user_ranges;
+    if (user_ranges)
+      request.max_ranges = most_pass_changes_ + most_pass_changes_ / 10 + kSparePassRanges;
+    else
+      request.max_ranges = launches > 0 ? launches + launches / 10 + 1 : kRangesIfUnknown;
+    if (const Outcome failed = backend_.enable_counters(request, nullptr)) {
+      recorder_.report(*failed);
+    } else {
+      counters_on_ = true;
+      if (!user_ranges)
+        for (const auto& [what, why] : backend_.metrics().left_out)
+          recorder_.count(missing::kCountersUnavailable, 1, what + ": " + why);
+    }
+  }
+  if (!counters_on_) return;
+  {
+    const std::lock_guard lock(counters_mutex_);
+    counter_launches_.clear();
+    graph_launches_ = 0;
+  }
+  pass_.clear();
+  passes_seen_.clear();
+  note(backend_.callbacks(Callbacks::kernels));
+  if (const Outcome failed = backend_.start_ranges()) {
+    recorder_.report(*failed);
+    note(backend_.callbacks(Callbacks::none));
+    backend_.disable_counters();
+    counters_on_ = false;
+    return;
+  }
+  session_on_ = true;
+  passes_wanted_ = user_ranges;
+  run_begin_ns_ = now_ns();
+  setup_ns_ = run_begin_ns_ - setup_begin_ns_;
+  listening_ = Listening::counters;
+}
+
+// Ranges that are not as many as expected, or values that are not numbers: the whole set is worth nothing.
+bool StepCollector::usable(const std::string& set, const SessionValues& values, int64_t expected) {
+  const auto refuse = [&](const std::string& why) {
+    recorder_.report({std::string(missing::kCounterSetFailed),
+                      "set " + set + ", step " + std::to_string(step_.step) + ": " + why});
+    return false;
+  };
+  if (graph_launches_ > 0 && orders_.collecting == Phase::counters) {
+    recorder_.report(
+        {std::string(missing::kGraphInCounters),
+         std::to_string(graph_launches_) + " graph launches in step " + std::to_string(step_.step)});
+    return false;
+  }
+  if (values.failure) {
+    recorder_.report(*values.failure);
+    return false;
+  }
+  if (static_cast<int64_t>(values.ranges.size()) != expected)
+    return refuse(std::to_string(expected) + " ranges expected, " + std::to_string(values.ranges.size()) +
+                  " came");
+  for (size_t i = 0; i < values.ranges.size(); ++i) {
+    const auto& v = values.ranges[i].values;
+    if (v.size() != backend_.metrics().metrics.size())
+      return refuse("range " + std::to_string(i) + " has too few values");
+    for (size_t m = 0; m < v.size(); ++m)
+      if (!std::isfinite(v[m]))
+        return refuse(backend_.metrics().metrics[m] + " of range " + std::to_string(i) + " is not a number");
+  }
+  return true;
+}
+
+void StepCollector::end_kernel_counters() {
+  listening_ = Listening::nothing;
+  if (!session_on_) return;
+  session_on_ = false;
+  note(backend_.synchronize());
+  const int64_t run_ns = now_ns() - run_begin_ns_;
+  const SessionValues values = backend_.stop_ranges();
+  note(backend_.callbacks(Callbacks::none));
+
+  std::vector<CounterLaunch> launches;
+  {
+    const std::lock_guard lock(counters_mutex_);
+    launches.swap(counter_launches_);
+  }
+  const int n = ++sets_written_["core"];
+  const std::string name = n == 1 ? "core" : "core." + std::to_string(n);
+  const bool good = usable(name, values, static_cast<int64_t>(launches.size()));
+  CounterSet set;
+  set.name = name;
+  set.metrics = backend_.metrics().metrics;
+  set.setup_ns = static_cast<double>(setup_ns_);
+  set.run_ns = static_cast<double>(run_ns);
+  set.decode_ns = values.decode_ns;
+  set.launches = static_cast<int64_t>(launches.size());
+  set.ranges = static_cast<int64_t>(values.ranges.size());
+  recorder_.write(set);
+  step_.kernels = set.launches;
+  if (good) {
+    std::map<std::string, std::string> names;
+    for (size_t i = 0; i < launches.size(); ++i) {
+      auto [name_of, is_new] = names.try_emplace(launches[i].symbol);
+      if (is_new) name_of->second = demangle(launches[i].symbol);
+      CounterRecord r;
+      r.set = set.name;
+      r.step = step_.step;
+      r.index = static_cast<int64_t>(i);
+      r.kernel = name_of->second;
+      r.path = launches[i].path;
+      r.grid = launches[i].grid;
+      r.values = values.ranges[i].values;
+      recorder_.write(r);
+    }
+  } else if (values.failure || graph_launches_ > 0) {
+    backend_.disable_counters();  // after a failed decode only a new object works again
+    counters_on_ = false;
+  }
+}
+
+void StepCollector::enter_pass(std::string_view pass) {
+  if (pass_ == pass) return;
+  if (listening_ == Listening::counting) {
+    ++pass_changes_;
+    pass_ = pass;
+    return;
+  }
+  leave_pass();
+  if (!session_on_) return;
+  pass_ = pass;
+  if (const Outcome failed = backend_.push_range(pass_)) {
+    recorder_.report(*failed);
+    pass_.clear();
+    return;
+  }
+  ++passes_seen_[pass_];
+}
+
+void StepCollector::leave_pass() {
+  if (!pass_.empty() && session_on_) note(backend_.pop_range());
+  pass_.clear();
+}
+
+void StepCollector::end_pass_counters() {
+  passes_wanted_ = false;
+  listening_ = Listening::nothing;
+  if (!session_on_) return;
+  leave_pass();
+  session_on_ = false;
+  note(backend_.synchronize());
+  const int64_t run_ns = now_ns() - run_begin_ns_;
+  const SessionValues values = backend_.stop_ranges();
+  note(backend_.callbacks(Callbacks::none));
+  {
+    const std::lock_guard lock(counters_mutex_);
+    step_.kernels = static_cast<int64_t>(counter_launches_.size());
+    counter_launches_.clear();
+  }
+  const int n = ++sets_written_["passes"];
+  CounterSet set;
+  set.name = n == 1 ? "passes" : "passes." + std::to_string(n);
+  set.metrics = backend_.metrics().metrics;
+  set.setup_ns = static_cast<double>(setup_ns_);
+  set.run_ns = static_cast<double>(run_ns);
+  set.decode_ns = values.decode_ns;
+  set.launches = static_cast<int64_t>(passes_seen_.size());  // equal names merge into one range
+  set.ranges = static_cast<int64_t>(values.ranges.size());
+  const bool good = usable(set.name, values, set.launches);
+  recorder_.write(set);
+  if (!good) return;
+  for (const RangeValues& range : values.ranges) {
+    CounterRecord r;
+    r.set = set.name;
+    r.step = step_.step;
+    r.pass = range.name;
+    r.values = range.values;
+    recorder_.write(r);
+  }
+}
+
+// ---- activity
+
+void StepCollector::begin_activity() {
+  if (!orders_.first_of_phase) return;
+  traced_ = true;
+  note(backend_.synchronize());
+  note(backend_.callbacks(Callbacks::everything));
+  listening_ = Listening::trace;
+  if (const Outcome failed = backend_.start_tracing()) {
+    recorder_.report(*failed);
+    listening_ = Listening::nothing;
+    note(backend_.callbacks(Callbacks::none));
+    return;
+  }
+  tracing_on_ = true;
+}
+
+void StepCollector::end_activity() {
+  if (!tracing_on_) return;
+  note(backend_.synchronize());
+  note(backend_.callbacks(Callbacks::none));
+  note(backend_.stop_tracing());
+  listening_ = Listening::nothing;
+  tracing_on_ = false;
+  const StepTrace::Result result = trace_.finish();
+  for (const StepRecord& s : result.steps) recorder_.write(s);
+  for (const LaunchRecord& l : result.launches) recorder_.write(l);
+  for (const LaunchStats& s : result.stats) recorder_.write(s);
+  for (const MissingRecord& m : result.missing) recorder_.count(m.name, m.count, m.detail);
+  if (raw_) {
+    try {
+      raw_->finish();
+    } catch (const std::exception& e) {
+      say(std::string("raw trace: ") + e.what());
+    }
+    raw_.reset();
+  }
+}
+
+void StepCollector::finish() {
+  if (done_.exchange(true)) return;
+  if (hooks_.finished) hooks_.finished();
+  recorder_.finish();
+}
+
+void StepCollector::process_ends() {
+  const std::lock_guard lock(step_mutex_);
+  if (done_) return;
+  step_open_ = false;
+  listening_ = tracing_on_ ? Listening::trace : Listening::nothing;
+  if (session_on_) {
+    session_on_ = false;
+    note(backend_.synchronize());
+    backend_.stop_ranges();
+  }
+  if (counters_on_) backend_.disable_counters();
+  counters_on_ = false;
+  end_activity();
+  if (machine_.steps_begun() == 0)
+    recorder_.report({std::string(missing::kNotTraced),
+                      "the program opened no NVTX range named '" + plan_.step_range + "'"});
+  else if (traced_steps_ == 0)
+    recorder_.report({std::string(missing::kNotTraced),
+                      "the program ended in step " + std::to_string(step_.step) + " of the " +
+                          std::to_string(machine_.steps_planned()) + " that the plan needs"});
+  if (!described_) recorder_.write(backend_.describe());
+  finish();
+}
+
+void StepCollector::abandon() {
+  done_ = true;
+  listening_ = Listening::nothing;
+  recorder_.abandon();
+}
+
+// ---- launches and records
+
+void StepCollector::launch_begins(const LaunchCall& call) {
+  switch (listening_.load()) {
+    case Listening::nothing:
+      return;
+    case Listening::counting:
+      if (call.kind == LaunchKind::kernel) ++counted_launches_;
+      return;
+    case Listening::counters: {
+      std::string path = launch_path();
+      const std::lock_guard lock(counters_mutex_);
+      if (call.kind == LaunchKind::graph) ++graph_launches_;
+      if (call.kind == LaunchKind::kernel)
+        counter_launches_.push_back({call.correlation, std::string(call.symbol), std::move(path), call.grid});
+      return;
+    }
+    case Listening::trace:
+      trace_.launch(call, launch_path());
+      return;
+  }
+}
+
+void StepCollector::launch_alias(uint32_t correlation, uint32_t alias) {
+  if (listening_ == Listening::trace) trace_.alias(correlation, alias);
+}
+
+void StepCollector::launch_ends(uint32_t correlation, LaunchKind kind, LaunchEnd end) {
+  if (end == LaunchEnd::performed) return;
+  if (listening_ == Listening::trace) trace_.launch_ended(correlation, end);
+  if (listening_ == Listening::counting && kind == LaunchKind::kernel) --counted_launches_;
+  if (listening_ != Listening::counters || kind != LaunchKind::kernel) return;
+  const std::lock_guard lock(counters_mutex_);
+  const auto it = std::find_if(counter_launches_.rbegin(), counter_launches_.rend(),
+                               [&](const CounterLaunch& l) { return l.correlation == correlation; });
+  if (it != counter_launches_.rend()) counter_launches_.erase(std::next(it).base());
+}
+
+void StepCollector::graph_node_created(uint64_t node) { trace_.node_created(node, launch_path()); }
+void StepCollector::graph_node_cloned(uint64_t node, uint64_t original) {
+  trace_.node_cloned(node, original);
+}
+
+void StepCollector::activity(const ActivityEvent& event) {
+  if (listening_ == Listening::trace) trace_.activity(event);
+}
+
+void StepCollector::lost(std::string_view what, int64_t n, std::string_view detail) {
+  recorder_.count(what, n, detail);
+}
+
+}  // namespace profiler::collect

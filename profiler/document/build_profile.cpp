@@ -1,0 +1,504 @@
+#include "profiler/document/build_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "profiler/attribute/attribution.h"
+#include "profiler/document/statistics.h"
+#include "profiler/records/missing.h"
+#include "profiler/records/names.h"
+
+namespace profiler {
+namespace {
+
+Text text_or_none(const std::string& s) { return s.empty() ? std::nullopt : Text(s); }
+Number finite_or_none(double v) { return std::isfinite(v) ? Number(v) : std::nullopt; }
+
+Text device_word(const Recording& r, const char* key) {
+  const auto at = r.session.device.find(key);
+  return at == r.session.device.end() ? std::nullopt : text_or_none(at->second);
+}
+Count device_count(const Recording& r, const char* key) {
+  const Text word = device_word(r, key);
+  int64_t v = 0;
+  if (!word) return std::nullopt;
+  const auto [end, error] = std::from_chars(word->data(), word->data() + word->size(), v);
+  return error == std::errc() && end == word->data() + word->size() ? Count(v) : std::nullopt;
+}
+
+// One row per kind, in the order of first sight; a kind outside the catalogue is shown and taken seriously.
+void add_missing(ProfileDocument& d, const MissingRecord& m) {
+  const auto at = std::find_if(d.missing.begin(), d.missing.end(),
+                               [&](const MissingRow& row) { return row.name == m.name; });
+  if (at != d.missing.end()) {
+    at->count += m.count;
+    if (!m.detail.empty() && at->detail.find(m.detail) == std::string::npos && at->detail.size() < 400)
+      at->detail += (at->detail.empty() ? "" : "; ") + m.detail;
+    return;
+  }
+  const auto kind = find_missing(m.name);
+  MissingRow row;
+  row.name = m.name;
+  row.severity = std::string(name(kind ? kind->severity : Severity::severe));
+  row.stage = kind ? std::string(kind->stage) : "collect";
+  row.count = m.count;
+  row.detail = m.detail;
+  row.advice =
+      kind ? std::string(kind->advice)
+           : "This program does not know this kind of missing data; it was recorded by another version.";
+  d.missing.push_back(std::move(row));
+}
+bool is_missing(const ProfileDocument& d, std::string_view name) {
+  return std::any_of(d.missing.begin(), d.missing.end(), [&](const MissingRow& m) { return m.name == name; });
+}
+
+// ---- run, environment, ceilings, collection
+// ----------------------------------------------------------------------------
+void fill_run(ProfileDocument& d, const Recording& r, const std::optional<RunInfo>& run,
+              const ProfileOptions& o) {
+  RunSection& s = d.run;
+  s.command = r.session.program;
+  s.git_revision = text_or_none(o.git_revision);
+  s.build_type = text_or_none(o.build_type);
+  s.profiled_at = text_or_none(o.profiled_at);
+  if (!run) return;
+  s.command = run->command;
+  s.trainer = run->trainer;
+  s.device = run->device;
+  s.matmul = run->matmul;
+  s.stopped = text_or_none(run->stopped);
+  s.layers = run->layers;
+  s.heads = run->heads;
+  s.channels = run->channels;
+  s.vocab_size = run->vocab_size;
+  s.padded_vocab = run->padded_vocab;
+  s.max_seq_len = run->max_seq_len;
+  s.parameters = run->parameters;
+  s.batch_size = run->batch_size;
+  s.seq_len = run->seq_len;
+  s.accumulation = run->accumulation;
+  s.seed = run->seed;
+  s.steps = static_cast<int64_t>(run->steps.size());
+  s.tokens_per_step = run->tokens_per_step;
+  s.model_flops = finite_or_none(run->model_flops);
+  if (!run->steps.empty()) {
+    s.first_loss = run->steps.front().loss;
+    s.last_loss = run->steps.back().loss;
+  }
+  s.variants = run->variants;
+  s.data = run->data;
+  s.memory_bytes = run->memory_bytes;
+}
+
+// nvmlClocksEventReasons (nvml.h) that mean "slower than it could be"; idle and user settings are not among
+// them.
+constexpr std::pair<uint64_t, const char*> kThrottleReasons[] = {{0x4, "power_cap"},
+                                                                 {0x8, "hw_slowdown"},
+                                                                 {0x20, "sw_thermal"},
+                                                                 {0x40, "hw_thermal"},
+                                                                 {0x80, "power_brake"}};
+
+void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptions& o) {
+  EnvironmentSection& e = d.environment;
+  e.gpu = device_word(r, "name");
+  e.uuid = device_word(r, "uuid");
+  e.chip = device_word(r, "chip");
+  e.compute_capability = device_word(r, "compute_capability");
+  e.sm_count = device_count(r, "sm_count");
+  e.memory_bytes = device_count(r, "memory_bytes");
+  e.l2_bytes = device_count(r, "l2_bytes");
+  e.versions = r.session.versions;
+  e.versions.insert(o.versions.begin(), o.versions.end());
+  if (r.session.producer == "cpu") return;
+
+  std::vector<double> sm, memory, power, temperature;
+  uint64_t reasons = 0;
+  int64_t throttled = 0;
+  constexpr uint64_t all_reasons = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
+  for (const EnvironmentSample& s : r.environment) {
+    if (s.phase != Phase::timed && s.phase != Phase::program) continue;
+    sm.push_back(s.sm_clock_mhz);
+    memory.push_back(s.memory_clock_mhz);
+    power.push_back(s.power_w);
+    temperature.push_back(s.temperature_c);
+    reasons |= s.throttle_reasons;
+    throttled += (s.throttle_reasons & all_reasons) != 0;
+  }
+  if (sm.empty()) {
+    if (!is_missing(d, "environment_not_sampled"))
+      add_missing(d, {"environment_not_sampled", 1, "no sample during the timed steps"});
+    return;
+  }
+  e.samples = static_cast<int64_t>(sm.size());
+  e.sm_clock_mhz_median = quantile(sm, 0.5);
+  e.sm_clock_mhz_min = quantile(sm, 0);
+  e.sm_clock_mhz_max = quantile(sm, 1);
+  e.memory_clock_mhz_median = quantile(memory, 0.5);
+  e.power_w_median = quantile(power, 0.5);
+  e.power_w_max = quantile(power, 1);
+  e.temperature_c_max = quantile(temperature, 1);
+  e.throttled_samples = throttled;
+  for (const auto& [bit, word] : kThrottleReasons)
+    if (reasons & bit) e.throttle_reasons.push_back(word);
+  if (throttled)
+    add_missing(d, {"clocks_throttled", throttled,
+                    fmt::format("of {} samples: {}", sm.size(), fmt::join(e.throttle_reasons, ", "))});
+}
+
+void fill_ceilings(ProfileDocument& d, const Recording& r, const Ceilings& c) {
+  d.ceilings = {c.copy_bytes_per_s,     c.read_bytes_per_s,         c.write_bytes_per_s,
+                c.matmul_flops_per_s,   text_or_none(c.device),     text_or_none(c.uuid),
+                text_or_none(c.driver), text_or_none(c.measured_at)};
+  if (!c.copy_bytes_per_s && r.session.producer != "cpu") add_missing(d, {"ceilings_not_measured", 1, ""});
+}
+
+// From step begin to step begin, because a step range only spans the host's work of queueing it.
+Number median_pitch_ns(const Recording& r, Phase phase) {
+  std::map<int64_t, int64_t> begins;
+  for (const StepRecord& s : r.steps)
+    if (s.phase == phase) begins[s.step] = s.host_begin_ns;
+  std::vector<double> pitches;
+  for (const auto& [step, begin] : begins)
+    if (const auto next = begins.find(step + 1); next != begins.end())
+      pitches.push_back(static_cast<double>(next->second - begin));
+  return quantile(pitches, 0.5);
+}
+
+void fill_collection(ProfileDocument& d, const Recording& r, const std::optional<Attribution>& a) {
+  CollectionSection& c = d.collection;
+  c.producer = r.session.producer;
+  c.program = r.session.program;
+  c.time_basis = "none";
+  if (a) {
+    c.traced_steps = a->traced_steps;
+    c.counted_steps = a->counted_steps;
+    c.shown_step = a->step;
+    c.time_basis = a->from_medians ? "median_over_traced_steps" : "one_traced_step";
+  }
+  double spent = 0;
+  for (const CounterSet& s : r.counter_sets) {
+    c.counter_sets.push_back({s.name, s.metrics, s.launches, s.ranges, s.setup_ns, s.run_ns, s.decode_ns});
+    spent += s.setup_ns + s.run_ns + s.decode_ns;
+  }
+  if (!r.counter_sets.empty()) c.collecting_ns = spent;
+  const Number timed = median_pitch_ns(r, Phase::timed), traced = median_pitch_ns(r, Phase::activity);
+  if (timed && traced && *timed > 0) {
+    c.traced_overhead_pct = (*traced / *timed - 1) * 100;
+    if (*c.traced_overhead_pct > kTracedOverhead_pct && !is_missing(d, "collector_overhead_high"))
+      add_missing(d, {"collector_overhead_high", 1, fmt::format("{:+.1f}%", *c.traced_overhead_pct)});
+  }
+}
+
+// ---- timing
+// ---------------------------------------------------------------------------------------------------------
+void fill_timing(ProfileDocument& d, const RunInfo& run, const Ceilings& ceilings, const ProfileOptions& o) {
+  TimingSection& t = d.timing;
+  const auto count = static_cast<int64_t>(run.steps.size());
+  const int64_t first = std::clamp<int64_t>(o.first_timed_step, 0, count);
+  const int64_t last = std::clamp<int64_t>(first + std::max<int64_t>(o.timed_steps, 0), first, count);
+  for (int64_t i = first; i < last; ++i)
+    t.step_time_ns.samples.push_back(run.steps[static_cast<size_t>(i)].time_ns);
+  const std::vector<double>& samples = t.step_time_ns.samples;
+  d.run.first_timed_step = first;
+  d.run.timed_steps = static_cast<int64_t>(samples.size());
+  if (samples.empty()) {
+    add_missing(d, {"timed_steps_missing", 1,
+                    fmt::format("{} steps in run.json, timed from {}", count, o.first_timed_step)});
+    return;
+  }
+  t.step_time_ns.median = quantile(samples, 0.5);
+  t.step_time_ns.mean = mean(samples);
+  t.step_time_ns.p05 = quantile(samples, 0.05);
+  t.step_time_ns.p95 = quantile(samples, 0.95);
+  if (const auto interval = median_interval(samples)) {
+    t.step_time_ns.interval_low = interval->first;
+    t.step_time_ns.interval_high = interval->second;
+  } else {
+    add_missing(d, {"too_few_timed_steps", 1, fmt::format("{} timed steps", samples.size())});
+  }
+  const double seconds = *t.step_time_ns.median * 1e-9;
+  if (!(seconds > 0)) return;
+  t.tokens_per_s = static_cast<double>(run.tokens_per_step) / seconds;
+  t.model_flops_per_s = finite_or_none(run.model_flops / seconds);
+  const auto ceiling = ceilings.matmul_flops_per_s.find(run.precision());
+  if (ceiling == ceilings.matmul_flops_per_s.end() || !(ceiling->second > 0) || !t.model_flops_per_s) return;
+  t.matmul_ceiling = run.precision();
+  t.of_matmul_ceiling_pct = *t.model_flops_per_s / ceiling->second * 100;
+}
+
+// ---- rows
+// -------------------------------------------------------------------------------------------------------------
+std::string pass_word(int pass) { return std::string(pass_words()[static_cast<size_t>(pass)]); }
+std::string op_word(int op) { return std::string(op_words()[static_cast<size_t>(op)]); }
+Text bound_word(const std::optional<Bound>& b) { return b ? Text(name(*b)) : std::nullopt; }
+
+void fill_measured(Measured& m, const LaunchSums& s, double step_ns) {
+  m.launches = s.launches;
+  m.copies = s.copies;
+  m.time_ns = s.time_ns;
+  m.share_pct = step_ns > 0 ? s.time_ns / step_ns * 100 : 0;
+  m.duration_ns = s.duration_ns;
+  m.dram_read_bytes = s.dram_read_bytes;
+  m.dram_write_bytes = s.dram_write_bytes;
+  m.dram_bytes_per_s = s.dram_bytes_per_s;
+  m.dram_of_ceiling_pct = s.dram_of_ceiling_pct;
+  m.l2_bytes = s.l2_bytes;
+  m.instructions = s.instructions;
+  m.tensor_active_pct = s.tensor_active_pct;
+  m.tensor_while_busy_pct = s.tensor_while_busy_pct;
+  m.tensor_of_ceiling_pct = s.tensor_of_ceiling_pct;
+  m.fma_of_ceiling_pct = s.fma_of_ceiling_pct;
+  m.occupancy_pct = s.occupancy_pct;
+  m.sm_clock_hz = s.sm_clock_hz;
+  m.bound = bound_word(s.bound);
+}
+
+void fill_floored(Floored& f, const Group& g, double step_ns) {
+  fill_measured(f, g.sums, step_ns);
+  f.kernel_floor_ns = g.sums.floor_ns;
+  f.kernel_headroom_ns = g.sums.headroom_ns;
+  if (!g.work) return;
+  f.flops = g.work->flops;
+  f.min_bytes = g.work->min_bytes;
+  f.floor_ns = g.work->floor_ns;
+  f.headroom_ns = g.work->headroom_ns;
+}
+
+LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns) {
+  const LaunchRecord& r = *l.record;
+  LaunchRow row;
+  row.name = r.name;
+  row.activity = std::string(name(r.activity));
+  row.index = r.index;
+  if (l.place) {
+    row.pass = pass_word(l.place->pass);
+    row.op = op_word(l.place->op);
+    if (l.place->layer) row.layer = *l.place->layer;
+  }
+  row.path = r.path;
+  row.stream = r.stream;
+  row.device = r.device;
+  row.grid = r.grid;
+  row.block = r.block;
+  row.registers = r.registers;
+  row.shared_bytes = r.shared_static_bytes + r.shared_dynamic_bytes;
+  if (r.graph_node) row.graph_node = r.graph_node;
+  if (l.has_time) row.start_ns = static_cast<double>(r.start_ns - begin_ns);
+  if (l.has_time) row.shown_ns = static_cast<double>(r.end_ns - r.start_ns);
+  if (l.samples > 0) {
+    row.time_ns = l.duration_ns;
+    row.share_ns = l.time_ns;
+  }
+  row.samples = l.samples;
+  if (r.activity == Activity::copy || r.activity == Activity::memset) row.bytes = r.bytes;
+  row.dram_read_bytes = l.counters.dram_read_bytes;
+  row.dram_write_bytes = l.counters.dram_write_bytes;
+  row.dram_bytes_per_s = l.dram_bytes_per_s();
+  if (l.roofline.dram_ns && l.duration_ns > 0)
+    row.dram_of_ceiling_pct = *l.roofline.dram_ns / l.duration_ns * 100;
+  row.l2_bytes = l.counters.l2_bytes;
+  row.instructions = l.counters.instructions;
+  row.tensor_active_pct = l.counters.tensor_active_pct;
+  row.tensor_while_busy_pct = l.counters.tensor_while_busy_pct;
+  row.occupancy_pct = l.counters.occupancy_pct;
+  row.sm_clock_hz = l.counters.sm_clock_hz;
+  row.counted_time_ns = l.counters.counted_time_ns;
+  row.bound = bound_word(l.roofline.bound);
+  row.floor_ns = l.roofline.floor_ns;
+  row.headroom_ns = l.headroom_ns();
+  return row;
+}
+
+// NVML answers about every 20 ms, a step may be shorter: its neighbours on both sides belong to the picture.
+void fill_timeline_environment(TimelineSection& t, const Recording& r, const Attribution& a) {
+  std::vector<EnvironmentSample> samples = r.environment;
+  std::stable_sort(samples.begin(), samples.end(),
+                   [](const auto& x, const auto& y) { return x.time_ns < y.time_ns; });
+  const int64_t begin = a.begin_ns, end = begin + static_cast<int64_t>(a.timeline.window_ns);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const bool before =
+        samples[i].time_ns < begin && !(i + 1 < samples.size() && samples[i + 1].time_ns <= begin);
+    const bool behind = samples[i].time_ns > end && !(i > 0 && samples[i - 1].time_ns >= end);
+    const bool inside = samples[i].time_ns >= begin && samples[i].time_ns <= end;
+    if (!before && !behind && !inside) continue;
+    const EnvironmentSample& s = samples[i];
+    t.environment.push_back({static_cast<double>(s.time_ns - begin), s.sm_clock_mhz, s.memory_clock_mhz,
+                             s.power_w, s.temperature_c});
+  }
+}
+
+void fill_timeline(ProfileDocument& d, const Recording& r, const Attribution& a) {
+  TimelineSection& t = d.timeline;
+  t.window_ns = a.timeline.window_ns;
+  t.busy_ns = a.timeline.busy_ns;
+  t.idle_ns = a.timeline.idle_ns;
+  t.overlap_ns = a.timeline.overlap_ns;
+  t.streams = a.streams;
+  for (size_t i = 0; i < a.timeline.gaps.size(); ++i) {
+    const GapBucket& g = a.timeline.gaps[i];
+    t.gaps.push_back({i < kGapLimits_ns.size() ? Count(kGapLimits_ns[i]) : std::nullopt, g.count, g.time_ns});
+  }
+  std::map<std::string, CopyRow> copies;
+  for (const AttributedLaunch& l : a.launches) {
+    if (l.record->activity != Activity::copy && l.record->activity != Activity::memset) continue;
+    CopyRow& c = copies[l.record->name];
+    c.name = l.record->name;
+    ++c.count;
+    c.bytes += l.record->bytes;
+    c.time_ns += l.duration_ns;
+  }
+  for (auto& [key, c] : copies) t.copies.push_back(std::move(c));
+  fill_timeline_environment(t, r, a);
+}
+
+// Sum over the passes that have it, absent when none has: a pass of nothing but copies has no floor and must
+// not hide the others.
+Number sum_passes(const std::vector<PassRow>& passes, Number Floored::*member) {
+  Number sum;
+  for (const PassRow& p : passes)
+    if (p.*member) sum = sum.value_or(0) + *(p.*member);
+  return sum;
+}
+
+void fill_rows(ProfileDocument& d, const Attribution& a) {
+  for (const Group& g : a.passes) {
+    PassRow row;
+    row.name = pass_word(*g.pass);
+    fill_floored(row, g, a.time_ns);
+    const auto top =
+        std::find_if(a.kernels.begin(), a.kernels.end(), [&](const Group& k) { return k.pass == g.pass; });
+    if (top != a.kernels.end()) {
+      row.top_kernel = a.launches[top->launches.front()].record->name;
+      row.top_kernel_ns = top->sums.time_ns;
+    }
+    if (g.whole_pass) {
+      row.whole_dram_read_bytes = g.whole_pass->dram_read_bytes;
+      row.whole_dram_write_bytes = g.whole_pass->dram_write_bytes;
+      row.whole_tensor_active_pct = g.whole_pass->tensor_active_pct;
+    }
+    d.passes.push_back(std::move(row));
+  }
+  for (const Group& g : a.ops) {
+    OpRow row;
+    row.pass = pass_word(*g.pass);
+    row.op = op_word(*g.op);
+    fill_floored(row, g, a.time_ns);
+    d.ops.push_back(std::move(row));
+  }
+  for (const Group& g : a.layers) {
+    LayerRow row;
+    row.pass = pass_word(*g.pass);
+    row.layer = *g.layer;
+    fill_floored(row, g, a.time_ns);
+    d.layers.push_back(std::move(row));
+  }
+  for (const Group& g : a.kernels) {
+    KernelRow row;
+    const LaunchRecord& first = *a.launches[g.launches.front()].record;
+    row.name = first.name;
+    row.activity = std::string(name(first.activity));
+    if (g.pass) row.pass = pass_word(*g.pass);
+    if (g.op) row.op = op_word(*g.op);
+    fill_measured(row, g.sums, a.time_ns);
+    row.floor_ns = g.sums.floor_ns;
+    row.headroom_ns = g.sums.headroom_ns;
+    d.kernels.push_back(std::move(row));
+  }
+  for (const AttributedLaunch& l : a.launches) d.launches.push_back(launch_row(l, a.begin_ns));
+}
+
+void fill_totals(ProfileDocument& d, const Attribution& a) {
+  TotalsSection& t = d.totals;
+  t.time_ns = a.time_ns;
+  t.passes_ns = 0;
+  for (const PassRow& p : d.passes) *t.passes_ns += p.time_ns;
+  t.idle_ns = a.idle_ns;
+  t.unattributed_ns = a.unattributed_ns;
+  if (a.time_ns > 0) t.conservation_error_pct = a.conservation_error_ns / a.time_ns * 100;
+  t.launches = a.all.launches;
+  t.copies = a.all.copies;
+  t.dram_read_bytes = a.all.dram_read_bytes;
+  t.dram_write_bytes = a.all.dram_write_bytes;
+  t.dram_bytes_per_s = a.all.dram_bytes_per_s;
+  t.dram_of_ceiling_pct = a.all.dram_of_ceiling_pct;
+  t.tensor_active_pct = a.all.tensor_active_pct;
+  t.kernel_floor_ns = a.all.floor_ns;
+  t.kernel_headroom_ns = a.all.headroom_ns;
+  t.floor_ns = sum_passes(d.passes, &Floored::floor_ns);
+  t.headroom_ns = sum_passes(d.passes, &Floored::headroom_ns);
+}
+
+AttributionInput attribution_input(const Recording& r, const std::optional<RunInfo>& run,
+                                   const Ceilings& ceilings) {
+  AttributionInput in;
+  in.roofline.ceilings = ceilings;
+  in.roofline.chip = device_word(r, "chip").value_or("");
+  in.roofline.sm_count = device_count(r, "sm_count");
+  if (!run) return in;
+  in.work_precision = run->precision();
+  if (run->precision() == "tf32") in.roofline.precision = "tf32";
+  for (const RunWork& w : run->work)
+    if (const auto place = parse_leaf(w.path)) {
+      OpFloor& floor = in.work[*place];
+      floor.flops += w.flops;
+      floor.min_bytes += w.min_bytes;
+    }
+  return in;
+}
+
+// Counters that are absent are absent for a reason; when nobody gave one, that is said.
+void explain_absent_counters(ProfileDocument& d, const Recording& r) {
+  if (r.session.producer == "cpu") {
+    if (!is_missing(d, "no_gpu_counters")) add_missing(d, {"no_gpu_counters", 1, "recorded on a CPU"});
+    return;
+  }
+  const bool any = std::any_of(d.launches.begin(), d.launches.end(),
+                               [](const LaunchRow& l) { return l.dram_read_bytes.has_value(); });
+  for (const char* reason : {"counters_unavailable", "counter_set_failed", "counter_sequence_mismatch",
+                             "graph_launch_in_counter_run", "other_subscriber", "truncated_recording"})
+    if (is_missing(d, reason)) return;
+  if (!any && !d.launches.empty())
+    add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
+}
+
+}  // namespace
+
+bool has_severe_missing(const ProfileDocument& d) {
+  return std::any_of(d.missing.begin(), d.missing.end(),
+                     [](const MissingRow& m) { return m.severity == name(Severity::severe); });
+}
+
+ProfileDocument build_profile(const Recording& recording, const std::optional<RunInfo>& run,
+                              const Ceilings& ceilings, const ProfileOptions& options) {
+  ProfileDocument d;
+  for (const MissingRecord& m : recording.missing) add_missing(d, m);
+  fill_run(d, recording, run, options);
+  fill_environment(d, recording, options);
+  fill_ceilings(d, recording, ceilings);
+
+  const auto attribution = attribute(recording, attribution_input(recording, run, ceilings));
+  fill_collection(d, recording, attribution);
+  if (attribution) {
+    for (const MissingRecord& m : attribution->missing) add_missing(d, m);
+    fill_rows(d, *attribution);
+    fill_totals(d, *attribution);
+    fill_timeline(d, recording, *attribution);
+    if (!run && attribution->step) add_missing(d, {"run_info_missing", 1, ""});
+  } else {
+    add_missing(d, {"phases_not_traced", 1, fmt::format("{} steps seen", recording.steps.size())});
+  }
+  if (run) fill_timing(d, *run, ceilings, options);
+  explain_absent_counters(d, recording);
+  std::stable_sort(d.missing.begin(), d.missing.end(), [](const MissingRow& x, const MissingRow& y) {
+    const auto rank = [](const MissingRow& m) {
+      return m.severity == name(Severity::severe) ? 0 : m.severity == name(Severity::notice) ? 1 : 2;
+    };
+    return rank(x) < rank(y);
+  });
+  return d;
+}
+
+}  // namespace profiler

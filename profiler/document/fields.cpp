@@ -1,0 +1,532 @@
+#include "profiler/document/fields.h"
+
+#include <fmt/format.h>
+
+namespace profiler {
+namespace {
+
+// ---- lists shared by several rows
+// ----------------------------------------------------------------------------------
+template <class Row>
+void append(std::vector<Field<Row>>& to, std::vector<Field<Row>> more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+// A member of a base, as a member of the row: std::variant does not convert it by itself.
+template <class Row, class Base, class T>
+constexpr T Row::*of(T Base::*member) {
+  return member;
+}
+
+template <class Row>
+std::vector<Field<Row>> measured_fields() {
+  using M = Measured;
+  return {
+      {"launches", "", "activity", "kernel launches (on a CPU: ops run)", of<Row>(&M::launches)},
+      {"copies", "", "activity", "copies and memsets", of<Row>(&M::copies)},
+      {"time_ns", "ns", "activity",
+       "time on the device; where operations overlap each has an equal share, so rows add up to the step",
+       of<Row>(&M::time_ns)},
+      {"share_pct", "%", "formula", "time_ns of totals.time_ns", of<Row>(&M::share_pct)},
+      {"duration_ns", "ns", "activity",
+       "sum of start-to-end times; larger than time_ns where operations overlap", of<Row>(&M::duration_ns)},
+      {"dram_read_bytes", "bytes", "counter dram__bytes_read.sum", "read from DRAM by its kernels",
+       of<Row>(&M::dram_read_bytes)},
+      {"dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "written to DRAM by its kernels",
+       of<Row>(&M::dram_write_bytes)},
+      {"dram_bytes_per_s", "bytes/s", "formula", "(read + written) / duration of its kernels",
+       of<Row>(&M::dram_bytes_per_s)},
+      {"dram_of_ceiling_pct", "%", "formula",
+       "time its traffic needs at the measured ceiling of its mix / duration of its kernels",
+       of<Row>(&M::dram_of_ceiling_pct)},
+      {"l2_bytes", "bytes", "counter lts__t_bytes.sum", "through the L2 cache", of<Row>(&M::l2_bytes)},
+      {"instructions", "", "counter sm__inst_executed.sum", "warp instructions", of<Row>(&M::instructions)},
+      {"tensor_active_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+       "cycles with the tensor pipe busy of all SM cycles; rows weight their launches by SM cycles",
+       of<Row>(&M::tensor_active_pct)},
+      {"tensor_while_busy_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+       "the same of the cycles in which the SM had warps", of<Row>(&M::tensor_while_busy_pct)},
+      {"tensor_of_ceiling_pct", "%", "formula",
+       "time its tensor work needs at the measured matmul ceiling / duration of its kernels",
+       of<Row>(&M::tensor_of_ceiling_pct)},
+      {"fma_of_ceiling_pct", "%", "counter sm__inst_executed_pipe_fma.sum",
+       "time its FMA-pipe instructions need at the rate of the measured fp32 matmul / duration of its "
+       "kernels",
+       of<Row>(&M::fma_of_ceiling_pct)},
+      {"occupancy_pct", "%", "counter sm__warps_active.avg.pct_of_peak_sustained_active",
+       "resident warps of the most an SM can hold, while it had any", of<Row>(&M::occupancy_pct)},
+      {"sm_clock_hz", "Hz", "counter gpc__cycles_elapsed.avg.per_second",
+       "SM clock while its kernels were counted", of<Row>(&M::sm_clock_hz)},
+      {"bound", "", "formula",
+       "memory, tensor, latency or neither: what most of its time is bound by (docs/metrics.md)",
+       of<Row>(&M::bound)},
+  };
+}
+
+template <class Row>
+std::vector<Field<Row>> floored_fields() {
+  using F = Floored;
+  return {
+      {"flops", "FLOP", "model", "matrix products and attention, a multiply-add is 2", of<Row>(&F::flops)},
+      {"min_bytes", "bytes", "model", "every input once, every output once", of<Row>(&F::min_bytes)},
+      {"floor_ns", "ns", "formula",
+       "sum over its ops of max(min_bytes / copy ceiling, flops / matmul ceiling)", of<Row>(&F::floor_ns)},
+      {"headroom_ns", "ns", "formula",
+       "sum over its ops of time above that floor, never below 0: what better kernels could win",
+       of<Row>(&F::headroom_ns)},
+      {"kernel_floor_ns", "ns", "formula", "sum of its kernels' own floors (kernels[].floor_ns)",
+       of<Row>(&F::kernel_floor_ns)},
+      {"kernel_headroom_ns", "ns", "formula", "sum of its kernels' own headroom (kernels[].headroom_ns)",
+       of<Row>(&F::kernel_headroom_ns)},
+  };
+}
+
+}  // namespace
+
+template <>
+const std::vector<Field<RunSection>>& fields_of() {
+  using R = RunSection;
+  static const std::vector<Field<R>> list = {
+      {"command", "", "run.json", "as typed", &R::command},
+      {"trainer", "", "run.json", "fp32, mixed or reference", &R::trainer},
+      {"device", "", "run.json", "as the trainer names it", &R::device},
+      {"layers", "", "run.json", "L", &R::layers},
+      {"heads", "", "run.json", "NH", &R::heads},
+      {"channels", "", "run.json", "C", &R::channels},
+      {"vocab_size", "", "run.json", "V", &R::vocab_size},
+      {"padded_vocab", "", "run.json", "Vp", &R::padded_vocab},
+      {"max_seq_len", "", "run.json", "rows of the position table", &R::max_seq_len},
+      {"parameters", "", "run.json", "of the model, padded vocabulary included", &R::parameters},
+      {"batch_size", "", "run.json", "B of one micro-batch", &R::batch_size},
+      {"seq_len", "", "run.json", "T", &R::seq_len},
+      {"accumulation", "", "run.json", "micro-batches per step", &R::accumulation},
+      {"matmul", "", "run.json", "rate of the matrix products: fp32 or tf32", &R::matmul},
+      {"variants", "", "run.json", "op slot to variant, where not the default", &R::variants},
+      {"seed", "", "run.json", "of weights and data order", &R::seed},
+      {"data", "", "run.json", "token files", &R::data},
+      {"steps", "", "run.json", "steps run, traced ones included", &R::steps},
+      {"first_timed_step", "", "run.json", "0-based position of the first timed step among them",
+       &R::first_timed_step},
+      {"timed_steps", "", "run.json", "steps with no collector on", &R::timed_steps},
+      {"tokens_per_step", "", "run.json", "B x T x accumulation", &R::tokens_per_step},
+      {"model_flops", "FLOP", "model", "of one step, forward and backward", &R::model_flops},
+      {"first_loss", "", "run.json", "of the first step", &R::first_loss},
+      {"last_loss", "", "run.json", "of the last step", &R::last_loss},
+      {"memory_bytes", "bytes", "run.json", "planned device memory by kind", &R::memory_bytes},
+      {"stopped", "", "run.json", "why the run ended before its last step", &R::stopped},
+      {"git_revision", "", "build", "of the sources", &R::git_revision},
+      {"build_type", "", "build", "CMake build type", &R::build_type},
+      {"profiled_at", "", "timer", "UTC, ISO 8601", &R::profiled_at},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<EnvironmentSection>>& fields_of() {
+  using E = EnvironmentSection;
+  static const std::vector<Field<E>> list = {
+      {"gpu", "", "device", "name", &E::gpu},
+      {"uuid", "", "device", "of the GPU", &E::uuid},
+      {"chip", "", "device", "as CUPTI names it: GH100", &E::chip},
+      {"compute_capability", "", "device", "9.0", &E::compute_capability},
+      {"sm_count", "", "device", "multiprocessors", &E::sm_count},
+      {"memory_bytes", "bytes", "device", "DRAM", &E::memory_bytes},
+      {"l2_bytes", "bytes", "device", "L2 cache", &E::l2_bytes},
+      {"versions", "", "device", "driver, CUDA, CUPTI, cuBLAS", &E::versions},
+      {"samples", "", "NVML", "samples taken during the timed steps; the fields below are over those",
+       &E::samples},
+      {"sm_clock_mhz_median", "MHz", "NVML", "SM clock", &E::sm_clock_mhz_median},
+      {"sm_clock_mhz_min", "MHz", "NVML", "SM clock", &E::sm_clock_mhz_min},
+      {"sm_clock_mhz_max", "MHz", "NVML", "SM clock", &E::sm_clock_mhz_max},
+      {"memory_clock_mhz_median", "MHz", "NVML", "memory clock", &E::memory_clock_mhz_median},
+      {"power_w_median", "W", "NVML", "board power", &E::power_w_median},
+      {"power_w_max", "W", "NVML", "board power", &E::power_w_max},
+      {"temperature_c_max", "C", "NVML", "GPU temperature", &E::temperature_c_max},
+      {"throttled_samples", "", "NVML", "samples in which a throttle reason was set", &E::throttled_samples},
+      {"throttle_reasons", "", "NVML", "power_cap, hw_slowdown, sw_thermal, hw_thermal, power_brake",
+       &E::throttle_reasons},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<CeilingsSection>>& fields_of() {
+  using C = CeilingsSection;
+  static const std::vector<Field<C>> list = {
+      {"copy_bytes_per_s", "bytes/s", "measured", "DRAM copy, bytes read plus bytes written",
+       &C::copy_bytes_per_s},
+      {"read_bytes_per_s", "bytes/s", "measured", "DRAM read", &C::read_bytes_per_s},
+      {"write_bytes_per_s", "bytes/s", "measured", "DRAM write", &C::write_bytes_per_s},
+      {"matmul_flops_per_s", "FLOP/s", "measured", "by precision: fp32, tf32, bf16; random data",
+       &C::matmul_flops_per_s},
+      {"device", "", "measured", "where they were measured", &C::device},
+      {"uuid", "", "measured", "of that device", &C::uuid},
+      {"driver", "", "measured", "with that driver", &C::driver},
+      {"measured_at", "", "measured", "UTC, ISO 8601", &C::measured_at},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<CounterSetRow>>& fields_of() {
+  using C = CounterSetRow;
+  static const std::vector<Field<C>> list = {
+      {"name", "", "counter", "of the set", &C::name},
+      {"metrics", "", "counter", "CUPTI metric names, one pass", &C::metrics},
+      {"launches", "", "counter", "kernels launched, or ranges pushed", &C::launches},
+      {"ranges", "", "counter", "ranges decoded; a set with another number is not used", &C::ranges},
+      {"setup_ns", "ns", "timer", "cost of configuring", &C::setup_ns},
+      {"run_ns", "ns", "timer", "of running the counted step", &C::run_ns},
+      {"decode_ns", "ns", "timer", "of decoding", &C::decode_ns},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<CollectionSection>>& fields_of() {
+  using C = CollectionSection;
+  static const std::vector<Field<C>> list = {
+      {"producer", "", "recording", "cupti or cpu", &C::producer},
+      {"program", "", "recording", "command line of the profiled process", &C::program},
+      {"traced_steps", "", "recording", "steps with activity records", &C::traced_steps},
+      {"counted_steps", "", "recording", "steps whose kernels were counted one by one", &C::counted_steps},
+      {"time_basis", "", "formula",
+       "where kernel times come from: median_over_traced_steps or one_traced_step", &C::time_basis},
+      {"shown_step", "", "recording",
+       "the traced step of launches[] and timeline; absent for a program without steps", &C::shown_step},
+      {"traced_overhead_pct", "%", "timer",
+       "traced against timed steps, host time from step begin to step begin", &C::traced_overhead_pct},
+      {"collecting_ns", "ns", "timer", "set-up, counted steps and decoding of all counter sets together",
+       &C::collecting_ns},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<StepTime>>& fields_of() {
+  using S = StepTime;
+  static const std::vector<Field<S>> list = {
+      {"median", "ns", "timer", "of the timed steps", &S::median},
+      {"mean", "ns", "timer", "of the timed steps", &S::mean},
+      {"p05", "ns", "timer", "5% quantile", &S::p05},
+      {"p95", "ns", "timer", "95% quantile", &S::p95},
+      {"interval_low", "ns", "formula", "95% interval of the median by order statistics; needs 6 steps",
+       &S::interval_low},
+      {"interval_high", "ns", "formula", "its upper end", &S::interval_high},
+      {"samples", "ns", "timer", "every timed step, in order", &S::samples},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<TimingSection>>& fields_of() {
+  using T = TimingSection;
+  static const std::vector<Field<T>> list = {
+      {"tokens_per_s", "tokens/s", "formula", "tokens_per_step / median step time", &T::tokens_per_s},
+      {"model_flops_per_s", "FLOP/s", "formula", "model_flops / median step time", &T::model_flops_per_s},
+      {"of_matmul_ceiling_pct", "%", "formula", "model_flops_per_s of the measured matmul ceiling",
+       &T::of_matmul_ceiling_pct},
+      {"matmul_ceiling", "", "run.json", "which ceiling: fp32, tf32 or bf16", &T::matmul_ceiling},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<TotalsSection>>& fields_of() {
+  using T = TotalsSection;
+  static const std::vector<Field<T>> list = {
+      {"time_ns", "ns", "activity",
+       "one step on the device: first start to last end; a program without steps: the whole run",
+       &T::time_ns},
+      {"passes_ns", "ns", "activity", "all passes", &T::passes_ns},
+      {"idle_ns", "ns", "activity", "nothing ran", &T::idle_ns},
+      {"unattributed_ns", "ns", "activity", "ran outside every leaf range", &T::unattributed_ns},
+      {"conservation_error_pct", "%", "formula", "(passes + unattributed + idle - time) / time",
+       &T::conservation_error_pct},
+      {"launches", "", "activity", "kernel launches", &T::launches},
+      {"copies", "", "activity", "copies and memsets", &T::copies},
+      {"dram_read_bytes", "bytes", "counter dram__bytes_read.sum", "by kernels", &T::dram_read_bytes},
+      {"dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "by kernels", &T::dram_write_bytes},
+      {"dram_bytes_per_s", "bytes/s", "formula", "bytes / duration of kernels", &T::dram_bytes_per_s},
+      {"dram_of_ceiling_pct", "%", "formula", "as in passes[]", &T::dram_of_ceiling_pct},
+      {"tensor_active_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+       "weighted by SM cycles of the kernels; idle time is not in it", &T::tensor_active_pct},
+      {"floor_ns", "ns", "formula", "sum of the passes' floors; ops without a work model are not in it",
+       &T::floor_ns},
+      {"headroom_ns", "ns", "formula",
+       "sum of the passes' headroom; idle time and ops without a work model are not in it", &T::headroom_ns},
+      {"kernel_floor_ns", "ns", "formula", "sum of all kernels' own floors", &T::kernel_floor_ns},
+      {"kernel_headroom_ns", "ns", "formula", "sum of all kernels' own headroom", &T::kernel_headroom_ns},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<GapRow>>& fields_of() {
+  using G = GapRow;
+  static const std::vector<Field<G>> list = {
+      {"up_to_ns", "ns", "formula", "idle stretches up to this long; absent: the longest ones", &G::up_to_ns},
+      {"count", "", "activity", "how many", &G::count},
+      {"time_ns", "ns", "activity", "together", &G::time_ns},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<CopyRow>>& fields_of() {
+  using C = CopyRow;
+  static const std::vector<Field<C>> list = {
+      {"name", "", "activity", "copy HtoD, copy DtoH, copy DtoD, memset", &C::name},
+      {"count", "", "activity", "how many", &C::count},
+      {"bytes", "bytes", "activity", "together", &C::bytes},
+      {"time_ns", "ns", "activity", "sum of start-to-end times", &C::time_ns},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<EnvironmentRow>>& fields_of() {
+  using E = EnvironmentRow;
+  static const std::vector<Field<E>> list = {
+      {"at_ns", "ns", "NVML", "from the begin of the step shown; negative: before it", &E::at_ns},
+      {"sm_clock_mhz", "MHz", "NVML", "SM clock", &E::sm_clock_mhz},
+      {"memory_clock_mhz", "MHz", "NVML", "memory clock", &E::memory_clock_mhz},
+      {"power_w", "W", "NVML", "board power", &E::power_w},
+      {"temperature_c", "C", "NVML", "GPU temperature", &E::temperature_c},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<TimelineSection>>& fields_of() {
+  using T = TimelineSection;
+  static const std::vector<Field<T>> list = {
+      {"window_ns", "ns", "activity", "of the step shown, first start to last end", &T::window_ns},
+      {"busy_ns", "ns", "activity", "at least one operation ran", &T::busy_ns},
+      {"idle_ns", "ns", "activity", "none ran", &T::idle_ns},
+      {"overlap_ns", "ns", "activity", "at least two ran", &T::overlap_ns},
+      {"streams", "", "activity", "streams used", &T::streams},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<PassRow>>& fields_of() {
+  using P = PassRow;
+  static const std::vector<Field<P>> list = [] {
+    std::vector<Field<P>> l = {{"name", "", "range",
+                                "encoder, forward, classifier, backward, optimizer, communication or other",
+                                &P::name}};
+    append(l, measured_fields<P>());
+    append(l, floored_fields<P>());
+    append(l, {{"top_kernel", "", "activity", "the kernel with most time", &P::top_kernel},
+               {"top_kernel_ns", "ns", "activity", "its time", &P::top_kernel_ns},
+               {"whole_dram_read_bytes", "bytes", "counter dram__bytes_read.sum",
+                "the pass counted as one range: kernels unserialized, copies and memsets included",
+                &P::whole_dram_read_bytes},
+               {"whole_dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "the same",
+                &P::whole_dram_write_bytes},
+               {"whole_tensor_active_pct", "%",
+                "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+                "the same; launch gaps are in its cycles", &P::whole_tensor_active_pct}});
+    return l;
+  }();
+  return list;
+}
+
+template <>
+const std::vector<Field<OpRow>>& fields_of() {
+  using O = OpRow;
+  static const std::vector<Field<O>> list = [] {
+    std::vector<Field<O>> l = {{"pass", "", "range", "as in passes[]", &O::pass},
+                               {"op", "", "range", "semantic op", &O::op}};
+    append(l, measured_fields<O>());
+    append(l, floored_fields<O>());
+    return l;
+  }();
+  return list;
+}
+
+template <>
+const std::vector<Field<LayerRow>>& fields_of() {
+  using L = LayerRow;
+  static const std::vector<Field<L>> list = [] {
+    std::vector<Field<L>> l = {
+        {"pass", "", "range", "as in passes[]", &L::pass},
+        {"layer", "", "range", "0 is the first; ops outside the layers are in no row", &L::layer}};
+    append(l, measured_fields<L>());
+    append(l, floored_fields<L>());
+    return l;
+  }();
+  return list;
+}
+
+template <>
+const std::vector<Field<KernelRow>>& fields_of() {
+  using K = KernelRow;
+  static const std::vector<Field<K>> list = [] {
+    std::vector<Field<K>> l = {
+        {"name", "", "activity", "full demangled name; rows join equal names of one pass and op", &K::name},
+        {"activity", "", "activity", "kernel, copy, memset or cpu_op", &K::activity},
+        {"pass", "", "range", "absent: unattributed", &K::pass},
+        {"op", "", "range", "absent: unattributed", &K::op}};
+    append(l, measured_fields<K>());
+    append(l, {{"floor_ns", "ns", "formula",
+                "time its measured DRAM bytes, tensor and FMA work need at the ceilings, the largest",
+                &K::floor_ns},
+               {"headroom_ns", "ns", "formula", "time above that floor, launch by launch, never below 0",
+                &K::headroom_ns}});
+    return l;
+  }();
+  return list;
+}
+
+template <>
+const std::vector<Field<LaunchRow>>& fields_of() {
+  using L = LaunchRow;
+  static const std::vector<Field<L>> list = {
+      {"name", "", "activity", "full demangled name", &L::name},
+      {"activity", "", "activity", "kernel, copy, memset or cpu_op", &L::activity},
+      {"index", "", "activity", "position among the step's operations of this kind", &L::index},
+      {"pass", "", "range", "absent: unattributed", &L::pass},
+      {"layer", "", "range", "absent: outside the layers", &L::layer},
+      {"op", "", "range", "absent: unattributed", &L::op},
+      {"path", "", "range", "ranges open at the launch", &L::path},
+      {"stream", "", "activity", "CUPTI stream id", &L::stream},
+      {"device", "", "activity", "device id", &L::device},
+      {"grid", "", "activity", "blocks", &L::grid},
+      {"block", "", "activity", "threads", &L::block},
+      {"registers", "", "activity", "per thread", &L::registers},
+      {"shared_bytes", "bytes", "activity", "static and dynamic, per block", &L::shared_bytes},
+      {"graph_node", "", "activity", "CUDA graph node; absent: not from a graph", &L::graph_node},
+      {"start_ns", "ns", "activity", "from the begin of the step shown; absent: time lost", &L::start_ns},
+      {"shown_ns", "ns", "activity", "start to end in the step shown", &L::shown_ns},
+      {"time_ns", "ns", "activity", "start to end over the traced steps (collection.time_basis)",
+       &L::time_ns},
+      {"share_ns", "ns", "activity", "its share of the step's time", &L::share_ns},
+      {"samples", "", "activity", "traced steps behind time_ns", &L::samples},
+      {"bytes", "bytes", "activity", "of a copy or memset", &L::bytes},
+      {"dram_read_bytes", "bytes", "counter dram__bytes_read.sum", "", &L::dram_read_bytes},
+      {"dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "", &L::dram_write_bytes},
+      {"dram_bytes_per_s", "bytes/s", "formula", "(read + written) / time_ns", &L::dram_bytes_per_s},
+      {"dram_of_ceiling_pct", "%", "formula", "of the measured ceiling of its mix", &L::dram_of_ceiling_pct},
+      {"l2_bytes", "bytes", "counter lts__t_bytes.sum", "", &L::l2_bytes},
+      {"instructions", "", "counter sm__inst_executed.sum", "warp instructions", &L::instructions},
+      {"tensor_active_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+       "", &L::tensor_active_pct},
+      {"tensor_while_busy_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+       "", &L::tensor_while_busy_pct},
+      {"occupancy_pct", "%", "counter sm__warps_active.avg.pct_of_peak_sustained_active", "",
+       &L::occupancy_pct},
+      {"sm_clock_hz", "Hz", "counter gpc__cycles_elapsed.avg.per_second", "while counted", &L::sm_clock_hz},
+      {"counted_time_ns", "ns", "counter gpu__time_duration.sum", "while counted; never used as its time",
+       &L::counted_time_ns},
+      {"bound", "", "formula", "memory, tensor, latency or neither", &L::bound},
+      {"floor_ns", "ns", "formula", "as in kernels[]", &L::floor_ns},
+      {"headroom_ns", "ns", "formula", "as in kernels[]", &L::headroom_ns},
+  };
+  return list;
+}
+
+template <>
+const std::vector<Field<MissingRow>>& fields_of() {
+  using M = MissingRow;
+  static const std::vector<Field<M>> list = {
+      {"name", "", "catalogue", "kind, a row of profiler/records/missing.cpp", &M::name},
+      {"severity", "", "catalogue", "info, notice or severe; a severe one makes the command fail",
+       &M::severity},
+      {"stage", "", "catalogue", "collect, recording, attribute or document", &M::stage},
+      {"count", "", "recording", "how many", &M::count},
+      {"detail", "", "recording", "the first one, or the reason", &M::detail},
+      {"advice", "", "catalogue", "what it means for the numbers and what to do", &M::advice},
+  };
+  return list;
+}
+
+// ---- the lists as text
+// ----------------------------------------------------------------------------------------
+namespace {
+
+template <class Row>
+std::pair<std::string, bool> type_of(const Field<Row>& f) {
+  static const std::array<std::pair<const char*, bool>, 11> types = {{{"string", true},
+                                                                      {"string", false},
+                                                                      {"integer", true},
+                                                                      {"integer", false},
+                                                                      {"number", true},
+                                                                      {"number", false},
+                                                                      {"list of numbers", true},
+                                                                      {"list of strings", true},
+                                                                      {"three integers", true},
+                                                                      {"object of strings", true},
+                                                                      {"object of numbers", true}}};
+  const auto& [type, required] = types.at(f.member.index());
+  return {type, required};
+}
+
+template <class Row>
+SectionDescription describe(const char* path, const char* help) {
+  SectionDescription s{path, help, {}};
+  for (const Field<Row>& f : fields_of<Row>()) {
+    const auto [type, required] = type_of(f);
+    s.fields.push_back({std::string(f.name), type, std::string(f.unit), std::string(f.source),
+                        std::string(f.help), required});
+  }
+  return s;
+}
+
+}  // namespace
+
+const std::vector<SectionDescription>& describe_document() {
+  static const std::vector<SectionDescription> sections = {
+      describe<RunSection>("run", "What ran."),
+      describe<EnvironmentSection>("environment",
+                                   "Where, and how the device was doing during the timed steps."),
+      describe<CeilingsSection>(
+          "ceilings", "What this device was seen to reach; every percentage \"of ceiling\" is of these."),
+      describe<CollectionSection>("collection", "How the numbers were taken, and what that cost."),
+      describe<CounterSetRow>("collection.counter_sets[]", "Hardware counters taken together in one pass."),
+      describe<TimingSection>("timing", "From steps with no collector on."),
+      describe<StepTime>("timing.step_time_ns", "Wall time of a step, end to end."),
+      describe<TotalsSection>(
+          "totals", "One step on the device. passes_ns + unattributed_ns + idle_ns = time_ns within 0.5%."),
+      describe<PassRow>("passes[]", "In the order of a step."),
+      describe<OpRow>("ops[]", "Per pass and semantic op, all layers together."),
+      describe<LayerRow>("layers[]", "Per pass and layer, all ops together."),
+      describe<KernelRow>("kernels[]", "Per kernel name, pass and op; longest first."),
+      describe<LaunchRow>("launches[]", "Every operation of the step shown, by start time."),
+      describe<TimelineSection>("timeline", "Busy and idle time of the step shown, by interval union."),
+      describe<GapRow>("timeline.gaps[]", "Idle stretches by length."),
+      describe<CopyRow>("timeline.copies[]", "Copies and memsets by kind."),
+      describe<EnvironmentRow>("timeline.environment[]",
+                               "Samples in the step shown, and the nearest before and behind it."),
+      describe<MissingRow>("missing[]", "Everything that was lost or could not be had."),
+  };
+  return sections;
+}
+
+std::string document_schema_markdown() {
+  std::string out =
+      "# The profile document\n\n"
+      "Generated from the field list in `profiler/document/fields.cpp`; a test fails when this page is "
+      "stale. How each number is\n"
+      "computed and when it lies: `docs/metrics.md`.\n\n"
+      "One JSON object. `schema` is `\"stepscope.profile/1\"`; a reader refuses any other. All numbers are "
+      "per training step (a\n"
+      "program without steps is one step), in base units. A field that is not marked *always* is absent when "
+      "there is no answer;\n"
+      "a row of `missing` says why. Never 0, -1, null or NaN instead. The section `sources` repeats where "
+      "each number comes from, so\n"
+      "that a document explains itself.\n";
+  for (const SectionDescription& s : describe_document()) {
+    out += fmt::format(
+        "\n## {}\n\n{}\n\n| field | type | unit | always | source | meaning |\n|---|---|---|---|---|---|\n",
+        s.path, s.help);
+    for (const FieldDescription& f : s.fields)
+      out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", f.name, f.type, f.unit,
+                         f.required ? "yes" : "", f.source, f.help);
+  }
+  return out;
+}
+
+}  // namespace profiler

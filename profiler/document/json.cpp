@@ -1,0 +1,252 @@
+#include "profiler/document/json.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "profiler/document/fields.h"
+#include "profiler/records/errors.h"
+
+namespace profiler {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// ---- writing
+// --------------------------------------------------------------------------------------------------
+struct Writing {
+  std::string place;  // "kernels[3].time_ns"
+
+  double finite(double v) const {
+    if (!std::isfinite(v)) throw DataError(fmt::format("profile document: {} is not a finite number", place));
+    return v;
+  }
+  void put(Json& o, const std::string& key, const std::string& v) const { o[key] = v; }
+  void put(Json& o, const std::string& key, int64_t v) const { o[key] = v; }
+  void put(Json& o, const std::string& key, double v) const { o[key] = finite(v); }
+  template <class T>
+  void put(Json& o, const std::string& key, const std::optional<T>& v) const {
+    if (v) put(o, key, *v);
+  }
+  void put(Json& o, const std::string& key, const std::vector<double>& v) const {
+    Json list = Json::array();
+    for (const double x : v) list.push_back(finite(x));
+    o[key] = std::move(list);
+  }
+  void put(Json& o, const std::string& key, const std::vector<std::string>& v) const { o[key] = v; }
+  void put(Json& o, const std::string& key, const std::array<int64_t, 3>& v) const { o[key] = v; }
+  void put(Json& o, const std::string& key, const std::map<std::string, std::string>& v) const {
+    o[key] = Json::object();
+    for (const auto& [k, x] : v) o[key][k] = x;
+  }
+  void put(Json& o, const std::string& key, const std::map<std::string, double>& v) const {
+    o[key] = Json::object();
+    for (const auto& [k, x] : v) o[key][k] = finite(x);
+  }
+};
+
+template <class Row>
+Json object_of(const Row& row, const std::string& place) {
+  Json o = Json::object();
+  for (const Field<Row>& f : fields_of<Row>()) {
+    const Writing w{fmt::format("{}.{}", place, f.name)};
+    std::visit([&](auto member) { w.put(o, std::string(f.name), row.*member); }, f.member);
+  }
+  return o;
+}
+
+template <class Row>
+Json list_of(const std::vector<Row>& rows, const std::string& place) {
+  Json list = Json::array();
+  for (size_t i = 0; i < rows.size(); ++i)
+    list.push_back(object_of(rows[i], fmt::format("{}[{}]", place, i)));
+  return list;
+}
+
+// Which measurement or formula stands behind each number.
+Json sources() {
+  Json o = Json::object();
+  for (const SectionDescription& s : describe_document())
+    for (const FieldDescription& f : s.fields)
+      if (f.type.find("number") != std::string::npos) o[s.path + "." + f.name] = f.source;
+  return o;
+}
+
+// ---- reading
+// --------------------------------------------------------------------------------------------------
+struct Reading {
+  const std::string& source;
+  std::string place;
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(fmt::format("{}: {}: {}", source, place, what));
+  }
+  void type(bool ok, const char* expected) const {
+    if (!ok) fail(fmt::format("expected {}", expected));
+  }
+  void get(const Json& j, std::string& v) const {
+    type(j.is_string(), "a string");
+    v = j.get<std::string>();
+  }
+  void get(const Json& j, int64_t& v) const {
+    type(j.is_number_integer(), "an integer");
+    v = j.get<int64_t>();
+  }
+  void get(const Json& j, double& v) const {
+    type(j.is_number(), "a number");
+    v = j.get<double>();
+  }
+  template <class T>
+  void get(const Json& j, std::optional<T>& v) const {
+    get(j, v.emplace());
+  }
+  void get(const Json& j, std::vector<double>& v) const {
+    type(j.is_array(), "a list of numbers");
+    for (const Json& e : j) get(e, v.emplace_back());
+  }
+  void get(const Json& j, std::vector<std::string>& v) const {
+    type(j.is_array(), "a list of strings");
+    for (const Json& e : j) get(e, v.emplace_back());
+  }
+  void get(const Json& j, std::array<int64_t, 3>& v) const {
+    type(j.is_array() && j.size() == 3, "three integers");
+    for (size_t i = 0; i < 3; ++i) get(j[i], v[i]);
+  }
+  template <class T>
+  void get(const Json& j, std::map<std::string, T>& v) const {
+    type(j.is_object(), "an object");
+    for (const auto& [key, e] : j.items()) get(e, v[key]);
+  }
+};
+
+template <class T>
+inline constexpr bool kOptional = false;
+template <class T>
+inline constexpr bool kOptional<std::optional<T>> = true;
+
+// `nested`: keys that are objects or lists of their own.
+template <class Row>
+void read_object(const Json& o, Row& row, const std::string& source, const std::string& place,
+                 const std::set<std::string>& nested = {}) {
+  const Reading here{source, place};
+  here.type(o.is_object(), "an object");
+  std::set<std::string> known = nested;
+  for (const Field<Row>& f : fields_of<Row>()) {
+    const std::string key(f.name);
+    known.insert(key);
+    const Reading r{source, place + "." + key};
+    const auto at = o.find(key);
+    std::visit(
+        [&](auto member) {
+          using T = std::remove_reference_t<decltype(row.*member)>;
+          if (at != o.end())
+            r.get(*at, row.*member);
+          else if (!kOptional<T>)
+            r.fail("is missing");
+        },
+        f.member);
+  }
+  for (const auto& [key, v] : o.items())
+    if (!known.contains(key)) here.fail(fmt::format("unknown field '{}'", key));
+}
+
+const Json& member(const Json& o, const char* key, const std::string& source, const std::string& place) {
+  const auto at = o.find(key);
+  if (at == o.end()) throw DataError(fmt::format("{}: {}{} is missing", source, place, key));
+  return *at;
+}
+
+template <class Row>
+void read_list(const Json& list, std::vector<Row>& rows, const std::string& source,
+               const std::string& place) {
+  Reading{source, place}.type(list.is_array(), "a list");
+  for (size_t i = 0; i < list.size(); ++i)
+    read_object(list[i], rows.emplace_back(), source, fmt::format("{}[{}]", place, i));
+}
+
+}  // namespace
+
+std::string to_json(const ProfileDocument& d) {
+  Json j;
+  j["schema"] = kProfileSchema;
+  j["run"] = object_of(d.run, "run");
+  j["environment"] = object_of(d.environment, "environment");
+  j["ceilings"] = object_of(d.ceilings, "ceilings");
+  j["collection"] = object_of(d.collection, "collection");
+  j["collection"]["counter_sets"] = list_of(d.collection.counter_sets, "collection.counter_sets");
+  Json timing;
+  timing["step_time_ns"] = object_of(d.timing.step_time_ns, "timing.step_time_ns");
+  timing.update(object_of(d.timing, "timing"));
+  j["timing"] = std::move(timing);
+  j["totals"] = object_of(d.totals, "totals");
+  j["passes"] = list_of(d.passes, "passes");
+  j["ops"] = list_of(d.ops, "ops");
+  j["layers"] = list_of(d.layers, "layers");
+  j["kernels"] = list_of(d.kernels, "kernels");
+  j["timeline"] = object_of(d.timeline, "timeline");
+  j["timeline"]["gaps"] = list_of(d.timeline.gaps, "timeline.gaps");
+  j["timeline"]["copies"] = list_of(d.timeline.copies, "timeline.copies");
+  j["timeline"]["environment"] = list_of(d.timeline.environment, "timeline.environment");
+  j["missing"] = list_of(d.missing, "missing");
+  j["launches"] = list_of(d.launches, "launches");
+  j["sources"] = sources();
+  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+ProfileDocument profile_from_json(std::string_view text, const std::string& source) {
+  const Json j = Json::parse(text, nullptr, false);
+  if (j.is_discarded() || !j.is_object())
+    throw DataError(fmt::format("{}: not a profile document: not a JSON object", source));
+  const auto schema = j.find("schema");
+  if (schema == j.end() || !schema->is_string())
+    throw DataError(
+        fmt::format("{}: not a profile document: expected \"schema\": \"{}\"", source, kProfileSchema));
+  if (schema->get<std::string>() != kProfileSchema)
+    throw DataError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source,
+                                schema->get<std::string>(), kProfileSchema));
+  static const std::set<std::string> sections = {
+      "schema", "run",    "environment", "ceilings", "collection", "timing",  "totals", "passes",
+      "ops",    "layers", "kernels",     "launches", "timeline",   "missing", "sources"};
+  for (const auto& [key, v] : j.items())
+    if (!sections.contains(key)) throw DataError(fmt::format("{}: unknown section '{}'", source, key));
+
+  ProfileDocument d;
+  const auto section = [&](const char* key) -> const Json& { return member(j, key, source, ""); };
+  read_object(section("run"), d.run, source, "run");
+  read_object(section("environment"), d.environment, source, "environment");
+  read_object(section("ceilings"), d.ceilings, source, "ceilings");
+  read_object(section("collection"), d.collection, source, "collection", {"counter_sets"});
+  read_list(member(section("collection"), "counter_sets", source, "collection."), d.collection.counter_sets,
+            source, "collection.counter_sets");
+  read_object(section("timing"), d.timing, source, "timing", {"step_time_ns"});
+  read_object(member(section("timing"), "step_time_ns", source, "timing."), d.timing.step_time_ns, source,
+              "timing.step_time_ns");
+  read_object(section("totals"), d.totals, source, "totals");
+  read_list(section("passes"), d.passes, source, "passes");
+  read_list(section("ops"), d.ops, source, "ops");
+  read_list(section("layers"), d.layers, source, "layers");
+  read_list(section("kernels"), d.kernels, source, "kernels");
+  read_list(section("launches"), d.launches, source, "launches");
+  read_object(section("timeline"), d.timeline, source, "timeline", {"gaps", "copies", "environment"});
+  read_list(member(section("timeline"), "gaps", source, "timeline."), d.timeline.gaps, source,
+            "timeline.gaps");
+  read_list(member(section("timeline"), "copies", source, "timeline."), d.timeline.copies, source,
+            "timeline.copies");
+  read_list(member(section("timeline"), "environment", source, "timeline."), d.timeline.environment, source,
+            "timeline.environment");
+  read_list(section("missing"), d.missing, source, "missing");
+  return d;
+}
+
+ProfileDocument load_profile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw DataError(fmt::format("cannot read profile document '{}'", path));
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  return profile_from_json(text, path);
+}
+
+}  // namespace profiler

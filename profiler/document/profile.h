@@ -1,0 +1,181 @@
+// The profile document, "stepscope.profile/1": the hub. Everything left of it writes it, everything right of
+// it (table, CSV, trace, diff, experiments) reads only it.
+//
+// Every number is per training step unless its help text says otherwise; a program without steps is one big
+// step. std::optional is "no answer": the field is absent in the file and a row of `missing` says why. What
+// each member means, its unit and its source stand once, in fields.cpp.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace profiler {
+
+using Text = std::optional<std::string>;
+using Count = std::optional<int64_t>;
+using Number = std::optional<double>;
+
+struct RunSection {
+  std::string command;
+  Text trainer, device, matmul, git_revision, build_type, profiled_at, stopped;
+  Count layers, heads, channels, vocab_size, padded_vocab, max_seq_len, parameters;
+  Count batch_size, seq_len, accumulation, seed, steps, first_timed_step, timed_steps, tokens_per_step;
+  Number model_flops, first_loss, last_loss;
+  std::map<std::string, std::string> variants;
+  std::vector<std::string> data;
+  std::map<std::string, double> memory_bytes;
+};
+
+struct EnvironmentSection {
+  Text gpu, uuid, chip, compute_capability;
+  Count sm_count, memory_bytes, l2_bytes;
+  std::map<std::string, std::string> versions;
+  Count samples, throttled_samples;
+  Number sm_clock_mhz_median, sm_clock_mhz_min, sm_clock_mhz_max, memory_clock_mhz_median;
+  Number power_w_median, power_w_max, temperature_c_max;
+  std::vector<std::string> throttle_reasons;
+};
+
+struct CeilingsSection {
+  Number copy_bytes_per_s, read_bytes_per_s, write_bytes_per_s;
+  std::map<std::string, double> matmul_flops_per_s;
+  Text device, uuid, driver, measured_at;
+};
+
+struct CounterSetRow {
+  std::string name;
+  std::vector<std::string> metrics;
+  int64_t launches = 0, ranges = 0;
+  double setup_ns = 0, run_ns = 0, decode_ns = 0;
+};
+
+struct CollectionSection {
+  std::string producer, program;
+  int64_t traced_steps = 0, counted_steps = 0;
+  std::string time_basis;
+  Count shown_step;
+  Number traced_overhead_pct, collecting_ns;
+  std::vector<CounterSetRow> counter_sets;
+};
+
+struct StepTime {
+  Number median, mean, p05, p95, interval_low, interval_high;
+  std::vector<double> samples;
+};
+
+struct TimingSection {
+  StepTime step_time_ns;
+  Number tokens_per_s, model_flops_per_s, of_matmul_ceiling_pct;
+  Text matmul_ceiling;
+};
+
+struct TotalsSection {
+  Number time_ns, passes_ns, idle_ns, unattributed_ns, conservation_error_pct;
+  Count launches, copies;
+  Number dram_read_bytes, dram_write_bytes, dram_bytes_per_s, dram_of_ceiling_pct, tensor_active_pct;
+  Number floor_ns, headroom_ns, kernel_floor_ns, kernel_headroom_ns;
+};
+
+struct GapRow {
+  Count up_to_ns;
+  int64_t count = 0;
+  double time_ns = 0;
+};
+struct CopyRow {
+  std::string name;
+  int64_t count = 0, bytes = 0;
+  double time_ns = 0;
+};
+struct EnvironmentRow {
+  double at_ns = 0;
+  double sm_clock_mhz = 0, memory_clock_mhz = 0, power_w = 0, temperature_c = 0;
+};
+struct TimelineSection {
+  Number window_ns, busy_ns, idle_ns, overlap_ns;
+  Count streams;
+  std::vector<EnvironmentRow> environment;
+  std::vector<GapRow> gaps;
+  std::vector<CopyRow> copies;
+};
+
+// What every row over several launches has.
+struct Measured {
+  int64_t launches = 0, copies = 0;
+  double time_ns = 0, share_pct = 0, duration_ns = 0;
+  Number dram_read_bytes, dram_write_bytes, dram_bytes_per_s, dram_of_ceiling_pct, l2_bytes, instructions;
+  Number tensor_active_pct, tensor_while_busy_pct, tensor_of_ceiling_pct, fma_of_ceiling_pct, occupancy_pct,
+      sm_clock_hz;
+  Text bound;
+};
+// What rows of whole ops have besides: the floors of their mathematics.
+struct Floored : Measured {
+  Number flops, min_bytes, floor_ns, headroom_ns, kernel_floor_ns, kernel_headroom_ns;
+};
+
+struct PassRow : Floored {
+  std::string name;
+  Text top_kernel;
+  Number top_kernel_ns;
+  Number whole_dram_read_bytes, whole_dram_write_bytes, whole_tensor_active_pct;
+};
+struct OpRow : Floored {
+  std::string pass, op;
+};
+struct LayerRow : Floored {
+  std::string pass;
+  int64_t layer = 0;
+};
+struct KernelRow : Measured {
+  std::string name, activity;
+  Text pass, op;
+  Number floor_ns, headroom_ns;
+};
+
+struct LaunchRow {
+  std::string name, activity;
+  int64_t index = 0;
+  Text pass, op;
+  Count layer;
+  std::string path;
+  int64_t stream = 0, device = 0;
+  std::array<int64_t, 3> grid{}, block{};
+  int64_t registers = 0, shared_bytes = 0;
+  Count graph_node;
+  Number start_ns, shown_ns, time_ns, share_ns;
+  int64_t samples = 0;
+  Count bytes;
+  Number dram_read_bytes, dram_write_bytes, dram_bytes_per_s, dram_of_ceiling_pct, l2_bytes, instructions;
+  Number tensor_active_pct, tensor_while_busy_pct, occupancy_pct, sm_clock_hz, counted_time_ns;
+  Text bound;
+  Number floor_ns, headroom_ns;
+};
+
+struct MissingRow {
+  std::string name, severity, stage;
+  int64_t count = 0;
+  std::string detail, advice;
+};
+
+struct ProfileDocument {
+  RunSection run;
+  EnvironmentSection environment;
+  CeilingsSection ceilings;
+  CollectionSection collection;
+  TimingSection timing;
+  TotalsSection totals;
+  std::vector<PassRow> passes;
+  std::vector<OpRow> ops;
+  std::vector<LayerRow> layers;
+  std::vector<KernelRow> kernels;
+  std::vector<LaunchRow> launches;
+  TimelineSection timeline;
+  std::vector<MissingRow> missing;
+};
+
+// A severe row makes the command that made the document fail.
+bool has_severe_missing(const ProfileDocument& document);
+
+}  // namespace profiler

@@ -1,0 +1,119 @@
+#include "profiler/recording/recording.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <istream>
+#include <utility>
+
+#include "profiler/records/errors.h"
+#include "profiler/records/record_json.h"
+#include "profiler/records/recording_file.h"
+
+namespace profiler {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void fail(const std::string& source, int64_t line, const std::string& what) {
+  throw DataError(fmt::format("{}:{}: {}", source, line, what));
+}
+
+void check_schema(const Json& head, const std::string& source) {
+  const auto schema = head.is_object() ? head.find("schema") : head.end();
+  if (!head.is_object() || schema == head.end() || !schema->is_string())
+    fail(source, 1, fmt::format("not a recording: expected {{\"schema\":\"{}\"}}", kRecordingSchema));
+  if (schema->get<std::string>() != kRecordingSchema)
+    fail(source, 1,
+         fmt::format("schema \"{}\"; this program reads \"{}\"", schema->get<std::string>(),
+                     kRecordingSchema));
+}
+
+// One line of a known type goes into its list. False: the type is none of ours.
+bool store(const std::string& type, const Json& j, Recording& r, bool& has_session) {
+  const auto into = [&]<class Record>(std::vector<Record>& list) {
+    if (type != kRecordType<Record>) return false;
+    list.push_back(record_from_json<Record>(j));
+    return true;
+  };
+  if (type == kRecordType<SessionRecord>) {
+    if (std::exchange(has_session, true)) throw RecordError("a second session line");
+    r.session = record_from_json<SessionRecord>(j);
+    return true;
+  }
+  return into(r.launches) || into(r.stats) || into(r.steps) || into(r.counter_sets) || into(r.counters) ||
+         into(r.environment) || into(r.missing);
+}
+
+}  // namespace
+
+Recording read_recording(std::istream& in, const std::string& source) {
+  Recording r;
+  bool has_session = false, ended = false;
+  int64_t number = 0;
+  std::string text;
+  while (std::getline(in, text)) {
+    ++number;
+    const bool whole = !in.eof();  // the last line of a killed writer has no newline
+    const Json j = Json::parse(text, nullptr, false);
+    if (j.is_discarded()) {
+      if (!whole && number > 1) break;
+      fail(source, number, number == 1 ? "not a recording: the first line is not JSON" : "not JSON");
+    }
+    if (number == 1) {
+      check_schema(j, source);
+      continue;
+    }
+    if (ended) fail(source, number, "a line after the end line");
+    const auto type = j.is_object() ? j.find("type") : j.end();
+    if (!j.is_object() || type == j.end() || !type->is_string())
+      fail(source, number, "expected an object with a \"type\"");
+    if (*type == "end") {
+      ended = true;
+      continue;
+    }
+    try {
+      if (!store(type->get<std::string>(), j, r, has_session))
+        fail(source, number, fmt::format("unknown type of line \"{}\"", type->get<std::string>()));
+    } catch (const RecordError& e) {
+      fail(source, number, e.what());
+    }
+  }
+  if (number == 0) fail(source, 1, "not a recording: the file is empty");
+  if (ended && !has_session) fail(source, number, "no session line");
+  if (!ended)
+    r.missing.push_back({"truncated_recording", 1, fmt::format("{} ends after line {}", source, number)});
+  return r;
+}
+
+Recording load_recording(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw DataError(fmt::format("cannot read recording '{}'", path));
+  return read_recording(in, path);
+}
+
+void save_recording(const Recording& r, const std::string& path) {
+  RecordingWriter writer(path);
+  const auto all = [&](const auto& list) {
+    for (const auto& record : list) writer.write(record);
+  };
+  writer.write(r.session);
+  all(r.steps);
+  all(r.launches);
+  all(r.stats);
+  all(r.counter_sets);
+  all(r.counters);
+  all(r.environment);
+  all(r.missing);
+  writer.finish();
+}
+
+Recording join_program_runs(Recording activity, const Recording& counters) {
+  const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  append(activity.counter_sets, counters.counter_sets);
+  append(activity.counters, counters.counters);
+  append(activity.missing, counters.missing);
+  return activity;
+}
+
+}  // namespace profiler

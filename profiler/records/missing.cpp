@@ -1,0 +1,107 @@
+#include "profiler/records/missing.h"
+
+#include <array>
+#include <cstddef>
+
+namespace profiler {
+namespace {
+
+using enum Severity;
+
+// Severe = a number in the tables would be wrong or the main question stays unanswered; the command fails.
+// Notice = some numbers are absent or weaker, the rest stand. Info = worth knowing.
+constexpr auto kCatalogue = std::to_array<MissingKind>({
+    // collect
+    {"dropped_activity_records", severe, "collect",
+     "CUPTI ran out of buffers, so kernel times of the traced steps are incomplete; trace fewer steps."},
+    {"torn_activity_buffer", severe, "collect",
+     "An activity buffer could not be read to its end; the records behind the tear are lost. Run again."},
+    {"kernels_without_time", severe, "collect",
+     "Kernels came with a zero or reversed time stamp and add nothing to any time; trace fewer steps."},
+    {"unmatched_correlation", severe, "collect",
+     "Kernels had no launch call with their correlation id, so their range is unknown; run again and report "
+     "it."},
+    {"launches_not_kept", notice, "collect",
+     "The program launched more kernels than were kept; totals cover the kept ones only. Raise the limit."},
+    {"counters_unavailable", notice, "collect",
+     "Hardware counters could not be had, so bytes and tensor use are absent; `doctor` names the cure."},
+    {"counter_set_failed", severe, "collect",
+     "A counter set lost ranges or gave values that are not numbers; the whole set was thrown away. Run "
+     "again."},
+    {"graph_launch_in_counter_run", severe, "collect",
+     "CUDA graphs cannot be counted kernel by kernel; run the counter phase with graphs off."},
+    {"other_subscriber", severe, "collect",
+     "Another tool holds CUPTI in this process, so nothing was recorded; run without it."},
+    {"environment_not_sampled", notice, "collect",
+     "Clocks, power and throttling during the run are unknown; install the driver's NVML library."},
+    {"collector_overhead_high", notice, "collect",
+     "Traced steps took over 10% longer than steps without a collector; kernel gaps are inflated, kernel "
+     "times hardly."},
+    {"no_gpu_counters", info, "collect",
+     "This run was on the CPU: time per pass and op are real, hardware counters do not exist."},
+    // recording
+    {"truncated_recording", severe, "recording",
+     "The recording has no end line: the profiled process died or was killed. What it wrote before is "
+     "shown."},
+    // attribute
+    {"unattributed_kernels", notice, "attribute",
+     "Operations ran outside every leaf range; their time is the row \"unattributed\". Open a range around "
+     "the launch."},
+    {"unknown_range_path", notice, "attribute",
+     "A range is not spelled step/PASS/LAYER/OP in known words; its time is the row \"unattributed\"."},
+    {"counter_sequence_mismatch", severe, "attribute",
+     "The counted step launched other kernels than the timed one, so counters were not merged; make the "
+     "program repeat itself."},
+    {"kernel_sequence_changed", severe, "attribute",
+     "The traced steps did not launch the same kernels, so times per launch mix different kernels."},
+    {"records_lost_in_step", severe, "attribute",
+     "The traced step launched more operations than the recording holds; time of the lost ones shows as "
+     "idle."},
+    {"pass_sum_mismatch", severe, "attribute",
+     "Passes, unattributed and idle do not add up to the step's GPU time within 0.5%: records were lost or "
+     "contradict each other."},
+    {"traced_steps_vary", notice, "attribute",
+     "Traced steps differ so much that medians do not add up to a step; the tables show one traced step "
+     "instead."},
+    {"pass_counters_mismatch", notice, "attribute",
+     "Per-kernel DRAM bytes of a pass differ over 5% from the pass counted as a whole; copies and memsets "
+     "are only in the latter."},
+    {"kernel_time_differs_in_counter_run", notice, "attribute",
+     "Kernels ran over 20% more or fewer cycles while being counted; their bytes may not be those of "
+     "training."},
+    {"above_ceiling", notice, "attribute",
+     "A kernel moved more bytes per second than 102% of the measured ceiling: counter, time or ceiling is "
+     "wrong."},
+    {"phases_not_traced", severe, "attribute",
+     "The recording holds no traced step, so there is nothing to attribute; run more steps than the phases "
+     "need."},
+    // document
+    {"ceilings_not_measured", notice, "document",
+     "Bandwidth and matmul ceilings are unknown, so percentages of them, bounds and headroom are absent."},
+    {"clocks_throttled", notice, "document",
+     "The GPU lowered its clocks for heat or power during timed steps; times are true for this run, not for "
+     "a cool GPU."},
+    {"timed_steps_missing", severe, "document",
+     "run.json holds no step in the timed range, so ms/step and tokens/s are absent; run more steps."},
+    {"too_few_timed_steps", notice, "document",
+     "Fewer than 6 timed steps give no 95% interval of the median; run more steps."},
+    {"run_info_missing", notice, "document",
+     "The program wrote no run.json, so model, tokens/s and floors of ops are unknown."},
+});
+
+}  // namespace
+
+std::span<const MissingKind> missing_catalogue() { return kCatalogue; }
+
+std::optional<MissingKind> find_missing(std::string_view name) {
+  for (const MissingKind& kind : kCatalogue)
+    if (kind.name == name) return kind;
+  return std::nullopt;
+}
+
+std::string_view name(Severity severity) {
+  constexpr std::array<std::string_view, 3> words = {"info", "notice", "severe"};
+  return words.at(static_cast<size_t>(severity));
+}
+
+}  // namespace profiler

@@ -1,0 +1,80 @@
+#include "profiler/report/csv.h"
+
+#include <fmt/format.h>
+
+#include "profiler/document/fields.h"
+
+namespace profiler {
+namespace {
+
+std::string quoted(const std::string& s) {
+  if (s.find_first_of(",\"\n\r") == std::string::npos) return s;
+  std::string out = "\"";
+  for (const char c : s) out += c == '"' ? "\"\"" : std::string(1, c);
+  return out + "\"";
+}
+
+struct Cell {
+  std::string operator()(const std::string& v) const { return quoted(v); }
+  std::string operator()(int64_t v) const { return std::to_string(v); }
+  std::string operator()(double v) const {
+    return fmt::format("{}", v);
+  }  // shortest text that reads back the same
+  template <class T>
+  std::string operator()(const std::optional<T>& v) const {
+    return v ? (*this)(*v) : "";
+  }
+  std::string operator()(const std::array<int64_t, 3>& v) const {
+    return fmt::format("{}x{}x{}", v[0], v[1], v[2]);
+  }
+  std::string operator()(const std::vector<double>& v) const {
+    return quoted(fmt::format("{}", fmt::join(v, ";")));
+  }
+  std::string operator()(const std::vector<std::string>& v) const {
+    return quoted(fmt::format("{}", fmt::join(v, ";")));
+  }
+  template <class T>
+  std::string operator()(const std::map<std::string, T>& v) const {
+    std::string out;
+    for (const auto& [key, value] : v) out += fmt::format("{}{}={}", out.empty() ? "" : ";", key, value);
+    return quoted(out);
+  }
+};
+
+template <class Row>
+std::string rows_text(const std::vector<Row>& rows) {
+  std::string out;
+  const auto& fields = fields_of<Row>();
+  for (size_t i = 0; i < fields.size(); ++i) out += (i ? "," : "") + std::string(fields[i].name);
+  out += "\n";
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < fields.size(); ++i) {
+      if (i) out += ",";
+      out += std::visit([&](auto member) { return Cell()(row.*member); }, fields[i].member);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string csv_text(const ProfileDocument& d, CsvRows rows) {
+  switch (rows) {
+    case CsvRows::pass:
+      return rows_text(d.passes);
+    case CsvRows::op:
+      return rows_text(d.ops);
+    case CsvRows::layer:
+      return rows_text(d.layers);
+    case CsvRows::kernel:
+      return rows_text(d.kernels);
+    case CsvRows::launch:
+      return rows_text(d.launches);
+    case CsvRows::missing:
+      return rows_text(d.missing);
+  }
+  return "";
+}
+
+}  // namespace profiler

@@ -1,0 +1,68 @@
+#include "profiler/report/names.h"
+
+#include <array>
+#include <utility>
+
+namespace profiler {
+namespace {
+
+constexpr std::string_view kAnonymous = "(anonymous namespace)::";
+
+// First `c` outside <…> and (…); npos when there is none.
+size_t top_level(std::string_view s, char c) {
+  int depth = 0;
+  for (size_t i = 0; i < s.size(); ++i) {
+    if (depth == 0 && s[i] == c) return i;
+    if (s[i] == '<' || s[i] == '(') ++depth;
+    if ((s[i] == '>' || s[i] == ')') && depth > 0) --depth;
+  }
+  return std::string_view::npos;
+}
+
+std::string without(std::string s, std::string_view part) {
+  for (size_t at; (at = s.find(part)) != std::string::npos;) s.erase(at, part.size());
+  return s;
+}
+
+}  // namespace
+
+std::string short_kernel_name(std::string_view full) {
+  std::string name = without(std::string(full), kAnonymous);
+  name = name.substr(0, top_level(name, '('));  // parameters
+  if (const size_t space = top_level(name, ' ');
+      space != std::string::npos && name.compare(0, 4, "copy") != 0)
+    name = name.substr(space + 1);  // return type
+  const size_t open = top_level(name, '<');
+  std::string base = name.substr(0, open);
+  if (const size_t colons = base.rfind("::"); colons != std::string::npos) base = base.substr(colons + 2);
+  for (const char* wrapper : {"Kernel", "Kernel2", "kernel", "device_kernel"})
+    if (base == wrapper && open != std::string::npos && name.back() == '>') {
+      const std::string arguments = name.substr(open + 1, name.size() - open - 2);
+      const std::string inner = short_kernel_name(arguments.substr(0, top_level(arguments, ',')));
+      if (!inner.empty()) return inner;
+    }
+  return base.empty() ? std::string(full) : base;
+}
+
+std::string elide(std::string_view text, size_t width) {
+  if (text.size() <= width) return std::string(text);
+  if (width <= 4) return std::string(text.substr(0, width));
+  const size_t tail = (width - 2) / 3, head = width - 2 - tail;
+  return std::string(text.substr(0, head)) + ".." + std::string(text.substr(text.size() - tail));
+}
+
+std::string place_words(std::string_view pass, std::string_view op) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> letters = {{{"encoder", "enc"},
+                                                                                     {"forward", "fwd"},
+                                                                                     {"classifier", "cls"},
+                                                                                     {"backward", "bwd"},
+                                                                                     {"optimizer", "opt"},
+                                                                                     {"communication", "com"},
+                                                                                     {"other", "oth"}}};
+  std::string out(pass);
+  for (const auto& [word, three] : letters)
+    if (pass == word) out = std::string(three);
+  return op.empty() ? out : out + " " + std::string(op);
+}
+
+}  // namespace profiler

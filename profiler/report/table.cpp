@@ -1,0 +1,299 @@
+#include "profiler/report/table.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "profiler/report/names.h"
+#include "profiler/report/text_table.h"
+
+namespace profiler {
+namespace {
+
+using Align = TextTable::Align;
+
+// ---- numbers for eyes
+// ---------------------------------------------------------------------------------------------
+std::string ms(Number ns) {
+  if (!ns) return "-";
+  const double v = *ns / 1e6;
+  return fmt::format("{:.{}f}", v, v >= 1000 ? 1 : v >= 10 ? 2 : 3);
+}
+std::string percent(Number pct) { return pct ? fmt::format("{:.1f}", *pct) : "-"; }
+std::string gigabytes(Number bytes_per_s) {
+  return bytes_per_s ? fmt::format("{:.0f}", *bytes_per_s / 1e9) : "-";
+}
+std::string in_brackets(Number pct) { return pct ? fmt::format("({:.0f}%)", *pct) : ""; }
+std::string word(const Text& t) { return t.value_or("-"); }
+std::string thousands(double v) {
+  return v >= 1e6   ? fmt::format("{:.2f}M", v / 1e6)
+         : v >= 1e4 ? fmt::format("{:.1f}k", v / 1e3)
+                    : fmt::format("{:.0f}", v);
+}
+
+// Parts in a row, broken between parts, never inside one.
+std::string joined(const std::vector<std::string>& parts, const std::string& separator, size_t width) {
+  std::string out;
+  size_t column = 0;
+  for (const std::string& part : parts) {
+    if (column > 0 && column + separator.size() + part.size() > width) {
+      out += "\n  ";
+      column = 2;
+    } else if (column > 0) {
+      out += separator;
+      column += separator.size();
+    }
+    out += part;
+    column += part.size();
+  }
+  return out;
+}
+
+// ---- header
+// ---------------------------------------------------------------------------------------------------------
+std::string what_ran(const ProfileDocument& d, size_t width) {
+  std::vector<std::string> parts;
+  if (d.environment.gpu)
+    parts.push_back(*d.environment.gpu);
+  else if (d.run.device)
+    parts.push_back(*d.run.device);
+  if (d.run.trainer)
+    parts.push_back(*d.run.trainer +
+                    (d.run.matmul && *d.run.trainer == "fp32" ? " (matmul " + *d.run.matmul + ")" : ""));
+  if (d.run.layers && d.run.channels)
+    parts.push_back(fmt::format("{} layers x {} channels", *d.run.layers, *d.run.channels));
+  if (d.run.batch_size && d.run.seq_len) {
+    std::string shape = fmt::format("B {} T {}", *d.run.batch_size, *d.run.seq_len);
+    if (d.run.accumulation.value_or(1) > 1) shape += fmt::format(" x {}", *d.run.accumulation);
+    parts.push_back(shape);
+  }
+  if (!d.run.trainer && !d.run.command.empty()) parts.push_back(elide(d.run.command, 60));
+  if (d.environment.sm_clock_mhz_median)
+    parts.push_back(fmt::format("SM {:.0f} MHz, {:.0f} W", *d.environment.sm_clock_mhz_median,
+                                d.environment.power_w_median.value_or(0)));
+  return joined(parts, " | ", width);
+}
+
+std::string step_line(const ProfileDocument& d, size_t width) {
+  const StepTime& t = d.timing.step_time_ns;
+  if (!t.median) return "";
+  std::vector<std::string> parts;
+  std::string step = fmt::format("step {} ms", ms(t.median));
+  if (t.interval_low) step += fmt::format(" [{}, {}]", ms(t.interval_low), ms(t.interval_high));
+  parts.push_back(step);
+  if (d.timing.tokens_per_s) parts.push_back(fmt::format("{} tokens/s", thousands(*d.timing.tokens_per_s)));
+  if (d.timing.of_matmul_ceiling_pct)
+    parts.push_back(fmt::format("{:.1f}% of the measured {} matmul ceiling", *d.timing.of_matmul_ceiling_pct,
+                                word(d.timing.matmul_ceiling)));
+  return joined(parts, "   ", width);
+}
+
+std::string how_measured(const ProfileDocument& d, size_t width) {
+  std::vector<std::string> parts;
+  if (d.run.timed_steps.value_or(0) > 0)
+    parts.push_back(fmt::format("{} timed steps without collector", *d.run.timed_steps));
+  if (d.collection.traced_steps > 0 && d.collection.shown_step) {
+    std::string traced = fmt::format("{} traced", d.collection.traced_steps);
+    if (d.collection.traced_overhead_pct)
+      traced += fmt::format(" ({:+.1f}%)", *d.collection.traced_overhead_pct);
+    parts.push_back(traced);
+  }
+  if (d.collection.counted_steps > 0 && d.collection.shown_step)
+    parts.push_back(fmt::format("{} counted", d.collection.counted_steps));
+  if (d.collection.collecting_ns)
+    parts.push_back(fmt::format("counters took {:.1f} s", *d.collection.collecting_ns / 1e9));
+  return joined(parts, ", ", width);
+}
+
+// ---- tables
+// -----------------------------------------------------------------------------------------------------------
+TextTable pass_table(const ProfileDocument& d) {
+  TextTable t({{"pass", Align::left},
+               {"ms"},
+               {"%"},
+               {"GB/s"},
+               {"(max)"},
+               {"tensor%"},
+               {"headroom"},
+               {"top kernel", Align::left, true}});
+  const double step = d.totals.time_ns.value_or(0);
+  const auto share = [&](Number v) { return v && step > 0 ? Number(*v / step * 100) : std::nullopt; };
+  for (const PassRow& p : d.passes)
+    t.row({p.name, ms(p.time_ns), percent(p.share_pct), gigabytes(p.dram_bytes_per_s),
+           in_brackets(p.dram_of_ceiling_pct), percent(p.tensor_active_pct), ms(p.headroom_ns),
+           p.top_kernel ? fmt::format("{} {}", ms(p.top_kernel_ns), short_kernel_name(*p.top_kernel)) : "-"});
+  const Number unattributed = d.totals.unattributed_ns, idle = d.totals.idle_ns;
+  t.row({"unattributed", ms(unattributed), percent(share(unattributed)), "", "", "", "", ""},
+        unattributed.value_or(0) > 0 && !d.passes.empty() ? "33" : "2");
+  t.row({"idle", ms(idle), percent(share(idle)), "", "", "", ms(idle), ""});
+  if (d.totals.passes_ns && unattributed && idle) {
+    const Number sum = *d.totals.passes_ns + *unattributed + *idle;
+    t.row({"sum", ms(sum), percent(share(sum)), gigabytes(d.totals.dram_bytes_per_s),
+           in_brackets(d.totals.dram_of_ceiling_pct), percent(d.totals.tensor_active_pct),
+           ms(d.totals.headroom_ns ? Number(*d.totals.headroom_ns + *idle) : std::nullopt), ""},
+          "1");
+    t.note(fmt::format("The step took {} ms on the device; the rows miss it by {:+.2f}%.",
+                       ms(d.totals.time_ns), d.totals.conservation_error_pct.value_or(0)));
+  }
+  return t;
+}
+
+struct Rest {
+  size_t rows = 0;
+  double time_ns = 0;
+};
+
+// The first `top` rows, and what the others have together.
+template <class Row, class Add>
+Rest first_rows(const std::vector<const Row*>& rows, size_t top, Add add) {
+  Rest rest;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i < top)
+      add(*rows[i]);
+    else
+      rest = {rest.rows + 1, rest.time_ns + rows[i]->time_ns};
+  }
+  return rest;
+}
+
+template <class Row>
+std::vector<const Row*> by_time(const std::vector<Row>& rows) {
+  std::vector<const Row*> list;
+  for (const Row& r : rows) list.push_back(&r);
+  std::stable_sort(list.begin(), list.end(),
+                   [](const Row* a, const Row* b) { return a->time_ns > b->time_ns; });
+  return list;
+}
+
+std::string more(const Rest& rest, const char* what) {
+  return fmt::format("{} more {}: {} ms", rest.rows, what, ms(rest.time_ns));
+}
+
+TextTable kernel_table(const ProfileDocument& d, size_t top) {
+  TextTable t({{"kernel", Align::left, true},
+               {"where", Align::left},
+               {"n"},
+               {"ms"},
+               {"GB/s"},
+               {"(max)"},
+               {"tensor%"},
+               {"bound", Align::left},
+               {"headroom"}});
+  const Rest rest = first_rows(by_time(d.kernels), top, [&](const KernelRow& k) {
+    t.row({short_kernel_name(k.name), k.pass ? place_words(*k.pass, k.op.value_or("")) : "-",
+           std::to_string(k.launches + k.copies), ms(k.time_ns), gigabytes(k.dram_bytes_per_s),
+           in_brackets(k.dram_of_ceiling_pct), percent(k.tensor_active_pct), word(k.bound),
+           ms(k.headroom_ns)});
+  });
+  if (rest.rows) t.note(more(rest, "kernels"));
+  return t;
+}
+
+std::vector<std::string> floored_cells(const Floored& f) {
+  return {std::to_string(f.launches + f.copies),
+          ms(f.time_ns),
+          percent(f.share_pct),
+          gigabytes(f.dram_bytes_per_s),
+          in_brackets(f.dram_of_ceiling_pct),
+          percent(f.tensor_active_pct),
+          word(f.bound),
+          ms(f.floor_ns),
+          ms(f.headroom_ns)};
+}
+
+template <class Row, class Name>
+TextTable floored_table(const std::vector<Row>& rows, const char* header, const char* plural, size_t top,
+                        Name name) {
+  TextTable t({{header, Align::left, true},
+               {"n"},
+               {"ms"},
+               {"%"},
+               {"GB/s"},
+               {"(max)"},
+               {"tensor%"},
+               {"bound", Align::left},
+               {"floor"},
+               {"headroom"}});
+  const Rest rest = first_rows(by_time(rows), top, [&](const Row& r) {
+    std::vector<std::string> cells = floored_cells(r);
+    cells.insert(cells.begin(), name(r));
+    t.row(std::move(cells));
+  });
+  if (rest.rows) t.note(more(rest, plural));
+  return t;
+}
+
+std::string missing_text(const ProfileDocument& d, const TableOptions& o) {
+  std::string out;
+  for (const MissingRow& m : d.missing) {
+    const std::string style = m.severity == "severe" ? "31" : m.severity == "notice" ? "33" : "2";
+    std::string head = fmt::format("{} {}", m.severity, m.name);
+    if (m.count != 1) head += fmt::format(" x {}", m.count);
+    std::string text = head + ": ";
+    if (!m.detail.empty()) text += m.detail + ". ";
+    text = wrapped(text + m.advice, o.width, 2);
+    out += styled(text.substr(0, head.size()), style, o.color) +
+           text.substr(std::min(head.size(), text.size())) + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string table_text(const ProfileDocument& d, const TableOptions& o) {
+  std::string out = what_ran(d, o.width) + "\n";
+  if (const std::string line = step_line(d, o.width); !line.empty()) out += styled(line, "1", o.color) + "\n";
+  if (const std::string line = how_measured(d, o.width); !line.empty()) out += line + "\n";
+  if (d.totals.time_ns) {
+    out += "\n";
+    if (d.collection.shown_step || !d.passes.empty()) {
+      out += pass_table(d).text(o.width, o.color) + "\n";
+    } else {
+      out += fmt::format("{} kernel launches, {} copies and memsets; device busy {} ms, idle {} ms\n\n",
+                         d.totals.launches.value_or(0), d.totals.copies.value_or(0), ms(d.timeline.busy_ns),
+                         ms(d.timeline.idle_ns));
+    }
+    switch (o.by) {
+      case TableBy::pass:
+        break;
+      case TableBy::kernel:
+        out += kernel_table(d, o.top).text(o.width, o.color) + "\n";
+        break;
+      case TableBy::op:
+        out +=
+            floored_table(d.ops, "op", "ops", o.top, [](const OpRow& r) { return place_words(r.pass, r.op); })
+                .text(o.width, o.color) +
+            "\n";
+        break;
+      case TableBy::layer:
+        out += floored_table(d.layers, "layer", "layers", o.top,
+                             [](const LayerRow& r) {
+                               return fmt::format("{} layer {}", place_words(r.pass, ""), r.layer);
+                             })
+                   .text(o.width, o.color) +
+               "\n";
+        break;
+    }
+    out += wrapped(d.ceilings.copy_bytes_per_s ? "GB/s is DRAM traffic of kernels, (max) its share of this "
+                                                 "device's measured ceiling, headroom the ms above the "
+                                                 "floor (docs/metrics.md)."
+                                               : "Times are per step; headroom and shares of ceilings need a "
+                                                 "GPU whose ceilings were measured (docs/metrics.md).",
+                   o.width, 0) +
+           "\n";
+  }
+  if (!d.missing.empty()) out += "\n" + styled("missing", "1", o.color) + "\n" + missing_text(d, o);
+  return out;
+}
+
+bool color_wanted(int file_descriptor) {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  return isatty(file_descriptor) == 1 && !(no_color && *no_color) && terminal &&
+         std::strcmp(terminal, "dumb") != 0;
+}
+
+}  // namespace profiler

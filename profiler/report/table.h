@@ -1,0 +1,27 @@
+// The document as text for a terminal: what a step costs, where it goes, what could be won back, and what is
+// missing.
+//
+// Units are scaled here and only here (ms, GB/s, k tokens/s). A number without an answer is "-".
+#pragma once
+#include <cstddef>
+#include <string>
+
+#include "profiler/document/profile.h"
+
+namespace profiler {
+
+enum class TableBy { pass, op, kernel, layer };
+
+struct TableOptions {
+  TableBy by = TableBy::kernel;  // the table below that of the passes; pass: none
+  size_t top = 12;               // rows of that table; the rest is one row
+  size_t width = 80;
+  bool color = false;
+};
+
+std::string table_text(const ProfileDocument& document, const TableOptions& options);
+
+// True for a terminal, unless NO_COLOR (no-color.org) is set and not empty or TERM is "dumb".
+bool color_wanted(int file_descriptor);
+
+}  // namespace profiler

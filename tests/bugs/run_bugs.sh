@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Runs the gate against every seeded kernel bug, on a GPU: tests/bugs/run_bugs.sh BUILD_DIR [SEED]
+# (configure with -DSTEPSCOPE_BUGS=ON and build the target gate_bugs first).
+# Exit 0: each bug failed the gate by the check that its patch names, and the unpatched trainer passes. 1: not so. 3: no GPU.
+set -u
+build=${1:?usage: run_bugs.sh BUILD_DIR [SEED]}
+seed=${2:-}
+here=$(cd "$(dirname "$0")" && pwd)
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+run() {  # program -> exit code; its output in $out/name
+  "$build/bin/$1" $seed > "$out/$1" 2> "$out/$1.err"
+}
+
+run gate_unpatched
+code=$?
+if [ $code -eq 3 ]; then cat "$out/gate_unpatched.err" >&2; exit 3; fi
+printf '%-4s %-34s %-46s %s\n' bug name "check that must fail" result
+good=1
+if [ $code -eq 0 ]; then
+  printf '%-4s %-34s %-46s %s\n' - "no bug" "none" "passed"
+else
+  printf '%-4s %-34s %-46s %s\n' - "no bug" "none" "FAILED (exit $code)"
+  grep '^failed:' "$out/gate_unpatched" | head -5
+  tail -3 "$out/gate_unpatched.err"
+  good=0
+fi
+caught=0
+total=0
+for patch in "$here"/*.patch; do
+  stem=$(basename "$patch" .patch)
+  number=${stem%%-*}
+  check=$(sed -n 's/^Caught-by: //p' "$patch" | head -1)
+  total=$((total + 1))
+  run "gate_bug_$number"
+  code=$?
+  if [ $code -eq 1 ] && grep -qF "failed: $check" "$out/gate_bug_$number"; then
+    result="caught ($(grep -c '^failed:' "$out/gate_bug_$number") checks failed)"
+    caught=$((caught + 1))
+  elif [ $code -eq 1 ]; then
+    result="MISSED by that check; failing: $(grep '^failed:' "$out/gate_bug_$number" | head -1)"
+  else
+    result="MISSED (exit $code) $(tail -1 "$out/gate_bug_$number.err")"
+  fi
+  printf '%-4s %-34s %-46s %s\n' "$number" "${stem#*-}" "$check" "$result"
+done
+echo "caught $caught/$total"
+[ $good -eq 1 ] && [ $total -ge 12 ] && [ $caught -eq $total ]

@@ -1,0 +1,65 @@
+// `profile --steps N` without a GPU: the CPU reference goes through the same document, table and trace.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_stepscope.h"
+
+using ::testing::HasSubstr;
+using nlohmann::json;
+
+namespace {
+
+class CpuProfile : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = fresh_folder();
+    outcome_ = stepscope("profile --steps 12 --warmup 2 --out " + (folder_ / "p.json").string() + " --trace " +
+                         (folder_ / "t.json").string() + " --csv " + (folder_ / "k.csv").string());
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+  static inline std::filesystem::path folder_;
+  static inline Outcome outcome_;
+};
+
+TEST_F(CpuProfile, works_says_that_it_is_the_cpu_and_marks_counters_as_missing) {
+  ASSERT_EQ(outcome_.exit_code, 0) << outcome_.err;
+  EXPECT_THAT(outcome_.err, HasSubstr("no GPU"));
+  const json d = json::parse(slurp(folder_ / "p.json"));
+  EXPECT_EQ(d["schema"], "stepscope.profile/1");
+  bool said = false;
+  for (const json& m : d["missing"]) said |= m["name"] == "no_gpu_counters";
+  EXPECT_TRUE(said);
+  for (const json& k : d["kernels"]) EXPECT_FALSE(k.contains("dram_read_bytes")) << k;
+}
+
+TEST_F(CpuProfile, times_exactly_the_steps_asked_for) {
+  const json d = json::parse(slurp(folder_ / "p.json"));
+  EXPECT_EQ(d["timing"]["step_time_ns"]["samples"].size(), 12u);
+  EXPECT_GT(d["timing"]["step_time_ns"]["median"].get<double>(), 0.0);
+  EXPECT_GT(d["timing"]["tokens_per_s"].get<double>(), 0.0);
+}
+
+TEST_F(CpuProfile, attributes_all_time_and_conserves_it) {
+  const json d = json::parse(slurp(folder_ / "p.json"));
+  double passes = 0;
+  for (const json& p : d["passes"]) passes += p["time_ns"].get<double>();
+  const json& t = d["totals"];
+  EXPECT_EQ(t["unattributed_ns"].get<double>(), 0.0);
+  EXPECT_NEAR(passes + t["idle_ns"].get<double>(), t["time_ns"].get<double>(), 0.005 * t["time_ns"].get<double>());
+}
+
+TEST_F(CpuProfile, writes_a_trace_and_a_csv_that_parse) {
+  const json trace = json::parse(slurp(folder_ / "t.json"));
+  EXPECT_GT(trace["traceEvents"].size(), 20u);
+  EXPECT_THAT(slurp(folder_ / "k.csv"), HasSubstr("attention"));
+}
+
+TEST_F(CpuProfile, report_prints_the_same_table_from_the_document) {
+  const Outcome again = stepscope("report " + (folder_ / "p.json").string());
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(again.out, outcome_.out);
+}
+
+}  // namespace

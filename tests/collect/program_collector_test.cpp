@@ -1,0 +1,183 @@
+#include "profiler/collect/program_collector.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include "fake_backend.h"
+#include "recording_lines.h"
+
+namespace profiler::collect {
+namespace {
+
+using ::testing::IsEmpty;
+
+class ProgramTest : public ::testing::Test {
+ protected:
+  ProgramTest()
+      : path_(::testing::TempDir() + "program_" +
+              ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl") {
+    std::filesystem::remove(path_);
+    recorder_ = std::make_unique<Recorder>(path_);
+  }
+  ~ProgramTest() override { std::filesystem::remove(path_); }
+  template <class C, class... Args>
+  void begin(Args... args) {
+    collector_ = std::make_unique<C>(plan_, gpu_, *recorder_, args...);
+    gpu_.observer = collector_.get();
+    collector_->cuda_ready();
+  }
+  Lines lines() const { return Lines(path_); }
+  int64_t count(const char* what) const { return std::count(gpu_.log.begin(), gpu_.log.end(), what); }
+
+  std::string path_;
+  CollectPlan plan_;
+  FakeBackend gpu_;
+  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<Collector> collector_;
+};
+
+TEST_F(ProgramTest, TracerNumbersDirectLaunchesInLaunchOrderAndGraphNodesAfterThem) {
+  begin<ProgramTracer>();
+  gpu_.launch("_Z1av");
+  gpu_.launch("node", LaunchKind::graph);
+  gpu_.launch("copy HtoD", LaunchKind::copy);
+  gpu_.launch("_Z1bv");
+  collector_->process_ends();
+  const auto r = lines();
+  EXPECT_TRUE(r.complete());
+  ASSERT_EQ(r.of("launch").size(), 4u);
+  std::map<std::string, int64_t> index;
+  for (const auto& l : r.of("launch")) index[l.at("name")] = l.at("index").get<int64_t>();
+  EXPECT_EQ(index.at("a()"), 0);
+  EXPECT_EQ(index.at("b()"), 1);
+  EXPECT_EQ(index.at("node"), 2);
+  EXPECT_EQ(index.at("copy HtoD"), 0);
+}
+
+TEST_F(ProgramTest, TracerKeepsAtMostTheLimitAndCountsTheRest) {
+  plan_.max_launches = 3;
+  begin<ProgramTracer>();
+  for (int i = 0; i < 10; ++i) gpu_.launch("k");
+  collector_->process_ends();
+  EXPECT_EQ(lines().of("launch").size(), 3u);
+  EXPECT_EQ(lines().missing("launches_not_kept"), 7);
+}
+
+TEST_F(ProgramTest, TracerSkipsFailedLaunchesInTheNumbering) {
+  begin<ProgramTracer>();
+  gpu_.launch("_Z1av");
+  gpu_.launch("_Z1bv", LaunchKind::kernel, LaunchEnd::failed);
+  gpu_.launch("_Z1cv");
+  collector_->process_ends();
+  ASSERT_EQ(lines().of("launch").size(), 2u);
+  EXPECT_EQ(lines().of("launch")[1].at("index"), 1);
+  EXPECT_EQ(lines().missing("records_lost_in_step"), 0);
+}
+
+TEST_F(ProgramTest, TracerCountsRecordsWithoutLaunchAndWithoutTime) {
+  begin<ProgramTracer>();
+  ActivityEvent e;
+  e.correlation = 12345;
+  e.name = "stranger";
+  collector_->activity(e);
+  gpu_.launch("k");
+  gpu_.buffered[0].end_ns = 0;
+  collector_->process_ends();
+  EXPECT_EQ(lines().missing("unmatched_correlation"), 1);
+  EXPECT_EQ(lines().missing("kernels_without_time"), 1);
+  EXPECT_EQ(lines().of("launch")[0].at("start_ns"), 0);
+}
+
+TEST_F(ProgramTest, CounterSessionsRollOverAndTheIndexGoesOn) {
+  begin<ProgramCounter>(int64_t{4});
+  for (int i = 0; i < 10; ++i) gpu_.launch("k");
+  collector_->process_ends();
+  EXPECT_EQ(count("start"), 3);
+  EXPECT_EQ(count("stop"), 3);
+  EXPECT_EQ(count("enable auto"), 1);
+  const auto r = lines();
+  ASSERT_EQ(r.of("counters").size(), 10u);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(r.of("counters")[i].at("index"), i);
+    EXPECT_EQ(r.of("counters")[i].at("values")[0], 101.0 + i);
+  }
+  ASSERT_EQ(r.of("counter_set").size(), 1u);
+  EXPECT_EQ(r.of("counter_set")[0].at("launches"), 10);
+  EXPECT_TRUE(r.complete());
+}
+
+TEST_F(ProgramTest, AGraphLaunchStopsTheSessionBeforeItAndIsCounted) {
+  begin<ProgramCounter>(int64_t{100});
+  gpu_.launch("_Z1av");
+  gpu_.launch("", LaunchKind::graph);
+  gpu_.launch("", LaunchKind::graph);
+  gpu_.launch("_Z1bv");
+  collector_->process_ends();
+  EXPECT_EQ(count("stop"), 2);
+  EXPECT_EQ(lines().missing("graph_launch_in_counter_run"), 2);
+  ASSERT_EQ(lines().of("counters").size(), 2u);
+  EXPECT_EQ(lines().of("counters")[1].at("kernel"), "b()");
+  EXPECT_EQ(lines().of("counters")[1].at("index"), 1);
+}
+
+TEST_F(ProgramTest, NoSessionSwitchesDuringAStreamCapture) {
+  begin<ProgramCounter>(int64_t{2});
+  gpu_.launch("_Z1av");
+  gpu_.launch("_Z1av");
+  collector_->capture_changed(1);
+  const auto syncs = count("sync");
+  for (int i = 0; i < 5; ++i) gpu_.launch("_Z1cv", LaunchKind::kernel, LaunchEnd::captured);
+  EXPECT_EQ(count("sync"), syncs);
+  EXPECT_EQ(count("stop"), 0);
+  collector_->capture_changed(-1);
+  gpu_.launch("_Z1bv");
+  collector_->process_ends();
+  const auto counters = lines().of("counters");
+  ASSERT_EQ(counters.size(), 3u);
+  EXPECT_EQ(counters[2].at("index"), 2);
+}
+
+TEST_F(ProgramTest, ASessionWithMissingRangesLosesItsValuesOnly) {
+  begin<ProgramCounter>(int64_t{3});
+  int sessions = 0;
+  gpu_.spoil = [&](SessionValues& v) {
+    if (++sessions == 2) v.ranges.pop_back();
+    if (sessions == 3) v.ranges[0].values[0] = std::numeric_limits<double>::infinity();
+  };
+  for (int i = 0; i < 12; ++i) gpu_.launch("k");
+  collector_->process_ends();
+  const auto r = lines();
+  ASSERT_EQ(r.of("counters").size(), 6u);
+  EXPECT_EQ(r.of("counters")[3].at("index"), 9);
+  EXPECT_EQ(r.missing("counter_set_failed"), 6);
+  EXPECT_EQ(r.of("counter_set")[0].at("launches"), 6);
+  EXPECT_EQ(r.of("counter_set")[0].at("ranges"), 6);
+}
+
+TEST_F(ProgramTest, WithoutPermissionTheProgramRunsOnAndOneRowSaysWhy) {
+  begin<ProgramCounter>(int64_t{3});
+  gpu_.fail_enable = Failure{"counters_unavailable", "35"};
+  for (int i = 0; i < 12; ++i) gpu_.launch("k");
+  collector_->process_ends();
+  EXPECT_EQ(lines().missing("counters_unavailable"), 1);
+  EXPECT_EQ(count("enable auto"), 1);
+  EXPECT_TRUE(lines().complete());
+}
+
+TEST_F(ProgramTest, AContextThatEndsTakesItsSessionWithIt) {
+  begin<ProgramCounter>(int64_t{100});
+  const int context = 0;
+  gpu_.launch("k", LaunchKind::kernel, LaunchEnd::performed, &context);
+  collector_->context_ends(&context);
+  EXPECT_EQ(lines().of("counters").size(), 1u);
+  EXPECT_EQ(count("disable"), 1);
+  collector_->process_ends();
+  EXPECT_EQ(count("stop"), 1);
+}
+
+}  // namespace
+}  // namespace profiler::collect

@@ -1,0 +1,330 @@
+#include "profiler/collect/step_collector.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <thread>
+
+#include "fake_backend.h"
+#include "profiler/collect/missing_names.h"
+#include "recording_lines.h"
+
+namespace profiler::collect {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class StepCollectorTest : public ::testing::Test {
+ protected:
+  StepCollectorTest()
+      : path_(::testing::TempDir() + "step_collector_" +
+              ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl") {
+    std::filesystem::remove(path_);
+  }
+  ~StepCollectorTest() override { std::filesystem::remove(path_); }
+
+  void begin(std::vector<PhasePlan> phases) {
+    CollectPlan plan;
+    plan.phases = std::move(phases);
+    recorder_ = std::make_unique<Recorder>(path_);
+    StepCollector::Hooks hooks;
+    hooks.phase = [this](Phase p) { phases_.push_back(p); };
+    hooks.finished = [this] { ++finished_; };
+    collector_ = std::make_unique<StepCollector>(plan, gpu_, *recorder_, hooks);
+    gpu_.observer = collector_.get();
+  }
+  void push(std::string_view name) { collector_->range_push(1, name); }
+  void pop() { collector_->range_pop(1); }
+  void op(std::string_view leaf, std::initializer_list<std::string_view> kernels) {
+    push(leaf);
+    for (const auto k : kernels) gpu_.launch(k);
+    pop();
+  }
+  void step() {
+    push("step");
+    op("forward/0/qkv", {"_Z4gemmv", "_Z4biasv"});
+    op("forward/1/qkv", {"_Z4gemmv"});
+    op("optimizer/-/adamw", {"_Z5adamwv"});
+    pop();
+  }
+  Lines lines() const { return Lines(path_); }
+
+  std::string path_;
+  FakeBackend gpu_;
+  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<StepCollector> collector_;
+  std::vector<Phase> phases_;
+  int finished_ = 0;
+};
+
+TEST_F(StepCollectorTest, TimedStepsTouchNothing) {
+  begin({{Phase::warmup, 1}, {Phase::timed, 3}});
+  for (int i = 0; i < 4; ++i) step();
+  EXPECT_THAT(gpu_.log, IsEmpty());
+  const auto r = lines();
+  EXPECT_TRUE(r.complete());
+  EXPECT_EQ(r.of("step").size(), 4u);
+  EXPECT_EQ(r.of("step")[3].at("phase"), "timed");
+  EXPECT_EQ(r.of("step")[3].at("step"), 3);
+  EXPECT_EQ(finished_, 1);
+}
+
+TEST_F(StepCollectorTest, StepsAfterThePlanAreLeftAlone) {
+  begin({{Phase::timed, 1}});
+  for (int i = 0; i < 5; ++i) step();
+  EXPECT_EQ(lines().of("step").size(), 1u);
+  EXPECT_THAT(gpu_.log, IsEmpty());
+  EXPECT_TRUE(collector_->done());
+}
+
+TEST_F(StepCollectorTest, LastWarmupStepSizesTheCounterImage) {
+  begin({{Phase::warmup, 2}, {Phase::timed, 1}, {Phase::counters, 1}});
+  step();
+  EXPECT_THAT(gpu_.log, IsEmpty());
+  step();
+  EXPECT_THAT(gpu_.log, ElementsAre("callbacks kernels", "callbacks off"));
+  gpu_.log.clear();
+  step();
+  EXPECT_THAT(gpu_.log, IsEmpty());
+  step();
+  ASSERT_EQ(gpu_.requests.size(), 1u);
+  EXPECT_EQ(gpu_.requests[0].max_ranges, 5);  // 4 launches, 10% more, at least one
+  EXPECT_FALSE(gpu_.requests[0].user_ranges);
+}
+
+TEST_F(StepCollectorTest, CountersArePerKernelInLaunchOrderWithNamePathAndGrid) {
+  begin({{Phase::warmup, 1}, {Phase::counters, 1}});
+  step();
+  gpu_.log.clear();
+  step();
+  EXPECT_THAT(gpu_.log, ElementsAre("sync", "enable auto", "callbacks kernels", "start", "sync", "stop",
+                                    "callbacks off", "disable"));
+  const auto r = lines();
+  const auto sets = r.of("counter_set");
+  ASSERT_EQ(sets.size(), 1u);
+  EXPECT_EQ(sets[0].at("name"), "core");
+  EXPECT_EQ(sets[0].at("launches"), 4);
+  EXPECT_EQ(sets[0].at("ranges"), 4);
+  const auto counters = r.of("counters");
+  ASSERT_EQ(counters.size(), 4u);
+  EXPECT_EQ(counters[1].at("index"), 1);
+  EXPECT_EQ(counters[1].at("kernel"), "bias()");
+  EXPECT_EQ(counters[1].at("path"), "step/forward/0/qkv");
+  EXPECT_EQ(counters[3].at("path"), "step/optimizer/-/adamw");
+  EXPECT_EQ(counters[0].at("grid"), nlohmann::json({3, 2, 1}));
+  EXPECT_EQ(counters[0].at("step"), 1);
+  EXPECT_TRUE(r.complete());
+}
+
+TEST_F(StepCollectorTest, ASetWithTooFewRangesIsNeverAttributed) {
+  begin({{Phase::counters, 1}});
+  gpu_.spoil = [](SessionValues& v) { v.ranges.pop_back(); };
+  step();
+  const auto r = lines();
+  EXPECT_THAT(r.of("counters"), IsEmpty());
+  EXPECT_EQ(r.missing("counter_set_failed"), 1);
+  EXPECT_EQ(r.of("counter_set")[0].at("ranges"), 3);
+  EXPECT_EQ(r.of("counter_set")[0].at("launches"), 4);
+}
+
+TEST_F(StepCollectorTest, AValueThatIsNotANumberSpoilsTheSet) {
+  begin({{Phase::counters, 1}});
+  gpu_.spoil = [](SessionValues& v) { v.ranges[2].values[1] = std::numeric_limits<double>::quiet_NaN(); };
+  step();
+  EXPECT_THAT(lines().of("counters"), IsEmpty());
+  EXPECT_EQ(lines().missing("counter_set_failed"), 1);
+}
+
+TEST_F(StepCollectorTest, FailedAndCapturedLaunchesAreNoRanges) {
+  begin({{Phase::counters, 1}});
+  push("step");
+  gpu_.launch("_Z1av");
+  gpu_.launch("_Z1bv", LaunchKind::kernel, LaunchEnd::failed);
+  gpu_.launch("_Z1cv", LaunchKind::kernel, LaunchEnd::captured);
+  gpu_.launch("_Z1dv");
+  pop();
+  const auto counters = lines().of("counters");
+  ASSERT_EQ(counters.size(), 2u);
+  EXPECT_EQ(counters[1].at("kernel"), "d()");
+}
+
+TEST_F(StepCollectorTest, AGraphInTheCounterStepIsNamedAndEndsTheCounters) {
+  begin({{Phase::counters, 2}, {Phase::timed, 1}});
+  gpu_.fail_stop = Failure{"counter_set_failed", "999"};
+  for (int i = 0; i < 2; ++i) {
+    push("step");
+    gpu_.launch("_Z1av");
+    gpu_.launch("", LaunchKind::graph);
+    pop();
+  }
+  step();
+  const auto r = lines();
+  EXPECT_EQ(r.missing("graph_launch_in_counter_run"), 1);
+  EXPECT_THAT(r.of("counters"), IsEmpty());
+  EXPECT_EQ(std::count(gpu_.log.begin(), gpu_.log.end(), "start"), 1);
+  EXPECT_TRUE(r.complete());
+}
+
+TEST_F(StepCollectorTest, WithoutPermissionTheTimingStands) {
+  begin({{Phase::warmup, 1},
+         {Phase::timed, 2},
+         {Phase::counters, 1},
+         {Phase::pass_counters, 1},
+         {Phase::activity, 3}});
+  gpu_.fail_enable = Failure{"counters_unavailable", "35"};
+  for (int i = 0; i < 8; ++i) step();
+  const auto r = lines();
+  EXPECT_EQ(r.missing("counters_unavailable"), 2);
+  EXPECT_EQ(std::count(gpu_.log.begin(), gpu_.log.end(), "start"), 0);
+  EXPECT_EQ(r.of("launch").size(), 4u);
+  EXPECT_EQ(r.of("step").size(), 8u);
+  EXPECT_TRUE(r.complete());
+}
+
+TEST_F(StepCollectorTest, PassRangesFollowTheSecondComponentAndEqualNamesMerge) {
+  begin({{Phase::pass_counters, 1}});
+  push("step");
+  op("forward/0/qkv", {"a"});
+  op("forward/1/qkv", {"b"});
+  op("backward/1/qkv", {"c"});
+  op("forward/0/qkv", {"d"});  // the next micro-batch
+  pop();
+  std::vector<std::string> ranges;
+  for (const auto& l : gpu_.log)
+    if (l.starts_with("push") || l == "pop") ranges.push_back(l);
+  EXPECT_THAT(ranges, ElementsAre("push forward", "pop", "push backward", "pop", "push forward", "pop"));
+  const auto r = lines();
+  ASSERT_EQ(r.of("counters").size(), 2u);
+  EXPECT_EQ(r.of("counters")[0].at("pass"), "forward");
+  EXPECT_EQ(r.of("counters")[0].at("index"), -1);
+  EXPECT_EQ(r.of("counters")[0].at("set"), r.of("counter_set")[0].at("name"));
+  EXPECT_EQ(r.of("counter_set")[0].at("launches"), 2);
+  EXPECT_TRUE(gpu_.requests[0].user_ranges);
+}
+
+TEST_F(StepCollectorTest, PassChangesOfTheWarmupStepGiveTheRoomForPassRanges) {
+  begin({{Phase::warmup, 1}, {Phase::pass_counters, 1}});
+  const auto micro_batches = [&] {
+    push("step");
+    for (int i = 0; i < 50; ++i) {
+      op("forward/0/qkv", {"a"});
+      op("backward/0/qkv", {"b"});
+    }
+    pop();
+  };
+  micro_batches();
+  micro_batches();
+  EXPECT_GE(gpu_.requests[0].max_ranges, 100);
+}
+
+TEST_F(StepCollectorTest, TracedStepsAreOneTraceWithTheFirstTwoDiscarded) {
+  begin({{Phase::activity, 4}});
+  for (int i = 0; i < 4; ++i) step();
+  EXPECT_THAT(gpu_.log,
+              ElementsAre("sync", "callbacks all", "trace on", "sync", "callbacks off", "trace off"));
+  const auto r = lines();
+  ASSERT_EQ(r.of("step").size(), 4u);
+  EXPECT_EQ(r.of("step")[0].at("phase"), "warmup");
+  EXPECT_EQ(r.of("step")[1].at("phase"), "warmup");
+  EXPECT_EQ(r.of("step")[2].at("phase"), "activity");
+  EXPECT_EQ(r.of("step")[3].at("kernels"), 4);
+  ASSERT_EQ(r.of("launch").size(), 4u);
+  EXPECT_EQ(r.of("launch")[2].at("path"), "step/forward/1/qkv");
+  EXPECT_EQ(r.of("launch")[2].at("step"), 3);
+  ASSERT_EQ(r.of("stats").size(), 4u);
+  EXPECT_EQ(r.of("stats")[0].at("samples"), 2);
+  EXPECT_TRUE(r.complete());
+}
+
+TEST_F(StepCollectorTest, CountersAfterTracingAreRefused) {
+  begin({{Phase::activity, 1}, {Phase::counters, 1}});
+  step();
+  step();
+  EXPECT_THAT(gpu_.requests, IsEmpty());
+  EXPECT_EQ(lines().missing("counters_unavailable"), 1);
+  EXPECT_TRUE(lines().complete());
+}
+
+TEST_F(StepCollectorTest, NumberedStepsHaveOnePath) {
+  begin({{Phase::activity, 1}});
+  push("step 17");
+  op("forward/0/qkv", {"a"});
+  pop();
+  EXPECT_EQ(lines().of("launch")[0].at("path"), "step/forward/0/qkv");
+}
+
+TEST_F(StepCollectorTest, ARangeNamedStepInsideAStepIsNoStep) {
+  begin({{Phase::timed, 2}});
+  push("outer");
+  push("step");
+  push("step");
+  pop();
+  EXPECT_THAT(lines().of("step"), IsEmpty());
+  pop();
+  EXPECT_EQ(lines().of("step").size(), 1u);
+  pop();
+}
+
+TEST_F(StepCollectorTest, LaunchesOfAThreadWithoutRangesBelongToTheStep) {
+  begin({{Phase::activity, 1}});
+  push("step");
+  push("backward/0/qkv");
+  std::thread([&] { gpu_.launch("from_another_thread"); }).join();
+  pop();
+  pop();
+  ASSERT_EQ(lines().of("launch").size(), 1u);
+  EXPECT_EQ(lines().of("launch")[0].at("path"), "step");
+}
+
+TEST_F(StepCollectorTest, AProgramThatEndsEarlyLeavesACompleteRecordingThatSaysSo) {
+  begin({{Phase::timed, 1}, {Phase::activity, 9}});
+  step();
+  step();
+  collector_->process_ends();
+  const auto r = lines();
+  EXPECT_TRUE(r.complete());
+  EXPECT_EQ(r.missing("phases_not_traced"), 1);
+  collector_->process_ends();  // atexit after the end of the plan: nothing more
+  EXPECT_EQ(lines().all.size(), r.all.size());
+}
+
+TEST_F(StepCollectorTest, AProgramThatEndsInsideTheTraceKeepsWhatWasTraced) {
+  begin({{Phase::activity, 9}});
+  for (int i = 0; i < 5; ++i) step();
+  collector_->process_ends();
+  const auto r = lines();
+  EXPECT_EQ(r.of("launch").size(), 4u);
+  EXPECT_EQ(r.of("stats")[0].at("samples"), 3);
+  EXPECT_EQ(r.missing("phases_not_traced"), 0);
+  EXPECT_TRUE(r.complete());
+}
+
+TEST_F(StepCollectorTest, AProgramWithoutStepRangesSaysSo) {
+  begin({{Phase::timed, 1}});
+  push("epoch");
+  pop();
+  collector_->process_ends();
+  EXPECT_EQ(lines().missing("phases_not_traced"), 1);
+  EXPECT_EQ(lines().of("session").size(), 1u);
+}
+
+TEST_F(StepCollectorTest, AForkedChildWritesNothing) {
+  begin({{Phase::timed, 5}});
+  step();
+  const size_t before = lines().all.size();
+  collector_->abandon();
+  step();
+  collector_->process_ends();
+  EXPECT_EQ(lines().all.size(), before);
+}
+
+TEST_F(StepCollectorTest, APlanWithoutStepsIsRefused) {
+  EXPECT_THROW(begin({{Phase::timed, 0}}), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace profiler::collect

@@ -1,0 +1,39 @@
+// fuzz_seeds FOLDER: a few small valid files of each format, to start the fuzzers from.
+#include <cstdio>
+#include <filesystem>
+
+#include "gpt2/checkpoint.h"
+#include "gpt2/tensor_table.h"
+#include "gpt2/token_shards.h"
+#include "gpt2/tokenizer.h"
+#include "gpt2/training_state.h"
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: fuzz_seeds FOLDER\n");
+    return 2;
+  }
+  const std::filesystem::path root = argv[1];
+  for (const char* name : {"checkpoint", "training_state", "token_shard", "tokenizer", "reference_state"})
+    std::filesystem::create_directories(root / name);
+  const gpt2::ModelConfig small{4, 5, 6, 1, 2, 4}, smallest{1, 1, 1, 1, 1, 1};
+  const auto p = gpt2::init_parameters(small, 1);
+  gpt2::save_checkpoint(root / "checkpoint/fp32", small, p);
+  gpt2::save_checkpoint(root / "checkpoint/bf16", small, p, gpt2::CheckpointPrecision::bf16);
+  gpt2::save_checkpoint(root / "checkpoint/smallest", smallest, gpt2::init_parameters(smallest, 1));
+  gpt2::TrainingState state;
+  state.step = 3;
+  state.m = state.v = p;
+  gpt2::save_training_state(root / "training_state/small", state);
+  state.m = state.v = {1.0f};
+  gpt2::save_training_state(root / "training_state/smallest", state);
+  gpt2::write_token_shard(root / "token_shard/long", std::vector<uint16_t>(100, 7));
+  gpt2::write_token_shard(root / "token_shard/short", std::vector<uint16_t>(1, 65535));
+  gpt2::write_tokenizer(root / "tokenizer/words",
+                        std::vector<std::string>{"a", "bc", std::string(255, 'x'), "<|end|>"}, 3);
+  gpt2::write_tokenizer(root / "tokenizer/one", std::vector<std::string>{"a"}, 0);
+  const gpt2::ReferenceState reference{
+      2, 3, std::vector<int32_t>(6, 1), std::vector<int32_t>(6, 4), std::vector<float>(30), 0.5f, p};
+  gpt2::save_reference_state(root / "reference_state/small", small, reference);
+  return 0;
+}

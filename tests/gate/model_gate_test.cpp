@@ -1,0 +1,268 @@
+// The gate against trainers that are wrong in one way each: every defect must be named by the check that is
+// there for it.
+#include "experiments/gate/model_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "experiments/gate/budgets.h"
+#include "gpt2/errors.h"
+#include "tests/gate/broken_trainer.h"
+
+namespace gate {
+namespace {
+
+using gate_test::broken;
+using gate_test::Defect;
+using gpt2::Batch;
+using gpt2::Tensor;
+
+GateReport judge(const Defect& defect, bool small = false, uint64_t seed = 7) {
+  ModelGateOptions o;
+  o.trainer = "reference";
+  o.seed = seed;
+  o.config.layers = 1;
+  o.batch_size = 2;
+  o.seq_len = 32;
+  o.trajectory_steps = 5;
+  o.with_small_cases = small;
+  return check_model(broken(defect), o);
+}
+
+std::set<std::string> failing(const GateReport& report) {
+  std::set<std::string> names;
+  for (const CheckResult& r : report.results)
+    if (!r.passed) names.insert(r.name);
+  return names;
+}
+
+// Some check whose name begins so must fail; the report is printed when not.
+void expect_caught(const Defect& defect, const std::string& check, bool small = false) {
+  const GateReport report = judge(defect, small);
+  const auto names = failing(report);
+  EXPECT_FALSE(report.passed());
+  EXPECT_TRUE(std::any_of(names.begin(), names.end(), [&](const auto& n) { return n.starts_with(check); }))
+      << "expected `" << check << "` to fail\n"
+      << to_table(report, false);
+}
+
+std::span<float> tensor(std::span<float> all, const gpt2::TrainerOptions& o, Tensor t) {
+  const auto span = gpt2::tensor_layout(o.model)[t];
+  return all.subspan(static_cast<size_t>(span.offset), static_cast<size_t>(span.size));
+}
+
+TEST(ModelGate, ARightTrainerPasses) {
+  ModelGateOptions o;
+  o.trainer = "reference";
+  for (uint64_t seed : {1, 2}) {
+    o.seed = seed;
+    const GateReport report = check_model(broken({}), o);
+    EXPECT_TRUE(report.passed()) << to_table(report, false);
+    EXPECT_GT(report.results.size(), 300u);
+  }
+}
+
+TEST(ModelGate, EachTensorOffByATwentiethOfAPercentIsNamed) {
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    const Defect d{.gradients = [&](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
+      for (float& x : tensor(g, o, row.id)) x *= 1.0005f;
+    }};
+    const GateReport report = judge(d);
+    std::set<std::string> named;
+    for (const CheckResult& r : report.results)
+      if (!r.passed) named.insert(r.name + " " + r.tensor);
+    EXPECT_EQ(named, std::set<std::string>{"gradients " + std::string(row.name)});
+  }
+}
+
+TEST(ModelGate, OneNotANumberInAGradientIsCaught) {
+  expect_caught(
+      {.gradients = [](std::span<float> g, const gpt2::TrainerOptions&,
+                       const Batch&) { g[g.size() / 2] = std::numeric_limits<float>::quiet_NaN(); }},
+      "gradients");
+}
+
+TEST(ModelGate, OneBadRowOfTheEmbeddingGradientIsCaught) {
+  expect_caught({.gradients =
+                     [](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
+                       for (float& x : tensor(g, o, Tensor::wte).subspan(300 * 64, 64)) x *= 1.0001f;
+                     }},
+                "gradients");
+}
+
+TEST(ModelGate, ZeroGradientsAreCaught) {
+  expect_caught({.gradients = [](std::span<float> g, const gpt2::TrainerOptions&,
+                                 const Batch&) { std::fill(g.begin(), g.end(), 0.0f); }},
+                "gradients");
+}
+
+TEST(ModelGate, LostUpdatesOfRepeatedTokensAreCaught) {
+  const Defect d{.gradients = [](std::span<float> g, const gpt2::TrainerOptions& o, const Batch& b) {
+    if (std::set(b.inputs.begin(), b.inputs.end()).size() <= 2)
+      for (float& x :
+           tensor(g, o, Tensor::wte).subspan(static_cast<size_t>(b.inputs[0] * o.model.channels), 8))
+        x *= 0.9f;
+  }};
+  expect_caught(d, "repeated tokens", true);
+}
+
+TEST(ModelGate, WrongLogitsAtTheEdgesOfTheVocabularyAreCaught) {
+  expect_caught(
+      {.forward =
+           [](std::span<float> logits, double&, const Batch&, const gpt2::TrainerOptions& o, float) {
+             for (size_t i = static_cast<size_t>(o.model.vocab_size) - 1; i < logits.size();
+                  i += static_cast<size_t>(o.model.vocab_size))
+               logits[i] *= 1.0001f;
+           }},
+      "forward");
+}
+
+TEST(ModelGate, MissingWeightDecayIsCaught) {
+  expect_caught({.plan = [](gpt2::StepPlan& p) { p.adamw.weight_decay = 0; }}, "update");
+}
+
+TEST(ModelGate, WeightDecayOnBiasesIsCaught) {
+  const Defect d{.parameters = [](std::span<float> after, std::span<const float> before,
+                                  const gpt2::StepPlan& plan, const gpt2::TrainerOptions& o) {
+    for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+      const auto span = gpt2::tensor_layout(o.model)[row.id];
+      for (int64_t i = span.offset; !row.decayed && i < span.offset + span.size; ++i)
+        after[static_cast<size_t>(i)] -=
+            plan.adamw.learning_rate * plan.adamw.weight_decay * before[static_cast<size_t>(i)];
+    }
+  }};
+  expect_caught(d, "update");
+}
+
+TEST(ModelGate, BiasCorrectionOffByOneStepIsCaught) {
+  expect_caught({.plan = [](gpt2::StepPlan& p) { p.step += 1; }}, "update");
+}
+
+TEST(ModelGate, AnotherEpsilonIsCaught) {
+  expect_caught({.plan = [](gpt2::StepPlan& p) { p.adamw.eps = 1e-6f; }}, "update");
+}
+
+TEST(ModelGate, ClippingThatNeverHappensIsCaught) {
+  expect_caught({.plan = [](gpt2::StepPlan& p) { p.adamw.clip = 0; }}, "adam m");
+}
+
+TEST(ModelGate, ClippingThatAlwaysHappensIsCaught) {
+  expect_caught({.plan = [](gpt2::StepPlan& p) { p.adamw.clip = 0.01f; }}, "adam m t=5");
+}
+
+TEST(ModelGate, AWrongGradientNormIsCaught) {
+  expect_caught({.outcome = [](gpt2::StepOutcome& o) { o.grad_norm *= 0.9999; }}, "grad norm");
+}
+
+TEST(ModelGate, AMicroBatchThatIsDroppedIsCaughtInLossNormAndEveryGradient) {
+  const GateReport report =
+      judge({.plan = [](gpt2::StepPlan& p) { p.micro_batches = p.micro_batches.last(1); }});
+  std::set<std::string> tensors;
+  for (const CheckResult& r : report.results)
+    if (!r.passed && r.name == "accumulation") tensors.insert(r.tensor);
+  EXPECT_EQ(tensors.size(), 18u) << to_table(report, false);
+}
+
+TEST(ModelGate, ALossThatIgnoresThePaddingMaskIsCaught) {
+  expect_caught({.forward = [](std::span<float>, double& loss, const Batch&, const gpt2::TrainerOptions&,
+                               float padding) { loss += 1e-12 * static_cast<double>(padding); }},
+                "padding");
+}
+
+TEST(ModelGate, AParameterThatTheUpdateForgetsIsCaught) {
+  const Defect d{.parameters = [](std::span<float> after, std::span<const float> before,
+                                  const gpt2::StepPlan&,
+                                  const gpt2::TrainerOptions&) { after.back() = before.back(); }};
+  expect_caught(d, "update");
+}
+
+TEST(ModelGate, PaddedRowsThatMoveAreCaught) {
+  const Defect d{.parameters = [](std::span<float> after, std::span<const float>, const gpt2::StepPlan&,
+                                  const gpt2::TrainerOptions& o) {
+    after[static_cast<size_t>(o.model.vocab_size * o.model.channels)] = 1e-9f;
+  }};
+  const GateReport report = judge(d);
+  EXPECT_TRUE(std::any_of(report.results.begin(), report.results.end(),
+                          [](const CheckResult& r) { return !r.passed && r.tensor == "wte padding"; }));
+}
+
+TEST(ModelGate, AMaskOffByOneIsCaughtByCausality) {
+  expect_caught(
+      {.forward =
+           [](std::span<float> logits, double&, const Batch& b, const gpt2::TrainerOptions& o, float) {
+             // token t sees token t+1, by as little as one bit
+             const auto V = static_cast<size_t>(o.model.vocab_size);
+             for (size_t r = 0; r + 1 < b.inputs.size() && !logits.empty(); ++r)
+               if (b.inputs[r + 1] % 2 == 1) logits[r * V] = std::nextafter(logits[r * V], 1e9f);
+           }},
+      "causality");
+}
+
+TEST(ModelGate, CachedLogitsAreCaughtByCausality) {
+  auto cache = std::make_shared<std::vector<float>>();
+  expect_caught({.evaluate_only =
+                     [cache](std::span<float> logits, double&) {
+                       if (logits.empty()) return;
+                       if (cache->size() != logits.size()) cache->assign(logits.begin(), logits.end());
+                       std::copy(cache->begin(), cache->end(), logits.begin());
+                     }},
+                "causality");
+}
+
+TEST(ModelGate, AnElementThatIsNeverWrittenIsCaught) {
+  expect_caught({.forward =
+                     [](std::span<float> logits, double&, const Batch&, const gpt2::TrainerOptions&, float) {
+                       if (!logits.empty()) logits.back() = std::numeric_limits<float>::quiet_NaN();
+                     }},
+                "forward");
+}
+
+TEST(ModelGate, ResultsThatDependOnTheRunAreCaughtByRepeatability) {
+  auto call = std::make_shared<int>(0);
+  expect_caught({.parameters =
+                     [call](std::span<float> after, std::span<const float>, const gpt2::StepPlan&,
+                            const gpt2::TrainerOptions&) {
+                       if (++*call % 5 == 0) after[100] = std::nextafter(after[100], 1e9f);
+                     }},
+                "repeatability");
+}
+
+TEST(ModelGate, ADriftingTrainingRunIsCaught) {
+  expect_caught({.plan = [](gpt2::StepPlan& p) { p.adamw.learning_rate *= 1.01f; }}, "trajectory");
+}
+
+TEST(ModelGate, AnEvaluationUnlikeTrainingIsCaught) {
+  expect_caught({.evaluate_only = [](std::span<float>, double& loss) { loss *= 1.000001; }}, "evaluate");
+}
+
+TEST(ModelGate, OverflowInTheSoftmaxIsCaught) {
+  const Defect d{
+      .forward = [](std::span<float> logits, double& loss, const Batch&, const gpt2::TrainerOptions&, float) {
+        for (float x : logits)
+          if (std::exp(x) > std::numeric_limits<float>::max())
+            loss = std::numeric_limits<double>::quiet_NaN();
+      }};
+  const auto names = failing(judge(d, true));
+  EXPECT_EQ(names, std::set<std::string>{"large logits"});
+}
+
+TEST(ModelGate, ATrainerWithoutBudgetsIsRefused) {
+  EXPECT_THROW(budgets_of("mixed", "bf16"), stepscope::InputError);
+  EXPECT_THROW(budgets_of("reference", "tf32"), stepscope::InputError);
+}
+
+TEST(ModelGate, Tf32BudgetsAreLooserOnArithmeticAndNotOnTheOptimizer) {
+  const ModelBudgets fp32 = budgets_of("fp32", "fp32"), tf32 = budgets_of("fp32", "tf32");
+  EXPECT_EQ(fp32.gradients, 2e-6);
+  EXPECT_EQ(tf32.gradients, 2e-3);
+  EXPECT_EQ(fp32.trajectory, 1e-5);
+  EXPECT_EQ(fp32.update, tf32.update);
+}
+
+}  // namespace
+}  // namespace gate

@@ -1,0 +1,104 @@
+// Golden states were computed by an independent implementation in double precision and stored in fp32
+// (tests/data/golden).
+#include "experiments/gate/state_gate.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "experiments/gate/budgets.h"
+#include "gpt2/checkpoint.h"
+#include "gpt2/errors.h"
+#include "gpt2/reference/reference_trainer.h"
+
+namespace gate {
+namespace {
+
+namespace fs = std::filesystem;
+
+const StateFiles kTiny{fs::path(TEST_DATA) / "golden/tiny.bin",
+                       fs::path(TEST_DATA) / "golden/tiny_debug_state.bin"};
+
+class StateGate : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("gate_state_test_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    config_ = gpt2::load_checkpoint(kTiny.checkpoint).config;
+    state_ = gpt2::load_reference_state(kTiny.state, config_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::set<std::string> failing() {
+    const StateFiles files{kTiny.checkpoint, folder_ / "state.bin"};
+    gpt2::save_reference_state(files.state, config_, state_);
+    std::set<std::string> names;
+    const GateReport report = check_oracle_against_state(files);
+    for (const CheckResult& r : report.results)
+      if (!r.passed) names.insert(r.tensor);
+    EXPECT_EQ(report.passed(), names.empty());
+    return names;
+  }
+
+  fs::path folder_;
+  gpt2::ModelConfig config_;
+  gpt2::ReferenceState state_;
+};
+
+TEST_F(StateGate, TheOraclePassesOnTheGoldenState) {
+  const GateReport report = check_oracle_against_state(kTiny);
+  EXPECT_TRUE(report.passed()) << to_table(report, true);
+  EXPECT_EQ(report.results.size(), 18u) << "logits, loss and 16 gradients";
+  for (const CheckResult& r : report.results)
+    for (const Measure& m : r.measures)
+      if (m.unit == "norm") {
+        EXPECT_LE(m.error, 2e-7) << r.tensor;
+      }
+}
+
+TEST_F(StateGate, EachTensorOffByATwentiethOfAPercentIsNamedAlone) {
+  const auto right = state_;
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    state_ = right;
+    const auto span = gpt2::tensor_layout(config_)[row.id];
+    for (int64_t i = span.offset; i < span.offset + span.size; ++i)
+      state_.gradients[static_cast<size_t>(i)] *= 1.0005f;
+    EXPECT_EQ(failing(), std::set<std::string>{std::string(row.name)});
+  }
+  state_ = right;
+  for (float& x : state_.logits) x *= 1.0005f;
+  EXPECT_EQ(failing(), std::set<std::string>{"logits"});
+  state_ = right;
+  state_.loss *= 1.0005f;
+  EXPECT_EQ(failing(), std::set<std::string>{"loss"});
+}
+
+TEST_F(StateGate, ANotANumberInTheStateFails) {
+  state_.gradients[12345] = NAN;
+  EXPECT_EQ(failing().size(), 1u);
+}
+
+TEST_F(StateGate, AStateOfOtherTokensFails) {
+  state_.inputs[5] = (state_.inputs[5] + 1) % static_cast<int32_t>(config_.vocab_size);
+  EXPECT_GT(failing().size(), 10u);
+}
+
+TEST_F(StateGate, ATrainerIsHeldAgainstTheSameState) {
+  const TrainerFactory factory = [](const gpt2::TrainerOptions& o) {
+    return gpt2::make_reference_trainer(o);
+  };
+  const GateReport report = check_trainer_against_state(factory, kTiny, "reference", "fp32", {});
+  EXPECT_TRUE(report.passed()) << to_table(report, true);
+}
+
+TEST_F(StateGate, AStateOfAnotherModelIsBadInput) {
+  EXPECT_THROW(check_oracle_against_state({kTiny.checkpoint, kTiny.checkpoint}), stepscope::InputError);
+  EXPECT_THROW(check_oracle_against_state({kTiny.state, kTiny.state}), stepscope::InputError);
+  EXPECT_THROW(check_oracle_against_state({folder_ / "absent", kTiny.state}), stepscope::InputError);
+}
+
+}  // namespace
+}  // namespace gate

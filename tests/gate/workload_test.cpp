@@ -1,0 +1,77 @@
+// The gate's inputs must be such that bugs show in them.
+#include "experiments/gate/workload.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "experiments/gate/oracle.h"
+
+namespace gate {
+namespace {
+
+const Case& find_case(const std::vector<Case>& cases, Stress stress) {
+  return *std::find_if(cases.begin(), cases.end(), [&](const Case& c) { return c.stress == stress; });
+}
+
+TEST(Workload, NoParameterIsZeroOrOneButPadding) {
+  for (const Case& c : small_cases()) {
+    const auto p = trained_like_parameters(c, 5);
+    const auto layout = gpt2::tensor_layout(c.config);
+    const int64_t begin = c.config.vocab_size * c.config.channels,
+                  end = c.config.padded_vocab * c.config.channels;
+    for (int64_t i = 0; i < layout.total; ++i) {
+      const float x = p[static_cast<size_t>(i)];
+      if (i >= begin && i < end) {
+        ASSERT_EQ(x, 0) << c.name;
+      } else {
+        ASSERT_NE(x, 0) << c.name << " element " << i;
+        ASSERT_NE(x, 1) << c.name << " element " << i;
+      }
+    }
+  }
+}
+
+TEST(Workload, SeedsGiveDifferentInputsAndTheSameSeedTheSame) {
+  const Case c = small_cases().front();
+  EXPECT_EQ(trained_like_parameters(c, 5), trained_like_parameters(c, 5));
+  EXPECT_NE(trained_like_parameters(c, 5), trained_like_parameters(c, 6));
+  EXPECT_EQ(random_tokens(c, 5, 0).inputs, random_tokens(c, 5, 0).inputs);
+  EXPECT_NE(random_tokens(c, 5, 0).inputs, random_tokens(c, 6, 0).inputs);
+  EXPECT_NE(random_tokens(c, 5, 0).inputs, random_tokens(c, 5, 1).inputs);
+}
+
+TEST(Workload, TokensLieInTheVocabularyAndTheStressesAreWhatTheySay) {
+  const auto cases = small_cases();
+  for (const Case& c : cases) {
+    const Tokens t = random_tokens(c, 5, 0);
+    ASSERT_EQ(static_cast<int64_t>(t.inputs.size()), c.batch_size * c.seq_len);
+    for (const auto& list : {t.inputs, t.targets})
+      for (int32_t x : list) ASSERT_TRUE(x >= 0 && x < c.config.vocab_size);
+  }
+  const Case& repeated = find_case(cases, Stress::repeated_tokens);
+  const Tokens r = random_tokens(repeated, 5, 0);
+  EXPECT_LE(std::set(r.inputs.begin(), r.inputs.end()).size(), 2u);
+  const Case& edges = find_case(cases, Stress::edge_targets);
+  const Tokens e = random_tokens(edges, 5, 0);
+  EXPECT_EQ(std::set(e.targets.begin(), e.targets.end()),
+            (std::set<int32_t>{0, static_cast<int32_t>(edges.config.vocab_size - 1)}));
+}
+
+TEST(Workload, LargeLogitsReachAHundredWhereExpOverflows) {
+  const auto cases = small_cases();
+  const Case& c = find_case(cases, Stress::large_logits);
+  Oracle oracle(c.config, c.batch_size, c.seq_len);
+  oracle.set(gpt2::State::parameters, trained_like_parameters(c, 5));
+  const Tokens t = random_tokens(c, 5, 0);
+  const gpt2::Batch batch = t.batch();
+  EXPECT_TRUE(std::isfinite(oracle.forward_backward({&batch, 1})));
+  double largest = 0;
+  for (double x : oracle.logits()) largest = std::max(largest, std::abs(x));
+  EXPECT_NEAR(largest, 100, 0.01);
+}
+
+}  // namespace
+}  // namespace gate

@@ -1,0 +1,115 @@
+#include "gpt2/atomic_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "gpt2/mapped_file.h"
+#include "tests/gpt2/files.h"
+
+namespace gpt2 {
+namespace {
+using ::testing::ElementsAre;
+using testing::names_in;
+using testing::read_bytes;
+using testing::TemporaryFolder;
+
+std::string text_of(const std::filesystem::path& path) {
+  const auto bytes = read_bytes(path);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+TEST(AtomicFile, OldContentStaysUntilCommit) {
+  TemporaryFolder folder;
+  write_file_atomically(folder / "a", "old");
+  AtomicFile file(folder / "a");
+  file.write("new, longer");
+  EXPECT_EQ(text_of(folder / "a"), "old");
+  file.commit();
+  EXPECT_EQ(text_of(folder / "a"), "new, longer");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
+}
+
+TEST(AtomicFile, WithoutCommitNothingIsLeft) {
+  TemporaryFolder folder;
+  { AtomicFile(folder / "a").write("half"); }
+  EXPECT_THAT(names_in(folder.path()), ElementsAre());
+}
+
+TEST(AtomicFile, TemporariesOfDeadWritersAreRemovedAndThoseOfLivingOnesKept) {
+  TemporaryFolder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    AtomicFile file(folder / "a");
+    file.write("from the dead");
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  ASSERT_EQ(names_in(folder.path()).size(), 1u) << "the killed writer left its temporary";
+  AtomicFile living(folder / "a");
+  living.write("alive");
+  EXPECT_EQ(names_in(folder.path()).size(), 1u) << "only the living writer's temporary";
+  write_file_atomically(folder / "a", "second");
+  living.commit();
+  EXPECT_EQ(text_of(folder / "a"), "alive");
+}
+
+TEST(AtomicFile, ErrorsNameThePathAndTheReason) {
+  TemporaryFolder folder;
+  EXPECT_INPUT_ERROR(AtomicFile(folder / "missing" / "file"), "missing/file", "No such file or directory");
+  EXPECT_INPUT_ERROR(AtomicFile{folder.path()}, folder.path().c_str(), "Is a directory");
+  write_file_atomically(folder / "plain", "x");
+  EXPECT_INPUT_ERROR(AtomicFile(folder / "plain" / "file"), "plain/file", "Not a directory");
+}
+
+TEST(AtomicFile, AFullDiskIsAnErrorAndKeepsTheOldFile) {
+  if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  AtomicFile file("/dev/full");
+  EXPECT_INPUT_ERROR(file.write("x"), "/dev/full", "No space left");
+}
+
+TEST(AtomicFile, APipeIsWrittenAndNotReplaced) {
+  TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  const int reader = ::open((folder / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  write_file_atomically(folder / "pipe", "through");
+  char buffer[16] = {};
+  EXPECT_EQ(::read(reader, buffer, sizeof(buffer)), 7);
+  ::close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(folder / "pipe"));
+}
+
+TEST(AtomicFile, ALinkStaysALink) {
+  TemporaryFolder folder;
+  write_file_atomically(folder / "real", "old");
+  std::filesystem::create_symlink(folder / "real", folder / "link");
+  write_file_atomically(folder / "link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(text_of(folder / "real"), "new");
+}
+
+TEST(FolderWritable, RefusesAFileInItsPlace) {
+  TemporaryFolder folder;
+  write_file_atomically(folder / "file", "x");
+  EXPECT_INPUT_ERROR(check_folder_writable(folder / "file" / "sub", "--checkpoints"), "--checkpoints",
+                     "file/sub");
+  EXPECT_INPUT_ERROR(check_folder_writable(folder / "file", "--checkpoints"), "--checkpoints");
+  check_folder_writable(folder / "made" / "deep", "--checkpoints");
+  EXPECT_TRUE(names_in(folder / "made/deep").empty());
+}
+
+TEST(MappedFile, MissingFilesFoldersAndPipesAreInputErrors) {
+  TemporaryFolder folder;
+  EXPECT_INPUT_ERROR(MappedFile(folder / "none"), "none", "No such file");
+  EXPECT_INPUT_ERROR(MappedFile{folder.path()}, "folder");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_INPUT_ERROR(MappedFile(folder / "pipe"), "not a regular file");
+  write_file_atomically(folder / "empty", "");
+  EXPECT_TRUE(MappedFile(folder / "empty").bytes().empty());
+}
+
+}  // namespace
+}  // namespace gpt2

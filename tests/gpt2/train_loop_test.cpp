@@ -1,0 +1,332 @@
+#include "gpt2/train_loop.h"
+
+#include <nlohmann/json.hpp>
+
+#include "gpt2/op_range.h"
+#include "gpt2/token_shards.h"
+#include "gpt2/tokenizer.h"
+#include "gpt2/training_state.h"
+#include "tests/gpt2/files.h"
+#include "tests/gpt2/toy_trainer.h"
+
+namespace gpt2 {
+namespace {
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::read_bytes;
+using testing::TemporaryFolder;
+using testing::toy_options;
+using testing::ToyTrainer;
+
+LoopOptions loop_options(int64_t steps) {
+  LoopOptions o;
+  o.data = {"synthetic"};
+  o.steps = steps;
+  o.learning_rate = {"cosine", 1e-2f, 3, 0.1f, 12};
+  return o;
+}
+std::vector<double> losses(const RunResult& r) {
+  std::vector<double> l;
+  for (const StepLog& s : r.steps) l.push_back(s.outcome.loss);
+  return l;
+}
+nlohmann::json json_at(const std::filesystem::path& path) {
+  const auto bytes = read_bytes(path);
+  return nlohmann::json::parse(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+std::filesystem::path make_shard(const std::filesystem::path& path, size_t tokens = 400) {
+  std::vector<uint16_t> ids(tokens);
+  for (size_t i = 0; i < tokens; ++i) ids[i] = static_cast<uint16_t>(i * i % 50);
+  write_token_shard(path, ids);
+  return path;
+}
+
+TEST(TrainLoop, LogsEveryStepInOrderWithTheRateOfTheSchedule) {
+  ToyTrainer trainer(toy_options());
+  std::vector<int64_t> logged;
+  const LoopOptions o = loop_options(6);
+  const RunResult r = train(trainer, o, [&](const StepLog& s) {
+    logged.push_back(s.outcome.step);
+    EXPECT_DOUBLE_EQ(s.tokens_per_s, 16 / 1e-3);
+  });
+  EXPECT_THAT(logged, ElementsAre(1, 2, 3, 4, 5, 6));
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(trainer.rates[i], o.learning_rate.at(static_cast<int64_t>(i)));
+    EXPECT_EQ(r.steps[i].learning_rate, trainer.rates[i]);
+  }
+}
+
+TEST(TrainLoop, RunsOneStepBehindTheDeviceAndNeverMore) {
+  ToyTrainer trainer(toy_options());
+  train(trainer, loop_options(5), {});
+  EXPECT_EQ(trainer.most_unfinished, 2u);
+}
+
+TEST(TrainLoop, OpensAStepRangeAroundEachEnqueuedStep) {
+  struct Listener : RangeListener {
+    void begin_step(int64_t step) override { events.push_back(step); }
+    void end_step(int64_t step) override { events.push_back(-step); }
+    void begin_op(Pass, int, Op) override {}
+    void end_op(Pass, int, Op) override {}
+    std::vector<int64_t> events;
+  } listener;
+  set_range_listener(&listener);
+  ToyTrainer trainer(toy_options());
+  train(trainer, loop_options(3), {});
+  set_range_listener(nullptr);
+  EXPECT_THAT(listener.events, ElementsAre(1, -1, 2, -2, 3, -3));
+}
+
+TEST(TrainLoop, AccumulationReadsTheSameTokensInFewerSteps) {
+  ToyTrainer one(toy_options()), three(toy_options());
+  LoopOptions o = loop_options(6);
+  train(one, o, {});
+  o.steps = 2;
+  o.accumulation = 3;
+  const RunResult r = train(three, o, [](const StepLog& s) { EXPECT_DOUBLE_EQ(s.tokens_per_s, 48 / 1e-3); });
+  EXPECT_EQ(r.steps.size(), 2u);
+  EXPECT_EQ(three.seen, one.seen);
+}
+
+TEST(TrainLoop, OverfitTrainsOnOneBatch) {
+  ToyTrainer trainer(toy_options());
+  LoopOptions o = loop_options(3);
+  o.overfit = true;
+  train(trainer, o, {});
+  const auto& seen = trainer.seen;
+  ASSERT_EQ(seen.size(), 48u);
+  EXPECT_TRUE(std::equal(seen.begin(), seen.begin() + 16, seen.begin() + 16));
+  EXPECT_TRUE(std::equal(seen.begin(), seen.begin() + 16, seen.begin() + 32));
+}
+
+TEST(TrainLoop, StoppedAndResumedItIsBitwiseTheRunThatNeverStopped) {
+  TemporaryFolder folder;
+  for (bool shards : {false, true}) {
+    LoopOptions o = loop_options(12);
+    o.accumulation = 2;
+    if (shards) o.data = {make_shard(folder / "shard.bin").string()};
+    ToyTrainer whole(toy_options());
+    const RunResult expected = train(whole, o, {});
+
+    o.checkpoint_dir = (folder / (shards ? "shards" : "synthetic")).string();
+    o.checkpoint_every = 2;
+    o.steps = 5;  // as if killed after step 5: the last save is of step 5
+    ToyTrainer first(toy_options());
+    train(first, o, {});
+    std::filesystem::remove_all(CheckpointStore(o.checkpoint_dir, 9).path_of(5));  // only step 4 is left
+    ToyTrainer second(toy_options());
+    second.write(State::parameters,
+                 std::vector<float>(static_cast<size_t>(tensor_layout(toy_options().model).total), 9.0f));
+    o.steps = 12;
+    o.resume = true;
+    const RunResult rest = train(second, o, {});
+    ASSERT_EQ(rest.steps.size(), 8u);
+    EXPECT_EQ(rest.steps[0].outcome.step, 5);
+    const std::vector<double> all = losses(expected);
+    EXPECT_EQ(losses(rest), std::vector<double>(all.begin() + 4, all.end()));
+    std::vector<float> a(static_cast<size_t>(tensor_layout(toy_options().model).total)), b(a.size());
+    for (State s : {State::parameters, State::adam_m, State::adam_v}) {
+      whole.read(s, a);
+      second.read(s, b);
+      EXPECT_EQ(a, b);
+    }
+  }
+}
+
+TEST(TrainLoop, ResumeFallsBackOverADamagedCheckpointAndSaysSo) {
+  TemporaryFolder folder;
+  LoopOptions o = loop_options(4);
+  o.checkpoint_dir = (folder / "c").string();
+  o.checkpoint_every = 2;
+  ToyTrainer first(toy_options());
+  const RunResult expected = train(first, o, {});
+  std::filesystem::resize_file(CheckpointStore(o.checkpoint_dir, 2).path_of(4) / "state.bin", 100);
+  std::vector<std::string> notes;
+  o.resume = true;
+  o.on_note = [&](const std::string& text) { notes.push_back(text); };
+  ToyTrainer second(toy_options());
+  const RunResult rest = train(second, o, {});
+  EXPECT_THAT(
+      notes, ElementsAre(HasSubstr("step-00000004/state.bin: truncated"), HasSubstr("resumed after step 2")));
+  const auto all = losses(expected);
+  EXPECT_EQ(losses(rest), std::vector<double>(all.begin() + 2, all.end()));
+}
+
+TEST(TrainLoop, ResumeRefusesAnotherRun) {
+  TemporaryFolder folder;
+  LoopOptions o = loop_options(4);
+  o.checkpoint_dir = (folder / "c").string();
+  ToyTrainer first(toy_options());
+  train(first, o, {});
+  EXPECT_INPUT_ERROR(train(first, o, {}), "--checkpoints", "step 4", "--resume");
+  o.resume = true;
+  EXPECT_INPUT_ERROR(train(first, o, {}), "--steps beyond", "not 4");
+  o.steps = 8;
+  LoopOptions other = o;
+  other.seed = 1;
+  EXPECT_INPUT_ERROR(train(first, other, {}), "other data, seed or order");
+  other = o;
+  other.accumulation = 2;
+  EXPECT_INPUT_ERROR(train(first, other, {}), "--accumulation 1", "2 of this run");
+  ToyTrainer wider(toy_options(4));
+  EXPECT_INPUT_ERROR(train(wider, o, {}), "--batch-size 2", "4 of this run");
+  TrainerOptions deeper = toy_options();
+  deeper.model.layers = 2;
+  ToyTrainer deep(deeper);
+  EXPECT_INPUT_ERROR(train(deep, o, {}), "1 layers", "2 layers");
+  other = o;
+  other.checkpoint_dir = (folder / "empty").string();
+  EXPECT_INPUT_ERROR(train(first, other, {}), "no checkpoint in");
+}
+
+TEST(TrainLoop, ALossThatIsNotFiniteStopsTheRunAndNamesTheStep) {
+  TemporaryFolder folder;
+  ToyTrainer trainer(toy_options());
+  trainer.diverge_at = 3;
+  LoopOptions o = loop_options(10);
+  o.run_json = (folder / "run.json").string();
+  o.checkpoint_dir = (folder / "c").string();
+  int logged = 0;
+  try {
+    train(trainer, o, [&](const StepLog&) { ++logged; });
+    FAIL() << "training went on";
+  } catch (const TrainingDiverged& e) {
+    EXPECT_THAT(e.what(), HasSubstr("step 3: loss is nan"));
+  }
+  EXPECT_EQ(logged, 2);
+  EXPECT_TRUE(CheckpointStore(o.checkpoint_dir, 1).steps().empty()) << "a diverged model is not saved";
+  const auto run = json_at(o.run_json);
+  EXPECT_THAT(run["stopped"].get<std::string>(), HasSubstr("step 3"));
+  ASSERT_EQ(run["steps"].size(), 3u);
+  EXPECT_FALSE(run["steps"][2].contains("loss"));
+}
+
+TEST(TrainLoop, ValidationSeesTheSameHeldOutBatchesEachTimeAndNoneTwice) {
+  TemporaryFolder folder;
+  ToyTrainer trainer(toy_options());
+  LoopOptions o = loop_options(5);
+  o.val_every = 2;
+  o.val_batches = 8;
+  o.val_data = {make_shard(folder / "val.bin", 50).string()};  // 3 batches
+  std::vector<int64_t> at;
+  o.on_validation = [&](int64_t step, double) { at.push_back(step); };
+  const RunResult r = train(trainer, o, {});
+  EXPECT_THAT(at, ElementsAre(2, 4, 5));
+  ASSERT_EQ(r.val_losses.size(), 3u);
+  const auto& e = trainer.evaluated;
+  ASSERT_EQ(e.size(), 9u);
+  EXPECT_NE(e[0], e[1]);
+  EXPECT_EQ(e[0], e[3]);
+  EXPECT_EQ(e[2], e[8]);
+}
+
+TEST(TrainLoop, SamplesAreTextWithATokenizerAndTokenIdsWithout) {
+  TemporaryFolder folder;
+  std::vector<std::string> words;
+  for (int i = 0; i < 50; ++i) words.push_back("w" + std::to_string(i) + " ");
+  write_tokenizer(folder / "t.bin", words, 48);
+  for (bool with : {true, false}) {
+    ToyTrainer trainer(toy_options());
+    LoopOptions o = loop_options(4);
+    o.sample_every = 4;
+    o.sample_tokens = 3;
+    o.sample_temperature = 0;
+    if (with) o.tokenizer = (folder / "t.bin").string();
+    std::vector<std::string> samples;
+    o.on_sample = [&](int64_t, const std::string& text) { samples.push_back(text); };
+    train(trainer, o, {});
+    EXPECT_THAT(samples, ElementsAre(with ? "w49 w0 w1 " : "1 2 3"));
+  }
+}
+
+TEST(TrainLoop, RunJsonHoldsWhatAProfileNeeds) {
+  TemporaryFolder folder;
+  TrainerOptions t = toy_options();
+  t.variants = {{"gelu_forward", "fused"}};
+  ToyTrainer trainer(t);
+  LoopOptions o = loop_options(3);
+  o.run_json = (folder / "run.json").string();
+  o.command = "stepscope train --steps 3";
+  o.accumulation = 2;
+  o.val_every = 3;
+  const RunResult r = train(trainer, o, {});
+  const auto run = json_at(o.run_json);
+  EXPECT_EQ(run["schema"], "stepscope.run/1");
+  EXPECT_EQ(run["command"], o.command);
+  EXPECT_EQ(run["trainer"], "reference");
+  EXPECT_EQ(run["device"], "toy");
+  EXPECT_EQ(run["model"]["channels"], 8);
+  EXPECT_EQ(run["batch_size"], 2);
+  EXPECT_EQ(run["seq_len"], 8);
+  EXPECT_EQ(run["accumulation"], 2);
+  EXPECT_EQ(run["matmul"], "fp32");
+  EXPECT_EQ(run["variants"]["gelu_forward"], "fused");
+  EXPECT_EQ(run["seed"], 1337);
+  EXPECT_EQ(run["data"][0], "synthetic");
+  EXPECT_EQ(run["parameters"], tensor_layout(t.model).total);
+  EXPECT_EQ(run["tokens_per_step"], 32);
+  EXPECT_GT(run["model_flops"].get<double>(), 0);
+  EXPECT_EQ(run["memory"][0]["name"], "parameters");
+  ASSERT_EQ(run["steps"].size(), 3u);
+  EXPECT_EQ(run["steps"][1]["step"], 2);
+  EXPECT_EQ(run["steps"][1]["loss"].get<double>(), r.steps[1].outcome.loss);
+  EXPECT_EQ(run["steps"][1]["time_ns"], 1e6);
+  EXPECT_EQ(run["validation"][0]["step"], 3);
+  EXPECT_FALSE(run.contains("stopped"));
+  ASSERT_FALSE(run["work"].empty());
+  bool attention = false;
+  for (const auto& w : run["work"]) {
+    EXPECT_TRUE(w["flops"].is_number() && w["min_bytes"].is_number());
+    attention |= w["path"] == "backward/0/attention" && w["layer"] == 0 && w["op"] == "attention" &&
+                 w["pass"] == "backward";
+  }
+  EXPECT_TRUE(attention);
+}
+
+TEST(TrainLoop, BadInputIsRefusedBeforeTheFirstStep) {
+  TemporaryFolder folder;
+  std::ofstream(folder / "file") << "x";
+  const TrainerOptions t = toy_options();
+  auto refused = [&](const TrainerOptions& trainer_options, auto change,
+                     std::initializer_list<const char*> parts) {
+    LoopOptions o = loop_options(3);
+    change(o);
+    try {
+      check_run(trainer_options, o);
+      ADD_FAILURE() << "accepted, expected an error with " << *parts.begin();
+    } catch (const stepscope::InputError& e) {
+      for (const char* part : parts) EXPECT_THAT(e.what(), HasSubstr(part));
+    }
+  };
+  auto same = [](LoopOptions&) {};
+  check_run(t, loop_options(3));
+  refused(toy_options(0), same, {"--batch-size 0"});
+  refused(toy_options(1, 0), same, {"--seq-len 0"});
+  refused(toy_options(1, 17), same, {"--seq-len 17", "at most 16"});
+  refused(toy_options(int64_t{1} << 60, 16), same, {"--batch-size"});
+  refused(t, [](auto& o) { o.accumulation = int64_t{1} << 60; }, {"--accumulation"});
+  refused(t, [](auto& o) { o.accumulation = 0; }, {"--accumulation 0"});
+  refused(t, [](auto& o) { o.steps = 0; }, {"--steps 0"});
+  refused(t, [](auto& o) { o.learning_rate.peak = std::numeric_limits<float>::quiet_NaN(); }, {"--lr"});
+  refused(t, [](auto& o) { o.learning_rate.schedule = "step"; }, {"step", "wsd"});
+  refused(t, [](auto& o) { o.adamw.beta2 = 1.0f; }, {"--beta2"});
+  refused(t, [](auto& o) { o.checkpoint_every = 2; }, {"--checkpoint-every"});
+  refused(t, [](auto& o) { o.resume = true; }, {"--resume"});
+  refused(t, [](auto& o) { o.data = {"/nonexistent/*.bin"}; }, {"/nonexistent/*.bin"});
+  refused(t, [&](auto& o) { o.data = {(folder / "file").string()}; }, {"file", "truncated"});
+  refused(t, [&](auto& o) { o.checkpoint_dir = (folder / "file").string(); }, {"file"});
+  refused(t, [&](auto& o) { o.run_json = (folder / "none" / "run.json").string(); },
+          {"--run-json", "none/run.json"});
+  refused(t, [&](auto& o) { o.tokenizer = (folder / "none").string(); }, {"none", "No such file"});
+  refused(t,
+          [&](auto& o) {
+            o.data = {make_shard(folder / "s.bin").string()};
+            o.val_every = 1;
+          },
+          {"--val-every", "--val-data"});
+  write_token_shard(folder / "ids.bin", std::vector<uint16_t>(100, 50));
+  refused(t, [&](auto& o) { o.data = {(folder / "ids.bin").string()}; }, {"ids.bin", "id 50", "0 to 49"});
+}
+
+}  // namespace
+}  // namespace gpt2

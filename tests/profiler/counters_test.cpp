@@ -1,0 +1,153 @@
+// Counters are merged when the counted step is the traced one, weighted when they are added up, and absent
+// otherwise.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/profiler/fixture.h"
+
+namespace {
+
+using namespace profiler;
+using fixture::is_missing;
+using fixture::pass_group;
+
+const std::vector<fixture::Kernel> kTwo = {{"forward/0/qkv", "gemm", 100'000, 1e6, 2e6, 80},
+                                           {"forward/0/gelu", "gelu", 300'000, 10e6, 20e6, 0}};
+
+std::string detail_of(const Attribution& a, const std::string& name) {
+  for (const MissingRecord& m : a.missing)
+    if (m.name == name) return m.detail;
+  return "";
+}
+
+TEST(Counters, PercentagesAreWeightedBySmCyclesNeverAveraged) {
+  const Recording r = fixture::recording(kTwo);
+  const auto a = attribute(r, fixture::input());
+  const LaunchSums& s = pass_group(*a, "forward")->sums;
+  EXPECT_DOUBLE_EQ(*s.tensor_active_pct, 20) << "80% of 100 us and 0% of 300 us; the mean would be 40";
+  EXPECT_DOUBLE_EQ(*s.dram_read_bytes, 11e6);
+  EXPECT_DOUBLE_EQ(*s.dram_bytes_per_s, 33e6 / 400e-6);
+  EXPECT_DOUBLE_EQ(*s.occupancy_pct, 50);
+}
+
+TEST(Counters, AnotherKernelNameInTheCountedStepIsReportedNotPaperedOver) {
+  Recording r = fixture::recording(kTwo);
+  r.counters[1].kernel = "relu";
+  const auto a = attribute(r, fixture::input());
+  EXPECT_TRUE(is_missing(a->missing, "counter_sequence_mismatch"));
+  EXPECT_NE(detail_of(*a, "counter_sequence_mismatch").find("kernel 1: counted 'relu', traced 'gelu'"),
+            std::string::npos);
+  for (const AttributedLaunch& l : a->launches)
+    EXPECT_FALSE(l.counters.dram_read_bytes) << "not even of the kernels that agree";
+  EXPECT_FALSE(pass_group(*a, "forward")->sums.tensor_active_pct);
+}
+
+TEST(Counters, AnotherGridPathOrNumberOfKernelsIsAMismatchToo) {
+  Recording grid = fixture::recording(kTwo), path = grid, fewer = grid, more = grid;
+  grid.counters[0].grid = {1, 2, 3};
+  path.counters[0].path = "step/forward/1/qkv";
+  fewer.counters.pop_back();
+  fewer.counter_sets[0].launches = fewer.counter_sets[0].ranges = 1;
+  CounterRecord extra = more.counters[1];
+  extra.index = 2;
+  more.counters.push_back(extra);
+  more.counter_sets[0].launches = more.counter_sets[0].ranges = 3;
+  for (const Recording* r : {&grid, &path, &fewer, &more}) {
+    const auto a = attribute(*r, fixture::input());
+    EXPECT_TRUE(is_missing(a->missing, "counter_sequence_mismatch"));
+    EXPECT_FALSE(a->launches[0].counters.dram_read_bytes);
+  }
+}
+
+TEST(Counters, ACutProgramMayHaveCountedFewerButNotOthers) {
+  Recording r = fixture::recording(kTwo);
+  r.counters.pop_back();
+  r.counter_sets[0].launches = r.counter_sets[0].ranges = 1;
+  r.missing.push_back({"launches_not_kept", 100, ""});
+  const auto a = attribute(r, fixture::input());
+  EXPECT_TRUE(a->missing.empty());
+  EXPECT_TRUE(a->launches[0].counters.dram_read_bytes);
+  EXPECT_FALSE(pass_group(*a, "forward")->sums.dram_read_bytes)
+      << "half the bytes of a pass would look like an answer";
+}
+
+TEST(Counters, ASetWithOtherThanOneRangePerLaunchIsNotUsed) {
+  Recording r = fixture::recording(kTwo);
+  r.counter_sets[0].ranges = 1;  // what CUPTI returns when the image is too small: no error, dropped = 0
+  const auto a = attribute(r, fixture::input());
+  EXPECT_NE(detail_of(*a, "counter_set_failed").find("1 ranges for 2 launches"), std::string::npos);
+  EXPECT_FALSE(a->launches[0].counters.dram_read_bytes);
+}
+
+TEST(Counters, AValueTooFewOrASetNobodyDeclaredIsNotUsed) {
+  Recording few = fixture::recording(kTwo), unknown = few;
+  few.counters[0].values.pop_back();
+  unknown.counter_sets[0].name = "other";
+  EXPECT_TRUE(is_missing(attribute(few, fixture::input())->missing, "counter_set_failed"));
+  EXPECT_TRUE(is_missing(attribute(unknown, fixture::input())->missing, "counter_set_failed"));
+}
+
+TEST(Counters, SeveralCountedStepsGiveMedians) {
+  Recording r = fixture::recording(kTwo);
+  const auto first = r.counters;
+  for (const int64_t step : {14, 15})
+    for (CounterRecord c : first) {
+      c.step = step;
+      c.values[1] *= step == 14 ? 1.5 : 9;  // 1, 1.5, 9 times
+      r.counters.push_back(c);
+    }
+  const auto a = attribute(r, fixture::input());
+  EXPECT_EQ(a->counted_steps, 3);
+  EXPECT_DOUBLE_EQ(*a->launches[0].counters.dram_read_bytes, 1.5e6);
+}
+
+TEST(Counters, SeveralSetsComplementEachOther) {
+  Recording r = fixture::recording(kTwo);
+  CounterSet l2 = r.counter_sets[0];
+  l2.name = "l2";
+  l2.metrics = {"lts__t_bytes.sum"};
+  r.counter_sets.push_back(l2);
+  for (int64_t i = 0; i < 2; ++i) {
+    CounterRecord c = r.counters[static_cast<size_t>(i)];
+    c.set = "l2";
+    c.step = 14;
+    c.values = {5e6};
+    r.counters.push_back(c);
+  }
+  const auto a = attribute(r, fixture::input());
+  EXPECT_DOUBLE_EQ(*pass_group(*a, "forward")->sums.l2_bytes, 10e6);
+  EXPECT_DOUBLE_EQ(*pass_group(*a, "forward")->sums.dram_read_bytes, 11e6);
+}
+
+TEST(Counters, AKernelThatTookAnotherTimeWhileCountedIsFlagged) {
+  Recording r = fixture::recording(kTwo);
+  r.counters[1].values[0] = 400'000;
+  const auto a = attribute(r, fixture::input());
+  EXPECT_NE(detail_of(*a, "kernel_time_differs_in_counter_run").find("+33%"), std::string::npos);
+  EXPECT_DOUBLE_EQ(a->launches[1].duration_ns, 300'000) << "the counted time never becomes the kernel's";
+}
+
+TEST(Counters, MoreThanTheMeasuredCeilingIsFlagged) {
+  Recording r = fixture::recording(kTwo);
+  r.counters[0].values[1] = 105e6;  // 107 MB in 100 us: 1.07 TB/s of 1.00
+  EXPECT_NE(detail_of(*attribute(r, fixture::input()), "above_ceiling").find("107%"), std::string::npos);
+}
+
+TEST(Counters, AWholePassIsComparedWithItsKernelsCopiesAndMemsets) {
+  const Recording good = fixture::gpt2_recording();
+  const auto a = attribute(good, fixture::input());
+  EXPECT_FALSE(is_missing(a->missing, "pass_counters_mismatch"));
+  ASSERT_TRUE(pass_group(*a, "backward")->whole_pass);
+  EXPECT_DOUBLE_EQ(*pass_group(*a, "backward")->whole_pass->dram_read_bytes, 577e6);
+
+  Recording off = good;
+  off.counters.back().values[0] *= 1.2;
+  EXPECT_TRUE(is_missing(attribute(off, fixture::input())->missing, "pass_counters_mismatch"));
+
+  Recording no_memset = good;  // without the 80 MB of the memset the pass has 8% more than its kernels
+  std::erase_if(no_memset.launches, [](const LaunchRecord& l) { return l.activity == Activity::memset; });
+  EXPECT_TRUE(is_missing(attribute(no_memset, fixture::input())->missing, "pass_counters_mismatch"));
+}
+
+}  // namespace

@@ -1,0 +1,289 @@
+// The document: what it says, that it survives the file, and that nothing is absent without a reason.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "profiler/document/fields.h"
+#include "profiler/document/json.h"
+#include "profiler/records/errors.h"
+#include "tests/profiler/fixture.h"
+
+namespace {
+
+using namespace profiler;
+using fixture::missing_row;
+using nlohmann::json;
+
+ProfileDocument gpt2_profile() {
+  return build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(),
+                       fixture::options());
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    profile_from_json(text, "p.json");
+    return "";
+  } catch (const DataError& e) {
+    return e.what();
+  }
+}
+
+TEST(Profile, TimingComesFromTheTimedStepsAlone) {
+  const ProfileDocument d = gpt2_profile();
+  // Steps 10..17 (0-based): 5.00 ms + 10 us x (i % 8) for i = 2, 3, .., 7, 0, 1.
+  EXPECT_EQ(d.timing.step_time_ns.samples.size(), 8u);
+  EXPECT_DOUBLE_EQ(d.timing.step_time_ns.samples[0], 5.02e6);
+  EXPECT_DOUBLE_EQ(*d.timing.step_time_ns.median, 5.035e6);
+  EXPECT_DOUBLE_EQ(*d.timing.step_time_ns.interval_low, 5.00e6);
+  EXPECT_DOUBLE_EQ(*d.timing.step_time_ns.interval_high, 5.07e6);
+  EXPECT_DOUBLE_EQ(*d.timing.tokens_per_s, 4096 / 5.035e-3);
+  EXPECT_DOUBLE_EQ(*d.timing.of_matmul_ceiling_pct, 2.5e10 / 5.035e-3 / 1e13 * 100);
+  EXPECT_EQ(d.timing.matmul_ceiling, "fp32");
+  EXPECT_NEAR(*d.collection.traced_overhead_pct, 2.0, 1e-9);
+  EXPECT_DOUBLE_EQ(*d.collection.collecting_ns, 1e9);
+}
+
+TEST(Profile, PassesUnattributedAndIdleAreTheStep) {
+  const ProfileDocument d = gpt2_profile();
+  double passes = 0;
+  for (const PassRow& p : d.passes) passes += p.time_ns;
+  EXPECT_DOUBLE_EQ(passes, *d.totals.passes_ns);
+  EXPECT_NEAR(passes + *d.totals.unattributed_ns + *d.totals.idle_ns, *d.totals.time_ns,
+              *d.totals.time_ns * 0.005);
+  EXPECT_NEAR(*d.totals.conservation_error_pct, 0, 1e-9);
+  EXPECT_DOUBLE_EQ(*d.totals.unattributed_ns, 0);
+  ASSERT_EQ(d.passes.size(), 6u);
+  EXPECT_EQ(d.passes[3].name, "backward");
+  EXPECT_DOUBLE_EQ(d.passes[3].time_ns, 800e3 + 2 * 740e3 + 3e3 + 100e3);
+  EXPECT_EQ(d.passes[3].launches, 8);
+  EXPECT_EQ(d.passes[3].copies, 1);
+  EXPECT_FALSE(has_severe_missing(d));
+  EXPECT_TRUE(d.missing.empty()) << d.missing.front().name;
+}
+
+TEST(Profile, EverythingSurvivesTheFile) {
+  const ProfileDocument d = gpt2_profile();
+  const std::string text = to_json(d);
+  EXPECT_EQ(to_json(profile_from_json(text, "p.json")), text);
+}
+
+TEST(Profile, HasTheNamesThatScriptsRelyOn) {
+  const json j = json::parse(to_json(gpt2_profile()));
+  EXPECT_EQ(j.at("schema"), "stepscope.profile/1");
+  for (const char* key : {"median", "mean", "p05", "p95", "samples"})
+    EXPECT_TRUE(j.at("timing").at("step_time_ns").contains(key)) << key;
+  EXPECT_TRUE(j.at("timing").contains("tokens_per_s"));
+  for (const char* key :
+       {"name", "time_ns", "launches", "dram_read_bytes", "dram_write_bytes", "tensor_active_pct"})
+    EXPECT_TRUE(j.at("passes").at(0).contains(key)) << key;
+  for (const char* key : {"name", "pass", "op", "launches", "time_ns", "dram_read_bytes", "dram_write_bytes",
+                          "tensor_active_pct", "bound", "headroom_ns"})
+    EXPECT_TRUE(j.at("kernels").at(0).contains(key)) << key;
+  for (const char* key : {"name", "grid", "block", "stream", "time_ns"})
+    EXPECT_TRUE(j.at("launches").at(0).contains(key)) << key;
+  for (const char* key : {"time_ns", "idle_ns", "unattributed_ns"})
+    EXPECT_TRUE(j.at("totals").contains(key)) << key;
+  EXPECT_EQ(j.at("launches").size(), fixture::gpt2_recording().launches.size());
+  ProfileDocument with_missing;
+  with_missing.missing.push_back({"n", "info", "collect", 1, "", "a"});
+  const json m = json::parse(to_json(with_missing)).at("missing").at(0);
+  for (const char* key : {"name", "severity", "count", "advice"}) EXPECT_TRUE(m.contains(key)) << key;
+}
+
+TEST(Profile, NoAnswerIsAbsentNotNull) {
+  const json j = json::parse(
+      to_json(build_profile(fixture::cpu_recording(), fixture::cpu_run(), {}, fixture::options())));
+  EXPECT_FALSE(j.at("kernels").at(0).contains("dram_read_bytes"));
+  EXPECT_FALSE(j.at("passes").at(0).contains("headroom_ns"));
+  const std::function<void(const json&)> no_null = [&](const json& v) {
+    ASSERT_FALSE(v.is_null());
+    for (const json& e : v)
+      if (v.is_structured()) no_null(e);
+  };
+  no_null(j);
+}
+
+TEST(Profile, NaNIsRefusedEverywhere) {
+  ProfileDocument d = gpt2_profile();
+  d.kernels[2].headroom_ns = std::nan("");
+  try {
+    to_json(d);
+    FAIL();
+  } catch (const DataError& e) {
+    EXPECT_NE(std::string(e.what()).find("kernels[2].headroom_ns"), std::string::npos);
+  }
+  ProfileDocument samples = gpt2_profile();
+  samples.timing.step_time_ns.samples[3] = INFINITY;
+  EXPECT_THROW(to_json(samples), DataError);
+  ProfileDocument memory = gpt2_profile();
+  memory.run.memory_bytes["x"] = std::nan("");
+  EXPECT_THROW(to_json(memory), DataError);
+}
+
+TEST(Profile, ReadersRefuseWhatTheyDoNotKnow) {
+  const std::string good = to_json(gpt2_profile());
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return error_of(text.replace(at, from.size(), to));
+  };
+  EXPECT_NE(changed("profile/1", "profile/2").find("this program reads \"stepscope.profile/1\""),
+            std::string::npos);
+  EXPECT_NE(changed("\"tokens_per_s\"", "\"tokens_per_h\"").find("timing: unknown field 'tokens_per_h'"),
+            std::string::npos);
+  EXPECT_NE(changed("\"launches\": 1,", "").find("collection.counter_sets[1].launches: is missing"),
+            std::string::npos);
+  EXPECT_NE(changed("\"passes_ns\": ", "\"passes_ns\": null, \"x\": ").find("totals"), std::string::npos);
+  EXPECT_NE(changed("\"median\": ", "\"median\": \"5\", \"mean2\": ")
+                .find("timing.step_time_ns.median: expected a number"),
+            std::string::npos);
+  EXPECT_NE(changed("\"totals\"", "\"total\"").find("unknown section 'total'"), std::string::npos);
+  EXPECT_NE(error_of("[1]").find("not a profile document"), std::string::npos);
+  EXPECT_NE(error_of("{}").find("not a profile document"), std::string::npos);
+  EXPECT_THROW(load_profile("/no such file"), DataError);
+}
+
+TEST(Profile, OnACpuTheCountersAreAbsentForThatReason) {
+  const ProfileDocument d =
+      build_profile(fixture::cpu_recording(), fixture::cpu_run(), {}, fixture::options());
+  ASSERT_TRUE(missing_row(d, "no_gpu_counters"));
+  EXPECT_FALSE(missing_row(d, "counters_unavailable"));
+  EXPECT_FALSE(missing_row(d, "ceilings_not_measured"));
+  EXPECT_FALSE(has_severe_missing(d));
+  EXPECT_EQ(d.passes.size(), 5u);
+  EXPECT_EQ(d.passes[3].launches, 8);
+  EXPECT_EQ(d.kernels[0].activity, "cpu_op");
+}
+
+TEST(Profile, AbsentCountersAlwaysHaveAReason) {
+  Recording r = fixture::gpt2_recording();
+  r.counters.clear();
+  r.counter_sets.clear();
+  EXPECT_TRUE(
+      missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()),
+                  "counters_unavailable"));
+  r.missing.push_back({"counters_unavailable", 1, "no permission"});
+  const ProfileDocument d =
+      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ASSERT_TRUE(missing_row(d, "counters_unavailable"));
+  EXPECT_EQ(missing_row(d, "counters_unavailable")->detail, "no permission");
+  EXPECT_EQ(missing_row(d, "counters_unavailable")->count, 1);
+}
+
+TEST(Profile, WithoutCeilingsThereAreNoSharesOfThem) {
+  const ProfileDocument d =
+      build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), {}, fixture::options());
+  EXPECT_TRUE(missing_row(d, "ceilings_not_measured"));
+  EXPECT_FALSE(d.timing.of_matmul_ceiling_pct);
+  EXPECT_FALSE(d.kernels[0].headroom_ns);
+  EXPECT_TRUE(d.kernels[0].dram_bytes_per_s);
+}
+
+TEST(Profile, SevereRecordsMakeItFailAndStandFirst) {
+  Recording r = fixture::gpt2_recording();
+  r.missing.push_back({"counters_unavailable", 1, ""});
+  r.missing.push_back({"dropped_activity_records", 4, "buffer 1"});
+  r.missing.push_back({"dropped_activity_records", 3, "buffer 2"});
+  const ProfileDocument d =
+      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  EXPECT_TRUE(has_severe_missing(d));
+  EXPECT_EQ(d.missing[0].name, "dropped_activity_records");
+  EXPECT_EQ(d.missing[0].count, 7);
+  EXPECT_EQ(d.missing[0].detail, "buffer 1; buffer 2");
+  EXPECT_FALSE(d.missing[0].advice.empty());
+}
+
+TEST(Profile, AKindOutsideTheCatalogueIsTakenSeriously) {
+  Recording r = fixture::gpt2_recording();
+  r.missing.push_back({"lost_socks", 1, ""});
+  EXPECT_TRUE(has_severe_missing(
+      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options())));
+}
+
+TEST(Profile, ThrottlingDuringTimedStepsIsSaid) {
+  Recording r = fixture::gpt2_recording();
+  r.environment[0].throttle_reasons = 0x4 | 0x1;
+  const ProfileDocument d =
+      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ASSERT_TRUE(missing_row(d, "clocks_throttled"));
+  EXPECT_EQ(d.environment.throttle_reasons, std::vector<std::string>{"power_cap"});
+  r.environment[0].throttle_reasons = 0x1 | 0x2;  // idle, application clocks: no throttling
+  EXPECT_FALSE(
+      missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()),
+                  "clocks_throttled"));
+  r.environment.clear();
+  EXPECT_TRUE(
+      missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()),
+                  "environment_not_sampled"));
+}
+
+TEST(Profile, TimedStepsThatDoNotExistOrAreTooFewAreMissing) {
+  ProfileOptions o = fixture::options();
+  o.first_timed_step = 100;
+  const ProfileDocument none =
+      build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), o);
+  EXPECT_TRUE(missing_row(none, "timed_steps_missing"));
+  EXPECT_FALSE(none.timing.step_time_ns.median);
+  o.first_timed_step = 20;
+  o.timed_steps = 50;
+  const ProfileDocument few =
+      build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), o);
+  EXPECT_EQ(few.run.timed_steps, 4);
+  EXPECT_TRUE(missing_row(few, "too_few_timed_steps"));
+  EXPECT_FALSE(few.timing.step_time_ns.interval_low);
+}
+
+TEST(Profile, AnEmptyCaptureIsAnError) {
+  Recording r = fixture::gpt2_recording();
+  r.launches.clear();
+  r.stats.clear();
+  const ProfileDocument d =
+      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  EXPECT_TRUE(missing_row(d, "phases_not_traced"));
+  EXPECT_TRUE(has_severe_missing(d));
+  EXPECT_FALSE(d.totals.time_ns);
+  EXPECT_EQ(to_json(profile_from_json(to_json(d), "p")), to_json(d));
+}
+
+TEST(Profile, ALostRecordMakesItFail) {
+  Recording r = fixture::gpt2_recording();
+  r.launches.erase(r.launches.begin() + 3);
+  EXPECT_TRUE(has_severe_missing(
+      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options())));
+}
+
+TEST(Fields, AreNamedOncePerRowAndExplained) {
+  for (const SectionDescription& s : describe_document()) {
+    std::set<std::string> names;
+    for (const FieldDescription& f : s.fields) {
+      EXPECT_TRUE(names.insert(f.name).second) << s.path << "." << f.name;
+      EXPECT_FALSE(f.source.empty()) << s.path << "." << f.name;
+      for (const auto& [suffix, unit] :
+           std::vector<std::pair<std::string, std::string>>{{"_ns", "ns"},
+                                                            {"_bytes", "bytes"},
+                                                            {"_pct", "%"},
+                                                            {"_bytes_per_s", "bytes/s"},
+                                                            {"_hz", "Hz"},
+                                                            {"_w", "W"}})
+        if (f.name.ends_with(suffix)) {
+          EXPECT_EQ(f.unit, unit) << s.path << "." << f.name;
+        }
+    }
+  }
+}
+
+TEST(Fields, DocsProfileDocumentIsNotStale) {
+  std::ifstream in(SOURCE_DIR "/docs/profile-document.md");
+  const std::string page{std::istreambuf_iterator<char>(in), {}};
+  if (std::getenv("STEPSCOPE_WRITE_GOLDEN"))
+    std::ofstream(SOURCE_DIR "/docs/profile-document.md") << document_schema_markdown();
+  EXPECT_TRUE(page == document_schema_markdown())
+      << "run this test once with STEPSCOPE_WRITE_GOLDEN=1 and commit the page";
+}
+
+}  // namespace

@@ -1,0 +1,44 @@
+#include "profiler/report/names.h"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using profiler::elide;
+using profiler::short_kernel_name;
+
+TEST(KernelNames, LoseReturnTypeNamespacesTemplateArgumentsAndParameters) {
+  EXPECT_EQ(
+      short_kernel_name(
+          "void fp32::(anonymous namespace)::layernorm_forward_kernel<(int)4>(float *, const float *, int)"),
+      "layernorm_forward_kernel");
+  EXPECT_EQ(short_kernel_name("fp32::adamw_kernel<(bool)1>(float *, float *)"), "adamw_kernel");
+  EXPECT_EQ(short_kernel_name("axpy(float*, float)"), "axpy");
+  EXPECT_EQ(short_kernel_name("void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float, "
+                              "float>(cublasSplitKParams<float>, const float *)"),
+            "splitKreduce_kernel");
+  EXPECT_EQ(short_kernel_name("void gemmSN_TN_kernel<float, 128, cublasGemvTensorStridedBatched<float "
+                              "const>>(cublasGemmSmallNParams<T1, T2>)"),
+            "gemmSN_TN_kernel");
+}
+
+TEST(KernelNames, WrappersGiveWhatTheyWrap) {
+  EXPECT_EQ(
+      short_kernel_name("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(T1::Params)"),
+      "cutlass_80_simt_sgemm_256x128_8x4_nn_align1");
+  EXPECT_EQ(short_kernel_name("void cutlass::device_kernel<foo::FlashKernel<int, bar>>(x)"), "FlashKernel");
+}
+
+TEST(KernelNames, PlainOnesAndCopiesStayAsTheyAre) {
+  for (const char* name : {"ampere_sgemm_128x64_nn", "copy HtoD", "memset",
+                           "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTT", "", "<<<", "(x)"})
+    EXPECT_EQ(short_kernel_name(name), name);
+}
+
+TEST(KernelNames, ElidingKeepsBothEnds) {
+  EXPECT_EQ(elide("abcdefghij", 10), "abcdefghij");
+  EXPECT_EQ(elide("abcdefghijk", 10), "abcdef..jk");
+  for (size_t w = 0; w < 12; ++w) EXPECT_LE(elide("abcdefghijk", w).size(), std::max<size_t>(w, 0));
+}
+
+}  // namespace

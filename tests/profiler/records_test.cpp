@@ -1,0 +1,261 @@
+// The recording file: what was written is what is read, and nothing else is read.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "profiler/recording/recording.h"
+#include "profiler/records/collect_plan.h"
+#include "profiler/records/errors.h"
+#include "profiler/records/missing.h"
+#include "profiler/records/names.h"
+#include "profiler/records/record_json.h"
+#include "profiler/records/recording_file.h"
+#include "tests/profiler/fixture.h"
+
+namespace {
+
+using namespace profiler;
+
+const std::string kHead = R"({"schema":"stepscope.recording/1"})"
+                          "\n";
+const std::string kSession =
+    R"({"type":"session","producer":"cupti","program":"p","pid":1,"device":{},"versions":{}})"
+    "\n";
+const std::string kEnd = R"({"type":"end"})"
+                         "\n";
+const std::string kMissing = R"({"type":"missing","name":"counters_unavailable","count":2,"detail":"mig"})"
+                             "\n";
+
+Recording read(const std::string& text) {
+  std::istringstream in(text);
+  return read_recording(in, "rec");
+}
+
+// The message of the DataError that reading gives, "" if it reads.
+std::string error_of(const std::string& text) {
+  try {
+    read(text);
+    return "";
+  } catch (const DataError& e) {
+    return e.what();
+  }
+}
+
+std::filesystem::path temporary(const std::string& name) {
+  return std::filesystem::path(testing::TempDir()) / ("stepscope_" + std::to_string(getpid()) + "_" + name);
+}
+
+TEST(Recording, EveryRecordComesBackAsItWasWritten) {
+  Recording r = fixture::gpt2_recording();
+  r.missing.push_back({"counters_unavailable", 3, "mig \"x\"\n"});
+  r.launches[0].graph_node = 0x200000017;
+  r.environment[0].throttle_reasons = 0xffffffffffffffffULL;
+  const auto path = temporary("roundtrip.jsonl");
+  save_recording(r, path);
+  const Recording back = load_recording(path);
+  const auto same = [](const auto& a, const auto& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(record_to_json(a[i]).dump(), record_to_json(b[i]).dump());
+  };
+  EXPECT_EQ(record_to_json(r.session).dump(), record_to_json(back.session).dump());
+  same(r.launches, back.launches);
+  same(r.stats, back.stats);
+  same(r.steps, back.steps);
+  same(r.counter_sets, back.counter_sets);
+  same(r.counters, back.counters);
+  same(r.environment, back.environment);
+  same(r.missing, back.missing);
+  EXPECT_EQ(back.launches[0].graph_node, 0x200000017);
+  EXPECT_EQ(back.environment[0].throttle_reasons, 0xffffffffffffffffULL);
+  std::filesystem::remove(path);
+}
+
+TEST(Recording, WithoutItsEndLineItIsTruncatedAndStillRead) {
+  const Recording r = read(kHead + kSession + kMissing);
+  ASSERT_EQ(r.missing.size(), 2u);
+  EXPECT_EQ(r.missing[0].name, "counters_unavailable");
+  EXPECT_EQ(r.missing[1].name, "truncated_recording");
+  EXPECT_TRUE(read(kHead + kSession + kEnd).missing.empty());
+}
+
+TEST(Recording, HalfALineAtTheEndIsTruncationButInTheMiddleAnError) {
+  const Recording r = read(kHead + kSession + R"({"type":"missing","na)");
+  EXPECT_TRUE(fixture::is_missing(r.missing, "truncated_recording"));
+  EXPECT_EQ(r.missing.size(), 1u);
+  EXPECT_NE(error_of(kHead + kSession + "{\"type\":\"missing\",\"na\n" + kEnd).find("rec:3: not JSON"),
+            std::string::npos);
+}
+
+TEST(Recording, AWriterThatDiesLeavesWhatItWrote) {
+  const auto path = temporary("killed.jsonl");
+  {
+    RecordingWriter writer(path);
+    writer.write(MissingRecord{"counters_unavailable", 1, ""});
+    // Another reader sees the line before the writer is closed.
+    const Recording seen = load_recording(path);
+    EXPECT_EQ(seen.missing.size(), 2u);
+  }
+  EXPECT_TRUE(fixture::is_missing(load_recording(path).missing, "truncated_recording"));
+  std::filesystem::remove(path);
+}
+
+TEST(Recording, NothingCanBeAddedAfterFinish) {
+  const auto path = temporary("finished.jsonl");
+  RecordingWriter writer(path);
+  writer.finish();
+  EXPECT_THROW(writer.write(MissingRecord{}), std::runtime_error);
+  EXPECT_THROW(RecordingWriter("/no such folder/x"), std::runtime_error);
+  std::filesystem::remove(path);
+}
+
+TEST(Recording, ErrorsNameFileLineFieldAndWhatWasExpected) {
+  EXPECT_EQ(error_of(""), "rec:1: not a recording: the file is empty");
+  EXPECT_NE(error_of("hello\n").find("rec:1: not a recording"), std::string::npos);
+  EXPECT_NE(error_of("{}\n").find("stepscope.recording/1"), std::string::npos);
+  EXPECT_NE(error_of(R"({"schema":"stepscope.recording/2"})"
+                     "\n")
+                .find("reads \"stepscope.recording/1\""),
+            std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession +
+                     R"({"type":"luanch"})"
+                     "\n")
+                .find("rec:3: unknown type of line \"luanch\""),
+            std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession +
+                     R"({"type":"missing","name":"x","count":"2","detail":""})"
+                     "\n")
+                .find("rec:3: field 'count': expected an integer, found \"2\""),
+            std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession +
+                     R"({"type":"missing","name":"x","detail":""})"
+                     "\n")
+                .find("field 'count' is missing"),
+            std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession +
+                     R"({"type":"missing","name":"x","count":1,"detail":"","extra":1})"
+                     "\n")
+                .find("unknown field 'extra'"),
+            std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession + "[]\n").find("rec:3"), std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession + kSession).find("a second session line"), std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession + kEnd + kMissing).find("rec:4: a line after the end line"),
+            std::string::npos);
+  EXPECT_NE(error_of(kHead + kEnd).find("no session line"), std::string::npos);
+  EXPECT_THROW(load_recording("/no such file"), DataError);
+}
+
+TEST(Recording, NaNIsRefusedOnBothSides) {
+  CounterRecord c;
+  c.set = "core";
+  c.values = {1, std::nan("")};
+  EXPECT_THROW(record_to_json(c), RecordError);
+  LaunchStats s;
+  s.median_ns = INFINITY;
+  EXPECT_THROW(record_to_json(s), RecordError);
+  const std::string line =
+      R"({"type":"counters","set":"core","step":0,"index":0,"pass":"","kernel":"k","path":"","grid":[1,1,1],"values":[1,null]})";
+  EXPECT_NE(error_of(kHead + kSession + line + "\n").find("field 'values': expected a list of numbers"),
+            std::string::npos);
+}
+
+TEST(Recording, ANameThatIsNotUtf8DoesNotStopTheRecording) {
+  const auto path = temporary("bytes.jsonl");
+  {
+    RecordingWriter writer(path);
+    writer.write(SessionRecord{});
+    LaunchRecord l;
+    l.name = "kernel\xff\xfe";
+    writer.write(l);
+    writer.finish();
+  }
+  EXPECT_EQ(load_recording(path).launches.at(0).name.substr(0, 6), "kernel");
+  std::filesystem::remove(path);
+}
+
+TEST(Recording, ProgramRunsAreJoinedWithoutLosingWhatTheSecondMissed) {
+  Recording a = fixture::recording({{"", "k", 10, 0, 0, 0}});
+  Recording b = a;
+  a.counters.clear();
+  a.counter_sets.clear();
+  b.launches.clear();
+  b.missing.push_back({"counters_unavailable", 1, ""});
+  const Recording joined = join_program_runs(a, b);
+  EXPECT_EQ(joined.launches.size(), 1u);
+  EXPECT_EQ(joined.counters.size(), 1u);
+  EXPECT_EQ(joined.counter_sets.size(), 1u);
+  EXPECT_TRUE(fixture::is_missing(joined.missing, "counters_unavailable"));
+}
+
+TEST(Names, EveryEnumeratorHasAWordThatLeadsBackToIt) {
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(activity_from_name(name(static_cast<Activity>(i))), static_cast<Activity>(i));
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(phase_from_name(name(static_cast<Phase>(i))), static_cast<Phase>(i));
+  EXPECT_FALSE(activity_from_name("Kernel"));
+  EXPECT_FALSE(phase_from_name(""));
+}
+
+TEST(CollectPlan, ComesBackAsItWasWritten) {
+  CollectPlan p;
+  p.output = "/tmp/a b.jsonl";
+  p.raw_trace = "r";
+  p.mode = "program_counters";
+  p.step_range = "iteration";
+  p.phases = {{Phase::warmup, 10}, {Phase::timed, 50}, {Phase::counters, 1}};
+  p.metrics = {"dram__bytes_read.sum"};
+  p.max_launches = 5;
+  const CollectPlan q = collect_plan_from_json(to_json(p));
+  EXPECT_EQ(to_json(p), to_json(q));
+  EXPECT_EQ(q.output, "/tmp/a b.jsonl");
+  ASSERT_EQ(q.phases.size(), 3u);
+  EXPECT_EQ(q.phases[1].phase, Phase::timed);
+  EXPECT_EQ(q.phases[1].steps, 50);
+  EXPECT_EQ(q.max_launches, 5);
+}
+
+TEST(CollectPlan, ErrorsNameTheField) {
+  const auto error = [](std::string text, const std::string& from, const std::string& to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    try {
+      collect_plan_from_json(text.replace(at, from.size(), to));
+      return std::string();
+    } catch (const std::runtime_error& e) {
+      return std::string(e.what());
+    }
+  };
+  CollectPlan p;
+  p.phases = {{Phase::timed, 50}};
+  const std::string good = to_json(p);
+  EXPECT_NE(error(good, "\"steps\": 50", "\"steps\": -1").find("'steps'"), std::string::npos);
+  EXPECT_NE(error(good, "\"timed\"", "\"tiemd\"").find("phases[].phase"), std::string::npos);
+  EXPECT_NE(error(good, "\"mode\": \"steps\"", "\"mode\": \"all\"").find("'mode'"), std::string::npos);
+  EXPECT_NE(error(good, "collect/1", "collect/2").find("'schema'"), std::string::npos);
+  EXPECT_NE(error(good, "\"output\"", "\"outptu\"").find("'output'"), std::string::npos);
+  EXPECT_THROW(collect_plan_from_json("{"), std::runtime_error);
+}
+
+TEST(MissingCatalogue, NamesAreUniqueAndEachRowGivesAdvice) {
+  std::set<std::string_view> names;
+  for (const MissingKind& k : missing_catalogue()) {
+    EXPECT_TRUE(names.insert(k.name).second) << k.name;
+    EXPECT_EQ(find_missing(k.name)->name, k.name);
+    EXPECT_GT(k.advice.size(), 20u) << k.name;
+    EXPECT_EQ(k.advice.back(), '.') << k.name;
+  }
+  for (const char* known :
+       {"truncated_recording",         "dropped_activity_records", "kernels_without_time",
+        "unmatched_correlation",       "torn_activity_buffer",     "launches_not_kept",
+        "counters_unavailable",        "counter_set_failed",       "counter_sequence_mismatch",
+        "kernel_sequence_changed",     "unattributed_kernels",     "unknown_range_path",
+        "pass_sum_mismatch",           "pass_counters_mismatch",   "no_gpu_counters",
+        "ceilings_not_measured",       "clocks_throttled",         "other_subscriber",
+        "graph_launch_in_counter_run", "environment_not_sampled",  "collector_overhead_high"})
+    EXPECT_TRUE(find_missing(known)) << known;
+  EXPECT_FALSE(find_missing("lost_socks"));
+}
+
+}  // namespace

@@ -1,0 +1,117 @@
+// Floors and bounds, with answers worked out by hand.
+#include <gtest/gtest.h>
+
+#include "tests/profiler/fixture.h"
+
+namespace {
+
+using namespace profiler;
+
+LaunchRecord kernel(int64_t blocks = 1000) {
+  LaunchRecord l;
+  l.grid = {blocks, 1, 1};
+  return l;
+}
+
+KernelCounters counters(double read, double write, double tensor_pct = 0, double cycles = 0) {
+  KernelCounters c;
+  c.dram_read_bytes = read;
+  c.dram_write_bytes = write;
+  c.tensor_active_pct = tensor_pct;
+  c.sm_cycles = cycles;
+  return c;
+}
+
+RooflineInput rules() { return fixture::input().roofline; }
+
+TEST(Roofline, TheDramCeilingFollowsTheMixOfReadsAndWrites) {
+  Ceilings c;
+  EXPECT_FALSE(dram_ceiling_bytes_per_s(c, 1, 1));
+  c.copy_bytes_per_s = 4.28e12;
+  EXPECT_DOUBLE_EQ(*dram_ceiling_bytes_per_s(c, 1, 0), 4.28e12);
+  c.read_bytes_per_s = 4.40e12;
+  c.write_bytes_per_s = 4.68e12;
+  EXPECT_DOUBLE_EQ(*dram_ceiling_bytes_per_s(c, 10, 0), 4.40e12);
+  EXPECT_DOUBLE_EQ(*dram_ceiling_bytes_per_s(c, 0, 10), 4.68e12);
+  EXPECT_DOUBLE_EQ(*dram_ceiling_bytes_per_s(c, 10, 10), 4.28e12);
+  EXPECT_DOUBLE_EQ(*dram_ceiling_bytes_per_s(c, 75, 25), 4.34e12);
+  EXPECT_DOUBLE_EQ(*dram_ceiling_bytes_per_s(c, 0, 0), 4.28e12);
+}
+
+TEST(Roofline, AKernelNearTheBandwidthIsBoundByMemory) {
+  const auto r = kernel_roofline(kernel(), 100'000, counters(40e6, 30e6), rules());  // 70 us at 1 TB/s
+  EXPECT_DOUBLE_EQ(*r.floor_ns, 70'000);
+  EXPECT_EQ(r.bound, Bound::memory);
+  EXPECT_EQ(kernel_roofline(kernel(), 120'000, counters(40e6, 30e6), rules()).bound, Bound::neither)
+      << "58% of the ceiling";
+}
+
+TEST(Roofline, TensorCyclesBecomeTimeAtTheMeasuredMatmulRate) {
+  RooflineInput in = rules();
+  in.precision = "tf32";
+  // 30% of 100'000 cycles x 100 SMs x 2048 FLOP = 6.144e9 FLOP; at 4e13 FLOP/s: 153.6 us
+  const auto r = kernel_roofline(kernel(), 200'000, counters(1e6, 1e6, 30, 100'000), in);
+  EXPECT_DOUBLE_EQ(*r.tensor_ns, 153'600);
+  EXPECT_DOUBLE_EQ(*r.floor_ns, 153'600);
+  EXPECT_EQ(r.bound, Bound::tensor);
+}
+
+TEST(Roofline, PackedHalfFmasBelowTwoPercentAreNoTensorWork) {
+  EXPECT_DOUBLE_EQ(*kernel_roofline(kernel(), 1e5, counters(1e6, 1e6, 1.9, 1e5), rules()).tensor_ns, 0);
+}
+
+TEST(Roofline, ASimtMatmulHasAnFmaFloorAndIsBoundByNeither) {
+  KernelCounters c = counters(1e6, 1e6);
+  c.fma_instructions = 1.25e7;  // x 64 = 8e8 FLOP at 1e13: 80 us
+  const auto r = kernel_roofline(kernel(), 100'000, c, rules());
+  EXPECT_DOUBLE_EQ(*r.fma_ns, 80'000);
+  EXPECT_DOUBLE_EQ(*r.floor_ns, 80'000);
+  EXPECT_EQ(r.bound, Bound::neither);
+}
+
+TEST(Roofline, ShortKernelsAndThoseThatDoNotFillTheDeviceAreBoundByLatency) {
+  EXPECT_EQ(kernel_roofline(kernel(), 4'900, counters(1e5, 1e5), rules()).bound, Bound::latency);
+  EXPECT_EQ(kernel_roofline(kernel(99), 50'000, counters(1e5, 1e5), rules()).bound, Bound::latency);
+  EXPECT_EQ(kernel_roofline(kernel(100), 50'000, counters(1e5, 1e5), rules()).bound, Bound::neither);
+  EXPECT_EQ(kernel_roofline(kernel(), 4'000, counters(2e6, 1e6), rules()).bound, Bound::memory)
+      << "short, but at 75% of the ceiling";
+}
+
+TEST(Roofline, WithoutCountersOrCeilingsThereIsNoFloorAndNoBound) {
+  EXPECT_FALSE(kernel_roofline(kernel(), 1e5, KernelCounters{}, rules()).floor_ns);
+  EXPECT_FALSE(kernel_roofline(kernel(), 1e5, KernelCounters{}, rules()).bound);
+  EXPECT_FALSE(kernel_roofline(kernel(), 1e5, counters(1e6, 1e6), RooflineInput{}).floor_ns);
+}
+
+TEST(Roofline, AChipOutsideTheTableHasNoTensorTimeRatherThanAnother) {
+  RooflineInput in = rules();
+  in.chip = "XY123";
+  const auto r = kernel_roofline(kernel(), 100'000, counters(1e6, 1e6, 50, 100'000), in);
+  EXPECT_FALSE(r.tensor_ns);
+  EXPECT_FALSE(r.bound) << "neither would be a guess";
+  EXPECT_TRUE(r.floor_ns);
+}
+
+TEST(Roofline, MemsetsAndDeviceCopiesHaveAFloorFromTheirSize) {
+  LaunchRecord memset;
+  memset.activity = Activity::memset;
+  memset.bytes = 80'000'000;
+  EXPECT_DOUBLE_EQ(*kernel_roofline(memset, 100'000, {}, rules()).floor_ns, 80'000);
+  LaunchRecord copy = memset;
+  copy.activity = Activity::copy;
+  copy.name = "copy DtoD";
+  EXPECT_DOUBLE_EQ(*kernel_roofline(copy, 200'000, {}, rules()).floor_ns, 160'000);
+  copy.name = "copy HtoD";
+  EXPECT_FALSE(kernel_roofline(copy, 200'000, {}, rules()).floor_ns);
+}
+
+TEST(Roofline, AnOpsFloorIsTheLargerOfBytesAndFlops) {
+  const Ceilings c = fixture::round_ceilings();
+  EXPECT_DOUBLE_EQ(*work_floor_ns(4e8, 1e7, c, "fp32"), 40'000);
+  EXPECT_DOUBLE_EQ(*work_floor_ns(4e8, 1e7, c, "tf32"), 10'000);
+  EXPECT_DOUBLE_EQ(*work_floor_ns(0, 1e7, c, "fp8"), 10'000);
+  EXPECT_FALSE(work_floor_ns(1, 1e7, c, "fp8"));
+  EXPECT_FALSE(work_floor_ns(1, 1e7, Ceilings{}, "fp32"));
+}
+
+}  // namespace

@@ -1,0 +1,57 @@
+// run.json as the trainers write it.
+#include <gtest/gtest.h>
+
+#include "profiler/document/run_info.h"
+#include "profiler/records/errors.h"
+
+namespace {
+
+using namespace profiler;
+
+const std::string kRun =
+    R"({"schema":"stepscope.run/1","command":"c","trainer":"mixed","device":"GPU","matmul":"fp32",
+ "model":{"max_seq_len":1024,"vocab_size":50257,"padded_vocab":50304,"layers":12,"heads":12,"channels":768},
+ "batch_size":4,"seq_len":1024,"accumulation":2,"variants":{"adamw":"fused"},"seed":1337,"data":["synthetic"],"shuffle":true,
+ "parameters":124475904,"tokens_per_step":8192,"model_flops":1e12,
+ "memory":[{"name":"activations","bytes":100},{"name":"activations","bytes":50}],
+ "steps":[{"step":1,"loss":11.0,"grad_norm":2.0,"time_ns":5e6,"learning_rate":1e-4},{"step":2,"time_ns":6e6,"learning_rate":1e-4}],
+ "validation":[],"work":[{"path":"forward/0/qkv","pass":"forward","layer":0,"op":"qkv","flops":1e9,"min_bytes":2e6}]})";
+
+std::string error_after(const std::string& from, const std::string& to) {
+  std::string text = kRun;
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  try {
+    run_info_from_json(text.replace(at, from.size(), to), "run.json");
+    return "";
+  } catch (const DataError& e) {
+    return e.what();
+  }
+}
+
+TEST(RunInfo, IsReadWithAbsentLossesAbsent) {
+  const RunInfo run = run_info_from_json(kRun, "run.json");
+  EXPECT_EQ(run.layers, 12);
+  EXPECT_EQ(run.tokens_per_step, 8192);
+  ASSERT_EQ(run.steps.size(), 2u);
+  EXPECT_EQ(run.steps[0].loss, 11.0);
+  EXPECT_FALSE(run.steps[1].loss) << "not finite in the run: absent, never 0";
+  EXPECT_DOUBLE_EQ(run.steps[1].time_ns, 6e6);
+  ASSERT_EQ(run.work.size(), 1u);
+  EXPECT_EQ(run.work[0].path, "forward/0/qkv");
+  EXPECT_EQ(run.variants.at("adamw"), "fused");
+  EXPECT_DOUBLE_EQ(run.memory_bytes.at("activations"), 150);
+  EXPECT_EQ(run.precision(), "bf16") << "of the mixed trainer, whatever its matmul flag says";
+}
+
+TEST(RunInfo, ErrorsNameFileAndField) {
+  EXPECT_NE(error_after("stepscope.run/1", "stepscope.run/9").find("stepscope.run/9"), std::string::npos);
+  EXPECT_NE(error_after("\"time_ns\":5e6", "\"time_ns\":null").find("run.json: time_ns"), std::string::npos);
+  EXPECT_NE(error_after("\"layers\":12", "\"layers\":\"12\"").find("run.json: layers: expected an integer"),
+            std::string::npos);
+  EXPECT_NE(error_after("\"adamw\":\"fused\"", "\"adamw\":1").find("variants.adamw"), std::string::npos);
+  EXPECT_NE(error_after("{\"schema\"", "[{\"schema\"").find("not a run.json"), std::string::npos);
+  EXPECT_THROW(load_run_info("/no such file"), DataError);
+}
+
+}  // namespace

@@ -1,0 +1,112 @@
+// The trace: slices of one track nest strictly, or viewers drop them without a word.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "profiler/report/trace.h"
+#include "tests/profiler/fixture.h"
+
+namespace {
+
+using namespace profiler;
+using nlohmann::json;
+
+json trace_of(const Recording& r, const std::optional<RunInfo>& run = fixture::gpt2_run()) {
+  return json::parse(trace_text(build_profile(r, run, fixture::round_ceilings(), fixture::options())));
+}
+
+// Begin and end in whole ns, so that rounding of microseconds cannot hide an overlap.
+std::pair<int64_t, int64_t> span(const json& e) {
+  const double begin = e.at("ts").get<double>() * 1000, length = e.at("dur").get<double>() * 1000;
+  return {std::llround(begin), std::llround(begin + length)};
+}
+
+void expect_strict_nesting(const json& trace) {
+  std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int64_t>>> tracks;
+  for (const json& e : trace.at("traceEvents"))
+    if (e.at("ph") == "X") tracks[{e.at("pid"), e.at("tid")}].push_back(span(e));
+  EXPECT_FALSE(tracks.empty());
+  for (const auto& [track, spans] : tracks)
+    for (size_t i = 0; i < spans.size(); ++i)
+      for (size_t j = i + 1; j < spans.size(); ++j) {
+        const auto& [a, b] = spans[i];
+        const auto& [c, d] = spans[j];
+        const bool apart = b <= c || d <= a, inside = (a <= c && d <= b) || (c <= a && b <= d);
+        EXPECT_TRUE(apart || inside) << a << ".." << b << " and " << c << ".." << d;
+      }
+}
+
+TEST(Trace, SlicesNestStrictlyOnEveryTrack) { expect_strict_nesting(trace_of(fixture::gpt2_recording())); }
+
+TEST(Trace, TwoStreamsAreTwoTracksAndOverlappingRecordsAreCut) {
+  Recording r = fixture::gpt2_recording();
+  for (size_t i = 3; i < 9; ++i) {
+    r.launches[i].stream = 8;
+    r.launches[i].start_ns -= 150'000;
+    r.launches[i].end_ns -= 150'000;
+  }
+  r.launches[1].end_ns += 5000;  // into the next kernel of its stream
+  const json t = trace_of(r);
+  expect_strict_nesting(t);
+  std::map<int64_t, int> kernels;
+  for (const json& e : t.at("traceEvents"))
+    if (e.at("ph") == "X" && e.at("cat") == "kernel") ++kernels[e.at("tid").get<int64_t>()];
+  EXPECT_EQ(kernels.size(), 2u);
+  EXPECT_EQ(kernels[9], 6);
+}
+
+TEST(Trace, KernelsLieInOpsAndOpsInPasses) {
+  const json t = trace_of(fixture::gpt2_recording());
+  std::map<std::string, int> count;
+  int layer1 = 0;
+  for (const json& e : t.at("traceEvents")) {
+    if (e.at("ph") != "X") continue;
+    ++count[e.at("cat")];
+    layer1 += e.at("name") == "layer 1 qkv";
+  }
+  EXPECT_EQ(count["kernel"], 19);
+  EXPECT_EQ(count["memset"], 1);
+  EXPECT_EQ(count["copy"], 1);
+  // encoder, forward, classifier, backward, optimizer, backward (its memset comes last), other
+  EXPECT_EQ(count["pass"], 7);
+  EXPECT_EQ(layer1, 2) << "once forward, once backward";
+  EXPECT_EQ(count["step"], 1);
+}
+
+TEST(Trace, AnUnattributedKernelLiesInNoPass) {
+  auto kernels = fixture::gpt2_kernels();
+  kernels[4].path = "";
+  const json t = trace_of(fixture::recording(kernels));
+  expect_strict_nesting(t);
+  std::pair<int64_t, int64_t> lonely;
+  for (const json& e : t.at("traceEvents"))
+    if (e.at("ph") == "X" && e.at("cat") == "kernel" && e.at("args").at("index") == 4) lonely = span(e);
+  for (const json& e : t.at("traceEvents"))
+    if (e.at("ph") == "X" && e.at("cat") == "pass") {
+      EXPECT_TRUE(span(e).second <= lonely.first || lonely.second <= span(e).first);
+    }
+}
+
+TEST(Trace, CountersEndAtZeroAndHaveTheirTracks) {
+  const json t = trace_of(fixture::gpt2_recording());
+  std::map<std::string, std::vector<double>> tracks;
+  for (const json& e : t.at("traceEvents"))
+    if (e.at("ph") == "C") tracks[e.at("name")].push_back(e.at("args").begin()->get<double>());
+  for (const char* name : {"DRAM GB/s", "tensor %", "SM clock MHz", "power W"})
+    EXPECT_TRUE(tracks.contains(name)) << name;
+  EXPECT_DOUBLE_EQ(tracks["DRAM GB/s"].front(), 800);  // 8 MB in 10 us
+  EXPECT_DOUBLE_EQ(tracks["DRAM GB/s"].back(), 0);
+  EXPECT_EQ(t.at("displayTimeUnit"), "ns");
+}
+
+TEST(Trace, MicrosecondsKeepTheirNanoseconds) {
+  Recording r = fixture::recording({{"forward/0/qkv", "k", 1'234'567, 0, 0, 0}});
+  const json t = trace_of(r);
+  for (const json& e : t.at("traceEvents"))
+    if (e.at("ph") == "X" && e.at("cat") == "kernel") {
+      EXPECT_DOUBLE_EQ(e.at("dur").get<double>(), 1234.567);
+    }
+}
+
+}  // namespace
