@@ -30,6 +30,9 @@ int main(int argc, char** argv) {
   cli::add_baseline_command(app, exit_code);
   cli::add_data_command(app, exit_code);
   try {
+    // CLI11 says only that a subcommand is missing, not which word was none.
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands([&](const CLI::App* c) { return c->get_name() == argv[1]; }).empty())
+      throw stepscope::InputError(fmt::format("unknown command '{}'; `stepscope --help` lists them", argv[1]));
     app.parse(argc, argv);
     return exit_code;
   } catch (const CLI::ParseError& e) {

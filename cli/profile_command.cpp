@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -137,6 +139,8 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
 }
 
 profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
+  if (f.program[0].find('/') != std::string::npos && access(f.program[0].c_str(), X_OK) != 0)
+    throw InputError(fmt::format("cannot start '{}': {}", f.program[0], std::strerror(errno)));
   if (const GpuStatus gpu = gpu_status(); !gpu.present)
     throw MachineError(fmt::format("profiling a program needs a GPU: {}", gpu.why_not));
   const std::string library = library_or_throw();

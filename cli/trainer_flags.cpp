@@ -93,6 +93,8 @@ std::optional<std::string> settle(TrainerFlags& f) {
   const bool cpu = f.trainer == "reference";
   if (f.model.empty()) f.model = cpu ? "tiny" : "d12";
   if (f.batch_size == 0) f.batch_size = 4;
+  if (!is_preset(f.model) && !std::filesystem::exists(f.model))
+    throw InputError(fmt::format("--model '{}' is neither a file nor one of {}", f.model, fmt::join(gpt2::model_names(), ", ")));
   if (f.seq_len == 0) {
     // A checkpoint may hold a shorter model than the default length.
     const int64_t longest = is_preset(f.model) ? gpt2::model_from_name(f.model).max_seq_len : gpt2::checkpoint_config(f.model).max_seq_len;
@@ -137,8 +139,6 @@ std::vector<std::string> as_arguments(const TrainerFlags& f, int64_t steps) {
 gpt2::TrainerOptions trainer_options(const TrainerFlags& f) {
   gpt2::TrainerOptions o;
   const bool from_file = !is_preset(f.model);
-  if (from_file && !std::filesystem::exists(f.model))
-    throw InputError(fmt::format("--model '{}' is neither a file nor one of {}", f.model, fmt::join(gpt2::model_names(), ", ")));
   o.model = from_file ? gpt2::checkpoint_config(f.model) : gpt2::model_from_name(f.model);
   o.batch_size = f.batch_size;
   o.seq_len = f.seq_len;

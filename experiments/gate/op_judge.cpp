@@ -33,7 +33,7 @@ std::vector<std::string> accepted_fakes(const std::vector<double>& want, int64_t
   if (fake != want && accepts(fake)) accepted.emplace_back("shuffled");
   Random random(1);
   fake = want;
-  for (double& x : fake) x *= 1 + (random.bits() % 2 == 0 ? 0.01 : -0.01);
+  for (double& x : fake) x *= 1 + (random.bits() % 2 == 0 ? kFakeNoise : -kFakeNoise);
   if (accepts(fake)) accepted.emplace_back("1% noise");
   return accepted;
 }

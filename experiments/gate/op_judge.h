@@ -19,6 +19,8 @@ double op_floor(std::string_view matmul, bool is_matmul);
 // may be nullptr: this is the baseline variant.
 Tolerance op_limit(double floor, const ErrorMetrics* baseline);
 
+inline constexpr double kFakeNoise = 0.01;  // relative, of the noisy fake
+
 // Wrong answers that are not rejected under `limit`: "zeros", "shuffled", "1% noise". Empty is good. Tensors
 // of zeros, and for the shuffle tensors of one element, cannot tell and are not asked.
 std::vector<std::string> accepted_fakes(const std::vector<double>& want, int64_t rows, int64_t columns,

@@ -55,6 +55,12 @@ bool is_missing(const ProfileDocument& d, std::string_view name) {
   return std::any_of(d.missing.begin(), d.missing.end(), [&](const MissingRow& m) { return m.name == name; });
 }
 
+// What the collector saw happen is seen again in its records; counted twice it would look like two faults.
+bool reported_by_collector(const Recording& r, const std::string& name) {
+  return std::any_of(r.missing.begin(), r.missing.end(),
+                     [&](const MissingRecord& m) { return m.name == name; });
+}
+
 // ---- run, environment, ceilings, collection
 // ----------------------------------------------------------------------------
 void fill_run(ProfileDocument& d, const Recording& r, const std::optional<RunInfo>& run,
@@ -482,13 +488,15 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
   const auto attribution = attribute(recording, attribution_input(recording, run, ceilings));
   fill_collection(d, recording, attribution);
   if (attribution) {
-    for (const MissingRecord& m : attribution->missing) add_missing(d, m);
+    for (const MissingRecord& m : attribution->missing)
+      if (!reported_by_collector(recording, m.name)) add_missing(d, m);
     fill_rows(d, *attribution);
     fill_totals(d, *attribution);
     fill_timeline(d, recording, *attribution);
     if (!run && attribution->step) add_missing(d, {"run_info_missing", 1, ""});
   } else {
-    add_missing(d, {"phases_not_traced", 1, fmt::format("{} steps seen", recording.steps.size())});
+    if (!is_missing(d, "phases_not_traced"))
+      add_missing(d, {"phases_not_traced", 1, fmt::format("{} steps seen", recording.steps.size())});
   }
   if (run) fill_timing(d, *run, ceilings, options);
   explain_absent_counters(d, recording);

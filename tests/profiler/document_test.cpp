@@ -198,6 +198,21 @@ TEST(Profile, SevereRecordsMakeItFailAndStandFirst) {
   EXPECT_FALSE(d.missing[0].advice.empty());
 }
 
+TEST(Profile, WhatTheCollectorReportedIsNotCountedASecondTime) {
+  Recording r = fixture::gpt2_recording();
+  r.counter_sets[0].ranges = 3;
+  const ProfileDocument own =
+      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ASSERT_TRUE(missing_row(own, "counter_set_failed"));
+  EXPECT_EQ(missing_row(own, "counter_set_failed")->count, 1);
+  r.missing.push_back({"counter_set_failed", 1, "3 of 19 ranges"});
+  const ProfileDocument d =
+      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ASSERT_TRUE(missing_row(d, "counter_set_failed"));
+  EXPECT_EQ(missing_row(d, "counter_set_failed")->count, 1);
+  EXPECT_EQ(missing_row(d, "counter_set_failed")->detail, "3 of 19 ranges");
+}
+
 TEST(Profile, AKindOutsideTheCatalogueIsTakenSeriously) {
   Recording r = fixture::gpt2_recording();
   r.missing.push_back({"lost_socks", 1, ""});
