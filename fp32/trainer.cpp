@@ -67,6 +67,8 @@ class Fp32Trainer final : public gpt2::Trainer {
     zero(State::gradients);
     zero(State::adam_m);
     zero(State::adam_v);
+    // Steps fill every field, but the padding between them is copied to the host too.
+    STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(stats_.data(), 0, (kSlots + 1) * sizeof(StepStats), stream_.get()));
     stream_.synchronize();
   }
   ~Fp32Trainer() override { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamSynchronize(stream_.get())); }
