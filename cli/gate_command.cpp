@@ -2,6 +2,7 @@
 // device) and prints one report. A receipt is written only here, only after everything passed, and only for
 // the defaults that CI stands for.
 #include "cli/commands.h"
+#include "cli/trainer_flags.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -42,18 +43,6 @@ struct GateFlags {
        no_model = false;
   std::string receipt_folder;
 };
-
-std::map<std::string, std::string> parse_variants(const std::vector<std::string>& texts) {
-  std::map<std::string, std::string> out;
-  for (const std::string& text : texts) {
-    const size_t eq = text.find('=');
-    if (eq == std::string::npos || eq == 0 || eq + 1 == text.size())
-      throw InputError(fmt::format("--variant '{}': expected OP=NAME", text));
-    if (!out.emplace(text.substr(0, eq), text.substr(eq + 1)).second)
-      throw InputError(fmt::format("--variant: '{}' is given twice", text.substr(0, eq)));
-  }
-  return out;
-}
 
 gate::TrainerFactory factory(const std::string& trainer) {
   if (trainer == "reference")

@@ -46,6 +46,9 @@ int main(int argc, char** argv) {
   } catch (const stepscope::MachineError& e) {
     fmt::print(stderr, "stepscope: {}\n", e.what());
     return 3;
+  } catch (const profiler::DeviceError& e) {
+    fmt::print(stderr, "stepscope: {}\n", e.what());
+    return 3;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "stepscope: out of host memory\n");
     return 3;

@@ -26,18 +26,6 @@ bool is_preset(const std::string& model) {
   return std::find(names.begin(), names.end(), model) != names.end();
 }
 
-std::map<std::string, std::string> parse_variants(const std::vector<std::string>& texts) {
-  std::map<std::string, std::string> out;
-  for (const std::string& text : texts) {
-    const size_t eq = text.find('=');
-    if (eq == std::string::npos || eq == 0 || eq + 1 == text.size())
-      throw InputError(fmt::format("--variant '{}': expected OP=NAME", text));
-    if (!out.emplace(text.substr(0, eq), text.substr(eq + 1)).second)
-      throw InputError(fmt::format("--variant: '{}' is given twice", text.substr(0, eq)));
-  }
-  return out;
-}
-
 void check_sizes(const TrainerFlags& f, const gpt2::ModelConfig& model) {
   auto range = [](const char* flag, int64_t v, int64_t low, int64_t high) {
     if (v < low || v > high) throw InputError(fmt::format("{} is {}: expected {} to {}", flag, v, low, high));
@@ -53,6 +41,18 @@ void check_sizes(const TrainerFlags& f, const gpt2::ModelConfig& model) {
 }
 
 }  // namespace
+
+std::map<std::string, std::string> parse_variants(const std::vector<std::string>& texts) {
+  std::map<std::string, std::string> out;
+  for (const std::string& text : texts) {
+    const size_t eq = text.find('=');
+    if (eq == std::string::npos || eq == 0 || eq + 1 == text.size())
+      throw InputError(fmt::format("--variant '{}': expected OP=NAME", text));
+    if (!out.emplace(text.substr(0, eq), text.substr(eq + 1)).second)
+      throw InputError(fmt::format("--variant: '{}' is given twice", text.substr(0, eq)));
+  }
+  return out;
+}
 
 void add_trainer_flags(CLI::App& c, TrainerFlags& f) {
   c.add_option("--trainer", f.trainer, "fp32, reference (CPU), or auto: the best this machine can run")->capture_default_str();

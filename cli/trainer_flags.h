@@ -3,6 +3,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,9 @@ std::optional<std::string> settle(TrainerFlags& flags);
 
 // The same flags as arguments for `stepscope train`, after settle(). `steps` replaces flags.steps.
 std::vector<std::string> as_arguments(const TrainerFlags& flags, int64_t steps);
+
+// {"op=name", …} of --variant as a map; throws InputError for another form and for an op given twice.
+std::map<std::string, std::string> parse_variants(const std::vector<std::string>& texts);
 
 // What the trainer is built from; throws InputError for an unknown model, a bad variant or an absurd shape.
 gpt2::TrainerOptions trainer_options(const TrainerFlags& flags);

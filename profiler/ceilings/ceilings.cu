@@ -9,8 +9,8 @@
 #include <functional>
 #include <vector>
 
-#include "gpt2/errors.h"
 #include "profiler/ceilings/ceilings.h"
+#include "profiler/records/errors.h"
 
 namespace profiler {
 namespace {
@@ -64,11 +64,11 @@ __global__ void random_kernel(T* out, size_t n, uint32_t seed) {
 
 void check(cudaError_t e, const char* what) {
   if (e != cudaSuccess)
-    throw stepscope::MachineError(std::string("measuring the ceilings: ") + what + " failed: " + cudaGetErrorString(e));
+    throw DeviceError(std::string("measuring the ceilings: ") + what + " failed: " + cudaGetErrorString(e));
 }
 void check(cublasStatus_t s, const char* what) {
   if (s != CUBLAS_STATUS_SUCCESS)
-    throw stepscope::MachineError(std::string("measuring the ceilings: ") + what + " failed: " + cublasGetStatusString(s));
+    throw DeviceError(std::string("measuring the ceilings: ") + what + " failed: " + cublasGetStatusString(s));
 }
 
 struct Buffer {

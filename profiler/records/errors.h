@@ -10,4 +10,9 @@ struct DataError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The device does not do what a measurement needs. The counterpart of stepscope::MachineError (exit 3).
+struct DeviceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 }  // namespace profiler
