@@ -6,8 +6,8 @@
 // one ty are half a warp, so sums over a row are shuffles. Heads are padded with zeros in shared memory to kHead = 16, 32, 64 or 128.
 #include "fp32/kernels/attention.cuh"
 
-#include <string>
 #include <cmath>
+#include <string>
 
 #include "fp32/kernels/common.cuh"
 #include "gpt2/errors.h"

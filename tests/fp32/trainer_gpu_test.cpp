@@ -1,0 +1,184 @@
+// The promises of fp32/trainer.h on a device. That its numbers are right is the gate's business (tests/gate/gate_gpu_test.cpp).
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <random>
+
+#include "fp32/trainer.h"
+#include "gpt2/cuda/device_info.h"
+#include "gpt2/errors.h"
+
+namespace fp32 {
+namespace {
+
+using gpt2::State;
+
+gpt2::ModelConfig small_model() {
+  return {.max_seq_len = 128, .vocab_size = 509, .padded_vocab = 512, .layers = 2, .heads = 4, .channels = 64};
+}
+
+struct Tokens {
+  std::vector<int32_t> inputs, targets;
+  gpt2::Batch batch() const { return {inputs, targets}; }
+};
+Tokens tokens(int64_t count, int64_t V, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int32_t> any(0, static_cast<int32_t>(V - 1));
+  Tokens t;
+  for (int64_t i = 0; i < count; ++i) t.inputs.push_back(any(random)), t.targets.push_back(any(random));
+  return t;
+}
+
+class Fp32OnDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = gpt2::cuda::why_no_device()) GTEST_SKIP() << *why;
+    options_.model = small_model();
+    options_.batch_size = 3;
+    options_.seq_len = 65;
+  }
+  std::unique_ptr<gpt2::Trainer> fresh() const {
+    auto t = make_fp32_trainer(options_);
+    t->write(State::parameters, gpt2::init_parameters(options_.model, 1));
+    return t;
+  }
+  Tokens batch(uint32_t seed) const { return tokens(options_.batch_size * options_.seq_len, options_.model.vocab_size, seed); }
+  gpt2::StepOutcome step(gpt2::Trainer& t, int64_t number) const {
+    const Tokens data = batch(static_cast<uint32_t>(number));
+    const gpt2::Batch one = data.batch();
+    t.enqueue_step({number, {&one, 1}, {.learning_rate = 1e-3f, .weight_decay = 0.1f}});
+    return t.finish_step();
+  }
+  std::vector<float> read(gpt2::Trainer& t, State which) const {
+    std::vector<float> v(static_cast<size_t>(gpt2::tensor_layout(options_.model).total));
+    t.read(which, v);
+    return v;
+  }
+  gpt2::TrainerOptions options_;
+};
+
+TEST_F(Fp32OnDevice, TwoRunsAreBitwiseEqualInBothRatesAndWithEveryVariant) {
+  auto check = [&] {
+    auto a = fresh(), b = fresh();
+    for (int64_t n = 1; n <= 5; ++n) EXPECT_EQ(step(*a, n).loss, step(*b, n).loss) << "step " << n;
+    EXPECT_EQ(read(*a, State::parameters), read(*b, State::parameters));
+  };
+  for (const char* rate : {"fp32", "tf32"}) {
+    options_.matmul = rate;
+    options_.variants.clear();
+    check();
+    for (const gpt2::VariantInfo& slot : fp32_variants())
+      for (const std::string& name : slot.names) {
+        SCOPED_TRACE(std::string(rate) + " " + slot.slot + "=" + name);
+        options_.variants = {{slot.slot, name}};
+        check();
+      }
+  }
+}
+
+TEST_F(Fp32OnDevice, AResumedRunRepeatsTheLossesOfTheRunThatNeverStopped) {
+  auto whole = fresh(), first = fresh();
+  std::vector<double> losses;
+  for (int64_t n = 1; n <= 6; ++n) losses.push_back(step(*whole, n).loss);
+  for (int64_t n = 1; n <= 3; ++n) step(*first, n);
+  auto second = make_fp32_trainer(options_);
+  for (const State s : {State::parameters, State::adam_m, State::adam_v}) second->write(s, read(*first, s));
+  for (int64_t n = 4; n <= 6; ++n) EXPECT_EQ(step(*second, n).loss, losses[static_cast<size_t>(n - 1)]) << "step " << n;
+}
+
+TEST_F(Fp32OnDevice, MomentsStartAtZero) {
+  auto t = fresh();
+  for (const State s : {State::adam_m, State::adam_v})
+    for (const float x : read(*t, s)) ASSERT_EQ(x, 0.0f);
+}
+
+TEST_F(Fp32OnDevice, EvaluateAndForwardBackwardAgreeOnTheLoss) {
+  auto t = fresh();
+  const Tokens data = batch(7);
+  EXPECT_EQ(t->evaluate(data.batch()), t->forward_backward(data.batch()));
+}
+
+TEST_F(Fp32OnDevice, ATokenOutsideTheVocabularyIsRefusedAndTheTrainerStillWorks) {
+  auto t = fresh(), untouched = fresh();
+  Tokens bad = batch(1);
+  bad.targets[70] = 509;
+  const gpt2::Batch one = bad.batch();
+  EXPECT_THROW(t->enqueue_step({1, {&one, 1}, {}}), stepscope::InputError);
+  EXPECT_EQ(step(*t, 1).loss, step(*untouched, 1).loss);
+}
+
+TEST_F(Fp32OnDevice, TwoStepsMayBeUnfinishedAThirdIsRefused) {
+  auto t = fresh();
+  const Tokens data = batch(1);
+  const gpt2::Batch one = data.batch();
+  t->enqueue_step({1, {&one, 1}, {}});
+  t->enqueue_step({2, {&one, 1}, {}});
+  EXPECT_THROW(t->enqueue_step({3, {&one, 1}, {}}), std::logic_error);
+  EXPECT_EQ(t->finish_step().step, 1);
+  EXPECT_EQ(t->finish_step().step, 2);
+  EXPECT_THROW(t->finish_step(), std::logic_error);
+}
+
+TEST_F(Fp32OnDevice, StepTimesArePositiveAndIncludeTheHostsPauses) {
+  auto t = fresh();
+  step(*t, 1);
+  step(*t, 2);
+  timespec pause{.tv_sec = 0, .tv_nsec = 50'000'000};
+  nanosleep(&pause, nullptr);
+  EXPECT_GT(step(*t, 3).time_ns, 50e6) << "the device was idle since the end of step 2: that is part of step 3";
+  const Tokens data = batch(1);
+  t->evaluate(data.batch());
+  nanosleep(&pause, nullptr);
+  const double after_evaluation = step(*t, 4).time_ns;
+  EXPECT_GT(after_evaluation, 0.0);
+  EXPECT_LT(after_evaluation, 50e6) << "an evaluation is not part of the step after it";
+}
+
+TEST_F(Fp32OnDevice, NothingIsAllocatedInsideAStep) {
+  auto t = fresh();
+  step(*t, 1);
+  size_t before = 0, after = 0, total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&before, &total), cudaSuccess);
+  for (int64_t n = 2; n <= 4; ++n) step(*t, n);
+  ASSERT_EQ(cudaMemGetInfo(&after, &total), cudaSuccess);
+  EXPECT_EQ(before, after);
+}
+
+TEST_F(Fp32OnDevice, TheNextTokensLogitsAreTheRowOfTheWholeForward) {
+  auto t = fresh();
+  const Tokens data = batch(3);
+  std::vector<float> all(data.inputs.size() * 509);
+  t->evaluate(data.batch(), all);
+  for (const size_t length : {size_t{1}, size_t{40}, size_t{65}}) {
+    const std::vector<float> row = t->next_token_logits({data.inputs.data(), length});
+    ASSERT_EQ(row.size(), 509u);
+    for (size_t v = 0; v < row.size(); ++v) ASSERT_EQ(row[v], all[(length - 1) * 509 + v]) << "length " << length;
+  }
+}
+
+TEST_F(Fp32OnDevice, ShapesBeyond32BitsReachTheLastSequence) {
+  // 48 * 1024 * 50304 logits are 2.47e9; the scores of one layer 48 * 12 * 1024^2.
+  if (gpt2::cuda::device_info().memory_free_bytes < (int64_t{60} << 30)) GTEST_SKIP() << "needs 60 GB of device memory";
+  options_.model = gpt2::model_from_name("d12");
+  options_.model.layers = 1;
+  options_.seq_len = 1024;
+  options_.batch_size = 48;
+  const Tokens data = batch(5);
+  auto large = fresh();
+  const double loss = large->forward_backward(data.batch());
+  EXPECT_TRUE(std::isfinite(loss));
+  const auto gradients = read(*large, State::gradients);
+  for (const float g : gradients) ASSERT_TRUE(std::isfinite(g));
+  // Mean over the batch = mean of the losses of its 48 sequences, the last one included.
+  options_.batch_size = 1;
+  auto single = fresh();
+  double sum = 0;
+  for (size_t b = 0; b < 48; ++b)
+    sum += single->evaluate({{data.inputs.data() + b * 1024, 1024}, {data.targets.data() + b * 1024, 1024}});
+  EXPECT_NEAR(loss, sum / 48, 1e-6 * loss);
+}
+
+}  // namespace
+}  // namespace fp32

@@ -1,0 +1,85 @@
+// The variants table against the enums that it names, and what --variant says when it is wrong.
+#include "fp32/variants.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "fp32/trainer.h"
+#include "gpt2/errors.h"
+
+namespace fp32 {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// The member of VariantChoice that a slot's name stands for, as a number.
+const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers = {
+    {"layernorm_forward", [](const VariantChoice& c) { return static_cast<int>(c.layernorm_forward); }},
+    {"layernorm_backward", [](const VariantChoice& c) { return static_cast<int>(c.layernorm_backward); }},
+    {"linear_forward", [](const VariantChoice& c) { return static_cast<int>(c.linear_forward); }},
+    {"attention_forward", [](const VariantChoice& c) { return static_cast<int>(c.attention_forward); }},
+    {"attention_backward", [](const VariantChoice& c) { return static_cast<int>(c.attention_backward); }},
+    {"classifier", [](const VariantChoice& c) { return static_cast<int>(c.classifier); }},
+    {"zero_grad", [](const VariantChoice& c) { return static_cast<int>(c.zero_grad); }},
+    {"adamw", [](const VariantChoice& c) { return static_cast<int>(c.adamw); }},
+};
+
+TEST(Variants, EverySlotOfTheTableChangesItsOwnMemberAndNoOther) {
+  ASSERT_EQ(variant_table().size(), kMembers.size());
+  for (const gpt2::VariantInfo& row : variant_table()) {
+    ASSERT_TRUE(kMembers.contains(row.slot)) << row.slot;
+    for (size_t i = 0; i < row.names.size(); ++i) {
+      const VariantChoice choice = choose_variants({{row.slot, row.names[i]}});
+      for (const auto& [slot, member] : kMembers)
+        EXPECT_EQ(member(choice), slot == row.slot ? static_cast<int>(i) : 0)
+            << row.slot << "=" << row.names[i] << " seen in " << slot;
+    }
+  }
+}
+
+TEST(Variants, TheOrderOfNamesIsTheOrderOfTheEnums) {
+  EXPECT_EQ(choose_variants({{"layernorm_forward", "block_per_row"}}).layernorm_forward, LayernormForward::block_per_row);
+  EXPECT_EQ(choose_variants({{"layernorm_backward", "separate_columns"}}).layernorm_backward,
+            LayernormBackward::separate_columns);
+  EXPECT_EQ(choose_variants({{"linear_forward", "bias_kernel"}}).linear_forward, LinearForward::bias_kernel);
+  EXPECT_EQ(choose_variants({{"attention_forward", "unfused"}}).attention_forward, AttentionForward::unfused);
+  EXPECT_EQ(choose_variants({{"attention_forward", "fused"}}).attention_forward, AttentionForward::fused);
+  EXPECT_EQ(choose_variants({{"attention_backward", "unfused"}}).attention_backward, AttentionBackward::unfused);
+  EXPECT_EQ(choose_variants({{"attention_backward", "fused"}}).attention_backward, AttentionBackward::fused);
+  EXPECT_EQ(choose_variants({{"classifier", "row_in_shared"}}).classifier, Classifier::row_in_shared);
+  EXPECT_EQ(choose_variants({{"zero_grad", "memset"}}).zero_grad, ZeroGrad::memset);
+  EXPECT_EQ(choose_variants({{"adamw", "per_tensor"}}).adamw, AdamWKernel::per_tensor);
+}
+
+std::string refusal(const std::map<std::string, std::string>& wanted) {
+  try {
+    choose_variants(wanted);
+  } catch (const stepscope::InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Variants, AnUnknownSlotIsNamedBesideTheKnownOnes) {
+  EXPECT_THAT(refusal({{"attention", "fused"}}), AllOf(HasSubstr("attention=fused"), HasSubstr("attention_backward")));
+}
+
+TEST(Variants, AnUnknownVariantIsNamedBesideTheKnownOnes) {
+  EXPECT_THAT(refusal({{"adamw", "fastest"}}), AllOf(HasSubstr("adamw=fastest"), HasSubstr("all_tensors, per_tensor")));
+}
+
+// Both are refused before a device is looked for: this test needs none.
+TEST(Variants, TheTrainerRefusesUnknownVariantsAndRatesWithoutADevice) {
+  gpt2::TrainerOptions o;
+  o.variants = {{"adamw", "fastest"}};
+  EXPECT_THROW(make_fp32_trainer(o), stepscope::InputError);
+  o.variants.clear();
+  o.matmul = "fp16";
+  EXPECT_THROW(make_fp32_trainer(o), stepscope::InputError);
+}
+
+}  // namespace
+}  // namespace fp32
