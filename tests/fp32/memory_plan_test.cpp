@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "fp32/matmul.h"
 #include "gpt2/config.h"
 #include "gpt2/errors.h"
 

@@ -76,7 +76,7 @@ TEST_F(Oracle, TheEmbeddingGradientOfOneRepeatedTokenIsTheSumOfAllRows) {
   trainer->forward_backward(tokens.batch());
   const std::vector<float> gradients = read_state(*trainer, gpt2::State::gradients);
   for (const gpt2::Tensor id : {gpt2::Tensor::wte, gpt2::Tensor::wpe}) {
-    const gpt2::TensorSpan& span = gpt2::tensor_layout(o.model)[id];
+    const gpt2::TensorSpan span = gpt2::tensor_layout(o.model)[id];
     EXPECT_LE(reference_test::relative_l2(reference_test::part(std::span<const float>(gradients), span),
                                           reference_test::part(std::span<const double>(model.gradients()), span)),
               kBudget);
