@@ -13,10 +13,12 @@
 
 namespace fp32 {
 
-// 16-channel heads, a vocabulary that fills no whole pack, more positions than any test uses (their gradient must be zeroed).
+// 16-channel heads, a vocabulary that fills no whole pack, more positions than any test uses (their gradient
+// must be zeroed).
 inline gpt2::TrainerOptions small_options(int64_t B, int64_t T) {
   gpt2::TrainerOptions o;
-  o.model = {.max_seq_len = 128, .vocab_size = 509, .padded_vocab = 512, .layers = 2, .heads = 4, .channels = 64};
+  o.model = {
+      .max_seq_len = 128, .vocab_size = 509, .padded_vocab = 512, .layers = 2, .heads = 4, .channels = 64};
   o.batch_size = B;
   o.seq_len = T;
   return o;

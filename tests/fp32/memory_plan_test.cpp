@@ -1,5 +1,6 @@
-// The memory plan is host arithmetic, so a machine without a GPU can hold it to its promises: tensors do not overlap, offsets do not
-// wrap at 2^31, and the batch named in the out-of-memory text is the last one that fits.
+// The memory plan is host arithmetic, so a machine without a GPU can hold it to its promises: tensors do not
+// overlap, offsets do not wrap at 2^31, and the batch named in the out-of-memory text is the last one that
+// fits.
 #include "fp32/memory_plan.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +41,8 @@ std::vector<Extent> activation_extents(const MemoryPlan& plan, const gpt2::Train
   const ActivationSlots& a = plan.activations;
   std::vector<Extent> all;
   const auto add = [&](const std::string& name, const Slot& slot, int64_t size, int64_t layers) {
-    for (int64_t l = 0; l < layers; ++l) all.push_back({name + " " + std::to_string(l), slot.at(l), slot.at(l) + size});
+    for (int64_t l = 0; l < layers; ++l)
+      all.push_back({name + " " + std::to_string(l), slot.at(l), slot.at(l) + size});
   };
   add("encoded", a.encoded, rows * C, 1);
   add("ln1", a.ln1, rows * C, L);
@@ -114,8 +116,8 @@ TEST(MemoryPlan, D12AtB64FitsAnH200) {
 
 TEST(MemoryPlan, TheTotalIsTheSumOfWhatIsAllocated) {
   const MemoryPlan plan = plan_memory(d12(4, 1024), {});
-  EXPECT_EQ(plan.total_bytes(), 4 * (4 * plan.parameter_floats + plan.activation_floats + plan.activation_gradient_floats +
-                                     plan.token_count) +
+  EXPECT_EQ(plan.total_bytes(), 4 * (4 * plan.parameter_floats + plan.activation_floats +
+                                     plan.activation_gradient_floats + plan.token_count) +
                                     plan.scratch_bytes + kMatmulWorkspaceBytes);
 }
 
@@ -137,7 +139,9 @@ TEST(MemoryPlan, TheLargestBatchIsTheLastThatFits) {
   }
 }
 
-TEST(MemoryPlan, NoBatchFitsWhereTheParametersDoNot) { EXPECT_EQ(largest_batch(d12(1, 1024), {}, int64_t{1} << 30), 0); }
+TEST(MemoryPlan, NoBatchFitsWhereTheParametersDoNot) {
+  EXPECT_EQ(largest_batch(d12(1, 1024), {}, int64_t{1} << 30), 0);
+}
 
 std::string refusal(const gpt2::TrainerOptions& o, int64_t free_bytes) {
   try {
@@ -152,9 +156,10 @@ TEST(MemoryPlan, OutOfMemorySaysWhatIsNeededWhatIsFreeAndWhatFits) {
   const gpt2::TrainerOptions o = d12(1000, 1024);
   const int64_t free_bytes = int64_t{80} << 30;
   const int64_t batch = largest_batch(o, {}, free_bytes);
-  EXPECT_THAT(refusal(o, free_bytes),
-              AllOf(HasSubstr("--batch-size 1000"), HasSubstr("--seq-len 1024"), HasSubstr("activations"),
-                    HasSubstr("NVIDIA Test has 80.00 GiB free"), HasSubstr("--batch-size " + std::to_string(batch))));
+  EXPECT_THAT(
+      refusal(o, free_bytes),
+      AllOf(HasSubstr("--batch-size 1000"), HasSubstr("--seq-len 1024"), HasSubstr("activations"),
+            HasSubstr("NVIDIA Test has 80.00 GiB free"), HasSubstr("--batch-size " + std::to_string(batch))));
 }
 
 TEST(MemoryPlan, OutOfMemorySaysWhenNotEvenOneSequenceFits) {

@@ -1,5 +1,6 @@
-// The trainer against ReferenceModel<double>: loss, logits and every gradient tensor, at shapes that end in the middle of a tile, a
-// warp and a pack, for every mix of attention variants. The gate (experiments/gate) asks more; this names the broken variant fast.
+// The trainer against ReferenceModel<double>: loss, logits and every gradient tensor, at shapes that end in
+// the middle of a tile, a warp and a pack, for every mix of attention variants. The gate (experiments/gate)
+// asks more; this names the broken variant fast.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -36,19 +37,23 @@ class Oracle : public OnDevice {
     const auto trainer = lively_trainer(o);
     std::vector<float> found_logits(logits.size());
     EXPECT_NEAR(trainer->forward_backward(tokens.batch(), found_logits), loss, kBudget * loss);
-    EXPECT_LE(reference_test::relative_l2(std::span<const float>(found_logits), std::span<const double>(logits)), kBudget);
+    EXPECT_LE(
+        reference_test::relative_l2(std::span<const float>(found_logits), std::span<const double>(logits)),
+        kBudget);
     const std::vector<float> gradients = read_state(*trainer, gpt2::State::gradients);
     const gpt2::TensorLayout layout = gpt2::tensor_layout(o.model);
     for (const gpt2::TensorRow& row : gpt2::kTensorTable)
-      EXPECT_LE(reference_test::relative_l2(reference_test::part(std::span<const float>(gradients), layout[row.id]),
-                                            reference_test::part(std::span<const double>(model.gradients()), layout[row.id])),
+      EXPECT_LE(reference_test::relative_l2(
+                    reference_test::part(std::span<const float>(gradients), layout[row.id]),
+                    reference_test::part(std::span<const double>(model.gradients()), layout[row.id])),
                 kBudget)
           << row.name;
   }
 };
 
 TEST_F(Oracle, AgreesAtOddShapes) {
-  for (const auto& [B, T] : {std::pair<int64_t, int64_t>{1, 1}, {3, 63}, {3, 64}, {2, 65}, {1, 127}, {3, 128}})
+  for (const auto& [B, T] :
+       {std::pair<int64_t, int64_t>{1, 1}, {3, 63}, {3, 64}, {2, 65}, {1, 127}, {3, 128}})
     expect_gradients_of_the_oracle(B, T, {});
 }
 
@@ -56,16 +61,18 @@ TEST_F(Oracle, AgreesForEveryMixOfAttentionVariants) {
   for (const std::string forward : {"unfused_causal_blocks", "unfused", "fused"})
     for (const std::string backward : {"unfused_causal_blocks", "unfused", "fused"})
       for (const int64_t T : {1, 65, 128})
-        expect_gradients_of_the_oracle(2, T, {{"attention_forward", forward}, {"attention_backward", backward}});
+        expect_gradients_of_the_oracle(2, T,
+                                       {{"attention_forward", forward}, {"attention_backward", backward}});
 }
 
 TEST_F(Oracle, AgreesForEveryOtherVariant) {
   for (const gpt2::VariantInfo& slot : fp32_variants())
-    for (size_t i = 1; i < slot.names.size(); ++i) expect_gradients_of_the_oracle(3, 65, {{slot.slot, slot.names[i]}});
+    for (size_t i = 1; i < slot.names.size(); ++i)
+      expect_gradients_of_the_oracle(3, 65, {{slot.slot, slot.names[i]}});
 }
 
-// All rows of one token end in one segment that spans many chunks of the sorted order; the other tokens' rows of dwte hold only the
-// classifier's part.
+// All rows of one token end in one segment that spans many chunks of the sorted order; the other tokens' rows
+// of dwte hold only the classifier's part.
 TEST_F(Oracle, TheEmbeddingGradientOfOneRepeatedTokenIsTheSumOfAllRows) {
   const gpt2::TrainerOptions o = small_options(4, 127);
   reference_test::Tokens tokens = tokens_of(o, 12);
@@ -77,9 +84,10 @@ TEST_F(Oracle, TheEmbeddingGradientOfOneRepeatedTokenIsTheSumOfAllRows) {
   const std::vector<float> gradients = read_state(*trainer, gpt2::State::gradients);
   for (const gpt2::Tensor id : {gpt2::Tensor::wte, gpt2::Tensor::wpe}) {
     const gpt2::TensorSpan span = gpt2::tensor_layout(o.model)[id];
-    EXPECT_LE(reference_test::relative_l2(reference_test::part(std::span<const float>(gradients), span),
-                                          reference_test::part(std::span<const double>(model.gradients()), span)),
-              kBudget);
+    EXPECT_LE(
+        reference_test::relative_l2(reference_test::part(std::span<const float>(gradients), span),
+                                    reference_test::part(std::span<const double>(model.gradients()), span)),
+        kBudget);
   }
 }
 

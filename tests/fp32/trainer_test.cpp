@@ -1,5 +1,5 @@
-// What the trainer promises besides right gradients: repeatable bits however steps are queued, resuming, accumulation, refusals that
-// change nothing, ranges around everything, and no allocation inside a step.
+// What the trainer promises besides right gradients: repeatable bits however steps are queued, resuming,
+// accumulation, refusals that change nothing, ranges around everything, and no allocation inside a step.
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,8 @@ class Fp32Trainer : public OnDevice {
   }
   static void expect_same_state(gpt2::Trainer& a, gpt2::Trainer& b) {
     for (const State which : {State::parameters, State::gradients, State::adam_m, State::adam_v})
-      EXPECT_TRUE(same_bits(read_state(a, which), read_state(b, which))) << "state " << static_cast<int>(which);
+      EXPECT_TRUE(same_bits(read_state(a, which), read_state(b, which)))
+          << "state " << static_cast<int>(which);
   }
 };
 
@@ -94,7 +95,8 @@ TEST_F(Fp32Trainer, AResumedRunHasTheBitsOfOneThatNeverStopped) {
   const auto first = lively_trainer(options_);
   train(*first, 1, 3);
   const auto second = make_fp32_trainer(options_);
-  for (const State which : {State::parameters, State::adam_m, State::adam_v}) second->write(which, read_state(*first, which));
+  for (const State which : {State::parameters, State::adam_m, State::adam_v})
+    second->write(which, read_state(*first, which));
   EXPECT_EQ(train(*second, 4, 6), std::vector<double>(losses.begin() + 3, losses.end()));
   expect_same_state(*second, *whole);
 }
@@ -104,8 +106,10 @@ TEST_F(Fp32Trainer, MicroBatchesAverageToTheGradientOfTheWholeBatch) {
   const reference_test::Tokens all = tokens_of(whole, 5);
   std::vector<reference_test::Tokens> halves(2);
   const auto middle = static_cast<ptrdiff_t>(all.inputs.size() / 2);
-  halves[0] = {{all.inputs.begin(), all.inputs.begin() + middle}, {all.targets.begin(), all.targets.begin() + middle}};
-  halves[1] = {{all.inputs.begin() + middle, all.inputs.end()}, {all.targets.begin() + middle, all.targets.end()}};
+  halves[0] = {{all.inputs.begin(), all.inputs.begin() + middle},
+               {all.targets.begin(), all.targets.begin() + middle}};
+  halves[1] = {{all.inputs.begin() + middle, all.inputs.end()},
+               {all.targets.begin() + middle, all.targets.end()}};
 
   const auto expected = lively_trainer(whole);
   queue(*expected, 1, {all});
@@ -120,7 +124,8 @@ TEST_F(Fp32Trainer, MicroBatchesAverageToTheGradientOfTheWholeBatch) {
     EXPECT_NEAR(found->finish_step().loss, loss, 1e-6 * loss) << zero_grad;
     const std::vector<float> want = read_state(*expected, State::gradients);
     const std::vector<float> got = read_state(*found, State::gradients);
-    EXPECT_LE(reference_test::relative_l2(std::span<const float>(got), std::span<const float>(want)), 2e-6) << zero_grad;
+    EXPECT_LE(reference_test::relative_l2(std::span<const float>(got), std::span<const float>(want)), 2e-6)
+        << zero_grad;
   }
 }
 
@@ -157,7 +162,8 @@ TEST_F(Fp32Trainer, PaddedVocabularyRowsStayZero) {
     const std::vector<float> values = read_state(*trainer, which);
     const auto begin = values.begin() + wte.offset + real;
     const auto end = values.begin() + wte.offset + wte.size;
-    EXPECT_TRUE(std::all_of(begin, end, [](float x) { return x == 0.0f; })) << "state " << static_cast<int>(which);
+    EXPECT_TRUE(std::all_of(begin, end, [](float x) { return x == 0.0f; }))
+        << "state " << static_cast<int>(which);
   }
 }
 
@@ -221,7 +227,8 @@ TEST_F(Fp32Trainer, StepsAllocateNoDeviceMemory) {
   EXPECT_EQ(free_bytes(), before);
 }
 
-// ---- ranges -----------------------------------------------------------------------------------------------------------
+// ---- ranges
+// -----------------------------------------------------------------------------------------------------------
 
 using Leaf = std::tuple<gpt2::Pass, int, gpt2::Op>;
 
@@ -242,15 +249,16 @@ class Listener final : public gpt2::RangeListener {
   int open_ = 0;
 };
 
-// What the work model gives a floor to is what a step opens, besides its copies: a path spelled differently on either side would
-// leave a kernel without a floor or a floor without a kernel.
+// What the work model gives a floor to is what a step opens, besides its copies: a path spelled differently
+// on either side would leave a kernel without a floor or a floor without a kernel.
 TEST_F(Fp32Trainer, ItsRangesAreThoseOfTheWorkModel) {
   for (const std::string zero_grad : {"overwrite", "memset"}) {
     gpt2::TrainerOptions o = options_;
     o.variants = {{"zero_grad", zero_grad}};
     std::set<Leaf> expected = {{gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy}};
     for (const gpt2::OpWork& work : gpt2::step_work(o.model, o.batch_size, o.seq_len, 1, gpt2::widths_fp32()))
-      if (zero_grad == "memset" || work.op != gpt2::Op::zero_grad) expected.insert({work.pass, work.layer, work.op});
+      if (zero_grad == "memset" || work.op != gpt2::Op::zero_grad)
+        expected.insert({work.pass, work.layer, work.op});
     const auto trainer = lively_trainer(o);
     const Listener listener;
     train(*trainer, 1, 1);
@@ -258,7 +266,8 @@ TEST_F(Fp32Trainer, ItsRangesAreThoseOfTheWorkModel) {
     for (const Leaf& leaf : expected)
       EXPECT_TRUE(listener.seen.contains(leaf)) << std::apply(gpt2::leaf_path, leaf) << " is missing";
     for (const Leaf& leaf : listener.seen)
-      EXPECT_TRUE(expected.contains(leaf)) << std::apply(gpt2::leaf_path, leaf) << " has no work in the model";
+      EXPECT_TRUE(expected.contains(leaf))
+          << std::apply(gpt2::leaf_path, leaf) << " has no work in the model";
   }
 }
 

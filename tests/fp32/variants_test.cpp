@@ -41,13 +41,15 @@ TEST(Variants, EverySlotOfTheTableChangesItsOwnMemberAndNoOther) {
 }
 
 TEST(Variants, TheOrderOfNamesIsTheOrderOfTheEnums) {
-  EXPECT_EQ(choose_variants({{"layernorm_forward", "block_per_row"}}).layernorm_forward, LayernormForward::block_per_row);
+  EXPECT_EQ(choose_variants({{"layernorm_forward", "block_per_row"}}).layernorm_forward,
+            LayernormForward::block_per_row);
   EXPECT_EQ(choose_variants({{"layernorm_backward", "separate_columns"}}).layernorm_backward,
             LayernormBackward::separate_columns);
   EXPECT_EQ(choose_variants({{"linear_forward", "bias_kernel"}}).linear_forward, LinearForward::bias_kernel);
   EXPECT_EQ(choose_variants({{"attention_forward", "unfused"}}).attention_forward, AttentionForward::unfused);
   EXPECT_EQ(choose_variants({{"attention_forward", "fused"}}).attention_forward, AttentionForward::fused);
-  EXPECT_EQ(choose_variants({{"attention_backward", "unfused"}}).attention_backward, AttentionBackward::unfused);
+  EXPECT_EQ(choose_variants({{"attention_backward", "unfused"}}).attention_backward,
+            AttentionBackward::unfused);
   EXPECT_EQ(choose_variants({{"attention_backward", "fused"}}).attention_backward, AttentionBackward::fused);
   EXPECT_EQ(choose_variants({{"classifier", "row_in_shared"}}).classifier, Classifier::row_in_shared);
   EXPECT_EQ(choose_variants({{"zero_grad", "memset"}}).zero_grad, ZeroGrad::memset);
@@ -64,11 +66,13 @@ std::string refusal(const std::map<std::string, std::string>& wanted) {
 }
 
 TEST(Variants, AnUnknownSlotIsNamedBesideTheKnownOnes) {
-  EXPECT_THAT(refusal({{"attention", "fused"}}), AllOf(HasSubstr("attention=fused"), HasSubstr("attention_backward")));
+  EXPECT_THAT(refusal({{"attention", "fused"}}),
+              AllOf(HasSubstr("attention=fused"), HasSubstr("attention_backward")));
 }
 
 TEST(Variants, AnUnknownVariantIsNamedBesideTheKnownOnes) {
-  EXPECT_THAT(refusal({{"adamw", "fastest"}}), AllOf(HasSubstr("adamw=fastest"), HasSubstr("all_tensors, per_tensor")));
+  EXPECT_THAT(refusal({{"adamw", "fastest"}}),
+              AllOf(HasSubstr("adamw=fastest"), HasSubstr("all_tensors, per_tensor")));
 }
 
 // Both are refused before a device is looked for: this test needs none.
