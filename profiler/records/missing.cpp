@@ -33,7 +33,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"other_subscriber", severe, "collect",
      "Another tool holds CUPTI in this process, so nothing was recorded; run without it."},
     {"environment_not_sampled", notice, "collect",
-     "Clocks, power and throttling during the run are unknown; install the driver's NVML library."},
+     "Clocks, power and throttling during the run are unknown: the driver's NVML library is missing, or the "
+     "program has no step ranges in which to sample."},
     {"collector_overhead_high", notice, "collect",
      "Traced steps took over 10% longer than steps without a collector; kernel gaps are inflated, kernel "
      "times hardly."},
