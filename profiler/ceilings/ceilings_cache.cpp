@@ -24,7 +24,7 @@ std::filesystem::path cache_file(const std::string& uuid) {
   return folder / ("ceilings-" + uuid + ".json");
 }
 
-constexpr const char* kSchema = "stepscope.ceilings/1";
+constexpr const char* kSchema = "stepscope.ceilings/2";
 
 std::optional<MeasuredCeilings> load(const std::filesystem::path& file, const std::string& driver) {
   std::ifstream in(file);
