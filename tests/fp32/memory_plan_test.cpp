@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,30 @@ TEST(MemoryPlan, OffsetsAtB64DoNotWrapAt32Bits) {
 
 TEST(MemoryPlan, D12AtB64FitsAnH200) {
   EXPECT_LE(plan_memory(d12(64, 1024), {}).total_bytes(), int64_t{139} << 30);
+}
+
+TEST(MemoryPlan, EachItemIsWhatItsNameSays) {
+  const MemoryPlan plan = plan_memory(d12(4, 1024), {});
+  std::map<std::string, int64_t> bytes;
+  for (const gpt2::MemoryItem& item : plan.items) bytes[item.name] += item.bytes;
+  constexpr int64_t kParameters = 124475904;  // with the padded vocabulary
+  EXPECT_EQ(bytes["parameters"], 4 * kParameters);
+  EXPECT_EQ(bytes["gradients"], 4 * kParameters);
+  EXPECT_EQ(bytes["optimizer state"], 8 * kParameters);
+}
+
+TEST(MemoryPlan, ActivationsGrowLinearlyWithTheBatch) {
+  const auto floats = [](int64_t batch) { return plan_memory(d12(batch, 1024), {}).activation_floats; };
+  EXPECT_EQ(floats(8) - floats(4), floats(12) - floats(8));
+  EXPECT_EQ(floats(64) - floats(60), floats(8) - floats(4));
+}
+
+TEST(MemoryPlan, D48AtB64IsCountedIn64Bits) {
+  gpt2::TrainerOptions o = d12(64, 1024);
+  o.model = gpt2::model_from_name("d48");
+  // Per layer at least ln1, qkv, attention, residual1, ln2, the mlp twice, residual2: 16 tensors of (rows, C).
+  const int64_t rows = int64_t{64} * 1024;
+  EXPECT_GT(plan_memory(o, {}).activation_floats, rows * 50304 + 48 * rows * 1600 * 16);
 }
 
 TEST(MemoryPlan, TheTotalIsTheSumOfWhatIsAllocated) {

@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "fp32/matmul.h"
 #include "fp32/trainer.h"
 #include "gpt2/errors.h"
 
@@ -73,6 +74,13 @@ TEST(Variants, AnUnknownSlotIsNamedBesideTheKnownOnes) {
 TEST(Variants, AnUnknownVariantIsNamedBesideTheKnownOnes) {
   EXPECT_THAT(refusal({{"adamw", "fastest"}}),
               AllOf(HasSubstr("adamw=fastest"), HasSubstr("all_tensors, per_tensor")));
+}
+
+TEST(Matmul, OnlyFp32AndTf32AreRates) {
+  EXPECT_EQ(matmul_rate_from_name("fp32"), MatmulRate::fp32);
+  EXPECT_EQ(matmul_rate_from_name("tf32"), MatmulRate::tf32);
+  EXPECT_THROW(matmul_rate_from_name("bf16"), stepscope::InputError);
+  EXPECT_THROW(matmul_rate_from_name(""), stepscope::InputError);
 }
 
 // Both are refused before a device is looked for: this test needs none.
