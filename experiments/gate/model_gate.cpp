@@ -19,8 +19,7 @@
 namespace gate {
 namespace {
 
-constexpr float kLargeStep = 1e-2f;
-
+constexpr float kLargeStep = 1e-2f;  // of the optimizer checks; large_step() says why wide models take less
 
 using gpt2::AdamW;
 using gpt2::Batch;

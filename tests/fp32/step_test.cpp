@@ -5,66 +5,37 @@
 
 #include <cmath>
 #include <memory>
-#include <random>
 
-#include "fp32/trainer.h"
-#include "gpt2/cuda/device_info.h"
-#include "gpt2/errors.h"
+#include "tests/fp32/device_fixture.h"
 
 namespace fp32 {
 namespace {
 
 using gpt2::State;
+using reference_test::Tokens;
 
-gpt2::ModelConfig small_model() {
-  return {.max_seq_len = 128, .vocab_size = 509, .padded_vocab = 512, .layers = 2, .heads = 4, .channels = 64};
-}
-
-struct Tokens {
-  std::vector<int32_t> inputs, targets;
-  gpt2::Batch batch() const { return {inputs, targets}; }
-};
-Tokens tokens(int64_t count, int64_t V, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::uniform_int_distribution<int32_t> any(0, static_cast<int32_t>(V - 1));
-  Tokens t;
-  for (int64_t i = 0; i < count; ++i) t.inputs.push_back(any(random)), t.targets.push_back(any(random));
-  return t;
-}
-
-class Fp32OnDevice : public ::testing::Test {
+class Fp32OnDevice : public OnDevice {
  protected:
-  void SetUp() override {
-    if (const auto why = gpt2::cuda::why_no_device()) GTEST_SKIP() << *why;
-    options_.model = small_model();
-    options_.batch_size = 3;
-    options_.seq_len = 65;
-  }
   std::unique_ptr<gpt2::Trainer> fresh() const {
     auto t = make_fp32_trainer(options_);
     t->write(State::parameters, gpt2::init_parameters(options_.model, 1));
     return t;
   }
-  Tokens batch(uint32_t seed) const { return tokens(options_.batch_size * options_.seq_len, options_.model.vocab_size, seed); }
+  Tokens batch(uint32_t seed) const { return tokens_of(options_, seed); }
   gpt2::StepOutcome step(gpt2::Trainer& t, int64_t number) const {
     const Tokens data = batch(static_cast<uint32_t>(number));
     const gpt2::Batch one = data.batch();
     t.enqueue_step({number, {&one, 1}, {.learning_rate = 1e-3f, .weight_decay = 0.1f}});
     return t.finish_step();
   }
-  std::vector<float> read(gpt2::Trainer& t, State which) const {
-    std::vector<float> v(static_cast<size_t>(gpt2::tensor_layout(options_.model).total));
-    t.read(which, v);
-    return v;
-  }
-  gpt2::TrainerOptions options_;
+  gpt2::TrainerOptions options_ = small_options(3, 65);
 };
 
 TEST_F(Fp32OnDevice, TwoRunsAreBitwiseEqualInBothRatesAndWithEveryVariant) {
   auto check = [&] {
     auto a = fresh(), b = fresh();
     for (int64_t n = 1; n <= 5; ++n) EXPECT_EQ(step(*a, n).loss, step(*b, n).loss) << "step " << n;
-    EXPECT_EQ(read(*a, State::parameters), read(*b, State::parameters));
+    EXPECT_TRUE(same_bits(read_state(*a, State::parameters), read_state(*b, State::parameters)));
   };
   for (const char* rate : {"fp32", "tf32"}) {
     options_.matmul = rate;
@@ -117,7 +88,7 @@ TEST_F(Fp32OnDevice, ShapesBeyond32BitsReachTheLastSequence) {
   auto large = fresh();
   const double loss = large->forward_backward(data.batch());
   EXPECT_TRUE(std::isfinite(loss));
-  const auto gradients = read(*large, State::gradients);
+  const auto gradients = read_state(*large, State::gradients);
   for (const float g : gradients) ASSERT_TRUE(std::isfinite(g));
   // Mean over the batch = mean of the losses of its 48 sequences, the last one included.
   options_.batch_size = 1;
