@@ -19,6 +19,9 @@
 #include "cli/gpu.h"
 #include "cli/nvml.h"
 #include "profiler/recording/recording.h"
+#ifdef STEPSCOPE_WITH_CUDA
+#include "mixed/attention_cudnn.h"
+#endif
 
 namespace cli {
 namespace {
@@ -80,8 +83,12 @@ void check_libraries(Report& r) {
   const bool nvperf = dlopen("libnvperf_host.so", RTLD_NOW | RTLD_LOCAL) != nullptr;
   r.add("nvperf", nvperf ? Status::ok : Status::warn, nvperf ? "libnvperf_host.so" : "libnvperf_host.so cannot be loaded",
         nvperf ? "" : "it belongs beside libcupti; without it there are times but no counters");
-  const auto cudnn = library_version("libcudnn.so.9", "cudnnGetVersion", false);
-  r.add("cuDNN", cudnn ? Status::ok : Status::skip, cudnn ? fmt::format("{}", *cudnn) : "not found; nothing needs it yet");
+#ifdef STEPSCOPE_WITH_CUDA
+  // The trainer's own answer: whether cudnn-frontend was compiled in, and whether libcudnn loads.
+  const auto no_cudnn = mixed::why_no_cudnn();
+  r.add("cuDNN attention", no_cudnn ? Status::warn : Status::ok, no_cudnn ? *no_cudnn : "cuDNN " + mixed::cudnn_version(),
+        no_cudnn ? "without it the mixed trainer uses its own flash attention, which takes about twice as long" : "");
+#endif
   int nccl = 0;
   if (void* h = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)) {
     if (auto* f = reinterpret_cast<int (*)(int*)>(dlsym(h, "ncclGetVersion"))) f(&nccl);

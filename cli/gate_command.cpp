@@ -25,6 +25,7 @@
 #ifdef STEPSCOPE_WITH_CUDA
 #include "experiments/gate/op_gate.h"
 #include "fp32/trainer.h"
+#include "mixed/trainer.h"
 #endif
 
 namespace cli {
@@ -34,8 +35,10 @@ using stepscope::InputError;
 
 struct GateFlags {
   std::string trainer = "fp32";
-  std::string matmul = "fp32";
+  std::string matmul;  // "" = the trainer's default
   std::vector<std::string> variants;
+  std::string recompute = "none", weight_rounding = "nearest";
+  bool not_deterministic = false;
   std::string model, checkpoint, state;
   int64_t batch_size = 4, seq_len = 64, steps = 20;
   uint64_t seed = 0;
@@ -48,15 +51,18 @@ gate::TrainerFactory factory(const std::string& trainer) {
   if (trainer == "reference")
     return [](const gpt2::TrainerOptions& o) { return gpt2::make_reference_trainer(o); };
 #ifdef STEPSCOPE_WITH_CUDA
+  if (trainer == "mixed") return [](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); };
   return [](const gpt2::TrainerOptions& o) { return fp32::make_fp32_trainer(o); };
 #else
   throw stepscope::MachineError("--trainer " + trainer + " needs a GPU: " + gpu_status().why_not);
 #endif
 }
 
+const char* default_matmul(const std::string& trainer) { return trainer == "mixed" ? "bf16" : "fp32"; }
+
 void check_flags(const GateFlags& f) {
-  if (f.trainer != "reference" && f.trainer != "fp32")
-    throw InputError(fmt::format("unknown trainer '{}': expected fp32 or reference", f.trainer));
+  if (f.trainer != "reference" && f.trainer != "fp32" && f.trainer != "mixed")
+    throw InputError(fmt::format("unknown trainer '{}': expected mixed, fp32 or reference", f.trainer));
   gate::budgets_of(f.trainer, f.matmul);
   if (f.checkpoint.empty() != f.state.empty())
     throw InputError(
@@ -71,10 +77,10 @@ void check_flags(const GateFlags& f) {
   if (f.write_receipt) {
     if (f.trainer == "reference")
       throw InputError("--write-receipt: a receipt is of a GPU trainer; the CPU needs none");
-    if (!f.variants.empty() || !f.checkpoint.empty() || !f.model.empty() || f.matmul != "fp32" || f.no_ops ||
-        f.no_model)
+    if (!f.variants.empty() || !f.checkpoint.empty() || !f.model.empty() || f.matmul != default_matmul(f.trainer) || f.no_ops ||
+        f.no_model || f.recompute != "none" || f.weight_rounding != "nearest" || f.not_deterministic)
       throw InputError(
-          "--write-receipt checks every variant and both matmul modes of the gate's own models; give only "
+          "--write-receipt checks every variant and every matmul mode of the gate's own models; give only "
           "--trainer, --seed and --receipt-folder with it");
   }
 }
@@ -84,6 +90,9 @@ gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matm
   o.trainer = f.trainer;
   o.matmul = matmul;
   o.variants = parse_variants(f.variants);
+  o.recompute = f.recompute;
+  o.weight_rounding = f.weight_rounding;
+  o.deterministic = !f.not_deterministic;
   o.seed = f.seed;
   o.batch_size = f.batch_size;
   o.seq_len = f.seq_len;
@@ -101,6 +110,28 @@ gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matm
   return o;
 }
 
+#ifdef STEPSCOPE_WITH_CUDA
+// The whole model once more with each variant that is no default, and with each option of the mixed trainer.
+void add_variant_reports(const GateFlags& f, std::vector<gate::GateReport>& reports) {
+  const bool mixed_trainer = f.trainer == "mixed";
+  const auto check = [&](const auto& change) {
+    gate::ModelGateOptions o = model_options(f, default_matmul(f.trainer));
+    change(o);
+    reports.push_back(gate::check_model(factory(f.trainer), o));
+  };
+  for (const gpt2::VariantInfo& slot : mixed_trainer ? mixed::mixed_variants() : fp32::fp32_variants())
+    for (size_t i = 1; i < slot.names.size(); ++i)
+      // Each of cuDNN's variants is a default, deterministic or not; by name it would refuse the small cases that it has no kernel for.
+      if (!slot.names[i].starts_with("cudnn")) check([&](gate::ModelGateOptions& o) { o.variants = {{slot.slot, slot.names[i]}}; });
+  if (!mixed_trainer) return;
+  // The defaults that do not repeat bit for bit, and that every check above left out.
+  check([](gate::ModelGateOptions& o) { o.deterministic = false; });
+  check([](gate::ModelGateOptions& o) { o.recompute = "gelu"; });
+  check([](gate::ModelGateOptions& o) { o.recompute = "gelu+ln"; });
+  check([](gate::ModelGateOptions& o) { o.weight_rounding = "stochastic"; });
+}
+#endif
+
 std::vector<gate::GateReport> reports_of(const GateFlags& f) {
   std::vector<gate::GateReport> reports;
   if (!f.checkpoint.empty()) {
@@ -114,7 +145,7 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
     return reports;
   }
 #ifdef STEPSCOPE_WITH_CUDA
-  if (f.trainer != "reference" && !f.no_ops && f.model.empty()) {
+  if (f.trainer == "fp32" && !f.no_ops && f.model.empty()) {
     gate::OpGateOptions o;
     o.seed = f.seed;
     if (isatty(STDERR_FILENO))
@@ -123,24 +154,19 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
   }
 #endif
   if (!f.no_model) {
-    const std::vector<std::string> modes =
-        f.write_receipt ? std::vector<std::string>{"fp32", "tf32"} : std::vector<std::string>{f.matmul};
+    std::vector<std::string> modes{f.matmul};
+    if (f.write_receipt && f.trainer == "fp32") modes = {"fp32", "tf32"};
     for (const std::string& matmul : modes)
       reports.push_back(gate::check_model(factory(f.trainer), model_options(f, matmul)));
 #ifdef STEPSCOPE_WITH_CUDA
-    if (f.write_receipt)
-      for (const gpt2::VariantInfo& slot : fp32::fp32_variants())
-        for (size_t i = 1; i < slot.names.size(); ++i) {
-          gate::ModelGateOptions o = model_options(f, "fp32");
-          o.variants = {{slot.slot, slot.names[i]}};
-          reports.push_back(gate::check_model(factory(f.trainer), o));
-        }
+    if (f.write_receipt) add_variant_reports(f, reports);
 #endif
   }
   return reports;
 }
 
 void run(GateFlags f, int& exit_code) {
+  if (f.matmul.empty()) f.matmul = default_matmul(f.trainer);
   check_flags(f);
   if (f.trainer != "reference")
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
@@ -177,9 +203,12 @@ void add_gate_command(CLI::App& app, int& exit_code) {
   auto f = std::make_shared<GateFlags>();
   CLI::App* c =
       app.add_subcommand("gate", "Is this trainer right? Checks it against the double-precision oracle");
-  c->add_option("--trainer", f->trainer, "fp32 or reference (CPU)")->capture_default_str();
-  c->add_option("--matmul", f->matmul, "matrix products of the fp32 trainer: fp32 or tf32")
-      ->capture_default_str();
+  c->add_option("--trainer", f->trainer, "mixed, fp32 or reference (CPU)")->capture_default_str();
+  c->add_option("--matmul", f->matmul, "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");
+  c->add_option("--recompute", f->recompute, "of the mixed trainer: none, gelu or gelu+ln")->capture_default_str();
+  c->add_option("--weight-rounding", f->weight_rounding, "of the mixed trainer: nearest or stochastic")->capture_default_str();
+  c->add_flag("--not-deterministic", f->not_deterministic,
+              "the mixed trainer's defaults, some of which do not repeat bit for bit (and are then not checked for it)");
   c->add_option("--variant", f->variants, "OP=NAME (repeatable), for the whole-model checks");
   c->add_option("--checkpoint", f->checkpoint,
                 "with --state: check against a state that another program computed");
@@ -194,7 +223,7 @@ void add_gate_command(CLI::App& app, int& exit_code) {
   c->add_flag("--no-ops", f->no_ops, "without the op-level checks");
   c->add_flag("--no-model", f->no_model, "without the whole-model checks");
   c->add_flag("--write-receipt", f->write_receipt,
-              "check everything, both matmul modes; if all pass, write receipts/TRAINER.json");
+              "check every variant and matmul mode; if all pass, write receipts/TRAINER.json");
   c->add_option("--receipt-folder", f->receipt_folder,
                 "where receipts go (default: receipts/ of the source tree)");
   c->add_flag("--verbose", f->verbose, "a line for every tensor");

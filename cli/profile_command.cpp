@@ -100,6 +100,9 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   plan.metrics = f.metrics;
   plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, flags.steps}};
   if (!f.no_counters && !cpu) {
+    // Kernels inside a CUDA graph cannot be counted one by one: these two steps launch them directly.
+    flags.direct_from = f.warmup + flags.steps + 1;
+    flags.direct_steps = 2;
     plan.phases.push_back({Phase::counters, 1});
     plan.phases.push_back({Phase::pass_counters, 1});
   }

@@ -13,6 +13,7 @@
 #include "gpt2/errors.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
+#include "mixed/trainer.h"
 #include "gpt2/cuda/nvtx_ranges.h"
 #endif
 
@@ -36,12 +37,16 @@ double median(std::vector<double> v) {
 
 void print_variants() {
 #ifdef STEPSCOPE_WITH_CUDA
-  fmt::print("fp32\n");
-  for (const gpt2::VariantInfo& slot : fp32::fp32_variants()) {
-    fmt::print("  {:<22}", slot.slot);
-    for (size_t i = 0; i < slot.names.size(); ++i) fmt::print("{}{}", slot.names[i], i == 0 ? " (default)  " : "  ");
-    fmt::print("\n");
-  }
+  const auto print = [](const char* trainer, const std::vector<gpt2::VariantInfo>& slots) {
+    fmt::print("{}\n", trainer);
+    for (const gpt2::VariantInfo& slot : slots) {
+      fmt::print("  {:<22}", slot.slot);
+      for (size_t i = 0; i < slot.names.size(); ++i) fmt::print("{}{}", slot.names[i], i == 0 ? " (default)  " : "  ");
+      fmt::print("\n");
+    }
+  };
+  print("mixed", mixed::mixed_variants());
+  print("fp32", fp32::fp32_variants());
 #endif
   fmt::print("reference: no variants\n");
 }
@@ -82,9 +87,11 @@ void run(const TrainFlags& f, const CommandLine& line) {
   if (!f.quiet && !f.json) {
     int64_t bytes = 0;
     for (const gpt2::MemoryItem& m : trainer->memory()) bytes += m.bytes;
-    fmt::print(stderr, "{} trainer on {}: {}; B={} T={}, {} matmul, {:.2f} GB\n", trainer->name(), trainer->device(),
+    const auto used = trainer->memory_used_bytes();
+    fmt::print(stderr, "{} trainer on {}: {}; B={} T={}, {} matmul, {:.2f} GB planned{}\n", trainer->name(), trainer->device(),
                gpt2::describe(trainer->options().model), flags.batch_size, flags.seq_len, flags.matmul,
-               static_cast<double>(bytes) * 1e-9);
+               static_cast<double>(bytes) * 1e-9,
+               used ? fmt::format(", {:.2f} GB taken", static_cast<double>(*used) * 1e-9) : "");
   }
   std::vector<double> ms;
   const gpt2::RunResult result = gpt2::train(*trainer, options, [&](const gpt2::StepLog& s) {

@@ -12,6 +12,7 @@
 #include "gpt2/reference/reference_trainer.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
+#include "mixed/trainer.h"
 #endif
 
 namespace cli {
@@ -55,7 +56,7 @@ std::map<std::string, std::string> parse_variants(const std::vector<std::string>
 }
 
 void add_trainer_flags(CLI::App& c, TrainerFlags& f) {
-  c.add_option("--trainer", f.trainer, "fp32, reference (CPU), or auto: the best this machine can run")->capture_default_str();
+  c.add_option("--trainer", f.trainer, "mixed (bf16), fp32, reference (CPU), or auto: the best this machine can run")->capture_default_str();
   c.add_option("--model", f.model,
                fmt::format("{}, or a checkpoint file (default: d12 on a GPU, tiny on a CPU)", fmt::join(gpt2::model_names(), " ")));
   c.add_option("--data", f.data, "token shards (files or globs), or `synthetic`")->capture_default_str();
@@ -63,8 +64,15 @@ void add_trainer_flags(CLI::App& c, TrainerFlags& f) {
   c.add_option("--batch-size,-b", f.batch_size, "sequences per micro-batch (default 4)");
   c.add_option("--seq-len,-t", f.seq_len, "tokens per sequence (default 1024 on a GPU, 64 on a CPU)");
   c.add_option("--steps", f.steps, "optimizer steps")->capture_default_str();
-  c.add_option("--matmul", f.matmul, "matrix products of the fp32 trainer: fp32 (no tensor cores) or tf32")->capture_default_str();
+  c.add_option("--matmul", f.matmul, "matrix products: of the fp32 trainer fp32 (no tensor cores; default) or tf32, of the mixed one bf16");
   c.add_option("--variant", f.variants, "choose how an op is done: OP=NAME (repeatable; `stepscope train --list-variants`)");
+  c.add_option("--recompute", f.recompute, "activations that the mixed trainer makes again in the backward pass: none, gelu or gelu+ln")
+      ->capture_default_str();
+  c.add_option("--weight-rounding", f.weight_rounding, "of the mixed trainer's bf16 weights from their fp32 masters: nearest or stochastic")
+      ->capture_default_str();
+  c.add_flag("--deterministic", f.deterministic, "only variants that repeat bit for bit (the fp32 trainer's always do)");
+  c.add_option("--direct-from", f.direct_from, "")->group("");  // both set by `profile`: counters cannot be read inside CUDA graphs
+  c.add_option("--direct-steps", f.direct_steps, "")->group("");
   c.add_option("--seed", f.seed, "of the initial weights and of the data order")->capture_default_str();
   c.add_flag("--no-shuffle", f.no_shuffle, "read the shards in order");
   c.add_flag("--overfit", f.overfit, "the same batch in every step");
@@ -85,12 +93,13 @@ std::optional<std::string> settle(TrainerFlags& f) {
   std::optional<std::string> notice;
   if (f.trainer == "auto") {
     const GpuStatus gpu = gpu_status();
-    f.trainer = gpu.present ? "fp32" : "reference";
+    f.trainer = gpu.present ? "mixed" : "reference";
     if (!gpu.present)
       notice = fmt::format("no GPU ({}); running the CPU reference{}", gpu.why_not,
                            f.model.empty() ? " on the small model `tiny`" : "");
   }
   const bool cpu = f.trainer == "reference";
+  if (f.matmul.empty()) f.matmul = f.trainer == "mixed" ? "bf16" : "fp32";
   if (f.model.empty()) f.model = cpu ? "tiny" : "d12";
   if (f.batch_size == 0) f.batch_size = 4;
   if (!is_preset(f.model) && !std::filesystem::exists(f.model))
@@ -119,6 +128,13 @@ std::vector<std::string> as_arguments(const TrainerFlags& f, int64_t steps) {
   add("--steps", std::to_string(steps));
   add("--matmul", f.matmul);
   for (const std::string& v : f.variants) add("--variant", v);
+  add("--recompute", f.recompute);
+  add("--weight-rounding", f.weight_rounding);
+  if (f.deterministic) a.emplace_back("--deterministic");
+  if (f.direct_steps > 0) {
+    add("--direct-from", std::to_string(f.direct_from));
+    add("--direct-steps", std::to_string(f.direct_steps));
+  }
   add("--seed", std::to_string(f.seed));
   if (f.no_shuffle) a.emplace_back("--no-shuffle");
   if (f.overfit) a.emplace_back("--overfit");
@@ -142,9 +158,17 @@ gpt2::TrainerOptions trainer_options(const TrainerFlags& f) {
   o.model = from_file ? gpt2::checkpoint_config(f.model) : gpt2::model_from_name(f.model);
   o.batch_size = f.batch_size;
   o.seq_len = f.seq_len;
-  if (f.matmul != "fp32" && f.matmul != "tf32")
-    throw InputError(fmt::format("--matmul '{}': expected fp32 or tf32", f.matmul));
+  const bool mixed = f.trainer == "mixed";
+  if (mixed ? f.matmul != "bf16" : f.matmul != "fp32" && f.matmul != "tf32")
+    throw InputError(fmt::format("--matmul '{}': expected {}", f.matmul, mixed ? "bf16, the mixed trainer's only one" : "fp32 or tf32"));
+  if (!mixed && f.recompute != "none")
+    throw InputError(fmt::format("--recompute {}: only the mixed trainer recomputes", f.recompute));
+  if (!mixed && f.weight_rounding != "nearest")
+    throw InputError(fmt::format("--weight-rounding {}: only the mixed trainer rounds its weights", f.weight_rounding));
   o.matmul = f.matmul;
+  o.recompute = f.recompute;
+  o.weight_rounding = f.weight_rounding;
+  o.deterministic = f.deterministic;
   o.variants = parse_variants(f.variants);
   check_sizes(f, o.model);
   return o;
@@ -156,14 +180,14 @@ std::unique_ptr<gpt2::Trainer> make_trainer(const TrainerFlags& f, const gpt2::T
     if (!o.variants.empty()) throw InputError("--variant: the CPU reference has no variants");
     if (o.matmul != "fp32") throw InputError("--matmul tf32: the CPU reference computes in fp32");
     trainer = gpt2::make_reference_trainer(o);
-  } else if (f.trainer == "fp32") {
+  } else if (f.trainer == "fp32" || f.trainer == "mixed") {
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
-      throw stepscope::MachineError(fmt::format("--trainer fp32 needs a GPU: {}", gpu.why_not));
+      throw stepscope::MachineError(fmt::format("--trainer {} needs a GPU: {}", f.trainer, gpu.why_not));
 #ifdef STEPSCOPE_WITH_CUDA
-    trainer = fp32::make_fp32_trainer(o);
+    trainer = f.trainer == "fp32" ? fp32::make_fp32_trainer(o) : mixed::make_mixed_trainer(o);
 #endif
   } else {
-    throw InputError(fmt::format("unknown trainer '{}': expected auto, fp32 or reference", f.trainer));
+    throw InputError(fmt::format("unknown trainer '{}': expected auto, mixed, fp32 or reference", f.trainer));
   }
   if (!is_preset(f.model)) {
     trainer->write(gpt2::State::parameters, gpt2::load_checkpoint(f.model).parameters);
@@ -186,6 +210,8 @@ gpt2::LoopOptions loop_options(const TrainerFlags& f) {
                      f.lr_total_steps > 0 ? f.lr_total_steps : f.steps};
   o.adamw = {f.learning_rate, f.beta1, f.beta2, f.eps, f.weight_decay, f.clip};
   o.overfit = f.overfit;
+  o.direct_from = f.direct_from;
+  o.direct_steps = f.direct_steps;
   return o;
 }
 

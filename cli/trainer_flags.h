@@ -15,15 +15,20 @@
 namespace cli {
 
 struct TrainerFlags {
-  std::string trainer = "auto";  // auto | fp32 | reference
+  std::string trainer = "auto";  // auto | mixed | fp32 | reference
   std::string model;             // preset or checkpoint file; "" = the trainer's default
   std::vector<std::string> data{"synthetic"};
   std::vector<std::string> val_data;
   int64_t batch_size = 0;        // 0 = the trainer's default
   int64_t seq_len = 0;
   int64_t steps = 50;
-  std::string matmul = "fp32";
+  std::string matmul;            // "" = the trainer's default
   std::vector<std::string> variants;  // op=name
+  std::string recompute = "none";
+  std::string weight_rounding = "nearest";
+  bool deterministic = false;
+  int64_t direct_from = 0;       // this step and the `direct_steps` - 1 after it launch kernels one by one, outside CUDA graphs
+  int64_t direct_steps = 0;
   uint64_t seed = 1337;
   bool no_shuffle = false;
   bool overfit = false;
@@ -42,7 +47,7 @@ struct TrainerFlags {
 
 void add_trainer_flags(CLI::App& command, TrainerFlags& flags);
 
-// Settles "auto" and the defaults that depend on the machine: with a GPU fp32 d12 B=4 T=1024, without the reference on `tiny` B=4
+// Settles "auto" and the defaults that depend on the machine: with a GPU mixed d12 B=4 T=1024, without the reference on `tiny` B=4
 // T=64. Returns a sentence for stderr when it chose something less than a GPU user would expect.
 std::optional<std::string> settle(TrainerFlags& flags);
 

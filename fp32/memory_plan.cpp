@@ -10,7 +10,7 @@
 #include "fp32/kernels/encoder.cuh"
 #include "fp32/kernels/grad_norm.cuh"
 #include "fp32/kernels/layernorm.cuh"
-#include "gpt2/errors.h"
+#include "gpt2/trainer_checks.h"
 
 namespace fp32 {
 namespace {
@@ -32,17 +32,6 @@ class Arena {
   int64_t total_ = 0;
 };
 
-void check_shape(const gpt2::TrainerOptions& o) {
-  gpt2::check_config(o.model, "model");
-  if (o.batch_size < 1) throw stepscope::InputError(fmt::format("--batch-size {}: expected at least 1", o.batch_size));
-  if (o.seq_len < 1 || o.seq_len > o.model.max_seq_len)
-    throw stepscope::InputError(
-        fmt::format("--seq-len {}: expected 1 to {}, the positions of the model", o.seq_len, o.model.max_seq_len));
-  if (o.batch_size > 2147483647 / o.seq_len)
-    throw stepscope::InputError(fmt::format("--batch-size {} x --seq-len {}: a micro-batch must have fewer than 2^31 tokens",
-                                            o.batch_size, o.seq_len));
-}
-
 int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants, int64_t parameters) {
   const int64_t rows = o.batch_size * o.seq_len;
   const int64_t C = o.model.channels;
@@ -55,8 +44,6 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
                    grad_norm_scratch_bytes(parameters)});
 }
 
-std::string in_gib(int64_t bytes) { return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / 1073741824.0); }
-
 }  // namespace
 
 int64_t MemoryPlan::total_bytes() const {
@@ -66,7 +53,7 @@ int64_t MemoryPlan::total_bytes() const {
 }
 
 MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& variants) {
-  check_shape(o);
+  gpt2::check_trainable_shape(o);
   const int64_t B = o.batch_size;
   const int64_t T = o.seq_len;
   const int64_t C = o.model.channels;
@@ -125,36 +112,16 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& varia
 }
 
 int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variants, int64_t free_bytes) {
-  const auto fits = [&](int64_t batch) {
+  return gpt2::largest_fitting_batch(options.seq_len, free_bytes, [&](int64_t batch) {
     options.batch_size = batch;
-    return plan_memory(options, variants).total_bytes() <= free_bytes;
-  };
-  // The plan grows with the batch, so a bisection between "fits" and "does not" finds the border.
-  if (!fits(1)) return 0;
-  const int64_t most = 2147483647 / options.seq_len;
-  int64_t good = 1;
-  int64_t bad = most + 1;
-  while (bad - good > 1) {
-    const int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
-  }
-  return good;
+    return plan_memory(options, variants).total_bytes();
+  });
 }
 
 void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants,
                     int64_t free_bytes, std::string_view device_name) {
-  const int64_t needed = plan.total_bytes();
-  if (needed <= free_bytes) return;
-  std::string parts;
-  for (const gpt2::MemoryItem& item : plan.items)
-    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", item.name, in_gib(item.bytes));
-  const int64_t batch = largest_batch(options, variants, free_bytes);
-  const std::string advice =
-      batch > 0 ? fmt::format("the largest batch that fits at this sequence length is --batch-size {}", batch)
-                : std::string("not even one sequence fits: choose a smaller model or --seq-len");
-  throw stepscope::MachineError(
-      fmt::format("out of memory: --batch-size {} --seq-len {} of this model needs {} ({}), {} has {} free; {}",
-                  options.batch_size, options.seq_len, in_gib(needed), parts, device_name, in_gib(free_bytes), advice));
+  if (plan.total_bytes() > free_bytes)
+    gpt2::throw_out_of_memory(plan.items, options, largest_batch(options, variants, free_bytes), free_bytes, device_name);
 }
 
 }  // namespace fp32

@@ -17,6 +17,7 @@
 #include "gpt2/cuda/device_info.h"
 #include "gpt2/errors.h"
 #include "gpt2/op_range.h"
+#include "gpt2/trainer_checks.h"
 
 namespace fp32 {
 namespace {
@@ -31,18 +32,6 @@ constexpr int64_t kSlots = 3;
 constexpr int64_t kMostUnfinished = 2;
 // Left to the libraries: kernels are loaded lazily, and cuBLASLt keeps some memory of its own.
 constexpr int64_t kReservedBytes = int64_t{512} << 20;
-
-void check_tokens(std::span<const int32_t> tokens, const char* what, int64_t expected, int64_t T, int64_t V) {
-  if (static_cast<int64_t>(tokens.size()) != expected)
-    throw stepscope::InputError(fmt::format("{}: {} tokens, expected B * T = {}", what, tokens.size(), expected));
-  for (int64_t i = 0; i < expected; ++i) {
-    const int32_t token = tokens[static_cast<size_t>(i)];
-    if (token < 0 || token >= V)
-      throw stepscope::InputError(fmt::format("{}: token id {} at sequence {}, position {} is outside the "
-                                              "vocabulary 0 to {}",
-                                              what, token, i / T, i % T, V - 1));
-  }
-}
 
 // Owner of everything that a step in flight needs besides the model.
 struct StepSlot {
@@ -101,7 +90,7 @@ class Fp32Trainer final : public gpt2::Trainer {
       throw std::logic_error("enqueue_step: two steps are unfinished; call finish_step first");
     if (plan.micro_batches.empty()) throw stepscope::InputError("a step needs at least one micro-batch");
     if (plan.step < 1) throw stepscope::InputError(fmt::format("step {}: steps of AdamW count from 1", plan.step));
-    for (const Batch& batch : plan.micro_batches) check_batch(batch);
+    for (const Batch& batch : plan.micro_batches) gpt2::check_batch(batch, options_);
 
     StepSlot& slot = slots_[static_cast<size_t>(queued_ % kSlots)];
     const auto micro_batches = static_cast<int64_t>(plan.micro_batches.size());
@@ -161,12 +150,11 @@ class Fp32Trainer final : public gpt2::Trainer {
       throw std::logic_error("a context has 1 to seq_len tokens");
     interrupted_ = true;
     const int64_t rows = model_.rows();
-    if (once_tokens_.size() == 0) once_tokens_ = PinnedBuffer<int32_t>(2 * rows);
     // Attention is causal, so whatever follows the context cannot reach the row that is read.
-    std::fill_n(once_tokens_.data(), 2 * rows, 0);
-    std::copy(context.begin(), context.end(), once_tokens_.data());
-    check_tokens({once_tokens_.data(), static_cast<size_t>(rows)}, "context", rows, options_.seq_len, options_.model.vocab_size);
-    model_.upload_tokens(once_tokens_.data(), once_tokens_.data() + rows);
+    std::vector<int32_t> tokens(static_cast<size_t>(rows), 0);
+    std::copy(context.begin(), context.end(), tokens.begin());
+    gpt2::check_tokens(tokens, "context", rows, options_.seq_len, options_.model.vocab_size);
+    upload_once({tokens, tokens});
     model_.forward();
     std::vector<float> logits(static_cast<size_t>(options_.model.vocab_size));
     const float* row = model_.logits() + (static_cast<int64_t>(context.size()) - 1) * options_.model.padded_vocab;
@@ -189,11 +177,6 @@ class Fp32Trainer final : public gpt2::Trainer {
           fmt::format("state of {} values, expected the model's {} parameters", size, plan_.layout.total));
   }
 
-  void check_batch(const Batch& batch) const {
-    check_tokens(batch.inputs, "inputs of a micro-batch", model_.rows(), options_.seq_len, options_.model.vocab_size);
-    check_tokens(batch.targets, "targets of a micro-batch", model_.rows(), options_.seq_len, options_.model.vocab_size);
-  }
-
   void download_stats(const StepStats* from, StepStats* pinned) {
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
     STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(pinned, from, sizeof(StepStats), cudaMemcpyDeviceToHost, stream_.get()));
@@ -211,18 +194,22 @@ class Fp32Trainer final : public gpt2::Trainer {
                                            static_cast<size_t>(model_.rows()), cudaMemcpyDeviceToHost, stream_.get()));
   }
 
-  // Host-synchronous, outside the steps; has its own pinned tokens and its own place for the loss.
-  double run_once(const Batch& batch, std::span<float> logits, bool with_gradients) {
-    interrupted_ = true;
-    check_batch(batch);
+  // Outside the steps, with pinned tokens of its own.
+  void upload_once(const Batch& batch) {
     const int64_t rows = model_.rows();
     if (once_tokens_.size() == 0) once_tokens_ = PinnedBuffer<int32_t>(2 * rows);
     std::copy(batch.inputs.begin(), batch.inputs.end(), once_tokens_.data());
     std::copy(batch.targets.begin(), batch.targets.end(), once_tokens_.data() + rows);
-
-    StepStats* stats = stats_.data() + kSlots;
-    const double scale = 1.0 / static_cast<double>(rows);
     model_.upload_tokens(once_tokens_.data(), once_tokens_.data() + rows);
+  }
+
+  // Host-synchronous, outside the steps; has its own place for the loss.
+  double run_once(const Batch& batch, std::span<float> logits, bool with_gradients) {
+    interrupted_ = true;
+    gpt2::check_batch(batch, options_);
+    upload_once(batch);
+    StepStats* stats = stats_.data() + kSlots;
+    const double scale = 1.0 / static_cast<double>(model_.rows());
     model_.forward();
     if (!logits.empty()) download_logits(logits);  // before the classifier turns them into gradients
     model_.loss(stats, scale, false, with_gradients, static_cast<float>(scale));

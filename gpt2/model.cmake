@@ -6,7 +6,7 @@ stepscope_stage(gpt2_model RANK 10
     checkpoint.cpp training_state.cpp
     token_shards.cpp synthetic_tokens.cpp
     tokenizer.cpp sampling.cpp
-    learning_rate.cpp train_loop.cpp run_json.cpp sha256.cpp
+    learning_rate.cpp trainer_checks.cpp train_loop.cpp run_json.cpp sha256.cpp
   PUBLIC_LIBS fmt::fmt nlohmann_json::nlohmann_json)
 if(OpenMP_CXX_FOUND)
   target_link_libraries(gpt2_model PRIVATE OpenMP::OpenMP_CXX)

@@ -20,6 +20,18 @@ class RangeListener {
 void set_range_listener(RangeListener* listener);
 RangeListener* range_listener();
 
+// While one lives, nobody listens: for work that is no part of any step.
+class ListenerPause {
+ public:
+  ListenerPause() : listener_(range_listener()) { set_range_listener(nullptr); }
+  ~ListenerPause() { set_range_listener(listener_); }
+  ListenerPause(const ListenerPause&) = delete;
+  ListenerPause& operator=(const ListenerPause&) = delete;
+
+ private:
+  RangeListener* listener_;
+};
+
 // Scoped; neither copied nor moved nor allocated, so that ranges nest as the braces do.
 class StepRange {
  public:

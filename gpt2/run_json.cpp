@@ -29,6 +29,9 @@ std::string run_json(const Trainer& trainer, const LoopOptions& options, const R
       {"accumulation", options.accumulation},
       {"matmul", t.matmul},
       {"variants", t.variants},
+      {"recompute", t.recompute},
+      {"weight_rounding", t.weight_rounding},
+      {"deterministic", t.deterministic},
       {"seed", options.seed},
       {"data", options.data},
       {"shuffle", options.shuffle},
@@ -40,6 +43,7 @@ std::string run_json(const Trainer& trainer, const LoopOptions& options, const R
   auto& memory = doc["memory"] = ordered_json::array();
   for (const MemoryItem& item : trainer.memory())
     memory.push_back({{"name", item.name}, {"bytes", item.bytes}});
+  if (const auto used = trainer.memory_used_bytes()) doc["memory_used_bytes"] = *used;
   auto& steps = doc["steps"] = ordered_json::array();
   for (const StepLog& log : result.steps) {
     ordered_json row{{"step", log.outcome.step}};
@@ -54,8 +58,7 @@ std::string run_json(const Trainer& trainer, const LoopOptions& options, const R
   for (size_t i = 0; i < result.val_losses.size(); ++i)
     validation.push_back({{"step", validated_steps[i]}, {"loss", result.val_losses[i]}});
   auto& work = doc["work"] = ordered_json::array();
-  const StorageWidths widths = trainer.name() == "mixed" ? widths_mixed() : widths_fp32();
-  for (const OpWork& w : step_work(c, t.batch_size, t.seq_len, options.accumulation, widths)) {
+  for (const OpWork& w : trainer.work(options.accumulation)) {
     ordered_json row{{"path", leaf_path(w.pass, w.layer, w.op)}, {"pass", name(w.pass)}};
     if (w.layer != kNoLayer) row["layer"] = w.layer;
     row["op"] = name(w.op);

@@ -141,7 +141,8 @@ class Run {
       adamw.learning_rate = o_.learning_rate.at(step - 1);
       {
         StepRange range(step);
-        trainer_.enqueue_step({step, batches_, adamw});
+        const bool direct = step >= o_.direct_from && step - o_.direct_from < o_.direct_steps;
+        trainer_.enqueue_step({step, batches_, adamw, !direct});
       }
       ++enqueued_;
       if (enqueued_ - done_ == 2) finish_oldest();

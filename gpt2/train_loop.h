@@ -47,6 +47,8 @@ struct LoopOptions {
   std::string run_json;               // "" = none
   std::string command;                // as typed, for run.json
   bool overfit = false;               // the same batch every step
+  int64_t direct_from = 0;            // steps [direct_from, direct_from + direct_steps) without CUDA graphs (StepPlan::graph_allowed)
+  int64_t direct_steps = 0;
   // Told about what happens beside the steps; each may be empty.
   std::function<void(int64_t step, double loss)> on_validation;
   std::function<void(int64_t step, const std::string& text)> on_sample;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "gpt2/config.h"
 #include "gpt2/tensor_table.h"
+#include "gpt2/work_model.h"
 
 namespace gpt2 {
 
@@ -18,8 +20,12 @@ struct TrainerOptions {
   ModelConfig model;
   int64_t batch_size = 4;       // B of one micro-batch
   int64_t seq_len = 1024;       // T <= model.max_seq_len
-  std::string matmul = "fp32";  // "fp32" | "tf32": rate of the matrix products of the fp32 trainer
+  std::string matmul = "fp32";  // "fp32" | "tf32": rate of the matrix products of the fp32 trainer; the mixed one has "bf16" only
   std::map<std::string, std::string> variants;  // op slot -> variant name, only the ones that differ from the defaults
+  // Of the mixed trainer; the others have one answer to each and refuse another.
+  std::string recompute = "none";            // "none" | "gelu" | "gelu+ln": activations made again in the backward pass
+  std::string weight_rounding = "nearest";   // "nearest" | "stochastic": of the bf16 weights from their fp32 masters
+  bool deterministic = false;                // only variants that repeat bit for bit; the other trainers always do
 };
 
 // Token ids of one micro-batch, (B, T) row-major, all in [0, V). Borrowed until enqueue_step returns.
@@ -46,6 +52,7 @@ struct StepPlan {
   int64_t step = 1;  // t of AdamW, counts from 1
   std::span<const Batch> micro_batches;
   AdamW adamw;
+  bool graph_allowed = true;  // false: launch every kernel by itself, which is what counters can be read from
 };
 
 struct StepOutcome {
@@ -94,7 +101,13 @@ class Trainer {
   // memory (gpt2/sampling.cpp); a trainer that samples often copies the one row instead.
   virtual std::vector<float> next_token_logits(std::span<const int32_t> context);
 
+  // The floor of each op that a step of so many micro-batches opens a range for. The default: every op of the model on its own, in
+  // fp32 storage; a trainer that fuses ops gives the fused one the work of its parts.
+  virtual std::vector<OpWork> work(int64_t micro_batches) const;
+
   virtual std::vector<MemoryItem> memory() const = 0;
+  // Device memory that the trainer took, as the driver counts it; nullopt where nothing counts it.
+  virtual std::optional<int64_t> memory_used_bytes() const { return std::nullopt; }
 };
 
 }  // namespace gpt2

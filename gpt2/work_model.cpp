@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gpt2/tensor_table.h"
+#include "gpt2/trainer.h"
 
 // Counting rules, which the formulas below only spell out:
 // - An op is what stands under one range path, however many kernels it takes: the backward of a linear layer
@@ -121,7 +122,7 @@ void layer_backward(Counter& count, const Shape& s, int l) {
 }  // namespace
 
 StorageWidths widths_fp32() { return {4, 4, 4, 8}; }
-StorageWidths widths_mixed() { return {2, 2, 2, 12}; }
+StorageWidths widths_mixed() { return {2, 4, 2, 12}; }
 
 std::vector<OpWork> step_work(const ModelConfig& model, int64_t batch, int64_t seq, int64_t accumulation,
                               const StorageWidths& widths) {
@@ -153,6 +154,11 @@ std::vector<OpWork> step_work(const ModelConfig& model, int64_t batch, int64_t s
   count.add_once(Op::adamw,
                  s.P * (widths.gradient + 2.0 * widths.optimizer + parameter_accesses * widths.parameter));
   return count.take();
+}
+
+std::vector<OpWork> Trainer::work(int64_t micro_batches) const {
+  const TrainerOptions& o = options();
+  return step_work(o.model, o.batch_size, o.seq_len, micro_batches, widths_fp32());
 }
 
 double model_flops(const ModelConfig& model, int64_t batch, int64_t seq, int64_t accumulation) {

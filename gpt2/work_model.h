@@ -24,7 +24,7 @@ struct StorageWidths {
   int optimizer = 12;   // m, v and master copy together, per parameter, when it is not counted under `parameter`
 };
 StorageWidths widths_fp32();   // optimizer = 8 (m, v; the parameter itself is the master)
-StorageWidths widths_mixed();  // bf16 activations, gradients, parameters; fp32 m, v, master
+StorageWidths widths_mixed();  // bf16 activations and parameters; fp32 parameter gradients, m, v, master
 
 // One entry per op that a step executes, micro-steps summed.
 std::vector<OpWork> step_work(const ModelConfig& model, int64_t batch, int64_t seq, int64_t accumulation,

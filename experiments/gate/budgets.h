@@ -10,6 +10,7 @@ namespace gate {
 struct ModelBudgets {
   double logits = 0;     // relative norm; rows and columns get slice_factor times as much
   double loss = 0;       // relative
+  double one_token_factor = 1;  // on the loss of a single token, which nothing averages
   double gradients = 0;  // relative norm, every tensor
   double grad_norm = 0;  // relative
   double adam_m = 0;     // relative norm against the oracle's update from the same state

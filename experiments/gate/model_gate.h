@@ -21,6 +21,9 @@ struct ModelGateOptions {
   std::string trainer = "fp32";
   std::string matmul = "fp32";
   std::map<std::string, std::string> variants;
+  std::string recompute = "none";           // of the mixed trainer, as in gpt2::TrainerOptions
+  std::string weight_rounding = "nearest";
+  bool deterministic = true;                // repeatability is checked only of trainers that promise it
   uint64_t seed = 0;
   std::string model_name = "gate model";
   gpt2::ModelConfig config = gate_model();

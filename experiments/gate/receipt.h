@@ -20,7 +20,7 @@ struct DeviceFacts {
   std::string cublas;
 };
 
-// Every file under fp32/ and gpt2/cuda/ (headers and build files too: a flag changes the arithmetic), by path
+// Every file under the trainer's folder and gpt2/cuda/ (headers and build files too: a flag changes the arithmetic), by path
 // relative to `root` with '/' separators -> SHA-256 in hex. Empty when there are no such files.
 std::map<std::string, std::string> hash_device_sources(const std::filesystem::path& root,
                                                        const std::string& trainer);

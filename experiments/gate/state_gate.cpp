@@ -70,7 +70,8 @@ GateReport check_trainer_against_state(const TrainerFactory& make_trainer, const
   const ModelBudgets budgets = budgets_of(trainer_name, matmul);
   const gpt2::Checkpoint checkpoint = gpt2::load_checkpoint(files.checkpoint);
   const gpt2::ReferenceState state = gpt2::load_reference_state(files.state, checkpoint.config);
-  const auto trainer = make_trainer({checkpoint.config, state.batch_size, state.seq_len, matmul, variants});
+  const auto trainer = make_trainer(
+      {.model = checkpoint.config, .batch_size = state.batch_size, .seq_len = state.seq_len, .matmul = matmul, .variants = variants});
   GateReport report;
   report.trainer = trainer_name;
   report.matmul = matmul;

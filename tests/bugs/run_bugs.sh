@@ -22,21 +22,23 @@ export -f run
 
 # Four at a time: the oracle's half of a gate runs on the CPU, the GPU is mostly idle. Output in $out/NAME, exit code in $out/NAME.code.
 export build seed out here OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-{ echo gate_unpatched; for patch in "$here"/*.patch; do name=$(basename "$patch"); echo "gate_bug_${name%%-*}"; done; } |
+{ echo gate_unpatched_fp32; echo gate_unpatched_mixed; for patch in "$here"/*.patch; do name=$(basename "$patch"); echo "gate_bug_${name%%-*}"; done; } |
   xargs -P "${STEPSCOPE_BUG_JOBS:-4}" -I{} bash -c 'run {}'
 
-code=$(cat "$out/gate_unpatched.code")
-if [ $code -eq 3 ]; then cat "$out/gate_unpatched.err" >&2; exit 3; fi
+if [ "$(cat "$out/gate_unpatched_fp32.code")" -eq 3 ]; then cat "$out/gate_unpatched_fp32.err" >&2; exit 3; fi
 printf '%-4s %-34s %-46s %s\n' bug name "check that must fail" result
 good=1
-if [ $code -eq 0 ]; then
-  printf '%-4s %-34s %-46s %s\n' - "no bug" "none" "passed"
-else
-  printf '%-4s %-34s %-46s %s\n' - "no bug" "none" "FAILED (exit $code)"
-  grep '^failed:' "$out/gate_unpatched" | head -5
-  tail -3 "$out/gate_unpatched.err"
-  good=0
-fi
+for trainer in fp32 mixed; do
+  code=$(cat "$out/gate_unpatched_$trainer.code")
+  if [ "$code" -eq 0 ]; then
+    printf '%-4s %-34s %-46s %s\n' - "no bug ($trainer)" "none" "passed"
+  else
+    printf '%-4s %-34s %-46s %s\n' - "no bug ($trainer)" "none" "FAILED (exit $code)"
+    grep '^failed:' "$out/gate_unpatched_$trainer" | head -5
+    tail -3 "$out/gate_unpatched_$trainer.err"
+    good=0
+  fi
+done
 caught=0
 total=0
 for patch in "$here"/*.patch; do

@@ -252,7 +252,7 @@ TEST(ModelGate, OverflowInTheSoftmaxIsCaught) {
 }
 
 TEST(ModelGate, ATrainerWithoutBudgetsIsRefused) {
-  EXPECT_THROW(budgets_of("mixed", "bf16"), stepscope::InputError);
+  EXPECT_THROW(budgets_of("mixed", "tf32"), stepscope::InputError);
   EXPECT_THROW(budgets_of("reference", "tf32"), stepscope::InputError);
 }
 

@@ -15,10 +15,11 @@ namespace {
 namespace fs = std::filesystem;
 
 // The one that CI without a GPU stands on.
-TEST(Receipt, TheCommittedReceiptMatchesTheDeviceSources) {
+TEST(Receipt, TheCommittedReceiptsMatchTheDeviceSources) {
   const fs::path root = SOURCE_DIR;
-  for (const std::string& problem : receipt_problems(root / "receipts/fp32.json", root, "fp32"))
-    ADD_FAILURE() << problem;
+  for (const std::string trainer : {"fp32", "mixed"})
+    for (const std::string& problem : receipt_problems(root / "receipts" / (trainer + ".json"), root, trainer))
+      ADD_FAILURE() << problem;
 }
 
 class ReceiptTest : public ::testing::Test {

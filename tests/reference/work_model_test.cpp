@@ -121,8 +121,9 @@ TEST(WorkModel, MixedPrecisionHalvesActivationsAndKeepsStatisticsAndAdamWsBytes)
   const auto all = by_path(kHand, 1, 2, 1, widths_mixed());
   EXPECT_DOUBLE_EQ(all.at("forward/0/qkv").min_bytes, 368 / 2);
   EXPECT_DOUBLE_EQ(all.at("forward/0/ln1").min_bytes, (112 - 16) / 2 + 16);
-  // g 2, m v master 12 read, 12 written, p 2 written
-  EXPECT_DOUBLE_EQ(all.at("optimizer/-/adamw").min_bytes, 316 * 28);
+  // g 4 (fp32), m v master 12 read, 12 written, p 2 written
+  EXPECT_DOUBLE_EQ(all.at("optimizer/-/adamw").min_bytes, 316 * 30);
+  EXPECT_DOUBLE_EQ(all.at("optimizer/-/grad_norm").min_bytes, 316 * 4);
 }
 
 TEST(WorkModel, LaterMicroStepsReadTheGradientsTheyAddTo) {

@@ -1,11 +1,11 @@
 // Host helpers of the launchers.
-#include "fp32/kernels/common.cuh"
+#include "gpt2/cuda/launch.cuh"
 
 #include <fmt/format.h>
 
 #include "gpt2/errors.h"
 
-namespace fp32 {
+namespace gpt2::cuda {
 
 unsigned grid_blocks(int64_t blocks) {
   if (blocks < 1 || blocks > 2147483647)
@@ -15,4 +15,4 @@ unsigned grid_blocks(int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-}  // namespace fp32
+}  // namespace gpt2::cuda

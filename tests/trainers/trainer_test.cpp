@@ -13,9 +13,9 @@
 #include "gpt2/errors.h"
 #include "gpt2/op_range.h"
 #include "gpt2/work_model.h"
-#include "tests/fp32/device_fixture.h"
+#include "tests/trainers/device_fixture.h"
 
-namespace fp32 {
+namespace trainers {
 namespace {
 
 using gpt2::Batch;
@@ -25,9 +25,9 @@ using ::testing::HasSubstr;
 
 constexpr gpt2::AdamW kAdamW{.learning_rate = 1e-3f, .weight_decay = 0.1f};
 
-class Fp32Trainer : public OnDevice {
+class AnyTrainer : public OnDevice {
  protected:
-  const gpt2::TrainerOptions options_ = small_options(3, 65);
+  const gpt2::TrainerOptions options_ = small(3, 65);
 
   void queue(gpt2::Trainer& trainer, int64_t step, const std::vector<reference_test::Tokens>& micro) const {
     std::vector<Batch> batches;
@@ -50,22 +50,22 @@ class Fp32Trainer : public OnDevice {
   }
 };
 
-TEST_F(Fp32Trainer, TwoRunsHaveTheSameBits) {
-  for (const std::string matmul : {"fp32", "tf32"}) {
+TEST_P(AnyTrainer, TwoRunsHaveTheSameBits) {
+  for (const std::string& matmul : kind().rates) {
     gpt2::TrainerOptions o = options_;
     o.matmul = matmul;
-    const auto a = lively_trainer(o);
-    const auto b = lively_trainer(o);
+    const auto a = lively_trainer(kind(), o);
+    const auto b = lively_trainer(kind(), o);
     EXPECT_EQ(train(*a, 1, 4), train(*b, 1, 4)) << matmul;
     expect_same_state(*a, *b);
   }
 }
 
 // With two steps in flight the second reuses device tokens and statistics while the first may still run.
-TEST_F(Fp32Trainer, QueueingAheadChangesNoBit) {
-  const auto waiting = lively_trainer(options_);
+TEST_P(AnyTrainer, QueueingAheadChangesNoBit) {
+  const auto waiting = lively_trainer(kind(), options_);
   const std::vector<double> losses = train(*waiting, 1, 7);
-  const auto ahead = lively_trainer(options_);
+  const auto ahead = lively_trainer(kind(), options_);
   std::vector<double> found;
   for (int64_t step = 1; step <= 7; ++step) {
     queue(*ahead, step, {tokens_of(options_, static_cast<uint32_t>(step))});
@@ -76,8 +76,8 @@ TEST_F(Fp32Trainer, QueueingAheadChangesNoBit) {
   expect_same_state(*ahead, *waiting);
 }
 
-TEST_F(Fp32Trainer, OutcomesCarryTheirStepAndATimeThatPassed) {
-  const auto trainer = lively_trainer(options_);
+TEST_P(AnyTrainer, OutcomesCarryTheirStepAndATimeThatPassed) {
+  const auto trainer = lively_trainer(kind(), options_);
   for (int64_t step = 1; step <= 5; ++step) {
     queue(*trainer, step, {tokens_of(options_, 1)});
     if (step == 1) continue;
@@ -89,20 +89,20 @@ TEST_F(Fp32Trainer, OutcomesCarryTheirStepAndATimeThatPassed) {
   EXPECT_EQ(trainer->finish_step().step, 5);
 }
 
-TEST_F(Fp32Trainer, AResumedRunHasTheBitsOfOneThatNeverStopped) {
-  const auto whole = lively_trainer(options_);
+TEST_P(AnyTrainer, AResumedRunHasTheBitsOfOneThatNeverStopped) {
+  const auto whole = lively_trainer(kind(), options_);
   const std::vector<double> losses = train(*whole, 1, 6);
-  const auto first = lively_trainer(options_);
+  const auto first = lively_trainer(kind(), options_);
   train(*first, 1, 3);
-  const auto second = make_fp32_trainer(options_);
+  const auto second = kind().make(options_);
   for (const State which : {State::parameters, State::adam_m, State::adam_v})
     second->write(which, read_state(*first, which));
   EXPECT_EQ(train(*second, 4, 6), std::vector<double>(losses.begin() + 3, losses.end()));
   expect_same_state(*second, *whole);
 }
 
-TEST_F(Fp32Trainer, MicroBatchesAverageToTheGradientOfTheWholeBatch) {
-  const gpt2::TrainerOptions whole = small_options(6, 65);
+TEST_P(AnyTrainer, MicroBatchesAverageToTheGradientOfTheWholeBatch) {
+  const gpt2::TrainerOptions whole = small(6, 65);
   const reference_test::Tokens all = tokens_of(whole, 5);
   std::vector<reference_test::Tokens> halves(2);
   const auto middle = static_cast<ptrdiff_t>(all.inputs.size() / 2);
@@ -111,26 +111,26 @@ TEST_F(Fp32Trainer, MicroBatchesAverageToTheGradientOfTheWholeBatch) {
   halves[1] = {{all.inputs.begin() + middle, all.inputs.end()},
                {all.targets.begin() + middle, all.targets.end()}};
 
-  const auto expected = lively_trainer(whole);
+  const auto expected = lively_trainer(kind(), whole);
   queue(*expected, 1, {all});
   const double loss = expected->finish_step().loss;
   for (const std::string zero_grad : {"overwrite", "memset"}) {
     gpt2::TrainerOptions half = options_;
     half.variants = {{"zero_grad", zero_grad}};
-    const auto found = lively_trainer(half);
+    const auto found = lively_trainer(kind(), half);
     train(*found, 1, 1);  // gradients of an earlier step must not leak into the next
     found->write(State::parameters, reference_test::lively_parameters(half.model, 3));
     queue(*found, 2, halves);
-    EXPECT_NEAR(found->finish_step().loss, loss, 1e-6 * loss) << zero_grad;
+    EXPECT_NEAR(found->finish_step().loss, loss, kind().loss_error * loss) << zero_grad;
     const std::vector<float> want = read_state(*expected, State::gradients);
     const std::vector<float> got = read_state(*found, State::gradients);
-    EXPECT_LE(reference_test::relative_l2(std::span<const float>(got), std::span<const float>(want)), 2e-6)
+    EXPECT_LE(reference_test::relative_l2(std::span<const float>(got), std::span<const float>(want)), kind().reshaped_error)
         << zero_grad;
   }
 }
 
-TEST_F(Fp32Trainer, EvaluateGivesTheLossAndLogitsOfForwardBackward) {
-  const auto trainer = lively_trainer(options_);
+TEST_P(AnyTrainer, EvaluateGivesTheLossAndLogitsOfForwardBackward) {
+  const auto trainer = lively_trainer(kind(), options_);
   const reference_test::Tokens tokens = tokens_of(options_, 9);
   const size_t count = tokens.inputs.size() * static_cast<size_t>(options_.model.vocab_size);
   std::vector<float> evaluated(count);
@@ -140,10 +140,10 @@ TEST_F(Fp32Trainer, EvaluateGivesTheLossAndLogitsOfForwardBackward) {
   EXPECT_TRUE(same_bits(evaluated, trained));
 }
 
-TEST_F(Fp32Trainer, EvaluateBetweenStepsChangesNoBitOfTheRun) {
-  const auto plain = lively_trainer(options_);
+TEST_P(AnyTrainer, EvaluateBetweenStepsChangesNoBitOfTheRun) {
+  const auto plain = lively_trainer(kind(), options_);
   const std::vector<double> losses = train(*plain, 1, 4);
-  const auto looking = lively_trainer(options_);
+  const auto looking = lively_trainer(kind(), options_);
   std::vector<double> found;
   for (int64_t step = 1; step <= 4; ++step) {
     found.push_back(train(*looking, step, step)[0]);
@@ -153,8 +153,8 @@ TEST_F(Fp32Trainer, EvaluateBetweenStepsChangesNoBitOfTheRun) {
   expect_same_state(*looking, *plain);
 }
 
-TEST_F(Fp32Trainer, PaddedVocabularyRowsStayZero) {
-  const auto trainer = lively_trainer(options_);
+TEST_P(AnyTrainer, PaddedVocabularyRowsStayZero) {
+  const auto trainer = lively_trainer(kind(), options_);
   train(*trainer, 1, 5);
   const gpt2::TensorSpan wte = gpt2::tensor_layout(options_.model)[gpt2::Tensor::wte];
   const int64_t real = options_.model.vocab_size * options_.model.channels;
@@ -167,8 +167,8 @@ TEST_F(Fp32Trainer, PaddedVocabularyRowsStayZero) {
   }
 }
 
-TEST_F(Fp32Trainer, AThirdUnfinishedStepIsRefused) {
-  const auto trainer = lively_trainer(options_);
+TEST_P(AnyTrainer, AThirdUnfinishedStepIsRefused) {
+  const auto trainer = lively_trainer(kind(), options_);
   queue(*trainer, 1, {tokens_of(options_, 1)});
   queue(*trainer, 2, {tokens_of(options_, 2)});
   EXPECT_THROW(queue(*trainer, 3, {tokens_of(options_, 3)}), std::logic_error);
@@ -177,8 +177,8 @@ TEST_F(Fp32Trainer, AThirdUnfinishedStepIsRefused) {
   EXPECT_THROW(trainer->finish_step(), std::logic_error);
 }
 
-TEST_F(Fp32Trainer, TokensOutsideTheVocabularyAreNamedAndChangeNothing) {
-  const auto trainer = lively_trainer(options_);
+TEST_P(AnyTrainer, TokensOutsideTheVocabularyAreNamedAndChangeNothing) {
+  const auto trainer = lively_trainer(kind(), options_);
   const std::vector<float> before = read_state(*trainer, State::parameters);
   // 509 to 511 are padding: inside the table, outside the vocabulary.
   for (const int32_t bad : {-1, 509, 511, 1 << 30}) {
@@ -200,21 +200,21 @@ TEST_F(Fp32Trainer, TokensOutsideTheVocabularyAreNamedAndChangeNothing) {
   EXPECT_THROW(trainer->finish_step(), std::logic_error);
 }
 
-TEST_F(Fp32Trainer, ABatchBeyondTheDeviceNamesTheLargestThatFits) {
-  gpt2::TrainerOptions o;
+TEST_P(AnyTrainer, ABatchBeyondTheDeviceNamesTheLargestThatFits) {
+  gpt2::TrainerOptions o = options_;
   o.model = gpt2::model_from_name("d12");
   o.seq_len = 1024;
   o.batch_size = 100000;
   try {
-    make_fp32_trainer(o);
+    kind().make(o);
     FAIL() << "a batch of 100000 sequences was taken";
   } catch (const stepscope::MachineError& e) {
     EXPECT_THAT(e.what(), AllOf(HasSubstr("out of memory"), HasSubstr("free"), HasSubstr("--batch-size")));
   }
 }
 
-TEST_F(Fp32Trainer, StepsAllocateNoDeviceMemory) {
-  const auto trainer = lively_trainer(options_);
+TEST_P(AnyTrainer, StepsAllocateNoDeviceMemory) {
+  const auto trainer = lively_trainer(kind(), options_);
   const auto free_bytes = [] {
     size_t free = 0;
     size_t total = 0;
@@ -251,15 +251,15 @@ class Listener final : public gpt2::RangeListener {
 
 // What the work model gives a floor to is what a step opens, besides its copies: a path spelled differently
 // on either side would leave a kernel without a floor or a floor without a kernel.
-TEST_F(Fp32Trainer, ItsRangesAreThoseOfTheWorkModel) {
+TEST_P(AnyTrainer, ItsRangesAreThoseOfTheWorkModel) {
   for (const std::string zero_grad : {"overwrite", "memset"}) {
     gpt2::TrainerOptions o = options_;
     o.variants = {{"zero_grad", zero_grad}};
+    const auto trainer = lively_trainer(kind(), o);
     std::set<Leaf> expected = {{gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy}};
-    for (const gpt2::OpWork& work : gpt2::step_work(o.model, o.batch_size, o.seq_len, 1, gpt2::widths_fp32()))
+    for (const gpt2::OpWork& work : trainer->work(1))
       if (zero_grad == "memset" || work.op != gpt2::Op::zero_grad)
         expected.insert({work.pass, work.layer, work.op});
-    const auto trainer = lively_trainer(o);
     const Listener listener;
     train(*trainer, 1, 1);
     EXPECT_EQ(listener.seen.size(), expected.size());
@@ -271,5 +271,7 @@ TEST_F(Fp32Trainer, ItsRangesAreThoseOfTheWorkModel) {
   }
 }
 
+STEPSCOPE_FOR_EVERY_TRAINER(AnyTrainer);
+
 }  // namespace
-}  // namespace fp32
+}  // namespace trainers

@@ -1,0 +1,24 @@
+# cuDNN attention is compiled in where the headers of cudnn-frontend (from its PyPI wheel) and of cuDNN are found. Nothing is linked:
+# libcudnn is opened at run time. Sets STEPSCOPE_CUDNN_SOURCE, the source file that answers for cuDNN in this build.
+set(STEPSCOPE_CUDNN_FRONTEND_DIR "" CACHE PATH "Folder that holds cudnn_frontend.h")
+set(STEPSCOPE_CUDNN_DIR "" CACHE PATH "Folder that holds cudnn.h")
+file(GLOB python_packages LIST_DIRECTORIES true
+  /usr/lib/python3*/*-packages /usr/local/lib/python3*/*-packages /opt/*/lib/python3*/site-packages $ENV{HOME}/.local/lib/python3*/site-packages)
+set(cudnn_hints ${STEPSCOPE_CUDNN_DIR} ${PROJECT_SOURCE_DIR}/.deps/cudnn/include ${CUDAToolkit_INCLUDE_DIRS})
+foreach(packages IN LISTS python_packages)
+  list(APPEND cudnn_hints ${packages}/nvidia/cudnn/include)
+endforeach()
+find_path(STEPSCOPE_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
+  HINTS ${STEPSCOPE_CUDNN_FRONTEND_DIR} ${PROJECT_SOURCE_DIR}/.deps/cudnn_frontend/include ${python_packages} PATH_SUFFIXES include)
+find_path(STEPSCOPE_CUDNN_INCLUDE cudnn.h HINTS ${cudnn_hints})
+
+if(STEPSCOPE_CUDNN_FRONTEND_INCLUDE AND STEPSCOPE_CUDNN_INCLUDE)
+  message(STATUS "cuDNN attention: ${STEPSCOPE_CUDNN_FRONTEND_INCLUDE}, ${STEPSCOPE_CUDNN_INCLUDE}")
+  set(STEPSCOPE_CUDNN_SOURCE attention_cudnn.cpp)
+  # 50,000 lines of templates that run once per shape: -O1 halves the time to compile them. Their warnings are not ours.
+  set_source_files_properties(attention_cudnn.cpp PROPERTIES
+    COMPILE_OPTIONS "-O1;-w;-isystem;${STEPSCOPE_CUDNN_FRONTEND_INCLUDE};-isystem;${STEPSCOPE_CUDNN_INCLUDE}")
+else()
+  message(STATUS "cuDNN attention: not built (cudnn_frontend.h: ${STEPSCOPE_CUDNN_FRONTEND_INCLUDE}, cudnn.h: ${STEPSCOPE_CUDNN_INCLUDE})")
+  set(STEPSCOPE_CUDNN_SOURCE attention_cudnn_absent.cpp)
+endif()

@@ -1,0 +1,90 @@
+// The file of algorithms: JSON, the 64 opaque bytes of each in hexadecimal. Device and library stand in its name and inside.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "gpt2/atomic_file.h"
+#include "gpt2/cuda/device_info.h"
+#include "mixed/matmul.h"
+
+namespace mixed {
+namespace {
+
+constexpr const char* kSchema = "stepscope.matmul-algorithms/1";
+
+std::string to_hex(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text;
+  for (const uint64_t word : algorithm.data) text += fmt::format("{:016x}", word);
+  return text;
+}
+
+std::optional<cublasLtMatmulAlgo_t> from_hex(const std::string& text) {
+  cublasLtMatmulAlgo_t algorithm{};
+  constexpr size_t kWords = sizeof(algorithm.data) / sizeof(algorithm.data[0]);
+  if (text.size() != kWords * 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos) return std::nullopt;
+  for (size_t i = 0; i < kWords; ++i) algorithm.data[i] = std::strtoull(text.substr(16 * i, 16).c_str(), nullptr, 16);
+  return algorithm;
+}
+
+}  // namespace
+
+// The folder rule is that of the ceilings (profiler/ceilings/ceilings.h), which this side of the project may not include.
+std::filesystem::path algorithm_cache_file() {
+  const auto variable = [](const char* name) -> std::filesystem::path {
+    const char* value = std::getenv(name);
+    return value != nullptr ? value : "";
+  };
+  std::filesystem::path folder = variable("STEPSCOPE_CACHE");
+  if (folder.empty() && !variable("XDG_CACHE_HOME").empty()) folder = variable("XDG_CACHE_HOME") / "stepscope";
+  if (folder.empty() && !variable("HOME").empty()) folder = variable("HOME") / ".cache" / "stepscope";
+  if (folder.empty()) return {};
+  std::string device = gpt2::cuda::device_info().name;
+  for (char& c : device)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '-';
+  return folder / fmt::format("matmul-{}-cublaslt-{}.json", device, cublasLtGetVersion());
+}
+
+AlgorithmCache::AlgorithmCache(std::filesystem::path file) : file_(std::move(file)) {
+  if (file_.empty()) return;
+  std::ifstream in(file_);
+  const auto doc = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (!doc.is_object() || doc.value("schema", nlohmann::json()) != kSchema) return;
+  const auto algorithms = doc.find("algorithms");
+  if (algorithms == doc.end() || !algorithms->is_object()) return;
+  for (const auto& [problem, entry] : algorithms->items()) {
+    if (!entry.is_object() || !entry.contains("algorithm") || !entry["algorithm"].is_string()) continue;
+    const auto algorithm = from_hex(entry["algorithm"].get<std::string>());
+    const auto time = entry.find("time_us");
+    if (algorithm) known_[problem] = {*algorithm, time != entry.end() && time->is_number() ? time->get<double>() : 0.0};
+  }
+}
+
+std::optional<cublasLtMatmulAlgo_t> AlgorithmCache::find(const std::string& problem) const {
+  const auto found = known_.find(problem);
+  if (found == known_.end()) return std::nullopt;
+  return found->second.first;
+}
+
+void AlgorithmCache::remember(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm, double time_us) {
+  known_[problem] = {algorithm, time_us};
+  changed_ = true;
+}
+
+void AlgorithmCache::save() noexcept {
+  if (file_.empty() || !changed_) return;
+  try {
+    nlohmann::ordered_json doc{{"schema", kSchema}, {"algorithms", nlohmann::ordered_json::object()}};
+    for (const auto& [problem, entry] : known_)
+      doc["algorithms"][problem] = {{"algorithm", to_hex(entry.first)}, {"time_us", entry.second}};
+    std::filesystem::create_directories(file_.parent_path());
+    gpt2::write_file_atomically(file_.string(), doc.dump(1) + "\n");
+    changed_ = false;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "note: the algorithm cache {} was not written: {}\n", file_.string(), e.what());
+  }
+}
+
+}  // namespace mixed

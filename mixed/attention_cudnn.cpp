@@ -1,0 +1,263 @@
+// The one translation unit with cudnn-frontend. Its graphs describe packed tensors by strides, so q, k, v and their gradients are read
+// and written where the linear layers have them, and nothing is transposed in memory.
+#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING  // libcudnn is opened below; this file links nothing of it
+#define CUDNN_FRONTEND_SKIP_JSON_LIB
+#include <dlfcn.h>
+
+#include <cassert>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+
+#include <cudnn_frontend.h>
+
+#include "gpt2/cuda/check.h"
+#include "gpt2/errors.h"
+#include "mixed/attention_cudnn.h"
+
+namespace cudnn_frontend {
+void* cudnn_dlhandle = nullptr;
+}
+
+namespace mixed {
+namespace {
+
+namespace fe = cudnn_frontend;
+
+// Attention with these strides, and log-sum-exp as its statistics, is older than this; older versions were not tried.
+constexpr size_t kOldest = 90500;
+
+std::string version_text(size_t version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+}
+
+struct Library {
+  size_t version = 0;
+  std::optional<std::string> missing;
+};
+
+Library open_library() {
+  Library library;
+  const char* named = std::getenv("STEPSCOPE_CUDNN_LIBRARY");
+  const std::string file = named != nullptr && *named != 0 ? named : "libcudnn.so.9";
+  fe::cudnn_dlhandle = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (fe::cudnn_dlhandle == nullptr) {
+    const char* why = dlerror();
+    library.missing = "cuDNN attention: " + file + " cannot be opened (" + (why != nullptr ? why : "no reason given") +
+                      "); install cuDNN 9, or name the file in STEPSCOPE_CUDNN_LIBRARY";
+    return library;
+  }
+  library.version = fe::detail::get_backend_version();
+  if (library.version < kOldest)
+    library.missing = "cuDNN attention: " + file + " is cuDNN " + version_text(library.version) + ", at least " +
+                      version_text(kOldest) + " is needed";
+  return library;
+}
+
+const Library& library() {
+  static const Library the_one = open_library();
+  return the_one;
+}
+
+void require_library() {
+  if (library().missing) throw stepscope::MachineError(*library().missing);
+}
+
+void check(fe::error_t status, const std::string& what) {
+  if (status.is_bad()) throw stepscope::MachineError("cuDNN attention: " + what + ": " + status.get_message());
+}
+
+void check(cudnnStatus_t status, const std::string& what) {
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw gpt2::cuda::CallError("cuDNN attention: " + what + ": " + fe::detail::get_error_string(status));
+}
+
+enum Tensor : int64_t { kQ = 1, kK, kV, kOut, kStats, kDout, kDq, kDk, kDv };
+
+struct Plan {
+  std::shared_ptr<fe::graph::Graph> graph;
+  int64_t workspace_bytes = 0;
+};
+
+std::string describe(const CudnnAttentionShape& s) {
+  return "B=" + std::to_string(s.B) + " T=" + std::to_string(s.T) + " C=" + std::to_string(s.C) + " NH=" + std::to_string(s.NH);
+}
+
+class Attention {
+ public:
+  static Attention& instance() {
+    static Attention the_one;
+    return the_one;
+  }
+
+  const Plan& forward(const CudnnAttentionShape& s) {
+    return plan({s.B, s.T, s.C, s.NH, 0}, [&] { return build_forward(s); });
+  }
+  const Plan& backward(const CudnnAttentionShape& s, bool deterministic) {
+    return plan({s.B, s.T, s.C, s.NH, deterministic ? 2 : 1}, [&] { return build_backward(s, deterministic); });
+  }
+
+  void run(const Plan& p, std::unordered_map<int64_t, void*> tensors, void* workspace, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    check(fe::detail::set_stream(handle_, stream), "setting the stream");
+    check(p.graph->execute(handle_, tensors, workspace), "launch");
+  }
+
+ private:
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int>;
+
+  Attention() {
+    require_library();
+    check(fe::detail::create_handle(&handle_), "creating its handle");
+  }
+
+  template <class Build>
+  const Plan& plan(const Key& key, const Build& build) {
+    const std::lock_guard lock(mutex_);
+    auto found = plans_.find(key);
+    if (found == plans_.end()) found = plans_.emplace(key, build()).first;
+    return found->second;
+  }
+
+  static std::shared_ptr<fe::graph::Graph> empty_graph() {
+    auto graph = std::make_shared<fe::graph::Graph>();
+    graph->set_io_data_type(fe::DataType_t::BFLOAT16)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    return graph;
+  }
+
+  // (B, NH, T, HS) with channels of one token contiguous and `parts` * C channels from token to token.
+  static fe::graph::Tensor_attributes heads(const CudnnAttentionShape& s, int64_t parts, Tensor id, const char* name) {
+    const int64_t HS = s.C / s.NH;
+    return fe::graph::Tensor_attributes()
+        .set_name(name)
+        .set_uid(id)
+        .set_dim({s.B, s.NH, s.T, HS})
+        .set_stride({parts * s.T * s.C, HS, parts * s.C, 1});
+  }
+  static void place(const std::shared_ptr<fe::graph::Tensor_attributes>& tensor, const CudnnAttentionShape& s, int64_t parts,
+                    Tensor id) {
+    const int64_t HS = s.C / s.NH;
+    tensor->set_output(true).set_uid(id).set_dim({s.B, s.NH, s.T, HS}).set_stride({parts * s.T * s.C, HS, parts * s.C, 1});
+  }
+  static float scale(const CudnnAttentionShape& s) { return 1.0f / std::sqrt(static_cast<float>(s.C / s.NH)); }
+
+  Plan finish(std::shared_ptr<fe::graph::Graph> graph, const std::string& what) const {
+    check(graph->validate(), what);
+    check(graph->build_operation_graph(handle_), what);
+    check(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}), what);
+    check(graph->check_support(handle_), what);
+    check(graph->build_plans(handle_, fe::BuildPlanPolicy_t::HEURISTICS_CHOICE), what);
+    Plan plan;
+    check(graph->get_workspace_size(plan.workspace_bytes), what);
+    plan.graph = std::move(graph);
+    return plan;
+  }
+
+  Plan build_forward(const CudnnAttentionShape& s) const {
+    auto graph = empty_graph();
+    const auto q = graph->tensor(heads(s, 3, kQ, "q"));
+    const auto k = graph->tensor(heads(s, 3, kK, "k"));
+    const auto v = graph->tensor(heads(s, 3, kV, "v"));
+    auto options = fe::graph::SDPA_attributes().set_name("attention");
+    options.set_generate_stats(true).set_causal_mask(true).set_attn_scale(scale(s));
+    const auto [out, stats] = graph->sdpa(q, k, v, options);
+    place(out, s, 1, kOut);
+    stats->set_output(true)
+        .set_data_type(fe::DataType_t::FLOAT)
+        .set_uid(kStats)
+        .set_dim({s.B, s.NH, s.T, 1})
+        .set_stride({s.NH * s.T, s.T, 1, 1});
+    return finish(std::move(graph), "forward of " + describe(s));
+  }
+
+  Plan build_backward(const CudnnAttentionShape& s, bool deterministic) const {
+    auto graph = empty_graph();
+    const auto q = graph->tensor(heads(s, 3, kQ, "q"));
+    const auto k = graph->tensor(heads(s, 3, kK, "k"));
+    const auto v = graph->tensor(heads(s, 3, kV, "v"));
+    const auto out = graph->tensor(heads(s, 1, kOut, "out"));
+    const auto dout = graph->tensor(heads(s, 1, kDout, "dout"));
+    const auto stats = graph->tensor(fe::graph::Tensor_attributes()
+                                         .set_name("stats")
+                                         .set_uid(kStats)
+                                         .set_dim({s.B, s.NH, s.T, 1})
+                                         .set_stride({s.NH * s.T, s.T, 1, 1})
+                                         .set_data_type(fe::DataType_t::FLOAT));
+    auto options = fe::graph::SDPA_backward_attributes().set_name("attention_backward");
+    options.set_causal_mask(true).set_attn_scale(scale(s)).set_deterministic_algorithm(deterministic);
+    const auto [dq, dk, dv] = graph->sdpa_backward(q, k, v, out, dout, stats, options);
+    place(dq, s, 3, kDq);
+    place(dk, s, 3, kDk);
+    place(dv, s, 3, kDv);
+    return finish(std::move(graph), "backward of " + describe(s));
+  }
+
+  std::mutex mutex_;
+  cudnnHandle_t handle_ = nullptr;  // lives as long as the process, like the library
+  std::map<Key, Plan> plans_;
+};
+
+void* writable(const __nv_bfloat16* p) { return const_cast<__nv_bfloat16*>(p); }
+
+}  // namespace
+
+std::optional<std::string> why_no_cudnn() { return library().missing; }
+
+std::string cudnn_version() { return library().missing ? std::string() : version_text(library().version); }
+
+std::optional<std::string> why_no_cudnn_plan(const CudnnAttentionShape& s, bool deterministic) {
+  try {
+    require_library();
+    (void)Attention::instance().forward(s);
+    (void)Attention::instance().backward(s, deterministic);
+  } catch (const stepscope::MachineError& e) {
+    return e.what();
+  }
+  return std::nullopt;
+}
+
+int64_t cudnn_forward_workspace_bytes(const CudnnAttentionShape& s) {
+  require_library();
+  return Attention::instance().forward(s).workspace_bytes;
+}
+
+int64_t cudnn_backward_workspace_bytes(const CudnnAttentionShape& s, bool deterministic) {
+  require_library();
+  return Attention::instance().backward(s, deterministic).workspace_bytes;
+}
+
+void cudnn_attention_forward(__nv_bfloat16* out, float* lse, const __nv_bfloat16* qkv, const CudnnAttentionShape& s, void* workspace,
+                             cudaStream_t stream) {
+  require_library();
+  Attention& attention = Attention::instance();
+  attention.run(attention.forward(s),
+                {{kQ, writable(qkv)}, {kK, writable(qkv + s.C)}, {kV, writable(qkv + 2 * s.C)}, {kOut, out}, {kStats, lse}}, workspace,
+                stream);
+}
+
+void cudnn_attention_backward(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv, const __nv_bfloat16* out,
+                              const float* lse, const CudnnAttentionShape& s, bool deterministic, void* workspace,
+                              cudaStream_t stream) {
+  require_library();
+  Attention& attention = Attention::instance();
+  attention.run(attention.backward(s, deterministic),
+                {{kQ, writable(qkv)},
+                 {kK, writable(qkv + s.C)},
+                 {kV, writable(qkv + 2 * s.C)},
+                 {kOut, writable(out)},
+                 {kStats, const_cast<float*>(lse)},
+                 {kDout, writable(dout)},
+                 {kDq, dqkv},
+                 {kDk, dqkv + s.C},
+                 {kDv, dqkv + 2 * s.C}},
+                workspace, stream);
+}
+
+}  // namespace mixed

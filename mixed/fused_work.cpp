@@ -1,0 +1,73 @@
+// Which parts a fused op takes over, and what then stays on the chip.
+#include "mixed/fused_work.h"
+
+#include <algorithm>
+
+namespace mixed {
+namespace {
+
+using gpt2::kNoLayer;
+using gpt2::Op;
+using gpt2::OpWork;
+using gpt2::Pass;
+
+class Work {
+ public:
+  explicit Work(std::vector<OpWork> all) : all_(std::move(all)) {}
+
+  void remove(Pass pass, int layer, Op op) { all_.erase(find(pass, layer, op)); }
+
+  // `part` joins `whole`, and `kept_bytes` that one of them wrote and the other read stay on the chip.
+  void fuse(Pass pass, int part_layer, Op part, int whole_layer, Op whole, double kept_bytes) {
+    const auto from = find(pass, part_layer, part);
+    const OpWork moved = *from;
+    all_.erase(from);
+    OpWork& into = *find(pass, whole_layer, whole);
+    into.flops += moved.flops;
+    into.min_bytes += moved.min_bytes - kept_bytes;
+  }
+
+  std::vector<OpWork> take() { return std::move(all_); }
+
+ private:
+  std::vector<OpWork>::iterator find(Pass pass, int layer, Op op) {
+    return std::find_if(all_.begin(), all_.end(),
+                        [&](const OpWork& w) { return w.pass == pass && w.layer == layer && w.op == op; });
+  }
+  std::vector<OpWork> all_;
+};
+
+}  // namespace
+
+std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoice& variants, int64_t micro_batches) {
+  Work work(gpt2::step_work(o.model, o.batch_size, o.seq_len, micro_batches, gpt2::widths_mixed()));
+  const int layers = static_cast<int>(o.model.layers);
+  constexpr double kBf16 = 2;
+  // One (rows, C) tensor of every micro-batch.
+  const double tensor = kBf16 * static_cast<double>(o.batch_size * o.seq_len) * static_cast<double>(o.model.channels) *
+                        static_cast<double>(micro_batches);
+  if (variants.zero_grad == ZeroGrad::overwrite) work.remove(Pass::optimizer, kNoLayer, Op::zero_grad);
+  for (int l = 0; l < layers; ++l) {
+    // gelu reads what mlp_up has just made; it is still written, for the backward pass.
+    if (variants.gelu_forward == Gelu::matmul_epilogue) work.fuse(Pass::forward, l, Op::gelu, l, Op::mlp_up, 4 * tensor);
+    // The gradient of gelu's output is neither written nor read.
+    if (variants.gelu_backward == Gelu::matmul_epilogue && o.recompute == "none")
+      work.fuse(Pass::backward, l, Op::gelu, l, Op::mlp_down, 8 * tensor);
+    // The branch is neither written nor read.
+    if (variants.residual == Residual::matmul_epilogue) {
+      work.fuse(Pass::forward, l, Op::residual1, l, Op::attproj, 2 * tensor);
+      work.fuse(Pass::forward, l, Op::residual2, l, Op::mlp_down, 2 * tensor);
+    }
+    // The layernorm does not read the sum that it has just written.
+    if (variants.residual == Residual::fused_layernorm) {
+      work.fuse(Pass::forward, l, Op::residual1, l, Op::ln2, tensor);
+      if (l + 1 < layers)
+        work.fuse(Pass::forward, l, Op::residual2, l + 1, Op::ln1, tensor);
+      else
+        work.fuse(Pass::forward, l, Op::residual2, kNoLayer, Op::lnf, tensor);
+    }
+  }
+  return work.take();
+}
+
+}  // namespace mixed

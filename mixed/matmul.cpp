@@ -1,0 +1,393 @@
+// cuBLASLt plans, one per shape, layout, alignment and epilogue; the search for their algorithms; and the products of a linear layer.
+#include "mixed/matmul.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "gpt2/errors.h"
+#include "mixed/kernels/column_sums.cuh"
+#include "mixed/kernels/elementwise.cuh"
+
+namespace mixed {
+namespace {
+
+using gpt2::cuda::CallError;
+
+// Owner of a cuBLASLt object made by `Create` and destroyed by `Destroy`.
+template <class Handle, auto Destroy>
+struct Owned {
+  Handle handle = nullptr;
+  Owned() = default;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() {
+    if (handle != nullptr) STEPSCOPE_CUDA_CHECK_NOEXCEPT(Destroy(handle));
+  }
+};
+using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+template <class T>
+void set(const Description& d, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d.handle, attribute, &value, sizeof(value)));
+}
+template <class T>
+void set(const Preference& p, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmulPreferenceSetAttribute(p.handle, attribute, &value, sizeof(value)));
+}
+
+cudaDataType type_of(Storage storage) { return storage == Storage::as_bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+// Column-major rows x columns, `batch` of them `stride` elements apart.
+void create(Layout& layout, cudaDataType type, int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride) {
+  STEPSCOPE_CUDA_CHECK(
+      cublasLtMatrixLayoutCreate(&layout.handle, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
+  if (batch == 1) return;
+  const auto count = static_cast<int32_t>(batch);
+  STEPSCOPE_CUDA_CHECK(
+      cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
+  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                                        sizeof(stride)));
+}
+
+// The largest power of two, up to 256, that divides the address: what the library may assume of it. It assumes 256 unless told.
+uint32_t alignment_bytes(const void* p) {
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  uint32_t bytes = 256;
+  while (address % bytes != 0) bytes /= 2;
+  return bytes;
+}
+
+const void* addend_of(const Gemm& g) { return g.addend != nullptr ? g.addend : g.c; }
+
+std::string_view name(Epilogue e) {
+  switch (e) {
+    case Epilogue::none: return "none";
+    case Epilogue::bias: return "bias";
+    case Epilogue::gelu_aux_bias: return "gelu_aux_bias";
+    case Epilogue::dgelu: return "dgelu";
+    case Epilogue::bias_gradient: return "bias_gradient";
+  }
+  return "";
+}
+
+// Everything that decides which algorithms there are and which is fastest: key of plans and of the cache.
+std::string problem_of(const Gemm& g) {
+  return fmt::format("{}{} {}x{}x{} ld {} {} {} batch {} {} {} {} c {} beta {} epilogue {} align {} {} {} {}",
+                     g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a,
+                     g.stride_b, g.stride_c, g.c_storage == Storage::as_bf16 ? "bf16" : "fp32", g.beta != 0.0f ? 1 : 0,
+                     name(g.epilogue), alignment_bytes(g.a), alignment_bytes(g.b), alignment_bytes(g.c),
+                     alignment_bytes(addend_of(g)));
+}
+
+void point_epilogue(const Description& d, const Gemm& g) {
+  switch (g.epilogue) {
+    case Epilogue::none: break;
+    case Epilogue::bias: set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias); break;
+    case Epilogue::gelu_aux_bias:
+      set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+      set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, g.aux);
+      break;
+    case Epilogue::dgelu: set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, g.aux); break;
+    case Epilogue::bias_gradient: set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias_gradient); break;
+  }
+}
+
+void describe_epilogue(const Description& d, const Gemm& g) {
+  const auto epilogue = [&](cublasLtEpilogue_t e) { set(d, CUBLASLT_MATMUL_DESC_EPILOGUE, e); };
+  switch (g.epilogue) {
+    case Epilogue::none: return;
+    // Weights are bf16 also where the result is fp32, so the type of the bias is said.
+    case Epilogue::bias:
+      epilogue(CUBLASLT_EPILOGUE_BIAS);
+      set(d, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
+      break;
+    case Epilogue::gelu_aux_bias:
+      epilogue(CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+      set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.n);
+      break;
+    case Epilogue::dgelu:
+      epilogue(CUBLASLT_EPILOGUE_DGELU);
+      set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.n);
+      break;
+    // Our a is the library's second operand.
+    case Epilogue::bias_gradient:
+      epilogue(CUBLASLT_EPILOGUE_BGRADB);
+      set(d, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+      break;
+  }
+  point_epilogue(d, g);
+}
+
+class Timer {
+ public:
+  template <class Launch>
+  double microseconds(int launches, cudaStream_t stream, const Launch& launch) {
+    begin_.record(stream);
+    for (int i = 0; i < launches; ++i) launch();
+    end_.record(stream);
+    end_.wait();
+    return gpt2::cuda::elapsed_ns(begin_, end_) * 1e-3 / launches;
+  }
+
+ private:
+  gpt2::cuda::Event begin_, end_;
+};
+
+}  // namespace
+
+struct MatmulEngine::Plan {
+  Description description;
+  Layout a, b, c;
+  std::vector<cublasLtMatmulAlgo_t> candidates;  // in the library's order
+  cublasLtMatmulAlgo_t algorithm{};
+  bool found = false;
+  bool searched = false;
+};
+
+// Out of line, both: the map's elements are complete only here.
+MatmulEngine::MatmulEngine(MatmulAlgorithm choice, void* workspace, std::filesystem::path cache_file)
+    : choice_(choice), workspace_(workspace),
+      cache_(choice == MatmulAlgorithm::search ? std::move(cache_file) : std::filesystem::path{}) {}
+MatmulEngine::~MatmulEngine() = default;
+
+void MatmulEngine::end_rehearsal() {
+  rehearsing_ = false;
+  cache_.save();
+}
+
+MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
+  if (g.m < 1 || g.n < 1 || g.k < 1 || g.batch < 1 || g.batch > 2147483647)
+    throw stepscope::InputError(
+        fmt::format("a matrix product of {} x {} x {}, {} times, cannot be computed", g.m, g.n, g.k, g.batch));
+  const std::string problem = problem_of(g);
+  const auto known = plans_.find(problem);
+  if (known != plans_.end()) return *known->second;
+
+  auto fresh = std::make_unique<Plan>();
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmulDescCreate(&fresh->description.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  // The library's first operand is our b, its second our a; a row-major matrix stored untransposed needs no transposition there.
+  const cublasOperation_t op_first = g.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t op_second = g.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  set(fresh->description, CUBLASLT_MATMUL_DESC_TRANSA, op_first);
+  set(fresh->description, CUBLASLT_MATMUL_DESC_TRANSB, op_second);
+  describe_epilogue(fresh->description, g);
+  create(fresh->b, CUDA_R_16BF, g.transpose_b ? g.k : g.n, g.transpose_b ? g.n : g.k, g.ldb, g.batch, g.stride_b);
+  create(fresh->a, CUDA_R_16BF, g.transpose_a ? g.m : g.k, g.transpose_a ? g.k : g.m, g.lda, g.batch, g.stride_a);
+  create(fresh->c, type_of(g.c_storage), g.n, g.m, g.ldc, g.batch, g.stride_c);
+
+  Preference preference;
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMatmulWorkspaceBytes));
+  // Parts of a split sum may be stored only in fp32: with a bf16 output, OUTPUT_TYPE would round each of them.
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(g.c_storage == Storage::fp32
+                                ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
+                                : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_bytes(g.b));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_bytes(g.a));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_bytes(addend_of(g)));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_bytes(g.c));
+
+  constexpr int kMostCandidates = 32;
+  std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle, fresh->c.handle, fresh->c.handle,
+      preference.handle, choice_ == MatmulAlgorithm::search ? kMostCandidates : 1, results.data(), &count);
+  // An epilogue or a layout that the library does not have is an answer, not an error.
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) STEPSCOPE_CUDA_CHECK(status);
+  if (status == CUBLAS_STATUS_SUCCESS)
+    for (int i = 0; i < count; ++i)
+      if (results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
+        fresh->candidates.push_back(results[static_cast<size_t>(i)].algo);
+  fresh->found = !fresh->candidates.empty();
+  if (fresh->found) fresh->algorithm = fresh->candidates.front();
+  if (const auto cached = cache_.find(problem)) {
+    cublasLtMatmulHeuristicResult_t check{};
+    if (cublasLtMatmulAlgoCheck(handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle, fresh->c.handle,
+                                fresh->c.handle, &*cached, &check) == CUBLAS_STATUS_SUCCESS &&
+        check.workspaceSize <= static_cast<size_t>(kMatmulWorkspaceBytes)) {
+      fresh->algorithm = *cached;
+      fresh->found = true;
+      fresh->searched = true;
+    }
+  }
+  return *plans_.emplace(problem, std::move(fresh)).first->second;
+}
+
+bool MatmulEngine::supports(const Gemm& gemm) { return plan(gemm).found; }
+
+void MatmulEngine::launch(Plan& p, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const {
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle, &g.beta,
+                                      addend_of(g), p.c.handle, g.c, p.c.handle, &algorithm, workspace_,
+                                      static_cast<size_t>(kMatmulWorkspaceBytes), stream));
+}
+
+// Rounds over all candidates, so that clock and temperature drift hit all alike; the best of the rounds' times decides, and candidates
+// far behind the best leave after the first round.
+void MatmulEngine::search(Plan& p, const Gemm& g, const std::string& problem, cudaStream_t stream) {
+  struct Entry {
+    cublasLtMatmulAlgo_t algorithm;
+    double best_us = 1e30;
+    int launches = 1;
+  };
+  std::vector<Entry> entries;
+  Timer timer;
+  for (const cublasLtMatmulAlgo_t& algorithm : p.candidates) {
+    // Some offers fail at launch on shapes they were offered for; they are out of the race.
+    const cublasStatus_t status = cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle,
+                                                 &g.beta, addend_of(g), p.c.handle, g.c, p.c.handle, &algorithm, workspace_,
+                                                 static_cast<size_t>(kMatmulWorkspaceBytes), stream);
+    if (status == CUBLAS_STATUS_SUCCESS) entries.push_back({algorithm});
+  }
+  if (entries.empty()) return;
+  double best = 1e30;
+  for (int round = 0; round < 4; ++round) {
+    for (Entry& e : entries) {
+      if (round > 0 && e.best_us > 1.15 * best) continue;
+      const auto once = [&] { launch(p, g, e.algorithm, stream); };
+      if (round == 0) {
+        e.best_us = timer.microseconds(2, stream, once);
+        e.launches = std::clamp(static_cast<int>(1500.0 / e.best_us), 2, 40);
+      } else {
+        e.best_us = std::min(e.best_us, timer.microseconds(e.launches, stream, once));
+      }
+      best = std::min(best, e.best_us);
+    }
+  }
+  const auto fastest = std::min_element(entries.begin(), entries.end(),
+                                        [](const Entry& x, const Entry& y) { return x.best_us < y.best_us; });
+  p.algorithm = fastest->algorithm;
+  cache_.remember(problem, p.algorithm, fastest->best_us);
+}
+
+void MatmulEngine::run(const Gemm& g, cudaStream_t stream) {
+  Plan& p = plan(g);
+  if (!p.found)
+    throw CallError(fmt::format("cuBLASLt has no bf16 algorithm for the product {}", problem_of(g)));
+  point_epilogue(p.description, g);
+  if (rehearsing_ && choice_ == MatmulAlgorithm::search && !p.searched) {
+    p.searched = true;
+    search(p, g, problem_of(g), stream);
+  }
+  launch(p, g, p.algorithm, stream);
+}
+
+// ---- linear layers ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+// out (rows,OUT) = inp (rows,IN) * weight (OUT,IN)^T
+Gemm forward_gemm(void* out, const bf16* inp, const bf16* weight, int64_t rows, int64_t in, int64_t out_channels) {
+  Gemm gemm{.transpose_b = true, .m = rows, .n = out_channels, .k = in};
+  gemm.a = inp, gemm.lda = in;
+  gemm.b = weight, gemm.ldb = in;
+  gemm.c = out, gemm.ldc = out_channels;
+  return gemm;
+}
+
+// dinp (rows,IN) = dout (rows,OUT) * weight (OUT,IN)
+Gemm backward_input_gemm(bf16* dinp, const bf16* dout, const bf16* weight, int64_t rows, int64_t in, int64_t out_channels) {
+  Gemm gemm{.m = rows, .n = in, .k = out_channels};
+  gemm.a = dout, gemm.lda = out_channels;
+  gemm.b = weight, gemm.ldb = in;
+  gemm.c = dinp, gemm.ldc = in;
+  return gemm;
+}
+
+}  // namespace
+
+void linear_forward(LinearForward variant, MatmulEngine& engine, bf16* out, const bf16* inp, const bf16* weight, const bf16* bias,
+                    int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+  Gemm gemm = forward_gemm(out, inp, weight, rows, in, out_channels);
+  if (bias != nullptr && variant == LinearForward::bias_epilogue && alignment_bytes(bias) >= 16) {
+    gemm.epilogue = Epilogue::bias;
+    gemm.bias = bias;
+    if (engine.supports(gemm)) {
+      engine.run(gemm, stream);
+      return;
+    }
+    gemm.epilogue = Epilogue::none;  // odd shapes: the product rounded, then the sum rounded
+  }
+  engine.run(gemm, stream);
+  if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
+}
+
+bool linear_gelu_forward(MatmulEngine& engine, bf16* after, bf16* before, const bf16* inp, const bf16* weight, const bf16* bias,
+                         int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+  Gemm gemm = forward_gemm(after, inp, weight, rows, in, out_channels);
+  gemm.epilogue = Epilogue::gelu_aux_bias;
+  gemm.bias = bias;
+  gemm.aux = before;
+  // The leading dimension of aux must be a multiple of 8.
+  if (alignment_bytes(bias) < 16 || out_channels % 8 != 0 || !engine.supports(gemm)) return false;
+  engine.run(gemm, stream);
+  return true;
+}
+
+template <class R>
+bool linear_residual_forward(MatmulEngine& engine, R* out, const R* addend, const bf16* inp, const bf16* weight, const bf16* bias,
+                             int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+  Gemm gemm = forward_gemm(out, inp, weight, rows, in, out_channels);
+  gemm.c_storage = sizeof(R) == 2 ? Storage::as_bf16 : Storage::fp32;
+  gemm.beta = 1.0f;
+  gemm.addend = addend;
+  gemm.epilogue = Epilogue::bias;
+  gemm.bias = bias;
+  if (alignment_bytes(bias) < 16 || !engine.supports(gemm)) return false;
+  engine.run(gemm, stream);
+  return true;
+}
+template bool linear_residual_forward<bf16>(MatmulEngine&, bf16*, const bf16*, const bf16*, const bf16*, const bf16*, int64_t,
+                                            int64_t, int64_t, cudaStream_t);
+template bool linear_residual_forward<float>(MatmulEngine&, float*, const float*, const bf16*, const bf16*, const bf16*, int64_t,
+                                             int64_t, int64_t, cudaStream_t);
+
+void linear_backward_input(MatmulEngine& engine, bf16* dinp, const bf16* dout, const bf16* weight, int64_t rows, int64_t in,
+                           int64_t out_channels, cudaStream_t stream) {
+  engine.run(backward_input_gemm(dinp, dout, weight, rows, in, out_channels), stream);
+}
+
+bool linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before,
+                                int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+  Gemm gemm = backward_input_gemm(dbefore, dout, weight, rows, in, out_channels);
+  gemm.epilogue = Epilogue::dgelu;
+  gemm.aux = const_cast<bf16*>(before);  // read only by this epilogue
+  if (in % 8 != 0 || !engine.supports(gemm)) return false;
+  engine.run(gemm, stream);
+  return true;
+}
+
+void linear_backward_weight(bool in_epilogue, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout,
+                            const bf16* inp, int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch,
+                            cudaStream_t stream) {
+  Gemm gemm{.transpose_a = true, .m = out_channels, .n = in, .k = rows};
+  gemm.a = dout, gemm.lda = out_channels;
+  gemm.b = inp, gemm.ldb = in;
+  gemm.c = dweight, gemm.ldc = in;
+  gemm.c_storage = Storage::fp32;
+  gemm.beta = accumulate ? 1.0f : 0.0f;
+  if (dbias != nullptr && in_epilogue) {
+    gemm.epilogue = Epilogue::bias_gradient;
+    gemm.bias_gradient = accumulate ? scratch : dbias;  // the epilogue overwrites
+    if (alignment_bytes(gemm.bias_gradient) >= 16 && engine.supports(gemm)) {
+      engine.run(gemm, stream);
+      if (accumulate) add_floats(dbias, scratch, out_channels, stream);
+      return;
+    }
+    gemm.epilogue = Epilogue::none;
+  }
+  engine.run(gemm, stream);
+  if (dbias != nullptr) bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream);
+}
+
+int64_t linear_backward_weight_scratch_floats(int64_t rows, int64_t out_channels) {
+  return std::max(out_channels, bias_gradient_scratch_floats(rows, out_channels));
+}
+
+}  // namespace mixed

@@ -1,0 +1,140 @@
+// Matrix products of bf16 operands with fp32 accumulation, in row-major terms through cuBLASLt, on our own workspace; bias, GELU and
+// bias-gradient work goes into the product's epilogue where the library has it.
+//
+// Row-major C = A B is column-major C^T = B^T A^T: the library sees the operands swapped, and nothing is transposed in memory.
+// Split-K schemes that add in arrival order, or that round the parts to bf16 before they are added, are excluded: the same algorithm
+// gives the same bits, and every sum is fp32 to its end.
+#pragma once
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gpt2/cuda/device_buffer.h"
+#include "mixed/kernels/common.cuh"
+#include "mixed/variants.h"
+
+namespace mixed {
+
+enum class Storage { as_bf16, fp32 };
+
+enum class Epilogue {
+  none,
+  bias,           // c = product + bias (n)
+  gelu_aux_bias,  // aux = product + bias, rounded to bf16; c = gelu(product + bias)
+  dgelu,          // c = product * gelu'(aux)
+  bias_gradient,  // as none; bias_gradient (m) = row sums of op(a): column sums of a stored (k,m). Overwrites, whatever beta is
+};
+
+// c (m,n) = alpha * op(a) (m,k) * op(b) (k,n) + beta * addend, then the epilogue. Leading dimensions and batch strides in elements.
+struct Gemm {
+  bool transpose_a = false;  // a is stored (k,m)
+  bool transpose_b = false;  // b is stored (n,k)
+  int64_t m = 0, n = 0, k = 0;
+  const bf16* a = nullptr;
+  int64_t lda = 0;
+  const bf16* b = nullptr;
+  int64_t ldb = 0;
+  void* c = nullptr;
+  Storage c_storage = Storage::as_bf16;
+  int64_t ldc = 0;
+  int64_t batch = 1;
+  int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+  float alpha = 1.0f;
+  float beta = 0.0f;             // 0: addend is not read
+  const void* addend = nullptr;  // same storage and shape as c; nullptr: c itself
+  Epilogue epilogue = Epilogue::none;
+  const bf16* bias = nullptr;
+  bf16* aux = nullptr;           // (m,n), leading dimension n
+  float* bias_gradient = nullptr;
+};
+
+inline constexpr int64_t kMatmulWorkspaceBytes = int64_t{64} << 20;
+
+// Algorithms that a search found, kept between processes in one file per (device, cuBLASLt version). A damaged, foreign or unwritable
+// file is the same as none; two processes that write at once leave one of the two files whole.
+class AlgorithmCache {
+ public:
+  // `file` empty: remembers within the process only.
+  explicit AlgorithmCache(std::filesystem::path file);
+  std::optional<cublasLtMatmulAlgo_t> find(const std::string& problem) const;
+  void remember(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm, double time_us);
+  // Writes what is new. Never throws: a cache that cannot be written costs the next run its search, nothing else.
+  void save() noexcept;
+
+ private:
+  std::filesystem::path file_;
+  std::map<std::string, std::pair<cublasLtMatmulAlgo_t, double>> known_;
+  bool changed_ = false;
+};
+// Where the cache of this device and library lies: $STEPSCOPE_CACHE, $XDG_CACHE_HOME/stepscope or
+// ~/.cache/stepscope, then matmul-DEVICE-cublaslt-VERSION.json. Empty without a home.
+std::filesystem::path algorithm_cache_file();
+
+class MatmulEngine {
+ public:
+  // The workspace is borrowed: kMatmulWorkspaceBytes, 256-byte aligned, used by one stream at a time.
+  MatmulEngine(MatmulAlgorithm choice, void* workspace, std::filesystem::path cache_file = algorithm_cache_file());
+  ~MatmulEngine();
+  MatmulEngine(const MatmulEngine&) = delete;  // plans own library descriptors
+  MatmulEngine& operator=(const MatmulEngine&) = delete;
+
+  // While rehearsing, a product met for the first time is timed with every algorithm that the library offers, on its real operands:
+  // outputs are written many times, so nothing in them may matter yet. Outside a rehearsal a new product takes the cached algorithm or
+  // the library's first choice. Algorithms found are saved at the end.
+  void begin_rehearsal() { rehearsing_ = true; }
+  void end_rehearsal();
+
+  // Plans a shape at its first use (host work), then only launches. Throws gpt2::cuda::CallError when the library has no algorithm.
+  void run(const Gemm& gemm, cudaStream_t stream);
+  // Whether the library has an algorithm for this product with its epilogue.
+  bool supports(const Gemm& gemm);
+
+ private:
+  struct Plan;
+  Plan& plan(const Gemm& gemm);
+  void search(Plan& plan, const Gemm& gemm, const std::string& problem, cudaStream_t stream);
+  void launch(Plan& plan, const Gemm& gemm, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const;
+
+  MatmulAlgorithm choice_;
+  void* workspace_;
+  AlgorithmCache cache_;
+  bool rehearsing_ = false;
+  gpt2::cuda::CublasLtHandle handle_;
+  std::map<std::string, std::unique_ptr<Plan>> plans_;
+};
+
+// out (rows,OUT) = inp (rows,IN) * weight (OUT,IN)^T + bias (OUT; nullptr = none)
+void linear_forward(LinearForward variant, MatmulEngine& engine, bf16* out, const bf16* inp, const bf16* weight, const bf16* bias,
+                    int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
+// The fused forms below answer false, with nothing queued, where the library cannot do them: the caller runs the parts one by one.
+
+// before (rows,OUT) = inp * weight^T + bias; after = gelu of the same sum before it is rounded.
+bool linear_gelu_forward(MatmulEngine& engine, bf16* after, bf16* before, const bf16* inp, const bf16* weight, const bf16* bias,
+                         int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
+// out (rows,OUT) = addend (rows,OUT) + inp * weight^T + bias, rounded once. R: bf16 or float.
+template <class R>
+bool linear_residual_forward(MatmulEngine& engine, R* out, const R* addend, const bf16* inp, const bf16* weight, const bf16* bias,
+                             int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
+// dbefore (rows,IN) = (dout * weight) * gelu'(before); dbefore may be anything but dout and before.
+bool linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before,
+                                int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
+
+// dinp (rows,IN) = dout (rows,OUT) * weight
+void linear_backward_input(MatmulEngine& engine, bf16* dinp, const bf16* dout, const bf16* weight, int64_t rows, int64_t in,
+                           int64_t out_channels, cudaStream_t stream);
+// dweight (OUT,IN) = dout^T * inp in fp32, and dbias (OUT; nullptr = none) = column sums of dout; both added to when `accumulate`.
+// in_epilogue: the sums come out of the product where the library can; else by kernels. `scratch` holds
+// linear_backward_weight_scratch_floats.
+void linear_backward_weight(bool in_epilogue, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout,
+                            const bf16* inp, int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch,
+                            cudaStream_t stream);
+int64_t linear_backward_weight_scratch_floats(int64_t rows, int64_t out_channels);
+
+}  // namespace mixed

@@ -1,0 +1,151 @@
+// The arithmetic of memory_plan.h.
+#include "mixed/memory_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gpt2/errors.h"
+#include "gpt2/trainer_checks.h"
+#include "mixed/kernels/attention.cuh"
+#include "mixed/kernels/column_sums.cuh"
+#include "mixed/kernels/encoder.cuh"
+#include "mixed/kernels/grad_norm.cuh"
+#include "mixed/kernels/layernorm.cuh"
+#include "mixed/matmul.h"
+#include "mixed/step_scalars.h"
+
+namespace mixed {
+namespace {
+
+constexpr int64_t kFloat = 4;
+constexpr int64_t kBf16 = 2;
+
+// Deals out offsets, each a multiple of 256 bytes: what cuBLAS likes best.
+class Arena {
+ public:
+  Slot take(int64_t bytes, int64_t layers = 1) {
+    const int64_t each = (bytes + 255) / 256 * 256;
+    const Slot slot{total_, layers > 1 ? each : 0};
+    total_ += each * layers;
+    return slot;
+  }
+  int64_t total() const { return total_; }
+
+ private:
+  int64_t total_ = 0;
+};
+
+int64_t attention_scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants) {
+  const AttentionShape attention{o.batch_size, o.seq_len, o.model.channels, o.model.heads};
+  return std::max(attention_forward_scratch_bytes(variants.attention_forward, attention),
+                  attention_backward_scratch_bytes(variants.attention_backward, attention));
+}
+
+int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants, int64_t attention_bytes, int64_t parameters) {
+  const int64_t rows = o.batch_size * o.seq_len;
+  const int64_t C = o.model.channels;
+  return std::max({attention_bytes, layernorm_backward_scratch_floats(variants.layernorm_backward, rows, C) * kFloat,
+                   linear_backward_weight_scratch_floats(rows, C) * kFloat,
+                   linear_backward_weight_scratch_floats(rows, 3 * C) * kFloat,
+                   linear_backward_weight_scratch_floats(rows, 4 * C) * kFloat, embedding_backward_scratch_bytes(rows, C),
+                   grad_norm_scratch_bytes(parameters)});
+}
+
+// The plan when attention takes so much scratch: cuDNN answers that by building its kernels, which is too slow to ask for every batch
+// size of a bisection; its workspace grows in proportion to the batch.
+MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variants, int64_t attention_bytes) {
+  const int64_t B = o.batch_size;
+  const int64_t T = o.seq_len;
+  const int64_t C = o.model.channels;
+  const int64_t L = o.model.layers;
+  const int64_t rows = B * T;
+  const bool wide_stream = variants.residual_stream == ResidualStream::as_fp32;
+  const bool wide_gradient = variants.residual_gradient == ResidualGradient::as_fp32;
+
+  MemoryPlan plan;
+  plan.layout = gpt2::tensor_layout(o.model);
+  plan.parameter_count = plan.layout.total;
+  plan.recompute = recompute_from_name(o.recompute);
+  const int64_t layers_of_gelu = plan.recompute == Recompute::none ? L : 1;
+  const int64_t layers_of_ln = plan.recompute == Recompute::gelu_and_layernorm ? 1 : L;
+
+  Arena arena;
+  ActivationSlots& a = plan.activations;
+  a.encoded = arena.take(rows * C * kBf16);
+  a.ln1 = arena.take(rows * C * kBf16, layers_of_ln);
+  a.ln1_mean = arena.take(rows * kFloat, L);
+  a.ln1_rstd = arena.take(rows * kFloat, L);
+  a.qkv = arena.take(rows * 3 * C * kBf16, L);
+  a.attention = arena.take(rows * C * kBf16, L);
+  a.lse = arena.take(B * o.model.heads * T * kFloat, L);
+  a.residual1 = arena.take(rows * C * kBf16, L);
+  a.ln2 = arena.take(rows * C * kBf16, layers_of_ln);
+  a.ln2_mean = arena.take(rows * kFloat, L);
+  a.ln2_rstd = arena.take(rows * kFloat, L);
+  a.mlp_up = arena.take(rows * 4 * C * kBf16, L);
+  a.gelu = arena.take(rows * 4 * C * kBf16, layers_of_gelu);
+  a.residual2 = arena.take(rows * C * kBf16, L);
+  a.lnf = arena.take(rows * C * kBf16);
+  a.lnf_mean = arena.take(rows * kFloat);
+  a.lnf_rstd = arena.take(rows * kFloat);
+  a.logits = arena.take(rows * o.model.padded_vocab * kBf16);
+  a.losses = arena.take(rows * kFloat);
+  if (wide_stream) a.stream = arena.take(rows * C * kFloat);
+  a.dresidual = arena.take(rows * C * (wide_gradient ? kFloat : kBf16));
+  a.dresidual_copy = wide_gradient ? arena.take(rows * C * kBf16) : a.dresidual;
+  a.branch = a.dresidual_copy;
+  plan.activation_bytes = arena.total();
+
+  plan.scratch_bytes = scratch_bytes(o, variants, attention_bytes, plan.parameter_count);
+  plan.token_count = 2 * rows;
+
+  plan.items = {
+      {"bf16 weights", plan.parameter_count * kBf16},
+      {"master weights", plan.parameter_count * kFloat},
+      {"gradients", plan.parameter_count * kFloat},
+      {"optimizer state", 2 * plan.parameter_count * kFloat},
+      {"activations", plan.activation_bytes},
+      {"scratch", plan.scratch_bytes},
+      {"matmul workspace", kMatmulWorkspaceBytes},
+      {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(StepScalars) + sizeof(StepStats))},
+  };
+  return plan;
+}
+
+}  // namespace
+
+Recompute recompute_from_name(std::string_view name) {
+  if (name == "none") return Recompute::none;
+  if (name == "gelu") return Recompute::gelu;
+  if (name == "gelu+ln") return Recompute::gelu_and_layernorm;
+  throw stepscope::InputError(fmt::format("--recompute {}: expected none, gelu or gelu+ln", name));
+}
+
+int64_t MemoryPlan::total_bytes() const {
+  int64_t sum = 0;
+  for (const gpt2::MemoryItem& item : items) sum += item.bytes;
+  return sum;
+}
+
+MemoryPlan plan_memory(const gpt2::TrainerOptions& options, const VariantChoice& variants) {
+  gpt2::check_trainable_shape(options);
+  return plan_with(options, variants, attention_scratch_bytes(options, variants));
+}
+
+int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variants, int64_t free_bytes) {
+  options.batch_size = 1;
+  const int64_t attention_of_one = attention_scratch_bytes(options, variants);
+  return gpt2::largest_fitting_batch(options.seq_len, free_bytes, [&](int64_t batch) {
+    options.batch_size = batch;
+    return plan_with(options, variants, batch * attention_of_one).total_bytes();
+  });
+}
+
+void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants,
+                    int64_t free_bytes, std::string_view device_name) {
+  if (plan.total_bytes() > free_bytes)
+    gpt2::throw_out_of_memory(plan.items, options, largest_batch(options, variants, free_bytes), free_bytes, device_name);
+}
+
+}  // namespace mixed

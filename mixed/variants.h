@@ -1,0 +1,59 @@
+// The one table of the trainer's op slots and their variants. The enums order the variants as the table names them; the first is
+// the default. To add a variant: an enumerator, its name in variants.cpp, a kernel in kernels/, a case in that file's launcher.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpt2/trainer.h"
+
+namespace mixed {
+
+enum class ResidualStream { as_fp32, as_bf16 };
+enum class ResidualGradient { as_fp32, as_bf16 };
+enum class Residual { fused_layernorm, separate, matmul_epilogue };
+enum class LayernormForward { warp_per_row, block_per_row };
+enum class LayernormBackward { fused_rows, separate_columns };
+enum class LinearForward { bias_epilogue, bias_kernel };
+enum class BiasGradient { layernorm_fold, matmul_epilogue, column_sums };
+enum class Gelu { matmul_epilogue, kernel };
+enum class AttentionForward { cudnn, flash, unfused };
+enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
+enum class Classifier { one_read, two_pass };
+enum class ZeroGrad { overwrite, memset };
+enum class AdamWKernel { all_tensors, per_tensor };
+enum class StepLaunch { graph, stream };
+enum class MatmulAlgorithm { search, heuristic };
+
+struct VariantChoice {
+  ResidualStream residual_stream{};
+  ResidualGradient residual_gradient{};
+  Residual residual{};
+  LayernormForward layernorm_forward{};
+  LayernormBackward layernorm_backward{};
+  LinearForward linear_forward{};
+  BiasGradient bias_gradient{};
+  Gelu gelu_forward{}, gelu_backward{};
+  AttentionForward attention_forward{};
+  AttentionBackward attention_backward{};
+  Classifier classifier{};
+  ZeroGrad zero_grad{};
+  AdamWKernel adamw{};
+  StepLaunch step_launch{};
+  MatmulAlgorithm matmul_algorithm{};
+};
+
+// All slots and variants. The default of the attention slots is cuDNN where it was built in and loads, else flash: the table then
+// names flash first, and cudnn variants stay in it (choosing one says why it cannot run).
+std::vector<gpt2::VariantInfo> variant_table();
+
+// Defaults, changed by the given slot -> name. With `deterministic`, defaults that do not repeat bit for bit give way to ones that do,
+// and naming such a variant is refused. Throws stepscope::InputError naming the slot, what was given and what there is;
+// stepscope::MachineError for a cuDNN variant where cuDNN is missing.
+VariantChoice choose_variants(const std::map<std::string, std::string>& wanted, bool deterministic);
+
+// Index of a variant in its enum. Throws stepscope::InputError like choose_variants.
+int variant_index(std::string_view slot, std::string_view variant);
+
+}  // namespace mixed

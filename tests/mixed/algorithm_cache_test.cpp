@@ -1,0 +1,104 @@
+// What is found again, and that a cache nobody can use is the same as none.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "mixed/matmul.h"
+
+namespace mixed {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Cache : public ::testing::Test {
+ protected:
+  Cache() {
+    std::string pattern = (fs::temp_directory_path() / "stepscope_cache_XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~Cache() override { fs::remove_all(folder_); }
+  fs::path file() const { return folder_ / "below" / "matmul.json"; }
+  static cublasLtMatmulAlgo_t algorithm(uint64_t seed) {
+    cublasLtMatmulAlgo_t a{};
+    for (size_t i = 0; i < std::size(a.data); ++i) a.data[i] = seed * 0x9e3779b97f4a7c15ull + i;
+    return a;
+  }
+  static bool same(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {
+    return std::equal(std::begin(a.data), std::end(a.data), std::begin(b.data));
+  }
+  void write(const std::string& text) const {
+    fs::create_directories(file().parent_path());
+    std::ofstream(file()) << text;
+  }
+  fs::path folder_;
+};
+
+TEST_F(Cache, FindsInANewProcessWhatItRemembered) {
+  {
+    AlgorithmCache cache(file());
+    cache.remember("TN 1x2x3", algorithm(1), 12.5);
+    cache.remember("NN 4x5x6", algorithm(2), 1.0);
+    cache.save();
+  }
+  const AlgorithmCache cache(file());
+  ASSERT_TRUE(cache.find("TN 1x2x3"));
+  EXPECT_TRUE(same(*cache.find("TN 1x2x3"), algorithm(1)));
+  EXPECT_TRUE(same(*cache.find("NN 4x5x6"), algorithm(2)));
+  EXPECT_FALSE(cache.find("TN 1x2x4"));
+}
+
+TEST_F(Cache, KeepsWhatAnEarlierRunFound) {
+  {
+    AlgorithmCache cache(file());
+    cache.remember("old", algorithm(1), 1);
+    cache.save();
+  }
+  {
+    AlgorithmCache cache(file());
+    cache.remember("new", algorithm(2), 1);
+    cache.save();
+  }
+  const AlgorithmCache cache(file());
+  EXPECT_TRUE(cache.find("old"));
+  EXPECT_TRUE(cache.find("new"));
+}
+
+TEST_F(Cache, ADamagedFileIsTheSameAsNone) {
+  const std::string hex(sizeof(cublasLtMatmulAlgo_t) * 2, 'a');
+  for (const std::string& text :
+       {std::string(""), std::string("{"), std::string("[]"), std::string("{\"schema\":1}"),
+        std::string(R"({"schema":"stepscope.matmul-algorithms/2","algorithms":{"p":{"algorithm":")") + hex + "\"}}}",
+        std::string(R"({"schema":"stepscope.matmul-algorithms/1","algorithms":{"p":{"algorithm":"12"}}})"),
+        std::string(R"({"schema":"stepscope.matmul-algorithms/1","algorithms":{"p":{"algorithm":7}}})"),
+        std::string(R"({"schema":"stepscope.matmul-algorithms/1","algorithms":{"p":{"algorithm":")") + std::string(hex.size(), 'g') +
+            "\"}}}",
+        std::string(R"({"schema":"stepscope.matmul-algorithms/1","algorithms":7})")}) {
+    write(text);
+    AlgorithmCache cache(file());
+    EXPECT_FALSE(cache.find("p")) << text;
+    cache.remember("q", algorithm(3), 1);
+    cache.save();
+    EXPECT_TRUE(AlgorithmCache(file()).find("q")) << text;
+  }
+}
+
+TEST_F(Cache, WhereItCannotWriteItStillRemembers) {
+  write("");
+  AlgorithmCache cache(file() / "under-a-file" / "matmul.json");
+  cache.remember("p", algorithm(1), 1);
+  cache.save();
+  EXPECT_TRUE(cache.find("p"));
+}
+
+TEST_F(Cache, WithoutAFileItRemembersWithinTheProcess) {
+  AlgorithmCache cache{fs::path()};
+  cache.remember("p", algorithm(1), 1);
+  cache.save();
+  EXPECT_TRUE(cache.find("p"));
+}
+
+}  // namespace
+}  // namespace mixed

@@ -1,0 +1,99 @@
+// Floors of fused ops against numbers worked out by hand, and that fusing loses no FLOP.
+#include "mixed/fused_work.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace mixed {
+namespace {
+
+using gpt2::OpWork;
+
+gpt2::TrainerOptions options() {
+  gpt2::TrainerOptions o;
+  o.model = {.max_seq_len = 16, .vocab_size = 120, .padded_vocab = 128, .layers = 2, .heads = 2, .channels = 8};
+  o.batch_size = 2;
+  o.seq_len = 4;
+  return o;
+}
+constexpr double kTensor = 2 * 4 * 8 * 2;  // (rows, C) of bf16
+
+VariantChoice plain() {
+  VariantChoice v;
+  v.residual = Residual::separate;
+  v.gelu_forward = v.gelu_backward = Gelu::kernel;
+  v.zero_grad = ZeroGrad::memset;
+  return v;
+}
+
+std::map<std::string, OpWork> by_path(const VariantChoice& v, const gpt2::TrainerOptions& o = options()) {
+  std::map<std::string, OpWork> all;
+  for (const OpWork& w : fused_work(o, v, 1)) EXPECT_TRUE(all.emplace(gpt2::leaf_path(w.pass, w.layer, w.op), w).second);
+  return all;
+}
+
+TEST(FusedWork, WithoutFusionItIsTheModelsInMixedWidths) {
+  const auto all = by_path(plain());
+  const gpt2::TrainerOptions o = options();
+  const auto model = gpt2::step_work(o.model, o.batch_size, o.seq_len, 1, gpt2::widths_mixed());
+  EXPECT_EQ(all.size(), model.size());
+  for (const OpWork& w : model) EXPECT_EQ(all.at(gpt2::leaf_path(w.pass, w.layer, w.op)).min_bytes, w.min_bytes);
+}
+
+TEST(FusedWork, AResidualSumInALayernormReadsTwoAndWritesTwoTensors) {
+  VariantChoice v = plain();
+  v.residual = Residual::fused_layernorm;
+  const auto all = by_path(v);
+  const double weights_and_statistics = 2 * 8 * 2 + 2 * 8 * 4;  // weight and bias (C) of bf16; mean and rstd (rows) of fp32
+  for (const char* path : {"forward/0/ln2", "forward/1/ln1", "forward/1/ln2", "forward/-/lnf"})
+    EXPECT_EQ(all.at(path).min_bytes, 4 * kTensor + weights_and_statistics) << path;
+  EXPECT_EQ(all.at("forward/0/ln1").min_bytes, 2 * kTensor + weights_and_statistics) << "no sum comes before it";
+  for (const char* path : {"forward/0/residual1", "forward/0/residual2", "forward/1/residual2"}) EXPECT_FALSE(all.contains(path));
+}
+
+TEST(FusedWork, AResidualSumInAProductReadsOneTensorMore) {
+  VariantChoice v = plain();
+  const auto before = by_path(v);
+  v.residual = Residual::matmul_epilogue;
+  const auto all = by_path(v);
+  for (const char* path : {"forward/0/attproj", "forward/1/mlp_down"})
+    EXPECT_EQ(all.at(path).min_bytes, before.at(path).min_bytes + kTensor) << path;
+  EXPECT_FALSE(all.contains("forward/1/residual1"));
+}
+
+TEST(FusedWork, GeluInAProductWritesOrReadsFourTensorsMore) {
+  VariantChoice v = plain();
+  const auto before = by_path(v);
+  v.gelu_forward = v.gelu_backward = Gelu::matmul_epilogue;
+  const auto all = by_path(v);
+  EXPECT_EQ(all.at("forward/1/mlp_up").min_bytes, before.at("forward/1/mlp_up").min_bytes + 4 * kTensor);
+  EXPECT_EQ(all.at("backward/0/mlp_down").min_bytes, before.at("backward/0/mlp_down").min_bytes + 4 * kTensor);
+  EXPECT_FALSE(all.contains("forward/0/gelu"));
+  EXPECT_FALSE(all.contains("backward/0/gelu"));
+}
+
+TEST(FusedWork, RecomputeKeepsTheBackwardRangeOfGelu) {
+  VariantChoice v = plain();
+  v.gelu_backward = Gelu::matmul_epilogue;
+  gpt2::TrainerOptions o = options();
+  o.recompute = "gelu";
+  EXPECT_TRUE(by_path(v, o).contains("backward/0/gelu"));
+}
+
+TEST(FusedWork, FusionLosesNoFlop) {
+  const auto flops = [](const VariantChoice& v) {
+    double sum = 0;
+    for (const OpWork& w : fused_work(options(), v, 3)) sum += w.flops;
+    return sum;
+  };
+  for (const Residual residual : {Residual::fused_layernorm, Residual::separate, Residual::matmul_epilogue}) {
+    VariantChoice v;
+    v.residual = residual;
+    EXPECT_EQ(flops(v), flops(plain()));
+  }
+}
+
+}  // namespace
+}  // namespace mixed

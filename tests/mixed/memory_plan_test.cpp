@@ -1,0 +1,182 @@
+// The memory plan is host arithmetic (with flash attention, which asks no library), so a machine without a GPU can hold it to its
+// promises: tensors do not overlap, offsets do not wrap at 2^31, recompute saves what it says, and the batch named in the
+// out-of-memory text is the last one that fits.
+#include "mixed/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gpt2/config.h"
+#include "gpt2/errors.h"
+#include "mixed/matmul.h"
+
+namespace mixed {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+gpt2::TrainerOptions d12(int64_t batch, int64_t seq) {
+  gpt2::TrainerOptions o;
+  o.model = gpt2::model_from_name("d12");
+  o.batch_size = batch;
+  o.seq_len = seq;
+  return o;
+}
+
+VariantChoice flash() {
+  VariantChoice v;
+  v.attention_forward = AttentionForward::flash;
+  v.attention_backward = AttentionBackward::flash;
+  return v;
+}
+
+struct Extent {
+  std::string name;
+  int64_t begin = 0, end = 0;
+};
+
+// Every tensor of the activation arena in bytes, one entry per place.
+std::vector<Extent> extents(const MemoryPlan& plan, const gpt2::TrainerOptions& o, const VariantChoice& v) {
+  const int64_t rows = o.batch_size * o.seq_len;
+  const int64_t C = o.model.channels;
+  const int64_t L = o.model.layers;
+  const int64_t gelus = plan.recompute == Recompute::none ? L : 1;
+  const int64_t norms = plan.recompute == Recompute::gelu_and_layernorm ? 1 : L;
+  const ActivationSlots& a = plan.activations;
+  std::vector<Extent> all;
+  const auto add = [&](const std::string& name, const Slot& slot, int64_t bytes, int64_t places) {
+    for (int64_t l = 0; l < places; ++l)
+      all.push_back({name + " " + std::to_string(l), slot.at(l), slot.at(l) + bytes});
+    if (places == 1) {
+      EXPECT_EQ(slot.at(0), slot.at(L - 1)) << name << " is shared by the layers";
+    }
+  };
+  add("encoded", a.encoded, rows * C * 2, 1);
+  add("ln1", a.ln1, rows * C * 2, norms);
+  add("ln1_mean", a.ln1_mean, rows * 4, L);
+  add("ln1_rstd", a.ln1_rstd, rows * 4, L);
+  add("qkv", a.qkv, rows * 3 * C * 2, L);
+  add("attention", a.attention, rows * C * 2, L);
+  add("lse", a.lse, rows * o.model.heads * 4, L);
+  add("residual1", a.residual1, rows * C * 2, L);
+  add("ln2", a.ln2, rows * C * 2, norms);
+  add("ln2_mean", a.ln2_mean, rows * 4, L);
+  add("ln2_rstd", a.ln2_rstd, rows * 4, L);
+  add("mlp_up", a.mlp_up, rows * 4 * C * 2, L);
+  add("gelu", a.gelu, rows * 4 * C * 2, gelus);
+  add("residual2", a.residual2, rows * C * 2, L);
+  add("lnf", a.lnf, rows * C * 2, 1);
+  add("lnf_mean", a.lnf_mean, rows * 4, 1);
+  add("lnf_rstd", a.lnf_rstd, rows * 4, 1);
+  add("logits", a.logits, rows * o.model.padded_vocab * 2, 1);
+  add("losses", a.losses, rows * 4, 1);
+  const bool wide_gradient = v.residual_gradient == ResidualGradient::as_fp32;
+  if (v.residual_stream == ResidualStream::as_fp32) add("stream", a.stream, rows * C * 4, 1);
+  add("dresidual", a.dresidual, rows * C * (wide_gradient ? 4 : 2), 1);
+  if (wide_gradient) add("dresidual_copy", a.dresidual_copy, rows * C * 2, 1);
+  return all;
+}
+
+void expect_apart_and_inside(std::vector<Extent> all, int64_t total) {
+  std::sort(all.begin(), all.end(), [](const Extent& x, const Extent& y) { return x.begin < y.begin; });
+  EXPECT_EQ(all.front().begin, 0);
+  for (size_t i = 1; i < all.size(); ++i)
+    EXPECT_LE(all[i - 1].end, all[i].begin) << all[i - 1].name << " runs into " << all[i].name;
+  EXPECT_LE(all.back().end, total) << all.back().name << " runs over the arena's end";
+}
+
+TEST(MixedMemoryPlan, NoTwoActivationsShareMemory) {
+  for (gpt2::TrainerOptions o : {d12(4, 1024), d12(3, 65), d12(1, 1), d12(64, 1024)})
+    for (const char* recompute : {"none", "gelu", "gelu+ln"})
+      for (const int wide : {0, 1, 2, 3}) {
+        o.recompute = recompute;
+        VariantChoice v = flash();
+        v.residual_stream = wide % 2 == 1 ? ResidualStream::as_fp32 : ResidualStream::as_bf16;
+        v.residual_gradient = wide >= 2 ? ResidualGradient::as_fp32 : ResidualGradient::as_bf16;
+        const MemoryPlan plan = plan_memory(o, v);
+        expect_apart_and_inside(extents(plan, o, v), plan.activation_bytes);
+      }
+}
+
+TEST(MixedMemoryPlan, EveryTensorIsAlignedFor16ByteAccess) {
+  const gpt2::TrainerOptions o = d12(3, 65);
+  for (const Extent& e : extents(plan_memory(o, flash()), o, flash())) EXPECT_EQ(e.begin % 16, 0) << e.name;
+}
+
+TEST(MixedMemoryPlan, EachItemIsWhatItsNameSays) {
+  const MemoryPlan plan = plan_memory(d12(4, 1024), flash());
+  std::map<std::string, int64_t> bytes;
+  for (const gpt2::MemoryItem& item : plan.items) bytes[item.name] += item.bytes;
+  constexpr int64_t kParameters = 124475904;  // with the padded vocabulary
+  EXPECT_EQ(bytes["bf16 weights"], 2 * kParameters);
+  EXPECT_EQ(bytes["master weights"], 4 * kParameters);
+  EXPECT_EQ(bytes["gradients"], 4 * kParameters);
+  EXPECT_EQ(bytes["optimizer state"], 8 * kParameters);
+  EXPECT_EQ(bytes["activations"], plan.activation_bytes);
+  EXPECT_EQ(bytes["matmul workspace"], kMatmulWorkspaceBytes);
+}
+
+TEST(MixedMemoryPlan, RecomputeSavesTheActivationsThatItMakesAgain) {
+  const int64_t tensor = int64_t{64} * 1024 * 768 * 2;
+  const auto bytes = [](const char* recompute) {
+    gpt2::TrainerOptions o = d12(64, 1024);
+    o.recompute = recompute;
+    return plan_memory(o, flash()).activation_bytes;
+  };
+  EXPECT_EQ(bytes("none") - bytes("gelu"), 11 * 4 * tensor);
+  EXPECT_EQ(bytes("gelu") - bytes("gelu+ln"), 11 * 2 * tensor);
+}
+
+TEST(MixedMemoryPlan, ActivationsGrowLinearlyWithTheBatch) {
+  const auto bytes = [](int64_t batch) { return plan_memory(d12(batch, 1024), flash()).activation_bytes; };
+  EXPECT_EQ(bytes(8) - bytes(4), bytes(12) - bytes(8));
+  EXPECT_EQ(bytes(64) - bytes(60), bytes(8) - bytes(4));
+}
+
+TEST(MixedMemoryPlan, TheLargestBatchIsTheLastThatFits) {
+  for (const int64_t free_bytes : {int64_t{8} << 30, int64_t{80} << 30, int64_t{139} << 30}) {
+    const int64_t batch = largest_batch(d12(1, 1024), flash(), free_bytes);
+    ASSERT_GE(batch, 1);
+    EXPECT_LE(plan_memory(d12(batch, 1024), flash()).total_bytes(), free_bytes);
+    EXPECT_GT(plan_memory(d12(batch + 1, 1024), flash()).total_bytes(), free_bytes);
+  }
+  EXPECT_EQ(largest_batch(d12(1, 1024), flash(), int64_t{1} << 30), 0);
+}
+
+TEST(MixedMemoryPlan, OutOfMemorySaysWhatIsNeededWhatIsFreeAndWhatFits) {
+  const gpt2::TrainerOptions o = d12(1000, 1024);
+  const int64_t free_bytes = int64_t{80} << 30;
+  const int64_t batch = largest_batch(o, flash(), free_bytes);
+  try {
+    require_memory(plan_memory(o, flash()), o, flash(), free_bytes, "NVIDIA Test");
+    FAIL() << "a batch of 1000 fits 80 GiB";
+  } catch (const stepscope::MachineError& e) {
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("--batch-size 1000"), HasSubstr("activations"),
+                                HasSubstr("NVIDIA Test has 80.00 GiB free"), HasSubstr("--batch-size " + std::to_string(batch))));
+  }
+}
+
+TEST(MixedMemoryPlan, ImpossibleShapesAndOptionsNameTheirFlag) {
+  const auto refusal = [](const gpt2::TrainerOptions& o) -> std::string {
+    try {
+      plan_memory(o, flash());
+    } catch (const stepscope::InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal(d12(0, 1024)), HasSubstr("--batch-size 0"));
+  EXPECT_THAT(refusal(d12(4, 1025)), HasSubstr("--seq-len 1025"));
+  gpt2::TrainerOptions o = d12(4, 64);
+  o.recompute = "everything";
+  EXPECT_THAT(refusal(o), AllOf(HasSubstr("--recompute everything"), HasSubstr("gelu+ln")));
+}
+
+}  // namespace
+}  // namespace mixed

@@ -1,0 +1,184 @@
+// What only the mixed trainer promises, on a device: graphs change nothing, fresh scalars reach a captured graph, bf16 weights follow
+// their masters, recompute and stochastic rounding.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/trainers/device_fixture.h"
+
+namespace mixed {
+namespace {
+
+using gpt2::Batch;
+using gpt2::State;
+using reference_test::Tokens;
+using trainers::read_state;
+using trainers::same_bits;
+
+float to_bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  bits += 0x7fff + (bits >> 16 & 1);
+  bits &= 0xffff0000u;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+class MixedStep : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = gpt2::cuda::why_no_device()) GTEST_SKIP() << *why;
+  }
+  std::unique_ptr<gpt2::Trainer> fresh() const { return trainers::lively_trainer(kind_, options_); }
+  Tokens tokens(uint32_t seed) const { return trainers::tokens_of(options_, seed); }
+  // One step with its own learning rate, clip and so on, so that a stale scalar shows.
+  gpt2::StepOutcome step(gpt2::Trainer& t, int64_t number, bool graph = true, int64_t micro_batches = 1) const {
+    std::vector<Tokens> data;
+    for (int64_t i = 0; i < micro_batches; ++i) data.push_back(tokens(static_cast<uint32_t>(100 * number + i)));
+    std::vector<Batch> batches;
+    for (const Tokens& d : data) batches.push_back(d.batch());
+    gpt2::AdamW adamw{.learning_rate = 1e-3f / static_cast<float>(number), .weight_decay = 0.1f * static_cast<float>(number)};
+    adamw.clip = number % 2 == 0 ? 0.5f : 0.0f;
+    t.enqueue_step({number, batches, adamw, graph});
+    return t.finish_step();
+  }
+  static void expect_same(gpt2::Trainer& a, gpt2::Trainer& b) {
+    for (const State which : {State::parameters, State::gradients, State::adam_m, State::adam_v})
+      EXPECT_TRUE(same_bits(read_state(a, which), read_state(b, which))) << "state " << static_cast<int>(which);
+  }
+  const trainers::Kind kind_ = trainers::mixed_kind();
+  gpt2::TrainerOptions options_ = trainers::small_options(kind_, 3, 65);
+};
+
+TEST_F(MixedStep, AGraphHasTheBitsOfTheLaunchesItWasCapturedFrom) {
+  const auto graph = fresh();
+  const auto direct = fresh();
+  options_.variants = {{"step_launch", "stream"}};
+  const auto stream = fresh();
+  for (int64_t n = 1; n <= 6; ++n) {
+    const gpt2::StepOutcome a = step(*graph, n);
+    const gpt2::StepOutcome b = step(*direct, n, n % 3 != 0);  // leaves the graph and comes back
+    const gpt2::StepOutcome c = step(*stream, n);
+    EXPECT_EQ(a.loss, b.loss) << "step " << n;
+    EXPECT_EQ(a.loss, c.loss) << "step " << n;
+    EXPECT_EQ(a.grad_norm, c.grad_norm) << "step " << n;
+  }
+  expect_same(*graph, *direct);
+  expect_same(*graph, *stream);
+}
+
+TEST_F(MixedStep, GraphsOfMicroBatchesHaveTheBitsOfDirectLaunches) {
+  const auto graph = fresh();
+  const auto direct = fresh();
+  const int64_t micro_batches[] = {3, 1, 2, 4};
+  for (int64_t n = 1; n <= 4; ++n) {
+    const int64_t count = micro_batches[n - 1];
+    EXPECT_EQ(step(*graph, n, true, count).loss, step(*direct, n, false, count).loss) << "step " << n;
+  }
+  expect_same(*graph, *direct);
+}
+
+TEST_F(MixedStep, WeightsWrittenFromOutsideReachTheNextForward) {
+  const auto trainer = fresh();
+  const Tokens data = tokens(1);
+  const double before = trainer->evaluate(data.batch());
+  step(*trainer, 1);
+  EXPECT_NE(trainer->evaluate(data.batch()), before) << "the update reaches the bf16 weights";
+  trainer->write(State::parameters, reference_test::lively_parameters(options_.model, 3));
+  EXPECT_EQ(trainer->evaluate(data.batch()), before);
+}
+
+// A forward of the masters rounded to bf16 by hand must be the forward of the trainer: its weights are the rounded masters, no others.
+TEST_F(MixedStep, AfterAnUpdateTheWeightsAreTheMastersRoundedToNearest) {
+  const auto trainer = fresh();
+  for (int64_t n = 1; n <= 3; ++n) step(*trainer, n);
+  const Tokens data = tokens(9);
+  const double loss = trainer->evaluate(data.batch());
+  std::vector<float> masters = read_state(*trainer, State::parameters);
+  for (float& x : masters) x = to_bf16(x);
+  const auto other = kind_.make(options_);
+  other->write(State::parameters, masters);
+  EXPECT_EQ(other->evaluate(data.batch()), loss);
+}
+
+// Exactly the same where the recompute reads what the forward read: a bf16 stream, and the GELU of a rounded sum.
+TEST_F(MixedStep, RecomputeOfLayernormsChangesNoBitAndOfGeluOnlyItsRounding) {
+  const auto loss_and_gradients = [&](const char* recompute, const char* gelu) {
+    options_.recompute = recompute;
+    options_.variants = {{"gelu_forward", gelu}, {"residual_stream", "bf16"}};
+    const auto trainer = fresh();
+    const Tokens data = tokens(4);
+    const double loss = trainer->forward_backward(data.batch());
+    return std::pair(loss, read_state(*trainer, State::gradients));
+  };
+  const auto kept = loss_and_gradients("none", "kernel");
+  for (const char* recompute : {"gelu", "gelu+ln"}) {
+    const auto again = loss_and_gradients(recompute, "kernel");
+    EXPECT_EQ(again.first, kept.first) << recompute;
+    EXPECT_TRUE(same_bits(again.second, kept.second)) << recompute;
+  }
+  // The epilogue takes the GELU of the sum before it is rounded, the recompute of the rounded one.
+  const auto epilogue = loss_and_gradients("gelu", "matmul_epilogue");
+  EXPECT_LE(reference_test::relative_l2(std::span<const float>(epilogue.second), std::span<const float>(kept.second)), 1e-2);
+}
+
+TEST_F(MixedStep, StochasticRoundingRepeatsAndResumesBitForBit) {
+  options_.weight_rounding = "stochastic";
+  const auto whole = fresh();
+  const auto again = fresh();
+  std::vector<double> losses;
+  for (int64_t n = 1; n <= 6; ++n) {
+    losses.push_back(step(*whole, n).loss);
+    EXPECT_EQ(step(*again, n).loss, losses.back());
+  }
+  const auto first = fresh();
+  for (int64_t n = 1; n <= 3; ++n) step(*first, n);
+  const auto second = kind_.make(options_);
+  for (const State which : {State::parameters, State::adam_m, State::adam_v}) second->write(which, read_state(*first, which));
+  for (int64_t n = 4; n <= 6; ++n) EXPECT_EQ(step(*second, n).loss, losses[static_cast<size_t>(n - 1)]) << "step " << n;
+  expect_same(*second, *whole);
+}
+
+TEST_F(MixedStep, StochasticRoundingIsNotRoundingToNearest) {
+  const auto nearest = fresh();
+  options_.weight_rounding = "stochastic";
+  const auto stochastic = fresh();
+  step(*nearest, 1);
+  step(*stochastic, 1);
+  const Tokens data = tokens(2);
+  EXPECT_NE(nearest->evaluate(data.batch()), stochastic->evaluate(data.batch()));
+}
+
+TEST_F(MixedStep, AnFp32ResidualStreamIsNoWorseThanABf16One) {
+  const Tokens data = tokens(11);
+  auto model = reference_test::lively_model<double>(options_.model, options_.batch_size, options_.seq_len);
+  model.forward_backward(data.batch());
+  const auto error = [&](const char* storage) {
+    options_.variants = {{"residual_stream", storage}, {"residual_gradient", storage}};
+    const auto trainer = fresh();
+    trainer->forward_backward(data.batch());
+    const std::vector<float> gradients = read_state(*trainer, State::gradients);
+    return reference_test::relative_l2(std::span<const float>(gradients), std::span<const double>(model.gradients()));
+  };
+  const double narrow = error("bf16");
+  EXPECT_LE(error("fp32"), 1.05 * narrow);
+  EXPECT_LE(narrow, 2e-2);
+}
+
+TEST_F(MixedStep, MemoryTakenIsWhatWasPlanned) {
+  options_.model = gpt2::model_from_name("d12");
+  options_.batch_size = 4;
+  options_.seq_len = 1024;
+  const auto trainer = kind_.make(options_);
+  int64_t planned = 0;
+  for (const gpt2::MemoryItem& item : trainer->memory()) planned += item.bytes;
+  ASSERT_TRUE(trainer->memory_used_bytes());
+  // Allocations are rounded up to 2 MiB; libraries keep some of their own.
+  EXPECT_GE(*trainer->memory_used_bytes(), planned);
+  EXPECT_LE(static_cast<double>(*trainer->memory_used_bytes()), 1.1 * static_cast<double>(planned));
+}
+
+}  // namespace
+}  // namespace mixed

@@ -1,0 +1,137 @@
+// The variants table against the enums that it names, the defaults under --deterministic, and what --variant says when it is wrong.
+#include "mixed/variants.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+
+#include "gpt2/errors.h"
+#include "mixed/attention_cudnn.h"
+#include "mixed/trainer.h"
+
+namespace mixed {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// The member of VariantChoice that a slot's name stands for, as a number.
+const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers = {
+    {"residual_stream", [](const VariantChoice& c) { return static_cast<int>(c.residual_stream); }},
+    {"residual_gradient", [](const VariantChoice& c) { return static_cast<int>(c.residual_gradient); }},
+    {"residual", [](const VariantChoice& c) { return static_cast<int>(c.residual); }},
+    {"layernorm_forward", [](const VariantChoice& c) { return static_cast<int>(c.layernorm_forward); }},
+    {"layernorm_backward", [](const VariantChoice& c) { return static_cast<int>(c.layernorm_backward); }},
+    {"linear_forward", [](const VariantChoice& c) { return static_cast<int>(c.linear_forward); }},
+    {"bias_gradient", [](const VariantChoice& c) { return static_cast<int>(c.bias_gradient); }},
+    {"gelu_forward", [](const VariantChoice& c) { return static_cast<int>(c.gelu_forward); }},
+    {"gelu_backward", [](const VariantChoice& c) { return static_cast<int>(c.gelu_backward); }},
+    {"attention_forward", [](const VariantChoice& c) { return static_cast<int>(c.attention_forward); }},
+    {"attention_backward", [](const VariantChoice& c) { return static_cast<int>(c.attention_backward); }},
+    {"classifier", [](const VariantChoice& c) { return static_cast<int>(c.classifier); }},
+    {"zero_grad", [](const VariantChoice& c) { return static_cast<int>(c.zero_grad); }},
+    {"adamw", [](const VariantChoice& c) { return static_cast<int>(c.adamw); }},
+    {"step_launch", [](const VariantChoice& c) { return static_cast<int>(c.step_launch); }},
+    {"matmul_algorithm", [](const VariantChoice& c) { return static_cast<int>(c.matmul_algorithm); }},
+};
+
+bool cudnn_here() { return !why_no_cudnn().has_value(); }
+bool can_run(const std::string& name) { return cudnn_here() || !name.starts_with("cudnn"); }
+
+TEST(MixedVariants, EverySlotOfTheTableChangesItsOwnMemberAndNoOther) {
+  ASSERT_EQ(variant_table().size(), kMembers.size());
+  const VariantChoice defaults = choose_variants({}, false);
+  for (const gpt2::VariantInfo& row : variant_table()) {
+    ASSERT_TRUE(kMembers.contains(row.slot)) << row.slot;
+    for (const std::string& name : row.names) {
+      if (!can_run(name)) continue;
+      const VariantChoice choice = choose_variants({{row.slot, name}}, false);
+      for (const auto& [slot, member] : kMembers)
+        EXPECT_EQ(member(choice), slot == row.slot ? variant_index(slot, name) : member(defaults))
+            << row.slot << "=" << name << " seen in " << slot;
+    }
+  }
+}
+
+TEST(MixedVariants, TheFirstNameOfASlotIsItsDefault) {
+  const VariantChoice defaults = choose_variants({}, false);
+  for (const gpt2::VariantInfo& row : variant_table())
+    EXPECT_EQ(kMembers.at(row.slot)(defaults), variant_index(row.slot, row.names.front())) << row.slot;
+}
+
+TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
+  const auto index = [](const char* slot, const char* name) { return variant_index(slot, name); };
+  EXPECT_EQ(index("residual", "matmul_epilogue"), static_cast<int>(Residual::matmul_epilogue));
+  EXPECT_EQ(index("bias_gradient", "column_sums"), static_cast<int>(BiasGradient::column_sums));
+  EXPECT_EQ(index("gelu_forward", "kernel"), static_cast<int>(Gelu::kernel));
+  EXPECT_EQ(index("attention_forward", "flash"), static_cast<int>(AttentionForward::flash));
+  EXPECT_EQ(index("attention_forward", "unfused"), static_cast<int>(AttentionForward::unfused));
+  EXPECT_EQ(index("attention_backward", "flash"), static_cast<int>(AttentionBackward::flash));
+  EXPECT_EQ(index("attention_backward", "unfused"), static_cast<int>(AttentionBackward::unfused));
+  EXPECT_EQ(index("classifier", "two_pass"), static_cast<int>(Classifier::two_pass));
+  EXPECT_EQ(index("step_launch", "stream"), static_cast<int>(StepLaunch::stream));
+  EXPECT_EQ(index("matmul_algorithm", "heuristic"), static_cast<int>(MatmulAlgorithm::heuristic));
+  EXPECT_EQ(index("residual_stream", "fp32"), static_cast<int>(ResidualStream::as_fp32));
+  EXPECT_EQ(index("residual_gradient", "bf16"), static_cast<int>(ResidualGradient::as_bf16));
+}
+
+TEST(MixedVariants, DeterministicDefaultsRepeat) {
+  const VariantChoice choice = choose_variants({}, true);
+  EXPECT_NE(choice.attention_backward, AttentionBackward::cudnn);
+  EXPECT_EQ(choice.matmul_algorithm, MatmulAlgorithm::heuristic);
+}
+
+TEST(MixedVariants, DeterministicRefusesWhatDoesNotRepeat) {
+  EXPECT_THROW(choose_variants({{"matmul_algorithm", "search"}}, true), stepscope::InputError);
+  EXPECT_NO_THROW(choose_variants({{"matmul_algorithm", "search"}}, false));
+  EXPECT_NO_THROW(choose_variants({{"attention_backward", "flash"}}, true));
+  if (cudnn_here()) {
+    EXPECT_THROW(choose_variants({{"attention_backward", "cudnn"}}, true), stepscope::InputError);
+  }
+}
+
+TEST(MixedVariants, WithoutCudnnFlashIsTheDefaultAndNamingCudnnSaysWhatIsMissing) {
+  if (cudnn_here()) GTEST_SKIP() << "cuDNN is here";
+  EXPECT_EQ(choose_variants({}, false).attention_forward, AttentionForward::flash);
+  EXPECT_EQ(choose_variants({}, false).attention_backward, AttentionBackward::flash);
+  try {
+    choose_variants({{"attention_forward", "cudnn"}}, false);
+    FAIL() << "cudnn was taken";
+  } catch (const stepscope::MachineError& e) {
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("attention_forward=cudnn"), HasSubstr(*why_no_cudnn())));
+  }
+}
+
+std::string refusal(const std::map<std::string, std::string>& wanted) {
+  try {
+    choose_variants(wanted, false);
+  } catch (const stepscope::InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(MixedVariants, AnUnknownSlotOrVariantIsNamedBesideTheKnownOnes) {
+  EXPECT_THAT(refusal({{"attention", "flash"}}), AllOf(HasSubstr("attention=flash"), HasSubstr("attention_backward")));
+  EXPECT_THAT(refusal({{"adamw", "fastest"}}), AllOf(HasSubstr("adamw=fastest"), HasSubstr("all_tensors, per_tensor")));
+}
+
+// All are refused before a device is looked for: this test needs none.
+TEST(MixedVariants, TheTrainerRefusesUnknownOptionsWithoutADevice) {
+  gpt2::TrainerOptions good;
+  good.matmul = "bf16";
+  const auto refused = [&](auto change) {
+    gpt2::TrainerOptions o = good;
+    change(o);
+    EXPECT_THROW(make_mixed_trainer(o), stepscope::InputError);
+  };
+  refused([](gpt2::TrainerOptions& o) { o.variants = {{"adamw", "fastest"}}; });
+  refused([](gpt2::TrainerOptions& o) { o.matmul = "tf32"; });
+  refused([](gpt2::TrainerOptions& o) { o.weight_rounding = "up"; });
+  refused([](gpt2::TrainerOptions& o) { o.recompute = "all"; });
+}
+
+}  // namespace
+}  // namespace mixed
