@@ -32,7 +32,7 @@ void check_plan(const PairPlan& p) {
   at_least("--warmup-s", p.warmup_s, 0);
   at_least("--start-timeout-s", p.start_timeout_s, 0.001);
   at_least("--block-timeout-s", p.block_timeout_s, 0.001);
-  if (p.thresholds.extended_pairs > 26)
+  if (p.thresholds.extended_pairs > std::max(26, p.thresholds.pairs))
     throw stepscope::InputError(fmt::format(
         "--pairs: an extension to {} pairs, expected at most 26 (the exact test enumerates 2^pairs)",
         p.thresholds.extended_pairs));

@@ -114,9 +114,21 @@ TEST_F(PairRunner, steps_in_abba_or_baab_quads_and_draws_which) {
 }
 
 TEST_F(PairRunner, leaves_the_first_step_of_a_block_out) {
-  // The fake's first step of each block takes 100 times as long.
-  const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", "good"), 2), {});
+  // The fake's first step of each block takes 100 times as long; of two steps, half of it would show.
+  PairPlan p = plan(arm("A", "good"), arm("B", "good"), 2);
+  p.block_steps = 1;
+  const RunLog log = run_pairs(p, {});
   for (const Block& b : log.pairs[0].blocks) EXPECT_NEAR(b.step_ns, 1e6, 2e3);
+}
+
+TEST_F(PairRunner, an_arm_takes_its_group_with_it_even_where_orphans_cannot_be_listed) {
+  {
+    const auto a = make_arm(arm("A", "grandchild"), nullptr);
+    a->start();
+    a->wait_ready(5);
+  }
+  EXPECT_EQ(started().size(), 2u);
+  for (const pid_t pid : started()) EXPECT_NE(kill(pid, 0), 0);
 }
 
 TEST_F(PairRunner, extends_once_when_the_first_look_decides_nothing) {
