@@ -347,8 +347,11 @@ void aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   }
   fmt::print("{} on {}, planted {}%: {} faster, {} slower, {} same, {} undecided\n", what, session.device(),
              planted, faster, slower, same, undecided);
-  if (planted == 0)
-    fmt::print("{}", resampled(experiments::pair_values_from_json(pairs, "pairs"), thresholds));
+  if (planted == 0) {
+    experiments::Thresholds standard;  // however the pairs were recorded, it is the plan of an experiment that is resampled
+    standard.minimum_effect = thresholds.minimum_effect;
+    fmt::print("{}", resampled(experiments::pair_values_from_json(pairs, "pairs"), standard));
+  }
   fmt::print("{}\n",
              experiments::summarize(experiments::read_ledger(ledger_file(folder)), session.device()).text());
   const int trials = faster + slower + same + undecided;

@@ -74,10 +74,11 @@ Decision decide(std::span<const PairValue> pairs, const Thresholds& t, int look)
     if (d.sign_flip_p && *d.sign_flip_p <= d.alpha)
       conclude(d, e.mean < 0 ? Verdict::faster : Verdict::slower, reason::kInterval, numbers);
     else
-      conclude(
-          d, Verdict::undecided, reason::kTestsDisagree,
-          fmt::format("{}: the t interval excludes 0, but the exact sign-flip test has p = {:.3f} (needs {})",
-                      numbers, d.sign_flip_p.value_or(1), d.alpha));
+      conclude(d, Verdict::undecided, reason::kTestsDisagree,
+               d.sign_flip_p
+                   ? fmt::format("{}: the t interval excludes 0, but the exact sign-flip test has p = {:.3f} (needs {})",
+                                 numbers, *d.sign_flip_p, d.alpha)
+                   : fmt::format("{}: too many pairs for the exact test, which must agree (26 at most)", numbers));
   } else if (*d.equivalence_p <= equivalence_alpha) {
     conclude(d, Verdict::same, reason::kEquivalent,
              fmt::format("{}: within +-{:.2f}% (two one-sided tests, p = {:.3g})", numbers,
