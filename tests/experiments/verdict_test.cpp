@@ -218,6 +218,13 @@ TEST(campaign_documents, lose_a_claim_that_holm_does_not_keep) {
   EXPECT_EQ(both[0]["verdict"], "undecided");
   EXPECT_EQ(both[0]["workloads"][0]["reason"], "not_after_holm");
   EXPECT_EQ(both[2]["verdict"], "faster");
+
+  // What is the same code claims nothing, whatever its statistics said: it does not count.
+  WorkloadResult identical = result(-2, 0.2);
+  identical.same_code = SameCode{true, "one program file"};
+  std::vector<ordered_json> one{document({weak}, "weak"), document({identical}, "identical")};
+  EXPECT_EQ(correct_campaign(one, {}), (std::vector<bool>{false, false}));
+  EXPECT_EQ(one[0]["verdict"], "faster");
 }
 
 class Files : public ::testing::Test {
