@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   cli::add_baseline_command(app, exit_code);
   cli::add_data_command(app, exit_code);
   cli::add_experiment_command(app, line, exit_code);
+  cli::add_kernels_command(app, exit_code);
   cli::add_arm_command(app);
   try {
     // CLI11 says only that a subcommand is missing, not which word was none.
