@@ -84,6 +84,13 @@ struct AaFlags {
   std::string record, out;
 };
 
+// "stepscope experiment run …", wherever this machine keeps the program.
+std::string typed(const CommandLine& line) {
+  const std::string text = line.text();
+  const size_t space = text.find(' ');
+  return "stepscope" + (space == std::string::npos ? "" : text.substr(space));
+}
+
 std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
 fs::path source_root() {
@@ -133,7 +140,7 @@ SessionOptions session_options(const MeasureFlags& f, const CommandLine& line) {
   SessionOptions o;
   o.root = source_root();
   o.program = line.program();
-  o.command = line.text();
+  o.command = typed(line);
   o.plan = f.plan;
   o.plan.thresholds.extended_pairs = f.no_extension ? f.plan.thresholds.pairs : 2 * f.plan.thresholds.pairs;
   if (f.minimum_effect_pct > 0) o.plan.thresholds.minimum_effect = f.minimum_effect_pct / 100;
@@ -339,7 +346,7 @@ void aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
                                                          {"at", now_utc()},
                                                          {"device", session.device()},
                                                          {"what", what},
-                                                         {"command", line.text()},
+                                                         {"command", typed(line)},
                                                          {"git_revision", kGitRevision},
                                                          {"pairs", pairs}}
                                                     .dump() +

@@ -91,6 +91,12 @@ std::string value_of(const Arguments& arguments, const std::string& flag) {
 // whose turn it is.
 std::map<std::string, std::string> arm_environment() { return {{"OMP_WAIT_POLICY", "passive"}}; }
 
+// As a reader can type it: where a program lies on the machine that measured means nothing elsewhere.
+Arguments without_folder(Arguments argv) {
+  argv[0] = fs::path(argv[0]).filename().string();
+  return argv;
+}
+
 bool on_cpu(const Arguments& trainer_arguments) {
   return value_of(trainer_arguments, "--trainer") == "reference";
 }
@@ -286,8 +292,8 @@ WorkloadResult ExperimentSession::run_workload(const Experiment& e, const Worklo
   plan.a.label = "A";
   plan.b.label = "B";
   plan.a.environment = plan.b.environment = arm_environment();
-  r.a.command = plan.a.argv;
-  r.b.command = plan.b.argv;
+  r.a.command = without_folder(plan.a.argv);
+  r.b.command = without_folder(plan.b.argv);
 
   // B first: it is the one in doubt, and a failed gate ends the workload before anything is timed.
   r.b.gate = gate(b);
