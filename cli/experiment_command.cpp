@@ -72,7 +72,7 @@ struct RunFlags {
   MeasureFlags measure;
   std::vector<std::string> names;
   bool all = false, changed = false, no_profile = false, json = false;
-  std::string a, b, step_regex, gate_command, out;
+  std::string a, b, step_regex, gate_command, out, keep_profiles;
   int skip_steps = -1, command_steps = 40;
 };
 
@@ -204,6 +204,8 @@ void run(const RunFlags& f, const CommandLine& line, int& exit_code) {
   const CatchInterrupt guard;
   SessionOptions options = session_options(f.measure, line);
   options.profile = !f.no_profile;
+  options.keep_profiles = f.keep_profiles;
+  if (!f.keep_profiles.empty()) gpt2::check_folder_writable(f.keep_profiles, "--keep-profiles");
   options.command_steps = f.command_steps;
   const experiments::Thresholds thresholds = options.plan.thresholds;
   ExperimentSession session(std::move(options));
@@ -355,7 +357,8 @@ void aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   fmt::print("{} on {}, planted {}%: {} faster, {} slower, {} same, {} undecided\n", what, session.device(),
              planted, faster, slower, same, undecided);
   if (planted == 0) {
-    experiments::Thresholds standard;  // however the pairs were recorded, it is the plan of an experiment that is resampled
+    experiments::Thresholds
+        standard;  // however the pairs were recorded, it is the plan of an experiment that is resampled
     standard.minimum_effect = thresholds.minimum_effect;
     fmt::print("{}", resampled(experiments::pair_values_from_json(pairs, "pairs"), standard));
   }
@@ -460,6 +463,8 @@ void add_experiment_command(CLI::App& app, const CommandLine& line, int& exit_co
       "--out", r->out, "where verdicts, pages and the ledger go (default: experiments/studies, docs/study)");
   run_command->add_flag("--no-profile", r->no_profile,
                         "no profile of the arms: no waterfall, same code is not recognized");
+  run_command->add_option("--keep-profiles", r->keep_profiles,
+                          "folder for the profile documents of both arms");
   run_command->add_flag("--json", r->json);
   add_measure_flags(*run_command, r->measure);
   run_command->footer(

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <ctime>
 #include <random>
 #include <set>
@@ -87,8 +88,8 @@ std::string value_of(const Arguments& arguments, const std::string& flag) {
   return "";
 }
 
-// Both arms of a CPU comparison live at once: OpenMP threads that spin while they wait would take the cores from the arm
-// whose turn it is.
+// Both arms of a CPU comparison live at once: OpenMP threads that spin while they wait would take the cores
+// from the arm whose turn it is.
 std::map<std::string, std::string> arm_environment() { return {{"OMP_WAIT_POLICY", "passive"}}; }
 
 // As a reader can type it: where a program lies on the machine that measured means nothing elsewhere.
@@ -205,7 +206,8 @@ std::optional<std::string> ExperimentSession::profile(const Arguments& trainer_a
   return std::nullopt;
 }
 
-void ExperimentSession::profile_both(WorkloadResult& r, const Arguments& a, const Arguments& b) {
+void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name, const Arguments& a,
+                                     const Arguments& b) {
   if (!options_.profile) {
     r.waterfall_absent = "--no-profile";
     return;
@@ -222,6 +224,13 @@ void ExperimentSession::profile_both(WorkloadResult& r, const Arguments& a, cons
       r.waterfall_absent = *why;
       return;
     }
+  if (!options_.keep_profiles.empty()) {
+    std::string stem = name + " " + r.workload.text();
+    std::replace(stem.begin(), stem.end(), ' ', '-');
+    for (const auto& [file, arm] : {std::pair(&a_file, 'a'), std::pair(&b_file, 'b')})
+      fs::copy_file(*file, options_.keep_profiles / fmt::format("{}.{}.json", stem, arm),
+                    fs::copy_options::overwrite_existing);
+  }
   try {
     const auto da = profiler::load_profile(a_file), db = profiler::load_profile(b_file);
     r.waterfall = experiments::make_waterfall(da, db);
@@ -311,7 +320,7 @@ WorkloadResult ExperimentSession::run_workload(const Experiment& e, const Worklo
   else if (e.frozen_baseline())
     r.waterfall_absent = "arm A is a frozen program of its own";
   else
-    profile_both(r, a, b);
+    profile_both(r, e.name, a, b);
   return r;
 }
 

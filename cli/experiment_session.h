@@ -25,7 +25,8 @@ struct SessionOptions {
   double plant_pct = 0;
   bool serial = false;  // both arms without overlap of steps, as a planted run needs it
   bool profile = true;
-  int command_steps = 40;  // of a frozen baseline, per block
+  std::filesystem::path keep_profiles;  // folder for the arms' profile documents; "" = thrown away
+  int command_steps = 40;               // of a frozen baseline, per block
   double gate_timeout_s = 900, profile_timeout_s = 600;
   const std::atomic<bool>* stop = nullptr;
   bool progress = false;
@@ -58,8 +59,8 @@ class ExperimentSession {
   experiments::WorkloadResult run_workload(const experiments::Experiment& experiment,
                                            const experiments::Workload& workload);
   experiments::RunLog measure(experiments::PairPlan plan, bool uses_gpu, const std::string& what);
-  void profile_both(experiments::WorkloadResult& result, const std::vector<std::string>& a,
-                    const std::vector<std::string>& b);
+  void profile_both(experiments::WorkloadResult& result, const std::string& name,
+                    const std::vector<std::string>& a, const std::vector<std::string>& b);
   std::optional<std::string> profile(const std::vector<std::string>& trainer_arguments,
                                      const std::string& out);
   experiments::RunFacts facts(const experiments::LedgerSummary& ledger) const;

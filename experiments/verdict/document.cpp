@@ -53,7 +53,7 @@ ordered_json environment_of(const RunLog& log) {
     return out;
   }
   int blocks = 0, sampled = 0, power_capped = 0, throttled = 0;
-  double hottest = 0, most_power = 0;
+  double first_c = 0, hottest = 0, most_power = 0;
   std::map<char, std::vector<double>> clocks;
   constexpr uint64_t kPowerCap = 0x4,
                      kOtherSlowdowns = 0x8 | 0x10 | 0x20 | 0x40 | 0x80;  // nvmlClocksEventReason*
@@ -61,7 +61,7 @@ ordered_json environment_of(const RunLog& log) {
     for (const Block& b : p.blocks) {
       ++blocks;
       if (!b.environment) continue;
-      ++sampled;
+      if (sampled++ == 0) first_c = b.environment->temperature_c;
       power_capped += (b.environment->throttle_reasons & kPowerCap) != 0;
       throttled += (b.environment->throttle_reasons & kOtherSlowdowns) != 0;
       hottest = std::max(hottest, b.environment->temperature_c);
@@ -71,7 +71,8 @@ ordered_json environment_of(const RunLog& log) {
   out = {{"blocks", blocks}, {"sampled_blocks", sampled}};
   if (sampled == 0) return out;
   out["power_capped_blocks"] = power_capped;
-  out["throttled_blocks"] = throttled;  // thermal, hardware, power brake
+  out["throttled_blocks"] = throttled;   // thermal, hardware, power brake
+  out["temperature_c_first"] = first_c;  // a device that still heats up slows down while it is measured
   out["temperature_c_max"] = hottest;
   out["power_w_max"] = most_power;
   for (auto& [arm, values] : clocks) {

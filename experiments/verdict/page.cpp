@@ -65,9 +65,16 @@ std::string prediction_text(const ordered_json& w) {
   return out;
 }
 
+// "113 → 57": DRAM bytes of a step's launches of that kernel, in MB; nothing without counters.
+std::string moved(const ordered_json& kernel) {
+  const auto a = number(kernel, "a_dram_bytes"), b = number(kernel, "b_dram_bytes");
+  if (!a && !b) return "";
+  return fmt::format("{:.0f} → {:.0f}", a.value_or(0) * 1e-6, b.value_or(0) * 1e-6);
+}
+
 std::string waterfall_table(const ordered_json& f) {
-  std::string out = "| | ms | where | launches | kernel |\n|---|---|---|---|---|\n";
-  out += fmt::format("| A | {} | | | whole step, traced |\n", ms(f.at("a_ns").get<double>()));
+  std::string out = "| | ms | where | launches | DRAM MB | kernel |\n|---|---|---|---|---|---|\n";
+  out += fmt::format("| A | {} | | | | whole step, traced |\n", ms(f.at("a_ns").get<double>()));
   const ordered_json& kernels = f.at("kernels");
   double folded = f.at("other").at("delta_ns").get<double>();
   size_t folded_rows = f.at("other").at("kernels").get<size_t>();
@@ -78,18 +85,18 @@ std::string waterfall_table(const ordered_json& f) {
       ++folded_rows;
       continue;
     }
-    out += fmt::format("| {} | {} | {} {} | {} → {} | {} |\n", text(k, "change"),
+    out += fmt::format("| {} | {} | {} {} | {} → {} | {} | {} |\n", text(k, "change"),
                        signed_ms(k.at("delta_ns").get<double>()), text(k, "pass"), text(k, "op"),
-                       k.at("a_launches").get<int64_t>(), k.at("b_launches").get<int64_t>(),
+                       k.at("a_launches").get<int64_t>(), k.at("b_launches").get<int64_t>(), moved(k),
                        cell(text(k, "kernel")));
   }
   if (folded_rows > 0)
-    out += fmt::format("| changed | {} | | | {} other kernels |\n", signed_ms(folded), folded_rows);
-  out += fmt::format("| idle | {} | | | between kernels |\n",
+    out += fmt::format("| other | {} | | | | {} more kernels |\n", signed_ms(folded), folded_rows);
+  out += fmt::format("| idle | {} | | | | between kernels |\n",
                      signed_ms(f.at("idle").at("delta_ns").get<double>()));
-  out += fmt::format("| rest | {} | | | unattributed, and what the profiles miss |\n",
+  out += fmt::format("| rest | {} | | | | unattributed, and what the profiles miss |\n",
                      signed_ms(f.at("rest").at("delta_ns").get<double>()));
-  out += fmt::format("| B | {} | | | whole step, traced ({} ms) |\n", ms(f.at("b_ns").get<double>()),
+  out += fmt::format("| B | {} | | | | whole step, traced ({} ms) |\n", ms(f.at("b_ns").get<double>()),
                      signed_ms(f.at("delta_ns").get<double>()));
   return out;
 }
@@ -98,12 +105,14 @@ std::string environment_text(const ordered_json& e) {
   if (e.contains("absent")) return "Clocks: not sampled (" + text(e, "absent") + ").";
   if (!number(e, "temperature_c_max")) return "Clocks: no block was sampled.";
   return fmt::format(
-      "SM clock (median) A {:.0f} MHz, B {:.0f} MHz; at most {:.0f} W, {:.0f} °C; of {} blocks {} ran at the "
+      "SM clock (median) A {:.0f} MHz, B {:.0f} MHz; at most {:.0f} W; {:.0f} °C at first, {:.0f} °C at "
+      "most; of {} blocks {} ran at the "
       "power cap, {} were slowed by "
       "heat or hardware.",
       number(e, "a_sm_clock_mhz_median").value_or(0), number(e, "b_sm_clock_mhz_median").value_or(0),
-      number(e, "power_w_max").value_or(0), number(e, "temperature_c_max").value_or(0),
-      e.at("blocks").get<int>(), e.at("power_capped_blocks").get<int>(), e.at("throttled_blocks").get<int>());
+      number(e, "power_w_max").value_or(0), number(e, "temperature_c_first").value_or(0),
+      number(e, "temperature_c_max").value_or(0), e.at("blocks").get<int>(),
+      e.at("power_capped_blocks").get<int>(), e.at("throttled_blocks").get<int>());
 }
 
 std::string gate_text(const ordered_json& w) {

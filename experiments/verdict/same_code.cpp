@@ -15,8 +15,13 @@ SameCode same_code(const profiler::ProfileDocument& a, const profiler::ProfileDo
     const profiler::LaunchRow &x = a.launches[i], &y = b.launches[i];
     if (x.name != y.name) return {false, fmt::format("launch {}: {} in A, {} in B", i, x.name, y.name)};
     if (x.grid != y.grid || x.block != y.block || x.registers != y.registers ||
-        x.shared_bytes != y.shared_bytes || x.stream != y.stream || x.path != y.path)
-      return {false, fmt::format("launch {}, {}: another grid, block, resource, stream or range", i, x.name)};
+        x.shared_bytes != y.shared_bytes || x.stream != y.stream || x.path != y.path ||
+        x.activity != y.activity || x.bytes != y.bytes ||
+        x.graph_node.has_value() !=
+            y.graph_node.has_value())  // the same kernels from a graph are another way to launch
+      return {false,
+              fmt::format("launch {}, {}: another grid, block, resource, stream, range or way of launching",
+                          i, x.name)};
   }
   return {true, fmt::format("one program file, {} identical launches a step", a.launches.size())};
 }

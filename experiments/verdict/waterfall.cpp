@@ -41,6 +41,10 @@ std::optional<Waterfall> make_waterfall(const profiler::ProfileDocument& a,
       row.kernel = k.name;
       (is_b ? row.b_launches : row.a_launches) += k.launches + k.copies;
       (is_b ? row.b_ns : row.a_ns) += k.time_ns;
+      if (k.dram_read_bytes && k.dram_write_bytes) {
+        std::optional<double>& bytes = is_b ? row.b_dram_bytes : row.a_dram_bytes;
+        bytes = bytes.value_or(0) + *k.dram_read_bytes + *k.dram_write_bytes;
+      }
       WaterfallOp& o = ops[{pass, op}];
       o.pass = pass;
       o.op = op;
@@ -78,15 +82,18 @@ ordered_json to_json(const Waterfall& w, double least_ns) {
       ++others;
       continue;
     }
-    kernels.push_back({{"change", k.change},
-                       {"pass", k.pass},
-                       {"op", k.op},
-                       {"kernel", k.kernel},
-                       {"a_launches", k.a_launches},
-                       {"b_launches", k.b_launches},
-                       {"a_ns", k.a_ns},
-                       {"b_ns", k.b_ns},
-                       {"delta_ns", k.delta_ns()}});
+    ordered_json row{{"change", k.change},
+                     {"pass", k.pass},
+                     {"op", k.op},
+                     {"kernel", k.kernel},
+                     {"a_launches", k.a_launches},
+                     {"b_launches", k.b_launches},
+                     {"a_ns", k.a_ns},
+                     {"b_ns", k.b_ns},
+                     {"delta_ns", k.delta_ns()}};
+    if (k.a_dram_bytes) row["a_dram_bytes"] = *k.a_dram_bytes;
+    if (k.b_dram_bytes) row["b_dram_bytes"] = *k.b_dram_bytes;
+    kernels.push_back(std::move(row));
   }
   out["other"] = {{"kernels", others},
                   {"a_launches", other.a_launches},

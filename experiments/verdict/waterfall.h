@@ -21,6 +21,7 @@ struct WaterfallRow {
   std::string pass, op, kernel;
   int64_t a_launches = 0, b_launches = 0;
   double a_ns = 0, b_ns = 0;
+  std::optional<double> a_dram_bytes, b_dram_bytes;  // read and written; absent without counters
   double delta_ns() const { return b_ns - a_ns; }
 };
 

@@ -87,6 +87,16 @@ TEST(waterfall, folds_small_changes_but_never_what_came_or_went) {
   EXPECT_DOUBLE_EQ(w["other"]["delta_ns"].get<double>(), -10e3);
 }
 
+TEST(waterfall, shows_the_bytes_that_a_kernel_moves_where_they_were_counted) {
+  auto with = kernel("k", "gelu", 1, 1e3), without = kernel("k", "gelu", 1, 2e3);
+  with.dram_read_bytes = 30e6;
+  with.dram_write_bytes = 10e6;
+  const ordered_json row =
+      to_json(*make_waterfall(profile({with}, 1e3, 0), profile({without}, 2e3, 0)))["kernels"][0];
+  EXPECT_EQ(row["a_dram_bytes"], 40e6);
+  EXPECT_FALSE(row.contains("b_dram_bytes"));
+}
+
 TEST(waterfall, needs_a_traced_step) {
   EXPECT_FALSE(make_waterfall(profiler::ProfileDocument{}, profile({}, 1, 0)));
 }
@@ -106,6 +116,9 @@ TEST(same_code, is_one_program_file_and_equal_launches) {
   EXPECT_TRUE(same_code(launches(5), launches(5), "abc", "abc").same);
   EXPECT_THAT(same_code(launches(5), launches(5), "abc", "abd").why, HasSubstr("different program files"));
   EXPECT_THAT(same_code(launches(5), launches(6), "abc", "abc").why, HasSubstr("launch 1, kernel1"));
+  profiler::ProfileDocument graph = launches(5);
+  for (profiler::LaunchRow& l : graph.launches) l.graph_node = 3;
+  EXPECT_FALSE(same_code(launches(5), graph, "abc", "abc").same);
   EXPECT_FALSE(same_code(launches(5), launches(5), "", "").same);
   EXPECT_FALSE(same_code({}, {}, "abc", "abc").same);
 }
