@@ -22,5 +22,8 @@ void add_report_command(CLI::App& app, int& exit_code);
 void add_gate_command(CLI::App& app, int& exit_code);
 void add_baseline_command(CLI::App& app, int& exit_code);
 void add_data_command(CLI::App& app, int& exit_code);
+void add_arm_command(CLI::App& app);
+void add_kernels_command(CLI::App& app, int& exit_code);
+void add_experiment_command(CLI::App& app, const CommandLine& line, int& exit_code);
 
 }  // namespace cli

@@ -9,6 +9,7 @@ struct GpuStatus {
   bool present = false;
   std::string why_not;  // when not present: the cause and the cure
   std::string name, uuid;
+  std::string pci_bus_id;  // as NVML knows it; "" when CUDA does not say
   int compute_major = 0, compute_minor = 0, multiprocessors = 0;
   int64_t memory_bytes = 0;
 };

@@ -27,6 +27,8 @@ GpuStatus gpu_status() {
   s.compute_minor = p.minor;
   s.multiprocessors = p.multiProcessorCount;
   s.memory_bytes = static_cast<int64_t>(p.totalGlobalMem);
+  char bus_id[32] = {};
+  if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, 0) == cudaSuccess) s.pci_bus_id = bus_id;
   s.uuid = "GPU";
   for (size_t i = 0; i < 16; ++i)
     s.uuid += fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",

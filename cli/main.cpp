@@ -29,6 +29,9 @@ int main(int argc, char** argv) {
   cli::add_gate_command(app, exit_code);
   cli::add_baseline_command(app, exit_code);
   cli::add_data_command(app, exit_code);
+  cli::add_experiment_command(app, line, exit_code);
+  cli::add_kernels_command(app, exit_code);
+  cli::add_arm_command(app);
   try {
     // CLI11 says only that a subcommand is missing, not which word was none.
     if (argc > 1 && argv[1][0] != '-' && app.get_subcommands([&](const CLI::App* c) { return c->get_name() == argv[1]; }).empty())

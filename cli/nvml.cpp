@@ -35,7 +35,7 @@ constexpr std::array<Reason, 9> kReasons{{{0x1, "idle", false}, {0x2, "applicati
 
 }  // namespace
 
-std::optional<NvmlReading> read_nvml(std::string& why_not) {
+std::optional<NvmlReading> read_nvml(std::string& why_not, const std::string& pci_bus_id) {
   const Library lib;
   auto* init = lib.find<int()>("nvmlInit_v2");
   auto* shutdown = lib.find<int()>("nvmlShutdown");
@@ -50,7 +50,8 @@ std::optional<NvmlReading> read_nvml(std::string& why_not) {
   }
   NvmlReading r;
   Device device = nullptr;
-  const int e = get_device(0, &device);
+  auto* by_bus_id = lib.find<int(const char*, Device*)>("nvmlDeviceGetHandleByPciBusId_v2");
+  const int e = !pci_bus_id.empty() && by_bus_id ? by_bus_id(pci_bus_id.c_str(), &device) : get_device(0, &device);
   if (e == 0) {
     char text[96] = {};
     if (auto* f = lib.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion"); f && f(text, sizeof text) == 0)
@@ -79,7 +80,7 @@ std::optional<NvmlReading> read_nvml(std::string& why_not) {
       if (answer == 0 || answer == 7) r.compute_processes = static_cast<int>(count);
     }
   } else {
-    why_not = fmt::format("NVML sees no device 0 (error {})", e);
+    why_not = fmt::format("NVML sees no device {} (error {})", pci_bus_id.empty() ? "0" : pci_bus_id, e);
   }
   shutdown();
   if (e != 0) return std::nullopt;

@@ -16,8 +16,8 @@ struct NvmlReading {
   int compute_processes = 0;
 };
 
-// Of device 0, or the reason why not in `why_not`.
-std::optional<NvmlReading> read_nvml(std::string& why_not);
+// Of the device with that PCI bus id ("" = NVML's device 0, which need not be CUDA's), or the reason why not in `why_not`.
+std::optional<NvmlReading> read_nvml(std::string& why_not, const std::string& pci_bus_id = "");
 
 // "power cap, thermal slowdown"; "" when only idle or nothing. Bits of nvmlClocksEventReasons.
 std::string throttle_text(uint64_t reasons);

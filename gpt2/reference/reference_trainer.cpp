@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <optional>
 #include <stdexcept>
 
 #include "gpt2/errors.h"
@@ -37,10 +38,12 @@ class ReferenceTrainer final : public Trainer {
   }
 
   void read(State which, std::span<float> values) override {
+    last_end_.reset();
     const std::span<float> state = checked(which, values.size());
     std::copy(state.begin(), state.end(), values.begin());
   }
   void write(State which, std::span<const float> values) override {
+    last_end_.reset();
     const std::span<float> state = checked(which, values.size());
     std::copy(values.begin(), values.end(), state.begin());
   }
@@ -51,7 +54,7 @@ class ReferenceTrainer final : public Trainer {
     if (plan.micro_batches.empty()) throw stepscope::InputError("a step needs at least one micro-batch");
     for (const Batch& batch : plan.micro_batches)
       reference::check_batch(batch, options_.model, options_.batch_size, options_.seq_len);
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = last_end_.value_or(std::chrono::steady_clock::now());
     StepOutcome outcome;
     outcome.step = plan.step;
     {
@@ -64,8 +67,8 @@ class ReferenceTrainer final : public Trainer {
       outcome.grad_norm = model_.gradient_norm();
       model_.update(numbers(plan, outcome.grad_norm));
     }
-    outcome.time_ns =
-        std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
+    last_end_ = std::chrono::steady_clock::now();
+    outcome.time_ns = std::chrono::duration<double, std::nano>(*last_end_ - begin).count();
     finished_.push_back(outcome);
   }
 
@@ -77,6 +80,7 @@ class ReferenceTrainer final : public Trainer {
   }
 
   double evaluate(const Batch& batch, std::span<float> logits) override {
+    last_end_.reset();
     check_logits(logits);
     const double loss = model_.forward(batch);
     copy_logits(logits);
@@ -84,6 +88,7 @@ class ReferenceTrainer final : public Trainer {
   }
 
   double forward_backward(const Batch& batch, std::span<float> logits) override {
+    last_end_.reset();
     check_logits(logits);
     return model_.forward_backward(batch, 1, false, [&] { copy_logits(logits); });
   }
@@ -151,6 +156,8 @@ class ReferenceTrainer final : public Trainer {
   TrainerOptions options_;
   reference::ReferenceModel<float> model_;
   std::deque<StepOutcome> finished_;
+  // Of the last step, unless something else was done since: a step's time counts the idle time before it.
+  std::optional<std::chrono::steady_clock::time_point> last_end_;
 };
 
 }  // namespace

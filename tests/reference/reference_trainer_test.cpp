@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "gpt2/errors.h"
 #include "gpt2/op_range.h"
@@ -48,6 +50,23 @@ struct Recorder : gpt2::RangeListener {
   }
   void end_op(Pass, int, Op) override { --depth; }
 };
+
+TEST(ReferenceTrainer, CountsIdleTimeBetweenStepsButNotAfterSomethingElseWasDone) {
+  auto trainer = gpt2::make_reference_trainer(options());
+  trainer->write(State::parameters, lively_parameters(odd_config(), 1));
+  const Tokens tokens = random_tokens(18, odd_config().vocab_size, 1);
+  const std::vector<gpt2::Batch> batches{tokens.batch()};
+  int64_t n = 0;
+  const auto step_after_pause_ns = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    trainer->enqueue_step({.step = ++n, .micro_batches = batches, .adamw = {}});
+    return trainer->finish_step().time_ns;
+  };
+  EXPECT_LT(step_after_pause_ns(), 250e6);
+  EXPECT_GT(step_after_pause_ns(), 299e6);
+  read(*trainer, State::parameters);
+  EXPECT_LT(step_after_pause_ns(), 250e6);
+}
 
 TEST(ReferenceTrainer, RunsEveryOpOfTheWorkModelOncePerMicroStepInLeafRanges) {
   auto trainer = gpt2::make_reference_trainer(options());

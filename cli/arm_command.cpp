@@ -1,0 +1,199 @@
+// `stepscope arm` (hidden): a trainer that steps when told to, one side of an experiment. Speaks
+// "stepscope.arm/1" (experiments/runner/arm.h). Anything a library prints to stdout goes to stderr: stdout
+// carries answers only.
+//
+// --plant-pct P makes every step take P% longer, to prove that the procedure would see it. The host waits
+// between the end of a step and the start of the next, so the device is idle for exactly that long; for this
+// the steps may not overlap, and the arm it is compared with must run with --serial (the same loop with P =
+// 0).
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "build_info.inc"
+#include "cli/commands.h"
+#include "cli/trainer_flags.h"
+#include "gpt2/errors.h"
+#include "gpt2/op_range.h"
+#include "gpt2/token_source.h"
+#ifdef STEPSCOPE_WITH_CUDA
+#include "gpt2/cuda/nvtx_ranges.h"
+#endif
+
+namespace cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct ArmFlags {
+  TrainerFlags trainer;
+  bool serial = false;
+  double plant_pct = 0;
+};
+
+class SteppingTrainer {
+ public:
+  SteppingTrainer(gpt2::Trainer& trainer, const gpt2::LoopOptions& loop, const ArmFlags& f)
+      : trainer_(trainer), loop_(loop), serial_(f.serial || f.plant_pct > 0), plant_(f.plant_pct / 100) {
+    const gpt2::TrainerOptions& t = trainer.options();
+    const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len),
+                 micro = static_cast<size_t>(loop.accumulation);
+    source_ = gpt2::open_token_source(loop.data,
+                                      {t.batch_size, t.seq_len, t.model.vocab_size, loop.seed, loop.shuffle});
+    inputs_.resize(tokens * micro);
+    targets_.resize(tokens * micro);
+    for (size_t i = 0; i < micro; ++i)
+      batches_.push_back(
+          {std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens)});
+    if (loop.overfit) read_batches();
+  }
+
+  ordered_json steps(int64_t count) {
+    ordered_json times = ordered_json::array(), losses = ordered_json::array();
+    const auto finish = [&] {
+      const gpt2::StepOutcome o = trainer_.finish_step();
+      ++done_;
+      times.push_back(o.time_ns);
+      losses.push_back(o.loss);  // NaN becomes null, which the runner takes for what it is
+      own_ns_.push_back(o.time_ns - waited_ns_);
+      if (own_ns_.size() > 32) own_ns_.pop_front();
+    };
+    waited_ns_ = 0;  // the gap before a block is not of our making; its first step is left out
+    for (int64_t i = 0; i < count; ++i) {
+      if (serial_ && i > 0) wait_planted();
+      if (!loop_.overfit) read_batches();
+      gpt2::AdamW adamw = loop_.adamw;
+      adamw.learning_rate = loop_.learning_rate.at(std::min(enqueued_, loop_.learning_rate.total - 1));
+      {
+        gpt2::StepRange range(enqueued_ + 1);
+        trainer_.enqueue_step({enqueued_ + 1, batches_, adamw});
+      }
+      ++enqueued_;
+      if (serial_ || enqueued_ - done_ == 2) finish();
+    }
+    while (done_ < enqueued_) finish();
+    return {{"times_ns", std::move(times)}, {"losses", std::move(losses)}};
+  }
+
+ private:
+  void read_batches() {
+    const size_t tokens = inputs_.size() / batches_.size();
+    for (size_t i = 0; i < batches_.size(); ++i)
+      source_->next(std::span(inputs_).subspan(i * tokens, tokens),
+                    std::span(targets_).subspan(i * tokens, tokens));
+  }
+
+  void wait_planted() {
+    waited_ns_ = 0;
+    if (plant_ <= 0 || own_ns_.size() < 4) return;
+    std::vector<double> own(own_ns_.begin(), own_ns_.end());
+    std::nth_element(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(own.size() / 2), own.end());
+    const auto begin = std::chrono::steady_clock::now();
+    const std::chrono::duration<double, std::nano> wanted(plant_ * own[own.size() / 2]);
+    while (std::chrono::steady_clock::now() - begin < wanted) {
+    }
+    waited_ns_ = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  gpt2::Trainer& trainer_;
+  const gpt2::LoopOptions& loop_;
+  bool serial_;
+  double plant_;
+  std::unique_ptr<gpt2::TokenSource> source_;
+  std::vector<int32_t> inputs_, targets_;
+  std::vector<gpt2::Batch> batches_;
+  int64_t enqueued_ = 0, done_ = 0;
+  double waited_ns_ = 0;
+  std::deque<double> own_ns_;  // of the last steps, without what was planted
+};
+
+class Answers {
+ public:
+  Answers() : stream_(fdopen(dup(STDOUT_FILENO), "w")) {
+    if (!stream_) throw std::runtime_error("stdout is closed: an arm answers there");
+    std::fflush(stdout);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+  }
+  ~Answers() { std::fclose(stream_); }
+  Answers(const Answers&) = delete;
+  Answers& operator=(const Answers&) = delete;
+  void give(const ordered_json& answer) {
+    fmt::print(stream_, "{}\n", answer.dump());
+    std::fflush(stream_);
+  }
+
+ private:
+  std::FILE* stream_;
+};
+
+void serve(const ArmFlags& f, Answers& answers) {
+  TrainerFlags flags = f.trainer;
+  settle(flags);
+  gpt2::LoopOptions loop = loop_options(flags);
+  if (flags.lr_total_steps == 0)
+    loop.learning_rate.total = int64_t{1} << 40;  // nobody knows how many steps there will be
+  const gpt2::TrainerOptions options = trainer_options(flags);
+  gpt2::check_run(options, loop);
+  const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, options);
+#ifdef STEPSCOPE_WITH_CUDA
+  std::unique_ptr<gpt2::cuda::NvtxRanges> listener;  // as `train` has it: what is compared is what is trained
+  if (flags.trainer != "reference") listener = std::make_unique<gpt2::cuda::NvtxRanges>();
+  gpt2::set_range_listener(listener.get());
+#endif
+  SteppingTrainer stepping(*trainer, loop, f);
+  ordered_json memory = ordered_json::object();
+  for (const gpt2::MemoryItem& m : trainer->memory()) memory[m.name] = m.bytes;
+  answers.give({{"ready",
+                 {{"protocol", "stepscope.arm/1"},
+                  {"trainer", trainer->name()},
+                  {"device", trainer->device()},
+                  {"model", flags.model},
+                  {"batch_size", flags.batch_size},
+                  {"seq_len", flags.seq_len},
+                  {"accumulation", flags.accumulation},
+                  {"matmul", flags.matmul},
+                  {"variants", options.variants},
+                  {"plant_pct", f.plant_pct},
+                  {"serial", f.serial || f.plant_pct > 0},
+                  {"memory_bytes", memory},
+                  {"git_revision", kGitRevision}}}});
+  std::string word;
+  while (std::cin >> word && word == "step") {
+    int64_t count = 0;
+    if (!(std::cin >> count) || count < 1)
+      throw stepscope::InputError("step: expected a number of steps, at least 1");
+    answers.give(stepping.steps(count));
+  }
+  gpt2::set_range_listener(nullptr);
+}
+
+}  // namespace
+
+void add_arm_command(CLI::App& app) {
+  auto f = std::make_shared<ArmFlags>();
+  CLI::App* c =
+      app.add_subcommand("arm", "One side of an experiment: steps on command over stdin and stdout");
+  c->group("");
+  add_trainer_flags(*c, f->trainer);
+  c->add_flag("--serial", f->serial, "the next step begins only when the last has ended");
+  c->add_option("--plant-pct", f->plant_pct, "every step takes so much longer")
+      ->check(CLI::Range(0.0, 1000.0));
+  c->callback([f] {
+    Answers answers;
+    try {
+      serve(*f, answers);
+    } catch (const std::exception& e) {
+      answers.give({{"error", e.what()}});
+      throw;
+    }
+  });
+}
+
+}  // namespace cli

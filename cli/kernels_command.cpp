@@ -1,0 +1,139 @@
+// `stepscope kernels OP`: every variant of an op at a model's shapes, right first, then timed against the
+// measured ceilings.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "cli/commands.h"
+#include "cli/gpu.h"
+#include "gpt2/config.h"
+#include "gpt2/errors.h"
+#ifdef STEPSCOPE_WITH_CUDA
+#include "experiments/kernels/kernel_bench.h"
+#include "profiler/ceilings/ceilings.h"
+#endif
+
+namespace cli {
+namespace {
+
+using stepscope::InputError;
+
+struct KernelsFlags {
+  std::string op, model = "d12", matmul = "fp32";
+  int64_t batch_size = 4, seq_len = 1024, rounds = 50;
+  uint64_t seed = 0;
+  bool seed_given = false, json = false;
+};
+
+void run(const KernelsFlags& f, [[maybe_unused]] int& exit_code) {
+  const gpt2::ModelConfig model = gpt2::model_from_name(f.model);
+  if (f.matmul != "fp32" && f.matmul != "tf32")
+    throw InputError(fmt::format("--matmul '{}': expected fp32 or tf32", f.matmul));
+  if (f.batch_size < 1 || f.batch_size > 4096 || f.seq_len < 1 || f.seq_len > model.max_seq_len ||
+      f.rounds < 3 || f.rounds > 100000)
+    throw InputError(
+        fmt::format("--batch-size {}, --seq-len {}, --rounds {}: expected 1 to 4096, 1 to {}, 3 to 100000",
+                    f.batch_size, f.seq_len, f.rounds, model.max_seq_len));
+  if (const GpuStatus gpu = gpu_status(); !gpu.present)
+    throw stepscope::MachineError(fmt::format("kernels need a GPU: {}", gpu.why_not));
+#ifdef STEPSCOPE_WITH_CUDA
+  // First: it makes a context of its own and destroys it.
+  const profiler::MeasuredCeilings ceilings = profiler::ceilings_of_device(false);
+  const double matmul_ceiling = f.matmul == "tf32" ? ceilings.tf32_flops_per_s : ceilings.fp32_flops_per_s;
+  experiments::KernelBenchOptions options;
+  options.matmul = f.matmul;
+  options.rounds = static_cast<int>(f.rounds);
+  if (isatty(STDERR_FILENO))
+    options.progress = [](const std::string& what) { fmt::print(stderr, "kernels: {}\n", what); };
+  const uint64_t seed = f.seed_given ? f.seed : std::random_device{}();
+  const auto rows = experiments::bench_kernels(f.op, model, f.batch_size, f.seq_len, seed, options);
+  nlohmann::ordered_json all{{"schema", "stepscope.kernels/1"},
+                             {"device", ceilings.device},
+                             {"matmul", f.matmul},
+                             {"seed", seed},
+                             {"rows", nlohmann::ordered_json::array()}};
+  std::string place;
+  for (const experiments::KernelResult& r : rows) {
+    if (!r.right) exit_code = 1;
+    if (f.json) {
+      nlohmann::ordered_json row{{"op", r.op},
+                                 {"variant", r.variant},
+                                 {"shape", r.shape},
+                                 {"check_shape", r.check_shape},
+                                 {"right", r.right}};
+      if (r.right)
+        row.update({{"error", r.error},
+                    {"budget", r.budget},
+                    {"time_ns", r.median_ns},
+                    {"p05_ns", r.p05_ns},
+                    {"p95_ns", r.p95_ns},
+                    {"bytes_per_s", r.bytes_per_s},
+                    {"flops_per_s", r.flops_per_s}});
+      else
+        row["wrong"] = r.wrong;
+      all["rows"].push_back(row);
+      continue;
+    }
+    if (place != r.shape) {
+      place = r.shape;
+      fmt::print("{} {} (checked at {})\n  {:<24} {:>9} {:>17} {:>15} {:>15} {:>19}\n", r.op, r.shape,
+                 r.check_shape, "variant", "us", "5% to 95%", "GB/s (copy)", "TFLOP/s (max)",
+                 "error / budget");
+    }
+    const std::string name =
+        (r.variant.empty() ? "(one way)" : r.variant) + (r.is_default && !r.variant.empty() ? " *" : "");
+    if (!r.right) {
+      fmt::print("  {:<24} WRONG, not timed: {}\n", name, r.wrong);
+      continue;
+    }
+    const auto of = [](double value, double ceiling) {
+      return ceiling > 0 ? fmt::format(" ({:.0f}%)", 100 * value / ceiling) : std::string();
+    };
+    fmt::print("  {:<24} {:9.2f} {:>17} {:>15} {:>15} {:>19}\n", name, r.median_ns * 1e-3,
+               fmt::format("{:.2f} to {:.2f}", r.p05_ns * 1e-3, r.p95_ns * 1e-3),
+               fmt::format("{:.0f}{}", r.bytes_per_s * 1e-9, of(r.bytes_per_s, ceilings.copy_bytes_per_s)),
+               r.flops_per_s > 0
+                   ? fmt::format("{:.1f}{}", r.flops_per_s * 1e-12, of(r.flops_per_s, matmul_ceiling))
+                   : "-",
+               fmt::format("{:.1e} / {:.1e}", r.error, r.budget));
+  }
+  if (f.json)
+    fmt::print("{}\n", all.dump(1));
+  else
+    fmt::print(
+        "* the default. A screening: operands rotate through more than L2, one process; `stepscope "
+        "experiment` gives verdicts. Seed {}.\n",
+        seed);
+#endif
+}
+
+}  // namespace
+
+void add_kernels_command(CLI::App& app, int& exit_code) {
+  auto f = std::make_shared<KernelsFlags>();
+  CLI::App* c =
+      app.add_subcommand("kernels", "Every variant of an op at a model's shapes: right first, then timed");
+  c->add_option("op", f->op,
+                "layernorm_forward, layernorm_backward, linear_forward, linear_backward, attention_forward, "
+                "attention_backward, "
+                "gelu_forward, gelu_backward, classifier, adamw")
+      ->required();
+  c->add_option("--model", f->model, "whose channels, heads and vocabulary")->capture_default_str();
+  c->add_option("--batch-size,-b", f->batch_size)->capture_default_str();
+  c->add_option("--seq-len,-t", f->seq_len)->capture_default_str();
+  c->add_option("--matmul", f->matmul, "matrix products: fp32 or tf32")->capture_default_str();
+  c->add_option("--rounds", f->rounds, "timings of each variant, variants in turn")->capture_default_str();
+  c->add_option("--seed", f->seed, "of all inputs; default: new each time")->each([f](const std::string&) {
+    f->seed_given = true;
+  });
+  c->add_flag("--json", f->json);
+  c->footer(
+      "Exit 1: a variant is wrong.\nExamples:\n  stepscope kernels attention_forward --matmul tf32\n  "
+      "stepscope kernels layernorm_backward -b 16");
+  c->callback([f, &exit_code] { run(*f, exit_code); });
+}
+
+}  // namespace cli

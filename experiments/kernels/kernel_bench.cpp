@@ -1,0 +1,211 @@
+#include "experiments/kernels/kernel_bench.h"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "experiments/gate/op_judge.h"
+#include "experiments/gate/report.h"
+#include "fp32/trainer.h"
+#include "gpt2/cuda/check.h"
+#include "gpt2/cuda/device_buffer.h"
+#include "gpt2/cuda/device_info.h"
+#include "gpt2/errors.h"
+
+namespace experiments {
+namespace {
+
+using gate::OpCase;
+using gate::OpTensor;
+using gate::Role;
+using gpt2::cuda::DeviceBuffer;
+using Bytes = DeviceBuffer<std::byte>;
+
+constexpr int kWarmupRounds = 5;
+// Operands are rotated through so much memory that none is still in L2 when its turn comes again.
+constexpr double kL2Turns = 3;
+
+class Operands {
+ public:
+  // Outputs hold NaN: a variant that leaves one out, or reads it, is wrong and not merely lucky.
+  explicit Operands(const OpCase& c) {
+    for (const OpTensor& t : c.tensors) {
+      buffers_.emplace_back(t.byte_count());
+      if (t.role == Role::output)
+        STEPSCOPE_CUDA_CHECK(cudaMemset(buffers_.back().data(), 0xff, static_cast<size_t>(t.byte_count())));
+      else
+        STEPSCOPE_CUDA_CHECK(
+            cudaMemcpy(buffers_.back().data(), t.bytes.data(), t.bytes.size(), cudaMemcpyHostToDevice));
+      pointers_.push_back(buffers_.back().data());
+    }
+  }
+  std::span<void* const> pointers() const { return pointers_; }
+
+ private:
+  std::vector<Bytes> buffers_;
+  std::vector<void*> pointers_;
+};
+
+std::vector<double> read(const OpTensor& t, const void* device) {
+  std::vector<std::byte> bytes(static_cast<size_t>(t.byte_count()));
+  STEPSCOPE_CUDA_CHECK(cudaMemcpy(bytes.data(), device, bytes.size(), cudaMemcpyDeviceToHost));
+  std::vector<double> out(static_cast<size_t>(t.count()));
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (t.element == gate::Element::f64) {
+      std::memcpy(&out[i], &bytes[i * 8], 8);
+    } else {
+      float x;
+      std::memcpy(&x, &bytes[i * 4], 4);
+      out[i] = static_cast<double>(x);
+    }
+  }
+  return out;
+}
+
+double at_quantile(const std::vector<double>& sorted, double q) {
+  return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+class Bench {
+ public:
+  explicit Bench(const KernelBenchOptions& options)
+      : options_(options), context_(options.matmul, stream_.get()) {
+    for (const gpt2::VariantInfo& info : fp32::fp32_variants()) variants_[info.slot] = info.names;
+    l2_bytes_ = gpt2::cuda::device_info().l2_bytes;
+  }
+
+  std::vector<KernelResult> run(const KernelCase& k) {
+    const auto found = variants_.find(k.timed.op);
+    const std::vector<std::string> names =
+        found == variants_.end() ? std::vector<std::string>{""} : found->second;
+    std::vector<KernelResult> results;
+    std::map<std::string, gate::ErrorMetrics> baseline;
+    for (const std::string& variant : names) {
+      KernelResult r;
+      r.op = k.timed.op;
+      r.variant = variant;
+      r.shape = k.timed.shape;
+      r.check_shape = k.check.shape;
+      r.is_default = variant == names.front();
+      if (options_.progress)
+        options_.progress(fmt::format("{} {} {}: against the oracle", r.op, variant, r.check_shape));
+      check(k.check, r, baseline);
+      results.push_back(std::move(r));
+    }
+    if (options_.progress) options_.progress(fmt::format("{} {}: timing", k.timed.op, k.timed.shape));
+    time(k, results);
+    std::stable_sort(results.begin(), results.end(), [](const KernelResult& a, const KernelResult& b) {
+      return (a.right ? a.median_ns : 1e300) < (b.right ? b.median_ns : 1e300);
+    });
+    return results;
+  }
+
+ private:
+  void check(const OpCase& c, KernelResult& r, std::map<std::string, gate::ErrorMetrics>& baseline) {
+    const Operands operands(c);
+    const double floor = gate::op_floor(options_.matmul, c.matmul) * c.floor_factor;
+    try {
+      const Bytes scratch(c.scratch_bytes ? c.scratch_bytes(r.variant) : 0);
+      STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
+      c.launch(context_, r.variant, operands.pointers(), scratch.data());
+      STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
+    } catch (const stepscope::InputError& e) {
+      r.wrong = e.what();
+      return;
+    }
+    r.right = true;
+    double worst = -1;
+    for (size_t i = 0; i < c.tensors.size(); ++i) {
+      const OpTensor& t = c.tensors[i];
+      if (t.role == Role::input) continue;
+      const std::vector<double> got = read(t, operands.pointers()[i]);
+      const auto metrics = gate::compare<double, double>(got, t.want, t.rows, t.columns);
+      const auto base = baseline.find(t.name);
+      const auto result = gate::from_metrics(
+          r.op, t.name, metrics,
+          gate::op_limit(floor, r.is_default || base == baseline.end() ? nullptr : &base->second));
+      if (r.is_default) baseline[t.name] = metrics;
+      // A NaN uses more of its budget than any number.
+      const double used = result.error <= result.budget ? result.error / result.budget : 1e300;
+      if (used > worst) {
+        worst = used;
+        r.error = result.error;
+        r.budget = result.budget;
+      }
+      if (!result.passed) {
+        r.right = false;
+        r.wrong =
+            fmt::format("{}: {} error {:.2e} over {:.2e}", t.name, result.unit, result.error, result.budget);
+      }
+    }
+  }
+
+  void time(const KernelCase& k, std::vector<KernelResult>& results) {
+    const double bytes = k.min_bytes();
+    const int sets =
+        std::clamp(static_cast<int>(kL2Turns * static_cast<double>(l2_bytes_) / bytes) + 1, 1, 64);
+    std::vector<Operands> operands;
+    for (int i = 0; i < sets; ++i) operands.emplace_back(k.timed);
+    int64_t scratch_bytes = 0;
+    for (const KernelResult& r : results)
+      if (r.right && k.timed.scratch_bytes)
+        scratch_bytes = std::max(scratch_bytes, k.timed.scratch_bytes(r.variant));
+    const Bytes scratch(scratch_bytes);
+    struct Pair {
+      gpt2::cuda::Event begin, end;
+    };
+    std::vector<std::vector<Pair>> events(results.size());
+    STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
+    size_t turn = 0;
+    for (int round = 0; round < kWarmupRounds + options_.rounds; ++round)
+      for (size_t i = 0; i < results.size(); ++i) {
+        if (!results[i].right) continue;
+        Pair p;
+        p.begin.record(stream_.get());
+        k.timed.launch(context_, results[i].variant, operands[turn++ % operands.size()].pointers(),
+                       scratch.data());
+        p.end.record(stream_.get());
+        if (round >= kWarmupRounds) events[i].push_back(std::move(p));
+      }
+    stream_.synchronize();
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (events[i].empty()) continue;
+      std::vector<double> ns;
+      for (const Pair& p : events[i]) ns.push_back(gpt2::cuda::elapsed_ns(p.begin, p.end));
+      std::sort(ns.begin(), ns.end());
+      KernelResult& r = results[i];
+      r.median_ns = at_quantile(ns, 0.5);
+      r.p05_ns = at_quantile(ns, 0.05);
+      r.p95_ns = at_quantile(ns, 0.95);
+      r.bytes_per_s = bytes / (r.median_ns * 1e-9);
+      r.flops_per_s = k.flops / (r.median_ns * 1e-9);
+    }
+  }
+
+  const KernelBenchOptions& options_;
+  gpt2::cuda::Stream stream_;
+  fp32::op::Context context_;
+  std::map<std::string, std::vector<std::string>> variants_;
+  int64_t l2_bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::ModelConfig& model,
+                                        int64_t batch_size, int64_t seq_len, uint64_t seed,
+                                        const KernelBenchOptions& options) {
+  if (const auto why = gpt2::cuda::why_no_device())
+    throw stepscope::MachineError("kernels need a GPU: " + *why);
+  Bench bench(options);
+  std::vector<KernelResult> out;
+  for (const KernelCase& k : kernel_cases(op, model, batch_size, seq_len, seed)) {
+    const auto rows = bench.run(k);
+    out.insert(out.end(), rows.begin(), rows.end());
+  }
+  return out;
+}
+
+}  // namespace experiments

@@ -1,0 +1,36 @@
+// Every variant of an op: right first, then timed, variants in turn. A screening, not a verdict: one process,
+// and a kernel alone meets caches, clocks and neighbours that a training step does not have.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "experiments/kernels/kernel_cases.h"
+
+namespace experiments {
+
+struct KernelBenchOptions {
+  std::string matmul = "fp32";  // rate of the op's matrix products
+  int rounds = 50;
+  std::function<void(const std::string&)> progress;  // may be empty
+};
+
+struct KernelResult {
+  std::string op, variant, shape, check_shape;
+  bool is_default = false;
+  bool right = false;
+  double error = 0, budget = 0;  // of the tensor closest to its budget
+  std::string
+      wrong;  // which tensor, when not right; a variant that refuses the shape says why. Not timed then
+  double median_ns = 0, p05_ns = 0, p95_ns = 0;  // 0 when not timed
+  double bytes_per_s = 0, flops_per_s = 0;       // of the mathematics: min_bytes and flops of the case
+};
+
+// One row per variant and place, fastest first within a place. Throws stepscope::MachineError without a
+// device.
+std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::ModelConfig& model,
+                                        int64_t batch_size, int64_t seq_len, uint64_t seed,
+                                        const KernelBenchOptions& options);
+
+}  // namespace experiments

@@ -1,0 +1,253 @@
+#include "experiments/plan/experiment_file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "gpt2/errors.h"
+#include "gpt2/sha256.h"
+
+namespace experiments {
+namespace {
+
+namespace fs = std::filesystem;
+using stepscope::InputError;
+
+// These belong to the workload or to the runner; as a change they would compare two different questions.
+const std::set<std::string> kNotSettings{"model",   "batch-size", "seq-len", "steps",
+                                         "variant", "data",       "seed"};
+
+class Reader {
+ public:
+  explicit Reader(const fs::path& file) : file_(file) {}
+
+  [[noreturn]] void fail(const YAML::Node& at, const std::string& text) const {
+    const YAML::Mark mark = at.Mark();
+    throw InputError(mark.is_null() ? fmt::format("{}: {}", file_.string(), text)
+                                    : fmt::format("{}:{}: {}", file_.string(), mark.line + 1, text));
+  }
+
+  void expect_map(const YAML::Node& node, const std::string& what, const std::set<std::string>& known) const {
+    if (!node.IsMap()) fail(node, fmt::format("{}: expected key: value lines", what));
+    std::set<std::string> seen;
+    for (const auto& entry : node) {
+      const std::string key = entry.first.as<std::string>();
+      if (!seen.insert(key).second) fail(entry.first, fmt::format("{}: '{}' is given twice", what, key));
+      if (!known.empty() && !known.count(key))
+        fail(entry.first,
+             fmt::format("{}: unknown key '{}'; expected {}", what, key, fmt::join(known, ", ")));
+    }
+  }
+
+  template <class T>
+  T value(const YAML::Node& node, const std::string& key, const char* expected) const {
+    try {
+      return node.as<T>();
+    } catch (const YAML::Exception&) {
+      fail(node, fmt::format("{}: expected {}", key, expected));
+    }
+  }
+
+  std::string text(const YAML::Node& parent, const std::string& key) const {
+    const YAML::Node node = parent[key];
+    if (!node) fail(parent, fmt::format("'{}' is missing", key));
+    std::string t = value<std::string>(node, key, "text");
+    while (!t.empty() && std::isspace(static_cast<unsigned char>(t.back()))) t.pop_back();
+    if (t.empty()) fail(node, fmt::format("'{}' is empty", key));
+    return t;
+  }
+
+  Settings settings(const YAML::Node& node, const std::string& what) const {
+    Settings s;
+    if (!node) return s;
+    expect_map(node, what, {"flags", "variant"});
+    const auto read = [&](const char* key, std::map<std::string, std::string>& into) {
+      if (!node[key]) return;
+      expect_map(node[key], what + "." + key, {});
+      for (const auto& entry : node[key]) {
+        const std::string name = entry.first.as<std::string>();
+        if (std::string(key) == "flags" && kNotSettings.count(name))
+          fail(entry.first,
+               fmt::format("{}.flags: '{}' belongs to the workloads or to the runner", what, name));
+        into[name] = value<std::string>(entry.second, name, "a value");
+      }
+    };
+    read("flags", s.flags);
+    read("variant", s.variants);
+    return s;
+  }
+
+  std::optional<double> saving(const YAML::Node& node) const {
+    if (!node) return std::nullopt;
+    const double ms = value<double>(node, "saving_ms", "a number of milliseconds");
+    if (!std::isfinite(ms)) fail(node, "saving_ms: expected a finite number of milliseconds");
+    return ms;
+  }
+
+  Workload workload(const YAML::Node& node, const std::optional<double>& predicted) const {
+    expect_map(node, "workloads", {"model", "batch_size", "seq_len", "matmul", "saving_ms"});
+    Workload w;
+    w.model = text(node, "model");
+    const auto size = [&](const char* key) {
+      if (!node[key]) fail(node, fmt::format("workloads: '{}' is missing", key));
+      const auto v = value<int64_t>(node[key], key, "a whole number");
+      if (v < 1) fail(node[key], fmt::format("{} is {}: expected at least 1", key, v));
+      return v;
+    };
+    w.batch_size = size("batch_size");
+    w.seq_len = size("seq_len");
+    if (node["matmul"]) w.matmul = text(node, "matmul");
+    w.predicted_saving_ms = node["saving_ms"] ? saving(node["saving_ms"]) : predicted;
+    return w;
+  }
+
+ private:
+  fs::path file_;
+};
+
+std::string change_text(const Experiment& e) {
+  std::vector<std::string> parts;
+  for (const auto& [key, value] : e.change.variants)
+    parts.push_back(fmt::format("--variant {}={}", key, value));
+  for (const auto& [key, value] : e.change.flags) parts.push_back(fmt::format("--{} {}", key, value));
+  if (e.frozen_baseline())
+    parts.push_back(fmt::format("the {} trainer of today against the frozen {}", e.trainer, e.baseline));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+std::string Workload::text() const {
+  if (batch_size == 0) return model;  // two commands
+  return fmt::format("{} B={} T={}{}", model, batch_size, seq_len, matmul.empty() ? "" : " " + matmul);
+}
+
+Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
+  const Reader r(file);
+  YAML::Node root;
+  try {
+    root = YAML::Load(yaml);
+  } catch (const YAML::Exception& e) {
+    throw InputError(fmt::format("{}:{}: {}", file.string(), e.mark.line + 1, e.msg));
+  }
+  r.expect_map(root, "experiment",
+               {"question", "hypothesis", "trainer", "baseline", "change", "common", "predicted", "workloads",
+                "minimum_effect_pct", "compound"});
+  Experiment e;
+  e.name = file.stem().string();
+  e.file = file;
+  e.file_sha256 = gpt2::sha256_text(yaml);
+  e.question = r.text(root, "question");
+  e.hypothesis = r.text(root, "hypothesis");
+  e.trainer = r.text(root, "trainer");
+  if (root["baseline"]) e.baseline = r.text(root, "baseline");
+  if (root["compound"]) e.compound = r.value<bool>(root["compound"], "compound", "true or false");
+  e.change = r.settings(root["change"], "change");
+  e.common = r.settings(root["common"], "common");
+  for (const auto& [key, value] : e.change.variants)
+    if (const auto same = e.common.variants.find(key);
+        same != e.common.variants.end() && same->second == value)
+      r.fail(root["change"],
+             fmt::format("change: {}={} is in `common` too: nothing would change", key, value));
+
+  const YAML::Node predicted = root["predicted"];
+  if (!predicted) r.fail(root, "'predicted' is missing: a prediction after the measurement is none");
+  r.expect_map(predicted, "predicted", {"saving_ms", "arithmetic"});
+  const std::optional<double> saving = r.saving(predicted["saving_ms"]);
+  e.arithmetic = r.text(predicted, "arithmetic");
+
+  const YAML::Node workloads = root["workloads"];
+  if (!workloads || !workloads.IsSequence() || workloads.size() == 0)
+    r.fail(workloads ? workloads : root,
+           "workloads: expected a list with at least one {model, batch_size, seq_len}");
+  for (const YAML::Node& w : workloads) {
+    e.workloads.push_back(r.workload(w, saving));
+    if (!e.workloads.back().predicted_saving_ms)
+      r.fail(w, "no predicted saving_ms, neither here nor under `predicted`");
+  }
+  if (root["minimum_effect_pct"]) {
+    e.minimum_effect_pct = r.value<double>(root["minimum_effect_pct"], "minimum_effect_pct", "a percentage");
+    if (!(e.minimum_effect_pct >= 0.01 && e.minimum_effect_pct <= 50))
+      r.fail(root["minimum_effect_pct"],
+             fmt::format("minimum_effect_pct is {}: expected 0.01 to 50", e.minimum_effect_pct));
+  }
+  if (e.frozen_baseline() && !e.compound)
+    r.fail(root["baseline"],
+           fmt::format("against the frozen '{}' everything changes that was done since: say compound: true",
+                       e.baseline));
+  if (!e.frozen_baseline() && e.change.count() == 0)
+    r.fail(root, "'change' names nothing: both arms would be the same");
+  if (e.change.count() > 1 && !e.compound)
+    r.fail(root["change"],
+           fmt::format("{} changes ({}): one experiment changes one thing, or says compound: true",
+                       e.change.count(), change_text(e)));
+  e.change_text = change_text(e);
+  return e;
+}
+
+Experiment read_experiment(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw InputError(fmt::format("{}: cannot be read", file.string()));
+  return parse_experiment({std::istreambuf_iterator<char>(in), {}}, file);
+}
+
+std::vector<Experiment> read_experiments(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder, missing))
+    if (entry.is_regular_file() && entry.path().extension() == ".yaml") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::vector<Experiment> out;
+  for (const fs::path& file : files) out.push_back(read_experiment(file));
+  return out;
+}
+
+Experiment find_experiment(const fs::path& folder, const std::string& name) {
+  if (name.find('/') != std::string::npos || fs::path(name).extension() == ".yaml")
+    return read_experiment(name);
+  const fs::path file = folder / (name + ".yaml");
+  if (fs::exists(file)) return read_experiment(file);
+  std::vector<std::string> known;
+  for (const Experiment& e : read_experiments(folder)) known.push_back(e.name);
+  throw InputError(fmt::format("no experiment '{}' in {}; known: {}", name, folder.string(),
+                               known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+}
+
+std::string trainer_of(const Experiment& e, char arm) {
+  if (arm == 'B')
+    if (const auto changed = e.change.flags.find("trainer"); changed != e.change.flags.end())
+      return changed->second;
+  return e.trainer;
+}
+
+std::vector<std::string> trainer_arguments(const Experiment& e, const Workload& w, char arm) {
+  std::map<std::string, std::string> flags = e.common.flags, variants = e.common.variants;
+  if (!w.matmul.empty()) flags["matmul"] = w.matmul;
+  if (arm == 'B') {
+    for (const auto& [key, value] : e.change.flags) flags[key] = value;
+    for (const auto& [key, value] : e.change.variants) variants[key] = value;
+  }
+  flags.erase("trainer");
+  std::vector<std::string> a{"--trainer", trainer_of(e, arm),       "--model",
+                             w.model,     "--batch-size",           std::to_string(w.batch_size),
+                             "--seq-len", std::to_string(w.seq_len)};
+  for (const auto& [key, value] : flags) {
+    // YAML's true is a flag without a value.
+    if (value == "false") continue;
+    a.push_back("--" + key);
+    if (value != "true") a.push_back(value);
+  }
+  for (const auto& [key, value] : variants) {
+    a.emplace_back("--variant");
+    a.push_back(key + "=" + value);
+  }
+  return a;
+}
+
+}  // namespace experiments

@@ -1,0 +1,60 @@
+// An experiment file (YAML): one question, ONE change, a prediction made before the measurement.
+// docs/experiments.md shows the format. Arm A is the baseline, arm B is the baseline with the change; a
+// positive saving means B is faster.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace experiments {
+
+// Trainer flags without the dashes ("matmul": "tf32") and op variants ("zero_grad": "memset").
+struct Settings {
+  std::map<std::string, std::string> flags, variants;
+  size_t count() const { return flags.size() + variants.size(); }
+};
+
+struct Workload {
+  std::string model;
+  int64_t batch_size = 0, seq_len = 0;
+  std::string matmul;  // "" = the trainer's default
+  std::optional<double> predicted_saving_ms;
+  std::string text() const;  // "d12 B=4 T=1024 tf32"
+};
+
+struct Experiment {
+  std::string name;  // of the file, without .yaml
+  std::filesystem::path file;
+  std::string file_sha256;
+  std::string question, hypothesis, change_text;
+  std::string trainer;
+  std::string baseline = "defaults";  // or the name of a frozen baseline
+  Settings change;                    // what B has and A has not
+  Settings common;                    // what both have
+  std::string arithmetic;             // how the predicted saving was found
+  std::vector<Workload> workloads;
+  double minimum_effect_pct = 0.3;
+  bool compound = false;
+  bool frozen_baseline() const { return baseline != "defaults"; }
+};
+
+// Throws stepscope::InputError naming file, line and key: an unknown or missing key, a wrong type, more than
+// one change without `compound: true`, no change, a prediction without its arithmetic.
+Experiment read_experiment(const std::filesystem::path& file);
+Experiment parse_experiment(const std::string& yaml, const std::filesystem::path& file);
+
+// Every *.yaml of `folder`, sorted by name.
+std::vector<Experiment> read_experiments(const std::filesystem::path& folder);
+// One of them by name or by path. Throws stepscope::InputError that lists the known names.
+Experiment find_experiment(const std::filesystem::path& folder, const std::string& name);
+
+// Trainer flags of an arm ("--trainer", "fp32", …), for `stepscope arm`, `train`, `profile`. Arm A has no
+// change.
+std::vector<std::string> trainer_arguments(const Experiment& experiment, const Workload& workload, char arm);
+// The trainer of that arm: a change of the flag `trainer` counts.
+std::string trainer_of(const Experiment& experiment, char arm);
+
+}  // namespace experiments

@@ -1,0 +1,204 @@
+#include "experiments/runner/arm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "gpt2/errors.h"
+
+namespace experiments {
+namespace {
+
+using nlohmann::ordered_json;
+using Read = ChildProcessGroup::Read;
+
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+std::string with_last_words(std::string sentence, const ChildProcessGroup& child) {
+  const std::string words = child.last_words();
+  return words.empty() ? sentence : sentence + "; its last output:\n" + words;
+}
+
+// How it ended, when its output ended: the output of a process closes a moment before the process is gone.
+[[noreturn]] void fail_by_ending(const std::string& label, ChildProcessGroup& child,
+                                 const std::string& when) {
+  const auto ending = child.wait(after(5));
+  if (!ending)
+    throw ArmFailure(
+        "hung",
+        with_last_words(fmt::format("arm {} closed its output {} and does not end", label, when), child));
+  throw ArmFailure(ending->exited ? "crashed" : "killed",
+                   with_last_words(fmt::format("arm {} {} {}", label, ending->text(), when), child));
+}
+
+class SteppingArm : public Arm {
+ public:
+  SteppingArm(ArmSpec spec, const std::atomic<bool>* stop) : spec_(std::move(spec)), stop_(stop) {}
+
+  void start() override {
+    try {
+      child_ = std::make_unique<ChildProcessGroup>(
+          ChildProcessGroup::Options{spec_.argv, spec_.environment, true, false});
+    } catch (const stepscope::InputError& e) {
+      throw ArmFailure("cannot_start", fmt::format("arm {}: {}", spec_.label, e.what()));
+    }
+  }
+
+  void wait_ready(double timeout_s) override {
+    const ordered_json answer = receive(timeout_s, "before it was ready");
+    if (!answer.contains("ready") || !answer["ready"].is_object())
+      bad_answer("expected {\"ready\": {…}}", answer.dump());
+    info_ = answer["ready"];
+  }
+
+  BlockTimes block(int steps, double timeout_s) override {
+    const std::string when = fmt::format("in a block of {} steps", steps + 1);
+    if (!child_->write_line(fmt::format("step {}", steps + 1))) fail_by_ending(spec_.label, *child_, when);
+    const ordered_json answer = receive(timeout_s, when);
+    const auto times = answer.find("times_ns");
+    if (times == answer.end() || !times->is_array() || times->size() != static_cast<size_t>(steps) + 1)
+      bad_answer(fmt::format("expected {} times_ns", steps + 1), answer.dump());
+    BlockTimes out;
+    for (size_t i = 0; i < times->size(); ++i) {
+      const ordered_json& t = (*times)[i];
+      // JSON has no NaN: a writer makes it null.
+      if (!t.is_number() || !(t.get<double>() > 0) || !std::isfinite(t.get<double>()))
+        throw ArmFailure("nan", fmt::format("arm {} gave {} as a step's time", spec_.label, t.dump()));
+      if (i > 0) out.times_ns.push_back(t.get<double>());
+    }
+    if (const auto losses = answer.find("losses"); losses != answer.end() && losses->is_array()) {
+      for (const ordered_json& l : *losses) {
+        if (!l.is_number() || !std::isfinite(l.get<double>()))
+          throw ArmFailure(
+              "nan",
+              fmt::format("arm {}: the loss became {}: what it computes is not a training step any more",
+                          spec_.label, l.is_null() ? "NaN" : l.dump()));
+        out.last_loss = l.get<double>();
+      }
+    }
+    return out;
+  }
+
+  bool keeps_state() const override { return true; }
+  const ordered_json& info() const override { return info_; }
+
+ private:
+  [[noreturn]] void bad_answer(const std::string& expected, const std::string& got) {
+    throw ArmFailure("bad_answer", with_last_words(fmt::format("arm {}: {}, got '{}'", spec_.label, expected,
+                                                               got.substr(0, 200)),
+                                                   *child_));
+  }
+
+  ordered_json receive(double timeout_s, const std::string& when) {
+    std::string line;
+    switch (child_->read_line(line, after(timeout_s), stop_)) {
+      case Read::line:
+        break;
+      case Read::interrupted:
+        throw Interrupted();
+      case Read::timeout:
+        throw ArmFailure("hung", with_last_words(fmt::format("arm {} said nothing for {:.0f} s {}",
+                                                             spec_.label, timeout_s, when),
+                                                 *child_));
+      case Read::end_of_output:
+        fail_by_ending(spec_.label, *child_, when);
+    }
+    const ordered_json answer = ordered_json::parse(line, nullptr, false);
+    if (!answer.is_object()) bad_answer("expected a JSON object", line);
+    if (const auto error = answer.find("error"); error != answer.end())
+      throw ArmFailure("crashed",
+                       fmt::format("arm {}: {}", spec_.label,
+                                   error->is_string() ? error->get<std::string>() : error->dump()));
+    return answer;
+  }
+
+  ArmSpec spec_;
+  const std::atomic<bool>* stop_;
+  std::unique_ptr<ChildProcessGroup> child_;
+  ordered_json info_;
+};
+
+class CommandArm : public Arm {
+ public:
+  CommandArm(ArmSpec spec, const std::atomic<bool>* stop)
+      : spec_(std::move(spec)), stop_(stop), lines_(spec_.step_regex) {
+    info_["command"] = spec_.argv;
+  }
+  void start() override {}
+  void wait_ready(double) override {}
+
+  BlockTimes block(int, double timeout_s) override {
+    std::unique_ptr<ChildProcessGroup> child;
+    try {
+      child = std::make_unique<ChildProcessGroup>(
+          ChildProcessGroup::Options{spec_.argv, spec_.environment, false, true});
+    } catch (const stepscope::InputError& e) {
+      throw ArmFailure("cannot_start", fmt::format("arm {}: {}", spec_.label, e.what()));
+    }
+    const auto deadline = after(timeout_s);
+    std::vector<double> all;
+    std::string line;
+    for (bool open = true; open;) {
+      switch (child->read_line(line, deadline, stop_)) {
+        case Read::interrupted:
+          throw Interrupted();
+        case Read::timeout:
+          throw ArmFailure(
+              "hung", with_last_words(fmt::format("arm {} did not end within {:.0f} s ({} step times read)",
+                                                  spec_.label, timeout_s, all.size()),
+                                      *child));
+        case Read::end_of_output:
+          open = false;
+          break;
+        case Read::line:
+          if (const auto step = lines_.parse(line)) {
+            if (!step->time_ns)
+              throw ArmFailure("nan", fmt::format("arm {} printed '{}'", spec_.label, line.substr(0, 200)));
+            all.push_back(*step->time_ns);
+          }
+      }
+    }
+    const auto ending = child->wait(deadline);
+    if (!ending)
+      throw ArmFailure("hung", fmt::format("arm {} closed its output and did not end within {:.0f} s",
+                                           spec_.label, timeout_s));
+    if (!ending->exited || ending->code != 0)
+      throw ArmFailure(
+          ending->exited ? "crashed" : "killed",
+          with_last_words(fmt::format("arm {} {} after {} steps", spec_.label, ending->text(), all.size()),
+                          *child));
+    const int n = static_cast<int>(all.size());
+    const int skip = spec_.skip_steps >= 0 ? spec_.skip_steps : std::clamp(n / 10, 1, 10);
+    if (n <= skip)
+      throw ArmFailure(
+          "no_step_times",
+          with_last_words(
+              fmt::format(
+                  "arm {} printed {} step times, of which the first {} do not count: expected lines like "
+                  "'step 3 | 25.7 ms', or a --step-regex that finds them",
+                  spec_.label, n, skip),
+              *child));
+    return {{all.begin() + skip, all.end()}, std::nullopt};
+  }
+
+  bool keeps_state() const override { return false; }
+  const ordered_json& info() const override { return info_; }
+
+ private:
+  ArmSpec spec_;
+  const std::atomic<bool>* stop_;
+  StepLines lines_;
+  ordered_json info_;
+};
+
+}  // namespace
+
+std::unique_ptr<Arm> make_arm(const ArmSpec& spec, const std::atomic<bool>* stop) {
+  if (spec.steps_on_command) return std::make_unique<SteppingArm>(spec, stop);
+  return std::make_unique<CommandArm>(spec, stop);
+}
+
+}  // namespace experiments

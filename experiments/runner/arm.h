@@ -1,0 +1,67 @@
+// One side of a comparison: a process that takes steps when told to, or a command that is run to its end.
+//
+// The stepping protocol, lines over stdin and stdout ("stepscope.arm/1"); stderr is free:
+//   arm    → {"ready": {...}}                      what runs: any object; kept in the verdict
+//   runner → step N
+//   arm    → {"times_ns": [N numbers], "losses": [N numbers or null]}
+//   runner → quit                                  or end of input
+//   arm    → {"error": "sentence"}                 instead of an answer; then it ends
+// Anything else, silence, or an end is a failure of the arm, with the reason.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "experiments/runner/child_process_group.h"
+#include "experiments/runner/step_lines.h"
+
+namespace experiments {
+
+struct ArmSpec {
+  std::string label;  // "A", "B"
+  std::vector<std::string> argv;
+  std::map<std::string, std::string> environment;
+  bool steps_on_command = true;  // else: run to its end once per block, its step lines read
+  std::string step_regex;        // of a command; "" = the default
+  int skip_steps = -1;           // of a command: left out at the start; -1 = a tenth, 1 to 10
+};
+
+// The arm did not do what it must: the comparison is invalid. `what()` is a sentence that begins with the
+// arm.
+struct ArmFailure : std::runtime_error {
+  ArmFailure(std::string kind_, const std::string& sentence)
+      : std::runtime_error(sentence), kind(std::move(kind_)) {}
+  std::string kind;  // crashed | killed | hung | nan | no_step_times | bad_answer | cannot_start
+};
+// ctrl-C while an arm was waited for.
+struct Interrupted : std::runtime_error {
+  Interrupted() : std::runtime_error("interrupted") {}
+};
+
+struct BlockTimes {
+  std::vector<double> times_ns;  // of the kept steps, all finite and > 0
+  std::optional<double> last_loss;
+};
+
+class Arm {
+ public:
+  virtual ~Arm() = default;
+  // Starts the process and returns; wait_ready() waits until it can step. Both arms of a pair start up side
+  // by side.
+  virtual void start() = 0;
+  virtual void wait_ready(double timeout_s) = 0;
+  // `steps` steps, the first left out (it carries the gap since the last block). Throws ArmFailure,
+  // Interrupted.
+  virtual BlockTimes block(int steps, double timeout_s) = 0;
+  virtual bool keeps_state() const = 0;  // lives from block to block, so that it can be warmed up
+  virtual const nlohmann::ordered_json& info() const = 0;
+};
+
+// `stop` may be null and must outlive the arm.
+std::unique_ptr<Arm> make_arm(const ArmSpec& spec, const std::atomic<bool>* stop);
+
+}  // namespace experiments

@@ -1,0 +1,243 @@
+#include "experiments/runner/pair_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <thread>
+
+#include "gpt2/errors.h"
+
+namespace experiments {
+namespace {
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  const size_t n = v.size();
+  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+}
+
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+void check_plan(const PairPlan& p) {
+  auto at_least = [](const char* flag, double value, double least) {
+    if (!(value >= least))
+      throw stepscope::InputError(fmt::format("{} is {}: expected at least {}", flag, value, least));
+  };
+  at_least("--pairs", p.thresholds.pairs, 2);
+  at_least("--quads", p.quads, 1);
+  at_least("--block-steps", p.block_steps, 1);
+  at_least("--block-s", p.block_s, 0);
+  at_least("--warmup-s", p.warmup_s, 0);
+  at_least("--start-timeout-s", p.start_timeout_s, 0.001);
+  at_least("--block-timeout-s", p.block_timeout_s, 0.001);
+  if (p.thresholds.extended_pairs > std::max(26, p.thresholds.pairs))
+    throw stepscope::InputError(fmt::format(
+        "--pairs: an extension to {} pairs, expected at most 26 (the exact test enumerates 2^pairs)",
+        p.thresholds.extended_pairs));
+  if (p.a.steps_on_command != p.b.steps_on_command)
+    throw stepscope::InputError(
+        "one arm steps on command and the other is run to its end: expected two of a kind");
+}
+
+class PairRun {
+ public:
+  PairRun(const PairPlan& plan, const Hooks& hooks, std::mt19937_64& random)
+      : p_(plan), h_(hooks), begin_(Clock::now()), random_(random) {
+    arms_[0] = make_arm(plan.a, hooks.stop);
+    arms_[1] = make_arm(plan.b, hooks.stop);
+  }
+
+  PairRecord measure() {
+    const size_t first = coin();
+    out_.started_first = "AB"[first];
+    arms_[first]->start();
+    arms_[1 - first]->start();
+    for (const size_t arm : {first, 1 - first}) arms_[arm]->wait_ready(p_.start_timeout_s);
+    const bool resident = arms_[0]->keeps_state();
+    if (resident) warm_up(first);
+    check_foreign(resident ? 2 : 0);
+    std::vector<Quad> time, cycles;
+    for (int q = 0; q < p_.quads; ++q) {
+      const size_t x = coin();
+      Quad t, c;
+      std::array<size_t, 2> next{};
+      bool all_clocks = true;
+      int position = 0;
+      for (const size_t arm : {x, 1 - x, 1 - x, x}) {
+        const Block b = block(arm, q, position++);
+        auto& slot_t = arm == 0 ? t.a_ns : t.b_ns;
+        auto& slot_c = arm == 0 ? c.a_ns : c.b_ns;
+        slot_t[next[arm]] = b.step_ns;
+        if (b.environment && b.environment->sm_clock_mhz > 0)
+          slot_c[next[arm]] = b.step_ns * b.environment->sm_clock_mhz;
+        else
+          all_clocks = false;
+        ++next[arm];
+      }
+      time.push_back(t);
+      if (all_clocks) cycles.push_back(c);
+    }
+    out_.time = pair_value(time).value();  // every time in it was checked to be > 0 and finite
+    if (cycles.size() == time.size()) out_.cycles = pair_value(cycles);
+    out_.seconds = seconds_since(begin_);
+    return out_;
+  }
+
+  const nlohmann::ordered_json& info(size_t arm) const { return arms_[arm]->info(); }
+
+ private:
+  size_t coin() { return random_() >> 63; }
+
+  void check_foreign(int own) const {
+    if (!h_.foreign_process) return;
+    if (const auto who = h_.foreign_process(own))
+      throw ArmFailure(std::string(reason::kForeignProcess), *who);
+  }
+
+  // Interleaved like the measurement, thrown away. It also learns how many steps a block needs.
+  void warm_up(size_t first) {
+    const auto began = Clock::now();
+    std::array<std::vector<double>, 2> seen;
+    int steps = 1;
+    while (true) {
+      for (const size_t arm : {first, 1 - first}) {
+        const double expected_s = seen[arm].empty() ? 0 : seen[arm].back() * steps * 1e-9;
+        // The very first step may compile or load a library.
+        const double timeout =
+            seen[arm].empty() ? p_.start_timeout_s : std::max(p_.block_timeout_s, 20 * expected_s);
+        seen[arm].push_back(median(arms_[arm]->block(steps, timeout).times_ns));
+      }
+      const double fastest_s = std::min(seen[0].back(), seen[1].back()) * 1e-9;
+      block_steps_ =
+          std::max(p_.block_steps, static_cast<int>(std::ceil(std::min(p_.block_s / fastest_s, 1e6))));
+      steps = std::clamp(block_steps_ / 4, 1, block_steps_);
+      const double elapsed = seconds_since(began);
+      if (elapsed < p_.warmup_s || seen[0].size() < 3) continue;
+      const bool settled = std::all_of(seen.begin(), seen.end(), [](const std::vector<double>& s) {
+        return std::fabs(std::log(s.back() / s[s.size() - 2])) < 0.01;
+      });
+      if (settled) return;
+      if (elapsed > 5 * p_.warmup_s) {
+        out_.stationary = false;
+        return;
+      }
+    }
+  }
+
+  Block block(size_t arm, int quad, int position) {
+    const double expected_s = expected_ns_[arm] * (block_steps_ + 1) * 1e-9;
+    if (h_.block_begins) h_.block_begins("AB"[arm]);
+    const BlockTimes times = arms_[arm]->block(block_steps_, std::max(p_.block_timeout_s, 20 * expected_s));
+    Block b;
+    if (h_.block_ended) b.environment = h_.block_ended();
+    b.arm = "AB"[arm];
+    b.quad = quad;
+    b.position = position;
+    b.step_ns = median(times.times_ns);
+    b.steps = static_cast<int>(times.times_ns.size());
+    b.last_loss = times.last_loss;
+    expected_ns_[arm] = b.step_ns;
+    out_.blocks.push_back(b);
+    return b;
+  }
+
+  const PairPlan& p_;
+  const Hooks& h_;
+  Clock::time_point begin_;
+  std::mt19937_64& random_;
+  std::array<std::unique_ptr<Arm>, 2> arms_;
+  std::array<double, 2> expected_ns_{};
+  int block_steps_ = 1;
+  PairRecord out_;
+};
+
+std::optional<Decision> decide_in_cycles(const RunLog& log, const Thresholds& t, int look) {
+  std::vector<PairValue> values;
+  for (const PairRecord& p : log.pairs) {
+    if (!p.cycles) return std::nullopt;
+    values.push_back(*p.cycles);
+  }
+  return decide(values, t, look);
+}
+
+}  // namespace
+
+std::vector<PairValue> pair_values(const RunLog& log) {
+  std::vector<PairValue> out;
+  for (const PairRecord& p : log.pairs) out.push_back(p.time);
+  return out;
+}
+
+std::optional<double> median_step_ns(const RunLog& log, char arm) {
+  std::vector<double> v;
+  for (const PairRecord& p : log.pairs)
+    for (const Block& b : p.blocks)
+      if (b.arm == arm) v.push_back(b.step_ns);
+  if (v.empty()) return std::nullopt;
+  return median(std::move(v));
+}
+
+RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
+  check_plan(plan);
+  RunLog log;
+  log.seed = plan.seed;
+  log.environment_absent = hooks.block_ended ? "" : hooks.environment_absent;
+  std::mt19937_64 random(plan.seed);
+  const Thresholds& t = plan.thresholds;
+  const std::vector<pid_t> others = children_of_this_process();
+  int look = 1, planned = t.pairs;
+  const auto finish = [&](Verdict verdict, std::string_view why, const std::string& sentence) {
+    log.decision = decide(pair_values(log), t, look);
+    log.decision.verdict = verdict;
+    log.decision.reason = why;
+    log.decision.sentence = sentence;
+  };
+  try {
+    while (true) {
+      while (static_cast<int>(log.pairs.size()) < planned) {
+        if (hooks.stop && hooks.stop->load()) throw Interrupted();
+        if (hooks.foreign_process) {
+          // The last pair's processes leave the device a moment after they are gone.
+          std::optional<std::string> who;
+          for (int i = 0; i < 50 && (who = hooks.foreign_process(0)); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          if (who) throw ArmFailure(std::string(reason::kForeignProcess), *who);
+        }
+        {
+          PairRun run(plan, hooks, random);
+          log.pairs.push_back(run.measure());
+          log.a_info = run.info(0);
+          log.b_info = run.info(1);
+        }
+        kill_orphans(others);
+        if (hooks.progress) {
+          double seconds = 0, sum = 0;
+          for (const PairRecord& p : log.pairs) {
+            seconds += p.seconds;
+            sum += p.time.log_ratio;
+          }
+          const double n = static_cast<double>(log.pairs.size());
+          hooks.progress({static_cast<int>(log.pairs.size()), planned, (planned - n) * seconds / n, sum / n});
+        }
+      }
+      log.decision = decide(pair_values(log), t, look);
+      if (look == 2 || !wants_extension(log.decision, t)) break;
+      look = 2;
+      planned = t.extended_pairs;
+      log.extended = true;
+    }
+  } catch (const ArmFailure& e) {
+    finish(Verdict::invalid, e.kind == reason::kForeignProcess ? reason::kForeignProcess : reason::kArmFailed,
+           e.what());
+  } catch (const Interrupted&) {
+    finish(Verdict::undecided, reason::kInterrupted,
+           fmt::format("stopped after {} of {} pairs; what was measured is kept", log.pairs.size(), planned));
+  }
+  kill_orphans(others);
+  log.cycles = decide_in_cycles(log, t, look);
+  return log;
+}
+
+}  // namespace experiments

@@ -1,0 +1,95 @@
+// The measurement: pairs of fresh processes that take turns in short ABBA blocks. Start order and the arm
+// that begins a quad are drawn from a seed. What was measured is kept whatever ends the run: an arm that
+// fails makes it invalid, ctrl-C undecided.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/runner/arm.h"
+#include "experiments/statistics/decision.h"
+
+namespace experiments {
+
+// The machine during one block. Absent values were not to be had (RunLog::environment_absent says why).
+struct BlockEnvironment {
+  double sm_clock_mhz = 0;  // mean over the block
+  double power_w = 0;
+  double temperature_c = 0;
+  uint64_t throttle_reasons = 0;  // all bits seen, nvmlClocksEventReasons
+  int samples = 0;
+};
+
+struct Block {
+  char arm = 'A';
+  int quad = 0;
+  int position = 0;    // 0..3 in the quad
+  double step_ns = 0;  // median of its steps
+  int steps = 0;
+  std::optional<double> last_loss;
+  std::optional<BlockEnvironment> environment;
+};
+
+struct PairRecord {
+  PairValue time;
+  std::optional<PairValue>
+      cycles;  // the same from step time x SM clock; absent without clocks in every block
+  char started_first = 'A';
+  bool stationary =
+      true;            // warm-up ended because the step time had settled, not because its limit was reached
+  double seconds = 0;  // wall time of the pair, start-up included
+  std::vector<Block> blocks;
+};
+
+struct PairPlan {
+  ArmSpec a, b;
+  Thresholds thresholds;
+  int quads = 4;
+  double block_s = 0.25;  // a block takes the longer of this and `block_steps`
+  int block_steps = 8;
+  double warmup_s = 1;  // at least; up to 5 times as long until the step time has settled
+  double start_timeout_s = 300;
+  double block_timeout_s = 60;  // or 20 times what the block should take, whichever is longer
+  uint64_t seed = 0;
+};
+
+struct Hooks {
+  const std::atomic<bool>* stop = nullptr;  // set by ctrl-C
+  // Called around every measured block; both may be empty.
+  std::function<void(char arm)> block_begins;
+  std::function<std::optional<BlockEnvironment>()> block_ended;
+  // A sentence when somebody else computes on the device while `own` of our processes live there. May be
+  // empty.
+  std::function<std::optional<std::string>(int own)> foreign_process;
+  std::string environment_absent;  // why block_ended is empty
+  struct Progress {
+    int pairs_done = 0, pairs_planned = 0;
+    double seconds_left = 0;
+    std::optional<double> mean_log_ratio;
+  };
+  std::function<void(const Progress&)> progress;
+};
+
+struct RunLog {
+  std::vector<PairRecord> pairs;
+  Decision decision;                      // of the pairs, or invalid / undecided with its reason
+  std::optional<Decision> cycles;         // the same statistic in SM cycles; informs, does not decide
+  nlohmann::ordered_json a_info, b_info;  // what the arms said they are
+  std::string environment_absent;
+  uint64_t seed = 0;
+  bool extended = false;
+};
+
+// Runs both looks of the plan. Throws only for a plan that makes no sense (stepscope::InputError); everything
+// that an arm can do wrong is in the log.
+RunLog run_pairs(const PairPlan& plan, const Hooks& hooks);
+
+// Median of the blocks' step times of one arm; nullopt without blocks.
+std::optional<double> median_step_ns(const RunLog& log, char arm);
+std::vector<PairValue> pair_values(const RunLog& log);
+
+}  // namespace experiments

@@ -1,0 +1,120 @@
+#include "experiments/runner/run_log.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "gpt2/errors.h"
+
+namespace experiments {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Absent rather than null: "no answer" is no number.
+void put(ordered_json& out, const char* key, const std::optional<double>& value) {
+  if (value && std::isfinite(*value)) out[key] = *value;
+}
+
+std::optional<double> number(const ordered_json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+}  // namespace
+
+ordered_json to_json(const Decision& d) {
+  ordered_json out{{"verdict", name(d.verdict)},
+                   {"reason", d.reason},
+                   {"sentence", d.sentence},
+                   {"look", d.look},
+                   {"alpha", d.alpha}};
+  if (d.log_ratio) {
+    out["pairs"] = d.log_ratio->n;
+    out["ratio"] = std::exp(d.log_ratio->mean);
+    out["log_ratio_mean"] = d.log_ratio->mean;
+    out["log_ratio_sd"] = d.log_ratio->sd;
+  }
+  if (d.interval) out["ratio_interval"] = {std::exp(d.interval->low), std::exp(d.interval->high)};
+  put(out, "p_value", d.p_value);
+  put(out, "sign_flip_p_value", d.sign_flip_p);
+  put(out, "equivalence_p_value", d.equivalence_p);
+  if (d.detectable_effect) put(out, "minimum_detectable_effect_pct", 100 * *d.detectable_effect);
+  put(out, "within_pair_error", d.within_pair_error);
+  out["process_modes"] = d.process_modes;
+  return out;
+}
+
+Decision decision_from_json(const ordered_json& json, const std::string& source) {
+  Decision d;
+  try {
+    const auto verdict = verdict_from_name(json.at("verdict").get<std::string>());
+    if (!verdict)
+      throw stepscope::InputError(
+          fmt::format("{}: verdict '{}' is unknown", source, json.at("verdict").dump()));
+    d.verdict = *verdict;
+    d.reason = json.at("reason").get<std::string>();
+    d.sentence = json.at("sentence").get<std::string>();
+    d.look = json.at("look").get<int>();
+    d.alpha = json.at("alpha").get<double>();
+    if (json.contains("pairs"))
+      d.log_ratio = Estimate{json.at("log_ratio_mean").get<double>(), json.at("log_ratio_sd").get<double>(),
+                             json.at("pairs").get<int>()};
+    if (json.contains("ratio_interval"))
+      d.interval = Interval{std::log(json.at("ratio_interval").at(0).get<double>()),
+                            std::log(json.at("ratio_interval").at(1).get<double>())};
+    d.process_modes = json.at("process_modes").get<bool>();
+  } catch (const nlohmann::json::exception& e) {
+    throw stepscope::InputError(fmt::format("{}: {}", source, e.what()));
+  }
+  d.p_value = number(json, "p_value");
+  d.sign_flip_p = number(json, "sign_flip_p_value");
+  d.equivalence_p = number(json, "equivalence_p_value");
+  if (const auto mde = number(json, "minimum_detectable_effect_pct")) d.detectable_effect = *mde / 100;
+  d.within_pair_error = number(json, "within_pair_error");
+  return d;
+}
+
+ordered_json pairs_to_json(const RunLog& log) {
+  ordered_json pairs = ordered_json::array();
+  for (const PairRecord& p : log.pairs) {
+    ordered_json row{{"log_ratio", p.time.log_ratio}};
+    put(row, "error", p.time.error);
+    if (p.cycles) row["log_ratio_cycles"] = p.cycles->log_ratio;
+    row["started_first"] = std::string(1, p.started_first);
+    row["stationary"] = p.stationary;
+    row["seconds"] = p.seconds;
+    ordered_json& blocks = row["blocks"] = ordered_json::array();
+    for (const Block& b : p.blocks) {
+      ordered_json block{
+          {"arm", std::string(1, b.arm)}, {"quad", b.quad}, {"step_ns", b.step_ns}, {"steps", b.steps}};
+      put(block, "loss", b.last_loss);
+      if (b.environment) {
+        block["sm_clock_mhz"] = b.environment->sm_clock_mhz;
+        block["power_w"] = b.environment->power_w;
+        block["temperature_c"] = b.environment->temperature_c;
+        block["throttle_reasons"] = b.environment->throttle_reasons;
+      }
+      blocks.push_back(std::move(block));
+    }
+    pairs.push_back(std::move(row));
+  }
+  return pairs;
+}
+
+std::vector<PairValue> pair_values_from_json(const ordered_json& pairs, const std::string& source) {
+  std::vector<PairValue> out;
+  if (!pairs.is_array()) throw stepscope::InputError(fmt::format("{}: pairs: expected a list", source));
+  for (const ordered_json& row : pairs) {
+    const auto value = number(row, "log_ratio");
+    if (!value || !std::isfinite(*value))
+      throw stepscope::InputError(
+          fmt::format("{}: pairs[{}].log_ratio: expected a number", source, out.size()));
+    out.push_back({*value, number(row, "error")});
+  }
+  return out;
+}
+
+}  // namespace experiments

@@ -1,0 +1,86 @@
+// From pair values to a verdict. The one place that holds the thresholds and the only place that decides.
+//
+// Looks are planned: one at `pairs`, and, only if that one decides nothing, one more at `extended_pairs` at a
+// stricter level, so that the chance of calling identical code different stays below alpha + extension_alpha
+// over both. More looks ("run it until it says faster") would make the level meaningless; the runner offers
+// none.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "experiments/statistics/paired.h"
+
+namespace experiments {
+
+struct Thresholds {
+  int pairs = 12;
+  int extended_pairs = 24;  // <= pairs: no extension
+  double alpha =
+      0.02;  // two-sided, first look; a nominal 5% would pass a proof of "at most 5%" 8 times in 100
+  double extension_alpha = 0.01;
+  double minimum_effect = 0.003;  // as a ratio - 1: less than this is nobody's improvement
+  double equivalence_alpha = 0.05;
+  double extension_equivalence_alpha = 0.025;
+  double power = 0.8;               // of the minimum detectable effect
+  double process_modes_factor = 3;  // spread of pairs over error within pairs: above it, processes have modes
+  // "Same" means inside +- this. 5/3 of the minimum effect: an estimate cannot be called both.
+  double equivalence_bound() const { return minimum_effect * 5 / 3; }
+};
+
+enum class Verdict { undecided, faster, slower, same, invalid };
+std::string_view name(Verdict verdict);
+std::optional<Verdict> verdict_from_name(std::string_view text);
+
+// Reason codes; the sentence beside them is for people.
+namespace reason {
+inline constexpr std::string_view kInterval = "interval_excludes_zero";  // faster, slower
+inline constexpr std::string_view kEquivalent = "equivalent";            // same
+inline constexpr std::string_view kSameCode = "same_code";  // same: identical device code and launches
+inline constexpr std::string_view kNotEnough = "not_enough_evidence";     // undecided
+inline constexpr std::string_view kTestsDisagree = "tests_disagree";      // undecided: t and sign-flip
+inline constexpr std::string_view kTooFewPairs = "too_few_pairs";         // undecided
+inline constexpr std::string_view kInterrupted = "interrupted";           // undecided
+inline constexpr std::string_view kNotAfterHolm = "not_after_holm";       // undecided: campaign correction
+inline constexpr std::string_view kGateFailed = "gate_failed";            // invalid
+inline constexpr std::string_view kArmFailed = "arm_failed";              // invalid: crash, hang, NaN, killed
+inline constexpr std::string_view kForeignProcess = "foreign_process";    // invalid
+inline constexpr std::string_view kBaselineChanged = "baseline_changed";  // invalid
+}  // namespace reason
+
+struct Decision {
+  Verdict verdict = Verdict::undecided;
+  std::string reason{reason::kTooFewPairs};
+  std::string sentence;
+  int look = 1;         // 2: after the extension
+  double alpha = 0.02;  // of this look
+  std::optional<Estimate> log_ratio;
+  std::optional<Interval> interval;   // of the log ratio, 1 - alpha
+  std::optional<double> p_value;      // t, two-sided
+  std::optional<double> sign_flip_p;  // exact
+  std::optional<double> equivalence_p;
+  std::optional<double> detectable_effect;  // ratio - 1 that this many pairs of this spread find with `power`
+  std::optional<double> within_pair_error;  // pooled over pairs
+  bool process_modes = false;
+};
+
+// One look at all pairs so far. `look` is 1 or 2.
+Decision decide(std::span<const PairValue> pairs, const Thresholds& thresholds, int look);
+
+// True when the plan asks for the extension: the first look decided nothing.
+bool wants_extension(const Decision& first, const Thresholds& thresholds);
+
+// A p value that is comparable between looks: at the second look it is scaled by alpha / extension_alpha, so
+// that one level (alpha) can be used over a campaign.
+std::optional<double> campaign_p_value(const Decision& decision, const Thresholds& thresholds);
+
+// Takes claims (faster, slower) that do not survive Holm's correction back to undecided. One entry per
+// verdict of the campaign; entries that claim nothing stay and do not count.
+void correct_for_campaign(std::vector<Decision>& decisions, const Thresholds& thresholds);
+
+// exp(log ratio) - 1, in percent: "-1.20" = B takes 1.2% less time.
+double ratio_pct(double log_ratio);
+
+}  // namespace experiments

@@ -1,0 +1,78 @@
+// verdict.json, "stepscope.verdict/1": everything that a run of an experiment found, and enough of how to
+// doubt it. Pages, index, list and campaign correction read only this. docs/experiments.md lists the fields.
+#pragma once
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/plan/experiment_file.h"
+#include "experiments/runner/pair_runner.h"
+#include "experiments/verdict/ledger.h"
+#include "experiments/verdict/same_code.h"
+#include "experiments/verdict/waterfall.h"
+
+namespace experiments {
+
+inline constexpr std::string_view kVerdictSchema = "stepscope.verdict/1";
+
+struct GateSummary {
+  bool passed = false;
+  std::string sentence;  // "112 checks passed (seed 7)", "frozen, as in its manifest", "no gate was given for
+                         // this command"
+  bool checked = false;  // false: nothing judged its correctness; only a command of the user may be so
+  std::vector<std::string> failures;  // of the gate, one line each
+};
+
+struct ArmReport {
+  std::vector<std::string> command;
+  std::string trainer;         // "" = a foreign command
+  std::string program_sha256;  // "" = not ours to hash
+  GateSummary gate;
+};
+
+struct WorkloadResult {
+  Workload workload;
+  ArmReport a, b;
+  RunLog log;
+  std::optional<Waterfall> waterfall;
+  std::string waterfall_absent;  // why there is none
+  std::optional<SameCode> same_code;
+  double planted_pct = 0;
+};
+
+struct RunFacts {
+  std::string at;  // UTC
+  std::string git_revision, device, driver;
+  std::string a_sources_sha256, b_sources_sha256;
+  LedgerSummary ledger;
+  Thresholds thresholds;
+  std::string command;
+};
+
+// The verdict of one workload: that of the statistics, or `same` when both arms ran the same code with
+// nothing planted.
+Verdict verdict_of(const WorkloadResult& result);
+// Of a whole experiment: invalid before slower before undecided before faster before same.
+Verdict overall(const std::vector<Verdict>& verdicts);
+
+// `experiment` absent: two commands, or an A/A run.
+nlohmann::ordered_json verdict_document(const std::string& name, const std::optional<Experiment>& experiment,
+                                        const std::vector<WorkloadResult>& results, const RunFacts& facts);
+
+// Throws stepscope::InputError naming the file: not JSON, another schema, a section missing.
+nlohmann::ordered_json load_verdict(const std::filesystem::path& file);
+void save_verdict(const std::filesystem::path& file, const nlohmann::ordered_json& document);
+
+// Holm over all claims of these documents (one campaign); changed ones get their new verdicts. True for each
+// that changed.
+std::vector<bool> correct_campaign(std::vector<nlohmann::ordered_json>& documents,
+                                   const Thresholds& thresholds);
+
+// 0 good · 1 slower or invalid · 4 undecided.
+int exit_code_of(Verdict verdict);
+// Worse than before: slower or invalid where it was not, or no longer faster where it was.
+bool is_regression(std::optional<Verdict> before, Verdict now);
+
+}  // namespace experiments

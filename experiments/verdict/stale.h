@@ -1,0 +1,21 @@
+// Is a verdict still about the code, the experiment file and the device of today?
+#pragma once
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "experiments/plan/experiment_file.h"
+
+namespace experiments {
+
+// SHA-256 over path and content of every file under gpt2/ and the trainer's own folder (fp32/, mixed/; the
+// reference lives in gpt2/). Not over profiler/ or experiments/: how it is measured is not what is measured.
+std::string hash_trainer_sources(const std::filesystem::path& root, const std::string& trainer);
+
+// Why `verdict` (a stepscope.verdict/1 document) no longer holds, one sentence each; empty = it does.
+// `device` is the name of the device here, "" when there is none to run on: then the device is no reason.
+std::vector<std::string> stale_reasons(const nlohmann::ordered_json& verdict, const Experiment& experiment,
+                                       const std::filesystem::path& root, const std::string& device);
+
+}  // namespace experiments

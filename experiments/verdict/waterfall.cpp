@@ -1,0 +1,117 @@
+#include "experiments/verdict/waterfall.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+namespace experiments {
+namespace {
+
+using nlohmann::ordered_json;
+
+template <class Row>
+void sort_by_change(std::vector<Row>& rows) {
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) {
+    return std::fabs(x.b_ns - x.a_ns) > std::fabs(y.b_ns - y.a_ns);
+  });
+}
+
+}  // namespace
+
+std::optional<Waterfall> make_waterfall(const profiler::ProfileDocument& a,
+                                        const profiler::ProfileDocument& b) {
+  if (!a.totals.time_ns || !b.totals.time_ns) return std::nullopt;
+  Waterfall w;
+  w.a_total_ns = *a.totals.time_ns;
+  w.b_total_ns = *b.totals.time_ns;
+  w.a_idle_ns = a.totals.idle_ns.value_or(0);
+  w.b_idle_ns = b.totals.idle_ns.value_or(0);
+
+  std::map<std::tuple<std::string, std::string, std::string>, WaterfallRow> rows;
+  std::map<std::pair<std::string, std::string>, WaterfallOp> ops;
+  double a_sum = 0, b_sum = 0;
+  const auto add = [&](const profiler::ProfileDocument& d, bool is_b, double& sum) {
+    for (const profiler::KernelRow& k : d.kernels) {
+      const std::string pass = k.pass.value_or("unattributed"), op = k.op.value_or("");
+      WaterfallRow& row = rows[{pass, op, k.name}];
+      row.pass = pass;
+      row.op = op;
+      row.kernel = k.name;
+      (is_b ? row.b_launches : row.a_launches) += k.launches + k.copies;
+      (is_b ? row.b_ns : row.a_ns) += k.time_ns;
+      if (k.dram_read_bytes && k.dram_write_bytes) {
+        std::optional<double>& bytes = is_b ? row.b_dram_bytes : row.a_dram_bytes;
+        bytes = bytes.value_or(0) + *k.dram_read_bytes + *k.dram_write_bytes;
+      }
+      WaterfallOp& o = ops[{pass, op}];
+      o.pass = pass;
+      o.op = op;
+      (is_b ? o.b_ns : o.a_ns) += k.time_ns;
+      sum += k.time_ns;
+    }
+  };
+  add(a, false, a_sum);
+  add(b, true, b_sum);
+  w.a_rest_ns = w.a_total_ns - w.a_idle_ns - a_sum;
+  w.b_rest_ns = w.b_total_ns - w.b_idle_ns - b_sum;
+  for (auto& [key, row] : rows) {
+    row.change = row.b_launches == 0 ? "gone" : row.a_launches == 0 ? "new" : "changed";
+    w.kernels.push_back(std::move(row));
+  }
+  for (auto& [key, op] : ops) w.ops.push_back(std::move(op));
+  sort_by_change(w.kernels);
+  sort_by_change(w.ops);
+  return w;
+}
+
+ordered_json to_json(const Waterfall& w, double least_ns) {
+  ordered_json out{{"a_ns", w.a_total_ns}, {"b_ns", w.b_total_ns}, {"delta_ns", w.delta_ns()}};
+  ordered_json& kernels = out["kernels"] = ordered_json::array();
+  WaterfallRow other;
+  int64_t others = 0;
+  for (const WaterfallRow& k : w.kernels) {
+    // What comes or goes is always told: a kernel that is gone is the point of the change, however short it
+    // was.
+    if (k.change == "changed" && std::fabs(k.delta_ns()) < least_ns) {
+      other.a_ns += k.a_ns;
+      other.b_ns += k.b_ns;
+      other.a_launches += k.a_launches;
+      other.b_launches += k.b_launches;
+      ++others;
+      continue;
+    }
+    ordered_json row{{"change", k.change},
+                     {"pass", k.pass},
+                     {"op", k.op},
+                     {"kernel", k.kernel},
+                     {"a_launches", k.a_launches},
+                     {"b_launches", k.b_launches},
+                     {"a_ns", k.a_ns},
+                     {"b_ns", k.b_ns},
+                     {"delta_ns", k.delta_ns()}};
+    if (k.a_dram_bytes) row["a_dram_bytes"] = *k.a_dram_bytes;
+    if (k.b_dram_bytes) row["b_dram_bytes"] = *k.b_dram_bytes;
+    kernels.push_back(std::move(row));
+  }
+  out["other"] = {{"kernels", others},
+                  {"a_launches", other.a_launches},
+                  {"b_launches", other.b_launches},
+                  {"a_ns", other.a_ns},
+                  {"b_ns", other.b_ns},
+                  {"delta_ns", other.delta_ns()}};
+  out["idle"] = {{"a_ns", w.a_idle_ns}, {"b_ns", w.b_idle_ns}, {"delta_ns", w.b_idle_ns - w.a_idle_ns}};
+  out["rest"] = {{"a_ns", w.a_rest_ns}, {"b_ns", w.b_rest_ns}, {"delta_ns", w.b_rest_ns - w.a_rest_ns}};
+  ordered_json& ops = out["ops"] = ordered_json::array();
+  for (const WaterfallOp& o : w.ops)
+    if (std::fabs(o.b_ns - o.a_ns) >= least_ns)
+      ops.push_back({{"pass", o.pass},
+                     {"op", o.op},
+                     {"a_ns", o.a_ns},
+                     {"b_ns", o.b_ns},
+                     {"delta_ns", o.b_ns - o.a_ns}});
+  return out;
+}
+
+}  // namespace experiments

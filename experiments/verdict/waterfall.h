@@ -1,0 +1,50 @@
+// From the step of A to the step of B, kernel by kernel: two profile documents as a list of changes that
+// sums.
+//
+// The sum is exact by construction: every kernel row of either document is in one row here, and what the
+// documents themselves leave over (unattributed time, conservation error) is a row of its own, never spread
+// over the others. Times are device time of traced steps; the verdict's time is that of untraced ones, so
+// both are shown.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profiler/document/profile.h"
+
+namespace experiments {
+
+struct WaterfallRow {
+  std::string change;  // gone | new | changed
+  std::string pass, op, kernel;
+  int64_t a_launches = 0, b_launches = 0;
+  double a_ns = 0, b_ns = 0;
+  std::optional<double> a_dram_bytes, b_dram_bytes;  // read and written; absent without counters
+  double delta_ns() const { return b_ns - a_ns; }
+};
+
+struct WaterfallOp {  // kernels of one pass and op together: what an idea did, when it changed the kernels'
+                      // names
+  std::string pass, op;
+  double a_ns = 0, b_ns = 0;
+};
+
+struct Waterfall {
+  double a_total_ns = 0, b_total_ns = 0;  // device time of a step
+  double a_idle_ns = 0, b_idle_ns = 0;
+  double a_rest_ns = 0, b_rest_ns = 0;  // unattributed, and what the rows of the document miss
+  std::vector<WaterfallRow> kernels;    // sorted by |delta|, all of them
+  std::vector<WaterfallOp> ops;         // sorted by |delta|
+  double delta_ns() const { return b_total_ns - a_total_ns; }
+};
+
+// nullopt when a document has no device time of a step (nothing was traced).
+std::optional<Waterfall> make_waterfall(const profiler::ProfileDocument& a,
+                                        const profiler::ProfileDocument& b);
+
+// Rows whose change is below `least_ns` are added up in one row "other", so that the list still sums.
+nlohmann::ordered_json to_json(const Waterfall& waterfall, double least_ns = 1000);
+
+}  // namespace experiments

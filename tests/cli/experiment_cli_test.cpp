@@ -1,0 +1,142 @@
+// `stepscope experiment` end to end on the CPU reference: real arms, real gate, real profiles. The machine is
+// noisy, so the planted difference is large (a second micro-batch: about twice the time).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_stepscope.h"
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class ExperimentCli : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fresh_folder();
+    fs::create_directories(root_ / "experiments/studies");
+    fs::create_directories(root_ / "gpt2");
+    std::ofstream(root_ / "gpt2/a.h") << "// a source\n";
+    put("cpu-two-micro-batches", "flags: {accumulation: 2}");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void put(const std::string& name, const std::string& change) const {
+    std::ofstream(root_ / "experiments/studies" / (name + ".yaml"))
+        << "question: What does a second micro-batch cost?\nhypothesis: The same work twice.\ntrainer: "
+           "reference\nchange:\n  "
+        << change
+        << "\npredicted: {saving_ms: -1, arithmetic: twice}\nworkloads: [{model: tiny, batch_size: 1, "
+           "seq_len: 16}]\nminimum_effect_pct: 5\n";
+  }
+  Outcome run(const std::string& arguments) const {
+    return stepscope("experiment " + arguments,
+                     "CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 STEPSCOPE_ROOT=" + root_.string());
+  }
+  static constexpr const char* kQuick = " --pairs 8 --no-extension --quads 1 --block-s 0.01 --warmup-s 0.01";
+  fs::path root_;
+};
+
+TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
+  const Outcome o = run(std::string("run cpu-two-micro-batches") + kQuick);
+  EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("slower"));
+  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-two-micro-batches/verdict.json"));
+  EXPECT_EQ(v["verdict"], "slower");
+  EXPECT_EQ(v["workloads"][0]["pairs"].size(), 8u);
+  EXPECT_TRUE(v["workloads"][0]["b"]["gate"]["passed"]);
+  EXPECT_TRUE(v["workloads"][0].contains("waterfall"));
+  double sum = v["workloads"][0]["waterfall"]["other"]["delta_ns"].get<double>() +
+               v["workloads"][0]["waterfall"]["idle"]["delta_ns"].get<double>() +
+               v["workloads"][0]["waterfall"]["rest"]["delta_ns"].get<double>();
+  for (const json& k : v["workloads"][0]["waterfall"]["kernels"]) sum += k["delta_ns"].get<double>();
+  EXPECT_NEAR(sum, v["workloads"][0]["waterfall"]["delta_ns"].get<double>(), 1);
+  EXPECT_THAT(slurp(root_ / "docs/study/cpu-two-micro-batches.md"), HasSubstr("**slower**"));
+
+  // It holds until the code changes, and an idea that never helped is no regression.
+  const Outcome again = run(std::string("run --all --changed") + kQuick);
+  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
+  EXPECT_THAT(again.out, HasSubstr("nothing to run"));
+  std::ofstream(root_ / "gpt2/a.h") << "// another\n";
+  EXPECT_THAT(run("list").out, HasSubstr("STALE: the sources of the reference trainer changed"));
+  const Outcome changed = run(std::string("run --all --changed") + kQuick);
+  EXPECT_EQ(changed.exit_code, 0) << changed.out << changed.err;
+  EXPECT_THAT(changed.out, HasSubstr("slower"));
+
+  EXPECT_EQ(run("index").exit_code, 0);
+  EXPECT_THAT(slurp(root_ / "docs/study/README.md"),
+              HasSubstr("| [cpu-two-micro-batches](cpu-two-micro-batches.md) |"));
+}
+
+TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
+  put("cpu-same", "flags: {eps: 1e-8}");  // the default
+  const Outcome o = run(std::string("run cpu-same") + kQuick);
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("same_code"));
+  EXPECT_THAT(slurp(root_ / "experiments/studies/aa-ledger.jsonl"), HasSubstr("\"planted_pct\":0"));
+}
+
+TEST_F(ExperimentCli, compares_an_arm_with_itself_and_finds_what_is_planted) {
+  const std::string aa =
+      "aa --trainer reference --model tiny --batch-size 1 --seq-len 16 --minimum-effect 20" +
+      std::string(kQuick);
+  const Outcome planted = run(aa + " --plant 150");
+  EXPECT_EQ(planted.exit_code, 0) << planted.out << planted.err;
+  EXPECT_THAT(planted.out, HasSubstr("1 slower"));
+  const Outcome same = run(aa + " --record " + (root_ / "aa.json").string());
+  EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
+  const Outcome rates = run("resample --pairs 8 --no-extension " + (root_ / "aa.json").string());
+  EXPECT_EQ(rates.exit_code, 0) << rates.err;
+  EXPECT_THAT(rates.out, HasSubstr("1000 resampled trials, 0.0% planted"));
+}
+
+TEST_F(ExperimentCli, takes_any_two_commands) {
+  const Outcome o =
+      run("run --pairs 8 --no-extension --a 'for i in 1 2 3; do echo step $i 5.$i ms; done' --b 'for i in 1 "
+          "2 3; do echo step $i 4.$i ms; done'");
+  EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr("faster"));
+  EXPECT_THAT(o.out, HasSubstr("nothing checked"));
+  const Outcome bad =
+      run("run --pairs 8 --no-extension --a 'echo step 1 5 ms; echo step 2 5 ms' --b 'exit 3'");
+  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_THAT(bad.out, HasSubstr("invalid"));
+  EXPECT_EQ(run("run --a true").exit_code, 2);
+  EXPECT_EQ(run("run").exit_code, 2);
+  EXPECT_EQ(run("run no-such-experiment").exit_code, 2);
+}
+
+TEST_F(ExperimentCli, refuses_two_changes_and_what_the_trainer_refuses) {
+  put("two", "flags: {accumulation: 2, clip: 0}");
+  const Outcome two = run("run two");
+  EXPECT_EQ(two.exit_code, 2);
+  EXPECT_THAT(two.err, HasSubstr("one experiment changes one thing"));
+  fs::remove(root_ / "experiments/studies/two.yaml");
+  put("variant", "variant: {adamw: per_tensor}");
+  const Outcome variant = run("run variant");
+  EXPECT_EQ(variant.exit_code, 2) << variant.out;
+  EXPECT_THAT(variant.err, HasSubstr("no variants"));
+}
+
+TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
+  const auto out = root_ / "out";
+  const std::string command =
+      "cd " + root_.string() +
+      " && OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= STEPSCOPE_ROOT=" + root_.string() +
+      " timeout -s INT 4 " BINARY_DIR
+      "/bin/stepscope experiment run cpu-two-micro-batches --pairs 24 --no-extension --quads 4 "
+      "--block-s 0.1 --warmup-s 0.1 >" +
+      out.string() + " 2>&1; echo $? >" + (root_ / "code").string();
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-two-micro-batches/verdict.json"));
+  EXPECT_EQ(v["verdict"], "undecided") << slurp(out);
+  EXPECT_EQ(v["workloads"][0]["reason"], "interrupted");
+  EXPECT_GT(v["workloads"][0]["pairs"].size(), 0u);
+  EXPECT_LT(v["workloads"][0]["pairs"].size(), 24u);
+}
+
+}  // namespace

@@ -1,0 +1,113 @@
+#include "experiments/statistics/decision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace experiments {
+namespace {
+
+// n pairs around ln(1 + pct / 100) that alternate by +- spread.
+std::vector<PairValue> pairs(double pct, double spread_pct, int n = 12) {
+  std::vector<PairValue> out;
+  for (int i = 0; i < n; ++i)
+    out.push_back({std::log1p(pct / 100) + (i % 2 ? 1 : -1) * spread_pct / 100, 0.001});
+  return out;
+}
+
+TEST(decision, calls_a_clear_difference_by_its_direction) {
+  EXPECT_EQ(decide(pairs(-1, 0.2), {}, 1).verdict, Verdict::faster);
+  EXPECT_EQ(decide(pairs(+1, 0.2), {}, 1).verdict, Verdict::slower);
+}
+
+TEST(decision, calls_a_certain_but_pointless_difference_the_same) {
+  const Decision d = decide(pairs(-0.2, 0.05), {}, 1);
+  EXPECT_LT(d.interval->high, 0);  // it does exclude 0
+  EXPECT_EQ(d.verdict, Verdict::same);
+  EXPECT_EQ(d.reason, reason::kEquivalent);
+}
+
+TEST(decision, leaves_a_wide_interval_undecided_and_says_what_would_have_been_found) {
+  const Decision d = decide(pairs(-0.5, 2), {}, 1);
+  EXPECT_EQ(d.verdict, Verdict::undecided);
+  EXPECT_EQ(d.reason, reason::kNotEnough);
+  // sd of 12 values +-2% is 2% * sqrt(12/11); 3.5936 * sd / sqrt(12) = 2.167% as a log, 2.19% as a ratio.
+  EXPECT_NEAR(*d.detectable_effect, 0.0219, 1e-4);
+}
+
+TEST(decision, needs_the_exact_test_to_agree_with_the_t_test) {
+  // 6 equal pairs: t is certain, but 6 signs cannot be rarer than 2/64 = .031 > .02.
+  const Decision d = decide(pairs(-1, 0.01, 6), {}, 1);
+  EXPECT_EQ(d.verdict, Verdict::undecided);
+  EXPECT_EQ(d.reason, reason::kTestsDisagree);
+  EXPECT_EQ(decide(pairs(-1, 0.01, 7), {}, 1).verdict, Verdict::faster);
+}
+
+TEST(decision, judges_the_second_look_at_its_stricter_level) {
+  // Mean -0.5%, spread such that p lies between .01 and .02 over 24 pairs: t = 2.65, df 23 -> p = .0143.
+  const double spread = 0.5 / 2.65 * std::sqrt(23.0);
+  std::vector<PairValue> p = pairs(0, 0, 24);
+  for (size_t i = 0; i < p.size(); ++i) p[i].log_ratio = -0.005 + (i % 2 ? 1 : -1) * spread / 100;
+  EXPECT_NEAR(*decide(p, {}, 2).p_value, 0.0143, 2e-4);
+  EXPECT_EQ(decide(p, {}, 1).verdict, Verdict::faster);
+  EXPECT_EQ(decide(p, {}, 2).verdict, Verdict::undecided);
+}
+
+TEST(decision, without_two_pairs_is_undecided) {
+  EXPECT_EQ(decide(pairs(-5, 0, 1), {}, 1).reason, reason::kTooFewPairs);
+  EXPECT_EQ(decide({}, {}, 1).reason, reason::kTooFewPairs);
+}
+
+TEST(decision, names_process_level_modes) {
+  EXPECT_FALSE(decide(pairs(-1, 0.2), {}, 1).process_modes);
+  EXPECT_TRUE(decide(pairs(-1, 0.4), {}, 1).process_modes);  // inner error is 0.1%
+}
+
+TEST(extension, is_planned_only_after_an_undecided_first_look) {
+  EXPECT_TRUE(wants_extension(decide(pairs(-0.5, 2), {}, 1), {}));
+  EXPECT_FALSE(wants_extension(decide(pairs(-0.5, 2, 24), {}, 2), {}));
+  EXPECT_FALSE(wants_extension(decide(pairs(-1, 0.2), {}, 1), {}));
+  Thresholds fixed;
+  fixed.extended_pairs = fixed.pairs;
+  EXPECT_FALSE(wants_extension(decide(pairs(-0.5, 2), fixed, 1), fixed));
+}
+
+TEST(campaign, takes_back_a_claim_that_would_not_survive_holm) {
+  // p = .0145 alone is below .02; of two claims the smaller must be below .01.
+  const Estimate graded =
+      estimate(std::vector<double>{-5.5, -4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5}).value();
+  std::vector<PairValue> weak;
+  for (int i = 0; i < 12; ++i)  // t = 2.9 with 11 degrees of freedom
+    weak.push_back({-0.005 * (1 + (i - 5.5) / graded.sd * std::sqrt(12.0) / 2.9), 0.001});
+  const Decision claim = decide(weak, {}, 1);
+  ASSERT_EQ(claim.verdict, Verdict::faster) << claim.sentence;
+  std::vector<Decision> one{claim, decide(pairs(0, 0.1), {}, 1)};
+  correct_for_campaign(one, {});
+  EXPECT_EQ(one[0].verdict, Verdict::faster);  // the only claim: a "same" beside it does not count
+  std::vector<Decision> two{claim, claim, decide(pairs(-3, 0.1), {}, 1)};
+  correct_for_campaign(two, {});
+  EXPECT_EQ(two[0].verdict, Verdict::undecided);
+  EXPECT_EQ(two[0].reason, reason::kNotAfterHolm);
+  EXPECT_EQ(two[2].verdict, Verdict::faster);
+}
+
+TEST(thresholds, leave_no_estimate_that_is_both_different_and_the_same) {
+  // At the minimum effect with an interval that just excludes 0, the equivalence test must not accept.
+  for (const double effect : {0.001, 0.003, 0.01, 0.05}) {
+    Thresholds t;
+    t.minimum_effect = effect;
+    const double mean = std::log1p(effect), half98 = mean * 1.0001;
+    const Estimate e{mean, half98 / 2.718079 * std::sqrt(12.0), 12};
+    EXPECT_GT(equivalence_p_value(e, std::log1p(t.equivalence_bound())), 0.03) << effect;
+  }
+}
+
+TEST(verdict, names_are_those_of_the_contract) {
+  for (const char* text : {"faster", "slower", "same", "undecided", "invalid"})
+    EXPECT_EQ(name(verdict_from_name(text).value()), text);
+  EXPECT_FALSE(verdict_from_name("better"));
+}
+
+}  // namespace
+}  // namespace experiments

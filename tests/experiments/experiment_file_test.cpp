@@ -1,0 +1,114 @@
+#include "experiments/plan/experiment_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpt2/errors.h"
+
+namespace experiments {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kGood = R"(question: Is it faster?
+hypothesis: One pass less over memory.
+trainer: fp32
+change:
+  variant: {zero_grad: memset}
+predicted:
+  saving_ms: 0.4
+  arithmetic: 1 GB / 2.5 TB/s
+workloads:
+  - {model: d12, batch_size: 4, seq_len: 1024, matmul: tf32}
+  - {model: d24, batch_size: 2, seq_len: 512, saving_ms: 1.5}
+)";
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), by);
+}
+
+std::string error_of(const std::string& yaml) {
+  try {
+    parse_experiment(yaml, "x.yaml");
+  } catch (const stepscope::InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(experiment_file, says_question_change_prediction_and_workloads) {
+  const Experiment e = parse_experiment(kGood, "studies/fp32-idea.yaml");
+  EXPECT_EQ(e.name, "fp32-idea");
+  EXPECT_EQ(e.change_text, "--variant zero_grad=memset");
+  EXPECT_EQ(e.workloads[0].text(), "d12 B=4 T=1024 tf32");
+  EXPECT_EQ(*e.workloads[0].predicted_saving_ms, 0.4);
+  EXPECT_EQ(*e.workloads[1].predicted_saving_ms, 1.5);
+  EXPECT_EQ(e.minimum_effect_pct, 0.3);
+}
+
+TEST(experiment_file, gives_only_arm_b_the_change) {
+  const Experiment e = parse_experiment(
+      kGood + "common: {variant: {adamw: per_tensor}, flags: {no-shuffle: true}}\n", "x.yaml");
+  const std::vector<std::string> a = trainer_arguments(e, e.workloads[0], 'A'),
+                                 b = trainer_arguments(e, e.workloads[0], 'B');
+  const std::vector<std::string> common{
+      "--trainer", "fp32", "--model",      "d12",       "--batch-size",    "4", "--seq-len", "1024",
+      "--matmul",  "tf32", "--no-shuffle", "--variant", "adamw=per_tensor"};
+  EXPECT_EQ(a, common);
+  EXPECT_EQ(std::vector<std::string>(b.begin(), b.begin() + static_cast<std::ptrdiff_t>(common.size())),
+            common);
+  EXPECT_EQ(b.back(), "zero_grad=memset");
+}
+
+TEST(experiment_file, may_change_the_trainer_itself) {
+  const Experiment e =
+      parse_experiment(replaced(kGood, "variant: {zero_grad: memset}", "flags: {trainer: mixed}"), "x.yaml");
+  EXPECT_EQ(trainer_of(e, 'A'), "fp32");
+  EXPECT_EQ(trainer_of(e, 'B'), "mixed");
+}
+
+TEST(experiment_file, with_two_changes_is_refused_unless_it_says_compound) {
+  const std::string two = replaced(kGood, "{zero_grad: memset}", "{zero_grad: memset, adamw: per_tensor}");
+  EXPECT_THAT(error_of(two), HasSubstr("one experiment changes one thing"));
+  const std::string variant_and_flag = replaced(kGood, "change:\n", "change:\n  flags: {accumulation: 2}\n");
+  EXPECT_THAT(error_of(variant_and_flag), HasSubstr("2 changes"));
+  EXPECT_EQ(error_of(two + "compound: true\n"), "");
+}
+
+TEST(experiment_file, against_a_frozen_baseline_is_compound) {
+  EXPECT_THAT(error_of(kGood + "baseline: fp32-v1\n"), HasSubstr("compound: true"));
+  EXPECT_TRUE(parse_experiment(kGood + "baseline: fp32-v1\ncompound: true\n", "x.yaml").frozen_baseline());
+}
+
+TEST(experiment_file, that_is_wrong_is_refused_with_file_line_and_key) {
+  EXPECT_THAT(error_of(replaced(kGood, "question", "questoin")),
+              HasSubstr("x.yaml:1: experiment: unknown key 'questoin'"));
+  EXPECT_THAT(error_of(replaced(kGood, "hypothesis: One pass less over memory.\n", "")),
+              HasSubstr("'hypothesis' is missing"));
+  EXPECT_THAT(error_of(replaced(kGood, "  arithmetic: 1 GB / 2.5 TB/s\n", "")),
+              HasSubstr("'arithmetic' is missing"));
+  EXPECT_THAT(error_of(replaced(kGood, "  saving_ms: 0.4\n", "")), HasSubstr("x.yaml:9"));
+  EXPECT_THAT(error_of(replaced(kGood, "saving_ms: 0.4", "saving_ms: .nan")), HasSubstr("finite"));
+  EXPECT_THAT(error_of(replaced(kGood, "batch_size: 4", "batch_size: four")), HasSubstr("whole number"));
+  EXPECT_THAT(error_of(replaced(kGood, "batch_size: 4", "batch_size: 0")), HasSubstr("at least 1"));
+  EXPECT_THAT(error_of(replaced(kGood, "variant: {zero_grad: memset}", "variant: {}")),
+              HasSubstr("both arms would be the same"));
+  EXPECT_THAT(error_of(replaced(kGood, "variant: {zero_grad: memset}", "flags: {batch-size: 8}")),
+              HasSubstr("workloads"));
+  EXPECT_THAT(error_of(kGood + "common: {variant: {zero_grad: memset}}\n"),
+              HasSubstr("nothing would change"));
+  EXPECT_THAT(error_of(kGood + "trainer: fp32\n"), HasSubstr("twice"));
+  EXPECT_THAT(error_of("question: [unclosed"), HasSubstr("x.yaml:1"));
+  EXPECT_THAT(error_of(""), HasSubstr("expected key: value"));
+}
+
+TEST(experiment_files, of_this_tree_are_all_readable) {
+  const auto all = read_experiments(SOURCE_DIR "/experiments/studies");
+  EXPECT_GE(all.size(), 2u);
+  EXPECT_THROW(find_experiment(SOURCE_DIR "/experiments/studies", "no-such"), stepscope::InputError);
+}
+
+}  // namespace
+}  // namespace experiments

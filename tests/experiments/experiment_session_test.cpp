@@ -1,0 +1,193 @@
+// The order of things in an experiment, with a small script in the place of `stepscope`: gate before time, no
+// time without a gate, profile after, campaign and ctrl-C. The script writes down what it was asked to do.
+#include "cli/experiment_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "gpt2/errors.h"
+
+namespace cli {
+namespace {
+
+namespace fs = std::filesystem;
+using experiments::parse_experiment;
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Session : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "stepscope-session-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  // `gate`, `arm`: what the script does for these commands.
+  void program(const std::string& gate, const std::string& arm) {
+    const fs::path file = folder_ / "program";
+    std::ofstream(file) << "#!/bin/sh\necho \"$@\" >>" << (folder_ / "log").string()
+                        << "\ncase \"$1\" in\ngate) " << gate << ";;\narm) " << arm
+                        << ";;\nprofile) echo no profile here; exit 1;;\nesac\n";
+    chmod(file.c_str(), 0755);
+  }
+  static std::string gate_answer(bool passed) {
+    return std::string("echo '{\"passed\": ") + (passed ? "true" : "false") +
+           ", \"reports\": [{\"seed\": 7, \"checks\": [{\"name\": \"gradients\", \"tensor\": \"wte\", "
+           "\"passed\": " +
+           (passed ? "true" : "false") + ", \"error\": \"nan\", \"budget\": 1e-5}]}]}'; exit " +
+           (passed ? "0" : "1");
+  }
+  // The fake arm, slower when it has the change.
+  static std::string arm() {
+    return "case \"$*\" in *new*) exec " BINARY_DIR "/bin/fake_arm good 1.03e6;; *) exec " BINARY_DIR
+           "/bin/fake_arm good 1e6;; esac";
+  }
+
+  ExperimentSession session(const std::atomic<bool>* stop = nullptr) const {
+    SessionOptions o;
+    o.root = folder_;
+    o.program = (folder_ / "program").string();
+    o.plan.thresholds.pairs = o.plan.thresholds.extended_pairs = 8;
+    o.plan.block_s = o.plan.warmup_s = 0;
+    o.plan.quads = 1;
+    o.plan.block_timeout_s = o.plan.start_timeout_s = 2;
+    o.stop = stop;
+    return ExperimentSession(std::move(o));
+  }
+  static experiments::Experiment experiment(const std::string& more = "") {
+    return parse_experiment(
+        "question: Q\nhypothesis: H\ntrainer: fp32\nchange: {variant: {op: new}}\npredicted: {saving_ms: "
+        "0.1, arithmetic: x}\n"
+        "workloads: [{model: d12, batch_size: 4, seq_len: 64}]\n" +
+            more,
+        "idea.yaml");
+  }
+  std::string log() const {
+    std::ifstream in(folder_ / "log");
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  int count(const std::string& word) const {
+    std::istringstream in(log());
+    int n = 0;
+    for (std::string line; std::getline(in, line);) n += line.rfind(word, 0) == 0;
+    return n;
+  }
+  fs::path folder_;
+};
+
+TEST_F(Session, gates_both_arms_then_measures_and_decides) {
+  program(gate_answer(true), arm());
+  const ordered_json d = session().run(experiment(), {});
+  EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
+  EXPECT_EQ(count("gate"), 2);
+  EXPECT_EQ(count("arm"), 16);
+  EXPECT_LT(log().rfind("gate"), log().find("arm"));
+  EXPECT_EQ(d["workloads"][0]["b"]["gate"]["sentence"], "1 checks passed (seed 7)");
+}
+
+TEST_F(Session, never_times_an_arm_that_fails_the_gate) {
+  program("case \"$*\" in *new*) " + gate_answer(false) + ";; *) " + gate_answer(true) + ";; esac", arm());
+  const ordered_json d = session().run(experiment(), {});
+  EXPECT_EQ(d["verdict"], "invalid");
+  EXPECT_EQ(d["workloads"][0]["reason"], "gate_failed");
+  EXPECT_THAT(d["workloads"][0]["sentence"].get<std::string>(), HasSubstr("gradients wte: error \"nan\""));
+  EXPECT_EQ(count("arm"), 0);
+  EXPECT_EQ(count("profile"), 0);
+}
+
+TEST_F(Session, does_not_believe_a_gate_that_says_passed_and_fails) {
+  program(gate_answer(true) + " ; true", arm());
+  std::string lying = gate_answer(true);
+  lying.replace(lying.rfind("exit 0"), 6, "exit 1");
+  program(lying, arm());
+  EXPECT_EQ(session().run(experiment(), {})["verdict"], "invalid");
+  program("kill -KILL $$", arm());
+  EXPECT_EQ(session().run(experiment(), {})["verdict"], "invalid");
+  program("echo good; exit 0", arm());
+  EXPECT_EQ(session().run(experiment(), {})["verdict"], "invalid");
+  EXPECT_EQ(count("arm"), 0);
+}
+
+TEST_F(Session, passes_on_that_the_machine_cannot_or_the_input_is_wrong) {
+  program("echo no GPU >&2; exit 3", arm());
+  EXPECT_THROW(session().run(experiment(), {}), stepscope::MachineError);
+  program("echo no such variant >&2; exit 2", arm());
+  EXPECT_THROW(session().run(experiment(), {}), stepscope::InputError);
+}
+
+TEST_F(Session, says_why_there_is_no_waterfall) {
+  program(gate_answer(true), arm());
+  EXPECT_THAT(session().run(experiment(), {})["workloads"][0]["waterfall_absent"].get<std::string>(),
+              HasSubstr("no profile here"));
+}
+
+TEST_F(Session, gates_an_arm_once_for_all_workloads) {
+  program(gate_answer(true), arm());
+  auto e = experiment();
+  e.workloads.push_back(e.workloads[0]);
+  const ordered_json d = session().run(e, {});
+  EXPECT_EQ(d["workloads"].size(), 2u);
+  EXPECT_EQ(count("gate"), 2);
+}
+
+TEST_F(Session, says_undecided_when_stopped_before_anything_was_measured) {
+  program(gate_answer(true), arm());
+  const std::atomic<bool> stop{true};
+  const ordered_json d = session(&stop).run(experiment(), {});
+  EXPECT_EQ(d["verdict"], "undecided");
+  EXPECT_EQ(d["workloads"][0]["reason"], "interrupted");
+  EXPECT_EQ(count("arm"), 0);
+}
+
+TEST_F(Session, does_not_time_a_frozen_baseline_that_was_touched) {
+  program(gate_answer(true), arm());
+  fs::create_directories(folder_ / "baselines");
+  fs::copy(SOURCE_DIR "/baselines/fp32-v1", folder_ / "baselines/fp32-v1", fs::copy_options::recursive);
+  const auto e = experiment("baseline: fp32-v1\ncompound: true\n");
+  EXPECT_THROW(session().run(e, {}), stepscope::MachineError);  // unchanged, but not built beside the program
+  std::ofstream(folder_ / "baselines/fp32-v1/main.cu", std::ios::app) << " ";
+  const ordered_json d = session().run(e, {});
+  EXPECT_EQ(d["verdict"], "invalid");
+  EXPECT_EQ(d["workloads"][0]["reason"], "baseline_changed");
+  EXPECT_THAT(d["workloads"][0]["sentence"].get<std::string>(), HasSubstr("main.cu"));
+}
+
+TEST_F(Session, times_the_frozen_baseline_and_the_trainer_of_today_as_programs) {
+  program(gate_answer(true), arm());
+  std::ofstream(folder_ / "program", std::ios::app)
+      << "if [ \"$1\" = train ]; then for i in 1 2 3 4 5; do echo \"step $i | $((90 + i)) ms\"; done; fi\n";
+  fs::create_directories(folder_ / "baselines");
+  fs::copy(SOURCE_DIR "/baselines/fp32-v1", folder_ / "baselines/fp32-v1", fs::copy_options::recursive);
+  std::ofstream(folder_ / "baseline-fp32-v1") << "#!/bin/sh\nfor i in 1 2 3 4 5; do echo \"step    $i | loss "
+                                                 "4.5 | $((100 + i)) ms | 9 tokens/s\"; done\n";
+  chmod((folder_ / "baseline-fp32-v1").c_str(), 0755);
+  const ordered_json d = session().run(experiment("baseline: fp32-v1\ncompound: true\n"), {});
+  EXPECT_EQ(d["verdict"], "faster") << d["workloads"][0]["sentence"];
+  EXPECT_EQ(count("train"), 16);
+  EXPECT_EQ(count("gate"), 1);  // a frozen baseline has its manifest
+}
+
+TEST_F(Session, compares_any_two_commands_and_says_that_nothing_checked_them) {
+  program("true", "true");
+  const std::string a = "for i in 1 2 3 4 5; do echo step $i 10.$i ms; done",
+                    b = "for i in 1 2 3 4 5; do echo it took 12.$i; done";
+  const ordered_json d =
+      session().run_commands(a, "for i in 1 2 3 4 5; do echo step $i 12.$i ms; done", "", -1, "", {});
+  EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
+  EXPECT_FALSE(d["workloads"][0]["b"]["gate"]["checked"].get<bool>());
+  EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "true", {})["verdict"], "same");
+  EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "false", {})["workloads"][0]["reason"],
+            "gate_failed");
+}
+
+}  // namespace
+}  // namespace cli

@@ -1,0 +1,74 @@
+// A small program that is an arm: it answers the stepping protocol, or misbehaves in the way its first
+// argument names.
+//   fake_arm MODE [STEP_NS [LOG_FILE]]
+// Its step times are made up (STEP_NS with a little deterministic noise), so tests of the runner do not
+// depend on how fast this machine is. LOG_FILE gets "start PID" and "step N" lines.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <thread>
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "good";
+  const double step_ns = argc > 2 ? std::atof(argv[2]) : 1e6;
+  const std::string log = argc > 3 ? argv[3] : "";
+  const auto note = [&](const std::string& text) {
+    if (!log.empty()) std::ofstream(log, std::ios::app) << text + "\n" << std::flush;
+  };
+  note("start " + std::to_string(getpid()));
+  if (mode == "silent") std::this_thread::sleep_for(std::chrono::hours(1));
+  if (mode == "exit_at_start") {
+    std::cerr << "no such device\n";
+    return 7;
+  }
+  if (mode == "grandchild" || mode == "daemon") {
+    if (const pid_t child = fork(); child == 0) {
+      if (mode == "daemon") setsid();
+      note("grandchild " + std::to_string(getpid()));
+      std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  if (mode == "garbage") std::cout << "hello\n" << std::flush;
+  std::cout << R"({"ready": {"trainer": "fake", "mode": ")" << mode << "\"}}\n" << std::flush;
+  std::string word;
+  int n = 0, blocks = 0, taken = 0;
+  while (std::cin >> word) {
+    if (word != "step" || !(std::cin >> n)) break;
+    note("step " + std::to_string(n));
+    ++blocks;
+    if (blocks == 4) {
+      if (mode == "crash") return 9;
+      if (mode == "killed") kill(getpid(), SIGKILL);
+      if (mode == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+      if (mode == "error") {
+        std::cout << "{\"error\": \"out of memory\"}\n" << std::flush;
+        return 1;
+      }
+    }
+    std::cout << "{\"times_ns\": [";
+    for (int i = 0; i < n; ++i, ++taken) {
+      const double noise = 1 + 0.001 * ((taken * 7919) % 13 - 6) / 6.0;
+      if (i) std::cout << ",";
+      if (i == 0)
+        std::cout << 100 * step_ns;  // what a gap before the block does to its first step
+      else if (mode == "nan_time" && blocks == 4)
+        std::cout << "null";
+      else if (mode == "zero_time" && blocks == 4)
+        std::cout << "0";
+      else
+        std::cout << step_ns * noise;
+    }
+    std::cout << "], \"losses\": [";
+    for (int i = 0; i < (mode == "short_answer" && blocks == 4 ? n - 1 : n); ++i)
+      std::cout << (i ? "," : "") << (mode == "nan_loss" && blocks == 4 ? "null" : "4.5");
+    std::cout << "]" << (mode == "short_answer" && blocks == 4 ? ", \"times_ns\": [1]" : "") << "}\n"
+              << std::flush;
+  }
+  note("end");
+}

@@ -1,0 +1,280 @@
+// The runner with small programs as arms: what it decides, in which order it steps, and what is left of an
+// arm that misbehaves. No GPU, no trainer.
+#include "experiments/runner/pair_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "experiments/runner/run_log.h"
+#include "gpt2/errors.h"
+
+namespace experiments {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PairRunner : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "stepscope-runner-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override {
+    for (const pid_t pid : started()) EXPECT_NE(kill(pid, 0), 0) << "process " << pid << " is left behind";
+    std::filesystem::remove_all(folder_);
+  }
+
+  ArmSpec arm(const std::string& label, const std::string& mode, double step_ns = 1e6) const {
+    ArmSpec s;
+    s.label = label;
+    s.argv = {BINARY_DIR "/bin/fake_arm", mode, std::to_string(step_ns), (folder_ / label).string()};
+    return s;
+  }
+  ArmSpec command(const std::string& label, const std::string& shell) const {
+    ArmSpec s;
+    s.label = label;
+    s.argv = {"/bin/sh", "-c", "echo start $$ >>" + (folder_ / label).string() + "\n" + shell};
+    s.steps_on_command = false;
+    return s;
+  }
+  static PairPlan plan(const ArmSpec& a, const ArmSpec& b, int pairs = 8) {
+    PairPlan p;
+    p.a = a;
+    p.b = b;
+    p.thresholds.pairs = p.thresholds.extended_pairs = pairs;
+    p.block_s = 0;
+    p.warmup_s = 0;
+    p.quads = 2;
+    p.seed = 5;
+    p.block_timeout_s = 1;
+    p.start_timeout_s = 1;
+    return p;
+  }
+  std::vector<std::string> log(const std::string& label) const {
+    std::ifstream in(folder_ / label);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+  }
+  std::vector<pid_t> started() const {
+    std::vector<pid_t> out;
+    for (const char* label : {"A", "B"})
+      for (const std::string& line : log(label)) {
+        std::istringstream in(line);
+        std::string word;
+        pid_t pid = 0;
+        if (in >> word >> pid && (word == "start" || word == "grandchild")) out.push_back(pid);
+      }
+    return out;
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(PairRunner, finds_a_planted_difference_in_its_direction) {
+  EXPECT_EQ(run_pairs(plan(arm("A", "good", 1e6), arm("B", "good", 1.02e6)), {}).decision.verdict,
+            Verdict::slower);
+  EXPECT_EQ(run_pairs(plan(arm("A", "good", 1e6), arm("B", "good", 0.98e6)), {}).decision.verdict,
+            Verdict::faster);
+  const RunLog same = run_pairs(plan(arm("A", "good", 1e6), arm("B", "good", 1e6)), {});
+  EXPECT_EQ(same.decision.verdict, Verdict::same) << same.decision.sentence;
+}
+
+TEST_F(PairRunner, starts_fresh_processes_for_every_pair) {
+  run_pairs(plan(arm("A", "good"), arm("B", "good"), 5), {});
+  EXPECT_EQ(started().size(), 10u);
+}
+
+TEST_F(PairRunner, steps_in_abba_or_baab_quads_and_draws_which) {
+  const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", "good"), 12), {});
+  int abba = 0, baab = 0, a_first = 0;
+  for (const PairRecord& p : log.pairs) {
+    ASSERT_EQ(p.blocks.size(), 8u);
+    for (size_t q = 0; q < 2; ++q) {
+      std::string order;
+      for (size_t i = 0; i < 4; ++i) order += p.blocks[4 * q + i].arm;
+      abba += order == "ABBA";
+      baab += order == "BAAB";
+    }
+    a_first += p.started_first == 'A';
+  }
+  EXPECT_EQ(abba + baab, 24);
+  EXPECT_GT(abba, 4);
+  EXPECT_GT(baab, 4);
+  EXPECT_GT(a_first, 1);
+  EXPECT_LT(a_first, 11);
+}
+
+TEST_F(PairRunner, leaves_the_first_step_of_a_block_out) {
+  // The fake's first step of each block takes 100 times as long; of two steps, half of it would show.
+  PairPlan p = plan(arm("A", "good"), arm("B", "good"), 2);
+  p.block_steps = 1;
+  const RunLog log = run_pairs(p, {});
+  for (const Block& b : log.pairs[0].blocks) EXPECT_NEAR(b.step_ns, 1e6, 2e3);
+}
+
+TEST_F(PairRunner, an_arm_takes_its_group_with_it_even_where_orphans_cannot_be_listed) {
+  {
+    const auto a = make_arm(arm("A", "grandchild"), nullptr);
+    a->start();
+    a->wait_ready(5);
+  }
+  EXPECT_EQ(started().size(), 2u);
+  for (const pid_t pid : started()) EXPECT_NE(kill(pid, 0), 0);
+}
+
+TEST_F(PairRunner, extends_once_when_the_first_look_decides_nothing) {
+  PairPlan p = plan(arm("A", "good", 1e6), arm("B", "good", 1.02e6), 3);  // 3 signs: p >= 1/4, cannot agree
+  p.thresholds.extended_pairs = 9;
+  const RunLog log = run_pairs(p, {});
+  EXPECT_TRUE(log.extended);
+  EXPECT_EQ(log.pairs.size(), 9u);
+  EXPECT_EQ(log.decision.look, 2);
+  EXPECT_EQ(log.decision.verdict, Verdict::slower);
+}
+
+struct Misbehaviour {
+  const char* mode;
+  const char* sentence;
+};
+class Misbehaving : public PairRunner, public ::testing::WithParamInterface<Misbehaviour> {};
+
+TEST_P(Misbehaving, arm_makes_the_run_invalid_with_the_reason_and_leaves_no_process) {
+  const auto began = Clock::now();
+  const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", GetParam().mode)), {});
+  EXPECT_EQ(log.decision.verdict, Verdict::invalid);
+  EXPECT_EQ(log.decision.reason, reason::kArmFailed);
+  EXPECT_THAT(log.decision.sentence, HasSubstr("arm B"));
+  EXPECT_THAT(log.decision.sentence, HasSubstr(GetParam().sentence));
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - began).count(), 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(each, Misbehaving,
+                         ::testing::Values(Misbehaviour{"crash", "exited with code 9"},
+                                           Misbehaviour{"killed", "killed by signal 9"},
+                                           Misbehaviour{"hang", "said nothing for 1 s"},
+                                           Misbehaviour{"silent", "before it was ready"},
+                                           Misbehaviour{"exit_at_start", "no such device"},
+                                           Misbehaviour{"garbage", "hello"},
+                                           Misbehaviour{"error", "out of memory"},
+                                           Misbehaviour{"nan_time", "null as a step's time"},
+                                           Misbehaviour{"zero_time", "0 as a step's time"},
+                                           Misbehaviour{"nan_loss", "the loss became NaN"},
+                                           Misbehaviour{"short_answer", "times_ns"}),
+                         [](const auto& case_) { return std::string(case_.param.mode); });
+
+TEST_F(PairRunner, says_that_an_arm_cannot_be_started) {
+  ArmSpec none = arm("B", "good");
+  none.argv[0] = (folder_ / "no-such-program").string();
+  const RunLog log = run_pairs(plan(arm("A", "good"), none), {});
+  EXPECT_EQ(log.decision.verdict, Verdict::invalid);
+  EXPECT_THAT(log.decision.sentence, HasSubstr("No such file"));
+}
+
+TEST_F(PairRunner, leaves_no_grandchild_and_no_daemon_behind) {
+  run_pairs(plan(arm("A", "grandchild"), arm("B", "daemon"), 2), {});
+  EXPECT_EQ(started().size(), 8u);  // TearDown looks for them
+}
+
+TEST_F(PairRunner, keeps_what_was_measured_when_interrupted_and_says_undecided) {
+  static std::atomic<bool> stop;
+  stop = false;
+  auto* before = signal(SIGINT, [](int) { stop = true; });
+  Hooks hooks;
+  hooks.stop = &stop;
+  int pairs = 0;
+  hooks.progress = [&](const Hooks::Progress& p) { pairs = p.pairs_done; };
+  PairPlan p = plan(arm("A", "good"), arm("B", "good"));
+  p.quads = 2;
+  hooks.block_begins = [&](char) {
+    if (pairs == 3) raise(SIGINT);
+  };
+  const RunLog log = run_pairs(p, hooks);
+  signal(SIGINT, before);
+  EXPECT_EQ(log.decision.verdict, Verdict::undecided);
+  EXPECT_EQ(log.decision.reason, reason::kInterrupted);
+  EXPECT_EQ(log.pairs.size(), 3u);
+  EXPECT_TRUE(log.decision.interval);
+}
+
+TEST_F(PairRunner, refuses_a_device_that_somebody_else_uses) {
+  Hooks hooks;
+  hooks.foreign_process = [](int own) -> std::optional<std::string> {
+    if (own == 2) return "3 compute processes, 2 are ours";
+    return std::nullopt;
+  };
+  const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", "good")), hooks);
+  EXPECT_EQ(log.decision.verdict, Verdict::invalid);
+  EXPECT_EQ(log.decision.reason, reason::kForeignProcess);
+  EXPECT_THAT(log.decision.sentence, HasSubstr("3 compute processes"));
+}
+
+TEST_F(PairRunner, compares_cycles_beside_times_when_every_block_has_its_clock) {
+  // B takes 2% longer, and its blocks ran at a clock 2% lower: the same work.
+  char running = 'A';
+  Hooks hooks;
+  hooks.block_begins = [&](char arm) { running = arm; };
+  hooks.block_ended = [&]() -> std::optional<BlockEnvironment> {
+    return BlockEnvironment{running == 'B' ? 1980 / 1.02 : 1980, 500, 60, 0, 3};
+  };
+  const RunLog slow_clock = run_pairs(plan(arm("A", "good", 1e6), arm("B", "good", 1.02e6)), hooks);
+  EXPECT_EQ(slow_clock.decision.verdict, Verdict::slower);
+  ASSERT_TRUE(slow_clock.cycles);
+  EXPECT_EQ(slow_clock.cycles->verdict, Verdict::same);
+  const RunLog none = run_pairs(plan(arm("A", "good"), arm("B", "good"), 2), {});
+  EXPECT_FALSE(none.cycles);
+}
+
+TEST_F(PairRunner, runs_any_command_to_its_end_once_per_block) {
+  const std::string print =
+      "i=0; while [ $i -lt 12 ]; do echo \"step $i | $((TIME + i % 3)).5 ms\"; i=$((i+1)); done";
+  PairPlan p = plan(command("A", "TIME=100; " + print), command("B", "TIME=120; " + print));
+  p.quads = 1;
+  const RunLog log = run_pairs(p, {});
+  EXPECT_EQ(log.decision.verdict, Verdict::slower) << log.decision.sentence;
+  EXPECT_EQ(started().size(), 32u);  // 8 pairs x 4 blocks, none shared
+  EXPECT_EQ(log.pairs[0].blocks[0].steps, 11);
+}
+
+TEST_F(PairRunner, says_what_is_wrong_with_a_command) {
+  const auto sentence = [&](const std::string& shell) {
+    const RunLog log =
+        run_pairs(plan(command("A", "echo step 1 5 ms; echo step 2 5 ms"), command("B", shell)), {});
+    EXPECT_EQ(log.decision.verdict, Verdict::invalid) << shell;
+    return log.decision.sentence;
+  };
+  EXPECT_THAT(sentence("echo nothing to see"), HasSubstr("printed 0 step times"));
+  EXPECT_THAT(sentence("echo step 1 5 ms; exit 3"), HasSubstr("exited with code 3"));
+  EXPECT_THAT(sentence("echo 'step 1 | loss nan | 5 ms'"), HasSubstr("loss nan"));
+  EXPECT_THAT(sentence("sleep 100 & sleep 100"), HasSubstr("did not end within 1 s"));
+  EXPECT_THAT(sentence("kill -KILL $$"), HasSubstr("killed by signal 9"));
+}
+
+TEST_F(PairRunner, refuses_two_kinds_of_arms_and_plans_that_make_no_sense) {
+  EXPECT_THROW(run_pairs(plan(arm("A", "good"), command("B", "true")), {}), stepscope::InputError);
+  EXPECT_THROW(run_pairs(plan(arm("A", "good"), arm("B", "good"), 1), {}), stepscope::InputError);
+  PairPlan too_many = plan(arm("A", "good"), arm("B", "good"), 20);
+  too_many.thresholds.extended_pairs = 40;
+  EXPECT_THROW(run_pairs(too_many, {}), stepscope::InputError);
+}
+
+TEST_F(PairRunner, writes_what_it_measured_and_reads_it_back) {
+  const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", "good", 1.03e6)), {});
+  const auto values = pair_values_from_json(pairs_to_json(log), "test");
+  ASSERT_EQ(values.size(), log.pairs.size());
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i].log_ratio, log.pairs[i].time.log_ratio);
+  const Decision back = decision_from_json(to_json(log.decision), "test");
+  EXPECT_EQ(back.verdict, log.decision.verdict);
+  EXPECT_NEAR(back.interval->high, log.decision.interval->high, 1e-12);
+}
+
+}  // namespace
+}  // namespace experiments

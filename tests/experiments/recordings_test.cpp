@@ -1,0 +1,61 @@
+// Error rates of the procedure on noise that was measured, not assumed: A/A recordings (`experiment aa --record`) of real
+// machines, resampled. A recording that shows a bias or false claims says that the procedure is wrong there.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "experiments/runner/run_log.h"
+#include "experiments/statistics/error_rate.h"
+
+namespace experiments {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+std::vector<fs::path> recordings() {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::directory_iterator(TEST_DATA "/aa"))
+    if (entry.path().extension() == ".json") out.push_back(entry.path());
+  return out;
+}
+
+class Recording : public ::testing::TestWithParam<fs::path> {
+ protected:
+  void SetUp() override {
+    std::ifstream in(GetParam());
+    document_ = ordered_json::parse(in);
+    pairs_ = pair_values_from_json(document_.at("pairs"), GetParam().string());
+  }
+  bool on_gpu() const { return document_.at("device").get<std::string>().rfind("CPU", 0) != 0; }
+  ordered_json document_;
+  std::vector<PairValue> pairs_;
+};
+
+TEST_P(Recording, of_identical_code_is_called_different_in_at_most_3_percent_of_1000_trials) {
+  ASSERT_GE(pairs_.size(), 40u);
+  const ResampledRates r = resample_trials(pairs_, {}, 1000, 0, 1).value();
+  EXPECT_EQ(r.trials, 1000);
+  EXPECT_LE(r.rate(), 0.03);
+}
+
+TEST_P(Recording, has_no_bias_towards_an_arm) { EXPECT_GT(slot_bias_p_value(pairs_).value(), 0.01); }
+
+TEST_P(Recording, of_a_gpu_would_show_a_planted_percent) {
+  if (!on_gpu()) GTEST_SKIP() << "a shared CPU is too noisy for 1%: " << document_.at("device");
+  EXPECT_GE(resample_trials(pairs_, {}, 1000, std::log(1.01), 2)->rate(), 0.9);
+  EXPECT_EQ(resample_trials(pairs_, {}, 1000, std::log(1.05), 3)->rate(), 1.0);
+}
+
+INSTANTIATE_TEST_SUITE_P(each, Recording, ::testing::ValuesIn(recordings()), [](const auto& file) {
+  std::string name = file.param.stem().string();
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+});
+
+}  // namespace
+}  // namespace experiments

@@ -1,0 +1,50 @@
+#include "experiments/runner/step_lines.h"
+
+#include <gtest/gtest.h>
+
+#include "gpt2/errors.h"
+
+namespace experiments {
+namespace {
+
+double ms(const std::string& line, const std::string& pattern = "") {
+  const auto step = StepLines(pattern).parse(line);
+  if (!step) return -1;
+  return step->time_ns ? *step->time_ns * 1e-6 : -2;  // -2: not finite
+}
+
+TEST(step_lines, reads_the_lines_of_this_trainer_llm_c_and_the_frozen_baselines) {
+  EXPECT_DOUBLE_EQ(ms("step     3 | loss 9.123456 | norm 1.2345 | lr 3.00e-04 | 25.698 ms | 159400 tokens/s"),
+                   25.698);
+  EXPECT_DOUBLE_EQ(ms("step    1/74 | loss 4.367631 (+nanz)| norm 15.4 (+nanz)| lr 3.00e-04 | 26.02 ms | "
+                      "54.2% bf16 MFU | 157000 tok/s"),
+                   26.02);
+  EXPECT_DOUBLE_EQ(ms("  Step 12: 1.5e1ms"), 15);
+}
+
+TEST(step_lines, leaves_other_lines_alone) {
+  EXPECT_EQ(ms("val loss 4.5 | 12 ms"), -1);
+  EXPECT_EQ(ms("steps: 12 ms"), -1);
+  EXPECT_EQ(ms("median 25.7 ms/step"), -1);
+  EXPECT_EQ(ms("step 3 | no time"), -1);
+}
+
+TEST(step_lines, sees_a_time_or_a_loss_that_is_no_number) {
+  EXPECT_EQ(ms("step 3 | loss nan | 25.7 ms"), -2);
+  EXPECT_EQ(ms("step 3 | loss -inf | 25.7 ms"), -2);
+  EXPECT_EQ(ms("step 3 | loss 4.5 | nan ms"), -2);
+  EXPECT_EQ(ms("step 3 | 0 ms"), -2);
+  EXPECT_EQ(ms("step 3 | -4 ms"), -2);
+}
+
+TEST(step_lines, follow_the_pattern_of_the_user) {
+  EXPECT_DOUBLE_EQ(ms("iter 7 took 0.012 milliseconds", "took ([0-9.]+) milli"), 0.012);
+  EXPECT_EQ(ms("step 3 | 25.7 ms", "took ([0-9.]+) milli"), -1);
+  EXPECT_THROW(StepLines("(["), stepscope::InputError);
+  EXPECT_THROW(StepLines("[0-9]+ ms"), stepscope::InputError);
+}
+
+TEST(step_lines, survive_a_line_without_end) { EXPECT_EQ(ms(std::string(1 << 20, 's')), -1); }
+
+}  // namespace
+}  // namespace experiments

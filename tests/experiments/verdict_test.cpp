@@ -1,0 +1,347 @@
+// From a run to what people and scripts read: waterfall, same code, document, page, index, ledger, staleness.
+// Documents are made by hand here; nothing runs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "experiments/verdict/document.h"
+#include "experiments/verdict/index.h"
+#include "experiments/verdict/ledger.h"
+#include "experiments/verdict/page.h"
+#include "experiments/verdict/same_code.h"
+#include "experiments/verdict/stale.h"
+#include "experiments/verdict/waterfall.h"
+#include "gpt2/errors.h"
+
+namespace experiments {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+profiler::KernelRow kernel(const std::string& name, const std::string& op, int64_t launches, double time_ns) {
+  profiler::KernelRow k;
+  k.name = name;
+  k.activity = "kernel";
+  k.pass = "forward";
+  k.op = op;
+  k.launches = launches;
+  k.time_ns = time_ns;
+  return k;
+}
+
+profiler::ProfileDocument profile(std::vector<profiler::KernelRow> kernels, double total_ns, double idle_ns) {
+  profiler::ProfileDocument d;
+  d.kernels = std::move(kernels);
+  d.totals.time_ns = total_ns;
+  d.totals.idle_ns = idle_ns;
+  return d;
+}
+
+// A: layernorm 12 x, old matmul, bias. B: layernorm faster, new fused matmul, no bias; 20 us less idle; 7 us
+// rest.
+Waterfall example() {
+  const auto a = profile({kernel("layernorm", "layernorm", 12, 120e3),
+                          kernel("gemm_old", "mlp_up", 12, 900e3), kernel("bias", "mlp_up", 12, 80e3)},
+                         1200e3, 100e3);
+  const auto b = profile(
+      {kernel("layernorm", "layernorm", 12, 110e3), kernel("gemm_fused", "mlp_up", 12, 850e3)}, 1047e3, 80e3);
+  return make_waterfall(a, b).value();
+}
+
+TEST(waterfall, sums_to_the_difference_of_the_steps) {
+  const ordered_json w = to_json(example());
+  double sum = w["other"]["delta_ns"].get<double>() + w["idle"]["delta_ns"].get<double>() +
+               w["rest"]["delta_ns"].get<double>();
+  for (const ordered_json& k : w["kernels"]) sum += k["delta_ns"].get<double>();
+  EXPECT_NEAR(sum, 1047e3 - 1200e3, 1e-6);
+  EXPECT_NEAR(w["delta_ns"].get<double>(), sum, 1e-6);
+  EXPECT_DOUBLE_EQ(w["rest"]["delta_ns"].get<double>(), 7e3);
+}
+
+TEST(waterfall, names_what_is_gone_new_and_changed) {
+  std::map<std::string, std::string> change;
+  for (const WaterfallRow& k : example().kernels) change[k.kernel] = k.change;
+  EXPECT_EQ(change,
+            (std::map<std::string, std::string>{
+                {"layernorm", "changed"}, {"gemm_old", "gone"}, {"bias", "gone"}, {"gemm_fused", "new"}}));
+}
+
+TEST(waterfall, nets_the_kernels_of_an_op_whose_names_changed) {
+  const Waterfall w = example();
+  ASSERT_EQ(w.ops[0].op, "mlp_up");
+  EXPECT_DOUBLE_EQ(w.ops[0].b_ns - w.ops[0].a_ns, 850e3 - 980e3);
+}
+
+TEST(waterfall, folds_small_changes_but_never_what_came_or_went) {
+  const ordered_json w = to_json(example(), 1e9);
+  EXPECT_EQ(w["kernels"].size(), 3u);
+  EXPECT_EQ(w["other"]["kernels"], 1);
+  EXPECT_DOUBLE_EQ(w["other"]["delta_ns"].get<double>(), -10e3);
+}
+
+TEST(waterfall, shows_the_bytes_that_a_kernel_moves_where_they_were_counted) {
+  auto with = kernel("k", "gelu", 1, 1e3), without = kernel("k", "gelu", 1, 2e3);
+  with.dram_read_bytes = 30e6;
+  with.dram_write_bytes = 10e6;
+  const ordered_json row =
+      to_json(*make_waterfall(profile({with}, 1e3, 0), profile({without}, 2e3, 0)))["kernels"][0];
+  EXPECT_EQ(row["a_dram_bytes"], 40e6);
+  EXPECT_FALSE(row.contains("b_dram_bytes"));
+}
+
+TEST(waterfall, needs_a_traced_step) {
+  EXPECT_FALSE(make_waterfall(profiler::ProfileDocument{}, profile({}, 1, 0)));
+}
+
+profiler::ProfileDocument launches(int64_t grid) {
+  profiler::ProfileDocument d;
+  for (int i = 0; i < 3; ++i) {
+    profiler::LaunchRow l;
+    l.name = "kernel" + std::to_string(i);
+    l.grid = {i == 1 ? grid : 7, 1, 1};
+    d.launches.push_back(l);
+  }
+  return d;
+}
+
+TEST(same_code, is_one_program_file_and_equal_launches) {
+  EXPECT_TRUE(same_code(launches(5), launches(5), "abc", "abc").same);
+  EXPECT_THAT(same_code(launches(5), launches(5), "abc", "abd").why, HasSubstr("different program files"));
+  EXPECT_THAT(same_code(launches(5), launches(6), "abc", "abc").why, HasSubstr("launch 1, kernel1"));
+  profiler::ProfileDocument graph = launches(5);
+  for (profiler::LaunchRow& l : graph.launches) l.graph_node = 3;
+  EXPECT_FALSE(same_code(launches(5), graph, "abc", "abc").same);
+  EXPECT_FALSE(same_code(launches(5), launches(5), "", "").same);
+  EXPECT_FALSE(same_code({}, {}, "abc", "abc").same);
+}
+
+// A run of 12 pairs at `pct` with little spread; A takes 10 ms.
+WorkloadResult result(double pct, double predicted_ms) {
+  WorkloadResult r;
+  r.workload = {"d12", 4, 1024, "tf32", predicted_ms};
+  r.a.gate = r.b.gate = {true, "40 checks passed (seed 7)", true, {}};
+  for (int i = 0; i < 12; ++i) {
+    PairRecord p;
+    p.time = {std::log1p(pct / 100) + (i % 2 ? 1e-4 : -1e-4), 1e-4};
+    for (const char arm : {'A', 'B'}) {
+      Block b;
+      b.arm = arm;
+      b.step_ns = arm == 'A' ? 10e6 : 10e6 * (1 + pct / 100);
+      b.environment = BlockEnvironment{1980, 600, 60, arm == 'A' ? uint64_t{4} : 0, 3};
+      p.blocks.push_back(b);
+    }
+    r.log.pairs.push_back(p);
+  }
+  r.log.a_info = {{"memory_bytes", {{"parameters", 100}, {"activations", 50}}}};
+  r.log.b_info = {{"memory_bytes", {{"parameters", 100}, {"activations", 20}}}};
+  r.log.decision = decide(pair_values(r.log), {}, 1);
+  r.waterfall = example();
+  return r;
+}
+
+Experiment experiment() {
+  return parse_experiment(
+      "question: Q?\nhypothesis: H.\ntrainer: fp32\nchange: {variant: {zero_grad: memset}}\n"
+      "predicted: {saving_ms: 0.2, arithmetic: half of it}\nworkloads: [{model: d12, batch_size: 4, seq_len: "
+      "1024, matmul: tf32}]\n",
+      "fp32-idea.yaml");
+}
+
+ordered_json document(const std::vector<WorkloadResult>& results, const std::string& name = "fp32-idea") {
+  RunFacts f;
+  f.at = "2026-11-21T03:00:00Z";
+  f.device = "NVIDIA H200";
+  f.ledger = {59, 0, 4.95};
+  return verdict_document(name, experiment(), results, f);
+}
+
+TEST(verdict_document, says_what_was_saved_with_its_interval_beside_what_was_predicted) {
+  const ordered_json d = document({result(-2, 0.2)});
+  const ordered_json& w = d["workloads"][0];
+  EXPECT_EQ(d["schema"], "stepscope.verdict/1");
+  EXPECT_EQ(d["verdict"], "faster");
+  EXPECT_NEAR(w["saved_ms"].get<double>(), 0.2, 1e-4);  // 2% of 10 ms
+  EXPECT_LT(w["saved_ms_interval"][0].get<double>(), w["saved_ms"].get<double>());
+  EXPECT_GT(w["saved_ms_interval"][1].get<double>(), w["saved_ms"].get<double>());
+  EXPECT_EQ(w["predicted_saving_ms"], 0.2);
+  EXPECT_EQ(w["memory"]["delta_bytes"], -30);
+  EXPECT_EQ(w["environment"]["power_capped_blocks"], 12);
+  EXPECT_EQ(w["environment"]["throttled_blocks"], 0);
+  EXPECT_EQ(w["pairs"].size(), 12u);
+}
+
+TEST(verdict_document, of_same_code_is_same_whatever_the_statistics_said) {
+  WorkloadResult r = result(-2, 0.2);
+  r.same_code = SameCode{true, "one program file, 834 identical launches a step"};
+  EXPECT_EQ(document({r})["verdict"], "same");
+  EXPECT_EQ(document({r})["workloads"][0]["reason"], "same_code");
+  EXPECT_THAT(document({r})["workloads"][0]["sentence"].get<std::string>(),
+              HasSubstr("the statistics said faster"));
+  r.planted_pct = 1;  // a slowdown of the host shows in no launch
+  EXPECT_EQ(document({r})["verdict"], "faster");
+}
+
+TEST(overall_verdict, is_the_worst_of_the_workloads) {
+  EXPECT_EQ(overall({Verdict::faster, Verdict::slower}), Verdict::slower);
+  EXPECT_EQ(overall({Verdict::faster, Verdict::undecided}), Verdict::undecided);
+  EXPECT_EQ(overall({Verdict::same, Verdict::faster}), Verdict::faster);
+  EXPECT_EQ(overall({Verdict::slower, Verdict::invalid}), Verdict::invalid);
+  EXPECT_EQ(overall({}), Verdict::undecided);
+}
+
+TEST(exit_codes, are_those_of_the_contract) {
+  EXPECT_EQ(exit_code_of(Verdict::faster), 0);
+  EXPECT_EQ(exit_code_of(Verdict::same), 0);
+  EXPECT_EQ(exit_code_of(Verdict::slower), 1);
+  EXPECT_EQ(exit_code_of(Verdict::invalid), 1);
+  EXPECT_EQ(exit_code_of(Verdict::undecided), 4);
+}
+
+TEST(regression, is_a_verdict_that_became_worse) {
+  EXPECT_TRUE(is_regression(Verdict::faster, Verdict::same));
+  EXPECT_TRUE(is_regression(Verdict::same, Verdict::slower));
+  EXPECT_TRUE(is_regression(std::nullopt, Verdict::slower));
+  EXPECT_TRUE(is_regression(Verdict::slower, Verdict::invalid));
+  EXPECT_FALSE(is_regression(Verdict::slower, Verdict::slower));
+  EXPECT_FALSE(is_regression(Verdict::faster, Verdict::faster));
+  EXPECT_FALSE(is_regression(std::nullopt, Verdict::same));
+}
+
+TEST(campaign_documents, lose_a_claim_that_holm_does_not_keep) {
+  // t = 2.9 with 11 degrees of freedom: p = .0145, a claim alone but not beside another one.
+  WorkloadResult weak = result(-0.5, 0.05);
+  const Estimate graded =
+      estimate(std::vector<double>{-5.5, -4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5}).value();
+  for (size_t i = 0; i < 12; ++i)
+    weak.log.pairs[i].time.log_ratio =
+        -0.005 * (1 + (static_cast<double>(i) - 5.5) / graded.sd * std::sqrt(12.0) / 2.9);
+  weak.log.decision = decide(pair_values(weak.log), {}, 1);
+  ASSERT_EQ(weak.log.decision.verdict, Verdict::faster) << weak.log.decision.sentence;
+  std::vector<ordered_json> both{document({weak}, "weak"), document({weak}, "weak-too"),
+                                 document({result(-2, 0.2)}, "strong")};
+  EXPECT_EQ(correct_campaign(both, {}), (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(both[0]["verdict"], "undecided");
+  EXPECT_EQ(both[0]["workloads"][0]["reason"], "not_after_holm");
+  EXPECT_EQ(both[2]["verdict"], "faster");
+
+  // What is the same code claims nothing, whatever its statistics said: it does not count.
+  WorkloadResult identical = result(-2, 0.2);
+  identical.same_code = SameCode{true, "one program file"};
+  std::vector<ordered_json> one{document({weak}, "weak"), document({identical}, "identical")};
+  EXPECT_EQ(correct_campaign(one, {}), (std::vector<bool>{false, false}));
+  EXPECT_EQ(one[0]["verdict"], "faster");
+}
+
+class Files : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "stepscope-verdict-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  static std::string content(const fs::path& file) {
+    std::ifstream in(file);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  void put(const std::string& name, const std::string& text) const {
+    fs::create_directories((folder_ / name).parent_path());
+    std::ofstream(folder_ / name) << text;
+  }
+  fs::path folder_;
+};
+
+TEST_F(Files, verdict_is_read_back_and_another_schema_is_refused) {
+  const ordered_json d = document({result(-2, 0.2)});
+  save_verdict(folder_ / "a" / "verdict.json", d);
+  EXPECT_EQ(load_verdict(folder_ / "a" / "verdict.json"), d);
+  put("b/verdict.json", R"({"schema": "stepscope.verdict/2"})");
+  EXPECT_THROW(load_verdict(folder_ / "b/verdict.json"), stepscope::InputError);
+  put("b/verdict.json", "{");
+  EXPECT_THROW(load_verdict(folder_ / "b/verdict.json"), stepscope::InputError);
+}
+
+TEST_F(Files, page_shows_the_answer_and_keeps_what_was_written_by_hand) {
+  const fs::path page = folder_ / "idea.md";
+  write_page(page, document({result(-2, 0.2)}));
+  const std::string first = content(page);
+  for (const char* part : {"**faster**", "**Question.** Q?", "Predicted saving +0.200 ms, measured +0.200 ms",
+                           "| gone | -0.900 |", "| new | +0.850 |", "| idle | -0.020 |", "| rest | +0.007 |",
+                           "40 checks passed", "0 of 59", "12 ran at the power cap"})
+    EXPECT_THAT(first, HasSubstr(part));
+  EXPECT_THAT(first, Not(HasSubstr("differ by more than 30%")));
+  const size_t mark = first.find(kHandWritten);
+  ASSERT_NE(mark, std::string::npos);
+  std::ofstream(page) << first.substr(0, mark) << kHandWritten << "\n\nBecause of the cache.\n";
+  write_page(page, document({result(+2, 0.2)}));
+  EXPECT_THAT(content(page), HasSubstr("**slower**"));
+  EXPECT_THAT(content(page), HasSubstr("Because of the cache."));
+  EXPECT_THAT(content(page), HasSubstr("differ by more than 30%"));
+}
+
+TEST_F(Files, index_replaces_only_its_own_table) {
+  save_verdict(folder_ / "x" / "verdict.json", document({result(-2, 0.2)}, "x"));
+  save_verdict(folder_ / "y" / "verdict.json", document({result(-2, 0.5)}, "y"));
+  const std::string table = index_table(read_verdicts(folder_));
+  EXPECT_THAT(table, HasSubstr("| [x](x.md) | `--variant zero_grad=memset` | d12 B=4 T=1024 tf32 | faster | "
+                               "-2.00% | +0.200 | +0.200 | NVIDIA H200 |"));
+  EXPECT_THAT(table, HasSubstr("| +0.500 | +0.200 (off) |"));
+  const std::string once = with_index("# Study\n\nBefore.\n", table);
+  const std::string twice = with_index(once + "\nAfter.\n", "| new table |\n");
+  EXPECT_THAT(twice, HasSubstr("Before."));
+  EXPECT_THAT(twice, HasSubstr("After."));
+  EXPECT_THAT(twice, HasSubstr("| new table |"));
+  EXPECT_THAT(twice, Not(HasSubstr("[x](x.md)")));
+}
+
+TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
+  const fs::path ledger = folder_ / "studies" / "aa-ledger.jsonl";
+  EXPECT_THAT(summarize(read_ledger(ledger), "").text(), HasSubstr("no comparison"));
+  for (int i = 0; i < 59; ++i)
+    append_to_ledger(ledger,
+                     {"now", "H200", "d12", 0, i == 0 ? Verdict::undecided : Verdict::same, 12, 0, 0.001});
+  append_to_ledger(ledger,
+                   {"now", "H200", "d12", 1.0, Verdict::slower, 12, 0.01, 0.001});  // planted: no false claim
+  append_to_ledger(ledger, {"now", "other", "d12", 0, Verdict::slower, 12, 0.01, 0.001});
+  const LedgerSummary s = summarize(read_ledger(ledger), "H200");
+  EXPECT_EQ(s.trials, 59);
+  EXPECT_EQ(s.false_claims, 0);
+  EXPECT_NEAR(s.bound_95_pct, 4.95, 0.005);
+  EXPECT_EQ(summarize(read_ledger(ledger), "").false_claims, 1);
+  put("broken", "{\"at\": 1}\n");
+  EXPECT_THROW(read_ledger(folder_ / "broken"), stepscope::InputError);
+}
+
+TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
+  put("gpt2/a.h", "one");
+  put("fp32/k.cu", "two");
+  put("mixed/k.cu", "three");
+  put("profiler/p.cpp", "four");
+  const Experiment e = experiment();
+  ordered_json d = document({result(-2, 0.2)});
+  d["code"]["a_sources_sha256"] = hash_trainer_sources(folder_, "fp32");
+  EXPECT_THAT(stale_reasons(d, e, folder_, "NVIDIA H200"), ::testing::IsEmpty());
+  EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());  // nothing to run it on here
+  EXPECT_THAT(stale_reasons(d, e, folder_, "NVIDIA B200"),
+              ::testing::ElementsAre(HasSubstr("here is NVIDIA B200")));
+  put("mixed/k.cu", "changed");
+  put("profiler/p.cpp", "changed");
+  EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());
+  put("fp32/k.cu", "changed");
+  EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed")));
+  put("fp32/k.cu", "two");
+  Experiment other = e;
+  other.file_sha256 = "0";
+  EXPECT_THAT(stale_reasons(d, other, folder_, ""), ::testing::ElementsAre(HasSubstr("experiment file")));
+}
+
+}  // namespace
+}  // namespace experiments
