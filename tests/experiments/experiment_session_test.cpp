@@ -124,6 +124,21 @@ TEST_F(Session, passes_on_that_the_machine_cannot_or_the_input_is_wrong) {
   EXPECT_THROW(session().run(experiment(), {}), stepscope::InputError);
 }
 
+TEST_F(Session, gates_what_it_times_with_every_option_of_the_arm) {
+  program(gate_answer(true), arm());
+  const auto gate_line = [&](const std::string& settings) {
+    fs::remove(folder_ / "log");
+    auto e = experiment("common: {flags: {" + settings + "}}\n");
+    e.trainer = "mixed";
+    session().run(e, {});
+    return log().substr(0, log().find('\n'));
+  };
+  EXPECT_EQ(gate_line("recompute: gelu, weight-rounding: stochastic"),
+            "gate --trainer mixed --recompute gelu --weight-rounding stochastic --variant op=new "
+            "--not-deterministic --json");
+  EXPECT_EQ(gate_line("deterministic: true"), "gate --trainer mixed --variant op=new --json");
+}
+
 TEST_F(Session, says_why_there_is_no_waterfall) {
   program(gate_answer(true), arm());
   EXPECT_THAT(session().run(experiment(), {})["workloads"][0]["waterfall_absent"].get<std::string>(),
