@@ -72,20 +72,27 @@ Output run_to_end(const Arguments& argv, double timeout_s, const std::atomic<boo
   return out;
 }
 
-// What the gate needs to know of an arm: which trainer, which matrix products, which variants.
-Arguments gate_arguments(const Arguments& trainer_arguments) {
-  Arguments out;
-  const std::set<std::string> wanted{"--trainer", "--matmul", "--variant"};
-  for (size_t i = 0; i + 1 < trainer_arguments.size(); ++i)
-    if (wanted.count(trainer_arguments[i]))
-      out.insert(out.end(), {trainer_arguments[i], trainer_arguments[i + 1]});
-  return out;
-}
-
 std::string value_of(const Arguments& arguments, const std::string& flag) {
   for (size_t i = 0; i + 1 < arguments.size(); ++i)
     if (arguments[i] == flag) return arguments[i + 1];
   return "";
+}
+
+// What the gate needs to know of an arm: which trainer, which matrix products, which variants and options.
+// What is gated must be what is timed: the gate's own default for the mixed trainer is its deterministic
+// variants, an arm's is not.
+Arguments gate_arguments(const Arguments& trainer_arguments) {
+  Arguments out;
+  const std::set<std::string> wanted{"--trainer", "--matmul", "--variant", "--recompute",
+                                     "--weight-rounding"};
+  for (size_t i = 0; i + 1 < trainer_arguments.size(); ++i)
+    if (wanted.count(trainer_arguments[i]))
+      out.insert(out.end(), {trainer_arguments[i], trainer_arguments[i + 1]});
+  const bool deterministic = std::find(trainer_arguments.begin(), trainer_arguments.end(),
+                                       "--deterministic") != trainer_arguments.end();
+  if (!deterministic && value_of(trainer_arguments, "--trainer") == "mixed")
+    out.emplace_back("--not-deterministic");
+  return out;
 }
 
 // Both arms of a CPU comparison live at once: OpenMP threads that spin while they wait would take the cores
@@ -267,7 +274,6 @@ WorkloadResult ExperimentSession::run_workload(const Experiment& e, const Worklo
       throw MachineError(
           fmt::format("the frozen baseline {} is not built: {} does not exist (it needs a build with CUDA)",
                       e.baseline, binary.string()));
-    const std::string matmul = value_of(a, "--matmul").empty() ? "fp32" : value_of(a, "--matmul");
     plan.a.argv = {binary.string(),
                    "--model",
                    w.model,
@@ -275,10 +281,13 @@ WorkloadResult ExperimentSession::run_workload(const Experiment& e, const Worklo
                    std::to_string(w.batch_size),
                    "--seq-len",
                    std::to_string(w.seq_len),
-                   "--matmul",
-                   matmul,
                    "--steps",
                    std::to_string(options_.command_steps)};
+    // A baseline's own default need not be the trainer's; a mixed one has no choice and no such flag.
+    if (trainer_of(e, 'A') != "mixed") {
+      const std::string matmul = value_of(a, "--matmul");
+      plan.a.argv.insert(plan.a.argv.end(), {"--matmul", matmul.empty() ? "fp32" : matmul});
+    }
     plan.b.argv = {options_.program, "train"};
     plan.b.argv.insert(plan.b.argv.end(), b.begin(), b.end());
     plan.b.argv.insert(plan.b.argv.end(), {"--steps", std::to_string(options_.command_steps)});

@@ -1,5 +1,5 @@
 // `stepscope experiment` end to end on the CPU reference: real arms, real gate, real profiles. The machine is
-// noisy, so the planted difference is large (a second micro-batch: about twice the time).
+// noisy, so the difference is large (four micro-batches: about three times the time).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,16 +21,17 @@ class ExperimentCli : public ::testing::Test {
     fs::create_directories(root_ / "experiments/studies");
     fs::create_directories(root_ / "gpt2");
     std::ofstream(root_ / "gpt2/a.h") << "// a source\n";
-    put("cpu-two-micro-batches", "flags: {accumulation: 2}");
+    put("cpu-four-micro-batches", "flags: {accumulation: 4}");
   }
   void TearDown() override { fs::remove_all(root_); }
 
   void put(const std::string& name, const std::string& change) const {
     std::ofstream(root_ / "experiments/studies" / (name + ".yaml"))
-        << "question: What does a second micro-batch cost?\nhypothesis: The same work twice.\ntrainer: "
+        << "question: What do three more micro-batches cost?\nhypothesis: The same work four "
+           "times.\ntrainer: "
            "reference\nchange:\n  "
         << change
-        << "\npredicted: {saving_ms: -1, arithmetic: twice}\nworkloads: [{model: tiny, batch_size: 1, "
+        << "\npredicted: {saving_ms: -1, arithmetic: four times}\nworkloads: [{model: tiny, batch_size: 1, "
            "seq_len: 16}]\nminimum_effect_pct: 5\n";
   }
   Outcome run(const std::string& arguments) const {
@@ -42,10 +43,10 @@ class ExperimentCli : public ::testing::Test {
 };
 
 TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
-  const Outcome o = run(std::string("run cpu-two-micro-batches") + kQuick);
+  const Outcome o = run(std::string("run cpu-four-micro-batches") + kQuick);
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("slower"));
-  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-two-micro-batches/verdict.json"));
+  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-four-micro-batches/verdict.json"));
   EXPECT_EQ(v["verdict"], "slower");
   EXPECT_EQ(v["workloads"][0]["pairs"].size(), 8u);
   EXPECT_TRUE(v["workloads"][0]["b"]["gate"]["passed"]);
@@ -55,7 +56,7 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
                v["workloads"][0]["waterfall"]["rest"]["delta_ns"].get<double>();
   for (const json& k : v["workloads"][0]["waterfall"]["kernels"]) sum += k["delta_ns"].get<double>();
   EXPECT_NEAR(sum, v["workloads"][0]["waterfall"]["delta_ns"].get<double>(), 1);
-  EXPECT_THAT(slurp(root_ / "docs/study/cpu-two-micro-batches.md"), HasSubstr("**slower**"));
+  EXPECT_THAT(slurp(root_ / "docs/study/cpu-four-micro-batches.md"), HasSubstr("**slower**"));
 
   // It holds until the code changes, and an idea that never helped is no regression.
   const Outcome again = run(std::string("run --all --changed") + kQuick);
@@ -69,7 +70,7 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
 
   EXPECT_EQ(run("index").exit_code, 0);
   EXPECT_THAT(slurp(root_ / "docs/study/README.md"),
-              HasSubstr("| [cpu-two-micro-batches](cpu-two-micro-batches.md) |"));
+              HasSubstr("| [cpu-four-micro-batches](cpu-four-micro-batches.md) |"));
 }
 
 TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
@@ -127,16 +128,16 @@ TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
   const std::string command =
       "cd " + root_.string() +
       " && OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= STEPSCOPE_ROOT=" + root_.string() +
-      " timeout -s INT 4 " BINARY_DIR
-      "/bin/stepscope experiment run cpu-two-micro-batches --pairs 24 --no-extension --quads 4 "
-      "--block-s 0.1 --warmup-s 0.1 >" +
+      " timeout -s INT 6 " BINARY_DIR
+      "/bin/stepscope experiment run cpu-four-micro-batches --pairs 200 --no-extension --quads 2 "
+      "--block-s 0.02 --warmup-s 0.02 >" +
       out.string() + " 2>&1; echo $? >" + (root_ / "code").string();
   ASSERT_EQ(std::system(command.c_str()), 0);
-  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-two-micro-batches/verdict.json"));
+  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-four-micro-batches/verdict.json"));
   EXPECT_EQ(v["verdict"], "undecided") << slurp(out);
   EXPECT_EQ(v["workloads"][0]["reason"], "interrupted");
   EXPECT_GT(v["workloads"][0]["pairs"].size(), 0u);
-  EXPECT_LT(v["workloads"][0]["pairs"].size(), 24u);
+  EXPECT_LT(v["workloads"][0]["pairs"].size(), 200u);
 }
 
 }  // namespace

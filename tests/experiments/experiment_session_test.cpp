@@ -59,7 +59,7 @@ class Session : public ::testing::Test {
     o.plan.thresholds.pairs = o.plan.thresholds.extended_pairs = 8;
     o.plan.block_s = o.plan.warmup_s = 0;
     o.plan.quads = 1;
-    o.plan.block_timeout_s = o.plan.start_timeout_s = 2;
+    o.plan.block_timeout_s = o.plan.start_timeout_s = 30;
     o.stop = stop;
     return ExperimentSession(std::move(o));
   }
@@ -122,6 +122,21 @@ TEST_F(Session, passes_on_that_the_machine_cannot_or_the_input_is_wrong) {
   EXPECT_THROW(session().run(experiment(), {}), stepscope::MachineError);
   program("echo no such variant >&2; exit 2", arm());
   EXPECT_THROW(session().run(experiment(), {}), stepscope::InputError);
+}
+
+TEST_F(Session, gates_what_it_times_with_every_option_of_the_arm) {
+  program(gate_answer(true), arm());
+  const auto gate_line = [&](const std::string& settings) {
+    fs::remove(folder_ / "log");
+    auto e = experiment("common: {flags: {" + settings + "}}\n");
+    e.trainer = "mixed";
+    session().run(e, {});
+    return log().substr(0, log().find('\n'));
+  };
+  EXPECT_EQ(gate_line("recompute: gelu, weight-rounding: stochastic"),
+            "gate --trainer mixed --recompute gelu --weight-rounding stochastic --variant op=new "
+            "--not-deterministic --json");
+  EXPECT_EQ(gate_line("deterministic: true"), "gate --trainer mixed --variant op=new --json");
 }
 
 TEST_F(Session, says_why_there_is_no_waterfall) {

@@ -54,8 +54,7 @@ class PairRunner : public ::testing::Test {
     p.warmup_s = 0;
     p.quads = 2;
     p.seed = 5;
-    p.block_timeout_s = 1;
-    p.start_timeout_s = 1;
+    p.block_timeout_s = p.start_timeout_s = 30;  // of arms that behave: a loaded machine is no failure
     return p;
   }
   std::vector<std::string> log(const std::string& label) const {
@@ -149,18 +148,20 @@ class Misbehaving : public PairRunner, public ::testing::WithParamInterface<Misb
 
 TEST_P(Misbehaving, arm_makes_the_run_invalid_with_the_reason_and_leaves_no_process) {
   const auto began = Clock::now();
-  const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", GetParam().mode)), {});
+  PairPlan p = plan(arm("A", "good"), arm("B", GetParam().mode));
+  p.block_timeout_s = p.start_timeout_s = 2;
+  const RunLog log = run_pairs(p, {});
   EXPECT_EQ(log.decision.verdict, Verdict::invalid);
   EXPECT_EQ(log.decision.reason, reason::kArmFailed);
   EXPECT_THAT(log.decision.sentence, HasSubstr("arm B"));
   EXPECT_THAT(log.decision.sentence, HasSubstr(GetParam().sentence));
-  EXPECT_LT(std::chrono::duration<double>(Clock::now() - began).count(), 5);
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - began).count(), 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(each, Misbehaving,
                          ::testing::Values(Misbehaviour{"crash", "exited with code 9"},
                                            Misbehaviour{"killed", "killed by signal 9"},
-                                           Misbehaviour{"hang", "said nothing for 1 s"},
+                                           Misbehaviour{"hang", "said nothing for 2 s"},
                                            Misbehaviour{"silent", "before it was ready"},
                                            Misbehaviour{"exit_at_start", "no such device"},
                                            Misbehaviour{"garbage", "hello"},
@@ -246,15 +247,16 @@ TEST_F(PairRunner, runs_any_command_to_its_end_once_per_block) {
 
 TEST_F(PairRunner, says_what_is_wrong_with_a_command) {
   const auto sentence = [&](const std::string& shell) {
-    const RunLog log =
-        run_pairs(plan(command("A", "echo step 1 5 ms; echo step 2 5 ms"), command("B", shell)), {});
+    PairPlan p = plan(command("A", "echo step 1 5 ms; echo step 2 5 ms"), command("B", shell));
+    p.block_timeout_s = 2;
+    const RunLog log = run_pairs(p, {});
     EXPECT_EQ(log.decision.verdict, Verdict::invalid) << shell;
     return log.decision.sentence;
   };
   EXPECT_THAT(sentence("echo nothing to see"), HasSubstr("printed 0 step times"));
   EXPECT_THAT(sentence("echo step 1 5 ms; exit 3"), HasSubstr("exited with code 3"));
   EXPECT_THAT(sentence("echo 'step 1 | loss nan | 5 ms'"), HasSubstr("loss nan"));
-  EXPECT_THAT(sentence("sleep 100 & sleep 100"), HasSubstr("did not end within 1 s"));
+  EXPECT_THAT(sentence("sleep 100 & sleep 100"), HasSubstr("did not end within 2 s"));
   EXPECT_THAT(sentence("kill -KILL $$"), HasSubstr("killed by signal 9"));
 }
 
