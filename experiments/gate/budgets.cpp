@@ -51,14 +51,15 @@ constexpr ModelBudgets kBf16{.logits = 1.3e-2,
                              .loss = 2e-3,
                              .one_token_factor = 10,
                              .gradients = 2e-2,
-                             .grad_norm = 4e-3,
+                             .grad_norm = 8e-3,
                              .adam_m = 2e-2,
                              .adam_v = 3e-2,
                              .update = 2e-5,
                              .trajectory = 1e-3,
                              .large_logits_factor = 3,
                              .sharp_attention_factor = 47,
-                             .slice_factor = 8};
+                             .slice_factor = 8,
+                             .sharp_attention_slice_factor = 1e4};
 
 constexpr Row kRows[] = {
     {"reference", "fp32", kFp32}, {"fp32", "fp32", kFp32}, {"fp32", "tf32", kTf32}, {"mixed", "bf16", kBf16}};

@@ -23,6 +23,9 @@ struct ModelBudgets {
   double large_logits_factor = 1;
   double sharp_attention_factor = 1;
   double slice_factor = 8;
+  // Rows and columns behind sharp attention. Where nearly all of a gradient is noise, a row that should be almost zero
+  // is off by any factor.
+  double sharp_attention_slice_factor = 8;
 };
 
 // trainer "reference" (the float one), "fp32"; matmul "fp32" or "tf32". Throws stepscope::InputError for a

@@ -15,6 +15,7 @@
 
 #include "experiments/gate/budgets.h"
 #include "experiments/gate/oracle.h"
+#include "gpt2/errors.h"
 
 namespace gate {
 namespace {
@@ -63,7 +64,14 @@ class Checks {
     if (options_.deterministic) repeatability();
     if (options_.with_small_cases)
       for (const Case& c : small_cases()) {
-        begin(c);
+        try {
+          begin(c);
+        } catch (const stepscope::MachineError& e) {
+          // A variant that was asked for by name may have no kernel for an odd shape; a default may not.
+          if (options_.variants.empty()) throw;
+          report_.notes.push_back(fmt::format("{}: not checked: {}", c.name, e.what()));
+          continue;
+        }
         oracle_comparison(c.name, c.name);
       }
     return std::move(report_);
@@ -117,8 +125,12 @@ class Checks {
       const gpt2::TensorSpan& span = layout_[row.id];
       const auto metrics = compare(part(got, span), part(want, span), span.size / span.columns, span.columns);
       report_.add(from_metrics(check, std::string(row.name), metrics,
-                               tolerance(budget * factor, budgets_.slice_factor)));
+                               tolerance(budget * factor, slice_factor())));
     }
+  }
+
+  double slice_factor() const {
+    return case_.stress == Stress::sharp_attention ? budgets_.sharp_attention_slice_factor : budgets_.slice_factor;
   }
 
   double stress_factor() const {
