@@ -183,6 +183,9 @@ void fill_collection(ProfileDocument& d, const Recording& r, const std::optional
     c.counted_steps = a->counted_steps;
     c.shown_step = a->step;
     c.time_basis = a->from_medians ? "median_over_traced_steps" : "one_traced_step";
+    const auto from_graph = std::count_if(a->launches.begin(), a->launches.end(),
+                                          [](const AttributedLaunch& l) { return l.record->graph_node != 0; });
+    if (from_graph > 0) c.graph_launches = from_graph;
   }
   double spent = 0;
   for (const CounterSet& s : r.counter_sets) {

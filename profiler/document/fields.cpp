@@ -194,6 +194,10 @@ const std::vector<Field<CollectionSection>>& fields_of() {
        "where kernel times come from: median_over_traced_steps or one_traced_step", &C::time_basis},
       {"shown_step", "", "recording",
        "the traced step of launches[] and timeline; absent for a program without steps", &C::shown_step},
+      {"graph_launches", "", "activity",
+       "launches of the traced step that came from a CUDA graph; absent: none. Counted steps never use the graph, "
+       "inside which kernels cannot be counted one by one",
+       &C::graph_launches},
       {"traced_overhead_pct", "%", "timer",
        "traced against timed steps, host time from step begin to step begin", &C::traced_overhead_pct},
       {"collecting_ns", "ns", "timer", "set-up, counted steps and decoding of all counter sets together",

@@ -57,6 +57,7 @@ struct CollectionSection {
   int64_t traced_steps = 0, counted_steps = 0;
   std::string time_basis;
   Count shown_step;
+  Count graph_launches;
   Number traced_overhead_pct, collecting_ns;
   std::vector<CounterSetRow> counter_sets;
 };

@@ -102,7 +102,8 @@ std::string how_measured(const ProfileDocument& d, size_t width) {
     parts.push_back(traced);
   }
   if (d.collection.counted_steps > 0 && d.collection.shown_step)
-    parts.push_back(fmt::format("{} counted", d.collection.counted_steps));
+    parts.push_back(fmt::format("{} counted{}", d.collection.counted_steps,
+                                d.collection.graph_launches ? " without the CUDA graph" : ""));
   if (d.collection.collecting_ns)
     parts.push_back(fmt::format("counters took {:.1f} s", *d.collection.collecting_ns / 1e9));
   return joined(parts, ", ", width);

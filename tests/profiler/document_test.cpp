@@ -10,6 +10,7 @@
 #include "profiler/document/fields.h"
 #include "profiler/document/json.h"
 #include "profiler/records/errors.h"
+#include "profiler/report/table.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -45,6 +46,19 @@ TEST(Profile, TimingComesFromTheTimedStepsAlone) {
   EXPECT_EQ(d.timing.matmul_ceiling, "fp32");
   EXPECT_NEAR(*d.collection.traced_overhead_pct, 2.0, 1e-9);
   EXPECT_DOUBLE_EQ(*d.collection.collecting_ns, 1e9);
+}
+
+// Which phase ran without the graph must be readable from the document: the traced step came from it, the counted one cannot have.
+TEST(Profile, LaunchesFromACudaGraphAreCountedAndTheCountedStepIsSaidToHaveNone) {
+  EXPECT_FALSE(gpt2_profile().collection.graph_launches);
+  Recording r = fixture::gpt2_recording();
+  for (LaunchRecord& l : r.launches)
+    if (l.activity == Activity::kernel) l.graph_node = 0x100000017;
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ASSERT_TRUE(d.collection.graph_launches);
+  EXPECT_EQ(*d.collection.graph_launches, 19);
+  EXPECT_NE(table_text(d, {}).find("1 counted without the CUDA graph"), std::string::npos);
+  EXPECT_EQ(table_text(gpt2_profile(), {}).find("without the CUDA graph"), std::string::npos);
 }
 
 TEST(Profile, PassesUnattributedAndIdleAreTheStep) {
