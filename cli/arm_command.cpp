@@ -1,5 +1,5 @@
 // `stepscope arm` (hidden): a trainer that steps when told to, one side of an experiment. Speaks
-// "stepscope.arm/1" (experiments/runner/arm.h). Anything a library prints to stdout goes to stderr: stdout
+// "stepscope.arm/2" (experiments/runner/arm.h). Anything a library prints to stdout goes to stderr: stdout
 // carries answers only.
 //
 // --plant-pct P makes every step take P% longer, to prove that the procedure would see it. The host waits
@@ -20,10 +20,13 @@
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/trainer_flags.h"
+#include "experiments/gate/step_audit.h"
+#include "experiments/gate/timed_steps.h"
 #include "gpt2/errors.h"
 #include "gpt2/op_range.h"
 #include "gpt2/token_source.h"
 #ifdef STEPSCOPE_WITH_CUDA
+#include "experiments/gate/device_hooks.h"
 #include "gpt2/cuda/nvtx_ranges.h"
 #endif
 
@@ -40,8 +43,8 @@ struct ArmFlags {
 
 class SteppingTrainer {
  public:
-  SteppingTrainer(gpt2::Trainer& trainer, const gpt2::LoopOptions& loop, const ArmFlags& f)
-      : trainer_(trainer), loop_(loop), serial_(f.serial || f.plant_pct > 0), plant_(f.plant_pct / 100) {
+  SteppingTrainer(gpt2::Trainer& trainer, const gpt2::LoopOptions& loop, const ArmFlags& f, const gate::DeviceHooks* device)
+      : trainer_(trainer), loop_(loop), device_(device), serial_(f.serial || f.plant_pct > 0), plant_(f.plant_pct / 100) {
     const gpt2::TrainerOptions& t = trainer.options();
     const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len),
                  micro = static_cast<size_t>(loop.accumulation);
@@ -57,8 +60,10 @@ class SteppingTrainer {
 
   ordered_json steps(int64_t count) {
     ordered_json times = ordered_json::array(), losses = ordered_json::array();
+    gate::BlockClock clock(device_);
     const auto finish = [&] {
       const gpt2::StepOutcome o = trainer_.finish_step();
+      clock.step_done(o.time_ns);
       ++done_;
       times.push_back(o.time_ns);
       losses.push_back(o.loss);  // NaN becomes null, which the runner takes for what it is
@@ -69,17 +74,22 @@ class SteppingTrainer {
     for (int64_t i = 0; i < count; ++i) {
       if (serial_ && i > 0) wait_planted();
       if (!loop_.overfit) read_batches();
-      gpt2::AdamW adamw = loop_.adamw;
-      adamw.learning_rate = loop_.learning_rate.at(std::min(enqueued_, loop_.learning_rate.total - 1));
       {
         gpt2::StepRange range(enqueued_ + 1);
-        trainer_.enqueue_step({enqueued_ + 1, batches_, adamw});
+        trainer_.enqueue_step({enqueued_ + 1, batches_, adamw()});
       }
       ++enqueued_;
       if (serial_ || enqueued_ - done_ == 2) finish();
     }
     while (done_ < enqueued_) finish();
-    return {{"times_ns", std::move(times)}, {"losses", std::move(losses)}};
+    return {{"times_ns", std::move(times)}, {"losses", std::move(losses)}, {"audit", gate::to_json(clock.end())}};
+  }
+
+  int64_t next_step() const { return enqueued_ + 1; }
+  gpt2::AdamW adamw() const {
+    gpt2::AdamW a = loop_.adamw;
+    a.learning_rate = loop_.learning_rate.at(std::min(enqueued_, loop_.learning_rate.total - 1));
+    return a;
   }
 
  private:
@@ -104,6 +114,7 @@ class SteppingTrainer {
 
   gpt2::Trainer& trainer_;
   const gpt2::LoopOptions& loop_;
+  const gate::DeviceHooks* device_;
   bool serial_;
   double plant_;
   std::unique_ptr<gpt2::TokenSource> source_;
@@ -133,6 +144,25 @@ class Answers {
   std::FILE* stream_;
 };
 
+ordered_json again(std::unique_ptr<gpt2::Trainer> trainer, const TrainerFlags& flags, const gpt2::TrainerOptions& options,
+                   int64_t first_step, const gpt2::AdamW& adamw, int64_t micro_batches) {
+  gate::AgainOptions o;
+  if (!(std::cin >> o.seed)) throw stepscope::InputError("again: expected a seed");
+  o.first_step = first_step;
+  o.adamw = adamw;
+  o.micro_batches = micro_batches;
+  o.deterministic = flags.trainer != "mixed" || options.deterministic;  // the other trainers always repeat
+  o.budgets = gate::budgets_of(flags.trainer, options.matmul);
+  ordered_json checks = ordered_json::array();
+  for (const gate::CheckResult& r :
+       gate::check_steps_again(std::move(trainer), [&] { return make_trainer(flags, options); }, o))
+    checks.push_back({{"name", r.name},
+                      {"tensor", r.tensor},
+                      {"passed", r.passed},
+                      {"detail", fmt::format("{:.3g} > {:.3g} {}", r.error, r.budget, r.unit)}});
+  return {{"checks", std::move(checks)}};
+}
+
 void serve(const ArmFlags& f, Answers& answers) {
   TrainerFlags flags = f.trainer;
   settle(flags);
@@ -141,17 +171,25 @@ void serve(const ArmFlags& f, Answers& answers) {
     loop.learning_rate.total = int64_t{1} << 40;  // nobody knows how many steps there will be
   const gpt2::TrainerOptions options = trainer_options(flags);
   gpt2::check_run(options, loop);
-  const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, options);
+  const gate::DeviceHooks* device = nullptr;
+#ifdef STEPSCOPE_WITH_CUDA
+  gate::DeviceHooks hooks;  // before the trainer: what it changes is told from what was
+  if (flags.trainer != "reference") {
+    hooks = gate::cuda_device_hooks();
+    device = &hooks;
+  }
+#endif
+  std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, options);
 #ifdef STEPSCOPE_WITH_CUDA
   std::unique_ptr<gpt2::cuda::NvtxRanges> listener;  // as `train` has it: what is compared is what is trained
   if (flags.trainer != "reference") listener = std::make_unique<gpt2::cuda::NvtxRanges>();
   gpt2::set_range_listener(listener.get());
 #endif
-  SteppingTrainer stepping(*trainer, loop, f);
+  SteppingTrainer stepping(*trainer, loop, f, device);
   ordered_json memory = ordered_json::object();
   for (const gpt2::MemoryItem& m : trainer->memory()) memory[m.name] = m.bytes;
   answers.give({{"ready",
-                 {{"protocol", "stepscope.arm/1"},
+                 {{"protocol", "stepscope.arm/2"},
                   {"trainer", trainer->name()},
                   {"device", trainer->device()},
                   {"model", flags.model},
@@ -165,7 +203,11 @@ void serve(const ArmFlags& f, Answers& answers) {
                   {"memory_bytes", memory},
                   {"git_revision", kGitRevision}}}});
   std::string word;
-  while (std::cin >> word && word == "step") {
+  while (std::cin >> word && (word == "step" || word == "again")) {
+    if (word == "again") {
+      answers.give(again(std::move(trainer), flags, options, stepping.next_step(), stepping.adamw(), loop.accumulation));
+      break;
+    }
     int64_t count = 0;
     if (!(std::cin >> count) || count < 1)
       throw stepscope::InputError("step: expected a number of steps, at least 1");

@@ -181,6 +181,7 @@ RunLog ExperimentSession::measure(experiments::PairPlan plan, bool uses_gpu, con
   DeviceWatch watch(gpu_, uses_gpu);
   experiments::Hooks hooks;
   hooks.stop = options_.stop;
+  if (!uses_gpu) plan.audit = gate::host_limits();
   watch.add_to(hooks);
   if (options_.progress)
     hooks.progress = [&](const experiments::Hooks::Progress& p) {

@@ -23,6 +23,7 @@
 #include "gpt2/errors.h"
 #include "gpt2/reference/reference_trainer.h"
 #ifdef STEPSCOPE_WITH_CUDA
+#include "experiments/gate/device_hooks.h"
 #include "experiments/gate/op_gate.h"
 #include "fp32/trainer.h"
 #include "mixed/trainer.h"
@@ -87,6 +88,10 @@ void check_flags(const GateFlags& f) {
 
 gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matmul) {
   gate::ModelGateOptions o;
+#ifdef STEPSCOPE_WITH_CUDA
+  static const gate::DeviceHooks hooks = gate::cuda_device_hooks();
+  if (f.trainer != "reference") o.device = &hooks;
+#endif
   o.trainer = f.trainer;
   o.matmul = matmul;
   o.variants = parse_variants(f.variants);

@@ -13,8 +13,10 @@
 #include <span>
 #include <vector>
 
+#include "experiments/gate/audited_trainer.h"
 #include "experiments/gate/budgets.h"
 #include "experiments/gate/oracle.h"
+#include "experiments/gate/timed_steps.h"
 #include "gpt2/errors.h"
 
 namespace gate {
@@ -61,6 +63,7 @@ class Checks {
       padding();
     }
     trajectory();
+    fresh_inputs();
     if (options_.deterministic) repeatability();
     if (options_.with_small_cases)
       for (const Case& c : small_cases()) {
@@ -74,6 +77,11 @@ class Checks {
         }
         oracle_comparison(c.name, c.name);
       }
+    timed_steps();
+    report_.add(must_be_zero("inputs", "tokens", audit_.tokens_changed, "tokens"));
+    report_.add(must_be_zero("inputs", "param", parameters_changed_, "elements"));
+    if (options_.device != nullptr)
+      report_.add(must_be_zero("launch error", "every call", !audit_.launch_error.empty(), "launches", audit_.launch_error));
     return std::move(report_);
   }
 
@@ -92,7 +100,7 @@ class Checks {
     oracle_->set(State::parameters, parameters_);
   }
 
-  std::unique_ptr<Trainer> make_trainer() const {
+  std::unique_ptr<Trainer> make_trainer() {
     gpt2::TrainerOptions o;
     o.model = case_.config;
     o.batch_size = case_.batch_size;
@@ -102,7 +110,7 @@ class Checks {
     o.recompute = options_.recompute;
     o.weight_rounding = options_.weight_rounding;
     o.deterministic = options_.deterministic;
-    return make_(o);
+    return audited(make_(o), options_.device, audit_);
   }
 
   void progress(const std::string& what) const {
@@ -154,6 +162,43 @@ class Checks {
     report_.add(scalar_result(forward_name, "loss", loss, want_loss, budgets_.loss * factor * alone));
     compare_tensors(gradients_name, read(*trainer_, State::gradients), oracle_->gradients(),
                     budgets_.gradients, factor);
+    parameters_changed_ += count_different(read(*trainer_, State::parameters), parameters_);
+  }
+
+  // The oracle once more, after everything that this trainer has done by now: shapes and weights are those of the first comparison,
+  // only the tokens are new.
+  void fresh_inputs() {
+    progress("fresh inputs");
+    trainer_->write(State::parameters, parameters_);
+    oracle_->set(State::parameters, parameters_);
+    const Tokens tokens = random_tokens(case_, options_.seed, 21);
+    const Batch batch = tokens.batch();
+    const double want_loss = oracle_->forward_backward({&batch, 1});
+    Floats logits = empty_logits();
+    const double loss = trainer_->forward_backward(batch, logits);
+    report_.add(from_metrics("fresh inputs", "logits",
+                             compare<float, double>(logits, oracle_->logits(), case_.batch_size * case_.seq_len,
+                                                    case_.config.vocab_size),
+                             tolerance(budgets_.logits, budgets_.slice_factor)));
+    report_.add(scalar_result("fresh inputs", "loss", loss, want_loss, budgets_.loss));
+    compare_tensors("fresh inputs", read(*trainer_, State::gradients), oracle_->gradients(), budgets_.gradients);
+  }
+
+  // On a device with more parameters and fewer tokens than the gate's model has: its step would be so short that late work in it
+  // could not be told from waking up.
+  void timed_steps() {
+    progress("timed steps");
+    trainer_.reset();
+    oracle_.reset();
+    case_ = Case{"main", options_.config, options_.batch_size, options_.seq_len};
+    if (options_.device != nullptr && options_.with_small_cases) case_ = {"timed", timed_model(), 1, 64};
+    TimedStepsOptions o;
+    o.again.seed = options_.seed;
+    o.again.adamw = training_;
+    o.again.deterministic = options_.deterministic;
+    o.again.budgets = budgets_;
+    o.device = options_.device;
+    for (CheckResult& r : check_timed_steps([&] { return make_trainer(); }, o)) report_.add(std::move(r));
   }
 
   // Forward alone gives what forward and backward gave, and twice the same.
@@ -407,6 +452,8 @@ class Checks {
   const ModelBudgets budgets_;
   const AdamW training_{.learning_rate = 1e-3f, .weight_decay = 0.1f};
   GateReport report_;
+  TrainerAudit audit_;
+  int64_t parameters_changed_ = 0;  // by a forward and backward pass
   Case case_;
   gpt2::TensorLayout layout_;
   Floats parameters_;

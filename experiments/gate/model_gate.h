@@ -10,6 +10,7 @@
 #include <string>
 
 #include "experiments/gate/report.h"
+#include "experiments/gate/step_audit.h"
 #include "experiments/gate/workload.h"
 #include "gpt2/trainer.h"
 
@@ -31,11 +32,13 @@ struct ModelGateOptions {
   int64_t seq_len = 64;
   int64_t trajectory_steps = 20;
   bool with_small_cases = true;  // the odd sizes and stress cases, which bring their own model
+  const DeviceHooks* device = nullptr;  // of a trainer on a device; must outlive the check
   std::function<void(const std::string&)> progress;  // called with what begins; may be empty
 };
 
-// Names of the checks, in order: forward, gradients, evaluate, grad norm, optimizer, accumulation,
-// trajectory, repeatability, causality, padding, then one per small case.
+// Names of the checks, in order: forward, gradients, evaluate, grad norm, optimizer, accumulation, causality,
+// padding, trajectory, fresh inputs, repeatability, one per small case, those of timed_steps.h, and what was
+// looked at after every call: inputs, and with `device` launch error.
 GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOptions& options);
 
 }  // namespace gate

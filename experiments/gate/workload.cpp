@@ -16,6 +16,10 @@ ModelConfig gate_model() {
       .max_seq_len = 128, .vocab_size = 509, .padded_vocab = 512, .layers = 2, .heads = 4, .channels = 64};
 }
 
+ModelConfig timed_model() {
+  return {.max_seq_len = 64, .vocab_size = 50257, .padded_vocab = 50304, .layers = 2, .heads = 12, .channels = 768};
+}
+
 std::vector<Case> small_cases() {
   const ModelConfig tiny = gate_model();
   ModelConfig odd_channels = tiny;  // 208 % 128 != 0, 13 heads of 16

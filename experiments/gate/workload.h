@@ -34,6 +34,8 @@ struct Tokens {
 
 // The gate's small model: 2 layers, 4 heads, 64 channels, vocabulary 509 padded to 512, up to 128 tokens.
 gpt2::ModelConfig gate_model();
+// What timed steps are checked with on a device: 53M parameters, mostly embedding.
+gpt2::ModelConfig timed_model();
 // Odd sizes and stress cases, all small.
 std::vector<Case> small_cases();
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "gpt2/errors.h"
 
@@ -56,8 +57,10 @@ class SteppingArm : public Arm {
 
   BlockTimes block(int steps, double timeout_s) override {
     const std::string when = fmt::format("in a block of {} steps", steps + 1);
+    const auto asked = Clock::now();
     if (!child_->write_line(fmt::format("step {}", steps + 1))) fail_by_ending(spec_.label, *child_, when);
     const ordered_json answer = receive(timeout_s, when);
+    const auto answered = Clock::now();
     const auto times = answer.find("times_ns");
     if (times == answer.end() || !times->is_array() || times->size() != static_cast<size_t>(steps) + 1)
       bad_answer(fmt::format("expected {} times_ns", steps + 1), answer.dump());
@@ -79,7 +82,40 @@ class SteppingArm : public Arm {
         out.last_loss = l.get<double>();
       }
     }
+    const auto audit = answer.find("audit");
+    if (audit == answer.end()) bad_answer("expected an audit of the block", answer.dump());
+    try {
+      out.audit = gate::block_audit_from_json(*audit);
+    } catch (const nlohmann::json::exception& e) {
+      bad_answer(fmt::format("an audit of the block that cannot be read ({})", e.what()), audit->dump());
+    }
+    // What the arm added up is not taken on trust.
+    out.audit->steps = steps;
+    out.audit->reported_ns = std::accumulate(out.times_ns.begin(), out.times_ns.end(), 0.0);
+    out.audit->outside_ns = std::chrono::duration<double, std::nano>(answered - asked).count();
     return out;
+  }
+
+  int steps_again(uint64_t seed, double timeout_s) override {
+    const std::string when = "while it took steps again";
+    if (!child_->write_line(fmt::format("again {}", seed))) fail_by_ending(spec_.label, *child_, when);
+    const ordered_json answer = receive(timeout_s, when);
+    const auto checks = answer.find("checks");
+    if (checks == answer.end() || !checks->is_array() || checks->empty()) bad_answer("expected checks", answer.dump());
+    int passed = 0;
+    for (const ordered_json& c : *checks) {
+      if (!c.is_object() || !c.contains("passed") || !c["passed"].is_boolean())
+        bad_answer("expected checks that passed or not", c.dump());
+      const auto text = [&](const char* field) {
+        return c.contains(field) && c[field].is_string() ? c[field].get<std::string>() : std::string();
+      };
+      if (!c["passed"].get<bool>())
+        throw ArmFailure("audit",
+                         fmt::format("arm {}: {}: steps after the timed ones are not what a fresh trainer makes of them: {} {}",
+                                     spec_.label, text("name"), text("tensor"), text("detail")));
+      ++passed;
+    }
+    return passed;
   }
 
   bool keeps_state() const override { return true; }
@@ -181,8 +217,9 @@ class CommandArm : public Arm {
                   "'step 3 | 25.7 ms', or a --step-regex that finds them",
                   spec_.label, n, skip),
               *child));
-    return {{all.begin() + skip, all.end()}, std::nullopt};
+    return {{all.begin() + skip, all.end()}, std::nullopt, std::nullopt};
   }
+  int steps_again(uint64_t, double) override { return 0; }
 
   bool keeps_state() const override { return false; }
   const ordered_json& info() const override { return info_; }

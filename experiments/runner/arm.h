@@ -1,9 +1,11 @@
 // One side of a comparison: a process that takes steps when told to, or a command that is run to its end.
 //
-// The stepping protocol, lines over stdin and stdout ("stepscope.arm/1"); stderr is free:
+// The stepping protocol, lines over stdin and stdout ("stepscope.arm/2"); stderr is free:
 //   arm    → {"ready": {...}}                      what runs: any object; kept in the verdict
 //   runner → step N
-//   arm    → {"times_ns": [N numbers], "losses": [N numbers or null]}
+//   arm    → {"times_ns": [N numbers], "losses": [N numbers or null], "audit": {…}}   as experiments/gate/step_audit.h writes it
+//   runner → again SEED                            no step follows it
+//   arm    → {"checks": [{"name", "tensor", "passed", "detail"}, …]}                  of check_steps_again, at least one
 //   runner → quit                                  or end of input
 //   arm    → {"error": "sentence"}                 instead of an answer; then it ends
 // Anything else, silence, or an end is a failure of the arm, with the reason.
@@ -16,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/gate/step_audit.h"
 #include "experiments/runner/child_process_group.h"
 #include "experiments/runner/step_lines.h"
 
@@ -35,7 +38,7 @@ struct ArmSpec {
 struct ArmFailure : std::runtime_error {
   ArmFailure(std::string kind_, const std::string& sentence)
       : std::runtime_error(sentence), kind(std::move(kind_)) {}
-  std::string kind;  // crashed | killed | hung | nan | no_step_times | bad_answer | cannot_start
+  std::string kind;  // crashed | killed | hung | nan | no_step_times | bad_answer | cannot_start | audit
 };
 // ctrl-C while an arm was waited for.
 struct Interrupted : std::runtime_error {
@@ -45,6 +48,7 @@ struct Interrupted : std::runtime_error {
 struct BlockTimes {
   std::vector<double> times_ns;  // of the kept steps, all finite and > 0
   std::optional<double> last_loss;
+  std::optional<gate::BlockAudit> audit;  // absent: a command, which answers for nothing but its lines
 };
 
 class Arm {
@@ -57,6 +61,9 @@ class Arm {
   // `steps` steps, the first left out (it carries the gap since the last block). Throws ArmFailure,
   // Interrupted.
   virtual BlockTimes block(int steps, double timeout_s) = 0;
+  // Has the arm take steps again with a fresh trainer, and throws ArmFailure for a check that did not pass. Returns how many passed;
+  // 0 of an arm that cannot. The arm takes no step afterwards.
+  virtual int steps_again(uint64_t seed, double timeout_s) = 0;
   virtual bool keeps_state() const = 0;  // lives from block to block, so that it can be warmed up
   virtual const nlohmann::ordered_json& info() const = 0;
 };

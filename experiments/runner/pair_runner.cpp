@@ -81,8 +81,20 @@ class PairRun {
     }
     out_.time = pair_value(time).value();  // every time in it was checked to be > 0 and finite
     if (cycles.size() == time.size()) out_.cycles = pair_value(cycles);
+    for (size_t arm : {0, 1})
+      for (gate::AuditFinding& f : gate::findings(audits_[arm], p_.audit)) {
+        if (!f.passed()) throw ArmFailure("audit", fmt::format("arm {}: {}: {}", "AB"[arm], f.check, f.sentence));
+        out_.audits.push_back(std::move(f));
+      }
     out_.seconds = seconds_since(begin_);
     return out_;
+  }
+
+  // After measure(): whether what was timed is what was checked. Returns the checks that each arm passed.
+  int steps_again(uint64_t seed) {
+    int checks = 0;
+    for (const auto& arm : arms_) checks = arm->steps_again(seed, p_.start_timeout_s + p_.block_timeout_s);
+    return checks;
   }
 
   const nlohmann::ordered_json& info(size_t arm) const { return arms_[arm]->info(); }
@@ -138,6 +150,7 @@ class PairRun {
     b.step_ns = median(times.times_ns);
     b.steps = static_cast<int>(times.times_ns.size());
     b.last_loss = times.last_loss;
+    if (times.audit) audits_[arm].push_back(*times.audit);
     expected_ns_[arm] = b.step_ns;
     out_.blocks.push_back(b);
     return b;
@@ -149,6 +162,7 @@ class PairRun {
   std::mt19937_64& random_;
   std::array<std::unique_ptr<Arm>, 2> arms_;
   std::array<double, 2> expected_ns_{};
+  std::array<std::vector<gate::BlockAudit>, 2> audits_;  // of the measured blocks
   int block_steps_ = 1;
   PairRecord out_;
 };
@@ -210,6 +224,8 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
           log.pairs.push_back(run.measure());
           log.a_info = run.info(0);
           log.b_info = run.info(1);
+          // Every pair takes the same steps from the same start, so once is enough; early, because a refusal spares the rest.
+          if (plan.steps_again && log.pairs.size() == 1) log.steps_again_checks = run.steps_again(plan.seed);
         }
         kill_orphans(others);
         if (hooks.progress) {

@@ -43,6 +43,7 @@ struct PairRecord {
       true;            // warm-up ended because the step time had settled, not because its limit was reached
   double seconds = 0;  // wall time of the pair, start-up included
   std::vector<Block> blocks;
+  std::vector<gate::AuditFinding> audits;  // of A, then of B; empty for commands
 };
 
 struct PairPlan {
@@ -55,6 +56,8 @@ struct PairPlan {
   double start_timeout_s = 300;
   double block_timeout_s = 60;  // or 20 times what the block should take, whichever is longer
   uint64_t seed = 0;
+  bool steps_again = true;  // of arms that step on command, after the first pair
+  gate::AuditLimits audit;
 };
 
 struct Hooks {
@@ -82,6 +85,7 @@ struct RunLog {
   std::string environment_absent;
   uint64_t seed = 0;
   bool extended = false;
+  int steps_again_checks = 0;  // passed by each arm; 0: they are commands
 };
 
 // Runs both looks of the plan. Throws only for a plan that makes no sense (stepscope::InputError); everything

@@ -1,17 +1,20 @@
 // The gate for one build of the fp32 trainer, patched or not: every op, then the whole model.
 #include "tests/bugs/gate_program.h"
 
+#include "experiments/gate/device_hooks.h"
 #include "experiments/gate/model_gate.h"
 #include "experiments/gate/op_gate.h"
 #include "fp32/trainer.h"
 
 int main(int argc, char** argv) {
   return gate_program::run(argc, argv, [](uint64_t seed) {
+    const gate::DeviceHooks hooks = gate::cuda_device_hooks();  // before anything that a patch may change
     gate::OpGateOptions ops;
     ops.seed = seed;
     int64_t failed = gate_program::print_failures(gate::check_ops(ops));
     gate::ModelGateOptions model;
     model.seed = seed;
+    model.device = &hooks;
     failed += gate_program::print_failures(
         gate::check_model([](const gpt2::TrainerOptions& o) { return fp32::make_fp32_trainer(o); }, model));
     return failed;

@@ -2,6 +2,7 @@
 // recompute.
 #include "tests/bugs/gate_program.h"
 
+#include "experiments/gate/device_hooks.h"
 #include "experiments/gate/model_gate.h"
 #include "mixed/trainer.h"
 
@@ -11,6 +12,8 @@ int main(int argc, char** argv) {
     defaults.trainer = "mixed";
     defaults.matmul = "bf16";
     defaults.seed = seed;
+    const gate::DeviceHooks hooks = gate::cuda_device_hooks();
+    defaults.device = &hooks;
     gate::ModelGateOptions flash = defaults;
     flash.variants = {{"attention_forward", "flash"}, {"attention_backward", "flash"}};
     gate::ModelGateOptions recompute = defaults;

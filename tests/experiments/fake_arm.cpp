@@ -39,6 +39,11 @@ int main(int argc, char** argv) {
   std::string word;
   int n = 0, blocks = 0, taken = 0;
   while (std::cin >> word) {
+    if (word == "again") {
+      std::cout << R"({"checks": [{"name": "timed steps", "tensor": "loss", "passed": )"
+                << (mode == "other_steps" ? "false" : "true") << R"(, "detail": "4 > 0 steps"}]})" << "\n" << std::flush;
+      break;
+    }
     if (word != "step" || !(std::cin >> n)) break;
     note("step " + std::to_string(n));
     ++blocks;
@@ -51,6 +56,7 @@ int main(int argc, char** argv) {
         return 1;
       }
     }
+    if (mode == "slow_answer") std::this_thread::sleep_for(std::chrono::milliseconds(200));  // none of it in the times
     std::cout << "{\"times_ns\": [";
     for (int i = 0; i < n; ++i, ++taken) {
       const double noise = 1 + 0.001 * ((taken * 7919) % 13 - 6) / 6.0;
@@ -67,7 +73,14 @@ int main(int argc, char** argv) {
     std::cout << "], \"losses\": [";
     for (int i = 0; i < (mode == "short_answer" && blocks == 4 ? n - 1 : n); ++i)
       std::cout << (i ? "," : "") << (mode == "nan_loss" && blocks == 4 ? "null" : "4.5");
-    std::cout << "]" << (mode == "short_answer" && blocks == 4 ? ", \"times_ns\": [1]" : "") << "}\n"
+    std::cout << "]" << (mode == "short_answer" && blocks == 4 ? ", \"times_ns\": [1]" : "");
+    if (mode != "no_audit")
+      std::cout << ", \"audit\": {\"steps\": " << n - 1 << ", \"reported_ns\": " << (n - 1) * step_ns
+                << ", \"clock_ns\": " << (n - 1) * step_ns * (mode == "two_clocks" ? 2 : 1)
+                << ", \"late_ns\": " << (mode == "late_work" ? 0.9 * step_ns : 1e4) << ", \"launch_error\": \""
+                << (mode == "launch_error" ? "invalid argument" : "")
+                << "\", \"persisting_l2_bytes\": " << (mode == "persisting_l2" ? 1 << 20 : 0) << "}";
+    std::cout << "}\n"
               << std::flush;
   }
   note("end");

@@ -169,8 +169,41 @@ INSTANTIATE_TEST_SUITE_P(each, Misbehaving,
                                            Misbehaviour{"nan_time", "null as a step's time"},
                                            Misbehaviour{"zero_time", "0 as a step's time"},
                                            Misbehaviour{"nan_loss", "the loss became NaN"},
-                                           Misbehaviour{"short_answer", "times_ns"}),
+                                           Misbehaviour{"short_answer", "times_ns"},
+                                           Misbehaviour{"no_audit", "expected an audit"},
+                                           Misbehaviour{"two_clocks", "clock: a block took"},
+                                           Misbehaviour{"slow_answer", "longer by the runner's clock"},
+                                           Misbehaviour{"late_work", "late work: device or threads worked for 0.900 ms more"},
+                                           Misbehaviour{"launch_error", "launch error: a kernel launch failed"},
+                                           Misbehaviour{"persisting_l2", "persisting L2: 1048576 bytes"},
+                                           Misbehaviour{"other_steps", "timed steps: steps after the timed ones"}),
                          [](const auto& case_) { return std::string(case_.param.mode); });
+
+TEST_F(PairRunner, keeps_what_the_arms_answered_for_and_asks_for_steps_again_once) {
+  const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", "good"), 3), {});
+  EXPECT_EQ(log.steps_again_checks, 1);
+  for (const PairRecord& p : log.pairs) EXPECT_EQ(p.audits.size(), 10u);  // five of each arm
+}
+
+TEST_F(PairRunner, one_late_block_is_not_held_against_an_arm) {
+  std::vector<gate::BlockAudit> blocks(4, {8, 8e6, 8e6, 1e4, "", 0, 9e6});
+  blocks[2].late_ns = 5e8;
+  blocks[0].clock_ns = 9e9;
+  blocks[1].outside_ns = 9e9;
+  for (const gate::AuditFinding& f : gate::findings(blocks)) EXPECT_TRUE(f.passed()) << f.sentence;
+  blocks[0].launch_error = "invalid argument";  // but one failed launch is
+  int failed = 0;
+  for (const gate::AuditFinding& f : gate::findings(blocks)) failed += !f.passed();
+  EXPECT_EQ(failed, 1);
+}
+
+TEST_F(PairRunner, a_time_that_is_not_a_number_passes_no_audit) {
+  const std::vector<gate::BlockAudit> blocks(3, {8, NAN, NAN, NAN, "", 0, NAN});
+  for (const gate::AuditFinding& f : gate::findings(blocks))
+    if (f.check == "clock" || f.check == "late work") {
+      EXPECT_FALSE(f.passed()) << f.what;
+    }
+}
 
 TEST_F(PairRunner, says_that_an_arm_cannot_be_started) {
   ArmSpec none = arm("B", "good");

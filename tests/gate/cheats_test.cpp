@@ -1,0 +1,119 @@
+// Does the harness fall for a cheat? Each of the twelve of tests/gate/cheating_trainer.h goes through the gate, and counts as caught when the
+// check that is there for it fails. The score of all of them is printed for tests/bugs/run_bugs.sh, and it must drop when one of those
+// checks is taken away.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "tests/gate/cheating_trainer.h"
+
+namespace gate {
+namespace {
+
+using gate_test::CheatCase;
+using gate_test::FakeDevice;
+
+ModelGateOptions small(const FakeDevice& device) {
+  ModelGateOptions o;
+  o.trainer = "reference";
+  o.seed = 11;
+  o.config.layers = 1;
+  o.batch_size = 2;
+  o.seq_len = 32;
+  o.trajectory_steps = 5;
+  o.with_small_cases = false;
+  o.device = &device.hooks;
+  return o;
+}
+
+GateReport judge(const CheatCase& cheat) {
+  FakeDevice device;
+  return check_model(cheat.make(device), small(device));
+}
+
+// Once for all tests: what the gate said of each cheat.
+const std::map<std::string, GateReport>& reports() {
+  static const auto all = [] {
+    std::map<std::string, GateReport> out;
+    for (const CheatCase& c : gate_test::cheats()) out[c.name] = judge(c);
+    return out;
+  }();
+  return all;
+}
+
+// A cheat is caught when its check is there and fails.
+bool caught(const CheatCase& cheat, const std::set<std::string>& disabled) {
+  if (disabled.contains(cheat.check)) return false;
+  for (const CheckResult& r : reports().at(cheat.name).results)
+    if (r.name == cheat.check && !r.passed) return true;
+  return false;
+}
+
+int score(const std::set<std::string>& disabled) {
+  int n = 0;
+  for (const CheatCase& c : gate_test::cheats()) n += caught(c, disabled);
+  return n;
+}
+
+TEST(Cheats, each_of_the_twelve_is_caught_by_the_check_that_is_there_for_it) {
+  EXPECT_EQ(gate_test::cheats().size(), 12u);
+  for (const CheatCase& c : gate_test::cheats()) {
+    const bool yes = caught(c, {});
+    EXPECT_TRUE(yes) << c.name << ": expected `" << c.check << "` to fail\n" << to_table(reports().at(c.name), false);
+    std::printf("cheat\t%s\t%s\t%s\n", c.name.c_str(), c.check.c_str(), yes ? "caught" : "MISSED");
+  }
+}
+
+TEST(Cheats, the_score_drops_with_every_check_that_is_taken_away) {
+  EXPECT_EQ(score({}), 12);
+  std::set<std::string> checks;
+  for (const CheatCase& c : gate_test::cheats()) checks.insert(c.check);
+  for (const std::string& check : checks) EXPECT_LT(score({check}), 12) << check;
+  EXPECT_EQ(score(checks), 0);
+}
+
+// Not only by name: without their check these pass the whole gate.
+TEST(Cheats, nothing_else_in_the_gate_sees_what_these_checks_see) {
+  const std::set<std::string> unseen{"cached output", "side stream without sync", "persisting L2", "launch error ignored",
+                                     "shorter run when warm-up is detected"};
+  for (const CheatCase& c : gate_test::cheats()) {
+    if (!unseen.contains(c.name)) continue;
+    for (const CheckResult& r : reports().at(c.name).results)
+      EXPECT_TRUE(r.passed || r.name == c.check) << c.name << " also fails " << r.name << " " << r.tensor << " " << r.detail;
+  }
+}
+
+TEST(Cheats, the_right_trainer_on_the_same_device_passes) {
+  FakeDevice device;
+  const GateReport report = check_model(gate_test::cheating<gate_test::Cheat>(), small(device));
+  EXPECT_TRUE(report.passed()) << to_table(report, false);
+  std::set<std::string> names;
+  for (const CheckResult& r : report.results) names.insert(r.name);
+  for (const CheatCase& c : gate_test::cheats()) EXPECT_TRUE(names.contains(c.check)) << c.check << " was not checked";
+}
+
+TEST(Cheats, a_trainer_that_reports_a_third_of_its_time_disagrees_with_the_clock) {
+  FakeDevice device;
+  const GateReport report = check_model(gate_test::cheating<gate_test::TimerEdited>(), small(device));
+  int64_t failed = 0;
+  for (const CheckResult& r : report.results) failed += r.name == "clock" && !r.passed;
+  EXPECT_EQ(failed, 1) << to_table(report, false);
+}
+
+TEST(Cheats, steps_that_do_not_repeat_bit_for_bit_are_still_told_from_steps_left_out) {
+  FakeDevice device;
+  ModelGateOptions o = small(device);
+  o.deterministic = false;
+  const auto fails_timed_steps = [&](const TrainerFactory& factory) {
+    int64_t n = 0;
+    for (const CheckResult& r : check_model(factory, o).results) n += r.name == "timed steps" && !r.passed;
+    return n > 0;
+  };
+  EXPECT_FALSE(fails_timed_steps(gate_test::cheating<gate_test::Cheat>()));
+  EXPECT_TRUE(fails_timed_steps(gate_test::cheating<gate_test::ShorterRun>()));
+}
+
+}  // namespace
+}  // namespace gate
