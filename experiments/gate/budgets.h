@@ -22,6 +22,7 @@ struct ModelBudgets {
   // follows.
   double large_logits_factor = 1;
   double sharp_attention_factor = 1;
+  double forward_stress_factor = 2;  // on the cases "offset stream", where a sum of 8 +- 0.2 costs fp32 five bits, and "gelu tail"
   double slice_factor = 8;
   // Rows and columns behind sharp attention. Where nearly all of a gradient is noise, a row that should be almost zero
   // is off by any factor.

@@ -76,6 +76,7 @@ struct Outcome {
   std::vector<Bytes> after;  // of every tensor
   int64_t red_zone_bytes = 0;
   int64_t input_bytes_changed = 0;
+  std::string launch_error;  // that the launcher left unchecked
 };
 
 Outcome run_once(fp32::op::Context& context, const gpt2::cuda::Stream& stream, const OpCase& c,
@@ -89,9 +90,10 @@ Outcome run_once(fp32::op::Context& context, const gpt2::cuda::Stream& stream, c
   const Guarded scratch(poison(c.scratch_bytes ? c.scratch_bytes(variant) : 0));
   STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
   c.launch(context, variant, pointers, scratch.data());
+  Outcome out;
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) out.launch_error = cudaGetErrorString(error);
   stream.synchronize();
   STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());  // work on a stream that is not ours counts too
-  Outcome out;
   out.red_zone_bytes = scratch.read().red_zone_bytes_touched;
   for (size_t i = 0; i < buffers.size(); ++i) {
     Guarded::Content content = buffers[i].read();
@@ -219,6 +221,8 @@ class OpChecks {
                              "bytes", detail));
     report_.add(must_be_zero(name + " inputs", "all inputs",
                              first.input_bytes_changed + second.input_bytes_changed, "bytes", detail));
+    report_.add(must_be_zero(name + " launch error", "first run", !first.launch_error.empty(), "launches",
+                             first.launch_error.empty() ? detail : first.launch_error));
     report_.add(must_be_zero(name + " repeat", "all outputs", repeats_different, "elements", detail));
     const double floor = op_floor(rate, c.matmul) * c.floor_factor;
     for (size_t i = 0; i < c.tensors.size(); ++i) {

@@ -4,7 +4,7 @@
 //
 // Names of the checks: "OP/VARIANT error", "OP/VARIANT poison" (the result depends on what was in an output
 // or in scratch before), "OP/VARIANT unwritten", "OP/VARIANT red zone", "OP/VARIANT inputs", "OP/VARIANT
-// repeat"; "able to fail" when a check would have accepted zeros, a shuffle or 1% of noise.
+// launch error" (that the launcher did not check), "OP/VARIANT repeat"; "able to fail" when a check would have accepted zeros, a shuffle or 1% of noise.
 #pragma once
 #include <cstdint>
 #include <functional>

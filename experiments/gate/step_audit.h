@@ -18,7 +18,7 @@ namespace gate {
 // The device as a judge sees it, past the trainer. Every member may be empty: a trainer on the host has no device.
 struct DeviceHooks {
   std::function<void()> wait_idle;               // returns when no stream of this process has work left
-  std::function<std::string()> launch_error;     // of a launch that nobody checked, left as it is; "" = none
+  std::function<std::string()> launch_error;     // of a launch that nobody checked, which is then forgotten; "" = none
   std::function<int64_t()> persisting_l2_bytes;  // set aside beyond what was when these hooks were made
 };
 
@@ -53,7 +53,7 @@ struct AuditLimits {
   double clock_share = 0.05;  // the clock may be ahead of the reported times by so much of them
   double clock_floor_ns = 3e5;
   double late_share = 0.10;  // of a step
-  double late_floor_ns = 3e5;
+  double late_floor_ns = 2e5;
   double outside_share = 0.10;  // start, answer and the pipe are in it
   double outside_floor_ns = 5e7;
 };

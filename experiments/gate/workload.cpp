@@ -17,7 +17,7 @@ ModelConfig gate_model() {
 }
 
 ModelConfig timed_model() {
-  return {.max_seq_len = 64, .vocab_size = 50257, .padded_vocab = 50304, .layers = 2, .heads = 12, .channels = 768};
+  return {.max_seq_len = 64, .vocab_size = 50257, .padded_vocab = 50304, .layers = 1, .heads = 16, .channels = 1024};
 }
 
 std::vector<Case> small_cases() {
@@ -31,6 +31,12 @@ std::vector<Case> small_cases() {
   wide_vocabulary.padded_vocab = 1280;
   ModelConfig deep = tiny;
   deep.layers = 5;
+  ModelConfig gpt2_vocabulary = tiny;  // target ids that need 16 bits; so few channels that C-1 is not nearly C
+  gpt2_vocabulary.vocab_size = 50257;
+  gpt2_vocabulary.padded_vocab = 50304;
+  gpt2_vocabulary.layers = 1;
+  gpt2_vocabulary.heads = 2;
+  gpt2_vocabulary.channels = 16;
   ModelConfig one_head = tiny;
   one_head.heads = 1;
   return {
@@ -46,6 +52,10 @@ std::vector<Case> small_cases() {
       {"edge targets", tiny, 4, 64, Stress::edge_targets},
       {"large logits", tiny, 3, 65, Stress::large_logits},
       {"sharp attention", tiny, 3, 65, Stress::sharp_attention},
+      {"shape C=16 V=50257", gpt2_vocabulary, 2, 17, Stress::none, true},
+      {"offset stream", tiny, 2, 64, Stress::offset_stream, true},
+      {"faint stream", tiny, 2, 64, Stress::faint_stream, true},
+      {"gelu tail", tiny, 2, 64, Stress::gelu_tail, true},
   };
 }
 
@@ -85,6 +95,19 @@ std::vector<float> trained_like_parameters(const Case& c, uint64_t seed) {
       for (int64_t i = 0; i < 2 * c.config.channels; ++i)
         p[static_cast<size_t>(b.offset + layer * b.per_layer + i)] *= 5;
     }
+  }
+  const auto change = [&](Tensor t, auto to) {
+    for (int64_t i = 0; i < layout[t].size; ++i) {
+      float& x = p[static_cast<size_t>(layout[t].offset + i)];
+      x = to(x);
+    }
+  };
+  if (c.stress == Stress::offset_stream) change(Tensor::wpe, [](float) { return 8.0f; });  // exact in bf16: only the sum is not
+  if (c.stress == Stress::faint_stream)
+    for (Tensor t : {Tensor::wte, Tensor::wpe}) change(t, [](float x) { return x / 300; });
+  if (c.stress == Stress::gelu_tail) {
+    change(Tensor::fcb, [](float) { return -1.5f; });
+    change(Tensor::fcprojw, [](float x) { return x * 8; });
   }
   if (c.stress == Stress::large_logits) {
     // Logits are linear in (lnfw, lnfb): one forward pass gives the factor exactly.

@@ -16,6 +16,9 @@ enum class Stress {
   edge_targets,     // targets are 0 and V-1 only, inputs include both
   large_logits,  // final layernorm scaled until the largest logit is 100 (above 88.7, exp overflows in fp32)
   sharp_attention,  // query and key weights scaled until the scores reach about +-100
+  offset_stream,    // every position embedding is 8: a residual stream whose rounding to bf16 costs as much as it varies
+  faint_stream,     // embeddings 300 times smaller: the first layernorm's eps is most of its variance
+  gelu_tail,        // the inputs of GELU lie about -1.5 and its outputs decide the logits
 };
 
 struct Case {
@@ -24,6 +27,7 @@ struct Case {
   int64_t batch_size = 4;
   int64_t seq_len = 64;
   Stress stress = Stress::none;
+  bool forward_only = false;  // logits and loss are compared, gradients are not: what it stresses is in the forward pass
 };
 
 // One micro-batch that owns its tokens.
@@ -34,7 +38,7 @@ struct Tokens {
 
 // The gate's small model: 2 layers, 4 heads, 64 channels, vocabulary 509 padded to 512, up to 128 tokens.
 gpt2::ModelConfig gate_model();
-// What timed steps are checked with on a device: 53M parameters, mostly embedding.
+// What timed steps are checked with on a device: 64M parameters, mostly embedding.
 gpt2::ModelConfig timed_model();
 // Odd sizes and stress cases, all small.
 std::vector<Case> small_cases();

@@ -1,5 +1,5 @@
-// The gate for one build of the mixed trainer, patched or not: the whole model with the defaults, with its own attention, and with
-// recompute.
+// The gate for one build of the mixed trainer, patched or not: the whole model with the defaults, with its own attention, with every
+// kernel of its own that the defaults leave to a library or to a fused one, with recompute, and with stochastic rounding.
 #include "tests/bugs/gate_program.h"
 
 #include "experiments/gate/device_hooks.h"
@@ -16,10 +16,17 @@ int main(int argc, char** argv) {
     defaults.device = &hooks;
     gate::ModelGateOptions flash = defaults;
     flash.variants = {{"attention_forward", "flash"}, {"attention_backward", "flash"}};
+    gate::ModelGateOptions plain = defaults;
+    plain.variants = {{"attention_forward", "unfused"}, {"attention_backward", "unfused"}, {"linear_forward", "bias_kernel"},
+                      {"bias_gradient", "column_sums"}, {"gelu_forward", "kernel"}, {"gelu_backward", "kernel"},
+                      {"classifier", "two_pass"}, {"residual", "separate"}, {"layernorm_forward", "block_per_row"},
+                      {"layernorm_backward", "separate_columns"}, {"adamw", "per_tensor"}, {"step_launch", "stream"}};
     gate::ModelGateOptions recompute = defaults;
     recompute.recompute = "gelu+ln";
+    gate::ModelGateOptions stochastic = defaults;
+    stochastic.weight_rounding = "stochastic";
     int64_t failed = 0;
-    for (const gate::ModelGateOptions& options : {defaults, flash, recompute})
+    for (const gate::ModelGateOptions& options : {defaults, flash, plain, recompute, stochastic})
       failed += gate_program::print_failures(
           gate::check_model([](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); }, options));
     return failed;

@@ -1,14 +1,18 @@
 // The seeded bugs of tests/bugs must not rot: each patch applies to the kernels as they are now, changes one
-// file that is compiled, and names the check that must catch it. That they are caught is shown on a device,
-// by tests/bugs/run_bugs.sh.
+// file that is compiled, and names the check that must catch it; tests/bugs/table.tsv says which of the 36 bugs and
+// 12 cheats it is, and leaves none out without a reason. That they are caught is shown on a device, by tests/bugs/run_bugs.sh.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/gate/cheating_trainer.h"
 
 namespace {
 
@@ -62,6 +66,79 @@ TEST(Bugs, EachPatchNamesItsCheckAndChangesOneCompiledFileOfTheTrainer) {
     }
     EXPECT_EQ(files, 1) << patch;
   }
+}
+
+struct TableRow {
+  std::string kind, number, what;
+  std::vector<std::string> fp32, mixed;  // patches; empty: `fp32_reason`, `mixed_reason` say why
+  std::string fp32_reason, mixed_reason;
+};
+
+std::vector<TableRow> table() {
+  std::vector<TableRow> rows;
+  const auto cell = [](const std::string& text, std::vector<std::string>& into, std::string& reason) {
+    if (text.starts_with("-")) {
+      reason = text.size() > 2 ? text.substr(2) : "";
+      return;
+    }
+    std::istringstream names(text);
+    for (std::string one; std::getline(names, one, ',');) into.push_back(one);
+  };
+  for (const std::string& line : lines(fs::path(SOURCE_DIR) / "tests/bugs/table.tsv")) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream in(line);
+    TableRow r;
+    std::string fp32, mixed;
+    std::getline(in, r.kind, '\t');
+    std::getline(in, r.number, '\t');
+    std::getline(in, r.what, '\t');
+    std::getline(in, fp32, '\t');
+    std::getline(in, mixed, '\t');
+    cell(fp32, r.fp32, r.fp32_reason);
+    cell(mixed, r.mixed, r.mixed_reason);
+    rows.push_back(r);
+  }
+  return rows;
+}
+
+TEST(BugTable, HoldsTheThirtySixBugsOnceEachWithAPatchAndNoneIsLeftOutWithoutAReason) {
+  std::map<std::string, int> seen;
+  for (const TableRow& r : table()) {
+    if (r.kind != "bug") continue;
+    ++seen[r.number];
+    EXPECT_FALSE(r.fp32.empty() && r.mixed.empty()) << r.what << ": no trainer has a patch for it";
+    EXPECT_TRUE(!r.fp32.empty() || r.fp32_reason.size() > 20) << r.what << ": why has fp32 no patch?";
+    EXPECT_TRUE(!r.mixed.empty() || r.mixed_reason.size() > 20) << r.what << ": why has mixed no patch?";
+  }
+  EXPECT_EQ(seen.size(), 36u);
+  for (int i = 1; i <= 36; ++i) EXPECT_EQ(seen[std::to_string(i)], 1) << "row " << i;
+}
+
+TEST(BugTable, NamesEveryPatchOnceAndUnderTheTrainerThatItChanges) {
+  std::map<std::string, std::string> trainer_of;
+  for (const TableRow& r : table()) {
+    for (const auto& [trainer, stems] : {std::pair("fp32", r.fp32), std::pair("mixed", r.mixed)})
+      for (const std::string& stem : stems) {
+        EXPECT_TRUE(trainer_of.emplace(stem, trainer).second) << stem << " is named twice";
+      }
+  }
+  for (const fs::path& patch : patches()) {
+    const std::string stem = patch.stem().string();
+    ASSERT_TRUE(trainer_of.contains(stem)) << stem << " is in no row of table.tsv";
+    bool changes_it = false;
+    for (const std::string& line : lines(patch)) changes_it |= line.starts_with("+++ b/" + trainer_of[stem] + "/");
+    EXPECT_TRUE(changes_it) << stem;
+  }
+  EXPECT_EQ(trainer_of.size(), patches().size()) << "table.tsv names a patch that is not there";
+}
+
+TEST(BugTable, HoldsTheTwelveCheatsByTheNamesOfTheTrainersThatCheatSo) {
+  std::vector<std::string> in_table, made;
+  for (const TableRow& r : table())
+    if (r.kind == "cheat") in_table.push_back(r.what);
+  for (const gate_test::CheatCase& c : gate_test::cheats()) made.push_back(c.name);
+  EXPECT_EQ(in_table, made);
+  EXPECT_EQ(made.size(), 12u);
 }
 
 }  // namespace

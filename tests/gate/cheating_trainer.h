@@ -15,6 +15,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "experiments/gate/model_gate.h"
@@ -31,7 +32,7 @@ struct FakeDevice {
   std::string launch_error;
   int64_t persisting_l2_bytes = 0;
   gate::DeviceHooks hooks{.wait_idle = [this] { std::this_thread::sleep_until(busy_until); },
-                          .launch_error = [this] { return launch_error; },
+                          .launch_error = [this] { return std::exchange(launch_error, ""); },
                           .persisting_l2_bytes = [this] { return persisting_l2_bytes; }};
   FakeDevice() = default;
   FakeDevice(const FakeDevice&) = delete;

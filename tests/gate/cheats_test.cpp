@@ -115,5 +115,38 @@ TEST(Cheats, steps_that_do_not_repeat_bit_for_bit_are_still_told_from_steps_left
   EXPECT_TRUE(fails_timed_steps(gate_test::cheating<gate_test::ShorterRun>()));
 }
 
+// Weights rounded with the same random bits in every step, and with others: played by a trainer that rounds not at all.
+struct Rounding : gate_test::Cheat {
+  Rounding(gpt2::TrainerOptions o, bool constant) : Cheat((o.weight_rounding = "nearest", o)), constant_(constant) {}
+  void enqueue_step(const gpt2::StepPlan& plan) override {
+    step_ = plan.step;
+    Cheat::enqueue_step(plan);
+  }
+  double evaluate(const gpt2::Batch& b, std::span<float> logits) override {
+    const double loss = Cheat::evaluate(b, logits);
+    if (!constant_ && !logits.empty()) logits[0] += static_cast<float>(step_);
+    return loss;
+  }
+  bool constant_;
+  int64_t step_ = 0;
+};
+
+TEST(Cheats, stochastic_rounding_with_a_constant_seed_is_caught) {
+  FakeDevice device;
+  ModelGateOptions o = small(device);
+  o.weight_rounding = "stochastic";
+  for (const bool constant : {true, false}) {
+    const TrainerFactory factory = [&](const gpt2::TrainerOptions& t) { return std::make_unique<Rounding>(t, constant); };
+    int64_t asked = 0, failed = 0;
+    for (const CheckResult& r : check_model(factory, o).results)
+      if (r.name == "rounding") {
+        ++asked;
+        failed += !r.passed;
+      }
+    EXPECT_EQ(asked, 1);
+    EXPECT_EQ(failed, constant ? 1 : 0);
+  }
+}
+
 }  // namespace
 }  // namespace gate

@@ -252,6 +252,18 @@ TEST(ModelGate, OverflowInTheSoftmaxIsCaught) {
   EXPECT_EQ(names, std::set<std::string>{"large logits"});
 }
 
+TEST(ModelGate, TargetsThatLoseTheirHighestBitAreCaught) {
+  const Defect d{.forward = [](std::span<float> logits, double& loss, const Batch& b, const gpt2::TrainerOptions& o, float) {
+    const auto V = static_cast<size_t>(o.model.vocab_size);
+    if (logits.empty()) return;
+    for (size_t row = 0; row < b.targets.size(); ++row) {
+      const auto target = static_cast<size_t>(b.targets[row]);
+      loss += static_cast<double>(logits[row * V + target] - logits[row * V + (target & 0x7fff)]) / static_cast<double>(b.targets.size());
+    }
+  }};
+  EXPECT_EQ(failing(judge(d, true)), std::set<std::string>{"shape C=16 V=50257"});
+}
+
 TEST(ModelGate, ATrainerWithoutBudgetsIsRefused) {
   EXPECT_THROW(budgets_of("mixed", "tf32"), stepscope::InputError);
   EXPECT_THROW(budgets_of("reference", "tf32"), stepscope::InputError);

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# The score counts what it should, shown on made-up outputs: all caught is the full score; a program that passed, a wrong check, a crash,
+# a cheat that was not run, and every check that is taken away each lower it.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+problems=0
+complain() {
+  echo "score_test: $*"
+  problems=1
+}
+
+for patch in "$here"/*.patch; do
+  name=$(basename "$patch")
+  program="$out/gate_bug_${name%%-*}"
+  check=$(sed -n 's/^Caught-by: //p' "$patch" | head -1)
+  echo "failed: $check | tensor | 2 > 1 norm | " > "$program"
+  code=1
+  [ "${check%% *}" = racecheck ] && code=9
+  echo $code > "$program.code"
+done
+# As gate_test prints them; the checks are those of cheating_trainer.h.
+sed -n 's/^ *return {{"\([^"]*\)", "\([^"]*\)".*/cheat\t\1\t\2\tcaught/p; s/^ *{"\([^"]*\)", "\([^"]*\)", .*cheating.*/cheat\t\1\t\2\tcaught/p' \
+  "$here/../gate/cheating_trainer.h" > "$out/cheats"
+score() { "$here/score.sh" "$out" "$@" | tail -1; }
+full=$(score)
+case "$full" in "kernel bugs 36/36 "*"harness cheats 12/12") ;; *) complain "all caught gives '$full'" ;; esac
+"$here/score.sh" "$out" > /dev/null || complain "all caught does not exit 0"
+
+lowers() {  # WHAT: the score is below the full one and the exit code says so
+  local now
+  now=$(score "${@:2}")
+  [ "$now" != "$full" ] || complain "$1 does not lower the score"
+  "$here/score.sh" "$out" "${@:2}" > /dev/null && complain "$1 exits 0"
+}
+# NUMBER TEXT CODE WHAT
+with() {
+  local program="$out/gate_bug_$1"
+  cp "$program" "$out/kept"
+  cp "$program.code" "$out/kept.code"
+  echo "$2" > "$program"
+  echo "$3" > "$program.code"
+  lowers "$4"
+  mv "$out/kept" "$program"
+  mv "$out/kept.code" "$program.code"
+}
+with 01 passed 0 "a bug that passed the gate"
+with 01 "failed: some other check | x" 1 "a bug that another check caught"
+with 51 "" 124 "a gate that did not end"
+with 07 "failed: racecheck" 1 "racecheck without a hazard"
+sed -i.kept 1d "$out/cheats"
+lowers "a cheat that was not run"
+mv "$out/cheats.kept" "$out/cheats"
+checks=0
+while read -r check; do
+  lowers "taking away '$check'" --without "$check"
+  checks=$((checks + 1))
+done < <({ sed -n 's/^Caught-by: //p' "$here"/*.patch; cut -f3 "$out/cheats"; } | sort -u)
+[ "$checks" -ge 12 ] || complain "only $checks checks were taken away"
+[ $problems -eq 0 ] && echo "$full; each of $checks checks lowers it"
+exit $problems
