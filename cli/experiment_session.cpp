@@ -13,6 +13,7 @@
 #include "cli/child_process.h"
 #include "cli/device_watch.h"
 #include "experiments/baseline/manifest.h"
+#include "experiments/verdict/physical_floor.h"
 #include "experiments/verdict/stale.h"
 #include "gpt2/errors.h"
 #include "gpt2/sha256.h"
@@ -244,6 +245,14 @@ void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name,
     r.waterfall = experiments::make_waterfall(da, db);
     if (!r.waterfall) r.waterfall_absent = "the profiles hold no device time of a step";
     r.same_code = experiments::same_code(da, db, program_sha256(), program_sha256());
+    for (const auto& [arm, document] : {std::pair('A', &da), std::pair('B', &db)})
+      if (const auto step_ns = experiments::median_step_ns(r.log, arm))
+        if (const auto why = experiments::below_physical_floor(*step_ns, *document)) {
+          r.log.decision.verdict = Verdict::invalid;
+          r.log.decision.reason = experiments::reason::kArmFailed;
+          r.log.decision.sentence = fmt::format("arm {}: {}", arm, *why);
+          r.same_code.reset();
+        }
   } catch (const profiler::DataError& e) {
     r.waterfall_absent = e.what();
   }

@@ -77,6 +77,24 @@ Decision decision_from_json(const ordered_json& json, const std::string& source)
   return d;
 }
 
+ordered_json audit_to_json(const RunLog& log) {
+  std::vector<gate::AuditFinding> worst;  // in the order of a pair's list: A's, then B's
+  for (const PairRecord& p : log.pairs)
+    for (size_t i = 0; i < p.audits.size(); ++i) {
+      if (i == worst.size()) worst.push_back(p.audits[i]);
+      if (p.audits[i].value - p.audits[i].limit > worst[i].value - worst[i].limit) worst[i] = p.audits[i];
+    }
+  if (worst.empty()) return nullptr;
+  ordered_json out{{"steps_again_checks", log.steps_again_checks}, {"worst", ordered_json::array()}};
+  for (size_t i = 0; i < worst.size(); ++i)
+    out["worst"].push_back({{"arm", i < worst.size() / 2 ? "A" : "B"},
+                            {"check", worst[i].check},
+                            {"what", worst[i].what},
+                            {"value", worst[i].value},
+                            {"limit", worst[i].limit}});
+  return out;
+}
+
 ordered_json pairs_to_json(const RunLog& log) {
   ordered_json pairs = ordered_json::array();
   for (const PairRecord& p : log.pairs) {

@@ -11,6 +11,8 @@ namespace experiments {
 
 nlohmann::ordered_json to_json(const Decision& decision);
 nlohmann::ordered_json pairs_to_json(const RunLog& log);
+// What the arms had to answer for: steps taken again, and of every measure of every arm the worst pair. Null for commands.
+nlohmann::ordered_json audit_to_json(const RunLog& log);
 
 // The pair values of such a list. Throws stepscope::InputError naming `source` and the field.
 std::vector<PairValue> pair_values_from_json(const nlohmann::ordered_json& pairs, const std::string& source);

@@ -114,6 +114,7 @@ ordered_json workload_json(const WorkloadResult& r) {
     out["memory"] = {{"a_bytes", *a_bytes}, {"b_bytes", *b_bytes}, {"delta_bytes", *b_bytes - *a_bytes}};
   out["a"] = to_json(r.a, r.log.a_info);
   out["b"] = to_json(r.b, r.log.b_info);
+  if (ordered_json audit = audit_to_json(r.log); !audit.is_null()) out["audit"] = std::move(audit);
   if (r.same_code) out["same_code"] = {{"same", r.same_code->same}, {"why", r.same_code->why}};
   if (r.waterfall)
     out["waterfall"] = to_json(*r.waterfall);

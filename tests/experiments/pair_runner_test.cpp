@@ -183,6 +183,10 @@ TEST_F(PairRunner, keeps_what_the_arms_answered_for_and_asks_for_steps_again_onc
   const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", "good"), 3), {});
   EXPECT_EQ(log.steps_again_checks, 1);
   for (const PairRecord& p : log.pairs) EXPECT_EQ(p.audits.size(), 10u);  // five of each arm
+  const nlohmann::ordered_json audit = audit_to_json(log);
+  EXPECT_EQ(audit["worst"].size(), 10u);
+  EXPECT_EQ(audit["worst"][5]["arm"], "B");
+  EXPECT_TRUE(audit_to_json(RunLog{}).is_null());
 }
 
 TEST_F(PairRunner, one_late_block_is_not_held_against_an_arm) {

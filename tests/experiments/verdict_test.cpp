@@ -13,6 +13,7 @@
 #include "experiments/verdict/index.h"
 #include "experiments/verdict/ledger.h"
 #include "experiments/verdict/page.h"
+#include "experiments/verdict/physical_floor.h"
 #include "experiments/verdict/same_code.h"
 #include "experiments/verdict/stale.h"
 #include "experiments/verdict/waterfall.h"
@@ -99,6 +100,18 @@ TEST(waterfall, shows_the_bytes_that_a_kernel_moves_where_they_were_counted) {
 
 TEST(waterfall, needs_a_traced_step) {
   EXPECT_FALSE(make_waterfall(profiler::ProfileDocument{}, profile({}, 1, 0)));
+}
+
+TEST(physical_floor, is_an_alarm_for_steps_faster_than_their_matrix_products_can_be) {
+  profiler::ProfileDocument d;
+  EXPECT_FALSE(below_physical_floor(1, d)) << "no ceiling, no alarm";
+  d.timing.step_time_ns.median = 10e6;
+  d.timing.model_flops_per_s = 1e14;
+  d.timing.of_matmul_ceiling_pct = 40.0;  // so the products need 4 ms
+  EXPECT_DOUBLE_EQ(*matmul_floor_ns(d), 4e6);
+  EXPECT_FALSE(below_physical_floor(10e6, d));
+  EXPECT_FALSE(below_physical_floor(3.7e6, d));
+  EXPECT_THAT(below_physical_floor(3.5e6, d).value_or(""), HasSubstr("3.500 ms is impossible"));
 }
 
 profiler::ProfileDocument launches(int64_t grid) {
