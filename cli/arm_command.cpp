@@ -152,7 +152,6 @@ ordered_json again(std::unique_ptr<gpt2::Trainer> trainer, const TrainerFlags& f
   o.adamw = adamw;
   o.micro_batches = micro_batches;
   o.deterministic = flags.trainer != "mixed" || options.deterministic;  // the other trainers always repeat
-  o.budgets = gate::budgets_of(flags.trainer, options.matmul);
   ordered_json checks = ordered_json::array();
   for (const gate::CheckResult& r :
        gate::check_steps_again(std::move(trainer), [&] { return make_trainer(flags, options); }, o))

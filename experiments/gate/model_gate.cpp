@@ -83,7 +83,7 @@ class Checks {
         oracle_comparison(c.name, c.name);
       }
     if (options_.weight_rounding == "stochastic") rounding();
-    timed_steps();
+    if (options_.with_timed_steps) timed_steps();
     report_.add(must_be_zero("inputs", "tokens", audit_.tokens_changed, "tokens"));
     report_.add(must_be_zero("inputs", "param", parameters_changed_, "elements"));
     if (options_.device != nullptr)
@@ -225,7 +225,6 @@ class Checks {
     o.again.seed = options_.seed;
     o.again.adamw = training_;
     o.again.deterministic = options_.deterministic;
-    o.again.budgets = budgets_;
     o.device = options_.device;
     for (CheckResult& r : check_timed_steps([&] { return make_trainer(); }, o)) report_.add(std::move(r));
   }

@@ -32,6 +32,7 @@ struct ModelGateOptions {
   int64_t seq_len = 64;
   int64_t trajectory_steps = 20;
   bool with_small_cases = true;  // the odd sizes and stress cases, which bring their own model
+  bool with_timed_steps = true;
   const DeviceHooks* device = nullptr;  // of a trainer on a device; must outlive the check
   std::function<void(const std::string&)> progress;  // called with what begins; may be empty
 };

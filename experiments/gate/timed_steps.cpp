@@ -21,8 +21,9 @@ using Floats = std::vector<float>;
 
 constexpr State kStates[] = {State::parameters, State::adam_m, State::adam_v};
 constexpr const char* kStateNames[] = {"param", "m", "v"};
-// What two runs of a trainer that does not repeat may drift apart over a stretch, relative; a step left out is beyond all of them.
-constexpr double kDrift = 0.1;
+// What two runs of a trainer that does not repeat may drift apart over a stretch, relative: they may even use other algorithms. A step
+// left out takes away a tenth of m at least, and its token batch from the loss.
+constexpr double kLossDrift = 2e-2, kNormDrift = 0.3, kMomentDrift = 0.3;
 
 size_t state_size(const Trainer& trainer) {
   return static_cast<size_t>(gpt2::tensor_layout(trainer.options().model).total);
@@ -112,8 +113,8 @@ std::vector<CheckResult> check_steps_again(std::unique_ptr<Trainer> trainer, con
     losses_differ += !(have.loss == want.loss);
     norms_differ += !(have.grad_norm == want.grad_norm);
     if (o.deterministic) continue;
-    results.push_back(scalar_result("timed steps", fmt::format("loss of step {}", step), have.loss, want.loss, o.budgets.trajectory));
-    results.push_back(scalar_result("timed steps", fmt::format("norm of step {}", step), have.grad_norm, want.grad_norm, kDrift));
+    results.push_back(scalar_result("timed steps", fmt::format("loss of step {}", step), have.loss, want.loss, kLossDrift));
+    results.push_back(scalar_result("timed steps", fmt::format("norm of step {}", step), have.grad_norm, want.grad_norm, kNormDrift));
   }
   if (o.deterministic) {
     results.push_back(must_be_zero("timed steps", "loss", losses_differ, "steps"));
@@ -131,7 +132,7 @@ std::vector<CheckResult> check_steps_again(std::unique_ptr<Trainer> trainer, con
     };
     const std::vector<double> as_double(part(want).begin(), part(want).end());
     const auto metrics = compare<float, double>(part(m), as_double, span.size / span.columns, span.columns);
-    results.push_back(make_result("timed steps", "m of " + std::string(row.name), {{"norm", metrics.norm, kDrift, -1}}));
+    results.push_back(make_result("timed steps", "m of " + std::string(row.name), {{"norm", metrics.norm, kMomentDrift, -1}}));
   }
   return results;
 }

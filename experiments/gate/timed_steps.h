@@ -9,7 +9,6 @@
 #include <memory>
 #include <vector>
 
-#include "experiments/gate/budgets.h"
 #include "experiments/gate/report.h"
 #include "experiments/gate/step_audit.h"
 #include "gpt2/trainer.h"
@@ -24,8 +23,7 @@ struct AgainOptions {
   uint64_t seed = 0;       // of the tokens
   int64_t first_step = 1;  // t of AdamW
   gpt2::AdamW adamw;
-  bool deterministic = true;  // then bit for bit, else within the budgets
-  ModelBudgets budgets;
+  bool deterministic = true;  // then bit for bit, else within wide limits
 };
 
 // Takes `steps` more steps of `trainer`, destroys it (two of them need not fit in memory) and takes the same steps with `make_fresh()`.

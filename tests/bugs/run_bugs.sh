@@ -3,18 +3,25 @@
 # (configure with -DSTEPSCOPE_BUGS=ON and build the targets gate_bugs and gate_test first).
 # Every seeded kernel bug goes through the gate, and every cheating trainer of tests/gate/cheats_test.cpp; score.sh counts.
 # A patch whose check is "racecheck FILTER" runs under compute-sanitizer's racecheck for the kernels of that filter.
-# The score goes to BUILD_DIR/mutation-score.tsv too.
+# The score goes to BUILD_DIR/mutation-score.tsv too. With STEPSCOPE_BUG_RESULTS=FOLDER the outputs stay there, and what already ended
+# there is not run again: a call that was cut short goes on where it was.
 # Exit 0: everything was caught by the check that is named for it, and the unpatched trainers pass. 1: not so. 3: no GPU.
 set -u
 build=${1:?usage: run_bugs.sh BUILD_DIR [SEED]}
 seed=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
-out=$(mktemp -d)
-trap 'rm -rf "$out"' EXIT
+if [ -n "${STEPSCOPE_BUG_RESULTS:-}" ]; then
+  out=$STEPSCOPE_BUG_RESULTS
+  mkdir -p "$out"
+else
+  out=$(mktemp -d)
+  trap 'rm -rf "$out"' EXIT
+fi
 
 # program -> output, exit code; 9 = racecheck found a hazard
 run() {
   local wrap=() check
+  [ -s "$out/$1.code" ] && return
   check=$(sed -n 's/^Caught-by: racecheck //p' "$here/${1#gate_bug_}"-*.patch 2>/dev/null | head -1)
   if [ -n "$check" ]; then wrap=(compute-sanitizer --tool racecheck --kernel-name "$check" --error-exitcode 9); fi
   timeout 300 "${wrap[@]}" "$build/bin/$1" $seed > "$out/$1" 2> "$out/$1.err"
