@@ -95,7 +95,8 @@ class Audited final : public gpt2::Trainer {
 
 }  // namespace
 
-std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device, TrainerAudit& audit) {
+std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device,
+                                       TrainerAudit& audit) {
   return std::make_unique<Audited>(std::move(trainer), device, audit);
 }
 

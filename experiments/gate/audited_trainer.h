@@ -1,5 +1,5 @@
-// A trainer with an eye on it: every call goes through to the real one, and is followed by two looks past it: are the tokens that it
-// was given still what they were, and did a launch fail that nobody checked?
+// A trainer with an eye on it: every call goes through to the real one, and is followed by two looks past it:
+// are the tokens that it was given still what they were, and did a launch fail that nobody checked?
 #pragma once
 #include <memory>
 #include <string>
@@ -15,6 +15,7 @@ struct TrainerAudit {
 };
 
 // `device` may be null; it and `audit` must outlive the trainer.
-std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device, TrainerAudit& audit);
+std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device,
+                                       TrainerAudit& audit);
 
 }  // namespace gate

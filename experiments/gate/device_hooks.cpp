@@ -18,12 +18,14 @@ int64_t persisting_l2_bytes() {
 DeviceHooks cuda_device_hooks() {
   const int64_t before = persisting_l2_bytes();
   return {.wait_idle = [] { STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize()); },
-          // Takes the error away: left where it is, the next launch check of the trainer would end the run before the report is made.
-          // "Not ready" is the answer of a query, no error.
+          // Takes the error away: left where it is, the next launch check of the trainer would end the run
+          // before the report is made. "Not ready" is the answer of a query, no error.
           .launch_error =
               [] {
                 const cudaError_t error = cudaGetLastError();
-                return error == cudaSuccess || error == cudaErrorNotReady ? std::string() : std::string(cudaGetErrorString(error));
+                return error == cudaSuccess || error == cudaErrorNotReady
+                           ? std::string()
+                           : std::string(cudaGetErrorString(error));
               },
           .persisting_l2_bytes = [before] { return persisting_l2_bytes() - before; }};
 }

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <sys/syscall.h>
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sys/syscall.h>
 #include <thread>
 
 namespace gate {
@@ -32,7 +32,8 @@ Measured middle(std::vector<Measured> v) {
 bool another_thread_runs() {
   const auto self = std::to_string(syscall(SYS_gettid));
   std::error_code error;  // a thread may be gone before it is looked at
-  for (std::filesystem::directory_iterator task("/proc/self/task", error), end; !error && task != end; task.increment(error)) {
+  for (std::filesystem::directory_iterator task("/proc/self/task", error), end; !error && task != end;
+       task.increment(error)) {
     if (task->path().filename() == self) continue;
     std::ifstream in(task->path() / "stat");
     const std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -81,10 +82,12 @@ std::vector<AuditFinding> findings(std::span<const BlockAudit> blocks, const Aud
   int64_t persisting = 0;
   for (const BlockAudit& b : blocks) {
     const double one_step = b.steps > 0 ? b.reported_ns / b.steps : 0, whole = b.reported_ns + one_step;
-    ahead.push_back({b.clock_ns - b.reported_ns, std::max(limits.clock_share * b.reported_ns, limits.clock_floor_ns)});
+    ahead.push_back(
+        {b.clock_ns - b.reported_ns, std::max(limits.clock_share * b.reported_ns, limits.clock_floor_ns)});
     late.push_back({b.late_ns, std::max(limits.late_share * one_step, limits.late_floor_ns)});
     if (b.outside_ns)
-      outside.push_back({*b.outside_ns - whole, std::max(limits.outside_share * whole, limits.outside_floor_ns)});
+      outside.push_back(
+          {*b.outside_ns - whole, std::max(limits.outside_share * whole, limits.outside_floor_ns)});
     if (launch_error.empty()) launch_error = b.launch_error;
     persisting = std::max(persisting, b.persisting_l2_bytes);
   }
@@ -94,14 +97,17 @@ std::vector<AuditFinding> findings(std::span<const BlockAudit> blocks, const Aud
   };
   const Measured own = middle(ahead), after = middle(late);
   add("clock", "own clock", own,
-      fmt::format("a block took {} longer by the arm's clock than the times that its trainer reported", ms(own.value)));
+      fmt::format("a block took {} longer by the arm's clock than the times that its trainer reported",
+                  ms(own.value)));
   if (!outside.empty()) {
     const Measured theirs = middle(outside);
     add("clock", "runner's clock", theirs,
-        fmt::format("a block took {} longer by the runner's clock than the times that were reported", ms(theirs.value)));
+        fmt::format("a block took {} longer by the runner's clock than the times that were reported",
+                    ms(theirs.value)));
   }
   add("late work", "after a block", after,
-      fmt::format("device or threads worked for {} more after the last step of a block was called done", ms(after.value)));
+      fmt::format("device or threads worked for {} more after the last step of a block was called done",
+                  ms(after.value)));
   add("launch error", "blocks", {launch_error.empty() ? 0.0 : 1.0, 0},
       "a kernel launch failed and nobody looked: " + launch_error);
   add("persisting L2", "blocks", {static_cast<double>(persisting), 0},

@@ -1,8 +1,10 @@
-// What a timed block of steps has to answer for besides its times: does the judge's clock agree with them, did the process go on
-// working after the last step was called done, did a launch fail unseen, was the cache's policy changed? An arm and the gate measure
-// with BlockClock; whoever judges (the runner, the gate) asks findings().
+// What a timed block of steps has to answer for besides its times: does the judge's clock agree with them,
+// did the process go on working after the last step was called done, did a launch fail unseen, was the
+// cache's policy changed? An arm and the gate measure with BlockClock; whoever judges (the runner, the gate)
+// asks findings().
 //
-// The trap: a trainer reports its own times, from events on its own stream. Work on another stream or in a thread is in none of them.
+// The trap: a trainer reports its own times, from events on its own stream. Work on another stream or in a
+// thread is in none of them.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -15,21 +17,24 @@
 
 namespace gate {
 
-// The device as a judge sees it, past the trainer. Every member may be empty: a trainer on the host has no device.
+// The device as a judge sees it, past the trainer. Every member may be empty: a trainer on the host has no
+// device.
 struct DeviceHooks {
-  std::function<void()> wait_idle;               // returns when no stream of this process has work left
-  std::function<std::string()> launch_error;     // of a launch that nobody checked, which is then forgotten; "" = none
+  std::function<void()> wait_idle;  // returns when no stream of this process has work left
+  std::function<std::string()>
+      launch_error;  // of a launch that nobody checked, which is then forgotten; "" = none
   std::function<int64_t()> persisting_l2_bytes;  // set aside beyond what was when these hooks were made
 };
 
 struct BlockAudit {
-  int steps = 0;           // that count: all but the first
-  double reported_ns = 0;  // sum of their times as the trainer gave them
-  double clock_ns = 0;     // by the judge's clock, from the end of the first step to the end of the last
-  double late_ns = 0;      // from there until neither device nor another thread of this process worked
+  int steps = 0;             // that count: all but the first
+  double reported_ns = 0;    // sum of their times as the trainer gave them
+  double clock_ns = 0;       // by the judge's clock, from the end of the first step to the end of the last
+  double late_ns = 0;        // from there until neither device nor another thread of this process worked
   std::string launch_error;  // "" = none
   int64_t persisting_l2_bytes = 0;
-  // By the clock of another process, from the command to the answer, the first step included; absent when nobody asked.
+  // By the clock of another process, from the command to the answer, the first step included; absent when
+  // nobody asked.
   std::optional<double> outside_ns;
 };
 
@@ -57,8 +62,8 @@ struct AuditLimits {
   double outside_share = 0.10;  // start, answer and the pipe are in it
   double outside_floor_ns = 5e7;
 };
-// Of a trainer on the host: it works with threads of its own, which on a loaded machine leave a step some milliseconds after its
-// last sum, and those of OpenMP spin before they sleep.
+// Of a trainer on the host: it works with threads of its own, which on a loaded machine leave a step some
+// milliseconds after its last sum, and those of OpenMP spin before they sleep.
 inline AuditLimits host_limits() {
   AuditLimits l;
   l.clock_floor_ns = 5e6;
@@ -71,12 +76,13 @@ struct AuditFinding {
   std::string check;  // "clock", "late work", "launch error", "persisting L2"
   std::string what;   // "own clock", "runner's clock", …
   double value = 0, limit = 0;
-  std::string sentence;  // what it means when value > limit
+  std::string sentence;                           // what it means when value > limit
   bool passed() const { return value <= limit; }  // NaN fails
 };
 
-// Of the blocks of one arm. Clock and lateness are those of the block in the middle, since any one may be hit by something else on
-// the machine; a failed launch or a changed cache in any block counts. Empty without blocks.
+// Of the blocks of one arm. Clock and lateness are those of the block in the middle, since any one may be hit
+// by something else on the machine; a failed launch or a changed cache in any block counts. Empty without
+// blocks.
 std::vector<AuditFinding> findings(std::span<const BlockAudit> blocks, const AuditLimits& limits = {});
 
 nlohmann::ordered_json to_json(const BlockAudit& audit);

@@ -1,7 +1,8 @@
-// Is a trainer that is being timed still the trainer that was checked? Steps in the way that an arm takes them, two in flight and
-// nothing in between, and after them a stretch of steps that a fresh trainer then takes again, one at a time: losses, gradient norms and the
-// whole state must come out the same. So a trainer that is right for its first calls only, that skips work once it is warm, or that
-// hands out what it computed before, differs from one that has just begun.
+// Is a trainer that is being timed still the trainer that was checked? Steps in the way that an arm takes
+// them, two in flight and nothing in between, and after them a stretch of steps that a fresh trainer then
+// takes again, one at a time: losses, gradient norms and the whole state must come out the same. So a trainer
+// that is right for its first calls only, that skips work once it is warm, or that hands out what it computed
+// before, differs from one that has just begun.
 //
 // Names of the checks: "timed steps", and those of findings() in step_audit.h.
 #pragma once
@@ -26,10 +27,10 @@ struct AgainOptions {
   bool deterministic = true;  // then bit for bit, else within wide limits
 };
 
-// Takes `steps` more steps of `trainer`, destroys it (two of them need not fit in memory) and takes the same steps with `make_fresh()`.
-// Holds the state three times in host memory meanwhile.
-std::vector<CheckResult> check_steps_again(std::unique_ptr<gpt2::Trainer> trainer, const MakeTrainer& make_fresh,
-                                           const AgainOptions& options);
+// Takes `steps` more steps of `trainer`, destroys it (two of them need not fit in memory) and takes the same
+// steps with `make_fresh()`. Holds the state three times in host memory meanwhile.
+std::vector<CheckResult> check_steps_again(std::unique_ptr<gpt2::Trainer> trainer,
+                                           const MakeTrainer& make_fresh, const AgainOptions& options);
 
 struct TimedStepsOptions {
   AgainOptions again;

@@ -15,8 +15,10 @@ std::optional<double> matmul_floor_ns(const profiler::ProfileDocument& d) {
 std::optional<std::string> below_physical_floor(double step_ns, const profiler::ProfileDocument& d) {
   const auto floor = matmul_floor_ns(d);
   if (!floor || !(step_ns < kBelowFloor * *floor)) return std::nullopt;
-  return fmt::format("floor: a step of {:.3f} ms is impossible: its matrix products alone need {:.3f} ms at the fastest rate measured on this device",
-                     step_ns * 1e-6, *floor * 1e-6);
+  return fmt::format(
+      "floor: a step of {:.3f} ms is impossible: its matrix products alone need {:.3f} ms at the fastest "
+      "rate measured on this device",
+      step_ns * 1e-6, *floor * 1e-6);
 }
 
 }  // namespace experiments

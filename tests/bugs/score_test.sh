@@ -21,8 +21,8 @@ for patch in "$here"/*.patch; do
   echo $code > "$program.code"
 done
 # As gate_test prints them; the checks are those of cheating_trainer.h.
-sed -n 's/^ *return {{"\([^"]*\)", "\([^"]*\)".*/cheat\t\1\t\2\tcaught/p; s/^ *{"\([^"]*\)", "\([^"]*\)", .*cheating.*/cheat\t\1\t\2\tcaught/p' \
-  "$here/../gate/cheating_trainer.h" > "$out/cheats"
+tr '\n' ' ' < "$here/../gate/cheating_trainer.h" | grep -oE '\{"[^"]+", *"[^"]+",' |
+  sed 's/{"\([^"]*\)", *"\([^"]*\)",/cheat\t\1\t\2\tcaught/' > "$out/cheats"
 score() { "$here/score.sh" "$out" "$@" | tail -1; }
 full=$(score)
 case "$full" in "kernel bugs 36/36 "*"harness cheats 12/12") ;; *) complain "all caught gives '$full'" ;; esac

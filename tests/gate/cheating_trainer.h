@@ -1,8 +1,9 @@
-// The twelve ways to pass wrongly that no kernel has but a harness may fall for, each a trainer that cheats so around the right one,
-// with the check that must catch it. `cheats()` is the list; tests/bugs/table.tsv names each of them.
+// The twelve ways to pass wrongly that no kernel has but a harness may fall for, each a trainer that cheats
+// so around the right one, with the check that must catch it. `cheats()` is the list; tests/bugs/table.tsv
+// names each of them.
 //
-// Cheats of a device are played here by a device that a test makes up (FakeDevice): what a stream or a cache would do is what
-// these hooks say. tests/bugs has the same cheats as patches for a real one.
+// Cheats of a device are played here by a device that a test makes up (FakeDevice): what a stream or a cache
+// would do is what these hooks say. tests/bugs has the same cheats as patches for a real one.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -26,7 +27,8 @@ namespace gate_test {
 
 using Clock = std::chrono::steady_clock;
 
-// A device of which one side stream may still work, whose last launch may have failed, and whose cache may be set aside.
+// A device of which one side stream may still work, whose last launch may have failed, and whose cache may be
+// set aside.
 struct FakeDevice {
   Clock::time_point busy_until{};
   std::string launch_error;
@@ -50,8 +52,12 @@ class Cheat : public gpt2::Trainer {
   void write(gpt2::State which, std::span<const float> values) override { right_->write(which, values); }
   void enqueue_step(const gpt2::StepPlan& plan) override { right_->enqueue_step(plan); }
   gpt2::StepOutcome finish_step() override { return right_->finish_step(); }
-  double evaluate(const gpt2::Batch& b, std::span<float> logits) override { return right_->evaluate(b, logits); }
-  double forward_backward(const gpt2::Batch& b, std::span<float> logits) override { return right_->forward_backward(b, logits); }
+  double evaluate(const gpt2::Batch& b, std::span<float> logits) override {
+    return right_->evaluate(b, logits);
+  }
+  double forward_backward(const gpt2::Batch& b, std::span<float> logits) override {
+    return right_->forward_backward(b, logits);
+  }
 
  protected:
   std::unique_ptr<gpt2::Trainer> right_;
@@ -69,13 +75,16 @@ struct Zeros : Cheat {
 // Logits that are all their mean, which is near the right ones where those hardly vary.
 struct ConstantMean : Cheat {
   using Cheat::Cheat;
-  double evaluate(const gpt2::Batch& b, std::span<float> logits) override { return flat(Cheat::evaluate(b, logits), logits); }
+  double evaluate(const gpt2::Batch& b, std::span<float> logits) override {
+    return flat(Cheat::evaluate(b, logits), logits);
+  }
   double forward_backward(const gpt2::Batch& b, std::span<float> logits) override {
     return flat(Cheat::forward_backward(b, logits), logits);
   }
   static double flat(double loss, std::span<float> logits) {
     const double sum = std::accumulate(logits.begin(), logits.end(), 0.0);
-    std::fill(logits.begin(), logits.end(), static_cast<float>(sum / static_cast<double>(std::max<size_t>(logits.size(), 1))));
+    std::fill(logits.begin(), logits.end(),
+              static_cast<float>(sum / static_cast<double>(std::max<size_t>(logits.size(), 1))));
     return loss;
   }
 };
@@ -85,7 +94,8 @@ struct CachedOutput : Cheat {
   using Cheat::Cheat;
   void read(gpt2::State which, std::span<float> values) override {
     Cheat::read(which, values);
-    if (which == gpt2::State::gradients && !gradients_.empty()) std::copy(gradients_.begin(), gradients_.end(), values.begin());
+    if (which == gpt2::State::gradients && !gradients_.empty())
+      std::copy(gradients_.begin(), gradients_.end(), values.begin());
   }
   double forward_backward(const gpt2::Batch& b, std::span<float> logits) override {
     if (kept_.empty()) {
@@ -163,7 +173,8 @@ struct WrongAfterTen : Cheat {
   int calls_ = 0;
 };
 
-// The targets that it was lent become the inputs, for whoever computes the expected loss from them afterwards.
+// The targets that it was lent become the inputs, for whoever computes the expected loss from them
+// afterwards.
 struct InputOverwrite : Cheat {
   using Cheat::Cheat;
   double evaluate(const gpt2::Batch& b, std::span<float> logits) override {
@@ -192,7 +203,9 @@ struct NanWildcard : Cheat {
 
 // Part of the cache is set aside for weights that a real run would have to fetch again.
 struct PersistingL2 : Cheat {
-  PersistingL2(const gpt2::TrainerOptions& o, FakeDevice& device) : Cheat(o) { device.persisting_l2_bytes = 1 << 20; }
+  PersistingL2(const gpt2::TrainerOptions& o, FakeDevice& device) : Cheat(o) {
+    device.persisting_l2_bytes = 1 << 20;
+  }
 };
 
 // A launch of the backward pass fails; nobody asks, and what lies in memory passes for its result.
@@ -205,8 +218,8 @@ struct LaunchErrorIgnored : Cheat {
   FakeDevice& device_;
 };
 
-// Steps that overlap without a look at the state are a run that is timed: after eight of them the warm-up must be over, and from there
-// steps are left out. What is handed out is the last step's outcome.
+// Steps that overlap without a look at the state are a run that is timed: after eight of them the warm-up
+// must be over, and from there steps are left out. What is handed out is the last step's outcome.
 struct ShorterRun : Cheat {
   using Cheat::Cheat;
   void read(gpt2::State which, std::span<float> values) override {
@@ -265,7 +278,8 @@ inline std::vector<CheatCase> cheats() {
           {"input overwrite", "inputs", host(cheating<InputOverwrite>())},
           {"NaN as the judge's wildcard", "forward", host(cheating<NanWildcard>())},
           {"persisting L2", "persisting L2", [](FakeDevice& d) { return cheating_on<PersistingL2>(d); }},
-          {"launch error ignored", "launch error", [](FakeDevice& d) { return cheating_on<LaunchErrorIgnored>(d); }},
+          {"launch error ignored", "launch error",
+           [](FakeDevice& d) { return cheating_on<LaunchErrorIgnored>(d); }},
           {"shorter run when warm-up is detected", "timed steps", host(cheating<ShorterRun>())}};
 }
 

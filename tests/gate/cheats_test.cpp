@@ -1,6 +1,6 @@
-// Does the harness fall for a cheat? Each of the twelve of tests/gate/cheating_trainer.h goes through the gate, and counts as caught when the
-// check that is there for it fails. The score of all of them is printed for tests/bugs/run_bugs.sh, and it must drop when one of those
-// checks is taken away.
+// Does the harness fall for a cheat? Each of the twelve of tests/gate/cheating_trainer.h goes through the
+// gate, and counts as caught when the check that is there for it fails. The score of all of them is printed
+// for tests/bugs/run_bugs.sh, and it must drop when one of those checks is taken away.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -61,7 +61,8 @@ TEST(Cheats, each_of_the_twelve_is_caught_by_the_check_that_is_there_for_it) {
   EXPECT_EQ(gate_test::cheats().size(), 12u);
   for (const CheatCase& c : gate_test::cheats()) {
     const bool yes = caught(c, {});
-    EXPECT_TRUE(yes) << c.name << ": expected `" << c.check << "` to fail\n" << to_table(reports().at(c.name), false);
+    EXPECT_TRUE(yes) << c.name << ": expected `" << c.check << "` to fail\n"
+                     << to_table(reports().at(c.name), false);
     std::printf("cheat\t%s\t%s\t%s\n", c.name.c_str(), c.check.c_str(), yes ? "caught" : "MISSED");
   }
 }
@@ -76,12 +77,13 @@ TEST(Cheats, the_score_drops_with_every_check_that_is_taken_away) {
 
 // Not only by name: without their check these pass the whole gate.
 TEST(Cheats, nothing_else_in_the_gate_sees_what_these_checks_see) {
-  const std::set<std::string> unseen{"cached output", "side stream without sync", "persisting L2", "launch error ignored",
-                                     "shorter run when warm-up is detected"};
+  const std::set<std::string> unseen{"cached output", "side stream without sync", "persisting L2",
+                                     "launch error ignored", "shorter run when warm-up is detected"};
   for (const CheatCase& c : gate_test::cheats()) {
     if (!unseen.contains(c.name)) continue;
     for (const CheckResult& r : reports().at(c.name).results)
-      EXPECT_TRUE(r.passed || r.name == c.check) << c.name << " also fails " << r.name << " " << r.tensor << " " << r.detail;
+      EXPECT_TRUE(r.passed || r.name == c.check)
+          << c.name << " also fails " << r.name << " " << r.tensor << " " << r.detail;
   }
 }
 
@@ -91,7 +93,8 @@ TEST(Cheats, the_right_trainer_on_the_same_device_passes) {
   EXPECT_TRUE(report.passed()) << to_table(report, false);
   std::set<std::string> names;
   for (const CheckResult& r : report.results) names.insert(r.name);
-  for (const CheatCase& c : gate_test::cheats()) EXPECT_TRUE(names.contains(c.check)) << c.check << " was not checked";
+  for (const CheatCase& c : gate_test::cheats())
+    EXPECT_TRUE(names.contains(c.check)) << c.check << " was not checked";
 }
 
 TEST(Cheats, a_trainer_that_reports_a_third_of_its_time_disagrees_with_the_clock) {
@@ -115,9 +118,11 @@ TEST(Cheats, steps_that_do_not_repeat_bit_for_bit_are_still_told_from_steps_left
   EXPECT_TRUE(fails_timed_steps(gate_test::cheating<gate_test::ShorterRun>()));
 }
 
-// Weights rounded with the same random bits in every step, and with others: played by a trainer that rounds not at all.
+// Weights rounded with the same random bits in every step, and with others: played by a trainer that rounds
+// not at all.
 struct Rounding : gate_test::Cheat {
-  Rounding(gpt2::TrainerOptions o, bool constant) : Cheat((o.weight_rounding = "nearest", o)), constant_(constant) {}
+  Rounding(gpt2::TrainerOptions o, bool constant)
+      : Cheat((o.weight_rounding = "nearest", o)), constant_(constant) {}
   void enqueue_step(const gpt2::StepPlan& plan) override {
     step_ = plan.step;
     Cheat::enqueue_step(plan);
@@ -136,7 +141,9 @@ TEST(Cheats, stochastic_rounding_with_a_constant_seed_is_caught) {
   ModelGateOptions o = small(device);
   o.weight_rounding = "stochastic";
   for (const bool constant : {true, false}) {
-    const TrainerFactory factory = [&](const gpt2::TrainerOptions& t) { return std::make_unique<Rounding>(t, constant); };
+    const TrainerFactory factory = [&](const gpt2::TrainerOptions& t) {
+      return std::make_unique<Rounding>(t, constant);
+    };
     int64_t asked = 0, failed = 0;
     for (const CheckResult& r : check_model(factory, o).results)
       if (r.name == "rounding") {
