@@ -17,8 +17,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 judge() {
   local stem=$1 kind=$2 row=$3 trainer=$4 number check code result
   number=${stem%%-*}
-  check=$(sed -n 's/^Caught-by: //p' "$here/$stem.patch" | head -1)
-  code=$(cat "$out/gate_bug_$number.code" 2>/dev/null || echo none)
+  read -r check < "$here/$stem.patch"
+  check=${check#Caught-by: }
+  code=none
+  [ -s "$out/gate_bug_$number.code" ] && read -r code < "$out/gate_bug_$number.code"
   if [ -n "$without" ] && [[ "$check" = "$without"* ]]; then
     result="MISSED (without that check)"
   elif [ "$code" = 1 ] && grep -qF "failed: $check" "$out/gate_bug_$number"; then

@@ -24,15 +24,13 @@ done
 tr '\n' ' ' < "$here/../gate/cheating_trainer.h" | grep -oE '\{"[^"]+", *"[^"]+",' |
   sed 's/{"\([^"]*\)", *"\([^"]*\)",/cheat\t\1\t\2\tcaught/' > "$out/cheats"
 score() { "$here/score.sh" "$out" "$@" | tail -1; }
-full=$(score)
+full=$(set -o pipefail; score) || complain "all caught does not exit 0"
 case "$full" in "kernel bugs 36/36 "*"harness cheats 12/12") ;; *) complain "all caught gives '$full'" ;; esac
-"$here/score.sh" "$out" > /dev/null || complain "all caught does not exit 0"
 
 lowers() {  # WHAT: the score is below the full one and the exit code says so
   local now
-  now=$(score "${@:2}")
+  now=$(set -o pipefail; score "${@:2}") && complain "$1 exits 0"
   [ "$now" != "$full" ] || complain "$1 does not lower the score"
-  "$here/score.sh" "$out" "${@:2}" > /dev/null && complain "$1 exits 0"
 }
 # NUMBER TEXT CODE WHAT
 with() {
