@@ -1,7 +1,7 @@
 #include "profiler/ingest/foreign_report.h"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 namespace profiler {
 
@@ -18,24 +18,54 @@ std::optional<double> value_of(const ForeignResult& result, std::optional<uint32
   return std::nullopt;
 }
 
+namespace {
+
+bool in_name(char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+
+// Length of "(type)" at the beginning of `s` if a literal follows it, else 0.
+size_t cast_length(std::string_view s) {
+  size_t i = 1;
+  while (i < s.size() && (in_name(s[i]) || s[i] == ':' || s[i] == ' ')) ++i;
+  if (i < 2 || i + 1 >= s.size() || s[i] != ')') return 0;
+  const char next = s[i + 1];
+  return next == '-' || (next >= '0' && next <= '9') ? i + 1 : 0;
+}
+
+}  // namespace
+
 std::string simplified_kernel_name(std::string_view demangled) {
-  static constexpr std::array<std::string_view, 12> kCasts = {
-      "(int)",  "(bool)",          "(unsigned int)",       "(long)", "(unsigned long)", "(long long)",
-      "(char)", "(unsigned char)", "(unsigned long long)", "(short)", "(unsigned short)", "(signed char)"};
+  constexpr std::string_view kUnnamed = "<unnamed>";
   std::string name;
   name.reserve(demangled.size());
   for (size_t i = 0; i < demangled.size();) {
-    // A cast stands before a literal; "(int)" as the whole parameter list of a function stands before nothing.
-    const auto cast = std::find_if(kCasts.begin(), kCasts.end(), [&](std::string_view c) {
-      const size_t behind = i + c.size();
-      return demangled[i] == '(' && demangled.substr(i, c.size()) == c && behind < demangled.size() &&
-             (demangled[behind] == '-' || (demangled[behind] >= '0' && demangled[behind] <= '9'));
-    });
-    if (cast != kCasts.end()) {
-      i += cast->size();
+    if (demangled[i] == '(') {
+      if (const size_t length = cast_length(demangled.substr(i))) {
+        i += length;
+        continue;
+      }
+    }
+    if (!in_name(demangled[i])) {
+      name += demangled[i++];
       continue;
     }
-    name += demangled[i++];
+    // A chain of scopes: its first and last name stay, of those between only the unnamed ones.
+    std::vector<std::string_view> chain;
+    for (;;) {
+      const size_t begin = i;
+      if (demangled.substr(i).starts_with(kUnnamed))
+        i += kUnnamed.size();
+      else
+        while (i < demangled.size() && in_name(demangled[i])) ++i;
+      chain.push_back(demangled.substr(begin, i - begin));
+      const std::string_view rest = demangled.substr(i);
+      if (!rest.starts_with("::") || rest.size() < 3 || !(in_name(rest[2]) || rest.substr(2).starts_with(kUnnamed))) break;
+      i += 2;
+    }
+    for (size_t k = 0; k < chain.size(); ++k) {
+      if (k > 0 && k + 1 < chain.size() && chain[k] != kUnnamed) continue;
+      if (k > 0) name += "::";
+      name += chain[k];
+    }
   }
   return name;
 }

@@ -21,7 +21,7 @@ enum class ForeignKind { kernel, range, graph, command_list, copy, memset };
 
 struct ForeignResult {
   ForeignKind kind = ForeignKind::kernel;
-  std::string name;  // kernel name as ncu's CSV prints it: demangled, without "(int)" and "(bool)" before template arguments
+  std::string name;  // of a kernel as ncu's CSV prints it: see simplified_kernel_name
   std::string path;  // open push/pop ranges of the launching thread, outermost first, joined by '/'
   int64_t process = 0, thread = 0, context = 0, stream = 0, device = 0;
   std::array<int64_t, 3> grid{}, block{};
@@ -54,7 +54,8 @@ struct ForeignReport {
 std::optional<uint32_t> metric_index(const ForeignReport& report, std::string_view name);
 std::optional<double> value_of(const ForeignResult& result, std::optional<uint32_t> metric);
 
-// "void f<(int)4, (bool)1>(float *)" -> "void f<4, 1>(float *)": what ncu's CSV prints for the name that its report stores.
+// What ncu's CSV prints for the demangled name that its report stores: no casts before literals, of a chain of scopes the first and the
+// last. "void a::b::f<(int)4, (a::b::E)1>(float *)" -> "void a::f<4, 1>(float *)".
 std::string simplified_kernel_name(std::string_view demangled);
 
 }  // namespace profiler

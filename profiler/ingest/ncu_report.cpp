@@ -104,6 +104,7 @@ class Reader {
                             fmt::format("at byte {} of {}: {}; the {} results before it are shown", d.at,
                                         bytes_.size(), d.what, r_.results.size())});
     }
+    drop_nameless();
     if (r_.results.empty())
       throw DataError(fmt::format("{}: the report holds no result; did ncu print \"No kernels were profiled\"?", r_.source));
     return std::move(r_);
@@ -156,7 +157,6 @@ class Reader {
   void read_kernel(Cursor& in) {
     google::protobuf::Arena arena;
     auto& k = *google::protobuf::Arena::CreateMessage<ncu::KernelResult>(&arena);
-    const size_t at = in.at();
     in.message(k, "a kernel result");
     ForeignResult result;
     result.name = !k.renamed().empty()     ? k.renamed()
@@ -173,13 +173,12 @@ class Reader {
       r_.has_ranges = true;
       result.path = range_path(k.nvtx(), k.thread());
     }
-    read_metrics(result, k.metrics(), at);
+    read_metrics(result, k.metrics());
   }
 
   void read_group(Cursor& in, ForeignKind kind, const char* word) {
     google::protobuf::Arena arena;
     auto& g = *google::protobuf::Arena::CreateMessage<ncu::GroupResult>(&arena);
-    const size_t at = in.at();
     in.message(g, "a result");
     ForeignResult result;
     result.kind = kind;
@@ -191,16 +190,14 @@ class Reader {
       result.path = range_path(g.nvtx(), g.thread());
     }
     result.name = fmt::format("{} {}", word, result.path.empty() ? fmt::to_string(r_.results.size()) : result.path);
-    read_metrics(result, g.metrics(), at);
+    read_metrics(result, g.metrics());
   }
 
   template <class Metrics>
-  void read_metrics(ForeignResult& result, const Metrics& metrics, size_t at) {
+  void read_metrics(ForeignResult& result, const Metrics& metrics) {
     result.process = process_;
     result.values.reserve(static_cast<size_t>(metrics.size()));
     for (const ncu::Metric& m : metrics) {
-      if (!m.has_name_id() || m.name_id() >= r_.metrics.size())
-        throw Damage{at, fmt::format("a metric has name {}, the string table holds {}", m.name_id(), r_.metrics.size())};
       if (const auto number = number_of(m.value()))
         result.values.emplace_back(m.name_id(), *number);
       else if (m.has_value() && m.value().has_text())
@@ -209,6 +206,19 @@ class Reader {
         result.instances_only.push_back(m.name_id());
     }
     r_.results.push_back(std::move(result));
+  }
+
+  // A result may come before the block that holds its metrics' names (ncu 2023.3 writes such reports), so ids are checked at the end.
+  void drop_nameless() {
+    const auto names = r_.metrics.size();
+    const auto nameless = [&](const auto& v) { return v.first >= names; };
+    int64_t dropped = 0;
+    for (ForeignResult& r : r_.results) {
+      dropped += static_cast<int64_t>(std::erase_if(r.values, nameless) + std::erase_if(r.texts, nameless) +
+                                      std::erase_if(r.instances_only, [&](uint32_t id) { return id >= names; }));
+    }
+    if (dropped)
+      r_.missing.push_back({"report_damaged", dropped, fmt::format("{} values have a name beyond the {} of the report", dropped, names)});
   }
 
   std::span<const std::byte> bytes_;

@@ -4,7 +4,7 @@
 //   payload = BlockHeader.payload_bytes of (u32 size | message): sources, kernel results, range, command list and graph results
 //
 // all u32 little-endian, messages as in ncu_report.proto. Sources (cubins) are stepped over; the string table is an increment per
-// block. Checked with reports of ncu 2022.3, 2023.3 and 2025.3, file version 7 in all.
+// block, and a result may use names that only a later block brings. Checked with reports of ncu 2022.3, 2023.3 and 2025.3, file version 7 in all.
 //
 // Trap: a report has no closing mark and no count of its results. One that is cut exactly between two blocks reads as a shorter report
 // without any fault; a cut anywhere else is seen.

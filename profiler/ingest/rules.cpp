@@ -38,11 +38,12 @@ class Parser {
     r.name = text(root_, "name");
     std::set<std::string> sections;
     for (const YAML::Node& n : list("sections")) {
-      check_keys(n, {"name", "begins_with"});
-      r.sections.push_back({text(n, "name"), text(n, "begins_with")});
+      check_keys(n, {"name", "begins_with", "from"});
+      r.sections.push_back({text(n, "name"), text(n, "begins_with"), texts(n, "from")});
       check_regex(n, r.sections.back().begins_with);
       sections.insert(r.sections.back().name);
     }
+    for (const YAML::Node& n : list("sections")) check_sections(n, texts(n, "from"), sections);
     for (const YAML::Node& n : list("rules")) r.rules.push_back(rule(n, sections));
     if (r.rules.empty()) fail(root_, "there are no rules");
     return r;
@@ -71,6 +72,23 @@ class Parser {
     if (!v.IsScalar()) fail(v, fmt::format("'{}' is not a text", key));
     return v.Scalar();
   }
+  // A text, or a list of texts.
+  std::vector<std::string> texts(const YAML::Node& n, const char* key) const {
+    const YAML::Node v = n[key];
+    if (!v) return {};
+    if (v.IsScalar()) return {v.Scalar()};
+    if (!v.IsSequence()) fail(v, fmt::format("'{}' is neither a text nor a list", key));
+    std::vector<std::string> out;
+    for (const YAML::Node& e : v) {
+      if (!e.IsScalar()) fail(v, fmt::format("'{}' holds something that is not a text", key));
+      out.push_back(e.Scalar());
+    }
+    return out;
+  }
+  void check_sections(const YAML::Node& n, const std::vector<std::string>& names, const std::set<std::string>& known) const {
+    for (const std::string& name : names)
+      if (!known.contains(name)) fail(n, fmt::format("no section is named '{}'", name));
+  }
   int64_t integer(const YAML::Node& n, const char* key, int64_t low, int64_t high) const {
     int64_t v = 0;
     if (!YAML::convert<int64_t>::decode(n[key], v) || v < low || v > high)
@@ -94,14 +112,14 @@ class Parser {
     Rule r;
     r.kernel = text(n, "kernel", false);
     r.range = text(n, "range", false);
-    r.in = text(n, "in", false);
+    r.in = texts(n, "in");
     r.previous = text(n, "previous", false);
     r.next = text(n, "next", false);
     r.pass = text(n, "pass");
     r.op = text(n, "op");
-    if (r.kernel.empty() && r.range.empty()) fail(n, "a rule needs 'kernel' or 'range'");
+    if (r.kernel.empty() && r.range.empty() && r.in.empty()) fail(n, "a rule needs 'kernel', 'range' or 'in'");
     for (const std::string* pattern : {&r.kernel, &r.range, &r.previous, &r.next}) check_regex(n, *pattern);
-    if (!r.in.empty() && !sections.contains(r.in)) fail(n, fmt::format("no section is named '{}'", r.in));
+    check_sections(n, r.in, sections);
     check_word(n, "pass", r.pass, pass_words());
     check_word(n, "op", r.op, op_words());
     const std::string layer = text(n, "layer", false);
@@ -152,43 +170,52 @@ std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules, const s
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i].kind != ForeignKind::copy && results[i].kind != ForeignKind::memset) order.push_back(i);
 
+  const auto is_in = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+
   std::vector<std::optional<RulePlace>> places(results.size());
   struct Fit {
     size_t result;
     const Rule* rule;
-    size_t visit;  // how many sections had begun
+    int64_t step;
+    std::string counted;  // what `layer` counts: a section, or the rule itself
+    int64_t position;
   };
   std::vector<Fit> fits;
+  std::map<std::pair<int64_t, std::string>, int64_t> count;  // (step, what is counted) -> so far
   std::string section;
-  size_t visit = 0;
+  int64_t step = 0;
   for (size_t n = 0; n < order.size(); ++n) {
     const ForeignResult& r = results[order[n]];
-    for (const Section& s : rules.sections)
-      if (section != s.name && searched.found(s.begins_with, r.name)) {
-        section = s.name;
-        ++visit;
-        break;
-      }
+    for (const Section& s : rules.sections) {
+      if (s.from.empty() ? section == s.name : !is_in(s.from, section)) continue;
+      if (!searched.found(s.begins_with, r.name)) continue;
+      section = s.name;
+      if (&s == &rules.sections.front()) ++step;
+      ++count[{step, section}];
+      break;
+    }
     static const std::string none;
     const std::string& before = n > 0 ? results[order[n - 1]].name : none;
     const std::string& behind = n + 1 < order.size() ? results[order[n + 1]].name : none;
     for (const Rule& rule : rules.rules) {
-      if (!rule.in.empty() && rule.in != section) continue;
+      if (!rule.in.empty() && !is_in(rule.in, section)) continue;
       if (!rule.kernel.empty() && !searched.found(rule.kernel, r.name)) continue;
       if (!rule.range.empty() && !searched.found(rule.range, r.path)) continue;
       if (!rule.previous.empty() && !searched.found(rule.previous, before)) continue;
       if (!rule.next.empty() && !searched.found(rule.next, behind)) continue;
-      fits.push_back({order[n], &rule, visit});
+      // A name that no section can have.
+      const std::string counted = !rule.in.empty() ? section : fmt::format("\n{}", &rule - rules.rules.data());
+      if (rule.in.empty()) ++count[{step, counted}];
+      fits.push_back({order[n], &rule, step, counted, count[{step, counted}] - 1});
       break;
     }
   }
-  std::map<std::pair<const Rule*, size_t>, int64_t> total, seen;
-  for (const Fit& f : fits) ++total[{f.rule, f.visit}];
   for (const Fit& f : fits) {
-    const int64_t position = seen[{f.rule, f.visit}]++;
     RulePlace p{f.rule->pass, f.rule->op, std::nullopt, f.rule->times};
-    if (f.rule->layer == LayerRule::up) p.layer = position;
-    if (f.rule->layer == LayerRule::down) p.layer = total[{f.rule, f.visit}] - 1 - position;
+    if (f.rule->layer == LayerRule::up) p.layer = f.position;
+    if (f.rule->layer == LayerRule::down) p.layer = count[{f.step, f.counted}] - 1 - f.position;
     if (f.rule->layer == LayerRule::number) p.layer = f.rule->layer_number;
     places[f.result] = std::move(p);
   }

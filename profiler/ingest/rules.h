@@ -3,16 +3,18 @@
 //
 //   schema: stepscope.rules/1
 //   name: llm.c
-//   sections:                       # optional: which part of the step we are in; the last one whose begins_with was seen
-//     - {name: forward, begins_with: encoder_forward}
+//   sections:                       # optional: which part of the step we are in, read in launch order. The first one listed begins a step
+//     - {name: start, begins_with: encoder_forward}
+//     - {name: qkv, begins_with: gemm, from: [start, mlp]}   # only when it follows one of these; without from: whenever another one is on
 //   rules:                          # the first that fits a launch places it
-//     - kernel: layernorm_forward   # regular expression (ECMAScript), searched in the kernel name; at least one of kernel and range
+//     - kernel: layernorm_forward   # regular expression (ECMAScript), searched in the kernel name; at least one of kernel, range, in
 //       range: matmul_forward       # ... in the report's own range path
-//       in: forward                 # only in this section
+//       in: [qkv]                   # only in these sections
 //       previous: softmax           # ... in the name of the launch before; next: of the launch behind
 //       pass: forward
 //       op: ln1
-//       layer: up                   # 0, 1, 2, … per fit in one section; down: counted down to 0; a number; left out: outside the layers
+//       layer: up                   # how many times its section began in this step, from 0 (without `in`: how many launches it fitted);
+//                                   # down: the same counted down to 0; a number; left out: outside the layers
 //       times: 12                   # this launch stands for 12 equal layers: shown 12 times, as layers 0 to 11, and said so
 #pragma once
 #include <cstdint>
@@ -28,7 +30,8 @@ namespace profiler {
 enum class LayerRule { none, up, down, number };
 
 struct Rule {
-  std::string kernel, range, in, previous, next;  // "" = not asked
+  std::string kernel, range, previous, next;  // "" = not asked
+  std::vector<std::string> in;
   std::string pass, op;
   LayerRule layer = LayerRule::none;
   int64_t layer_number = 0;
@@ -36,6 +39,7 @@ struct Rule {
 };
 struct Section {
   std::string name, begins_with;
+  std::vector<std::string> from;
 };
 struct Rules {
   std::string name;

@@ -203,7 +203,7 @@ TextTable kernel_table(const ProfileDocument& d, size_t top) {
   return t;
 }
 
-std::vector<std::string> floored_cells(const Floored& f) {
+std::vector<std::string> floored_cells(const Floored& f, bool of_kernels) {
   return {std::to_string(f.launches + f.copies),
           ms(f.time_ns),
           percent(f.share_pct),
@@ -211,13 +211,13 @@ std::vector<std::string> floored_cells(const Floored& f) {
           in_brackets(f.dram_of_ceiling_pct),
           percent(f.tensor_active_pct),
           word(f.bound),
-          ms(f.floor_ns),
-          ms(f.headroom_ns)};
+          ms(of_kernels ? f.kernel_floor_ns : f.floor_ns),
+          ms(of_kernels ? f.kernel_headroom_ns : f.headroom_ns)};
 }
 
 template <class Row, class Name>
 TextTable floored_table(const std::vector<Row>& rows, const char* header, const char* plural, size_t top,
-                        Name name) {
+                        bool of_kernels, Name name) {
   TextTable t({{header, Align::left, true},
                {"n"},
                {"ms"},
@@ -229,7 +229,7 @@ TextTable floored_table(const std::vector<Row>& rows, const char* header, const 
                {"floor"},
                {"headroom"}});
   const Rest rest = first_rows(by_time(rows), top, [&](const Row& r) {
-    std::vector<std::string> cells = floored_cells(r);
+    std::vector<std::string> cells = floored_cells(r, of_kernels);
     cells.insert(cells.begin(), name(r));
     t.row(std::move(cells));
   });
@@ -276,12 +276,12 @@ std::string table_text(const ProfileDocument& d, const TableOptions& o) {
         break;
       case TableBy::op:
         out +=
-            floored_table(d.ops, "op", "ops", o.top, [](const OpRow& r) { return place_words(r.pass, r.op); })
+            floored_table(d.ops, "op", "ops", o.top, !d.totals.headroom_ns, [](const OpRow& r) { return place_words(r.pass, r.op); })
                 .text(o.width, o.color) +
             "\n";
         break;
       case TableBy::layer:
-        out += floored_table(d.layers, "layer", "layers", o.top,
+        out += floored_table(d.layers, "layer", "layers", o.top, !d.totals.headroom_ns,
                              [](const LayerRow& r) {
                                return fmt::format("{} layer {}", place_words(r.pass, ""), r.layer);
                              })
