@@ -18,6 +18,7 @@ struct CommandLine {
 void add_doctor_command(CLI::App& app, int& exit_code);
 void add_train_command(CLI::App& app, const CommandLine& line, int& exit_code);
 void add_profile_command(CLI::App& app, const CommandLine& line, int& exit_code);
+void add_ingest_command(CLI::App& app, const CommandLine& line, int& exit_code);
 void add_report_command(CLI::App& app, int& exit_code);
 void add_gate_command(CLI::App& app, int& exit_code);
 void add_baseline_command(CLI::App& app, int& exit_code);

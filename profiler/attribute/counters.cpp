@@ -118,9 +118,10 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
   MergedCounters merged;
   const auto sets = usable_sets(r, merged.missing);
   // A program that launched more kernels than are kept was cut at the same limit in both runs, up to launches
-  // in flight.
-  const bool cut = std::any_of(r.missing.begin(), r.missing.end(),
-                               [](const MissingRecord& m) { return m.name == "launches_not_kept"; });
+  // in flight; a foreign report may hold a metric for some of its kernels only.
+  const bool cut = std::any_of(r.missing.begin(), r.missing.end(), [](const MissingRecord& m) {
+    return m.name == "launches_not_kept" || m.name == "metrics_not_in_report";
+  });
 
   std::map<std::pair<std::string, int64_t>, std::map<int64_t, const CounterRecord*>>
       sessions;  // (set, step) -> index

@@ -14,6 +14,9 @@
 namespace profiler {
 namespace {
 
+// Nsight Compute runs kernels one at a time: there is no timeline, only durations laid end to end.
+bool measured_alone(const Recording& r) { return r.session.producer == "ncu"; }
+
 Text text_or_none(const std::string& s) { return s.empty() ? std::nullopt : Text(s); }
 Number finite_or_none(double v) { return std::isfinite(v) ? Number(v) : std::nullopt; }
 
@@ -118,7 +121,7 @@ void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptio
   e.l2_bytes = device_count(r, "l2_bytes");
   e.versions = r.session.versions;
   e.versions.insert(o.versions.begin(), o.versions.end());
-  if (r.session.producer == "cpu") return;
+  if (r.session.producer != "cupti") return;
 
   std::vector<double> sm, memory, power, temperature;
   uint64_t reasons = 0;
@@ -182,7 +185,9 @@ void fill_collection(ProfileDocument& d, const Recording& r, const std::optional
     c.traced_steps = a->traced_steps;
     c.counted_steps = a->counted_steps;
     c.shown_step = a->step;
-    c.time_basis = a->from_medians ? "median_over_traced_steps" : "one_traced_step";
+    c.time_basis = measured_alone(r)   ? "each_kernel_alone"
+                   : a->from_medians ? "median_over_traced_steps"
+                                     : "one_traced_step";
     const auto from_graph = std::count_if(a->launches.begin(), a->launches.end(),
                                           [](const AttributedLaunch& l) { return l.record->graph_node != 0; });
     if (from_graph > 0) c.graph_launches = from_graph;
@@ -192,7 +197,7 @@ void fill_collection(ProfileDocument& d, const Recording& r, const std::optional
     c.counter_sets.push_back({s.name, s.metrics, s.launches, s.ranges, s.setup_ns, s.run_ns, s.decode_ns});
     spent += s.setup_ns + s.run_ns + s.decode_ns;
   }
-  if (!r.counter_sets.empty()) c.collecting_ns = spent;
+  if (!r.counter_sets.empty() && !measured_alone(r)) c.collecting_ns = spent;
   const Number timed = median_pitch_ns(r, Phase::timed), traced = median_pitch_ns(r, Phase::activity);
   if (timed && traced && *timed > 0) {
     c.traced_overhead_pct = (*traced / *timed - 1) * 100;
@@ -276,7 +281,7 @@ void fill_floored(Floored& f, const Group& g, double step_ns) {
   f.headroom_ns = g.work->headroom_ns;
 }
 
-LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns) {
+LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_timeline) {
   const LaunchRecord& r = *l.record;
   LaunchRow row;
   row.name = r.name;
@@ -295,7 +300,7 @@ LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns) {
   row.registers = r.registers;
   row.shared_bytes = r.shared_static_bytes + r.shared_dynamic_bytes;
   if (r.graph_node) row.graph_node = r.graph_node;
-  if (l.has_time) row.start_ns = static_cast<double>(r.start_ns - begin_ns);
+  if (l.has_time && on_a_timeline) row.start_ns = static_cast<double>(r.start_ns - begin_ns);
   if (l.has_time) row.shown_ns = static_cast<double>(r.end_ns - r.start_ns);
   if (l.samples > 0) {
     row.time_ns = l.duration_ns;
@@ -372,7 +377,7 @@ Number sum_passes(const std::vector<PassRow>& passes, Number Floored::*member) {
   return sum;
 }
 
-void fill_rows(ProfileDocument& d, const Attribution& a) {
+void fill_rows(ProfileDocument& d, const Recording& r, const Attribution& a) {
   for (const Group& g : a.passes) {
     PassRow row;
     row.name = pass_word(*g.pass);
@@ -416,15 +421,15 @@ void fill_rows(ProfileDocument& d, const Attribution& a) {
     row.headroom_ns = g.sums.headroom_ns;
     d.kernels.push_back(std::move(row));
   }
-  for (const AttributedLaunch& l : a.launches) d.launches.push_back(launch_row(l, a.begin_ns));
+  for (const AttributedLaunch& l : a.launches) d.launches.push_back(launch_row(l, a.begin_ns, !measured_alone(r)));
 }
 
-void fill_totals(ProfileDocument& d, const Attribution& a) {
+void fill_totals(ProfileDocument& d, const Recording& r, const Attribution& a) {
   TotalsSection& t = d.totals;
   t.time_ns = a.time_ns;
   t.passes_ns = 0;
   for (const PassRow& p : d.passes) *t.passes_ns += p.time_ns;
-  t.idle_ns = a.idle_ns;
+  if (!measured_alone(r)) t.idle_ns = a.idle_ns;
   t.unattributed_ns = a.unattributed_ns;
   if (a.time_ns > 0) t.conservation_error_pct = a.conservation_error_ns / a.time_ns * 100;
   t.launches = a.all.launches;
@@ -458,16 +463,22 @@ AttributionInput attribution_input(const Recording& r, const std::optional<RunIn
   return in;
 }
 
+bool recording_without_counters(const Recording& r) { return r.session.producer == "nsys"; }
+
 // Counters that are absent are absent for a reason; when nobody gave one, that is said.
 void explain_absent_counters(ProfileDocument& d, const Recording& r) {
   if (r.session.producer == "cpu") {
     if (!is_missing(d, "no_gpu_counters")) add_missing(d, {"no_gpu_counters", 1, "recorded on a CPU"});
     return;
   }
+  if (recording_without_counters(r)) {
+    add_missing(d, {"counters_unavailable", 1, "a trace of Nsight Systems holds times only"});
+    return;
+  }
   const bool any = std::any_of(d.launches.begin(), d.launches.end(),
                                [](const LaunchRow& l) { return l.dram_read_bytes.has_value(); });
   for (const char* reason : {"counters_unavailable", "counter_set_failed", "counter_sequence_mismatch",
-                             "graph_launch_in_counter_run", "other_subscriber", "truncated_recording"})
+                             "graph_launch_in_counter_run", "other_subscriber", "truncated_recording", "metrics_not_in_report"})
     if (is_missing(d, reason)) return;
   if (!any && !d.launches.empty())
     add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
@@ -493,10 +504,10 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
   if (attribution) {
     for (const MissingRecord& m : attribution->missing)
       if (!reported_by_collector(recording, m.name)) add_missing(d, m);
-    fill_rows(d, *attribution);
-    fill_totals(d, *attribution);
-    fill_timeline(d, recording, *attribution);
-    if (!run && attribution->step) add_missing(d, {"run_info_missing", 1, ""});
+    fill_rows(d, recording, *attribution);
+    fill_totals(d, recording, *attribution);
+    if (!measured_alone(recording)) fill_timeline(d, recording, *attribution);
+    if (!run && attribution->step && recording.session.producer == "cupti") add_missing(d, {"run_info_missing", 1, ""});
   } else {
     if (!is_missing(d, "phases_not_traced"))
       add_missing(d, {"phases_not_traced", 1, fmt::format("{} steps seen", recording.steps.size())});

@@ -186,12 +186,12 @@ template <>
 const std::vector<Field<CollectionSection>>& fields_of() {
   using C = CollectionSection;
   static const std::vector<Field<C>> list = {
-      {"producer", "", "recording", "cupti or cpu", &C::producer},
+      {"producer", "", "recording", "cupti, cpu, ncu or nsys", &C::producer},
       {"program", "", "recording", "command line of the profiled process", &C::program},
       {"traced_steps", "", "recording", "steps with activity records", &C::traced_steps},
       {"counted_steps", "", "recording", "steps whose kernels were counted one by one", &C::counted_steps},
       {"time_basis", "", "formula",
-       "where kernel times come from: median_over_traced_steps or one_traced_step", &C::time_basis},
+       "where kernel times come from: median_over_traced_steps, one_traced_step, or each_kernel_alone (Nsight Compute)", &C::time_basis},
       {"shown_step", "", "recording",
        "the traced step of launches[] and timeline; absent for a program without steps", &C::shown_step},
       {"graph_launches", "", "activity",

@@ -6,7 +6,8 @@
 namespace profiler {
 namespace {
 
-constexpr std::string_view kAnonymous = "(anonymous namespace)::";
+// As demanglers spell it: libiberty's, and Nsight Compute's.
+constexpr std::string_view kAnonymous = "(anonymous namespace)::", kUnnamed = "<unnamed>::";
 
 // First `c` outside <…> and (…); npos when there is none.
 size_t top_level(std::string_view s, char c) {
@@ -27,7 +28,7 @@ std::string without(std::string s, std::string_view part) {
 }  // namespace
 
 std::string short_kernel_name(std::string_view full) {
-  std::string name = without(std::string(full), kAnonymous);
+  std::string name = without(without(std::string(full), kAnonymous), kUnnamed);
   name = name.substr(0, top_level(name, '('));  // parameters
   if (const size_t space = top_level(name, ' ');
       space != std::string::npos && name.compare(0, 4, "copy") != 0)

@@ -91,8 +91,13 @@ std::string step_line(const ProfileDocument& d, size_t width) {
   return joined(parts, "   ", width);
 }
 
+// Kernels that Nsight Compute ran one at a time: there is no idle time between them to speak of.
+bool alone(const ProfileDocument& d) { return d.collection.producer == "ncu"; }
+
 std::string how_measured(const ProfileDocument& d, size_t width) {
   std::vector<std::string> parts;
+  if (alone(d)) parts.push_back(fmt::format("{} kernels, each measured alone by Nsight Compute", d.totals.launches.value_or(0)));
+  if (d.collection.producer == "nsys") parts.push_back("traced by Nsight Systems");
   if (d.run.timed_steps.value_or(0) > 0)
     parts.push_back(fmt::format("{} timed steps without collector", *d.run.timed_steps));
   if (d.collection.traced_steps > 0 && d.collection.shown_step) {
@@ -122,21 +127,26 @@ TextTable pass_table(const ProfileDocument& d) {
                {"top kernel", Align::left, true}});
   const double step = d.totals.time_ns.value_or(0);
   const auto share = [&](Number v) { return v && step > 0 ? Number(*v / step * 100) : std::nullopt; };
+  // Without a work model (another tool's report, a foreign program) only the kernels' own floors are known; the two never mix.
+  const bool of_kernels = !d.totals.headroom_ns;
+  const auto headroom = [&](const PassRow& p) { return of_kernels ? p.kernel_headroom_ns : p.headroom_ns; };
+  const Number all_headroom = of_kernels ? d.totals.kernel_headroom_ns : d.totals.headroom_ns;
   for (const PassRow& p : d.passes)
     t.row({p.name, ms(p.time_ns), percent(p.share_pct), gigabytes(p.dram_bytes_per_s),
-           in_brackets(p.dram_of_ceiling_pct), percent(p.tensor_active_pct), ms(p.headroom_ns),
+           in_brackets(p.dram_of_ceiling_pct), percent(p.tensor_active_pct), ms(headroom(p)),
            p.top_kernel ? fmt::format("{} {}", ms(p.top_kernel_ns), short_kernel_name(*p.top_kernel)) : "-"});
   const Number unattributed = d.totals.unattributed_ns, idle = d.totals.idle_ns;
   t.row({"unattributed", ms(unattributed), percent(share(unattributed)), "", "", "", "", ""},
         unattributed.value_or(0) > 0 && !d.passes.empty() ? "33" : "2");
-  t.row({"idle", ms(idle), percent(share(idle)), "", "", "", ms(idle), ""});
-  if (d.totals.passes_ns && unattributed && idle) {
-    const Number sum = *d.totals.passes_ns + *unattributed + *idle;
+  if (idle || !alone(d)) t.row({"idle", ms(idle), percent(share(idle)), "", "", "", ms(idle), ""});
+  if (d.totals.passes_ns && unattributed && (idle || alone(d))) {
+    const Number sum = *d.totals.passes_ns + *unattributed + idle.value_or(0);
     t.row({"sum", ms(sum), percent(share(sum)), gigabytes(d.totals.dram_bytes_per_s),
            in_brackets(d.totals.dram_of_ceiling_pct), percent(d.totals.tensor_active_pct),
-           ms(d.totals.headroom_ns ? Number(*d.totals.headroom_ns + *idle) : std::nullopt), ""},
+           ms(all_headroom ? Number(*all_headroom + idle.value_or(0)) : std::nullopt), ""},
           "1");
-    t.note(fmt::format("The step took {} ms on the device; the rows miss it by {:+.2f}%.",
+    if (of_kernels && all_headroom) t.note("Headroom here is above the time that each kernel's own traffic and work need.");
+    if (!alone(d)) t.note(fmt::format("The step took {} ms on the device; the rows miss it by {:+.2f}%.",
                        ms(d.totals.time_ns), d.totals.conservation_error_pct.value_or(0)));
   }
   return t;
@@ -193,7 +203,7 @@ TextTable kernel_table(const ProfileDocument& d, size_t top) {
   return t;
 }
 
-std::vector<std::string> floored_cells(const Floored& f) {
+std::vector<std::string> floored_cells(const Floored& f, bool of_kernels) {
   return {std::to_string(f.launches + f.copies),
           ms(f.time_ns),
           percent(f.share_pct),
@@ -201,13 +211,13 @@ std::vector<std::string> floored_cells(const Floored& f) {
           in_brackets(f.dram_of_ceiling_pct),
           percent(f.tensor_active_pct),
           word(f.bound),
-          ms(f.floor_ns),
-          ms(f.headroom_ns)};
+          ms(of_kernels ? f.kernel_floor_ns : f.floor_ns),
+          ms(of_kernels ? f.kernel_headroom_ns : f.headroom_ns)};
 }
 
 template <class Row, class Name>
 TextTable floored_table(const std::vector<Row>& rows, const char* header, const char* plural, size_t top,
-                        Name name) {
+                        bool of_kernels, Name name) {
   TextTable t({{header, Align::left, true},
                {"n"},
                {"ms"},
@@ -219,7 +229,7 @@ TextTable floored_table(const std::vector<Row>& rows, const char* header, const 
                {"floor"},
                {"headroom"}});
   const Rest rest = first_rows(by_time(rows), top, [&](const Row& r) {
-    std::vector<std::string> cells = floored_cells(r);
+    std::vector<std::string> cells = floored_cells(r, of_kernels);
     cells.insert(cells.begin(), name(r));
     t.row(std::move(cells));
   });
@@ -253,7 +263,8 @@ std::string table_text(const ProfileDocument& d, const TableOptions& o) {
     if (d.collection.shown_step || !d.passes.empty()) {
       out += pass_table(d).text(o.width, o.color) + "\n";
     } else {
-      out += fmt::format("{} kernel launches, {} copies and memsets; device busy {} ms, idle {} ms\n\n",
+      out += alone(d) ? fmt::format("{} kernel launches, {} ms\n\n", d.totals.launches.value_or(0), ms(d.totals.time_ns))
+                      : fmt::format("{} kernel launches, {} copies and memsets; device busy {} ms, idle {} ms\n\n",
                          d.totals.launches.value_or(0), d.totals.copies.value_or(0), ms(d.timeline.busy_ns),
                          ms(d.timeline.idle_ns));
     }
@@ -265,12 +276,12 @@ std::string table_text(const ProfileDocument& d, const TableOptions& o) {
         break;
       case TableBy::op:
         out +=
-            floored_table(d.ops, "op", "ops", o.top, [](const OpRow& r) { return place_words(r.pass, r.op); })
+            floored_table(d.ops, "op", "ops", o.top, !d.totals.headroom_ns, [](const OpRow& r) { return place_words(r.pass, r.op); })
                 .text(o.width, o.color) +
             "\n";
         break;
       case TableBy::layer:
-        out += floored_table(d.layers, "layer", "layers", o.top,
+        out += floored_table(d.layers, "layer", "layers", o.top, !d.totals.headroom_ns,
                              [](const LayerRow& r) {
                                return fmt::format("{} layer {}", place_words(r.pass, ""), r.layer);
                              })

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::filesystem::path root = argv[1];
-  for (const char* name : {"checkpoint", "training_state", "token_shard", "tokenizer", "reference_state"})
+  for (const char* name : {"checkpoint", "training_state", "token_shard", "tokenizer", "reference_state", "ncu_report", "ncu_csv"})
     std::filesystem::create_directories(root / name);
   const gpt2::ModelConfig small{4, 5, 6, 1, 2, 4}, smallest{1, 1, 1, 1, 1, 1};
   const auto p = gpt2::init_parameters(small, 1);
@@ -35,5 +35,18 @@ int main(int argc, char** argv) {
   const gpt2::ReferenceState reference{
       2, 3, std::vector<int32_t>(6, 1), std::vector<int32_t>(6, 4), std::vector<float>(30), 0.5f, p};
   gpt2::save_reference_state(root / "reference_state/small", small, reference);
+  // Reports begin with their largest part, the string table; the fuzzer gets a small one as well.
+  for (const char* name : {"fp32_nvtx.ncu-rep", "fp32_basic.ncu-rep"})
+    std::filesystem::copy_file(std::filesystem::path(INGEST_DATA) / name, root / "ncu_report" / name, std::filesystem::copy_options::overwrite_existing);
+  constexpr char kSmall[] =
+      "NVR\0\2\0\0\0\x08\x07"                       // FileHeader{version 7}
+      "\x09\0\0\0\x10\x01\x22\x03\x0a\x01m\x28\x0f"  // BlockHeader{1 result, strings {"m"}, 15 bytes}
+      "\x0b\0\0\0\x32\x01k\x6a\x06\x08\0\x12\x02\x20\x05";  // KernelResult{function "k", metrics {name 0, value 5}}
+  if (std::FILE* f = std::fopen((root / "ncu_report/small").c_str(), "wb")) {
+    std::fwrite(kSmall, 1, sizeof kSmall - 1, f);
+    std::fclose(f);
+  }
+  for (const char* name : {"fp32_nvtx.raw.base.csv", "mixed_nvtx.details.auto.csv"})
+    std::filesystem::copy_file(std::filesystem::path(INGEST_DATA) / name, root / "ncu_csv" / name, std::filesystem::copy_options::overwrite_existing);
   return 0;
 }

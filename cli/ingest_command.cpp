@@ -1,0 +1,129 @@
+// `stepscope ingest FILE`: a report of Nsight Compute (.ncu-rep or CSV) or an SQLite export of Nsight Systems as a profile document, shown
+// by the same tables. Nothing of Nsight needs to be installed.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "build_info.inc"
+#include "cli/commands.h"
+#include "cli/report_output.h"
+#include "gpt2/atomic_file.h"
+#include "gpt2/errors.h"
+#include "gpt2/mapped_file.h"
+#include "profiler/document/build_profile.h"
+#include "profiler/document/json.h"
+#include "profiler/ingest/metrics_table.h"
+#include "profiler/ingest/ncu_csv.h"
+#include "profiler/ingest/ncu_report.h"
+#include "profiler/ingest/nsys_export.h"
+#include "profiler/ingest/to_recording.h"
+
+namespace cli {
+namespace {
+
+using stepscope::InputError;
+
+struct Flags {
+  std::string file, rules, ceilings, out = "ingested.json", metrics, step_range = "step";
+  int64_t first = 0, count = -1, process = -1;
+  bool metrics_command = false;
+  ReportFlags report;
+};
+
+profiler::ForeignReport read_report(const Flags& f) {
+  const gpt2::MappedFile file{std::filesystem::path(f.file)};
+  const auto bytes = file.bytes();
+  if (profiler::looks_like_ncu_report(bytes)) return profiler::read_ncu_report(bytes, f.file);
+  if (profiler::looks_like_sqlite(bytes)) return profiler::read_nsys_export(f.file, f.step_range);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (profiler::looks_like_ncu_csv(text)) return profiler::read_ncu_csv(text, f.file);
+  if (bytes.empty()) throw InputError(f.file + ": the file is empty");
+  throw InputError(fmt::format("{}: neither an Nsight Compute report (.ncu-rep, begins with \"NVR\"), nor its CSV (a line begins with "
+                               "\"ID\",\"Process ID\"), nor an SQLite export of Nsight Systems",
+                               f.file));
+}
+
+profiler::Rules rules_of(const std::string& name) {
+  const auto& shipped = profiler::shipped_rules();
+  if (const auto at = shipped.find(name); at != shipped.end()) return profiler::parse_rules(at->second, name);
+  if (!std::filesystem::exists(name)) {
+    std::string known;
+    for (const auto& [word, text] : shipped) known += (known.empty() ? "" : ", ") + word;
+    throw InputError(fmt::format("--rules '{}': no such file, and not one of the rules that ship with stepscope ({})", name, known));
+  }
+  const gpt2::MappedFile file{std::filesystem::path(name)};
+  return profiler::parse_rules(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()), name);
+}
+
+// A report holds no ceilings; a profile of the same device does.
+profiler::Ceilings ceilings_of(const std::string& path) {
+  if (path.empty()) return {};
+  const profiler::CeilingsSection c = profiler::load_profile(path).ceilings;
+  if (!c.copy_bytes_per_s) throw InputError(fmt::format("--ceilings {}: this profile holds no measured ceilings", path));
+  return {c.copy_bytes_per_s, c.read_bytes_per_s, c.write_bytes_per_s, c.matmul_flops_per_s,
+          c.device.value_or(""), c.uuid.value_or(""), c.driver.value_or(""), c.measured_at.value_or("")};
+}
+
+void run(const Flags& f, const CommandLine& line, int& exit_code) {
+  if (f.metrics_command) {
+    fmt::print("{}\n", profiler::metrics_command());
+    return;
+  }
+  if (f.file.empty()) throw InputError("ingest needs a report file (or --metrics-command)");
+  if (f.first < 0) throw InputError(fmt::format("--first is {}: expected 0 or more", f.first));
+  if (f.count == 0 || f.count < -1) throw InputError(fmt::format("--count is {}: expected at least 1", f.count));
+  gpt2::check_file_writable(f.out, "--out");
+  if (!f.metrics.empty()) gpt2::check_file_writable(f.metrics, "--metrics-csv");
+  check_report_outputs(f.report);
+  profiler::IngestOptions options;
+  if (!f.rules.empty()) options.rules = rules_of(f.rules);
+  options.first = f.first;
+  options.count = f.count;
+  if (f.process >= 0) options.process = f.process;
+  const profiler::Ceilings ceilings = ceilings_of(f.ceilings);
+
+  const profiler::ForeignReport report = read_report(f);
+  if (!f.metrics.empty()) gpt2::write_file_atomically(f.metrics, profiler::metrics_csv(report));
+  const profiler::Recording recording = profiler::to_recording(report, options);
+  if (const auto gpu = recording.session.device.find("name"); !ceilings.device.empty() && gpu != recording.session.device.end() && gpu->second != ceilings.device)
+    throw InputError(fmt::format("--ceilings {}: measured on {}, the report is of {}", f.ceilings, ceilings.device, gpu->second));
+  profiler::ProfileOptions profile;
+  profile.git_revision = kGitRevision;
+  profile.build_type = kBuildType;
+  profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, ceilings, profile);
+  document.run.command = line.text();
+  document.collection.program = recording.session.program;
+  gpt2::write_file_atomically(f.out, profiler::to_json(document));
+  print_report(document, f.report);
+  fmt::print(stderr, "document: {}\n", f.out);
+  if (profiler::has_severe_missing(document)) exit_code = 1;
+}
+
+}  // namespace
+
+void add_ingest_command(CLI::App& app, const CommandLine& line, int& exit_code) {
+  auto f = std::make_shared<Flags>();
+  CLI::App* c = app.add_subcommand("ingest", "Show a report of Nsight Compute or Nsight Systems in the same tables");
+  c->add_option("file", f->file, "FILE.ncu-rep, the CSV of `ncu --csv` (page raw or details), or the SQLite export of nsys");
+  c->add_option("--rules", f->rules, "give kernels their pass and op by these rules: a YAML file, or llm.c");
+  c->add_option("--first", f->first, "leave out so many results at the beginning")->capture_default_str();
+  c->add_option("--count", f->count, "take so many results (default: all)");
+  c->add_option("--process", f->process, "only the kernels of this process id");
+  c->add_option("--step-range", f->step_range, "of an nsys export: the NVTX range that is one step")->capture_default_str();
+  c->add_option("--ceilings", f->ceilings, "take the measured ceilings from this profile of the same GPU");
+  c->add_option("--out", f->out, "the profile document")->capture_default_str();
+  c->add_option("--metrics-csv", f->metrics, "write every metric of every result, in base units");
+  c->add_flag("--metrics-command", f->metrics_command, "print the ncu command line that collects what is read, and stop");
+  add_report_flags(*c, f->report);
+  c->footer(
+      "Examples:\n"
+      "  stepscope ingest report.ncu-rep\n"
+      "  stepscope ingest report.ncu-rep --rules llm.c --ceilings profile.json --by op\n"
+      "  stepscope ingest report.csv --first 24 --count 329\n"
+      "  stepscope ingest --metrics-command");
+  c->callback([f, line, &exit_code] { run(*f, line, exit_code); });
+}
+
+}  // namespace cli

@@ -1,0 +1,46 @@
+#include "profiler/ingest/metric_units.h"
+
+#include <array>
+#include <utility>
+
+namespace profiler {
+namespace {
+
+using Row = std::pair<std::string_view, double>;
+constexpr std::array<Row, 8> kTimes_ns = {{{"ns", 1}, {"nsecond", 1}, {"us", 1e3}, {"usecond", 1e3},
+                                           {"ms", 1e6}, {"msecond", 1e6}, {"s", 1e9}, {"second", 1e9}}};
+constexpr std::array<Row, 5> kPrefixes = {{{"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"P", 1e15}}};
+constexpr std::array<std::string_view, 3> kPrefixed = {"byte", "hz", "Hz"};
+// Behind a slash: per second, or per something that is not scaled.
+constexpr std::array<Row, 8> kPer = {{{"s", 1}, {"second", 1}, {"ms", 1e3}, {"msecond", 1e3}, {"us", 1e6},
+                                      {"usecond", 1e6}, {"ns", 1e9}, {"nsecond", 1e9}}};
+
+std::optional<double> simple(std::string_view unit) {
+  for (const auto& [word, factor] : kTimes_ns)
+    if (unit == word) return factor;
+  for (const std::string_view stem : kPrefixed) {
+    if (unit == stem) return 1;
+    if (unit.size() == stem.size() + 1 && unit.substr(1) == stem) {
+      for (const auto& [letter, factor] : kPrefixes)
+        if (unit.substr(0, 1) == letter) return factor;
+      return std::nullopt;
+    }
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::optional<double> to_base_factor(std::string_view unit) {
+  const size_t slash = unit.find('/');
+  if (slash == std::string_view::npos) return simple(unit);
+  const std::optional<double> above = simple(unit.substr(0, slash));
+  const std::string_view below = unit.substr(slash + 1);
+  if (!above) return std::nullopt;
+  for (const auto& [word, factor] : kPer)
+    if (below == word) return *above * factor;
+  const std::optional<double> per = simple(below);
+  return per ? std::optional(*above / *per) : std::nullopt;
+}
+
+}  // namespace profiler

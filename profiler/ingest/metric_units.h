@@ -1,0 +1,13 @@
+// Units as ncu prints them, back to the base unit: "Kbyte" -> byte x 1000, "us" -> ns x 1000, "Ghz" -> Hz x 1e9. ncu's prefixes are
+// decimal, also for bytes. Both spellings of its history are known: "usecond" and "us", "byte/second" and "byte/s".
+#pragma once
+#include <optional>
+#include <string_view>
+
+namespace profiler {
+
+// What a printed value is multiplied with; 1 for units that have no prefix ("%", "inst", "cycle", "register/thread", ""). A time is
+// brought to ns, a rate to its value per second. nullopt: a unit with a prefix that is not known.
+std::optional<double> to_base_factor(std::string_view unit);
+
+}  // namespace profiler

@@ -1,0 +1,317 @@
+#include "profiler/ingest/nsys_export.h"
+
+#include <fmt/format.h>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "profiler/records/errors.h"
+
+namespace profiler {
+namespace {
+
+constexpr int64_t kPushPopRange = 59;  // ENUM_NSYS_EVENT_TYPE: NvtxPushPopRange
+constexpr int64_t kPidBits = 0x1000000;
+
+class Database {
+ public:
+  explicit Database(const std::filesystem::path& path) : source_(path.string()) {
+    sqlite3* raw = nullptr;
+    const int rc = sqlite3_open_v2(source_.c_str(), &raw, SQLITE_OPEN_READONLY, nullptr);
+    db_.reset(raw);
+    if (rc != SQLITE_OK) fail();
+    // The file comes from elsewhere: what its schema defines is not trusted, lengths in its pages are checked.
+    sqlite3_exec(raw, "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA query_only = ON", nullptr, nullptr, nullptr);
+  }
+
+  [[noreturn]] void fail() const {
+    throw DataError(fmt::format("{}: not a readable SQLite export of nsys: {}", source_,
+                                db_ ? sqlite3_errmsg(db_.get()) : "out of memory"));
+  }
+
+  std::set<std::string> columns(const std::string& table) const {
+    std::set<std::string> names;
+    query(fmt::format("SELECT name FROM pragma_table_info('{}')", table), [&](const auto& row) { names.insert(row.text(0)); });
+    return names;
+  }
+
+  class Row {
+   public:
+    explicit Row(sqlite3_stmt* s) : s_(s) {}
+    int64_t integer(int i) const { return sqlite3_column_int64(s_, i); }
+    // Times of a session may begin at 0, which our records take for "lost"; a damaged one may be anything.
+    int64_t time_ns(int i) const { return std::clamp<int64_t>(integer(i), 0, INT64_MAX / 4) + 1; }
+    bool null(int i) const { return sqlite3_column_type(s_, i) == SQLITE_NULL; }
+    std::string text(int i) const {
+      const auto* t = sqlite3_column_text(s_, i);
+      return t ? std::string(reinterpret_cast<const char*>(t), static_cast<size_t>(sqlite3_column_bytes(s_, i))) : "";
+    }
+
+   private:
+    sqlite3_stmt* s_;
+  };
+
+  template <class F>
+  void query(const std::string& sql, F each) const {
+    sqlite3_stmt* raw = nullptr;
+    if (sqlite3_prepare_v2(db_.get(), sql.c_str(), -1, &raw, nullptr) != SQLITE_OK) fail();
+    const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(raw, sqlite3_finalize);
+    for (int rc; (rc = sqlite3_step(raw)) != SQLITE_DONE;) {
+      if (rc != SQLITE_ROW) fail();
+      each(Row(raw));
+    }
+  }
+
+  const std::string& source() const { return source_; }
+
+ private:
+  struct Close {
+    void operator()(sqlite3* d) const { sqlite3_close(d); }
+  };
+  std::string source_;
+  std::unique_ptr<sqlite3, Close> db_;
+};
+
+struct Range {
+  int64_t start = 0, end = 0;
+  std::string name;
+};
+
+class Reader {
+ public:
+  Reader(const std::filesystem::path& path, std::string step_range) : db_(path), step_range_(std::move(step_range)) {
+    r_.tool = "nsys";
+    r_.form = "nsys SQLite";
+    r_.source = db_.source();
+  }
+
+  ForeignReport read() {
+    const auto kernel_columns = db_.columns("CUPTI_ACTIVITY_KIND_KERNEL");
+    for (const char* needed : {"start", "end", "correlationId", "streamId", "deviceId", "gridX", "blockX"})
+      if (!kernel_columns.contains(needed))
+        throw DataError(fmt::format("{}: {}; export a capture made with --trace cuda,nvtx by `nsys export --type sqlite`", r_.source,
+                                    kernel_columns.empty() ? "the export holds no CUDA kernels (no table CUPTI_ACTIVITY_KIND_KERNEL)"
+                                                           : fmt::format("its kernel table has no column '{}'", needed)));
+    db_.query("SELECT id, value FROM StringIds", [&](const auto& row) { strings_[row.integer(0)] = row.text(1); });
+    read_launch_calls();
+    read_kernels(kernel_columns);
+    read_copies("CUPTI_ACTIVITY_KIND_MEMCPY", ForeignKind::copy);
+    read_copies("CUPTI_ACTIVITY_KIND_MEMSET", ForeignKind::memset);
+    if (std::none_of(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.kind == ForeignKind::kernel; }))
+      throw DataError(fmt::format("{}: the export holds no kernel", r_.source));
+    place_in_ranges();
+    read_device();
+    std::stable_sort(operations_.begin(), operations_.end(), [](const Operation& a, const Operation& b) {
+      return std::pair(a.launched_ns, a.result.start_ns) < std::pair(b.launched_ns, b.result.start_ns);
+    });
+    for (Operation& o : operations_) r_.results.push_back(std::move(o.result));
+    make_steps();
+    return std::move(r_);
+  }
+
+ private:
+  struct Operation {
+    ForeignResult result;
+    int64_t thread = 0;       // globalTid of the launch; 0: no call with this correlation id
+    int64_t launched_ns = 0;
+  };
+
+  static int64_t pid_of(int64_t global) { return global / kPidBits % kPidBits; }
+
+  void read_launch_calls() {
+    const auto columns = db_.columns("CUPTI_ACTIVITY_KIND_RUNTIME");
+    if (!columns.contains("correlationId") || !columns.contains("globalTid")) return;
+    db_.query("SELECT correlationId, globalTid, start FROM CUPTI_ACTIVITY_KIND_RUNTIME", [&](const auto& row) {
+      calls_[{pid_of(row.integer(1)), row.integer(0)}] = {row.integer(1), row.time_ns(2)};
+    });
+  }
+
+  void add(ForeignResult result, int64_t global_pid, int64_t correlation, int64_t start, int64_t end) {
+    Operation o;
+    result.start_ns = start;
+    result.end_ns = end;
+    result.process = pid_of(global_pid);
+    o.launched_ns = result.start_ns;
+    if (const auto call = calls_.find({result.process, correlation}); call != calls_.end()) {
+      o.thread = call->second.first;
+      o.launched_ns = call->second.second;
+      result.thread = o.thread % kPidBits;
+    } else {
+      ++unmatched_;
+    }
+    o.result = std::move(result);
+    operations_.push_back(std::move(o));
+  }
+
+  void read_kernels(const std::set<std::string>& has) {
+    const auto column = [&](const char* name, const char* otherwise) { return has.contains(name) ? std::string(name) : otherwise; };
+    db_.query(
+        fmt::format("SELECT start, end, {}, correlationId, {}, {}, contextId, streamId, deviceId, gridX, gridY, gridZ, blockX, blockY, "
+                    "blockZ, {}, {}, {}, {} FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start",
+                    column("globalPid", "0"), column("demangledName", "NULL"), column("shortName", "NULL"),
+                    column("registersPerThread", "0"), column("staticSharedMemory", "0"), column("dynamicSharedMemory", "0"),
+                    column("graphNodeId", "NULL")),
+        [&](const auto& row) {
+          ForeignResult k;
+          const auto name = [&](int i) { return row.null(i) ? std::string() : string(row.integer(i)); };
+          k.name = simplified_kernel_name(name(4));
+          if (k.name.empty()) k.name = name(5);
+          if (k.name.empty()) k.name = "(kernel without a name)";
+          k.context = row.integer(6);
+          k.stream = row.integer(7);
+          k.device = row.integer(8);
+          k.grid = {row.integer(9), row.integer(10), row.integer(11)};
+          k.block = {row.integer(12), row.integer(13), row.integer(14)};
+          k.registers = row.integer(15);
+          k.shared_static_bytes = row.integer(16);
+          k.shared_dynamic_bytes = row.integer(17);
+          if (!row.null(18)) k.graph_node = row.integer(18);
+          add(std::move(k), row.integer(2), row.integer(3), row.time_ns(0), row.time_ns(1));
+        });
+  }
+
+  void read_copies(const char* table, ForeignKind kind) {
+    const auto has = db_.columns(table);
+    if (!has.contains("bytes") || !has.contains("correlationId")) return;
+    static const std::map<int64_t, const char*> kKinds = {{1, "copy HtoD"}, {2, "copy DtoH"}, {8, "copy DtoD"}, {10, "copy PtoP"}};
+    db_.query(fmt::format("SELECT start, end, {}, correlationId, streamId, deviceId, bytes, {} FROM {} ORDER BY start",
+                          has.contains("globalPid") ? "globalPid" : "0", has.contains("copyKind") ? "copyKind" : "0", table),
+              [&](const auto& row) {
+                ForeignResult c;
+                c.kind = kind;
+                const auto word = kKinds.find(row.integer(7));
+                c.name = kind == ForeignKind::memset ? "memset" : word != kKinds.end() ? word->second : "copy";
+                c.stream = row.integer(4);
+                c.device = row.integer(5);
+                c.bytes = row.integer(6);
+                add(std::move(c), row.integer(2), row.integer(3), row.time_ns(0), row.time_ns(1));
+              });
+  }
+
+  // Ranges of one thread nest: a sweep over starts and launches with a stack of what is open.
+  void place_in_ranges() {
+    const auto has = db_.columns("NVTX_EVENTS");
+    if (!has.contains("globalTid") || !has.contains("eventType")) return;
+    std::map<int64_t, std::vector<Range>> ranges;
+    db_.query(fmt::format("SELECT start, end, globalTid, text, {} FROM NVTX_EVENTS WHERE eventType = {} AND end IS NOT NULL",
+                          has.contains("textId") ? "textId" : "NULL", kPushPopRange),
+              [&](const auto& row) {
+                ranges[row.integer(2)].push_back(
+                    {row.time_ns(0), row.time_ns(1), !row.null(3) ? row.text(3) : row.null(4) ? "" : string(row.integer(4))});
+              });
+    r_.has_ranges = !ranges.empty();
+    std::map<int64_t, std::vector<Operation*>> launches;
+    for (Operation& o : operations_)
+      if (o.thread) launches[o.thread].push_back(&o);
+    for (auto& [thread, list] : ranges) {
+      std::stable_sort(list.begin(), list.end(), [](const Range& a, const Range& b) { return std::pair(a.start, -a.end) < std::pair(b.start, -b.end); });
+      auto& of_thread = launches[thread];
+      std::stable_sort(of_thread.begin(), of_thread.end(), [](const Operation* a, const Operation* b) { return a->launched_ns < b->launched_ns; });
+      std::vector<std::pair<const Range*, int64_t>> open;  // and the step that it is, or -1
+      size_t next = 0;
+      const auto close_before = [&](int64_t now) { std::erase_if(open, [&](const auto& r) { return r.first->end <= now; }); };
+      for (Operation* o : of_thread) {
+        for (; next < list.size() && list[next].start <= o->launched_ns; ++next) {
+          close_before(list[next].start);
+          const bool is_step = list[next].name == step_range_;
+          if (is_step) step_times_.push_back({list[next].start, list[next].end});
+          open.push_back({&list[next], is_step ? static_cast<int64_t>(step_times_.size()) - 1 : -1});
+        }
+        close_before(o->launched_ns);
+        for (const auto& [range, step] : open) {
+          o->result.path += (o->result.path.empty() ? "" : "/") + range->name;
+          if (step >= 0) o->result.step = step;
+        }
+      }
+    }
+  }
+
+  // One record per step that launched something; the device's begin and end come from its operations. A capture that ends inside a step
+  // leaves a last one that is shorter than its neighbour: that one is not shown.
+  void make_steps() {
+    std::map<int64_t, StepRecord> steps;
+    for (const ForeignResult& o : r_.results) {
+      if (o.step < 0) continue;
+      StepRecord& s = steps[o.step];
+      s.step = o.step;
+      s.phase = Phase::activity;
+      if (static_cast<size_t>(o.step) < step_times_.size()) {
+        s.host_begin_ns = step_times_[static_cast<size_t>(o.step)].first;
+        s.host_end_ns = step_times_[static_cast<size_t>(o.step)].second;
+      }
+      s.gpu_begin_ns = s.gpu_begin_ns ? std::min(s.gpu_begin_ns, o.start_ns) : o.start_ns;
+      s.gpu_end_ns = std::max(s.gpu_end_ns, o.end_ns);
+      s.kernels += o.kind == ForeignKind::kernel;
+      s.copies += o.kind == ForeignKind::copy;
+      s.memsets += o.kind == ForeignKind::memset;
+    }
+    if (steps.size() >= 2) {
+      const auto last = std::prev(steps.end()), before = std::prev(last);
+      if (last->second.kernels < before->second.kernels) {
+        const int64_t cut = last->first;
+        r_.missing.push_back({"last_step_incomplete", 1,
+                              fmt::format("step {} has {} kernels, the step before it {}", cut, last->second.kernels, before->second.kernels)});
+        steps.erase(last);
+        std::erase_if(r_.results, [&](const ForeignResult& o) { return o.step == cut; });
+      }
+    }
+    if (!steps.empty()) {
+      const auto outside = std::erase_if(r_.results, [](const ForeignResult& o) { return o.step < 0; });
+      if (outside)
+        r_.missing.push_back({"outside_steps", static_cast<int64_t>(outside), fmt::format("launched outside every range '{}'", step_range_)});
+    }
+    for (const auto& [number, s] : steps) r_.steps.push_back(s);
+    if (unmatched_) r_.missing.push_back({"unmatched_correlation", unmatched_, "no CUDA API call with their correlation id in the export"});
+  }
+
+  void read_device() {
+    const auto has = db_.columns("TARGET_INFO_GPU");
+    const std::pair<const char*, const char*> words[] = {
+        {"name", "name"}, {"chipName", "chip"}, {"smCount", "sm_count"}, {"totalMemory", "memory_bytes"}, {"l2CacheSize", "l2_bytes"}, {"uuid", "uuid"}};
+    for (const auto& [column, key] : words)
+      if (has.contains(column))
+        db_.query(fmt::format("SELECT {} FROM TARGET_INFO_GPU LIMIT 1", column), [&, k = key](const auto& row) {
+          if (!row.null(0)) r_.device[k] = row.text(0);
+        });
+    if (has.contains("computeMajor") && has.contains("computeMinor"))
+      db_.query("SELECT computeMajor, computeMinor FROM TARGET_INFO_GPU LIMIT 1", [&](const auto& row) {
+        r_.device["compute_capability"] = fmt::format("{}.{}", row.integer(0), row.integer(1));
+      });
+    for (const char* table : {"META_DATA_EXPORT", "EXPORT_META_DATA"})
+      if (const auto m = db_.columns(table); m.contains("name") && m.contains("value"))
+        db_.query(fmt::format("SELECT name, value FROM {}", table), [&](const auto& row) {
+          if (row.text(0).find("VERSION") != std::string::npos) r_.versions["nsys: " + row.text(0)] = row.text(1);
+        });
+  }
+
+  std::string string(int64_t id) const {
+    const auto at = strings_.find(id);
+    return at == strings_.end() ? std::string() : at->second;
+  }
+
+  Database db_;
+  std::string step_range_;
+  ForeignReport r_;
+  std::map<int64_t, std::string> strings_;
+  std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> calls_;  // (pid, correlation) -> (globalTid, start)
+  std::vector<Operation> operations_;
+  std::vector<std::pair<int64_t, int64_t>> step_times_;
+  int64_t unmatched_ = 0;
+};
+
+}  // namespace
+
+bool looks_like_sqlite(std::span<const std::byte> bytes) {
+  constexpr char kMagic[] = "SQLite format 3";  // with its terminating zero
+  return bytes.size() >= sizeof kMagic && std::memcmp(bytes.data(), kMagic, sizeof kMagic) == 0;
+}
+
+ForeignReport read_nsys_export(const std::filesystem::path& path, const std::string& step_range) {
+  return Reader(path, step_range).read();
+}
+
+}  // namespace profiler

@@ -1,0 +1,225 @@
+#include "profiler/ingest/rules.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <regex>
+#include <set>
+#include <utility>
+
+#include "profiler/attribute/words.h"
+#include "profiler/records/errors.h"
+
+namespace profiler {
+namespace {
+
+constexpr char kSchema[] = "stepscope.rules/1";
+// std::regex recurses per character; kernel names of a hostile report could end the stack.
+constexpr size_t kSearchedCharacters = 2000;
+constexpr int64_t kMostTimes = 1000;
+
+class Parser {
+ public:
+  Parser(const std::string& yaml, std::string source) : source_(std::move(source)) {
+    try {
+      root_ = YAML::Load(yaml);
+    } catch (const YAML::Exception& e) {
+      throw DataError(fmt::format("{}: line {}: not YAML: {}", source_, e.mark.line + 1, e.msg));
+    }
+  }
+
+  Rules parse() {
+    if (!root_.IsMap()) fail(root_, "expected a map with schema, name and rules");
+    check_keys(root_, {"schema", "name", "sections", "rules"});
+    const std::string schema = text(root_, "schema");
+    if (schema != kSchema) fail(root_["schema"], fmt::format("schema is '{}', expected {}", schema, kSchema));
+    Rules r;
+    r.name = text(root_, "name");
+    std::set<std::string> sections;
+    for (const YAML::Node& n : list("sections")) {
+      check_keys(n, {"name", "begins_with", "from"});
+      r.sections.push_back({text(n, "name"), text(n, "begins_with"), texts(n, "from")});
+      check_regex(n, r.sections.back().begins_with);
+      sections.insert(r.sections.back().name);
+    }
+    for (const YAML::Node& n : list("sections")) check_sections(n, texts(n, "from"), sections);
+    for (const YAML::Node& n : list("rules")) r.rules.push_back(rule(n, sections));
+    if (r.rules.empty()) fail(root_, "there are no rules");
+    return r;
+  }
+
+ private:
+  [[noreturn]] void fail(const YAML::Node& at, const std::string& what) const {
+    throw DataError(fmt::format("{}: line {}: {}", source_, at.Mark().line + 1, what));
+  }
+  void check_keys(const YAML::Node& n, const std::set<std::string>& known) const {
+    if (!n.IsMap()) fail(n, "expected a map");
+    for (const auto& entry : n)
+      if (!entry.first.IsScalar() || !known.contains(entry.first.Scalar()))
+        fail(entry.first, fmt::format("unknown key '{}'; known: {}", entry.first.IsScalar() ? entry.first.Scalar() : "?", fmt::join(known, ", ")));
+  }
+  std::vector<YAML::Node> list(const char* key) const {
+    const YAML::Node n = root_[key];
+    if (!n) return {};
+    if (!n.IsSequence()) fail(n, fmt::format("{} is not a list", key));
+    return {n.begin(), n.end()};
+  }
+  std::string text(const YAML::Node& n, const char* key, bool needed = true) const {
+    const YAML::Node v = n[key];
+    if (!v && needed) fail(n, fmt::format("'{}' is missing", key));
+    if (!v) return "";
+    if (!v.IsScalar()) fail(v, fmt::format("'{}' is not a text", key));
+    return v.Scalar();
+  }
+  // A text, or a list of texts.
+  std::vector<std::string> texts(const YAML::Node& n, const char* key) const {
+    const YAML::Node v = n[key];
+    if (!v) return {};
+    if (v.IsScalar()) return {v.Scalar()};
+    if (!v.IsSequence()) fail(v, fmt::format("'{}' is neither a text nor a list", key));
+    std::vector<std::string> out;
+    for (const YAML::Node& e : v) {
+      if (!e.IsScalar()) fail(v, fmt::format("'{}' holds something that is not a text", key));
+      out.push_back(e.Scalar());
+    }
+    return out;
+  }
+  void check_sections(const YAML::Node& n, const std::vector<std::string>& names, const std::set<std::string>& known) const {
+    for (const std::string& name : names)
+      if (!known.contains(name)) fail(n, fmt::format("no section is named '{}'", name));
+  }
+  int64_t integer(const YAML::Node& n, const char* key, int64_t low, int64_t high) const {
+    int64_t v = 0;
+    if (!YAML::convert<int64_t>::decode(n[key], v) || v < low || v > high)
+      fail(n[key], fmt::format("'{}' is not a number from {} to {}", key, low, high));
+    return v;
+  }
+  void check_regex(const YAML::Node& n, const std::string& pattern) const {
+    try {
+      std::regex unused(pattern);
+    } catch (const std::regex_error& e) {
+      fail(n, fmt::format("'{}' is not a regular expression: {}", pattern, e.what()));
+    }
+  }
+  void check_word(const YAML::Node& n, const char* key, const std::string& word, std::span<const std::string_view> words) const {
+    if (std::find(words.begin(), words.end(), word) == words.end())
+      fail(n, fmt::format("{} '{}' is none of {}", key, word, fmt::join(words, ", ")));
+  }
+
+  Rule rule(const YAML::Node& n, const std::set<std::string>& sections) const {
+    check_keys(n, {"kernel", "range", "in", "previous", "next", "pass", "op", "layer", "times"});
+    Rule r;
+    r.kernel = text(n, "kernel", false);
+    r.range = text(n, "range", false);
+    r.in = texts(n, "in");
+    r.previous = text(n, "previous", false);
+    r.next = text(n, "next", false);
+    r.pass = text(n, "pass");
+    r.op = text(n, "op");
+    if (r.kernel.empty() && r.range.empty() && r.in.empty()) fail(n, "a rule needs 'kernel', 'range' or 'in'");
+    for (const std::string* pattern : {&r.kernel, &r.range, &r.previous, &r.next}) check_regex(n, *pattern);
+    check_sections(n, r.in, sections);
+    check_word(n, "pass", r.pass, pass_words());
+    check_word(n, "op", r.op, op_words());
+    const std::string layer = text(n, "layer", false);
+    if (layer == "up") {
+      r.layer = LayerRule::up;
+    } else if (layer == "down") {
+      r.layer = LayerRule::down;
+    } else if (!layer.empty()) {
+      r.layer = LayerRule::number;
+      r.layer_number = integer(n, "layer", 0, 100000);
+    }
+    if (n["times"]) {
+      r.times = integer(n, "times", 1, kMostTimes);
+      if (r.layer != LayerRule::none && r.times > 1) fail(n, "'times' makes layers 0 to times-1 itself; leave 'layer' out");
+    }
+    return r;
+  }
+
+  std::string source_;
+  YAML::Node root_;
+};
+
+// Patterns are few and names repeat: each pair is searched once.
+class Searched {
+ public:
+  bool found(const std::string& pattern, const std::string& text) {
+    const auto [at, is_new] = results_.try_emplace({&pattern, text}, false);
+    if (is_new) {
+      auto expression = expressions_.find(&pattern);
+      if (expression == expressions_.end()) expression = expressions_.emplace(&pattern, std::regex(pattern)).first;
+      at->second = std::regex_search(text.substr(0, kSearchedCharacters), expression->second);
+    }
+    return at->second;
+  }
+
+ private:
+  std::map<const std::string*, std::regex> expressions_;
+  std::map<std::pair<const std::string*, std::string>, bool> results_;
+};
+
+}  // namespace
+
+Rules parse_rules(const std::string& yaml, const std::string& source) { return Parser(yaml, source).parse(); }
+
+std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules, const std::vector<ForeignResult>& results) {
+  Searched searched;
+  std::vector<size_t> order;  // copies neither have a place nor stand between two kernels
+  for (size_t i = 0; i < results.size(); ++i)
+    if (results[i].kind != ForeignKind::copy && results[i].kind != ForeignKind::memset) order.push_back(i);
+
+  const auto is_in = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+
+  std::vector<std::optional<RulePlace>> places(results.size());
+  struct Fit {
+    size_t result;
+    const Rule* rule;
+    int64_t step;
+    std::string counted;  // what `layer` counts: a section, or the rule itself
+    int64_t position;
+  };
+  std::vector<Fit> fits;
+  std::map<std::pair<int64_t, std::string>, int64_t> count;  // (step, what is counted) -> so far
+  std::string section;
+  int64_t step = 0;
+  for (size_t n = 0; n < order.size(); ++n) {
+    const ForeignResult& r = results[order[n]];
+    for (const Section& s : rules.sections) {
+      if (s.from.empty() ? section == s.name : !is_in(s.from, section)) continue;
+      if (!searched.found(s.begins_with, r.name)) continue;
+      section = s.name;
+      if (&s == &rules.sections.front()) ++step;
+      ++count[{step, section}];
+      break;
+    }
+    static const std::string none;
+    const std::string& before = n > 0 ? results[order[n - 1]].name : none;
+    const std::string& behind = n + 1 < order.size() ? results[order[n + 1]].name : none;
+    for (const Rule& rule : rules.rules) {
+      if (!rule.in.empty() && !is_in(rule.in, section)) continue;
+      if (!rule.kernel.empty() && !searched.found(rule.kernel, r.name)) continue;
+      if (!rule.range.empty() && !searched.found(rule.range, r.path)) continue;
+      if (!rule.previous.empty() && !searched.found(rule.previous, before)) continue;
+      if (!rule.next.empty() && !searched.found(rule.next, behind)) continue;
+      // A name that no section can have.
+      const std::string counted = !rule.in.empty() ? section : fmt::format("\n{}", &rule - rules.rules.data());
+      if (rule.in.empty()) ++count[{step, counted}];
+      fits.push_back({order[n], &rule, step, counted, count[{step, counted}] - 1});
+      break;
+    }
+  }
+  for (const Fit& f : fits) {
+    RulePlace p{f.rule->pass, f.rule->op, std::nullopt, f.rule->times};
+    if (f.rule->layer == LayerRule::up) p.layer = f.position;
+    if (f.rule->layer == LayerRule::down) p.layer = count[{f.step, f.counted}] - 1 - f.position;
+    if (f.rule->layer == LayerRule::number) p.layer = f.rule->layer_number;
+    places[f.result] = std::move(p);
+  }
+  return places;
+}
+
+}  // namespace profiler

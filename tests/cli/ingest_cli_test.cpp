@@ -1,0 +1,91 @@
+// `stepscope ingest` as a user calls it. The readers have their own tests in tests/ingest.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_stepscope.h"
+
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const std::string kData = SOURCE_DIR "/tests/ingest/data/";
+
+class IngestCli : public testing::Test {
+ protected:
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string file(const char* name) const { return (folder_ / name).string(); }
+  void write(const char* name, const std::string& text) const { std::ofstream(file(name), std::ios::binary) << text; }
+  Outcome ingest(const std::string& arguments) const { return stepscope("ingest " + arguments + " --out " + file("doc.json")); }
+  fs::path folder_ = fresh_folder();
+};
+
+TEST_F(IngestCli, shows_a_report_in_our_tables_and_writes_the_document) {
+  const Outcome o = ingest(kData + "mixed_nvtx.ncu-rep --metrics-csv " + file("m.csv"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("NVIDIA H200"), HasSubstr("8 kernels, each measured alone by Nsight Compute"), HasSubstr("\nforward ")));
+  const auto d = nlohmann::json::parse(slurp(file("doc.json")));
+  EXPECT_EQ(d["schema"], "stepscope.profile/1");
+  EXPECT_EQ(d["launches"].size(), 8u);
+  EXPECT_EQ(d["collection"]["producer"], "ncu");
+  EXPECT_THAT(slurp(file("m.csv")), HasSubstr("\"gpu__time_duration.sum\""));
+  EXPECT_EQ(stepscope("report " + file("doc.json") + " --by op").exit_code, 0);
+}
+
+TEST_F(IngestCli, reads_every_form_of_a_report) {
+  for (const char* form : {"mixed_nvtx.raw.base.csv", "mixed_nvtx.raw.auto.csv", "mixed_nvtx.details.auto.csv"})
+    EXPECT_EQ(ingest(kData + form).exit_code, 0) << form;
+}
+
+TEST_F(IngestCli, what_is_no_report_is_refused_with_what_was_expected) {
+  write("empty", "");
+  EXPECT_THAT(ingest(file("empty")).err, HasSubstr("the file is empty"));
+  write("text", "hello");
+  Outcome o = ingest(file("text"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("neither an Nsight Compute report"));
+  EXPECT_EQ(ingest(file("absent")).exit_code, 2);
+  EXPECT_EQ(stepscope("ingest").exit_code, 2);
+  EXPECT_FALSE(fs::exists(file("doc.json")));
+}
+
+TEST_F(IngestCli, a_damaged_report_shows_what_came_before_and_exits_1) {
+  const std::string whole = slurp(kData + "fp32_nvtx.ncu-rep");
+  write("cut.ncu-rep", whole.substr(0, whole.size() - 50));
+  const Outcome o = ingest(file("cut.ncu-rep"));
+  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("severe report_damaged"), HasSubstr("5 kernels")));
+  write("head.ncu-rep", whole.substr(0, 300));
+  const Outcome head = ingest(file("head.ncu-rep"));
+  EXPECT_EQ(head.exit_code, 2);
+  EXPECT_THAT(head.err, HasSubstr("at byte"));
+}
+
+TEST_F(IngestCli, rules_are_a_name_or_a_file) {
+  EXPECT_THAT(ingest(kData + "fp32_basic.ncu-rep --rules nothing").err, HasSubstr("(llm.c)"));
+  write("r.yaml", "schema: stepscope.rules/1\nname: mine\nrules:\n- {kernel: ., pass: forward, op: qkv}\n");
+  const Outcome o = ingest(kData + "fp32_basic.ncu-rep --rules " + file("r.yaml"));
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.out, HasSubstr("passes_from_rules x 5: rules 'mine'"));
+}
+
+TEST_F(IngestCli, prints_the_command_that_collects_what_it_reads) {
+  const Outcome o = stepscope("ingest --metrics-command");
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("ncu "), HasSubstr("dram__bytes_read.sum"), HasSubstr("gpu__time_duration.sum"), HasSubstr("--nvtx")));
+}
+
+TEST_F(IngestCli, bad_numbers_are_refused) {
+  EXPECT_EQ(ingest(kData + "fp32_basic.ncu-rep --first -1").exit_code, 2);
+  EXPECT_EQ(ingest(kData + "fp32_basic.ncu-rep --first 5").exit_code, 2);
+  EXPECT_EQ(ingest(kData + "fp32_basic.ncu-rep --count 0").exit_code, 2);
+  EXPECT_EQ(ingest(kData + "fp32_basic.ncu-rep --process 1").exit_code, 2);
+  EXPECT_EQ(ingest(kData + "fp32_basic.ncu-rep --ceilings " + kData + "fp32_basic.ncu-rep").exit_code, 2);
+}
+
+}  // namespace

@@ -1,0 +1,16 @@
+#include "profiler/ingest/ncu_report.h"
+
+#include "profiler/records/errors.h"
+#include "tests/fuzz/fuzz_reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    const profiler::ForeignReport r = profiler::read_ncu_report(bytes_of(data, size), "fuzz");
+    if (r.results.empty()) __builtin_trap();
+    for (const profiler::ForeignResult& k : r.results)
+      for (const auto& [index, value] : k.values)
+        if (index >= r.metrics.size() || value != value) __builtin_trap();
+  } catch (const profiler::DataError&) {
+  }
+  return 0;
+}

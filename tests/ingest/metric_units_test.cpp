@@ -1,0 +1,32 @@
+#include <gtest/gtest.h>
+
+#include "profiler/ingest/metric_units.h"
+
+namespace {
+
+using profiler::to_base_factor;
+
+TEST(MetricUnits, TimesAreNanosecondsAndRatesPerSecond) {
+  EXPECT_EQ(to_base_factor("ns"), 1);
+  EXPECT_EQ(to_base_factor("usecond"), 1e3);
+  EXPECT_EQ(to_base_factor("s"), 1e9);
+  EXPECT_EQ(to_base_factor("Gbyte/s"), 1e9);
+  EXPECT_EQ(to_base_factor("byte/us"), 1e6);
+  EXPECT_EQ(to_base_factor("cycle/nsecond"), 1e9);
+}
+TEST(MetricUnits, PrefixesAreDecimal) {
+  EXPECT_EQ(to_base_factor("Kbyte"), 1e3);
+  EXPECT_EQ(to_base_factor("Tbyte"), 1e12);
+  EXPECT_EQ(to_base_factor("Ghz"), 1e9);
+  EXPECT_EQ(to_base_factor("Kbyte/block"), 1e3);
+  EXPECT_EQ(to_base_factor("%/Kbyte"), 1e-3);
+}
+TEST(MetricUnits, UnitsWithoutAPrefixStay) {
+  for (const char* unit : {"", "%", "inst", "cycle", "sector", "register/thread", "inst/cycle", "SM"}) EXPECT_EQ(to_base_factor(unit), 1) << unit;
+}
+TEST(MetricUnits, AnUnknownPrefixHasNoFactor) {
+  EXPECT_FALSE(to_base_factor("Xbyte"));
+  EXPECT_FALSE(to_base_factor("Xhz/block"));
+}
+
+}  // namespace

@@ -1,0 +1,263 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "profiler/document/build_profile.h"
+#include "profiler/ingest/to_recording.h"
+#include "profiler/records/errors.h"
+#include "tests/ingest/fixture.h"
+
+namespace {
+
+using namespace profiler;
+using testing::HasSubstr;
+
+std::map<std::string, double> numbers(const ForeignReport& report, size_t result) {
+  std::map<std::string, double> out;
+  for (const auto& [index, value] : report.results[result].values) out[report.metrics[index]] = value;
+  return out;
+}
+
+// ncu prints at most two decimals in base units.
+void expect_same_results(const ForeignReport& report, const ForeignReport& csv) {
+  ASSERT_EQ(report.results.size(), csv.results.size());
+  size_t compared = 0;
+  for (size_t i = 0; i < csv.results.size(); ++i) {
+    const ForeignResult &a = report.results[i], &b = csv.results[i];
+    EXPECT_EQ(a.name, b.name);
+    EXPECT_EQ(a.path, b.path);
+    EXPECT_EQ(a.grid, b.grid);
+    EXPECT_EQ(a.block, b.block);
+    EXPECT_EQ(a.stream, b.stream);
+    EXPECT_EQ(a.process, b.process);
+    const auto ours = numbers(report, i), printed = numbers(csv, i);
+    for (const auto& [name, value] : printed) {
+      const auto at = ours.find(name);
+      ASSERT_NE(at, ours.end()) << name;
+      EXPECT_LE(std::abs(at->second - value), 0.005 + 1e-9 * std::abs(value)) << name << " of result " << i;
+      ++compared;
+    }
+    EXPECT_EQ(ours.size(), printed.size()) << "result " << i;
+  }
+  EXPECT_GT(compared, 1000u);
+}
+
+TEST(NcuReport, EveryMetricIsWhatNcuPrintsForIt) {
+  expect_same_results(ncu_report("fp32_basic.ncu-rep"), ncu_csv("fp32_basic.raw.base.csv"));
+  expect_same_results(ncu_report("fp32_nvtx.ncu-rep"), ncu_csv("fp32_nvtx.raw.base.csv"));
+  expect_same_results(ncu_report("mixed_nvtx.ncu-rep"), ncu_csv("mixed_nvtx.raw.base.csv"));
+}
+
+TEST(NcuReport, RangesOfTheLaunchingThreadArePlaces) {
+  const ForeignReport r = ncu_report("mixed_nvtx.ncu-rep");
+  EXPECT_TRUE(r.has_ranges);
+  ASSERT_FALSE(r.results.empty());
+  for (const ForeignResult& k : r.results) EXPECT_TRUE(k.path.starts_with("step/")) << k.path;
+  EXPECT_FALSE(ncu_report("fp32_basic.ncu-rep").has_ranges);
+}
+
+ProfileDocument document(const ForeignReport& r) { return build_profile(to_recording(r, {}), std::nullopt, {}, {}); }
+
+void expect_close(const Number& a, const Number& b, double relative, double absolute, const char* what) {
+  ASSERT_EQ(a.has_value(), b.has_value()) << what;
+  if (a) {
+    EXPECT_LE(std::abs(*a - *b), relative * std::abs(*b) + absolute) << what;
+  }
+}
+
+// Scaled units print two decimals of the column's unit: what is lost depends on the largest value of the column.
+TEST(NcuReport, AllFormsOfOneReportGiveOneDocument) {
+  const ProfileDocument truth = document(ncu_report("mixed_nvtx.ncu-rep"));
+  ASSERT_EQ(truth.launches.size(), 8u);
+  ASSERT_FALSE(truth.passes.empty());
+  for (const char* form : {"mixed_nvtx.raw.base.csv", "mixed_nvtx.raw.auto.csv", "mixed_nvtx.details.base.csv", "mixed_nvtx.details.auto.csv"}) {
+    SCOPED_TRACE(form);
+    const ProfileDocument d = document(ncu_csv(form));
+    ASSERT_EQ(d.launches.size(), truth.launches.size());
+    ASSERT_EQ(d.passes.size(), truth.passes.size());
+    ASSERT_EQ(d.kernels.size(), truth.kernels.size());
+    for (size_t i = 0; i < truth.launches.size(); ++i) {
+      const LaunchRow &a = d.launches[i], &b = truth.launches[i];
+      EXPECT_EQ(a.name, b.name);
+      EXPECT_EQ(a.pass, b.pass);
+      EXPECT_EQ(a.op, b.op);
+      EXPECT_EQ(a.layer, b.layer);
+      expect_close(a.time_ns, b.time_ns, 0, 10, "time");
+      expect_close(a.dram_read_bytes, b.dram_read_bytes, 0, 10e3, "read");
+      expect_close(a.dram_write_bytes, b.dram_write_bytes, 0, 10e3, "written");
+      expect_close(a.tensor_active_pct, b.tensor_active_pct, 0, 0.01, "tensor");
+      expect_close(a.occupancy_pct, b.occupancy_pct, 0, 0.01, "occupancy");
+    }
+    for (size_t i = 0; i < truth.passes.size(); ++i) {
+      EXPECT_EQ(d.passes[i].name, truth.passes[i].name);
+      expect_close(d.passes[i].time_ns, truth.passes[i].time_ns, 1e-3, 0, "pass time");
+    }
+  }
+}
+
+TEST(NcuReport, LabelsOfSectionsAreTheMetricsTheyStandFor) {
+  const ForeignReport report = ncu_report("fp32_basic.ncu-rep"), details = ncu_csv("fp32_basic.details.auto.csv");
+  ASSERT_EQ(details.results.size(), report.results.size());
+  const std::pair<const char*, double> read[] = {{"gpu__time_duration.sum", 10}, {"sm__cycles_active.avg", 0.01},
+      {"gpc__cycles_elapsed.max", 0.01}, {"gpc__cycles_elapsed.avg.per_second", 0.01e9},
+      {"sm__warps_active.avg.pct_of_peak_sustained_active", 0.01}, {"launch__registers_per_thread", 0}, {"launch__shared_mem_per_block_static", 10}};
+  for (size_t i = 0; i < report.results.size(); ++i)
+    for (const auto& [name, tolerance] : read) {
+      const auto ours = value_of(report.results[i], metric_index(report, name)), theirs = value_of(details.results[i], metric_index(details, name));
+      ASSERT_TRUE(ours && theirs) << name;
+      EXPECT_LE(std::abs(*ours - *theirs), tolerance) << name;
+    }
+}
+
+TEST(NcuReport, WhatAReportDoesNotHoldIsMissingAndNotZero) {
+  const ProfileDocument d = document(ncu_report("fp32_basic.ncu-rep"));
+  for (const LaunchRow& l : d.launches) {
+    EXPECT_FALSE(l.dram_read_bytes);
+    EXPECT_TRUE(l.time_ns && *l.time_ns > 0);
+  }
+  EXPECT_FALSE(d.totals.idle_ns);
+  const auto row = std::find_if(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "metrics_not_in_report"; });
+  ASSERT_NE(row, d.missing.end());
+  EXPECT_THAT(row->detail, HasSubstr("ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum"));
+}
+
+// ---- damage ---------------------------------------------------------------------------------------------------
+
+std::string error_of(const std::string& bytes) {
+  try {
+    read_ncu_report(as_bytes(bytes), "x.ncu-rep");
+  } catch (const DataError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+bool damaged(const ForeignReport& r) {
+  return std::any_of(r.missing.begin(), r.missing.end(), [](const MissingRecord& m) { return m.name == "report_damaged"; });
+}
+
+// Where a block ends nothing tells that another one should follow.
+std::vector<size_t> block_ends(const std::string& bytes) {
+  const auto u32 = [&](size_t at) {
+    uint32_t v;
+    std::memcpy(&v, bytes.data() + at, sizeof v);
+    return v;
+  };
+  std::vector<size_t> ends;
+  size_t at = 8 + u32(4);
+  while (at < bytes.size()) {
+    const uint32_t header = u32(at);
+    // payload_bytes is field 5, a varint
+    size_t p = at + 4;
+    const size_t header_end = p + header;
+    uint64_t payload = 0;
+    const auto varint = [&] {
+      uint64_t v = 0;
+      for (int shift = 0;; shift += 7) {
+        const auto c = static_cast<uint8_t>(bytes[p++]);
+        v |= static_cast<uint64_t>(c & 127) << shift;
+        if (c < 128) return v;
+      }
+    };
+    while (p < header_end) {
+      const uint64_t key = varint(), value = varint();
+      if (key >> 3 == 5) payload = value;
+      if ((key & 7) == 2) p += value;
+    }
+    at = header_end + payload;
+    ends.push_back(at);
+  }
+  return ends;
+}
+
+TEST(NcuReport, ACutAnywhereIsAnErrorOrShowsWhatCameBefore) {
+  const std::string whole = file_text("fp32_nvtx.ncu-rep");
+  const size_t results = ncu_report("fp32_nvtx.ncu-rep").results.size();
+  const std::vector<size_t> ends = block_ends(whole);
+  size_t last = 0, errors = 0, partial = 0;
+  for (size_t length = 0; length < whole.size(); length += length < 400 ? 1 : 13) {
+    const std::string cut = whole.substr(0, length);
+    try {
+      const ForeignReport r = read_ncu_report(as_bytes(cut), "cut");
+      EXPECT_LE(r.results.size(), results);
+      EXPECT_GE(r.results.size(), last);
+      last = r.results.size();
+      ++partial;
+      const bool between_blocks = std::find(ends.begin(), ends.end(), length) != ends.end();
+      EXPECT_TRUE(between_blocks || damaged(r)) << "cut at " << length;
+    } catch (const DataError& e) {
+      EXPECT_EQ(last, 0u) << "cut at " << length;
+      ++errors;
+    }
+  }
+  EXPECT_GT(errors, 100u);
+  EXPECT_GT(partial, 100u);
+}
+
+TEST(NcuReport, DamageBehindAResultIsSevereInTheDocument) {
+  const std::string whole = file_text("fp32_nvtx.ncu-rep");
+  const std::string cut = whole.substr(0, whole.size() - 100);
+  const ForeignReport r = read_ncu_report(as_bytes(cut), "cut");
+  ASSERT_TRUE(damaged(r));
+  EXPECT_THAT(r.missing.back().detail, HasSubstr("at byte"));
+  EXPECT_TRUE(has_severe_missing(document(r)));
+}
+
+TEST(NcuReport, FlippedBytesNeverEndTheProgram) {
+  const std::string whole = file_text("fp32_nvtx.ncu-rep");
+  size_t read = 0;
+  for (size_t at = 0; at < whole.size(); at += 7) {
+    std::string flipped = whole;
+    flipped[at] = static_cast<char>(flipped[at] ^ (1 << (at % 8)));
+    try {
+      document(read_ncu_report(as_bytes(flipped), "flipped"));
+      ++read;
+    } catch (const DataError&) {
+    }
+  }
+  EXPECT_GT(read, 100u);
+}
+
+TEST(NcuReport, SaysWhereALengthRunsPastTheEnd) {
+  std::string bytes = file_text("fp32_nvtx.ncu-rep");
+  uint32_t header;
+  std::memcpy(&header, bytes.data() + 4, 4);
+  const uint32_t huge = 0x7fffffff;
+  std::memcpy(bytes.data() + 8 + header, &huge, 4);  // the first block header claims 2 GB
+  EXPECT_THAT(error_of(bytes), HasSubstr("x.ncu-rep: at byte"));
+  EXPECT_THAT(error_of(bytes), HasSubstr("a block header has 2147483647 bytes"));
+}
+
+TEST(NcuReport, RefusesWhatIsNoReport) {
+  EXPECT_THAT(error_of(""), HasSubstr("this file of 0 bytes does not"));
+  EXPECT_THAT(error_of("PK\3\4"), HasSubstr("begins with \"NVR"));
+  EXPECT_THAT(error_of(std::string("NVR\0", 4)), HasSubstr("the file header has 4 bytes, 0 are left"));
+}
+
+TEST(NcuReport, AReportWithoutResultsIsAnError) {
+  const std::string header_only(std::string("NVR\0\2\0\0\0\x08\x07", 10));
+  EXPECT_THAT(error_of(header_only), HasSubstr("holds no result"));
+}
+
+TEST(NcuReport, AnUnknownFileVersionIsSaid) {
+  std::string bytes = file_text("fp32_nvtx.ncu-rep");
+  ASSERT_EQ(bytes[9], 7);  // FileHeader.version
+  bytes[9] = 9;
+  const ForeignReport r = read_ncu_report(as_bytes(bytes), "x");
+  ASSERT_FALSE(r.missing.empty());
+  EXPECT_EQ(r.missing.front().name, "report_version_unknown");
+}
+
+TEST(KernelName, LosesCastsAndInnerScopesAsNcuPrintsIt) {
+  EXPECT_EQ(simplified_kernel_name("void f<(int)4, (bool)1>(float *, int)"), "void f<4, 1>(float *, int)");
+  EXPECT_EQ(simplified_kernel_name("g(int)"), "g(int)");
+  EXPECT_EQ(simplified_kernel_name("void fp32::<unnamed>::k<(int)-4>(long)"), "void fp32::<unnamed>::k<-4>(long)");
+  EXPECT_EQ(simplified_kernel_name("void cub::V::detail::K<cub::V::hub<unsigned int>::Policy, (cub::V::SortOrder)0>(const T3 *)"),
+            "void cub::K<cub::hub<unsigned int>::Policy, 0>(const T3 *)");
+  EXPECT_EQ(simplified_kernel_name(""), "");
+}
+
+}  // namespace

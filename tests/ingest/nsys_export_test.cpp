@@ -1,0 +1,175 @@
+#include "profiler/ingest/nsys_export.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "profiler/document/build_profile.h"
+#include "profiler/ingest/to_recording.h"
+#include "profiler/records/errors.h"
+
+namespace {
+
+using namespace profiler;
+using testing::HasSubstr;
+
+// An export with the tables and columns that nsys 2022 to 2025 write, as far as they are read.
+class Export {
+ public:
+  Export() {
+    std::string name = "/tmp/stepscope-nsys-XXXXXX";
+    if (!mkdtemp(name.data())) std::abort();
+    folder_ = name;
+    sqlite3_open(path().c_str(), &db_);
+    run("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)");
+    run("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT,"
+        " demangledName INT, shortName INT, registersPerThread INT, gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT,"
+        " staticSharedMemory INT, dynamicSharedMemory INT, graphNodeId INT)");
+    run("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT)");
+    run("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, streamId INT, correlationId INT, globalPid INT, bytes INT, copyKind INT)");
+    run("CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT, textId INT, domainId INT)");
+    run("CREATE TABLE TARGET_INFO_GPU (name TEXT, smCount INT, chipName TEXT, computeMajor INT, computeMinor INT)");
+    run("INSERT INTO TARGET_INFO_GPU VALUES ('NVIDIA H200', 132, 'GH100', 9, 0)");
+    run("INSERT INTO StringIds VALUES (1, 'void f<(int)4>(float *)'), (2, 'g'), (3, 'forward/0/qkv')");
+  }
+  ~Export() {
+    close();
+    std::filesystem::remove_all(folder_);
+  }
+  void run(const std::string& sql) {
+    char* error = nullptr;
+    if (sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, &error) != SQLITE_OK) ADD_FAILURE() << error << ": " << sql;
+  }
+  void close() {
+    if (db_) sqlite3_close(db_);
+    db_ = nullptr;
+  }
+  std::filesystem::path path() const { return folder_ / "x.sqlite"; }
+
+  // Kernel `name` launched at `call` on the thread, run from start to end.
+  void kernel(int name, int64_t call, int64_t start, int64_t end) {
+    const int64_t id = ++correlation_;
+    run("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (" + std::to_string(call) + "," + std::to_string(call + 5) + "," + std::to_string(kThread) + "," +
+        std::to_string(id) + ",1)");
+    run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",0,1,7," + std::to_string(id) + "," +
+        std::to_string(kProcess) + "," + std::to_string(name) + "," + std::to_string(name) + ",32,4,1,1,128,1,1,0,16,NULL)");
+  }
+  void range(const std::string& text, int64_t start, int64_t end, int text_id = 0) {
+    run("INSERT INTO NVTX_EVENTS VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",59," + (text_id ? "NULL" : "'" + text + "'") + "," +
+        std::to_string(kThread) + "," + (text_id ? std::to_string(text_id) : "NULL") + ",0)");
+  }
+  static constexpr int64_t kProcess = int64_t{77} << 24, kThread = kProcess + 78;
+
+ private:
+  std::filesystem::path folder_;
+  sqlite3* db_ = nullptr;
+  int64_t correlation_ = 100;
+};
+
+// Two steps: in each one kernel in a leaf range, one outside leaves; kernels run long after their launch.
+void two_steps(Export& e) {
+  for (int64_t step = 0; step < 2; ++step) {
+    const int64_t t = 1000 * step;
+    e.range("step", t + 100, t + 300);
+    e.range("", t + 110, t + 150, 3);
+    e.kernel(1, t + 120, t + 400, t + 500);
+    e.kernel(2, t + 200, t + 520, t + 600 + 10 * step);
+  }
+  e.close();
+}
+
+TEST(NsysExport, KernelsBelongToTheRangesOpenAtTheirLaunch) {
+  Export e;
+  two_steps(e);
+  const ForeignReport r = read_nsys_export(e.path(), "step");
+  ASSERT_EQ(r.results.size(), 4u);
+  EXPECT_EQ(r.results[0].name, "void f<4>(float *)");
+  EXPECT_EQ(r.results[0].path, "step/forward/0/qkv");
+  EXPECT_EQ(r.results[1].path, "step");
+  EXPECT_EQ(r.results[0].process, 77);
+  EXPECT_EQ(r.results[0].thread, 78);
+  EXPECT_EQ(r.results[0].block[0], 128);
+  EXPECT_EQ(r.device.at("chip"), "GH100");
+}
+
+TEST(NsysExport, EachStepRangeIsAStepOfTheDocument) {
+  Export e;
+  two_steps(e);
+  const ProfileDocument d = build_profile(to_recording(read_nsys_export(e.path(), "step"), {}), std::nullopt, {}, {});
+  EXPECT_EQ(d.collection.traced_steps, 2);
+  EXPECT_EQ(*d.collection.shown_step, 1);
+  ASSERT_EQ(d.passes.size(), 1u);
+  EXPECT_DOUBLE_EQ(d.passes[0].time_ns, 100);
+  EXPECT_DOUBLE_EQ(*d.totals.idle_ns, 20);
+  EXPECT_FALSE(d.totals.dram_read_bytes);
+  EXPECT_TRUE(std::any_of(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "counters_unavailable"; }));
+}
+
+TEST(NsysExport, AProgramWithoutStepRangesIsOneWhole) {
+  Export e;
+  two_steps(e);
+  const Recording r = to_recording(read_nsys_export(e.path(), "iteration"), {});
+  EXPECT_TRUE(r.steps.empty());
+  EXPECT_EQ(r.launches.size(), 4u);
+}
+
+TEST(NsysExport, WhatRanOutsideTheStepsIsLeftOutAndCounted) {
+  Export e;
+  e.kernel(2, 10, 20, 30);
+  two_steps(e);
+  const ForeignReport r = read_nsys_export(e.path(), "step");
+  EXPECT_EQ(r.results.size(), 4u);
+  ASSERT_FALSE(r.missing.empty());
+  EXPECT_EQ(r.missing[0].name, "outside_steps");
+  EXPECT_EQ(r.missing[0].count, 1);
+}
+
+TEST(NsysExport, ALastStepThatIsCutIsLeftOut) {
+  Export e;
+  e.range("step", 5000, 5300);
+  e.kernel(1, 5120, 5400, 5500);
+  two_steps(e);
+  const ForeignReport r = read_nsys_export(e.path(), "step");
+  EXPECT_EQ(r.results.size(), 4u);
+  EXPECT_EQ(r.missing.at(0).name, "last_step_incomplete");
+}
+
+TEST(NsysExport, AKernelWithoutItsCallIsSevere) {
+  Export e;
+  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (900,950,0,1,7,9999," + std::to_string(Export::kProcess) + ",1,1,32,4,1,1,128,1,1,0,16,NULL)");
+  e.close();
+  const ForeignReport r = read_nsys_export(e.path(), "step");
+  EXPECT_EQ(r.missing.at(0).name, "unmatched_correlation");
+}
+
+std::string error_of(const std::filesystem::path& path) {
+  try {
+    read_nsys_export(path, "step");
+  } catch (const DataError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(NsysExport, SaysWhatAnExportLacks) {
+  Export e;
+  e.close();
+  EXPECT_THAT(error_of(e.path()), HasSubstr("holds no kernel"));
+  Export without;
+  without.run("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL");
+  without.close();
+  EXPECT_THAT(error_of(without.path()), HasSubstr("no table CUPTI_ACTIVITY_KIND_KERNEL"));
+}
+
+TEST(NsysExport, ADamagedFileIsAnError) {
+  Export e;
+  two_steps(e);
+  const auto size = std::filesystem::file_size(e.path());
+  std::filesystem::resize_file(e.path(), size / 2);
+  EXPECT_THAT(error_of(e.path()), HasSubstr("not a readable SQLite export"));
+}
+
+}  // namespace

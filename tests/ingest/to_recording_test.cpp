@@ -1,0 +1,123 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "profiler/document/build_profile.h"
+#include "profiler/ingest/metrics_table.h"
+#include "profiler/ingest/to_recording.h"
+#include "profiler/records/errors.h"
+
+namespace {
+
+using namespace profiler;
+using testing::HasSubstr;
+
+// Three kernels of 10, 20 and 30 us; the last without DRAM bytes.
+ForeignReport report() {
+  ForeignReport r;
+  r.tool = "ncu";
+  r.form = "made";
+  r.source = "made";
+  r.metrics = {"gpu__time_duration.sum", "dram__bytes_read.sum", "device__attribute_chip", "device__attribute_multiprocessor_count"};
+  for (int i = 0; i < 3; ++i) {
+    ForeignResult k;
+    k.name = "k" + std::to_string(i);
+    k.values = {{0, 1e4 * (i + 1)}, {2, 384}, {3, 132}};
+    if (i < 2) k.values.push_back({1, 1e6});
+    r.results.push_back(k);
+  }
+  return r;
+}
+const MissingRecord* find(const Recording& r, const char* name) {
+  const auto at = std::find_if(r.missing.begin(), r.missing.end(), [&](const MissingRecord& m) { return m.name == name; });
+  return at == r.missing.end() ? nullptr : &*at;
+}
+
+TEST(ToRecording, LaunchesStandEndToEnd) {
+  const Recording r = to_recording(report(), {});
+  ASSERT_EQ(r.launches.size(), 3u);
+  EXPECT_EQ(r.launches[1].start_ns, r.launches[0].end_ns);
+  EXPECT_EQ(r.session.device.at("chip"), "GH100");
+  EXPECT_EQ(r.session.device.at("sm_count"), "132");
+  const ProfileDocument d = build_profile(r, std::nullopt, {}, {});
+  EXPECT_DOUBLE_EQ(*d.totals.time_ns, 6e4);
+  EXPECT_FALSE(d.totals.idle_ns);
+  EXPECT_FALSE(d.timeline.busy_ns);
+  EXPECT_EQ(d.collection.time_basis, "each_kernel_alone");
+  for (const LaunchRow& l : d.launches) EXPECT_FALSE(l.start_ns);
+}
+
+TEST(ToRecording, AMetricOfSomeKernelsStaysWithThoseAndHasNoSum) {
+  const ProfileDocument d = build_profile(to_recording(report(), {}), std::nullopt, {}, {});
+  EXPECT_DOUBLE_EQ(*d.launches[0].dram_read_bytes, 1e6);
+  EXPECT_FALSE(d.launches[2].dram_read_bytes);
+  EXPECT_FALSE(d.totals.dram_read_bytes);
+  EXPECT_FALSE(has_severe_missing(d));
+}
+
+TEST(ToRecording, SaysWhichMetricsOfHowManyKernelsAreMissing) {
+  const Recording r = to_recording(report(), {});
+  ASSERT_NE(find(r, "metrics_not_in_report"), nullptr);
+  EXPECT_THAT(find(r, "metrics_not_in_report")->detail, HasSubstr("dram__bytes_read.sum (of 1 kernels)"));
+  EXPECT_THAT(find(r, "metrics_not_in_report")->detail, HasSubstr(",dram__bytes_write.sum,"));
+}
+
+TEST(ToRecording, AKernelWithoutATimeIsLostAndSaid) {
+  ForeignReport f = report();
+  f.results[1].values.erase(f.results[1].values.begin());
+  const ProfileDocument d = build_profile(to_recording(f, {}), std::nullopt, {}, {});
+  EXPECT_DOUBLE_EQ(*d.totals.time_ns, 4e4);
+  EXPECT_THAT(find(to_recording(f, {}), "metrics_not_in_report")->detail, HasSubstr("time of 1 results: collect with ncu --metrics gpu__time_duration.sum"));
+}
+
+TEST(ToRecording, RulesMultiplyOnlyWhatTheySayAndSaySo) {
+  IngestOptions o;
+  o.rules = parse_rules("schema: stepscope.rules/1\nname: t\nrules:\n- {kernel: k1, pass: forward, op: qkv, times: 12}\n- {kernel: k0, pass: encoder, op: embedding}\n", "t");
+  const Recording r = to_recording(report(), o);
+  ASSERT_EQ(r.launches.size(), 14u);
+  EXPECT_EQ(r.launches[12].path, "step/forward/11/qkv");
+  const ProfileDocument d = build_profile(r, std::nullopt, {}, {});
+  EXPECT_DOUBLE_EQ(*d.totals.time_ns, 1e4 + 12 * 2e4 + 3e4);
+  EXPECT_DOUBLE_EQ(*d.totals.unattributed_ns, 3e4);
+  ASSERT_EQ(d.layers.size(), 12u);
+  EXPECT_EQ(find(r, "launches_multiplied")->count, 1);
+  EXPECT_EQ(find(r, "passes_from_rules")->count, 13);
+  EXPECT_EQ(find(r, "kernels_without_rule")->count, 1);
+}
+
+TEST(ToRecording, WithoutRangesAndRulesPassesAreUnknown) {
+  const Recording r = to_recording(report(), {});
+  ASSERT_NE(find(r, "passes_unknown"), nullptr);
+  EXPECT_EQ(find(r, "passes_unknown")->count, 3);
+  ForeignReport ours = report();
+  for (ForeignResult& k : ours.results) k.path = "step/forward/3/qkv";
+  const Recording placed = to_recording(ours, {});
+  EXPECT_EQ(find(placed, "passes_unknown"), nullptr);
+  EXPECT_DOUBLE_EQ(build_profile(placed, std::nullopt, {}, {}).passes.at(0).time_ns, 6e4);
+}
+
+TEST(ToRecording, AWindowOfResultsCanBeTaken) {
+  IngestOptions o;
+  o.first = 1;
+  o.count = 1;
+  EXPECT_EQ(to_recording(report(), o).launches.at(0).name, "k1");
+  o.first = 3;
+  EXPECT_THROW(to_recording(report(), o), DataError);
+}
+
+TEST(ToRecording, TheMetricsCommandAsksForEverythingThatIsRead) {
+  const std::string command = metrics_command();
+  for (const std::string& m : read_metrics()) EXPECT_THAT(command, HasSubstr(m));
+  EXPECT_THAT(command, HasSubstr("--nvtx"));
+}
+
+TEST(MetricsCsv, HasEveryValueAtFullPrecisionAndAnEmptyCellForNone) {
+  ForeignReport f = report();
+  f.results[0].values[0].second = 0.1 + 0.2;
+  const std::string csv = metrics_csv(f);
+  EXPECT_THAT(csv, HasSubstr("0.30000000000000004"));
+  EXPECT_THAT(csv, HasSubstr("\"k2\",\"\",0,0,0,\"(0, 0, 0)\",\"(0, 0, 0)\",384,132,,30000"));
+}
+
+}  // namespace
