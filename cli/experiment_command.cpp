@@ -114,7 +114,8 @@ void add_measure_flags(CLI::App& c, MeasureFlags& f) {
                "pairs of fresh processes; extended once to twice as many if they decide nothing")
       ->capture_default_str();
   c.add_flag("--no-extension", f.no_extension, "only the first look");
-  c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads in a pair")->capture_default_str();
+  c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads in a pair, fewer where they would take longer than --pair-s")->capture_default_str();
+  c.add_option("--pair-s", f.plan.pair_s, "measured seconds of a pair, if 4 quads fit")->capture_default_str();
   c.add_option("--block-s", f.plan.block_s,
                "a block takes so many seconds, or --block-steps if that is longer")
       ->capture_default_str();

@@ -29,6 +29,7 @@ void check_plan(const PairPlan& p) {
   at_least("--quads", p.quads, 1);
   at_least("--block-steps", p.block_steps, 1);
   at_least("--block-s", p.block_s, 0);
+  at_least("--pair-s", p.pair_s, 0);
   at_least("--warmup-s", p.warmup_s, 0);
   at_least("--start-timeout-s", p.start_timeout_s, 0.001);
   at_least("--block-timeout-s", p.block_timeout_s, 0.001);
@@ -59,7 +60,8 @@ class PairRun {
     if (resident) warm_up(first);
     check_foreign(resident ? 2 : 0);
     std::vector<Quad> time, cycles;
-    for (int q = 0; q < p_.quads; ++q) {
+    const int quads = affordable_quads();
+    for (int q = 0; q < quads; ++q) {
       const size_t x = coin();
       Quad t, c;
       std::array<size_t, 2> next{};
@@ -102,6 +104,14 @@ class PairRun {
  private:
   size_t coin() { return random_() >> 63; }
 
+  // Known after the warm-up; every block also takes a first step that is left out.
+  int affordable_quads() const {
+    const double quad_s = 2 * (expected_ns_[0] + expected_ns_[1]) * (block_steps_ + 1) * 1e-9;
+    if (!(quad_s > 0)) return p_.quads;
+    const double affordable = std::floor(p_.pair_s / quad_s);
+    return affordable >= p_.quads ? p_.quads : std::min(p_.quads, std::max(kFewestQuads, static_cast<int>(affordable)));
+  }
+
   void check_foreign(int own) const {
     if (!h_.foreign_process) return;
     if (const auto who = h_.foreign_process(own))
@@ -130,11 +140,10 @@ class PairRun {
       const bool settled = std::all_of(seen.begin(), seen.end(), [](const std::vector<double>& s) {
         return std::fabs(std::log(s.back() / s[s.size() - 2])) < 0.01;
       });
-      if (settled) return;
-      if (elapsed > 5 * p_.warmup_s) {
-        out_.stationary = false;
-        return;
-      }
+      if (!settled && elapsed <= 5 * p_.warmup_s) continue;
+      out_.stationary = settled;
+      for (const size_t arm : {0, 1}) expected_ns_[arm] = seen[arm].back();
+      return;
     }
   }
 

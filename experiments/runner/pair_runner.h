@@ -46,12 +46,18 @@ struct PairRecord {
   std::vector<gate::AuditFinding> audits;  // of A, then of B; empty for commands
 };
 
+inline constexpr int kFewestQuads = 4;
+
 struct PairPlan {
   ArmSpec a, b;
   Thresholds thresholds;
-  int quads = 4;
-  double block_s = 0.25;  // a block takes the longer of this and `block_steps`
-  int block_steps = 8;
+  // Many short blocks: on an H200 at its power cap the clock wanders by percents within tenths of a second, and the shorter the blocks the
+  // more of that both arms share. The spread of pairs of identical code was 0.84% with 4 quads of 0.1 s, 0.22% with 12 of 0.03 s, 0.13%
+  // with 24 of 0.015 s, in the same GPU time (docs/experiments.md).
+  int quads = 24;           // fewer, but at least kFewestQuads, where they would take longer than pair_s
+  double block_s = 0.015;  // a block takes the longer of this and `block_steps`
+  int block_steps = 2;
+  double pair_s = 4;
   double warmup_s = 1;  // at least; up to 5 times as long until the step time has settled
   double start_timeout_s = 300;
   double block_timeout_s = 60;  // or 20 times what the block should take, whichever is longer

@@ -31,6 +31,12 @@ export -f run
 
 # Four at a time: the oracle's half of a gate runs on the CPU, the GPU is mostly idle. Output in $out/NAME, exit code in $out/NAME.code.
 export build seed out here OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+# First, one at a time, those whose clocks are looked at: processes that share a GPU wait for each other.
+alone="gate_unpatched_fp32 gate_unpatched_mixed"
+for patch in "$here"/*.patch; do
+  if grep -qE '^Caught-by: (clock|late work|timed steps)' "$patch"; then name=$(basename "$patch"); alone="$alone gate_bug_${name%%-*}"; fi
+done
+for program in $alone; do run "$program"; done
 { echo gate_unpatched_fp32; echo gate_unpatched_mixed; for patch in "$here"/*.patch; do name=$(basename "$patch"); echo "gate_bug_${name%%-*}"; done; } |
   xargs -P "${STEPSCOPE_BUG_JOBS:-4}" -I{} bash -c 'run {}'
 

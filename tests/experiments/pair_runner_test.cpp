@@ -112,6 +112,17 @@ TEST_F(PairRunner, steps_in_abba_or_baab_quads_and_draws_which) {
   EXPECT_LT(a_first, 11);
 }
 
+TEST_F(PairRunner, takes_as_many_quads_as_the_pair_can_afford_and_at_least_four) {
+  PairPlan p = plan(arm("A", "good"), arm("B", "good"), 2);  // steps of 1 ms, blocks of 2 + 1
+  p.quads = 24;
+  p.pair_s = 0.122;  // a quad takes 12 ms
+  EXPECT_EQ(run_pairs(p, {}).pairs.at(0).blocks.size(), 40u);
+  p.pair_s = 0.001;
+  EXPECT_EQ(run_pairs(p, {}).pairs.at(0).blocks.size(), 16u);
+  p.pair_s = 100;
+  EXPECT_EQ(run_pairs(p, {}).pairs.at(0).blocks.size(), 96u);
+}
+
 TEST_F(PairRunner, leaves_the_first_step_of_a_block_out) {
   // The fake's first step of each block takes 100 times as long; of two steps, half of it would show.
   PairPlan p = plan(arm("A", "good"), arm("B", "good"), 2);
