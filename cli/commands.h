@@ -20,6 +20,7 @@ void add_train_command(CLI::App& app, const CommandLine& line, int& exit_code);
 void add_profile_command(CLI::App& app, const CommandLine& line, int& exit_code);
 void add_ingest_command(CLI::App& app, const CommandLine& line, int& exit_code);
 void add_report_command(CLI::App& app, int& exit_code);
+void add_diff_command(CLI::App& app, int& exit_code);
 void add_gate_command(CLI::App& app, int& exit_code);
 void add_baseline_command(CLI::App& app, int& exit_code);
 void add_data_command(CLI::App& app, int& exit_code);

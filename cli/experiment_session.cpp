@@ -242,7 +242,7 @@ void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name,
   }
   try {
     const auto da = profiler::load_profile(a_file), db = profiler::load_profile(b_file);
-    r.waterfall = experiments::make_waterfall(da, db);
+    r.waterfall = profiler::make_waterfall(da, db);
     if (!r.waterfall) r.waterfall_absent = "the profiles hold no device time of a step";
     r.same_code = experiments::same_code(da, db, program_sha256(), program_sha256());
     for (const auto& [arm, document] : {std::pair('A', &da), std::pair('B', &db)})

@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   cli::add_profile_command(app, line, exit_code);
   cli::add_ingest_command(app, line, exit_code);
   cli::add_report_command(app, exit_code);
+  cli::add_diff_command(app, exit_code);
   cli::add_gate_command(app, exit_code);
   cli::add_baseline_command(app, exit_code);
   cli::add_data_command(app, exit_code);

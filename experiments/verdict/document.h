@@ -11,7 +11,7 @@
 #include "experiments/runner/pair_runner.h"
 #include "experiments/verdict/ledger.h"
 #include "experiments/verdict/same_code.h"
-#include "experiments/verdict/waterfall.h"
+#include "profiler/diff/waterfall.h"
 
 namespace experiments {
 
@@ -36,7 +36,7 @@ struct WorkloadResult {
   Workload workload;
   ArmReport a, b;
   RunLog log;
-  std::optional<Waterfall> waterfall;
+  std::optional<profiler::Waterfall> waterfall;
   std::string waterfall_absent;  // why there is none
   std::optional<SameCode> same_code;
   double planted_pct = 0;

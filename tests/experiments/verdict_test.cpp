@@ -16,7 +16,7 @@
 #include "experiments/verdict/physical_floor.h"
 #include "experiments/verdict/same_code.h"
 #include "experiments/verdict/stale.h"
-#include "experiments/verdict/waterfall.h"
+#include "profiler/diff/waterfall.h"
 #include "gpt2/errors.h"
 
 namespace experiments {
@@ -48,7 +48,7 @@ profiler::ProfileDocument profile(std::vector<profiler::KernelRow> kernels, doub
 
 // A: layernorm 12 x, old matmul, bias. B: layernorm faster, new fused matmul, no bias; 20 us less idle; 7 us
 // rest.
-Waterfall example() {
+profiler::Waterfall example() {
   const auto a = profile({kernel("layernorm", "layernorm", 12, 120e3),
                           kernel("gemm_old", "mlp_up", 12, 900e3), kernel("bias", "mlp_up", 12, 80e3)},
                          1200e3, 100e3);
@@ -69,14 +69,14 @@ TEST(waterfall, sums_to_the_difference_of_the_steps) {
 
 TEST(waterfall, names_what_is_gone_new_and_changed) {
   std::map<std::string, std::string> change;
-  for (const WaterfallRow& k : example().kernels) change[k.kernel] = k.change;
+  for (const profiler::WaterfallRow& k : example().kernels) change[k.kernel] = k.change;
   EXPECT_EQ(change,
             (std::map<std::string, std::string>{
                 {"layernorm", "changed"}, {"gemm_old", "gone"}, {"bias", "gone"}, {"gemm_fused", "new"}}));
 }
 
 TEST(waterfall, nets_the_kernels_of_an_op_whose_names_changed) {
-  const Waterfall w = example();
+  const profiler::Waterfall w = example();
   ASSERT_EQ(w.ops[0].op, "mlp_up");
   EXPECT_DOUBLE_EQ(w.ops[0].b_ns - w.ops[0].a_ns, 850e3 - 980e3);
 }

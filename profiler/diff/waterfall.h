@@ -10,11 +10,15 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "profiler/document/profile.h"
 
-namespace experiments {
+namespace profiler {
+
+// Kernel names of several tools as one: without casts, inner scopes and spaces, unnamed namespaces spelled alike.
+std::string comparable_kernel_name(std::string_view name);
 
 struct WaterfallRow {
   std::string change;  // gone | new | changed
@@ -41,10 +45,10 @@ struct Waterfall {
 };
 
 // nullopt when a document has no device time of a step (nothing was traced).
-std::optional<Waterfall> make_waterfall(const profiler::ProfileDocument& a,
-                                        const profiler::ProfileDocument& b);
+std::optional<Waterfall> make_waterfall(const ProfileDocument& a,
+                                        const ProfileDocument& b);
 
 // Rows whose change is below `least_ns` are added up in one row "other", so that the list still sums.
 nlohmann::ordered_json to_json(const Waterfall& waterfall, double least_ns = 1000);
 
-}  // namespace experiments
+}  // namespace profiler

@@ -1,4 +1,4 @@
-#include "experiments/verdict/waterfall.h"
+#include "profiler/diff/waterfall.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-namespace experiments {
+#include "profiler/ingest/foreign_report.h"
+
+namespace profiler {
 namespace {
 
 using nlohmann::ordered_json;
@@ -20,8 +22,17 @@ void sort_by_change(std::vector<Row>& rows) {
 
 }  // namespace
 
-std::optional<Waterfall> make_waterfall(const profiler::ProfileDocument& a,
-                                        const profiler::ProfileDocument& b) {
+std::string comparable_kernel_name(std::string_view name) {
+  constexpr std::string_view kAnonymous = "(anonymous namespace)";
+  std::string text(name);
+  for (size_t at; (at = text.find(kAnonymous)) != std::string::npos;) text.replace(at, kAnonymous.size(), "<unnamed>");
+  text = simplified_kernel_name(text);
+  std::erase(text, ' ');
+  return text;
+}
+
+std::optional<Waterfall> make_waterfall(const ProfileDocument& a,
+                                        const ProfileDocument& b) {
   if (!a.totals.time_ns || !b.totals.time_ns) return std::nullopt;
   Waterfall w;
   w.a_total_ns = *a.totals.time_ns;
@@ -32,13 +43,13 @@ std::optional<Waterfall> make_waterfall(const profiler::ProfileDocument& a,
   std::map<std::tuple<std::string, std::string, std::string>, WaterfallRow> rows;
   std::map<std::pair<std::string, std::string>, WaterfallOp> ops;
   double a_sum = 0, b_sum = 0;
-  const auto add = [&](const profiler::ProfileDocument& d, bool is_b, double& sum) {
-    for (const profiler::KernelRow& k : d.kernels) {
+  const auto add = [&](const ProfileDocument& d, bool is_b, double& sum) {
+    for (const KernelRow& k : d.kernels) {
       const std::string pass = k.pass.value_or("unattributed"), op = k.op.value_or("");
-      WaterfallRow& row = rows[{pass, op, k.name}];
+      WaterfallRow& row = rows[{pass, op, comparable_kernel_name(k.name)}];
       row.pass = pass;
       row.op = op;
-      row.kernel = k.name;
+      if (row.kernel.empty()) row.kernel = k.name;
       (is_b ? row.b_launches : row.a_launches) += k.launches + k.copies;
       (is_b ? row.b_ns : row.a_ns) += k.time_ns;
       if (k.dram_read_bytes && k.dram_write_bytes) {
@@ -114,4 +125,4 @@ ordered_json to_json(const Waterfall& w, double least_ns) {
   return out;
 }
 
-}  // namespace experiments
+}  // namespace profiler

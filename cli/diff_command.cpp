@@ -1,0 +1,94 @@
+// `stepscope diff A B`: two profile documents, what changed.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "gpt2/atomic_file.h"
+#include "gpt2/errors.h"
+#include "profiler/diff/diff.h"
+#include "profiler/document/json.h"
+#include "profiler/report/table.h"
+
+namespace cli {
+namespace {
+
+using stepscope::InputError;
+
+struct Flags {
+  std::string a, b, by = "kernel";
+  int64_t top = 12;
+  double fail_if_slower = -1;
+  bool json = false;
+  std::vector<std::string> outputs;
+};
+
+profiler::DiffBy diff_by(const std::string& word) {
+  using profiler::DiffBy;
+  static constexpr std::array<std::pair<std::string_view, DiffBy>, 4> kWords{
+      {{"pass", DiffBy::pass}, {"op", DiffBy::op}, {"kernel", DiffBy::kernel}, {"layer", DiffBy::layer}}};
+  for (const auto& [name, value] : kWords)
+    if (name == word) return value;
+  throw InputError(fmt::format("--by '{}': expected one of pass, op, kernel, layer", word));
+}
+
+void run(const Flags& f, int& exit_code) {
+  profiler::DiffText text;
+  text.by = diff_by(f.by);
+  if (f.top < 1) throw InputError(fmt::format("--top is {}: expected at least 1", f.top));
+  text.top = static_cast<size_t>(f.top);
+  text.a_name = f.a;
+  text.b_name = f.b;
+  for (const std::string& path : f.outputs) {
+    if (!path.ends_with(".md") && !path.ends_with(".json")) throw InputError(fmt::format("-o {}: expected a name that ends in .md or .json", path));
+    gpt2::check_file_writable(path, "-o");
+  }
+  const profiler::ProfileDocument a = profiler::load_profile(f.a), b = profiler::load_profile(f.b);
+  const profiler::ProfileDiff diff = profiler::diff_profiles(a, b);
+  for (const std::string& path : f.outputs)
+    gpt2::write_file_atomically(path, path.ends_with(".md") ? profiler::diff_markdown(diff, text) : profiler::diff_json(diff, text).dump(1) + "\n");
+  if (f.json) {
+    fmt::print("{}\n", profiler::diff_json(diff, text).dump(1));
+  } else {
+    text.color = profiler::color_wanted(STDOUT_FILENO);
+    fmt::print("{}", profiler::diff_table(diff, text));
+  }
+  if (f.fail_if_slower < 0) return;
+  if (!diff.step) throw InputError("--fail-if-slower: the documents have no time in common");
+  if (diff.unlike()) throw InputError("--fail-if-slower: these are not runs of the same thing (see 'not the same')");
+  const double slower_pct = (diff.step->ratio() - 1) * 100;
+  // NaN must not pass.
+  if (!(slower_pct <= f.fail_if_slower)) {
+    fmt::print(stderr, "stepscope: B is {:.2f}% slower than A; allowed is {}%\n", slower_pct, f.fail_if_slower);
+    exit_code = 1;
+  }
+}
+
+}  // namespace
+
+void add_diff_command(CLI::App& app, int& exit_code) {
+  auto f = std::make_shared<Flags>();
+  CLI::App* c = app.add_subcommand("diff", "What changed between two profile documents, by pass and kernel");
+  c->add_option("a", f->a, "a profile document")->required();
+  c->add_option("b", f->b, "another one")->required();
+  c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")->capture_default_str();
+  c->add_option("--top", f->top, "how many of them")->capture_default_str();
+  c->add_option("--fail-if-slower", f->fail_if_slower, "exit 1 if B's step is more than so many percent slower")->check(CLI::Range(0.0, 1e6));
+  c->add_flag("--json", f->json, "print the diff for machines (stepscope.diff/1)");
+  c->add_option("-o,--out", f->outputs, "also write it: FILE.md for a pull request, FILE.json (repeatable)");
+  c->footer(
+      "Examples:\n"
+      "  stepscope diff before.json after.json\n"
+      "  stepscope diff before.json after.json --by op --fail-if-slower 1 -o diff.md\n"
+      "Two single runs are no verdict: `stepscope experiment run` is.");
+  c->callback([f, &exit_code] { run(*f, exit_code); });
+}
+
+}  // namespace cli

@@ -1,0 +1,206 @@
+#include "profiler/diff/diff.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "profiler/records/errors.h"
+#include "profiler/report/names.h"
+
+namespace profiler {
+namespace {
+
+std::string shown(const Text& t) { return t.value_or("-"); }
+std::string shown(const Count& c) { return c ? fmt::to_string(*c) : "-"; }
+
+void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vector<RunDifference>& out) {
+  // What one of them does not say is no difference.
+  const auto add = [&](const std::string& what, const std::string& x, const std::string& y, bool unlike) {
+    if (x != y && x != "-" && y != "-") out.push_back({what, x, y, unlike});
+  };
+  add("GPU", shown(a.environment.gpu), shown(b.environment.gpu), true);
+  add("layers", shown(a.run.layers), shown(b.run.layers), true);
+  add("channels", shown(a.run.channels), shown(b.run.channels), true);
+  add("batch size", shown(a.run.batch_size), shown(b.run.batch_size), true);
+  add("sequence length", shown(a.run.seq_len), shown(b.run.seq_len), true);
+  add("micro-batches", shown(a.run.accumulation), shown(b.run.accumulation), true);
+  add("trainer", shown(a.run.trainer), shown(b.run.trainer), false);
+  add("matmul", shown(a.run.matmul), shown(b.run.matmul), false);
+  add("collected by", a.collection.producer, b.collection.producer, false);
+  add("times of", a.collection.time_basis, b.collection.time_basis, false);
+  const auto add_words = [&](const char* prefix, const std::map<std::string, std::string>& x, const std::map<std::string, std::string>& y) {
+    std::map<std::string, std::pair<std::string, std::string>> both;
+    for (const auto& [key, value] : x) both[key] = {value, "-"};
+    for (const auto& [key, value] : y) {
+      auto& [left, right] = both[key];
+      if (left.empty()) left = "-";
+      right = value;
+    }
+    for (const auto& [key, sides] : both) add(prefix + key, sides.first, sides.second, false);
+  };
+  add_words("variant ", a.run.variants, b.run.variants);
+  if (a.collection.producer == b.collection.producer) add_words("version of ", a.environment.versions, b.environment.versions);
+  add("code", shown(a.run.git_revision), shown(b.run.git_revision), false);
+  add("build", shown(a.run.build_type), shown(b.run.build_type), false);
+  const Number x = a.environment.sm_clock_mhz_median, y = b.environment.sm_clock_mhz_median;
+  if (x && y && std::fabs(*y / *x - 1) > 0.01) add("SM clock", fmt::format("{:.0f} MHz", *x), fmt::format("{:.0f} MHz", *y), false);
+  add("throttled", fmt::format("{}", fmt::join(a.environment.throttle_reasons, "+")), fmt::format("{}", fmt::join(b.environment.throttle_reasons, "+")), false);
+}
+
+bool idle_known(const ProfileDocument& a, const ProfileDocument& b) { return a.totals.idle_ns && b.totals.idle_ns; }
+// Of the one; without idle time where the other does not know its own (Nsight Compute).
+double device_ns(const ProfileDocument& one, const ProfileDocument& other) {
+  return *one.totals.time_ns - (idle_known(one, other) ? 0 : one.totals.idle_ns.value_or(0));
+}
+
+std::optional<StepChange> step_change(const ProfileDocument& a, const ProfileDocument& b) {
+  const StepTime &x = a.timing.step_time_ns, &y = b.timing.step_time_ns;
+  if (x.median && y.median && *x.median > 0) {
+    StepChange s{"timed steps", *x.median, *y.median, std::nullopt, std::nullopt};
+    if (x.interval_low && x.interval_high && y.interval_low && y.interval_high && *x.interval_low > 0) {
+      s.low = *y.interval_low / *x.interval_high;
+      s.high = *y.interval_high / *x.interval_low;
+    }
+    return s;
+  }
+  if (a.totals.time_ns && b.totals.time_ns && *a.totals.time_ns > 0)
+    return StepChange{idle_known(a, b) ? "device time" : "kernel time", device_ns(a, b), device_ns(b, a), std::nullopt, std::nullopt};
+  return std::nullopt;
+}
+
+Side side_of(const Measured& m) {
+  Side s{m.launches + m.copies, m.time_ns, std::nullopt, m.tensor_active_pct, m.sm_clock_hz};
+  if (m.dram_read_bytes && m.dram_write_bytes) s.dram_bytes = *m.dram_read_bytes + *m.dram_write_bytes;
+  return s;
+}
+
+template <class Row>
+void sort_by_change(std::vector<Row>& rows) {
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return std::fabs(x.delta_ns()) > std::fabs(y.delta_ns()); });
+}
+
+template <class Row, class Key>
+std::vector<GroupChange> group_changes(const std::vector<Row>& a, const std::vector<Row>& b, Key key_of) {
+  std::vector<GroupChange> out;
+  const auto add = [&](const Row& row, bool is_b) {
+    const GroupChange key = key_of(row);
+    auto at = std::find_if(out.begin(), out.end(), [&](const GroupChange& g) { return g.pass == key.pass && g.op == key.op && g.layer == key.layer; });
+    if (at == out.end()) at = out.insert(out.end(), key);
+    (is_b ? at->b : at->a) = side_of(row);
+  };
+  for (const Row& r : a) add(r, false);
+  for (const Row& r : b) add(r, true);
+  sort_by_change(out);
+  return out;
+}
+
+KernelChange kernel_change(const WaterfallRow& w) {
+  KernelChange k{w.change, w.pass, w.op, {}, {}, {w.a_launches, w.a_ns, w.a_dram_bytes, {}, {}}, {w.b_launches, w.b_ns, w.b_dram_bytes, {}, {}}};
+  if (w.change != "new") k.a_kernels = {w.kernel};
+  if (w.change != "gone") k.b_kernels = {w.kernel};
+  return k;
+}
+
+// What one side lacks has no bytes, and adds none; a kernel that is there without its bytes leaves the sum unknown.
+void add_side(Side& into, const Side& from) {
+  if (from.launches == 0) return;
+  if (into.launches == 0)
+    into.dram_bytes = from.dram_bytes;
+  else if (into.dram_bytes && from.dram_bytes)
+    into.dram_bytes = *into.dram_bytes + *from.dram_bytes;
+  else
+    into.dram_bytes.reset();
+  into.launches += from.launches;
+  into.time_ns += from.time_ns;
+}
+
+KernelChange replaced(KernelChange into, const KernelChange& from) {
+  into.change = "replaced";
+  into.a_kernels.insert(into.a_kernels.end(), from.a_kernels.begin(), from.a_kernels.end());
+  into.b_kernels.insert(into.b_kernels.end(), from.b_kernels.begin(), from.b_kernels.end());
+  add_side(into.a, from.a);
+  add_side(into.b, from.b);
+  return into;
+}
+
+// Gone and new kernels of one op belong together: first those that differ in template arguments only, then all that are left.
+std::vector<KernelChange> match_roles(const Waterfall& w) {
+  std::map<std::pair<std::string, std::string>, std::vector<KernelChange>> gone, fresh;
+  std::vector<KernelChange> out;
+  for (const WaterfallRow& row : w.kernels) {
+    if (row.change == "changed")
+      out.push_back(kernel_change(row));
+    else
+      (row.change == "gone" ? gone : fresh)[{row.pass, row.op}].push_back(kernel_change(row));
+  }
+  for (auto& [place, before] : gone) {
+    auto& after = fresh[place];
+    const bool has_role = place.first != "unattributed";
+    std::vector<KernelChange> left;
+    for (KernelChange& g : before) {
+      const auto twin = std::find_if(after.begin(), after.end(), [&](const KernelChange& n) {
+        return short_kernel_name(n.b_kernels.front()) == short_kernel_name(g.a_kernels.front());
+      });
+      if (twin == after.end()) {
+        left.push_back(std::move(g));
+        continue;
+      }
+      out.push_back(replaced(std::move(g), *twin));
+      after.erase(twin);
+    }
+    if (!left.empty() && !after.empty() && has_role) {
+      KernelChange all = left.front();
+      for (size_t i = 1; i < left.size(); ++i) all = replaced(std::move(all), left[i]);
+      for (const KernelChange& n : after) all = replaced(std::move(all), n);
+      out.push_back(std::move(all));
+      left.clear();
+      after.clear();
+    }
+    for (KernelChange& g : left) out.push_back(std::move(g));
+  }
+  for (auto& [place, after] : fresh)
+    for (KernelChange& n : after) out.push_back(std::move(n));
+  sort_by_change(out);
+  return out;
+}
+
+}  // namespace
+
+std::optional<bool> StepChange::differs() const {
+  if (!low || !high) return std::nullopt;
+  return *low > 1 || *high < 1;
+}
+
+bool ProfileDiff::unlike() const {
+  return std::any_of(runs.begin(), runs.end(), [](const RunDifference& r) { return r.unlike; });
+}
+
+ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
+  ProfileDiff d;
+  compare_runs(a, b, d.runs);
+  d.step = step_change(a, b);
+  const auto waterfall = make_waterfall(a, b);
+  if (!d.step && !waterfall) {
+    const bool first = !a.totals.time_ns && !a.timing.step_time_ns.median;
+    throw DataError(fmt::format("the {} document holds no time of a step", first ? "first" : "second"));
+  }
+  d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) { return GroupChange{r.name, "", {}, {}, {}}; });
+  d.ops = group_changes(a.ops, b.ops, [](const OpRow& r) { return GroupChange{r.pass, r.op, {}, {}, {}}; });
+  d.layers = group_changes(a.layers, b.layers, [](const LayerRow& r) { return GroupChange{r.pass, "", r.layer, {}, {}}; });
+  if (!waterfall) return d;
+  d.kernels = match_roles(*waterfall);
+  d.idle_known = idle_known(a, b);
+  d.a_device_ns = device_ns(a, b);
+  d.b_device_ns = device_ns(b, a);
+  if (d.idle_known) {
+    d.a_idle_ns = waterfall->a_idle_ns;
+    d.b_idle_ns = waterfall->b_idle_ns;
+  }
+  d.a_rest_ns = waterfall->a_rest_ns;
+  d.b_rest_ns = waterfall->b_rest_ns;
+  return d;
+}
+
+}  // namespace profiler
