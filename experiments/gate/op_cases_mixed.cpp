@@ -248,12 +248,27 @@ class Cases {
         Doubles sums(static_cast<size_t>(C));
         for (size_t i = 0; i < after.size(); ++i) sums[i % static_cast<size_t>(C)] += after[i];
         c.tensors.push_back(gradient("dinp_column_sums", 1, C, sums, w.accumulate, Element::f32, {.inside = kBf16Unit}));
+        c.judge = sums_are_of_the_stored(kWide<R> ? 8 : 0, c.tensors.size() - 1, c.tensors.back());
         c.also.emplace_back("bias_gradient", "layernorm_fold");
       }
       c.also.emplace_back("residual_gradient", kStoredName<R>);
       c.also.push_back(zero_grad(w.accumulate));
       use_(c);
     }
+  }
+
+  // Column sums against the bf16 values of the same launch that they are said to be sums of: no rounding lies between the two.
+  static auto sums_are_of_the_stored(size_t terms_at, size_t sums_at, const OpTensor& before) {
+    return [=, columns = before.columns, before = before.role == Role::update ? before.bytes : std::vector<std::byte>{}](
+               std::span<const std::vector<std::byte>> after, const std::string& name, const std::string& detail, GateReport& report) {
+      const Floats terms = floats_of(after[terms_at], kBf16), added_to = floats_of(before, Element::f32);
+      Doubles want(static_cast<size_t>(columns));
+      for (size_t i = 0; i < added_to.size(); ++i) want[i] = static_cast<double>(added_to[i]);
+      for (size_t i = 0; i < terms.size(); ++i) want[i % want.size()] += static_cast<double>(terms[i]);
+      const Doubles got = exactly(floats_of(after[sums_at], Element::f32));
+      report.add(from_metrics(name + " error", "dinp_column_sums of stored dinp", compare<double, double>(got, want, 1, columns),
+                              rounding_limit({.inside = 1e-6}), detail));
+    };
   }
 
   // The two ways of the slot that are no product: the sum with the layernorm that follows it, and the sum alone.
