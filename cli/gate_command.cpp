@@ -150,8 +150,9 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
     return reports;
   }
 #ifdef STEPSCOPE_WITH_CUDA
-  if (f.trainer == "fp32" && !f.no_ops && f.model.empty()) {
+  if ((f.trainer == "fp32" || f.trainer == "mixed") && !f.no_ops && f.model.empty()) {
     gate::OpGateOptions o;
+    o.trainer = f.trainer;
     o.seed = f.seed;
     if (isatty(STDERR_FILENO))
       o.progress = [](const std::string& what) { fmt::print(stderr, "gate (ops): {}\n", what); };

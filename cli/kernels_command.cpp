@@ -22,16 +22,22 @@ namespace {
 using stepscope::InputError;
 
 struct KernelsFlags {
-  std::string op, model = "d12", matmul = "fp32";
+  std::string op, trainer = "mixed", model = "d12";
+  std::string matmul;  // "" = the trainer's default
   int64_t batch_size = 4, seq_len = 1024, rounds = 50;
   uint64_t seed = 0;
   bool seed_given = false, json = false;
 };
 
-void run(const KernelsFlags& f, [[maybe_unused]] int& exit_code) {
+void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
   const gpt2::ModelConfig model = gpt2::model_from_name(f.model);
-  if (f.matmul != "fp32" && f.matmul != "tf32")
-    throw InputError(fmt::format("--matmul '{}': expected fp32 or tf32", f.matmul));
+  if (f.trainer != "mixed" && f.trainer != "fp32")
+    throw InputError(fmt::format("--trainer '{}': expected mixed or fp32", f.trainer));
+  const bool mixed_trainer = f.trainer == "mixed";
+  if (f.matmul.empty()) f.matmul = mixed_trainer ? "bf16" : "fp32";
+  if (mixed_trainer ? f.matmul != "bf16" : f.matmul != "fp32" && f.matmul != "tf32")
+    throw InputError(fmt::format("--matmul '{}': of the {} trainer expected {}", f.matmul, f.trainer,
+                                 mixed_trainer ? "bf16 (with --trainer fp32: fp32 or tf32)" : "fp32 or tf32"));
   if (f.batch_size < 1 || f.batch_size > 4096 || f.seq_len < 1 || f.seq_len > model.max_seq_len ||
       f.rounds < 3 || f.rounds > 100000)
     throw InputError(
@@ -42,8 +48,11 @@ void run(const KernelsFlags& f, [[maybe_unused]] int& exit_code) {
 #ifdef STEPSCOPE_WITH_CUDA
   // First: it makes a context of its own and destroys it.
   const profiler::MeasuredCeilings ceilings = profiler::ceilings_of_device(false);
-  const double matmul_ceiling = f.matmul == "tf32" ? ceilings.tf32_flops_per_s : ceilings.fp32_flops_per_s;
+  const double matmul_ceiling = mixed_trainer       ? ceilings.bf16_flops_per_s
+                                : f.matmul == "tf32" ? ceilings.tf32_flops_per_s
+                                                     : ceilings.fp32_flops_per_s;
   experiments::KernelBenchOptions options;
+  options.trainer = f.trainer;
   options.matmul = f.matmul;
   options.rounds = static_cast<int>(f.rounds);
   if (isatty(STDERR_FILENO))
@@ -52,6 +61,7 @@ void run(const KernelsFlags& f, [[maybe_unused]] int& exit_code) {
   const auto rows = experiments::bench_kernels(f.op, model, f.batch_size, f.seq_len, seed, options);
   nlohmann::ordered_json all{{"schema", "stepscope.kernels/1"},
                              {"device", ceilings.device},
+                             {"trainer", f.trainer},
                              {"matmul", f.matmul},
                              {"seed", seed},
                              {"rows", nlohmann::ordered_json::array()}};
@@ -119,19 +129,22 @@ void add_kernels_command(CLI::App& app, int& exit_code) {
   c->add_option("op", f->op,
                 "layernorm_forward, layernorm_backward, linear_forward, linear_backward, attention_forward, "
                 "attention_backward, "
-                "gelu_forward, gelu_backward, classifier, adamw")
+                "classifier, adamw; of the mixed trainer also residual, linear_gelu_forward, linear_gelu_backward_input; of the fp32 "
+                "trainer also gelu_forward, gelu_backward")
       ->required();
+  c->add_option("--trainer", f->trainer, "whose variants: mixed or fp32")->capture_default_str();
   c->add_option("--model", f->model, "whose channels, heads and vocabulary")->capture_default_str();
   c->add_option("--batch-size,-b", f->batch_size)->capture_default_str();
   c->add_option("--seq-len,-t", f->seq_len)->capture_default_str();
-  c->add_option("--matmul", f->matmul, "matrix products: fp32 or tf32")->capture_default_str();
+  c->add_option("--matmul", f->matmul, "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");
   c->add_option("--rounds", f->rounds, "timings of each variant, variants in turn")->capture_default_str();
   c->add_option("--seed", f->seed, "of all inputs; default: new each time")->each([f](const std::string&) {
     f->seed_given = true;
   });
   c->add_flag("--json", f->json);
   c->footer(
-      "Exit 1: a variant is wrong.\nExamples:\n  stepscope kernels attention_forward --matmul tf32\n  "
+      "Exit 1: a variant is wrong.\nExamples:\n  stepscope kernels attention_backward\n  "
+      "stepscope kernels attention_forward --trainer fp32 --matmul tf32\n  "
       "stepscope kernels layernorm_backward -b 16");
   c->callback([f, &exit_code] { run(*f, exit_code); });
 }

@@ -9,6 +9,8 @@
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_oracle.h"
 #include "experiments/gate/random.h"
+#include "fp32/op_api.h"
+#include "fp32/trainer.h"
 #include "gpt2/tensor_table.h"
 
 namespace gate {
@@ -19,31 +21,7 @@ using oracle::Doubles;
 
 namespace {
 
-template <typename T>
-std::vector<std::byte> bytes_of(const std::vector<T>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {bytes.begin(), bytes.end()};
-}
-
 Floats rounded(const Doubles& values) { return Floats(values.begin(), values.end()); }
-
-}  // namespace
-
-OpTensor input_tensor(std::string name, int64_t rows, int64_t columns, const Floats& values) {
-  return {std::move(name), Role::input, Element::f32, rows, columns, bytes_of(values), {}};
-}
-OpTensor input_tensor(std::string name, const std::vector<int32_t>& values) {
-  return {std::move(name),  Role::input, Element::i32, 1, static_cast<int64_t>(values.size()),
-          bytes_of(values), {}};
-}
-OpTensor output_tensor(std::string name, int64_t rows, int64_t columns, Doubles want) {
-  return {std::move(name), Role::output, Element::f32, rows, columns, {}, std::move(want)};
-}
-OpTensor update_tensor(std::string name, int64_t rows, int64_t columns, const Floats& before, Doubles want) {
-  return {std::move(name), Role::update, Element::f32, rows, columns, bytes_of(before), std::move(want)};
-}
-
-namespace {
 
 class Cases {
  public:
@@ -364,7 +342,7 @@ class Cases {
 
   static OpTensor one_double(const std::string& name, double want, bool add, double before) {
     OpTensor t{name, add ? Role::update : Role::output, Element::f64, 1, 1, {}, {want + (add ? before : 0)}};
-    if (add) t.bytes = bytes_of(std::vector<double>{before});
+    if (add) t.bytes = bytes_of_values(std::vector<double>{before});
     return t;
   }
 
@@ -466,8 +444,13 @@ class Cases {
 
 }  // namespace
 
-void for_each_op_case(uint64_t seed, const std::function<void(const OpCase&)>& use) {
-  Cases(seed, use).all();
+OpSuite fp32_ops() {
+  return {"fp32",
+          {"fp32", "tf32"},
+          fp32::fp32_variants(),
+          [](const std::string& rate, void* stream) { return ContextRef(std::make_shared<op::Context>(rate, stream)); },
+          [](uint64_t seed, const std::function<void(const OpCase&)>& use) { Cases(seed, use).all(); },
+          [](std::string_view, std::string_view) { return true; }};
 }
 
 }  // namespace gate

@@ -5,8 +5,10 @@
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -14,7 +16,6 @@
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_judge.h"
 #include "experiments/gate/random.h"
-#include "fp32/trainer.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
@@ -29,11 +30,14 @@ using Bytes = std::vector<std::byte>;
 constexpr int64_t kRedZoneBytes = 256;
 constexpr std::byte kRedZone{0xa5};
 
-// Finite floats of all signs and sizes, valid as double too.
+// Finite floats of all signs and sizes, valid as double and as pairs of bf16 too.
 Bytes garbage(int64_t bytes, uint64_t seed) {
   Random random(seed);
   std::vector<float> values(static_cast<size_t>(bytes / 4 + 1));
-  for (float& v : values) v = random.normal(100);
+  for (float& v : values) {
+    const uint32_t half = std::bit_cast<uint32_t>(random.normal(100)) >> 16;
+    v = std::bit_cast<float>(half << 16 | half);
+  }
   Bytes out(static_cast<size_t>(bytes));
   std::memcpy(out.data(), values.data(), out.size());
   return out;
@@ -79,7 +83,7 @@ struct Outcome {
   std::string launch_error;  // that the launcher left unchecked
 };
 
-Outcome run_once(fp32::op::Context& context, const gpt2::cuda::Stream& stream, const OpCase& c,
+Outcome run_once(const ContextRef& context, const gpt2::cuda::Stream& stream, const OpCase& c,
                  const std::string& variant, const std::function<Bytes(int64_t)>& poison) {
   std::vector<Guarded> buffers;
   std::vector<void*> pointers;
@@ -111,7 +115,7 @@ int64_t elements_different(const OpCase& c, const Outcome& a, const Outcome& b) 
   for (size_t i = 0; i < c.tensors.size(); ++i) {
     const OpTensor& t = c.tensors[i];
     if (t.role == Role::input) continue;
-    const size_t width = t.element == Element::f64 ? 8 : 4;
+    const auto width = static_cast<size_t>(bytes_of_element(t.element));
     for (size_t at = 0; at < a.after[i].size(); at += width)
       n += std::memcmp(&a.after[i][at], &b.after[i][at], width) != 0;
   }
@@ -124,7 +128,7 @@ int64_t elements_unwritten(const OpCase& c, const Outcome& o) {
   int64_t n = 0;
   for (size_t i = 0; i < c.tensors.size(); ++i) {
     if (c.tensors[i].role != Role::output) continue;
-    const size_t width = c.tensors[i].element == Element::f64 ? 8 : 4;
+    const auto width = static_cast<size_t>(bytes_of_element(c.tensors[i].element));
     for (size_t at = 0; at < o.after[i].size(); at += width)
       n += std::all_of(&o.after[i][at], &o.after[i][at] + width,
                        [](std::byte b) { return b == std::byte{0xff}; });
@@ -133,39 +137,38 @@ int64_t elements_unwritten(const OpCase& c, const Outcome& o) {
 }
 
 std::vector<double> as_doubles(const OpTensor& t, const Bytes& bytes) {
-  std::vector<double> out(static_cast<size_t>(t.count()));
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (t.element == Element::f64) {
-      std::memcpy(&out[i], &bytes[i * 8], 8);
-    } else {
-      float x;
-      std::memcpy(&x, &bytes[i * 4], 4);
-      out[i] = static_cast<double>(x);
-    }
+  if (t.element != Element::f64) {
+    const std::vector<float> floats = floats_of(bytes, t.element);
+    return {floats.begin(), floats.end()};
   }
+  std::vector<double> out(static_cast<size_t>(t.count()));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
   return out;
+}
+
+// Whether calls still work: a kernel that faulted leaves a context in which none does.
+bool device_works() {
+  (void)cudaGetLastError();
+  return cudaDeviceSynchronize() == cudaSuccess;
 }
 
 class OpChecks {
  public:
-  explicit OpChecks(const OpGateOptions& options) : options_(options) {
-    for (const gpt2::VariantInfo& info : fp32::fp32_variants()) variants_[info.slot] = info.names;
-    for (const char* rate : {"fp32", "tf32"})
-      contexts_[rate] = std::make_unique<fp32::op::Context>(rate, stream_.get());
+  explicit OpChecks(const OpGateOptions& options) : options_(options), suite_(suite_of(options.trainer)) {
+    for (const gpt2::VariantInfo& info : suite_.variants) variants_[info.slot] = info.names;
+    for (const std::string& rate : suite_.rates) contexts_.emplace_back(rate, suite_.make_context(rate, stream_.get()));
   }
 
   GateReport run() {
-    report_.trainer = "fp32";
-    report_.matmul = "fp32 and tf32";
+    report_.trainer = suite_.trainer;
+    report_.matmul = fmt::format("{}", fmt::join(suite_.rates, " and "));
     report_.device = device_facts().name;
     report_.workload = "single ops";
     report_.seed = options_.seed;
     try {
-      for_each_op_case(options_.seed, [&](const OpCase& c) { check(c); });
-    } catch (const gpt2::cuda::CallError&
-                 e) {  // a kernel that faults leaves no usable device: what follows cannot be checked
-      report_.add(must_be_zero(current_ + " error", "launch", 1, "faults", e.what()));
-      report_.notes.push_back(e.what());
+      suite_.for_each_case(options_.seed, [&](const OpCase& c) { check(c); });
+    } catch (const DeviceLost& lost) {
+      report_.notes.push_back(fmt::format("what follows {} was not checked: the device takes no more calls", lost.after));
     }
     return std::move(report_);
   }
@@ -175,26 +178,47 @@ class OpChecks {
     if (options_.progress && c.op != current_op_) options_.progress(c.op);
     current_op_ = c.op;
     const auto found = variants_.find(c.op);
-    const std::vector<std::string> names =
-        found == variants_.end() ? std::vector<std::string>{""} : found->second;
+    const std::vector<std::string> names = !c.variants.empty()        ? c.variants
+                                           : found == variants_.end() ? std::vector<std::string>{""}
+                                                                      : found->second;
     for (const auto& [rate, context] : contexts_) {
-      if (rate == "tf32" && !c.matmul) continue;
+      if (rate != suite_.rates.front() && !c.matmul) continue;
       if (op_floor(rate, c.matmul) * c.floor_factor >= kFakeNoise / 2) {
         report_.notes.push_back(fmt::format("{} {}: not judged in {}, which loses too much on these inputs to tell right from wrong",
                                             c.op, c.shape, rate));
         continue;
       }
       std::map<std::string, ErrorMetrics> baseline;  // per tensor, of the first variant
-      for (const std::string& variant : names)
-        check_variant(c, variant, variant == names.front(), rate, *context, baseline);
+      for (const std::string& variant : names) check_or_fail(c, variant, variant == names.front(), rate, context, baseline);
     }
   }
 
-  void check_variant(const OpCase& c, const std::string& variant, bool is_baseline, const std::string& rate,
-                     fp32::op::Context& context, std::map<std::string, ErrorMetrics>& baseline) {
+  struct DeviceLost {
+    std::string after;
+  };
+
+  // What a launch throws fails its check; the cases after it go on where the device does.
+  void check_or_fail(const OpCase& c, const std::string& variant, bool is_baseline, const std::string& rate,
+                     const ContextRef& context, std::map<std::string, ErrorMetrics>& baseline) {
     const std::string name = c.op + (variant.empty() ? "" : "/" + variant);
+    try {
+      check_variant(c, variant, name, is_baseline, rate, context, baseline);
+    } catch (const std::exception& e) {
+      const bool lost = !device_works();
+      report_.add(must_be_zero(name + " error", "launch", 1, lost ? "faults" : "errors", c.shape + ": " + e.what()));
+      if (lost) throw DeviceLost{name};
+    }
+  }
+
+  static OpSuite suite_of(const std::string& trainer) {
+    if (trainer == "fp32") return fp32_ops();
+    if (trainer == "mixed") return mixed_ops();
+    throw stepscope::InputError(fmt::format("no op checks for trainer '{}': expected fp32 or mixed", trainer));
+  }
+
+  void check_variant(const OpCase& c, const std::string& variant, const std::string& name, bool is_baseline,
+                     const std::string& rate, const ContextRef& context, std::map<std::string, ErrorMetrics>& baseline) {
     const std::string detail = c.shape + (rate == "tf32" ? ", tf32" : "");
-    current_ = name;
     Outcome first;
     const auto refuse = [&](const char* why) {
       report_.notes.push_back(fmt::format("{} does not do {}: {}", name, c.shape, why));
@@ -210,11 +234,15 @@ class OpChecks {
     }
     const auto random = [&](int64_t bytes) { return garbage(bytes, options_.seed + 1); };
     const Outcome second = run_once(context, stream_, c, variant, random);
-    int64_t repeats_different = 0;
-    for (int i = 0; i < options_.repeats; ++i)
-      repeats_different += elements_different(c, first, run_once(context, stream_, c, variant, nan_bytes));
-    report_.add(must_be_zero(name + " poison", "all outputs", elements_different(c, first, second),
-                             "elements", detail));
+    const bool repeats = suite_.repeats(c.op, variant);
+    if (repeats) {
+      int64_t repeats_different = 0;
+      for (int i = 0; i < options_.repeats; ++i)
+        repeats_different += elements_different(c, first, run_once(context, stream_, c, variant, nan_bytes));
+      report_.add(must_be_zero(name + " repeat", "all outputs", repeats_different, "elements", detail));
+      report_.add(must_be_zero(name + " poison", "all outputs", elements_different(c, first, second),
+                               "elements", detail));
+    }
     report_.add(
         must_be_zero(name + " unwritten", "all outputs", elements_unwritten(c, first), "elements", detail));
     report_.add(must_be_zero(name + " red zone", "all buffers", first.red_zone_bytes + second.red_zone_bytes,
@@ -223,27 +251,36 @@ class OpChecks {
                              first.input_bytes_changed + second.input_bytes_changed, "bytes", detail));
     report_.add(must_be_zero(name + " launch error", "first run", !first.launch_error.empty(), "launches",
                              first.launch_error.empty() ? detail : first.launch_error));
-    report_.add(must_be_zero(name + " repeat", "all outputs", repeats_different, "elements", detail));
     const double floor = op_floor(rate, c.matmul) * c.floor_factor;
     for (size_t i = 0; i < c.tensors.size(); ++i) {
       const OpTensor& t = c.tensors[i];
       if (t.role == Role::input) continue;
-      const auto metrics = compare<double, double>(as_doubles(t, first.after[i]), t.want, t.rows, t.columns);
+      const std::vector<double> got = as_doubles(t, first.after[i]);
+      const auto metrics = compare<double, double>(got, t.want, t.rows, t.columns);
       const ErrorMetrics* base = is_baseline ? nullptr : &baseline[t.name];
       if (is_baseline) baseline[t.name] = metrics;
-      const Tolerance limit = op_limit(floor, base);
+      const Tolerance limit = t.rounding ? op_limit(rounding_limit(t.rounding), base) : op_limit(floor, base);
       report_.add(from_metrics(name + " error", t.name, metrics, limit, detail));
+      if (!repeats)  // other bits are allowed, other answers are not: what the poison was may not show
+        report_.add(from_metrics(name + " error", t.name,
+                                 compare<double, double>(as_doubles(t, second.after[i]), t.want, t.rows, t.columns), limit,
+                                 detail + ", other poison"));
+      if (t.rounding.count > 0 && t.rounding.inside == 0)
+        report_.add(make_result(name + " element", t.name,
+                                {{"worst element", worst_element(got, t.want), element_limit(t.rounding)}}, detail));
       for (const std::string& fake : accepted_fakes(t.want, t.rows, t.columns, limit))
         report_.add(
             must_be_zero("able to fail", name + " " + t.name, 1, "fakes", fake + " would pass, " + detail));
     }
+    if (c.judge) c.judge(first.after, name, detail, report_);
   }
 
   const OpGateOptions& options_;
+  OpSuite suite_;
   gpt2::cuda::Stream stream_;
   std::map<std::string, std::vector<std::string>> variants_;
-  std::map<std::string, std::unique_ptr<fp32::op::Context>> contexts_;
-  std::string current_op_, current_;
+  std::vector<std::pair<std::string, ContextRef>> contexts_;
+  std::string current_op_;
   GateReport report_;
 };
 

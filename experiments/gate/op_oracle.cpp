@@ -166,20 +166,20 @@ Doubles attention_backward(Floats dout, Floats qkv, Floats out, Floats lse, int6
   return dqkv;
 }
 
-Doubles gelu_forward(Floats x) {
-  Doubles out = widened(x);
-  for (double& v : out) v = 0.5 * v * (1 + std::tanh(kGeluScale * (v + 0.044715 * v * v * v)));
-  return out;
+Doubles gelu_forward_of(Doubles x) {
+  for (double& v : x) v = 0.5 * v * (1 + std::tanh(kGeluScale * (v + 0.044715 * v * v * v)));
+  return x;
 }
+Doubles gelu_forward(Floats x) { return gelu_forward_of(widened(x)); }
 
-Doubles gelu_backward(Floats dout, Floats x) {
-  Doubles dx = widened(dout);
+Doubles gelu_backward_of(Doubles dx, Floats x) {
   for (size_t i = 0; i < dx.size(); ++i) {
     const double v = static_cast<double>(x[i]), t = std::tanh(kGeluScale * (v + 0.044715 * v * v * v));
     dx[i] *= 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * kGeluScale * (1 + 3 * 0.044715 * v * v);
   }
   return dx;
 }
+Doubles gelu_backward(Floats dout, Floats x) { return gelu_backward_of(widened(dout), x); }
 
 Classified classifier(Floats logits, Ints targets, int64_t V, int64_t Vp, double gradient_scale) {
   const auto rows = static_cast<int64_t>(targets.size());

@@ -45,6 +45,9 @@ Doubles attention_backward(Floats dout, Floats qkv, Floats out, Floats lse, int6
 
 Doubles gelu_forward(Floats x);
 Doubles gelu_backward(Floats dout, Floats x);
+// The same of values that no kernel is given: results of another op, not yet rounded.
+Doubles gelu_forward_of(Doubles x);
+Doubles gelu_backward_of(Doubles dout, Floats x);
 
 struct Classified {
   Doubles losses, dlogits;  // dlogits (rows, Vp), padding zero

@@ -9,7 +9,6 @@
 
 #include "experiments/gate/op_judge.h"
 #include "experiments/gate/report.h"
-#include "fp32/trainer.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
@@ -52,16 +51,12 @@ class Operands {
 std::vector<double> read(const OpTensor& t, const void* device) {
   std::vector<std::byte> bytes(static_cast<size_t>(t.byte_count()));
   STEPSCOPE_CUDA_CHECK(cudaMemcpy(bytes.data(), device, bytes.size(), cudaMemcpyDeviceToHost));
-  std::vector<double> out(static_cast<size_t>(t.count()));
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (t.element == gate::Element::f64) {
-      std::memcpy(&out[i], &bytes[i * 8], 8);
-    } else {
-      float x;
-      std::memcpy(&x, &bytes[i * 4], 4);
-      out[i] = static_cast<double>(x);
-    }
+  if (t.element != gate::Element::f64) {
+    const std::vector<float> floats = gate::floats_of(bytes, t.element);
+    return {floats.begin(), floats.end()};
   }
+  std::vector<double> out(static_cast<size_t>(t.count()));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
   return out;
 }
 
@@ -72,15 +67,20 @@ double at_quantile(const std::vector<double>& sorted, double q) {
 class Bench {
  public:
   explicit Bench(const KernelBenchOptions& options)
-      : options_(options), context_(options.matmul, stream_.get()) {
-    for (const gpt2::VariantInfo& info : fp32::fp32_variants()) variants_[info.slot] = info.names;
+      : options_(options),
+        suite_(options.trainer == "mixed" ? gate::mixed_ops() : gate::fp32_ops()),
+        context_(suite_.make_context(options.matmul, stream_.get())) {
+    for (const gpt2::VariantInfo& info : suite_.variants) variants_[info.slot] = info.names;
     l2_bytes_ = gpt2::cuda::device_info().l2_bytes;
   }
 
   std::vector<KernelResult> run(const KernelCase& k) {
-    const auto found = variants_.find(k.timed.op);
-    const std::vector<std::string> names =
-        found == variants_.end() ? std::vector<std::string>{""} : found->second;
+    const auto found = variants_.find(k.timed.slot.empty() ? k.timed.op : k.timed.slot);
+    const std::vector<std::string> names = !k.timed.variants.empty()  ? k.timed.variants
+                                           : found == variants_.end() ? std::vector<std::string>{""}
+                                                                      : found->second;
+    // The first is the baseline of the check; the default is what the trainer runs.
+    const std::string default_name = found == variants_.end() ? names.front() : found->second.front();
     std::vector<KernelResult> results;
     std::map<std::string, gate::ErrorMetrics> baseline;
     for (const std::string& variant : names) {
@@ -89,10 +89,10 @@ class Bench {
       r.variant = variant;
       r.shape = k.timed.shape;
       r.check_shape = k.check.shape;
-      r.is_default = variant == names.front();
+      r.is_default = variant == default_name;
       if (options_.progress)
         options_.progress(fmt::format("{} {} {}: against the oracle", r.op, variant, r.check_shape));
-      check(k.check, r, baseline);
+      check(k.check, r, variant == names.front(), baseline);
       results.push_back(std::move(r));
     }
     if (options_.progress) options_.progress(fmt::format("{} {}: timing", k.timed.op, k.timed.shape));
@@ -104,7 +104,7 @@ class Bench {
   }
 
  private:
-  void check(const OpCase& c, KernelResult& r, std::map<std::string, gate::ErrorMetrics>& baseline) {
+  void check(const OpCase& c, KernelResult& r, bool is_baseline, std::map<std::string, gate::ErrorMetrics>& baseline) {
     const Operands operands(c);
     const double floor = gate::op_floor(options_.matmul, c.matmul) * c.floor_factor;
     try {
@@ -115,6 +115,9 @@ class Bench {
     } catch (const stepscope::InputError& e) {
       r.wrong = e.what();
       return;
+    } catch (const stepscope::MachineError& e) {
+      r.wrong = e.what();
+      return;
     }
     r.right = true;
     double worst = -1;
@@ -123,11 +126,12 @@ class Bench {
       if (t.role == Role::input) continue;
       const std::vector<double> got = read(t, operands.pointers()[i]);
       const auto metrics = gate::compare<double, double>(got, t.want, t.rows, t.columns);
-      const auto base = baseline.find(t.name);
+      const auto found = baseline.find(t.name);
+      const gate::ErrorMetrics* base = is_baseline || found == baseline.end() ? nullptr : &found->second;
       const auto result = gate::from_metrics(
           r.op, t.name, metrics,
-          gate::op_limit(floor, r.is_default || base == baseline.end() ? nullptr : &base->second));
-      if (r.is_default) baseline[t.name] = metrics;
+          t.rounding ? gate::op_limit(gate::rounding_limit(t.rounding), base) : gate::op_limit(floor, base));
+      if (is_baseline) baseline[t.name] = metrics;
       // A NaN uses more of its budget than any number.
       const double used = result.error <= result.budget ? result.error / result.budget : 1e300;
       if (used > worst) {
@@ -187,7 +191,8 @@ class Bench {
 
   const KernelBenchOptions& options_;
   gpt2::cuda::Stream stream_;
-  fp32::op::Context context_;
+  gate::OpSuite suite_;
+  gate::ContextRef context_;
   std::map<std::string, std::vector<std::string>> variants_;
   int64_t l2_bytes_ = 0;
 };
@@ -201,7 +206,8 @@ std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::Model
     throw stepscope::MachineError("kernels need a GPU: " + *why);
   Bench bench(options);
   std::vector<KernelResult> out;
-  for (const KernelCase& k : kernel_cases(op, model, batch_size, seq_len, seed)) {
+  const auto cases = options.trainer == "mixed" ? mixed_kernel_cases : kernel_cases;
+  for (const KernelCase& k : cases(op, model, batch_size, seq_len, seed)) {
     const auto rows = bench.run(k);
     out.insert(out.end(), rows.begin(), rows.end());
   }

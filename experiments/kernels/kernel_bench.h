@@ -11,7 +11,8 @@
 namespace experiments {
 
 struct KernelBenchOptions {
-  std::string matmul = "fp32";  // rate of the op's matrix products
+  std::string trainer = "fp32";  // whose ops: "fp32" or "mixed"
+  std::string matmul = "fp32";   // rate of the op's matrix products: one of that trainer's
   int rounds = 50;
   std::function<void(const std::string&)> progress;  // may be empty
 };

@@ -8,6 +8,7 @@
 
 #include "experiments/gate/op_oracle.h"
 #include "experiments/gate/random.h"
+#include "fp32/op_api.h"
 #include "gpt2/errors.h"
 #include "gpt2/tensor_table.h"
 

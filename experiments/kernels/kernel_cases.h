@@ -1,4 +1,4 @@
-// The ops of the fp32 trainer at the shapes of a model: one case to be checked against the fp64 oracle, one
+// The ops of a GPU trainer at the shapes of a model: one case to be checked against the fp64 oracle, one
 // to be timed. Both have the same channels; the checked one may have fewer rows, because the oracle is a
 // plain loop on the CPU.
 #pragma once
@@ -20,12 +20,16 @@ struct KernelCase {
   double min_bytes() const;
 };
 
-// Op names that kernel_cases knows: the slots with variants, and the other ops that take time.
+// Op names of the fp32 trainer that kernel_cases knows: the slots with variants, and the other ops that take time.
 std::vector<std::string> kernel_ops();
 
 // The places of `op` in a step of this model ("mlp_up", "lm_head", …), B x T tokens. Throws
 // stepscope::InputError for an unknown op.
 std::vector<KernelCase> kernel_cases(const std::string& op, const gpt2::ModelConfig& model,
                                      int64_t batch_size, int64_t seq_len, uint64_t seed);
+// The same of the mixed-precision trainer: kernel_cases_mixed.cpp.
+std::vector<std::string> mixed_kernel_ops();
+std::vector<KernelCase> mixed_kernel_cases(const std::string& op, const gpt2::ModelConfig& model,
+                                           int64_t batch_size, int64_t seq_len, uint64_t seed);
 
 }  // namespace experiments

@@ -1,9 +1,10 @@
-// The gate for one build of the mixed trainer, patched or not: the whole model with the defaults, with its own attention, with every
-// kernel of its own that the defaults leave to a library or to a fused one, with recompute, and with stochastic rounding.
+// The gate for one build of the mixed trainer, patched or not: every op, then the whole model with the defaults, with its own attention,
+// with every kernel of its own that the defaults leave to a library or to a fused one, with recompute, and with stochastic rounding.
 #include "tests/bugs/gate_program.h"
 
 #include "experiments/gate/device_hooks.h"
 #include "experiments/gate/model_gate.h"
+#include "experiments/gate/op_gate.h"
 #include "mixed/trainer.h"
 
 int main(int argc, char** argv) {
@@ -27,7 +28,10 @@ int main(int argc, char** argv) {
     recompute.recompute = "gelu+ln";
     gate::ModelGateOptions stochastic = others;
     stochastic.weight_rounding = "stochastic";
-    int64_t failed = 0;
+    gate::OpGateOptions ops;
+    ops.trainer = "mixed";
+    ops.seed = seed;
+    int64_t failed = gate_program::print_failures(gate::check_ops(ops));
     for (const gate::ModelGateOptions& options : {defaults, flash, plain, recompute, stochastic})
       failed += gate_program::print_failures(
           gate::check_model([](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); }, options));

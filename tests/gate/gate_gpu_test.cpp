@@ -1,4 +1,4 @@
-// The gate of the fp32 trainer, as `stepscope gate` runs it. Skipped without a device.
+// The gate of the fp32 trainer and the op checks of the mixed one, as `stepscope gate` runs them. Skipped without a device.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -30,6 +30,14 @@ class GateOnDevice : public ::testing::Test {
 
 TEST_F(GateOnDevice, EveryOpVariantPasses) {
   OpGateOptions o;
+  o.seed = seed_;
+  const GateReport report = check_ops(o);
+  EXPECT_TRUE(report.passed()) << to_table(report, false);
+}
+
+TEST_F(GateOnDevice, EveryOpVariantOfTheMixedTrainerPasses) {
+  OpGateOptions o;
+  o.trainer = "mixed";
   o.seed = seed_;
   const GateReport report = check_ops(o);
   EXPECT_TRUE(report.passed()) << to_table(report, false);

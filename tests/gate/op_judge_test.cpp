@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <limits>
 
+#include "experiments/gate/op_case.h"
 #include "experiments/gate/random.h"
 
 namespace gate {
@@ -52,6 +55,90 @@ TEST(OpJudge, AVacuousLimitIsFoundOut) {
   EXPECT_EQ(accepted_fakes(want, 64, 32, one_percent), std::vector<std::string>{"1% noise"});
   EXPECT_EQ(accepted_fakes(want, 64, 32, anything),
             (std::vector<std::string>{"zeros", "shuffled", "1% noise"}));
+}
+
+TEST(Bf16, RoundsToTheNearestAndTiesToEven) {
+  EXPECT_EQ(to_bf16(1.0f), 1.0f);
+  EXPECT_EQ(to_bf16(1.0f + 0x1p-8f), 1.0f) << "a tie: 1 is even";
+  EXPECT_EQ(to_bf16(1.0f + 0x1.8p-7f), 1.0f + 0x1p-6f) << "a tie: up to even";
+  EXPECT_EQ(to_bf16(1.0f + 0x1.02p-8f), 1.0f + 0x1p-7f);
+  EXPECT_EQ(to_bf16(-1.0f - 0x1.02p-8f), -1.0f - 0x1p-7f);
+  EXPECT_EQ(to_bf16(0x1.ffp0f), 2.0f) << "the carry goes into the exponent";
+  EXPECT_EQ(to_bf16(0.0f), 0.0f);
+}
+
+TEST(Bf16, ARoundingLosesNoMoreThanItsUnit) {
+  double worst = 0;
+  for (double x : random_values(100'000)) {
+    const double value = static_cast<double>(static_cast<float>(x));
+    worst = std::max(worst, std::abs(static_cast<double>(to_bf16(static_cast<float>(x))) - value) / std::abs(value));
+  }
+  EXPECT_LE(worst, kBf16Unit);
+  EXPECT_GT(worst, 0.9 * kBf16Unit) << "half of it would be too tight a limit";
+}
+
+TEST(Bf16, TensorsHoldTheValuesThatTheOracleSaw) {
+  const std::vector<float> values{1.0f, -2.5f, 0x1.02p0f};
+  const OpTensor t = input_tensor("x", 1, 3, values, Element::bf16);
+  EXPECT_EQ(t.byte_count(), 6);
+  EXPECT_EQ(floats_of(t.bytes, t.element), values);
+  EXPECT_THROW(input_tensor("x", 1, 1, {1.0f + 0x1p-8f}, Element::bf16), std::logic_error);
+}
+
+class OneRounding : public ::testing::Test {
+ protected:
+  // `want` stored as `store` says, judged as a result that is rounded once.
+  bool passes(const std::function<float(float)>& store) const {
+    const auto want = random_values(64 * 32);
+    std::vector<double> got(want.size());
+    for (size_t i = 0; i < want.size(); ++i) got[i] = static_cast<double>(store(static_cast<float>(want[i])));
+    const Rounding once{.count = 1};
+    return from_metrics("", "", compare<double, double>(got, want, 64, 32), rounding_limit(once)).passed &&
+           worst_element(got, want) <= element_limit(once);
+  }
+};
+TEST_F(OneRounding, ToTheNearestPasses) { EXPECT_TRUE(passes(to_bf16)); }
+TEST_F(OneRounding, CuttingOffIsFound) {
+  EXPECT_FALSE(passes([](float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0xffff0000u); }));
+}
+TEST_F(OneRounding, ToAShorterFormatIsFound) {
+  EXPECT_FALSE(passes([](float x) { return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + 0x10000u) & 0xfffe0000u); }));
+}
+
+TEST(OpJudge, Bf16LimitsRejectEveryFake) {
+  const auto want = random_values(64 * 32);
+  for (const Rounding& r : {Rounding{.count = 1}, {.count = 2}, {.count = 1, .inside = kBf16Unit / 2}, {.count = 1, .stochastic = true}})
+    EXPECT_TRUE(accepted_fakes(want, 64, 32, rounding_limit(r)).empty()) << r.count << " " << r.inside;
+}
+
+class Stochastic : public ::testing::Test {
+ protected:
+  StochasticJudgement judge(const std::function<float(float, double)>& round) {
+    Random random(8);
+    std::vector<float> masters, rounded;
+    for (int i = 0; i < 20'000; ++i) {
+      masters.push_back(random.normal());
+      rounded.push_back(round(masters.back(), random.uniform()));
+    }
+    return judge_stochastic(masters, rounded);
+  }
+  static float cut(float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0xffff0000u); }
+  static float away(float x) { return std::bit_cast<float>((std::bit_cast<uint32_t>(x) & 0xffff0000u) + 0x10000u); }
+  static double part(float x) { return static_cast<double>(std::bit_cast<uint32_t>(x) & 0xffffu) / 65536; }
+};
+TEST_F(Stochastic, ByDistancePasses) {
+  const auto j = judge([](float x, double u) { return u < part(x) ? away(x) : cut(x); });
+  EXPECT_EQ(j.not_a_neighbour, 0);
+  EXPECT_LE(j.bias_sigmas, 6);
+}
+TEST_F(Stochastic, CuttingOffIsBiased) {
+  EXPECT_GT(judge([](float x, double) { return cut(x); }).bias_sigmas, 6);
+}
+TEST_F(Stochastic, UpTooSeldomIsBiased) {
+  EXPECT_GT(judge([](float x, double u) { return u < part(x) / 2 ? away(x) : cut(x); }).bias_sigmas, 6);
+}
+TEST_F(Stochastic, AnythingElseIsNoNeighbour) {
+  EXPECT_EQ(judge([](float x, double) { return away(away(x)); }).not_a_neighbour, 20'000);
 }
 
 }  // namespace
