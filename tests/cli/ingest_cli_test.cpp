@@ -88,4 +88,35 @@ TEST_F(IngestCli, bad_numbers_are_refused) {
   EXPECT_EQ(ingest(kData + "fp32_basic.ncu-rep --ceilings " + kData + "fp32_basic.ncu-rep").exit_code, 2);
 }
 
+// ---- diff -----------------------------------------------------------------------------------------------------
+TEST_F(IngestCli, diff_of_two_documents_sums_and_answers_by_exit_code) {
+  ASSERT_EQ(ingest(kData + "mixed_nvtx.ncu-rep --count 6").exit_code, 0);
+  fs::rename(file("doc.json"), file("a.json"));
+  ASSERT_EQ(ingest(kData + "mixed_nvtx.ncu-rep").exit_code, 0);
+  const std::string both = file("a.json") + " " + file("doc.json");
+  const Outcome o = stepscope("diff " + both + " -o " + file("d.md") + " -o " + file("d.json"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("kernel time"), HasSubstr("\nsum ")));
+  EXPECT_THAT(slurp(file("d.md")), HasSubstr("| kernel | where |"));
+  const auto j = nlohmann::json::parse(slurp(file("d.json")));
+  double sum = 0;
+  for (const auto& k : j["kernels"]) sum += k["delta_ns"].get<double>();
+  EXPECT_NEAR(sum, j["device"]["b_ns"].get<double>() - j["device"]["a_ns"].get<double>(), 1);
+  EXPECT_EQ(stepscope("diff " + both + " --fail-if-slower 1").exit_code, 1);
+  EXPECT_EQ(stepscope("diff " + both + " --fail-if-slower 1000").exit_code, 0);
+  EXPECT_EQ(stepscope("diff " + file("doc.json") + " " + file("a.json") + " --fail-if-slower 1").exit_code, 0);
+}
+
+TEST_F(IngestCli, diff_refuses_what_it_cannot_compare) {
+  write("text", "hello");
+  EXPECT_EQ(stepscope("diff " + file("text") + " " + file("text")).exit_code, 2);
+  EXPECT_EQ(stepscope("diff " + file("absent")).exit_code, 2);
+  ASSERT_EQ(ingest(kData + "fp32_basic.ncu-rep").exit_code, 0);
+  const std::string same = file("doc.json") + " " + file("doc.json");
+  EXPECT_EQ(stepscope("diff " + same + " --by nothing").exit_code, 2);
+  EXPECT_EQ(stepscope("diff " + same + " --top 0").exit_code, 2);
+  EXPECT_EQ(stepscope("diff " + same + " -o " + file("x.txt")).exit_code, 2);
+  EXPECT_EQ(stepscope("diff " + same + " --fail-if-slower -1").exit_code, 2);
+}
+
 }  // namespace

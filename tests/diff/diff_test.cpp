@@ -1,0 +1,178 @@
+#include "profiler/diff/diff.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "profiler/records/errors.h"
+#include "tests/profiler/fixture.h"
+
+namespace {
+
+using namespace profiler;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+KernelRow kernel(const std::string& name, const std::string& pass, const std::string& op, double time_ns, int64_t launches = 12) {
+  KernelRow k;
+  k.name = name;
+  k.pass = pass;
+  k.op = op;
+  k.activity = "kernel";
+  k.launches = launches;
+  k.time_ns = time_ns;
+  return k;
+}
+ProfileDocument document(std::vector<KernelRow> kernels, double idle_ns) {
+  ProfileDocument d;
+  double sum = idle_ns;
+  for (const KernelRow& k : kernels) sum += k.time_ns;
+  d.kernels = std::move(kernels);
+  d.totals.time_ns = sum;
+  d.totals.idle_ns = idle_ns;
+  d.collection.producer = "cupti";
+  return d;
+}
+const KernelChange& change(const ProfileDiff& d, const std::string& what) {
+  const auto at = std::find_if(d.kernels.begin(), d.kernels.end(), [&](const KernelChange& k) { return k.change == what; });
+  if (at == d.kernels.end()) throw std::runtime_error("no row is " + what);
+  return *at;
+}
+double sum_of(const ProfileDiff& d) {
+  double sum = d.b_idle_ns - d.a_idle_ns + d.b_rest_ns - d.a_rest_ns;
+  for (const KernelChange& k : d.kernels) sum += k.delta_ns();
+  return sum;
+}
+
+TEST(Diff, KernelsIdleAndRestSumToTheStepsDifference) {
+  ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6), kernel("y", "backward", "qkv", 2e6), kernel("gone", "forward", "gelu", 3e5)}, 4e5);
+  ProfileDocument b = document({kernel("x", "forward", "qkv", 9e5), kernel("y", "backward", "qkv", 2.2e6), kernel("new", "other", "copy", 1e5)}, 1e5);
+  *b.totals.time_ns += 7e4;  // unattributed
+  const ProfileDiff d = diff_profiles(a, b);
+  EXPECT_NEAR(sum_of(d), d.b_device_ns - d.a_device_ns, 1e-6);
+  EXPECT_NEAR(d.b_rest_ns, 7e4, 1e-6);
+  EXPECT_EQ(d.kernels.front().delta_ns(), -3e5);  // sorted by what it matters
+}
+
+TEST(Diff, AnotherVariantsKernelReplacesTheOneOfTheSameOp) {
+  const ProfileDiff d = diff_profiles(document({kernel("warp_rows", "forward", "ln1", 1e6), kernel("warp_rows", "forward", "ln2", 1e6)}, 0),
+                                      document({kernel("block_rows", "forward", "ln1", 8e5), kernel("warp_rows", "forward", "ln2", 1e6)}, 0));
+  const KernelChange& k = change(d, "replaced");
+  EXPECT_THAT(k.a_kernels, ElementsAre("warp_rows"));
+  EXPECT_THAT(k.b_kernels, ElementsAre("block_rows"));
+  EXPECT_DOUBLE_EQ(k.delta_ns(), -2e5);
+  EXPECT_EQ(d.kernels.size(), 2u);
+}
+
+TEST(Diff, AFusedKernelReplacesAllThatItTookTheWorkOf) {
+  const ProfileDiff d = diff_profiles(document({kernel("gemm", "forward", "mlp_up", 1e6), kernel("bias", "forward", "mlp_up", 1e5)}, 0),
+                                      document({kernel("gemm_bias", "forward", "mlp_up", 1.05e6)}, 0));
+  const KernelChange& k = change(d, "replaced");
+  EXPECT_EQ(k.a_kernels.size(), 2u);
+  EXPECT_EQ(k.a.launches, 24);
+  EXPECT_EQ(k.b.launches, 12);
+  EXPECT_NEAR(k.delta_ns(), -5e4, 1e-6);
+}
+
+TEST(Diff, TemplateArgumentsAloneMakeAReplacementOfItsOwn) {
+  const ProfileDiff d = diff_profiles(document({kernel("void f<4>(float*)", "forward", "qkv", 1e6), kernel("old", "forward", "qkv", 2e6)}, 0),
+                                      document({kernel("void f<8>(float*)", "forward", "qkv", 9e5), kernel("fresh", "forward", "qkv", 1e6)}, 0));
+  ASSERT_EQ(d.kernels.size(), 2u);
+  EXPECT_THAT(d.kernels[0].a_kernels, ElementsAre("old"));
+  EXPECT_THAT(d.kernels[1].b_kernels, ElementsAre("void f<8>(float*)"));
+}
+
+TEST(Diff, OneNameInTwoOpsStaysTwoRows) {
+  const ProfileDiff d = diff_profiles(document({kernel("gemm", "forward", "qkv", 1e6), kernel("gemm", "forward", "attproj", 1e6)}, 0),
+                                      document({kernel("gemm", "forward", "qkv", 2e6), kernel("gemm", "forward", "attproj", 5e5)}, 0));
+  ASSERT_EQ(d.kernels.size(), 2u);
+  EXPECT_EQ(d.kernels[0].op, "qkv");
+  EXPECT_DOUBLE_EQ(d.kernels[0].delta_ns(), 1e6);
+}
+
+TEST(Diff, WithoutAnOpGoneAndNewAreNotOneAnother) {
+  ProfileDocument a = document({kernel("a", "", "", 1e6)}, 0), b = document({kernel("b", "", "", 1e6)}, 0);
+  a.kernels[0].pass = a.kernels[0].op = b.kernels[0].pass = b.kernels[0].op = std::nullopt;
+  const ProfileDiff d = diff_profiles(a, b);
+  EXPECT_EQ(change(d, "gone").a_kernels.front(), "a");
+  EXPECT_EQ(change(d, "new").b_kernels.front(), "b");
+}
+
+TEST(Diff, NamesOfOtherToolsAreTheSameKernel) {
+  const ProfileDiff d = diff_profiles(document({kernel("void m::(anonymous namespace)::k<(int)4>(float*)", "forward", "qkv", 1e6)}, 0),
+                                      document({kernel("void m::<unnamed>::k<4>(float *)", "forward", "qkv", 1e6)}, 0));
+  EXPECT_EQ(d.kernels.at(0).change, "changed");
+}
+
+TEST(Diff, IdleTimeCountsOnlyWhereBothKnowIt) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 5e5), b = document({kernel("k", "forward", "qkv", 1.1e6)}, 0);
+  b.totals.idle_ns.reset();
+  const ProfileDiff d = diff_profiles(a, b);
+  EXPECT_FALSE(d.idle_known);
+  EXPECT_EQ(d.step->basis, "kernel time");
+  EXPECT_NEAR(d.step->ratio(), 1.1, 1e-9);
+  EXPECT_NEAR(sum_of(d), d.b_device_ns - d.a_device_ns, 1e-6);
+}
+
+TEST(Diff, TheStepIsThatOfTimedStepsWhereBothHaveThem) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
+  EXPECT_EQ(diff_profiles(a, b).step->basis, "device time");
+  a.timing.step_time_ns.median = 2e6, a.timing.step_time_ns.interval_low = 1.9e6, a.timing.step_time_ns.interval_high = 2.1e6;
+  b.timing.step_time_ns.median = 2.1e6, b.timing.step_time_ns.interval_low = 2.05e6, b.timing.step_time_ns.interval_high = 2.15e6;
+  StepChange s = diff_profiles(a, b).step.value();
+  EXPECT_EQ(s.basis, "timed steps");
+  EXPECT_NEAR(s.ratio(), 1.05, 1e-12);
+  EXPECT_EQ(s.differs(), false);  // 2.05 / 2.1 to 2.15 / 1.9
+  b.timing.step_time_ns.interval_low = 2.11e6;
+  EXPECT_EQ(diff_profiles(a, b).step->differs(), true);
+  b.timing.step_time_ns.interval_low.reset();
+  EXPECT_FALSE(diff_profiles(a, b).step->differs());
+}
+
+TEST(Diff, OtherWorkOrAnotherGpuIsUnlike) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
+  a.run.batch_size = 4, b.run.batch_size = 8;
+  a.run.variants = {{"gelu", "kernel"}}, b.run.variants = {{"gelu", "epilogue"}};
+  const ProfileDiff d = diff_profiles(a, b);
+  EXPECT_TRUE(d.unlike());
+  EXPECT_EQ(d.runs.size(), 2u);
+  EXPECT_THAT(diff_table(d, {"a", "b"}), testing::AllOf(HasSubstr("batch size 4 -> 8"), HasSubstr("variant gelu kernel -> epilogue"), HasSubstr("cannot be compared")));
+  b.run.batch_size.reset();  // not known is not another one
+  EXPECT_FALSE(diff_profiles(a, b).unlike());
+}
+
+TEST(Diff, NothingToCompareIsAnError) { EXPECT_THROW(diff_profiles(ProfileDocument{}, document({}, 1)), DataError); }
+
+TEST(Diff, EqualDocumentsDifferInNothing) {
+  const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const ProfileDiff diff = diff_profiles(d, d);
+  EXPECT_TRUE(diff.runs.empty());
+  for (const KernelChange& k : diff.kernels) EXPECT_EQ(k.delta_ns(), 0);
+  EXPECT_NEAR(sum_of(diff), 0, 1e-6);
+  const nlohmann::ordered_json j = diff_json(diff, {"a", "b"});
+  EXPECT_EQ(j["schema"], "stepscope.diff/1");
+  EXPECT_EQ(j["step"]["ratio"], 1.0);
+}
+
+TEST(Diff, TablesFitTheTerminalWhateverTheNames) {
+  ProfileDocument a = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), b = a;
+  b.kernels[0].name = std::string(300, 'x');
+  for (PassRow& p : b.passes) p.time_ns *= 1e4;
+  const ProfileDiff d = diff_profiles(a, b);
+  for (const DiffBy by : {DiffBy::pass, DiffBy::op, DiffBy::kernel, DiffBy::layer}) {
+    DiffText o{std::string(200, 'a'), "b"};
+    o.by = by;
+    std::string text = diff_table(d, o);
+    for (size_t at; (at = text.find('\n')) != std::string::npos; text.erase(0, at + 1)) EXPECT_LE(at, 80u) << text.substr(0, at);
+  }
+}
+
+TEST(Diff, MarkdownEscapesWhatWouldBreakItsTables) {
+  const ProfileDiff d = diff_profiles(document({kernel("a|b", "forward", "qkv", 1e6)}, 0), document({kernel("a|b", "forward", "qkv", 2e6)}, 0));
+  EXPECT_THAT(diff_markdown(d, {"a", "b"}), HasSubstr("| a\\|b |"));
+}
+
+}  // namespace
