@@ -1,7 +1,7 @@
 // One op at one shape with fresh random inputs: what goes in, what must come out (computed in double from the
 // same rounded inputs, by the definition of the op and nothing else), and how each variant is launched. No
-// CUDA type appears here. The trap: a bf16 tensor takes only values that are bf16 numbers already, or the kernel
-// would compute from other inputs than the oracle.
+// CUDA type appears here. The trap: a bf16 tensor takes only values that are bf16 numbers already, or the
+// kernel would compute from other inputs than the oracle.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,8 @@ enum class Role {
 enum class Element { f32, f64, i32, bf16 };
 inline int64_t bytes_of_element(Element e) { return e == Element::f64 ? 8 : e == Element::bf16 ? 2 : 4; }
 
-// What a suite's ops are launched on: a context of the type that the cases of the same suite were written for.
+// What a suite's ops are launched on: a context of the type that the cases of the same suite were written
+// for.
 class ContextRef {
  public:
   template <class Context>
@@ -53,7 +54,7 @@ struct OpTensor {
   int64_t rows = 1, columns = 0;
   std::vector<std::byte> bytes;  // input, update: content before; output: empty
   std::vector<double> want;      // output, update: content after
-  Rounding rounding{};           // of its values on the way out; none: fp32 all the way, judged by the suite's floor
+  Rounding rounding{};  // of its values on the way out; none: fp32 all the way, judged by the suite's floor
 
   int64_t count() const { return rows * columns; }
   int64_t byte_count() const { return count() * bytes_of_element(element); }
@@ -71,12 +72,16 @@ struct OpCase {
   std::function<void(const ContextRef&, const std::string& variant, std::span<void* const> pointers,
                      void* scratch)>
       launch;
-  std::vector<std::string> variants{};  // judged in this order, the first is the baseline; empty: those of the slot `op`
-  std::string slot{};                   // of `variants`; empty: `op`
-  // Choices of other slots that this case stands for, as slot and variant: the storage of the residual stream, say.
+  std::vector<std::string>
+      variants{};      // judged in this order, the first is the baseline; empty: those of the slot `op`
+  std::string slot{};  // of `variants`; empty: `op`
+  // Choices of other slots that this case stands for, as slot and variant: the storage of the residual
+  // stream, say.
   std::vector<std::pair<std::string, std::string>> also{};
-  // What must hold between the results of one launch (bytes of every tensor), beyond each one's own error; may be empty.
-  std::function<void(std::span<const std::vector<std::byte>> after, const std::string& name, const std::string& detail, GateReport&)>
+  // What must hold between the results of one launch (bytes of every tensor), beyond each one's own error;
+  // may be empty.
+  std::function<void(std::span<const std::vector<std::byte>> after, const std::string& name,
+                     const std::string& detail, GateReport&)>
       judge{};
 };
 
@@ -90,8 +95,8 @@ struct OpSuite {
   // Whether the trainer promises the same bits in every run.
   std::function<bool(std::string_view op, std::string_view variant)> repeats;
 };
-// Each at several shapes, odd sizes among them; deterministic in `seed`. Cases are made one at a time, so that not all inputs are in
-// memory at once. Making them needs no device.
+// Each at several shapes, odd sizes among them; deterministic in `seed`. Cases are made one at a time, so
+// that not all inputs are in memory at once. Making them needs no device.
 OpSuite fp32_ops();
 OpSuite mixed_ops();
 

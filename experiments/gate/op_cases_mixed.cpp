@@ -1,65 +1,23 @@
-// The ops of the mixed-precision trainer. Inputs are drawn, rounded to bf16 where the trainer stores bf16, and the oracle computes in
-// double from exactly these. What bf16 costs on the way out is said per tensor (Rounding), so an fp32 result is held to fp32 here too.
-// Where the definition leaves one right answer in bf16 (a sum of two numbers rounded once), that answer is demanded.
+// The ops of the mixed-precision trainer. Inputs are drawn, rounded to bf16 where the trainer stores bf16,
+// and the oracle computes in double from exactly these. What bf16 costs on the way out is said per tensor
+// (Rounding), so an fp32 result is held to fp32 here too. Where the definition leaves one right answer in
+// bf16 (a sum of two numbers rounded once), that answer is demanded.
 //
-// Variants that a library may refuse (cuDNN, product epilogues) are never first: the first is the baseline and may not refuse.
+// Variants that a library may refuse (cuDNN, product epilogues) are never first: the first is the baseline
+// and may not refuse.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <type_traits>
-
-#include "experiments/gate/op_case.h"
-#include "experiments/gate/op_oracle.h"
-#include "experiments/gate/random.h"
+#include "experiments/gate/op_cases_mixed.h"
 #include "gpt2/tensor_table.h"
-#include "mixed/op_api.h"
 #include "mixed/trainer.h"
 
 namespace gate {
-
+namespace mixed_cases {
 namespace {
 
-namespace op = mixed::op;
-using Floats = std::vector<float>;
-using oracle::Doubles;
-using Pairs = std::vector<std::pair<std::string, std::string>>;
-using Pointers = std::span<void* const>;
-
-constexpr Rounding kOnce{.count = 1};
-constexpr Element kBf16 = Element::bf16;
-
-Floats to_floats(const Doubles& values) { return Floats(values.begin(), values.end()); }
-Floats to_bf16(Floats values) {
-  for (float& v : values) v = gate::to_bf16(v);
-  return values;
-}
-Doubles exactly(const Floats& values) { return Doubles(values.begin(), values.end()); }
-
-op::Bf16* h(void* p) { return static_cast<op::Bf16*>(p); }
-float* f(void* p) { return static_cast<float*>(p); }
-double* d(void* p) { return static_cast<double*>(p); }
-int* i32(void* p) { return static_cast<int*>(p); }
-
-// Storage of the residual stream or of its gradient.
-template <class R>
-constexpr bool kWide = std::is_same_v<R, float>;
-template <class R>
-constexpr Element kStored = kWide<R> ? Element::f32 : kBf16;
-template <class R>
-constexpr const char* kStoredName = kWide<R> ? "fp32" : "bf16";
-template <class R>
-Rounding once_if_bf16() {
-  return kWide<R> ? Rounding{} : kOnce;
-}
-template <class R>
-Floats stored(Floats values) {
-  return kWide<R> ? values : to_bf16(std::move(values));
-}
-
-class Cases {
+class Cases : Inputs {
  public:
-  Cases(uint64_t seed, const std::function<void(const OpCase&)>& use) : random_(seed, 78), use_(use) {}
+  Cases(uint64_t seed, const Use& use) : Inputs(seed, 78, use) {}
 
   void all() {
     embedding<op::Bf16>();
@@ -73,34 +31,9 @@ class Cases {
     mean_loss();
     grad_norm();
     adamw();
-    linear();
-    attention();
   }
 
  private:
-  Floats normal(int64_t n, double deviation = 1, double mean = 0) {
-    Floats x(static_cast<size_t>(n));
-    for (float& v : x) v = static_cast<float>(mean) + random_.normal(deviation);
-    return x;
-  }
-  Floats halves(int64_t n, double deviation = 1, double mean = 0) { return to_bf16(normal(n, deviation, mean)); }
-  std::vector<int32_t> below(int64_t n, int64_t limit) {
-    std::vector<int32_t> x(static_cast<size_t>(n));
-    for (int32_t& v : x) v = static_cast<int32_t>(random_.below(limit));
-    return x;
-  }
-  // A tensor written over, or added to random content when `accumulate`.
-  OpTensor gradient(const std::string& name, int64_t rows, int64_t columns, Doubles want, bool accumulate,
-                    Element element = Element::f32, Rounding rounding = {}) {
-    if (!accumulate) return output_tensor(name, rows, columns, std::move(want), element, rounding);
-    const Floats before = element == kBf16 ? halves(rows * columns) : normal(rows * columns);
-    for (size_t i = 0; i < want.size(); ++i) want[i] += static_cast<double>(before[i]);
-    return update_tensor(name, rows, columns, before, std::move(want), element, rounding);
-  }
-  static const char* adds(bool accumulate) { return accumulate ? ", adds" : ""; }
-  // Gradients are written over, or zeroed first and added to: what the slot zero_grad chooses.
-  static std::pair<std::string, std::string> zero_grad(bool accumulate) { return {"zero_grad", accumulate ? "memset" : "overwrite"}; }
-
   template <class R>
   void embedding() {
     struct Size {
@@ -118,42 +51,47 @@ class Cases {
       if (z.one_token) std::fill(tokens.begin(), tokens.end(), static_cast<int32_t>(z.V - 1));
       const std::string shape = fmt::format("B={} T={} C={} V={} {}{}", z.B, z.T, z.C, z.V, kStoredName<R>,
                                             z.one_token ? ", one token" : "");
-      const Floats wte = halves(z.Vp * z.C), wpe = halves(z.max_T * z.C), dout = stored<R>(normal(s.rows() * z.C));
+      const Floats wte = halves(z.Vp * z.C), wpe = halves(z.max_T * z.C),
+                   dout = stored<R>(normal(s.rows() * z.C));
       // One fp32 sum of two numbers, rounded once: there is one right answer.
       const Floats sum = stored<R>(to_floats(oracle::embedding_forward(tokens, wte, wpe, z.T, z.C)));
-      OpCase forward{"embedding_forward",
-                     shape,
-                     false,
-                     1,
-                     {output_tensor("out", s.rows(), z.C, exactly(sum), kStored<R>), input_tensor("tokens", tokens),
-                      input_tensor("wte", z.Vp, z.C, wte, kBf16), input_tensor("wpe", z.max_T, z.C, wpe, kBf16)},
-                     {},
-                     [s](op::Context& c, const std::string&, Pointers p, void*) {
-                       op::embedding_forward<R>(c, static_cast<R*>(p[0]), i32(p[1]), h(p[2]), h(p[3]), s);
-                     }};
+      OpCase forward{
+          "embedding_forward",
+          shape,
+          false,
+          1,
+          {output_tensor("out", s.rows(), z.C, exactly(sum), kStored<R>), input_tensor("tokens", tokens),
+           input_tensor("wte", z.Vp, z.C, wte, kBf16), input_tensor("wpe", z.max_T, z.C, wpe, kBf16)},
+          {},
+          [s](op::Context& c, const std::string&, Pointers p, void*) {
+            op::embedding_forward<R>(c, static_cast<R*>(p[0]), i32(p[1]), h(p[2]), h(p[3]), s);
+          }};
       forward.also = {{"residual_stream", kStoredName<R>}};
       use_(forward);
       for (bool accumulate : {false, true}) {
         const Floats dwte = normal(z.Vp * z.C), none(static_cast<size_t>(z.max_T * z.C));
         auto g = oracle::embedding_backward(dwte, none, dout, tokens, z.T, z.C);
-        OpCase backward{"embedding_backward",
-                        shape + adds(accumulate),
-                        false,
-                        1,
-                        {update_tensor("dwte", z.Vp, z.C, dwte, g.dwte), gradient("dwpe", z.max_T, z.C, g.dwpe, accumulate),
-                         input_tensor("dout", s.rows(), z.C, dout, kStored<R>), input_tensor("tokens", tokens)},
-                        [s](const std::string&) { return op::embedding_backward_scratch_bytes(s); },
-                        [s, accumulate](op::Context& c, const std::string&, Pointers p, void* scratch) {
-                          op::embedding_backward<R>(c, f(p[0]), f(p[1]), static_cast<const R*>(p[2]), i32(p[3]), accumulate, s,
-                                                    scratch);
-                        }};
+        OpCase backward{
+            "embedding_backward",
+            shape + adds(accumulate),
+            false,
+            1,
+            {update_tensor("dwte", z.Vp, z.C, dwte, g.dwte),
+             gradient("dwpe", z.max_T, z.C, g.dwpe, accumulate),
+             input_tensor("dout", s.rows(), z.C, dout, kStored<R>), input_tensor("tokens", tokens)},
+            [s](const std::string&) { return op::embedding_backward_scratch_bytes(s); },
+            [s, accumulate](op::Context& c, const std::string&, Pointers p, void* scratch) {
+              op::embedding_backward<R>(c, f(p[0]), f(p[1]), static_cast<const R*>(p[2]), i32(p[3]),
+                                        accumulate, s, scratch);
+            }};
         backward.also = {{"residual_gradient", kStoredName<R>}, zero_grad(accumulate)};
         use_(backward);
       }
     }
   }
 
-  // Rows of the residual stream: an outlier, a row of zeros and a constant one among them, where there is room.
+  // Rows of the residual stream: an outlier, a row of zeros and a constant one among them, where there is
+  // room.
   template <class R>
   Floats stream_rows(int64_t rows, int64_t C, std::string& shape) {
     Floats x = normal(rows * C, 1, 0.3);
@@ -174,7 +112,8 @@ class Cases {
     struct Size {
       int64_t rows, C;
     };
-    for (const Size& z : {Size{1, 64}, Size{63, 768}, Size{195, 208}, Size{65, 1600}, Size{70, 30}, Size{1030, 128}, Size{64, 192}}) {
+    for (const Size& z : {Size{1, 64}, Size{63, 768}, Size{195, 208}, Size{65, 1600}, Size{70, 30},
+                          Size{1030, 128}, Size{64, 192}}) {
       const int64_t rows = z.rows, C = z.C;
       std::string shape = fmt::format("rows={} C={} {}", rows, C, kStoredName<R>);
       const Floats x = stream_rows<R>(rows, C, shape);
@@ -186,25 +125,26 @@ class Cases {
   }
 
   template <class R>
-  void layernorm_forward(const std::string& shape, const Floats& x, const Floats& weight, const Floats& bias, int64_t rows,
-                         int64_t C) {
+  void layernorm_forward(const std::string& shape, const Floats& x, const Floats& weight, const Floats& bias,
+                         int64_t rows, int64_t C) {
     const auto n = oracle::layernorm_forward(x, weight, bias, rows, C);
     // As recompute does it: no statistics.
     for (bool statistics : {true, false}) {
-      OpCase c{"layernorm_forward",
-               shape + (statistics ? "" : ", no statistics"),
-               false,
-               1,
-               {output_tensor("out", rows, C, n.out, kBf16, kOnce), input_tensor("inp", rows, C, x, kStored<R>),
-                input_tensor("weight", 1, C, weight, kBf16), input_tensor("bias", 1, C, bias, kBf16)},
-               {},
-               [=](op::Context& context, const std::string& v, Pointers p, void*) {
-                 float* mean = statistics ? f(p[4]) : nullptr;
-                 float* rstd = statistics ? f(p[5]) : nullptr;
-                 op::Bf16* kept = statistics && kWide<R> ? h(p[6]) : nullptr;
-                 op::layernorm_forward<R>(context, v, h(p[0]), mean, rstd, static_cast<const R*>(p[1]), kept, h(p[2]), h(p[3]), rows,
-                                          C);
-               }};
+      OpCase c{
+          "layernorm_forward",
+          shape + (statistics ? "" : ", no statistics"),
+          false,
+          1,
+          {output_tensor("out", rows, C, n.out, kBf16, kOnce), input_tensor("inp", rows, C, x, kStored<R>),
+           input_tensor("weight", 1, C, weight, kBf16), input_tensor("bias", 1, C, bias, kBf16)},
+          {},
+          [=](op::Context& context, const std::string& v, Pointers p, void*) {
+            float* mean = statistics ? f(p[4]) : nullptr;
+            float* rstd = statistics ? f(p[5]) : nullptr;
+            op::Bf16* kept = statistics && kWide<R> ? h(p[6]) : nullptr;
+            op::layernorm_forward<R>(context, v, h(p[0]), mean, rstd, static_cast<const R*>(p[1]), kept,
+                                     h(p[2]), h(p[3]), rows, C);
+          }};
       if (statistics) {
         c.tensors.push_back(output_tensor("mean", 1, rows, n.mean));
         c.tensors.push_back(output_tensor("rstd", 1, rows, n.rstd));
@@ -216,7 +156,8 @@ class Cases {
   }
 
   template <class R>
-  void layernorm_backward(const std::string& shape, const Floats& x, const Floats& weight, int64_t rows, int64_t C) {
+  void layernorm_backward(const std::string& shape, const Floats& x, const Floats& weight, int64_t rows,
+                          int64_t C) {
     const Floats dout = halves(rows * C);
     const auto n = oracle::layernorm_forward(x, weight, Floats(static_cast<size_t>(C)), rows, C);
     const Floats mean = to_floats(n.mean), rstd = to_floats(n.rstd);
@@ -224,30 +165,34 @@ class Cases {
     struct Way {
       bool add, accumulate, sums;
     };
-    for (const Way& w : {Way{false, false, false}, Way{true, true, true}, Way{true, false, true}, Way{false, true, false}}) {
+    for (const Way& w :
+         {Way{false, false, false}, Way{true, true, true}, Way{true, false, true}, Way{false, true, false}}) {
       OpTensor dinp = gradient("dinp", rows, C, g.dx, w.add, kStored<R>, once_if_bf16<R>());
       const Doubles after = dinp.want;
       OpCase c{"layernorm_backward",
                shape + (w.add ? ", adds dinp" : "") + adds(w.accumulate) + (w.sums ? ", column sums" : ""),
                false,
                1,
-               {std::move(dinp), gradient("dweight", 1, C, g.dweight, w.accumulate), gradient("dbias", 1, C, g.dbias, w.accumulate),
-                input_tensor("dout", rows, C, dout, kBf16), input_tensor("inp", rows, C, x, kBf16), input_tensor("mean", 1, rows, mean),
+               {std::move(dinp), gradient("dweight", 1, C, g.dweight, w.accumulate),
+                gradient("dbias", 1, C, g.dbias, w.accumulate), input_tensor("dout", rows, C, dout, kBf16),
+                input_tensor("inp", rows, C, x, kBf16), input_tensor("mean", 1, rows, mean),
                 input_tensor("rstd", 1, rows, rstd), input_tensor("weight", 1, C, weight, kBf16)},
                [rows, C](const std::string& v) { return op::layernorm_backward_scratch_bytes(v, rows, C); },
                [=](op::Context& context, const std::string& v, Pointers p, void* scratch) {
                  size_t next = 8;
                  op::Bf16* copy = kWide<R> ? h(p[next++]) : nullptr;
                  float* sums = w.sums ? f(p[next]) : nullptr;
-                 op::layernorm_backward<R>(context, v, static_cast<R*>(p[0]), copy, f(p[1]), f(p[2]), sums, h(p[3]), h(p[4]), f(p[5]),
-                                           f(p[6]), h(p[7]), rows, C, w.add, w.accumulate, scratch);
+                 op::layernorm_backward<R>(context, v, static_cast<R*>(p[0]), copy, f(p[1]), f(p[2]), sums,
+                                           h(p[3]), h(p[4]), f(p[5]), f(p[6]), h(p[7]), rows, C, w.add,
+                                           w.accumulate, scratch);
                }};
       if (kWide<R>) c.tensors.push_back(output_tensor("dinp_copy", rows, C, after, kBf16, kOnce));
       if (w.sums) {
         // Of dinp as one of its storages holds it: each term may have been rounded before it was added.
         Doubles sums(static_cast<size_t>(C));
         for (size_t i = 0; i < after.size(); ++i) sums[i % static_cast<size_t>(C)] += after[i];
-        c.tensors.push_back(gradient("dinp_column_sums", 1, C, sums, w.accumulate, Element::f32, {.inside = kBf16Unit}));
+        c.tensors.push_back(
+            gradient("dinp_column_sums", 1, C, sums, w.accumulate, Element::f32, {.inside = kBf16Unit}));
         c.judge = sums_are_of_the_stored(kWide<R> ? 8 : 0, c.tensors.size() - 1, c.tensors.back());
         c.also.emplace_back("bias_gradient", "layernorm_fold");
       }
@@ -257,21 +202,26 @@ class Cases {
     }
   }
 
-  // Column sums against the bf16 values of the same launch that they are said to be sums of: no rounding lies between the two.
+  // Column sums against the bf16 values of the same launch that they are said to be sums of: no rounding lies
+  // between the two.
   static auto sums_are_of_the_stored(size_t terms_at, size_t sums_at, const OpTensor& before) {
-    return [=, columns = before.columns, before = before.role == Role::update ? before.bytes : std::vector<std::byte>{}](
-               std::span<const std::vector<std::byte>> after, const std::string& name, const std::string& detail, GateReport& report) {
+    return [=, columns = before.columns,
+            before = before.role == Role::update ? before.bytes : std::vector<std::byte>{}](
+               std::span<const std::vector<std::byte>> after, const std::string& name,
+               const std::string& detail, GateReport& report) {
       const Floats terms = floats_of(after[terms_at], kBf16), added_to = floats_of(before, Element::f32);
       Doubles want(static_cast<size_t>(columns));
       for (size_t i = 0; i < added_to.size(); ++i) want[i] = static_cast<double>(added_to[i]);
       for (size_t i = 0; i < terms.size(); ++i) want[i % want.size()] += static_cast<double>(terms[i]);
       const Doubles got = exactly(floats_of(after[sums_at], Element::f32));
-      report.add(from_metrics(name + " error", "dinp_column_sums of stored dinp", compare<double, double>(got, want, 1, columns),
+      report.add(from_metrics(name + " error", "dinp_column_sums of stored dinp",
+                              compare<double, double>(got, want, 1, columns),
                               rounding_limit({.inside = 1e-6}), detail));
     };
   }
 
-  // The two ways of the slot that are no product: the sum with the layernorm that follows it, and the sum alone.
+  // The two ways of the slot that are no product: the sum with the layernorm that follows it, and the sum
+  // alone.
   template <class R>
   void residual() {
     struct Size {
@@ -282,8 +232,7 @@ class Cases {
       Floats a = stream_rows<R>(rows, C, shape);
       Floats branch = halves(rows * C);
       if (rows > 20)  // the zero and the constant row stay what they are
-        for (const int64_t row : {int64_t{17}, rows - 1})
-          std::fill_n(branch.begin() + row * C, C, 0.0f);
+        for (const int64_t row : {int64_t{17}, rows - 1}) std::fill_n(branch.begin() + row * C, C, 0.0f);
       const Floats weight = halves(C, 0.3, 1), bias = halves(C, 0.3);
       Floats sum(a.size());
       for (size_t i = 0; i < a.size(); ++i) sum[i] = a[i] + branch[i];
@@ -293,8 +242,9 @@ class Cases {
                shape,
                false,
                1,
-               {output_tensor("sum", rows, C, exactly(sum), kStored<R>), output_tensor("out", rows, C, n.out, kBf16, kOnce),
-                output_tensor("mean", 1, rows, n.mean), output_tensor("rstd", 1, rows, n.rstd), input_tensor("a", rows, C, a, kStored<R>),
+               {output_tensor("sum", rows, C, exactly(sum), kStored<R>),
+                output_tensor("out", rows, C, n.out, kBf16, kOnce), output_tensor("mean", 1, rows, n.mean),
+                output_tensor("rstd", 1, rows, n.rstd), input_tensor("a", rows, C, a, kStored<R>),
                 input_tensor("branch", rows, C, branch, kBf16), input_tensor("weight", 1, C, weight, kBf16),
                 input_tensor("bias", 1, C, bias, kBf16)},
                {},
@@ -302,12 +252,14 @@ class Cases {
                  op::Bf16* kept = kWide<R> ? h(p[8]) : nullptr;
                  R* to = static_cast<R*>(p[0]);
                  if (v == "fused_layernorm") {
-                   op::residual_layernorm_forward<R>(context, to, kept, h(p[1]), f(p[2]), f(p[3]), static_cast<const R*>(p[4]), h(p[5]),
-                                                     h(p[6]), h(p[7]), rows, C);
+                   op::residual_layernorm_forward<R>(context, to, kept, h(p[1]), f(p[2]), f(p[3]),
+                                                     static_cast<const R*>(p[4]), h(p[5]), h(p[6]), h(p[7]),
+                                                     rows, C);
                    return;
                  }
                  op::residual_forward<R>(context, to, static_cast<const R*>(p[4]), h(p[5]), rows * C);
-                 op::layernorm_forward<R>(context, "warp_per_row", h(p[1]), f(p[2]), f(p[3]), to, kept, h(p[6]), h(p[7]), rows, C);
+                 op::layernorm_forward<R>(context, "warp_per_row", h(p[1]), f(p[2]), f(p[3]), to, kept,
+                                          h(p[6]), h(p[7]), rows, C);
                }};
       if (kWide<R>) c.tensors.push_back(output_tensor("kept", rows, C, exactly(to_bf16(sum)), kBf16));
       c.variants = {"separate", "fused_layernorm"};
@@ -324,11 +276,13 @@ class Cases {
                  fmt::format("n={} {}{}", n, kStoredName<R>, in_place ? ", in place" : ""),
                  false,
                  1,
-                 {in_place ? update_tensor("out", 1, n, a, exactly(sum), kStored<R>) : output_tensor("out", 1, n, exactly(sum), kStored<R>),
+                 {in_place ? update_tensor("out", 1, n, a, exactly(sum), kStored<R>)
+                           : output_tensor("out", 1, n, exactly(sum), kStored<R>),
                   input_tensor("b", 1, n, b, kBf16)},
                  {},
                  [n, in_place](op::Context& context, const std::string&, Pointers p, void*) {
-                   op::residual_forward<R>(context, static_cast<R*>(p[0]), static_cast<const R*>(p[in_place ? 0 : 2]), h(p[1]), n);
+                   op::residual_forward<R>(context, static_cast<R*>(p[0]),
+                                           static_cast<const R*>(p[in_place ? 0 : 2]), h(p[1]), n);
                  }};
         if (!in_place) c.tensors.push_back(input_tensor("a", 1, n, a, kStored<R>));
         c.also = {{"residual_stream", kStoredName<R>}};
@@ -345,9 +299,12 @@ class Cases {
                      shape,
                      false,
                      1,
-                     {output_tensor("out", 1, n, oracle::gelu_forward(x), kBf16, kOnce), input_tensor("inp", 1, n, x, kBf16)},
+                     {output_tensor("out", 1, n, oracle::gelu_forward(x), kBf16, kOnce),
+                      input_tensor("inp", 1, n, x, kBf16)},
                      {},
-                     [n](op::Context& c, const std::string&, Pointers p, void*) { op::gelu_forward(c, h(p[0]), h(p[1]), n); }};
+                     [n](op::Context& c, const std::string&, Pointers p, void*) {
+                       op::gelu_forward(c, h(p[0]), h(p[1]), n);
+                     }};
       forward.variants = {"kernel"};
       use_(forward);
       for (bool in_place : {false, true}) {
@@ -356,7 +313,8 @@ class Cases {
                  shape + (in_place ? ", in place" : ""),
                  false,
                  1,
-                 {in_place ? update_tensor("dinp", 1, n, y, want, kBf16, kOnce) : output_tensor("dinp", 1, n, want, kBf16, kOnce),
+                 {in_place ? update_tensor("dinp", 1, n, y, want, kBf16, kOnce)
+                           : output_tensor("dinp", 1, n, want, kBf16, kOnce),
                   input_tensor("inp", 1, n, x, kBf16)},
                  {},
                  [n, in_place](op::Context& context, const std::string&, Pointers p, void*) {
@@ -374,8 +332,8 @@ class Cases {
       int64_t rows, V, Vp;
       bool large;
     };
-    for (const Size& z : {Size{1, 509, 512, false}, Size{63, 509, 512, false}, Size{5, 50257, 50304, false}, Size{40, 1153, 1280, true},
-                          Size{9, 130, 131, false}}) {
+    for (const Size& z : {Size{1, 509, 512, false}, Size{63, 509, 512, false}, Size{5, 50257, 50304, false},
+                          Size{40, 1153, 1280, true}, Size{9, 130, 131, false}}) {
       Floats logits = normal(z.rows * z.Vp, 2);
       if (z.large)  // up to 80 either way: exp(160) overflows
         for (float& x : logits) x = static_cast<float>(160 * random_.uniform() - 80);
@@ -390,7 +348,8 @@ class Cases {
       if (z.rows > 1) targets[1] = 0;
       const auto scale = static_cast<float>(1.0 / static_cast<double>(2 * z.rows));
       const auto want = oracle::classifier(logits, targets, z.V, z.Vp, static_cast<double>(scale));
-      const std::string shape = fmt::format("rows={} V={} Vp={}{}", z.rows, z.V, z.Vp, z.large ? ", logits up to 80" : "");
+      const std::string shape =
+          fmt::format("rows={} V={} Vp={}{}", z.rows, z.V, z.Vp, z.large ? ", logits up to 80" : "");
       for (bool write : {true, false}) {
         OpTensor in_place = write ? update_tensor("dlogits", z.rows, z.Vp, logits, want.dlogits, kBf16, kOnce)
                                   : input_tensor("logits", z.rows, z.Vp, logits, kBf16);
@@ -398,7 +357,8 @@ class Cases {
                  shape + (write ? "" : ", loss only"),
                  false,
                  1,
-                 {std::move(in_place), output_tensor("losses", 1, z.rows, want.losses, Element::f32, {.inside = 1e-5}),
+                 {std::move(in_place),
+                  output_tensor("losses", 1, z.rows, want.losses, Element::f32, {.inside = 1e-5}),
                   input_tensor("targets", targets)},
                  {},
                  [z, scale, write](op::Context& context, const std::string& v, Pointers p, void*) {
@@ -430,7 +390,9 @@ class Cases {
               1,
               {one_double("loss", sum, add, 1.25), input_tensor("losses", 1, rows, losses)},
               {},
-              [=](op::Context& c, const std::string&, Pointers p, void*) { op::mean_loss(c, d(p[0]), f(p[1]), rows, scale, add); }});
+              [=](op::Context& c, const std::string&, Pointers p, void*) {
+                op::mean_loss(c, d(p[0]), f(p[1]), rows, scale, add);
+              }});
       }
   }
 
@@ -447,7 +409,8 @@ class Cases {
               fmt::format("n={} clip={}", n, clip),
               false,
               1,
-              {one_double("norm", norm, false, 0), output_tensor("clip_scale", 1, 1, {scale}), input_tensor("gradients", 1, n, g)},
+              {one_double("norm", norm, false, 0), output_tensor("clip_scale", 1, 1, {scale}),
+               input_tensor("gradients", 1, n, g)},
               [n](const std::string&) { return op::grad_norm_scratch_bytes(n); },
               [=](op::Context& c, const std::string&, Pointers p, void* scratch) {
                 op::grad_norm(c, d(p[0]), f(p[1]), f(p[2]), n, clip, scratch);
@@ -455,17 +418,22 @@ class Cases {
       }
   }
 
-  // The weights must be the masters of the same launch, rounded: bit for bit, or each to a neighbour and without a bias.
+  // The weights must be the masters of the same launch, rounded: bit for bit, or each to a neighbour and
+  // without a bias.
   static auto weights_are_rounded(bool stochastic, size_t weights_at, size_t master_at) {
-    return [=](std::span<const std::vector<std::byte>> after, const std::string& name, const std::string& detail, GateReport& report) {
-      const Floats weights = floats_of(after[weights_at], kBf16), masters = floats_of(after[master_at], Element::f32);
+    return [=](std::span<const std::vector<std::byte>> after, const std::string& name,
+               const std::string& detail, GateReport& report) {
+      const Floats weights = floats_of(after[weights_at], kBf16),
+                   masters = floats_of(after[master_at], Element::f32);
       if (!stochastic) {
-        report.add(must_be_zero(name + " rounding", "parameters", count_different(weights, to_bf16(masters)), "elements", detail));
+        report.add(must_be_zero(name + " rounding", "parameters", count_different(weights, to_bf16(masters)),
+                                "elements", detail));
         return;
       }
       const StochasticJudgement j = judge_stochastic(masters, weights);
       report.add(must_be_zero(name + " rounding", "parameters", j.not_a_neighbour, "elements", detail));
-      report.add(make_result(name + " rounding", "parameters", {{"standard deviations of bias", j.bias_sigmas, 6}}, detail));
+      report.add(make_result(name + " rounding", "parameters",
+                             {{"standard deviations of bias", j.bias_sigmas, 6}}, detail));
     };
   }
 
@@ -483,7 +451,8 @@ class Cases {
                  fmt::format("n={}{}", n, stochastic ? ", stochastic" : ""),
                  false,
                  1,
-                 {output_tensor("parameters", 1, n, exactly(master), kBf16, {.count = 1, .stochastic = stochastic}),
+                 {output_tensor("parameters", 1, n, exactly(master), kBf16,
+                                {.count = 1, .stochastic = stochastic}),
                   input_tensor("master", 1, n, master)},
                  {},
                  [n, stochastic](op::Context& context, const std::string&, Pointers p, void*) {
@@ -507,233 +476,56 @@ class Cases {
       if (step == 1) m[i] = v[i] = 0;
     }
     Doubles wp(g.size()), wm(g.size()), wv(g.size());
-    const double b1 = static_cast<double>(settings.beta1), b2 = static_cast<double>(settings.beta2), t = static_cast<double>(step);
+    const double b1 = static_cast<double>(settings.beta1), b2 = static_cast<double>(settings.beta2),
+                 t = static_cast<double>(step);
     for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
       const auto& span = layout[row.id];
       for (auto i = static_cast<size_t>(span.offset); i < static_cast<size_t>(span.offset + span.size); ++i) {
-        const double gi = static_cast<double>(g[i]) * static_cast<double>(clip_scale), pi = static_cast<double>(master[i]);
+        const double gi = static_cast<double>(g[i]) * static_cast<double>(clip_scale),
+                     pi = static_cast<double>(master[i]);
         wm[i] = b1 * static_cast<double>(m[i]) + (1 - b1) * gi;
         wv[i] = b2 * static_cast<double>(v[i]) + (1 - b2) * gi * gi;
         const double root = std::sqrt(wv[i] / (1 - std::pow(b2, t))) + static_cast<double>(settings.eps);
         wp[i] = pi - static_cast<double>(settings.learning_rate) *
-                         (wm[i] / (1 - std::pow(b1, t)) / root + (row.decayed ? static_cast<double>(settings.weight_decay) * pi : 0));
+                         (wm[i] / (1 - std::pow(b1, t)) / root +
+                          (row.decayed ? static_cast<double>(settings.weight_decay) * pi : 0));
       }
     }
     OpCase c{"adamw",
              fmt::format("Vp={} C={} L={} t={}{}", Vp, C, L, step, stochastic ? ", stochastic rounding" : ""),
              false,
              1,
-             {output_tensor("parameters", 1, n, wp, kBf16, {.count = 1, .stochastic = stochastic}), update_tensor("master", 1, n, master, wp),
-              update_tensor("m", 1, n, m, wm), update_tensor("v", 1, n, v, wv), input_tensor("gradients", 1, n, g),
+             {output_tensor("parameters", 1, n, wp, kBf16, {.count = 1, .stochastic = stochastic}),
+              update_tensor("master", 1, n, master, wp), update_tensor("m", 1, n, m, wm),
+              update_tensor("v", 1, n, v, wv), input_tensor("gradients", 1, n, g),
               input_tensor("clip_scale", 1, 1, Floats{clip_scale})},
              {},
              [=](op::Context& context, const std::string& variant, Pointers q, void*) {
-               op::adamw(context, variant, stochastic, h(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4]), layout, settings, step,
-                         static_cast<uint32_t>(977 * step), f(q[5]));
+               op::adamw(context, variant, stochastic, h(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4]), layout,
+                         settings, step, static_cast<uint32_t>(977 * step), f(q[5]));
              }};
     c.judge = weights_are_rounded(stochastic, 0, 1);
     use_(c);
   }
-
-  void linear() {
-    struct Size {
-      int64_t rows, in, out;
-      bool bias;
-    };
-    for (const Size& z : {Size{1, 64, 192, true}, Size{189, 768, 768, true}, Size{65, 208, 624, true}, Size{63, 3072, 96, true},
-                          Size{64, 64, 512, false}, Size{3, 192, 576, true}, Size{195, 96, 384, true}}) {
-      const int64_t rows = z.rows, in = z.in, out = z.out;
-      const std::string shape = fmt::format("rows={} in={} out={}{}", rows, in, out, z.bias ? "" : ", no bias");
-      const Floats x = halves(rows * in), weight = halves(out * in, 0.05), dout = halves(rows * out);
-      const Floats bias = z.bias ? halves(out) : Floats{};
-      const Doubles product = oracle::linear_forward(x, weight, bias, rows, in, out);
-      // With a bias, a variant may round the product before the bias is added.
-      const Rounding sum{.count = 1, .inside = z.bias ? kBf16Unit / 2 : 0};
-      const auto inputs = [&](OpCase& c) {
-        c.tensors.push_back(input_tensor("inp", rows, in, x, kBf16));
-        c.tensors.push_back(input_tensor("weight", out, in, weight, kBf16));
-        if (z.bias) c.tensors.push_back(input_tensor("bias", 1, out, bias, kBf16));
-      };
-      OpCase forward{"linear_forward",
-                     shape,
-                     true,
-                     1,
-                     {output_tensor("out", rows, out, product, kBf16, sum)},
-                     {},
-                     [=, has_bias = z.bias](op::Context& c, const std::string& v, Pointers p, void*) {
-                       op::linear_forward(c, v, h(p[0]), h(p[1]), h(p[2]), has_bias ? h(p[3]) : nullptr, rows, in, out);
-                     }};
-      inputs(forward);
-      forward.variants = {"bias_kernel", "bias_epilogue"};
-      use_(forward);
-      if (z.bias) {
-        OpCase gelu{"linear_gelu_forward",
-                    shape,
-                    true,
-                    1,
-                    {output_tensor("after", rows, out, oracle::gelu_forward_of(product), kBf16, sum),
-                     output_tensor("before", rows, out, product, kBf16, sum)},
-                    {},
-                    [=](op::Context& c, const std::string& v, Pointers p, void*) {
-                      op::linear_gelu_forward(c, v, h(p[0]), h(p[1]), h(p[2]), h(p[3]), h(p[4]), rows, in, out);
-                    }};
-        inputs(gelu);
-        gelu.slot = "gelu_forward";
-        gelu.variants = {"kernel", "matmul_epilogue"};
-        use_(gelu);
-        linear_residual<op::Bf16>(shape, x, weight, bias, product, rows, in, out);
-        linear_residual<float>(shape, x, weight, bias, product, rows, in, out);
-      }
-      linear_backward(shape, x, weight, dout, rows, in, out, z.bias);
-    }
-  }
-
-  template <class R>
-  void linear_residual(const std::string& shape, const Floats& x, const Floats& weight, const Floats& bias, Doubles want,
-                       int64_t rows, int64_t in, int64_t out) {
-    const Floats addend = stored<R>(normal(rows * out));
-    for (size_t i = 0; i < want.size(); ++i) want[i] += static_cast<double>(addend[i]);
-    // "separate" rounds the product, and where the bias is no epilogue the product with its bias too, before the sum.
-    OpCase c{"residual",
-             fmt::format("product and sum {} {}", shape, kStoredName<R>),
-             true,
-             1,
-             {output_tensor("out", rows, out, want, kStored<R>, {.count = kWide<R> ? 0.0 : 1.0, .inside = kBf16Unit}),
-              input_tensor("addend", rows, out, addend, kStored<R>), input_tensor("inp", rows, in, x, kBf16),
-              input_tensor("weight", out, in, weight, kBf16), input_tensor("bias", 1, out, bias, kBf16)},
-             [=](const std::string& v) { return v == "separate" ? rows * out * 2 : int64_t{0}; },
-             [=](op::Context& context, const std::string& v, Pointers p, void* scratch) {
-               R* to = static_cast<R*>(p[0]);
-               const R* from = static_cast<const R*>(p[1]);
-               if (v == "matmul_epilogue") {
-                 op::linear_residual_forward<R>(context, to, from, h(p[2]), h(p[3]), h(p[4]), rows, in, out);
-                 return;
-               }
-               op::linear_forward(context, "bias_epilogue", h(scratch), h(p[2]), h(p[3]), h(p[4]), rows, in, out);
-               op::residual_forward<R>(context, to, from, h(scratch), rows * out);
-             }};
-    c.variants = {"separate", "matmul_epilogue"};
-    c.also = {{"residual_stream", kStoredName<R>}};
-    use_(c);
-  }
-
-  void linear_backward(const std::string& shape, const Floats& x, const Floats& weight, const Floats& dout, int64_t rows, int64_t in,
-                       int64_t out, bool bias) {
-    const auto g = oracle::linear_backward(dout, x, weight, rows, in, out);
-    const Rounding fp32_of_product{.inside = 1e-6};
-    for (bool accumulate : {false, true}) {
-      OpCase c{"linear_backward",
-               shape + adds(accumulate),
-               true,
-               1,
-               {output_tensor("dinp", rows, in, g.dx, kBf16, kOnce),
-                gradient("dweight", out, in, g.dweight, accumulate, Element::f32, fp32_of_product),
-                input_tensor("dout", rows, out, dout, kBf16), input_tensor("inp", rows, in, x, kBf16),
-                input_tensor("weight", out, in, weight, kBf16)},
-               [=](const std::string&) { return op::linear_backward_scratch_bytes(rows, out); },
-               [=](op::Context& context, const std::string& v, Pointers p, void* scratch) {
-                 op::linear_backward(context, v, h(p[0]), f(p[1]), bias ? f(p[5]) : nullptr, h(p[2]), h(p[3]), h(p[4]), rows, in, out,
-                                     accumulate, scratch);
-               }};
-      if (bias) c.tensors.push_back(gradient("dbias", 1, out, g.dbias, accumulate, Element::f32, fp32_of_product));
-      c.slot = "bias_gradient";
-      c.variants = {"column_sums", "matmul_epilogue"};
-      c.also = {zero_grad(accumulate)};
-      use_(c);
-    }
-    // The same product with the gradient of GELU on its way out; "kernel" rounds the product first.
-    const Floats before = halves(rows * in, 2);
-    OpCase gelu{"linear_gelu_backward_input",
-                shape,
-                true,
-                1,
-                {output_tensor("dbefore", rows, in, oracle::gelu_backward_of(g.dx, before), kBf16, {.count = 1, .inside = kBf16Unit / 2}),
-                 input_tensor("dout", rows, out, dout, kBf16), input_tensor("weight", out, in, weight, kBf16),
-                 input_tensor("before", rows, in, before, kBf16)},
-                {},
-                [=](op::Context& context, const std::string& v, Pointers p, void*) {
-                  op::linear_gelu_backward_input(context, v, h(p[0]), h(p[1]), h(p[2]), h(p[3]), rows, in, out);
-                }};
-    gelu.slot = "gelu_backward";
-    gelu.variants = {"kernel", "matmul_epilogue"};
-    use_(gelu);
-  }
-
-  void attention() {
-    struct Size {
-      int64_t B, T, NH, HS;
-      bool sharp, with_cudnn;  // cuDNN builds a plan per shape, which takes seconds
-    };
-    for (const Size& z :
-         {Size{1, 1, 12, 64, false, true}, Size{3, 63, 3, 64, false, false}, Size{1, 64, 12, 64, false, false},
-          Size{3, 65, 12, 64, false, true}, Size{3, 65, 5, 16, false, false}, Size{1, 33, 3, 20, false, false},
-          Size{2, 129, 1, 128, false, false}, Size{1, 130, 2, 64, true, true}}) {
-      const int64_t C = z.NH * z.HS;
-      const op::Shape s{z.B, z.T, C, z.NH, 1, 1, z.T};
-      const std::string shape = fmt::format("B={} T={} NH={} HS={}{}", z.B, z.T, z.NH, z.HS, z.sharp ? ", sharp" : "");
-      // Scores are q.k / sqrt(HS), of deviation deviation^2; 3.5 makes the largest of thousands about 50.
-      Floats qkv = normal(s.rows() * 3 * C);
-      if (z.sharp)
-        for (size_t i = 0; i < qkv.size(); ++i)
-          if (static_cast<int64_t>(i) % (3 * C) < 2 * C) qkv[i] *= 3.5f;
-      qkv = to_bf16(std::move(qkv));
-      Floats pushed = qkv;
-      if (z.sharp)  // every key of the first head meets every query with a score near 150: exp overflows without the maximum
-        for (int64_t t = 0; t < z.T; ++t)
-          for (int64_t i = 0; i < z.HS; ++i) {
-            pushed[static_cast<size_t>(t * 3 * C + i)] = 4.3125f;
-            pushed[static_cast<size_t>(t * 3 * C + C + i)] = gate::to_bf16(4.33f + 0.02f * random_.normal());
-          }
-      // Probabilities, in the backward also ds, are rounded to bf16 as factors of products.
-      const Rounding inside{.count = 1, .inside = kBf16Unit / 2};
-      const auto a = oracle::attention_forward(pushed, z.B, z.T, C, z.NH);
-      OpCase forward{"attention_forward",
-                     shape,
-                     true,
-                     1,
-                     {output_tensor("out", s.rows(), C, a.out, kBf16, inside),
-                      output_tensor("lse", z.B * z.NH, z.T, a.lse, Element::f32, {.inside = 1e-5}),
-                      input_tensor("qkv", s.rows(), 3 * C, pushed, kBf16)},
-                     [s](const std::string& v) { return op::attention_forward_scratch_bytes(v, s); },
-                     [s](op::Context& c, const std::string& v, Pointers p, void* scratch) {
-                       op::attention_forward(c, v, h(p[0]), f(p[1]), h(p[2]), s, scratch);
-                     }};
-      forward.variants = {"unfused", "flash"};
-      if (z.with_cudnn) forward.variants.emplace_back("cudnn");
-      use_(forward);
-      const auto plain = oracle::attention_forward(qkv, z.B, z.T, C, z.NH);
-      const Floats out = to_bf16(to_floats(plain.out)), lse = to_floats(plain.lse), dout = halves(s.rows() * C);
-      OpCase backward{"attention_backward",
-                      shape,
-                      true,
-                      1,
-                      {output_tensor("dqkv", s.rows(), 3 * C, oracle::attention_backward(dout, qkv, out, lse, z.B, z.T, C, z.NH), kBf16,
-                                     inside),
-                       input_tensor("dout", s.rows(), C, dout, kBf16), input_tensor("qkv", s.rows(), 3 * C, qkv, kBf16),
-                       input_tensor("out", s.rows(), C, out, kBf16), input_tensor("lse", z.B * z.NH, z.T, lse)},
-                      [s](const std::string& v) { return op::attention_backward_scratch_bytes(v, s); },
-                      [s](op::Context& c, const std::string& v, Pointers p, void* scratch) {
-                        op::attention_backward(c, v, h(p[0]), h(p[1]), h(p[2]), h(p[3]), f(p[4]), s, scratch);
-                      }};
-      backward.variants = {"unfused", "flash"};
-      if (z.with_cudnn) backward.variants.insert(backward.variants.end(), {"cudnn", "cudnn_deterministic"});
-      use_(backward);
-    }
-  }
-
-  Random random_;
-  const std::function<void(const OpCase&)>& use_;
 };
 
 }  // namespace
+}  // namespace mixed_cases
 
 OpSuite mixed_ops() {
   return {"mixed",
           {"bf16"},
           mixed::mixed_variants(),
-          [](const std::string&, void* stream) { return ContextRef(std::make_shared<op::Context>(stream)); },
-          [](uint64_t seed, const std::function<void(const OpCase&)>& use) { Cases(seed, use).all(); },
-          [](std::string_view slot, std::string_view variant) { return !(slot == "attention_backward" && variant == "cudnn"); }};
+          [](const std::string&, void* stream) {
+            return ContextRef(std::make_shared<mixed::op::Context>(stream));
+          },
+          [](uint64_t seed, const std::function<void(const OpCase&)>& use) {
+            mixed_cases::Cases(seed, use).all();
+            mixed_cases::for_each_product(seed, use);
+          },
+          [](std::string_view slot, std::string_view variant) {
+            return !(slot == "attention_backward" && variant == "cudnn");
+          }};
 }
 
 }  // namespace gate

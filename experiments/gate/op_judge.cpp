@@ -13,7 +13,9 @@ double op_floor(std::string_view matmul, bool is_matmul) {
   return is_matmul && matmul == "tf32" ? 1e-3 : 2e-6;
 }
 
-Tolerance op_limit(double floor, const ErrorMetrics* baseline) { return op_limit(tolerance(floor), baseline); }
+Tolerance op_limit(double floor, const ErrorMetrics* baseline) {
+  return op_limit(tolerance(floor), baseline);
+}
 
 Tolerance op_limit(Tolerance limit, const ErrorMetrics* baseline) {
   if (baseline != nullptr) {
@@ -62,7 +64,8 @@ StochasticJudgement judge_stochastic(std::span<const float> masters, std::span<c
   double error = 0, variance = 0;
   for (size_t i = 0; i < masters.size(); ++i) {
     // Neighbours by magnitude: cut off, and one bf16 further from zero.
-    const uint32_t bits = std::bit_cast<uint32_t>(masters[i]), low = bits & 0xffff0000u, part = bits & 0xffffu;
+    const uint32_t bits = std::bit_cast<uint32_t>(masters[i]), low = bits & 0xffff0000u,
+                   part = bits & 0xffffu;
     const auto got = std::bit_cast<uint32_t>(rounded[i]);
     if (got != low && (part == 0 || got != low + 0x10000u)) {
       ++out.not_a_neighbour;
@@ -73,7 +76,8 @@ StochasticJudgement judge_stochastic(std::span<const float> masters, std::span<c
     error += (got == low ? 0.0 : 1.0) - p;
     variance += p * (1 - p);
   }
-  out.bias_sigmas = variance > 0 ? std::abs(error) / std::sqrt(variance) : std::numeric_limits<double>::quiet_NaN();
+  out.bias_sigmas =
+      variance > 0 ? std::abs(error) / std::sqrt(variance) : std::numeric_limits<double>::quiet_NaN();
   return out;
 }
 

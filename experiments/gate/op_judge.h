@@ -27,23 +27,27 @@ inline constexpr double kBf16Unit = 0x1p-8;
 
 // How often a value is rounded to bf16 between the fp32 sums and memory, and what else the op loses.
 struct Rounding {
-  double count = 0;         // of roundings to nearest; 0: none
-  double inside = 0;        // relative to the tensor: what is lost before the sums are done (factors rounded, an approximate function)
+  double count = 0;   // of roundings to nearest; 0: none
+  double inside = 0;  // relative to the tensor: what is lost before the sums are done (factors rounded, an
+                      // approximate function)
   bool stochastic = false;  // the last rounding goes to either neighbour: twice the unit
   explicit operator bool() const { return count > 0 || inside > 0; }
 };
-// On the norm, on the worst row and column. A rounding changes no element, so no norm and no row either, by more than its unit.
+// On the norm, on the worst row and column. A rounding changes no element, so no norm and no row either, by
+// more than its unit.
 Tolerance rounding_limit(const Rounding& rounding);
-// Largest |got - want| / max(|want|, 5% of the root mean square of want). NaN when anything is not finite. Finds what the norm cannot:
-// cutting off instead of rounding moves single elements by up to two units, the norm by less than one.
+// Largest |got - want| / max(|want|, 5% of the root mean square of want). NaN when anything is not finite.
+// Finds what the norm cannot: cutting off instead of rounding moves single elements by up to two units, the
+// norm by less than one.
 double worst_element(std::span<const double> got, std::span<const double> want);
 double element_limit(const Rounding& rounding);
 
 // The nearest bf16 (ties to even), as a float. Finite values only.
 float to_bf16(float value);
 
-// Stochastic rounding of `masters` to `rounded`: every result must be one of the two bf16 neighbours (an exact master: itself), and the
-// mean signed error, which is zero in expectation, is given in its standard deviations.
+// Stochastic rounding of `masters` to `rounded`: every result must be one of the two bf16 neighbours (an
+// exact master: itself), and the mean signed error, which is zero in expectation, is given in its standard
+// deviations.
 struct StochasticJudgement {
   int64_t not_a_neighbour = 0;
   double bias_sigmas = 0;  // NaN when nothing could be rounded

@@ -1,6 +1,6 @@
-// The mixed trainer's ops at a model's shapes: places and variants as its slots have them, storage as its defaults have it (residual
-// stream in fp32, its gradient too). The first variant of a case is the baseline of the check, which is why it is none that a library
-// may refuse; the default is starred wherever it stands.
+// The mixed trainer's ops at a model's shapes: places and variants as its slots have them, storage as its
+// defaults have it (residual stream in fp32, its gradient too). The first variant of a case is the baseline
+// of the check, which is why it is none that a library may refuse; the default is starred wherever it stands.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -42,7 +42,8 @@ op::Bf16* h(void* p) { return static_cast<op::Bf16*>(p); }
 
 class Shapes {
  public:
-  Shapes(const gpt2::ModelConfig& model, int64_t B, int64_t T, uint64_t seed) : m_(model), B_(B), T_(T), random_(seed, 6) {}
+  Shapes(const gpt2::ModelConfig& model, int64_t B, int64_t T, uint64_t seed)
+      : m_(model), B_(B), T_(T), random_(seed, 6) {}
 
   std::vector<KernelCase> cases(const std::string& name) {
     const int64_t C = m_.channels, rows = B_ * T_;
@@ -57,7 +58,9 @@ class Shapes {
     const auto few = [&](double work_per_row) {
       return std::clamp<int64_t>(static_cast<int64_t>(kOracleWork / work_per_row), 1, rows);
     };
-    const auto product = [&](int64_t in, int64_t outs) { return static_cast<double>(in) * static_cast<double>(outs); };
+    const auto product = [&](int64_t in, int64_t outs) {
+      return static_cast<double>(in) * static_cast<double>(outs);
+    };
     if (name == "layernorm_forward") {
       both([&](int64_t n, bool check) { return layernorm_forward(n, check); }, rows, 0);
     } else if (name == "layernorm_backward") {
@@ -70,27 +73,29 @@ class Shapes {
         int64_t in, out;
         bool bias;
       };
-      for (const Place& p : {Place{"qkv", C, 3 * C, true}, Place{"attproj", C, C, true}, Place{"mlp_up", C, 4 * C, true},
-                             Place{"mlp_down", 4 * C, C, true}, Place{"lm_head", C, m_.padded_vocab, false}}) {
+      for (const Place& p :
+           {Place{"qkv", C, 3 * C, true}, Place{"attproj", C, C, true}, Place{"mlp_up", C, 4 * C, true},
+            Place{"mlp_down", 4 * C, C, true}, Place{"lm_head", C, m_.padded_vocab, false}}) {
         const double work = product(p.in, p.out);
         if (name == "linear_forward")
-          both([&](int64_t n, bool check) { return linear_forward(p.name, n, p.in, p.out, p.bias, check); }, few(work),
-               2 * work * static_cast<double>(rows));
+          both([&](int64_t n, bool check) { return linear_forward(p.name, n, p.in, p.out, p.bias, check); },
+               few(work), 2 * work * static_cast<double>(rows));
         else
-          both([&](int64_t n, bool check) { return linear_backward(p.name, n, p.in, p.out, p.bias, check); }, few(2 * work),
-               4 * work * static_cast<double>(rows));
+          both([&](int64_t n, bool check) { return linear_backward(p.name, n, p.in, p.out, p.bias, check); },
+               few(2 * work), 4 * work * static_cast<double>(rows));
       }
     } else if (name == "linear_gelu_forward") {
       const double work = product(C, 4 * C);
-      both([&](int64_t n, bool check) { return linear_gelu_forward(n, check); }, few(work), 2 * work * static_cast<double>(rows));
+      both([&](int64_t n, bool check) { return linear_gelu_forward(n, check); }, few(work),
+           2 * work * static_cast<double>(rows));
     } else if (name == "linear_gelu_backward_input") {
       const double work = product(C, 4 * C);
       both([&](int64_t n, bool check) { return linear_gelu_backward_input(n, check); }, few(2 * work),
            2 * work * static_cast<double>(rows));
     } else if (name == "attention_forward" || name == "attention_backward") {
       // Causal: half of the T x T products. Forward two of them, backward five.
-      const double products =
-          static_cast<double>(B_) * static_cast<double>(T_) * static_cast<double>(T_) * static_cast<double>(C);
+      const double products = static_cast<double>(B_) * static_cast<double>(T_) * static_cast<double>(T_) *
+                              static_cast<double>(C);
       KernelCase k;
       const bool forward = name == "attention_forward";
       k.check = forward ? attention_forward(1, true) : attention_backward(1, true);
@@ -105,8 +110,9 @@ class Shapes {
       k.timed = adamw(m_.layers, false);
       out.push_back(std::move(k));
     } else {
-      throw stepscope::InputError(fmt::format("kernels '{}': the mixed trainer has no such op; expected one of {}", name,
-                                              fmt::join(mixed_kernel_ops(), ", ")));
+      throw stepscope::InputError(
+          fmt::format("kernels '{}': the mixed trainer has no such op; expected one of {}", name,
+                      fmt::join(mixed_kernel_ops(), ", ")));
     }
     return out;
   }
@@ -145,10 +151,12 @@ class Shapes {
             {output_tensor("out", rows, C, want.out, kBf16, kOnce), output_tensor("mean", 1, rows, want.mean),
              output_tensor("rstd", 1, rows, want.rstd),
              output_tensor("kept", rows, C, check ? Doubles(kept.begin(), kept.end()) : Doubles{}, kBf16),
-             input_tensor("inp", rows, C, x), input_tensor("weight", 1, C, w, kBf16), input_tensor("bias", 1, C, b, kBf16)},
+             input_tensor("inp", rows, C, x), input_tensor("weight", 1, C, w, kBf16),
+             input_tensor("bias", 1, C, b, kBf16)},
             {},
             [rows, C](op::Context& c, const std::string& v, Pointers p, void*) {
-              op::layernorm_forward<float>(c, v, h(p[0]), f(p[1]), f(p[2]), f(p[4]), h(p[3]), h(p[5]), h(p[6]), rows, C);
+              op::layernorm_forward<float>(c, v, h(p[0]), f(p[1]), f(p[2]), f(p[4]), h(p[3]), h(p[5]),
+                                           h(p[6]), rows, C);
             }};
   }
 
@@ -160,26 +168,27 @@ class Shapes {
     const Floats kept = to_bf16(sum);
     const auto want = check ? oracle::layernorm_forward(sum, w, b, rows, C) : oracle::Normed{};
     const auto exactly = [&](const Floats& x) { return check ? Doubles(x.begin(), x.end()) : Doubles{}; };
-    OpCase c{"residual",
-             fmt::format("sum and layernorm rows={} C={}", rows, C),
-             false,
-             1,
-             {output_tensor("sum", rows, C, exactly(sum)), output_tensor("out", rows, C, want.out, kBf16, kOnce),
-              output_tensor("mean", 1, rows, want.mean), output_tensor("rstd", 1, rows, want.rstd),
-              output_tensor("kept", rows, C, exactly(kept), kBf16), input_tensor("a", rows, C, a),
-              input_tensor("branch", rows, C, branch, kBf16), input_tensor("weight", 1, C, w, kBf16),
-              input_tensor("bias", 1, C, b, kBf16)},
-             {},
-             [rows, C](op::Context& context, const std::string& v, Pointers p, void*) {
-               if (v == "fused_layernorm") {
-                 op::residual_layernorm_forward<float>(context, f(p[0]), h(p[4]), h(p[1]), f(p[2]), f(p[3]), f(p[5]), h(p[6]), h(p[7]),
-                                                       h(p[8]), rows, C);
-                 return;
-               }
-               op::residual_forward<float>(context, f(p[0]), f(p[5]), h(p[6]), rows * C);
-               op::layernorm_forward<float>(context, "warp_per_row", h(p[1]), f(p[2]), f(p[3]), f(p[0]), h(p[4]), h(p[7]), h(p[8]), rows,
-                                            C);
-             }};
+    OpCase c{
+        "residual",
+        fmt::format("sum and layernorm rows={} C={}", rows, C),
+        false,
+        1,
+        {output_tensor("sum", rows, C, exactly(sum)), output_tensor("out", rows, C, want.out, kBf16, kOnce),
+         output_tensor("mean", 1, rows, want.mean), output_tensor("rstd", 1, rows, want.rstd),
+         output_tensor("kept", rows, C, exactly(kept), kBf16), input_tensor("a", rows, C, a),
+         input_tensor("branch", rows, C, branch, kBf16), input_tensor("weight", 1, C, w, kBf16),
+         input_tensor("bias", 1, C, b, kBf16)},
+        {},
+        [rows, C](op::Context& context, const std::string& v, Pointers p, void*) {
+          if (v == "fused_layernorm") {
+            op::residual_layernorm_forward<float>(context, f(p[0]), h(p[4]), h(p[1]), f(p[2]), f(p[3]),
+                                                  f(p[5]), h(p[6]), h(p[7]), h(p[8]), rows, C);
+            return;
+          }
+          op::residual_forward<float>(context, f(p[0]), f(p[5]), h(p[6]), rows * C);
+          op::layernorm_forward<float>(context, "warp_per_row", h(p[1]), f(p[2]), f(p[3]), f(p[0]), h(p[4]),
+                                       h(p[7]), h(p[8]), rows, C);
+        }};
     c.variants = {"separate", "fused_layernorm"};
     return c;
   }
@@ -195,34 +204,37 @@ class Shapes {
       rstd = to_floats(n.rstd);
       want = oracle::layernorm_backward(dout, x, mean, rstd, w, rows, C);
     }
-    return {"layernorm_backward",
-            fmt::format("rows={} C={}", rows, C),
-            false,
-            1,
-            {output_tensor("dinp", rows, C, want.dx), output_tensor("dinp_copy", rows, C, want.dx, kBf16, kOnce),
-             output_tensor("dweight", 1, C, want.dweight), output_tensor("dbias", 1, C, want.dbias),
-             input_tensor("dout", rows, C, dout, kBf16), input_tensor("inp", rows, C, x, kBf16), input_tensor("mean", 1, rows, mean),
-             input_tensor("rstd", 1, rows, rstd), input_tensor("weight", 1, C, w, kBf16)},
-            [rows, C](const std::string& v) { return op::layernorm_backward_scratch_bytes(v, rows, C); },
-            [rows, C](op::Context& c, const std::string& v, Pointers p, void* scratch) {
-              op::layernorm_backward<float>(c, v, f(p[0]), h(p[1]), f(p[2]), f(p[3]), nullptr, h(p[4]), h(p[5]), f(p[6]), f(p[7]), h(p[8]),
-                                            rows, C, false, false, scratch);
-            }};
+    return {
+        "layernorm_backward",
+        fmt::format("rows={} C={}", rows, C),
+        false,
+        1,
+        {output_tensor("dinp", rows, C, want.dx), output_tensor("dinp_copy", rows, C, want.dx, kBf16, kOnce),
+         output_tensor("dweight", 1, C, want.dweight), output_tensor("dbias", 1, C, want.dbias),
+         input_tensor("dout", rows, C, dout, kBf16), input_tensor("inp", rows, C, x, kBf16),
+         input_tensor("mean", 1, rows, mean), input_tensor("rstd", 1, rows, rstd),
+         input_tensor("weight", 1, C, w, kBf16)},
+        [rows, C](const std::string& v) { return op::layernorm_backward_scratch_bytes(v, rows, C); },
+        [rows, C](op::Context& c, const std::string& v, Pointers p, void* scratch) {
+          op::layernorm_backward<float>(c, v, f(p[0]), h(p[1]), f(p[2]), f(p[3]), nullptr, h(p[4]), h(p[5]),
+                                        f(p[6]), f(p[7]), h(p[8]), rows, C, false, false, scratch);
+        }};
   }
 
   OpCase linear_forward(const char* place, int64_t rows, int64_t in, int64_t out, bool bias, bool check) {
     const Floats x = halves(rows * in), w = halves(out * in, 0.02), b = bias ? halves(out) : Floats{};
-    OpCase c{"linear_forward",
-             fmt::format("{} rows={} {}->{}", place, rows, in, out),
-             true,
-             1,
-             {output_tensor("out", rows, out, check ? oracle::linear_forward(x, w, b, rows, in, out) : Doubles{}, kBf16,
-                            bias ? kFactorsRounded : kOnce),
-              input_tensor("inp", rows, in, x, kBf16), input_tensor("weight", out, in, w, kBf16)},
-             {},
-             [=](op::Context& context, const std::string& v, Pointers p, void*) {
-               op::linear_forward(context, v, h(p[0]), h(p[1]), h(p[2]), bias ? h(p[3]) : nullptr, rows, in, out);
-             }};
+    OpCase c{
+        "linear_forward",
+        fmt::format("{} rows={} {}->{}", place, rows, in, out),
+        true,
+        1,
+        {output_tensor("out", rows, out, check ? oracle::linear_forward(x, w, b, rows, in, out) : Doubles{},
+                       kBf16, bias ? kFactorsRounded : kOnce),
+         input_tensor("inp", rows, in, x, kBf16), input_tensor("weight", out, in, w, kBf16)},
+        {},
+        [=](op::Context& context, const std::string& v, Pointers p, void*) {
+          op::linear_forward(context, v, h(p[0]), h(p[1]), h(p[2]), bias ? h(p[3]) : nullptr, rows, in, out);
+        }};
     if (bias) c.tensors.push_back(input_tensor("bias", 1, out, b, kBf16));
     c.variants = {"bias_kernel", "bias_epilogue"};
     return c;
@@ -237,11 +249,13 @@ class Shapes {
              true,
              1,
              {output_tensor("after", rows, out, oracle::gelu_forward_of(before), kBf16, kFactorsRounded),
-              output_tensor("before", rows, out, before, kBf16, kFactorsRounded), input_tensor("inp", rows, in, x, kBf16),
-              input_tensor("weight", out, in, w, kBf16), input_tensor("bias", 1, out, b, kBf16)},
+              output_tensor("before", rows, out, before, kBf16, kFactorsRounded),
+              input_tensor("inp", rows, in, x, kBf16), input_tensor("weight", out, in, w, kBf16),
+              input_tensor("bias", 1, out, b, kBf16)},
              {},
              [=](op::Context& context, const std::string& v, Pointers p, void*) {
-               op::linear_gelu_forward(context, v, h(p[0]), h(p[1]), h(p[2]), h(p[3]), h(p[4]), rows, in, out);
+               op::linear_gelu_forward(context, v, h(p[0]), h(p[1]), h(p[2]), h(p[3]), h(p[4]), rows, in,
+                                       out);
              }};
     c.slot = "gelu_forward";
     c.variants = {"kernel", "matmul_epilogue"};
@@ -253,13 +267,15 @@ class Shapes {
     const Floats w = halves(out * in, 0.02), dout = halves(rows * out), before = halves(rows * in);
     // The oracle also makes gradients of weights, which this op has none of: its input may be anything.
     Doubles want;
-    if (check) want = oracle::gelu_backward_of(oracle::linear_backward(dout, before, w, rows, in, out).dx, before);
+    if (check)
+      want = oracle::gelu_backward_of(oracle::linear_backward(dout, before, w, rows, in, out).dx, before);
     OpCase c{"linear_gelu_backward_input",
              fmt::format("mlp_down rows={} {}->{}", rows, in, out),
              true,
              1,
-             {output_tensor("dbefore", rows, in, want, kBf16, kFactorsRounded), input_tensor("dout", rows, out, dout, kBf16),
-              input_tensor("weight", out, in, w, kBf16), input_tensor("before", rows, in, before, kBf16)},
+             {output_tensor("dbefore", rows, in, want, kBf16, kFactorsRounded),
+              input_tensor("dout", rows, out, dout, kBf16), input_tensor("weight", out, in, w, kBf16),
+              input_tensor("before", rows, in, before, kBf16)},
              {},
              [=](op::Context& context, const std::string& v, Pointers p, void*) {
                op::linear_gelu_backward_input(context, v, h(p[0]), h(p[1]), h(p[2]), h(p[3]), rows, in, out);
@@ -277,12 +293,13 @@ class Shapes {
              true,
              1,
              {output_tensor("dinp", rows, in, want.dx, kBf16, kOnce),
-              output_tensor("dweight", out, in, want.dweight, kF32, kFp32OfProduct), input_tensor("dout", rows, out, dout, kBf16),
-              input_tensor("inp", rows, in, x, kBf16), input_tensor("weight", out, in, w, kBf16)},
+              output_tensor("dweight", out, in, want.dweight, kF32, kFp32OfProduct),
+              input_tensor("dout", rows, out, dout, kBf16), input_tensor("inp", rows, in, x, kBf16),
+              input_tensor("weight", out, in, w, kBf16)},
              [=](const std::string&) { return op::linear_backward_scratch_bytes(rows, out); },
              [=](op::Context& context, const std::string& v, Pointers p, void* scratch) {
-               op::linear_backward(context, v, h(p[0]), f(p[1]), bias ? f(p[5]) : nullptr, h(p[2]), h(p[3]), h(p[4]), rows, in, out,
-                                   false, scratch);
+               op::linear_backward(context, v, h(p[0]), f(p[1]), bias ? f(p[5]) : nullptr, h(p[2]), h(p[3]),
+                                   h(p[4]), rows, in, out, false, scratch);
              }};
     if (bias) c.tensors.push_back(output_tensor("dbias", 1, out, want.dbias, kF32, kFp32OfProduct));
     c.slot = "bias_gradient";
@@ -290,7 +307,9 @@ class Shapes {
     return c;
   }
 
-  op::Shape shape(int64_t B) const { return {B, T_, m_.channels, m_.heads, m_.vocab_size, m_.padded_vocab, m_.max_seq_len}; }
+  op::Shape shape(int64_t B) const {
+    return {B, T_, m_.channels, m_.heads, m_.vocab_size, m_.padded_vocab, m_.max_seq_len};
+  }
 
   OpCase attention_forward(int64_t B, bool check) {
     const op::Shape s = shape(B);
@@ -315,7 +334,8 @@ class Shapes {
     const op::Shape s = shape(B);
     const Floats qkv = halves(s.rows() * 3 * s.C), dout = halves(s.rows() * s.C);
     // What is timed needs no consistent forward result, only one whose exponentials stay finite.
-    Floats out = check ? Floats{} : halves(s.rows() * s.C, 0.1), lse(static_cast<size_t>(B * s.NH * T_), 8.0f);
+    Floats out = check ? Floats{} : halves(s.rows() * s.C, 0.1),
+           lse(static_cast<size_t>(B * s.NH * T_), 8.0f);
     Doubles want;
     if (check) {
       const auto a = oracle::attention_forward(qkv, B, T_, s.C, s.NH);
@@ -323,17 +343,18 @@ class Shapes {
       lse = to_floats(a.lse);
       want = oracle::attention_backward(dout, qkv, out, lse, B, T_, s.C, s.NH);
     }
-    OpCase c{"attention_backward",
-             fmt::format("B={} T={} NH={} HS={}", B, T_, s.NH, s.C / s.NH),
-             true,
-             1,
-             {output_tensor("dqkv", s.rows(), 3 * s.C, want, kBf16, kFactorsRounded),
-              input_tensor("dout", s.rows(), s.C, dout, kBf16), input_tensor("qkv", s.rows(), 3 * s.C, qkv, kBf16),
-              input_tensor("out", s.rows(), s.C, out, kBf16), input_tensor("lse", B * s.NH, T_, lse)},
-             [s](const std::string& v) { return op::attention_backward_scratch_bytes(v, s); },
-             [s](op::Context& context, const std::string& v, Pointers p, void* scratch) {
-               op::attention_backward(context, v, h(p[0]), h(p[1]), h(p[2]), h(p[3]), f(p[4]), s, scratch);
-             }};
+    OpCase c{
+        "attention_backward",
+        fmt::format("B={} T={} NH={} HS={}", B, T_, s.NH, s.C / s.NH),
+        true,
+        1,
+        {output_tensor("dqkv", s.rows(), 3 * s.C, want, kBf16, kFactorsRounded),
+         input_tensor("dout", s.rows(), s.C, dout, kBf16), input_tensor("qkv", s.rows(), 3 * s.C, qkv, kBf16),
+         input_tensor("out", s.rows(), s.C, out, kBf16), input_tensor("lse", B * s.NH, T_, lse)},
+        [s](const std::string& v) { return op::attention_backward_scratch_bytes(v, s); },
+        [s](op::Context& context, const std::string& v, Pointers p, void* scratch) {
+          op::attention_backward(context, v, h(p[0]), h(p[1]), h(p[2]), h(p[3]), f(p[4]), s, scratch);
+        }};
     c.variants = {"unfused", "flash", "cudnn", "cudnn_deterministic"};
     return c;
   }
@@ -344,16 +365,19 @@ class Shapes {
     std::vector<int32_t> targets(static_cast<size_t>(rows));
     for (int32_t& t : targets) t = static_cast<int32_t>(random_.below(V));
     const float scale = static_cast<float>(1.0 / static_cast<double>(rows));
-    const auto want = check ? oracle::classifier(logits, targets, V, Vp, static_cast<double>(scale)) : oracle::Classified{};
+    const auto want =
+        check ? oracle::classifier(logits, targets, V, Vp, static_cast<double>(scale)) : oracle::Classified{};
     OpCase c{"classifier",
              fmt::format("rows={} V={} Vp={}", rows, V, Vp),
              false,
              1,
              {update_tensor("dlogits", rows, Vp, logits, want.dlogits, kBf16, kOnce),
-              output_tensor("losses", 1, rows, want.losses, kF32, {.inside = 1e-5}), input_tensor("targets", targets)},
+              output_tensor("losses", 1, rows, want.losses, kF32, {.inside = 1e-5}),
+              input_tensor("targets", targets)},
              {},
              [=](op::Context& context, const std::string& v, Pointers p, void*) {
-               op::classifier(context, v, h(p[0]), f(p[1]), static_cast<int*>(p[2]), rows, V, Vp, scale, true);
+               op::classifier(context, v, h(p[0]), f(p[1]), static_cast<int*>(p[2]), rows, V, Vp, scale,
+                              true);
              }};
     c.variants = {"two_pass", "one_read"};
     return c;
@@ -378,11 +402,14 @@ class Shapes {
       const double b1 = static_cast<double>(settings.beta1), b2 = static_cast<double>(settings.beta2);
       for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
         const auto& span = layout[row.id];
-        for (auto i = static_cast<size_t>(span.offset); i < static_cast<size_t>(span.offset + span.size); ++i) {
-          const double gi = static_cast<double>(g[i]) * static_cast<double>(clip_scale), pi = static_cast<double>(p[i]);
+        for (auto i = static_cast<size_t>(span.offset); i < static_cast<size_t>(span.offset + span.size);
+             ++i) {
+          const double gi = static_cast<double>(g[i]) * static_cast<double>(clip_scale),
+                       pi = static_cast<double>(p[i]);
           wm[i] = b1 * static_cast<double>(m[i]) + (1 - b1) * gi;
           wv[i] = b2 * static_cast<double>(v[i]) + (1 - b2) * gi * gi;
-          const double root = std::sqrt(wv[i] / (1 - std::pow(b2, kStep))) + static_cast<double>(settings.eps);
+          const double root =
+              std::sqrt(wv[i] / (1 - std::pow(b2, kStep))) + static_cast<double>(settings.eps);
           wp[i] = pi - static_cast<double>(settings.learning_rate) *
                            (wm[i] / (1 - std::pow(b1, kStep)) / root +
                             (row.decayed ? static_cast<double>(settings.weight_decay) * pi : 0));
@@ -393,11 +420,13 @@ class Shapes {
             fmt::format("{} parameters ({} layers)", n, layers),
             false,
             1,
-            {output_tensor("parameters", 1, n, wp, kBf16, kOnce), update_tensor("master", 1, n, p, wp), update_tensor("m", 1, n, m, wm),
-             update_tensor("v", 1, n, v, wv), input_tensor("gradients", 1, n, g), input_tensor("clip_scale", 1, 1, Floats{clip_scale})},
+            {output_tensor("parameters", 1, n, wp, kBf16, kOnce), update_tensor("master", 1, n, p, wp),
+             update_tensor("m", 1, n, m, wm), update_tensor("v", 1, n, v, wv),
+             input_tensor("gradients", 1, n, g), input_tensor("clip_scale", 1, 1, Floats{clip_scale})},
             {},
             [=](op::Context& c, const std::string& variant, Pointers q, void*) {
-              op::adamw(c, variant, false, h(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4]), layout, settings, kStep, 1, f(q[5]));
+              op::adamw(c, variant, false, h(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4]), layout, settings,
+                        kStep, 1, f(q[5]));
             }};
   }
 
@@ -410,13 +439,21 @@ class Shapes {
 }  // namespace
 
 std::vector<std::string> mixed_kernel_ops() {
-  return {"layernorm_forward",   "layernorm_backward",         "residual",          "linear_forward",     "linear_backward",
-          "linear_gelu_forward", "linear_gelu_backward_input", "attention_forward", "attention_backward", "classifier",
+  return {"layernorm_forward",
+          "layernorm_backward",
+          "residual",
+          "linear_forward",
+          "linear_backward",
+          "linear_gelu_forward",
+          "linear_gelu_backward_input",
+          "attention_forward",
+          "attention_backward",
+          "classifier",
           "adamw"};
 }
 
-std::vector<KernelCase> mixed_kernel_cases(const std::string& op_name, const gpt2::ModelConfig& model, int64_t B, int64_t T,
-                                           uint64_t seed) {
+std::vector<KernelCase> mixed_kernel_cases(const std::string& op_name, const gpt2::ModelConfig& model,
+                                           int64_t B, int64_t T, uint64_t seed) {
   return Shapes(model, B, T, seed).cases(op_name);
 }
 

@@ -22,7 +22,8 @@ std::vector<std::string> variants_of(const OpSuite& suite, const OpCase& c) {
 Covered covered_by(const OpSuite& suite) {
   Covered covered;
   suite.for_each_case(1, [&](const OpCase& c) {
-    for (const std::string& variant : variants_of(suite, c)) covered[c.slot.empty() ? c.op : c.slot].insert(variant);
+    for (const std::string& variant : variants_of(suite, c))
+      covered[c.slot.empty() ? c.op : c.slot].insert(variant);
     for (const auto& [slot, variant] : c.also) covered[slot].insert(variant);
   });
   return covered;
@@ -38,19 +39,23 @@ void expect_every_variant(const OpSuite& suite, const std::set<std::string>& who
 }
 
 TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) {
-  // How a step is launched and which of the library's algorithms runs are no ops; the whole-model checks run both.
+  // How a step is launched and which of the library's algorithms runs are no ops; the whole-model checks run
+  // both.
   expect_every_variant(mixed_ops(), {"step_launch", "matmul_algorithm"});
 }
 
 TEST(OpSuite, EveryVariantOfTheFp32TrainerHasACase) { expect_every_variant(fp32_ops(), {"zero_grad"}); }
 
-// A name that no slot has would be launched by no variant table, and its refusal taken for a shape that it does not do.
+// A name that no slot has would be launched by no variant table, and its refusal taken for a shape that it
+// does not do.
 TEST(OpSuite, CasesNameOnlyVariantsThatExist) {
   for (const OpSuite& suite : {fp32_ops(), mixed_ops()}) {
     std::map<std::string, std::set<std::string>> known;
-    for (const gpt2::VariantInfo& info : suite.variants) known[info.slot] = {info.names.begin(), info.names.end()};
+    for (const gpt2::VariantInfo& info : suite.variants)
+      known[info.slot] = {info.names.begin(), info.names.end()};
     for (const auto& [slot, variants] : covered_by(suite))
-      for (const std::string& variant : variants) EXPECT_TRUE(known[slot].contains(variant)) << slot << "=" << variant;
+      for (const std::string& variant : variants)
+        EXPECT_TRUE(known[slot].contains(variant)) << slot << "=" << variant;
   }
 }
 
@@ -67,7 +72,8 @@ TEST(OpSuite, EveryResultHasAnAnswerOfItsSizeAndFiniteValues) {
     });
 }
 
-// A kernel that computes exactly and only rounds what it stores is right; zeros, a shuffle and 1% of noise are wrong.
+// A kernel that computes exactly and only rounds what it stores is right; zeros, a shuffle and 1% of noise
+// are wrong.
 TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
   for (const OpSuite& suite : {fp32_ops(), mixed_ops()})
     suite.for_each_case(3, [&](const OpCase& c) {
@@ -81,7 +87,8 @@ TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
         if (t.element == Element::bf16)
           for (double& x : got) x = static_cast<double>(to_bf16(static_cast<float>(x)));
         const Tolerance limit = t.rounding ? rounding_limit(t.rounding) : op_limit(floor, nullptr);
-        const CheckResult r = from_metrics("", "", compare<double, double>(got, t.want, t.rows, t.columns), limit);
+        const CheckResult r =
+            from_metrics("", "", compare<double, double>(got, t.want, t.rows, t.columns), limit);
         EXPECT_TRUE(r.passed) << r.unit << " " << r.error << " > " << r.budget;
         if (t.rounding.count > 0 && t.rounding.inside == 0) {
           EXPECT_LE(worst_element(got, t.want), element_limit(t.rounding));
