@@ -21,10 +21,19 @@ double ns(Clock::duration d) { return std::chrono::duration<double, std::nano>(d
 struct Measured {
   double value = 0, limit = 0;
 };
+void sort_by_excess(std::vector<Measured>& v) {
+  std::sort(v.begin(), v.end(), [](Measured x, Measured y) { return x.value - x.limit < y.value - y.limit; });
+}
 // Of the block in the middle, of two middle ones the better: what most blocks show.
 Measured middle(std::vector<Measured> v) {
-  std::sort(v.begin(), v.end(), [](Measured x, Measured y) { return x.value - x.limit < y.value - y.limit; });
+  sort_by_excess(v);
   return v[(v.size() - 1) / 2];
+}
+// What three of four blocks exceed. A thread of the driver or of the oracle may wake up in some (0.48 ms in one report of 26, where the
+// others saw 0.002 ms; H200, 2026-11-21); work that a trainer leaves behind is there in all.
+Measured first_quarter(std::vector<Measured> v) {
+  sort_by_excess(v);
+  return v[(v.size() - 1) / 4];
 }
 
 }  // namespace
@@ -95,7 +104,7 @@ std::vector<AuditFinding> findings(std::span<const BlockAudit> blocks, const Aud
   const auto add = [&](const char* check, const char* what, Measured m, std::string sentence) {
     out.push_back({check, what, m.value, m.limit, std::move(sentence)});
   };
-  const Measured own = middle(ahead), after = middle(late);
+  const Measured own = middle(ahead), after = first_quarter(late);
   add("clock", "own clock", own,
       fmt::format("a block took {} longer by the arm's clock than the times that its trainer reported",
                   ms(own.value)));

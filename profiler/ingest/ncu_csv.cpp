@@ -273,12 +273,13 @@ class Reader {
     result.block = parse_size(cell(row, "Block Size"));
     if (r_.program.empty()) r_.program = cell(row, "Process Name");
     if (const std::string& cc = cell(row, "CC"); !cc.empty()) r_.device.emplace("compute_capability", cc);
-    if (push_pop_) {
+    // A row of page details may end before a column that stands behind its value.
+    if (push_pop_ && *push_pop_ < row.size()) {
       const std::string& ranges = row[*push_pop_];
       result.path = parse_ranges(ranges);
       result.thread = parse_integer(std::string_view(ranges).substr(0, ranges.find(' '))).value_or(0);
     }
-    if (result.path.empty() && start_end_) result.path = parse_ranges(row[*start_end_]);
+    if (result.path.empty() && start_end_ && *start_end_ < row.size()) result.path = parse_ranges(row[*start_end_]);
     return result;
   }
 

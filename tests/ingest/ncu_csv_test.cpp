@@ -101,6 +101,13 @@ TEST(NcuCsv, DetailsGroupTheirRowsByResult) {
   EXPECT_DOUBLE_EQ(value(r, 1, "gpu__time_duration.sum"), 700);
 }
 
+// Found by the fuzzer: a row of page details may be shorter than the titles.
+TEST(NcuCsv, ARangeColumnBehindTheEndOfARowIsNotRead) {
+  const ForeignReport r = read_ncu_csv("\"ID\",\"Process ID\",\"Kernel Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\"d:Push/Pop_Range:x\",\"d:Start/Stop_Range:x\"\n"
+                                       "\"0\",\"5\",\"k\",\"gpu__time_duration.sum\",\"ns\",\"700\"\n", "x");
+  EXPECT_EQ(r.results.at(0).path, "");
+}
+
 TEST(NcuCsv, ARowThatEndsEarlyKeepsTheRowsBeforeIt) {
   const std::string whole = table("\"byte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\"") + row("1", "5", "b", "\"3\",\"4\""));
   const ForeignReport r = read_ncu_csv(whole.substr(0, whole.size() - 8), "x");
