@@ -89,8 +89,10 @@ void check_flags(const GateFlags& f) {
 gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matmul) {
   gate::ModelGateOptions o;
 #ifdef STEPSCOPE_WITH_CUDA
-  static const gate::DeviceHooks hooks = gate::cuda_device_hooks();
-  if (f.trainer != "reference") o.device = &hooks;
+  if (f.trainer != "reference") {  // which must not ask for a device
+    static const gate::DeviceHooks hooks = gate::cuda_device_hooks();
+    o.device = &hooks;
+  }
 #endif
   o.trainer = f.trainer;
   o.matmul = matmul;

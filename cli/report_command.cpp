@@ -1,4 +1,4 @@
-// `stepscope report DOC`: a profile document shown again, on any machine: tables, CSV, trace.
+// `stepscope report DOC`: a profile document shown again, on any machine: tables, HTML, Markdown, CSV, trace.
 #include <memory>
 
 #include "cli/commands.h"
@@ -13,11 +13,14 @@ void add_report_command(CLI::App& app, int& exit_code) {
     ReportFlags report;
   };
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("report", "Show a profile document: tables, CSV, trace");
+  CLI::App* c = app.add_subcommand("report", "Show a profile document: tables, HTML, Markdown, CSV, trace");
   c->add_option("document", f->document, "a profile document")->required();
   add_report_flags(*c, f->report);
+  // Where nothing else is written, -o is what people type.
+  c->add_option("-o,--out", f->report.outputs, "the same as --report");
   c->footer(
       "Examples:\n"
+      "  stepscope report profile.json -o report.html\n"
       "  stepscope report profile.json --by op --top 20\n"
       "  stepscope report profile.json --csv launches.csv --csv-rows launch --trace step.trace.json");
   c->callback([f, &exit_code] {

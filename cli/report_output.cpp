@@ -12,6 +12,8 @@
 #include "gpt2/errors.h"
 #include "profiler/document/json.h"
 #include "profiler/report/csv.h"
+#include "profiler/report/html.h"
+#include "profiler/report/markdown.h"
 #include "profiler/report/table.h"
 #include "profiler/report/trace.h"
 
@@ -43,6 +45,32 @@ profiler::CsvRows csv_rows(const ReportFlags& f) {
   return choose(kWords, f.csv_rows, "--csv-rows");
 }
 
+// Longest ending first: "x.trace.json" is a trace, "x.json" the document.
+enum class Output { html, markdown, trace, json, csv };
+Output output_of(const std::string& path) {
+  static constexpr std::array<std::pair<std::string_view, Output>, 5> kEndings{
+      {{".trace.json", Output::trace}, {".html", Output::html}, {".md", Output::markdown}, {".json", Output::json}, {".csv", Output::csv}}};
+  for (const auto& [ending, value] : kEndings)
+    if (path.ends_with(ending)) return value;
+  throw stepscope::InputError(fmt::format("'{}': expected a name that ends in .html, .md, .csv, .trace.json or .json", path));
+}
+
+std::string output_text(const profiler::ProfileDocument& d, const ReportFlags& f, Output kind) {
+  switch (kind) {
+    case Output::html:
+      return profiler::html_text(d);
+    case Output::markdown:
+      return profiler::markdown_text(d, static_cast<size_t>(f.top));
+    case Output::trace:
+      return profiler::trace_text(d);
+    case Output::json:
+      return profiler::to_json(d);
+    case Output::csv:
+      break;
+  }
+  return profiler::csv_text(d, csv_rows(f));
+}
+
 }  // namespace
 
 void add_report_flags(CLI::App& c, ReportFlags& f) {
@@ -52,6 +80,7 @@ void add_report_flags(CLI::App& c, ReportFlags& f) {
   c.add_option("--csv", f.csv, "write rows as CSV");
   c.add_option("--csv-rows", f.csv_rows, "which: pass, op, layer, kernel, launch or missing")->capture_default_str();
   c.add_option("--trace", f.trace, "write one step as a trace for ui.perfetto.dev");
+  c.add_option("--report", f.outputs, "write a report: FILE.html, FILE.md, FILE.csv, FILE.trace.json or FILE.json (repeatable)");
 }
 
 void check_report_outputs(const ReportFlags& f) {
@@ -60,11 +89,21 @@ void check_report_outputs(const ReportFlags& f) {
   if (f.top < 1) throw stepscope::InputError(fmt::format("--top is {}: expected at least 1", f.top));
   if (!f.csv.empty()) gpt2::check_file_writable(f.csv, "--csv");
   if (!f.trace.empty()) gpt2::check_file_writable(f.trace, "--trace");
+  for (const std::string& path : f.outputs) {
+    output_of(path);
+    gpt2::check_file_writable(path, "--report");
+  }
 }
 
 void print_report(const profiler::ProfileDocument& document, const ReportFlags& f) {
   if (!f.csv.empty()) gpt2::write_file_atomically(f.csv, profiler::csv_text(document, csv_rows(f)));
   if (!f.trace.empty()) gpt2::write_file_atomically(f.trace, profiler::trace_text(document));
+  for (const std::string& path : f.outputs) {
+    const Output kind = output_of(path);
+    gpt2::write_file_atomically(path, output_text(document, f, kind));
+    if (kind == Output::html && !profiler::has_charts())
+      fmt::print(stderr, "{}: without charts: this program was built without Chart.js (package libjs-chart.js)\n", path);
+  }
   if (f.json) {
     fmt::print("{}\n", profiler::to_json(document));
   } else {

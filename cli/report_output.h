@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "profiler/document/profile.h"
 
@@ -14,6 +15,7 @@ struct ReportFlags {
   int64_t top = 12;
   bool json = false;
   std::string csv, csv_rows = "kernel", trace;
+  std::vector<std::string> outputs;  // the name's ending says what is written
 };
 
 void add_report_flags(CLI::App& command, ReportFlags& flags);

@@ -1,0 +1,48 @@
+#include "profiler/report/html.h"
+
+#include "profiler/document/json.h"
+#include "profiler/report/page_files.h"
+
+namespace profiler {
+namespace {
+
+// Inside a script element only "</" and "<!--" end anything, and both begin with '<', which JSON may spell \u003c. The two line separators are
+// line ends to older scripts.
+std::string for_script_element(const std::string& json) {
+  std::string out;
+  out.reserve(json.size());
+  for (size_t i = 0; i < json.size(); ++i) {
+    if (json[i] == '<') {
+      out += "\\u003c";
+    } else if (json.compare(i, 3, "\xe2\x80\xa8") == 0 || json.compare(i, 3, "\xe2\x80\xa9") == 0) {
+      out += json[i + 2] == '\xa8' ? "\\u2028" : "\\u2029";
+      i += 2;
+    } else {
+      out += json[i];
+    }
+  }
+  return out;
+}
+
+// Every placeholder stands once in the page and is looked for in the page alone, never in what was put in before.
+std::string filled(std::string_view page, std::initializer_list<std::pair<std::string_view, std::string_view>> parts) {
+  std::string out;
+  for (const auto& [placeholder, text] : parts) {
+    const size_t at = page.find(placeholder);
+    out += page.substr(0, at);
+    out += text;
+    page.remove_prefix(at + placeholder.size());
+  }
+  return out + std::string(page);
+}
+
+}  // namespace
+
+bool has_charts() { return !page::charts().empty(); }
+
+std::string html_text(const ProfileDocument& d) {
+  const std::string charts = has_charts() ? "<script>" + std::string(page::charts()) + "</script>" : "";
+  return filled(page::html(), {{"@CSS@", page::css()}, {"@DATA@", for_script_element(to_json(d))}, {"@CHARTS@", charts}, {"@SCRIPT@", page::script()}});
+}
+
+}  // namespace profiler

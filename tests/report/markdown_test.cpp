@@ -1,0 +1,41 @@
+#include "profiler/report/markdown.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/report/documents.h"
+
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Markdown, ShowsPassesKernelsAndWhatIsMissing) {
+  const profiler::ProfileDocument d = documents::gpu();
+  const std::string text = profiler::markdown_text(d, 3);
+  for (const profiler::PassRow& p : d.passes) EXPECT_THAT(text, HasSubstr("| " + p.name + " |"));
+  EXPECT_THAT(text, HasSubstr("| idle |"));
+  EXPECT_THAT(text, HasSubstr(std::to_string(d.kernels.size() - 3) + " more kernels"));
+  EXPECT_THAT(text, HasSubstr("ms a step**"));
+}
+
+TEST(Markdown, WhatIsNotKnownIsADash) {
+  const std::string text = profiler::markdown_text(documents::cpu(), 3);
+  EXPECT_THAT(text, HasSubstr("| - |"));
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+  EXPECT_THAT(text, HasSubstr("no\\_gpu\\_counters"));
+}
+
+TEST(Markdown, NamesCannotBreakItsTables) {
+  const std::string text = profiler::markdown_text(documents::hostile(), 100);
+  EXPECT_THAT(text, Not(HasSubstr("<img")));
+  for (std::string rest = text, line; !rest.empty(); rest.erase(0, line.size() + 1)) {
+    line = rest.substr(0, rest.find('\n'));
+    if (!line.starts_with("| ") || line.find("kernel") == 2) continue;
+    size_t bars = 0;
+    for (size_t i = 0; i < line.size(); ++i) bars += line[i] == '|' && (i == 0 || line[i - 1] != '\\');
+    EXPECT_TRUE(bars == 8 || bars == 9) << line;
+  }
+}
+
+}  // namespace
