@@ -58,6 +58,7 @@ void run(const Flags& f, int& exit_code) {
     fmt::print("{}\n", profiler::diff_json(diff, text).dump(1));
   } else {
     text.color = profiler::color_wanted(STDOUT_FILENO);
+    text.width = profiler::table_width(STDOUT_FILENO);
     fmt::print("{}", profiler::diff_table(diff, text));
   }
   if (f.fail_if_slower < 0) return;

@@ -108,7 +108,7 @@ void print_report(const profiler::ProfileDocument& document, const ReportFlags& 
     fmt::print("{}\n", profiler::to_json(document));
   } else {
     fmt::print("{}", profiler::table_text(
-                         document, {table_by(f), static_cast<size_t>(f.top), 80, profiler::color_wanted(STDOUT_FILENO)}));
+                         document, {table_by(f), static_cast<size_t>(f.top), profiler::table_width(STDOUT_FILENO), profiler::color_wanted(STDOUT_FILENO)}));
   }
   std::fflush(stdout);
 }

@@ -115,7 +115,7 @@ Rows rows_of(const ProfileDiff& d, const DiffText& o) {
 std::string terminal(const Rows& t, const DiffText& o, size_t left) {
   std::vector<TextTable::Column> columns;
   for (size_t i = 0; i < t.header.size(); ++i)
-    columns.push_back({t.header[i], i < left ? TextTable::Align::left : TextTable::Align::right, i == 0});
+    columns.push_back({t.header[i], i < left ? TextTable::Align::left : TextTable::Align::right, i == 0, i > 4 ? static_cast<int>(i) : 0});
   TextTable table(columns);
   for (const auto& row : t.rows) table.row(row, row[0] == "sum" ? "1" : "");
   return table.text(o.width, o.color);

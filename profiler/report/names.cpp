@@ -3,6 +3,9 @@
 #include <array>
 #include <utility>
 
+#include "profiler/report/text_table.h"
+#include "profiler/report/utf8.h"
+
 namespace profiler {
 namespace {
 
@@ -46,10 +49,28 @@ std::string short_kernel_name(std::string_view full) {
 }
 
 std::string elide(std::string_view text, size_t width) {
-  if (text.size() <= width) return std::string(text);
-  if (width <= 4) return std::string(text.substr(0, width));
+  if (display_width(text) <= width) return std::string(text);
+  // The longest beginning of at most `columns`; the end is what remains behind the shortest beginning that
+  // leaves at most so many.
+  const auto beginning = [&](size_t columns) {
+    size_t at = 0, taken = 0;
+    while (at < text.size()) {
+      const Utf8Character c = utf8_character(text, at);
+      if (taken + c.columns > columns) break;
+      taken += c.columns;
+      at += c.bytes;
+    }
+    return at;
+  };
+  if (width <= 4) return std::string(text.substr(0, beginning(width)));
   const size_t tail = (width - 2) / 3, head = width - 2 - tail;
-  return std::string(text.substr(0, head)) + ".." + std::string(text.substr(text.size() - tail));
+  size_t from = 0, left = display_width(text);
+  while (left > tail) {
+    const Utf8Character c = utf8_character(text, from);
+    left -= c.columns;
+    from += c.bytes;
+  }
+  return std::string(text.substr(0, beginning(head))) + ".." + std::string(text.substr(from));
 }
 
 std::string place_words(std::string_view pass, std::string_view op) {

@@ -13,7 +13,8 @@ namespace profiler {
 // stay as they are.
 std::string short_kernel_name(std::string_view full);
 
-// At most `width` characters, the middle replaced by ".." (beginnings and ends of GEMM names both matter).
+// At most `width` columns of a screen, the middle replaced by ".." (beginnings and ends of GEMM names both
+// matter).
 std::string elide(std::string_view text, size_t width);
 
 // "bwd attention": pass in three letters, and the op.

@@ -1,11 +1,8 @@
 #include "profiler/report/table.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 #include "profiler/report/names.h"
 #include "profiler/report/text_table.h"
@@ -39,15 +36,17 @@ std::string joined(const std::vector<std::string>& parts, const std::string& sep
   std::string out;
   size_t column = 0;
   for (const std::string& part : parts) {
-    if (column > 0 && column + separator.size() + part.size() > width) {
+    if (column > 0 && column + separator.size() + display_width(part) > width) {
       out += "\n  ";
       column = 2;
     } else if (column > 0) {
       out += separator;
       column += separator.size();
     }
-    out += part;
-    column += part.size();
+    // One part may be longer than the line: a program's command, a device's name.
+    const std::string shown = elide(part, width - std::min(column, width));
+    out += shown;
+    column += display_width(shown);
   }
   return out;
 }
@@ -120,11 +119,11 @@ TextTable pass_table(const ProfileDocument& d) {
   TextTable t({{"pass", Align::left},
                {"ms"},
                {"%"},
-               {"GB/s"},
-               {"(max)"},
-               {"tensor%"},
-               {"headroom"},
-               {"top kernel", Align::left, true}});
+               {"GB/s", Align::right, false, 2},
+               {"(max)", Align::right, false, 4},
+               {"tensor%", Align::right, false, 3},
+               {"headroom", Align::right, false, 1},
+               {"top kernel", Align::left, true, 5}});
   const double step = d.totals.time_ns.value_or(0);
   const auto share = [&](Number v) { return v && step > 0 ? Number(*v / step * 100) : std::nullopt; };
   // Without a work model (another tool's report, a foreign program) only the kernels' own floors are known; the two never mix.
@@ -186,13 +185,13 @@ std::string more(const Rest& rest, const char* what) {
 TextTable kernel_table(const ProfileDocument& d, size_t top) {
   TextTable t({{"kernel", Align::left, true},
                {"where", Align::left},
-               {"n"},
+               {"n", Align::right, false, 1},
                {"ms"},
-               {"GB/s"},
-               {"(max)"},
-               {"tensor%"},
-               {"bound", Align::left},
-               {"headroom"}});
+               {"GB/s", Align::right, false, 3},
+               {"(max)", Align::right, false, 5},
+               {"tensor%", Align::right, false, 4},
+               {"bound", Align::left, false, 2},
+               {"headroom", Align::right, false, 1}});
   const Rest rest = first_rows(by_time(d.kernels), top, [&](const KernelRow& k) {
     t.row({short_kernel_name(k.name), k.pass ? place_words(*k.pass, k.op.value_or("")) : "-",
            std::to_string(k.launches + k.copies), ms(k.time_ns), gigabytes(k.dram_bytes_per_s),
@@ -219,15 +218,15 @@ template <class Row, class Name>
 TextTable floored_table(const std::vector<Row>& rows, const char* header, const char* plural, size_t top,
                         bool of_kernels, Name name) {
   TextTable t({{header, Align::left, true},
-               {"n"},
+               {"n", Align::right, false, 3},
                {"ms"},
                {"%"},
-               {"GB/s"},
-               {"(max)"},
-               {"tensor%"},
-               {"bound", Align::left},
-               {"floor"},
-               {"headroom"}});
+               {"GB/s", Align::right, false, 4},
+               {"(max)", Align::right, false, 6},
+               {"tensor%", Align::right, false, 5},
+               {"bound", Align::left, false, 2},
+               {"floor", Align::right, false, 4},
+               {"headroom", Align::right, false, 1}});
   const Rest rest = first_rows(by_time(rows), top, [&](const Row& r) {
     std::vector<std::string> cells = floored_cells(r, of_kernels);
     cells.insert(cells.begin(), name(r));
@@ -252,43 +251,64 @@ std::string missing_text(const ProfileDocument& d, const TableOptions& o) {
   return out;
 }
 
+int64_t sum_launches(const ProfileDocument& d, int64_t Measured::*member) {
+  int64_t sum = 0;
+  for (const KernelRow& k : d.kernels) sum += k.*member;
+  return sum;
+}
+
+// A list that the document does not have is said in words: a header without rows looks like a mistake.
+std::string second_table(const ProfileDocument& d, const TableOptions& o) {
+  const auto none = [&](const char* what, const char* why) {
+    return wrapped(fmt::format("No {}: {}.", what, why), o.width, 0) + "\n\n";
+  };
+  const char* no_ranges = "no launch of this document has a pass and an op (docs/metrics.md, unattributed_kernels)";
+  switch (o.by) {
+    case TableBy::pass:
+      return d.passes.empty() ? none("passes", no_ranges) : "";
+    case TableBy::kernel:
+      if (d.kernels.empty()) return none("kernels", "none was traced");
+      return kernel_table(d, o.top).text(o.width, o.color) + "\n";
+    case TableBy::op:
+      if (d.ops.empty()) return none("ops", no_ranges);
+      return floored_table(d.ops, "op", "ops", o.top, !d.totals.headroom_ns, [](const OpRow& r) { return place_words(r.pass, r.op); })
+                 .text(o.width, o.color) +
+             "\n";
+    case TableBy::layer:
+      if (d.layers.empty()) return none("layers", "no launch of this document belongs to a layer");
+      return floored_table(d.layers, "layer", "layers", o.top, !d.totals.headroom_ns,
+                           [](const LayerRow& r) {
+                             return fmt::format("{} layer {}", place_words(r.pass, ""), r.layer);
+                           })
+                 .text(o.width, o.color) +
+             "\n";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string table_text(const ProfileDocument& d, const TableOptions& o) {
   std::string out = what_ran(d, o.width) + "\n";
   if (const std::string line = step_line(d, o.width); !line.empty()) out += styled(line, "1", o.color) + "\n";
   if (const std::string line = how_measured(d, o.width); !line.empty()) out += line + "\n";
-  if (d.totals.time_ns) {
+  if (d.totals.time_ns || !d.kernels.empty()) {
     out += "\n";
-    if (d.collection.shown_step || !d.passes.empty()) {
+    if (d.totals.time_ns && (d.collection.shown_step || !d.passes.empty())) {
       out += pass_table(d).text(o.width, o.color) + "\n";
     } else {
-      out += alone(d) ? fmt::format("{} kernel launches, {} ms\n\n", d.totals.launches.value_or(0), ms(d.totals.time_ns))
-                      : fmt::format("{} kernel launches, {} copies and memsets; device busy {} ms, idle {} ms\n\n",
-                         d.totals.launches.value_or(0), d.totals.copies.value_or(0), ms(d.timeline.busy_ns),
-                         ms(d.timeline.idle_ns));
+      std::string busy;
+      if (d.timeline.busy_ns)
+        busy = fmt::format("; device busy {} ms, idle {} ms", ms(d.timeline.busy_ns), ms(d.timeline.idle_ns));
+      else if (alone(d))
+        busy = fmt::format("; {} ms in all", ms(d.totals.time_ns));
+      out += wrapped(fmt::format("{} kernel launches, {} copies and memsets{}",
+                                 d.totals.launches.value_or(sum_launches(d, &KernelRow::launches)),
+                                 d.totals.copies.value_or(sum_launches(d, &KernelRow::copies)), busy),
+                     o.width, 0) +
+             "\n\n";
     }
-    switch (o.by) {
-      case TableBy::pass:
-        break;
-      case TableBy::kernel:
-        out += kernel_table(d, o.top).text(o.width, o.color) + "\n";
-        break;
-      case TableBy::op:
-        out +=
-            floored_table(d.ops, "op", "ops", o.top, !d.totals.headroom_ns, [](const OpRow& r) { return place_words(r.pass, r.op); })
-                .text(o.width, o.color) +
-            "\n";
-        break;
-      case TableBy::layer:
-        out += floored_table(d.layers, "layer", "layers", o.top, !d.totals.headroom_ns,
-                             [](const LayerRow& r) {
-                               return fmt::format("{} layer {}", place_words(r.pass, ""), r.layer);
-                             })
-                   .text(o.width, o.color) +
-               "\n";
-        break;
-    }
+    out += second_table(d, o);
     out += wrapped(d.ceilings.copy_bytes_per_s ? "GB/s is DRAM traffic of kernels, (max) its share of this "
                                                  "device's measured ceiling, headroom the ms above the "
                                                  "floor (docs/metrics.md)."
@@ -299,13 +319,6 @@ std::string table_text(const ProfileDocument& d, const TableOptions& o) {
   }
   if (!d.missing.empty()) out += "\n" + styled("missing", "1", o.color) + "\n" + missing_text(d, o);
   return out;
-}
-
-bool color_wanted(int file_descriptor) {
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
-  return isatty(file_descriptor) == 1 && !(no_color && *no_color) && terminal &&
-         std::strcmp(terminal, "dumb") != 0;
 }
 
 }  // namespace profiler

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "profiler/document/profile.h"
+#include "profiler/report/terminal.h"
 
 namespace profiler {
 
@@ -20,8 +21,5 @@ struct TableOptions {
 };
 
 std::string table_text(const ProfileDocument& document, const TableOptions& options);
-
-// True for a terminal, unless NO_COLOR (no-color.org) is set and not empty or TERM is "dumb".
-bool color_wanted(int file_descriptor);
 
 }  // namespace profiler

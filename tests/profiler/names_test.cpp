@@ -38,6 +38,7 @@ TEST(KernelNames, PlainOnesAndCopiesStayAsTheyAre) {
 TEST(KernelNames, ElidingKeepsBothEnds) {
   EXPECT_EQ(elide("abcdefghij", 10), "abcdefghij");
   EXPECT_EQ(elide("abcdefghijk", 10), "abcdef..jk");
+  EXPECT_EQ(elide("größe", 5), "größe") << "five columns, more bytes";
   for (size_t w = 0; w < 12; ++w) EXPECT_LE(elide("abcdefghijk", w).size(), std::max<size_t>(w, 0));
 }
 

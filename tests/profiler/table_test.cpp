@@ -1,10 +1,15 @@
 // The terminal tables: they fit, they align, and what has no answer shows none.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <set>
 #include <sstream>
 
 #include "profiler/report/table.h"
+#include "profiler/report/text_table.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -32,11 +37,164 @@ TEST(Table, FitsTheWidthInEveryForm) {
       TableOptions o;
       o.by = by;
       o.width = width;
-      for (const std::string& line : lines(table_text(d, o)))
-        if (line.find("xxxx") == std::string::npos) {
-          EXPECT_LE(line.size(), width) << line;  // one word is never cut
-        }
+      for (const std::string& line : lines(table_text(d, o))) EXPECT_LE(display_width(line), width) << line;
     }
+}
+
+TEST(Table, FitsWithLongNamesAndSevenDigitNumbers) {
+  ProfileDocument d = gpt2_profile();
+  d.environment.gpu = "Grafikkarte für Prüfzwecke " + std::string(90, 'G');
+  d.run.trainer.reset();
+  d.run.command = std::string(300, 'c');
+  const auto large = [](Measured& m) {
+    m.launches = 7'654'321;
+    m.time_ns = 1'234'567.8e6;
+    m.share_pct = 100;
+    m.dram_bytes_per_s = 1'234'567e9;
+    m.dram_of_ceiling_pct = 1234567;
+    m.tensor_active_pct = 1234567;
+  };
+  for (PassRow& p : d.passes) {
+    large(p);
+    p.name = std::string(200, 'p');
+    p.headroom_ns = p.top_kernel_ns = p.time_ns;
+    p.top_kernel = std::string(400, 'k');
+  }
+  for (OpRow& o : d.ops) {
+    large(o);
+    o.op = std::string(200, 'o');
+    o.floor_ns = o.headroom_ns = o.time_ns;
+  }
+  for (LayerRow& l : d.layers) {
+    large(l);
+    l.floor_ns = l.headroom_ns = l.time_ns;
+  }
+  for (size_t i = 0; i < d.kernels.size(); ++i) {
+    KernelRow& k = d.kernels[i];
+    large(k);
+    k.name = i % 2 ? std::string(500, 'k') : "カーネル_für_Aufmerksamkeit_" + std::string(80, 'x');
+    k.op = std::string(100, 'o');
+    k.headroom_ns = k.time_ns;
+  }
+  for (const TableBy by : {TableBy::pass, TableBy::op, TableBy::kernel, TableBy::layer})
+    for (const size_t width : {size_t{60}, size_t{80}, size_t{200}}) {
+      TableOptions o;
+      o.by = by;
+      o.width = width;
+      const std::string text = table_text(d, o);
+      for (const std::string& line : lines(text)) EXPECT_LE(display_width(line), width) << line;
+      EXPECT_NE(text.find("1234567.8"), std::string::npos) << "numbers are never cut";
+    }
+}
+
+TEST(Table, EveryViewWorksOnADocumentOfKernelsAlone) {
+  ProfileDocument d;
+  d.run.command = "ncu-report";
+  KernelRow k;
+  k.name = "lonely(float*)";
+  k.launches = 3;
+  k.time_ns = 5e6;
+  d.kernels.push_back(k);
+  EXPECT_NE(table_text(d, {TableBy::kernel, 12, 80, false}).find("lonely"), std::string::npos);
+  EXPECT_NE(table_text(d, {TableBy::kernel, 12, 80, false}).find("3 kernel launches"), std::string::npos);
+  EXPECT_NE(table_text(d, {TableBy::op, 12, 80, false}).find("No ops:"), std::string::npos);
+  EXPECT_NE(table_text(d, {TableBy::layer, 12, 80, false}).find("No layers:"), std::string::npos);
+  EXPECT_NE(table_text(d, {TableBy::pass, 12, 80, false}).find("No passes:"), std::string::npos);
+  for (const TableBy by : {TableBy::pass, TableBy::op, TableBy::kernel, TableBy::layer})
+    EXPECT_FALSE(table_text({}, {by, 12, 80, false}).empty()) << "an empty document";
+}
+
+TEST(TextTable, AlignsByColumnsOfTheScreenNotByBytes) {
+  TextTable t({{"name", TextTable::Align::left, true}, {"n"}});
+  t.row({"plain", "1"});
+  t.row({"größe", "2"});
+  t.row({"核心", "3"});
+  const std::vector<std::string> l = lines(t.text(80, false));
+  for (const std::string& line : l) EXPECT_EQ(display_width(line), 7u) << line;
+}
+
+TEST(TextTable, CutsWholeCharactersOnly) {
+  TextTable t({{"name", TextTable::Align::left, true}, {"n"}});
+  t.row({std::string("ääääääääääääääääääääääääääääää"), "1"});
+  for (const size_t width : {size_t{10}, size_t{11}, size_t{12}, size_t{13}}) {
+    const std::string line = lines(t.text(width, false))[1];
+    EXPECT_EQ(display_width(line), width);
+    EXPECT_EQ(line.find('\xc3') != std::string::npos, true);
+    for (size_t i = 0; i < line.size(); ++i)
+      if (line[i] == '\xc3') {
+        EXPECT_EQ(line[i + 1], '\xa4') << line;
+      }
+  }
+}
+
+TEST(TextTable, SaysWhichColumnsItDropped) {
+  TextTable t({{"a"}, {"b", TextTable::Align::right, false, 1}, {"c", TextTable::Align::right, false, 2}});
+  t.row({std::string(20, '1'), std::string(20, '2'), std::string(20, '3')});
+  EXPECT_EQ(t.text(70, false).find("Not shown"), std::string::npos);
+  EXPECT_NE(t.text(50, false).find("Not shown at this width: c."), std::string::npos);
+  EXPECT_NE(t.text(30, false).find("Not shown at this width: c, b."), std::string::npos) << t.text(30, false);
+}
+
+TEST(TextTable, NoEscapeSequenceOfANameReachesTheTerminal) {
+  TextTable t({{"name", TextTable::Align::left, true}});
+  t.row({"evil\x1b[2Jname\n"});
+  EXPECT_NE(t.text(80, false).find("evil?[2Jname?"), std::string::npos);
+}
+
+// A pseudo terminal, since a test has none of its own.
+class Terminal : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    leader_ = posix_openpt(O_RDWR | O_NOCTTY);
+    if (leader_ < 0 || grantpt(leader_) != 0 || unlockpt(leader_) != 0)
+      GTEST_SKIP() << "no pseudo terminals here";
+    terminal_ = open(ptsname(leader_), O_RDWR | O_NOCTTY);
+    ASSERT_GE(terminal_, 0);
+    unsetenv("COLUMNS");
+    unsetenv("NO_COLOR");
+    setenv("TERM", "xterm-256color", 1);
+  }
+  void TearDown() override {
+    close(terminal_);
+    close(leader_);
+    for (const char* name : {"COLUMNS", "NO_COLOR", "TERM"}) unsetenv(name);
+  }
+  void width(unsigned short columns) const {
+    winsize size{};
+    size.ws_col = columns;
+    ASSERT_EQ(ioctl(terminal_, TIOCSWINSZ, &size), 0);
+  }
+  int leader_ = -1, terminal_ = -1;
+};
+
+TEST_F(Terminal, HasColourUnlessNoColorOrADumbTerminalSaysOtherwise) {
+  EXPECT_TRUE(color_wanted(terminal_));
+  setenv("NO_COLOR", "", 1);
+  EXPECT_TRUE(color_wanted(terminal_)) << "no-color.org: only when not empty";
+  setenv("NO_COLOR", "1", 1);
+  EXPECT_FALSE(color_wanted(terminal_));
+  unsetenv("NO_COLOR");
+  setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(color_wanted(terminal_));
+  unsetenv("TERM");
+  EXPECT_FALSE(color_wanted(terminal_));
+}
+
+TEST_F(Terminal, GivesTablesItsWidthButNeverBelow60) {
+  width(132);
+  EXPECT_EQ(table_width(terminal_), 132u);
+  width(40);
+  EXPECT_EQ(table_width(terminal_), 60u);
+  width(0);
+  EXPECT_EQ(table_width(terminal_), 80u) << "a terminal that does not know";
+  EXPECT_EQ(table_width(-1), 80u) << "no terminal";
+  setenv("COLUMNS", "100", 1);
+  EXPECT_EQ(table_width(terminal_), 100u);
+  EXPECT_EQ(table_width(-1), 100u);
+  setenv("COLUMNS", "wide", 1);
+  EXPECT_EQ(table_width(-1), 80u);
+  setenv("COLUMNS", "-3", 1);
+  EXPECT_EQ(table_width(-1), 80u);
 }
 
 TEST(Table, RowsOfPassesAddUpToTheStep) {
