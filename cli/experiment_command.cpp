@@ -115,6 +115,7 @@ void add_measure_flags(CLI::App& c, MeasureFlags& f) {
       ->capture_default_str();
   c.add_flag("--no-extension", f.no_extension, "only the first look");
   c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads in a pair, fewer where they would take longer than --pair-s")->capture_default_str();
+  c.add_option("--solo-s", f.plan.solo_s, "where the device was at its power cap, run each arm alone for so long afterwards; 0: never")->capture_default_str();
   c.add_option("--pair-s", f.plan.pair_s, "measured seconds of a pair, if 4 quads fit")->capture_default_str();
   c.add_option("--block-s", f.plan.block_s,
                "a block takes so many seconds, or --block-steps if that is longer")
@@ -313,6 +314,7 @@ void aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
                                        std::nullopt};
   const std::string what = fmt::format("{} {}", flags.trainer, workload.text());
   SessionOptions options = session_options(f.measure, line);
+  options.plan.solo_s = 0;  // identical code heats itself alike
   const experiments::Thresholds thresholds = options.plan.thresholds;
   ExperimentSession session(std::move(options));
   if (!f.no_gate) {

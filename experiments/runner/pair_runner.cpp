@@ -30,6 +30,7 @@ void check_plan(const PairPlan& p) {
   at_least("--block-steps", p.block_steps, 1);
   at_least("--block-s", p.block_s, 0);
   at_least("--pair-s", p.pair_s, 0);
+  at_least("--solo-s", p.solo_s, 0);
   at_least("--warmup-s", p.warmup_s, 0);
   at_least("--start-timeout-s", p.start_timeout_s, 0.001);
   at_least("--block-timeout-s", p.block_timeout_s, 0.001);
@@ -176,6 +177,28 @@ class PairRun {
   PairRecord out_;
 };
 
+double capped_share(const RunLog& log) {
+  double sampled = 0, capped = 0;
+  for (const PairRecord& p : log.pairs)
+    for (const Block& b : p.blocks) {
+      if (!b.environment) continue;
+      ++sampled;
+      capped += (b.environment->throttle_reasons & kPowerCap) != 0;
+    }
+  return sampled > 0 ? capped / sampled : 0;
+}
+
+// Half of the time to reach the temperature of its own load, half of it measured.
+double solo_step_ns(const ArmSpec& spec, const PairPlan& p, const Hooks& hooks) {
+  const auto arm = make_arm(spec, hooks.stop);
+  arm->start();
+  arm->wait_ready(p.start_timeout_s);
+  const double first_ns = median(arm->block(p.block_steps, p.start_timeout_s).times_ns);
+  const int steps = std::max(p.block_steps, static_cast<int>(std::min(p.solo_s * 0.5e9 / std::max(first_ns, 1.0), 1e6)));
+  arm->block(steps, p.block_timeout_s + 20 * p.solo_s);
+  return median(arm->block(steps, p.block_timeout_s + 20 * p.solo_s).times_ns);
+}
+
 std::optional<Decision> decide_in_cycles(const RunLog& log, const Thresholds& t, int look) {
   std::vector<PairValue> values;
   for (const PairRecord& p : log.pairs) {
@@ -252,6 +275,17 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
       look = 2;
       planned = t.extended_pairs;
       log.extended = true;
+    }
+    if (plan.solo_s > 0 && plan.a.steps_on_command && capped_share(log) > kCappedShare) {
+      // The verdict stands, whatever becomes of this.
+      try {
+        const double a = solo_step_ns(plan.a, plan, hooks), b = solo_step_ns(plan.b, plan, hooks);
+        log.solo = SoloRun{a, b, plan.solo_s};
+      } catch (const ArmFailure& e) {
+        log.solo_absent = e.what();
+      } catch (const Interrupted&) {
+        log.solo_absent = "interrupted";
+      }
     }
   } catch (const ArmFailure& e) {
     finish(Verdict::invalid, e.kind == reason::kForeignProcess ? reason::kForeignProcess : reason::kArmFailed,

@@ -47,6 +47,8 @@ struct PairRecord {
 };
 
 inline constexpr int kFewestQuads = 4;
+inline constexpr double kCappedShare = 0.2;
+inline constexpr uint64_t kPowerCap = 0x4;  // of BlockEnvironment::throttle_reasons: nvmlClocksEventReasonSwPowerCap
 
 struct PairPlan {
   ArmSpec a, b;
@@ -58,6 +60,9 @@ struct PairPlan {
   double block_s = 0.015;  // a block takes the longer of this and `block_steps`
   int block_steps = 2;
   double pair_s = 4;
+  // A device at its power cap warms up under both arms alike, so an arm that draws less gains nothing from it in turns. Where more than
+  // kCappedShare of the blocks were capped, each arm then also runs alone for so long; 0: never. Informs, does not decide.
+  double solo_s = 20;
   double warmup_s = 1;  // at least; up to 5 times as long until the step time has settled
   double start_timeout_s = 300;
   double block_timeout_s = 60;  // or 20 times what the block should take, whichever is longer
@@ -83,11 +88,19 @@ struct Hooks {
   std::function<void(const Progress&)> progress;
 };
 
+// Each arm alone on the device, one after the other, after the pairs.
+struct SoloRun {
+  double a_step_ns = 0, b_step_ns = 0;  // medians
+  double seconds = 0;                   // of each arm, without its start
+};
+
 struct RunLog {
   std::vector<PairRecord> pairs;
   Decision decision;                      // of the pairs, or invalid / undecided with its reason
   std::optional<Decision> cycles;         // the same statistic in SM cycles; informs, does not decide
   nlohmann::ordered_json a_info, b_info;  // what the arms said they are
+  std::optional<SoloRun> solo;
+  std::string solo_absent;  // why not, where it was due
   std::string environment_absent;
   uint64_t seed = 0;
   bool extended = false;

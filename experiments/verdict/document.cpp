@@ -55,8 +55,7 @@ ordered_json environment_of(const RunLog& log) {
   int blocks = 0, sampled = 0, power_capped = 0, throttled = 0;
   double first_c = 0, hottest = 0, most_power = 0;
   std::map<char, std::vector<double>> clocks;
-  constexpr uint64_t kPowerCap = 0x4,
-                     kOtherSlowdowns = 0x8 | 0x10 | 0x20 | 0x40 | 0x80;  // nvmlClocksEventReason*
+  constexpr uint64_t kOtherSlowdowns = 0x8 | 0x10 | 0x20 | 0x40 | 0x80;  // nvmlClocksEventReason*
   for (const PairRecord& p : log.pairs)
     for (const Block& b : p.blocks) {
       ++blocks;
@@ -115,6 +114,10 @@ ordered_json workload_json(const WorkloadResult& r) {
   out["a"] = to_json(r.a, r.log.a_info);
   out["b"] = to_json(r.b, r.log.b_info);
   if (ordered_json audit = audit_to_json(r.log); !audit.is_null()) out["audit"] = std::move(audit);
+  if (r.log.solo)
+    out["solo"] = {{"a_step_ns", r.log.solo->a_step_ns}, {"b_step_ns", r.log.solo->b_step_ns}, {"seconds", r.log.solo->seconds}};
+  else if (!r.log.solo_absent.empty())
+    out["solo_absent"] = r.log.solo_absent;
   if (r.same_code) out["same_code"] = {{"same", r.same_code->same}, {"why", r.same_code->why}};
   if (r.waterfall)
     out["waterfall"] = to_json(*r.waterfall);

@@ -134,6 +134,10 @@ std::string workload_section(const ordered_json& w) {
   out += fmt::format("| step, ms | {} | {} | {} |\n", a ? ms(*a) : "-", b ? ms(*b) : "-", ratio_text(s));
   if (w.contains("statistics_in_cycles"))
     out += fmt::format("| SM cycles | | | {} |\n", ratio_text(w.at("statistics_in_cycles")));
+  if (w.contains("solo")) {
+    const double x = w.at("solo").at("a_step_ns").get<double>(), y = w.at("solo").at("b_step_ns").get<double>();
+    out += fmt::format("| each alone for {:.0f} s, at the power cap, ms | {} | {} | {:+.2f}% |\n", w.at("solo").at("seconds").get<double>(), ms(x), ms(y), (y / x - 1) * 100);
+  }
   if (w.contains("memory")) {
     const ordered_json& m = w.at("memory");
     out +=
