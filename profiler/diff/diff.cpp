@@ -15,12 +15,17 @@ namespace {
 std::string shown(const Text& t) { return t.value_or("-"); }
 std::string shown(const Count& c) { return c ? fmt::to_string(*c) : "-"; }
 
+// A GPU by its name; a CPU is named "CPU", and the trainer's own words have its threads.
+Text device(const ProfileDocument& d) {
+  return (d.collection.producer == "cpu" && d.run.device) || !d.environment.gpu ? d.run.device : d.environment.gpu;
+}
+
 void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vector<RunDifference>& out) {
   // What one of them does not say is no difference.
   const auto add = [&](const std::string& what, const std::string& x, const std::string& y, bool unlike) {
     if (x != y && x != "-" && y != "-") out.push_back({what, x, y, unlike});
   };
-  add("GPU", shown(a.environment.gpu), shown(b.environment.gpu), true);
+  add("device", shown(device(a)), shown(device(b)), true);
   add("layers", shown(a.run.layers), shown(b.run.layers), true);
   add("channels", shown(a.run.channels), shown(b.run.channels), true);
   add("batch size", shown(a.run.batch_size), shown(b.run.batch_size), true);
@@ -30,18 +35,20 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
   add("matmul", shown(a.run.matmul), shown(b.run.matmul), false);
   add("collected by", a.collection.producer, b.collection.producer, false);
   add("times of", a.collection.time_basis, b.collection.time_basis, false);
-  const auto add_words = [&](const char* prefix, const std::map<std::string, std::string>& x, const std::map<std::string, std::string>& y) {
+  const auto add_words = [&](const char* prefix, const std::map<std::string, std::string>& x, const std::map<std::string, std::string>& y, const char* absent) {
     std::map<std::string, std::pair<std::string, std::string>> both;
-    for (const auto& [key, value] : x) both[key] = {value, "-"};
+    for (const auto& [key, value] : x) both[key] = {value, absent};
     for (const auto& [key, value] : y) {
       auto& [left, right] = both[key];
-      if (left.empty()) left = "-";
+      if (left.empty()) left = absent;
       right = value;
     }
     for (const auto& [key, sides] : both) add(prefix + key, sides.first, sides.second, false);
   };
-  add_words("variant ", a.run.variants, b.run.variants);
-  if (a.collection.producer == b.collection.producer) add_words("version of ", a.environment.versions, b.environment.versions);
+  // Only what is not the default is written down.
+  add_words("variant ", a.run.variants, b.run.variants, "default");
+  add("launches from a CUDA graph", fmt::to_string(a.collection.graph_launches.value_or(0)), fmt::to_string(b.collection.graph_launches.value_or(0)), false);
+  if (a.collection.producer == b.collection.producer) add_words("version of ", a.environment.versions, b.environment.versions, "-");
   add("code", shown(a.run.git_revision), shown(b.run.git_revision), false);
   add("build", shown(a.run.build_type), shown(b.run.build_type), false);
   const Number x = a.environment.sm_clock_mhz_median, y = b.environment.sm_clock_mhz_median;

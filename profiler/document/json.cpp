@@ -245,6 +245,8 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
 ProfileDocument load_profile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw DataError(fmt::format("cannot read profile document '{}'", path));
+  // A folder opens as a file and fails at the first byte only.
+  if (in.peek(); in.bad()) throw DataError(fmt::format("cannot read profile document '{}': not a file?", path));
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   return profile_from_json(text, path);
 }

@@ -1,5 +1,7 @@
 #include "profiler/report/html.h"
 
+#include <algorithm>
+
 #include "profiler/document/json.h"
 #include "profiler/report/page_files.h"
 
@@ -41,8 +43,25 @@ std::string filled(std::string_view page, std::initializer_list<std::pair<std::s
 bool has_charts() { return !page::charts().empty(); }
 
 std::string html_text(const ProfileDocument& d) {
+  // The page draws so many; without a limit a long step would make a page of many megabytes.
+  constexpr size_t kMostLaunches = 2500;
+  ProfileDocument shown = d;
+  if (shown.launches.size() > kMostLaunches) {
+    std::stable_sort(shown.launches.begin(), shown.launches.end(),
+                     [](const LaunchRow& a, const LaunchRow& b) { return a.shown_ns.value_or(0) > b.shown_ns.value_or(0); });
+    shown.launches.resize(kMostLaunches);
+  }
+  // The timeline needs when and where; the rest of a launch is in the document.
+  for (LaunchRow& l : shown.launches) {
+    l.path.clear();
+    for (Number LaunchRow::*unused : {&LaunchRow::time_ns, &LaunchRow::share_ns, &LaunchRow::dram_read_bytes, &LaunchRow::dram_write_bytes, &LaunchRow::dram_bytes_per_s,
+                                      &LaunchRow::dram_of_ceiling_pct, &LaunchRow::l2_bytes, &LaunchRow::instructions, &LaunchRow::tensor_active_pct,
+                                      &LaunchRow::tensor_while_busy_pct, &LaunchRow::occupancy_pct, &LaunchRow::sm_clock_hz, &LaunchRow::counted_time_ns, &LaunchRow::floor_ns,
+                                      &LaunchRow::headroom_ns})
+      (l.*unused).reset();
+  }
   const std::string charts = has_charts() ? "<script>" + std::string(page::charts()) + "</script>" : "";
-  return filled(page::html(), {{"@CSS@", page::css()}, {"@DATA@", for_script_element(to_json(d))}, {"@CHARTS@", charts}, {"@SCRIPT@", page::script()}});
+  return filled(page::html(), {{"@CSS@", page::css()}, {"@LAUNCHES@", std::to_string(d.launches.size())}, {"@DATA@", for_script_element(to_json(shown))}, {"@CHARTS@", charts}, {"@SCRIPT@", page::script()}});
 }
 
 }  // namespace profiler

@@ -144,6 +144,26 @@ TEST(Diff, OtherWorkOrAnotherGpuIsUnlike) {
   EXPECT_FALSE(diff_profiles(a, b).unlike());
 }
 
+TEST(Diff, AVariantAgainstTheDefaultIsADifference) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
+  b.run.variants = {{"zero_grad", "memset"}};
+  EXPECT_THAT(diff_table(diff_profiles(a, b), {"a", "b"}), HasSubstr("variant zero_grad default -> memset"));
+  EXPECT_THAT(diff_table(diff_profiles(b, a), {"b", "a"}), HasSubstr("variant zero_grad memset -> default"));
+  b = a;
+  b.collection.graph_launches = 834;
+  EXPECT_THAT(diff_table(diff_profiles(a, b), {"a", "b"}), HasSubstr("CUDA graph 0 -> 834"));
+}
+
+TEST(Diff, AnotherNumberOfThreadsIsAnotherDevice) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0);
+  a.collection.producer = "cpu";
+  a.environment.gpu = "CPU";
+  a.run.device = "CPU, 2 threads";
+  ProfileDocument b = a;
+  b.run.device = "CPU, 1 thread";
+  EXPECT_TRUE(diff_profiles(a, b).unlike());
+}
+
 TEST(Diff, NothingToCompareIsAnError) { EXPECT_THROW(diff_profiles(ProfileDocument{}, document({}, 1)), DataError); }
 
 TEST(Diff, EqualDocumentsDifferInNothing) {

@@ -22,13 +22,14 @@ inline profiler::ProfileDocument hostile() {
   return d;
 }
 
-inline profiler::ProfileDocument with_launches(size_t count) {
+inline profiler::ProfileDocument with_launches(size_t count, const std::string& name = "") {
   profiler::ProfileDocument d = gpu();
   const profiler::LaunchRow first = d.launches.front();
   d.launches.clear();
   for (size_t i = 0; i < count; ++i) {
     profiler::LaunchRow l = first;
     l.index = static_cast<int64_t>(i);
+    if (!name.empty()) l.name = name;
     l.start_ns = static_cast<double>(i) * 1000;
     l.shown_ns = 500 + static_cast<double>(i % 7) * 50;
     d.launches.push_back(l);

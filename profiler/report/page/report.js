@@ -4,7 +4,7 @@
 (() => {
   const d = JSON.parse(document.getElementById("data").textContent);
   const charts = typeof Chart !== "undefined";
-  const kMostDrawn = 4000;  // launches in the timeline
+  const all_launches = Number(document.getElementById("data").dataset.launches);  // the document may hold fewer: the longest ones
 
   // ---- small helpers -----------------------------------------------------------------------------------------
   const known = (v) => v !== undefined && v !== null && Number.isFinite(v);
@@ -240,7 +240,7 @@
       put("timeline", note(made.producer === "ncu" ? "Nsight Compute runs kernels one at a time: there is no timeline." : "No launch has a start time."));
     } else {
       const lanes = [...new Set(rows.map((l) => l.stream))].sort((a, b) => a - b);
-      const few = rows.length <= kMostDrawn ? rows : rows.slice().sort((a, b) => b.shown_ns - a.shown_ns).slice(0, kMostDrawn);
+      const few = rows;
       const groups = [...new Set(few.map((l) => l.pass || "unattributed"))];
       chart(document.getElementById("timeline"), lanes.length > 2 ? "" : "low", "Kernels of one step over time, a row per stream", () => ({
         type: "bar",
@@ -250,7 +250,7 @@
           scales: { x: { min: 0, max: (d.timeline && d.timeline.window_ns ? d.timeline.window_ns : Math.max(...rows.map((l) => l.start_ns + l.shown_ns))) / 1e6, title: { display: true, text: "ms since the first kernel" } }, y: { stacked: true } },
           plugins: { tooltip: { callbacks: { label: (i) => { const l = i.raw.l; return [short(l.name), where(l) + (known(l.layer) ? " layer " + l.layer : "") + ", " + ms(l.shown_ns) + " ms"]; } } } } },
       })) || put("timeline", noCharts());
-      if (few.length < rows.length) put("timeline", note("The " + kMostDrawn + " longest of " + rows.length + " launches are drawn."));
+      if (few.length < all_launches) put("timeline", note("The " + few.length + " longest of " + all_launches + " launches are drawn."));
       const tl = d.timeline || {};
       put("timeline", note("busy " + ms(tl.busy_ns) + " ms, idle " + ms(tl.idle_ns) + " ms, at least two at a time " + ms(tl.overlap_ns) + " ms, of " + ms(tl.window_ns) + " ms" + (known(made.graph_launches) ? "; " + made.graph_launches + " launches came from a CUDA graph" : "") + "."));
       put("timeline", el("details", {}, el("summary", {}, "every launch"), table("Launches of the step shown", [
