@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "ncu_report.pb.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/ingest/to_recording.h"
 #include "profiler/records/errors.h"
@@ -122,6 +123,47 @@ TEST(NcuReport, WhatAReportDoesNotHoldIsMissingAndNotZero) {
   const auto row = std::find_if(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "metrics_not_in_report"; });
   ASSERT_NE(row, d.missing.end());
   EXPECT_THAT(row->detail, HasSubstr("ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum"));
+}
+
+// ncu recorded no range of our trainers, so these are made with the schema that the reader uses.
+TEST(NcuReport, RangesAndGraphsAreResultsLikeKernels) {
+  const auto sized = [](const std::string& message) {
+    const auto n = static_cast<uint32_t>(message.size());
+    return std::string(reinterpret_cast<const char*>(&n), sizeof n) + message;
+  };
+  const auto result = [&](const char* range, double ns) {
+    ncu::GroupResult g;
+    g.set_thread(7);
+    ncu::Metric& m = *g.add_metrics();
+    m.set_name_id(0);
+    m.mutable_value()->set_number(ns);
+    ncu::NvtxThread& other = *g.mutable_nvtx()->add_threads();
+    other.set_id(8);
+    other.add_domains()->add_stack()->set_name("another thread's");
+    ncu::NvtxThread& t = *g.mutable_nvtx()->add_threads();
+    t.set_id(7);
+    t.add_domains()->add_stack()->set_name(range);
+    return sized(g.SerializeAsString());
+  };
+  const std::string payload = result("step/forward/-/lnf", 1000) + result("epoch", 2500);
+  ncu::BlockHeader block;
+  block.set_range_results(1);
+  block.set_graph_results(1);
+  block.mutable_strings()->add_text("gpu__time_duration.sum");
+  block.set_payload_bytes(static_cast<uint32_t>(payload.size()));
+  ncu::FileHeader header;
+  header.set_version(7);
+  const std::string bytes = std::string("NVR\0", 4) + sized(header.SerializeAsString()) + sized(block.SerializeAsString()) + payload;
+  const ForeignReport r = read_ncu_report(as_bytes(bytes), "made");
+  ASSERT_EQ(r.results.size(), 2u);
+  EXPECT_EQ(r.results[0].kind, ForeignKind::range);
+  EXPECT_EQ(r.results[0].name, "range step/forward/-/lnf");
+  EXPECT_EQ(r.results[1].kind, ForeignKind::graph);
+  EXPECT_EQ(r.results[1].path, "epoch");
+  const ProfileDocument d = document(r);
+  EXPECT_DOUBLE_EQ(*d.totals.time_ns, 3500);
+  ASSERT_EQ(d.passes.size(), 1u);
+  EXPECT_DOUBLE_EQ(d.passes[0].time_ns, 1000);
 }
 
 // ---- damage ---------------------------------------------------------------------------------------------------
