@@ -47,13 +47,15 @@ void run(const Flags& f, int& exit_code) {
   text.a_name = f.a;
   text.b_name = f.b;
   for (const std::string& path : f.outputs) {
-    if (!path.ends_with(".md") && !path.ends_with(".json")) throw InputError(fmt::format("-o {}: expected a name that ends in .md or .json", path));
+    if (!path.ends_with(".md") && !path.ends_with(".json"))
+      throw InputError(fmt::format("-o {}: expected a name that ends in .md or .json", path));
     gpt2::check_file_writable(path, "-o");
   }
   const profiler::ProfileDocument a = profiler::load_profile(f.a), b = profiler::load_profile(f.b);
   const profiler::ProfileDiff diff = profiler::diff_profiles(a, b);
   for (const std::string& path : f.outputs)
-    gpt2::write_file_atomically(path, path.ends_with(".md") ? profiler::diff_markdown(diff, text) : profiler::diff_json(diff, text).dump(1) + "\n");
+    gpt2::write_file_atomically(path, path.ends_with(".md") ? profiler::diff_markdown(diff, text)
+                                                            : profiler::diff_json(diff, text).dump(1) + "\n");
   if (f.json) {
     fmt::print("{}\n", profiler::diff_json(diff, text).dump(1));
   } else {
@@ -63,11 +65,13 @@ void run(const Flags& f, int& exit_code) {
   }
   if (f.fail_if_slower < 0) return;
   if (!diff.step) throw InputError("--fail-if-slower: the documents have no time in common");
-  if (diff.unlike()) throw InputError("--fail-if-slower: these are not runs of the same thing (see 'not the same')");
+  if (diff.unlike())
+    throw InputError("--fail-if-slower: these are not runs of the same thing (see 'not the same')");
   const double slower_pct = (diff.step->ratio() - 1) * 100;
   // NaN must not pass.
   if (!(slower_pct <= f.fail_if_slower)) {
-    fmt::print(stderr, "stepscope: B is {:.2f}% slower than A; allowed is {}%\n", slower_pct, f.fail_if_slower);
+    fmt::print(stderr, "stepscope: B is {:.2f}% slower than A; allowed is {}%\n", slower_pct,
+               f.fail_if_slower);
     exit_code = 1;
   }
 }
@@ -79,9 +83,12 @@ void add_diff_command(CLI::App& app, int& exit_code) {
   CLI::App* c = app.add_subcommand("diff", "What changed between two profile documents, by pass and kernel");
   c->add_option("a", f->a, "a profile document")->required();
   c->add_option("b", f->b, "another one")->required();
-  c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")->capture_default_str();
+  c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")
+      ->capture_default_str();
   c->add_option("--top", f->top, "how many of them")->capture_default_str();
-  c->add_option("--fail-if-slower", f->fail_if_slower, "exit 1 if B's step is more than so many percent slower")->check(CLI::Range(0.0, 1e6));
+  c->add_option("--fail-if-slower", f->fail_if_slower,
+                "exit 1 if B's step is more than so many percent slower")
+      ->check(CLI::Range(0.0, 1e6));
   c->add_flag("--json", f->json, "print the diff for machines (stepscope.diff/1)");
   c->add_option("-o,--out", f->outputs, "also write it: FILE.md for a pull request, FILE.json (repeatable)");
   c->footer(

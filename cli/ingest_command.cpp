@@ -40,9 +40,10 @@ profiler::ForeignReport read_report(const Flags& f) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (profiler::looks_like_ncu_csv(text)) return profiler::read_ncu_csv(text, f.file);
   if (bytes.empty()) throw InputError(f.file + ": the file is empty");
-  throw InputError(fmt::format("{}: neither an Nsight Compute report (.ncu-rep, begins with \"NVR\"), nor its CSV (a line begins with "
-                               "\"ID\",\"Process ID\"), nor an SQLite export of Nsight Systems",
-                               f.file));
+  throw InputError(fmt::format(
+      "{}: neither an Nsight Compute report (.ncu-rep, begins with \"NVR\"), nor its CSV (a line begins with "
+      "\"ID\",\"Process ID\"), nor an SQLite export of Nsight Systems",
+      f.file));
 }
 
 profiler::Rules rules_of(const std::string& name) {
@@ -51,18 +52,21 @@ profiler::Rules rules_of(const std::string& name) {
   if (!std::filesystem::exists(name)) {
     std::string known;
     for (const auto& [word, text] : shipped) known += (known.empty() ? "" : ", ") + word;
-    throw InputError(fmt::format("--rules '{}': no such file, and not one of the rules that ship with stepscope ({})", name, known));
+    throw InputError(fmt::format(
+        "--rules '{}': no such file, and not one of the rules that ship with stepscope ({})", name, known));
   }
   const gpt2::MappedFile file{std::filesystem::path(name)};
-  return profiler::parse_rules(std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()), name);
+  return profiler::parse_rules(
+      std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()), name);
 }
 
 // A report holds no ceilings; a profile of the same device does.
 profiler::Ceilings ceilings_of(const std::string& path) {
   if (path.empty()) return {};
   const profiler::CeilingsSection c = profiler::load_profile(path).ceilings;
-  if (!c.copy_bytes_per_s) throw InputError(fmt::format("--ceilings {}: this profile holds no measured ceilings", path));
-  return {c.copy_bytes_per_s, c.read_bytes_per_s, c.write_bytes_per_s, c.matmul_flops_per_s,
+  if (!c.copy_bytes_per_s)
+    throw InputError(fmt::format("--ceilings {}: this profile holds no measured ceilings", path));
+  return {c.copy_bytes_per_s,    c.read_bytes_per_s,  c.write_bytes_per_s,   c.matmul_flops_per_s,
           c.device.value_or(""), c.uuid.value_or(""), c.driver.value_or(""), c.measured_at.value_or("")};
 }
 
@@ -73,7 +77,8 @@ void run(const Flags& f, const CommandLine& line, int& exit_code) {
   }
   if (f.file.empty()) throw InputError("ingest needs a report file (or --metrics-command)");
   if (f.first < 0) throw InputError(fmt::format("--first is {}: expected 0 or more", f.first));
-  if (f.count == 0 || f.count < -1) throw InputError(fmt::format("--count is {}: expected at least 1", f.count));
+  if (f.count == 0 || f.count < -1)
+    throw InputError(fmt::format("--count is {}: expected at least 1", f.count));
   gpt2::check_file_writable(f.out, "--out");
   if (!f.metrics.empty()) gpt2::check_file_writable(f.metrics, "--metrics-csv");
   check_report_outputs(f.report);
@@ -87,8 +92,10 @@ void run(const Flags& f, const CommandLine& line, int& exit_code) {
   const profiler::ForeignReport report = read_report(f);
   if (!f.metrics.empty()) gpt2::write_file_atomically(f.metrics, profiler::metrics_csv(report));
   const profiler::Recording recording = profiler::to_recording(report, options);
-  if (const auto gpu = recording.session.device.find("name"); !ceilings.device.empty() && gpu != recording.session.device.end() && gpu->second != ceilings.device)
-    throw InputError(fmt::format("--ceilings {}: measured on {}, the report is of {}", f.ceilings, ceilings.device, gpu->second));
+  if (const auto gpu = recording.session.device.find("name");
+      !ceilings.device.empty() && gpu != recording.session.device.end() && gpu->second != ceilings.device)
+    throw InputError(fmt::format("--ceilings {}: measured on {}, the report is of {}", f.ceilings,
+                                 ceilings.device, gpu->second));
   profiler::ProfileOptions profile;
   profile.git_revision = kGitRevision;
   profile.build_type = kBuildType;
@@ -105,17 +112,21 @@ void run(const Flags& f, const CommandLine& line, int& exit_code) {
 
 void add_ingest_command(CLI::App& app, const CommandLine& line, int& exit_code) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("ingest", "Show a report of Nsight Compute or Nsight Systems in the same tables");
-  c->add_option("file", f->file, "FILE.ncu-rep, the CSV of `ncu --csv` (page raw or details), or the SQLite export of nsys");
+  CLI::App* c =
+      app.add_subcommand("ingest", "Show a report of Nsight Compute or Nsight Systems in the same tables");
+  c->add_option("file", f->file,
+                "FILE.ncu-rep, the CSV of `ncu --csv` (page raw or details), or the SQLite export of nsys");
   c->add_option("--rules", f->rules, "give kernels their pass and op by these rules: a YAML file, or llm.c");
   c->add_option("--first", f->first, "leave out so many results at the beginning")->capture_default_str();
   c->add_option("--count", f->count, "take so many results (default: all)");
   c->add_option("--process", f->process, "only the kernels of this process id");
-  c->add_option("--step-range", f->step_range, "of an nsys export: the NVTX range that is one step")->capture_default_str();
+  c->add_option("--step-range", f->step_range, "of an nsys export: the NVTX range that is one step")
+      ->capture_default_str();
   c->add_option("--ceilings", f->ceilings, "take the measured ceilings from this profile of the same GPU");
   c->add_option("--out", f->out, "the profile document")->capture_default_str();
   c->add_option("--metrics-csv", f->metrics, "write every metric of every result, in base units");
-  c->add_flag("--metrics-command", f->metrics_command, "print the ncu command line that collects what is read, and stop");
+  c->add_flag("--metrics-command", f->metrics_command,
+              "print the ncu command line that collects what is read, and stop");
   add_report_flags(*c, f->report);
   c->footer(
       "Examples:\n"

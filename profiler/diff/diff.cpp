@@ -17,7 +17,8 @@ std::string shown(const Count& c) { return c ? fmt::to_string(*c) : "-"; }
 
 // A GPU by its name; a CPU is named "CPU", and the trainer's own words have its threads.
 Text device(const ProfileDocument& d) {
-  return (d.collection.producer == "cpu" && d.run.device) || !d.environment.gpu ? d.run.device : d.environment.gpu;
+  return (d.collection.producer == "cpu" && d.run.device) || !d.environment.gpu ? d.run.device
+                                                                                : d.environment.gpu;
 }
 
 void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vector<RunDifference>& out) {
@@ -35,7 +36,8 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
   add("matmul", shown(a.run.matmul), shown(b.run.matmul), false);
   add("collected by", a.collection.producer, b.collection.producer, false);
   add("times of", a.collection.time_basis, b.collection.time_basis, false);
-  const auto add_words = [&](const char* prefix, const std::map<std::string, std::string>& x, const std::map<std::string, std::string>& y, const char* absent) {
+  const auto add_words = [&](const char* prefix, const std::map<std::string, std::string>& x,
+                             const std::map<std::string, std::string>& y, const char* absent) {
     std::map<std::string, std::pair<std::string, std::string>> both;
     for (const auto& [key, value] : x) both[key] = {value, absent};
     for (const auto& [key, value] : y) {
@@ -47,16 +49,22 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
   };
   // Only what is not the default is written down.
   add_words("variant ", a.run.variants, b.run.variants, "default");
-  add("launches from a CUDA graph", fmt::to_string(a.collection.graph_launches.value_or(0)), fmt::to_string(b.collection.graph_launches.value_or(0)), false);
-  if (a.collection.producer == b.collection.producer) add_words("version of ", a.environment.versions, b.environment.versions, "-");
+  add("launches from a CUDA graph", fmt::to_string(a.collection.graph_launches.value_or(0)),
+      fmt::to_string(b.collection.graph_launches.value_or(0)), false);
+  if (a.collection.producer == b.collection.producer)
+    add_words("version of ", a.environment.versions, b.environment.versions, "-");
   add("code", shown(a.run.git_revision), shown(b.run.git_revision), false);
   add("build", shown(a.run.build_type), shown(b.run.build_type), false);
   const Number x = a.environment.sm_clock_mhz_median, y = b.environment.sm_clock_mhz_median;
-  if (x && y && std::fabs(*y / *x - 1) > 0.01) add("SM clock", fmt::format("{:.0f} MHz", *x), fmt::format("{:.0f} MHz", *y), false);
-  add("throttled", fmt::format("{}", fmt::join(a.environment.throttle_reasons, "+")), fmt::format("{}", fmt::join(b.environment.throttle_reasons, "+")), false);
+  if (x && y && std::fabs(*y / *x - 1) > 0.01)
+    add("SM clock", fmt::format("{:.0f} MHz", *x), fmt::format("{:.0f} MHz", *y), false);
+  add("throttled", fmt::format("{}", fmt::join(a.environment.throttle_reasons, "+")),
+      fmt::format("{}", fmt::join(b.environment.throttle_reasons, "+")), false);
 }
 
-bool idle_known(const ProfileDocument& a, const ProfileDocument& b) { return a.totals.idle_ns && b.totals.idle_ns; }
+bool idle_known(const ProfileDocument& a, const ProfileDocument& b) {
+  return a.totals.idle_ns && b.totals.idle_ns;
+}
 // Of the one; without idle time where the other does not know its own (Nsight Compute).
 double device_ns(const ProfileDocument& one, const ProfileDocument& other) {
   return *one.totals.time_ns - (idle_known(one, other) ? 0 : one.totals.idle_ns.value_or(0));
@@ -73,7 +81,8 @@ std::optional<StepChange> step_change(const ProfileDocument& a, const ProfileDoc
     return s;
   }
   if (a.totals.time_ns && b.totals.time_ns && *a.totals.time_ns > 0)
-    return StepChange{idle_known(a, b) ? "device time" : "kernel time", device_ns(a, b), device_ns(b, a), std::nullopt, std::nullopt};
+    return StepChange{idle_known(a, b) ? "device time" : "kernel time", device_ns(a, b), device_ns(b, a),
+                      std::nullopt, std::nullopt};
   return std::nullopt;
 }
 
@@ -85,7 +94,9 @@ Side side_of(const Measured& m) {
 
 template <class Row>
 void sort_by_change(std::vector<Row>& rows) {
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return std::fabs(x.delta_ns()) > std::fabs(y.delta_ns()); });
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) {
+    return std::fabs(x.delta_ns()) > std::fabs(y.delta_ns());
+  });
 }
 
 template <class Row, class Key>
@@ -93,7 +104,9 @@ std::vector<GroupChange> group_changes(const std::vector<Row>& a, const std::vec
   std::vector<GroupChange> out;
   const auto add = [&](const Row& row, bool is_b) {
     const GroupChange key = key_of(row);
-    auto at = std::find_if(out.begin(), out.end(), [&](const GroupChange& g) { return g.pass == key.pass && g.op == key.op && g.layer == key.layer; });
+    auto at = std::find_if(out.begin(), out.end(), [&](const GroupChange& g) {
+      return g.pass == key.pass && g.op == key.op && g.layer == key.layer;
+    });
     if (at == out.end()) at = out.insert(out.end(), key);
     (is_b ? at->b : at->a) = side_of(row);
   };
@@ -104,7 +117,13 @@ std::vector<GroupChange> group_changes(const std::vector<Row>& a, const std::vec
 }
 
 KernelChange kernel_change(const WaterfallRow& w) {
-  KernelChange k{w.change, w.pass, w.op, {}, {}, {w.a_launches, w.a_ns, w.a_dram_bytes, {}, {}}, {w.b_launches, w.b_ns, w.b_dram_bytes, {}, {}}};
+  KernelChange k{w.change,
+                 w.pass,
+                 w.op,
+                 {},
+                 {},
+                 {w.a_launches, w.a_ns, w.a_dram_bytes, {}, {}},
+                 {w.b_launches, w.b_ns, w.b_dram_bytes, {}, {}}};
   if (w.change != "new") k.a_kernels = {w.kernel};
   if (w.change != "gone") k.b_kernels = {w.kernel};
   return k;
@@ -193,9 +212,13 @@ ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
     const bool first = !a.totals.time_ns && !a.timing.step_time_ns.median;
     throw DataError(fmt::format("the {} document holds no time of a step", first ? "first" : "second"));
   }
-  d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) { return GroupChange{r.name, "", {}, {}, {}}; });
+  d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) {
+    return GroupChange{r.name, "", {}, {}, {}};
+  });
   d.ops = group_changes(a.ops, b.ops, [](const OpRow& r) { return GroupChange{r.pass, r.op, {}, {}, {}}; });
-  d.layers = group_changes(a.layers, b.layers, [](const LayerRow& r) { return GroupChange{r.pass, "", r.layer, {}, {}}; });
+  d.layers = group_changes(a.layers, b.layers, [](const LayerRow& r) {
+    return GroupChange{r.pass, "", r.layer, {}, {}};
+  });
   if (!waterfall) return d;
   d.kernels = match_roles(*waterfall);
   d.idle_known = idle_known(a, b);

@@ -25,14 +25,14 @@ void sort_by_change(std::vector<Row>& rows) {
 std::string comparable_kernel_name(std::string_view name) {
   constexpr std::string_view kAnonymous = "(anonymous namespace)";
   std::string text(name);
-  for (size_t at; (at = text.find(kAnonymous)) != std::string::npos;) text.replace(at, kAnonymous.size(), "<unnamed>");
+  for (size_t at; (at = text.find(kAnonymous)) != std::string::npos;)
+    text.replace(at, kAnonymous.size(), "<unnamed>");
   text = simplified_kernel_name(text);
   std::erase(text, ' ');
   return text;
 }
 
-std::optional<Waterfall> make_waterfall(const ProfileDocument& a,
-                                        const ProfileDocument& b) {
+std::optional<Waterfall> make_waterfall(const ProfileDocument& a, const ProfileDocument& b) {
   if (!a.totals.time_ns || !b.totals.time_ns) return std::nullopt;
   Waterfall w;
   w.a_total_ns = *a.totals.time_ns;

@@ -45,8 +45,7 @@ struct Waterfall {
 };
 
 // nullopt when a document has no device time of a step (nothing was traced).
-std::optional<Waterfall> make_waterfall(const ProfileDocument& a,
-                                        const ProfileDocument& b);
+std::optional<Waterfall> make_waterfall(const ProfileDocument& a, const ProfileDocument& b);
 
 // Rows whose change is below `least_ns` are added up in one row "other", so that the list still sums.
 nlohmann::ordered_json to_json(const Waterfall& waterfall, double least_ns = 1000);

@@ -32,7 +32,7 @@ struct ForeignResult {
   int64_t step = -1;                 // which step range it was launched in, where the report tells
   std::vector<std::pair<uint32_t, double>> values;      // index into ForeignReport::metrics, base units
   std::vector<std::pair<uint32_t, std::string>> texts;  // metrics whose value is a text
-  std::vector<uint32_t> instances_only;                 // metrics with values per instance and none for the whole result
+  std::vector<uint32_t> instances_only;  // metrics with values per instance and none for the whole result
 };
 
 struct ForeignReport {
@@ -40,7 +40,7 @@ struct ForeignReport {
   std::string form;    // "ncu-rep" | "ncu CSV, raw" | "ncu CSV, details" | "nsys SQLite"
   std::string source;  // file name, for messages
   std::string program;
-  int64_t created_s = 0;  // Unix time; 0 unknown
+  int64_t created_s = 0;                        // Unix time; 0 unknown
   std::map<std::string, std::string> device;    // as SessionRecord::device
   std::map<std::string, std::string> versions;  // as SessionRecord::versions
   std::vector<std::string> metrics;

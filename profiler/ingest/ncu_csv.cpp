@@ -90,7 +90,8 @@ std::optional<std::pair<size_t, int64_t>> find_table(std::string_view text) {
   int64_t line = 1;
   for (size_t at = 0; at < text.size(); ++line) {
     const std::string_view rest = text.substr(at);
-    if (rest.starts_with("\"ID\",\"Process ID\"") || rest.starts_with("ID,Process ID")) return std::pair{at, line};
+    if (rest.starts_with("\"ID\",\"Process ID\"") || rest.starts_with("ID,Process ID"))
+      return std::pair{at, line};
     const size_t end = rest.find('\n');
     if (end == std::string_view::npos) break;
     at += end + 1;
@@ -108,15 +109,18 @@ bool digits(std::string_view s) {
 Cell parse_number(std::string_view cell, double& value) {
   while (!cell.empty() && cell.front() == ' ') cell.remove_prefix(1);
   while (!cell.empty() && cell.back() == ' ') cell.remove_suffix(1);
-  if (cell.empty() || cell == "no data" || cell == "nan" || cell == "-nan" || cell == "n/a" || cell == "inf" || cell == "-inf")
+  if (cell.empty() || cell == "no data" || cell == "nan" || cell == "-nan" || cell == "n/a" ||
+      cell == "inf" || cell == "-inf")
     return Cell::empty;
   // --print-metric-instances appends " (1; 2; 3)"
-  if (const size_t open = cell.find(" ("); open != std::string_view::npos && cell.back() == ')') cell = cell.substr(0, open);
+  if (const size_t open = cell.find(" ("); open != std::string_view::npos && cell.back() == ')')
+    cell = cell.substr(0, open);
   const std::string_view whole = cell;
   if (cell.front() == '-' || cell.front() == '+') cell.remove_prefix(1);
   const size_t exponent = cell.find_first_of("eE");
   const std::string_view mantissa = cell.substr(0, exponent);
-  if (mantissa.empty() || mantissa.find_first_not_of("0123456789.,") != std::string_view::npos || mantissa.front() == ',')
+  if (mantissa.empty() || mantissa.find_first_not_of("0123456789.,") != std::string_view::npos ||
+      mantissa.front() == ',')
     return Cell::text;
   const size_t point = mantissa.find('.'), last_comma = mantissa.rfind(',');
   const auto grouped = [](std::string_view s, char separator) {  // "1,980,000"
@@ -217,9 +221,10 @@ class Reader {
   ForeignReport read() {
     const auto table = find_table(text_);
     if (!table)
-      throw DataError(fmt::format("{}: no ncu table: no line begins with \"ID\",\"Process ID\"; print one with "
-                                  "`ncu -i REPORT --csv --page raw --print-units base`",
-                                  r_.source));
+      throw DataError(
+          fmt::format("{}: no ncu table: no line begins with \"ID\",\"Process ID\"; print one with "
+                      "`ncu -i REPORT --csv --page raw --print-units base`",
+                      r_.source));
     Rows rows(text_, table->first, table->second);
     try {
       read_titles(rows);
@@ -279,7 +284,8 @@ class Reader {
       result.path = parse_ranges(ranges);
       result.thread = parse_integer(std::string_view(ranges).substr(0, ranges.find(' '))).value_or(0);
     }
-    if (result.path.empty() && start_end_ && *start_end_ < row.size()) result.path = parse_ranges(row[*start_end_]);
+    if (result.path.empty() && start_end_ && *start_end_ < row.size())
+      result.path = parse_ranges(row[*start_end_]);
     return result;
   }
 
@@ -289,7 +295,8 @@ class Reader {
     return at->second;
   }
 
-  void add_value(ForeignResult& result, uint32_t index, const std::string& text, double factor, int64_t line) {
+  void add_value(ForeignResult& result, uint32_t index, const std::string& text, double factor,
+                 int64_t line) {
     double value = 0;
     switch (parse_number(text, value)) {
       case Cell::empty:
@@ -298,9 +305,11 @@ class Reader {
         result.values.emplace_back(index, value * factor);
         return;
       case Cell::decimal_comma:
-        refuse(line, fmt::format("'{}' of '{}' is a number of another locale (decimal comma); print the table again with "
-                                 "LC_ALL=C in ncu's environment",
-                                 text, r_.metrics[index]));
+        refuse(line,
+               fmt::format(
+                   "'{}' of '{}' is a number of another locale (decimal comma); print the table again with "
+                   "LC_ALL=C in ncu's environment",
+                   text, r_.metrics[index]));
       case Cell::text:
         result.texts.emplace_back(index, text);
     }
@@ -319,14 +328,18 @@ class Reader {
     throw Damage{rows.line(), fmt::format("{} cells, {} titles{}", row.size(), titles_.size(),
                                           rows.cut() ? " (the file ends here)" : "")};
   }
-  static bool is_ncu_message(const std::vector<std::string>& row) { return row.size() >= 1 && row[0].starts_with("=="); }
+  static bool is_ncu_message(const std::vector<std::string>& row) {
+    return row.size() >= 1 && row[0].starts_with("==");
+  }
 
   void read_raw(Rows& rows) {
-    static constexpr std::array<std::string_view, 11> kFixed = {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name",
-                                                                "Context", "Stream", "Block Size", "Grid Size", "Device", "CC"};
+    static constexpr std::array<std::string_view, 11> kFixed = {
+        "ID",     "Process ID", "Process Name", "Host Name", "Kernel Name", "Context",
+        "Stream", "Block Size", "Grid Size",    "Device",    "CC"};
     std::vector<std::optional<uint32_t>> metric_of(titles_.size());
     for (size_t i = 0; i < titles_.size(); ++i)
-      if (std::find(kFixed.begin(), kFixed.end(), titles_[i]) == kFixed.end() && i != push_pop_ && i != start_end_)
+      if (std::find(kFixed.begin(), kFixed.end(), titles_[i]) == kFixed.end() && i != push_pop_ &&
+          i != start_end_)
         metric_of[i] = metric(titles_[i]);
     std::vector<double> factors(titles_.size(), 1);
     std::vector<std::string> row;
@@ -368,8 +381,11 @@ class Reader {
       }
       const uint32_t index = metric(name);
       ForeignResult& result = r_.results.back();
-      if (std::any_of(result.values.begin(), result.values.end(), [&](const auto& v) { return v.first == index; })) continue;
-      add_value(result, index, cell(row, "Metric Value"), factor_of(cell(row, "Metric Unit"), rows.line()), rows.line());
+      if (std::any_of(result.values.begin(), result.values.end(),
+                      [&](const auto& v) { return v.first == index; }))
+        continue;
+      add_value(result, index, cell(row, "Metric Value"), factor_of(cell(row, "Metric Unit"), rows.line()),
+                rows.line());
     }
   }
 

@@ -65,7 +65,8 @@ std::optional<double> number_of(const ncu::Value& v) {
     d = v.u32();
   else
     return std::nullopt;
-  return std::isfinite(d) ? std::optional(d) : std::nullopt;  // ncu stores NaN for a ratio of nothing by nothing
+  return std::isfinite(d) ? std::optional(d)
+                          : std::nullopt;  // ncu stores NaN for a ratio of nothing by nothing
 }
 
 // The stack of the launching thread. Its domains keep one stack each and do not say how they interleave: joined in file order.
@@ -106,15 +107,17 @@ class Reader {
     }
     drop_nameless();
     if (r_.results.empty())
-      throw DataError(fmt::format("{}: the report holds no result; did ncu print \"No kernels were profiled\"?", r_.source));
+      throw DataError(fmt::format(
+          "{}: the report holds no result; did ncu print \"No kernels were profiled\"?", r_.source));
     return std::move(r_);
   }
 
  private:
   void read_file() {
     if (!looks_like_ncu_report(bytes_))
-      throw Damage{0, fmt::format("an Nsight Compute report begins with \"NVR\\0\", this file of {} bytes does not",
-                                  bytes_.size())};
+      throw Damage{
+          0, fmt::format("an Nsight Compute report begins with \"NVR\\0\", this file of {} bytes does not",
+                         bytes_.size())};
     Cursor file(bytes_.data(), sizeof kMagic, bytes_.size());
     ncu::FileHeader header;
     file.message(header, "the file header");
@@ -189,7 +192,8 @@ class Reader {
       r_.has_ranges = true;
       result.path = range_path(g.nvtx(), g.thread());
     }
-    result.name = fmt::format("{} {}", word, result.path.empty() ? fmt::to_string(r_.results.size()) : result.path);
+    result.name =
+        fmt::format("{} {}", word, result.path.empty() ? fmt::to_string(r_.results.size()) : result.path);
     read_metrics(result, g.metrics());
   }
 
@@ -214,11 +218,14 @@ class Reader {
     const auto nameless = [&](const auto& v) { return v.first >= names; };
     int64_t dropped = 0;
     for (ForeignResult& r : r_.results) {
-      dropped += static_cast<int64_t>(std::erase_if(r.values, nameless) + std::erase_if(r.texts, nameless) +
-                                      std::erase_if(r.instances_only, [&](uint32_t id) { return id >= names; }));
+      dropped +=
+          static_cast<int64_t>(std::erase_if(r.values, nameless) + std::erase_if(r.texts, nameless) +
+                               std::erase_if(r.instances_only, [&](uint32_t id) { return id >= names; }));
     }
     if (dropped)
-      r_.missing.push_back({"report_damaged", dropped, fmt::format("{} values have a name beyond the {} of the report", dropped, names)});
+      r_.missing.push_back(
+          {"report_damaged", dropped,
+           fmt::format("{} values have a name beyond the {} of the report", dropped, names)});
   }
 
   std::span<const std::byte> bytes_;

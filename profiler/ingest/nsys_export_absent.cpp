@@ -12,7 +12,9 @@ bool looks_like_sqlite(std::span<const std::byte> bytes) {
 }
 
 ForeignReport read_nsys_export(const std::filesystem::path& path, const std::string&) {
-  throw DataError(path.string() + ": this program was built without SQLite (package libsqlite3-dev), which reads exports of nsys");
+  throw DataError(
+      path.string() +
+      ": this program was built without SQLite (package libsqlite3-dev), which reads exports of nsys");
 }
 
 }  // namespace profiler

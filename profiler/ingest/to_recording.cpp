@@ -14,12 +14,14 @@ namespace profiler {
 namespace {
 
 // Total time of the kernel under any of the names that sections use for it.
-constexpr std::array<std::string_view, 3> kDurations = {"gpu__time_duration.sum", "gpu__time_duration.max", "gpu__time_duration.avg"};
+constexpr std::array<std::string_view, 3> kDurations = {"gpu__time_duration.sum", "gpu__time_duration.max",
+                                                        "gpu__time_duration.avg"};
 
 // Device attribute "chip" (architecture and implementation id) -> the name that CUPTI gives it. Source: NVIDIA's open kernel modules,
 // NV_PMC_BOOT_42; 384 was read off an H200.
-const std::map<int64_t, const char*> kChips = {{352, "TU102"}, {368, "GA100"}, {370, "GA102"}, {384, "GH100"},
-                                               {402, "AD102"}, {416, "GB100"}, {418, "GB102"}, {434, "GB202"}};
+const std::map<int64_t, const char*> kChips = {{352, "TU102"}, {368, "GA100"}, {370, "GA102"},
+                                               {384, "GH100"}, {402, "AD102"}, {416, "GB100"},
+                                               {418, "GB102"}, {434, "GB202"}};
 
 class Converter {
  public:
@@ -52,10 +54,11 @@ class Converter {
       if (!options_.process || r.process == *options_.process) chosen_.push_back(r);
     }
     if (chosen_.empty())
-      throw DataError(fmt::format("{}: no result of process {}; the report has {}", in_.source, options_.process.value_or(0),
-                                  fmt::join(processes, ", ")));
+      throw DataError(fmt::format("{}: no result of process {}; the report has {}", in_.source,
+                                  options_.process.value_or(0), fmt::join(processes, ", ")));
     if (!options_.process && processes.size() > 1)
-      r_.missing.push_back({"several_processes", static_cast<int64_t>(processes.size()), fmt::format("{}", fmt::join(processes, ", "))});
+      r_.missing.push_back({"several_processes", static_cast<int64_t>(processes.size()),
+                            fmt::format("{}", fmt::join(processes, ", "))});
   }
 
   std::string text_of(const char* metric) const {
@@ -82,14 +85,18 @@ class Converter {
     set("name", text_of("device__attribute_display_name"));
     if (const auto chip = number_of("device__attribute_chip"))
       if (const auto at = kChips.find(*chip); at != kChips.end()) set("chip", at->second);
-    if (const auto v = number_of("device__attribute_multiprocessor_count")) set("sm_count", fmt::to_string(*v));
+    if (const auto v = number_of("device__attribute_multiprocessor_count"))
+      set("sm_count", fmt::to_string(*v));
     if (const auto v = number_of("device__attribute_l2_cache_size")) set("l2_bytes", fmt::to_string(*v));
-    const auto major = number_of("device__attribute_compute_capability_major"), minor = number_of("device__attribute_compute_capability_minor");
+    const auto major = number_of("device__attribute_compute_capability_major"),
+               minor = number_of("device__attribute_compute_capability_minor");
     if (major && minor) set("compute_capability", fmt::format("{}.{}", *major, *minor));
   }
 
   static Activity activity(ForeignKind kind) {
-    return kind == ForeignKind::copy ? Activity::copy : kind == ForeignKind::memset ? Activity::memset : Activity::kernel;
+    return kind == ForeignKind::copy     ? Activity::copy
+           : kind == ForeignKind::memset ? Activity::memset
+                                         : Activity::kernel;
   }
 
   void add_launches() {
@@ -117,8 +124,10 @@ class Converter {
       l.bytes = f.bytes;
       l.graph_node = f.graph_node;
       l.registers = static_cast<int64_t>(value_of(f, registers).value_or(static_cast<double>(f.registers)));
-      l.shared_static_bytes = static_cast<int64_t>(value_of(f, shared_static).value_or(static_cast<double>(f.shared_static_bytes)));
-      l.shared_dynamic_bytes = static_cast<int64_t>(value_of(f, shared_dynamic).value_or(static_cast<double>(f.shared_dynamic_bytes)));
+      l.shared_static_bytes = static_cast<int64_t>(
+          value_of(f, shared_static).value_or(static_cast<double>(f.shared_static_bytes)));
+      l.shared_dynamic_bytes = static_cast<int64_t>(
+          value_of(f, shared_dynamic).value_or(static_cast<double>(f.shared_dynamic_bytes)));
       std::optional<double> duration;
       for (const auto& d : durations)
         if (!duration) duration = value_of(f, d);
@@ -151,11 +160,13 @@ class Converter {
       }
     }
     if (without_time)
-      r_.missing.push_back({"metrics_not_in_report", without_time,
-                            fmt::format("time of {} results: collect with ncu --metrics {}", without_time, kDurations[0])});
+      r_.missing.push_back(
+          {"metrics_not_in_report", without_time,
+           fmt::format("time of {} results: collect with ncu --metrics {}", without_time, kDurations[0])});
     if (multiplied)
-      r_.missing.push_back({"launches_multiplied", multiplied, fmt::format("rules '{}' let {} launches stand for several layers, first {}",
-                                                                           options_.rules->name, multiplied, first_multiplied)});
+      r_.missing.push_back({"launches_multiplied", multiplied,
+                            fmt::format("rules '{}' let {} launches stand for several layers, first {}",
+                                        options_.rules->name, multiplied, first_multiplied)});
   }
 
   // Which of the metrics a result has differs from report to report, and within one where it was collected twice: results with the same
@@ -193,7 +204,8 @@ class Converter {
         s.metrics = names;
         r_.counter_sets.push_back(std::move(s));
       }
-      CounterSet& s = *std::find_if(r_.counter_sets.begin(), r_.counter_sets.end(), [&, name = set->second](const CounterSet& x) { return x.name == name; });
+      CounterSet& s = *std::find_if(r_.counter_sets.begin(), r_.counter_sets.end(),
+                                    [&, name = set->second](const CounterSet& x) { return x.name == name; });
       ++s.launches;
       ++s.ranges;
       c.set = set->second;
@@ -210,9 +222,12 @@ class Converter {
       if (absent[q.name] == 0) continue;
       ++quantities;
       lacking += fmt::format("{}{}{}", lacking.empty() ? "" : ",", q.metrics.front(),
-                             absent[q.name] < static_cast<int64_t>(r_.counters.size()) ? fmt::format(" (of {} kernels)", absent[q.name]) : "");
+                             absent[q.name] < static_cast<int64_t>(r_.counters.size())
+                                 ? fmt::format(" (of {} kernels)", absent[q.name])
+                                 : "");
     }
-    if (quantities) r_.missing.push_back({"metrics_not_in_report", quantities, "collect with ncu --metrics " + lacking});
+    if (quantities)
+      r_.missing.push_back({"metrics_not_in_report", quantities, "collect with ncu --metrics " + lacking});
   }
 
   void explain_passes() {
@@ -227,12 +242,18 @@ class Converter {
         first = l.name;
     }
     if (options_.rules) {
-      r_.missing.push_back({"passes_from_rules", placed, fmt::format("rules '{}', by kernel name and launch order", options_.rules->name)});
+      r_.missing.push_back(
+          {"passes_from_rules", placed,
+           fmt::format("rules '{}', by kernel name and launch order", options_.rules->name)});
       if (placed < kernels)
         r_.missing.push_back({"kernels_without_rule", kernels - placed, fmt::format("first: '{}'", first)});
     } else if (placed < kernels) {
-      r_.missing.push_back({"passes_unknown", kernels - placed,
-                            fmt::format("{}; first: '{}'", in_.has_ranges ? "their NVTX ranges are not of the form step/PASS/LAYER/OP" : "the report has no NVTX ranges", first)});
+      r_.missing.push_back(
+          {"passes_unknown", kernels - placed,
+           fmt::format("{}; first: '{}'",
+                       in_.has_ranges ? "their NVTX ranges are not of the form step/PASS/LAYER/OP"
+                                      : "the report has no NVTX ranges",
+                       first)});
     }
   }
 
@@ -245,18 +266,23 @@ class Converter {
 
 }  // namespace
 
-Recording to_recording(const ForeignReport& report, const IngestOptions& options) { return Converter(report, options).convert(); }
+Recording to_recording(const ForeignReport& report, const IngestOptions& options) {
+  return Converter(report, options).convert();
+}
 
 std::vector<std::string> read_metrics() {
   std::vector<std::string> list;
   for (const CounterQuantity& q : counter_quantities()) list.emplace_back(q.metrics.front());
-  for (const char* m : {"launch__registers_per_thread", "launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic"})
+  for (const char* m : {"launch__registers_per_thread", "launch__shared_mem_per_block_static",
+                        "launch__shared_mem_per_block_dynamic"})
     list.emplace_back(m);
   return list;
 }
 
 std::string metrics_command() {
-  return fmt::format("ncu --nvtx --clock-control none --cache-control none --metrics {} -o report PROGRAM ARGUMENTS", fmt::join(read_metrics(), ","));
+  return fmt::format(
+      "ncu --nvtx --clock-control none --cache-control none --metrics {} -o report PROGRAM ARGUMENTS",
+      fmt::join(read_metrics(), ","));
 }
 
 }  // namespace profiler

@@ -20,15 +20,21 @@ class IngestCli : public testing::Test {
  protected:
   void TearDown() override { fs::remove_all(folder_); }
   std::string file(const char* name) const { return (folder_ / name).string(); }
-  void write(const char* name, const std::string& text) const { std::ofstream(file(name), std::ios::binary) << text; }
-  Outcome ingest(const std::string& arguments) const { return stepscope("ingest " + arguments + " --out " + file("doc.json")); }
+  void write(const char* name, const std::string& text) const {
+    std::ofstream(file(name), std::ios::binary) << text;
+  }
+  Outcome ingest(const std::string& arguments) const {
+    return stepscope("ingest " + arguments + " --out " + file("doc.json"));
+  }
   fs::path folder_ = fresh_folder();
 };
 
 TEST_F(IngestCli, shows_a_report_in_our_tables_and_writes_the_document) {
   const Outcome o = ingest(kData + "mixed_nvtx.ncu-rep --metrics-csv " + file("m.csv"));
   EXPECT_EQ(o.exit_code, 0) << o.err;
-  EXPECT_THAT(o.out, AllOf(HasSubstr("NVIDIA H200"), HasSubstr("8 kernels, each measured alone by Nsight Compute"), HasSubstr("\nforward ")));
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("NVIDIA H200"), HasSubstr("8 kernels, each measured alone by Nsight Compute"),
+                    HasSubstr("\nforward ")));
   const auto d = nlohmann::json::parse(slurp(file("doc.json")));
   EXPECT_EQ(d["schema"], "stepscope.profile/1");
   EXPECT_EQ(d["launches"].size(), 8u);
@@ -38,7 +44,8 @@ TEST_F(IngestCli, shows_a_report_in_our_tables_and_writes_the_document) {
 }
 
 TEST_F(IngestCli, reads_every_form_of_a_report) {
-  for (const char* form : {"mixed_nvtx.raw.base.csv", "mixed_nvtx.raw.auto.csv", "mixed_nvtx.details.auto.csv"})
+  for (const char* form :
+       {"mixed_nvtx.raw.base.csv", "mixed_nvtx.raw.auto.csv", "mixed_nvtx.details.auto.csv"})
     EXPECT_EQ(ingest(kData + form).exit_code, 0) << form;
 }
 
@@ -77,7 +84,8 @@ TEST_F(IngestCli, rules_are_a_name_or_a_file) {
 TEST_F(IngestCli, prints_the_command_that_collects_what_it_reads) {
   const Outcome o = stepscope("ingest --metrics-command");
   EXPECT_EQ(o.exit_code, 0);
-  EXPECT_THAT(o.out, AllOf(HasSubstr("ncu "), HasSubstr("dram__bytes_read.sum"), HasSubstr("gpu__time_duration.sum"), HasSubstr("--nvtx")));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("ncu "), HasSubstr("dram__bytes_read.sum"),
+                           HasSubstr("gpu__time_duration.sum"), HasSubstr("--nvtx")));
 }
 
 TEST_F(IngestCli, bad_numbers_are_refused) {
@@ -104,7 +112,8 @@ TEST_F(IngestCli, diff_of_two_documents_sums_and_answers_by_exit_code) {
   EXPECT_NEAR(sum, j["device"]["b_ns"].get<double>() - j["device"]["a_ns"].get<double>(), 1);
   EXPECT_EQ(stepscope("diff " + both + " --fail-if-slower 1").exit_code, 1);
   EXPECT_EQ(stepscope("diff " + both + " --fail-if-slower 1000").exit_code, 0);
-  EXPECT_EQ(stepscope("diff " + file("doc.json") + " " + file("a.json") + " --fail-if-slower 1").exit_code, 0);
+  EXPECT_EQ(stepscope("diff " + file("doc.json") + " " + file("a.json") + " --fail-if-slower 1").exit_code,
+            0);
 }
 
 TEST_F(IngestCli, diff_refuses_what_it_cannot_compare) {

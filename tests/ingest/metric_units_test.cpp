@@ -22,7 +22,8 @@ TEST(MetricUnits, PrefixesAreDecimal) {
   EXPECT_EQ(to_base_factor("%/Kbyte"), 1e-3);
 }
 TEST(MetricUnits, UnitsWithoutAPrefixStay) {
-  for (const char* unit : {"", "%", "inst", "cycle", "sector", "register/thread", "inst/cycle", "SM"}) EXPECT_EQ(to_base_factor(unit), 1) << unit;
+  for (const char* unit : {"", "%", "inst", "cycle", "sector", "register/thread", "inst/cycle", "SM"})
+    EXPECT_EQ(to_base_factor(unit), 1) << unit;
 }
 TEST(MetricUnits, AnUnknownPrefixHasNoFactor) {
   EXPECT_FALSE(to_base_factor("Xbyte"));

@@ -60,7 +60,9 @@ TEST(NcuReport, RangesOfTheLaunchingThreadArePlaces) {
   EXPECT_FALSE(ncu_report("fp32_basic.ncu-rep").has_ranges);
 }
 
-ProfileDocument document(const ForeignReport& r) { return build_profile(to_recording(r, {}), std::nullopt, {}, {}); }
+ProfileDocument document(const ForeignReport& r) {
+  return build_profile(to_recording(r, {}), std::nullopt, {}, {});
+}
 
 void expect_close(const Number& a, const Number& b, double relative, double absolute, const char* what) {
   ASSERT_EQ(a.has_value(), b.has_value()) << what;
@@ -74,7 +76,8 @@ TEST(NcuReport, AllFormsOfOneReportGiveOneDocument) {
   const ProfileDocument truth = document(ncu_report("mixed_nvtx.ncu-rep"));
   ASSERT_EQ(truth.launches.size(), 8u);
   ASSERT_FALSE(truth.passes.empty());
-  for (const char* form : {"mixed_nvtx.raw.base.csv", "mixed_nvtx.raw.auto.csv", "mixed_nvtx.details.base.csv", "mixed_nvtx.details.auto.csv"}) {
+  for (const char* form : {"mixed_nvtx.raw.base.csv", "mixed_nvtx.raw.auto.csv",
+                           "mixed_nvtx.details.base.csv", "mixed_nvtx.details.auto.csv"}) {
     SCOPED_TRACE(form);
     const ProfileDocument d = document(ncu_csv(form));
     ASSERT_EQ(d.launches.size(), truth.launches.size());
@@ -100,14 +103,20 @@ TEST(NcuReport, AllFormsOfOneReportGiveOneDocument) {
 }
 
 TEST(NcuReport, LabelsOfSectionsAreTheMetricsTheyStandFor) {
-  const ForeignReport report = ncu_report("fp32_basic.ncu-rep"), details = ncu_csv("fp32_basic.details.auto.csv");
+  const ForeignReport report = ncu_report("fp32_basic.ncu-rep"),
+                      details = ncu_csv("fp32_basic.details.auto.csv");
   ASSERT_EQ(details.results.size(), report.results.size());
-  const std::pair<const char*, double> read[] = {{"gpu__time_duration.sum", 10}, {"sm__cycles_active.avg", 0.01},
-      {"gpc__cycles_elapsed.max", 0.01}, {"gpc__cycles_elapsed.avg.per_second", 0.01e9},
-      {"sm__warps_active.avg.pct_of_peak_sustained_active", 0.01}, {"launch__registers_per_thread", 0}, {"launch__shared_mem_per_block_static", 10}};
+  const std::pair<const char*, double> read[] = {{"gpu__time_duration.sum", 10},
+                                                 {"sm__cycles_active.avg", 0.01},
+                                                 {"gpc__cycles_elapsed.max", 0.01},
+                                                 {"gpc__cycles_elapsed.avg.per_second", 0.01e9},
+                                                 {"sm__warps_active.avg.pct_of_peak_sustained_active", 0.01},
+                                                 {"launch__registers_per_thread", 0},
+                                                 {"launch__shared_mem_per_block_static", 10}};
   for (size_t i = 0; i < report.results.size(); ++i)
     for (const auto& [name, tolerance] : read) {
-      const auto ours = value_of(report.results[i], metric_index(report, name)), theirs = value_of(details.results[i], metric_index(details, name));
+      const auto ours = value_of(report.results[i], metric_index(report, name)),
+                 theirs = value_of(details.results[i], metric_index(details, name));
       ASSERT_TRUE(ours && theirs) << name;
       EXPECT_LE(std::abs(*ours - *theirs), tolerance) << name;
     }
@@ -120,7 +129,8 @@ TEST(NcuReport, WhatAReportDoesNotHoldIsMissingAndNotZero) {
     EXPECT_TRUE(l.time_ns && *l.time_ns > 0);
   }
   EXPECT_FALSE(d.totals.idle_ns);
-  const auto row = std::find_if(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "metrics_not_in_report"; });
+  const auto row = std::find_if(d.missing.begin(), d.missing.end(),
+                                [](const MissingRow& m) { return m.name == "metrics_not_in_report"; });
   ASSERT_NE(row, d.missing.end());
   EXPECT_THAT(row->detail, HasSubstr("ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum"));
 }
@@ -153,7 +163,8 @@ TEST(NcuReport, RangesAndGraphsAreResultsLikeKernels) {
   block.set_payload_bytes(static_cast<uint32_t>(payload.size()));
   ncu::FileHeader header;
   header.set_version(7);
-  const std::string bytes = std::string("NVR\0", 4) + sized(header.SerializeAsString()) + sized(block.SerializeAsString()) + payload;
+  const std::string bytes = std::string("NVR\0", 4) + sized(header.SerializeAsString()) +
+                            sized(block.SerializeAsString()) + payload;
   const ForeignReport r = read_ncu_report(as_bytes(bytes), "made");
   ASSERT_EQ(r.results.size(), 2u);
   EXPECT_EQ(r.results[0].kind, ForeignKind::range);
@@ -178,7 +189,8 @@ std::string error_of(const std::string& bytes) {
 }
 
 bool damaged(const ForeignReport& r) {
-  return std::any_of(r.missing.begin(), r.missing.end(), [](const MissingRecord& m) { return m.name == "report_damaged"; });
+  return std::any_of(r.missing.begin(), r.missing.end(),
+                     [](const MissingRecord& m) { return m.name == "report_damaged"; });
 }
 
 // Where a block ends nothing tells that another one should follow.
@@ -296,9 +308,12 @@ TEST(NcuReport, AnUnknownFileVersionIsSaid) {
 TEST(KernelName, LosesCastsAndInnerScopesAsNcuPrintsIt) {
   EXPECT_EQ(simplified_kernel_name("void f<(int)4, (bool)1>(float *, int)"), "void f<4, 1>(float *, int)");
   EXPECT_EQ(simplified_kernel_name("g(int)"), "g(int)");
-  EXPECT_EQ(simplified_kernel_name("void fp32::<unnamed>::k<(int)-4>(long)"), "void fp32::<unnamed>::k<-4>(long)");
-  EXPECT_EQ(simplified_kernel_name("void cub::V::detail::K<cub::V::hub<unsigned int>::Policy, (cub::V::SortOrder)0>(const T3 *)"),
-            "void cub::K<cub::hub<unsigned int>::Policy, 0>(const T3 *)");
+  EXPECT_EQ(simplified_kernel_name("void fp32::<unnamed>::k<(int)-4>(long)"),
+            "void fp32::<unnamed>::k<-4>(long)");
+  EXPECT_EQ(
+      simplified_kernel_name(
+          "void cub::V::detail::K<cub::V::hub<unsigned int>::Policy, (cub::V::SortOrder)0>(const T3 *)"),
+      "void cub::K<cub::hub<unsigned int>::Policy, 0>(const T3 *)");
   EXPECT_EQ(simplified_kernel_name(""), "");
 }
 

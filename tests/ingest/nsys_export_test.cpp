@@ -25,13 +25,19 @@ class Export {
     folder_ = name;
     sqlite3_open(path().c_str(), &db_);
     run("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)");
-    run("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT,"
-        " demangledName INT, shortName INT, registersPerThread INT, gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT,"
+    run("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, contextId INT, streamId "
+        "INT, correlationId INT, globalPid INT,"
+        " demangledName INT, shortName INT, registersPerThread INT, gridX INT, gridY INT, gridZ INT, blockX "
+        "INT, blockY INT, blockZ INT,"
         " staticSharedMemory INT, dynamicSharedMemory INT, graphNodeId INT)");
-    run("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT)");
-    run("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, streamId INT, correlationId INT, globalPid INT, bytes INT, copyKind INT)");
-    run("CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT, textId INT, domainId INT)");
-    run("CREATE TABLE TARGET_INFO_GPU (name TEXT, smCount INT, chipName TEXT, computeMajor INT, computeMinor INT)");
+    run("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, "
+        "nameId INT)");
+    run("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, deviceId INT, streamId INT, "
+        "correlationId INT, globalPid INT, bytes INT, copyKind INT)");
+    run("CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT, textId INT, "
+        "domainId INT)");
+    run("CREATE TABLE TARGET_INFO_GPU (name TEXT, smCount INT, chipName TEXT, computeMajor INT, computeMinor "
+        "INT)");
     run("INSERT INTO TARGET_INFO_GPU VALUES ('NVIDIA H200', 132, 'GH100', 9, 0)");
     run("INSERT INTO StringIds VALUES (1, 'void f<(int)4>(float *)'), (2, 'g'), (3, 'forward/0/qkv')");
   }
@@ -41,7 +47,8 @@ class Export {
   }
   void run(const std::string& sql) {
     char* error = nullptr;
-    if (sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, &error) != SQLITE_OK) ADD_FAILURE() << error << ": " << sql;
+    if (sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, &error) != SQLITE_OK)
+      ADD_FAILURE() << error << ": " << sql;
   }
   void close() {
     if (db_) sqlite3_close(db_);
@@ -52,14 +59,16 @@ class Export {
   // Kernel `name` launched at `call` on the thread, run from start to end.
   void kernel(int name, int64_t call, int64_t start, int64_t end) {
     const int64_t id = ++correlation_;
-    run("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (" + std::to_string(call) + "," + std::to_string(call + 5) + "," + std::to_string(kThread) + "," +
-        std::to_string(id) + ",1)");
-    run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",0,1,7," + std::to_string(id) + "," +
-        std::to_string(kProcess) + "," + std::to_string(name) + "," + std::to_string(name) + ",32,4,1,1,128,1,1,0,16,NULL)");
+    run("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (" + std::to_string(call) + "," +
+        std::to_string(call + 5) + "," + std::to_string(kThread) + "," + std::to_string(id) + ",1)");
+    run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (" + std::to_string(start) + "," +
+        std::to_string(end) + ",0,1,7," + std::to_string(id) + "," + std::to_string(kProcess) + "," +
+        std::to_string(name) + "," + std::to_string(name) + ",32,4,1,1,128,1,1,0,16,NULL)");
   }
   void range(const std::string& text, int64_t start, int64_t end, int text_id = 0) {
-    run("INSERT INTO NVTX_EVENTS VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",59," + (text_id ? "NULL" : "'" + text + "'") + "," +
-        std::to_string(kThread) + "," + (text_id ? std::to_string(text_id) : "NULL") + ",0)");
+    run("INSERT INTO NVTX_EVENTS VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",59," +
+        (text_id ? "NULL" : "'" + text + "'") + "," + std::to_string(kThread) + "," +
+        (text_id ? std::to_string(text_id) : "NULL") + ",0)");
   }
   static constexpr int64_t kProcess = int64_t{77} << 24, kThread = kProcess + 78;
 
@@ -98,14 +107,16 @@ TEST(NsysExport, KernelsBelongToTheRangesOpenAtTheirLaunch) {
 TEST(NsysExport, EachStepRangeIsAStepOfTheDocument) {
   Export e;
   two_steps(e);
-  const ProfileDocument d = build_profile(to_recording(read_nsys_export(e.path(), "step"), {}), std::nullopt, {}, {});
+  const ProfileDocument d =
+      build_profile(to_recording(read_nsys_export(e.path(), "step"), {}), std::nullopt, {}, {});
   EXPECT_EQ(d.collection.traced_steps, 2);
   EXPECT_EQ(*d.collection.shown_step, 1);
   ASSERT_EQ(d.passes.size(), 1u);
   EXPECT_DOUBLE_EQ(d.passes[0].time_ns, 100);
   EXPECT_DOUBLE_EQ(*d.totals.idle_ns, 20);
   EXPECT_FALSE(d.totals.dram_read_bytes);
-  EXPECT_TRUE(std::any_of(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "counters_unavailable"; }));
+  EXPECT_TRUE(std::any_of(d.missing.begin(), d.missing.end(),
+                          [](const MissingRow& m) { return m.name == "counters_unavailable"; }));
 }
 
 TEST(NsysExport, AProgramWithoutStepRangesIsOneWhole) {
@@ -139,7 +150,8 @@ TEST(NsysExport, ALastStepThatIsCutIsLeftOut) {
 
 TEST(NsysExport, AKernelWithoutItsCallIsSevere) {
   Export e;
-  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (900,950,0,1,7,9999," + std::to_string(Export::kProcess) + ",1,1,32,4,1,1,128,1,1,0,16,NULL)");
+  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (900,950,0,1,7,9999," +
+        std::to_string(Export::kProcess) + ",1,1,32,4,1,1,128,1,1,0,16,NULL)");
   e.close();
   const ForeignReport r = read_nsys_export(e.path(), "step");
   EXPECT_EQ(r.missing.at(0).name, "unmatched_correlation");

@@ -40,55 +40,72 @@ std::string error_of(const std::string& yaml) {
 }
 
 TEST(Rules, TheFirstThatFitsPlacesALaunch) {
-  EXPECT_THAT(places("rules:\n- {kernel: '^adamw', pass: optimizer, op: adamw}\n- {kernel: adamw, pass: other, op: copy}\n",
+  EXPECT_THAT(places("rules:\n- {kernel: '^adamw', pass: optimizer, op: adamw}\n- {kernel: adamw, pass: "
+                     "other, op: copy}\n",
                      kernels({"adamw_k", "my_adamw", "gemm"})),
               testing::ElementsAre("optimizer/-/adamw", "other/-/copy", "none"));
 }
 
 TEST(Rules, SectionsTellEqualNamesApartAndCountLayers) {
-  EXPECT_THAT(places("sections:\n- {name: start, begins_with: embed}\n- {name: first, begins_with: gemm, from: [start, second]}\n"
-                     "- {name: second, begins_with: gemm, from: first}\n- {name: bwd, begins_with: loss}\n- {name: back, begins_with: gemm, from: [bwd, back]}\n"
-                     "rules:\n- {kernel: gemm, in: first, pass: forward, op: qkv, layer: up}\n- {in: second, pass: forward, op: mlp_down, layer: up}\n"
-                     "- {kernel: gemm, in: back, pass: backward, op: qkv, layer: down}\n",
-                     kernels({"embed", "gemm", "gelu", "gemm", "split", "gemm", "gemm", "loss", "gemm", "gemm"})),
-              testing::ElementsAre("none", "forward/0/qkv", "none", "forward/0/mlp_down", "forward/0/mlp_down", "forward/1/qkv", "forward/1/mlp_down",
-                                   "none", "backward/1/qkv", "backward/0/qkv"));
+  EXPECT_THAT(
+      places("sections:\n- {name: start, begins_with: embed}\n- {name: first, begins_with: gemm, from: "
+             "[start, second]}\n"
+             "- {name: second, begins_with: gemm, from: first}\n- {name: bwd, begins_with: loss}\n- {name: "
+             "back, begins_with: gemm, from: [bwd, back]}\n"
+             "rules:\n- {kernel: gemm, in: first, pass: forward, op: qkv, layer: up}\n- {in: second, pass: "
+             "forward, op: mlp_down, layer: up}\n"
+             "- {kernel: gemm, in: back, pass: backward, op: qkv, layer: down}\n",
+             kernels({"embed", "gemm", "gelu", "gemm", "split", "gemm", "gemm", "loss", "gemm", "gemm"})),
+      testing::ElementsAre("none", "forward/0/qkv", "none", "forward/0/mlp_down", "forward/0/mlp_down",
+                           "forward/1/qkv", "forward/1/mlp_down", "none", "backward/1/qkv",
+                           "backward/0/qkv"));
 }
 
 TEST(Rules, NeighboursDecideWhereNamesDoNot) {
-  EXPECT_THAT(places("rules:\n- {kernel: gemm, next: loss, pass: forward, op: lm_head}\n- {kernel: gemm, previous: ln, pass: forward, op: qkv, layer: up}\n",
+  EXPECT_THAT(places("rules:\n- {kernel: gemm, next: loss, pass: forward, op: lm_head}\n- {kernel: gemm, "
+                     "previous: ln, pass: forward, op: qkv, layer: up}\n",
                      kernels({"gemm", "ln", "gemm", "ln", "gemm", "gemm", "loss"})),
-              testing::ElementsAre("none", "none", "forward/0/qkv", "none", "forward/1/qkv", "forward/-/lm_head", "none"));
+              testing::ElementsAre("none", "none", "forward/0/qkv", "none", "forward/1/qkv",
+                                   "forward/-/lm_head", "none"));
 }
 
 TEST(Rules, LayersCountAgainInTheNextStep) {
-  EXPECT_THAT(places("sections:\n- {name: fwd, begins_with: embed}\n- {name: opt, begins_with: adamw}\nrules:\n"
-                     "- {kernel: gemm, pass: forward, op: qkv, layer: up}\n",
-                     kernels({"embed", "gemm", "gemm", "adamw", "embed", "gemm"})),
-              testing::ElementsAre("none", "forward/0/qkv", "forward/1/qkv", "none", "none", "forward/0/qkv"));
+  EXPECT_THAT(
+      places("sections:\n- {name: fwd, begins_with: embed}\n- {name: opt, begins_with: adamw}\nrules:\n"
+             "- {kernel: gemm, pass: forward, op: qkv, layer: up}\n",
+             kernels({"embed", "gemm", "gemm", "adamw", "embed", "gemm"})),
+      testing::ElementsAre("none", "forward/0/qkv", "forward/1/qkv", "none", "none", "forward/0/qkv"));
 }
 
 TEST(Rules, RangesOfTheReportCanBeAskedFor) {
   auto list = kernels({"k", "k"});
   list[0].path = "train/matmul_forward";
-  EXPECT_THAT(places("rules:\n- {range: matmul_forward, pass: forward, op: mlp_up}\n", list), testing::ElementsAre("forward/-/mlp_up", "none"));
+  EXPECT_THAT(places("rules:\n- {range: matmul_forward, pass: forward, op: mlp_up}\n", list),
+              testing::ElementsAre("forward/-/mlp_up", "none"));
 }
 
 TEST(Rules, CopiesAreNeitherPlacedNorNeighbours) {
   auto list = kernels({"a", "copy HtoD", "b"});
   list[1].kind = ForeignKind::copy;
-  EXPECT_THAT(places("rules:\n- {kernel: 'b|copy', previous: a, pass: forward, op: qkv}\n", list), testing::ElementsAre("none", "none", "forward/-/qkv"));
+  EXPECT_THAT(places("rules:\n- {kernel: 'b|copy', previous: a, pass: forward, op: qkv}\n", list),
+              testing::ElementsAre("none", "none", "forward/-/qkv"));
 }
 
 TEST(Rules, ErrorsNameLineAndCause) {
   EXPECT_THAT(error_of("schema: stepscope.rules/2\nname: x\n"), HasSubstr("expected stepscope.rules/1"));
   EXPECT_THAT(error_of(kHead), HasSubstr("there are no rules"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forwards, op: qkv}\n")), testing::AllOf(HasSubstr("line 4"), HasSubstr("pass 'forwards'")));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, colour: red}\n")), HasSubstr("unknown key 'colour'"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: '(', pass: forward, op: qkv}\n")), HasSubstr("not a regular expression"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {pass: forward, op: qkv}\n")), HasSubstr("needs 'kernel', 'range' or 'in'"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, in: nowhere, pass: forward, op: qkv}\n")), HasSubstr("no section is named"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, times: 0}\n")), HasSubstr("'times'"));
+  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forwards, op: qkv}\n")),
+              testing::AllOf(HasSubstr("line 4"), HasSubstr("pass 'forwards'")));
+  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, colour: red}\n")),
+              HasSubstr("unknown key 'colour'"));
+  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: '(', pass: forward, op: qkv}\n")),
+              HasSubstr("not a regular expression"));
+  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {pass: forward, op: qkv}\n")),
+              HasSubstr("needs 'kernel', 'range' or 'in'"));
+  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, in: nowhere, pass: forward, op: qkv}\n")),
+              HasSubstr("no section is named"));
+  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, times: 0}\n")),
+              HasSubstr("'times'"));
   EXPECT_THAT(error_of("a: [b\n"), HasSubstr("not YAML"));
   EXPECT_THAT(error_of("- 1\n"), HasSubstr("expected a map"));
 }
@@ -116,7 +133,8 @@ TEST_P(LlmcStep, EveryKernelIsPlacedInTheLayerOfItsOwnRange) {
     ASSERT_TRUE(places[i]) << i << " " << results[i].name;
     if (layers[i] == "-") continue;
     ASSERT_TRUE(places[i]->layer) << i << " " << results[i].name;
-    EXPECT_EQ(std::to_string(*places[i]->layer), layers[i]) << i << " " << results[i].name << " " << places[i]->pass << " " << places[i]->op;
+    EXPECT_EQ(std::to_string(*places[i]->layer), layers[i])
+        << i << " " << results[i].name << " " << places[i]->pass << " " << places[i]->op;
     ++in_layers;
   }
   EXPECT_GT(in_layers, 200);

@@ -19,7 +19,8 @@ ForeignReport report() {
   r.tool = "ncu";
   r.form = "made";
   r.source = "made";
-  r.metrics = {"gpu__time_duration.sum", "dram__bytes_read.sum", "device__attribute_chip", "device__attribute_multiprocessor_count"};
+  r.metrics = {"gpu__time_duration.sum", "dram__bytes_read.sum", "device__attribute_chip",
+               "device__attribute_multiprocessor_count"};
   for (int i = 0; i < 3; ++i) {
     ForeignResult k;
     k.name = "k" + std::to_string(i);
@@ -30,7 +31,8 @@ ForeignReport report() {
   return r;
 }
 const MissingRecord* find(const Recording& r, const char* name) {
-  const auto at = std::find_if(r.missing.begin(), r.missing.end(), [&](const MissingRecord& m) { return m.name == name; });
+  const auto at = std::find_if(r.missing.begin(), r.missing.end(),
+                               [&](const MissingRecord& m) { return m.name == name; });
   return at == r.missing.end() ? nullptr : &*at;
 }
 
@@ -68,12 +70,16 @@ TEST(ToRecording, AKernelWithoutATimeIsLostAndSaid) {
   f.results[1].values.erase(f.results[1].values.begin());
   const ProfileDocument d = build_profile(to_recording(f, {}), std::nullopt, {}, {});
   EXPECT_DOUBLE_EQ(*d.totals.time_ns, 4e4);
-  EXPECT_THAT(find(to_recording(f, {}), "metrics_not_in_report")->detail, HasSubstr("time of 1 results: collect with ncu --metrics gpu__time_duration.sum"));
+  EXPECT_THAT(find(to_recording(f, {}), "metrics_not_in_report")->detail,
+              HasSubstr("time of 1 results: collect with ncu --metrics gpu__time_duration.sum"));
 }
 
 TEST(ToRecording, RulesMultiplyOnlyWhatTheySayAndSaySo) {
   IngestOptions o;
-  o.rules = parse_rules("schema: stepscope.rules/1\nname: t\nrules:\n- {kernel: k1, pass: forward, op: qkv, times: 12}\n- {kernel: k0, pass: encoder, op: embedding}\n", "t");
+  o.rules = parse_rules(
+      "schema: stepscope.rules/1\nname: t\nrules:\n- {kernel: k1, pass: forward, op: qkv, times: 12}\n- "
+      "{kernel: k0, pass: encoder, op: embedding}\n",
+      "t");
   const Recording r = to_recording(report(), o);
   ASSERT_EQ(r.launches.size(), 14u);
   EXPECT_EQ(r.launches[12].path, "step/forward/11/qkv");

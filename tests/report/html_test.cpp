@@ -39,7 +39,8 @@ TEST(Html, NamesCannotLeaveTheirElement) {
 TEST(Html, AsksForNothingFromOutside) {
   std::string page = profiler::html_text(documents::gpu());
   EXPECT_THAT(page, HasSubstr("default-src 'none'"));
-  for (const char* request : {" src=", "<link", "@import", "url(", "fetch(", "XMLHttpRequest", "import("}) EXPECT_THAT(page, Not(HasSubstr(request))) << request;
+  for (const char* request : {" src=", "<link", "@import", "url(", "fetch(", "XMLHttpRequest", "import("})
+    EXPECT_THAT(page, Not(HasSubstr(request))) << request;
 }
 
 TEST(Html, StaysBelowTwoMegabytesHoweverManyLaunches) {
@@ -50,7 +51,8 @@ TEST(Html, StaysBelowTwoMegabytesHoweverManyLaunches) {
 
 TEST(Html, EveryPlaceholderIsFilled) {
   const std::string page = profiler::html_text(documents::gpu());
-  for (const char* placeholder : {"@CSS@", "@LAUNCHES@", "@DATA@", "@CHARTS@", "@SCRIPT@"}) EXPECT_THAT(page, Not(HasSubstr(placeholder)));
+  for (const char* placeholder : {"@CSS@", "@LAUNCHES@", "@DATA@", "@CHARTS@", "@SCRIPT@"})
+    EXPECT_THAT(page, Not(HasSubstr(placeholder)));
   EXPECT_EQ(page.find("Chart.js") != std::string::npos, profiler::has_charts());
 }
 

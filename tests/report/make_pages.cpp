@@ -13,7 +13,9 @@ int main(int argc, char** argv) {
   }
   const std::filesystem::path folder = argv[1];
   std::filesystem::create_directories(folder);
-  const auto write = [&](const char* name, const profiler::ProfileDocument& d) { std::ofstream(folder / name, std::ios::binary) << profiler::html_text(d); };
+  const auto write = [&](const char* name, const profiler::ProfileDocument& d) {
+    std::ofstream(folder / name, std::ios::binary) << profiler::html_text(d);
+  };
   write("gpu.html", documents::gpu());
   write("cpu.html", documents::cpu());
   write("hostile.html", documents::hostile());
