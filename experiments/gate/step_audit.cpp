@@ -5,6 +5,7 @@
 
 #include <sys/syscall.h>
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -45,7 +46,10 @@ bool another_thread_runs() {
        task.increment(error)) {
     if (task->path().filename() == self) continue;
     std::ifstream in(task->path() / "stat");
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    // read() swallows the error of a thread that ends in between; a stream iterator would throw it.
+    std::array<char, 512> buffer;
+    in.read(buffer.data(), buffer.size());
+    const std::string_view text(buffer.data(), static_cast<size_t>(in.gcount()));
     // "ID (name) STATE …"; a name may hold anything, so the last bracket counts.
     const size_t bracket = text.rfind(')');
     if (bracket != std::string::npos && text.size() > bracket + 2 && text[bracket + 2] == 'R') return true;

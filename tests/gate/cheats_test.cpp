@@ -3,10 +3,14 @@
 // for tests/bugs/run_bugs.sh, and it must drop when one of those checks is taken away.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include <cstdio>
 #include <map>
 #include <set>
 
+#include "experiments/gate/step_audit.h"
 #include "tests/gate/cheating_trainer.h"
 
 namespace gate {
@@ -156,4 +160,15 @@ TEST(Cheats, stochastic_rounding_with_a_constant_seed_is_caught) {
 }
 
 }  // namespace
+// A thread may end between the listing of /proc/self/task and the reading of its state.
+TEST(StepAudit, ThreadsThatEndWhileTheyAreLookedAtAreNoError) {
+  std::atomic<bool> stop = false;
+  std::thread churn([&] {
+    while (!stop) std::thread([] {}).join();
+  });
+  for (int i = 0; i < 3000; ++i) another_thread_runs();
+  stop = true;
+  churn.join();
+}
+
 }  // namespace gate
