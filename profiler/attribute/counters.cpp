@@ -89,25 +89,38 @@ std::map<std::string, std::vector<std::string>> usable_sets(const Recording& r,
   return sets;
 }
 
-// Why the counted step is not the traced one, or nothing.
-std::optional<std::string> difference(const std::map<int64_t, const CounterRecord*>& counted,
-                                      const std::vector<const LaunchRecord*>& kernels,
-                                      bool prefix_is_enough) {
+// A grid may depend on the step's data (one block per distinct token, say). More than this share of the kernels with
+// another grid is another workload.
+constexpr double kDataDependentGrids = 0.05;
+
+struct Difference {
+  std::string why_not;           // the counted step is not the traced one; "" = it is
+  std::set<int64_t> other_grid;  // kernels that are the same but for their grid
+  std::string first_other_grid;
+};
+
+Difference difference(const std::map<int64_t, const CounterRecord*>& counted,
+                      const std::vector<const LaunchRecord*>& kernels, bool prefix_is_enough) {
   if (counted.size() != kernels.size() && !(prefix_is_enough && counted.size() < kernels.size()))
-    return fmt::format("{} kernels counted, {} traced", counted.size(), kernels.size());
+    return {fmt::format("{} kernels counted, {} traced", counted.size(), kernels.size()), {}, ""};
+  Difference d;
   for (const auto& [index, c] : counted) {
     if (index >= static_cast<int64_t>(kernels.size()))
-      return fmt::format("kernel {} was never traced", index);
+      return {fmt::format("kernel {} was never traced", index), {}, ""};
     const LaunchRecord& k = *kernels[static_cast<size_t>(index)];
     if (c->kernel != k.name)
-      return fmt::format("kernel {}: counted '{}', traced '{}'", index, c->kernel, k.name);
-    if (c->grid != k.grid)
-      return fmt::format("kernel {} '{}': counted with grid {}x{}x{}, traced with {}x{}x{}", index, k.name,
-                         c->grid[0], c->grid[1], c->grid[2], k.grid[0], k.grid[1], k.grid[2]);
+      return {fmt::format("kernel {}: counted '{}', traced '{}'", index, c->kernel, k.name), {}, ""};
     if (c->path != k.path)
-      return fmt::format("kernel {} '{}': counted in '{}', traced in '{}'", index, k.name, c->path, k.path);
+      return {fmt::format("kernel {} '{}': counted in '{}', traced in '{}'", index, k.name, c->path, k.path), {}, ""};
+    if (c->grid == k.grid) continue;
+    if (d.other_grid.empty())
+      d.first_other_grid = fmt::format("kernel {} '{}': counted with grid {}x{}x{}, traced with {}x{}x{}", index, k.name,
+                                       c->grid[0], c->grid[1], c->grid[2], k.grid[0], k.grid[1], k.grid[2]);
+    d.other_grid.insert(index);
   }
-  return std::nullopt;
+  if (static_cast<double>(d.other_grid.size()) > kDataDependentGrids * static_cast<double>(counted.size()))
+    d.why_not = fmt::format("{} of {} kernels have another grid; {}", d.other_grid.size(), counted.size(), d.first_other_grid);
+  return d;
 }
 
 }  // namespace
@@ -138,14 +151,19 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
   std::map<std::string, std::vector<std::vector<const CounterRecord*>>>
       good;  // set -> [kernel] -> one per step
   for (const auto& [key, counted] : sessions) {
-    if (const auto why = difference(counted, kernels, cut)) {
+    const Difference d = difference(counted, kernels, cut);
+    if (!d.why_not.empty()) {
       merged.missing.push_back({"counter_sequence_mismatch", 1,
-                                fmt::format("set '{}', step {}: {}", key.first, key.second, *why)});
+                                fmt::format("set '{}', step {}: {}", key.first, key.second, d.why_not)});
       continue;
     }
+    if (!d.other_grid.empty())
+      merged.missing.push_back({"counter_grid_differs", static_cast<int64_t>(d.other_grid.size()),
+                                fmt::format("set '{}', step {}: {}", key.first, key.second, d.first_other_grid)});
     auto& rows = good[key.first];
     rows.resize(kernels.size());
-    for (const auto& [index, c] : counted) rows[static_cast<size_t>(index)].push_back(c);
+    for (const auto& [index, c] : counted)
+      if (!d.other_grid.contains(index)) rows[static_cast<size_t>(index)].push_back(c);
     steps.insert(key.second);
   }
   merged.counted_steps = static_cast<int64_t>(steps.size());

@@ -45,11 +45,8 @@ bool store(const std::string& type, const Json& j, Recording& r, bool& has_sessi
          into(r.environment) || into(r.missing);
 }
 
-}  // namespace
-
-Recording read_recording(std::istream& in, const std::string& source) {
+Recording read_lines(std::istream& in, const std::string& source, bool& has_session, bool& ended, int64_t& last_line) {
   Recording r;
-  bool has_session = false, ended = false;
   int64_t number = 0;
   std::string text;
   while (std::getline(in, text)) {
@@ -80,10 +77,30 @@ Recording read_recording(std::istream& in, const std::string& source) {
     }
   }
   if (number == 0) fail(source, 1, "not a recording: the file is empty");
-  if (ended && !has_session) fail(source, number, "no session line");
-  if (!ended)
-    r.missing.push_back({"truncated_recording", 1, fmt::format("{} ends after line {}", source, number)});
+  last_line = number;
   return r;
+}
+
+}  // namespace
+
+Recording read_recording(std::istream& in, const std::string& source) {
+  bool has_session = false, ended = false;
+  int64_t last_line = 0;
+  Recording r = read_lines(in, source, has_session, ended, last_line);
+  if (ended && !has_session) fail(source, last_line, "no session line");
+  if (!ended)
+    r.missing.push_back({"truncated_recording", 1, fmt::format("{} ends after line {}", source, last_line)});
+  return r;
+}
+
+std::vector<LaunchRecord> load_raw_trace(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw DataError(fmt::format("cannot read raw trace '{}'", path));
+  bool has_session = false, ended = false;
+  int64_t last_line = 0;
+  Recording r = read_lines(in, path, has_session, ended, last_line);
+  if (!ended) throw DataError(fmt::format("{}: a raw trace without its end; the last line is {}", path, last_line));
+  return std::move(r.launches);
 }
 
 Recording load_recording(const std::string& path) {

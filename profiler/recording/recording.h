@@ -28,6 +28,10 @@ struct Recording {
 Recording load_recording(const std::string& path);
 Recording read_recording(std::istream& in, const std::string& source);
 
+// Every operation of every traced step, as CollectPlan::raw_trace keeps them; an index counts the launch calls of its
+// kind in the step. Throws like load_recording, also when the trace has no end.
+std::vector<LaunchRecord> load_raw_trace(const std::string& path);
+
 // Throws std::runtime_error when the file cannot be written or a number is not finite. Not atomic: for
 // fixtures and exports.
 void save_recording(const Recording& recording, const std::string& path);

@@ -53,6 +53,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"counter_sequence_mismatch", severe, "attribute",
      "The counted step launched other kernels than the timed one, so counters were not merged; make the "
      "program repeat itself."},
+    {"counter_grid_differs", notice, "attribute",
+     "A kernel's grid depends on the step's data, so it was counted with another one than it was timed with; its counters, "
+     "and sums that would need them, are left out."},
     {"kernel_sequence_changed", severe, "attribute",
      "The traced steps did not launch the same kernels, so times per launch mix different kernels."},
     {"records_lost_in_step", severe, "attribute",

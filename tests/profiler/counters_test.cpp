@@ -60,6 +60,22 @@ TEST(Counters, AnotherGridPathOrNumberOfKernelsIsAMismatchToo) {
   }
 }
 
+TEST(Counters, AGridThatDependsOnTheDataCostsThatKernelItsCountersOnly) {
+  std::vector<fixture::Kernel> kernels;
+  for (int i = 0; i < 20; ++i) kernels.push_back({i < 10 ? "forward/0/qkv" : "backward/0/qkv", "gemm", 100'000, 1e6, 2e6, 80});
+  Recording r = fixture::recording(kernels);
+  r.counters[15].grid = {1, 2, 3};
+  const auto a = attribute(r, fixture::input());
+  EXPECT_FALSE(is_missing(a->missing, "counter_sequence_mismatch"));
+  EXPECT_NE(detail_of(*a, "counter_grid_differs").find("kernel 15 'gemm': counted with grid 1x2x3"), std::string::npos);
+  EXPECT_TRUE(a->launches[14].counters.dram_read_bytes);
+  EXPECT_FALSE(a->launches[15].counters.dram_read_bytes);
+  EXPECT_TRUE(pass_group(*a, "forward")->sums.dram_read_bytes);
+  EXPECT_FALSE(pass_group(*a, "backward")->sums.dram_read_bytes) << "nine tenths of a pass would look like an answer";
+  r.counters[3].grid = {1, 2, 3};  // 10% are another workload
+  EXPECT_TRUE(is_missing(attribute(r, fixture::input())->missing, "counter_sequence_mismatch"));
+}
+
 TEST(Counters, ACutProgramMayHaveCountedFewerButNotOthers) {
   Recording r = fixture::recording(kTwo);
   r.counters.pop_back();

@@ -176,6 +176,26 @@ TEST(Recording, ANameThatIsNotUtf8DoesNotStopTheRecording) {
   std::filesystem::remove(path);
 }
 
+TEST(Recording, ARawTraceHasLaunchesOfManyStepsAndNoSession) {
+  const auto path = temporary("raw.jsonl");
+  {
+    RecordingWriter writer(path);
+    for (const int64_t step : {3, 4}) {
+      LaunchRecord l;
+      l.step = step;
+      l.name = "k";
+      writer.write(l);
+    }
+    EXPECT_THROW(load_raw_trace(path), DataError);  // not ended: steps may be missing
+    writer.finish();
+  }
+  const auto launches = load_raw_trace(path);
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_EQ(launches[1].step, 4);
+  EXPECT_THROW(load_raw_trace("/no such file"), DataError);
+  std::filesystem::remove(path);
+}
+
 TEST(Recording, ProgramRunsAreJoinedWithoutLosingWhatTheSecondMissed) {
   Recording a = fixture::recording({{"", "k", 10, 0, 0, 0}});
   Recording b = a;
@@ -250,6 +270,7 @@ TEST(MissingCatalogue, NamesAreUniqueAndEachRowGivesAdvice) {
        {"truncated_recording",         "dropped_activity_records", "kernels_without_time",
         "unmatched_correlation",       "torn_activity_buffer",     "launches_not_kept",
         "counters_unavailable",        "counter_set_failed",       "counter_sequence_mismatch",
+        "counter_grid_differs",
         "kernel_sequence_changed",     "unattributed_kernels",     "unknown_range_path",
         "pass_sum_mismatch",           "pass_counters_mismatch",   "no_gpu_counters",
         "ceilings_not_measured",       "clocks_throttled",         "other_subscriber",
