@@ -64,7 +64,8 @@ class CatchInterrupt {
 
 struct MeasureFlags {
   experiments::PairPlan plan;
-  bool no_extension = false, seed_given = false, serial = false;
+  int pairs = 12;
+  bool no_extension = false, sequential = false, seed_given = false, serial = false;
   double plant_pct = 0, minimum_effect_pct = 0;  // 0 = the file's, or 0.3
 };
 
@@ -110,10 +111,12 @@ fs::path results_folder(const std::string& out, const fs::path& root) {
 }
 
 void add_measure_flags(CLI::App& c, MeasureFlags& f) {
-  c.add_option("--pairs", f.plan.thresholds.pairs,
-               "pairs of fresh processes; extended once to twice as many if they decide nothing")
+  c.add_option("--pairs", f.pairs, "pairs of fresh processes; extended once to twice as many if they decide nothing")
       ->capture_default_str();
-  c.add_flag("--no-extension", f.no_extension, "only the first look");
+  CLI::Option* fixed = c.add_flag("--no-extension", f.no_extension, "only the first look");
+  c.add_flag("--sequential", f.sequential,
+             "look at a half, three quarters and all of the pairs (6, 9, 12) at stricter levels and stop when one decides")
+      ->excludes(fixed);
   c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads in a pair, fewer where they would take longer than --pair-s")->capture_default_str();
   c.add_option("--solo-s", f.plan.solo_s, "where the device was at its power cap, run each arm alone for so long afterwards; 0: never")->capture_default_str();
   c.add_option("--pair-s", f.plan.pair_s, "measured seconds of a pair, if 4 quads fit")->capture_default_str();
@@ -138,13 +141,21 @@ void add_measure_flags(CLI::App& c, MeasureFlags& f) {
       ->each([&f](const std::string&) { f.seed_given = true; });
 }
 
+std::vector<experiments::Look> planned_looks(const MeasureFlags& f) {
+  if (f.sequential) {
+    if (f.pairs < 6) throw InputError(fmt::format("--pairs is {}: expected at least 6 with --sequential", f.pairs));
+    return experiments::sequential_looks(f.pairs);
+  }
+  return experiments::extended_looks(f.pairs, f.no_extension ? f.pairs : 2 * f.pairs);
+}
+
 SessionOptions session_options(const MeasureFlags& f, const CommandLine& line) {
   SessionOptions o;
   o.root = source_root();
   o.program = line.program();
   o.command = typed(line);
   o.plan = f.plan;
-  o.plan.thresholds.extended_pairs = f.no_extension ? f.plan.thresholds.pairs : 2 * f.plan.thresholds.pairs;
+  o.plan.thresholds.looks = planned_looks(f);
   if (f.minimum_effect_pct > 0) o.plan.thresholds.minimum_effect = f.minimum_effect_pct / 100;
   o.seed_given = f.seed_given;
   o.plant_pct = f.plant_pct;
@@ -285,7 +296,7 @@ std::string resampled(const std::vector<experiments::PairValue>& pairs,
     const auto r = experiments::resample_trials(pairs, thresholds, kResampledTrials,
                                                 std::log1p(planted_pct / 100), 20261121);
     if (!r)
-      return fmt::format("{} pairs are too few to resample {} of them\n", pairs.size(), thresholds.pairs);
+      return fmt::format("{} pairs are too few to resample {} of them\n", pairs.size(), thresholds.looks.front().pairs);
     out += fmt::format(
         "  {} resampled trials, {:.1f}% planted: called different {:.1f}%, same {:.1f}%, undecided {:.1f}%\n",
         r->trials, planted_pct, 100 * r->rate(),
@@ -376,7 +387,7 @@ void aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
 
 void resample(const std::vector<std::string>& files, const MeasureFlags& measure) {
   experiments::Thresholds t = measure.plan.thresholds;
-  t.extended_pairs = measure.no_extension ? t.pairs : 2 * t.pairs;
+  t.looks = planned_looks(measure);
   if (measure.minimum_effect_pct > 0) t.minimum_effect = measure.minimum_effect_pct / 100;
   for (const std::string& file : files) {
     std::ifstream in(file, std::ios::binary);

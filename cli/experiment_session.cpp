@@ -8,16 +8,20 @@
 #include <ctime>
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "build_info.inc"
 #include "cli/child_process.h"
+#include "cli/collector.h"
 #include "cli/device_watch.h"
 #include "experiments/baseline/manifest.h"
+#include "experiments/gate/timed_steps.h"
 #include "experiments/verdict/physical_floor.h"
 #include "experiments/verdict/stale.h"
 #include "gpt2/errors.h"
 #include "gpt2/sha256.h"
 #include "profiler/document/json.h"
+#include "profiler/recording/recording.h"
 #include "profiler/records/errors.h"
 
 namespace cli {
@@ -36,6 +40,10 @@ using nlohmann::ordered_json;
 using stepscope::InputError;
 using stepscope::MachineError;
 using Arguments = std::vector<std::string>;
+
+constexpr int kProfiledSteps = 10, kProfileWarmup = 10;
+// Of a program with step ranges that is profiled: warm-up, timed, two counted, and traced steps with two thrown away.
+constexpr int kStepsToProfile = kProfileWarmup + kProfiledSteps + 2 + 7;
 
 std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
@@ -103,6 +111,13 @@ std::map<std::string, std::string> arm_environment() { return {{"OMP_WAIT_POLICY
 // As a reader can type it: where a program lies on the machine that measured means nothing elsewhere.
 Arguments without_folder(Arguments argv) {
   argv[0] = fs::path(argv[0]).filename().string();
+  return argv;
+}
+
+// A frozen baseline's command with at least so many steps.
+Arguments with_steps(Arguments argv, int least) {
+  for (size_t i = 0; i + 1 < argv.size(); ++i)
+    if (argv[i] == "--steps") argv[i + 1] = std::to_string(std::max(least, std::stoi(argv[i + 1])));
   return argv;
 }
 
@@ -200,11 +215,14 @@ RunLog ExperimentSession::measure(experiments::PairPlan plan, bool uses_gpu, con
   return log;
 }
 
-std::optional<std::string> ExperimentSession::profile(const Arguments& trainer_arguments,
-                                                      const std::string& out) {
+std::optional<std::string> ExperimentSession::profile(const Profiled& what, const std::string& out) {
   Arguments argv{options_.program, "profile"};
-  argv.insert(argv.end(), trainer_arguments.begin(), trainer_arguments.end());
-  argv.insert(argv.end(), {"--steps", "10", "--warmup", "10", "--out", out});
+  argv.insert(argv.end(), what.trainer_arguments.begin(), what.trainer_arguments.end());
+  argv.insert(argv.end(), {"--steps", std::to_string(kProfiledSteps), "--warmup", std::to_string(kProfileWarmup), "--out", out});
+  if (!what.program.empty()) {
+    argv.insert(argv.end(), {"--step-range", "step", "--"});
+    argv.insert(argv.end(), what.program.begin(), what.program.end());
+  }
   const Output o = run_to_end(argv, options_.profile_timeout_s, options_.stop, true);
   if (o.end == Output::End::interrupted) return "interrupted";
   if (o.end == Output::End::timeout)
@@ -215,8 +233,56 @@ std::optional<std::string> ExperimentSession::profile(const Arguments& trainer_a
   return std::nullopt;
 }
 
-void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name, const Arguments& a,
-                                     const Arguments& b) {
+void ExperimentSession::compare_launches(WorkloadResult& r, const experiments::PairPlan& pairs) {
+  const auto library = collector_library();
+  std::string absent;
+  if (!options_.profile)
+    absent = "--no-profile";
+  else if (!pairs.a.steps_on_command)
+    absent = "the arms are whole programs";
+  else if (!gpu_.present)
+    absent = "no GPU: " + gpu_.why_not;
+  else if (!library)
+    absent = "the collector is not built";
+  else if (interrupted())
+    absent = "interrupted";
+  for (const auto& [report, spec] : {std::pair(&r.a, &pairs.a), std::pair(&r.b, &pairs.b)}) {
+    report->launches_absent = absent;
+    if (!absent.empty()) continue;
+    // As in a pair: short blocks, whose steps overlap. Then the steps that a fresh trainer takes again, of the same trainer.
+    constexpr int64_t kUntraced = 4;
+    constexpr int kBlocks = 4, kBlockSteps = 2;
+    const int64_t timed = kBlocks * (kBlockSteps + 1), checked = gate::AgainOptions().steps;
+    const TemporaryFolder folder;
+    profiler::CollectPlan plan;
+    plan.output = folder.file("recording.jsonl");
+    plan.raw_trace = folder.file("raw.jsonl");
+    plan.phases = {{profiler::Phase::warmup, kUntraced}, {profiler::Phase::activity, timed - kUntraced + checked}};
+    ArmSpec traced = *spec;
+    traced.environment.merge(collector_environment(plan, folder.file("plan.json"), *library));
+    try {
+      const auto arm = experiments::make_arm(traced, options_.stop);
+      arm->start();
+      arm->wait_ready(pairs.start_timeout_s);
+      for (int i = 0; i < kBlocks; ++i) arm->block(kBlockSteps, pairs.start_timeout_s);
+      arm->steps_again(pairs.seed + 1, pairs.start_timeout_s + pairs.block_timeout_s);
+      report->launches = experiments::same_launches(profiler::load_raw_trace(plan.raw_trace), timed);
+    } catch (const experiments::ArmFailure& e) {
+      report->launches_absent = e.what();
+    } catch (const profiler::DataError& e) {
+      report->launches_absent = e.what();
+    } catch (const experiments::Interrupted&) {
+      report->launches_absent = "interrupted";
+    }
+    if (report->launches && !report->launches->same) {
+      r.log.decision.verdict = Verdict::invalid;
+      r.log.decision.reason = experiments::reason::kArmFailed;
+      r.log.decision.sentence = fmt::format("arm {}: {}", spec->label, report->launches->sentence);
+    }
+  }
+}
+
+void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name, const Profiled& a, const Profiled& b) {
   if (!options_.profile) {
     r.waterfall_absent = "--no-profile";
     return;
@@ -228,9 +294,9 @@ void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name,
   if (options_.progress) fmt::print(stderr, "profile of both arms\n");
   const TemporaryFolder folder;
   const std::string a_file = folder.file("a.json"), b_file = folder.file("b.json");
-  for (const auto& [arguments, file] : {std::pair(&a, &a_file), std::pair(&b, &b_file)})
-    if (const auto why = profile(*arguments, *file)) {
-      r.waterfall_absent = *why;
+  for (const auto& [arm, what, file] : {std::tuple("A", &a, &a_file), std::tuple("B", &b, &b_file)})
+    if (const auto why = profile(*what, *file)) {
+      r.waterfall_absent = fmt::format("arm {}: {}", arm, *why);
       return;
     }
   if (!options_.keep_profiles.empty()) {
@@ -244,7 +310,7 @@ void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name,
     const auto da = profiler::load_profile(a_file), db = profiler::load_profile(b_file);
     r.waterfall = profiler::make_waterfall(da, db);
     if (!r.waterfall) r.waterfall_absent = "the profiles hold no device time of a step";
-    r.same_code = experiments::same_code(da, db, program_sha256(), program_sha256());
+    r.same_code = experiments::same_code(da, db, r.a.program_sha256, r.b.program_sha256);
     for (const auto& [arm, document] : {std::pair('A', &da), std::pair('B', &db)})
       if (const auto step_ns = experiments::median_step_ns(r.log, arm))
         if (const auto why = experiments::below_physical_floor(*step_ns, *document)) {
@@ -336,10 +402,12 @@ WorkloadResult ExperimentSession::run_workload(const Experiment& e, const Worklo
   r.log = measure(plan, !on_cpu(b), fmt::format("{} {}", e.name, w.text()));
   if (r.log.decision.verdict == Verdict::invalid)
     r.waterfall_absent = "the run is invalid";
-  else if (e.frozen_baseline())
-    r.waterfall_absent = "arm A is a frozen program of its own";
-  else
-    profile_both(r, e.name, a, b);
+  else if (!on_cpu(b))
+    compare_launches(r, plan);
+  if (r.log.decision.verdict == Verdict::invalid) return r;
+  Profiled profiled_a{a, {}};
+  if (e.frozen_baseline()) profiled_a = {{}, with_steps(plan.a.argv, kStepsToProfile)};
+  profile_both(r, e.name, profiled_a, {b, {}});
   return r;
 }
 

@@ -59,10 +59,15 @@ class ExperimentSession {
   experiments::WorkloadResult run_workload(const experiments::Experiment& experiment,
                                            const experiments::Workload& workload);
   experiments::RunLog measure(experiments::PairPlan plan, bool uses_gpu, const std::string& what);
-  void profile_both(experiments::WorkloadResult& result, const std::string& name,
-                    const std::vector<std::string>& a, const std::vector<std::string>& b);
-  std::optional<std::string> profile(const std::vector<std::string>& trainer_arguments,
-                                     const std::string& out);
+  // What is profiled: a trainer by its flags, or a program with step ranges.
+  struct Profiled {
+    std::vector<std::string> trainer_arguments, program;
+  };
+  void profile_both(experiments::WorkloadResult& result, const std::string& name, const Profiled& a,
+                    const Profiled& b);
+  std::optional<std::string> profile(const Profiled& what, const std::string& out);
+  // Once more under the collector, timed steps and checked ones; what differs makes the run invalid.
+  void compare_launches(experiments::WorkloadResult& result, const experiments::PairPlan& plan);
   experiments::RunFacts facts(const experiments::LedgerSummary& ledger) const;
   const std::string& program_sha256();
 

@@ -10,6 +10,7 @@
 #include <deque>
 
 #include "experiments/gate/workload.h"
+#include "gpt2/op_range.h"
 #include "gpt2/tensor_table.h"
 
 namespace gate {
@@ -77,7 +78,10 @@ std::vector<StepOutcome> steps_in_flight(Trainer& trainer, const AgainOptions& o
   for (int i = 0; i < count; ++i) {
     const StepTokens tokens(trainer.options(), o.seed, kTimedTokens + static_cast<uint64_t>(first + i),
                             o.micro_batches);
-    trainer.enqueue_step({first + i, tokens.batches(), o.adamw});
+    {
+      const gpt2::StepRange range(first + i);
+      trainer.enqueue_step({first + i, tokens.batches(), o.adamw});
+    }
     if (i + 1 - static_cast<int>(out.size()) == 2) finish();
   }
   while (static_cast<int>(out.size()) < count) finish();

@@ -117,7 +117,7 @@ std::string change_text(const Experiment& e) {
     parts.push_back(fmt::format("--variant {}={}", key, value));
   for (const auto& [key, value] : e.change.flags) parts.push_back(fmt::format("--{} {}", key, value));
   if (e.frozen_baseline())
-    parts.push_back(fmt::format("the {} trainer of today against the frozen {}", e.trainer, e.baseline));
+    parts.push_back(fmt::format("everything since {}", e.baseline));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

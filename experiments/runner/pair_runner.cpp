@@ -25,7 +25,13 @@ void check_plan(const PairPlan& p) {
     if (!(value >= least))
       throw stepscope::InputError(fmt::format("{} is {}: expected at least {}", flag, value, least));
   };
-  at_least("--pairs", p.thresholds.pairs, 2);
+  const std::vector<Look>& looks = p.thresholds.looks;
+  if (looks.empty()) throw stepscope::InputError("the plan has no look at its pairs");
+  at_least("--pairs", looks.front().pairs, 2);
+  for (size_t i = 1; i < looks.size(); ++i)
+    if (looks[i].pairs <= looks[i - 1].pairs)
+      throw stepscope::InputError(fmt::format("--pairs: looks at {} and then at {} pairs: expected more at every look",
+                                              looks[i - 1].pairs, looks[i].pairs));
   at_least("--quads", p.quads, 1);
   at_least("--block-steps", p.block_steps, 1);
   at_least("--block-s", p.block_s, 0);
@@ -34,10 +40,9 @@ void check_plan(const PairPlan& p) {
   at_least("--warmup-s", p.warmup_s, 0);
   at_least("--start-timeout-s", p.start_timeout_s, 0.001);
   at_least("--block-timeout-s", p.block_timeout_s, 0.001);
-  if (p.thresholds.extended_pairs > std::max(26, p.thresholds.pairs))
+  if (looks.size() > 1 && looks.back().pairs > 26)
     throw stepscope::InputError(fmt::format(
-        "--pairs: an extension to {} pairs, expected at most 26 (the exact test enumerates 2^pairs)",
-        p.thresholds.extended_pairs));
+        "--pairs: a look at {} pairs, expected at most 26 (the exact test enumerates 2^pairs)", looks.back().pairs));
   if (p.a.steps_on_command != p.b.steps_on_command)
     throw stepscope::InputError(
         "one arm steps on command and the other is run to its end: expected two of a kind");
@@ -45,8 +50,8 @@ void check_plan(const PairPlan& p) {
 
 class PairRun {
  public:
-  PairRun(const PairPlan& plan, const Hooks& hooks, std::mt19937_64& random)
-      : p_(plan), h_(hooks), begin_(Clock::now()), random_(random) {
+  PairRun(const PairPlan& plan, const Hooks& hooks, Clock::time_point run_began, std::mt19937_64& random)
+      : p_(plan), h_(hooks), run_began_(run_began), begin_(Clock::now()), random_(random) {
     arms_[0] = make_arm(plan.a, hooks.stop);
     arms_[1] = make_arm(plan.b, hooks.stop);
   }
@@ -150,13 +155,16 @@ class PairRun {
 
   Block block(size_t arm, int quad, int position) {
     const double expected_s = expected_ns_[arm] * (block_steps_ + 1) * 1e-9;
+    const double at_s = std::chrono::duration<double>(Clock::now() - run_began_).count();
     if (h_.block_begins) h_.block_begins("AB"[arm]);
     const BlockTimes times = arms_[arm]->block(block_steps_, std::max(p_.block_timeout_s, 20 * expected_s));
     Block b;
     if (h_.block_ended) b.environment = h_.block_ended();
+    if (b.environment && !arms_[arm]->keeps_state()) b.environment->sm_clock_mhz = 0;
     b.arm = "AB"[arm];
     b.quad = quad;
     b.position = position;
+    b.at_s = at_s;
     b.step_ns = median(times.times_ns);
     b.steps = static_cast<int>(times.times_ns.size());
     b.last_loss = times.last_loss;
@@ -168,7 +176,7 @@ class PairRun {
 
   const PairPlan& p_;
   const Hooks& h_;
-  Clock::time_point begin_;
+  Clock::time_point run_began_, begin_;
   std::mt19937_64& random_;
   std::array<std::unique_ptr<Arm>, 2> arms_;
   std::array<double, 2> expected_ns_{};
@@ -225,6 +233,37 @@ std::optional<double> median_step_ns(const RunLog& log, char arm) {
   return median(std::move(v));
 }
 
+std::optional<Heating> heating(const RunLog& log) {
+  struct Mean {
+    double at_s = 0, temperature_c = 0;
+    int pair = 0;
+  };
+  std::vector<Mean> means;
+  for (size_t i = 0; i < log.pairs.size(); ++i) {
+    Mean m{0, 0, static_cast<int>(i) + 1};
+    int n = 0;
+    for (const Block& b : log.pairs[i].blocks) {
+      if (!b.environment) continue;
+      ++n;
+      m.at_s += b.at_s;
+      m.temperature_c += b.environment->temperature_c;
+    }
+    if (n > 0) means.push_back({m.at_s / n, m.temperature_c / n, m.pair});
+  }
+  std::optional<Heating> out;
+  for (size_t i = 0; i < means.size(); ++i) {
+    // A sensor in whole degrees says nothing about shorter times.
+    const auto later = std::find_if(means.begin() + static_cast<std::ptrdiff_t>(i), means.end(),
+                                    [&](const Mean& m) { return m.at_s - means[i].at_s >= 10; });
+    if (later == means.end()) break;
+    if (!out) out.emplace();
+    const double rise = (later->temperature_c - means[i].temperature_c) / (later->at_s - means[i].at_s) * 10;
+    out->most_c_per_10_s = i == 0 ? rise : std::max(out->most_c_per_10_s, rise);
+    if (rise > kHeating_c_per_10_s) out->pairs.push_back(means[i].pair);
+  }
+  return out;
+}
+
 RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
   check_plan(plan);
   RunLog log;
@@ -233,7 +272,8 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
   std::mt19937_64 random(plan.seed);
   const Thresholds& t = plan.thresholds;
   const std::vector<pid_t> others = children_of_this_process();
-  int look = 1, planned = t.pairs;
+  const auto began = Clock::now();
+  int look = 1, planned = t.looks.front().pairs;
   const auto finish = [&](Verdict verdict, std::string_view why, const std::string& sentence) {
     log.decision = decide(pair_values(log), t, look);
     log.decision.verdict = verdict;
@@ -252,7 +292,7 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
           if (who) throw ArmFailure(std::string(reason::kForeignProcess), *who);
         }
         {
-          PairRun run(plan, hooks, random);
+          PairRun run(plan, hooks, began, random);
           log.pairs.push_back(run.measure());
           log.a_info = run.info(0);
           log.b_info = run.info(1);
@@ -271,10 +311,8 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
         }
       }
       log.decision = decide(pair_values(log), t, look);
-      if (look == 2 || !wants_extension(log.decision, t)) break;
-      look = 2;
-      planned = t.extended_pairs;
-      log.extended = true;
+      if (!wants_another_look(log.decision, t)) break;
+      planned = t.looks[static_cast<size_t>(look++)].pairs;
     }
     if (plan.solo_s > 0 && plan.a.steps_on_command && capped_share(log) > kCappedShare) {
       // The verdict stands, whatever becomes of this.

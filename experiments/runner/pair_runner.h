@@ -17,7 +17,7 @@ namespace experiments {
 
 // The machine during one block. Absent values were not to be had (RunLog::environment_absent says why).
 struct BlockEnvironment {
-  double sm_clock_mhz = 0;  // mean over the block
+  double sm_clock_mhz = 0;  // mean over the block; 0 of a command, most of whose block is its start
   double power_w = 0;
   double temperature_c = 0;
   uint64_t throttle_reasons = 0;  // all bits seen, nvmlClocksEventReasons
@@ -28,6 +28,7 @@ struct Block {
   char arm = 'A';
   int quad = 0;
   int position = 0;    // 0..3 in the quad
+  double at_s = 0;     // its begin, since the run began
   double step_ns = 0;  // median of its steps
   int steps = 0;
   std::optional<double> last_loss;
@@ -103,16 +104,25 @@ struct RunLog {
   std::string solo_absent;  // why not, where it was due
   std::string environment_absent;
   uint64_t seed = 0;
-  bool extended = false;
   int steps_again_checks = 0;  // passed by each arm; 0: they are commands
 };
 
-// Runs both looks of the plan. Throws only for a plan that makes no sense (stepscope::InputError); everything
+// Runs the looks of the plan. Throws only for a plan that makes no sense (stepscope::InputError); everything
 // that an arm can do wrong is in the log.
 RunLog run_pairs(const PairPlan& plan, const Hooks& hooks);
 
 // Median of the blocks' step times of one arm; nullopt without blocks.
 std::optional<double> median_step_ns(const RunLog& log, char arm);
 std::vector<PairValue> pair_values(const RunLog& log);
+
+// Whether the device still warmed up while it was measured: both arms share the drift, but figures in ms are then
+// those of a colder device than a longer run would see.
+struct Heating {
+  double most_c_per_10_s = 0;  // between the means of two pairs that began at least 10 s apart
+  std::vector<int> pairs;      // counted from 1: after them it rose by more than kHeating_c_per_10_s
+};
+inline constexpr double kHeating_c_per_10_s = 1;
+// nullopt: no temperatures, or no two pairs so far apart.
+std::optional<Heating> heating(const RunLog& log);
 
 }  // namespace experiments

@@ -1,9 +1,9 @@
 // From pair values to a verdict. The one place that holds the thresholds and the only place that decides.
 //
-// Looks are planned: one at `pairs`, and, only if that one decides nothing, one more at `extended_pairs` at a
-// stricter level, so that the chance of calling identical code different stays below alpha + extension_alpha
-// over both. More looks ("run it until it says faster") would make the level meaningless; the runner offers
-// none.
+// Looks are planned before the first pair runs: 12 pairs, and, only if they decide nothing, once more at 24 at
+// a stricter level, so that the chance of calling identical code different stays below the sum of both levels;
+// or, with sequential_looks(), at 6, 9 and 12 pairs at levels that add up to one. A look that was not planned
+// ("run it until it says faster") would make the level meaningless; the runner offers none.
 #pragma once
 #include <optional>
 #include <span>
@@ -15,15 +15,25 @@
 
 namespace experiments {
 
-struct Thresholds {
-  int pairs = 12;
-  int extended_pairs = 24;  // <= pairs: no extension
-  double alpha =
-      0.02;  // two-sided, first look; a nominal 5% would pass a proof of "at most 5%" 8 times in 100
-  double extension_alpha = 0.01;
-  double minimum_effect = 0.003;  // as a ratio - 1: less than this is nobody's improvement
+struct Look {
+  int pairs = 12;  // so many in all
+  double alpha = 0.02;  // two-sided
   double equivalence_alpha = 0.05;
-  double extension_equivalence_alpha = 0.025;
+  double sign_flip_alpha = 0.02;  // of the exact test that must agree
+};
+
+// `pairs`, and, when they decide nothing and `extended_pairs` is more, once more then at half of the levels.
+std::vector<Look> extended_looks(int pairs = 12, int extended_pairs = 24);
+// At a half, three quarters and all of `pairs`, at one level for each so that all three together stay below
+// alpha and equivalence_alpha of one look (Pocock 1977, for t tests of so few pairs: simulated, see the .cpp). The
+// exact test cannot reach that level with 6 pairs: there it must be as sure as it can, all of one sign.
+std::vector<Look> sequential_looks(int pairs = 12);
+
+struct Thresholds {
+  std::vector<Look> looks = extended_looks();
+  // Of a claim in a campaign. A nominal 5% would pass a proof of "at most 5%" 8 times in 100.
+  double alpha = 0.02;
+  double minimum_effect = 0.003;  // as a ratio - 1: less than this is nobody's improvement
   double power = 0.8;               // of the minimum detectable effect
   double process_modes_factor = 3;  // spread of pairs over error within pairs: above it, processes have modes
   // "Same" means inside +- this. 5/3 of the minimum effect: an estimate cannot be called both.
@@ -54,7 +64,7 @@ struct Decision {
   Verdict verdict = Verdict::undecided;
   std::string reason{reason::kTooFewPairs};
   std::string sentence;
-  int look = 1;         // 2: after the extension
+  int look = 1;         // from 1
   double alpha = 0.02;  // of this look
   std::optional<Estimate> log_ratio;
   std::optional<Interval> interval;   // of the log ratio, 1 - alpha
@@ -66,14 +76,14 @@ struct Decision {
   bool process_modes = false;
 };
 
-// One look at all pairs so far. `look` is 1 or 2.
+// One look at all pairs so far. `look` counts thresholds.looks from 1.
 Decision decide(std::span<const PairValue> pairs, const Thresholds& thresholds, int look);
 
-// True when the plan asks for the extension: the first look decided nothing.
-bool wants_extension(const Decision& first, const Thresholds& thresholds);
+// True when the plan goes on: this look decided nothing and there is another.
+bool wants_another_look(const Decision& decision, const Thresholds& thresholds);
 
-// A p value that is comparable between looks: at the second look it is scaled by alpha / extension_alpha, so
-// that one level (alpha) can be used over a campaign.
+// A p value that is comparable between looks: scaled by thresholds.alpha / the look's level, so that one level
+// can be used over a campaign.
 std::optional<double> campaign_p_value(const Decision& decision, const Thresholds& thresholds);
 
 // Takes claims (faster, slower) that do not survive Holm's correction back to undecided. One entry per

@@ -19,8 +19,8 @@ double rate_upper_bound(int64_t events, int64_t trials, double confidence) {
 
 std::optional<ResampledRates> resample_trials(std::span<const PairValue> recorded, const Thresholds& t,
                                               int64_t trials, double planted_log_ratio, uint64_t seed) {
-  const size_t first = static_cast<size_t>(t.pairs), extended = static_cast<size_t>(t.extended_pairs);
-  if (recorded.size() < first || first < 2) return std::nullopt;
+  const auto needed = [&](int look) { return static_cast<size_t>(t.looks.at(static_cast<size_t>(look - 1)).pairs); };
+  if (recorded.size() < needed(1) || needed(1) < 2) return std::nullopt;
   std::mt19937_64 random(seed);
   ResampledRates out;
   std::vector<size_t> order(recorded.size());
@@ -35,8 +35,9 @@ std::optional<ResampledRates> resample_trials(std::span<const PairValue> recorde
       p.log_ratio += planted_log_ratio;
       drawn.push_back(p);
     }
-    Decision d = decide(std::span(drawn).first(first), t, 1);
-    if (wants_extension(d, t) && drawn.size() >= extended) d = decide(std::span(drawn).first(extended), t, 2);
+    Decision d = decide(std::span(drawn).first(needed(1)), t, 1);
+    while (wants_another_look(d, t) && drawn.size() >= needed(d.look + 1))
+      d = decide(std::span(drawn).first(needed(d.look + 1)), t, d.look + 1);
     switch (d.verdict) {
       case Verdict::faster:
       case Verdict::slower:

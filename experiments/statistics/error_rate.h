@@ -25,10 +25,10 @@ struct ResampledRates {
 };
 
 // Trials made of one recording of A/A pairs: each draws the planned number of pairs without replacement,
-// swaps the labels of each with probability 1/2 (identical code has none) and goes through both looks.
+// swaps the labels of each with probability 1/2 (identical code has none) and goes through the looks.
 // `planted` is added to every log ratio: 0 gives the false positive rate, ln(1.01) the power for 1%.
-// Deterministic in `seed`. nullopt when the recording has fewer pairs than one look needs; the extension is
-// left out when it has too few for that.
+// Deterministic in `seed`. nullopt when the recording has fewer pairs than the first look needs; later looks
+// that it has too few for are left out.
 std::optional<ResampledRates> resample_trials(std::span<const PairValue> recorded,
                                               const Thresholds& thresholds, int64_t trials,
                                               double planted_log_ratio, uint64_t seed);

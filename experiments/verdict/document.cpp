@@ -18,10 +18,11 @@ using nlohmann::ordered_json;
 using stepscope::InputError;
 
 ordered_json to_json(const Thresholds& t) {
-  return {{"pairs", t.pairs},
-          {"extended_pairs", t.extended_pairs},
+  ordered_json looks = ordered_json::array();
+  for (const Look& l : t.looks)
+    looks.push_back({{"pairs", l.pairs}, {"alpha", l.alpha}, {"equivalence_alpha", l.equivalence_alpha}});
+  return {{"looks", std::move(looks)},
           {"alpha", t.alpha},
-          {"extension_alpha", t.extension_alpha},
           {"minimum_effect_pct", 100 * t.minimum_effect},
           {"equivalence_bound_pct", 100 * t.equivalence_bound()},
           {"power", t.power}};
@@ -33,6 +34,14 @@ ordered_json to_json(const ArmReport& arm, const ordered_json& info) {
   if (!arm.program_sha256.empty()) out["program_sha256"] = arm.program_sha256;
   out["gate"] = {{"checked", arm.gate.checked}, {"passed", arm.gate.passed}, {"sentence", arm.gate.sentence}};
   if (!arm.gate.failures.empty()) out["gate"]["failures"] = arm.gate.failures;
+  if (arm.launches)
+    out["launches"] = {{"same", arm.launches->same},
+                       {"sentence", arm.launches->sentence},
+                       {"operations", arm.launches->operations},
+                       {"timed_steps", arm.launches->timed_steps},
+                       {"checked_steps", arm.launches->checked_steps}};
+  else
+    out["launches_absent"] = arm.launches_absent;
   if (!info.is_null()) out["said"] = info;
   return out;
 }
@@ -65,7 +74,7 @@ ordered_json environment_of(const RunLog& log) {
       throttled += (b.environment->throttle_reasons & kOtherSlowdowns) != 0;
       hottest = std::max(hottest, b.environment->temperature_c);
       most_power = std::max(most_power, b.environment->power_w);
-      clocks[b.arm].push_back(b.environment->sm_clock_mhz);
+      if (b.environment->sm_clock_mhz > 0) clocks[b.arm].push_back(b.environment->sm_clock_mhz);
     }
   out = {{"blocks", blocks}, {"sampled_blocks", sampled}};
   if (sampled == 0) return out;
@@ -74,6 +83,10 @@ ordered_json environment_of(const RunLog& log) {
   out["temperature_c_first"] = first_c;  // a device that still heats up slows down while it is measured
   out["temperature_c_max"] = hottest;
   out["power_w_max"] = most_power;
+  if (const auto h = heating(log)) {
+    out["heating_c_per_10_s_max"] = h->most_c_per_10_s;
+    out["heating_pairs"] = h->pairs;
+  }
   for (auto& [arm, values] : clocks) {
     std::sort(values.begin(), values.end());
     out[fmt::format("{}_sm_clock_mhz_median", arm == 'A' ? "a" : "b")] = values[values.size() / 2];
@@ -106,7 +119,6 @@ ordered_json workload_json(const WorkloadResult& r) {
   }
   if (w.predicted_saving_ms) out["predicted_saving_ms"] = *w.predicted_saving_ms;
   if (r.planted_pct != 0) out["planted_pct"] = r.planted_pct;
-  out["extended"] = r.log.extended;
   out["seed"] = r.log.seed;
   const auto a_bytes = memory_bytes(r.log.a_info), b_bytes = memory_bytes(r.log.b_info);
   if (a_bytes && b_bytes)

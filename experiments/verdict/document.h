@@ -11,6 +11,7 @@
 #include "experiments/runner/pair_runner.h"
 #include "experiments/verdict/ledger.h"
 #include "experiments/verdict/same_code.h"
+#include "experiments/verdict/same_launches.h"
 #include "profiler/diff/waterfall.h"
 
 namespace experiments {
@@ -30,6 +31,8 @@ struct ArmReport {
   std::string trainer;         // "" = a foreign command
   std::string program_sha256;  // "" = not ours to hash
   GateSummary gate;
+  std::optional<SameLaunches> launches;
+  std::string launches_absent = "not traced";  // why they were not compared
 };
 
 struct WorkloadResult {

@@ -9,6 +9,7 @@
 
 #include "experiments/statistics/decision.h"
 #include "gpt2/atomic_file.h"
+#include "profiler/report/names.h"
 
 namespace experiments {
 namespace {
@@ -43,9 +44,8 @@ std::string ratio_text(const ordered_json& statistics) {
   return out;
 }
 
-std::string cell(std::string name) {
-  if (name.size() > kKernelName)
-    name = name.substr(0, kKernelName / 2 - 1) + "…" + name.substr(name.size() - kKernelName / 2);
+std::string cell(const std::string& kernel) {
+  std::string name = profiler::elide(profiler::short_kernel_name(kernel), kKernelName);
   for (size_t i = 0; (i = name.find('|', i)) != std::string::npos; i += 2) name.insert(i, "\\");
   return name;
 }
@@ -104,15 +104,29 @@ std::string waterfall_table(const ordered_json& f) {
 std::string environment_text(const ordered_json& e) {
   if (e.contains("absent")) return "Clocks: not sampled (" + text(e, "absent") + ").";
   if (!number(e, "temperature_c_max")) return "Clocks: no block was sampled.";
+  std::string heated;
+  if (const auto pairs = e.find("heating_pairs"); pairs != e.end() && !pairs->empty())
+    heated = fmt::format(" **The device still warmed up**, by up to {:.1f} °C in 10 s, last after pair {}: both arms share that.",
+                         number(e, "heating_c_per_10_s_max").value_or(0), pairs->back().get<int>());
+  const auto a_mhz = number(e, "a_sm_clock_mhz_median"), b_mhz = number(e, "b_sm_clock_mhz_median");
   return fmt::format(
-      "SM clock (median) A {:.0f} MHz, B {:.0f} MHz; at most {:.0f} W; {:.0f} °C at first, {:.0f} °C at "
+      "{}; at most {:.0f} W; {:.0f} °C at first, {:.0f} °C at "
       "most; of {} blocks {} ran at the "
       "power cap, {} were slowed by "
-      "heat or hardware.",
-      number(e, "a_sm_clock_mhz_median").value_or(0), number(e, "b_sm_clock_mhz_median").value_or(0),
+      "heat or hardware.{}",
+      a_mhz && b_mhz ? fmt::format("SM clock (median) A {:.0f} MHz, B {:.0f} MHz", *a_mhz, *b_mhz)
+                     : std::string("SM clock not given, a block holds a whole program's start"),
       number(e, "power_w_max").value_or(0), number(e, "temperature_c_first").value_or(0),
       number(e, "temperature_c_max").value_or(0), e.at("blocks").get<int>(),
-      e.at("power_capped_blocks").get<int>(), e.at("throttled_blocks").get<int>());
+      e.at("power_capped_blocks").get<int>(), e.at("throttled_blocks").get<int>(), heated);
+}
+
+std::string launches_text(const ordered_json& w) {
+  std::string out;
+  for (const char* arm : {"a", "b"})
+    if (const auto l = w.at(arm).find("launches"); l != w.at(arm).end())
+      out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", arm[0] == 'a' ? "A" : "B", text(*l, "sentence"));
+  return out.empty() ? "" : "Launches: " + out + ".\n";
 }
 
 std::string gate_text(const ordered_json& w) {
@@ -125,7 +139,14 @@ std::string gate_text(const ordered_json& w) {
   return out;
 }
 
-std::string workload_section(const ordered_json& w) {
+// " (look 2 of 3)"; "" where one was planned.
+std::string look_text(const ordered_json& statistics, const ordered_json& thresholds) {
+  const auto looks = thresholds.find("looks");
+  if (looks == thresholds.end() || looks->size() < 2) return "";
+  return fmt::format(" (look {} of {})", statistics.at("look").get<int>(), looks->size());
+}
+
+std::string workload_section(const ordered_json& w, const ordered_json& thresholds) {
   const ordered_json& s = w.at("statistics");
   std::string out = fmt::format("## {}: {}\n\n{} ({}).\n\n", text(w, "workload"), text(w, "verdict"),
                                 text(w, "sentence"), text(w, "reason"));
@@ -146,9 +167,8 @@ std::string workload_section(const ordered_json& w) {
   }
   out += "\n";
   if (const auto pairs = number(s, "pairs")) {
-    out += fmt::format("{:.0f} pairs of fresh processes{}, interval at {:.0f}%", *pairs,
-                       w.at("extended").get<bool>() ? " (extended once)" : "",
-                       100 * (1 - s.at("alpha").get<double>()));
+    out += fmt::format("{:.0f} pairs of fresh processes{}, interval at {:.4g}%", *pairs,
+                       look_text(s, thresholds), 100 * (1 - s.at("alpha").get<double>()));
     if (const auto p = number(s, "sign_flip_p_value")) out += fmt::format(", exact sign-flip p = {:.2g}", *p);
     if (const auto mde = number(s, "minimum_detectable_effect_pct"))
       out += fmt::format(", minimum detectable effect {:.2f}%", *mde);
@@ -158,7 +178,7 @@ std::string workload_section(const ordered_json& w) {
   if (const auto planted = number(w, "planted_pct"))
     out += fmt::format("Planted in B: {:+.1f}%.\n", *planted);
   if (const std::string p = prediction_text(w); !p.empty()) out += p + "\n";
-  out += "Gate: " + gate_text(w) + ".\n";
+  out += "Gate: " + gate_text(w) + ".\n" + launches_text(w);
   out += environment_text(w.at("environment")) + "\n\n";
   if (w.contains("waterfall"))
     out += "From A to B, device time of traced steps (a profile of each arm after the measurement):\n\n" +
@@ -177,13 +197,14 @@ std::string page_of(const ordered_json& v) {
   if (v.contains("experiment")) {
     const ordered_json& e = v.at("experiment");
     out += fmt::format(
-        "**Question.** {}\n\n**Hypothesis.** {}\n\n**Change.** `{}`{}, against {}.\n\n**Prediction.** {}\n\n",
-        text(e, "question"), text(e, "hypothesis"), text(e, "change"),
+        "**Question.** {}\n\n**Hypothesis.** {}\n\n**Change.** {}{}, against {}.\n\n**Prediction.** {}\n\n",
+        text(e, "question"), text(e, "hypothesis"),
+        text(e, "change").starts_with("--") ? "`" + text(e, "change") + "`" : text(e, "change"),
         e.at("compound").get<bool>() ? " (compound)" : "",
         text(e, "baseline") == "defaults" ? "the defaults" : "the frozen baseline " + text(e, "baseline"),
         text(e, "arithmetic"));
   }
-  for (const ordered_json& w : v.at("workloads")) out += workload_section(w);
+  for (const ordered_json& w : v.at("workloads")) out += workload_section(w, v.at("thresholds"));
   out += text(v.at("ledger"), "sentence") + ".\n\n";
   out += "Made by `" + text(v, "command") + "`.\n\n";
   return out;

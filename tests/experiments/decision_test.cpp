@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 namespace experiments {
 namespace {
@@ -64,13 +65,61 @@ TEST(decision, names_process_level_modes) {
   EXPECT_TRUE(decide(pairs(-1, 0.4), {}, 1).process_modes);  // inner error is 0.1%
 }
 
-TEST(extension, is_planned_only_after_an_undecided_first_look) {
-  EXPECT_TRUE(wants_extension(decide(pairs(-0.5, 2), {}, 1), {}));
-  EXPECT_FALSE(wants_extension(decide(pairs(-0.5, 2, 24), {}, 2), {}));
-  EXPECT_FALSE(wants_extension(decide(pairs(-1, 0.2), {}, 1), {}));
+TEST(another_look, is_planned_only_after_an_undecided_first_look) {
+  EXPECT_TRUE(wants_another_look(decide(pairs(-0.5, 2), {}, 1), {}));
+  EXPECT_FALSE(wants_another_look(decide(pairs(-0.5, 2, 24), {}, 2), {}));
+  EXPECT_FALSE(wants_another_look(decide(pairs(-1, 0.2), {}, 1), {}));
   Thresholds fixed;
-  fixed.extended_pairs = fixed.pairs;
-  EXPECT_FALSE(wants_extension(decide(pairs(-0.5, 2), fixed, 1), fixed));
+  fixed.looks = extended_looks(12, 12);
+  EXPECT_FALSE(wants_another_look(decide(pairs(-0.5, 2), fixed, 1), fixed));
+}
+
+TEST(sequential_looks, stop_at_6_pairs_only_for_what_is_sure_and_spend_two_percent_in_all) {
+  Thresholds t;
+  t.looks = sequential_looks();
+  ASSERT_EQ(t.looks.size(), 3u);
+  EXPECT_EQ(t.looks[0].pairs, 6);
+  EXPECT_EQ(t.looks[1].pairs, 9);
+  EXPECT_EQ(t.looks[2].pairs, 12);
+  EXPECT_EQ(decide(pairs(-1, 0.1, 6), t, 1).verdict, Verdict::faster);
+  // One pair of the other sign: the exact test of 6 cannot agree.
+  std::vector<PairValue> split = pairs(-1, 0.01, 6);
+  split[0].log_ratio = 1e-6;
+  for (size_t i = 1; i < split.size(); ++i) split[i].log_ratio = -0.02;
+  EXPECT_NE(decide(split, t, 1).verdict, Verdict::faster);
+  // p = .0145 over 12 pairs (t = 2.9) is enough for the only look, not for the last of three.
+  std::vector<PairValue> p;
+  for (int i = 0; i < 12; ++i) p.push_back({-0.005 * (1 + (i - 5.5) / std::sqrt(13.0) * std::sqrt(12.0) / 2.9), 0.001});
+  EXPECT_EQ(decide(p, {}, 1).verdict, Verdict::faster);
+  EXPECT_EQ(decide(p, t, 3).verdict, Verdict::undecided);
+  EXPECT_TRUE(wants_another_look(decide(p, t, 2), t));
+  EXPECT_FALSE(wants_another_look(decide(p, t, 3), t));
+  // Comparable over a campaign: the level of the look becomes that of the campaign.
+  const Decision last = decide(p, t, 3);
+  EXPECT_NEAR(*campaign_p_value(last, t), *last.p_value * 0.02 / 0.0085, 1e-12);
+}
+
+TEST(sequential_looks, call_identical_normal_pairs_different_in_two_percent_of_trials) {
+  Thresholds t;
+  t.looks = sequential_looks();
+  t.minimum_effect = 1e-9;  // the level of the test alone
+  std::mt19937_64 random(5);
+  std::normal_distribution<double> normal(0, 1e-6);
+  int different = 0;
+  constexpr int kTrials = 4000;
+  for (int i = 0; i < kTrials; ++i) {
+    std::vector<PairValue> p;
+    Decision d;
+    for (int look = 1; look <= 3; ++look) {
+      while (static_cast<int>(p.size()) < t.looks[static_cast<size_t>(look - 1)].pairs) p.push_back({normal(random), {}});
+      d = decide(p, t, look);
+      if (!wants_another_look(d, t)) break;
+    }
+    different += d.verdict == Verdict::faster || d.verdict == Verdict::slower;
+  }
+  // 2% = 80, standard deviation 9; the exact test takes a few away.
+  EXPECT_LE(different, 107);
+  EXPECT_GE(different, 35);
 }
 
 TEST(campaign, takes_back_a_claim_that_would_not_survive_holm) {

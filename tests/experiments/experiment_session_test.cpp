@@ -56,7 +56,7 @@ class Session : public ::testing::Test {
     SessionOptions o;
     o.root = folder_;
     o.program = (folder_ / "program").string();
-    o.plan.thresholds.pairs = o.plan.thresholds.extended_pairs = 8;
+    o.plan.thresholds.looks = experiments::extended_looks(8, 8);
     o.plan.block_s = o.plan.warmup_s = 0;
     o.plan.quads = 1;
     o.plan.block_timeout_s = o.plan.start_timeout_s = 30;

@@ -45,15 +45,16 @@ class Machine {
     return pair_value(measured).value();
   }
 
-  // The whole procedure: 12 pairs, once extended to 24.
+  // The whole procedure, all its planned looks.
   Decision experiment(double b_log_effect, const Thresholds& t = {}) {
-    const double run_s = 5.0 * t.pairs;
+    const double run_s = 5.0 * t.looks.front().pairs;
     std::vector<PairValue> pairs;
-    while (static_cast<int>(pairs.size()) < t.pairs) pairs.push_back(pair(b_log_effect, run_s));
-    Decision d = decide(pairs, t, 1);
-    if (!wants_extension(d, t)) return d;
-    while (static_cast<int>(pairs.size()) < t.extended_pairs) pairs.push_back(pair(b_log_effect, run_s));
-    return decide(pairs, t, 2);
+    for (int look = 1;; ++look) {
+      while (static_cast<int>(pairs.size()) < t.looks[static_cast<size_t>(look - 1)].pairs)
+        pairs.push_back(pair(b_log_effect, run_s));
+      const Decision d = decide(pairs, t, look);
+      if (!wants_another_look(d, t)) return d;
+    }
   }
 
  private:

@@ -49,7 +49,7 @@ class PairRunner : public ::testing::Test {
     PairPlan p;
     p.a = a;
     p.b = b;
-    p.thresholds.pairs = p.thresholds.extended_pairs = pairs;
+    p.thresholds.looks = extended_looks(pairs, pairs);
     p.block_s = 0;
     p.warmup_s = 0;
     p.quads = 2;
@@ -160,12 +160,51 @@ TEST_F(PairRunner, an_arm_takes_its_group_with_it_even_where_orphans_cannot_be_l
 
 TEST_F(PairRunner, extends_once_when_the_first_look_decides_nothing) {
   PairPlan p = plan(arm("A", "good", 1e6), arm("B", "good", 1.02e6), 3);  // 3 signs: p >= 1/4, cannot agree
-  p.thresholds.extended_pairs = 9;
+  p.thresholds.looks = extended_looks(3, 9);
   const RunLog log = run_pairs(p, {});
-  EXPECT_TRUE(log.extended);
   EXPECT_EQ(log.pairs.size(), 9u);
   EXPECT_EQ(log.decision.look, 2);
   EXPECT_EQ(log.decision.verdict, Verdict::slower);
+}
+
+TEST_F(PairRunner, looks_in_sequence_and_stops_at_the_one_that_decides) {
+  PairPlan p = plan(arm("A", "good", 1e6), arm("B", "good", 1.02e6));
+  p.thresholds.looks = sequential_looks(12);
+  const RunLog slower = run_pairs(p, {});
+  EXPECT_EQ(slower.pairs.size(), 6u);
+  EXPECT_EQ(slower.decision.look, 1);
+  EXPECT_EQ(slower.decision.verdict, Verdict::slower);
+}
+
+// `rise` in degrees over each pair of 5 s, then level.
+RunLog warmed(double rise_c, int rising_pairs) {
+  RunLog log;
+  double c = 40;
+  for (int i = 0; i < 12; ++i) {
+    PairRecord p;
+    if (i < rising_pairs) c += rise_c;
+    for (int k = 0; k < 4; ++k) {
+      Block b;
+      b.at_s = 5 * i + k;
+      b.environment = BlockEnvironment{1900, 600, c, 0, 1};
+      p.blocks.push_back(b);
+    }
+    log.pairs.push_back(p);
+  }
+  return log;
+}
+
+TEST(Heating, names_the_pairs_after_which_the_device_still_warmed_up) {
+  const Heating h = heating(warmed(1, 4)).value();  // 2 degrees in 10 s, then 1 in 10 s from the third to the fifth pair
+  EXPECT_NEAR(h.most_c_per_10_s, 2, 1e-9);
+  EXPECT_EQ(h.pairs, (std::vector<int>{1, 2}));
+  EXPECT_TRUE(heating(warmed(0.5, 12)).value().pairs.empty());  // exactly the limit
+  EXPECT_LT(heating(warmed(-1, 12)).value().most_c_per_10_s, 0);
+  EXPECT_FALSE(heating(RunLog()));
+  RunLog dark = warmed(1, 4);
+  for (PairRecord& p : dark.pairs)
+    for (Block& b : p.blocks) b.environment.reset();
+  EXPECT_FALSE(heating(dark));
 }
 
 struct Misbehaviour {
@@ -329,7 +368,7 @@ TEST_F(PairRunner, refuses_two_kinds_of_arms_and_plans_that_make_no_sense) {
   EXPECT_THROW(run_pairs(plan(arm("A", "good"), command("B", "true")), {}), stepscope::InputError);
   EXPECT_THROW(run_pairs(plan(arm("A", "good"), arm("B", "good"), 1), {}), stepscope::InputError);
   PairPlan too_many = plan(arm("A", "good"), arm("B", "good"), 20);
-  too_many.thresholds.extended_pairs = 40;
+  too_many.thresholds.looks = extended_looks(20, 40);
   EXPECT_THROW(run_pairs(too_many, {}), stepscope::InputError);
 }
 

@@ -50,6 +50,24 @@ TEST(one_percent, is_found_in_at_least_9_of_10_trials_and_in_the_right_direction
   EXPECT_GE(found, 90);
 }
 
+TEST(sequential_looks, are_as_rarely_wrong_and_need_fewer_pairs_for_one_percent) {
+  Thresholds t;
+  t.looks = sequential_looks();
+  EXPECT_LE(called_different({}, 0, 300, 8000, t), 9);
+  Noise modes;
+  modes.modes = true;
+  EXPECT_LE(called_different(modes, 0, 300, 8500, t), 9);
+  int found = 0, pairs = 0;
+  for (uint64_t i = 0; i < 100; ++i) {
+    const Decision d = Machine({}, 9000 + i).experiment(std::log(1.01), t);
+    EXPECT_NE(d.verdict, Verdict::faster);
+    found += d.verdict == Verdict::slower;
+    pairs += d.log_ratio->n;
+  }
+  EXPECT_GE(found, 90);
+  EXPECT_LT(pairs, 1000);
+}
+
 TEST(five_percent, is_found_always) { EXPECT_EQ(called_different({}, std::log(1.05), 50, 4000), 50); }
 
 TEST(a_tiny_effect, is_never_called_in_the_wrong_direction) {

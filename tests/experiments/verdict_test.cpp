@@ -15,6 +15,7 @@
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/physical_floor.h"
 #include "experiments/verdict/same_code.h"
+#include "experiments/verdict/same_launches.h"
 #include "experiments/verdict/stale.h"
 #include "profiler/diff/waterfall.h"
 #include "gpt2/errors.h"
@@ -65,6 +66,63 @@ TEST(waterfall, sums_to_the_difference_of_the_steps) {
   EXPECT_NEAR(sum, 1047e3 - 1200e3, 1e-6);
   EXPECT_NEAR(w["delta_ns"].get<double>(), sum, 1e-6);
   EXPECT_DOUBLE_EQ(w["rest"]["delta_ns"].get<double>(), 7e3);
+}
+
+// Steps 4 to 9 of an arm, from 7 on checked ones; each launches a layernorm twice, a product once and copies 64 bytes.
+std::vector<profiler::LaunchRecord> traced_steps() {
+  std::vector<profiler::LaunchRecord> out;
+  for (int64_t step = 4; step < 10; ++step)
+    for (const char* name : {"layernorm", "gemm", "layernorm", "copy HtoD"}) {
+      profiler::LaunchRecord l;
+      l.step = step;
+      l.name = name;
+      if (std::string_view(name) == "copy HtoD") {
+        l.activity = profiler::Activity::copy;
+        l.bytes = 64;
+      } else {
+        l.grid = {12, 1, 1};
+        l.block = {256, 1, 1};
+      }
+      out.push_back(l);
+    }
+  return out;
+}
+
+TEST(same_launches, says_so_whatever_the_order_within_a_step) {
+  std::vector<profiler::LaunchRecord> l = traced_steps();
+  std::swap(l[0], l[1]);
+  const SameLaunches s = same_launches(l, 7);
+  EXPECT_TRUE(s.same) << s.sentence;
+  EXPECT_EQ(s.operations, 4);
+  EXPECT_EQ(s.timed_steps, 3);
+  EXPECT_EQ(s.checked_steps, 3);
+}
+
+TEST(same_launches, names_the_step_and_the_kernel_that_differ) {
+  auto l = traced_steps();
+  l.erase(l.begin() + 4);  // step 5: one layernorm less
+  EXPECT_FALSE(same_launches(l, 7).same);
+  EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("timed step 5"));
+  EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("1 times instead of 2: kernel layernorm"));
+  l = traced_steps();
+  l[9].grid = {6, 1, 1};  // step 6: half the grid
+  EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("0 times instead of 1: kernel gemm (12,1,1"));
+  l = traced_steps();
+  l.push_back(l[1]);  // step 4: work of another step
+  l.back().name = "adamw";
+  EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("1 times instead of 0: kernel adamw"));
+  l = traced_steps();
+  l[11].bytes = 32;  // step 6
+  EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("copy copy HtoD of 64 bytes"));
+  l = traced_steps();
+  l.pop_back();  // step 9 is a checked one, and checked steps must agree among themselves
+  EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("checked step 9"));
+}
+
+TEST(same_launches, without_steps_on_both_sides_are_no_proof) {
+  EXPECT_FALSE(same_launches({}, 7).same);
+  EXPECT_FALSE(same_launches(traced_steps(), 0).same);
+  EXPECT_FALSE(same_launches(traced_steps(), 10).same);
 }
 
 TEST(waterfall, names_what_is_gone_new_and_changed) {
