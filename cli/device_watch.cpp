@@ -25,8 +25,7 @@ DeviceWatch::DeviceWatch(const GpuStatus& gpu, bool arms_use_gpu) {
       [this](const profiler::EnvironmentSample& s) {
         const std::lock_guard lock(mutex_);
         const auto now = Clock::now();
-        // A block may be shorter than the sampling interval: the newest sample before it is kept.
-        while (samples_.size() > 1 && samples_[1].at < block_begin_) samples_.pop_front();
+        while (!samples_.empty() && samples_.front().at < block_begin_) samples_.pop_front();
         if (samples_.size() < 100000) samples_.push_back({now, s});
       },
       [this](const profiler::collect::Failure& failure) {
@@ -52,10 +51,6 @@ std::optional<BlockEnvironment> DeviceWatch::since_begin() {
   };
   for (const Sample& s : samples_)
     if (s.at >= block_begin_) add(s.values);
-  // Only a sample of the last tenth of a second says something about now.
-  if (e.samples == 0 && !samples_.empty() &&
-      block_begin_ - samples_.back().at < std::chrono::milliseconds(100))
-    add(samples_.back().values);
   if (e.samples == 0) return std::nullopt;
   e.sm_clock_mhz /= e.samples;
   return e;

@@ -24,6 +24,11 @@ class DeviceWatch {
   // Fills the parts of `hooks` that concern the device. They refer to this object.
   void add_to(experiments::Hooks& hooks);
   std::string driver() const { return driver_; }
+  // Why nothing is sampled, or no longer; "" while it is.
+  std::string absent() {
+    const std::lock_guard lock(mutex_);
+    return absent_;
+  }
 
  private:
   std::optional<experiments::BlockEnvironment> since_begin();
@@ -34,7 +39,7 @@ class DeviceWatch {
     experiments::Clock::time_point at;
     profiler::EnvironmentSample values;
   };
-  std::deque<Sample> samples_;  // of the last block, and the newest before it
+  std::deque<Sample> samples_;  // of the last block
   experiments::Clock::time_point block_begin_;
   std::unique_ptr<profiler::collect::EnvironmentSampler> sampler_;
 };

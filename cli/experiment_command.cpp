@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "build_info.inc"
 #include "cli/commands.h"
@@ -48,18 +50,17 @@ class CatchInterrupt {
     struct sigaction action = {};
     action.sa_handler = [](int) { interrupted = true; };
     action.sa_flags = static_cast<int>(SA_RESETHAND);
-    sigaction(SIGINT, &action, &before_[0]);
-    sigaction(SIGTERM, &action, &before_[1]);
+    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &before_[i]);
   }
   ~CatchInterrupt() {
-    sigaction(SIGINT, &before_[0], nullptr);
-    sigaction(SIGTERM, &before_[1], nullptr);
+    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
   }
   CatchInterrupt(const CatchInterrupt&) = delete;
   CatchInterrupt& operator=(const CatchInterrupt&) = delete;
 
  private:
-  struct sigaction before_[2];
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};  // a closed terminal too
+  struct sigaction before_[std::size(kSignals)];
 };
 
 struct MeasureFlags {
@@ -67,6 +68,8 @@ struct MeasureFlags {
   int pairs = 12;
   bool no_extension = false, sequential = false, seed_given = false, serial = false;
   double plant_pct = 0, minimum_effect_pct = 0;  // 0 = the file's, or 0.3
+  CLI::Option* quads_option = nullptr;
+  std::vector<CLI::Option*> of_stepping_arms;  // without meaning for commands
 };
 
 struct RunFlags {
@@ -111,42 +114,72 @@ fs::path results_folder(const std::string& out, const fs::path& root) {
 }
 
 void add_measure_flags(CLI::App& c, MeasureFlags& f) {
-  c.add_option("--pairs", f.pairs, "pairs of fresh processes; extended once to twice as many if they decide nothing")
+  c.add_option("--pairs", f.pairs,
+               "pairs of fresh processes; extended once to twice as many if they decide nothing")
       ->capture_default_str();
   CLI::Option* fixed = c.add_flag("--no-extension", f.no_extension, "only the first look");
   c.add_flag("--sequential", f.sequential,
-             "look at a half, three quarters and all of the pairs (6, 9, 12) at stricter levels and stop when one decides")
+             "look at a half, three quarters and all of the pairs (6, 9, 12) at stricter levels and stop "
+             "when one decides")
       ->excludes(fixed);
-  c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads in a pair, fewer where they would take longer than --pair-s")->capture_default_str();
-  c.add_option("--solo-s", f.plan.solo_s, "where the device was at its power cap, run each arm alone for so long afterwards; 0: never")->capture_default_str();
-  c.add_option("--pair-s", f.plan.pair_s, "measured seconds of a pair, if 4 quads fit")->capture_default_str();
-  c.add_option("--block-s", f.plan.block_s,
-               "a block takes so many seconds, or --block-steps if that is longer")
-      ->capture_default_str();
-  c.add_option("--block-steps", f.plan.block_steps)->capture_default_str();
-  c.add_option("--warmup-s", f.plan.warmup_s,
-               "interleaved, thrown away; longer until the step time has settled")
-      ->capture_default_str();
-  c.add_option("--start-timeout-s", f.plan.start_timeout_s, "until an arm is ready")->capture_default_str();
+  f.quads_option =
+      c.add_option("--quads", f.plan.quads,
+                   "ABBA or BAAB quads in a pair, fewer where they would take longer than --pair-s")
+          ->capture_default_str();
+  f.of_stepping_arms.push_back(
+      c.add_option(
+           "--solo-s", f.plan.solo_s,
+           "where the device was at its power cap, run each arm alone for so long afterwards; 0: never")
+          ->capture_default_str());
+  f.of_stepping_arms.push_back(
+      c.add_option("--pair-s", f.plan.pair_s, "measured seconds of a pair, if 4 quads fit")
+          ->capture_default_str());
+  f.of_stepping_arms.push_back(
+      c.add_option("--block-s", f.plan.block_s,
+                   "a block takes so many seconds, or --block-steps if that is longer")
+          ->capture_default_str());
+  f.of_stepping_arms.push_back(c.add_option("--block-steps", f.plan.block_steps)->capture_default_str());
+  f.of_stepping_arms.push_back(
+      c.add_option("--warmup-s", f.plan.warmup_s,
+                   "interleaved, thrown away; longer until the step time has settled")
+          ->capture_default_str());
+  f.of_stepping_arms.push_back(
+      c.add_option("--start-timeout-s", f.plan.start_timeout_s, "until an arm is ready")
+          ->capture_default_str());
   c.add_option("--block-timeout-s", f.plan.block_timeout_s, "of one block, or 20 times its expected time")
       ->capture_default_str();
   c.add_option("--minimum-effect", f.minimum_effect_pct,
                "percent that matter (default: the experiment file's, else 0.3)")
       ->check(CLI::Range(0.01, 50.0));
   c.add_option("--plant", f.plant_pct, "make every step of B so many percent longer: would it be seen?")
-      ->check(CLI::Range(0.0, 1000.0));
-  c.add_flag("--serial", f.serial, "steps do not overlap (always so with --plant)");
+      ->check([](const std::string& text) {
+        double pct = 0;
+        return CLI::detail::lexical_cast(text, pct) && pct >= 0 && pct <= 1000
+                   ? ""
+                   : "expected a percentage from 0 to 1000";
+      });
+  f.of_stepping_arms.push_back(
+      c.add_flag("--serial", f.serial, "steps do not overlap (always so with --plant)"));
   c.add_option("--order-seed", f.plan.seed,
                "of the order of starts and blocks; default: new each time, recorded")
       ->each([&f](const std::string&) { f.seed_given = true; });
 }
 
+// Plans that could never say faster or slower are refused before an hour is spent on them.
 std::vector<experiments::Look> planned_looks(const MeasureFlags& f) {
-  if (f.sequential) {
-    if (f.pairs < 6) throw InputError(fmt::format("--pairs is {}: expected at least 6 with --sequential", f.pairs));
-    return experiments::sequential_looks(f.pairs);
-  }
-  return experiments::extended_looks(f.pairs, f.no_extension ? f.pairs : 2 * f.pairs);
+  const int most = f.no_extension || f.sequential ? 26 : 13;  // the exact test enumerates 2^pairs
+  if (f.pairs < 4 || f.pairs > most)
+    throw InputError(fmt::format("--pairs is {}: expected 4 to {}{}", f.pairs, most,
+                                 most == 13 ? " (twice that with the extension)" : ""));
+  const auto looks = f.sequential
+                         ? experiments::sequential_looks(f.pairs)
+                         : experiments::extended_looks(f.pairs, f.no_extension ? f.pairs : 2 * f.pairs);
+  if (std::ldexp(1.0, 1 - looks.back().pairs) > looks.back().sign_flip_alpha)
+    throw InputError(fmt::format(
+        "--pairs is {}: {} signs cannot be rarer than p = {:.3g}, and {} is needed to call anything "
+        "different",
+        f.pairs, looks.back().pairs, std::ldexp(1.0, 1 - looks.back().pairs), looks.back().sign_flip_alpha));
+  return looks;
 }
 
 SessionOptions session_options(const MeasureFlags& f, const CommandLine& line) {
@@ -184,7 +217,8 @@ void record_same_code(const ordered_json& document, const fs::path& folder) {
     if (!d.log_ratio) continue;
     experiments::append_to_ledger(
         ledger_file(folder), {document.at("at"), document.at("environment").at("device"), w.at("workload"), 0,
-                              d.verdict, d.log_ratio->n, d.log_ratio->mean, d.log_ratio->sd});
+                              d.verdict, d.log_ratio->n, d.log_ratio->mean, d.log_ratio->sd, "",
+                              document.at("thresholds").at("minimum_effect_pct").get<double>()});
   }
 }
 
@@ -204,6 +238,163 @@ std::vector<Experiment> chosen(const RunFlags& f, const fs::path& folder, const 
   return out;
 }
 
+// Two commands are run to their end: what concerns stepping arms has no meaning there.
+void run_commands(const RunFlags& f, ExperimentSession& session, const fs::path& root, int& exit_code) {
+  const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
+  const auto ledger = experiments::read_ledger(ledger_file(f.out.empty() ? studies(root) : folder));
+  const ordered_json document =
+      session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, ledger);
+  fmt::print("{}", f.json ? document.dump(1) + "\n" : experiments::summary_of(document));
+  std::fflush(stdout);
+  if (!folder.empty()) experiments::save_verdict(folder / "verdict.json", document);
+  exit_code = experiments::exit_code_of(verdict_in(document));
+}
+
+// What the trainers' own command would refuse is refused before anything is gated; so is a change that is none.
+void check_arguments(const Experiment& e) {
+  const auto settled = [&](const experiments::Workload& w, char arm) {
+    CLI::App parser;
+    TrainerFlags flags;
+    add_trainer_flags(parser, flags);
+    std::vector<std::string> arguments = experiments::trainer_arguments(e, w, arm);
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+    try {
+      parser.parse(arguments);
+      settle(flags);
+      gpt2::check_run(trainer_options(flags), loop_options(flags));
+    } catch (const CLI::ParseError& error) {
+      throw InputError(fmt::format("{}: arm {}, {}: {}", e.file.string(), arm, w.text(), error.what()));
+    } catch (const InputError& error) {
+      throw InputError(fmt::format("{}: arm {}, {}: {}", e.file.string(), arm, w.text(), error.what()));
+    }
+    return as_arguments(flags, flags.steps);
+  };
+  std::set<std::string> workloads;
+  for (const experiments::Workload& w : e.workloads) {
+    if (!workloads.insert(w.text()).second)
+      throw InputError(fmt::format("{}: the workload {} is there twice", e.file.string(), w.text()));
+    const auto a = settled(w, 'A'), b = settled(w, 'B');
+    if (!e.frozen_baseline() && a == b)
+      throw InputError(fmt::format("{}: `{}` changes nothing: both arms would run `stepscope {}`",
+                                   e.file.string(), e.change_text, fmt::join(b, " ")));
+  }
+}
+
+struct Ran {
+  const Experiment* experiment = nullptr;
+  std::optional<ordered_json> before;  // the verdict that stood
+  ordered_json document;
+  bool kept_before = false;  // the run was cut short, and what stood stands
+};
+
+// Several experiments in one command are one campaign. One that cannot be run here does not keep the others from running.
+class Campaign {
+ public:
+  Campaign(const RunFlags& f, ExperimentSession& session, fs::path root, fs::path folder)
+      : f_(f), session_(session), root_(std::move(root)), folder_(std::move(folder)) {}
+
+  // Returns the exit code.
+  int run(const std::vector<Experiment>& experiments) {
+    for (const Experiment& e : experiments) {
+      check_arguments(e);
+      gpt2::check_folder_writable(folder_ / e.name, "the verdict's folder");
+      if (!planted()) gpt2::check_folder_writable(page_of(e.name).parent_path(), "the page's folder");
+    }
+    int worst = 0;
+    for (const Experiment& e : experiments) {
+      if (session_.interrupted() && !ran_.empty()) break;
+      try {
+        measure(e);
+      } catch (const InputError& error) {
+        if (experiments.size() == 1) throw;
+        fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
+        worst = std::max(worst, 2);
+      } catch (const stepscope::MachineError& error) {
+        if (experiments.size() == 1) throw;
+        fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
+        worst = std::max(worst, 3);
+      }
+    }
+    correct();
+    if (f_.json) {
+      ordered_json all = ordered_json::array();
+      for (const Ran& r : ran_) all.push_back(r.document);
+      fmt::print("{}\n", all.dump(1));
+    }
+    return worst > 0 ? worst : exit_code();
+  }
+
+ private:
+  bool planted() const { return f_.measure.plant_pct > 0; }
+  fs::path page_of(const std::string& name) const {
+    return f_.out.empty() ? root_ / "docs" / "study" / (name + ".md") : folder_ / (name + ".md");
+  }
+  fs::path verdict_of(const std::string& name) const { return folder_ / name / "verdict.json"; }
+
+  void measure(const Experiment& e) {
+    Ran r;
+    r.experiment = &e;
+    r.before = last_verdict(e.name, folder_, root_);
+    r.document = session_.run(e, experiments::read_ledger(ledger_file(folder_)));
+    r.kept_before =
+        experiments::was_cut_short(r.document) && r.before && !experiments::was_cut_short(*r.before);
+    if (!f_.json) fmt::print("{}\n", experiments::summary_of(r.document));
+    std::fflush(stdout);
+    save(r);
+    // A planted slowdown is a test of the procedure.
+    if (!planted() && !experiments::was_cut_short(r.document)) record_same_code(r.document, folder_);
+    ran_.push_back(std::move(r));
+  }
+
+  void save(const Ran& r) const {
+    const std::string& name = r.experiment->name;
+    if (planted()) {
+      experiments::save_verdict(folder_ / name / "planted.json", r.document);
+    } else if (r.kept_before) {
+      const fs::path file = folder_ / name / "last-attempt.json";
+      experiments::save_verdict(file, r.document);
+      fmt::print(stderr, "stepscope: {}: cut short, so the verdict of {} stands; this attempt is {}\n", name,
+                 r.before->value("at", "before"), file.string());
+    } else {
+      experiments::save_verdict(verdict_of(name), r.document);
+      experiments::write_page(page_of(name), r.document);
+    }
+  }
+
+  void correct() {
+    std::vector<ordered_json> documents;
+    for (const Ran& r : ran_) documents.push_back(r.document);
+    const std::vector<bool> corrected = experiments::correct_campaign(documents, {});
+    for (size_t i = 0; i < ran_.size(); ++i) {
+      if (!corrected[i]) continue;
+      ran_[i].document = documents[i];
+      if (!f_.json)
+        fmt::print("corrected for {} experiments:\n{}\n", documents.size(),
+                   experiments::summary_of(documents[i]));
+      save(ran_[i]);
+    }
+  }
+
+  int exit_code() const {
+    int worst = 0;
+    for (const Ran& r : ran_) {
+      int code = experiments::exit_code_of(verdict_in(r.document));
+      // Of experiments that are run again: an idea that never helped is no regression.
+      if (f_.changed && experiments::is_regression(r.before, r.document))
+        code = 1;
+      else if (f_.changed && code == 1)
+        code = 0;
+      if (code == 1 || (code == 4 && worst == 0)) worst = code;
+    }
+    return worst;
+  }
+
+  const RunFlags& f_;
+  ExperimentSession& session_;
+  fs::path root_, folder_;
+  std::vector<Ran> ran_;
+};
+
 void run(const RunFlags& f, const CommandLine& line, int& exit_code) {
   const fs::path root = source_root();
   const bool commands = !f.a.empty() || !f.b.empty();
@@ -211,6 +402,12 @@ void run(const RunFlags& f, const CommandLine& line, int& exit_code) {
   if (commands && (f.all || !f.names.empty())) throw InputError("--a and --b exclude names and --all");
   if (commands && f.measure.plant_pct > 0)
     throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
+  if (commands)
+    for (const CLI::Option* o : f.measure.of_stepping_arms)
+      if (o->count() > 0)
+        throw InputError(fmt::format(
+            "{}: only of trainers that step on command; a command is run to its end once per block",
+            o->get_name()));
   if (!commands && !f.all && f.names.empty())
     throw InputError(
         "expected NAME…, --all, or --a CMD --b CMD; `stepscope experiment list` shows the names");
@@ -220,20 +417,10 @@ void run(const RunFlags& f, const CommandLine& line, int& exit_code) {
   options.keep_profiles = f.keep_profiles;
   if (!f.keep_profiles.empty()) gpt2::check_folder_writable(f.keep_profiles, "--keep-profiles");
   options.command_steps = f.command_steps;
-  const experiments::Thresholds thresholds = options.plan.thresholds;
+  // A command's block is a whole process: one quad of four makes a pair, unless told otherwise.
+  if (commands && f.measure.quads_option->count() == 0) options.plan.quads = 1;
   ExperimentSession session(std::move(options));
-
-  if (commands) {
-    const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
-    const auto ledger = experiments::summarize(
-        experiments::read_ledger(ledger_file(f.out.empty() ? studies(root) : folder)), session.device());
-    const ordered_json document =
-        session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, ledger);
-    if (!folder.empty()) experiments::save_verdict(folder / "verdict.json", document);
-    fmt::print("{}", f.json ? document.dump(1) + "\n" : experiments::summary_of(document));
-    exit_code = experiments::exit_code_of(verdict_in(document));
-    return;
-  }
+  if (commands) return run_commands(f, session, root, exit_code);
 
   const fs::path folder = results_folder(f.out, root);
   std::vector<Experiment> experiments_to_run =
@@ -241,52 +428,13 @@ void run(const RunFlags& f, const CommandLine& line, int& exit_code) {
   if (f.measure.minimum_effect_pct > 0)
     for (Experiment& e : experiments_to_run) e.minimum_effect_pct = f.measure.minimum_effect_pct;
   if (experiments_to_run.empty()) {
-    fmt::print("nothing to run: {}\n", f.changed ? "every verdict still holds" : "there is no experiment");
+    if (f.json)
+      fmt::print("[]\n");
+    else
+      fmt::print("nothing to run: {}\n", f.changed ? "every verdict still holds" : "there is no experiment");
     return;
   }
-  std::vector<std::optional<Verdict>> before;
-  std::vector<ordered_json> documents;
-  const auto file_of = [&](const std::string& name) { return folder / name / "verdict.json"; };
-  for (const Experiment& e : experiments_to_run) {
-    if (session.interrupted() && !documents.empty()) break;
-    const auto last = last_verdict(e.name, folder, root);
-    before.push_back(last ? std::optional(verdict_in(*last)) : std::nullopt);
-    const auto ledger =
-        experiments::summarize(experiments::read_ledger(ledger_file(folder)), session.device());
-    documents.push_back(session.run(e, ledger));
-    // A planted slowdown is a test of the procedure: its document is shown and kept apart.
-    experiments::save_verdict(f.measure.plant_pct > 0 ? folder / e.name / "planted.json" : file_of(e.name),
-                              documents.back());
-    if (f.measure.plant_pct == 0) record_same_code(documents.back(), folder);
-    if (!f.json) fmt::print("{}\n", experiments::summary_of(documents.back()));
-    std::fflush(stdout);
-  }
-  const std::vector<bool> corrected = experiments::correct_campaign(documents, thresholds);
-  int worst = 0;
-  for (size_t i = 0; i < documents.size(); ++i) {
-    const std::string name = documents[i].at("name");
-    if (corrected[i] && f.measure.plant_pct == 0) {
-      experiments::save_verdict(file_of(name), documents[i]);
-      if (!f.json)
-        fmt::print("corrected for {} experiments:\n{}\n", documents.size(),
-                   experiments::summary_of(documents[i]));
-    }
-    if (f.measure.plant_pct == 0)
-      experiments::write_page(
-          f.out.empty() ? root / "docs" / "study" / (name + ".md") : folder / (name + ".md"), documents[i]);
-    const Verdict now = verdict_in(documents[i]);
-    int code = experiments::exit_code_of(now);
-    // Of experiments that are run again: an idea that never helped is no regression.
-    if (f.changed && code == 1 && !experiments::is_regression(before[i], now)) code = 0;
-    if (f.changed && experiments::is_regression(before[i], now)) code = 1;
-    if (code == 1 || (code == 4 && worst == 0)) worst = code;
-  }
-  if (f.json) {
-    ordered_json all = ordered_json::array();
-    for (const ordered_json& d : documents) all.push_back(d);
-    fmt::print("{}\n", all.dump(1));
-  }
-  exit_code = worst;
+  exit_code = Campaign(f, session, root, folder).run(experiments_to_run);
 }
 
 std::string resampled(const std::vector<experiments::PairValue>& pairs,
@@ -296,7 +444,8 @@ std::string resampled(const std::vector<experiments::PairValue>& pairs,
     const auto r = experiments::resample_trials(pairs, thresholds, kResampledTrials,
                                                 std::log1p(planted_pct / 100), 20261121);
     if (!r)
-      return fmt::format("{} pairs are too few to resample {} of them\n", pairs.size(), thresholds.looks.front().pairs);
+      return fmt::format("{} pairs are too few to resample {} of them\n", pairs.size(),
+                         thresholds.looks.front().pairs);
     out += fmt::format(
         "  {} resampled trials, {:.1f}% planted: called different {:.1f}%, same {:.1f}%, undecided {:.1f}%\n",
         r->trials, planted_pct, 100 * r->rate(),
@@ -310,6 +459,14 @@ std::string resampled(const std::vector<experiments::PairValue>& pairs,
                        experiments::ratio_pct(e->mean), 100 * e->sd,
                        experiments::slot_bias_p_value(pairs).value_or(1));
   return out;
+}
+
+// As the ledger keeps it: trials of different plans are different tests.
+std::string procedure_of(const experiments::PairPlan& p) {
+  std::vector<int> looks;
+  for (const experiments::Look& l : p.thresholds.looks) looks.push_back(l.pairs);
+  return fmt::format("looks at {} pairs, {} quads of {} s and {} steps", fmt::join(looks, "/"), p.quads,
+                     p.block_s, p.block_steps);
 }
 
 void aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
@@ -327,9 +484,17 @@ void aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   SessionOptions options = session_options(f.measure, line);
   options.plan.solo_s = 0;  // identical code heats itself alike
   const experiments::Thresholds thresholds = options.plan.thresholds;
+  const std::string procedure = procedure_of(options.plan);
   ExperimentSession session(std::move(options));
   if (!f.no_gate) {
-    const auto gate = session.gate(arguments);
+    experiments::GateSummary gate;
+    try {
+      gate = session.gate(arguments);
+    } catch (const experiments::Interrupted&) {
+      fmt::print(stderr, "stepscope: interrupted in the gate; nothing was measured\n");
+      exit_code = 4;
+      return;
+    }
     if (!gate.passed)
       throw std::runtime_error(
           fmt::format("the trainer did not pass the gate and is not timed: {}", gate.sentence));
@@ -345,6 +510,7 @@ void aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
     for (const auto& p : log.pairs) seconds += p.seconds;
     fmt::print("trial {:2}: {} | {} | {:.0f} s\n", trial, name(d.verdict), d.sentence, seconds);
     std::fflush(stdout);
+    if (d.reason == experiments::reason::kInterrupted) break;  // it was no trial
     faster += d.verdict == Verdict::faster;
     slower += d.verdict == Verdict::slower;
     same += d.verdict == Verdict::same;
@@ -352,11 +518,11 @@ void aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
     failed = d.verdict == Verdict::invalid;
     if (planted == 0)
       for (ordered_json& p : experiments::pairs_to_json(log)) pairs.push_back(std::move(p));
-    // A trial that ctrl-C cut short was not one.
-    if (d.log_ratio && d.verdict != Verdict::invalid && d.reason != experiments::reason::kInterrupted)
-      experiments::append_to_ledger(ledger_file(folder),
-                                    {now_utc(), session.device(), what, planted, d.verdict, d.log_ratio->n,
-                                     d.log_ratio->mean, d.log_ratio->sd});
+    if (d.log_ratio && d.verdict != Verdict::invalid)
+      experiments::append_to_ledger(
+          ledger_file(folder),
+          {now_utc(), session.device(), what, planted, d.verdict, d.log_ratio->n, d.log_ratio->mean,
+           d.log_ratio->sd, procedure, 100 * thresholds.minimum_effect});
     if (!f.record.empty() && planted == 0)
       gpt2::write_file_atomically(f.record, ordered_json{{"schema", kRecordingSchema},
                                                          {"at", now_utc()},
@@ -379,10 +545,12 @@ void aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   fmt::print("{}\n",
              experiments::summarize(experiments::read_ledger(ledger_file(folder)), session.device()).text());
   const int trials = faster + slower + same + undecided;
-  if (failed || faster > 0 || (planted == 0 && slower > 0) || (planted >= 1 && 10 * slower < 9 * trials))
+  if (failed || faster > 0 || (planted == 0 && slower > 0))
     exit_code = 1;
   else if (session.interrupted())
     exit_code = 4;
+  else if (planted >= 1 && 10 * slower < 9 * trials)
+    exit_code = 1;
 }
 
 void resample(const std::vector<std::string>& files, const MeasureFlags& measure) {
@@ -394,11 +562,15 @@ void resample(const std::vector<std::string>& files, const MeasureFlags& measure
     if (!in) throw InputError(fmt::format("{}: cannot be read", file));
     const ordered_json d =
         ordered_json::parse(std::string{std::istreambuf_iterator<char>(in), {}}, nullptr, false);
-    if (!d.is_object() || d.value("schema", "") != kRecordingSchema)
+    if (!d.is_object() || !d.contains("schema") || d["schema"] != kRecordingSchema || !d.contains("pairs"))
       throw InputError(fmt::format("{}: expected a {} document, as `experiment aa --record` writes it", file,
                                    kRecordingSchema));
+    const auto pairs = experiments::pair_values_from_json(d.at("pairs"), file);
+    if (static_cast<int>(pairs.size()) < t.looks.front().pairs)
+      throw InputError(fmt::format("{}: {} pairs are too few to resample {} of them", file, pairs.size(),
+                                   t.looks.front().pairs));
     fmt::print("{}: {} on {}, {}\n{}", file, d.value("what", ""), d.value("device", ""), d.value("at", ""),
-               resampled(experiments::pair_values_from_json(d.at("pairs"), file), t));
+               resampled(pairs, t));
   }
 }
 
@@ -407,8 +579,13 @@ void list(bool json) {
   const GpuStatus gpu = gpu_status();
   ordered_json all = ordered_json::array();
   for (const Experiment& e : experiments::read_experiments(studies(root))) {
-    const auto verdict = last_verdict(e.name, studies(root), root);
+    std::optional<ordered_json> verdict;
     std::vector<std::string> stale;
+    try {
+      verdict = last_verdict(e.name, studies(root), root);
+    } catch (const InputError& error) {  // the others are listed all the same
+      fmt::print(stderr, "stepscope: {}\n", error.what());
+    }
     if (verdict) stale = experiments::stale_reasons(*verdict, e, root, gpu.present ? gpu.name : "");
     if (json) {
       ordered_json row{{"name", e.name}, {"question", e.question}, {"change", e.change_text}};
@@ -433,9 +610,15 @@ void list(bool json) {
 
 void index() {
   const fs::path root = source_root(), page = root / "docs" / "study" / "README.md";
-  const auto verdicts = experiments::read_verdicts(studies(root));
-  for (const ordered_json& v : verdicts)
-    experiments::write_page(root / "docs" / "study" / (v.at("name").get<std::string>() + ".md"), v);
+  auto verdicts = experiments::read_verdicts(studies(root));
+  // All that is shown in one table is one campaign, however many commands measured it.
+  for (ordered_json& v : verdicts) experiments::decide_again(v);
+  experiments::correct_campaign(verdicts, {});
+  for (const ordered_json& v : verdicts) {
+    const std::string name = v.at("name").get<std::string>();
+    experiments::save_verdict(studies(root) / name / "verdict.json", v);
+    experiments::write_page(root / "docs" / "study" / (name + ".md"), v);
+  }
   std::ifstream in(page, std::ios::binary);
   const std::string before{std::istreambuf_iterator<char>(in), {}};
   gpt2::write_file_atomically(page, experiments::with_index(before, experiments::index_table(verdicts)));
@@ -517,8 +700,9 @@ void add_experiment_command(CLI::App& app, const CommandLine& line, int& exit_co
   add_measure_flags(*resample_command, *m);
   resample_command->callback([files, m] { resample(*files, *m); });
 
-  CLI::App* index_command =
-      c->add_subcommand("index", "Make the pages and the table in docs/study again from the verdict files");
+  CLI::App* index_command = c->add_subcommand("index",
+                                              "Decide again from the recorded pairs of all verdict files, as "
+                                              "one campaign; make their pages and the table");
   index_command->callback([] { index(); });
   c->footer(
       "Examples:\n  stepscope experiment list\n  stepscope experiment run NAME\n  stepscope experiment aa "

@@ -56,6 +56,11 @@ struct Output {
 // Runs a program to its end and keeps what it printed to stdout.
 Output run_to_end(const Arguments& argv, double timeout_s, const std::atomic<bool>* stop,
                   bool merge_streams) {
+  // What it leaves behind must not run beside what is measured next.
+  struct Sweep {
+    std::vector<pid_t> others = experiments::children_of_this_process();
+    ~Sweep() { experiments::kill_orphans(others); }
+  } const sweep;
   ChildProcessGroup child({argv, {}, false, merge_streams});
   const auto deadline = experiments::Clock::now() + std::chrono::duration_cast<experiments::Clock::duration>(
                                                         std::chrono::duration<double>(timeout_s));
@@ -209,6 +214,7 @@ RunLog ExperimentSession::measure(experiments::PairPlan plan, bool uses_gpu, con
   RunLog log = experiments::run_pairs(plan, hooks);
   ++options_.plan.seed;  // the next workload draws another order
   driver_ = watch.driver();
+  if (log.environment_absent.empty()) log.environment_absent = watch.absent();
   for (const ordered_json* info : {&log.a_info, &log.b_info})
     if (device_.empty() || !uses_gpu)
       if (info->is_object() && info->contains("device")) device_ = (*info)["device"].get<std::string>();
@@ -218,7 +224,8 @@ RunLog ExperimentSession::measure(experiments::PairPlan plan, bool uses_gpu, con
 std::optional<std::string> ExperimentSession::profile(const Profiled& what, const std::string& out) {
   Arguments argv{options_.program, "profile"};
   argv.insert(argv.end(), what.trainer_arguments.begin(), what.trainer_arguments.end());
-  argv.insert(argv.end(), {"--steps", std::to_string(kProfiledSteps), "--warmup", std::to_string(kProfileWarmup), "--out", out});
+  argv.insert(argv.end(), {"--steps", std::to_string(kProfiledSteps), "--warmup",
+                           std::to_string(kProfileWarmup), "--out", out});
   if (!what.program.empty()) {
     argv.insert(argv.end(), {"--step-range", "step", "--"});
     argv.insert(argv.end(), what.program.begin(), what.program.end());
@@ -257,7 +264,8 @@ void ExperimentSession::compare_launches(WorkloadResult& r, const experiments::P
     profiler::CollectPlan plan;
     plan.output = folder.file("recording.jsonl");
     plan.raw_trace = folder.file("raw.jsonl");
-    plan.phases = {{profiler::Phase::warmup, kUntraced}, {profiler::Phase::activity, timed - kUntraced + checked}};
+    plan.phases = {{profiler::Phase::warmup, kUntraced},
+                   {profiler::Phase::activity, timed - kUntraced + checked}};
     ArmSpec traced = *spec;
     traced.environment.merge(collector_environment(plan, folder.file("plan.json"), *library));
     try {
@@ -282,7 +290,8 @@ void ExperimentSession::compare_launches(WorkloadResult& r, const experiments::P
   }
 }
 
-void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name, const Profiled& a, const Profiled& b) {
+void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name, const Profiled& a,
+                                     const Profiled& b) {
   if (!options_.profile) {
     r.waterfall_absent = "--no-profile";
     return;
@@ -411,19 +420,24 @@ WorkloadResult ExperimentSession::run_workload(const Experiment& e, const Worklo
   return r;
 }
 
-experiments::RunFacts ExperimentSession::facts(const experiments::LedgerSummary& ledger) const {
+experiments::RunFacts ExperimentSession::facts(const std::vector<experiments::LedgerEntry>& ledger) const {
   experiments::RunFacts f;
   f.at = now_utc();
   f.git_revision = kGitRevision;
   f.device = device_;
   f.driver = driver_;
-  f.ledger = ledger;
+  f.ledger = experiments::summarize(ledger, device_);
   f.thresholds = options_.plan.thresholds;
   f.command = options_.command;
   return f;
 }
 
-ordered_json ExperimentSession::run(const Experiment& e, const experiments::LedgerSummary& ledger) {
+ordered_json ExperimentSession::run(const Experiment& e,
+                                    const std::vector<experiments::LedgerEntry>& ledger) {
+  // Before: what changes in the tree meanwhile was not measured, and makes the verdict stale.
+  const std::string a_sources =
+      e.frozen_baseline() ? "" : experiments::hash_trainer_sources(options_.root, trainer_of(e, 'A'));
+  const std::string b_sources = experiments::hash_trainer_sources(options_.root, trainer_of(e, 'B'));
   std::vector<WorkloadResult> results;
   for (const Workload& w : e.workloads) {
     if (interrupted() && !results.empty()) break;
@@ -441,16 +455,15 @@ ordered_json ExperimentSession::run(const Experiment& e, const experiments::Ledg
   }
   experiments::RunFacts f = facts(ledger);
   f.thresholds.minimum_effect = e.minimum_effect_pct / 100;
-  f.a_sources_sha256 =
-      e.frozen_baseline() ? "" : experiments::hash_trainer_sources(options_.root, trainer_of(e, 'A'));
-  f.b_sources_sha256 = experiments::hash_trainer_sources(options_.root, trainer_of(e, 'B'));
+  f.a_sources_sha256 = a_sources;
+  f.b_sources_sha256 = b_sources;
   return verdict_document(e.name, e, results, f);
 }
 
 ordered_json ExperimentSession::run_commands(const std::string& a, const std::string& b,
                                              const std::string& step_regex, int skip_steps,
                                              const std::string& gate_command,
-                                             const experiments::LedgerSummary& ledger) {
+                                             const std::vector<experiments::LedgerEntry>& ledger) {
   WorkloadResult r;
   r.workload.model = "two commands";
   experiments::PairPlan plan = options_.plan;
@@ -465,7 +478,6 @@ ordered_json ExperimentSession::run_commands(const std::string& a, const std::st
   };
   plan.a = arm("A", a);
   plan.b = arm("B", b);
-  plan.quads = 1;
   r.a.command = {a};
   r.b.command = {b};
   r.waterfall_absent = "the arms are commands; `stepscope profile -- …` profiles one";
@@ -474,6 +486,12 @@ ordered_json ExperimentSession::run_commands(const std::string& a, const std::st
   if (!gate_command.empty()) {
     const Output out =
         run_to_end({"/bin/sh", "-c", gate_command}, options_.gate_timeout_s, options_.stop, true);
+    if (out.end == Output::End::interrupted) {
+      r.log.decision.reason = experiments::reason::kInterrupted;
+      r.log.decision.sentence = "stopped before anything was measured";
+      r.a.gate = r.b.gate = {false, "interrupted", false, {}};
+      return verdict_document("commands", std::nullopt, {r}, facts(ledger));
+    }
     const bool passed = out.end == Output::End::ended && out.ending.exited && out.ending.code == 0;
     r.a.gate =
         r.b.gate = {passed,

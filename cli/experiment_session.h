@@ -40,12 +40,12 @@ class ExperimentSession {
   // Throws stepscope::MachineError when this machine cannot run it, stepscope::InputError for what the
   // trainer refuses.
   nlohmann::ordered_json run(const experiments::Experiment& experiment,
-                             const experiments::LedgerSummary& ledger);
+                             const std::vector<experiments::LedgerEntry>& ledger);
   // Two commands. `gate_command` "" = none: the verdict then says that nothing checked them.
   nlohmann::ordered_json run_commands(const std::string& a, const std::string& b,
                                       const std::string& step_regex, int skip_steps,
                                       const std::string& gate_command,
-                                      const experiments::LedgerSummary& ledger);
+                                      const std::vector<experiments::LedgerEntry>& ledger);
   // The same trainer against itself, with options.plant_pct added to B. Gates once.
   experiments::RunLog run_identical(const std::vector<std::string>& trainer_arguments);
 
@@ -68,7 +68,7 @@ class ExperimentSession {
   std::optional<std::string> profile(const Profiled& what, const std::string& out);
   // Once more under the collector, timed steps and checked ones; what differs makes the run invalid.
   void compare_launches(experiments::WorkloadResult& result, const experiments::PairPlan& plan);
-  experiments::RunFacts facts(const experiments::LedgerSummary& ledger) const;
+  experiments::RunFacts facts(const std::vector<experiments::LedgerEntry>& ledger) const;
   const std::string& program_sha256();
 
   SessionOptions options_;

@@ -37,7 +37,7 @@ class Reader {
     if (!node.IsMap()) fail(node, fmt::format("{}: expected key: value lines", what));
     std::set<std::string> seen;
     for (const auto& entry : node) {
-      const std::string key = entry.first.as<std::string>();
+      const auto key = value<std::string>(entry.first, what, "keys that are words");
       if (!seen.insert(key).second) fail(entry.first, fmt::format("{}: '{}' is given twice", what, key));
       if (!known.empty() && !known.count(key))
         fail(entry.first,
@@ -116,8 +116,7 @@ std::string change_text(const Experiment& e) {
   for (const auto& [key, value] : e.change.variants)
     parts.push_back(fmt::format("--variant {}={}", key, value));
   for (const auto& [key, value] : e.change.flags) parts.push_back(fmt::format("--{} {}", key, value));
-  if (e.frozen_baseline())
-    parts.push_back(fmt::format("everything since {}", e.baseline));
+  if (e.frozen_baseline()) parts.push_back(fmt::format("everything since {}", e.baseline));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

@@ -101,7 +101,8 @@ class SteppingArm : public Arm {
     if (!child_->write_line(fmt::format("again {}", seed))) fail_by_ending(spec_.label, *child_, when);
     const ordered_json answer = receive(timeout_s, when);
     const auto checks = answer.find("checks");
-    if (checks == answer.end() || !checks->is_array() || checks->empty()) bad_answer("expected checks", answer.dump());
+    if (checks == answer.end() || !checks->is_array() || checks->empty())
+      bad_answer("expected checks", answer.dump());
     int passed = 0;
     for (const ordered_json& c : *checks) {
       if (!c.is_object() || !c.contains("passed") || !c["passed"].is_boolean())
@@ -110,9 +111,11 @@ class SteppingArm : public Arm {
         return c.contains(field) && c[field].is_string() ? c[field].get<std::string>() : std::string();
       };
       if (!c["passed"].get<bool>())
-        throw ArmFailure("audit",
-                         fmt::format("arm {}: {}: steps after the timed ones are not what a fresh trainer makes of them: {} {}",
-                                     spec_.label, text("name"), text("tensor"), text("detail")));
+        throw ArmFailure(
+            "audit",
+            fmt::format(
+                "arm {}: {}: steps after the timed ones are not what a fresh trainer makes of them: {} {}",
+                spec_.label, text("name"), text("tensor"), text("detail")));
       ++passed;
     }
     return passed;
@@ -167,6 +170,7 @@ class CommandArm : public Arm {
   void wait_ready(double) override {}
 
   BlockTimes block(int, double timeout_s) override {
+    const std::vector<pid_t> others = children_of_this_process();
     std::unique_ptr<ChildProcessGroup> child;
     try {
       child = std::make_unique<ChildProcessGroup>(
@@ -183,9 +187,11 @@ class CommandArm : public Arm {
           throw Interrupted();
         case Read::timeout:
           throw ArmFailure(
-              "hung", with_last_words(fmt::format("arm {} did not end within {:.0f} s ({} step times read)",
-                                                  spec_.label, timeout_s, all.size()),
-                                      *child));
+              "hung",
+              with_last_words(
+                  fmt::format("arm {} did not end within {:.0f} s (--block-timeout-s; {} step times read)",
+                              spec_.label, timeout_s, all.size()),
+                  *child));
         case Read::end_of_output:
           open = false;
           break;
@@ -206,6 +212,9 @@ class CommandArm : public Arm {
           ending->exited ? "crashed" : "killed",
           with_last_words(fmt::format("arm {} {} after {} steps", spec_.label, ending->text(), all.size()),
                           *child));
+    // What it left behind would run beside the other arm.
+    child->kill_all();
+    kill_orphans(others);
     const int n = static_cast<int>(all.size());
     const int skip = spec_.skip_steps >= 0 ? spec_.skip_steps : std::clamp(n / 10, 1, 10);
     if (n <= skip)

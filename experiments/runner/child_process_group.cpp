@@ -46,8 +46,12 @@ ChildProcessGroup::Ending ending_of(int status) {
 }  // namespace
 
 std::string ChildProcessGroup::Ending::text() const {
-  return exited ? fmt::format("exited with code {}", code)
-                : fmt::format("was killed by signal {} ({})", signal, strsignal(signal));
+  if (!exited) return fmt::format("was killed by signal {} ({})", signal, strsignal(signal));
+  // A shell says so of its last command; no signal has a number above 64.
+  if (code > 128 && code <= 128 + 64)
+    return fmt::format("exited with code {} (a shell's way to say signal {}, {})", code, code - 128,
+                       strsignal(code - 128));
+  return fmt::format("exited with code {}", code);
 }
 
 ChildProcessGroup::ChildProcessGroup(const Options& o) {
@@ -85,6 +89,8 @@ ChildProcessGroup::ChildProcessGroup(const Options& o) {
     if (getppid() != parent) _exit(127);
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
     signal(SIGPIPE, SIG_DFL);
     for (const auto& [key, value] : o.environment) setenv(key.c_str(), value.c_str(), 1);
     dup2(in_read.get(), STDIN_FILENO);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -18,6 +19,10 @@ double median(std::vector<double> v) {
   return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
+double mean(const std::vector<double>& v) {
+  return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+}
+
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 void check_plan(const PairPlan& p) {
@@ -30,8 +35,9 @@ void check_plan(const PairPlan& p) {
   at_least("--pairs", looks.front().pairs, 2);
   for (size_t i = 1; i < looks.size(); ++i)
     if (looks[i].pairs <= looks[i - 1].pairs)
-      throw stepscope::InputError(fmt::format("--pairs: looks at {} and then at {} pairs: expected more at every look",
-                                              looks[i - 1].pairs, looks[i].pairs));
+      throw stepscope::InputError(
+          fmt::format("--pairs: looks at {} and then at {} pairs: expected more at every look",
+                      looks[i - 1].pairs, looks[i].pairs));
   at_least("--quads", p.quads, 1);
   at_least("--block-steps", p.block_steps, 1);
   at_least("--block-s", p.block_s, 0);
@@ -41,8 +47,9 @@ void check_plan(const PairPlan& p) {
   at_least("--start-timeout-s", p.start_timeout_s, 0.001);
   at_least("--block-timeout-s", p.block_timeout_s, 0.001);
   if (looks.size() > 1 && looks.back().pairs > 26)
-    throw stepscope::InputError(fmt::format(
-        "--pairs: a look at {} pairs, expected at most 26 (the exact test enumerates 2^pairs)", looks.back().pairs));
+    throw stepscope::InputError(
+        fmt::format("--pairs: a look at {} pairs, expected at most 26 (the exact test enumerates 2^pairs)",
+                    looks.back().pairs));
   if (p.a.steps_on_command != p.b.steps_on_command)
     throw stepscope::InputError(
         "one arm steps on command and the other is run to its end: expected two of a kind");
@@ -65,33 +72,32 @@ class PairRun {
     const bool resident = arms_[0]->keeps_state();
     if (resident) warm_up(first);
     check_foreign(resident ? 2 : 0);
-    std::vector<Quad> time, cycles;
+    std::vector<Quad> time;
+    std::array<std::vector<double>, 2> clocks;
     const int quads = affordable_quads();
     for (int q = 0; q < quads; ++q) {
       const size_t x = coin();
-      Quad t, c;
+      Quad t;
       std::array<size_t, 2> next{};
-      bool all_clocks = true;
       int position = 0;
       for (const size_t arm : {x, 1 - x, 1 - x, x}) {
         const Block b = block(arm, q, position++);
         auto& slot_t = arm == 0 ? t.a_ns : t.b_ns;
-        auto& slot_c = arm == 0 ? c.a_ns : c.b_ns;
-        slot_t[next[arm]] = b.step_ns;
+        slot_t[next[arm]++] = b.step_ns;
         if (b.environment && b.environment->sm_clock_mhz > 0)
-          slot_c[next[arm]] = b.step_ns * b.environment->sm_clock_mhz;
-        else
-          all_clocks = false;
-        ++next[arm];
+          clocks[arm].push_back(b.environment->sm_clock_mhz);
       }
       time.push_back(t);
-      if (all_clocks) cycles.push_back(c);
     }
+    if (resident) check_foreign(2);  // who came meanwhile; a command leaves the device a moment after its end
     out_.time = pair_value(time).value();  // every time in it was checked to be > 0 and finite
-    if (cycles.size() == time.size()) out_.cycles = pair_value(cycles);
+    if (std::min(clocks[0].size(), clocks[1].size()) >= kFewestClocks)
+      out_.cycles =
+          PairValue{out_.time.log_ratio + std::log(mean(clocks[1]) / mean(clocks[0])), out_.time.error};
     for (size_t arm : {0, 1})
       for (gate::AuditFinding& f : gate::findings(audits_[arm], p_.audit)) {
-        if (!f.passed()) throw ArmFailure("audit", fmt::format("arm {}: {}: {}", "AB"[arm], f.check, f.sentence));
+        if (!f.passed())
+          throw ArmFailure("audit", fmt::format("arm {}: {}: {}", "AB"[arm], f.check, f.sentence));
         out_.audits.push_back(std::move(f));
       }
     out_.seconds = seconds_since(begin_);
@@ -115,7 +121,8 @@ class PairRun {
     const double quad_s = 2 * (expected_ns_[0] + expected_ns_[1]) * (block_steps_ + 1) * 1e-9;
     if (!(quad_s > 0)) return p_.quads;
     const double affordable = std::floor(p_.pair_s / quad_s);
-    return affordable >= p_.quads ? p_.quads : std::min(p_.quads, std::max(kFewestQuads, static_cast<int>(affordable)));
+    return affordable >= p_.quads ? p_.quads
+                                  : std::min(p_.quads, std::max(kFewestQuads, static_cast<int>(affordable)));
   }
 
   void check_foreign(int own) const {
@@ -202,7 +209,8 @@ double solo_step_ns(const ArmSpec& spec, const PairPlan& p, const Hooks& hooks) 
   arm->start();
   arm->wait_ready(p.start_timeout_s);
   const double first_ns = median(arm->block(p.block_steps, p.start_timeout_s).times_ns);
-  const int steps = std::max(p.block_steps, static_cast<int>(std::min(p.solo_s * 0.5e9 / std::max(first_ns, 1.0), 1e6)));
+  const int steps =
+      std::max(p.block_steps, static_cast<int>(std::min(p.solo_s * 0.5e9 / std::max(first_ns, 1.0), 1e6)));
   arm->block(steps, p.block_timeout_s + 20 * p.solo_s);
   return median(arm->block(steps, p.block_timeout_s + 20 * p.solo_s).times_ns);
 }

@@ -15,9 +15,10 @@
 
 namespace experiments {
 
-// The machine during one block. Absent values were not to be had (RunLog::environment_absent says why).
+// The machine during one block, from samples taken in it: a block may be shorter than the time between two samples and then
+// has none. Absent values were not to be had (RunLog::environment_absent says why).
 struct BlockEnvironment {
-  double sm_clock_mhz = 0;  // mean over the block; 0 of a command, most of whose block is its start
+  double sm_clock_mhz = 0;  // mean; 0 of a command, most of whose block is its start
   double power_w = 0;
   double temperature_c = 0;
   uint64_t throttle_reasons = 0;  // all bits seen, nvmlClocksEventReasons
@@ -37,8 +38,9 @@ struct Block {
 
 struct PairRecord {
   PairValue time;
-  std::optional<PairValue>
-      cycles;  // the same from step time x SM clock; absent without clocks in every block
+  // The same in SM cycles: the log ratio of the times plus that of the mean clocks during B's and A's blocks; absent unless
+  // each arm has kFewestClocks blocks with a sample of their own. Its error is that of the times.
+  std::optional<PairValue> cycles;
   char started_first = 'A';
   bool stationary =
       true;            // warm-up ended because the step time had settled, not because its limit was reached
@@ -48,8 +50,10 @@ struct PairRecord {
 };
 
 inline constexpr int kFewestQuads = 4;
+inline constexpr int kFewestClocks = 8;
 inline constexpr double kCappedShare = 0.2;
-inline constexpr uint64_t kPowerCap = 0x4;  // of BlockEnvironment::throttle_reasons: nvmlClocksEventReasonSwPowerCap
+inline constexpr uint64_t kPowerCap =
+    0x4;  // of BlockEnvironment::throttle_reasons: nvmlClocksEventReasonSwPowerCap
 
 struct PairPlan {
   ArmSpec a, b;
@@ -57,7 +61,7 @@ struct PairPlan {
   // Many short blocks: on an H200 at its power cap the clock wanders by percents within tenths of a second, and the shorter the blocks the
   // more of that both arms share. The spread of pairs of identical code was 0.84% with 4 quads of 0.1 s, 0.22% with 12 of 0.03 s, 0.13%
   // with 24 of 0.015 s, in the same GPU time (docs/experiments.md).
-  int quads = 24;           // fewer, but at least kFewestQuads, where they would take longer than pair_s
+  int quads = 24;          // fewer, but at least kFewestQuads, where they would take longer than pair_s
   double block_s = 0.015;  // a block takes the longer of this and `block_steps`
   int block_steps = 2;
   double pair_s = 4;

@@ -106,12 +106,16 @@ ordered_json pairs_to_json(const RunLog& log) {
     row["seconds"] = p.seconds;
     ordered_json& blocks = row["blocks"] = ordered_json::array();
     for (const Block& b : p.blocks) {
-      ordered_json block{
-          {"arm", std::string(1, b.arm)}, {"quad", b.quad}, {"at_s", std::round(b.at_s * 1e4) / 1e4}, {"step_ns", b.step_ns}, {"steps", b.steps}};
+      ordered_json block{{"arm", std::string(1, b.arm)},
+                         {"quad", b.quad},
+                         {"at_s", std::round(b.at_s * 1e4) / 1e4},
+                         {"step_ns", b.step_ns},
+                         {"steps", b.steps}};
       put(block, "loss", b.last_loss);
       if (b.environment) {
         if (b.environment->sm_clock_mhz > 0) block["sm_clock_mhz"] = b.environment->sm_clock_mhz;
         block["power_w"] = b.environment->power_w;
+        block["samples"] = b.environment->samples;
         block["temperature_c"] = b.environment->temperature_c;
         block["throttle_reasons"] = b.environment->throttle_reasons;
       }

@@ -10,7 +10,9 @@
 namespace experiments {
 namespace {
 
-constexpr const char* kDefault = R"(^\s*step\b.*?([-+]?(?:[0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?|nan|inf)) *ms\b)";
+// The number must stand alone: the end of "1,234.5 ms" is not 234.5.
+constexpr const char* kDefault =
+    R"(^\s*step\b(?:.*?[^0-9.,a-z+-])?([-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?|nan|inf)) *ms\b)";
 // std::regex recurses per character: a progress bar of a megabyte would overflow the stack.
 constexpr size_t kLongestLine = 4096;
 
@@ -28,7 +30,7 @@ StepLines::StepLines(const std::string& pattern) {
 }
 
 std::optional<StepLines::Step> StepLines::parse(const std::string& line) const {
-  static const std::regex not_finite(R"((^|[^a-z0-9_])(-?nan|[-+]?inf(inity)?)($|[^a-z0-9_]))",
+  static const std::regex not_finite(R"((^|[^a-z0-9_])(-?nan|[-+]?inf(inity)?)($|[^a-z0-9_-]))",
                                      std::regex::ECMAScript | std::regex::icase);
   const std::string text = line.substr(0, kLongestLine);
   std::smatch match;

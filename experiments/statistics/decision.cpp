@@ -55,7 +55,8 @@ std::vector<Look> extended_looks(int pairs, int extended_pairs) {
 std::vector<Look> sequential_looks(int pairs) {
   std::vector<Look> looks;
   for (const int n : {(pairs + 1) / 2, (3 * pairs + 3) / 4, pairs})
-    looks.push_back({n, kSequentialAlpha, kSequentialEquivalenceAlpha, std::max(kSequentialAlpha, std::ldexp(1.0, 1 - n))});
+    looks.push_back({n, kSequentialAlpha, kSequentialEquivalenceAlpha,
+                     std::max(kSequentialAlpha, std::ldexp(1.0, 1 - n))});
   return looks;
 }
 
@@ -79,7 +80,10 @@ Decision decide(std::span<const PairValue> pairs, const Thresholds& t, int look)
   d.p_value = t_p_value(e);
   d.sign_flip_p = sign_flip_p_value(values);
   d.equivalence_p = equivalence_p_value(e, std::log1p(t.equivalence_bound()));
-  d.detectable_effect = std::expm1(minimum_detectable_effect(e.sd, e.n, d.alpha, t.power));
+  // A claim needs both: an interval without 0, and an estimate of at least the minimum effect.
+  d.detectable_effect =
+      std::expm1(std::max(minimum_detectable_effect(e.sd, e.n, d.alpha, t.power),
+                          std::log1p(t.minimum_effect) + margin_of_error(e.sd, e.n, t.power)));
   d.process_modes = d.within_pair_error && e.sd > t.process_modes_factor * *d.within_pair_error;
 
   const bool differs = d.interval->low > 0 || d.interval->high < 0;
@@ -93,11 +97,13 @@ Decision decide(std::span<const PairValue> pairs, const Thresholds& t, int look)
     if (d.sign_flip_p && *d.sign_flip_p <= plan.sign_flip_alpha)
       conclude(d, e.mean < 0 ? Verdict::faster : Verdict::slower, reason::kInterval, numbers);
     else
-      conclude(d, Verdict::undecided, reason::kTestsDisagree,
-               d.sign_flip_p
-                   ? fmt::format("{}: the t interval excludes 0, but the exact sign-flip test has p = {:.3f} (needs {})",
-                                 numbers, *d.sign_flip_p, plan.sign_flip_alpha)
-                   : fmt::format("{}: too many pairs for the exact test, which must agree (26 at most)", numbers));
+      conclude(
+          d, Verdict::undecided, reason::kTestsDisagree,
+          d.sign_flip_p
+              ? fmt::format(
+                    "{}: the t interval excludes 0, but the exact sign-flip test has p = {:.3f} (needs {})",
+                    numbers, *d.sign_flip_p, plan.sign_flip_alpha)
+              : fmt::format("{}: too many pairs for the exact test, which must agree (26 at most)", numbers));
   } else if (*d.equivalence_p <= plan.equivalence_alpha) {
     conclude(d, Verdict::same, reason::kEquivalent,
              fmt::format("{}: within +-{:.2f}% (two one-sided tests, p = {:.3g})", numbers,
@@ -124,22 +130,24 @@ std::optional<double> campaign_p_value(const Decision& d, const Thresholds& t) {
 }
 
 void correct_for_campaign(std::vector<Decision>& decisions, const Thresholds& t) {
-  std::vector<size_t> claims;
+  // All that were tested, not the claims alone: choosing the small p values first and correcting for their number would
+  // let the one false claim of eight true nulls stand.
+  std::vector<size_t> tested;
   std::vector<double> p_values;
-  for (size_t i = 0; i < decisions.size(); ++i) {
-    const Decision& d = decisions[i];
-    if (d.verdict != Verdict::faster && d.verdict != Verdict::slower) continue;
-    claims.push_back(i);
-    p_values.push_back(campaign_p_value(d, t).value_or(1));
-  }
+  for (size_t i = 0; i < decisions.size(); ++i)
+    if (const auto p =
+            decisions[i].verdict == Verdict::invalid ? std::nullopt : campaign_p_value(decisions[i], t)) {
+      tested.push_back(i);
+      p_values.push_back(*p);
+    }
   const std::vector<bool> kept = holm_rejects(p_values, t.alpha);
-  for (size_t k = 0; k < claims.size(); ++k) {
-    if (kept[k]) continue;
-    Decision& d = decisions[claims[k]];
+  for (size_t k = 0; k < tested.size(); ++k) {
+    Decision& d = decisions[tested[k]];
+    if (kept[k] || (d.verdict != Verdict::faster && d.verdict != Verdict::slower)) continue;
     conclude(
         d, Verdict::undecided, reason::kNotAfterHolm,
-        fmt::format("{} alone (p = {:.3g}), but not among the {} claims of this campaign (Holm, level {})",
-                    name(d.verdict), p_values[k], claims.size(), t.alpha));
+        fmt::format("{} alone (p = {:.3g}), but not among the {} tests of this campaign (Holm, level {})",
+                    name(d.verdict), p_values[k], tested.size(), t.alpha));
   }
 }
 

@@ -16,7 +16,7 @@
 namespace experiments {
 
 struct Look {
-  int pairs = 12;  // so many in all
+  int pairs = 12;       // so many in all
   double alpha = 0.02;  // two-sided
   double equivalence_alpha = 0.05;
   double sign_flip_alpha = 0.02;  // of the exact test that must agree
@@ -33,7 +33,7 @@ struct Thresholds {
   std::vector<Look> looks = extended_looks();
   // Of a claim in a campaign. A nominal 5% would pass a proof of "at most 5%" 8 times in 100.
   double alpha = 0.02;
-  double minimum_effect = 0.003;  // as a ratio - 1: less than this is nobody's improvement
+  double minimum_effect = 0.003;    // as a ratio - 1: less than this is nobody's improvement
   double power = 0.8;               // of the minimum detectable effect
   double process_modes_factor = 3;  // spread of pairs over error within pairs: above it, processes have modes
   // "Same" means inside +- this. 5/3 of the minimum effect: an estimate cannot be called both.
@@ -71,7 +71,8 @@ struct Decision {
   std::optional<double> p_value;      // t, two-sided
   std::optional<double> sign_flip_p;  // exact
   std::optional<double> equivalence_p;
-  std::optional<double> detectable_effect;  // ratio - 1 that this many pairs of this spread find with `power`
+  std::optional<double>
+      detectable_effect;  // ratio - 1 that this many pairs of this spread call different with `power`
   std::optional<double> within_pair_error;  // pooled over pairs
   bool process_modes = false;
 };
@@ -86,8 +87,8 @@ bool wants_another_look(const Decision& decision, const Thresholds& thresholds);
 // can be used over a campaign.
 std::optional<double> campaign_p_value(const Decision& decision, const Thresholds& thresholds);
 
-// Takes claims (faster, slower) that do not survive Holm's correction back to undecided. One entry per
-// verdict of the campaign; entries that claim nothing stay and do not count.
+// Takes claims (faster, slower) that do not survive Holm's correction over all tests of the campaign back to undecided.
+// One entry per verdict; entries that claim nothing stay, and count when they were tested.
 void correct_for_campaign(std::vector<Decision>& decisions, const Thresholds& thresholds);
 
 // exp(log ratio) - 1, in percent: "-1.20" = B takes 1.2% less time.

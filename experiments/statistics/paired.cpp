@@ -112,6 +112,10 @@ double equivalence_p_value(const Estimate& e, double bound) {
   return std::max(above_lower, below_upper);
 }
 
+double margin_of_error(double sd, int n, double power) {
+  return t_quantile(power, n - 1) * sd / std::sqrt(static_cast<double>(n));
+}
+
 double minimum_detectable_effect(double sd, int n, double alpha, double power) {
   return (t_quantile(1 - alpha / 2, n - 1) + t_quantile(power, n - 1)) * sd /
          std::sqrt(static_cast<double>(n));

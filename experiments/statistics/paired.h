@@ -59,6 +59,9 @@ double equivalence_p_value(const Estimate& e, double bound);
 // in the usual approximation (t(1 - alpha/2) + t(power)) sd / sqrt(n).
 double minimum_detectable_effect(double sd, int n, double alpha, double power);
 
+// t(power, n - 1) sd / sqrt(n): an estimate stays above the true effect less this with probability `power`.
+double margin_of_error(double sd, int n, double power);
+
 // Holm 1979: which of the hypotheses are rejected with a family-wise error of at most alpha. Order as given.
 std::vector<bool> holm_rejects(std::span<const double> p_values, double alpha);
 

@@ -94,6 +94,15 @@ ordered_json environment_of(const RunLog& log) {
   return out;
 }
 
+bool claims(Verdict v) { return v == Verdict::faster || v == Verdict::slower; }
+
+std::string same_code_sentence(const std::string& why, const Decision& d) {
+  if (claims(d.verdict))
+    return fmt::format("{}, and yet measured {} ({}): a kernel's arguments differ, or this is a false claim",
+                       why, name(d.verdict), d.sentence);
+  return fmt::format("{}; the statistics said {} ({})", why, name(d.verdict), d.sentence);
+}
+
 ordered_json workload_json(const WorkloadResult& r) {
   const Workload& w = r.workload;
   const Decision& d = r.log.decision;
@@ -104,9 +113,7 @@ ordered_json workload_json(const WorkloadResult& r) {
   if (!w.matmul.empty()) out["matmul"] = w.matmul;
   out["verdict"] = name(verdict_of(r));
   out["reason"] = same_code ? std::string(reason::kSameCode) : d.reason;
-  out["sentence"] = same_code ? fmt::format("{}; the statistics said {} ({})", r.same_code->why,
-                                            name(d.verdict), d.sentence)
-                              : d.sentence;
+  out["sentence"] = same_code ? same_code_sentence(r.same_code->why, d) : d.sentence;
   out["statistics"] = to_json(d);
   if (r.log.cycles) out["statistics_in_cycles"] = to_json(*r.log.cycles);
   const auto a_ns = median_step_ns(r.log, 'A'), b_ns = median_step_ns(r.log, 'B');
@@ -127,7 +134,9 @@ ordered_json workload_json(const WorkloadResult& r) {
   out["b"] = to_json(r.b, r.log.b_info);
   if (ordered_json audit = audit_to_json(r.log); !audit.is_null()) out["audit"] = std::move(audit);
   if (r.log.solo)
-    out["solo"] = {{"a_step_ns", r.log.solo->a_step_ns}, {"b_step_ns", r.log.solo->b_step_ns}, {"seconds", r.log.solo->seconds}};
+    out["solo"] = {{"a_step_ns", r.log.solo->a_step_ns},
+                   {"b_step_ns", r.log.solo->b_step_ns},
+                   {"seconds", r.log.solo->seconds}};
   else if (!r.log.solo_absent.empty())
     out["solo_absent"] = r.log.solo_absent;
   if (r.same_code) out["same_code"] = {{"same", r.same_code->same}, {"why", r.same_code->why}};
@@ -151,7 +160,8 @@ Verdict overall_of(const ordered_json& document) {
 
 Verdict verdict_of(const WorkloadResult& r) {
   if (r.log.decision.verdict == Verdict::invalid) return Verdict::invalid;
-  if (r.same_code && r.same_code->same && r.planted_pct == 0) return Verdict::same;
+  if (r.same_code && r.same_code->same && r.planted_pct == 0)
+    return claims(r.log.decision.verdict) ? Verdict::undecided : Verdict::same;
   return r.log.decision.verdict;
 }
 
@@ -199,9 +209,27 @@ ordered_json load_verdict(const std::filesystem::path& file) {
   if (d["schema"] != kVerdictSchema)
     throw InputError(
         fmt::format("{}: schema {}, expected {}", file.string(), d["schema"].dump(), kVerdictSchema));
-  if (!d.contains("workloads") || !d["workloads"].is_array() || !d.contains("verdict") ||
-      !d["verdict"].is_string() || !verdict_from_name(d["verdict"].get<std::string>()))
-    throw InputError(fmt::format("{}: verdict or workloads are missing or no such things", file.string()));
+  // What pages, list and index read without asking.
+  const auto is_text = [](const ordered_json& at, const char* key) {
+    return at.contains(key) && at.at(key).is_string();
+  };
+  const auto is_object = [](const ordered_json& at, const char* key) {
+    return at.contains(key) && at.at(key).is_object();
+  };
+  const auto has_verdict = [&](const ordered_json& at) {
+    return is_text(at, "verdict") && verdict_from_name(at.at("verdict").get<std::string>());
+  };
+  bool good = is_text(d, "name") && is_text(d, "at") && is_text(d, "command") && has_verdict(d) &&
+              is_object(d, "code") && is_object(d, "environment") && is_object(d, "thresholds") &&
+              is_object(d, "ledger") && d.contains("workloads") && d["workloads"].is_array();
+  if (good)
+    for (const ordered_json& w : d["workloads"])
+      good = good && w.is_object() && has_verdict(w) && is_text(w, "workload") && is_text(w, "reason") &&
+             is_text(w, "sentence") && is_object(w, "statistics") && is_object(w, "environment") &&
+             is_object(w, "a") && is_object(w, "b") && is_object(w["a"], "gate") &&
+             is_object(w["b"], "gate") && w.contains("pairs");
+  if (!good)
+    throw InputError(fmt::format("{}: a part of a verdict is missing or no such thing", file.string()));
   return d;
 }
 
@@ -217,7 +245,10 @@ std::vector<bool> correct_campaign(std::vector<ordered_json>& documents, const T
     for (size_t k = 0; k < documents[i]["workloads"].size(); ++k) {
       const ordered_json& w = documents[i]["workloads"][k];
       Decision d = decision_from_json(w.at("statistics"), documents[i].at("name").get<std::string>());
-      if (w.at("reason") == reason::kSameCode) d.verdict = Verdict::same;  // claims nothing
+      if (w.at("reason") == reason::kSameCode) {  // claims nothing, and is no test of an effect
+        d.verdict = Verdict::same;
+        d.p_value.reset();
+      }
       decisions.push_back(std::move(d));
       where.emplace_back(i, k);
     }
@@ -251,11 +282,71 @@ int exit_code_of(Verdict v) {
   return 1;
 }
 
-bool is_regression(std::optional<Verdict> before, Verdict now) {
-  if (now == Verdict::invalid) return true;
-  if (now == Verdict::slower) return before != Verdict::slower;
-  if (now == Verdict::same) return before == Verdict::faster;
-  return false;  // undecided is no answer, and neither a regression nor its absence
+bool is_regression(const std::optional<ordered_json>& before, const ordered_json& now) {
+  const auto verdict_in = [](const ordered_json& at) {
+    return verdict_from_name(at.at("verdict").get<std::string>()).value_or(Verdict::invalid);
+  };
+  if (verdict_in(now) == Verdict::invalid) return true;
+  const auto text = [](const ordered_json& d, const char* section, const char* key) -> std::string {
+    const auto at = d.find(section);
+    return at == d.end() ? "" : at->value(key, "");
+  };
+  if (!before || verdict_in(*before) == Verdict::invalid ||
+      text(*before, "environment", "device") != text(now, "environment", "device") ||
+      text(*before, "experiment", "file_sha256") != text(now, "experiment", "file_sha256"))
+    return false;
+  const bool frozen = text(now, "experiment", "baseline") != "defaults";
+  const double least = std::log1p(now.at("thresholds").value("minimum_effect_pct", 0.3) / 100);
+  for (const ordered_json& w : now.at("workloads"))
+    for (const ordered_json& old : before->at("workloads")) {
+      if (w.at("workload") != old.at("workload")) continue;
+      const Verdict v = verdict_in(w), was = verdict_in(old);
+      if (v == Verdict::slower && was != Verdict::slower) return true;
+      if (v == Verdict::same && was == Verdict::faster) return true;
+      // Where A is not frozen, a ratio that rises may be A that became faster. Undecided is no answer.
+      if (!frozen || v == Verdict::undecided || was == Verdict::undecided) continue;
+      const ordered_json &s = w.at("statistics"), &s_old = old.at("statistics");
+      if (!s.contains("ratio_interval") || !s_old.contains("ratio_interval")) continue;
+      if (s.at("ratio_interval").at(0).get<double>() > s_old.at("ratio_interval").at(1).get<double>() &&
+          std::log(s.at("ratio").get<double>() / s_old.at("ratio").get<double>()) >= least)
+        return true;
+    }
+  return false;
+}
+
+bool was_cut_short(const ordered_json& document) {
+  const ordered_json& workloads = document.at("workloads");
+  return std::any_of(workloads.begin(), workloads.end(), [](const ordered_json& w) {
+    return w.at("reason") == reason::kInterrupted || w.at("reason") == reason::kForeignProcess;
+  });
+}
+
+void decide_again(ordered_json& document) {
+  Thresholds t;
+  const ordered_json& recorded = document.at("thresholds");
+  t.minimum_effect = recorded.at("minimum_effect_pct").get<double>() / 100;
+  if (!recorded.contains("looks")) return;
+  // Which plan it was shows in the number of looks.
+  const int first = recorded.at("looks").at(0).at("pairs").get<int>(),
+            last = recorded.at("looks").back().at("pairs").get<int>();
+  t.looks = recorded.at("looks").size() == 3 ? sequential_looks(last) : extended_looks(first, last);
+  for (ordered_json& w : document.at("workloads")) {
+    const Decision old = decision_from_json(w.at("statistics"), document.at("name").get<std::string>());
+    if (old.verdict == Verdict::invalid || old.reason == reason::kInterrupted) continue;
+    const Decision d = decide(pair_values_from_json(w.at("pairs"), "pairs"), t, old.look);
+    w["statistics"] = to_json(d);
+    // Older documents gave a block without a sample of its own the clock of an earlier one.
+    const std::string pairs = w.at("pairs").dump();
+    if (pairs.find("\"sm_clock_mhz\"") != std::string::npos && pairs.find("\"samples\"") == std::string::npos)
+      w.erase("statistics_in_cycles");
+    const bool same_code =
+        w.contains("same_code") && w.at("same_code").at("same") == true && !w.contains("planted_pct");
+    w["verdict"] = name(!same_code ? d.verdict : claims(d.verdict) ? Verdict::undecided : Verdict::same);
+    w["reason"] = same_code ? std::string(reason::kSameCode) : d.reason;
+    w["sentence"] =
+        same_code ? same_code_sentence(w.at("same_code").at("why").get<std::string>(), d) : d.sentence;
+  }
+  document["verdict"] = name(overall_of(document));
 }
 
 }  // namespace experiments

@@ -54,8 +54,9 @@ struct RunFacts {
   std::string command;
 };
 
-// The verdict of one workload: that of the statistics, or `same` when both arms ran the same code with
-// nothing planted.
+// The verdict of one workload: that of the statistics, or `same` when both arms ran the same code with nothing planted. The same
+// code that was measured faster or slower is undecided: either a kernel's arguments differ, or this is one of the false claims
+// that the ledger counts.
 Verdict verdict_of(const WorkloadResult& result);
 // Of a whole experiment: invalid before slower before undecided before faster before same.
 Verdict overall(const std::vector<Verdict>& verdicts);
@@ -75,7 +76,14 @@ std::vector<bool> correct_campaign(std::vector<nlohmann::ordered_json>& document
 
 // 0 good · 1 slower or invalid · 4 undecided.
 int exit_code_of(Verdict verdict);
-// Worse than before: slower or invalid where it was not, or no longer faster where it was.
-bool is_regression(std::optional<Verdict> before, Verdict now);
+// Worse than before, in any workload: invalid; slower where it was not, or no longer faster where it was; or, against a frozen
+// baseline, a ratio whose interval lies above the old one by at least the minimum effect. `before` counts only when it is
+// of the same device and experiment file and not invalid: without one, only an invalid verdict is a regression.
+bool is_regression(const std::optional<nlohmann::ordered_json>& before, const nlohmann::ordered_json& now);
+// Nothing was decided for a reason that has nothing to do with the arms: ctrl-C, somebody else on the device.
+bool was_cut_short(const nlohmann::ordered_json& document);
+// Decides again from the recorded pairs, as the thresholds in the document say, and takes back what the correction of a campaign
+// had made of it; what measured nothing stays as it is.
+void decide_again(nlohmann::ordered_json& document);
 
 }  // namespace experiments

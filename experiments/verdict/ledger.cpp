@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -15,15 +20,17 @@ namespace {
 using nlohmann::ordered_json;
 
 std::string line_of(const LedgerEntry& e) {
-  return ordered_json{{"at", e.at},
-                      {"device", e.device},
-                      {"what", e.what},
-                      {"planted_pct", e.planted_pct},
-                      {"verdict", name(e.verdict)},
-                      {"pairs", e.pairs},
-                      {"log_ratio_mean", e.log_ratio_mean},
-                      {"log_ratio_sd", e.log_ratio_sd}}
-      .dump();
+  ordered_json line{{"at", e.at},
+                    {"device", e.device},
+                    {"what", e.what},
+                    {"planted_pct", e.planted_pct},
+                    {"verdict", name(e.verdict)},
+                    {"pairs", e.pairs},
+                    {"log_ratio_mean", e.log_ratio_mean},
+                    {"log_ratio_sd", e.log_ratio_sd}};
+  if (!e.procedure.empty()) line["procedure"] = e.procedure;
+  line["minimum_effect_pct"] = e.minimum_effect_pct;
+  return line.dump();
 }
 
 }  // namespace
@@ -49,6 +56,8 @@ std::vector<LedgerEntry> read_ledger(const std::filesystem::path& file) {
       e.pairs = j.at("pairs").get<int>();
       e.log_ratio_mean = j.at("log_ratio_mean").get<double>();
       e.log_ratio_sd = j.at("log_ratio_sd").get<double>();
+      e.procedure = j.value("procedure", "");
+      e.minimum_effect_pct = j.value("minimum_effect_pct", 0.3);
       out.push_back(std::move(e));
     } catch (const nlohmann::json::exception& e) {
       throw stepscope::InputError(fmt::format("{}:{}: {}", file.string(), number, e.what()));
@@ -58,17 +67,20 @@ std::vector<LedgerEntry> read_ledger(const std::filesystem::path& file) {
 }
 
 void append_to_ledger(const std::filesystem::path& file, const LedgerEntry& entry) {
-  std::string all;
-  for (const LedgerEntry& e : read_ledger(file)) all += line_of(e) + "\n";
-  all += line_of(entry) + "\n";
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-  gpt2::write_file_atomically(file, all);
+  const std::string line = line_of(entry) + "\n";
+  const gpt2::Descriptor out(open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+  if (!out || write(out.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
+      fsync(out.get()) != 0)
+    throw stepscope::InputError(
+        fmt::format("{}: cannot be written: {}", file.string(), std::strerror(errno)));
 }
 
 LedgerSummary summarize(const std::vector<LedgerEntry>& entries, const std::string& device) {
   LedgerSummary s;
   for (const LedgerEntry& e : entries) {
-    if (e.planted_pct != 0 || e.verdict == Verdict::invalid || (!device.empty() && e.device != device))
+    if (e.planted_pct != 0 || e.verdict == Verdict::invalid || e.device != device || e.pairs < kFewestPairs ||
+        e.minimum_effect_pct > kMostMinimumEffect_pct)
       continue;
     ++s.trials;
     s.false_claims += e.verdict == Verdict::faster || e.verdict == Verdict::slower;

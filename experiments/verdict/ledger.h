@@ -21,6 +21,8 @@ struct LedgerEntry {
   Verdict verdict = Verdict::undecided;  // what the statistics said, not what "same code" made of it
   int pairs = 0;
   double log_ratio_mean = 0, log_ratio_sd = 0;
+  std::string procedure;            // "looks 12/24, 24 quads of 0.015 s"; "" in old entries
+  double minimum_effect_pct = 0.3;  // less than this was not called different
 };
 
 struct LedgerSummary {
@@ -32,8 +34,12 @@ struct LedgerSummary {
 
 // Entries of a file that does not exist: none. Throws stepscope::InputError naming file and line.
 std::vector<LedgerEntry> read_ledger(const std::filesystem::path& file);
+// One line, appended in one write: of several writers at once none is lost.
 void append_to_ledger(const std::filesystem::path& file, const LedgerEntry& entry);
-// Of one device ("" = of all): other machines have other noise.
+// Of one device, whose noise is its own, and only trials that could have claimed something: at least kFewestPairs pairs, a minimum
+// effect of at most kMostMinimumEffect_pct.
+inline constexpr int kFewestPairs = 6;
+inline constexpr double kMostMinimumEffect_pct = 1;
 LedgerSummary summarize(const std::vector<LedgerEntry>& entries, const std::string& device);
 
 }  // namespace experiments

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "experiments/statistics/decision.h"
 #include "gpt2/sha256.h"
 
 namespace experiments {
@@ -47,6 +48,12 @@ std::vector<std::string> stale_reasons(const nlohmann::ordered_json& verdict, co
     if (text("code", key.c_str()) != hash_trainer_sources(root, trainer_of(e, arm)))
       out.push_back(fmt::format("the sources of the {} trainer changed", trainer_of(e, arm)));
   }
+  if (verdict.contains("workloads"))
+    for (const nlohmann::ordered_json& w : verdict["workloads"])
+      if (w.value("verdict", "") == "invalid" || w.value("reason", "") == reason::kInterrupted) {
+        out.push_back(fmt::format("the last run did not end in an answer ({})", w.value("reason", "")));
+        break;
+      }
   const std::string measured_on = text("environment", "device");
   const bool on_cpu = trainer_of(e, 'B') == "reference";
   if (!on_cpu && !device.empty() && measured_on != device)

@@ -38,6 +38,21 @@ class ExperimentCli : public ::testing::Test {
     return stepscope("experiment " + arguments,
                      "CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 STEPSCOPE_ROOT=" + root_.string());
   }
+  // Ends it with ctrl-C after so many seconds.
+  Outcome run_for(int seconds, const std::string& arguments) const {
+    const std::string command =
+        "cd " + root_.string() +
+        " && OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= STEPSCOPE_ROOT=" + root_.string() +
+        " timeout --preserve-status -s INT " + std::to_string(seconds) +
+        " " BINARY_DIR "/bin/stepscope experiment " + arguments + " >" + (root_ / "out").string() + " 2>" +
+        (root_ / "err").string() + "; echo $? >" + (root_ / "code").string();
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    Outcome o;
+    o.exit_code = std::stoi(slurp(root_ / "code"));
+    o.out = slurp(root_ / "out");
+    o.err = slurp(root_ / "err");
+    return o;
+  }
   static constexpr const char* kQuick = " --pairs 8 --no-extension --quads 1 --block-s 0.01 --warmup-s 0.01";
   fs::path root_;
 };
@@ -74,7 +89,7 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
 }
 
 TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
-  put("cpu-same", "flags: {eps: 1e-8}");  // the default
+  put("cpu-same", "flags: {eps: 2e-8}");  // an argument of one kernel
   const Outcome o = run(std::string("run cpu-same") + kQuick);
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("same_code"));
@@ -124,20 +139,81 @@ TEST_F(ExperimentCli, refuses_two_changes_and_what_the_trainer_refuses) {
 }
 
 TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
-  const auto out = root_ / "out";
-  const std::string command =
-      "cd " + root_.string() +
-      " && OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= STEPSCOPE_ROOT=" + root_.string() +
-      " timeout -s INT 6 " BINARY_DIR
-      "/bin/stepscope experiment run cpu-four-micro-batches --pairs 200 --no-extension --quads 2 "
-      "--block-s 0.02 --warmup-s 0.02 >" +
-      out.string() + " 2>&1; echo $? >" + (root_ / "code").string();
-  ASSERT_EQ(std::system(command.c_str()), 0);
-  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-four-micro-batches/verdict.json"));
-  EXPECT_EQ(v["verdict"], "undecided") << slurp(out);
-  EXPECT_EQ(v["workloads"][0]["reason"], "interrupted");
+  const fs::path verdict = root_ / "experiments/studies/cpu-four-micro-batches/verdict.json";
+  json v;
+  // A loaded machine may still be in the gate after the first of these.
+  for (const int seconds : {6, 20, 60}) {
+    fs::remove(verdict);
+    const Outcome o = run_for(
+        seconds,
+        "run cpu-four-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1 --warmup-s 0.02");
+    EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
+    v = json::parse(slurp(verdict));
+    EXPECT_EQ(v["verdict"], "undecided") << o.out;
+    EXPECT_EQ(v["workloads"][0]["reason"], "interrupted");
+    if (!v["workloads"][0]["pairs"].empty()) break;
+  }
   EXPECT_GT(v["workloads"][0]["pairs"].size(), 0u);
-  EXPECT_LT(v["workloads"][0]["pairs"].size(), 200u);
+  EXPECT_LT(v["workloads"][0]["pairs"].size(), 26u);
+  EXPECT_THAT(run("list").out, HasSubstr("STALE: the last run did not end in an answer"));
+}
+
+TEST_F(ExperimentCli, does_not_let_an_interrupted_run_replace_a_verdict) {
+  ASSERT_EQ(run(std::string("run cpu-four-micro-batches") + kQuick).exit_code, 1);
+  const fs::path folder = root_ / "experiments/studies/cpu-four-micro-batches";
+  const std::string before = slurp(folder / "verdict.json"),
+                    page = slurp(root_ / "docs/study/cpu-four-micro-batches.md");
+  const Outcome o =
+      run_for(1, "run cpu-four-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1");
+  EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
+  EXPECT_THAT(o.err, HasSubstr("stands"));
+  EXPECT_EQ(slurp(folder / "verdict.json"), before);
+  EXPECT_EQ(slurp(root_ / "docs/study/cpu-four-micro-batches.md"), page);
+  EXPECT_EQ(json::parse(slurp(folder / "last-attempt.json"))["workloads"][0]["reason"], "interrupted");
+}
+
+TEST_F(ExperimentCli, goes_on_when_one_experiment_of_many_cannot_run_here) {
+  std::ofstream(root_ / "experiments/studies/a-needs-a-gpu.yaml")
+      << "question: Q?\nhypothesis: H.\ntrainer: fp32\nchange: {variant: {zero_grad: memset}}\npredicted: "
+         "{saving_ms: 1, arithmetic: "
+         "none}\nworkloads: [{model: d12, batch_size: 4, seq_len: 1024}]\n";
+  fs::create_directories(root_ / "fp32");
+  const Outcome o = run(std::string("run --all") + kQuick);
+  EXPECT_EQ(o.exit_code, 3) << o.out << o.err;
+  EXPECT_THAT(o.err, HasSubstr("a-needs-a-gpu"));
+  EXPECT_THAT(o.out, HasSubstr("cpu-four-micro-batches"));
+  EXPECT_TRUE(fs::exists(root_ / "docs/study/cpu-four-micro-batches.md"));
+}
+
+TEST_F(ExperimentCli, refuses_before_the_gate_what_cannot_be_asked) {
+  const auto refused = [&](const std::string& change, const std::string& why) {
+    put("odd", change);
+    const Outcome o = run("run odd");
+    EXPECT_EQ(o.exit_code, 2) << change << o.out << o.err;
+    EXPECT_THAT(o.err, HasSubstr(why)) << change;
+    EXPECT_FALSE(fs::exists(root_ / "experiments/studies/odd/verdict.json"));
+  };
+  refused("flags: {bogus: 1}", "--bogus");
+  refused("flags: {clip: 1.0}", "changes nothing");
+  refused("flags: {accumulation: -1}", "accumulation");
+  refused("flags: {matmul: bf16}", "--matmul");
+  EXPECT_EQ(run("run cpu-four-micro-batches --pairs 6 --no-extension").exit_code, 2);
+  EXPECT_EQ(run("run cpu-four-micro-batches --pairs 30 --no-extension").exit_code, 2);
+  EXPECT_EQ(run("run cpu-four-micro-batches --plant nan").exit_code, 2);
+  EXPECT_EQ(run("run --a true --b true --block-s 1").exit_code, 2);
+}
+
+TEST_F(ExperimentCli, lists_the_others_when_one_verdict_is_broken) {
+  fs::create_directories(root_ / "experiments/studies/cpu-four-micro-batches");
+  std::ofstream(root_ / "experiments/studies/cpu-four-micro-batches/verdict.json")
+      << R"({"schema": "stepscope.verdict/1", "verdict": "same", "workloads": []})";
+  put("cpu-same", "flags: {eps: 2e-8}");
+  const Outcome o = run("list --json");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_EQ(json::parse(o.out).size(), 2u);
+  EXPECT_THAT(o.err, HasSubstr("a part of a verdict is missing"));
+  std::ofstream(root_ / "no.json") << R"({"schema": 7})";
+  EXPECT_EQ(run("resample " + (root_ / "no.json").string()).exit_code, 2);
 }
 
 }  // namespace

@@ -128,7 +128,10 @@ TEST_F(PairRunner, runs_each_arm_alone_where_the_power_was_capped) {
   p.solo_s = 0.05;
   Hooks capped;
   uint64_t reasons = kPowerCap;
-  capped.block_ended = [&] { return std::optional(BlockEnvironment{.sm_clock_mhz = 1500, .power_w = 700, .temperature_c = 50, .throttle_reasons = reasons}); };
+  capped.block_ended = [&] {
+    return std::optional(BlockEnvironment{
+        .sm_clock_mhz = 1500, .power_w = 700, .temperature_c = 50, .throttle_reasons = reasons});
+  };
   const RunLog log = run_pairs(p, capped);
   ASSERT_TRUE(log.solo);
   EXPECT_NEAR(log.solo->a_step_ns, 1e6, 2e3);
@@ -195,7 +198,8 @@ RunLog warmed(double rise_c, int rising_pairs) {
 }
 
 TEST(Heating, names_the_pairs_after_which_the_device_still_warmed_up) {
-  const Heating h = heating(warmed(1, 4)).value();  // 2 degrees in 10 s, then 1 in 10 s from the third to the fifth pair
+  const Heating h =
+      heating(warmed(1, 4)).value();  // 2 degrees in 10 s, then 1 in 10 s from the third to the fifth pair
   EXPECT_NEAR(h.most_c_per_10_s, 2, 1e-9);
   EXPECT_EQ(h.pairs, (std::vector<int>{1, 2}));
   EXPECT_TRUE(heating(warmed(0.5, 12)).value().pairs.empty());  // exactly the limit
@@ -225,26 +229,22 @@ TEST_P(Misbehaving, arm_makes_the_run_invalid_with_the_reason_and_leaves_no_proc
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - began).count(), 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(each, Misbehaving,
-                         ::testing::Values(Misbehaviour{"crash", "exited with code 9"},
-                                           Misbehaviour{"killed", "killed by signal 9"},
-                                           Misbehaviour{"hang", "said nothing for 2 s"},
-                                           Misbehaviour{"silent", "before it was ready"},
-                                           Misbehaviour{"exit_at_start", "no such device"},
-                                           Misbehaviour{"garbage", "hello"},
-                                           Misbehaviour{"error", "out of memory"},
-                                           Misbehaviour{"nan_time", "null as a step's time"},
-                                           Misbehaviour{"zero_time", "0 as a step's time"},
-                                           Misbehaviour{"nan_loss", "the loss became NaN"},
-                                           Misbehaviour{"short_answer", "times_ns"},
-                                           Misbehaviour{"no_audit", "expected an audit"},
-                                           Misbehaviour{"two_clocks", "clock: a block took"},
-                                           Misbehaviour{"slow_answer", "longer by the runner's clock"},
-                                           Misbehaviour{"late_work", "late work: device or threads worked for 0.900 ms more"},
-                                           Misbehaviour{"launch_error", "launch error: a kernel launch failed"},
-                                           Misbehaviour{"persisting_l2", "persisting L2: 1048576 bytes"},
-                                           Misbehaviour{"other_steps", "timed steps: steps after the timed ones"}),
-                         [](const auto& case_) { return std::string(case_.param.mode); });
+INSTANTIATE_TEST_SUITE_P(
+    each, Misbehaving,
+    ::testing::Values(
+        Misbehaviour{"crash", "exited with code 9"}, Misbehaviour{"killed", "killed by signal 9"},
+        Misbehaviour{"hang", "said nothing for 2 s"}, Misbehaviour{"silent", "before it was ready"},
+        Misbehaviour{"exit_at_start", "no such device"}, Misbehaviour{"garbage", "hello"},
+        Misbehaviour{"error", "out of memory"}, Misbehaviour{"nan_time", "null as a step's time"},
+        Misbehaviour{"zero_time", "0 as a step's time"}, Misbehaviour{"nan_loss", "the loss became NaN"},
+        Misbehaviour{"short_answer", "times_ns"}, Misbehaviour{"no_audit", "expected an audit"},
+        Misbehaviour{"two_clocks", "clock: a block took"},
+        Misbehaviour{"slow_answer", "longer by the runner's clock"},
+        Misbehaviour{"late_work", "late work: device or threads worked for 0.900 ms more"},
+        Misbehaviour{"launch_error", "launch error: a kernel launch failed"},
+        Misbehaviour{"persisting_l2", "persisting L2: 1048576 bytes"},
+        Misbehaviour{"other_steps", "timed steps: steps after the timed ones"}),
+    [](const auto& case_) { return std::string(case_.param.mode); });
 
 TEST_F(PairRunner, keeps_what_the_arms_answered_for_and_asks_for_steps_again_once) {
   const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", "good"), 3), {});
@@ -322,7 +322,7 @@ TEST_F(PairRunner, refuses_a_device_that_somebody_else_uses) {
   EXPECT_THAT(log.decision.sentence, HasSubstr("3 compute processes"));
 }
 
-TEST_F(PairRunner, compares_cycles_beside_times_when_every_block_has_its_clock) {
+TEST_F(PairRunner, compares_cycles_beside_times_when_both_arms_have_enough_clocks) {
   // B takes 2% longer, and its blocks ran at a clock 2% lower: the same work.
   char running = 'A';
   Hooks hooks;
@@ -330,12 +330,16 @@ TEST_F(PairRunner, compares_cycles_beside_times_when_every_block_has_its_clock) 
   hooks.block_ended = [&]() -> std::optional<BlockEnvironment> {
     return BlockEnvironment{running == 'B' ? 1980 / 1.02 : 1980, 500, 60, 0, 3};
   };
-  const RunLog slow_clock = run_pairs(plan(arm("A", "good", 1e6), arm("B", "good", 1.02e6)), hooks);
+  PairPlan p = plan(arm("A", "good", 1e6), arm("B", "good", 1.02e6));
+  p.quads = 4;
+  const RunLog slow_clock = run_pairs(p, hooks);
   EXPECT_EQ(slow_clock.decision.verdict, Verdict::slower);
   ASSERT_TRUE(slow_clock.cycles);
   EXPECT_EQ(slow_clock.cycles->verdict, Verdict::same);
   const RunLog none = run_pairs(plan(arm("A", "good"), arm("B", "good"), 2), {});
   EXPECT_FALSE(none.cycles);
+  p.quads = 3;  // 6 blocks of each arm
+  EXPECT_FALSE(run_pairs(p, hooks).cycles);
 }
 
 TEST_F(PairRunner, runs_any_command_to_its_end_once_per_block) {

@@ -20,6 +20,9 @@ TEST(step_lines, reads_the_lines_of_this_trainer_llm_c_and_the_frozen_baselines)
                       "54.2% bf16 MFU | 157000 tok/s"),
                    26.02);
   EXPECT_DOUBLE_EQ(ms("  Step 12: 1.5e1ms"), 15);
+  EXPECT_DOUBLE_EQ(ms("step 1 | .5 ms"), 0.5);
+  EXPECT_DOUBLE_EQ(ms("step 1 | inf-norm 3 | 10.0 ms"), 10);
+  EXPECT_DOUBLE_EQ(ms("step 1 time=5ms"), 5);
 }
 
 TEST(step_lines, leaves_other_lines_alone) {
@@ -27,6 +30,7 @@ TEST(step_lines, leaves_other_lines_alone) {
   EXPECT_EQ(ms("steps: 12 ms"), -1);
   EXPECT_EQ(ms("median 25.7 ms/step"), -1);
   EXPECT_EQ(ms("step 3 | no time"), -1);
+  EXPECT_EQ(ms("step 3 | 1,234.5 ms"), -1);  // not 234.5
 }
 
 TEST(step_lines, sees_a_time_or_a_loss_that_is_no_number) {

@@ -17,8 +17,8 @@
 #include "experiments/verdict/same_code.h"
 #include "experiments/verdict/same_launches.h"
 #include "experiments/verdict/stale.h"
-#include "profiler/diff/waterfall.h"
 #include "gpt2/errors.h"
+#include "profiler/diff/waterfall.h"
 
 namespace experiments {
 namespace {
@@ -249,13 +249,20 @@ TEST(verdict_document, says_what_was_saved_with_its_interval_beside_what_was_pre
   EXPECT_EQ(w["pairs"].size(), 12u);
 }
 
-TEST(verdict_document, of_same_code_is_same_whatever_the_statistics_said) {
-  WorkloadResult r = result(-2, 0.2);
-  r.same_code = SameCode{true, "one program file, 834 identical launches a step"};
+TEST(verdict_document, of_same_code_is_same_unless_it_was_measured_different) {
+  const SameCode same{true, "one program file, 834 identical launches a step"};
+  WorkloadResult r = result(0.4, 0.2);
+  for (PairRecord& p : r.log.pairs) p.time.log_ratio *= 0.5;
+  r.log.decision = decide(pair_values(r.log), {}, 1);
+  r.same_code = same;
   EXPECT_EQ(document({r})["verdict"], "same");
   EXPECT_EQ(document({r})["workloads"][0]["reason"], "same_code");
+  EXPECT_THAT(document({r})["workloads"][0]["sentence"].get<std::string>(), HasSubstr("the statistics said"));
+  r = result(-2, 0.2);
+  r.same_code = same;
+  EXPECT_EQ(document({r})["verdict"], "undecided");
   EXPECT_THAT(document({r})["workloads"][0]["sentence"].get<std::string>(),
-              HasSubstr("the statistics said faster"));
+              HasSubstr("and yet measured faster"));
   r.planted_pct = 1;  // a slowdown of the host shows in no launch
   EXPECT_EQ(document({r})["verdict"], "faster");
 }
@@ -277,13 +284,57 @@ TEST(exit_codes, are_those_of_the_contract) {
 }
 
 TEST(regression, is_a_verdict_that_became_worse) {
-  EXPECT_TRUE(is_regression(Verdict::faster, Verdict::same));
-  EXPECT_TRUE(is_regression(Verdict::same, Verdict::slower));
-  EXPECT_TRUE(is_regression(std::nullopt, Verdict::slower));
-  EXPECT_TRUE(is_regression(Verdict::slower, Verdict::invalid));
-  EXPECT_FALSE(is_regression(Verdict::slower, Verdict::slower));
-  EXPECT_FALSE(is_regression(Verdict::faster, Verdict::faster));
-  EXPECT_FALSE(is_regression(std::nullopt, Verdict::same));
+  const ordered_json faster = document({result(-2, 0.2)}), same = document({result(0, 0.2)}),
+                     slower = document({result(2, 0.2)});
+  ordered_json invalid = slower;
+  invalid["verdict"] = "invalid";
+  EXPECT_TRUE(is_regression(faster, same));
+  EXPECT_TRUE(is_regression(same, slower));
+  EXPECT_TRUE(is_regression(slower, invalid));
+  EXPECT_TRUE(is_regression(std::nullopt, invalid));
+  EXPECT_FALSE(is_regression(slower, slower));
+  EXPECT_FALSE(is_regression(faster, faster));
+  // Nothing to be worse than: a new idea, another device, another question, a run without an answer.
+  EXPECT_FALSE(is_regression(std::nullopt, slower));
+  ordered_json elsewhere = faster, asked_otherwise = faster;
+  elsewhere["environment"]["device"] = "NVIDIA A100";
+  asked_otherwise["experiment"]["file_sha256"] = "0";
+  for (const ordered_json& before : {elsewhere, asked_otherwise, invalid})
+    EXPECT_FALSE(is_regression(before, slower));
+}
+
+TEST(regression, against_a_frozen_baseline_is_also_a_saving_that_shrank) {
+  ordered_json before = document({result(-4, 0.2)}), now = document({result(-2, 0.2)}),
+               alike = document({result(-3.9, 0.2)});
+  EXPECT_FALSE(is_regression(before, now)) << "A may have become faster";
+  for (ordered_json* d : {&before, &now, &alike}) (*d)["experiment"]["baseline"] = "fp32-v1";
+  EXPECT_TRUE(is_regression(before, now));
+  EXPECT_FALSE(is_regression(now, before));
+  EXPECT_FALSE(is_regression(before, alike)) << "less than the minimum effect";
+}
+
+TEST(verdict_document, is_decided_again_from_its_pairs) {
+  ordered_json d = document({result(-2, 0.2)});
+  const ordered_json first = d;
+  decide_again(d);
+  EXPECT_EQ(d, first);
+  // What a correction took back is only as good as the campaign that it was made for.
+  d["verdict"] = d["workloads"][0]["verdict"] = "undecided";
+  d["workloads"][0]["reason"] = "not_after_holm";
+  decide_again(d);
+  EXPECT_EQ(d, first);
+  // A verdict that its pairs do not carry.
+  d["workloads"][0]["statistics"]["ratio"] = 0.5;
+  decide_again(d);
+  EXPECT_EQ(d, first);
+  ordered_json cut = document({result(-2, 0.2)});
+  cut["workloads"][0]["statistics"]["reason"] = cut["workloads"][0]["reason"] = "interrupted";
+  cut["workloads"][0]["verdict"] = "undecided";
+  const ordered_json kept = cut["workloads"][0];
+  decide_again(cut);
+  EXPECT_EQ(cut["workloads"][0], kept);
+  EXPECT_TRUE(was_cut_short(cut));
+  EXPECT_FALSE(was_cut_short(first));
 }
 
 TEST(campaign_documents, lose_a_claim_that_holm_does_not_keep) {
@@ -377,16 +428,21 @@ TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
   const fs::path ledger = folder_ / "studies" / "aa-ledger.jsonl";
   EXPECT_THAT(summarize(read_ledger(ledger), "").text(), HasSubstr("no comparison"));
   for (int i = 0; i < 59; ++i)
-    append_to_ledger(ledger,
-                     {"now", "H200", "d12", 0, i == 0 ? Verdict::undecided : Verdict::same, 12, 0, 0.001});
-  append_to_ledger(ledger,
-                   {"now", "H200", "d12", 1.0, Verdict::slower, 12, 0.01, 0.001});  // planted: no false claim
-  append_to_ledger(ledger, {"now", "other", "d12", 0, Verdict::slower, 12, 0.01, 0.001});
+    append_to_ledger(ledger, {"now", "H200", "d12", 0, i == 0 ? Verdict::undecided : Verdict::same, 12, 0,
+                              0.001, "", 0.3});
+  append_to_ledger(ledger, {"now", "H200", "d12", 1.0, Verdict::slower, 12, 0.01, 0.001, "",
+                            0.3});  // planted: no false claim
+  append_to_ledger(ledger, {"now", "other", "d12", 0, Verdict::slower, 12, 0.01, 0.001, "", 0.3});
   const LedgerSummary s = summarize(read_ledger(ledger), "H200");
   EXPECT_EQ(s.trials, 59);
   EXPECT_EQ(s.false_claims, 0);
   EXPECT_NEAR(s.bound_95_pct, 4.95, 0.005);
-  EXPECT_EQ(summarize(read_ledger(ledger), "").false_claims, 1);
+  EXPECT_EQ(summarize(read_ledger(ledger), "").trials, 0);
+  EXPECT_EQ(summarize(read_ledger(ledger), "other").false_claims, 1);
+  // Trials that could not have claimed anything prove nothing.
+  append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::undecided, 5, 0, 0.001, "", 0.3});
+  append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::same, 12, 0, 0.001, "", 50});
+  EXPECT_EQ(summarize(read_ledger(ledger), "H200").trials, 59);
   put("broken", "{\"at\": 1}\n");
   EXPECT_THROW(read_ledger(folder_ / "broken"), stepscope::InputError);
 }
