@@ -31,7 +31,8 @@ std::string index_table(const std::vector<ordered_json>& verdicts) {
       "|\n|---|---|---|---|---|---|---|---|\n";
   for (const ordered_json& v : verdicts) {
     const std::string name = v.value("name", "");
-    const std::string change = v.contains("experiment") ? v["experiment"].value("change", "") : "";
+    std::string change = v.contains("experiment") ? v["experiment"].value("change", "") : "";
+    if (change.starts_with("--")) change = "`" + change + "`";
     for (const ordered_json& w : v.at("workloads")) {
       const ordered_json& s = w.at("statistics");
       const auto ms = [&](const char* key) {
@@ -43,7 +44,7 @@ std::string index_table(const std::vector<ordered_json>& verdicts) {
         if (std::fabs(w["saved_ms"].get<double>() - p) > 0.3 * std::fabs(p)) measured += " (off)";
       }
       out += fmt::format(
-          "| [{0}]({0}.md) | `{1}` | {2} | {3} | {4} | {5} | {6} | {7} |\n", name, change,
+          "| [{0}]({0}.md) | {1} | {2} | {3} | {4} | {5} | {6} | {7} |\n", name, change,
           w.value("workload", ""), w.value("verdict", ""),
           s.contains("ratio") ? fmt::format("{:+.2f}%", 100 * (s["ratio"].get<double>() - 1)) : "-",
           ms("predicted_saving_ms"), measured, v.at("environment").value("device", ""));

@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kShownKernels = 16, kKernelName = 48;
+constexpr size_t kShownKernels = 16, kShownOps = 12, kKernelName = 48;
+constexpr double kLeastOp_ns = 5e3;
 constexpr double kPredictionOff = 0.3;
 
 std::optional<double> number(const ordered_json& at, const char* key) {
@@ -72,6 +73,31 @@ std::string moved(const ordered_json& kernel) {
   return fmt::format("{:.0f} → {:.0f}", a.value_or(0) * 1e-6, b.value_or(0) * 1e-6);
 }
 
+// What an idea did where it changed the kernels' names; "" for a document without it.
+std::string op_table(const ordered_json& f) {
+  const auto ops = f.find("ops");
+  if (ops == f.end() || ops->empty()) return "";
+  std::string out = "| op | A, ms | B, ms | B - A |\n|---|---|---|---|\n";
+  double a_left = f.at("a_ns").get<double>(),
+         b_left = f.at("b_ns").get<double>();  // until everything has its row
+  const auto row = [&](const std::string& words, double a, double b) {
+    out += fmt::format("| {} | {} | {} | {} |\n", words, ms(a), ms(b), signed_ms(b - a));
+    a_left -= a;
+    b_left -= b;
+  };
+  for (size_t i = 0; i < ops->size(); ++i) {
+    const ordered_json& o = ops->at(i);
+    const double a = o.at("a_ns").get<double>(), b = o.at("b_ns").get<double>();
+    if (i < kShownOps && std::fabs(b - a) >= kLeastOp_ns)
+      row(fmt::format("{} {}", text(o, "pass"), text(o, "op")), a, b);
+  }
+  const ordered_json& idle = f.at("idle");
+  row("idle between kernels", idle.at("a_ns").get<double>(), idle.at("b_ns").get<double>());
+  row("everything else", a_left, b_left);
+  return out + fmt::format("| step, traced | {} | {} | {} |\n\n", ms(f.at("a_ns").get<double>()),
+                           ms(f.at("b_ns").get<double>()), signed_ms(f.at("delta_ns").get<double>()));
+}
+
 std::string waterfall_table(const ordered_json& f) {
   std::string out = "| | ms | where | launches | DRAM MB | kernel |\n|---|---|---|---|---|---|\n";
   out += fmt::format("| A | {} | | | | whole step, traced |\n", ms(f.at("a_ns").get<double>()));
@@ -106,8 +132,10 @@ std::string environment_text(const ordered_json& e) {
   if (!number(e, "temperature_c_max")) return "Clocks: no block was sampled.";
   std::string heated;
   if (const auto pairs = e.find("heating_pairs"); pairs != e.end() && !pairs->empty())
-    heated = fmt::format(" **The device still warmed up**, by up to {:.1f} °C in 10 s, last after pair {}: both arms share that.",
-                         number(e, "heating_c_per_10_s_max").value_or(0), pairs->back().get<int>());
+    heated = fmt::format(
+        " **The device still warmed up**, by up to {:.1f} °C in 10 s, last after pair {}: both arms share "
+        "that.",
+        number(e, "heating_c_per_10_s_max").value_or(0), pairs->back().get<int>());
   const auto a_mhz = number(e, "a_sm_clock_mhz_median"), b_mhz = number(e, "b_sm_clock_mhz_median");
   return fmt::format(
       "{}; at most {:.0f} W; {:.0f} °C at first, {:.0f} °C at "
@@ -125,7 +153,8 @@ std::string launches_text(const ordered_json& w) {
   std::string out;
   for (const char* arm : {"a", "b"})
     if (const auto l = w.at(arm).find("launches"); l != w.at(arm).end())
-      out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", arm[0] == 'a' ? "A" : "B", text(*l, "sentence"));
+      out +=
+          fmt::format("{}{}: {}", out.empty() ? "" : "; ", arm[0] == 'a' ? "A" : "B", text(*l, "sentence"));
   return out.empty() ? "" : "Launches: " + out + ".\n";
 }
 
@@ -156,8 +185,10 @@ std::string workload_section(const ordered_json& w, const ordered_json& threshol
   if (w.contains("statistics_in_cycles"))
     out += fmt::format("| SM cycles | | | {} |\n", ratio_text(w.at("statistics_in_cycles")));
   if (w.contains("solo")) {
-    const double x = w.at("solo").at("a_step_ns").get<double>(), y = w.at("solo").at("b_step_ns").get<double>();
-    out += fmt::format("| each alone for {:.0f} s, at the power cap, ms | {} | {} | {:+.2f}% |\n", w.at("solo").at("seconds").get<double>(), ms(x), ms(y), (y / x - 1) * 100);
+    const double x = w.at("solo").at("a_step_ns").get<double>(),
+                 y = w.at("solo").at("b_step_ns").get<double>();
+    out += fmt::format("| each alone for {:.0f} s, at the power cap, ms | {} | {} | {:+.2f}% |\n",
+                       w.at("solo").at("seconds").get<double>(), ms(x), ms(y), (y / x - 1) * 100);
   }
   if (w.contains("memory")) {
     const ordered_json& m = w.at("memory");
@@ -182,7 +213,7 @@ std::string workload_section(const ordered_json& w, const ordered_json& threshol
   out += environment_text(w.at("environment")) + "\n\n";
   if (w.contains("waterfall"))
     out += "From A to B, device time of traced steps (a profile of each arm after the measurement):\n\n" +
-           waterfall_table(w.at("waterfall")) + "\n";
+           op_table(w.at("waterfall")) + waterfall_table(w.at("waterfall")) + "\n";
   else
     out += "No waterfall: " + text(w, "waterfall_absent") + ".\n\n";
   return out;
