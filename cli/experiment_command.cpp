@@ -43,13 +43,27 @@ constexpr int64_t kResampledTrials = 1000;
 
 std::atomic<bool> interrupted{false};
 
-// The first ctrl-C ends the measurement and keeps it; a second one ends the program.
+// The first ctrl-C ends the measurement and keeps it; another one, a second or more later, ends the program. Sooner it may be
+// the same one: `timeout` signals a program and then its group.
+std::atomic<int64_t> interrupted_at_ns{0};
+
+void on_interrupt(int number) {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  const int64_t now = int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+  if (!interrupted.exchange(true)) {
+    interrupted_at_ns = now;
+  } else if (now - interrupted_at_ns > 1'000'000'000) {
+    signal(number, SIG_DFL);
+    raise(number);
+  }
+}
+
 class CatchInterrupt {
  public:
   CatchInterrupt() {
     struct sigaction action = {};
-    action.sa_handler = [](int) { interrupted = true; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    action.sa_handler = on_interrupt;
     for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &before_[i]);
   }
   ~CatchInterrupt() {
