@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "experiments/statistics/decision.h"
 #include "gpt2/sha256.h"
@@ -12,19 +13,53 @@ namespace experiments {
 
 namespace fs = std::filesystem;
 
-std::string hash_trainer_sources(const fs::path& root, const std::string& trainer) {
-  std::vector<fs::path> files;
-  for (const fs::path& folder : {root / "gpt2", root / trainer}) {
-    std::error_code missing;
-    for (auto it = fs::recursive_directory_iterator(folder, missing);
-         it != fs::recursive_directory_iterator(); ++it)
-      if (it->is_regular_file()) files.push_back(it->path());
+namespace {
+
+// A trainer keeps its choice of algorithms in a file, and no step passes through how that is written.
+const std::set<std::string> kNoPartOfAStep{"gpt2/atomic_file.h", "gpt2/atomic_file.cpp"};
+
+// The quoted includes of a source file that name a file of the tree.
+std::vector<std::string> includes_of(const fs::path& file) {
+  std::vector<std::string> out;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const size_t hash = line.find_first_not_of(" \t");
+    if (hash == std::string::npos || line[hash] != '#') continue;
+    const size_t word = line.find("include", hash), open = line.find('"', hash);
+    if (word == std::string::npos || open == std::string::npos || open < word) continue;
+    const size_t close = line.find('"', open + 1);
+    if (close != std::string::npos) out.push_back(line.substr(open + 1, close - open - 1));
   }
-  std::sort(files.begin(), files.end());
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> trainer_sources(const fs::path& root, const std::string& trainer) {
+  std::set<std::string> found;
+  std::vector<std::string> todo;
+  std::error_code missing;
+  for (auto it = fs::recursive_directory_iterator(
+           root / (trainer == "reference" ? "gpt2/reference" : trainer), missing);
+       it != fs::recursive_directory_iterator(); ++it)
+    if (it->is_regular_file()) todo.push_back(it->path().lexically_relative(root).generic_string());
+  while (!todo.empty()) {
+    const std::string file = todo.back();
+    todo.pop_back();
+    if (kNoPartOfAStep.contains(file) || !fs::is_regular_file(root / file) || !found.insert(file).second)
+      continue;
+    for (const std::string& included : includes_of(root / file))
+      for (const char* extension : {".h", ".cuh", ".cpp", ".cu"})  // a declaration, and what it declares
+        todo.push_back(fs::path(included).replace_extension(extension).generic_string());
+  }
+  return {found.begin(), found.end()};
+}
+
+std::string hash_trainer_sources(const fs::path& root, const std::string& trainer) {
   gpt2::Sha256 hash;
-  for (const fs::path& file : files) {
-    hash.update(file.lexically_relative(root).generic_string() + "\n");
-    hash.update(gpt2::sha256_file(file) + "\n");
+  for (const std::string& file : trainer_sources(root, trainer)) {
+    hash.update(file + "\n");
+    hash.update(gpt2::sha256_file(root / file) + "\n");
   }
   return hash.hex();
 }

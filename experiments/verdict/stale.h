@@ -9,8 +9,11 @@
 
 namespace experiments {
 
-// SHA-256 over path and content of every file under gpt2/ and the trainer's own folder (fp32/, mixed/; the
-// reference lives in gpt2/). Not over profiler/ or experiments/: how it is measured is not what is measured.
+// What a trainer's step is made of, sorted, relative to `root`: every file of its folder (fp32/, mixed/, gpt2/reference/), what these
+// include, and the sources of what they include. Not profiler/ or experiments/, since how it is measured is not what is
+// measured; not the rest of gpt2/, such as tokenizers.
+std::vector<std::string> trainer_sources(const std::filesystem::path& root, const std::string& trainer);
+// SHA-256 over path and content of each of them.
 std::string hash_trainer_sources(const std::filesystem::path& root, const std::string& trainer);
 
 // Why `verdict` (a stepscope.verdict/1 document) no longer holds, one sentence each; empty = it does.

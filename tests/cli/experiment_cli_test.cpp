@@ -19,8 +19,8 @@ class ExperimentCli : public ::testing::Test {
   void SetUp() override {
     root_ = fresh_folder();
     fs::create_directories(root_ / "experiments/studies");
-    fs::create_directories(root_ / "gpt2");
-    std::ofstream(root_ / "gpt2/a.h") << "// a source\n";
+    fs::create_directories(root_ / "gpt2/reference");
+    std::ofstream(root_ / "gpt2/reference/a.h") << "// a source\n";
     put("cpu-four-micro-batches", "flags: {accumulation: 4}");
   }
   void TearDown() override { fs::remove_all(root_); }
@@ -77,7 +77,7 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
   const Outcome again = run(std::string("run --all --changed") + kQuick);
   EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
   EXPECT_THAT(again.out, HasSubstr("nothing to run"));
-  std::ofstream(root_ / "gpt2/a.h") << "// another\n";
+  std::ofstream(root_ / "gpt2/reference/a.h") << "// another\n";
   EXPECT_THAT(run("list").out, HasSubstr("STALE: the sources of the reference trainer changed"));
   const Outcome changed = run(std::string("run --all --changed") + kQuick);
   EXPECT_EQ(changed.exit_code, 0) << changed.out << changed.err;

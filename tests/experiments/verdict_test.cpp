@@ -448,8 +448,12 @@ TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
 }
 
 TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
-  put("gpt2/a.h", "one");
-  put("fp32/k.cu", "two");
+  put("gpt2/a.h", "#include \"gpt2/b.h\"\n");
+  put("gpt2/b.h", "int b();");
+  put("gpt2/b.cpp", "int b() { return 1; }");
+  put("gpt2/tokenizer.h", "one");
+  put("fp32/k.cu", "  #  include \"gpt2/a.h\"\n#include <gpt2/tokenizer.h>\n");
+  put("fp32/CMakeLists.txt", "flags");
   put("mixed/k.cu", "three");
   put("profiler/p.cpp", "four");
   const Experiment e = experiment();
@@ -459,12 +463,19 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
   EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());  // nothing to run it on here
   EXPECT_THAT(stale_reasons(d, e, folder_, "NVIDIA B200"),
               ::testing::ElementsAre(HasSubstr("here is NVIDIA B200")));
+  EXPECT_THAT(trainer_sources(folder_, "fp32"), ::testing::ElementsAre("fp32/CMakeLists.txt", "fp32/k.cu",
+                                                                       "gpt2/a.h", "gpt2/b.cpp", "gpt2/b.h"));
   put("mixed/k.cu", "changed");
   put("profiler/p.cpp", "changed");
+  put("gpt2/tokenizer.h", "changed");
   EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());
-  put("fp32/k.cu", "changed");
-  EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed")));
-  put("fp32/k.cu", "two");
+  for (const char* file : {"fp32/k.cu", "fp32/CMakeLists.txt", "gpt2/b.cpp", "gpt2/a.h"}) {
+    const std::string before = content(folder_ / file);
+    put(file, before + "// changed");
+    EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed")))
+        << file;
+    put(file, before);
+  }
   Experiment other = e;
   other.file_sha256 = "0";
   EXPECT_THAT(stale_reasons(d, other, folder_, ""), ::testing::ElementsAre(HasSubstr("experiment file")));
