@@ -1,10 +1,14 @@
-// `stepscope data`: looks into the binary files that the trainers read.
+// `stepscope data`: makes token shards of text, and looks into the binary files that the trainers read.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/fetch_data.h"
+#include "cli/tokenize_text.h"
+#include "gpt2/bpe.h"
 #include "gpt2/checkpoint.h"
 #include "gpt2/errors.h"
 #include "gpt2/mapped_file.h"
@@ -48,15 +52,103 @@ void check(const std::string& path) {
   }
 }
 
+struct Flags {
+  std::vector<std::string> check;
+  std::string fetch;
+  TokenizeOptions text;
+  std::string document = "file", end_of_text = "before";
+  bool json = false;
+};
+
+void tokenize(const Flags& flags) {
+  TokenizeOptions o = flags.text;
+  o.end_of_text = flags.end_of_text == "before";
+  if (flags.document == "paragraph") o.documents = gpt2::Documents::paragraph;
+  if (flags.document == "marker") o.documents = gpt2::Documents::marker;
+  if (o.vocab.empty()) {
+    throw stepscope::InputError(
+        "--vocab: expected GPT-2's vocab.bpe, which `stepscope data --fetch tinyshakespeare` downloads");
+  }
+  if (o.out.empty()) throw stepscope::InputError("--out: expected FILE.bin or the prefix of the shards' names");
+  if (o.validation_share && !(*o.validation_share > 0 && *o.validation_share < 1)) {
+    throw stepscope::InputError(
+        fmt::format("--validation-share {}: expected a part between 0 and 1, such as 0.1", *o.validation_share));
+  }
+  if (o.documents != gpt2::Documents::marker) {
+    for (const std::string& path : o.texts) {
+      const gpt2::MappedFile file(path);
+      const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+      if (text.find(gpt2::kEndOfText) != text.npos)
+        fmt::print(stderr, "{}: has \"{}\" in it, tokenized as text like any other; --document marker makes it end a document\n",
+                   path, gpt2::kEndOfText);
+    }
+  }
+  const Tokenized done = tokenize_texts(o);
+  if (flags.json) {
+    nlohmann::ordered_json j{{"text_bytes", done.text_bytes}, {"shards", nlohmann::ordered_json::array()}};
+    for (const auto& shard : done.shards) j["shards"].push_back({{"path", shard.path.string()}, {"tokens", shard.tokens}});
+    fmt::print("{}\n", j.dump(2));
+    return;
+  }
+  uint64_t tokens = 0;
+  for (const auto& shard : done.shards) {
+    fmt::print("{}: {} tokens\n", shard.path.string(), shard.tokens);
+    tokens += shard.tokens;
+  }
+  fmt::print("{} bytes of text, {} tokens, {:.2f} bytes each\n", done.text_bytes, tokens,
+             static_cast<double>(done.text_bytes) / static_cast<double>(tokens));
+}
+
 }  // namespace
 
 void add_data_command(CLI::App& app, int&) {
-  auto files = std::make_shared<std::vector<std::string>>();
-  CLI::App* c = app.add_subcommand("data", "Check token shards, checkpoints, tokenizers and reference states");
-  c->add_option("--check", *files, "files to check; the first that is damaged ends with exit 2 and what is wrong")->required();
-  c->footer("Example:\n  stepscope data --check tiny_shakespeare_train.bin gpt2_124M.bin");
-  c->callback([files] {
-    for (const std::string& file : *files) check(file);
+  auto f = std::make_shared<Flags>();
+  TokenizeOptions& t = f->text;
+  CLI::App* c = app.add_subcommand("data", "Tokenize text to token shards, download known sets, check binary files");
+  auto* texts = c->add_option("text", t.texts, "text files to tokenize with GPT-2's byte-level BPE")->type_name("TEXT");
+  auto* check_option =
+      c->add_option("--check", f->check,
+                    "token shards, checkpoints, tokenizers, reference states to check; the first that is damaged ends with exit 2 "
+                    "and what is wrong");
+  auto* fetch = c->add_option("--fetch", f->fetch,
+                              fmt::format("download and tokenize a known set: {}", fmt::join(known_data_sets(), ", ")));
+  texts->excludes(check_option)->excludes(fetch);
+  check_option->excludes(fetch);
+  c->add_option("--vocab", t.vocab, "GPT-2's vocab.bpe (the merges; the ids follow from them)")->needs(texts);
+  c->add_option("--encoder", t.encoder, "GPT-2's encoder.json: refuse the vocabulary unless its ids are these")->needs(texts);
+  c->add_option("--out", t.out,
+                "FILE.bin for one file; else a prefix: PREFIX_train.bin, PREFIX_val.bin, or PREFIX_train_000000.bin … with "
+                "--shard-tokens. With --fetch the folder (default: the set's name)");
+  c->add_option("--shard-tokens", t.shard_tokens, "tokens in a shard, at most (default: all in one file)")->needs(texts);
+  auto* tokens = c->add_option("--validation-tokens", t.validation_tokens, "the first N tokens are for validation")->needs(texts);
+  c->add_option("--validation-share", t.validation_share,
+                "the first part of all tokens, above 0 and below 1, is for validation; reads the text twice")
+      ->needs(texts)
+      ->excludes(tokens);
+  c->add_option("--document", f->document,
+                "what one document is: the file, a paragraph (ends with an empty line) or what stands between markers (\"<|endoftext|>\" "
+                "in the text)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"file", "paragraph", "marker"}))
+      ->needs(texts);
+  c->add_option("--end-of-text", f->end_of_text, "an end-of-text token before each document, or none")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"before", "none"}))
+      ->needs(texts);
+  c->add_flag("--json", f->json, "what was written, for machines")->needs(texts);
+  c->footer(
+      "Examples:\n"
+      "  stepscope data --fetch tinyshakespeare                                   text, vocabulary, shards, in ./tinyshakespeare\n"
+      "  stepscope data book.txt --vocab vocab.bpe --out book.bin                 one file\n"
+      "  stepscope data *.txt --vocab vocab.bpe --out books --validation-share 0.1 --shard-tokens 100000000\n"
+      "  stepscope data tinyshakespeare.txt --vocab vocab.bpe --encoder encoder.json --document paragraph \\\n"
+      "      --validation-tokens 32768 --out tiny_shakespeare                     as llm.c's dev/data/tinyshakespeare.py\n"
+      "  stepscope data --check tiny_shakespeare_train.bin gpt2_124M.bin");
+  c->callback([f] {
+    if (!f->fetch.empty()) return fetch_data_set(f->fetch, f->text.out);
+    if (!f->text.texts.empty()) return tokenize(*f);
+    if (f->check.empty()) throw stepscope::InputError("data: expected text files, --fetch SET or --check FILE…");
+    for (const std::string& file : f->check) check(file);
   });
 }
 

@@ -6,6 +6,7 @@
 // whoever next writes the same target; a process id would not tell, as ids are used again.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -43,6 +44,8 @@ class AtomicFile {
 
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
+  // Over what is written already, for a header known only at the end. A pipe refuses.
+  void overwrite(uint64_t offset, const void* data, size_t bytes);
   // fsync, rename, fsync of the folder. Once it returns the new content survives a power cut.
   void commit();
 

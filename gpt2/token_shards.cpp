@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "gpt2/atomic_file.h"
 #include "gpt2/checksum.h"
 #include "gpt2/counter_rng.h"
 #include "gpt2/errors.h"
@@ -52,19 +51,43 @@ std::span<const uint16_t> parse_token_shard(std::span<const std::byte> file, con
   return {reinterpret_cast<const uint16_t*>(raw.data()), count};
 }
 
-void write_token_shard(const std::filesystem::path& path, std::span<const uint16_t> tokens) {
-  if (tokens.empty() || tokens.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+ShardFile::ShardFile(const std::filesystem::path& path) : path_(path), file_(path) {
+  const LlmcHeader later{};
+  file_.write(later.data(), sizeof(later));
+}
+
+void ShardFile::append(std::span<const uint16_t> tokens) {
+  if (tokens.size() > kMost - count_) {
     throw stepscope::InputError(
-        fmt::format("{}: a token shard of {} tokens, expected 1 to 2^31-1", path.string(), tokens.size()));
+        fmt::format("{}: more than 2^31-1 tokens do not fit into one token shard; --shard-tokens makes several", path_.string()));
   }
+  pending_.insert(pending_.end(), tokens.begin(), tokens.end());
+  count_ += tokens.size();
+  if (pending_.size() >= (size_t{1} << 19)) flush();
+}
+
+void ShardFile::flush() {
+  file_.write(pending_.data(), pending_.size() * sizeof(uint16_t));
+  pending_.clear();
+}
+
+void ShardFile::commit() {
+  if (count_ == 0)
+    throw stepscope::InputError(
+        fmt::format("{}: a token shard of 0 tokens, expected 1 to 2^31-1", path_.string()));
+  flush();
   LlmcHeader h{};
   h[0] = kShardMagic;
   h[1] = 1;
-  h[2] = static_cast<int32_t>(tokens.size());
-  AtomicFile out(path);
-  out.write(h.data(), sizeof(h));
-  out.write(tokens.data(), tokens.size_bytes());
-  out.commit();
+  h[2] = static_cast<int32_t>(count_);
+  file_.overwrite(0, h.data(), sizeof(h));
+  file_.commit();
+}
+
+void write_token_shard(const std::filesystem::path& path, std::span<const uint16_t> tokens) {
+  ShardFile file(path);
+  file.append(tokens);
+  file.commit();
 }
 
 std::vector<std::string> expand_globs(const std::vector<std::string>& patterns) {

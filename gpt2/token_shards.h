@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/atomic_file.h"
 #include "gpt2/mapped_file.h"
 #include "gpt2/token_source.h"
 
@@ -21,6 +22,26 @@ namespace gpt2 {
 std::span<const uint16_t> parse_token_shard(std::span<const std::byte> file, const std::string& source);
 // Atomic. Throws stepscope::InputError for an empty shard or more than 2^31-1 tokens.
 void write_token_shard(const std::filesystem::path& path, std::span<const uint16_t> tokens);
+
+// A shard written as its tokens come: in memory is a part, on disk nothing under `path` before commit(). All
+// throw stepscope::InputError: the path cannot be written (a pipe cannot: the count stands in front of the
+// tokens), no token, or more than kMost.
+class ShardFile {
+ public:
+  static constexpr size_t kMost = 0x7fffffff;  // the header counts in int32
+  explicit ShardFile(const std::filesystem::path& path);
+  void append(std::span<const uint16_t> tokens);
+  void commit();
+  size_t count() const { return count_; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void flush();
+  std::filesystem::path path_;
+  AtomicFile file_;
+  std::vector<uint16_t> pending_;
+  size_t count_ = 0;
+};
 
 // The files that a list of names and globs stands for, in order. Throws stepscope::InputError for a pattern
 // that matches nothing.

@@ -2,11 +2,13 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "gpt2/atomic_file.h"
 #include "gpt2/checkpoint.h"
 #include "gpt2/tensor_table.h"
 #include "gpt2/token_shards.h"
 #include "gpt2/tokenizer.h"
 #include "gpt2/training_state.h"
+#include "tests/gpt2/small_vocabulary.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {
@@ -14,7 +16,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::filesystem::path root = argv[1];
-  for (const char* name : {"checkpoint", "training_state", "token_shard", "tokenizer", "reference_state", "ncu_report", "ncu_csv"})
+  for (const char* name : {"checkpoint", "training_state", "token_shard", "tokenizer", "reference_state", "bpe", "ncu_report", "ncu_csv"})
     std::filesystem::create_directories(root / name);
   const gpt2::ModelConfig small{4, 5, 6, 1, 2, 4}, smallest{1, 1, 1, 1, 1, 1};
   const auto p = gpt2::init_parameters(small, 1);
@@ -32,6 +34,9 @@ int main(int argc, char** argv) {
   gpt2::write_tokenizer(root / "tokenizer/words",
                         std::vector<std::string>{"a", "bc", std::string(255, 'x'), "<|end|>"}, 3);
   gpt2::write_tokenizer(root / "tokenizer/one", std::vector<std::string>{"a"}, 0);
+  gpt2::write_file_atomically(root / "bpe/words", std::string(gpt2::testing::kSmallMerges) + '\0' +
+                                                      "hello's  worlds\n\n42 \xff\xe2\x82 caf\u00e9");
+  gpt2::write_file_atomically(root / "bpe/long", std::string("a a\naa aa\nb aa\n") + '\0' + "b" + std::string(90, 'a'));
   const gpt2::ReferenceState reference{
       2, 3, std::vector<int32_t>(6, 1), std::vector<int32_t>(6, 4), std::vector<float>(30), 0.5f, p};
   gpt2::save_reference_state(root / "reference_state/small", small, reference);

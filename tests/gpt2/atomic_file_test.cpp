@@ -82,6 +82,26 @@ TEST(AtomicFile, APipeIsWrittenAndNotReplaced) {
   EXPECT_TRUE(std::filesystem::is_fifo(folder / "pipe"));
 }
 
+TEST(AtomicFile, WhatIsWrittenCanBeOverwrittenBeforeCommit) {
+  TemporaryFolder folder;
+  AtomicFile file(folder / "a");
+  file.write("count ?, rest");
+  file.overwrite(6, "3", 1);
+  file.write(" and more");
+  file.commit();
+  EXPECT_EQ(text_of(folder / "a"), "count 3, rest and more");
+}
+
+TEST(AtomicFile, APipeCannotBeOverwritten) {
+  TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  const int reader = ::open((folder / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  AtomicFile file(folder / "pipe");
+  file.write("through");
+  EXPECT_INPUT_ERROR(file.overwrite(0, "T", 1), "pipe: cannot write the header", "Illegal seek");
+  ::close(reader);
+}
+
 TEST(AtomicFile, ALinkStaysALink) {
   TemporaryFolder folder;
   write_file_atomically(folder / "real", "old");

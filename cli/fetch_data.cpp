@@ -1,0 +1,149 @@
+#include "cli/fetch_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "cli/child_process.h"
+#include "cli/tokenize_text.h"
+#include "gpt2/atomic_file.h"
+#include "gpt2/bpe.h"
+#include "gpt2/errors.h"
+#include "gpt2/mapped_file.h"
+#include "gpt2/pretokenizer.h"
+#include "gpt2/sha256.h"
+#include "gpt2/tokenizer.h"
+
+namespace cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct RemoteFile {
+  const char* name;
+  const char* url;
+  const char* sha256;
+};
+struct MadeFile {
+  const char* suffix;  // after the prefix
+  const char* sha256;
+};
+struct DataSet {
+  const char* name;
+  RemoteFile text;
+  const char* prefix;  // of the shards
+  gpt2::Documents documents;
+  uint64_t validation_tokens;
+  MadeFile made[2];  // what llm.c's script makes of it
+};
+
+constexpr RemoteFile kVocab{"vocab.bpe",
+                            "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/vocab.bpe",
+                            "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"};
+constexpr RemoteFile kEncoder{"encoder.json",
+                              "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/encoder.json",
+                              "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"};
+
+// dev/data/tinyshakespeare.py of llm.c.
+constexpr DataSet kSets[] = {
+    {"tinyshakespeare",
+     {"tinyshakespeare.txt",
+      "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+      "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
+     "tiny_shakespeare",
+     gpt2::Documents::paragraph,
+     32768,
+     {{"_val.bin", "fe99db720dc7c83e694806d4e047a952909411da1daccde4ccc2e55f40882a62"},
+      {"_train.bin", "8a70606be574040c26d225694f5f9759973b419852d22f7fe5c118e1b359dcc8"}}},
+};
+
+bool is_there(const fs::path& path, const RemoteFile& file) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return false;
+  const std::string found = gpt2::sha256_file(path);
+  if (found == file.sha256) return true;
+  throw stepscope::InputError(
+      fmt::format("{}: another file than {} (sha256 {}, expected {}); remove it or choose another --out",
+                  path.string(), file.url, found, file.sha256));
+}
+
+void download(const RemoteFile& file, const fs::path& folder, const std::string& by_hand) {
+  const TemporaryFolder temporary;
+  const std::string path = temporary.file(file.name);
+  ChildResult result;
+  try {
+    result = run_child({"curl", "-fsSL", "--retry", "2", "--connect-timeout", "20", "-o", path, file.url}, {},
+                       true);
+  } catch (const stepscope::InputError& e) {
+    throw stepscope::MachineError(fmt::format("{} (package curl). {}", e.what(), by_hand));
+  }
+  if (!result.exited || result.exit_code != 0) {
+    throw stepscope::MachineError(fmt::format(
+        "curl could not download {} ({}). {}", file.url,
+        result.exited ? fmt::format("exit {}", result.exit_code) : fmt::format("signal {}", result.signal),
+        by_hand));
+  }
+  const gpt2::MappedFile got(path);
+  const std::string_view content(reinterpret_cast<const char*>(got.bytes().data()), got.bytes().size());
+  const std::string found = gpt2::sha256_text(content);
+  if (found != file.sha256) {
+    throw stepscope::InputError(
+        fmt::format("{}: {} bytes with sha256 {}, expected {}: the file there was changed, or something else "
+                    "answered; not kept",
+                    file.url, content.size(), found, file.sha256));
+  }
+  gpt2::write_file_atomically(folder / file.name, content);
+}
+
+}  // namespace
+
+std::vector<std::string> known_data_sets() {
+  std::vector<std::string> names;
+  for (const DataSet& set : kSets) names.emplace_back(set.name);
+  return names;
+}
+
+void fetch_data_set(const std::string& name, const std::string& out) {
+  const auto set =
+      std::find_if(std::begin(kSets), std::end(kSets), [&](const DataSet& s) { return name == s.name; });
+  if (set == std::end(kSets))
+    throw stepscope::InputError(
+        fmt::format("--fetch {}: no such data set, expected {}", name, fmt::join(known_data_sets(), " or ")));
+  gpt2::require_unicode_tables();
+  const fs::path folder = out.empty() ? set->name : out;
+  gpt2::check_folder_writable(folder, "--out");
+
+  std::vector<RemoteFile> missing;
+  for (const RemoteFile& file : {set->text, kVocab, kEncoder})
+    if (!is_there(folder / file.name, file)) missing.push_back(file);
+  std::string by_hand = "Without curl or a network, download by hand and run this again:";
+  for (const RemoteFile& file : missing)
+    by_hand += fmt::format("\n  {}  to  {}", file.url, (folder / file.name).string());
+  for (const RemoteFile& file : missing) download(file, folder, by_hand);
+
+  TokenizeOptions options;
+  options.texts = {(folder / set->text.name).string()};
+  options.vocab = (folder / kVocab.name).string();
+  options.encoder = (folder / kEncoder.name).string();
+  options.out = (folder / set->prefix).string();
+  options.documents = set->documents;
+  options.validation_tokens = set->validation_tokens;
+  for (const gpt2::WrittenShard& shard : tokenize_texts(options).shards)
+    fmt::print("{}: {} tokens\n", shard.path.string(), shard.tokens);
+  for (const MadeFile& made : set->made) {
+    const std::string path = options.out + made.suffix;
+    if (gpt2::sha256_file(path) != made.sha256)
+      throw std::logic_error(
+          fmt::format("{}: not the file that llm.c makes (a defect of the tokenizer)", path));
+  }
+
+  const gpt2::Bpe bpe = gpt2::Bpe::load(options.vocab);
+  std::vector<std::string> tokens;
+  for (size_t id = 0; id < bpe.vocab_size(); ++id) tokens.emplace_back(bpe.bytes(static_cast<uint16_t>(id)));
+  const fs::path tokenizer = folder / "gpt2_tokenizer.bin";
+  gpt2::write_tokenizer(tokenizer, tokens, bpe.end_of_text());
+  fmt::print("{}: for `train --tokenizer`\n", tokenizer.string());
+}
+
+}  // namespace cli

@@ -1,0 +1,105 @@
+#include "cli/tokenize_text.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <string_view>
+
+#include "gpt2/bpe.h"
+#include "gpt2/errors.h"
+#include "gpt2/mapped_file.h"
+#include "gpt2/pretokenizer.h"
+
+namespace cli {
+namespace {
+
+std::string_view text_of(const gpt2::MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+// One line on a terminal, rewritten a few times a second; nothing elsewhere.
+class Progress {
+ public:
+  Progress(uint64_t all_bytes, std::string doing)
+      : all_bytes_(all_bytes), doing_(std::move(doing)), shown_(isatty(STDERR_FILENO) == 1) {}
+  ~Progress() {
+    if (drawn_) fmt::print(stderr, "\r\x1b[K");
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void advance(uint64_t bytes) {
+    done_bytes_ += bytes;
+    const auto now = std::chrono::steady_clock::now();
+    if (!shown_ || now < next_) return;
+    next_ = now + std::chrono::milliseconds(200);
+    drawn_ = true;
+    fmt::print(stderr, "\r{} {:.0f} of {:.0f} MB", doing_, static_cast<double>(done_bytes_) / 1e6,
+               static_cast<double>(all_bytes_) / 1e6);
+  }
+
+ private:
+  uint64_t all_bytes_, done_bytes_ = 0;
+  std::string doing_;
+  bool shown_, drawn_ = false;
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
+};
+
+void encode_all(const std::vector<gpt2::MappedFile>& files, const TokenizeOptions& options, gpt2::Bpe& bpe,
+                const gpt2::TokenSink& sink) {
+  const uint16_t end_of_text = bpe.end_of_text();
+  for (const gpt2::MappedFile& file : files) {
+    gpt2::for_each_document(text_of(file), options.documents, [&](std::string_view document) {
+      if (options.end_of_text) sink({&end_of_text, 1}, 0);
+      try {
+        bpe.encode(document, sink);
+      } catch (const stepscope::InputError& e) {
+        throw stepscope::InputError(fmt::format("{}: {}", file.path(), e.what()));
+      }
+    });
+  }
+}
+
+}  // namespace
+
+Tokenized tokenize_texts(const TokenizeOptions& options) {
+  gpt2::require_unicode_tables();
+  std::vector<gpt2::MappedFile> files;
+  uint64_t text_bytes = 0;
+  for (const std::string& path : options.texts) {
+    files.emplace_back(path);
+    if (files.back().bytes().empty())
+      throw stepscope::InputError(fmt::format("{}: the file is empty, expected text", path));
+    text_bytes += files.back().bytes().size();
+  }
+  gpt2::Bpe bpe = gpt2::Bpe::load(options.vocab);
+  if (!options.encoder.empty()) bpe.check_ids(std::filesystem::path(options.encoder));
+
+  gpt2::ShardSetOptions set{options.out, options.validation_tokens, options.shard_tokens};
+  if (options.validation_share) {
+    set.validation_tokens = 1;
+    gpt2::ShardSet refuses_bad_options_before_the_first_pass(set);
+    uint64_t tokens = 0;
+    Progress progress(text_bytes, "counting tokens:");
+    encode_all(files, options, bpe, [&](std::span<const uint16_t> some, size_t bytes) {
+      tokens += some.size();
+      progress.advance(bytes);
+    });
+    set.validation_tokens =
+        static_cast<uint64_t>(std::floor(static_cast<double>(tokens) * *options.validation_share));
+    if (set.validation_tokens == 0) {
+      throw stepscope::InputError(fmt::format("--validation-share {}: of {} tokens that is less than one",
+                                              *options.validation_share, tokens));
+    }
+  }
+  gpt2::ShardSet shards(set);
+  Progress progress(text_bytes, "tokenizing:");
+  encode_all(files, options, bpe, [&](std::span<const uint16_t> tokens, size_t bytes) {
+    shards.append(tokens);
+    progress.advance(bytes);
+  });
+  return {shards.finish(), text_bytes};
+}
+
+}  // namespace cli

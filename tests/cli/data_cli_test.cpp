@@ -1,0 +1,220 @@
+// `stepscope data` as a user calls it. What becomes of a text is tested in tests/gpt2.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "gpt2/pretokenizer.h"
+#include "gpt2/token_shards.h"
+#include "tests/cli/run_stepscope.h"
+#include "tests/gpt2/small_vocabulary.h"
+
+namespace {
+
+using gpt2::testing::kNoRealData;
+using gpt2::testing::real_data_folder;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class DataCli : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!gpt2::unicode_tables_built_in()) GTEST_SKIP() << "built without ICU (libicu-dev)";
+    write("vocab.bpe", gpt2::testing::kSmallMerges);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(file(name), std::ios::binary) << text;
+  }
+  Outcome data(const std::string& arguments) const {
+    return stepscope("data --vocab " + file("vocab.bpe") + " " + arguments);
+  }
+  std::vector<uint16_t> tokens(const std::string& name) const {
+    const gpt2::MappedFile shard(file(name));
+    const auto found = gpt2::parse_token_shard(shard.bytes(), name);
+    return {found.begin(), found.end()};
+  }
+  // A `curl` for PATH: `script` sees the URL in $url and writes "$to".
+  Outcome fetch(const std::string& script) const {
+    fs::create_directory(folder_ / "bin");
+    write("bin/curl",
+          "#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in -o) to=$2; shift;; http*) url=$1;; esac; shift; "
+          "done\n" +
+              script);
+    fs::permissions(file("bin/curl"), fs::perms::owner_all);
+    return stepscope("data --fetch tinyshakespeare --out " + file("set"), "PATH=" + file("bin") + ":$PATH");
+  }
+  fs::path folder_ = fresh_folder();
+};
+
+TEST_F(DataCli, text_becomes_a_shard_that_check_accepts) {
+  write("a.txt", "hello world");
+  write("b.txt", "hell");
+  const Outcome o = data(file("a.txt") + " " + file("b.txt") + " --out " + file("x.bin"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("x.bin: 5 tokens"), HasSubstr("15 bytes of text")));
+  EXPECT_THAT(tokens("x.bin"), ElementsAre(268, 259, 264, 268, 258));
+  EXPECT_THAT(stepscope("data --check " + file("x.bin")).out, HasSubstr("tokens, 5 of them, largest id 268"));
+}
+
+TEST_F(DataCli, documents_and_end_of_text) {
+  write("a.txt", "hell\n\nhello\n");
+  ASSERT_EQ(data(file("a.txt") + " --document paragraph --out " + file("p.bin")).exit_code, 0);
+  EXPECT_THAT(tokens("p.bin"), ElementsAre(268, 258, 265, 268, 259, 198));
+  ASSERT_EQ(data(file("a.txt") + " --document paragraph --end-of-text none --out " + file("n.bin")).exit_code,
+            0);
+  EXPECT_THAT(tokens("n.bin"), ElementsAre(258, 265, 259, 198));
+  write("m.txt", "hell<|endoftext|>hello");
+  ASSERT_EQ(data(file("m.txt") + " --document marker --out " + file("m.bin")).exit_code, 0);
+  EXPECT_THAT(tokens("m.bin"), ElementsAre(268, 258, 268, 259));
+  const Outcome o = data(file("m.txt") + " --out " + file("t.bin"));
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.err, HasSubstr("--document marker")) << "tokenized as text, which is seldom meant";
+  EXPECT_EQ(tokens("t.bin").size(), 16u);
+}
+
+TEST_F(DataCli, validation_and_shards) {
+  write("a.txt", "abcdefghi");
+  ASSERT_EQ(data(file("a.txt") + " --validation-tokens 3 --out " + file("v")).exit_code, 0);
+  EXPECT_THAT(tokens("v_val.bin"), ElementsAre(268, 64, 65));
+  EXPECT_EQ(tokens("v_train.bin").size(), 7u);
+  const Outcome o =
+      data(file("a.txt") + " --validation-share 0.25 --shard-tokens 5 --json --out " + file("s"));
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  const auto j = nlohmann::json::parse(o.out);
+  EXPECT_EQ(j["text_bytes"], 9);
+  ASSERT_EQ(j["shards"].size(), 3u);
+  EXPECT_EQ(j["shards"][0]["tokens"], 2) << "a quarter of 10, rounded down";
+  EXPECT_EQ(j["shards"][1]["path"], file("s_train_000000.bin"));
+  EXPECT_EQ(j["shards"][2]["tokens"], 3);
+  EXPECT_THAT(tokens("s_train_000000.bin"), ElementsAre(65, 66, 67, 68, 69));
+}
+
+TEST_F(DataCli, bad_input_is_refused_with_a_sentence_and_nothing_is_written) {
+  write("a.txt", "hello");
+  write("empty.txt", "");
+  write("bad.bpe", "#version: 0.2\nh e\nhello\n");
+  write("encoder.json", "{\"!\": 1}");
+  fs::create_directory(folder_ / "sub");
+  const std::string a = file("a.txt") + " ", out = " --out " + file("x");
+  const std::pair<std::string, std::string> cases[] = {
+      {a + file("absent.txt") + out, "absent.txt: cannot read: No such file"},
+      {a + file("sub") + out, "sub: cannot read: it is a folder"},
+      {a + file("empty.txt") + out, "empty.txt: the file is empty"},
+      {a + out + " --encoder " + file("encoder.json"), "encoder.json: token \"!\" has id 1"},
+      {a + out + " --encoder " + file("absent.json"), "absent.json"},
+      {a + "--out " + file("absent/x"), "absent"},
+      {a + "--out " + file("sub"), "a folder"},
+      {a, "--out: expected"},
+      {a + out + " --validation-tokens 6", "none is left for training"},
+      {a + out + " --validation-share 0.1", "less than one"},
+      {a + out + " --validation-share 1", "between 0 and 1"},
+      {a + out + " --validation-share nan", "between 0 and 1"},
+      {a + out + " --validation-share 0.5 --validation-tokens 1", "excludes"},
+      {a + out + " --shard-tokens 0", "--shard-tokens 0"},
+      {a + out + " --shard-tokens -1", "--shard-tokens"},
+      {a + out + " --document page", "page"},
+      {a + out + " --end-of-text after", "after"},
+      {a + out + " --check " + file("a.txt"), "excludes"},
+      {"", "--vocab requires"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Outcome o = data(arguments);
+    EXPECT_EQ(o.exit_code, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(message)) << arguments;
+  }
+  Outcome o = stepscope("data " + a + out + " --vocab " + file("bad.bpe"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("bad.bpe: line 3: \"hello\""));
+  o = stepscope("data " + a + out);
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("--vocab"), HasSubstr("--fetch")));
+  o = stepscope("data");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("expected text files"));
+  for (const auto& entry : fs::directory_iterator(folder_))
+    EXPECT_NE(entry.path().extension(), ".bin") << entry.path();
+}
+
+TEST_F(DataCli, a_full_disk_is_an_error) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  write("a.txt", "hello");
+  fs::create_symlink("/dev/full", file("full.bin"));
+  const Outcome o = data(file("a.txt") + " --out " + file("full.bin"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("full"), HasSubstr("No space left")));
+}
+
+TEST_F(DataCli, fetch_without_a_network_says_what_to_download_by_hand) {
+  const Outcome o = fetch("echo 'curl: (6) Could not resolve host' >&2; exit 6");
+  EXPECT_EQ(o.exit_code, 3);
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("could not download https://raw.githubusercontent.com"), HasSubstr("(exit 6)"),
+                    HasSubstr("by hand"), HasSubstr("main/encoder.json  to  " + file("set/encoder.json"))));
+}
+
+TEST_F(DataCli, fetch_without_curl_is_for_another_machine) {
+  const Outcome o = stepscope("data --fetch tinyshakespeare --out " + file("set"), "PATH=" + file("nowhere"));
+  EXPECT_EQ(o.exit_code, 3);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("cannot start 'curl'"), HasSubstr("by hand"), HasSubstr("vocab.bpe")));
+}
+
+TEST_F(DataCli, fetch_keeps_nothing_of_another_file_than_expected) {
+  const Outcome o = fetch("echo '<html>please log in</html>' >\"$to\"");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("input.txt: 27 bytes with sha256"), HasSubstr("expected 86c4e6aa")));
+  EXPECT_TRUE(fs::is_empty(folder_ / "set"));
+}
+
+TEST_F(DataCli, fetch_leaves_a_file_alone_that_is_another) {
+  fs::create_directory(folder_ / "set");
+  write("set/vocab.bpe", "mine");
+  const Outcome o = fetch("touch " + file("called"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("set/vocab.bpe: another file"), HasSubstr("remove it")));
+  EXPECT_EQ(slurp(file("set/vocab.bpe")), "mine");
+  EXPECT_FALSE(fs::exists(file("called")));
+}
+
+TEST_F(DataCli, fetch_of_an_unknown_set_lists_the_known) {
+  const Outcome o = stepscope("data --fetch shakespeare");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("expected tinyshakespeare"));
+}
+
+TEST_F(DataCli, fetch_makes_llmc_s_files_of_the_real_ones) {
+  const std::string real = real_data_folder();
+  if (real.empty()) GTEST_SKIP() << kNoRealData;
+  const std::string copy = "case $url in */input.txt) cp " + real + "/tinyshakespeare.txt \"$to\";; *) cp " +
+                           real + "/${url##*/} \"$to\";; esac";
+  ASSERT_EQ(fetch(copy).exit_code, 0);
+  for (const char* name : {"tiny_shakespeare_train.bin", "tiny_shakespeare_val.bin"})
+    EXPECT_TRUE(slurp(file("set/") + name) == slurp(fs::path(real) / name)) << name;
+  const Outcome again = fetch("exit 6");
+  EXPECT_EQ(again.exit_code, 0) << "what is there is not downloaded again: " << again.err;
+}
+
+TEST_F(DataCli, tinyshakespeare_is_llmc_s_byte_for_byte) {
+  const std::string real = real_data_folder();
+  if (real.empty()) GTEST_SKIP() << kNoRealData;
+  const Outcome o = stepscope(
+      "data " + real + "/tinyshakespeare.txt --vocab " + real + "/vocab.bpe --encoder " + real +
+      "/encoder.json --document paragraph --validation-tokens 32768 --out " + file("tiny_shakespeare"));
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  for (const char* name : {"tiny_shakespeare_train.bin", "tiny_shakespeare_val.bin"})
+    EXPECT_TRUE(slurp(file(name)) == slurp(fs::path(real) / name)) << name;
+}
+
+TEST(DataCliWithoutIcu, says_which_package_is_missing) {
+  if (gpt2::unicode_tables_built_in()) GTEST_SKIP() << "built with ICU";
+  const Outcome o = stepscope("data " SOURCE_DIR "/README.md --vocab /absent --out /tmp/x");
+  EXPECT_EQ(o.exit_code, 3);
+  EXPECT_THAT(o.err, HasSubstr("libicu-dev"));
+}
+
+}  // namespace

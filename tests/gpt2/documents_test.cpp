@@ -1,0 +1,38 @@
+#include "gpt2/documents.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace gpt2 {
+namespace {
+using ::testing::ElementsAre;
+
+std::vector<std::string> documents(std::string_view text, Documents how) {
+  std::vector<std::string> all;
+  for_each_document(text, how, [&](std::string_view d) { all.emplace_back(d); });
+  return all;
+}
+
+TEST(Documents, AFileIsOne) {
+  EXPECT_THAT(documents("a\n\nb<|endoftext|>", Documents::file), ElementsAre("a\n\nb<|endoftext|>"));
+}
+
+// llm.c: "<|endoftext|>" + text.replace("\n\n", "\n\n<|endoftext|>").
+TEST(Documents, AParagraphKeepsTheEmptyLineAfterIt) {
+  EXPECT_THAT(documents("a\n\nb\nc\n\nd", Documents::paragraph), ElementsAre("a\n\n", "b\nc\n\n", "d"));
+  EXPECT_THAT(documents("a\n\n\nb", Documents::paragraph), ElementsAre("a\n\n", "\nb")) << "from the left";
+  EXPECT_THAT(documents("a\n\n", Documents::paragraph), ElementsAre("a\n\n", ""));
+  EXPECT_THAT(documents("\n\n\n\n", Documents::paragraph), ElementsAre("\n\n", "\n\n", ""));
+}
+
+TEST(Documents, MarkersStandBetweenAndBelongToNone) {
+  EXPECT_THAT(documents("a\n<|endoftext|>\nb", Documents::marker), ElementsAre("a\n", "\nb"));
+  EXPECT_THAT(documents("<|endoftext|>a<|endoftext|><|endoftext|>b<|endoftext|>", Documents::marker),
+              ElementsAre("a", "b"));
+}
+
+}  // namespace
+}  // namespace gpt2
