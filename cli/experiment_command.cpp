@@ -200,6 +200,7 @@ SessionOptions session_options(const MeasureFlags& f, const CommandLine& line) {
   SessionOptions o;
   o.root = source_root();
   o.program = line.program();
+  o.built_here = fs::path(o.root) == fs::path(kSourceDir);
   o.command = typed(line);
   o.plan = f.plan;
   o.plan.thresholds.looks = planned_looks(f);

@@ -109,6 +109,17 @@ Arguments gate_arguments(const Arguments& trainer_arguments) {
   return out;
 }
 
+// "; without --clip, which the gate sets itself": flags of the arm, other than its workload, that the gate does not take.
+std::string flags_not_gated(const Arguments& trainer_arguments) {
+  const std::set<std::string> of_the_workload{"--trainer",   "--model",           "--batch-size",
+                                              "--seq-len",   "--matmul",          "--variant",
+                                              "--recompute", "--weight-rounding", "--deterministic"};
+  std::vector<std::string> out;
+  for (const std::string& a : trainer_arguments)
+    if (a.starts_with("--") && !of_the_workload.count(a)) out.push_back(a);
+  return out.empty() ? "" : fmt::format("; without {}, which the gate does not take", fmt::join(out, ", "));
+}
+
 // Both arms of a CPU comparison live at once: OpenMP threads that spin while they wait would take the cores
 // from the arm whose turn it is.
 std::map<std::string, std::string> arm_environment() { return {{"OMP_WAIT_POLICY", "passive"}}; }
@@ -154,7 +165,11 @@ const std::string& ExperimentSession::program_sha256() {
 GateSummary ExperimentSession::gate(const Arguments& trainer_arguments) {
   Arguments argv = gate_arguments(trainer_arguments);
   const std::string trainer = value_of(argv, "--trainer"), key = fmt::format("{}", fmt::join(argv, " "));
-  if (const auto known = gates_.find(key); known != gates_.end()) return known->second;
+  if (const auto known = gates_.find(key); known != gates_.end()) {
+    GateSummary g = known->second;
+    g.sentence += flags_not_gated(trainer_arguments);
+    return g;
+  }
   // The op checks cover every variant of the trainer: once per session.
   bool ops_done = false;
   for (const auto& [other, summary] : gates_)
@@ -195,6 +210,7 @@ GateSummary ExperimentSession::gate(const Arguments& trainer_arguments) {
   g.sentence = g.passed ? fmt::format("{} checks passed{}", checks, seed)
                         : fmt::format("{} of {} checks failed{}", g.failures.size(), checks, seed);
   gates_[key] = g;
+  g.sentence += flags_not_gated(trainer_arguments);
   return g;
 }
 
@@ -434,6 +450,15 @@ experiments::RunFacts ExperimentSession::facts(const std::vector<experiments::Le
 
 ordered_json ExperimentSession::run(const Experiment& e,
                                     const std::vector<experiments::LedgerEntry>& ledger) {
+  if (options_.built_here)
+    for (const char arm : {'A', 'B'})
+      if (const std::string file =
+              experiments::newer_source(options_.root, trainer_of(e, arm), options_.program);
+          !file.empty())
+        throw InputError(
+            fmt::format("{} is newer than {}: build first (`./stepscope` does), or the verdict would name "
+                        "code that was not measured",
+                        file, options_.program));
   // Before: what changes in the tree meanwhile was not measured, and makes the verdict stale.
   const std::string a_sources =
       e.frozen_baseline() ? "" : experiments::hash_trainer_sources(options_.root, trainer_of(e, 'A'));

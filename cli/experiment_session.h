@@ -27,6 +27,7 @@ struct SessionOptions {
   bool profile = true;
   std::filesystem::path keep_profiles;  // folder for the arms' profile documents; "" = thrown away
   int command_steps = 40;               // of a frozen baseline, per block
+  bool built_here = false;  // `program` was built from `root`: its sources must not be newer than it is
   double gate_timeout_s = 900, profile_timeout_s = 600;
   const std::atomic<bool>* stop = nullptr;
   bool progress = false;

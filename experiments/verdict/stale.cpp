@@ -55,6 +55,18 @@ std::vector<std::string> trainer_sources(const fs::path& root, const std::string
   return {found.begin(), found.end()};
 }
 
+std::string newer_source(const fs::path& root, const std::string& trainer, const fs::path& program) {
+  std::error_code missing;
+  const auto built = fs::last_write_time(program, missing);
+  if (missing) return "";
+  for (const std::string& file : trainer_sources(root, trainer)) {
+    const std::string extension = fs::path(file).extension();
+    if (extension != ".h" && extension != ".cuh" && extension != ".cpp" && extension != ".cu") continue;
+    if (fs::last_write_time(root / file) > built) return file;
+  }
+  return "";
+}
+
 std::string hash_trainer_sources(const fs::path& root, const std::string& trainer) {
   gpt2::Sha256 hash;
   for (const std::string& file : trainer_sources(root, trainer)) {

@@ -13,6 +13,9 @@ namespace experiments {
 // include, and the sources of what they include. Not profiler/ or experiments/, since how it is measured is not what is
 // measured; not the rest of gpt2/, such as tokenizers.
 std::vector<std::string> trainer_sources(const std::filesystem::path& root, const std::string& trainer);
+// The first of them (not a build file) that is newer than `program`, which then may not be what it says; "" = none.
+std::string newer_source(const std::filesystem::path& root, const std::string& trainer,
+                         const std::filesystem::path& program);
 // SHA-256 over path and content of each of them.
 std::string hash_trainer_sources(const std::filesystem::path& root, const std::string& trainer);
 

@@ -94,6 +94,14 @@ TEST_F(Session, gates_both_arms_then_measures_and_decides) {
   EXPECT_EQ(d["workloads"][0]["b"]["gate"]["sentence"], "1 checks passed (seed 7)");
 }
 
+TEST_F(Session, says_which_flags_of_an_arm_the_gate_did_not_see) {
+  program(gate_answer(true), arm());
+  const ordered_json d = session().run(experiment("common: {flags: {clip: 0.5}}\n"), {});
+  for (const char* label : {"a", "b"})
+    EXPECT_THAT(d["workloads"][0][label]["gate"]["sentence"].get<std::string>(),
+                HasSubstr("without --clip, which the gate does not take"));
+}
+
 TEST_F(Session, never_times_an_arm_that_fails_the_gate) {
   program("case \"$*\" in *new*) " + gate_answer(false) + ";; *) " + gate_answer(true) + ";; esac", arm());
   const ordered_json d = session().run(experiment(), {});

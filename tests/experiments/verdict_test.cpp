@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -445,6 +446,22 @@ TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
   EXPECT_EQ(summarize(read_ledger(ledger), "H200").trials, 59);
   put("broken", "{\"at\": 1}\n");
   EXPECT_THROW(read_ledger(folder_ / "broken"), stepscope::InputError);
+}
+
+TEST_F(Files, a_source_newer_than_the_program_is_named) {
+  put("fp32/k.cu", "#include \"gpt2/a.h\"\n");
+  put("fp32/CMakeLists.txt", "flags");
+  put("gpt2/a.h", "one");
+  put("gpt2/tokenizer.h", "two");
+  put("bin/stepscope", "program");
+  const auto now = fs::last_write_time(folder_ / "bin/stepscope");
+  for (const char* file : {"fp32/k.cu", "gpt2/a.h"})
+    fs::last_write_time(folder_ / file, now - std::chrono::seconds(10));
+  for (const char* file : {"fp32/CMakeLists.txt", "gpt2/tokenizer.h"})
+    fs::last_write_time(folder_ / file, now + std::chrono::seconds(10));
+  EXPECT_EQ(newer_source(folder_, "fp32", folder_ / "bin/stepscope"), "");
+  fs::last_write_time(folder_ / "gpt2/a.h", now + std::chrono::seconds(10));
+  EXPECT_EQ(newer_source(folder_, "fp32", folder_ / "bin/stepscope"), "gpt2/a.h");
 }
 
 TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
