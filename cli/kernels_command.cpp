@@ -36,8 +36,9 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
   const bool mixed_trainer = f.trainer == "mixed";
   if (f.matmul.empty()) f.matmul = mixed_trainer ? "bf16" : "fp32";
   if (mixed_trainer ? f.matmul != "bf16" : f.matmul != "fp32" && f.matmul != "tf32")
-    throw InputError(fmt::format("--matmul '{}': of the {} trainer expected {}", f.matmul, f.trainer,
-                                 mixed_trainer ? "bf16 (with --trainer fp32: fp32 or tf32)" : "fp32 or tf32"));
+    throw InputError(
+        fmt::format("--matmul '{}': of the {} trainer expected {}", f.matmul, f.trainer,
+                    mixed_trainer ? "bf16 (with --trainer fp32: fp32 or tf32)" : "fp32 or tf32"));
   if (f.batch_size < 1 || f.batch_size > 4096 || f.seq_len < 1 || f.seq_len > model.max_seq_len ||
       f.rounds < 3 || f.rounds > 100000)
     throw InputError(
@@ -48,7 +49,7 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
 #ifdef STEPSCOPE_WITH_CUDA
   // First: it makes a context of its own and destroys it.
   const profiler::MeasuredCeilings ceilings = profiler::ceilings_of_device(false);
-  const double matmul_ceiling = mixed_trainer       ? ceilings.bf16_flops_per_s
+  const double matmul_ceiling = mixed_trainer        ? ceilings.bf16_flops_per_s
                                 : f.matmul == "tf32" ? ceilings.tf32_flops_per_s
                                                      : ceilings.fp32_flops_per_s;
   experiments::KernelBenchOptions options;
@@ -129,14 +130,21 @@ void add_kernels_command(CLI::App& app, int& exit_code) {
   c->add_option("op", f->op,
                 "layernorm_forward, layernorm_backward, linear_forward, linear_backward, attention_forward, "
                 "attention_backward, "
-                "classifier, adamw; of the mixed trainer also residual, linear_gelu_forward, linear_gelu_backward_input; of the fp32 "
+                "classifier, adamw; of the mixed trainer also residual, linear_gelu_forward, "
+                "linear_gelu_backward_input; of the fp32 "
                 "trainer also gelu_forward, gelu_backward")
-      ->required();
+      ->required()
+      ->type_name("OP")
+      ->check(CLI::IsMember({"layernorm_forward", "layernorm_backward", "linear_forward", "linear_backward",
+                             "attention_forward", "attention_backward", "classifier", "adamw", "residual",
+                             "linear_gelu_forward", "linear_gelu_backward_input", "gelu_forward",
+                             "gelu_backward"}));
   c->add_option("--trainer", f->trainer, "whose variants: mixed or fp32")->capture_default_str();
   c->add_option("--model", f->model, "whose channels, heads and vocabulary")->capture_default_str();
   c->add_option("--batch-size,-b", f->batch_size)->capture_default_str();
   c->add_option("--seq-len,-t", f->seq_len)->capture_default_str();
-  c->add_option("--matmul", f->matmul, "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");
+  c->add_option("--matmul", f->matmul,
+                "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");
   c->add_option("--rounds", f->rounds, "timings of each variant, variants in turn")->capture_default_str();
   c->add_option("--seed", f->seed, "of all inputs; default: new each time")->each([f](const std::string&) {
     f->seed_given = true;

@@ -1,0 +1,172 @@
+#include "cli/experiment_aa.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+
+#include "build_info.inc"
+#include "experiments/runner/run_log.h"
+#include "experiments/statistics/error_rate.h"
+#include "experiments/verdict/ledger.h"
+#include "gpt2/atomic_file.h"
+#include "gpt2/errors.h"
+
+namespace cli {
+namespace {
+
+namespace fs = std::filesystem;
+using experiments::Verdict;
+using nlohmann::ordered_json;
+using stepscope::InputError;
+
+constexpr const char* kRecordingSchema = "stepscope.aa/1";
+constexpr int64_t kResampledTrials = 1000;
+
+std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+
+std::string resampled(const std::vector<experiments::PairValue>& pairs,
+                      const experiments::Thresholds& thresholds) {
+  std::string out;
+  for (const double planted_pct : {0.0, 0.3, 1.0, 5.0}) {
+    const auto r = experiments::resample_trials(pairs, thresholds, kResampledTrials,
+                                                std::log1p(planted_pct / 100), 20261121);
+    if (!r)
+      return fmt::format("{} pairs are too few to resample {} of them\n", pairs.size(),
+                         thresholds.looks.front().pairs);
+    out += fmt::format(
+        "  {} resampled trials, {:.1f}% planted: called different {:.1f}%, same {:.1f}%, undecided {:.1f}%\n",
+        r->trials, planted_pct, 100 * r->rate(),
+        100 * static_cast<double>(r->same) / static_cast<double>(r->trials),
+        100 * static_cast<double>(r->undecided) / static_cast<double>(r->trials));
+  }
+  std::vector<double> values;
+  for (const auto& p : pairs) values.push_back(p.log_ratio);
+  if (const auto e = experiments::estimate(values))
+    out += fmt::format("  {} pairs: mean {:+.3f}%, sd {:.3f}%; bias of the procedure: p = {:.2f}\n", e->n,
+                       experiments::ratio_pct(e->mean), 100 * e->sd,
+                       experiments::slot_bias_p_value(pairs).value_or(1));
+  return out;
+}
+
+// As the ledger keeps it: trials of different plans are different tests.
+std::string procedure_of(const experiments::PairPlan& p) {
+  std::vector<int> looks;
+  for (const experiments::Look& l : p.thresholds.looks) looks.push_back(l.pairs);
+  return fmt::format("looks at {} pairs, {} quads of {} s and {} steps", fmt::join(looks, "/"), p.quads,
+                     p.block_s, p.block_steps);
+}
+
+}  // namespace
+
+void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
+  if (f.trials < 1) throw InputError(fmt::format("--trials is {}: expected at least 1", f.trials));
+  if (!f.record.empty()) gpt2::check_file_writable(f.record, "--record");
+  const fs::path root = source_root(), folder = results_folder(f.out, root);
+  const CatchInterrupt guard;
+  TrainerFlags flags = f.trainer;
+  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  std::vector<std::string> arguments = as_arguments(flags, flags.steps);
+  arguments.erase(arguments.begin());  // "train"
+  const experiments::Workload workload{flags.model, flags.batch_size, flags.seq_len, flags.matmul,
+                                       std::nullopt};
+  const std::string what = fmt::format("{} {}", flags.trainer, workload.text());
+  SessionOptions options = session_options(f.measure, line);
+  options.plan.solo_s = 0;  // identical code heats itself alike
+  const experiments::Thresholds thresholds = options.plan.thresholds;
+  const std::string procedure = procedure_of(options.plan);
+  ExperimentSession session(std::move(options));
+  if (!f.no_gate) {
+    experiments::GateSummary gate;
+    try {
+      gate = session.gate(arguments);
+    } catch (const experiments::Interrupted&) {
+      fmt::print(stderr, "stepscope: interrupted in the gate; nothing was measured\n");
+      exit_code = 4;
+      return;
+    }
+    if (!gate.passed)
+      throw std::runtime_error(
+          fmt::format("the trainer did not pass the gate and is not timed: {}", gate.sentence));
+  }
+  ordered_json pairs = ordered_json::array();
+  int faster = 0, slower = 0, same = 0, undecided = 0;
+  const double planted = f.measure.plant_pct;
+  bool failed = false;
+  for (int trial = 1; trial <= f.trials && !session.interrupted() && !failed; ++trial) {
+    const experiments::RunLog log = session.run_identical(arguments);
+    const experiments::Decision& d = log.decision;
+    double seconds = 0;
+    for (const auto& p : log.pairs) seconds += p.seconds;
+    fmt::print("trial {:2}: {} | {} | {:.0f} s\n", trial, name(d.verdict), d.sentence, seconds);
+    std::fflush(stdout);
+    if (d.reason == experiments::reason::kInterrupted) break;  // it was no trial
+    faster += d.verdict == Verdict::faster;
+    slower += d.verdict == Verdict::slower;
+    same += d.verdict == Verdict::same;
+    undecided += d.verdict == Verdict::undecided;
+    failed = d.verdict == Verdict::invalid;
+    if (planted == 0)
+      for (ordered_json& p : experiments::pairs_to_json(log)) pairs.push_back(std::move(p));
+    if (d.log_ratio && d.verdict != Verdict::invalid)
+      experiments::append_to_ledger(
+          ledger_file(folder),
+          {now_utc(), session.device(), what, planted, d.verdict, d.log_ratio->n, d.log_ratio->mean,
+           d.log_ratio->sd, procedure, 100 * thresholds.minimum_effect});
+    if (!f.record.empty() && planted == 0)
+      gpt2::write_file_atomically(f.record, ordered_json{{"schema", kRecordingSchema},
+                                                         {"at", now_utc()},
+                                                         {"device", session.device()},
+                                                         {"what", what},
+                                                         {"command", typed(line)},
+                                                         {"git_revision", kGitRevision},
+                                                         {"pairs", pairs}}
+                                                    .dump() +
+                                                "\n");
+  }
+  fmt::print("{} on {}, planted {}%: {} faster, {} slower, {} same, {} undecided\n", what, session.device(),
+             planted, faster, slower, same, undecided);
+  if (planted == 0) {
+    experiments::Thresholds
+        standard;  // however the pairs were recorded, it is the plan of an experiment that is resampled
+    standard.minimum_effect = thresholds.minimum_effect;
+    fmt::print("{}", resampled(experiments::pair_values_from_json(pairs, "pairs"), standard));
+  }
+  fmt::print("{}\n",
+             experiments::summarize(experiments::read_ledger(ledger_file(folder)), session.device()).text());
+  const int trials = faster + slower + same + undecided;
+  if (failed || faster > 0 || (planted == 0 && slower > 0))
+    exit_code = 1;
+  else if (session.interrupted())
+    exit_code = 4;
+  else if (planted >= 1 && 10 * slower < 9 * trials)
+    exit_code = 1;
+}
+
+void resample_recordings(const std::vector<std::string>& files, const MeasureFlags& measure) {
+  experiments::Thresholds t = measure.plan.thresholds;
+  t.looks = planned_looks(measure);
+  if (measure.minimum_effect_pct > 0) t.minimum_effect = measure.minimum_effect_pct / 100;
+  for (const std::string& file : files) {
+    std::ifstream in(file, std::ios::binary);
+    if (!in) throw InputError(fmt::format("{}: cannot be read", file));
+    const ordered_json d =
+        ordered_json::parse(std::string{std::istreambuf_iterator<char>(in), {}}, nullptr, false);
+    if (!d.is_object() || !d.contains("schema") || d["schema"] != kRecordingSchema || !d.contains("pairs"))
+      throw InputError(fmt::format("{}: expected a {} document, as `experiment aa --record` writes it", file,
+                                   kRecordingSchema));
+    const auto pairs = experiments::pair_values_from_json(d.at("pairs"), file);
+    if (static_cast<int>(pairs.size()) < t.looks.front().pairs)
+      throw InputError(fmt::format("{}: {} pairs are too few to resample {} of them", file, pairs.size(),
+                                   t.looks.front().pairs));
+    fmt::print("{}: {} on {}, {}\n{}", file, d.value("what", ""), d.value("device", ""), d.value("at", ""),
+               resampled(pairs, t));
+  }
+}
+
+}  // namespace cli

@@ -1,0 +1,60 @@
+// What the subcommands of `experiment` share: the flags of a measurement, where results lie, and ctrl-C.
+#pragma once
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/experiment_session.h"
+#include "experiments/runner/pair_runner.h"
+
+namespace cli {
+
+// While one lives, ctrl-C (SIGTERM, SIGHUP, SIGQUIT too: a closed terminal) ends the measurement and keeps it; another one, a second
+// or more later, ends the program. Sooner it may be the same one: `timeout` signals a program and then its group.
+class CatchInterrupt {
+ public:
+  CatchInterrupt();
+  ~CatchInterrupt();
+  CatchInterrupt(const CatchInterrupt&) = delete;
+  CatchInterrupt& operator=(const CatchInterrupt&) = delete;
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+  struct sigaction before_[std::size(kSignals)];
+};
+
+struct MeasureFlags {
+  experiments::PairPlan plan;
+  int pairs = 12;
+  bool no_extension = false, sequential = false, seed_given = false, serial = false;
+  double plant_pct = 0, minimum_effect_pct = 0;  // 0 = the file's, or 0.3
+  CLI::Option* quads_option = nullptr;
+  std::vector<CLI::Option*> of_stepping_arms;  // without meaning for commands
+};
+void add_measure_flags(CLI::App& command, MeasureFlags& flags);
+// Throws stepscope::InputError for plans that could never say faster or slower, before an hour is spent on them.
+std::vector<experiments::Look> planned_looks(const MeasureFlags& flags);
+SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);
+
+// "stepscope experiment run …", wherever this machine keeps the program.
+std::string typed(const CommandLine& line);
+
+// STEPSCOPE_ROOT, or the tree that the program was built from.
+std::filesystem::path source_root();
+std::filesystem::path studies(const std::filesystem::path& root);
+std::filesystem::path ledger_file(const std::filesystem::path& folder);
+// The studies of the source tree, or `out` (--out), whose ledger goes on from the tree's. Throws when it cannot be written.
+std::filesystem::path results_folder(const std::string& out, const std::filesystem::path& root);
+// In `folder`, else in the studies of the tree.
+std::optional<nlohmann::ordered_json> last_verdict(const std::string& name,
+                                                   const std::filesystem::path& folder,
+                                                   const std::filesystem::path& root);
+
+}  // namespace cli
