@@ -158,6 +158,22 @@ std::string launches_text(const ordered_json& w) {
   return out.empty() ? "" : "Launches: " + out + ".\n";
 }
 
+// In turns and alone are two questions; where the answers differ by what matters, the reader must know.
+std::string solo_text(const ordered_json& w, const ordered_json& thresholds) {
+  const auto ratio = number(w.at("statistics"), "ratio");
+  if (!w.contains("solo") || !ratio) return "";
+  const ordered_json& s = w.at("solo");
+  const double alone = s.at("b_step_ns").get<double>() / s.at("a_step_ns").get<double>();
+  if (std::fabs(std::log(alone / *ratio)) <
+      std::log1p(number(thresholds, "minimum_effect_pct").value_or(0.3) / 100))
+    return "";
+  return fmt::format(
+      "**Alone B / A is {:+.2f}%, in turns {:+.2f}%.** In turns both arms have one clock, alone each has "
+      "what its own power leaves it; and an "
+      "arm that waits for the host is slower in short blocks, where the host has just been woken.\n",
+      100 * (alone - 1), 100 * (*ratio - 1));
+}
+
 std::string gate_text(const ordered_json& w) {
   std::string out;
   for (const char* arm : {"a", "b"}) {
@@ -208,6 +224,7 @@ std::string workload_section(const ordered_json& w, const ordered_json& threshol
   }
   if (const auto planted = number(w, "planted_pct"))
     out += fmt::format("Planted in B: {:+.1f}%.\n", *planted);
+  out += solo_text(w, thresholds);
   if (const std::string p = prediction_text(w); !p.empty()) out += p + "\n";
   out += "Gate: " + gate_text(w) + ".\n" + launches_text(w);
   out += environment_text(w.at("environment")) + "\n\n";

@@ -314,6 +314,14 @@ TEST(regression, against_a_frozen_baseline_is_also_a_saving_that_shrank) {
   EXPECT_FALSE(is_regression(before, alike)) << "less than the minimum effect";
 }
 
+TEST(page, says_when_the_arms_alone_differ_by_something_else_than_in_turns) {
+  WorkloadResult r = result(-2, 0.2);
+  r.log.solo = SoloRun{10e6, 9.82e6, 20};  // -1.8%, within the minimum effect of -2%
+  EXPECT_THAT(page_of(document({r})), Not(HasSubstr("Alone B / A")));
+  r.log.solo = SoloRun{10e6, 9.93e6, 20};
+  EXPECT_THAT(page_of(document({r})), HasSubstr("**Alone B / A is -0.70%, in turns -2.00%.**"));
+}
+
 TEST(verdict_document, is_decided_again_from_its_pairs) {
   ordered_json d = document({result(-2, 0.2)});
   const ordered_json first = d;
