@@ -88,6 +88,18 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
               HasSubstr("| [cpu-four-micro-batches](cpu-four-micro-batches.md) |"));
 }
 
+TEST_F(ExperimentCli, stops_at_the_first_of_three_looks_for_what_is_plain) {
+  const Outcome o =
+      run("run cpu-four-micro-batches --sequential --quads 1 --block-s 0.01 --warmup-s 0.01 --no-profile");
+  EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
+  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-four-micro-batches/verdict.json"));
+  EXPECT_EQ(v["workloads"][0]["pairs"].size(), 6u);
+  EXPECT_EQ(v["thresholds"]["looks"].size(), 3u);
+  EXPECT_THAT(slurp(root_ / "docs/study/cpu-four-micro-batches.md"),
+              HasSubstr("(look 1 of 3), interval at 99.15%"));
+  EXPECT_EQ(run("run cpu-four-micro-batches --sequential --no-extension").exit_code, 2);
+}
+
 TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
   put("cpu-same", "flags: {eps: 2e-8}");  // an argument of one kernel
   const Outcome o = run(std::string("run cpu-same") + kQuick);
