@@ -151,10 +151,14 @@ std::string environment_text(const ordered_json& e) {
 
 std::string launches_text(const ordered_json& w) {
   std::string out;
-  for (const char* arm : {"a", "b"})
-    if (const auto l = w.at(arm).find("launches"); l != w.at(arm).end())
-      out +=
-          fmt::format("{}{}: {}", out.empty() ? "" : "; ", arm[0] == 'a' ? "A" : "B", text(*l, "sentence"));
+  for (const char* arm : {"a", "b"}) {
+    const ordered_json& at = w.at(arm);
+    const auto l = at.find("launches");
+    const std::string absent = text(at, "launches_absent");
+    if (l == at.end() && absent.empty()) continue;
+    out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", arm[0] == 'a' ? "A" : "B",
+                       l != at.end() ? text(*l, "sentence") : "not compared (" + absent + ")");
+  }
   return out.empty() ? "" : "Launches: " + out + ".\n";
 }
 
