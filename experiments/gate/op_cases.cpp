@@ -405,31 +405,14 @@ class Cases {
           v[i] = std::abs(v[i]);
           if (step == 1) m[i] = v[i] = 0;
         }
-        Doubles wp(p.size()), wm(p.size()), wv(p.size());
-        const double b1 = static_cast<double>(settings.beta1), b2 = static_cast<double>(settings.beta2);
-        for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
-          const auto& span = layout[row.id];
-          for (auto i = static_cast<size_t>(span.offset); i < static_cast<size_t>(span.offset + span.size);
-               ++i) {
-            const double gi = static_cast<double>(g[i]) * static_cast<double>(clip_scale),
-                         pi = static_cast<double>(p[i]);
-            wm[i] = b1 * static_cast<double>(m[i]) + (1 - b1) * gi;
-            wv[i] = b2 * static_cast<double>(v[i]) + (1 - b2) * gi * gi;
-            const double t = static_cast<double>(step);
-            wp[i] =
-                pi - static_cast<double>(settings.learning_rate) *
-                         (wm[i] / (1 - std::pow(b1, t)) /
-                              (std::sqrt(wv[i] / (1 - std::pow(b2, t))) + static_cast<double>(settings.eps)) +
-                          (row.decayed ? static_cast<double>(settings.weight_decay) * pi : 0));
-          }
-        }
+        const auto want = oracle::adamw(p, m, v, g, layout, settings, step, clip_scale);
         const int64_t n = layout.total;
         use_({"adamw",
               fmt::format("Vp={} C={} L={} t={}", z.Vp, z.C, z.L, step),
               false,
               1,
-              {update_tensor("parameters", 1, n, p, wp), update_tensor("m", 1, n, m, wm),
-               update_tensor("v", 1, n, v, wv), input_tensor("gradients", 1, n, g),
+              {update_tensor("parameters", 1, n, p, want.parameters), update_tensor("m", 1, n, m, want.m),
+               update_tensor("v", 1, n, v, want.v), input_tensor("gradients", 1, n, g),
                input_tensor("clip_scale", 1, 1, Floats{clip_scale})},
               {},
               [=](op::Context& c, const std::string& variant, std::span<void* const> q, void*) {
@@ -448,7 +431,9 @@ OpSuite fp32_ops() {
   return {"fp32",
           {"fp32", "tf32"},
           fp32::fp32_variants(),
-          [](const std::string& rate, void* stream) { return ContextRef(std::make_shared<op::Context>(rate, stream)); },
+          [](const std::string& rate, void* stream) {
+            return ContextRef(std::make_shared<op::Context>(rate, stream));
+          },
           [](uint64_t seed, const std::function<void(const OpCase&)>& use) { Cases(seed, use).all(); },
           [](std::string_view, std::string_view) { return true; }};
 }

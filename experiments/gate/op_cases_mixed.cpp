@@ -475,35 +475,21 @@ class Cases : Inputs {
       v[i] = std::abs(v[i]);
       if (step == 1) m[i] = v[i] = 0;
     }
-    Doubles wp(g.size()), wm(g.size()), wv(g.size());
-    const double b1 = static_cast<double>(settings.beta1), b2 = static_cast<double>(settings.beta2),
-                 t = static_cast<double>(step);
-    for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
-      const auto& span = layout[row.id];
-      for (auto i = static_cast<size_t>(span.offset); i < static_cast<size_t>(span.offset + span.size); ++i) {
-        const double gi = static_cast<double>(g[i]) * static_cast<double>(clip_scale),
-                     pi = static_cast<double>(master[i]);
-        wm[i] = b1 * static_cast<double>(m[i]) + (1 - b1) * gi;
-        wv[i] = b2 * static_cast<double>(v[i]) + (1 - b2) * gi * gi;
-        const double root = std::sqrt(wv[i] / (1 - std::pow(b2, t))) + static_cast<double>(settings.eps);
-        wp[i] = pi - static_cast<double>(settings.learning_rate) *
-                         (wm[i] / (1 - std::pow(b1, t)) / root +
-                          (row.decayed ? static_cast<double>(settings.weight_decay) * pi : 0));
-      }
-    }
-    OpCase c{"adamw",
-             fmt::format("Vp={} C={} L={} t={}{}", Vp, C, L, step, stochastic ? ", stochastic rounding" : ""),
-             false,
-             1,
-             {output_tensor("parameters", 1, n, wp, kBf16, {.count = 1, .stochastic = stochastic}),
-              update_tensor("master", 1, n, master, wp), update_tensor("m", 1, n, m, wm),
-              update_tensor("v", 1, n, v, wv), input_tensor("gradients", 1, n, g),
-              input_tensor("clip_scale", 1, 1, Floats{clip_scale})},
-             {},
-             [=](op::Context& context, const std::string& variant, Pointers q, void*) {
-               op::adamw(context, variant, stochastic, h(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4]), layout,
-                         settings, step, static_cast<uint32_t>(977 * step), f(q[5]));
-             }};
+    const auto want = oracle::adamw(master, m, v, g, layout, settings, step, clip_scale);
+    OpCase c{
+        "adamw",
+        fmt::format("Vp={} C={} L={} t={}{}", Vp, C, L, step, stochastic ? ", stochastic rounding" : ""),
+        false,
+        1,
+        {output_tensor("parameters", 1, n, want.parameters, kBf16, {.count = 1, .stochastic = stochastic}),
+         update_tensor("master", 1, n, master, want.parameters), update_tensor("m", 1, n, m, want.m),
+         update_tensor("v", 1, n, v, want.v), input_tensor("gradients", 1, n, g),
+         input_tensor("clip_scale", 1, 1, Floats{clip_scale})},
+        {},
+        [=](op::Context& context, const std::string& variant, Pointers q, void*) {
+          op::adamw(context, variant, stochastic, h(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4]), layout,
+                    settings, step, static_cast<uint32_t>(977 * step), f(q[5]));
+        }};
     c.judge = weights_are_rounded(stochastic, 0, 1);
     use_(c);
   }

@@ -197,4 +197,32 @@ Classified classifier(Floats logits, Ints targets, int64_t V, int64_t Vp, double
   return c;
 }
 
+void adamw(std::span<double> p, std::span<double> m, std::span<double> v, std::span<const double> g,
+           const gpt2::TensorLayout& layout, const gpt2::AdamW& a, int64_t step, double gradient_scale) {
+  const double lr = static_cast<double>(a.learning_rate), b1 = static_cast<double>(a.beta1),
+               b2 = static_cast<double>(a.beta2), eps = static_cast<double>(a.eps),
+               t = static_cast<double>(step);
+  const double correct_m = 1 - std::pow(b1, t), correct_v = 1 - std::pow(b2, t);
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    const double decay = row.decayed ? static_cast<double>(a.weight_decay) : 0;
+    const auto begin = static_cast<size_t>(layout[row.id].offset),
+               size = static_cast<size_t>(layout[row.id].size);
+    for (size_t i = begin; i < begin + size; ++i) {
+      const double clipped = g[i] * gradient_scale;
+      m[i] = b1 * m[i] + (1 - b1) * clipped;
+      v[i] = b2 * v[i] + (1 - b2) * clipped * clipped;
+      p[i] -= lr * (m[i] / correct_m / (std::sqrt(v[i] / correct_v) + eps) + decay * p[i]);
+    }
+  }
+}
+
+Updated adamw(Floats parameters, Floats m, Floats v, Floats gradients, const gpt2::TensorLayout& layout,
+              const gpt2::AdamW& settings, int64_t step, float gradient_scale) {
+  const auto doubles = [](Floats x) { return Doubles(x.begin(), x.end()); };
+  Updated u{doubles(parameters), doubles(m), doubles(v)};
+  adamw(u.parameters, u.m, u.v, doubles(gradients), layout, settings, step,
+        static_cast<double>(gradient_scale));
+  return u;
+}
+
 }  // namespace gate::oracle

@@ -5,6 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "gpt2/tensor_table.h"
+#include "gpt2/trainer.h"
+
 namespace gate::oracle {
 
 using Floats = std::span<const float>;
@@ -53,5 +56,16 @@ struct Classified {
   Doubles losses, dlogits;  // dlogits (rows, Vp), padding zero
 };
 Classified classifier(Floats logits, Ints targets, int64_t V, int64_t Vp, double gradient_scale);
+
+// AdamW as gpt2/trainer.h defines it, in place; `gradient_scale` is what the clip makes of the gradients. All of
+// layout.total values.
+void adamw(std::span<double> parameters, std::span<double> m, std::span<double> v,
+           std::span<const double> gradients, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings,
+           int64_t step, double gradient_scale);
+struct Updated {
+  Doubles parameters, m, v;
+};
+Updated adamw(Floats parameters, Floats m, Floats v, Floats gradients, const gpt2::TensorLayout& layout,
+              const gpt2::AdamW& settings, int64_t step, float gradient_scale);
 
 }  // namespace gate::oracle

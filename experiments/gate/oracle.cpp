@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "experiments/gate/op_oracle.h"
 #include "gpt2/reference/reference_model.h"
 
 namespace gate {
@@ -59,25 +60,10 @@ gpt2::StepOutcome Oracle::step(const gpt2::StepPlan& plan) {
   outcome.loss = forward_backward(plan.micro_batches);
   outcome.grad_norm = grad_norm();
   const gpt2::AdamW& a = plan.adamw;
-  const double clip = static_cast<double>(a.clip), lr = static_cast<double>(a.learning_rate);
-  const double b1 = static_cast<double>(a.beta1), b2 = static_cast<double>(a.beta2);
-  const double eps = static_cast<double>(a.eps), t = static_cast<double>(plan.step);
+  const double clip = static_cast<double>(a.clip);
   const double scale = clip > 0 && outcome.grad_norm > clip ? clip / outcome.grad_norm : 1;
-  const double correct_m = 1 - std::pow(b1, t), correct_v = 1 - std::pow(b2, t);
-  const gpt2::TensorLayout layout = gpt2::tensor_layout(model_->config());
-  const std::span<double> p = model_->parameters(), m = model_->adam_m(), v = model_->adam_v();
-  const std::span<const double> g = model_->gradients();
-  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
-    const double decay = row.decayed ? static_cast<double>(a.weight_decay) : 0;
-    const auto begin = static_cast<size_t>(layout[row.id].offset),
-               size = static_cast<size_t>(layout[row.id].size);
-    for (size_t i = begin; i < begin + size; ++i) {
-      const double clipped = g[i] * scale;
-      m[i] = b1 * m[i] + (1 - b1) * clipped;
-      v[i] = b2 * v[i] + (1 - b2) * clipped * clipped;
-      p[i] -= lr * (m[i] / correct_m / (std::sqrt(v[i] / correct_v) + eps) + decay * p[i]);
-    }
-  }
+  oracle::adamw(model_->parameters(), model_->adam_m(), model_->adam_v(), model_->gradients(),
+                gpt2::tensor_layout(model_->config()), a, plan.step, scale);
   return outcome;
 }
 

@@ -292,34 +292,14 @@ class Shapes {
     const Floats p = normal(n), g = normal(n, 0.01), m = normal(n, 0.01);
     Floats v = normal(n, 1e-4);
     for (float& x : v) x = std::abs(x);
-    Doubles wp, wm, wv;
-    if (check) {
-      wp.resize(p.size());
-      wm.resize(p.size());
-      wv.resize(p.size());
-      const double b1 = static_cast<double>(settings.beta1), b2 = static_cast<double>(settings.beta2);
-      for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
-        const auto& span = layout[row.id];
-        for (auto i = static_cast<size_t>(span.offset); i < static_cast<size_t>(span.offset + span.size);
-             ++i) {
-          const double gi = static_cast<double>(g[i]) * static_cast<double>(clip_scale),
-                       pi = static_cast<double>(p[i]);
-          wm[i] = b1 * static_cast<double>(m[i]) + (1 - b1) * gi;
-          wv[i] = b2 * static_cast<double>(v[i]) + (1 - b2) * gi * gi;
-          const double root =
-              std::sqrt(wv[i] / (1 - std::pow(b2, kStep))) + static_cast<double>(settings.eps);
-          wp[i] = pi - static_cast<double>(settings.learning_rate) *
-                           (wm[i] / (1 - std::pow(b1, kStep)) / root +
-                            (row.decayed ? static_cast<double>(settings.weight_decay) * pi : 0));
-        }
-      }
-    }
+    const auto want =
+        check ? oracle::adamw(p, m, v, g, layout, settings, kStep, clip_scale) : oracle::Updated{};
     return {"adamw",
             fmt::format("{} parameters ({} layers)", n, layers),
             false,
             1,
-            {update_tensor("parameters", 1, n, p, wp), update_tensor("m", 1, n, m, wm),
-             update_tensor("v", 1, n, v, wv), input_tensor("gradients", 1, n, g),
+            {update_tensor("parameters", 1, n, p, want.parameters), update_tensor("m", 1, n, m, want.m),
+             update_tensor("v", 1, n, v, want.v), input_tensor("gradients", 1, n, g),
              input_tensor("clip_scale", 1, 1, Floats{clip_scale})},
             {},
             [=](op::Context& c, const std::string& variant, std::span<void* const> q, void*) {

@@ -131,5 +131,20 @@ TEST(OpOracle, EmbeddingGradientsCountRepeatedTokens) {
   EXPECT_EQ(g.dwpe, (Doubles{101, 1010}));
 }
 
+TEST(OpOracle, AdamWFirstStepIsTheLearningRateTimesTheSignAndTheDecay) {
+  // With moments of zero the corrected moments are g and g * g.
+  const gpt2::TensorLayout layout = gpt2::tensor_layout({4, 8, 8, 1, 1, 4});
+  const auto n = static_cast<size_t>(layout.total);
+  const gpt2::AdamW settings{.learning_rate = 0.5f, .eps = 0.0f, .weight_decay = 0.25f};
+  const Floats p(n, 2), g(n, -3), zero(n, 0);
+  const auto u = oracle::adamw(p, zero, zero, g, layout, settings, 1, 0.5f);
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    const auto i = static_cast<size_t>(layout[row.id].offset + layout[row.id].size - 1);
+    EXPECT_NEAR(u.parameters[i], row.decayed ? 2 + 0.5 - 0.5 * 0.25 * 2 : 2 + 0.5, 1e-12) << row.name;
+    EXPECT_NEAR(u.m[i], -1.5 * (1 - static_cast<double>(settings.beta1)), 1e-12);
+    EXPECT_NEAR(u.v[i], 2.25 * (1 - static_cast<double>(settings.beta2)), 1e-12);
+  }
+}
+
 }  // namespace
 }  // namespace gate
