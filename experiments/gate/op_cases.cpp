@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "experiments/gate/op_case.h"
-#include "experiments/gate/op_oracle.h"
-#include "experiments/gate/random.h"
+#include "experiments/gate/op_inputs.h"
 #include "fp32/op_api.h"
 #include "fp32/trainer.h"
 #include "gpt2/tensor_table.h"
@@ -21,11 +19,9 @@ using oracle::Doubles;
 
 namespace {
 
-Floats rounded(const Doubles& values) { return Floats(values.begin(), values.end()); }
-
-class Cases {
+class Cases : OpInputs {
  public:
-  Cases(uint64_t seed, const std::function<void(const OpCase&)>& use) : random_(seed, 77), use_(use) {}
+  Cases(uint64_t seed, const Use& use) : OpInputs(seed, 77, use) {}
 
   void all() {
     embedding();
@@ -40,27 +36,9 @@ class Cases {
   }
 
  private:
-  Floats normal(int64_t n, double deviation = 1, double mean = 0) {
-    Floats x(static_cast<size_t>(n));
-    for (float& v : x) v = static_cast<float>(mean) + random_.normal(deviation);
-    return x;
-  }
-  std::vector<int32_t> below(int64_t n, int64_t limit) {
-    std::vector<int32_t> x(static_cast<size_t>(n));
-    for (int32_t& v : x) v = static_cast<int32_t>(random_.below(limit));
-    return x;
-  }
   static void scale_row(Floats& x, int64_t row, int64_t columns, float factor) {
     for (int64_t c = 0; c < columns; ++c) x[static_cast<size_t>(row * columns + c)] *= factor;
   }
-  // A tensor written over, or added to random content when `accumulate`.
-  OpTensor gradient(const std::string& name, int64_t rows, int64_t columns, Doubles want, bool accumulate) {
-    if (!accumulate) return output_tensor(name, rows, columns, std::move(want));
-    const Floats before = normal(rows * columns);
-    for (size_t i = 0; i < want.size(); ++i) want[i] += static_cast<double>(before[i]);
-    return update_tensor(name, rows, columns, before, std::move(want));
-  }
-  static const char* adds(bool accumulate) { return accumulate ? ", adds" : ""; }
   static float* f(void* p) { return static_cast<float*>(p); }
 
   void embedding() {
@@ -137,7 +115,7 @@ class Cases {
             [=](op::Context& c, const std::string& v, std::span<void* const> p, void*) {
               op::layernorm_forward(c, v, f(p[0]), f(p[1]), f(p[2]), f(p[3]), f(p[4]), f(p[5]), rows, C);
             }});
-      const Floats mean = rounded(n.mean), rstd = rounded(n.rstd);
+      const Floats mean = to_floats(n.mean), rstd = to_floats(n.rstd);
       const auto g = oracle::layernorm_backward(dout, x, mean, rstd, weight, rows, C);
       for (const auto& [add, accumulate] : {std::pair{false, false}, {true, true}, {true, false}})
         use_({"layernorm_backward",
@@ -240,7 +218,7 @@ class Cases {
               op::attention_forward(c, v, f(p[0]), f(p[1]), f(p[2]), s, scratch);
             }});
       const auto plain = oracle::attention_forward(qkv, z.B, z.T, C, z.NH);
-      const Floats out = rounded(plain.out), lse = rounded(plain.lse), dout = normal(s.rows() * C);
+      const Floats out = to_floats(plain.out), lse = to_floats(plain.lse), dout = normal(s.rows() * C);
       use_({"attention_backward",
             shape,
             true,
@@ -340,12 +318,6 @@ class Cases {
     }
   }
 
-  static OpTensor one_double(const std::string& name, double want, bool add, double before) {
-    OpTensor t{name, add ? Role::update : Role::output, Element::f64, 1, 1, {}, {want + (add ? before : 0)}};
-    if (add) t.bytes = bytes_of_values(std::vector<double>{before});
-    return t;
-  }
-
   void mean_loss() {
     for (int64_t rows : {1, 63, 1000, 4099})
       for (bool add : {false, true}) {
@@ -420,9 +392,6 @@ class Cases {
               }});
       }
   }
-
-  Random random_;
-  const std::function<void(const OpCase&)>& use_;
 };
 
 }  // namespace

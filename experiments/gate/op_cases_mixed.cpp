@@ -370,12 +370,6 @@ class Cases : Inputs {
     }
   }
 
-  static OpTensor one_double(const std::string& name, double want, bool add, double before) {
-    OpTensor t{name, add ? Role::update : Role::output, Element::f64, 1, 1, {}, {want + (add ? before : 0)}};
-    if (add) t.bytes = bytes_of_values(std::vector<double>{before});
-    return t;
-  }
-
   void mean_loss() {
     for (int64_t rows : {1, 63, 1000, 4099})
       for (bool add : {false, true}) {

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "experiments/gate/op_inputs.h"
 #include "experiments/gate/op_oracle.h"
-#include "experiments/gate/random.h"
+#include "experiments/kernels/model_shapes.h"
 #include "fp32/op_api.h"
 #include "gpt2/errors.h"
 #include "gpt2/tensor_table.h"
@@ -24,43 +25,26 @@ using gate::update_tensor;
 using Floats = std::vector<float>;
 using oracle::Doubles;
 
-// Multiply-adds of the plain loops that a check may take: some seconds.
-constexpr double kOracleWork = 4e9;
-
 float* f(void* p) { return static_cast<float*>(p); }
 
-class Shapes {
+class Shapes : ModelShapes {
  public:
   Shapes(const gpt2::ModelConfig& model, int64_t B, int64_t T, uint64_t seed)
-      : m_(model), B_(B), T_(T), random_(seed, 5) {}
+      : ModelShapes(model, B, T, seed, 5) {}
 
   std::vector<KernelCase> cases(const std::string& name) {
-    const int64_t C = m_.channels, rows = B_ * T_;
+    const int64_t C = m_.channels, rows = this->rows();
     std::vector<KernelCase> out;
-    const auto both = [&](auto make, int64_t check_rows, double flops) {
-      KernelCase k;
-      k.check = make(check_rows, true);
-      k.timed = make(rows, false);
-      k.flops = flops;
-      out.push_back(std::move(k));
-    };
-    const auto few = [&](double work_per_row) {
-      return std::clamp<int64_t>(static_cast<int64_t>(kOracleWork / work_per_row), 1, rows);
+    const auto both = [&](const auto& make, int64_t check_rows, double flops) {
+      out.push_back(ModelShapes::both(make, check_rows, rows, flops));
     };
     if (name == "layernorm_forward") {
       both([&](int64_t n, bool check) { return layernorm_forward(n, check); }, rows, 0);
     } else if (name == "layernorm_backward") {
       both([&](int64_t n, bool check) { return layernorm_backward(n, check); }, rows, 0);
     } else if (name == "linear_forward" || name == "linear_backward") {
-      struct Place {
-        const char* name;
-        int64_t in, out;
-        bool bias;
-      };
-      for (const Place& p :
-           {Place{"qkv", C, 3 * C, true}, Place{"attproj", C, C, true}, Place{"mlp_up", C, 4 * C, true},
-            Place{"mlp_down", 4 * C, C, true}, Place{"lm_head", C, m_.padded_vocab, false}}) {
-        const double work = static_cast<double>(p.in) * static_cast<double>(p.out);
+      for (const Place& p : places()) {
+        const double work = p.work();
         if (name == "linear_forward")
           both([&](int64_t n, bool check) { return linear_forward(p.name, n, p.in, p.out, p.bias, check); },
                few(work), 2 * work * static_cast<double>(rows));
@@ -69,24 +53,18 @@ class Shapes {
                few(2 * work), 4 * work * static_cast<double>(rows));
       }
     } else if (name == "attention_forward" || name == "attention_backward") {
-      // Causal: half of the T x T products. Forward two of them, backward five.
-      const double products = static_cast<double>(B_) * static_cast<double>(T_) * static_cast<double>(T_) *
-                              static_cast<double>(C);
-      KernelCase k;
       const bool forward = name == "attention_forward";
-      k.check = forward ? attention_forward(1, true) : attention_backward(1, true);
-      k.timed = forward ? attention_forward(B_, false) : attention_backward(B_, false);
-      k.flops = (forward ? 2 : 5) * products;
-      out.push_back(std::move(k));
+      const auto make = [&](int64_t n, bool check) {
+        return forward ? attention_forward(n, check) : attention_backward(n, check);
+      };
+      out.push_back(ModelShapes::both(make, 1, B_, attention_flops(forward)));
     } else if (name == "gelu_forward" || name == "gelu_backward") {
       both([&](int64_t n, bool check) { return gelu(name == "gelu_forward", n * 4 * C, check); }, rows, 0);
     } else if (name == "classifier") {
       both([&](int64_t n, bool check) { return classifier(n, check); }, std::min<int64_t>(rows, 512), 0);
     } else if (name == "adamw") {
-      KernelCase k;
-      k.check = adamw(1, true);
-      k.timed = adamw(m_.layers, false);
-      out.push_back(std::move(k));
+      out.push_back(
+          ModelShapes::both([&](int64_t n, bool check) { return adamw(n, check); }, 1, m_.layers, 0));
     } else {
       throw stepscope::InputError(
           fmt::format("kernels '{}': no such op; expected one of {}", name, fmt::join(kernel_ops(), ", ")));
@@ -95,22 +73,6 @@ class Shapes {
   }
 
  private:
-  // Normal values are drawn once and used again and again: half a billion of them would take longer than the
-  // measurement. A prime length, so that rows differ.
-  Floats normal(int64_t n, double deviation = 1) {
-    constexpr size_t kDrawn = 1'000'003;
-    if (drawn_.empty())
-      for (size_t i = 0; i < kDrawn; ++i) drawn_.push_back(random_.normal());
-    Floats x(static_cast<size_t>(n));
-    size_t at = static_cast<size_t>(random_.below(static_cast<int64_t>(kDrawn)));
-    for (float& v : x) {
-      v = static_cast<float>(deviation) * drawn_[at];
-      if (++at == kDrawn) at = 0;
-    }
-    return x;
-  }
-  static Floats rounded(const Doubles& v) { return Floats(v.begin(), v.end()); }
-
   OpCase layernorm_forward(int64_t rows, bool check) {
     const int64_t C = m_.channels;
     const Floats x = normal(rows * C), w = normal(C), b = normal(C);
@@ -135,8 +97,8 @@ class Shapes {
     oracle::NormGradients want;
     if (check) {
       const auto n = oracle::layernorm_forward(x, w, w, rows, C);
-      mean = rounded(n.mean);
-      rstd = rounded(n.rstd);
+      mean = gate::to_floats(n.mean);
+      rstd = gate::to_floats(n.rstd);
       want = oracle::layernorm_backward(dout, x, mean, rstd, w, rows, C);
     }
     return {"layernorm_backward",
@@ -219,8 +181,8 @@ class Shapes {
     Doubles want;
     if (check) {
       const auto a = oracle::attention_forward(qkv, B, T_, s.C, s.NH);
-      out = rounded(a.out);
-      lse = rounded(a.lse);
+      out = gate::to_floats(a.out);
+      lse = gate::to_floats(a.lse);
       want = oracle::attention_backward(dout, qkv, out, lse, B, T_, s.C, s.NH);
     }
     return {"attention_backward",
@@ -306,11 +268,6 @@ class Shapes {
               op::adamw(c, variant, f(q[0]), f(q[3]), f(q[1]), f(q[2]), layout, settings, kStep, f(q[4]));
             }};
   }
-
-  const gpt2::ModelConfig& m_;
-  int64_t B_, T_;
-  gate::Random random_;
-  Floats drawn_;
 };
 
 }  // namespace

@@ -7,9 +7,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "experiments/gate/op_inputs.h"
 #include "experiments/gate/op_oracle.h"
-#include "experiments/gate/random.h"
 #include "experiments/kernels/kernel_cases.h"
+#include "experiments/kernels/model_shapes.h"
 #include "gpt2/errors.h"
 #include "gpt2/tensor_table.h"
 #include "mixed/op_api.h"
@@ -29,8 +30,6 @@ using Floats = std::vector<float>;
 using oracle::Doubles;
 using Pointers = std::span<void* const>;
 
-// Multiply-adds of the plain loops that a check may take: some seconds.
-constexpr double kOracleWork = 4e9;
 constexpr gate::Element kBf16 = gate::Element::bf16;
 constexpr gate::Element kF32 = gate::Element::f32;
 constexpr Rounding kOnce{.count = 1};
@@ -40,26 +39,16 @@ constexpr Rounding kFp32OfProduct{.inside = 1e-6};
 float* f(void* p) { return static_cast<float*>(p); }
 op::Bf16* h(void* p) { return static_cast<op::Bf16*>(p); }
 
-class Shapes {
+class Shapes : ModelShapes {
  public:
   Shapes(const gpt2::ModelConfig& model, int64_t B, int64_t T, uint64_t seed)
-      : m_(model), B_(B), T_(T), random_(seed, 6) {}
+      : ModelShapes(model, B, T, seed, 6) {}
 
   std::vector<KernelCase> cases(const std::string& name) {
-    const int64_t C = m_.channels, rows = B_ * T_;
+    const int64_t C = m_.channels, rows = this->rows();
     std::vector<KernelCase> out;
-    const auto both = [&](auto make, int64_t check_rows, double flops) {
-      KernelCase k;
-      k.check = make(check_rows, true);
-      k.timed = make(rows, false);
-      k.flops = flops;
-      out.push_back(std::move(k));
-    };
-    const auto few = [&](double work_per_row) {
-      return std::clamp<int64_t>(static_cast<int64_t>(kOracleWork / work_per_row), 1, rows);
-    };
-    const auto product = [&](int64_t in, int64_t outs) {
-      return static_cast<double>(in) * static_cast<double>(outs);
+    const auto both = [&](const auto& make, int64_t check_rows, double flops) {
+      out.push_back(ModelShapes::both(make, check_rows, rows, flops));
     };
     if (name == "layernorm_forward") {
       both([&](int64_t n, bool check) { return layernorm_forward(n, check); }, rows, 0);
@@ -68,15 +57,8 @@ class Shapes {
     } else if (name == "residual") {
       both([&](int64_t n, bool check) { return residual(n, check); }, rows, 0);
     } else if (name == "linear_forward" || name == "linear_backward") {
-      struct Place {
-        const char* name;
-        int64_t in, out;
-        bool bias;
-      };
-      for (const Place& p :
-           {Place{"qkv", C, 3 * C, true}, Place{"attproj", C, C, true}, Place{"mlp_up", C, 4 * C, true},
-            Place{"mlp_down", 4 * C, C, true}, Place{"lm_head", C, m_.padded_vocab, false}}) {
-        const double work = product(p.in, p.out);
+      for (const Place& p : places()) {
+        const double work = p.work();
         if (name == "linear_forward")
           both([&](int64_t n, bool check) { return linear_forward(p.name, n, p.in, p.out, p.bias, check); },
                few(work), 2 * work * static_cast<double>(rows));
@@ -85,30 +67,24 @@ class Shapes {
                few(2 * work), 4 * work * static_cast<double>(rows));
       }
     } else if (name == "linear_gelu_forward") {
-      const double work = product(C, 4 * C);
+      const double work = static_cast<double>(C) * static_cast<double>(4 * C);
       both([&](int64_t n, bool check) { return linear_gelu_forward(n, check); }, few(work),
            2 * work * static_cast<double>(rows));
     } else if (name == "linear_gelu_backward_input") {
-      const double work = product(C, 4 * C);
+      const double work = static_cast<double>(C) * static_cast<double>(4 * C);
       both([&](int64_t n, bool check) { return linear_gelu_backward_input(n, check); }, few(2 * work),
            2 * work * static_cast<double>(rows));
     } else if (name == "attention_forward" || name == "attention_backward") {
-      // Causal: half of the T x T products. Forward two of them, backward five.
-      const double products = static_cast<double>(B_) * static_cast<double>(T_) * static_cast<double>(T_) *
-                              static_cast<double>(C);
-      KernelCase k;
       const bool forward = name == "attention_forward";
-      k.check = forward ? attention_forward(1, true) : attention_backward(1, true);
-      k.timed = forward ? attention_forward(B_, false) : attention_backward(B_, false);
-      k.flops = (forward ? 2 : 5) * products;
-      out.push_back(std::move(k));
+      const auto make = [&](int64_t n, bool check) {
+        return forward ? attention_forward(n, check) : attention_backward(n, check);
+      };
+      out.push_back(ModelShapes::both(make, 1, B_, attention_flops(forward)));
     } else if (name == "classifier") {
       both([&](int64_t n, bool check) { return classifier(n, check); }, std::min<int64_t>(rows, 512), 0);
     } else if (name == "adamw") {
-      KernelCase k;
-      k.check = adamw(1, true);
-      k.timed = adamw(m_.layers, false);
-      out.push_back(std::move(k));
+      out.push_back(
+          ModelShapes::both([&](int64_t n, bool check) { return adamw(n, check); }, 1, m_.layers, 0));
     } else {
       throw stepscope::InputError(
           fmt::format("kernels '{}': the mixed trainer has no such op; expected one of {}", name,
@@ -118,32 +94,13 @@ class Shapes {
   }
 
  private:
-  // Normal values are drawn once and used again and again: half a billion of them would take longer than the
-  // measurement. A prime length, so that rows differ.
-  Floats normal(int64_t n, double deviation = 1) {
-    constexpr size_t kDrawn = 1'000'003;
-    if (drawn_.empty())
-      for (size_t i = 0; i < kDrawn; ++i) drawn_.push_back(random_.normal());
-    Floats x(static_cast<size_t>(n));
-    size_t at = static_cast<size_t>(random_.below(static_cast<int64_t>(kDrawn)));
-    for (float& v : x) {
-      v = static_cast<float>(deviation) * drawn_[at];
-      if (++at == kDrawn) at = 0;
-    }
-    return x;
-  }
-  static Floats to_bf16(Floats x) {
-    for (float& v : x) v = gate::to_bf16(v);
-    return x;
-  }
-  Floats halves(int64_t n, double deviation = 1) { return to_bf16(normal(n, deviation)); }
-  static Floats to_floats(const Doubles& v) { return Floats(v.begin(), v.end()); }
+  Floats halves(int64_t n, double deviation = 1) { return gate::to_bf16(normal(n, deviation)); }
 
   OpCase layernorm_forward(int64_t rows, bool check) {
     const int64_t C = m_.channels;
     const Floats x = normal(rows * C), w = halves(C), b = halves(C);
     const auto want = check ? oracle::layernorm_forward(x, w, b, rows, C) : oracle::Normed{};
-    const Floats kept = to_bf16(x);
+    const Floats kept = gate::to_bf16(x);
     return {"layernorm_forward",
             fmt::format("rows={} C={}", rows, C),
             false,
@@ -165,7 +122,7 @@ class Shapes {
     const Floats a = normal(rows * C), branch = halves(rows * C), w = halves(C), b = halves(C);
     Floats sum(a.size());
     for (size_t i = 0; i < a.size(); ++i) sum[i] = a[i] + branch[i];
-    const Floats kept = to_bf16(sum);
+    const Floats kept = gate::to_bf16(sum);
     const auto want = check ? oracle::layernorm_forward(sum, w, b, rows, C) : oracle::Normed{};
     const auto exactly = [&](const Floats& x) { return check ? Doubles(x.begin(), x.end()) : Doubles{}; };
     OpCase c{
@@ -200,8 +157,8 @@ class Shapes {
     oracle::NormGradients want;
     if (check) {
       const auto n = oracle::layernorm_forward(x, w, Floats(static_cast<size_t>(C)), rows, C);
-      mean = to_floats(n.mean);
-      rstd = to_floats(n.rstd);
+      mean = gate::to_floats(n.mean);
+      rstd = gate::to_floats(n.rstd);
       want = oracle::layernorm_backward(dout, x, mean, rstd, w, rows, C);
     }
     return {
@@ -339,8 +296,8 @@ class Shapes {
     Doubles want;
     if (check) {
       const auto a = oracle::attention_forward(qkv, B, T_, s.C, s.NH);
-      out = to_bf16(to_floats(a.out));
-      lse = to_floats(a.lse);
+      out = gate::to_bf16(gate::to_floats(a.out));
+      lse = gate::to_floats(a.lse);
       want = oracle::attention_backward(dout, qkv, out, lse, B, T_, s.C, s.NH);
     }
     OpCase c{
@@ -410,11 +367,6 @@ class Shapes {
                         kStep, 1, f(q[5]));
             }};
   }
-
-  const gpt2::ModelConfig& m_;
-  int64_t B_, T_;
-  gate::Random random_;
-  Floats drawn_;
 };
 
 }  // namespace
