@@ -1,16 +1,16 @@
 #include "cli/experiment_aa.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdio>
-#include <ctime>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include "build_info.inc"
+#include "cli/now.h"
 #include "experiments/runner/run_log.h"
 #include "experiments/statistics/error_rate.h"
 #include "experiments/verdict/ledger.h"
@@ -28,17 +28,20 @@ using stepscope::InputError;
 constexpr const char* kRecordingSchema = "stepscope.aa/1";
 constexpr int64_t kResampledTrials = 1000;
 
-std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+std::string too_few(const std::vector<experiments::PairValue>& pairs,
+                    const experiments::Thresholds& thresholds) {
+  return fmt::format("{} pairs are too few to resample {} of them", pairs.size(),
+                     thresholds.looks.front().pairs);
+}
 
-std::string resampled(const std::vector<experiments::PairValue>& pairs,
-                      const experiments::Thresholds& thresholds) {
+// nullopt: too few pairs.
+std::optional<std::string> resampled(const std::vector<experiments::PairValue>& pairs,
+                                     const experiments::Thresholds& thresholds) {
   std::string out;
   for (const double planted_pct : {0.0, 0.3, 1.0, 5.0}) {
     const auto r = experiments::resample_trials(pairs, thresholds, kResampledTrials,
                                                 std::log1p(planted_pct / 100), 20261121);
-    if (!r)
-      return fmt::format("{} pairs are too few to resample {} of them\n", pairs.size(),
-                         thresholds.looks.front().pairs);
+    if (!r) return std::nullopt;
     out += fmt::format(
         "  {} resampled trials, {:.1f}% planted: called different {:.1f}%, same {:.1f}%, undecided {:.1f}%\n",
         r->trials, planted_pct, 100 * r->rate(),
@@ -135,7 +138,8 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
     experiments::Thresholds
         standard;  // however the pairs were recorded, it is the plan of an experiment that is resampled
     standard.minimum_effect = thresholds.minimum_effect;
-    fmt::print("{}", resampled(experiments::pair_values_from_json(pairs, "pairs"), standard));
+    const auto values = experiments::pair_values_from_json(pairs, "pairs");
+    fmt::print("{}", resampled(values, standard).value_or(too_few(values, standard) + "\n"));
   }
   fmt::print("{}\n",
              experiments::summarize(experiments::read_ledger(ledger_file(folder)), session.device()).text());
@@ -161,11 +165,10 @@ void resample_recordings(const std::vector<std::string>& files, const MeasureFla
       throw InputError(fmt::format("{}: expected a {} document, as `experiment aa --record` writes it", file,
                                    kRecordingSchema));
     const auto pairs = experiments::pair_values_from_json(d.at("pairs"), file);
-    if (static_cast<int>(pairs.size()) < t.looks.front().pairs)
-      throw InputError(fmt::format("{}: {} pairs are too few to resample {} of them", file, pairs.size(),
-                                   t.looks.front().pairs));
+    const auto rates = resampled(pairs, t);
+    if (!rates) throw InputError(fmt::format("{}: {}", file, too_few(pairs, t)));
     fmt::print("{}: {} on {}, {}\n{}", file, d.value("what", ""), d.value("device", ""), d.value("at", ""),
-               resampled(pairs, t));
+               *rates);
   }
 }
 

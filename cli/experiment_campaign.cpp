@@ -25,10 +25,6 @@ using experiments::Verdict;
 using nlohmann::ordered_json;
 using stepscope::InputError;
 
-Verdict verdict_in(const ordered_json& document) {
-  return experiments::verdict_from_name(document.at("verdict").get<std::string>()).value_or(Verdict::invalid);
-}
-
 // Same code that was measured says how often the procedure is wrong.
 void record_same_code(const ordered_json& document, const fs::path& folder) {
   for (const ordered_json& w : document.at("workloads")) {
@@ -78,7 +74,7 @@ void run_commands(const RunFlags& f, ExperimentSession& session, const fs::path&
   fmt::print("{}", f.json ? document.dump(1) + "\n" : experiments::summary_of(document));
   std::fflush(stdout);
   if (!folder.empty()) experiments::save_verdict(folder / "verdict.json", document);
-  exit_code = experiments::exit_code_of(verdict_in(document));
+  exit_code = experiments::exit_code_of(experiments::verdict_in(document));
 }
 
 // What the trainers' own command would refuse is refused before anything is gated; so is a change that is none.
@@ -209,7 +205,7 @@ class Campaign {
   int exit_code() const {
     int worst = 0;
     for (const Ran& r : ran_) {
-      int code = experiments::exit_code_of(verdict_in(r.document));
+      int code = experiments::exit_code_of(experiments::verdict_in(r.document));
       // Of experiments that are run again: an idea that never helped is no regression.
       if (f_.changed && experiments::is_regression(r.before, r.document))
         code = 1;

@@ -1,11 +1,9 @@
 #include "cli/experiment_session.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <ctime>
 #include <random>
 #include <set>
 #include <tuple>
@@ -14,6 +12,7 @@
 #include "cli/child_process.h"
 #include "cli/collector.h"
 #include "cli/device_watch.h"
+#include "cli/now.h"
 #include "experiments/baseline/manifest.h"
 #include "experiments/gate/timed_steps.h"
 #include "experiments/verdict/physical_floor.h"
@@ -44,8 +43,6 @@ using Arguments = std::vector<std::string>;
 constexpr int kProfiledSteps = 10, kProfileWarmup = 10;
 // Of a program with step ranges that is profiled: warm-up, timed, two counted, and traced steps with two thrown away.
 constexpr int kStepsToProfile = kProfileWarmup + kProfiledSteps + 2 + 7;
-
-std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
 struct Output {
   enum class End { ended, timeout, interrupted } end = End::ended;
@@ -92,15 +89,17 @@ std::string value_of(const Arguments& arguments, const std::string& flag) {
   return "";
 }
 
+// With a value each.
+const std::set<std::string> kGated{"--trainer", "--matmul", "--variant", "--recompute", "--weight-rounding"};
+const std::set<std::string> kOfTheWorkload{"--model", "--batch-size", "--seq-len"};
+
 // What the gate needs to know of an arm: which trainer, which matrix products, which variants and options.
 // What is gated must be what is timed: the gate's own default for the mixed trainer is its deterministic
 // variants, an arm's is not.
 Arguments gate_arguments(const Arguments& trainer_arguments) {
   Arguments out;
-  const std::set<std::string> wanted{"--trainer", "--matmul", "--variant", "--recompute",
-                                     "--weight-rounding"};
   for (size_t i = 0; i + 1 < trainer_arguments.size(); ++i)
-    if (wanted.count(trainer_arguments[i]))
+    if (kGated.count(trainer_arguments[i]))
       out.insert(out.end(), {trainer_arguments[i], trainer_arguments[i + 1]});
   const bool deterministic = std::find(trainer_arguments.begin(), trainer_arguments.end(),
                                        "--deterministic") != trainer_arguments.end();
@@ -111,12 +110,10 @@ Arguments gate_arguments(const Arguments& trainer_arguments) {
 
 // "; without --clip, which the gate sets itself": flags of the arm, other than its workload, that the gate does not take.
 std::string flags_not_gated(const Arguments& trainer_arguments) {
-  const std::set<std::string> of_the_workload{"--trainer",   "--model",           "--batch-size",
-                                              "--seq-len",   "--matmul",          "--variant",
-                                              "--recompute", "--weight-rounding", "--deterministic"};
   std::vector<std::string> out;
   for (const std::string& a : trainer_arguments)
-    if (a.starts_with("--") && !of_the_workload.count(a)) out.push_back(a);
+    if (a.starts_with("--") && !kGated.count(a) && !kOfTheWorkload.count(a) && a != "--deterministic")
+      out.push_back(a);
   return out.empty() ? "" : fmt::format("; without {}, which the gate does not take", fmt::join(out, ", "));
 }
 

@@ -1,13 +1,11 @@
 // `stepscope profile`: the main job. One child process runs the trainer through warm-up, timed steps with no collector on, a step with
 // counters, a step with counters per pass, and a few traced steps; what it recorded becomes the document, the tables, CSV and trace.
 // Any other CUDA program is run twice instead: once traced, once counted, joined launch by launch.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <memory>
 
@@ -16,6 +14,7 @@
 #include "cli/collector.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
+#include "cli/now.h"
 #include "cli/report_output.h"
 #include "cli/trainer_flags.h"
 #include "gpt2/atomic_file.h"
@@ -55,8 +54,6 @@ struct ProfileFlags {
 void check_output(const std::string& file, const char* flag) {
   if (!file.empty()) gpt2::check_file_writable(file, flag);
 }
-
-std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
 profiler::Ceilings ceilings([[maybe_unused]] bool measure_again) {
   profiler::Ceilings c;

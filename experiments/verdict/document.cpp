@@ -20,7 +20,10 @@ using stepscope::InputError;
 ordered_json to_json(const Thresholds& t) {
   ordered_json looks = ordered_json::array();
   for (const Look& l : t.looks)
-    looks.push_back({{"pairs", l.pairs}, {"alpha", l.alpha}, {"equivalence_alpha", l.equivalence_alpha}});
+    looks.push_back({{"pairs", l.pairs},
+                     {"alpha", l.alpha},
+                     {"equivalence_alpha", l.equivalence_alpha},
+                     {"sign_flip_alpha", l.sign_flip_alpha}});
   return {{"looks", std::move(looks)},
           {"alpha", t.alpha},
           {"minimum_effect_pct", 100 * t.minimum_effect},
@@ -149,10 +152,17 @@ ordered_json workload_json(const WorkloadResult& r) {
   return out;
 }
 
+// Older documents gave a block without a sample of its own the clock of an earlier one.
+bool has_borrowed_clocks(const ordered_json& pairs) {
+  for (const ordered_json& p : pairs)
+    for (const ordered_json& b : p.at("blocks"))
+      if (b.contains("sm_clock_mhz")) return !b.contains("samples");
+  return false;
+}
+
 Verdict overall_of(const ordered_json& document) {
   std::vector<Verdict> all;
-  for (const ordered_json& w : document.at("workloads"))
-    all.push_back(verdict_from_name(w.at("verdict").get<std::string>()).value_or(Verdict::invalid));
+  for (const ordered_json& w : document.at("workloads")) all.push_back(verdict_in(w));
   return overall(all);
 }
 
@@ -268,6 +278,17 @@ std::vector<bool> correct_campaign(std::vector<ordered_json>& documents, const T
   return changed;
 }
 
+std::string text_in(const ordered_json& document, const char* section, const char* key) {
+  const auto at = document.find(section);
+  if (at == document.end() || !at->is_object()) return "";
+  const auto found = at->find(key);
+  return found == at->end() || !found->is_string() ? "" : found->get<std::string>();
+}
+
+Verdict verdict_in(const ordered_json& at) {
+  return verdict_from_name(at.at("verdict").get<std::string>()).value_or(Verdict::invalid);
+}
+
 int exit_code_of(Verdict v) {
   switch (v) {
     case Verdict::faster:
@@ -283,19 +304,12 @@ int exit_code_of(Verdict v) {
 }
 
 bool is_regression(const std::optional<ordered_json>& before, const ordered_json& now) {
-  const auto verdict_in = [](const ordered_json& at) {
-    return verdict_from_name(at.at("verdict").get<std::string>()).value_or(Verdict::invalid);
-  };
   if (verdict_in(now) == Verdict::invalid) return true;
-  const auto text = [](const ordered_json& d, const char* section, const char* key) -> std::string {
-    const auto at = d.find(section);
-    return at == d.end() ? "" : at->value(key, "");
-  };
   if (!before || verdict_in(*before) == Verdict::invalid ||
-      text(*before, "environment", "device") != text(now, "environment", "device") ||
-      text(*before, "experiment", "file_sha256") != text(now, "experiment", "file_sha256"))
+      text_in(*before, "environment", "device") != text_in(now, "environment", "device") ||
+      text_in(*before, "experiment", "file_sha256") != text_in(now, "experiment", "file_sha256"))
     return false;
-  const bool frozen = text(now, "experiment", "baseline") != "defaults";
+  const bool frozen = text_in(now, "experiment", "baseline") != "defaults";
   const double least = std::log1p(now.at("thresholds").value("minimum_effect_pct", 0.3) / 100);
   for (const ordered_json& w : now.at("workloads"))
     for (const ordered_json& old : before->at("workloads")) {
@@ -326,19 +340,18 @@ void decide_again(ordered_json& document) {
   const ordered_json& recorded = document.at("thresholds");
   t.minimum_effect = recorded.at("minimum_effect_pct").get<double>() / 100;
   if (!recorded.contains("looks")) return;
-  // Which plan it was shows in the number of looks.
-  const int first = recorded.at("looks").at(0).at("pairs").get<int>(),
-            last = recorded.at("looks").back().at("pairs").get<int>();
-  t.looks = recorded.at("looks").size() == 3 ? sequential_looks(last) : extended_looks(first, last);
+  t.looks.clear();
+  for (const ordered_json& l : recorded.at("looks")) {
+    const double alpha = l.at("alpha").get<double>();
+    t.looks.push_back({l.at("pairs").get<int>(), alpha, l.at("equivalence_alpha").get<double>(),
+                       l.value("sign_flip_alpha", alpha)});
+  }
   for (ordered_json& w : document.at("workloads")) {
     const Decision old = decision_from_json(w.at("statistics"), document.at("name").get<std::string>());
     if (old.verdict == Verdict::invalid || old.reason == reason::kInterrupted) continue;
     const Decision d = decide(pair_values_from_json(w.at("pairs"), "pairs"), t, old.look);
     w["statistics"] = to_json(d);
-    // Older documents gave a block without a sample of its own the clock of an earlier one.
-    const std::string pairs = w.at("pairs").dump();
-    if (pairs.find("\"sm_clock_mhz\"") != std::string::npos && pairs.find("\"samples\"") == std::string::npos)
-      w.erase("statistics_in_cycles");
+    if (has_borrowed_clocks(w.at("pairs"))) w.erase("statistics_in_cycles");
     const bool same_code =
         w.contains("same_code") && w.at("same_code").at("same") == true && !w.contains("planted_pct");
     w["verdict"] = name(!same_code ? d.verdict : claims(d.verdict) ? Verdict::undecided : Verdict::same);

@@ -74,6 +74,11 @@ void save_verdict(const std::filesystem::path& file, const nlohmann::ordered_jso
 std::vector<bool> correct_campaign(std::vector<nlohmann::ordered_json>& documents,
                                    const Thresholds& thresholds);
 
+// A text of a section of a document, such as ("environment", "device"); "" when there is none.
+std::string text_in(const nlohmann::ordered_json& document, const char* section, const char* key);
+// Of a document, or of one of its workloads.
+Verdict verdict_in(const nlohmann::ordered_json& at);
+
 // 0 good · 1 slower or invalid · 4 undecided.
 int exit_code_of(Verdict verdict);
 // Worse than before, in any workload: invalid; slower where it was not, or no longer faster where it was; or, against a frozen
