@@ -77,8 +77,7 @@ void tokenize(const Flags& flags) {
   if (o.documents != gpt2::Documents::marker) {
     for (const std::string& path : o.texts) {
       const gpt2::MappedFile file(path);
-      const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-      if (text.find(gpt2::kEndOfText) != text.npos)
+      if (file.text().find(gpt2::kEndOfText) != std::string_view::npos)
         fmt::print(stderr, "{}: has \"{}\" in it, tokenized as text like any other; --document marker makes it end a document\n",
                    path, gpt2::kEndOfText);
     }

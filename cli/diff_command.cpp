@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/choose.h"
 #include "cli/commands.h"
 #include "gpt2/atomic_file.h"
 #include "gpt2/errors.h"
@@ -34,9 +35,7 @@ profiler::DiffBy diff_by(const std::string& word) {
   using profiler::DiffBy;
   static constexpr std::array<std::pair<std::string_view, DiffBy>, 4> kWords{
       {{"pass", DiffBy::pass}, {"op", DiffBy::op}, {"kernel", DiffBy::kernel}, {"layer", DiffBy::layer}}};
-  for (const auto& [name, value] : kWords)
-    if (name == word) return value;
-  throw InputError(fmt::format("--by '{}': expected one of pass, op, kernel, layer", word));
+  return choose(kWords, word, "--by");
 }
 
 void run(const Flags& f, int& exit_code) {

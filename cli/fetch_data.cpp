@@ -85,7 +85,7 @@ void download(const RemoteFile& file, const fs::path& folder, const std::string&
         by_hand));
   }
   const gpt2::MappedFile got(path);
-  const std::string_view content(reinterpret_cast<const char*>(got.bytes().data()), got.bytes().size());
+  const std::string_view content = got.text();
   const std::string found = gpt2::sha256_text(content);
   if (found != file.sha256) {
     throw stepscope::InputError(

@@ -37,7 +37,7 @@ profiler::ForeignReport read_report(const Flags& f) {
   const auto bytes = file.bytes();
   if (profiler::looks_like_ncu_report(bytes)) return profiler::read_ncu_report(bytes, f.file);
   if (profiler::looks_like_sqlite(bytes)) return profiler::read_nsys_export(f.file, f.step_range);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view text = file.text();
   if (profiler::looks_like_ncu_csv(text)) return profiler::read_ncu_csv(text, f.file);
   if (bytes.empty()) throw InputError(f.file + ": the file is empty");
   throw InputError(fmt::format(
@@ -57,7 +57,7 @@ profiler::Rules rules_of(const std::string& name) {
   }
   const gpt2::MappedFile file{std::filesystem::path(name)};
   return profiler::parse_rules(
-      std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()), name);
+      std::string(file.text()), name);
 }
 
 // A report holds no ceilings; a profile of the same device does.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/choose.h"
 #include "gpt2/atomic_file.h"
 #include "gpt2/errors.h"
 #include "profiler/document/json.h"
@@ -19,16 +20,6 @@
 
 namespace cli {
 namespace {
-
-template <class T, size_t N>
-T choose(const std::array<std::pair<std::string_view, T>, N>& words, const std::string& text, const char* flag) {
-  std::string known;
-  for (const auto& [word, value] : words) {
-    if (word == text) return value;
-    known += (known.empty() ? "" : ", ") + std::string(word);
-  }
-  throw stepscope::InputError(fmt::format("{} '{}': expected one of {}", flag, text, known));
-}
 
 profiler::TableBy table_by(const ReportFlags& f) {
   using profiler::TableBy;

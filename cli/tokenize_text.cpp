@@ -15,10 +15,6 @@
 namespace cli {
 namespace {
 
-std::string_view text_of(const gpt2::MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 // One line on a terminal, rewritten a few times a second; nothing elsewhere.
 class Progress {
  public:
@@ -50,7 +46,7 @@ void encode_all(const std::vector<gpt2::MappedFile>& files, const TokenizeOption
                 const gpt2::TokenSink& sink) {
   const uint16_t end_of_text = bpe.end_of_text();
   for (const gpt2::MappedFile& file : files) {
-    gpt2::for_each_document(text_of(file), options.documents, [&](std::string_view document) {
+    gpt2::for_each_document(file.text(), options.documents, [&](std::string_view document) {
       if (options.end_of_text) sink({&end_of_text, 1}, 0);
       try {
         bpe.encode(document, sink);

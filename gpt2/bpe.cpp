@@ -104,8 +104,7 @@ void Bpe::add_token(std::string_view bytes) {
 
 Bpe Bpe::load(const std::filesystem::path& merges) {
   const MappedFile file(merges);
-  const auto bytes = file.bytes();
-  return parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.path());
+  return parse(file.text(), file.path());
 }
 
 Bpe Bpe::parse(std::string_view merges, const std::string& source) {
@@ -158,8 +157,7 @@ Bpe Bpe::parse(std::string_view merges, const std::string& source) {
 
 void Bpe::check_ids(const std::filesystem::path& encoder) const {
   const MappedFile file(encoder);
-  const auto bytes = file.bytes();
-  check_ids({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, file.path());
+  check_ids(file.text(), file.path());
 }
 
 void Bpe::check_ids(std::string_view encoder, const std::string& source) const {
