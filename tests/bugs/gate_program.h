@@ -1,16 +1,20 @@
 // What the two gate programs share: the failures of a report as run_bugs.sh reads them, "failed: CHECK | TENSOR | …" for each failing
-// check. Exit 0: passed, 1: something failed, 3: no GPU. The seed is the first argument, or new each time.
+// check. Exit 0: passed, 1: something failed, 3: no GPU. The seed is the first argument, or new each time; a second one, "first", ends the
+// program at the first report with a failure.
 #pragma once
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <string_view>
 
 #include "experiments/gate/report.h"
 #include "gpt2/cuda/device_info.h"
 
 namespace gate_program {
+
+inline bool stop_at_first = false;  // nothing more is asked once a report has failed
 
 inline int64_t print_failures(const gate::GateReport& report) {
   for (const gate::CheckResult& r : report.results)
@@ -30,6 +34,7 @@ int run(int argc, char** argv, const Gate& failures_of) {
     return 3;
   }
   const uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : std::random_device{}();
+  stop_at_first = argc > 2 && std::string_view(argv[2]) == "first";
   fmt::print("seed {}\n", seed);
   int64_t failed = 0;
   try {

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
     gate::OpGateOptions ops;
     ops.seed = seed;
     int64_t failed = gate_program::print_failures(gate::check_ops(ops));
+    if (failed > 0 && gate_program::stop_at_first) return failed;
     gate::ModelGateOptions model;
     model.seed = seed;
     model.device = &hooks;

@@ -32,9 +32,11 @@ int main(int argc, char** argv) {
     ops.trainer = "mixed";
     ops.seed = seed;
     int64_t failed = gate_program::print_failures(gate::check_ops(ops));
-    for (const gate::ModelGateOptions& options : {defaults, flash, plain, recompute, stochastic})
+    for (const gate::ModelGateOptions& options : {defaults, flash, plain, recompute, stochastic}) {
+      if (failed > 0 && gate_program::stop_at_first) break;
       failed += gate_program::print_failures(
           gate::check_model([](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); }, options));
+    }
     return failed;
   });
 }

@@ -1,17 +1,45 @@
 #!/usr/bin/env bash
-# Rebuilds the mutation score, on a GPU: tests/bugs/run_bugs.sh BUILD_DIR [SEED]
-# (configure with -DSTEPSCOPE_BUGS=ON and build the targets gate_bugs and gate_test first).
-# Every seeded kernel bug goes through the gate, and every cheating trainer of tests/gate/cheats_test.cpp; score.sh counts.
+# Rebuilds the mutation score, on a GPU:
+#   tests/bugs/run_bugs.sh BUILD_DIR [SEED] [--only 101-140,7] [--class CLASS] [--jobs N] [--limit SECONDS] [--first] [--racecheck]
+#                          [--out FOLDER] [--score FILE]
+# (configure with -DSTEPSCOPE_BUGS=ON and build the targets gate_bugs and gate_test first; gate_bugs_unseen for the unseen ones alone).
+# Every seeded bug goes through the gate, and every cheating trainer of tests/gate/cheats_test.cpp; score.sh counts.
 # A patch whose check is "racecheck FILTER" runs under compute-sanitizer's racecheck for the kernels of that filter.
-# The score goes to BUILD_DIR/mutation-score.tsv too. With STEPSCOPE_BUG_RESULTS=FOLDER the outputs stay there, and what already ended
-# there is not run again: a call that was cut short goes on where it was.
-# Exit 0: everything was caught by the check that is named for it, and the unpatched trainers pass. 1: not so. 3: no GPU.
+#   --only, --class  a part of them (selection.sh); the unpatched trainers always run
+#   --jobs           programs at a time: 4 unless STEPSCOPE_BUG_JOBS says otherwise
+#   --limit          seconds that one program may take, 300; one that takes longer is missed
+#   --first          a program ends at the first report with a failure, where its patch names "any" check: faster, the same score
+#   --racecheck      what the gate let through runs again under racecheck, where its patch has a line "Racecheck: FILTER"
+#   --out            outputs stay there, and what already ended there is not run again: a call that was cut short goes on where it was
+#                    (as with STEPSCOPE_BUG_RESULTS=FOLDER)
+#   --score          where the score goes, BUILD_DIR/mutation-score.tsv: device, driver, date and revision, one line per patch, totals
+# Exit 0: everything was caught by the check that is named for it, and the unpatched trainers pass. 1: not so. 2: wrong flags. 3: no GPU.
 set -u
-build=${1:?usage: run_bugs.sh BUILD_DIR [SEED]}
-seed=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
-if [ -n "${STEPSCOPE_BUG_RESULTS:-}" ]; then
-  out=$STEPSCOPE_BUG_RESULTS
+. "$here/selection.sh"
+usage="usage: run_bugs.sh BUILD_DIR [SEED] [--only NUMBERS] [--class CLASS] [--jobs N] [--limit SECONDS] [--first] [--racecheck] [--out FOLDER] [--score FILE]"
+build= seed= jobs=${STEPSCOPE_BUG_JOBS:-4} limit=300 out=${STEPSCOPE_BUG_RESULTS:-} score= racecheck= first=
+selection=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --only) take_only "${2:?$usage}"; selection+=(--only "$2"); shift ;;
+    --class) take_class "${2:?$usage}"; selection+=(--class "$2"); shift ;;
+    --jobs) jobs=${2:?$usage}; shift ;;
+    --limit) limit=${2:?$usage}; shift ;;
+    --out) out=${2:?$usage}; shift ;;
+    --score) score=${2:?$usage}; shift ;;
+    --racecheck) racecheck=1 ;;
+    --first) first=first ;;
+    -*) echo "run_bugs.sh: unknown option $1; $usage" >&2; exit 2 ;;
+    *) if [ -z "$build" ]; then build=$1; elif [ -z "$seed" ]; then seed=$1; else echo "$usage" >&2; exit 2; fi ;;
+  esac
+  shift
+done
+[ -n "$build" ] || { echo "$usage" >&2; exit 2; }
+[ -n "$score" ] || score=$build/mutation-score.tsv
+# Made before everything runs: a seed for all, so that the score can be repeated.
+[ -n "$seed" ] || seed=$((RANDOM * 32768 + RANDOM))
+if [ -n "$out" ]; then
   mkdir -p "$out"
 else
   out=$(mktemp -d)
@@ -20,27 +48,46 @@ fi
 
 # program -> output, exit code; 9 = racecheck found a hazard
 run() {
-  local wrap=() check
-  [ -s "$out/$1.code" ] && return
-  check=$(sed -n 's/^Caught-by: racecheck //p' "$here/${1#gate_bug_}"-*.patch 2>/dev/null | head -1)
-  if [ -n "$check" ]; then wrap=(compute-sanitizer --tool racecheck --kernel-name "$check" --error-exitcode 9); fi
-  timeout 300 "${wrap[@]}" "$build/bin/$1" $seed > "$out/$1" 2> "$out/$1.err"
+  local wrap=() check stop=
+  # One that was ended by the limit gets another try.
+  [ -s "$out/$1.code" ] && [ "$(cat "$out/$1.code")" != 124 ] && return
+  check=$(sed -n 's/^Caught-by: //p' "$here/${1#gate_bug_}"-*.patch 2>/dev/null | head -1)
+  case "$check" in
+    any) stop=$first ;;
+    "racecheck "*) wrap=(compute-sanitizer --tool racecheck --kernel-name "${check#racecheck }" --error-exitcode 9) ;;
+  esac
+  timeout "$limit" "${wrap[@]}" "$build/bin/$1" "$seed" $stop > "$out/$1" 2> "$out/$1.err"
   echo $? > "$out/$1.code"
 }
-export -f run
+# program that passed -> the same under racecheck, for the kernels that its patch names
+race() {
+  local filter
+  filter=$(sed -n 's/^Racecheck: //p' "$here/${1#gate_bug_}"-*.patch | head -1)
+  [ -n "$filter" ] && [ "$(cat "$out/$1.code")" = 0 ] || return
+  [ -s "$out/$1.race.code" ] && [ "$(cat "$out/$1.race.code")" != 124 ] && return
+  timeout "$limit" compute-sanitizer --tool racecheck --kernel-name "$filter" --error-exitcode 9 "$build/bin/$1" "$seed" \
+    > "$out/$1.race" 2> "$out/$1.race.err"
+  echo $? > "$out/$1.race.code"
+}
+export -f run race
 
-# Four at a time: the oracle's half of a gate runs on the CPU, the GPU is mostly idle. Output in $out/NAME, exit code in $out/NAME.code.
-export build seed out here OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+# Several at a time: the oracle's half of a gate runs on the CPU, the GPU is mostly idle. Output in $out/NAME, exit code in $out/NAME.code.
+cores=$(nproc)
+export build seed out here limit first
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores / jobs > 4 ? 4 : cores / jobs > 1 ? cores / jobs : 1))}
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+mapfile -t stems < <(selected_patches)
 # First, one at a time, those whose clocks are looked at: processes that share a GPU wait for each other.
-alone="gate_unpatched_fp32 gate_unpatched_mixed"
-for patch in "$here"/*.patch; do
-  if grep -qE '^Caught-by: (clock|late work|timed steps)' "$patch"; then name=$(basename "$patch"); alone="$alone gate_bug_${name%%-*}"; fi
-done
-for program in $alone; do run "$program"; done
-{ echo gate_unpatched_fp32; echo gate_unpatched_mixed; for patch in "$here"/*.patch; do name=$(basename "$patch"); echo "gate_bug_${name%%-*}"; done; } |
-  xargs -P "${STEPSCOPE_BUG_JOBS:-4}" -I{} bash -c 'run {}'
-
+run gate_unpatched_fp32
+run gate_unpatched_mixed
 if [ "$(cat "$out/gate_unpatched_fp32.code")" -eq 3 ]; then cat "$out/gate_unpatched_fp32.err" >&2; exit 3; fi
+for stem in ${stems[@]+"${stems[@]}"}; do
+  if grep -qE '^Caught-by: (clock|late work|timed steps)' "$here/$stem.patch"; then run "gate_bug_${stem%%-*}"; fi
+done
+programs() { for stem in ${stems[@]+"${stems[@]}"}; do echo "gate_bug_${stem%%-*}"; done; }
+programs | xargs -P "$jobs" -I{} bash -c 'run {}'
+[ -z "$racecheck" ] || programs | xargs -P "$jobs" -I{} bash -c 'race {}'
+
 good=1
 for trainer in fp32 mixed; do
   code=$(cat "$out/gate_unpatched_$trainer.code")
@@ -53,7 +100,19 @@ for trainer in fp32 mixed; do
     good=0
   fi
 done
-"$build/bin/gate_test" --gtest_filter='Cheats.each*' > "$out/cheats" 2>&1
-"$here/score.sh" "$out" || good=0
-cp "$out/score.tsv" "$build/mutation-score.tsv"
+if selects_cheats; then "$build/bin/gate_test" --gtest_filter='Cheats.each*' > "$out/cheats" 2>&1; fi
+"$here/score.sh" "$out" ${selection[@]+"${selection[@]}"} | tee "$out/printed"
+[ "${PIPESTATUS[0]}" -eq 0 ] || good=0
+
+revision=$(git -C "$here" describe --always --dirty --abbrev=12 --match='' 2>/dev/null || echo "${STEPSCOPE_REVISION:-unknown}")
+device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)
+{
+  echo "# $(tail -1 "$out/printed")"
+  printf '# revision\t%s\n# date\t%s\n# device\t%s\n# driver\t%s\n# seed\t%s\n# selection\t%s\n# seconds per program\t%s\n# programs at a time\t%s\n' \
+    "$revision" "$(date -u +%Y-%m-%dT%H:%MZ)" "${device%%, *}" "${device##*, }" "$seed" "${selection[*]:-everything}" "$limit" "$jobs"
+  for trainer in fp32 mixed; do printf '# unpatched %s\texit %s\n' "$trainer" "$(cat "$out/gate_unpatched_$trainer.code")"; done
+  printf '# kind\trow\tof\tpatch\tcheck that must fail\tresult\tclass\n'
+  cat "$out/score.tsv" "$out/totals.tsv"
+} > "$score"
+echo "written: $score"
 [ $good -eq 1 ]
