@@ -104,6 +104,7 @@ if selects_cheats; then "$build/bin/gate_test" --gtest_filter='Cheats.each*' > "
 "$here/score.sh" "$out" ${selection[@]+"${selection[@]}"} | tee "$out/printed"
 [ "${PIPESTATUS[0]}" -eq 0 ] || good=0
 
+mkdir -p "$(dirname "$score")"
 revision=$(git -C "$here" describe --always --dirty --abbrev=12 --match='' 2>/dev/null || echo "${STEPSCOPE_REVISION:-unknown}")
 device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)
 {

