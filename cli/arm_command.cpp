@@ -217,15 +217,15 @@ void serve(const ArmFlags& f, Answers& answers) {
 
 }  // namespace
 
-void add_arm_command(CLI::App& app) {
+void add_arm_command(Command& app) {
   auto f = std::make_shared<ArmFlags>();
-  CLI::App* c =
+  Command* c =
       app.add_subcommand("arm", "One side of an experiment: steps on command over stdin and stdout");
   c->group("");
   add_trainer_flags(*c, f->trainer);
   c->add_flag("--serial", f->serial, "the next step begins only when the last has ended");
   c->add_option("--plant-pct", f->plant_pct, "every step takes so much longer")
-      ->check(CLI::Range(0.0, 1000.0));
+      ->within(0.0, 1000.0);
   c->callback([f] {
     Answers answers;
     try {

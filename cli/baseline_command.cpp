@@ -2,7 +2,6 @@
 // verify exits 1 and names each file that is not as it was frozen; an unknown name exits 2.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <cstdlib>
 #include <ctime>
@@ -133,8 +132,8 @@ void freeze(const BaselineFlags& flags) {
 
 }  // namespace
 
-void add_baseline_command(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
+void add_baseline_command(Command& app, int& exit_code) {
+  Command* command = app.add_subcommand(
       "baseline", "Frozen trainers: what there is, whether it is unchanged, freezing a new one");
   command->require_subcommand(1);
   command->footer(
@@ -143,7 +142,7 @@ void add_baseline_command(CLI::App& app, int& exit_code) {
       "  stepscope baseline freeze fp32-v2");
   auto flags = std::make_shared<BaselineFlags>();
   const auto add = [&](const char* name, const char* help) {
-    CLI::App* sub = command->add_subcommand(name, help);
+    Command* sub = command->add_subcommand(name, help);
     sub->add_flag("--json", flags->json, "for machines");
     return sub;
   };
@@ -152,12 +151,12 @@ void add_baseline_command(CLI::App& app, int& exit_code) {
     list(*flags);
   });
 
-  CLI::App* verify_command = add("verify", "Compare every file with the manifest; exit 1 names what changed");
+  Command* verify_command = add("verify", "Compare every file with the manifest; exit 1 names what changed");
   verify_command->add_option("NAME", flags->name, "baseline; all of them when left out");
   verify_command->footer("Example:\n  stepscope baseline verify fp32-v1");
   verify_command->callback([flags, &exit_code] { verify(*flags, exit_code); });
 
-  CLI::App* freeze_command = add("freeze", "Write the manifest of a folder under baselines/ that has none");
+  Command* freeze_command = add("freeze", "Write the manifest of a folder under baselines/ that has none");
   freeze_command->add_option("NAME", flags->name, "folder under baselines/")->required();
   freeze_command->add_option("--description", flags->description,
                              "one sentence; the first paragraph of its README.md when left out");

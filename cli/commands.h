@@ -1,9 +1,9 @@
 // One function per command, each in its own file; main.cpp calls them all. A command that can answer "no" sets exit_code.
 #pragma once
-#include <CLI/CLI.hpp>
-
 #include <string>
 #include <vector>
+
+#include "cli/arguments.h"
 
 namespace cli {
 
@@ -15,17 +15,17 @@ struct CommandLine {
   std::string program() const;                  // absolute path of this executable
 };
 
-void add_doctor_command(CLI::App& app, int& exit_code);
-void add_train_command(CLI::App& app, const CommandLine& line, int& exit_code);
-void add_profile_command(CLI::App& app, const CommandLine& line, int& exit_code);
-void add_ingest_command(CLI::App& app, const CommandLine& line, int& exit_code);
-void add_report_command(CLI::App& app, int& exit_code);
-void add_diff_command(CLI::App& app, int& exit_code);
-void add_gate_command(CLI::App& app, int& exit_code);
-void add_baseline_command(CLI::App& app, int& exit_code);
-void add_data_command(CLI::App& app, int& exit_code);
-void add_arm_command(CLI::App& app);
-void add_kernels_command(CLI::App& app, int& exit_code);
-void add_experiment_command(CLI::App& app, const CommandLine& line, int& exit_code);
+void add_doctor_command(Command& app, int& exit_code);
+void add_train_command(Command& app, const CommandLine& line, int& exit_code);
+void add_profile_command(Command& app, const CommandLine& line, int& exit_code);
+void add_ingest_command(Command& app, const CommandLine& line, int& exit_code);
+void add_report_command(Command& app, int& exit_code);
+void add_diff_command(Command& app, int& exit_code);
+void add_gate_command(Command& app, int& exit_code);
+void add_baseline_command(Command& app, int& exit_code);
+void add_data_command(Command& app, int& exit_code);
+void add_arm_command(Command& app);
+void add_kernels_command(Command& app, int& exit_code);
+void add_experiment_command(Command& app, const CommandLine& line, int& exit_code);
 
 }  // namespace cli

@@ -100,10 +100,10 @@ void tokenize(const Flags& flags) {
 
 }  // namespace
 
-void add_data_command(CLI::App& app, int&) {
+void add_data_command(Command& app, int&) {
   auto f = std::make_shared<Flags>();
   TokenizeOptions& t = f->text;
-  CLI::App* c = app.add_subcommand("data", "Tokenize text to token shards, download known sets, check binary files");
+  Command* c = app.add_subcommand("data", "Tokenize text to token shards, download known sets, check binary files");
   auto* texts = c->add_option("text", t.texts, "text files to tokenize with GPT-2's byte-level BPE")->type_name("TEXT");
   auto* check_option =
       c->add_option("--check", f->check,
@@ -128,11 +128,11 @@ void add_data_command(CLI::App& app, int&) {
                 "what one document is: the file, a paragraph (ends with an empty line) or what stands between markers (\"<|endoftext|>\" "
                 "in the text)")
       ->capture_default_str()
-      ->check(CLI::IsMember({"file", "paragraph", "marker"}))
+      ->one_of({"file", "paragraph", "marker"})
       ->needs(texts);
   c->add_option("--end-of-text", f->end_of_text, "an end-of-text token before each document, or none")
       ->capture_default_str()
-      ->check(CLI::IsMember({"before", "none"}))
+      ->one_of({"before", "none"})
       ->needs(texts);
   c->add_flag("--json", f->json, "what was written, for machines")->needs(texts);
   c->footer(

@@ -77,9 +77,9 @@ void run(const Flags& f, int& exit_code) {
 
 }  // namespace
 
-void add_diff_command(CLI::App& app, int& exit_code) {
+void add_diff_command(Command& app, int& exit_code) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c = app.add_subcommand("diff", "What changed between two profile documents, by pass and kernel");
+  Command* c = app.add_subcommand("diff", "What changed between two profile documents, by pass and kernel");
   c->add_option("a", f->a, "a profile document")->required();
   c->add_option("b", f->b, "another one")->required();
   c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")
@@ -87,7 +87,7 @@ void add_diff_command(CLI::App& app, int& exit_code) {
   c->add_option("--top", f->top, "how many of them")->capture_default_str();
   c->add_option("--fail-if-slower", f->fail_if_slower,
                 "exit 1 if B's step is more than so many percent slower")
-      ->check(CLI::Range(0.0, 1e6));
+      ->within(0.0, 1e6);
   c->add_flag("--json", f->json, "print the diff for machines (stepscope.diff/1)");
   c->add_option("-o,--out", f->outputs, "also write it: FILE.md for a pull request, FILE.json (repeatable)");
   c->footer(

@@ -208,8 +208,8 @@ void check_tools(Report& r) {
 
 }  // namespace
 
-void add_doctor_command(CLI::App& app, int& exit_code) {
-  CLI::App* c = app.add_subcommand("doctor", "What can be measured on this machine, and what stops the rest");
+void add_doctor_command(Command& app, int& exit_code) {
+  Command* c = app.add_subcommand("doctor", "What can be measured on this machine, and what stops the rest");
   auto json = std::make_shared<bool>(false);
   c->add_flag("--json", *json, "machine-readable");
   c->footer("Exit code 3 when the main job (a GPU profile with counters) cannot run here.\nExample:\n  stepscope doctor");

@@ -80,17 +80,13 @@ void run_commands(const RunFlags& f, ExperimentSession& session, const fs::path&
 // What the trainers' own command would refuse is refused before anything is gated; so is a change that is none.
 void check_arguments(const Experiment& e) {
   const auto settled = [&](const experiments::Workload& w, char arm) {
-    CLI::App parser;
+    Command parser;
     TrainerFlags flags;
     add_trainer_flags(parser, flags);
-    std::vector<std::string> arguments = experiments::trainer_arguments(e, w, arm);
-    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
     try {
-      parser.parse(arguments);
+      parser.parse(experiments::trainer_arguments(e, w, arm));
       settle(flags);
       gpt2::check_run(trainer_options(flags), loop_options(flags));
-    } catch (const CLI::ParseError& error) {
-      throw InputError(fmt::format("{}: arm {}, {}: {}", e.file.string(), arm, w.text(), error.what()));
     } catch (const InputError& error) {
       throw InputError(fmt::format("{}: arm {}, {}: {}", e.file.string(), arm, w.text(), error.what()));
     }
@@ -232,11 +228,11 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   if (commands && f.measure.plant_pct > 0)
     throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
   if (commands)
-    for (const CLI::Option* o : f.measure.of_stepping_arms)
+    for (const Argument* o : f.measure.of_stepping_arms)
       if (o->count() > 0)
         throw InputError(fmt::format(
             "{}: only of trainers that step on command; a command is run to its end once per block",
-            o->get_name()));
+            o->name()));
   if (!commands && !f.all && f.names.empty())
     throw InputError(
         "expected NAME…, --all, or --a CMD --b CMD; `stepscope experiment list` shows the names");

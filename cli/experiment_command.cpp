@@ -77,19 +77,19 @@ void index() {
 
 }  // namespace
 
-void add_experiment_command(CLI::App& app, const CommandLine& line, int& exit_code) {
-  CLI::App* c = app.add_subcommand(
+void add_experiment_command(Command& app, const CommandLine& line, int& exit_code) {
+  Command* c = app.add_subcommand(
       "experiment", "Did a change make the step faster? A gate, pairs of processes, a verdict");
   c->require_subcommand(1);
 
   auto json = std::make_shared<bool>(false);
-  CLI::App* l =
+  Command* l =
       c->add_subcommand("list", "All experiments, their last verdicts, and which of them no longer hold");
   l->add_flag("--json", *json);
   l->callback([json] { list(*json); });
 
   auto r = std::make_shared<RunFlags>();
-  CLI::App* run_command =
+  Command* run_command =
       c->add_subcommand("run", "Gate both arms, measure, decide, write verdict.json and a page");
   run_command->add_option("name", r->names, "experiments by name or file");
   run_command->add_flag("--all", r->all, "every experiment");
@@ -124,7 +124,7 @@ void add_experiment_command(CLI::App& app, const CommandLine& line, int& exit_co
   run_command->callback([r, line, &exit_code] { run_experiments(*r, line, exit_code); });
 
   auto a = std::make_shared<AaFlags>();
-  CLI::App* aa_command =
+  Command* aa_command =
       c->add_subcommand("aa", "The procedure against itself: identical code, or a planted slowdown");
   add_trainer_flags(*aa_command, a->trainer);
   add_measure_flags(*aa_command, a->measure);
@@ -144,13 +144,13 @@ void add_experiment_command(CLI::App& app, const CommandLine& line, int& exit_co
 
   auto files = std::make_shared<std::vector<std::string>>();
   auto m = std::make_shared<MeasureFlags>();
-  CLI::App* resample_command =
+  Command* resample_command =
       c->add_subcommand("resample", "Error rates of the procedure from recorded A/A pairs");
   resample_command->add_option("file", *files, "what `experiment aa --record` wrote")->required();
   add_measure_flags(*resample_command, *m);
   resample_command->callback([files, m] { resample_recordings(*files, *m); });
 
-  CLI::App* index_command = c->add_subcommand("index",
+  Command* index_command = c->add_subcommand("index",
                                               "Decide again from the recorded pairs of all verdict files, as "
                                               "one campaign; make their pages and the table");
   index_command->callback([] { index(); });

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
@@ -49,11 +50,11 @@ CatchInterrupt::~CatchInterrupt() {
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
-void add_measure_flags(CLI::App& c, MeasureFlags& f) {
+void add_measure_flags(Command& c, MeasureFlags& f) {
   c.add_option("--pairs", f.pairs,
                "pairs of fresh processes; extended once to twice as many if they decide nothing")
       ->capture_default_str();
-  CLI::Option* fixed = c.add_flag("--no-extension", f.no_extension, "only the first look");
+  Argument* fixed = c.add_flag("--no-extension", f.no_extension, "only the first look");
   c.add_flag("--sequential", f.sequential,
              "look at a half, three quarters and all of the pairs (6, 9, 12) at stricter levels and stop "
              "when one decides")
@@ -86,13 +87,13 @@ void add_measure_flags(CLI::App& c, MeasureFlags& f) {
       ->capture_default_str();
   c.add_option("--minimum-effect", f.minimum_effect_pct,
                "percent that matter (default: the experiment file's, else 0.3)")
-      ->check(CLI::Range(0.01, 50.0));
+      ->within(0.01, 50.0);
   c.add_option("--plant", f.plant_pct, "make every step of B so many percent longer: would it be seen?")
       ->check([](const std::string& text) {
-        double pct = 0;
-        return CLI::detail::lexical_cast(text, pct) && pct >= 0 && pct <= 1000
-                   ? ""
-                   : "expected a percentage from 0 to 1000";
+        double pct = -1;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pct);
+        const bool number = error == std::errc() && end == text.data() + text.size();
+        return number && pct >= 0 && pct <= 1000 ? "" : "expected a percentage from 0 to 1000";
       });
   f.of_stepping_arms.push_back(
       c.add_flag("--serial", f.serial, "steps do not overlap (always so with --plant)"));

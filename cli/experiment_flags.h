@@ -2,7 +2,6 @@
 #pragma once
 #include <signal.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -35,10 +34,10 @@ struct MeasureFlags {
   int pairs = 12;
   bool no_extension = false, sequential = false, seed_given = false, serial = false;
   double plant_pct = 0, minimum_effect_pct = 0;  // 0 = the file's, or 0.3
-  CLI::Option* quads_option = nullptr;
-  std::vector<CLI::Option*> of_stepping_arms;  // without meaning for commands
+  Argument* quads_option = nullptr;
+  std::vector<Argument*> of_stepping_arms;  // without meaning for commands
 };
-void add_measure_flags(CLI::App& command, MeasureFlags& flags);
+void add_measure_flags(Command& command, MeasureFlags& flags);
 // Throws stepscope::InputError for plans that could never say faster or slower, before an hour is spent on them.
 std::vector<experiments::Look> planned_looks(const MeasureFlags& flags);
 SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);

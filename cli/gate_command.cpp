@@ -207,9 +207,9 @@ void run(GateFlags f, int& exit_code) {
 
 }  // namespace
 
-void add_gate_command(CLI::App& app, int& exit_code) {
+void add_gate_command(Command& app, int& exit_code) {
   auto f = std::make_shared<GateFlags>();
-  CLI::App* c =
+  Command* c =
       app.add_subcommand("gate", "Is this trainer right? Checks it against the double-precision oracle");
   c->add_option("--trainer", f->trainer, "mixed, fp32 or reference (CPU)")->capture_default_str();
   c->add_option("--matmul", f->matmul, "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");

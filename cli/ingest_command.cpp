@@ -110,9 +110,9 @@ void run(const Flags& f, const CommandLine& line, int& exit_code) {
 
 }  // namespace
 
-void add_ingest_command(CLI::App& app, const CommandLine& line, int& exit_code) {
+void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
   auto f = std::make_shared<Flags>();
-  CLI::App* c =
+  Command* c =
       app.add_subcommand("ingest", "Show a report of Nsight Compute or Nsight Systems in the same tables");
   c->add_option("file", f->file,
                 "FILE.ncu-rep, the CSV of `ncu --csv` (page raw or details), or the SQLite export of nsys");

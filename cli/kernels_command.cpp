@@ -123,9 +123,9 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
 
 }  // namespace
 
-void add_kernels_command(CLI::App& app, int& exit_code) {
+void add_kernels_command(Command& app, int& exit_code) {
   auto f = std::make_shared<KernelsFlags>();
-  CLI::App* c =
+  Command* c =
       app.add_subcommand("kernels", "Every variant of an op at a model's shapes: right first, then timed");
   c->add_option("op", f->op,
                 "layernorm_forward, layernorm_backward, linear_forward, linear_backward, attention_forward, "
@@ -135,10 +135,10 @@ void add_kernels_command(CLI::App& app, int& exit_code) {
                 "trainer also gelu_forward, gelu_backward")
       ->required()
       ->type_name("OP")
-      ->check(CLI::IsMember({"layernorm_forward", "layernorm_backward", "linear_forward", "linear_backward",
+      ->one_of({"layernorm_forward", "layernorm_backward", "linear_forward", "linear_backward",
                              "attention_forward", "attention_backward", "classifier", "adamw", "residual",
                              "linear_gelu_forward", "linear_gelu_backward_input", "gelu_forward",
-                             "gelu_backward"}));
+                             "gelu_backward"});
   c->add_option("--trainer", f->trainer, "whose variants: mixed or fp32")->capture_default_str();
   c->add_option("--model", f->model, "whose channels, heads and vocabulary")->capture_default_str();
   c->add_option("--batch-size,-b", f->batch_size)->capture_default_str();

@@ -1,10 +1,10 @@
 // stepscope COMMAND: dispatch and the translation of errors into exit codes (design §4), nothing else. The only place that exits:
 // 0 done and good · 1 the answer is no · 2 bad usage or input · 3 this machine cannot · 4 undecided.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <exception>
+#include <optional>
 
 #include "build_info.inc"
 #include "cli/commands.h"
@@ -12,14 +12,10 @@
 #include "profiler/records/errors.h"
 
 int main(int argc, char** argv) {
-  CLI::App app{"Where the time of a GPT-2 training step goes, and proof that a change made it faster without making it wrong.",
+  cli::Command app{"Where the time of a GPT-2 training step goes, and proof that a change made it faster without making it wrong.",
                "stepscope"};
-  app.set_version_flag("--version", fmt::format("stepscope {} ({}, {})", kVersion, kGitRevision, kBuildType));
+  app.set_version(fmt::format("stepscope {} ({}, {})", kVersion, kGitRevision, kBuildType));
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App* a, const CLI::Error& e) {
-    return fmt::format("stepscope: {}\nTry `stepscope {}--help`.\n", e.what(),
-                       a->get_parent() ? a->get_name() + " " : std::string());
-  });
   int exit_code = 0;
   cli::CommandLine line{argv, argc};
   cli::add_doctor_command(app, exit_code);
@@ -36,12 +32,10 @@ int main(int argc, char** argv) {
   cli::add_arm_command(app);
   try {
     // CLI11 says only that a subcommand is missing, not which word was none.
-    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands([&](const CLI::App* c) { return c->get_name() == argv[1]; }).empty())
+    if (argc > 1 && argv[1][0] != '-' && !app.has_subcommand(argv[1]))
       throw stepscope::InputError(fmt::format("unknown command '{}'; `stepscope --help` lists them", argv[1]));
-    app.parse(argc, argv);
-    return exit_code;
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    const std::optional<int> ended = app.parse(argc, argv);
+    return ended ? *ended : exit_code;
   } catch (const stepscope::InputError& e) {
     fmt::print(stderr, "stepscope: {}\n", e.what());
     return 2;

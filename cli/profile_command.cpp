@@ -200,9 +200,9 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
 
 }  // namespace
 
-void add_profile_command(CLI::App& app, const CommandLine& line, int& exit_code) {
+void add_profile_command(Command& app, const CommandLine& line, int& exit_code) {
   auto f = std::make_shared<ProfileFlags>();
-  CLI::App* c = app.add_subcommand("profile", "Where the time of a training step goes, per pass and per kernel");
+  Command* c = app.add_subcommand("profile", "Where the time of a training step goes, per pass and per kernel");
   add_trainer_flags(*c, f->trainer);
   c->add_option("--warmup", f->warmup, "steps before the timed ones")->capture_default_str();
   c->add_option("--traced-steps", f->traced, "steps whose kernels are timed one by one, after the timed ones")->capture_default_str();

@@ -64,7 +64,7 @@ std::string output_text(const profiler::ProfileDocument& d, const ReportFlags& f
 
 }  // namespace
 
-void add_report_flags(CLI::App& c, ReportFlags& f) {
+void add_report_flags(Command& c, ReportFlags& f) {
   c.add_option("--by", f.by, "rows of the second table: pass, op, kernel or layer")->capture_default_str();
   c.add_option("--top", f.top, "how many of them")->capture_default_str();
   c.add_flag("--json", f.json, "print the document instead of the tables");

@@ -1,11 +1,10 @@
 // How `profile` and `report` show a document: the same flags, the same table, the same files.
 #pragma once
-#include <CLI/CLI.hpp>
-
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "cli/arguments.h"
 #include "profiler/document/profile.h"
 
 namespace cli {
@@ -18,7 +17,7 @@ struct ReportFlags {
   std::vector<std::string> outputs;  // the name's ending says what is written
 };
 
-void add_report_flags(CLI::App& command, ReportFlags& flags);
+void add_report_flags(Command& command, ReportFlags& flags);
 // Before anything is measured: a flag or folder that would fail afterwards.
 void check_report_outputs(const ReportFlags& flags);
 // Table (or the document with --json) on stdout, CSV and trace into their files.

@@ -120,9 +120,9 @@ void run(const TrainFlags& f, const CommandLine& line) {
 
 }  // namespace
 
-void add_train_command(CLI::App& app, const CommandLine& line, int&) {
+void add_train_command(Command& app, const CommandLine& line, int&) {
   auto f = std::make_shared<TrainFlags>();
-  CLI::App* c = app.add_subcommand("train", "Train a GPT-2");
+  Command* c = app.add_subcommand("train", "Train a GPT-2");
   add_trainer_flags(*c, f->trainer);
   c->add_option("--val-every", f->val_every, "validation loss every so many steps; 0 = never");
   c->add_option("--val-batches", f->val_batches)->capture_default_str();

@@ -55,7 +55,7 @@ std::map<std::string, std::string> parse_variants(const std::vector<std::string>
   return out;
 }
 
-void add_trainer_flags(CLI::App& c, TrainerFlags& f) {
+void add_trainer_flags(Command& c, TrainerFlags& f) {
   c.add_option("--trainer", f.trainer, "mixed (bf16), fp32, reference (CPU), or auto: the best this machine can run")->capture_default_str();
   c.add_option("--model", f.model,
                fmt::format("{}, or a checkpoint file (default: d12 on a GPU, tiny on a CPU)", fmt::join(gpt2::model_names(), " ")));

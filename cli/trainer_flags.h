@@ -1,14 +1,13 @@
 // The flags that `train` and `profile` share, and what they mean: which trainer, which model, which data. `profile` runs `train` in
 // a child process, so the flags can also be written out again.
 #pragma once
-#include <CLI/CLI.hpp>
-
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/arguments.h"
 #include "gpt2/train_loop.h"
 #include "gpt2/trainer.h"
 
@@ -45,7 +44,7 @@ struct TrainerFlags {
   float eps = 1e-8f;
 };
 
-void add_trainer_flags(CLI::App& command, TrainerFlags& flags);
+void add_trainer_flags(Command& command, TrainerFlags& flags);
 
 // Settles "auto" and the defaults that depend on the machine: with a GPU mixed d12 B=4 T=1024, without the reference on `tiny` B=4
 // T=64. Returns a sentence for stderr when it chose something less than a GPU user would expect.

@@ -11,9 +11,7 @@ set(reference_flags -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -W
 if(STEPSCOPE_NATIVE)
   list(APPEND reference_flags -march=native -mprefer-vector-width=512)
 endif()
-set_source_files_properties(${reference_arithmetic} PROPERTIES COMPILE_OPTIONS "${reference_flags}")
+set_source_files_properties(${reference_arithmetic} PROPERTIES COMPILE_OPTIONS "${reference_flags}" SKIP_PRECOMPILE_HEADERS ON)
 if(OpenMP_CXX_FOUND)
   target_link_libraries(gpt2_reference PRIVATE OpenMP::OpenMP_CXX)
-else()
-  target_compile_options(gpt2_reference PRIVATE -Wno-unknown-pragmas)  # then it runs on one thread
 endif()

@@ -7,7 +7,7 @@
 namespace profiler {
 namespace {
 
-std::string quoted(const std::string& s) {
+std::string in_quotes(const std::string& s) {
   if (s.find_first_of(",\"\n\r") == std::string::npos) return s;
   std::string out = "\"";
   for (const char c : s) out += c == '"' ? "\"\"" : std::string(1, c);
@@ -15,7 +15,7 @@ std::string quoted(const std::string& s) {
 }
 
 struct Cell {
-  std::string operator()(const std::string& v) const { return quoted(v); }
+  std::string operator()(const std::string& v) const { return in_quotes(v); }
   std::string operator()(int64_t v) const { return std::to_string(v); }
   std::string operator()(double v) const {
     return fmt::format("{}", v);
@@ -28,16 +28,16 @@ struct Cell {
     return fmt::format("{}x{}x{}", v[0], v[1], v[2]);
   }
   std::string operator()(const std::vector<double>& v) const {
-    return quoted(fmt::format("{}", fmt::join(v, ";")));
+    return in_quotes(fmt::format("{}", fmt::join(v, ";")));
   }
   std::string operator()(const std::vector<std::string>& v) const {
-    return quoted(fmt::format("{}", fmt::join(v, ";")));
+    return in_quotes(fmt::format("{}", fmt::join(v, ";")));
   }
   template <class T>
   std::string operator()(const std::map<std::string, T>& v) const {
     std::string out;
     for (const auto& [key, value] : v) out += fmt::format("{}{}={}", out.empty() ? "" : ";", key, value);
-    return quoted(out);
+    return in_quotes(out);
   }
 };
 

@@ -1,0 +1,134 @@
+#include "cli/arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+
+#include "gpt2/errors.h"
+
+namespace cli {
+
+Argument* Argument::required() {
+  option_->required();
+  return this;
+}
+Argument* Argument::capture_default_str() {
+  option_->capture_default_str();
+  return this;
+}
+Argument* Argument::group(const std::string& name) {
+  option_->group(name);
+  return this;
+}
+Argument* Argument::type_name(const std::string& name) {
+  option_->type_name(name);
+  return this;
+}
+Argument* Argument::needs(Argument* other) {
+  option_->needs(other->option_);
+  return this;
+}
+Argument* Argument::excludes(Argument* other) {
+  option_->excludes(other->option_);
+  return this;
+}
+Argument* Argument::one_of(const std::vector<std::string>& words) {
+  option_->check(CLI::IsMember(words));
+  return this;
+}
+Argument* Argument::within(double least, double most) {
+  option_->check(CLI::Range(least, most));
+  return this;
+}
+Argument* Argument::check(std::function<std::string(const std::string&)> problem) {
+  option_->check(std::move(problem));
+  return this;
+}
+Argument* Argument::each(std::function<void(const std::string&)> seen) {
+  option_->each(std::move(seen));
+  return this;
+}
+size_t Argument::count() const { return option_->count(); }
+std::string Argument::name() const { return option_->get_name(); }
+
+// Arguments are handed out as pointers, so they lie in a deque, which never moves them.
+struct Command::State {
+  std::unique_ptr<CLI::App> owned;  // of the outermost command only
+  CLI::App* app;
+  std::deque<Argument> arguments;
+  std::vector<std::unique_ptr<Command>> commands;
+
+  Argument* add(CLI::Option* option) { return &arguments.emplace_back(option); }
+};
+
+Command::Command(const std::string& description, const std::string& name) : state_(std::make_unique<State>()) {
+  state_->owned = std::make_unique<CLI::App>(description, name);
+  state_->app = state_->owned.get();
+  state_->app->failure_message([](const CLI::App* a, const CLI::Error& e) {
+    return std::string("stepscope: ") + e.what() + "\nTry `stepscope " + (a->get_parent() ? a->get_name() + " " : "") + "--help`.\n";
+  });
+}
+Command::Command(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Command::~Command() = default;
+
+template <class T>
+Argument* Command::add_option(const std::string& names, T& target, const std::string& help) {
+  return state_->add(state_->app->add_option(names, target, help));
+}
+template Argument* Command::add_option(const std::string&, std::string&, const std::string&);
+template Argument* Command::add_option(const std::string&, std::vector<std::string>&, const std::string&);
+template Argument* Command::add_option(const std::string&, int&, const std::string&);
+template Argument* Command::add_option(const std::string&, int64_t&, const std::string&);
+template Argument* Command::add_option(const std::string&, uint64_t&, const std::string&);
+template Argument* Command::add_option(const std::string&, float&, const std::string&);
+template Argument* Command::add_option(const std::string&, double&, const std::string&);
+
+Argument* Command::add_flag(const std::string& names, bool& target, const std::string& help) {
+  return state_->add(state_->app->add_flag(names, target, help));
+}
+Command* Command::add_subcommand(const std::string& name, const std::string& description) {
+  auto state = std::make_unique<State>();
+  state->app = state_->app->add_subcommand(name, description);
+  return state_->commands.emplace_back(std::unique_ptr<Command>(new Command(std::move(state)))).get();
+}
+Command* Command::group(const std::string& name) {
+  state_->app->group(name);
+  return this;
+}
+Command* Command::footer(const std::string& text) {
+  state_->app->footer(text);
+  return this;
+}
+Command* Command::callback(std::function<void()> run) {
+  state_->app->callback(std::move(run));
+  return this;
+}
+Command* Command::require_subcommand(int count) {
+  state_->app->require_subcommand(count);
+  return this;
+}
+void Command::set_version(const std::string& text) { state_->app->set_version_flag("--version", text); }
+bool Command::has_subcommand(const std::string& name) const {
+  return !state_->app->get_subcommands([&](const CLI::App* c) { return c->get_name() == name; }).empty();
+}
+
+std::optional<int> Command::parse(int argc, const char* const* argv) {
+  try {
+    state_->app->parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::ParseError& e) {
+    return state_->app->exit(e) == 0 ? 0 : 2;
+  }
+}
+
+void Command::parse(std::vector<std::string> arguments) {
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    state_->app->parse(arguments);
+  } catch (const CLI::ParseError& e) {
+    throw stepscope::InputError(e.what());
+  }
+}
+
+}  // namespace cli

@@ -1,0 +1,68 @@
+// The command line as the commands see it. CLI11 stands behind it and is included by arguments.cpp alone: it costs seconds of
+// compiling in every file that names it, and each command would.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class Option;
+}
+
+namespace cli {
+
+// An option, flag or positional argument. Every function returns the argument itself, so that calls can be chained.
+class Argument {
+ public:
+  explicit Argument(CLI::Option* option) : option_(option) {}
+  Argument* required();
+  Argument* capture_default_str();                   // --help shows the value that the variable holds now
+  Argument* group(const std::string& name);          // "" hides it from --help
+  Argument* type_name(const std::string& name);
+  Argument* needs(Argument* other);
+  Argument* excludes(Argument* other);
+  Argument* one_of(const std::vector<std::string>& words);
+  Argument* within(double least, double most);
+  Argument* check(std::function<std::string(const std::string&)> problem);  // "" when the text is good
+  Argument* each(std::function<void(const std::string&)> seen);            // called with every text given
+  size_t count() const;                              // how often it was given
+  std::string name() const;                          // "--out"
+
+ private:
+  CLI::Option* option_;
+};
+
+class Command {
+ public:
+  explicit Command(const std::string& description = "", const std::string& name = "");
+  ~Command();
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  // `T` is one of the types that arguments.cpp instantiates this for; the linker names one that is missing there.
+  template <class T>
+  Argument* add_option(const std::string& names, T& target, const std::string& help = "");
+  Argument* add_flag(const std::string& names, bool& target, const std::string& help = "");
+  Command* add_subcommand(const std::string& name, const std::string& description);
+  Command* group(const std::string& name);
+  Command* footer(const std::string& text);
+  Command* callback(std::function<void()> run);
+  Command* require_subcommand(int count);
+  void set_version(const std::string& text);
+  bool has_subcommand(const std::string& name) const;
+
+  // Parses and runs the callbacks, whose exceptions pass through. Returns the exit code where there was nothing to run: 0 after --help
+  // or --version, 2 after a wrong command line, whose message is on stderr.
+  std::optional<int> parse(int argc, const char* const* argv);
+  // Without a program name; throws stepscope::InputError.
+  void parse(std::vector<std::string> arguments);
+
+ private:
+  struct State;
+  explicit Command(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cli
