@@ -41,8 +41,8 @@ Argument* Argument::within(double least, double most) {
   option_->check(CLI::Range(least, most));
   return this;
 }
-Argument* Argument::check(std::function<std::string(const std::string&)> problem) {
-  option_->check(std::move(problem));
+Argument* Argument::check(Check check) {
+  option_->check(CLI::Validator([problem = std::move(check.problem)](std::string& text) { return problem(text); }, check.expected));
   return this;
 }
 Argument* Argument::each(std::function<void(const std::string&)> seen) {
@@ -51,6 +51,9 @@ Argument* Argument::each(std::function<void(const std::string&)> seen) {
 }
 size_t Argument::count() const { return option_->count(); }
 std::string Argument::name() const { return option_->get_name(); }
+std::string Argument::type_name() const { return option_->get_type_name(); }
+bool Argument::positional() const { return option_->get_positional(); }
+bool Argument::takes_value() const { return option_->get_items_expected_max() > 0; }
 
 // Arguments are handed out as pointers, so they lie in a deque, which never moves them.
 struct Command::State {
@@ -83,6 +86,9 @@ template Argument* Command::add_option(const std::string&, int64_t&, const std::
 template Argument* Command::add_option(const std::string&, uint64_t&, const std::string&);
 template Argument* Command::add_option(const std::string&, float&, const std::string&);
 template Argument* Command::add_option(const std::string&, double&, const std::string&);
+template Argument* Command::add_option(const std::string&, std::optional<int64_t>&, const std::string&);
+template Argument* Command::add_option(const std::string&, std::optional<uint64_t>&, const std::string&);
+template Argument* Command::add_option(const std::string&, std::optional<double>&, const std::string&);
 
 Argument* Command::add_flag(const std::string& names, bool& target, const std::string& help) {
   return state_->add(state_->app->add_flag(names, target, help));
@@ -111,6 +117,11 @@ Command* Command::require_subcommand(int count) {
 void Command::set_version(const std::string& text) { state_->app->set_version_flag("--version", text); }
 bool Command::has_subcommand(const std::string& name) const {
   return !state_->app->get_subcommands([&](const CLI::App* c) { return c->get_name() == name; }).empty();
+}
+
+void Command::for_each_argument(const std::function<void(Argument&)>& see) {
+  for (Argument& a : state_->arguments) see(a);
+  for (const auto& c : state_->commands) c->for_each_argument(see);
 }
 
 std::optional<int> Command::parse(int argc, const char* const* argv) {

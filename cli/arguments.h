@@ -13,6 +13,12 @@ class Option;
 
 namespace cli {
 
+// What a text must be: `problem` answers "" for a good one, else what is wrong; `expected` stands in --help.
+struct Check {
+  std::function<std::string(const std::string&)> problem;
+  std::string expected;
+};
+
 // An option, flag or positional argument. Every function returns the argument itself, so that calls can be chained.
 class Argument {
  public:
@@ -25,10 +31,13 @@ class Argument {
   Argument* excludes(Argument* other);
   Argument* one_of(const std::vector<std::string>& words);
   Argument* within(double least, double most);
-  Argument* check(std::function<std::string(const std::string&)> problem);  // "" when the text is good
+  Argument* check(Check check);
   Argument* each(std::function<void(const std::string&)> seen);            // called with every text given
   size_t count() const;                              // how often it was given
   std::string name() const;                          // "--out"
+  std::string type_name() const;                     // "TEXT", "INT", "FLOAT", …
+  bool positional() const;
+  bool takes_value() const;                          // a flag does not
 
  private:
   CLI::Option* option_;
@@ -52,6 +61,8 @@ class Command {
   Command* require_subcommand(int count);
   void set_version(const std::string& text);
   bool has_subcommand(const std::string& name) const;
+  // Every argument that was added so far, here and in all subcommands.
+  void for_each_argument(const std::function<void(Argument&)>& see);
 
   // Parses and runs the callbacks, whose exceptions pass through. Returns the exit code where there was nothing to run: 0 after --help
   // or --version, 2 after a wrong command line, whose message is on stderr.

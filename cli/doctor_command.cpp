@@ -16,9 +16,13 @@
 #include "cli/child_process.h"
 #include "cli/collector.h"
 #include "cli/commands.h"
+#include "cli/cuda_libraries.h"
 #include "cli/gpu.h"
 #include "cli/nvml.h"
+#include "gpt2/pretokenizer.h"
+#include "profiler/ingest/nsys_export.h"
 #include "profiler/recording/recording.h"
+#include "profiler/report/html.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "mixed/attention_cudnn.h"
 #endif
@@ -56,44 +60,42 @@ const char* word(Status s) {
   return "?";
 }
 
-// The version that a shared library reports of itself; these are what the trainers and the collector load.
-std::optional<int64_t> library_version(const char* file, const char* symbol, bool by_pointer) {
-  void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-  if (!handle) return std::nullopt;
-  std::optional<int64_t> version;
-  if (void* f = dlsym(handle, symbol)) {
-    if (by_pointer) {
-      uint32_t v = 0;
-      if (reinterpret_cast<int (*)(uint32_t*)>(f)(&v) == 0) version = v;
-    } else {
-      version = static_cast<int64_t>(reinterpret_cast<size_t (*)()>(f)());
-    }
-  }
-  dlclose(handle);
-  return version;
-}
-
 void check_libraries(Report& r) {
-  const auto cublas = library_version("libcublasLt.so.13", "cublasLtGetVersion", false);
-  r.add("cuBLAS", cublas ? Status::ok : Status::fail, cublas ? fmt::format("{}", *cublas) : "libcublasLt.so.13 cannot be loaded",
-        cublas ? "" : "put the CUDA toolkit's lib64 on the loader path (LD_LIBRARY_PATH or ldconfig)");
-  const auto cupti = library_version("libcupti.so.13", "cuptiGetVersion", true);
-  r.add("CUPTI", cupti ? Status::ok : Status::fail, cupti ? fmt::format("API {}", *cupti) : "libcupti.so.13 cannot be loaded",
-        cupti ? "" : "install the toolkit's CUPTI and put it on the loader path; without it there are no kernel times and counters");
+#ifdef STEPSCOPE_WITH_CUDA
+  const FoundLibrary cublas = find_cublas_lt(STEPSCOPE_CUDA_MAJOR);
+  r.add("cuBLAS", cublas.version ? Status::ok : Status::fail,
+        cublas.version ? fmt::format("{}", *cublas.version) : cublas.file + " cannot be loaded",
+        cublas.version ? "" : "put the CUDA toolkit's lib64 on the loader path (LD_LIBRARY_PATH or ldconfig)");
+  const FoundLibrary cupti = find_cupti(STEPSCOPE_CUDA_MAJOR);
+  r.add("CUPTI", cupti.version ? Status::ok : Status::fail,
+        cupti.version ? fmt::format("API {}", *cupti.version) : cupti.file + " cannot be loaded",
+        cupti.version ? "" : "install the toolkit's CUPTI and put it on the loader path; without it there are no kernel times and counters");
+#endif
   const bool nvperf = dlopen("libnvperf_host.so", RTLD_NOW | RTLD_LOCAL) != nullptr;
   r.add("nvperf", nvperf ? Status::ok : Status::warn, nvperf ? "libnvperf_host.so" : "libnvperf_host.so cannot be loaded",
         nvperf ? "" : "it belongs beside libcupti; without it there are times but no counters");
+  int nccl = 0;
+  if (void* h = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)) {
+    if (auto* f = reinterpret_cast<int (*)(int*)>(dlsym(h, "ncclGetVersion"))) f(&nccl);
+  }
+  r.add("NCCL", nccl ? Status::ok : Status::skip, nccl ? fmt::format("{}", nccl) : "not found; nothing needs it yet");
+}
+
+// Each is needed by one output only. What was built without it says so itself, and exits with 3.
+void check_optional_parts(Report& r) {
+  const auto part = [&](const char* what, bool built, const char* package, const char* lost) {
+    r.add(what, built ? Status::ok : Status::warn, built ? "built in" : fmt::format("built without it: {}", lost),
+          built ? "" : fmt::format("install {}, delete the build folder and build again", package));
+  };
+  part("Chart.js", profiler::has_charts(), "libjs-chart.js", "no HTML reports");
+  part("SQLite", profiler::reads_nsys_exports(), "libsqlite3-dev", "`ingest` reads no exports of nsys");
+  part("ICU", gpt2::unicode_tables_built_in(), "libicu-dev", "`data` cannot tokenize text");
 #ifdef STEPSCOPE_WITH_CUDA
   // The trainer's own answer: whether cudnn-frontend was compiled in, and whether libcudnn loads.
   const auto no_cudnn = mixed::why_no_cudnn();
   r.add("cuDNN attention", no_cudnn ? Status::warn : Status::ok, no_cudnn ? *no_cudnn : "cuDNN " + mixed::cudnn_version(),
         no_cudnn ? "without it the mixed trainer uses its own flash attention, which takes about twice as long" : "");
 #endif
-  int nccl = 0;
-  if (void* h = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)) {
-    if (auto* f = reinterpret_cast<int (*)(int*)>(dlsym(h, "ncclGetVersion"))) f(&nccl);
-  }
-  r.add("NCCL", nccl ? Status::ok : Status::skip, nccl ? fmt::format("{}", nccl) : "not found; nothing needs it yet");
 }
 
 void check_permission(Report& r) {
@@ -199,6 +201,11 @@ void check_tools(Report& r) {
     const std::string file = find(tool);
     r.add(tool, file.empty() ? Status::skip : Status::ok, file.empty() ? "not found; only needed to compare and to check kernels" : file);
   }
+  std::string browser = find("chromium-headless-shell");
+  if (browser.empty()) browser = find("chromium");
+  r.add("Chromium", browser.empty() ? Status::skip : Status::ok,
+        browser.empty() ? "not found; only the tests that open HTML reports need it" : browser,
+        browser.empty() ? "install chromium-headless-shell or chromium" : "");
   struct statvfs disk {};
   if (statvfs(".", &disk) == 0) {
     const double gb = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize) * 1e-9;
@@ -216,6 +223,7 @@ void add_doctor_command(Command& app, int& exit_code) {
   c->callback([json, &exit_code] {
     Report r;
     check_gpu(r, std::filesystem::read_symlink("/proc/self/exe").string());
+    check_optional_parts(r);
     check_tools(r);
     if (*json) {
       nlohmann::json out = nlohmann::json::array();

@@ -89,12 +89,12 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
                "percent that matter (default: the experiment file's, else 0.3)")
       ->within(0.01, 50.0);
   c.add_option("--plant", f.plant_pct, "make every step of B so many percent longer: would it be seen?")
-      ->check([](const std::string& text) {
+      ->check({[](const std::string& text) {
         double pct = -1;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pct);
         const bool number = error == std::errc() && end == text.data() + text.size();
-        return number && pct >= 0 && pct <= 1000 ? "" : "expected a percentage from 0 to 1000";
-      });
+        return std::string(number && pct >= 0 && pct <= 1000 ? "" : "expected a percentage from 0 to 1000");
+      }, ""});
   f.of_stepping_arms.push_back(
       c.add_flag("--serial", f.serial, "steps do not overlap (always so with --plant)"));
   c.add_option("--order-seed", f.plan.seed,

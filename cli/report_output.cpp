@@ -81,7 +81,11 @@ void check_report_outputs(const ReportFlags& f) {
   if (!f.csv.empty()) gpt2::check_file_writable(f.csv, "--csv");
   if (!f.trace.empty()) gpt2::check_file_writable(f.trace, "--trace");
   for (const std::string& path : f.outputs) {
-    output_of(path);
+    if (output_of(path) == Output::html && !profiler::has_charts())
+      throw stepscope::MachineError(fmt::format(
+          "'{}': this program was built without Chart.js (package libjs-chart.js), which draws HTML reports; install the package, "
+          "delete the build folder and build again, or write a name that ends in .md",
+          path));
     gpt2::check_file_writable(path, "--report");
   }
 }
@@ -92,8 +96,6 @@ void print_report(const profiler::ProfileDocument& document, const ReportFlags& 
   for (const std::string& path : f.outputs) {
     const Output kind = output_of(path);
     gpt2::write_file_atomically(path, output_text(document, f, kind));
-    if (kind == Output::html && !profiler::has_charts())
-      fmt::print(stderr, "{}: without charts: this program was built without Chart.js (package libjs-chart.js)\n", path);
   }
   if (f.json) {
     fmt::print("{}\n", profiler::to_json(document));

@@ -12,7 +12,7 @@ find_path(STEPSCOPE_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
   HINTS ${STEPSCOPE_CUDNN_FRONTEND_DIR} ${PROJECT_SOURCE_DIR}/.deps/cudnn_frontend/include ${python_packages} PATH_SUFFIXES include)
 find_path(STEPSCOPE_CUDNN_INCLUDE cudnn.h HINTS ${cudnn_hints})
 
-if(STEPSCOPE_CUDNN_FRONTEND_INCLUDE AND STEPSCOPE_CUDNN_INCLUDE)
+if(STEPSCOPE_CUDNN AND STEPSCOPE_CUDNN_FRONTEND_INCLUDE AND STEPSCOPE_CUDNN_INCLUDE)
   message(STATUS "cuDNN attention: ${STEPSCOPE_CUDNN_FRONTEND_INCLUDE}, ${STEPSCOPE_CUDNN_INCLUDE}")
   set(STEPSCOPE_CUDNN_SOURCE attention_cudnn.cpp)
   # 50,000 lines of templates that run once per shape: -O1 halves the time to compile them. Their warnings are not ours.

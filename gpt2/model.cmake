@@ -1,10 +1,12 @@
 # The model without a precision (docs/architecture.md, rank 10).
-find_package(ICU COMPONENTS uc)
+if(STEPSCOPE_ICU)
+  find_package(ICU COMPONENTS uc)
+endif()
 if(ICU_FOUND)
   set(unicode unicode_icu.cpp)
   set(icu ICU::uc)
 else()
-  message(STATUS "ICU not found (libicu-dev): `data` will not tokenize text")
+  message(STATUS "Without ICU (libicu-dev): `data` will not tokenize text")
   set(unicode unicode_absent.cpp)
 endif()
 stepscope_stage(gpt2_model RANK 10

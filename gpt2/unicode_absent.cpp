@@ -9,7 +9,7 @@ bool unicode_tables_built_in() { return false; }
 void require_unicode_tables() {
   throw stepscope::MachineError(
       "this program was built without ICU (package libicu-dev), which knows what a letter is: text cannot be "
-      "tokenized; install the package and configure the build again");
+      "tokenized; install the package, delete the build folder and build again");
 }
 
 Character first_character(std::string_view text) {

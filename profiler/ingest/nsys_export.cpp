@@ -341,6 +341,8 @@ class Reader {
 
 }  // namespace
 
+bool reads_nsys_exports() { return true; }
+
 bool looks_like_sqlite(std::span<const std::byte> bytes) {
   constexpr char kMagic[] = "SQLite format 3";  // with its terminating zero
   return bytes.size() >= sizeof kMagic && std::memcmp(bytes.data(), kMagic, sizeof kMagic) == 0;

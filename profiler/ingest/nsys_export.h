@@ -13,6 +13,9 @@
 
 namespace profiler {
 
+// Whether this program was built with SQLite.
+bool reads_nsys_exports();
+
 bool looks_like_sqlite(std::span<const std::byte> bytes);
 
 // `step_range`: each range of this name is one training step. Throws profiler::DataError naming the file and what it lacks (no SQLite, no

@@ -37,7 +37,7 @@ ProfileDocument document(std::vector<KernelRow> kernels, double idle_ns) {
   d.collection.producer = "cupti";
   return d;
 }
-const KernelChange& change(const ProfileDiff& d, const std::string& what) {
+KernelChange change(const ProfileDiff& d, const std::string& what) {
   const auto at = std::find_if(d.kernels.begin(), d.kernels.end(),
                                [&](const KernelChange& k) { return k.change == what; });
   if (at == d.kernels.end()) throw std::runtime_error("no row is " + what);
@@ -67,7 +67,7 @@ TEST(Diff, AnotherVariantsKernelReplacesTheOneOfTheSameOp) {
   const ProfileDiff d = diff_profiles(
       document({kernel("warp_rows", "forward", "ln1", 1e6), kernel("warp_rows", "forward", "ln2", 1e6)}, 0),
       document({kernel("block_rows", "forward", "ln1", 8e5), kernel("warp_rows", "forward", "ln2", 1e6)}, 0));
-  const KernelChange& k = change(d, "replaced");
+  const KernelChange k = change(d, "replaced");
   EXPECT_THAT(k.a_kernels, ElementsAre("warp_rows"));
   EXPECT_THAT(k.b_kernels, ElementsAre("block_rows"));
   EXPECT_DOUBLE_EQ(k.delta_ns(), -2e5);
@@ -78,7 +78,7 @@ TEST(Diff, AFusedKernelReplacesAllThatItTookTheWorkOf) {
   const ProfileDiff d = diff_profiles(
       document({kernel("gemm", "forward", "mlp_up", 1e6), kernel("bias", "forward", "mlp_up", 1e5)}, 0),
       document({kernel("gemm_bias", "forward", "mlp_up", 1.05e6)}, 0));
-  const KernelChange& k = change(d, "replaced");
+  const KernelChange k = change(d, "replaced");
   EXPECT_EQ(k.a_kernels.size(), 2u);
   EXPECT_EQ(k.a.launches, 24);
   EXPECT_EQ(k.b.launches, 12);
