@@ -9,6 +9,10 @@
 #include <iterator>
 #include <string>
 
+#ifndef STEPSCOPE_PROGRAM
+#define STEPSCOPE_PROGRAM "stepscope"
+#endif
+
 struct Outcome {
   int exit_code = -1;  // -1: killed
   std::string out, err;
@@ -28,7 +32,7 @@ inline std::filesystem::path fresh_folder() {
 // `arguments` is shell text. GPU-free by default, so that a test means the same on every machine.
 inline Outcome stepscope(const std::string& arguments, const std::string& environment = "CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=2") {
   const auto folder = fresh_folder();
-  const std::string command = environment + " " BINARY_DIR "/bin/stepscope " + arguments + " >" + (folder / "out").string() + " 2>" +
+  const std::string command = environment + " " BINARY_DIR "/bin/" STEPSCOPE_PROGRAM " " + arguments + " >" + (folder / "out").string() + " 2>" +
                               (folder / "err").string() + " </dev/null";
   const int status = std::system(command.c_str());
   Outcome o;

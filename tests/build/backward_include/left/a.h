@@ -1,0 +1,1 @@
+#include "right/header_only.h"
