@@ -19,7 +19,6 @@
 
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 struct Flag {
@@ -190,7 +189,7 @@ TEST(FlagValues, NoFlagTakesAnEmptyText) {
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string what = lines[i].flag.command + " " + lines[i].flag.name + ": " + answers[i].message;
     EXPECT_EQ(answers[i].status, 2) << what;
-    EXPECT_THAT(answers[i].message, AllOf(HasSubstr(lines[i].flag.hidden || lines[i].flag.positional ? "" : lines[i].flag.name), HasSubstr("''"))) << what;
+    EXPECT_THAT(answers[i].message, HasSubstr(lines[i].flag.hidden || lines[i].flag.positional ? "" : lines[i].flag.name)) << what;
   }
 }
 
