@@ -37,10 +37,6 @@ Argument* Argument::one_of(const std::vector<std::string>& words) {
   option_->check(CLI::IsMember(words));
   return this;
 }
-Argument* Argument::within(double least, double most) {
-  option_->check(CLI::Range(least, most));
-  return this;
-}
 Argument* Argument::check(Check check) {
   option_->check(CLI::Validator([problem = std::move(check.problem)](std::string& text) { return problem(text); }, check.expected));
   return this;
@@ -50,7 +46,11 @@ Argument* Argument::each(std::function<void(const std::string&)> seen) {
   return this;
 }
 size_t Argument::count() const { return option_->count(); }
-std::string Argument::name() const { return option_->get_name(); }
+std::string Argument::name() const {
+  if (!option_->get_lnames().empty()) return "--" + option_->get_lnames().front();
+  return option_->get_snames().empty() ? option_->get_name() : "-" + option_->get_snames().front();
+}
+bool Argument::hidden() const { return option_->get_group().empty(); }
 std::string Argument::type_name() const { return option_->get_type_name(); }
 bool Argument::positional() const { return option_->get_positional(); }
 bool Argument::takes_value() const { return option_->get_items_expected_max() > 0; }
@@ -61,6 +61,8 @@ struct Command::State {
   CLI::App* app;
   std::deque<Argument> arguments;
   std::vector<std::unique_ptr<Command>> commands;
+  std::string path = {};  // "experiment run"
+  bool keep_messages = false;
 
   Argument* add(CLI::Option* option) { return &arguments.emplace_back(option); }
 };
@@ -96,6 +98,7 @@ Argument* Command::add_flag(const std::string& names, bool& target, const std::s
 Command* Command::add_subcommand(const std::string& name, const std::string& description) {
   auto state = std::make_unique<State>();
   state->app = state_->app->add_subcommand(name, description);
+  state->path = state_->path.empty() ? name : state_->path + " " + name;
   return state_->commands.emplace_back(std::unique_ptr<Command>(new Command(std::move(state)))).get();
 }
 Command* Command::group(const std::string& name) {
@@ -119,17 +122,26 @@ bool Command::has_subcommand(const std::string& name) const {
   return !state_->app->get_subcommands([&](const CLI::App* c) { return c->get_name() == name; }).empty();
 }
 
-void Command::for_each_argument(const std::function<void(Argument&)>& see) {
-  for (Argument& a : state_->arguments) see(a);
+void Command::for_each_argument(const std::function<void(const std::string&, Argument&)>& see) {
+  for (Argument& a : state_->arguments) see(state_->path, a);
   for (const auto& c : state_->commands) c->for_each_argument(see);
 }
+
+void Command::forget_callbacks() {
+  state_->app->callback({});
+  for (const auto& c : state_->commands) c->forget_callbacks();
+}
+
+void Command::keep_messages() { state_->keep_messages = true; }
 
 std::optional<int> Command::parse(int argc, const char* const* argv) {
   try {
     state_->app->parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& e) {
-    return state_->app->exit(e) == 0 ? 0 : 2;
+    if (!state_->keep_messages) return state_->app->exit(e) == 0 ? 0 : 2;
+    if (e.get_exit_code() == 0) return 0;  // --help is an "error" of CLI11's
+    throw stepscope::InputError(e.what());
   }
 }
 

@@ -30,11 +30,11 @@ class Argument {
   Argument* needs(Argument* other);
   Argument* excludes(Argument* other);
   Argument* one_of(const std::vector<std::string>& words);
-  Argument* within(double least, double most);
   Argument* check(Check check);
   Argument* each(std::function<void(const std::string&)> seen);            // called with every text given
   size_t count() const;                              // how often it was given
-  std::string name() const;                          // "--out"
+  std::string name() const;                          // "--out", also where --help does not show it
+  bool hidden() const;
   std::string type_name() const;                     // "TEXT", "INT", "FLOAT", …
   bool positional() const;
   bool takes_value() const;                          // a flag does not
@@ -61,8 +61,11 @@ class Command {
   Command* require_subcommand(int count);
   void set_version(const std::string& text);
   bool has_subcommand(const std::string& name) const;
-  // Every argument that was added so far, here and in all subcommands.
-  void for_each_argument(const std::function<void(Argument&)>& see);
+  // Every argument that was added so far, here and in all subcommands, with its command ("experiment run").
+  void for_each_argument(const std::function<void(const std::string& command, Argument&)>& see);
+  // For whoever asks only whether a command line is right: nothing runs, and parse() throws stepscope::InputError instead of printing.
+  void forget_callbacks();
+  void keep_messages();
 
   // Parses and runs the callbacks, whose exceptions pass through. Returns the exit code where there was nothing to run: 0 after --help
   // or --version, 2 after a wrong command line, whose message is on stderr.

@@ -20,6 +20,7 @@
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/trainer_flags.h"
+#include "cli/values.h"
 #include "experiments/gate/step_audit.h"
 #include "experiments/gate/timed_steps.h"
 #include "gpt2/errors.h"
@@ -224,8 +225,7 @@ void add_arm_command(Command& app) {
   c->group("");
   add_trainer_flags(*c, f->trainer);
   c->add_flag("--serial", f->serial, "the next step begins only when the last has ended");
-  c->add_option("--plant-pct", f->plant_pct, "every step takes so much longer")
-      ->within(0.0, 1000.0);
+  c->add_option("--plant-pct", f->plant_pct, "every step takes so much longer")->check(real(0, 1000));
   c->callback([f] {
     Answers answers;
     try {

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/fetch_data.h"
 #include "cli/tokenize_text.h"
+#include "cli/values.h"
 #include "gpt2/bpe.h"
 #include "gpt2/checkpoint.h"
 #include "gpt2/errors.h"
@@ -118,10 +119,16 @@ void add_data_command(Command& app, int&) {
   c->add_option("--out", t.out,
                 "FILE.bin for one file; else a prefix: PREFIX_train.bin, PREFIX_val.bin, or PREFIX_train_000000.bin … with "
                 "--shard-tokens. With --fetch the folder (default: the set's name)");
-  c->add_option("--shard-tokens", t.shard_tokens, "tokens in a shard, at most (default: all in one file)")->needs(texts);
-  auto* tokens = c->add_option("--validation-tokens", t.validation_tokens, "the first N tokens are for validation")->needs(texts);
+  c->add_option("--shard-tokens", t.shard_tokens, "tokens in a shard, at most (default: all in one file)")
+      ->check(whole(1))
+      ->needs(texts);
+  auto* tokens =
+      c->add_option("--validation-tokens", t.validation_tokens, "the first N tokens are for validation")
+          ->check(whole(1))
+          ->needs(texts);
   c->add_option("--validation-share", t.validation_share,
                 "the first part of all tokens, above 0 and below 1, is for validation; reads the text twice")
+      ->check(real_between(0, 1))
       ->needs(texts)
       ->excludes(tokens);
   c->add_option("--document", f->document,

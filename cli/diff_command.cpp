@@ -12,6 +12,7 @@
 
 #include "cli/choose.h"
 #include "cli/commands.h"
+#include "cli/values.h"
 #include "gpt2/atomic_file.h"
 #include "gpt2/errors.h"
 #include "profiler/diff/diff.h"
@@ -41,14 +42,13 @@ profiler::DiffBy diff_by(const std::string& word) {
 void run(const Flags& f, int& exit_code) {
   profiler::DiffText text;
   text.by = diff_by(f.by);
-  if (f.top < 1) throw InputError(fmt::format("--top is {}: expected at least 1", f.top));
   text.top = static_cast<size_t>(f.top);
   text.a_name = f.a;
   text.b_name = f.b;
   for (const std::string& path : f.outputs) {
     if (!path.ends_with(".md") && !path.ends_with(".json"))
-      throw InputError(fmt::format("-o {}: expected a name that ends in .md or .json", path));
-    gpt2::check_file_writable(path, "-o");
+      throw InputError(fmt::format("-o/--out '{}': expected a name that ends in .md or .json", path));
+    gpt2::check_file_writable(path, "-o/--out");
   }
   const profiler::ProfileDocument a = profiler::load_profile(f.a), b = profiler::load_profile(f.b);
   const profiler::ProfileDiff diff = profiler::diff_profiles(a, b);
@@ -84,10 +84,10 @@ void add_diff_command(Command& app, int& exit_code) {
   c->add_option("b", f->b, "another one")->required();
   c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")
       ->capture_default_str();
-  c->add_option("--top", f->top, "how many of them")->capture_default_str();
+  c->add_option("--top", f->top, "how many of them")->check(whole(1))->capture_default_str();
   c->add_option("--fail-if-slower", f->fail_if_slower,
                 "exit 1 if B's step is more than so many percent slower")
-      ->within(0.0, 1e6);
+      ->check(real(0, 1e6));
   c->add_flag("--json", f->json, "print the diff for machines (stepscope.diff/1)");
   c->add_option("-o,--out", f->outputs, "also write it: FILE.md for a pull request, FILE.json (repeatable)");
   c->footer(

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/experiment_aa.h"
 #include "cli/experiment_campaign.h"
+#include "cli/values.h"
 #include "experiments/verdict/index.h"
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/stale.h"
@@ -100,11 +101,13 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   run_command->add_option("--b", r->b, "arm B; both are run to their end once per block");
   run_command->add_option("--step-regex", r->step_regex,
                           "where a command's step times are: the first group is milliseconds");
-  run_command->add_option("--skip-steps", r->skip_steps,
-                          "of each command run, left out (default: a tenth, 1 to 10)");
+  run_command
+      ->add_option("--skip-steps", r->skip_steps, "of each command run, left out (default: a tenth, 1 to 10)")
+      ->check(whole(0, 1 << 30));
   run_command->add_option("--gate-command", r->gate_command,
                           "with --a and --b: exits 0 when both compute the right thing");
   run_command->add_option("--command-steps", r->command_steps, "steps of a frozen baseline in a block")
+      ->check(whole(1, 1 << 30))
       ->capture_default_str();
   run_command->add_option(
       "--out", r->out, "where verdicts, pages and the ledger go (default: experiments/studies, docs/study)");
@@ -129,6 +132,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   add_trainer_flags(*aa_command, a->trainer);
   add_measure_flags(*aa_command, a->measure);
   aa_command->add_option("--trials", a->trials, "whole experiments, one after the other")
+      ->check(whole(1, 1 << 20))
       ->capture_default_str();
   aa_command->add_option("--record", a->record,
                          "keep the pairs of all trials (without a plant) for `experiment resample`");

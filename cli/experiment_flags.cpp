@@ -1,10 +1,10 @@
 #include "cli/experiment_flags.h"
+#include "cli/values.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
@@ -21,6 +21,8 @@ using nlohmann::ordered_json;
 using stepscope::InputError;
 
 namespace {
+
+constexpr double kLongest_s = 1e6;  // 11 days
 
 std::atomic<bool> interrupted{false};
 
@@ -53,6 +55,7 @@ CatchInterrupt::~CatchInterrupt() {
 void add_measure_flags(Command& c, MeasureFlags& f) {
   c.add_option("--pairs", f.pairs,
                "pairs of fresh processes; extended once to twice as many if they decide nothing")
+      ->check(whole(4, 26))
       ->capture_default_str();
   Argument* fixed = c.add_flag("--no-extension", f.no_extension, "only the first look");
   c.add_flag("--sequential", f.sequential,
@@ -62,43 +65,47 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
   f.quads_option =
       c.add_option("--quads", f.plan.quads,
                    "ABBA or BAAB quads in a pair, fewer where they would take longer than --pair-s")
+          ->check(whole(1, 1 << 20))
           ->capture_default_str();
   f.of_stepping_arms.push_back(
       c.add_option(
            "--solo-s", f.plan.solo_s,
            "where the device was at its power cap, run each arm alone for so long afterwards; 0: never")
+          ->check(real(0, kLongest_s))
           ->capture_default_str());
   f.of_stepping_arms.push_back(
       c.add_option("--pair-s", f.plan.pair_s, "measured seconds of a pair, if 4 quads fit")
+          ->check(real(0, kLongest_s))
           ->capture_default_str());
   f.of_stepping_arms.push_back(
       c.add_option("--block-s", f.plan.block_s,
                    "a block takes so many seconds, or --block-steps if that is longer")
+          ->check(real(0, kLongest_s))
           ->capture_default_str());
-  f.of_stepping_arms.push_back(c.add_option("--block-steps", f.plan.block_steps)->capture_default_str());
+  f.of_stepping_arms.push_back(
+      c.add_option("--block-steps", f.plan.block_steps)->check(whole(1, 1 << 20))->capture_default_str());
   f.of_stepping_arms.push_back(
       c.add_option("--warmup-s", f.plan.warmup_s,
                    "interleaved, thrown away; longer until the step time has settled")
+          ->check(real(0, kLongest_s))
           ->capture_default_str());
   f.of_stepping_arms.push_back(
       c.add_option("--start-timeout-s", f.plan.start_timeout_s, "until an arm is ready")
+          ->check(real(0.001, kLongest_s))
           ->capture_default_str());
   c.add_option("--block-timeout-s", f.plan.block_timeout_s, "of one block, or 20 times its expected time")
+      ->check(real(0.001, kLongest_s))
       ->capture_default_str();
   c.add_option("--minimum-effect", f.minimum_effect_pct,
                "percent that matter (default: the experiment file's, else 0.3)")
-      ->within(0.01, 50.0);
+      ->check(real(0.01, 50));
   c.add_option("--plant", f.plant_pct, "make every step of B so many percent longer: would it be seen?")
-      ->check({[](const std::string& text) {
-        double pct = -1;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pct);
-        const bool number = error == std::errc() && end == text.data() + text.size();
-        return std::string(number && pct >= 0 && pct <= 1000 ? "" : "expected a percentage from 0 to 1000");
-      }, ""});
+      ->check(real(0, 1000));
   f.of_stepping_arms.push_back(
       c.add_flag("--serial", f.serial, "steps do not overlap (always so with --plant)"));
   c.add_option("--order-seed", f.plan.seed,
                "of the order of starts and blocks; default: new each time, recorded")
+      ->check(seed())
       ->each([&f](const std::string&) { f.seed_given = true; });
 }
 

@@ -15,6 +15,7 @@
 
 #include "build_info.inc"
 #include "cli/gpu.h"
+#include "cli/values.h"
 #include "experiments/gate/budgets.h"
 #include "experiments/gate/model_gate.h"
 #include "experiments/gate/receipt.h"
@@ -223,10 +224,11 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_option("--state", f->state, "reference state (llm.c format) of --checkpoint");
   c->add_option("--model", f->model,
                 "a preset instead of the gate's small models (d12 takes minutes on a CPU)");
-  c->add_option("--batch-size,-b", f->batch_size)->capture_default_str();
-  c->add_option("--seq-len,-t", f->seq_len)->capture_default_str();
-  c->add_option("--steps", f->steps, "steps of the loss trajectory")->capture_default_str();
+  c->add_option("--batch-size,-b", f->batch_size)->check(whole(1, 1 << 20))->capture_default_str();
+  c->add_option("--seq-len,-t", f->seq_len)->check(whole(1, 1 << 20))->capture_default_str();
+  c->add_option("--steps", f->steps, "steps of the loss trajectory")->check(whole(1))->capture_default_str();
   c->add_option("--seed", f->seed, "of all weights and inputs; default: new each time, printed")
+      ->check(seed())
       ->each([f](const std::string&) { f->seed_given = true; });
   c->add_flag("--no-ops", f->no_ops, "without the op-level checks");
   c->add_flag("--no-model", f->no_model, "without the whole-model checks");

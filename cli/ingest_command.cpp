@@ -9,6 +9,7 @@
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/report_output.h"
+#include "cli/values.h"
 #include "gpt2/atomic_file.h"
 #include "gpt2/errors.h"
 #include "gpt2/mapped_file.h"
@@ -76,9 +77,6 @@ void run(const Flags& f, const CommandLine& line, int& exit_code) {
     return;
   }
   if (f.file.empty()) throw InputError("ingest needs a report file (or --metrics-command)");
-  if (f.first < 0) throw InputError(fmt::format("--first is {}: expected 0 or more", f.first));
-  if (f.count == 0 || f.count < -1)
-    throw InputError(fmt::format("--count is {}: expected at least 1", f.count));
   gpt2::check_file_writable(f.out, "--out");
   if (!f.metrics.empty()) gpt2::check_file_writable(f.metrics, "--metrics-csv");
   check_report_outputs(f.report);
@@ -106,6 +104,11 @@ void run(const Flags& f, const CommandLine& line, int& exit_code) {
   print_report(document, f.report);
   fmt::print(stderr, "document: {}\n", f.out);
   if (profiler::has_severe_missing(document)) exit_code = 1;
+  for (const profiler::MissingRecord& m : report.missing)
+    if (m.name == "report_damaged") {
+      fmt::print(stderr, "stepscope: {}: the report is damaged: {}\n", f.file, m.detail);
+      exit_code = 2;
+    }
 }
 
 }  // namespace
@@ -117,9 +120,11 @@ void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
   c->add_option("file", f->file,
                 "FILE.ncu-rep, the CSV of `ncu --csv` (page raw or details), or the SQLite export of nsys");
   c->add_option("--rules", f->rules, "give kernels their pass and op by these rules: a YAML file, or llm.c");
-  c->add_option("--first", f->first, "leave out so many results at the beginning")->capture_default_str();
-  c->add_option("--count", f->count, "take so many results (default: all)");
-  c->add_option("--process", f->process, "only the kernels of this process id");
+  c->add_option("--first", f->first, "leave out so many results at the beginning")
+      ->check(whole(0))
+      ->capture_default_str();
+  c->add_option("--count", f->count, "take so many results (default: all)")->check(whole(1));
+  c->add_option("--process", f->process, "only the kernels of this process id")->check(whole(0));
   c->add_option("--step-range", f->step_range, "of an nsys export: the NVTX range that is one step")
       ->capture_default_str();
   c->add_option("--ceilings", f->ceilings, "take the measured ceilings from this profile of the same GPU");

@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/gpu.h"
+#include "cli/values.h"
 #include "gpt2/config.h"
 #include "gpt2/errors.h"
 #ifdef STEPSCOPE_WITH_CUDA
@@ -141,14 +142,16 @@ void add_kernels_command(Command& app, int& exit_code) {
                              "gelu_backward"});
   c->add_option("--trainer", f->trainer, "whose variants: mixed or fp32")->capture_default_str();
   c->add_option("--model", f->model, "whose channels, heads and vocabulary")->capture_default_str();
-  c->add_option("--batch-size,-b", f->batch_size)->capture_default_str();
-  c->add_option("--seq-len,-t", f->seq_len)->capture_default_str();
+  c->add_option("--batch-size,-b", f->batch_size)->check(whole(1, 4096))->capture_default_str();
+  c->add_option("--seq-len,-t", f->seq_len)->check(whole(1, 1 << 20))->capture_default_str();
   c->add_option("--matmul", f->matmul,
                 "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");
-  c->add_option("--rounds", f->rounds, "timings of each variant, variants in turn")->capture_default_str();
-  c->add_option("--seed", f->seed, "of all inputs; default: new each time")->each([f](const std::string&) {
-    f->seed_given = true;
-  });
+  c->add_option("--rounds", f->rounds, "timings of each variant, variants in turn")
+      ->check(whole(3, 100000))
+      ->capture_default_str();
+  c->add_option("--seed", f->seed, "of all inputs; default: new each time")
+      ->check(seed())
+      ->each([f](const std::string&) { f->seed_given = true; });
   c->add_flag("--json", f->json);
   c->footer(
       "Exit 1: a variant is wrong.\nExamples:\n  stepscope kernels attention_backward\n  "

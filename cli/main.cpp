@@ -5,19 +5,19 @@
 #include <cstdio>
 #include <exception>
 #include <optional>
+#include <string_view>
 
 #include "build_info.inc"
+#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/parse_only.h"
+#include "cli/values.h"
 #include "gpt2/errors.h"
 #include "profiler/records/errors.h"
 
-int main(int argc, char** argv) {
-  cli::Command app{"Where the time of a GPT-2 training step goes, and proof that a change made it faster without making it wrong.",
-               "stepscope"};
-  app.set_version(fmt::format("stepscope {} ({}, {})", kVersion, kGitRevision, kBuildType));
-  app.require_subcommand(1);
-  int exit_code = 0;
-  cli::CommandLine line{argv, argc};
+namespace {
+
+void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_code) {
   cli::add_doctor_command(app, exit_code);
   cli::add_train_command(app, line, exit_code);
   cli::add_profile_command(app, line, exit_code);
@@ -30,11 +30,45 @@ int main(int argc, char** argv) {
   cli::add_experiment_command(app, line, exit_code);
   cli::add_kernels_command(app, exit_code);
   cli::add_arm_command(app);
+  app.require_subcommand(1);
+  cli::guard_values(app);
+}
+
+std::optional<int> parse(cli::Command& app, int argc, const char* const* argv) {
+  // CLI11 says only that a subcommand is missing, not which word was none.
+  if (argc > 1 && argv[1][0] != '-' && !app.has_subcommand(argv[1]))
+    throw stepscope::InputError(fmt::format("unknown command '{}'; `stepscope --help` lists them", argv[1]));
+  return app.parse(argc, argv);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int exit_code = 0;
+  cli::CommandLine line{argv, argc};
+  cli::Command app{"Where the time of a GPT-2 training step goes, and proof that a change made it faster without making it wrong.",
+                   "stepscope"};
+  app.set_version(fmt::format("stepscope {} ({}, {})", kVersion, kGitRevision, kBuildType));
   try {
-    // CLI11 says only that a subcommand is missing, not which word was none.
-    if (argc > 1 && argv[1][0] != '-' && !app.has_subcommand(argv[1]))
-      throw stepscope::InputError(fmt::format("unknown command '{}'; `stepscope --help` lists them", argv[1]));
-    const std::optional<int> ended = app.parse(argc, argv);
+    add_commands(app, line, exit_code);
+    const std::string_view first = argc == 2 ? argv[1] : "";
+    if (first == "--list-flags") {
+      cli::list_flags(app);
+      return 0;
+    }
+    if (first == "--parse-only") {
+      cli::parse_only([](int n, const char* const* words) {
+        // A command line may be parsed once by one set of commands.
+        cli::Command fresh{"", "stepscope"};
+        int unused = 0;
+        add_commands(fresh, {const_cast<char**>(words), n}, unused);
+        fresh.forget_callbacks();
+        fresh.keep_messages();
+        return parse(fresh, n, words);
+      });
+      return 0;
+    }
+    const std::optional<int> ended = parse(app, argc, argv);
     return ended ? *ended : exit_code;
   } catch (const stepscope::InputError& e) {
     fmt::print(stderr, "stepscope: {}\n", e.what());

@@ -17,6 +17,7 @@
 #include "cli/now.h"
 #include "cli/report_output.h"
 #include "cli/trainer_flags.h"
+#include "cli/values.h"
 #include "gpt2/atomic_file.h"
 #include "gpt2/errors.h"
 #include "profiler/document/build_profile.h"
@@ -204,8 +205,10 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   auto f = std::make_shared<ProfileFlags>();
   Command* c = app.add_subcommand("profile", "Where the time of a training step goes, per pass and per kernel");
   add_trainer_flags(*c, f->trainer);
-  c->add_option("--warmup", f->warmup, "steps before the timed ones")->capture_default_str();
-  c->add_option("--traced-steps", f->traced, "steps whose kernels are timed one by one, after the timed ones")->capture_default_str();
+  c->add_option("--warmup", f->warmup, "steps before the timed ones")->check(whole(1))->capture_default_str();
+  c->add_option("--traced-steps", f->traced, "steps whose kernels are timed one by one, after the timed ones")
+      ->check(whole(1))
+      ->capture_default_str();
   c->add_flag("--no-counters", f->no_counters, "times only");
   c->add_option("--metric", f->metrics, "read these CUPTI metrics instead of the built-in set (repeatable; must fit one pass)");
   c->add_flag("--measure-ceilings", f->measure_ceilings, "measure this device's ceilings again instead of using the cached ones");
@@ -213,7 +216,10 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   c->add_option("--keep-recording", f->keep_recording, "keep what the collector recorded");
   c->add_option("--raw-trace", f->raw_trace, "write every launch of every traced step (grows with the steps)");
   c->add_option("--step-range", f->step_range, "of a foreign program: the NVTX range that is one step");
-  c->add_option("--max-launches", f->max_launches, "of a foreign program: keep so many launches, count the rest")->capture_default_str();
+  c->add_option("--max-launches", f->max_launches,
+                "of a foreign program: keep so many launches, count the rest")
+      ->check(whole(1))
+      ->capture_default_str();
   add_report_flags(*c, f->report);
   c->add_option("program", f->program, "after --: any CUDA program and its arguments, instead of a trainer");
   c->footer(

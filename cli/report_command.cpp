@@ -17,7 +17,7 @@ void add_report_command(Command& app, int& exit_code) {
   c->add_option("document", f->document, "a profile document")->required();
   add_report_flags(*c, f->report);
   // Where nothing else is written, -o is what people type.
-  c->add_option("-o,--out", f->report.outputs, "the same as --report");
+  c->add_option("-o,--out", f->report.out, "the same as --report");
   c->footer(
       "Examples:\n"
       "  stepscope report profile.json -o report.html\n"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cli/choose.h"
+#include "cli/values.h"
 #include "gpt2/atomic_file.h"
 #include "gpt2/errors.h"
 #include "profiler/document/json.h"
@@ -38,12 +39,21 @@ profiler::CsvRows csv_rows(const ReportFlags& f) {
 
 // Longest ending first: "x.trace.json" is a trace, "x.json" the document.
 enum class Output { html, markdown, trace, json, csv };
-Output output_of(const std::string& path) {
+Output output_of(const std::string& path, const char* flag) {
   static constexpr std::array<std::pair<std::string_view, Output>, 5> kEndings{
       {{".trace.json", Output::trace}, {".html", Output::html}, {".md", Output::markdown}, {".json", Output::json}, {".csv", Output::csv}}};
   for (const auto& [ending, value] : kEndings)
     if (path.ends_with(ending)) return value;
-  throw stepscope::InputError(fmt::format("'{}': expected a name that ends in .html, .md, .csv, .trace.json or .json", path));
+  throw stepscope::InputError(fmt::format(
+      "{} '{}': expected a name that ends in .html, .md, .csv, .trace.json or .json", flag, path));
+}
+
+// Every file to be written, with the flag that named it.
+std::vector<std::pair<const char*, std::string>> all_outputs(const ReportFlags& f) {
+  std::vector<std::pair<const char*, std::string>> all;
+  for (const std::string& path : f.outputs) all.emplace_back("--report", path);
+  for (const std::string& path : f.out) all.emplace_back("-o/--out", path);
+  return all;
 }
 
 std::string output_text(const profiler::ProfileDocument& d, const ReportFlags& f, Output kind) {
@@ -66,7 +76,7 @@ std::string output_text(const profiler::ProfileDocument& d, const ReportFlags& f
 
 void add_report_flags(Command& c, ReportFlags& f) {
   c.add_option("--by", f.by, "rows of the second table: pass, op, kernel or layer")->capture_default_str();
-  c.add_option("--top", f.top, "how many of them")->capture_default_str();
+  c.add_option("--top", f.top, "how many of them")->check(whole(1))->capture_default_str();
   c.add_flag("--json", f.json, "print the document instead of the tables");
   c.add_option("--csv", f.csv, "write rows as CSV");
   c.add_option("--csv-rows", f.csv_rows, "which: pass, op, layer, kernel, launch or missing")->capture_default_str();
@@ -77,24 +87,23 @@ void add_report_flags(Command& c, ReportFlags& f) {
 void check_report_outputs(const ReportFlags& f) {
   table_by(f);
   csv_rows(f);
-  if (f.top < 1) throw stepscope::InputError(fmt::format("--top is {}: expected at least 1", f.top));
   if (!f.csv.empty()) gpt2::check_file_writable(f.csv, "--csv");
   if (!f.trace.empty()) gpt2::check_file_writable(f.trace, "--trace");
-  for (const std::string& path : f.outputs) {
-    if (output_of(path) == Output::html && !profiler::has_charts())
+  for (const auto& [flag, path] : all_outputs(f)) {
+    if (output_of(path, flag) == Output::html && !profiler::has_charts())
       throw stepscope::MachineError(fmt::format(
           "'{}': this program was built without Chart.js (package libjs-chart.js), which draws HTML reports; install the package, "
           "delete the build folder and build again, or write a name that ends in .md",
           path));
-    gpt2::check_file_writable(path, "--report");
+    gpt2::check_file_writable(path, flag);
   }
 }
 
 void print_report(const profiler::ProfileDocument& document, const ReportFlags& f) {
   if (!f.csv.empty()) gpt2::write_file_atomically(f.csv, profiler::csv_text(document, csv_rows(f)));
   if (!f.trace.empty()) gpt2::write_file_atomically(f.trace, profiler::trace_text(document));
-  for (const std::string& path : f.outputs) {
-    const Output kind = output_of(path);
+  for (const auto& [flag, path] : all_outputs(f)) {
+    const Output kind = output_of(path, flag);
     gpt2::write_file_atomically(path, output_text(document, f, kind));
   }
   if (f.json) {

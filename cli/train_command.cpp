@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/range_recorder.h"
 #include "cli/trainer_flags.h"
+#include "cli/values.h"
 #include "gpt2/errors.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
@@ -124,16 +125,22 @@ void add_train_command(Command& app, const CommandLine& line, int&) {
   auto f = std::make_shared<TrainFlags>();
   Command* c = app.add_subcommand("train", "Train a GPT-2");
   add_trainer_flags(*c, f->trainer);
-  c->add_option("--val-every", f->val_every, "validation loss every so many steps; 0 = never");
-  c->add_option("--val-batches", f->val_batches)->capture_default_str();
-  c->add_option("--sample-every", f->sample_every, "print sampled text every so many steps; 0 = never");
-  c->add_option("--sample-tokens", f->sample_tokens)->capture_default_str();
-  c->add_option("--sample-temperature", f->sample_temperature, "0 = always the likeliest token")->capture_default_str();
-  c->add_option("--sample-top-k", f->sample_top_k, "0 = all tokens")->capture_default_str();
+  c->add_option("--val-every", f->val_every, "validation loss every so many steps; 0 = never")
+      ->check(whole(0));
+  c->add_option("--val-batches", f->val_batches)->check(whole(1))->capture_default_str();
+  c->add_option("--sample-every", f->sample_every, "print sampled text every so many steps; 0 = never")
+      ->check(whole(0));
+  c->add_option("--sample-tokens", f->sample_tokens)->check(whole(1))->capture_default_str();
+  c->add_option("--sample-temperature", f->sample_temperature, "0 = always the likeliest token")
+      ->check(real(0, 1e38))
+      ->capture_default_str();
+  c->add_option("--sample-top-k", f->sample_top_k, "0 = all tokens")->check(whole(0))->capture_default_str();
   c->add_option("--tokenizer", f->tokenizer, "tokenizer file (llm.c format) for the samples");
   c->add_option("--checkpoints", f->checkpoint_dir, "where checkpoints are kept");
-  c->add_option("--checkpoint-every", f->checkpoint_every, "steps between checkpoints; the last step is always kept");
-  c->add_option("--keep-checkpoints", f->keep)->capture_default_str();
+  c->add_option("--checkpoint-every", f->checkpoint_every,
+                "steps between checkpoints; the last step is always kept")
+      ->check(whole(0));
+  c->add_option("--keep-checkpoints", f->keep)->check(whole(1))->capture_default_str();
   c->add_flag("--resume", f->resume, "go on from the newest checkpoint in --checkpoints that loads");
   c->add_option("--run-json", f->run_json, "write what was run and every step's loss and time");
   c->add_flag("--quiet,-q", f->quiet, "only the summary line");

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "cli/gpu.h"
+#include "cli/values.h"
 #include "gpt2/checkpoint.h"
 #include "gpt2/errors.h"
 #include "gpt2/reference/reference_trainer.h"
@@ -21,6 +22,7 @@ namespace {
 using stepscope::InputError;
 
 constexpr int64_t kMaxBatch = int64_t{1} << 20;
+constexpr double kMaxFloat = 1e38;  // these are floats
 
 bool is_preset(const std::string& model) {
   const auto names = gpt2::model_names();
@@ -61,9 +63,11 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
                fmt::format("{}, or a checkpoint file (default: d12 on a GPU, tiny on a CPU)", fmt::join(gpt2::model_names(), " ")));
   c.add_option("--data", f.data, "token shards (files or globs), or `synthetic`")->capture_default_str();
   c.add_option("--val-data", f.val_data, "token shards for the validation loss");
-  c.add_option("--batch-size,-b", f.batch_size, "sequences per micro-batch (default 4)");
-  c.add_option("--seq-len,-t", f.seq_len, "tokens per sequence (default 1024 on a GPU, 64 on a CPU)");
-  c.add_option("--steps", f.steps, "optimizer steps")->capture_default_str();
+  c.add_option("--batch-size,-b", f.batch_size, "sequences per micro-batch (default 4)")
+      ->check(whole(1, kMaxBatch));
+  c.add_option("--seq-len,-t", f.seq_len, "tokens per sequence (default 1024 on a GPU, 64 on a CPU)")
+      ->check(whole(1, kMaxBatch));
+  c.add_option("--steps", f.steps, "optimizer steps")->check(whole(1))->capture_default_str();
   c.add_option("--matmul", f.matmul, "matrix products: of the fp32 trainer fp32 (no tensor cores; default) or tf32, of the mixed one bf16");
   c.add_option("--variant", f.variants, "choose how an op is done: OP=NAME (repeatable; `stepscope train --list-variants`)");
   c.add_option("--recompute", f.recompute, "activations that the mixed trainer makes again in the backward pass: none, gelu or gelu+ln")
@@ -71,22 +75,39 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
   c.add_option("--weight-rounding", f.weight_rounding, "of the mixed trainer's bf16 weights from their fp32 masters: nearest or stochastic")
       ->capture_default_str();
   c.add_flag("--deterministic", f.deterministic, "only variants that repeat bit for bit (the fp32 trainer's always do)");
-  c.add_option("--direct-from", f.direct_from, "")->group("");  // both set by `profile`: counters cannot be read inside CUDA graphs
-  c.add_option("--direct-steps", f.direct_steps, "")->group("");
-  c.add_option("--seed", f.seed, "of the initial weights and of the data order")->capture_default_str();
+  c.add_option("--direct-from", f.direct_from, "")
+      ->check(whole(0))
+      ->group("");  // both set by `profile`: counters cannot be read inside CUDA graphs
+  c.add_option("--direct-steps", f.direct_steps, "")->check(whole(0))->group("");
+  c.add_option("--seed", f.seed, "of the initial weights and of the data order")
+      ->check(seed())
+      ->capture_default_str();
   c.add_flag("--no-shuffle", f.no_shuffle, "read the shards in order");
   c.add_flag("--overfit", f.overfit, "the same batch in every step");
-  c.add_option("--accumulation,--grad-accumulation", f.accumulation, "micro-batches per step")->capture_default_str();
+  c.add_option("--accumulation,--grad-accumulation", f.accumulation, "micro-batches per step")
+      ->check(whole(1, kMaxBatch))
+      ->capture_default_str();
   c.add_option("--lr-schedule", f.schedule, "cosine, linear, constant or wsd")->capture_default_str();
-  c.add_option("--lr,--learning-rate", f.learning_rate, "peak learning rate")->capture_default_str();
-  c.add_option("--lr-warmup", f.lr_warmup, "steps of linear learning-rate warm-up")->capture_default_str();
-  c.add_option("--lr-final-fraction", f.final_lr_fraction, "of the peak, reached where the schedule ends")->capture_default_str();
-  c.add_option("--lr-total-steps", f.lr_total_steps, "where the schedule ends (default: --steps)");
-  c.add_option("--weight-decay", f.weight_decay, "on matrices only")->capture_default_str();
-  c.add_option("--clip", f.clip, "gradient norm is clipped to this; 0 = no clipping")->capture_default_str();
-  c.add_option("--beta1", f.beta1, "AdamW")->capture_default_str();
-  c.add_option("--beta2", f.beta2, "AdamW")->capture_default_str();
-  c.add_option("--eps", f.eps, "AdamW")->capture_default_str();
+  c.add_option("--lr,--learning-rate", f.learning_rate, "peak learning rate")
+      ->check(real(0, kMaxFloat))
+      ->capture_default_str();
+  c.add_option("--lr-warmup", f.lr_warmup, "steps of linear learning-rate warm-up")
+      ->check(whole(0))
+      ->capture_default_str();
+  c.add_option("--lr-final-fraction", f.final_lr_fraction, "of the peak, reached where the schedule ends")
+      ->check(real(0, 1))
+      ->capture_default_str();
+  c.add_option("--lr-total-steps", f.lr_total_steps, "where the schedule ends (default: --steps)")
+      ->check(whole(1));
+  c.add_option("--weight-decay", f.weight_decay, "on matrices only")
+      ->check(real(0, kMaxFloat))
+      ->capture_default_str();
+  c.add_option("--clip", f.clip, "gradient norm is clipped to this; 0 = no clipping")
+      ->check(real(0, kMaxFloat))
+      ->capture_default_str();
+  c.add_option("--beta1", f.beta1, "AdamW")->check(real(0, 0.9999999))->capture_default_str();
+  c.add_option("--beta2", f.beta2, "AdamW")->check(real(0, 0.9999999))->capture_default_str();
+  c.add_option("--eps", f.eps, "AdamW")->check(real(0, kMaxFloat))->capture_default_str();
 }
 
 std::optional<std::string> settle(TrainerFlags& f) {

@@ -78,6 +78,8 @@ void set_times(Attribution& a, const TracedStep& t) {
 void merge(Attribution& a, const TracedStep& t, const Recording& r, std::vector<PassCounters>& whole_passes) {
   MergedCounters merged = merge_counters(r, t.kernels);
   a.counted_steps = merged.counted_steps;
+  a.tensor_metric = merged.tensor_metric;
+  a.tensor_instructions_metric = merged.tensor_instructions_metric;
   a.missing.insert(a.missing.end(), merged.missing.begin(), merged.missing.end());
   whole_passes = std::move(merged.per_pass);
   if (merged.per_kernel.empty()) return;

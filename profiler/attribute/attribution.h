@@ -54,6 +54,7 @@ struct Attribution {
   std::optional<int64_t> step;  // absent: a program without steps
   int64_t traced_steps = 0;
   int64_t counted_steps = 0;
+  std::optional<std::string> tensor_metric, tensor_instructions_metric;  // as in MergedCounters
   bool from_medians = true;                // false: durations are those of the one step shown
   std::vector<AttributedLaunch> launches;  // by start time
   std::vector<Group> passes;               // in the order of pass_words()

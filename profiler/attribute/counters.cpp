@@ -11,7 +11,41 @@ namespace profiler {
 namespace {
 
 using K = KernelCounters;
-const std::array<CounterQuantity, 12> kQuantities = {{
+using Of = TensorMetric::Of;
+
+constexpr std::string_view kMatrixOnly = "matrix products only";
+constexpr std::string_view kHalfOnly = "fp16, bf16 and tf32 only";
+constexpr std::array<TensorMetric, kTensorMetrics> kTensorMetricList = {{
+    {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", Of::all_cycles, ""},
+    {"sm__pipe_tensor_cycles_active.sum.pct_of_peak_sustained_elapsed", Of::all_cycles, ""},
+    {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", Of::active_cycles, ""},
+    {"sm__pipe_tensor_cycles_active.sum.pct_of_peak_sustained_active", Of::active_cycles, ""},
+    // GH100's name for the tensor pipe without its packed half-precision FMAs.
+    {"sm__pipe_tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma_cycles_active.avg.pct_of_peak_sustained_"
+     "elapsed",
+     Of::all_cycles, kMatrixOnly},
+    {"sm__pipe_tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma_cycles_active.avg.pct_of_peak_sustained_"
+     "active",
+     Of::active_cycles, kMatrixOnly},
+    {"sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_elapsed", Of::all_cycles, kHalfOnly},
+    {"sm__pipe_tensor_op_hmma_cycles_active.sum.pct_of_peak_sustained_elapsed", Of::all_cycles, kHalfOnly},
+    {"sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active", Of::active_cycles, kHalfOnly},
+    {"sm__pipe_tensor_op_hmma_cycles_active.sum.pct_of_peak_sustained_active", Of::active_cycles, kHalfOnly},
+    {"sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_elapsed", Of::all_cycles,
+     kHalfOnly},
+    {"sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_active", Of::active_cycles,
+     kHalfOnly},
+    {"sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed", Of::all_cycles,
+     "instructions issued, not cycles", false},
+    {"sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active", Of::active_cycles,
+     "instructions issued, not cycles", false},
+    {"sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_elapsed", Of::all_cycles,
+     "fp16, bf16 and tf32 instructions issued, not cycles", false},
+    {"sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active", Of::active_cycles,
+     "fp16, bf16 and tf32 instructions issued, not cycles", false},
+}};
+
+const std::array<CounterQuantity, 13> kQuantities = {{
     {"dram_read_bytes", &K::dram_read_bytes, {"dram__bytes_read.sum", "dram__bytes_op_read.sum"}, true},
     {"dram_write_bytes", &K::dram_write_bytes, {"dram__bytes_write.sum", "dram__bytes_op_write.sum"}, true},
     {"l2_bytes", &K::l2_bytes, {"lts__t_bytes.sum"}, true},
@@ -20,6 +54,13 @@ const std::array<CounterQuantity, 12> kQuantities = {{
     {"tensor_active_pct",
      &K::tensor_active_pct,
      {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"},
+     false},
+    {"tensor_instructions",
+     &K::tensor_instructions,
+     {"sm__inst_executed_pipe_tensor.sum", "smsp__inst_executed_pipe_tensor.sum",
+      "sm__inst_executed_pipe_tensor_op_hmma.sum", "smsp__inst_executed_pipe_tensor_op_hmma.sum",
+      "sm__inst_executed_pipe_tensor_op_gmma.sum"},
+     true,
      false},
     {"tensor_while_busy_pct",
      &K::tensor_while_busy_pct,
@@ -47,6 +88,10 @@ KernelCounters by_meaning(const std::vector<std::string>& metrics, const Values&
       c.*q.member = values[static_cast<size_t>(at - metrics.begin())];
       break;
     }
+  for (size_t i = 0; i < kTensorMetrics; ++i)
+    if (const auto at = std::find(metrics.begin(), metrics.end(), kTensorMetricList[i].metric);
+        at != metrics.end())
+      c.tensor_by_metric[i] = values[static_cast<size_t>(at - metrics.begin())];
   return c;
 }
 
@@ -55,6 +100,112 @@ KernelCounters by_meaning(const std::vector<std::string>& metrics, const Values&
 void fill_absent(KernelCounters& into, const KernelCounters& from) {
   for (const CounterQuantity& q : kQuantities)
     if (!(into.*q.member)) into.*q.member = from.*q.member;
+  for (size_t i = 0; i < kTensorMetrics; ++i)
+    if (!into.tensor_by_metric[i]) into.tensor_by_metric[i] = from.tensor_by_metric[i];
+}
+
+// ---- tensor-core use: which of its metrics
+
+// A way to fill tensor_active_pct.
+struct TensorWay {
+  size_t metric;
+  bool converted;  // of active cycles, brought to all cycles
+
+  std::optional<double> of(const KernelCounters& k) const {
+    const std::optional<double>& v = k.tensor_by_metric[metric];
+    if (!v || !converted) return v;
+    if (!k.sm_active_cycles || !k.sm_cycles || !(*k.sm_cycles > 0)) return std::nullopt;
+    return *v * *k.sm_active_cycles / *k.sm_cycles;
+  }
+  K::TensorIs is() const {
+    const TensorMetric& m = kTensorMetricList[metric];
+    if (!m.cycles) return K::TensorIs::instructions;
+    return m.of == Of::active_cycles && !converted ? K::TensorIs::active_cycles : K::TensorIs::all_cycles;
+  }
+};
+
+// Cycles before instructions; of all cycles, or brought to them, before a share of active ones; then the
+// order of the list.
+std::vector<TensorWay> tensor_ways() {
+  std::vector<TensorWay> ways;
+  for (const bool cycles : {true, false})
+    for (const bool as_active : {false, true})
+      for (size_t i = 0; i < kTensorMetrics; ++i) {
+        const TensorMetric& m = kTensorMetricList[i];
+        if (m.cycles != cycles) continue;
+        if (!as_active) ways.push_back({i, m.of == Of::active_cycles});
+        if (as_active && m.of == Of::active_cycles) ways.push_back({i, false});
+      }
+  return ways;
+}
+
+// The best that at least half of the kernels with any have; a few kernels without it do not turn the whole
+// column into another quantity.
+std::optional<TensorWay> best_way(const std::vector<KernelCounters>& kernels) {
+  const auto has_any = [](const KernelCounters& k) {
+    return std::any_of(k.tensor_by_metric.begin(), k.tensor_by_metric.end(),
+                       [](const auto& v) { return v.has_value(); });
+  };
+  const auto all = std::count_if(kernels.begin(), kernels.end(), has_any);
+  std::optional<TensorWay> any;
+  for (const TensorWay& way : tensor_ways()) {
+    const auto with = std::count_if(kernels.begin(), kernels.end(),
+                                    [&](const KernelCounters& k) { return way.of(k).has_value(); });
+    if (with > 0 && 2 * with >= all) return way;
+    if (with > 0 && !any) any = way;
+  }
+  return any;
+}
+
+// The first metric of a quantity that the recording has.
+std::string metric_used(const std::map<std::string, std::vector<std::string>>& sets,
+                        std::optional<double> K::*member) {
+  for (const CounterQuantity& q : kQuantities) {
+    if (q.member != member) continue;
+    for (const std::string_view metric : q.metrics)
+      for (const auto& [name, metrics] : sets)
+        if (std::find(metrics.begin(), metrics.end(), metric) != metrics.end()) return std::string(metric);
+  }
+  return "";
+}
+
+void choose_tensor_metric(MergedCounters& merged,
+                          const std::map<std::string, std::vector<std::string>>& sets) {
+  const auto way = best_way(merged.per_kernel);
+  const auto fill = [&](KernelCounters& k) {
+    k.tensor_active_pct = way ? way->of(k) : std::nullopt;
+    if (way) k.tensor_is = way->is();
+  };
+  for (KernelCounters& k : merged.per_kernel) fill(k);
+  for (PassCounters& p : merged.per_pass) fill(p.counters);
+  double instructions = 0;
+  bool counted = false;
+  for (const KernelCounters& k : merged.per_kernel) {
+    instructions += k.tensor_instructions.value_or(0);
+    counted = counted || k.tensor_instructions;
+  }
+  if (counted) merged.tensor_instructions_metric = metric_used(sets, &K::tensor_instructions);
+  if (!way) {
+    if (counted)
+      merged.missing.push_back(
+          {"tensor_use_other_metric", 1,
+           fmt::format("{}: {:.0f} instructions in all; no share of time follows from a count",
+                       *merged.tensor_instructions_metric, instructions)});
+    return;
+  }
+  const TensorMetric& m = kTensorMetricList[way->metric];
+  merged.tensor_metric = std::string(m.metric);
+  if (way->converted)
+    *merged.tensor_metric +=
+        fmt::format(" x {} / {}", metric_used(sets, &K::sm_active_cycles), metric_used(sets, &K::sm_cycles));
+  std::string is(m.lacks);
+  if (way->is() == K::TensorIs::active_cycles || (!m.cycles && m.of == Of::active_cycles && !way->converted))
+    is += fmt::format("{}share of the cycles in which the SM had warps, not of all", is.empty() ? "" : "; ");
+  if (!is.empty())
+    merged.missing.push_back(
+        {"tensor_use_other_metric", 1, fmt::format("{}: {}", *merged.tensor_metric, is)});
+  else if (way->converted)
+    merged.missing.push_back({"tensor_use_converted", 1, *merged.tensor_metric});
 }
 
 double median(Values v) {
@@ -126,6 +277,7 @@ Difference difference(const std::map<int64_t, const CounterRecord*>& counted,
 }  // namespace
 
 std::span<const CounterQuantity> counter_quantities() { return kQuantities; }
+std::span<const TensorMetric> tensor_metrics() { return kTensorMetricList; }
 
 MergedCounters merge_counters(const Recording& r, const std::vector<const LaunchRecord*>& kernels) {
   MergedCounters merged;
@@ -189,6 +341,7 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
     if (at == merged.per_pass.end()) at = merged.per_pass.insert(at, {pass, {}});
     fill_absent(at->counters, by_meaning(sets.at(key.first), middle(records)));
   }
+  choose_tensor_metric(merged, sets);
   return merged;
 }
 

@@ -34,6 +34,7 @@ std::optional<double> dram_ns(const LaunchRecord& launch, const KernelCounters& 
 std::optional<double> tensor_ns(const KernelCounters& c, const RooflineInput& in) {
   if (!c.tensor_active_pct) return std::nullopt;
   if (*c.tensor_active_pct < kTensorNoise_pct) return 0.0;
+  if (c.tensor_is != KernelCounters::TensorIs::all_cycles) return std::nullopt;  // no work follows from it
   const auto per_cycle = tensor_flops_per_cycle(in.chip, in.precision);
   const auto rate = rate_of(in.ceilings, in.precision);
   if (!per_cycle || !rate || !in.sm_count || !c.sm_cycles) return std::nullopt;

@@ -39,6 +39,27 @@ std::optional<double> weighted(const Launches& launches, Member value, Member we
   return ratio(product, sum_of(launches, weight));
 }
 
+// A report may hold percentages without any cycles: kernels that ran at one clock (ncu locks it) have cycles
+// as their times.
+std::optional<double> weighted_by_time(const Launches& launches, Member value) {
+  const auto product = sum_all(launches, [&](const AttributedLaunch& a) -> std::optional<double> {
+    if (!(a.counters.*value)) return std::nullopt;
+    return *(a.counters.*value) * a.duration_ns;
+  });
+  return ratio(product,
+               sum_all(launches, [](const AttributedLaunch& a) { return std::optional(a.duration_ns); }));
+}
+
+std::optional<double> tensor_use(const Launches& kernels) {
+  using K = KernelCounters;
+  const bool of_active = std::any_of(kernels.begin(), kernels.end(), [](const AttributedLaunch* l) {
+    return l->counters.tensor_active_pct && l->counters.tensor_is == K::TensorIs::active_cycles;
+  });
+  const auto by_cycles =
+      weighted(kernels, &K::tensor_active_pct, of_active ? &K::sm_active_cycles : &K::sm_cycles);
+  return by_cycles ? by_cycles : weighted_by_time(kernels, &K::tensor_active_pct);
+}
+
 // Share of the ceiling, in percent: the time needed at the ceiling over the time taken.
 std::optional<double> of_ceiling(const Launches& kernels, std::optional<double> KernelRoofline::*needed,
                                  double taken_ns) {
@@ -95,7 +116,8 @@ LaunchSums sum_launches(const Launches& launches) {
   s.dram_write_bytes = sum_of(kernels, &K::dram_write_bytes);
   s.l2_bytes = sum_of(kernels, &K::l2_bytes);
   s.instructions = sum_of(kernels, &K::instructions);
-  s.tensor_active_pct = weighted(kernels, &K::tensor_active_pct, &K::sm_cycles);
+  s.tensor_active_pct = tensor_use(kernels);
+  s.tensor_instructions = sum_of(kernels, &K::tensor_instructions);
   s.tensor_while_busy_pct = weighted(kernels, &K::tensor_while_busy_pct, &K::sm_active_cycles);
   s.occupancy_pct = weighted(kernels, &K::occupancy_pct, &K::sm_active_cycles);
   s.sm_clock_hz = weighted(kernels, &K::sm_clock_hz, &K::counted_time_ns);

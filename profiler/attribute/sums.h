@@ -37,7 +37,8 @@ struct LaunchSums {
   double duration_ns = 0;
   double kernel_duration_ns = 0;
   std::optional<double> dram_read_bytes, dram_write_bytes, l2_bytes, instructions;
-  std::optional<double> tensor_active_pct;      // weighted by SM cycles
+  std::optional<double> tensor_active_pct;  // weighted by SM cycles, without them by time
+  std::optional<double> tensor_instructions;
   std::optional<double> tensor_while_busy_pct;  // weighted by active SM cycles
   std::optional<double> occupancy_pct;          // weighted by active SM cycles
   std::optional<double> sm_clock_hz;            // weighted by counted time

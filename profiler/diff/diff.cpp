@@ -21,6 +21,15 @@ Text device(const ProfileDocument& d) {
                                                                                 : d.environment.gpu;
 }
 
+// Documents of before the field was there held one metric only.
+std::string tensor_source(const ProfileDocument& d) {
+  if (d.collection.tensor_metric) return *d.collection.tensor_metric;
+  if (d.collection.tensor_instructions_metric) return *d.collection.tensor_instructions_metric;
+  const bool any = std::any_of(d.kernels.begin(), d.kernels.end(),
+                               [](const KernelRow& k) { return k.tensor_active_pct.has_value(); });
+  return any ? "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed" : "-";
+}
+
 void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vector<RunDifference>& out) {
   // What one of them does not say is no difference.
   const auto add = [&](const std::string& what, const std::string& x, const std::string& y, bool unlike) {
@@ -35,6 +44,7 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
   add("trainer", shown(a.run.trainer), shown(b.run.trainer), false);
   add("matmul", shown(a.run.matmul), shown(b.run.matmul), false);
   add("collected by", a.collection.producer, b.collection.producer, false);
+  add("tensor use from", tensor_source(a), tensor_source(b), false);
   add("times of", a.collection.time_basis, b.collection.time_basis, false);
   const auto add_words = [&](const char* prefix, const std::map<std::string, std::string>& x,
                              const std::map<std::string, std::string>& y, const char* absent) {
@@ -87,7 +97,8 @@ std::optional<StepChange> step_change(const ProfileDocument& a, const ProfileDoc
 }
 
 Side side_of(const Measured& m) {
-  Side s{m.launches + m.copies, m.time_ns, std::nullopt, m.tensor_active_pct, m.sm_clock_hz};
+  Side s{m.launches + m.copies, m.time_ns,     std::nullopt,
+         m.tensor_active_pct,   m.sm_clock_hz, m.tensor_instructions};
   if (m.dram_read_bytes && m.dram_write_bytes) s.dram_bytes = *m.dram_read_bytes + *m.dram_write_bytes;
   return s;
 }
@@ -122,8 +133,8 @@ KernelChange kernel_change(const WaterfallRow& w) {
                  w.op,
                  {},
                  {},
-                 {w.a_launches, w.a_ns, w.a_dram_bytes, {}, {}},
-                 {w.b_launches, w.b_ns, w.b_dram_bytes, {}, {}}};
+                 {w.a_launches, w.a_ns, w.a_dram_bytes, {}, {}, {}},
+                 {w.b_launches, w.b_ns, w.b_dram_bytes, {}, {}, {}}};
   if (w.change != "new") k.a_kernels = {w.kernel};
   if (w.change != "gone") k.b_kernels = {w.kernel};
   return k;

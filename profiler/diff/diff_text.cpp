@@ -21,7 +21,9 @@ std::string percent(double a, double b) { return a > 0 ? fmt::format("{:+.1f}", 
 std::string gigabytes(const std::optional<double>& bytes) {
   return bytes ? fmt::format("{:.2f}", *bytes * 1e-9) : "-";
 }
-std::string tensor(const std::optional<double>& pct) { return pct ? fmt::format("{:.1f}", *pct) : "-"; }
+std::string tensor(const std::optional<Side>& s) {
+  return s ? tensor_cell(s->tensor_active_pct, s->tensor_instructions) : "-";
+}
 
 std::string kernels_of(const KernelChange& k) {
   const auto names = [](const std::vector<std::string>& list) {
@@ -52,8 +54,8 @@ std::vector<std::string> cells_of(const std::string& name, const std::optional<S
           b ? percent(x, y) : "gone",
           gigabytes(a ? a->dram_bytes : std::nullopt),
           gigabytes(b ? b->dram_bytes : std::nullopt),
-          tensor(a ? a->tensor_active_pct : std::nullopt),
-          tensor(b ? b->tensor_active_pct : std::nullopt)};
+          tensor(a),
+          tensor(b)};
 }
 
 // Rows of a table, whatever it is printed as: the groups, then what makes it sum.
@@ -79,7 +81,7 @@ Rows group_rows(const ProfileDiff& d, const std::vector<GroupChange>& groups, co
   if (others) t.rows.push_back(cells_of(fmt::format("{} more", others), other_a, other_b));
   if (!sums) return t;
   const auto time = [](double ns) {
-    return std::optional(Side{0, ns, std::nullopt, std::nullopt, std::nullopt});
+    return std::optional(Side{0, ns, std::nullopt, std::nullopt, std::nullopt, std::nullopt});
   };
   double a = 0, b = 0;
   for (const GroupChange& g : groups) {
@@ -191,6 +193,7 @@ ordered_json to_json(const Side& s) {
   ordered_json j{{"launches", s.launches}, {"time_ns", s.time_ns}};
   if (s.dram_bytes) j["dram_bytes"] = *s.dram_bytes;
   if (s.tensor_active_pct) j["tensor_active_pct"] = *s.tensor_active_pct;
+  if (s.tensor_instructions) j["tensor_instructions"] = *s.tensor_instructions;
   if (s.sm_clock_hz) j["sm_clock_hz"] = *s.sm_clock_hz;
   return j;
 }

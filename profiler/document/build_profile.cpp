@@ -184,6 +184,8 @@ void fill_collection(ProfileDocument& d, const Recording& r, const std::optional
   if (a) {
     c.traced_steps = a->traced_steps;
     c.counted_steps = a->counted_steps;
+    c.tensor_metric = a->tensor_metric;
+    c.tensor_instructions_metric = a->tensor_instructions_metric;
     c.shown_step = a->step;
     c.time_basis = measured_alone(r)   ? "each_kernel_alone"
                    : a->from_medians ? "median_over_traced_steps"
@@ -262,6 +264,7 @@ void fill_measured(Measured& m, const LaunchSums& s, double step_ns) {
   m.l2_bytes = s.l2_bytes;
   m.instructions = s.instructions;
   m.tensor_active_pct = s.tensor_active_pct;
+  m.tensor_instructions = s.tensor_instructions;
   m.tensor_while_busy_pct = s.tensor_while_busy_pct;
   m.tensor_of_ceiling_pct = s.tensor_of_ceiling_pct;
   m.fma_of_ceiling_pct = s.fma_of_ceiling_pct;
@@ -316,6 +319,7 @@ LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_time
   row.l2_bytes = l.counters.l2_bytes;
   row.instructions = l.counters.instructions;
   row.tensor_active_pct = l.counters.tensor_active_pct;
+  row.tensor_instructions = l.counters.tensor_instructions;
   row.tensor_while_busy_pct = l.counters.tensor_while_busy_pct;
   row.occupancy_pct = l.counters.occupancy_pct;
   row.sm_clock_hz = l.counters.sm_clock_hz;
@@ -439,6 +443,7 @@ void fill_totals(ProfileDocument& d, const Recording& r, const Attribution& a) {
   t.dram_bytes_per_s = a.all.dram_bytes_per_s;
   t.dram_of_ceiling_pct = a.all.dram_of_ceiling_pct;
   t.tensor_active_pct = a.all.tensor_active_pct;
+  t.tensor_instructions = a.all.tensor_instructions;
   t.kernel_floor_ns = a.all.floor_ns;
   t.kernel_headroom_ns = a.all.headroom_ns;
   t.floor_ns = sum_passes(d.passes, &Floored::floor_ns);

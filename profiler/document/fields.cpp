@@ -41,9 +41,12 @@ std::vector<Field<Row>> measured_fields() {
        of<Row>(&M::dram_of_ceiling_pct)},
       {"l2_bytes", "bytes", "counter lts__t_bytes.sum", "through the L2 cache", of<Row>(&M::l2_bytes)},
       {"instructions", "", "counter sm__inst_executed.sum", "warp instructions", of<Row>(&M::instructions)},
-      {"tensor_active_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+      {"tensor_active_pct", "%", "counter, see collection.tensor_metric",
        "cycles with the tensor pipe busy of all SM cycles; rows weight their launches by SM cycles",
        of<Row>(&M::tensor_active_pct)},
+      {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric",
+       "warp instructions on the tensor pipe, where a report of another tool counted them",
+       of<Row>(&M::tensor_instructions)},
       {"tensor_while_busy_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
        "the same of the cycles in which the SM had warps", of<Row>(&M::tensor_while_busy_pct)},
       {"tensor_of_ceiling_pct", "%", "formula",
@@ -191,13 +194,23 @@ const std::vector<Field<CollectionSection>>& fields_of() {
       {"traced_steps", "", "recording", "steps with activity records", &C::traced_steps},
       {"counted_steps", "", "recording", "steps whose kernels were counted one by one", &C::counted_steps},
       {"time_basis", "", "formula",
-       "where kernel times come from: median_over_traced_steps, one_traced_step, or each_kernel_alone (Nsight Compute)", &C::time_basis},
+       "where kernel times come from: median_over_traced_steps, one_traced_step, or each_kernel_alone "
+       "(Nsight Compute)",
+       &C::time_basis},
       {"shown_step", "", "recording",
        "the traced step of launches[] and timeline; absent for a program without steps", &C::shown_step},
       {"graph_launches", "", "activity",
-       "launches of the traced step that came from a CUDA graph; absent: none. Counted steps never use the graph, "
+       "launches of the traced step that came from a CUDA graph; absent: none. Counted steps never use the "
+       "graph, "
        "inside which kernels cannot be counted one by one",
        &C::graph_launches},
+      {"tensor_metric", "", "counter",
+       "where tensor_active_pct comes from: a metric, or a formula of several. Absent: the document has "
+       "none. Only numbers from the same "
+       "one can be compared",
+       &C::tensor_metric},
+      {"tensor_instructions_metric", "", "counter", "where tensor_instructions comes from",
+       &C::tensor_instructions_metric},
       {"traced_overhead_pct", "%", "timer",
        "traced against timed steps, host time from step begin to step begin", &C::traced_overhead_pct},
       {"collecting_ns", "ns", "timer", "set-up, counted steps and decoding of all counter sets together",
@@ -253,8 +266,10 @@ const std::vector<Field<TotalsSection>>& fields_of() {
       {"dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "by kernels", &T::dram_write_bytes},
       {"dram_bytes_per_s", "bytes/s", "formula", "bytes / duration of kernels", &T::dram_bytes_per_s},
       {"dram_of_ceiling_pct", "%", "formula", "as in passes[]", &T::dram_of_ceiling_pct},
-      {"tensor_active_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+      {"tensor_active_pct", "%", "counter, see collection.tensor_metric",
        "weighted by SM cycles of the kernels; idle time is not in it", &T::tensor_active_pct},
+      {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric", "by kernels",
+       &T::tensor_instructions},
       {"floor_ns", "ns", "formula", "sum of the passes' floors; ops without a work model are not in it",
        &T::floor_ns},
       {"headroom_ns", "ns", "formula",
@@ -330,8 +345,7 @@ const std::vector<Field<PassRow>>& fields_of() {
                 &P::whole_dram_read_bytes},
                {"whole_dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "the same",
                 &P::whole_dram_write_bytes},
-               {"whole_tensor_active_pct", "%",
-                "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+               {"whole_tensor_active_pct", "%", "counter, see collection.tensor_metric",
                 "the same; launch gaps are in its cycles", &P::whole_tensor_active_pct}});
     return l;
   }();
@@ -416,8 +430,9 @@ const std::vector<Field<LaunchRow>>& fields_of() {
       {"dram_of_ceiling_pct", "%", "formula", "of the measured ceiling of its mix", &L::dram_of_ceiling_pct},
       {"l2_bytes", "bytes", "counter lts__t_bytes.sum", "", &L::l2_bytes},
       {"instructions", "", "counter sm__inst_executed.sum", "warp instructions", &L::instructions},
-      {"tensor_active_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-       "", &L::tensor_active_pct},
+      {"tensor_active_pct", "%", "counter, see collection.tensor_metric", "", &L::tensor_active_pct},
+      {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric", "",
+       &L::tensor_instructions},
       {"tensor_while_busy_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
        "", &L::tensor_while_busy_pct},
       {"occupancy_pct", "%", "counter sm__warps_active.avg.pct_of_peak_sustained_active", "",

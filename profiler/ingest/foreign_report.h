@@ -33,6 +33,7 @@ struct ForeignResult {
   std::vector<std::pair<uint32_t, double>> values;      // index into ForeignReport::metrics, base units
   std::vector<std::pair<uint32_t, std::string>> texts;  // metrics whose value is a text
   std::vector<uint32_t> instances_only;  // metrics with values per instance and none for the whole result
+  std::vector<uint32_t> no_value;        // metrics for which the report says "n/a" or nothing
 };
 
 struct ForeignReport {

@@ -1,6 +1,8 @@
 #include "profiler/ingest/metric_units.h"
 
+#include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 namespace profiler {
@@ -41,7 +43,22 @@ std::optional<double> simple(std::string_view unit) {
   return 1;
 }
 
+bool among(std::span<const Row> rows, std::string_view unit) {
+  return std::any_of(rows.begin(), rows.end(), [&](const Row& r) { return r.first == unit; });
+}
+
 }  // namespace
+
+Dimension dimension(std::string_view unit) {
+  const size_t slash = unit.find('/');
+  const std::string_view above = unit.substr(0, slash);
+  if (slash != std::string_view::npos && among(kPer, unit.substr(slash + 1))) return Dimension::rate;
+  if (above == "%") return Dimension::percent;
+  if (among(kTimes_ns, above)) return Dimension::time;
+  if (above.ends_with("byte")) return Dimension::bytes;
+  if (above.ends_with("hz") || above.ends_with("Hz")) return Dimension::rate;
+  return Dimension::count;
+}
 
 std::optional<double> to_base_factor(std::string_view unit) {
   const size_t slash = unit.find('/');

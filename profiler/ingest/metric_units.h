@@ -10,4 +10,9 @@ namespace profiler {
 // brought to ns, a rate to its value per second. nullopt: a unit with a prefix that is not known.
 std::optional<double> to_base_factor(std::string_view unit);
 
+enum class Dimension { count, time, bytes, percent, rate };
+// "us" time, "Kbyte" and "byte/block" bytes, "Ghz" and "byte/second" rate, "%" percent, all others ("inst",
+// "cycle", "") count.
+Dimension dimension(std::string_view unit);
+
 }  // namespace profiler

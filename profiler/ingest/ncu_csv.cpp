@@ -1,6 +1,7 @@
 #include "profiler/ingest/ncu_csv.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,6 +11,7 @@
 #include <tuple>
 
 #include "profiler/ingest/metric_units.h"
+#include "profiler/ingest/read_metrics.h"
 #include "profiler/records/errors.h"
 
 namespace profiler {
@@ -23,6 +25,22 @@ struct Damage {
   std::string what;
 };
 
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of UTF-8: harmless, and stepped over
+
+// A line that opens a table, in ncu's own quotes or re-saved without them.
+bool is_title_line(std::string_view rest) {
+  if (rest.starts_with(kByteOrderMark)) rest.remove_prefix(kByteOrderMark.size());
+  return rest.starts_with("\"ID\",\"Process ID\"") || rest.starts_with("ID,Process ID");
+}
+
+// A cell or line as a message shows it: short, and without control characters.
+std::string shown(std::string_view text) {
+  constexpr size_t kMost = 40;
+  std::string out;
+  for (const char c : text.substr(0, kMost)) out += static_cast<unsigned char>(c) < ' ' ? '?' : c;
+  return out + (text.size() > kMost ? "..." : "");
+}
+
 // RFC 4180: quoted cells may hold commas, doubled quotes and line ends.
 class Rows {
  public:
@@ -30,6 +48,24 @@ class Rows {
   int64_t line() const { return row_line_; }
   // Of the row last read: its end is the end of the text, without a line end.
   bool cut() const { return cut_; }
+  // ... in a cell without quotes, of which any number of characters may be lost.
+  bool cut_in_cell() const { return cut_ && !quoted_; }
+
+  bool at_end() const { return at_ >= text_.size(); }
+  int64_t next_line() const { return line_; }
+  std::string_view rest() const { return text_.substr(at_); }
+  std::string_view peek_line() const {
+    const std::string_view line = rest().substr(0, rest().find('\n'));
+    return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
+  }
+  void skip_line() {
+    const size_t end = text_.find('\n', at_);
+    at_ = end == std::string_view::npos ? text_.size() : end + 1;
+    ++line_;
+  }
+  void skip_byte_order_mark() {
+    if (rest().starts_with(kByteOrderMark)) at_ += kByteOrderMark.size();
+  }
 
   bool next(std::vector<std::string>& cells) {
     cells.clear();
@@ -38,7 +74,8 @@ class Rows {
     cut_ = false;
     std::string cell;
     for (;;) {
-      if (at_ < text_.size() && text_[at_] == '"') {
+      quoted_ = at_ < text_.size() && text_[at_] == '"';
+      if (quoted_) {
         quoted(cell);
       } else {
         while (at_ < text_.size() && text_[at_] != ',' && text_[at_] != '\n') cell += text_[at_++];
@@ -60,7 +97,9 @@ class Rows {
         ++line_;
         return true;
       }
-      if (c != ',') throw Damage{line_, fmt::format("'{}' behind a closing quote", c)};
+      if (c == '\r')
+        throw Damage{line_, "lines end with a carriage return alone, expected a line feed (\\n or \\r\\n)"};
+      if (c != ',') throw Damage{line_, fmt::format("'{}' behind a closing quote, expected ','", c)};
     }
   }
 
@@ -82,7 +121,7 @@ class Rows {
   std::string_view text_;
   size_t at_;
   int64_t line_, row_line_ = 0;
-  bool cut_ = false;
+  bool cut_ = false, quoted_ = false;
 };
 
 // Position and line of the table's title row, wherever other output ended.
@@ -90,8 +129,7 @@ std::optional<std::pair<size_t, int64_t>> find_table(std::string_view text) {
   int64_t line = 1;
   for (size_t at = 0; at < text.size(); ++line) {
     const std::string_view rest = text.substr(at);
-    if (rest.starts_with("\"ID\",\"Process ID\"") || rest.starts_with("ID,Process ID"))
-      return std::pair{at, line};
+    if (is_title_line(rest)) return std::pair{at, line};
     const size_t end = rest.find('\n');
     if (end == std::string_view::npos) break;
     at += end + 1;
@@ -99,7 +137,41 @@ std::optional<std::pair<size_t, int64_t>> find_table(std::string_view text) {
   return std::nullopt;
 }
 
-enum class Cell { empty, number, text, decimal_comma };
+// What the text is when it is not UTF-8; "" when it may be. Windows PowerShell's > writes UTF-16.
+std::string other_encoding(std::string_view text) {
+  using namespace std::string_view_literals;
+  if (text.starts_with("\xFF\xFE\0\0"sv) || text.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) return "UTF-16";
+  const std::string_view head = text.substr(0, 1 << 16);
+  for (const std::string_view titles :
+       {"I\0D\0\"\0,\0\"\0P\0"sv, "\0I\0D\0\"\0,\0\"\0P"sv, "I\0D\0,\0P\0"sv, "\0I\0D\0,\0P"sv})
+    if (head.find(titles) != std::string_view::npos) return "UTF-16";
+  return "";
+}
+
+// The separator of a table that a spreadsheet program wrote in its own locale; 0: none is seen.
+char other_separator(std::string_view text) {
+  for (const char separator : {';', '\t'})
+    for (const std::string_view quote : {"\"", ""}) {
+      const std::string titles = fmt::format("{0}ID{0}{1}{0}Process ID{0}", quote, separator);
+      const size_t at = text.find(titles);
+      if (at != std::string_view::npos &&
+          (at == 0 || text[at - 1] == '\n' || text.substr(0, at) == kByteOrderMark))
+        return separator;
+    }
+  return 0;
+}
+
+enum class Cell { none, number, text, decimal_comma, too_large };
+
+// What ncu prints where it has no number.
+bool says_none(std::string_view cell) {
+  std::string lower;
+  for (const char c : cell) lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (lower.starts_with('-')) lower.erase(0, 1);
+  return lower.empty() || lower == "no data" || lower == "nan" || lower == "inf" || lower == "n/a" ||
+         lower == "(!) n/a";
+}
 
 bool digits(std::string_view s) {
   return !s.empty() && std::all_of(s.begin(), s.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -109,9 +181,7 @@ bool digits(std::string_view s) {
 Cell parse_number(std::string_view cell, double& value) {
   while (!cell.empty() && cell.front() == ' ') cell.remove_prefix(1);
   while (!cell.empty() && cell.back() == ' ') cell.remove_suffix(1);
-  if (cell.empty() || cell == "no data" || cell == "nan" || cell == "-nan" || cell == "n/a" ||
-      cell == "inf" || cell == "-inf")
-    return Cell::empty;
+  if (says_none(cell)) return Cell::none;
   // --print-metric-instances appends " (1; 2; 3)"
   if (const size_t open = cell.find(" ("); open != std::string_view::npos && cell.back() == ')')
     cell = cell.substr(0, open);
@@ -144,8 +214,10 @@ Cell parse_number(std::string_view cell, double& value) {
   for (const char c : whole)
     if (c != ',' && c != '+') plain += c;
   const auto [end, error] = std::from_chars(plain.data(), plain.data() + plain.size(), value);
-  if (error != std::errc() || end != plain.data() + plain.size()) return Cell::text;
-  return std::isfinite(value) ? Cell::number : Cell::empty;
+  if (end != plain.data() + plain.size()) return Cell::text;
+  if (error == std::errc::result_out_of_range) return Cell::too_large;
+  if (error != std::errc()) return Cell::text;
+  return Cell::number;
 }
 
 std::optional<int64_t> parse_integer(std::string_view s) {
@@ -154,16 +226,21 @@ std::optional<int64_t> parse_integer(std::string_view s) {
   return error == std::errc() && end == s.data() + s.size() ? std::optional(v) : std::nullopt;
 }
 
-// "(256, 1, 1)"
-std::array<int64_t, 3> parse_size(std::string_view s) {
+// "(256, 1, 1)", in some versions without the blanks.
+std::optional<std::array<int64_t, 3>> parse_size(std::string_view s) {
+  std::string plain;
+  for (const char c : s)
+    if (c != ' ') plain += c;
+  if (!plain.starts_with('(') || !plain.ends_with(')')) return std::nullopt;
+  std::string_view left = std::string_view(plain).substr(1, plain.size() - 2);
   std::array<int64_t, 3> size{};
-  size_t at = 0;
-  for (int64_t& v : size) {
-    at = s.find_first_of("0123456789", at);
-    if (at == std::string_view::npos) return {};
-    const size_t end = std::min(s.find_first_not_of("0123456789", at), s.size());
-    v = parse_integer(s.substr(at, end - at)).value_or(0);
-    at = end;
+  for (size_t i = 0; i < size.size(); ++i) {
+    const size_t comma = left.find(',');
+    if ((comma == std::string_view::npos) != (i + 1 == size.size())) return std::nullopt;
+    const auto v = parse_integer(left.substr(0, comma));
+    if (!v || *v < 0) return std::nullopt;
+    size[i] = *v;
+    if (comma != std::string_view::npos) left.remove_prefix(comma + 1);
   }
   return size;
 }
@@ -219,6 +296,7 @@ class Reader {
   }
 
   ForeignReport read() {
+    check_encoding();
     const auto table = find_table(text_);
     if (!table)
       throw DataError(
@@ -227,28 +305,88 @@ class Reader {
                       r_.source));
     Rows rows(text_, table->first, table->second);
     try {
-      read_titles(rows);
-      details_ ? read_details(rows) : read_raw(rows);
+      read_tables(rows);
     } catch (const Damage& d) {
       if (r_.results.empty()) throw DataError(fmt::format("{}: line {}: {}", r_.source, d.line, d.what));
       r_.missing.push_back({"report_damaged", 1,
                             fmt::format("line {}: {}; the {} results before it are shown", d.line, d.what,
                                         r_.results.size())});
     }
-    if (r_.results.empty()) throw DataError(fmt::format("{}: the table holds no result", r_.source));
+    if (r_.results.empty())
+      throw DataError(fmt::format(
+          "{}: the table holds no result: expected a row for each kernel behind the titles", r_.source));
+    if (tables_.size() > 1)
+      r_.missing.push_back({"several_tables", static_cast<int64_t>(tables_.size()),
+                            fmt::format("they begin in lines {}", fmt::join(tables_, ", "))});
     return std::move(r_);
   }
 
  private:
+  // A place of the table, for messages.
+  struct At {
+    int64_t line;
+    size_t column;
+  };
+
   [[noreturn]] void refuse(int64_t line, const std::string& what) const {
     throw DataError(fmt::format("{}: line {}: {}", r_.source, line, what));
   }
+  [[noreturn]] void refuse(const At& at, const std::string& what) const {
+    throw DataError(fmt::format("{}: line {}, column {} ('{}'): {}", r_.source, at.line, at.column + 1,
+                                at.column < titles_.size() ? shown(titles_[at.column]) : "", what));
+  }
+
+  void check_encoding() const {
+    if (const std::string found = other_encoding(text_); !found.empty())
+      throw DataError(fmt::format(
+          "{0}: the text is {1}, expected UTF-8; convert it with `iconv -f {1} -t UTF-8 {0} > NEW.csv` "
+          "(in PowerShell let ncu write the file itself: `ncu --csv --log-file FILE`)",
+          r_.source, found));
+    if (const size_t at = text_.find('\0'); at != std::string_view::npos) {
+      const size_t line_begin = at == 0 ? 0 : text_.rfind('\n', at - 1) + 1;
+      throw DataError(fmt::format(
+          "{}: line {}, byte {} of it: a zero byte, expected text; the file is damaged", r_.source,
+          1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
+          at - line_begin + 1));
+    }
+    if (const char separator = other_separator(text_); separator && !find_table(text_))
+      throw DataError(fmt::format("{}: its columns are separated by {}, expected ',' as `ncu --csv` prints",
+                                  r_.source, separator == ';' ? "';'" : "tabs"));
+  }
+
+  // `ncu --csv >> FILE` puts several tables into one file.
+  void read_tables(Rows& rows) {
+    read_titles(rows);
+    for (;;) {
+      details_ ? read_details(rows) : read_raw(rows);
+      if (rows.at_end()) return;
+      const std::vector<std::string> first = titles_;
+      const int64_t line = rows.next_line();
+      read_titles(rows);
+      if (titles_ != first)
+        refuse(line, fmt::format("a second table begins here, with other columns than the first (line {}); "
+                                 "give each table its "
+                                 "own file",
+                                 tables_.front()));
+    }
+  }
 
   void read_titles(Rows& rows) {
+    rows.skip_byte_order_mark();
+    quoted_ = rows.rest().starts_with('"');
     rows.next(titles_);
-    for (size_t i = 0; i < titles_.size(); ++i) column_.emplace(titles_[i], i);
+    tables_.push_back(rows.line());
+    column_.clear();
+    for (size_t i = 0; i < titles_.size(); ++i) {
+      const auto [at, is_new] = column_.emplace(titles_[i], i);
+      if (!is_new)
+        refuse({rows.line(), i}, fmt::format("the title stands twice, in columns {} and {}: expected it once",
+                                             at->second + 1, i + 1));
+    }
     for (const char* needed : {"ID", "Kernel Name"})
       if (!column_.contains(needed)) refuse(rows.line(), fmt::format("the table has no column '{}'", needed));
+    push_pop_.reset();
+    start_end_.reset();
     for (size_t i = 0; i < titles_.size(); ++i) {
       if (titles_[i].find(kPushPop) != std::string::npos) push_pop_ = i;
       if (titles_[i].find(kStartEnd) != std::string::npos) start_end_ = i;
@@ -261,21 +399,68 @@ class Reader {
       if (!column_.contains(needed)) refuse(rows.line(), fmt::format("the table has no column '{}'", needed));
   }
 
+  // The next row of this table; false at its end, which is the end of the file or the next titles.
+  bool next_row(Rows& rows, std::vector<std::string>& row) {
+    for (;; rows.skip_line()) {
+      if (rows.at_end()) return false;
+      if (is_title_line(rows.rest())) return false;
+      const std::string_view line = rows.peek_line();
+      if (line.find_first_not_of(" \t") == std::string_view::npos || line.starts_with("==")) continue;
+      if (!quoted_ || line.starts_with('"')) break;
+      // Output of the profiled program in front of the next table; behind the last one there is none.
+      if (!find_table(rows.rest()))
+        throw Damage{rows.next_line(), fmt::format("'{}' is no row of the table: expected {} cells in quotes",
+                                                   shown(line), titles_.size())};
+    }
+    rows.next(row);
+    check_length(rows, row);
+    return true;
+  }
+
   const std::string& cell(const std::vector<std::string>& row, const char* title) const {
     static const std::string none;
     const auto at = column_.find(title);
     return at == column_.end() || at->second >= row.size() ? none : row[at->second];
   }
+  // A cell that ncu fills with a whole number; some versions lack the column.
+  int64_t integer(const std::vector<std::string>& row, const char* title, int64_t line) const {
+    const std::string& text = cell(row, title);
+    if (text.empty()) return 0;
+    const auto v = parse_integer(text);
+    if (!v || *v < 0)
+      refuse({line, column_.at(title)},
+             fmt::format("found '{}', expected a whole number of 0 or more", shown(text)));
+    return *v;
+  }
+  std::array<int64_t, 3> size(const std::vector<std::string>& row, const char* title, int64_t line) const {
+    const std::string& text = cell(row, title);
+    if (text.empty()) return {};
+    const auto v = parse_size(text);
+    if (!v)
+      refuse({line, column_.at(title)},
+             fmt::format("found '{}', expected three numbers such as (256, 1, 1)", shown(text)));
+    return *v;
+  }
 
-  ForeignResult result_of(const std::vector<std::string>& row) {
+  ForeignResult result_of(const std::vector<std::string>& row, int64_t line) {
     ForeignResult result;
     result.name = cell(row, "Kernel Name");
-    result.process = parse_integer(cell(row, "Process ID")).value_or(0);
-    result.context = parse_integer(cell(row, "Context")).value_or(0);
-    result.stream = parse_integer(cell(row, "Stream")).value_or(0);
-    result.device = parse_integer(cell(row, "Device")).value_or(0);
-    result.grid = parse_size(cell(row, "Grid Size"));
-    result.block = parse_size(cell(row, "Block Size"));
+    if (cell(row, "ID").empty())
+      refuse({line, column_.at("ID")}, "the cell is empty, expected the number of a result");
+    if (result.name.empty()) refuse({line, column_.at("Kernel Name")}, "the cell is empty, expected a name");
+    integer(row, "ID", line);
+    result.process = integer(row, "Process ID", line);
+    result.context = integer(row, "Context", line);
+    result.stream = integer(row, "Stream", line);
+    result.device = integer(row, "Device", line);
+    result.grid = size(row, "Grid Size", line);
+    result.block = size(row, "Block Size", line);
+    const auto [at, is_new] = lines_.emplace(std::pair{cell(row, "Process ID"), cell(row, "ID")}, line);
+    if (!is_new)
+      refuse({line, column_.at("ID")}, fmt::format("result {} of process {} stands in line {} already; a "
+                                                   "file that holds a report twice counts its time twice: "
+                                                   "expected every result once",
+                                                   cell(row, "ID"), cell(row, "Process ID"), at->second));
     if (r_.program.empty()) r_.program = cell(row, "Process Name");
     if (const std::string& cc = cell(row, "CC"); !cc.empty()) r_.device.emplace("compute_capability", cc);
     // A row of page details may end before a column that stands behind its value.
@@ -295,41 +480,66 @@ class Reader {
     return at->second;
   }
 
-  void add_value(ForeignResult& result, uint32_t index, const std::string& text, double factor,
-                 int64_t line) {
+  struct Unit {
+    double factor = 1;
+    bool none = true;  // a column without a unit may hold texts
+  };
+  Unit unit_of(const std::string& metric, const std::string& unit, const At& at) const {
+    const auto factor = to_base_factor(unit);
+    if (!factor)
+      refuse(at, fmt::format("unit '{}' is not known; print with --print-units base", shown(unit)));
+    if (const std::string expected = unfit_unit(metric, unit); !expected.empty())
+      refuse(at, fmt::format("unit '{}' of {}: expected {}", shown(unit), metric, expected));
+    return {*factor, unit.empty()};
+  }
+
+  void add_value(ForeignResult& result, uint32_t index, const std::string& text, const Unit& unit,
+                 const At& at) {
+    const std::string& name = r_.metrics[index];
+    const bool must_be_number = is_read(name) || !unit.none;
     double value = 0;
     switch (parse_number(text, value)) {
-      case Cell::empty:
+      case Cell::none:
+        if (is_read(name)) result.no_value.push_back(index);
         return;
       case Cell::number:
-        result.values.emplace_back(index, value * factor);
+        value *= unit.factor;
+        if (!std::isfinite(value)) break;
+        if (const std::string expected = implausible(name, value); !expected.empty())
+          refuse(at, fmt::format("{} is '{}': expected {}", name, shown(text), expected));
+        result.values.emplace_back(index, value);
         return;
+      case Cell::too_large:
+        break;
       case Cell::decimal_comma:
-        refuse(line,
+        refuse(at,
                fmt::format(
                    "'{}' of '{}' is a number of another locale (decimal comma); print the table again with "
                    "LC_ALL=C in ncu's environment",
-                   text, r_.metrics[index]));
+                   shown(text), name));
       case Cell::text:
+        if (must_be_number)
+          refuse(
+              at,
+              fmt::format(
+                  "{} is '{}': expected a number as ncu prints it with LC_ALL=C, such as 12345 or 12,345.67",
+                  name, shown(text)));
         result.texts.emplace_back(index, text);
+        return;
     }
-  }
-
-  double factor_of(const std::string& unit, int64_t line) const {
-    const auto factor = to_base_factor(unit);
-    if (!factor) refuse(line, fmt::format("unit '{}' is not known; print with --print-units base", unit));
-    return *factor;
+    refuse(at, fmt::format("{} is '{}': expected a number between 1e-300 and 1e300", name, shown(text)));
   }
 
   // Page details leaves out the cells of rules in rows that are none.
   void check_length(const Rows& rows, const std::vector<std::string>& row) const {
-    if (row.size() == titles_.size()) return;
-    if (details_ && row.size() > column_.at("Metric Value") && row.size() < titles_.size()) return;
-    throw Damage{rows.line(), fmt::format("{} cells, {} titles{}", row.size(), titles_.size(),
-                                          rows.cut() ? " (the file ends here)" : "")};
-  }
-  static bool is_ncu_message(const std::vector<std::string>& row) {
-    return row.size() >= 1 && row[0].starts_with("==");
+    const bool short_details =
+        details_ && row.size() > column_.at("Metric Value") && row.size() < titles_.size();
+    if (row.size() != titles_.size() && !short_details)
+      throw Damage{rows.line(), fmt::format("{} cells, expected {} as in the titles{}", row.size(),
+                                            titles_.size(), rows.cut() ? " (the file ends here)" : "")};
+    if (rows.cut_in_cell())
+      throw Damage{rows.line(), fmt::format("the file ends in the cell '{}', expected a line end behind it",
+                                            shown(row.back()))};
   }
 
   void read_raw(Rows& rows) {
@@ -341,34 +551,36 @@ class Reader {
       if (std::find(kFixed.begin(), kFixed.end(), titles_[i]) == kFixed.end() && i != push_pop_ &&
           i != start_end_)
         metric_of[i] = metric(titles_[i]);
-    std::vector<double> factors(titles_.size(), 1);
+    std::vector<Unit> units(titles_.size());
     std::vector<std::string> row;
-    for (bool first = true; rows.next(row);) {
-      if (is_ncu_message(row) || (row.size() == 1 && row[0].empty())) continue;
-      check_length(rows, row);
-      // The row of units has no ID.
-      if (std::exchange(first, false) && row[0].empty()) {
-        for (size_t i = 0; i < row.size(); ++i)
-          if (metric_of[i]) factors[i] = factor_of(row[i], rows.line());
-        continue;
-      }
-      ForeignResult result = result_of(row);
+    if (!next_row(rows, row)) return;
+    // The row of units has no ID. Without it the numbers may be in any unit.
+    if (!cell(row, "ID").empty())
+      refuse(
+          rows.line(),
+          fmt::format(
+              "found a result, expected the row of units behind the titles (line {}); print the table with "
+              "`ncu -i REPORT --csv --page raw --print-units base`",
+              tables_.back()));
+    for (size_t i = 0; i < row.size(); ++i)
+      if (metric_of[i]) units[i] = unit_of(titles_[i], row[i], {rows.line(), i});
+    while (next_row(rows, row)) {
+      ForeignResult result = result_of(row, rows.line());
       for (size_t i = 0; i < row.size(); ++i)
-        if (metric_of[i]) add_value(result, *metric_of[i], row[i], factors[i], rows.line());
+        if (metric_of[i]) add_value(result, *metric_of[i], row[i], units[i], {rows.line(), i});
       r_.results.push_back(std::move(result));
     }
   }
 
   void read_details(Rows& rows) {
     std::vector<std::string> row;
-    std::pair<std::string, std::string> current;  // ID counts per process
-    while (rows.next(row)) {
-      if (is_ncu_message(row) || (row.size() == 1 && row[0].empty())) continue;
-      check_length(rows, row);
+    std::optional<std::pair<std::string, std::string>> current;  // ID counts per process
+    const size_t value_column = column_.at("Metric Value"), unit_column = column_.at("Metric Unit");
+    while (next_row(rows, row)) {
       std::pair<std::string, std::string> id{cell(row, "Process ID"), cell(row, "ID")};
-      if (r_.results.empty() || id != current) {
+      if (current != id) {
+        r_.results.push_back(result_of(row, rows.line()));
         current = std::move(id);
-        r_.results.push_back(result_of(row));
       }
       const std::string &section = cell(row, "Section Name"), &label = cell(row, "Metric Name");
       if (label.empty()) continue;  // the row of a rule
@@ -381,11 +593,21 @@ class Reader {
       }
       const uint32_t index = metric(name);
       ForeignResult& result = r_.results.back();
-      if (std::any_of(result.values.begin(), result.values.end(),
-                      [&](const auto& v) { return v.first == index; }))
-        continue;
-      add_value(result, index, cell(row, "Metric Value"), factor_of(cell(row, "Metric Unit"), rows.line()),
-                rows.line());
+      const auto before = value_of(result, index);
+      const Unit unit = unit_of(name, row[unit_column], {rows.line(), unit_column});
+      ForeignResult again;
+      add_value(again, index, row[value_column], unit, {rows.line(), value_column});
+      if (!before) {
+        result.values.insert(result.values.end(), again.values.begin(), again.values.end());
+        result.texts.insert(result.texts.end(), again.texts.begin(), again.texts.end());
+        result.no_value.insert(result.no_value.end(), again.no_value.begin(), again.no_value.end());
+      } else if (is_read(name) && !again.values.empty() && again.values.front().second != *before) {
+        // Sections share metrics, with one value each. A label of no metric that is read may stand for
+        // several.
+        refuse({rows.line(), value_column},
+               fmt::format("{} of result {} is {} here and {} in a row before: expected one value", name,
+                           cell(row, "ID"), again.values.front().second, *before));
+      }
     }
   }
 
@@ -394,13 +616,18 @@ class Reader {
   std::vector<std::string> titles_;
   std::map<std::string, size_t> column_;
   std::map<std::string, uint32_t> index_;
+  std::map<std::pair<std::string, std::string>, int64_t>
+      lines_;                    // (process, ID) of each result -> where it stands
+  std::vector<int64_t> tables_;  // lines of the titles
   std::optional<size_t> push_pop_, start_end_;
-  bool details_ = false;
+  bool details_ = false, quoted_ = true;
 };
 
 }  // namespace
 
-bool looks_like_ncu_csv(std::string_view text) { return find_table(text).has_value(); }
+bool looks_like_ncu_csv(std::string_view text) {
+  return find_table(text) || !other_encoding(text).empty() || other_separator(text);
+}
 
 ForeignReport read_ncu_csv(std::string_view text, const std::string& source) {
   try {

@@ -15,11 +15,17 @@
 
 namespace profiler {
 
+// True also for a table that read_ncu_csv will refuse for its encoding or its separator: its message says
+// more than "no report".
 bool looks_like_ncu_csv(std::string_view text);
 
-// Throws profiler::DataError "SOURCE: line N: …": no table in the text, a quote that never closes, a row of another length, numbers
-// with a decimal comma (a locale), an unknown unit. A table that ends in the middle of a row keeps what came before, with a
-// MissingRecord "report_damaged".
+// Throws profiler::DataError "SOURCE: line N, column M ('TITLE'): …", with what was found and what was
+// expected: no table in the text, UTF-16, a zero byte, a title that stands twice, no row of units, a unit
+// that the metric cannot have, a number that is none, too large, in another locale's spelling, or that the
+// metric cannot have (a duration of 0), a result that stands twice. A second table with the same titles (`ncu
+// --csv >> FILE`) is read on, with a MissingRecord "several_tables"; one with others is refused. A table that
+// ends in the middle of a row, or goes on with something else, keeps what came before, with a MissingRecord
+// "report_damaged".
 ForeignReport read_ncu_csv(std::string_view text, const std::string& source);
 
 }  // namespace profiler

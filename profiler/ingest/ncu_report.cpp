@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "ncu_report.pb.h"
+#include "profiler/ingest/read_metrics.h"
 #include "profiler/records/errors.h"
 
 namespace profiler {
@@ -106,6 +107,7 @@ class Reader {
                                         bytes_.size(), d.what, r_.results.size())});
     }
     drop_nameless();
+    check_values();
     if (r_.results.empty())
       throw DataError(fmt::format(
           "{}: the report holds no result; did ncu print \"No kernels were profiled\"?", r_.source));
@@ -226,6 +228,25 @@ class Reader {
       r_.missing.push_back(
           {"report_damaged", dropped,
            fmt::format("{} values have a name beyond the {} of the report", dropped, names)});
+  }
+
+  // The file has no check sum: a flipped byte shows only where a number cannot be one of its metric.
+  void check_values() {
+    std::vector<char> read(r_.metrics.size());
+    for (size_t i = 0; i < read.size(); ++i) read[i] = is_read(r_.metrics[i]);
+    for (size_t i = 0; i < r_.results.size(); ++i)
+      for (const auto& [index, value] : r_.results[i].values) {
+        if (!read[index]) continue;
+        const std::string expected = implausible(r_.metrics[index], value);
+        if (expected.empty()) continue;
+        const std::string what = fmt::format("result {} ('{}'): {} is {}, expected {}", i, r_.results[i].name,
+                                             r_.metrics[index], value, expected);
+        if (i == 0) throw DataError(fmt::format("{}: {}", r_.source, what));
+        r_.missing.push_back(
+            {"report_damaged", 1, fmt::format("{}; the {} results before it are shown", what, i)});
+        r_.results.resize(i);
+        return;
+      }
   }
 
   std::span<const std::byte> bytes_;

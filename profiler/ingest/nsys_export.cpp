@@ -4,7 +4,9 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -24,9 +26,35 @@ class Database {
     const int rc = sqlite3_open_v2(source_.c_str(), &raw, SQLITE_OPEN_READONLY, nullptr);
     db_.reset(raw);
     if (rc != SQLITE_OK) fail();
+    refuse_cut(path);
     // The file comes from elsewhere: what its schema defines is not trusted, lengths in its pages are checked.
     sqlite3_exec(raw, "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA query_only = ON",
                  nullptr, nullptr, nullptr);
+  }
+
+  // SQLite notices missing pages only where it reads them. The header says how long the file was.
+  void refuse_cut(const std::filesystem::path& path) const {
+    std::array<unsigned char, 100> h{};
+    std::ifstream in(path, std::ios::binary);
+    in.read(reinterpret_cast<char*>(h.data()), h.size());
+    const auto number = [&](size_t at) {
+      return uint64_t{h[at]} << 24 | uint64_t{h[at + 1]} << 16 | uint64_t{h[at + 2]} << 8 | h[at + 3];
+    };
+    const uint64_t page = (uint64_t{h[16]} << 8 | h[17]) == 1 ? 65536 : uint64_t{h[16]} << 8 | h[17];
+    const bool count_is_valid = number(24) == number(92);  // an old SQLite leaves it behind
+    const uint64_t expected = page * number(28), size = std::filesystem::file_size(path);
+    if (in.gcount() < static_cast<std::streamsize>(h.size()) || (count_is_valid && size < expected))
+      throw DataError(fmt::format("{}: the file has {} bytes, expected {}: the export is cut; copy it again",
+                                  source_, size, expected));
+  }
+
+  // Structure of the pages of a table, which reading its rows in order does not look at.
+  void check(const std::string& table) const {
+    std::string found;
+    query(fmt::format("PRAGMA quick_check('{}')", table), [&](const auto& row) {
+      if (found.empty() && row.text(0) != "ok") found = row.text(0);
+    });
+    if (!found.empty()) throw DataError(fmt::format("{}: table {} is damaged: {}", source_, table, found));
   }
 
   [[noreturn]] void fail() const {
@@ -41,12 +69,34 @@ class Database {
     return names;
   }
 
+  struct Wrong {
+    std::string what;
+  };
   class Row {
    public:
     explicit Row(sqlite3_stmt* s) : s_(s) {}
-    int64_t integer(int i) const { return sqlite3_column_int64(s_, i); }
-    // Times of a session may begin at 0, which our records take for "lost"; a damaged one may be anything.
-    int64_t time_ns(int i) const { return std::clamp<int64_t>(integer(i), 0, INT64_MAX / 4) + 1; }
+    // A damaged cell of another type would read as 0.
+    int64_t integer(int i) const {
+      const int type = sqlite3_column_type(s_, i);
+      if (type == SQLITE_NULL) return 0;
+      if (type != SQLITE_INTEGER) wrong(i, "a whole number");
+      return sqlite3_column_int64(s_, i);
+    }
+    // Times of a session may begin at 0, which our records take for "lost".
+    int64_t time_ns(int i) const {
+      if (null(i) || integer(i) < 0 || integer(i) > INT64_MAX / 4) wrong(i, "a time of 0 ns or more");
+      return integer(i) + 1;
+    }
+    // Of an operation: its second column is the end.
+    int64_t end_ns(int start, int end) const {
+      if (time_ns(end) < time_ns(start))
+        wrong(end, fmt::format("a time not before its start, {}", integer(start)));
+      return time_ns(end);
+    }
+    [[noreturn]] void wrong(int i, const std::string& expected) const {
+      throw Wrong{fmt::format("'{}' is '{}', expected {}", sqlite3_column_name(s_, i),
+                              null(i) ? "NULL" : text(i), expected)};
+    }
     bool null(int i) const { return sqlite3_column_type(s_, i) == SQLITE_NULL; }
     std::string text(int i) const {
       const auto* t = sqlite3_column_text(s_, i);
@@ -64,9 +114,17 @@ class Database {
     sqlite3_stmt* raw = nullptr;
     if (sqlite3_prepare_v2(db_.get(), sql.c_str(), -1, &raw, nullptr) != SQLITE_OK) fail();
     const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(raw, sqlite3_finalize);
-    for (int rc; (rc = sqlite3_step(raw)) != SQLITE_DONE;) {
+    int64_t number = 0;
+    for (int rc; (rc = sqlite3_step(raw)) != SQLITE_DONE; ++number) {
       if (rc != SQLITE_ROW) fail();
-      each(Row(raw));
+      try {
+        each(Row(raw));
+      } catch (const Wrong& w) {
+        const size_t from = sql.find("FROM ");
+        const std::string table = sql.substr(from + 5, sql.find(' ', from + 5) - from - 5);
+        throw DataError(fmt::format("{}: table {}, row {} in the order of reading: {}; the export is damaged",
+                                    source_, table, number + 1, w.what));
+      }
     }
   }
 
@@ -102,6 +160,9 @@ class Reader {
             "{}: {}; export a capture made with --trace cuda,nvtx by `nsys export --type sqlite`", r_.source,
             kernel_columns.empty() ? "the export holds no CUDA kernels (no table CUPTI_ACTIVITY_KIND_KERNEL)"
                                    : fmt::format("its kernel table has no column '{}'", needed)));
+    for (const char* table : {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME",
+                              "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS"})
+      if (!db_.columns(table).empty()) db_.check(table);
     db_.query("SELECT id, value FROM StringIds",
               [&](const auto& row) { strings_[row.integer(0)] = row.text(1); });
     read_launch_calls();
@@ -182,7 +243,7 @@ class Reader {
           k.shared_static_bytes = row.integer(16);
           k.shared_dynamic_bytes = row.integer(17);
           if (!row.null(18)) k.graph_node = row.integer(18);
-          add(std::move(k), row.integer(2), row.integer(3), row.time_ns(0), row.time_ns(1));
+          add(std::move(k), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
         });
   }
 
@@ -204,7 +265,7 @@ class Reader {
           c.stream = row.integer(4);
           c.device = row.integer(5);
           c.bytes = row.integer(6);
-          add(std::move(c), row.integer(2), row.integer(3), row.time_ns(0), row.time_ns(1));
+          add(std::move(c), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
         });
   }
 

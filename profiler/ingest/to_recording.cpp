@@ -8,14 +8,11 @@
 
 #include "profiler/attribute/counters.h"
 #include "profiler/attribute/words.h"
+#include "profiler/ingest/read_metrics.h"
 #include "profiler/records/errors.h"
 
 namespace profiler {
 namespace {
-
-// Total time of the kernel under any of the names that sections use for it.
-constexpr std::array<std::string_view, 3> kDurations = {"gpu__time_duration.sum", "gpu__time_duration.max",
-                                                        "gpu__time_duration.avg"};
 
 // Device attribute "chip" (architecture and implementation id) -> the name that CUPTI gives it. Source: NVIDIA's open kernel modules,
 // NV_PMC_BOOT_42; 384 was read off an H200.
@@ -103,7 +100,7 @@ class Converter {
     std::vector<std::optional<RulePlace>> places(chosen_.size());
     if (options_.rules) places = place_by_rules(*options_.rules, chosen_);
     std::vector<std::optional<uint32_t>> durations;
-    for (const std::string_view name : kDurations) durations.push_back(metric_index(in_, name));
+    for (const std::string_view name : kDurationMetrics) durations.push_back(metric_index(in_, name));
     const auto registers = metric_index(in_, "launch__registers_per_thread");
     const auto shared_static = metric_index(in_, "launch__shared_mem_per_block_static");
     const auto shared_dynamic = metric_index(in_, "launch__shared_mem_per_block_dynamic");
@@ -159,10 +156,16 @@ class Converter {
         if (multiplied++ == 0) first_multiplied = fmt::format("'{}' {} times", l.name, times);
       }
     }
-    if (without_time)
+    if (without_time) {
+      const bool in_report =
+          std::any_of(durations.begin(), durations.end(), [](const auto& d) { return d.has_value(); });
       r_.missing.push_back(
           {"metrics_not_in_report", without_time,
-           fmt::format("time of {} results: collect with ncu --metrics {}", without_time, kDurations[0])});
+           in_report ? fmt::format("time of {} results: the report has {} for others and no value for these",
+                                   without_time, kDurationMetrics[0])
+                     : fmt::format("time of {} results: collect with ncu --metrics {}", without_time,
+                                   kDurationMetrics[0])});
+    }
     if (multiplied)
       r_.missing.push_back({"launches_multiplied", multiplied,
                             fmt::format("rules '{}' let {} launches stand for several layers, first {}",
@@ -173,11 +176,18 @@ class Converter {
   // ones make a set.
   void add_counters() {
     std::vector<std::pair<std::string, uint32_t>> read;
+    const auto add = [&](std::string_view metric) {
+      const auto index = metric_index(in_, metric);
+      if (index && std::none_of(read.begin(), read.end(), [&](const auto& r) { return r.first == metric; }))
+        read.emplace_back(metric, *index);
+    };
     for (const CounterQuantity& q : counter_quantities())
-      for (const std::string_view metric : q.metrics)
-        if (const auto index = metric_index(in_, metric)) read.emplace_back(metric, *index);
+      for (const std::string_view metric : q.metrics) add(metric);
+    for (const TensorMetric& t : tensor_metrics()) add(t.metric);
     std::map<std::vector<bool>, std::string> sets;
     std::map<std::string_view, int64_t> absent;  // quantity -> kernels without it
+    std::map<std::string_view, int64_t>
+        without_value;  // ... of them, for which the report says "n/a" or nothing
     for (size_t k = 0; k < r_.launches.size(); ++k) {
       const LaunchRecord& l = r_.launches[k];
       if (l.activity != Activity::kernel) continue;
@@ -192,10 +202,23 @@ class Converter {
         c.values.push_back(*v);
         names.push_back(name);
       }
-      for (const CounterQuantity& q : counter_quantities())
-        absent[q.name] += std::none_of(q.metrics.begin(), q.metrics.end(), [&](std::string_view m) {
-          return std::find(names.begin(), names.end(), m) != names.end();
-        });
+      const auto has_metric = [&](std::string_view m) {
+        return std::find(names.begin(), names.end(), m) != names.end();
+      };
+      const bool any_tensor = std::any_of(tensor_metrics().begin(), tensor_metrics().end(),
+                                          [&](const TensorMetric& t) { return has_metric(t.metric); });
+      for (const CounterQuantity& q : counter_quantities()) {
+        if (!q.asked_for) continue;
+        const bool is_tensor = q.member == &KernelCounters::tensor_active_pct;
+        const bool lacking =
+            !(is_tensor && any_tensor) && std::none_of(q.metrics.begin(), q.metrics.end(), has_metric);
+        absent[q.name] += lacking;
+        without_value[q.name] +=
+            lacking && std::any_of(q.metrics.begin(), q.metrics.end(), [&](std::string_view m) {
+              const auto index = metric_index(in_, m);
+              return index && std::find(f.no_value.begin(), f.no_value.end(), *index) != f.no_value.end();
+            });
+      }
       if (c.values.empty()) continue;
       const auto [set, is_new] = sets.emplace(has, fmt::format("report {}", sets.size()));
       if (is_new) {
@@ -216,18 +239,27 @@ class Converter {
       c.grid = l.grid;
       r_.counters.push_back(std::move(c));
     }
-    std::string lacking;
+    std::string lacking, without;
     int64_t quantities = 0;
     for (const CounterQuantity& q : counter_quantities()) {
       if (absent[q.name] == 0) continue;
       ++quantities;
+      if (without_value[q.name] == absent[q.name]) {  // collecting it again would not help
+        without +=
+            fmt::format("{}{} of {} kernels", without.empty() ? "" : ", ", q.metrics.front(), absent[q.name]);
+        continue;
+      }
       lacking += fmt::format("{}{}{}", lacking.empty() ? "" : ",", q.metrics.front(),
                              absent[q.name] < static_cast<int64_t>(r_.counters.size())
                                  ? fmt::format(" (of {} kernels)", absent[q.name])
                                  : "");
     }
-    if (quantities)
-      r_.missing.push_back({"metrics_not_in_report", quantities, "collect with ncu --metrics " + lacking});
+    if (quantities) {
+      std::string detail = lacking.empty() ? "" : "collect with ncu --metrics " + lacking;
+      if (!without.empty())
+        detail += (detail.empty() ? "" : "; ") + ("the report has no value (n/a) for " + without);
+      r_.missing.push_back({"metrics_not_in_report", quantities, detail});
+    }
   }
 
   void explain_passes() {
@@ -272,7 +304,8 @@ Recording to_recording(const ForeignReport& report, const IngestOptions& options
 
 std::vector<std::string> read_metrics() {
   std::vector<std::string> list;
-  for (const CounterQuantity& q : counter_quantities()) list.emplace_back(q.metrics.front());
+  for (const CounterQuantity& q : counter_quantities())
+    if (q.asked_for) list.emplace_back(q.metrics.front());
   for (const char* m : {"launch__registers_per_thread", "launch__shared_mem_per_block_static",
                         "launch__shared_mem_per_block_dynamic"})
     list.emplace_back(m);

@@ -54,7 +54,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "The counted step launched other kernels than the timed one, so counters were not merged; make the "
      "program repeat itself."},
     {"counter_grid_differs", notice, "attribute",
-     "A kernel's grid depends on the step's data, so it was counted with another one than it was timed with; its counters, "
+     "A kernel's grid depends on the step's data, so it was counted with another one than it was timed with; "
+     "its counters, "
      "and sums that would need them, are left out."},
     {"kernel_sequence_changed", severe, "attribute",
      "The traced steps did not launch the same kernels, so times per launch mix different kernels."},
@@ -93,6 +94,15 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"metrics_not_in_report", notice, "ingest",
      "The report does not hold every metric that the tables show; `ingest --metrics-command` prints the ncu "
      "command that collects them."},
+    {"tensor_use_converted", info, "ingest",
+     "Tensor use was a share of the cycles with warps and was brought to all cycles: the same quantity as "
+     "elsewhere."},
+    {"tensor_use_other_metric", notice, "ingest",
+     "Tensor use is another quantity than stepscope's own; compare it only with documents of the same "
+     "collection.tensor_metric. "
+     "`ingest --metrics-command` prints the ncu command for the usual one."},
+    {"several_tables", info, "ingest",
+     "The file holds several tables of ncu, one behind the other; they are shown as one report."},
     {"kernels_measured_alone", info, "ingest",
      "Nsight Compute runs kernels one at a time: times are of each kernel alone, idle time and overlap are "
      "unknown. By default it also flushes caches and locks clocks."},
@@ -101,13 +111,13 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"passes_unknown", notice, "ingest",
      "Kernels without a pass are shown as unattributed; collect with ncu --nvtx, or place them by --rules."},
     {"passes_from_rules", notice, "ingest",
-     "Pass, layer and op come from a rules file, which goes by kernel names, not from ranges of the program."},
+     "Pass, layer and op come from a rules file, which goes by kernel names, not from ranges of the "
+     "program."},
     {"kernels_without_rule", notice, "ingest",
      "No rule fits these kernels; they are shown as unattributed. Extend the rules file."},
     {"launches_multiplied", notice, "ingest",
      "The rules let one launch stand for several equal layers: sums hold times that were not measured."},
-    {"last_step_incomplete", notice, "ingest",
-     "The capture ended inside its last step, which is left out."},
+    {"last_step_incomplete", notice, "ingest", "The capture ended inside its last step, which is left out."},
     {"outside_steps", info, "ingest",
      "Operations outside every step range are not part of a step and are left out."},
     {"timed_steps_missing", severe, "document",

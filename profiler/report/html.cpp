@@ -61,8 +61,9 @@ std::string html_text(const ProfileDocument& d) {
          {&LaunchRow::time_ns, &LaunchRow::share_ns, &LaunchRow::dram_read_bytes,
           &LaunchRow::dram_write_bytes, &LaunchRow::dram_bytes_per_s, &LaunchRow::dram_of_ceiling_pct,
           &LaunchRow::l2_bytes, &LaunchRow::instructions, &LaunchRow::tensor_active_pct,
-          &LaunchRow::tensor_while_busy_pct, &LaunchRow::occupancy_pct, &LaunchRow::sm_clock_hz,
-          &LaunchRow::counted_time_ns, &LaunchRow::floor_ns, &LaunchRow::headroom_ns})
+          &LaunchRow::tensor_instructions, &LaunchRow::tensor_while_busy_pct, &LaunchRow::occupancy_pct,
+          &LaunchRow::sm_clock_hz, &LaunchRow::counted_time_ns, &LaunchRow::floor_ns,
+          &LaunchRow::headroom_ns})
       (l.*unused).reset();
   }
   const std::string charts = has_charts() ? "<script>" + std::string(page::charts()) + "</script>" : "";

@@ -52,7 +52,8 @@ std::string markdown_text(const ProfileDocument& d, size_t top) {
     for (const PassRow& p : d.passes)
       out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", p.name, ms(p.time_ns),
                          percent(p.share_pct), gigabytes(p.dram_bytes_per_s), percent(p.dram_of_ceiling_pct),
-                         percent(p.tensor_active_pct), ms(of_kernels ? p.kernel_headroom_ns : p.headroom_ns));
+                         tensor_cell(p.tensor_active_pct, p.tensor_instructions),
+                         ms(of_kernels ? p.kernel_headroom_ns : p.headroom_ns));
     const auto share = [&](const Number& v) {
       return v && d.totals.time_ns && *d.totals.time_ns > 0 ? Number(*v / *d.totals.time_ns * 100)
                                                             : std::nullopt;
@@ -72,11 +73,11 @@ std::string markdown_text(const ProfileDocument& d, size_t top) {
         "|\n|---|---|--:|--:|--:|--:|---|--:|\n";
   for (size_t i = 0; i < std::min(top, kernels.size()); ++i) {
     const KernelRow& k = *kernels[i];
-    out +=
-        fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", cell(elide(short_kernel_name(k.name), 60)),
-                    k.pass ? cell(place_words(*k.pass, k.op.value_or(""))) : "-", k.launches + k.copies,
-                    ms(k.time_ns), gigabytes(k.dram_bytes_per_s), percent(k.tensor_active_pct),
-                    k.bound.value_or("-"), ms(k.headroom_ns));
+    out += fmt::format(
+        "| {} | {} | {} | {} | {} | {} | {} | {} |\n", cell(elide(short_kernel_name(k.name), 60)),
+        k.pass ? cell(place_words(*k.pass, k.op.value_or(""))) : "-", k.launches + k.copies, ms(k.time_ns),
+        gigabytes(k.dram_bytes_per_s), tensor_cell(k.tensor_active_pct, k.tensor_instructions),
+        k.bound.value_or("-"), ms(k.headroom_ns));
   }
   if (kernels.size() > top) out += fmt::format("\n{} more kernels\n", kernels.size() - top);
   if (!d.missing.empty()) out += "\nMissing:\n";
@@ -95,6 +96,8 @@ std::string markdown_text(const ProfileDocument& d, size_t top) {
   if (d.environment.sm_clock_mhz_median)
     line("SM clock", fmt::format("{:.0f} MHz", *d.environment.sm_clock_mhz_median));
   line("kernel times", d.collection.time_basis);
+  line("tensor use",
+       d.collection.tensor_metric.value_or(d.collection.tensor_instructions_metric.value_or("")));
   return out + "\n</details>\n";
 }
 

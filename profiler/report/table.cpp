@@ -132,7 +132,8 @@ TextTable pass_table(const ProfileDocument& d) {
   const Number all_headroom = of_kernels ? d.totals.kernel_headroom_ns : d.totals.headroom_ns;
   for (const PassRow& p : d.passes)
     t.row({p.name, ms(p.time_ns), percent(p.share_pct), gigabytes(p.dram_bytes_per_s),
-           in_brackets(p.dram_of_ceiling_pct), percent(p.tensor_active_pct), ms(headroom(p)),
+           in_brackets(p.dram_of_ceiling_pct), tensor_cell(p.tensor_active_pct, p.tensor_instructions),
+           ms(headroom(p)),
            p.top_kernel ? fmt::format("{} {}", ms(p.top_kernel_ns), short_kernel_name(*p.top_kernel)) : "-"});
   const Number unattributed = d.totals.unattributed_ns, idle = d.totals.idle_ns;
   t.row({"unattributed", ms(unattributed), percent(share(unattributed)), "", "", "", "", ""},
@@ -141,7 +142,8 @@ TextTable pass_table(const ProfileDocument& d) {
   if (d.totals.passes_ns && unattributed && (idle || alone(d))) {
     const Number sum = *d.totals.passes_ns + *unattributed + idle.value_or(0);
     t.row({"sum", ms(sum), percent(share(sum)), gigabytes(d.totals.dram_bytes_per_s),
-           in_brackets(d.totals.dram_of_ceiling_pct), percent(d.totals.tensor_active_pct),
+           in_brackets(d.totals.dram_of_ceiling_pct),
+           tensor_cell(d.totals.tensor_active_pct, d.totals.tensor_instructions),
            ms(all_headroom ? Number(*all_headroom + idle.value_or(0)) : std::nullopt), ""},
           "1");
     if (of_kernels && all_headroom) t.note("Headroom here is above the time that each kernel's own traffic and work need.");
@@ -195,8 +197,8 @@ TextTable kernel_table(const ProfileDocument& d, size_t top) {
   const Rest rest = first_rows(by_time(d.kernels), top, [&](const KernelRow& k) {
     t.row({short_kernel_name(k.name), k.pass ? place_words(*k.pass, k.op.value_or("")) : "-",
            std::to_string(k.launches + k.copies), ms(k.time_ns), gigabytes(k.dram_bytes_per_s),
-           in_brackets(k.dram_of_ceiling_pct), percent(k.tensor_active_pct), word(k.bound),
-           ms(k.headroom_ns)});
+           in_brackets(k.dram_of_ceiling_pct), tensor_cell(k.tensor_active_pct, k.tensor_instructions),
+           word(k.bound), ms(k.headroom_ns)});
   });
   if (rest.rows) t.note(more(rest, "kernels"));
   return t;
@@ -208,7 +210,7 @@ std::vector<std::string> floored_cells(const Floored& f, bool of_kernels) {
           percent(f.share_pct),
           gigabytes(f.dram_bytes_per_s),
           in_brackets(f.dram_of_ceiling_pct),
-          percent(f.tensor_active_pct),
+          tensor_cell(f.tensor_active_pct, f.tensor_instructions),
           word(f.bound),
           ms(of_kernels ? f.kernel_floor_ns : f.floor_ns),
           ms(of_kernels ? f.kernel_headroom_ns : f.headroom_ns)};

@@ -12,6 +12,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 namespace fs = std::filesystem;
 
 const std::string kData = SOURCE_DIR "/tests/ingest/data/";
@@ -61,16 +62,50 @@ TEST_F(IngestCli, what_is_no_report_is_refused_with_what_was_expected) {
   EXPECT_FALSE(fs::exists(file("doc.json")));
 }
 
-TEST_F(IngestCli, a_damaged_report_shows_what_came_before_and_exits_1) {
+TEST_F(IngestCli, a_damaged_report_shows_what_came_before_and_exits_2) {
   const std::string whole = slurp(kData + "fp32_nvtx.ncu-rep");
   write("cut.ncu-rep", whole.substr(0, whole.size() - 50));
   const Outcome o = ingest(file("cut.ncu-rep"));
-  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.out, AllOf(HasSubstr("severe report_damaged"), HasSubstr("5 kernels")));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("cut.ncu-rep: the report is damaged: at byte"),
+                           HasSubstr("the 5 results before it are shown")));
+  EXPECT_EQ(stepscope("report " + file("doc.json")).exit_code, 1) << "the document itself is whole";
+  const std::string csv = slurp(kData + "mixed_nvtx.raw.base.csv");
+  write("cut.csv", csv.substr(0, csv.size() - 5000));
+  const Outcome row = ingest(file("cut.csv"));
+  EXPECT_EQ(row.exit_code, 2);
+  EXPECT_THAT(row.out, HasSubstr("severe report_damaged"));
+  EXPECT_THAT(row.err, AllOf(HasSubstr("cut.csv: the report is damaged: line "),
+                             HasSubstr("results before it are shown")));
   write("head.ncu-rep", whole.substr(0, 300));
   const Outcome head = ingest(file("head.ncu-rep"));
   EXPECT_EQ(head.exit_code, 2);
   EXPECT_THAT(head.err, HasSubstr("at byte"));
+}
+
+// Each of these exited 0 or blamed something else.
+TEST_F(IngestCli, a_table_that_lies_is_refused_with_file_line_and_column) {
+  const std::string csv = slurp(kData + "mixed_nvtx.raw.base.csv");
+  const size_t first_row = csv.find("\n\"0\"") + 1;
+  const auto refused = [&](const std::string& text, const std::vector<std::string>& words) {
+    write("t.csv", text);
+    const Outcome o = ingest(file("t.csv"));
+    EXPECT_EQ(o.exit_code, 2) << words.front();
+    for (const std::string& w : words) EXPECT_THAT(o.err, HasSubstr(w));
+    EXPECT_EQ(o.out, "");
+    EXPECT_FALSE(fs::exists(file("doc.json")));
+  };
+  refused(csv + csv, {"t.csv: line ", "column 1 ('ID')", "stands in line"});
+  refused("\xFF\xFE" + csv, {"t.csv: the text is UTF-16, expected UTF-8", "iconv"});
+  std::string zero_byte = csv;
+  zero_byte[first_row + 40] = '\0';
+  refused(zero_byte, {"t.csv: line 3, byte 41", "zero byte"});
+  std::string twice = csv;
+  const size_t bytes_title = twice.find("\"dram__bytes_read.sum\"");
+  ASSERT_NE(bytes_title, std::string::npos);
+  twice.replace(bytes_title, 22, "\"gpu__time_duration.sum\"");
+  refused(twice, {"t.csv: line 1, column", "('gpu__time_duration.sum')", "stands twice"});
 }
 
 TEST_F(IngestCli, rules_are_a_name_or_a_file) {
@@ -114,6 +149,28 @@ TEST_F(IngestCli, diff_of_two_documents_sums_and_answers_by_exit_code) {
   EXPECT_EQ(stepscope("diff " + both + " --fail-if-slower 1000").exit_code, 0);
   EXPECT_EQ(stepscope("diff " + file("doc.json") + " " + file("a.json") + " --fail-if-slower 1").exit_code,
             0);
+}
+
+TEST_F(IngestCli, an_output_that_cannot_be_written_is_blamed_on_the_flag_that_was_typed) {
+  ASSERT_EQ(ingest(kData + "fp32_basic.ncu-rep").exit_code, 0);
+  const std::string report = "report " + file("doc.json");
+  const auto error = [&](const std::string& arguments) {
+    const Outcome o = stepscope(arguments);
+    EXPECT_EQ(o.exit_code, 2) << arguments;
+    return o.err;
+  };
+  EXPECT_THAT(error(report + " -o /nowhere/x.html"),
+              AllOf(HasSubstr("-o/--out: "), HasSubstr("/nowhere"), Not(HasSubstr("--report"))));
+  EXPECT_THAT(error(report + " --report /nowhere/x.html"),
+              AllOf(HasSubstr("--report: "), Not(HasSubstr("--out"))));
+  EXPECT_THAT(error(report + " -o x.txt"), AllOf(HasSubstr("-o/--out 'x.txt'"), HasSubstr(".html")));
+  EXPECT_THAT(error(report + " --csv /nowhere/x.csv"), HasSubstr("--csv: "));
+  EXPECT_THAT(error(report + " --trace /nowhere/x.json"), HasSubstr("--trace: "));
+  EXPECT_THAT(error("diff " + file("doc.json") + " " + file("doc.json") + " -o /nowhere/x.md"),
+              HasSubstr("-o/--out: "));
+  const Outcome both = stepscope(report + " -o " + file("a.html") + " --report " + file("b.md"));
+  EXPECT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_TRUE(fs::exists(file("a.html")) && fs::exists(file("b.md")));
 }
 
 TEST_F(IngestCli, diff_refuses_what_it_cannot_compare) {

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,9 +47,11 @@ TEST(NcuCsv, UnitsAndThousandsSeparatorsComeBackToBaseUnits) {
   EXPECT_EQ(r.device.at("compute_capability"), "9.0");
 }
 
-TEST(NcuCsv, ATableWithoutARowOfUnitsIsInBaseUnits) {
-  const ForeignReport r = read_ncu_csv(kTitles + row("0", "5", "k", "\"8\",\"16\""), "x");
-  EXPECT_DOUBLE_EQ(value(r, 0, "gpu__time_duration.sum"), 16);
+// Without it the numbers may be in any unit.
+TEST(NcuCsv, ATableWithoutARowOfUnitsIsRefused) {
+  EXPECT_THAT(error_of(kTitles + row("0", "5", "k", "\"8\",\"16\"")),
+              testing::AllOf(HasSubstr("x.csv: line 2"), HasSubstr("expected the row of units"),
+                             HasSubstr("--page raw")));
 }
 
 TEST(NcuCsv, QuotedCommasAndQuotesBelongToTheName) {
@@ -155,9 +158,265 @@ TEST(NcuCsv, ARangeThatIsNamedByAMessageMayHoldColons) {
   const std::string line =
       R"x("0","5","p","h","1773  ""d:a:b:none:none:none:none:REGISTERED:a:b"" ""<default domain>:plain:none:none:none:none:ASCII:plain"" ","k","1","7","(1, 1, 1)","(1, 1, 1)","0","9.0","5")x"
       "\n";
-  const ForeignReport r = read_ncu_csv(titles + line, "x");
+  const std::string units = R"("","","","","","","","","","","","","ns")"
+                            "\n";
+  const ForeignReport r = read_ncu_csv(titles + units + line, "x");
   EXPECT_EQ(r.results[0].path, "a:b/plain");
   EXPECT_EQ(r.results[0].thread, 1773);
+}
+
+// ---- what is refused, and with which words ----------------------------------------------------------------
+
+const std::string kUnits = "\"byte\",\"ns\"";
+std::string one_row(const std::string& values) { return table(kUnits, row("0", "5", "k", values)); }
+
+// A cell that is no number must never become "the report lacks this metric".
+TEST(NcuCsv, ATimeThatIsNoTimeIsRefusedWithItsPlace) {
+  for (const char* time : {"0", "-5", "0.00", "12'345", "1 234", "0x10", "ten", "1e400", "1e-400", "1e16"})
+    EXPECT_THAT(error_of(one_row("\"1\",\"" + std::string(time) + "\"")),
+                testing::AllOf(HasSubstr("x.csv: line 3, column 13 ('gpu__time_duration.sum')"),
+                               HasSubstr("'" + std::string(time) + "'"), HasSubstr("expected ")))
+        << time;
+  EXPECT_EQ(error_of(one_row("\"1\",\"0.5\"")), "");
+}
+
+TEST(NcuCsv, AnyNumberTooLargeIsRefusedEvenWhereNobodyReadsIt) {
+  const std::string titles =
+      std::string(kTitles).substr(0, std::string(kTitles).size() - 1) + ",\"some__metric.sum\"\n";
+  const std::string text = titles +
+                           "\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"byte\",\"ns\",\"\"\n" +
+                           row("0", "5", "k", "\"1\",\"2\",\"1e400\"");
+  EXPECT_THAT(error_of(text),
+              testing::AllOf(HasSubstr("line 3, column 14 ('some__metric.sum')"), HasSubstr("'1e400'")));
+}
+
+TEST(NcuCsv, ANegativeCountIsRefused) {
+  EXPECT_THAT(error_of(one_row("\"-1\",\"2\"")),
+              testing::AllOf(HasSubstr("dram__bytes_read.sum is '-1'"), HasSubstr("0 or more")));
+}
+
+TEST(NcuCsv, AWordInAColumnWithAUnitIsRefused) {
+  EXPECT_THAT(error_of(one_row("\"many\",\"2\"")),
+              testing::AllOf(HasSubstr("column 12"), HasSubstr("'many'"), HasSubstr("LC_ALL=C")));
+}
+
+TEST(NcuCsv, ATitleThatStandsTwiceIsRefused) {
+  std::string text = one_row("\"9\",\"2\"");
+  text.replace(text.find("dram__bytes_read.sum"), 20, "gpu__time_duration.sum");
+  EXPECT_THAT(error_of(text), testing::AllOf(HasSubstr("line 1, column 13 ('gpu__time_duration.sum')"),
+                                             HasSubstr("columns 12 and 13")));
+}
+
+TEST(NcuCsv, AUnitThatTheMetricCannotHaveIsRefused) {
+  EXPECT_THAT(
+      error_of(table("\"byte\",\"byte\"", row("0", "5", "k", "\"1\",\"2\""))),
+      testing::AllOf(HasSubstr("line 2, column 13"), HasSubstr("unit 'byte'"), HasSubstr("a unit of time")));
+  EXPECT_THAT(error_of(table("\"us\",\"ns\"", row("0", "5", "k", "\"1\",\"2\""))),
+              testing::AllOf(HasSubstr("line 2, column 12"), HasSubstr("a unit of bytes")));
+  EXPECT_THAT(error_of(table("\"byte\",\"\"", row("0", "5", "k", "\"1\",\"2\""))),
+              HasSubstr("a unit of time"));
+}
+
+TEST(NcuCsv, CellsOfALaunchMustBeWhatTheyAre) {
+  const auto with = [](const char* from, const char* to) {
+    std::string text = one_row("\"1\",\"2\"");
+    const size_t at = text.find(from, text.find("\"k\""));
+    return text.replace(at, std::string(from).size(), to);
+  };
+  EXPECT_THAT(error_of(with("(64, 2, 1)", "64x2")),
+              testing::AllOf(HasSubstr("('Grid Size')"), HasSubstr("'64x2'"), HasSubstr("(256, 1, 1)")));
+  EXPECT_THAT(error_of(with("(256, 1, 1)", "(256, 1)")), HasSubstr("('Block Size')"));
+  EXPECT_THAT(error_of(with("\"7\"", "\"main\"")),
+              testing::AllOf(HasSubstr("('Stream')"), HasSubstr("'main'")));
+  EXPECT_THAT(error_of(with("\"k\"", "\"\"")),
+              testing::AllOf(HasSubstr("('Kernel Name')"), HasSubstr("empty")));
+  EXPECT_THAT(error_of(table(kUnits, row("0", "five", "k", "\"1\",\"2\""))), HasSubstr("('Process ID')"));
+  EXPECT_THAT(error_of(table(kUnits, row("x", "5", "k", "\"1\",\"2\""))), HasSubstr("('ID')"));
+}
+
+// ---- several tables: `ncu --csv >> FILE`
+
+TEST(NcuCsv, ASecondTableWithTheSameTitlesIsReadOn) {
+  const std::string first = table("\"byte\",\"us\"", row("0", "5", "a", "\"1\",\"2\""));
+  const std::string second = "==PROF== Connected to process 6\nstep 1 loss 3.2\n" +
+                             table("\"Kbyte\",\"ns\"", row("0", "6", "b", "\"3\",\"40\""));
+  const ForeignReport r = read_ncu_csv(first + second, "x");
+  ASSERT_EQ(r.results.size(), 2u);
+  EXPECT_EQ(r.results[1].name, "b");
+  EXPECT_DOUBLE_EQ(value(r, 0, "gpu__time_duration.sum"), 2000);
+  EXPECT_DOUBLE_EQ(value(r, 1, "gpu__time_duration.sum"), 40);  // in the second table's unit
+  EXPECT_DOUBLE_EQ(value(r, 1, "dram__bytes_read.sum"), 3000);
+  ASSERT_EQ(r.missing.size(), 1u);
+  EXPECT_EQ(r.missing[0].name, "several_tables");
+  EXPECT_THAT(r.missing[0].detail, HasSubstr("lines 1, 6"));
+}
+
+TEST(NcuCsv, ASecondTableWithOtherTitlesIsRefused) {
+  std::string other = table(kUnits, row("0", "6", "b", "\"3\",\"4\""));
+  other.replace(other.find("dram__bytes_read.sum"), 20, "dram__bytes_write.sum");
+  EXPECT_THAT(error_of(one_row("\"1\",\"2\"") + other),
+              testing::AllOf(HasSubstr("line 4"), HasSubstr("a second table"), HasSubstr("(line 1)")));
+}
+
+TEST(NcuCsv, AReportThatStandsTwiceIsRefused) {
+  EXPECT_THAT(error_of(one_row("\"1\",\"2\"") + one_row("\"1\",\"2\"")),
+              testing::AllOf(HasSubstr("line 6, column 1 ('ID')"),
+                             HasSubstr("result 0 of process 5 stands in line 3")));
+}
+
+TEST(NcuCsv, RealTablesOneBehindTheOtherAreTwoRuns) {
+  const std::string one = file_text("mixed_nvtx.raw.base.csv");
+  EXPECT_THAT(error_of(one + one), HasSubstr("stands in line"));
+  std::string other = one;
+  for (size_t at = 0; (at = other.find("\"1773\"", at)) != std::string::npos;)
+    other.replace(at, 6, "\"1774\"");
+  const ForeignReport twice = read_ncu_csv(one + other, "x"), once = read_ncu_csv(one, "x");
+  ASSERT_EQ(twice.results.size(), 2 * once.results.size());
+  for (size_t i = 0; i < once.results.size(); ++i) {
+    EXPECT_EQ(twice.results[once.results.size() + i].name, once.results[i].name);
+    EXPECT_EQ(twice.results[once.results.size() + i].values, once.results[i].values);
+  }
+}
+
+// ---- encodings and separators
+
+TEST(NcuCsv, AByteOrderMarkOfUtf8IsSteppedOver) {
+  const ForeignReport r = read_ncu_csv("\xEF\xBB\xBF" + one_row("\"1\",\"2\"") + "\xEF\xBB\xBF" +
+                                           table(kUnits, row("0", "6", "b", "\"3\",\"4\"")),
+                                       "x");
+  EXPECT_EQ(r.results.size(), 2u);
+}
+
+std::string utf16(const std::string& text, bool little_endian) {
+  std::string wide;
+  for (const char c : text) wide += little_endian ? std::string{c, '\0'} : std::string{'\0', c};
+  return wide;
+}
+
+TEST(NcuCsv, Utf16IsRefusedWithTheWayToConvertIt) {
+  const std::string text = one_row("\"1\",\"2\"");
+  for (const std::string& wide : {"\xFF\xFE" + utf16(text, true), "\xFE\xFF" + utf16(text, false),
+                                  utf16(text, true), utf16(text, false)}) {
+    EXPECT_TRUE(looks_like_ncu_csv(wide));
+    EXPECT_THAT(error_of(wide),
+                testing::AllOf(HasSubstr("UTF-16"), HasSubstr("iconv -f UTF-16 -t UTF-8 x.csv")));
+  }
+  EXPECT_THAT(error_of(std::string("\xFF\xFE\0\0", 4) + text), HasSubstr("UTF-32"));
+}
+
+TEST(NcuCsv, AZeroByteIsRefusedWithItsPlace) {
+  std::string text = one_row("\"1\",\"2\"");
+  text[text.find("\"k\"") + 1] = '\0';
+  EXPECT_THAT(error_of(text), testing::AllOf(HasSubstr("line 3, byte 18"), HasSubstr("a zero byte")));
+}
+
+TEST(NcuCsv, OtherSeparatorsAreRefusedByName) {
+  for (const char separator : {';', '\t'}) {
+    std::string text = one_row("\"1\",\"2\"");
+    for (size_t at = 0; (at = text.find("\",\"", at)) != std::string::npos;) text[at + 1] = separator;
+    EXPECT_TRUE(looks_like_ncu_csv(text));
+    EXPECT_THAT(error_of(text),
+                testing::AllOf(HasSubstr(separator == ';' ? "';'" : "tabs"), HasSubstr("expected ','")));
+  }
+}
+
+TEST(NcuCsv, WindowsLineEndsAreLineEndsAndOldMacOnesAreRefused) {
+  std::string text = one_row("\"1\",\"2\""), windows, mac;
+  for (const char c : text) {
+    windows += c == '\n' ? "\r\n" : std::string(1, c);
+    mac += c == '\n' ? '\r' : c;
+  }
+  EXPECT_DOUBLE_EQ(value(read_ncu_csv(windows, "x"), 0, "gpu__time_duration.sum"), 2);
+  EXPECT_THAT(error_of(mac), testing::AllOf(HasSubstr("line 1"), HasSubstr("line feed")));
+}
+
+TEST(NcuCsv, ALineEndInsideQuotesBelongsToTheCell) {
+  const ForeignReport r = read_ncu_csv(
+      table(kUnits, row("0", "5", "f<1,\n2>", "\"1\",\"2\"") + row("1", "5", "g", "\"3\",\"4\"")), "x");
+  ASSERT_EQ(r.results.size(), 2u);
+  EXPECT_EQ(r.results[0].name, "f<1,\n2>");
+  // Lines are still counted as an editor shows them.
+  EXPECT_THAT(
+      error_of(table(kUnits, row("0", "5", "f<1,\n2>", "\"1\",\"2\"") + row("1", "5", "g", "\"3\",\"0\""))),
+      HasSubstr("line 5, column 13"));
+}
+
+TEST(NcuCsv, ATableReSavedWithoutQuotesIsReadToo) {
+  const std::string titles = "ID,Process ID,Kernel Name,gpu__time_duration.sum\n,,,ns\n";
+  const ForeignReport r = read_ncu_csv(titles + "0,5,k,20\n1,5,k,30\n", "x");
+  ASSERT_EQ(r.results.size(), 2u);
+  EXPECT_DOUBLE_EQ(value(r, 1, "gpu__time_duration.sum"), 30);
+  // Cut in its last cell 30 would be 3: the file must end with a line end.
+  const ForeignReport cut = read_ncu_csv(titles + "0,5,k,20\n1,5,k,3", "x");
+  ASSERT_EQ(cut.results.size(), 1u);
+  EXPECT_EQ(cut.missing.at(0).name, "report_damaged");
+  EXPECT_THAT(cut.missing.at(0).detail, testing::AllOf(HasSubstr("line 4"), HasSubstr("'3'")));
+}
+
+// ---- tables that end early
+
+TEST(NcuCsv, ATableOfTitlesAloneIsRefused) {
+  EXPECT_THAT(error_of(kTitles), HasSubstr("holds no result"));
+  EXPECT_THAT(error_of(table(kUnits, "")), HasSubstr("holds no result"));
+  EXPECT_THAT(error_of(""), HasSubstr("no ncu table"));
+}
+
+TEST(NcuCsv, ARowOfAnotherLengthSaysBothLengths) {
+  EXPECT_THAT(error_of(one_row("\"1\"")), testing::AllOf(HasSubstr("line 3: 12 cells, expected 13")));
+  EXPECT_THAT(error_of(one_row("\"1\",\"2\",\"3\"")), HasSubstr("14 cells, expected 13"));
+  const ForeignReport r =
+      read_ncu_csv(table(kUnits, row("0", "5", "a", "\"1\",\"2\"") + row("1", "5", "b", "\"3\"")), "x");
+  ASSERT_EQ(r.results.size(), 1u);
+  EXPECT_THAT(r.missing.at(0).detail, HasSubstr("line 4"));
+}
+
+TEST(NcuCsv, OtherTextBehindTheTableIsDamage) {
+  const ForeignReport r = read_ncu_csv(one_row("\"1\",\"2\"") + "Killed\n", "x");
+  ASSERT_EQ(r.results.size(), 1u);
+  ASSERT_EQ(r.missing.size(), 1u);
+  EXPECT_EQ(r.missing[0].name, "report_damaged");
+  EXPECT_THAT(r.missing[0].detail, testing::AllOf(HasSubstr("line 4"), HasSubstr("'Killed'")));
+}
+
+// A cut anywhere gives an error, or fewer results and a record that says so; never another number.
+TEST(NcuCsv, ACutAnywhereIsSeen) {
+  for (const char* form : {"mixed_nvtx.raw.auto.csv", "mixed_nvtx.details.auto.csv"}) {
+    const std::string whole = file_text(form);
+    const ForeignReport truth = read_ncu_csv(whole, form);
+    size_t damaged = 0;
+    for (size_t length = 0; length < whole.size() - 1; length += 97) {
+      try {
+        const ForeignReport r = read_ncu_csv(whole.substr(0, length), form);
+        const bool between_rows =
+            whole[length - 1] == '\n' || whole[length] == '\n' || whole.compare(length, 2, "\r\n") == 0;
+        const bool said = std::any_of(r.missing.begin(), r.missing.end(),
+                                      [](const MissingRecord& m) { return m.name == "report_damaged"; });
+        EXPECT_TRUE(said || between_rows) << form << " cut at " << length;
+        damaged += said;
+        ASSERT_LE(r.results.size(), truth.results.size());
+        for (size_t i = 0; i < r.results.size(); ++i)
+          for (const auto& [index, v] : r.results[i].values)
+            EXPECT_EQ(v, value_of(truth.results[i], metric_index(truth, r.metrics[index])))
+                << form << " cut at " << length;
+      } catch (const DataError&) {
+      }
+    }
+    EXPECT_GT(damaged, 20u) << form;
+  }
+}
+
+TEST(NcuCsv, OneMetricOfDetailsWithTwoValuesIsRefused) {
+  const std::string titles =
+      R"("ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value")"
+      "\n";
+  const auto detail = [](const char* section, const char* unit, const char* v) {
+    return fmt::format("\"0\",\"5\",\"k\",\"{}\",\"gpu__time_duration.sum\",\"{}\",\"{}\"\n", section, unit,
+                       v);
+  };
+  EXPECT_EQ(error_of(titles + detail("a", "ns", "700") + detail("b", "us", "0.7")), "");
+  EXPECT_THAT(error_of(titles + detail("a", "ns", "700") + detail("b", "ns", "800")),
+              testing::AllOf(HasSubstr("line 3, column 7"), HasSubstr("800"), HasSubstr("700")));
+  EXPECT_THAT(error_of(titles + detail("a", "byte", "700")), HasSubstr("line 2, column 6 ('Metric Unit')"));
 }
 
 }  // namespace

@@ -275,6 +275,25 @@ TEST(NcuReport, FlippedBytesNeverEndTheProgram) {
   EXPECT_GT(read, 100u);
 }
 
+// The file has no check sum, so a flipped bit shows only where the number cannot be one.
+TEST(NcuReport, ANumberThatItsMetricCannotHaveIsDamage) {
+  const ForeignReport good = ncu_report("fp32_nvtx.ncu-rep");
+  const double time = value_of(good.results[2], metric_index(good, "gpu__time_duration.sum")).value();
+  std::string bytes = file_text("fp32_nvtx.ncu-rep"), negative(8, '\0'), value(8, '\0');
+  std::memcpy(value.data(), &time, 8);
+  const double wrong = -time;
+  std::memcpy(negative.data(), &wrong, 8);
+  size_t at = bytes.find(value), changed = 0;
+  for (; at != std::string::npos; at = bytes.find(value, at + 8), ++changed) bytes.replace(at, 8, negative);
+  ASSERT_GT(changed, 0u);
+  const ForeignReport r = read_ncu_report(as_bytes(bytes), "x");
+  ASSERT_TRUE(damaged(r));
+  EXPECT_EQ(r.results.size(), 2u);
+  EXPECT_THAT(r.missing.back().detail,
+              testing::AllOf(HasSubstr("result 2"), HasSubstr("gpu__time_duration."), HasSubstr(" is -"),
+                             HasSubstr("expected a time above 0")));
+}
+
 TEST(NcuReport, SaysWhereALengthRunsPastTheEnd) {
   std::string bytes = file_text("fp32_nvtx.ncu-rep");
   uint32_t header;

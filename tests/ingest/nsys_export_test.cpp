@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 
 #include "profiler/document/build_profile.h"
 #include "profiler/ingest/to_recording.h"
@@ -50,6 +54,7 @@ class Export {
     if (sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, &error) != SQLITE_OK)
       ADD_FAILURE() << error << ": " << sql;
   }
+  void reopen() { sqlite3_open(path().c_str(), &db_); }
   void close() {
     if (db_) sqlite3_close(db_);
     db_ = nullptr;
@@ -176,12 +181,66 @@ TEST(NsysExport, SaysWhatAnExportLacks) {
   EXPECT_THAT(error_of(without.path()), HasSubstr("no table CUPTI_ACTIVITY_KIND_KERNEL"));
 }
 
-TEST(NsysExport, ADamagedFileIsAnError) {
+TEST(NsysExport, ACutAnywhereIsAnError) {
   Export e;
   two_steps(e);
+  e.close();
   const auto size = std::filesystem::file_size(e.path());
-  std::filesystem::resize_file(e.path(), size / 2);
-  EXPECT_THAT(error_of(e.path()), HasSubstr("not a readable SQLite export"));
+  const auto whole = e.path(), cut = std::filesystem::path(whole.string() + ".cut");
+  for (uintmax_t length = 100; length < size; length += 997) {
+    std::filesystem::copy_file(whole, cut, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(cut, length);
+    EXPECT_THAT(
+        error_of(cut),
+        testing::AllOf(HasSubstr("cut"), HasSubstr(fmt::format("has {} bytes, expected {}", length, size))));
+  }
+}
+
+// Pages filled with another byte: whatever table they belonged to, none may be read as if nothing had
+// happened.
+TEST(NsysExport, AnOverwrittenPageIsAnError) {
+  Export e;
+  two_steps(e);
+  e.close();
+  std::ifstream in(e.path(), std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(in), {}};
+  const auto rows = read_nsys_export(e.path(), "step").results.size();
+  const size_t page = 4096;
+  ASSERT_EQ(static_cast<unsigned char>(whole[16]) << 8 | static_cast<unsigned char>(whole[17]), page);
+  size_t errors = 0;
+  for (size_t at = page; at < whole.size(); at += page) {
+    std::string text = whole;
+    std::fill(text.begin() + static_cast<std::ptrdiff_t>(at),
+              text.begin() + static_cast<std::ptrdiff_t>(at + page), '\x55');
+    std::ofstream(e.path(), std::ios::binary) << text;
+    try {
+      // A page of a table that nobody reads.
+      EXPECT_EQ(read_nsys_export(e.path(), "step").results.size(), rows) << "page at " << at;
+    } catch (const DataError&) {
+      ++errors;
+    }
+  }
+  EXPECT_GE(errors, 4u);
+}
+
+TEST(NsysExport, CellsThatCannotBeAreRefusedWithTheirPlace) {
+  const auto with = [](const std::string& change) {
+    Export e;
+    two_steps(e);
+    e.reopen();
+    if (!change.empty()) e.run(change);
+    e.close();
+    return error_of(e.path());
+  };
+  EXPECT_EQ(with(""), "");
+  EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET \"end\" = start - 5"),
+              testing::AllOf(HasSubstr("table CUPTI_ACTIVITY_KIND_KERNEL, row 1"), HasSubstr("'end' is"),
+                             HasSubstr("not before its start")));
+  EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = NULL"),
+              testing::AllOf(HasSubstr("'start' is 'NULL'"), HasSubstr("a time")));
+  EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = -1"), HasSubstr("'start' is '-1'"));
+  EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = 'many'"),
+              testing::AllOf(HasSubstr("'gridX' is 'many'"), HasSubstr("a whole number")));
 }
 
 }  // namespace

@@ -71,7 +71,19 @@ TEST(ToRecording, AKernelWithoutATimeIsLostAndSaid) {
   const ProfileDocument d = build_profile(to_recording(f, {}), std::nullopt, {}, {});
   EXPECT_DOUBLE_EQ(*d.totals.time_ns, 4e4);
   EXPECT_THAT(find(to_recording(f, {}), "metrics_not_in_report")->detail,
-              HasSubstr("time of 1 results: collect with ncu --metrics gpu__time_duration.sum"));
+              HasSubstr("time of 1 results: the report has gpu__time_duration.sum for others"));
+  f.metrics[0] = "another";
+  EXPECT_THAT(find(to_recording(f, {}), "metrics_not_in_report")->detail,
+              HasSubstr("time of 3 results: collect with ncu --metrics gpu__time_duration.sum"));
+}
+
+// Collecting again would give the same answer.
+TEST(ToRecording, AMetricWithoutAValueIsNotOneToCollect) {
+  ForeignReport f = report();
+  f.results[2].no_value = {1};
+  EXPECT_THAT(find(to_recording(f, {}), "metrics_not_in_report")->detail,
+              testing::AllOf(HasSubstr("the report has no value (n/a) for dram__bytes_read.sum of 1 kernels"),
+                             testing::Not(HasSubstr("dram__bytes_read.sum (of"))));
 }
 
 TEST(ToRecording, RulesMultiplyOnlyWhatTheySayAndSaySo) {

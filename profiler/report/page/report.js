@@ -10,6 +10,9 @@
   const known = (v) => v !== undefined && v !== null && Number.isFinite(v);
   const fixed = (v, n) => (known(v) ? v.toFixed(n) : "-");
   const ms = (ns) => (known(ns) ? (ns / 1e6).toFixed(ns >= 1e8 ? 1 : 3) : "-");
+  const scaled = (v) => (v >= 1e9 ? (v / 1e9).toFixed(1) + "G" : v >= 1e6 ? (v / 1e6).toFixed(1) + "M" : v >= 1e3 ? (v / 1e3).toFixed(1) + "k" : v.toFixed(0));
+  // Some reports of other tools counted instructions only.
+  const tensor = (r) => (known(r.tensor_active_pct) ? fixed(r.tensor_active_pct, 1) : known(r.tensor_instructions) ? scaled(r.tensor_instructions) + " inst" : "-");
   const gbs = (b) => (known(b) ? (b / 1e9).toFixed(0) : "-");
   const count = (v) => (known(v) ? Math.round(v).toLocaleString("en-US") : "-");
   const el = (tag, attributes = {}, ...children) => {
@@ -147,11 +150,11 @@
         options: { indexAxis: "y", animation: false, maintainAspectRatio: false, scales: { x: { stacked: true, max: total / 1e6, title: { display: true, text: "ms" } }, y: { stacked: true, display: false } },
           plugins: { tooltip: { callbacks: { label: (c) => c.dataset.label + " " + c.parsed.x.toFixed(3) + " ms" } } } },
       })) || put("passes", noCharts());
-      const all = rows.concat([{ name: "sum", time_ns: total, class: "sum", p: { dram_bytes_per_s: t.dram_bytes_per_s, dram_of_ceiling_pct: t.dram_of_ceiling_pct, tensor_active_pct: t.tensor_active_pct, launches: t.launches, headroom_ns: t.headroom_ns, kernel_headroom_ns: t.kernel_headroom_ns } }]);
+      const all = rows.concat([{ name: "sum", time_ns: total, class: "sum", p: { dram_bytes_per_s: t.dram_bytes_per_s, dram_of_ceiling_pct: t.dram_of_ceiling_pct, tensor_active_pct: t.tensor_active_pct, tensor_instructions: t.tensor_instructions, launches: t.launches, headroom_ns: t.headroom_ns, kernel_headroom_ns: t.kernel_headroom_ns } }]);
       put("passes", table("GB/s is DRAM traffic of the kernels, % max its share of this device's measured ceiling" + (of_kernels ? "; headroom is above what each kernel's own traffic and work need" : "; headroom is above the floor of the ops' mathematics"), [
         { title: "pass", text: true, show: (r) => r.name }, { title: "ms", show: (r) => ms(r.time_ns) }, { title: "%", show: (r) => fixed((r.time_ns / total) * 100, 1) },
         { title: "launches", show: (r) => count(r.p.launches) }, { title: "GB/s", show: (r) => gbs(r.p.dram_bytes_per_s) }, { title: "% max", show: (r) => fixed(r.p.dram_of_ceiling_pct, 0) },
-        { title: "tensor %", show: (r) => fixed(r.p.tensor_active_pct, 1) }, { title: "headroom ms", show: (r) => ms(of_kernels ? r.p.kernel_headroom_ns : r.p.headroom_ns) },
+        { title: "tensor %", show: (r) => tensor(r.p) }, { title: "headroom ms", show: (r) => ms(of_kernels ? r.p.kernel_headroom_ns : r.p.headroom_ns) },
         { title: "longest kernel", text: true, name: true, show: (r) => (r.p.top_kernel ? short(r.p.top_kernel) + " " + ms(r.p.top_kernel_ns) : ""), title_of: (r) => r.p.top_kernel },
       ], all).element);
     }
@@ -195,7 +198,7 @@
           data: rows.filter((k) => (k.pass || "unattributed") === g).map((k) => ({ x: k.dram_of_ceiling_pct, y: known(k.tensor_of_ceiling_pct) ? k.tensor_of_ceiling_pct : known(k.tensor_active_pct) ? k.tensor_active_pct : 0, r: 3 + 22 * Math.sqrt(k.time_ns / longest), k })) })) },
         options: { animation: false, maintainAspectRatio: false,
           scales: { x: { min: 0, max: 110, title: { display: true, text: "% of the measured DRAM ceiling" } }, y: { min: 0, max: 110, title: { display: true, text: "% of the measured tensor ceiling" } } },
-          plugins: { tooltip: { callbacks: { label: (i) => { const k = i.raw.k; return [short(k.name), where(k) + ", " + k.launches + " launches, " + ms(k.time_ns) + " ms", gbs(k.dram_bytes_per_s) + " GB/s (" + fixed(k.dram_of_ceiling_pct, 0) + " %), tensor " + fixed(k.tensor_active_pct, 1) + " %, " + (k.bound || "no bound") + ", headroom " + ms(k.headroom_ns) + " ms"]; } } } } },
+          plugins: { tooltip: { callbacks: { label: (i) => { const k = i.raw.k; return [short(k.name), where(k) + ", " + k.launches + " launches, " + ms(k.time_ns) + " ms", gbs(k.dram_bytes_per_s) + " GB/s (" + fixed(k.dram_of_ceiling_pct, 0) + " %), tensor " + tensor(k) + (known(k.tensor_active_pct) ? " %" : "") + ", " + (k.bound || "no bound") + ", headroom " + ms(k.headroom_ns) + " ms"]; } } } } },
       })) || put("roofline", noCharts());
       put("roofline", note("One dot per kernel, its area the kernel's time. Ceilings measured on this device" + (c.measured_at ? " (" + c.measured_at + ")" : "") + ": copy " + gbs(c.copy_bytes_per_s) + " GB/s" + (measured ? ", " + measured : "") +
         ". Dots at the right or upper edge are bound by memory or tensor cores; dots near the origin by latency, or by something that is not counted."));
@@ -216,7 +219,7 @@
         { title: "%", show: (k) => fixed(k.share_pct, 1), value: (k) => k.share_pct },
         { title: "GB/s", show: (k) => gbs(k.dram_bytes_per_s), value: (k) => k.dram_bytes_per_s },
         { title: "% max", show: (k) => fixed(k.dram_of_ceiling_pct, 0), value: (k) => k.dram_of_ceiling_pct },
-        { title: "tensor %", show: (k) => fixed(k.tensor_active_pct, 1), value: (k) => k.tensor_active_pct },
+        { title: "tensor %", show: tensor, value: (k) => (known(k.tensor_active_pct) ? k.tensor_active_pct : k.tensor_instructions) },
         { title: "occ. %", show: (k) => fixed(k.occupancy_pct, 0), value: (k) => k.occupancy_pct },
         { title: "bound", text: true, show: (k) => k.bound || "-", value: (k) => k.bound },
         { title: "headroom ms", show: (k) => ms(k.headroom_ns), value: (k) => k.headroom_ns },
