@@ -103,6 +103,18 @@ TEST(Shards, ASavedPositionGivesTheSameBatchesAgain) {
   EXPECT_INPUT_ERROR(s->seek({0, 2, 0}), "shard 2", "does not exist");
 }
 
+TEST(Shards, APositionBeyondAShardsLastWindowDoesNotExist) {
+  TemporaryFolder folder;
+  const SourceOptions o{2, 3, 60000, 1, false};
+  const auto s = open_token_source({counting_shard(folder / "a.bin", 0, 14), counting_shard(folder / "b.bin", 100, 8)}, o);
+  s->seek({0, 0, 2});
+  EXPECT_THAT(take(*s, o).inputs, ElementsAre(6, 7, 8, 9, 10, 11));
+  s->seek({0, 0, 4});  // the end of the shard, where a run may have stopped
+  EXPECT_THAT(take(*s, o).inputs, ElementsAre(100, 101, 102, 103, 104, 105));
+  EXPECT_INPUT_ERROR(s->seek({0, 0, 5}), "shard 0, sequence 5", "does not exist");
+  EXPECT_INPUT_ERROR(s->seek({0, 1, 3}), "shard 1, sequence 3", "does not exist");
+}
+
 TEST(Shards, ATokenBeyondTheVocabularyNamesFileOffsetAndId) {
   TemporaryFolder folder;
   std::vector<uint16_t> tokens(50, 3);

@@ -166,4 +166,24 @@ TEST(Counters, AWholePassIsComparedWithItsKernelsCopiesAndMemsets) {
   EXPECT_TRUE(is_missing(attribute(no_memset, fixture::input())->missing, "pass_counters_mismatch"));
 }
 
+TEST(Counters, ACopyOnTheDeviceReadsAndWritesItsBytesAndOneFromTheHostOnlyWritesThem) {
+  const auto mismatch = [](const std::string& name, double whole_more) {
+    Recording r = fixture::gpt2_recording();
+    const auto memset = std::find_if(r.launches.begin(), r.launches.end(),
+                                     [](const LaunchRecord& l) { return l.activity == Activity::memset; });
+    LaunchRecord copy = *memset;
+    copy.activity = Activity::copy;
+    copy.name = name;
+    copy.index = 100;
+    copy.bytes = 300'000'000;
+    r.launches.push_back(copy);
+    r.counters.back().values[0] += whole_more;
+    return is_missing(attribute(r, fixture::input())->missing, "pass_counters_mismatch");
+  };
+  EXPECT_FALSE(mismatch("copy DtoD", 600e6));
+  EXPECT_TRUE(mismatch("copy DtoD", 300e6));
+  EXPECT_FALSE(mismatch("copy HtoD", 300e6));
+  EXPECT_TRUE(mismatch("copy HtoD", 600e6));
+}
+
 }  // namespace
