@@ -49,6 +49,17 @@ TEST(Shards, UnshuffledBatchesAreConsecutiveAndTheTailIsDropped) {
   EXPECT_EQ(take(*s, o), first) << "the next epoch begins again";
 }
 
+TEST(Shards, AWindowNeedsTheTokenBehindIt) {
+  TemporaryFolder folder;
+  const SourceOptions o{1, 3, 60000, 1, false};
+  for (const auto& [tokens, windows] : {std::pair<size_t, int64_t>{10, 3}, {11, 3}, {12, 3}, {13, 4}}) {
+    const auto s = open_token_source({counting_shard(folder / "a.bin", 0, tokens)}, o);
+    EXPECT_EQ(s->batches_per_epoch(), windows) << tokens;
+    for (int64_t i = 0; i < windows; ++i) take(*s, o);
+    EXPECT_THAT(take(*s, o).inputs, ElementsAre(0, 1, 2)) << tokens;
+  }
+}
+
 TEST(Shards, ShuffledEveryWindowComesOncePerEpochInAnOrderOfItsOwn) {
   TemporaryFolder folder;
   std::vector<std::string> files;

@@ -231,6 +231,28 @@ def revision():
     return git("rev-parse", "--short=10", "HEAD") + ("-dirty" if git("status", "--porcelain", "-uno") else "")
 
 
+SCORE_COLUMNS = ["name", "file", "result", "by", "date", "revision", "machine"]
+
+
+def read_score(path):
+    if not path.exists():
+        return {}
+    lines = [line.split("\t") for line in path.read_text().splitlines() if not line.startswith("#")]
+    return {cells[0]: cells for cells in lines[1:] if len(cells) == len(SCORE_COLUMNS)}
+
+
+def keep_score(path, rows, order):
+    """Into the file: rows of this run replace older ones; a change that left the list leaves the score."""
+    known = {name: cells for name, cells in read_score(path).items() if name in order}
+    here = [f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%MZ}", revision(), f"{processor()}, {os.cpu_count()} cores"]
+    for entry, result, by in rows:
+        known[entry["name"]] = [entry["name"], entry["file"], result, by, *here]
+    listed = sorted(known.values(), key=lambda cells: order[cells[0]])
+    caught = sum(cells[2] == "caught" for cells in listed)
+    score = f"# {caught} of {len(order)} changes caught ({100 * caught / len(order):.1f}%), {len(order) - len(listed)} not run. Written by tests/mutants/run_mutants.sh."
+    path.write_text("\n".join([score, "\t".join(SCORE_COLUMNS), *("\t".join(cells) for cells in listed)]) + "\n")
+
+
 def run(arguments):
     entries = read_list(HERE / "mutants.tsv")
     if arguments.only:
@@ -239,8 +261,11 @@ def run(arguments):
         if not 1 <= arguments.draw <= len(entries):
             raise ListError(f"--draw {arguments.draw}: expected 1 to {len(entries)}")
         entries = random.Random(arguments.seed).sample(entries, arguments.draw)
+    if arguments.rest:
+        done = {name for name, cells in read_score(HERE / "score.tsv").items() if cells[2] == "caught"}
+        entries = [e for e in entries if e["name"] not in done]
     if not entries:
-        raise ListError("no change has such a name")
+        raise ListError("nothing to run: no change has such a name, or --rest leaves none")
     for entry in entries:
         change(entry)
     build = Build(arguments.build)
@@ -256,23 +281,16 @@ def run(arguments):
             result, by, seconds = future.result()
             rows.append((entry, result, by))
             print(f"{len(rows):3}/{len(entries)} {result:9} {entry['name']:45} {by}  ({seconds:.0f} s)", flush=True)
-    order = {e["name"]: i for i, e in enumerate(entries)}
+    order = {e["name"]: i for i, e in enumerate(read_list(HERE / "mutants.tsv"))}
     rows.sort(key=lambda r: order[r[0]["name"]])
     caught = sum(result == "caught" for _, result, _ in rows)
     score = f"{caught} of {len(rows)} changes caught ({100 * caught / len(rows):.1f}%)"
     if arguments.score:
-        lines = [f"# {score}; written by tests/mutants/run_mutants.sh",
-                 f"# date {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
-                 f"# revision {revision()}",
-                 f"# machine {processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
-                 f"# took {time.monotonic() - began:.0f} s, {arguments.jobs} at a time",
-                 "name\tfile\tresult\tby"]
-        lines += [f"{e['name']}\t{e['file']}\t{result}\t{by}" for e, result, by in rows]
-        Path(arguments.score).write_text("\n".join(lines) + "\n")
+        keep_score(Path(arguments.score), rows, order)
     for entry, result, by in rows:
         if result != "caught":
             print(f"{result}: {entry['name']} ({entry['file']}): `{entry['old']}` -> `{entry['new']}` {by}")
-    print(score)
+    print(f"{score}, {time.monotonic() - began:.0f} s")
     if any(result.startswith("does not") for _, result, _ in rows):
         return 2
     return 0 if caught >= 0.95 * len(rows) else 1
@@ -302,16 +320,17 @@ def main():
     parser.add_argument("--only", action="append", metavar="REGEX", help="changes with such a name (repeatable)")
     parser.add_argument("--draw", type=int, metavar="N", help="N of them at random")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rest", action="store_true", help="only those that score.tsv does not show as caught; what they give goes into it")
     parser.add_argument("-j", "--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--built", action="store_true", help="the programs are up to date: do not ask ninja")
-    parser.add_argument("--score", metavar="FILE", help="write the score there (default for a run of all: tests/mutants/score.tsv)")
+    parser.add_argument("--score", metavar="FILE", help="put the results into this file (default, unless --only or --draw chose: tests/mutants/score.tsv)")
     arguments = parser.parse_args()
     try:
         if arguments.check:
             return check()
         if not arguments.build:
             parser.error("a build folder is needed")
-        if not arguments.score and not arguments.only and arguments.draw is None:
+        if not arguments.score and (arguments.rest or (not arguments.only and arguments.draw is None)):
             arguments.score = str(HERE / "score.tsv")
         return run(arguments)
     except ListError as e:
