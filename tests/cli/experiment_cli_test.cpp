@@ -1,5 +1,5 @@
 // `stepscope experiment` end to end on the CPU reference: real arms, real gate, real profiles. The machine is
-// noisy, so the difference is large (four micro-batches: about three times the time).
+// noisy and may be busy, so the difference is large (sixteen micro-batches: more than ten times the time).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -26,17 +26,17 @@ class ExperimentCli : public ::testing::Test {
     fs::create_directories(root_ / "experiments/studies");
     fs::create_directories(root_ / "gpt2/reference");
     std::ofstream(root_ / "gpt2/reference/a.h") << "// a source\n";
-    put("cpu-four-micro-batches", "flags: {accumulation: 4}");
+    put("cpu-sixteen-micro-batches", "flags: {accumulation: 16}");
   }
   void TearDown() override { fs::remove_all(root_); }
 
   void put(const std::string& name, const std::string& change) const {
     std::ofstream(root_ / "experiments/studies" / (name + ".yaml"))
-        << "question: What do three more micro-batches cost?\nhypothesis: The same work four "
+        << "question: What do fifteen more micro-batches cost?\nhypothesis: The same work sixteen "
            "times.\ntrainer: "
            "reference\nchange:\n  "
         << change
-        << "\npredicted: {saving_ms: -1, arithmetic: four times}\nworkloads: [{model: tiny, batch_size: 1, "
+        << "\npredicted: {saving_ms: -1, arithmetic: sixteen times}\nworkloads: [{model: tiny, batch_size: 1, "
            "seq_len: 16}]\nminimum_effect_pct: 5\n";
   }
   Outcome run(const std::string& arguments) const {
@@ -78,10 +78,10 @@ class ExperimentCli : public ::testing::Test {
 };
 
 TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
-  const Outcome o = run(std::string("run cpu-four-micro-batches") + kQuick);
+  const Outcome o = run(std::string("run cpu-sixteen-micro-batches") + kQuick);
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("slower"));
-  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-four-micro-batches/verdict.json"));
+  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json"));
   EXPECT_EQ(v["verdict"], "slower");
   EXPECT_EQ(v["workloads"][0]["pairs"].size(), 8u);
   EXPECT_TRUE(v["workloads"][0]["b"]["gate"]["passed"]);
@@ -91,7 +91,7 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
                v["workloads"][0]["waterfall"]["rest"]["delta_ns"].get<double>();
   for (const json& k : v["workloads"][0]["waterfall"]["kernels"]) sum += k["delta_ns"].get<double>();
   EXPECT_NEAR(sum, v["workloads"][0]["waterfall"]["delta_ns"].get<double>(), 1);
-  EXPECT_THAT(slurp(root_ / "docs/study/cpu-four-micro-batches.md"), HasSubstr("**slower**"));
+  EXPECT_THAT(slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md"), HasSubstr("**slower**"));
 
   // It holds until the code changes, and an idea that never helped is no regression.
   const Outcome again = run(std::string("run --all --changed") + kQuick);
@@ -105,19 +105,19 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
 
   EXPECT_EQ(run("index").exit_code, 0);
   EXPECT_THAT(slurp(root_ / "docs/study/README.md"),
-              HasSubstr("| [cpu-four-micro-batches](cpu-four-micro-batches.md) |"));
+              HasSubstr("| [cpu-sixteen-micro-batches](cpu-sixteen-micro-batches.md) |"));
 }
 
 TEST_F(ExperimentCli, stops_at_the_first_of_three_looks_for_what_is_plain) {
   const Outcome o =
-      run("run cpu-four-micro-batches --sequential --quads 1 --block-s 0.01 --warmup-s 0.01 --no-profile");
+      run("run cpu-sixteen-micro-batches --sequential --quads 1 --block-s 0.01 --warmup-s 0.01 --no-profile");
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
-  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-four-micro-batches/verdict.json"));
+  const json v = json::parse(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json"));
   EXPECT_EQ(v["workloads"][0]["pairs"].size(), 6u);
   EXPECT_EQ(v["thresholds"]["looks"].size(), 3u);
-  EXPECT_THAT(slurp(root_ / "docs/study/cpu-four-micro-batches.md"),
+  EXPECT_THAT(slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md"),
               HasSubstr("(look 1 of 3), interval at 99.15%"));
-  EXPECT_EQ(run("run cpu-four-micro-batches --sequential --no-extension").exit_code, 2);
+  EXPECT_EQ(run("run cpu-sixteen-micro-batches --sequential --no-extension").exit_code, 2);
 }
 
 TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
@@ -132,7 +132,7 @@ TEST_F(ExperimentCli, compares_an_arm_with_itself_and_finds_what_is_planted) {
   const std::string aa =
       "aa --trainer reference --model tiny --batch-size 1 --seq-len 16 --minimum-effect 20" +
       std::string(kQuick);
-  const Outcome planted = run(aa + " --plant 150");
+  const Outcome planted = run(aa + " --plant 900");
   EXPECT_EQ(planted.exit_code, 0) << planted.out << planted.err;
   EXPECT_THAT(planted.out, HasSubstr("1 slower"));
   const Outcome same = run(aa + " --record " + (root_ / "aa.json").string());
@@ -171,11 +171,11 @@ TEST_F(ExperimentCli, refuses_two_changes_and_what_the_trainer_refuses) {
 }
 
 TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
-  const fs::path verdict = root_ / "experiments/studies/cpu-four-micro-batches/verdict.json";
+  const fs::path verdict = root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json";
   // Two gates (one where both arms are alike to it), then the arms of a first pair, of a second, and one of a third: so at least one
   // pair is complete and at most half of the 26 planned ones.
   const Outcome o = run_until(
-      7, "run cpu-four-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1 --warmup-s 0.02");
+      7, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1 --warmup-s 0.02");
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   const json v = json::parse(slurp(verdict));
   EXPECT_EQ(v["verdict"], "undecided") << o.out;
@@ -186,16 +186,16 @@ TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
 }
 
 TEST_F(ExperimentCli, does_not_let_an_interrupted_run_replace_a_verdict) {
-  ASSERT_EQ(run(std::string("run cpu-four-micro-batches") + kQuick).exit_code, 1);
-  const fs::path folder = root_ / "experiments/studies/cpu-four-micro-batches";
+  ASSERT_EQ(run(std::string("run cpu-sixteen-micro-batches") + kQuick).exit_code, 1);
+  const fs::path folder = root_ / "experiments/studies/cpu-sixteen-micro-batches";
   const std::string before = slurp(folder / "verdict.json"),
-                    page = slurp(root_ / "docs/study/cpu-four-micro-batches.md");
+                    page = slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md");
   const Outcome o =
-      run_until(1, "run cpu-four-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1");
+      run_until(1, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1");
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr("stands"));
   EXPECT_EQ(slurp(folder / "verdict.json"), before);
-  EXPECT_EQ(slurp(root_ / "docs/study/cpu-four-micro-batches.md"), page);
+  EXPECT_EQ(slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md"), page);
   EXPECT_EQ(json::parse(slurp(folder / "last-attempt.json"))["workloads"][0]["reason"], "interrupted");
 }
 
@@ -208,8 +208,8 @@ TEST_F(ExperimentCli, goes_on_when_one_experiment_of_many_cannot_run_here) {
   const Outcome o = run(std::string("run --all") + kQuick);
   EXPECT_EQ(o.exit_code, 3) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr("a-needs-a-gpu"));
-  EXPECT_THAT(o.out, HasSubstr("cpu-four-micro-batches"));
-  EXPECT_TRUE(fs::exists(root_ / "docs/study/cpu-four-micro-batches.md"));
+  EXPECT_THAT(o.out, HasSubstr("cpu-sixteen-micro-batches"));
+  EXPECT_TRUE(fs::exists(root_ / "docs/study/cpu-sixteen-micro-batches.md"));
 }
 
 TEST_F(ExperimentCli, refuses_before_the_gate_what_cannot_be_asked) {
@@ -224,15 +224,15 @@ TEST_F(ExperimentCli, refuses_before_the_gate_what_cannot_be_asked) {
   refused("flags: {clip: 1.0}", "changes nothing");
   refused("flags: {accumulation: -1}", "accumulation");
   refused("flags: {matmul: bf16}", "--matmul");
-  EXPECT_EQ(run("run cpu-four-micro-batches --pairs 6 --no-extension").exit_code, 2);
-  EXPECT_EQ(run("run cpu-four-micro-batches --pairs 30 --no-extension").exit_code, 2);
-  EXPECT_EQ(run("run cpu-four-micro-batches --plant nan").exit_code, 2);
+  EXPECT_EQ(run("run cpu-sixteen-micro-batches --pairs 6 --no-extension").exit_code, 2);
+  EXPECT_EQ(run("run cpu-sixteen-micro-batches --pairs 30 --no-extension").exit_code, 2);
+  EXPECT_EQ(run("run cpu-sixteen-micro-batches --plant nan").exit_code, 2);
   EXPECT_EQ(run("run --a true --b true --block-s 1").exit_code, 2);
 }
 
 TEST_F(ExperimentCli, lists_the_others_when_one_verdict_is_broken) {
-  fs::create_directories(root_ / "experiments/studies/cpu-four-micro-batches");
-  std::ofstream(root_ / "experiments/studies/cpu-four-micro-batches/verdict.json")
+  fs::create_directories(root_ / "experiments/studies/cpu-sixteen-micro-batches");
+  std::ofstream(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json")
       << R"({"schema": "stepscope.verdict/1", "verdict": "same", "workloads": []})";
   put("cpu-same", "flags: {eps: 2e-8}");
   const Outcome o = run("list --json");

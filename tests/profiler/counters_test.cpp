@@ -150,6 +150,16 @@ TEST(Counters, MoreThanTheMeasuredCeilingIsFlagged) {
   EXPECT_NE(detail_of(*attribute(r, fixture::input()), "above_ceiling").find("107%"), std::string::npos);
 }
 
+// A kernel below its floor has nothing to win; it must not take away what the others have.
+TEST(Counters, AKernelBelowItsFloorHasNoHeadroomRatherThanANegativeOne) {
+  Recording r = fixture::recording(kTwo);
+  r.counters[0].values[1] = 105e6;
+  const auto a = attribute(r, fixture::input());
+  EXPECT_EQ(a->launches[0].headroom_ns(), 0.0);
+  ASSERT_GT(a->launches[1].headroom_ns().value_or(0), 0.0);
+  EXPECT_DOUBLE_EQ(*pass_group(*a, "forward")->sums.headroom_ns, *a->launches[1].headroom_ns());
+}
+
 TEST(Counters, AWholePassIsComparedWithItsKernelsCopiesAndMemsets) {
   const Recording good = fixture::gpt2_recording();
   const auto a = attribute(good, fixture::input());
