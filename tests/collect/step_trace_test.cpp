@@ -133,7 +133,7 @@ TEST(StepTrace, ASecondRecordOfAKernelIsCountedAndAddsNoTime) {
   EXPECT_EQ(missing_count(r, missing::kUnmatched), 1);
 }
 
-// The device's clock ticks in steps of 32 ns: a short kernel may begin and end within one.
+// A short kernel may begin and end within one tick of the clock.
 TEST(StepTrace, ARecordThatEndsWhereItStartsHasATime) {
   StepTrace t;
   t.begin_step(step_record(0), true);
