@@ -109,6 +109,9 @@ TEST(same_launches, names_the_step_and_the_kernel_that_differ) {
   l[9].grid = {6, 1, 1};  // step 6: half the grid
   EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("0 times instead of 1: kernel gemm (12,1,1"));
   l = traced_steps();
+  l.push_back(l[0]);  // step 4: one layernorm more
+  EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("3 times instead of 2: kernel layernorm"));
+  l = traced_steps();
   l.push_back(l[1]);  // step 4: work of another step
   l.back().name = "adamw";
   EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("1 times instead of 0: kernel adamw"));
@@ -493,6 +496,10 @@ TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
   append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::undecided, 5, 0, 0.001, "", 0.3});
   append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::same, 12, 0, 0.001, "", 50});
   EXPECT_EQ(summarize(read_ledger(ledger), "H200").trials, 59);
+  // Six pairs and a minimum effect of 1% are enough.
+  append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::same, 6, 0, 0.001, "", 0.3});
+  append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::same, 12, 0, 0.001, "", 1});
+  EXPECT_EQ(summarize(read_ledger(ledger), "H200").trials, 61);
   put("broken", "{\"at\": 1}\n");
   EXPECT_THROW(read_ledger(folder_ / "broken"), stepscope::InputError);
 }

@@ -1,7 +1,7 @@
 // The document: what it says, that it survives the file, and that nothing is absent without a reason.
-#include <algorithm>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
