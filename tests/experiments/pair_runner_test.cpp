@@ -376,6 +376,13 @@ TEST_F(PairRunner, compares_cycles_beside_times_when_both_arms_have_enough_clock
   EXPECT_FALSE(none.cycles);
   p.quads = 3;  // 6 blocks of each arm
   EXPECT_FALSE(run_pairs(p, hooks).cycles);
+  // Clocks of one arm are none: the sampler may miss every short block of the other.
+  p.quads = 4;
+  hooks.block_ended = [&]() -> std::optional<BlockEnvironment> {
+    if (running == 'B') return std::nullopt;
+    return BlockEnvironment{1980, 500, 60, 0, 3};
+  };
+  EXPECT_FALSE(run_pairs(p, hooks).cycles);
 }
 
 TEST_F(PairRunner, runs_any_command_to_its_end_once_per_block) {
