@@ -243,7 +243,7 @@ def read_score(path):
 
 def keep_score(path, rows, order):
     """Into the file: rows of this run replace older ones; a change that left the list leaves the score."""
-    known = {name: cells for name, cells in read_score(path).items() if name in order}
+    known = {name: cells for name, cells in read_score(path).items() if name in order and cells[2] in ("caught", "SURVIVED")}
     here = [f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%MZ}", revision(), f"{processor()}, {os.cpu_count()} cores"]
     for entry, result, by in rows:
         known[entry["name"]] = [entry["name"], entry["file"], result, by, *here]
@@ -274,19 +274,19 @@ def run(arguments):
     baseline = check_baseline(build, {(e["run"], e["target"]) for e in entries})
     print(f"{len(entries)} changes, {arguments.jobs} at a time; unchanged tests pass", flush=True)
     rows, began = [], time.monotonic()
+    order = {e["name"]: i for i, e in enumerate(read_list(HERE / "mutants.tsv"))}
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         waiting = {pool.submit(try_one, build, e, baseline[e["run"]]): e for e in entries}
         for future in concurrent.futures.as_completed(waiting):
             entry = waiting[future]
             result, by, seconds = future.result()
             rows.append((entry, result, by))
+            if arguments.score:  # at once: what is cut short goes on with --rest
+                keep_score(Path(arguments.score), [rows[-1]], order)
             print(f"{len(rows):3}/{len(entries)} {result:9} {entry['name']:45} {by}  ({seconds:.0f} s)", flush=True)
-    order = {e["name"]: i for i, e in enumerate(read_list(HERE / "mutants.tsv"))}
     rows.sort(key=lambda r: order[r[0]["name"]])
     caught = sum(result == "caught" for _, result, _ in rows)
     score = f"{caught} of {len(rows)} changes caught ({100 * caught / len(rows):.1f}%)"
-    if arguments.score:
-        keep_score(Path(arguments.score), rows, order)
     for entry, result, by in rows:
         if result != "caught":
             print(f"{result}: {entry['name']} ({entry['file']}): `{entry['old']}` -> `{entry['new']}` {by}")
