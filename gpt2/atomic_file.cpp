@@ -36,7 +36,9 @@ void remove_stale_temporaries(const fs::path& target) {
   for (const auto& entry : fs::directory_iterator(folder_of(target), ignored)) {
     if (!entry.path().filename().string().starts_with(prefix)) continue;
     Descriptor fd(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (fd && lock_as_writer(fd.get(), true)) ::unlink(entry.path().c_str());
+    if (!fd || !lock_as_writer(fd.get(), true)) continue;
+    announce({"remove"});
+    ::unlink(entry.path().c_str());
   }
 }
 
@@ -44,6 +46,7 @@ void remove_stale_temporaries(const fs::path& target) {
 // 0 and we try again.
 Descriptor create_locked(const fs::path& path) {
   for (int attempt = 0; attempt < 100; ++attempt) {
+    announce({"create"});
     Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
     if (!fd) return fd;
     if (::flock(fd.get(), LOCK_EX) != 0 && errno == EINTR) continue;
@@ -76,6 +79,7 @@ bool lock_as_writer(int fd, bool must_know) {
 void sync_folder(const fs::path& folder) {
   Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) fail(folder, "open the folder", errno);
+  announce({"fsync folder"});
   if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS)
     fail(folder, "fsync the folder", errno);
 }
@@ -104,12 +108,15 @@ AtomicFile::AtomicFile(const fs::path& target) : target_(target) {
 }
 
 AtomicFile::~AtomicFile() {
-  if (file_ && !temporary_.empty()) ::unlink(temporary_.c_str());
+  if (!file_ || temporary_.empty()) return;
+  announce({"remove"});
+  ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
+    announce({"write", file_.get(), at, bytes});
     const ssize_t n = ::write(file_.get(), at, std::min<size_t>(bytes, size_t{1} << 30));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(target_, "write", errno);
@@ -121,6 +128,7 @@ void AtomicFile::write(const void* data, size_t bytes) {
 void AtomicFile::overwrite(uint64_t offset, const void* data, size_t bytes) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
+    announce({"overwrite"});
     const ssize_t n = ::pwrite(file_.get(), at, bytes, static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(target_, "write the header of", errno);
@@ -135,7 +143,9 @@ void AtomicFile::commit() {
     file_.close();
     return;
   }
+  announce({"fsync"});
   if (::fsync(file_.get()) != 0) fail(target_, "fsync", errno);
+  announce({"rename"});
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail(target_, "rename the finished file to", errno);
   file_.close();
   sync_folder(folder_of(target_));

@@ -13,6 +13,19 @@
 
 namespace gpt2 {
 
+// Each operation that changes files announces itself right before it happens, so that a test can end the writer exactly there, or
+// in the middle of a write. Null in the program.
+struct FileOperation {
+  std::string_view name;  // "create", "write", "overwrite", "fsync", "rename", "fsync folder", "mkdir", "remove"
+  int fd = -1;            // of "write": what is about to be written, and where
+  const void* data = nullptr;
+  size_t bytes = 0;
+};
+inline void (*on_file_operation)(const FileOperation&) = nullptr;
+inline void announce(const FileOperation& operation) {
+  if (on_file_operation != nullptr) on_file_operation(operation);
+}
+
 // Owns a file descriptor.
 class Descriptor {
  public:

@@ -32,6 +32,12 @@ constexpr uint64_t kFixedBytes = 8 * kFieldNames.size() + 8;  // with the checks
 // Removes a folder that no reader can take for a checkpoint any more. Errors are left to the next attempt.
 void remove_folder(const fs::path& path) {
   std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    announce({"remove"});
+    fs::remove_all(entry.path(), ignored);
+  }
+  if (!fs::exists(path, ignored)) return;
+  announce({"remove"});
   fs::remove_all(path, ignored);
 }
 
@@ -43,6 +49,7 @@ class FolderInWork {
     for (int attempt = 0; attempt < 100; ++attempt) {
       path_ = final_path.parent_path() /
               fmt::format(".{}.saving-{}-{}", final_path.filename().string(), ::getpid(), serial++);
+      announce({"mkdir"});
       if (::mkdir(path_.c_str(), 0777) != 0) {
         if (errno == EEXIST) continue;
         throw stepscope::InputError(
@@ -63,6 +70,7 @@ class FolderInWork {
   const fs::path& path() const { return path_; }
   void rename_to(const fs::path& target) {
     sync_folder(path_);
+    announce({"rename"});
     if (::rename(path_.c_str(), target.c_str()) != 0)
       throw stepscope::InputError(fmt::format("{}: cannot rename the finished checkpoint: {}",
                                               target.string(), std::strerror(errno)));
@@ -198,6 +206,7 @@ void CheckpointStore::remove_leftovers() const {
 void CheckpointStore::retire(const fs::path& checkpoint) const {
   const fs::path retired = folder_ / fmt::format(".{}.retired", checkpoint.filename().string());
   remove_folder(retired);
+  announce({"rename"});
   if (::rename(checkpoint.c_str(), retired.c_str()) != 0)
     throw stepscope::InputError(
         fmt::format("{}: cannot remove the old checkpoint: {}", checkpoint.string(), std::strerror(errno)));

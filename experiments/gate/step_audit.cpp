@@ -57,8 +57,15 @@ bool another_thread_runs() {
   return false;
 }
 
+Clock::time_point BlockClock::now() const {
+  return device_ != nullptr && device_->now ? device_->now() : Clock::now();
+}
+bool BlockClock::other_thread_runs() const {
+  return device_ != nullptr && device_->other_thread_runs ? device_->other_thread_runs() : another_thread_runs();
+}
+
 void BlockClock::step_done(double time_ns) {
-  last_ = Clock::now();
+  last_ = now();
   if (first_ == Clock::time_point{}) {
     first_ = last_;
     return;
@@ -72,12 +79,12 @@ BlockAudit BlockClock::end() {
     if (device_ != nullptr && device_->wait_idle) device_->wait_idle();
   };
   idle();
-  auto done = Clock::now();
+  auto done = now();
   // Looking at the threads takes a while itself, so a look that finds none at work is not counted.
-  while (another_thread_runs() && ns(Clock::now() - last_) < kLongestWait_ns) {
+  while (other_thread_runs() && ns(now() - last_) < kLongestWait_ns) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     idle();
-    done = Clock::now();
+    done = now();
   }
   audit_.clock_ns = ns(last_ - first_);
   audit_.late_ns = ns(done - last_);

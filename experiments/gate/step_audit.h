@@ -24,6 +24,10 @@ struct DeviceHooks {
   std::function<std::string()>
       launch_error;  // of a launch that nobody checked, which is then forgotten; "" = none
   std::function<int64_t()> persisting_l2_bytes;  // set aside beyond what was when these hooks were made
+  // The judge's clock, and whether a thread of this process other than the caller runs. Empty: steady_clock and
+  // another_thread_runs(). A test makes both up with its device, so that its answer does not depend on the machine's load.
+  std::function<std::chrono::steady_clock::time_point()> now;
+  std::function<bool()> other_thread_runs;
 };
 
 struct BlockAudit {
@@ -46,6 +50,9 @@ class BlockClock {
   BlockAudit end();                // right after the last step_done; returns when the process is idle
 
  private:
+  std::chrono::steady_clock::time_point now() const;
+  bool other_thread_runs() const;
+
   const DeviceHooks* device_;
   std::chrono::steady_clock::time_point first_{}, last_{};
   BlockAudit audit_;

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/temporary_folder.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -40,8 +42,7 @@ Outcome run(const std::string& arguments) {
 class Input : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("stepscope_baseline_input_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
+    folder_ = fresh_test_folder();
   }
   void TearDown() override { fs::remove_all(folder_); }
 

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "gpt2/errors.h"
+#include "tests/temporary_folder.h"
 
 namespace {
 
@@ -37,8 +38,7 @@ std::string read(const fs::path& path) {
 class FrozenBaseline : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::temp_directory_path() / ("stepscope_baseline_" + std::to_string(::getpid()));
-    fs::remove_all(root_);
+    root_ = fresh_test_folder();
     folder_ = root_ / "baselines" / "toy";
     write(folder_ / "CMakeLists.txt", "# toy\nset(BASELINE_BUILD_FLAGS -O3 -lineinfo)\n");
     write(folder_ / "README.md", "# toy\n\nA toy that\ntrains nothing.\n\nMore.\n");

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpt2/errors.h"
+#include "tests/temporary_folder.h"
 
 namespace {
 
@@ -19,8 +20,7 @@ using nlohmann::json;
 class RecordedResults : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / ("stepscope_results_" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder_);
+    folder_ = fresh_test_folder();
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "gpt2/errors.h"
+#include "tests/temporary_folder.h"
 
 namespace {
 
@@ -43,12 +44,11 @@ TEST(Sha256, DoesNotDependOnHowTheMessageIsCut) {
 }
 
 TEST(Sha256, HashesAFileLikeItsText) {
-  const auto path =
-      std::filesystem::temp_directory_path() / ("stepscope_sha256_" + std::to_string(::getpid()));
+  const auto folder = fresh_test_folder(), path = folder / "text";
   const std::string text = std::string(70000, '\n') + std::string("\0\r\n", 3);  // longer than one read
   std::ofstream(path, std::ios::binary) << text;
   EXPECT_EQ(gpt2::sha256_file(path), gpt2::sha256_text(text));
-  std::filesystem::remove(path);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Sha256, NamesAFileThatCannotBeRead) {

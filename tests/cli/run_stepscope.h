@@ -29,10 +29,16 @@ inline std::filesystem::path fresh_folder() {
   return name;
 }
 
+// The program of this build, or a changed copy of it (tests/mutants).
+inline std::string stepscope_program() {
+  const char* other = std::getenv("STEPSCOPE_TEST_PROGRAM");
+  return other != nullptr ? other : BINARY_DIR "/bin/" STEPSCOPE_PROGRAM;
+}
+
 // `arguments` is shell text. GPU-free by default, so that a test means the same on every machine.
 inline Outcome stepscope(const std::string& arguments, const std::string& environment = "CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=2") {
   const auto folder = fresh_folder();
-  const std::string command = environment + " " BINARY_DIR "/bin/" STEPSCOPE_PROGRAM " " + arguments + " >" + (folder / "out").string() + " 2>" +
+  const std::string command = environment + " " + stepscope_program() + " " + arguments + " >" + (folder / "out").string() + " 2>" +
                               (folder / "err").string() + " </dev/null";
   const int status = std::system(command.c_str());
   Outcome o;

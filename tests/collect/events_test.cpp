@@ -74,6 +74,13 @@ TEST(CallNesting, TheInnerCallIsTheLaunchWhenTheOuterDoesNotKnowItsContext) {
   EXPECT_EQ(n.exit().launch, 11u);
 }
 
+TEST(CallNesting, AnOuterCallIsForgottenWhenItEnds) {
+  CallNesting n;
+  n.enter(10, false);
+  n.exit();
+  EXPECT_FALSE(n.enter(11, true).earlier_alias) << "call 10 was over";
+}
+
 TEST(CallNesting, ACaptureIsForgottenWithItsCall) {
   CallNesting n;
   n.enter(1, true);

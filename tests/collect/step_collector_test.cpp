@@ -139,6 +139,14 @@ TEST_F(StepCollectorTest, AValueThatIsNotANumberSpoilsTheSet) {
   EXPECT_EQ(lines().missing("counter_set_failed"), 1);
 }
 
+TEST_F(StepCollectorTest, AnInfiniteValueSpoilsTheSetToo) {
+  begin({{Phase::counters, 1}});
+  gpu_.spoil = [](SessionValues& v) { v.ranges[0].values[0] = std::numeric_limits<double>::infinity(); };
+  step();
+  EXPECT_THAT(lines().of("counters"), IsEmpty());
+  EXPECT_EQ(lines().missing("counter_set_failed"), 1);
+}
+
 TEST_F(StepCollectorTest, FailedAndCapturedLaunchesAreNoRanges) {
   begin({{Phase::counters, 1}});
   push("step");

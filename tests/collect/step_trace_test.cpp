@@ -133,6 +133,19 @@ TEST(StepTrace, ASecondRecordOfAKernelIsCountedAndAddsNoTime) {
   EXPECT_EQ(missing_count(r, missing::kUnmatched), 1);
 }
 
+// A short kernel may begin and end within one tick of the clock.
+TEST(StepTrace, ARecordThatEndsWhereItStartsHasATime) {
+  StepTrace t;
+  t.begin_step(step_record(0), true);
+  t.launch(launch_call(1, LaunchKind::kernel, "k"), "step/a");
+  t.activity(kernel(1, "k", 64, 64));
+  t.end_step(0, 99);
+  const auto r = t.finish();
+  ASSERT_EQ(r.launches.size(), 1u);
+  EXPECT_EQ(r.launches[0].start_ns, 64);
+  EXPECT_EQ(missing_count(r, missing::kNoTime), 0);
+}
+
 TEST(StepTrace, ZeroAndReversedTimestampsAreLostTimeNotZeroTime) {
   StepTrace t;
   t.begin_step(step_record(0), true);

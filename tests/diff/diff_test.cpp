@@ -181,6 +181,43 @@ TEST(Diff, AnotherNumberOfThreadsIsAnotherDevice) {
   EXPECT_TRUE(diff_profiles(a, b).unlike());
 }
 
+TEST(Diff, AnotherClockIsADifferenceFromOnePercentOn) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
+  const auto clocks = [&](double x, double y) {
+    a.environment.sm_clock_mhz_median = x;
+    b.environment.sm_clock_mhz_median = y;
+    for (const RunDifference& r : diff_profiles(a, b).runs)
+      if (r.what == "SM clock") return r.a + " -> " + r.b;
+    return std::string();
+  };
+  EXPECT_EQ(clocks(1980, 1755), "1980 MHz -> 1755 MHz");
+  EXPECT_EQ(clocks(1755, 1980), "1755 MHz -> 1980 MHz");
+  EXPECT_EQ(clocks(1000, 1011), "1000 MHz -> 1011 MHz");
+  EXPECT_EQ(clocks(1000, 989), "1000 MHz -> 989 MHz");
+  EXPECT_EQ(clocks(1000, 1009), "");
+  b.environment.sm_clock_mhz_median.reset();
+  EXPECT_TRUE(diff_profiles(a, b).runs.empty());
+}
+
+KernelRow with_bytes(KernelRow k, double read, double write) {
+  k.dram_read_bytes = read;
+  k.dram_write_bytes = write;
+  return k;
+}
+
+TEST(Diff, BytesOfReplacedKernelsAreSummedOnlyWhereAllAreKnown) {
+  const KernelRow gemm = kernel("gemm", "forward", "mlp_up", 1e6), bias = kernel("bias", "forward", "mlp_up", 1e5),
+                  fused = kernel("gemm_bias", "forward", "mlp_up", 1.05e6);
+  const auto a_bytes = [&](const KernelRow& x, const KernelRow& y) {
+    const ProfileDiff d = diff_profiles(document({x, y}, 0), document({with_bytes(fused, 3e6, 4e6)}, 0));
+    EXPECT_EQ(change(d, "replaced").b.dram_bytes, 7e6);
+    return change(d, "replaced").a.dram_bytes;
+  };
+  EXPECT_EQ(a_bytes(with_bytes(gemm, 5e6, 2e6), with_bytes(bias, 1e6, 1e6)), 9e6);
+  EXPECT_EQ(a_bytes(with_bytes(gemm, 5e6, 2e6), bias), std::nullopt) << "half a sum would look like an answer";
+  EXPECT_EQ(a_bytes(gemm, with_bytes(bias, 1e6, 1e6)), std::nullopt);
+}
+
 TEST(Diff, NothingToCompareIsAnError) {
   EXPECT_THROW(diff_profiles(ProfileDocument{}, document({}, 1)), DataError);
 }

@@ -59,7 +59,7 @@ class Session : public ::testing::Test {
     o.plan.thresholds.looks = experiments::extended_looks(8, 8);
     o.plan.block_s = o.plan.warmup_s = 0;
     o.plan.quads = 1;
-    o.plan.block_timeout_s = o.plan.start_timeout_s = 30;
+    o.plan.block_timeout_s = o.plan.start_timeout_s = 600;
     o.stop = stop;
     return ExperimentSession(std::move(o));
   }

@@ -27,12 +27,19 @@ int main(int argc, char** argv) {
     return 7;
   }
   if (mode == "grandchild" || mode == "daemon") {
+    int noted[2];
+    if (pipe(noted) != 0) return 1;
     if (const pid_t child = fork(); child == 0) {
       if (mode == "daemon") setsid();
       note("grandchild " + std::to_string(getpid()));
+      close(noted[0]);
+      close(noted[1]);
       std::this_thread::sleep_for(std::chrono::hours(1));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    close(noted[1]);
+    char nothing;
+    if (read(noted[0], &nothing, 1) != 0) return 1;  // ends when the child has closed it
+    close(noted[0]);
   }
   if (mode == "garbage") std::cout << "hello\n" << std::flush;
   std::cout << R"({"ready": {"trainer": "fake", "mode": ")" << mode << "\"}}\n" << std::flush;
@@ -56,7 +63,7 @@ int main(int argc, char** argv) {
         return 1;
       }
     }
-    if (mode == "slow_answer") std::this_thread::sleep_for(std::chrono::milliseconds(200));  // none of it in the times
+    if (mode == "slow_answer") std::this_thread::sleep_for(std::chrono::milliseconds(300));  // none of it in the times
     std::cout << "{\"times_ns\": [";
     for (int i = 0; i < n; ++i, ++taken) {
       const double noise = 1 + 0.001 * ((taken * 7919) % 13 - 6) / 6.0;

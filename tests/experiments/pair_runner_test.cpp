@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "experiments/runner/run_log.h"
@@ -28,8 +30,23 @@ class PairRunner : public ::testing::Test {
     folder_ = name;
   }
   void TearDown() override {
-    for (const pid_t pid : started()) EXPECT_NE(kill(pid, 0), 0) << "process " << pid << " is left behind";
+    expect_gone();
     std::filesystem::remove_all(folder_);
+  }
+
+  // Ended, or about to be: a killed process goes when it next runs, and who reaps an orphan does so when it likes. One that is
+  // left behind sleeps for an hour, so a test that waits here for good has failed.
+  static bool runs(pid_t pid) {
+    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    const size_t bracket = text.rfind(')');
+    return bracket != std::string::npos && text.size() > bracket + 2 && text[bracket + 2] != 'Z' && text[bracket + 2] != 'X';
+  }
+  void expect_gone() const {
+    for (const pid_t pid : started()) {
+      for (int i = 0; i < 3000 && runs(pid); ++i) usleep(10'000);
+      EXPECT_FALSE(runs(pid)) << "process " << pid << " is left behind";
+    }
   }
 
   ArmSpec arm(const std::string& label, const std::string& mode, double step_ns = 1e6) const {
@@ -54,7 +71,9 @@ class PairRunner : public ::testing::Test {
     p.warmup_s = 0;
     p.quads = 2;
     p.seed = 5;
-    p.block_timeout_s = p.start_timeout_s = 30;  // of arms that behave: a loaded machine is no failure
+    // Of arms that behave: a loaded machine is no failure. The arms' times are made up, the runner's clock is not.
+    p.block_timeout_s = p.start_timeout_s = 600;
+    p.audit.outside_floor_ns = 1e12;
     return p;
   }
   std::vector<std::string> log(const std::string& label) const {
@@ -155,10 +174,10 @@ TEST_F(PairRunner, an_arm_takes_its_group_with_it_even_where_orphans_cannot_be_l
   {
     const auto a = make_arm(arm("A", "grandchild"), nullptr);
     a->start();
-    a->wait_ready(5);
+    a->wait_ready(600);
   }
   EXPECT_EQ(started().size(), 2u);
-  for (const pid_t pid : started()) EXPECT_NE(kill(pid, 0), 0);
+  expect_gone();
 }
 
 TEST_F(PairRunner, extends_once_when_the_first_look_decides_nothing) {
@@ -218,22 +237,25 @@ struct Misbehaviour {
 class Misbehaving : public PairRunner, public ::testing::WithParamInterface<Misbehaviour> {};
 
 TEST_P(Misbehaving, arm_makes_the_run_invalid_with_the_reason_and_leaves_no_process) {
-  const auto began = Clock::now();
-  PairPlan p = plan(arm("A", "good"), arm("B", GetParam().mode));
-  p.block_timeout_s = p.start_timeout_s = 2;
+  const std::string mode = GetParam().mode;
+  PairPlan p = plan(arm("A", "good"), arm("B", mode));
+  // Only what waits for the time limit has a short one, and it is the limit of both arms: five seconds for a process that has
+  // nothing to do but answer.
+  if (mode == "hang") p.block_timeout_s = 5;
+  if (mode == "silent") p.start_timeout_s = 5;
+  if (mode == "slow_answer") p.audit.outside_floor_ns = 2.5e8;
   const RunLog log = run_pairs(p, {});
   EXPECT_EQ(log.decision.verdict, Verdict::invalid);
   EXPECT_EQ(log.decision.reason, reason::kArmFailed);
   EXPECT_THAT(log.decision.sentence, HasSubstr("arm B"));
   EXPECT_THAT(log.decision.sentence, HasSubstr(GetParam().sentence));
-  EXPECT_LT(std::chrono::duration<double>(Clock::now() - began).count(), 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     each, Misbehaving,
     ::testing::Values(
         Misbehaviour{"crash", "exited with code 9"}, Misbehaviour{"killed", "killed by signal 9"},
-        Misbehaviour{"hang", "said nothing for 2 s"}, Misbehaviour{"silent", "before it was ready"},
+        Misbehaviour{"hang", "said nothing for 5 s"}, Misbehaviour{"silent", "before it was ready"},
         Misbehaviour{"exit_at_start", "no such device"}, Misbehaviour{"garbage", "hello"},
         Misbehaviour{"error", "out of memory"}, Misbehaviour{"nan_time", "null as a step's time"},
         Misbehaviour{"zero_time", "0 as a step's time"}, Misbehaviour{"nan_loss", "the loss became NaN"},
@@ -285,7 +307,9 @@ TEST_F(PairRunner, says_that_an_arm_cannot_be_started) {
 }
 
 TEST_F(PairRunner, leaves_no_grandchild_and_no_daemon_behind) {
-  run_pairs(plan(arm("A", "grandchild"), arm("B", "daemon"), 2), {});
+  Hooks hooks;  // between pairs too: an orphan of one would run beside the next
+  hooks.progress = [&](const Hooks::Progress&) { expect_gone(); };
+  run_pairs(plan(arm("A", "grandchild"), arm("B", "daemon"), 2), hooks);
   EXPECT_EQ(started().size(), 8u);  // TearDown looks for them
 }
 
@@ -322,6 +346,20 @@ TEST_F(PairRunner, refuses_a_device_that_somebody_else_uses) {
   EXPECT_THAT(log.decision.sentence, HasSubstr("3 compute processes"));
 }
 
+TEST_F(PairRunner, refuses_a_stranger_that_came_while_a_pair_was_measured) {
+  bool measuring = false;
+  Hooks hooks;
+  hooks.block_begins = [&](char) { measuring = true; };
+  hooks.foreign_process = [&](int own) -> std::optional<std::string> {
+    if (own == 2 && measuring) return "3 compute processes, 2 are ours";
+    return std::nullopt;
+  };
+  const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", "good")), hooks);
+  EXPECT_EQ(log.decision.verdict, Verdict::invalid);
+  EXPECT_EQ(log.decision.reason, reason::kForeignProcess);
+  EXPECT_TRUE(log.pairs.empty()) << "the pair beside which it ran does not count";
+}
+
 TEST_F(PairRunner, compares_cycles_beside_times_when_both_arms_have_enough_clocks) {
   // B takes 2% longer, and its blocks ran at a clock 2% lower: the same work.
   char running = 'A';
@@ -340,6 +378,13 @@ TEST_F(PairRunner, compares_cycles_beside_times_when_both_arms_have_enough_clock
   EXPECT_FALSE(none.cycles);
   p.quads = 3;  // 6 blocks of each arm
   EXPECT_FALSE(run_pairs(p, hooks).cycles);
+  // Clocks of one arm are none: the sampler may miss every short block of the other.
+  p.quads = 4;
+  hooks.block_ended = [&]() -> std::optional<BlockEnvironment> {
+    if (running == 'B') return std::nullopt;
+    return BlockEnvironment{1980, 500, 60, 0, 3};
+  };
+  EXPECT_FALSE(run_pairs(p, hooks).cycles);
 }
 
 TEST_F(PairRunner, runs_any_command_to_its_end_once_per_block) {
@@ -356,7 +401,7 @@ TEST_F(PairRunner, runs_any_command_to_its_end_once_per_block) {
 TEST_F(PairRunner, says_what_is_wrong_with_a_command) {
   const auto sentence = [&](const std::string& shell) {
     PairPlan p = plan(command("A", "echo step 1 5 ms; echo step 2 5 ms"), command("B", shell));
-    p.block_timeout_s = 2;
+    if (shell.starts_with("sleep")) p.block_timeout_s = 5;
     const RunLog log = run_pairs(p, {});
     EXPECT_EQ(log.decision.verdict, Verdict::invalid) << shell;
     return log.decision.sentence;
@@ -364,7 +409,7 @@ TEST_F(PairRunner, says_what_is_wrong_with_a_command) {
   EXPECT_THAT(sentence("echo nothing to see"), HasSubstr("printed 0 step times"));
   EXPECT_THAT(sentence("echo step 1 5 ms; exit 3"), HasSubstr("exited with code 3"));
   EXPECT_THAT(sentence("echo 'step 1 | loss nan | 5 ms'"), HasSubstr("loss nan"));
-  EXPECT_THAT(sentence("sleep 100 & sleep 100"), HasSubstr("did not end within 2 s"));
+  EXPECT_THAT(sentence("sleep 100 & sleep 100"), HasSubstr("did not end within 5 s"));
   EXPECT_THAT(sentence("kill -KILL $$"), HasSubstr("killed by signal 9"));
 }
 

@@ -77,6 +77,8 @@ TEST(holm, rejects_until_the_first_that_is_too_large) {
             (std::vector<bool>{true, false, false, true}));
   EXPECT_EQ(holm_rejects(std::vector<double>{std::numeric_limits<double>::quiet_NaN()}, 0.05),
             std::vector<bool>{false});
+  // Each above .05/3, which is all that Bonferroni asks, but for the first.
+  EXPECT_EQ(holm_rejects(std::vector<double>{0.045, 0.01, 0.02}, 0.05), (std::vector<bool>{true, true, true}));
 }
 
 TEST(quad, cancels_a_linear_drift_whichever_arm_begins) {

@@ -109,6 +109,9 @@ TEST(same_launches, names_the_step_and_the_kernel_that_differ) {
   l[9].grid = {6, 1, 1};  // step 6: half the grid
   EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("0 times instead of 1: kernel gemm (12,1,1"));
   l = traced_steps();
+  l.push_back(l[0]);  // step 4: one layernorm more
+  EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("3 times instead of 2: kernel layernorm"));
+  l = traced_steps();
   l.push_back(l[1]);  // step 4: work of another step
   l.back().name = "adamw";
   EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("1 times instead of 0: kernel adamw"));
@@ -157,6 +160,19 @@ TEST(waterfall, shows_the_bytes_that_a_kernel_moves_where_they_were_counted) {
   EXPECT_FALSE(row.contains("b_dram_bytes"));
 }
 
+TEST(waterfall, counts_copies_and_memsets_as_launches) {
+  auto copy = kernel("copy DtoD", "copy", 0, 1e3);
+  copy.activity = "copy";
+  copy.copies = 3;
+  const profiler::Waterfall came = make_waterfall(profile({}, 0, 0), profile({copy}, 1e3, 0)).value();
+  EXPECT_EQ(came.kernels.at(0).change, "new");
+  EXPECT_EQ(came.kernels.at(0).b_launches, 3);
+  const profiler::Waterfall went = make_waterfall(profile({copy}, 1e3, 0), profile({}, 0, 0)).value();
+  EXPECT_EQ(went.kernels.at(0).change, "gone");
+  EXPECT_EQ(went.kernels.at(0).a_launches, 3);
+  EXPECT_EQ(make_waterfall(profile({copy}, 1e3, 0), profile({copy}, 1e3, 0))->kernels.at(0).change, "changed");
+}
+
 TEST(waterfall, needs_a_traced_step) {
   EXPECT_FALSE(make_waterfall(profiler::ProfileDocument{}, profile({}, 1, 0)));
 }
@@ -193,6 +209,34 @@ TEST(same_code, is_one_program_file_and_equal_launches) {
   EXPECT_FALSE(same_code(launches(5), graph, "abc", "abc").same);
   EXPECT_FALSE(same_code(launches(5), launches(5), "", "").same);
   EXPECT_FALSE(same_code({}, {}, "abc", "abc").same);
+}
+
+TEST(same_code, differs_when_any_part_of_any_launch_does) {
+  using Row = profiler::LaunchRow;
+  const std::vector<std::pair<const char*, void (*)(Row&)>> changes{
+      {"name", [](Row& l) { l.name = "other"; }},
+      {"grid", [](Row& l) { l.grid[2] = 5; }},
+      {"block", [](Row& l) { l.block = {64, 1, 1}; }},
+      {"registers", [](Row& l) { l.registers = 99; }},
+      {"shared memory", [](Row& l) { l.shared_bytes = 1024; }},
+      {"stream", [](Row& l) { l.stream = 19; }},
+      {"range", [](Row& l) { l.path = "step/other"; }},
+      {"activity", [](Row& l) { l.activity = "memset"; }},
+      {"bytes", [](Row& l) { l.bytes = 4096; }},
+      {"graph", [](Row& l) { l.graph_node = 3; }},
+  };
+  for (const auto& [what, change] : changes)
+    for (size_t i = 0; i < 3; ++i) {
+      const profiler::ProfileDocument a = launches(5);
+      profiler::ProfileDocument b = a;
+      change(b.launches[i]);
+      EXPECT_FALSE(same_code(a, b, "abc", "abc").same) << what << " of launch " << i;
+      EXPECT_THAT(same_code(a, b, "abc", "abc").why, HasSubstr("launch " + std::to_string(i))) << what;
+      EXPECT_TRUE(same_code(b, b, "abc", "abc").same) << what;
+    }
+  profiler::ProfileDocument fewer = launches(5);
+  fewer.launches.pop_back();
+  EXPECT_THAT(same_code(launches(5), fewer, "abc", "abc").why, HasSubstr("3 launches a step in A, 2 in B"));
 }
 
 // A run of 12 pairs at `pct` with little spread; A takes 10 ms.
@@ -452,6 +496,10 @@ TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
   append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::undecided, 5, 0, 0.001, "", 0.3});
   append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::same, 12, 0, 0.001, "", 50});
   EXPECT_EQ(summarize(read_ledger(ledger), "H200").trials, 59);
+  // Six pairs and a minimum effect of 1% are enough.
+  append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::same, 6, 0, 0.001, "", 0.3});
+  append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::same, 12, 0, 0.001, "", 1});
+  EXPECT_EQ(summarize(read_ledger(ledger), "H200").trials, 61);
   put("broken", "{\"at\": 1}\n");
   EXPECT_THROW(read_ledger(folder_ / "broken"), stepscope::InputError);
 }

@@ -93,7 +93,7 @@ TEST(Cheats, nothing_else_in_the_gate_sees_what_these_checks_see) {
 
 TEST(Cheats, the_right_trainer_on_the_same_device_passes) {
   FakeDevice device;
-  const GateReport report = check_model(gate_test::cheating<gate_test::Cheat>(), small(device));
+  const GateReport report = check_model(gate_test::cheating<gate_test::Cheat>(device), small(device));
   EXPECT_TRUE(report.passed()) << to_table(report, false);
   std::set<std::string> names;
   for (const CheckResult& r : report.results) names.insert(r.name);
@@ -103,7 +103,7 @@ TEST(Cheats, the_right_trainer_on_the_same_device_passes) {
 
 TEST(Cheats, a_trainer_that_reports_a_third_of_its_time_disagrees_with_the_clock) {
   FakeDevice device;
-  const GateReport report = check_model(gate_test::cheating<gate_test::TimerEdited>(), small(device));
+  const GateReport report = check_model(gate_test::cheating<gate_test::TimerEdited>(device), small(device));
   int64_t failed = 0;
   for (const CheckResult& r : report.results) failed += r.name == "clock" && !r.passed;
   EXPECT_EQ(failed, 1) << to_table(report, false);
@@ -118,15 +118,15 @@ TEST(Cheats, steps_that_do_not_repeat_bit_for_bit_are_still_told_from_steps_left
     for (const CheckResult& r : check_model(factory, o).results) n += r.name == "timed steps" && !r.passed;
     return n > 0;
   };
-  EXPECT_FALSE(fails_timed_steps(gate_test::cheating<gate_test::Cheat>()));
-  EXPECT_TRUE(fails_timed_steps(gate_test::cheating<gate_test::ShorterRun>()));
+  EXPECT_FALSE(fails_timed_steps(gate_test::cheating<gate_test::Cheat>(device)));
+  EXPECT_TRUE(fails_timed_steps(gate_test::cheating<gate_test::ShorterRun>(device)));
 }
 
 // Weights rounded with the same random bits in every step, and with others: played by a trainer that rounds
 // not at all.
 struct Rounding : gate_test::Cheat {
-  Rounding(gpt2::TrainerOptions o, bool constant)
-      : Cheat((o.weight_rounding = "nearest", o)), constant_(constant) {}
+  Rounding(gpt2::TrainerOptions o, FakeDevice& device, bool constant)
+      : Cheat((o.weight_rounding = "nearest", o), device), constant_(constant) {}
   void enqueue_step(const gpt2::StepPlan& plan) override {
     step_ = plan.step;
     Cheat::enqueue_step(plan);
@@ -146,7 +146,7 @@ TEST(Cheats, stochastic_rounding_with_a_constant_seed_is_caught) {
   o.weight_rounding = "stochastic";
   for (const bool constant : {true, false}) {
     const TrainerFactory factory = [&](const gpt2::TrainerOptions& t) {
-      return std::make_unique<Rounding>(t, constant);
+      return std::make_unique<Rounding>(t, device, constant);
     };
     int64_t asked = 0, failed = 0;
     for (const CheckResult& r : check_model(factory, o).results)
@@ -160,6 +160,22 @@ TEST(Cheats, stochastic_rounding_with_a_constant_seed_is_caught) {
 }
 
 }  // namespace
+// A thread that computes is seen however busy the machine is: one that waits for a core counts as running. One that sleeps is not.
+TEST(StepAudit, AThreadThatComputesIsSeenAndOneThatSleepsIsNot) {
+  std::atomic<int> state{0};  // 0: the thread computes; 1: it shall sleep; 2: it shall end
+  std::thread other([&] {
+    while (state == 0) {
+    }
+    state.wait(1);
+  });
+  EXPECT_TRUE(another_thread_runs());
+  state = 1;
+  while (another_thread_runs()) std::this_thread::yield();  // a test that hangs here has failed
+  state = 2;
+  state.notify_all();
+  other.join();
+}
+
 // A thread may end between the listing of /proc/self/task and the reading of its state.
 TEST(StepAudit, ThreadsThatEndWhileTheyAreLookedAtAreNoError) {
   std::atomic<bool> stop = false;

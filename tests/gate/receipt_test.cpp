@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpt2/errors.h"
+#include "tests/temporary_folder.h"
 
 namespace gate {
 namespace {
@@ -25,7 +26,7 @@ TEST(Receipt, TheCommittedReceiptsMatchTheDeviceSources) {
 class ReceiptTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::temp_directory_path() / ("gate_receipt_test_" + std::to_string(getpid()));
+    root_ = fresh_test_folder();
     write("fp32/kernels/gelu.cu", "a kernel");
     write("fp32/CMakeLists.txt", "flags");
     write("gpt2/cuda/check.h", "a check");

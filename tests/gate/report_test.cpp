@@ -28,6 +28,18 @@ TEST(Report, NotANumberFailsAndBinds) {
   EXPECT_FALSE(scalar_result("loss", "loss", 1, kNan, 1e30).passed);
 }
 
+// Also of scalars far below 1, as a gradient norm late in a run is.
+TEST(Report, AScalarsErrorIsRelativeToWhatItShouldBe) {
+  for (const double want : {1e-6, 0.02, 1.0, -3.0, 1e6}) {
+    EXPECT_NEAR(scalar_result("norm", "x", want * 1.001, want, 1).error, 1e-3, 1e-9) << want;
+    EXPECT_NEAR(scalar_result("norm", "x", want * 0.999, want, 1).error, 1e-3, 1e-9) << want;
+    EXPECT_FALSE(scalar_result("norm", "x", want * 1.001, want, 9e-4).passed) << want;
+    EXPECT_TRUE(scalar_result("norm", "x", want * 1.001, want, 1.1e-3).passed) << want;
+  }
+  EXPECT_TRUE(scalar_result("norm", "x", 0, 0, 0).passed);
+  EXPECT_FALSE(scalar_result("norm", "x", 1e-30, 0, 1).passed) << "any distance from 0 is infinitely far";
+}
+
 TEST(Report, TheMeasureFurthestBeyondItsBudgetIsShown) {
   const CheckResult r =
       make_result("a", "b", {{"norm", 0.9, 1, -1}, {"worst row", 3, 2, 7}, {"worst column", 1, 8, 3}});

@@ -13,6 +13,7 @@
 #include "gpt2/checkpoint.h"
 #include "gpt2/errors.h"
 #include "gpt2/reference/reference_trainer.h"
+#include "tests/temporary_folder.h"
 
 namespace gate {
 namespace {
@@ -25,8 +26,7 @@ const StateFiles kTiny{fs::path(TEST_DATA) / "golden/tiny.bin",
 class StateGate : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("gate_state_test_" + std::to_string(getpid()));
-    fs::create_directories(folder_);
+    folder_ = fresh_test_folder();
     config_ = gpt2::load_checkpoint(kTiny.checkpoint).config;
     state_ = gpt2::load_reference_state(kTiny.state, config_);
   }
@@ -74,6 +74,58 @@ TEST_F(StateGate, EachTensorOffByATwentiethOfAPercentIsNamedAlone) {
   state_ = right;
   state_.loss *= 1.0005f;
   EXPECT_EQ(failing(), std::set<std::string>{"loss"});
+}
+
+// The limit is 2e-7: five units in the last place of a float, 6e-7, are beyond it.
+TEST_F(StateGate, FiveUnitsInTheLastPlaceAreTooMuch) {
+  constexpr float kOff = 1 + 5 * 0x1p-23f;
+  for (float& x : state_.gradients) x *= kOff;
+  for (float& x : state_.logits) x *= kOff;
+  state_.loss *= kOff;
+  EXPECT_EQ(failing().size(), 18u) << "logits, loss and 16 gradients";
+}
+
+// The reference in float has a budget of 2e-6 for gradients and logits and of 1e-6 for the loss.
+struct SlightlyOff final : gpt2::Trainer {
+  SlightlyOff(const gpt2::TrainerOptions& o, float gradients, float logits, double loss)
+      : right(gpt2::make_reference_trainer(o)), gradients_by(gradients), logits_by(logits), loss_by(loss) {}
+  const gpt2::TrainerOptions& options() const override { return right->options(); }
+  std::string_view name() const override { return right->name(); }
+  std::string device() const override { return right->device(); }
+  std::vector<gpt2::MemoryItem> memory() const override { return right->memory(); }
+  void read(gpt2::State which, std::span<float> values) override {
+    right->read(which, values);
+    if (which == gpt2::State::gradients)
+      for (float& x : values) x *= gradients_by;
+  }
+  void write(gpt2::State which, std::span<const float> values) override { right->write(which, values); }
+  void enqueue_step(const gpt2::StepPlan& plan) override { right->enqueue_step(plan); }
+  gpt2::StepOutcome finish_step() override { return right->finish_step(); }
+  double evaluate(const gpt2::Batch& b, std::span<float> l) override { return right->evaluate(b, l); }
+  double forward_backward(const gpt2::Batch& b, std::span<float> l) override {
+    const double loss = right->forward_backward(b, l);
+    for (float& x : l) x *= logits_by;
+    return loss * loss_by;
+  }
+  std::unique_ptr<gpt2::Trainer> right;
+  float gradients_by, logits_by;
+  double loss_by;
+};
+
+TEST_F(StateGate, ATrainerIsHeldToItsOwnBudgets) {
+  const auto failing_with = [](float gradients, float logits, double loss) {
+    std::set<std::string> names;
+    const TrainerFactory factory = [&](const gpt2::TrainerOptions& o) {
+      return std::make_unique<SlightlyOff>(o, gradients, logits, loss);
+    };
+    for (const CheckResult& r : check_trainer_against_state(factory, kTiny, "reference", "fp32", {}).results)
+      if (!r.passed) names.insert(r.tensor);
+    return names;
+  };
+  EXPECT_EQ(failing_with(1, 1, 1), std::set<std::string>{});
+  EXPECT_EQ(failing_with(1 + 1e-5f, 1, 1).size(), 16u);
+  EXPECT_EQ(failing_with(1, 1 + 1e-5f, 1), std::set<std::string>{"logits"});
+  EXPECT_EQ(failing_with(1, 1, 1 + 3e-6), std::set<std::string>{"loss"});
 }
 
 TEST_F(StateGate, ANotANumberInTheStateFails) {

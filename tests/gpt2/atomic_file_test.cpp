@@ -57,6 +57,37 @@ TEST(AtomicFile, TemporariesOfDeadWritersAreRemovedAndThoseOfLivingOnesKept) {
   EXPECT_EQ(text_of(folder / "a"), "alive");
 }
 
+int operations_left = 0;
+// The first half of a write goes out before the end.
+void die_when_due(const FileOperation& o) {
+  if (--operations_left > 0) return;
+  if (o.data != nullptr && ::write(o.fd, o.data, o.bytes / 2) < 0) ::_exit(1);
+  ::kill(::getpid(), SIGKILL);
+}
+
+TEST(AtomicFile, KilledAtEveryOperationLeavesTheOldFileOrTheNewOne) {
+  std::vector<std::string> seen;
+  for (int at = 1; at < 100; ++at) {
+    TemporaryFolder folder;
+    write_file_atomically(folder / "a", "old");
+    const pid_t child = fork();
+    if (child == 0) {
+      operations_left = at;
+      on_file_operation = die_when_due;
+      write_file_atomically(folder / "a", "new, longer");
+      ::_exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    seen.push_back(text_of(folder / "a"));
+    if (!WIFSIGNALED(status)) break;
+    write_file_atomically(folder / "a", "next");
+    EXPECT_THAT(names_in(folder.path()), ElementsAre("a")) << "operation " << at;
+  }
+  // create, write, fsync, rename, fsync of the folder, and one that came to its end
+  EXPECT_THAT(seen, ElementsAre("old", "old", "old", "old", "new, longer", "new, longer"));
+}
+
 TEST(AtomicFile, ErrorsNameThePathAndTheReason) {
   TemporaryFolder folder;
   EXPECT_INPUT_ERROR(AtomicFile(folder / "missing" / "file"), "missing/file", "No such file or directory");

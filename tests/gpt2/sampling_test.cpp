@@ -32,6 +32,18 @@ TEST(Sampling, FrequenciesFollowTheSoftmaxOfTheKMostLikely) {
   EXPECT_EQ(count[1] + count[4], 0);
 }
 
+TEST(Sampling, WithoutALimitEveryTokenIsDrawn) {
+  const std::vector<float> logits{0, 1, 2};
+  for (const int top_k : {0, 3, 99}) {
+    CounterRng rng(7);
+    std::vector<double> count(3, 0);
+    constexpr int kDraws = 100000;
+    for (int i = 0; i < kDraws; ++i) count[static_cast<size_t>(sample_token(logits, {1.0f, top_k}, rng))] += 1;
+    const double sum = 1 + std::exp(1.0) + std::exp(2.0);
+    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(count[i] / kDraws, std::exp(logits[i]) / sum, 0.01) << top_k;
+  }
+}
+
 TEST(Sampling, HugeLogitsDoNotOverflowAndNonFiniteOnesAreRefused) {
   CounterRng rng(1);
   EXPECT_EQ(sample_token(std::vector<float>{-3e38f, 3e38f}, {1.0f, 0}, rng), 1);

@@ -49,6 +49,17 @@ TEST(Shards, UnshuffledBatchesAreConsecutiveAndTheTailIsDropped) {
   EXPECT_EQ(take(*s, o), first) << "the next epoch begins again";
 }
 
+TEST(Shards, AWindowNeedsTheTokenBehindIt) {
+  TemporaryFolder folder;
+  const SourceOptions o{1, 3, 60000, 1, false};
+  for (const auto& [tokens, windows] : {std::pair<size_t, int64_t>{10, 3}, {11, 3}, {12, 3}, {13, 4}}) {
+    const auto s = open_token_source({counting_shard(folder / "a.bin", 0, tokens)}, o);
+    EXPECT_EQ(s->batches_per_epoch(), windows) << tokens;
+    for (int64_t i = 0; i < windows; ++i) take(*s, o);
+    EXPECT_THAT(take(*s, o).inputs, ElementsAre(0, 1, 2)) << tokens;
+  }
+}
+
 TEST(Shards, ShuffledEveryWindowComesOncePerEpochInAnOrderOfItsOwn) {
   TemporaryFolder folder;
   std::vector<std::string> files;
@@ -101,6 +112,18 @@ TEST(Shards, ASavedPositionGivesTheSameBatchesAgain) {
     ASSERT_EQ(take(*resumed, o), expected) << "after " << skip << " batches";
   }
   EXPECT_INPUT_ERROR(s->seek({0, 2, 0}), "shard 2", "does not exist");
+}
+
+TEST(Shards, APositionBeyondAShardsLastWindowDoesNotExist) {
+  TemporaryFolder folder;
+  const SourceOptions o{2, 3, 60000, 1, false};
+  const auto s = open_token_source({counting_shard(folder / "a.bin", 0, 14), counting_shard(folder / "b.bin", 100, 8)}, o);
+  s->seek({0, 0, 2});
+  EXPECT_THAT(take(*s, o).inputs, ElementsAre(6, 7, 8, 9, 10, 11));
+  s->seek({0, 0, 4});  // the end of the shard, where a run may have stopped
+  EXPECT_THAT(take(*s, o).inputs, ElementsAre(100, 101, 102, 103, 104, 105));
+  EXPECT_INPUT_ERROR(s->seek({0, 0, 5}), "shard 0, sequence 5", "does not exist");
+  EXPECT_INPUT_ERROR(s->seek({0, 1, 3}), "shard 1, sequence 3", "does not exist");
 }
 
 TEST(Shards, ATokenBeyondTheVocabularyNamesFileOffsetAndId) {

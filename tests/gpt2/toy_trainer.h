@@ -50,7 +50,9 @@ class ToyTrainer : public Trainer {
     }
     if (plan.step == diverge_at) loss = std::numeric_limits<double>::quiet_NaN();
     rates.push_back(plan.adamw.learning_rate);
-    unfinished_.push_back({plan.step, loss, std::sqrt(std::abs(loss)), 1e6});
+    if (!plan.graph_allowed) direct.push_back(plan.step);
+    const double norm = plan.step == norm_diverges_at ? std::numeric_limits<double>::infinity() : std::sqrt(std::abs(loss));
+    unfinished_.push_back({plan.step, loss, norm, 1e6});
   }
   StepOutcome finish_step() override {
     const StepOutcome o = unfinished_.at(0);
@@ -73,7 +75,8 @@ class ToyTrainer : public Trainer {
     return {{"parameters", static_cast<int64_t>(4 * p_.size())}};
   }
 
-  int64_t diverge_at = -1;
+  int64_t diverge_at = -1, norm_diverges_at = -1;
+  std::vector<int64_t> direct;  // steps that may not be a graph
   size_t most_unfinished = 0;
   std::vector<int32_t> seen;                    // all inputs trained on
   std::vector<std::vector<int32_t>> evaluated;  // inputs of each evaluate()

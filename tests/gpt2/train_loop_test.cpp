@@ -1,6 +1,7 @@
 #include "gpt2/train_loop.h"
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "gpt2/op_range.h"
 #include "gpt2/token_shards.h"
@@ -199,6 +200,69 @@ TEST(TrainLoop, ALossThatIsNotFiniteStopsTheRunAndNamesTheStep) {
   EXPECT_THAT(run["stopped"].get<std::string>(), HasSubstr("step 3"));
   ASSERT_EQ(run["steps"].size(), 3u);
   EXPECT_FALSE(run["steps"][2].contains("loss"));
+}
+
+TEST(TrainLoop, AGradientNormThatIsNotFiniteStopsTheRunToo) {
+  ToyTrainer trainer(toy_options());
+  trainer.norm_diverges_at = 2;
+  try {
+    train(trainer, loop_options(10), {});
+    FAIL() << "training went on";
+  } catch (const TrainingDiverged& e) {
+    EXPECT_THAT(e.what(), HasSubstr("step 2:"));
+    EXPECT_THAT(e.what(), HasSubstr("gradient norm inf"));
+  }
+}
+
+TEST(TrainLoop, ExactlyTheStepsToBeCountedLaunchDirectly) {
+  ToyTrainer trainer(toy_options());
+  LoopOptions o = loop_options(9);
+  o.direct_from = 4;
+  o.direct_steps = 2;
+  train(trainer, o, {});
+  EXPECT_THAT(trainer.direct, ElementsAre(4, 5));
+}
+
+TEST(TrainLoop, EachValidationBeginsAtTheSameBatchAndIsAMeanOfWhatItSaw) {
+  TemporaryFolder folder;
+  const std::string file = make_shard(folder / "val.bin", 50).string();  // 3 batches
+  for (const bool synthetic : {false, true})
+    for (const int64_t wanted : {2, 8}) {
+      ToyTrainer trainer(toy_options());
+      LoopOptions o = loop_options(4);
+      o.val_every = 2;
+      o.val_batches = wanted;
+      if (!synthetic) o.val_data = {file};
+      const RunResult r = train(trainer, o, {});
+      const size_t count = synthetic ? static_cast<size_t>(wanted) : std::min<size_t>(static_cast<size_t>(wanted), 3);
+      const auto& e = trainer.evaluated;
+      ASSERT_EQ(e.size(), 2 * count);
+      for (size_t i = 0; i < count; ++i) EXPECT_EQ(e[i], e[i + count]) << i;
+      // The toy's loss of any batch is the sum of its parameters.
+      std::vector<float> p(static_cast<size_t>(tensor_layout(toy_options().model).total));
+      trainer.read(State::parameters, p);
+      EXPECT_NEAR(r.val_losses.back(), std::accumulate(p.begin(), p.end(), 0.0), 1e-9);
+    }
+}
+
+TEST(TrainLoop, SamplesDifferFromStepToStepAndRepeatWithTheSeed) {
+  const auto samples = [](uint64_t seed) {
+    ToyTrainer trainer(toy_options());
+    LoopOptions o = loop_options(4);
+    o.seed = seed;
+    o.sample_every = 2;
+    o.sample_tokens = 40;
+    o.sample_temperature = 2;
+    std::vector<std::string> texts;
+    o.on_sample = [&](int64_t, const std::string& text) { texts.push_back(text); };
+    train(trainer, o, {});
+    return texts;
+  };
+  const auto first = samples(1);
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_NE(first[0], first[1]);
+  EXPECT_EQ(samples(1), first);
+  EXPECT_NE(samples(2)[0], first[0]);
 }
 
 TEST(TrainLoop, ValidationSeesTheSameHeldOutBatchesEachTimeAndNoneTwice) {

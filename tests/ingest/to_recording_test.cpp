@@ -50,6 +50,21 @@ TEST(ToRecording, LaunchesStandEndToEnd) {
   for (const LaunchRow& l : d.launches) EXPECT_FALSE(l.start_ns);
 }
 
+TEST(ToRecording, AKernelOfLessThanANanosecondStillRan) {
+  ForeignReport f = report();
+  f.results[1].values[0].second = 0.25;
+  const Recording r = to_recording(f, {});
+  EXPECT_EQ(r.launches[1].end_ns - r.launches[1].start_ns, 1);
+  EXPECT_EQ(r.launches[2].start_ns, r.launches[1].end_ns);
+}
+
+TEST(ToRecording, TheComputeCapabilityIsMajorDotMinor) {
+  ForeignReport f = report();
+  f.metrics.insert(f.metrics.end(), {"device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"});
+  for (ForeignResult& k : f.results) k.values.insert(k.values.end(), {{4, 9}, {5, 0}});
+  EXPECT_EQ(to_recording(f, {}).session.device.at("compute_capability"), "9.0");
+}
+
 TEST(ToRecording, AMetricOfSomeKernelsStaysWithThoseAndHasNoSum) {
   const ProfileDocument d = build_profile(to_recording(report(), {}), std::nullopt, {}, {});
   EXPECT_DOUBLE_EQ(*d.launches[0].dram_read_bytes, 1e6);

@@ -150,6 +150,16 @@ TEST(Counters, MoreThanTheMeasuredCeilingIsFlagged) {
   EXPECT_NE(detail_of(*attribute(r, fixture::input()), "above_ceiling").find("107%"), std::string::npos);
 }
 
+// A kernel below its floor has nothing to win; it must not take away what the others have.
+TEST(Counters, AKernelBelowItsFloorHasNoHeadroomRatherThanANegativeOne) {
+  Recording r = fixture::recording(kTwo);
+  r.counters[0].values[1] = 105e6;
+  const auto a = attribute(r, fixture::input());
+  EXPECT_EQ(a->launches[0].headroom_ns(), 0.0);
+  ASSERT_GT(a->launches[1].headroom_ns().value_or(0), 0.0);
+  EXPECT_DOUBLE_EQ(*pass_group(*a, "forward")->sums.headroom_ns, *a->launches[1].headroom_ns());
+}
+
 TEST(Counters, AWholePassIsComparedWithItsKernelsCopiesAndMemsets) {
   const Recording good = fixture::gpt2_recording();
   const auto a = attribute(good, fixture::input());
@@ -164,6 +174,26 @@ TEST(Counters, AWholePassIsComparedWithItsKernelsCopiesAndMemsets) {
   Recording no_memset = good;  // without the 80 MB of the memset the pass has 8% more than its kernels
   std::erase_if(no_memset.launches, [](const LaunchRecord& l) { return l.activity == Activity::memset; });
   EXPECT_TRUE(is_missing(attribute(no_memset, fixture::input())->missing, "pass_counters_mismatch"));
+}
+
+TEST(Counters, ACopyOnTheDeviceReadsAndWritesItsBytesAndOneFromTheHostOnlyWritesThem) {
+  const auto mismatch = [](const std::string& name, double whole_more) {
+    Recording r = fixture::gpt2_recording();
+    const auto memset = std::find_if(r.launches.begin(), r.launches.end(),
+                                     [](const LaunchRecord& l) { return l.activity == Activity::memset; });
+    LaunchRecord copy = *memset;
+    copy.activity = Activity::copy;
+    copy.name = name;
+    copy.index = 100;
+    copy.bytes = 300'000'000;
+    r.launches.push_back(copy);
+    r.counters.back().values[0] += whole_more;
+    return is_missing(attribute(r, fixture::input())->missing, "pass_counters_mismatch");
+  };
+  EXPECT_FALSE(mismatch("copy DtoD", 600e6));
+  EXPECT_TRUE(mismatch("copy DtoD", 300e6));
+  EXPECT_FALSE(mismatch("copy HtoD", 300e6));
+  EXPECT_TRUE(mismatch("copy HtoD", 600e6));
 }
 
 }  // namespace

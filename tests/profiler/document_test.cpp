@@ -1,6 +1,7 @@
 // The document: what it says, that it survives the file, and that nothing is absent without a reason.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -39,6 +40,11 @@ TEST(Profile, TimingComesFromTheTimedStepsAlone) {
   EXPECT_EQ(d.timing.step_time_ns.samples.size(), 8u);
   EXPECT_DOUBLE_EQ(d.timing.step_time_ns.samples[0], 5.02e6);
   EXPECT_DOUBLE_EQ(*d.timing.step_time_ns.median, 5.035e6);
+  std::vector<double> sorted = d.timing.step_time_ns.samples;
+  std::sort(sorted.begin(), sorted.end());
+  // Of eight values the quantile q lies at 7 q: 0.35 from the first, 6.65.
+  EXPECT_DOUBLE_EQ(*d.timing.step_time_ns.p05, sorted[0] + 0.35 * (sorted[1] - sorted[0]));
+  EXPECT_DOUBLE_EQ(*d.timing.step_time_ns.p95, sorted[6] + 0.65 * (sorted[7] - sorted[6]));
   EXPECT_DOUBLE_EQ(*d.timing.step_time_ns.interval_low, 5.00e6);
   EXPECT_DOUBLE_EQ(*d.timing.step_time_ns.interval_high, 5.07e6);
   EXPECT_DOUBLE_EQ(*d.timing.tokens_per_s, 4096 / 5.035e-3);

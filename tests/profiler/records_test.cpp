@@ -15,6 +15,7 @@
 #include "profiler/records/record_json.h"
 #include "profiler/records/recording_file.h"
 #include "tests/profiler/fixture.h"
+#include "tests/temporary_folder.h"
 
 namespace {
 
@@ -45,8 +46,14 @@ std::string error_of(const std::string& text) {
   }
 }
 
+// Of this process; removed at its end.
 std::filesystem::path temporary(const std::string& name) {
-  return std::filesystem::path(testing::TempDir()) / ("stepscope_" + std::to_string(getpid()) + "_" + name);
+  struct Folder {
+    std::filesystem::path path = fresh_test_folder();
+    ~Folder() { std::filesystem::remove_all(path); }
+  };
+  static const Folder folder;
+  return folder.path / name;
 }
 
 TEST(Recording, EveryRecordComesBackAsItWasWritten) {
@@ -277,6 +284,29 @@ TEST(MissingCatalogue, NamesAreUniqueAndEachRowGivesAdvice) {
         "graph_launch_in_counter_run", "environment_not_sampled",  "collector_overhead_high"})
     EXPECT_TRUE(find_missing(known)) << known;
   EXPECT_FALSE(find_missing("lost_socks"));
+}
+
+// Severe is what makes a shown number wrong; the command fails on it. Whoever changes one changes an exit code.
+TEST(MissingCatalogue, TheSevereOnesAreThese) {
+  std::set<std::string_view> severe;
+  for (const MissingKind& k : missing_catalogue())
+    if (k.severity == Severity::severe) severe.insert(k.name);
+  EXPECT_EQ(severe, (std::set<std::string_view>{
+                        "counter_sequence_mismatch",
+                        "counter_set_failed",
+                        "dropped_activity_records",
+                        "graph_launch_in_counter_run",
+                        "kernel_sequence_changed",
+                        "kernels_without_time",
+                        "other_subscriber",
+                        "pass_sum_mismatch",
+                        "phases_not_traced",
+                        "records_lost_in_step",
+                        "report_damaged",
+                        "timed_steps_missing",
+                        "torn_activity_buffer",
+                        "truncated_recording",
+                        "unmatched_correlation"}));
 }
 
 }  // namespace

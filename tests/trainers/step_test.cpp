@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include <chrono>
 #include <cmath>
 #include <memory>
 
@@ -61,9 +62,12 @@ TEST_P(AnyTrainerOnDevice, StepTimesArePositiveAndIncludeTheHostsPauses) {
   const Tokens data = batch(1);
   t->evaluate(data.batch());
   nanosleep(&pause, nullptr);
+  const auto begin = std::chrono::steady_clock::now();
   const double after_evaluation = step(*t, 4).time_ns;
+  const double call_ns = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
   EXPECT_GT(after_evaluation, 0.0);
-  EXPECT_LT(after_evaluation, 50e6) << "an evaluation is not part of the step after it";
+  // By the host's clock around the call, with room for the device's: no fixed limit, which a busy machine would pass.
+  EXPECT_LT(after_evaluation, call_ns + 1e6) << "an evaluation is not part of the step after it";
 }
 
 TEST_P(AnyTrainerOnDevice, TheNextTokensLogitsAreTheRowOfTheWholeForward) {
