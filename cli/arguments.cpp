@@ -50,7 +50,12 @@ Argument* Argument::each(std::function<void(const std::string&)> seen) {
   return this;
 }
 size_t Argument::count() const { return option_->count(); }
-std::string Argument::name() const { return option_->get_name(); }
+// CLI11 has no name for a flag that is hidden from --help.
+std::string Argument::name() const {
+  if (!option_->get_lnames().empty()) return "--" + option_->get_lnames().front();
+  return option_->get_snames().empty() ? option_->get_name() : "-" + option_->get_snames().front();
+}
+bool Argument::hidden() const { return option_->get_group().empty(); }
 std::string Argument::type_name() const { return option_->get_type_name(); }
 bool Argument::positional() const { return option_->get_positional(); }
 bool Argument::takes_value() const { return option_->get_items_expected_max() > 0; }
@@ -119,9 +124,30 @@ bool Command::has_subcommand(const std::string& name) const {
   return !state_->app->get_subcommands([&](const CLI::App* c) { return c->get_name() == name; }).empty();
 }
 
-void Command::for_each_argument(const std::function<void(Argument&)>& see) {
-  for (Argument& a : state_->arguments) see(a);
-  for (const auto& c : state_->commands) c->for_each_argument(see);
+void Command::for_each_argument(const std::function<void(const std::string&, Argument&)>& see) {
+  const std::string command = state_->owned ? "" : state_->app->get_name();
+  for (Argument& a : state_->arguments) see(command, a);
+  for (const auto& c : state_->commands)
+    c->for_each_argument([&](const std::string& inner, Argument& a) { see(command + (command.empty() ? "" : " ") + inner, a); });
+}
+
+namespace {
+
+void forget_callbacks(CLI::App& app) {
+  app.callback({});
+  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) forget_callbacks(*sub);
+}
+
+}  // namespace
+
+Command::Verdict Command::parse_only(int argc, const char* const* argv) {
+  forget_callbacks(*state_->app);
+  try {
+    state_->app->parse(argc, argv);
+    return {};
+  } catch (const CLI::ParseError& e) {
+    return {e.get_exit_code() == 0 ? 0 : 2, e.what()};  // --help is an "error" of CLI11's
+  }
 }
 
 std::optional<int> Command::parse(int argc, const char* const* argv) {
