@@ -46,6 +46,7 @@ Argument* Argument::each(std::function<void(const std::string&)> seen) {
   return this;
 }
 size_t Argument::count() const { return option_->count(); }
+// CLI11 has no name for a flag that is hidden from --help.
 std::string Argument::name() const {
   if (!option_->get_lnames().empty()) return "--" + option_->get_lnames().front();
   return option_->get_snames().empty() ? option_->get_name() : "-" + option_->get_snames().front();
@@ -61,8 +62,6 @@ struct Command::State {
   CLI::App* app;
   std::deque<Argument> arguments;
   std::vector<std::unique_ptr<Command>> commands;
-  std::string path = {};  // "experiment run"
-  bool keep_messages = false;
 
   Argument* add(CLI::Option* option) { return &arguments.emplace_back(option); }
 };
@@ -98,7 +97,6 @@ Argument* Command::add_flag(const std::string& names, bool& target, const std::s
 Command* Command::add_subcommand(const std::string& name, const std::string& description) {
   auto state = std::make_unique<State>();
   state->app = state_->app->add_subcommand(name, description);
-  state->path = state_->path.empty() ? name : state_->path + " " + name;
   return state_->commands.emplace_back(std::unique_ptr<Command>(new Command(std::move(state)))).get();
 }
 Command* Command::group(const std::string& name) {
@@ -123,25 +121,37 @@ bool Command::has_subcommand(const std::string& name) const {
 }
 
 void Command::for_each_argument(const std::function<void(const std::string&, Argument&)>& see) {
-  for (Argument& a : state_->arguments) see(state_->path, a);
-  for (const auto& c : state_->commands) c->for_each_argument(see);
+  const std::string command = state_->owned ? "" : state_->app->get_name();
+  for (Argument& a : state_->arguments) see(command, a);
+  for (const auto& c : state_->commands)
+    c->for_each_argument([&](const std::string& inner, Argument& a) { see(command + (command.empty() ? "" : " ") + inner, a); });
 }
 
-void Command::forget_callbacks() {
-  state_->app->callback({});
-  for (const auto& c : state_->commands) c->forget_callbacks();
+namespace {
+
+void forget_callbacks(CLI::App& app) {
+  app.callback({});
+  for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) forget_callbacks(*sub);
 }
 
-void Command::keep_messages() { state_->keep_messages = true; }
+}  // namespace
+
+Command::Verdict Command::parse_only(int argc, const char* const* argv) {
+  forget_callbacks(*state_->app);
+  try {
+    state_->app->parse(argc, argv);
+    return {};
+  } catch (const CLI::ParseError& e) {
+    return {e.get_exit_code() == 0 ? 0 : 2, e.what()};  // --help is an "error" of CLI11's
+  }
+}
 
 std::optional<int> Command::parse(int argc, const char* const* argv) {
   try {
     state_->app->parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& e) {
-    if (!state_->keep_messages) return state_->app->exit(e) == 0 ? 0 : 2;
-    if (e.get_exit_code() == 0) return 0;  // --help is an "error" of CLI11's
-    throw stepscope::InputError(e.what());
+    return state_->app->exit(e) == 0 ? 0 : 2;
   }
 }
 

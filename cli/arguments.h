@@ -33,11 +33,11 @@ class Argument {
   Argument* check(Check check);
   Argument* each(std::function<void(const std::string&)> seen);            // called with every text given
   size_t count() const;                              // how often it was given
-  std::string name() const;                          // "--out", also where --help does not show it
-  bool hidden() const;
+  std::string name() const;                          // "--out", also of one that --help does not show
   std::string type_name() const;                     // "TEXT", "INT", "FLOAT", …
   bool positional() const;
   bool takes_value() const;                          // a flag does not
+  bool hidden() const;
 
  private:
   CLI::Option* option_;
@@ -61,15 +61,18 @@ class Command {
   Command* require_subcommand(int count);
   void set_version(const std::string& text);
   bool has_subcommand(const std::string& name) const;
-  // Every argument that was added so far, here and in all subcommands, with its command ("experiment run").
+  // Every argument that was added so far, here and in all subcommands; `command` is "" here, "experiment run" there.
   void for_each_argument(const std::function<void(const std::string& command, Argument&)>& see);
-  // For whoever asks only whether a command line is right: nothing runs, and parse() throws stepscope::InputError instead of printing.
-  void forget_callbacks();
-  void keep_messages();
 
   // Parses and runs the callbacks, whose exceptions pass through. Returns the exit code where there was nothing to run: 0 after --help
   // or --version, 2 after a wrong command line, whose message is on stderr.
   std::optional<int> parse(int argc, const char* const* argv);
+  // The same, without a callback being run, now or later: the exit code of such a command line, and the message of one that is wrong.
+  struct Verdict {
+    int exit_code = 0;
+    std::string message;
+  };
+  Verdict parse_only(int argc, const char* const* argv);
   // Without a program name; throws stepscope::InputError.
   void parse(std::vector<std::string> arguments);
 

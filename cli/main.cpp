@@ -34,11 +34,10 @@ void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_cod
   cli::guard_values(app);
 }
 
-std::optional<int> parse(cli::Command& app, int argc, const char* const* argv) {
-  // CLI11 says only that a subcommand is missing, not which word was none.
+// CLI11 says only that a subcommand is missing, not which word was none.
+void check_command(const cli::Command& app, int argc, const char* const* argv) {
   if (argc > 1 && argv[1][0] != '-' && !app.has_subcommand(argv[1]))
     throw stepscope::InputError(fmt::format("unknown command '{}'; `stepscope --help` lists them", argv[1]));
-  return app.parse(argc, argv);
 }
 
 }  // namespace
@@ -62,13 +61,13 @@ int main(int argc, char** argv) {
         cli::Command fresh{"", "stepscope"};
         int unused = 0;
         add_commands(fresh, {const_cast<char**>(words), n}, unused);
-        fresh.forget_callbacks();
-        fresh.keep_messages();
-        return parse(fresh, n, words);
+        check_command(fresh, n, words);
+        return fresh.parse_only(n, words);
       });
       return 0;
     }
-    const std::optional<int> ended = parse(app, argc, argv);
+    check_command(app, argc, argv);
+    const std::optional<int> ended = app.parse(argc, argv);
     return ended ? *ended : exit_code;
   } catch (const stepscope::InputError& e) {
     fmt::print(stderr, "stepscope: {}\n", e.what());

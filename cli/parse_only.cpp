@@ -31,7 +31,7 @@ void list_flags(Command& app) {
   });
 }
 
-void parse_only(const std::function<std::optional<int>(int, const char* const*)>& parse) {
+void parse_only(const std::function<Command::Verdict(int, const char* const*)>& judge) {
   for (std::string line; std::getline(std::cin, line);) {
     std::vector<std::string> words{"stepscope"};
     for (size_t at = 0;;) {
@@ -43,15 +43,13 @@ void parse_only(const std::function<std::optional<int>(int, const char* const*)>
     std::vector<const char*> argv;
     for (const std::string& w : words) argv.push_back(w.c_str());
     argv.push_back(nullptr);
-    int status = 0;
-    std::string message;
+    Command::Verdict verdict;
     try {
-      status = parse(static_cast<int>(words.size()), argv.data()).value_or(0);
+      verdict = judge(static_cast<int>(words.size()), argv.data());
     } catch (const stepscope::InputError& e) {
-      status = 2;
-      message = e.what();
+      verdict = {2, e.what()};
     }
-    fmt::print("{}\t{}\n", status, one_line(message));
+    fmt::print("{}\t{}\n", verdict.exit_code, one_line(verdict.message));
   }
 }
 

@@ -6,7 +6,6 @@
 //                             line: exit status, tab, message
 #pragma once
 #include <functional>
-#include <optional>
 
 #include "cli/arguments.h"
 
@@ -14,9 +13,8 @@ namespace cli {
 
 void list_flags(Command& app);
 
-// `parse` gets the words of one line and answers as the program would: no code where a command would run. It may
-// throw stepscope::InputError. Its commands must have no callbacks and must throw their messages
-// (Command::forget_callbacks, keep_messages).
-void parse_only(const std::function<std::optional<int>(int argc, const char* const* argv)>& parse);
+// `judge` gets the words of one line and answers as the program would, running nothing (Command::parse_only); it may
+// throw stepscope::InputError.
+void parse_only(const std::function<Command::Verdict(int argc, const char* const* argv)>& judge);
 
 }  // namespace cli
