@@ -1,6 +1,7 @@
 // `stepscope profile`: the main job. One child process runs the trainer through warm-up, timed steps with no collector on, a step with
 // counters, a step with counters per pass, and a few traced steps; what it recorded becomes the document, the tables, CSV and trace.
-// Any other CUDA program is run twice instead: once traced, once counted, joined launch by launch.
+// A foreign program with step ranges goes through the same phases, and is run once more when it had fewer steps than they need
+// (profiler/recording/step_runs.h). Any other CUDA program is run twice: once traced, once counted, joined launch by launch.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 #include "profiler/document/json.h"
 #include "profiler/document/run_info.h"
 #include "profiler/recording/recording.h"
+#include "profiler/recording/step_runs.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "profiler/ceilings/ceilings.h"
 #endif
@@ -34,9 +36,6 @@ namespace {
 using profiler::Phase;
 using stepscope::InputError;
 using stepscope::MachineError;
-
-// The collector throws away the first traced steps: enabling kernel tracing instruments code, which the first launches pay for.
-constexpr int64_t kDiscardedTracedSteps = 2;
 
 struct ProfileFlags {
   TrainerFlags trainer;
@@ -90,10 +89,12 @@ std::string library_or_throw() {
 profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  trainer_options(flags);  // what is wrong with them is said before a GPU is asked for
   const bool cpu = flags.trainer == "reference";
 
   profiler::CollectPlan plan;
   plan.output = f.keep_recording.empty() ? folder.file("recording.jsonl") : f.keep_recording;
+  std::filesystem::remove(plan.output);  // the collector takes a file that exists for another process's
   plan.raw_trace = f.raw_trace;
   plan.metrics = f.metrics;
   plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, flags.steps}};
@@ -104,7 +105,7 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
     plan.phases.push_back({Phase::counters, 1});
     plan.phases.push_back({Phase::pass_counters, 1});
   }
-  plan.phases.push_back({Phase::activity, f.traced + (cpu ? 0 : kDiscardedTracedSteps)});
+  plan.phases.push_back({Phase::activity, f.traced + (cpu ? 0 : profiler::kDiscardedSteps)});
   int64_t steps = 0;
   for (const profiler::PhasePlan& p : plan.phases) steps += p.steps;
 
@@ -159,6 +160,8 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
   auto run = [&](const std::string& mode, const std::string& output) {
     plan.mode = mode;
     plan.output = output;
+    // The collector takes a file that exists for another process's, and writes beside it.
+    std::filesystem::remove(output);
     check_child(run_child(f.program, collector_environment(plan, folder.file(mode + ".plan.json"), library), true),
                 fmt::format("'{}'", f.program[0]));
     return profiler::load_recording(output);
@@ -166,12 +169,16 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
   const std::string kept = f.keep_recording.empty() ? folder.file("recording.jsonl") : f.keep_recording;
   profiler::Recording recording;
   if (!f.step_range.empty()) {
-    // A program with its own step ranges: the same phases as our trainers, in one run of it.
+    // A program with its own step ranges: the same phases as our trainers.
     plan.step_range = f.step_range;
-    plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, f.trainer.steps}};
-    if (!f.no_counters) plan.phases.insert(plan.phases.end(), {{Phase::counters, 1}, {Phase::pass_counters, 1}});
-    plan.phases.push_back({Phase::activity, f.traced + kDiscardedTracedSteps});
-    recording = run("steps", kept);
+    std::vector<profiler::PhasePlan> wanted{{Phase::warmup, f.warmup}, {Phase::timed, f.trainer.steps}};
+    if (!f.no_counters) wanted.insert(wanted.end(), {{Phase::counters, 1}, {Phase::pass_counters, 1}});
+    wanted.push_back({Phase::activity, f.traced + profiler::kDiscardedSteps});
+    recording = profiler::record_steps(wanted, {[&](const std::vector<profiler::PhasePlan>& phases) {
+                                                  plan.phases = phases;
+                                                  return run("steps", kept);
+                                                },
+                                                [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); }});
   } else {
     recording = run("program_activity", kept);
     plan.raw_trace.clear();
@@ -215,9 +222,9 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   c->add_option("--out,-o", f->out, "the profile document")->capture_default_str();
   c->add_option("--keep-recording", f->keep_recording, "keep what the collector recorded");
   c->add_option("--raw-trace", f->raw_trace, "write every launch of every traced step (grows with the steps)");
-  c->add_option("--step-range", f->step_range, "of a foreign program: the NVTX range that is one step");
-  c->add_option("--max-launches", f->max_launches,
-                "of a foreign program: keep so many launches, count the rest")
+  c->add_option("--step-range", f->step_range,
+                "the NVTX range that is one step of another program; one with fewer steps than the plan needs is run again with fewer");
+  c->add_option("--max-launches", f->max_launches, "keep so many launches of another program, count the rest")
       ->check(whole(1))
       ->capture_default_str();
   add_report_flags(*c, f->report);

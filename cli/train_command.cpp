@@ -75,6 +75,10 @@ void run(const TrainFlags& f, const CommandLine& line) {
 
   const gpt2::TrainerOptions trainer_opts = trainer_options(flags);
   gpt2::check_run(trainer_opts, options);  // before a trainer takes the whole GPU
+  if (const auto finished = gpt2::finished_before(trainer_opts, flags.trainer, options)) {
+    fmt::print(stderr, "stepscope: {}\n", *finished);
+    return;
+  }
   const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, trainer_opts);
   std::unique_ptr<gpt2::RangeListener> listener;
   if (flags.trainer == "reference") {
@@ -141,7 +145,7 @@ void add_train_command(Command& app, const CommandLine& line, int&) {
                 "steps between checkpoints; the last step is always kept")
       ->check(whole(0));
   c->add_option("--keep-checkpoints", f->keep)->check(whole(1))->capture_default_str();
-  c->add_flag("--resume", f->resume, "go on from the newest checkpoint in --checkpoints that loads");
+  c->add_flag("--resume", f->resume, "go on from the newest checkpoint in --checkpoints that loads; start at step 1 where there is none yet");
   c->add_option("--run-json", f->run_json, "write what was run and every step's loss and time");
   c->add_flag("--quiet,-q", f->quiet, "only the summary line");
   c->add_flag("--json", f->json, "one JSON object per step");

@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <string_view>
+#include <utility>
 
 #include "cli/gpu.h"
 #include "cli/values.h"
@@ -41,6 +44,95 @@ void check_sizes(const TrainerFlags& f, const gpt2::ModelConfig& model) {
     throw InputError(fmt::format("--batch-size {} x --seq-len {} is too large: the logits alone would have more than 2^40 "
                                  "elements",
                                  f.batch_size, f.seq_len));
+}
+
+// What the trainers have of the flags that not all of them have. `matmul`: the rates of the matrix products, the default first.
+struct Abilities {
+  std::string_view trainer;
+  std::vector<std::string_view> matmul;
+  bool recomputes, rounds_weights;
+};
+const std::array<Abilities, 3>& abilities() {
+  static const std::array<Abilities, 3> all{{{"mixed", {"bf16"}, true, true},
+                                             {"fp32", {"fp32", "tf32"}, false, false},
+                                             {"reference", {"fp32"}, false, false}}};
+  return all;
+}
+const Abilities* abilities_of(std::string_view trainer) {
+  for (const Abilities& a : abilities())
+    if (a.trainer == trainer) return &a;
+  return nullptr;
+}
+bool has_matmul(const Abilities& a, std::string_view rate) {
+  return std::find(a.matmul.begin(), a.matmul.end(), rate) != a.matmul.end();
+}
+
+// The flags of `f` that the trainer lacks, as typed; each with whether another one has it.
+template <class Report>
+void each_lacking(const TrainerFlags& f, const Abilities& a, Report report) {
+  if (!f.matmul.empty() && !has_matmul(a, f.matmul))
+    report("--matmul " + f.matmul, [&](const Abilities& other) { return has_matmul(other, f.matmul); });
+  if (f.recompute != "none" && !a.recomputes)
+    report("--recompute " + f.recompute, [](const Abilities& other) { return other.recomputes; });
+  if (f.weight_rounding != "nearest" && !a.rounds_weights)
+    report("--weight-rounding " + f.weight_rounding, [](const Abilities& other) { return other.rounds_weights; });
+}
+
+// For --trainer auto, which would take `first`: another trainer that a flag needs, and the flag. nullopt: `first` will do, or no
+// trainer has all that was asked for (then `first` says what it lacks).
+std::optional<std::pair<std::string, std::string>> only_trainer_with(const TrainerFlags& f, std::string_view first) {
+  std::string flag;
+  each_lacking(f, *abilities_of(first), [&](const std::string& text, auto) {
+    if (flag.empty()) flag = text;
+  });
+  if (flag.empty()) return std::nullopt;
+  for (const Abilities& other : abilities()) {
+    bool has_all = true;
+    each_lacking(f, other, [&](const std::string&, auto) { has_all = false; });
+    if (has_all) return std::pair(std::string(other.trainer), flag);
+  }
+  return std::nullopt;
+}
+
+void check_abilities(const TrainerFlags& f) {
+  const Abilities* a = abilities_of(f.trainer);
+  if (!a) throw InputError(fmt::format("unknown trainer '{}': expected auto, mixed, fp32 or reference", f.trainer));
+  each_lacking(f, *a, [&](const std::string& flag, auto has) {
+    std::string others;
+    for (const Abilities& other : abilities())
+      if (has(other)) others += fmt::format("{}--trainer {}", others.empty() ? "" : " or ", other.trainer);
+    if (!others.empty()) throw InputError(fmt::format("{}: the {} trainer does not have it, {} does", flag, a->trainer, others));
+    std::string rates;
+    for (const Abilities& each : abilities())
+      rates += fmt::format("{}{} (--trainer {})", rates.empty() ? "" : ", ", fmt::join(each.matmul, " or "), each.trainer);
+    throw InputError(fmt::format("{}: expected {}", flag, rates));
+  });
+}
+
+// A slot or variant that this trainer lacks and another has: the error names that one. What none has, the trainer itself refuses
+// with the list of what there is.
+void check_variants([[maybe_unused]] std::string_view trainer, const std::map<std::string, std::string>& wanted) {
+  if (wanted.empty()) return;  // the table of the mixed trainer loads cuDNN to see whether it is there
+  using Table = std::vector<gpt2::VariantInfo>;
+  std::vector<std::pair<std::string_view, Table>> tables{{"reference", {}}};
+#ifdef STEPSCOPE_WITH_CUDA
+  tables.emplace_back("mixed", mixed::mixed_variants());
+  tables.emplace_back("fp32", fp32::fp32_variants());
+#endif
+  const auto has = [](const Table& table, const std::string& slot, const std::string& name) {
+    return std::any_of(table.begin(), table.end(), [&](const gpt2::VariantInfo& row) {
+      return row.slot == slot && std::find(row.names.begin(), row.names.end(), name) != row.names.end();
+    });
+  };
+  const auto own = std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.first == trainer; });
+  if (own == tables.end()) return;
+  for (const auto& [slot, name] : wanted) {
+    if (has(own->second, slot, name)) continue;
+    for (const auto& [other, table] : tables)
+      if (has(table, slot, name))
+        throw InputError(
+            fmt::format("--variant {}={}: the {} trainer has no such variant, --trainer {} does", slot, name, trainer, other));
+  }
 }
 
 }  // namespace
@@ -115,7 +207,10 @@ std::optional<std::string> settle(TrainerFlags& f) {
   if (f.trainer == "auto") {
     const GpuStatus gpu = gpu_status();
     f.trainer = gpu.present ? "mixed" : "reference";
-    if (!gpu.present)
+    if (const auto only = only_trainer_with(f, f.trainer)) {
+      f.trainer = only->first;
+      notice = fmt::format("{}: chose --trainer {}, which has it", only->second, only->first);
+    } else if (!gpu.present)
       notice = fmt::format("no GPU ({}); running the CPU reference{}", gpu.why_not,
                            f.model.empty() ? " on the small model `tiny`" : "");
   }
@@ -179,18 +274,13 @@ gpt2::TrainerOptions trainer_options(const TrainerFlags& f) {
   o.model = from_file ? gpt2::checkpoint_config(f.model) : gpt2::model_from_name(f.model);
   o.batch_size = f.batch_size;
   o.seq_len = f.seq_len;
-  const bool mixed = f.trainer == "mixed";
-  if (mixed ? f.matmul != "bf16" : f.matmul != "fp32" && f.matmul != "tf32")
-    throw InputError(fmt::format("--matmul '{}': expected {}", f.matmul, mixed ? "bf16, the mixed trainer's only one" : "fp32 or tf32"));
-  if (!mixed && f.recompute != "none")
-    throw InputError(fmt::format("--recompute {}: only the mixed trainer recomputes", f.recompute));
-  if (!mixed && f.weight_rounding != "nearest")
-    throw InputError(fmt::format("--weight-rounding {}: only the mixed trainer rounds its weights", f.weight_rounding));
+  check_abilities(f);
   o.matmul = f.matmul;
   o.recompute = f.recompute;
   o.weight_rounding = f.weight_rounding;
   o.deterministic = f.deterministic;
   o.variants = parse_variants(f.variants);
+  check_variants(f.trainer, o.variants);
   check_sizes(f, o.model);
   return o;
 }
@@ -199,7 +289,6 @@ std::unique_ptr<gpt2::Trainer> make_trainer(const TrainerFlags& f, const gpt2::T
   std::unique_ptr<gpt2::Trainer> trainer;
   if (f.trainer == "reference") {
     if (!o.variants.empty()) throw InputError("--variant: the CPU reference has no variants");
-    if (o.matmul != "fp32") throw InputError("--matmul tf32: the CPU reference computes in fp32");
     trainer = gpt2::make_reference_trainer(o);
   } else if (f.trainer == "fp32" || f.trainer == "mixed") {
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
@@ -229,6 +318,7 @@ gpt2::LoopOptions loop_options(const TrainerFlags& f) {
   gpt2::check_schedule(f.schedule);
   o.learning_rate = {f.schedule, f.learning_rate, f.lr_warmup, f.final_lr_fraction,
                      f.lr_total_steps > 0 ? f.lr_total_steps : f.steps};
+  o.model = f.model;
   o.adamw = {f.learning_rate, f.beta1, f.beta2, f.eps, f.weight_decay, f.clip};
   o.overfit = f.overfit;
   o.direct_from = f.direct_from;

@@ -17,6 +17,7 @@ stepscope_stage(gpt2_model RANK 10
     token_shards.cpp shard_set.cpp synthetic_tokens.cpp
     tokenizer.cpp bpe.cpp documents.cpp pretokenizer.cpp ${unicode} sampling.cpp
     learning_rate.cpp trainer_checks.cpp train_loop.cpp run_json.cpp sha256.cpp
+  LINKS base
   PUBLIC_LIBS fmt::fmt nlohmann_json::nlohmann_json
   PRIVATE_LIBS ${icu})
 if(OpenMP_CXX_FOUND)

@@ -1,44 +1,92 @@
 #include "gpt2/run_json.h"
 
-#include <cmath>
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/run_fields.h"
 #include "gpt2/work_model.h"
 
 namespace gpt2 {
+namespace {
+
+using nlohmann::ordered_json;
+
+// 3e-4f is 3.0000000142e-4 as a double; what was typed is the shortest decimal that reads as the same float.
+double as_typed(float value) {
+  const std::string text = fmt::format("{}", value);
+  return std::strtod(text.c_str(), nullptr);
+}
+
+stepscope::RunFields run_fields_of(const Trainer& trainer, const LoopOptions& o) {
+  const TrainerOptions& t = trainer.options();
+  const ModelConfig& c = t.model;
+  stepscope::RunFields f;
+  f.command = o.command;
+  f.trainer = std::string(trainer.name());
+  f.device = trainer.device();
+  if (!o.model.empty()) f.model = o.model;
+  f.layers = c.layers;
+  f.heads = c.heads;
+  f.channels = c.channels;
+  f.vocab_size = c.vocab_size;
+  f.padded_vocab = c.padded_vocab;
+  f.max_seq_len = c.max_seq_len;
+  f.parameters = tensor_layout(c).total;
+  f.batch_size = t.batch_size;
+  f.seq_len = t.seq_len;
+  f.accumulation = o.accumulation;
+  f.matmul = t.matmul;
+  f.variants = t.variants;
+  f.recompute = t.recompute;
+  f.weight_rounding = t.weight_rounding;
+  f.deterministic = t.deterministic;
+  f.direct_from = o.direct_from;
+  f.direct_steps = o.direct_steps;
+  f.seed = static_cast<int64_t>(o.seed);
+  f.data = o.data;
+  f.shuffle = o.shuffle;
+  f.overfit = o.overfit;
+  f.lr_schedule = o.learning_rate.schedule;
+  f.learning_rate = as_typed(o.learning_rate.peak);
+  f.lr_warmup_steps = o.learning_rate.warmup;
+  f.lr_total_steps = o.learning_rate.total;
+  f.lr_final_fraction = as_typed(o.learning_rate.final_fraction);
+  f.weight_decay = as_typed(o.adamw.weight_decay);
+  f.clip = as_typed(o.adamw.clip);
+  f.beta1 = as_typed(o.adamw.beta1);
+  f.beta2 = as_typed(o.adamw.beta2);
+  f.eps = as_typed(o.adamw.eps);
+  f.tokens_per_step = t.batch_size * t.seq_len * o.accumulation;
+  f.model_flops = model_flops(c, t.batch_size, t.seq_len, o.accumulation);
+  return f;
+}
+
+template <class T>
+void put(ordered_json& object, std::string_view name, const T& value) {
+  object[std::string(name)] = value;
+}
+template <class T>
+void put(ordered_json& object, std::string_view name, const std::optional<T>& value) {
+  if (value) put(object, name, *value);
+}
+
+void write_fields(ordered_json& doc, const stepscope::RunFields& fields) {
+  for (const stepscope::RunField& f : stepscope::run_fields()) {
+    ordered_json& object = f.object.empty() ? doc : doc[std::string(f.object)];
+    std::visit([&](auto member) { put(object, f.name, fields.*member); }, f.member);
+  }
+}
+
+}  // namespace
 
 std::string run_json(const Trainer& trainer, const LoopOptions& options, const RunResult& result,
                      std::span<const int64_t> validated_steps, const std::string& stopped) {
-  using nlohmann::ordered_json;
-  const TrainerOptions& t = trainer.options();
-  const ModelConfig& c = t.model;
-  ordered_json doc{
-      {"schema", "stepscope.run/1"},
-      {"command", options.command},
-      {"trainer", trainer.name()},
-      {"device", trainer.device()},
-      {"model",
-       {{"max_seq_len", c.max_seq_len},
-        {"vocab_size", c.vocab_size},
-        {"padded_vocab", c.padded_vocab},
-        {"layers", c.layers},
-        {"heads", c.heads},
-        {"channels", c.channels}}},
-      {"batch_size", t.batch_size},
-      {"seq_len", t.seq_len},
-      {"accumulation", options.accumulation},
-      {"matmul", t.matmul},
-      {"variants", t.variants},
-      {"recompute", t.recompute},
-      {"weight_rounding", t.weight_rounding},
-      {"deterministic", t.deterministic},
-      {"seed", options.seed},
-      {"data", options.data},
-      {"shuffle", options.shuffle},
-      {"parameters", tensor_layout(c).total},
-      {"tokens_per_step", t.batch_size * t.seq_len * options.accumulation},
-      {"model_flops", model_flops(c, t.batch_size, t.seq_len, options.accumulation)},
-  };
+  ordered_json doc{{"schema", "stepscope.run/1"}};
+  write_fields(doc, run_fields_of(trainer, options));
   if (!stopped.empty()) doc["stopped"] = stopped;
   auto& memory = doc["memory"] = ordered_json::array();
   for (const MemoryItem& item : trainer.memory())

@@ -1,6 +1,6 @@
 // run.json ("stepscope.run/1"): what a training process tells a profile about itself, and all that crosses
-// from a trainer to the profiler besides ranges and launches. Field list: run_json.cpp is the declaration;
-// units are in the names.
+// from a trainer to the profiler besides ranges and launches. What was run is declared in base/run_fields.h,
+// the rest (steps, memory, validation, work) in run_json.cpp; units are in the names.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -105,11 +105,53 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
                       "or another folder",
                       o.checkpoint_dir, steps.back()));
     }
-    if (o.resume && steps.empty())
-      throw InputError(
-          fmt::format("--resume: no checkpoint in {}, expected step-*/ folders", o.checkpoint_dir));
   }
   return s;
+}
+
+// The newest checkpoint that loads, once it is known to be of this run; nullopt where there is none yet. Damaged ones are
+// passed over and named to `note`; a folder that holds nothing else, or the checkpoint of another run, is an error.
+std::optional<CheckpointStore::Loaded> checkpoint_to_resume(const Surroundings& around, const TrainerOptions& t,
+                                                            std::string_view trainer, const LoopOptions& o) {
+  if (around.checkpoints->steps().empty()) return std::nullopt;
+  std::vector<std::string> damaged;
+  auto found = around.checkpoints->newest_that_loads(&damaged);
+  if (!found)
+    throw InputError(
+        fmt::format("--resume: no checkpoint in {} loads: {}", o.checkpoint_dir, fmt::join(damaged, "; ")));
+  if (o.on_note)
+    for (const std::string& why : damaged) o.on_note("skipped a damaged checkpoint: " + why);
+  const TrainingState& s = found->state;
+  const std::string where = found->folder.string();
+  const auto must_match = [&](std::string_view flag, int64_t saved, int64_t now) {
+    if (saved != now)
+      throw InputError(
+          fmt::format("--resume: {} was saved with {} {}, expected the {} of this run", where, flag, saved, now));
+  };
+  if (found->model.config != t.model) {
+    throw InputError(fmt::format("--resume: {} holds a model of {}, expected this run's {}", where,
+                                 describe(found->model.config), describe(t.model)));
+  }
+  if (!s.trainer.empty() && s.trainer != trainer) {
+    throw InputError(
+        fmt::format("--resume: {} was saved by --trainer {}, expected this run's {}; --model {} starts a new run "
+                    "from its weights",
+                    where, s.trainer, trainer, (found->folder / "model.bin").string()));
+  }
+  must_match("--batch-size", s.batch_size, t.batch_size);
+  must_match("--seq-len", s.seq_len, t.seq_len);
+  must_match("--accumulation", s.accumulation, o.accumulation);
+  if (s.data_fingerprint != around.data->fingerprint()) {
+    throw InputError(fmt::format("--resume: {} was trained on other data, seed or order than {}", where,
+                                 around.data->describe()));
+  }
+  return found;
+}
+
+std::string finished_text(const CheckpointStore::Loaded& checkpoint, const LoopOptions& o) {
+  return fmt::format("this run is finished: {} is of step {}, --steps {} asks for no more{}",
+                     checkpoint.folder.string(), checkpoint.state.step, o.steps,
+                     o.run_json.empty() ? "" : fmt::format("; {} stays as it is", o.run_json));
 }
 
 class Run {
@@ -130,7 +172,7 @@ class Run {
   }
 
   RunResult loop() {
-    if (o_.resume) resume();
+    if (o_.resume && !resume()) return std::move(result_);
     if (o_.overfit) {
       around_.data->seek({});
       read_batches();
@@ -204,35 +246,18 @@ class Run {
     throw TrainingDiverged(why);
   }
 
-  void resume() {
-    std::vector<std::string> damaged;
-    auto found = around_.checkpoints->newest_that_loads(&damaged);
-    for (const std::string& why : damaged) note("skipped a damaged checkpoint: " + why);
-    if (!found)
-      throw InputError(fmt::format("--resume: no checkpoint in {} loads: {}", o_.checkpoint_dir,
-                                   fmt::join(damaged, "; ")));
+  // False: the run was finished before.
+  bool resume() {
+    const auto found = checkpoint_to_resume(around_, trainer_.options(), trainer_.name(), o_);
+    if (!found) {
+      note(fmt::format("--resume: no checkpoint in {} yet; the run starts at step 1", o_.checkpoint_dir));
+      return true;
+    }
     const TrainingState& s = found->state;
-    const TrainerOptions& t = trainer_.options();
-    const std::string where = found->folder.string();
-    auto must_match = [&](std::string_view flag, int64_t saved, int64_t now) {
-      if (saved != now)
-        throw InputError(fmt::format("--resume: {} was saved with {} {}, expected the {} of this run", where,
-                                     flag, saved, now));
-    };
-    if (found->model.config != t.model) {
-      throw InputError(fmt::format("--resume: {} holds a model of {}, expected this run's {}", where,
-                                   describe(found->model.config), describe(t.model)));
+    if (s.step >= o_.steps) {
+      note(finished_text(*found, o_));
+      return false;
     }
-    must_match("--batch-size", s.batch_size, t.batch_size);
-    must_match("--seq-len", s.seq_len, t.seq_len);
-    must_match("--accumulation", s.accumulation, o_.accumulation);
-    if (s.data_fingerprint != around_.data->fingerprint()) {
-      throw InputError(fmt::format("--resume: {} was trained on other data, seed or order than {}", where,
-                                   around_.data->describe()));
-    }
-    if (s.step >= o_.steps)
-      throw InputError(fmt::format("--resume: {} is of step {}, expected --steps beyond it, not {}", where,
-                                   s.step, o_.steps));
     if (s.schedule_total != o_.learning_rate.total)
       note(fmt::format("the learning-rate schedule has {} steps now, it had {}", o_.learning_rate.total,
                        s.schedule_total));
@@ -241,7 +266,8 @@ class Run {
     trainer_.write(State::adam_m, s.m);
     trainer_.write(State::adam_v, s.v);
     done_ = enqueued_ = s.step;
-    note(fmt::format("resumed after step {} from {}", s.step, where));
+    note(fmt::format("resumed after step {} from {}", s.step, found->folder.string()));
+    return true;
   }
 
   void save_checkpoint_now() {
@@ -256,6 +282,7 @@ class Run {
     s.batch_size = t.batch_size;
     s.seq_len = t.seq_len;
     s.accumulation = o_.accumulation;
+    s.trainer = std::string(trainer_.name());
     s.m.resize(total);
     s.v.resize(total);
     std::vector<float> parameters(total);
@@ -320,6 +347,22 @@ class Run {
 
 void check_run(const TrainerOptions& trainer, const LoopOptions& options) {
   open_surroundings(trainer, options);
+}
+
+std::optional<std::string> finished_before(const TrainerOptions& trainer, std::string_view trainer_name,
+                                           const LoopOptions& options) {
+  if (!options.resume) return std::nullopt;
+  const Surroundings around = open_surroundings(trainer, options);
+  const std::vector<int64_t> steps = around.checkpoints->steps();
+  if (steps.empty() || steps.back() < options.steps) return std::nullopt;  // read by the run itself, once
+  std::vector<std::string> notes;  // those of an unfinished run are said when it resumes
+  LoopOptions quiet = options;
+  quiet.on_note = [&](const std::string& text) { notes.push_back(text); };
+  const auto found = checkpoint_to_resume(around, trainer, trainer_name, quiet);
+  if (found->state.step < options.steps) return std::nullopt;
+  if (options.on_note)
+    for (const std::string& text : notes) options.on_note(text);
+  return finished_text(*found, options);
 }
 
 RunResult train(Trainer& trainer, const LoopOptions& options,

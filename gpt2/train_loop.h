@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -43,9 +44,10 @@ struct LoopOptions {
   std::string checkpoint_dir;         // "" = none
   int64_t checkpoint_every = 0;
   int64_t keep_checkpoints = 2;
-  bool resume = false;                // from the newest checkpoint of checkpoint_dir that loads
+  bool resume = false;                // from the newest checkpoint of checkpoint_dir that loads; where there is none yet, from step 1
   std::string run_json;               // "" = none
   std::string command;                // as typed, for run.json
+  std::string model;                  // preset or checkpoint file as given, for run.json; "" = not said
   bool overfit = false;               // the same batch every step
   int64_t direct_from = 0;            // steps [direct_from, direct_from + direct_steps) without CUDA graphs (StepPlan::graph_allowed)
   int64_t direct_steps = 0;
@@ -75,7 +77,11 @@ struct RunResult {
 // a trainer is built (which may allocate the whole GPU); train() checks again. Throws stepscope::InputError.
 void check_run(const TrainerOptions& trainer, const LoopOptions& options);
 
-// Runs the loop. Every enqueue_step happens inside StepRange(step), steps counted from 1 as in StepPlan. `on_step` is called once per finished step, in order, one step behind the device.
+// What to say when options.resume is set and the newest checkpoint is already of the last step or beyond: nothing is left to do, and no
+// trainer need be built. nullopt: there is. Throws stepscope::InputError for checkpoints that are damaged or of another run.
+std::optional<std::string> finished_before(const TrainerOptions& trainer, std::string_view trainer_name, const LoopOptions& options);
+
+// Runs the loop. A run that was finished before returns no steps and leaves its run.json alone. Every enqueue_step happens inside StepRange(step), steps counted from 1 as in StepPlan. `on_step` is called once per finished step, in order, one step behind the device.
 // Throws stepscope::InputError and TrainingDiverged.
 RunResult train(Trainer& trainer, const LoopOptions& options, const std::function<void(const StepLog&)>& on_step);
 

@@ -22,12 +22,28 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::array<char, 8> kMagic{'S', 'S', 'T', 'A', 'T', 'E', '\r', '\n'};
-constexpr uint64_t kVersion = 1;
-constexpr std::array<std::string_view, 14> kFieldNames{
+constexpr uint64_t kVersion = 2;
+constexpr std::array<std::string_view, 16> kFieldNames{
     "magic",      "version",         "parameters",   "step",          "schedule total",
     "seed",       "data epoch",      "data shard",   "data sequence", "data fingerprint",
-    "batch size", "sequence length", "accumulation", "model checksum"};
-constexpr uint64_t kFixedBytes = 8 * kFieldNames.size() + 8;  // with the checksum at the end
+    "batch size", "sequence length", "accumulation", "model checksum",
+    "trainer",       "trainer"};
+// With the checksum at the end. Version 1 had no trainer.
+constexpr uint64_t fixed_bytes(size_t fields) { return 8 * fields + 8; }
+constexpr size_t fields_of_version(uint64_t version) { return kFieldNames.size() - (version == 1 ? 2 : 0); }
+
+// The trainer's name is the bytes of the last two fields, what it leaves of them is zero.
+constexpr size_t kTrainerField = 14, kLongestName = 16;
+
+// nullopt: these bytes are no name.
+std::optional<std::string> name_in(const uint64_t* fields) {
+  std::string name(kLongestName, '\0');
+  std::memcpy(name.data(), fields, kLongestName);
+  name.erase(name.find_last_not_of('\0') + 1);
+  const bool good = std::all_of(name.begin(), name.end(),
+                                [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
+  return good ? std::optional(name) : std::nullopt;
+}
 
 // Removes a folder that no reader can take for a checkpoint any more. Errors are left to the next attempt.
 void remove_folder(const fs::path& path) {
@@ -97,17 +113,23 @@ std::optional<int64_t> step_of(const std::string& name) {
 
 TrainingState parse_training_state(std::span<const std::byte> bytes, const std::string& source) {
   ByteReader reader(bytes, source);
-  if (reader.remaining() < kFixedBytes)
+  if (reader.remaining() < fixed_bytes(fields_of_version(1)))
     reader.fail(fmt::format("truncated: {} bytes, a training state has at least {}", reader.remaining(),
-                            kFixedBytes));
+                            fixed_bytes(fields_of_version(1))));
   std::array<uint64_t, kFieldNames.size()> f{};
-  for (size_t i = 0; i < f.size(); ++i) f[i] = reader.read<uint64_t>(kFieldNames[i]);
+  for (size_t i = 0; i < 2; ++i) f[i] = reader.read<uint64_t>(kFieldNames[i]);
   if (std::memcmp(&f[0], kMagic.data(), kMagic.size()) != 0)
     reader.fail("not a training state: it does not begin with SSTATE");
-  if (f[1] != kVersion) reader.fail(fmt::format("training state version {}, expected {}", f[1], kVersion));
+  if (f[1] != 1 && f[1] != kVersion)
+    reader.fail(fmt::format("training state version {}, expected 1 or {}", f[1], kVersion));
+  const size_t fields = fields_of_version(f[1]);
+  if (bytes.size() < fixed_bytes(fields))
+    reader.fail(fmt::format("truncated: {} bytes, a training state of version {} has at least {}", bytes.size(),
+                            f[1], fixed_bytes(fields)));
+  for (size_t i = 2; i < fields; ++i) f[i] = reader.read<uint64_t>(kFieldNames[i]);
   if (f[2] < 1 || f[2] > uint64_t{1} << 40)
     reader.fail(fmt::format("{} parameters, expected 1 to 2^40", f[2]));
-  reader.expect_size(kFixedBytes + 8 * f[2], fmt::format("m and v of {} parameters", f[2]));
+  reader.expect_size(fixed_bytes(fields) + 8 * f[2], fmt::format("m and v of {} parameters", f[2]));
   uint64_t stored;
   std::memcpy(&stored, bytes.data() + bytes.size() - 8, 8);
   const uint64_t found = Checksum::of(bytes.first(bytes.size() - 8));
@@ -128,6 +150,11 @@ TrainingState parse_training_state(std::span<const std::byte> bytes, const std::
   s.seq_len = static_cast<int64_t>(f[11]);
   s.accumulation = static_cast<int64_t>(f[12]);
   s.model_checksum = f[13];
+  if (f[1] >= 2) {
+    const auto name = name_in(&f[kTrainerField]);
+    if (!name) reader.fail("the trainer's name is not one of lower-case letters and digits");
+    s.trainer = *name;
+  }
   s.m.resize(f[2]);
   s.v.resize(f[2]);
   reader.read_into(std::span(s.m), "m");
@@ -158,6 +185,10 @@ void save_training_state(const fs::path& path, const TrainingState& s) {
   f[11] = static_cast<uint64_t>(s.seq_len);
   f[12] = static_cast<uint64_t>(s.accumulation);
   f[13] = s.model_checksum;
+  if (s.trainer.size() > kLongestName)
+    throw std::logic_error(fmt::format("{}: the trainer's name '{}' is longer than {}", path.string(), s.trainer,
+                                       kLongestName));
+  std::memcpy(&f[kTrainerField], s.trainer.data(), s.trainer.size());
   AtomicFile out(path);
   Checksum sum;
   for (const std::span<const std::byte> part : std::initializer_list<std::span<const std::byte>>{

@@ -1,7 +1,8 @@
 // The rest of a run beside its checkpoint: what makes a resumed run bitwise the one that never stopped. And
-// the folder that holds both. Format "SSTATE" version 1, little-endian: the fields of kFieldNames
-// (training_state.cpp) as 8-byte integers, m, v as fp32 in the order of the tensor table, then the checksum
-// of everything before it. An unknown version is an error.
+// the folder that holds both. Format "SSTATE" version 2, little-endian: the fields of kFieldNames
+// (training_state.cpp) as 8-byte integers (the trainer's name as 16 characters), m, v as fp32 in the order of
+// the tensor table, then the checksum of everything before it. Version 1, without the trainer, is still read;
+// any other version is an error.
 //
 // A checkpoint is complete or absent: FOLDER/step-00000010/{model.bin,state.bin} appears by one rename of a
 // folder whose files are already on disk. model.bin is a plain llm.c checkpoint; state.bin carries its
@@ -28,6 +29,7 @@ struct TrainingState {
   uint64_t data_fingerprint = 0;  // TokenSource::fingerprint()
   int64_t batch_size = 0, seq_len = 0, accumulation = 0;
   uint64_t model_checksum = 0;  // of model.bin
+  std::string trainer;          // Trainer::name(); "" in files of version 1, which do not say
   std::vector<float> m, v;      // AdamW moments, one per parameter
 };
 TrainingState parse_training_state(std::span<const std::byte> file, const std::string& source);

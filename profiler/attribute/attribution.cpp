@@ -19,7 +19,7 @@ void add_missing(std::vector<MissingRecord>& list, const std::string& name, int6
   if (count > 0) list.push_back({name, count, detail});
 }
 
-void place_launches(Attribution& a) {
+void place_launches(Attribution& a, bool foreign) {
   int64_t outside = 0, unknown = 0;
   std::string first_outside, first_unknown;
   for (AttributedLaunch& l : a.launches) {
@@ -29,13 +29,16 @@ void place_launches(Attribution& a) {
     if (parsed.kind == PathKind::no_leaf && outside++ == 0) first_outside = l.record->name;
     if (parsed.kind == PathKind::unknown_words && unknown++ == 0) first_unknown = l.record->path;
   }
+  a.has_leaf_ranges =
+      std::any_of(a.launches.begin(), a.launches.end(), [](const AttributedLaunch& l) { return l.place.has_value(); });
+  if (foreign && !a.has_leaf_ranges) return;
   add_missing(a.missing, "unattributed_kernels", outside, fmt::format("first: '{}'", first_outside));
   add_missing(a.missing, "unknown_range_path", unknown, fmt::format("first: '{}'", first_unknown));
 }
 
 // Durations are medians over the traced steps if those and the idle time of the step shown add up to the
 // median step; else all come from the step shown, which adds up by construction unless records are lost.
-void set_times(Attribution& a, const TracedStep& t) {
+void set_times(Attribution& a, const TracedStep& t, bool steps_differ) {
   std::vector<Interval> intervals;
   for (const TracedOperation& o : t.operations)
     intervals.push_back(o.has_time ? Interval{o.record->start_ns, o.record->end_ns} : Interval{});
@@ -60,6 +63,15 @@ void set_times(Attribution& a, const TracedStep& t) {
     return std::abs(a.conservation_error_ns) <= a.time_ns * kConservation_pct / 100;
   };
 
+  // Operation i of one step is then not operation i of another: a median over them would be of different kernels.
+  if (steps_differ) {
+    fill(false);
+    if (!conserved())
+      add_missing(a.missing, "pass_sum_mismatch", 1,
+                  fmt::format("passes + unattributed + idle differ from the step by {:+.2f}%",
+                              a.conservation_error_ns / a.time_ns * 100));
+    return;
+  }
   fill(true);
   if (conserved()) return;
   const double error_of_medians = a.conservation_error_ns;
@@ -251,8 +263,11 @@ std::optional<Attribution> attribute(const Recording& recording, const Attributi
   }
   a.streams = static_cast<int64_t>(streams.size());
 
-  place_launches(a);
-  set_times(a, *traced);
+  place_launches(a, input.foreign);
+  const auto is_sequence = [](const MissingRecord& m) { return m.name == "kernel_sequence_changed"; };
+  set_times(a, *traced,
+            std::any_of(a.missing.begin(), a.missing.end(), is_sequence) ||
+                std::any_of(recording.missing.begin(), recording.missing.end(), is_sequence));
   std::vector<PassCounters> whole_passes;
   merge(a, *traced, recording, whole_passes);
   for (AttributedLaunch& l : a.launches)
@@ -260,7 +275,8 @@ std::optional<Attribution> attribute(const Recording& recording, const Attributi
   check_kernels(a);
   make_groups(a);
   add_work(a, input);
-  check_whole_passes(a, whole_passes);
+  // Ranges below the step of a program without our words are no passes.
+  if (a.has_leaf_ranges || !input.foreign) check_whole_passes(a, whole_passes);
   return a;
 }
 

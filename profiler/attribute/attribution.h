@@ -31,6 +31,9 @@ struct AttributionInput {
   RooflineInput roofline;
   std::string work_precision = "fp32";  // row of the matmul ceilings that bounds the ops' FLOPs
   std::map<Place, OpFloor> work;        // empty: unknown
+  // A program that is not ours: it promised no leaf ranges and no equal steps. Without a single leaf it is told nothing about them;
+  // steps that differ are "steps_differ", a notice, where a trainer of ours is wrong to differ.
+  bool foreign = false;
 };
 
 struct WorkSum {
@@ -69,6 +72,7 @@ struct Attribution {
   Timeline timeline;                 // of the step shown; share_ns parallel to the launches that have a time
   int64_t begin_ns = 0;              // of the step shown
   int64_t streams = 0;
+  bool has_leaf_ranges = false;  // some launch has a place
   std::vector<MissingRecord> missing;
 };
 

@@ -43,7 +43,9 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual SessionRecord describe() = 0;  // device and versions, as far as they can be had now
-  virtual Outcome synchronize() = 0;     // waits for the current context; good when there is none
+  // Waits for the calling thread's current context, or for `context` when the thread has none (a thread that opens the step ranges
+  // while others launch); good when there is neither.
+  virtual Outcome synchronize(const void* context = nullptr) = 0;
   virtual Outcome callbacks(Callbacks which) = 0;
 
   virtual Outcome start_tracing() = 0;

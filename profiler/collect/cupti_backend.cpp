@@ -283,11 +283,15 @@ SessionRecord CuptiBackend::describe() {
   return s;
 }
 
-Outcome CuptiBackend::synchronize() {
+Outcome CuptiBackend::synchronize(const void* context) {
   const DriverApi* cu = driver_api();
-  CUcontext context = nullptr;
-  if (!cu || cu->ctx_current(&context) != CUDA_SUCCESS || !context) return std::nullopt;
+  CUcontext current = nullptr;
+  if (!cu || cu->ctx_current(&current) != CUDA_SUCCESS) return std::nullopt;
+  const bool borrowed = !current && context;
+  if (!current && !context) return std::nullopt;
+  if (borrowed && cu->ctx_push(static_cast<CUcontext>(const_cast<void*>(context))) != CUDA_SUCCESS) return std::nullopt;
   const CUresult r = cu->ctx_synchronize();
+  if (borrowed) cu->ctx_pop(&current);
   if (r == CUDA_SUCCESS || r == CUDA_ERROR_DEINITIALIZED) return std::nullopt;
   return Failure{std::string(missing::kRecordsLost),
                  "cuCtxSynchronize fails with CUDA error " + std::to_string(static_cast<int>(r))};

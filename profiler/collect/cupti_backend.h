@@ -25,7 +25,7 @@ class CuptiBackend : public Backend {
   Outcome subscribe();
 
   SessionRecord describe() override;
-  Outcome synchronize() override;
+  Outcome synchronize(const void* context) override;
   Outcome callbacks(Callbacks which) override;
   Outcome start_tracing() override;
   Outcome stop_tracing() override;

@@ -1,7 +1,7 @@
 // Which step belongs to which phase. A step range that begins asks for its orders; what they mean for CUPTI
 // is the collector's affair.
 //
-// The trap: the first kDiscardedSteps steps of the activity phase are recorded as warm-up, because enabling
+// The trap: the first kDiscardedSteps steps (records/collect_plan.h) of the activity phase are recorded as warm-up, because enabling
 // kernel tracing patches the loaded kernels and the first traced step pays for that. So an activity phase of
 // N steps yields N - 2 traced steps (at least one): whoever writes the plan asks for two more than it wants.
 #pragma once
@@ -12,8 +12,6 @@
 #include "profiler/records/collect_plan.h"
 
 namespace profiler::collect {
-
-inline constexpr int64_t kDiscardedSteps = 2;
 
 struct StepOrders {
   int64_t step = 0;                  // 0-based count of steps in the process

@@ -54,12 +54,27 @@ int StepCollector::range_push(uint64_t domain, std::string_view name) {
     if (!done_ && !step_open_) begin_step(ranges);
     return level;
   }
+  if (machine_unused_ && ranges.depth() == 0) remember_name(name);
   const int level = ranges.push(domain, name);
   if (passes_wanted_ && step_thread_ == std::this_thread::get_id()) {
     const auto pass = component_below(step_path_, ranges.path());
     if (pass) enter_pass(*pass);
   }
   return level;
+}
+
+// Names of ranges that are no step, while none was: what --step-range could have been.
+void StepCollector::remember_name(std::string_view name) {
+  constexpr size_t kMost = 5, kLongest = 60;
+  const std::lock_guard lock(path_mutex_);
+  if (names_seen_.size() < kMost) names_seen_.emplace(name.substr(0, kLongest));
+}
+
+std::string StepCollector::other_names() {
+  const std::lock_guard lock(path_mutex_);
+  std::string text;
+  for (const std::string& name : names_seen_) text += (text.empty() ? "; it opened '" : ", '") + name + "'";
+  return text;
 }
 
 int StepCollector::range_pop(uint64_t domain) {
@@ -87,6 +102,7 @@ std::string StepCollector::launch_path() {
 void StepCollector::begin_step(const RangeStack& ranges) {
   const auto orders = machine_.begin_step();
   if (!orders) return;
+  machine_unused_ = false;
   orders_ = *orders;
   if (!described_) {
     described_ = true;
@@ -104,6 +120,8 @@ void StepCollector::begin_step(const RangeStack& ranges) {
   step_.step = orders_.step;
   step_.phase = orders_.recorded;
   if (hooks_.phase) hooks_.phase(orders_.recorded);
+  // Before anything is set up: this is when the step before it was over, for the program.
+  step_.host_begin_ns = now_ns();
 
   switch (orders_.collecting) {
     case Phase::counters:
@@ -128,7 +146,6 @@ void StepCollector::begin_step(const RangeStack& ranges) {
     default:
       break;
   }
-  step_.host_begin_ns = now_ns();
   if (tracing_on_) trace_.begin_step(step_, orders_.recorded == Phase::activity);
   step_open_ = true;
 }
@@ -147,6 +164,7 @@ void StepCollector::end_step() {
         listening_ = Listening::nothing;
         passes_wanted_ = false;
         most_pass_changes_ = pass_changes_;
+        passes_counted_ = true;
         note(backend_.callbacks(Callbacks::none));
       }
       break;
@@ -182,8 +200,10 @@ void StepCollector::begin_counters(bool user_ranges) {
                         "kernels; put counters first"});
     return;
   }
+  // A step without ranges in it is one pass, whose sum the kernels give; the profiler refuses a session without a range.
+  if (user_ranges && passes_counted_ && most_pass_changes_ == 0) return;
   setup_begin_ns_ = now_ns();
-  note(backend_.synchronize());
+  note(backend_.synchronize(context_));
   if (orders_.first_of_phase) {
     const int64_t launches = counted_launches_;
     CounterRequest request;
@@ -193,7 +213,7 @@ void StepCollector::begin_counters(bool user_ranges) {
       request.max_ranges = most_pass_changes_ + most_pass_changes_ / 10 + kSparePassRanges;
     else
       request.max_ranges = launches > 0 ? launches + launches / 10 + 1 : kRangesIfUnknown;
-    if (const Outcome failed = backend_.enable_counters(request, nullptr)) {
+    if (const Outcome failed = backend_.enable_counters(request, context_)) {
       recorder_.report(*failed);
     } else {
       counters_on_ = true;
@@ -260,7 +280,7 @@ void StepCollector::end_kernel_counters() {
   listening_ = Listening::nothing;
   if (!session_on_) return;
   session_on_ = false;
-  note(backend_.synchronize());
+  note(backend_.synchronize(context_));
   const int64_t run_ns = now_ns() - run_begin_ns_;
   const SessionValues values = backend_.stop_ranges();
   note(backend_.callbacks(Callbacks::none));
@@ -333,7 +353,7 @@ void StepCollector::end_pass_counters() {
   if (!session_on_) return;
   leave_pass();
   session_on_ = false;
-  note(backend_.synchronize());
+  note(backend_.synchronize(context_));
   const int64_t run_ns = now_ns() - run_begin_ns_;
   const SessionValues values = backend_.stop_ranges();
   note(backend_.callbacks(Callbacks::none));
@@ -369,7 +389,7 @@ void StepCollector::end_pass_counters() {
 void StepCollector::begin_activity() {
   if (!orders_.first_of_phase) return;
   traced_ = true;
-  note(backend_.synchronize());
+  note(backend_.synchronize(context_));
   note(backend_.callbacks(Callbacks::everything));
   listening_ = Listening::trace;
   if (const Outcome failed = backend_.start_tracing()) {
@@ -383,7 +403,7 @@ void StepCollector::begin_activity() {
 
 void StepCollector::end_activity() {
   if (!tracing_on_) return;
-  note(backend_.synchronize());
+  note(backend_.synchronize(context_));
   note(backend_.callbacks(Callbacks::none));
   note(backend_.stop_tracing());
   listening_ = Listening::nothing;
@@ -416,7 +436,7 @@ void StepCollector::process_ends() {
   listening_ = tracing_on_ ? Listening::trace : Listening::nothing;
   if (session_on_) {
     session_on_ = false;
-    note(backend_.synchronize());
+    note(backend_.synchronize(context_));
     backend_.stop_ranges();
   }
   if (counters_on_) backend_.disable_counters();
@@ -424,7 +444,7 @@ void StepCollector::process_ends() {
   end_activity();
   if (machine_.steps_begun() == 0)
     recorder_.report({std::string(missing::kNotTraced),
-                      "the program opened no NVTX range named '" + plan_.step_range + "'"});
+                      "the program opened no NVTX range named '" + plan_.step_range + "'" + other_names()});
   else if (traced_steps_ == 0)
     recorder_.report({std::string(missing::kNotTraced),
                       "the program ended in step " + std::to_string(step_.step) + " of the " +
@@ -441,7 +461,12 @@ void StepCollector::abandon() {
 
 // ---- launches and records
 
+void StepCollector::context_ends(const void* context) {
+  context_.compare_exchange_strong(context, nullptr);
+}
+
 void StepCollector::launch_begins(const LaunchCall& call) {
+  if (call.context && listening_ != Listening::nothing) context_ = call.context;
   switch (listening_.load()) {
     case Listening::nothing:
       return;

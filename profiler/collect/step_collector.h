@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -47,7 +48,7 @@ class StepCollector : public Collector {
   void graph_node_cloned(uint64_t node, uint64_t original) override;
   void activity(const ActivityEvent& event) override;
   void lost(std::string_view missing, int64_t count, std::string_view detail) override;
-  void context_ends(const void*) override {}
+  void context_ends(const void* context) override;
 
   bool done() const { return done_; }
 
@@ -70,6 +71,8 @@ class StepCollector : public Collector {
   void enter_pass(std::string_view pass);
   void leave_pass();
   void finish();
+  void remember_name(std::string_view name);
+  std::string other_names();
   std::string launch_path();
   void note(const Outcome& outcome);
 
@@ -92,6 +95,10 @@ class StepCollector : public Collector {
   std::mutex path_mutex_;
   std::string step_path_;
 
+  std::atomic<const void*> context_ = nullptr;  // of the newest launch: the thread of the steps may have none of its own
+  std::atomic<bool> machine_unused_ = true;     // no step yet
+  std::set<std::string> names_seen_;
+
   StepOrders orders_;
   StepRecord step_;
   bool described_ = false;
@@ -99,6 +106,7 @@ class StepCollector : public Collector {
   int64_t traced_steps_ = 0;
   std::atomic<int64_t> counted_launches_ = 0;
   int64_t pass_changes_ = 0, most_pass_changes_ = 0;
+  bool passes_counted_ = false;
   std::string pass_;
   std::map<std::string, int> passes_seen_;
   int64_t setup_begin_ns_ = 0, setup_ns_ = 0, run_begin_ns_ = 0;

@@ -5,15 +5,24 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <type_traits>
 
+#include "base/run_fields.h"
 #include "profiler/records/errors.h"
 #include "profiler/report/names.h"
 
 namespace profiler {
 namespace {
 
+// As a reader would type it; "-" where the document does not say.
+std::string shown(const std::string& s) { return s; }
 std::string shown(const Text& t) { return t.value_or("-"); }
 std::string shown(const Count& c) { return c ? fmt::to_string(*c) : "-"; }
+std::string shown(const Number& n) { return n ? fmt::format("{}", *n) : "-"; }
+std::string shown(const Flag& f) { return f ? (*f ? "yes" : "no") : "-"; }
+std::string shown(const std::vector<std::string>& list) {
+  return list.empty() ? "-" : fmt::format("{}", fmt::join(list, " "));
+}
 
 // A GPU by its name; a CPU is named "CPU", and the trainer's own words have its threads.
 Text device(const ProfileDocument& d) {
@@ -36,17 +45,7 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
     if (x != y && x != "-" && y != "-") out.push_back({what, x, y, unlike});
   };
   add("device", shown(device(a)), shown(device(b)), true);
-  add("layers", shown(a.run.layers), shown(b.run.layers), true);
-  add("channels", shown(a.run.channels), shown(b.run.channels), true);
-  add("batch size", shown(a.run.batch_size), shown(b.run.batch_size), true);
-  add("sequence length", shown(a.run.seq_len), shown(b.run.seq_len), true);
-  add("micro-batches", shown(a.run.accumulation), shown(b.run.accumulation), true);
-  add("trainer", shown(a.run.trainer), shown(b.run.trainer), false);
-  add("matmul", shown(a.run.matmul), shown(b.run.matmul), false);
-  add("collected by", a.collection.producer, b.collection.producer, false);
-  add("tensor use from", tensor_source(a), tensor_source(b), false);
-  add("times of", a.collection.time_basis, b.collection.time_basis, false);
-  const auto add_words = [&](const char* prefix, const std::map<std::string, std::string>& x,
+  const auto add_words = [&](const std::string& prefix, const std::map<std::string, std::string>& x,
                              const std::map<std::string, std::string>& y, const char* absent) {
     std::map<std::string, std::pair<std::string, std::string>> both;
     for (const auto& [key, value] : x) both[key] = {value, absent};
@@ -57,8 +56,23 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
     }
     for (const auto& [key, sides] : both) add(prefix + key, sides.first, sides.second, false);
   };
-  // Only what is not the default is written down.
-  add_words("variant ", a.run.variants, b.run.variants, "default");
+  for (const stepscope::RunField& f : stepscope::run_fields()) {
+    if (f.compare == stepscope::Compare::not_at_all) continue;
+    const std::string words(f.words);
+    std::visit(
+        [&](auto member) {
+          using T = std::remove_cvref_t<decltype(a.run.*member)>;
+          if constexpr (std::is_same_v<T, std::map<std::string, std::string>>)
+            // Only what is not the default is written down.
+            add_words(words + " ", a.run.*member, b.run.*member, "default");
+          else
+            add(words, shown(a.run.*member), shown(b.run.*member), f.compare == stepscope::Compare::unlike);
+        },
+        f.member);
+  }
+  add("collected by", a.collection.producer, b.collection.producer, false);
+  add("tensor use from", tensor_source(a), tensor_source(b), false);
+  add("times of", a.collection.time_basis, b.collection.time_basis, false);
   add("launches from a CUDA graph", fmt::to_string(a.collection.graph_launches.value_or(0)),
       fmt::to_string(b.collection.graph_launches.value_or(0)), false);
   if (a.collection.producer == b.collection.producer)

@@ -58,6 +58,15 @@ bool is_missing(const ProfileDocument& d, std::string_view name) {
   return std::any_of(d.missing.begin(), d.missing.end(), [&](const MissingRow& m) { return m.name == name; });
 }
 
+// Profiled by us, but no trainer of ours: those write a run.json.
+bool is_foreign(const Recording& r, const std::optional<RunInfo>& run) { return !run && r.session.producer == "cupti"; }
+
+// A trainer of ours repeats its step, so one that does not is wrong; another program may do as it likes.
+MissingRecord of_foreign(MissingRecord m) {
+  if (m.name == "kernel_sequence_changed" || m.name == "counter_sequence_mismatch") m.name = "steps_differ";
+  return m;
+}
+
 // What the collector saw happen is seen again in its records; counted twice it would look like two faults.
 bool reported_by_collector(const Recording& r, const std::string& name) {
   return std::any_of(r.missing.begin(), r.missing.end(),
@@ -74,31 +83,14 @@ void fill_run(ProfileDocument& d, const Recording& r, const std::optional<RunInf
   s.build_type = text_or_none(o.build_type);
   s.profiled_at = text_or_none(o.profiled_at);
   if (!run) return;
-  s.command = run->command;
-  s.trainer = run->trainer;
-  s.device = run->device;
-  s.matmul = run->matmul;
+  static_cast<stepscope::RunFields&>(s) = *run;
+  if (s.model_flops && !std::isfinite(*s.model_flops)) s.model_flops.reset();
   s.stopped = text_or_none(run->stopped);
-  s.layers = run->layers;
-  s.heads = run->heads;
-  s.channels = run->channels;
-  s.vocab_size = run->vocab_size;
-  s.padded_vocab = run->padded_vocab;
-  s.max_seq_len = run->max_seq_len;
-  s.parameters = run->parameters;
-  s.batch_size = run->batch_size;
-  s.seq_len = run->seq_len;
-  s.accumulation = run->accumulation;
-  s.seed = run->seed;
   s.steps = static_cast<int64_t>(run->steps.size());
-  s.tokens_per_step = run->tokens_per_step;
-  s.model_flops = finite_or_none(run->model_flops);
   if (!run->steps.empty()) {
     s.first_loss = run->steps.front().loss;
     s.last_loss = run->steps.back().loss;
   }
-  s.variants = run->variants;
-  s.data = run->data;
   s.memory_bytes = run->memory_bytes;
 }
 
@@ -137,7 +129,9 @@ void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptio
     throttled += (s.throttle_reasons & all_reasons) != 0;
   }
   if (sm.empty()) {
-    if (!is_missing(d, "environment_not_sampled"))
+    const bool any_timed = std::any_of(r.steps.begin(), r.steps.end(),
+                                       [](const StepRecord& step) { return step.phase == Phase::timed; });
+    if (!is_missing(d, "environment_not_sampled") && (any_timed || !is_missing(d, "plan_shortened")))
       add_missing(d, {"environment_not_sampled", 1, "no sample during the timed steps"});
     return;
   }
@@ -210,6 +204,22 @@ void fill_collection(ProfileDocument& d, const Recording& r, const std::optional
 
 // ---- timing
 // ---------------------------------------------------------------------------------------------------------
+// What the samples of the timed steps say together.
+void fill_step_times(ProfileDocument& d) {
+  TimingSection& t = d.timing;
+  const std::vector<double>& samples = t.step_time_ns.samples;
+  t.step_time_ns.median = quantile(samples, 0.5);
+  t.step_time_ns.mean = mean(samples);
+  t.step_time_ns.p05 = quantile(samples, 0.05);
+  t.step_time_ns.p95 = quantile(samples, 0.95);
+  if (const auto interval = median_interval(samples)) {
+    t.step_time_ns.interval_low = interval->first;
+    t.step_time_ns.interval_high = interval->second;
+  } else {
+    add_missing(d, {"too_few_timed_steps", 1, fmt::format("{} timed steps", samples.size())});
+  }
+}
+
 void fill_timing(ProfileDocument& d, const RunInfo& run, const Ceilings& ceilings, const ProfileOptions& o) {
   TimingSection& t = d.timing;
   const auto count = static_cast<int64_t>(run.steps.size());
@@ -225,24 +235,32 @@ void fill_timing(ProfileDocument& d, const RunInfo& run, const Ceilings& ceiling
                     fmt::format("{} steps in run.json, timed from {}", count, o.first_timed_step)});
     return;
   }
-  t.step_time_ns.median = quantile(samples, 0.5);
-  t.step_time_ns.mean = mean(samples);
-  t.step_time_ns.p05 = quantile(samples, 0.05);
-  t.step_time_ns.p95 = quantile(samples, 0.95);
-  if (const auto interval = median_interval(samples)) {
-    t.step_time_ns.interval_low = interval->first;
-    t.step_time_ns.interval_high = interval->second;
-  } else {
-    add_missing(d, {"too_few_timed_steps", 1, fmt::format("{} timed steps", samples.size())});
-  }
+  fill_step_times(d);
   const double seconds = *t.step_time_ns.median * 1e-9;
   if (!(seconds > 0)) return;
-  t.tokens_per_s = static_cast<double>(run.tokens_per_step) / seconds;
-  t.model_flops_per_s = finite_or_none(run.model_flops / seconds);
+  if (run.tokens_per_step) t.tokens_per_s = static_cast<double>(*run.tokens_per_step) / seconds;
+  if (run.model_flops) t.model_flops_per_s = finite_or_none(*run.model_flops / seconds);
   const auto ceiling = ceilings.matmul_flops_per_s.find(run.precision());
   if (ceiling == ceilings.matmul_flops_per_s.end() || !(ceiling->second > 0) || !t.model_flops_per_s) return;
   t.matmul_ceiling = run.precision();
   t.of_matmul_ceiling_pct = *t.model_flops_per_s / ceiling->second * 100;
+}
+
+// Of a program that wrote no run.json: from step begin to step begin, which is a step's whole time as the host of the program knows it.
+// Only steps in a row count, and the last timed one ends where the step after it begins, whatever is collected there.
+void fill_timing_from_steps(ProfileDocument& d, const Recording& r) {
+  std::map<int64_t, const StepRecord*> steps;
+  for (const StepRecord& s : r.steps) steps[s.step] = &s;
+  std::vector<double>& samples = d.timing.step_time_ns.samples;
+  for (const auto& [number, step] : steps) {
+    const auto next = steps.find(number + 1);
+    if (step->phase == Phase::timed && next != steps.end())
+      samples.push_back(static_cast<double>(next->second->host_begin_ns - step->host_begin_ns));
+  }
+  if (samples.empty()) return;
+  d.run.steps = static_cast<int64_t>(r.steps.size());
+  d.run.timed_steps = static_cast<int64_t>(samples.size());
+  fill_step_times(d);
 }
 
 // ---- rows
@@ -453,6 +471,7 @@ void fill_totals(ProfileDocument& d, const Recording& r, const Attribution& a) {
 AttributionInput attribution_input(const Recording& r, const std::optional<RunInfo>& run,
                                    const Ceilings& ceilings) {
   AttributionInput in;
+  in.foreign = is_foreign(r, run);
   in.roofline.ceilings = ceilings;
   in.roofline.chip = device_word(r, "chip").value_or("");
   in.roofline.sm_count = device_count(r, "sm_count");
@@ -483,7 +502,8 @@ void explain_absent_counters(ProfileDocument& d, const Recording& r) {
   const bool any = std::any_of(d.launches.begin(), d.launches.end(),
                                [](const LaunchRow& l) { return l.dram_read_bytes.has_value(); });
   for (const char* reason : {"counters_unavailable", "counter_set_failed", "counter_sequence_mismatch",
-                             "graph_launch_in_counter_run", "other_subscriber", "truncated_recording", "metrics_not_in_report"})
+                             "graph_launch_in_counter_run", "other_subscriber", "truncated_recording", "metrics_not_in_report",
+                             "plan_shortened", "steps_differ"})
     if (is_missing(d, reason)) return;
   if (!any && !d.launches.empty())
     add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
@@ -499,7 +519,8 @@ bool has_severe_missing(const ProfileDocument& d) {
 ProfileDocument build_profile(const Recording& recording, const std::optional<RunInfo>& run,
                               const Ceilings& ceilings, const ProfileOptions& options) {
   ProfileDocument d;
-  for (const MissingRecord& m : recording.missing) add_missing(d, m);
+  const bool foreign = is_foreign(recording, run);
+  for (const MissingRecord& m : recording.missing) add_missing(d, foreign ? of_foreign(m) : m);
   fill_run(d, recording, run, options);
   fill_environment(d, recording, options);
   fill_ceilings(d, recording, ceilings);
@@ -508,7 +529,7 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
   fill_collection(d, recording, attribution);
   if (attribution) {
     for (const MissingRecord& m : attribution->missing)
-      if (!reported_by_collector(recording, m.name)) add_missing(d, m);
+      if (!reported_by_collector(recording, m.name)) add_missing(d, foreign ? of_foreign(m) : m);
     fill_rows(d, recording, *attribution);
     fill_totals(d, recording, *attribution);
     if (!measured_alone(recording)) fill_timeline(d, recording, *attribution);
@@ -517,7 +538,10 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
     if (!is_missing(d, "phases_not_traced"))
       add_missing(d, {"phases_not_traced", 1, fmt::format("{} steps seen", recording.steps.size())});
   }
-  if (run) fill_timing(d, *run, ceilings, options);
+  if (run)
+    fill_timing(d, *run, ceilings, options);
+  else
+    fill_timing_from_steps(d, recording);
   explain_absent_counters(d, recording);
   std::stable_sort(d.missing.begin(), d.missing.end(), [](const MissingRow& x, const MissingRow& y) {
     const auto rank = [](const MissingRow& m) {

@@ -89,38 +89,23 @@ std::vector<Field<Row>> floored_fields() {
 template <>
 const std::vector<Field<RunSection>>& fields_of() {
   using R = RunSection;
-  static const std::vector<Field<R>> list = {
-      {"command", "", "run.json", "as typed", &R::command},
-      {"trainer", "", "run.json", "fp32, mixed or reference", &R::trainer},
-      {"device", "", "run.json", "as the trainer names it", &R::device},
-      {"layers", "", "run.json", "L", &R::layers},
-      {"heads", "", "run.json", "NH", &R::heads},
-      {"channels", "", "run.json", "C", &R::channels},
-      {"vocab_size", "", "run.json", "V", &R::vocab_size},
-      {"padded_vocab", "", "run.json", "Vp", &R::padded_vocab},
-      {"max_seq_len", "", "run.json", "rows of the position table", &R::max_seq_len},
-      {"parameters", "", "run.json", "of the model, padded vocabulary included", &R::parameters},
-      {"batch_size", "", "run.json", "B of one micro-batch", &R::batch_size},
-      {"seq_len", "", "run.json", "T", &R::seq_len},
-      {"accumulation", "", "run.json", "micro-batches per step", &R::accumulation},
-      {"matmul", "", "run.json", "rate of the matrix products: fp32 or tf32", &R::matmul},
-      {"variants", "", "run.json", "op slot to variant, where not the default", &R::variants},
-      {"seed", "", "run.json", "of weights and data order", &R::seed},
-      {"data", "", "run.json", "token files", &R::data},
-      {"steps", "", "run.json", "steps run, traced ones included", &R::steps},
-      {"first_timed_step", "", "run.json", "0-based position of the first timed step among them",
-       &R::first_timed_step},
-      {"timed_steps", "", "run.json", "steps with no collector on", &R::timed_steps},
-      {"tokens_per_step", "", "run.json", "B x T x accumulation", &R::tokens_per_step},
-      {"model_flops", "FLOP", "model", "of one step, forward and backward", &R::model_flops},
-      {"first_loss", "", "run.json", "of the first step", &R::first_loss},
-      {"last_loss", "", "run.json", "of the last step", &R::last_loss},
-      {"memory_bytes", "bytes", "run.json", "planned device memory by kind", &R::memory_bytes},
-      {"stopped", "", "run.json", "why the run ended before its last step", &R::stopped},
-      {"git_revision", "", "build", "of the sources", &R::git_revision},
-      {"build_type", "", "build", "CMake build type", &R::build_type},
-      {"profiled_at", "", "timer", "UTC, ISO 8601", &R::profiled_at},
-  };
+  static const std::vector<Field<R>> list = [] {
+    std::vector<Field<R>> l;
+    for (const stepscope::RunField& f : stepscope::run_fields())
+      std::visit([&](auto member) { l.push_back({f.name, f.unit, f.source, f.help, of<R>(member)}); }, f.member);
+    append(l, {{"steps", "", "run.json", "steps run, traced ones included", &R::steps},
+               {"first_timed_step", "", "run.json", "0-based position of the first timed step among them",
+                &R::first_timed_step},
+               {"timed_steps", "", "run.json", "steps with no collector on", &R::timed_steps},
+               {"first_loss", "", "run.json", "of the first step", &R::first_loss},
+               {"last_loss", "", "run.json", "of the last step", &R::last_loss},
+               {"memory_bytes", "bytes", "run.json", "planned device memory by kind", &R::memory_bytes},
+               {"stopped", "", "run.json", "why the run ended before its last step", &R::stopped},
+               {"git_revision", "", "build", "of the sources", &R::git_revision},
+               {"build_type", "", "build", "CMake build type", &R::build_type},
+               {"profiled_at", "", "timer", "UTC, ISO 8601", &R::profiled_at}});
+    return l;
+  }();
   return list;
 }
 
@@ -468,12 +453,13 @@ namespace {
 
 template <class Row>
 std::pair<std::string, bool> type_of(const Field<Row>& f) {
-  static const std::array<std::pair<const char*, bool>, 11> types = {{{"string", true},
+  static const std::array<std::pair<const char*, bool>, 12> types = {{{"string", true},
                                                                       {"string", false},
                                                                       {"integer", true},
                                                                       {"integer", false},
                                                                       {"number", true},
                                                                       {"number", false},
+                                                                      {"true or false", false},
                                                                       {"list of numbers", true},
                                                                       {"list of strings", true},
                                                                       {"three integers", true},
@@ -527,9 +513,8 @@ const std::vector<SectionDescription>& describe_document() {
 std::string document_schema_markdown() {
   std::string out =
       "# The profile document\n\n"
-      "Generated from the field list in `profiler/document/fields.cpp`; a test fails when this page is "
-      "stale. How each number is\n"
-      "computed and when it lies: `docs/metrics.md`.\n\n"
+      "Generated from the field lists in `profiler/document/fields.cpp` and `base/run_fields.cpp`; a test fails when this\n"
+      "page is stale. How each number is computed and when it lies: `docs/metrics.md`.\n\n"
       "One JSON object. `schema` is `\"stepscope.profile/1\"`; a reader refuses any other. All numbers are "
       "per training step (a\n"
       "program without steps is one step), in base units. A field that is not marked *always* is absent when "

@@ -27,6 +27,7 @@ struct Writing {
   }
   void put(Json& o, const std::string& key, const std::string& v) const { o[key] = v; }
   void put(Json& o, const std::string& key, int64_t v) const { o[key] = v; }
+  void put(Json& o, const std::string& key, bool v) const { o[key] = v; }
   void put(Json& o, const std::string& key, double v) const { o[key] = finite(v); }
   template <class T>
   void put(Json& o, const std::string& key, const std::optional<T>& v) const {
@@ -95,6 +96,10 @@ struct Reading {
   void get(const Json& j, int64_t& v) const {
     type(j.is_number_integer(), "an integer");
     v = j.get<int64_t>();
+  }
+  void get(const Json& j, bool& v) const {
+    type(j.is_boolean(), "true or false");
+    v = j.get<bool>();
   }
   void get(const Json& j, double& v) const {
     type(j.is_number(), "a number");

@@ -12,20 +12,19 @@
 #include <string>
 #include <vector>
 
+#include "base/run_fields.h"
+
 namespace profiler {
 
 using Text = std::optional<std::string>;
 using Count = std::optional<int64_t>;
 using Number = std::optional<double>;
+using Flag = std::optional<bool>;
 
-struct RunSection {
-  std::string command;
-  Text trainer, device, matmul, git_revision, build_type, profiled_at, stopped;
-  Count layers, heads, channels, vocab_size, padded_vocab, max_seq_len, parameters;
-  Count batch_size, seq_len, accumulation, seed, steps, first_timed_step, timed_steps, tokens_per_step;
-  Number model_flops, first_loss, last_loss;
-  std::map<std::string, std::string> variants;
-  std::vector<std::string> data;
+struct RunSection : stepscope::RunFields {
+  Text git_revision, build_type, profiled_at, stopped;
+  Count steps, first_timed_step, timed_steps;
+  Number first_loss, last_loss;
   std::map<std::string, double> memory_bytes;
 };
 

@@ -42,9 +42,6 @@ struct Reader {
   std::optional<double> number_if_there(const Json& o, const char* key) const {
     return find(o, key) ? std::optional(number(o, key)) : std::nullopt;
   }
-  std::optional<int64_t> count_if_there(const Json& o, const char* key) const {
-    return find(o, key) ? std::optional(count(o, key)) : std::nullopt;
-  }
   const Json& list(const Json& o, const char* key) const {
     const Json* v = find(o, key);
     if (!v || !v->is_array()) fail(key, "a list");
@@ -52,11 +49,57 @@ struct Reader {
       if (!e.is_object()) fail(key, "a list of objects");
     return *v;
   }
+
+  void take(const Json& v, const std::string& key, std::string& to) const {
+    if (!v.is_string()) fail(key, "a string");
+    to = v.get<std::string>();
+  }
+  void take(const Json& v, const std::string& key, int64_t& to) const {
+    if (!v.is_number_integer()) fail(key, "an integer");
+    to = v.get<int64_t>();
+  }
+  void take(const Json& v, const std::string& key, double& to) const {
+    if (!v.is_number()) fail(key, "a number");
+    to = v.get<double>();
+  }
+  void take(const Json& v, const std::string& key, bool& to) const {
+    if (!v.is_boolean()) fail(key, "true or false");
+    to = v.get<bool>();
+  }
+  template <class T>
+  void take(const Json& v, const std::string& key, std::optional<T>& to) const {
+    take(v, key, to.emplace());
+  }
+  void take(const Json& v, const std::string& key, std::vector<std::string>& to) const {
+    if (!v.is_array()) fail(key, "a list of strings");
+    for (const Json& e : v) {
+      if (!e.is_string()) fail(key, "a list of strings");
+      to.push_back(e.get<std::string>());
+    }
+  }
+  void take(const Json& v, const std::string& key, std::map<std::string, std::string>& to) const {
+    if (!v.is_object()) fail(key, "an object of strings");
+    for (const auto& [name, e] : v.items()) take(e, key + "." + name, to[name]);
+  }
+  void fields(const Json& j, stepscope::RunFields& run) const {
+    for (const stepscope::RunField& f : stepscope::run_fields()) {
+      const std::string key(f.name), object(f.object);
+      const Json* holder = object.empty() ? &j : find(j, object.c_str());
+      if (!holder || !holder->is_object()) fail(object, "an object");
+      const Json* v = find(*holder, key.c_str());
+      std::visit(
+          [&](auto member) {
+            if (v) return take(*v, key, run.*member);
+            if (f.required) take(Json(), key, run.*member);  // says what was expected
+          },
+          f.member);
+    }
+  }
 };
 
 }  // namespace
 
-std::string RunInfo::precision() const { return trainer == "mixed" ? "bf16" : matmul; }
+std::string RunInfo::precision() const { return trainer == "mixed" ? "bf16" : matmul.value_or(""); }
 
 RunInfo run_info_from_json(std::string_view text, const std::string& source) {
   const Json j = Json::parse(text, nullptr, false);
@@ -66,40 +109,8 @@ RunInfo run_info_from_json(std::string_view text, const std::string& source) {
   if (const std::string schema = r.text(j, "schema"); schema != kRunSchema)
     throw DataError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, kRunSchema));
   RunInfo run;
-  run.command = r.text(j, "command");
-  run.trainer = r.text(j, "trainer");
-  run.device = r.text(j, "device");
-  run.matmul = r.text(j, "matmul");
-  const Json* model = r.find(j, "model");
-  if (!model || !model->is_object()) r.fail("model", "an object");
-  run.layers = r.count(*model, "layers");
-  run.heads = r.count(*model, "heads");
-  run.channels = r.count(*model, "channels");
-  run.vocab_size = r.count(*model, "vocab_size");
-  run.padded_vocab = r.count(*model, "padded_vocab");
-  run.max_seq_len = r.count(*model, "max_seq_len");
-  run.batch_size = r.count(j, "batch_size");
-  run.seq_len = r.count(j, "seq_len");
-  run.accumulation = r.count(j, "accumulation");
-  run.tokens_per_step = r.count(j, "tokens_per_step");
-  run.model_flops = r.number(j, "model_flops");
-  run.parameters = r.count_if_there(j, "parameters");
-  run.seed = r.count_if_there(j, "seed");
+  r.fields(j, run);
   if (r.find(j, "stopped")) run.stopped = r.text(j, "stopped");
-  if (const Json* variants = r.find(j, "variants")) {
-    if (!variants->is_object()) r.fail("variants", "an object of strings");
-    for (const auto& [slot, variant] : variants->items()) {
-      if (!variant.is_string()) r.fail("variants." + slot, "a string");
-      run.variants[slot] = variant.get<std::string>();
-    }
-  }
-  if (const Json* data = r.find(j, "data")) {
-    if (!data->is_array()) r.fail("data", "a list of strings");
-    for (const Json& file : *data) {
-      if (!file.is_string()) r.fail("data", "a list of strings");
-      run.data.push_back(file.get<std::string>());
-    }
-  }
   if (r.find(j, "memory"))
     for (const Json& item : r.list(j, "memory"))
       run.memory_bytes[r.text(item, "name")] += r.number(item, "bytes");

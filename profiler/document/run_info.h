@@ -1,5 +1,6 @@
 // run.json ("stepscope.run/1") as a trainer wrote it: the numbers of the timed steps and the work of each op.
-// Read leniently where a field is not needed here, strictly about the type of those that are.
+// What was run stands in base/run_fields.h. Read leniently where a field is not known here (a younger trainer wrote it),
+// strictly about the type of those that are.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -7,6 +8,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/run_fields.h"
 
 namespace profiler {
 
@@ -20,14 +23,7 @@ struct RunWork {
   double flops = 0, min_bytes = 0;
 };
 
-struct RunInfo {
-  std::string command, trainer, device, matmul;
-  int64_t layers = 0, heads = 0, channels = 0, vocab_size = 0, padded_vocab = 0, max_seq_len = 0;
-  int64_t batch_size = 0, seq_len = 0, accumulation = 1, tokens_per_step = 0;
-  std::optional<int64_t> parameters, seed;
-  double model_flops = 0;
-  std::map<std::string, std::string> variants;
-  std::vector<std::string> data;
+struct RunInfo : stepscope::RunFields {
   std::map<std::string, double> memory_bytes;
   std::vector<RunStep> steps;  // in order
   std::vector<RunWork> work;

@@ -1,5 +1,8 @@
 #include "profiler/records/collect_plan.h"
 
+#include <algorithm>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -31,7 +34,72 @@ int64_t count_at(const Json& object, const char* field) {
   return v.get<int64_t>();
 }
 
+int64_t of_phase(const std::vector<PhasePlan>& phases, Phase phase) {
+  int64_t steps = 0;
+  for (const PhasePlan& p : phases)
+    if (p.phase == phase) steps += p.steps;
+  return steps;
+}
+
 }  // namespace
+
+int64_t planned_steps(const std::vector<PhasePlan>& phases) {
+  int64_t steps = 0;
+  for (const PhasePlan& p : phases) steps += std::max<int64_t>(p.steps, 0);
+  return steps;
+}
+
+std::vector<PhasePlan> phases_that_fit(const std::vector<PhasePlan>& wanted, int64_t steps) {
+  std::map<Phase, int64_t> taken;
+  const auto take = [&](Phase phase) {
+    if (steps <= 0 || taken[phase] >= of_phase(wanted, phase)) return false;
+    ++taken[phase];
+    --steps;
+    return true;
+  };
+  using enum Phase;
+  for (const Phase phase : {activity, warmup, timed, counters, activity, timed, activity, timed, pass_counters}) take(phase);
+  bool more = true;
+  while (more) {
+    more = false;
+    for (const Phase phase : {timed, timed, timed, activity, warmup, counters, pass_counters}) more = take(phase) || more;
+  }
+  std::vector<PhasePlan> phases;
+  for (const PhasePlan& p : wanted) {
+    const int64_t n = std::min(p.steps, taken[p.phase]);
+    taken[p.phase] -= n;
+    if (n > 0) phases.push_back({p.phase, n});
+  }
+  return phases;
+}
+
+std::optional<MissingRecord> left_out(const std::vector<PhasePlan>& wanted, const std::vector<StepRecord>& recorded) {
+  std::string words;
+  const auto short_of = [&](int64_t have, int64_t want, std::string_view word) {
+    if (have >= want) return;
+    words += (words.empty() ? "" : ", ") + std::to_string(have) + " of " + std::to_string(want) + " " + std::string(word);
+  };
+  const auto compare = [&](Phase phase, int64_t want, std::string_view word) {
+    short_of(std::count_if(recorded.begin(), recorded.end(), [&](const StepRecord& s) { return s.phase == phase; }), want,
+             word);
+  };
+  const int64_t tracing = of_phase(wanted, Phase::activity);
+  const int64_t traced = tracing > 0 ? std::max<int64_t>(1, tracing - kDiscardedSteps) : 0;
+  compare(Phase::activity, traced, "traced");
+  compare(Phase::timed, of_phase(wanted, Phase::timed), "timed");
+  compare(Phase::counters, of_phase(wanted, Phase::counters), "counted");
+  compare(Phase::pass_counters, of_phase(wanted, Phase::pass_counters), "counted by pass");
+  // The discarded steps of the tracing are recorded as warm-up too: those at the beginning count.
+  int64_t first_other = std::numeric_limits<int64_t>::max(), warm = 0;
+  for (const StepRecord& s : recorded)
+    if (s.phase != Phase::warmup) first_other = std::min(first_other, s.step);
+  for (const StepRecord& s : recorded) warm += s.step < first_other;
+  short_of(warm, of_phase(wanted, Phase::warmup), "warm-up");
+  if (words.empty()) return std::nullopt;
+  return MissingRecord{"plan_shortened", 1,
+                       "the program had " + std::to_string(recorded.size()) + " steps, the plan needs " +
+                           std::to_string(planned_steps(wanted)) + ": " + words};
+}
 
 std::string to_json(const CollectPlan& plan) {
   Json j;

@@ -7,6 +7,7 @@
 // one process, counters in another.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,20 @@ struct CollectPlan {
   std::vector<std::string> metrics;  // empty = the collector's core set for the chip
   int64_t max_launches = 200000;     // program modes: after so many launches the rest is counted, not kept
 };
+
+// The first steps of an activity phase are recorded as warm-up (collect/phase_machine.h): enabling kernel tracing patches the loaded
+// kernels, and these steps pay for that. At least one step of the phase is kept, however short it is.
+inline constexpr int64_t kDiscardedSteps = 2;
+
+int64_t planned_steps(const std::vector<PhasePlan>& phases);
+
+// The phases of `wanted`, none longer than there and in the same order, for a program that has `steps` steps, which may be fewer than
+// the plan needs. In order of worth: one traced step, one of warm-up, a timed one, a counted one; then the discarded steps of the
+// tracing and more timed steps; then the passes counted as a whole; then all that is wanted, in turn. Empty without a step.
+std::vector<PhasePlan> phases_that_fit(const std::vector<PhasePlan>& wanted, int64_t steps);
+
+// What the recorded steps are short of `wanted`; nullopt: nothing.
+std::optional<MissingRecord> left_out(const std::vector<PhasePlan>& wanted, const std::vector<StepRecord>& recorded);
 
 std::string to_json(const CollectPlan& plan);
 // Throws std::runtime_error naming the field when the text is not a plan.

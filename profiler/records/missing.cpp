@@ -38,6 +38,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"collector_overhead_high", notice, "collect",
      "Traced steps took over 10% longer than steps without a collector; kernel gaps are inflated, kernel "
      "times hardly."},
+    {"plan_shortened", notice, "collect",
+     "The program has fewer steps than were asked for, so the plan was cut to them in order of worth: traced, timed, counted. Give "
+     "the program more steps for the rest."},
     {"no_gpu_counters", info, "collect",
      "This run was on the CPU: time per pass and op are real, hardware counters do not exist."},
     // recording
@@ -59,6 +62,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "and sums that would need them, are left out."},
     {"kernel_sequence_changed", severe, "attribute",
      "The traced steps did not launch the same kernels, so times per launch mix different kernels."},
+    {"steps_differ", notice, "attribute",
+     "The program's steps do not launch the same kernels: times are those of the one step shown, and counters of a step that "
+     "launched others are left out."},
     {"records_lost_in_step", severe, "attribute",
      "The traced step launched more operations than the recording holds; time of the lost ones shows as "
      "idle."},

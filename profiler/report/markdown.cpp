@@ -63,6 +63,9 @@ std::string markdown_text(const ProfileDocument& d, size_t top) {
       if (time) out += fmt::format("| {} | {} | {} | | | | |\n", name, ms(time), percent(share(time)));
     out += "\n";
   }
+  if (d.passes.empty() && d.collection.shown_step && d.totals.time_ns && *d.totals.time_ns > 0 && d.totals.idle_ns)
+    out += fmt::format("One step on the device: {} ms, idle {} ms of it ({}%).\n\n", ms(d.totals.time_ns),
+                       ms(d.totals.idle_ns), percent(*d.totals.idle_ns / *d.totals.time_ns * 100));
   std::vector<const KernelRow*> kernels;
   for (const KernelRow& k : d.kernels) kernels.push_back(&k);
   std::stable_sort(kernels.begin(), kernels.end(),

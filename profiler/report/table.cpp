@@ -113,6 +113,19 @@ std::string how_measured(const ProfileDocument& d, size_t width) {
   return joined(parts, ", ", width);
 }
 
+// Steps of a program without ranges of ours: no kernel has a pass, so the passes would be one row "unattributed".
+bool kernels_first(const ProfileDocument& d) { return d.passes.empty() && d.collection.shown_step && !d.kernels.empty(); }
+
+std::string kernels_first_line(const ProfileDocument& d) {
+  const double step = d.totals.time_ns.value_or(0), idle = d.totals.idle_ns.value_or(0);
+  std::string text = fmt::format("On the device one step took {} ms", ms(step));
+  if (d.totals.idle_ns && step > 0)
+    text += fmt::format(": busy {} ms ({}%), idle {} ms ({}%)", ms(step - idle), percent((step - idle) / step * 100), ms(idle),
+                        percent(idle / step * 100));
+  return text + fmt::format("; {} kernel launches, {} copies and memsets.", d.totals.launches.value_or(0),
+                            d.totals.copies.value_or(0));
+}
+
 // ---- tables
 // -----------------------------------------------------------------------------------------------------------
 TextTable pass_table(const ProfileDocument& d) {
@@ -184,9 +197,10 @@ std::string more(const Rest& rest, const char* what) {
   return fmt::format("{} more {}: {} ms", rest.rows, what, ms(rest.time_ns));
 }
 
-TextTable kernel_table(const ProfileDocument& d, size_t top) {
+// `by_pass`: where each kernel runs. A program without passes has the share of the step there instead.
+TextTable kernel_table(const ProfileDocument& d, size_t top, bool by_pass) {
   TextTable t({{"kernel", Align::left, true},
-               {"where", Align::left},
+               by_pass ? TextTable::Column{"where", Align::left} : TextTable::Column{"%"},
                {"n", Align::right, false, 1},
                {"ms"},
                {"GB/s", Align::right, false, 3},
@@ -195,7 +209,8 @@ TextTable kernel_table(const ProfileDocument& d, size_t top) {
                {"bound", Align::left, false, 2},
                {"headroom", Align::right, false, 1}});
   const Rest rest = first_rows(by_time(d.kernels), top, [&](const KernelRow& k) {
-    t.row({short_kernel_name(k.name), k.pass ? place_words(*k.pass, k.op.value_or("")) : "-",
+    t.row({short_kernel_name(k.name),
+           !by_pass ? percent(k.share_pct) : k.pass ? place_words(*k.pass, k.op.value_or("")) : "-",
            std::to_string(k.launches + k.copies), ms(k.time_ns), gigabytes(k.dram_bytes_per_s),
            in_brackets(k.dram_of_ceiling_pct), tensor_cell(k.tensor_active_pct, k.tensor_instructions),
            word(k.bound), ms(k.headroom_ns)});
@@ -270,7 +285,7 @@ std::string second_table(const ProfileDocument& d, const TableOptions& o) {
       return d.passes.empty() ? none("passes", no_ranges) : "";
     case TableBy::kernel:
       if (d.kernels.empty()) return none("kernels", "none was traced");
-      return kernel_table(d, o.top).text(o.width, o.color) + "\n";
+      return kernel_table(d, o.top, !d.passes.empty() || !d.totals.time_ns).text(o.width, o.color) + "\n";
     case TableBy::op:
       if (d.ops.empty()) return none("ops", no_ranges);
       return floored_table(d.ops, "op", "ops", o.top, !d.totals.headroom_ns, [](const OpRow& r) { return place_words(r.pass, r.op); })
@@ -296,7 +311,9 @@ std::string table_text(const ProfileDocument& d, const TableOptions& o) {
   if (const std::string line = how_measured(d, o.width); !line.empty()) out += line + "\n";
   if (d.totals.time_ns || !d.kernels.empty()) {
     out += "\n";
-    if (d.totals.time_ns && (d.collection.shown_step || !d.passes.empty())) {
+    if (d.totals.time_ns && kernels_first(d)) {
+      out += wrapped(kernels_first_line(d), o.width, 0) + "\n\n";
+    } else if (d.totals.time_ns && (d.collection.shown_step || !d.passes.empty())) {
       out += pass_table(d).text(o.width, o.color) + "\n";
     } else {
       std::string busy;

@@ -36,6 +36,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"train --trainer reference --model tiny --variant x=y", "--variant", "no variants"},
         BadInput{"train --trainer reference --model tiny --variant broken", "--variant 'broken'", "OP=NAME"},
         BadInput{"train --trainer reference --model tiny --matmul bf8", "bf8", "tf32"},
+        BadInput{"train --trainer mixed --matmul tf32", "--matmul tf32: the mixed trainer does not have it", "--trainer fp32 does"},
+        BadInput{"profile --trainer mixed --matmul tf32", "--matmul tf32: the mixed trainer does not have it", "--trainer fp32 does"},
+        BadInput{"train --trainer reference --matmul bf16", "--matmul bf16: the reference trainer does not have it", "--trainer mixed does"},
+        BadInput{"train --trainer fp32 --recompute gelu", "--recompute gelu", "--trainer mixed does"},
+        BadInput{"train --trainer reference --weight-rounding stochastic", "--weight-rounding stochastic", "--trainer mixed does"},
         BadInput{"train --trainer reference --model tiny --lr-schedule sine", "sine", "cosine"},
         BadInput{"train --trainer reference --model tiny --steps -1", "steps", "-1"},
         BadInput{"train --trainer reference --model tiny --batch-size -4", "--batch-size", "expected"},
@@ -54,6 +59,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"baseline verify no-such-baseline", "no-such-baseline", ""},
         BadInput{"report /nonexistent/profile.json", "/nonexistent/profile.json", ""}));
 
+#ifdef STEPSCOPE_WITH_CUDA
+INSTANTIATE_TEST_SUITE_P(variants_of_another_trainer, BadInputTest,
+    ::testing::Values(
+        BadInput{"train --trainer fp32 --variant step_launch=stream", "--variant step_launch=stream: the fp32 trainer has no such variant", "--trainer mixed does"},
+        BadInput{"train --trainer mixed --variant classifier=row_in_shared", "--variant classifier=row_in_shared: the mixed trainer has no such variant", "--trainer fp32 does"},
+        BadInput{"train --trainer reference --variant classifier=row_in_shared", "--variant classifier=row_in_shared", "--trainer fp32 does"}));
+#endif
+
 TEST(cli, every_command_has_help_with_an_example) {
   for (const char* command : {"doctor", "train", "profile", "report", "gate", "baseline", "data"}) {
     const Outcome o = stepscope(std::string(command) + " --help");
@@ -66,6 +79,51 @@ TEST(cli, a_trainer_that_needs_a_gpu_exits_3_and_says_so) {
   const Outcome o = stepscope("train --trainer fp32 --model d12 --steps 1");
   EXPECT_EQ(o.exit_code, 3);
   EXPECT_THAT(o.err, HasSubstr("needs a GPU"));
+}
+
+// `--matmul tf32` chooses the trainer that has it; without a GPU that one says what it needs.
+TEST(cli, a_matmul_rate_without_a_trainer_chooses_the_one_that_has_it) {
+  for (const std::string command : {"train --steps 1", "profile --steps 1"}) {
+    const Outcome tf32 = stepscope(command + " --matmul tf32");
+    EXPECT_EQ(tf32.exit_code, 3) << tf32.err;
+    EXPECT_THAT(tf32.err, HasSubstr("--matmul tf32: chose --trainer fp32, which has it"));
+    EXPECT_THAT(tf32.err, HasSubstr("--trainer fp32 needs a GPU"));
+    const Outcome mixed = stepscope(command + " --recompute gelu");
+    EXPECT_EQ(mixed.exit_code, 3);
+    EXPECT_THAT(mixed.err, HasSubstr("--recompute gelu: chose --trainer mixed, which has it"));
+  }
+  const Outcome fp32 = stepscope("train --steps 1 --matmul fp32");
+  EXPECT_EQ(fp32.exit_code, 0) << "the CPU reference computes in fp32: " << fp32.err;
+}
+
+// A job script passes the same line at its first, second and last start.
+TEST(cli, a_job_script_that_always_resumes_works_from_its_first_to_its_last_start) {
+  const auto folder = fresh_folder();
+  const std::string checkpoints = (folder / "run").string(), record = (folder / "run.json").string();
+  const std::string line = "train --trainer reference --model tiny --batch-size 1 --seq-len 8 --lr-total-steps 4 --checkpoint-every 2 "
+                           "--resume --run-json " + record + " --checkpoints " + checkpoints;
+  const Outcome first = stepscope(line + " --steps 2");
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("starts at step 1"));
+  const Outcome second = stepscope(line + " --steps 4");
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("resumed after step 2"));
+  const std::string written = slurp(record);
+  for (const char* steps : {" --steps 4", " --steps 3"}) {
+    const Outcome last = stepscope(line + steps);
+    EXPECT_EQ(last.exit_code, 0) << last.err;
+    EXPECT_THAT(last.err, HasSubstr("this run is finished"));
+    EXPECT_EQ(last.out, "");
+    EXPECT_EQ(slurp(record), written);
+  }
+  const Outcome other = stepscope(line + " --steps 8 --accumulation 2");
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("--accumulation 1"));
+  for (const auto& step : std::filesystem::directory_iterator(checkpoints)) std::filesystem::resize_file(step.path() / "state.bin", 20);
+  const Outcome damaged = stepscope(line + " --steps 4");
+  EXPECT_EQ(damaged.exit_code, 2);
+  EXPECT_THAT(damaged.err, HasSubstr("no checkpoint in"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(cli, doctor_without_a_gpu_exits_3_and_prints_the_cause) {

@@ -1,10 +1,12 @@
 // A GPU made of numbers: every kernel launched while a session is on becomes a range, unless the test wants
 // it otherwise.
 #pragma once
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "profiler/collect/backend.h"
@@ -19,8 +21,9 @@ class FakeBackend : public Backend {
     s.producer = "cupti";
     return s;
   }
-  Outcome synchronize() override {
+  Outcome synchronize(const void* context) override {
     log.push_back("sync");
+    contexts.push_back(context);
     return {};
   }
   Outcome callbacks(Callbacks which) override {
@@ -43,7 +46,9 @@ class FakeBackend : public Backend {
     tracing = false;
     return {};
   }
-  Outcome enable_counters(const CounterRequest& request, const void*) override {
+  Outcome enable_counters(const CounterRequest& request, const void* context) override {
+    contexts.push_back(context);
+    std::this_thread::sleep_for(slow_enable);
     log.push_back(request.user_ranges ? "enable user" : "enable auto");
     requests.push_back(request);
     auto_ranges = !request.user_ranges;
@@ -104,6 +109,7 @@ class FakeBackend : public Backend {
     e.correlation = id;
     names.push_back(std::make_unique<std::string>(symbol));
     e.name = *names.back();
+    e.grid = call.grid;
     e.start_ns = clock += 10;
     e.end_ns = clock += 90;
     if (kind == LaunchKind::graph) e.graph_node = 0x500000001;
@@ -113,6 +119,8 @@ class FakeBackend : public Backend {
   Collector* observer = nullptr;
   std::vector<std::string> log;
   std::vector<CounterRequest> requests;
+  std::chrono::milliseconds slow_enable{0};
+  std::vector<const void*> contexts;  // given to synchronize and enable_counters
   Callbacks listening = Callbacks::none;
   bool tracing = false, session = false, auto_ranges = true;
   std::vector<RangeValues> ranges;

@@ -214,6 +214,32 @@ TEST_F(StepCollectorTest, PassRangesFollowTheSecondComponentAndEqualNamesMerge) 
   EXPECT_TRUE(gpu_.requests[0].user_ranges);
 }
 
+TEST_F(StepCollectorTest, AStepWithoutRangesInItIsNotCountedByPass) {
+  begin({{Phase::warmup, 1}, {Phase::counters, 1}, {Phase::pass_counters, 1}});
+  for (int i = 0; i < 3; ++i) {
+    push("step");
+    gpu_.launch("k");
+    pop();
+  }
+  ASSERT_EQ(gpu_.requests.size(), 1u);
+  EXPECT_FALSE(gpu_.requests[0].user_ranges);
+  EXPECT_EQ(lines().of("counter_set").size(), 1u);
+  EXPECT_EQ(lines().missing("counter_set_failed"), 0);
+  EXPECT_TRUE(lines().complete());
+}
+
+TEST_F(StepCollectorTest, AStepBeginsBeforeWhatIsSetUpForIt) {
+  begin({{Phase::timed, 1}, {Phase::counters, 1}});
+  gpu_.slow_enable = std::chrono::milliseconds(30);
+  step();
+  step();
+  const auto steps = lines().of("step");
+  ASSERT_EQ(steps.size(), 2u);
+  const auto pitch = steps[1].at("host_begin_ns").get<int64_t>() - steps[0].at("host_begin_ns").get<int64_t>();
+  EXPECT_LE(pitch, steps[1].at("host_end_ns").get<int64_t>() - steps[0].at("host_begin_ns").get<int64_t>() - 30'000'000)
+      << "the time of the timed step would hold the set-up of the counters";
+}
+
 TEST_F(StepCollectorTest, PassChangesOfTheWarmupStepGiveTheRoomForPassRanges) {
   begin({{Phase::warmup, 1}, {Phase::pass_counters, 1}});
   const auto micro_batches = [&] {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/run_fields.h"
 #include "profiler/records/errors.h"
 #include "tests/profiler/fixture.h"
 
@@ -254,6 +255,41 @@ TEST(Diff, MarkdownEscapesWhatWouldBreakItsTables) {
   const ProfileDiff d = diff_profiles(document({kernel("a|b", "forward", "qkv", 1e6)}, 0),
                                       document({kernel("a|b", "forward", "qkv", 2e6)}, 0));
   EXPECT_THAT(diff_markdown(d, {"a", "b"}), HasSubstr("| a\\|b |"));
+}
+
+// Two runs that differ in one field of base/run_fields.h only: diff names it, in its own words, with both values.
+TEST(Diff, NamesEachFieldInWhichTheRunsDiffer) {
+  const ProfileDocument same = document({kernel("x", "forward", "qkv", 1e6)}, 0);
+  for (const stepscope::RunField& f : stepscope::run_fields()) {
+    ProfileDocument a = same, b = same;
+    std::visit(
+        [&](auto member) {
+          using T = std::remove_cvref_t<decltype(a.run.*member)>;
+          if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {
+            (b.run.*member)["op"] = "other";
+          } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+            a.run.*member = {"one"};
+            b.run.*member = {"two"};
+          } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, Text>) {
+            a.run.*member = "one";
+            b.run.*member = "two";
+          } else {
+            a.run.*member = 0;
+            b.run.*member = 1;
+          }
+        },
+        f.member);
+    const auto shown = diff_profiles(a, b).runs;
+    if (f.compare == stepscope::Compare::not_at_all && f.name != "device") {
+      EXPECT_TRUE(shown.empty()) << f.name;
+      continue;
+    }
+    ASSERT_EQ(shown.size(), 1u) << f.name;
+    EXPECT_THAT(shown[0].what, HasSubstr(std::string(f.words))) << f.name;
+    EXPECT_NE(shown[0].a, shown[0].b) << f.name;
+    EXPECT_EQ(shown[0].unlike, f.compare == stepscope::Compare::unlike || f.name == "device") << f.name;
+    EXPECT_TRUE(diff_profiles(a, same).runs.empty() || f.name == "variants") << f.name << ": one that does not say is no difference";
+  }
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <thread>
 
 #include "gpt2/atomic_file.h"
+#include "gpt2/checksum.h"
 #include "gpt2/counter_rng.h"
 #include "gpt2/training_state.h"
 #include "tests/gpt2/files.h"
@@ -56,10 +58,34 @@ void expect_whole(const CheckpointStore::Loaded& l) {
   EXPECT_EQ(l.state.data, expected.data);
 }
 
+// Version 1 is version 2 without the two fields of the trainer's name: 14 fields, m, v, checksum.
+TEST(TrainingState, FilesOfVersion1AreStillRead) {
+  TemporaryFolder folder;
+  TrainingState s = state_of(41, 10);
+  s.trainer = "mixed";
+  save_training_state(folder / "s", s);
+  auto bytes = read_bytes(folder / "s");
+  bytes.erase(bytes.begin() + 8 * 14, bytes.begin() + 8 * 16);
+  const uint64_t version = 1;
+  std::memcpy(bytes.data() + 8, &version, 8);
+  const uint64_t sum = Checksum::of(std::span(bytes).first(bytes.size() - 8));
+  std::memcpy(bytes.data() + bytes.size() - 8, &sum, 8);
+  const TrainingState r = parse_training_state(bytes, "old");
+  EXPECT_EQ(r.step, 41);
+  EXPECT_EQ(r.accumulation, 3);
+  EXPECT_EQ(r.m, s.m);
+  EXPECT_EQ(r.v, s.v);
+  EXPECT_EQ(r.trainer, "");
+  const uint64_t tomorrow = 3;
+  std::memcpy(bytes.data() + 8, &tomorrow, 8);
+  EXPECT_INPUT_ERROR(parse_training_state(bytes, "new"), "version 3");
+}
+
 TEST(TrainingState, EveryFieldComesBack) {
   TemporaryFolder folder;
   TrainingState s = state_of(41, 10);
   s.model_checksum = 99;
+  s.trainer = "reference";
   save_training_state(folder / "s", s);
   const TrainingState r = load_training_state(folder / "s");
   EXPECT_EQ(r.step, 41);
@@ -70,6 +96,7 @@ TEST(TrainingState, EveryFieldComesBack) {
   EXPECT_EQ(r.batch_size, 2);
   EXPECT_EQ(r.seq_len, 4);
   EXPECT_EQ(r.accumulation, 3);
+  EXPECT_EQ(r.trainer, "reference");
   EXPECT_EQ(r.model_checksum, 99u);
   EXPECT_EQ(r.m, s.m);
   EXPECT_EQ(r.v, s.v);

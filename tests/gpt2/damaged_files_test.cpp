@@ -57,7 +57,7 @@ std::vector<Format> formats() {
          s.m = s.v = small_parameters();
          save_training_state(path, s);
        },
-       [](auto bytes) { parse_training_state(bytes, "file"); }, 112, true},
+       [](auto bytes) { parse_training_state(bytes, "file"); }, 128, true},
       {"token_shard", [](auto& path) { write_token_shard(path, std::vector<uint16_t>(100, 7)); },
        [](auto bytes) { parse_token_shard(bytes, "file"); }, 1024, false},
       {"tokenizer",

@@ -161,7 +161,6 @@ TEST(TrainLoop, ResumeRefusesAnotherRun) {
   train(first, o, {});
   EXPECT_INPUT_ERROR(train(first, o, {}), "--checkpoints", "step 4", "--resume");
   o.resume = true;
-  EXPECT_INPUT_ERROR(train(first, o, {}), "--steps beyond", "not 4");
   o.steps = 8;
   LoopOptions other = o;
   other.seed = 1;
@@ -175,9 +174,104 @@ TEST(TrainLoop, ResumeRefusesAnotherRun) {
   deeper.model.layers = 2;
   ToyTrainer deep(deeper);
   EXPECT_INPUT_ERROR(train(deep, o, {}), "1 layers", "2 layers");
-  other = o;
-  other.checkpoint_dir = (folder / "empty").string();
-  EXPECT_INPUT_ERROR(train(first, other, {}), "no checkpoint in");
+  // Each of these is found before a trainer is built, too.
+  o.steps = 4;
+  EXPECT_INPUT_ERROR(finished_before(deeper, "reference", o), "1 layers", "2 layers");
+  EXPECT_INPUT_ERROR(finished_before(toy_options(), "mixed", o), "saved by --trainer reference", "this run's mixed");
+}
+
+// What would make --resume worse than useless in a job script that always passes it: dying at the first start and at the last.
+TEST(TrainLoop, ResumeBeginsWhereThereIsNothingYetAndEndsWhereNothingIsLeft) {
+  TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "empty");
+  std::filesystem::create_directories(folder / "half" / ".step-00000002.saving-999999-0");  // its writer was killed
+  for (const char* name : {"empty", "not there yet", "half"}) {
+    SCOPED_TRACE(name);
+    LoopOptions o = loop_options(4);
+    o.checkpoint_dir = (folder / name).string();
+    o.checkpoint_every = 2;
+    o.run_json = (folder / "run.json").string();
+    o.resume = true;
+    std::vector<std::string> notes;
+    o.on_note = [&](const std::string& text) { notes.push_back(text); };
+    EXPECT_FALSE(finished_before(toy_options(), "reference", o));
+    ToyTrainer fresh(toy_options()), never(toy_options());
+    const auto first = train(fresh, o, {});
+    EXPECT_THAT(notes, ElementsAre(HasSubstr("yet; the run starts at step 1")));
+    EXPECT_EQ(losses(first), losses(train(never, loop_options(4), {})));
+
+    const auto run_json = json_at(o.run_json);
+    notes.clear();
+    EXPECT_THAT(*finished_before(toy_options(), "reference", o), HasSubstr("finished: " + o.checkpoint_dir + "/step-00000004"));
+    ToyTrainer again(toy_options());
+    EXPECT_TRUE(train(again, o, {}).steps.empty());
+    EXPECT_TRUE(again.seen.empty());
+    EXPECT_THAT(notes, ElementsAre(::testing::AllOf(HasSubstr("this run is finished"), HasSubstr("is of step 4, --steps 4"))));
+    EXPECT_EQ(json_at(o.run_json), run_json) << "the record of the steps that ran must not become one of none";
+    EXPECT_EQ(CheckpointStore(o.checkpoint_dir, 2).steps(), (std::vector<int64_t>{2, 4}));
+    o.steps = 3;
+    EXPECT_TRUE(finished_before(toy_options(), "reference", o)) << "beyond the last step";
+    o.steps = 5;
+    EXPECT_FALSE(finished_before(toy_options(), "reference", o));
+  }
+}
+
+TEST(TrainLoop, AFolderWithOnlyDamagedCheckpointsIsNoFreshStart) {
+  TemporaryFolder folder;
+  LoopOptions o = loop_options(4);
+  o.checkpoint_dir = (folder / "c").string();
+  o.checkpoint_every = 2;
+  ToyTrainer first(toy_options());
+  train(first, o, {});
+  const CheckpointStore store(o.checkpoint_dir, 2);
+  for (const int64_t step : store.steps()) std::filesystem::resize_file(store.path_of(step) / "model.bin", 10);
+  o.resume = true;
+  for (const int64_t steps : {4, 8}) {
+    o.steps = steps;
+    ToyTrainer second(toy_options());
+    EXPECT_INPUT_ERROR(train(second, o, {}), "--resume: no checkpoint in", "step-00000004", "step-00000002");
+  }
+  o.steps = 4;
+  EXPECT_INPUT_ERROR(finished_before(toy_options(), "reference", o), "no checkpoint in");
+}
+
+// The newest is of the last step but damaged: the run is not finished, it goes on from the one before.
+TEST(TrainLoop, ADamagedLastCheckpointDoesNotFinishTheRun) {
+  TemporaryFolder folder;
+  LoopOptions o = loop_options(4);
+  o.checkpoint_dir = (folder / "c").string();
+  o.checkpoint_every = 2;
+  ToyTrainer first(toy_options());
+  const RunResult expected = train(first, o, {});
+  std::filesystem::resize_file(CheckpointStore(o.checkpoint_dir, 2).path_of(4) / "state.bin", 100);
+  o.resume = true;
+  int notes = 0;
+  o.on_note = [&](const std::string&) { ++notes; };
+  EXPECT_FALSE(finished_before(toy_options(), "reference", o));
+  EXPECT_EQ(notes, 0) << "said when the run resumes, not twice";
+  ToyTrainer second(toy_options());
+  const auto all = losses(expected);
+  EXPECT_EQ(losses(train(second, o, {})), std::vector<double>(all.begin() + 2, all.end()));
+}
+
+TEST(TrainLoop, ACheckpointOfAnotherTrainerIsRefused) {
+  TemporaryFolder folder;
+  LoopOptions o = loop_options(4);
+  o.checkpoint_dir = (folder / "c").string();
+  ToyTrainer first(toy_options());
+  train(first, o, {});
+  const CheckpointStore store(o.checkpoint_dir, 1);
+  TrainingState state = store.load(4).state;
+  EXPECT_EQ(state.trainer, "reference");
+  state.trainer = "mixed";
+  save_training_state(store.path_of(4) / "state.bin", state);
+  o.resume = true;
+  o.steps = 8;
+  ToyTrainer second(toy_options());
+  EXPECT_INPUT_ERROR(train(second, o, {}), "--trainer mixed", "this run's reference", "--model", "model.bin");
+  state.trainer = "";  // a file of version 1 does not say
+  save_training_state(store.path_of(4) / "state.bin", state);
+  EXPECT_EQ(train(second, o, {}).steps.size(), 4u);
 }
 
 TEST(TrainLoop, ALossThatIsNotFiniteStopsTheRunAndNamesTheStep) {

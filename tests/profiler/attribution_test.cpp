@@ -233,4 +233,17 @@ TEST(Attribution, FloorsOfOpsComeFromTheWorkModel) {
     }
 }
 
+TEST(Attribution, AProgramWithoutLeafRangesIsNotToldOfKernelsOutsideThem) {
+  const Recording none = fixture::recording({{"", "a(float)", 10'000, 1e6, 1e6, 0}, {"loss", "b(float)", 20'000, 1e6, 1e6, 0}});
+  AttributionInput in = fixture::input();
+  EXPECT_TRUE(is_missing(attribute(none, in)->missing, "unattributed_kernels")) << "a trainer of ours has leaf ranges";
+  EXPECT_TRUE(is_missing(attribute(none, in)->missing, "unknown_range_path"));
+  in.foreign = true;
+  EXPECT_FALSE(is_missing(attribute(none, in)->missing, "unattributed_kernels"));
+  EXPECT_FALSE(is_missing(attribute(none, in)->missing, "unknown_range_path"));
+  const Recording some =
+      fixture::recording({{"", "a(float)", 10'000, 1e6, 1e6, 0}, {"forward/0/qkv", "b(float)", 20'000, 1e6, 1e6, 0}});
+  EXPECT_TRUE(is_missing(attribute(some, in)->missing, "unattributed_kernels"));
+}
+
 }  // namespace

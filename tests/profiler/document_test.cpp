@@ -273,6 +273,49 @@ TEST(Profile, TimedStepsThatDoNotExistOrAreTooFewAreMissing) {
   EXPECT_FALSE(few.timing.step_time_ns.interval_low);
 }
 
+// A program without run.json: a step lasts until the next one begins, whatever is collected there.
+TEST(Profile, StepsOfAForeignProgramAreTimedFromBeginToBegin) {
+  Recording r = fixture::gpt2_recording();
+  const ProfileDocument d = build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options());
+  // Steps 2..9 are timed and 5 ms apart; step 10 is traced and begins much later in this fixture.
+  ASSERT_EQ(d.timing.step_time_ns.samples.size(), 8u);
+  EXPECT_DOUBLE_EQ(d.timing.step_time_ns.samples[6], 5e6);
+  EXPECT_GT(d.timing.step_time_ns.samples[7], 5e6);
+  EXPECT_DOUBLE_EQ(*d.timing.step_time_ns.median, 5e6);
+  EXPECT_EQ(d.run.timed_steps, 8);
+  EXPECT_FALSE(d.timing.tokens_per_s) << "nobody said how many tokens a step has";
+  std::erase_if(r.steps, [](const StepRecord& s) { return s.step == 5 || s.step == 10; });
+  // Without step 5 there is no end of step 4, and none of step 9 without step 10.
+  EXPECT_EQ(build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options()).timing.step_time_ns.samples.size(), 5u);
+  std::erase_if(r.steps, [](const StepRecord& s) { return s.phase == Phase::timed; });
+  EXPECT_FALSE(build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options()).timing.step_time_ns.median);
+}
+
+// Our trainers repeat their step, so one that does not is wrong; a program that is not ours may vary.
+TEST(Profile, StepsThatDifferAreSevereInATrainerOfOursOnly) {
+  Recording r = fixture::gpt2_recording();
+  r.missing.push_back({"kernel_sequence_changed", 2, "step 11"});
+  const ProfileDocument ours = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  EXPECT_TRUE(has_severe_missing(ours));
+  const ProfileDocument other = build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options());
+  EXPECT_FALSE(has_severe_missing(other));
+  EXPECT_TRUE(missing_row(other, "steps_differ"));
+  EXPECT_FALSE(missing_row(other, "kernel_sequence_changed"));
+  for (const ProfileDocument& d : {ours, other}) EXPECT_EQ(d.collection.time_basis, "one_traced_step");
+}
+
+// Documents written before run had these fields are read, and say nothing about them.
+TEST(Profile, ADocumentOfBeforeIsStillRead) {
+  json j = json::parse(to_json(gpt2_profile()));
+  for (const char* younger : {"model_name", "recompute", "weight_rounding", "deterministic", "direct_from", "direct_steps", "shuffle",
+                              "overfit", "lr_schedule", "learning_rate", "lr_warmup_steps", "lr_total_steps", "lr_final_fraction",
+                              "weight_decay", "clip", "beta1", "beta2", "eps"})
+    j["run"].erase(younger);
+  const ProfileDocument d = profile_from_json(j.dump(), "old.json");
+  EXPECT_FALSE(d.run.recompute);
+  EXPECT_EQ(d.run.layers, 2);
+}
+
 TEST(Profile, AnEmptyCaptureIsAnError) {
   Recording r = fixture::gpt2_recording();
   r.launches.clear();

@@ -204,6 +204,7 @@ RunInfo gpt2_run() {
   run.max_seq_len = 1024;
   run.batch_size = 4;
   run.seq_len = 1024;
+  run.accumulation = 1;
   run.tokens_per_step = 4096;
   run.model_flops = 2.5e10;
   run.seed = 1337;

@@ -44,12 +44,29 @@ TEST(RunInfo, IsReadWithAbsentLossesAbsent) {
   EXPECT_EQ(run.precision(), "bf16") << "of the mixed trainer, whatever its matmul flag says";
 }
 
+TEST(RunInfo, OlderRunsDoNotSayWhatYoungerOnesDoAndUnknownFieldsAreLeftAlone) {
+  const RunInfo old = run_info_from_json(kRun, "run.json");
+  EXPECT_FALSE(old.recompute) << "absent, never a default";
+  EXPECT_FALSE(old.deterministic);
+  EXPECT_FALSE(old.learning_rate);
+  EXPECT_EQ(old.shuffle, true);
+  std::string text = kRun;
+  text.replace(text.find("\"seed\""), 6, R"("recompute":"gelu","deterministic":true,"learning_rate":3e-4,"of_tomorrow":[1],"seed")");
+  const RunInfo run = run_info_from_json(text, "run.json");
+  EXPECT_EQ(run.recompute, "gelu");
+  EXPECT_EQ(run.deterministic, true);
+  EXPECT_EQ(run.learning_rate, 3e-4);
+}
+
 TEST(RunInfo, ErrorsNameFileAndField) {
   EXPECT_NE(error_after("stepscope.run/1", "stepscope.run/9").find("stepscope.run/9"), std::string::npos);
   EXPECT_NE(error_after("\"time_ns\":5e6", "\"time_ns\":null").find("run.json: time_ns"), std::string::npos);
   EXPECT_NE(error_after("\"layers\":12", "\"layers\":\"12\"").find("run.json: layers: expected an integer"),
             std::string::npos);
   EXPECT_NE(error_after("\"adamw\":\"fused\"", "\"adamw\":1").find("variants.adamw"), std::string::npos);
+  EXPECT_NE(error_after("\"shuffle\":true", "\"shuffle\":1").find("run.json: shuffle: expected true or false"),
+            std::string::npos);
+  EXPECT_NE(error_after("\"layers\":12,", "").find("run.json: layers: expected an integer"), std::string::npos);
   EXPECT_NE(error_after("{\"schema\"", "[{\"schema\"").find("not a run.json"), std::string::npos);
   EXPECT_THROW(load_run_info("/no such file"), DataError);
 }

@@ -138,23 +138,31 @@
   {
     const of_kernels = !known(t.headroom_ns);
     const rows = (d.passes || []).map((p) => ({ name: p.name, time_ns: p.time_ns, p }));
-    if (known(t.unattributed_ns) && (t.unattributed_ns > 0 || rows.length)) rows.push({ name: "unattributed", time_ns: t.unattributed_ns, p: {} });
+    // Steps of a program without our ranges: by kernel, not one row "unattributed".
+    const by_kernel = !rows.length && known(made.shown_step) && (d.kernels || []).length > 0;
+    if (by_kernel) {
+      const most = 8, longest_first = d.kernels.slice().sort((a, b) => b.time_ns - a.time_ns), rest = longest_first.slice(most);
+      for (const k of longest_first.slice(0, most)) rows.push({ name: short(k.name), time_ns: k.time_ns, p: k });
+      if (rest.length) rows.push({ name: rest.length + " more kernels", time_ns: rest.reduce((s, k) => s + k.time_ns, 0), p: {} });
+    }
+    const rowColor = (r, i) => (by_kernel && r.name !== "idle" ? Object.values(palette)[i % 7] : passColor(r.name));
+    if (!by_kernel && known(t.unattributed_ns) && (t.unattributed_ns > 0 || rows.length)) rows.push({ name: "unattributed", time_ns: t.unattributed_ns, p: {} });
     if (known(t.idle_ns)) rows.push({ name: "idle", time_ns: t.idle_ns, p: {} });
     const total = rows.reduce((s, r) => s + r.time_ns, 0);
     if (!rows.length || !known(t.time_ns)) {
       put("passes", note("No kernel of a step was traced; see what is missing."));
     } else {
-      chart(document.getElementById("passes"), "low", "Time of the step by pass, in ms; the table below has the numbers", () => ({
+      chart(document.getElementById("passes"), "low", "Time of the step by " + (by_kernel ? "kernel" : "pass") + ", in ms; the table below has the numbers", () => ({
         type: "bar",
-        data: { labels: ["step"], datasets: rows.map((r) => ({ label: r.name, data: [r.time_ns / 1e6], backgroundColor: passColor(r.name), borderColor: color("--bg"), borderWidth: 1 })) },
+        data: { labels: ["step"], datasets: rows.map((r, i) => ({ label: r.name, data: [r.time_ns / 1e6], backgroundColor: rowColor(r, i), borderColor: color("--bg"), borderWidth: 1 })) },
         options: { indexAxis: "y", animation: false, maintainAspectRatio: false, scales: { x: { stacked: true, max: total / 1e6, title: { display: true, text: "ms" } }, y: { stacked: true, display: false } },
           plugins: { tooltip: { callbacks: { label: (c) => c.dataset.label + " " + c.parsed.x.toFixed(3) + " ms" } } } },
       })) || put("passes", noCharts());
       const all = rows.concat([{ name: "sum", time_ns: total, class: "sum", p: { dram_bytes_per_s: t.dram_bytes_per_s, dram_of_ceiling_pct: t.dram_of_ceiling_pct, tensor_active_pct: t.tensor_active_pct, tensor_instructions: t.tensor_instructions, launches: t.launches, headroom_ns: t.headroom_ns, kernel_headroom_ns: t.kernel_headroom_ns } }]);
       put("passes", table("GB/s is DRAM traffic of the kernels, % max its share of this device's measured ceiling" + (of_kernels ? "; headroom is above what each kernel's own traffic and work need" : "; headroom is above the floor of the ops' mathematics"), [
-        { title: "pass", text: true, show: (r) => r.name }, { title: "ms", show: (r) => ms(r.time_ns) }, { title: "%", show: (r) => fixed((r.time_ns / total) * 100, 1) },
+        { title: by_kernel ? "kernel" : "pass", text: true, show: (r) => r.name }, { title: "ms", show: (r) => ms(r.time_ns) }, { title: "%", show: (r) => fixed((r.time_ns / total) * 100, 1) },
         { title: "launches", show: (r) => count(r.p.launches) }, { title: "GB/s", show: (r) => gbs(r.p.dram_bytes_per_s) }, { title: "% max", show: (r) => fixed(r.p.dram_of_ceiling_pct, 0) },
-        { title: "tensor %", show: (r) => tensor(r.p) }, { title: "headroom ms", show: (r) => ms(of_kernels ? r.p.kernel_headroom_ns : r.p.headroom_ns) },
+        { title: "tensor %", show: (r) => tensor(r.p) }, { title: "headroom ms", show: (r) => ms(of_kernels && !by_kernel ? r.p.kernel_headroom_ns : r.p.headroom_ns) },
         { title: "longest kernel", text: true, name: true, show: (r) => (r.p.top_kernel ? short(r.p.top_kernel) + " " + ms(r.p.top_kernel_ns) : ""), title_of: (r) => r.p.top_kernel },
       ], all).element);
     }
