@@ -197,7 +197,7 @@ void serve(const ArmFlags& f, Answers& answers) {
                   {"seq_len", flags.seq_len},
                   {"accumulation", flags.accumulation},
                   {"matmul", flags.matmul},
-                  {"variants", options.variants},
+                  {"variants", trainer->options().variants},
                   {"plant_pct", f.plant_pct},
                   {"serial", f.serial || f.plant_pct > 0},
                   {"memory_bytes", memory},

@@ -38,16 +38,18 @@ double median(std::vector<double> v) {
 
 void print_variants() {
 #ifdef STEPSCOPE_WITH_CUDA
-  const auto print = [](const char* trainer, const std::vector<gpt2::VariantInfo>& slots) {
-    fmt::print("{}\n", trainer);
-    for (const gpt2::VariantInfo& slot : slots) {
-      fmt::print("  {:<22}", slot.slot);
-      for (size_t i = 0; i < slot.names.size(); ++i) fmt::print("{}{}", slot.names[i], i == 0 ? " (default)  " : "  ");
-      fmt::print("\n");
+  const auto print = [](const char* trainer, const std::vector<gpt2::VariantFacts>& variants) {
+    fmt::print("{}: the default of a slot is its first variant that can run, marked * where the shape does not forbid it\n", trainer);
+    std::string_view slot;
+    for (const gpt2::VariantFacts& v : variants) {
+      if (v.slot != slot) fmt::print("  {}\n", v.slot);
+      slot = v.slot;
+      fmt::print("  {} {:<22} {}{}\n", v.is_default ? '*' : ' ', v.name, v.help, v.repeats ? "" : " (does not repeat bit for bit)");
+      if (!v.refused.empty()) fmt::print("    {:<22} refused: {}\n", "", v.refused);
     }
   };
-  print("mixed", mixed::mixed_variants());
-  print("fp32", fp32::fp32_variants());
+  print("mixed", mixed::mixed_variant_facts());
+  print("fp32", fp32::fp32_variant_facts());
 #endif
   fmt::print("reference: no variants\n");
 }

@@ -11,8 +11,6 @@
 namespace fp32 {
 namespace {
 
-using gpt2::cuda::CallError;
-
 // Owner of a cuBLASLt object made by `Create` and destroyed by `Destroy`.
 template <class Handle, auto Destroy>
 struct Owned {
@@ -127,36 +125,48 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   return *plans_.emplace(key, std::move(fresh)).first->second;
 }
 
-bool MatmulEngine::supports_bias(const Gemm& gemm) { return plan(gemm).found; }
+std::optional<std::string> MatmulEngine::why_not(const Gemm& g) {
+  const auto product = [&] {
+    return fmt::format("a {} product of {} x {} x {} ({}{}, {} times{})", rate_ == MatmulRate::tf32 ? "tf32" : "fp32", g.m, g.n, g.k,
+                       g.transpose_a ? "T" : "N", g.transpose_b ? "T" : "N", g.batch, g.bias != nullptr ? ", with bias" : "");
+  };
+  if (g.bias != nullptr && alignment_bytes(g.bias) < 16)
+    return fmt::format("cuBLASLt's {} needs a bias at a multiple of 16 bytes", product());
+  if (!plan(g).found) return fmt::format("cuBLASLt has no kernel for {}", product());
+  return std::nullopt;
+}
 
 void MatmulEngine::run(const Gemm& g, cudaStream_t stream) {
   Plan& p = plan(g);
-  if (!p.found)
-    throw CallError(fmt::format("cuBLASLt has no {} algorithm for a product of {} x {} x {} ({}{}, {} times{})",
-                                rate_ == MatmulRate::tf32 ? "tf32" : "fp32", g.m, g.n, g.k, g.transpose_a ? "T" : "N",
-                                g.transpose_b ? "T" : "N", g.batch, g.bias != nullptr ? ", with bias" : ""));
+  if (!p.found || (g.bias != nullptr && alignment_bytes(g.bias) < 16)) throw stepscope::InputError(*why_not(g));
   if (g.bias != nullptr) set(p.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
   STEPSCOPE_CUDA_CHECK(cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle,
                                       &g.beta, g.c, p.c.handle, g.c, p.c.handle, &p.algorithm, workspace_,
                                       static_cast<size_t>(kMatmulWorkspaceBytes), stream));
 }
 
-void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, const float* inp, const float* weight,
-                    const float* bias, int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+Gemm linear_forward_product(LinearForward variant, float* out, const float* inp, const float* weight, const float* bias, int64_t rows,
+                            int64_t in, int64_t out_channels) {
   Gemm gemm{.transpose_b = true, .m = rows, .n = out_channels, .k = in};
   gemm.a = inp, gemm.lda = in;
   gemm.b = weight, gemm.ldb = in;
   gemm.c = out, gemm.ldc = out_channels;
-  if (bias != nullptr && variant == LinearForward::bias_epilogue && alignment_bytes(bias) >= 16) {
-    gemm.bias = bias;
-    if (engine.supports_bias(gemm)) {
-      engine.run(gemm, stream);
-      return;
-    }
-    gemm.bias = nullptr;  // odd shapes: the same sum by the plain kernel
+  switch (variant) {
+    case LinearForward::bias_epilogue: gemm.bias = bias; break;
+    case LinearForward::bias_kernel: break;
   }
-  engine.run(gemm, stream);
-  if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
+  return gemm;
+}
+
+void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, const float* inp, const float* weight,
+                    const float* bias, int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+  engine.run(linear_forward_product(variant, out, inp, weight, bias, rows, in, out_channels), stream);
+  switch (variant) {
+    case LinearForward::bias_epilogue: break;
+    case LinearForward::bias_kernel:
+      if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
+      break;
+  }
 }
 
 void linear_backward_input(MatmulEngine& engine, float* dinp, const float* dout, const float* weight, int64_t rows, int64_t in,

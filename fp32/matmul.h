@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "fp32/variants.h"
@@ -33,7 +35,7 @@ struct Gemm {
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
   float alpha = 1.0f;
   float beta = 0.0f;            // 0: c is not read
-  const float* bias = nullptr;  // added to every row of c; only where supports_bias() says so
+  const float* bias = nullptr;  // added to every row of c
 };
 
 enum class MatmulRate { fp32, tf32 };
@@ -50,11 +52,11 @@ class MatmulEngine {
   MatmulEngine(const MatmulEngine&) = delete;  // plans own library descriptors
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  // Plans a shape at its first use (host work, some 50 us), then only launches. Throws gpt2::cuda::CallError when the library has no
-  // algorithm for it.
+  // Plans a shape at its first use (host work, some 50 us), then only launches. Throws stepscope::InputError with the words of why_not().
   void run(const Gemm& gemm, cudaStream_t stream);
-  // Whether the library has an algorithm that adds the bias in the product's epilogue.
-  bool supports_bias(const Gemm& gemm);
+  // Why the library cannot compute this product; empty when it can. Of addresses only the alignment counts, so it can be asked before
+  // anything is allocated.
+  std::optional<std::string> why_not(const Gemm& gemm);
 
  private:
   struct Plan;
@@ -66,6 +68,9 @@ class MatmulEngine {
   std::map<std::array<int64_t, 16>, std::unique_ptr<Plan>> plans_;
 };
 
+// The product of a linear layer's forward, with its bias where the variant leaves that to the product.
+Gemm linear_forward_product(LinearForward variant, float* out, const float* inp, const float* weight, const float* bias, int64_t rows,
+                            int64_t in, int64_t out_channels);
 // out (rows,OUT) = inp (rows,IN) * weight (OUT,IN)^T + bias (OUT; nullptr = none)
 void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, const float* inp, const float* weight,
                     const float* bias, int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);

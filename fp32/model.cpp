@@ -229,7 +229,10 @@ void Model::linear_backward(float* dinp, Tensor weight, Tensor bias, int layer, 
 }
 
 bool Model::begin_gradients() {
-  if (variants_.zero_grad == ZeroGrad::overwrite) return false;
+  switch (variants_.zero_grad) {
+    case ZeroGrad::overwrite: return false;
+    case ZeroGrad::memset: break;
+  }
   const OpRange range(Pass::optimizer, kNoLayer, Op::zero_grad);
   STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(gradients_.data(), 0, static_cast<size_t>(gradients_.bytes()), stream_));
   return true;

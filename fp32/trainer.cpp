@@ -13,6 +13,7 @@
 
 #include "fp32/memory_plan.h"
 #include "fp32/model.h"
+#include "fp32/variant_rows.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
 #include "gpt2/errors.h"
@@ -44,9 +45,10 @@ struct StepSlot {
 
 class Fp32Trainer final : public gpt2::Trainer {
  public:
-  Fp32Trainer(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan,
-              std::string device_name)
+  Fp32Trainer(const gpt2::TrainerOptions& options, const VariantChoice& variants, std::vector<std::string> notices,
+              const MemoryPlan& plan, std::string device_name)
       : options_(options),
+        notices_(std::move(notices)),
         plan_(plan),
         device_name_(std::move(device_name)),
         model_(options, variants, plan, stream_.get()),
@@ -63,6 +65,7 @@ class Fp32Trainer final : public gpt2::Trainer {
   ~Fp32Trainer() override { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamSynchronize(stream_.get())); }
 
   const gpt2::TrainerOptions& options() const override { return options_; }
+  std::vector<std::string> notices() const override { return notices_; }
   std::string_view name() const override { return "fp32"; }
   std::string device() const override { return device_name_; }
   std::vector<gpt2::MemoryItem> memory() const override { return plan_.items; }
@@ -220,6 +223,7 @@ class Fp32Trainer final : public gpt2::Trainer {
   }
 
   gpt2::TrainerOptions options_;
+  std::vector<std::string> notices_;
   MemoryPlan plan_;
   std::string device_name_;
   gpt2::cuda::Stream stream_;
@@ -236,14 +240,21 @@ class Fp32Trainer final : public gpt2::Trainer {
 }  // namespace
 
 std::unique_ptr<gpt2::Trainer> make_fp32_trainer(const gpt2::TrainerOptions& options) {
-  const VariantChoice variants = choose_variants(options.variants);
-  (void)matmul_rate_from_name(options.matmul);
-  const MemoryPlan plan = plan_memory(options, variants);
+  (void)choose_variants(options.variants);  // what can be refused without a device is
+  const MatmulRate rate = matmul_rate_from_name(options.matmul);
+  gpt2::check_trainable_shape(options);
   const gpt2::cuda::DeviceInfo device = gpt2::cuda::device_info();
+  MatmulEngine library(rate, nullptr);  // is asked, computes nothing
+  const auto [variants, names, notices] = fp32::variants().settle(
+      {options, device.shared_bytes_per_block, [&](const Gemm& product) { return library.why_not(product); }}, options.variants, false);
+  const MemoryPlan plan = plan_memory(options, variants);
   require_memory(plan, options, variants, device.memory_free_bytes - kReservedBytes, device.name);
-  return std::make_unique<Fp32Trainer>(options, variants, plan, device.name);
+  gpt2::TrainerOptions settled = options;
+  settled.variants = names;
+  return std::make_unique<Fp32Trainer>(settled, variants, notices, plan, device.name);
 }
 
 std::vector<gpt2::VariantInfo> fp32_variants() { return variant_table(); }
+std::vector<gpt2::VariantFacts> fp32_variant_facts() { return variants().facts(); }
 
 }  // namespace fp32

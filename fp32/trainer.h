@@ -16,5 +16,7 @@ std::unique_ptr<gpt2::Trainer> make_fp32_trainer(const gpt2::TrainerOptions& opt
 
 // Every slot with its variants, the default first. Needs no device.
 std::vector<gpt2::VariantInfo> fp32_variants();
+// One per row of the table, for lists and checks.
+std::vector<gpt2::VariantFacts> fp32_variant_facts();
 
 }  // namespace fp32

@@ -1,57 +1,164 @@
-// Slot names, variant names, and the reading of --variant slot=name.
+// The table of variants: one row each. What a row says about launches is held against a trace by tests/trainers/variant_launches_test.
 #include "fp32/variants.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-
-#include "gpt2/errors.h"
+#include "fp32/kernels/attention.cuh"
+#include "fp32/kernels/classifier.cuh"
+#include "fp32/kernels/layernorm.cuh"
+#include "fp32/matmul.h"
+#include "fp32/variant_rows.h"
+#include "gpt2/tensor_table.h"
 
 namespace fp32 {
+namespace {
 
-std::vector<gpt2::VariantInfo> variant_table() {
-  return {
-      {"layernorm_forward", {"warp_per_row", "block_per_row"}},
-      {"layernorm_backward", {"fused_rows", "separate_columns"}},
-      {"linear_forward", {"bias_epilogue", "bias_kernel"}},
-      {"attention_forward", {"unfused_causal_blocks", "unfused", "fused"}},
-      {"attention_backward", {"unfused_causal_blocks", "unfused", "fused"}},
-      {"classifier", {"two_pass", "row_in_shared"}},
-      {"zero_grad", {"overwrite", "memset"}},
-      {"adamw", {"all_tensors", "per_tensor"}},
+using Row = gpt2::VariantRow<VariantChoice, Run>;
+using Refusal = std::optional<std::string>;
+using gpt2::variant_value;
+
+bool rows_pack(const Run& run) { return run.options.model.channels % 4 == 0; }  // arenas and tensors begin at multiples of C
+
+Refusal no_bias_epilogue(const Run& run, const VariantChoice&) {
+  const gpt2::ModelConfig& m = run.options.model;
+  const int64_t rows = run.options.batch_size * run.options.seq_len;
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(m);
+  // The library sees addresses only by their alignment, so the place in the arena is all that a pointer needs here.
+  const auto place = [](int64_t offset) { return reinterpret_cast<float*>((int64_t{1} << 20) + offset * 4); };
+  const auto parameter = [&](gpt2::Tensor t, int64_t layer) { return place(layout[t].offset + layer * layout[t].per_layer); };
+  struct Linear {
+    gpt2::Tensor weight, bias;
+    int64_t in, out;
   };
+  for (int64_t layer = 0; layer < m.layers; ++layer)
+    for (const Linear& l : {Linear{gpt2::Tensor::qkvw, gpt2::Tensor::qkvb, m.channels, 3 * m.channels},
+                            Linear{gpt2::Tensor::attprojw, gpt2::Tensor::attprojb, m.channels, m.channels},
+                            Linear{gpt2::Tensor::fcw, gpt2::Tensor::fcb, m.channels, 4 * m.channels},
+                            Linear{gpt2::Tensor::fcprojw, gpt2::Tensor::fcprojb, 4 * m.channels, m.channels}})
+      if (auto why = run.why_no_product(linear_forward_product(LinearForward::bias_epilogue, place(0), place(0), parameter(l.weight, layer),
+                                                               parameter(l.bias, layer), rows, l.in, l.out)))
+        return why;
+  return std::nullopt;
+}
+Refusal no_fused_rows(const Run& run, const VariantChoice&) {
+  return why_not(LayernormBackward::fused_rows, run.options.model.channels, rows_pack(run));
+}
+Refusal no_flash(const Run& run, const VariantChoice&) { return why_not_flash(run.options.model.head_size()); }
+Refusal no_one_read(const Run& run, const VariantChoice&) {
+  return why_not(Classifier::one_read, run.options.model.padded_vocab, run.shared_bytes_per_block);
 }
 
-int variant_index(std::string_view slot, std::string_view variant) {
-  std::vector<std::string> slots;
-  for (const gpt2::VariantInfo& row : variant_table()) {
-    slots.push_back(row.slot);
-    if (row.slot != slot) continue;
-    const auto found = std::find(row.names.begin(), row.names.end(), variant);
-    if (found == row.names.end())
-      throw stepscope::InputError(fmt::format("--variant {}={}: the fp32 trainer has no such variant; {} can be: {}", slot,
-                                              variant, slot, fmt::join(row.names, ", ")));
-    return static_cast<int>(found - row.names.begin());
-  }
-  throw stepscope::InputError(fmt::format("--variant {}={}: the fp32 trainer has no op slot of that name; its slots are: {}",
-                                          slot, variant, fmt::join(slots, ", ")));
+constexpr std::string_view kNorms = "forward/ln1 forward/ln2 forward/lnf";
+constexpr std::string_view kNormsBackward = "backward/ln1 backward/ln2 backward/lnf";
+constexpr std::string_view kLinears = "forward/qkv forward/attproj forward/mlp_up forward/mlp_down";
+
+// Launch counts hold from T = 193 on, where the scores are cut into four blocks.
+constexpr std::array kRows{
+    Row{.slot = "layernorm_forward", .name = "warp_per_row",
+        .is = variant_value<&VariantChoice::layernorm_forward, LayernormForward::warp_per_row>(),
+        .help = "one warp normalizes a row",
+        .launches = {{{.where = kNorms, .must = "warp_per_row_forward_kernel", .never = "block_per_row_forward_kernel"}}}},
+    Row{.slot = "layernorm_forward", .name = "block_per_row",
+        .is = variant_value<&VariantChoice::layernorm_forward, LayernormForward::block_per_row>(),
+        .help = "one block normalizes a row",
+        .launches = {{{.where = kNorms, .must = "block_per_row_forward_kernel", .never = "warp_per_row_forward_kernel"}}}},
+
+    Row{.slot = "layernorm_backward", .name = "fused_rows",
+        .is = variant_value<&VariantChoice::layernorm_backward, LayernormBackward::fused_rows>(),
+        .help = "one pass over the rows makes the input's gradient and both parameters' sums",
+        .refused = "C above 8192, or above 2048 where C is no multiple of 4",
+        .refuses = no_fused_rows,
+        .launches = {{{.where = kNormsBackward, .must = "fused_rows_backward_kernel", .never = "columns_backward_kernel"}}}},
+    Row{.slot = "layernorm_backward", .name = "separate_columns",
+        .is = variant_value<&VariantChoice::layernorm_backward, LayernormBackward::separate_columns>(),
+        .help = "one kernel for the input's gradient, one for the parameters' sums",
+        .launches = {{{.where = kNormsBackward, .must = "columns_backward_kernel", .never = "fused_rows_backward_kernel"}}}},
+
+    Row{.slot = "linear_forward", .name = "bias_epilogue",
+        .is = variant_value<&VariantChoice::linear_forward, LinearForward::bias_epilogue>(),
+        .help = "the product adds the bias of qkv, attproj, mlp_up and mlp_down",
+        .refused = "shapes for which cuBLASLt has no such product: C no multiple of 4, for one",
+        .refuses = no_bias_epilogue,
+        .launches = {{{.where = kLinears, .never = "add_bias_kernel", .at_least = 1}}}},
+    Row{.slot = "linear_forward", .name = "bias_kernel",
+        .is = variant_value<&VariantChoice::linear_forward, LinearForward::bias_kernel>(),
+        .help = "a kernel of its own adds the bias of qkv, attproj, mlp_up and mlp_down",
+        .launches = {{{.where = kLinears, .must = "add_bias_kernel"}}}},
+
+    Row{.slot = "attention_forward", .name = "unfused_causal_blocks",
+        .is = variant_value<&VariantChoice::attention_forward, AttentionForward::unfused_causal_blocks>(),
+        .help = "scores as matrix products in up to four blocks of rows (of 64 at least), each as wide as its last row needs",
+        .launches = {{{.where = "forward/attention", .must = "causal_softmax_kernel", .never = "fused_forward_kernel", .at_least = 11}}}},
+    Row{.slot = "attention_forward", .name = "unfused",
+        .is = variant_value<&VariantChoice::attention_forward, AttentionForward::unfused>(),
+        .help = "scores as whole matrix products",
+        .launches = {{{.where = "forward/attention", .must = "causal_softmax_kernel", .never = "fused_forward_kernel", .at_most = 10}}}},
+    Row{.slot = "attention_forward", .name = "flash",
+        .is = variant_value<&VariantChoice::attention_forward, AttentionForward::flash>(),
+        .help = "one kernel that never writes scores to memory, in fp32 arithmetic whatever --matmul says",
+        .refused = "heads of more than 128 channels",
+        .refuses = no_flash,
+        .launches = {{{.where = "forward/attention", .must = "fused_forward_kernel", .never = "causal_softmax_kernel"}}},
+        .formerly = "fused"},
+
+    Row{.slot = "attention_backward", .name = "unfused_causal_blocks",
+        .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::unfused_causal_blocks>(),
+        .help = "as attention_forward",
+        .launches = {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "fused_backward", .at_least = 24}}}},
+    Row{.slot = "attention_backward", .name = "unfused",
+        .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::unfused>(),
+        .help = "as attention_forward",
+        .launches = {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "fused_backward", .at_most = 18}}}},
+    Row{.slot = "attention_backward", .name = "flash",
+        .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::flash>(),
+        .help = "two kernels, for keys with values and for queries, that make the scores again",
+        .refused = "heads of more than 128 channels",
+        .refuses = no_flash,
+        .launches = {{{.where = "backward/attention", .must = "fused_backward_keys_kernel", .never = "causal_softmax_backward_kernel"},
+                      {.where = "backward/attention", .must = "fused_backward_queries_kernel"}}},
+        .formerly = "fused"},
+
+    Row{.slot = "classifier", .name = "two_pass",
+        .is = variant_value<&VariantChoice::classifier, Classifier::two_pass>(),
+        .help = "a block reads its row of logits twice",
+        .launches = {{{.where = "classifier/loss", .must = "two_pass_kernel", .never = "row_in_shared_kernel"}}}},
+    Row{.slot = "classifier", .name = "one_read",
+        .is = variant_value<&VariantChoice::classifier, Classifier::one_read>(),
+        .help = "a block keeps its row of logits in shared memory between one read and one write",
+        .refused = "rows of logits larger than the shared memory of a block",
+        .refuses = no_one_read,
+        .launches = {{{.where = "classifier/loss", .must = "row_in_shared_kernel", .never = "two_pass_kernel"}}},
+        .formerly = "row_in_shared"},
+
+    Row{.slot = "zero_grad", .name = "overwrite", .is = variant_value<&VariantChoice::zero_grad, ZeroGrad::overwrite>(),
+        .help = "the first micro-batch overwrites the gradients", .launches = {{{.where = "optimizer/zero_grad", .at_most = 0}}}},
+    Row{.slot = "zero_grad", .name = "memset", .is = variant_value<&VariantChoice::zero_grad, ZeroGrad::memset>(),
+        .help = "gradients are set to zero first, and every micro-batch adds",
+        .launches = {{{.where = "optimizer/zero_grad", .must = "memset"}}}},
+
+    Row{.slot = "adamw", .name = "all_tensors", .is = variant_value<&VariantChoice::adamw, AdamWKernel::all_tensors>(),
+        .help = "one launch updates all parameters",
+        .launches = {{{.where = "optimizer/adamw", .must = "all_tensors_kernel", .never = "one_tensor_kernel"}}}},
+    Row{.slot = "adamw", .name = "per_tensor", .is = variant_value<&VariantChoice::adamw, AdamWKernel::per_tensor>(),
+        .help = "one launch for each tensor",
+        .launches = {{{.where = "optimizer/adamw", .must = "one_tensor_kernel", .never = "all_tensors_kernel"}}}},
+};
+static_assert(gpt2::rows_are_the_enumerators(kRows), "a variant has no row, or rows are not in the order of their enum");
+static_assert(gpt2::covers_every_member(kRows), "a slot of VariantChoice has no rows");
+static_assert(gpt2::rows_are_whole(kRows), "a row lacks its help, its launches or the words of its refusal");
+
+}  // namespace
+
+std::string Run::describe() const {
+  const gpt2::ModelConfig& m = options.model;
+  return fmt::format("C={} NH={} V={}, B={} T={}", m.channels, m.heads, m.vocab_size, options.batch_size, options.seq_len);
 }
 
-VariantChoice choose_variants(const std::map<std::string, std::string>& wanted) {
-  VariantChoice choice;
-  for (const auto& [slot, name] : wanted) {
-    const int index = variant_index(slot, name);
-    if (slot == "layernorm_forward") choice.layernorm_forward = static_cast<LayernormForward>(index);
-    if (slot == "layernorm_backward") choice.layernorm_backward = static_cast<LayernormBackward>(index);
-    if (slot == "linear_forward") choice.linear_forward = static_cast<LinearForward>(index);
-    if (slot == "attention_forward") choice.attention_forward = static_cast<AttentionForward>(index);
-    if (slot == "attention_backward") choice.attention_backward = static_cast<AttentionBackward>(index);
-    if (slot == "classifier") choice.classifier = static_cast<Classifier>(index);
-    if (slot == "zero_grad") choice.zero_grad = static_cast<ZeroGrad>(index);
-    if (slot == "adamw") choice.adamw = static_cast<AdamWKernel>(index);
-  }
-  return choice;
+const VariantTable& variants() {
+  static const VariantTable table("fp32", kRows);
+  return table;
 }
+
+std::vector<gpt2::VariantInfo> variant_table() { return variants().slots(); }
+VariantChoice choose_variants(const std::map<std::string, std::string>& wanted) { return variants().choose(wanted, false); }
+int variant_index(std::string_view slot, std::string_view variant) { return variants().find(slot, variant).is.value; }
 
 }  // namespace fp32

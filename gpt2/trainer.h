@@ -2,6 +2,7 @@
 // use only this. Nothing here names CUDA.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -72,14 +73,43 @@ struct MemoryItem {
 };
 
 struct VariantInfo {
-  std::string slot;               // "attention_forward"
-  std::vector<std::string> names; // all variants, the default first
+  std::string slot;                // "attention_forward"
+  std::vector<std::string> names;  // all variants, the default first
+  std::vector<std::map<std::string, std::string>> choices;  // beside names: the variant as TrainerOptions::variants, with what it needs
+};
+
+// How a trace shows that a variant ran: what the ranges "PASS/OP" of a step hold, layer by layer.
+struct VariantLaunches {
+  std::string_view where{};  // ranges, separated by spaces: "forward/ln1 forward/ln2"; empty: anywhere in the step
+  std::string_view must{};   // parts of kernel names, separated by '|': in every such range at least one launch has one of them
+  std::string_view never{};  // parts of kernel names, separated by '|': no launch in such a range has one of them
+  int in_graph = -1;         // 1: every kernel of a step is a node of a CUDA graph; 0: none is; -1: not said
+  int at_least = 0;          // launches in each such range
+  int at_most = std::numeric_limits<int>::max();  // 0: the range has no launch
+
+  constexpr bool says_something() const {
+    return !must.empty() || !never.empty() || in_graph >= 0 || at_least > 0 || at_most < std::numeric_limits<int>::max();
+  }
+};
+
+// The row of one variant in its trainer's table (gpt2/variant_rows.h), as the rest of the project sees it.
+struct VariantFacts {
+  std::string slot, name, help;
+  std::string refused;  // when it cannot run, in words; empty: never
+  std::string unseen;   // why no trace can tell that it ran; empty: `launches` tell
+  bool repeats = true;
+  bool is_default = false;  // on this machine
+  std::map<std::string, std::string> choice;  // as in VariantInfo
+  std::vector<VariantLaunches> launches;
 };
 
 class Trainer {
  public:
   virtual ~Trainer() = default;
+  // `variants`: those that run, where they are not the first of their slot; so a default that could not run stands there too.
   virtual const TrainerOptions& options() const = 0;
+  // What a user should know of how the options were read: one sentence for each default that could not run and which variant runs.
+  virtual std::vector<std::string> notices() const { return {}; }
   virtual std::string_view name() const = 0;    // "reference" | "fp32" | "mixed"
   virtual std::string device() const = 0;       // "NVIDIA H200" | "CPU, 16 threads"
 

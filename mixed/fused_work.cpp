@@ -46,25 +46,35 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
   // One (rows, C) tensor of every micro-batch.
   const double tensor = kBf16 * static_cast<double>(o.batch_size * o.seq_len) * static_cast<double>(o.model.channels) *
                         static_cast<double>(micro_batches);
-  if (variants.zero_grad == ZeroGrad::overwrite) work.remove(Pass::optimizer, kNoLayer, Op::zero_grad);
+  switch (variants.zero_grad) {
+    case ZeroGrad::overwrite: work.remove(Pass::optimizer, kNoLayer, Op::zero_grad); break;
+    case ZeroGrad::memset: break;
+  }
   for (int l = 0; l < layers; ++l) {
     // gelu reads what mlp_up has just made; it is still written, for the backward pass.
-    if (variants.gelu_forward == Gelu::matmul_epilogue) work.fuse(Pass::forward, l, Op::gelu, l, Op::mlp_up, 4 * tensor);
-    // The gradient of gelu's output is neither written nor read.
-    if (variants.gelu_backward == Gelu::matmul_epilogue && o.recompute == "none")
-      work.fuse(Pass::backward, l, Op::gelu, l, Op::mlp_down, 8 * tensor);
-    // The branch is neither written nor read.
-    if (variants.residual == Residual::matmul_epilogue) {
-      work.fuse(Pass::forward, l, Op::residual1, l, Op::attproj, 2 * tensor);
-      work.fuse(Pass::forward, l, Op::residual2, l, Op::mlp_down, 2 * tensor);
+    switch (variants.gelu_forward) {
+      case Gelu::matmul_epilogue: work.fuse(Pass::forward, l, Op::gelu, l, Op::mlp_up, 4 * tensor); break;
+      case Gelu::kernel: break;
     }
-    // The layernorm does not read the sum that it has just written.
-    if (variants.residual == Residual::fused_layernorm) {
-      work.fuse(Pass::forward, l, Op::residual1, l, Op::ln2, tensor);
-      if (l + 1 < layers)
-        work.fuse(Pass::forward, l, Op::residual2, l + 1, Op::ln1, tensor);
-      else
-        work.fuse(Pass::forward, l, Op::residual2, kNoLayer, Op::lnf, tensor);
+    switch (variants.gelu_backward) {
+      case Gelu::matmul_epilogue:  // the gradient of gelu's output is neither written nor read
+        if (o.recompute == "none") work.fuse(Pass::backward, l, Op::gelu, l, Op::mlp_down, 8 * tensor);
+        break;
+      case Gelu::kernel: break;
+    }
+    switch (variants.residual) {
+      case Residual::fused_layernorm:  // the layernorm does not read the sum that it has just written
+        work.fuse(Pass::forward, l, Op::residual1, l, Op::ln2, tensor);
+        if (l + 1 < layers)
+          work.fuse(Pass::forward, l, Op::residual2, l + 1, Op::ln1, tensor);
+        else
+          work.fuse(Pass::forward, l, Op::residual2, kNoLayer, Op::lnf, tensor);
+        break;
+      case Residual::separate: break;
+      case Residual::matmul_epilogue:  // the branch is neither written nor read
+        work.fuse(Pass::forward, l, Op::residual1, l, Op::attproj, 2 * tensor);
+        work.fuse(Pass::forward, l, Op::residual2, l, Op::mlp_down, 2 * tensor);
+        break;
     }
   }
   return work.take();

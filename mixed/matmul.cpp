@@ -14,8 +14,6 @@
 namespace mixed {
 namespace {
 
-using gpt2::cuda::CallError;
-
 // Owner of a cuBLASLt object made by `Create` and destroyed by `Destroy`.
 template <class Handle, auto Destroy>
 struct Owned {
@@ -82,6 +80,35 @@ std::string problem_of(const Gemm& g) {
                      g.stride_b, g.stride_c, g.c_storage == Storage::as_bf16 ? "bf16" : "fp32", g.beta != 0.0f ? 1 : 0,
                      name(g.epilogue), alignment_bytes(g.a), alignment_bytes(g.b), alignment_bytes(g.c),
                      alignment_bytes(addend_of(g)));
+}
+
+std::string no_kernel(const Gemm& g) { return fmt::format("cuBLASLt has no kernel for the bf16 product {}", problem_of(g)); }
+
+// What the library asks of the operands of an epilogue, and does not look at when it offers kernels.
+std::optional<std::string> broken_rule(const Gemm& g) {
+  const auto misplaced = [&](const char* tensor) {
+    return fmt::format("cuBLASLt's epilogue {} needs its {} at a multiple of 16 bytes: {}", name(g.epilogue), tensor, problem_of(g));
+  };
+  const auto uneven = [&] {
+    return fmt::format("cuBLASLt's epilogue {} needs rows of a multiple of 8 values: {}", name(g.epilogue), problem_of(g));
+  };
+  switch (g.epilogue) {
+    case Epilogue::none: return std::nullopt;
+    case Epilogue::bias:
+      if (alignment_bytes(g.bias) < 16) return misplaced("bias");
+      return std::nullopt;
+    case Epilogue::gelu_aux_bias:
+      if (alignment_bytes(g.bias) < 16) return misplaced("bias");
+      if (g.n % 8 != 0) return uneven();
+      return std::nullopt;
+    case Epilogue::dgelu:
+      if (g.n % 8 != 0) return uneven();
+      return std::nullopt;
+    case Epilogue::bias_gradient:
+      if (alignment_bytes(g.bias_gradient) < 16) return misplaced("bias gradient");
+      return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 void point_epilogue(const Description& d, const Gemm& g) {
@@ -194,11 +221,16 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_bytes(g.c));
 
   constexpr int kMostCandidates = 32;
+  int wanted = 0;
+  switch (choice_) {
+    case MatmulAlgorithm::search: wanted = kMostCandidates; break;
+    case MatmulAlgorithm::heuristic: wanted = 1; break;
+  }
   std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle, fresh->c.handle, fresh->c.handle,
-      preference.handle, choice_ == MatmulAlgorithm::search ? kMostCandidates : 1, results.data(), &count);
+      preference.handle, wanted, results.data(), &count);
   // An epilogue or a layout that the library does not have is an answer, not an error.
   if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) STEPSCOPE_CUDA_CHECK(status);
   if (status == CUBLAS_STATUS_SUCCESS)
@@ -220,12 +252,19 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   return *plans_.emplace(problem, std::move(fresh)).first->second;
 }
 
-bool MatmulEngine::supports(const Gemm& gemm) { return plan(gemm).found; }
+std::optional<std::string> MatmulEngine::why_not(const Gemm& g) {
+  if (auto why = broken_rule(g)) return why;
+  if (!plan(g).found) return no_kernel(g);
+  return std::nullopt;
+}
 
 void MatmulEngine::launch(Plan& p, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const {
-  STEPSCOPE_CUDA_CHECK(cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle, &g.beta,
-                                      addend_of(g), p.c.handle, g.c, p.c.handle, &algorithm, workspace_,
-                                      static_cast<size_t>(kMatmulWorkspaceBytes), stream));
+  const cublasStatus_t status = cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle, &g.beta,
+                                               addend_of(g), p.c.handle, g.c, p.c.handle, &algorithm, workspace_,
+                                               static_cast<size_t>(kMatmulWorkspaceBytes), stream);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED && g.epilogue != Epilogue::none)
+    throw stepscope::InputError(fmt::format("cuBLASLt offered a kernel for the bf16 product {} and refuses to launch it", problem_of(g)));
+  STEPSCOPE_CUDA_CHECK(status);
 }
 
 // Rounds over all candidates, so that clock and temperature drift hit all alike; the best of the rounds' times decides, and candidates
@@ -267,9 +306,9 @@ void MatmulEngine::search(Plan& p, const Gemm& g, const std::string& problem, cu
 }
 
 void MatmulEngine::run(const Gemm& g, cudaStream_t stream) {
+  if (const auto why = broken_rule(g)) throw stepscope::InputError(*why);
   Plan& p = plan(g);
-  if (!p.found)
-    throw CallError(fmt::format("cuBLASLt has no bf16 algorithm for the product {}", problem_of(g)));
+  if (!p.found) throw stepscope::InputError(no_kernel(g));
   point_epilogue(p.description, g);
   if (rehearsing_ && choice_ == MatmulAlgorithm::search && !p.searched) {
     p.searched = true;
@@ -302,88 +341,122 @@ Gemm backward_input_gemm(bf16* dinp, const bf16* dout, const bf16* weight, int64
 
 }  // namespace
 
-void linear_forward(LinearForward variant, MatmulEngine& engine, bf16* out, const bf16* inp, const bf16* weight, const bf16* bias,
-                    int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+Gemm linear_forward_product(LinearForward variant, bf16* out, const bf16* inp, const bf16* weight, const bf16* bias, int64_t rows,
+                            int64_t in, int64_t out_channels) {
   Gemm gemm = forward_gemm(out, inp, weight, rows, in, out_channels);
-  if (bias != nullptr && variant == LinearForward::bias_epilogue && alignment_bytes(bias) >= 16) {
-    gemm.epilogue = Epilogue::bias;
-    gemm.bias = bias;
-    if (engine.supports(gemm)) {
-      engine.run(gemm, stream);
-      return;
-    }
-    gemm.epilogue = Epilogue::none;  // odd shapes: the product rounded, then the sum rounded
+  if (bias == nullptr) return gemm;
+  switch (variant) {
+    case LinearForward::bias_epilogue:
+      gemm.epilogue = Epilogue::bias;
+      gemm.bias = bias;
+      break;
+    case LinearForward::bias_kernel: break;
   }
-  engine.run(gemm, stream);
-  if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
+  return gemm;
 }
 
-bool linear_gelu_forward(MatmulEngine& engine, bf16* after, bf16* before, const bf16* inp, const bf16* weight, const bf16* bias,
-                         int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+void linear_forward(LinearForward variant, MatmulEngine& engine, bf16* out, const bf16* inp, const bf16* weight, const bf16* bias,
+                    int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+  engine.run(linear_forward_product(variant, out, inp, weight, bias, rows, in, out_channels), stream);
+  switch (variant) {
+    case LinearForward::bias_epilogue: break;
+    case LinearForward::bias_kernel:  // the product rounded, then the sum rounded
+      if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
+      break;
+  }
+}
+
+Gemm linear_gelu_product(bf16* after, bf16* before, const bf16* inp, const bf16* weight, const bf16* bias, int64_t rows, int64_t in,
+                         int64_t out_channels) {
   Gemm gemm = forward_gemm(after, inp, weight, rows, in, out_channels);
   gemm.epilogue = Epilogue::gelu_aux_bias;
   gemm.bias = bias;
   gemm.aux = before;
-  // The leading dimension of aux must be a multiple of 8.
-  if (alignment_bytes(bias) < 16 || out_channels % 8 != 0 || !engine.supports(gemm)) return false;
-  engine.run(gemm, stream);
-  return true;
+  return gemm;
+}
+
+void linear_gelu_forward(MatmulEngine& engine, bf16* after, bf16* before, const bf16* inp, const bf16* weight, const bf16* bias,
+                         int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+  engine.run(linear_gelu_product(after, before, inp, weight, bias, rows, in, out_channels), stream);
 }
 
 template <class R>
-bool linear_residual_forward(MatmulEngine& engine, R* out, const R* addend, const bf16* inp, const bf16* weight, const bf16* bias,
-                             int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+Gemm linear_residual_product(R* out, const R* addend, const bf16* inp, const bf16* weight, const bf16* bias, int64_t rows, int64_t in,
+                             int64_t out_channels) {
   Gemm gemm = forward_gemm(out, inp, weight, rows, in, out_channels);
   gemm.c_storage = sizeof(R) == 2 ? Storage::as_bf16 : Storage::fp32;
   gemm.beta = 1.0f;
   gemm.addend = addend;
   gemm.epilogue = Epilogue::bias;
   gemm.bias = bias;
-  if (alignment_bytes(bias) < 16 || !engine.supports(gemm)) return false;
-  engine.run(gemm, stream);
-  return true;
+  return gemm;
 }
-template bool linear_residual_forward<bf16>(MatmulEngine&, bf16*, const bf16*, const bf16*, const bf16*, const bf16*, int64_t,
-                                            int64_t, int64_t, cudaStream_t);
-template bool linear_residual_forward<float>(MatmulEngine&, float*, const float*, const bf16*, const bf16*, const bf16*, int64_t,
-                                             int64_t, int64_t, cudaStream_t);
+
+template <class R>
+void linear_residual_forward(MatmulEngine& engine, R* out, const R* addend, const bf16* inp, const bf16* weight, const bf16* bias,
+                             int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+  engine.run(linear_residual_product(out, addend, inp, weight, bias, rows, in, out_channels), stream);
+}
+
+#define STEPSCOPE_INSTANTIATE(R)                                                                                                    \
+  template Gemm linear_residual_product<R>(R*, const R*, const bf16*, const bf16*, const bf16*, int64_t, int64_t, int64_t);         \
+  template void linear_residual_forward<R>(MatmulEngine&, R*, const R*, const bf16*, const bf16*, const bf16*, int64_t, int64_t,    \
+                                           int64_t, cudaStream_t);
+STEPSCOPE_INSTANTIATE(bf16)
+STEPSCOPE_INSTANTIATE(float)
+#undef STEPSCOPE_INSTANTIATE
 
 void linear_backward_input(MatmulEngine& engine, bf16* dinp, const bf16* dout, const bf16* weight, int64_t rows, int64_t in,
                            int64_t out_channels, cudaStream_t stream) {
   engine.run(backward_input_gemm(dinp, dout, weight, rows, in, out_channels), stream);
 }
 
-bool linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before,
-                                int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+Gemm linear_gelu_backward_product(bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before, int64_t rows, int64_t in,
+                                  int64_t out_channels) {
   Gemm gemm = backward_input_gemm(dbefore, dout, weight, rows, in, out_channels);
   gemm.epilogue = Epilogue::dgelu;
   gemm.aux = const_cast<bf16*>(before);  // read only by this epilogue
-  if (in % 8 != 0 || !engine.supports(gemm)) return false;
-  engine.run(gemm, stream);
-  return true;
+  return gemm;
 }
 
-void linear_backward_weight(bool in_epilogue, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout,
-                            const bf16* inp, int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch,
-                            cudaStream_t stream) {
+void linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before,
+                                int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+  engine.run(linear_gelu_backward_product(dbefore, dout, weight, before, rows, in, out_channels), stream);
+}
+
+Gemm linear_weight_product(BiasGradient variant, float* dweight, float* product_bias, const bf16* dout, const bf16* inp, int64_t rows,
+                           int64_t in, int64_t out_channels, bool accumulate) {
   Gemm gemm{.transpose_a = true, .m = out_channels, .n = in, .k = rows};
   gemm.a = dout, gemm.lda = out_channels;
   gemm.b = inp, gemm.ldb = in;
   gemm.c = dweight, gemm.ldc = in;
   gemm.c_storage = Storage::fp32;
   gemm.beta = accumulate ? 1.0f : 0.0f;
-  if (dbias != nullptr && in_epilogue) {
-    gemm.epilogue = Epilogue::bias_gradient;
-    gemm.bias_gradient = accumulate ? scratch : dbias;  // the epilogue overwrites
-    if (alignment_bytes(gemm.bias_gradient) >= 16 && engine.supports(gemm)) {
-      engine.run(gemm, stream);
-      if (accumulate) add_floats(dbias, scratch, out_channels, stream);
-      return;
-    }
-    gemm.epilogue = Epilogue::none;
+  if (product_bias == nullptr) return gemm;
+  switch (variant) {
+    case BiasGradient::matmul_epilogue:
+      gemm.epilogue = Epilogue::bias_gradient;
+      gemm.bias_gradient = product_bias;
+      break;
+    case BiasGradient::layernorm_fold:
+    case BiasGradient::column_sums: break;
   }
-  engine.run(gemm, stream);
-  if (dbias != nullptr) bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream);
+  return gemm;
+}
+
+void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout,
+                            const bf16* inp, int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch,
+                            cudaStream_t stream) {
+  float* product_bias = dbias != nullptr && accumulate ? scratch : dbias;  // the epilogue overwrites
+  engine.run(linear_weight_product(variant, dweight, product_bias, dout, inp, rows, in, out_channels, accumulate), stream);
+  if (dbias == nullptr) return;
+  switch (variant) {
+    case BiasGradient::matmul_epilogue:
+      if (accumulate) add_floats(dbias, scratch, out_channels, stream);
+      break;
+    case BiasGradient::layernorm_fold:
+    case BiasGradient::column_sums: bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream); break;
+  }
 }
 
 int64_t linear_backward_weight_scratch_floats(int64_t rows, int64_t out_channels) {

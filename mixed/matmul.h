@@ -91,10 +91,12 @@ class MatmulEngine {
   void begin_rehearsal() { rehearsing_ = true; }
   void end_rehearsal();
 
-  // Plans a shape at its first use (host work), then only launches. Throws gpt2::cuda::CallError when the library has no algorithm.
+  // Plans a shape at its first use (host work), then only launches. Throws stepscope::InputError with the words of why_not(), also where
+  // the library offers a kernel and then refuses to launch it.
   void run(const Gemm& gemm, cudaStream_t stream);
-  // Whether the library has an algorithm for this product with its epilogue.
-  bool supports(const Gemm& gemm);
+  // Why the library cannot compute this product with its epilogue; empty when it can. Of addresses only the alignment counts, so it can
+  // be asked before anything is allocated.
+  std::optional<std::string> why_not(const Gemm& gemm);
 
  private:
   struct Plan;
@@ -110,29 +112,41 @@ class MatmulEngine {
   std::map<std::string, std::unique_ptr<Plan>> plans_;
 };
 
+// ---- linear layers. The products come by themselves as well, so that the library can be asked for them before a step runs.
+
 // out (rows,OUT) = inp (rows,IN) * weight (OUT,IN)^T + bias (OUT; nullptr = none)
+Gemm linear_forward_product(LinearForward variant, bf16* out, const bf16* inp, const bf16* weight, const bf16* bias, int64_t rows,
+                            int64_t in, int64_t out_channels);
 void linear_forward(LinearForward variant, MatmulEngine& engine, bf16* out, const bf16* inp, const bf16* weight, const bf16* bias,
                     int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
-// The fused forms below answer false, with nothing queued, where the library cannot do them: the caller runs the parts one by one.
 
 // before (rows,OUT) = inp * weight^T + bias; after = gelu of the same sum before it is rounded.
-bool linear_gelu_forward(MatmulEngine& engine, bf16* after, bf16* before, const bf16* inp, const bf16* weight, const bf16* bias,
+Gemm linear_gelu_product(bf16* after, bf16* before, const bf16* inp, const bf16* weight, const bf16* bias, int64_t rows, int64_t in,
+                         int64_t out_channels);
+void linear_gelu_forward(MatmulEngine& engine, bf16* after, bf16* before, const bf16* inp, const bf16* weight, const bf16* bias,
                          int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
 // out (rows,OUT) = addend (rows,OUT) + inp * weight^T + bias, rounded once. R: bf16 or float.
 template <class R>
-bool linear_residual_forward(MatmulEngine& engine, R* out, const R* addend, const bf16* inp, const bf16* weight, const bf16* bias,
+Gemm linear_residual_product(R* out, const R* addend, const bf16* inp, const bf16* weight, const bf16* bias, int64_t rows, int64_t in,
+                             int64_t out_channels);
+template <class R>
+void linear_residual_forward(MatmulEngine& engine, R* out, const R* addend, const bf16* inp, const bf16* weight, const bf16* bias,
                              int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
 // dbefore (rows,IN) = (dout * weight) * gelu'(before); dbefore may be anything but dout and before.
-bool linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before,
+Gemm linear_gelu_backward_product(bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before, int64_t rows, int64_t in,
+                                  int64_t out_channels);
+void linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before,
                                 int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
 
 // dinp (rows,IN) = dout (rows,OUT) * weight
 void linear_backward_input(MatmulEngine& engine, bf16* dinp, const bf16* dout, const bf16* weight, int64_t rows, int64_t in,
                            int64_t out_channels, cudaStream_t stream);
 // dweight (OUT,IN) = dout^T * inp in fp32, and dbias (OUT; nullptr = none) = column sums of dout; both added to when `accumulate`.
-// in_epilogue: the sums come out of the product where the library can; else by kernels. `scratch` holds
-// linear_backward_weight_scratch_floats.
-void linear_backward_weight(bool in_epilogue, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout,
+// matmul_epilogue: the sums come out of the product; else from kernels of their own. (layernorm_fold makes a projection's sums elsewhere:
+// its caller gives no dbias.) `scratch` holds linear_backward_weight_scratch_floats.
+Gemm linear_weight_product(BiasGradient variant, float* dweight, float* product_bias, const bf16* dout, const bf16* inp, int64_t rows,
+                           int64_t in, int64_t out_channels, bool accumulate);
+void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout,
                             const bf16* inp, int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch,
                             cudaStream_t stream);
 int64_t linear_backward_weight_scratch_floats(int64_t rows, int64_t out_channels);

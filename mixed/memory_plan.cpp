@@ -93,8 +93,8 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   a.losses = arena.take(rows * kFloat);
   if (wide_stream) a.stream = arena.take(rows * C * kFloat);
   a.dresidual = arena.take(rows * C * (wide_gradient ? kFloat : kBf16));
-  a.dresidual_copy = wide_gradient ? arena.take(rows * C * kBf16) : a.dresidual;
-  a.branch = a.dresidual_copy;
+  a.dresidual_rounded = wide_gradient ? arena.take(rows * C * kBf16) : a.dresidual;
+  a.branch = a.dresidual_rounded;
   plan.activation_bytes = arena.total();
 
   plan.scratch_bytes = scratch_bytes(o, variants, attention_bytes, plan.parameter_count);

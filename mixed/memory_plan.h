@@ -42,9 +42,9 @@ struct ActivationSlots {
   Slot losses;                       // fp32 (rows)
   Slot stream;                       // fp32 (rows, C): the residual stream itself, where it is fp32; the slots above then hold it rounded
   Slot dresidual;                    // (rows, C) fp32 or bf16: gradient of the residual stream
-  Slot dresidual_copy;               // (rows, C): the same in bf16; the same place where it is bf16
+  Slot dresidual_rounded;               // (rows, C): the same in bf16; the same place where it is bf16
   Slot branch;                       // (rows, C): in the forward pass, output of a projection on its way into the residual sum; the
-                                     // place of dresidual_copy, which only the backward pass writes
+                                     // place of dresidual_rounded, which only the backward pass writes
 };
 
 struct MemoryPlan {

@@ -71,7 +71,10 @@ void Model::loss(bool accumulate, bool write_gradient) {
 }
 
 bool Model::begin_gradients() {
-  if (variants_.zero_grad == ZeroGrad::overwrite) return false;
+  switch (variants_.zero_grad) {
+    case ZeroGrad::overwrite: return false;
+    case ZeroGrad::memset: break;
+  }
   const OpRange range(Pass::optimizer, kNoLayer, Op::zero_grad);
   STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(gradients_.data(), 0, static_cast<size_t>(gradients_.bytes()), stream_));
   return true;
@@ -114,6 +117,10 @@ void Model::rehearse() {
 namespace {
 
 // R: storage of the residual stream; G: of its gradient. bf16 or float.
+//
+// The residual stream has a place before every layer, in the middle of it and after the last. Where it is wider than bf16 it lives in one
+// buffer, and the places hold it rounded, for the backward pass. Its gradient has one buffer; where that is wider than bf16, a rounded
+// copy lies beside it for the products that read it.
 template <class R, class G>
 class ModelOf final : public Model {
  public:
@@ -124,63 +131,109 @@ class ModelOf final : public Model {
   void backward(bool accumulate) override;
 
  private:
-  // Places along the residual stream: before layer `layer` (L: after the last), and in the middle of it.
-  Slot before(int64_t layer) const { return layer == 0 ? plan_.activations.encoded : of_layer(plan_.activations.residual2, layer - 1); }
-  Slot middle(int64_t layer) const { return of_layer(plan_.activations.residual1, layer); }
-  static Slot of_layer(const Slot& slot, int64_t layer) { return {slot.at(layer), 0}; }
-  // The stream at a place: there, or, where it is wider than what is kept, in the one buffer that it has.
-  R* stream(const Slot& place) const {
-    if constexpr (kWide)
-      return at<R>(plan_.activations.stream);
+  static constexpr bool kWideResidual = sizeof(R) != sizeof(bf16);
+  static constexpr bool kWideGradient = sizeof(G) != sizeof(bf16);
+
+  // A place of the residual stream. `rounded`: what the backward pass reads of it.
+  struct ResidualPlace {
+    R* sum = nullptr;
+    bf16* rounded = nullptr;
+    bf16* rounded_beside() const { return kWideResidual ? rounded : nullptr; }  // for kernels that write both
+  };
+  ResidualPlace residual_at(bf16* place) const {
+    if constexpr (kWideResidual)
+      return {at<R>(plan_.activations.stream), place};
     else
-      return at<R>(place);
+      return {place, place};
   }
-  // What the backward pass finds of it.
-  bf16* kept(const Slot& place) const { return at<bf16>(place); }
-  static constexpr bool kWide = sizeof(R) != sizeof(bf16);
-  // The gradient of the residual stream, and as an operand of products.
+  // Before layer `layer`; of the number of layers: after the last.
+  ResidualPlace entering(int64_t layer) const {
+    const ActivationSlots& a = plan_.activations;
+    return residual_at(layer == 0 ? at<bf16>(a.encoded) : at<bf16>(a.residual2, layer - 1));
+  }
+  ResidualPlace inside(int64_t layer) const { return residual_at(at<bf16>(plan_.activations.residual1, layer)); }
   G* dresidual() const { return at<G>(plan_.activations.dresidual); }
-  bf16* dresidual_operand() const { return at<bf16>(plan_.activations.dresidual_copy); }
+  bf16* dresidual_rounded() const { return at<bf16>(plan_.activations.dresidual_rounded); }
+  bf16* dresidual_rounded_beside() const { return kWideGradient ? dresidual_rounded() : nullptr; }
 
-  void layer_forward(int layer);
-  void mlp_up(int layer);
-  void layer_backward(int layer, bool accumulate);
-  void mlp_down_backward(int layer, bool accumulate);
-
-  // Layernorm of the stream at `here`; when project() left its branch to it, it first makes the stream there: that at `earlier` plus the
-  // branch.
-  void normalize(bf16* out, float* mean, float* rstd, const Slot& here, const Slot& earlier, Tensor weight, Tensor bias, int layer);
-  // The stream at `to` = that at `from` + linear(inp), as far as the variant does not leave it to the next normalize().
-  void project(Op linear, Op residual, int layer, const Slot& to, const Slot& from, const bf16* inp, Tensor weight, Tensor bias,
-               int64_t in);
-
-  // Gradients of a layernorm, whose input's gradient adds to dresidual(). `projection`: bias of the linear layer in front of the
-  // residual sum that this layernorm reads; its gradient is dresidual() summed over rows.
-  void normalize_backward(const bf16* dout, const bf16* inp, const Slot& mean, const Slot& rstd, Tensor weight, Tensor bias, int layer,
-                          float* projection_bias_gradient, bool first, bool accumulate);
-  void weight_gradient(Tensor weight, Tensor bias, int layer, const bf16* dout, const bf16* inp, int64_t in, int64_t out_channels,
-                       bool accumulate);
-  // Bias gradient of a projection, when the layernorm behind it makes it.
-  float* folded(Tensor bias, int layer) const {
-    return variants_.bias_gradient == BiasGradient::layernorm_fold && layer >= 0 ? gradient(bias, layer) : nullptr;
+  // A layernorm at its place in the model.
+  struct Norm {
+    Op op;
+    int range_layer;  // gpt2::kNoLayer for lnf
+    int64_t layer;
+    bf16* out;
+    float *mean, *rstd;
+    Tensor weight, bias;
+  };
+  Norm ln1(int layer) const {
+    const ActivationSlots& a = plan_.activations;
+    return {Op::ln1, layer, layer, at<bf16>(a.ln1, layer), at<float>(a.ln1_mean, layer), at<float>(a.ln1_rstd, layer), Tensor::ln1w, Tensor::ln1b};
+  }
+  Norm ln2(int layer) const {
+    const ActivationSlots& a = plan_.activations;
+    return {Op::ln2, layer, layer, at<bf16>(a.ln2, layer), at<float>(a.ln2_mean, layer), at<float>(a.ln2_rstd, layer), Tensor::ln2w, Tensor::ln2b};
+  }
+  Norm lnf() const {
+    const ActivationSlots& a = plan_.activations;
+    return {Op::lnf, kNoLayer, 0, at<bf16>(a.lnf), at<float>(a.lnf_mean), at<float>(a.lnf_rstd), Tensor::lnfw, Tensor::lnfb};
+  }
+  // The linear layer that ends a block, and the residual sum behind it.
+  struct Projection {
+    Op linear, residual;
+    int layer;
+    const bf16* inp;
+    int64_t in;
+    Tensor weight, bias;
+  };
+  Projection attproj(int layer) const {
+    return {Op::attproj, Op::residual1, layer, at<bf16>(plan_.activations.attention, layer), C_, Tensor::attprojw, Tensor::attprojb};
+  }
+  Projection mlp_down(int layer) const {
+    return {Op::mlp_down, Op::residual2, layer, at<bf16>(plan_.activations.gelu, layer), 4 * C_, Tensor::fcprojw, Tensor::fcprojb};
   }
 
-  bool branch_waits_ = false;  // between project() and normalize()
+  void normalize(const Norm& norm, const ResidualPlace& of);
+  void project_add_normalize(const Projection& p, const ResidualPlace& from, const ResidualPlace& to, const Norm& next);
+  void up_and_gelu(int layer);
+
+  void layer_backward(int layer, bool accumulate);
+  void normalize_again(const Norm& norm, const ResidualPlace& of);
+  // `before`: the projection whose residual sum the norm reads; nullptr in front of the first.
+  void normalize_backward(const Norm& norm, const ResidualPlace& of, const Projection* before, bool first, bool accumulate);
+  void projection_weight_backward(const Projection& p, bool accumulate);
+  void weight_backward(Tensor weight, Tensor bias, int layer, const bf16* dout, const bf16* inp, int64_t in, int64_t out_channels,
+                       bool accumulate);
 };
 
+// The norm after a residual sum belongs to the next block, or to the next layer, and may make the sum on its way: so a block ends with
+// the norm behind it (fusion across blocks), and only the first norm of all stands alone.
 template <class R, class G>
 void ModelOf<R, G>::forward() {
   const ActivationSlots& a = plan_.activations;
+  const AttentionShape attention{B_, T_, C_, config_.heads};
+  const int layers = static_cast<int>(config_.layers);
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
-    embedding_forward(stream(before(0)), tokens(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
+    embedding_forward(entering(0).sum, tokens(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
   }
-  const int layers = static_cast<int>(config_.layers);
-  for (int layer = 0; layer < layers; ++layer) layer_forward(layer);
   {
-    const OpRange range(Pass::forward, kNoLayer, Op::lnf);
-    normalize(at<bf16>(a.lnf), at<float>(a.lnf_mean), at<float>(a.lnf_rstd), before(layers), middle(layers - 1), Tensor::lnfw,
-              Tensor::lnfb, 0);
+    const OpRange range(Pass::forward, 0, Op::ln1);
+    normalize(ln1(0), entering(0));
+  }
+  for (int layer = 0; layer < layers; ++layer) {
+    {
+      const OpRange range(Pass::forward, layer, Op::qkv);
+      linear_forward(variants_.linear_forward, matmul_, at<bf16>(a.qkv, layer), at<bf16>(a.ln1, layer), parameter(Tensor::qkvw, layer),
+                     parameter(Tensor::qkvb, layer), rows(), C_, 3 * C_, stream_);
+    }
+    {
+      const OpRange range(Pass::forward, layer, Op::attention);
+      attention_forward(variants_.attention_forward, matmul_, at<bf16>(a.attention, layer), at<float>(a.lse, layer),
+                        at<bf16>(a.qkv, layer), attention, scratch_.data(), stream_);
+    }
+    project_add_normalize(attproj(layer), entering(layer), inside(layer), ln2(layer));
+    up_and_gelu(layer);
+    project_add_normalize(mlp_down(layer), inside(layer), entering(layer + 1), layer + 1 < layers ? ln1(layer + 1) : lnf());
   }
   {
     const OpRange range(Pass::forward, kNoLayer, Op::lm_head);
@@ -190,83 +243,76 @@ void ModelOf<R, G>::forward() {
 }
 
 template <class R, class G>
-void ModelOf<R, G>::layer_forward(int layer) {
-  const ActivationSlots& a = plan_.activations;
-  const int64_t n = rows();
-  {
-    const OpRange range(Pass::forward, layer, Op::ln1);
-    normalize(at<bf16>(a.ln1, layer), at<float>(a.ln1_mean, layer), at<float>(a.ln1_rstd, layer), before(layer),
-              layer == 0 ? Slot{} : middle(layer - 1), Tensor::ln1w, Tensor::ln1b, layer);
-  }
-  {
-    const OpRange range(Pass::forward, layer, Op::qkv);
-    linear_forward(variants_.linear_forward, matmul_, at<bf16>(a.qkv, layer), at<bf16>(a.ln1, layer),
-                   parameter(Tensor::qkvw, layer), parameter(Tensor::qkvb, layer), n, C_, 3 * C_, stream_);
-  }
-  {
-    const OpRange range(Pass::forward, layer, Op::attention);
-    attention_forward(variants_.attention_forward, matmul_, at<bf16>(a.attention, layer), at<float>(a.lse, layer),
-                      at<bf16>(a.qkv, layer), {B_, T_, C_, config_.heads}, scratch_.data(), stream_);
-  }
-  project(Op::attproj, Op::residual1, layer, middle(layer), before(layer), at<bf16>(a.attention, layer), Tensor::attprojw, Tensor::attprojb, C_);
-  {
-    const OpRange range(Pass::forward, layer, Op::ln2);
-    normalize(at<bf16>(a.ln2, layer), at<float>(a.ln2_mean, layer), at<float>(a.ln2_rstd, layer), middle(layer), before(layer),
-              Tensor::ln2w, Tensor::ln2b, layer);
-  }
-  mlp_up(layer);
-  project(Op::mlp_down, Op::residual2, layer, before(layer + 1), middle(layer), at<bf16>(a.gelu, layer), Tensor::fcprojw,
-          Tensor::fcprojb, 4 * C_);
+void ModelOf<R, G>::normalize(const Norm& norm, const ResidualPlace& of) {
+  layernorm_forward(variants_.layernorm_forward, norm.out, norm.mean, norm.rstd, of.sum, of.rounded_beside(),
+                    parameter(norm.weight, norm.layer), parameter(norm.bias, norm.layer), rows(), C_, stream_);
 }
 
+// to = from + linear(inp); next.out = layernorm(to).
 template <class R, class G>
-void ModelOf<R, G>::mlp_up(int layer) {
-  const ActivationSlots& a = plan_.activations;
-  bf16* before = at<bf16>(a.mlp_up, layer);
-  bf16* after = at<bf16>(a.gelu, layer);
-  {
-    const OpRange range(Pass::forward, layer, Op::mlp_up);
-    if (variants_.gelu_forward == Gelu::matmul_epilogue &&
-        linear_gelu_forward(matmul_, after, before, at<bf16>(a.ln2, layer), parameter(Tensor::fcw, layer),
-                            parameter(Tensor::fcb, layer), rows(), C_, 4 * C_, stream_))
-      return;
-    linear_forward(variants_.linear_forward, matmul_, before, at<bf16>(a.ln2, layer), parameter(Tensor::fcw, layer),
-                   parameter(Tensor::fcb, layer), rows(), C_, 4 * C_, stream_);
-  }
-  const OpRange range(Pass::forward, layer, Op::gelu);
-  gelu_forward(after, before, rows() * 4 * C_, stream_);
-}
-
-template <class R, class G>
-void ModelOf<R, G>::normalize(bf16* out, float* mean, float* rstd, const Slot& here, const Slot& earlier, Tensor weight, Tensor bias,
-                              int layer) {
-  bf16* copy = kWide ? kept(here) : nullptr;
-  if (branch_waits_)
-    residual_layernorm_forward(stream(here), copy, out, mean, rstd, stream(earlier), at<bf16>(plan_.activations.branch),
-                               parameter(weight, layer), parameter(bias, layer), rows(), C_, stream_);
-  else
-    layernorm_forward(variants_.layernorm_forward, out, mean, rstd, stream(here), copy, parameter(weight, layer),
-                      parameter(bias, layer), rows(), C_, stream_);
-  branch_waits_ = false;
-}
-
-template <class R, class G>
-void ModelOf<R, G>::project(Op linear, Op residual, int layer, const Slot& to, const Slot& from, const bf16* inp, Tensor weight,
-                            Tensor bias, int64_t in) {
+void ModelOf<R, G>::project_add_normalize(const Projection& p, const ResidualPlace& from, const ResidualPlace& to, const Norm& next) {
   bf16* branch = at<bf16>(plan_.activations.branch);
-  {
-    const OpRange range(Pass::forward, layer, linear);
-    if (variants_.residual == Residual::matmul_epilogue &&
-        linear_residual_forward<R>(matmul_, stream(to), stream(from), inp, parameter(weight, layer), parameter(bias, layer), rows(), in,
-                                   C_, stream_))
-      return;
-    linear_forward(variants_.linear_forward, matmul_, branch, inp, parameter(weight, layer), parameter(bias, layer), rows(), in, C_,
-                   stream_);
+  const bf16* weight = parameter(p.weight, p.layer);
+  const bf16* bias = parameter(p.bias, p.layer);
+  switch (variants_.residual) {
+    case Residual::fused_layernorm: {
+      {
+        const OpRange range(Pass::forward, p.layer, p.linear);
+        linear_forward(variants_.linear_forward, matmul_, branch, p.inp, weight, bias, rows(), p.in, C_, stream_);
+      }
+      const OpRange range(Pass::forward, next.range_layer, next.op);
+      residual_layernorm_forward(variants_.layernorm_forward, to.sum, to.rounded_beside(), next.out, next.mean, next.rstd, from.sum,
+                                 branch, parameter(next.weight, next.layer), parameter(next.bias, next.layer), rows(), C_, stream_);
+      break;
+    }
+    case Residual::separate: {
+      {
+        const OpRange range(Pass::forward, p.layer, p.linear);
+        linear_forward(variants_.linear_forward, matmul_, branch, p.inp, weight, bias, rows(), p.in, C_, stream_);
+      }
+      {
+        const OpRange range(Pass::forward, p.layer, p.residual);
+        residual_forward<R>(to.sum, from.sum, branch, rows() * C_, stream_);
+      }
+      const OpRange range(Pass::forward, next.range_layer, next.op);
+      normalize(next, to);
+      break;
+    }
+    case Residual::matmul_epilogue: {
+      {
+        const OpRange range(Pass::forward, p.layer, p.linear);
+        linear_residual_forward<R>(matmul_, to.sum, from.sum, p.inp, weight, bias, rows(), p.in, C_, stream_);
+      }
+      const OpRange range(Pass::forward, next.range_layer, next.op);
+      normalize(next, to);
+      break;
+    }
   }
-  branch_waits_ = variants_.residual == Residual::fused_layernorm;
-  if (branch_waits_) return;
-  const OpRange range(Pass::forward, layer, residual);
-  residual_forward<R>(stream(to), stream(from), branch, rows() * C_, stream_);
+}
+
+template <class R, class G>
+void ModelOf<R, G>::up_and_gelu(int layer) {
+  const ActivationSlots& a = plan_.activations;
+  const bf16* ln2 = at<bf16>(a.ln2, layer);
+  bf16* up = at<bf16>(a.mlp_up, layer);
+  bf16* gelu = at<bf16>(a.gelu, layer);
+  switch (variants_.gelu_forward) {
+    case Gelu::matmul_epilogue: {
+      const OpRange range(Pass::forward, layer, Op::mlp_up);
+      linear_gelu_forward(matmul_, gelu, up, ln2, parameter(Tensor::fcw, layer), parameter(Tensor::fcb, layer), rows(), C_, 4 * C_, stream_);
+      break;
+    }
+    case Gelu::kernel: {
+      {
+        const OpRange range(Pass::forward, layer, Op::mlp_up);
+        linear_forward(variants_.linear_forward, matmul_, up, ln2, parameter(Tensor::fcw, layer), parameter(Tensor::fcb, layer), rows(),
+                       C_, 4 * C_, stream_);
+      }
+      const OpRange range(Pass::forward, layer, Op::gelu);
+      gelu_forward(gelu, up, rows() * 4 * C_, stream_);
+      break;
+    }
+  }
 }
 
 template <class R, class G>
@@ -276,15 +322,15 @@ void ModelOf<R, G>::backward(bool accumulate) {
   {
     // lnf's output is read for the last time by the weight gradient, then its own gradient takes its place.
     const OpRange range(Pass::backward, kNoLayer, Op::lm_head);
-    linear_backward_weight(false, matmul_, gradient(Tensor::wte), nullptr, logits(), at<bf16>(a.lnf), rows(), C_,
+    linear_backward_weight(variants_.bias_gradient, matmul_, gradient(Tensor::wte), nullptr, logits(), at<bf16>(a.lnf), rows(), C_,
                            config_.padded_vocab, accumulate, scratch(), stream_);
     linear_backward_input(matmul_, at<bf16>(a.lnf), logits(), parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
   }
   {
     // The first to write the residual stream's gradient; every layer adds to it.
     const OpRange range(Pass::backward, kNoLayer, Op::lnf);
-    normalize_backward(at<bf16>(a.lnf), kept(before(layers)), a.lnf_mean, a.lnf_rstd, Tensor::lnfw, Tensor::lnfb, 0,
-                       folded(Tensor::fcprojb, layers - 1), true, accumulate);
+    const Projection before = mlp_down(layers - 1);
+    normalize_backward(lnf(), entering(layers), &before, true, accumulate);
   }
   for (int layer = layers - 1; layer >= 0; --layer) layer_backward(layer, accumulate);
   {
@@ -296,111 +342,148 @@ void ModelOf<R, G>::backward(bool accumulate) {
 }
 
 // A residual sum hands its gradient to both branches unchanged: no kernel, dresidual is read by the branch and added to after it. Every
-// weight gradient comes before the input gradient that overwrites its activation (memory_plan.h says which takes whose place).
+// weight gradient comes before the input gradient that overwrites its activation: the names below say what a place holds then
+// (memory_plan.h says which takes whose place).
 template <class R, class G>
 void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
   const ActivationSlots& a = plan_.activations;
   const int64_t n = rows();
-  bf16* ln1 = at<bf16>(a.ln1, layer);
-  bf16* ln2 = at<bf16>(a.ln2, layer);
   bf16* up = at<bf16>(a.mlp_up, layer);
   bf16* gelu = at<bf16>(a.gelu, layer);
+  bf16* dup = gelu;
+  bf16* dln2 = ln2(layer).out;
+  bf16* dattention = dln2;
+  bf16* dqkv = up;
+  bf16* dln1 = ln1(layer).out;
 
   if (plan_.recompute != Recompute::none) {
     const OpRange range(Pass::backward, layer, Op::gelu);
     gelu_forward(gelu, up, n * 4 * C_, stream_);
   }
-  mlp_down_backward(layer, accumulate);
-  bf16* dup = gelu;
+  switch (variants_.gelu_backward) {
+    case Gelu::matmul_epilogue: {
+      const OpRange range(Pass::backward, layer, Op::mlp_down);
+      projection_weight_backward(mlp_down(layer), accumulate);
+      linear_gelu_backward_input(matmul_, dup, dresidual_rounded(), parameter(Tensor::fcprojw, layer), up, n, 4 * C_, C_, stream_);
+      break;
+    }
+    case Gelu::kernel: {
+      {
+        const OpRange range(Pass::backward, layer, Op::mlp_down);
+        projection_weight_backward(mlp_down(layer), accumulate);
+        linear_backward_input(matmul_, dup, dresidual_rounded(), parameter(Tensor::fcprojw, layer), n, 4 * C_, C_, stream_);
+      }
+      const OpRange range(Pass::backward, layer, Op::gelu);
+      gelu_backward(dup, dup, up, n * 4 * C_, stream_);
+      break;
+    }
+  }
   if (plan_.recompute == Recompute::gelu_and_layernorm) {
     const OpRange range(Pass::backward, layer, Op::ln2);
-    layernorm_forward<bf16>(variants_.layernorm_forward, ln2, nullptr, nullptr, kept(middle(layer)), nullptr,
-                            parameter(Tensor::ln2w, layer), parameter(Tensor::ln2b, layer), n, C_, stream_);
+    normalize_again(ln2(layer), inside(layer));
   }
   {
     const OpRange range(Pass::backward, layer, Op::mlp_up);
-    weight_gradient(Tensor::fcw, Tensor::fcb, layer, dup, ln2, C_, 4 * C_, accumulate);
-    linear_backward_input(matmul_, ln2, dup, parameter(Tensor::fcw, layer), n, C_, 4 * C_, stream_);
+    weight_backward(Tensor::fcw, Tensor::fcb, layer, dup, ln2(layer).out, C_, 4 * C_, accumulate);
+    linear_backward_input(matmul_, dln2, dup, parameter(Tensor::fcw, layer), n, C_, 4 * C_, stream_);
   }
   {
     const OpRange range(Pass::backward, layer, Op::ln2);
-    normalize_backward(ln2, kept(middle(layer)), a.ln2_mean, a.ln2_rstd, Tensor::ln2w, Tensor::ln2b, layer, folded(Tensor::attprojb, layer), false,
-                       accumulate);
+    const Projection before = attproj(layer);
+    normalize_backward(ln2(layer), inside(layer), &before, false, accumulate);
   }
-  bf16* dattention = ln2;
   {
     const OpRange range(Pass::backward, layer, Op::attproj);
-    weight_gradient(Tensor::attprojw, Tensor::attprojb, layer, dresidual_operand(), at<bf16>(a.attention, layer), C_, C_, accumulate);
-    linear_backward_input(matmul_, dattention, dresidual_operand(), parameter(Tensor::attprojw, layer), n, C_, C_, stream_);
+    projection_weight_backward(attproj(layer), accumulate);
+    linear_backward_input(matmul_, dattention, dresidual_rounded(), parameter(Tensor::attprojw, layer), n, C_, C_, stream_);
   }
-  bf16* dqkv = up;
   {
     const OpRange range(Pass::backward, layer, Op::attention);
-    attention_backward(variants_.attention_backward, matmul_, dqkv, dattention, at<bf16>(a.qkv, layer),
-                       at<bf16>(a.attention, layer), at<float>(a.lse, layer), {B_, T_, C_, config_.heads}, scratch_.data(), stream_);
+    attention_backward(variants_.attention_backward, matmul_, dqkv, dattention, at<bf16>(a.qkv, layer), at<bf16>(a.attention, layer),
+                       at<float>(a.lse, layer), {B_, T_, C_, config_.heads}, scratch_.data(), stream_);
   }
   if (plan_.recompute == Recompute::gelu_and_layernorm) {
     const OpRange range(Pass::backward, layer, Op::ln1);
-    layernorm_forward<bf16>(variants_.layernorm_forward, ln1, nullptr, nullptr, kept(before(layer)), nullptr,
-                            parameter(Tensor::ln1w, layer), parameter(Tensor::ln1b, layer), n, C_, stream_);
+    normalize_again(ln1(layer), entering(layer));
   }
   {
     const OpRange range(Pass::backward, layer, Op::qkv);
-    weight_gradient(Tensor::qkvw, Tensor::qkvb, layer, dqkv, ln1, C_, 3 * C_, accumulate);
-    linear_backward_input(matmul_, ln1, dqkv, parameter(Tensor::qkvw, layer), n, C_, 3 * C_, stream_);
+    weight_backward(Tensor::qkvw, Tensor::qkvb, layer, dqkv, ln1(layer).out, C_, 3 * C_, accumulate);
+    linear_backward_input(matmul_, dln1, dqkv, parameter(Tensor::qkvw, layer), n, C_, 3 * C_, stream_);
   }
   {
     const OpRange range(Pass::backward, layer, Op::ln1);
-    normalize_backward(ln1, kept(before(layer)), a.ln1_mean, a.ln1_rstd, Tensor::ln1w, Tensor::ln1b, layer,
-                       folded(Tensor::fcprojb, layer - 1), false, accumulate);
+    if (layer == 0) {
+      normalize_backward(ln1(layer), entering(layer), nullptr, false, accumulate);
+    } else {
+      const Projection before = mlp_down(layer - 1);
+      normalize_backward(ln1(layer), entering(layer), &before, false, accumulate);
+    }
   }
 }
 
+// The norm's output once more, from what the backward pass has of the residual stream.
 template <class R, class G>
-void ModelOf<R, G>::mlp_down_backward(int layer, bool accumulate) {
-  const ActivationSlots& a = plan_.activations;
-  const bf16* before = at<bf16>(a.mlp_up, layer);
-  bf16* gelu = at<bf16>(a.gelu, layer);  // then the gradient of `before`
-  {
-    const OpRange range(Pass::backward, layer, Op::mlp_down);
-    weight_gradient(Tensor::fcprojw, Tensor::fcprojb, layer, dresidual_operand(), gelu, 4 * C_, C_, accumulate);
-    if (variants_.gelu_backward == Gelu::matmul_epilogue &&
-        linear_gelu_backward_input(matmul_, gelu, dresidual_operand(), parameter(Tensor::fcprojw, layer), before, rows(), 4 * C_, C_,
-                                   stream_))
-      return;
-    linear_backward_input(matmul_, gelu, dresidual_operand(), parameter(Tensor::fcprojw, layer), rows(), 4 * C_, C_, stream_);
+void ModelOf<R, G>::normalize_again(const Norm& norm, const ResidualPlace& of) {
+  layernorm_forward<bf16>(variants_.layernorm_forward, norm.out, nullptr, nullptr, of.rounded, nullptr, parameter(norm.weight, norm.layer),
+                          parameter(norm.bias, norm.layer), rows(), C_, stream_);
+}
+
+// Adds to dresidual() the gradient of a norm whose output's gradient has taken the output's place. dresidual() is then the gradient of the
+// projection in front, and its column sums that projection's bias gradient.
+template <class R, class G>
+void ModelOf<R, G>::normalize_backward(const Norm& norm, const ResidualPlace& of, const Projection* before, bool first, bool accumulate) {
+  float* projection_bias = nullptr;
+  switch (variants_.bias_gradient) {
+    case BiasGradient::layernorm_fold:
+      if (before != nullptr) projection_bias = gradient(before->bias, before->layer);
+      break;
+    case BiasGradient::column_sums:
+    case BiasGradient::matmul_epilogue: break;
   }
-  const OpRange range(Pass::backward, layer, Op::gelu);
-  gelu_backward(gelu, gelu, before, rows() * 4 * C_, stream_);
+  layernorm_backward(variants_.layernorm_backward, dresidual(), dresidual_rounded_beside(), gradient(norm.weight, norm.layer),
+                     gradient(norm.bias, norm.layer), projection_bias, norm.out, of.rounded, norm.mean, norm.rstd,
+                     parameter(norm.weight, norm.layer), rows(), C_, !first, accumulate, scratch(), stream_);
 }
 
 template <class R, class G>
-void ModelOf<R, G>::normalize_backward(const bf16* dout, const bf16* inp, const Slot& mean, const Slot& rstd, Tensor weight, Tensor bias,
-                                    int layer, float* projection_bias_gradient, bool first, bool accumulate) {
-  layernorm_backward(variants_.layernorm_backward, dresidual(), sizeof(G) == 2 ? nullptr : dresidual_operand(),
-                     gradient(weight, layer), gradient(bias, layer), projection_bias_gradient, dout, inp, at<float>(mean, layer),
-                     at<float>(rstd, layer), parameter(weight, layer), rows(), C_, !first, accumulate, scratch(), stream_);
+void ModelOf<R, G>::projection_weight_backward(const Projection& p, bool accumulate) {
+  float* bias = gradient(p.bias, p.layer);
+  switch (variants_.bias_gradient) {
+    case BiasGradient::layernorm_fold: bias = nullptr; break;  // normalize_backward made it
+    case BiasGradient::column_sums:
+    case BiasGradient::matmul_epilogue: break;
+  }
+  linear_backward_weight(variants_.bias_gradient, matmul_, gradient(p.weight, p.layer), bias, dresidual_rounded(), p.inp, rows(), p.in, C_,
+                         accumulate, scratch(), stream_);
 }
 
 template <class R, class G>
-void ModelOf<R, G>::weight_gradient(Tensor weight, Tensor bias, int layer, const bf16* dout, const bf16* inp, int64_t in,
-                                 int64_t out_channels, bool accumulate) {
-  const bool projection = bias == Tensor::attprojb || bias == Tensor::fcprojb;
-  float* dbias = projection && folded(bias, layer) != nullptr ? nullptr : gradient(bias, layer);
-  linear_backward_weight(variants_.bias_gradient == BiasGradient::matmul_epilogue, matmul_, gradient(weight, layer), dbias, dout, inp,
-                         rows(), in, out_channels, accumulate, scratch(), stream_);
+void ModelOf<R, G>::weight_backward(Tensor weight, Tensor bias, int layer, const bf16* dout, const bf16* inp, int64_t in,
+                                    int64_t out_channels, bool accumulate) {
+  linear_backward_weight(variants_.bias_gradient, matmul_, gradient(weight, layer), gradient(bias, layer), dout, inp, rows(), in,
+                         out_channels, accumulate, scratch(), stream_);
+}
+
+template <class R>
+std::unique_ptr<Model> make_with_residual(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan,
+                                          cudaStream_t stream) {
+  switch (variants.residual_gradient) {
+    case ResidualGradient::as_fp32: return std::make_unique<ModelOf<R, float>>(options, variants, plan, stream);
+    case ResidualGradient::as_bf16: return std::make_unique<ModelOf<R, bf16>>(options, variants, plan, stream);
+  }
+  return nullptr;
 }
 
 }  // namespace
 
 std::unique_ptr<Model> Model::make(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan,
                                    cudaStream_t stream) {
-  const bool wide_stream = variants.residual_stream == ResidualStream::as_fp32;
-  const bool wide_gradient = variants.residual_gradient == ResidualGradient::as_fp32;
-  if (wide_stream && wide_gradient) return std::make_unique<ModelOf<float, float>>(options, variants, plan, stream);
-  if (wide_stream) return std::make_unique<ModelOf<float, bf16>>(options, variants, plan, stream);
-  if (wide_gradient) return std::make_unique<ModelOf<bf16, float>>(options, variants, plan, stream);
-  return std::make_unique<ModelOf<bf16, bf16>>(options, variants, plan, stream);
+  switch (variants.residual_stream) {
+    case ResidualStream::as_fp32: return make_with_residual<float>(options, variants, plan, stream);
+    case ResidualStream::as_bf16: return make_with_residual<bf16>(options, variants, plan, stream);
+  }
+  return nullptr;
 }
 
 }  // namespace mixed

@@ -76,12 +76,6 @@ AttentionShape attention_shape(const Shape& s) { return {s.B, s.T, s.C, s.NH}; }
 
 constexpr int64_t kFloat = 4;
 
-void require(bool done, std::string_view what, int64_t rows, int64_t in, int64_t out) {
-  if (!done)
-    throw stepscope::InputError(
-        fmt::format("cuBLASLt has no algorithm for {} with rows={} in={} out={}", what, rows, in, out));
-}
-
 }  // namespace
 
 template <class R>
@@ -108,7 +102,9 @@ void layernorm_forward(Context& context, std::string_view variant, Bf16* out, fl
 template <class R>
 void residual_layernorm_forward(Context& context, R* sum, Bf16* kept, Bf16* out, float* mean, float* rstd, const R* a,
                                 const Bf16* branch, const Bf16* weight, const Bf16* bias, int64_t rows, int64_t C) {
-  mixed::residual_layernorm_forward(k(sum), k(kept), k(out), mean, rstd, k(a), k(branch), k(weight), k(bias), rows, C,
+  const LayernormForward variant =
+      why_not(LayernormForward::warp_per_row, C, C % 8 == 0) ? LayernormForward::block_per_row : LayernormForward::warp_per_row;
+  mixed::residual_layernorm_forward(variant, k(sum), k(kept), k(out), mean, rstd, k(a), k(branch), k(weight), k(bias), rows, C,
                                     context.impl().stream);
 }
 
@@ -135,12 +131,12 @@ void linear_gelu_forward(Context& context, std::string_view variant, Bf16* after
                          const Bf16* bias, int64_t rows, int64_t in, int64_t out_channels) {
   Context::Impl& c = context.impl();
   if (pick<Gelu>("gelu_forward", variant) == Gelu::matmul_epilogue) {
-    require(mixed::linear_gelu_forward(c.matmul, k(after), k(before), k(inp), k(weight), k(bias), rows, in, out_channels, c.stream),
-            "a product with GELU in its epilogue", rows, in, out_channels);
+    mixed::linear_gelu_forward(c.matmul, k(after), k(before), k(inp), k(weight), k(bias), rows, in, out_channels, c.stream);
     return;
   }
-  mixed::linear_forward(LinearForward::bias_epilogue, c.matmul, k(before), k(inp), k(weight), k(bias), rows, in, out_channels,
-                        c.stream);
+  const Gemm product = linear_forward_product(LinearForward::bias_epilogue, k(before), k(inp), k(weight), k(bias), rows, in, out_channels);
+  const LinearForward linear = c.matmul.why_not(product) ? LinearForward::bias_kernel : LinearForward::bias_epilogue;
+  mixed::linear_forward(linear, c.matmul, k(before), k(inp), k(weight), k(bias), rows, in, out_channels, c.stream);
   mixed::gelu_forward(k(after), k(before), rows * out_channels, c.stream);
 }
 
@@ -148,16 +144,14 @@ template <class R>
 void linear_residual_forward(Context& context, R* out, const R* addend, const Bf16* inp, const Bf16* weight, const Bf16* bias,
                              int64_t rows, int64_t in, int64_t out_channels) {
   Context::Impl& c = context.impl();
-  require(mixed::linear_residual_forward(c.matmul, k(out), k(addend), k(inp), k(weight), k(bias), rows, in, out_channels, c.stream),
-          "a product with the residual sum in its epilogue", rows, in, out_channels);
+  mixed::linear_residual_forward(c.matmul, k(out), k(addend), k(inp), k(weight), k(bias), rows, in, out_channels, c.stream);
 }
 
 void linear_gelu_backward_input(Context& context, std::string_view variant, Bf16* dbefore, const Bf16* dout, const Bf16* weight,
                                 const Bf16* before, int64_t rows, int64_t in, int64_t out_channels) {
   Context::Impl& c = context.impl();
   if (pick<Gelu>("gelu_backward", variant) == Gelu::matmul_epilogue) {
-    require(mixed::linear_gelu_backward_input(c.matmul, k(dbefore), k(dout), k(weight), k(before), rows, in, out_channels, c.stream),
-            "a product with the gradient of GELU in its epilogue", rows, in, out_channels);
+    mixed::linear_gelu_backward_input(c.matmul, k(dbefore), k(dout), k(weight), k(before), rows, in, out_channels, c.stream);
     return;
   }
   linear_backward_input(c.matmul, k(dbefore), k(dout), k(weight), rows, in, out_channels, c.stream);
@@ -172,7 +166,7 @@ void linear_backward(Context& context, std::string_view variant, Bf16* dinp, flo
   if (way == BiasGradient::layernorm_fold)
     throw stepscope::InputError("bias_gradient=layernorm_fold is work of layernorm_backward (dinp_column_sums), not of a product");
   if (dinp != nullptr) linear_backward_input(c.matmul, k(dinp), k(dout), k(weight), rows, in, out_channels, c.stream);
-  linear_backward_weight(way == BiasGradient::matmul_epilogue, c.matmul, dweight, dbias, k(dout), k(inp), rows, in, out_channels,
+  linear_backward_weight(way, c.matmul, dweight, dbias, k(dout), k(inp), rows, in, out_channels,
                          accumulate, static_cast<float*>(scratch), c.stream);
 }
 

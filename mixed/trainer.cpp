@@ -23,6 +23,7 @@
 #include "mixed/memory_plan.h"
 #include "mixed/model.h"
 #include "mixed/step_graph.h"
+#include "mixed/variant_rows.h"
 
 namespace mixed {
 namespace {
@@ -49,10 +50,11 @@ struct StepSlot {
 
 class MixedTrainer final : public gpt2::Trainer {
  public:
-  MixedTrainer(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan,
-               const gpt2::cuda::DeviceInfo& device)
+  MixedTrainer(const gpt2::TrainerOptions& options, const VariantChoice& variants, std::vector<std::string> notices,
+               const MemoryPlan& plan, const gpt2::cuda::DeviceInfo& device)
       : options_(options),
         variants_(variants),
+        notices_(std::move(notices)),
         plan_(plan),
         device_name_(device.name),
         model_(Model::make(options, variants, plan, stream_.get())) {
@@ -74,6 +76,7 @@ class MixedTrainer final : public gpt2::Trainer {
   ~MixedTrainer() override { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamSynchronize(stream_.get())); }
 
   const gpt2::TrainerOptions& options() const override { return options_; }
+  std::vector<std::string> notices() const override { return notices_; }
   std::string_view name() const override { return "mixed"; }
   std::string device() const override { return device_name_; }
   std::vector<gpt2::OpWork> work(int64_t micro_batches) const override {
@@ -124,7 +127,7 @@ class MixedTrainer final : public gpt2::Trainer {
     slot.follows_previous = queued_ > 0 && !interrupted_;
     interrupted_ = false;
     slot.begin.record(stream_.get());
-    const bool graph = variants_.step_launch == StepLaunch::graph && plan.graph_allowed;
+    const bool graph = as_graph() && plan.graph_allowed;
     for (int64_t i = 0; i < micro_batches; ++i) {
       model_->upload(slot.uploads.data() + i * model_->upload_bytes());
       if (written_ && options_.weight_rounding == "stochastic") model_->round_weights(true);
@@ -191,6 +194,14 @@ class MixedTrainer final : public gpt2::Trainer {
   }
 
  private:
+  bool as_graph() const {
+    switch (variants_.step_launch) {
+      case StepLaunch::graph: return true;
+      case StepLaunch::stream: return false;
+    }
+    return false;
+  }
+
   void zero(State which) {
     const auto bytes = static_cast<size_t>(plan_.parameter_count) * sizeof(float);
     STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(model_->state(which), 0, bytes, stream_.get()));
@@ -291,6 +302,7 @@ class MixedTrainer final : public gpt2::Trainer {
 
   gpt2::TrainerOptions options_;
   VariantChoice variants_;
+  std::vector<std::string> notices_;
   MemoryPlan plan_;
   std::string device_name_;
   gpt2::cuda::Stream stream_;
@@ -306,21 +318,10 @@ class MixedTrainer final : public gpt2::Trainer {
   bool written_ = false;      // master weights came from outside since the last enqueue_step
 };
 
-// cuDNN is a default, not a promise: a shape that it has no kernel for goes to flash, unless cuDNN was asked for by name.
-void leave_cudnn_where_it_refuses(VariantChoice& variants, const gpt2::TrainerOptions& o) {
-  const bool deterministic = variants.attention_backward == AttentionBackward::cudnn_deterministic;
-  const bool forward = variants.attention_forward == AttentionForward::cudnn;
-  const bool backward = deterministic || variants.attention_backward == AttentionBackward::cudnn;
-  if (!forward && !backward) return;
-  if (!why_no_cudnn_plan({o.batch_size, o.seq_len, o.model.channels, o.model.heads}, deterministic)) return;
-  if (forward && !o.variants.contains("attention_forward")) variants.attention_forward = AttentionForward::flash;
-  if (backward && !o.variants.contains("attention_backward")) variants.attention_backward = AttentionBackward::flash;
-}
-
 }  // namespace
 
 std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& options) {
-  VariantChoice variants = choose_variants(options.variants, options.deterministic);
+  const VariantChoice wanted = choose_variants(options.variants, options.deterministic);  // what can be refused without a device is
   if (options.weight_rounding != "nearest" && options.weight_rounding != "stochastic")
     throw stepscope::InputError(fmt::format("--weight-rounding {}: expected nearest or stochastic", options.weight_rounding));
   if (options.matmul != "bf16")
@@ -328,12 +329,20 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
   (void)recompute_from_name(options.recompute);
   const gpt2::cuda::DeviceInfo device = gpt2::cuda::device_info();
   gpt2::check_trainable_shape(options);
-  leave_cudnn_where_it_refuses(variants, options);
-  const MemoryPlan plan = plan_memory(options, variants);
-  require_memory(plan, options, variants, device.memory_free_bytes - kReservedBytes, device.name);
-  return std::make_unique<MixedTrainer>(options, variants, plan, device);
+  MatmulEngine library(wanted.matmul_algorithm, nullptr);  // is asked, computes nothing
+  const Run run{options, device.shared_bytes_per_block, [&](const Gemm& product) { return library.why_not(product); },
+                [&](bool deterministic) {
+                  return why_no_cudnn_plan({options.batch_size, options.seq_len, options.model.channels, options.model.heads}, deterministic);
+                }};
+  const auto [choice, names, notices] = variants().settle(run, options.variants, options.deterministic);
+  const MemoryPlan plan = plan_memory(options, choice);
+  require_memory(plan, options, choice, device.memory_free_bytes - kReservedBytes, device.name);
+  gpt2::TrainerOptions settled = options;
+  settled.variants = names;
+  return std::make_unique<MixedTrainer>(settled, choice, notices, plan, device);
 }
 
 std::vector<gpt2::VariantInfo> mixed_variants() { return variant_table(); }
+std::vector<gpt2::VariantFacts> mixed_variant_facts() { return variants().facts(); }
 
 }  // namespace mixed

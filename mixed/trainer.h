@@ -20,5 +20,7 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
 
 // Every slot with its variants, the default first. Needs no device.
 std::vector<gpt2::VariantInfo> mixed_variants();
+// One per row of the table, for lists and checks.
+std::vector<gpt2::VariantFacts> mixed_variant_facts();
 
 }  // namespace mixed

@@ -1,113 +1,360 @@
-// Slot names, variant names, and the reading of --variant slot=name.
+// The table of variants: one row each. What a row says about launches is held against a trace by tests/trainers/variant_launches_test.
 #include "mixed/variants.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-
-#include "gpt2/errors.h"
+#include "gpt2/tensor_table.h"
 #include "mixed/attention_cudnn.h"
+#include "mixed/kernels/attention.cuh"
+#include "mixed/kernels/classifier.cuh"
+#include "mixed/kernels/layernorm.cuh"
+#include "mixed/matmul.h"
+#include "mixed/variant_rows.h"
 
 namespace mixed {
 namespace {
 
-// In the order of the enums. The table that users see is this one with the default moved to the front.
-std::vector<gpt2::VariantInfo> enum_table() {
-  return {
-      {"residual_stream", {"fp32", "bf16"}},
-      {"residual_gradient", {"fp32", "bf16"}},
-      {"residual", {"fused_layernorm", "separate", "matmul_epilogue"}},
-      {"layernorm_forward", {"warp_per_row", "block_per_row"}},
-      {"layernorm_backward", {"fused_rows", "separate_columns"}},
-      {"linear_forward", {"bias_epilogue", "bias_kernel"}},
-      {"bias_gradient", {"layernorm_fold", "matmul_epilogue", "column_sums"}},
-      {"gelu_forward", {"matmul_epilogue", "kernel"}},
-      {"gelu_backward", {"matmul_epilogue", "kernel"}},
-      {"attention_forward", {"cudnn", "flash", "unfused"}},
-      {"attention_backward", {"cudnn", "cudnn_deterministic", "flash", "unfused"}},
-      {"classifier", {"one_read", "two_pass"}},
-      {"zero_grad", {"overwrite", "memset"}},
-      {"adamw", {"all_tensors", "per_tensor"}},
-      {"step_launch", {"graph", "stream"}},
-      {"matmul_algorithm", {"search", "heuristic"}},
-  };
+using Row = gpt2::VariantRow<VariantChoice, Run>;
+using Refusal = std::optional<std::string>;
+using gpt2::Tensor;
+using gpt2::variant_value;
+
+bool rows_pack(const Run& run) { return run.options.model.channels % 8 == 0; }  // arenas and tensors begin at multiples of C
+
+// The products of a step as the library will see them. It knows addresses only by their alignment, so the place in the arena is all that
+// a pointer needs here; every activation begins at a multiple of 256 bytes.
+class Products {
+ public:
+  explicit Products(const Run& run) : run_(run), layout_(gpt2::tensor_layout(run.options.model)) {}
+
+  // `ask(layer)` for every layer, until one is refused.
+  template <class Ask>
+  Refusal in_every_layer(const Ask& ask) const {
+    for (int64_t layer = 0; layer < run_.options.model.layers; ++layer)
+      if (auto why = ask(layer)) return why;
+    return std::nullopt;
+  }
+  Refusal linear(Tensor weight, Tensor bias, int64_t layer, int64_t in, int64_t out) const {
+    return run_.why_no_product(linear_forward_product(LinearForward::bias_epilogue, at<bf16>(0), at<bf16>(0), parameter(weight, layer),
+                                                      parameter(bias, layer), rows(), in, out));
+  }
+  template <class R>
+  Refusal residual(Tensor weight, Tensor bias, int64_t layer, int64_t in) const {
+    return run_.why_no_product(linear_residual_product<R>(at<R>(0), at<R>(0), at<bf16>(0), parameter(weight, layer),
+                                                          parameter(bias, layer), rows(), in, C()));
+  }
+  Refusal gelu(int64_t layer) const {
+    return run_.why_no_product(linear_gelu_product(at<bf16>(0), at<bf16>(0), at<bf16>(0), parameter(Tensor::fcw, layer),
+                                                   parameter(Tensor::fcb, layer), rows(), C(), 4 * C()));
+  }
+  Refusal gelu_backward(int64_t layer) const {
+    return run_.why_no_product(linear_gelu_backward_product(at<bf16>(0), at<bf16>(0), parameter(Tensor::fcprojw, layer), at<bf16>(0),
+                                                            rows(), 4 * C(), C()));
+  }
+  // The first micro-batch writes the bias gradient where it belongs, later ones to scratch memory, and add.
+  Refusal bias_gradient(Tensor weight, Tensor bias, int64_t layer, int64_t in, int64_t out) const {
+    for (const bool accumulate : {false, true})
+      if (auto why = run_.why_no_product(linear_weight_product(BiasGradient::matmul_epilogue, gradient(weight, layer),
+                                                               accumulate ? at<float>(0) : gradient(bias, layer), at<bf16>(0),
+                                                               at<bf16>(0), rows(), in, out, accumulate)))
+        return why;
+    return std::nullopt;
+  }
+  int64_t C() const { return run_.options.model.channels; }
+
+ private:
+  template <class T>
+  static T* at(int64_t offset) {
+    return reinterpret_cast<T*>((int64_t{1} << 20) + offset * static_cast<int64_t>(sizeof(T)));
+  }
+  int64_t offset(Tensor t, int64_t layer) const { return layout_[t].offset + layer * layout_[t].per_layer; }
+  bf16* parameter(Tensor t, int64_t layer) const { return at<bf16>(offset(t, layer)); }
+  float* gradient(Tensor t, int64_t layer) const { return at<float>(offset(t, layer)); }
+  int64_t rows() const { return run_.options.batch_size * run_.options.seq_len; }
+
+  const Run& run_;
+  gpt2::TensorLayout layout_;
+};
+
+Refusal no_residual_product(const Run& run, const VariantChoice& choice) {
+  const Products p(run);
+  return p.in_every_layer([&](int64_t layer) -> Refusal {
+    const auto both = [&]<class R>(R) {
+      auto why = p.residual<R>(Tensor::attprojw, Tensor::attprojb, layer, p.C());
+      return why ? why : p.residual<R>(Tensor::fcprojw, Tensor::fcprojb, layer, 4 * p.C());
+    };
+    switch (choice.residual_stream) {
+      case ResidualStream::as_fp32: return both(float{});
+      case ResidualStream::as_bf16: return both(bf16{});
+    }
+    return std::nullopt;
+  });
+}
+Refusal no_gelu_product(const Run& run, const VariantChoice&) {
+  const Products p(run);
+  return p.in_every_layer([&](int64_t layer) { return p.gelu(layer); });
+}
+Refusal no_gelu_backward_product(const Run& run, const VariantChoice&) {
+  const Products p(run);
+  return p.in_every_layer([&](int64_t layer) { return p.gelu_backward(layer); });
+}
+// The products whose bias no other slot takes.
+Refusal no_bias_product(const Run& run, const VariantChoice& choice) {
+  const Products p(run);
+  return p.in_every_layer([&](int64_t layer) -> Refusal {
+    if (auto why = p.linear(Tensor::qkvw, Tensor::qkvb, layer, p.C(), 3 * p.C())) return why;
+    switch (choice.residual) {
+      case Residual::fused_layernorm:
+      case Residual::separate:
+        if (auto why = p.linear(Tensor::attprojw, Tensor::attprojb, layer, p.C(), p.C())) return why;
+        if (auto why = p.linear(Tensor::fcprojw, Tensor::fcprojb, layer, 4 * p.C(), p.C())) return why;
+        break;
+      case Residual::matmul_epilogue: break;
+    }
+    switch (choice.gelu_forward) {
+      case Gelu::kernel: return p.linear(Tensor::fcw, Tensor::fcb, layer, p.C(), 4 * p.C());
+      case Gelu::matmul_epilogue: break;
+    }
+    return std::nullopt;
+  });
+}
+Refusal no_bias_gradient_product(const Run& run, const VariantChoice&) {
+  const Products p(run);
+  return p.in_every_layer([&](int64_t layer) -> Refusal {
+    if (auto why = p.bias_gradient(Tensor::qkvw, Tensor::qkvb, layer, p.C(), 3 * p.C())) return why;
+    if (auto why = p.bias_gradient(Tensor::attprojw, Tensor::attprojb, layer, p.C(), p.C())) return why;
+    if (auto why = p.bias_gradient(Tensor::fcw, Tensor::fcb, layer, p.C(), 4 * p.C())) return why;
+    return p.bias_gradient(Tensor::fcprojw, Tensor::fcprojb, layer, 4 * p.C(), p.C());
+  });
+}
+Refusal no_fold(const Run&, const VariantChoice& choice) {
+  switch (choice.layernorm_backward) {
+    case LayernormBackward::fused_rows: return std::nullopt;
+    case LayernormBackward::separate_columns: break;
+  }
+  return "layernorm_backward=separate_columns does not sum the columns of its input's gradient on its way";
+}
+Refusal no_warp_per_row(const Run& run, const VariantChoice&) {
+  return why_not(LayernormForward::warp_per_row, run.options.model.channels, rows_pack(run));
+}
+Refusal no_fused_rows(const Run& run, const VariantChoice&) {
+  return why_not(LayernormBackward::fused_rows, run.options.model.channels, rows_pack(run));
+}
+Refusal no_cudnn_attention(const Run& run, const VariantChoice& choice) {
+  return run.why_no_cudnn_attention(choice.attention_backward == AttentionBackward::cudnn_deterministic);
+}
+Refusal no_cudnn_backward(const Run& run, const VariantChoice&) { return run.why_no_cudnn_attention(false); }
+Refusal no_cudnn_deterministic(const Run& run, const VariantChoice&) { return run.why_no_cudnn_attention(true); }
+Refusal no_flash(const Run& run, const VariantChoice&) { return why_not_flash(run.options.model.head_size()); }
+Refusal no_one_read(const Run& run, const VariantChoice&) {
+  const int64_t Vp = run.options.model.padded_vocab;
+  return why_not(Classifier::one_read, Vp, Vp % 8 == 0, run.shared_bytes_per_block);
 }
 
-bool is_attention(std::string_view slot) { return slot.starts_with("attention_"); }
+constexpr std::string_view kNorms = "forward/ln1 forward/ln2 forward/lnf";
+constexpr std::string_view kNormsBackward = "backward/ln1 backward/ln2 backward/lnf";
+constexpr std::string_view kResiduals = "forward/residual1 forward/residual2";
+constexpr std::string_view kProjections = "forward/attproj forward/mlp_down";
+constexpr std::string_view kProjectionsBackward = "backward/attproj backward/mlp_down";
+constexpr std::string_view kOtherLinearsBackward = "backward/qkv backward/mlp_up";
+constexpr std::string_view kNoProduct = "shapes for which cuBLASLt has no such product";
 
-// What a slot is without --variant.
-std::string_view default_of(const gpt2::VariantInfo& row, bool deterministic) {
-  if (is_attention(row.slot) && why_no_cudnn()) return "flash";
-  if (deterministic && row.slot == "attention_backward") return "cudnn_deterministic";
-  // A search is a race between algorithms, which another run may end differently.
-  if (deterministic && row.slot == "matmul_algorithm") return "heuristic";
-  return row.names.front();
-}
+// Kernels whose storage tells: the residual stream's R and its gradient's G are their last template argument.
+constexpr std::array kRows{
+    Row{.slot = "residual_stream", .name = "fp32", .is = variant_value<&VariantChoice::residual_stream, ResidualStream::as_fp32>(),
+        .help = "the forward's residual stream is stored in fp32; the backward reads a copy in bf16",
+        .launches = {{{.where = "encoder/embedding", .must = "embedding_forward_kernel<8, float>|embedding_forward_kernel<1, float>"},
+                      {.where = "forward/ln1", .must = "float>"}}}},
+    Row{.slot = "residual_stream", .name = "bf16", .is = variant_value<&VariantChoice::residual_stream, ResidualStream::as_bf16>(),
+        .help = "the forward's residual stream is stored in bf16",
+        .launches = {{{.where = "encoder/embedding", .must = "__nv_bfloat16>", .never = "float>"},
+                      {.where = "forward/ln1", .must = "__nv_bfloat16>", .never = "float>"}}}},
 
-template <class Enum>
-void assign(Enum& field, int index) {
-  field = static_cast<Enum>(index);
-}
+    Row{.slot = "residual_gradient", .name = "fp32", .is = variant_value<&VariantChoice::residual_gradient, ResidualGradient::as_fp32>(),
+        .help = "the backward's residual stream is stored in fp32; products read a copy in bf16",
+        .launches = {{{.where = kNormsBackward, .must = ", float>"}}}},
+    Row{.slot = "residual_gradient", .name = "bf16", .is = variant_value<&VariantChoice::residual_gradient, ResidualGradient::as_bf16>(),
+        .help = "the backward's residual stream is stored in bf16",
+        .launches = {{{.where = kNormsBackward, .must = "__nv_bfloat16>", .never = ", float>"}}}},
+
+    Row{.slot = "residual", .name = "fused_layernorm", .is = variant_value<&VariantChoice::residual, Residual::fused_layernorm>(),
+        .help = "the layernorm after a residual sum makes the sum on its way",
+        .launches = {{{.where = kResiduals, .at_most = 0}, {.where = "forward/ln2 forward/lnf", .must = ", true, "}}}},
+    Row{.slot = "residual", .name = "separate", .is = variant_value<&VariantChoice::residual, Residual::separate>(),
+        .help = "a kernel of its own makes the residual sum",
+        .launches = {{{.where = kResiduals, .must = "residual_forward_kernel"}, {.where = kNorms, .must = ", false, ", .never = ", true, "}}}},
+    Row{.slot = "residual", .name = "matmul_epilogue", .is = variant_value<&VariantChoice::residual, Residual::matmul_epilogue>(),
+        .help = "the products of attproj and mlp_down add the residual stream, and their bias",
+        .refused = "shapes for which cuBLASLt has no such product: none is known with residual_stream=fp32",
+        .refuses = no_residual_product,
+        .with = "residual_stream=bf16",
+        .launches = {{{.where = kResiduals, .at_most = 0},
+                      {.where = kProjections, .never = "add_bias_kernel", .at_least = 1},
+                      {.where = kNorms, .must = ", false, ", .never = ", true, "}}}},
+
+    Row{.slot = "gelu_forward", .name = "matmul_epilogue", .is = variant_value<&VariantChoice::gelu_forward, Gelu::matmul_epilogue>(),
+        .help = "the product of mlp_up adds its bias and applies GELU; under --recompute a kernel makes GELU again",
+        .refused = kNoProduct,
+        .refuses = no_gelu_product,
+        .launches = {{{.where = "forward/gelu", .at_most = 0}, {.where = "forward/mlp_up", .never = "add_bias_kernel", .at_least = 1}}}},
+    Row{.slot = "gelu_forward", .name = "kernel", .is = variant_value<&VariantChoice::gelu_forward, Gelu::kernel>(),
+        .help = "a kernel of its own applies GELU",
+        .launches = {{{.where = "forward/gelu", .must = "gelu_forward_kernel"}}}},
+
+    Row{.slot = "gelu_backward", .name = "matmul_epilogue",
+        .is = variant_value<&VariantChoice::gelu_backward, Gelu::matmul_epilogue>(),
+        .help = "the product of mlp_down's input gradient multiplies by GELU's",
+        .refused = kNoProduct,
+        .refuses = no_gelu_backward_product,
+        .launches = {{{.where = "backward/gelu", .never = "gelu_backward_kernel"}, {.where = "backward/mlp_down", .at_least = 2}}}},
+    Row{.slot = "gelu_backward", .name = "kernel", .is = variant_value<&VariantChoice::gelu_backward, Gelu::kernel>(),
+        .help = "a kernel of its own multiplies by GELU's gradient",
+        .launches = {{{.where = "backward/gelu", .must = "gelu_backward_kernel"}}}},
+
+    Row{.slot = "linear_forward", .name = "bias_epilogue", .is = variant_value<&VariantChoice::linear_forward, LinearForward::bias_epilogue>(),
+        .help = "the product adds the bias of every linear layer whose bias residual or gelu_forward does not take",
+        .refused = kNoProduct,
+        .refuses = no_bias_product,
+        .launches = {{{.where = "forward/qkv forward/attproj forward/mlp_up forward/mlp_down", .never = "add_bias_kernel", .at_least = 1}}}},
+    Row{.slot = "linear_forward", .name = "bias_kernel", .is = variant_value<&VariantChoice::linear_forward, LinearForward::bias_kernel>(),
+        .help = "a kernel adds the bias of every linear layer whose bias residual or gelu_forward does not take",
+        .launches = {{{.where = "forward/qkv forward/attproj forward/mlp_down", .must = "add_bias_kernel"}}}},
+
+    Row{.slot = "layernorm_forward", .name = "warp_per_row",
+        .is = variant_value<&VariantChoice::layernorm_forward, LayernormForward::warp_per_row>(),
+        .help = "one warp normalizes a row that it holds in registers, with or without the residual sum",
+        .refused = "C above 2048, or above 256 where C is no multiple of 8",
+        .refuses = no_warp_per_row,
+        .launches = {{{.where = kNorms, .must = "warp_per_row_forward_kernel", .never = "block_per_row_forward_kernel"}}}},
+    Row{.slot = "layernorm_forward", .name = "block_per_row",
+        .is = variant_value<&VariantChoice::layernorm_forward, LayernormForward::block_per_row>(),
+        .help = "one block normalizes a row, with or without the residual sum",
+        .launches = {{{.where = kNorms, .must = "block_per_row_forward_kernel", .never = "warp_per_row_forward_kernel"}}}},
+
+    Row{.slot = "layernorm_backward", .name = "fused_rows",
+        .is = variant_value<&VariantChoice::layernorm_backward, LayernormBackward::fused_rows>(),
+        .help = "one pass over the rows makes the input's gradient and all column sums (a warp per row up to C = 1024, then a block)",
+        .refused = "C above 8192, or above 2048 where C is no multiple of 8",
+        .refuses = no_fused_rows,
+        .launches = {{{.where = kNormsBackward, .must = "warp_rows_backward_kernel|fused_rows_backward_kernel",
+                       .never = "columns_backward_kernel"}}}},
+    Row{.slot = "layernorm_backward", .name = "separate_columns",
+        .is = variant_value<&VariantChoice::layernorm_backward, LayernormBackward::separate_columns>(),
+        .help = "one kernel for the input's gradient, one for the column sums of the parameters",
+        .launches = {{{.where = kNormsBackward, .must = "columns_backward_kernel",
+                       .never = "warp_rows_backward_kernel|fused_rows_backward_kernel"}}}},
+
+    Row{.slot = "bias_gradient", .name = "layernorm_fold", .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::layernorm_fold>(),
+        .help = "attproj and mlp_down: the backward of the layernorm behind them sums the columns; qkv and mlp_up: as column_sums",
+        .refused = "with layernorm_backward=separate_columns",
+        .refuses = no_fold,
+        .launches = {{{.where = "backward/attproj backward/mlp_down backward/ln1 backward/ln2 backward/lnf", .never = "slab_sums_kernel"},
+                      {.where = kOtherLinearsBackward, .must = "slab_sums_kernel"}}}},
+    Row{.slot = "bias_gradient", .name = "column_sums", .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::column_sums>(),
+        .help = "kernels of their own sum the columns",
+        .launches = {{{.where = kProjectionsBackward, .must = "slab_sums_kernel"}, {.where = kOtherLinearsBackward, .must = "slab_sums_kernel"}}}},
+    Row{.slot = "bias_gradient", .name = "matmul_epilogue",
+        .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::matmul_epilogue>(),
+        .help = "the product of the weight gradient sums the columns of its operand",
+        .refused = kNoProduct,
+        .refuses = no_bias_gradient_product,
+        .launches = {{{.where = kProjectionsBackward, .never = "slab_sums_kernel", .at_least = 2},
+                      {.where = kOtherLinearsBackward, .never = "slab_sums_kernel", .at_least = 2}}}},
+
+    Row{.slot = "attention_forward", .name = "cudnn", .is = variant_value<&VariantChoice::attention_forward, AttentionForward::cudnn>(),
+        .help = "cuDNN's fused attention",
+        .refused = "without cuDNN, and shapes that cuDNN has no forward or no backward for: T = 1, for one",
+        .refuses = no_cudnn_attention,
+        .lacks = why_no_cudnn,
+        .launches = {{{.where = "forward/attention", .must = "cudnn", .never = "mixed::"}}}},
+    Row{.slot = "attention_forward", .name = "flash", .is = variant_value<&VariantChoice::attention_forward, AttentionForward::flash>(),
+        .help = "one kernel that never writes scores to memory",
+        .refused = "heads of more than 128 channels",
+        .refuses = no_flash,
+        .launches = {{{.where = "forward/attention", .must = "flash_forward_kernel", .never = "causal_softmax_kernel|cudnn"}}}},
+    Row{.slot = "attention_forward", .name = "unfused", .is = variant_value<&VariantChoice::attention_forward, AttentionForward::unfused>(),
+        .help = "scores as matrix products in up to four blocks of rows, stored in fp32",
+        .launches = {{{.where = "forward/attention", .must = "causal_softmax_kernel", .never = "flash_forward_kernel|cudnn"}}}},
+
+    Row{.slot = "attention_backward", .name = "cudnn", .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::cudnn>(),
+        .help = "cuDNN's fused attention, whose query gradients add up in arrival order",
+        .repeats = false,
+        .refused = "without cuDNN, and shapes that cuDNN has no forward or no backward for",
+        .refuses = no_cudnn_backward,
+        .lacks = why_no_cudnn,
+        .launches = {{{.where = "backward/attention", .must = "cudnn", .never = "mixed::"}}}},
+    Row{.slot = "attention_backward", .name = "cudnn_deterministic",
+        .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::cudnn_deterministic>(),
+        .help = "cuDNN's fused attention, told to repeat bit for bit",
+        .refused = "without cuDNN, and shapes that cuDNN has no forward or no deterministic backward for",
+        .refuses = no_cudnn_deterministic,
+        .lacks = why_no_cudnn,
+        .launches = {{{.where = "backward/attention", .must = "cudnn", .never = "mixed::"}}}},
+    Row{.slot = "attention_backward", .name = "flash", .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::flash>(),
+        .help = "two kernels, for keys with values and for queries, that make the scores again",
+        .refused = "heads of more than 128 channels",
+        .refuses = no_flash,
+        .launches = {{{.where = "backward/attention", .must = "flash_backward_keys_kernel", .never = "causal_softmax_backward_kernel|cudnn"},
+                      {.where = "backward/attention", .must = "flash_backward_queries_kernel"}}}},
+    Row{.slot = "attention_backward", .name = "unfused", .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::unfused>(),
+        .help = "scores as matrix products in up to four blocks of rows, stored in fp32",
+        .launches = {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "flash_backward|cudnn"}}}},
+
+    Row{.slot = "classifier", .name = "one_read", .is = variant_value<&VariantChoice::classifier, Classifier::one_read>(),
+        .help = "a block keeps its row of logits in shared memory between one read and one write",
+        .refused = "rows of logits larger than the shared memory of a block, or a padded vocabulary that is no multiple of 8",
+        .refuses = no_one_read,
+        .launches = {{{.where = "classifier/loss", .must = "one_read_kernel", .never = "two_pass_kernel"}}}},
+    Row{.slot = "classifier", .name = "two_pass", .is = variant_value<&VariantChoice::classifier, Classifier::two_pass>(),
+        .help = "a block reads its row of logits twice",
+        .launches = {{{.where = "classifier/loss", .must = "two_pass_kernel", .never = "one_read_kernel"}}}},
+
+    Row{.slot = "zero_grad", .name = "overwrite", .is = variant_value<&VariantChoice::zero_grad, ZeroGrad::overwrite>(),
+        .help = "the first micro-batch overwrites the gradients", .launches = {{{.where = "optimizer/zero_grad", .at_most = 0}}}},
+    Row{.slot = "zero_grad", .name = "memset", .is = variant_value<&VariantChoice::zero_grad, ZeroGrad::memset>(),
+        .help = "gradients are set to zero first, and every micro-batch adds",
+        .launches = {{{.where = "optimizer/zero_grad", .must = "memset"}}}},
+
+    Row{.slot = "adamw", .name = "all_tensors", .is = variant_value<&VariantChoice::adamw, AdamWKernel::all_tensors>(),
+        .help = "one launch updates all parameters",
+        .launches = {{{.where = "optimizer/adamw", .must = "all_tensors_kernel", .never = "one_tensor_kernel"}}}},
+    Row{.slot = "adamw", .name = "per_tensor", .is = variant_value<&VariantChoice::adamw, AdamWKernel::per_tensor>(),
+        .help = "one launch for each tensor",
+        .launches = {{{.where = "optimizer/adamw", .must = "one_tensor_kernel", .never = "all_tensors_kernel"}}}},
+
+    Row{.slot = "step_launch", .name = "graph", .is = variant_value<&VariantChoice::step_launch, StepLaunch::graph>(),
+        .help = "a step is captured once and launched as a CUDA graph; while counters are read, kernels are launched one by one",
+        .launches = {{{.in_graph = 1}}}},
+    Row{.slot = "step_launch", .name = "stream", .is = variant_value<&VariantChoice::step_launch, StepLaunch::stream>(),
+        .help = "kernels are launched one by one", .launches = {{{.in_graph = 0}}}},
+
+    Row{.slot = "matmul_algorithm", .name = "search", .is = variant_value<&VariantChoice::matmul_algorithm, MatmulAlgorithm::search>(),
+        .help = "the fastest of the library's algorithms, timed once per shape before the first step and remembered",
+        .repeats = false,
+        .unseen = "the library's first choice may be the fastest"},
+    Row{.slot = "matmul_algorithm", .name = "heuristic",
+        .is = variant_value<&VariantChoice::matmul_algorithm, MatmulAlgorithm::heuristic>(),
+        .help = "the library's first choice",
+        .unseen = "the library's first choice may be the fastest"},
+};
+static_assert(gpt2::rows_are_the_enumerators(kRows), "a variant has no row, or rows are not in the order of their enum");
+static_assert(gpt2::covers_every_member(kRows), "a slot of VariantChoice has no rows");
+static_assert(gpt2::rows_are_whole(kRows), "a row lacks its help, its launches or the words of its refusal");
 
 }  // namespace
 
-std::vector<gpt2::VariantInfo> variant_table() {
-  std::vector<gpt2::VariantInfo> table = enum_table();
-  for (gpt2::VariantInfo& row : table) {
-    const auto first = std::find(row.names.begin(), row.names.end(), default_of(row, false));
-    std::rotate(row.names.begin(), first, first + 1);
-  }
+std::string Run::describe() const {
+  const gpt2::ModelConfig& m = options.model;
+  return fmt::format("C={} NH={} V={}, B={} T={}", m.channels, m.heads, m.vocab_size, options.batch_size, options.seq_len);
+}
+
+const VariantTable& variants() {
+  static const VariantTable table("mixed", kRows);
   return table;
 }
 
-int variant_index(std::string_view slot, std::string_view variant) {
-  std::vector<std::string> slots;
-  for (const gpt2::VariantInfo& row : enum_table()) {
-    slots.push_back(row.slot);
-    if (row.slot != slot) continue;
-    const auto found = std::find(row.names.begin(), row.names.end(), variant);
-    if (found == row.names.end())
-      throw stepscope::InputError(fmt::format("--variant {}={}: the mixed trainer has no such variant; {} can be: {}", slot,
-                                              variant, slot, fmt::join(row.names, ", ")));
-    if (is_attention(slot) && variant.starts_with("cudnn"))
-      if (const auto why = why_no_cudnn())
-        throw stepscope::MachineError(fmt::format("--variant {}={}: {}", slot, variant, *why));
-    return static_cast<int>(found - row.names.begin());
-  }
-  throw stepscope::InputError(fmt::format("--variant {}={}: the mixed trainer has no op slot of that name; its slots are: {}",
-                                          slot, variant, fmt::join(slots, ", ")));
-}
-
+std::vector<gpt2::VariantInfo> variant_table() { return variants().slots(); }
 VariantChoice choose_variants(const std::map<std::string, std::string>& wanted, bool deterministic) {
-  for (const auto& [slot, name] : wanted) {
-    (void)variant_index(slot, name);
-    if (deterministic && ((slot == "attention_backward" && name == "cudnn") || (slot == "matmul_algorithm" && name == "search")))
-      throw stepscope::InputError(
-          fmt::format("--variant {}={} does not repeat bit for bit from run to run: leave it out with --deterministic", slot, name));
-  }
-  VariantChoice choice;
-  for (const gpt2::VariantInfo& row : enum_table()) {
-    const auto given = wanted.find(row.slot);
-    const int index = variant_index(row.slot, given != wanted.end() ? given->second : default_of(row, deterministic));
-    if (row.slot == "residual_stream") assign(choice.residual_stream, index);
-    if (row.slot == "residual_gradient") assign(choice.residual_gradient, index);
-    if (row.slot == "residual") assign(choice.residual, index);
-    if (row.slot == "layernorm_forward") assign(choice.layernorm_forward, index);
-    if (row.slot == "layernorm_backward") assign(choice.layernorm_backward, index);
-    if (row.slot == "linear_forward") assign(choice.linear_forward, index);
-    if (row.slot == "bias_gradient") assign(choice.bias_gradient, index);
-    if (row.slot == "gelu_forward") assign(choice.gelu_forward, index);
-    if (row.slot == "gelu_backward") assign(choice.gelu_backward, index);
-    if (row.slot == "attention_forward") assign(choice.attention_forward, index);
-    if (row.slot == "attention_backward") assign(choice.attention_backward, index);
-    if (row.slot == "classifier") assign(choice.classifier, index);
-    if (row.slot == "zero_grad") assign(choice.zero_grad, index);
-    if (row.slot == "adamw") assign(choice.adamw, index);
-    if (row.slot == "step_launch") assign(choice.step_launch, index);
-    if (row.slot == "matmul_algorithm") assign(choice.matmul_algorithm, index);
-  }
-  return choice;
+  return variants().choose(wanted, deterministic);
 }
+int variant_index(std::string_view slot, std::string_view variant) { return variants().find(slot, variant).is.value; }
 
 }  // namespace mixed

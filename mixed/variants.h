@@ -1,5 +1,6 @@
-// The one table of the trainer's op slots and their variants. The enums order the variants as the table names them; the first is
-// the default. To add a variant: an enumerator, its name in variants.cpp, a kernel in kernels/, a case in that file's launcher.
+// The trainer's op slots: one enum each, and what was chosen. The table in variants.cpp has one row per enumerator, and
+// variant_rows.h is how it is read. To add a variant: an enumerator, its row, its case in the launcher; the compiler names the one that
+// is forgotten.
 #pragma once
 #include <map>
 #include <string>
@@ -16,7 +17,7 @@ enum class Residual { fused_layernorm, separate, matmul_epilogue };
 enum class LayernormForward { warp_per_row, block_per_row };
 enum class LayernormBackward { fused_rows, separate_columns };
 enum class LinearForward { bias_epilogue, bias_kernel };
-enum class BiasGradient { layernorm_fold, matmul_epilogue, column_sums };
+enum class BiasGradient { layernorm_fold, column_sums, matmul_epilogue };
 enum class Gelu { matmul_epilogue, kernel };
 enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
@@ -30,11 +31,11 @@ struct VariantChoice {
   ResidualStream residual_stream{};
   ResidualGradient residual_gradient{};
   Residual residual{};
+  Gelu gelu_forward{}, gelu_backward{};
+  LinearForward linear_forward{};
   LayernormForward layernorm_forward{};
   LayernormBackward layernorm_backward{};
-  LinearForward linear_forward{};
   BiasGradient bias_gradient{};
-  Gelu gelu_forward{}, gelu_backward{};
   AttentionForward attention_forward{};
   AttentionBackward attention_backward{};
   Classifier classifier{};

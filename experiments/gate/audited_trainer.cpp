@@ -19,6 +19,7 @@ class Audited final : public gpt2::Trainer {
   std::string_view name() const override { return real_->name(); }
   std::string device() const override { return real_->device(); }
   std::vector<gpt2::OpWork> work(int64_t micro_batches) const override { return real_->work(micro_batches); }
+  std::vector<std::string> notices() const override { return real_->notices(); }
   std::vector<gpt2::MemoryItem> memory() const override { return real_->memory(); }
   std::optional<int64_t> memory_used_bytes() const override { return real_->memory_used_bytes(); }
 

@@ -4,13 +4,15 @@
 // The forward leaves only out and lse (B,NH,T); the backward makes p again from lse, so no (T,T) matrix outlives an op and forward
 // and backward variants mix freely.
 //
-// Variants: `fused` never writes scores to memory (own fp32 arithmetic whatever --matmul says; HS up to 128). `unfused` computes whole
+// Variants: `flash` (attention_fused.cu) never writes scores to memory (own fp32 arithmetic whatever --matmul says; HS up to 128). `unfused` computes whole
 // (T,T) matrices with batched products; `unfused_causal_blocks` the same in four blocks of rows, each only as wide as its last row
 // needs: 10/16 of the work and traffic.
 #pragma once
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "fp32/matmul.h"
 #include "fp32/variants.h"
@@ -32,6 +34,9 @@ void attention_backward(AttentionBackward variant, MatmulEngine& engine, float* 
                         const float* out, const float* lse, const AttentionShape& shape, float* scratch,
                         cudaStream_t stream);
 int64_t attention_backward_scratch_floats(AttentionBackward variant, const AttentionShape& shape);
+
+// Why heads of this size cannot be computed by `flash`; empty when they can.
+std::optional<std::string> why_not_flash(int64_t head_size);
 
 // The two families; `blocks` is the number of row blocks. Launched through the two functions above.
 void unfused_attention_forward(MatmulEngine& engine, float* out, float* lse, const float* qkv, const AttentionShape& shape,

@@ -389,11 +389,15 @@ void launch_backward(float* dqkv, const float* dout, const float* qkv, const flo
 }
 
 [[noreturn]] void refuse_head_size(const AttentionShape& s, const char* slot) {
-  throw stepscope::InputError(std::string("--variant ") + slot + "=fused handles heads of up to 128 channels, the model has " +
-                              std::to_string(s.HS()) + "; use " + slot + "=unfused_causal_blocks");
+  throw stepscope::InputError(std::string(slot) + "=flash: " + *why_not_flash(s.HS()));
 }
 
 }  // namespace
+
+std::optional<std::string> why_not_flash(int64_t head_size) {
+  if (head_size <= 128) return std::nullopt;
+  return "it holds heads of up to 128 channels, the model has " + std::to_string(head_size) + "; use unfused_causal_blocks";
+}
 
 void fused_attention_forward(float* out, float* lse, const float* qkv, const AttentionShape& s, cudaStream_t stream) {
   const int64_t HS = s.HS();

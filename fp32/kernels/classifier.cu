@@ -121,18 +121,13 @@ void launch(Classifier variant, float* logits, float* losses, const int* targets
     case Classifier::two_pass:
       two_pass_kernel<N, kGradient><<<grid_blocks(rows), kThreads, 0, stream>>>(logits, losses, targets, V, Vp, scale);
       break;
-    case Classifier::row_in_shared: {
+    case Classifier::one_read: {
       const int64_t bytes = Vp * static_cast<int64_t>(sizeof(float));
       int device = 0;
       int most = 0;
       STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
       STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-      const int64_t other = kWarp * static_cast<int64_t>(sizeof(float));
-      if (bytes + other > most)
-        throw stepscope::MachineError("--variant classifier=row_in_shared keeps a row of " + std::to_string(Vp) +
-                                      " logits in " + std::to_string(bytes + other) +
-                                      " bytes of shared memory, a block of this device has " + std::to_string(most) +
-                                      "; use classifier=two_pass");
+      if (const auto why = why_not(variant, Vp, most)) throw stepscope::InputError("classifier=one_read: " + *why);
       STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(row_in_shared_kernel<N, kGradient>,
                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
       row_in_shared_kernel<N, kGradient><<<grid_blocks(rows), kThreads, static_cast<size_t>(bytes), stream>>>(
@@ -144,6 +139,17 @@ void launch(Classifier variant, float* logits, float* losses, const int* targets
 }
 
 }  // namespace
+
+std::optional<std::string> why_not(Classifier variant, int64_t Vp, int64_t shared_bytes_per_block) {
+  switch (variant) {
+    case Classifier::two_pass: return std::nullopt;
+    case Classifier::one_read: break;
+  }
+  const int64_t bytes = (Vp + kWarp) * static_cast<int64_t>(sizeof(float));  // the row, and what the kernel itself declares
+  if (bytes <= shared_bytes_per_block) return std::nullopt;
+  return "a row of " + std::to_string(Vp) + " logits takes " + std::to_string(bytes) + " bytes of shared memory, a block of this device has " +
+         std::to_string(shared_bytes_per_block) + "; use classifier=two_pass";
+}
 
 void classifier(Classifier variant, float* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
                 float gradient_scale, bool write_gradient, cudaStream_t stream) {

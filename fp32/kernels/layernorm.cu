@@ -270,7 +270,10 @@ constexpr int kRowsPerBlock = 4;     // warp-per-row kernels: 128 threads
 constexpr int64_t kFusedThreads = 512;
 
 int64_t partial_count(LayernormBackward variant, int64_t rows, int64_t C) {
-  if (variant == LayernormBackward::separate_columns) return slab_count(rows, C);
+  switch (variant) {
+    case LayernormBackward::separate_columns: return slab_count(rows, C);
+    case LayernormBackward::fused_rows: break;
+  }
   const int64_t groups = ceil_div<int64_t>(rows, 4);
   return groups < 528 ? groups : 528;  // four blocks for each of an H200's 132 multiprocessors
 }
@@ -299,13 +302,9 @@ void launch_fused_rows(float* dinp, float* partial, int64_t blocks, const float*
   if (packs <= kFusedThreads) {
     fused_rows_backward_kernel<N, 1, 4><<<grid_blocks(blocks), row_threads(packs, kFusedThreads), 0, stream>>>(
         dinp, partial, dout, inp, mean, rstd, weight, rows, C, add_to_dinp);
-  } else if (packs <= 4 * kFusedThreads) {
+  } else {
     fused_rows_backward_kernel<N, 4, 1><<<grid_blocks(blocks), kFusedThreads, 0, stream>>>(
         dinp, partial, dout, inp, mean, rstd, weight, rows, C, add_to_dinp);
-  } else {
-    throw stepscope::InputError("--variant layernorm_backward=fused_rows handles up to " + std::to_string(4 * kFusedThreads * N) +
-                                " channels of this alignment, the model has " + std::to_string(C) +
-                                "; use layernorm_backward=separate_columns");
   }
   FP32_CHECK_LAUNCH();
 }
@@ -347,6 +346,17 @@ void layernorm_forward(LayernormForward variant, float* out, float* mean, float*
     launch_forward<1>(variant, out, mean, rstd, inp, weight, bias, rows, C, stream);
 }
 
+std::optional<std::string> why_not(LayernormBackward variant, int64_t C, bool packs) {
+  switch (variant) {
+    case LayernormBackward::separate_columns: return std::nullopt;
+    case LayernormBackward::fused_rows: break;
+  }
+  const int64_t most = 4 * kFusedThreads * (packs ? 4 : 1);
+  if (C <= most) return std::nullopt;
+  return "it holds rows of up to " + std::to_string(most) + " channels of this alignment, the model has " + std::to_string(C) +
+         "; use layernorm_backward=separate_columns";
+}
+
 int64_t layernorm_backward_scratch_floats(LayernormBackward variant, int64_t rows, int64_t C) {
   return partial_count(variant, rows, C) * 2 * C;
 }
@@ -355,7 +365,9 @@ void layernorm_backward(LayernormBackward variant, float* dinp, float* dweight, 
                         const float* inp, const float* mean, const float* rstd, const float* weight, int64_t rows,
                         int64_t C, bool add_to_dinp, bool accumulate, float* scratch, cudaStream_t stream) {
   const int64_t partials = partial_count(variant, rows, C);
-  if (can_pack(C, dinp, dout, inp, weight))
+  const bool packs = can_pack(C, dinp, dout, inp, weight);
+  if (const auto why = why_not(variant, C, packs)) throw stepscope::InputError("layernorm_backward: " + *why);
+  if (packs)
     launch_backward<4>(variant, dinp, scratch, partials, dout, inp, mean, rstd, weight, rows, C, add_to_dinp, stream);
   else
     launch_backward<1>(variant, dinp, scratch, partials, dout, inp, mean, rstd, weight, rows, C, add_to_dinp, stream);

@@ -10,6 +10,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "mixed/kernels/common.cuh"
 #include "mixed/matmul.h"
@@ -31,6 +33,9 @@ int64_t attention_forward_scratch_bytes(AttentionForward variant, const Attentio
 void attention_backward(AttentionBackward variant, MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv,
                         const bf16* out, const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream);
 int64_t attention_backward_scratch_bytes(AttentionBackward variant, const AttentionShape& shape);
+
+// Why heads of this size cannot be computed by `flash`; empty when they can.
+std::optional<std::string> why_not_flash(int64_t head_size);
 
 // The families, launched through the functions above.
 void flash_attention_forward(bf16* out, float* lse, const bf16* qkv, const AttentionShape& shape, cudaStream_t stream);

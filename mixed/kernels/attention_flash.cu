@@ -492,11 +492,15 @@ void with_head(const AttentionShape& s, bool vector, const Launcher& launcher) {
   if (HS <= 32) return choose(std::integral_constant<int, 32>{});
   if (HS <= 64) return choose(std::integral_constant<int, 64>{});
   if (HS <= 128) return choose(std::integral_constant<int, 128>{});
-  throw stepscope::InputError("flash attention holds heads of up to 128 channels, the model has " + std::to_string(HS) +
-                              "; use attention_forward=unfused and attention_backward=unfused");
+  throw stepscope::InputError("flash attention: " + *why_not_flash(HS));
 }
 
 }  // namespace
+
+std::optional<std::string> why_not_flash(int64_t head_size) {
+  if (head_size <= 128) return std::nullopt;
+  return "it holds heads of up to 128 channels, the model has " + std::to_string(head_size) + "; use unfused";
+}
 
 void flash_attention_forward(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, cudaStream_t stream) {
   with_head(s, s.HS() % 8 == 0 && aligned_16(qkv), [&](auto head, auto vector) {

@@ -2,6 +2,10 @@
 // Padded columns never enter the maximum or the sum.
 #include "mixed/kernels/classifier.cuh"
 
+#include <string>
+
+#include "gpt2/errors.h"
+
 namespace mixed {
 namespace {
 
@@ -166,31 +170,48 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-// Dynamic shared memory that a block can have beside what the kernels declare.
+// The most shared memory that a block can have.
 int64_t most_shared_bytes() {
   int device = 0;
   int most = 0;
   STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
   STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return most - kWarp * static_cast<int64_t>(sizeof(float));
+  return most;
 }
 
 template <int N, bool kGradient>
 void launch(Classifier variant, bf16* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
             const StepScalars* scalars, cudaStream_t stream) {
   const int64_t bytes = Vp * static_cast<int64_t>(sizeof(bf16));
-  if (N == 8 && variant == Classifier::one_read && bytes <= most_shared_bytes()) {
-    STEPSCOPE_CUDA_CHECK(
-        cudaFuncSetAttribute(one_read_kernel<kGradient>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-    one_read_kernel<kGradient><<<grid_blocks(rows), kOneReadThreads, static_cast<size_t>(bytes), stream>>>(
-        logits, losses, targets, static_cast<int>(V), static_cast<int>(Vp), scalars);
-  } else {
-    two_pass_kernel<N, kGradient><<<grid_blocks(rows), kThreads, 0, stream>>>(logits, losses, targets, V, Vp, scalars);
+  switch (variant) {
+    case Classifier::one_read:
+      if (const auto why = why_not(variant, Vp, N == 8, most_shared_bytes())) throw stepscope::InputError("classifier=one_read: " + *why);
+      STEPSCOPE_CUDA_CHECK(
+          cudaFuncSetAttribute(one_read_kernel<kGradient>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+      one_read_kernel<kGradient><<<grid_blocks(rows), kOneReadThreads, static_cast<size_t>(bytes), stream>>>(
+          logits, losses, targets, static_cast<int>(V), static_cast<int>(Vp), scalars);
+      break;
+    case Classifier::two_pass:
+      two_pass_kernel<N, kGradient><<<grid_blocks(rows), kThreads, 0, stream>>>(logits, losses, targets, V, Vp, scalars);
+      break;
   }
   STEPSCOPE_CHECK_LAUNCH();
 }
 
 }  // namespace
+
+std::optional<std::string> why_not(Classifier variant, int64_t Vp, bool packs, int64_t shared_bytes_per_block) {
+  switch (variant) {
+    case Classifier::two_pass: return std::nullopt;
+    case Classifier::one_read: break;
+  }
+  if (!packs) return "it moves 8 logits at a time, a row of this model has " + std::to_string(Vp) + "; use classifier=two_pass";
+  // The row, and what the kernel itself declares.
+  const int64_t bytes = Vp * static_cast<int64_t>(sizeof(bf16)) + kWarp * static_cast<int64_t>(sizeof(float));
+  if (bytes <= shared_bytes_per_block) return std::nullopt;
+  return "a row of " + std::to_string(Vp) + " logits takes " + std::to_string(bytes) + " bytes of shared memory, a block of this device has " +
+         std::to_string(shared_bytes_per_block) + "; use classifier=two_pass";
+}
 
 void classifier(Classifier variant, bf16* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
                 const StepScalars* scalars, bool write_gradient, cudaStream_t stream) {

@@ -443,9 +443,18 @@ __global__ void reduce_three_kernel(const Sums to, const float* __restrict__ par
 
 constexpr int kRowsPerBlock = 4;  // warp-per-row kernels: 128 threads
 constexpr int64_t kFusedThreads = 512;
+constexpr int64_t kMostWarpPacks = 8;  // of a row, in the registers of one lane
+
+std::string holds_up_to(int64_t most, int64_t C, const char* instead) {
+  return "it holds rows of up to " + std::to_string(most) + " channels of this alignment, the model has " + std::to_string(C) + "; use " +
+         instead;
+}
 
 int64_t partial_count(LayernormBackward variant, int64_t rows, int64_t C) {
-  if (variant == LayernormBackward::separate_columns) return slab_count(rows, C);
+  switch (variant) {
+    case LayernormBackward::separate_columns: return slab_count(rows, C);
+    case LayernormBackward::fused_rows: break;
+  }
   const int64_t groups = ceil_div<int64_t>(rows, 4);
   return groups < 396 ? groups : 396;  // three blocks for each of an H200's 132 multiprocessors
 }
@@ -466,18 +475,25 @@ void launch_warp_per_row(const Output& o, const Rows<R>& in, const bf16* weight,
 template <int N, bool kResidual, class R>
 void launch_forward(LayernormForward variant, const Output& o, const Rows<R>& in, const bf16* weight, const bf16* bias, int64_t rows,
                     int64_t C, cudaStream_t stream) {
+  if (const auto why = why_not(variant, C, N == 8)) throw stepscope::InputError("layernorm_forward: " + *why);
   const int64_t packs = ceil_div<int64_t>(C, kWarp * N);
-  if (variant == LayernormForward::block_per_row || packs > 8) {
-    block_per_row_forward_kernel<N, kResidual, R>
-        <<<grid_blocks(rows), row_threads(ceil_div<int64_t>(C, N)), 0, stream>>>(o.out, o.mean, o.rstd, in, weight, bias, C);
-  } else {
-    switch (packs) {
-      case 1: launch_warp_per_row<N, 1, kResidual>(o, in, weight, bias, rows, C, stream); break;
-      case 2: launch_warp_per_row<N, 2, kResidual>(o, in, weight, bias, rows, C, stream); break;
-      case 3: launch_warp_per_row<N, 3, kResidual>(o, in, weight, bias, rows, C, stream); break;
-      case 4: launch_warp_per_row<N, 4, kResidual>(o, in, weight, bias, rows, C, stream); break;
-      default: launch_warp_per_row<N, 8, kResidual>(o, in, weight, bias, rows, C, stream); break;
-    }
+  switch (variant) {
+    case LayernormForward::block_per_row:
+      block_per_row_forward_kernel<N, kResidual, R>
+          <<<grid_blocks(rows), row_threads(ceil_div<int64_t>(C, N)), 0, stream>>>(o.out, o.mean, o.rstd, in, weight, bias, C);
+      break;
+    case LayernormForward::warp_per_row:
+      if (packs == 1)
+        launch_warp_per_row<N, 1, kResidual>(o, in, weight, bias, rows, C, stream);
+      else if (packs == 2)
+        launch_warp_per_row<N, 2, kResidual>(o, in, weight, bias, rows, C, stream);
+      else if (packs == 3)
+        launch_warp_per_row<N, 3, kResidual>(o, in, weight, bias, rows, C, stream);
+      else if (packs == 4)
+        launch_warp_per_row<N, 4, kResidual>(o, in, weight, bias, rows, C, stream);
+      else
+        launch_warp_per_row<N, 8, kResidual>(o, in, weight, bias, rows, C, stream);
+      break;
   }
   STEPSCOPE_CHECK_LAUNCH();
 }
@@ -522,12 +538,8 @@ void launch_fused_rows(const Backward<R>& b, float* partial, int64_t partials, c
     launch_fused<N, 1, 4>(b, partial, partials, threads, stream);
   else if (packs == 2)
     launch_fused<N, 2, 2>(b, partial, partials, threads, stream);
-  else if (packs <= 4 && N == 1)
-    launch_fused<1, 4, 2>(b, partial, partials, threads, stream);
   else
-    throw stepscope::InputError("layernorm_backward=fused_rows holds a row of up to " + std::to_string(kFusedThreads * N * (N == 1 ? 4 : 2)) +
-                                " channels at this alignment, the model has " + std::to_string(b.C) +
-                                "; use layernorm_backward=separate_columns");
+    launch_fused<1, 4, 2>(b, partial, partials, threads, stream);  // why_not() lets no packs of 8 come here
 }
 
 template <int N, class R>
@@ -551,6 +563,26 @@ void launch_backward(LayernormBackward variant, const Backward<R>& b, float* par
 
 }  // namespace
 
+std::optional<std::string> why_not(LayernormForward variant, int64_t C, bool packs) {
+  switch (variant) {
+    case LayernormForward::block_per_row: return std::nullopt;
+    case LayernormForward::warp_per_row: break;
+  }
+  const int64_t most = kMostWarpPacks * kWarp * (packs ? 8 : 1);
+  if (C <= most) return std::nullopt;
+  return holds_up_to(most, C, "layernorm_forward=block_per_row");
+}
+
+std::optional<std::string> why_not(LayernormBackward variant, int64_t C, bool packs) {
+  switch (variant) {
+    case LayernormBackward::separate_columns: return std::nullopt;
+    case LayernormBackward::fused_rows: break;
+  }
+  const int64_t most = kFusedThreads * (packs ? 2 * 8 : 4);
+  if (C <= most) return std::nullopt;
+  return holds_up_to(most, C, "layernorm_backward=separate_columns");
+}
+
 template <class R>
 void layernorm_forward(LayernormForward variant, bf16* out, float* mean, float* rstd, const R* inp, bf16* kept, const bf16* weight,
                        const bf16* bias, int64_t rows, int64_t C, cudaStream_t stream) {
@@ -562,13 +594,13 @@ void layernorm_forward(LayernormForward variant, bf16* out, float* mean, float* 
 }
 
 template <class R>
-void residual_layernorm_forward(R* sum, bf16* kept, bf16* out, float* mean, float* rstd, const R* a, const bf16* branch, const bf16* weight,
+void residual_layernorm_forward(LayernormForward variant, R* sum, bf16* kept, bf16* out, float* mean, float* rstd, const R* a, const bf16* branch, const bf16* weight,
                                 const bf16* bias, int64_t rows, int64_t C, cudaStream_t stream) {
   const Rows<R> in{a, branch, sum, kept};
   if (can_pack(C, sum, out, a, branch, weight, bias, kept))
-    launch_forward<8, true>(LayernormForward::warp_per_row, {out, mean, rstd}, in, weight, bias, rows, C, stream);
+    launch_forward<8, true>(variant, {out, mean, rstd}, in, weight, bias, rows, C, stream);
   else
-    launch_forward<1, true>(LayernormForward::warp_per_row, {out, mean, rstd}, in, weight, bias, rows, C, stream);
+    launch_forward<1, true>(variant, {out, mean, rstd}, in, weight, bias, rows, C, stream);
 }
 
 int64_t layernorm_backward_scratch_floats(LayernormBackward variant, int64_t rows, int64_t C) {
@@ -582,6 +614,7 @@ void layernorm_backward(LayernormBackward variant, R* dinp, bf16* dinp_copy, flo
   const int64_t partials = partial_count(variant, rows, C);
   const Backward<R> b{dinp, dinp_copy, dout, inp, mean, rstd, weight, rows, C, add_to_dinp};
   const bool packs = can_pack(C, dinp, dout, inp, weight) && (dinp_copy == nullptr || aligned_16(dinp_copy));
+  if (const auto why = why_not(variant, C, packs)) throw stepscope::InputError("layernorm_backward: " + *why);
   if (packs)
     launch_backward<8>(variant, b, scratch, partials, stream);
   else
@@ -604,7 +637,7 @@ void layernorm_backward(LayernormBackward variant, R* dinp, bf16* dinp_copy, flo
 #define STEPSCOPE_INSTANTIATE(R)                                                                                              \
   template void layernorm_forward<R>(LayernormForward, bf16*, float*, float*, const R*, bf16*, const bf16*, const bf16*,      \
                                      int64_t, int64_t, cudaStream_t);                                                                 \
-  template void residual_layernorm_forward<R>(R*, bf16*, bf16*, float*, float*, const R*, const bf16*, const bf16*,           \
+  template void residual_layernorm_forward<R>(LayernormForward, R*, bf16*, bf16*, float*, float*, const R*, const bf16*, const bf16*,           \
                                               const bf16*, int64_t, int64_t, cudaStream_t);                                               \
   template void layernorm_backward<R>(LayernormBackward, R*, bf16*, float*, float*, float*, const bf16*, const bf16*,        \
                                       const float*, const float*, const bf16*, int64_t, int64_t, bool, bool, float*,         \

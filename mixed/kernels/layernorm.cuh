@@ -8,6 +8,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "mixed/kernels/common.cuh"
 #include "mixed/variants.h"
@@ -20,10 +22,15 @@ template <class R>
 void layernorm_forward(LayernormForward variant, bf16* out, float* mean, float* rstd, const R* inp, bf16* kept, const bf16* weight,
                        const bf16* bias, int64_t rows, int64_t C, cudaStream_t stream);
 
+// Why rows of C channels cannot be handled; empty when they can. `packs`: rows and tensors are aligned for packs of 8. The functions
+// here throw stepscope::InputError with these words.
+std::optional<std::string> why_not(LayernormForward variant, int64_t C, bool packs);
+std::optional<std::string> why_not(LayernormBackward variant, int64_t C, bool packs);
+
 // sum (rows,C) = a + branch, rounded to R; then layernorm of that rounded sum. One read of a and branch, one write of sum, kept and
 // out. sum may be a.
 template <class R>
-void residual_layernorm_forward(R* sum, bf16* kept, bf16* out, float* mean, float* rstd, const R* a, const bf16* branch,
+void residual_layernorm_forward(LayernormForward variant, R* sum, bf16* kept, bf16* out, float* mean, float* rstd, const R* a, const bf16* branch,
                                 const bf16* weight, const bf16* bias, int64_t rows, int64_t C, cudaStream_t stream);
 
 // dinp (rows,C) is written, or added to when `add_to_dinp` (the residual stream's gradient).

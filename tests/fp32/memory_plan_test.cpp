@@ -148,8 +148,8 @@ TEST(MemoryPlan, TheTotalIsTheSumOfWhatIsAllocated) {
 
 TEST(MemoryPlan, FusedAttentionNeedsNoScoresInScratch) {
   VariantChoice fused;
-  fused.attention_forward = AttentionForward::fused;
-  fused.attention_backward = AttentionBackward::fused;
+  fused.attention_forward = AttentionForward::flash;
+  fused.attention_backward = AttentionBackward::flash;
   const int64_t scores_bytes = int64_t{4} * 12 * 1024 * 1024 * 4;
   EXPECT_GT(plan_memory(d12(4, 1024), {}).scratch_bytes, 2 * scores_bytes);
   EXPECT_LT(plan_memory(d12(4, 1024), fused).scratch_bytes, scores_bytes);

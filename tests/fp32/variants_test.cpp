@@ -48,11 +48,11 @@ TEST(Variants, TheOrderOfNamesIsTheOrderOfTheEnums) {
             LayernormBackward::separate_columns);
   EXPECT_EQ(choose_variants({{"linear_forward", "bias_kernel"}}).linear_forward, LinearForward::bias_kernel);
   EXPECT_EQ(choose_variants({{"attention_forward", "unfused"}}).attention_forward, AttentionForward::unfused);
-  EXPECT_EQ(choose_variants({{"attention_forward", "fused"}}).attention_forward, AttentionForward::fused);
+  EXPECT_EQ(choose_variants({{"attention_forward", "flash"}}).attention_forward, AttentionForward::flash);
   EXPECT_EQ(choose_variants({{"attention_backward", "unfused"}}).attention_backward,
             AttentionBackward::unfused);
-  EXPECT_EQ(choose_variants({{"attention_backward", "fused"}}).attention_backward, AttentionBackward::fused);
-  EXPECT_EQ(choose_variants({{"classifier", "row_in_shared"}}).classifier, Classifier::row_in_shared);
+  EXPECT_EQ(choose_variants({{"attention_backward", "flash"}}).attention_backward, AttentionBackward::flash);
+  EXPECT_EQ(choose_variants({{"classifier", "one_read"}}).classifier, Classifier::one_read);
   EXPECT_EQ(choose_variants({{"zero_grad", "memset"}}).zero_grad, ZeroGrad::memset);
   EXPECT_EQ(choose_variants({{"adamw", "per_tensor"}}).adamw, AdamWKernel::per_tensor);
 }

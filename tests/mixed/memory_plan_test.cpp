@@ -79,7 +79,7 @@ std::vector<Extent> extents(const MemoryPlan& plan, const gpt2::TrainerOptions& 
   const bool wide_gradient = v.residual_gradient == ResidualGradient::as_fp32;
   if (v.residual_stream == ResidualStream::as_fp32) add("stream", a.stream, rows * C * 4, 1);
   add("dresidual", a.dresidual, rows * C * (wide_gradient ? 4 : 2), 1);
-  if (wide_gradient) add("dresidual_copy", a.dresidual_copy, rows * C * 2, 1);
+  if (wide_gradient) add("dresidual_rounded", a.dresidual_rounded, rows * C * 2, 1);
   return all;
 }
 

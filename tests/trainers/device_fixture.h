@@ -3,10 +3,12 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,7 @@ struct Kind {
   std::string name;
   std::function<std::unique_ptr<gpt2::Trainer>(const gpt2::TrainerOptions&)> make;
   std::function<std::vector<gpt2::VariantInfo>()> variants;
+  std::function<std::vector<gpt2::VariantFacts>()> facts;
   std::vector<std::string> rates;  // of --matmul; the first is the exact one
   double gradient_error;           // rel-L2 of a gradient tensor against the oracle, at the first rate
   double loss_error;               // relative
@@ -29,11 +32,11 @@ struct Kind {
 inline void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
 inline Kind fp32_kind() {
-  return {"fp32", fp32::make_fp32_trainer, fp32::fp32_variants, {"fp32", "tf32"}, 2e-6, 2e-6, 2e-6};
+  return {"fp32", fp32::make_fp32_trainer, fp32::fp32_variants, fp32::fp32_variant_facts, {"fp32", "tf32"}, 2e-6, 2e-6, 2e-6};
 }
 // bf16 keeps 8 bits: 2^-9 a rounding, and a gradient passes through a few dozen.
 inline Kind mixed_kind() {
-  return {"mixed", mixed::make_mixed_trainer, mixed::mixed_variants, {"bf16"}, 3e-2, 2e-3, 3e-2};
+  return {"mixed", mixed::make_mixed_trainer, mixed::mixed_variants, mixed::mixed_variant_facts, {"bf16"}, 3e-2, 2e-3, 3e-2};
 }
 
 // 16-channel heads, a vocabulary that fills no whole pack, more positions than any test uses (their gradient
@@ -56,6 +59,21 @@ inline bool repeats(const std::string& slot, const std::string& variant) {
 
 inline size_t parameter_count(const gpt2::TrainerOptions& o) {
   return static_cast<size_t>(gpt2::tensor_layout(o.model).total);
+}
+
+// Runs `use` with a choice of variants, unless the trainer refuses it; then it says so. A variant whose row refuses nothing must run.
+template <class Use>
+void unless_refused(const std::vector<gpt2::VariantFacts>& table, const std::string& slot, const std::string& name, const Use& use) {
+  for (const gpt2::VariantFacts& v : table) {
+    if (v.slot != slot || v.name != name) continue;
+    try {
+      use(v.choice);
+    } catch (const std::runtime_error& refused) {
+      if (!std::string_view(refused.what()).starts_with("--variant ")) throw;  // it broke, which is no refusal
+      EXPECT_FALSE(v.refused.empty()) << refused.what();
+      std::printf("%s=%s is refused here: %s\n", slot.c_str(), name.c_str(), refused.what());
+    }
+  }
 }
 
 // Parameters that hide no term of a gradient (see lively_parameters); moments zero.

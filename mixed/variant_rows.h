@@ -1,0 +1,28 @@
+// What the table of variants is asked, and with what. Not for device code, which cannot include {fmt}.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "gpt2/variant_rows.h"
+#include "mixed/variants.h"
+
+namespace mixed {
+
+struct Gemm;
+
+// What decides whether a variant can run.
+struct Run {
+  gpt2::TrainerOptions options;
+  int64_t shared_bytes_per_block = 0;  // of the device
+  // cuBLASLt's answer to a product of the step: why it has no kernel. Must be given.
+  std::function<std::optional<std::string>(const Gemm&)> why_no_product;
+  // cuDNN's answer to the shape's attention, forward and backward. Must be given.
+  std::function<std::optional<std::string>(bool deterministic)> why_no_cudnn_attention;
+  std::string describe() const;  // "C=768 NH=12 V=50257, B=4 T=1024"
+};
+
+using VariantTable = gpt2::VariantTable<VariantChoice, Run>;
+const VariantTable& variants();
+
+}  // namespace mixed

@@ -1,0 +1,244 @@
+// The tables of both trainers without a device: rows name kernels and ranges that exist, a fallback would be seen, and every shipped
+// model has variants that run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+
+#include "fp32/matmul.h"
+#include "fp32/trainer.h"
+#include "fp32/variant_rows.h"
+#include "gpt2/ops.h"
+#include "mixed/attention_cudnn.h"
+#include "mixed/matmul.h"
+#include "mixed/trainer.h"
+#include "mixed/variant_rows.h"
+#include "tests/trainers/variant_launches.h"
+
+namespace trainers {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using gpt2::VariantFacts;
+using nlohmann::json;
+
+const std::map<std::string, std::vector<VariantFacts>>& tables() {
+  static const std::map<std::string, std::vector<VariantFacts>> all{{"fp32", fp32::fp32_variant_facts()},
+                                                                    {"mixed", mixed::mixed_variant_facts()}};
+  return all;
+}
+
+const VariantFacts& row(const std::string& trainer, const std::string& slot, const std::string& name) {
+  for (const VariantFacts& v : tables().at(trainer))
+    if (v.slot == slot && v.name == name) return v;
+  throw std::out_of_range(slot + "=" + name);
+}
+
+TEST(VariantRows, EveryRowNamesItsLaunchesOrSaysWhyTheyCannotBeSeen) {
+  for (const auto& [trainer, table] : tables())
+    for (const VariantFacts& v : table) EXPECT_NE(v.launches.empty(), v.unseen.empty()) << trainer << " " << v.slot << "=" << v.name;
+}
+
+// A misspelt kernel in `never` would forbid nothing.
+TEST(VariantRows, TheKernelsThatTheyNameAreInTheTrainersSources) {
+  for (const auto& [trainer, table] : tables()) {
+    std::string sources;
+    for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(SOURCE_DIR) / trainer / "kernels")) {
+      std::ifstream in(file.path());
+      sources.append(std::istreambuf_iterator<char>(in), {});
+    }
+    const std::regex kernel("[a-z0-9_]+_kernel");
+    for (const VariantFacts& v : table)
+      for (const gpt2::VariantLaunches& l : v.launches)
+        for (const std::string& text : {std::string(l.must), std::string(l.never)})
+          for (std::sregex_iterator i(text.begin(), text.end(), kernel), end; i != end; ++i)
+            EXPECT_THAT(sources, HasSubstr(" " + i->str() + "(")) << trainer << " " << v.slot << "=" << v.name;
+  }
+}
+
+TEST(VariantRows, TheRangesThatTheyNameAreRangesOfAStep) {
+  for (const auto& [trainer, table] : tables())
+    for (const VariantFacts& v : table)
+      for (const gpt2::VariantLaunches& l : v.launches)
+        for (const std::string& where : split(l.where, ' ')) {
+          const size_t slash = where.find('/');
+          ASSERT_NE(slash, std::string::npos) << where;
+          EXPECT_TRUE(gpt2::pass_from_name(where.substr(0, slash))) << where;
+          EXPECT_TRUE(gpt2::op_from_name(where.substr(slash + 1))) << where;
+        }
+}
+
+json launch(const char* path, const char* name) { return {{"path", path}, {"name", name}, {"activity", "kernel"}}; }
+
+TEST(VariantRows, AFallbackAtOnePlaceIsSeen) {
+  const char* warp = "void mixed::warp_per_row_forward_kernel<8, 1, true, float>(float*)";
+  const char* block = "void mixed::block_per_row_forward_kernel<8, true, float>(float*)";
+  const VariantFacts& v = row("mixed", "layernorm_forward", "warp_per_row");
+  const json good{launch("step/forward/0/ln1", warp), launch("step/forward/0/ln2", warp), launch("step/forward/-/lnf", warp)};
+  EXPECT_THAT(differences(v, good), IsEmpty());
+  const json fallback{launch("step/forward/0/ln1", warp), launch("step/forward/0/ln2", block), launch("step/forward/-/lnf", warp)};
+  EXPECT_THAT(differences(v, fallback), Contains(HasSubstr("step/forward/0/ln2 launched void mixed::block_per_row")));
+  EXPECT_THAT(differences(v, fallback), Contains(HasSubstr("launched no warp_per_row_forward_kernel")));
+  const json missing{launch("step/forward/0/ln1", warp), launch("step/forward/0/ln2", warp)};
+  EXPECT_THAT(differences(v, missing), ElementsAre("forward/lnf has no launch"));
+}
+
+TEST(VariantRows, APlaceThatAFusionLeavesEmptyMustBeEmpty) {
+  const VariantFacts& v = row("mixed", "gelu_forward", "matmul_epilogue");
+  const json parts{launch("step/forward/0/mlp_up", "gemm"), launch("step/forward/0/gelu", "gelu_forward_kernel<8>")};
+  EXPECT_THAT(differences(v, parts), Contains(HasSubstr("step/forward/0/gelu has 1 launches")));
+}
+
+TEST(VariantRows, AGraphIsToldFromSingleLaunches) {
+  json in_graph = launch("step/forward/0/ln1", "k");
+  in_graph["graph_node"] = 3;
+  const json both{in_graph, launch("step/forward/0/ln2", "k")};
+  EXPECT_THAT(differences(row("mixed", "step_launch", "graph"), both), ElementsAre("1 of 2 kernels are nodes of a graph"));
+  EXPECT_THAT(differences(row("mixed", "step_launch", "stream"), both), ElementsAre("1 of 2 kernels are nodes of a graph"));
+  EXPECT_THAT(differences(row("mixed", "step_launch", "graph"), json::array({in_graph})), IsEmpty());
+}
+
+// ---- settling at a shape ---------------------------------------------------------------------------------------------------
+
+constexpr int64_t kSharedOfH200 = 232448;
+const std::optional<std::string> kYes;
+
+gpt2::TrainerOptions of_model(const gpt2::ModelConfig& model) {
+  gpt2::TrainerOptions o;
+  o.model = model;
+  return o;
+}
+mixed::Run mixed_run(const gpt2::ModelConfig& model) {
+  return {of_model(model), kSharedOfH200, [](const mixed::Gemm&) { return kYes; }, [](bool) { return kYes; }};
+}
+fp32::Run fp32_run(const gpt2::ModelConfig& model) { return {of_model(model), kSharedOfH200, [](const fp32::Gemm&) { return kYes; }}; }
+gpt2::ModelConfig small(int64_t C, int64_t heads, int64_t Vp) {
+  return {.max_seq_len = 64, .vocab_size = Vp, .padded_vocab = Vp, .layers = 2, .heads = heads, .channels = C};
+}
+// Only this one slot.
+std::string settled(const mixed::VariantTable::Settled& s, const std::string& slot) {
+  const auto found = s.variants.find(slot);
+  return found == s.variants.end() ? "" : found->second;
+}
+template <class Settle>
+std::string refusal(const Settle& settle) {
+  try {
+    settle();
+  } catch (const stepscope::InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(VariantRows, EveryShippedModelHasVariantsThatRunAndSaysWhichAreNotTheDefault) {
+  for (const std::string& name : gpt2::model_names()) {
+    SCOPED_TRACE(name);
+    const gpt2::ModelConfig model = gpt2::model_from_name(name);
+    const auto m = mixed::variants().settle(mixed_run(model), {}, false);
+    EXPECT_EQ(settled(m, "layernorm_forward"), model.channels > 2048 ? "block_per_row" : "");
+    EXPECT_EQ(settled(m, "layernorm_backward"), model.channels > 8192 ? "separate_columns" : "");
+    EXPECT_EQ(settled(m, "bias_gradient"), model.channels > 8192 ? "column_sums" : "");
+    EXPECT_EQ(settled(m, "classifier"), "");
+    if (!mixed::why_no_cudnn()) {
+      EXPECT_EQ(m.notices.size(), m.variants.size());
+    }
+    const auto f = fp32::variants().settle(fp32_run(model), {}, false);
+    EXPECT_EQ(f.variants.size(), model.channels > 8192 ? 1u : 0u);
+    EXPECT_EQ(f.notices.size(), f.variants.size());
+  }
+}
+
+TEST(VariantRows, ANoticeNamesWhatRunsWhatDoesNotAndWhy) {
+  const auto s = mixed::variants().settle(mixed_run(gpt2::model_from_name("gpt3:c2560")), {}, false);
+  EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("layernorm_forward=block_per_row"), HasSubstr("warp_per_row"), HasSubstr("2560"))));
+  EXPECT_EQ(s.choice.layernorm_forward, mixed::LayernormForward::block_per_row);
+}
+
+TEST(VariantRows, AVariantThatWasAskedForIsRefusedWithTheShapeAndTheReason) {
+  const auto ask = [](const gpt2::ModelConfig& model, const char* slot, const char* name) {
+    return refusal([&] { mixed::variants().settle(mixed_run(model), {{slot, name}}, false); });
+  };
+  EXPECT_THAT(ask(gpt2::model_from_name("gpt3:c2560"), "layernorm_forward", "warp_per_row"),
+              AllOf(HasSubstr("layernorm_forward=warp_per_row"), HasSubstr("C=2560"), HasSubstr("up to 2048")));
+  EXPECT_THAT(ask(small(64, 4, 509), "classifier", "one_read"), AllOf(HasSubstr("classifier=one_read"), HasSubstr("509")));
+  EXPECT_THAT(ask(small(64, 4, 1 << 17), "classifier", "one_read"), AllOf(HasSubstr("262272 bytes"), HasSubstr("232448")));
+  EXPECT_THAT(ask(small(512, 2, 512), "attention_forward", "flash"), HasSubstr("256"));
+  EXPECT_THAT(ask(small(33 * 8 + 1, 1, 512), "layernorm_forward", "warp_per_row"), HasSubstr("up to 256"));
+  EXPECT_EQ(ask(small(2048, 16, 512), "layernorm_forward", "warp_per_row"), "");
+}
+
+TEST(VariantRows, TheFp32TrainerRefusesInTheSameWay) {
+  const auto ask = [](const gpt2::ModelConfig& model, const char* slot, const char* name) {
+    return refusal([&] { fp32::variants().settle(fp32_run(model), {{slot, name}}, false); });
+  };
+  EXPECT_THAT(ask(small(64, 4, 1 << 16), "classifier", "one_read"), AllOf(HasSubstr("classifier=one_read"), HasSubstr("262272 bytes")));
+  EXPECT_THAT(ask(small(512, 2, 512), "attention_backward", "flash"), HasSubstr("256"));
+  EXPECT_THAT(ask(small(12288, 96, 512), "layernorm_backward", "fused_rows"), HasSubstr("8192"));
+  EXPECT_EQ(ask(small(64, 4, 50304), "classifier", "one_read"), "");
+}
+
+// What cuBLASLt has no kernel for, it says when the variants are settled; a default gives way, a variant that was asked for is refused.
+TEST(VariantRows, AProductThatTheLibraryLacksIsNoSilentFallback) {
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  run.why_no_product = [](const mixed::Gemm& g) -> std::optional<std::string> {
+    if (g.epilogue != mixed::Epilogue::none) return "cuBLASLt has no kernel for it";
+    return std::nullopt;
+  };
+  const auto s = mixed::variants().settle(run, {}, false);
+  EXPECT_EQ(settled(s, "gelu_forward"), "kernel");
+  EXPECT_EQ(settled(s, "gelu_backward"), "kernel");
+  EXPECT_EQ(settled(s, "linear_forward"), "bias_kernel");
+  EXPECT_EQ(settled(s, "bias_gradient"), "");
+  for (const auto& [slot, name] : std::map<std::string, std::string>{{"residual", "matmul_epilogue"}, {"gelu_forward", "matmul_epilogue"},
+                                                                     {"linear_forward", "bias_epilogue"}, {"bias_gradient", "matmul_epilogue"}})
+    EXPECT_THAT(refusal([&] { mixed::variants().settle(run, {{slot, name}}, false); }),
+                AllOf(HasSubstr(slot + "=" + name), HasSubstr("cuBLASLt has no kernel for it"), HasSubstr("C=64")));
+}
+
+// The epilogue of the residual sum is asked for with the storage that the stream has.
+TEST(VariantRows, TheResidualProductIsAskedForInTheStreamsStorage) {
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  run.why_no_product = [](const mixed::Gemm& g) -> std::optional<std::string> {
+    if (g.epilogue == mixed::Epilogue::bias && g.c_storage == mixed::Storage::fp32) return "no fp32 output";
+    return std::nullopt;
+  };
+  EXPECT_THAT(refusal([&] { mixed::variants().settle(run, {{"residual", "matmul_epilogue"}}, false); }), HasSubstr("no fp32 output"));
+  EXPECT_EQ(refusal([&] { mixed::variants().settle(run, {{"residual", "matmul_epilogue"}, {"residual_stream", "bf16"}}, false); }), "");
+}
+
+// layernorm_backward=separate_columns sums no columns on its way, so nothing is folded into it.
+TEST(VariantRows, AFoldNeedsTheKernelThatItIsFoldedInto) {
+  const mixed::Run run = mixed_run(small(64, 4, 512));
+  const auto s = mixed::variants().settle(run, {{"layernorm_backward", "separate_columns"}}, false);
+  EXPECT_EQ(s.choice.bias_gradient, mixed::BiasGradient::column_sums);
+  EXPECT_THAT(s.notices, Contains(HasSubstr("bias_gradient=column_sums")));
+  EXPECT_THAT(refusal([&] {
+                mixed::variants().settle(run, {{"layernorm_backward", "separate_columns"}, {"bias_gradient", "layernorm_fold"}}, false);
+              }),
+              HasSubstr("bias_gradient=layernorm_fold"));
+}
+
+TEST(VariantRows, CudnnGivesWayToFlashWhereItHasNoPlan) {
+  if (mixed::why_no_cudnn()) GTEST_SKIP() << *mixed::why_no_cudnn();
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  run.why_no_cudnn_attention = [](bool) -> std::optional<std::string> { return "no plan"; };
+  const auto s = mixed::variants().settle(run, {}, false);
+  EXPECT_EQ(settled(s, "attention_forward"), "flash");
+  EXPECT_EQ(settled(s, "attention_backward"), "flash");
+  EXPECT_THAT(refusal([&] { mixed::variants().settle(run, {{"attention_forward", "cudnn"}}, false); }), HasSubstr("no plan"));
+}
+
+TEST(VariantRows, AnOldNameNamesTheNewOne) {
+  EXPECT_THAT(refusal([] { (void)fp32::variant_index("classifier", "row_in_shared"); }), HasSubstr("classifier=one_read"));
+  EXPECT_THAT(refusal([] { (void)fp32::variant_index("attention_forward", "fused"); }), HasSubstr("attention_forward=flash"));
+}
+
+}  // namespace
+}  // namespace trainers
