@@ -141,5 +141,11 @@ TEST_F(Stochastic, AnythingElseIsNoNeighbour) {
   EXPECT_EQ(judge([](float x, double) { return away(away(x)); }).not_a_neighbour, 20'000);
 }
 
+// A hundred weights halfway between neighbours, all rounded up: half a distance each against a deviation of half a distance.
+TEST(Stochastic, ABiasIsCountedInDeviationsOfWhatRoundingMayDo) {
+  const std::vector<float> masters(100, std::bit_cast<float>(0x3f808000u)), up(100, std::bit_cast<float>(0x3f810000u));
+  EXPECT_NEAR(judge_stochastic(masters, up).bias_sigmas, 10, 1e-9);
+}
+
 }  // namespace
 }  // namespace gate
