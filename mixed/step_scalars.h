@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "gpt2/trainer.h"
+
 namespace mixed {
 
 struct StepScalars {
@@ -15,6 +17,9 @@ struct StepScalars {
   float clip = 0;              // <= 0: none
   uint32_t rounding_seed = 0;  // of stochastic rounding; a function of the step, so that a resumed run repeats it
 };
+
+// Everything that the update of step `step` (counts from 1) reads.
+void set_update(StepScalars& scalars, const gpt2::AdamW& settings, int64_t step);
 
 // What a step leaves on the device for the host to read.
 struct StepStats {
