@@ -94,6 +94,9 @@ class Bench {
       launch_error_ = cudaGetErrorString(error);
     stream.synchronize();
     STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());  // work on a stream that is not ours counts too
+  }
+  // What the last run touched that it may not.
+  void inspect() {
     red_zone_bytes_ += scratch_.red_zone_bytes_touched();
     for (size_t i = 0; i < buffers_.size(); ++i) {
       red_zone_bytes_ += buffers_[i].red_zone_bytes_touched();
@@ -117,7 +120,7 @@ class Bench {
     return n;
   }
   void* data(size_t tensor) const { return pointers_[tensor]; }
-  // Of all runs.
+  // Of the runs that were inspected.
   int64_t red_zone_bytes() const { return red_zone_bytes_; }
   int64_t input_bytes_changed() const { return input_bytes_changed_; }
   const std::string& launch_error() const { return launch_error_; }
@@ -225,6 +228,7 @@ class OpChecks {
     try {
       bench = std::make_unique<Bench>(c, variant, options_.seed + 1);
       bench->run(context, stream_, variant, Poison::nan, nullptr);
+      bench->inspect();
     } catch (const stepscope::InputError& e) {
       if (is_baseline) throw;
       return refuse(e.what(), false);
@@ -244,6 +248,7 @@ class OpChecks {
       report_.add(must_be_zero(name + " repeat", "all outputs", different, "elements", detail));
     }
     bench->run(context, stream_, variant, Poison::garbage, nullptr);
+    bench->inspect();
     if (repeats)
       report_.add(must_be_zero(name + " poison", "all outputs", bench->different_from(first), "elements", detail));
     report_.add(must_be_zero(name + " unwritten", "all outputs", elements_unwritten(c, first), "elements", detail));

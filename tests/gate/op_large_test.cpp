@@ -63,7 +63,7 @@ TEST_P(Planted, ATailOfAFlatTensorThatIsLeftOutIsFound) {
   EXPECT_FALSE(passes(got_, want_, 1, n));
 }
 INSTANTIATE_TEST_SUITE_P(Stored, Planted, ::testing::Values(Element::f32, Element::bf16),
-                         [](const auto& info) { return info.param == Element::f32 ? "fp32" : "bf16"; });
+                         [](const auto& of) { return of.param == Element::f32 ? "fp32" : "bf16"; });
 
 // Sums over rows: what a loop that misses some rows gives.
 bool sum_passes(int64_t rows_summed, Tolerance limit) {

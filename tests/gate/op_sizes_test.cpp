@@ -77,7 +77,7 @@ TEST_P(Sizes, OddOnesDoNotWhichIsWhyThereAreOthers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OfBothTrainers, Sizes, ::testing::Values(&fp32_ops(), &mixed_ops()),
-                         [](const auto& info) { return info.param->name(); });
+                         [](const auto& of) { return of.param->name(); });
 
 TEST(SizesThatTrain, HaveTheVocabularyTheRowsAndTheParametersOfD12) {
   const OpSizes z = real_sizes();
