@@ -18,8 +18,8 @@ struct StepScalars {
   uint32_t rounding_seed = 0;  // of stochastic rounding; a function of the step, so that a resumed run repeats it
 };
 
-// Everything that the update of step `step` (counts from 1) reads.
-void set_update(StepScalars& scalars, const gpt2::AdamW& settings, int64_t step);
+// Of a step whose micro-batches have `rows` tokens each.
+StepScalars scalars_of(const gpt2::StepPlan& plan, int64_t rows);
 
 // What a step leaves on the device for the host to read.
 struct StepStats {

@@ -201,13 +201,7 @@ class MixedTrainer final : public gpt2::Trainer {
           fmt::format("state of {} values, expected the model's {} parameters", size, plan_.layout.total));
   }
 
-  StepScalars scalars_of(const gpt2::StepPlan& plan) const {
-    StepScalars s;
-    s.loss_scale = 1.0 / (static_cast<double>(model_->rows()) * static_cast<double>(plan.micro_batches.size()));
-    s.gradient_scale = static_cast<float>(s.loss_scale);
-    set_update(s, plan.adamw, plan.step);
-    return s;
-  }
+  StepScalars scalars_of(const gpt2::StepPlan& plan) const { return mixed::scalars_of(plan, model_->rows()); }
 
   void fill_upload(unsigned char* pinned, const StepScalars& scalars, const Batch& batch) const {
     std::memcpy(pinned, &scalars, sizeof(scalars));

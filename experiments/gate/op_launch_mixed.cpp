@@ -283,8 +283,8 @@ class MixedOps final : public OpTrainer {
   // With the scalars that the trainer makes of the settings and the step.
   void adamw(OpContext& c, Variant v, bool stochastic, const UpdateTensors& t, const gpt2::TensorLayout& layout,
              const gpt2::AdamW& settings, int64_t step) const override {
-    StepScalars s;
-    mixed::set_update(s, settings, step);
+    const gpt2::Batch one;
+    const StepScalars s = mixed::scalars_of({.step = step, .micro_batches = {&one, 1}, .adamw = settings}, 1);
     mixed::adamw(pick<mixed::AdamWKernel>("adamw", v), rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, t.gradients, layout,
                  here(c).set(s), t.clip_scale, here(c).stream);
   }
