@@ -19,7 +19,8 @@ GATE_ANYWHERE double square(double x) { return x * x; }
 
 Memory doubles(Space space, int64_t n) { return Memory(space, n * 8); }
 
-// ---- values ---------------------------------------------------------------------------------------------------------
+// ---- values
+// ---------------------------------------------------------------------------------------------------------
 namespace {
 
 struct Store {
@@ -48,7 +49,8 @@ struct ChunkSum {
   bool squares;
   GATE_ANYWHERE void operator()(int64_t chunk) const {
     double sum = 0;
-    for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i) sum += squares ? square(in[i]) : in[i];
+    for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i)
+      sum += squares ? square(in[i]) : in[i];
     out[chunk] = sum;
   }
 };
@@ -76,7 +78,8 @@ Memory sum(Space space, View a, View b, int64_t n) {
 double total(Space space, View values, int64_t n) { return sum_of(space, values, n, false); }
 double norm(Space space, View values, int64_t n) { return std::sqrt(sum_of(space, values, n, true)); }
 
-// ---- embedding ------------------------------------------------------------------------------------------------------
+// ---- embedding
+// ------------------------------------------------------------------------------------------------------
 namespace {
 
 struct Embed {
@@ -117,29 +120,33 @@ struct PositionGradient {
 
 }  // namespace
 
-Memory embedding_forward(Space space, const int32_t* tokens, View wte, View wpe, int64_t rows, int64_t T, int64_t C) {
+Memory embedding_forward(Space space, const int32_t* tokens, View wte, View wpe, int64_t rows, int64_t T,
+                         int64_t C) {
   Memory out = doubles(space, rows * C);
   for_each_index(space, rows * C, Embed{out.as<double>(), tokens, wte, wpe, T, C});
   return out;
 }
 
-EmbeddingGradients embedding_backward(Space space, View dwte_before, View dout, const Memory& tokens, int64_t B, int64_t T, int64_t C,
-                                      int64_t Vp, int64_t max_seq_len) {
+EmbeddingGradients embedding_backward(Space space, View dwte_before, View dout, const Memory& tokens,
+                                      int64_t B, int64_t T, int64_t C, int64_t Vp, int64_t max_seq_len) {
   const std::vector<int32_t> words = values_of<int32_t>(tokens);
   std::vector<int64_t> first(static_cast<size_t>(Vp + 1), 0), rows(words.size());
   for (int32_t w : words) ++first[static_cast<size_t>(w) + 1];
   for (size_t v = 0; v + 1 < first.size(); ++v) first[v + 1] += first[v];
   std::vector<int64_t> next(first.begin(), first.end() - 1);
-  for (size_t r = 0; r < words.size(); ++r) rows[static_cast<size_t>(next[static_cast<size_t>(words[r])]++)] = static_cast<int64_t>(r);
+  for (size_t r = 0; r < words.size(); ++r)
+    rows[static_cast<size_t>(next[static_cast<size_t>(words[r])]++)] = static_cast<int64_t>(r);
   const Memory first_there = memory_of(space, first), rows_there = memory_of(space, rows);
   EmbeddingGradients g{doubles(space, Vp * C), doubles(space, max_seq_len * C)};
   for_each_index(space, Vp * C,
-                 TokenGradient{g.dwte.as<double>(), dwte_before, dout, first_there.as<int64_t>(), rows_there.as<int64_t>(), C});
+                 TokenGradient{g.dwte.as<double>(), dwte_before, dout, first_there.as<int64_t>(),
+                               rows_there.as<int64_t>(), C});
   for_each_index(space, max_seq_len * C, PositionGradient{g.dwpe.as<double>(), dout, B, T, C});
   return g;
 }
 
-// ---- layernorm ------------------------------------------------------------------------------------------------------
+// ---- layernorm
+// ------------------------------------------------------------------------------------------------------
 namespace {
 
 struct RowStatistics {
@@ -204,7 +211,8 @@ struct ColumnChunk {
   GATE_ANYWHERE void operator()(int64_t i) const {
     const int64_t chunk = i / columns, c = i % columns;
     double sum = 0;
-    for (int64_t r = chunk * kChunk; r < least((chunk + 1) * kChunk, rows); ++r) sum += values[r * columns + c];
+    for (int64_t r = chunk * kChunk; r < least((chunk + 1) * kChunk, rows); ++r)
+      sum += values[r * columns + c];
     parts[i] = sum;
   }
 };
@@ -232,24 +240,30 @@ Memory column_sums(Space space, View values, int64_t rows, int64_t columns) {
 Normed layernorm_forward(Space space, View x, View weight, View bias, int64_t rows, int64_t C) {
   Normed n{doubles(space, rows * C), doubles(space, rows), doubles(space, rows)};
   for_each_index(space, rows, RowStatistics{n.mean.as<double>(), n.rstd.as<double>(), x, C});
-  for_each_index(space, rows * C, Normalize{n.out.as<double>(), x, view(n.mean), view(n.rstd), weight, bias, C});
+  for_each_index(space, rows * C,
+                 Normalize{n.out.as<double>(), x, view(n.mean), view(n.rstd), weight, bias, C});
   return n;
 }
 
-NormGradients layernorm_backward(Space space, View dout, View x, View mean, View rstd, View weight, int64_t rows, int64_t C) {
-  const Memory of_dnorm = doubles(space, rows), of_product = doubles(space, rows), terms = doubles(space, rows * C);
+NormGradients layernorm_backward(Space space, View dout, View x, View mean, View rstd, View weight,
+                                 int64_t rows, int64_t C) {
+  const Memory of_dnorm = doubles(space, rows), of_product = doubles(space, rows),
+               terms = doubles(space, rows * C);
   NormGradients g;
   g.dx = doubles(space, rows * C);
-  for_each_index(space, rows, RowMeans{of_dnorm.as<double>(), of_product.as<double>(), dout, x, mean, rstd, weight, C});
+  for_each_index(space, rows,
+                 RowMeans{of_dnorm.as<double>(), of_product.as<double>(), dout, x, mean, rstd, weight, C});
   for_each_index(space, rows * C,
-                 NormInputGradient{g.dx.as<double>(), of_dnorm.as<double>(), of_product.as<double>(), dout, x, mean, rstd, weight, C});
+                 NormInputGradient{g.dx.as<double>(), of_dnorm.as<double>(), of_product.as<double>(), dout, x,
+                                   mean, rstd, weight, C});
   for_each_index(space, rows * C, WeightTerms{terms.as<double>(), dout, x, mean, rstd, C});
   g.dweight = column_sums(space, view(terms), rows, C);
   g.dbias = column_sums(space, dout, rows, C);
   return g;
 }
 
-// ---- products -------------------------------------------------------------------------------------------------------
+// ---- products
+// -------------------------------------------------------------------------------------------------------
 namespace {
 
 constexpr int kTile = 8;
@@ -263,7 +277,9 @@ struct ProductTile {
   View bias;  // data null: none
   int64_t m, n, k;
   GATE_ANYWHERE static double wide(float x) { return static_cast<double>(x); }
-  GATE_ANYWHERE static double wide(uint16_t x) { return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(x) << 16)); }
+  GATE_ANYWHERE static double wide(uint16_t x) {
+    return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(x) << 16));
+  }
   GATE_ANYWHERE static double wide(double x) { return x; }
   GATE_ANYWHERE void operator()(int64_t i) const {
     const int64_t across = (n + kTile - 1) / kTile;
@@ -291,11 +307,13 @@ struct ProductTile {
 };
 
 template <class T>
-void run_product(Space space, const Memory& out, const Factor& a, const Factor& b, int64_t m, int64_t n, int64_t k, View bias) {
+void run_product(Space space, const Memory& out, const Factor& a, const Factor& b, int64_t m, int64_t n,
+                 int64_t k, View bias) {
   const int64_t tiles = gpt2::cuda::ceil_div<int64_t>(m, kTile) * gpt2::cuda::ceil_div<int64_t>(n, kTile);
-  for_each_index(space, tiles,
-                 ProductTile<T>{out.as<double>(), static_cast<const T*>(a.values.data), static_cast<const T*>(b.values.data), a.row, a.term,
-                                b.row, b.term, bias, m, n, k});
+  for_each_index(
+      space, tiles,
+      ProductTile<T>{out.as<double>(), static_cast<const T*>(a.values.data),
+                     static_cast<const T*>(b.values.data), a.row, a.term, b.row, b.term, bias, m, n, k});
 }
 
 }  // namespace
@@ -304,15 +322,23 @@ Memory product(Space space, const Factor& a, const Factor& b, int64_t m, int64_t
   if (a.values.element != b.values.element) throw std::logic_error("product: factors of two types");
   Memory out = doubles(space, m * n);
   switch (a.values.element) {
-    case Element::f32: run_product<float>(space, out, a, b, m, n, k, bias); break;
-    case Element::bf16: run_product<uint16_t>(space, out, a, b, m, n, k, bias); break;
-    case Element::f64: run_product<double>(space, out, a, b, m, n, k, bias); break;
-    case Element::i32: throw std::logic_error("product: factors of integers");
+    case Element::f32:
+      run_product<float>(space, out, a, b, m, n, k, bias);
+      break;
+    case Element::bf16:
+      run_product<uint16_t>(space, out, a, b, m, n, k, bias);
+      break;
+    case Element::f64:
+      run_product<double>(space, out, a, b, m, n, k, bias);
+      break;
+    case Element::i32:
+      throw std::logic_error("product: factors of integers");
   }
   return out;
 }
 
-// ---- attention ------------------------------------------------------------------------------------------------------
+// ---- attention
+// ------------------------------------------------------------------------------------------------------
 namespace {
 
 struct Heads {
@@ -365,7 +391,8 @@ struct AttentionOut {
   GATE_ANYWHERE void operator()(int64_t i) const {
     const int64_t k = i % h.size(), t = i / h.size() % h.T, bh = i / (h.size() * h.T);
     double sum = 0;
-    for (int64_t past = 0; past <= t; ++past) sum += p[(bh * h.T + t) * h.T + past] * qkv[h.at(bh, past, 2) + k];
+    for (int64_t past = 0; past <= t; ++past)
+      sum += p[(bh * h.T + t) * h.T + past] * qkv[h.at(bh, past, 2) + k];
     out[h.out(bh, t) + k] = sum;
   }
 };
@@ -401,7 +428,8 @@ struct QkvGradient {
   GATE_ANYWHERE void operator()(int64_t i) const {
     const int64_t k = i % h.size(), t = i / h.size() % h.T, bh = i / (h.size() * h.T);
     double dq = 0, dk = 0, dv = 0;
-    for (int64_t past = 0; past <= t; ++past) dq += ds[(bh * h.T + t) * h.T + past] * qkv[h.at(bh, past, 1) + k];
+    for (int64_t past = 0; past <= t; ++past)
+      dq += ds[(bh * h.T + t) * h.T + past] * qkv[h.at(bh, past, 1) + k];
     for (int64_t later = t; later < h.T; ++later) {
       const int64_t at = (bh * h.T + later) * h.T + t;
       dk += ds[at] * qkv[h.at(bh, later, 0) + k];
@@ -426,19 +454,24 @@ Attended attention_forward(Space space, View qkv, int64_t B, int64_t T, int64_t 
   return a;
 }
 
-Memory attention_backward(Space space, View dout, View qkv, View out, View lse, int64_t B, int64_t T, int64_t C, int64_t NH) {
+Memory attention_backward(Space space, View dout, View qkv, View out, View lse, int64_t B, int64_t T,
+                          int64_t C, int64_t NH) {
   const Heads h{T, C, NH};
-  const Memory p = doubles(space, B * NH * T * T), ds = doubles(space, B * NH * T * T), row_dot = doubles(space, B * NH * T);
+  const Memory p = doubles(space, B * NH * T * T), ds = doubles(space, B * NH * T * T),
+               row_dot = doubles(space, B * NH * T);
   Memory dqkv = doubles(space, B * T * 3 * C);
   for_each_index(space, B * NH * T * T, Scores{p.as<double>(), qkv, h});
   for_each_index(space, B * NH * T * T, Probabilities{p.as<double>(), lse, T});
   for_each_index(space, B * NH * T, RowDot{row_dot.as<double>(), dout, out, h});
-  for_each_index(space, B * NH * T * T, ScoreGradients{ds.as<double>(), p.as<double>(), row_dot.as<double>(), dout, qkv, h});
-  for_each_index(space, B * T * C, QkvGradient{dqkv.as<double>(), p.as<double>(), ds.as<double>(), dout, qkv, h});
+  for_each_index(space, B * NH * T * T,
+                 ScoreGradients{ds.as<double>(), p.as<double>(), row_dot.as<double>(), dout, qkv, h});
+  for_each_index(space, B * T * C,
+                 QkvGradient{dqkv.as<double>(), p.as<double>(), ds.as<double>(), dout, qkv, h});
   return dqkv;
 }
 
-// ---- gelu, classifier, update ---------------------------------------------------------------------------------------
+// ---- gelu, classifier, update
+// ---------------------------------------------------------------------------------------
 namespace {
 
 constexpr double kGeluScale = 0.79788456080286535588;  // sqrt(2 / pi)
@@ -467,7 +500,8 @@ struct ExponentialChunk {
   GATE_ANYWHERE void operator()(int64_t i) const {
     const int64_t row = i / per_row, chunk = i % per_row;
     double sum = 0;
-    for (int64_t v = chunk * kChunk; v < least((chunk + 1) * kChunk, V); ++v) sum += exp(logits[row * Vp + v]);
+    for (int64_t v = chunk * kChunk; v < least((chunk + 1) * kChunk, V); ++v)
+      sum += exp(logits[row * Vp + v]);
     parts[i] = sum;
   }
 };
@@ -510,7 +544,8 @@ struct Update {
   }
 };
 
-// By hand, not from the table that the trainers read: matrices decay, biases and the weights of layernorms do not.
+// By hand, not from the table that the trainers read: matrices decay, biases and the weights of layernorms do
+// not.
 bool decays(std::string_view tensor) {
   for (const char* matrix : {"wte", "wpe", "qkvw", "attprojw", "fcw", "fcprojw"})
     if (tensor == matrix) return true;
@@ -530,27 +565,32 @@ Memory gelu_backward(Space space, View dout, View x, int64_t n) {
   return dx;
 }
 
-Classified classifier(Space space, View logits, const int32_t* targets, int64_t rows, int64_t V, int64_t Vp, double gradient_scale) {
+Classified classifier(Space space, View logits, const int32_t* targets, int64_t rows, int64_t V, int64_t Vp,
+                      double gradient_scale) {
   const int64_t per_row = chunks(V);
   const Memory parts = doubles(space, rows * per_row), sums = doubles(space, rows);
   Classified c{doubles(space, rows), doubles(space, rows * Vp)};
   for_each_index(space, rows * per_row, ExponentialChunk{parts.as<double>(), logits, V, Vp, per_row});
-  for_each_index(space, rows,
-                 RowLoss{sums.as<double>(), c.losses.as<double>(), parts.as<double>(), logits, targets, Vp, per_row});
-  for_each_index(space, rows * Vp, LogitGradient{c.dlogits.as<double>(), sums.as<double>(), logits, targets, V, Vp, gradient_scale});
+  for_each_index(
+      space, rows,
+      RowLoss{sums.as<double>(), c.losses.as<double>(), parts.as<double>(), logits, targets, Vp, per_row});
+  for_each_index(
+      space, rows * Vp,
+      LogitGradient{c.dlogits.as<double>(), sums.as<double>(), logits, targets, V, Vp, gradient_scale});
   return c;
 }
 
-Updated adamw(Space space, View parameters, View m, View v, View gradients, const gpt2::TensorLayout& layout, const gpt2::AdamW& a,
-              int64_t step, double gradient_scale) {
-  const double t = static_cast<double>(step), b1 = static_cast<double>(a.beta1), b2 = static_cast<double>(a.beta2);
+Updated adamw(Space space, View parameters, View m, View v, View gradients, const gpt2::TensorLayout& layout,
+              const gpt2::AdamW& a, int64_t step, double gradient_scale) {
+  const double t = static_cast<double>(step), b1 = static_cast<double>(a.beta1),
+               b2 = static_cast<double>(a.beta2);
   Updated u{doubles(space, layout.total), doubles(space, layout.total), doubles(space, layout.total)};
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     const gpt2::TensorSpan& span = layout[row.id];
     for_each_index(space, span.size,
-                   Update{u.parameters.as<double>(), u.m.as<double>(), u.v.as<double>(), parameters, m, v, gradients,
-                          static_cast<double>(a.learning_rate), b1, b2, static_cast<double>(a.eps), 1 - std::pow(b1, t),
-                          1 - std::pow(b2, t), gradient_scale,
+                   Update{u.parameters.as<double>(), u.m.as<double>(), u.v.as<double>(), parameters, m, v,
+                          gradients, static_cast<double>(a.learning_rate), b1, b2, static_cast<double>(a.eps),
+                          1 - std::pow(b1, t), 1 - std::pow(b2, t), gradient_scale,
                           decays(row.name) ? static_cast<double>(a.weight_decay) : 0.0, span.offset});
   }
   return u;

@@ -1,6 +1,7 @@
-// One op at one shape: what goes in, what must come out (in double, from the same rounded inputs, by the definition of the op and
-// nothing else), and how each variant is launched. The gate judges it, `kernels` times it. Variants come from the trainer's own table:
-// a case names its slot, the variant that is the baseline, and the variants that are another form of the op.
+// One op at one shape: what goes in, what must come out (in double, from the same rounded inputs, by the
+// definition of the op and nothing else), and how each variant is launched. The gate judges it, `kernels`
+// times it. Variants come from the trainer's own table: a case names its slot, the variant that is the
+// baseline, and the variants that are another form of the op.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -44,26 +45,32 @@ struct OpCase {
   std::string shape;    // "rows=189 C=768, outlier, zero, constant and denormal row"
   bool matmul = false;  // products at the context's rate: judged in both rates
   int64_t terms = 1;    // of the longest sum that a matrix product takes in one go
-  double floor_factor = 1;  // on the least budget; above 1 where the inputs make fp32 lose more, said in `shape`
+  double floor_factor =
+      1;  // on the least budget; above 1 where the inputs make fp32 lose more, said in `shape`
   std::vector<OpTensor> tensors;
   std::function<int64_t(const std::string& variant)> scratch_bytes{};  // may be empty: none
   // `pointers[i]` is the device address of tensors[i].
-  std::function<void(OpContext&, const std::string& variant, std::span<void* const> pointers, void* scratch)> launch{};
+  std::function<void(OpContext&, const std::string& variant, std::span<void* const> pointers, void* scratch)>
+      launch{};
   std::string slot{};      // empty: `op`
   std::string baseline{};  // a variant that does every shape; empty: the slot's first, or the op has one way
   std::vector<std::string> other_forms{};  // variants of the slot that this case does not stand for
-  // Choices of other slots that this case stands for, as slot and variant: the storage of the residual stream, say.
+  // Choices of other slots that this case stands for, as slot and variant: the storage of the residual
+  // stream, say.
   std::vector<std::pair<std::string, std::string>> also{};
-  double flops = 0;  // of matrix products, as the op's mathematics needs them; 0: bandwidth is the only ceiling
+  double flops =
+      0;  // of matrix products, as the op's mathematics needs them; 0: bandwidth is the only ceiling
   // What must hold between the results of one launch, beyond each one's own error; may be empty.
-  std::function<void(std::span<const Memory> after, const std::string& name, const std::string& detail, GateReport&)> judge{};
+  std::function<void(std::span<const Memory> after, const std::string& name, const std::string& detail,
+                     GateReport&)>
+      judge{};
 
   // Each input read once, each output written once, what is updated both.
   double min_bytes() const;
 };
 
-// The variants of `c` in the order in which they are judged: the baseline first. {""} for an op that has one way. Throws
-// std::logic_error for a baseline or another form that the table does not know.
+// The variants of `c` in the order in which they are judged: the baseline first. {""} for an op that has one
+// way. Throws std::logic_error for a baseline or another form that the table does not know.
 std::vector<std::string> variants_of(const std::vector<gpt2::VariantInfo>& table, const OpCase& c);
 
 // What is made, and where.
@@ -75,8 +82,10 @@ struct CaseOptions {
 };
 using UseCase = std::function<void(const OpCase&)>;
 
-// Every op of the trainer at every shape of `sizes`, one at a time, so that not all are in memory at once. Deterministic in the seed.
-void for_each_case(const OpTrainer& trainer, const OpSizes& sizes, const CaseOptions& options, const UseCase& use);
+// Every op of the trainer at every shape of `sizes`, one at a time, so that not all are in memory at once.
+// Deterministic in the seed.
+void for_each_case(const OpTrainer& trainer, const OpSizes& sizes, const CaseOptions& options,
+                   const UseCase& use);
 
 // The ops that the trainer has cases for, in their order.
 std::vector<std::string> op_names(const OpTrainer& trainer);

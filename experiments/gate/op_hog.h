@@ -1,5 +1,6 @@
-// Other work on the device while an op runs: blocks that hold threads and shared memory for a random time, so that the op's blocks
-// start late, in another order and beside slower neighbours. What depends on which thread is first has more ways to go wrong.
+// Other work on the device while an op runs: blocks that hold threads and shared memory for a random time, so
+// that the op's blocks start late, in another order and beside slower neighbours. What depends on which
+// thread is first has more ways to go wrong.
 #pragma once
 #include <cstdint>
 

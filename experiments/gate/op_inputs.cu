@@ -55,11 +55,16 @@ struct FillLogits {
     const double x = normal_at(l.seed, i);
     if (!l.hurt) return 2 * x;
     switch (row % 5) {
-      case 0: return x - 120;
-      case 1: return column == row * 7919 % l.V ? 80 : x;
-      case 2: return 1.5;
-      case 3: return fmin(fmax(40 * x, -80.0), 80.0);
-      default: return 2 * x;
+      case 0:
+        return x - 120;
+      case 1:
+        return column == row * 7919 % l.V ? 80 : x;
+      case 2:
+        return 1.5;
+      case 3:
+        return fmin(fmax(40 * x, -80.0), 80.0);
+      default:
+        return 2 * x;
     }
   }
   GATE_ANYWHERE void operator()(int64_t i) const { store_value(data, element, i, at(i / l.Vp, i % l.Vp, i)); }
@@ -74,16 +79,22 @@ struct FillQkv {
     const int64_t part = column / q.C;  // query, key, value
     if (part == 2 || !q.hurt) return x;
     const double root = sqrt(static_cast<double>(q.HS));
-    // Constant queries of 256: a key of constant k scores 256 k sqrt(HS). Large queries and small keys, not the other way round: the
-    // gradient of a query is a sum of score gradients times keys that all but cancels where neighbouring keys are alike, and what
-    // rounding the score gradients costs there grows with the keys.
+    // Constant queries of 256: a key of constant k scores 256 k sqrt(HS). Large queries and small keys, not
+    // the other way round: the gradient of a query is a sum of score gradients times keys that all but
+    // cancels where neighbouring keys are alike, and what rounding the score gradients costs there grows with
+    // the keys.
     const double along = q.T > 1 ? 2 * static_cast<double>(t) / static_cast<double>(q.T - 1) - 1 : 0;
     switch (column % q.C / q.HS % 5) {
-      case 0: return part == 0 ? 256 : (150 + 0.5 * x) / (256 * root);
-      case 1: return part == 0 ? 256 : along * 200 / (256 * root);
-      case 2: return part == 0 ? 256 : -along * 200 / (256 * root);
-      case 3: return part == 0 ? 0 : x;
-      default: return 3.5 * x;
+      case 0:
+        return part == 0 ? 256 : (150 + 0.5 * x) / (256 * root);
+      case 1:
+        return part == 0 ? 256 : along * 200 / (256 * root);
+      case 2:
+        return part == 0 ? 256 : -along * 200 / (256 * root);
+      case 3:
+        return part == 0 ? 0 : x;
+      default:
+        return 3.5 * x;
     }
   }
   GATE_ANYWHERE void operator()(int64_t i) const {
@@ -134,10 +145,18 @@ std::vector<int32_t> tokens_of(TokenKind kind, int64_t n, int64_t V, uint64_t se
   while (std::gcd(step, V) != 1) ++step;
   for (size_t i = 0; i < out.size(); ++i) {
     switch (kind) {
-      case TokenKind::repeated: out[i] = static_cast<int32_t>(random.below(V)); break;
-      case TokenKind::one: out[i] = static_cast<int32_t>(V - 1); break;
-      case TokenKind::different: out[i] = static_cast<int32_t>(static_cast<int64_t>(i) * step % V); break;
-      case TokenKind::skewed: out[i] = static_cast<int32_t>(std::pow(random.uniform(), 6) * static_cast<double>(V)); break;
+      case TokenKind::repeated:
+        out[i] = static_cast<int32_t>(random.below(V));
+        break;
+      case TokenKind::one:
+        out[i] = static_cast<int32_t>(V - 1);
+        break;
+      case TokenKind::different:
+        out[i] = static_cast<int32_t>(static_cast<int64_t>(i) * step % V);
+        break;
+      case TokenKind::skewed:
+        out[i] = static_cast<int32_t>(std::pow(random.uniform(), 6) * static_cast<double>(V));
+        break;
     }
   }
   if (kind == TokenKind::repeated || kind == TokenKind::skewed) {

@@ -1,5 +1,5 @@
-// The inputs of the op cases: values that are a function of a seed and an index, so that host and device make the same,
-// and values that are chosen to hurt.
+// The inputs of the op cases: values that are a function of a seed and an index, so that host and device make
+// the same, and values that are chosen to hurt.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -34,8 +34,8 @@ struct Values {
 };
 void fill(const Memory& memory, Element element, const Values& values);
 
-// (rows, Vp). Columns from V on hold 1e4, which may not take part. When `hurt`, rows take turns: all below -100; one logit of 80
-// among small ones; all equal; spread over -80 to 80; ordinary.
+// (rows, Vp). Columns from V on hold 1e4, which may not take part. When `hurt`, rows take turns: all below
+// -100; one logit of 80 among small ones; all equal; spread over -80 to 80; ordinary.
 struct Logits {
   uint64_t seed = 0;
   int64_t V = 1, Vp = 1;
@@ -43,8 +43,10 @@ struct Logits {
 };
 void fill(const Memory& memory, Element element, const Logits& logits);
 
-// (B, T, 3C): queries, keys and values of NH heads of HS. Scores are q.k / sqrt(HS). When `hurt`, heads take turns:
-//   scores near 150 for every key · rising from -200 to 200 along the keys · falling likewise · all zero (flat) · of deviation 12 (sharp)
+// (B, T, 3C): queries, keys and values of NH heads of HS. Scores are q.k / sqrt(HS). When `hurt`, heads take
+// turns:
+//   scores near 150 for every key · rising from -200 to 200 along the keys · falling likewise · all zero
+//   (flat) · of deviation 12 (sharp)
 struct Qkv {
   uint64_t seed = 0;
   int64_t T = 1, C = 1, HS = 1;

@@ -1,5 +1,6 @@
-// Memory of the op cases, on the host or on the device, and the values in it. The same code makes inputs and answers in
-// either space: a test without a device runs it on the host, the gate runs it where the kernels run.
+// Memory of the op cases, on the host or on the device, and the values in it. The same code makes inputs and
+// answers in either space: a test without a device runs it on the host, the gate runs it where the kernels
+// run.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -69,21 +70,33 @@ struct View {
   Element element = Element::f64;
   GATE_ANYWHERE double operator[](int64_t i) const {
     switch (element) {
-      case Element::f32: return static_cast<double>(static_cast<const float*>(data)[i]);
-      case Element::f64: return static_cast<const double*>(data)[i];
-      case Element::i32: return static_cast<double>(static_cast<const int32_t*>(data)[i]);
+      case Element::f32:
+        return static_cast<double>(static_cast<const float*>(data)[i]);
+      case Element::f64:
+        return static_cast<const double*>(data)[i];
+      case Element::i32:
+        return static_cast<double>(static_cast<const int32_t*>(data)[i]);
       case Element::bf16:
-        return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(static_cast<const uint16_t*>(data)[i]) << 16));
+        return static_cast<double>(
+            std::bit_cast<float>(static_cast<uint32_t>(static_cast<const uint16_t*>(data)[i]) << 16));
     }
     return 0;
   }
 };
 GATE_ANYWHERE inline void store_value(void* data, Element element, int64_t i, double value) {
   switch (element) {
-    case Element::f32: static_cast<float*>(data)[i] = static_cast<float>(value); break;
-    case Element::f64: static_cast<double*>(data)[i] = value; break;
-    case Element::i32: static_cast<int32_t*>(data)[i] = static_cast<int32_t>(value); break;
-    case Element::bf16: static_cast<uint16_t*>(data)[i] = bf16_bits(static_cast<float>(value)); break;
+    case Element::f32:
+      static_cast<float*>(data)[i] = static_cast<float>(value);
+      break;
+    case Element::f64:
+      static_cast<double*>(data)[i] = value;
+      break;
+    case Element::i32:
+      static_cast<int32_t*>(data)[i] = static_cast<int32_t>(value);
+      break;
+    case Element::bf16:
+      static_cast<uint16_t*>(data)[i] = bf16_bits(static_cast<float>(value));
+      break;
   }
 }
 inline View view(const Memory& memory, Element element = Element::f64) { return {memory.data(), element}; }

@@ -1,4 +1,5 @@
-// The shapes that op cases are made at. The gate takes odd ones and those that train; `kernels` takes a model's.
+// The shapes that op cases are made at. The gate takes odd ones and those that train; `kernels` takes a
+// model's.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,7 +16,8 @@ struct OpSizes {
     TokenKind tokens;
   };
   enum class Norm {
-    ordinary,   // where there are more than 20 rows: an outlier, a row of zeros, a constant one, one of denormals among them
+    ordinary,   // where there are more than 20 rows: an outlier, a row of zeros, a constant one, one of
+                // denormals among them
     far_means,  // every row's mean is 300, far above its deviation
   };
   struct Rows {
@@ -42,8 +44,8 @@ struct OpSizes {
   };
 
   std::string name;
-  // Gradients written over and added to, in place and not: all of it; or what the number of rows says (odd: adds); or what a step of one
-  // micro-batch does.
+  // Gradients written over and added to, in place and not: all of it; or what the number of rows says (odd:
+  // adds); or what a step of one micro-batch does.
   enum class Ways { every, by_rows, plain } ways = Ways::every;
   std::vector<Embedding> embeddings;
   std::vector<Rows> norms;
@@ -58,7 +60,8 @@ struct OpSizes {
 
 // Rows that fill no block, channels that no power of two divides, a last tile that is nearly empty.
 OpSizes odd_sizes();
-// d12 at B x T = 4096 and at 16384 + 37 rows, 124M parameters: every loop over a grid with a limit turns more than once.
+// d12 at B x T = 4096 and at 16384 + 37 rows, 124M parameters: every loop over a grid with a limit turns more
+// than once.
 OpSizes real_sizes();
 // The fewest rows at which these loops turn twice, for compute-sanitizer's racecheck.
 OpSizes reduced_sizes();

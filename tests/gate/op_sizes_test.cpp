@@ -1,10 +1,13 @@
-// That the shapes which train turn every loop over a capped grid more than once. A launcher's query of scratch tells its grid: one
-// partial result per block. The grids that have a cap (grep gridDim in fp32/kernels and mixed/kernels):
-//   layernorm_backward=fused_rows   min(rows / 4, cap) blocks stride over groups of 4 rows (mixed also: warps over rows)
-//   grad_norm                       min(n / (threads * pack), cap) blocks stride over the gradients; one block then adds up the blocks
+// That the shapes which train turn every loop over a capped grid more than once. A launcher's query of
+// scratch tells its grid: one partial result per block. The grids that have a cap (grep gridDim in
+// fp32/kernels and mixed/kernels):
+//   layernorm_backward=fused_rows   min(rows / 4, cap) blocks stride over groups of 4 rows (mixed also: warps
+//   over rows) grad_norm                       min(n / (threads * pack), cap) blocks stride over the
+//   gradients; one block then adds up the blocks
 // and those that cut rows into a number of slabs that stops growing, whose loop within a slab does then:
 //   layernorm_backward=separate_columns, column sums of a bias gradient
-// Loops of one block over a long row or column (classifier, mean_loss, sums of partials) turn with the sizes alone.
+// Loops of one block over a long row or column (classifier, mean_loss, sums of partials) turn with the sizes
+// alone.
 #include "experiments/gate/op_sizes.h"
 
 #include <gtest/gtest.h>
@@ -29,11 +32,14 @@ int64_t last_below_cap(const std::function<int64_t(int64_t)>& scratch, int64_t s
 }
 
 // The grid is at its cap at `size`, and a loop over it turns at least `turns` times.
-::testing::AssertionResult turns(const std::function<int64_t(int64_t)>& scratch, int64_t size, int64_t turns) {
-  if (scratch(size) != scratch(8 * size)) return ::testing::AssertionFailure() << "the grid still grows at " << size;
+::testing::AssertionResult turns(const std::function<int64_t(int64_t)>& scratch, int64_t size,
+                                 int64_t turns) {
+  if (scratch(size) != scratch(8 * size))
+    return ::testing::AssertionFailure() << "the grid still grows at " << size;
   const int64_t capped = last_below_cap(scratch, size) + 1;
   if (size < (turns - 1) * capped + 1)
-    return ::testing::AssertionFailure() << "capped from " << capped << " on, so " << size << " makes fewer than " << turns << " turns";
+    return ::testing::AssertionFailure()
+           << "capped from " << capped << " on, so " << size << " makes fewer than " << turns << " turns";
   return ::testing::AssertionSuccess();
 }
 
@@ -49,7 +55,9 @@ class Sizes : public ::testing::TestWithParam<const OpTrainer*> {
       if (n.C == 768) rows = std::max(rows, n.rows);
     return rows;
   }
-  static int64_t most_gradients(const OpSizes& z) { return *std::max_element(z.gradients.begin(), z.gradients.end()); }
+  static int64_t most_gradients(const OpSizes& z) {
+    return *std::max_element(z.gradients.begin(), z.gradients.end());
+  }
   std::function<int64_t(int64_t)> norm() const {
     return [this](int64_t n) { return ops().grad_norm_scratch(n); };
   }
@@ -62,7 +70,12 @@ TEST_P(Sizes, RealOnesGoRoundEveryCappedGridMoreThanOnce) {
   EXPECT_TRUE(turns(norm(), most_gradients(z), 10));
   for (const auto& p : z.products)
     if (p.rows > 16384) {
-      EXPECT_TRUE(turns([&](int64_t rows) { return ops().linear_backward_scratch({rows, p.in, p.out}); }, p.rows, 1)) << p.place;
+      EXPECT_TRUE(turns(
+          [&](int64_t rows) {
+            return ops().linear_backward_scratch({rows, p.in, p.out});
+          },
+          p.rows, 1))
+          << p.place;
     }
 }
 
@@ -82,13 +95,18 @@ INSTANTIATE_TEST_SUITE_P(OfBothTrainers, Sizes, ::testing::Values(&fp32_ops(), &
 TEST(SizesThatTrain, HaveTheVocabularyTheRowsAndTheParametersOfD12) {
   const OpSizes z = real_sizes();
   for (const int64_t rows : {4096, 16421}) {
-    EXPECT_TRUE(std::any_of(z.classifiers.begin(), z.classifiers.end(), [&](const auto& c) { return c.rows == rows && c.V == 50257; }));
+    EXPECT_TRUE(std::any_of(z.classifiers.begin(), z.classifiers.end(),
+                            [&](const auto& c) { return c.rows == rows && c.V == 50257; }));
     EXPECT_TRUE(std::any_of(z.norms.begin(), z.norms.end(), [&](const auto& n) { return n.rows == rows; }));
-    EXPECT_EQ(std::count_if(z.products.begin(), z.products.end(), [&](const auto& p) { return p.rows == rows && p.bias; }), 4);
+    EXPECT_EQ(std::count_if(z.products.begin(), z.products.end(),
+                            [&](const auto& p) { return p.rows == rows && p.bias; }),
+              4);
   }
-  EXPECT_TRUE(std::any_of(z.products.begin(), z.products.end(), [](const auto& p) { return p.out == 50304; })) << "lm_head";
+  EXPECT_TRUE(std::any_of(z.products.begin(), z.products.end(), [](const auto& p) { return p.out == 50304; }))
+      << "lm_head";
   for (const auto& e : z.embeddings) EXPECT_EQ(e.V, 50257);
-  EXPECT_TRUE(std::any_of(z.attentions.begin(), z.attentions.end(), [](const auto& a) { return a.T == 1024; }));
+  EXPECT_TRUE(
+      std::any_of(z.attentions.begin(), z.attentions.end(), [](const auto& a) { return a.T == 1024; }));
   const auto odd_count = [](int64_t n) { return n > 124'000'000 && n % 2 == 1; };
   EXPECT_TRUE(std::any_of(z.gradients.begin(), z.gradients.end(), odd_count));
 }
