@@ -1,5 +1,5 @@
-// Op cases to the launchers of the mixed-precision trainer. A stream is bf16 or fp32: `by_stream` picks the
-// instance.
+// Op cases to the launchers of the mixed-precision trainer. The baselines of fused forms add the bias by a
+// kernel, which no library can refuse. A stream is bf16 or fp32: `by_stream` picks the instance.
 #include <cuda_bf16.h>
 #include <fmt/format.h>
 
@@ -184,7 +184,7 @@ class MixedOps final : public OpTrainer {
                                          s.rows, s.in, s.out, here(c).stream),
               "a product with GELU in its epilogue", s);
     } else if (way == mixed::Gelu::kernel) {
-      mixed::linear_forward(mixed::LinearForward::bias_epilogue, here(c).matmul, h(before), h(inp), h(weight),
+      mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(before), h(inp), h(weight),
                             h(bias), s.rows, s.in, s.out, here(c).stream);
       const void* done = before;
       mixed::gelu_forward(h(after), h(done), s.rows * s.out, here(c).stream);
@@ -202,7 +202,7 @@ class MixedOps final : public OpTrainer {
                                                h(bias), s.rows, s.in, s.out, here(c).stream),
                 "a product with the residual sum in its epilogue", s);
       } else if (way == mixed::Residual::separate) {
-        mixed::linear_forward(mixed::LinearForward::bias_epilogue, here(c).matmul, h(scratch), h(inp),
+        mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(scratch), h(inp),
                               h(weight), h(bias), s.rows, s.in, s.out, here(c).stream);
         const void* branch = scratch;
         mixed::residual_forward(as(out, r), as(addend, r), h(branch), s.rows * s.out, here(c).stream);
