@@ -97,7 +97,7 @@ void check_flags(const GateFlags& f) {
 gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matmul) {
   gate::ModelGateOptions o;
 #ifdef STEPSCOPE_WITH_CUDA
-  if (f.trainer != "reference") {  // which must not ask for a device
+  if (f.trainer != "reference" && !f.list_configurations) {  // neither may ask for a device
     static const gate::DeviceHooks hooks = gate::cuda_device_hooks();
     o.device = &hooks;
   }
