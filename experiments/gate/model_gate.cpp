@@ -630,11 +630,11 @@ class Checks {
   // A short training run from a fresh model. Its losses must be the oracle's; where weights are rounded at random, the
   // oracle's on the trainer's own weights of each step.
   void trajectory() {
-    progress(fmt::format("trajectory of {} steps", options_.trajectory_steps));
+    progress(fmt::format("trajectory of {} steps", trajectory_steps()));
     const Floats fresh = gpt2::init_parameters(case_.config, seed());
     if (rounding_ == WeightRounding::stochastic) {
       set_state(fresh, zeros(), zeros());
-      for (int64_t t = 1; t <= options_.trajectory_steps; ++t) {
+      for (int64_t t = 1; t <= trajectory_steps(); ++t) {
         const std::vector<Tokens> tokens{random_tokens(case_, seed(), static_cast<uint64_t>(t % 4))};
         const Floats weights = read_weights();
         const Batch batch = tokens[0].batch();
@@ -648,7 +648,7 @@ class Checks {
       }
       return;
     }
-    const std::vector<double> got = losses(*trainer_, fresh, options_.trajectory_steps, 1);
+    const std::vector<double> got = losses(*trainer_, fresh, trajectory_steps(), 1);
     later([this, c = case_, fresh, got, seed = seed()] {
       Results out;
       Oracle oracle(c.config, c.batch_size, c.seq_len);
@@ -662,6 +662,10 @@ class Checks {
       }
       return out;
     });
+  }
+
+  int64_t trajectory_steps() const {
+    return use_again_ ? std::min<int64_t>(options_.trajectory_steps, 8) : options_.trajectory_steps;
   }
 
   // Losses of a run from `start`; up to `in_flight` steps are queued before the first is waited for.

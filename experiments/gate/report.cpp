@@ -44,7 +44,7 @@ CheckResult make_result(std::string name, std::string tensor, std::vector<Measur
                         std::string detail) {
   CheckResult r{std::move(name),   std::move(tensor),  0, 0, "", !measures.empty(),
                 std::move(detail), std::move(measures)};
-  double worst = -1;
+  double worst = -HUGE_VAL;  // an error may be negative: a clock that is behind
   for (const Measure& m : r.measures) {
     r.passed = r.passed && m.passed();
     if (const double u = use(m.error, m.budget); u > worst) {

