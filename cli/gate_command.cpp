@@ -7,16 +7,20 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <tuple>
 
 #include "build_info.inc"
 #include "cli/gpu.h"
 #include "cli/values.h"
+#include "cli/nvml.h"
 #include "experiments/gate/budgets.h"
+#include "experiments/gate/false_alarms.h"
 #include "experiments/gate/model_gate.h"
 #include "experiments/gate/receipt.h"
 #include "experiments/gate/state_gate.h"
@@ -27,6 +31,7 @@
 #include "experiments/gate/device_hooks.h"
 #include "experiments/gate/op_gate.h"
 #include "fp32/trainer.h"
+#include "mixed/attention_cudnn.h"
 #include "mixed/trainer.h"
 #endif
 
@@ -46,8 +51,11 @@ struct GateFlags {
   uint64_t seed = 0;
   bool seed_given = false, write_receipt = false, json = false, verbose = false, no_ops = false,
        no_model = false;
-  std::string receipt_folder;
+  std::string receipt_folder, source_root;
   std::vector<std::string> op_sizes{"odd", "real"};
+  bool check_receipts = false, list_checks = false, list_configurations = false, real_size = false, no_real_size = false;
+  std::string seeds;
+  std::vector<std::string> configurations, without;
 };
 
 gate::TrainerFactory factory(const std::string& trainer) {
@@ -81,7 +89,8 @@ void check_flags(const GateFlags& f) {
     if (f.trainer == "reference")
       throw InputError("--write-receipt: a receipt is of a GPU trainer; the CPU needs none");
     if (!f.variants.empty() || !f.checkpoint.empty() || !f.model.empty() || f.matmul != default_matmul(f.trainer) || f.no_ops ||
-        f.no_model || f.op_sizes.size() != 2 || f.recompute != "none" || f.weight_rounding != "nearest" || f.not_deterministic)
+        f.no_model || f.op_sizes.size() != 2 || f.no_real_size || !f.without.empty() || !f.seeds.empty() || f.recompute != "none" ||
+        f.weight_rounding != "nearest" || f.not_deterministic)
       throw InputError(
           "--write-receipt checks every variant and every matmul mode of the gate's own models; give only "
           "--trainer, --seed and --receipt-folder with it");
@@ -91,7 +100,7 @@ void check_flags(const GateFlags& f) {
 gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matmul) {
   gate::ModelGateOptions o;
 #ifdef STEPSCOPE_WITH_CUDA
-  if (f.trainer != "reference") {  // which must not ask for a device
+  if (f.trainer != "reference" && !f.list_configurations) {  // neither may ask for a device
     static const gate::DeviceHooks hooks = gate::cuda_device_hooks();
     o.device = &hooks;
   }
@@ -111,6 +120,10 @@ gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matm
     o.config = gpt2::model_from_name(f.model);
     o.with_small_cases = false;
   }
+  o.without = {f.without.begin(), f.without.end()};
+  o.with_steps = o.with_loop = o.with_small_cases;
+  // d12 at T = 1024 costs the CPU 2 TFLOP in double: beside a GPU there are the cores for it, elsewhere it is asked for.
+  if (f.model.empty() && (f.real_size || (f.trainer != "reference" && !f.no_real_size))) o.real_size_batch = f.write_receipt ? 4 : 1;
   if (o.seq_len > o.config.max_seq_len)
     throw InputError(fmt::format("--seq-len {}: {} has at most {} positions", o.seq_len, o.model_name,
                                  o.config.max_seq_len));
@@ -119,33 +132,150 @@ gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matm
   return o;
 }
 
-#ifdef STEPSCOPE_WITH_CUDA
-// The whole model once more with each variant that is no default, and with each option of the mixed trainer.
-void add_variant_reports(const GateFlags& f, std::vector<gate::GateReport>& reports) {
-  const bool mixed_trainer = f.trainer == "mixed";
-  const auto check = [&](const auto& change) {
-    gate::ModelGateOptions o = model_options(f, default_matmul(f.trainer));
+// A way to run a trainer that answers for itself: each matmul mode, each variant that is no default, each option.
+struct Configuration {
+  std::string name;
+  gate::ModelGateOptions options;
+};
+
+std::vector<Configuration> all_configurations(const GateFlags& f) {
+  std::vector<Configuration> all;
+  const auto add = [&](const std::string& trainer, const std::string& matmul, const std::string& name, const auto& change) {
+    GateFlags own = f;
+    own.trainer = trainer;
+    gate::ModelGateOptions o = model_options(own, matmul);
     change(o);
-    reports.push_back(gate::check_model(factory(f.trainer), o));
+    all.push_back({name, std::move(o)});
   };
-  for (const gpt2::VariantInfo& slot : mixed_trainer ? mixed::mixed_variants() : fp32::fp32_variants())
-    for (size_t i = 1; i < slot.names.size(); ++i) {
-      // Each of cuDNN's variants is a default, deterministic or not; by name it would refuse the small cases that it has no kernel for.
-      if (slot.names[i].starts_with("cudnn")) continue;
-      try {
-        check([&](gate::ModelGateOptions& o) { o.variants = slot.choices[i]; });
-      } catch (const stepscope::InputError& refused) {
-        if (!std::string_view(refused.what()).starts_with("--variant ")) throw;
-        // Nothing ran, so there is nothing to certify: the receipt has no report of it.
-        fmt::print(stderr, "stepscope: the gate did not check it: {}\n", refused.what());
+  const auto none = [](gate::ModelGateOptions&) {};
+  if (f.trainer == "reference") {
+    add("reference", "fp32", "reference", none);
+    return all;
+  }
+  add("fp32", "fp32", "fp32", none);
+  add("fp32", "tf32", "tf32", none);
+  add("mixed", "bf16", "mixed", none);
+  // The defaults that do not repeat bit for bit.
+  add("mixed", "bf16", "mixed not deterministic", [](gate::ModelGateOptions& o) { o.deterministic = false; });
+  add("mixed", "bf16", "mixed stochastic", [](gate::ModelGateOptions& o) { o.weight_rounding = "stochastic"; });
+  add("mixed", "bf16", "mixed recompute gelu", [](gate::ModelGateOptions& o) { o.recompute = "gelu"; });
+  add("mixed", "bf16", "mixed recompute gelu+ln", [](gate::ModelGateOptions& o) { o.recompute = "gelu+ln"; });
+#ifdef STEPSCOPE_WITH_CUDA
+  for (const auto& [trainer, matmul, slots] : {std::tuple{"fp32", "fp32", fp32::fp32_variants()}, {"mixed", "bf16", mixed::mixed_variants()}})
+    for (const gpt2::VariantInfo& slot : slots)
+      for (size_t i = 1; i < slot.names.size(); ++i)
+        // Each of cuDNN's variants is a default, deterministic or not; by name it would refuse the small cases that it has no kernel for.
+        if (!slot.names[i].starts_with("cudnn"))
+          add(trainer, matmul, fmt::format("{} {}={}", trainer, slot.slot, slot.names[i]),
+              [&](gate::ModelGateOptions& o) { o.variants = {{slot.slot, slot.names[i]}}; });
+#endif
+  return all;
+}
+
+// "50" or "FIRST..LAST".
+std::vector<uint64_t> parse_seeds(const std::string& text) {
+  const auto number = [&](const std::string& part) -> uint64_t {
+    if (part.empty() || part.size() > 18 || part.find_first_not_of("0123456789") != std::string::npos)
+      throw InputError(fmt::format("--seeds '{}': expected a number of seeds, or FIRST..LAST", text));
+    return std::stoull(part);
+  };
+  const size_t dots = text.find("..");
+  const uint64_t first = dots == std::string::npos ? 1 : number(text.substr(0, dots));
+  const uint64_t last = number(dots == std::string::npos ? text : text.substr(dots + 2));
+  if (last < first || last - first >= 100000)
+    throw InputError(fmt::format("--seeds '{}': expected 1 to 100000 seeds, the first not beyond the last", text));
+  std::vector<uint64_t> seeds;
+  for (uint64_t s = first; s <= last; ++s) seeds.push_back(s);
+  return seeds;
+}
+
+std::vector<Configuration> chosen_configurations(const GateFlags& f) {
+  if (f.configurations.empty()) {
+    std::string name = f.trainer + (f.matmul == "tf32" ? " tf32" : "");
+    for (const std::string& v : f.variants) name += " " + v;
+    if (f.recompute != "none") name += " recompute " + f.recompute;
+    if (f.weight_rounding != "nearest") name += " " + f.weight_rounding;
+    return {{name, model_options(f, f.matmul)}};
+  }
+  std::vector<Configuration> all = all_configurations(f), chosen;
+  if (f.configurations == std::vector<std::string>{"all"}) return all;
+  for (const std::string& name : f.configurations) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Configuration& c) { return c.name == name; });
+    if (found == all.end())
+      throw InputError(fmt::format("--configurations '{}': expected all, or names that `stepscope gate --list-configurations` prints", name));
+    chosen.push_back(*found);
+  }
+  return chosen;
+}
+
+// Many seeds: how often is a right trainer refused?
+void run_seeds(const GateFlags& f, int& exit_code) {
+  const std::vector<uint64_t> seeds = parse_seeds(f.seeds);
+  nlohmann::ordered_json all{{"schema", "stepscope.gate-seeds/1"}, {"first_seed", seeds.front()}, {"seeds", seeds.size()},
+                             {"configurations", nlohmann::ordered_json::array()}};
+  for (const Configuration& c : chosen_configurations(f)) {
+    const gate::SeedsReport report =
+        gate::over_seeds(c.name, gate::check_seeds(factory(c.options.trainer), c.options, seeds));
+    if (report.refused > 0) exit_code = 1;
+    if (f.json)
+      all["configurations"].push_back(gate::to_json(report));
+    else
+      fmt::print("{}\n", gate::to_table(report));
+    std::fflush(stdout);
+  }
+  if (f.json) fmt::print("{}\n", all.dump(1));
+}
+
+std::filesystem::path receipt_folder(const GateFlags& f) {
+  return f.receipt_folder.empty() ? std::filesystem::path(kSourceDir) / "receipts" : std::filesystem::path(f.receipt_folder);
+}
+
+// Needs no GPU. Exit 1 for sources that no gate has seen, 2 for a receipt that is none.
+void check_receipts(const GateFlags& f, int& exit_code) {
+  const std::filesystem::path root = f.source_root.empty() ? std::filesystem::path(kSourceDir) : std::filesystem::path(f.source_root);
+  if (!std::filesystem::is_directory(root))
+    throw InputError(fmt::format("--check-receipts: the source tree {} is not there; --source-root names another", root.string()));
+  const std::filesystem::path folder = f.receipt_folder.empty() ? root / "receipts" : std::filesystem::path(f.receipt_folder);
+  nlohmann::ordered_json all{{"schema", "stepscope.receipt-check/1"}, {"problems", nlohmann::ordered_json::array()}};
+  exit_code = 0;
+  for (const std::string trainer : {"fp32", "mixed"}) {
+    const gate::ReceiptProblems p = gate::receipt_problems(folder / (trainer + ".json"), root, trainer);
+    if (!p.changed.empty() && exit_code == 0) exit_code = 1;
+    if (!p.damaged.empty()) exit_code = 2;
+    for (const std::vector<std::string>* list : {&p.damaged, &p.changed})
+      for (const std::string& sentence : *list) {
+        all["problems"].push_back({{"trainer", trainer}, {"sentence", sentence}});
+        if (!f.json) fmt::print("{}\n", sentence);
       }
+    if (!f.json && p.none()) fmt::print("{}.json holds for these sources\n", trainer);
+  }
+  if (f.json) fmt::print("{}\n", all.dump(1));
+}
+
+#ifdef STEPSCOPE_WITH_CUDA
+// The whole model once more in every configuration of the trainer but the first.
+void add_configuration_reports(const GateFlags& f, std::vector<gate::GateReport>& reports) {
+  for (Configuration& c : all_configurations(f)) {
+    if (c.options.trainer != f.trainer || c.options.matmul != default_matmul(f.trainer) || c.name == f.trainer) continue;
+    c.options.with_timed_steps = c.options.with_loop = false;  // once is enough: kernels are not what they are about
+    if (c.name != "mixed not deterministic" && c.name != "mixed recompute gelu+ln") c.options.real_size_batch = 0;
+    c.options.real_size_batch = std::min<int64_t>(c.options.real_size_batch, 1);
+    try {
+      reports.push_back(gate::check_model(factory(f.trainer), c.options));
+    } catch (const stepscope::InputError& refused) {
+      if (!std::string_view(refused.what()).starts_with("--variant ")) throw;
+      // Nothing ran, so there is nothing to certify: the receipt has no report of it.
+      fmt::print(stderr, "stepscope: the gate did not check it: {}\n", refused.what());
     }
-  if (!mixed_trainer) return;
-  // The defaults that do not repeat bit for bit, and that every check above left out.
-  check([](gate::ModelGateOptions& o) { o.deterministic = false; });
-  check([](gate::ModelGateOptions& o) { o.recompute = "gelu"; });
-  check([](gate::ModelGateOptions& o) { o.recompute = "gelu+ln"; });
-  check([](gate::ModelGateOptions& o) { o.weight_rounding = "stochastic"; });
+  }
+}
+
+gate::DeviceFacts facts_of(const std::string& trainer) {
+  gate::DeviceFacts facts = gate::device_facts();
+  std::string why_not;
+  if (const auto nvml = read_nvml(why_not, gpu_status().pci_bus_id)) facts.driver = nvml->driver_version;
+  if (trainer == "mixed") facts.cudnn = mixed::cudnn_version();
+  return facts;
 }
 #endif
 
@@ -182,18 +312,29 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
     for (const std::string& matmul : modes)
       reports.push_back(gate::check_model(factory(f.trainer), model_options(f, matmul)));
 #ifdef STEPSCOPE_WITH_CUDA
-    if (f.write_receipt) add_variant_reports(f, reports);
+    if (f.write_receipt) add_configuration_reports(f, reports);
 #endif
   }
   return reports;
 }
 
 void run(GateFlags f, int& exit_code) {
+  if (f.list_checks) {
+    for (const gate::ModelCheck& c : gate::model_checks()) fmt::print("{:<22} {}\n", c.name, c.what);
+    return;
+  }
+  if (f.check_receipts) return check_receipts(f, exit_code);
   if (f.matmul.empty()) f.matmul = default_matmul(f.trainer);
   check_flags(f);
+  if (f.list_configurations) {
+    for (const Configuration& c : all_configurations(f)) fmt::print("{}\n", c.name);
+    return;
+  }
+  if (!f.configurations.empty() && f.seeds.empty()) throw InputError("--configurations goes with --seeds");
   if (f.trainer != "reference")
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
       throw stepscope::MachineError(fmt::format("--trainer {} needs a GPU: {}", f.trainer, gpu.why_not));
+  if (!f.seeds.empty()) return run_seeds(f, exit_code);
   if (!f.seed_given) f.seed = std::random_device{}();
   const std::vector<gate::GateReport> reports = reports_of(f);
   bool passed = !reports.empty();
@@ -202,9 +343,8 @@ void run(GateFlags f, int& exit_code) {
   std::filesystem::path written;
 #ifdef STEPSCOPE_WITH_CUDA
   if (f.write_receipt && passed)
-    written = gate::write_receipt(f.receipt_folder.empty() ? std::filesystem::path(kSourceDir) / "receipts"
-                                                           : std::filesystem::path(f.receipt_folder),
-                                  gate::make_receipt(f.trainer, reports, gate::device_facts(), kSourceDir,
+    written = gate::write_receipt(receipt_folder(f),
+                                  gate::make_receipt(f.trainer, reports, facts_of(f.trainer), kSourceDir,
                                                      "/proc/self/exe", kGitRevision));
 #endif
   if (f.json) {
@@ -256,6 +396,18 @@ void add_gate_command(Command& app, int& exit_code) {
               "check every variant and matmul mode; if all pass, write receipts/TRAINER.json");
   c->add_option("--receipt-folder", f->receipt_folder,
                 "where receipts go (default: receipts/ of the source tree)");
+  c->add_flag("--check-receipts", f->check_receipts,
+              "compare receipts/ with the sources of the steps (no GPU): exit 1 names the changed file, 2 a damaged receipt");
+  c->add_option("--source-root", f->source_root, "the tree of --check-receipts (default: the one this program was built from)");
+  c->add_option("--seeds", f->seeds,
+                "N or FIRST..LAST: only what depends on the seed, for many seeds, and how near its budgets it came");
+  c->add_option("--configurations", f->configurations,
+                "with --seeds: all, or names of --list-configurations; of both GPU trainers unless --trainer reference");
+  c->add_flag("--list-configurations", f->list_configurations, "the names that --configurations takes");
+  c->add_flag("--list-checks", f->list_checks, "the whole-model checks, with a sentence each");
+  c->add_option("--without", f->without, "leave a check out (repeatable), to see what it is worth");
+  c->add_flag("--real-size", f->real_size, "d12 at T=1024 against the oracle, also for --trainer reference (minutes on a CPU)");
+  c->add_flag("--no-real-size", f->no_real_size, "without d12 at T=1024, which the GPU trainers are checked on by default");
   c->add_flag("--verbose", f->verbose, "a line for every tensor");
   c->add_flag("--json", f->json);
   c->footer(
@@ -263,7 +415,9 @@ void add_gate_command(Command& app, int& exit_code) {
       "Examples:\n"
       "  stepscope gate --trainer fp32 --matmul tf32\n"
       "  stepscope gate --trainer reference --checkpoint tiny.bin --state tiny_debug_state.bin\n"
-      "  stepscope gate --trainer fp32 --write-receipt");
+      "  stepscope gate --trainer fp32 --write-receipt\n"
+      "  stepscope gate --check-receipts\n"
+      "  stepscope gate --trainer reference --seeds 20");
   c->callback([f, &exit_code] { run(*f, exit_code); });
 }
 

@@ -116,6 +116,9 @@ class Trainer {
   // State crosses as fp32 in the order of the tensor table; `values.size()` == tensor_layout().total. Host-synchronous.
   virtual void read(State which, std::span<float> values) = 0;
   virtual void write(State which, std::span<const float> values) = 0;
+  // The weights that the next forward pass multiplies with, as fp32: the parameters themselves, unless the trainer keeps a rounded copy
+  // of them. Host-synchronous.
+  virtual void read_weights(std::span<float> values) { read(State::parameters, values); }
 
   // Queues one whole training step and returns without waiting for the device. At most two steps may be unfinished. The
   // caller opens the StepRange around it (train_loop.cpp does): batches and logging belong to a step too.

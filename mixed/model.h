@@ -33,6 +33,7 @@ class Model {
   // After the master weights were written: the bf16 weights, rounded to nearest, or as the last update of the step before would have
   // rounded them (`stochastic`, with the scalars of the coming step on the device).
   void round_weights(bool stochastic);
+  const bf16* weights() const { return weights_.data(); }
   bf16* logits() const { return at<bf16>(plan_.activations.logits); }
   StepStats* stats() const { return stats_.data(); }
 

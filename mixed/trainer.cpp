@@ -106,6 +106,17 @@ class MixedTrainer final : public gpt2::Trainer {
     stream_.synchronize();
   }
 
+  void read_weights(std::span<float> values) override {
+    interrupted_ = true;
+    check_size(values.size());
+    std::vector<bf16> rounded(values.size());
+    const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
+    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(rounded.data(), model_->weights(), rounded.size() * sizeof(bf16), cudaMemcpyDeviceToHost,
+                                         stream_.get()));
+    stream_.synchronize();
+    std::transform(rounded.begin(), rounded.end(), values.begin(), [](bf16 x) { return __bfloat162float(x); });
+  }
+
   void enqueue_step(const gpt2::StepPlan& plan) override {
     if (queued_ - finished_ >= kMostUnfinished)
       throw std::logic_error("enqueue_step: two steps are unfinished; call finish_step first");

@@ -31,6 +31,10 @@ class Audited final : public gpt2::Trainer {
     real_->write(which, values);
     look("write");
   }
+  void read_weights(std::span<float> values) override {
+    real_->read_weights(values);
+    look("read_weights");
+  }
   void enqueue_step(const gpt2::StepPlan& plan) override {
     const Kept kept(plan.micro_batches);
     real_->enqueue_step(plan);

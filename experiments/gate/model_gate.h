@@ -1,14 +1,18 @@
 // Whole-model checks of any trainer against the oracle, through gpt2/trainer.h alone: logits, loss, every
-// gradient tensor, the optimizer, accumulation, a training run, repeatability, and what must hold without an
-// oracle (causality, padding). A trainer is built anew for each case; all its state is written first, so no
-// check depends on the trainer's own initialization.
+// gradient tensor, the optimizer, accumulation, whole steps at odd shapes and late in a run, the training loop,
+// repeatability, and what must hold without an oracle (causality, padding). A trainer is built anew for each case; all
+// its state is written first, so no check depends on the trainer's own initialization.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "experiments/gate/loop_gate.h"
 #include "experiments/gate/report.h"
 #include "experiments/gate/step_audit.h"
 #include "experiments/gate/workload.h"
@@ -32,14 +36,30 @@ struct ModelGateOptions {
   int64_t seq_len = 64;
   int64_t trajectory_steps = 20;
   bool with_small_cases = true;  // the odd sizes and stress cases, which bring their own model
+  bool with_steps = true;        // whole steps at more shapes, and late ones; they bring their own models too
+  bool with_loop = true;         // schedule, loader, checkpoint and resume
   bool with_timed_steps = true;
+  int64_t real_size_batch = 0;   // B of d12 at T = 1024 against the oracle (0.8 TFLOP in double per sequence); 0: not
+  std::set<std::string> without;      // names of model_checks() that are not run
+  TrainFunction train = gpt2::train;  // tests hand in broken loops
   const DeviceHooks* device = nullptr;  // of a trainer on a device; must outlive the check
   std::function<void(const std::string&)> progress;  // called with what begins; may be empty
 };
 
-// Names of the checks, in order: forward, gradients, evaluate, grad norm, optimizer, accumulation, causality,
-// padding, trajectory, fresh inputs, repeatability, one per small case, those of timed_steps.h, and what was
-// looked at after every call: inputs, and with `device` launch error.
+// Every check of check_model(): its name, as results and tests/bugs have it (up to a suffix, "adam m t=1 clip 0.2"),
+// and one sentence. The list is what is run: a name in ModelGateOptions::without is not.
+struct ModelCheck {
+  std::string name, what;
+};
+const std::vector<ModelCheck>& model_checks();
+
+// `without` may hold names of model_checks() only: throws stepscope::InputError otherwise.
 GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOptions& options);
+
+// The checks whose errors depend on the seed, of the small models only, one report per seed; trainers and the
+// oracle's answers are used again. Of options.seed nothing is read. One draw of roundings instead of two, fewer
+// micro-batches and a trajectory of 8 steps: budgets are a little less sure than the gate's own.
+std::vector<GateReport> check_seeds(const TrainerFactory& make_trainer, const ModelGateOptions& options,
+                                    std::span<const uint64_t> seeds);
 
 }  // namespace gate

@@ -369,7 +369,7 @@ class Cases {
   // The two ways of the slot that are no product: the sum with the layernorm that follows it in one kernel,
   // and one after the other.
   void residual_layernorm(Element stream) {
-    if (!wanted("residual")) return;
+    if (!wanted("residual") && !wanted("layernorm_forward")) return;
     for (const auto& z : z_.norms) {
       const int64_t rows = z.rows, C = z.C;
       std::string shape = fmt::format("sum and layernorm rows={} C={}{}", rows, C, stream_text(stream));
@@ -407,6 +407,16 @@ class Cases {
       c.baseline = "separate";
       c.other_forms = {"matmul_epilogue"};
       also(c, "residual_stream", name_of(stream));
+      if (wanted("residual")) use_(c);
+      if (!wanted("layernorm_forward")) continue;
+      // The fused kernel follows the slot of the plain one.
+      c.op = "layernorm_forward";
+      c.baseline.clear();
+      c.other_forms.clear();
+      c.launch = [&t = t_, stream, kept, rows, C](OpContext& x, const std::string& v, Pointers p, void*) {
+        t.fused_residual_layernorm(x, v, stream, p[0], {p[1], f(p[2]), f(p[3]), kept ? p[8] : nullptr}, p[4], p[5], p[6],
+                                   p[7], rows, C);
+      };
       use_(c);
     }
   }

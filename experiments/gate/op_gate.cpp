@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
@@ -189,7 +190,8 @@ class OpChecks {
   struct DeviceLost {
     std::string after;
   };
-  struct Baseline {
+  struct Baseline {  // made by the first variant that runs at the shape
+    bool made = false;
     std::map<std::string, ErrorMetrics> errors;      // per tensor
     std::map<std::string, Tolerance> fakes_refused;  // per tensor, the limit under which every fake was
   };
@@ -211,18 +213,17 @@ class OpChecks {
             c.shape, rate));
         continue;
       }
-      Baseline baseline;  // made by the first variant
-      for (const std::string& variant : names)
-        check_or_fail(c, variant, variant == names.front(), rate, *context, baseline);
+      Baseline baseline;
+      for (const std::string& variant : names) check_or_fail(c, variant, rate, *context, baseline);
     }
   }
 
   // What a launch throws fails its check; the cases after it go on where the device does.
-  void check_or_fail(const OpCase& c, const std::string& variant, bool is_baseline, const std::string& rate,
-                     OpContext& context, Baseline& baseline) {
+  void check_or_fail(const OpCase& c, const std::string& variant, const std::string& rate, OpContext& context,
+                     Baseline& baseline) {
     const std::string name = c.op + (variant.empty() ? "" : "/" + variant);
     try {
-      check_variant(c, variant, name, is_baseline, rate, context, baseline);
+      check_variant(c, variant, name, rate, context, baseline);
     } catch (const std::exception& e) {
       const bool lost = !device_works();
       report_.add(
@@ -231,8 +232,8 @@ class OpChecks {
     }
   }
 
-  void check_variant(const OpCase& c, const std::string& variant, const std::string& name, bool is_baseline,
-                     const std::string& rate, OpContext& context, Baseline& baseline) {
+  void check_variant(const OpCase& c, const std::string& variant, const std::string& name, const std::string& rate,
+                     OpContext& context, Baseline& baseline) {
     const std::string detail = c.shape + (rate == "tf32" ? ", tf32" : "");
     Record& record = records_[name];
     const auto refuse = [&](const char* why, bool by_machine) {
@@ -245,13 +246,12 @@ class OpChecks {
       bench->run(context, stream_, variant, Poison::nan, nullptr);
       bench->inspect();
     } catch (const stepscope::InputError& e) {
-      if (is_baseline) throw;
       return refuse(e.what(), false);
     } catch (const stepscope::MachineError& e) {
-      if (is_baseline) throw;
       return refuse(e.what(), true);
     }
     ++record.ran;
+    const bool is_baseline = !std::exchange(baseline.made, true);
     const std::vector<Memory> first = bench->results();
     const bool repeats = trainer_.repeats(c.op, variant);
     if (repeats) {

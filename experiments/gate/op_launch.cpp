@@ -19,6 +19,10 @@ void OpTrainer::residual_layernorm(OpContext&, Variant, Element, void*, const No
                                    const void*, const void*, const void*, int64_t, int64_t) const {
   absent("residual_layernorm");
 }
+void OpTrainer::fused_residual_layernorm(OpContext&, Variant, Element, void*, const Normed&, const void*,
+                                         const void*, const void*, const void*, int64_t, int64_t) const {
+  absent("fused_residual_layernorm");
+}
 void OpTrainer::linear_gelu_forward(OpContext&, Variant, void*, void*, const void*, const void*, const void*,
                                     const LinearShape&) const {
   absent("linear_gelu_forward");

@@ -115,6 +115,9 @@ class OpTrainer {
   virtual void residual_layernorm(OpContext&, Variant, Element stream, void* sum, const Normed&,
                                   const void* a, const void* branch, const void* weight, const void* bias,
                                   int64_t rows, int64_t C) const;
+  virtual void fused_residual_layernorm(OpContext&, Variant layernorm, Element stream, void* sum, const Normed&,
+                                        const void* a, const void* branch, const void* weight, const void* bias,
+                                        int64_t rows, int64_t C) const;
   virtual void linear_gelu_forward(OpContext&, Variant, void* after, void* before, const void* inp,
                                    const void* weight, const void* bias, const LinearShape&) const;
   virtual void linear_residual(OpContext&, Variant, Element stream, void* out, const void* addend,

@@ -89,12 +89,6 @@ Enum pick(const char* slot, const std::string& variant) {
 }
 mixed::AttentionShape heads(const OpShape& s) { return {s.B, s.T, s.C, s.NH}; }
 
-void require(bool done, std::string_view what, const LinearShape& s) {
-  if (!done)
-    throw stepscope::InputError(
-        fmt::format("cuBLASLt has no algorithm for {} with rows={} in={} out={}", what, s.rows, s.in, s.out));
-}
-
 mixed::Rounding rounding(bool stochastic) {
   return stochastic ? mixed::Rounding::stochastic : mixed::Rounding::nearest;
 }
@@ -158,16 +152,26 @@ class MixedOps final : public OpTrainer {
     const auto way = pick<mixed::Residual>("residual", v);
     by_stream(stream, [&](auto r) {
       if (way == mixed::Residual::fused_layernorm) {
-        mixed::residual_layernorm_forward(as(sum, r), h(o.kept), h(o.out), o.mean, o.rstd, as(a, r),
-                                          h(branch), h(weight), h(bias), rows, C, here(c).stream);
+        mixed::residual_layernorm_forward(mixed::LayernormForward::block_per_row, as(sum, r), h(o.kept), h(o.out), o.mean, o.rstd,
+                                          as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
       } else if (way == mixed::Residual::separate) {
         mixed::residual_forward(as(sum, r), as(a, r), h(branch), rows * C, here(c).stream);
         const void* summed = sum;
-        mixed::layernorm_forward(mixed::LayernormForward::warp_per_row, h(o.out), o.mean, o.rstd,
+        mixed::layernorm_forward(mixed::LayernormForward::block_per_row, h(o.out), o.mean, o.rstd,
                                  as(summed, r), h(o.kept), h(weight), h(bias), rows, C, here(c).stream);
       } else {
         throw std::logic_error("residual=" + v + " has no case as a sum with the layernorm that follows it");
       }
+    });
+  }
+
+  void fused_residual_layernorm(OpContext& c, Variant layernorm, Element stream, void* sum, const Normed& o, const void* a,
+                                const void* branch, const void* weight, const void* bias, int64_t rows,
+                                int64_t C) const override {
+    by_stream(stream, [&](auto r) {
+      mixed::residual_layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", layernorm), as(sum, r), h(o.kept),
+                                        h(o.out), o.mean, o.rstd, as(a, r), h(branch), h(weight), h(bias), rows, C,
+                                        here(c).stream);
     });
   }
 
@@ -180,9 +184,8 @@ class MixedOps final : public OpTrainer {
                            const void* weight, const void* bias, const LinearShape& s) const override {
     const auto way = pick<mixed::Gelu>("gelu_forward", v);
     if (way == mixed::Gelu::matmul_epilogue) {
-      require(mixed::linear_gelu_forward(here(c).matmul, h(after), h(before), h(inp), h(weight), h(bias),
-                                         s.rows, s.in, s.out, here(c).stream),
-              "a product with GELU in its epilogue", s);
+      mixed::linear_gelu_forward(here(c).matmul, h(after), h(before), h(inp), h(weight), h(bias),
+                                         s.rows, s.in, s.out, here(c).stream);
     } else if (way == mixed::Gelu::kernel) {
       mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(before), h(inp), h(weight),
                             h(bias), s.rows, s.in, s.out, here(c).stream);
@@ -198,9 +201,8 @@ class MixedOps final : public OpTrainer {
     const auto way = pick<mixed::Residual>("residual", v);
     by_stream(stream, [&](auto r) {
       if (way == mixed::Residual::matmul_epilogue) {
-        require(mixed::linear_residual_forward(here(c).matmul, as(out, r), as(addend, r), h(inp), h(weight),
-                                               h(bias), s.rows, s.in, s.out, here(c).stream),
-                "a product with the residual sum in its epilogue", s);
+        mixed::linear_residual_forward(here(c).matmul, as(out, r), as(addend, r), h(inp), h(weight),
+                                               h(bias), s.rows, s.in, s.out, here(c).stream);
       } else if (way == mixed::Residual::separate) {
         mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(scratch), h(inp),
                               h(weight), h(bias), s.rows, s.in, s.out, here(c).stream);
@@ -216,9 +218,8 @@ class MixedOps final : public OpTrainer {
                                   const LinearShape& s) const override {
     const auto way = pick<mixed::Gelu>("gelu_backward", v);
     if (way == mixed::Gelu::matmul_epilogue) {
-      require(mixed::linear_gelu_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), h(before),
-                                                s.rows, s.in, s.out, here(c).stream),
-              "a product with the gradient of GELU in its epilogue", s);
+      mixed::linear_gelu_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), h(before),
+                                                s.rows, s.in, s.out, here(c).stream);
     } else if (way == mixed::Gelu::kernel) {
       mixed::linear_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), s.rows, s.in, s.out,
                                    here(c).stream);
@@ -236,7 +237,7 @@ class MixedOps final : public OpTrainer {
       throw std::logic_error("bias_gradient=layernorm_fold is work of layernorm_backward, not of a product");
     mixed::linear_backward_input(here(c).matmul, h(dinp), h(dout), h(weight), s.rows, s.in, s.out,
                                  here(c).stream);
-    mixed::linear_backward_weight(way == mixed::BiasGradient::matmul_epilogue, here(c).matmul, dweight, dbias,
+    mixed::linear_backward_weight(way, here(c).matmul, dweight, dbias,
                                   h(dout), h(inp), s.rows, s.in, s.out, accumulate,
                                   static_cast<float*>(scratch), here(c).stream);
   }

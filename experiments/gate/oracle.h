@@ -17,6 +17,8 @@ class ReferenceModel;
 
 namespace gate {
 
+struct Storage;
+
 class Oracle {
  public:
   Oracle(const gpt2::ModelConfig& config, int64_t batch_size, int64_t seq_len);
@@ -34,16 +36,25 @@ class Oracle {
   // Inputs that gpt2's reference refuses (tokens beyond the vocabulary, a wrong size) throw
   // stepscope::InputError.
   double forward_backward(std::span<const gpt2::Batch> micro_batches);
+  // The loss and the logits alone.
+  double forward(std::span<const gpt2::Batch> micro_batches);
   std::span<const double> gradients() const;
   std::span<const double> logits() const { return logits_; }  // of the last micro-batch, (B, T, V), unpadded
   double grad_norm() const;
+
+  // From here on every activation that is stored is rounded to one of its two neighbours, at random by `draw`, and
+  // parameters that are set are too: what a trainer of that storage loses, played in double.
+  void set_rounding(const Storage& storage, uint64_t draw);
 
   // forward_backward and update: loss and gradient norm before the update.
   gpt2::StepOutcome step(const gpt2::StepPlan& plan);
 
  private:
+  double run(std::span<const gpt2::Batch> micro_batches, bool with_gradients);
   std::unique_ptr<gpt2::reference::ReferenceModel<double>> model_;
   std::vector<double> logits_;
+  int weight_bits_ = 0;
+  uint64_t draw_ = 0;
 };
 
 }  // namespace gate

@@ -6,9 +6,11 @@
 #include <chrono>
 #include <ctime>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "experiments/gate/source_scan.h"
 #include "gpt2/atomic_file.h"
 #include "gpt2/errors.h"
 #include "gpt2/sha256.h"
@@ -19,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr const char* kSchema = "stepscope.receipt/1";
+constexpr const char* kSchema = "stepscope.receipt/2";
 
 std::string today() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -30,17 +32,6 @@ std::string today() {
 
 }  // namespace
 
-std::map<std::string, std::string> hash_device_sources(const fs::path& root, const std::string& trainer) {
-  std::map<std::string, std::string> hashes;
-  for (const fs::path& folder : {root / trainer, root / "gpt2" / "cuda"}) {
-    if (!fs::is_directory(folder)) continue;
-    for (const auto& entry : fs::recursive_directory_iterator(folder))
-      if (entry.is_regular_file())
-        hashes[fs::relative(entry.path(), root).generic_string()] = gpt2::sha256_file(entry.path());
-  }
-  return hashes;
-}
-
 ordered_json make_receipt(const std::string& trainer, const std::vector<GateReport>& reports,
                           const DeviceFacts& device, const fs::path& source_root, const fs::path& binary,
                           const std::string& git_revision) {
@@ -49,9 +40,9 @@ ordered_json make_receipt(const std::string& trainer, const std::vector<GateRepo
     if (!r.passed())
       throw std::logic_error("receipt: the gate did not pass (" + r.trainer + ", " + r.workload + ")");
   if (device.name.empty() || device.driver.empty()) throw std::logic_error("receipt: not on a real device");
-  const auto hashes = hash_device_sources(source_root, trainer);
+  const auto hashes = hash_step_sources(source_root, trainer);
   if (hashes.empty())
-    throw stepscope::InputError(fmt::format("receipt: no device sources under {}", source_root.string()));
+    throw stepscope::InputError(fmt::format("receipt: {} has no CMake target {}_trainer, whose sources would be hashed", source_root.string(), trainer));
 
   ordered_json j{{"schema", kSchema},
                  {"trainer", trainer},
@@ -63,6 +54,7 @@ ordered_json make_receipt(const std::string& trainer, const std::vector<GateRepo
                  {"driver", device.driver},
                  {"cuda_runtime", device.cuda_runtime},
                  {"cublas", device.cublas}};
+  if (!device.cudnn.empty()) j["device"]["cudnn"] = device.cudnn;
   j["binary_sha256"] = gpt2::sha256_file(binary);
   j["sources"] = hashes;
   for (const GateReport& r : reports) {
@@ -87,41 +79,59 @@ fs::path write_receipt(const fs::path& folder, const ordered_json& receipt) {
   return path;
 }
 
-std::vector<std::string> receipt_problems(const fs::path& receipt_file, const fs::path& root,
-                                          const std::string& trainer) {
-  const auto now = hash_device_sources(root, trainer);
+ReceiptProblems receipt_problems(const fs::path& receipt_file, const fs::path& root, const std::string& trainer) {
+  const auto now = hash_step_sources(root, trainer);
   const std::string name = receipt_file.filename().string();
   const std::string cure =
       fmt::format("; run `stepscope gate --trainer {} --write-receipt` on a GPU", trainer);
+  ReceiptProblems out;
+  if (now.empty()) {
+    out.changed.push_back(fmt::format("{} has no CMake target {}_trainer, whose sources receipt {} is of", root.string(), trainer, name));
+    return out;
+  }
   if (!fs::exists(receipt_file)) {
-    if (now.empty()) return {};
-    return {fmt::format("there is no receipt {} for {} device sources{}", name, now.size(), cure)};
+    out.changed.push_back(fmt::format("there is no receipt {} for {} sources{}", name, now.size(), cure));
+    return out;
   }
   std::ifstream in(receipt_file);
   const ordered_json receipt = ordered_json::parse(in, nullptr, false);
-  if (receipt.is_discarded() || !receipt.is_object()) return {fmt::format("{} is not JSON", name)};
-  if (receipt.value("schema", "") != kSchema)
-    return {fmt::format("{} has schema '{}', expected {}", name, receipt.value("schema", ""), kSchema)};
-  std::vector<std::string> problems;
-  if (receipt.value("trainer", "") != trainer)
-    problems.push_back(
-        fmt::format("{} is of trainer '{}', not {}", name, receipt.value("trainer", ""), trainer));
-  if (!receipt.value("passed", false)) problems.push_back(name + " is not of a passing gate");
+  if (receipt.is_discarded() || !receipt.is_object()) {
+    out.damaged.push_back(fmt::format("receipt {} is not JSON", name));
+    return out;
+  }
+  const auto text = [&](const char* field) {
+    const auto found = receipt.find(field);
+    return found != receipt.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  const auto passed = receipt.find("passed");
+  const auto sources = receipt.find("sources");
+  if (text("schema") != kSchema)
+    out.damaged.push_back(fmt::format("receipt {} has schema '{}', expected {}{}", name, text("schema"), kSchema, cure));
+  if (text("trainer") != trainer)
+    out.damaged.push_back(fmt::format("receipt {} is of trainer '{}', expected {}", name, text("trainer"), trainer));
+  if (passed == receipt.end() || !passed->is_boolean() || !passed->get<bool>())
+    out.damaged.push_back(fmt::format("receipt {} is not of a passing gate", name));
+  const auto reports = receipt.find("reports");
+  if (reports == receipt.end() || !reports->is_array() || reports->empty())
+    out.damaged.push_back(fmt::format("receipt {} holds no report", name));
   std::map<std::string, std::string> then;
-  if (const auto sources = receipt.find("sources"); sources != receipt.end() && sources->is_object())
-    for (const auto& [path, hash] : sources->items())
-      if (hash.is_string()) then[path] = hash.get<std::string>();
+  if (sources != receipt.end() && sources->is_object())
+    for (const auto& [path, hash] : sources->items()) then[path] = hash.is_string() ? hash.get<std::string>() : "";
+  for (const auto& [path, hash] : then)
+    if (hash.size() != 64) out.damaged.push_back(fmt::format("receipt {}: the hash of {} is no SHA-256", name, path));
+  if (then.empty()) out.damaged.push_back(fmt::format("receipt {} names no sources", name));
+  if (!out.damaged.empty()) return out;
   for (const auto& [path, hash] : now) {
     const auto old = then.find(path);
     if (old == then.end()) {
-      problems.push_back(fmt::format("{} is not in receipt {}{}", path, name, cure));
+      out.changed.push_back(fmt::format("{} is not in receipt {}{}", path, name, cure));
     } else if (old->second != hash) {
-      problems.push_back(fmt::format("{} differs from receipt {}{}", path, name, cure));
+      out.changed.push_back(fmt::format("{} differs from receipt {}{}", path, name, cure));
     }
   }
   for (const auto& [path, hash] : then)
-    if (!now.contains(path)) problems.push_back(fmt::format("{} of receipt {} is gone{}", path, name, cure));
-  return problems;
+    if (!now.contains(path)) out.changed.push_back(fmt::format("{} of receipt {} is gone{}", path, name, cure));
+  return out;
 }
 
 }  // namespace gate

@@ -1,9 +1,8 @@
-// Proof, for machines without a GPU, that exactly these device sources passed the gate on a real device. CI
-// compares the hashes in receipts/TRAINER.json with the tree; editing a kernel without running the gate again
-// turns a host test red.
+// Proof, for machines without a GPU, that exactly these sources of a step (source_scan.h) passed the gate on a real
+// device. CI compares the hashes in receipts/TRAINER.json with the tree: editing a kernel, or a header that a step
+// includes, without running the gate again turns `gate --check-receipts` and a host test red.
 #pragma once
 #include <filesystem>
-#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -15,15 +14,11 @@ namespace gate {
 struct DeviceFacts {
   std::string name;  // "NVIDIA H200"
   std::string uuid;
-  std::string driver;        // "580.65.06" or the CUDA version that the driver supports
+  std::string driver;        // "580.65.06"; the CUDA version that it supports where nothing tells
   std::string cuda_runtime;  // "13.0"
   std::string cublas;
+  std::string cudnn{};       // "" for a trainer without it
 };
-
-// Every file under the trainer's folder and gpt2/cuda/ (headers and build files too: a flag changes the arithmetic), by path
-// relative to `root` with '/' separators -> SHA-256 in hex. Empty when there are no such files.
-std::map<std::string, std::string> hash_device_sources(const std::filesystem::path& root,
-                                                       const std::string& trainer);
 
 // One receipt of all `reports` (op checks, whole model per matmul mode and variant); of each check the worst
 // error and its budget. Throws std::logic_error unless every report passed and `device` names one: nothing
@@ -36,10 +31,14 @@ nlohmann::ordered_json make_receipt(const std::string& trainer, const std::vecto
 std::filesystem::path write_receipt(const std::filesystem::path& folder,
                                     const nlohmann::ordered_json& receipt);
 
-// What differs between the receipt and the sources under `root`, one sentence per file ("fp32/kernels/gelu.cu
-// differs from the receipt"); empty when the receipt holds for them. A receipt that cannot be read, or that
-// no passing gate wrote, is such a sentence too; so is a missing one when there are device sources.
-std::vector<std::string> receipt_problems(const std::filesystem::path& receipt_file,
-                                          const std::filesystem::path& root, const std::string& trainer);
+// What is wrong with a receipt, one sentence each. `changed`: the sources under `root` are not those that it was made
+// from ("fp32/kernels/gelu.cu differs from receipt fp32.json"), or there is none. `damaged`: it is no receipt, one of
+// another trainer, or no passing gate wrote it; what changed is then not asked.
+struct ReceiptProblems {
+  std::vector<std::string> changed, damaged;
+  bool none() const { return changed.empty() && damaged.empty(); }
+};
+ReceiptProblems receipt_problems(const std::filesystem::path& receipt_file, const std::filesystem::path& root,
+                                 const std::string& trainer);
 
 }  // namespace gate

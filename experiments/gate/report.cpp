@@ -17,6 +17,7 @@ double use(double error, double budget) {
 
 std::string number(double x, const std::string& unit) {
   const bool relative = unit == "norm" || unit == "relative" || unit.starts_with("worst");
+  if (unit == "roundings" || unit == "deviations") return fmt::format("{:.2f}", x);
   return relative ? fmt::format("{:.2e}", x) : fmt::format("{:.0f}", x);
 }
 
@@ -43,7 +44,7 @@ CheckResult make_result(std::string name, std::string tensor, std::vector<Measur
                         std::string detail) {
   CheckResult r{std::move(name),   std::move(tensor),  0, 0, "", !measures.empty(),
                 std::move(detail), std::move(measures)};
-  double worst = -1;
+  double worst = -HUGE_VAL;  // an error may be negative: a clock that is behind
   for (const Measure& m : r.measures) {
     r.passed = r.passed && m.passed();
     if (const double u = use(m.error, m.budget); u > worst) {

@@ -13,7 +13,7 @@ namespace gate {
 
 // One number held against its budget.
 struct Measure {
-  std::string unit;  // "norm" "worst row" "worst column" (relative), "relative", "elements", "bits"
+  std::string unit;  // "norm" "worst row" "worst column" (relative), "relative", "roundings", "elements", …
   double error = 0;
   double budget = 0;
   int64_t at = -1;                                 // row or column of the error; -1: of the whole tensor

@@ -171,7 +171,9 @@ std::vector<CheckResult> check_timed_steps(const MakeTrainer& make_trainer,
     step += options.block_steps;
   }
   std::vector<CheckResult> results;
-  for (const AuditFinding& f : findings(blocks, limits)) results.push_back(from_finding(f));
+  for (const AuditFinding& f : findings(blocks, limits))
+    if (options.wanted(f.check)) results.push_back(from_finding(f));
+  if (!options.wanted("timed steps")) return results;
   AgainOptions again = options.again;
   again.first_step = step;
   for (CheckResult& r : check_steps_again(std::move(trainer), make_trainer, again))

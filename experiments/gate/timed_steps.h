@@ -36,6 +36,7 @@ struct TimedStepsOptions {
   AgainOptions again;
   int blocks = 3, block_steps = 5;  // before it, audited
   const DeviceHooks* device = nullptr;
+  std::function<bool(const std::string& check)> wanted = [](const std::string&) { return true; };
 };
 
 // From a fresh model: blocks of steps with an audit of each, then check_steps_again.

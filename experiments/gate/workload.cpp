@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "experiments/gate/known_model.h"
 #include "experiments/gate/oracle.h"
 #include "experiments/gate/random.h"
 
@@ -56,29 +58,68 @@ std::vector<Case> small_cases() {
       {"offset stream", tiny, 2, 64, Stress::offset_stream, true},
       {"faint stream", tiny, 2, 64, Stress::faint_stream, true},
       {"gelu tail", tiny, 2, 64, Stress::gelu_tail, true},
+      {"far mean", tiny, 2, 64, Stress::far_mean, true},
+      {"low logits", tiny, 2, 64, Stress::low_logits},
+      {"one high logit", tiny, 2, 64, Stress::one_high_logit},
+      {"equal logits", tiny, 2, 64, Stress::equal_logits},
+      {"flat attention", tiny, 2, 64, Stress::flat_attention},
+      {"denormals", tiny, 2, 64, Stress::denormals},
+      {"equal tokens", tiny, 3, 63, Stress::equal_tokens},
+      {"distinct tokens", tiny, 3, 65, Stress::distinct_tokens},
   };
+}
+
+std::vector<Case> step_cases() {
+  ModelConfig narrow = gate_model();
+  narrow.layers = 1;
+  narrow.heads = 2;
+  narrow.channels = 32;
+  return {{"BT=63", gate_model(), 3, 21},
+          {"BT=195", gate_model(), 3, 65},
+          {"BT=256", gate_model(), 4, 64},
+          {"BT=4096", narrow, 32, 128}};
+}
+
+Moments given_moments(const Case& c, uint64_t seed) {
+  Moments out;
+  for (const KnownTensor& t : known_tensors(c.config)) {
+    Random random(seed, 300 + out.m.size());
+    const bool padded = t.name == "wte";
+    for (int64_t i = 0; i < t.size(); ++i) {
+      float m = random.normal(1e-3), v = std::abs(random.normal(2e-3));
+      v *= v;
+      if (i % 97 == 5) m = 1e-41f;
+      if (i % 89 == 7) v = 1e-41f;
+      if (padded && i >= c.config.vocab_size * c.config.channels) m = v = 0;
+      out.m.push_back(m);
+      out.v.push_back(v);
+    }
+  }
+  return out;
 }
 
 std::vector<float> trained_like_parameters(const Case& c, uint64_t seed) {
   const auto layout = gpt2::tensor_layout(c.config);
   std::vector<float> p(static_cast<size_t>(layout.total));
   const double channels = static_cast<double>(c.config.channels);
-  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
-    const gpt2::TensorSpan& span = layout[row.id];
-    Random random(seed, 100 + static_cast<uint64_t>(row.id));
+  const std::vector<KnownTensor> tensors = known_tensors(c.config);
+#pragma omp parallel for schedule(dynamic)
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    const KnownTensor& tensor = tensors[t];
+    Random random(seed, 100 + static_cast<uint64_t>(t));
     double mean = 0, deviation = 0.1;  // biases
-    if (row.init == gpt2::Init::ones) {
+    if (tensor.start_mean == 1) {
       mean = 1;
       deviation = 0.2;
-    } else if (row.id == Tensor::wte) {
+    } else if (tensor.name == "wte") {
       deviation = 1.5 / std::sqrt(channels);  // logits of a few units
-    } else if (row.id == Tensor::wpe) {
+    } else if (tensor.name == "wpe") {
       deviation = 0.1;
-    } else if (row.decayed) {
-      deviation = 1 / std::sqrt(static_cast<double>(span.columns));
+    } else if (tensor.rows > 1) {
+      deviation = 1 / std::sqrt(static_cast<double>(tensor.columns));
     }
-    for (int64_t i = 0; i < span.size; ++i)
-      p[static_cast<size_t>(span.offset + i)] = static_cast<float>(mean) + random.normal(deviation);
+    for (int64_t i = 0; i < tensor.size(); ++i)
+      p[static_cast<size_t>(tensor.offset + i)] = static_cast<float>(mean) + random.normal(deviation);
   }
   const gpt2::TensorSpan& wte = layout[Tensor::wte];
   for (int64_t i = c.config.vocab_size * c.config.channels; i < wte.size; ++i)
@@ -109,6 +150,35 @@ std::vector<float> trained_like_parameters(const Case& c, uint64_t seed) {
     change(Tensor::fcb, [](float) { return -1.5f; });
     change(Tensor::fcprojw, [](float x) { return x * 8; });
   }
+  const int64_t C = c.config.channels;
+  const auto at = [&](Tensor t, int64_t i) -> float& { return p[static_cast<size_t>(layout[t].offset + i)]; };
+  if (c.stress == Stress::far_mean) {
+    for (int64_t i = 0; i < layout[Tensor::wpe].size; ++i) at(Tensor::wpe, i) = i / C % 2 == 0 ? 300.0f : -300.0f;  // exact in bf16
+    change(Tensor::wte, [&](float x) { return x * static_cast<float>(0.1 * std::sqrt(channels) / 1.5); });
+  }
+  if (c.stress == Stress::low_logits || c.stress == Stress::one_high_logit) {
+    // The final layernorm puts out 64 in channel 0 of every row; there every token of the vocabulary has its part. All
+    // exact in bf16: an error that every row has alike would be no noise.
+    for (Tensor t : {Tensor::lnfw, Tensor::lnfb}) at(t, 0) = t == Tensor::lnfb ? 64.0f : 0.0f;
+    const bool low = c.stress == Stress::low_logits;
+    for (int64_t token = 0; token < c.config.vocab_size; ++token) at(Tensor::wte, token * C) = low ? -1.75f : 0.0f;
+    if (!low) {
+      for (int64_t i = 0; i < C; ++i) at(Tensor::wte, 7 * C + i) = 0;
+      at(Tensor::wte, 7 * C) = 1.25f;
+    }
+  }
+  if (c.stress == Stress::equal_logits)
+    for (Tensor t : {Tensor::lnfw, Tensor::lnfb}) change(t, [](float) { return 0.0f; });
+  if (c.stress == Stress::flat_attention)
+    for (int64_t layer = 0; layer < c.config.layers; ++layer) {
+      for (int64_t i = 0; i < C * C; ++i) at(Tensor::qkvw, layer * 3 * C * C + i) = 0;
+      for (int64_t i = 0; i < C; ++i) at(Tensor::qkvb, layer * 3 * C + i) = 0;
+    }
+  if (c.stress == Stress::denormals) {
+    for (Tensor t : {Tensor::ln1b, Tensor::qkvb, Tensor::attprojb, Tensor::ln2b, Tensor::fcb, Tensor::fcprojb, Tensor::lnfb})
+      change(t, [](float x) { return x * 1e-39f; });
+    for (int64_t i = 0; i < layout[Tensor::wpe].size; i += 2) at(Tensor::wpe, i) *= 1e-39f;
+  }
   if (c.stress == Stress::large_logits) {
     // Logits are linear in (lnfw, lnfb): one forward pass gives the factor exactly.
     Oracle oracle(c.config, c.batch_size, c.seq_len);
@@ -135,13 +205,35 @@ Tokens random_tokens(const Case& c, uint64_t seed, uint64_t number) {
                                                        : random.below(vocabulary));
   };
   const int32_t two[2] = {draw(), draw()};
+  const auto last = static_cast<int32_t>(vocabulary - 1);
+  const auto T = static_cast<size_t>(c.seq_len);
+  // V-1, 0, and then all others by steps that share no factor with their number: none twice among the first V.
+  int64_t stride = vocabulary / 3 + 1;
+  while (std::gcd(stride, vocabulary - 2) != 1) ++stride;
+  const auto distinct = [&](size_t i) -> int32_t {
+    if (i < 2) return i == 0 ? last : 0;
+    return static_cast<int32_t>(1 + static_cast<int64_t>(i - 2) * stride % (vocabulary - 2));
+  };
   for (size_t i = 0; i < n; ++i) {
     out.inputs[i] = draw();
     out.targets[i] = draw();
-    if (c.stress == Stress::repeated_tokens) out.inputs[i] = two[random.below(2)];
-    if (c.stress == Stress::edge_targets) {
-      out.targets[i] = i % 2 == 0 ? 0 : static_cast<int32_t>(vocabulary - 1);
+    Stress stress = c.stress;
+    if (stress == Stress::mixed_tokens) {
+      const Stress by_sequence[] = {Stress::distinct_tokens, Stress::equal_tokens, Stress::none, Stress::edge_targets};
+      stress = by_sequence[i / T % 4];
+    }
+    if (stress == Stress::repeated_tokens) out.inputs[i] = two[random.below(2)];
+    if (stress == Stress::edge_targets) {
+      out.targets[i] = i % 2 == 0 ? 0 : last;
       if (i % 3 == 0) out.inputs[i] = out.targets[i];
+    }
+    if (stress == Stress::equal_tokens) {
+      out.inputs[i] = two[0];
+      out.targets[i] = two[1];
+    }
+    if (stress == Stress::distinct_tokens) {
+      out.inputs[i] = distinct(i);
+      out.targets[i] = distinct(n - 1 - i);
     }
   }
   return out;

@@ -19,6 +19,15 @@ enum class Stress {
   offset_stream,    // every position embedding is 8: a residual stream whose rounding to bf16 costs as much as it varies
   faint_stream,     // embeddings 300 times smaller: the first layernorm's eps is most of its variance
   gelu_tail,        // the inputs of GELU lie about -1.5 and its outputs decide the logits
+  far_mean,         // rows of the residual stream are 300 +- 0.1 or -300 +- 0.1
+  low_logits,       // all logits lie below -100
+  one_high_logit,   // one token's logit is +80 in every row, the others are ordinary
+  equal_logits,     // all logits are 0: the final layernorm's weight and bias are
+  flat_attention,   // every score is 0: queries are
+  denormals,        // biases and half of the position embedding are below the normal numbers of fp32
+  equal_tokens,     // every input and every target is the same token
+  distinct_tokens,  // no input twice, no target twice; 0 and V-1 are among both
+  mixed_tokens,     // by sequence: distinct, all equal, random, two tokens and targets at the edges
 };
 
 struct Case {
@@ -42,6 +51,13 @@ gpt2::ModelConfig gate_model();
 gpt2::ModelConfig timed_model();
 // Odd sizes and stress cases, all small.
 std::vector<Case> small_cases();
+// Shapes of whole steps: B*T = 63, 195, 256 and 4096.
+std::vector<Case> step_cases();
+// A given state of AdamW in the middle of a run: small random moments, some below the normal numbers, v >= 0.
+struct Moments {
+  std::vector<float> m, v;
+};
+Moments given_moments(const Case& c, uint64_t seed);
 
 // fp32 parameters of a model that looks trained; depends on (config, seed, stress). Padded vocabulary rows
 // are zero.

@@ -164,44 +164,54 @@ void ReferenceModel<Real>::layer_forward(int layer) {
   {
     const OpRange range(f, layer, Op::ln1);
     layernorm_forward(a.ln1, a.ln1_mean, a.ln1_rstd, in, p(Tensor::ln1w), p(Tensor::ln1b), M_, C);
+    stored(a.ln1, M_ * C);
   }
   {
     const OpRange range(f, layer, Op::qkv);
     linear_forward<Real>({M_, C, 3 * C, 3 * C}, a.qkv, a.ln1, p(Tensor::qkvw), p(Tensor::qkvb), buffers_);
+    stored(a.qkv, 3 * M_ * C);
   }
   {
     const OpRange range(f, layer, Op::attention);
     attention_forward(attention_shape_, a.attention, a.log_sum_exp, a.qkv, attention_scratch_);
+    stored(a.attention, M_ * C);
   }
   {
     const OpRange range(f, layer, Op::attproj);
     linear_forward<Real>({M_, C, C, C}, branch_, a.attention, p(Tensor::attprojw), p(Tensor::attprojb),
                          buffers_);
+    stored(branch_, M_ * C);
   }
   {
     const OpRange range(f, layer, Op::residual1);
     residual_forward(a.middle, in, branch_, M_ * C);
+    stored(a.middle, M_ * C, true);
   }
   {
     const OpRange range(f, layer, Op::ln2);
     layernorm_forward(a.ln2, a.ln2_mean, a.ln2_rstd, a.middle, p(Tensor::ln2w), p(Tensor::ln2b), M_, C);
+    stored(a.ln2, M_ * C);
   }
   {
     const OpRange range(f, layer, Op::mlp_up);
     linear_forward<Real>({M_, C, 4 * C, 4 * C}, a.up, a.ln2, p(Tensor::fcw), p(Tensor::fcb), buffers_);
+    stored(a.up, 4 * M_ * C);
   }
   {
     const OpRange range(f, layer, Op::gelu);
     gelu_forward(a.gelu, a.up, M_ * 4 * C);
+    stored(a.gelu, 4 * M_ * C);
   }
   {
     const OpRange range(f, layer, Op::mlp_down);
     linear_forward<Real>({M_, 4 * C, C, C}, branch_, a.gelu, p(Tensor::fcprojw), p(Tensor::fcprojb),
                          buffers_);
+    stored(branch_, M_ * C);
   }
   {
     const OpRange range(f, layer, Op::residual2);
     residual_forward(a.out, a.middle, branch_, M_ * C);
+    stored(a.out, M_ * C, true);
   }
 }
 
@@ -218,43 +228,51 @@ void ReferenceModel<Real>::layer_backward(int layer, bool accumulate) {
     linear_backward<Real>({M_, 4 * C, C, C}, dwide_, g(Tensor::fcprojw), dstream_, a.gelu, p(Tensor::fcprojw),
                           accumulate, buffers_);
     bias_backward(g(Tensor::fcprojb), dstream_, M_, C, accumulate);
+    stored(dwide_, 4 * M_ * C);
   }
   {
     const OpRange range(b, layer, Op::gelu);
     gelu_backward(dwide_, a.up, M_ * 4 * C);
+    stored(dwide_, 4 * M_ * C);
   }
   {
     const OpRange range(b, layer, Op::mlp_up);
     linear_backward<Real>({M_, C, 4 * C, 4 * C}, dnarrow_, g(Tensor::fcw), dwide_, a.ln2, p(Tensor::fcw),
                           accumulate, buffers_);
     bias_backward(g(Tensor::fcb), dwide_, M_, 4 * C, accumulate);
+    stored(dnarrow_, M_ * C);
   }
   {
     const OpRange range(b, layer, Op::ln2);
     layernorm_backward(dstream_, true, g(Tensor::ln2w), g(Tensor::ln2b), accumulate, dnarrow_, a.middle,
                        a.ln2_mean, a.ln2_rstd, p(Tensor::ln2w), M_, C);
+    stored(dstream_, M_ * C, true);
   }
   {
     const OpRange range(b, layer, Op::attproj);
     linear_backward<Real>({M_, C, C, C}, dnarrow_, g(Tensor::attprojw), dstream_, a.attention,
                           p(Tensor::attprojw), accumulate, buffers_);
     bias_backward(g(Tensor::attprojb), dstream_, M_, C, accumulate);
+    stored(dnarrow_, M_ * C);
   }
   {
     const OpRange range(b, layer, Op::attention);
     attention_backward(attention_shape_, dqkv_, dnarrow_, a.attention, a.log_sum_exp, a.qkv,
                        attention_scratch_);
+    stored(dqkv_, 3 * M_ * C);
   }
   {
     const OpRange range(b, layer, Op::qkv);
     linear_backward<Real>({M_, C, 3 * C, 3 * C}, dnarrow_, g(Tensor::qkvw), dqkv_, a.ln1, p(Tensor::qkvw),
                           accumulate, buffers_);
     bias_backward(g(Tensor::qkvb), dqkv_, M_, 3 * C, accumulate);
+    stored(dnarrow_, M_ * C);
   }
   {
     const OpRange range(b, layer, Op::ln1);
     layernorm_backward(dstream_, true, g(Tensor::ln1w), g(Tensor::ln1b), accumulate, dnarrow_,
                        layer_input(layer), a.ln1_mean, a.ln1_rstd, p(Tensor::ln1w), M_, C);
+    stored(dstream_, M_ * C, true);
   }
 }
 
@@ -267,26 +285,31 @@ void ReferenceModel<Real>::run_forward(const Batch& batch) {
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
     embedding_forward<Real>(encoded_, inputs_, parameter(Tensor::wte), parameter(Tensor::wpe), T_, C);
+    stored(encoded_, M_ * C, true);
   }
   for (int layer = 0; layer < static_cast<int>(config_.layers); ++layer) layer_forward(layer);
   {
     const OpRange range(Pass::forward, kNoLayer, Op::lnf);
     layernorm_forward(lnf_, lnf_mean_, lnf_rstd_, layer_input(config_.layers), parameter(Tensor::lnfw),
                       parameter(Tensor::lnfb), M_, C);
+    stored(lnf_, M_ * C);
   }
   {
     // Over V columns, not Vp: the padding of wte is never read, whatever it holds.
     const OpRange range(Pass::forward, kNoLayer, Op::lm_head);
     linear_forward<Real>({M_, C, config_.vocab_size, config_.padded_vocab}, logits_.data(), lnf_,
                          parameter(Tensor::wte), nullptr, buffers_);
+    stored(logits_.data(), M_ * config_.padded_vocab);
   }
 }
 
 template <typename Real>
 double ReferenceModel<Real>::classify(double gradient_scale) {
   const OpRange range(Pass::classifier, kNoLayer, Op::loss);
-  return softmax_cross_entropy<Real>(logits_.data(), targets_, config_.vocab_size, config_.padded_vocab,
-                                     gradient_scale);
+  const double loss = softmax_cross_entropy<Real>(logits_.data(), targets_, config_.vocab_size,
+                                                  config_.padded_vocab, gradient_scale);
+  if (gradient_scale != 0) stored(logits_.data(), M_ * config_.padded_vocab);
+  return loss;
 }
 
 template <typename Real>
@@ -297,11 +320,13 @@ void ReferenceModel<Real>::run_backward(bool accumulate) {
     const OpRange range(Pass::backward, kNoLayer, Op::lm_head);
     linear_backward<Real>({M_, C, config_.vocab_size, config_.padded_vocab}, dnarrow_, gradient(Tensor::wte),
                           logits_.data(), lnf_, parameter(Tensor::wte), accumulate, buffers_);
+    stored(dnarrow_, M_ * C);
   }
   {
     const OpRange range(Pass::backward, kNoLayer, Op::lnf);
     layernorm_backward(dstream_, false, gradient(Tensor::lnfw), gradient(Tensor::lnfb), accumulate, dnarrow_,
                        layer_input(config_.layers), lnf_mean_, lnf_rstd_, parameter(Tensor::lnfw), M_, C);
+    stored(dstream_, M_ * C, true);
   }
   for (int layer = static_cast<int>(config_.layers) - 1; layer >= 0; --layer)
     layer_backward(layer, accumulate);

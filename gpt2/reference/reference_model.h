@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "gpt2/reference/attention.h"
@@ -47,6 +48,12 @@ class ReferenceModel {
   // Throws stepscope::InputError when the size is not tensor_layout().total.
   void set_parameters(std::span<const float> values);
 
+  // Called with every activation and every gradient of one as soon as it is computed, and may change it: the
+  // gate plays there what a trainer loses by storing fewer bits. `stream`: it is the residual stream or its
+  // gradient, which a trainer may store in more. Empty (the default): nothing is called.
+  using Storage = std::function<void(std::span<Real> values, bool stream)>;
+  void set_storage(Storage storage) { storage_ = std::move(storage); }
+
   // Mean loss over the batch. Afterwards logits() holds (B, T, Vp); columns >= V are zero.
   double forward(const Batch& batch);
   std::span<const Real> logits() const { return logits_.span(); }
@@ -85,6 +92,9 @@ class ReferenceModel {
   void layer_forward(int layer);
   void layer_backward(int layer, bool accumulate);
   double classify(double gradient_scale);
+  void stored(Real* values, int64_t count, bool stream = false) {
+    if (storage_) storage_({values, static_cast<size_t>(count)}, stream);
+  }
 
   ModelConfig config_;
   int64_t B_, T_, M_;
@@ -102,6 +112,7 @@ class ReferenceModel {
   std::vector<AttentionScratch<Real>> attention_scratch_;
   std::vector<int32_t> inputs_, targets_;
   bool logits_valid_ = false;
+  Storage storage_;
 };
 
 }  // namespace gpt2::reference

@@ -1,6 +1,7 @@
 // The bugs that kernels have, made on the CPU: a right trainer whose answers pass through one defect. What
 // tests/bugs proves with patched kernels on a device, this proves of the gate's checks on every machine.
 #pragma once
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -29,6 +30,10 @@ struct Defect {
                      float padding)>
       forward{};
   std::function<void(std::span<float> logits, double& loss)> evaluate_only{};
+  // With the parameters that were last written.
+  std::function<void(std::span<float> logits, std::span<const float> parameters, const gpt2::TrainerOptions&)> forward_of{};
+  // The norm that is reported, from the gradients of the step.
+  std::function<double(std::span<const float> gradients, const gpt2::TrainerOptions&)> norm{};
 };
 
 class BrokenTrainer : public gpt2::Trainer {
@@ -49,6 +54,7 @@ class BrokenTrainer : public gpt2::Trainer {
   void write(State which, std::span<const float> values) override {
     right_->write(which, values);
     if (which != State::parameters) return;
+    parameters_.assign(values.begin(), values.end());
     const gpt2::ModelConfig& c = options().model;
     padding_ = c.padded_vocab > c.vocab_size ? values[static_cast<size_t>(c.vocab_size * c.channels)] : 0;
   }
@@ -61,6 +67,11 @@ class BrokenTrainer : public gpt2::Trainer {
       right_->read(State::parameters, before);
     }
     right_->enqueue_step(changed);
+    if (defect_.norm) {
+      std::vector<float> gradients(static_cast<size_t>(gpt2::tensor_layout(options().model).total));
+      right_->read(State::gradients, gradients);
+      norms_.push_back(defect_.norm(gradients, options()));
+    }
     if (defect_.parameters) {
       std::vector<float> after(before.size());
       right_->read(State::parameters, after);
@@ -71,6 +82,10 @@ class BrokenTrainer : public gpt2::Trainer {
   gpt2::StepOutcome finish_step() override {
     gpt2::StepOutcome outcome = right_->finish_step();
     if (defect_.outcome) defect_.outcome(outcome);
+    if (!norms_.empty()) {
+      outcome.grad_norm = norms_.front();
+      norms_.pop_front();
+    }
     return outcome;
   }
   double evaluate(const Batch& batch, std::span<float> logits) override {
@@ -84,6 +99,7 @@ class BrokenTrainer : public gpt2::Trainer {
     last_targets_.assign(batch.targets.begin(), batch.targets.end());
     double loss = right_->forward_backward(batch, logits);
     if (defect_.forward) defect_.forward(logits, loss, batch, options(), padding_);
+    if (defect_.forward_of) defect_.forward_of(logits, parameters_, options());
     return loss;
   }
 
@@ -91,6 +107,8 @@ class BrokenTrainer : public gpt2::Trainer {
   std::unique_ptr<gpt2::Trainer> right_;
   const Defect defect_;
   std::vector<int32_t> last_inputs_, last_targets_;
+  std::vector<float> parameters_;
+  std::deque<double> norms_;
   float padding_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "experiments/gate/step_audit.h"
+#include "gpt2/errors.h"
 #include "tests/gate/cheating_trainer.h"
 
 namespace gate {
@@ -27,7 +28,7 @@ ModelGateOptions small(const FakeDevice& device) {
   o.batch_size = 2;
   o.seq_len = 32;
   o.trajectory_steps = 5;
-  o.with_small_cases = false;
+  o.with_small_cases = o.with_steps = o.with_loop = false;
   o.device = &device.hooks;
   return o;
 }
@@ -47,41 +48,67 @@ const std::map<std::string, GateReport>& reports() {
   return all;
 }
 
-// A cheat is caught when its check is there and fails.
-bool caught(const CheatCase& cheat, const std::set<std::string>& disabled) {
-  if (disabled.contains(cheat.check)) return false;
-  for (const CheckResult& r : reports().at(cheat.name).results)
-    if (r.name == cheat.check && !r.passed) return true;
+bool fails(const GateReport& report, const std::string& check) {
+  for (const CheckResult& r : report.results)
+    if (r.name == check && !r.passed) return true;
   return false;
 }
 
-int score(const std::set<std::string>& disabled) {
-  int n = 0;
-  for (const CheatCase& c : gate_test::cheats()) n += caught(c, disabled);
-  return n;
+std::set<std::string> failing(const GateReport& report) {
+  std::set<std::string> names;
+  for (const CheckResult& r : report.results)
+    if (!r.passed) names.insert(r.name.substr(0, r.name.find(" t=")));
+  return names;
+}
+
+GateReport judge_without(const CheatCase& cheat, const std::set<std::string>& without) {
+  FakeDevice device;
+  ModelGateOptions o = small(device);
+  o.without = without;
+  return check_model(cheat.make(device), o);
 }
 
 TEST(Cheats, each_of_the_twelve_is_caught_by_the_check_that_is_there_for_it) {
   EXPECT_EQ(gate_test::cheats().size(), 12u);
   for (const CheatCase& c : gate_test::cheats()) {
-    const bool yes = caught(c, {});
+    const bool yes = fails(reports().at(c.name), c.check);
     EXPECT_TRUE(yes) << c.name << ": expected `" << c.check << "` to fail\n"
                      << to_table(reports().at(c.name), false);
     std::printf("cheat\t%s\t%s\t%s\n", c.name.c_str(), c.check.c_str(), yes ? "caught" : "MISSED");
   }
 }
 
-TEST(Cheats, the_score_drops_with_every_check_that_is_taken_away) {
-  EXPECT_EQ(score({}), 12);
-  std::set<std::string> checks;
-  for (const CheatCase& c : gate_test::cheats()) checks.insert(c.check);
-  for (const std::string& check : checks) EXPECT_LT(score({check}), 12) << check;
-  EXPECT_EQ(score(checks), 0);
+// The gate is run again, each time without one check: not skipped where results are read, but never run. What no other
+// check sees then passes the whole gate, and the score falls.
+TEST(Cheats, the_score_falls_when_a_check_is_not_run) {
+  for (const CheatCase& c : gate_test::cheats()) {
+    const std::set<std::string> seen_by = failing(reports().at(c.name));
+    const GateReport without = judge_without(c, {c.check});
+    for (const CheckResult& r : without.results) EXPECT_NE(r.name.substr(0, r.name.find(" t=")), c.check);
+    EXPECT_EQ(without.passed(), seen_by == std::set<std::string>{c.check}) << c.name << "\n" << to_table(without, false);
+    // And without every check that saw it, it is not seen.
+    EXPECT_TRUE(judge_without(c, seen_by).passed()) << c.name;
+  }
+}
+
+// Checks that alone stand between a cheat and the verdict "passed": each costs a point when it goes.
+TEST(Cheats, these_checks_are_the_only_ones_to_see_their_cheat) {
+  std::set<std::string> alone;
+  for (const CheatCase& c : gate_test::cheats())
+    if (failing(reports().at(c.name)).size() == 1) alone.insert(c.check);
+  EXPECT_EQ(alone, (std::set<std::string>{"late work", "timed steps", "persisting L2", "launch error", "causality"}));
+}
+
+TEST(Cheats, a_check_that_does_not_exist_cannot_be_left_out) {
+  FakeDevice device;
+  ModelGateOptions o = small(device);
+  o.without = {"gradient"};
+  EXPECT_THROW(check_model(gate_test::cheating<gate_test::Cheat>(), o), stepscope::InputError);
 }
 
 // Not only by name: without their check these pass the whole gate.
 TEST(Cheats, nothing_else_in_the_gate_sees_what_these_checks_see) {
-  const std::set<std::string> unseen{"cached output", "side stream without sync", "persisting L2",
+  const std::set<std::string> unseen{"side stream without sync", "persisting L2",
                                      "launch error ignored", "shorter run when warm-up is detected"};
   for (const CheatCase& c : gate_test::cheats()) {
     if (!unseen.contains(c.name)) continue;

@@ -1,0 +1,80 @@
+// What a right trainer computes, and how far a right trainer may be from it: the double-precision oracle's answer,
+// and the same oracle once more for each of a few draws of the roundings that the trainer's storage makes. An error
+// is then measured against the errors of those draws on the very same weights and tokens. So a budget needs no
+// seed, no device and no calibration: inputs on which a precision loses much get much, others little.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "experiments/gate/budgets.h"
+#include "experiments/gate/metrics.h"
+#include "experiments/gate/report.h"
+#include "experiments/gate/workload.h"
+#include "gpt2/trainer.h"
+
+namespace gate {
+
+// Significant bits (the leading one counted) of what a trainer stores; 0: nothing is rounded.
+struct Storage {
+  int activation_bits = 0;
+  int stream_bits = 0;   // of the residual stream and its gradient
+  int weight_bits = 0;   // of the weights as a matrix product takes them, beyond how they are stored
+  bool operator==(const Storage&) const = default;
+};
+// bf16 has 8, tf32 11. fp32 has 24, and one bit is given away for its sums, which are in fp32 too.
+Storage storage_of(std::string_view trainer, std::string_view matmul, const std::map<std::string, std::string>& variants);
+
+// Root mean square over the draws of what compare() says of each.
+struct Noise {
+  double norm = 0, row = 0, column = 0;
+};
+
+struct Expected {
+  double loss = 0, grad_norm = 0;
+  std::vector<double> logits, gradients;  // logits of the last micro-batch; gradients their mean
+  double token_loss_noise = 0;            // of one token of the last micro-batch, absolute
+  Noise logits_noise;
+  std::vector<Noise> gradients_noise;     // in the order of known_tensors()
+};
+
+// `weights`: those that the trainer multiplies with. Without gradients (forward_only) they stay empty.
+Expected expect(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage,
+                int draws, bool with_gradients);
+
+// The same, remembered by everything that it depends on: many configurations of a trainer are asked about the same
+// weights. Safe to use from several threads.
+class ExpectedCache {
+ public:
+  std::shared_ptr<const Expected> get(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens,
+                                      const Storage& storage, int draws, bool with_gradients);
+  void clear();
+
+ private:
+  std::mutex mutex_;
+  std::map<std::array<uint64_t, 2>, std::shared_ptr<const Expected>> known_;
+};
+
+// An error may be this many times that of the draws. They round to either neighbour, which has twice the variance of
+// rounding to the nearest: so the variance of a trainer's error would have to be 12 times what its storage makes.
+// For an error of d independent parts and two draws that is an F(d, 2d) variable beyond 12: d = 10 (no tensor of the
+// gate's models has fewer) gives 3e-6, d = 20 1e-10.
+inline constexpr double kNoiseFactor = 2.5;
+
+// Limits on a tensor: the noise factor on what the draws lost, and never below `floor` (what the sums lose that no
+// draw rounds; budgets.h).
+Tolerance limits_of(const Noise& noise, double floor, double slice_factor);
+// On the mean loss of `tokens` tokens. Errors of tokens are not independent (all share the weights): they are taken
+// to be nine times as correlated as independent ones, at six deviations.
+double loss_limit(const Expected& e, int64_t tokens, double floor);
+// On the norm of all gradients. No error of the norm is larger than the norm of the error, so what the tensors may
+// be off by together bounds it: this can refuse nothing that the tensors' own limits do not refuse.
+double grad_norm_limit(const gpt2::ModelConfig& config, const Expected& e, double floor, double slice_factor);
+
+}  // namespace gate

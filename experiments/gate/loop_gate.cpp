@@ -1,0 +1,348 @@
+#include "experiments/gate/loop_gate.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "experiments/gate/known_model.h"
+#include "experiments/gate/metrics.h"
+#include "experiments/gate/random.h"
+#include "gpt2/errors.h"
+
+namespace gate {
+namespace {
+
+namespace fs = std::filesystem;
+using gpt2::State;
+using Floats = std::vector<float>;
+using Ids = std::vector<int32_t>;
+
+// What a trainer was handed in a step, copied.
+struct Handed {
+  int64_t step = 0;
+  gpt2::AdamW adamw;
+  std::vector<Ids> inputs, targets;  // per micro-batch
+  gpt2::StepOutcome outcome;
+};
+
+class Recorder final : public gpt2::Trainer {
+ public:
+  explicit Recorder(std::unique_ptr<gpt2::Trainer> real) : real_(std::move(real)) {}
+  const gpt2::TrainerOptions& options() const override { return real_->options(); }
+  std::string_view name() const override { return real_->name(); }
+  std::string device() const override { return real_->device(); }
+  std::vector<gpt2::MemoryItem> memory() const override { return real_->memory(); }
+  std::vector<gpt2::OpWork> work(int64_t n) const override { return real_->work(n); }
+  std::optional<int64_t> memory_used_bytes() const override { return real_->memory_used_bytes(); }
+  void read(State which, std::span<float> values) override { real_->read(which, values); }
+  void write(State which, std::span<const float> values) override { real_->write(which, values); }
+  void read_weights(std::span<float> values) override { real_->read_weights(values); }
+  void enqueue_step(const gpt2::StepPlan& plan) override {
+    Handed h;
+    h.step = plan.step;
+    h.adamw = plan.adamw;
+    for (const gpt2::Batch& b : plan.micro_batches) {
+      h.inputs.emplace_back(b.inputs.begin(), b.inputs.end());
+      h.targets.emplace_back(b.targets.begin(), b.targets.end());
+    }
+    handed.push_back(std::move(h));
+    real_->enqueue_step(plan);
+  }
+  gpt2::StepOutcome finish_step() override {
+    const gpt2::StepOutcome o = real_->finish_step();
+    if (finished_ < handed.size()) handed[finished_++].outcome = o;
+    return o;
+  }
+  double evaluate(const gpt2::Batch& b, std::span<float> logits) override { return real_->evaluate(b, logits); }
+  double forward_backward(const gpt2::Batch& b, std::span<float> logits) override {
+    return real_->forward_backward(b, logits);
+  }
+
+  std::vector<Handed> handed;
+
+ private:
+  std::unique_ptr<gpt2::Trainer> real_;
+  size_t finished_ = 0;
+};
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    static std::atomic<int> number = 0;
+    path_ = fs::temp_directory_path() / fmt::format("stepscope_gate_{}_{}", getpid(), number++);
+    fs::create_directories(path_);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+using Shards = std::vector<std::vector<uint16_t>>;
+
+void write_bytes(const fs::path& path, const std::vector<uint16_t>& tokens) {
+  std::vector<int32_t> header(256, 0);
+  header[0] = 20240520;
+  header[1] = 1;
+  header[2] = static_cast<int32_t>(tokens.size());
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(header.data()), 1024);
+  out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(2 * tokens.size()));
+  if (!out.flush()) throw stepscope::MachineError(fmt::format("{}: cannot be written", path.string()));
+}
+
+// Two files whose lengths are no multiple of a batch; ids 0 and V-1 are among them.
+Shards write_shards(const fs::path& folder, int64_t B, int64_t T, int64_t V, uint64_t seed) {
+  Random random(seed, 77);
+  Shards shards;
+  for (const int64_t count : {3 * B * T + T + 1, 2 * B * T + T / 2 + 1}) {
+    std::vector<uint16_t> tokens(static_cast<size_t>(count));
+    for (uint16_t& t : tokens) t = static_cast<uint16_t>(random.below(V));
+    tokens.front() = 0;
+    tokens.back() = static_cast<uint16_t>(V - 1);
+    shards.push_back(tokens);
+    write_bytes(folder / fmt::format("tokens_{}.bin", shards.size()), tokens);
+  }
+  return shards;
+}
+
+// The batches of an unshuffled run, by the definition: consecutive pieces of B*T tokens with the one that follows,
+// no piece across two files, files one after the other and from the front again.
+struct BatchOfFile {
+  Ids inputs, targets;
+};
+std::vector<BatchOfFile> in_order(const Shards& shards, size_t tokens_per_batch, size_t count) {
+  std::vector<BatchOfFile> all;
+  while (all.size() < count)
+    for (const auto& file : shards)
+      for (size_t at = 0; at + tokens_per_batch + 1 <= file.size(); at += tokens_per_batch) {
+        BatchOfFile b;
+        for (size_t i = 0; i < tokens_per_batch; ++i) {
+          b.inputs.push_back(file[at + i]);
+          b.targets.push_back(file[at + i + 1]);
+        }
+        all.push_back(std::move(b));
+      }
+  all.resize(count);
+  return all;
+}
+
+class LoopChecks {
+ public:
+  LoopChecks(const std::function<std::unique_ptr<gpt2::Trainer>()>& make, const LoopGateOptions& options)
+      : make_(make), options_(options) {}
+
+  std::vector<CheckResult> run() {
+    const bool any = options_.wanted("schedule") || options_.wanted("loader") || options_.wanted("loop");
+    if (any) {
+      int64_t accumulation = 1;
+      for (const char* schedule : {"cosine", "linear", "constant", "wsd"}) in_order_run(schedule, accumulation++ % 3 + 1);
+    }
+    if (options_.wanted("loader")) shuffled_run();
+    if (options_.wanted("resume")) resume();
+    return std::move(results_);
+  }
+
+ private:
+  struct Taken {
+    std::vector<Handed> handed;
+    gpt2::RunResult result;
+    Floats parameters, m, v;
+  };
+
+  std::unique_ptr<Recorder> trainer() const {
+    auto recorder = std::make_unique<Recorder>(make_());
+    const gpt2::ModelConfig& c = recorder->options().model;
+    const Floats zeros(static_cast<size_t>(known_parameter_count(c)));
+    recorder->write(State::parameters, gpt2::init_parameters(c, options_.seed));
+    recorder->write(State::adam_m, zeros);
+    recorder->write(State::adam_v, zeros);
+    return recorder;
+  }
+
+  Taken train(Recorder& recorder, const gpt2::LoopOptions& o) const {
+    Taken t;
+    t.result = options_.train(recorder, o, {});
+    t.handed = recorder.handed;
+    const auto total = static_cast<size_t>(known_parameter_count(recorder.options().model));
+    for (auto [which, values] : {std::pair{State::parameters, &t.parameters}, {State::adam_m, &t.m}, {State::adam_v, &t.v}}) {
+      values->resize(total);
+      recorder.read(which, *values);
+    }
+    return t;
+  }
+
+  gpt2::LoopOptions loop_options(const fs::path& folder, const std::string& schedule, int64_t steps) const {
+    gpt2::LoopOptions o;
+    o.data = {(folder / "tokens_1.bin").string(), (folder / "tokens_2.bin").string()};
+    o.seed = options_.seed;
+    o.shuffle = false;
+    o.steps = steps;
+    o.learning_rate = {schedule, 1e-3f, 3, 0.1f, steps};
+    o.adamw.weight_decay = 0.1f;
+    return o;
+  }
+
+  void in_order_run(const std::string& schedule, int64_t accumulation) {
+    constexpr int64_t kSteps = 11;
+    const TemporaryFolder folder;
+    const auto recorder = trainer();
+    const gpt2::TrainerOptions t = recorder->options();
+    const Shards shards = write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);
+    gpt2::LoopOptions o = loop_options(folder.path(), schedule, kSteps);
+    o.accumulation = accumulation;
+    const Taken taken = train(*recorder, o);
+
+    const KnownSchedule known{schedule, static_cast<double>(o.learning_rate.peak),
+                              static_cast<double>(o.learning_rate.final_fraction), 3, kSteps};
+    double worst = 0;
+    int64_t steps_off = std::abs(kSteps - static_cast<int64_t>(taken.handed.size())), settings_off = 0, logs_off = 0;
+    for (size_t i = 0; i < taken.handed.size(); ++i) {
+      const Handed& h = taken.handed[i];
+      steps_off += h.step != static_cast<int64_t>(i) + 1;
+      const double want = known_learning_rate(known, static_cast<int64_t>(i) + 1);
+      const double off = std::abs(static_cast<double>(h.adamw.learning_rate) - want) / want;
+      if (!(off <= worst)) worst = off;
+      settings_off += h.adamw.beta1 != o.adamw.beta1 || h.adamw.beta2 != o.adamw.beta2 || h.adamw.eps != o.adamw.eps ||
+                      h.adamw.weight_decay != o.adamw.weight_decay || h.adamw.clip != o.adamw.clip;
+      settings_off += static_cast<int64_t>(h.inputs.size()) != accumulation;
+      if (i < taken.result.steps.size()) {
+        const gpt2::StepLog& log = taken.result.steps[i];
+        logs_off += !(log.outcome.loss == h.outcome.loss) || log.outcome.step != h.step ||
+                    std::abs(log.learning_rate - want) > 1e-6 * want;
+      } else {
+        ++logs_off;
+      }
+    }
+    // A rate crosses as a float: two roundings.
+    if (options_.wanted("schedule"))
+      results_.push_back(make_result("schedule", schedule, {{"relative", worst, 0x1p-23, -1}}));
+    if (options_.wanted("loop")) {
+      results_.push_back(must_be_zero("loop", "steps", steps_off, "steps"));
+      results_.push_back(must_be_zero("loop", "settings", settings_off, "steps", "other AdamW settings or micro-batches"));
+      results_.push_back(must_be_zero("loop", "log", logs_off, "steps", "another loss or rate was logged"));
+    }
+    if (!options_.wanted("loader")) return;
+    size_t batches = 0;
+    for (const Handed& h : taken.handed) batches += h.inputs.size();
+    const std::vector<BatchOfFile> want =
+        in_order(shards, static_cast<size_t>(t.batch_size * t.seq_len), std::max<size_t>(batches, 1));
+    int64_t wrong = batches == 0 ? 1 : 0, first = -1;
+    size_t at = 0;
+    for (const Handed& h : taken.handed)
+      for (size_t j = 0; j < h.inputs.size(); ++j, ++at)
+        if ((h.inputs[j] != want[at].inputs || h.targets[j] != want[at].targets) && wrong++ == 0)
+          first = static_cast<int64_t>(at);
+    results_.push_back(must_be_zero("loader", fmt::format("in order x{}", accumulation), wrong, "batches",
+                                    wrong > 0 ? fmt::format("first: batch {}", first) : ""));
+  }
+
+  // Shuffled, an epoch has every window of T tokens at most once, each with its own targets, all windows of a batch
+  // from one file, and another epoch another order.
+  void shuffled_run() {
+    const TemporaryFolder folder;
+    const auto recorder = trainer();
+    const gpt2::TrainerOptions t = recorder->options();
+    const auto T = static_cast<size_t>(t.seq_len), B = static_cast<size_t>(t.batch_size);
+    const Shards shards = write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);
+    size_t per_epoch = 0;
+    std::map<Ids, std::pair<size_t, size_t>> windows;  // T + 1 tokens -> file, number
+    for (size_t f = 0; f < shards.size(); ++f) {
+      const size_t count = (shards[f].size() - 1) / T;
+      per_epoch += count / B;
+      for (size_t w = 0; w < count; ++w)
+        windows[Ids(shards[f].begin() + static_cast<int64_t>(w * T), shards[f].begin() + static_cast<int64_t>(w * T + T + 1))] = {f, w};
+    }
+    gpt2::LoopOptions o = loop_options(folder.path(), "constant", static_cast<int64_t>(2 * per_epoch));
+    o.shuffle = true;
+    const Taken taken = train(*recorder, o);
+    int64_t unknown = 0, repeated = 0, across = 0;
+    std::vector<std::vector<std::pair<size_t, size_t>>> order(2);
+    for (size_t i = 0; i < taken.handed.size(); ++i) {
+      std::set<size_t> files;
+      for (size_t b = 0; b < B; ++b) {
+        const Ids &x = taken.handed[i].inputs[0], &y = taken.handed[i].targets[0];
+        Ids window(x.begin() + static_cast<int64_t>(b * T), x.begin() + static_cast<int64_t>(b * T + T));
+        window.push_back(y[b * T + T - 1]);
+        const bool shifted = std::equal(window.begin() + 1, window.end(), y.begin() + static_cast<int64_t>(b * T));
+        const auto found = windows.find(window);
+        if (found == windows.end() || !shifted) {
+          ++unknown;
+          continue;
+        }
+        files.insert(found->second.first);
+        auto& epoch = order[std::min<size_t>(i / per_epoch, 1)];
+        repeated += std::count(epoch.begin(), epoch.end(), found->second);
+        epoch.push_back(found->second);
+      }
+      across += files.size() > 1;
+    }
+    results_.push_back(must_be_zero("loader", "shuffled windows", unknown, "windows", "not of the files"));
+    results_.push_back(must_be_zero("loader", "once an epoch", repeated, "windows"));
+    results_.push_back(must_be_zero("loader", "one file a batch", across, "batches"));
+    results_.push_back(must_be_zero("loader", "epochs alike", order[0] == order[1], "epochs"));
+  }
+
+  // A run that is interrupted by a checkpoint and goes on in a new trainer is the run that was not.
+  void resume() {
+    constexpr int64_t kSteps = 9, kCut = 4;
+    const TemporaryFolder folder;
+    const auto whole = trainer();
+    const gpt2::TrainerOptions t = whole->options();
+    write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);
+    gpt2::LoopOptions o = loop_options(folder.path(), "cosine", kSteps);
+    o.shuffle = true;
+    o.accumulation = 2;
+    const Taken want = train(*whole, o);
+    gpt2::LoopOptions first = o;
+    first.steps = kCut;
+    first.checkpoint_dir = (folder.path() / "checkpoints").string();
+    const auto before = trainer();
+    const Taken begun = train(*before, first);
+    gpt2::LoopOptions rest = o;
+    rest.checkpoint_dir = first.checkpoint_dir;
+    rest.resume = true;
+    const auto after = trainer();  // of a fresh model: everything must come from the checkpoint
+    const Taken resumed = train(*after, rest);
+
+    std::vector<Handed> both = begun.handed;
+    both.insert(both.end(), resumed.handed.begin(), resumed.handed.end());
+    int64_t differ = std::abs(static_cast<int64_t>(both.size()) - static_cast<int64_t>(want.handed.size()));
+    for (size_t i = 0; i < std::min(both.size(), want.handed.size()); ++i)
+      differ += both[i].step != want.handed[i].step || both[i].inputs != want.handed[i].inputs ||
+                both[i].targets != want.handed[i].targets ||
+                both[i].adamw.learning_rate != want.handed[i].adamw.learning_rate;
+    results_.push_back(must_be_zero("resume", "steps handed", differ, "steps", "other tokens, rate or number"));
+    if (!options_.deterministic) return;
+    results_.push_back(must_be_zero("resume", "param", count_different(resumed.parameters, want.parameters), "elements"));
+    results_.push_back(must_be_zero("resume", "m,v",
+                                    count_different(resumed.m, want.m) + count_different(resumed.v, want.v), "elements"));
+  }
+
+  const std::function<std::unique_ptr<gpt2::Trainer>()>& make_;
+  const LoopGateOptions& options_;
+  std::vector<CheckResult> results_;
+};
+
+}  // namespace
+
+std::vector<CheckResult> check_loop(const std::function<std::unique_ptr<gpt2::Trainer>()>& make_trainer,
+                                    const LoopGateOptions& options) {
+  return LoopChecks(make_trainer, options).run();
+}
+
+}  // namespace gate

@@ -1,0 +1,196 @@
+// Loops that are wrong in one way each, around the right trainer: what the trainer is handed is what is judged.
+#include "experiments/gate/loop_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "experiments/gate/workload.h"
+#include "gpt2/reference/reference_trainer.h"
+
+namespace gate {
+namespace {
+
+using gpt2::LoopOptions;
+using gpt2::RunResult;
+using gpt2::StepLog;
+using gpt2::StepPlan;
+using gpt2::Trainer;
+using Log = std::function<void(const StepLog&)>;
+
+// Stands between the loop and the trainer.
+class Between : public Trainer {
+ public:
+  Between(Trainer& real, std::function<void(StepPlan&)> change) : real_(real), change_(std::move(change)) {}
+  const gpt2::TrainerOptions& options() const override { return real_.options(); }
+  std::string_view name() const override { return real_.name(); }
+  std::string device() const override { return real_.device(); }
+  std::vector<gpt2::MemoryItem> memory() const override { return real_.memory(); }
+  void read(gpt2::State s, std::span<float> v) override { real_.read(s, v); }
+  void write(gpt2::State s, std::span<const float> v) override {
+    if (s != drops) real_.write(s, v);
+  }
+  void enqueue_step(const StepPlan& plan) override {
+    StepPlan changed = plan;
+    if (change_) change_(changed);
+    real_.enqueue_step(changed);
+  }
+  gpt2::StepOutcome finish_step() override { return real_.finish_step(); }
+  double evaluate(const gpt2::Batch& b, std::span<float> l) override { return real_.evaluate(b, l); }
+  double forward_backward(const gpt2::Batch& b, std::span<float> l) override { return real_.forward_backward(b, l); }
+  gpt2::State drops = gpt2::State::gradients;  // of write(): the gradients, which nobody writes
+
+ private:
+  Trainer& real_;
+  std::function<void(StepPlan&)> change_;
+};
+
+TrainFunction with(std::function<void(StepPlan&)> change) {
+  return [change](Trainer& t, const LoopOptions& o, const Log& log) {
+    Between between(t, change);
+    return gpt2::train(between, o, log);
+  };
+}
+
+std::set<std::string> failing(const TrainFunction& train, std::set<std::string> without = {}) {
+  LoopGateOptions o;
+  o.seed = 5;
+  o.train = train;
+  o.wanted = [&](const std::string& name) { return !without.contains(name); };
+  gpt2::TrainerOptions t;
+  t.model = gate_model();
+  t.model.layers = 1;
+  t.batch_size = 2;
+  t.seq_len = 16;
+  std::set<std::string> names;
+  int64_t asked = 0;
+  for (const CheckResult& r : check_loop([&] { return gpt2::make_reference_trainer(t); }, o)) {
+    ++asked;
+    EXPECT_FALSE(without.contains(r.name));
+    if (!r.passed) names.insert(r.name);
+  }
+  EXPECT_GT(asked, 0);
+  return names;
+}
+using Names = std::set<std::string>;
+
+TEST(LoopGate, TheLoopOfTheProgramPasses) { EXPECT_EQ(failing(gpt2::train), Names{}); }
+
+TEST(LoopGate, AScheduleThatIsOneStepLateIsCaught) {
+  const TrainFunction late = [](Trainer& t, const LoopOptions& o, const Log& log) {
+    Between between(t, [&](StepPlan& p) { p.adamw.learning_rate = o.learning_rate.at(p.step); });
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_TRUE(failing(late).contains("schedule"));
+}
+
+TEST(LoopGate, AScheduleThatIsAnotherOneIsCaught) {
+  const TrainFunction other = [](Trainer& t, LoopOptions o, const Log& log) {
+    if (o.learning_rate.schedule == "wsd") o.learning_rate.schedule = "linear";
+    return gpt2::train(t, o, log);
+  };
+  EXPECT_TRUE(failing(other).contains("schedule"));
+}
+
+// Both shards are left with a rest: a loader that begins the next one with the batch that it had last.
+TEST(LoopGate, ABatchThatIsRepeatedAtAShardsEndIsCaught) {
+  std::vector<int32_t> last_inputs, last_targets;
+  const auto repeats = with([&](StepPlan& p) {
+    static gpt2::Batch kept;
+    if (p.micro_batches.size() == 1 && p.step == 4 && !last_inputs.empty()) {  // the first file holds three batches
+      kept = {last_inputs, last_targets};
+      p.micro_batches = {&kept, 1};
+    }
+    last_inputs.assign(p.micro_batches.back().inputs.begin(), p.micro_batches.back().inputs.end());
+    last_targets.assign(p.micro_batches.back().targets.begin(), p.micro_batches.back().targets.end());
+  });
+  EXPECT_TRUE(failing(repeats).contains("loader"));
+}
+
+TEST(LoopGate, TargetsThatAreNotTheNextTokenAreCaught) {
+  std::vector<int32_t> wrong;
+  gpt2::Batch batch;
+  const auto train = with([&](StepPlan& p) {
+    if (p.micro_batches.size() != 1) return;
+    wrong.assign(p.micro_batches[0].targets.begin(), p.micro_batches[0].targets.end());
+    wrong.back() = (wrong.back() + 1) % 509;
+    batch = {p.micro_batches[0].inputs, wrong};
+    p.micro_batches = {&batch, 1};
+  });
+  EXPECT_TRUE(failing(train).contains("loader"));
+}
+
+TEST(LoopGate, AnotherDecayThanAskedForIsCaught) {
+  EXPECT_TRUE(failing(with([](StepPlan& p) { p.adamw.weight_decay = 0; })).contains("loop"));
+}
+
+TEST(LoopGate, AStepThatIsCountedFromZeroIsCaught) {
+  const TrainFunction train = [](Trainer& t, const LoopOptions& o, const Log& log) {
+    struct FromZero : Between {
+      using Between::Between;
+      void enqueue_step(const StepPlan& p) override {
+        StepPlan q = p;
+        q.step = p.step - 1 > 0 ? p.step - 1 : 1;
+        Between::enqueue_step(q);
+      }
+      gpt2::StepOutcome finish_step() override {
+        gpt2::StepOutcome x = Between::finish_step();
+        x.step = ++finished;
+        return x;
+      }
+      int64_t finished = 0;
+    } between(t, nullptr);
+    if (o.resume) return gpt2::train(t, o, log);
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_TRUE(failing(train).contains("loop"));
+}
+
+TEST(LoopGate, AResumedRunThatForgetsTheMomentsIsCaught) {
+  const TrainFunction forgets = [](Trainer& t, const LoopOptions& o, const Log& log) {
+    Between between(t, nullptr);
+    if (o.resume) between.drops = gpt2::State::adam_m;
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_EQ(failing(forgets), Names{"resume"});
+}
+
+TEST(LoopGate, AResumedRunThatReadsFromTheFrontAgainIsCaught) {
+  std::vector<std::vector<int32_t>> first;
+  const TrainFunction train = [&](Trainer& t, const LoopOptions& o, const Log& log) {
+    static std::vector<gpt2::Batch> batches;
+    Between between(t, [&](StepPlan& p) {
+      if (!o.resume) {
+        if (p.step == 1) first.clear();
+        for (const gpt2::Batch& b : p.micro_batches) {
+          first.emplace_back(b.inputs.begin(), b.inputs.end());
+          first.emplace_back(b.targets.begin(), b.targets.end());
+        }
+        return;
+      }
+      batches.clear();
+      for (size_t i = 0; i < p.micro_batches.size(); ++i) batches.push_back({first[2 * i], first[2 * i + 1]});
+      p.micro_batches = batches;
+    });
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_EQ(failing(train), Names{"resume"});
+}
+
+TEST(LoopGate, AResumedScheduleThatBeginsAnewIsCaught) {
+  const TrainFunction train = [](Trainer& t, const LoopOptions& o, const Log& log) {
+    int64_t n = 0;
+    Between between(t, [&](StepPlan& p) {
+      if (o.resume) p.adamw.learning_rate = o.learning_rate.at(n++);
+    });
+    return gpt2::train(between, o, log);
+  };
+  EXPECT_EQ(failing(train), Names{"resume"});
+}
+
+TEST(LoopGate, WhatIsNotWantedIsNotRun) {
+  EXPECT_EQ(failing(with([](StepPlan& p) { p.adamw.weight_decay = 0; }), {"loop", "resume"}), Names{});
+}
+
+}  // namespace
+}  // namespace gate

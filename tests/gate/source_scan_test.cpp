@@ -1,0 +1,105 @@
+// What a receipt is of: every class of file that a step is compiled from, each changed by one byte in a copy.
+#include "experiments/gate/source_scan.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace gate {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SourceScan : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::temp_directory_path() / ("gate_source_scan_test_" + std::to_string(getpid()));
+    for (const char* part : {"CMakeLists.txt", "CMakePresets.json", "cmake", "fp32", "mixed", "gpt2", "base"})
+      if (fs::exists(fs::path(SOURCE_DIR) / part)) {
+        fs::create_directories(root_);
+        fs::copy(fs::path(SOURCE_DIR) / part, root_ / part, fs::copy_options::recursive);
+      }
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  // The names whose hash is another after `from` became `to` in the file.
+  std::vector<std::string> changed_by(const std::string& file, const std::string& from, const std::string& to,
+                                      const std::string& trainer) const {
+    const auto before = hash_step_sources(root_, trainer);
+    std::ifstream in(root_ / file, std::ios::binary);
+    const std::string old{std::istreambuf_iterator<char>(in), {}};
+    std::string text = old;
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << file << " does not hold " << from;
+    if (at != std::string::npos) text.replace(at, from.size(), to);
+    std::ofstream(root_ / file, std::ios::binary) << text;
+    const auto after = hash_step_sources(root_, trainer);
+    std::ofstream(root_ / file, std::ios::binary) << old;
+    std::vector<std::string> names;
+    for (const auto& [name, hash] : after)
+      if (const auto was = before.find(name); was == before.end() || was->second != hash) names.push_back(name);
+    return names;
+  }
+  fs::path root_;
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(SourceScan, OneByteOfEveryClassOfFileIsNamed) {
+  for (const std::string trainer : {"fp32", "mixed"}) {
+    const auto sources = hash_step_sources(root_, trainer);
+    ASSERT_GT(sources.size(), 40u);
+    int64_t files = 0;
+    for (const auto& [name, hash] : sources) {
+      if (name.ends_with("#flags")) continue;
+      ++files;
+      const auto size = fs::file_size(root_ / name);
+      std::ofstream(root_ / name, std::ios::app) << " ";
+      const auto now = hash_step_sources(root_, trainer);
+      EXPECT_NE(now.at(name), hash) << name;
+      for (const auto& [other, was] : sources) {
+        if (other == name) continue;
+        EXPECT_EQ(now.at(other), was) << other;
+      }
+      fs::resize_file(root_ / name, size);
+      if (files >= 12) break;  // the first dozen; the classes follow
+    }
+    // A kernel, a kernel header, a step, headers of the model, the device helpers with their sources.
+    for (const std::string& name :
+         std::initializer_list<std::string>{trainer + "/kernels/adamw.cu", trainer + "/kernels/common.cuh", trainer + "/model.cpp", trainer + "/trainer.cpp",
+          std::string("gpt2/trainer.h"), std::string("gpt2/config.h"), std::string("gpt2/tensor_table.h"),
+          std::string("gpt2/tensor_table.cpp"), std::string("gpt2/cuda/launch.cuh"), std::string("gpt2/cuda/launch.cpp"),
+          std::string("gpt2/cuda/device_buffer.h"), std::string("gpt2/op_range.h")})
+      EXPECT_TRUE(sources.contains(name)) << trainer << " does not hash " << name;
+  }
+}
+
+TEST_F(SourceScan, FlagsOfDeviceCodeAreHashedAndOtherLinesOfTheBuildAreNot) {
+  EXPECT_EQ(changed_by("CMakeLists.txt", "CMAKE_CUDA_FLAGS_RELWITHDEBINFO \"-O3\"", "CMAKE_CUDA_FLAGS_RELWITHDEBINFO \"-O2\"", "fp32"),
+            Names{"CMakeLists.txt#flags"});
+  EXPECT_EQ(changed_by("cmake/Stage.cmake", "--expt-relaxed-constexpr", "--use_fast_math", "mixed"), Names{"cmake/Stage.cmake#flags"});
+  EXPECT_EQ(changed_by("CMakeLists.txt", "add_subdirectory(cli)", "add_subdirectory(cli)\nadd_subdirectory(more)", "fp32"), Names{});
+}
+
+TEST_F(SourceScan, BothAnswersToCudnnBelongToTheMixedTrainer) {
+  const auto mixed = hash_step_sources(root_, "mixed");
+  EXPECT_TRUE(mixed.contains("mixed/attention_cudnn.cpp"));
+  EXPECT_TRUE(mixed.contains("mixed/attention_cudnn_absent.cpp"));
+  EXPECT_FALSE(hash_step_sources(root_, "fp32").contains("mixed/model.h"));
+}
+
+TEST_F(SourceScan, AMovedFileIsFollowedByItsInclude) {
+  fs::create_directories(root_ / "base");
+  fs::rename(root_ / "gpt2/cuda/check.h", root_ / "base/check_cuda.h");
+  const auto file = root_ / "fp32/kernels/adamw.cu";
+  std::ofstream(file, std::ios::app) << "\n#include \"base/check_cuda.h\"\n";
+  EXPECT_TRUE(hash_step_sources(root_, "fp32").contains("base/check_cuda.h"));
+}
+
+TEST_F(SourceScan, ATreeWithoutTheTargetHasNoSources) { EXPECT_TRUE(hash_step_sources(root_, "fp64").empty()); }
+
+}  // namespace
+}  // namespace gate

@@ -1,0 +1,237 @@
+// Steps that are wrong by as much as the precision of a trainer would hide, on weights, tokens and at times that other
+// checks do not have: each must be caught by the check that is there for it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "experiments/gate/known_model.h"
+#include "experiments/gate/model_gate.h"
+#include "tests/gate/broken_trainer.h"
+#include "tests/gate/rounded_trainer.h"
+
+namespace gate {
+namespace {
+
+using gate_test::broken;
+using gate_test::Defect;
+using gate_test::rounded;
+using gate_test::RoundingMistake;
+using gpt2::Batch;
+
+ModelGateOptions only_main(const std::string& trainer) {
+  ModelGateOptions o;
+  o.trainer = trainer;
+  o.matmul = trainer == "mixed" ? "bf16" : "fp32";
+  o.seed = 7;
+  o.trajectory_steps = 5;
+  o.with_small_cases = o.with_steps = o.with_loop = o.with_timed_steps = false;
+  return o;
+}
+// Only the steps of all shapes, or only the small cases: everything else is really not run.
+ModelGateOptions only(const std::string& prefix) {
+  ModelGateOptions o = only_main("reference");
+  o.with_small_cases = o.with_steps = true;
+  for (const ModelCheck& c : model_checks())
+    if (!c.name.starts_with(prefix)) o.without.insert(c.name);
+  return o;
+}
+
+// Without the oracle, which what follows does not need.
+ModelGateOptions arithmetic(ModelGateOptions o) {
+  for (const char* name : {"steps loss", "steps grad norm", "steps gradients", "optimizer", "step gradients", "forward",
+                           "gradients", "trajectory", "accumulation", "fresh inputs", "repeatability", "causality", "padding"})
+    o.without.insert(name);
+  return o;
+}
+
+std::set<std::string> failing(const GateReport& report) {
+  std::set<std::string> names;
+  for (const CheckResult& r : report.results)
+    if (!r.passed) names.insert(r.name.substr(0, r.name.find(" t=")));
+  return names;
+}
+std::set<std::string> failing_with(const Defect& d, const ModelGateOptions& o) {
+  const GateReport report = check_model(broken(d), o);
+  EXPECT_FALSE(report.results.empty());
+  return failing(report);
+}
+
+// ---- the norm ------------------------------------------------------------------------------------------------------
+
+TEST(Wiring, ATensorLeftOutOfTheNormIsCaught) {
+  for (const char* left_out : {"lnfb", "fcprojb", "qkvb"}) {
+    const Defect d{.norm = [left_out](std::span<const float> g, const gpt2::TrainerOptions& o) {
+      double sum = 0;
+      for (const KnownTensor& t : known_tensors(o.model))
+        for (int64_t k = t.offset; k < t.offset + t.size() && t.name != left_out; ++k)
+          sum += static_cast<double>(g[static_cast<size_t>(k)]) * static_cast<double>(g[static_cast<size_t>(k)]);
+      return std::sqrt(sum);
+    }};
+    const auto names = failing_with(d, arithmetic(only("steps")));
+    EXPECT_TRUE(names.contains("steps norm")) << left_out;
+    EXPECT_TRUE(failing_with(d, arithmetic(only_main("reference"))).contains("grad norm")) << left_out;
+  }
+}
+
+// ---- the update ----------------------------------------------------------------------------------------------------
+
+TEST(Wiring, OneVectorThatDecaysIsCaught) {
+  const Defect d{.parameters = [](std::span<float> after, std::span<const float> before, const gpt2::StepPlan& plan,
+                                  const gpt2::TrainerOptions& o) {
+    for (const KnownTensor& t : known_tensors(o.model))
+      for (int64_t k = t.offset; t.name == "lnfw" && k < t.offset + t.size(); ++k)
+        after[static_cast<size_t>(k)] -=
+            plan.adamw.learning_rate * plan.adamw.weight_decay * before[static_cast<size_t>(k)];
+  }};
+  EXPECT_EQ(failing_with(d, arithmetic(only("steps"))), (std::set<std::string>{"steps update"}));
+}
+
+TEST(Wiring, AnEmbeddingThatDoesNotDecayIsCaught) {
+  const Defect d{.parameters = [](std::span<float> after, std::span<const float> before, const gpt2::StepPlan& plan,
+                                  const gpt2::TrainerOptions& o) {
+    for (const KnownTensor& t : known_tensors(o.model))
+      for (int64_t k = t.offset; t.name == "wpe" && k < t.offset + t.size(); ++k)
+        after[static_cast<size_t>(k)] +=
+            plan.adamw.learning_rate * plan.adamw.weight_decay * before[static_cast<size_t>(k)];
+  }};
+  EXPECT_EQ(failing_with(d, arithmetic(only("steps"))), (std::set<std::string>{"steps update"}));
+}
+
+TEST(Wiring, ACorrectionThatStopsAtStepAThousandIsCaught) {
+  const Defect d{.plan = [](gpt2::StepPlan& p) { p.step = std::min<int64_t>(p.step, 1000); }};
+  EXPECT_EQ(failing_with(d, arithmetic(only("steps"))), (std::set<std::string>{"steps update"}));
+  EXPECT_TRUE(failing_with(d, arithmetic(only_main("reference"))).empty()) << "steps 1 to 5 do not see it";
+}
+
+TEST(Wiring, OneElementOffByAThousandthOfAnUpdateIsCaught) {
+  const Defect d{.parameters = [](std::span<float> after, std::span<const float> before, const gpt2::StepPlan&,
+                                  const gpt2::TrainerOptions&) { after[12345] += 1e-3f * (after[12345] - before[12345]); }};
+  EXPECT_TRUE(failing_with(d, arithmetic(only("steps"))).contains("steps update"));
+}
+
+// ---- micro-batches -------------------------------------------------------------------------------------------------
+
+TEST(Wiring, AMicroBatchThatIsDroppedOnlyOfThreeIsCaught) {
+  const Defect d{.plan = [](gpt2::StepPlan& p) {
+    if (p.micro_batches.size() == 3) p.micro_batches = p.micro_batches.last(2);
+  }};
+  const auto names = failing_with(d, only("steps"));
+  EXPECT_TRUE(names.contains("steps loss"));
+  EXPECT_TRUE(names.contains("steps gradients"));
+  EXPECT_TRUE(failing_with(d, only_main("reference")).empty()) << "one and two micro-batches do not see it";
+}
+
+TEST(Wiring, TheFifthMicroBatchTwiceIsCaught) {
+  const Defect d{.plan = [](gpt2::StepPlan& p) {
+    static std::vector<Batch> batches;
+    if (p.micro_batches.size() != 5) return;
+    batches.assign(p.micro_batches.begin(), p.micro_batches.end());
+    batches[4] = batches[3];
+    p.micro_batches = batches;
+  }};
+  EXPECT_TRUE(failing_with(d, only("steps")).contains("steps gradients"));
+}
+
+// ---- forward -------------------------------------------------------------------------------------------------------
+
+TEST(Wiring, ALossThatIsNotThatOfTheLogitsIsCaught) {
+  const Defect d{.forward = [](std::span<float>, double& loss, const Batch&, const gpt2::TrainerOptions&, float) { loss += 1e-4; }};
+  EXPECT_TRUE(failing_with(d, only_main("reference")).contains("loss of logits"));
+}
+
+// What goes wrong with certain values only, and the small case that has them.
+TEST(Wiring, EachHurtingValueIsSeenByItsCase) {
+  const auto scaled_if = [](auto applies) {
+    return Defect{.forward_of = [applies](std::span<float> logits, std::span<const float> p, const gpt2::TrainerOptions& o) {
+      if (!logits.empty() && applies(logits, p, o))
+        for (float& x : logits) x = x * 1.01f + 1e-3f;
+    }};
+  };
+  const auto tensor = [](std::span<const float> p, const gpt2::TrainerOptions& o, gpt2::Tensor t) {
+    return p.subspan(static_cast<size_t>(gpt2::tensor_layout(o.model)[t].offset));
+  };
+  using Logits = std::span<float>;
+  using Params = std::span<const float>;
+  using Options = const gpt2::TrainerOptions&;
+  const std::vector<std::pair<std::string, Defect>> all{
+      {"far mean", scaled_if([&](Logits, Params p, Options o) { return tensor(p, o, gpt2::Tensor::wpe)[0] == 300; })},
+      {"low logits", scaled_if([](Logits z, Params, Options) { return *std::max_element(z.begin(), z.end()) < -100; })},
+      {"one high logit", scaled_if([](Logits z, Params, Options) { return std::abs(z[7] - 80) < 1; })},
+      {"equal logits", scaled_if([](Logits z, Params, Options) { return z[0] == 0 && z[1] == 0; })},
+      {"flat attention", scaled_if([&](Logits, Params p, Options o) { return tensor(p, o, gpt2::Tensor::qkvw)[0] == 0; })},
+      {"denormals", scaled_if([&](Logits, Params p, Options o) { return std::fpclassify(tensor(p, o, gpt2::Tensor::fcb)[0]) == FP_SUBNORMAL; })}};
+  for (const auto& [name, defect] : all) {
+    ModelGateOptions o = only("");
+    o.with_steps = false;
+    o.without.clear();
+    for (const ModelCheck& c : model_checks())
+      if (std::ranges::none_of(small_cases(), [&](const Case& s) { return s.name == c.name; })) o.without.insert(c.name);
+    EXPECT_EQ(failing_with(defect, o), std::set<std::string>{name});
+  }
+}
+
+TEST(Wiring, TokensThatAreAllEqualAndAllDifferentAreSeenByTheirCases) {
+  const auto gradient_off_if = [](auto applies) {
+    return Defect{.gradients = [applies](std::span<float> g, const gpt2::TrainerOptions& o, const Batch& b) {
+      if (!applies(b, o)) return;
+      for (float& x : g.subspan(static_cast<size_t>(b.inputs[0] * o.model.channels), 8)) x *= 1.01f;
+    }};
+  };
+  ModelGateOptions o = only("");
+  o.with_steps = false;
+  o.without.clear();
+  for (const ModelCheck& c : model_checks())
+    if (std::ranges::none_of(small_cases(), [&](const Case& s) { return s.name == c.name; })) o.without.insert(c.name);
+  EXPECT_EQ(failing_with(gradient_off_if([](const Batch& b, const gpt2::TrainerOptions&) {
+              return b.inputs.size() > 1 && std::set(b.inputs.begin(), b.inputs.end()).size() == 1; }), o),
+            std::set<std::string>{"equal tokens"});
+  EXPECT_EQ(failing_with(gradient_off_if([](const Batch& b, const gpt2::TrainerOptions& t) {
+              const std::set<int32_t> ids(b.inputs.begin(), b.inputs.end());
+              return b.inputs.size() > 1 && ids.size() == b.inputs.size() && *ids.rbegin() == t.model.vocab_size - 1; }), o),
+            std::set<std::string>{"distinct tokens"});
+}
+
+// ---- rounded weights -----------------------------------------------------------------------------------------------
+
+GateReport judge_rounded(RoundingMistake mistake, const std::string& rounding, bool everything = false) {
+  ModelGateOptions o = only_main("mixed");
+  o.weight_rounding = rounding;
+  o.with_small_cases = o.with_steps = everything;
+  return check_model(rounded(mistake), o);
+}
+
+TEST(Wiring, ARightTrainerThatRoundsPasses) {
+  for (const std::string rounding : {"nearest", "stochastic"}) {
+    const GateReport report = judge_rounded(RoundingMistake::none, rounding, true);
+    EXPECT_TRUE(report.passed()) << rounding << "\n" << to_table(report, false);
+  }
+}
+
+TEST(Wiring, MistakesOfRoundingAreCaught) {
+  using M = RoundingMistake;
+  EXPECT_TRUE(failing(judge_rounded(M::weights_cut_off, "nearest")).contains("weights"));
+  EXPECT_TRUE(failing(judge_rounded(M::weights_from_old_masters, "nearest")).contains("weights"));
+  EXPECT_TRUE(failing(judge_rounded(M::weights_from_old_masters, "stochastic")).contains("weights"));
+  EXPECT_TRUE(failing(judge_rounded(M::always_up, "stochastic")).contains("weights"));
+  EXPECT_TRUE(failing(judge_rounded(M::two_steps_off, "stochastic")).contains("weights"));
+  EXPECT_TRUE(failing(judge_rounded(M::scale_from_last_norm, "nearest")).contains("adam m"));
+  const auto coarse = failing(judge_rounded(M::activations_in_5_bits, "nearest"));
+  EXPECT_TRUE(coarse.contains("forward"));
+  EXPECT_TRUE(coarse.contains("gradients"));
+}
+
+TEST(Wiring, NeighboursInBf16) {
+  EXPECT_EQ(nearest_bf16(1.0f), 1.0f);
+  EXPECT_EQ(nearest_bf16(1.00390625f), 1.0f);                   // half way, to even
+  EXPECT_EQ(nearest_bf16(1.01171875f), 1.015625f);              // half way, to even: up
+  EXPECT_TRUE(is_bf16_neighbour(1.0f, 1.0f));
+  EXPECT_FALSE(is_bf16_neighbour(1.0078125f, 1.0f));            // exact values have no second neighbour
+  EXPECT_TRUE(is_bf16_neighbour(1.0078125f, 1.001f));
+  EXPECT_TRUE(is_bf16_neighbour(-1.0f, -1.001f));
+  EXPECT_FALSE(is_bf16_neighbour(-0.99609375f, -1.001f));
+}
+
+}  // namespace
+}  // namespace gate
