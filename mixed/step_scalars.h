@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "gpt2/trainer.h"
+
 namespace mixed {
 
 struct StepScalars {
@@ -15,6 +17,9 @@ struct StepScalars {
   float clip = 0;              // <= 0: none
   uint32_t rounding_seed = 0;  // of stochastic rounding; a function of the step, so that a resumed run repeats it
 };
+
+// Of a step whose micro-batches have `rows` tokens each.
+StepScalars scalars_of(const gpt2::StepPlan& plan, int64_t rows);
 
 // What a step leaves on the device for the host to read.
 struct StepStats {
