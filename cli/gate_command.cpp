@@ -46,6 +46,7 @@ struct GateFlags {
   bool seed_given = false, write_receipt = false, json = false, verbose = false, no_ops = false,
        no_model = false;
   std::string receipt_folder;
+  std::vector<std::string> op_sizes{"odd", "real"};
 };
 
 gate::TrainerFactory factory(const std::string& trainer) {
@@ -79,7 +80,7 @@ void check_flags(const GateFlags& f) {
     if (f.trainer == "reference")
       throw InputError("--write-receipt: a receipt is of a GPU trainer; the CPU needs none");
     if (!f.variants.empty() || !f.checkpoint.empty() || !f.model.empty() || f.matmul != default_matmul(f.trainer) || f.no_ops ||
-        f.no_model || f.recompute != "none" || f.weight_rounding != "nearest" || f.not_deterministic)
+        f.no_model || f.op_sizes.size() != 2 || f.recompute != "none" || f.weight_rounding != "nearest" || f.not_deterministic)
       throw InputError(
           "--write-receipt checks every variant and every matmul mode of the gate's own models; give only "
           "--trainer, --seed and --receipt-folder with it");
@@ -156,6 +157,11 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
     gate::OpGateOptions o;
     o.trainer = f.trainer;
     o.seed = f.seed;
+    o.sizes = f.op_sizes;
+    if (f.op_sizes == std::vector<std::string>{"reduced"}) {
+      o.with_answers = false;
+      o.repeats = 1;
+    }
     if (isatty(STDERR_FILENO))
       o.progress = [](const std::string& what) { fmt::print(stderr, "gate (ops): {}\n", what); };
     reports.push_back(gate::check_ops(o));
@@ -230,6 +236,12 @@ void add_gate_command(CLI::App& app, int& exit_code) {
       ->each([f](const std::string&) { f->seed_given = true; });
   c->add_flag("--no-ops", f->no_ops, "without the op-level checks");
   c->add_flag("--no-model", f->no_model, "without the whole-model checks");
+  c->add_option("--op-sizes", f->op_sizes,
+                "shapes of the op-level checks: odd, real (those of d12, 124M parameters), or reduced (for compute-sanitizer: each loop "
+                "over a capped grid turns twice, nothing is compared with the oracle)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"odd", "real", "reduced"}))
+      ->capture_default_str();
   c->add_flag("--write-receipt", f->write_receipt,
               "check every variant and matmul mode; if all pass, write receipts/TRAINER.json");
   c->add_option("--receipt-folder", f->receipt_folder,

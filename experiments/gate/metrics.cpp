@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -16,11 +17,6 @@ namespace {
 // A row of fewer elements than this is not a vector with a norm but a handful of numbers with cancellation
 // noise.
 constexpr int64_t kFewestForNorm = 8;
-
-struct Slices {  // squared sums per row or per column
-  std::vector<double> difference, want;
-  explicit Slices(int64_t n) : difference(static_cast<size_t>(n)), want(static_cast<size_t>(n)) {}
-};
 
 // Upper quartile, not median: two thirds of the rows of a qkv gradient can be zero in exact arithmetic (T =
 // 1).
@@ -40,7 +36,7 @@ double ratio(double difference, double reference) {
   return difference / reference;
 }
 
-void worst_slice(const Slices& slices, double& worst, int64_t& at) {
+void worst_slice(const SliceSums& slices, double& worst, int64_t& at) {
   const double floor = usual_norm(slices.want);
   for (size_t i = 0; i < slices.want.size(); ++i) {
     const double own = std::sqrt(slices.want[i]);
@@ -62,9 +58,7 @@ ErrorMetrics compare(std::span<const Got> got, std::span<const Want> want, int64
     throw std::invalid_argument("compare: " + std::to_string(got.size()) + " and " +
                                 std::to_string(want.size()) + " elements for " + std::to_string(rows) +
                                 " x " + std::to_string(columns));
-  Slices by_row(rows), by_column(columns);
-  double difference = 0, reference = 0, size = 0, dot = 0;
-  ErrorMetrics out;
+  TensorSums sums(rows, columns);
   for (int64_t r = 0; r < rows; ++r) {
     double row_difference = 0, row_reference = 0;
     for (int64_t c = 0; c < columns; ++c) {
@@ -72,23 +66,30 @@ ErrorMetrics compare(std::span<const Got> got, std::span<const Want> want, int64
       const double g = static_cast<double>(got[i]), w = static_cast<double>(want[i]), d = g - w;
       row_difference += d * d;
       row_reference += w * w;
-      by_column.difference[static_cast<size_t>(c)] += d * d;
-      by_column.want[static_cast<size_t>(c)] += w * w;
-      size += g * g;
-      dot += g * w;
-      if (!(std::abs(d) <= out.max_abs) && !std::isnan(out.max_abs)) out.max_abs = std::abs(d);
+      sums.columns.difference[static_cast<size_t>(c)] += d * d;
+      sums.columns.want[static_cast<size_t>(c)] += w * w;
+      sums.size += g * g;
+      sums.dot += g * w;
+      if (!(std::abs(d) <= sums.max_abs) && !std::isnan(sums.max_abs)) sums.max_abs = std::abs(d);
     }
-    by_row.difference[static_cast<size_t>(r)] = row_difference;
-    by_row.want[static_cast<size_t>(r)] = row_reference;
-    difference += row_difference;
-    reference += row_reference;
+    sums.rows.difference[static_cast<size_t>(r)] = row_difference;
+    sums.rows.want[static_cast<size_t>(r)] = row_reference;
   }
+  return metrics_of(sums);
+}
+
+ErrorMetrics metrics_of(const TensorSums& sums) {
+  const double difference = std::accumulate(sums.rows.difference.begin(), sums.rows.difference.end(), 0.0),
+               reference = std::accumulate(sums.rows.want.begin(), sums.rows.want.end(), 0.0);
+  const auto rows = static_cast<int64_t>(sums.rows.want.size()), columns = static_cast<int64_t>(sums.columns.want.size());
+  ErrorMetrics out;
+  out.max_abs = sums.max_abs;
   out.norm = ratio(std::sqrt(difference), std::sqrt(reference));
-  if (difference != 0) out.cosine = dot / (std::sqrt(size) * std::sqrt(reference));
+  if (difference != 0) out.cosine = sums.dot / (std::sqrt(sums.size) * std::sqrt(reference));
   out.has_rows = columns >= kFewestForNorm && rows > 1;
   out.has_columns = rows >= kFewestForNorm && columns > 1;
-  if (out.has_rows) worst_slice(by_row, out.worst_row, out.worst_row_at);
-  if (out.has_columns) worst_slice(by_column, out.worst_column, out.worst_column_at);
+  if (out.has_rows) worst_slice(sums.rows, out.worst_row, out.worst_row_at);
+  if (out.has_columns) worst_slice(sums.columns, out.worst_column, out.worst_column_at);
   return out;
 }
 

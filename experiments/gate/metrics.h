@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace gate {
 
@@ -27,6 +28,19 @@ struct ErrorMetrics {
 // are in double. Throws std::invalid_argument when the sizes do not match.
 template <typename Got, typename Want>
 ErrorMetrics compare(std::span<const Got> got, std::span<const Want> want, int64_t rows, int64_t columns);
+
+// Sums of squares from which the metrics of a (rows, columns) tensor follow, wherever they were added up.
+struct SliceSums {
+  std::vector<double> difference, want;
+  explicit SliceSums(int64_t n) : difference(static_cast<size_t>(n)), want(static_cast<size_t>(n)) {}
+};
+struct TensorSums {
+  TensorSums(int64_t row_count, int64_t column_count) : rows(row_count), columns(column_count) {}
+  SliceSums rows, columns;
+  double size = 0, dot = 0;  // |got|^2, got . want
+  double max_abs = 0;
+};
+ErrorMetrics metrics_of(const TensorSums& sums);
 
 // Number of elements whose bit patterns differ (so NaN equals itself and 0 differs from -0).
 int64_t count_different(std::span<const float> a, std::span<const float> b);

@@ -1,56 +1,43 @@
-// How tensors of the op cases are stored, and read back.
 #include "experiments/gate/op_case.h"
 
-#include <bit>
+#include <algorithm>
+#include <stdexcept>
 
 namespace gate {
-namespace {
 
-// Values of bf16 tensors must be bf16 numbers already: what the kernel gets is then what the oracle saw.
-std::vector<std::byte> stored(const std::vector<float>& values, Element element) {
-  if (element != Element::bf16) return bytes_of_values(values);
-  std::vector<uint16_t> halves(values.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto bits = std::bit_cast<uint32_t>(values[i]);
-    if ((bits & 0xffffu) != 0)
-      throw std::logic_error("an op case hands a kernel values that its oracle did not see rounded");
-    halves[i] = static_cast<uint16_t>(bits >> 16);
+double OpCase::min_bytes() const {
+  double bytes = 0;
+  for (const OpTensor& t : tensors)
+    bytes += static_cast<double>(t.byte_count()) * (t.role == Role::update ? 2 : 1);
+  return bytes;
+}
+
+std::vector<std::string> variants_of(const std::vector<gpt2::VariantInfo>& table, const OpCase& c) {
+  const std::string& slot = c.slot.empty() ? c.op : c.slot;
+  const auto row = std::find_if(table.begin(), table.end(),
+                                [&](const gpt2::VariantInfo& info) { return info.slot == slot; });
+  if (row == table.end()) {
+    if (!c.slot.empty() || !c.baseline.empty())
+      throw std::logic_error("the op case " + c.op + " names the slot " + slot +
+                             ", which the trainer does not have");
+    return {""};
   }
-  return bytes_of_values(halves);
-}
-
-}  // namespace
-
-OpTensor input_tensor(std::string name, int64_t rows, int64_t columns, const std::vector<float>& values,
-                      Element element) {
-  return {std::move(name), Role::input, element, rows, columns, stored(values, element), {}};
-}
-OpTensor input_tensor(std::string name, const std::vector<int32_t>& values) {
-  return {std::move(name),         Role::input, Element::i32, 1, static_cast<int64_t>(values.size()),
-          bytes_of_values(values), {}};
-}
-OpTensor output_tensor(std::string name, int64_t rows, int64_t columns, std::vector<double> want,
-                       Element element, Rounding rounding) {
-  return {std::move(name), Role::output, element, rows, columns, {}, std::move(want), rounding};
-}
-OpTensor update_tensor(std::string name, int64_t rows, int64_t columns, const std::vector<float>& before,
-                       std::vector<double> want, Element element, Rounding rounding) {
-  return {std::move(name),         Role::update,    element, rows, columns,
-          stored(before, element), std::move(want), rounding};
-}
-std::vector<float> floats_of(std::span<const std::byte> bytes, Element element) {
-  std::vector<float> out(bytes.size() / static_cast<size_t>(bytes_of_element(element)));
-  if (element == Element::f32) {
-    std::memcpy(out.data(), bytes.data(), out.size() * 4);
-  } else if (element == Element::bf16) {
-    for (size_t i = 0; i < out.size(); ++i) {
-      uint16_t half;
-      std::memcpy(&half, &bytes[i * 2], 2);
-      out[i] = std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
-    }
-  } else {
-    throw std::logic_error("floats_of: elements of another type");
-  }
+  const auto known = [&](const std::string& variant) {
+    if (std::find(row->names.begin(), row->names.end(), variant) == row->names.end())
+      throw std::logic_error("the op case " + c.op + " names " + slot + "=" + variant +
+                             ", which the trainer does not have");
+  };
+  for (const std::string& form : c.other_forms) known(form);
+  std::vector<std::string> out;
+  for (const std::string& name : row->names)
+    if (std::find(c.other_forms.begin(), c.other_forms.end(), name) == c.other_forms.end())
+      out.push_back(name);
+  if (c.baseline.empty()) return out;
+  known(c.baseline);
+  const auto first = std::find(out.begin(), out.end(), c.baseline);
+  if (first == out.end())
+    throw std::logic_error("the baseline of the op case " + c.op + " is said to be another form");
+  std::rotate(out.begin(), first, first + 1);
   return out;
 }
 

@@ -1,16 +1,19 @@
 // Every op variant of a GPU trainer on its own, on the device: against fp64, with poisoned outputs and
 // scratch, red zones around every buffer, inputs that may not change, and repeats that must agree bit for
-// bit.
+// bit, some of them beside other work on the device.
 //
 // Names of the checks: "OP/VARIANT error", "OP/VARIANT poison" (the result depends on what was in an output
 // or in scratch before), "OP/VARIANT unwritten", "OP/VARIANT red zone", "OP/VARIANT inputs", "OP/VARIANT
-// launch error" (that the launcher did not check), "OP/VARIANT repeat"; "able to fail" when a check would have accepted zeros, a shuffle or 1%
-// of noise. Of results rounded to bf16 also "OP/VARIANT element" (the worst single one), and of weights "OP/VARIANT rounding" (of the
-// master weights, bit for bit or without a bias). A launch that throws fails "OP/VARIANT error", tensor "launch".
+// launch error" (that the launcher did not check), "OP/VARIANT repeat", "OP/VARIANT ran" (the variant refused
+// every shape); "able to fail" when a check would have accepted zeros, a shuffle or 1% of noise. Of results
+// rounded to bf16 also "OP/VARIANT element" (the worst single one), and of weights "OP/VARIANT rounding" (of
+// the master weights, bit for bit or without a bias). A launch that throws fails "OP/VARIANT error", tensor
+// "launch".
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "experiments/gate/receipt.h"
 #include "experiments/gate/report.h"
@@ -21,12 +24,16 @@ struct OpGateOptions {
   std::string trainer = "fp32";  // or "mixed"
   uint64_t seed = 0;
   int repeats = 10;
+  std::vector<std::string> sizes{"odd", "real"};  // names of op_sizes.h
+  // False: nothing is compared with an oracle, and nothing else runs on the device. For a sanitizer.
+  bool with_answers = true;
   std::function<void(const std::string&)> progress;  // called with each op that begins; may be empty
 };
 
 // Throws stepscope::MachineError when there is no device. A variant that refuses a shape with InputError or
-// MachineError is noted, not failed; the first variant of a case may not refuse. A kernel that faults fails its
-// check and ends the run, since no later call can work; any other error fails its check only.
+// MachineError is noted, not failed, unless it refuses every shape with InputError; a baseline may not
+// refuse. A kernel that faults fails its check and ends the run, since no later call can work; any other
+// error fails its check only.
 GateReport check_ops(const OpGateOptions& options);
 
 DeviceFacts device_facts();

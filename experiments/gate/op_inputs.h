@@ -1,64 +1,71 @@
-// What the case files of both trainers draw: random inputs, gradients that are written over or added to.
+// The inputs of the op cases: values that are a function of a seed and an index, so that host and device make
+// the same, and values that are chosen to hurt.
 #pragma once
-#include <functional>
-#include <string>
-#include <utility>
+#include <array>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
-#include "experiments/gate/op_case.h"
-#include "experiments/gate/op_oracle.h"
-#include "experiments/gate/random.h"
+#include "experiments/gate/op_memory.h"
 
 namespace gate {
 
-inline std::vector<float> to_floats(const oracle::Doubles& values) {
-  return std::vector<float>(values.begin(), values.end());
-}
-inline std::vector<float> to_bf16(std::vector<float> values) {
-  for (float& v : values) v = gate::to_bf16(v);
-  return values;
-}
+// mean + deviation * normal, with exceptions.
+struct Values {
+  uint64_t seed = 0;
+  double deviation = 1, mean = 0;
+  double limit = std::numeric_limits<double>::infinity();  // of the magnitude
+  bool positive = false;
+  double every_fifth = 1;  // a factor on elements 0, 5, 10, …
 
-// Hands its cases to `use`, which must outlive it.
-class OpInputs {
- public:
-  using Floats = std::vector<float>;
-  using Doubles = oracle::Doubles;
-  using Use = std::function<void(const OpCase&)>;
-  OpInputs(uint64_t seed, uint64_t stream, const Use& use) : random_(seed, stream), use_(use) {}
-
- protected:
-  Floats normal(int64_t n, double deviation = 1, double mean = 0) {
-    Floats x(static_cast<size_t>(n));
-    for (float& v : x) v = static_cast<float>(mean) + random_.normal(deviation);
-    return x;
-  }
-  Floats halves(int64_t n, double deviation = 1, double mean = 0) {
-    return to_bf16(normal(n, deviation, mean));
-  }
-  std::vector<int32_t> below(int64_t n, int64_t limit) {
-    std::vector<int32_t> x(static_cast<size_t>(n));
-    for (int32_t& v : x) v = static_cast<int32_t>(random_.below(limit));
-    return x;
-  }
-  // A tensor written over, or added to random content when `accumulate`.
-  OpTensor gradient(const std::string& name, int64_t rows, int64_t columns, Doubles want, bool accumulate,
-                    Element element = Element::f32, Rounding rounding = {}) {
-    if (!accumulate) return output_tensor(name, rows, columns, std::move(want), element, rounding);
-    const Floats before = element == Element::bf16 ? halves(rows * columns) : normal(rows * columns);
-    for (size_t i = 0; i < want.size(); ++i) want[i] += static_cast<double>(before[i]);
-    return update_tensor(name, rows, columns, before, std::move(want), element, rounding);
-  }
-  // A sum in double, written over or added to `before`.
-  static OpTensor one_double(const std::string& name, double want, bool add, double before) {
-    OpTensor t{name, add ? Role::update : Role::output, Element::f64, 1, 1, {}, {want + (add ? before : 0)}};
-    if (add) t.bytes = bytes_of_values(std::vector<double>{before});
-    return t;
-  }
-  static const char* adds(bool accumulate) { return accumulate ? ", adds" : ""; }
-
-  Random random_;
-  const Use& use_;
+  // Rows of `columns` that are drawn otherwise.
+  int64_t columns = 1;
+  struct Row {
+    int64_t row = -1;
+    double deviation = 1, mean = 0;
+  };
+  std::array<Row, 6> rows{};
+  // Single elements.
+  struct Spike {
+    int64_t index = -1;
+    double value = 0;
+  };
+  std::array<Spike, 4> spikes{};
 };
+void fill(const Memory& memory, Element element, const Values& values);
+
+// (rows, Vp). Columns from V on hold 1e4, which may not take part. When `hurt`, rows take turns: all below
+// -100; one logit of 80 among small ones; all equal; spread over -80 to 80; ordinary.
+struct Logits {
+  uint64_t seed = 0;
+  int64_t V = 1, Vp = 1;
+  bool hurt = false;
+};
+void fill(const Memory& memory, Element element, const Logits& logits);
+
+// (B, T, 3C): queries, keys and values of NH heads of HS. Scores are q.k / sqrt(HS). When `hurt`, heads take
+// turns:
+//   scores near 150 for every key · rising from -200 to 200 along the keys · falling likewise · all zero
+//   (flat) · of deviation 12 (sharp)
+struct Qkv {
+  uint64_t seed = 0;
+  int64_t T = 1, C = 1, HS = 1;
+  bool hurt = false;
+};
+void fill(const Memory& memory, Element element, const Qkv& qkv);
+
+enum class TokenKind {
+  repeated,   // every third is the first one; 0 and V - 1 are among them
+  one,        // all V - 1
+  different,  // no token twice (needs n <= V)
+  skewed,     // as in text: few tokens make most of it
+};
+std::vector<int32_t> tokens_of(TokenKind kind, int64_t n, int64_t V, uint64_t seed);
+
+// `from` as `element` stores it.
+void convert(const Memory& to, Element element, View from, int64_t n);
+
+// Finite floats of all signs and sizes, valid as double and as pairs of bf16 too.
+void fill_garbage(void* data, Space space, int64_t bytes, uint64_t seed);
 
 }  // namespace gate

@@ -9,8 +9,9 @@
 
 namespace gate {
 
-double op_floor(std::string_view matmul, bool is_matmul) {
-  return is_matmul && matmul == "tf32" ? 1e-3 : 2e-6;
+double op_floor(std::string_view matmul, bool is_matmul, int64_t terms) {
+  if (!is_matmul) return 2e-6;
+  return std::max(matmul == "tf32" ? 1e-3 : 2e-6, 2 * 3.4e-8 * std::sqrt(static_cast<double>(terms) / 2));
 }
 
 Tolerance op_limit(double floor, const ErrorMetrics* baseline) {

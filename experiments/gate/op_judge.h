@@ -14,8 +14,9 @@ namespace gate {
 
 // What a plain fp32 or tf32 kernel may lose without being asked further; beyond it, twice what the baseline
 // variant lost on the same inputs. tf32: both factors are cut to 10 bits, at worst 2^-10 each way when cut
-// rather than rounded.
-double op_floor(std::string_view matmul, bool is_matmul);
+// rather than rounded. `terms`: of the longest sum that a product takes in one go; rounding such a sum of random terms in fp32 costs
+// about 3.4e-8 sqrt(terms / 2), and twice that is granted.
+double op_floor(std::string_view matmul, bool is_matmul, int64_t terms = 1);
 
 // max(floor, 2 x the baseline variant's own error), on the norm and on the worst row and column. `baseline`
 // may be nullptr: this is the baseline variant.

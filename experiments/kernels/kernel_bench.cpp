@@ -2,13 +2,14 @@
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
+#include <memory>
 
-#include "experiments/gate/op_judge.h"
-#include "experiments/gate/report.h"
+#include "experiments/gate/op_case.h"
+#include "experiments/gate/op_compare.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
@@ -20,8 +21,8 @@ namespace {
 using gate::OpCase;
 using gate::OpTensor;
 using gate::Role;
-using gpt2::cuda::DeviceBuffer;
-using Bytes = DeviceBuffer<std::byte>;
+
+constexpr gate::Space kHere = gate::Space::device;
 
 constexpr int kWarmupRounds = 5;
 // Operands are rotated through so much memory that none is still in L2 when its turn comes again.
@@ -32,33 +33,20 @@ class Operands {
   // Outputs hold NaN: a variant that leaves one out, or reads it, is wrong and not merely lucky.
   explicit Operands(const OpCase& c) {
     for (const OpTensor& t : c.tensors) {
-      buffers_.emplace_back(t.byte_count());
+      buffers_.emplace_back(kHere, t.byte_count());
       if (t.role == Role::output)
-        STEPSCOPE_CUDA_CHECK(cudaMemset(buffers_.back().data(), 0xff, static_cast<size_t>(t.byte_count())));
+        gate::set_bytes(buffers_.back().data(), kHere, std::byte{0xff}, t.byte_count());
       else
-        STEPSCOPE_CUDA_CHECK(
-            cudaMemcpy(buffers_.back().data(), t.bytes.data(), t.bytes.size(), cudaMemcpyHostToDevice));
+        gate::copy(buffers_.back(), t.content);
       pointers_.push_back(buffers_.back().data());
     }
   }
   std::span<void* const> pointers() const { return pointers_; }
 
  private:
-  std::vector<Bytes> buffers_;
+  std::vector<gate::Memory> buffers_;
   std::vector<void*> pointers_;
 };
-
-std::vector<double> read(const OpTensor& t, const void* device) {
-  std::vector<std::byte> bytes(static_cast<size_t>(t.byte_count()));
-  STEPSCOPE_CUDA_CHECK(cudaMemcpy(bytes.data(), device, bytes.size(), cudaMemcpyDeviceToHost));
-  if (t.element != gate::Element::f64) {
-    const std::vector<float> floats = gate::floats_of(bytes, t.element);
-    return {floats.begin(), floats.end()};
-  }
-  std::vector<double> out(static_cast<size_t>(t.count()));
-  std::memcpy(out.data(), bytes.data(), bytes.size());
-  return out;
-}
 
 double at_quantile(const std::vector<double>& sorted, double q) {
   return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
@@ -68,35 +56,31 @@ class Bench {
  public:
   explicit Bench(const KernelBenchOptions& options)
       : options_(options),
-        suite_(options.trainer == "mixed" ? gate::mixed_ops() : gate::fp32_ops()),
-        context_(suite_.make_context(options.matmul, stream_.get())) {
-    for (const gpt2::VariantInfo& info : suite_.variants) variants_[info.slot] = info.names;
+        trainer_(gate::ops_of(options.trainer)),
+        table_(trainer_.variants()),
+        context_(trainer_.context(options.matmul, stream_.get())) {
     l2_bytes_ = gpt2::cuda::device_info().l2_bytes;
   }
 
-  std::vector<KernelResult> run(const KernelCase& k) {
-    const auto found = variants_.find(k.timed.slot.empty() ? k.timed.op : k.timed.slot);
-    const std::vector<std::string> names = !k.timed.variants.empty()  ? k.timed.variants
-                                           : found == variants_.end() ? std::vector<std::string>{""}
-                                                                      : found->second;
+  std::vector<KernelResult> run(const OpCase& c) {
     // The first is the baseline of the check; the default is what the trainer runs.
-    const std::string default_name = found == variants_.end() ? names.front() : found->second.front();
+    const std::vector<std::string> names = gate::variants_of(table_, c);
+    const std::string default_name = default_of(c, names.front());
     std::vector<KernelResult> results;
     std::map<std::string, gate::ErrorMetrics> baseline;
     for (const std::string& variant : names) {
       KernelResult r;
-      r.op = k.timed.op;
+      r.op = c.op;
       r.variant = variant;
-      r.shape = k.timed.shape;
-      r.check_shape = k.check.shape;
+      r.shape = c.shape;
       r.is_default = variant == default_name;
       if (options_.progress)
-        options_.progress(fmt::format("{} {} {}: against the oracle", r.op, variant, r.check_shape));
-      check(k.check, r, variant == names.front(), baseline);
+        options_.progress(fmt::format("{} {} {}: against the oracle", r.op, variant, r.shape));
+      check(c, r, variant == names.front(), baseline);
       results.push_back(std::move(r));
     }
-    if (options_.progress) options_.progress(fmt::format("{} {}: timing", k.timed.op, k.timed.shape));
-    time(k, results);
+    if (options_.progress) options_.progress(fmt::format("{} {}: timing", c.op, c.shape));
+    time(c, results);
     std::stable_sort(results.begin(), results.end(), [](const KernelResult& a, const KernelResult& b) {
       return (a.right ? a.median_ns : 1e300) < (b.right ? b.median_ns : 1e300);
     });
@@ -104,19 +88,27 @@ class Bench {
   }
 
  private:
+  std::string default_of(const OpCase& c, const std::string& otherwise) const {
+    for (const gpt2::VariantInfo& info : table_)
+      if (info.slot == (c.slot.empty() ? c.op : c.slot)) return info.names.front();
+    return otherwise;
+  }
+
   void check(const OpCase& c, KernelResult& r, bool is_baseline, std::map<std::string, gate::ErrorMetrics>& baseline) {
     const Operands operands(c);
-    const double floor = gate::op_floor(options_.matmul, c.matmul) * c.floor_factor;
+    const double floor = gate::op_floor(options_.matmul, c.matmul, c.terms) * c.floor_factor;
     try {
-      const Bytes scratch(c.scratch_bytes ? c.scratch_bytes(r.variant) : 0);
+      const gate::Memory scratch(kHere, c.scratch_bytes ? c.scratch_bytes(r.variant) : 0);
       STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
-      c.launch(context_, r.variant, operands.pointers(), scratch.data());
+      c.launch(*context_, r.variant, operands.pointers(), scratch.data());
       STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
     } catch (const stepscope::InputError& e) {
       r.wrong = e.what();
+      r.refused = true;
       return;
     } catch (const stepscope::MachineError& e) {
       r.wrong = e.what();
+      r.refused = true;
       return;
     }
     r.right = true;
@@ -124,8 +116,7 @@ class Bench {
     for (size_t i = 0; i < c.tensors.size(); ++i) {
       const OpTensor& t = c.tensors[i];
       if (t.role == Role::input) continue;
-      const std::vector<double> got = read(t, operands.pointers()[i]);
-      const auto metrics = gate::compare<double, double>(got, t.want, t.rows, t.columns);
+      const auto metrics = gate::compare(kHere, {operands.pointers()[i], t.element}, gate::view(t.want), t.rows, t.columns);
       const auto found = baseline.find(t.name);
       const gate::ErrorMetrics* base = is_baseline || found == baseline.end() ? nullptr : &found->second;
       const auto result = gate::from_metrics(
@@ -147,17 +138,17 @@ class Bench {
     }
   }
 
-  void time(const KernelCase& k, std::vector<KernelResult>& results) {
-    const double bytes = k.min_bytes();
+  void time(const OpCase& c, std::vector<KernelResult>& results) {
+    const double bytes = c.min_bytes();
     const int sets =
         std::clamp(static_cast<int>(kL2Turns * static_cast<double>(l2_bytes_) / bytes) + 1, 1, 64);
     std::vector<Operands> operands;
-    for (int i = 0; i < sets; ++i) operands.emplace_back(k.timed);
+    for (int i = 0; i < sets; ++i) operands.emplace_back(c);
     int64_t scratch_bytes = 0;
     for (const KernelResult& r : results)
-      if (r.right && k.timed.scratch_bytes)
-        scratch_bytes = std::max(scratch_bytes, k.timed.scratch_bytes(r.variant));
-    const Bytes scratch(scratch_bytes);
+      if (r.right && c.scratch_bytes)
+        scratch_bytes = std::max(scratch_bytes, c.scratch_bytes(r.variant));
+    const gate::Memory scratch(kHere, scratch_bytes);
     struct Pair {
       gpt2::cuda::Event begin, end;
     };
@@ -169,7 +160,7 @@ class Bench {
         if (!results[i].right) continue;
         Pair p;
         p.begin.record(stream_.get());
-        k.timed.launch(context_, results[i].variant, operands[turn++ % operands.size()].pointers(),
+        c.launch(*context_, results[i].variant, operands[turn++ % operands.size()].pointers(),
                        scratch.data());
         p.end.record(stream_.get());
         if (round >= kWarmupRounds) events[i].push_back(std::move(p));
@@ -185,32 +176,38 @@ class Bench {
       r.p05_ns = at_quantile(ns, 0.05);
       r.p95_ns = at_quantile(ns, 0.95);
       r.bytes_per_s = bytes / (r.median_ns * 1e-9);
-      r.flops_per_s = k.flops / (r.median_ns * 1e-9);
+      r.flops_per_s = c.flops / (r.median_ns * 1e-9);
     }
   }
 
   const KernelBenchOptions& options_;
   gpt2::cuda::Stream stream_;
-  gate::OpSuite suite_;
-  gate::ContextRef context_;
-  std::map<std::string, std::vector<std::string>> variants_;
+  const gate::OpTrainer& trainer_;
+  const std::vector<gpt2::VariantInfo> table_;
+  const std::unique_ptr<gate::OpContext> context_;
   int64_t l2_bytes_ = 0;
 };
 
 }  // namespace
 
+std::vector<std::string> kernel_ops(const std::string& trainer) { return gate::op_names(gate::ops_of(trainer)); }
+
 std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::ModelConfig& model,
                                         int64_t batch_size, int64_t seq_len, uint64_t seed,
                                         const KernelBenchOptions& options) {
+  const std::vector<std::string> known = kernel_ops(options.trainer);
+  if (std::find(known.begin(), known.end(), op) == known.end())
+    throw stepscope::InputError(
+        fmt::format("kernels '{}': the {} trainer has no such op; expected one of {}", op, options.trainer, fmt::join(known, ", ")));
   if (const auto why = gpt2::cuda::why_no_device())
     throw stepscope::MachineError("kernels need a GPU: " + *why);
   Bench bench(options);
   std::vector<KernelResult> out;
-  const auto cases = options.trainer == "mixed" ? mixed_kernel_cases : kernel_cases;
-  for (const KernelCase& k : cases(op, model, batch_size, seq_len, seed)) {
-    const auto rows = bench.run(k);
-    out.insert(out.end(), rows.begin(), rows.end());
-  }
+  gate::for_each_case(gate::ops_of(options.trainer), gate::model_sizes(model, batch_size, seq_len),
+                      {.space = kHere, .seed = seed, .only = op}, [&](const OpCase& c) {
+                        const auto rows = bench.run(c);
+                        out.insert(out.end(), rows.begin(), rows.end());
+                      });
   return out;
 }
 

@@ -1,4 +1,6 @@
-// The lists of op cases: whether every variant of a trainer has one. Cases are made, not launched.
+// The one list of op cases: whether every variant of a trainer has one, and whether what is wanted of each is
+// right. Cases are made on the host, none is launched: no device needed.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,68 +8,94 @@
 #include <set>
 
 #include "experiments/gate/op_case.h"
+#include "experiments/gate/op_compare.h"
 
 namespace gate {
 namespace {
 
-using Covered = std::map<std::string, std::set<std::string>>;  // slot -> variants
+constexpr Space kHost = Space::host;
+using ::testing::Contains;
+using ::testing::HasSubstr;
 
-std::vector<std::string> variants_of(const OpSuite& suite, const OpCase& c) {
-  if (!c.variants.empty()) return c.variants;
-  for (const gpt2::VariantInfo& info : suite.variants)
-    if (info.slot == c.op) return info.names;
-  return {};
+void for_odd_cases(const OpTrainer& trainer, uint64_t seed, bool with_answers, const UseCase& use) {
+  for_each_case(trainer, odd_sizes(), {.space = kHost, .seed = seed, .with_answers = with_answers}, use);
 }
 
-Covered covered_by(const OpSuite& suite) {
+using Covered = std::map<std::string, std::set<std::string>>;  // slot -> variants
+
+Covered covered_by(const OpTrainer& trainer, const OpSizes& sizes) {
   Covered covered;
-  suite.for_each_case(1, [&](const OpCase& c) {
-    for (const std::string& variant : variants_of(suite, c))
+  const auto table = trainer.variants();
+  for_each_case(trainer, sizes, {.space = kHost, .seed = 1, .with_answers = false}, [&](const OpCase& c) {
+    for (const std::string& variant : variants_of(table, c))
       covered[c.slot.empty() ? c.op : c.slot].insert(variant);
     for (const auto& [slot, variant] : c.also) covered[slot].insert(variant);
   });
   return covered;
 }
 
-void expect_every_variant(const OpSuite& suite, const std::set<std::string>& whole_step_slots) {
-  Covered covered = covered_by(suite);
-  for (const gpt2::VariantInfo& info : suite.variants)
+void expect_every_variant(const OpTrainer& trainer, const std::set<std::string>& whole_step_slots) {
+  Covered covered = covered_by(trainer, odd_sizes());
+  for (const gpt2::VariantInfo& info : trainer.variants())
     for (const std::string& name : info.names)
       if (!whole_step_slots.contains(info.slot)) {
         EXPECT_TRUE(covered[info.slot].contains(name)) << info.slot << "=" << name << " has no op case";
       }
 }
 
+// How a step is launched and which of the library's algorithms runs are no ops; the whole-model checks run
+// both.
 TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) {
-  // How a step is launched and which of the library's algorithms runs are no ops; the whole-model checks run
-  // both.
   expect_every_variant(mixed_ops(), {"step_launch", "matmul_algorithm"});
 }
-
 TEST(OpSuite, EveryVariantOfTheFp32TrainerHasACase) { expect_every_variant(fp32_ops(), {"zero_grad"}); }
 
-// A name that no slot has would be launched by no variant table, and its refusal taken for a shape that it
-// does not do.
-TEST(OpSuite, CasesNameOnlyVariantsThatExist) {
-  for (const OpSuite& suite : {fp32_ops(), mixed_ops()}) {
-    std::map<std::string, std::set<std::string>> known;
-    for (const gpt2::VariantInfo& info : suite.variants)
-      known[info.slot] = {info.names.begin(), info.names.end()};
-    for (const auto& [slot, variants] : covered_by(suite))
-      for (const std::string& variant : variants)
-        EXPECT_TRUE(known[slot].contains(variant)) << slot << "=" << variant;
+TEST(OpSuite, AVariantThatJoinsTheTableIsJudgedAndTimedWithoutACaseOfItsOwn) {
+  const OpCase c{.op = "layernorm_forward", .shape = "", .tensors = {}};
+  EXPECT_THAT(variants_of({{"layernorm_forward", {"a", "b", "brand_new"}}}, c),
+              ::testing::ElementsAre("a", "b", "brand_new"));
+  OpCase based = c;
+  based.baseline = "b";
+  based.other_forms = {"a"};
+  EXPECT_THAT(variants_of({{"layernorm_forward", {"a", "b", "brand_new"}}}, based),
+              ::testing::ElementsAre("b", "brand_new"));
+}
+
+TEST(OpSuite, ACaseThatNamesWhatTheTrainerDoesNotHaveIsRefused) {
+  const std::vector<gpt2::VariantInfo> table{{"classifier", {"two_pass"}}};
+  OpCase c{.op = "classifier", .shape = "", .tensors = {}};
+  c.baseline = "three_pass";
+  EXPECT_THROW(variants_of(table, c), std::logic_error);
+  c.baseline = "two_pass";
+  c.other_forms = {"two_pass"};
+  EXPECT_THROW(variants_of(table, c), std::logic_error) << "the baseline is no other form";
+  c = OpCase{.op = "x", .shape = "", .tensors = {}, .slot = "y"};
+  EXPECT_THROW(variants_of(table, c), std::logic_error);
+}
+
+// The gate's real shapes leave no op out that its odd ones have; `kernels` has every op of a step.
+TEST(OpSuite, EveryOpOfAStepHasACaseInEachList) {
+  for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()}) {
+    std::set<std::string> odd, model;
+    for_odd_cases(*trainer, 1, false, [&](const OpCase& c) { odd.insert(c.op); });
+    for (const std::string& op : op_names(*trainer)) model.insert(op);
+    EXPECT_TRUE(model.contains("attention_backward"));
+    odd.erase("round_parameters");  // of the start
+    EXPECT_EQ(odd, model) << trainer->name();
   }
 }
 
-// What the oracle wants must itself pass, and have the size that the kernel writes.
+// What the answer wants must itself pass, and have the size that the kernel writes.
 TEST(OpSuite, EveryResultHasAnAnswerOfItsSizeAndFiniteValues) {
-  for (const OpSuite& suite : {fp32_ops(), mixed_ops()})
-    suite.for_each_case(2, [&](const OpCase& c) {
+  for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()})
+    for_odd_cases(*trainer, 2, true, [&](const OpCase& c) {
       for (const OpTensor& t : c.tensors) {
-        SCOPED_TRACE(suite.trainer + " " + c.op + " " + c.shape + " " + t.name);
-        EXPECT_EQ(static_cast<int64_t>(t.bytes.size()), t.role == Role::output ? 0 : t.byte_count());
-        EXPECT_EQ(static_cast<int64_t>(t.want.size()), t.role == Role::input ? 0 : t.count());
-        for (double x : t.want) ASSERT_TRUE(std::isfinite(x));
+        SCOPED_TRACE(trainer->name() + " " + c.op + " " + c.shape + " " + t.name);
+        EXPECT_EQ(t.content.bytes(), t.role == Role::output ? 0 : t.byte_count());
+        EXPECT_EQ(t.want.bytes(), t.role == Role::input ? 0 : t.count() * 8);
+        for (double x : values_of<double>(t.want)) ASSERT_TRUE(std::isfinite(x));
+        if (t.role == Role::output) continue;
+        for (int64_t i = 0; i < t.count(); ++i) ASSERT_TRUE(std::isfinite(view(t.content, t.element)[i]));
       }
     });
 }
@@ -75,27 +103,56 @@ TEST(OpSuite, EveryResultHasAnAnswerOfItsSizeAndFiniteValues) {
 // A kernel that computes exactly and only rounds what it stores is right; zeros, a shuffle and 1% of noise
 // are wrong.
 TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
-  for (const OpSuite& suite : {fp32_ops(), mixed_ops()})
-    suite.for_each_case(3, [&](const OpCase& c) {
-      const double floor = op_floor(suite.rates.front(), c.matmul) * c.floor_factor;
+  for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()})
+    for_odd_cases(*trainer, 3, true, [&](const OpCase& c) {
+      const double floor = op_floor(trainer->rates().front(), c.matmul, c.terms) * c.floor_factor;
       for (const OpTensor& t : c.tensors) {
         if (t.role == Role::input) continue;
-        SCOPED_TRACE(suite.trainer + " " + c.op + " " + c.shape + " " + t.name);
-        std::vector<double> got = t.want;
-        if (t.element == Element::f32)
-          for (double& x : got) x = static_cast<double>(static_cast<float>(x));
-        if (t.element == Element::bf16)
-          for (double& x : got) x = static_cast<double>(to_bf16(static_cast<float>(x)));
+        SCOPED_TRACE(trainer->name() + " " + c.op + " " + c.shape + " " + t.name);
+        Memory got(kHost, t.byte_count());
+        convert(got, t.element, view(t.want), t.count());
         const Tolerance limit = t.rounding ? rounding_limit(t.rounding) : op_limit(floor, nullptr);
-        const CheckResult r =
-            from_metrics("", "", compare<double, double>(got, t.want, t.rows, t.columns), limit);
+        const CheckResult r = from_metrics(
+            "", "", compare(kHost, view(got, t.element), view(t.want), t.rows, t.columns), limit);
         EXPECT_TRUE(r.passed) << r.unit << " " << r.error << " > " << r.budget;
         if (t.rounding.count > 0 && t.rounding.inside == 0) {
-          EXPECT_LE(worst_element(got, t.want), element_limit(t.rounding));
+          EXPECT_LE(worst_element(kHost, view(got, t.element), view(t.want), t.count()),
+                    element_limit(t.rounding));
         }
-        EXPECT_TRUE(accepted_fakes(t.want, t.rows, t.columns, limit).empty());
+        EXPECT_TRUE(accepted_fakes(kHost, view(t.want), t.rows, t.columns, limit).empty());
       }
     });
+}
+
+TEST(OpSuite, ValuesThatHurtAreThere) {
+  std::set<std::string> shapes;
+  double least_logit = 0, largest_logit = 0, most_denormal = 1;
+  bool adam_late = false, means_far = false;
+  for_odd_cases(fp32_ops(), 4, true, [&](const OpCase& c) {
+    const OpTensor& first = c.tensors.front();
+    if (c.op == "classifier" && c.shape.find("rows=40") != std::string::npos && first.role == Role::update) {
+      const View logits = view(first.content, first.element);
+      double highest_of_first_row = -1e9;
+      for (int64_t v = 0; v < 1153; ++v) highest_of_first_row = std::max(highest_of_first_row, logits[v]);
+      least_logit = highest_of_first_row;
+      for (int64_t v = 0; v < 1153; ++v) largest_logit = std::max(largest_logit, logits[1280 + v]);
+      EXPECT_EQ(logits[1153], 1e4) << "padding may not take part";
+      EXPECT_EQ(logits[2 * 1280], logits[2 * 1280 + 1152]) << "a row of equal logits";
+    }
+    if (c.op == "layernorm_forward" && c.shape.find("means of 300") != std::string::npos) {
+      means_far = true;
+      EXPECT_NEAR(view(c.tensors[1].content, Element::f32)[5], 300, 3);
+    }
+    if (c.op == "layernorm_forward" && c.shape.find("denormal") != std::string::npos)
+      most_denormal =
+          std::min(most_denormal, std::abs(view(c.tensors[1].content, Element::f32)[11 * first.columns + 1]));
+    if (c.op == "adamw" && c.shape.find("t=100000") != std::string::npos) adam_late = true;
+  });
+  EXPECT_LT(least_logit, -100);
+  EXPECT_EQ(largest_logit, 80);
+  EXPECT_LT(most_denormal, 1e-38);
+  EXPECT_TRUE(adam_late);
+  EXPECT_TRUE(means_far);
 }
 
 }  // namespace

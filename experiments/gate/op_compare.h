@@ -1,0 +1,32 @@
+// How far a result is from its answer, and counts of elements, in the space where they lie. Gives what
+// metrics.h and op_judge.h give for values on the host.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "experiments/gate/metrics.h"
+#include "experiments/gate/op_judge.h"
+#include "experiments/gate/op_memory.h"
+#include "experiments/gate/report.h"
+
+namespace gate {
+
+ErrorMetrics compare(Space space, View got, View want, int64_t rows, int64_t columns);
+// As worst_element of op_judge.h.
+double worst_element(Space space, View got, View want, int64_t n);
+// As accepted_fakes of op_judge.h.
+std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, int64_t columns,
+                                        const Tolerance& limit);
+
+// Elements of `width` bytes whose bits differ.
+int64_t count_different(Space space, const void* a, const void* b, int64_t bytes, int64_t width);
+// Elements of which every bit is set: the NaN poison, which no arithmetic produces on these devices.
+int64_t count_all_ones(Space space, const void* data, int64_t bytes, int64_t width);
+
+// Whether bf16 `weights` are the fp32 `masters` rounded to the nearest: how many are not.
+int64_t count_not_rounded(const Memory& masters, const Memory& weights);
+// As judge_stochastic of op_judge.h.
+StochasticJudgement judge_stochastic(const Memory& masters, const Memory& weights);
+
+}  // namespace gate

@@ -1,0 +1,121 @@
+#include "experiments/gate/op_sizes.h"
+
+#include <fmt/format.h>
+
+#include "gpt2/errors.h"
+#include "gpt2/tensor_table.h"
+
+namespace gate {
+namespace {
+
+using Norm = OpSizes::Norm;
+
+// Layers of a step whose products have the shapes of `model`.
+void add_products(OpSizes& z, const gpt2::ModelConfig& model, int64_t rows, bool with_lm_head) {
+  const int64_t C = model.channels;
+  z.products.push_back({"qkv", rows, C, 3 * C, true});
+  z.products.push_back({"attproj", rows, C, C, true});
+  z.products.push_back({"mlp_up", rows, C, 4 * C, true});
+  z.products.push_back({"mlp_down", rows, 4 * C, C, true});
+  if (with_lm_head) z.products.push_back({"lm_head", rows, C, model.padded_vocab, false});
+}
+
+constexpr int64_t kRows = 4096, kManyRows = 16384 + 37;
+
+}  // namespace
+
+OpSizes odd_sizes() {
+  OpSizes z;
+  z.name = "odd";
+  z.embeddings = {
+      {1, 1, 64, 509, 512, 64, TokenKind::repeated},      {3, 63, 208, 509, 512, 64, TokenKind::repeated},
+      {3, 65, 768, 1153, 1280, 128, TokenKind::repeated}, {3, 64, 96, 509, 512, 64, TokenKind::one},
+      {2, 300, 30, 257, 384, 301, TokenKind::repeated},   {3, 63, 64, 509, 512, 64, TokenKind::different},
+      {4, 65, 64, 509, 512, 65, TokenKind::skewed}};
+  z.norms = {{1, 64, Norm::ordinary},    {189, 768, Norm::ordinary}, {195, 208, Norm::ordinary},
+             {65, 1600, Norm::ordinary}, {70, 30, Norm::ordinary},   {1030, 128, Norm::ordinary},
+             {64, 192, Norm::ordinary},  {63, 768, Norm::far_means}, {70, 30, Norm::far_means}};
+  z.products = {{"", 1, 64, 192, true},   {"", 189, 768, 768, true}, {"", 65, 208, 624, true},
+                {"", 63, 3072, 96, true}, {"", 64, 64, 512, false},  {"", 3, 192, 576, true},
+                {"", 195, 96, 384, true}, {"", 37, 200, 1160, true}};
+  z.attentions = {{1, 1, 12, 64, false, true},    {3, 63, 3, 64, false, false},
+                  {1, 64, 12, 64, false, false},  {3, 65, 12, 64, false, true},
+                  {3, 65, 5, 16, false, false},   {1, 33, 3, 20, false, false},
+                  {2, 129, 1, 128, false, false}, {1, 200, 2, 64, false, false},
+                  {1, 130, 5, 64, true, true},    {1, 67, 5, 20, true, false}};
+  z.elements = {1, 1000, 12'345, 262'147};
+  z.classifiers = {{1, 509, 512, false},   {63, 509, 512, false}, {5, 50257, 50304, false},
+                   {40, 1153, 1280, true}, {9, 130, 256, false},  {9, 130, 131, false},
+                   {5, 50257, 50304, true}};
+  z.losses = {1, 63, 1000, 4099};
+  z.gradients = {1, 31, 1000, 1025, 65'537, 1'048'577};
+  z.updates = {{{17, 509, 512, 2, 1, 64}, {1, 2, 99, 1000, 100'000}}, {{17, 130, 256, 1, 1, 33}, {1, 1000}}};
+  return z;
+}
+
+OpSizes real_sizes() {
+  const gpt2::ModelConfig d12;
+  OpSizes z;
+  z.name = "real";
+  z.ways = OpSizes::Ways::by_rows;
+  const int64_t C = d12.channels, V = d12.vocab_size, Vp = d12.padded_vocab;
+  z.embeddings = {{4, 1024, C, V, Vp, 1024, TokenKind::skewed},
+                  {4, 1024, C, V, Vp, 1024, TokenKind::one},
+                  {23, 714 - 1, C, V, Vp, 1024, TokenKind::different},
+                  {23, 714 - 1, C, V, Vp, 1024, TokenKind::skewed}};
+  z.norms = {{kRows, C, Norm::ordinary}, {kManyRows, C, Norm::ordinary}, {kRows + 1, C, Norm::far_means}};
+  add_products(z, d12, kRows, true);
+  add_products(z, d12, kManyRows, false);
+  z.attentions = {{4, 1024, 12, 64, false, true}, {3, 1021, 12, 64, true, true}};
+  z.elements = {kRows * 4 * C, kManyRows * 4 * C + 1};
+  z.classifiers = {{kRows, V, Vp, true}, {kManyRows, V, Vp, false}};
+  z.losses = {kManyRows};
+  z.gradients = {124'475'904, 124'475'905};
+  z.updates = {{d12, {99}}, {{1024, V, V, 12, 12, C}, {100'000}}};
+  return z;
+}
+
+OpSizes reduced_sizes() {
+  OpSizes z;
+  z.name = "reduced";
+  z.ways = OpSizes::Ways::by_rows;
+  // 2 x 528 blocks of 4 rows (layernorm_backward), 2 x 528 blocks of 512 packs of 8 (grad_norm):
+  // tests/gate/op_sizes_test.cpp.
+  constexpr int64_t C = 768, kTwice = 2 * 528 * 4 + 37;
+  z.embeddings = {{5, 853, C, 50257, 50304, 1024, TokenKind::skewed}};
+  z.norms = {{kTwice, C, Norm::ordinary}};
+  z.products = {{"attproj", kTwice, C, C, true}, {"mlp_up", 1024, C, 4 * C, true}};
+  z.attentions = {{1, 1021, 12, 64, false, false}};
+  z.elements = {kTwice * C};
+  z.classifiers = {{301, 50257, 50304, true}};
+  z.losses = {kTwice};
+  z.gradients = {2 * 528 * 512 * 8 + 37};
+  z.updates = {{{1024, 50257, 50304, 1, 12, C}, {99}}};
+  return z;
+}
+
+OpSizes model_sizes(const gpt2::ModelConfig& model, int64_t B, int64_t T) {
+  OpSizes z;
+  z.name = fmt::format("B={} T={}", B, T);
+  z.ways = OpSizes::Ways::plain;
+  const int64_t rows = B * T, C = model.channels, V = model.vocab_size, Vp = model.padded_vocab;
+  z.embeddings = {{B, T, C, V, Vp, model.max_seq_len, TokenKind::skewed}};
+  z.norms = {{rows, C, Norm::ordinary}};
+  add_products(z, model, rows, true);
+  z.attentions = {{B, T, model.heads, C / model.heads, false, true}};
+  z.elements = {rows * 4 * C};
+  z.classifiers = {{rows, V, Vp, false}};
+  z.losses = {rows};
+  z.gradients = {gpt2::tensor_layout(model).total};
+  z.updates = {{model, {2}}};
+  return z;
+}
+
+OpSizes sizes_of(const std::string& name) {
+  if (name == "odd") return odd_sizes();
+  if (name == "real") return real_sizes();
+  if (name == "reduced") return reduced_sizes();
+  throw stepscope::InputError(fmt::format("op sizes '{}': expected odd, real or reduced", name));
+}
+
+}  // namespace gate

@@ -1,0 +1,251 @@
+// Whether right kernels pass on the inputs that are chosen to hurt: plain fp32 loops, and loops that round as
+// the mixed trainer's kernels do, over several seeds, under the limits of the cases. A budget that these
+// reach is too tight; one that they use a thousandth of is too wide, and the tests that plant errors say so.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+
+#include "experiments/gate/op_case.h"
+#include "experiments/gate/op_compare.h"
+
+namespace gate {
+namespace {
+
+constexpr Space kHost = Space::host;
+constexpr uint64_t kSeeds = 3;
+
+std::vector<float> floats(const OpTensor& t) {
+  std::vector<float> out(static_cast<size_t>(t.count()));
+  for (int64_t i = 0; i < t.count(); ++i)
+    out[static_cast<size_t>(i)] = static_cast<float>(view(t.content, t.element)[i]);
+  return out;
+}
+const OpTensor& tensor(const OpCase& c, std::string_view name) {
+  for (const OpTensor& t : c.tensors)
+    if (t.name == name) return t;
+  throw std::logic_error("no such tensor");
+}
+// Largest share of its budget that a measure uses, when `got` is stored as the tensor is.
+double share(const OpTrainer& trainer, const OpCase& c, std::string_view name,
+             const std::vector<float>& got) {
+  const OpTensor& t = tensor(c, name);
+  Memory stored(kHost, t.byte_count());
+  for (int64_t i = 0; i < t.count(); ++i)
+    store_value(stored.data(), t.element, i, static_cast<double>(got[static_cast<size_t>(i)]));
+  const double floor = op_floor(trainer.rates().front(), c.matmul, c.terms) * c.floor_factor;
+  const Tolerance limit = t.rounding ? rounding_limit(t.rounding) : op_limit(floor, nullptr);
+  const CheckResult r =
+      from_metrics("", "", compare(kHost, view(stored, t.element), view(t.want), t.rows, t.columns), limit);
+  double most = 0;
+  for (const Measure& m : r.measures) most = std::isnan(m.error) ? 1e9 : std::max(most, m.error / m.budget);
+  return most;
+}
+void each(const OpTrainer& trainer, const OpSizes& sizes, const std::string& op, const UseCase& use) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed)
+    for_each_case(trainer, sizes, {.space = kHost, .seed = seed, .only = op}, use);
+}
+
+float as_bf16(float x) { return std::bit_cast<float>(static_cast<uint32_t>(bf16_bits(x)) << 16); }
+
+struct Attention {
+  std::vector<float> out, lse, dqkv;
+};
+// In fp32; what the mixed trainer rounds on the way into a product goes through `round`.
+Attention attend(const OpCase& c, const OpSizes::Attention& z, float (*round)(float), bool backward) {
+  const int64_t T = z.T, HS = z.HS, C = z.NH * HS;
+  const std::vector<float> qkv = floats(tensor(c, "qkv"));
+  const float scale = 1 / std::sqrt(static_cast<float>(HS));
+  Attention a;
+  a.out.resize(static_cast<size_t>(z.B * T * C));
+  a.lse.resize(static_cast<size_t>(z.B * z.NH * T));
+  a.dqkv.resize(qkv.size());
+  const std::vector<float> dout = backward ? floats(tensor(c, "dout")) : a.out,
+                           out = backward ? floats(tensor(c, "out")) : a.out,
+                           lse = backward ? floats(tensor(c, "lse")) : a.lse;
+  std::vector<float> s(static_cast<size_t>(T));
+  const auto at = [&](int64_t b, int64_t t, int64_t part, int64_t h) {
+    return static_cast<size_t>((b * T + t) * 3 * C + part * C + h * HS);
+  };
+  for (int64_t b = 0; b < z.B; ++b)
+    for (int64_t h = 0; h < z.NH; ++h)
+      for (int64_t t = 0; t < T; ++t) {
+        const auto row = static_cast<size_t>((b * z.NH + h) * T + t),
+                   o = static_cast<size_t>((b * T + t) * C + h * HS);
+        const auto n = static_cast<size_t>(HS);
+        float largest = -1e30f, sum = 0, row_dot = 0;
+        for (int64_t past = 0; past <= t; ++past) {
+          float dot = 0;
+          for (size_t i = 0; i < n; ++i) dot += qkv[at(b, t, 0, h) + i] * qkv[at(b, past, 1, h) + i];
+          s[static_cast<size_t>(past)] = dot * scale;
+          largest = std::max(largest, dot * scale);
+        }
+        for (int64_t past = 0; past <= t; ++past) sum += std::exp(s[static_cast<size_t>(past)] - largest);
+        a.lse[row] = largest + std::log(sum);
+        for (size_t i = 0; i < n; ++i) row_dot += dout[o + i] * out[o + i];
+        for (int64_t past = 0; past <= t; ++past) {
+          const float p = std::exp(s[static_cast<size_t>(past)] - (backward ? lse[row] : a.lse[row]));
+          if (!backward) {
+            for (size_t i = 0; i < n; ++i) a.out[o + i] += round(p) * qkv[at(b, past, 2, h) + i];
+            continue;
+          }
+          float dp = 0;
+          for (size_t i = 0; i < n; ++i) dp += dout[o + i] * qkv[at(b, past, 2, h) + i];
+          const float ds = round(p * (dp - row_dot) * scale);
+          for (size_t i = 0; i < n; ++i) {
+            a.dqkv[at(b, past, 2, h) + i] += round(p) * dout[o + i];
+            a.dqkv[at(b, t, 0, h) + i] += ds * qkv[at(b, past, 1, h) + i];
+            a.dqkv[at(b, past, 1, h) + i] += ds * qkv[at(b, t, 0, h) + i];
+          }
+        }
+      }
+  return a;
+}
+
+TEST(OpBudgets, LeaveRoomForAttentionWithScoresFromMinus200To200) {
+  OpSizes z;
+  z.attentions = {{1, 130, 5, 64, true, false}, {1, 301, 6, 64, true, false}, {2, 257, 3, 64, false, false}};
+  for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()}) {
+    const auto round = trainer->storage().one_way_out() ? [](float x) { return x; } : as_bf16;
+    size_t i = 0;
+    const auto next = [&]() -> const OpSizes::Attention& { return z.attentions[i++ % z.attentions.size()]; };
+    each(*trainer, z, "attention_forward", [&](const OpCase& c) {
+      const Attention a = attend(c, next(), round, false);
+      EXPECT_LT(share(*trainer, c, "out", a.out), 0.8) << trainer->name() << " " << c.shape;
+      EXPECT_LT(share(*trainer, c, "lse", a.lse), 0.8) << trainer->name() << " " << c.shape;
+    });
+    each(*trainer, z, "attention_backward", [&](const OpCase& c) {
+      const Attention a = attend(c, next(), round, true);
+      EXPECT_LT(share(*trainer, c, "dqkv", a.dqkv), 0.8) << trainer->name() << " " << c.shape;
+    });
+  }
+}
+
+TEST(OpBudgets, LeaveRoomForRowsWhoseMeanIsFarAboveTheirDeviation) {
+  OpSizes z;
+  z.norms = {{63, 768, OpSizes::Norm::far_means},
+             {70, 30, OpSizes::Norm::far_means},
+             {189, 768, OpSizes::Norm::ordinary}};
+  for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()})
+    each(*trainer, z, "layernorm_forward", [&](const OpCase& c) {
+      if (c.shape.find("no statistics") != std::string::npos) return;
+      const OpTensor& inp = tensor(c, "inp");
+      const std::vector<float> x = floats(inp), w = floats(tensor(c, "weight")),
+                               b = floats(tensor(c, "bias"));
+      const auto C = static_cast<size_t>(inp.columns);
+      std::vector<float> out(x.size()), mean, rstd;
+      for (size_t r = 0; r < x.size() / C; ++r) {
+        // In 32 lanes, as a warp does it; the lanes then one after the other.
+        float lanes[2][32] = {};
+        float sums[2] = {};
+        for (size_t i = 0; i < C; ++i) lanes[0][i % 32] += x[r * C + i];
+        for (float lane : lanes[0]) sums[0] += lane;
+        const float m = sums[0] / static_cast<float>(C);
+        for (size_t i = 0; i < C; ++i) lanes[1][i % 32] += (x[r * C + i] - m) * (x[r * C + i] - m);
+        for (float lane : lanes[1]) sums[1] += lane;
+        const float rs = 1 / std::sqrt(sums[1] / static_cast<float>(C) + 1e-5f);
+        mean.push_back(m);
+        rstd.push_back(rs);
+        for (size_t i = 0; i < C; ++i) out[r * C + i] = (x[r * C + i] - m) * rs * w[i] + b[i];
+      }
+      EXPECT_LT(share(*trainer, c, "out", out), 0.8) << trainer->name() << " " << c.shape;
+      EXPECT_LT(share(*trainer, c, "mean", mean), 0.8) << trainer->name() << " " << c.shape;
+      EXPECT_LT(share(*trainer, c, "rstd", rstd), 0.8) << trainer->name() << " " << c.shape;
+    });
+}
+
+// The formula E[x^2] - E[x]^2 is what these rows are for.
+TEST(OpBudgets, DoNotHideAVarianceThatCancels) {
+  OpSizes z;
+  z.norms = {{63, 768, OpSizes::Norm::far_means}};
+  each(fp32_ops(), z, "layernorm_forward", [&](const OpCase& c) {
+    const std::vector<float> x = floats(tensor(c, "inp"));
+    std::vector<float> rstd;
+    for (size_t r = 0; r < 63; ++r) {
+      float sum = 0, squares = 0;
+      for (size_t i = 0; i < 768; ++i) sum += x[r * 768 + i], squares += x[r * 768 + i] * x[r * 768 + i];
+      rstd.push_back(1 / std::sqrt(squares / 768 - sum / 768 * (sum / 768) + 1e-5f));
+    }
+    EXPECT_GT(share(fp32_ops(), c, "rstd", rstd), 10);
+  });
+}
+
+TEST(OpBudgets, LeaveRoomForLogitsThatAreLowHighEqualAndWide) {
+  OpSizes z;
+  z.classifiers = {{40, 1153, 1280, true}, {10, 50257, 50304, true}, {10, 50257, 50304, false}};
+  for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()})
+    each(*trainer, z, "classifier", [&](const OpCase& c) {
+      if (c.shape.find("loss only") != std::string::npos) return;
+      const OpTensor& t = tensor(c, "dlogits");
+      const auto Vp = static_cast<size_t>(t.columns), V = Vp == 1280 ? size_t{1153} : size_t{50257};
+      std::vector<float> x = floats(t), losses;
+      const View targets = view(tensor(c, "targets").content, Element::i32);
+      const auto rows = static_cast<size_t>(t.rows);
+      const float scale = static_cast<float>(1.0 / static_cast<double>(2 * rows));
+      for (size_t r = 0; r < rows; ++r) {
+        float* row = &x[r * Vp];
+        float largest = -1e30f, sum = 0, lanes[256] = {};
+        for (size_t v = 0; v < V; ++v) largest = std::max(largest, row[v]);
+        for (size_t v = 0; v < V; ++v) lanes[v % 256] += std::exp(row[v] - largest);
+        for (float lane : lanes) sum += lane;
+        const auto target = static_cast<size_t>(targets[static_cast<int64_t>(r)]);
+        losses.push_back(std::log(sum) + largest - row[target]);
+        for (size_t v = 0; v < Vp; ++v)
+          row[v] =
+              v < V ? (std::exp(row[v] - largest) * (1 / sum) - (v == target ? 1.0f : 0.0f)) * scale : 0.0f;
+      }
+      // Of a column that one number makes nearly all of, a rounding to bf16 may cost all that it can cost.
+      EXPECT_LT(share(*trainer, c, "dlogits", x), trainer->storage().one_way_out() ? 0.8 : 1.0)
+          << trainer->name() << " " << c.shape;
+      EXPECT_LT(share(*trainer, c, "losses", losses), 0.8) << trainer->name() << " " << c.shape;
+    });
+}
+
+// In order and in one sum, which loses more than the chunks and blocks of a kernel do.
+TEST(OpBudgets, LeaveRoomForThousandsOfRowsOfOneToken) {
+  OpSizes z;
+  z.ways = OpSizes::Ways::plain;
+  z.embeddings = {{17, 965, 32, 509, 512, 1024, TokenKind::one},
+                  {17, 965, 32, 50257, 50304, 1024, TokenKind::skewed}};
+  each(fp32_ops(), z, "embedding_backward", [&](const OpCase& c) {
+    std::vector<float> dwte = floats(tensor(c, "dwte"));
+    const std::vector<float> dout = floats(tensor(c, "dout"));
+    const View tokens = view(tensor(c, "tokens").content, Element::i32);
+    const auto n = static_cast<int64_t>(dout.size()) / 32;
+    // Chunks of 32 rows, then the chunks.
+    std::vector<float> part(dwte.size());
+    for (int64_t first = 0; first < n; first += 32) {
+      for (size_t i = 0; i < 32; ++i) {
+        std::map<size_t, float> sums;
+        for (int64_t r = first; r < std::min(first + 32, n); ++r)
+          sums[static_cast<size_t>(tokens[r])] += dout[static_cast<size_t>(r) * 32 + i];
+        for (const auto& [token, sum] : sums) part[token * 32 + i] += sum;
+      }
+    }
+    for (size_t i = 0; i < dwte.size(); ++i) dwte[i] += part[i];
+    EXPECT_LT(share(fp32_ops(), c, "dwte", dwte), 0.8) << c.shape;
+  });
+}
+
+// A product whose terms are added one after the other in fp32, the worst order that a library could choose.
+TEST(OpBudgets, LeaveRoomForSumsOfManyTermsInFp32) {
+  OpSizes z;
+  z.ways = OpSizes::Ways::plain;
+  z.products = {{"", 16421, 24, 16, true}, {"", 9, 4096, 16, true}};
+  each(fp32_ops(), z, "linear_backward", [&](const OpCase& c) {
+    const OpTensor &dout_t = tensor(c, "dout"), &inp_t = tensor(c, "inp");
+    const std::vector<float> dout = floats(dout_t), inp = floats(inp_t);
+    const auto rows = static_cast<size_t>(inp_t.rows), in = static_cast<size_t>(inp_t.columns),
+               out = static_cast<size_t>(dout_t.columns);
+    std::vector<float> dweight(out * in);
+    for (size_t r = 0; r < rows; ++r)
+      for (size_t o = 0; o < out; ++o)
+        for (size_t i = 0; i < in; ++i) dweight[o * in + i] += dout[r * out + o] * inp[r * in + i];
+    EXPECT_LT(share(fp32_ops(), c, "dweight", dweight), 0.8) << c.shape;
+  });
+}
+
+}  // namespace
+}  // namespace gate

@@ -1,0 +1,124 @@
+// That the shapes which train turn every loop over a capped grid more than once. A launcher's query of
+// scratch tells its grid: one partial result per block. The grids that have a cap (grep gridDim in
+// fp32/kernels and mixed/kernels):
+//   layernorm_backward=fused_rows   min(rows / 4, cap) blocks stride over groups of 4 rows (mixed also: warps
+//   over rows) grad_norm                       min(n / (threads * pack), cap) blocks stride over the
+//   gradients; one block then adds up the blocks
+// and those that cut rows into a number of slabs that stops growing, whose loop within a slab does then:
+//   layernorm_backward=separate_columns, column sums of a bias gradient
+// Loops of one block over a long row or column (classifier, mean_loss, sums of partials) turn with the sizes
+// alone.
+#include "experiments/gate/op_sizes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "experiments/gate/op_launch.h"
+#include "gpt2/errors.h"
+
+namespace gate {
+namespace {
+
+// Largest size whose query is still below that of `size`: one more, and the grid has reached its cap.
+int64_t last_below_cap(const std::function<int64_t(int64_t)>& scratch, int64_t size) {
+  int64_t low = 0, high = size;
+  while (low + 1 < high) {
+    const int64_t middle = (low + high) / 2;
+    (scratch(middle) < scratch(size) ? low : high) = middle;
+  }
+  return low;
+}
+
+// The grid is at its cap at `size`, and a loop over it turns at least `turns` times.
+::testing::AssertionResult turns(const std::function<int64_t(int64_t)>& scratch, int64_t size,
+                                 int64_t turns) {
+  if (scratch(size) != scratch(8 * size))
+    return ::testing::AssertionFailure() << "the grid still grows at " << size;
+  const int64_t capped = last_below_cap(scratch, size) + 1;
+  if (size < (turns - 1) * capped + 1)
+    return ::testing::AssertionFailure()
+           << "capped from " << capped << " on, so " << size << " makes fewer than " << turns << " turns";
+  return ::testing::AssertionSuccess();
+}
+
+class Sizes : public ::testing::TestWithParam<const OpTrainer*> {
+ protected:
+  const OpTrainer& ops() const { return *GetParam(); }
+  std::function<int64_t(int64_t)> layernorm(const char* variant) const {
+    return [this, variant](int64_t rows) { return ops().layernorm_backward_scratch(variant, rows, 768); };
+  }
+  static int64_t most_rows(const OpSizes& z) {
+    int64_t rows = 0;
+    for (const auto& n : z.norms)
+      if (n.C == 768) rows = std::max(rows, n.rows);
+    return rows;
+  }
+  static int64_t most_gradients(const OpSizes& z) {
+    return *std::max_element(z.gradients.begin(), z.gradients.end());
+  }
+  std::function<int64_t(int64_t)> norm() const {
+    return [this](int64_t n) { return ops().grad_norm_scratch(n); };
+  }
+};
+
+TEST_P(Sizes, RealOnesGoRoundEveryCappedGridMoreThanOnce) {
+  const OpSizes z = real_sizes();
+  EXPECT_TRUE(turns(layernorm("fused_rows"), most_rows(z), 3));
+  EXPECT_TRUE(turns(layernorm("separate_columns"), most_rows(z), 2));
+  EXPECT_TRUE(turns(norm(), most_gradients(z), 10));
+  for (const auto& p : z.products)
+    if (p.rows > 16384) {
+      EXPECT_TRUE(turns(
+          [&](int64_t rows) {
+            return ops().linear_backward_scratch({rows, p.in, p.out});
+          },
+          p.rows, 1))
+          << p.place;
+    }
+}
+
+TEST_P(Sizes, ReducedOnesGoRoundTwice) {
+  const OpSizes z = reduced_sizes();
+  EXPECT_TRUE(turns(layernorm("fused_rows"), most_rows(z), 2));
+  EXPECT_TRUE(turns(norm(), most_gradients(z), 2));
+}
+
+TEST_P(Sizes, OddOnesDoNotWhichIsWhyThereAreOthers) {
+  EXPECT_FALSE(turns(layernorm("fused_rows"), most_rows(odd_sizes()), 2));
+}
+
+INSTANTIATE_TEST_SUITE_P(OfBothTrainers, Sizes, ::testing::Values(&fp32_ops(), &mixed_ops()),
+                         [](const auto& of) { return of.param->name(); });
+
+TEST(SizesThatTrain, HaveTheVocabularyTheRowsAndTheParametersOfD12) {
+  const OpSizes z = real_sizes();
+  for (const int64_t rows : {4096, 16421}) {
+    EXPECT_TRUE(std::any_of(z.classifiers.begin(), z.classifiers.end(),
+                            [&](const auto& c) { return c.rows == rows && c.V == 50257; }));
+    EXPECT_TRUE(std::any_of(z.norms.begin(), z.norms.end(), [&](const auto& n) { return n.rows == rows; }));
+    EXPECT_EQ(std::count_if(z.products.begin(), z.products.end(),
+                            [&](const auto& p) { return p.rows == rows && p.bias; }),
+              4);
+  }
+  EXPECT_TRUE(std::any_of(z.products.begin(), z.products.end(), [](const auto& p) { return p.out == 50304; }))
+      << "lm_head";
+  for (const auto& e : z.embeddings) EXPECT_EQ(e.V, 50257);
+  EXPECT_TRUE(
+      std::any_of(z.attentions.begin(), z.attentions.end(), [](const auto& a) { return a.T == 1024; }));
+  const auto odd_count = [](int64_t n) { return n > 124'000'000 && n % 2 == 1; };
+  EXPECT_TRUE(std::any_of(z.gradients.begin(), z.gradients.end(), odd_count));
+}
+
+TEST(SizesThatTrain, OfAModelAreItsOwn) {
+  const OpSizes z = model_sizes({64, 509, 512, 2, 2, 128}, 2, 8);
+  ASSERT_EQ(z.products.size(), 5u);
+  EXPECT_EQ(z.products[2].out, 512);
+  EXPECT_FALSE(z.products[4].bias) << "lm_head";
+  EXPECT_EQ(z.attentions.at(0).HS, 64);
+  EXPECT_THROW(sizes_of("large"), stepscope::InputError);
+}
+
+}  // namespace
+}  // namespace gate
