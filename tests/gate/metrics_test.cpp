@@ -164,5 +164,10 @@ TEST(Metrics, DifferentBitsAreCounted) {
   EXPECT_EQ(count_not_finite(a), 1);
 }
 
+TEST(Metrics, InfinitiesAreNotFiniteEither) {
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(count_not_finite(std::vector<float>{inf, 1, -inf, std::numeric_limits<float>::quiet_NaN(), 0}), 3);
+}
+
 }  // namespace
 }  // namespace gate

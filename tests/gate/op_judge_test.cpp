@@ -150,7 +150,7 @@ TEST_F(Stochastic, AnythingElseIsNoNeighbour) {
 }
 
 // A hundred weights halfway between neighbours, all rounded up: half a distance each against a deviation of half a distance.
-TEST(Stochastic, ABiasIsCountedInDeviationsOfWhatRoundingMayDo) {
+TEST_F(Stochastic, ABiasIsCountedInDeviationsOfWhatRoundingMayDo) {
   const std::vector<float> masters(100, std::bit_cast<float>(0x3f808000u)), up(100, std::bit_cast<float>(0x3f810000u));
   EXPECT_NEAR(judge_stochastic(masters, up).bias_sigmas, 10, 1e-9);
 }

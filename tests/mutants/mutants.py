@@ -188,7 +188,7 @@ def try_one(build, entry, baseline_s):
             link.insert(first, str(object_))
         linked = subprocess.run(link + ["-Wl,-S"], cwd=build.folder, capture_output=True, text=True)
         if linked.returncode != 0:
-            return "does not link", linked.stderr.strip().split("\n")[-1], time.monotonic() - began
+            return "does not link", " | ".join(linked.stderr.strip().split("\n")[-3:-1]), time.monotonic() - began
         argv, environment = test_command(build, entry["run"], program, scratch)
         code, output = limited(argv, scratch, max(CPU_LIMIT_S, 10 * baseline_s), environment)
         seconds = time.monotonic() - began
