@@ -146,7 +146,7 @@ void add_data_command(Command& app, int&) {
       "Examples:\n"
       "  stepscope data --fetch tinyshakespeare                                   text, vocabulary, shards, in ./tinyshakespeare\n"
       "  stepscope data book.txt --vocab vocab.bpe --out book.bin                 one file\n"
-      "  stepscope data *.txt --vocab vocab.bpe --out books --validation-share 0.1 --shard-tokens 100000000\n"
+      "  stepscope data books/*.txt --vocab vocab.bpe --out books/tokens --validation-share 0.1 --shard-tokens 100000000\n"
       "  stepscope data tinyshakespeare.txt --vocab vocab.bpe --encoder encoder.json --document paragraph \\\n"
       "      --validation-tokens 32768 --out tiny_shakespeare                     as llm.c's dev/data/tinyshakespeare.py\n"
       "  stepscope data --check tiny_shakespeare_train.bin gpt2_124M.bin");

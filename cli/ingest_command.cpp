@@ -137,7 +137,7 @@ void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
       "Examples:\n"
       "  stepscope ingest report.ncu-rep\n"
       "  stepscope ingest report.ncu-rep --rules llm.c --ceilings profile.json --by op\n"
-      "  stepscope ingest report.csv --first 24 --count 329\n"
+      "  stepscope ingest report.csv --first 2 --count 4\n"
       "  stepscope ingest --metrics-command");
   c->callback([f, line, &exit_code] { run(*f, line, exit_code); });
 }

@@ -60,7 +60,7 @@ struct PairPlan {
   Thresholds thresholds;
   // Many short blocks: on an H200 at its power cap the clock wanders by percents within tenths of a second, and the shorter the blocks the
   // more of that both arms share. The spread of pairs of identical code was 0.84% with 4 quads of 0.1 s, 0.22% with 12 of 0.03 s, 0.13%
-  // with 24 of 0.015 s, in the same GPU time (docs/experiments.md).
+  // with 24 of 0.015 s, in the same GPU time (docs/experiment-procedure.md).
   int quads = 24;          // fewer, but at least kFewestQuads, where they would take longer than pair_s
   double block_s = 0.015;  // a block takes the longer of this and `block_steps`
   int block_steps = 2;

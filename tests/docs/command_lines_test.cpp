@@ -1,0 +1,300 @@
+// Every command line that a reader can copy from README, docs or a --help text is run here; one that the program does not understand
+// (exit 2) fails. Commands run without a GPU, in a folder that holds the files they name; what needs a GPU then exits 3, which is fine:
+// the flags were understood. A line that is no command as it stands (a placeholder without a substitute) fails too, so that none is skipped
+// by accident.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "tests/cli/run_stepscope.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Line {
+  std::string text;   // from the word after `stepscope` on
+  std::string where;  // file:line
+};
+
+// What a placeholder of the docs stands for. Applied to whole words, longest first.
+const std::map<std::string, std::string> kPlaceholders = {
+    {"NAME", "fp32-zero-grad-memset"},
+    {"OP", "layernorm_forward"},
+    {"op=name", "zero_grad=memset"},
+    {"CMD", "./print_steps"},
+    {"TEXT…", "text.txt --vocab vocab.bpe"},
+    {"--variant …", "--variant zero_grad=memset"},
+    {"--checkpoint …", "--checkpoint tiny.bin"},
+    {"--state …", "--state tiny_debug_state.bin"},
+    {"[flags]", ""},
+    {"FILE", "report.ncu-rep"},
+};
+
+// Lines that are not run, each with its reason. An entry that no document holds any more fails.
+const std::map<std::string, std::string> kNotRun = {
+    {"test", "the launcher's own command: this test is a part of it"},
+    {"data tinyshakespeare.txt --vocab vocab.bpe --encoder encoder.json --document paragraph --validation-tokens 32768 --out tiny_shakespeare",
+     "compares with GPT-2's own encoder.json, a download; tests/gpt2 has the comparison"},
+    {"ingest capture.sqlite", "needs an export of Nsight Systems; tests/ingest makes databases of that form"},
+};
+
+std::string trimmed(std::string s) {
+  const auto first = s.find_first_not_of(" \t"), last = s.find_last_not_of(" \t");
+  return first == std::string::npos ? "" : s.substr(first, last - first + 1);
+}
+
+// One shell command per element: split at |, &, ; and newline outside quotes; a comment or an aligned explanation ends the command.
+std::vector<std::string> commands_of(const std::string& line) {
+  std::vector<std::string> out{""};
+  char quote = 0;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quote) {
+      quote = c == quote ? 0 : quote;
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+    } else if (c == '|' || c == '&' || c == ';') {
+      out.emplace_back();
+      continue;
+    } else if (c == '#' && i > 0 && line[i - 1] == ' ') {
+      break;
+    } else if (c == ' ' && i + 1 < line.size() && line[i + 1] == ' ' && !trimmed(out.back()).empty()) {
+      break;
+    }
+    out.back() += c;
+  }
+  for (std::string& s : out) s = trimmed(s);
+  return out;
+}
+
+// The arguments behind `stepscope` in a command, if it is one of ours. A word alone, as in prose ("`stepscope gate` says …"), is a command too.
+std::optional<std::string> arguments_of(const std::string& command) {
+  static const std::regex ours(R"(^(\$ )?(run: )?([A-Z_0-9]+=\S* )*(\./)?stepscope ([A-Za-z-].*)$)");
+  std::smatch m;
+  return std::regex_match(command, m, ours) ? std::optional(m[5].str()) : std::nullopt;
+}
+
+void add(std::vector<Line>& out, const std::string& text, const std::string& where) {
+  for (const std::string& command : commands_of(text))
+    if (const auto arguments = arguments_of(command)) out.push_back({*arguments, where});
+}
+
+// Whether a backslash ends the line; it is taken off, so that the next line can be appended.
+bool continues(std::string& line) {
+  if (!line.ends_with('\\')) return false;
+  line = trimmed(line.substr(0, line.size() - 1)) + " ";
+  return true;
+}
+
+// In prose "`stepscope experiment`" is a name; with a flag or a file it is something to type.
+bool is_typed(const std::string& code) {
+  return code.find(" -") != std::string::npos || code.find('.') != code.npos || code.find("NAME") != code.npos;
+}
+
+// Lines of code blocks (joined at a trailing backslash), inline code, and `run:` lines of workflows.
+std::vector<Line> lines_of_file(const fs::path& file) {
+  std::vector<Line> out;
+  std::istringstream in(slurp(file));
+  const bool markdown = file.extension() == ".md";
+  bool code = !markdown;
+  std::string line, pending;
+  for (int n = 1; std::getline(in, line); ++n) {
+    const std::string where = file.lexically_relative(SOURCE_DIR).string() + ":" + std::to_string(n);
+    if (markdown && trimmed(line).starts_with("```")) {
+      code = !code;
+      continue;
+    }
+    if (code) {
+      pending += pending.empty() ? line : trimmed(line);
+      if (continues(pending)) continue;
+      add(out, trimmed(pending), where);
+      pending.clear();
+      continue;
+    }
+    for (size_t at = line.find('`'); at != std::string::npos;) {
+      const size_t end = line.find('`', at + 1);
+      if (end == std::string::npos) break;
+      if (const std::string inside = line.substr(at + 1, end - at - 1); is_typed(inside)) add(out, inside, where);
+      at = line.find('`', end + 1);
+    }
+  }
+  return out;
+}
+
+// Examples at the end of a command's --help, and of its subcommands'.
+void add_help(std::vector<Line>& out, const std::string& command) {
+  const Outcome help = stepscope(command + " --help");
+  ASSERT_EQ(help.exit_code, 0) << command;
+  std::istringstream in(help.out);
+  std::string line, pending;
+  bool subcommands = false;
+  while (std::getline(in, line)) {
+    if (line.starts_with("Subcommands:")) {
+      subcommands = true;
+    } else if (subcommands && line.starts_with("  ") && line.size() > 2 && line[2] != ' ') {
+      add_help(out, command + (command.empty() ? "" : " ") + line.substr(2, line.find(' ', 2) - 2));
+    } else if (line.empty()) {
+      subcommands = false;
+    }
+    pending += trimmed(line);
+    if (continues(pending)) continue;
+    add(out, pending, "stepscope " + command + " --help");
+    pending.clear();
+  }
+}
+
+std::vector<Line> all_lines() {
+  std::vector<Line> lines = lines_of_file(fs::path(SOURCE_DIR) / "README.md");
+  std::vector<fs::path> files;
+  for (const auto& e : fs::recursive_directory_iterator(fs::path(SOURCE_DIR) / "docs"))
+    if (e.path().extension() == ".md" || e.path().extension() == ".yml") files.push_back(e.path());
+  std::sort(files.begin(), files.end());
+  for (const fs::path& f : files)
+    for (Line& l : lines_of_file(f)) lines.push_back(std::move(l));
+  add_help(lines, "");
+  return lines;
+}
+
+std::string with_placeholders(std::string text) {
+  for (auto it = kPlaceholders.rbegin(); it != kPlaceholders.rend(); ++it) {
+    const auto& [from, to] = *it;
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;) {
+      const auto word = [&](size_t i) { return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_' || text[i] == '.'); };
+      if ((at > 0 && word(at - 1)) || word(at + from.size())) {
+        ++at;
+        continue;
+      }
+      text.replace(at, from.size(), to);
+      at += to.size();
+    }
+  }
+  return text;
+}
+
+void place(const fs::path& from, const fs::path& to) {
+  fs::create_directories(to.parent_path());
+  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+}
+
+// llm.c's tokenizer file (design §5): 256 int32, then each token as a length and its bytes.
+void write_tokenizer(const fs::path& file) {
+  std::ofstream out(file, std::ios::binary);
+  std::array<int32_t, 256> header{20240328, 2, 50257, 50256};
+  out.write(reinterpret_cast<const char*>(header.data()), sizeof header);
+  for (int i = 0; i < 50257; ++i) out.write("\x01x", 2);
+}
+
+// A source tree to write into (`experiment index`, `baseline freeze`) and the files that the command lines name.
+fs::path prepared_folder() {
+  const fs::path folder = fresh_folder(), source = SOURCE_DIR, data = TEST_DATA, reports = source / "tests" / "ingest" / "data";
+  for (const char* part : {"experiments/studies", "docs/study", "baselines", "receipts", "tests/data/golden"})
+    if (fs::exists(source / part)) place(source / part, folder / part);
+  for (const char* name : {"tiny.bin", "tiny_debug_state.bin"}) place(data / "golden" / name, folder / name);
+  place(source / "baselines" / "fp32-v1", folder / "baselines" / "fp32-v2");
+  fs::remove(folder / "baselines" / "fp32-v2" / "MANIFEST.json");
+  place(data / "aa" / "cpu-tiny.json", folder / "aa.json");
+  place(reports / "mixed_nvtx.ncu-rep", folder / "report.ncu-rep");
+  place(reports / "mixed_nvtx.raw.base.csv", folder / "report.csv");
+  // With ceilings, as a profile made on a GPU has them.
+  std::string profile = slurp(source / "tests" / "profiler" / "data" / "gpu.profile.json");
+  profile = std::regex_replace(profile, std::regex("Test GPU"), "NVIDIA H200");  // the report's device
+  std::ofstream(folder / "profile.json") << profile;
+  std::string vocabulary = "#version: 0.2\n";
+  for (const char* pair : {"t h", "th e", "a n"}) vocabulary += std::string(pair) + "\n";
+  std::ofstream(folder / "vocab.bpe") << vocabulary;
+  fs::create_directories(folder / "tinyshakespeare");
+  place(folder / "vocab.bpe", folder / "tinyshakespeare" / "vocab.bpe");
+  for (const char* name : {"text.txt", "book.txt", "tinyshakespeare.txt", "books/a.txt"}) {
+    fs::create_directories((folder / name).parent_path());
+    std::ofstream out(folder / name);
+    for (int i = 0; i < 4000; ++i) out << "the cat and the hat " << i << "\n\n";
+  }
+  write_tokenizer(folder / "tinyshakespeare" / "gpt2_tokenizer.bin");
+  for (const char* name : {"print_steps", "my_program", "my_cuda_program"}) {
+    std::ofstream(folder / name) << "#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8 9; do echo step $i 5.0 ms; done\n";
+    fs::permissions(folder / name, fs::perms::owner_all);
+  }
+  return folder;
+}
+
+class CommandLines : public ::testing::Test {
+ protected:
+  static Outcome run(const fs::path& folder, const std::string& arguments) {
+    const std::string limit = "cd '" + folder.string() + "' && STEPSCOPE_ROOT='" + folder.string() +
+                              "' CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 https_proxy=http://127.0.0.1:9 timeout -k 2 10";
+    return stepscope(arguments, limit);
+  }
+};
+
+TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
+  const fs::path folder = prepared_folder();
+  for (const char* name : {"a.json", "b.json", "A.json", "B.json", "before.json", "after.json"})
+    place(folder / "profile.json", folder / name);
+  const Outcome tokens = run(folder, "data text.txt --vocab vocab.bpe --out made.bin");
+  const bool tokenizes = tokens.exit_code == 0;  // 3 where ICU was not built in; its lines then say so themselves
+  if (tokenizes)
+    for (const char* name : {"tiny_shakespeare_train.bin", "books/tokens_train_000000.bin", "gpt2_124M.bin", "tinyshakespeare/tiny_shakespeare_train.bin"})
+      place(folder / "made.bin", folder / name);
+
+  std::map<std::string, std::string> once;  // command -> where it was seen first
+  std::set<std::string> unused;
+  for (const auto& [word, reason] : kNotRun) unused.insert(word);
+  for (const Line& line : all_lines()) {
+    if (kNotRun.contains(line.text)) {
+      unused.erase(line.text);
+      continue;
+    }
+    once.emplace(with_placeholders(line.text), line.where);
+  }
+  EXPECT_THAT(unused, ::testing::IsEmpty()) << "excused from running, but no document holds it";
+  ASSERT_GT(once.size(), 50u);  // the reader of the documents still finds them
+
+  std::vector<std::pair<std::string, std::string>> todo(once.begin(), once.end());
+  std::vector<Outcome> outcomes(todo.size());
+  std::atomic<size_t> next{0};
+  std::vector<std::jthread> workers;
+  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
+    workers.emplace_back([&] {
+      for (size_t k; (k = next++) < todo.size();) {
+        // Its own copy: what one command writes is not what the next one finds.
+        const fs::path own = fresh_folder();
+        place(folder, own);
+        if (todo[k].first.starts_with("data books")) fs::remove(own / "books" / "tokens_train_000000.bin");
+        if (todo[k].first.starts_with("data --fetch")) fs::remove_all(own / "tinyshakespeare");  // it keeps what is there
+        outcomes[k] = run(own, todo[k].first);
+        fs::remove_all(own);
+      }
+    });
+  workers.clear();
+  std::map<int, int> counted;
+  for (size_t k = 0; k < todo.size(); ++k) {
+    ++counted[outcomes[k].exit_code];
+    std::printf("exit %3d  stepscope %s  (%s)\n", outcomes[k].exit_code, todo[k].first.c_str(), todo[k].second.c_str());
+    EXPECT_NE(outcomes[k].exit_code, 2) << todo[k].second << ": stepscope " << todo[k].first << "\n" << outcomes[k].err;
+    EXPECT_EQ(todo[k].first.find("…"), std::string::npos) << todo[k].second << ": a placeholder without a substitute";
+  }
+  fs::remove_all(folder);
+}
+
+TEST_F(CommandLines, a_wrong_line_in_a_document_is_found) {
+  const fs::path folder = fresh_folder();
+  const fs::path page = folder / "page.md";
+  std::ofstream(page) << "What `stepscope gate` says. Try `stepscope gate --no-such-flag`.\n```\n$ FOO=1 ./stepscope train --steps 1 \\\n  --nonsense   # why\n./stepscope doctor && stepscope report x | tee y\n```\n";
+  std::vector<std::string> found;
+  for (const Line& l : lines_of_file(page)) found.push_back(l.text);
+  EXPECT_THAT(found, ::testing::ElementsAre("gate --no-such-flag", "train --steps 1 --nonsense", "doctor", "report x"));
+  fs::remove_all(folder);
+}
+
+}  // namespace
