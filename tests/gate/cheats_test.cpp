@@ -103,7 +103,7 @@ TEST(Cheats, a_check_that_does_not_exist_cannot_be_left_out) {
   FakeDevice device;
   ModelGateOptions o = small(device);
   o.without = {"gradient"};
-  EXPECT_THROW(check_model(gate_test::cheating<gate_test::Cheat>(), o), stepscope::InputError);
+  EXPECT_THROW(check_model(gate_test::cheating<gate_test::Cheat>(device), o), stepscope::InputError);
 }
 
 // Not only by name: without their check these pass the whole gate.
