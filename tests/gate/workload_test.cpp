@@ -18,6 +18,8 @@ const Case& find_case(const std::vector<Case>& cases, Stress stress) {
 
 TEST(Workload, NoParameterIsZeroOrOneButPadding) {
   for (const Case& c : small_cases()) {
+    const Stress zeros_on_purpose[] = {Stress::low_logits, Stress::one_high_logit, Stress::equal_logits, Stress::flat_attention};
+    if (std::ranges::find(zeros_on_purpose, c.stress) != std::end(zeros_on_purpose)) continue;
     const auto p = trained_like_parameters(c, 5);
     const auto layout = gpt2::tensor_layout(c.config);
     const int64_t begin = c.config.vocab_size * c.config.channels,
@@ -71,6 +73,41 @@ TEST(Workload, LargeLogitsReachAHundredWhereExpOverflows) {
   double largest = 0;
   for (double x : oracle.logits()) largest = std::max(largest, std::abs(x));
   EXPECT_NEAR(largest, 100, 0.01);
+}
+
+std::vector<double> logits_of(Stress stress) {
+  const auto cases = small_cases();
+  const Case& c = find_case(cases, stress);
+  Oracle oracle(c.config, c.batch_size, c.seq_len);
+  oracle.set(gpt2::State::parameters, trained_like_parameters(c, 5));
+  const Tokens t = random_tokens(c, 5, 0);
+  const gpt2::Batch batch = t.batch();
+  oracle.forward({&batch, 1});
+  return {oracle.logits().begin(), oracle.logits().end()};
+}
+
+TEST(Workload, LogitsAreAsLowAsHighAndAsEqualAsTheirCasesSay) {
+  for (const double x : logits_of(Stress::low_logits)) ASSERT_LT(x, -100);
+  const std::vector<double> high = logits_of(Stress::one_high_logit);
+  for (size_t i = 0; i < high.size(); ++i) {
+    if (i % 509 == 7)
+      ASSERT_NEAR(high[i], 80, 1e-9);
+    else
+      ASSERT_LT(std::abs(high[i]), 40);
+  }
+  for (const double x : logits_of(Stress::equal_logits)) ASSERT_EQ(x, 0);
+}
+
+TEST(Workload, DistinctTokensAreDistinctAndReachBothEdges) {
+  const auto cases = small_cases();
+  const Case& c = find_case(cases, Stress::distinct_tokens);
+  const Tokens t = random_tokens(c, 5, 0);
+  for (const auto& list : {t.inputs, t.targets}) {
+    const std::set<int32_t> ids(list.begin(), list.end());
+    EXPECT_EQ(ids.size(), list.size());
+    EXPECT_EQ(*ids.begin(), 0);
+    EXPECT_EQ(*ids.rbegin(), c.config.vocab_size - 1);
+  }
 }
 
 }  // namespace
