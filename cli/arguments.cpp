@@ -37,6 +37,10 @@ Argument* Argument::one_of(const std::vector<std::string>& words) {
   option_->check(CLI::IsMember(words));
   return this;
 }
+Argument* Argument::delimiter(char separator) {
+  option_->delimiter(separator);
+  return this;
+}
 Argument* Argument::check(Check check) {
   option_->check(CLI::Validator([problem = std::move(check.problem)](std::string& text) { return problem(text); }, check.expected));
   return this;

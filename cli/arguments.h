@@ -30,6 +30,7 @@ class Argument {
   Argument* needs(Argument* other);
   Argument* excludes(Argument* other);
   Argument* one_of(const std::vector<std::string>& words);
+  Argument* delimiter(char separator);               // "odd,real" is two values
   Argument* check(Check check);
   Argument* each(std::function<void(const std::string&)> seen);            // called with every text given
   size_t count() const;                              // how often it was given

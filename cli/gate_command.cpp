@@ -390,7 +390,7 @@ void add_gate_command(Command& app, int& exit_code) {
                 "shapes of the op-level checks: odd, real (those of d12, 124M parameters), or reduced (for compute-sanitizer: each loop "
                 "over a capped grid turns twice, nothing is compared with the oracle)")
       ->delimiter(',')
-      ->check(CLI::IsMember({"odd", "real", "reduced"}))
+      ->one_of({"odd", "real", "reduced"})
       ->capture_default_str();
   c->add_flag("--write-receipt", f->write_receipt,
               "check every variant and matmul mode; if all pass, write receipts/TRAINER.json");
