@@ -214,8 +214,17 @@ void run_seeds(const GateFlags& f, int& exit_code) {
   nlohmann::ordered_json all{{"schema", "stepscope.gate-seeds/1"}, {"first_seed", seeds.front()}, {"seeds", seeds.size()},
                              {"configurations", nlohmann::ordered_json::array()}};
   for (const Configuration& c : chosen_configurations(f)) {
-    const gate::SeedsReport report =
-        gate::over_seeds(c.name, gate::check_seeds(factory(c.options.trainer), c.options, seeds));
+    gate::SeedsReport report;
+    try {
+      report = gate::over_seeds(c.name, gate::check_seeds(factory(c.options.trainer), c.options, seeds));
+    } catch (const InputError& refused) {
+      if (!std::string_view(refused.what()).starts_with("--variant ")) throw;
+      if (f.json)
+        all["configurations"].push_back({{"configuration", c.name}, {"cannot_run", refused.what()}});
+      else
+        fmt::print("{}: not checked: {}\n", c.name, refused.what());
+      continue;
+    }
     if (report.refused > 0) exit_code = 1;
     if (f.json)
       all["configurations"].push_back(gate::to_json(report));

@@ -207,7 +207,10 @@ std::optional<std::string> settle(TrainerFlags& f) {
   if (f.trainer == "auto") {
     const GpuStatus gpu = gpu_status();
     f.trainer = gpu.present ? "mixed" : "reference";
-    if (const auto only = only_trainer_with(f, f.trainer)) {
+    if (!f.variants.empty() && f.trainer == "reference") {
+      f.trainer = "mixed";
+      notice = "--variant: chose --trainer mixed, the default where there is a GPU; the CPU reference has no variants";
+    } else if (const auto only = only_trainer_with(f, f.trainer)) {
       f.trainer = only->first;
       notice = fmt::format("{}: chose --trainer {}, which has it", only->second, only->first);
     } else if (!gpu.present)

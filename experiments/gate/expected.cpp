@@ -128,9 +128,9 @@ void ExpectedCache::clear() {
   known_.clear();
 }
 
-Tolerance limits_of(const Noise& noise, double floor, double slice_factor) {
-  return {std::max(floor, kNoiseFactor * noise.norm), std::max(floor * slice_factor, kNoiseFactor * noise.row),
-          std::max(floor * slice_factor, kNoiseFactor * noise.column)};
+Tolerance limits_of(const Noise& noise, double floor, double slice_factor, double noise_factor) {
+  return {std::max(floor, noise_factor * noise.norm), std::max(floor * slice_factor, noise_factor * noise.row),
+          std::max(floor * slice_factor, noise_factor * noise.column)};
 }
 
 double loss_limit(const Expected& e, int64_t tokens, double floor) {

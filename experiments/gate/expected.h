@@ -66,10 +66,12 @@ class ExpectedCache {
 // For an error of d independent parts and two draws that is an F(d, 2d) variable beyond 12: d = 10 (no tensor of the
 // gate's models has fewer) gives 3e-6, d = 20 1e-10.
 inline constexpr double kNoiseFactor = 2.5;
+// Where a few logits carry the whole error of a row or column: F(3, 6) is beyond 50 once in 10,000.
+inline constexpr double kFewPartsFactor = 5;
 
 // Limits on a tensor: the noise factor on what the draws lost, and never below `floor` (what the sums lose that no
 // draw rounds; budgets.h).
-Tolerance limits_of(const Noise& noise, double floor, double slice_factor);
+Tolerance limits_of(const Noise& noise, double floor, double slice_factor, double noise_factor = kNoiseFactor);
 // On the mean loss of `tokens` tokens. Errors of tokens are not independent (all share the weights): they are taken
 // to be nine times as correlated as independent ones, at six deviations.
 double loss_limit(const Expected& e, int64_t tokens, double floor);

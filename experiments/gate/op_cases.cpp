@@ -31,6 +31,9 @@ Rounding fp32_of_product(int64_t terms) {
   return {.inside = 1e-6 + 0x1p-24 * static_cast<double>(terms) / 16};
 }
 
+// The mean of C values of both signs is sqrt(C) times smaller than they are, and their sum is rounded at their size.
+Rounding mean_of(int64_t C) { return {.inside = 4 * 0x1p-24 * std::sqrt(static_cast<double>(C))}; }
+
 class Cases {
  public:
   Cases(const OpTrainer& trainer, const OpSizes& sizes, const CaseOptions& options, const UseCase& use)
@@ -265,7 +268,7 @@ class Cases {
           .op = "layernorm_forward", .shape = shape + (statistics ? "" : ", no statistics"), .tensors = {}};
       c.tensors = {output("out", rows, C, storage_.activation, n.out, normed(z)), inp, weight, bias};
       if (statistics) {
-        c.tensors.push_back(output("mean", 1, rows, kF32, n.mean));
+        c.tensors.push_back(output("mean", 1, rows, kF32, n.mean, mean_of(C)));
         c.tensors.push_back(output("rstd", 1, rows, kF32, n.rstd));
         if (kept)
           c.tensors.push_back(output("kept", rows, C, storage_.activation, answer_of([&] {
@@ -391,7 +394,7 @@ class Cases {
       OpCase c{.op = "residual", .shape = shape, .tensors = {}};
       c.tensors = {output("sum", rows, C, stream, sum),
                    output("out", rows, C, storage_.activation, n.out, normed(z)),
-                   output("mean", 1, rows, kF32, n.mean),
+                   output("mean", 1, rows, kF32, n.mean, mean_of(C)),
                    output("rstd", 1, rows, kF32, n.rstd),
                    a,
                    branch,
@@ -476,7 +479,8 @@ class Cases {
                                     z.rows, z.in, z.out);
     });
     // With a bias, a variant may round the product before the bias is added.
-    const Rounding sum = out_of_product({.count = 1, .inside = z.bias ? kBf16Unit / 2 : 0});
+    const Rounding sum =
+        out_of_product({.count = 1, .inside = z.bias ? kBf16Unit / 2 : 0, .terms = static_cast<double>(z.in)});
     const auto product_case = [&](const char* op, std::vector<OpTensor> results) {
       OpCase c{.op = op,
                .shape = shape,
@@ -556,7 +560,8 @@ class Cases {
                  .matmul = true,
                  .terms = std::max(z.rows, z.out),
                  .tensors = {}};
-        c.tensors = {output("dinp", z.rows, z.in, storage_.activation, dx, once(storage_.activation)),
+        c.tensors = {output("dinp", z.rows, z.in, storage_.activation, dx,
+                            out_of_product({.count = 1, .terms = static_cast<double>(z.out)})),
                      gradient("dweight", z.out, z.in, kF32, dweight, adds, sums), dout, inp, weight};
         if (z.bias) c.tensors.push_back(gradient("dbias", 1, z.out, kF32, dbias, adds, sums));
         c.flops = 2 * flops(s);

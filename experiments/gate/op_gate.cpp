@@ -112,11 +112,11 @@ class Bench {
             count_different(kHere, buffers_[i].data(), t.content.data(), t.byte_count(), 1);
     }
   }
-  // Of every tensor that is no input, as the last run left it.
+  // Of every tensor that is no input, as the last run left it; a case with a judge gets its inputs too.
   std::vector<Memory> results() const {
     std::vector<Memory> out;
     for (size_t i = 0; i < buffers_.size(); ++i)
-      out.push_back(c_.tensors[i].role == Role::input ? Memory() : buffers_[i].content());
+      out.push_back(c_.tensors[i].role == Role::input && !c_.judge ? Memory() : buffers_[i].content());
     return out;
   }
   int64_t different_from(std::span<const Memory> results) const {

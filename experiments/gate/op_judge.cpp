@@ -40,7 +40,7 @@ Tolerance rounding_limit(const Rounding& r) {
   return {limit, limit + 3 * r.inside, limit + 3 * r.inside};
 }
 
-double element_limit(const Rounding& r) { return units(r) + 1e-3; }
+double element_limit(const Rounding& r) { return units(r) + 1e-3 + r.terms / 16 * 0x1p-24 / 0.05; }
 
 double worst_element(std::span<const double> got, std::span<const double> want) {
   double squares = 0;

@@ -31,6 +31,7 @@ struct Rounding {
   double count = 0;   // of roundings to nearest; 0: none
   double inside = 0;  // relative to the tensor: what is lost before the sums are done (factors rounded, an
                       // approximate function)
+  double terms = 0;       // of the longest sum on tensor cores
   bool stochastic = false;  // the last rounding goes to either neighbour: twice the unit
   explicit operator bool() const { return count > 0 || inside > 0; }
 };
@@ -41,6 +42,8 @@ Tolerance rounding_limit(const Rounding& rounding);
 // Finds what the norm cannot: cutting off instead of rounding moves single elements by up to two units, the
 // norm by less than one.
 double worst_element(std::span<const double> got, std::span<const double> want);
+// A sum on tensor cores is cut off at 24 bits once for each 16 of its terms, always in the same direction; an element may be 20 times
+// smaller than the sums that made it.
 double element_limit(const Rounding& rounding);
 
 // The nearest bf16 (ties to even), as a float. Finite values only.

@@ -63,8 +63,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(variants_of_another_trainer, BadInputTest,
     ::testing::Values(
         BadInput{"train --trainer fp32 --variant step_launch=stream", "--variant step_launch=stream: the fp32 trainer has no such variant", "--trainer mixed does"},
-        BadInput{"train --trainer mixed --variant classifier=row_in_shared", "--variant classifier=row_in_shared: the mixed trainer has no such variant", "--trainer fp32 does"},
-        BadInput{"train --trainer reference --variant classifier=row_in_shared", "--variant classifier=row_in_shared", "--trainer fp32 does"}));
+        BadInput{"train --trainer mixed --variant attention_backward=unfused_causal_blocks", "--variant attention_backward=unfused_causal_blocks: the mixed trainer has no such variant", "--trainer fp32 does"},
+        BadInput{"train --trainer reference --variant attention_backward=unfused_causal_blocks", "--variant attention_backward=unfused_causal_blocks", "--trainer fp32 does"}));
 #endif
 
 TEST(cli, every_command_has_help_with_an_example) {

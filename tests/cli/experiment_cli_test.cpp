@@ -167,7 +167,7 @@ TEST_F(ExperimentCli, refuses_two_changes_and_what_the_trainer_refuses) {
   put("variant", "variant: {adamw: per_tensor}");
   const Outcome variant = run("run variant");
   EXPECT_EQ(variant.exit_code, 2) << variant.out;
-  EXPECT_THAT(variant.err, HasSubstr("no variants"));
+  EXPECT_THAT(variant.err, HasSubstr("the reference trainer has no such variant"));
 }
 
 TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {

@@ -30,6 +30,9 @@ for file in sorted(folder.glob("*.json")):
         continue
     for c in document["configurations"]:
         seen.append(c["configuration"])
+        if "cannot_run" in c:
+            print(f"{c['configuration']:<44} not checked: {c['cannot_run'][:160]}")
+            continue
         share = lambda k: float("inf") if k["worst_share_of_budget"] is None else k["worst_share_of_budget"]
         worst = max(c["checks"], key=share)
         bad += c["refused"] > 0

@@ -38,6 +38,7 @@ const std::map<std::string, std::string> kPlaceholders = {
     {"--checkpoint …", "--checkpoint tiny.bin"},
     {"--state …", "--state tiny_debug_state.bin"},
     {"[flags]", ""},
+    {"COMMAND …", "doctor"},
     {"FILE", "report.ncu-rep"},
 };
 

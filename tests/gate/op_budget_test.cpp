@@ -130,7 +130,7 @@ TEST(OpBudgets, LeaveRoomForRowsWhoseMeanIsFarAboveTheirDeviation) {
              {189, 768, OpSizes::Norm::ordinary}};
   for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()})
     each(*trainer, z, "layernorm_forward", [&](const OpCase& c) {
-      if (c.shape.find("no statistics") != std::string::npos) return;
+      if (c.shape.find("no statistics") != std::string::npos || c.shape.starts_with("sum and layernorm")) return;
       const OpTensor& inp = tensor(c, "inp");
       const std::vector<float> x = floats(inp), w = floats(tensor(c, "weight")),
                                b = floats(tensor(c, "bias"));

@@ -78,9 +78,9 @@ TEST_F(SourceScan, OneByteOfEveryClassOfFileIsNamed) {
 }
 
 TEST_F(SourceScan, FlagsOfDeviceCodeAreHashedAndOtherLinesOfTheBuildAreNot) {
-  EXPECT_EQ(changed_by("CMakeLists.txt", "CMAKE_CUDA_FLAGS_RELWITHDEBINFO \"-O3\"", "CMAKE_CUDA_FLAGS_RELWITHDEBINFO \"-O2\"", "fp32"),
-            Names{"CMakeLists.txt#flags"});
-  EXPECT_EQ(changed_by("cmake/Stage.cmake", "--expt-relaxed-constexpr", "--use_fast_math", "mixed"), Names{"cmake/Stage.cmake#flags"});
+  EXPECT_EQ(changed_by("cmake/Flags.cmake", "CMAKE_CUDA_FLAGS_RELWITHDEBINFO \"-O3\"", "CMAKE_CUDA_FLAGS_RELWITHDEBINFO \"-O2\"", "fp32"),
+            Names{"cmake/Flags.cmake#flags"});
+  EXPECT_EQ(changed_by("cmake/Flags.cmake", "--expt-relaxed-constexpr", "--use_fast_math", "mixed"), Names{"cmake/Flags.cmake#flags"});
   EXPECT_EQ(changed_by("CMakeLists.txt", "add_subdirectory(cli)", "add_subdirectory(cli)\nadd_subdirectory(more)", "fp32"), Names{});
 }
 
