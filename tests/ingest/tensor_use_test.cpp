@@ -268,7 +268,7 @@ TEST_F(RecordedTensor, TheConversionIsWhatNcuPrintsForAllCycles) {
   ASSERT_EQ(truth.launches.size(), converted.launches.size());
   for (size_t i = 0; i < truth.launches.size(); ++i) {
     EXPECT_NEAR(*converted.launches[i].tensor_active_pct, *truth.launches[i].tensor_active_pct,
-                0.005 * *truth.launches[i].tensor_active_pct + 0.01);
+                0.02 * *truth.launches[i].tensor_active_pct + 0.01);
     most = std::max(most, *truth.launches[i].tensor_active_pct);
   }
   EXPECT_GT(most, 5) << "no launch used the tensor cores, so nothing was compared";
