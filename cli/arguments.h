@@ -24,20 +24,20 @@ class Argument {
  public:
   explicit Argument(CLI::Option* option) : option_(option) {}
   Argument* required();
-  Argument* capture_default_str();                   // --help shows the value that the variable holds now
-  Argument* group(const std::string& name);          // "" hides it from --help
+  Argument* capture_default_str();           // --help shows the value that the variable holds now
+  Argument* group(const std::string& name);  // "" hides it from --help
   Argument* type_name(const std::string& name);
   Argument* needs(Argument* other);
   Argument* excludes(Argument* other);
   Argument* one_of(const std::vector<std::string>& words);
-  Argument* delimiter(char separator);               // "odd,real" is two values
+  Argument* delimiter(char separator);  // "odd,real" is two values
   Argument* check(Check check);
-  Argument* each(std::function<void(const std::string&)> seen);            // called with every text given
-  size_t count() const;                              // how often it was given
-  std::string name() const;                          // "--out", also of one that --help does not show
-  std::string type_name() const;                     // "TEXT", "INT", "FLOAT", …
+  Argument* each(std::function<void(const std::string&)> seen);  // called with every text given
+  size_t count() const;                                          // how often it was given
+  std::string name() const;                                      // "--out", also of one that --help does not show
+  std::string type_name() const;                                 // "TEXT", "INT", "FLOAT", …
   bool positional() const;
-  bool takes_value() const;                          // a flag does not
+  bool takes_value() const;  // a flag does not
   bool hidden() const;
 
  private:

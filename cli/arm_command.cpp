@@ -47,15 +47,12 @@ class SteppingTrainer {
   SteppingTrainer(gpt2::Trainer& trainer, const gpt2::LoopOptions& loop, const ArmFlags& f, const gate::DeviceHooks* device)
       : trainer_(trainer), loop_(loop), device_(device), serial_(f.serial || f.plant_pct > 0), plant_(f.plant_pct / 100) {
     const gpt2::TrainerOptions& t = trainer.options();
-    const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len),
-                 micro = static_cast<size_t>(loop.accumulation);
-    source_ = gpt2::open_token_source(loop.data,
-                                      {t.batch_size, t.seq_len, t.model.vocab_size, loop.seed, loop.shuffle});
+    const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len), micro = static_cast<size_t>(loop.accumulation);
+    source_ = gpt2::open_token_source(loop.data, {t.batch_size, t.seq_len, t.model.vocab_size, loop.seed, loop.shuffle});
     inputs_.resize(tokens * micro);
     targets_.resize(tokens * micro);
     for (size_t i = 0; i < micro; ++i)
-      batches_.push_back(
-          {std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens)});
+      batches_.push_back({std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens)});
     if (loop.overfit) read_batches();
   }
 
@@ -97,8 +94,7 @@ class SteppingTrainer {
   void read_batches() {
     const size_t tokens = inputs_.size() / batches_.size();
     for (size_t i = 0; i < batches_.size(); ++i)
-      source_->next(std::span(inputs_).subspan(i * tokens, tokens),
-                    std::span(targets_).subspan(i * tokens, tokens));
+      source_->next(std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens));
   }
 
   void wait_planted() {
@@ -154,8 +150,8 @@ ordered_json again(std::unique_ptr<gpt2::Trainer> trainer, const TrainerFlags& f
   o.micro_batches = micro_batches;
   o.deterministic = flags.trainer != "mixed" || options.deterministic;  // the other trainers always repeat
   ordered_json checks = ordered_json::array();
-  for (const gate::CheckResult& r :
-       gate::check_steps_again(std::move(trainer), [&] { return make_trainer(flags, options); }, o))
+  for (const gate::CheckResult& r : gate::check_steps_again(
+           std::move(trainer), [&] { return make_trainer(flags, options); }, o))
     checks.push_back({{"name", r.name},
                       {"tensor", r.tensor},
                       {"passed", r.passed},
@@ -167,8 +163,7 @@ void serve(const ArmFlags& f, Answers& answers) {
   TrainerFlags flags = f.trainer;
   settle(flags);
   gpt2::LoopOptions loop = loop_options(flags);
-  if (flags.lr_total_steps == 0)
-    loop.learning_rate.total = int64_t{1} << 40;  // nobody knows how many steps there will be
+  if (flags.lr_total_steps == 0) loop.learning_rate.total = int64_t{1} << 40;  // nobody knows how many steps there will be
   const gpt2::TrainerOptions options = trainer_options(flags);
   gpt2::check_run(options, loop);
   const gate::DeviceHooks* device = nullptr;
@@ -209,8 +204,7 @@ void serve(const ArmFlags& f, Answers& answers) {
       break;
     }
     int64_t count = 0;
-    if (!(std::cin >> count) || count < 1)
-      throw stepscope::InputError("step: expected a number of steps, at least 1");
+    if (!(std::cin >> count) || count < 1) throw stepscope::InputError("step: expected a number of steps, at least 1");
     answers.give(stepping.steps(count));
   }
   gpt2::set_range_listener(nullptr);
@@ -220,8 +214,7 @@ void serve(const ArmFlags& f, Answers& answers) {
 
 void add_arm_command(Command& app) {
   auto f = std::make_shared<ArmFlags>();
-  Command* c =
-      app.add_subcommand("arm", "One side of an experiment: steps on command over stdin and stdout");
+  Command* c = app.add_subcommand("arm", "One side of an experiment: steps on command over stdin and stdout");
   c->group("");
   add_trainer_flags(*c, f->trainer);
   c->add_flag("--serial", f->serial, "the next step begins only when the last has ended");

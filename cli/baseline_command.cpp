@@ -43,8 +43,8 @@ std::vector<std::string> chosen_names(const fs::path& root, const std::string& n
   }
   std::vector<std::string> names = experiments::baseline_names(root);
   if (names.empty()) {
-    throw stepscope::InputError(fmt::format("{}: there is no baseline; set STEPSCOPE_ROOT to the source tree",
-                                            (root / "baselines").string()));
+    throw stepscope::InputError(
+        fmt::format("{}: there is no baseline; set STEPSCOPE_ROOT to the source tree", (root / "baselines").string()));
   }
   return names;
 }
@@ -81,14 +81,13 @@ void list(const BaselineFlags& flags) {
       fmt::print("{}\n  not frozen; `stepscope baseline freeze {}` writes its manifest\n", name, name);
     } else {
       const experiments::Manifest m = experiments::read_manifest(folder);
-      fmt::print("{}\n  {}\n  frozen {}, {} files, revision {}, built with {}\n", name, m.description,
-                 m.created, m.files.size(), m.source_revision, m.build_flags);
+      fmt::print("{}\n  {}\n  frozen {}, {} files, revision {}, built with {}\n", name, m.description, m.created, m.files.size(),
+                 m.source_revision, m.build_flags);
     }
     if (!results) fmt::print("  no recorded results\n");
     for (const auto& r : results.value_or(std::vector<experiments::BaselineResult>{})) {
-      fmt::print("  {}  B={} T={} {}: {:.2f} ms/step, {:.0f} tokens/s on {}{}\n", r.date, r.batch_size,
-                 r.seq_len, r.matmul, r.step_time_ns * 1e-6, r.tokens_per_s, r.device,
-                 r.note.empty() ? "" : " (" + r.note + ")");
+      fmt::print("  {}  B={} T={} {}: {:.2f} ms/step, {:.0f} tokens/s on {}{}\n", r.date, r.batch_size, r.seq_len, r.matmul,
+                 r.step_time_ns * 1e-6, r.tokens_per_s, r.device, r.note.empty() ? "" : " (" + r.note + ")");
     }
   }
   if (flags.json) fmt::print("{}\n", all.dump(2));
@@ -107,8 +106,7 @@ void verify(const BaselineFlags& flags, int& exit_code) {
       fmt::print("{}: as frozen\n", name);
     } else {
       for (const std::string& problem : problems) fmt::print("{}/{}\n", name, problem);
-      fmt::print("{}: NOT as frozen ({} {})\n", name, problems.size(),
-                 problems.size() == 1 ? "file" : "files");
+      fmt::print("{}: NOT as frozen ({} {})\n", name, problems.size(), problems.size() == 1 ? "file" : "files");
     }
   }
   if (flags.json) fmt::print("{}\n", all.dump(2));
@@ -122,8 +120,7 @@ void freeze(const BaselineFlags& flags) {
   options.created = fmt::format("{:%Y-%m-%d}", utc);
   options.source_revision = kGitRevision;
   options.description = flags.description;
-  const experiments::Manifest m =
-      experiments::freeze_baseline(experiments::baseline_folder(source_root(), flags.name), options);
+  const experiments::Manifest m = experiments::freeze_baseline(experiments::baseline_folder(source_root(), flags.name), options);
   if (flags.json)
     fmt::print("{}\n", experiments::to_json(m).dump(2));
   else
@@ -133,8 +130,7 @@ void freeze(const BaselineFlags& flags) {
 }  // namespace
 
 void add_baseline_command(Command& app, int& exit_code) {
-  Command* command = app.add_subcommand(
-      "baseline", "Frozen trainers: what there is, whether it is unchanged, freezing a new one");
+  Command* command = app.add_subcommand("baseline", "Frozen trainers: what there is, whether it is unchanged, freezing a new one");
   command->require_subcommand(1);
   command->footer(
       "Examples:\n  stepscope baseline list\n  stepscope baseline verify\n  stepscope baseline verify "
@@ -147,9 +143,7 @@ void add_baseline_command(Command& app, int& exit_code) {
     return sub;
   };
 
-  add("list", "Every baseline with its description and recorded results")->callback([flags] {
-    list(*flags);
-  });
+  add("list", "Every baseline with its description and recorded results")->callback([flags] { list(*flags); });
 
   Command* verify_command = add("verify", "Compare every file with the manifest; exit 1 names what changed");
   verify_command->add_option("NAME", flags->name, "baseline; all of them when left out");
@@ -158,8 +152,7 @@ void add_baseline_command(Command& app, int& exit_code) {
 
   Command* freeze_command = add("freeze", "Write the manifest of a folder under baselines/ that has none");
   freeze_command->add_option("NAME", flags->name, "folder under baselines/")->required();
-  freeze_command->add_option("--description", flags->description,
-                             "one sentence; the first paragraph of its README.md when left out");
+  freeze_command->add_option("--description", flags->description, "one sentence; the first paragraph of its README.md when left out");
   freeze_command->footer("Example:\n  stepscope baseline freeze fp32-v2");
   freeze_command->callback([flags] { freeze(*flags); });
 }

@@ -51,15 +51,16 @@ ChildResult run_child(const std::vector<std::string>& argv, const std::map<std::
   ChildResult r;
   r.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   r.exited = WIFEXITED(status);
-  if (r.exited) r.exit_code = WEXITSTATUS(status);
-  else r.signal = WTERMSIG(status);
+  if (r.exited)
+    r.exit_code = WEXITSTATUS(status);
+  else
+    r.signal = WTERMSIG(status);
   return r;
 }
 
 TemporaryFolder::TemporaryFolder() {
   std::string name = (std::filesystem::temp_directory_path() / "stepscope-XXXXXX").string();
-  if (!mkdtemp(name.data()))
-    throw std::runtime_error(fmt::format("cannot make a temporary folder '{}': {}", name, std::strerror(errno)));
+  if (!mkdtemp(name.data())) throw std::runtime_error(fmt::format("cannot make a temporary folder '{}': {}", name, std::strerror(errno)));
   path_ = name;
 }
 

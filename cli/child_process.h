@@ -7,7 +7,7 @@
 namespace cli {
 
 struct ChildResult {
-  bool exited = false;   // else killed by `signal`
+  bool exited = false;  // else killed by `signal`
   int exit_code = 0;
   int signal = 0;
   double wall_s = 0;

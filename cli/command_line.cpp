@@ -9,8 +9,8 @@ std::string CommandLine::text() const {
   std::string out;
   for (int i = 0; i < argc; ++i) {
     const std::string arg = argv[i];
-    const bool plain = !arg.empty() && arg.find_first_not_of(
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=/.,:@%") == std::string::npos;
+    const bool plain = !arg.empty() && arg.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=/.,:@%") ==
+                                           std::string::npos;
     std::string quoted = arg;
     if (!plain) {
       quoted = "'";

@@ -11,8 +11,8 @@ namespace cli {
 struct CommandLine {
   char** argv;
   int argc;
-  std::string text() const;                     // shell-quoted
-  std::string program() const;                  // absolute path of this executable
+  std::string text() const;     // shell-quoted
+  std::string program() const;  // absolute path of this executable
 };
 
 void add_doctor_command(Command& app, int& exit_code);

@@ -19,9 +19,8 @@ FoundLibrary find(std::string file, const char* symbol, Ask ask) {
 }  // namespace
 
 FoundLibrary find_cublas_lt(int cuda_major) {
-  return find("libcublasLt.so." + std::to_string(cuda_major), "cublasLtGetVersion", [](void* f) -> std::optional<int64_t> {
-    return static_cast<int64_t>(reinterpret_cast<size_t (*)()>(f)());
-  });
+  return find("libcublasLt.so." + std::to_string(cuda_major), "cublasLtGetVersion",
+              [](void* f) -> std::optional<int64_t> { return static_cast<int64_t>(reinterpret_cast<size_t (*)()>(f)()); });
 }
 
 FoundLibrary find_cupti(int cuda_major) {

@@ -47,9 +47,9 @@ void check(const std::string& path) {
       fmt::print("{}: reference state; `stepscope gate --trainer reference --checkpoint F --state {}` checks it\n", path, path);
       return;
     default:
-      throw stepscope::InputError(fmt::format(
-          "{}: begins with magic {}, expected {} (tokens), {} (checkpoint), {} (reference state) or {} (tokenizer)", path, magic,
-          kTokens, kCheckpoint, kState, kTokenizer));
+      throw stepscope::InputError(
+          fmt::format("{}: begins with magic {}, expected {} (tokens), {} (checkpoint), {} (reference state) or {} (tokenizer)", path,
+                      magic, kTokens, kCheckpoint, kState, kTokenizer));
   }
 }
 
@@ -67,20 +67,18 @@ void tokenize(const Flags& flags) {
   if (flags.document == "paragraph") o.documents = gpt2::Documents::paragraph;
   if (flags.document == "marker") o.documents = gpt2::Documents::marker;
   if (o.vocab.empty()) {
-    throw stepscope::InputError(
-        "--vocab: expected GPT-2's vocab.bpe, which `stepscope data --fetch tinyshakespeare` downloads");
+    throw stepscope::InputError("--vocab: expected GPT-2's vocab.bpe, which `stepscope data --fetch tinyshakespeare` downloads");
   }
   if (o.out.empty()) throw stepscope::InputError("--out: expected FILE.bin or the prefix of the shards' names");
   if (o.validation_share && !(*o.validation_share > 0 && *o.validation_share < 1)) {
-    throw stepscope::InputError(
-        fmt::format("--validation-share {}: expected a part between 0 and 1, such as 0.1", *o.validation_share));
+    throw stepscope::InputError(fmt::format("--validation-share {}: expected a part between 0 and 1, such as 0.1", *o.validation_share));
   }
   if (o.documents != gpt2::Documents::marker) {
     for (const std::string& path : o.texts) {
       const gpt2::MappedFile file(path);
       if (file.text().find(gpt2::kEndOfText) != std::string_view::npos)
-        fmt::print(stderr, "{}: has \"{}\" in it, tokenized as text like any other; --document marker makes it end a document\n",
-                   path, gpt2::kEndOfText);
+        fmt::print(stderr, "{}: has \"{}\" in it, tokenized as text like any other; --document marker makes it end a document\n", path,
+                   gpt2::kEndOfText);
     }
   }
   const Tokenized done = tokenize_texts(o);
@@ -110,8 +108,8 @@ void add_data_command(Command& app, int&) {
       c->add_option("--check", f->check,
                     "token shards, checkpoints, tokenizers, reference states to check; the first that is damaged ends with exit 2 "
                     "and what is wrong");
-  auto* fetch = c->add_option("--fetch", f->fetch,
-                              fmt::format("download and tokenize a known set: {}", fmt::join(known_data_sets(), ", ")));
+  auto* fetch =
+      c->add_option("--fetch", f->fetch, fmt::format("download and tokenize a known set: {}", fmt::join(known_data_sets(), ", ")));
   texts->excludes(check_option)->excludes(fetch);
   check_option->excludes(fetch);
   c->add_option("--vocab", t.vocab, "GPT-2's vocab.bpe (the merges; the ids follow from them)")->needs(texts);
@@ -119,13 +117,9 @@ void add_data_command(Command& app, int&) {
   c->add_option("--out", t.out,
                 "FILE.bin for one file; else a prefix: PREFIX_train.bin, PREFIX_val.bin, or PREFIX_train_000000.bin … with "
                 "--shard-tokens. With --fetch the folder (default: the set's name)");
-  c->add_option("--shard-tokens", t.shard_tokens, "tokens in a shard, at most (default: all in one file)")
-      ->check(whole(1))
-      ->needs(texts);
+  c->add_option("--shard-tokens", t.shard_tokens, "tokens in a shard, at most (default: all in one file)")->check(whole(1))->needs(texts);
   auto* tokens =
-      c->add_option("--validation-tokens", t.validation_tokens, "the first N tokens are for validation")
-          ->check(whole(1))
-          ->needs(texts);
+      c->add_option("--validation-tokens", t.validation_tokens, "the first N tokens are for validation")->check(whole(1))->needs(texts);
   c->add_option("--validation-share", t.validation_share,
                 "the first part of all tokens, above 0 and below 1, is for validation; reads the text twice")
       ->check(real_between(0, 1))

@@ -53,8 +53,8 @@ void run(const Flags& f, int& exit_code) {
   const profiler::ProfileDocument a = profiler::load_profile(f.a), b = profiler::load_profile(f.b);
   const profiler::ProfileDiff diff = profiler::diff_profiles(a, b);
   for (const std::string& path : f.outputs)
-    gpt2::write_file_atomically(path, path.ends_with(".md") ? profiler::diff_markdown(diff, text)
-                                                            : profiler::diff_json(diff, text).dump(1) + "\n");
+    gpt2::write_file_atomically(
+        path, path.ends_with(".md") ? profiler::diff_markdown(diff, text) : profiler::diff_json(diff, text).dump(1) + "\n");
   if (f.json) {
     fmt::print("{}\n", profiler::diff_json(diff, text).dump(1));
   } else {
@@ -64,13 +64,11 @@ void run(const Flags& f, int& exit_code) {
   }
   if (f.fail_if_slower < 0) return;
   if (!diff.step) throw InputError("--fail-if-slower: the documents have no time in common");
-  if (diff.unlike())
-    throw InputError("--fail-if-slower: these are not runs of the same thing (see 'not the same')");
+  if (diff.unlike()) throw InputError("--fail-if-slower: these are not runs of the same thing (see 'not the same')");
   const double slower_pct = (diff.step->ratio() - 1) * 100;
   // NaN must not pass.
   if (!(slower_pct <= f.fail_if_slower)) {
-    fmt::print(stderr, "stepscope: B is {:.2f}% slower than A; allowed is {}%\n", slower_pct,
-               f.fail_if_slower);
+    fmt::print(stderr, "stepscope: B is {:.2f}% slower than A; allowed is {}%\n", slower_pct, f.fail_if_slower);
     exit_code = 1;
   }
 }
@@ -82,12 +80,9 @@ void add_diff_command(Command& app, int& exit_code) {
   Command* c = app.add_subcommand("diff", "What changed between two profile documents, by pass and kernel");
   c->add_option("a", f->a, "a profile document")->required();
   c->add_option("b", f->b, "another one")->required();
-  c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")
-      ->capture_default_str();
+  c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")->capture_default_str();
   c->add_option("--top", f->top, "how many of them")->check(whole(1))->capture_default_str();
-  c->add_option("--fail-if-slower", f->fail_if_slower,
-                "exit 1 if B's step is more than so many percent slower")
-      ->check(real(0, 1e6));
+  c->add_option("--fail-if-slower", f->fail_if_slower, "exit 1 if B's step is more than so many percent slower")->check(real(0, 1e6));
   c->add_flag("--json", f->json, "print the diff for machines (stepscope.diff/1)");
   c->add_option("-o,--out", f->outputs, "also write it: FILE.md for a pull request, FILE.json (repeatable)");
   c->footer(

@@ -52,10 +52,14 @@ class Report {
 
 const char* word(Status s) {
   switch (s) {
-    case Status::ok: return "ok";
-    case Status::warn: return "warn";
-    case Status::fail: return "FAIL";
-    case Status::skip: return "skip";
+    case Status::ok:
+      return "ok";
+    case Status::warn:
+      return "warn";
+    case Status::fail:
+      return "FAIL";
+    case Status::skip:
+      return "skip";
   }
   return "?";
 }
@@ -67,9 +71,10 @@ void check_libraries(Report& r) {
         cublas.version ? fmt::format("{}", *cublas.version) : cublas.file + " cannot be loaded",
         cublas.version ? "" : "put the CUDA toolkit's lib64 on the loader path (LD_LIBRARY_PATH or ldconfig)");
   const FoundLibrary cupti = find_cupti(STEPSCOPE_CUDA_MAJOR);
-  r.add("CUPTI", cupti.version ? Status::ok : Status::fail,
-        cupti.version ? fmt::format("API {}", *cupti.version) : cupti.file + " cannot be loaded",
-        cupti.version ? "" : "install the toolkit's CUPTI and put it on the loader path; without it there are no kernel times and counters");
+  r.add(
+      "CUPTI", cupti.version ? Status::ok : Status::fail,
+      cupti.version ? fmt::format("API {}", *cupti.version) : cupti.file + " cannot be loaded",
+      cupti.version ? "" : "install the toolkit's CUPTI and put it on the loader path; without it there are no kernel times and counters");
 #endif
   const bool nvperf = dlopen("libnvperf_host.so", RTLD_NOW | RTLD_LOCAL) != nullptr;
   r.add("nvperf", nvperf ? Status::ok : Status::warn, nvperf ? "libnvperf_host.so" : "libnvperf_host.so cannot be loaded",
@@ -130,12 +135,14 @@ void probe_collector(Report& r, const std::string& program) {
   profiler::CollectPlan plan;
   plan.output = folder.file("probe.recording");
   plan.phases = {{profiler::Phase::warmup, 2}, {profiler::Phase::counters, 1}, {profiler::Phase::activity, 4}};
-  const ChildResult child = run_child({program, "train", "--trainer", "fp32", "--model", "tiny", "--batch-size", "2", "--seq-len",
-                                       "64", "--steps", "8", "--quiet"},
-                                      collector_environment(plan, folder.file("plan.json"), *library), true);
+  const ChildResult child = run_child(
+      {program, "train", "--trainer", "fp32", "--model", "tiny", "--batch-size", "2", "--seq-len", "64", "--steps", "8", "--quiet"},
+      collector_environment(plan, folder.file("plan.json"), *library), true);
   if (!child.exited || child.exit_code != 0) {
-    r.add("collector", Status::fail, fmt::format("the probe (a tiny training step) ended with {} {}", child.exited ? "exit code" : "signal",
-                                                 child.exited ? child.exit_code : child.signal), "its own message is above");
+    r.add("collector", Status::fail,
+          fmt::format("the probe (a tiny training step) ended with {} {}", child.exited ? "exit code" : "signal",
+                      child.exited ? child.exit_code : child.signal),
+          "its own message is above");
     return;
   }
   const profiler::Recording recording = profiler::load_recording(plan.output);
@@ -158,16 +165,18 @@ void check_gpu(Report& r, const std::string& program) {
     r.add("GPU", Status::fail, "none", gpu.why_not);
     return;
   }
-  r.add("GPU", Status::ok, fmt::format("{}, compute capability {}.{}, {} SMs, {:.0f} GiB", gpu.name, gpu.compute_major,
-                                       gpu.compute_minor, gpu.multiprocessors,
-                                       static_cast<double>(gpu.memory_bytes) / (1 << 30)));
+  r.add("GPU", Status::ok,
+        fmt::format("{}, compute capability {}.{}, {} SMs, {:.0f} GiB", gpu.name, gpu.compute_major, gpu.compute_minor, gpu.multiprocessors,
+                    static_cast<double>(gpu.memory_bytes) / (1 << 30)));
   if (gpu.compute_major < 8)
-    r.add("architecture", Status::fail, fmt::format("{}.{}", gpu.compute_major, gpu.compute_minor), "device code is built for sm_80 and newer");
+    r.add("architecture", Status::fail, fmt::format("{}.{}", gpu.compute_major, gpu.compute_minor),
+          "device code is built for sm_80 and newer");
   std::string why;
   if (const auto n = read_nvml(why)) {
     r.add("driver", Status::ok, n->driver_version);
-    r.add("clocks", Status::ok, fmt::format("SM {:.0f} of {:.0f} MHz, memory {:.0f} MHz, {:.0f} of {:.0f} W, {:.0f} C", n->sm_clock_mhz,
-                                            n->max_sm_clock_mhz, n->memory_clock_mhz, n->power_w, n->power_limit_w, n->temperature_c));
+    r.add("clocks", Status::ok,
+          fmt::format("SM {:.0f} of {:.0f} MHz, memory {:.0f} MHz, {:.0f} of {:.0f} W, {:.0f} C", n->sm_clock_mhz, n->max_sm_clock_mhz,
+                      n->memory_clock_mhz, n->power_w, n->power_limit_w, n->temperature_c));
     const bool slowed = slows_a_measurement(n->throttle_reasons);
     r.add("throttling now", slowed ? Status::warn : Status::ok, slowed ? throttle_text(n->throttle_reasons) : "none",
           slowed ? "wait until the GPU is idle and cool; a profile records the reasons during its own run" : "");

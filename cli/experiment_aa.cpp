@@ -28,32 +28,25 @@ using stepscope::InputError;
 constexpr const char* kRecordingSchema = "stepscope.aa/1";
 constexpr int64_t kResampledTrials = 1000;
 
-std::string too_few(const std::vector<experiments::PairValue>& pairs,
-                    const experiments::Thresholds& thresholds) {
-  return fmt::format("{} pairs are too few to resample {} of them", pairs.size(),
-                     thresholds.looks.front().pairs);
+std::string too_few(const std::vector<experiments::PairValue>& pairs, const experiments::Thresholds& thresholds) {
+  return fmt::format("{} pairs are too few to resample {} of them", pairs.size(), thresholds.looks.front().pairs);
 }
 
 // nullopt: too few pairs.
-std::optional<std::string> resampled(const std::vector<experiments::PairValue>& pairs,
-                                     const experiments::Thresholds& thresholds) {
+std::optional<std::string> resampled(const std::vector<experiments::PairValue>& pairs, const experiments::Thresholds& thresholds) {
   std::string out;
   for (const double planted_pct : {0.0, 0.3, 1.0, 5.0}) {
-    const auto r = experiments::resample_trials(pairs, thresholds, kResampledTrials,
-                                                std::log1p(planted_pct / 100), 20261121);
+    const auto r = experiments::resample_trials(pairs, thresholds, kResampledTrials, std::log1p(planted_pct / 100), 20261121);
     if (!r) return std::nullopt;
-    out += fmt::format(
-        "  {} resampled trials, {:.1f}% planted: called different {:.1f}%, same {:.1f}%, undecided {:.1f}%\n",
-        r->trials, planted_pct, 100 * r->rate(),
-        100 * static_cast<double>(r->same) / static_cast<double>(r->trials),
-        100 * static_cast<double>(r->undecided) / static_cast<double>(r->trials));
+    out += fmt::format("  {} resampled trials, {:.1f}% planted: called different {:.1f}%, same {:.1f}%, undecided {:.1f}%\n", r->trials,
+                       planted_pct, 100 * r->rate(), 100 * static_cast<double>(r->same) / static_cast<double>(r->trials),
+                       100 * static_cast<double>(r->undecided) / static_cast<double>(r->trials));
   }
   std::vector<double> values;
   for (const auto& p : pairs) values.push_back(p.log_ratio);
   if (const auto e = experiments::estimate(values))
-    out += fmt::format("  {} pairs: mean {:+.3f}%, sd {:.3f}%; bias of the procedure: p = {:.2f}\n", e->n,
-                       experiments::ratio_pct(e->mean), 100 * e->sd,
-                       experiments::slot_bias_p_value(pairs).value_or(1));
+    out += fmt::format("  {} pairs: mean {:+.3f}%, sd {:.3f}%; bias of the procedure: p = {:.2f}\n", e->n, experiments::ratio_pct(e->mean),
+                       100 * e->sd, experiments::slot_bias_p_value(pairs).value_or(1));
   return out;
 }
 
@@ -61,8 +54,7 @@ std::optional<std::string> resampled(const std::vector<experiments::PairValue>& 
 std::string procedure_of(const experiments::PairPlan& p) {
   std::vector<int> looks;
   for (const experiments::Look& l : p.thresholds.looks) looks.push_back(l.pairs);
-  return fmt::format("looks at {} pairs, {} quads of {} s and {} steps", fmt::join(looks, "/"), p.quads,
-                     p.block_s, p.block_steps);
+  return fmt::format("looks at {} pairs, {} quads of {} s and {} steps", fmt::join(looks, "/"), p.quads, p.block_s, p.block_steps);
 }
 
 }  // namespace
@@ -76,8 +68,7 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
   std::vector<std::string> arguments = as_arguments(flags, flags.steps);
   arguments.erase(arguments.begin());  // "train"
-  const experiments::Workload workload{flags.model, flags.batch_size, flags.seq_len, flags.matmul,
-                                       std::nullopt};
+  const experiments::Workload workload{flags.model, flags.batch_size, flags.seq_len, flags.matmul, std::nullopt};
   const std::string what = fmt::format("{} {}", flags.trainer, workload.text());
   SessionOptions options = session_options(f.measure, line);
   options.plan.solo_s = 0;  // identical code heats itself alike
@@ -93,9 +84,7 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
       exit_code = 4;
       return;
     }
-    if (!gate.passed)
-      throw std::runtime_error(
-          fmt::format("the trainer did not pass the gate and is not timed: {}", gate.sentence));
+    if (!gate.passed) throw std::runtime_error(fmt::format("the trainer did not pass the gate and is not timed: {}", gate.sentence));
   }
   ordered_json pairs = ordered_json::array();
   int faster = 0, slower = 0, same = 0, undecided = 0;
@@ -117,10 +106,8 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
     if (planted == 0)
       for (ordered_json& p : experiments::pairs_to_json(log)) pairs.push_back(std::move(p));
     if (d.log_ratio && d.verdict != Verdict::invalid)
-      experiments::append_to_ledger(
-          ledger_file(folder),
-          {now_utc(), session.device(), what, planted, d.verdict, d.log_ratio->n, d.log_ratio->mean,
-           d.log_ratio->sd, procedure, 100 * thresholds.minimum_effect});
+      experiments::append_to_ledger(ledger_file(folder), {now_utc(), session.device(), what, planted, d.verdict, d.log_ratio->n,
+                                                          d.log_ratio->mean, d.log_ratio->sd, procedure, 100 * thresholds.minimum_effect});
     if (!f.record.empty() && planted == 0)
       gpt2::write_file_atomically(f.record, ordered_json{{"schema", kRecordingSchema},
                                                          {"at", now_utc()},
@@ -132,17 +119,15 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
                                                     .dump() +
                                                 "\n");
   }
-  fmt::print("{} on {}, planted {}%: {} faster, {} slower, {} same, {} undecided\n", what, session.device(),
-             planted, faster, slower, same, undecided);
+  fmt::print("{} on {}, planted {}%: {} faster, {} slower, {} same, {} undecided\n", what, session.device(), planted, faster, slower, same,
+             undecided);
   if (planted == 0) {
-    experiments::Thresholds
-        standard;  // however the pairs were recorded, it is the plan of an experiment that is resampled
+    experiments::Thresholds standard;  // however the pairs were recorded, it is the plan of an experiment that is resampled
     standard.minimum_effect = thresholds.minimum_effect;
     const auto values = experiments::pair_values_from_json(pairs, "pairs");
     fmt::print("{}", resampled(values, standard).value_or(too_few(values, standard) + "\n"));
   }
-  fmt::print("{}\n",
-             experiments::summarize(experiments::read_ledger(ledger_file(folder)), session.device()).text());
+  fmt::print("{}\n", experiments::summarize(experiments::read_ledger(ledger_file(folder)), session.device()).text());
   const int trials = faster + slower + same + undecided;
   if (failed || faster > 0 || (planted == 0 && slower > 0))
     exit_code = 1;
@@ -159,16 +144,13 @@ void resample_recordings(const std::vector<std::string>& files, const MeasureFla
   for (const std::string& file : files) {
     std::ifstream in(file, std::ios::binary);
     if (!in) throw InputError(fmt::format("{}: cannot be read", file));
-    const ordered_json d =
-        ordered_json::parse(std::string{std::istreambuf_iterator<char>(in), {}}, nullptr, false);
+    const ordered_json d = ordered_json::parse(std::string{std::istreambuf_iterator<char>(in), {}}, nullptr, false);
     if (!d.is_object() || !d.contains("schema") || d["schema"] != kRecordingSchema || !d.contains("pairs"))
-      throw InputError(fmt::format("{}: expected a {} document, as `experiment aa --record` writes it", file,
-                                   kRecordingSchema));
+      throw InputError(fmt::format("{}: expected a {} document, as `experiment aa --record` writes it", file, kRecordingSchema));
     const auto pairs = experiments::pair_values_from_json(d.at("pairs"), file);
     const auto rates = resampled(pairs, t);
     if (!rates) throw InputError(fmt::format("{}: {}", file, too_few(pairs, t)));
-    fmt::print("{}: {} on {}, {}\n{}", file, d.value("what", ""), d.value("device", ""), d.value("at", ""),
-               *rates);
+    fmt::print("{}: {} on {}, {}\n{}", file, d.value("what", ""), d.value("device", ""), d.value("at", ""), *rates);
   }
 }
 

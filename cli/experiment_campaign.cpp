@@ -32,15 +32,13 @@ void record_same_code(const ordered_json& document, const fs::path& folder) {
     const experiments::Decision d = experiments::decision_from_json(w.at("statistics"), "statistics");
     if (!d.log_ratio) continue;
     experiments::append_to_ledger(
-        ledger_file(folder), {document.at("at"), document.at("environment").at("device"), w.at("workload"), 0,
-                              d.verdict, d.log_ratio->n, d.log_ratio->mean, d.log_ratio->sd, "",
-                              document.at("thresholds").at("minimum_effect_pct").get<double>()});
+        ledger_file(folder), {document.at("at"), document.at("environment").at("device"), w.at("workload"), 0, d.verdict, d.log_ratio->n,
+                              d.log_ratio->mean, d.log_ratio->sd, "", document.at("thresholds").at("minimum_effect_pct").get<double>()});
   }
 }
 
 // One that cannot be read stands for nothing, and is measured anew.
-std::optional<ordered_json> standing_verdict(const std::string& name, const fs::path& folder,
-                                             const fs::path& root) {
+std::optional<ordered_json> standing_verdict(const std::string& name, const fs::path& folder, const fs::path& root) {
   try {
     return last_verdict(name, folder, root);
   } catch (const InputError& error) {
@@ -49,8 +47,7 @@ std::optional<ordered_json> standing_verdict(const std::string& name, const fs::
   }
 }
 
-std::vector<Experiment> chosen(const RunFlags& f, const fs::path& folder, const fs::path& root,
-                               const std::string& device) {
+std::vector<Experiment> chosen(const RunFlags& f, const fs::path& folder, const fs::path& root, const std::string& device) {
   std::vector<Experiment> out;
   if (f.all) {
     if (!f.names.empty()) throw InputError("--all and names exclude each other");
@@ -69,8 +66,7 @@ std::vector<Experiment> chosen(const RunFlags& f, const fs::path& folder, const 
 void run_commands(const RunFlags& f, ExperimentSession& session, const fs::path& root, int& exit_code) {
   const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
   const auto ledger = experiments::read_ledger(ledger_file(f.out.empty() ? studies(root) : folder));
-  const ordered_json document =
-      session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, ledger);
+  const ordered_json document = session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, ledger);
   fmt::print("{}", f.json ? document.dump(1) + "\n" : experiments::summary_of(document));
   std::fflush(stdout);
   if (!folder.empty()) experiments::save_verdict(folder / "verdict.json", document);
@@ -94,12 +90,11 @@ void check_arguments(const Experiment& e) {
   };
   std::set<std::string> workloads;
   for (const experiments::Workload& w : e.workloads) {
-    if (!workloads.insert(w.text()).second)
-      throw InputError(fmt::format("{}: the workload {} is there twice", e.file.string(), w.text()));
+    if (!workloads.insert(w.text()).second) throw InputError(fmt::format("{}: the workload {} is there twice", e.file.string(), w.text()));
     const auto a = settled(w, 'A'), b = settled(w, 'B');
     if (!e.frozen_baseline() && a == b)
-      throw InputError(fmt::format("{}: `{}` changes nothing: both arms would run `stepscope {}`",
-                                   e.file.string(), e.change_text, fmt::join(b, " ")));
+      throw InputError(
+          fmt::format("{}: `{}` changes nothing: both arms would run `stepscope {}`", e.file.string(), e.change_text, fmt::join(b, " ")));
   }
 }
 
@@ -159,8 +154,7 @@ class Campaign {
     r.experiment = &e;
     r.before = standing_verdict(e.name, folder_, root_);
     r.document = session_.run(e, experiments::read_ledger(ledger_file(folder_)));
-    r.kept_before =
-        experiments::was_cut_short(r.document) && r.before && !experiments::was_cut_short(*r.before);
+    r.kept_before = experiments::was_cut_short(r.document) && r.before && !experiments::was_cut_short(*r.before);
     if (!f_.json) fmt::print("{}\n", experiments::summary_of(r.document));
     std::fflush(stdout);
     save(r);
@@ -191,9 +185,7 @@ class Campaign {
     for (size_t i = 0; i < ran_.size(); ++i) {
       if (!corrected[i]) continue;
       ran_[i].document = documents[i];
-      if (!f_.json)
-        fmt::print("corrected for {} experiments:\n{}\n", documents.size(),
-                   experiments::summary_of(documents[i]));
+      if (!f_.json) fmt::print("corrected for {} experiments:\n{}\n", documents.size(), experiments::summary_of(documents[i]));
       save(ran_[i]);
     }
   }
@@ -225,17 +217,13 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   const bool commands = !f.a.empty() || !f.b.empty();
   if (commands && (f.a.empty() || f.b.empty())) throw InputError("--a CMD and --b CMD go together");
   if (commands && (f.all || !f.names.empty())) throw InputError("--a and --b exclude names and --all");
-  if (commands && f.measure.plant_pct > 0)
-    throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
+  if (commands && f.measure.plant_pct > 0) throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
   if (commands)
     for (const Argument* o : f.measure.of_stepping_arms)
       if (o->count() > 0)
-        throw InputError(fmt::format(
-            "{}: only of trainers that step on command; a command is run to its end once per block",
-            o->name()));
+        throw InputError(fmt::format("{}: only of trainers that step on command; a command is run to its end once per block", o->name()));
   if (!commands && !f.all && f.names.empty())
-    throw InputError(
-        "expected NAME…, --all, or --a CMD --b CMD; `stepscope experiment list` shows the names");
+    throw InputError("expected NAME…, --all, or --a CMD --b CMD; `stepscope experiment list` shows the names");
   const CatchInterrupt guard;
   SessionOptions options = session_options(f.measure, line);
   options.profile = !f.no_profile;
@@ -248,8 +236,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   if (commands) return run_commands(f, session, root, exit_code);
 
   const fs::path folder = results_folder(f.out, root);
-  std::vector<Experiment> experiments_to_run =
-      chosen(f, folder, root, session.gpu().present ? session.gpu().name : "");
+  std::vector<Experiment> experiments_to_run = chosen(f, folder, root, session.gpu().present ? session.gpu().name : "");
   if (f.measure.minimum_effect_pct > 0)
     for (Experiment& e : experiments_to_run) e.minimum_effect_pct = f.measure.minimum_effect_pct;
   if (experiments_to_run.empty()) {

@@ -40,8 +40,7 @@ void list(bool json) {
     if (verdict) stale = experiments::stale_reasons(*verdict, e, root, gpu.present ? gpu.name : "");
     if (json) {
       ordered_json row{{"name", e.name}, {"question", e.question}, {"change", e.change_text}};
-      if (verdict)
-        row.update({{"verdict", (*verdict)["verdict"]}, {"at", (*verdict)["at"]}, {"stale", stale}});
+      if (verdict) row.update({{"verdict", (*verdict)["verdict"]}, {"at", (*verdict)["at"]}, {"stale", stale}});
       all.push_back(row);
       continue;
     }
@@ -53,8 +52,7 @@ void list(bool json) {
     for (const ordered_json& w : verdict->at("workloads"))
       fmt::print("  {}: {} ({})\n", w.at("workload").get<std::string>(), w.at("verdict").get<std::string>(),
                  w.at("sentence").get<std::string>());
-    fmt::print("  {}{}\n", verdict->at("at").get<std::string>(),
-               stale.empty() ? "" : fmt::format("; STALE: {}", fmt::join(stale, "; ")));
+    fmt::print("  {}{}\n", verdict->at("at").get<std::string>(), stale.empty() ? "" : fmt::format("; STALE: {}", fmt::join(stale, "; ")));
   }
   if (json) fmt::print("{}\n", all.dump(1));
 }
@@ -79,42 +77,31 @@ void index() {
 }  // namespace
 
 void add_experiment_command(Command& app, const CommandLine& line, int& exit_code) {
-  Command* c = app.add_subcommand(
-      "experiment", "Did a change make the step faster? A gate, pairs of processes, a verdict");
+  Command* c = app.add_subcommand("experiment", "Did a change make the step faster? A gate, pairs of processes, a verdict");
   c->require_subcommand(1);
 
   auto json = std::make_shared<bool>(false);
-  Command* l =
-      c->add_subcommand("list", "All experiments, their last verdicts, and which of them no longer hold");
+  Command* l = c->add_subcommand("list", "All experiments, their last verdicts, and which of them no longer hold");
   l->add_flag("--json", *json);
   l->callback([json] { list(*json); });
 
   auto r = std::make_shared<RunFlags>();
-  Command* run_command =
-      c->add_subcommand("run", "Gate both arms, measure, decide, write verdict.json and a page");
+  Command* run_command = c->add_subcommand("run", "Gate both arms, measure, decide, write verdict.json and a page");
   run_command->add_option("name", r->names, "experiments by name or file");
   run_command->add_flag("--all", r->all, "every experiment");
-  run_command->add_flag(
-      "--changed", r->changed,
-      "only those whose code, file or device changed; exit 1 only where a verdict became worse");
+  run_command->add_flag("--changed", r->changed, "only those whose code, file or device changed; exit 1 only where a verdict became worse");
   run_command->add_option("--a", r->a, "any command instead of an experiment: arm A");
   run_command->add_option("--b", r->b, "arm B; both are run to their end once per block");
-  run_command->add_option("--step-regex", r->step_regex,
-                          "where a command's step times are: the first group is milliseconds");
-  run_command
-      ->add_option("--skip-steps", r->skip_steps, "of each command run, left out (default: a tenth, 1 to 10)")
+  run_command->add_option("--step-regex", r->step_regex, "where a command's step times are: the first group is milliseconds");
+  run_command->add_option("--skip-steps", r->skip_steps, "of each command run, left out (default: a tenth, 1 to 10)")
       ->check(whole(0, 1 << 30));
-  run_command->add_option("--gate-command", r->gate_command,
-                          "with --a and --b: exits 0 when both compute the right thing");
+  run_command->add_option("--gate-command", r->gate_command, "with --a and --b: exits 0 when both compute the right thing");
   run_command->add_option("--command-steps", r->command_steps, "steps of a frozen baseline in a block")
       ->check(whole(1, 1 << 30))
       ->capture_default_str();
-  run_command->add_option(
-      "--out", r->out, "where verdicts, pages and the ledger go (default: experiments/studies, docs/study)");
-  run_command->add_flag("--no-profile", r->no_profile,
-                        "no profile of the arms: no waterfall, same code is not recognized");
-  run_command->add_option("--keep-profiles", r->keep_profiles,
-                          "folder for the profile documents of both arms");
+  run_command->add_option("--out", r->out, "where verdicts, pages and the ledger go (default: experiments/studies, docs/study)");
+  run_command->add_flag("--no-profile", r->no_profile, "no profile of the arms: no waterfall, same code is not recognized");
+  run_command->add_option("--keep-profiles", r->keep_profiles, "folder for the profile documents of both arms");
   run_command->add_flag("--json", r->json);
   add_measure_flags(*run_command, r->measure);
   run_command->footer(
@@ -127,15 +114,11 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   run_command->callback([r, line, &exit_code] { run_experiments(*r, line, exit_code); });
 
   auto a = std::make_shared<AaFlags>();
-  Command* aa_command =
-      c->add_subcommand("aa", "The procedure against itself: identical code, or a planted slowdown");
+  Command* aa_command = c->add_subcommand("aa", "The procedure against itself: identical code, or a planted slowdown");
   add_trainer_flags(*aa_command, a->trainer);
   add_measure_flags(*aa_command, a->measure);
-  aa_command->add_option("--trials", a->trials, "whole experiments, one after the other")
-      ->check(whole(1, 1 << 20))
-      ->capture_default_str();
-  aa_command->add_option("--record", a->record,
-                         "keep the pairs of all trials (without a plant) for `experiment resample`");
+  aa_command->add_option("--trials", a->trials, "whole experiments, one after the other")->check(whole(1, 1 << 20))->capture_default_str();
+  aa_command->add_option("--record", a->record, "keep the pairs of all trials (without a plant) for `experiment resample`");
   aa_command->add_option("--out", a->out, "where the ledger goes (default: experiments/studies)");
   aa_command->add_flag("--no-gate", a->no_gate, "identical code needs no gate to be compared with itself");
   aa_command->footer(
@@ -148,15 +131,14 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
 
   auto files = std::make_shared<std::vector<std::string>>();
   auto m = std::make_shared<MeasureFlags>();
-  Command* resample_command =
-      c->add_subcommand("resample", "Error rates of the procedure from recorded A/A pairs");
+  Command* resample_command = c->add_subcommand("resample", "Error rates of the procedure from recorded A/A pairs");
   resample_command->add_option("file", *files, "what `experiment aa --record` wrote")->required();
   add_measure_flags(*resample_command, *m);
   resample_command->callback([files, m] { resample_recordings(*files, *m); });
 
   Command* index_command = c->add_subcommand("index",
-                                              "Decide again from the recorded pairs of all verdict files, as "
-                                              "one campaign; make their pages and the table");
+                                             "Decide again from the recorded pairs of all verdict files, as "
+                                             "one campaign; make their pages and the table");
   index_command->callback([] { index(); });
   c->footer(
       "Examples:\n  stepscope experiment list\n  stepscope experiment run NAME\n  stepscope experiment aa "

@@ -51,16 +51,15 @@ struct Output {
 };
 
 // Runs a program to its end and keeps what it printed to stdout.
-Output run_to_end(const Arguments& argv, double timeout_s, const std::atomic<bool>* stop,
-                  bool merge_streams) {
+Output run_to_end(const Arguments& argv, double timeout_s, const std::atomic<bool>* stop, bool merge_streams) {
   // What it leaves behind must not run beside what is measured next.
   struct Sweep {
     std::vector<pid_t> others = experiments::children_of_this_process();
     ~Sweep() { experiments::kill_orphans(others); }
   } const sweep;
   ChildProcessGroup child({argv, {}, false, merge_streams});
-  const auto deadline = experiments::Clock::now() + std::chrono::duration_cast<experiments::Clock::duration>(
-                                                        std::chrono::duration<double>(timeout_s));
+  const auto deadline =
+      experiments::Clock::now() + std::chrono::duration_cast<experiments::Clock::duration>(std::chrono::duration<double>(timeout_s));
   Output out;
   std::string line;
   while (true) {
@@ -99,12 +98,9 @@ const std::set<std::string> kOfTheWorkload{"--model", "--batch-size", "--seq-len
 Arguments gate_arguments(const Arguments& trainer_arguments) {
   Arguments out;
   for (size_t i = 0; i + 1 < trainer_arguments.size(); ++i)
-    if (kGated.count(trainer_arguments[i]))
-      out.insert(out.end(), {trainer_arguments[i], trainer_arguments[i + 1]});
-  const bool deterministic = std::find(trainer_arguments.begin(), trainer_arguments.end(),
-                                       "--deterministic") != trainer_arguments.end();
-  if (!deterministic && value_of(trainer_arguments, "--trainer") == "mixed")
-    out.emplace_back("--not-deterministic");
+    if (kGated.count(trainer_arguments[i])) out.insert(out.end(), {trainer_arguments[i], trainer_arguments[i + 1]});
+  const bool deterministic = std::find(trainer_arguments.begin(), trainer_arguments.end(), "--deterministic") != trainer_arguments.end();
+  if (!deterministic && value_of(trainer_arguments, "--trainer") == "mixed") out.emplace_back("--not-deterministic");
   return out;
 }
 
@@ -112,8 +108,7 @@ Arguments gate_arguments(const Arguments& trainer_arguments) {
 std::string flags_not_gated(const Arguments& trainer_arguments) {
   std::vector<std::string> out;
   for (const std::string& a : trainer_arguments)
-    if (a.starts_with("--") && !kGated.count(a) && !kOfTheWorkload.count(a) && a != "--deterministic")
-      out.push_back(a);
+    if (a.starts_with("--") && !kGated.count(a) && !kOfTheWorkload.count(a) && a != "--deterministic") out.push_back(a);
   return out.empty() ? "" : fmt::format("; without {}, which the gate does not take", fmt::join(out, ", "));
 }
 
@@ -134,9 +129,7 @@ Arguments with_steps(Arguments argv, int least) {
   return argv;
 }
 
-bool on_cpu(const Arguments& trainer_arguments) {
-  return value_of(trainer_arguments, "--trainer") == "reference";
-}
+bool on_cpu(const Arguments& trainer_arguments) { return value_of(trainer_arguments, "--trainer") == "reference"; }
 
 void refuse(WorkloadResult& r, std::string_view reason, std::string sentence) {
   r.log.decision.verdict = Verdict::invalid;
@@ -147,11 +140,9 @@ void refuse(WorkloadResult& r, std::string_view reason, std::string sentence) {
 
 }  // namespace
 
-ExperimentSession::ExperimentSession(SessionOptions options)
-    : options_(std::move(options)), gpu_(gpu_status()) {
+ExperimentSession::ExperimentSession(SessionOptions options) : options_(std::move(options)), gpu_(gpu_status()) {
   if (gpu_.present) device_ = gpu_.name;
-  if (!options_.seed_given)
-    options_.plan.seed = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+  if (!options_.seed_given) options_.plan.seed = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
 }
 
 const std::string& ExperimentSession::program_sha256() {
@@ -169,8 +160,7 @@ GateSummary ExperimentSession::gate(const Arguments& trainer_arguments) {
   }
   // The op checks cover every variant of the trainer: once per session.
   bool ops_done = false;
-  for (const auto& [other, summary] : gates_)
-    ops_done |= other.find("--trainer " + trainer) != std::string::npos && summary.passed;
+  for (const auto& [other, summary] : gates_) ops_done |= other.find("--trainer " + trainer) != std::string::npos && summary.passed;
   argv.insert(argv.begin(), {options_.program, "gate"});
   argv.emplace_back("--json");
   if (ops_done) argv.emplace_back("--no-ops");
@@ -187,8 +177,7 @@ GateSummary ExperimentSession::gate(const Arguments& trainer_arguments) {
   if (out.ending.exited && out.ending.code == 2) throw InputError(out.last_words);
   const ordered_json report = ordered_json::parse(out.text, nullptr, false);
   if (!report.is_object() || !report.contains("passed") || !report.contains("reports")) {
-    g.sentence =
-        fmt::format("the gate {} without a report; its last output: {}", out.ending.text(), out.last_words);
+    g.sentence = fmt::format("the gate {} without a report; its last output: {}", out.ending.text(), out.last_words);
     return g;
   }
   int64_t checks = 0;
@@ -198,14 +187,13 @@ GateSummary ExperimentSession::gate(const Arguments& trainer_arguments) {
     for (const ordered_json& c : r["checks"]) {
       ++checks;
       if (!c["passed"].get<bool>())
-        g.failures.push_back(fmt::format("{} {}: error {} over budget {}", c["name"].get<std::string>(),
-                                         c["tensor"].get<std::string>(), c["error"].dump(),
-                                         c["budget"].dump()));
+        g.failures.push_back(fmt::format("{} {}: error {} over budget {}", c["name"].get<std::string>(), c["tensor"].get<std::string>(),
+                                         c["error"].dump(), c["budget"].dump()));
     }
   }
   g.passed = report["passed"] == true && out.ending.exited && out.ending.code == 0;
-  g.sentence = g.passed ? fmt::format("{} checks passed{}", checks, seed)
-                        : fmt::format("{} of {} checks failed{}", g.failures.size(), checks, seed);
+  g.sentence =
+      g.passed ? fmt::format("{} checks passed{}", checks, seed) : fmt::format("{} of {} checks failed{}", g.failures.size(), checks, seed);
   gates_[key] = g;
   g.sentence += flags_not_gated(trainer_arguments);
   return g;
@@ -219,9 +207,8 @@ RunLog ExperimentSession::measure(experiments::PairPlan plan, bool uses_gpu, con
   watch.add_to(hooks);
   if (options_.progress)
     hooks.progress = [&](const experiments::Hooks::Progress& p) {
-      fmt::print(stderr, "\r{}: pair {}/{}, B/A {:+.2f}%, {:.0f} s left   {}", what, p.pairs_done,
-                 p.pairs_planned, experiments::ratio_pct(p.mean_log_ratio.value_or(0)), p.seconds_left,
-                 p.pairs_done == p.pairs_planned ? "\n" : "");
+      fmt::print(stderr, "\r{}: pair {}/{}, B/A {:+.2f}%, {:.0f} s left   {}", what, p.pairs_done, p.pairs_planned,
+                 experiments::ratio_pct(p.mean_log_ratio.value_or(0)), p.seconds_left, p.pairs_done == p.pairs_planned ? "\n" : "");
       std::fflush(stderr);
     };
   RunLog log = experiments::run_pairs(plan, hooks);
@@ -237,19 +224,16 @@ RunLog ExperimentSession::measure(experiments::PairPlan plan, bool uses_gpu, con
 std::optional<std::string> ExperimentSession::profile(const Profiled& what, const std::string& out) {
   Arguments argv{options_.program, "profile"};
   argv.insert(argv.end(), what.trainer_arguments.begin(), what.trainer_arguments.end());
-  argv.insert(argv.end(), {"--steps", std::to_string(kProfiledSteps), "--warmup",
-                           std::to_string(kProfileWarmup), "--out", out});
+  argv.insert(argv.end(), {"--steps", std::to_string(kProfiledSteps), "--warmup", std::to_string(kProfileWarmup), "--out", out});
   if (!what.program.empty()) {
     argv.insert(argv.end(), {"--step-range", "step", "--"});
     argv.insert(argv.end(), what.program.begin(), what.program.end());
   }
   const Output o = run_to_end(argv, options_.profile_timeout_s, options_.stop, true);
   if (o.end == Output::End::interrupted) return "interrupted";
-  if (o.end == Output::End::timeout)
-    return fmt::format("the profile did not end within {:.0f} s", options_.profile_timeout_s);
+  if (o.end == Output::End::timeout) return fmt::format("the profile did not end within {:.0f} s", options_.profile_timeout_s);
   if (!o.ending.exited || (o.ending.code != 0 && !fs::exists(out)))
-    return fmt::format("the profile {}: {}", o.ending.text(),
-                       o.last_words.substr(o.last_words.rfind('\n') + 1));
+    return fmt::format("the profile {}: {}", o.ending.text(), o.last_words.substr(o.last_words.rfind('\n') + 1));
   return std::nullopt;
 }
 
@@ -277,8 +261,7 @@ void ExperimentSession::compare_launches(WorkloadResult& r, const experiments::P
     profiler::CollectPlan plan;
     plan.output = folder.file("recording.jsonl");
     plan.raw_trace = folder.file("raw.jsonl");
-    plan.phases = {{profiler::Phase::warmup, kUntraced},
-                   {profiler::Phase::activity, timed - kUntraced + checked}};
+    plan.phases = {{profiler::Phase::warmup, kUntraced}, {profiler::Phase::activity, timed - kUntraced + checked}};
     ArmSpec traced = *spec;
     traced.environment.merge(collector_environment(plan, folder.file("plan.json"), *library));
     try {
@@ -303,8 +286,7 @@ void ExperimentSession::compare_launches(WorkloadResult& r, const experiments::P
   }
 }
 
-void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name, const Profiled& a,
-                                     const Profiled& b) {
+void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name, const Profiled& a, const Profiled& b) {
   if (!options_.profile) {
     r.waterfall_absent = "--no-profile";
     return;
@@ -325,8 +307,7 @@ void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name,
     std::string stem = name + " " + r.workload.text();
     std::replace(stem.begin(), stem.end(), ' ', '-');
     for (const auto& [file, arm] : {std::pair(&a_file, 'a'), std::pair(&b_file, 'b')})
-      fs::copy_file(*file, options_.keep_profiles / fmt::format("{}.{}.json", stem, arm),
-                    fs::copy_options::overwrite_existing);
+      fs::copy_file(*file, options_.keep_profiles / fmt::format("{}.{}.json", stem, arm), fs::copy_options::overwrite_existing);
   }
   try {
     const auto da = profiler::load_profile(a_file), db = profiler::load_profile(b_file);
@@ -362,16 +343,14 @@ WorkloadResult ExperimentSession::run_workload(const Experiment& e, const Worklo
     r.a.gate = {true, "frozen, as in its manifest", true, {}};
     if (const auto problems = experiments::verify_baseline(folder); !problems.empty()) {
       r.a.gate = {false, fmt::format("the baseline {} is not as it was frozen", e.baseline), true, problems};
-      refuse(r, experiments::reason::kBaselineChanged,
-             fmt::format("{}: {}; it was not timed", r.a.gate.sentence, problems.front()));
+      refuse(r, experiments::reason::kBaselineChanged, fmt::format("{}: {}; it was not timed", r.a.gate.sentence, problems.front()));
       r.b.gate.sentence = "not run";
       return r;
     }
     const fs::path binary = fs::path(options_.program).parent_path() / ("baseline-" + e.baseline);
     if (!fs::exists(binary))
       throw MachineError(
-          fmt::format("the frozen baseline {} is not built: {} does not exist (it needs a build with CUDA)",
-                      e.baseline, binary.string()));
+          fmt::format("the frozen baseline {} is not built: {} does not exist (it needs a build with CUDA)", e.baseline, binary.string()));
     plan.a.argv = {binary.string(),
                    "--model",
                    w.model,
@@ -397,8 +376,7 @@ WorkloadResult ExperimentSession::run_workload(const Experiment& e, const Worklo
       Arguments argv{options_.program, "arm"};
       argv.insert(argv.end(), flags.begin(), flags.end());
       if (options_.serial || options_.plant_pct > 0) argv.emplace_back("--serial");
-      if (planted && options_.plant_pct > 0)
-        argv.insert(argv.end(), {"--plant-pct", fmt::format("{}", options_.plant_pct)});
+      if (planted && options_.plant_pct > 0) argv.insert(argv.end(), {"--plant-pct", fmt::format("{}", options_.plant_pct)});
       return argv;
     };
     plan.a.argv = arm_argv(a, false);
@@ -445,20 +423,16 @@ experiments::RunFacts ExperimentSession::facts(const std::vector<experiments::Le
   return f;
 }
 
-ordered_json ExperimentSession::run(const Experiment& e,
-                                    const std::vector<experiments::LedgerEntry>& ledger) {
+ordered_json ExperimentSession::run(const Experiment& e, const std::vector<experiments::LedgerEntry>& ledger) {
   if (options_.built_here)
     for (const char arm : {'A', 'B'})
-      if (const std::string file =
-              experiments::newer_source(options_.root, trainer_of(e, arm), options_.program);
-          !file.empty())
+      if (const std::string file = experiments::newer_source(options_.root, trainer_of(e, arm), options_.program); !file.empty())
         throw InputError(
             fmt::format("{} is newer than {}: build first (`./stepscope` does), or the verdict would name "
                         "code that was not measured",
                         file, options_.program));
   // Before: what changes in the tree meanwhile was not measured, and makes the verdict stale.
-  const std::string a_sources =
-      e.frozen_baseline() ? "" : experiments::hash_trainer_sources(options_.root, trainer_of(e, 'A'));
+  const std::string a_sources = e.frozen_baseline() ? "" : experiments::hash_trainer_sources(options_.root, trainer_of(e, 'A'));
   const std::string b_sources = experiments::hash_trainer_sources(options_.root, trainer_of(e, 'B'));
   std::vector<WorkloadResult> results;
   for (const Workload& w : e.workloads) {
@@ -482,10 +456,8 @@ ordered_json ExperimentSession::run(const Experiment& e,
   return verdict_document(e.name, e, results, f);
 }
 
-ordered_json ExperimentSession::run_commands(const std::string& a, const std::string& b,
-                                             const std::string& step_regex, int skip_steps,
-                                             const std::string& gate_command,
-                                             const std::vector<experiments::LedgerEntry>& ledger) {
+ordered_json ExperimentSession::run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
+                                             const std::string& gate_command, const std::vector<experiments::LedgerEntry>& ledger) {
   WorkloadResult r;
   r.workload.model = "two commands";
   experiments::PairPlan plan = options_.plan;
@@ -503,11 +475,9 @@ ordered_json ExperimentSession::run_commands(const std::string& a, const std::st
   r.a.command = {a};
   r.b.command = {b};
   r.waterfall_absent = "the arms are commands; `stepscope profile -- …` profiles one";
-  r.a.gate =
-      r.b.gate = {true, "nothing checked that it computes the right thing (--gate-command CMD)", false, {}};
+  r.a.gate = r.b.gate = {true, "nothing checked that it computes the right thing (--gate-command CMD)", false, {}};
   if (!gate_command.empty()) {
-    const Output out =
-        run_to_end({"/bin/sh", "-c", gate_command}, options_.gate_timeout_s, options_.stop, true);
+    const Output out = run_to_end({"/bin/sh", "-c", gate_command}, options_.gate_timeout_s, options_.stop, true);
     if (out.end == Output::End::interrupted) {
       r.log.decision.reason = experiments::reason::kInterrupted;
       r.log.decision.sentence = "stopped before anything was measured";
@@ -517,13 +487,10 @@ ordered_json ExperimentSession::run_commands(const std::string& a, const std::st
     const bool passed = out.end == Output::End::ended && out.ending.exited && out.ending.code == 0;
     r.a.gate =
         r.b.gate = {passed,
-                    fmt::format("`{}` {}", gate_command,
-                                out.end == Output::End::timeout ? "did not end in time" : out.ending.text()),
+                    fmt::format("`{}` {}", gate_command, out.end == Output::End::timeout ? "did not end in time" : out.ending.text()),
                     true,
                     {}};
-    if (!passed)
-      refuse(r, experiments::reason::kGateFailed,
-             fmt::format("{}: nothing was timed; {}", r.b.gate.sentence, out.last_words));
+    if (!passed) refuse(r, experiments::reason::kGateFailed, fmt::format("{}: nothing was timed; {}", r.b.gate.sentence, out.last_words));
   }
   if (r.b.gate.passed) r.log = measure(plan, gpu_.present, "A against B");
   return verdict_document("commands", std::nullopt, {r}, facts(ledger));
@@ -538,10 +505,8 @@ RunLog ExperimentSession::run_identical(const Arguments& flags) {
   plan.b.label = "B";
   plan.a.argv = plan.b.argv = argv;
   plan.a.environment = plan.b.environment = arm_environment();
-  if (options_.plant_pct > 0)
-    plan.b.argv.insert(plan.b.argv.end(), {"--plant-pct", fmt::format("{}", options_.plant_pct)});
-  return measure(plan, !on_cpu(flags),
-                 options_.plant_pct > 0 ? fmt::format("planted {}%", options_.plant_pct) : "A/A");
+  if (options_.plant_pct > 0) plan.b.argv.insert(plan.b.argv.end(), {"--plant-pct", fmt::format("{}", options_.plant_pct)});
+  return measure(plan, !on_cpu(flags), options_.plant_pct > 0 ? fmt::format("planted {}%", options_.plant_pct) : "A/A");
 }
 
 }  // namespace cli

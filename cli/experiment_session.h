@@ -27,7 +27,7 @@ struct SessionOptions {
   bool profile = true;
   std::filesystem::path keep_profiles;  // folder for the arms' profile documents; "" = thrown away
   int command_steps = 40;               // of a frozen baseline, per block
-  bool built_here = false;  // `program` was built from `root`: its sources must not be newer than it is
+  bool built_here = false;              // `program` was built from `root`: its sources must not be newer than it is
   double gate_timeout_s = 900, profile_timeout_s = 600;
   const std::atomic<bool>* stop = nullptr;
   bool progress = false;
@@ -40,13 +40,10 @@ class ExperimentSession {
 
   // Throws stepscope::MachineError when this machine cannot run it, stepscope::InputError for what the
   // trainer refuses.
-  nlohmann::ordered_json run(const experiments::Experiment& experiment,
-                             const std::vector<experiments::LedgerEntry>& ledger);
+  nlohmann::ordered_json run(const experiments::Experiment& experiment, const std::vector<experiments::LedgerEntry>& ledger);
   // Two commands. `gate_command` "" = none: the verdict then says that nothing checked them.
-  nlohmann::ordered_json run_commands(const std::string& a, const std::string& b,
-                                      const std::string& step_regex, int skip_steps,
-                                      const std::string& gate_command,
-                                      const std::vector<experiments::LedgerEntry>& ledger);
+  nlohmann::ordered_json run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
+                                      const std::string& gate_command, const std::vector<experiments::LedgerEntry>& ledger);
   // The same trainer against itself, with options.plant_pct added to B. Gates once.
   experiments::RunLog run_identical(const std::vector<std::string>& trainer_arguments);
 
@@ -57,15 +54,13 @@ class ExperimentSession {
   experiments::GateSummary gate(const std::vector<std::string>& trainer_arguments);
 
  private:
-  experiments::WorkloadResult run_workload(const experiments::Experiment& experiment,
-                                           const experiments::Workload& workload);
+  experiments::WorkloadResult run_workload(const experiments::Experiment& experiment, const experiments::Workload& workload);
   experiments::RunLog measure(experiments::PairPlan plan, bool uses_gpu, const std::string& what);
   // What is profiled: a trainer by its flags, or a program with step ranges.
   struct Profiled {
     std::vector<std::string> trainer_arguments, program;
   };
-  void profile_both(experiments::WorkloadResult& result, const std::string& name, const Profiled& a,
-                    const Profiled& b);
+  void profile_both(experiments::WorkloadResult& result, const std::string& name, const Profiled& a, const Profiled& b);
   std::optional<std::string> profile(const Profiled& what, const std::string& out);
   // Once more under the collector, timed steps and checked ones; what differs makes the run invalid.
   void compare_launches(experiments::WorkloadResult& result, const experiments::PairPlan& plan);

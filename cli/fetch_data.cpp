@@ -38,18 +38,15 @@ struct DataSet {
   MadeFile made[2];  // what llm.c's script makes of it
 };
 
-constexpr RemoteFile kVocab{"vocab.bpe",
-                            "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/vocab.bpe",
+constexpr RemoteFile kVocab{"vocab.bpe", "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/vocab.bpe",
                             "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"};
-constexpr RemoteFile kEncoder{"encoder.json",
-                              "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/encoder.json",
+constexpr RemoteFile kEncoder{"encoder.json", "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/encoder.json",
                               "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"};
 
 // dev/data/tinyshakespeare.py of llm.c.
 constexpr DataSet kSets[] = {
     {"tinyshakespeare",
-     {"tinyshakespeare.txt",
-      "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+     {"tinyshakespeare.txt", "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
       "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"},
      "tiny_shakespeare",
      gpt2::Documents::paragraph,
@@ -63,9 +60,8 @@ bool is_there(const fs::path& path, const RemoteFile& file) {
   if (!fs::exists(path, ignored)) return false;
   const std::string found = gpt2::sha256_file(path);
   if (found == file.sha256) return true;
-  throw stepscope::InputError(
-      fmt::format("{}: another file than {} (sha256 {}, expected {}); remove it or choose another --out",
-                  path.string(), file.url, found, file.sha256));
+  throw stepscope::InputError(fmt::format("{}: another file than {} (sha256 {}, expected {}); remove it or choose another --out",
+                                          path.string(), file.url, found, file.sha256));
 }
 
 void download(const RemoteFile& file, const fs::path& folder, const std::string& by_hand) {
@@ -73,16 +69,14 @@ void download(const RemoteFile& file, const fs::path& folder, const std::string&
   const std::string path = temporary.file(file.name);
   ChildResult result;
   try {
-    result = run_child({"curl", "-fsSL", "--retry", "2", "--connect-timeout", "20", "-o", path, file.url}, {},
-                       true);
+    result = run_child({"curl", "-fsSL", "--retry", "2", "--connect-timeout", "20", "-o", path, file.url}, {}, true);
   } catch (const stepscope::InputError& e) {
     throw stepscope::MachineError(fmt::format("{} (package curl). {}", e.what(), by_hand));
   }
   if (!result.exited || result.exit_code != 0) {
-    throw stepscope::MachineError(fmt::format(
-        "curl could not download {} ({}). {}", file.url,
-        result.exited ? fmt::format("exit {}", result.exit_code) : fmt::format("signal {}", result.signal),
-        by_hand));
+    throw stepscope::MachineError(
+        fmt::format("curl could not download {} ({}). {}", file.url,
+                    result.exited ? fmt::format("exit {}", result.exit_code) : fmt::format("signal {}", result.signal), by_hand));
   }
   const gpt2::MappedFile got(path);
   const std::string_view content = got.text();
@@ -105,11 +99,9 @@ std::vector<std::string> known_data_sets() {
 }
 
 void fetch_data_set(const std::string& name, const std::string& out) {
-  const auto set =
-      std::find_if(std::begin(kSets), std::end(kSets), [&](const DataSet& s) { return name == s.name; });
+  const auto set = std::find_if(std::begin(kSets), std::end(kSets), [&](const DataSet& s) { return name == s.name; });
   if (set == std::end(kSets))
-    throw stepscope::InputError(
-        fmt::format("--fetch {}: no such data set, expected {}", name, fmt::join(known_data_sets(), " or ")));
+    throw stepscope::InputError(fmt::format("--fetch {}: no such data set, expected {}", name, fmt::join(known_data_sets(), " or ")));
   gpt2::require_unicode_tables();
   const fs::path folder = out.empty() ? set->name : out;
   gpt2::check_folder_writable(folder, "--out");
@@ -118,8 +110,7 @@ void fetch_data_set(const std::string& name, const std::string& out) {
   for (const RemoteFile& file : {set->text, kVocab, kEncoder})
     if (!is_there(folder / file.name, file)) missing.push_back(file);
   std::string by_hand = "Without curl or a network, download by hand and run this again:";
-  for (const RemoteFile& file : missing)
-    by_hand += fmt::format("\n  {}  to  {}", file.url, (folder / file.name).string());
+  for (const RemoteFile& file : missing) by_hand += fmt::format("\n  {}  to  {}", file.url, (folder / file.name).string());
   for (const RemoteFile& file : missing) download(file, folder, by_hand);
 
   TokenizeOptions options;
@@ -129,13 +120,11 @@ void fetch_data_set(const std::string& name, const std::string& out) {
   options.out = (folder / set->prefix).string();
   options.documents = set->documents;
   options.validation_tokens = set->validation_tokens;
-  for (const gpt2::WrittenShard& shard : tokenize_texts(options).shards)
-    fmt::print("{}: {} tokens\n", shard.path.string(), shard.tokens);
+  for (const gpt2::WrittenShard& shard : tokenize_texts(options).shards) fmt::print("{}: {} tokens\n", shard.path.string(), shard.tokens);
   for (const MadeFile& made : set->made) {
     const std::string path = options.out + made.suffix;
     if (gpt2::sha256_file(path) != made.sha256)
-      throw std::logic_error(
-          fmt::format("{}: not the file that llm.c makes (a defect of the tokenizer)", path));
+      throw std::logic_error(fmt::format("{}: not the file that llm.c makes (a defect of the tokenizer)", path));
   }
 
   const gpt2::Bpe bpe = gpt2::Bpe::load(options.vocab);

@@ -17,8 +17,8 @@
 
 #include "build_info.inc"
 #include "cli/gpu.h"
-#include "cli/values.h"
 #include "cli/nvml.h"
+#include "cli/values.h"
 #include "experiments/gate/budgets.h"
 #include "experiments/gate/false_alarms.h"
 #include "experiments/gate/model_gate.h"
@@ -49,8 +49,7 @@ struct GateFlags {
   std::string model, checkpoint, state;
   int64_t batch_size = 4, seq_len = 64, steps = 20;
   uint64_t seed = 0;
-  bool seed_given = false, write_receipt = false, json = false, verbose = false, no_ops = false,
-       no_model = false;
+  bool seed_given = false, write_receipt = false, json = false, verbose = false, no_ops = false, no_model = false;
   std::string receipt_folder, source_root;
   std::vector<std::string> op_sizes{"odd", "real"};
   bool check_receipts = false, list_checks = false, list_configurations = false, real_size = false, no_real_size = false;
@@ -59,8 +58,7 @@ struct GateFlags {
 };
 
 gate::TrainerFactory factory(const std::string& trainer) {
-  if (trainer == "reference")
-    return [](const gpt2::TrainerOptions& o) { return gpt2::make_reference_trainer(o); };
+  if (trainer == "reference") return [](const gpt2::TrainerOptions& o) { return gpt2::make_reference_trainer(o); };
 #ifdef STEPSCOPE_WITH_CUDA
   if (trainer == "mixed") return [](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); };
   return [](const gpt2::TrainerOptions& o) { return fp32::make_fp32_trainer(o); };
@@ -76,18 +74,13 @@ void check_flags(const GateFlags& f) {
     throw InputError(fmt::format("unknown trainer '{}': expected mixed, fp32 or reference", f.trainer));
   gate::budgets_of(f.trainer, f.matmul);
   if (f.checkpoint.empty() != f.state.empty())
-    throw InputError(
-        "--checkpoint and --state go together: the state is what was computed from the checkpoint");
-  if (!f.checkpoint.empty() && !f.model.empty())
-    throw InputError("--checkpoint and --model exclude each other");
-  if (f.trainer == "reference" && !f.variants.empty())
-    throw InputError("--variant: the CPU reference has no variants");
+    throw InputError("--checkpoint and --state go together: the state is what was computed from the checkpoint");
+  if (!f.checkpoint.empty() && !f.model.empty()) throw InputError("--checkpoint and --model exclude each other");
+  if (f.trainer == "reference" && !f.variants.empty()) throw InputError("--variant: the CPU reference has no variants");
   if (f.batch_size < 1 || f.seq_len < 1 || f.steps < 1 || f.batch_size > (int64_t{1} << 20))
-    throw InputError(fmt::format("--batch-size {}, --seq-len {}, --steps {}: expected at least 1 each",
-                                 f.batch_size, f.seq_len, f.steps));
+    throw InputError(fmt::format("--batch-size {}, --seq-len {}, --steps {}: expected at least 1 each", f.batch_size, f.seq_len, f.steps));
   if (f.write_receipt) {
-    if (f.trainer == "reference")
-      throw InputError("--write-receipt: a receipt is of a GPU trainer; the CPU needs none");
+    if (f.trainer == "reference") throw InputError("--write-receipt: a receipt is of a GPU trainer; the CPU needs none");
     if (!f.variants.empty() || !f.checkpoint.empty() || !f.model.empty() || f.matmul != default_matmul(f.trainer) || f.no_ops ||
         f.no_model || f.op_sizes.size() != 2 || f.no_real_size || !f.without.empty() || !f.seeds.empty() || f.recompute != "none" ||
         f.weight_rounding != "nearest" || f.not_deterministic)
@@ -125,10 +118,8 @@ gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matm
   // d12 at T = 1024 costs the CPU 2 TFLOP in double: beside a GPU there are the cores for it, elsewhere it is asked for.
   if (f.model.empty() && (f.real_size || (f.trainer != "reference" && !f.no_real_size))) o.real_size_batch = f.write_receipt ? 4 : 1;
   if (o.seq_len > o.config.max_seq_len)
-    throw InputError(fmt::format("--seq-len {}: {} has at most {} positions", o.seq_len, o.model_name,
-                                 o.config.max_seq_len));
-  if (isatty(STDERR_FILENO))
-    o.progress = [matmul](const std::string& what) { fmt::print(stderr, "gate ({}): {}\n", matmul, what); };
+    throw InputError(fmt::format("--seq-len {}: {} has at most {} positions", o.seq_len, o.model_name, o.config.max_seq_len));
+  if (isatty(STDERR_FILENO)) o.progress = [matmul](const std::string& what) { fmt::print(stderr, "gate ({}): {}\n", matmul, what); };
   return o;
 }
 
@@ -161,13 +152,15 @@ std::vector<Configuration> all_configurations(const GateFlags& f) {
   add("mixed", "bf16", "mixed recompute gelu", [](gate::ModelGateOptions& o) { o.recompute = "gelu"; });
   add("mixed", "bf16", "mixed recompute gelu+ln", [](gate::ModelGateOptions& o) { o.recompute = "gelu+ln"; });
 #ifdef STEPSCOPE_WITH_CUDA
-  for (const auto& [trainer, matmul, slots] : {std::tuple{"fp32", "fp32", fp32::fp32_variants()}, {"mixed", "bf16", mixed::mixed_variants()}})
+  for (const auto& [trainer, matmul, slots] :
+       {std::tuple{"fp32", "fp32", fp32::fp32_variants()}, {"mixed", "bf16", mixed::mixed_variants()}})
     for (const gpt2::VariantInfo& slot : slots)
       for (size_t i = 1; i < slot.names.size(); ++i)
         // Each of cuDNN's variants is a default, deterministic or not; by name it would refuse the small cases that it has no kernel for.
         if (!slot.names[i].starts_with("cudnn"))
-          add(trainer, matmul, fmt::format("{} {}={}", trainer, slot.slot, slot.names[i]),
-              [&](gate::ModelGateOptions& o) { o.variants = {{slot.slot, slot.names[i]}}; });
+          add(trainer, matmul, fmt::format("{} {}={}", trainer, slot.slot, slot.names[i]), [&](gate::ModelGateOptions& o) {
+            o.variants = {{slot.slot, slot.names[i]}};
+          });
 #endif
   return all;
 }
@@ -202,7 +195,8 @@ std::vector<Configuration> chosen_configurations(const GateFlags& f) {
   for (const std::string& name : f.configurations) {
     const auto found = std::find_if(all.begin(), all.end(), [&](const Configuration& c) { return c.name == name; });
     if (found == all.end())
-      throw InputError(fmt::format("--configurations '{}': expected all, or names that `stepscope gate --list-configurations` prints", name));
+      throw InputError(
+          fmt::format("--configurations '{}': expected all, or names that `stepscope gate --list-configurations` prints", name));
     chosen.push_back(*found);
   }
   return chosen;
@@ -211,7 +205,9 @@ std::vector<Configuration> chosen_configurations(const GateFlags& f) {
 // Many seeds: how often is a right trainer refused?
 void run_seeds(const GateFlags& f, int& exit_code) {
   const std::vector<uint64_t> seeds = parse_seeds(f.seeds);
-  nlohmann::ordered_json all{{"schema", "stepscope.gate-seeds/1"}, {"first_seed", seeds.front()}, {"seeds", seeds.size()},
+  nlohmann::ordered_json all{{"schema", "stepscope.gate-seeds/1"},
+                             {"first_seed", seeds.front()},
+                             {"seeds", seeds.size()},
                              {"configurations", nlohmann::ordered_json::array()}};
   for (const Configuration& c : chosen_configurations(f)) {
     gate::SeedsReport report;
@@ -295,8 +291,7 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
     if (f.trainer == "reference") {
       reports.push_back(gate::check_oracle_against_state(files));
     } else {
-      reports.push_back(gate::check_trainer_against_state(factory(f.trainer), files, f.trainer, f.matmul,
-                                                          parse_variants(f.variants)));
+      reports.push_back(gate::check_trainer_against_state(factory(f.trainer), files, f.trainer, f.matmul, parse_variants(f.variants)));
     }
     return reports;
   }
@@ -310,16 +305,14 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
       o.with_answers = false;
       o.repeats = 1;
     }
-    if (isatty(STDERR_FILENO))
-      o.progress = [](const std::string& what) { fmt::print(stderr, "gate (ops): {}\n", what); };
+    if (isatty(STDERR_FILENO)) o.progress = [](const std::string& what) { fmt::print(stderr, "gate (ops): {}\n", what); };
     reports.push_back(gate::check_ops(o));
   }
 #endif
   if (!f.no_model) {
     std::vector<std::string> modes{f.matmul};
     if (f.write_receipt && f.trainer == "fp32") modes = {"fp32", "tf32"};
-    for (const std::string& matmul : modes)
-      reports.push_back(gate::check_model(factory(f.trainer), model_options(f, matmul)));
+    for (const std::string& matmul : modes) reports.push_back(gate::check_model(factory(f.trainer), model_options(f, matmul)));
 #ifdef STEPSCOPE_WITH_CUDA
     if (f.write_receipt) add_configuration_reports(f, reports);
 #endif
@@ -353,18 +346,15 @@ void run(GateFlags f, int& exit_code) {
 #ifdef STEPSCOPE_WITH_CUDA
   if (f.write_receipt && passed)
     written = gate::write_receipt(receipt_folder(f),
-                                  gate::make_receipt(f.trainer, reports, facts_of(f.trainer), kSourceDir,
-                                                     "/proc/self/exe", kGitRevision));
+                                  gate::make_receipt(f.trainer, reports, facts_of(f.trainer), kSourceDir, "/proc/self/exe", kGitRevision));
 #endif
   if (f.json) {
-    nlohmann::ordered_json all{
-        {"schema", "stepscope.gate/1"}, {"passed", passed}, {"reports", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json all{{"schema", "stepscope.gate/1"}, {"passed", passed}, {"reports", nlohmann::ordered_json::array()}};
     for (const gate::GateReport& r : reports) all["reports"].push_back(gate::to_json(r));
     fmt::print("{}\n", all.dump(1));
     return;
   }
-  for (const gate::GateReport& r : reports)
-    fmt::print("{}\n", gate::to_table(r, f.verbose || !f.checkpoint.empty()));
+  for (const gate::GateReport& r : reports) fmt::print("{}\n", gate::to_table(r, f.verbose || !f.checkpoint.empty()));
   if (!written.empty()) fmt::print("receipt written: {}\n", written.string());
   if (f.write_receipt && !passed) fmt::print("no receipt: the gate did not pass\n");
 }
@@ -373,8 +363,7 @@ void run(GateFlags f, int& exit_code) {
 
 void add_gate_command(Command& app, int& exit_code) {
   auto f = std::make_shared<GateFlags>();
-  Command* c =
-      app.add_subcommand("gate", "Is this trainer right? Checks it against the double-precision oracle");
+  Command* c = app.add_subcommand("gate", "Is this trainer right? Checks it against the double-precision oracle");
   c->add_option("--trainer", f->trainer, "mixed, fp32 or reference (CPU)")->capture_default_str();
   c->add_option("--matmul", f->matmul, "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");
   c->add_option("--recompute", f->recompute, "of the mixed trainer: none, gelu or gelu+ln")->capture_default_str();
@@ -382,11 +371,9 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_flag("--not-deterministic", f->not_deterministic,
               "the mixed trainer's defaults, some of which do not repeat bit for bit (and are then not checked for it)");
   c->add_option("--variant", f->variants, "OP=NAME (repeatable), for the whole-model checks");
-  c->add_option("--checkpoint", f->checkpoint,
-                "with --state: check against a state that another program computed");
+  c->add_option("--checkpoint", f->checkpoint, "with --state: check against a state that another program computed");
   c->add_option("--state", f->state, "reference state (llm.c format) of --checkpoint");
-  c->add_option("--model", f->model,
-                "a preset instead of the gate's small models (d12 takes minutes on a CPU)");
+  c->add_option("--model", f->model, "a preset instead of the gate's small models (d12 takes minutes on a CPU)");
   c->add_option("--batch-size,-b", f->batch_size)->check(whole(1, 1 << 20))->capture_default_str();
   c->add_option("--seq-len,-t", f->seq_len)->check(whole(1, 1 << 20))->capture_default_str();
   c->add_option("--steps", f->steps, "steps of the loss trajectory")->check(whole(1))->capture_default_str();
@@ -401,15 +388,12 @@ void add_gate_command(Command& app, int& exit_code) {
       ->delimiter(',')
       ->one_of({"odd", "real", "reduced"})
       ->capture_default_str();
-  c->add_flag("--write-receipt", f->write_receipt,
-              "check every variant and matmul mode; if all pass, write receipts/TRAINER.json");
-  c->add_option("--receipt-folder", f->receipt_folder,
-                "where receipts go (default: receipts/ of the source tree)");
+  c->add_flag("--write-receipt", f->write_receipt, "check every variant and matmul mode; if all pass, write receipts/TRAINER.json");
+  c->add_option("--receipt-folder", f->receipt_folder, "where receipts go (default: receipts/ of the source tree)");
   c->add_flag("--check-receipts", f->check_receipts,
               "compare receipts/ with the sources of the steps (no GPU): exit 1 names the changed file, 2 a damaged receipt");
   c->add_option("--source-root", f->source_root, "the tree of --check-receipts (default: the one this program was built from)");
-  c->add_option("--seeds", f->seeds,
-                "N or FIRST..LAST: only what depends on the seed, for many seeds, and how near its budgets it came");
+  c->add_option("--seeds", f->seeds, "N or FIRST..LAST: only what depends on the seed, for many seeds, and how near its budgets it came");
   c->add_option("--configurations", f->configurations,
                 "with --seeds: all, or names of --list-configurations; of both GPU trainers unless --trainer reference");
   c->add_flag("--list-configurations", f->list_configurations, "the names that --configurations takes");

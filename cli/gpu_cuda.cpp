@@ -31,8 +31,8 @@ GpuStatus gpu_status() {
   if (cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, 0) == cudaSuccess) s.pci_bus_id = bus_id;
   s.uuid = "GPU";
   for (size_t i = 0; i < 16; ++i)
-    s.uuid += fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                          static_cast<unsigned char>(p.uuid.bytes[i]));
+    s.uuid +=
+        fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", static_cast<unsigned char>(p.uuid.bytes[i]));
   return s;
 }
 

@@ -41,10 +41,10 @@ profiler::ForeignReport read_report(const Flags& f) {
   const std::string_view text = file.text();
   if (profiler::looks_like_ncu_csv(text)) return profiler::read_ncu_csv(text, f.file);
   if (bytes.empty()) throw InputError(f.file + ": the file is empty");
-  throw InputError(fmt::format(
-      "{}: neither an Nsight Compute report (.ncu-rep, begins with \"NVR\"), nor its CSV (a line begins with "
-      "\"ID\",\"Process ID\"), nor an SQLite export of Nsight Systems",
-      f.file));
+  throw InputError(
+      fmt::format("{}: neither an Nsight Compute report (.ncu-rep, begins with \"NVR\"), nor its CSV (a line begins with "
+                  "\"ID\",\"Process ID\"), nor an SQLite export of Nsight Systems",
+                  f.file));
 }
 
 profiler::Rules rules_of(const std::string& name) {
@@ -53,20 +53,17 @@ profiler::Rules rules_of(const std::string& name) {
   if (!std::filesystem::exists(name)) {
     std::string known;
     for (const auto& [word, text] : shipped) known += (known.empty() ? "" : ", ") + word;
-    throw InputError(fmt::format(
-        "--rules '{}': no such file, and not one of the rules that ship with stepscope ({})", name, known));
+    throw InputError(fmt::format("--rules '{}': no such file, and not one of the rules that ship with stepscope ({})", name, known));
   }
   const gpt2::MappedFile file{std::filesystem::path(name)};
-  return profiler::parse_rules(
-      std::string(file.text()), name);
+  return profiler::parse_rules(std::string(file.text()), name);
 }
 
 // A report holds no ceilings; a profile of the same device does.
 profiler::Ceilings ceilings_of(const std::string& path) {
   if (path.empty()) return {};
   const profiler::CeilingsSection c = profiler::load_profile(path).ceilings;
-  if (!c.copy_bytes_per_s)
-    throw InputError(fmt::format("--ceilings {}: this profile holds no measured ceilings", path));
+  if (!c.copy_bytes_per_s) throw InputError(fmt::format("--ceilings {}: this profile holds no measured ceilings", path));
   return {c.copy_bytes_per_s,    c.read_bytes_per_s,  c.write_bytes_per_s,   c.matmul_flops_per_s,
           c.device.value_or(""), c.uuid.value_or(""), c.driver.value_or(""), c.measured_at.value_or("")};
 }
@@ -92,8 +89,7 @@ void run(const Flags& f, const CommandLine& line, int& exit_code) {
   const profiler::Recording recording = profiler::to_recording(report, options);
   if (const auto gpu = recording.session.device.find("name");
       !ceilings.device.empty() && gpu != recording.session.device.end() && gpu->second != ceilings.device)
-    throw InputError(fmt::format("--ceilings {}: measured on {}, the report is of {}", f.ceilings,
-                                 ceilings.device, gpu->second));
+    throw InputError(fmt::format("--ceilings {}: measured on {}, the report is of {}", f.ceilings, ceilings.device, gpu->second));
   profiler::ProfileOptions profile;
   profile.git_revision = kGitRevision;
   profile.build_type = kBuildType;
@@ -115,23 +111,17 @@ void run(const Flags& f, const CommandLine& line, int& exit_code) {
 
 void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
   auto f = std::make_shared<Flags>();
-  Command* c =
-      app.add_subcommand("ingest", "Show a report of Nsight Compute or Nsight Systems in the same tables");
-  c->add_option("file", f->file,
-                "FILE.ncu-rep, the CSV of `ncu --csv` (page raw or details), or the SQLite export of nsys");
+  Command* c = app.add_subcommand("ingest", "Show a report of Nsight Compute or Nsight Systems in the same tables");
+  c->add_option("file", f->file, "FILE.ncu-rep, the CSV of `ncu --csv` (page raw or details), or the SQLite export of nsys");
   c->add_option("--rules", f->rules, "give kernels their pass and op by these rules: a YAML file, or llm.c");
-  c->add_option("--first", f->first, "leave out so many results at the beginning")
-      ->check(whole(0))
-      ->capture_default_str();
+  c->add_option("--first", f->first, "leave out so many results at the beginning")->check(whole(0))->capture_default_str();
   c->add_option("--count", f->count, "take so many results (default: all)")->check(whole(1));
   c->add_option("--process", f->process, "only the kernels of this process id")->check(whole(0));
-  c->add_option("--step-range", f->step_range, "of an nsys export: the NVTX range that is one step")
-      ->capture_default_str();
+  c->add_option("--step-range", f->step_range, "of an nsys export: the NVTX range that is one step")->capture_default_str();
   c->add_option("--ceilings", f->ceilings, "take the measured ceilings from this profile of the same GPU");
   c->add_option("--out", f->out, "the profile document")->capture_default_str();
   c->add_option("--metrics-csv", f->metrics, "write every metric of every result, in base units");
-  c->add_flag("--metrics-command", f->metrics_command,
-              "print the ncu command line that collects what is read, and stop");
+  c->add_flag("--metrics-command", f->metrics_command, "print the ncu command line that collects what is read, and stop");
   add_report_flags(*c, f->report);
   c->footer(
       "Examples:\n"

@@ -34,25 +34,21 @@ struct KernelsFlags {
 
 void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
   const gpt2::ModelConfig model = gpt2::model_from_name(f.model);
-  if (f.trainer != "mixed" && f.trainer != "fp32")
-    throw InputError(fmt::format("--trainer '{}': expected mixed or fp32", f.trainer));
+  if (f.trainer != "mixed" && f.trainer != "fp32") throw InputError(fmt::format("--trainer '{}': expected mixed or fp32", f.trainer));
   const bool mixed_trainer = f.trainer == "mixed";
   if (f.matmul.empty()) f.matmul = mixed_trainer ? "bf16" : "fp32";
   if (mixed_trainer ? f.matmul != "bf16" : f.matmul != "fp32" && f.matmul != "tf32")
-    throw InputError(
-        fmt::format("--matmul '{}': of the {} trainer expected {}", f.matmul, f.trainer,
-                    mixed_trainer ? "bf16 (with --trainer fp32: fp32 or tf32)" : "fp32 or tf32"));
-  if (f.batch_size < 1 || f.batch_size > 4096 || f.seq_len < 1 || f.seq_len > model.max_seq_len ||
-      f.rounds < 3 || f.rounds > 100000)
-    throw InputError(
-        fmt::format("--batch-size {}, --seq-len {}, --rounds {}: expected 1 to 4096, 1 to {}, 3 to 100000",
-                    f.batch_size, f.seq_len, f.rounds, model.max_seq_len));
+    throw InputError(fmt::format("--matmul '{}': of the {} trainer expected {}", f.matmul, f.trainer,
+                                 mixed_trainer ? "bf16 (with --trainer fp32: fp32 or tf32)" : "fp32 or tf32"));
+  if (f.batch_size < 1 || f.batch_size > 4096 || f.seq_len < 1 || f.seq_len > model.max_seq_len || f.rounds < 3 || f.rounds > 100000)
+    throw InputError(fmt::format("--batch-size {}, --seq-len {}, --rounds {}: expected 1 to 4096, 1 to {}, 3 to 100000", f.batch_size,
+                                 f.seq_len, f.rounds, model.max_seq_len));
 #ifdef STEPSCOPE_WITH_CUDA
   if (const auto known = experiments::kernel_ops(f.trainer); std::find(known.begin(), known.end(), f.op) == known.end())
-    throw InputError(fmt::format("kernels '{}': the {} trainer has no such op; expected one of {}", f.op, f.trainer, fmt::join(known, ", ")));
+    throw InputError(
+        fmt::format("kernels '{}': the {} trainer has no such op; expected one of {}", f.op, f.trainer, fmt::join(known, ", ")));
 #endif
-  if (const GpuStatus gpu = gpu_status(); !gpu.present)
-    throw stepscope::MachineError(fmt::format("kernels need a GPU: {}", gpu.why_not));
+  if (const GpuStatus gpu = gpu_status(); !gpu.present) throw stepscope::MachineError(fmt::format("kernels need a GPU: {}", gpu.why_not));
 #ifdef STEPSCOPE_WITH_CUDA
   // First: it makes a context of its own and destroys it.
   const profiler::MeasuredCeilings ceilings = profiler::ceilings_of_device(false);
@@ -63,25 +59,17 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
   options.trainer = f.trainer;
   options.matmul = f.matmul;
   options.rounds = static_cast<int>(f.rounds);
-  if (isatty(STDERR_FILENO))
-    options.progress = [](const std::string& what) { fmt::print(stderr, "kernels: {}\n", what); };
+  if (isatty(STDERR_FILENO)) options.progress = [](const std::string& what) { fmt::print(stderr, "kernels: {}\n", what); };
   const uint64_t seed = f.seed_given ? f.seed : std::random_device{}();
   const auto rows = experiments::bench_kernels(f.op, model, f.batch_size, f.seq_len, seed, options);
-  nlohmann::ordered_json all{{"schema", "stepscope.kernels/1"},
-                             {"device", ceilings.device},
-                             {"trainer", f.trainer},
-                             {"matmul", f.matmul},
-                             {"seed", seed},
-                             {"rows", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json all{
+      {"schema", "stepscope.kernels/1"},        {"device", ceilings.device}, {"trainer", f.trainer}, {"matmul", f.matmul}, {"seed", seed},
+      {"rows", nlohmann::ordered_json::array()}};
   std::string place;
   for (const experiments::KernelResult& r : rows) {
     if (!r.right && !r.refused) exit_code = 1;
     if (f.json) {
-      nlohmann::ordered_json row{{"op", r.op},
-                                 {"variant", r.variant},
-                                 {"shape", r.shape},
-                                 {"right", r.right},
-                                 {"refused", r.refused}};
+      nlohmann::ordered_json row{{"op", r.op}, {"variant", r.variant}, {"shape", r.shape}, {"right", r.right}, {"refused", r.refused}};
       if (r.right)
         row.update({{"error", r.error},
                     {"budget", r.budget},
@@ -97,12 +85,10 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
     }
     if (place != r.shape) {
       place = r.shape;
-      fmt::print("{} {}\n  {:<24} {:>9} {:>17} {:>15} {:>15} {:>19}\n", r.op, r.shape,
-                 "variant", "us", "5% to 95%", "GB/s (copy)", "TFLOP/s (max)",
-                 "error / budget");
+      fmt::print("{} {}\n  {:<24} {:>9} {:>17} {:>15} {:>15} {:>19}\n", r.op, r.shape, "variant", "us", "5% to 95%", "GB/s (copy)",
+                 "TFLOP/s (max)", "error / budget");
     }
-    const std::string name =
-        (r.variant.empty() ? "(one way)" : r.variant) + (r.is_default && !r.variant.empty() ? " *" : "");
+    const std::string name = (r.variant.empty() ? "(one way)" : r.variant) + (r.is_default && !r.variant.empty() ? " *" : "");
     if (!r.right) {
       fmt::print("  {:<24} {}: {}\n", name, r.refused ? "refused" : "WRONG, not timed", r.wrong);
       continue;
@@ -113,9 +99,7 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
     fmt::print("  {:<24} {:9.2f} {:>17} {:>15} {:>15} {:>19}\n", name, r.median_ns * 1e-3,
                fmt::format("{:.2f} to {:.2f}", r.p05_ns * 1e-3, r.p95_ns * 1e-3),
                fmt::format("{:.0f}{}", r.bytes_per_s * 1e-9, of(r.bytes_per_s, ceilings.copy_bytes_per_s)),
-               r.flops_per_s > 0
-                   ? fmt::format("{:.1f}{}", r.flops_per_s * 1e-12, of(r.flops_per_s, matmul_ceiling))
-                   : "-",
+               r.flops_per_s > 0 ? fmt::format("{:.1f}{}", r.flops_per_s * 1e-12, of(r.flops_per_s, matmul_ceiling)) : "-",
                fmt::format("{:.1e} / {:.1e}", r.error, r.budget));
   }
   if (f.json)
@@ -132,8 +116,7 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
 
 void add_kernels_command(Command& app, int& exit_code) {
   auto f = std::make_shared<KernelsFlags>();
-  Command* c =
-      app.add_subcommand("kernels", "Every variant of an op at a model's shapes: right first, then timed");
+  Command* c = app.add_subcommand("kernels", "Every variant of an op at a model's shapes: right first, then timed");
   c->add_option("op", f->op, "an op that the trainer has; a name that it does not have is answered with the list")
       ->required()
       ->type_name("OP");
@@ -141,14 +124,11 @@ void add_kernels_command(Command& app, int& exit_code) {
   c->add_option("--model", f->model, "whose channels, heads and vocabulary")->capture_default_str();
   c->add_option("--batch-size,-b", f->batch_size)->check(whole(1, 4096))->capture_default_str();
   c->add_option("--seq-len,-t", f->seq_len)->check(whole(1, 1 << 20))->capture_default_str();
-  c->add_option("--matmul", f->matmul,
-                "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");
-  c->add_option("--rounds", f->rounds, "timings of each variant, variants in turn")
-      ->check(whole(3, 100000))
-      ->capture_default_str();
-  c->add_option("--seed", f->seed, "of all inputs; default: new each time")
-      ->check(seed())
-      ->each([f](const std::string&) { f->seed_given = true; });
+  c->add_option("--matmul", f->matmul, "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");
+  c->add_option("--rounds", f->rounds, "timings of each variant, variants in turn")->check(whole(3, 100000))->capture_default_str();
+  c->add_option("--seed", f->seed, "of all inputs; default: new each time")->check(seed())->each([f](const std::string&) {
+    f->seed_given = true;
+  });
   c->add_flag("--json", f->json);
   c->footer(
       "Exit 1: a variant is wrong.\nExamples:\n  stepscope kernels attention_backward\n  "

@@ -28,10 +28,15 @@ struct Reason {
   bool slows;
 };
 // nvml.h, nvmlClocksEventReason*
-constexpr std::array<Reason, 9> kReasons{{{0x1, "idle", false}, {0x2, "application clock setting", false},
-    {0x4, "software power cap", true}, {0x8, "hardware slowdown", true}, {0x10, "sync boost", true},
-    {0x20, "software thermal slowdown", true}, {0x40, "hardware thermal slowdown", true},
-    {0x80, "hardware power brake", true}, {0x100, "display clock setting", false}}};
+constexpr std::array<Reason, 9> kReasons{{{0x1, "idle", false},
+                                          {0x2, "application clock setting", false},
+                                          {0x4, "software power cap", true},
+                                          {0x8, "hardware slowdown", true},
+                                          {0x10, "sync boost", true},
+                                          {0x20, "software thermal slowdown", true},
+                                          {0x40, "hardware thermal slowdown", true},
+                                          {0x80, "hardware power brake", true},
+                                          {0x100, "display clock setting", false}}};
 
 }  // namespace
 
@@ -54,8 +59,7 @@ std::optional<NvmlReading> read_nvml(std::string& why_not, const std::string& pc
   const int e = !pci_bus_id.empty() && by_bus_id ? by_bus_id(pci_bus_id.c_str(), &device) : get_device(0, &device);
   if (e == 0) {
     char text[96] = {};
-    if (auto* f = lib.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion"); f && f(text, sizeof text) == 0)
-      r.driver_version = text;
+    if (auto* f = lib.find<int(char*, unsigned)>("nvmlSystemGetDriverVersion"); f && f(text, sizeof text) == 0) r.driver_version = text;
     unsigned u = 0;
     auto* clock = lib.find<int(Device, int, unsigned*)>("nvmlDeviceGetClockInfo");
     if (clock && clock(device, kClockSm, &u) == 0) r.sm_clock_mhz = u;
@@ -63,8 +67,7 @@ std::optional<NvmlReading> read_nvml(std::string& why_not, const std::string& pc
     if (auto* f = lib.find<int(Device, int, unsigned*)>("nvmlDeviceGetMaxClockInfo"); f && f(device, kClockSm, &u) == 0)
       r.max_sm_clock_mhz = u;
     if (auto* f = lib.find<int(Device, unsigned*)>("nvmlDeviceGetPowerUsage"); f && f(device, &u) == 0) r.power_w = u * 1e-3;
-    if (auto* f = lib.find<int(Device, unsigned*)>("nvmlDeviceGetEnforcedPowerLimit"); f && f(device, &u) == 0)
-      r.power_limit_w = u * 1e-3;
+    if (auto* f = lib.find<int(Device, unsigned*)>("nvmlDeviceGetEnforcedPowerLimit"); f && f(device, &u) == 0) r.power_limit_w = u * 1e-3;
     if (auto* f = lib.find<int(Device, int, unsigned*)>("nvmlDeviceGetTemperature"); f && f(device, kTemperatureGpu, &u) == 0)
       r.temperature_c = u;
     unsigned long long bits = 0;

@@ -82,7 +82,8 @@ void check_child(const ChildResult& child, const std::string& what) {
 
 std::string library_or_throw() {
   const auto library = collector_library();
-  if (!library) throw MachineError("the collector lib/libstepscope_collect.so is not beside the program: build the target stepscope_collect");
+  if (!library)
+    throw MachineError("the collector lib/libstepscope_collect.so is not beside the program: build the target stepscope_collect");
   return *library;
 }
 
@@ -143,8 +144,7 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
 profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   if (f.program[0].find('/') != std::string::npos && access(f.program[0].c_str(), X_OK) != 0)
     throw InputError(fmt::format("cannot start '{}': {}", f.program[0], std::strerror(errno)));
-  if (const GpuStatus gpu = gpu_status(); !gpu.present)
-    throw MachineError(fmt::format("profiling a program needs a GPU: {}", gpu.why_not));
+  if (const GpuStatus gpu = gpu_status(); !gpu.present) throw MachineError(fmt::format("profiling a program needs a GPU: {}", gpu.why_not));
   const std::string library = library_or_throw();
   const profiler::Ceilings measured = ceilings(f.measure_ceilings);
   profiler::CollectPlan plan;

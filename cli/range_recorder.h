@@ -26,8 +26,8 @@ class RangeRecorder : public gpt2::RangeListener {
 
   profiler::CollectPlan plan_;
   profiler::RecordingWriter writer_;
-  int64_t seen_ = 0;       // step ranges begun so far
-  int64_t last_ = 0;       // step ranges in the plan
+  int64_t seen_ = 0;  // step ranges begun so far
+  int64_t last_ = 0;  // step ranges in the plan
   bool recording_ = false;
   bool finished_ = false;
   profiler::StepRecord step_;

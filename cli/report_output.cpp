@@ -31,9 +31,12 @@ profiler::TableBy table_by(const ReportFlags& f) {
 
 profiler::CsvRows csv_rows(const ReportFlags& f) {
   using profiler::CsvRows;
-  static constexpr std::array<std::pair<std::string_view, CsvRows>, 6> kWords{
-      {{"pass", CsvRows::pass}, {"op", CsvRows::op}, {"layer", CsvRows::layer}, {"kernel", CsvRows::kernel},
-       {"launch", CsvRows::launch}, {"missing", CsvRows::missing}}};
+  static constexpr std::array<std::pair<std::string_view, CsvRows>, 6> kWords{{{"pass", CsvRows::pass},
+                                                                               {"op", CsvRows::op},
+                                                                               {"layer", CsvRows::layer},
+                                                                               {"kernel", CsvRows::kernel},
+                                                                               {"launch", CsvRows::launch},
+                                                                               {"missing", CsvRows::missing}}};
   return choose(kWords, f.csv_rows, "--csv-rows");
 }
 
@@ -44,8 +47,7 @@ Output output_of(const std::string& path, const char* flag) {
       {{".trace.json", Output::trace}, {".html", Output::html}, {".md", Output::markdown}, {".json", Output::json}, {".csv", Output::csv}}};
   for (const auto& [ending, value] : kEndings)
     if (path.ends_with(ending)) return value;
-  throw stepscope::InputError(fmt::format(
-      "{} '{}': expected a name that ends in .html, .md, .csv, .trace.json or .json", flag, path));
+  throw stepscope::InputError(fmt::format("{} '{}': expected a name that ends in .html, .md, .csv, .trace.json or .json", flag, path));
 }
 
 // Every file to be written, with the flag that named it.
@@ -109,8 +111,8 @@ void print_report(const profiler::ProfileDocument& document, const ReportFlags& 
   if (f.json) {
     fmt::print("{}\n", profiler::to_json(document));
   } else {
-    fmt::print("{}", profiler::table_text(
-                         document, {table_by(f), static_cast<size_t>(f.top), profiler::table_width(STDOUT_FILENO), profiler::color_wanted(STDOUT_FILENO)}));
+    fmt::print("{}", profiler::table_text(document, {table_by(f), static_cast<size_t>(f.top), profiler::table_width(STDOUT_FILENO),
+                                                     profiler::color_wanted(STDOUT_FILENO)}));
   }
   std::fflush(stdout);
 }

@@ -15,7 +15,7 @@ struct ReportFlags {
   bool json = false;
   std::string csv, csv_rows = "kernel", trace;
   std::vector<std::string> outputs;  // the name's ending says what is written
-  std::vector<std::string> out;  // of `report` alone: the same under -o, so that errors name what was typed
+  std::vector<std::string> out;      // of `report` alone: the same under -o, so that errors name what was typed
 };
 
 void add_report_flags(Command& command, ReportFlags& flags);

@@ -18,8 +18,7 @@ namespace {
 // One line on a terminal, rewritten a few times a second; nothing elsewhere.
 class Progress {
  public:
-  Progress(uint64_t all_bytes, std::string doing)
-      : all_bytes_(all_bytes), doing_(std::move(doing)), shown_(isatty(STDERR_FILENO) == 1) {}
+  Progress(uint64_t all_bytes, std::string doing) : all_bytes_(all_bytes), doing_(std::move(doing)), shown_(isatty(STDERR_FILENO) == 1) {}
   ~Progress() {
     if (drawn_) fmt::print(stderr, "\r\x1b[K");
   }
@@ -31,8 +30,7 @@ class Progress {
     if (!shown_ || now < next_) return;
     next_ = now + std::chrono::milliseconds(200);
     drawn_ = true;
-    fmt::print(stderr, "\r{} {:.0f} of {:.0f} MB", doing_, static_cast<double>(done_bytes_) / 1e6,
-               static_cast<double>(all_bytes_) / 1e6);
+    fmt::print(stderr, "\r{} {:.0f} of {:.0f} MB", doing_, static_cast<double>(done_bytes_) / 1e6, static_cast<double>(all_bytes_) / 1e6);
   }
 
  private:
@@ -42,8 +40,7 @@ class Progress {
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
 };
 
-void encode_all(const std::vector<gpt2::MappedFile>& files, const TokenizeOptions& options, gpt2::Bpe& bpe,
-                const gpt2::TokenSink& sink) {
+void encode_all(const std::vector<gpt2::MappedFile>& files, const TokenizeOptions& options, gpt2::Bpe& bpe, const gpt2::TokenSink& sink) {
   const uint16_t end_of_text = bpe.end_of_text();
   for (const gpt2::MappedFile& file : files) {
     gpt2::for_each_document(file.text(), options.documents, [&](std::string_view document) {
@@ -65,8 +62,7 @@ Tokenized tokenize_texts(const TokenizeOptions& options) {
   uint64_t text_bytes = 0;
   for (const std::string& path : options.texts) {
     files.emplace_back(path);
-    if (files.back().bytes().empty())
-      throw stepscope::InputError(fmt::format("{}: the file is empty, expected text", path));
+    if (files.back().bytes().empty()) throw stepscope::InputError(fmt::format("{}: the file is empty, expected text", path));
     text_bytes += files.back().bytes().size();
   }
   gpt2::Bpe bpe = gpt2::Bpe::load(options.vocab);
@@ -82,11 +78,10 @@ Tokenized tokenize_texts(const TokenizeOptions& options) {
       tokens += some.size();
       progress.advance(bytes);
     });
-    set.validation_tokens =
-        static_cast<uint64_t>(std::floor(static_cast<double>(tokens) * *options.validation_share));
+    set.validation_tokens = static_cast<uint64_t>(std::floor(static_cast<double>(tokens) * *options.validation_share));
     if (set.validation_tokens == 0) {
-      throw stepscope::InputError(fmt::format("--validation-share {}: of {} tokens that is less than one",
-                                              *options.validation_share, tokens));
+      throw stepscope::InputError(
+          fmt::format("--validation-share {}: of {} tokens that is less than one", *options.validation_share, tokens));
     }
   }
   gpt2::ShardSet shards(set);

@@ -18,8 +18,7 @@ struct TokenizeOptions {
   gpt2::Documents documents = gpt2::Documents::file;
   bool end_of_text = true;  // before each document
   uint64_t validation_tokens = 0;
-  std::optional<double>
-      validation_share;  // of all tokens, instead of validation_tokens; the text is read twice
+  std::optional<double> validation_share;  // of all tokens, instead of validation_tokens; the text is read twice
   std::optional<uint64_t> shard_tokens;
 };
 

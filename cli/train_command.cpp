@@ -14,8 +14,8 @@
 #include "gpt2/errors.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
-#include "mixed/trainer.h"
 #include "gpt2/cuda/nvtx_ranges.h"
+#include "mixed/trainer.h"
 #endif
 
 namespace cli {
@@ -96,8 +96,7 @@ void run(const TrainFlags& f, const CommandLine& line) {
     for (const gpt2::MemoryItem& m : trainer->memory()) bytes += m.bytes;
     const auto used = trainer->memory_used_bytes();
     fmt::print(stderr, "{} trainer on {}: {}; B={} T={}, {} matmul, {:.2f} GB planned{}\n", trainer->name(), trainer->device(),
-               gpt2::describe(trainer->options().model), flags.batch_size, flags.seq_len, flags.matmul,
-               static_cast<double>(bytes) * 1e-9,
+               gpt2::describe(trainer->options().model), flags.batch_size, flags.seq_len, flags.matmul, static_cast<double>(bytes) * 1e-9,
                used ? fmt::format(", {:.2f} GB taken", static_cast<double>(*used) * 1e-9) : "");
   }
   std::vector<double> ms;
@@ -105,12 +104,15 @@ void run(const TrainFlags& f, const CommandLine& line) {
     ms.push_back(s.outcome.time_ns * 1e-6);
     if (f.quiet) return;
     if (f.json) {
-      fmt::print("{}\n", nlohmann::json{{"step", s.outcome.step}, {"loss", s.outcome.loss}, {"grad_norm", s.outcome.grad_norm},
-                                        {"time_ns", s.outcome.time_ns}, {"learning_rate", s.learning_rate}}
+      fmt::print("{}\n", nlohmann::json{{"step", s.outcome.step},
+                                        {"loss", s.outcome.loss},
+                                        {"grad_norm", s.outcome.grad_norm},
+                                        {"time_ns", s.outcome.time_ns},
+                                        {"learning_rate", s.learning_rate}}
                              .dump());
     } else {
-      fmt::print("step {:5} | loss {:.6f} | norm {:.4f} | lr {:.2e} | {:.3f} ms | {:.0f} tokens/s\n", s.outcome.step,
-                 s.outcome.loss, s.outcome.grad_norm, s.learning_rate, s.outcome.time_ns * 1e-6, s.tokens_per_s);
+      fmt::print("step {:5} | loss {:.6f} | norm {:.4f} | lr {:.2e} | {:.3f} ms | {:.0f} tokens/s\n", s.outcome.step, s.outcome.loss,
+                 s.outcome.grad_norm, s.learning_rate, s.outcome.time_ns * 1e-6, s.tokens_per_s);
     }
     std::fflush(stdout);
   });
@@ -120,8 +122,8 @@ void run(const TrainFlags& f, const CommandLine& line) {
     const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
     const double m = median({ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()});
     fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({} steps, first {} left out of the median)\n", m,
-               static_cast<double>(flags.batch_size * flags.seq_len * flags.accumulation) / m * 1e3,
-               result.steps.back().outcome.loss, ms.size(), skip);
+               static_cast<double>(flags.batch_size * flags.seq_len * flags.accumulation) / m * 1e3, result.steps.back().outcome.loss,
+               ms.size(), skip);
   }
 }
 
@@ -131,11 +133,9 @@ void add_train_command(Command& app, const CommandLine& line, int&) {
   auto f = std::make_shared<TrainFlags>();
   Command* c = app.add_subcommand("train", "Train a GPT-2");
   add_trainer_flags(*c, f->trainer);
-  c->add_option("--val-every", f->val_every, "validation loss every so many steps; 0 = never")
-      ->check(whole(0));
+  c->add_option("--val-every", f->val_every, "validation loss every so many steps; 0 = never")->check(whole(0));
   c->add_option("--val-batches", f->val_batches)->check(whole(1))->capture_default_str();
-  c->add_option("--sample-every", f->sample_every, "print sampled text every so many steps; 0 = never")
-      ->check(whole(0));
+  c->add_option("--sample-every", f->sample_every, "print sampled text every so many steps; 0 = never")->check(whole(0));
   c->add_option("--sample-tokens", f->sample_tokens)->check(whole(1))->capture_default_str();
   c->add_option("--sample-temperature", f->sample_temperature, "0 = always the likeliest token")
       ->check(real(0, 1e38))
@@ -143,11 +143,10 @@ void add_train_command(Command& app, const CommandLine& line, int&) {
   c->add_option("--sample-top-k", f->sample_top_k, "0 = all tokens")->check(whole(0))->capture_default_str();
   c->add_option("--tokenizer", f->tokenizer, "tokenizer file (llm.c format) for the samples");
   c->add_option("--checkpoints", f->checkpoint_dir, "where checkpoints are kept");
-  c->add_option("--checkpoint-every", f->checkpoint_every,
-                "steps between checkpoints; the last step is always kept")
-      ->check(whole(0));
+  c->add_option("--checkpoint-every", f->checkpoint_every, "steps between checkpoints; the last step is always kept")->check(whole(0));
   c->add_option("--keep-checkpoints", f->keep)->check(whole(1))->capture_default_str();
-  c->add_flag("--resume", f->resume, "go on from the newest checkpoint in --checkpoints that loads; start at step 1 where there is none yet");
+  c->add_flag("--resume", f->resume,
+              "go on from the newest checkpoint in --checkpoints that loads; start at step 1 where there is none yet");
   c->add_option("--run-json", f->run_json, "write what was run and every step's loss and time");
   c->add_flag("--quiet,-q", f->quiet, "only the summary line");
   c->add_flag("--json", f->json, "one JSON object per step");

@@ -41,9 +41,10 @@ void check_sizes(const TrainerFlags& f, const gpt2::ModelConfig& model) {
   range("--accumulation", f.accumulation, 1, kMaxBatch);
   // B*T*Vp logits are the largest tensor of a step; beyond 2^40 elements no machine holds them.
   if (f.batch_size > (int64_t{1} << 40) / f.seq_len / model.padded_vocab)
-    throw InputError(fmt::format("--batch-size {} x --seq-len {} is too large: the logits alone would have more than 2^40 "
-                                 "elements",
-                                 f.batch_size, f.seq_len));
+    throw InputError(
+        fmt::format("--batch-size {} x --seq-len {} is too large: the logits alone would have more than 2^40 "
+                    "elements",
+                    f.batch_size, f.seq_len));
 }
 
 // What the trainers have of the flags that not all of them have. `matmul`: the rates of the matrix products, the default first.
@@ -53,9 +54,8 @@ struct Abilities {
   bool recomputes, rounds_weights;
 };
 const std::array<Abilities, 3>& abilities() {
-  static const std::array<Abilities, 3> all{{{"mixed", {"bf16"}, true, true},
-                                             {"fp32", {"fp32", "tf32"}, false, false},
-                                             {"reference", {"fp32"}, false, false}}};
+  static const std::array<Abilities, 3> all{
+      {{"mixed", {"bf16"}, true, true}, {"fp32", {"fp32", "tf32"}, false, false}, {"reference", {"fp32"}, false, false}}};
   return all;
 }
 const Abilities* abilities_of(std::string_view trainer) {
@@ -63,17 +63,14 @@ const Abilities* abilities_of(std::string_view trainer) {
     if (a.trainer == trainer) return &a;
   return nullptr;
 }
-bool has_matmul(const Abilities& a, std::string_view rate) {
-  return std::find(a.matmul.begin(), a.matmul.end(), rate) != a.matmul.end();
-}
+bool has_matmul(const Abilities& a, std::string_view rate) { return std::find(a.matmul.begin(), a.matmul.end(), rate) != a.matmul.end(); }
 
 // The flags of `f` that the trainer lacks, as typed; each with whether another one has it.
 template <class Report>
 void each_lacking(const TrainerFlags& f, const Abilities& a, Report report) {
   if (!f.matmul.empty() && !has_matmul(a, f.matmul))
     report("--matmul " + f.matmul, [&](const Abilities& other) { return has_matmul(other, f.matmul); });
-  if (f.recompute != "none" && !a.recomputes)
-    report("--recompute " + f.recompute, [](const Abilities& other) { return other.recomputes; });
+  if (f.recompute != "none" && !a.recomputes) report("--recompute " + f.recompute, [](const Abilities& other) { return other.recomputes; });
   if (f.weight_rounding != "nearest" && !a.rounds_weights)
     report("--weight-rounding " + f.weight_rounding, [](const Abilities& other) { return other.rounds_weights; });
 }
@@ -130,8 +127,7 @@ void check_variants([[maybe_unused]] std::string_view trainer, const std::map<st
     if (has(own->second, slot, name)) continue;
     for (const auto& [other, table] : tables)
       if (has(table, slot, name))
-        throw InputError(
-            fmt::format("--variant {}={}: the {} trainer has no such variant, --trainer {} does", slot, name, trainer, other));
+        throw InputError(fmt::format("--variant {}={}: the {} trainer has no such variant, --trainer {} does", slot, name, trainer, other));
   }
 }
 
@@ -150,15 +146,14 @@ std::map<std::string, std::string> parse_variants(const std::vector<std::string>
 }
 
 void add_trainer_flags(Command& c, TrainerFlags& f) {
-  c.add_option("--trainer", f.trainer, "mixed (bf16), fp32, reference (CPU), or auto: the best this machine can run")->capture_default_str();
+  c.add_option("--trainer", f.trainer, "mixed (bf16), fp32, reference (CPU), or auto: the best this machine can run")
+      ->capture_default_str();
   c.add_option("--model", f.model,
                fmt::format("{}, or a checkpoint file (default: d12 on a GPU, tiny on a CPU)", fmt::join(gpt2::model_names(), " ")));
   c.add_option("--data", f.data, "token shards (files or globs), or `synthetic`")->capture_default_str();
   c.add_option("--val-data", f.val_data, "token shards for the validation loss");
-  c.add_option("--batch-size,-b", f.batch_size, "sequences per micro-batch (default 4)")
-      ->check(whole(1, kMaxBatch));
-  c.add_option("--seq-len,-t", f.seq_len, "tokens per sequence (default 1024 on a GPU, 64 on a CPU)")
-      ->check(whole(1, kMaxBatch));
+  c.add_option("--batch-size,-b", f.batch_size, "sequences per micro-batch (default 4)")->check(whole(1, kMaxBatch));
+  c.add_option("--seq-len,-t", f.seq_len, "tokens per sequence (default 1024 on a GPU, 64 on a CPU)")->check(whole(1, kMaxBatch));
   c.add_option("--steps", f.steps, "optimizer steps")->check(whole(1))->capture_default_str();
   c.add_option("--matmul", f.matmul, "matrix products: of the fp32 trainer fp32 (no tensor cores; default) or tf32, of the mixed one bf16");
   c.add_option("--variant", f.variants, "choose how an op is done: OP=NAME (repeatable; `stepscope train --list-variants`)");
@@ -171,32 +166,21 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
       ->check(whole(0))
       ->group("");  // both set by `profile`: counters cannot be read inside CUDA graphs
   c.add_option("--direct-steps", f.direct_steps, "")->check(whole(0))->group("");
-  c.add_option("--seed", f.seed, "of the initial weights and of the data order")
-      ->check(seed())
-      ->capture_default_str();
+  c.add_option("--seed", f.seed, "of the initial weights and of the data order")->check(seed())->capture_default_str();
   c.add_flag("--no-shuffle", f.no_shuffle, "read the shards in order");
   c.add_flag("--overfit", f.overfit, "the same batch in every step");
   c.add_option("--accumulation,--grad-accumulation", f.accumulation, "micro-batches per step")
       ->check(whole(1, kMaxBatch))
       ->capture_default_str();
   c.add_option("--lr-schedule", f.schedule, "cosine, linear, constant or wsd")->capture_default_str();
-  c.add_option("--lr,--learning-rate", f.learning_rate, "peak learning rate")
-      ->check(real(0, kMaxFloat))
-      ->capture_default_str();
-  c.add_option("--lr-warmup", f.lr_warmup, "steps of linear learning-rate warm-up")
-      ->check(whole(0))
-      ->capture_default_str();
+  c.add_option("--lr,--learning-rate", f.learning_rate, "peak learning rate")->check(real(0, kMaxFloat))->capture_default_str();
+  c.add_option("--lr-warmup", f.lr_warmup, "steps of linear learning-rate warm-up")->check(whole(0))->capture_default_str();
   c.add_option("--lr-final-fraction", f.final_lr_fraction, "of the peak, reached where the schedule ends")
       ->check(real(0, 1))
       ->capture_default_str();
-  c.add_option("--lr-total-steps", f.lr_total_steps, "where the schedule ends (default: --steps)")
-      ->check(whole(1));
-  c.add_option("--weight-decay", f.weight_decay, "on matrices only")
-      ->check(real(0, kMaxFloat))
-      ->capture_default_str();
-  c.add_option("--clip", f.clip, "gradient norm is clipped to this; 0 = no clipping")
-      ->check(real(0, kMaxFloat))
-      ->capture_default_str();
+  c.add_option("--lr-total-steps", f.lr_total_steps, "where the schedule ends (default: --steps)")->check(whole(1));
+  c.add_option("--weight-decay", f.weight_decay, "on matrices only")->check(real(0, kMaxFloat))->capture_default_str();
+  c.add_option("--clip", f.clip, "gradient norm is clipped to this; 0 = no clipping")->check(real(0, kMaxFloat))->capture_default_str();
   c.add_option("--beta1", f.beta1, "AdamW")->check(real(0, 0.9999999))->capture_default_str();
   c.add_option("--beta2", f.beta2, "AdamW")->check(real(0, 0.9999999))->capture_default_str();
   c.add_option("--eps", f.eps, "AdamW")->check(real(0, kMaxFloat))->capture_default_str();
@@ -214,8 +198,7 @@ std::optional<std::string> settle(TrainerFlags& f) {
       f.trainer = only->first;
       notice = fmt::format("{}: chose --trainer {}, which has it", only->second, only->first);
     } else if (!gpu.present)
-      notice = fmt::format("no GPU ({}); running the CPU reference{}", gpu.why_not,
-                           f.model.empty() ? " on the small model `tiny`" : "");
+      notice = fmt::format("no GPU ({}); running the CPU reference{}", gpu.why_not, f.model.empty() ? " on the small model `tiny`" : "");
   }
   const bool cpu = f.trainer == "reference";
   if (f.matmul.empty()) f.matmul = f.trainer == "mixed" ? "bf16" : "fp32";
@@ -320,8 +303,7 @@ gpt2::LoopOptions loop_options(const TrainerFlags& f) {
   o.steps = f.steps;
   o.accumulation = f.accumulation;
   gpt2::check_schedule(f.schedule);
-  o.learning_rate = {f.schedule, f.learning_rate, f.lr_warmup, f.final_lr_fraction,
-                     f.lr_total_steps > 0 ? f.lr_total_steps : f.steps};
+  o.learning_rate = {f.schedule, f.learning_rate, f.lr_warmup, f.final_lr_fraction, f.lr_total_steps > 0 ? f.lr_total_steps : f.steps};
   o.model = f.model;
   o.adamw = {f.learning_rate, f.beta1, f.beta2, f.eps, f.weight_decay, f.clip};
   o.overfit = f.overfit;

@@ -18,15 +18,15 @@ struct TrainerFlags {
   std::string model;             // preset or checkpoint file; "" = the trainer's default
   std::vector<std::string> data{"synthetic"};
   std::vector<std::string> val_data;
-  int64_t batch_size = 0;        // 0 = the trainer's default
+  int64_t batch_size = 0;  // 0 = the trainer's default
   int64_t seq_len = 0;
   int64_t steps = 50;
-  std::string matmul;            // "" = the trainer's default
+  std::string matmul;                 // "" = the trainer's default
   std::vector<std::string> variants;  // op=name
   std::string recompute = "none";
   std::string weight_rounding = "nearest";
   bool deterministic = false;
-  int64_t direct_from = 0;       // this step and the `direct_steps` - 1 after it launch kernels one by one, outside CUDA graphs
+  int64_t direct_from = 0;  // this step and the `direct_steps` - 1 after it launch kernels one by one, outside CUDA graphs
   int64_t direct_steps = 0;
   uint64_t seed = 1337;
   bool no_shuffle = false;
@@ -35,7 +35,7 @@ struct TrainerFlags {
   std::string schedule = "cosine";
   float learning_rate = 3e-4f;
   int64_t lr_warmup = 0;
-  int64_t lr_total_steps = 0;    // 0 = steps: where the schedule ends
+  int64_t lr_total_steps = 0;  // 0 = steps: where the schedule ends
   float final_lr_fraction = 0.0f;
   float weight_decay = 0.0f;
   float clip = 1.0f;

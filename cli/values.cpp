@@ -28,14 +28,11 @@ std::optional<double> parse_real(const std::string& text) {
   return v;
 }
 
-std::string refusal(const std::string& text, const std::string& expected) {
-  return fmt::format("found '{}', expected {}", text, expected);
-}
+std::string refusal(const std::string& text, const std::string& expected) { return fmt::format("found '{}', expected {}", text, expected); }
 
 template <class T>
 Check whole_in(T low, T high) {
-  const std::string range = high == std::numeric_limits<T>::max() ? fmt::format("{} or more", low)
-                                                                  : fmt::format("{} to {}", low, high);
+  const std::string range = high == std::numeric_limits<T>::max() ? fmt::format("{} or more", low) : fmt::format("{} to {}", low, high);
   return {[=](const std::string& text) {
             const auto v = parse_whole<T>(text);
             return v && *v >= low && *v <= high ? std::string() : refusal(text, "a whole number, " + range);
@@ -67,8 +64,7 @@ Check real_above(double low, double high) {
   return real_in(fmt::format("above {} to {}", low, high), [=](double v) { return v > low && v <= high; });
 }
 Check real_between(double low, double high) {
-  return real_in(fmt::format("above {} and below {}", low, high),
-                 [=](double v) { return v > low && v < high; });
+  return real_in(fmt::format("above {} and below {}", low, high), [=](double v) { return v > low && v < high; });
 }
 
 void guard_values(Command& app) {

@@ -37,14 +37,13 @@ void set(const Preference& p, cublasLtMatmulPreferenceAttributes_t attribute, co
 
 // Column-major rows x columns, `batch` of them `stride` elements apart.
 void create(Layout& layout, int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride) {
-  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutCreate(&layout.handle, CUDA_R_32F, static_cast<uint64_t>(rows),
-                                                  static_cast<uint64_t>(columns), ld));
+  STEPSCOPE_CUDA_CHECK(
+      cublasLtMatrixLayoutCreate(&layout.handle, CUDA_R_32F, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
   if (batch == 1) return;
   const auto count = static_cast<int32_t>(batch);
+  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
   STEPSCOPE_CUDA_CHECK(
-      cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
-  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                                        sizeof(stride)));
+      cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
 }
 
 // The largest power of two, up to 256, that divides the address: what the library may assume of it. It assumes 256 unless told.
@@ -76,15 +75,26 @@ MatmulRate matmul_rate_from_name(std::string_view name) {
 
 MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   if (g.m < 1 || g.n < 1 || g.k < 1 || g.batch < 1 || g.batch > 2147483647)
-    throw stepscope::InputError(
-        fmt::format("a matrix product of {} x {} x {}, {} times, cannot be computed", g.m, g.n, g.k, g.batch));
+    throw stepscope::InputError(fmt::format("a matrix product of {} x {} x {}, {} times, cannot be computed", g.m, g.n, g.k, g.batch));
   const uint32_t align_a = alignment_bytes(g.a);
   const uint32_t align_b = alignment_bytes(g.b);
   const uint32_t align_c = alignment_bytes(g.c);
-  const std::array<int64_t, 16> key{g.transpose_a, g.transpose_b, g.m,        g.n,        g.k,     g.lda,   g.ldb,
-                                    g.ldc,         g.batch,       g.stride_a, g.stride_b, g.stride_c,
+  const std::array<int64_t, 16> key{g.transpose_a,
+                                    g.transpose_b,
+                                    g.m,
+                                    g.n,
+                                    g.k,
+                                    g.lda,
+                                    g.ldb,
+                                    g.ldc,
+                                    g.batch,
+                                    g.stride_a,
+                                    g.stride_b,
+                                    g.stride_c,
                                     (g.bias != nullptr ? 2 : 0) + (g.beta != 0.0f ? 1 : 0),
-                                    align_a,       align_b,       align_c};
+                                    align_a,
+                                    align_b,
+                                    align_c};
   const auto known = plans_.find(key);
   if (known != plans_.end()) return *known->second;
 
@@ -116,9 +126,8 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
 
   cublasLtMatmulHeuristicResult_t result{};
   int results = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle,
-                                     fresh->c.handle, fresh->c.handle, preference.handle, 1, &result, &results);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle,
+                                                               fresh->c.handle, fresh->c.handle, preference.handle, 1, &result, &results);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) STEPSCOPE_CUDA_CHECK(status);
   fresh->found = status == CUBLAS_STATUS_SUCCESS && results == 1;
   fresh->algorithm = result.algo;
@@ -140,9 +149,9 @@ void MatmulEngine::run(const Gemm& g, cudaStream_t stream) {
   Plan& p = plan(g);
   if (!p.found || (g.bias != nullptr && alignment_bytes(g.bias) < 16)) throw stepscope::InputError(*why_not(g));
   if (g.bias != nullptr) set(p.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
-  STEPSCOPE_CUDA_CHECK(cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle,
-                                      &g.beta, g.c, p.c.handle, g.c, p.c.handle, &p.algorithm, workspace_,
-                                      static_cast<size_t>(kMatmulWorkspaceBytes), stream));
+  STEPSCOPE_CUDA_CHECK(cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle, &g.beta, g.c,
+                                      p.c.handle, g.c, p.c.handle, &p.algorithm, workspace_, static_cast<size_t>(kMatmulWorkspaceBytes),
+                                      stream));
 }
 
 Gemm linear_forward_product(LinearForward variant, float* out, const float* inp, const float* weight, const float* bias, int64_t rows,
@@ -152,17 +161,21 @@ Gemm linear_forward_product(LinearForward variant, float* out, const float* inp,
   gemm.b = weight, gemm.ldb = in;
   gemm.c = out, gemm.ldc = out_channels;
   switch (variant) {
-    case LinearForward::bias_epilogue: gemm.bias = bias; break;
-    case LinearForward::bias_kernel: break;
+    case LinearForward::bias_epilogue:
+      gemm.bias = bias;
+      break;
+    case LinearForward::bias_kernel:
+      break;
   }
   return gemm;
 }
 
-void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, const float* inp, const float* weight,
-                    const float* bias, int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, const float* inp, const float* weight, const float* bias,
+                    int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
   engine.run(linear_forward_product(variant, out, inp, weight, bias, rows, in, out_channels), stream);
   switch (variant) {
-    case LinearForward::bias_epilogue: break;
+    case LinearForward::bias_epilogue:
+      break;
     case LinearForward::bias_kernel:
       if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
       break;

@@ -72,8 +72,8 @@ class MatmulEngine {
 Gemm linear_forward_product(LinearForward variant, float* out, const float* inp, const float* weight, const float* bias, int64_t rows,
                             int64_t in, int64_t out_channels);
 // out (rows,OUT) = inp (rows,IN) * weight (OUT,IN)^T + bias (OUT; nullptr = none)
-void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, const float* inp, const float* weight,
-                    const float* bias, int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
+void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, const float* inp, const float* weight, const float* bias,
+                    int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
 // dinp (rows,IN) = dout (rows,OUT) * weight
 void linear_backward_input(MatmulEngine& engine, float* dinp, const float* dout, const float* weight, int64_t rows, int64_t in,
                            int64_t out_channels, cudaStream_t stream);

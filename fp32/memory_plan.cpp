@@ -118,8 +118,8 @@ int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variant
   });
 }
 
-void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants,
-                    int64_t free_bytes, std::string_view device_name) {
+void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants, int64_t free_bytes,
+                    std::string_view device_name) {
   if (plan.total_bytes() > free_bytes)
     gpt2::throw_out_of_memory(plan.items, options, largest_batch(options, variants, free_bytes), free_bytes, device_name);
 }

@@ -20,36 +20,36 @@ struct Slot {
 
 // Kept from forward to backward. rows = B * T.
 struct ActivationSlots {
-  Slot encoded;                      // (rows, C): the residual stream before layer 0
-  Slot ln1, ln1_mean, ln1_rstd;      // per layer: (rows, C), (rows), (rows)
-  Slot qkv, attention, lse;          // per layer: (rows, 3C), (rows, C), (B, NH, T)
-  Slot residual1;                    // per layer: (rows, C)
-  Slot ln2, ln2_mean, ln2_rstd;      // per layer
-  Slot mlp_up, gelu;                 // per layer: (rows, 4C) before and after the activation
-  Slot residual2;                    // per layer: (rows, C): the residual stream after the layer
-  Slot lnf, lnf_mean, lnf_rstd;      // (rows, C), (rows), (rows)
-  Slot branch;                       // (rows, C): output of a projection on its way into the residual sum; reused
-  Slot logits;                       // (rows, Vp): then their gradient
-  Slot losses;                       // (rows)
+  Slot encoded;                  // (rows, C): the residual stream before layer 0
+  Slot ln1, ln1_mean, ln1_rstd;  // per layer: (rows, C), (rows), (rows)
+  Slot qkv, attention, lse;      // per layer: (rows, 3C), (rows, C), (B, NH, T)
+  Slot residual1;                // per layer: (rows, C)
+  Slot ln2, ln2_mean, ln2_rstd;  // per layer
+  Slot mlp_up, gelu;             // per layer: (rows, 4C) before and after the activation
+  Slot residual2;                // per layer: (rows, C): the residual stream after the layer
+  Slot lnf, lnf_mean, lnf_rstd;  // (rows, C), (rows), (rows)
+  Slot branch;                   // (rows, C): output of a projection on its way into the residual sum; reused
+  Slot logits;                   // (rows, Vp): then their gradient
+  Slot losses;                   // (rows)
 };
 
 // Gradients of activations, all reused by every layer.
 struct ActivationGradientSlots {
-  Slot residual;                     // (rows, C): gradient of the residual stream
-  Slot branch;                       // (rows, C)
-  Slot qkv;                          // (rows, 3C)
-  Slot mlp;                          // (rows, 4C)
+  Slot residual;  // (rows, C): gradient of the residual stream
+  Slot branch;    // (rows, C)
+  Slot qkv;       // (rows, 3C)
+  Slot mlp;       // (rows, 4C)
 };
 
 struct MemoryPlan {
   gpt2::TensorLayout layout;
   ActivationSlots activations;
   ActivationGradientSlots gradients;
-  int64_t parameter_floats = 0;      // each of: parameters, gradients, Adam m, Adam v
+  int64_t parameter_floats = 0;  // each of: parameters, gradients, Adam m, Adam v
   int64_t activation_floats = 0;
   int64_t activation_gradient_floats = 0;
-  int64_t scratch_bytes = 0;         // the most any one op needs
-  int64_t token_count = 0;           // inputs and targets of one micro-batch
+  int64_t scratch_bytes = 0;  // the most any one op needs
+  int64_t token_count = 0;    // inputs and targets of one micro-batch
   std::vector<gpt2::MemoryItem> items;
   int64_t total_bytes() const;
 };
@@ -61,7 +61,7 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& options, const VariantChoice&
 int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variants, int64_t free_bytes);
 
 // Throws stepscope::MachineError that says what is needed (by kind), what is free and the largest batch that fits, unless it fits.
-void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants,
-                    int64_t free_bytes, std::string_view device_name);
+void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants, int64_t free_bytes,
+                    std::string_view device_name);
 
 }  // namespace fp32

@@ -40,10 +40,14 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
 
 float* Model::state(gpt2::State which) const {
   switch (which) {
-    case gpt2::State::parameters: return parameters_.data();
-    case gpt2::State::gradients: return gradients_.data();
-    case gpt2::State::adam_m: return adam_m_.data();
-    case gpt2::State::adam_v: return adam_v_.data();
+    case gpt2::State::parameters:
+      return parameters_.data();
+    case gpt2::State::gradients:
+      return gradients_.data();
+    case gpt2::State::adam_m:
+      return adam_m_.data();
+    case gpt2::State::adam_v:
+      return adam_v_.data();
   }
   return nullptr;
 }
@@ -59,8 +63,7 @@ void Model::forward() {
   const ActivationSlots& a = plan_.activations;
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
-    embedding_forward(activation(a.encoded), tokens_.data(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_,
-                      stream_);
+    embedding_forward(activation(a.encoded), tokens_.data(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
   }
   const float* stream_in = activation(a.encoded);
   for (int layer = 0; layer < config_.layers; ++layer) {
@@ -87,14 +90,13 @@ void Model::layer_forward(int layer, const float* stream_in, float* stream_out) 
   float* middle = activation(a.residual1, layer);
   {
     const OpRange range(Pass::forward, layer, Op::ln1);
-    layernorm_forward(variants_.layernorm_forward, activation(a.ln1, layer), activation(a.ln1_mean, layer),
-                      activation(a.ln1_rstd, layer), stream_in, parameter(Tensor::ln1w, layer), parameter(Tensor::ln1b, layer),
-                      n, C_, stream_);
+    layernorm_forward(variants_.layernorm_forward, activation(a.ln1, layer), activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer),
+                      stream_in, parameter(Tensor::ln1w, layer), parameter(Tensor::ln1b, layer), n, C_, stream_);
   }
   {
     const OpRange range(Pass::forward, layer, Op::qkv);
-    linear_forward(variants_.linear_forward, matmul_, activation(a.qkv, layer), activation(a.ln1, layer),
-                   parameter(Tensor::qkvw, layer), parameter(Tensor::qkvb, layer), n, C_, 3 * C_, stream_);
+    linear_forward(variants_.linear_forward, matmul_, activation(a.qkv, layer), activation(a.ln1, layer), parameter(Tensor::qkvw, layer),
+                   parameter(Tensor::qkvb, layer), n, C_, 3 * C_, stream_);
   }
   {
     const OpRange range(Pass::forward, layer, Op::attention);
@@ -112,14 +114,13 @@ void Model::layer_forward(int layer, const float* stream_in, float* stream_out) 
   }
   {
     const OpRange range(Pass::forward, layer, Op::ln2);
-    layernorm_forward(variants_.layernorm_forward, activation(a.ln2, layer), activation(a.ln2_mean, layer),
-                      activation(a.ln2_rstd, layer), middle, parameter(Tensor::ln2w, layer), parameter(Tensor::ln2b, layer), n,
-                      C_, stream_);
+    layernorm_forward(variants_.layernorm_forward, activation(a.ln2, layer), activation(a.ln2_mean, layer), activation(a.ln2_rstd, layer),
+                      middle, parameter(Tensor::ln2w, layer), parameter(Tensor::ln2b, layer), n, C_, stream_);
   }
   {
     const OpRange range(Pass::forward, layer, Op::mlp_up);
-    linear_forward(variants_.linear_forward, matmul_, activation(a.mlp_up, layer), activation(a.ln2, layer),
-                   parameter(Tensor::fcw, layer), parameter(Tensor::fcb, layer), n, C_, 4 * C_, stream_);
+    linear_forward(variants_.linear_forward, matmul_, activation(a.mlp_up, layer), activation(a.ln2, layer), parameter(Tensor::fcw, layer),
+                   parameter(Tensor::fcb, layer), n, C_, 4 * C_, stream_);
   }
   {
     const OpRange range(Pass::forward, layer, Op::gelu);
@@ -152,15 +153,15 @@ void Model::backward(bool accumulate) {
     const OpRange range(Pass::backward, kNoLayer, Op::lm_head);
     const float* dlogits = logits();
     linear_backward_input(matmul_, dbranch, dlogits, parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
-    linear_backward_weight(matmul_, gradient(Tensor::wte), dlogits, activation(a.lnf), rows(), C_, config_.padded_vocab,
-                           accumulate, stream_);
+    linear_backward_weight(matmul_, gradient(Tensor::wte), dlogits, activation(a.lnf), rows(), C_, config_.padded_vocab, accumulate,
+                           stream_);
   }
   {
     // The first to write the residual stream's gradient; every layer adds to it.
     const OpRange range(Pass::backward, kNoLayer, Op::lnf);
     layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::lnfw), gradient(Tensor::lnfb), dbranch,
-                       activation(a.residual2, config_.layers - 1), activation(a.lnf_mean), activation(a.lnf_rstd),
-                       parameter(Tensor::lnfw), rows(), C_, false, accumulate, scratch(), stream_);
+                       activation(a.residual2, config_.layers - 1), activation(a.lnf_mean), activation(a.lnf_rstd), parameter(Tensor::lnfw),
+                       rows(), C_, false, accumulate, scratch(), stream_);
   }
   for (int layer = static_cast<int>(config_.layers) - 1; layer >= 0; --layer)
     layer_backward(layer, layer == 0 ? activation(a.encoded) : activation(a.residual2, layer - 1), accumulate);
@@ -194,20 +195,18 @@ void Model::layer_backward(int layer, const float* stream_in, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::ln2);
-    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::ln2w, layer), gradient(Tensor::ln2b, layer),
-                       dbranch, activation(a.residual1, layer), activation(a.ln2_mean, layer), activation(a.ln2_rstd, layer),
+    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::ln2w, layer), gradient(Tensor::ln2b, layer), dbranch,
+                       activation(a.residual1, layer), activation(a.ln2_mean, layer), activation(a.ln2_rstd, layer),
                        parameter(Tensor::ln2w, layer), n, C_, true, accumulate, scratch(), stream_);
   }
   {
     const OpRange range(Pass::backward, layer, Op::attproj);
-    linear_backward(dbranch, Tensor::attprojw, Tensor::attprojb, layer, dresidual, activation(a.attention, layer), C_, C_,
-                    accumulate);
+    linear_backward(dbranch, Tensor::attprojw, Tensor::attprojb, layer, dresidual, activation(a.attention, layer), C_, C_, accumulate);
   }
   {
     const OpRange range(Pass::backward, layer, Op::attention);
-    attention_backward(variants_.attention_backward, matmul_, dqkv, dbranch, activation(a.qkv, layer),
-                       activation(a.attention, layer), activation(a.lse, layer), {B_, T_, C_, config_.heads}, scratch(),
-                       stream_);
+    attention_backward(variants_.attention_backward, matmul_, dqkv, dbranch, activation(a.qkv, layer), activation(a.attention, layer),
+                       activation(a.lse, layer), {B_, T_, C_, config_.heads}, scratch(), stream_);
   }
   {
     const OpRange range(Pass::backward, layer, Op::qkv);
@@ -215,9 +214,9 @@ void Model::layer_backward(int layer, const float* stream_in, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::ln1);
-    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::ln1w, layer), gradient(Tensor::ln1b, layer),
-                       dbranch, stream_in, activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer),
-                       parameter(Tensor::ln1w, layer), n, C_, true, accumulate, scratch(), stream_);
+    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::ln1w, layer), gradient(Tensor::ln1b, layer), dbranch,
+                       stream_in, activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer), parameter(Tensor::ln1w, layer), n, C_, true,
+                       accumulate, scratch(), stream_);
   }
 }
 
@@ -230,8 +229,10 @@ void Model::linear_backward(float* dinp, Tensor weight, Tensor bias, int layer, 
 
 bool Model::begin_gradients() {
   switch (variants_.zero_grad) {
-    case ZeroGrad::overwrite: return false;
-    case ZeroGrad::memset: break;
+    case ZeroGrad::overwrite:
+      return false;
+    case ZeroGrad::memset:
+      break;
   }
   const OpRange range(Pass::optimizer, kNoLayer, Op::zero_grad);
   STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(gradients_.data(), 0, static_cast<size_t>(gradients_.bytes()), stream_));
@@ -241,8 +242,7 @@ bool Model::begin_gradients() {
 void Model::update(const gpt2::AdamW& settings, int64_t step, StepStats* stats) {
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    grad_norm(&stats->grad_norm, &stats->clip_scale, gradients_.data(), plan_.layout.total, settings.clip, scratch_.data(),
-              stream_);
+    grad_norm(&stats->grad_norm, &stats->clip_scale, gradients_.data(), plan_.layout.total, settings.clip, scratch_.data(), stream_);
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);

@@ -45,8 +45,8 @@ class Model {
   void layer_forward(int layer, const float* stream_in, float* stream_out);
   void layer_backward(int layer, const float* stream_in, bool accumulate);
   // Weight, bias and (when dinp is not null) input gradient of one linear layer.
-  void linear_backward(float* dinp, gpt2::Tensor weight, gpt2::Tensor bias, int layer, const float* dout, const float* inp,
-                       int64_t in, int64_t out_channels, bool accumulate);
+  void linear_backward(float* dinp, gpt2::Tensor weight, gpt2::Tensor bias, int layer, const float* dout, const float* inp, int64_t in,
+                       int64_t out_channels, bool accumulate);
 
   float* activation(const Slot& slot, int64_t layer = 0) const { return activations_.data() + slot.at(layer); }
   float* activation_gradient(const Slot& slot) const { return activation_gradients_.data() + slot.at(); }

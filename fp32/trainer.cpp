@@ -45,8 +45,8 @@ struct StepSlot {
 
 class Fp32Trainer final : public gpt2::Trainer {
  public:
-  Fp32Trainer(const gpt2::TrainerOptions& options, const VariantChoice& variants, std::vector<std::string> notices,
-              const MemoryPlan& plan, std::string device_name)
+  Fp32Trainer(const gpt2::TrainerOptions& options, const VariantChoice& variants, std::vector<std::string> notices, const MemoryPlan& plan,
+              std::string device_name)
       : options_(options),
         notices_(std::move(notices)),
         plan_(plan),
@@ -74,8 +74,7 @@ class Fp32Trainer final : public gpt2::Trainer {
     interrupted_ = true;
     check_size(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
-    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(values.data(), model_.state(which), values.size_bytes(), cudaMemcpyDeviceToHost,
-                                         stream_.get()));
+    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(values.data(), model_.state(which), values.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()));
     stream_.synchronize();
   }
 
@@ -83,14 +82,12 @@ class Fp32Trainer final : public gpt2::Trainer {
     interrupted_ = true;
     check_size(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
-    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(model_.state(which), values.data(), values.size_bytes(), cudaMemcpyHostToDevice,
-                                         stream_.get()));
+    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(model_.state(which), values.data(), values.size_bytes(), cudaMemcpyHostToDevice, stream_.get()));
     stream_.synchronize();
   }
 
   void enqueue_step(const gpt2::StepPlan& plan) override {
-    if (queued_ - finished_ >= kMostUnfinished)
-      throw std::logic_error("enqueue_step: two steps are unfinished; call finish_step first");
+    if (queued_ - finished_ >= kMostUnfinished) throw std::logic_error("enqueue_step: two steps are unfinished; call finish_step first");
     if (plan.micro_batches.empty()) throw stepscope::InputError("a step needs at least one micro-batch");
     if (plan.step < 1) throw stepscope::InputError(fmt::format("step {}: steps of AdamW count from 1", plan.step));
     for (const Batch& batch : plan.micro_batches) gpt2::check_batch(batch, options_);
@@ -133,19 +130,14 @@ class Fp32Trainer final : public gpt2::Trainer {
     outcome.step = slot.step;
     outcome.loss = slot.stats.data()->loss;
     outcome.grad_norm = slot.stats.data()->grad_norm;
-    const Event& start =
-        slot.follows_previous ? slots_[static_cast<size_t>((finished_ - 1) % kSlots)].end : slot.begin;
+    const Event& start = slot.follows_previous ? slots_[static_cast<size_t>((finished_ - 1) % kSlots)].end : slot.begin;
     outcome.time_ns = gpt2::cuda::elapsed_ns(start, slot.end);
     ++finished_;
     return outcome;
   }
 
-  double evaluate(const Batch& batch, std::span<float> logits) override {
-    return run_once(batch, logits, /*with_gradients=*/false);
-  }
-  double forward_backward(const Batch& batch, std::span<float> logits) override {
-    return run_once(batch, logits, /*with_gradients=*/true);
-  }
+  double evaluate(const Batch& batch, std::span<float> logits) override { return run_once(batch, logits, /*with_gradients=*/false); }
+  double forward_backward(const Batch& batch, std::span<float> logits) override { return run_once(batch, logits, /*with_gradients=*/true); }
 
   // One row comes back instead of the (B, T, V) of the default: 0.2 MB instead of 0.8 GB a token at B=4, T=1024.
   std::vector<float> next_token_logits(std::span<const int32_t> context) override {
@@ -162,8 +154,7 @@ class Fp32Trainer final : public gpt2::Trainer {
     std::vector<float> logits(static_cast<size_t>(options_.model.vocab_size));
     const float* row = model_.logits() + (static_cast<int64_t>(context.size()) - 1) * options_.model.padded_vocab;
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
-    STEPSCOPE_CUDA_CHECK(
-        cudaMemcpyAsync(logits.data(), row, logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream_.get()));
+    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(logits.data(), row, logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream_.get()));
     stream_.synchronize();
     return logits;
   }
@@ -176,8 +167,7 @@ class Fp32Trainer final : public gpt2::Trainer {
 
   void check_size(size_t size) const {
     if (static_cast<int64_t>(size) != plan_.layout.total)
-      throw stepscope::InputError(
-          fmt::format("state of {} values, expected the model's {} parameters", size, plan_.layout.total));
+      throw stepscope::InputError(fmt::format("state of {} values, expected the model's {} parameters", size, plan_.layout.total));
   }
 
   void download_stats(const StepStats* from, StepStats* pinned) {
@@ -193,8 +183,8 @@ class Fp32Trainer final : public gpt2::Trainer {
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
     const size_t width = static_cast<size_t>(V) * sizeof(float);
     const size_t pitch = static_cast<size_t>(options_.model.padded_vocab) * sizeof(float);
-    STEPSCOPE_CUDA_CHECK(cudaMemcpy2DAsync(logits.data(), width, model_.logits(), pitch, width,
-                                           static_cast<size_t>(model_.rows()), cudaMemcpyDeviceToHost, stream_.get()));
+    STEPSCOPE_CUDA_CHECK(cudaMemcpy2DAsync(logits.data(), width, model_.logits(), pitch, width, static_cast<size_t>(model_.rows()),
+                                           cudaMemcpyDeviceToHost, stream_.get()));
   }
 
   // Outside the steps, with pinned tokens of its own.

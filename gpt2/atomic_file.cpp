@@ -80,8 +80,7 @@ void sync_folder(const fs::path& folder) {
   Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) fail(folder, "open the folder", errno);
   announce({"fsync folder"});
-  if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS)
-    fail(folder, "fsync the folder", errno);
+  if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS) fail(folder, "fsync the folder", errno);
 }
 
 AtomicFile::AtomicFile(const fs::path& target) : target_(target) {
@@ -101,8 +100,8 @@ AtomicFile::AtomicFile(const fs::path& target) : target_(target) {
   }
   remove_stale_temporaries(target_);
   static std::atomic<uint64_t> serial{0};
-  temporary_ = folder_of(target_) / fmt::format("{}{}-{}", temporary_prefix(target_), ::getpid(),
-                                                serial.fetch_add(1, std::memory_order_relaxed));
+  temporary_ =
+      folder_of(target_) / fmt::format("{}{}-{}", temporary_prefix(target_), ::getpid(), serial.fetch_add(1, std::memory_order_relaxed));
   file_ = create_locked(temporary_);
   if (!file_) fail(target_, "write", errno);
 }

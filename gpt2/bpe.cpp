@@ -20,9 +20,7 @@ constexpr size_t kByteValues = 256;
 // A shard's ids are uint16. Bpe::kNone is the last of them, which only end-of-text can get and no merge.
 constexpr size_t kMaxMerges = 0x10000 - kByteValues - 1;
 
-constexpr bool spells_itself(size_t byte) {
-  return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-}
+constexpr bool spells_itself(size_t byte) { return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae; }
 // Number of the character that stands for each byte; at most U+0143.
 constexpr std::array<uint16_t, kByteValues> kSpelling = [] {
   std::array<uint16_t, kByteValues> spelling{};
@@ -112,9 +110,7 @@ Bpe Bpe::parse(std::string_view merges, const std::string& source) {
   std::unordered_map<std::string, uint16_t> ids;
   for (uint16_t id = 0; id < kByteValues; ++id) ids.emplace(bpe.bytes(id), id);
   size_t line = 0;
-  auto refuse = [&](const std::string& what) {
-    throw stepscope::InputError(fmt::format("{}: line {}: {}", source, line, what));
-  };
+  auto refuse = [&](const std::string& what) { throw stepscope::InputError(fmt::format("{}: line {}: {}", source, line, what)); };
   for (size_t at = 0; at < merges.size();) {
     const size_t end = std::min(merges.find('\n', at), merges.size());
     const std::string_view text = merges.substr(at, end - at);
@@ -123,19 +119,16 @@ Bpe Bpe::parse(std::string_view merges, const std::string& source) {
     if (line == 1 && text.starts_with("#version")) continue;
     if (text.empty()) refuse("empty, expected a merge \"LEFT RIGHT\"");
     const size_t space = text.find(' ');
-    if (space == std::string_view::npos || space == 0 || space + 1 == text.size() ||
-        text.find(' ', space + 1) != std::string_view::npos)
+    if (space == std::string_view::npos || space == 0 || space + 1 == text.size() || text.find(' ', space + 1) != std::string_view::npos)
       refuse(fmt::format("{}, expected two tokens with one space between them", shown(text)));
     std::array<uint16_t, 2> side{};
     std::string whole;
     for (size_t i = 0; i < 2; ++i) {
       const std::string_view spelled = i == 0 ? text.substr(0, space) : text.substr(space + 1);
       const Unspelled token = unspell(spelled);
-      if (!token.wrong.empty())
-        refuse(fmt::format("the character {} in {} stands for no byte", shown(token.wrong), shown(text)));
+      if (!token.wrong.empty()) refuse(fmt::format("the character {} in {} stands for no byte", shown(token.wrong), shown(text)));
       const auto known = ids.find(token.bytes);
-      if (known == ids.end())
-        refuse(fmt::format("{} is neither a byte nor made by an earlier merge", shown(spelled)));
+      if (known == ids.end()) refuse(fmt::format("{} is neither a byte nor made by an earlier merge", shown(spelled)));
       side[i] = known->second;
       whole += token.bytes;
     }
@@ -143,14 +136,12 @@ Bpe Bpe::parse(std::string_view merges, const std::string& source) {
       refuse(fmt::format("more than {} merges, whose ids a token shard (16 bits) cannot hold", kMaxMerges));
     const auto id = static_cast<uint16_t>(bpe.begin_.size());
     // Two merges to one token would leave one of the two ids that GPT-2 counts without a use.
-    if (!ids.emplace(whole, id).second)
-      refuse(fmt::format("{} makes a token that there is already", shown(text)));
+    if (!ids.emplace(whole, id).second) refuse(fmt::format("{} makes a token that there is already", shown(text)));
     bpe.merges_.emplace(static_cast<uint32_t>(side[0]) << 16 | side[1], id);
     bpe.add_token(whole);
   }
   if (bpe.merges_.empty())
-    throw stepscope::InputError(
-        fmt::format("{}: no merges in it, expected GPT-2's vocab.bpe (50000 lines \"LEFT RIGHT\")", source));
+    throw stepscope::InputError(fmt::format("{}: no merges in it, expected GPT-2's vocab.bpe (50000 lines \"LEFT RIGHT\")", source));
   bpe.add_token(kEndOfText);
   return bpe;
 }
@@ -161,9 +152,7 @@ void Bpe::check_ids(const std::filesystem::path& encoder) const {
 }
 
 void Bpe::check_ids(std::string_view encoder, const std::string& source) const {
-  auto refuse = [&](const std::string& what) {
-    throw stepscope::InputError(fmt::format("{}: {}", source, what));
-  };
+  auto refuse = [&](const std::string& what) { throw stepscope::InputError(fmt::format("{}: {}", source, what)); };
   nlohmann::json given;
   try {
     given = nlohmann::json::parse(encoder);
@@ -173,16 +162,13 @@ void Bpe::check_ids(std::string_view encoder, const std::string& source) const {
   if (!given.is_object()) refuse("expected GPT-2's encoder.json: one object, token to id");
   for (size_t id = 0; id < vocab_size(); ++id) {
     const bool last = id == end_of_text();
-    const std::string token =
-        last ? std::string(kEndOfText) : byte_spelling(bytes(static_cast<uint16_t>(id)));
+    const std::string token = last ? std::string(kEndOfText) : byte_spelling(bytes(static_cast<uint16_t>(id)));
     const auto found = given.find(token);
-    if (found == given.end())
-      refuse(fmt::format("token {} is missing, which the merges give id {}", shown(token), id));
+    if (found == given.end()) refuse(fmt::format("token {} is missing, which the merges give id {}", shown(token), id));
     if (!found->is_number_integer() || *found != id)
       refuse(fmt::format("token {} has id {}, but the merges give it {}", shown(token), found->dump(), id));
   }
-  if (given.size() != vocab_size())
-    refuse(fmt::format("{} tokens, but the merges make {}", given.size(), vocab_size()));
+  if (given.size() != vocab_size()) refuse(fmt::format("{} tokens, but the merges make {}", given.size(), vocab_size()));
 }
 
 std::string_view Bpe::bytes(uint16_t id) const {
@@ -239,9 +225,7 @@ void Bpe::merge_long(std::string_view piece, std::vector<uint16_t>& out) const {
     next[i] = i + 1 < n ? i + 1 : kEnd;
     previous[i] = i > 0 ? i - 1 : kEnd;
   }
-  const auto pair = [&](uint32_t i) {
-    return i == kEnd || next[i] == kEnd ? kNone : merged(symbol[i], symbol[next[i]]);
-  };
+  const auto pair = [&](uint32_t i) { return i == kEnd || next[i] == kEnd ? kNone : merged(symbol[i], symbol[next[i]]); };
   std::vector<uint64_t> places;  // id of the merge << 32 | left symbol
   const auto place = [](uint16_t id, uint32_t i) { return static_cast<uint64_t>(id) << 32 | i; };
   for (uint32_t i = 0; i < n; ++i)
@@ -282,8 +266,7 @@ void Bpe::encode_piece(std::string_view piece, std::vector<uint16_t>& out) {
     words_.clear();
     word_tokens_.clear();
   }
-  words_.emplace(
-      piece, Cached{static_cast<uint32_t>(word_tokens_.size()), static_cast<uint32_t>(out.size() - before)});
+  words_.emplace(piece, Cached{static_cast<uint32_t>(word_tokens_.size()), static_cast<uint32_t>(out.size() - before)});
   word_tokens_.insert(word_tokens_.end(), out.begin() + static_cast<ptrdiff_t>(before), out.end());
 }
 
@@ -314,9 +297,7 @@ void Bpe::encode(std::string_view text, const TokenSink& sink) {
 
 std::vector<uint16_t> Bpe::encode(std::string_view text) {
   std::vector<uint16_t> all;
-  encode(text, [&](std::span<const uint16_t> tokens, size_t) {
-    all.insert(all.end(), tokens.begin(), tokens.end());
-  });
+  encode(text, [&](std::span<const uint16_t> tokens, size_t) { all.insert(all.end(), tokens.begin(), tokens.end()); });
   return all;
 }
 

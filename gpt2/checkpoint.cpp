@@ -28,15 +28,13 @@ struct CheckpointHeader {
 CheckpointHeader read_header(ByteReader& reader) {
   const LlmcHeader h = read_llmc_header(reader, kCheckpointMagic, "checkpoint");
   const int32_t version = h[1];
-  if (version != 3 && version != 5)
-    reader.fail(fmt::format("checkpoint version {}, expected 3 (fp32) or 5 (bf16)", version));
+  if (version != 3 && version != 5) reader.fail(fmt::format("checkpoint version {}, expected 3 (fp32) or 5 (bf16)", version));
   const ModelConfig config{h[2], h[3], h[7], h[4], h[5], h[6]};
   check_config(config, reader.source());
   const int64_t total = tensor_layout(config).total;
   const uint64_t width = version == 3 ? 4 : 2;
   reader.expect_size(kLlmcHeaderBytes + width * static_cast<uint64_t>(total),
-                     fmt::format("header and {} {} parameters: {}", total, version == 3 ? "fp32" : "bf16",
-                                 describe(config)));
+                     fmt::format("header and {} {} parameters: {}", total, version == 3 ? "fp32" : "bf16", describe(config)));
   return {config, static_cast<CheckpointPrecision>(version), total};
 }
 
@@ -62,8 +60,7 @@ struct SummedFile {
 
 void require_size(size_t found, int64_t expected, std::string_view what, const std::filesystem::path& path) {
   if (static_cast<int64_t>(found) != expected)
-    throw std::logic_error(fmt::format("{}: {} holds {} values, the model's shape says {}", path.string(),
-                                       what, found, expected));
+    throw std::logic_error(fmt::format("{}: {} holds {} values, the model's shape says {}", path.string(), what, found, expected));
 }
 
 }  // namespace
@@ -98,8 +95,8 @@ ModelConfig checkpoint_config(const std::filesystem::path& path) {
   return read_header(reader).config;
 }
 
-uint64_t save_checkpoint(const std::filesystem::path& path, const ModelConfig& config,
-                         std::span<const float> parameters, CheckpointPrecision precision) {
+uint64_t save_checkpoint(const std::filesystem::path& path, const ModelConfig& config, std::span<const float> parameters,
+                         CheckpointPrecision precision) {
   check_config(config, path.string());
   require_size(parameters.size(), tensor_layout(config).total, "parameters", path);
   LlmcHeader h{};
@@ -116,9 +113,8 @@ uint64_t save_checkpoint(const std::filesystem::path& path, const ModelConfig& c
     std::vector<uint16_t> chunk;
     for (size_t at = 0; at < parameters.size(); at += chunk.size()) {
       chunk.resize(std::min<size_t>(parameters.size() - at, size_t{1} << 20));
-      std::transform(parameters.begin() + static_cast<ptrdiff_t>(at),
-                     parameters.begin() + static_cast<ptrdiff_t>(at + chunk.size()), chunk.begin(),
-                     round_to_bf16);
+      std::transform(parameters.begin() + static_cast<ptrdiff_t>(at), parameters.begin() + static_cast<ptrdiff_t>(at + chunk.size()),
+                     chunk.begin(), round_to_bf16);
       out.write(std::as_bytes(std::span(chunk)));
     }
   }
@@ -126,12 +122,10 @@ uint64_t save_checkpoint(const std::filesystem::path& path, const ModelConfig& c
   return out.sum.value();
 }
 
-ReferenceState parse_reference_state(std::span<const std::byte> bytes, const ModelConfig& config,
-                                     const std::string& source) {
+ReferenceState parse_reference_state(std::span<const std::byte> bytes, const ModelConfig& config, const std::string& source) {
   ByteReader reader(bytes, source);
   const LlmcHeader h = read_llmc_header(reader, kStateMagic, "reference state");
-  if (h[1] != kStateVersion)
-    reader.fail(fmt::format("reference state version {}, expected {}", h[1], kStateVersion));
+  if (h[1] != kStateVersion) reader.fail(fmt::format("reference state version {}, expected {}", h[1], kStateVersion));
   const int64_t B = h[2], T = h[3];
   if (B < 1) reader.fail(fmt::format("batch size {}, expected at least 1", B));
   if (T < 1 || T > config.max_seq_len)
@@ -140,16 +134,14 @@ ReferenceState parse_reference_state(std::span<const std::byte> bytes, const Mod
   // is multiplied out.
   const int64_t tokens = B * T, total = tensor_layout(config).total;
   const double expected_bytes =
-      4.0 * static_cast<double>(tokens) * static_cast<double>(config.vocab_size + 2) +
-      4.0 * static_cast<double>(total) + 1028.0;
+      4.0 * static_cast<double>(tokens) * static_cast<double>(config.vocab_size + 2) + 4.0 * static_cast<double>(total) + 1028.0;
   if (expected_bytes > 2.0 * static_cast<double>(bytes.size())) {
-    reader.fail(fmt::format("truncated: {} bytes, expected about {:.4g} (B={}, T={}, {})", bytes.size(),
-                            expected_bytes, B, T, describe(config)));
+    reader.fail(
+        fmt::format("truncated: {} bytes, expected about {:.4g} (B={}, T={}, {})", bytes.size(), expected_bytes, B, T, describe(config)));
   }
   const uint64_t logits = static_cast<uint64_t>(tokens) * static_cast<uint64_t>(config.vocab_size);
-  reader.expect_size(
-      kLlmcHeaderBytes + 4 * (2 * static_cast<uint64_t>(tokens) + logits + 1 + static_cast<uint64_t>(total)),
-      fmt::format("B={}, T={}, {}", B, T, describe(config)));
+  reader.expect_size(kLlmcHeaderBytes + 4 * (2 * static_cast<uint64_t>(tokens) + logits + 1 + static_cast<uint64_t>(total)),
+                     fmt::format("B={}, T={}, {}", B, T, describe(config)));
   ReferenceState s;
   s.batch_size = B;
   s.seq_len = T;
@@ -162,8 +154,7 @@ ReferenceState parse_reference_state(std::span<const std::byte> bytes, const Mod
   for (const auto& [ids, name] : {std::pair{&s.inputs, "input"}, std::pair{&s.targets, "target"}}) {
     for (size_t i = 0; i < ids->size(); ++i) {
       if ((*ids)[i] < 0 || (*ids)[i] >= config.vocab_size)
-        reader.fail(
-            fmt::format("{} token {} is {}, expected 0 to {}", name, i, (*ids)[i], config.vocab_size - 1));
+        reader.fail(fmt::format("{} token {} is {}, expected 0 to {}", name, i, (*ids)[i], config.vocab_size - 1));
     }
   }
   reader.read_into(std::span(s.logits), "logits");
@@ -178,8 +169,7 @@ ReferenceState load_reference_state(const std::filesystem::path& path, const Mod
   return parse_reference_state(file.bytes(), config, file.path());
 }
 
-void save_reference_state(const std::filesystem::path& path, const ModelConfig& config,
-                          const ReferenceState& s) {
+void save_reference_state(const std::filesystem::path& path, const ModelConfig& config, const ReferenceState& s) {
   check_config(config, path.string());
   const int64_t tokens = s.batch_size * s.seq_len;
   require_size(s.inputs.size(), tokens, "inputs", path);
@@ -193,9 +183,8 @@ void save_reference_state(const std::filesystem::path& path, const ModelConfig& 
   h[3] = static_cast<int32_t>(s.seq_len);
   AtomicFile out(path);
   for (const std::span<const std::byte> part : std::initializer_list<std::span<const std::byte>>{
-           std::as_bytes(std::span(h)), std::as_bytes(std::span(s.inputs)),
-           std::as_bytes(std::span(s.targets)), std::as_bytes(std::span(s.logits)),
-           std::as_bytes(std::span(&s.loss, 1)), std::as_bytes(std::span(s.gradients))}) {
+           std::as_bytes(std::span(h)), std::as_bytes(std::span(s.inputs)), std::as_bytes(std::span(s.targets)),
+           std::as_bytes(std::span(s.logits)), std::as_bytes(std::span(&s.loss, 1)), std::as_bytes(std::span(s.gradients))}) {
     out.write(part.data(), part.size());
   }
   out.commit();

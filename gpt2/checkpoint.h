@@ -31,8 +31,7 @@ Checkpoint load_checkpoint(const std::filesystem::path& path);
 // The shape alone; the file's length is checked all the same.
 ModelConfig checkpoint_config(const std::filesystem::path& path);
 // Atomic. Returns the checksum (checksum.h) of the file written.
-uint64_t save_checkpoint(const std::filesystem::path& path, const ModelConfig& config,
-                         std::span<const float> parameters,
+uint64_t save_checkpoint(const std::filesystem::path& path, const ModelConfig& config, std::span<const float> parameters,
                          CheckpointPrecision precision = CheckpointPrecision::fp32);
 
 // 256 x int32: magic 20240327, version 2, B, T; x, y int32 (B,T); logits fp32 (B,T,V); loss fp32; gradients
@@ -45,10 +44,8 @@ struct ReferenceState {
   float loss = 0;
   std::vector<float> gradients;  // tensor_layout(config).total
 };
-ReferenceState parse_reference_state(std::span<const std::byte> file, const ModelConfig& config,
-                                     const std::string& source);
+ReferenceState parse_reference_state(std::span<const std::byte> file, const ModelConfig& config, const std::string& source);
 ReferenceState load_reference_state(const std::filesystem::path& path, const ModelConfig& config);
-void save_reference_state(const std::filesystem::path& path, const ModelConfig& config,
-                          const ReferenceState& state);
+void save_reference_state(const std::filesystem::path& path, const ModelConfig& config, const ReferenceState& state);
 
 }  // namespace gpt2

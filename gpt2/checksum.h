@@ -55,13 +55,11 @@ class Checksum {
  private:
   static constexpr size_t kBlock = 32;
   void absorb(const std::byte* from, size_t bytes) {
-    std::array<uint64_t, 4> lanes =
-        lanes_;  // a byte pointer may alias members, never this: it stays in registers
+    std::array<uint64_t, 4> lanes = lanes_;  // a byte pointer may alias members, never this: it stays in registers
     for (const std::byte* end = from + bytes; from != end; from += kBlock) {
       std::array<uint64_t, 4> words;
       std::memcpy(words.data(), from, kBlock);
-      for (size_t i = 0; i < 4; ++i)
-        lanes[i] = std::rotl(lanes[i] ^ words[i], 29) * 0x9e3779b97f4a7c15ull;  // odd factor: invertible
+      for (size_t i = 0; i < 4; ++i) lanes[i] = std::rotl(lanes[i] ^ words[i], 29) * 0x9e3779b97f4a7c15ull;  // odd factor: invertible
     }
     lanes_ = lanes;
   }

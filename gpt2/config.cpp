@@ -61,24 +61,21 @@ void check_config(const ModelConfig& c, std::string_view source) {
   for (const Field& f : {Field{"max_seq_len", c.max_seq_len, 1 << 24}, Field{"vocab_size", c.vocab_size, 1 << 24},
                          Field{"padded_vocab", c.padded_vocab, 1 << 24}, Field{"layers", c.layers, 1 << 16},
                          Field{"heads", c.heads, 1 << 16}, Field{"channels", c.channels, 1 << 20}}) {
-    if (f.value < 1 || f.value > f.limit)
-      fail(fmt::format("{} is {}, expected 1 to {}", f.name, f.value, f.limit));
+    if (f.value < 1 || f.value > f.limit) fail(fmt::format("{} is {}, expected 1 to {}", f.name, f.value, f.limit));
   }
-  if (c.channels % c.heads != 0)
-    fail(fmt::format("{} heads do not divide {} channels", c.heads, c.channels));
+  if (c.channels % c.heads != 0) fail(fmt::format("{} heads do not divide {} channels", c.heads, c.channels));
   if (c.padded_vocab < c.vocab_size)
     fail(fmt::format("padded vocabulary {} is smaller than the vocabulary {}", c.padded_vocab, c.vocab_size));
   // As a double: the exact count of an absurd shape need not fit 64 bits.
   const double C = static_cast<double>(c.channels);
-  const double params = C * static_cast<double>(c.padded_vocab + c.max_seq_len) +
-                        static_cast<double>(c.layers) * 12.0 * C * C;
+  const double params = C * static_cast<double>(c.padded_vocab + c.max_seq_len) + static_cast<double>(c.layers) * 12.0 * C * C;
   if (params > static_cast<double>(kMaxParameters))
     fail(fmt::format("{:.3g} parameters, expected at most {:.3g}", params, static_cast<double>(kMaxParameters)));
 }
 
 std::string describe(const ModelConfig& c) {
-  return fmt::format("{} layers, {} heads, {} channels, vocabulary {} (padded {}), up to {} tokens", c.layers, c.heads,
-                     c.channels, c.vocab_size, c.padded_vocab, c.max_seq_len);
+  return fmt::format("{} layers, {} heads, {} channels, vocabulary {} (padded {}), up to {} tokens", c.layers, c.heads, c.channels,
+                     c.vocab_size, c.padded_vocab, c.max_seq_len);
 }
 
 }  // namespace gpt2

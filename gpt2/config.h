@@ -10,12 +10,12 @@
 namespace gpt2 {
 
 struct ModelConfig {
-  int64_t max_seq_len = 1024;   // maxT: rows of wpe
-  int64_t vocab_size = 50257;   // V
-  int64_t padded_vocab = 50304; // Vp
-  int64_t layers = 12;          // L
-  int64_t heads = 12;           // NH
-  int64_t channels = 768;       // C
+  int64_t max_seq_len = 1024;    // maxT: rows of wpe
+  int64_t vocab_size = 50257;    // V
+  int64_t padded_vocab = 50304;  // Vp
+  int64_t layers = 12;           // L
+  int64_t heads = 12;            // NH
+  int64_t channels = 768;        // C
 
   int64_t head_size() const { return channels / heads; }
   bool operator==(const ModelConfig&) const = default;

@@ -15,9 +15,7 @@ constexpr uint64_t mix64(uint64_t x) {
 }
 // Order matters: combine(a, b) != combine(b, a).
 constexpr uint64_t combine(uint64_t a, uint64_t b) { return mix64(mix64(a) + b); }
-constexpr double unit_interval(uint64_t bits) {
-  return static_cast<double>(bits >> 11) * 0x1.0p-53;
-}  // [0, 1)
+constexpr double unit_interval(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }  // [0, 1)
 
 class CounterRng {
  public:

@@ -14,9 +14,7 @@
 namespace gpt2 {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path.string()) {
-  auto refuse = [&](const char* reason) {
-    throw stepscope::InputError(fmt::format("{}: cannot read: {}", path_, reason));
-  };
+  auto refuse = [&](const char* reason) { throw stepscope::InputError(fmt::format("{}: cannot read: {}", path_, reason)); };
   // O_NONBLOCK: opening a pipe without a writer would otherwise hang here instead of being refused below.
   Descriptor fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) refuse(std::strerror(errno));
@@ -36,18 +34,13 @@ MappedFile::~MappedFile() {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
-void ByteReader::fail(const std::string& what) const {
-  throw stepscope::InputError(fmt::format("{}: {}", source_, what));
-}
+void ByteReader::fail(const std::string& what) const { throw stepscope::InputError(fmt::format("{}: {}", source_, what)); }
 
 std::span<const std::byte> ByteReader::take(uint64_t count, std::string_view what) {
   if (count > remaining()) {
-    fail(fmt::format("truncated: {} needs {} bytes at offset {}, but the file ends after {} bytes", what,
-                     count, at_, bytes_.size()));
+    fail(fmt::format("truncated: {} needs {} bytes at offset {}, but the file ends after {} bytes", what, count, at_, bytes_.size()));
   }
   const auto part = bytes_.subspan(at_, count);
   at_ += count;
@@ -55,24 +48,20 @@ std::span<const std::byte> ByteReader::take(uint64_t count, std::string_view wha
 }
 
 void ByteReader::expect_end() const {
-  if (remaining() != 0)
-    fail(fmt::format("oversized: {} bytes follow the end of the data at offset {}", remaining(), at_));
+  if (remaining() != 0) fail(fmt::format("oversized: {} bytes follow the end of the data at offset {}", remaining(), at_));
 }
 
 void ByteReader::expect_size(uint64_t expected, std::string_view why) const {
   if (bytes_.size() == expected) return;
-  fail(fmt::format("{}: {} bytes, expected {} ({})", bytes_.size() < expected ? "truncated" : "oversized",
-                   bytes_.size(), expected, why));
+  fail(fmt::format("{}: {} bytes, expected {} ({})", bytes_.size() < expected ? "truncated" : "oversized", bytes_.size(), expected, why));
 }
 
 LlmcHeader read_llmc_header(ByteReader& reader, int32_t magic, std::string_view kind) {
   if (reader.remaining() < kLlmcHeaderBytes) {
-    reader.fail(fmt::format("truncated: {} bytes, expected a {} header of {} bytes", reader.remaining(), kind,
-                            kLlmcHeaderBytes));
+    reader.fail(fmt::format("truncated: {} bytes, expected a {} header of {} bytes", reader.remaining(), kind, kLlmcHeaderBytes));
   }
   const auto header = reader.read<LlmcHeader>("header");
-  if (header[0] != magic)
-    reader.fail(fmt::format("not a {}: magic number {}, expected {}", kind, header[0], magic));
+  if (header[0] != magic) reader.fail(fmt::format("not a {}: magic number {}, expected {}", kind, header[0], magic));
   return header;
 }
 

@@ -16,8 +16,7 @@
 #include <type_traits>
 
 namespace gpt2 {
-static_assert(std::endian::native == std::endian::little,
-              "the files are little-endian and are read in place");
+static_assert(std::endian::native == std::endian::little, "the files are little-endian and are read in place");
 
 class MappedFile {
  public:
@@ -43,8 +42,7 @@ class MappedFile {
 // end. Never allocates by a length found in the file unless that many bytes are there.
 class ByteReader {
  public:
-  ByteReader(std::span<const std::byte> bytes, std::string source)
-      : bytes_(bytes), source_(std::move(source)) {}
+  ByteReader(std::span<const std::byte> bytes, std::string source) : bytes_(bytes), source_(std::move(source)) {}
 
   template <class T>
   T read(std::string_view what) {

@@ -8,9 +8,9 @@ namespace gpt2 {
 namespace {
 constexpr std::array<std::string_view, kPassCount> kPasses{"encoder",   "forward",       "classifier", "backward",
                                                            "optimizer", "communication", "other"};
-constexpr std::array<std::string_view, kOpCount> kOps{
-    "embedding", "ln1",       "qkv", "attention", "attproj", "residual1", "ln2",       "mlp_up", "gelu",
-    "mlp_down",  "residual2", "lnf", "lm_head",   "loss",    "zero_grad", "grad_norm", "adamw",  "copy"};
+constexpr std::array<std::string_view, kOpCount> kOps{"embedding", "ln1",    "qkv",       "attention", "attproj",   "residual1",
+                                                      "ln2",       "mlp_up", "gelu",      "mlp_down",  "residual2", "lnf",
+                                                      "lm_head",   "loss",   "zero_grad", "grad_norm", "adamw",     "copy"};
 }  // namespace
 
 std::string_view name(Pass pass) { return kPasses[static_cast<size_t>(pass)]; }
@@ -29,8 +29,7 @@ std::optional<Op> op_from_name(std::string_view text) {
 }
 
 std::string leaf_path(Pass pass, int layer, Op op) {
-  return layer == kNoLayer ? fmt::format("{}/-/{}", name(pass), name(op))
-                           : fmt::format("{}/{}/{}", name(pass), layer, name(op));
+  return layer == kNoLayer ? fmt::format("{}/-/{}", name(pass), name(op)) : fmt::format("{}/{}/{}", name(pass), layer, name(op));
 }
 
 }  // namespace gpt2

@@ -12,8 +12,24 @@ inline constexpr int kPassCount = 7;
 
 // A semantic op at its place in the model. Forward and backward share the word; the pass tells them apart.
 enum class Op : int {
-  embedding, ln1, qkv, attention, attproj, residual1, ln2, mlp_up, gelu, mlp_down, residual2, lnf, lm_head, loss,
-  zero_grad, grad_norm, adamw, copy
+  embedding,
+  ln1,
+  qkv,
+  attention,
+  attproj,
+  residual1,
+  ln2,
+  mlp_up,
+  gelu,
+  mlp_down,
+  residual2,
+  lnf,
+  lm_head,
+  loss,
+  zero_grad,
+  grad_norm,
+  adamw,
+  copy
 };
 inline constexpr int kOpCount = 18;
 

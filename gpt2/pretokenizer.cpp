@@ -9,8 +9,7 @@ constexpr std::array<CharacterClass, 128> kAscii = [] {
   std::array<CharacterClass, 128> table{};
   for (size_t c = 'a'; c <= 'z'; ++c) table[c] = table[c - 'a' + 'A'] = CharacterClass::letter;
   for (size_t c = '0'; c <= '9'; ++c) table[c] = CharacterClass::number;
-  for (const char c : {' ', '\t', '\n', '\v', '\f', '\r'})
-    table[static_cast<size_t>(c)] = CharacterClass::space;
+  for (const char c : {' ', '\t', '\n', '\v', '\f', '\r'}) table[static_cast<size_t>(c)] = CharacterClass::space;
   return table;
 }();
 

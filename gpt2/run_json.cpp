@@ -83,14 +83,13 @@ void write_fields(ordered_json& doc, const stepscope::RunFields& fields) {
 
 }  // namespace
 
-std::string run_json(const Trainer& trainer, const LoopOptions& options, const RunResult& result,
-                     std::span<const int64_t> validated_steps, const std::string& stopped) {
+std::string run_json(const Trainer& trainer, const LoopOptions& options, const RunResult& result, std::span<const int64_t> validated_steps,
+                     const std::string& stopped) {
   ordered_json doc{{"schema", "stepscope.run/1"}};
   write_fields(doc, run_fields_of(trainer, options));
   if (!stopped.empty()) doc["stopped"] = stopped;
   auto& memory = doc["memory"] = ordered_json::array();
-  for (const MemoryItem& item : trainer.memory())
-    memory.push_back({{"name", item.name}, {"bytes", item.bytes}});
+  for (const MemoryItem& item : trainer.memory()) memory.push_back({{"name", item.name}, {"bytes", item.bytes}});
   if (const auto used = trainer.memory_used_bytes()) doc["memory_used_bytes"] = *used;
   auto& steps = doc["steps"] = ordered_json::array();
   for (const StepLog& log : result.steps) {

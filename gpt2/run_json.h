@@ -11,7 +11,7 @@ namespace gpt2 {
 
 // `stopped`: why the run ended before its last step; "" = it did not. `validated_steps[i]` belongs to
 // result.val_losses[i].
-std::string run_json(const Trainer& trainer, const LoopOptions& options, const RunResult& result,
-                     std::span<const int64_t> validated_steps, const std::string& stopped);
+std::string run_json(const Trainer& trainer, const LoopOptions& options, const RunResult& result, std::span<const int64_t> validated_steps,
+                     const std::string& stopped);
 
 }  // namespace gpt2

@@ -12,15 +12,12 @@ namespace gpt2 {
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, CounterRng& rng) {
   if (logits.empty()) throw std::logic_error("sampling from no logits");
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (!std::isfinite(logits[i]))
-      throw std::runtime_error(fmt::format("logit {} is {}: nothing can be sampled", i, logits[i]));
+    if (!std::isfinite(logits[i])) throw std::runtime_error(fmt::format("logit {} is {}: nothing can be sampled", i, logits[i]));
   }
-  if (options.temperature <= 0)
-    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  if (options.temperature <= 0) return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  const size_t k =
-      options.top_k <= 0 ? order.size() : std::min(order.size(), static_cast<size_t>(options.top_k));
+  const size_t k = options.top_k <= 0 ? order.size() : std::min(order.size(), static_cast<size_t>(options.top_k));
   auto more_likely = [&](int32_t a, int32_t b) {
     const float la = logits[static_cast<size_t>(a)], lb = logits[static_cast<size_t>(b)];
     return la != lb ? la > lb : a < b;
@@ -51,8 +48,8 @@ std::vector<float> Trainer::next_token_logits(std::span<const int32_t> context) 
   return {row, row + static_cast<ptrdiff_t>(V)};
 }
 
-std::vector<int32_t> generate(Trainer& trainer, std::span<const int32_t> prompt, int64_t count,
-                              const SamplingOptions& options, CounterRng& rng) {
+std::vector<int32_t> generate(Trainer& trainer, std::span<const int32_t> prompt, int64_t count, const SamplingOptions& options,
+                              CounterRng& rng) {
   if (prompt.empty()) throw std::logic_error("generation needs a first token");
   std::vector<int32_t> tokens(prompt.begin(), prompt.end());
   const size_t T = static_cast<size_t>(trainer.options().seq_len);

@@ -19,7 +19,7 @@ struct SamplingOptions {
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, CounterRng& rng);
 
 // `prompt` (at least one token) followed by `count` new ones. At most seq_len tokens of context are kept.
-std::vector<int32_t> generate(Trainer& trainer, std::span<const int32_t> prompt, int64_t count,
-                              const SamplingOptions& options, CounterRng& rng);
+std::vector<int32_t> generate(Trainer& trainer, std::span<const int32_t> prompt, int64_t count, const SamplingOptions& options,
+                              CounterRng& rng);
 
 }  // namespace gpt2

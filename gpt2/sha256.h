@@ -19,8 +19,7 @@ class Sha256 {
 
  private:
   void compress(const unsigned char* block);
-  std::array<uint32_t, 8> state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  std::array<uint32_t, 8> state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::array<unsigned char, 64> block_{};
   size_t held_ = 0;     // bytes of block_ that wait for more
   uint64_t bytes_ = 0;  // of the whole message so far

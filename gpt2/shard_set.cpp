@@ -21,8 +21,7 @@ bool is_one_file(const std::string& out) { return out.ends_with(".bin"); }
 bool is_numbered_shard(const std::string& name, const std::string& prefix) {
   for (const std::string part : {"_train_", "_val_"}) {
     const std::string begin = prefix + part, end = ".bin";
-    if (!name.starts_with(begin) || !name.ends_with(end) || name.size() <= begin.size() + end.size())
-      continue;
+    if (!name.starts_with(begin) || !name.ends_with(end) || name.size() <= begin.size() + end.size()) continue;
     const auto number = name.substr(begin.size(), name.size() - begin.size() - end.size());
     if (number.find_first_not_of("0123456789") == std::string::npos) return true;
   }
@@ -40,10 +39,10 @@ void refuse_older_shards(const fs::path& prefix) {
     example = std::max(example, name);
   }
   if (count == 0) return;
-  throw stepscope::InputError(fmt::format(
-      "--out {}: {} numbered shard{} of an earlier run there (the last is {}), and a pattern would read them "
-      "and the new ones as one set; remove them or choose another prefix",
-      prefix.string(), count, count == 1 ? " is" : "s are", example));
+  throw stepscope::InputError(
+      fmt::format("--out {}: {} numbered shard{} of an earlier run there (the last is {}), and a pattern would read them "
+                  "and the new ones as one set; remove them or choose another prefix",
+                  prefix.string(), count, count == 1 ? " is" : "s are", example));
 }
 
 }  // namespace
@@ -55,19 +54,17 @@ ShardSet::ShardSet(ShardSetOptions options)
   const fs::path out = options_.out;
   std::error_code ignored;
   if (out.filename().empty() || fs::is_directory(out, ignored)) {
-    throw stepscope::InputError(
-        fmt::format("--out {}: a folder, expected FILE.bin or the prefix of file names, such as {}",
-                    options_.out, (out / "NAME").string()));
+    throw stepscope::InputError(fmt::format("--out {}: a folder, expected FILE.bin or the prefix of file names, such as {}", options_.out,
+                                            (out / "NAME").string()));
   }
   if (options_.shard_tokens && (*options_.shard_tokens < 1 || *options_.shard_tokens > ShardFile::kMost)) {
-    throw stepscope::InputError(fmt::format(
-        "--shard-tokens {}: expected 1 to 2^31-1 (a shard counts in 32 bits)", *options_.shard_tokens));
+    throw stepscope::InputError(fmt::format("--shard-tokens {}: expected 1 to 2^31-1 (a shard counts in 32 bits)", *options_.shard_tokens));
   }
   if (is_one_file(options_.out) && (validation_ || options_.shard_tokens)) {
-    throw stepscope::InputError(fmt::format(
-        "--out {}: one file, but more are to be written; expected a prefix without .bin, to which _train and "
-        "_val are appended",
-        options_.out));
+    throw stepscope::InputError(
+        fmt::format("--out {}: one file, but more are to be written; expected a prefix without .bin, to which _train and "
+                    "_val are appended",
+                    options_.out));
   }
   check_file_writable(is_one_file(options_.out) ? out : fs::path(options_.out + "_train.bin"), "--out");
   if (!is_one_file(options_.out)) refuse_older_shards(out);
@@ -105,8 +102,7 @@ void ShardSet::append(std::span<const uint16_t> tokens) {
       file_ = std::make_unique<ShardFile>(next_path());
       room_ = options_.shard_tokens.value_or(kRest);
     }
-    const auto now =
-        tokens.first(std::min({tokens.size(), static_cast<size_t>(room_), static_cast<size_t>(part_left_)}));
+    const auto now = tokens.first(std::min({tokens.size(), static_cast<size_t>(room_), static_cast<size_t>(part_left_)}));
     file_->append(now);
     tokens = tokens.subspan(now.size());
     room_ -= now.size();
@@ -116,9 +112,8 @@ void ShardSet::append(std::span<const uint16_t> tokens) {
 
 std::vector<WrittenShard> ShardSet::finish() {
   if (total_ <= options_.validation_tokens) {
-    throw stepscope::InputError(
-        fmt::format("the text has {} tokens: with {} of them for validation none is left for training",
-                    total_, options_.validation_tokens));
+    throw stepscope::InputError(fmt::format("the text has {} tokens: with {} of them for validation none is left for training", total_,
+                                            options_.validation_tokens));
   }
   close_file();
   for (const auto& file : uncommitted_) file->commit();

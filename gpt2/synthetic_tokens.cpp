@@ -35,27 +35,23 @@ double offset_for_top_share(int64_t words) {
 
 }  // namespace
 
-SyntheticSource::SyntheticSource(const SourceOptions& options)
-    : options_(options), key_(combine(options.seed, 0x70c)) {
+SyntheticSource::SyntheticSource(const SourceOptions& options) : options_(options), key_(combine(options.seed, 0x70c)) {
   check_batch_shape(options.batch_size, options.seq_len);
   if (options.vocab_size < 1)
-    throw stepscope::InputError(
-        fmt::format("synthetic tokens: vocabulary of {} words, expected at least 1", options.vocab_size));
+    throw stepscope::InputError(fmt::format("synthetic tokens: vocabulary of {} words, expected at least 1", options.vocab_size));
   const int64_t words = std::min<int64_t>(options.vocab_size, int64_t{1} << 20);
   const double q = offset_for_top_share(words), total = weight_sum(words, q);
   cumulative_.resize(static_cast<size_t>(words));
   double sum = 0;
   for (int64_t r = 1; r <= words; ++r) {
     sum += 1.0 / (static_cast<double>(r) + q);
-    cumulative_[static_cast<size_t>(r - 1)] =
-        static_cast<uint64_t>(std::min(sum / total, 1.0 - 0x1.0p-53) * 0x1.0p64);
+    cumulative_[static_cast<size_t>(r - 1)] = static_cast<uint64_t>(std::min(sum / total, 1.0 - 0x1.0p-53) * 0x1.0p64);
   }
   cumulative_.back() = ~uint64_t{0};
   guide_.resize(size_t{1} << kGuideBits);
   for (size_t slot = 0; slot < guide_.size(); ++slot) {
     const uint64_t u = static_cast<uint64_t>(slot) << (64 - kGuideBits);
-    guide_[slot] = static_cast<int32_t>(std::lower_bound(cumulative_.begin(), cumulative_.end(), u) -
-                                        cumulative_.begin());
+    guide_[slot] = static_cast<int32_t>(std::lower_bound(cumulative_.begin(), cumulative_.end(), u) - cumulative_.begin());
   }
 }
 
@@ -94,19 +90,16 @@ void SyntheticSource::next(std::span<int32_t> inputs, std::span<int32_t> targets
 
 void SyntheticSource::seek(const DataPosition& p) {
   if (p.epoch != 0 || p.shard != 0) {
-    throw stepscope::InputError(fmt::format(
-        "the saved data position (epoch {}, shard {}) is not one of synthetic tokens", p.epoch, p.shard));
+    throw stepscope::InputError(
+        fmt::format("the saved data position (epoch {}, shard {}) is not one of synthetic tokens", p.epoch, p.shard));
   }
   sequence_ = p.sequence;
 }
 
 uint64_t SyntheticSource::fingerprint() const {
-  return combine(combine(key_, static_cast<uint64_t>(options_.vocab_size)),
-                 static_cast<uint64_t>(options_.seq_len));
+  return combine(combine(key_, static_cast<uint64_t>(options_.vocab_size)), static_cast<uint64_t>(options_.seq_len));
 }
 
-std::string SyntheticSource::describe() const {
-  return fmt::format("synthetic (seed {}, {} words)", options_.seed, cumulative_.size());
-}
+std::string SyntheticSource::describe() const { return fmt::format("synthetic (seed {}, {} words)", options_.seed, cumulative_.size()); }
 
 }  // namespace gpt2

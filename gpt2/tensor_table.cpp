@@ -27,8 +27,22 @@ const std::array<TensorRow, kTensorCount> kTensorTable{{
 TensorLayout tensor_layout(const ModelConfig& c) {
   const int64_t C = c.channels;
   // rows, columns of one layer
-  const std::array<std::array<int64_t, 2>, kTensorCount> shape{{{c.padded_vocab, C}, {c.max_seq_len, C}, {1, C}, {1, C},
-      {3 * C, C}, {1, 3 * C}, {C, C}, {1, C}, {1, C}, {1, C}, {4 * C, C}, {1, 4 * C}, {C, 4 * C}, {1, C}, {1, C}, {1, C}}};
+  const std::array<std::array<int64_t, 2>, kTensorCount> shape{{{c.padded_vocab, C},
+                                                                {c.max_seq_len, C},
+                                                                {1, C},
+                                                                {1, C},
+                                                                {3 * C, C},
+                                                                {1, 3 * C},
+                                                                {C, C},
+                                                                {1, C},
+                                                                {1, C},
+                                                                {1, C},
+                                                                {4 * C, C},
+                                                                {1, 4 * C},
+                                                                {C, 4 * C},
+                                                                {1, C},
+                                                                {1, C},
+                                                                {1, C}}};
   TensorLayout layout;
   for (size_t i = 0; i < kTensorCount; ++i) {
     TensorSpan& s = layout.span[i];
@@ -72,7 +86,8 @@ std::vector<float> init_parameters(const ModelConfig& config, uint64_t seed) {
     int64_t end = s.offset + s.size;
     if (kTensorTable[i].id == Tensor::wte) end = s.offset + config.vocab_size * config.channels;
     switch (kTensorTable[i].init) {
-      case Init::zeros: break;
+      case Init::zeros:
+        break;
       case Init::ones:
         for (int64_t j = s.offset; j < end; ++j) p[static_cast<size_t>(j)] = 1.0f;
         break;
@@ -80,8 +95,7 @@ std::vector<float> init_parameters(const ModelConfig& config, uint64_t seed) {
       case Init::residual_normal: {
         const float sd = kTensorTable[i].init == Init::normal ? 0.02f : residual;
 #pragma omp parallel for
-        for (int64_t j = s.offset; j < end; ++j)
-          p[static_cast<size_t>(j)] = sd * normal_at(seed, static_cast<uint64_t>(j));
+        for (int64_t j = s.offset; j < end; ++j) p[static_cast<size_t>(j)] = sd * normal_at(seed, static_cast<uint64_t>(j));
         break;
       }
     }

@@ -11,9 +11,7 @@
 
 namespace gpt2 {
 
-enum class Tensor : int {
-  wte, wpe, ln1w, ln1b, qkvw, qkvb, attprojw, attprojb, ln2w, ln2b, fcw, fcb, fcprojw, fcprojb, lnfw, lnfb
-};
+enum class Tensor : int { wte, wpe, ln1w, ln1b, qkvw, qkvb, attprojw, attprojb, ln2w, ln2b, fcw, fcb, fcprojw, fcprojb, lnfw, lnfb };
 inline constexpr int kTensorCount = 16;
 
 // How a fresh model is initialized (GPT-2): normal(0, 0.02); residual projections normal(0, 0.02 / sqrt(2 L)); ones; zeros.

@@ -18,23 +18,19 @@ constexpr uint64_t kScanTokens = uint64_t{1} << 29;
 }  // namespace
 
 void check_batch_shape(int64_t batch_size, int64_t seq_len) {
-  if (batch_size < 1)
-    throw stepscope::InputError(fmt::format("--batch-size {}: expected at least 1", batch_size));
+  if (batch_size < 1) throw stepscope::InputError(fmt::format("--batch-size {}: expected at least 1", batch_size));
   if (seq_len < 1) throw stepscope::InputError(fmt::format("--seq-len {}: expected at least 1", seq_len));
   constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
   if (batch_size > kLimit / seq_len) {
     throw stepscope::InputError(
-        fmt::format("--batch-size {} x --seq-len {}: expected at most {} tokens in a batch", batch_size,
-                    seq_len, kLimit));
+        fmt::format("--batch-size {} x --seq-len {}: expected at most {} tokens in a batch", batch_size, seq_len, kLimit));
   }
 }
 
-std::unique_ptr<TokenSource> open_token_source(const std::vector<std::string>& data,
-                                               const SourceOptions& options) {
+std::unique_ptr<TokenSource> open_token_source(const std::vector<std::string>& data, const SourceOptions& options) {
   check_batch_shape(options.batch_size, options.seq_len);
   if (data.empty()) throw stepscope::InputError("--data: expected \"synthetic\" or token files");
-  if (std::find(data.begin(), data.end(), "synthetic") == data.end())
-    return std::make_unique<ShardSource>(data, options);
+  if (std::find(data.begin(), data.end(), "synthetic") == data.end()) return std::make_unique<ShardSource>(data, options);
   if (data.size() > 1) throw stepscope::InputError("--data: \"synthetic\" cannot be mixed with files");
   return std::make_unique<SyntheticSource>(options);
 }
@@ -72,9 +68,7 @@ void ShardFile::flush() {
 }
 
 void ShardFile::commit() {
-  if (count_ == 0)
-    throw stepscope::InputError(
-        fmt::format("{}: a token shard of 0 tokens, expected 1 to 2^31-1", path_.string()));
+  if (count_ == 0) throw stepscope::InputError(fmt::format("{}: a token shard of 0 tokens, expected 1 to 2^31-1", path_.string()));
   flush();
   LlmcHeader h{};
   h[0] = kShardMagic;
@@ -102,24 +96,20 @@ std::vector<std::string> expand_globs(const std::vector<std::string>& patterns) 
     const int rc = ::glob(pattern.c_str(), 0, nullptr, &found);
     for (size_t i = 0; rc == 0 && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
     ::globfree(&found);
-    if (rc != 0)
-      throw stepscope::InputError(
-          fmt::format("{}: no such file, and no file matches it as a pattern", pattern));
+    if (rc != 0) throw stepscope::InputError(fmt::format("{}: no such file, and no file matches it as a pattern", pattern));
   }
   return files;
 }
 
-ShardSource::ShardSource(const std::vector<std::string>& patterns, const SourceOptions& options)
-    : options_(options) {
+ShardSource::ShardSource(const std::vector<std::string>& patterns, const SourceOptions& options) : options_(options) {
   const uint64_t B = static_cast<uint64_t>(options.batch_size), T = static_cast<uint64_t>(options.seq_len);
   uint64_t scanned = 0;
   for (const std::string& path : expand_globs(patterns)) {
     MappedFile file(path);
     const auto tokens = parse_token_shard(file.bytes(), path);
     if (tokens.size() < B * T + 1) {
-      throw stepscope::InputError(
-          fmt::format("{}: {} tokens, expected at least {} (one batch of {} x {} and the token after it)",
-                      path, tokens.size(), B * T + 1, B, T));
+      throw stepscope::InputError(fmt::format("{}: {} tokens, expected at least {} (one batch of {} x {} and the token after it)", path,
+                                              tokens.size(), B * T + 1, B, T));
     }
     shards_.push_back({std::move(file), tokens, (tokens.size() - 1) / T});
     const uint64_t scan = std::min<uint64_t>(tokens.size(), kScanTokens - scanned);
@@ -135,12 +125,10 @@ void ShardSource::check_ids(const Shard& shard, uint64_t first, uint64_t count) 
   uint16_t most = 0;
   for (uint16_t id : part) most = std::max(most, id);
   if (most < options_.vocab_size) return;
-  const auto bad =
-      std::find_if(part.begin(), part.end(), [&](uint16_t id) { return id >= options_.vocab_size; });
+  const auto bad = std::find_if(part.begin(), part.end(), [&](uint16_t id) { return id >= options_.vocab_size; });
   const uint64_t token = first + static_cast<uint64_t>(bad - part.begin());
-  throw stepscope::InputError(
-      fmt::format("{}: token {} (byte offset {}) has id {}, expected 0 to {} (the model's vocabulary)",
-                  shard.file.path(), token, kLlmcHeaderBytes + 2 * token, *bad, options_.vocab_size - 1));
+  throw stepscope::InputError(fmt::format("{}: token {} (byte offset {}) has id {}, expected 0 to {} (the model's vocabulary)",
+                                          shard.file.path(), token, kLlmcHeaderBytes + 2 * token, *bad, options_.vocab_size - 1));
 }
 
 size_t ShardSource::shard_at(const DataPosition& p) const {
@@ -174,16 +162,14 @@ void ShardSource::next(std::span<int32_t> inputs, std::span<int32_t> targets) {
 
 void ShardSource::seek(const DataPosition& p) {
   if (p.shard >= shards_.size() || p.sequence > shards_[shard_at(p)].windows) {
-    throw stepscope::InputError(
-        fmt::format("the saved data position (epoch {}, shard {}, sequence {}) does not exist in {}", p.epoch,
-                    p.shard, p.sequence, describe()));
+    throw stepscope::InputError(fmt::format("the saved data position (epoch {}, shard {}, sequence {}) does not exist in {}", p.epoch,
+                                            p.shard, p.sequence, describe()));
   }
   position_ = p;
 }
 
 uint64_t ShardSource::fingerprint() const {
-  uint64_t h = combine(options_.shuffle ? options_.seed : 0,
-                       static_cast<uint64_t>(options_.seq_len) * 2 + (options_.shuffle ? 1 : 0));
+  uint64_t h = combine(options_.shuffle ? options_.seed : 0, static_cast<uint64_t>(options_.seq_len) * 2 + (options_.shuffle ? 1 : 0));
   for (const Shard& s : shards_) {
     // Length and the first tokens: enough to tell files apart, without reading them all.
     h = combine(h, s.tokens.size());
@@ -201,8 +187,7 @@ std::optional<int64_t> ShardSource::batches_per_epoch() const {
 std::string ShardSource::describe() const {
   uint64_t total = 0;
   for (const Shard& s : shards_) total += s.tokens.size();
-  return fmt::format("{} ({} file{}, {} tokens)", shards_.front().file.path(), shards_.size(),
-                     shards_.size() == 1 ? "" : "s", total);
+  return fmt::format("{} ({} file{}, {} tokens)", shards_.front().file.path(), shards_.size(), shards_.size() == 1 ? "" : "s", total);
 }
 
 }  // namespace gpt2

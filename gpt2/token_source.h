@@ -39,8 +39,7 @@ class TokenSource {
 
 // {"synthetic"}, or files and globs of token shards. Everything about the data that can be wrong is checked
 // here (see ShardSource), so that a run does not die of it an hour later. Throws stepscope::InputError.
-std::unique_ptr<TokenSource> open_token_source(const std::vector<std::string>& data,
-                                               const SourceOptions& options);
+std::unique_ptr<TokenSource> open_token_source(const std::vector<std::string>& data, const SourceOptions& options);
 
 // Throws stepscope::InputError unless B >= 1, T >= 1 and B*T < 2^31 tokens.
 void check_batch_shape(int64_t batch_size, int64_t seq_len);

@@ -18,11 +18,9 @@ Tokenizer Tokenizer::parse(std::span<const std::byte> file, const std::string& s
   if (h[1] != 2) reader.fail(fmt::format("tokenizer version {}, expected 2", h[1]));
   // Each token takes at least two bytes, so the file's length bounds what the count may make us allocate.
   if (h[2] < 1 || static_cast<uint64_t>(h[2]) > reader.remaining() / 2) {
-    reader.fail(fmt::format("the header counts {} tokens, expected 1 to {} in a file of this length", h[2],
-                            reader.remaining() / 2));
+    reader.fail(fmt::format("the header counts {} tokens, expected 1 to {} in a file of this length", h[2], reader.remaining() / 2));
   }
-  if (h[3] < 0 || h[3] >= h[2])
-    reader.fail(fmt::format("end-of-text id {}, expected 0 to {}", h[3], h[2] - 1));
+  if (h[3] < 0 || h[3] >= h[2]) reader.fail(fmt::format("end-of-text id {}, expected 0 to {}", h[3], h[2] - 1));
   Tokenizer t;
   t.end_of_text_ = h[3];
   const size_t count = static_cast<size_t>(h[2]);
@@ -57,8 +55,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   return text;
 }
 
-void write_tokenizer(const std::filesystem::path& path, std::span<const std::string> tokens,
-                     int32_t end_of_text) {
+void write_tokenizer(const std::filesystem::path& path, std::span<const std::string> tokens, int32_t end_of_text) {
   LlmcHeader h{};
   h[0] = kTokenizerMagic;
   h[1] = 2;
@@ -67,8 +64,7 @@ void write_tokenizer(const std::filesystem::path& path, std::span<const std::str
   AtomicFile out(path);
   out.write(h.data(), sizeof(h));
   for (const std::string& t : tokens) {
-    if (t.empty() || t.size() > 255)
-      throw std::logic_error(fmt::format("{}: a token of {} bytes", path.string(), t.size()));
+    if (t.empty() || t.size() > 255) throw std::logic_error(fmt::format("{}: a token of {} bytes", path.string(), t.size()));
     out.write(std::string(1, static_cast<char>(t.size())) + t);
   }
   out.commit();

@@ -31,7 +31,6 @@ class Tokenizer {
 };
 
 // Writes such a file; each token must have 1 to 255 bytes.
-void write_tokenizer(const std::filesystem::path& path, std::span<const std::string> tokens,
-                     int32_t end_of_text);
+void write_tokenizer(const std::filesystem::path& path, std::span<const std::string> tokens, int32_t end_of_text);
 
 }  // namespace gpt2

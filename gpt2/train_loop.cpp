@@ -26,21 +26,18 @@ void check_flags(const TrainerOptions& t, const LoopOptions& o) {
     if (value < least) throw InputError(fmt::format("{} {}: expected at least {}", flag, value, least));
   };
   auto in_range = [](std::string_view flag, float value, float low, float high) {
-    if (!(value >= low && value <= high))
-      throw InputError(fmt::format("{} {}: expected {} to {}", flag, value, low, high));
+    if (!(value >= low && value <= high)) throw InputError(fmt::format("{} {}: expected {} to {}", flag, value, low, high));
   };
   constexpr float kMax = std::numeric_limits<float>::max();
   check_config(t.model, "model");
   check_batch_shape(t.batch_size, t.seq_len);
   if (t.seq_len > t.model.max_seq_len) {
-    throw InputError(fmt::format("--seq-len {}: expected at most {}, the model's longest sequence", t.seq_len,
-                                 t.model.max_seq_len));
+    throw InputError(fmt::format("--seq-len {}: expected at most {}, the model's longest sequence", t.seq_len, t.model.max_seq_len));
   }
   at_least("--accumulation", o.accumulation, 1);
   if (o.accumulation > std::numeric_limits<int32_t>::max() / (t.batch_size * t.seq_len)) {
-    throw InputError(fmt::format("--accumulation {}: expected at most {} tokens in a step of {} x {} tokens",
-                                 o.accumulation, std::numeric_limits<int32_t>::max(), t.batch_size,
-                                 t.seq_len));
+    throw InputError(fmt::format("--accumulation {}: expected at most {} tokens in a step of {} x {} tokens", o.accumulation,
+                                 std::numeric_limits<int32_t>::max(), t.batch_size, t.seq_len));
   }
   at_least("--steps", o.steps, 1);
   at_least("--val-every", o.val_every, 0);
@@ -60,8 +57,7 @@ void check_flags(const TrainerOptions& t, const LoopOptions& o) {
   in_range("--clip", o.adamw.clip, -kMax, kMax);
   in_range("--sample-temperature", o.sample_temperature, 0, kMax);
   if (o.checkpoint_dir.empty() && (o.checkpoint_every > 0 || o.resume))
-    throw InputError(fmt::format("{}: expected --checkpoints FOLDER with it",
-                                 o.resume ? "--resume" : "--checkpoint-every"));
+    throw InputError(fmt::format("{}: expected --checkpoints FOLDER with it", o.resume ? "--resume" : "--checkpoint-every"));
 }
 
 // Everything outside the trainer that a run works with; making it is the check that it can.
@@ -81,8 +77,7 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
     held_out.shuffle = false;
     std::vector<std::string> files = o.val_data;
     if (files.empty()) {
-      if (o.data != std::vector<std::string>{"synthetic"})
-        throw InputError("--val-every: expected --val-data FILE with it");
+      if (o.data != std::vector<std::string>{"synthetic"}) throw InputError("--val-every: expected --val-data FILE with it");
       files = o.data;
     }
     s.validation = open_token_source(files, held_out);
@@ -90,8 +85,8 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   if (!o.tokenizer.empty()) {
     s.tokenizer = Tokenizer::load(o.tokenizer);
     if (s.tokenizer->vocab_size() != t.model.vocab_size) {
-      throw InputError(fmt::format("{}: a tokenizer of {} tokens, expected the model's {}", o.tokenizer,
-                                   s.tokenizer->vocab_size(), t.model.vocab_size));
+      throw InputError(
+          fmt::format("{}: a tokenizer of {} tokens, expected the model's {}", o.tokenizer, s.tokenizer->vocab_size(), t.model.vocab_size));
     }
   }
   if (!o.run_json.empty()) check_file_writable(o.run_json, "--run-json");
@@ -111,26 +106,23 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
 
 // The newest checkpoint that loads, once it is known to be of this run; nullopt where there is none yet. Damaged ones are
 // passed over and named to `note`; a folder that holds nothing else, or the checkpoint of another run, is an error.
-std::optional<CheckpointStore::Loaded> checkpoint_to_resume(const Surroundings& around, const TrainerOptions& t,
-                                                            std::string_view trainer, const LoopOptions& o) {
+std::optional<CheckpointStore::Loaded> checkpoint_to_resume(const Surroundings& around, const TrainerOptions& t, std::string_view trainer,
+                                                            const LoopOptions& o) {
   if (around.checkpoints->steps().empty()) return std::nullopt;
   std::vector<std::string> damaged;
   auto found = around.checkpoints->newest_that_loads(&damaged);
-  if (!found)
-    throw InputError(
-        fmt::format("--resume: no checkpoint in {} loads: {}", o.checkpoint_dir, fmt::join(damaged, "; ")));
+  if (!found) throw InputError(fmt::format("--resume: no checkpoint in {} loads: {}", o.checkpoint_dir, fmt::join(damaged, "; ")));
   if (o.on_note)
     for (const std::string& why : damaged) o.on_note("skipped a damaged checkpoint: " + why);
   const TrainingState& s = found->state;
   const std::string where = found->folder.string();
   const auto must_match = [&](std::string_view flag, int64_t saved, int64_t now) {
     if (saved != now)
-      throw InputError(
-          fmt::format("--resume: {} was saved with {} {}, expected the {} of this run", where, flag, saved, now));
+      throw InputError(fmt::format("--resume: {} was saved with {} {}, expected the {} of this run", where, flag, saved, now));
   };
   if (found->model.config != t.model) {
-    throw InputError(fmt::format("--resume: {} holds a model of {}, expected this run's {}", where,
-                                 describe(found->model.config), describe(t.model)));
+    throw InputError(
+        fmt::format("--resume: {} holds a model of {}, expected this run's {}", where, describe(found->model.config), describe(t.model)));
   }
   if (!s.trainer.empty() && s.trainer != trainer) {
     throw InputError(
@@ -142,33 +134,26 @@ std::optional<CheckpointStore::Loaded> checkpoint_to_resume(const Surroundings& 
   must_match("--seq-len", s.seq_len, t.seq_len);
   must_match("--accumulation", s.accumulation, o.accumulation);
   if (s.data_fingerprint != around.data->fingerprint()) {
-    throw InputError(fmt::format("--resume: {} was trained on other data, seed or order than {}", where,
-                                 around.data->describe()));
+    throw InputError(fmt::format("--resume: {} was trained on other data, seed or order than {}", where, around.data->describe()));
   }
   return found;
 }
 
 std::string finished_text(const CheckpointStore::Loaded& checkpoint, const LoopOptions& o) {
-  return fmt::format("this run is finished: {} is of step {}, --steps {} asks for no more{}",
-                     checkpoint.folder.string(), checkpoint.state.step, o.steps,
-                     o.run_json.empty() ? "" : fmt::format("; {} stays as it is", o.run_json));
+  return fmt::format("this run is finished: {} is of step {}, --steps {} asks for no more{}", checkpoint.folder.string(),
+                     checkpoint.state.step, o.steps, o.run_json.empty() ? "" : fmt::format("; {} stays as it is", o.run_json));
 }
 
 class Run {
  public:
   Run(Trainer& trainer, const LoopOptions& options, const std::function<void(const StepLog&)>& on_step)
-      : trainer_(trainer),
-        o_(options),
-        on_step_(on_step),
-        around_(open_surroundings(trainer.options(), options)) {
+      : trainer_(trainer), o_(options), on_step_(on_step), around_(open_surroundings(trainer.options(), options)) {
     const TrainerOptions& t = trainer.options();
-    const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len),
-                 micro = static_cast<size_t>(o_.accumulation);
+    const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len), micro = static_cast<size_t>(o_.accumulation);
     inputs_.resize(tokens * micro);
     targets_.resize(tokens * micro);
     for (size_t i = 0; i < micro; ++i)
-      batches_.push_back(
-          {std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens)});
+      batches_.push_back({std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens)});
   }
 
   RunResult loop() {
@@ -209,8 +194,7 @@ class Run {
   void read_batches() {
     const size_t tokens = inputs_.size() / batches_.size();
     for (size_t i = 0; i < batches_.size(); ++i)
-      around_.data->next(std::span(inputs_).subspan(i * tokens, tokens),
-                         std::span(targets_).subspan(i * tokens, tokens));
+      around_.data->next(std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens));
   }
 
   void drain() {
@@ -222,20 +206,16 @@ class Run {
     log.outcome = trainer_.finish_step();
     ++done_;
     if (log.outcome.step != done_)
-      throw std::logic_error(
-          fmt::format("trainer {} finished step {}, expected {}", trainer_.name(), log.outcome.step, done_));
+      throw std::logic_error(fmt::format("trainer {} finished step {}, expected {}", trainer_.name(), log.outcome.step, done_));
     log.learning_rate = o_.learning_rate.at(done_ - 1);
     const double tokens = static_cast<double>(inputs_.size());
     if (log.outcome.time_ns > 0) log.tokens_per_s = tokens / (log.outcome.time_ns * 1e-9);
     result_.steps.push_back(log);
     const bool finite = std::isfinite(log.outcome.loss) && std::isfinite(log.outcome.grad_norm);
     if (!finite) {
-      const std::string saved =
-          around_.checkpoints ? fmt::format("; checkpoints in {} are of earlier steps", o_.checkpoint_dir)
-                              : "";
-      diverged(
-          fmt::format("step {}: loss is {} and gradient norm {} at learning rate {:g}: training stopped{}",
-                      done_, log.outcome.loss, log.outcome.grad_norm, log.learning_rate, saved));
+      const std::string saved = around_.checkpoints ? fmt::format("; checkpoints in {} are of earlier steps", o_.checkpoint_dir) : "";
+      diverged(fmt::format("step {}: loss is {} and gradient norm {} at learning rate {:g}: training stopped{}", done_, log.outcome.loss,
+                           log.outcome.grad_norm, log.learning_rate, saved));
     }
     if (on_step_) on_step_(log);
   }
@@ -259,8 +239,7 @@ class Run {
       return false;
     }
     if (s.schedule_total != o_.learning_rate.total)
-      note(fmt::format("the learning-rate schedule has {} steps now, it had {}", o_.learning_rate.total,
-                       s.schedule_total));
+      note(fmt::format("the learning-rate schedule has {} steps now, it had {}", o_.learning_rate.total, s.schedule_total));
     around_.data->seek(s.data);
     trainer_.write(State::parameters, found->model.parameters);
     trainer_.write(State::adam_m, s.m);
@@ -309,8 +288,7 @@ class Run {
       sum += trainer_.evaluate({inputs, targets});
     }
     const double loss = sum / static_cast<double>(count);
-    if (!std::isfinite(loss))
-      diverged(fmt::format("step {}: validation loss is {}: training stopped", step, loss));
+    if (!std::isfinite(loss)) diverged(fmt::format("step {}: validation loss is {}: training stopped", step, loss));
     result_.val_losses.push_back(loss);
     validated_.push_back(step);
     if (o_.on_validation) o_.on_validation(step, loss);
@@ -319,11 +297,9 @@ class Run {
   void sample(int64_t step) {
     const int32_t first = around_.tokenizer ? around_.tokenizer->end_of_text() : 0;
     CounterRng rng(combine(combine(o_.seed, 0x5a), static_cast<uint64_t>(step)));
-    const auto tokens =
-        generate(trainer_, {&first, 1}, o_.sample_tokens, {o_.sample_temperature, o_.sample_top_k}, rng);
+    const auto tokens = generate(trainer_, {&first, 1}, o_.sample_tokens, {o_.sample_temperature, o_.sample_top_k}, rng);
     const auto fresh = std::span(tokens).subspan(1);
-    const std::string text =
-        around_.tokenizer ? around_.tokenizer->decode(fresh) : fmt::format("{}", fmt::join(fresh, " "));
+    const std::string text = around_.tokenizer ? around_.tokenizer->decode(fresh) : fmt::format("{}", fmt::join(fresh, " "));
     if (o_.on_sample) o_.on_sample(step, text);
   }
 
@@ -345,17 +321,14 @@ class Run {
 
 }  // namespace
 
-void check_run(const TrainerOptions& trainer, const LoopOptions& options) {
-  open_surroundings(trainer, options);
-}
+void check_run(const TrainerOptions& trainer, const LoopOptions& options) { open_surroundings(trainer, options); }
 
-std::optional<std::string> finished_before(const TrainerOptions& trainer, std::string_view trainer_name,
-                                           const LoopOptions& options) {
+std::optional<std::string> finished_before(const TrainerOptions& trainer, std::string_view trainer_name, const LoopOptions& options) {
   if (!options.resume) return std::nullopt;
   const Surroundings around = open_surroundings(trainer, options);
   const std::vector<int64_t> steps = around.checkpoints->steps();
   if (steps.empty() || steps.back() < options.steps) return std::nullopt;  // read by the run itself, once
-  std::vector<std::string> notes;  // those of an unfinished run are said when it resumes
+  std::vector<std::string> notes;                                          // those of an unfinished run are said when it resumes
   LoopOptions quiet = options;
   quiet.on_note = [&](const std::string& text) { notes.push_back(text); };
   const auto found = checkpoint_to_resume(around, trainer, trainer_name, quiet);
@@ -365,8 +338,7 @@ std::optional<std::string> finished_before(const TrainerOptions& trainer, std::s
   return finished_text(*found, options);
 }
 
-RunResult train(Trainer& trainer, const LoopOptions& options,
-                const std::function<void(const StepLog&)>& on_step) {
+RunResult train(Trainer& trainer, const LoopOptions& options, const std::function<void(const StepLog&)>& on_step) {
   return Run(trainer, options, on_step).loop();
 }
 

@@ -16,9 +16,9 @@ namespace gpt2 {
 struct LearningRate {
   std::string schedule = "cosine";  // cosine | linear | constant | wsd
   float peak = 3e-4f;
-  int64_t warmup = 0;               // steps of linear warm-up
-  float final_fraction = 0.0f;      // of the peak, reached at the end (step `total`): no step is spent at rate 0
-  int64_t total = 1;                // steps of the whole run
+  int64_t warmup = 0;           // steps of linear warm-up
+  float final_fraction = 0.0f;  // of the peak, reached at the end (step `total`): no step is spent at rate 0
+  int64_t total = 1;            // steps of the whole run
   // Rate of step `step` (0-based). wsd: constant, then linear decay over the last 20% of the steps.
   float at(int64_t step) const;
 };
@@ -26,30 +26,30 @@ struct LearningRate {
 void check_schedule(std::string_view name);
 
 struct LoopOptions {
-  std::vector<std::string> data;      // token shards (globs), or {"synthetic"}
+  std::vector<std::string> data;  // token shards (globs), or {"synthetic"}
   std::vector<std::string> val_data;
   uint64_t seed = 1337;
   bool shuffle = true;
   int64_t steps = 50;
   int64_t accumulation = 1;
   LearningRate learning_rate;
-  AdamW adamw;                        // learning_rate in it is overwritten per step
+  AdamW adamw;  // learning_rate in it is overwritten per step
   int64_t val_every = 0;
   int64_t val_batches = 8;
   int64_t sample_every = 0;
   int64_t sample_tokens = 64;
-  float sample_temperature = 1.0f;    // 0 = greedy
-  int64_t sample_top_k = 50;          // 0 = all tokens
-  std::string tokenizer;              // file; without one, samples are shown as token ids
-  std::string checkpoint_dir;         // "" = none
+  float sample_temperature = 1.0f;  // 0 = greedy
+  int64_t sample_top_k = 50;        // 0 = all tokens
+  std::string tokenizer;            // file; without one, samples are shown as token ids
+  std::string checkpoint_dir;       // "" = none
   int64_t checkpoint_every = 0;
   int64_t keep_checkpoints = 2;
-  bool resume = false;                // from the newest checkpoint of checkpoint_dir that loads; where there is none yet, from step 1
-  std::string run_json;               // "" = none
-  std::string command;                // as typed, for run.json
-  std::string model;                  // preset or checkpoint file as given, for run.json; "" = not said
-  bool overfit = false;               // the same batch every step
-  int64_t direct_from = 0;            // steps [direct_from, direct_from + direct_steps) without CUDA graphs (StepPlan::graph_allowed)
+  bool resume = false;      // from the newest checkpoint of checkpoint_dir that loads; where there is none yet, from step 1
+  std::string run_json;     // "" = none
+  std::string command;      // as typed, for run.json
+  std::string model;        // preset or checkpoint file as given, for run.json; "" = not said
+  bool overfit = false;     // the same batch every step
+  int64_t direct_from = 0;  // steps [direct_from, direct_from + direct_steps) without CUDA graphs (StepPlan::graph_allowed)
   int64_t direct_steps = 0;
   // Told about what happens beside the steps; each may be empty.
   std::function<void(int64_t step, double loss)> on_validation;

@@ -24,9 +24,9 @@ struct TrainerOptions {
   std::string matmul = "fp32";  // "fp32" | "tf32": rate of the matrix products of the fp32 trainer; the mixed one has "bf16" only
   std::map<std::string, std::string> variants;  // op slot -> variant name, only the ones that differ from the defaults
   // Of the mixed trainer; the others have one answer to each and refuse another.
-  std::string recompute = "none";            // "none" | "gelu" | "gelu+ln": activations made again in the backward pass
-  std::string weight_rounding = "nearest";   // "nearest" | "stochastic": of the bf16 weights from their fp32 masters
-  bool deterministic = false;                // only variants that repeat bit for bit; the other trainers always do
+  std::string recompute = "none";           // "none" | "gelu" | "gelu+ln": activations made again in the backward pass
+  std::string weight_rounding = "nearest";  // "nearest" | "stochastic": of the bf16 weights from their fp32 masters
+  bool deterministic = false;               // only variants that repeat bit for bit; the other trainers always do
 };
 
 // Token ids of one micro-batch, (B, T) row-major, all in [0, V). Borrowed until enqueue_step returns.
@@ -73,8 +73,8 @@ struct MemoryItem {
 };
 
 struct VariantInfo {
-  std::string slot;                // "attention_forward"
-  std::vector<std::string> names;  // all variants, the default first
+  std::string slot;                                         // "attention_forward"
+  std::vector<std::string> names;                           // all variants, the default first
   std::vector<std::map<std::string, std::string>> choices;  // beside names: the variant as TrainerOptions::variants, with what it needs
 };
 
@@ -98,7 +98,7 @@ struct VariantFacts {
   std::string refused;  // when it cannot run, in words; empty: never
   std::string unseen;   // why no trace can tell that it ran; empty: `launches` tell
   bool repeats = true;
-  bool is_default = false;  // on this machine
+  bool is_default = false;                    // on this machine
   std::map<std::string, std::string> choice;  // as in VariantInfo
   std::vector<VariantLaunches> launches;
 };
@@ -110,8 +110,8 @@ class Trainer {
   virtual const TrainerOptions& options() const = 0;
   // What a user should know of how the options were read: one sentence for each default that could not run and which variant runs.
   virtual std::vector<std::string> notices() const { return {}; }
-  virtual std::string_view name() const = 0;    // "reference" | "fp32" | "mixed"
-  virtual std::string device() const = 0;       // "NVIDIA H200" | "CPU, 16 threads"
+  virtual std::string_view name() const = 0;  // "reference" | "fp32" | "mixed"
+  virtual std::string device() const = 0;     // "NVIDIA H200" | "CPU, 16 threads"
 
   // State crosses as fp32 in the order of the tensor table; `values.size()` == tensor_layout().total. Host-synchronous.
   virtual void read(State which, std::span<float> values) = 0;

@@ -20,11 +20,10 @@ void check_trainable_shape(const TrainerOptions& o) {
   check_config(o.model, "model");
   if (o.batch_size < 1) throw stepscope::InputError(fmt::format("--batch-size {}: expected at least 1", o.batch_size));
   if (o.seq_len < 1 || o.seq_len > o.model.max_seq_len)
-    throw stepscope::InputError(
-        fmt::format("--seq-len {}: expected 1 to {}, the positions of the model", o.seq_len, o.model.max_seq_len));
+    throw stepscope::InputError(fmt::format("--seq-len {}: expected 1 to {}, the positions of the model", o.seq_len, o.model.max_seq_len));
   if (o.batch_size > kMostTokens / o.seq_len)
-    throw stepscope::InputError(fmt::format("--batch-size {} x --seq-len {}: a micro-batch must have fewer than 2^31 tokens",
-                                            o.batch_size, o.seq_len));
+    throw stepscope::InputError(
+        fmt::format("--batch-size {} x --seq-len {}: a micro-batch must have fewer than 2^31 tokens", o.batch_size, o.seq_len));
 }
 
 void check_tokens(std::span<const int32_t> tokens, std::string_view what, int64_t expected, int64_t T, int64_t V) {
@@ -33,9 +32,10 @@ void check_tokens(std::span<const int32_t> tokens, std::string_view what, int64_
   for (int64_t i = 0; i < expected; ++i) {
     const int32_t token = tokens[static_cast<size_t>(i)];
     if (token < 0 || token >= V)
-      throw stepscope::InputError(fmt::format("{}: token id {} at sequence {}, position {} is outside the "
-                                              "vocabulary 0 to {}",
-                                              what, token, i / T, i % T, V - 1));
+      throw stepscope::InputError(
+          fmt::format("{}: token id {} at sequence {}, position {} is outside the "
+                      "vocabulary 0 to {}",
+                      what, token, i / T, i % T, V - 1));
   }
 }
 
@@ -57,21 +57,20 @@ int64_t largest_fitting_batch(int64_t seq_len, int64_t free_bytes, const std::fu
   return good;
 }
 
-void throw_out_of_memory(std::span<const MemoryItem> needed, const TrainerOptions& options, int64_t fitting_batch,
-                         int64_t free_bytes, std::string_view device_name) {
+void throw_out_of_memory(std::span<const MemoryItem> needed, const TrainerOptions& options, int64_t fitting_batch, int64_t free_bytes,
+                         std::string_view device_name) {
   int64_t total = 0;
   std::string parts;
   for (const MemoryItem& item : needed) {
     total += item.bytes;
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", item.name, in_gib(item.bytes));
   }
-  const std::string advice =
-      fitting_batch > 0
-          ? fmt::format("the largest batch that fits at this sequence length is --batch-size {}", fitting_batch)
-          : std::string("not even one sequence fits: choose a smaller model or --seq-len");
-  throw stepscope::MachineError(
-      fmt::format("out of memory: --batch-size {} --seq-len {} of this model needs {} ({}), {} has {} free; {}",
-                  options.batch_size, options.seq_len, in_gib(total), parts, device_name, in_gib(free_bytes), advice));
+  const std::string advice = fitting_batch > 0
+                                 ? fmt::format("the largest batch that fits at this sequence length is --batch-size {}", fitting_batch)
+                                 : std::string("not even one sequence fits: choose a smaller model or --seq-len");
+  throw stepscope::MachineError(fmt::format("out of memory: --batch-size {} --seq-len {} of this model needs {} ({}), {} has {} free; {}",
+                                            options.batch_size, options.seq_len, in_gib(total), parts, device_name, in_gib(free_bytes),
+                                            advice));
 }
 
 }  // namespace gpt2

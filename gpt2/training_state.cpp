@@ -24,10 +24,9 @@ namespace {
 constexpr std::array<char, 8> kMagic{'S', 'S', 'T', 'A', 'T', 'E', '\r', '\n'};
 constexpr uint64_t kVersion = 2;
 constexpr std::array<std::string_view, 16> kFieldNames{
-    "magic",      "version",         "parameters",   "step",          "schedule total",
-    "seed",       "data epoch",      "data shard",   "data sequence", "data fingerprint",
-    "batch size", "sequence length", "accumulation", "model checksum",
-    "trainer",       "trainer"};
+    "magic",      "version",       "parameters",       "step",       "schedule total",  "seed",         "data epoch",
+    "data shard", "data sequence", "data fingerprint", "batch size", "sequence length", "accumulation", "model checksum",
+    "trainer",    "trainer"};
 // With the checksum at the end. Version 1 had no trainer.
 constexpr uint64_t fixed_bytes(size_t fields) { return 8 * fields + 8; }
 constexpr size_t fields_of_version(uint64_t version) { return kFieldNames.size() - (version == 1 ? 2 : 0); }
@@ -40,8 +39,7 @@ std::optional<std::string> name_in(const uint64_t* fields) {
   std::string name(kLongestName, '\0');
   std::memcpy(name.data(), fields, kLongestName);
   name.erase(name.find_last_not_of('\0') + 1);
-  const bool good = std::all_of(name.begin(), name.end(),
-                                [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
+  const bool good = std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
   return good ? std::optional(name) : std::nullopt;
 }
 
@@ -63,13 +61,11 @@ class FolderInWork {
   explicit FolderInWork(const fs::path& final_path) {
     static int serial = 0;
     for (int attempt = 0; attempt < 100; ++attempt) {
-      path_ = final_path.parent_path() /
-              fmt::format(".{}.saving-{}-{}", final_path.filename().string(), ::getpid(), serial++);
+      path_ = final_path.parent_path() / fmt::format(".{}.saving-{}-{}", final_path.filename().string(), ::getpid(), serial++);
       announce({"mkdir"});
       if (::mkdir(path_.c_str(), 0777) != 0) {
         if (errno == EEXIST) continue;
-        throw stepscope::InputError(
-            fmt::format("{}: cannot make the folder: {}", path_.string(), std::strerror(errno)));
+        throw stepscope::InputError(fmt::format("{}: cannot make the folder: {}", path_.string(), std::strerror(errno)));
       }
       fd_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
       // Another process's remove_leftovers() may have taken the folder between mkdir and the lock.
@@ -88,8 +84,7 @@ class FolderInWork {
     sync_folder(path_);
     announce({"rename"});
     if (::rename(path_.c_str(), target.c_str()) != 0)
-      throw stepscope::InputError(fmt::format("{}: cannot rename the finished checkpoint: {}",
-                                              target.string(), std::strerror(errno)));
+      throw stepscope::InputError(fmt::format("{}: cannot rename the finished checkpoint: {}", target.string(), std::strerror(errno)));
     renamed_ = true;
     sync_folder(target.parent_path());
   }
@@ -114,31 +109,26 @@ std::optional<int64_t> step_of(const std::string& name) {
 TrainingState parse_training_state(std::span<const std::byte> bytes, const std::string& source) {
   ByteReader reader(bytes, source);
   if (reader.remaining() < fixed_bytes(fields_of_version(1)))
-    reader.fail(fmt::format("truncated: {} bytes, a training state has at least {}", reader.remaining(),
-                            fixed_bytes(fields_of_version(1))));
+    reader.fail(
+        fmt::format("truncated: {} bytes, a training state has at least {}", reader.remaining(), fixed_bytes(fields_of_version(1))));
   std::array<uint64_t, kFieldNames.size()> f{};
   for (size_t i = 0; i < 2; ++i) f[i] = reader.read<uint64_t>(kFieldNames[i]);
-  if (std::memcmp(&f[0], kMagic.data(), kMagic.size()) != 0)
-    reader.fail("not a training state: it does not begin with SSTATE");
-  if (f[1] != 1 && f[1] != kVersion)
-    reader.fail(fmt::format("training state version {}, expected 1 or {}", f[1], kVersion));
+  if (std::memcmp(&f[0], kMagic.data(), kMagic.size()) != 0) reader.fail("not a training state: it does not begin with SSTATE");
+  if (f[1] != 1 && f[1] != kVersion) reader.fail(fmt::format("training state version {}, expected 1 or {}", f[1], kVersion));
   const size_t fields = fields_of_version(f[1]);
   if (bytes.size() < fixed_bytes(fields))
-    reader.fail(fmt::format("truncated: {} bytes, a training state of version {} has at least {}", bytes.size(),
-                            f[1], fixed_bytes(fields)));
+    reader.fail(
+        fmt::format("truncated: {} bytes, a training state of version {} has at least {}", bytes.size(), f[1], fixed_bytes(fields)));
   for (size_t i = 2; i < fields; ++i) f[i] = reader.read<uint64_t>(kFieldNames[i]);
-  if (f[2] < 1 || f[2] > uint64_t{1} << 40)
-    reader.fail(fmt::format("{} parameters, expected 1 to 2^40", f[2]));
+  if (f[2] < 1 || f[2] > uint64_t{1} << 40) reader.fail(fmt::format("{} parameters, expected 1 to 2^40", f[2]));
   reader.expect_size(fixed_bytes(fields) + 8 * f[2], fmt::format("m and v of {} parameters", f[2]));
   uint64_t stored;
   std::memcpy(&stored, bytes.data() + bytes.size() - 8, 8);
   const uint64_t found = Checksum::of(bytes.first(bytes.size() - 8));
-  if (found != stored)
-    reader.fail(fmt::format("damaged: checksum {:016x}, the file says {:016x}", found, stored));
+  if (found != stored) reader.fail(fmt::format("damaged: checksum {:016x}, the file says {:016x}", found, stored));
   for (size_t i : {3, 4, 10, 11, 12}) {
     if (f[i] > uint64_t{1} << 62)
-      reader.fail(
-          fmt::format("{} is {}, expected no negative value", kFieldNames[i], static_cast<int64_t>(f[i])));
+      reader.fail(fmt::format("{} is {}, expected no negative value", kFieldNames[i], static_cast<int64_t>(f[i])));
   }
   TrainingState s;
   s.step = static_cast<int64_t>(f[3]);
@@ -186,8 +176,7 @@ void save_training_state(const fs::path& path, const TrainingState& s) {
   f[12] = static_cast<uint64_t>(s.accumulation);
   f[13] = s.model_checksum;
   if (s.trainer.size() > kLongestName)
-    throw std::logic_error(fmt::format("{}: the trainer's name '{}' is longer than {}", path.string(), s.trainer,
-                                       kLongestName));
+    throw std::logic_error(fmt::format("{}: the trainer's name '{}' is longer than {}", path.string(), s.trainer, kLongestName));
   std::memcpy(&f[kTrainerField], s.trainer.data(), s.trainer.size());
   AtomicFile out(path);
   Checksum sum;
@@ -202,8 +191,7 @@ void save_training_state(const fs::path& path, const TrainingState& s) {
 }
 
 CheckpointStore::CheckpointStore(fs::path folder, int64_t keep) : folder_(std::move(folder)), keep_(keep) {
-  if (keep_ < 1)
-    throw stepscope::InputError(fmt::format("checkpoints to keep: {}, expected at least 1", keep_));
+  if (keep_ < 1) throw stepscope::InputError(fmt::format("checkpoints to keep: {}, expected at least 1", keep_));
   check_folder_writable(folder_, "checkpoints");
   remove_leftovers();
 }
@@ -239,13 +227,11 @@ void CheckpointStore::retire(const fs::path& checkpoint) const {
   remove_folder(retired);
   announce({"rename"});
   if (::rename(checkpoint.c_str(), retired.c_str()) != 0)
-    throw stepscope::InputError(
-        fmt::format("{}: cannot remove the old checkpoint: {}", checkpoint.string(), std::strerror(errno)));
+    throw stepscope::InputError(fmt::format("{}: cannot remove the old checkpoint: {}", checkpoint.string(), std::strerror(errno)));
   remove_folder(retired);
 }
 
-void CheckpointStore::save(const ModelConfig& config, std::span<const float> parameters,
-                           TrainingState state) {
+void CheckpointStore::save(const ModelConfig& config, std::span<const float> parameters, TrainingState state) {
   remove_leftovers();
   const fs::path target = path_of(state.step);
   FolderInWork work(target);
@@ -265,24 +251,22 @@ CheckpointStore::Loaded CheckpointStore::load(int64_t step) const {
   const MappedFile model(folder / "model.bin");
   Loaded l{parse_checkpoint(model.bytes(), model.path()), load_training_state(folder / "state.bin"), folder};
   if (l.state.step != step) {
-    throw stepscope::InputError(fmt::format("{}: the training state is of step {}, the folder's name says {}",
-                                            folder.string(), l.state.step, step));
+    throw stepscope::InputError(
+        fmt::format("{}: the training state is of step {}, the folder's name says {}", folder.string(), l.state.step, step));
   }
   const uint64_t found = Checksum::of(model.bytes());
   if (found != l.state.model_checksum) {
-    throw stepscope::InputError(
-        fmt::format("{}: damaged, or not of this training state: checksum {:016x}, state.bin says {:016x}",
-                    model.path(), found, l.state.model_checksum));
+    throw stepscope::InputError(fmt::format("{}: damaged, or not of this training state: checksum {:016x}, state.bin says {:016x}",
+                                            model.path(), found, l.state.model_checksum));
   }
   if (l.state.m.size() != l.model.parameters.size()) {
-    throw stepscope::InputError(fmt::format("{}: optimizer state of {} parameters, the model has {}",
-                                            folder.string(), l.state.m.size(), l.model.parameters.size()));
+    throw stepscope::InputError(fmt::format("{}: optimizer state of {} parameters, the model has {}", folder.string(), l.state.m.size(),
+                                            l.model.parameters.size()));
   }
   return l;
 }
 
-std::optional<CheckpointStore::Loaded> CheckpointStore::newest_that_loads(
-    std::vector<std::string>* damaged) const {
+std::optional<CheckpointStore::Loaded> CheckpointStore::newest_that_loads(std::vector<std::string>* damaged) const {
   const std::vector<int64_t> all = steps();
   for (auto step = all.rbegin(); step != all.rend(); ++step) {
     try {

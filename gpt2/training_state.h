@@ -22,7 +22,7 @@
 namespace gpt2 {
 
 struct TrainingState {
-  int64_t step = 0;  // optimizer steps done: t of AdamW; also the position in the learning-rate schedule
+  int64_t step = 0;            // optimizer steps done: t of AdamW; also the position in the learning-rate schedule
   int64_t schedule_total = 0;  // steps of the schedule it was saved under
   uint64_t seed = 0;
   DataPosition data;

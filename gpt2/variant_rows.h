@@ -79,16 +79,16 @@ template <class Choice, class Run>
 struct VariantRow {
   std::string_view slot, name;
   VariantValue<Choice> is;
-  std::string_view help;     // one line
-  bool repeats = true;       // bit for bit, from run to run
+  std::string_view help;       // one line
+  bool repeats = true;         // bit for bit, from run to run
   std::string_view refused{};  // when, in words; empty: runs at every shape
   // Why it cannot run there, as the end of a sentence that begins with its name. Slots before its own are settled when it is asked.
   std::optional<std::string> (*refuses)(const Run&, const Choice&) = nullptr;
   std::optional<std::string> (*lacks)() = nullptr;  // what this machine does not have for it
-  std::string_view with{};       // "slot=name": the choice in another slot that it needs, which checks of every variant then make too
+  std::string_view with{};  // "slot=name": the choice in another slot that it needs, which checks of every variant then make too
   std::array<VariantLaunches, 4> launches{};
-  std::string_view unseen{};     // why no trace can tell it from its neighbours; exactly one of `launches` and this is given
-  std::string_view formerly{};   // the name that it had
+  std::string_view unseen{};    // why no trace can tell it from its neighbours; exactly one of `launches` and this is given
+  std::string_view formerly{};  // the name that it had
 };
 
 // ---- checks of a table, for static_assert ---------------------------------------------------------------------------------
@@ -155,9 +155,15 @@ class VariantTable {
   std::vector<VariantFacts> facts() const {
     std::vector<VariantFacts> out;
     for (const Row& row : rows_) {
-      VariantFacts f{std::string(row.slot),    std::string(row.name),   std::string(row.help), std::string(row.refused),
-                     std::string(row.unseen), row.repeats, &row == &first_that_runs(row.slot, false, nullptr, Choice{}),
-                     choice_of(row),           {}};
+      VariantFacts f{std::string(row.slot),
+                     std::string(row.name),
+                     std::string(row.help),
+                     std::string(row.refused),
+                     std::string(row.unseen),
+                     row.repeats,
+                     &row == &first_that_runs(row.slot, false, nullptr, Choice{}),
+                     choice_of(row),
+                     {}};
       for (const VariantLaunches& l : row.launches)
         if (l.says_something()) f.launches.push_back(l);
       out.push_back(std::move(f));
@@ -248,7 +254,8 @@ class VariantTable {
       if (!why) return row;
       reasons += fmt::format("; {}: {}", row.name, *why);
     }
-    throw stepscope::InputError(fmt::format("no variant of {} can run at {}{}", slot, run != nullptr ? run->describe() : "any shape", reasons));
+    throw stepscope::InputError(
+        fmt::format("no variant of {} can run at {}{}", slot, run != nullptr ? run->describe() : "any shape", reasons));
   }
   static std::map<std::string, std::string> choice_of(const Row& row) {
     std::map<std::string, std::string> choice{{std::string(row.slot), std::string(row.name)}};

@@ -18,9 +18,8 @@ namespace gpt2 {
 namespace {
 
 constexpr double kStatisticBytes = 4, kTokenBytes = 4;
-constexpr double kMomentsBytes = 8;  // m and v; more under StorageWidths::optimizer is a master copy
-constexpr double kAttentionBackwardProducts =
-    2.5;  // five products of the forward's size where the forward has two
+constexpr double kMomentsBytes = 8;                 // m and v; more under StorageWidths::optimizer is a master copy
+constexpr double kAttentionBackwardProducts = 2.5;  // five products of the forward's size where the forward has two
 
 // The whole model in doubles: the counts of large models at large batches pass 2^63.
 struct Shape {
@@ -33,14 +32,11 @@ struct Shape {
   double statistics(double per_token) const { return M * per_token * kStatisticBytes; }
   // Of all micro-steps together.
   double gradients(double count) const { return count * w.gradient * (2 * micro_steps - 1); }
-  double attention_flops() const {
-    return 2 * B * NH * T * (T + 1) * (C / NH);
-  }  // two products over the causal half
+  double attention_flops() const { return 2 * B * NH * T * (T + 1) * (C / NH); }  // two products over the causal half
   double embedding_rows() const { return std::min(M, V); }
 };
 
-Shape make_shape(const ModelConfig& c, int64_t batch, int64_t seq, int64_t accumulation,
-                 const StorageWidths& w) {
+Shape make_shape(const ModelConfig& c, int64_t batch, int64_t seq, int64_t accumulation, const StorageWidths& w) {
   const auto d = [](int64_t n) { return static_cast<double>(n); };
   return {d(batch),          d(seq),
           d(batch) * d(seq), d(c.channels),
@@ -63,14 +59,12 @@ class Counter {
 
   void linear_forward(int layer, Op op, double inputs, double outputs, bool bias = true) {
     add(Pass::forward, layer, op, 2 * s_.M * inputs * outputs,
-        s_.activation(inputs) + s_.parameters(inputs * outputs + (bias ? outputs : 0)) +
-            s_.activation(outputs));
+        s_.activation(inputs) + s_.parameters(inputs * outputs + (bias ? outputs : 0)) + s_.activation(outputs));
   }
   void linear_backward(int layer, Op op, double inputs, double outputs, bool bias = true) {
     // reads dout, x, weight; writes dx; dweight and dbias are gradients
     add(Pass::backward, layer, op, 4 * s_.M * inputs * outputs,
-        s_.activation(outputs) + s_.activation(inputs) + s_.parameters(inputs * outputs) +
-            s_.activation(inputs),
+        s_.activation(outputs) + s_.activation(inputs) + s_.parameters(inputs * outputs) + s_.activation(inputs),
         s_.gradients(inputs * outputs + (bias ? outputs : 0)));
   }
   void norm_forward(int layer, Op op) {
@@ -79,13 +73,10 @@ class Counter {
   // `stream`: the norm stands beside a residual stream, whose gradient it reads and writes instead of only
   // writing.
   void norm_backward(int layer, Op op, bool stream) {
-    add(Pass::backward, layer, op, 0,
-        s_.activation((stream ? 4 : 3) * s_.C) + s_.parameters(s_.C) + s_.statistics(2),
+    add(Pass::backward, layer, op, 0, s_.activation((stream ? 4 : 3) * s_.C) + s_.parameters(s_.C) + s_.statistics(2),
         s_.gradients(2 * s_.C));
   }
-  void elementwise(Pass pass, int layer, Op op, double columns) {
-    add(pass, layer, op, 0, s_.activation(columns));
-  }
+  void elementwise(Pass pass, int layer, Op op, double columns) { add(pass, layer, op, 0, s_.activation(columns)); }
 
  private:
   const Shape& s_;
@@ -113,8 +104,7 @@ void layer_backward(Counter& count, const Shape& s, int l) {
   count.norm_backward(l, Op::ln2, true);
   count.linear_backward(l, Op::attproj, s.C, s.C);
   // reads qkv, out, dout, log-sum-exp; writes dqkv
-  count.add(Pass::backward, l, Op::attention, kAttentionBackwardProducts * s.attention_flops(),
-            s.activation(8 * s.C) + s.statistics(s.NH));
+  count.add(Pass::backward, l, Op::attention, kAttentionBackwardProducts * s.attention_flops(), s.activation(8 * s.C) + s.statistics(s.NH));
   count.linear_backward(l, Op::qkv, s.C, 3 * s.C);
   count.norm_backward(l, Op::ln1, true);
 }
@@ -124,8 +114,7 @@ void layer_backward(Counter& count, const Shape& s, int l) {
 StorageWidths widths_fp32() { return {4, 4, 4, 8}; }
 StorageWidths widths_mixed() { return {2, 4, 2, 12}; }
 
-std::vector<OpWork> step_work(const ModelConfig& model, int64_t batch, int64_t seq, int64_t accumulation,
-                              const StorageWidths& widths) {
+std::vector<OpWork> step_work(const ModelConfig& model, int64_t batch, int64_t seq, int64_t accumulation, const StorageWidths& widths) {
   const Shape s = make_shape(model, batch, seq, accumulation, widths);
   Counter count(s);
   const int layers = static_cast<int>(model.layers);
@@ -136,23 +125,20 @@ std::vector<OpWork> step_work(const ModelConfig& model, int64_t batch, int64_t s
   count.norm_forward(kNoLayer, Op::lnf);
   count.linear_forward(kNoLayer, Op::lm_head, s.C, s.Vp, false);
   // Fused: logits become their gradient in place.
-  count.add(Pass::classifier, kNoLayer, Op::loss, 0,
-            s.activation(2 * s.Vp) + s.M * kTokenBytes + s.statistics(1));
+  count.add(Pass::classifier, kNoLayer, Op::loss, 0, s.activation(2 * s.Vp) + s.M * kTokenBytes + s.statistics(1));
   count.linear_backward(kNoLayer, Op::lm_head, s.C, s.Vp, false);
   count.norm_backward(kNoLayer, Op::lnf, false);
   for (int l = layers - 1; l >= 0; --l) layer_backward(count, s, l);
   // Adds to the rows of dwte that the lm head has written; dwpe is this op's own.
   count.add(Pass::backward, kNoLayer, Op::embedding, 0,
-            s.M * kTokenBytes + s.activation(s.C) + 2 * s.embedding_rows() * s.C * widths.gradient,
-            s.gradients(s.T * s.C));
+            s.M * kTokenBytes + s.activation(s.C) + 2 * s.embedding_rows() * s.C * widths.gradient, s.gradients(s.T * s.C));
   // For trainers that clear their gradients: those whose first micro-step overwrites them have no such range.
   count.add_once(Op::zero_grad, s.P * widths.gradient);
   count.add_once(Op::grad_norm, s.P * widths.gradient);
   // Reads g; reads and writes m, v and the master. A separate master spares the read of the parameter, which
   // is only written.
   const double parameter_accesses = widths.optimizer > kMomentsBytes ? 1 : 2;
-  count.add_once(Op::adamw,
-                 s.P * (widths.gradient + 2.0 * widths.optimizer + parameter_accesses * widths.parameter));
+  count.add_once(Op::adamw, s.P * (widths.gradient + 2.0 * widths.optimizer + parameter_accesses * widths.parameter));
   return count.take();
 }
 

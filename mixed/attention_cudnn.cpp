@@ -54,8 +54,8 @@ Library open_library() {
   }
   library.version = fe::detail::get_backend_version();
   if (library.version < kOldest)
-    library.missing = "cuDNN attention: " + file + " is cuDNN " + version_text(library.version) + ", at least " +
-                      version_text(kOldest) + " is needed";
+    library.missing =
+        "cuDNN attention: " + file + " is cuDNN " + version_text(library.version) + ", at least " + version_text(kOldest) + " is needed";
   return library;
 }
 
@@ -73,8 +73,7 @@ void check(fe::error_t status, const std::string& what) {
 }
 
 void check(cudnnStatus_t status, const std::string& what) {
-  if (status != CUDNN_STATUS_SUCCESS)
-    throw gpt2::cuda::CallError("cuDNN attention: " + what + ": " + fe::detail::get_error_string(status));
+  if (status != CUDNN_STATUS_SUCCESS) throw gpt2::cuda::CallError("cuDNN attention: " + what + ": " + fe::detail::get_error_string(status));
 }
 
 enum Tensor : int64_t { kQ = 1, kK, kV, kOut, kStats, kDout, kDq, kDk, kDv };
@@ -141,8 +140,7 @@ class Attention {
         .set_dim({s.B, s.NH, s.T, HS})
         .set_stride({parts * s.T * s.C, HS, parts * s.C, 1});
   }
-  static void place(const std::shared_ptr<fe::graph::Tensor_attributes>& tensor, const CudnnAttentionShape& s, int64_t parts,
-                    Tensor id) {
+  static void place(const std::shared_ptr<fe::graph::Tensor_attributes>& tensor, const CudnnAttentionShape& s, int64_t parts, Tensor id) {
     const int64_t HS = s.C / s.NH;
     tensor->set_output(true).set_uid(id).set_dim({s.B, s.NH, s.T, HS}).set_stride({parts * s.T * s.C, HS, parts * s.C, 1});
   }
@@ -243,8 +241,7 @@ void cudnn_attention_forward(__nv_bfloat16* out, float* lse, const __nv_bfloat16
 }
 
 void cudnn_attention_backward(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv, const __nv_bfloat16* out,
-                              const float* lse, const CudnnAttentionShape& s, bool deterministic, void* workspace,
-                              cudaStream_t stream) {
+                              const float* lse, const CudnnAttentionShape& s, bool deterministic, void* workspace, cudaStream_t stream) {
   require_library();
   Attention& attention = Attention::instance();
   attention.run(attention.backward(s, deterministic),

@@ -28,10 +28,9 @@ std::optional<std::string> why_no_cudnn_plan(const CudnnAttentionShape& shape, b
 // captured. Throws stepscope::MachineError when cuDNN is missing or has no plan for the shape.
 int64_t cudnn_forward_workspace_bytes(const CudnnAttentionShape& shape);
 int64_t cudnn_backward_workspace_bytes(const CudnnAttentionShape& shape, bool deterministic);
-void cudnn_attention_forward(__nv_bfloat16* out, float* lse, const __nv_bfloat16* qkv, const CudnnAttentionShape& shape,
-                             void* workspace, cudaStream_t stream);
-void cudnn_attention_backward(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv,
-                              const __nv_bfloat16* out, const float* lse, const CudnnAttentionShape& shape, bool deterministic,
-                              void* workspace, cudaStream_t stream);
+void cudnn_attention_forward(__nv_bfloat16* out, float* lse, const __nv_bfloat16* qkv, const CudnnAttentionShape& shape, void* workspace,
+                             cudaStream_t stream);
+void cudnn_attention_backward(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv, const __nv_bfloat16* out,
+                              const float* lse, const CudnnAttentionShape& shape, bool deterministic, void* workspace, cudaStream_t stream);
 
 }  // namespace mixed

@@ -18,9 +18,7 @@ std::string cudnn_version() { return ""; }
 std::optional<std::string> why_no_cudnn_plan(const CudnnAttentionShape&, bool) { return kMissing; }
 int64_t cudnn_forward_workspace_bytes(const CudnnAttentionShape&) { refuse(); }
 int64_t cudnn_backward_workspace_bytes(const CudnnAttentionShape&, bool) { refuse(); }
-void cudnn_attention_forward(__nv_bfloat16*, float*, const __nv_bfloat16*, const CudnnAttentionShape&, void*, cudaStream_t) {
-  refuse();
-}
+void cudnn_attention_forward(__nv_bfloat16*, float*, const __nv_bfloat16*, const CudnnAttentionShape&, void*, cudaStream_t) { refuse(); }
 void cudnn_attention_backward(__nv_bfloat16*, const __nv_bfloat16*, const __nv_bfloat16*, const __nv_bfloat16*, const float*,
                               const CudnnAttentionShape&, bool, void*, cudaStream_t) {
   refuse();

@@ -31,8 +31,7 @@ class Work {
 
  private:
   std::vector<OpWork>::iterator find(Pass pass, int layer, Op op) {
-    return std::find_if(all_.begin(), all_.end(),
-                        [&](const OpWork& w) { return w.pass == pass && w.layer == layer && w.op == op; });
+    return std::find_if(all_.begin(), all_.end(), [&](const OpWork& w) { return w.pass == pass && w.layer == layer && w.op == op; });
   }
   std::vector<OpWork> all_;
 };
@@ -44,23 +43,30 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
   const int layers = static_cast<int>(o.model.layers);
   constexpr double kBf16 = 2;
   // One (rows, C) tensor of every micro-batch.
-  const double tensor = kBf16 * static_cast<double>(o.batch_size * o.seq_len) * static_cast<double>(o.model.channels) *
-                        static_cast<double>(micro_batches);
+  const double tensor =
+      kBf16 * static_cast<double>(o.batch_size * o.seq_len) * static_cast<double>(o.model.channels) * static_cast<double>(micro_batches);
   switch (variants.zero_grad) {
-    case ZeroGrad::overwrite: work.remove(Pass::optimizer, kNoLayer, Op::zero_grad); break;
-    case ZeroGrad::memset: break;
+    case ZeroGrad::overwrite:
+      work.remove(Pass::optimizer, kNoLayer, Op::zero_grad);
+      break;
+    case ZeroGrad::memset:
+      break;
   }
   for (int l = 0; l < layers; ++l) {
     // gelu reads what mlp_up has just made; it is still written, for the backward pass.
     switch (variants.gelu_forward) {
-      case Gelu::matmul_epilogue: work.fuse(Pass::forward, l, Op::gelu, l, Op::mlp_up, 4 * tensor); break;
-      case Gelu::kernel: break;
+      case Gelu::matmul_epilogue:
+        work.fuse(Pass::forward, l, Op::gelu, l, Op::mlp_up, 4 * tensor);
+        break;
+      case Gelu::kernel:
+        break;
     }
     switch (variants.gelu_backward) {
       case Gelu::matmul_epilogue:  // the gradient of gelu's output is neither written nor read
         if (o.recompute == "none") work.fuse(Pass::backward, l, Op::gelu, l, Op::mlp_down, 8 * tensor);
         break;
-      case Gelu::kernel: break;
+      case Gelu::kernel:
+        break;
     }
     switch (variants.residual) {
       case Residual::fused_layernorm:  // the layernorm does not read the sum that it has just written
@@ -70,7 +76,8 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
         else
           work.fuse(Pass::forward, l, Op::residual2, kNoLayer, Op::lnf, tensor);
         break;
-      case Residual::separate: break;
+      case Residual::separate:
+        break;
       case Residual::matmul_epilogue:  // the branch is neither written nor read
         work.fuse(Pass::forward, l, Op::residual1, l, Op::attproj, 2 * tensor);
         work.fuse(Pass::forward, l, Op::residual2, l, Op::mlp_down, 2 * tensor);

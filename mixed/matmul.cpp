@@ -42,14 +42,12 @@ cudaDataType type_of(Storage storage) { return storage == Storage::as_bf16 ? CUD
 
 // Column-major rows x columns, `batch` of them `stride` elements apart.
 void create(Layout& layout, cudaDataType type, int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride) {
-  STEPSCOPE_CUDA_CHECK(
-      cublasLtMatrixLayoutCreate(&layout.handle, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
+  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutCreate(&layout.handle, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
   if (batch == 1) return;
   const auto count = static_cast<int32_t>(batch);
+  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
   STEPSCOPE_CUDA_CHECK(
-      cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
-  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                                        sizeof(stride)));
+      cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
 }
 
 // The largest power of two, up to 256, that divides the address: what the library may assume of it. It assumes 256 unless told.
@@ -64,22 +62,26 @@ const void* addend_of(const Gemm& g) { return g.addend != nullptr ? g.addend : g
 
 std::string_view name(Epilogue e) {
   switch (e) {
-    case Epilogue::none: return "none";
-    case Epilogue::bias: return "bias";
-    case Epilogue::gelu_aux_bias: return "gelu_aux_bias";
-    case Epilogue::dgelu: return "dgelu";
-    case Epilogue::bias_gradient: return "bias_gradient";
+    case Epilogue::none:
+      return "none";
+    case Epilogue::bias:
+      return "bias";
+    case Epilogue::gelu_aux_bias:
+      return "gelu_aux_bias";
+    case Epilogue::dgelu:
+      return "dgelu";
+    case Epilogue::bias_gradient:
+      return "bias_gradient";
   }
   return "";
 }
 
 // Everything that decides which algorithms there are and which is fastest: key of plans and of the cache.
 std::string problem_of(const Gemm& g) {
-  return fmt::format("{}{} {}x{}x{} ld {} {} {} batch {} {} {} {} c {} beta {} epilogue {} align {} {} {} {}",
-                     g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a,
-                     g.stride_b, g.stride_c, g.c_storage == Storage::as_bf16 ? "bf16" : "fp32", g.beta != 0.0f ? 1 : 0,
-                     name(g.epilogue), alignment_bytes(g.a), alignment_bytes(g.b), alignment_bytes(g.c),
-                     alignment_bytes(addend_of(g)));
+  return fmt::format("{}{} {}x{}x{} ld {} {} {} batch {} {} {} {} c {} beta {} epilogue {} align {} {} {} {}", g.transpose_a ? 'T' : 'N',
+                     g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a, g.stride_b, g.stride_c,
+                     g.c_storage == Storage::as_bf16 ? "bf16" : "fp32", g.beta != 0.0f ? 1 : 0, name(g.epilogue), alignment_bytes(g.a),
+                     alignment_bytes(g.b), alignment_bytes(g.c), alignment_bytes(addend_of(g)));
 }
 
 std::string no_kernel(const Gemm& g) { return fmt::format("cuBLASLt has no kernel for the bf16 product {}", problem_of(g)); }
@@ -93,7 +95,8 @@ std::optional<std::string> broken_rule(const Gemm& g) {
     return fmt::format("cuBLASLt's epilogue {} needs rows of a multiple of 8 values: {}", name(g.epilogue), problem_of(g));
   };
   switch (g.epilogue) {
-    case Epilogue::none: return std::nullopt;
+    case Epilogue::none:
+      return std::nullopt;
     case Epilogue::bias:
       if (alignment_bytes(g.bias) < 16) return misplaced("bias");
       return std::nullopt;
@@ -113,21 +116,29 @@ std::optional<std::string> broken_rule(const Gemm& g) {
 
 void point_epilogue(const Description& d, const Gemm& g) {
   switch (g.epilogue) {
-    case Epilogue::none: break;
-    case Epilogue::bias: set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias); break;
+    case Epilogue::none:
+      break;
+    case Epilogue::bias:
+      set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
+      break;
     case Epilogue::gelu_aux_bias:
       set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
       set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, g.aux);
       break;
-    case Epilogue::dgelu: set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, g.aux); break;
-    case Epilogue::bias_gradient: set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias_gradient); break;
+    case Epilogue::dgelu:
+      set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, g.aux);
+      break;
+    case Epilogue::bias_gradient:
+      set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias_gradient);
+      break;
   }
 }
 
 void describe_epilogue(const Description& d, const Gemm& g) {
   const auto epilogue = [&](cublasLtEpilogue_t e) { set(d, CUBLASLT_MATMUL_DESC_EPILOGUE, e); };
   switch (g.epilogue) {
-    case Epilogue::none: return;
+    case Epilogue::none:
+      return;
     // Weights are bf16 also where the result is fp32, so the type of the bias is said.
     case Epilogue::bias:
       epilogue(CUBLASLT_EPILOGUE_BIAS);
@@ -178,8 +189,7 @@ struct MatmulEngine::Plan {
 
 // Out of line, both: the map's elements are complete only here.
 MatmulEngine::MatmulEngine(MatmulAlgorithm choice, void* workspace, std::filesystem::path cache_file)
-    : choice_(choice), workspace_(workspace),
-      cache_(choice == MatmulAlgorithm::search ? std::move(cache_file) : std::filesystem::path{}) {}
+    : choice_(choice), workspace_(workspace), cache_(choice == MatmulAlgorithm::search ? std::move(cache_file) : std::filesystem::path{}) {}
 MatmulEngine::~MatmulEngine() = default;
 
 void MatmulEngine::end_rehearsal() {
@@ -189,8 +199,7 @@ void MatmulEngine::end_rehearsal() {
 
 MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   if (g.m < 1 || g.n < 1 || g.k < 1 || g.batch < 1 || g.batch > 2147483647)
-    throw stepscope::InputError(
-        fmt::format("a matrix product of {} x {} x {}, {} times, cannot be computed", g.m, g.n, g.k, g.batch));
+    throw stepscope::InputError(fmt::format("a matrix product of {} x {} x {}, {} times, cannot be computed", g.m, g.n, g.k, g.batch));
   const std::string problem = problem_of(g);
   const auto known = plans_.find(problem);
   if (known != plans_.end()) return *known->second;
@@ -212,9 +221,8 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kMatmulWorkspaceBytes));
   // Parts of a split sum may be stored only in fp32: with a bf16 output, OUTPUT_TYPE would round each of them.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<uint32_t>(g.c_storage == Storage::fp32
-                                ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
-                                : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+      static_cast<uint32_t>(g.c_storage == Storage::fp32 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
+                                                         : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_bytes(g.b));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_bytes(g.a));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_bytes(addend_of(g)));
@@ -223,20 +231,23 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   constexpr int kMostCandidates = 32;
   int wanted = 0;
   switch (choice_) {
-    case MatmulAlgorithm::search: wanted = kMostCandidates; break;
-    case MatmulAlgorithm::heuristic: wanted = 1; break;
+    case MatmulAlgorithm::search:
+      wanted = kMostCandidates;
+      break;
+    case MatmulAlgorithm::heuristic:
+      wanted = 1;
+      break;
   }
   std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle, fresh->c.handle, fresh->c.handle,
-      preference.handle, wanted, results.data(), &count);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle, fresh->c.handle,
+                                     fresh->c.handle, preference.handle, wanted, results.data(), &count);
   // An epilogue or a layout that the library does not have is an answer, not an error.
   if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) STEPSCOPE_CUDA_CHECK(status);
   if (status == CUBLAS_STATUS_SUCCESS)
     for (int i = 0; i < count; ++i)
-      if (results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
-        fresh->candidates.push_back(results[static_cast<size_t>(i)].algo);
+      if (results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS) fresh->candidates.push_back(results[static_cast<size_t>(i)].algo);
   fresh->found = !fresh->candidates.empty();
   if (fresh->found) fresh->algorithm = fresh->candidates.front();
   if (const auto cached = cache_.find(problem)) {
@@ -259,9 +270,9 @@ std::optional<std::string> MatmulEngine::why_not(const Gemm& g) {
 }
 
 void MatmulEngine::launch(Plan& p, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const {
-  const cublasStatus_t status = cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle, &g.beta,
-                                               addend_of(g), p.c.handle, g.c, p.c.handle, &algorithm, workspace_,
-                                               static_cast<size_t>(kMatmulWorkspaceBytes), stream);
+  const cublasStatus_t status =
+      cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle, &g.beta, addend_of(g), p.c.handle,
+                     g.c, p.c.handle, &algorithm, workspace_, static_cast<size_t>(kMatmulWorkspaceBytes), stream);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED && g.epilogue != Epilogue::none)
     throw stepscope::InputError(fmt::format("cuBLASLt offered a kernel for the bf16 product {} and refuses to launch it", problem_of(g)));
   STEPSCOPE_CUDA_CHECK(status);
@@ -279,9 +290,9 @@ void MatmulEngine::search(Plan& p, const Gemm& g, const std::string& problem, cu
   Timer timer;
   for (const cublasLtMatmulAlgo_t& algorithm : p.candidates) {
     // Some offers fail at launch on shapes they were offered for; they are out of the race.
-    const cublasStatus_t status = cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle,
-                                                 &g.beta, addend_of(g), p.c.handle, g.c, p.c.handle, &algorithm, workspace_,
-                                                 static_cast<size_t>(kMatmulWorkspaceBytes), stream);
+    const cublasStatus_t status =
+        cublasLtMatmul(handle_.get(), p.description.handle, &g.alpha, g.b, p.b.handle, g.a, p.a.handle, &g.beta, addend_of(g), p.c.handle,
+                       g.c, p.c.handle, &algorithm, workspace_, static_cast<size_t>(kMatmulWorkspaceBytes), stream);
     if (status == CUBLAS_STATUS_SUCCESS) entries.push_back({algorithm});
   }
   if (entries.empty()) return;
@@ -299,8 +310,8 @@ void MatmulEngine::search(Plan& p, const Gemm& g, const std::string& problem, cu
       best = std::min(best, e.best_us);
     }
   }
-  const auto fastest = std::min_element(entries.begin(), entries.end(),
-                                        [](const Entry& x, const Entry& y) { return x.best_us < y.best_us; });
+  const auto fastest =
+      std::min_element(entries.begin(), entries.end(), [](const Entry& x, const Entry& y) { return x.best_us < y.best_us; });
   p.algorithm = fastest->algorithm;
   cache_.remember(problem, p.algorithm, fastest->best_us);
 }
@@ -350,7 +361,8 @@ Gemm linear_forward_product(LinearForward variant, bf16* out, const bf16* inp, c
       gemm.epilogue = Epilogue::bias;
       gemm.bias = bias;
       break;
-    case LinearForward::bias_kernel: break;
+    case LinearForward::bias_kernel:
+      break;
   }
   return gemm;
 }
@@ -359,7 +371,8 @@ void linear_forward(LinearForward variant, MatmulEngine& engine, bf16* out, cons
                     int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
   engine.run(linear_forward_product(variant, out, inp, weight, bias, rows, in, out_channels), stream);
   switch (variant) {
-    case LinearForward::bias_epilogue: break;
+    case LinearForward::bias_epilogue:
+      break;
     case LinearForward::bias_kernel:  // the product rounded, then the sum rounded
       if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
       break;
@@ -398,10 +411,10 @@ void linear_residual_forward(MatmulEngine& engine, R* out, const R* addend, cons
   engine.run(linear_residual_product(out, addend, inp, weight, bias, rows, in, out_channels), stream);
 }
 
-#define STEPSCOPE_INSTANTIATE(R)                                                                                                    \
-  template Gemm linear_residual_product<R>(R*, const R*, const bf16*, const bf16*, const bf16*, int64_t, int64_t, int64_t);         \
-  template void linear_residual_forward<R>(MatmulEngine&, R*, const R*, const bf16*, const bf16*, const bf16*, int64_t, int64_t,    \
-                                           int64_t, cudaStream_t);
+#define STEPSCOPE_INSTANTIATE(R)                                                                                                          \
+  template Gemm linear_residual_product<R>(R*, const R*, const bf16*, const bf16*, const bf16*, int64_t, int64_t, int64_t);               \
+  template void linear_residual_forward<R>(MatmulEngine&, R*, const R*, const bf16*, const bf16*, const bf16*, int64_t, int64_t, int64_t, \
+                                           cudaStream_t);
 STEPSCOPE_INSTANTIATE(bf16)
 STEPSCOPE_INSTANTIATE(float)
 #undef STEPSCOPE_INSTANTIATE
@@ -419,8 +432,8 @@ Gemm linear_gelu_backward_product(bf16* dbefore, const bf16* dout, const bf16* w
   return gemm;
 }
 
-void linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before,
-                                int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+void linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before, int64_t rows,
+                                int64_t in, int64_t out_channels, cudaStream_t stream) {
   engine.run(linear_gelu_backward_product(dbefore, dout, weight, before, rows, in, out_channels), stream);
 }
 
@@ -439,14 +452,14 @@ Gemm linear_weight_product(BiasGradient variant, float* dweight, float* product_
       gemm.bias_gradient = product_bias;
       break;
     case BiasGradient::layernorm_fold:
-    case BiasGradient::column_sums: break;
+    case BiasGradient::column_sums:
+      break;
   }
   return gemm;
 }
 
-void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout,
-                            const bf16* inp, int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch,
-                            cudaStream_t stream) {
+void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout, const bf16* inp,
+                            int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch, cudaStream_t stream) {
   float* product_bias = dbias != nullptr && accumulate ? scratch : dbias;  // the epilogue overwrites
   engine.run(linear_weight_product(variant, dweight, product_bias, dout, inp, rows, in, out_channels, accumulate), stream);
   if (dbias == nullptr) return;
@@ -455,7 +468,9 @@ void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* d
       if (accumulate) add_floats(dbias, scratch, out_channels, stream);
       break;
     case BiasGradient::layernorm_fold:
-    case BiasGradient::column_sums: bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream); break;
+    case BiasGradient::column_sums:
+      bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream);
+      break;
   }
 }
 

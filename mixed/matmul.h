@@ -51,7 +51,7 @@ struct Gemm {
   const void* addend = nullptr;  // same storage and shape as c; nullptr: c itself
   Epilogue epilogue = Epilogue::none;
   const bf16* bias = nullptr;
-  bf16* aux = nullptr;           // (m,n), leading dimension n
+  bf16* aux = nullptr;  // (m,n), leading dimension n
   float* bias_gradient = nullptr;
 };
 
@@ -135,8 +135,8 @@ void linear_residual_forward(MatmulEngine& engine, R* out, const R* addend, cons
 // dbefore (rows,IN) = (dout * weight) * gelu'(before); dbefore may be anything but dout and before.
 Gemm linear_gelu_backward_product(bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before, int64_t rows, int64_t in,
                                   int64_t out_channels);
-void linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before,
-                                int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
+void linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16* dout, const bf16* weight, const bf16* before, int64_t rows,
+                                int64_t in, int64_t out_channels, cudaStream_t stream);
 
 // dinp (rows,IN) = dout (rows,OUT) * weight
 void linear_backward_input(MatmulEngine& engine, bf16* dinp, const bf16* dout, const bf16* weight, int64_t rows, int64_t in,
@@ -146,9 +146,8 @@ void linear_backward_input(MatmulEngine& engine, bf16* dinp, const bf16* dout, c
 // its caller gives no dbias.) `scratch` holds linear_backward_weight_scratch_floats.
 Gemm linear_weight_product(BiasGradient variant, float* dweight, float* product_bias, const bf16* dout, const bf16* inp, int64_t rows,
                            int64_t in, int64_t out_channels, bool accumulate);
-void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout,
-                            const bf16* inp, int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch,
-                            cudaStream_t stream);
+void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout, const bf16* inp,
+                            int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch, cudaStream_t stream);
 int64_t linear_backward_weight_scratch_floats(int64_t rows, int64_t out_channels);
 
 }  // namespace mixed

@@ -46,8 +46,7 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
   const int64_t rows = o.batch_size * o.seq_len;
   const int64_t C = o.model.channels;
   return std::max({attention_bytes, layernorm_backward_scratch_floats(variants.layernorm_backward, rows, C) * kFloat,
-                   linear_backward_weight_scratch_floats(rows, C) * kFloat,
-                   linear_backward_weight_scratch_floats(rows, 3 * C) * kFloat,
+                   linear_backward_weight_scratch_floats(rows, C) * kFloat, linear_backward_weight_scratch_floats(rows, 3 * C) * kFloat,
                    linear_backward_weight_scratch_floats(rows, 4 * C) * kFloat, embedding_backward_scratch_bytes(rows, C),
                    grad_norm_scratch_bytes(parameters)});
 }
@@ -142,8 +141,8 @@ int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variant
   });
 }
 
-void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants,
-                    int64_t free_bytes, std::string_view device_name) {
+void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants, int64_t free_bytes,
+                    std::string_view device_name) {
   if (plan.total_bytes() > free_bytes)
     gpt2::throw_out_of_memory(plan.items, options, largest_batch(options, variants, free_bytes), free_bytes, device_name);
 }

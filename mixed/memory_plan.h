@@ -29,32 +29,32 @@ struct Slot {
 
 // Kept from forward to backward; rows = B * T. bf16 unless said.
 struct ActivationSlots {
-  Slot encoded;                      // (rows, C): the residual stream before layer 0
-  Slot ln1, ln1_mean, ln1_rstd;      // per layer: (rows, C), then the gradient of ln1's output; statistics fp32 (rows)
-  Slot qkv, attention, lse;          // per layer: (rows, 3C), (rows, C), fp32 (B, NH, T)
-  Slot residual1;                    // per layer: (rows, C)
-  Slot ln2, ln2_mean, ln2_rstd;      // per layer; ln2: then the gradient of ln2's output, then of attention's
-  Slot mlp_up, gelu;                 // per layer: (rows, 4C) before and after the activation. mlp_up: then the gradient of qkv;
-                                     // gelu: then the gradient of mlp_up. gelu and ln* shared by the layers under recompute
-  Slot residual2;                    // per layer: (rows, C): the residual stream after the layer
-  Slot lnf, lnf_mean, lnf_rstd;      // (rows, C), then the gradient of lnf's output
-  Slot logits;                       // (rows, Vp): then their gradient
-  Slot losses;                       // fp32 (rows)
-  Slot stream;                       // fp32 (rows, C): the residual stream itself, where it is fp32; the slots above then hold it rounded
-  Slot dresidual;                    // (rows, C) fp32 or bf16: gradient of the residual stream
-  Slot dresidual_rounded;               // (rows, C): the same in bf16; the same place where it is bf16
-  Slot branch;                       // (rows, C): in the forward pass, output of a projection on its way into the residual sum; the
-                                     // place of dresidual_rounded, which only the backward pass writes
+  Slot encoded;                  // (rows, C): the residual stream before layer 0
+  Slot ln1, ln1_mean, ln1_rstd;  // per layer: (rows, C), then the gradient of ln1's output; statistics fp32 (rows)
+  Slot qkv, attention, lse;      // per layer: (rows, 3C), (rows, C), fp32 (B, NH, T)
+  Slot residual1;                // per layer: (rows, C)
+  Slot ln2, ln2_mean, ln2_rstd;  // per layer; ln2: then the gradient of ln2's output, then of attention's
+  Slot mlp_up, gelu;             // per layer: (rows, 4C) before and after the activation. mlp_up: then the gradient of qkv;
+                                 // gelu: then the gradient of mlp_up. gelu and ln* shared by the layers under recompute
+  Slot residual2;                // per layer: (rows, C): the residual stream after the layer
+  Slot lnf, lnf_mean, lnf_rstd;  // (rows, C), then the gradient of lnf's output
+  Slot logits;                   // (rows, Vp): then their gradient
+  Slot losses;                   // fp32 (rows)
+  Slot stream;                   // fp32 (rows, C): the residual stream itself, where it is fp32; the slots above then hold it rounded
+  Slot dresidual;                // (rows, C) fp32 or bf16: gradient of the residual stream
+  Slot dresidual_rounded;        // (rows, C): the same in bf16; the same place where it is bf16
+  Slot branch;                   // (rows, C): in the forward pass, output of a projection on its way into the residual sum; the
+                                 // place of dresidual_rounded, which only the backward pass writes
 };
 
 struct MemoryPlan {
   gpt2::TensorLayout layout;
   Recompute recompute = Recompute::none;
   ActivationSlots activations;
-  int64_t parameter_count = 0;       // bf16 weights; fp32 gradients, master weights, Adam m, Adam v
+  int64_t parameter_count = 0;  // bf16 weights; fp32 gradients, master weights, Adam m, Adam v
   int64_t activation_bytes = 0;
-  int64_t scratch_bytes = 0;         // the most any one op needs
-  int64_t token_count = 0;           // inputs and targets of one micro-batch
+  int64_t scratch_bytes = 0;  // the most any one op needs
+  int64_t token_count = 0;    // inputs and targets of one micro-batch
   std::vector<gpt2::MemoryItem> items;
   int64_t total_bytes() const;
 };
@@ -66,7 +66,7 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& options, const VariantChoice&
 int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variants, int64_t free_bytes);
 
 // Throws stepscope::MachineError that says what is needed (by kind), what is free and the largest batch that fits, unless it fits.
-void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants,
-                    int64_t free_bytes, std::string_view device_name);
+void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants, int64_t free_bytes,
+                    std::string_view device_name);
 
 }  // namespace mixed

@@ -42,24 +42,27 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
 
 float* Model::state(gpt2::State which) const {
   switch (which) {
-    case gpt2::State::parameters: return master_.data();
-    case gpt2::State::gradients: return gradients_.data();
-    case gpt2::State::adam_m: return adam_m_.data();
-    case gpt2::State::adam_v: return adam_v_.data();
+    case gpt2::State::parameters:
+      return master_.data();
+    case gpt2::State::gradients:
+      return gradients_.data();
+    case gpt2::State::adam_m:
+      return adam_m_.data();
+    case gpt2::State::adam_v:
+      return adam_v_.data();
   }
   return nullptr;
 }
 
 void Model::round_weights(bool stochastic) {
   const OpRange range(Pass::other, kNoLayer, Op::copy);
-  round_parameters(stochastic ? Rounding::stochastic : Rounding::nearest, weights_.data(), master_.data(), plan_.parameter_count,
-                   scalars(), stream_);
+  round_parameters(stochastic ? Rounding::stochastic : Rounding::nearest, weights_.data(), master_.data(), plan_.parameter_count, scalars(),
+                   stream_);
 }
 
 void Model::upload(const unsigned char* pinned) {
   const OpRange range(Pass::other, kNoLayer, Op::copy);
-  STEPSCOPE_CUDA_CHECK(
-      cudaMemcpyAsync(input_.data(), pinned, static_cast<size_t>(upload_bytes()), cudaMemcpyHostToDevice, stream_));
+  STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(input_.data(), pinned, static_cast<size_t>(upload_bytes()), cudaMemcpyHostToDevice, stream_));
 }
 
 void Model::loss(bool accumulate, bool write_gradient) {
@@ -72,8 +75,10 @@ void Model::loss(bool accumulate, bool write_gradient) {
 
 bool Model::begin_gradients() {
   switch (variants_.zero_grad) {
-    case ZeroGrad::overwrite: return false;
-    case ZeroGrad::memset: break;
+    case ZeroGrad::overwrite:
+      return false;
+    case ZeroGrad::memset:
+      break;
   }
   const OpRange range(Pass::optimizer, kNoLayer, Op::zero_grad);
   STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(gradients_.data(), 0, static_cast<size_t>(gradients_.bytes()), stream_));
@@ -87,8 +92,8 @@ void Model::update() {
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    adamw(variants_.adamw, rounding_, weights_.data(), master_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
-          plan_.layout, scalars(), &stats()->clip_scale, stream_);
+    adamw(variants_.adamw, rounding_, weights_.data(), master_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), plan_.layout,
+          scalars(), &stats()->clip_scale, stream_);
   }
 }
 
@@ -167,11 +172,13 @@ class ModelOf final : public Model {
   };
   Norm ln1(int layer) const {
     const ActivationSlots& a = plan_.activations;
-    return {Op::ln1, layer, layer, at<bf16>(a.ln1, layer), at<float>(a.ln1_mean, layer), at<float>(a.ln1_rstd, layer), Tensor::ln1w, Tensor::ln1b};
+    return {Op::ln1,      layer,       layer, at<bf16>(a.ln1, layer), at<float>(a.ln1_mean, layer), at<float>(a.ln1_rstd, layer),
+            Tensor::ln1w, Tensor::ln1b};
   }
   Norm ln2(int layer) const {
     const ActivationSlots& a = plan_.activations;
-    return {Op::ln2, layer, layer, at<bf16>(a.ln2, layer), at<float>(a.ln2_mean, layer), at<float>(a.ln2_rstd, layer), Tensor::ln2w, Tensor::ln2b};
+    return {Op::ln2,      layer,       layer, at<bf16>(a.ln2, layer), at<float>(a.ln2_mean, layer), at<float>(a.ln2_rstd, layer),
+            Tensor::ln2w, Tensor::ln2b};
   }
   Norm lnf() const {
     const ActivationSlots& a = plan_.activations;
@@ -228,8 +235,8 @@ void ModelOf<R, G>::forward() {
     }
     {
       const OpRange range(Pass::forward, layer, Op::attention);
-      attention_forward(variants_.attention_forward, matmul_, at<bf16>(a.attention, layer), at<float>(a.lse, layer),
-                        at<bf16>(a.qkv, layer), attention, scratch_.data(), stream_);
+      attention_forward(variants_.attention_forward, matmul_, at<bf16>(a.attention, layer), at<float>(a.lse, layer), at<bf16>(a.qkv, layer),
+                        attention, scratch_.data(), stream_);
     }
     project_add_normalize(attproj(layer), entering(layer), inside(layer), ln2(layer));
     up_and_gelu(layer);
@@ -261,8 +268,8 @@ void ModelOf<R, G>::project_add_normalize(const Projection& p, const ResidualPla
         linear_forward(variants_.linear_forward, matmul_, branch, p.inp, weight, bias, rows(), p.in, C_, stream_);
       }
       const OpRange range(Pass::forward, next.range_layer, next.op);
-      residual_layernorm_forward(variants_.layernorm_forward, to.sum, to.rounded_beside(), next.out, next.mean, next.rstd, from.sum,
-                                 branch, parameter(next.weight, next.layer), parameter(next.bias, next.layer), rows(), C_, stream_);
+      residual_layernorm_forward(variants_.layernorm_forward, to.sum, to.rounded_beside(), next.out, next.mean, next.rstd, from.sum, branch,
+                                 parameter(next.weight, next.layer), parameter(next.bias, next.layer), rows(), C_, stream_);
       break;
     }
     case Residual::separate: {
@@ -299,14 +306,15 @@ void ModelOf<R, G>::up_and_gelu(int layer) {
   switch (variants_.gelu_forward) {
     case Gelu::matmul_epilogue: {
       const OpRange range(Pass::forward, layer, Op::mlp_up);
-      linear_gelu_forward(matmul_, gelu, up, ln2, parameter(Tensor::fcw, layer), parameter(Tensor::fcb, layer), rows(), C_, 4 * C_, stream_);
+      linear_gelu_forward(matmul_, gelu, up, ln2, parameter(Tensor::fcw, layer), parameter(Tensor::fcb, layer), rows(), C_, 4 * C_,
+                          stream_);
       break;
     }
     case Gelu::kernel: {
       {
         const OpRange range(Pass::forward, layer, Op::mlp_up);
-        linear_forward(variants_.linear_forward, matmul_, up, ln2, parameter(Tensor::fcw, layer), parameter(Tensor::fcb, layer), rows(),
-                       C_, 4 * C_, stream_);
+        linear_forward(variants_.linear_forward, matmul_, up, ln2, parameter(Tensor::fcw, layer), parameter(Tensor::fcb, layer), rows(), C_,
+                       4 * C_, stream_);
       }
       const OpRange range(Pass::forward, layer, Op::gelu);
       gelu_forward(gelu, up, rows() * 4 * C_, stream_);
@@ -439,7 +447,8 @@ void ModelOf<R, G>::normalize_backward(const Norm& norm, const ResidualPlace& of
       if (before != nullptr) projection_bias = gradient(before->bias, before->layer);
       break;
     case BiasGradient::column_sums:
-    case BiasGradient::matmul_epilogue: break;
+    case BiasGradient::matmul_epilogue:
+      break;
   }
   layernorm_backward(variants_.layernorm_backward, dresidual(), dresidual_rounded_beside(), gradient(norm.weight, norm.layer),
                      gradient(norm.bias, norm.layer), projection_bias, norm.out, of.rounded, norm.mean, norm.rstd,
@@ -450,9 +459,12 @@ template <class R, class G>
 void ModelOf<R, G>::projection_weight_backward(const Projection& p, bool accumulate) {
   float* bias = gradient(p.bias, p.layer);
   switch (variants_.bias_gradient) {
-    case BiasGradient::layernorm_fold: bias = nullptr; break;  // normalize_backward made it
+    case BiasGradient::layernorm_fold:
+      bias = nullptr;
+      break;  // normalize_backward made it
     case BiasGradient::column_sums:
-    case BiasGradient::matmul_epilogue: break;
+    case BiasGradient::matmul_epilogue:
+      break;
   }
   linear_backward_weight(variants_.bias_gradient, matmul_, gradient(p.weight, p.layer), bias, dresidual_rounded(), p.inp, rows(), p.in, C_,
                          accumulate, scratch(), stream_);
@@ -469,8 +481,10 @@ template <class R>
 std::unique_ptr<Model> make_with_residual(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan,
                                           cudaStream_t stream) {
   switch (variants.residual_gradient) {
-    case ResidualGradient::as_fp32: return std::make_unique<ModelOf<R, float>>(options, variants, plan, stream);
-    case ResidualGradient::as_bf16: return std::make_unique<ModelOf<R, bf16>>(options, variants, plan, stream);
+    case ResidualGradient::as_fp32:
+      return std::make_unique<ModelOf<R, float>>(options, variants, plan, stream);
+    case ResidualGradient::as_bf16:
+      return std::make_unique<ModelOf<R, bf16>>(options, variants, plan, stream);
   }
   return nullptr;
 }
@@ -480,8 +494,10 @@ std::unique_ptr<Model> make_with_residual(const gpt2::TrainerOptions& options, c
 std::unique_ptr<Model> Model::make(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan,
                                    cudaStream_t stream) {
   switch (variants.residual_stream) {
-    case ResidualStream::as_fp32: return make_with_residual<float>(options, variants, plan, stream);
-    case ResidualStream::as_bf16: return make_with_residual<bf16>(options, variants, plan, stream);
+    case ResidualStream::as_fp32:
+      return make_with_residual<float>(options, variants, plan, stream);
+    case ResidualStream::as_bf16:
+      return make_with_residual<bf16>(options, variants, plan, stream);
   }
   return nullptr;
 }

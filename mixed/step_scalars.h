@@ -8,8 +8,8 @@
 namespace mixed {
 
 struct StepScalars {
-  double loss_scale = 1;       // of the sum of token losses: 1 / tokens of the step
-  float gradient_scale = 1;    // of dlogits: the same number; no loss scale, since bf16 has the exponents of fp32
+  double loss_scale = 1;     // of the sum of token losses: 1 / tokens of the step
+  float gradient_scale = 1;  // of dlogits: the same number; no loss scale, since bf16 has the exponents of fp32
   float learning_rate = 0;
   float beta1 = 0, beta2 = 0, one_minus_beta1 = 1, one_minus_beta2 = 1;
   float correction1 = 1, correction2 = 1;  // 1 - beta^t, computed in double on the host: float loses four digits at t = 1

@@ -49,8 +49,8 @@ struct StepSlot {
 
 class MixedTrainer final : public gpt2::Trainer {
  public:
-  MixedTrainer(const gpt2::TrainerOptions& options, const VariantChoice& variants, std::vector<std::string> notices,
-               const MemoryPlan& plan, const gpt2::cuda::DeviceInfo& device)
+  MixedTrainer(const gpt2::TrainerOptions& options, const VariantChoice& variants, std::vector<std::string> notices, const MemoryPlan& plan,
+               const gpt2::cuda::DeviceInfo& device)
       : options_(options),
         variants_(variants),
         notices_(std::move(notices)),
@@ -78,9 +78,7 @@ class MixedTrainer final : public gpt2::Trainer {
   std::vector<std::string> notices() const override { return notices_; }
   std::string_view name() const override { return "mixed"; }
   std::string device() const override { return device_name_; }
-  std::vector<gpt2::OpWork> work(int64_t micro_batches) const override {
-    return fused_work(options_, variants_, micro_batches);
-  }
+  std::vector<gpt2::OpWork> work(int64_t micro_batches) const override { return fused_work(options_, variants_, micro_batches); }
   std::vector<gpt2::MemoryItem> memory() const override { return plan_.items; }
   std::optional<int64_t> memory_used_bytes() const override { return used_bytes_; }
 
@@ -88,8 +86,7 @@ class MixedTrainer final : public gpt2::Trainer {
     interrupted_ = true;
     check_size(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
-    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(values.data(), model_->state(which), values.size_bytes(), cudaMemcpyDeviceToHost,
-                                         stream_.get()));
+    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(values.data(), model_->state(which), values.size_bytes(), cudaMemcpyDeviceToHost, stream_.get()));
     stream_.synchronize();
   }
 
@@ -97,8 +94,7 @@ class MixedTrainer final : public gpt2::Trainer {
     interrupted_ = true;
     check_size(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
-    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(model_->state(which), values.data(), values.size_bytes(), cudaMemcpyHostToDevice,
-                                         stream_.get()));
+    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(model_->state(which), values.data(), values.size_bytes(), cudaMemcpyHostToDevice, stream_.get()));
     if (which == State::parameters) {
       model_->round_weights(false);
       written_ = true;
@@ -111,15 +107,14 @@ class MixedTrainer final : public gpt2::Trainer {
     check_size(values.size());
     std::vector<bf16> rounded(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
-    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(rounded.data(), model_->weights(), rounded.size() * sizeof(bf16), cudaMemcpyDeviceToHost,
-                                         stream_.get()));
+    STEPSCOPE_CUDA_CHECK(
+        cudaMemcpyAsync(rounded.data(), model_->weights(), rounded.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream_.get()));
     stream_.synchronize();
     std::transform(rounded.begin(), rounded.end(), values.begin(), [](bf16 x) { return __bfloat162float(x); });
   }
 
   void enqueue_step(const gpt2::StepPlan& plan) override {
-    if (queued_ - finished_ >= kMostUnfinished)
-      throw std::logic_error("enqueue_step: two steps are unfinished; call finish_step first");
+    if (queued_ - finished_ >= kMostUnfinished) throw std::logic_error("enqueue_step: two steps are unfinished; call finish_step first");
     if (plan.micro_batches.empty()) throw stepscope::InputError("a step needs at least one micro-batch");
     if (plan.step < 1) throw stepscope::InputError(fmt::format("step {}: steps of AdamW count from 1", plan.step));
     for (const Batch& batch : plan.micro_batches) gpt2::check_batch(batch, options_);
@@ -164,19 +159,14 @@ class MixedTrainer final : public gpt2::Trainer {
     outcome.step = slot.step;
     outcome.loss = slot.stats.data()->loss;
     outcome.grad_norm = slot.stats.data()->grad_norm;
-    const Event& start =
-        slot.follows_previous ? slots_[static_cast<size_t>((finished_ - 1) % kSlots)].end : slot.begin;
+    const Event& start = slot.follows_previous ? slots_[static_cast<size_t>((finished_ - 1) % kSlots)].end : slot.begin;
     outcome.time_ns = gpt2::cuda::elapsed_ns(start, slot.end);
     ++finished_;
     return outcome;
   }
 
-  double evaluate(const Batch& batch, std::span<float> logits) override {
-    return run_once(batch, logits, /*with_gradients=*/false);
-  }
-  double forward_backward(const Batch& batch, std::span<float> logits) override {
-    return run_once(batch, logits, /*with_gradients=*/true);
-  }
+  double evaluate(const Batch& batch, std::span<float> logits) override { return run_once(batch, logits, /*with_gradients=*/false); }
+  double forward_backward(const Batch& batch, std::span<float> logits) override { return run_once(batch, logits, /*with_gradients=*/true); }
 
   // One row comes back instead of the (B, T, V) of the default: 0.1 MB instead of 0.8 GB a token at B=4, T=1024.
   std::vector<float> next_token_logits(std::span<const int32_t> context) override {
@@ -206,8 +196,10 @@ class MixedTrainer final : public gpt2::Trainer {
  private:
   bool as_graph() const {
     switch (variants_.step_launch) {
-      case StepLaunch::graph: return true;
-      case StepLaunch::stream: return false;
+      case StepLaunch::graph:
+        return true;
+      case StepLaunch::stream:
+        return false;
     }
     return false;
   }
@@ -219,8 +211,7 @@ class MixedTrainer final : public gpt2::Trainer {
 
   void check_size(size_t size) const {
     if (static_cast<int64_t>(size) != plan_.layout.total)
-      throw stepscope::InputError(
-          fmt::format("state of {} values, expected the model's {} parameters", size, plan_.layout.total));
+      throw stepscope::InputError(fmt::format("state of {} values, expected the model's {} parameters", size, plan_.layout.total));
   }
 
   StepScalars scalars_of(const gpt2::StepPlan& plan) const { return mixed::scalars_of(plan, model_->rows()); }
@@ -261,8 +252,8 @@ class MixedTrainer final : public gpt2::Trainer {
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
     const size_t width = static_cast<size_t>(V) * sizeof(bf16);
     const size_t pitch = static_cast<size_t>(options_.model.padded_vocab) * sizeof(bf16);
-    STEPSCOPE_CUDA_CHECK(cudaMemcpy2DAsync(logits.data(), width, model_->logits(), pitch, width,
-                                           static_cast<size_t>(model_->rows()), cudaMemcpyDeviceToHost, stream_.get()));
+    STEPSCOPE_CUDA_CHECK(cudaMemcpy2DAsync(logits.data(), width, model_->logits(), pitch, width, static_cast<size_t>(model_->rows()),
+                                           cudaMemcpyDeviceToHost, stream_.get()));
     return logits;
   }
 
@@ -322,10 +313,11 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
   const gpt2::cuda::DeviceInfo device = gpt2::cuda::device_info();
   gpt2::check_trainable_shape(options);
   MatmulEngine library(wanted.matmul_algorithm, nullptr);  // is asked, computes nothing
-  const Run run{options, device.shared_bytes_per_block, [&](const Gemm& product) { return library.why_not(product); },
-                [&](bool deterministic) {
-                  return why_no_cudnn_plan({options.batch_size, options.seq_len, options.model.channels, options.model.heads}, deterministic);
-                }};
+  const Run run{
+      options, device.shared_bytes_per_block, [&](const Gemm& product) { return library.why_not(product); },
+      [&](bool deterministic) {
+        return why_no_cudnn_plan({options.batch_size, options.seq_len, options.model.channels, options.model.heads}, deterministic);
+      }};
   const auto [choice, names, notices] = variants().settle(run, options.variants, options.deterministic);
   const MemoryPlan plan = plan_memory(options, choice);
   require_memory(plan, options, choice, device.memory_free_bytes - kReservedBytes, device.name);

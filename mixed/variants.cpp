@@ -38,23 +38,23 @@ class Products {
   }
   template <class R>
   Refusal residual(Tensor weight, Tensor bias, int64_t layer, int64_t in) const {
-    return run_.why_no_product(linear_residual_product<R>(at<R>(0), at<R>(0), at<bf16>(0), parameter(weight, layer),
-                                                          parameter(bias, layer), rows(), in, C()));
+    return run_.why_no_product(
+        linear_residual_product<R>(at<R>(0), at<R>(0), at<bf16>(0), parameter(weight, layer), parameter(bias, layer), rows(), in, C()));
   }
   Refusal gelu(int64_t layer) const {
     return run_.why_no_product(linear_gelu_product(at<bf16>(0), at<bf16>(0), at<bf16>(0), parameter(Tensor::fcw, layer),
                                                    parameter(Tensor::fcb, layer), rows(), C(), 4 * C()));
   }
   Refusal gelu_backward(int64_t layer) const {
-    return run_.why_no_product(linear_gelu_backward_product(at<bf16>(0), at<bf16>(0), parameter(Tensor::fcprojw, layer), at<bf16>(0),
-                                                            rows(), 4 * C(), C()));
+    return run_.why_no_product(
+        linear_gelu_backward_product(at<bf16>(0), at<bf16>(0), parameter(Tensor::fcprojw, layer), at<bf16>(0), rows(), 4 * C(), C()));
   }
   // The first micro-batch writes the bias gradient where it belongs, later ones to scratch memory, and add.
   Refusal bias_gradient(Tensor weight, Tensor bias, int64_t layer, int64_t in, int64_t out) const {
     for (const bool accumulate : {false, true})
       if (auto why = run_.why_no_product(linear_weight_product(BiasGradient::matmul_epilogue, gradient(weight, layer),
-                                                               accumulate ? at<float>(0) : gradient(bias, layer), at<bf16>(0),
-                                                               at<bf16>(0), rows(), in, out, accumulate)))
+                                                               accumulate ? at<float>(0) : gradient(bias, layer), at<bf16>(0), at<bf16>(0),
+                                                               rows(), in, out, accumulate)))
         return why;
     return std::nullopt;
   }
@@ -82,8 +82,10 @@ Refusal no_residual_product(const Run& run, const VariantChoice& choice) {
       return why ? why : p.residual<R>(Tensor::fcprojw, Tensor::fcprojb, layer, 4 * p.C());
     };
     switch (choice.residual_stream) {
-      case ResidualStream::as_fp32: return both(float{});
-      case ResidualStream::as_bf16: return both(bf16{});
+      case ResidualStream::as_fp32:
+        return both(float{});
+      case ResidualStream::as_bf16:
+        return both(bf16{});
     }
     return std::nullopt;
   });
@@ -107,11 +109,14 @@ Refusal no_bias_product(const Run& run, const VariantChoice& choice) {
         if (auto why = p.linear(Tensor::attprojw, Tensor::attprojb, layer, p.C(), p.C())) return why;
         if (auto why = p.linear(Tensor::fcprojw, Tensor::fcprojb, layer, 4 * p.C(), p.C())) return why;
         break;
-      case Residual::matmul_epilogue: break;
+      case Residual::matmul_epilogue:
+        break;
     }
     switch (choice.gelu_forward) {
-      case Gelu::kernel: return p.linear(Tensor::fcw, Tensor::fcb, layer, p.C(), 4 * p.C());
-      case Gelu::matmul_epilogue: break;
+      case Gelu::kernel:
+        return p.linear(Tensor::fcw, Tensor::fcb, layer, p.C(), 4 * p.C());
+      case Gelu::matmul_epilogue:
+        break;
     }
     return std::nullopt;
   });
@@ -127,8 +132,10 @@ Refusal no_bias_gradient_product(const Run& run, const VariantChoice&) {
 }
 Refusal no_fold(const Run&, const VariantChoice& choice) {
   switch (choice.layernorm_backward) {
-    case LayernormBackward::fused_rows: return std::nullopt;
-    case LayernormBackward::separate_columns: break;
+    case LayernormBackward::fused_rows:
+      return std::nullopt;
+    case LayernormBackward::separate_columns:
+      break;
   }
   return "layernorm_backward=separate_columns does not sum the columns of its input's gradient on its way";
 }
@@ -159,29 +166,44 @@ constexpr std::string_view kNoProduct = "shapes for which cuBLASLt has no such p
 
 // Kernels whose storage tells: the residual stream's R and its gradient's G are their last template argument.
 constexpr std::array kRows{
-    Row{.slot = "residual_stream", .name = "fp32", .is = variant_value<&VariantChoice::residual_stream, ResidualStream::as_fp32>(),
+    Row{.slot = "residual_stream",
+        .name = "fp32",
+        .is = variant_value<&VariantChoice::residual_stream, ResidualStream::as_fp32>(),
         .help = "the forward's residual stream is stored in fp32; the backward reads a copy in bf16",
         .launches = {{{.where = "encoder/embedding", .must = "embedding_forward_kernel<8, float>|embedding_forward_kernel<1, float>"},
                       {.where = "forward/ln1", .must = "float>"}}}},
-    Row{.slot = "residual_stream", .name = "bf16", .is = variant_value<&VariantChoice::residual_stream, ResidualStream::as_bf16>(),
+    Row{.slot = "residual_stream",
+        .name = "bf16",
+        .is = variant_value<&VariantChoice::residual_stream, ResidualStream::as_bf16>(),
         .help = "the forward's residual stream is stored in bf16",
         .launches = {{{.where = "encoder/embedding", .must = "__nv_bfloat16>", .never = "float>"},
                       {.where = "forward/ln1", .must = "__nv_bfloat16>", .never = "float>"}}}},
 
-    Row{.slot = "residual_gradient", .name = "fp32", .is = variant_value<&VariantChoice::residual_gradient, ResidualGradient::as_fp32>(),
+    Row{.slot = "residual_gradient",
+        .name = "fp32",
+        .is = variant_value<&VariantChoice::residual_gradient, ResidualGradient::as_fp32>(),
         .help = "the backward's residual stream is stored in fp32; products read a copy in bf16",
         .launches = {{{.where = kNormsBackward, .must = ", float>"}}}},
-    Row{.slot = "residual_gradient", .name = "bf16", .is = variant_value<&VariantChoice::residual_gradient, ResidualGradient::as_bf16>(),
+    Row{.slot = "residual_gradient",
+        .name = "bf16",
+        .is = variant_value<&VariantChoice::residual_gradient, ResidualGradient::as_bf16>(),
         .help = "the backward's residual stream is stored in bf16",
         .launches = {{{.where = kNormsBackward, .must = "__nv_bfloat16>", .never = ", float>"}}}},
 
-    Row{.slot = "residual", .name = "fused_layernorm", .is = variant_value<&VariantChoice::residual, Residual::fused_layernorm>(),
+    Row{.slot = "residual",
+        .name = "fused_layernorm",
+        .is = variant_value<&VariantChoice::residual, Residual::fused_layernorm>(),
         .help = "the layernorm after a residual sum makes the sum on its way",
         .launches = {{{.where = kResiduals, .at_most = 0}, {.where = "forward/ln2 forward/lnf", .must = ", true, "}}}},
-    Row{.slot = "residual", .name = "separate", .is = variant_value<&VariantChoice::residual, Residual::separate>(),
+    Row{.slot = "residual",
+        .name = "separate",
+        .is = variant_value<&VariantChoice::residual, Residual::separate>(),
         .help = "a kernel of its own makes the residual sum",
-        .launches = {{{.where = kResiduals, .must = "residual_forward_kernel"}, {.where = kNorms, .must = ", false, ", .never = ", true, "}}}},
-    Row{.slot = "residual", .name = "matmul_epilogue", .is = variant_value<&VariantChoice::residual, Residual::matmul_epilogue>(),
+        .launches = {{{.where = kResiduals, .must = "residual_forward_kernel"},
+                      {.where = kNorms, .must = ", false, ", .never = ", true, "}}}},
+    Row{.slot = "residual",
+        .name = "matmul_epilogue",
+        .is = variant_value<&VariantChoice::residual, Residual::matmul_epilogue>(),
         .help = "the products of attproj and mlp_down add the residual stream, and their bias",
         .refused = "shapes for which cuBLASLt has no such product: none is known with residual_stream=fp32",
         .refuses = no_residual_product,
@@ -190,68 +212,92 @@ constexpr std::array kRows{
                       {.where = kProjections, .never = "add_bias_kernel", .at_least = 1},
                       {.where = kNorms, .must = ", false, ", .never = ", true, "}}}},
 
-    Row{.slot = "gelu_forward", .name = "matmul_epilogue", .is = variant_value<&VariantChoice::gelu_forward, Gelu::matmul_epilogue>(),
+    Row{.slot = "gelu_forward",
+        .name = "matmul_epilogue",
+        .is = variant_value<&VariantChoice::gelu_forward, Gelu::matmul_epilogue>(),
         .help = "the product of mlp_up adds its bias and applies GELU; under --recompute a kernel makes GELU again",
         .refused = kNoProduct,
         .refuses = no_gelu_product,
         .launches = {{{.where = "forward/gelu", .at_most = 0}, {.where = "forward/mlp_up", .never = "add_bias_kernel", .at_least = 1}}}},
-    Row{.slot = "gelu_forward", .name = "kernel", .is = variant_value<&VariantChoice::gelu_forward, Gelu::kernel>(),
+    Row{.slot = "gelu_forward",
+        .name = "kernel",
+        .is = variant_value<&VariantChoice::gelu_forward, Gelu::kernel>(),
         .help = "a kernel of its own applies GELU",
         .launches = {{{.where = "forward/gelu", .must = "gelu_forward_kernel"}}}},
 
-    Row{.slot = "gelu_backward", .name = "matmul_epilogue",
+    Row{.slot = "gelu_backward",
+        .name = "matmul_epilogue",
         .is = variant_value<&VariantChoice::gelu_backward, Gelu::matmul_epilogue>(),
         .help = "the product of mlp_down's input gradient multiplies by GELU's",
         .refused = kNoProduct,
         .refuses = no_gelu_backward_product,
         .launches = {{{.where = "backward/gelu", .never = "gelu_backward_kernel"}, {.where = "backward/mlp_down", .at_least = 2}}}},
-    Row{.slot = "gelu_backward", .name = "kernel", .is = variant_value<&VariantChoice::gelu_backward, Gelu::kernel>(),
+    Row{.slot = "gelu_backward",
+        .name = "kernel",
+        .is = variant_value<&VariantChoice::gelu_backward, Gelu::kernel>(),
         .help = "a kernel of its own multiplies by GELU's gradient",
         .launches = {{{.where = "backward/gelu", .must = "gelu_backward_kernel"}}}},
 
-    Row{.slot = "linear_forward", .name = "bias_epilogue", .is = variant_value<&VariantChoice::linear_forward, LinearForward::bias_epilogue>(),
+    Row{.slot = "linear_forward",
+        .name = "bias_epilogue",
+        .is = variant_value<&VariantChoice::linear_forward, LinearForward::bias_epilogue>(),
         .help = "the product adds the bias of every linear layer whose bias residual or gelu_forward does not take",
         .refused = kNoProduct,
         .refuses = no_bias_product,
-        .launches = {{{.where = "forward/qkv forward/attproj forward/mlp_up forward/mlp_down", .never = "add_bias_kernel", .at_least = 1}}}},
-    Row{.slot = "linear_forward", .name = "bias_kernel", .is = variant_value<&VariantChoice::linear_forward, LinearForward::bias_kernel>(),
+        .launches =
+            {{{.where = "forward/qkv forward/attproj forward/mlp_up forward/mlp_down", .never = "add_bias_kernel", .at_least = 1}}}},
+    Row{.slot = "linear_forward",
+        .name = "bias_kernel",
+        .is = variant_value<&VariantChoice::linear_forward, LinearForward::bias_kernel>(),
         .help = "a kernel adds the bias of every linear layer whose bias residual or gelu_forward does not take",
         .launches = {{{.where = "forward/qkv forward/attproj forward/mlp_down", .must = "add_bias_kernel"}}}},
 
-    Row{.slot = "layernorm_forward", .name = "warp_per_row",
+    Row{.slot = "layernorm_forward",
+        .name = "warp_per_row",
         .is = variant_value<&VariantChoice::layernorm_forward, LayernormForward::warp_per_row>(),
         .help = "one warp normalizes a row that it holds in registers, with or without the residual sum",
         .refused = "C above 2048, or above 256 where C is no multiple of 8",
         .refuses = no_warp_per_row,
         .launches = {{{.where = kNorms, .must = "warp_per_row_forward_kernel", .never = "block_per_row_forward_kernel"}}}},
-    Row{.slot = "layernorm_forward", .name = "block_per_row",
+    Row{.slot = "layernorm_forward",
+        .name = "block_per_row",
         .is = variant_value<&VariantChoice::layernorm_forward, LayernormForward::block_per_row>(),
         .help = "one block normalizes a row, with or without the residual sum",
         .launches = {{{.where = kNorms, .must = "block_per_row_forward_kernel", .never = "warp_per_row_forward_kernel"}}}},
 
-    Row{.slot = "layernorm_backward", .name = "fused_rows",
+    Row{.slot = "layernorm_backward",
+        .name = "fused_rows",
         .is = variant_value<&VariantChoice::layernorm_backward, LayernormBackward::fused_rows>(),
         .help = "one pass over the rows makes the input's gradient and all column sums (a warp per row up to C = 1024, then a block)",
         .refused = "C above 8192, or above 2048 where C is no multiple of 8",
         .refuses = no_fused_rows,
-        .launches = {{{.where = kNormsBackward, .must = "warp_rows_backward_kernel|fused_rows_backward_kernel",
+        .launches = {{{.where = kNormsBackward,
+                       .must = "warp_rows_backward_kernel|fused_rows_backward_kernel",
                        .never = "columns_backward_kernel"}}}},
-    Row{.slot = "layernorm_backward", .name = "separate_columns",
+    Row{.slot = "layernorm_backward",
+        .name = "separate_columns",
         .is = variant_value<&VariantChoice::layernorm_backward, LayernormBackward::separate_columns>(),
         .help = "one kernel for the input's gradient, one for the column sums of the parameters",
-        .launches = {{{.where = kNormsBackward, .must = "columns_backward_kernel",
+        .launches = {{{.where = kNormsBackward,
+                       .must = "columns_backward_kernel",
                        .never = "warp_rows_backward_kernel|fused_rows_backward_kernel"}}}},
 
-    Row{.slot = "bias_gradient", .name = "layernorm_fold", .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::layernorm_fold>(),
+    Row{.slot = "bias_gradient",
+        .name = "layernorm_fold",
+        .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::layernorm_fold>(),
         .help = "attproj and mlp_down: the backward of the layernorm behind them sums the columns; qkv and mlp_up: as column_sums",
         .refused = "with layernorm_backward=separate_columns",
         .refuses = no_fold,
         .launches = {{{.where = "backward/attproj backward/mlp_down backward/ln1 backward/ln2 backward/lnf", .never = "slab_sums_kernel"},
                       {.where = kOtherLinearsBackward, .must = "slab_sums_kernel"}}}},
-    Row{.slot = "bias_gradient", .name = "column_sums", .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::column_sums>(),
+    Row{.slot = "bias_gradient",
+        .name = "column_sums",
+        .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::column_sums>(),
         .help = "kernels of their own sum the columns",
-        .launches = {{{.where = kProjectionsBackward, .must = "slab_sums_kernel"}, {.where = kOtherLinearsBackward, .must = "slab_sums_kernel"}}}},
-    Row{.slot = "bias_gradient", .name = "matmul_epilogue",
+        .launches = {{{.where = kProjectionsBackward, .must = "slab_sums_kernel"},
+                      {.where = kOtherLinearsBackward, .must = "slab_sums_kernel"}}}},
+    Row{.slot = "bias_gradient",
+        .name = "matmul_epilogue",
         .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::matmul_epilogue>(),
         .help = "the product of the weight gradient sums the columns of its operand",
         .refused = kNoProduct,
@@ -259,78 +305,113 @@ constexpr std::array kRows{
         .launches = {{{.where = kProjectionsBackward, .never = "slab_sums_kernel", .at_least = 2},
                       {.where = kOtherLinearsBackward, .never = "slab_sums_kernel", .at_least = 2}}}},
 
-    Row{.slot = "attention_forward", .name = "cudnn", .is = variant_value<&VariantChoice::attention_forward, AttentionForward::cudnn>(),
+    Row{.slot = "attention_forward",
+        .name = "cudnn",
+        .is = variant_value<&VariantChoice::attention_forward, AttentionForward::cudnn>(),
         .help = "cuDNN's fused attention",
         .refused = "without cuDNN, and shapes that cuDNN has no forward or no backward for: T = 1, for one",
         .refuses = no_cudnn_attention,
         .lacks = why_no_cudnn,
         .launches = {{{.where = "forward/attention", .must = "cudnn", .never = "mixed::"}}}},
-    Row{.slot = "attention_forward", .name = "flash", .is = variant_value<&VariantChoice::attention_forward, AttentionForward::flash>(),
+    Row{.slot = "attention_forward",
+        .name = "flash",
+        .is = variant_value<&VariantChoice::attention_forward, AttentionForward::flash>(),
         .help = "one kernel that never writes scores to memory",
         .refused = "heads of more than 128 channels",
         .refuses = no_flash,
         .launches = {{{.where = "forward/attention", .must = "flash_forward_kernel", .never = "causal_softmax_kernel|cudnn"}}}},
-    Row{.slot = "attention_forward", .name = "unfused", .is = variant_value<&VariantChoice::attention_forward, AttentionForward::unfused>(),
+    Row{.slot = "attention_forward",
+        .name = "unfused",
+        .is = variant_value<&VariantChoice::attention_forward, AttentionForward::unfused>(),
         .help = "scores as matrix products in up to four blocks of rows, stored in fp32",
         .launches = {{{.where = "forward/attention", .must = "causal_softmax_kernel", .never = "flash_forward_kernel|cudnn"}}}},
 
-    Row{.slot = "attention_backward", .name = "cudnn", .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::cudnn>(),
+    Row{.slot = "attention_backward",
+        .name = "cudnn",
+        .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::cudnn>(),
         .help = "cuDNN's fused attention, whose query gradients add up in arrival order",
         .repeats = false,
         .refused = "without cuDNN, and shapes that cuDNN has no forward or no backward for",
         .refuses = no_cudnn_backward,
         .lacks = why_no_cudnn,
         .launches = {{{.where = "backward/attention", .must = "cudnn", .never = "mixed::"}}}},
-    Row{.slot = "attention_backward", .name = "cudnn_deterministic",
+    Row{.slot = "attention_backward",
+        .name = "cudnn_deterministic",
         .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::cudnn_deterministic>(),
         .help = "cuDNN's fused attention, told to repeat bit for bit",
         .refused = "without cuDNN, and shapes that cuDNN has no forward or no deterministic backward for",
         .refuses = no_cudnn_deterministic,
         .lacks = why_no_cudnn,
         .launches = {{{.where = "backward/attention", .must = "cudnn", .never = "mixed::"}}}},
-    Row{.slot = "attention_backward", .name = "flash", .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::flash>(),
+    Row{.slot = "attention_backward",
+        .name = "flash",
+        .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::flash>(),
         .help = "two kernels, for keys with values and for queries, that make the scores again",
         .refused = "heads of more than 128 channels",
         .refuses = no_flash,
-        .launches = {{{.where = "backward/attention", .must = "flash_backward_keys_kernel", .never = "causal_softmax_backward_kernel|cudnn"},
-                      {.where = "backward/attention", .must = "flash_backward_queries_kernel"}}}},
-    Row{.slot = "attention_backward", .name = "unfused", .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::unfused>(),
+        .launches =
+            {{{.where = "backward/attention", .must = "flash_backward_keys_kernel", .never = "causal_softmax_backward_kernel|cudnn"},
+              {.where = "backward/attention", .must = "flash_backward_queries_kernel"}}}},
+    Row{.slot = "attention_backward",
+        .name = "unfused",
+        .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::unfused>(),
         .help = "scores as matrix products in up to four blocks of rows, stored in fp32",
         .launches = {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "flash_backward|cudnn"}}}},
 
-    Row{.slot = "classifier", .name = "one_read", .is = variant_value<&VariantChoice::classifier, Classifier::one_read>(),
+    Row{.slot = "classifier",
+        .name = "one_read",
+        .is = variant_value<&VariantChoice::classifier, Classifier::one_read>(),
         .help = "a block keeps its row of logits in shared memory between one read and one write",
         .refused = "rows of logits larger than the shared memory of a block, or a padded vocabulary that is no multiple of 8",
         .refuses = no_one_read,
         .launches = {{{.where = "classifier/loss", .must = "one_read_kernel", .never = "two_pass_kernel"}}}},
-    Row{.slot = "classifier", .name = "two_pass", .is = variant_value<&VariantChoice::classifier, Classifier::two_pass>(),
+    Row{.slot = "classifier",
+        .name = "two_pass",
+        .is = variant_value<&VariantChoice::classifier, Classifier::two_pass>(),
         .help = "a block reads its row of logits twice",
         .launches = {{{.where = "classifier/loss", .must = "two_pass_kernel", .never = "one_read_kernel"}}}},
 
-    Row{.slot = "zero_grad", .name = "overwrite", .is = variant_value<&VariantChoice::zero_grad, ZeroGrad::overwrite>(),
-        .help = "the first micro-batch overwrites the gradients", .launches = {{{.where = "optimizer/zero_grad", .at_most = 0}}}},
-    Row{.slot = "zero_grad", .name = "memset", .is = variant_value<&VariantChoice::zero_grad, ZeroGrad::memset>(),
+    Row{.slot = "zero_grad",
+        .name = "overwrite",
+        .is = variant_value<&VariantChoice::zero_grad, ZeroGrad::overwrite>(),
+        .help = "the first micro-batch overwrites the gradients",
+        .launches = {{{.where = "optimizer/zero_grad", .at_most = 0}}}},
+    Row{.slot = "zero_grad",
+        .name = "memset",
+        .is = variant_value<&VariantChoice::zero_grad, ZeroGrad::memset>(),
         .help = "gradients are set to zero first, and every micro-batch adds",
         .launches = {{{.where = "optimizer/zero_grad", .must = "memset"}}}},
 
-    Row{.slot = "adamw", .name = "all_tensors", .is = variant_value<&VariantChoice::adamw, AdamWKernel::all_tensors>(),
+    Row{.slot = "adamw",
+        .name = "all_tensors",
+        .is = variant_value<&VariantChoice::adamw, AdamWKernel::all_tensors>(),
         .help = "one launch updates all parameters",
         .launches = {{{.where = "optimizer/adamw", .must = "all_tensors_kernel", .never = "one_tensor_kernel"}}}},
-    Row{.slot = "adamw", .name = "per_tensor", .is = variant_value<&VariantChoice::adamw, AdamWKernel::per_tensor>(),
+    Row{.slot = "adamw",
+        .name = "per_tensor",
+        .is = variant_value<&VariantChoice::adamw, AdamWKernel::per_tensor>(),
         .help = "one launch for each tensor",
         .launches = {{{.where = "optimizer/adamw", .must = "one_tensor_kernel", .never = "all_tensors_kernel"}}}},
 
-    Row{.slot = "step_launch", .name = "graph", .is = variant_value<&VariantChoice::step_launch, StepLaunch::graph>(),
+    Row{.slot = "step_launch",
+        .name = "graph",
+        .is = variant_value<&VariantChoice::step_launch, StepLaunch::graph>(),
         .help = "a step is captured once and launched as a CUDA graph; while counters are read, kernels are launched one by one",
         .launches = {{{.in_graph = 1}}}},
-    Row{.slot = "step_launch", .name = "stream", .is = variant_value<&VariantChoice::step_launch, StepLaunch::stream>(),
-        .help = "kernels are launched one by one", .launches = {{{.in_graph = 0}}}},
+    Row{.slot = "step_launch",
+        .name = "stream",
+        .is = variant_value<&VariantChoice::step_launch, StepLaunch::stream>(),
+        .help = "kernels are launched one by one",
+        .launches = {{{.in_graph = 0}}}},
 
-    Row{.slot = "matmul_algorithm", .name = "search", .is = variant_value<&VariantChoice::matmul_algorithm, MatmulAlgorithm::search>(),
+    Row{.slot = "matmul_algorithm",
+        .name = "search",
+        .is = variant_value<&VariantChoice::matmul_algorithm, MatmulAlgorithm::search>(),
         .help = "the fastest of the library's algorithms, timed once per shape before the first step and remembered",
         .repeats = false,
         .unseen = "the library's first choice may be the fastest"},
-    Row{.slot = "matmul_algorithm", .name = "heuristic",
+    Row{.slot = "matmul_algorithm",
+        .name = "heuristic",
         .is = variant_value<&VariantChoice::matmul_algorithm, MatmulAlgorithm::heuristic>(),
         .help = "the library's first choice",
         .unseen = "the library's first choice may be the fastest"},

@@ -48,9 +48,8 @@ std::string build_flags_of(const fs::path& folder) {
   const size_t begin = text.find(opening);
   const size_t end = begin == std::string::npos ? begin : text.find(')', begin);
   if (end == std::string::npos) {
-    throw stepscope::InputError(
-        path.string() +
-        ": no line set(BASELINE_BUILD_FLAGS …), which a baseline compiles with and its manifest records");
+    throw stepscope::InputError(path.string() +
+                                ": no line set(BASELINE_BUILD_FLAGS …), which a baseline compiles with and its manifest records");
   }
   return text.substr(begin + opening.size(), end - begin - opening.size());
 }
@@ -65,14 +64,11 @@ std::string description_of(const fs::path& folder) {
     if (line.empty() || line.front() == '#') continue;
     paragraph += (paragraph.empty() ? "" : " ") + line;
   }
-  if (paragraph.empty())
-    throw stepscope::InputError(path.string() + ": no paragraph to describe the baseline with");
+  if (paragraph.empty()) throw stepscope::InputError(path.string() + ": no paragraph to describe the baseline with");
   return paragraph;
 }
 
-bool is_sha256(const std::string& text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
+bool is_sha256(const std::string& text) { return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos; }
 
 bool stays_inside(const std::string& path) {
   const fs::path p(path);
@@ -95,18 +91,15 @@ std::vector<std::string> baseline_names(const fs::path& root) {
 fs::path baseline_folder(const fs::path& root, const std::string& name) {
   const std::vector<std::string> names = baseline_names(root);
   if (std::find(names.begin(), names.end(), name) == names.end()) {
-    throw stepscope::InputError(
-        fmt::format("'{}' is not a baseline; {} holds: {}", name, (root / "baselines").string(),
-                    names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+    throw stepscope::InputError(fmt::format("'{}' is not a baseline; {} holds: {}", name, (root / "baselines").string(),
+                                            names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
   return root / "baselines" / name;
 }
 
 Manifest read_manifest(const fs::path& folder) {
   const std::string source = (folder / kManifestFile).string();
-  const auto refuse = [&](const std::string& text) -> stepscope::InputError {
-    return stepscope::InputError(source + ": " + text);
-  };
+  const auto refuse = [&](const std::string& text) -> stepscope::InputError { return stepscope::InputError(source + ": " + text); };
   nlohmann::json j;
   try {
     j = nlohmann::json::parse(read_text(folder / kManifestFile));
@@ -127,20 +120,16 @@ Manifest read_manifest(const fs::path& folder) {
   m.source_revision = text(j, "source_revision");
   m.build_flags = text(j, "build_flags");
   m.description = text(j, "description");
-  if (!j.contains("files") || !j["files"].is_array() || j["files"].empty())
-    throw refuse("field \"files\" is missing, empty or no list");
+  if (!j.contains("files") || !j["files"].is_array() || j["files"].empty()) throw refuse("field \"files\" is missing, empty or no list");
   for (const auto& item : j["files"]) {
     ManifestFile file;
     file.path = text(item, "path");
     file.sha256 = text(item, "sha256");
-    if (!item.contains("size_bytes") || !item["size_bytes"].is_number_unsigned())
-      throw refuse(file.path + " has no \"size_bytes\"");
+    if (!item.contains("size_bytes") || !item["size_bytes"].is_number_unsigned()) throw refuse(file.path + " has no \"size_bytes\"");
     file.size_bytes = item["size_bytes"].get<int64_t>();
     if (!stays_inside(file.path)) throw refuse(fmt::format("the path \"{}\" leaves the folder", file.path));
-    if (!is_sha256(file.sha256))
-      throw refuse(fmt::format("the hash of {} is not 64 hexadecimal digits", file.path));
-    if (std::any_of(m.files.begin(), m.files.end(),
-                    [&](const ManifestFile& f) { return f.path == file.path; })) {
+    if (!is_sha256(file.sha256)) throw refuse(fmt::format("the hash of {} is not 64 hexadecimal digits", file.path));
+    if (std::any_of(m.files.begin(), m.files.end(), [&](const ManifestFile& f) { return f.path == file.path; })) {
       throw refuse(fmt::format("{} is listed twice", file.path));
     }
     m.files.push_back(std::move(file));
@@ -150,8 +139,7 @@ Manifest read_manifest(const fs::path& folder) {
 
 std::vector<std::string> verify_baseline(const fs::path& folder) {
   std::vector<std::string> problems;
-  if (!fs::exists(folder / kManifestFile))
-    return {fmt::format("{}: missing; the folder is not frozen", kManifestFile)};
+  if (!fs::exists(folder / kManifestFile)) return {fmt::format("{}: missing; the folder is not frozen", kManifestFile)};
   Manifest manifest;
   try {
     manifest = read_manifest(folder);
@@ -160,8 +148,7 @@ std::vector<std::string> verify_baseline(const fs::path& folder) {
   }
   const std::string name = fs::weakly_canonical(folder).filename().string();
   if (manifest.name != name) {
-    problems.push_back(
-        fmt::format("{}: it is the manifest of \"{}\", not of \"{}\"", kManifestFile, manifest.name, name));
+    problems.push_back(fmt::format("{}: it is the manifest of \"{}\", not of \"{}\"", kManifestFile, manifest.name, name));
   }
   std::map<std::string, fs::directory_entry> found = list_files(folder);
   for (const ManifestFile& file : manifest.files) {
@@ -174,10 +161,8 @@ std::vector<std::string> verify_baseline(const fs::path& folder) {
       problems.push_back(file.path + ": not a regular file (a link?)");
     } else if (gpt2::sha256_file(at->second.path()) != file.sha256) {
       const auto size = static_cast<int64_t>(at->second.file_size());
-      problems.push_back(
-          size == file.size_bytes
-              ? fmt::format("{}: changed ({} bytes, as before)", file.path, size)
-              : fmt::format("{}: changed ({} bytes, frozen with {})", file.path, size, file.size_bytes));
+      problems.push_back(size == file.size_bytes ? fmt::format("{}: changed ({} bytes, as before)", file.path, size)
+                                                 : fmt::format("{}: changed ({} bytes, frozen with {})", file.path, size, file.size_bytes));
     } else if (const auto size = static_cast<int64_t>(at->second.file_size()); size != file.size_bytes) {
       problems.push_back(fmt::format("{}: {} bytes, the manifest says {}", file.path, size, file.size_bytes));
     }
@@ -189,9 +174,8 @@ std::vector<std::string> verify_baseline(const fs::path& folder) {
 
 Manifest freeze_baseline(const fs::path& folder, const FreezeOptions& options) {
   if (fs::exists(folder / kManifestFile)) {
-    throw stepscope::InputError(fmt::format(
-        "{}: the baseline is frozen already; a frozen baseline is never changed, make a new folder",
-        (folder / kManifestFile).string()));
+    throw stepscope::InputError(fmt::format("{}: the baseline is frozen already; a frozen baseline is never changed, make a new folder",
+                                            (folder / kManifestFile).string()));
   }
   Manifest m;
   m.name = fs::weakly_canonical(folder).filename().string();
@@ -201,8 +185,7 @@ Manifest freeze_baseline(const fs::path& folder, const FreezeOptions& options) {
   m.description = options.description.empty() ? description_of(folder) : options.description;
   for (const auto& [path, entry] : list_files(folder)) {
     if (!is_plain_file(entry))
-      throw stepscope::InputError(entry.path().string() +
-                                  ": not a regular file; a baseline holds its files itself");
+      throw stepscope::InputError(entry.path().string() + ": not a regular file; a baseline holds its files itself");
     m.files.push_back({path, static_cast<int64_t>(entry.file_size()), gpt2::sha256_file(entry.path())});
   }
   gpt2::write_file_atomically(folder / kManifestFile, to_json(m).dump(2) + "\n");
@@ -218,8 +201,7 @@ nlohmann::ordered_json to_json(const Manifest& m) {
   j["build_flags"] = m.build_flags;
   j["description"] = m.description;
   j["files"] = nlohmann::ordered_json::array();
-  for (const ManifestFile& f : m.files)
-    j["files"].push_back({{"path", f.path}, {"size_bytes", f.size_bytes}, {"sha256", f.sha256}});
+  for (const ManifestFile& f : m.files) j["files"].push_back({{"path", f.path}, {"size_bytes", f.size_bytes}, {"sha256", f.sha256}});
   return j;
 }
 

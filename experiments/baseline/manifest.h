@@ -24,11 +24,10 @@ struct ManifestFile {
 };
 
 struct Manifest {
-  std::string name;     // of the folder
-  std::string created;  // date, YYYY-MM-DD
-  std::string
-      source_revision;      // git revision of the tree that it was frozen in; "unknown" outside a repository
-  std::string build_flags;  // BASELINE_BUILD_FLAGS of the folder's CMakeLists.txt
+  std::string name;             // of the folder
+  std::string created;          // date, YYYY-MM-DD
+  std::string source_revision;  // git revision of the tree that it was frozen in; "unknown" outside a repository
+  std::string build_flags;      // BASELINE_BUILD_FLAGS of the folder's CMakeLists.txt
   std::string description;
   std::vector<ManifestFile> files;  // sorted by path
 };

@@ -14,9 +14,7 @@ namespace experiments {
 std::optional<std::vector<BaselineResult>> read_results(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kResultsFile;
   if (!std::filesystem::exists(path)) return std::nullopt;
-  const auto refuse = [&](const std::string& text) {
-    return stepscope::InputError(path.string() + ": " + text);
-  };
+  const auto refuse = [&](const std::string& text) { return stepscope::InputError(path.string() + ": " + text); };
   std::ifstream file(path);
   if (!file) throw refuse("the file cannot be read");
   nlohmann::json j;
@@ -35,23 +33,20 @@ std::optional<std::vector<BaselineResult>> read_results(const std::filesystem::p
   for (const auto& item : j["results"]) {
     const auto where = fmt::format("results[{}]", results.size());
     const auto text = [&](const char* field) {
-      if (!item.is_object() || !item.contains(field) || !item[field].is_string() ||
-          item[field].get_ref<const std::string&>().empty()) {
+      if (!item.is_object() || !item.contains(field) || !item[field].is_string() || item[field].get_ref<const std::string&>().empty()) {
         throw refuse(fmt::format("{}.{} is missing, empty or no text", where, field));
       }
       return item[field].get<std::string>();
     };
     const auto positive = [&](const char* field) {
-      if (!item.is_object() || !item.contains(field) || !item[field].is_number() ||
-          !(item[field].get<double>() > 0)) {
+      if (!item.is_object() || !item.contains(field) || !item[field].is_number() || !(item[field].get<double>() > 0)) {
         throw refuse(fmt::format("{}.{} is missing or no number above 0", where, field));
       }
       return item[field].get<double>();
     };
     const auto count = [&](const char* field) {
       positive(field);
-      if (!item[field].is_number_integer())
-        throw refuse(fmt::format("{}.{} is no whole number", where, field));
+      if (!item[field].is_number_integer()) throw refuse(fmt::format("{}.{} is no whole number", where, field));
       return item[field].get<int64_t>();
     };
     BaselineResult r;
@@ -60,11 +55,10 @@ std::optional<std::vector<BaselineResult>> read_results(const std::filesystem::p
     if (item.contains("note")) r.note = text("note");
     r.batch_size = count("batch_size"), r.seq_len = count("seq_len"), r.steps = count("steps");
     r.step_time_ns = positive("step_time_ns"), r.tokens_per_s = positive("tokens_per_s");
-    const double expected =
-        static_cast<double>(r.batch_size) * static_cast<double>(r.seq_len) / r.step_time_ns * 1e9;
+    const double expected = static_cast<double>(r.batch_size) * static_cast<double>(r.seq_len) / r.step_time_ns * 1e9;
     if (!(std::abs(r.tokens_per_s - expected) <= 0.01 * expected)) {
-      throw refuse(fmt::format("{}: {:.0f} tokens/s do not belong to {:.0f} ns for {} x {} tokens", where,
-                               r.tokens_per_s, r.step_time_ns, r.batch_size, r.seq_len));
+      throw refuse(fmt::format("{}: {:.0f} tokens/s do not belong to {:.0f} ns for {} x {} tokens", where, r.tokens_per_s, r.step_time_ns,
+                               r.batch_size, r.seq_len));
     }
     results.push_back(std::move(r));
   }

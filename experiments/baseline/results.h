@@ -23,8 +23,7 @@ struct BaselineResult {
   int64_t seq_len = 0;
   int64_t steps = 0;        // measured, without warm-up
   double step_time_ns = 0;  // median
-  double tokens_per_s =
-      0;  // batch_size * seq_len / step_time; the reader refuses a pair that disagrees by more than 1%
+  double tokens_per_s = 0;  // batch_size * seq_len / step_time; the reader refuses a pair that disagrees by more than 1%
 };
 
 // nullopt: nothing was recorded. Throws stepscope::InputError naming the file and the field when it is

@@ -60,9 +60,7 @@ class Audited final : public gpt2::Trainer {
     look("forward_backward");
     return loss;
   }
-  std::vector<float> next_token_logits(std::span<const int32_t> context) override {
-    return real_->next_token_logits(context);
-  }
+  std::vector<float> next_token_logits(std::span<const int32_t> context) override { return real_->next_token_logits(context); }
 
  private:
   // A copy of the tokens of a call. The caller's spans are const; memory behind them need not be.
@@ -89,8 +87,7 @@ class Audited final : public gpt2::Trainer {
 
   void look(const char* call) {
     if (device_ == nullptr || !device_->launch_error || !audit_.launch_error.empty()) return;
-    if (const std::string error = device_->launch_error(); !error.empty())
-      audit_.launch_error = error + ", found after " + call;
+    if (const std::string error = device_->launch_error(); !error.empty()) audit_.launch_error = error + ", found after " + call;
   }
 
   std::unique_ptr<gpt2::Trainer> real_;
@@ -100,8 +97,7 @@ class Audited final : public gpt2::Trainer {
 
 }  // namespace
 
-std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device,
-                                       TrainerAudit& audit) {
+std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device, TrainerAudit& audit) {
   return std::make_unique<Audited>(std::move(trainer), device, audit);
 }
 

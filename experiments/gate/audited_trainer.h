@@ -15,7 +15,6 @@ struct TrainerAudit {
 };
 
 // `device` may be null; it and `audit` must outlive the trainer.
-std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device,
-                                       TrainerAudit& audit);
+std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device, TrainerAudit& audit);
 
 }  // namespace gate

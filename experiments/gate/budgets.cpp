@@ -65,8 +65,7 @@ constexpr ModelBudgets kBf16{.logits = 1.3e-2,
                              .slice_factor = 8,
                              .sharp_attention_slice_factor = 1e4};
 
-constexpr Row kRows[] = {
-    {"reference", "fp32", kFp32}, {"fp32", "fp32", kFp32}, {"fp32", "tf32", kTf32}, {"mixed", "bf16", kBf16}};
+constexpr Row kRows[] = {{"reference", "fp32", kFp32}, {"fp32", "fp32", kFp32}, {"fp32", "tf32", kTf32}, {"mixed", "bf16", kBf16}};
 
 }  // namespace
 
@@ -74,10 +73,8 @@ ModelBudgets budgets_of(std::string_view trainer, std::string_view matmul) {
   for (const Row& row : kRows)
     if (row.trainer == trainer && row.matmul == matmul) return row.budgets;
   std::string known;
-  for (const Row& row : kRows)
-    known += fmt::format("{}{} --matmul {}", known.empty() ? "" : ", ", row.trainer, row.matmul);
-  throw stepscope::InputError(
-      fmt::format("gate: no budgets for --trainer {} --matmul {}; there are: {}", trainer, matmul, known));
+  for (const Row& row : kRows) known += fmt::format("{}{} --matmul {}", known.empty() ? "" : ", ", row.trainer, row.matmul);
+  throw stepscope::InputError(fmt::format("gate: no budgets for --trainer {} --matmul {}; there are: {}", trainer, matmul, known));
 }
 
 }  // namespace gate

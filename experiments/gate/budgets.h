@@ -8,12 +8,12 @@
 namespace gate {
 
 struct ModelBudgets {
-  double logits = 0;     // relative norm; rows and columns get slice_factor times as much
-  double loss = 0;       // relative
+  double logits = 0;            // relative norm; rows and columns get slice_factor times as much
+  double loss = 0;              // relative
   double one_token_factor = 1;  // on the loss of a single token, which nothing averages
-  double gradients = 0;  // relative norm, every tensor
-  double grad_norm = 0;  // relative
-  double adam_m = 0;     // relative norm against the oracle's update from the same state
+  double gradients = 0;         // relative norm, every tensor
+  double grad_norm = 0;         // relative
+  double adam_m = 0;            // relative norm against the oracle's update from the same state
   double adam_v = 0;
   double update = 0;      // of p' - p against the closed form from the trainer's own m and v, relative norm
   double trajectory = 0;  // relative, every loss of the run

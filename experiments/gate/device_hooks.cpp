@@ -23,9 +23,7 @@ DeviceHooks cuda_device_hooks() {
           .launch_error =
               [] {
                 const cudaError_t error = cudaGetLastError();
-                return error == cudaSuccess || error == cudaErrorNotReady
-                           ? std::string()
-                           : std::string(cudaGetErrorString(error));
+                return error == cudaSuccess || error == cudaErrorNotReady ? std::string() : std::string(cudaGetErrorString(error));
               },
           .persisting_l2_bytes = [before] { return persisting_l2_bytes() - before; }};
 }

@@ -60,8 +60,8 @@ Storage storage_of(std::string_view trainer, std::string_view matmul, const std:
   return {23, 23, 0};
 }
 
-Expected expect(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage,
-                int draws, bool with_gradients) {
+Expected expect(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage, int draws,
+                bool with_gradients) {
   std::vector<gpt2::Batch> batches;
   for (const Tokens& t : tokens) batches.push_back(t.batch());
   Oracle oracle(c.config, c.batch_size, c.seq_len);
@@ -102,18 +102,17 @@ Expected expect(const Case& c, std::span<const float> weights, std::span<const T
   return e;
 }
 
-std::shared_ptr<const Expected> ExpectedCache::get(const Case& c, std::span<const float> weights,
-                                                   std::span<const Tokens> tokens, const Storage& storage, int draws,
-                                                   bool with_gradients) {
+std::shared_ptr<const Expected> ExpectedCache::get(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens,
+                                                   const Storage& storage, int draws, bool with_gradients) {
   Key key;
-  const int64_t shape[] = {c.config.max_seq_len, c.config.vocab_size, c.config.padded_vocab, c.config.layers,
-                           c.config.heads,       c.config.channels,   c.batch_size,          c.seq_len,
-                           storage.activation_bits, storage.stream_bits, storage.weight_bits, draws, with_gradients};
+  const int64_t shape[] = {c.config.max_seq_len,    c.config.vocab_size, c.config.padded_vocab, c.config.layers,
+                           c.config.heads,          c.config.channels,   c.batch_size,          c.seq_len,
+                           storage.activation_bits, storage.stream_bits, storage.weight_bits,   draws,
+                           with_gradients};
   key.bytes(shape, sizeof shape);
   key.bytes(weights.data(), weights.size_bytes());
   for (const Tokens& t : tokens)
-    for (const std::vector<int32_t>* list : {&t.inputs, &t.targets})
-      key.bytes(list->data(), list->size() * sizeof(int32_t));
+    for (const std::vector<int32_t>* list : {&t.inputs, &t.targets}) key.bytes(list->data(), list->size() * sizeof(int32_t));
   {
     const std::scoped_lock lock(mutex_);
     if (const auto found = known_.find(key.value()); found != known_.end()) return found->second;
@@ -143,8 +142,7 @@ double grad_norm_limit(const gpt2::ModelConfig& config, const Expected& e, doubl
   const std::vector<KnownTensor> tensors = known_tensors(config);
   for (size_t i = 0; i < tensors.size(); ++i) {
     double own = 0;
-    for (int64_t k = tensors[i].offset; k < tensors[i].offset + tensors[i].size(); ++k)
-      own += squared(e.gradients[static_cast<size_t>(k)]);
+    for (int64_t k = tensors[i].offset; k < tensors[i].offset + tensors[i].size(); ++k) own += squared(e.gradients[static_cast<size_t>(k)]);
     allowed += own * squared(limits_of(e.gradients_noise[i], floor, slice_factor).norm);
     whole += own;
   }

@@ -24,8 +24,8 @@ namespace gate {
 // Significant bits (the leading one counted) of what a trainer stores; 0: nothing is rounded.
 struct Storage {
   int activation_bits = 0;
-  int stream_bits = 0;   // of the residual stream and its gradient
-  int weight_bits = 0;   // of the weights as a matrix product takes them, beyond how they are stored
+  int stream_bits = 0;  // of the residual stream and its gradient
+  int weight_bits = 0;  // of the weights as a matrix product takes them, beyond how they are stored
   bool operator==(const Storage&) const = default;
 };
 // bf16 has 8, tf32 11. fp32 has 24, and one bit is given away for its sums, which are in fp32 too.
@@ -41,19 +41,19 @@ struct Expected {
   std::vector<double> logits, gradients;  // logits of the last micro-batch; gradients their mean
   double token_loss_noise = 0;            // of one token of the last micro-batch, absolute
   Noise logits_noise;
-  std::vector<Noise> gradients_noise;     // in the order of known_tensors()
+  std::vector<Noise> gradients_noise;  // in the order of known_tensors()
 };
 
 // `weights`: those that the trainer multiplies with. Without gradients (forward_only) they stay empty.
-Expected expect(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage,
-                int draws, bool with_gradients);
+Expected expect(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage, int draws,
+                bool with_gradients);
 
 // The same, remembered by everything that it depends on: many configurations of a trainer are asked about the same
 // weights. Safe to use from several threads.
 class ExpectedCache {
  public:
-  std::shared_ptr<const Expected> get(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens,
-                                      const Storage& storage, int draws, bool with_gradients);
+  std::shared_ptr<const Expected> get(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage,
+                                      int draws, bool with_gradients);
   void clear();
 
  private:

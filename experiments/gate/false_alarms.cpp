@@ -88,8 +88,8 @@ std::string to_table(const SeedsReport& report) {
                                 report.device, report.seeds, report.refused, report.false_alarm_rate());
   out += fmt::format("{:<22} {:>9} {:>8} {:>9}  {}\n", "check", "of budget", "refused", "per run", "worst");
   for (const CheckOverSeeds& c : report.checks)
-    out += fmt::format("{:<22} {:>8.0f}% {:>8} {:>9.1e}  {} (seed {})\n", c.name, 100 * c.worst, c.refusals,
-                       c.false_alarm_rate, c.worst_tensor, c.worst_seed);
+    out += fmt::format("{:<22} {:>8.0f}% {:>8} {:>9.1e}  {} (seed {})\n", c.name, 100 * c.worst, c.refusals, c.false_alarm_rate,
+                       c.worst_tensor, c.worst_seed);
   for (const std::string& note : report.notes) out += fmt::format("note: {}\n", note);
   return out;
 }
@@ -102,8 +102,8 @@ nlohmann::ordered_json to_json(const SeedsReport& report) {
                            {"false_alarm_rate", report.false_alarm_rate()},
                            {"checks", nlohmann::ordered_json::array()}};
   for (const CheckOverSeeds& c : report.checks) {
-    nlohmann::ordered_json one{{"name", c.name}, {"worst_share_of_budget", nullptr}, {"seed", c.worst_seed},
-                               {"tensor", c.worst_tensor}, {"refusals", c.refusals}, {"false_alarm_rate", c.false_alarm_rate}};
+    nlohmann::ordered_json one{{"name", c.name},           {"worst_share_of_budget", nullptr}, {"seed", c.worst_seed},
+                               {"tensor", c.worst_tensor}, {"refusals", c.refusals},           {"false_alarm_rate", c.false_alarm_rate}};
     if (std::isfinite(c.worst)) one["worst_share_of_budget"] = c.worst;
     j["checks"].push_back(std::move(one));
   }

@@ -13,10 +13,10 @@ namespace gate {
 
 struct CheckOverSeeds {
   std::string name;
-  double worst = 0;             // largest error / budget of any seed; infinite for a missed budget of zero or NaN
+  double worst = 0;  // largest error / budget of any seed; infinite for a missed budget of zero or NaN
   uint64_t worst_seed = 0;
   std::string worst_tensor;
-  int64_t refusals = 0;         // seeds
+  int64_t refusals = 0;  // seeds
   // Of a run: the largest share per seed follows a law of largest values (Gumbel), fitted by mean and deviation.
   // 0 for fewer than 5 seeds and for checks that always use the same share.
   double false_alarm_rate = 0;
@@ -24,7 +24,7 @@ struct CheckOverSeeds {
 
 struct SeedsReport {
   std::string configuration, device;
-  int64_t seeds = 0, refused = 0;        // seeds of which any check failed
+  int64_t seeds = 0, refused = 0;  // seeds of which any check failed
   std::vector<CheckOverSeeds> checks;
   std::vector<std::string> notes;
   // Any check of a run: at most the sum of the checks' own.

@@ -41,8 +41,8 @@ int64_t known_parameter_count(const gpt2::ModelConfig& config) {
   return all.back().offset + all.back().size();
 }
 
-void known_adamw(const gpt2::ModelConfig& config, std::span<double> p, std::span<double> m, std::span<double> v,
-                 std::span<const double> g, const gpt2::AdamW& a, int64_t step, double scale) {
+void known_adamw(const gpt2::ModelConfig& config, std::span<double> p, std::span<double> m, std::span<double> v, std::span<const double> g,
+                 const gpt2::AdamW& a, int64_t step, double scale) {
   const double b1 = static_cast<double>(a.beta1), b2 = static_cast<double>(a.beta2), t = static_cast<double>(step);
   const double correct_m = 1 - std::pow(b1, t), correct_v = 1 - std::pow(b2, t);
   for (const KnownTensor& tensor : known_tensors(config)) {

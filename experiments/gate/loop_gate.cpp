@@ -62,9 +62,7 @@ class Recorder final : public gpt2::Trainer {
     return o;
   }
   double evaluate(const gpt2::Batch& b, std::span<float> logits) override { return real_->evaluate(b, logits); }
-  double forward_backward(const gpt2::Batch& b, std::span<float> logits) override {
-    return real_->forward_backward(b, logits);
-  }
+  double forward_backward(const gpt2::Batch& b, std::span<float> logits) override { return real_->forward_backward(b, logits); }
 
   std::vector<Handed> handed;
 
@@ -207,8 +205,8 @@ class LoopChecks {
     o.accumulation = accumulation;
     const Taken taken = train(*recorder, o);
 
-    const KnownSchedule known{schedule, static_cast<double>(o.learning_rate.peak),
-                              static_cast<double>(o.learning_rate.final_fraction), 3, kSteps};
+    const KnownSchedule known{schedule, static_cast<double>(o.learning_rate.peak), static_cast<double>(o.learning_rate.final_fraction), 3,
+                              kSteps};
     double worst = 0;
     int64_t steps_off = std::abs(kSteps - static_cast<int64_t>(taken.handed.size())), settings_off = 0, logs_off = 0;
     for (size_t i = 0; i < taken.handed.size(); ++i) {
@@ -222,15 +220,13 @@ class LoopChecks {
       settings_off += static_cast<int64_t>(h.inputs.size()) != accumulation;
       if (i < taken.result.steps.size()) {
         const gpt2::StepLog& log = taken.result.steps[i];
-        logs_off += !(log.outcome.loss == h.outcome.loss) || log.outcome.step != h.step ||
-                    std::abs(log.learning_rate - want) > 1e-6 * want;
+        logs_off += !(log.outcome.loss == h.outcome.loss) || log.outcome.step != h.step || std::abs(log.learning_rate - want) > 1e-6 * want;
       } else {
         ++logs_off;
       }
     }
     // A rate crosses as a float: two roundings.
-    if (options_.wanted("schedule"))
-      results_.push_back(make_result("schedule", schedule, {{"relative", worst, 0x1p-23, -1}}));
+    if (options_.wanted("schedule")) results_.push_back(make_result("schedule", schedule, {{"relative", worst, 0x1p-23, -1}}));
     if (options_.wanted("loop")) {
       results_.push_back(must_be_zero("loop", "steps", steps_off, "steps"));
       results_.push_back(must_be_zero("loop", "settings", settings_off, "steps", "other AdamW settings or micro-batches"));
@@ -239,14 +235,12 @@ class LoopChecks {
     if (!options_.wanted("loader")) return;
     size_t batches = 0;
     for (const Handed& h : taken.handed) batches += h.inputs.size();
-    const std::vector<BatchOfFile> want =
-        in_order(shards, static_cast<size_t>(t.batch_size * t.seq_len), std::max<size_t>(batches, 1));
+    const std::vector<BatchOfFile> want = in_order(shards, static_cast<size_t>(t.batch_size * t.seq_len), std::max<size_t>(batches, 1));
     int64_t wrong = batches == 0 ? 1 : 0, first = -1;
     size_t at = 0;
     for (const Handed& h : taken.handed)
       for (size_t j = 0; j < h.inputs.size(); ++j, ++at)
-        if ((h.inputs[j] != want[at].inputs || h.targets[j] != want[at].targets) && wrong++ == 0)
-          first = static_cast<int64_t>(at);
+        if ((h.inputs[j] != want[at].inputs || h.targets[j] != want[at].targets) && wrong++ == 0) first = static_cast<int64_t>(at);
     results_.push_back(must_be_zero("loader", fmt::format("in order x{}", accumulation), wrong, "batches",
                                     wrong > 0 ? fmt::format("first: batch {}", first) : ""));
   }
@@ -324,13 +318,11 @@ class LoopChecks {
     int64_t differ = std::abs(static_cast<int64_t>(both.size()) - static_cast<int64_t>(want.handed.size()));
     for (size_t i = 0; i < std::min(both.size(), want.handed.size()); ++i)
       differ += both[i].step != want.handed[i].step || both[i].inputs != want.handed[i].inputs ||
-                both[i].targets != want.handed[i].targets ||
-                both[i].adamw.learning_rate != want.handed[i].adamw.learning_rate;
+                both[i].targets != want.handed[i].targets || both[i].adamw.learning_rate != want.handed[i].adamw.learning_rate;
     results_.push_back(must_be_zero("resume", "steps handed", differ, "steps", "other tokens, rate or number"));
     if (!options_.deterministic) return;
     results_.push_back(must_be_zero("resume", "param", count_different(resumed.parameters, want.parameters), "elements"));
-    results_.push_back(must_be_zero("resume", "m,v",
-                                    count_different(resumed.m, want.m) + count_different(resumed.v, want.v), "elements"));
+    results_.push_back(must_be_zero("resume", "m,v", count_different(resumed.m, want.m) + count_different(resumed.v, want.v), "elements"));
   }
 
   const std::function<std::unique_ptr<gpt2::Trainer>()>& make_;
@@ -340,8 +332,7 @@ class LoopChecks {
 
 }  // namespace
 
-std::vector<CheckResult> check_loop(const std::function<std::unique_ptr<gpt2::Trainer>()>& make_trainer,
-                                    const LoopGateOptions& options) {
+std::vector<CheckResult> check_loop(const std::function<std::unique_ptr<gpt2::Trainer>()>& make_trainer, const LoopGateOptions& options) {
   return LoopChecks(make_trainer, options).run();
 }
 

@@ -14,8 +14,8 @@
 
 namespace gate {
 
-using TrainFunction = std::function<gpt2::RunResult(gpt2::Trainer&, const gpt2::LoopOptions&,
-                                                    const std::function<void(const gpt2::StepLog&)>&)>;
+using TrainFunction =
+    std::function<gpt2::RunResult(gpt2::Trainer&, const gpt2::LoopOptions&, const std::function<void(const gpt2::StepLog&)>&)>;
 
 struct LoopGateOptions {
   uint64_t seed = 0;
@@ -25,7 +25,6 @@ struct LoopGateOptions {
 };
 
 // `make_trainer` builds one of a small model: vocab_size up to 65535, batches of any size.
-std::vector<CheckResult> check_loop(const std::function<std::unique_ptr<gpt2::Trainer>()>& make_trainer,
-                                    const LoopGateOptions& options);
+std::vector<CheckResult> check_loop(const std::function<std::unique_ptr<gpt2::Trainer>()>& make_trainer, const LoopGateOptions& options);
 
 }  // namespace gate

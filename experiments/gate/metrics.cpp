@@ -53,11 +53,9 @@ void worst_slice(const SliceSums& slices, double& worst, int64_t& at) {
 
 template <typename Got, typename Want>
 ErrorMetrics compare(std::span<const Got> got, std::span<const Want> want, int64_t rows, int64_t columns) {
-  if (rows < 0 || columns < 0 || static_cast<int64_t>(got.size()) != rows * columns ||
-      got.size() != want.size())
-    throw std::invalid_argument("compare: " + std::to_string(got.size()) + " and " +
-                                std::to_string(want.size()) + " elements for " + std::to_string(rows) +
-                                " x " + std::to_string(columns));
+  if (rows < 0 || columns < 0 || static_cast<int64_t>(got.size()) != rows * columns || got.size() != want.size())
+    throw std::invalid_argument("compare: " + std::to_string(got.size()) + " and " + std::to_string(want.size()) + " elements for " +
+                                std::to_string(rows) + " x " + std::to_string(columns));
   TensorSums sums(rows, columns);
   for (int64_t r = 0; r < rows; ++r) {
     double row_difference = 0, row_reference = 0;

@@ -10,16 +10,14 @@
 namespace gate {
 
 struct ErrorMetrics {
-  double norm = 0;     // |got - want| / |want|  (0 if both are all zeros, infinite if only `want` is)
-  double cosine = 1;   // of the angle between the two; 1 if both are all zeros
-  double max_abs = 0;  // largest |got - want|
-  double worst_row =
-      0;  // largest over rows of |got_r - want_r| / max(|want_r|, upper quartile of non-zero |want_r|)
+  double norm = 0;       // |got - want| / |want|  (0 if both are all zeros, infinite if only `want` is)
+  double cosine = 1;     // of the angle between the two; 1 if both are all zeros
+  double max_abs = 0;    // largest |got - want|
+  double worst_row = 0;  // largest over rows of |got_r - want_r| / max(|want_r|, upper quartile of non-zero |want_r|)
   int64_t worst_row_at = 0;
   double worst_column = 0;  // the same over columns
   int64_t worst_column_at = 0;
-  bool has_rows =
-      false;  // false: too few columns for a row to be a sample (worst_row is then 0 and means nothing)
+  bool has_rows = false;  // false: too few columns for a row to be a sample (worst_row is then 0 and means nothing)
   bool has_columns = false;
 };
 

@@ -38,8 +38,8 @@ using gpt2::Trainer;
 using Floats = std::vector<float>;
 using Results = std::vector<CheckResult>;
 
-constexpr float kLargeStep = 1e-2f;  // of the optimizer checks; large_step() says why wide models take less
-constexpr int kDraws = 2;            // of roundings, per comparison
+constexpr float kLargeStep = 1e-2f;              // of the optimizer checks; large_step() says why wide models take less
+constexpr int kDraws = 2;                        // of roundings, per comparison
 constexpr int64_t kManyParameters = 10'000'000;  // from here one draw says enough, and threads share one oracle
 
 // A place in the report that is filled now or later.
@@ -86,56 +86,53 @@ class Pending {
 };
 
 std::vector<ModelCheck> all_checks() {
-  std::vector<ModelCheck> all{
-      {"tensor table", "order, shapes and decay of the tensors are those that the judge has written down"},
-      {"fresh model", "a fresh model has GPT-2's means and deviations"},
-      {"forward", "logits and loss against the oracle"},
-      {"loss of logits", "the loss is that of the trainer's own logits"},
-      {"gradients", "every gradient tensor against the oracle: norm, worst row, worst column"},
-      {"evaluate", "forward alone gives what forward and backward gave"},
-      {"grad norm", "the reported norm is that of the trainer's own gradients, and near the oracle's"},
-      {"optimizer", "losses of five AdamW steps against the oracle"},
-      {"step gradients", "gradients of five AdamW steps against the oracle"},
-      {"adam m", "first moments are AdamW's of the trainer's own gradients, clipped"},
-      {"adam v", "second moments, the same"},
-      {"update", "parameters are AdamW's from the trainer's own moments; padding stays zero"},
-      {"weights", "weights are the rounded parameters"},
-      {"accumulation", "two micro-batches are one step of the mean gradient"},
-      {"causality", "no later token changes an earlier logit by a bit"},
-      {"padding", "padded vocabulary takes no part"},
-      {"trajectory", "losses of a short run"},
-      {"fresh inputs", "the oracle once more after everything else, same shapes and weights, new tokens"},
-      {"repeatability", "new trainer, used trainer, queued steps: the same bits"}};
+  std::vector<ModelCheck> all{{"tensor table", "order, shapes and decay of the tensors are those that the judge has written down"},
+                              {"fresh model", "a fresh model has GPT-2's means and deviations"},
+                              {"forward", "logits and loss against the oracle"},
+                              {"loss of logits", "the loss is that of the trainer's own logits"},
+                              {"gradients", "every gradient tensor against the oracle: norm, worst row, worst column"},
+                              {"evaluate", "forward alone gives what forward and backward gave"},
+                              {"grad norm", "the reported norm is that of the trainer's own gradients, and near the oracle's"},
+                              {"optimizer", "losses of five AdamW steps against the oracle"},
+                              {"step gradients", "gradients of five AdamW steps against the oracle"},
+                              {"adam m", "first moments are AdamW's of the trainer's own gradients, clipped"},
+                              {"adam v", "second moments, the same"},
+                              {"update", "parameters are AdamW's from the trainer's own moments; padding stays zero"},
+                              {"weights", "weights are the rounded parameters"},
+                              {"accumulation", "two micro-batches are one step of the mean gradient"},
+                              {"causality", "no later token changes an earlier logit by a bit"},
+                              {"padding", "padded vocabulary takes no part"},
+                              {"trajectory", "losses of a short run"},
+                              {"fresh inputs", "the oracle once more after everything else, same shapes and weights, new tokens"},
+                              {"repeatability", "new trainer, used trainer, queued steps: the same bits"}};
   for (const Case& c : small_cases()) all.push_back({c.name, "a small model that stresses one thing"});
   for (const char* part : {"loss", "grad norm", "gradients", "norm", "m", "v", "update", "weights"})
     all.push_back({fmt::format("steps {}", part), "whole steps of 1, 2, 3 and 5 micro-batches from t = 1, 99, 1000, 100000"});
   for (const char* part : {"forward", "gradients", "grad norm", "norm", "m", "v", "update", "weights"})
     all.push_back({fmt::format("d12 {}", part), "a whole step of GPT-2's smallest model at T = 1024"});
-  const std::vector<ModelCheck> rest{
-      {"schedule", "the learning rate of every step, of four schedules"},
-      {"loader", "every batch is the one that the files hold"},
-      {"loop", "steps, settings and log of a run"},
-      {"resume", "a run that was cut by a checkpoint is the run that was not"},
-      {"rounding", "no two steps round the weights alike (stochastic rounding only)"},
-      {"timed steps", "steps taken as an arm takes them, then again by a fresh trainer"},
-      {"clock", "reported times add up to the judge's clock"},
-      {"late work", "a finished step has finished"},
-      {"persisting L2", "no part of L2 is set aside"},
-      {"inputs", "tokens and parameters are as they were after every call that may only read them"},
-      {"launch error", "no launch failed unseen"}};
+  const std::vector<ModelCheck> rest{{"schedule", "the learning rate of every step, of four schedules"},
+                                     {"loader", "every batch is the one that the files hold"},
+                                     {"loop", "steps, settings and log of a run"},
+                                     {"resume", "a run that was cut by a checkpoint is the run that was not"},
+                                     {"rounding", "no two steps round the weights alike (stochastic rounding only)"},
+                                     {"timed steps", "steps taken as an arm takes them, then again by a fresh trainer"},
+                                     {"clock", "reported times add up to the judge's clock"},
+                                     {"late work", "a finished step has finished"},
+                                     {"persisting L2", "no part of L2 is set aside"},
+                                     {"inputs", "tokens and parameters are as they were after every call that may only read them"},
+                                     {"launch error", "no launch failed unseen"}};
   all.insert(all.end(), rest.begin(), rest.end());
   return all;
 }
 
 class Checks {
  public:
-  Checks(const TrainerFactory& make_trainer, const ModelGateOptions& options, std::span<const uint64_t> seeds,
-         bool use_trainers_again)
+  Checks(const TrainerFactory& make_trainer, const ModelGateOptions& options, std::span<const uint64_t> seeds, bool use_trainers_again)
       : make_(make_trainer),
         options_(options),
         budgets_(budgets_of(options.trainer, options.matmul)),
         storage_(storage_of(options.trainer, options.matmul, options.variants)),
-        rounding_(options.trainer != "mixed"                  ? WeightRounding::none
+        rounding_(options.trainer != "mixed"                ? WeightRounding::none
                   : options.weight_rounding == "stochastic" ? WeightRounding::stochastic
                                                             : WeightRounding::nearest),
         use_again_(use_trainers_again),
@@ -169,8 +166,7 @@ class Checks {
     if (options_.with_steps && any_wanted("steps "))
       for (const Case& c : step_cases()) for_each_seed(c, [&] { whole_steps(c); });
     if (options_.with_loop && options_.train) loop();
-    if (options_.weight_rounding == "stochastic" && wanted("rounding"))
-      for_each_seed(main_case, [&] { rounding(); });
+    if (options_.weight_rounding == "stochastic" && wanted("rounding")) for_each_seed(main_case, [&] { rounding(); });
     if (options_.real_size_batch > 0 && any_wanted("d12 ")) real_size();
     finish();
     return std::move(reports_);
@@ -213,12 +209,9 @@ class Checks {
 
   bool wanted(const std::string& name) const { return !options_.without.contains(name); }
   bool any_wanted(const std::string& prefix) const {
-    return std::ranges::any_of(model_checks(),
-                               [&](const ModelCheck& c) { return c.name.starts_with(prefix) && wanted(c.name); });
+    return std::ranges::any_of(model_checks(), [&](const ModelCheck& c) { return c.name.starts_with(prefix) && wanted(c.name); });
   }
-  std::string if_wanted(const std::string& name, const std::string& suffix = "") const {
-    return wanted(name) ? name + suffix : "";
-  }
+  std::string if_wanted(const std::string& name, const std::string& suffix = "") const { return wanted(name) ? name + suffix : ""; }
 
   // `work` once per seed; then everything that it asked is judged.
   void for_each_seed(const Case& c, const std::function<void()>& work) {
@@ -282,8 +275,7 @@ class Checks {
   // Those that the next forward pass multiplies with. Where no chance takes part they are computed here, so that a
   // trainer that rounds wrongly is wrong in everything that follows too.
   Floats weights_now() const {
-    return rounding_ == WeightRounding::stochastic ? read_weights()
-                                                   : rounded_weights(read(*trainer_, State::parameters), rounding_);
+    return rounding_ == WeightRounding::stochastic ? read_weights() : rounded_weights(read(*trainer_, State::parameters), rounding_);
   }
   Floats zeros() const { return Floats(static_cast<size_t>(layout_.total)); }
   Floats empty_logits() const {  // NaN, so that an element never written is seen
@@ -361,17 +353,16 @@ class Checks {
     return c.stress == Stress::sharp_attention ? budgets_.sharp_attention_slice_factor : budgets_.slice_factor;
   }
 
-  static void compare_gradients(Results& out, const std::string& check, const Case& c, std::span<const float> got,
-                                const Expected& e, double floor, double slice_factor, double noise_factor) {
+  static void compare_gradients(Results& out, const std::string& check, const Case& c, std::span<const float> got, const Expected& e,
+                                double floor, double slice_factor, double noise_factor) {
     const std::vector<KnownTensor> tensors = known_tensors(c.config);
     for (size_t i = 0; i < tensors.size(); ++i) {
       const KnownTensor& t = tensors[i];
       const auto offset = static_cast<size_t>(t.offset), size = static_cast<size_t>(t.size());
-      out.push_back(from_metrics(check, t.name,
-                                 compare<float, double>(got.subspan(offset, size),
-                                                        std::span(e.gradients).subspan(offset, size),
-                                                        t.layers * t.rows, t.columns),
-                                 limits_of(e.gradients_noise[i], floor, slice_factor, noise_factor)));
+      out.push_back(from_metrics(
+          check, t.name,
+          compare<float, double>(got.subspan(offset, size), std::span(e.gradients).subspan(offset, size), t.layers * t.rows, t.columns),
+          limits_of(e.gradients_noise[i], floor, slice_factor, noise_factor)));
     }
   }
 
@@ -401,8 +392,7 @@ class Checks {
       Results out;
       const Case& c = a->c;
       const int64_t tokens = c.batch_size * c.seq_len, V = c.config.vocab_size;
-      if (!names.own_loss.empty())
-        out.push_back(loss_of_own_logits(names.own_loss, "loss", a->loss, a->logits, a->tokens[0].targets, V));
+      if (!names.own_loss.empty()) out.push_back(loss_of_own_logits(names.own_loss, "loss", a->loss, a->logits, a->tokens[0].targets, V));
       if (names.forward.empty() && names.gradients.empty()) return out;
       const auto e = cache_.get(c, a->weights, a->tokens, storage_for(c), draws, !c.forward_only);
       const double factor = stress_factor(c);
@@ -410,8 +400,7 @@ class Checks {
         out.push_back(from_metrics(names.forward, "logits", compare<float, double>(a->logits, e->logits, tokens, V),
                                    limits_of(e->logits_noise, budgets_.logits * factor, budgets_.slice_factor, noise_factor(c))));
         const double alone = tokens == 1 ? budgets_.one_token_factor : 1;
-        out.push_back(scalar_result(names.forward, "loss", a->loss, e->loss,
-                                    loss_limit(*e, tokens, budgets_.loss * factor * alone)));
+        out.push_back(scalar_result(names.forward, "loss", a->loss, e->loss, loss_limit(*e, tokens, budgets_.loss * factor * alone)));
       }
       if (!names.gradients.empty())
         compare_gradients(out, names.gradients, c, a->gradients, *e, budgets_.gradients * factor, slice_factor(c), noise_factor(c));
@@ -541,8 +530,9 @@ class Checks {
   // Three steps from zero moments, clipped, decayed; then one unclipped because the limit is far, one because
   // it is off.
   void optimizer() {
-    const StepNames base{if_wanted("grad norm"), if_wanted("adam m"), if_wanted("adam v"),        if_wanted("update"),
-                         if_wanted("weights"),   if_wanted("optimizer"), if_wanted("grad norm"), if_wanted("step gradients"), ""};
+    const StepNames base{if_wanted("grad norm"), if_wanted("adam m"),         if_wanted("adam v"),
+                         if_wanted("update"),    if_wanted("weights"),        if_wanted("optimizer"),
+                         if_wanted("grad norm"), if_wanted("step gradients"), ""};
     if ((base.norm + base.m + base.v + base.update + base.weights + base.loss + base.gradients).empty()) return;
     progress("optimizer");
     const double norm = norm_of_own_gradients(1);
@@ -671,9 +661,7 @@ class Checks {
     });
   }
 
-  int64_t trajectory_steps() const {
-    return use_again_ ? std::min<int64_t>(options_.trajectory_steps, 8) : options_.trajectory_steps;
-  }
+  int64_t trajectory_steps() const { return use_again_ ? std::min<int64_t>(options_.trajectory_steps, 8) : options_.trajectory_steps; }
 
   // Losses of a run from `start`; up to `in_flight` steps are queued before the first is waited for.
   std::vector<double> losses(Trainer& trainer, const Floats& start, int64_t steps, int64_t in_flight) const {
@@ -716,14 +704,12 @@ class Checks {
     trainer_.reset();
     const std::unique_ptr<Trainer> fresh = make_trainer();
     const Run again = record(*fresh, 1), queued = record(*fresh, 2);
-    for (const auto& [what, run] :
-         {std::pair<std::string, const Run&>{"new trainer", again}, {"queued", queued}}) {
+    for (const auto& [what, run] : {std::pair<std::string, const Run&>{"new trainer", again}, {"queued", queued}}) {
       int64_t losses_differ = 0;
       for (size_t i = 0; i < run.losses.size(); ++i) losses_differ += !(run.losses[i] == used.losses[i]);
       add(must_be_zero("repeatability", what + " loss", losses_differ, "steps"));
       add(must_be_zero("repeatability", what + " param", count_different(run.parameters, used.parameters), "elements"));
-      add(must_be_zero("repeatability", what + " m,v",
-                       count_different(run.m, used.m) + count_different(run.v, used.v), "elements"));
+      add(must_be_zero("repeatability", what + " m,v", count_different(run.m, used.m) + count_different(run.v, used.v), "elements"));
     }
   }
 
@@ -731,8 +717,9 @@ class Checks {
   // only those of 1 and 3: errors do not grow with the number.
   void whole_steps(const Case& c) {
     if (!begin_or_note(c)) return;
-    StepNames names{if_wanted("steps norm"),    if_wanted("steps m"),    if_wanted("steps v"),         if_wanted("steps update"),
-                    if_wanted("steps weights"), if_wanted("steps loss"), if_wanted("steps grad norm"), if_wanted("steps gradients"), ""};
+    StepNames names{if_wanted("steps norm"),      if_wanted("steps m"),         if_wanted("steps v"),
+                    if_wanted("steps update"),    if_wanted("steps weights"),   if_wanted("steps loss"),
+                    if_wanted("steps grad norm"), if_wanted("steps gradients"), ""};
     const Moments given = given_moments(c, seed());
     uint64_t number = 100;
     for (const auto& [micro_batches, t] : {std::pair<int, int64_t>{1, 1000}, {2, 1}, {3, 100000}, {5, 99}}) {
@@ -772,8 +759,9 @@ class Checks {
     for_each_seed(c, [&] {
       begin(c);
       ask_oracle({"d12 forward", "", ""}, 0);
-      StepNames names{if_wanted("d12 norm"), if_wanted("d12 m"), if_wanted("d12 v"),         if_wanted("d12 update"),
-                      if_wanted("d12 weights"), "",              if_wanted("d12 grad norm"), if_wanted("d12 gradients"), ""};
+      StepNames names{if_wanted("d12 norm"),      if_wanted("d12 m"),         if_wanted("d12 v"),
+                      if_wanted("d12 update"),    if_wanted("d12 weights"),   "",
+                      if_wanted("d12 grad norm"), if_wanted("d12 gradients"), ""};
       if ((names.norm + names.m + names.v + names.update + names.weights + names.grad_norm + names.gradients).empty()) return;
       set_state(parameters_, zeros(), zeros());
       judge_later(take_step(1, AdamW{.learning_rate = 1e-3f, .weight_decay = 0.1f}, {random_tokens(c, seed(), 0)}), names);
@@ -842,8 +830,7 @@ GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOption
   return std::move(Checks(make_trainer, options, seeds, false).run().front());
 }
 
-std::vector<GateReport> check_seeds(const TrainerFactory& make_trainer, const ModelGateOptions& options,
-                                    std::span<const uint64_t> seeds) {
+std::vector<GateReport> check_seeds(const TrainerFactory& make_trainer, const ModelGateOptions& options, std::span<const uint64_t> seeds) {
   return Checks(make_trainer, options, seeds, true).run_seeds();
 }
 

@@ -26,9 +26,9 @@ struct ModelGateOptions {
   std::string trainer = "fp32";
   std::string matmul = "fp32";
   std::map<std::string, std::string> variants;
-  std::string recompute = "none";           // of the mixed trainer, as in gpt2::TrainerOptions
+  std::string recompute = "none";  // of the mixed trainer, as in gpt2::TrainerOptions
   std::string weight_rounding = "nearest";
-  bool deterministic = true;                // repeatability is checked only of trainers that promise it
+  bool deterministic = true;  // repeatability is checked only of trainers that promise it
   uint64_t seed = 0;
   std::string model_name = "gate model";
   gpt2::ModelConfig config = gate_model();
@@ -39,10 +39,10 @@ struct ModelGateOptions {
   bool with_steps = true;        // whole steps at more shapes, and late ones; they bring their own models too
   bool with_loop = true;         // schedule, loader, checkpoint and resume
   bool with_timed_steps = true;
-  int64_t real_size_batch = 0;   // B of d12 at T = 1024 against the oracle (0.8 TFLOP in double per sequence); 0: not
-  std::set<std::string> without;      // names of model_checks() that are not run
-  TrainFunction train = gpt2::train;  // tests hand in broken loops
-  const DeviceHooks* device = nullptr;  // of a trainer on a device; must outlive the check
+  int64_t real_size_batch = 0;                       // B of d12 at T = 1024 against the oracle (0.8 TFLOP in double per sequence); 0: not
+  std::set<std::string> without;                     // names of model_checks() that are not run
+  TrainFunction train = gpt2::train;                 // tests hand in broken loops
+  const DeviceHooks* device = nullptr;               // of a trainer on a device; must outlive the check
   std::function<void(const std::string&)> progress;  // called with what begins; may be empty
 };
 
@@ -59,7 +59,6 @@ GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOption
 // The checks whose errors depend on the seed, of the small models only, one report per seed; trainers and the
 // oracle's answers are used again. Of options.seed nothing is read. One draw of roundings instead of two, fewer
 // micro-batches and a trajectory of 8 steps: budgets are a little less sure than the gate's own.
-std::vector<GateReport> check_seeds(const TrainerFactory& make_trainer, const ModelGateOptions& options,
-                                    std::span<const uint64_t> seeds);
+std::vector<GateReport> check_seeds(const TrainerFactory& make_trainer, const ModelGateOptions& options, std::span<const uint64_t> seeds);
 
 }  // namespace gate

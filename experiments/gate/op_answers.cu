@@ -49,8 +49,7 @@ struct ChunkSum {
   bool squares;
   GATE_ANYWHERE void operator()(int64_t chunk) const {
     double sum = 0;
-    for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i)
-      sum += squares ? square(in[i]) : in[i];
+    for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i) sum += squares ? square(in[i]) : in[i];
     out[chunk] = sum;
   }
 };
@@ -120,27 +119,24 @@ struct PositionGradient {
 
 }  // namespace
 
-Memory embedding_forward(Space space, const int32_t* tokens, View wte, View wpe, int64_t rows, int64_t T,
-                         int64_t C) {
+Memory embedding_forward(Space space, const int32_t* tokens, View wte, View wpe, int64_t rows, int64_t T, int64_t C) {
   Memory out = doubles(space, rows * C);
   for_each_index(space, rows * C, Embed{out.as<double>(), tokens, wte, wpe, T, C});
   return out;
 }
 
-EmbeddingGradients embedding_backward(Space space, View dwte_before, View dout, const Memory& tokens,
-                                      int64_t B, int64_t T, int64_t C, int64_t Vp, int64_t max_seq_len) {
+EmbeddingGradients embedding_backward(Space space, View dwte_before, View dout, const Memory& tokens, int64_t B, int64_t T, int64_t C,
+                                      int64_t Vp, int64_t max_seq_len) {
   const std::vector<int32_t> words = values_of<int32_t>(tokens);
   std::vector<int64_t> first(static_cast<size_t>(Vp + 1), 0), rows(words.size());
   for (int32_t w : words) ++first[static_cast<size_t>(w) + 1];
   for (size_t v = 0; v + 1 < first.size(); ++v) first[v + 1] += first[v];
   std::vector<int64_t> next(first.begin(), first.end() - 1);
-  for (size_t r = 0; r < words.size(); ++r)
-    rows[static_cast<size_t>(next[static_cast<size_t>(words[r])]++)] = static_cast<int64_t>(r);
+  for (size_t r = 0; r < words.size(); ++r) rows[static_cast<size_t>(next[static_cast<size_t>(words[r])]++)] = static_cast<int64_t>(r);
   const Memory first_there = memory_of(space, first), rows_there = memory_of(space, rows);
   EmbeddingGradients g{doubles(space, Vp * C), doubles(space, max_seq_len * C)};
   for_each_index(space, Vp * C,
-                 TokenGradient{g.dwte.as<double>(), dwte_before, dout, first_there.as<int64_t>(),
-                               rows_there.as<int64_t>(), C});
+                 TokenGradient{g.dwte.as<double>(), dwte_before, dout, first_there.as<int64_t>(), rows_there.as<int64_t>(), C});
   for_each_index(space, max_seq_len * C, PositionGradient{g.dwpe.as<double>(), dout, B, T, C});
   return g;
 }
@@ -211,8 +207,7 @@ struct ColumnChunk {
   GATE_ANYWHERE void operator()(int64_t i) const {
     const int64_t chunk = i / columns, c = i % columns;
     double sum = 0;
-    for (int64_t r = chunk * kChunk; r < least((chunk + 1) * kChunk, rows); ++r)
-      sum += values[r * columns + c];
+    for (int64_t r = chunk * kChunk; r < least((chunk + 1) * kChunk, rows); ++r) sum += values[r * columns + c];
     parts[i] = sum;
   }
 };
@@ -240,22 +235,17 @@ Memory column_sums(Space space, View values, int64_t rows, int64_t columns) {
 Normed layernorm_forward(Space space, View x, View weight, View bias, int64_t rows, int64_t C) {
   Normed n{doubles(space, rows * C), doubles(space, rows), doubles(space, rows)};
   for_each_index(space, rows, RowStatistics{n.mean.as<double>(), n.rstd.as<double>(), x, C});
-  for_each_index(space, rows * C,
-                 Normalize{n.out.as<double>(), x, view(n.mean), view(n.rstd), weight, bias, C});
+  for_each_index(space, rows * C, Normalize{n.out.as<double>(), x, view(n.mean), view(n.rstd), weight, bias, C});
   return n;
 }
 
-NormGradients layernorm_backward(Space space, View dout, View x, View mean, View rstd, View weight,
-                                 int64_t rows, int64_t C) {
-  const Memory of_dnorm = doubles(space, rows), of_product = doubles(space, rows),
-               terms = doubles(space, rows * C);
+NormGradients layernorm_backward(Space space, View dout, View x, View mean, View rstd, View weight, int64_t rows, int64_t C) {
+  const Memory of_dnorm = doubles(space, rows), of_product = doubles(space, rows), terms = doubles(space, rows * C);
   NormGradients g;
   g.dx = doubles(space, rows * C);
-  for_each_index(space, rows,
-                 RowMeans{of_dnorm.as<double>(), of_product.as<double>(), dout, x, mean, rstd, weight, C});
+  for_each_index(space, rows, RowMeans{of_dnorm.as<double>(), of_product.as<double>(), dout, x, mean, rstd, weight, C});
   for_each_index(space, rows * C,
-                 NormInputGradient{g.dx.as<double>(), of_dnorm.as<double>(), of_product.as<double>(), dout, x,
-                                   mean, rstd, weight, C});
+                 NormInputGradient{g.dx.as<double>(), of_dnorm.as<double>(), of_product.as<double>(), dout, x, mean, rstd, weight, C});
   for_each_index(space, rows * C, WeightTerms{terms.as<double>(), dout, x, mean, rstd, C});
   g.dweight = column_sums(space, view(terms), rows, C);
   g.dbias = column_sums(space, dout, rows, C);
@@ -277,9 +267,7 @@ struct ProductTile {
   View bias;  // data null: none
   int64_t m, n, k;
   GATE_ANYWHERE static double wide(float x) { return static_cast<double>(x); }
-  GATE_ANYWHERE static double wide(uint16_t x) {
-    return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(x) << 16));
-  }
+  GATE_ANYWHERE static double wide(uint16_t x) { return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(x) << 16)); }
   GATE_ANYWHERE static double wide(double x) { return x; }
   GATE_ANYWHERE void operator()(int64_t i) const {
     const int64_t across = (n + kTile - 1) / kTile;
@@ -307,13 +295,11 @@ struct ProductTile {
 };
 
 template <class T>
-void run_product(Space space, const Memory& out, const Factor& a, const Factor& b, int64_t m, int64_t n,
-                 int64_t k, View bias) {
+void run_product(Space space, const Memory& out, const Factor& a, const Factor& b, int64_t m, int64_t n, int64_t k, View bias) {
   const int64_t tiles = gpt2::cuda::ceil_div<int64_t>(m, kTile) * gpt2::cuda::ceil_div<int64_t>(n, kTile);
-  for_each_index(
-      space, tiles,
-      ProductTile<T>{out.as<double>(), static_cast<const T*>(a.values.data),
-                     static_cast<const T*>(b.values.data), a.row, a.term, b.row, b.term, bias, m, n, k});
+  for_each_index(space, tiles,
+                 ProductTile<T>{out.as<double>(), static_cast<const T*>(a.values.data), static_cast<const T*>(b.values.data), a.row, a.term,
+                                b.row, b.term, bias, m, n, k});
 }
 
 }  // namespace
@@ -345,9 +331,7 @@ struct Heads {
   int64_t T, C, NH;
   GATE_ANYWHERE int64_t size() const { return C / NH; }
   // Offset of query (part 0), key (1) or value (2) of token t of head `bh` = b NH + h.
-  GATE_ANYWHERE int64_t at(int64_t bh, int64_t t, int64_t part) const {
-    return (bh / NH * T + t) * 3 * C + part * C + bh % NH * size();
-  }
+  GATE_ANYWHERE int64_t at(int64_t bh, int64_t t, int64_t part) const { return (bh / NH * T + t) * 3 * C + part * C + bh % NH * size(); }
   GATE_ANYWHERE int64_t out(int64_t bh, int64_t t) const { return (bh / NH * T + t) * C + bh % NH * size(); }
 };
 
@@ -391,8 +375,7 @@ struct AttentionOut {
   GATE_ANYWHERE void operator()(int64_t i) const {
     const int64_t k = i % h.size(), t = i / h.size() % h.T, bh = i / (h.size() * h.T);
     double sum = 0;
-    for (int64_t past = 0; past <= t; ++past)
-      sum += p[(bh * h.T + t) * h.T + past] * qkv[h.at(bh, past, 2) + k];
+    for (int64_t past = 0; past <= t; ++past) sum += p[(bh * h.T + t) * h.T + past] * qkv[h.at(bh, past, 2) + k];
     out[h.out(bh, t) + k] = sum;
   }
 };
@@ -428,8 +411,7 @@ struct QkvGradient {
   GATE_ANYWHERE void operator()(int64_t i) const {
     const int64_t k = i % h.size(), t = i / h.size() % h.T, bh = i / (h.size() * h.T);
     double dq = 0, dk = 0, dv = 0;
-    for (int64_t past = 0; past <= t; ++past)
-      dq += ds[(bh * h.T + t) * h.T + past] * qkv[h.at(bh, past, 1) + k];
+    for (int64_t past = 0; past <= t; ++past) dq += ds[(bh * h.T + t) * h.T + past] * qkv[h.at(bh, past, 1) + k];
     for (int64_t later = t; later < h.T; ++later) {
       const int64_t at = (bh * h.T + later) * h.T + t;
       dk += ds[at] * qkv[h.at(bh, later, 0) + k];
@@ -454,19 +436,15 @@ Attended attention_forward(Space space, View qkv, int64_t B, int64_t T, int64_t 
   return a;
 }
 
-Memory attention_backward(Space space, View dout, View qkv, View out, View lse, int64_t B, int64_t T,
-                          int64_t C, int64_t NH) {
+Memory attention_backward(Space space, View dout, View qkv, View out, View lse, int64_t B, int64_t T, int64_t C, int64_t NH) {
   const Heads h{T, C, NH};
-  const Memory p = doubles(space, B * NH * T * T), ds = doubles(space, B * NH * T * T),
-               row_dot = doubles(space, B * NH * T);
+  const Memory p = doubles(space, B * NH * T * T), ds = doubles(space, B * NH * T * T), row_dot = doubles(space, B * NH * T);
   Memory dqkv = doubles(space, B * T * 3 * C);
   for_each_index(space, B * NH * T * T, Scores{p.as<double>(), qkv, h});
   for_each_index(space, B * NH * T * T, Probabilities{p.as<double>(), lse, T});
   for_each_index(space, B * NH * T, RowDot{row_dot.as<double>(), dout, out, h});
-  for_each_index(space, B * NH * T * T,
-                 ScoreGradients{ds.as<double>(), p.as<double>(), row_dot.as<double>(), dout, qkv, h});
-  for_each_index(space, B * T * C,
-                 QkvGradient{dqkv.as<double>(), p.as<double>(), ds.as<double>(), dout, qkv, h});
+  for_each_index(space, B * NH * T * T, ScoreGradients{ds.as<double>(), p.as<double>(), row_dot.as<double>(), dout, qkv, h});
+  for_each_index(space, B * T * C, QkvGradient{dqkv.as<double>(), p.as<double>(), ds.as<double>(), dout, qkv, h});
   return dqkv;
 }
 
@@ -500,8 +478,7 @@ struct ExponentialChunk {
   GATE_ANYWHERE void operator()(int64_t i) const {
     const int64_t row = i / per_row, chunk = i % per_row;
     double sum = 0;
-    for (int64_t v = chunk * kChunk; v < least((chunk + 1) * kChunk, V); ++v)
-      sum += exp(logits[row * Vp + v]);
+    for (int64_t v = chunk * kChunk; v < least((chunk + 1) * kChunk, V); ++v) sum += exp(logits[row * Vp + v]);
     parts[i] = sum;
   }
 };
@@ -565,33 +542,26 @@ Memory gelu_backward(Space space, View dout, View x, int64_t n) {
   return dx;
 }
 
-Classified classifier(Space space, View logits, const int32_t* targets, int64_t rows, int64_t V, int64_t Vp,
-                      double gradient_scale) {
+Classified classifier(Space space, View logits, const int32_t* targets, int64_t rows, int64_t V, int64_t Vp, double gradient_scale) {
   const int64_t per_row = chunks(V);
   const Memory parts = doubles(space, rows * per_row), sums = doubles(space, rows);
   Classified c{doubles(space, rows), doubles(space, rows * Vp)};
   for_each_index(space, rows * per_row, ExponentialChunk{parts.as<double>(), logits, V, Vp, per_row});
-  for_each_index(
-      space, rows,
-      RowLoss{sums.as<double>(), c.losses.as<double>(), parts.as<double>(), logits, targets, Vp, per_row});
-  for_each_index(
-      space, rows * Vp,
-      LogitGradient{c.dlogits.as<double>(), sums.as<double>(), logits, targets, V, Vp, gradient_scale});
+  for_each_index(space, rows, RowLoss{sums.as<double>(), c.losses.as<double>(), parts.as<double>(), logits, targets, Vp, per_row});
+  for_each_index(space, rows * Vp, LogitGradient{c.dlogits.as<double>(), sums.as<double>(), logits, targets, V, Vp, gradient_scale});
   return c;
 }
 
-Updated adamw(Space space, View parameters, View m, View v, View gradients, const gpt2::TensorLayout& layout,
-              const gpt2::AdamW& a, int64_t step, double gradient_scale) {
-  const double t = static_cast<double>(step), b1 = static_cast<double>(a.beta1),
-               b2 = static_cast<double>(a.beta2);
+Updated adamw(Space space, View parameters, View m, View v, View gradients, const gpt2::TensorLayout& layout, const gpt2::AdamW& a,
+              int64_t step, double gradient_scale) {
+  const double t = static_cast<double>(step), b1 = static_cast<double>(a.beta1), b2 = static_cast<double>(a.beta2);
   Updated u{doubles(space, layout.total), doubles(space, layout.total), doubles(space, layout.total)};
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     const gpt2::TensorSpan& span = layout[row.id];
     for_each_index(space, span.size,
-                   Update{u.parameters.as<double>(), u.m.as<double>(), u.v.as<double>(), parameters, m, v,
-                          gradients, static_cast<double>(a.learning_rate), b1, b2, static_cast<double>(a.eps),
-                          1 - std::pow(b1, t), 1 - std::pow(b2, t), gradient_scale,
-                          decays(row.name) ? static_cast<double>(a.weight_decay) : 0.0, span.offset});
+                   Update{u.parameters.as<double>(), u.m.as<double>(), u.v.as<double>(), parameters, m, v, gradients,
+                          static_cast<double>(a.learning_rate), b1, b2, static_cast<double>(a.eps), 1 - std::pow(b1, t),
+                          1 - std::pow(b2, t), gradient_scale, decays(row.name) ? static_cast<double>(a.weight_decay) : 0.0, span.offset});
   }
   return u;
 }

@@ -16,13 +16,12 @@ Memory doubles(Space space, int64_t n);
 Memory stored(Space space, View values, Element element, int64_t n);
 Memory sum(Space space, View a, View b, int64_t n);
 
-Memory embedding_forward(Space space, const int32_t* tokens, View wte, View wpe, int64_t rows, int64_t T,
-                         int64_t C);
+Memory embedding_forward(Space space, const int32_t* tokens, View wte, View wpe, int64_t rows, int64_t T, int64_t C);
 struct EmbeddingGradients {
   Memory dwte, dwpe;  // dwte starts from `before`
 };
-EmbeddingGradients embedding_backward(Space space, View dwte_before, View dout, const Memory& tokens,
-                                      int64_t B, int64_t T, int64_t C, int64_t Vp, int64_t max_seq_len);
+EmbeddingGradients embedding_backward(Space space, View dwte_before, View dout, const Memory& tokens, int64_t B, int64_t T, int64_t C,
+                                      int64_t Vp, int64_t max_seq_len);
 
 struct Normed {
   Memory out, mean, rstd;
@@ -31,22 +30,18 @@ Normed layernorm_forward(Space space, View x, View weight, View bias, int64_t ro
 struct NormGradients {
   Memory dx, dweight, dbias;
 };
-NormGradients layernorm_backward(Space space, View dout, View x, View mean, View rstd, View weight,
-                                 int64_t rows, int64_t C);
+NormGradients layernorm_backward(Space space, View dout, View x, View mean, View rstd, View weight, int64_t rows, int64_t C);
 
 // out (m,n) = sum over k of a(m,k) b(n,k) [+ bias(n)]; element (i,k) of a lies at i * row + k * term.
 struct Factor {
   View values;
   int64_t row = 1, term = 1;
 };
-Memory product(Space space, const Factor& a, const Factor& b, int64_t m, int64_t n, int64_t k,
-               View bias = {});
-inline Memory linear_forward(Space space, View x, View weight, View bias, int64_t rows, int64_t in,
-                             int64_t out) {
+Memory product(Space space, const Factor& a, const Factor& b, int64_t m, int64_t n, int64_t k, View bias = {});
+inline Memory linear_forward(Space space, View x, View weight, View bias, int64_t rows, int64_t in, int64_t out) {
   return product(space, {x, in, 1}, {weight, in, 1}, rows, out, in, bias);
 }
-inline Memory linear_backward_input(Space space, View dout, View weight, int64_t rows, int64_t in,
-                                    int64_t out) {
+inline Memory linear_backward_input(Space space, View dout, View weight, int64_t rows, int64_t in, int64_t out) {
   return product(space, {dout, out, 1}, {weight, 1, in}, rows, in, out);
 }
 inline Memory linear_backward_weight(Space space, View dout, View x, int64_t rows, int64_t in, int64_t out) {
@@ -59,8 +54,7 @@ struct Attended {
 };
 Attended attention_forward(Space space, View qkv, int64_t B, int64_t T, int64_t C, int64_t NH);
 // From the given out and lse, as the kernels get them.
-Memory attention_backward(Space space, View dout, View qkv, View out, View lse, int64_t B, int64_t T,
-                          int64_t C, int64_t NH);
+Memory attention_backward(Space space, View dout, View qkv, View out, View lse, int64_t B, int64_t T, int64_t C, int64_t NH);
 
 Memory gelu_forward(Space space, View x, int64_t n);
 Memory gelu_backward(Space space, View dout, View x, int64_t n);
@@ -68,8 +62,7 @@ Memory gelu_backward(Space space, View dout, View x, int64_t n);
 struct Classified {
   Memory losses, dlogits;  // dlogits (rows, Vp), padding zero
 };
-Classified classifier(Space space, View logits, const int32_t* targets, int64_t rows, int64_t V, int64_t Vp,
-                      double gradient_scale);
+Classified classifier(Space space, View logits, const int32_t* targets, int64_t rows, int64_t V, int64_t Vp, double gradient_scale);
 
 double total(Space space, View values, int64_t n);
 double norm(Space space, View values, int64_t n);
@@ -77,7 +70,7 @@ double norm(Space space, View values, int64_t n);
 struct Updated {
   Memory parameters, m, v;
 };
-Updated adamw(Space space, View parameters, View m, View v, View gradients, const gpt2::TensorLayout& layout,
-              const gpt2::AdamW& settings, int64_t step, double gradient_scale);
+Updated adamw(Space space, View parameters, View m, View v, View gradients, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings,
+              int64_t step, double gradient_scale);
 
 }  // namespace gate::answer

@@ -41,29 +41,24 @@ struct OpTensor {
 };
 
 struct OpCase {
-  std::string op;       // "layernorm_forward"; also the slot when the op has variants
-  std::string shape;    // "rows=189 C=768, outlier, zero, constant and denormal row"
-  bool matmul = false;  // products at the context's rate: judged in both rates
-  int64_t terms = 1;    // of the longest sum that a matrix product takes in one go
-  double floor_factor =
-      1;  // on the least budget; above 1 where the inputs make fp32 lose more, said in `shape`
+  std::string op;           // "layernorm_forward"; also the slot when the op has variants
+  std::string shape;        // "rows=189 C=768, outlier, zero, constant and denormal row"
+  bool matmul = false;      // products at the context's rate: judged in both rates
+  int64_t terms = 1;        // of the longest sum that a matrix product takes in one go
+  double floor_factor = 1;  // on the least budget; above 1 where the inputs make fp32 lose more, said in `shape`
   std::vector<OpTensor> tensors;
   std::function<int64_t(const std::string& variant)> scratch_bytes{};  // may be empty: none
   // `pointers[i]` is the device address of tensors[i].
-  std::function<void(OpContext&, const std::string& variant, std::span<void* const> pointers, void* scratch)>
-      launch{};
-  std::string slot{};      // empty: `op`
-  std::string baseline{};  // a variant that does every shape; empty: the slot's first, or the op has one way
+  std::function<void(OpContext&, const std::string& variant, std::span<void* const> pointers, void* scratch)> launch{};
+  std::string slot{};                      // empty: `op`
+  std::string baseline{};                  // a variant that does every shape; empty: the slot's first, or the op has one way
   std::vector<std::string> other_forms{};  // variants of the slot that this case does not stand for
   // Choices of other slots that this case stands for, as slot and variant: the storage of the residual
   // stream, say.
   std::vector<std::pair<std::string, std::string>> also{};
-  double flops =
-      0;  // of matrix products, as the op's mathematics needs them; 0: bandwidth is the only ceiling
+  double flops = 0;  // of matrix products, as the op's mathematics needs them; 0: bandwidth is the only ceiling
   // What must hold between the results of one launch, beyond each one's own error; may be empty.
-  std::function<void(std::span<const Memory> after, const std::string& name, const std::string& detail,
-                     GateReport&)>
-      judge{};
+  std::function<void(std::span<const Memory> after, const std::string& name, const std::string& detail, GateReport&)> judge{};
 
   // Each input read once, each output written once, what is updated both.
   double min_bytes() const;
@@ -84,8 +79,7 @@ using UseCase = std::function<void(const OpCase&)>;
 
 // Every op of the trainer at every shape of `sizes`, one at a time, so that not all are in memory at once.
 // Deterministic in the seed.
-void for_each_case(const OpTrainer& trainer, const OpSizes& sizes, const CaseOptions& options,
-                   const UseCase& use);
+void for_each_case(const OpTrainer& trainer, const OpSizes& sizes, const CaseOptions& options, const UseCase& use);
 
 // The ops that the trainer has cases for, in their order.
 std::vector<std::string> op_names(const OpTrainer& trainer);

@@ -30,8 +30,7 @@ struct Got {
         return values[n - 1 - i];
       case Fake::noise: {
         const uint64_t mixed = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15ull;
-        return values[i] *
-               (1 + ((mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9ull >> 63 == 0 ? kFakeNoise : -kFakeNoise));
+        return values[i] * (1 + ((mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9ull >> 63 == 0 ? kFakeNoise : -kFakeNoise));
       }
     }
     return 0;
@@ -83,8 +82,7 @@ struct ColumnChunk {
 };
 
 ErrorMetrics compare(Space space, const Got& got, View want, int64_t rows, int64_t columns) {
-  TensorSums t(rows, rows > 1 ? columns
-                              : 1);  // one row has no columns to judge, and may be a hundred million elements
+  TensorSums t(rows, rows > 1 ? columns : 1);  // one row has no columns to judge, and may be a hundred million elements
   const int64_t per_row = chunks(columns);
   const Memory row_parts(space, rows * per_row * static_cast<int64_t>(sizeof(Sums)));
   for_each_index(space, rows * per_row, RowChunk{row_parts.as<Sums>(), got, want, columns, per_row});
@@ -100,8 +98,7 @@ ErrorMetrics compare(Space space, const Got& got, View want, int64_t rows, int64
   }
   if (rows > 1) {
     const Memory column_parts(space, chunks(rows) * columns * static_cast<int64_t>(sizeof(Pair)));
-    for_each_index(space, chunks(rows) * columns,
-                   ColumnChunk{column_parts.as<Pair>(), got, want, rows, columns});
+    for_each_index(space, chunks(rows) * columns, ColumnChunk{column_parts.as<Pair>(), got, want, rows, columns});
     const std::vector<Pair> by_column = values_of<Pair>(column_parts);
     for (size_t i = 0; i < by_column.size(); ++i) {
       const size_t column = i % static_cast<size_t>(columns);
@@ -138,8 +135,7 @@ struct CountChunk {
     int64_t count = 0;
     for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i) {
       bool same = true;
-      for (int64_t k = 0; k < width; ++k)
-        same = same && a[i * width + k] == (b == nullptr ? std::byte{0xff} : b[i * width + k]);
+      for (int64_t k = 0; k < width; ++k) same = same && a[i * width + k] == (b == nullptr ? std::byte{0xff} : b[i * width + k]);
       count += b == nullptr ? same : !same;
     }
     out[chunk] = count;
@@ -185,8 +181,7 @@ Rounded rounding_of(const Memory& masters, const Memory& weights) {
   const int64_t n = masters.bytes() / 4;
   if (weights.bytes() != n * 2) throw std::logic_error("rounding: other numbers of weights and of masters");
   const Memory parts(masters.space(), chunks(n) * static_cast<int64_t>(sizeof(Rounded)));
-  for_each_index(masters.space(), chunks(n),
-                 RoundedChunk{parts.as<Rounded>(), masters.as<float>(), weights.as<uint16_t>(), n});
+  for_each_index(masters.space(), chunks(n), RoundedChunk{parts.as<Rounded>(), masters.as<float>(), weights.as<uint16_t>(), n});
   Rounded total{};
   for (const Rounded& r : values_of<Rounded>(parts)) {
     total.not_nearest += r.not_nearest;
@@ -205,8 +200,7 @@ ErrorMetrics compare(Space space, View got, View want, int64_t rows, int64_t col
 
 double worst_element(Space space, View got, View want, int64_t n) {
   const Memory row_parts(space, chunks(n) * static_cast<int64_t>(sizeof(Sums)));
-  for_each_index(space, chunks(n),
-                 RowChunk{row_parts.as<Sums>(), Got{want, Fake::none, n}, want, n, chunks(n)});
+  for_each_index(space, chunks(n), RowChunk{row_parts.as<Sums>(), Got{want, Fake::none, n}, want, n, chunks(n)});
   double squares = 0;
   for (const Sums& s : values_of<Sums>(row_parts)) squares += s.want;
   const double floor = 0.05 * std::sqrt(squares / static_cast<double>(std::max<int64_t>(n, 1)));
@@ -218,12 +212,9 @@ double worst_element(Space space, View got, View want, int64_t n) {
   return worst;
 }
 
-std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, int64_t columns,
-                                        const Tolerance& limit) {
+std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, int64_t columns, const Tolerance& limit) {
   std::vector<std::string> accepted;
-  const auto metrics = [&](Fake fake) {
-    return compare(space, Got{want, fake, rows * columns}, want, rows, columns);
-  };
+  const auto metrics = [&](Fake fake) { return compare(space, Got{want, fake, rows * columns}, want, rows, columns); };
   const auto passes = [&](const ErrorMetrics& m) { return from_metrics("", "", m, limit).passed; };
   const ErrorMetrics zeros = metrics(Fake::zeros);
   if (zeros.max_abs == 0) return accepted;  // an answer of zeros cannot tell
@@ -240,14 +231,11 @@ int64_t count_different(Space space, const void* a, const void* b, int64_t bytes
 int64_t count_all_ones(Space space, const void* data, int64_t bytes, int64_t width) {
   return count(space, static_cast<const std::byte*>(data), nullptr, bytes, width);
 }
-int64_t count_not_rounded(const Memory& masters, const Memory& weights) {
-  return rounding_of(masters, weights).not_nearest;
-}
+int64_t count_not_rounded(const Memory& masters, const Memory& weights) { return rounding_of(masters, weights).not_nearest; }
 
 StochasticJudgement judge_stochastic(const Memory& masters, const Memory& weights) {
   const Rounded r = rounding_of(masters, weights);
-  return {r.not_a_neighbour, r.variance > 0 ? std::abs(r.error) / std::sqrt(r.variance)
-                                            : std::numeric_limits<double>::quiet_NaN()};
+  return {r.not_a_neighbour, r.variance > 0 ? std::abs(r.error) / std::sqrt(r.variance) : std::numeric_limits<double>::quiet_NaN()};
 }
 
 }  // namespace gate

@@ -16,8 +16,7 @@ ErrorMetrics compare(Space space, View got, View want, int64_t rows, int64_t col
 // As worst_element of op_judge.h.
 double worst_element(Space space, View got, View want, int64_t n);
 // As accepted_fakes of op_judge.h.
-std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, int64_t columns,
-                                        const Tolerance& limit);
+std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, int64_t columns, const Tolerance& limit);
 
 // Elements of `width` bytes whose bits differ.
 int64_t count_different(Space space, const void* a, const void* b, int64_t bytes, int64_t width);

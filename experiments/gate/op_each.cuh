@@ -25,8 +25,7 @@ void for_each_index(Space space, int64_t n, const Work& work) {
     return;
   }
   constexpr int kThreads = 128;
-  judge_each_kernel<<<gpt2::cuda::grid_blocks(gpt2::cuda::ceil_div<int64_t>(n, kThreads)), kThreads>>>(n,
-                                                                                                       work);
+  judge_each_kernel<<<gpt2::cuda::grid_blocks(gpt2::cuda::ceil_div<int64_t>(n, kThreads)), kThreads>>>(n, work);
   STEPSCOPE_CHECK_LAUNCH();
 }
 

@@ -45,15 +45,11 @@ class Guarded {
       fill_garbage(data(), kHere, bytes_, seed);
   }
   void set(const Memory& content) const {
-    if (bytes_ > 0)
-      STEPSCOPE_CUDA_CHECK(
-          cudaMemcpy(data(), content.data(), static_cast<size_t>(bytes_), cudaMemcpyDeviceToDevice));
+    if (bytes_ > 0) STEPSCOPE_CUDA_CHECK(cudaMemcpy(data(), content.data(), static_cast<size_t>(bytes_), cudaMemcpyDeviceToDevice));
   }
   Memory content() const {
     Memory out(kHere, bytes_);
-    if (bytes_ > 0)
-      STEPSCOPE_CUDA_CHECK(
-          cudaMemcpy(out.data(), data(), static_cast<size_t>(bytes_), cudaMemcpyDeviceToDevice));
+    if (bytes_ > 0) STEPSCOPE_CUDA_CHECK(cudaMemcpy(out.data(), data(), static_cast<size_t>(bytes_), cudaMemcpyDeviceToDevice));
     return out;
   }
   int64_t red_zone_bytes_touched() const {
@@ -82,8 +78,7 @@ class Bench {
     }
   }
   // `hog` may be null.
-  void run(OpContext& context, const gpt2::cuda::Stream& stream, const std::string& variant, Poison poison,
-           Hog* hog) {
+  void run(OpContext& context, const gpt2::cuda::Stream& stream, const std::string& variant, Poison poison, Hog* hog) {
     for (size_t i = 0; i < buffers_.size(); ++i) {
       buffers_[i].guard();
       if (c_.tensors[i].role == Role::output)
@@ -107,9 +102,7 @@ class Bench {
     for (size_t i = 0; i < buffers_.size(); ++i) {
       red_zone_bytes_ += buffers_[i].red_zone_bytes_touched();
       const OpTensor& t = c_.tensors[i];
-      if (t.role == Role::input)
-        input_bytes_changed_ +=
-            count_different(kHere, buffers_[i].data(), t.content.data(), t.byte_count(), 1);
+      if (t.role == Role::input) input_bytes_changed_ += count_different(kHere, buffers_[i].data(), t.content.data(), t.byte_count(), 1);
     }
   }
   // Of every tensor that is no input, as the last run left it; a case with a judge gets its inputs too.
@@ -123,8 +116,7 @@ class Bench {
     int64_t n = 0;
     for (size_t i = 0; i < buffers_.size(); ++i)
       if (const OpTensor& t = c_.tensors[i]; t.role != Role::input)
-        n += count_different(kHere, buffers_[i].data(), results[i].data(), t.byte_count(),
-                             bytes_of_element(t.element));
+        n += count_different(kHere, buffers_[i].data(), results[i].data(), t.byte_count(), bytes_of_element(t.element));
     return n;
   }
   void* data(size_t tensor) const { return pointers_[tensor]; }
@@ -161,10 +153,8 @@ bool device_works() {
 
 class OpChecks {
  public:
-  explicit OpChecks(const OpGateOptions& options)
-      : options_(options), trainer_(ops_of(options.trainer)), variants_(trainer_.variants()) {
-    for (const std::string& rate : trainer_.rates())
-      contexts_.emplace_back(rate, trainer_.context(rate, stream_.get()));
+  explicit OpChecks(const OpGateOptions& options) : options_(options), trainer_(ops_of(options.trainer)), variants_(trainer_.variants()) {
+    for (const std::string& rate : trainer_.rates()) contexts_.emplace_back(rate, trainer_.context(rate, stream_.get()));
   }
 
   GateReport run() {
@@ -175,13 +165,11 @@ class OpChecks {
     report_.seed = options_.seed;
     try {
       for (const std::string& name : options_.sizes)
-        for_each_case(trainer_, sizes_of(name),
-                      {.space = kHere, .seed = options_.seed, .with_answers = options_.with_answers},
+        for_each_case(trainer_, sizes_of(name), {.space = kHere, .seed = options_.seed, .with_answers = options_.with_answers},
                       [&](const OpCase& c) { check(c); });
       note_refusals();
     } catch (const DeviceLost& lost) {
-      report_.notes.push_back(
-          fmt::format("what follows {} was not checked: the device takes no more calls", lost.after));
+      report_.notes.push_back(fmt::format("what follows {} was not checked: the device takes no more calls", lost.after));
     }
     return std::move(report_);
   }
@@ -208,9 +196,8 @@ class OpChecks {
     for (const auto& [rate, context] : contexts_) {
       if (&rate != &contexts_.front().first && !c.matmul) continue;
       if (op_floor(rate, c.matmul) * c.floor_factor >= kFakeNoise / 2) {
-        report_.notes.push_back(fmt::format(
-            "{} {}: not judged in {}, which loses too much on these inputs to tell right from wrong", c.op,
-            c.shape, rate));
+        report_.notes.push_back(
+            fmt::format("{} {}: not judged in {}, which loses too much on these inputs to tell right from wrong", c.op, c.shape, rate));
         continue;
       }
       Baseline baseline;
@@ -219,21 +206,19 @@ class OpChecks {
   }
 
   // What a launch throws fails its check; the cases after it go on where the device does.
-  void check_or_fail(const OpCase& c, const std::string& variant, const std::string& rate, OpContext& context,
-                     Baseline& baseline) {
+  void check_or_fail(const OpCase& c, const std::string& variant, const std::string& rate, OpContext& context, Baseline& baseline) {
     const std::string name = c.op + (variant.empty() ? "" : "/" + variant);
     try {
       check_variant(c, variant, name, rate, context, baseline);
     } catch (const std::exception& e) {
       const bool lost = !device_works();
-      report_.add(
-          must_be_zero(name + " error", "launch", 1, lost ? "faults" : "errors", c.shape + ": " + e.what()));
+      report_.add(must_be_zero(name + " error", "launch", 1, lost ? "faults" : "errors", c.shape + ": " + e.what()));
       if (lost) throw DeviceLost{name};
     }
   }
 
-  void check_variant(const OpCase& c, const std::string& variant, const std::string& name, const std::string& rate,
-                     OpContext& context, Baseline& baseline) {
+  void check_variant(const OpCase& c, const std::string& variant, const std::string& name, const std::string& rate, OpContext& context,
+                     Baseline& baseline) {
     const std::string detail = c.shape + (rate == "tf32" ? ", tf32" : "");
     Record& record = records_[name];
     const auto refuse = [&](const char* why, bool by_machine) {
@@ -257,19 +242,15 @@ class OpChecks {
     if (repeats) {
       int64_t different = 0;
       for (int i = 0; i < options_.repeats; ++i) {
-        bench->run(context, stream_, variant, Poison::nan,
-                   options_.with_answers && i % 2 == 1 ? &hog_ : nullptr);
+        bench->run(context, stream_, variant, Poison::nan, options_.with_answers && i % 2 == 1 ? &hog_ : nullptr);
         different += bench->different_from(first);
       }
       report_.add(must_be_zero(name + " repeat", "all outputs", different, "elements", detail));
     }
     bench->run(context, stream_, variant, Poison::garbage, nullptr);
     bench->inspect();
-    if (repeats)
-      report_.add(
-          must_be_zero(name + " poison", "all outputs", bench->different_from(first), "elements", detail));
-    report_.add(
-        must_be_zero(name + " unwritten", "all outputs", elements_unwritten(c, first), "elements", detail));
+    if (repeats) report_.add(must_be_zero(name + " poison", "all outputs", bench->different_from(first), "elements", detail));
+    report_.add(must_be_zero(name + " unwritten", "all outputs", elements_unwritten(c, first), "elements", detail));
     report_.add(must_be_zero(name + " red zone", "all buffers", bench->red_zone_bytes(), "bytes", detail));
     report_.add(must_be_zero(name + " inputs", "all inputs", bench->input_bytes_changed(), "bytes", detail));
     report_.add(must_be_zero(name + " launch error", "first run", !bench->launch_error().empty(), "launches",
@@ -286,31 +267,26 @@ class OpChecks {
       const Tolerance limit = t.rounding ? op_limit(rounding_limit(t.rounding), base) : op_limit(floor, base);
       report_.add(from_metrics(name + " error", t.name, metrics, limit, detail));
       if (!repeats)  // other bits are allowed, other answers are not: what the poison was may not show
-        report_.add(from_metrics(name + " error", t.name,
-                                 compare(kHere, {bench->data(i), t.element}, want, t.rows, t.columns), limit,
+        report_.add(from_metrics(name + " error", t.name, compare(kHere, {bench->data(i), t.element}, want, t.rows, t.columns), limit,
                                  detail + ", other poison"));
       if (t.rounding.count > 0 && t.rounding.inside == 0)
-        report_.add(
-            make_result(name + " element", t.name,
-                        {{"worst element", worst_element(kHere, view(first[i], t.element), want, t.count()),
-                          element_limit(t.rounding)}},
-                        detail));
+        report_.add(make_result(
+            name + " element", t.name,
+            {{"worst element", worst_element(kHere, view(first[i], t.element), want, t.count()), element_limit(t.rounding)}}, detail));
       ask_fakes(name, t, limit, detail, baseline);
     }
     if (c.judge) c.judge(first, name, detail, report_);
   }
 
   // Once per tensor and limit: what is refused under one is refused under a narrower one.
-  void ask_fakes(const std::string& name, const OpTensor& t, const Tolerance& limit,
-                 const std::string& detail, Baseline& baseline) {
+  void ask_fakes(const std::string& name, const OpTensor& t, const Tolerance& limit, const std::string& detail, Baseline& baseline) {
     const auto asked = baseline.fakes_refused.find(t.name);
-    if (asked != baseline.fakes_refused.end() && limit.norm <= asked->second.norm &&
-        limit.row <= asked->second.row && limit.column <= asked->second.column)
+    if (asked != baseline.fakes_refused.end() && limit.norm <= asked->second.norm && limit.row <= asked->second.row &&
+        limit.column <= asked->second.column)
       return;
     const std::vector<std::string> accepted = accepted_fakes(kHere, view(t.want), t.rows, t.columns, limit);
     for (const std::string& fake : accepted)
-      report_.add(
-          must_be_zero("able to fail", name + " " + t.name, 1, "fakes", fake + " would pass, " + detail));
+      report_.add(must_be_zero("able to fail", name + " " + t.name, 1, "fakes", fake + " would pass, " + detail));
     if (accepted.empty()) baseline.fakes_refused[t.name] = limit;
   }
 
@@ -318,14 +294,11 @@ class OpChecks {
   void note_refusals() {
     for (const auto& [name, record] : records_) {
       if (record.ran == 0 && !record.by_machine)
-        report_.add(
-            must_be_zero(name + " ran", "all shapes", 1, "variants", "refused: " + record.refused.back()));
+        report_.add(must_be_zero(name + " ran", "all shapes", 1, "variants", "refused: " + record.refused.back()));
       if (record.ran == 0 && record.by_machine)
-        report_.notes.push_back(
-            fmt::format("{} was not checked: this machine refuses it ({})", name, record.refused.back()));
+        report_.notes.push_back(fmt::format("{} was not checked: this machine refuses it ({})", name, record.refused.back()));
       else
-        for (const std::string& refusal : record.refused)
-          report_.notes.push_back(fmt::format("{} refused: {}", name, refusal));
+        for (const std::string& refusal : record.refused) report_.notes.push_back(fmt::format("{} refused: {}", name, refusal));
     }
   }
 
@@ -340,22 +313,19 @@ class OpChecks {
   GateReport report_;
 };
 
-std::string cuda_version(int64_t version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
+std::string cuda_version(int64_t version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 }  // namespace
 
 GateReport check_ops(const OpGateOptions& options) {
-  if (const auto why = gpt2::cuda::why_no_device())
-    throw stepscope::MachineError("the op checks need a GPU: " + *why);
+  if (const auto why = gpt2::cuda::why_no_device()) throw stepscope::MachineError("the op checks need a GPU: " + *why);
   return OpChecks(options).run();
 }
 
 DeviceFacts device_facts() {
   const gpt2::cuda::DeviceInfo info = gpt2::cuda::device_info();
-  return {info.name, info.uuid, "CUDA " + cuda_version(info.driver_version),
-          cuda_version(info.runtime_version), std::to_string(cublasLtGetVersion())};
+  return {info.name, info.uuid, "CUDA " + cuda_version(info.driver_version), cuda_version(info.runtime_version),
+          std::to_string(cublasLtGetVersion())};
 }
 
 }  // namespace gate

@@ -21,8 +21,7 @@ void Hog::start(uint64_t seed) {
   Random random(seed);
   constexpr int64_t kSharedBytes[] = {0, 8 << 10, 24 << 10, 48 << 10};
   const unsigned threads = 32u << random.below(5);
-  hog_kernel<<<static_cast<unsigned>(32 + random.below(480)), threads,
-               static_cast<size_t>(kSharedBytes[random.below(4)]), stream_.get()>>>(
+  hog_kernel<<<static_cast<unsigned>(32 + random.below(480)), threads, static_cast<size_t>(kSharedBytes[random.below(4)]), stream_.get()>>>(
       static_cast<uint32_t>(random.bits()), 20'000 + random.below(1'000'000));
   STEPSCOPE_CHECK_LAUNCH();
 }

@@ -97,9 +97,7 @@ struct FillQkv {
         return 3.5 * x;
     }
   }
-  GATE_ANYWHERE void operator()(int64_t i) const {
-    store_value(data, element, i, at(i / (3 * q.C) % q.T, i % (3 * q.C), i));
-  }
+  GATE_ANYWHERE void operator()(int64_t i) const { store_value(data, element, i, at(i / (3 * q.C) % q.T, i % (3 * q.C), i)); }
 };
 
 struct Convert {
@@ -132,9 +130,7 @@ void fill(const Memory& memory, Element element, const Qkv& qkv) {
   for_each_index(memory.space(), count(memory, element), FillQkv{memory.data(), element, qkv});
 }
 
-void convert(const Memory& to, Element element, View from, int64_t n) {
-  for_each_index(to.space(), n, Convert{to.data(), element, from});
-}
+void convert(const Memory& to, Element element, View from, int64_t n) { for_each_index(to.space(), n, Convert{to.data(), element, from}); }
 
 std::vector<int32_t> tokens_of(TokenKind kind, int64_t n, int64_t V, uint64_t seed) {
   if (kind == TokenKind::different && n > V) throw std::logic_error("tokens_of: more tokens than words");

@@ -14,9 +14,7 @@ double op_floor(std::string_view matmul, bool is_matmul, int64_t terms) {
   return std::max(matmul == "tf32" ? 1e-3 : 2e-6, 2 * 3.4e-8 * std::sqrt(static_cast<double>(terms) / 2));
 }
 
-Tolerance op_limit(double floor, const ErrorMetrics* baseline) {
-  return op_limit(tolerance(floor), baseline);
-}
+Tolerance op_limit(double floor, const ErrorMetrics* baseline) { return op_limit(tolerance(floor), baseline); }
 
 Tolerance op_limit(Tolerance limit, const ErrorMetrics* baseline) {
   if (baseline != nullptr) {
@@ -65,8 +63,7 @@ StochasticJudgement judge_stochastic(std::span<const float> masters, std::span<c
   double error = 0, variance = 0;
   for (size_t i = 0; i < masters.size(); ++i) {
     // Neighbours by magnitude: cut off, and one bf16 further from zero.
-    const uint32_t bits = std::bit_cast<uint32_t>(masters[i]), low = bits & 0xffff0000u,
-                   part = bits & 0xffffu;
+    const uint32_t bits = std::bit_cast<uint32_t>(masters[i]), low = bits & 0xffff0000u, part = bits & 0xffffu;
     const auto got = std::bit_cast<uint32_t>(rounded[i]);
     if (got != low && (part == 0 || got != low + 0x10000u)) {
       ++out.not_a_neighbour;
@@ -77,13 +74,11 @@ StochasticJudgement judge_stochastic(std::span<const float> masters, std::span<c
     error += (got == low ? 0.0 : 1.0) - p;
     variance += p * (1 - p);
   }
-  out.bias_sigmas =
-      variance > 0 ? std::abs(error) / std::sqrt(variance) : std::numeric_limits<double>::quiet_NaN();
+  out.bias_sigmas = variance > 0 ? std::abs(error) / std::sqrt(variance) : std::numeric_limits<double>::quiet_NaN();
   return out;
 }
 
-std::vector<std::string> accepted_fakes(const std::vector<double>& want, int64_t rows, int64_t columns,
-                                        const Tolerance& limit) {
+std::vector<std::string> accepted_fakes(const std::vector<double>& want, int64_t rows, int64_t columns, const Tolerance& limit) {
   std::vector<std::string> accepted;
   if (std::all_of(want.begin(), want.end(), [](double x) { return x == 0; })) return accepted;
   const auto accepts = [&](const std::vector<double>& fake) {

@@ -28,10 +28,10 @@ inline constexpr double kBf16Unit = 0x1p-8;
 
 // How often a value is rounded to bf16 between the fp32 sums and memory, and what else the op loses.
 struct Rounding {
-  double count = 0;   // of roundings to nearest; 0: none
-  double inside = 0;  // relative to the tensor: what is lost before the sums are done (factors rounded, an
-                      // approximate function)
-  double terms = 0;       // of the longest sum on tensor cores
+  double count = 0;         // of roundings to nearest; 0: none
+  double inside = 0;        // relative to the tensor: what is lost before the sums are done (factors rounded, an
+                            // approximate function)
+  double terms = 0;         // of the longest sum on tensor cores
   bool stochastic = false;  // the last rounding goes to either neighbour: twice the unit
   explicit operator bool() const { return count > 0 || inside > 0; }
 };
@@ -62,7 +62,6 @@ inline constexpr double kFakeNoise = 0.01;  // relative, of the noisy fake
 
 // Wrong answers that are not rejected under `limit`: "zeros", "shuffled", "1% noise". Empty is good. Tensors
 // of zeros, and for the shuffle tensors of one element, cannot tell and are not asked.
-std::vector<std::string> accepted_fakes(const std::vector<double>& want, int64_t rows, int64_t columns,
-                                        const Tolerance& limit);
+std::vector<std::string> accepted_fakes(const std::vector<double>& want, int64_t rows, int64_t columns, const Tolerance& limit);
 
 }  // namespace gate

@@ -42,20 +42,18 @@ class OpTrainer {
   using Variant = const std::string&;
   virtual ~OpTrainer() = default;
   virtual std::string name() const = 0;
-  virtual std::vector<std::string> rates()
-      const = 0;  // of matrix products; ops without any are judged in the first
+  virtual std::vector<std::string> rates() const = 0;  // of matrix products; ops without any are judged in the first
   virtual std::vector<gpt2::VariantInfo> variants() const = 0;
   virtual OpStorage storage() const = 0;
   // Whether the trainer promises the same bits in every run.
   virtual bool repeats(std::string_view slot, std::string_view variant) const = 0;
   virtual std::unique_ptr<OpContext> context(const std::string& rate, void* stream) const = 0;
 
-  virtual void embedding_forward(OpContext&, Element stream, void* out, const int* tokens, const void* wte,
-                                 const void* wpe, const OpShape&) const = 0;
+  virtual void embedding_forward(OpContext&, Element stream, void* out, const int* tokens, const void* wte, const void* wpe,
+                                 const OpShape&) const = 0;
   // dwte adds; dwpe is written, or added to when `accumulate`.
-  virtual void embedding_backward(OpContext&, Element gradient, float* dwte, float* dwpe, const void* dout,
-                                  const int* tokens, bool accumulate, const OpShape&,
-                                  void* scratch) const = 0;
+  virtual void embedding_backward(OpContext&, Element gradient, float* dwte, float* dwpe, const void* dout, const int* tokens,
+                                  bool accumulate, const OpShape&, void* scratch) const = 0;
   virtual int64_t embedding_backward_scratch(const OpShape&) const = 0;
 
   struct Normed {
@@ -63,44 +61,39 @@ class OpTrainer {
     float *mean, *rstd;  // may be null together where `keeps_rounded_stream`
     void* kept;          // null, or receives the row rounded to the activations' storage
   };
-  virtual void layernorm_forward(OpContext&, Variant, Element stream, const Normed&, const void* inp,
-                                 const void* weight, const void* bias, int64_t rows, int64_t C) const = 0;
+  virtual void layernorm_forward(OpContext&, Variant, Element stream, const Normed&, const void* inp, const void* weight, const void* bias,
+                                 int64_t rows, int64_t C) const = 0;
   struct NormGradients {
     void *dinp, *dinp_copy;                // copy: null, or receives dinp rounded
     float *dweight, *dbias, *column_sums;  // column_sums: null, or those of dinp as stored
   };
-  virtual void layernorm_backward(OpContext&, Variant, Element gradient, const NormGradients&,
-                                  const void* dout, const void* inp, const float* mean, const float* rstd,
-                                  const void* weight, int64_t rows, int64_t C, bool add_to_dinp,
+  virtual void layernorm_backward(OpContext&, Variant, Element gradient, const NormGradients&, const void* dout, const void* inp,
+                                  const float* mean, const float* rstd, const void* weight, int64_t rows, int64_t C, bool add_to_dinp,
                                   bool accumulate, void* scratch) const = 0;
   virtual int64_t layernorm_backward_scratch(Variant, int64_t rows, int64_t C) const = 0;
 
-  virtual void linear_forward(OpContext&, Variant, void* out, const void* inp, const void* weight,
-                              const void* bias, const LinearShape&) const = 0;
+  virtual void linear_forward(OpContext&, Variant, void* out, const void* inp, const void* weight, const void* bias,
+                              const LinearShape&) const = 0;
   // Slot "bias_gradient", where the trainer has it. dbias may be null.
-  virtual void linear_backward(OpContext&, Variant, void* dinp, float* dweight, float* dbias,
-                               const void* dout, const void* inp, const void* weight, const LinearShape&,
-                               bool accumulate, void* scratch) const = 0;
+  virtual void linear_backward(OpContext&, Variant, void* dinp, float* dweight, float* dbias, const void* dout, const void* inp,
+                               const void* weight, const LinearShape&, bool accumulate, void* scratch) const = 0;
   virtual int64_t linear_backward_scratch(const LinearShape&) const = 0;
 
-  virtual void attention_forward(OpContext&, Variant, void* out, float* lse, const void* qkv, const OpShape&,
-                                 void* scratch) const = 0;
+  virtual void attention_forward(OpContext&, Variant, void* out, float* lse, const void* qkv, const OpShape&, void* scratch) const = 0;
   virtual int64_t attention_forward_scratch(Variant, const OpShape&) const = 0;
-  virtual void attention_backward(OpContext&, Variant, void* dqkv, const void* dout, const void* qkv,
-                                  const void* out, const float* lse, const OpShape&, void* scratch) const = 0;
+  virtual void attention_backward(OpContext&, Variant, void* dqkv, const void* dout, const void* qkv, const void* out, const float* lse,
+                                  const OpShape&, void* scratch) const = 0;
   virtual int64_t attention_backward_scratch(Variant, const OpShape&) const = 0;
 
   virtual void gelu_forward(OpContext&, void* out, const void* inp, int64_t n) const = 0;
   virtual void gelu_backward(OpContext&, void* dinp, const void* dout, const void* inp, int64_t n) const = 0;
-  virtual void residual_forward(OpContext&, Element stream, void* out, const void* a, const void* b,
-                                int64_t n) const = 0;
+  virtual void residual_forward(OpContext&, Element stream, void* out, const void* a, const void* b, int64_t n) const = 0;
 
-  virtual void classifier(OpContext&, Variant, void* logits, float* losses, const int* targets, int64_t rows,
-                          int64_t V, int64_t Vp, float gradient_scale, bool write_gradient) const = 0;
-  virtual void mean_loss(OpContext&, double* loss, const float* losses, int64_t rows, double scale,
-                         bool accumulate) const = 0;
-  virtual void grad_norm(OpContext&, double* norm, float* clip_scale, const float* gradients, int64_t n,
-                         float clip, void* scratch) const = 0;
+  virtual void classifier(OpContext&, Variant, void* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
+                          float gradient_scale, bool write_gradient) const = 0;
+  virtual void mean_loss(OpContext&, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const = 0;
+  virtual void grad_norm(OpContext&, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
+                         void* scratch) const = 0;
   virtual int64_t grad_norm_scratch(int64_t n) const = 0;
 
   struct UpdateTensors {
@@ -108,25 +101,21 @@ class OpTrainer {
     float *parameters, *m, *v;
     const float *gradients, *clip_scale;
   };
-  virtual void adamw(OpContext&, Variant, bool stochastic, const UpdateTensors&, const gpt2::TensorLayout&,
-                     const gpt2::AdamW&, int64_t step) const = 0;
+  virtual void adamw(OpContext&, Variant, bool stochastic, const UpdateTensors&, const gpt2::TensorLayout&, const gpt2::AdamW&,
+                     int64_t step) const = 0;
 
   // Ops that only a trainer with a stream apart from its activations has (storage().one_way_out() is false).
-  virtual void residual_layernorm(OpContext&, Variant, Element stream, void* sum, const Normed&,
-                                  const void* a, const void* branch, const void* weight, const void* bias,
-                                  int64_t rows, int64_t C) const;
-  virtual void fused_residual_layernorm(OpContext&, Variant layernorm, Element stream, void* sum, const Normed&,
-                                        const void* a, const void* branch, const void* weight, const void* bias,
-                                        int64_t rows, int64_t C) const;
-  virtual void linear_gelu_forward(OpContext&, Variant, void* after, void* before, const void* inp,
-                                   const void* weight, const void* bias, const LinearShape&) const;
-  virtual void linear_residual(OpContext&, Variant, Element stream, void* out, const void* addend,
-                               const void* inp, const void* weight, const void* bias, const LinearShape&,
-                               void* scratch) const;
-  virtual void linear_gelu_backward_input(OpContext&, Variant, void* dbefore, const void* dout,
-                                          const void* weight, const void* before, const LinearShape&) const;
-  virtual void round_parameters(OpContext&, bool stochastic, void* rounded, const float* masters,
-                                int64_t n) const;
+  virtual void residual_layernorm(OpContext&, Variant, Element stream, void* sum, const Normed&, const void* a, const void* branch,
+                                  const void* weight, const void* bias, int64_t rows, int64_t C) const;
+  virtual void fused_residual_layernorm(OpContext&, Variant layernorm, Element stream, void* sum, const Normed&, const void* a,
+                                        const void* branch, const void* weight, const void* bias, int64_t rows, int64_t C) const;
+  virtual void linear_gelu_forward(OpContext&, Variant, void* after, void* before, const void* inp, const void* weight, const void* bias,
+                                   const LinearShape&) const;
+  virtual void linear_residual(OpContext&, Variant, Element stream, void* out, const void* addend, const void* inp, const void* weight,
+                               const void* bias, const LinearShape&, void* scratch) const;
+  virtual void linear_gelu_backward_input(OpContext&, Variant, void* dbefore, const void* dout, const void* weight, const void* before,
+                                          const LinearShape&) const;
+  virtual void round_parameters(OpContext&, bool stochastic, void* rounded, const float* masters, int64_t n) const;
 };
 
 const OpTrainer& fp32_ops();

@@ -48,74 +48,58 @@ class Fp32Ops final : public OpTrainer {
     return std::make_unique<Context>(rate, stream);
   }
 
-  void embedding_forward(OpContext& c, Element, void* out, const int* tokens, const void* wte,
-                         const void* wpe, const OpShape& s) const override {
+  void embedding_forward(OpContext& c, Element, void* out, const int* tokens, const void* wte, const void* wpe,
+                         const OpShape& s) const override {
     fp32::embedding_forward(f(out), tokens, f(wte), f(wpe), s.B, s.T, s.C, here(c).stream);
   }
-  void embedding_backward(OpContext& c, Element, float* dwte, float* dwpe, const void* dout,
-                          const int* tokens, bool accumulate, const OpShape& s,
-                          void* scratch) const override {
-    fp32::embedding_backward(dwte, dwpe, f(dout), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate,
-                             scratch, here(c).stream);
+  void embedding_backward(OpContext& c, Element, float* dwte, float* dwpe, const void* dout, const int* tokens, bool accumulate,
+                          const OpShape& s, void* scratch) const override {
+    fp32::embedding_backward(dwte, dwpe, f(dout), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate, scratch, here(c).stream);
   }
-  int64_t embedding_backward_scratch(const OpShape& s) const override {
-    return fp32::embedding_backward_scratch_bytes(s.rows(), s.C);
-  }
+  int64_t embedding_backward_scratch(const OpShape& s) const override { return fp32::embedding_backward_scratch_bytes(s.rows(), s.C); }
 
-  void layernorm_forward(OpContext& c, Variant v, Element, const Normed& o, const void* inp,
-                         const void* weight, const void* bias, int64_t rows, int64_t C) const override {
-    fp32::layernorm_forward(pick<fp32::LayernormForward>("layernorm_forward", v), f(o.out), o.mean, o.rstd,
-                            f(inp), f(weight), f(bias), rows, C, here(c).stream);
+  void layernorm_forward(OpContext& c, Variant v, Element, const Normed& o, const void* inp, const void* weight, const void* bias,
+                         int64_t rows, int64_t C) const override {
+    fp32::layernorm_forward(pick<fp32::LayernormForward>("layernorm_forward", v), f(o.out), o.mean, o.rstd, f(inp), f(weight), f(bias),
+                            rows, C, here(c).stream);
   }
-  void layernorm_backward(OpContext& c, Variant v, Element, const NormGradients& g, const void* dout,
-                          const void* inp, const float* mean, const float* rstd, const void* weight,
-                          int64_t rows, int64_t C, bool add_to_dinp, bool accumulate,
+  void layernorm_backward(OpContext& c, Variant v, Element, const NormGradients& g, const void* dout, const void* inp, const float* mean,
+                          const float* rstd, const void* weight, int64_t rows, int64_t C, bool add_to_dinp, bool accumulate,
                           void* scratch) const override {
-    fp32::layernorm_backward(pick<fp32::LayernormBackward>("layernorm_backward", v), f(g.dinp), g.dweight,
-                             g.dbias, f(dout), f(inp), mean, rstd, f(weight), rows, C, add_to_dinp,
-                             accumulate, f(scratch), here(c).stream);
+    fp32::layernorm_backward(pick<fp32::LayernormBackward>("layernorm_backward", v), f(g.dinp), g.dweight, g.dbias, f(dout), f(inp), mean,
+                             rstd, f(weight), rows, C, add_to_dinp, accumulate, f(scratch), here(c).stream);
   }
   int64_t layernorm_backward_scratch(Variant v, int64_t rows, int64_t C) const override {
-    return 4 * fp32::layernorm_backward_scratch_floats(pick<fp32::LayernormBackward>("layernorm_backward", v),
-                                                       rows, C);
+    return 4 * fp32::layernorm_backward_scratch_floats(pick<fp32::LayernormBackward>("layernorm_backward", v), rows, C);
   }
 
-  void linear_forward(OpContext& c, Variant v, void* out, const void* inp, const void* weight,
-                      const void* bias, const LinearShape& s) const override {
-    fp32::linear_forward(pick<fp32::LinearForward>("linear_forward", v), here(c).matmul, f(out), f(inp),
-                         f(weight), f(bias), s.rows, s.in, s.out, here(c).stream);
+  void linear_forward(OpContext& c, Variant v, void* out, const void* inp, const void* weight, const void* bias,
+                      const LinearShape& s) const override {
+    fp32::linear_forward(pick<fp32::LinearForward>("linear_forward", v), here(c).matmul, f(out), f(inp), f(weight), f(bias), s.rows, s.in,
+                         s.out, here(c).stream);
   }
-  void linear_backward(OpContext& c, Variant, void* dinp, float* dweight, float* dbias, const void* dout,
-                       const void* inp, const void* weight, const LinearShape& s, bool accumulate,
-                       void* scratch) const override {
-    fp32::linear_backward_input(here(c).matmul, f(dinp), f(dout), f(weight), s.rows, s.in, s.out,
-                                here(c).stream);
-    fp32::linear_backward_weight(here(c).matmul, dweight, f(dout), f(inp), s.rows, s.in, s.out, accumulate,
-                                 here(c).stream);
-    if (dbias != nullptr)
-      fp32::bias_gradient(dbias, f(dout), s.rows, s.out, accumulate, f(scratch), here(c).stream);
+  void linear_backward(OpContext& c, Variant, void* dinp, float* dweight, float* dbias, const void* dout, const void* inp,
+                       const void* weight, const LinearShape& s, bool accumulate, void* scratch) const override {
+    fp32::linear_backward_input(here(c).matmul, f(dinp), f(dout), f(weight), s.rows, s.in, s.out, here(c).stream);
+    fp32::linear_backward_weight(here(c).matmul, dweight, f(dout), f(inp), s.rows, s.in, s.out, accumulate, here(c).stream);
+    if (dbias != nullptr) fp32::bias_gradient(dbias, f(dout), s.rows, s.out, accumulate, f(scratch), here(c).stream);
   }
-  int64_t linear_backward_scratch(const LinearShape& s) const override {
-    return 4 * fp32::bias_gradient_scratch_floats(s.rows, s.out);
-  }
+  int64_t linear_backward_scratch(const LinearShape& s) const override { return 4 * fp32::bias_gradient_scratch_floats(s.rows, s.out); }
 
-  void attention_forward(OpContext& c, Variant v, void* out, float* lse, const void* qkv, const OpShape& s,
-                         void* scratch) const override {
-    fp32::attention_forward(pick<fp32::AttentionForward>("attention_forward", v), here(c).matmul, f(out), lse,
-                            f(qkv), heads(s), f(scratch), here(c).stream);
+  void attention_forward(OpContext& c, Variant v, void* out, float* lse, const void* qkv, const OpShape& s, void* scratch) const override {
+    fp32::attention_forward(pick<fp32::AttentionForward>("attention_forward", v), here(c).matmul, f(out), lse, f(qkv), heads(s), f(scratch),
+                            here(c).stream);
   }
   int64_t attention_forward_scratch(Variant v, const OpShape& s) const override {
-    return 4 * fp32::attention_forward_scratch_floats(pick<fp32::AttentionForward>("attention_forward", v),
-                                                      heads(s));
+    return 4 * fp32::attention_forward_scratch_floats(pick<fp32::AttentionForward>("attention_forward", v), heads(s));
   }
-  void attention_backward(OpContext& c, Variant v, void* dqkv, const void* dout, const void* qkv,
-                          const void* out, const float* lse, const OpShape& s, void* scratch) const override {
-    fp32::attention_backward(pick<fp32::AttentionBackward>("attention_backward", v), here(c).matmul, f(dqkv),
-                             f(dout), f(qkv), f(out), lse, heads(s), f(scratch), here(c).stream);
+  void attention_backward(OpContext& c, Variant v, void* dqkv, const void* dout, const void* qkv, const void* out, const float* lse,
+                          const OpShape& s, void* scratch) const override {
+    fp32::attention_backward(pick<fp32::AttentionBackward>("attention_backward", v), here(c).matmul, f(dqkv), f(dout), f(qkv), f(out), lse,
+                             heads(s), f(scratch), here(c).stream);
   }
   int64_t attention_backward_scratch(Variant v, const OpShape& s) const override {
-    return 4 * fp32::attention_backward_scratch_floats(pick<fp32::AttentionBackward>("attention_backward", v),
-                                                       heads(s));
+    return 4 * fp32::attention_backward_scratch_floats(pick<fp32::AttentionBackward>("attention_backward", v), heads(s));
   }
 
   void gelu_forward(OpContext& c, void* out, const void* inp, int64_t n) const override {
@@ -124,18 +108,16 @@ class Fp32Ops final : public OpTrainer {
   void gelu_backward(OpContext& c, void* dinp, const void* dout, const void* inp, int64_t n) const override {
     fp32::gelu_backward(f(dinp), f(dout), f(inp), n, here(c).stream);
   }
-  void residual_forward(OpContext& c, Element, void* out, const void* a, const void* b,
-                        int64_t n) const override {
+  void residual_forward(OpContext& c, Element, void* out, const void* a, const void* b, int64_t n) const override {
     fp32::residual_forward(f(out), f(a), f(b), n, here(c).stream);
   }
 
-  void classifier(OpContext& c, Variant v, void* logits, float* losses, const int* targets, int64_t rows,
-                  int64_t V, int64_t Vp, float gradient_scale, bool write_gradient) const override {
-    fp32::classifier(pick<fp32::Classifier>("classifier", v), f(logits), losses, targets, rows, V, Vp,
-                     gradient_scale, write_gradient, here(c).stream);
+  void classifier(OpContext& c, Variant v, void* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
+                  float gradient_scale, bool write_gradient) const override {
+    fp32::classifier(pick<fp32::Classifier>("classifier", v), f(logits), losses, targets, rows, V, Vp, gradient_scale, write_gradient,
+                     here(c).stream);
   }
-  void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale,
-                 bool accumulate) const override {
+  void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const override {
     fp32::mean_loss(loss, losses, rows, scale, accumulate, here(c).stream);
   }
   void grad_norm(OpContext& c, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
@@ -144,10 +126,10 @@ class Fp32Ops final : public OpTrainer {
   }
   int64_t grad_norm_scratch(int64_t n) const override { return fp32::grad_norm_scratch_bytes(n); }
 
-  void adamw(OpContext& c, Variant v, bool, const UpdateTensors& t, const gpt2::TensorLayout& layout,
-             const gpt2::AdamW& settings, int64_t step) const override {
-    fp32::adamw(pick<fp32::AdamWKernel>("adamw", v), t.parameters, t.gradients, t.m, t.v, layout, settings,
-                step, t.clip_scale, here(c).stream);
+  void adamw(OpContext& c, Variant v, bool, const UpdateTensors& t, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings,
+             int64_t step) const override {
+    fp32::adamw(pick<fp32::AdamWKernel>("adamw", v), t.parameters, t.gradients, t.m, t.v, layout, settings, step, t.clip_scale,
+                here(c).stream);
   }
 };
 

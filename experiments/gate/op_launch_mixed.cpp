@@ -89,9 +89,7 @@ Enum pick(const char* slot, const std::string& variant) {
 }
 mixed::AttentionShape heads(const OpShape& s) { return {s.B, s.T, s.C, s.NH}; }
 
-mixed::Rounding rounding(bool stochastic) {
-  return stochastic ? mixed::Rounding::stochastic : mixed::Rounding::nearest;
-}
+mixed::Rounding rounding(bool stochastic) { return stochastic ? mixed::Rounding::stochastic : mixed::Rounding::nearest; }
 
 class MixedOps final : public OpTrainer {
  public:
@@ -102,63 +100,51 @@ class MixedOps final : public OpTrainer {
   bool repeats(std::string_view slot, std::string_view variant) const override {
     return !(slot == "attention_backward" && variant == "cudnn");
   }
-  std::unique_ptr<OpContext> context(const std::string&, void* stream) const override {
-    return std::make_unique<Context>(stream);
-  }
+  std::unique_ptr<OpContext> context(const std::string&, void* stream) const override { return std::make_unique<Context>(stream); }
 
-  void embedding_forward(OpContext& c, Element stream, void* out, const int* tokens, const void* wte,
-                         const void* wpe, const OpShape& s) const override {
-    by_stream(stream, [&](auto r) {
-      mixed::embedding_forward(as(out, r), tokens, h(wte), h(wpe), s.B, s.T, s.C, here(c).stream);
-    });
+  void embedding_forward(OpContext& c, Element stream, void* out, const int* tokens, const void* wte, const void* wpe,
+                         const OpShape& s) const override {
+    by_stream(stream, [&](auto r) { mixed::embedding_forward(as(out, r), tokens, h(wte), h(wpe), s.B, s.T, s.C, here(c).stream); });
   }
-  void embedding_backward(OpContext& c, Element gradient, float* dwte, float* dwpe, const void* dout,
-                          const int* tokens, bool accumulate, const OpShape& s,
-                          void* scratch) const override {
+  void embedding_backward(OpContext& c, Element gradient, float* dwte, float* dwpe, const void* dout, const int* tokens, bool accumulate,
+                          const OpShape& s, void* scratch) const override {
     by_stream(gradient, [&](auto r) {
-      mixed::embedding_backward(dwte, dwpe, as(dout, r), tokens, s.B, s.T, s.C, s.V, s.max_seq_len,
-                                accumulate, scratch, here(c).stream);
+      mixed::embedding_backward(dwte, dwpe, as(dout, r), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate, scratch, here(c).stream);
     });
   }
-  int64_t embedding_backward_scratch(const OpShape& s) const override {
-    return mixed::embedding_backward_scratch_bytes(s.rows(), s.C);
-  }
+  int64_t embedding_backward_scratch(const OpShape& s) const override { return mixed::embedding_backward_scratch_bytes(s.rows(), s.C); }
 
-  void layernorm_forward(OpContext& c, Variant v, Element stream, const Normed& o, const void* inp,
-                         const void* weight, const void* bias, int64_t rows, int64_t C) const override {
+  void layernorm_forward(OpContext& c, Variant v, Element stream, const Normed& o, const void* inp, const void* weight, const void* bias,
+                         int64_t rows, int64_t C) const override {
     by_stream(stream, [&](auto r) {
-      mixed::layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", v), h(o.out), o.mean,
-                               o.rstd, as(inp, r), h(o.kept), h(weight), h(bias), rows, C, here(c).stream);
+      mixed::layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", v), h(o.out), o.mean, o.rstd, as(inp, r), h(o.kept),
+                               h(weight), h(bias), rows, C, here(c).stream);
     });
   }
-  void layernorm_backward(OpContext& c, Variant v, Element gradient, const NormGradients& g, const void* dout,
-                          const void* inp, const float* mean, const float* rstd, const void* weight,
-                          int64_t rows, int64_t C, bool add_to_dinp, bool accumulate,
-                          void* scratch) const override {
+  void layernorm_backward(OpContext& c, Variant v, Element gradient, const NormGradients& g, const void* dout, const void* inp,
+                          const float* mean, const float* rstd, const void* weight, int64_t rows, int64_t C, bool add_to_dinp,
+                          bool accumulate, void* scratch) const override {
     by_stream(gradient, [&](auto r) {
-      mixed::layernorm_backward(pick<mixed::LayernormBackward>("layernorm_backward", v), as(g.dinp, r),
-                                h(g.dinp_copy), g.dweight, g.dbias, g.column_sums, h(dout), h(inp), mean,
-                                rstd, h(weight), rows, C, add_to_dinp, accumulate,
+      mixed::layernorm_backward(pick<mixed::LayernormBackward>("layernorm_backward", v), as(g.dinp, r), h(g.dinp_copy), g.dweight, g.dbias,
+                                g.column_sums, h(dout), h(inp), mean, rstd, h(weight), rows, C, add_to_dinp, accumulate,
                                 static_cast<float*>(scratch), here(c).stream);
     });
   }
   int64_t layernorm_backward_scratch(Variant v, int64_t rows, int64_t C) const override {
-    return 4 * mixed::layernorm_backward_scratch_floats(
-                   pick<mixed::LayernormBackward>("layernorm_backward", v), rows, C);
+    return 4 * mixed::layernorm_backward_scratch_floats(pick<mixed::LayernormBackward>("layernorm_backward", v), rows, C);
   }
-  void residual_layernorm(OpContext& c, Variant v, Element stream, void* sum, const Normed& o, const void* a,
-                          const void* branch, const void* weight, const void* bias, int64_t rows,
-                          int64_t C) const override {
+  void residual_layernorm(OpContext& c, Variant v, Element stream, void* sum, const Normed& o, const void* a, const void* branch,
+                          const void* weight, const void* bias, int64_t rows, int64_t C) const override {
     const auto way = pick<mixed::Residual>("residual", v);
     by_stream(stream, [&](auto r) {
       if (way == mixed::Residual::fused_layernorm) {
-        mixed::residual_layernorm_forward(mixed::LayernormForward::block_per_row, as(sum, r), h(o.kept), h(o.out), o.mean, o.rstd,
-                                          as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
+        mixed::residual_layernorm_forward(mixed::LayernormForward::block_per_row, as(sum, r), h(o.kept), h(o.out), o.mean, o.rstd, as(a, r),
+                                          h(branch), h(weight), h(bias), rows, C, here(c).stream);
       } else if (way == mixed::Residual::separate) {
         mixed::residual_forward(as(sum, r), as(a, r), h(branch), rows * C, here(c).stream);
         const void* summed = sum;
-        mixed::layernorm_forward(mixed::LayernormForward::block_per_row, h(o.out), o.mean, o.rstd,
-                                 as(summed, r), h(o.kept), h(weight), h(bias), rows, C, here(c).stream);
+        mixed::layernorm_forward(mixed::LayernormForward::block_per_row, h(o.out), o.mean, o.rstd, as(summed, r), h(o.kept), h(weight),
+                                 h(bias), rows, C, here(c).stream);
       } else {
         throw std::logic_error("residual=" + v + " has no case as a sum with the layernorm that follows it");
       }
@@ -166,46 +152,42 @@ class MixedOps final : public OpTrainer {
   }
 
   void fused_residual_layernorm(OpContext& c, Variant layernorm, Element stream, void* sum, const Normed& o, const void* a,
-                                const void* branch, const void* weight, const void* bias, int64_t rows,
-                                int64_t C) const override {
+                                const void* branch, const void* weight, const void* bias, int64_t rows, int64_t C) const override {
     by_stream(stream, [&](auto r) {
-      mixed::residual_layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", layernorm), as(sum, r), h(o.kept),
-                                        h(o.out), o.mean, o.rstd, as(a, r), h(branch), h(weight), h(bias), rows, C,
-                                        here(c).stream);
+      mixed::residual_layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", layernorm), as(sum, r), h(o.kept), h(o.out),
+                                        o.mean, o.rstd, as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
     });
   }
 
-  void linear_forward(OpContext& c, Variant v, void* out, const void* inp, const void* weight,
-                      const void* bias, const LinearShape& s) const override {
-    mixed::linear_forward(pick<mixed::LinearForward>("linear_forward", v), here(c).matmul, h(out), h(inp),
-                          h(weight), h(bias), s.rows, s.in, s.out, here(c).stream);
+  void linear_forward(OpContext& c, Variant v, void* out, const void* inp, const void* weight, const void* bias,
+                      const LinearShape& s) const override {
+    mixed::linear_forward(pick<mixed::LinearForward>("linear_forward", v), here(c).matmul, h(out), h(inp), h(weight), h(bias), s.rows, s.in,
+                          s.out, here(c).stream);
   }
-  void linear_gelu_forward(OpContext& c, Variant v, void* after, void* before, const void* inp,
-                           const void* weight, const void* bias, const LinearShape& s) const override {
+  void linear_gelu_forward(OpContext& c, Variant v, void* after, void* before, const void* inp, const void* weight, const void* bias,
+                           const LinearShape& s) const override {
     const auto way = pick<mixed::Gelu>("gelu_forward", v);
     if (way == mixed::Gelu::matmul_epilogue) {
-      mixed::linear_gelu_forward(here(c).matmul, h(after), h(before), h(inp), h(weight), h(bias),
-                                         s.rows, s.in, s.out, here(c).stream);
+      mixed::linear_gelu_forward(here(c).matmul, h(after), h(before), h(inp), h(weight), h(bias), s.rows, s.in, s.out, here(c).stream);
     } else if (way == mixed::Gelu::kernel) {
-      mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(before), h(inp), h(weight),
-                            h(bias), s.rows, s.in, s.out, here(c).stream);
+      mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(before), h(inp), h(weight), h(bias), s.rows, s.in, s.out,
+                            here(c).stream);
       const void* done = before;
       mixed::gelu_forward(h(after), h(done), s.rows * s.out, here(c).stream);
     } else {
       throw std::logic_error("gelu_forward=" + v + " has no case as a product");
     }
   }
-  void linear_residual(OpContext& c, Variant v, Element stream, void* out, const void* addend,
-                       const void* inp, const void* weight, const void* bias, const LinearShape& s,
-                       void* scratch) const override {
+  void linear_residual(OpContext& c, Variant v, Element stream, void* out, const void* addend, const void* inp, const void* weight,
+                       const void* bias, const LinearShape& s, void* scratch) const override {
     const auto way = pick<mixed::Residual>("residual", v);
     by_stream(stream, [&](auto r) {
       if (way == mixed::Residual::matmul_epilogue) {
-        mixed::linear_residual_forward(here(c).matmul, as(out, r), as(addend, r), h(inp), h(weight),
-                                               h(bias), s.rows, s.in, s.out, here(c).stream);
+        mixed::linear_residual_forward(here(c).matmul, as(out, r), as(addend, r), h(inp), h(weight), h(bias), s.rows, s.in, s.out,
+                                       here(c).stream);
       } else if (way == mixed::Residual::separate) {
-        mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(scratch), h(inp),
-                              h(weight), h(bias), s.rows, s.in, s.out, here(c).stream);
+        mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(scratch), h(inp), h(weight), h(bias), s.rows, s.in,
+                              s.out, here(c).stream);
         const void* branch = scratch;
         mixed::residual_forward(as(out, r), as(addend, r), h(branch), s.rows * s.out, here(c).stream);
       } else {
@@ -213,55 +195,46 @@ class MixedOps final : public OpTrainer {
       }
     });
   }
-  void linear_gelu_backward_input(OpContext& c, Variant v, void* dbefore, const void* dout,
-                                  const void* weight, const void* before,
+  void linear_gelu_backward_input(OpContext& c, Variant v, void* dbefore, const void* dout, const void* weight, const void* before,
                                   const LinearShape& s) const override {
     const auto way = pick<mixed::Gelu>("gelu_backward", v);
     if (way == mixed::Gelu::matmul_epilogue) {
-      mixed::linear_gelu_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), h(before),
-                                                s.rows, s.in, s.out, here(c).stream);
+      mixed::linear_gelu_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), h(before), s.rows, s.in, s.out, here(c).stream);
     } else if (way == mixed::Gelu::kernel) {
-      mixed::linear_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), s.rows, s.in, s.out,
-                                   here(c).stream);
+      mixed::linear_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), s.rows, s.in, s.out, here(c).stream);
       const void* done = dbefore;
       mixed::gelu_backward(h(dbefore), h(done), h(before), s.rows * s.in, here(c).stream);
     } else {
       throw std::logic_error("gelu_backward=" + v + " has no case as a product");
     }
   }
-  void linear_backward(OpContext& c, Variant v, void* dinp, float* dweight, float* dbias, const void* dout,
-                       const void* inp, const void* weight, const LinearShape& s, bool accumulate,
-                       void* scratch) const override {
+  void linear_backward(OpContext& c, Variant v, void* dinp, float* dweight, float* dbias, const void* dout, const void* inp,
+                       const void* weight, const LinearShape& s, bool accumulate, void* scratch) const override {
     const auto way = pick<mixed::BiasGradient>("bias_gradient", v);
     if (way == mixed::BiasGradient::layernorm_fold)
       throw std::logic_error("bias_gradient=layernorm_fold is work of layernorm_backward, not of a product");
-    mixed::linear_backward_input(here(c).matmul, h(dinp), h(dout), h(weight), s.rows, s.in, s.out,
-                                 here(c).stream);
-    mixed::linear_backward_weight(way, here(c).matmul, dweight, dbias,
-                                  h(dout), h(inp), s.rows, s.in, s.out, accumulate,
+    mixed::linear_backward_input(here(c).matmul, h(dinp), h(dout), h(weight), s.rows, s.in, s.out, here(c).stream);
+    mixed::linear_backward_weight(way, here(c).matmul, dweight, dbias, h(dout), h(inp), s.rows, s.in, s.out, accumulate,
                                   static_cast<float*>(scratch), here(c).stream);
   }
   int64_t linear_backward_scratch(const LinearShape& s) const override {
     return 4 * mixed::linear_backward_weight_scratch_floats(s.rows, s.out);
   }
 
-  void attention_forward(OpContext& c, Variant v, void* out, float* lse, const void* qkv, const OpShape& s,
-                         void* scratch) const override {
-    mixed::attention_forward(pick<mixed::AttentionForward>("attention_forward", v), here(c).matmul, h(out),
-                             lse, h(qkv), heads(s), scratch, here(c).stream);
+  void attention_forward(OpContext& c, Variant v, void* out, float* lse, const void* qkv, const OpShape& s, void* scratch) const override {
+    mixed::attention_forward(pick<mixed::AttentionForward>("attention_forward", v), here(c).matmul, h(out), lse, h(qkv), heads(s), scratch,
+                             here(c).stream);
   }
   int64_t attention_forward_scratch(Variant v, const OpShape& s) const override {
-    return mixed::attention_forward_scratch_bytes(pick<mixed::AttentionForward>("attention_forward", v),
-                                                  heads(s));
+    return mixed::attention_forward_scratch_bytes(pick<mixed::AttentionForward>("attention_forward", v), heads(s));
   }
-  void attention_backward(OpContext& c, Variant v, void* dqkv, const void* dout, const void* qkv,
-                          const void* out, const float* lse, const OpShape& s, void* scratch) const override {
-    mixed::attention_backward(pick<mixed::AttentionBackward>("attention_backward", v), here(c).matmul,
-                              h(dqkv), h(dout), h(qkv), h(out), lse, heads(s), scratch, here(c).stream);
+  void attention_backward(OpContext& c, Variant v, void* dqkv, const void* dout, const void* qkv, const void* out, const float* lse,
+                          const OpShape& s, void* scratch) const override {
+    mixed::attention_backward(pick<mixed::AttentionBackward>("attention_backward", v), here(c).matmul, h(dqkv), h(dout), h(qkv), h(out),
+                              lse, heads(s), scratch, here(c).stream);
   }
   int64_t attention_backward_scratch(Variant v, const OpShape& s) const override {
-    return mixed::attention_backward_scratch_bytes(pick<mixed::AttentionBackward>("attention_backward", v),
-                                                   heads(s));
+    return mixed::attention_backward_scratch_bytes(pick<mixed::AttentionBackward>("attention_backward", v), heads(s));
   }
 
   void gelu_forward(OpContext& c, void* out, const void* inp, int64_t n) const override {
@@ -270,21 +243,18 @@ class MixedOps final : public OpTrainer {
   void gelu_backward(OpContext& c, void* dinp, const void* dout, const void* inp, int64_t n) const override {
     mixed::gelu_backward(h(dinp), h(dout), h(inp), n, here(c).stream);
   }
-  void residual_forward(OpContext& c, Element stream, void* out, const void* a, const void* b,
-                        int64_t n) const override {
-    by_stream(stream,
-              [&](auto r) { mixed::residual_forward(as(out, r), as(a, r), h(b), n, here(c).stream); });
+  void residual_forward(OpContext& c, Element stream, void* out, const void* a, const void* b, int64_t n) const override {
+    by_stream(stream, [&](auto r) { mixed::residual_forward(as(out, r), as(a, r), h(b), n, here(c).stream); });
   }
 
-  void classifier(OpContext& c, Variant v, void* logits, float* losses, const int* targets, int64_t rows,
-                  int64_t V, int64_t Vp, float gradient_scale, bool write_gradient) const override {
+  void classifier(OpContext& c, Variant v, void* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
+                  float gradient_scale, bool write_gradient) const override {
     StepScalars s;
     s.gradient_scale = gradient_scale;
-    mixed::classifier(pick<mixed::Classifier>("classifier", v), h(logits), losses, targets, rows, V, Vp,
-                      here(c).set(s), write_gradient, here(c).stream);
+    mixed::classifier(pick<mixed::Classifier>("classifier", v), h(logits), losses, targets, rows, V, Vp, here(c).set(s), write_gradient,
+                      here(c).stream);
   }
-  void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale,
-                 bool accumulate) const override {
+  void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const override {
     Context& x = here(c);
     StepScalars s;
     s.loss_scale = scale;
@@ -308,15 +278,14 @@ class MixedOps final : public OpTrainer {
   int64_t grad_norm_scratch(int64_t n) const override { return mixed::grad_norm_scratch_bytes(n); }
 
   // With the scalars that the trainer makes of the settings and the step.
-  void adamw(OpContext& c, Variant v, bool stochastic, const UpdateTensors& t,
-             const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step) const override {
+  void adamw(OpContext& c, Variant v, bool stochastic, const UpdateTensors& t, const gpt2::TensorLayout& layout,
+             const gpt2::AdamW& settings, int64_t step) const override {
     const gpt2::Batch one;
     const StepScalars s = mixed::scalars_of({.step = step, .micro_batches = {&one, 1}, .adamw = settings}, 1);
-    mixed::adamw(pick<mixed::AdamWKernel>("adamw", v), rounding(stochastic), h(t.rounded), t.parameters, t.m,
-                 t.v, t.gradients, layout, here(c).set(s), t.clip_scale, here(c).stream);
+    mixed::adamw(pick<mixed::AdamWKernel>("adamw", v), rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, t.gradients, layout,
+                 here(c).set(s), t.clip_scale, here(c).stream);
   }
-  void round_parameters(OpContext& c, bool stochastic, void* rounded, const float* masters,
-                        int64_t n) const override {
+  void round_parameters(OpContext& c, bool stochastic, void* rounded, const float* masters, int64_t n) const override {
     StepScalars s;
     s.rounding_seed = 12345;
     mixed::round_parameters(rounding(stochastic), h(rounded), masters, n, here(c).set(s), here(c).stream);

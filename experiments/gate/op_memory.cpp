@@ -28,9 +28,7 @@ void release(Space space, std::byte* data) {
 }  // namespace
 
 Memory::Memory(Space space, int64_t bytes)
-    : space_(space),
-      bytes_(bytes),
-      data_(allocate(space, bytes), [space](std::byte* p) { release(space, p); }) {}
+    : space_(space), bytes_(bytes), data_(allocate(space, bytes), [space](std::byte* p) { release(space, p); }) {}
 
 void set_bytes(void* data, Space space, std::byte value, int64_t bytes) {
   if (space == Space::host)

@@ -19,9 +19,7 @@ namespace gate {
 
 enum class Space { host, device };
 enum class Element { f32, f64, i32, bf16 };
-GATE_ANYWHERE constexpr int64_t bytes_of_element(Element e) {
-  return e == Element::f64 ? 8 : e == Element::bf16 ? 2 : 4;
-}
+GATE_ANYWHERE constexpr int64_t bytes_of_element(Element e) { return e == Element::f64 ? 8 : e == Element::bf16 ? 2 : 4; }
 
 // Shared: a copy is the same memory. What is in it at first is whatever was there.
 class Memory {
@@ -77,8 +75,7 @@ struct View {
       case Element::i32:
         return static_cast<double>(static_cast<const int32_t*>(data)[i]);
       case Element::bf16:
-        return static_cast<double>(
-            std::bit_cast<float>(static_cast<uint32_t>(static_cast<const uint16_t*>(data)[i]) << 16));
+        return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(static_cast<const uint16_t*>(data)[i]) << 16));
     }
     return 0;
   }

@@ -18,13 +18,11 @@ const double kGeluScale = std::sqrt(2 / std::numbers::pi);
 Doubles embedding_forward(Ints tokens, Floats wte, Floats wpe, int64_t T, int64_t C) {
   Doubles out = zeros(static_cast<int64_t>(tokens.size()) * C);
   for (int64_t r = 0; r < static_cast<int64_t>(tokens.size()); ++r)
-    for (int64_t c = 0; c < C; ++c)
-      at(out, r * C + c) = at(wte, tokens[static_cast<size_t>(r)] * C + c) + at(wpe, r % T * C + c);
+    for (int64_t c = 0; c < C; ++c) at(out, r * C + c) = at(wte, tokens[static_cast<size_t>(r)] * C + c) + at(wpe, r % T * C + c);
   return out;
 }
 
-EmbeddingGradients embedding_backward(Floats dwte_before, Floats dwpe_before, Floats dout, Ints tokens,
-                                      int64_t T, int64_t C) {
+EmbeddingGradients embedding_backward(Floats dwte_before, Floats dwpe_before, Floats dout, Ints tokens, int64_t T, int64_t C) {
   EmbeddingGradients g{widened(dwte_before), widened(dwpe_before)};
   for (int64_t r = 0; r < static_cast<int64_t>(tokens.size()); ++r)
     for (int64_t c = 0; c < C; ++c) {
@@ -45,14 +43,12 @@ Normed layernorm_forward(Floats x, Floats weight, Floats bias, int64_t rows, int
     const double rstd = 1 / std::sqrt(variance + 1e-5);
     at(n.mean, r) = mean;
     at(n.rstd, r) = rstd;
-    for (int64_t c = 0; c < C; ++c)
-      at(n.out, r * C + c) = (at(x, r * C + c) - mean) * rstd * at(weight, c) + at(bias, c);
+    for (int64_t c = 0; c < C; ++c) at(n.out, r * C + c) = (at(x, r * C + c) - mean) * rstd * at(weight, c) + at(bias, c);
   }
   return n;
 }
 
-NormGradients layernorm_backward(Floats dout, Floats x, Floats mean, Floats rstd, Floats weight, int64_t rows,
-                                 int64_t C) {
+NormGradients layernorm_backward(Floats dout, Floats x, Floats mean, Floats rstd, Floats weight, int64_t rows, int64_t C) {
   NormGradients g{zeros(rows * C), zeros(C), zeros(C)};
   for (int64_t r = 0; r < rows; ++r) {
     double sum = 0, sum_norm = 0;
@@ -66,8 +62,7 @@ NormGradients layernorm_backward(Floats dout, Floats x, Floats mean, Floats rstd
     }
     sum /= static_cast<double>(C);
     sum_norm /= static_cast<double>(C);
-    for (int64_t c = 0; c < C; ++c)
-      at(g.dx, r * C + c) = (at(dout, r * C + c) * at(weight, c) - sum - normed(c) * sum_norm) * at(rstd, r);
+    for (int64_t c = 0; c < C; ++c) at(g.dx, r * C + c) = (at(dout, r * C + c) * at(weight, c) - sum - normed(c) * sum_norm) * at(rstd, r);
   }
   return g;
 }
@@ -83,8 +78,7 @@ Doubles linear_forward(Floats x, Floats weight, Floats bias, int64_t rows, int64
   return out;
 }
 
-LinearGradients linear_backward(Floats dout, Floats x, Floats weight, int64_t rows, int64_t in,
-                                int64_t out_channels) {
+LinearGradients linear_backward(Floats dout, Floats x, Floats weight, int64_t rows, int64_t in, int64_t out_channels) {
   LinearGradients g{zeros(rows * in), zeros(out_channels * in), zeros(out_channels)};
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t o = 0; o < out_channels; ++o) {
@@ -131,14 +125,12 @@ Attended attention_forward(Floats qkv, int64_t B, int64_t T, int64_t C, int64_t 
         at(a.lse, (b * NH + h) * T + t) = lse;
         for (int64_t past = 0; past <= t; ++past)
           for (int64_t i = 0; i < heads.size; ++i)
-            at(a.out, heads.out(b, t, h) + i) +=
-                std::exp(at(scores, past) - lse) * at(qkv, heads.v(b, past, h) + i);
+            at(a.out, heads.out(b, t, h) + i) += std::exp(at(scores, past) - lse) * at(qkv, heads.v(b, past, h) + i);
       }
   return a;
 }
 
-Doubles attention_backward(Floats dout, Floats qkv, Floats out, Floats lse, int64_t B, int64_t T, int64_t C,
-                           int64_t NH) {
+Doubles attention_backward(Floats dout, Floats qkv, Floats out, Floats lse, int64_t B, int64_t T, int64_t C, int64_t NH) {
   const Heads heads{T, C, C / NH};
   const double scale = 1 / std::sqrt(static_cast<double>(heads.size));
   Doubles dqkv = zeros(B * T * 3 * C);
@@ -146,8 +138,7 @@ Doubles attention_backward(Floats dout, Floats qkv, Floats out, Floats lse, int6
     for (int64_t h = 0; h < NH; ++h)
       for (int64_t t = 0; t < T; ++t) {
         double row_sum = 0;
-        for (int64_t i = 0; i < heads.size; ++i)
-          row_sum += at(dout, heads.out(b, t, h) + i) * at(out, heads.out(b, t, h) + i);
+        for (int64_t i = 0; i < heads.size; ++i) row_sum += at(dout, heads.out(b, t, h) + i) * at(out, heads.out(b, t, h) + i);
         for (int64_t past = 0; past <= t; ++past) {
           const double p = std::exp(heads.score(qkv, b, t, past, h) - at(lse, (b * NH + h) * T + t));
           double dp = 0;
@@ -191,22 +182,19 @@ Classified classifier(Floats logits, Ints targets, int64_t V, int64_t Vp, double
     const int64_t target = targets[static_cast<size_t>(r)];
     at(c.losses, r) = largest + std::log(sum) - at(logits, r * Vp + target);
     for (int64_t v = 0; v < V; ++v)
-      at(c.dlogits, r * Vp + v) =
-          (std::exp(at(logits, r * Vp + v) - largest) / sum - (v == target ? 1 : 0)) * gradient_scale;
+      at(c.dlogits, r * Vp + v) = (std::exp(at(logits, r * Vp + v) - largest) / sum - (v == target ? 1 : 0)) * gradient_scale;
   }
   return c;
 }
 
-void adamw(std::span<double> p, std::span<double> m, std::span<double> v, std::span<const double> g,
-           const gpt2::TensorLayout& layout, const gpt2::AdamW& a, int64_t step, double gradient_scale) {
-  const double lr = static_cast<double>(a.learning_rate), b1 = static_cast<double>(a.beta1),
-               b2 = static_cast<double>(a.beta2), eps = static_cast<double>(a.eps),
-               t = static_cast<double>(step);
+void adamw(std::span<double> p, std::span<double> m, std::span<double> v, std::span<const double> g, const gpt2::TensorLayout& layout,
+           const gpt2::AdamW& a, int64_t step, double gradient_scale) {
+  const double lr = static_cast<double>(a.learning_rate), b1 = static_cast<double>(a.beta1), b2 = static_cast<double>(a.beta2),
+               eps = static_cast<double>(a.eps), t = static_cast<double>(step);
   const double correct_m = 1 - std::pow(b1, t), correct_v = 1 - std::pow(b2, t);
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     const double decay = row.decayed ? static_cast<double>(a.weight_decay) : 0;
-    const auto begin = static_cast<size_t>(layout[row.id].offset),
-               size = static_cast<size_t>(layout[row.id].size);
+    const auto begin = static_cast<size_t>(layout[row.id].offset), size = static_cast<size_t>(layout[row.id].size);
     for (size_t i = begin; i < begin + size; ++i) {
       const double clipped = g[i] * gradient_scale;
       m[i] = b1 * m[i] + (1 - b1) * clipped;
@@ -216,12 +204,11 @@ void adamw(std::span<double> p, std::span<double> m, std::span<double> v, std::s
   }
 }
 
-Updated adamw(Floats parameters, Floats m, Floats v, Floats gradients, const gpt2::TensorLayout& layout,
-              const gpt2::AdamW& settings, int64_t step, float gradient_scale) {
+Updated adamw(Floats parameters, Floats m, Floats v, Floats gradients, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings,
+              int64_t step, float gradient_scale) {
   const auto doubles = [](Floats x) { return Doubles(x.begin(), x.end()); };
   Updated u{doubles(parameters), doubles(m), doubles(v)};
-  adamw(u.parameters, u.m, u.v, doubles(gradients), layout, settings, step,
-        static_cast<double>(gradient_scale));
+  adamw(u.parameters, u.m, u.v, doubles(gradients), layout, settings, step, static_cast<double>(gradient_scale));
   return u;
 }
 

@@ -18,8 +18,7 @@ Doubles embedding_forward(Ints tokens, Floats wte, Floats wpe, int64_t T, int64_
 struct EmbeddingGradients {
   Doubles dwte, dwpe;  // dwte starts from `before`
 };
-EmbeddingGradients embedding_backward(Floats dwte_before, Floats dwpe_before, Floats dout, Ints tokens,
-                                      int64_t T, int64_t C);
+EmbeddingGradients embedding_backward(Floats dwte_before, Floats dwpe_before, Floats dout, Ints tokens, int64_t T, int64_t C);
 
 struct Normed {
   Doubles out, mean, rstd;
@@ -28,8 +27,7 @@ Normed layernorm_forward(Floats x, Floats weight, Floats bias, int64_t rows, int
 struct NormGradients {
   Doubles dx, dweight, dbias;
 };
-NormGradients layernorm_backward(Floats dout, Floats x, Floats mean, Floats rstd, Floats weight, int64_t rows,
-                                 int64_t C);
+NormGradients layernorm_backward(Floats dout, Floats x, Floats mean, Floats rstd, Floats weight, int64_t rows, int64_t C);
 
 Doubles linear_forward(Floats x, Floats weight, Floats bias, int64_t rows, int64_t in,
                        int64_t out);  // empty bias: none
@@ -43,8 +41,7 @@ struct Attended {
 };
 Attended attention_forward(Floats qkv, int64_t B, int64_t T, int64_t C, int64_t NH);
 // From the given out and lse, as the kernels get them.
-Doubles attention_backward(Floats dout, Floats qkv, Floats out, Floats lse, int64_t B, int64_t T, int64_t C,
-                           int64_t NH);
+Doubles attention_backward(Floats dout, Floats qkv, Floats out, Floats lse, int64_t B, int64_t T, int64_t C, int64_t NH);
 
 Doubles gelu_forward(Floats x);
 Doubles gelu_backward(Floats dout, Floats x);
@@ -59,13 +56,12 @@ Classified classifier(Floats logits, Ints targets, int64_t V, int64_t Vp, double
 
 // AdamW as gpt2/trainer.h defines it, in place; `gradient_scale` is what the clip makes of the gradients. All of
 // layout.total values.
-void adamw(std::span<double> parameters, std::span<double> m, std::span<double> v,
-           std::span<const double> gradients, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings,
-           int64_t step, double gradient_scale);
+void adamw(std::span<double> parameters, std::span<double> m, std::span<double> v, std::span<const double> gradients,
+           const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step, double gradient_scale);
 struct Updated {
   Doubles parameters, m, v;
 };
-Updated adamw(Floats parameters, Floats m, Floats v, Floats gradients, const gpt2::TensorLayout& layout,
-              const gpt2::AdamW& settings, int64_t step, float gradient_scale);
+Updated adamw(Floats parameters, Floats m, Floats v, Floats gradients, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings,
+              int64_t step, float gradient_scale);
 
 }  // namespace gate::oracle

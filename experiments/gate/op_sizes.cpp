@@ -27,26 +27,21 @@ constexpr int64_t kRows = 4096, kManyRows = 16384 + 37;
 OpSizes odd_sizes() {
   OpSizes z;
   z.name = "odd";
-  z.embeddings = {
-      {1, 1, 64, 509, 512, 64, TokenKind::repeated},      {3, 63, 208, 509, 512, 64, TokenKind::repeated},
-      {3, 65, 768, 1153, 1280, 128, TokenKind::repeated}, {3, 64, 96, 509, 512, 64, TokenKind::one},
-      {2, 300, 30, 257, 384, 301, TokenKind::repeated},   {3, 63, 64, 509, 512, 64, TokenKind::different},
-      {4, 65, 64, 509, 512, 65, TokenKind::skewed}};
+  z.embeddings = {{1, 1, 64, 509, 512, 64, TokenKind::repeated},      {3, 63, 208, 509, 512, 64, TokenKind::repeated},
+                  {3, 65, 768, 1153, 1280, 128, TokenKind::repeated}, {3, 64, 96, 509, 512, 64, TokenKind::one},
+                  {2, 300, 30, 257, 384, 301, TokenKind::repeated},   {3, 63, 64, 509, 512, 64, TokenKind::different},
+                  {4, 65, 64, 509, 512, 65, TokenKind::skewed}};
   z.norms = {{1, 64, Norm::ordinary},    {189, 768, Norm::ordinary}, {195, 208, Norm::ordinary},
              {65, 1600, Norm::ordinary}, {70, 30, Norm::ordinary},   {1030, 128, Norm::ordinary},
              {64, 192, Norm::ordinary},  {63, 768, Norm::far_means}, {70, 30, Norm::far_means}};
-  z.products = {{"", 1, 64, 192, true},   {"", 189, 768, 768, true}, {"", 65, 208, 624, true},
-                {"", 63, 3072, 96, true}, {"", 64, 64, 512, false},  {"", 3, 192, 576, true},
-                {"", 195, 96, 384, true}, {"", 37, 200, 1160, true}};
-  z.attentions = {{1, 1, 12, 64, false, true},    {3, 63, 3, 64, false, false},
-                  {1, 64, 12, 64, false, false},  {3, 65, 12, 64, false, true},
-                  {3, 65, 5, 16, false, false},   {1, 33, 3, 20, false, false},
-                  {2, 129, 1, 128, false, false}, {1, 200, 2, 64, false, false},
-                  {1, 130, 5, 64, true, true},    {1, 67, 5, 20, true, false}};
+  z.products = {{"", 1, 64, 192, true},   {"", 189, 768, 768, true}, {"", 65, 208, 624, true}, {"", 63, 3072, 96, true},
+                {"", 64, 64, 512, false}, {"", 3, 192, 576, true},   {"", 195, 96, 384, true}, {"", 37, 200, 1160, true}};
+  z.attentions = {{1, 1, 12, 64, false, true},  {3, 63, 3, 64, false, false}, {1, 64, 12, 64, false, false},  {3, 65, 12, 64, false, true},
+                  {3, 65, 5, 16, false, false}, {1, 33, 3, 20, false, false}, {2, 129, 1, 128, false, false}, {1, 200, 2, 64, false, false},
+                  {1, 130, 5, 64, true, true},  {1, 67, 5, 20, true, false}};
   z.elements = {1, 1000, 12'345, 262'147};
-  z.classifiers = {{1, 509, 512, false},   {63, 509, 512, false}, {5, 50257, 50304, false},
-                   {40, 1153, 1280, true}, {9, 130, 256, false},  {9, 130, 131, false},
-                   {5, 50257, 50304, true}};
+  z.classifiers = {{1, 509, 512, false}, {63, 509, 512, false}, {5, 50257, 50304, false}, {40, 1153, 1280, true},
+                   {9, 130, 256, false}, {9, 130, 131, false},  {5, 50257, 50304, true}};
   z.losses = {1, 63, 1000, 4099};
   z.gradients = {1, 31, 1000, 1025, 65'537, 1'048'577};
   z.updates = {{{17, 509, 512, 2, 1, 64}, {1, 2, 99, 1000, 100'000}}, {{17, 130, 256, 1, 1, 33}, {1, 1000}}};

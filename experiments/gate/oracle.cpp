@@ -72,8 +72,7 @@ double Oracle::forward(std::span<const gpt2::Batch> micro_batches) { return run(
 
 double Oracle::run(std::span<const gpt2::Batch> micro_batches, bool with_gradients) {
   const auto rows = static_cast<size_t>(model_->batch_size() * model_->seq_len());
-  const auto V = static_cast<size_t>(model_->config().vocab_size),
-             Vp = static_cast<size_t>(model_->config().padded_vocab);
+  const auto V = static_cast<size_t>(model_->config().vocab_size), Vp = static_cast<size_t>(model_->config().padded_vocab);
   const double share = 1.0 / static_cast<double>(micro_batches.size());
   double loss = 0;
   bool accumulate = false;
@@ -104,8 +103,7 @@ gpt2::StepOutcome Oracle::step(const gpt2::StepPlan& plan) {
   const gpt2::AdamW& a = plan.adamw;
   const double clip = static_cast<double>(a.clip);
   const double scale = clip > 0 && outcome.grad_norm > clip ? clip / outcome.grad_norm : 1;
-  known_adamw(model_->config(), model_->parameters(), model_->adam_m(), model_->adam_v(), gradients(), a, plan.step,
-              scale);
+  known_adamw(model_->config(), model_->parameters(), model_->adam_m(), model_->adam_v(), gradients(), a, plan.step, scale);
   return outcome;
 }
 

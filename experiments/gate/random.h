@@ -10,9 +10,7 @@ namespace gate {
 
 class Random {
  public:
-  explicit Random(uint64_t seed, uint64_t stream = 0) : state_(seed ^ (stream * 0xd1342543de82ef95ull)) {
-    bits();
-  }
+  explicit Random(uint64_t seed, uint64_t stream = 0) : state_(seed ^ (stream * 0xd1342543de82ef95ull)) { bits(); }
   uint64_t bits() {
     uint64_t z = (state_ += 0x9e3779b97f4a7c15ull);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;

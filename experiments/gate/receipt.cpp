@@ -32,23 +32,18 @@ std::string today() {
 
 }  // namespace
 
-ordered_json make_receipt(const std::string& trainer, const std::vector<GateReport>& reports,
-                          const DeviceFacts& device, const fs::path& source_root, const fs::path& binary,
-                          const std::string& git_revision) {
+ordered_json make_receipt(const std::string& trainer, const std::vector<GateReport>& reports, const DeviceFacts& device,
+                          const fs::path& source_root, const fs::path& binary, const std::string& git_revision) {
   if (reports.empty()) throw std::logic_error("receipt: no report");
   for (const GateReport& r : reports)
-    if (!r.passed())
-      throw std::logic_error("receipt: the gate did not pass (" + r.trainer + ", " + r.workload + ")");
+    if (!r.passed()) throw std::logic_error("receipt: the gate did not pass (" + r.trainer + ", " + r.workload + ")");
   if (device.name.empty() || device.driver.empty()) throw std::logic_error("receipt: not on a real device");
   const auto hashes = hash_step_sources(source_root, trainer);
   if (hashes.empty())
-    throw stepscope::InputError(fmt::format("receipt: {} has no CMake target {}_trainer, whose sources would be hashed", source_root.string(), trainer));
+    throw stepscope::InputError(
+        fmt::format("receipt: {} has no CMake target {}_trainer, whose sources would be hashed", source_root.string(), trainer));
 
-  ordered_json j{{"schema", kSchema},
-                 {"trainer", trainer},
-                 {"passed", true},
-                 {"date", today()},
-                 {"git_revision", git_revision}};
+  ordered_json j{{"schema", kSchema}, {"trainer", trainer}, {"passed", true}, {"date", today()}, {"git_revision", git_revision}};
   j["device"] = {{"name", device.name},
                  {"uuid_sha256", device.uuid.empty() ? "" : gpt2::sha256_text(device.uuid)},
                  {"driver", device.driver},
@@ -65,8 +60,8 @@ ordered_json make_receipt(const std::string& trainer, const std::vector<GateRepo
                      {"checks", ordered_json::array()}};
     for (const CheckSummary& check : summarize(r)) {
       const CheckResult& c = *check.worst;
-      one["checks"].push_back(fmt::format("{}: worst of {}, {}, {:.2e} <= {:.2e} {}", c.name,
-                                          check.results.size(), c.tensor, c.error, c.budget, c.unit));
+      one["checks"].push_back(
+          fmt::format("{}: worst of {}, {}, {:.2e} <= {:.2e} {}", c.name, check.results.size(), c.tensor, c.error, c.budget, c.unit));
     }
     j["reports"].push_back(std::move(one));
   }
@@ -82,8 +77,7 @@ fs::path write_receipt(const fs::path& folder, const ordered_json& receipt) {
 ReceiptProblems receipt_problems(const fs::path& receipt_file, const fs::path& root, const std::string& trainer) {
   const auto now = hash_step_sources(root, trainer);
   const std::string name = receipt_file.filename().string();
-  const std::string cure =
-      fmt::format("; run `stepscope gate --trainer {} --write-receipt` on a GPU", trainer);
+  const std::string cure = fmt::format("; run `stepscope gate --trainer {} --write-receipt` on a GPU", trainer);
   ReceiptProblems out;
   if (now.empty()) {
     out.changed.push_back(fmt::format("{} has no CMake target {}_trainer, whose sources receipt {} is of", root.string(), trainer, name));

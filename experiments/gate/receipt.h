@@ -17,19 +17,18 @@ struct DeviceFacts {
   std::string driver;        // "580.65.06"; the CUDA version that it supports where nothing tells
   std::string cuda_runtime;  // "13.0"
   std::string cublas;
-  std::string cudnn{};       // "" for a trainer without it
+  std::string cudnn{};  // "" for a trainer without it
 };
 
 // One receipt of all `reports` (op checks, whole model per matmul mode and variant); of each check the worst
 // error and its budget. Throws std::logic_error unless every report passed and `device` names one: nothing
 // else may ever write a receipt.
-nlohmann::ordered_json make_receipt(const std::string& trainer, const std::vector<GateReport>& reports,
-                                    const DeviceFacts& device, const std::filesystem::path& source_root,
-                                    const std::filesystem::path& binary, const std::string& git_revision);
+nlohmann::ordered_json make_receipt(const std::string& trainer, const std::vector<GateReport>& reports, const DeviceFacts& device,
+                                    const std::filesystem::path& source_root, const std::filesystem::path& binary,
+                                    const std::string& git_revision);
 
 // Atomic; returns the path, `folder`/TRAINER.json.
-std::filesystem::path write_receipt(const std::filesystem::path& folder,
-                                    const nlohmann::ordered_json& receipt);
+std::filesystem::path write_receipt(const std::filesystem::path& folder, const nlohmann::ordered_json& receipt);
 
 // What is wrong with a receipt, one sentence each. `changed`: the sources under `root` are not those that it was made
 // from ("fp32/kernels/gelu.cu differs from receipt fp32.json"), or there is none. `damaged`: it is no receipt, one of
@@ -38,7 +37,6 @@ struct ReceiptProblems {
   std::vector<std::string> changed, damaged;
   bool none() const { return changed.empty() && damaged.empty(); }
 };
-ReceiptProblems receipt_problems(const std::filesystem::path& receipt_file, const std::filesystem::path& root,
-                                 const std::string& trainer);
+ReceiptProblems receipt_problems(const std::filesystem::path& receipt_file, const std::filesystem::path& root, const std::string& trainer);
 
 }  // namespace gate

@@ -28,9 +28,8 @@ std::string cut(std::string text, size_t width) {
 
 std::string line(const CheckResult& r, const std::string& detail) {
   // 22 + 1 + 16 + 1 + 9 + 1 + 9 + 1 + 12 + 1 + 4 + 1 = 78; the rest is for the detail
-  return fmt::format("{:<22} {:<16} {:>9} {:>9} {:<12} {:<4} {}\n", cut(r.name, 22), cut(r.tensor, 16),
-                     number(r.error, r.unit), number(r.budget, r.unit), cut(r.unit, 12),
-                     r.passed ? "ok" : "FAIL", cut(detail, 22));
+  return fmt::format("{:<22} {:<16} {:>9} {:>9} {:<12} {:<4} {}\n", cut(r.name, 22), cut(r.tensor, 16), number(r.error, r.unit),
+                     number(r.budget, r.unit), cut(r.unit, 12), r.passed ? "ok" : "FAIL", cut(detail, 22));
 }
 
 nlohmann::ordered_json finite_or_text(double x) {
@@ -40,10 +39,8 @@ nlohmann::ordered_json finite_or_text(double x) {
 
 }  // namespace
 
-CheckResult make_result(std::string name, std::string tensor, std::vector<Measure> measures,
-                        std::string detail) {
-  CheckResult r{std::move(name),   std::move(tensor),  0, 0, "", !measures.empty(),
-                std::move(detail), std::move(measures)};
+CheckResult make_result(std::string name, std::string tensor, std::vector<Measure> measures, std::string detail) {
+  CheckResult r{std::move(name), std::move(tensor), 0, 0, "", !measures.empty(), std::move(detail), std::move(measures)};
   double worst = -HUGE_VAL;  // an error may be negative: a clock that is behind
   for (const Measure& m : r.measures) {
     r.passed = r.passed && m.passed();
@@ -58,28 +55,22 @@ CheckResult make_result(std::string name, std::string tensor, std::vector<Measur
   return r;
 }
 
-CheckResult from_metrics(std::string name, std::string tensor, const ErrorMetrics& metrics,
-                         const Tolerance& limit, std::string detail) {
+CheckResult from_metrics(std::string name, std::string tensor, const ErrorMetrics& metrics, const Tolerance& limit, std::string detail) {
   std::vector<Measure> measures{{"norm", metrics.norm, limit.norm, -1}};
   if (metrics.has_rows) measures.push_back({"worst row", metrics.worst_row, limit.row, metrics.worst_row_at});
-  if (metrics.has_columns)
-    measures.push_back({"worst column", metrics.worst_column, limit.column, metrics.worst_column_at});
+  if (metrics.has_columns) measures.push_back({"worst column", metrics.worst_column, limit.column, metrics.worst_column_at});
   return make_result(std::move(name), std::move(tensor), std::move(measures), std::move(detail));
 }
 
-CheckResult must_be_zero(std::string name, std::string tensor, int64_t count, std::string unit,
-                         std::string detail) {
-  return make_result(std::move(name), std::move(tensor),
-                     {{std::move(unit), static_cast<double>(count), 0, -1}}, std::move(detail));
+CheckResult must_be_zero(std::string name, std::string tensor, int64_t count, std::string unit, std::string detail) {
+  return make_result(std::move(name), std::move(tensor), {{std::move(unit), static_cast<double>(count), 0, -1}}, std::move(detail));
 }
 
-CheckResult scalar_result(std::string name, std::string tensor, double got, double want, double budget,
-                          std::string detail) {
+CheckResult scalar_result(std::string name, std::string tensor, double got, double want, double budget, std::string detail) {
   const double difference = std::abs(got - want);
   const double error = difference == 0 ? 0 : difference / std::abs(want);
   if (detail.empty()) detail = fmt::format("{:.7g}", got);
-  return make_result(std::move(name), std::move(tensor), {{"relative", error, budget, -1}},
-                     std::move(detail));
+  return make_result(std::move(name), std::move(tensor), {{"relative", error, budget, -1}}, std::move(detail));
 }
 
 bool GateReport::passed() const { return !results.empty() && failures() == 0; }
@@ -104,15 +95,13 @@ std::vector<CheckSummary> summarize(const GateReport& report) {
     CheckSummary& check = out[found->second];
     check.results.push_back(&r);
     check.failures += !r.passed;
-    if (check.worst == nullptr || use(r.error, r.budget) > use(check.worst->error, check.worst->budget))
-      check.worst = &r;
+    if (check.worst == nullptr || use(r.error, r.budget) > use(check.worst->error, check.worst->budget)) check.worst = &r;
   }
   return out;
 }
 
 std::string to_table(const GateReport& report, bool every_tensor) {
-  std::string out = fmt::format("gate: {}, matmul {}, {}\n{}\n", report.trainer, report.matmul, report.device,
-                                report.workload);
+  std::string out = fmt::format("gate: {}, matmul {}, {}\n{}\n", report.trainer, report.matmul, report.device, report.workload);
   if (report.seed) out += fmt::format("seed {} (repeat with --seed)\n", *report.seed);
   out += fmt::format("\n{:<22} {:<16} {:>9} {:>9} {:<12}\n", "check", "tensor", "error", "budget", "of");
   for (const CheckSummary& check : summarize(report)) {
@@ -144,8 +133,7 @@ nlohmann::ordered_json to_json(const CheckResult& r) {
   if (!r.detail.empty()) j["detail"] = r.detail;
   if (r.measures.size() > 1)
     for (const Measure& m : r.measures)
-      j["measures"].push_back(
-          {{"unit", m.unit}, {"error", finite_or_text(m.error)}, {"budget", finite_or_text(m.budget)}});
+      j["measures"].push_back({{"unit", m.unit}, {"error", finite_or_text(m.error)}, {"budget", finite_or_text(m.budget)}});
   return j;
 }
 

@@ -38,21 +38,16 @@ struct Tolerance {
   double row = 0;
   double column = 0;
 };
-inline Tolerance tolerance(double norm, double slice_factor = 8) {
-  return {norm, norm * slice_factor, norm * slice_factor};
-}
+inline Tolerance tolerance(double norm, double slice_factor = 8) { return {norm, norm * slice_factor, norm * slice_factor}; }
 
 // The binding measure becomes error, budget and unit; NaN binds before everything.
-CheckResult make_result(std::string name, std::string tensor, std::vector<Measure> measures,
-                        std::string detail = "");
-CheckResult from_metrics(std::string name, std::string tensor, const ErrorMetrics& metrics,
-                         const Tolerance& limit, std::string detail = "");
-// A count that must be exactly zero (elements that differ, bytes touched).
-CheckResult must_be_zero(std::string name, std::string tensor, int64_t count, std::string unit,
+CheckResult make_result(std::string name, std::string tensor, std::vector<Measure> measures, std::string detail = "");
+CheckResult from_metrics(std::string name, std::string tensor, const ErrorMetrics& metrics, const Tolerance& limit,
                          std::string detail = "");
+// A count that must be exactly zero (elements that differ, bytes touched).
+CheckResult must_be_zero(std::string name, std::string tensor, int64_t count, std::string unit, std::string detail = "");
 // |got - want| / |want| against a budget.
-CheckResult scalar_result(std::string name, std::string tensor, double got, double want, double budget,
-                          std::string detail = "");
+CheckResult scalar_result(std::string name, std::string tensor, double got, double want, double budget, std::string detail = "");
 
 struct GateReport {
   std::string trainer;

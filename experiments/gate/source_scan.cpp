@@ -85,8 +85,8 @@ std::vector<Statement> statements_of(const std::string& text) {
 bool sets_flags(const Statement& s) {
   std::string text = s.text();
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* word : {"flags", "compile_options", "compile_definitions", "compile_features", "architectures",
-                           "build_type", "standard", "extensions", "add_definitions", "properties"})
+  for (const char* word : {"flags", "compile_options", "compile_definitions", "compile_features", "architectures", "build_type", "standard",
+                           "extensions", "add_definitions", "properties"})
     if (text.find(word) != std::string::npos) return true;
   return false;
 }
@@ -136,8 +136,7 @@ class Scan {
   Target target_of(const std::string& name) const {
     for (const CMakeFile& file : cmake_)
       for (const Statement& s : file.statements) {
-        if ((s.command != "stepscope_stage" && s.command != "add_library") || s.arguments.empty() || s.arguments[0] != name)
-          continue;
+        if ((s.command != "stepscope_stage" && s.command != "add_library") || s.arguments.empty() || s.arguments[0] != name) continue;
         Target t{&file, {}, {}};
         std::string part = "SOURCES";
         for (size_t i = 1; i < s.arguments.size(); ++i) {

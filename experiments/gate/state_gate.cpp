@@ -18,30 +18,25 @@ struct Limits {
 
 // `Value` is double for the oracle, float for a trainer.
 template <typename Value>
-void compare_all(GateReport& report, const gpt2::ModelConfig& config, const gpt2::ReferenceState& state,
-                 std::span<const Value> logits, double loss, std::span<const Value> gradients,
-                 const Limits& limits) {
-  report.add(from_metrics(
-      "state", "logits",
-      compare<Value, float>(logits, state.logits, state.batch_size * state.seq_len, config.vocab_size),
-      limits.logits));
+void compare_all(GateReport& report, const gpt2::ModelConfig& config, const gpt2::ReferenceState& state, std::span<const Value> logits,
+                 double loss, std::span<const Value> gradients, const Limits& limits) {
+  report.add(from_metrics("state", "logits",
+                          compare<Value, float>(logits, state.logits, state.batch_size * state.seq_len, config.vocab_size), limits.logits));
   report.add(scalar_result("state", "loss", loss, static_cast<double>(state.loss), limits.loss));
   const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
   const std::span<const float> want(state.gradients);
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     const gpt2::TensorSpan& span = layout[row.id];
     const auto offset = static_cast<size_t>(span.offset), size = static_cast<size_t>(span.size);
-    report.add(from_metrics("state", std::string(row.name),
-                            compare<Value, float>(gradients.subspan(offset, size), want.subspan(offset, size),
-                                                  span.size / span.columns, span.columns),
-                            limits.gradients));
+    report.add(from_metrics(
+        "state", std::string(row.name),
+        compare<Value, float>(gradients.subspan(offset, size), want.subspan(offset, size), span.size / span.columns, span.columns),
+        limits.gradients));
   }
 }
 
-std::string describe(const StateFiles& files, const gpt2::ModelConfig& config,
-                     const gpt2::ReferenceState& state) {
-  return fmt::format("{} ({}), B={} T={}", files.checkpoint.filename().string(), gpt2::describe(config),
-                     state.batch_size, state.seq_len);
+std::string describe(const StateFiles& files, const gpt2::ModelConfig& config, const gpt2::ReferenceState& state) {
+  return fmt::format("{} ({}), B={} T={}", files.checkpoint.filename().string(), gpt2::describe(config), state.batch_size, state.seq_len);
 }
 
 }  // namespace
@@ -59,14 +54,12 @@ GateReport check_oracle_against_state(const StateFiles& files) {
   const gpt2::Batch batch{state.inputs, state.targets};
   const double loss = oracle.forward_backward({&batch, 1});
   const Tolerance limit = tolerance(kOracleAgainstState);
-  compare_all<double>(report, checkpoint.config, state, oracle.logits(), loss, oracle.gradients(),
-                      {limit, limit, kOracleAgainstState});
+  compare_all<double>(report, checkpoint.config, state, oracle.logits(), loss, oracle.gradients(), {limit, limit, kOracleAgainstState});
   return report;
 }
 
-GateReport check_trainer_against_state(const TrainerFactory& make_trainer, const StateFiles& files,
-                                       const std::string& trainer_name, const std::string& matmul,
-                                       const std::map<std::string, std::string>& variants) {
+GateReport check_trainer_against_state(const TrainerFactory& make_trainer, const StateFiles& files, const std::string& trainer_name,
+                                       const std::string& matmul, const std::map<std::string, std::string>& variants) {
   const ModelBudgets budgets = budgets_of(trainer_name, matmul);
   const gpt2::Checkpoint checkpoint = gpt2::load_checkpoint(files.checkpoint);
   const gpt2::ReferenceState state = gpt2::load_reference_state(files.state, checkpoint.config);
@@ -82,8 +75,7 @@ GateReport check_trainer_against_state(const TrainerFactory& make_trainer, const
   const double loss = trainer->forward_backward({state.inputs, state.targets}, logits);
   trainer->read(gpt2::State::gradients, gradients);
   compare_all<float>(report, checkpoint.config, state, logits, loss, gradients,
-                     {tolerance(budgets.logits, budgets.slice_factor),
-                      tolerance(budgets.gradients, budgets.slice_factor), budgets.loss});
+                     {tolerance(budgets.logits, budgets.slice_factor), tolerance(budgets.gradients, budgets.slice_factor), budgets.loss});
   return report;
 }
 

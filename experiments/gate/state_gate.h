@@ -20,8 +20,7 @@ struct StateFiles {
 GateReport check_oracle_against_state(const StateFiles& files);
 
 // A trainer against the files, under the trainer's budgets.
-GateReport check_trainer_against_state(const TrainerFactory& make_trainer, const StateFiles& files,
-                                       const std::string& trainer, const std::string& matmul,
-                                       const std::map<std::string, std::string>& variants);
+GateReport check_trainer_against_state(const TrainerFactory& make_trainer, const StateFiles& files, const std::string& trainer,
+                                       const std::string& matmul, const std::map<std::string, std::string>& variants);
 
 }  // namespace gate

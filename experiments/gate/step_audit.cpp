@@ -42,8 +42,7 @@ Measured first_quarter(std::vector<Measured> v) {
 bool another_thread_runs() {
   const auto self = std::to_string(syscall(SYS_gettid));
   std::error_code error;  // a thread may be gone before it is looked at
-  for (std::filesystem::directory_iterator task("/proc/self/task", error), end; !error && task != end;
-       task.increment(error)) {
+  for (std::filesystem::directory_iterator task("/proc/self/task", error), end; !error && task != end; task.increment(error)) {
     if (task->path().filename() == self) continue;
     std::ifstream in(task->path() / "stat");
     // read() swallows the error of a thread that ends in between; a stream iterator would throw it.
@@ -57,9 +56,7 @@ bool another_thread_runs() {
   return false;
 }
 
-Clock::time_point BlockClock::now() const {
-  return device_ != nullptr && device_->now ? device_->now() : Clock::now();
-}
+Clock::time_point BlockClock::now() const { return device_ != nullptr && device_->now ? device_->now() : Clock::now(); }
 bool BlockClock::other_thread_runs() const {
   return device_ != nullptr && device_->other_thread_runs ? device_->other_thread_runs() : another_thread_runs();
 }
@@ -89,8 +86,7 @@ BlockAudit BlockClock::end() {
   audit_.clock_ns = ns(last_ - first_);
   audit_.late_ns = ns(done - last_);
   if (device_ != nullptr && device_->launch_error) audit_.launch_error = device_->launch_error();
-  if (device_ != nullptr && device_->persisting_l2_bytes)
-    audit_.persisting_l2_bytes = device_->persisting_l2_bytes();
+  if (device_ != nullptr && device_->persisting_l2_bytes) audit_.persisting_l2_bytes = device_->persisting_l2_bytes();
   return audit_;
 }
 
@@ -102,12 +98,9 @@ std::vector<AuditFinding> findings(std::span<const BlockAudit> blocks, const Aud
   int64_t persisting = 0;
   for (const BlockAudit& b : blocks) {
     const double one_step = b.steps > 0 ? b.reported_ns / b.steps : 0, whole = b.reported_ns + one_step;
-    ahead.push_back(
-        {b.clock_ns - b.reported_ns, std::max(limits.clock_share * b.reported_ns, limits.clock_floor_ns)});
+    ahead.push_back({b.clock_ns - b.reported_ns, std::max(limits.clock_share * b.reported_ns, limits.clock_floor_ns)});
     late.push_back({b.late_ns, std::max(limits.late_share * one_step, limits.late_floor_ns)});
-    if (b.outside_ns)
-      outside.push_back(
-          {*b.outside_ns - whole, std::max(limits.outside_share * whole, limits.outside_floor_ns)});
+    if (b.outside_ns) outside.push_back({*b.outside_ns - whole, std::max(limits.outside_share * whole, limits.outside_floor_ns)});
     if (launch_error.empty()) launch_error = b.launch_error;
     persisting = std::max(persisting, b.persisting_l2_bytes);
   }
@@ -117,31 +110,23 @@ std::vector<AuditFinding> findings(std::span<const BlockAudit> blocks, const Aud
   };
   const Measured own = middle(ahead), after = first_quarter(late);
   add("clock", "own clock", own,
-      fmt::format("a block took {} longer by the arm's clock than the times that its trainer reported",
-                  ms(own.value)));
+      fmt::format("a block took {} longer by the arm's clock than the times that its trainer reported", ms(own.value)));
   if (!outside.empty()) {
     const Measured theirs = middle(outside);
     add("clock", "runner's clock", theirs,
-        fmt::format("a block took {} longer by the runner's clock than the times that were reported",
-                    ms(theirs.value)));
+        fmt::format("a block took {} longer by the runner's clock than the times that were reported", ms(theirs.value)));
   }
   add("late work", "after a block", after,
-      fmt::format("device or threads worked for {} more after the last step of a block was called done",
-                  ms(after.value)));
-  add("launch error", "blocks", {launch_error.empty() ? 0.0 : 1.0, 0},
-      "a kernel launch failed and nobody looked: " + launch_error);
+      fmt::format("device or threads worked for {} more after the last step of a block was called done", ms(after.value)));
+  add("launch error", "blocks", {launch_error.empty() ? 0.0 : 1.0, 0}, "a kernel launch failed and nobody looked: " + launch_error);
   add("persisting L2", "blocks", {static_cast<double>(persisting), 0},
       fmt::format("{} bytes of L2 were set aside for persisting lines", persisting));
   return out;
 }
 
 nlohmann::ordered_json to_json(const BlockAudit& a) {
-  return {{"steps", a.steps},
-          {"reported_ns", a.reported_ns},
-          {"clock_ns", a.clock_ns},
-          {"late_ns", a.late_ns},
-          {"launch_error", a.launch_error},
-          {"persisting_l2_bytes", a.persisting_l2_bytes}};
+  return {{"steps", a.steps},     {"reported_ns", a.reported_ns},   {"clock_ns", a.clock_ns},
+          {"late_ns", a.late_ns}, {"launch_error", a.launch_error}, {"persisting_l2_bytes", a.persisting_l2_bytes}};
 }
 
 BlockAudit block_audit_from_json(const nlohmann::ordered_json& j) {

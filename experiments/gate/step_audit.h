@@ -20,9 +20,8 @@ namespace gate {
 // The device as a judge sees it, past the trainer. Every member may be empty: a trainer on the host has no
 // device.
 struct DeviceHooks {
-  std::function<void()> wait_idle;  // returns when no stream of this process has work left
-  std::function<std::string()>
-      launch_error;  // of a launch that nobody checked, which is then forgotten; "" = none
+  std::function<void()> wait_idle;               // returns when no stream of this process has work left
+  std::function<std::string()> launch_error;     // of a launch that nobody checked, which is then forgotten; "" = none
   std::function<int64_t()> persisting_l2_bytes;  // set aside beyond what was when these hooks were made
   // The judge's clock, and whether a thread of this process other than the caller runs. Empty: steady_clock and
   // another_thread_runs(). A test makes both up with its device, so that its answer does not depend on the machine's load.

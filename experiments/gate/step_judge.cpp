@@ -11,8 +11,8 @@
 namespace gate {
 namespace {
 
-constexpr double kHalfUlp = 0x1p-24;       // of 1 in fp32
-constexpr double kSmallest = 0x1p-149;     // below the normal numbers errors are absolute
+constexpr double kHalfUlp = 0x1p-24;    // of 1 in fp32
+constexpr double kSmallest = 0x1p-149;  // below the normal numbers errors are absolute
 
 // The element that is furthest from what it should be, in roundings.
 struct Worst {
@@ -27,17 +27,14 @@ struct Worst {
   }
 };
 
-CheckResult roundings(const std::string& name, const std::string& tensor, const Worst& worst, double budget,
-                      const std::string& detail) {
+CheckResult roundings(const std::string& name, const std::string& tensor, const Worst& worst, double budget, const std::string& detail) {
   return make_result(name, tensor, {{"roundings", worst.roundings, budget, worst.at}}, detail);
 }
 
-void judge_moments(std::vector<CheckResult>& out, const StepTaken& s, const StepNames& names, const KnownTensor& t,
-                   double scale) {
+void judge_moments(std::vector<CheckResult>& out, const StepTaken& s, const StepNames& names, const KnownTensor& t, double scale) {
   const double b1 = static_cast<double>(s.adamw.beta1), b2 = static_cast<double>(s.adamw.beta2),
                lr = static_cast<double>(s.adamw.learning_rate), eps = static_cast<double>(s.adamw.eps);
-  const double correct_m = 1 - std::pow(b1, static_cast<double>(s.t)),
-               correct_v = 1 - std::pow(b2, static_cast<double>(s.t));
+  const double correct_m = 1 - std::pow(b1, static_cast<double>(s.t)), correct_v = 1 - std::pow(b2, static_cast<double>(s.t));
   const double decay = t.decayed ? static_cast<double>(s.adamw.weight_decay) : 0;
   Worst m, v, p;
   for (int64_t k = t.offset; k < t.offset + t.size(); ++k) {
@@ -78,11 +75,10 @@ void judge_weights(std::vector<CheckResult>& out, const StepTaken& s, const Step
     }
     if (!right && wrong++ == 0) first = static_cast<int64_t>(i);
   }
-  out.push_back(must_be_zero(names.weights, "rounding", wrong, "elements",
-                             wrong > 0 ? fmt::format("first at {}", first) : names.detail));
+  out.push_back(must_be_zero(names.weights, "rounding", wrong, "elements", wrong > 0 ? fmt::format("first at {}", first) : names.detail));
   if (rounding == WeightRounding::stochastic)
-    out.push_back(make_result(names.weights, "bias", {{"deviations", std::abs(bias) / std::sqrt(std::max(variance, 1.0)),
-                                                       kBiasOfRounding, -1}}, names.detail));
+    out.push_back(make_result(names.weights, "bias",
+                              {{"deviations", std::abs(bias) / std::sqrt(std::max(variance, 1.0)), kBiasOfRounding, -1}}, names.detail));
 }
 
 }  // namespace
@@ -125,8 +121,7 @@ std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& n
   double sum = 0;
   for (const double x : squares) sum += x;
   if (!names.norm.empty())
-    out.push_back(scalar_result(names.norm, "own gradients", s.outcome.grad_norm, std::sqrt(sum), kNormOfOwnGradients,
-                                names.detail));
+    out.push_back(scalar_result(names.norm, "own gradients", s.outcome.grad_norm, std::sqrt(sum), kNormOfOwnGradients, names.detail));
   for (std::vector<CheckResult>& part : parts)
     for (CheckResult& r : part) out.push_back(std::move(r));
   if (!names.update.empty()) {
@@ -140,8 +135,7 @@ std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& n
   return out;
 }
 
-std::vector<CheckResult> judge_against_oracle(const StepTaken& s, const StepNames& names, const Expected& e,
-                                              const ModelBudgets& budgets) {
+std::vector<CheckResult> judge_against_oracle(const StepTaken& s, const StepNames& names, const Expected& e, const ModelBudgets& budgets) {
   std::vector<CheckResult> out;
   const int64_t tokens = s.c.batch_size * s.c.seq_len * static_cast<int64_t>(s.tokens.size());
   if (!names.loss.empty())
@@ -159,16 +153,15 @@ std::vector<CheckResult> judge_against_oracle(const StepTaken& s, const StepName
     const KnownTensor& t = tensors[i];
     const auto offset = static_cast<size_t>(t.offset), size = static_cast<size_t>(t.size());
     parts[i] = from_metrics(names.gradients, t.name,
-                            compare<float, double>(got.subspan(offset, size), want.subspan(offset, size),
-                                                   t.layers * t.rows, t.columns),
+                            compare<float, double>(got.subspan(offset, size), want.subspan(offset, size), t.layers * t.rows, t.columns),
                             limits_of(e.gradients_noise[i], budgets.gradients, budgets.slice_factor), names.detail);
   }
   for (CheckResult& r : parts) out.push_back(std::move(r));
   return out;
 }
 
-CheckResult loss_of_own_logits(const std::string& name, const std::string& tensor, double loss,
-                               std::span<const float> logits, std::span<const int32_t> targets, int64_t vocab_size) {
+CheckResult loss_of_own_logits(const std::string& name, const std::string& tensor, double loss, std::span<const float> logits,
+                               std::span<const int32_t> targets, int64_t vocab_size) {
   const std::vector<double> losses = token_losses(logits, targets, vocab_size);
   double sum = 0, largest = 0;
   for (const double x : losses) sum += x;

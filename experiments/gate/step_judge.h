@@ -23,9 +23,9 @@ struct StepTaken {
   Case c;
   int64_t t = 1;
   gpt2::AdamW adamw;
-  std::vector<Tokens> tokens;  // one micro-batch each
-  std::vector<float> weights;  // that it multiplied with
-  std::vector<float> parameters, m, v;                                       // before
+  std::vector<Tokens> tokens;                                               // one micro-batch each
+  std::vector<float> weights;                                               // that it multiplied with
+  std::vector<float> parameters, m, v;                                      // before
   std::vector<float> new_parameters, new_m, new_v, new_weights, gradients;  // after
   gpt2::StepOutcome outcome;
 };
@@ -49,8 +49,8 @@ std::vector<CheckResult> judge_against_oracle(const StepTaken& step, const StepN
                                               const ModelBudgets& budgets);
 
 // Loss of a batch against the loss of the trainer's own logits: in units of the size of what is subtracted.
-CheckResult loss_of_own_logits(const std::string& name, const std::string& tensor, double loss,
-                               std::span<const float> logits, std::span<const int32_t> targets, int64_t vocab_size);
+CheckResult loss_of_own_logits(const std::string& name, const std::string& tensor, double loss, std::span<const float> logits,
+                               std::span<const int32_t> targets, int64_t vocab_size);
 
 // bf16 as fp32: the nearest, ties to even; and whether `weight` is one of the two neighbours of `parameter`.
 float nearest_bf16(float x);

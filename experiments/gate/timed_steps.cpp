@@ -27,9 +27,7 @@ constexpr const char* kStateNames[] = {"param", "m", "v"};
 // other algorithms. A step left out takes away a tenth of m at least, and its token batch from the loss.
 constexpr double kLossDrift = 2e-2, kNormDrift = 0.3, kMomentDrift = 0.3;
 
-size_t state_size(const Trainer& trainer) {
-  return static_cast<size_t>(gpt2::tensor_layout(trainer.options().model).total);
-}
+size_t state_size(const Trainer& trainer) { return static_cast<size_t>(gpt2::tensor_layout(trainer.options().model).total); }
 
 Floats read(Trainer& trainer, State which) {
   Floats values(state_size(trainer));
@@ -54,8 +52,7 @@ class StepTokens {
   StepTokens(const gpt2::TrainerOptions& o, uint64_t seed, uint64_t number, int64_t micro_batches) {
     const Case c{"timed", o.model, o.batch_size, o.seq_len};
     for (int64_t i = 0; i < micro_batches; ++i)
-      tokens_.push_back(
-          random_tokens(c, seed, number * static_cast<uint64_t>(micro_batches) + static_cast<uint64_t>(i)));
+      tokens_.push_back(random_tokens(c, seed, number * static_cast<uint64_t>(micro_batches) + static_cast<uint64_t>(i)));
     for (const Tokens& t : tokens_) batches_.push_back(t.batch());
   }
   std::span<const gpt2::Batch> batches() const { return batches_; }
@@ -68,16 +65,14 @@ class StepTokens {
 constexpr uint64_t kTimedTokens = 1000;  // numbers from here: none of the other checks' tokens
 
 // As an arm steps: two in flight. `clock` may be null.
-std::vector<StepOutcome> steps_in_flight(Trainer& trainer, const AgainOptions& o, int64_t first, int count,
-                                         BlockClock* clock) {
+std::vector<StepOutcome> steps_in_flight(Trainer& trainer, const AgainOptions& o, int64_t first, int count, BlockClock* clock) {
   std::vector<StepOutcome> out;
   const auto finish = [&] {
     out.push_back(trainer.finish_step());
     if (clock != nullptr) clock->step_done(out.back().time_ns);
   };
   for (int i = 0; i < count; ++i) {
-    const StepTokens tokens(trainer.options(), o.seed, kTimedTokens + static_cast<uint64_t>(first + i),
-                            o.micro_batches);
+    const StepTokens tokens(trainer.options(), o.seed, kTimedTokens + static_cast<uint64_t>(first + i), o.micro_batches);
     {
       const gpt2::StepRange range(first + i);
       trainer.enqueue_step({first + i, tokens.batches(), o.adamw});
@@ -89,16 +84,13 @@ std::vector<StepOutcome> steps_in_flight(Trainer& trainer, const AgainOptions& o
 }
 
 CheckResult from_finding(const AuditFinding& f) {
-  const std::string unit = f.check == "launch error"    ? "launches"
-                           : f.check == "persisting L2" ? "bytes"
-                                                        : "ns";
+  const std::string unit = f.check == "launch error" ? "launches" : f.check == "persisting L2" ? "bytes" : "ns";
   return make_result(f.check, f.what, {{unit, f.value, f.limit, -1}}, f.passed() ? "" : f.sentence);
 }
 
 }  // namespace
 
-std::vector<CheckResult> check_steps_again(std::unique_ptr<Trainer> trainer, const MakeTrainer& make_fresh,
-                                           const AgainOptions& o) {
+std::vector<CheckResult> check_steps_again(std::unique_ptr<Trainer> trainer, const MakeTrainer& make_fresh, const AgainOptions& o) {
   std::vector<Floats> start;
   for (const State s : kStates) start.push_back(read(*trainer, s));
   const std::vector<StepOutcome> got = steps_in_flight(*trainer, o, o.first_step, o.steps, nullptr);
@@ -117,25 +109,21 @@ std::vector<CheckResult> check_steps_again(std::unique_ptr<Trainer> trainer, con
   int64_t losses_differ = 0, norms_differ = 0;
   for (int i = 0; i < o.steps; ++i) {
     const int64_t step = o.first_step + i;
-    const StepTokens tokens(fresh->options(), o.seed, kTimedTokens + static_cast<uint64_t>(step),
-                            o.micro_batches);
+    const StepTokens tokens(fresh->options(), o.seed, kTimedTokens + static_cast<uint64_t>(step), o.micro_batches);
     fresh->enqueue_step({step, tokens.batches(), o.adamw});
     const StepOutcome want = fresh->finish_step(), &have = got[static_cast<size_t>(i)];
     fresh->read(State::parameters, unused);
     losses_differ += !(have.loss == want.loss);
     norms_differ += !(have.grad_norm == want.grad_norm);
     if (o.deterministic) continue;
-    results.push_back(
-        scalar_result("timed steps", fmt::format("loss of step {}", step), have.loss, want.loss, kLossDrift));
-    results.push_back(scalar_result("timed steps", fmt::format("norm of step {}", step), have.grad_norm,
-                                    want.grad_norm, kNormDrift));
+    results.push_back(scalar_result("timed steps", fmt::format("loss of step {}", step), have.loss, want.loss, kLossDrift));
+    results.push_back(scalar_result("timed steps", fmt::format("norm of step {}", step), have.grad_norm, want.grad_norm, kNormDrift));
   }
   if (o.deterministic) {
     results.push_back(must_be_zero("timed steps", "loss", losses_differ, "steps"));
     results.push_back(must_be_zero("timed steps", "grad norm", norms_differ, "steps"));
     for (size_t s = 0; s < hashes.size(); ++s)
-      results.push_back(
-          must_be_zero("timed steps", kStateNames[s], hash(read(*fresh, kStates[s])) != hashes[s], "states"));
+      results.push_back(must_be_zero("timed steps", kStateNames[s], hash(read(*fresh, kStates[s])) != hashes[s], "states"));
     return results;
   }
   const Floats want = read(*fresh, State::adam_m);
@@ -143,19 +131,16 @@ std::vector<CheckResult> check_steps_again(std::unique_ptr<Trainer> trainer, con
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     const gpt2::TensorSpan& span = layout[row.id];
     const auto part = [&](const Floats& all) {
-      return std::span<const float>(all).subspan(static_cast<size_t>(span.offset),
-                                                 static_cast<size_t>(span.size));
+      return std::span<const float>(all).subspan(static_cast<size_t>(span.offset), static_cast<size_t>(span.size));
     };
     const std::vector<double> as_double(part(want).begin(), part(want).end());
     const auto metrics = compare<float, double>(part(m), as_double, span.size / span.columns, span.columns);
-    results.push_back(make_result("timed steps", "m of " + std::string(row.name),
-                                  {{"norm", metrics.norm, kMomentDrift, -1}}));
+    results.push_back(make_result("timed steps", "m of " + std::string(row.name), {{"norm", metrics.norm, kMomentDrift, -1}}));
   }
   return results;
 }
 
-std::vector<CheckResult> check_timed_steps(const MakeTrainer& make_trainer,
-                                           const TimedStepsOptions& options) {
+std::vector<CheckResult> check_timed_steps(const MakeTrainer& make_trainer, const TimedStepsOptions& options) {
   std::unique_ptr<Trainer> trainer = make_trainer();
   trainer->write(State::parameters, gpt2::init_parameters(trainer->options().model, options.again.seed));
   const Floats zeros(state_size(*trainer));
@@ -176,8 +161,7 @@ std::vector<CheckResult> check_timed_steps(const MakeTrainer& make_trainer,
   if (!options.wanted("timed steps")) return results;
   AgainOptions again = options.again;
   again.first_step = step;
-  for (CheckResult& r : check_steps_again(std::move(trainer), make_trainer, again))
-    results.push_back(std::move(r));
+  for (CheckResult& r : check_steps_again(std::move(trainer), make_trainer, again)) results.push_back(std::move(r));
   return results;
 }
 

@@ -29,8 +29,8 @@ struct AgainOptions {
 
 // Takes `steps` more steps of `trainer` (each a step range, so that a collector sees them), destroys it (two of them need not
 // fit in memory) and takes the same steps with `make_fresh()`. Holds the state three times in host memory meanwhile.
-std::vector<CheckResult> check_steps_again(std::unique_ptr<gpt2::Trainer> trainer,
-                                           const MakeTrainer& make_fresh, const AgainOptions& options);
+std::vector<CheckResult> check_steps_again(std::unique_ptr<gpt2::Trainer> trainer, const MakeTrainer& make_fresh,
+                                           const AgainOptions& options);
 
 struct TimedStepsOptions {
   AgainOptions again;

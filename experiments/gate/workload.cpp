@@ -13,10 +13,7 @@ namespace gate {
 using gpt2::ModelConfig;
 using gpt2::Tensor;
 
-ModelConfig gate_model() {
-  return {
-      .max_seq_len = 128, .vocab_size = 509, .padded_vocab = 512, .layers = 2, .heads = 4, .channels = 64};
-}
+ModelConfig gate_model() { return {.max_seq_len = 128, .vocab_size = 509, .padded_vocab = 512, .layers = 2, .heads = 4, .channels = 64}; }
 
 ModelConfig timed_model() {
   return {.max_seq_len = 64, .vocab_size = 50257, .padded_vocab = 50304, .layers = 1, .heads = 16, .channels = 1024};
@@ -74,10 +71,7 @@ std::vector<Case> step_cases() {
   narrow.layers = 1;
   narrow.heads = 2;
   narrow.channels = 32;
-  return {{"BT=63", gate_model(), 3, 21},
-          {"BT=195", gate_model(), 3, 65},
-          {"BT=256", gate_model(), 4, 64},
-          {"BT=4096", narrow, 32, 128}};
+  return {{"BT=63", gate_model(), 3, 21}, {"BT=195", gate_model(), 3, 65}, {"BT=256", gate_model(), 4, 64}, {"BT=4096", narrow, 32, 128}};
 }
 
 Moments given_moments(const Case& c, uint64_t seed) {
@@ -122,8 +116,7 @@ std::vector<float> trained_like_parameters(const Case& c, uint64_t seed) {
       p[static_cast<size_t>(tensor.offset + i)] = static_cast<float>(mean) + random.normal(deviation);
   }
   const gpt2::TensorSpan& wte = layout[Tensor::wte];
-  for (int64_t i = c.config.vocab_size * c.config.channels; i < wte.size; ++i)
-    p[static_cast<size_t>(wte.offset + i)] = 0;
+  for (int64_t i = c.config.vocab_size * c.config.channels; i < wte.size; ++i) p[static_cast<size_t>(wte.offset + i)] = 0;
 
   if (c.stress == Stress::sharp_attention) {
     // Scores are (q.k) / sqrt(HS), here of deviation about 1; factor 5 each on query and key rows makes them
@@ -133,8 +126,7 @@ std::vector<float> trained_like_parameters(const Case& c, uint64_t seed) {
     for (int64_t layer = 0; layer < c.config.layers; ++layer) {
       for (int64_t i = 0; i < 2 * c.config.channels * c.config.channels; ++i)
         p[static_cast<size_t>(w.offset + layer * w.per_layer + i)] *= 5;
-      for (int64_t i = 0; i < 2 * c.config.channels; ++i)
-        p[static_cast<size_t>(b.offset + layer * b.per_layer + i)] *= 5;
+      for (int64_t i = 0; i < 2 * c.config.channels; ++i) p[static_cast<size_t>(b.offset + layer * b.per_layer + i)] *= 5;
     }
   }
   const auto change = [&](Tensor t, auto to) {
@@ -189,8 +181,7 @@ std::vector<float> trained_like_parameters(const Case& c, uint64_t seed) {
     double largest = 0;
     for (double x : oracle.logits()) largest = std::max(largest, std::abs(x));
     for (Tensor t : {Tensor::lnfw, Tensor::lnfb})
-      for (int64_t i = 0; i < layout[t].size; ++i)
-        p[static_cast<size_t>(layout[t].offset + i)] *= static_cast<float>(100 / largest);
+      for (int64_t i = 0; i < layout[t].size; ++i) p[static_cast<size_t>(layout[t].offset + i)] *= static_cast<float>(100 / largest);
   }
   return p;
 }
@@ -201,8 +192,7 @@ Tokens random_tokens(const Case& c, uint64_t seed, uint64_t number) {
   const auto n = static_cast<size_t>(c.batch_size * c.seq_len);
   Tokens out{std::vector<int32_t>(n), std::vector<int32_t>(n)};
   const auto draw = [&]() -> int32_t {  // half of the stream from 16 frequent tokens, as text has
-    return static_cast<int32_t>(random.uniform() < 0.5 ? random.below(std::min<int64_t>(16, vocabulary))
-                                                       : random.below(vocabulary));
+    return static_cast<int32_t>(random.uniform() < 0.5 ? random.below(std::min<int64_t>(16, vocabulary)) : random.below(vocabulary));
   };
   const int32_t two[2] = {draw(), draw()};
   const auto last = static_cast<int32_t>(vocabulary - 1);

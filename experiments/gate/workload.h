@@ -14,7 +14,7 @@ enum class Stress {
   none,
   repeated_tokens,  // every input is one of two tokens: all updates of the embedding gradient collide
   edge_targets,     // targets are 0 and V-1 only, inputs include both
-  large_logits,  // final layernorm scaled until the largest logit is 100 (above 88.7, exp overflows in fp32)
+  large_logits,     // final layernorm scaled until the largest logit is 100 (above 88.7, exp overflows in fp32)
   sharp_attention,  // query and key weights scaled until the scores reach about +-100
   offset_stream,    // every position embedding is 8: a residual stream whose rounding to bf16 costs as much as it varies
   faint_stream,     // embeddings 300 times smaller: the first layernorm's eps is most of its variance

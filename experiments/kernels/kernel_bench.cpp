@@ -74,8 +74,7 @@ class Bench {
       r.variant = variant;
       r.shape = c.shape;
       r.is_default = variant == default_name;
-      if (options_.progress)
-        options_.progress(fmt::format("{} {} {}: against the oracle", r.op, variant, r.shape));
+      if (options_.progress) options_.progress(fmt::format("{} {} {}: against the oracle", r.op, variant, r.shape));
       check(c, r, variant == names.front(), baseline);
       results.push_back(std::move(r));
     }
@@ -120,8 +119,7 @@ class Bench {
       const auto found = baseline.find(t.name);
       const gate::ErrorMetrics* base = is_baseline || found == baseline.end() ? nullptr : &found->second;
       const auto result = gate::from_metrics(
-          r.op, t.name, metrics,
-          t.rounding ? gate::op_limit(gate::rounding_limit(t.rounding), base) : gate::op_limit(floor, base));
+          r.op, t.name, metrics, t.rounding ? gate::op_limit(gate::rounding_limit(t.rounding), base) : gate::op_limit(floor, base));
       if (is_baseline) baseline[t.name] = metrics;
       // A NaN uses more of its budget than any number.
       const double used = result.error <= result.budget ? result.error / result.budget : 1e300;
@@ -132,22 +130,19 @@ class Bench {
       }
       if (!result.passed) {
         r.right = false;
-        r.wrong =
-            fmt::format("{}: {} error {:.2e} over {:.2e}", t.name, result.unit, result.error, result.budget);
+        r.wrong = fmt::format("{}: {} error {:.2e} over {:.2e}", t.name, result.unit, result.error, result.budget);
       }
     }
   }
 
   void time(const OpCase& c, std::vector<KernelResult>& results) {
     const double bytes = c.min_bytes();
-    const int sets =
-        std::clamp(static_cast<int>(kL2Turns * static_cast<double>(l2_bytes_) / bytes) + 1, 1, 64);
+    const int sets = std::clamp(static_cast<int>(kL2Turns * static_cast<double>(l2_bytes_) / bytes) + 1, 1, 64);
     std::vector<Operands> operands;
     for (int i = 0; i < sets; ++i) operands.emplace_back(c);
     int64_t scratch_bytes = 0;
     for (const KernelResult& r : results)
-      if (r.right && c.scratch_bytes)
-        scratch_bytes = std::max(scratch_bytes, c.scratch_bytes(r.variant));
+      if (r.right && c.scratch_bytes) scratch_bytes = std::max(scratch_bytes, c.scratch_bytes(r.variant));
     const gate::Memory scratch(kHere, scratch_bytes);
     struct Pair {
       gpt2::cuda::Event begin, end;
@@ -160,8 +155,7 @@ class Bench {
         if (!results[i].right) continue;
         Pair p;
         p.begin.record(stream_.get());
-        c.launch(*context_, results[i].variant, operands[turn++ % operands.size()].pointers(),
-                       scratch.data());
+        c.launch(*context_, results[i].variant, operands[turn++ % operands.size()].pointers(), scratch.data());
         p.end.record(stream_.get());
         if (round >= kWarmupRounds) events[i].push_back(std::move(p));
       }
@@ -192,15 +186,13 @@ class Bench {
 
 std::vector<std::string> kernel_ops(const std::string& trainer) { return gate::op_names(gate::ops_of(trainer)); }
 
-std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::ModelConfig& model,
-                                        int64_t batch_size, int64_t seq_len, uint64_t seed,
-                                        const KernelBenchOptions& options) {
+std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::ModelConfig& model, int64_t batch_size, int64_t seq_len,
+                                        uint64_t seed, const KernelBenchOptions& options) {
   const std::vector<std::string> known = kernel_ops(options.trainer);
   if (std::find(known.begin(), known.end(), op) == known.end())
     throw stepscope::InputError(
         fmt::format("kernels '{}': the {} trainer has no such op; expected one of {}", op, options.trainer, fmt::join(known, ", ")));
-  if (const auto why = gpt2::cuda::why_no_device())
-    throw stepscope::MachineError("kernels need a GPU: " + *why);
+  if (const auto why = gpt2::cuda::why_no_device()) throw stepscope::MachineError("kernels need a GPU: " + *why);
   Bench bench(options);
   std::vector<KernelResult> out;
   gate::for_each_case(gate::ops_of(options.trainer), gate::model_sizes(model, batch_size, seq_len),

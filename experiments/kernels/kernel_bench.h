@@ -21,10 +21,9 @@ struct KernelResult {
   std::string op, variant, shape;
   bool is_default = false;
   bool right = false;
-  bool refused = false;  // the variant does not do this shape; `wrong` says why
-  double error = 0, budget = 0;  // of the tensor closest to its budget
-  std::string
-      wrong;  // which tensor, when not right; a variant that refuses the shape says why. Not timed then
+  bool refused = false;                          // the variant does not do this shape; `wrong` says why
+  double error = 0, budget = 0;                  // of the tensor closest to its budget
+  std::string wrong;                             // which tensor, when not right; a variant that refuses the shape says why. Not timed then
   double median_ns = 0, p05_ns = 0, p95_ns = 0;  // 0 when not timed
   double bytes_per_s = 0, flops_per_s = 0;       // of the mathematics: min_bytes and flops of the case
 };
@@ -34,8 +33,7 @@ std::vector<std::string> kernel_ops(const std::string& trainer);
 
 // One row per variant and place, fastest first within a place. Throws stepscope::InputError for an op that the trainer does not have,
 // stepscope::MachineError without a device.
-std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::ModelConfig& model,
-                                        int64_t batch_size, int64_t seq_len, uint64_t seed,
-                                        const KernelBenchOptions& options);
+std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::ModelConfig& model, int64_t batch_size, int64_t seq_len,
+                                        uint64_t seed, const KernelBenchOptions& options);
 
 }  // namespace experiments

@@ -20,8 +20,7 @@ namespace fs = std::filesystem;
 using stepscope::InputError;
 
 // These belong to the workload or to the runner; as a change they would compare two different questions.
-const std::set<std::string> kNotSettings{"model",   "batch-size", "seq-len", "steps",
-                                         "variant", "data",       "seed"};
+const std::set<std::string> kNotSettings{"model", "batch-size", "seq-len", "steps", "variant", "data", "seed"};
 
 class Reader {
  public:
@@ -40,8 +39,7 @@ class Reader {
       const auto key = value<std::string>(entry.first, what, "keys that are words");
       if (!seen.insert(key).second) fail(entry.first, fmt::format("{}: '{}' is given twice", what, key));
       if (!known.empty() && !known.count(key))
-        fail(entry.first,
-             fmt::format("{}: unknown key '{}'; expected {}", what, key, fmt::join(known, ", ")));
+        fail(entry.first, fmt::format("{}: unknown key '{}'; expected {}", what, key, fmt::join(known, ", ")));
     }
   }
 
@@ -73,8 +71,7 @@ class Reader {
       for (const auto& entry : node[key]) {
         const std::string name = entry.first.as<std::string>();
         if (std::string(key) == "flags" && kNotSettings.count(name))
-          fail(entry.first,
-               fmt::format("{}.flags: '{}' belongs to the workloads or to the runner", what, name));
+          fail(entry.first, fmt::format("{}.flags: '{}' belongs to the workloads or to the runner", what, name));
         into[name] = value<std::string>(entry.second, name, "a value");
       }
     };
@@ -113,8 +110,7 @@ class Reader {
 
 std::string change_text(const Experiment& e) {
   std::vector<std::string> parts;
-  for (const auto& [key, value] : e.change.variants)
-    parts.push_back(fmt::format("--variant {}={}", key, value));
+  for (const auto& [key, value] : e.change.variants) parts.push_back(fmt::format("--variant {}={}", key, value));
   for (const auto& [key, value] : e.change.flags) parts.push_back(fmt::format("--{} {}", key, value));
   if (e.frozen_baseline()) parts.push_back(fmt::format("everything since {}", e.baseline));
   return fmt::format("{}", fmt::join(parts, ", "));
@@ -135,9 +131,9 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
   } catch (const YAML::Exception& e) {
     throw InputError(fmt::format("{}:{}: {}", file.string(), e.mark.line + 1, e.msg));
   }
-  r.expect_map(root, "experiment",
-               {"question", "hypothesis", "trainer", "baseline", "change", "common", "predicted", "workloads",
-                "minimum_effect_pct", "compound"});
+  r.expect_map(
+      root, "experiment",
+      {"question", "hypothesis", "trainer", "baseline", "change", "common", "predicted", "workloads", "minimum_effect_pct", "compound"});
   Experiment e;
   e.name = file.stem().string();
   e.file = file;
@@ -150,10 +146,8 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
   e.change = r.settings(root["change"], "change");
   e.common = r.settings(root["common"], "common");
   for (const auto& [key, value] : e.change.variants)
-    if (const auto same = e.common.variants.find(key);
-        same != e.common.variants.end() && same->second == value)
-      r.fail(root["change"],
-             fmt::format("change: {}={} is in `common` too: nothing would change", key, value));
+    if (const auto same = e.common.variants.find(key); same != e.common.variants.end() && same->second == value)
+      r.fail(root["change"], fmt::format("change: {}={} is in `common` too: nothing would change", key, value));
 
   const YAML::Node predicted = root["predicted"];
   if (!predicted) r.fail(root, "'predicted' is missing: a prediction after the measurement is none");
@@ -163,29 +157,22 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
 
   const YAML::Node workloads = root["workloads"];
   if (!workloads || !workloads.IsSequence() || workloads.size() == 0)
-    r.fail(workloads ? workloads : root,
-           "workloads: expected a list with at least one {model, batch_size, seq_len}");
+    r.fail(workloads ? workloads : root, "workloads: expected a list with at least one {model, batch_size, seq_len}");
   for (const YAML::Node& w : workloads) {
     e.workloads.push_back(r.workload(w, saving));
-    if (!e.workloads.back().predicted_saving_ms)
-      r.fail(w, "no predicted saving_ms, neither here nor under `predicted`");
+    if (!e.workloads.back().predicted_saving_ms) r.fail(w, "no predicted saving_ms, neither here nor under `predicted`");
   }
   if (root["minimum_effect_pct"]) {
     e.minimum_effect_pct = r.value<double>(root["minimum_effect_pct"], "minimum_effect_pct", "a percentage");
     if (!(e.minimum_effect_pct >= 0.01 && e.minimum_effect_pct <= 50))
-      r.fail(root["minimum_effect_pct"],
-             fmt::format("minimum_effect_pct is {}: expected 0.01 to 50", e.minimum_effect_pct));
+      r.fail(root["minimum_effect_pct"], fmt::format("minimum_effect_pct is {}: expected 0.01 to 50", e.minimum_effect_pct));
   }
   if (e.frozen_baseline() && !e.compound)
-    r.fail(root["baseline"],
-           fmt::format("against the frozen '{}' everything changes that was done since: say compound: true",
-                       e.baseline));
-  if (!e.frozen_baseline() && e.change.count() == 0)
-    r.fail(root, "'change' names nothing: both arms would be the same");
+    r.fail(root["baseline"], fmt::format("against the frozen '{}' everything changes that was done since: say compound: true", e.baseline));
+  if (!e.frozen_baseline() && e.change.count() == 0) r.fail(root, "'change' names nothing: both arms would be the same");
   if (e.change.count() > 1 && !e.compound)
     r.fail(root["change"],
-           fmt::format("{} changes ({}): one experiment changes one thing, or says compound: true",
-                       e.change.count(), change_text(e)));
+           fmt::format("{} changes ({}): one experiment changes one thing, or says compound: true", e.change.count(), change_text(e)));
   e.change_text = change_text(e);
   return e;
 }
@@ -208,8 +195,7 @@ std::vector<Experiment> read_experiments(const fs::path& folder) {
 }
 
 Experiment find_experiment(const fs::path& folder, const std::string& name) {
-  if (name.find('/') != std::string::npos || fs::path(name).extension() == ".yaml")
-    return read_experiment(name);
+  if (name.find('/') != std::string::npos || fs::path(name).extension() == ".yaml") return read_experiment(name);
   const fs::path file = folder / (name + ".yaml");
   if (fs::exists(file)) return read_experiment(file);
   std::vector<std::string> known;
@@ -220,8 +206,7 @@ Experiment find_experiment(const fs::path& folder, const std::string& name) {
 
 std::string trainer_of(const Experiment& e, char arm) {
   if (arm == 'B')
-    if (const auto changed = e.change.flags.find("trainer"); changed != e.change.flags.end())
-      return changed->second;
+    if (const auto changed = e.change.flags.find("trainer"); changed != e.change.flags.end()) return changed->second;
   return e.trainer;
 }
 
@@ -233,9 +218,8 @@ std::vector<std::string> trainer_arguments(const Experiment& e, const Workload& 
     for (const auto& [key, value] : e.change.variants) variants[key] = value;
   }
   flags.erase("trainer");
-  std::vector<std::string> a{"--trainer", trainer_of(e, arm),       "--model",
-                             w.model,     "--batch-size",           std::to_string(w.batch_size),
-                             "--seq-len", std::to_string(w.seq_len)};
+  std::vector<std::string> a{"--trainer",    trainer_of(e, arm),           "--model",   w.model,
+                             "--batch-size", std::to_string(w.batch_size), "--seq-len", std::to_string(w.seq_len)};
   for (const auto& [key, value] : flags) {
     // YAML's true is a flag without a value.
     if (value == "false") continue;

@@ -24,15 +24,10 @@ std::string with_last_words(std::string sentence, const ChildProcessGroup& child
 }
 
 // How it ended, when its output ended: the output of a process closes a moment before the process is gone.
-[[noreturn]] void fail_by_ending(const std::string& label, ChildProcessGroup& child,
-                                 const std::string& when) {
+[[noreturn]] void fail_by_ending(const std::string& label, ChildProcessGroup& child, const std::string& when) {
   const auto ending = child.wait(after(5));
-  if (!ending)
-    throw ArmFailure(
-        "hung",
-        with_last_words(fmt::format("arm {} closed its output {} and does not end", label, when), child));
-  throw ArmFailure(ending->exited ? "crashed" : "killed",
-                   with_last_words(fmt::format("arm {} {} {}", label, ending->text(), when), child));
+  if (!ending) throw ArmFailure("hung", with_last_words(fmt::format("arm {} closed its output {} and does not end", label, when), child));
+  throw ArmFailure(ending->exited ? "crashed" : "killed", with_last_words(fmt::format("arm {} {} {}", label, ending->text(), when), child));
 }
 
 class SteppingArm : public Arm {
@@ -41,8 +36,7 @@ class SteppingArm : public Arm {
 
   void start() override {
     try {
-      child_ = std::make_unique<ChildProcessGroup>(
-          ChildProcessGroup::Options{spec_.argv, spec_.environment, true, false});
+      child_ = std::make_unique<ChildProcessGroup>(ChildProcessGroup::Options{spec_.argv, spec_.environment, true, false});
     } catch (const stepscope::InputError& e) {
       throw ArmFailure("cannot_start", fmt::format("arm {}: {}", spec_.label, e.what()));
     }
@@ -50,8 +44,7 @@ class SteppingArm : public Arm {
 
   void wait_ready(double timeout_s) override {
     const ordered_json answer = receive(timeout_s, "before it was ready");
-    if (!answer.contains("ready") || !answer["ready"].is_object())
-      bad_answer("expected {\"ready\": {…}}", answer.dump());
+    if (!answer.contains("ready") || !answer["ready"].is_object()) bad_answer("expected {\"ready\": {…}}", answer.dump());
     info_ = answer["ready"];
   }
 
@@ -75,10 +68,8 @@ class SteppingArm : public Arm {
     if (const auto losses = answer.find("losses"); losses != answer.end() && losses->is_array()) {
       for (const ordered_json& l : *losses) {
         if (!l.is_number() || !std::isfinite(l.get<double>()))
-          throw ArmFailure(
-              "nan",
-              fmt::format("arm {}: the loss became {}: what it computes is not a training step any more",
-                          spec_.label, l.is_null() ? "NaN" : l.dump()));
+          throw ArmFailure("nan", fmt::format("arm {}: the loss became {}: what it computes is not a training step any more", spec_.label,
+                                              l.is_null() ? "NaN" : l.dump()));
         out.last_loss = l.get<double>();
       }
     }
@@ -101,21 +92,16 @@ class SteppingArm : public Arm {
     if (!child_->write_line(fmt::format("again {}", seed))) fail_by_ending(spec_.label, *child_, when);
     const ordered_json answer = receive(timeout_s, when);
     const auto checks = answer.find("checks");
-    if (checks == answer.end() || !checks->is_array() || checks->empty())
-      bad_answer("expected checks", answer.dump());
+    if (checks == answer.end() || !checks->is_array() || checks->empty()) bad_answer("expected checks", answer.dump());
     int passed = 0;
     for (const ordered_json& c : *checks) {
-      if (!c.is_object() || !c.contains("passed") || !c["passed"].is_boolean())
-        bad_answer("expected checks that passed or not", c.dump());
+      if (!c.is_object() || !c.contains("passed") || !c["passed"].is_boolean()) bad_answer("expected checks that passed or not", c.dump());
       const auto text = [&](const char* field) {
         return c.contains(field) && c[field].is_string() ? c[field].get<std::string>() : std::string();
       };
       if (!c["passed"].get<bool>())
-        throw ArmFailure(
-            "audit",
-            fmt::format(
-                "arm {}: {}: steps after the timed ones are not what a fresh trainer makes of them: {} {}",
-                spec_.label, text("name"), text("tensor"), text("detail")));
+        throw ArmFailure("audit", fmt::format("arm {}: {}: steps after the timed ones are not what a fresh trainer makes of them: {} {}",
+                                              spec_.label, text("name"), text("tensor"), text("detail")));
       ++passed;
     }
     return passed;
@@ -126,9 +112,8 @@ class SteppingArm : public Arm {
 
  private:
   [[noreturn]] void bad_answer(const std::string& expected, const std::string& got) {
-    throw ArmFailure("bad_answer", with_last_words(fmt::format("arm {}: {}, got '{}'", spec_.label, expected,
-                                                               got.substr(0, 200)),
-                                                   *child_));
+    throw ArmFailure("bad_answer",
+                     with_last_words(fmt::format("arm {}: {}, got '{}'", spec_.label, expected, got.substr(0, 200)), *child_));
   }
 
   ordered_json receive(double timeout_s, const std::string& when) {
@@ -139,18 +124,15 @@ class SteppingArm : public Arm {
       case Read::interrupted:
         throw Interrupted();
       case Read::timeout:
-        throw ArmFailure("hung", with_last_words(fmt::format("arm {} said nothing for {:.0f} s {}",
-                                                             spec_.label, timeout_s, when),
-                                                 *child_));
+        throw ArmFailure("hung",
+                         with_last_words(fmt::format("arm {} said nothing for {:.0f} s {}", spec_.label, timeout_s, when), *child_));
       case Read::end_of_output:
         fail_by_ending(spec_.label, *child_, when);
     }
     const ordered_json answer = ordered_json::parse(line, nullptr, false);
     if (!answer.is_object()) bad_answer("expected a JSON object", line);
     if (const auto error = answer.find("error"); error != answer.end())
-      throw ArmFailure("crashed",
-                       fmt::format("arm {}: {}", spec_.label,
-                                   error->is_string() ? error->get<std::string>() : error->dump()));
+      throw ArmFailure("crashed", fmt::format("arm {}: {}", spec_.label, error->is_string() ? error->get<std::string>() : error->dump()));
     return answer;
   }
 
@@ -162,8 +144,7 @@ class SteppingArm : public Arm {
 
 class CommandArm : public Arm {
  public:
-  CommandArm(ArmSpec spec, const std::atomic<bool>* stop)
-      : spec_(std::move(spec)), stop_(stop), lines_(spec_.step_regex) {
+  CommandArm(ArmSpec spec, const std::atomic<bool>* stop) : spec_(std::move(spec)), stop_(stop), lines_(spec_.step_regex) {
     info_["command"] = spec_.argv;
   }
   void start() override {}
@@ -173,8 +154,7 @@ class CommandArm : public Arm {
     const std::vector<pid_t> others = children_of_this_process();
     std::unique_ptr<ChildProcessGroup> child;
     try {
-      child = std::make_unique<ChildProcessGroup>(
-          ChildProcessGroup::Options{spec_.argv, spec_.environment, false, true});
+      child = std::make_unique<ChildProcessGroup>(ChildProcessGroup::Options{spec_.argv, spec_.environment, false, true});
     } catch (const stepscope::InputError& e) {
       throw ArmFailure("cannot_start", fmt::format("arm {}: {}", spec_.label, e.what()));
     }
@@ -186,46 +166,35 @@ class CommandArm : public Arm {
         case Read::interrupted:
           throw Interrupted();
         case Read::timeout:
-          throw ArmFailure(
-              "hung",
-              with_last_words(
-                  fmt::format("arm {} did not end within {:.0f} s (--block-timeout-s; {} step times read)",
-                              spec_.label, timeout_s, all.size()),
-                  *child));
+          throw ArmFailure("hung", with_last_words(fmt::format("arm {} did not end within {:.0f} s (--block-timeout-s; {} step times read)",
+                                                               spec_.label, timeout_s, all.size()),
+                                                   *child));
         case Read::end_of_output:
           open = false;
           break;
         case Read::line:
           if (const auto step = lines_.parse(line)) {
-            if (!step->time_ns)
-              throw ArmFailure("nan", fmt::format("arm {} printed '{}'", spec_.label, line.substr(0, 200)));
+            if (!step->time_ns) throw ArmFailure("nan", fmt::format("arm {} printed '{}'", spec_.label, line.substr(0, 200)));
             all.push_back(*step->time_ns);
           }
       }
     }
     const auto ending = child->wait(deadline);
-    if (!ending)
-      throw ArmFailure("hung", fmt::format("arm {} closed its output and did not end within {:.0f} s",
-                                           spec_.label, timeout_s));
+    if (!ending) throw ArmFailure("hung", fmt::format("arm {} closed its output and did not end within {:.0f} s", spec_.label, timeout_s));
     if (!ending->exited || ending->code != 0)
-      throw ArmFailure(
-          ending->exited ? "crashed" : "killed",
-          with_last_words(fmt::format("arm {} {} after {} steps", spec_.label, ending->text(), all.size()),
-                          *child));
+      throw ArmFailure(ending->exited ? "crashed" : "killed",
+                       with_last_words(fmt::format("arm {} {} after {} steps", spec_.label, ending->text(), all.size()), *child));
     // What it left behind would run beside the other arm.
     child->kill_all();
     kill_orphans(others);
     const int n = static_cast<int>(all.size());
     const int skip = spec_.skip_steps >= 0 ? spec_.skip_steps : std::clamp(n / 10, 1, 10);
     if (n <= skip)
-      throw ArmFailure(
-          "no_step_times",
-          with_last_words(
-              fmt::format(
-                  "arm {} printed {} step times, of which the first {} do not count: expected lines like "
-                  "'step 3 | 25.7 ms', or a --step-regex that finds them",
-                  spec_.label, n, skip),
-              *child));
+      throw ArmFailure("no_step_times",
+                       with_last_words(fmt::format("arm {} printed {} step times, of which the first {} do not count: expected lines like "
+                                                   "'step 3 | 25.7 ms', or a --step-regex that finds them",
+                                                   spec_.label, n, skip),
+                                       *child));
     return {{all.begin() + skip, all.end()}, std::nullopt, std::nullopt};
   }
   int steps_again(uint64_t, double) override { return 0; }

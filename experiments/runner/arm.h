@@ -36,8 +36,7 @@ struct ArmSpec {
 // The arm did not do what it must: the comparison is invalid. `what()` is a sentence that begins with the
 // arm.
 struct ArmFailure : std::runtime_error {
-  ArmFailure(std::string kind_, const std::string& sentence)
-      : std::runtime_error(sentence), kind(std::move(kind_)) {}
+  ArmFailure(std::string kind_, const std::string& sentence) : std::runtime_error(sentence), kind(std::move(kind_)) {}
   std::string kind;  // crashed | killed | hung | nan | no_step_times | bad_answer | cannot_start | audit
 };
 // ctrl-C while an arm was waited for.

@@ -29,9 +29,7 @@ int milliseconds_until(Clock::time_point deadline) {
   return static_cast<int>(std::clamp<int64_t>(left + 1, 0, 3'600'000));
 }
 
-[[noreturn]] void system_failure(const char* call) {
-  throw std::runtime_error(fmt::format("{}: {}", call, std::strerror(errno)));
-}
+[[noreturn]] void system_failure(const char* call) { throw std::runtime_error(fmt::format("{}: {}", call, std::strerror(errno))); }
 
 ChildProcessGroup::Ending ending_of(int status) {
   ChildProcessGroup::Ending e;
@@ -49,8 +47,7 @@ std::string ChildProcessGroup::Ending::text() const {
   if (!exited) return fmt::format("was killed by signal {} ({})", signal, strsignal(signal));
   // A shell says so of its last command; no signal has a number above 64.
   if (code > 128 && code <= 128 + 64)
-    return fmt::format("exited with code {} (a shell's way to say signal {}, {})", code, code - 128,
-                       strsignal(code - 128));
+    return fmt::format("exited with code {} (a shell's way to say signal {}, {})", code, code - 128, strsignal(code - 128));
   return fmt::format("exited with code {}", code);
 }
 
@@ -152,8 +149,7 @@ bool ChildProcessGroup::pump(Clock::time_point deadline, const std::atomic<bool>
   return true;
 }
 
-ChildProcessGroup::Read ChildProcessGroup::read_line(std::string& line, Clock::time_point deadline,
-                                                     const std::atomic<bool>* stop) {
+ChildProcessGroup::Read ChildProcessGroup::read_line(std::string& line, Clock::time_point deadline, const std::atomic<bool>* stop) {
   bool open = static_cast<bool>(output_), interrupted = false;
   while (true) {
     const size_t newline = buffer_.find('\n', scanned_);

@@ -26,7 +26,7 @@ class ChildProcessGroup {
     std::vector<std::string> argv;                   // argv[0] is looked up in PATH
     std::map<std::string, std::string> environment;  // added to ours
     bool takes_input = false;                        // else its stdin is /dev/null
-    bool merge_streams = false;  // stderr lines are read like stdout's; else kept as last_words() only
+    bool merge_streams = false;                      // stderr lines are read like stdout's; else kept as last_words() only
   };
   // Throws stepscope::InputError when it cannot be started.
   explicit ChildProcessGroup(const Options& options);

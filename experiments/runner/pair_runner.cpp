@@ -19,16 +19,13 @@ double median(std::vector<double> v) {
   return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-double mean(const std::vector<double>& v) {
-  return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
-}
+double mean(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); }
 
 double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 
 void check_plan(const PairPlan& p) {
   auto at_least = [](const char* flag, double value, double least) {
-    if (!(value >= least))
-      throw stepscope::InputError(fmt::format("{} is {}: expected at least {}", flag, value, least));
+    if (!(value >= least)) throw stepscope::InputError(fmt::format("{} is {}: expected at least {}", flag, value, least));
   };
   const std::vector<Look>& looks = p.thresholds.looks;
   if (looks.empty()) throw stepscope::InputError("the plan has no look at its pairs");
@@ -36,8 +33,7 @@ void check_plan(const PairPlan& p) {
   for (size_t i = 1; i < looks.size(); ++i)
     if (looks[i].pairs <= looks[i - 1].pairs)
       throw stepscope::InputError(
-          fmt::format("--pairs: looks at {} and then at {} pairs: expected more at every look",
-                      looks[i - 1].pairs, looks[i].pairs));
+          fmt::format("--pairs: looks at {} and then at {} pairs: expected more at every look", looks[i - 1].pairs, looks[i].pairs));
   at_least("--quads", p.quads, 1);
   at_least("--block-steps", p.block_steps, 1);
   at_least("--block-s", p.block_s, 0);
@@ -48,11 +44,9 @@ void check_plan(const PairPlan& p) {
   at_least("--block-timeout-s", p.block_timeout_s, 0.001);
   if (looks.size() > 1 && looks.back().pairs > 26)
     throw stepscope::InputError(
-        fmt::format("--pairs: a look at {} pairs, expected at most 26 (the exact test enumerates 2^pairs)",
-                    looks.back().pairs));
+        fmt::format("--pairs: a look at {} pairs, expected at most 26 (the exact test enumerates 2^pairs)", looks.back().pairs));
   if (p.a.steps_on_command != p.b.steps_on_command)
-    throw stepscope::InputError(
-        "one arm steps on command and the other is run to its end: expected two of a kind");
+    throw stepscope::InputError("one arm steps on command and the other is run to its end: expected two of a kind");
 }
 
 class PairRun {
@@ -84,20 +78,17 @@ class PairRun {
         const Block b = block(arm, q, position++);
         auto& slot_t = arm == 0 ? t.a_ns : t.b_ns;
         slot_t[next[arm]++] = b.step_ns;
-        if (b.environment && b.environment->sm_clock_mhz > 0)
-          clocks[arm].push_back(b.environment->sm_clock_mhz);
+        if (b.environment && b.environment->sm_clock_mhz > 0) clocks[arm].push_back(b.environment->sm_clock_mhz);
       }
       time.push_back(t);
     }
-    if (resident) check_foreign(2);  // who came meanwhile; a command leaves the device a moment after its end
+    if (resident) check_foreign(2);        // who came meanwhile; a command leaves the device a moment after its end
     out_.time = pair_value(time).value();  // every time in it was checked to be > 0 and finite
     if (std::min(clocks[0].size(), clocks[1].size()) >= kFewestClocks)
-      out_.cycles =
-          PairValue{out_.time.log_ratio + std::log(mean(clocks[1]) / mean(clocks[0])), out_.time.error};
+      out_.cycles = PairValue{out_.time.log_ratio + std::log(mean(clocks[1]) / mean(clocks[0])), out_.time.error};
     for (size_t arm : {0, 1})
       for (gate::AuditFinding& f : gate::findings(audits_[arm], p_.audit)) {
-        if (!f.passed())
-          throw ArmFailure("audit", fmt::format("arm {}: {}: {}", "AB"[arm], f.check, f.sentence));
+        if (!f.passed()) throw ArmFailure("audit", fmt::format("arm {}: {}: {}", "AB"[arm], f.check, f.sentence));
         out_.audits.push_back(std::move(f));
       }
     out_.seconds = seconds_since(begin_);
@@ -121,14 +112,12 @@ class PairRun {
     const double quad_s = 2 * (expected_ns_[0] + expected_ns_[1]) * (block_steps_ + 1) * 1e-9;
     if (!(quad_s > 0)) return p_.quads;
     const double affordable = std::floor(p_.pair_s / quad_s);
-    return affordable >= p_.quads ? p_.quads
-                                  : std::min(p_.quads, std::max(kFewestQuads, static_cast<int>(affordable)));
+    return affordable >= p_.quads ? p_.quads : std::min(p_.quads, std::max(kFewestQuads, static_cast<int>(affordable)));
   }
 
   void check_foreign(int own) const {
     if (!h_.foreign_process) return;
-    if (const auto who = h_.foreign_process(own))
-      throw ArmFailure(std::string(reason::kForeignProcess), *who);
+    if (const auto who = h_.foreign_process(own)) throw ArmFailure(std::string(reason::kForeignProcess), *who);
   }
 
   // Interleaved like the measurement, thrown away. It also learns how many steps a block needs.
@@ -140,19 +129,16 @@ class PairRun {
       for (const size_t arm : {first, 1 - first}) {
         const double expected_s = seen[arm].empty() ? 0 : seen[arm].back() * steps * 1e-9;
         // The very first step may compile or load a library.
-        const double timeout =
-            seen[arm].empty() ? p_.start_timeout_s : std::max(p_.block_timeout_s, 20 * expected_s);
+        const double timeout = seen[arm].empty() ? p_.start_timeout_s : std::max(p_.block_timeout_s, 20 * expected_s);
         seen[arm].push_back(median(arms_[arm]->block(steps, timeout).times_ns));
       }
       const double fastest_s = std::min(seen[0].back(), seen[1].back()) * 1e-9;
-      block_steps_ =
-          std::max(p_.block_steps, static_cast<int>(std::ceil(std::min(p_.block_s / fastest_s, 1e6))));
+      block_steps_ = std::max(p_.block_steps, static_cast<int>(std::ceil(std::min(p_.block_s / fastest_s, 1e6))));
       steps = std::clamp(block_steps_ / 4, 1, block_steps_);
       const double elapsed = seconds_since(began);
       if (elapsed < p_.warmup_s || seen[0].size() < 3) continue;
-      const bool settled = std::all_of(seen.begin(), seen.end(), [](const std::vector<double>& s) {
-        return std::fabs(std::log(s.back() / s[s.size() - 2])) < 0.01;
-      });
+      const bool settled = std::all_of(seen.begin(), seen.end(),
+                                       [](const std::vector<double>& s) { return std::fabs(std::log(s.back() / s[s.size() - 2])) < 0.01; });
       if (!settled && elapsed <= 5 * p_.warmup_s) continue;
       out_.stationary = settled;
       for (const size_t arm : {0, 1}) expected_ns_[arm] = seen[arm].back();
@@ -209,8 +195,7 @@ double solo_step_ns(const ArmSpec& spec, const PairPlan& p, const Hooks& hooks) 
   arm->start();
   arm->wait_ready(p.start_timeout_s);
   const double first_ns = median(arm->block(p.block_steps, p.start_timeout_s).times_ns);
-  const int steps =
-      std::max(p.block_steps, static_cast<int>(std::min(p.solo_s * 0.5e9 / std::max(first_ns, 1.0), 1e6)));
+  const int steps = std::max(p.block_steps, static_cast<int>(std::min(p.solo_s * 0.5e9 / std::max(first_ns, 1.0), 1e6)));
   arm->block(steps, p.block_timeout_s + 20 * p.solo_s);
   return median(arm->block(steps, p.block_timeout_s + 20 * p.solo_s).times_ns);
 }
@@ -295,8 +280,7 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
         if (hooks.foreign_process) {
           // The last pair's processes leave the device a moment after they are gone.
           std::optional<std::string> who;
-          for (int i = 0; i < 50 && (who = hooks.foreign_process(0)); ++i)
-            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          for (int i = 0; i < 50 && (who = hooks.foreign_process(0)); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
           if (who) throw ArmFailure(std::string(reason::kForeignProcess), *who);
         }
         {
@@ -334,8 +318,7 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
       }
     }
   } catch (const ArmFailure& e) {
-    finish(Verdict::invalid, e.kind == reason::kForeignProcess ? reason::kForeignProcess : reason::kArmFailed,
-           e.what());
+    finish(Verdict::invalid, e.kind == reason::kForeignProcess ? reason::kForeignProcess : reason::kArmFailed, e.what());
   } catch (const Interrupted&) {
     finish(Verdict::undecided, reason::kInterrupted,
            fmt::format("stopped after {} of {} pairs; what was measured is kept", log.pairs.size(), planned));

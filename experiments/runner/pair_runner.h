@@ -42,9 +42,8 @@ struct PairRecord {
   // each arm has kFewestClocks blocks with a sample of their own. Its error is that of the times.
   std::optional<PairValue> cycles;
   char started_first = 'A';
-  bool stationary =
-      true;            // warm-up ended because the step time had settled, not because its limit was reached
-  double seconds = 0;  // wall time of the pair, start-up included
+  bool stationary = true;  // warm-up ended because the step time had settled, not because its limit was reached
+  double seconds = 0;      // wall time of the pair, start-up included
   std::vector<Block> blocks;
   std::vector<gate::AuditFinding> audits;  // of A, then of B; empty for commands
 };
@@ -52,8 +51,7 @@ struct PairRecord {
 inline constexpr int kFewestQuads = 4;
 inline constexpr int kFewestClocks = 8;
 inline constexpr double kCappedShare = 0.2;
-inline constexpr uint64_t kPowerCap =
-    0x4;  // of BlockEnvironment::throttle_reasons: nvmlClocksEventReasonSwPowerCap
+inline constexpr uint64_t kPowerCap = 0x4;  // of BlockEnvironment::throttle_reasons: nvmlClocksEventReasonSwPowerCap
 
 struct PairPlan {
   ArmSpec a, b;

@@ -26,11 +26,7 @@ std::optional<double> number(const ordered_json& json, const char* key) {
 }  // namespace
 
 ordered_json to_json(const Decision& d) {
-  ordered_json out{{"verdict", name(d.verdict)},
-                   {"reason", d.reason},
-                   {"sentence", d.sentence},
-                   {"look", d.look},
-                   {"alpha", d.alpha}};
+  ordered_json out{{"verdict", name(d.verdict)}, {"reason", d.reason}, {"sentence", d.sentence}, {"look", d.look}, {"alpha", d.alpha}};
   if (d.log_ratio) {
     out["pairs"] = d.log_ratio->n;
     out["ratio"] = std::exp(d.log_ratio->mean);
@@ -51,20 +47,17 @@ Decision decision_from_json(const ordered_json& json, const std::string& source)
   Decision d;
   try {
     const auto verdict = verdict_from_name(json.at("verdict").get<std::string>());
-    if (!verdict)
-      throw stepscope::InputError(
-          fmt::format("{}: verdict '{}' is unknown", source, json.at("verdict").dump()));
+    if (!verdict) throw stepscope::InputError(fmt::format("{}: verdict '{}' is unknown", source, json.at("verdict").dump()));
     d.verdict = *verdict;
     d.reason = json.at("reason").get<std::string>();
     d.sentence = json.at("sentence").get<std::string>();
     d.look = json.at("look").get<int>();
     d.alpha = json.at("alpha").get<double>();
     if (json.contains("pairs"))
-      d.log_ratio = Estimate{json.at("log_ratio_mean").get<double>(), json.at("log_ratio_sd").get<double>(),
-                             json.at("pairs").get<int>()};
+      d.log_ratio = Estimate{json.at("log_ratio_mean").get<double>(), json.at("log_ratio_sd").get<double>(), json.at("pairs").get<int>()};
     if (json.contains("ratio_interval"))
-      d.interval = Interval{std::log(json.at("ratio_interval").at(0).get<double>()),
-                            std::log(json.at("ratio_interval").at(1).get<double>())};
+      d.interval =
+          Interval{std::log(json.at("ratio_interval").at(0).get<double>()), std::log(json.at("ratio_interval").at(1).get<double>())};
     d.process_modes = json.at("process_modes").get<bool>();
   } catch (const nlohmann::json::exception& e) {
     throw stepscope::InputError(fmt::format("{}: {}", source, e.what()));
@@ -132,8 +125,7 @@ std::vector<PairValue> pair_values_from_json(const ordered_json& pairs, const st
   for (const ordered_json& row : pairs) {
     const auto value = number(row, "log_ratio");
     if (!value || !std::isfinite(*value))
-      throw stepscope::InputError(
-          fmt::format("{}: pairs[{}].log_ratio: expected a number", source, out.size()));
+      throw stepscope::InputError(fmt::format("{}: pairs[{}].log_ratio: expected a number", source, out.size()));
     out.push_back({*value, number(row, "error")});
   }
   return out;

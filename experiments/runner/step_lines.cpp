@@ -11,8 +11,7 @@ namespace experiments {
 namespace {
 
 // The number must stand alone: the end of "1,234.5 ms" is not 234.5.
-constexpr const char* kDefault =
-    R"(^\s*step\b(?:.*?[^0-9.,a-z+-])?([-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?|nan|inf)) *ms\b)";
+constexpr const char* kDefault = R"(^\s*step\b(?:.*?[^0-9.,a-z+-])?([-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?|nan|inf)) *ms\b)";
 // std::regex recurses per character: a progress bar of a megabyte would overflow the stack.
 constexpr size_t kLongestLine = 4096;
 
@@ -25,8 +24,7 @@ StepLines::StepLines(const std::string& pattern) {
     throw stepscope::InputError(fmt::format("--step-regex '{}': {}", pattern, e.what()));
   }
   if (pattern_.mark_count() < 1)
-    throw stepscope::InputError(
-        fmt::format("--step-regex '{}': expected a group, (…), around the milliseconds", pattern));
+    throw stepscope::InputError(fmt::format("--step-regex '{}': expected a group, (…), around the milliseconds", pattern));
 }
 
 std::optional<StepLines::Step> StepLines::parse(const std::string& line) const {
@@ -39,8 +37,7 @@ std::optional<StepLines::Step> StepLines::parse(const std::string& line) const {
   const std::string number = match[1].str();
   char* end = nullptr;
   const double ms = std::strtod(number.c_str(), &end);
-  if (end != number.c_str() && std::isfinite(ms) && ms > 0 && !std::regex_search(text, not_finite))
-    step.time_ns = ms * 1e6;
+  if (end != number.c_str() && std::isfinite(ms) && ms > 0 && !std::regex_search(text, not_finite)) step.time_ns = ms * 1e6;
   return step;
 }
 

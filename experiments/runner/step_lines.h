@@ -14,8 +14,7 @@ class StepLines {
   explicit StepLines(const std::string& pattern);
 
   struct Step {
-    std::optional<double>
-        time_ns;  // absent: the line holds NaN or infinity, where a number belongs or anywhere else
+    std::optional<double> time_ns;  // absent: the line holds NaN or infinity, where a number belongs or anywhere else
   };
   // nullopt: not a step line.
   std::optional<Step> parse(const std::string& line) const;

@@ -55,8 +55,7 @@ std::vector<Look> extended_looks(int pairs, int extended_pairs) {
 std::vector<Look> sequential_looks(int pairs) {
   std::vector<Look> looks;
   for (const int n : {(pairs + 1) / 2, (3 * pairs + 3) / 4, pairs})
-    looks.push_back({n, kSequentialAlpha, kSequentialEquivalenceAlpha,
-                     std::max(kSequentialAlpha, std::ldexp(1.0, 1 - n))});
+    looks.push_back({n, kSequentialAlpha, kSequentialEquivalenceAlpha, std::max(kSequentialAlpha, std::ldexp(1.0, 1 - n))});
   return looks;
 }
 
@@ -71,8 +70,7 @@ Decision decide(std::span<const PairValue> pairs, const Thresholds& t, int look)
   d.within_pair_error = pooled_error(pairs);
   if (!d.log_ratio) {
     conclude(d, Verdict::undecided, reason::kTooFewPairs,
-             fmt::format("{} pair{} of processes: at least 2 are needed for an interval", pairs.size(),
-                         pairs.size() == 1 ? "" : "s"));
+             fmt::format("{} pair{} of processes: at least 2 are needed for an interval", pairs.size(), pairs.size() == 1 ? "" : "s"));
     return d;
   }
   const Estimate& e = *d.log_ratio;
@@ -81,42 +79,34 @@ Decision decide(std::span<const PairValue> pairs, const Thresholds& t, int look)
   d.sign_flip_p = sign_flip_p_value(values);
   d.equivalence_p = equivalence_p_value(e, std::log1p(t.equivalence_bound()));
   // A claim needs both: an interval without 0, and an estimate of at least the minimum effect.
-  d.detectable_effect =
-      std::expm1(std::max(minimum_detectable_effect(e.sd, e.n, d.alpha, t.power),
-                          std::log1p(t.minimum_effect) + margin_of_error(e.sd, e.n, t.power)));
+  d.detectable_effect = std::expm1(
+      std::max(minimum_detectable_effect(e.sd, e.n, d.alpha, t.power), std::log1p(t.minimum_effect) + margin_of_error(e.sd, e.n, t.power)));
   d.process_modes = d.within_pair_error && e.sd > t.process_modes_factor * *d.within_pair_error;
 
   const bool differs = d.interval->low > 0 || d.interval->high < 0;
   const bool matters = std::fabs(e.mean) >= std::log1p(t.minimum_effect);
-  const std::string numbers =
-      fmt::format("B / A = {:+.2f}% [{:+.2f}%, {:+.2f}%] over {} pairs", ratio_pct(e.mean),
-                  ratio_pct(d.interval->low), ratio_pct(d.interval->high), e.n);
+  const std::string numbers = fmt::format("B / A = {:+.2f}% [{:+.2f}%, {:+.2f}%] over {} pairs", ratio_pct(e.mean),
+                                          ratio_pct(d.interval->low), ratio_pct(d.interval->high), e.n);
   if (differs && matters) {
     // The t test trusts the values to be near normal; with this few pairs nobody can check that, so a test
     // that assumes only symmetry must agree. With too few pairs for it to reach alpha it cannot agree.
     if (d.sign_flip_p && *d.sign_flip_p <= plan.sign_flip_alpha)
       conclude(d, e.mean < 0 ? Verdict::faster : Verdict::slower, reason::kInterval, numbers);
     else
-      conclude(
-          d, Verdict::undecided, reason::kTestsDisagree,
-          d.sign_flip_p
-              ? fmt::format(
-                    "{}: the t interval excludes 0, but the exact sign-flip test has p = {:.3f} (needs {})",
-                    numbers, *d.sign_flip_p, plan.sign_flip_alpha)
-              : fmt::format("{}: too many pairs for the exact test, which must agree (26 at most)", numbers));
+      conclude(d, Verdict::undecided, reason::kTestsDisagree,
+               d.sign_flip_p ? fmt::format("{}: the t interval excludes 0, but the exact sign-flip test has p = {:.3f} (needs {})", numbers,
+                                           *d.sign_flip_p, plan.sign_flip_alpha)
+                             : fmt::format("{}: too many pairs for the exact test, which must agree (26 at most)", numbers));
   } else if (*d.equivalence_p <= plan.equivalence_alpha) {
     conclude(d, Verdict::same, reason::kEquivalent,
-             fmt::format("{}: within +-{:.2f}% (two one-sided tests, p = {:.3g})", numbers,
-                         100 * t.equivalence_bound(), *d.equivalence_p));
+             fmt::format("{}: within +-{:.2f}% (two one-sided tests, p = {:.3g})", numbers, 100 * t.equivalence_bound(), *d.equivalence_p));
   } else {
-    conclude(
-        d, Verdict::undecided, reason::kNotEnough,
-        fmt::format("{}: neither different by {:.2f}% nor equal; an effect of {:.2f}% would have been found",
-                    numbers, 100 * t.minimum_effect, 100 * *d.detectable_effect));
+    conclude(d, Verdict::undecided, reason::kNotEnough,
+             fmt::format("{}: neither different by {:.2f}% nor equal; an effect of {:.2f}% would have been found", numbers,
+                         100 * t.minimum_effect, 100 * *d.detectable_effect));
   }
   if (d.process_modes)
-    d.sentence += fmt::format("; process-level modes: pairs spread {:.1f} times their inner error",
-                              e.sd / *d.within_pair_error);
+    d.sentence += fmt::format("; process-level modes: pairs spread {:.1f} times their inner error", e.sd / *d.within_pair_error);
   return d;
 }
 
@@ -135,8 +125,7 @@ void correct_for_campaign(std::vector<Decision>& decisions, const Thresholds& t)
   std::vector<size_t> tested;
   std::vector<double> p_values;
   for (size_t i = 0; i < decisions.size(); ++i)
-    if (const auto p =
-            decisions[i].verdict == Verdict::invalid ? std::nullopt : campaign_p_value(decisions[i], t)) {
+    if (const auto p = decisions[i].verdict == Verdict::invalid ? std::nullopt : campaign_p_value(decisions[i], t)) {
       tested.push_back(i);
       p_values.push_back(*p);
     }
@@ -144,10 +133,9 @@ void correct_for_campaign(std::vector<Decision>& decisions, const Thresholds& t)
   for (size_t k = 0; k < tested.size(); ++k) {
     Decision& d = decisions[tested[k]];
     if (kept[k] || (d.verdict != Verdict::faster && d.verdict != Verdict::slower)) continue;
-    conclude(
-        d, Verdict::undecided, reason::kNotAfterHolm,
-        fmt::format("{} alone (p = {:.3g}), but not among the {} tests of this campaign (Holm, level {})",
-                    name(d.verdict), p_values[k], tested.size(), t.alpha));
+    conclude(d, Verdict::undecided, reason::kNotAfterHolm,
+             fmt::format("{} alone (p = {:.3g}), but not among the {} tests of this campaign (Holm, level {})", name(d.verdict),
+                         p_values[k], tested.size(), t.alpha));
   }
 }
 

@@ -46,9 +46,9 @@ std::optional<Verdict> verdict_from_name(std::string_view text);
 
 // Reason codes; the sentence beside them is for people.
 namespace reason {
-inline constexpr std::string_view kInterval = "interval_excludes_zero";  // faster, slower
-inline constexpr std::string_view kEquivalent = "equivalent";            // same
-inline constexpr std::string_view kSameCode = "same_code";  // same: identical device code and launches
+inline constexpr std::string_view kInterval = "interval_excludes_zero";   // faster, slower
+inline constexpr std::string_view kEquivalent = "equivalent";             // same
+inline constexpr std::string_view kSameCode = "same_code";                // same: identical device code and launches
 inline constexpr std::string_view kNotEnough = "not_enough_evidence";     // undecided
 inline constexpr std::string_view kTestsDisagree = "tests_disagree";      // undecided: t and sign-flip
 inline constexpr std::string_view kTooFewPairs = "too_few_pairs";         // undecided
@@ -71,8 +71,7 @@ struct Decision {
   std::optional<double> p_value;      // t, two-sided
   std::optional<double> sign_flip_p;  // exact
   std::optional<double> equivalence_p;
-  std::optional<double>
-      detectable_effect;  // ratio - 1 that this many pairs of this spread call different with `power`
+  std::optional<double> detectable_effect;  // ratio - 1 that this many pairs of this spread call different with `power`
   std::optional<double> within_pair_error;  // pooled over pairs
   bool process_modes = false;
 };

@@ -10,15 +10,14 @@
 namespace experiments {
 
 double rate_upper_bound(int64_t events, int64_t trials, double confidence) {
-  if (events < 0 || trials < events)
-    throw std::invalid_argument("rate_upper_bound: expected 0 <= events <= trials");
+  if (events < 0 || trials < events) throw std::invalid_argument("rate_upper_bound: expected 0 <= events <= trials");
   if (trials == 0 || events == trials) return 1.0;
-  return boost::math::binomial_distribution<>::find_upper_bound_on_p(
-      static_cast<double>(trials), static_cast<double>(events), 1 - confidence);
+  return boost::math::binomial_distribution<>::find_upper_bound_on_p(static_cast<double>(trials), static_cast<double>(events),
+                                                                     1 - confidence);
 }
 
-std::optional<ResampledRates> resample_trials(std::span<const PairValue> recorded, const Thresholds& t,
-                                              int64_t trials, double planted_log_ratio, uint64_t seed) {
+std::optional<ResampledRates> resample_trials(std::span<const PairValue> recorded, const Thresholds& t, int64_t trials,
+                                              double planted_log_ratio, uint64_t seed) {
   const auto needed = [&](int look) { return static_cast<size_t>(t.looks.at(static_cast<size_t>(look - 1)).pairs); };
   if (recorded.size() < needed(1) || needed(1) < 2) return std::nullopt;
   std::mt19937_64 random(seed);

@@ -19,9 +19,7 @@ struct ResampledRates {
   int64_t called_different = 0;  // faster or slower
   int64_t same = 0;
   int64_t undecided = 0;
-  double rate() const {
-    return trials ? static_cast<double>(called_different) / static_cast<double>(trials) : 0.0;
-  }
+  double rate() const { return trials ? static_cast<double>(called_different) / static_cast<double>(trials) : 0.0; }
 };
 
 // Trials made of one recording of A/A pairs: each draws the planned number of pairs without replacement,
@@ -29,8 +27,7 @@ struct ResampledRates {
 // `planted` is added to every log ratio: 0 gives the false positive rate, ln(1.01) the power for 1%.
 // Deterministic in `seed`. nullopt when the recording has fewer pairs than the first look needs; later looks
 // that it has too few for are left out.
-std::optional<ResampledRates> resample_trials(std::span<const PairValue> recorded,
-                                              const Thresholds& thresholds, int64_t trials,
+std::optional<ResampledRates> resample_trials(std::span<const PairValue> recorded, const Thresholds& thresholds, int64_t trials,
                                               double planted_log_ratio, uint64_t seed);
 
 // Two-sided p of "the mean of the A/A pairs is 0": a bias of the procedure itself (B always second, say).

@@ -19,9 +19,7 @@ double median_of(std::vector<double> v) {
   return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-double t_quantile(double p, int degrees) {
-  return boost::math::quantile(boost::math::students_t(degrees), p);
-}
+double t_quantile(double p, int degrees) { return boost::math::quantile(boost::math::students_t(degrees), p); }
 
 // P(T > t). Boost refuses infinite t, which is what a spread of 0 gives.
 double t_upper_tail(double t, int degrees) {
@@ -77,9 +75,7 @@ Interval t_interval(const Estimate& e, double alpha) {
   return {e.mean - half, e.mean + half};
 }
 
-double t_p_value(const Estimate& e, double center) {
-  return 2 * t_upper_tail(std::fabs(t_statistic(e, center)), e.n - 1);
-}
+double t_p_value(const Estimate& e, double center) { return 2 * t_upper_tail(std::fabs(t_statistic(e, center)), e.n - 1); }
 
 std::optional<double> sign_flip_p_value(std::span<const double> values) {
   if (values.empty() || values.size() > kMostSignFlips) return std::nullopt;
@@ -112,13 +108,10 @@ double equivalence_p_value(const Estimate& e, double bound) {
   return std::max(above_lower, below_upper);
 }
 
-double margin_of_error(double sd, int n, double power) {
-  return t_quantile(power, n - 1) * sd / std::sqrt(static_cast<double>(n));
-}
+double margin_of_error(double sd, int n, double power) { return t_quantile(power, n - 1) * sd / std::sqrt(static_cast<double>(n)); }
 
 double minimum_detectable_effect(double sd, int n, double alpha, double power) {
-  return (t_quantile(1 - alpha / 2, n - 1) + t_quantile(power, n - 1)) * sd /
-         std::sqrt(static_cast<double>(n));
+  return (t_quantile(1 - alpha / 2, n - 1) + t_quantile(power, n - 1)) * sd / std::sqrt(static_cast<double>(n));
 }
 
 std::vector<bool> holm_rejects(std::span<const double> p_values, double alpha) {

@@ -20,10 +20,8 @@ using stepscope::InputError;
 ordered_json to_json(const Thresholds& t) {
   ordered_json looks = ordered_json::array();
   for (const Look& l : t.looks)
-    looks.push_back({{"pairs", l.pairs},
-                     {"alpha", l.alpha},
-                     {"equivalence_alpha", l.equivalence_alpha},
-                     {"sign_flip_alpha", l.sign_flip_alpha}});
+    looks.push_back(
+        {{"pairs", l.pairs}, {"alpha", l.alpha}, {"equivalence_alpha", l.equivalence_alpha}, {"sign_flip_alpha", l.sign_flip_alpha}});
   return {{"looks", std::move(looks)},
           {"alpha", t.alpha},
           {"minimum_effect_pct", 100 * t.minimum_effect},
@@ -101,18 +99,16 @@ bool claims(Verdict v) { return v == Verdict::faster || v == Verdict::slower; }
 
 std::string same_code_sentence(const std::string& why, const Decision& d) {
   if (claims(d.verdict))
-    return fmt::format("{}, and yet measured {} ({}): a kernel's arguments differ, or this is a false claim",
-                       why, name(d.verdict), d.sentence);
+    return fmt::format("{}, and yet measured {} ({}): a kernel's arguments differ, or this is a false claim", why, name(d.verdict),
+                       d.sentence);
   return fmt::format("{}; the statistics said {} ({})", why, name(d.verdict), d.sentence);
 }
 
 ordered_json workload_json(const WorkloadResult& r) {
   const Workload& w = r.workload;
   const Decision& d = r.log.decision;
-  const bool same_code =
-      r.same_code && r.same_code->same && r.planted_pct == 0 && d.verdict != Verdict::invalid;
-  ordered_json out{
-      {"workload", w.text()}, {"model", w.model}, {"batch_size", w.batch_size}, {"seq_len", w.seq_len}};
+  const bool same_code = r.same_code && r.same_code->same && r.planted_pct == 0 && d.verdict != Verdict::invalid;
+  ordered_json out{{"workload", w.text()}, {"model", w.model}, {"batch_size", w.batch_size}, {"seq_len", w.seq_len}};
   if (!w.matmul.empty()) out["matmul"] = w.matmul;
   out["verdict"] = name(verdict_of(r));
   out["reason"] = same_code ? std::string(reason::kSameCode) : d.reason;
@@ -131,15 +127,12 @@ ordered_json workload_json(const WorkloadResult& r) {
   if (r.planted_pct != 0) out["planted_pct"] = r.planted_pct;
   out["seed"] = r.log.seed;
   const auto a_bytes = memory_bytes(r.log.a_info), b_bytes = memory_bytes(r.log.b_info);
-  if (a_bytes && b_bytes)
-    out["memory"] = {{"a_bytes", *a_bytes}, {"b_bytes", *b_bytes}, {"delta_bytes", *b_bytes - *a_bytes}};
+  if (a_bytes && b_bytes) out["memory"] = {{"a_bytes", *a_bytes}, {"b_bytes", *b_bytes}, {"delta_bytes", *b_bytes - *a_bytes}};
   out["a"] = to_json(r.a, r.log.a_info);
   out["b"] = to_json(r.b, r.log.b_info);
   if (ordered_json audit = audit_to_json(r.log); !audit.is_null()) out["audit"] = std::move(audit);
   if (r.log.solo)
-    out["solo"] = {{"a_step_ns", r.log.solo->a_step_ns},
-                   {"b_step_ns", r.log.solo->b_step_ns},
-                   {"seconds", r.log.solo->seconds}};
+    out["solo"] = {{"a_step_ns", r.log.solo->a_step_ns}, {"b_step_ns", r.log.solo->b_step_ns}, {"seconds", r.log.solo->seconds}};
   else if (!r.log.solo_absent.empty())
     out["solo_absent"] = r.log.solo_absent;
   if (r.same_code) out["same_code"] = {{"same", r.same_code->same}, {"why", r.same_code->why}};
@@ -170,8 +163,7 @@ Verdict overall_of(const ordered_json& document) {
 
 Verdict verdict_of(const WorkloadResult& r) {
   if (r.log.decision.verdict == Verdict::invalid) return Verdict::invalid;
-  if (r.same_code && r.same_code->same && r.planted_pct == 0)
-    return claims(r.log.decision.verdict) ? Verdict::undecided : Verdict::same;
+  if (r.same_code && r.same_code->same && r.planted_pct == 0) return claims(r.log.decision.verdict) ? Verdict::undecided : Verdict::same;
   return r.log.decision.verdict;
 }
 
@@ -181,16 +173,14 @@ Verdict overall(const std::vector<Verdict>& verdicts) {
   return verdicts.empty() ? Verdict::undecided : Verdict::same;
 }
 
-ordered_json verdict_document(const std::string& name_, const std::optional<Experiment>& e,
-                              const std::vector<WorkloadResult>& results, const RunFacts& f) {
+ordered_json verdict_document(const std::string& name_, const std::optional<Experiment>& e, const std::vector<WorkloadResult>& results,
+                              const RunFacts& f) {
   std::vector<Verdict> verdicts;
   for (const WorkloadResult& r : results) verdicts.push_back(verdict_of(r));
-  ordered_json out{
-      {"schema", kVerdictSchema}, {"name", name_}, {"at", f.at}, {"verdict", name(overall(verdicts))}};
+  ordered_json out{{"schema", kVerdictSchema}, {"name", name_}, {"at", f.at}, {"verdict", name(overall(verdicts))}};
   if (e) {
-    out["experiment"] = {{"question", e->question},     {"hypothesis", e->hypothesis},
-                         {"change", e->change_text},    {"baseline", e->baseline},
-                         {"trainer", e->trainer},       {"compound", e->compound},
+    out["experiment"] = {{"question", e->question},     {"hypothesis", e->hypothesis},  {"change", e->change_text},
+                         {"baseline", e->baseline},     {"trainer", e->trainer},        {"compound", e->compound},
                          {"arithmetic", e->arithmetic}, {"file_sha256", e->file_sha256}};
   }
   out["command"] = f.command;
@@ -212,34 +202,25 @@ ordered_json verdict_document(const std::string& name_, const std::optional<Expe
 ordered_json load_verdict(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) throw InputError(fmt::format("{}: cannot be read", file.string()));
-  const ordered_json d =
-      ordered_json::parse(std::string{std::istreambuf_iterator<char>(in), {}}, nullptr, false);
-  if (!d.is_object() || !d.contains("schema"))
-    throw InputError(fmt::format("{}: expected a {} document", file.string(), kVerdictSchema));
+  const ordered_json d = ordered_json::parse(std::string{std::istreambuf_iterator<char>(in), {}}, nullptr, false);
+  if (!d.is_object() || !d.contains("schema")) throw InputError(fmt::format("{}: expected a {} document", file.string(), kVerdictSchema));
   if (d["schema"] != kVerdictSchema)
-    throw InputError(
-        fmt::format("{}: schema {}, expected {}", file.string(), d["schema"].dump(), kVerdictSchema));
+    throw InputError(fmt::format("{}: schema {}, expected {}", file.string(), d["schema"].dump(), kVerdictSchema));
   // What pages, list and index read without asking.
-  const auto is_text = [](const ordered_json& at, const char* key) {
-    return at.contains(key) && at.at(key).is_string();
-  };
-  const auto is_object = [](const ordered_json& at, const char* key) {
-    return at.contains(key) && at.at(key).is_object();
-  };
+  const auto is_text = [](const ordered_json& at, const char* key) { return at.contains(key) && at.at(key).is_string(); };
+  const auto is_object = [](const ordered_json& at, const char* key) { return at.contains(key) && at.at(key).is_object(); };
   const auto has_verdict = [&](const ordered_json& at) {
     return is_text(at, "verdict") && verdict_from_name(at.at("verdict").get<std::string>());
   };
-  bool good = is_text(d, "name") && is_text(d, "at") && is_text(d, "command") && has_verdict(d) &&
-              is_object(d, "code") && is_object(d, "environment") && is_object(d, "thresholds") &&
-              is_object(d, "ledger") && d.contains("workloads") && d["workloads"].is_array();
+  bool good = is_text(d, "name") && is_text(d, "at") && is_text(d, "command") && has_verdict(d) && is_object(d, "code") &&
+              is_object(d, "environment") && is_object(d, "thresholds") && is_object(d, "ledger") && d.contains("workloads") &&
+              d["workloads"].is_array();
   if (good)
     for (const ordered_json& w : d["workloads"])
-      good = good && w.is_object() && has_verdict(w) && is_text(w, "workload") && is_text(w, "reason") &&
-             is_text(w, "sentence") && is_object(w, "statistics") && is_object(w, "environment") &&
-             is_object(w, "a") && is_object(w, "b") && is_object(w["a"], "gate") &&
-             is_object(w["b"], "gate") && w.contains("pairs");
-  if (!good)
-    throw InputError(fmt::format("{}: a part of a verdict is missing or no such thing", file.string()));
+      good = good && w.is_object() && has_verdict(w) && is_text(w, "workload") && is_text(w, "reason") && is_text(w, "sentence") &&
+             is_object(w, "statistics") && is_object(w, "environment") && is_object(w, "a") && is_object(w, "b") &&
+             is_object(w["a"], "gate") && is_object(w["b"], "gate") && w.contains("pairs");
+  if (!good) throw InputError(fmt::format("{}: a part of a verdict is missing or no such thing", file.string()));
   return d;
 }
 
@@ -285,9 +266,7 @@ std::string text_in(const ordered_json& document, const char* section, const cha
   return found == at->end() || !found->is_string() ? "" : found->get<std::string>();
 }
 
-Verdict verdict_in(const ordered_json& at) {
-  return verdict_from_name(at.at("verdict").get<std::string>()).value_or(Verdict::invalid);
-}
+Verdict verdict_in(const ordered_json& at) { return verdict_from_name(at.at("verdict").get<std::string>()).value_or(Verdict::invalid); }
 
 int exit_code_of(Verdict v) {
   switch (v) {
@@ -343,8 +322,7 @@ void decide_again(ordered_json& document) {
   t.looks.clear();
   for (const ordered_json& l : recorded.at("looks")) {
     const double alpha = l.at("alpha").get<double>();
-    t.looks.push_back({l.at("pairs").get<int>(), alpha, l.at("equivalence_alpha").get<double>(),
-                       l.value("sign_flip_alpha", alpha)});
+    t.looks.push_back({l.at("pairs").get<int>(), alpha, l.at("equivalence_alpha").get<double>(), l.value("sign_flip_alpha", alpha)});
   }
   for (ordered_json& w : document.at("workloads")) {
     const Decision old = decision_from_json(w.at("statistics"), document.at("name").get<std::string>());
@@ -352,12 +330,10 @@ void decide_again(ordered_json& document) {
     const Decision d = decide(pair_values_from_json(w.at("pairs"), "pairs"), t, old.look);
     w["statistics"] = to_json(d);
     if (has_borrowed_clocks(w.at("pairs"))) w.erase("statistics_in_cycles");
-    const bool same_code =
-        w.contains("same_code") && w.at("same_code").at("same") == true && !w.contains("planted_pct");
+    const bool same_code = w.contains("same_code") && w.at("same_code").at("same") == true && !w.contains("planted_pct");
     w["verdict"] = name(!same_code ? d.verdict : claims(d.verdict) ? Verdict::undecided : Verdict::same);
     w["reason"] = same_code ? std::string(reason::kSameCode) : d.reason;
-    w["sentence"] =
-        same_code ? same_code_sentence(w.at("same_code").at("why").get<std::string>(), d) : d.sentence;
+    w["sentence"] = same_code ? same_code_sentence(w.at("same_code").at("why").get<std::string>(), d) : d.sentence;
   }
   document["verdict"] = name(overall_of(document));
 }

@@ -20,9 +20,9 @@ inline constexpr std::string_view kVerdictSchema = "stepscope.verdict/1";
 
 struct GateSummary {
   bool passed = false;
-  std::string sentence;  // "112 checks passed (seed 7)", "frozen, as in its manifest", "no gate was given for
-                         // this command"
-  bool checked = false;  // false: nothing judged its correctness; only a command of the user may be so
+  std::string sentence;               // "112 checks passed (seed 7)", "frozen, as in its manifest", "no gate was given for
+                                      // this command"
+  bool checked = false;               // false: nothing judged its correctness; only a command of the user may be so
   std::vector<std::string> failures;  // of the gate, one line each
 };
 
@@ -71,8 +71,7 @@ void save_verdict(const std::filesystem::path& file, const nlohmann::ordered_jso
 
 // Holm over all claims of these documents (one campaign); changed ones get their new verdicts. True for each
 // that changed.
-std::vector<bool> correct_campaign(std::vector<nlohmann::ordered_json>& documents,
-                                   const Thresholds& thresholds);
+std::vector<bool> correct_campaign(std::vector<nlohmann::ordered_json>& documents, const Thresholds& thresholds);
 
 // A text of a section of a document, such as ("environment", "device"); "" when there is none.
 std::string text_in(const nlohmann::ordered_json& document, const char* section, const char* key);

@@ -7,8 +7,7 @@
 
 namespace experiments {
 
-inline constexpr const char* kIndexBegin =
-    "<!-- experiments: made by `stepscope experiment index`, not by hand -->";
+inline constexpr const char* kIndexBegin = "<!-- experiments: made by `stepscope experiment index`, not by hand -->";
 inline constexpr const char* kIndexEnd = "<!-- end of experiments -->";
 
 // Every NAME/verdict.json below `folder`, sorted by name. Throws stepscope::InputError for one that does not

@@ -49,9 +49,7 @@ std::vector<LedgerEntry> read_ledger(const std::filesystem::path& file) {
       e.what = j.at("what").get<std::string>();
       e.planted_pct = j.at("planted_pct").get<double>();
       const auto verdict = verdict_from_name(j.at("verdict").get<std::string>());
-      if (!verdict)
-        throw stepscope::InputError(
-            fmt::format("{}:{}: unknown verdict {}", file.string(), number, j.at("verdict").dump()));
+      if (!verdict) throw stepscope::InputError(fmt::format("{}:{}: unknown verdict {}", file.string(), number, j.at("verdict").dump()));
       e.verdict = *verdict;
       e.pairs = j.at("pairs").get<int>();
       e.log_ratio_mean = j.at("log_ratio_mean").get<double>();
@@ -70,10 +68,8 @@ void append_to_ledger(const std::filesystem::path& file, const LedgerEntry& entr
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
   const std::string line = line_of(entry) + "\n";
   const gpt2::Descriptor out(open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
-  if (!out || write(out.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
-      fsync(out.get()) != 0)
-    throw stepscope::InputError(
-        fmt::format("{}: cannot be written: {}", file.string(), std::strerror(errno)));
+  if (!out || write(out.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) || fsync(out.get()) != 0)
+    throw stepscope::InputError(fmt::format("{}: cannot be written: {}", file.string(), std::strerror(errno)));
 }
 
 LedgerSummary summarize(const std::vector<LedgerEntry>& entries, const std::string& device) {

@@ -29,7 +29,7 @@ struct LedgerSummary {
   int64_t trials = 0;         // of identical code, with a verdict or undecided
   int64_t false_claims = 0;   // called faster or slower
   double bound_95_pct = 100;  // upper bound on the rate of false claims
-  std::string text() const;  // "A/A ledger: 0 of 59 trials called identical code different (95% bound 4.95%)"
+  std::string text() const;   // "A/A ledger: 0 of 59 trials called identical code different (95% bound 4.95%)"
 };
 
 // Entries of a file that does not exist: none. Throws stepscope::InputError naming file and line.

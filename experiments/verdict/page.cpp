@@ -40,8 +40,7 @@ std::string ratio_text(const ordered_json& statistics) {
   const auto interval = statistics.find("ratio_interval");
   std::string out = fmt::format("{:+.2f}%", 100 * (*ratio - 1));
   if (interval != statistics.end())
-    out += fmt::format(" [{:+.2f}%, {:+.2f}%]", 100 * (interval->at(0).get<double>() - 1),
-                       100 * (interval->at(1).get<double>() - 1));
+    out += fmt::format(" [{:+.2f}%, {:+.2f}%]", 100 * (interval->at(0).get<double>() - 1), 100 * (interval->at(1).get<double>() - 1));
   return out;
 }
 
@@ -88,14 +87,13 @@ std::string op_table(const ordered_json& f) {
   for (size_t i = 0; i < ops->size(); ++i) {
     const ordered_json& o = ops->at(i);
     const double a = o.at("a_ns").get<double>(), b = o.at("b_ns").get<double>();
-    if (i < kShownOps && std::fabs(b - a) >= kLeastOp_ns)
-      row(fmt::format("{} {}", text(o, "pass"), text(o, "op")), a, b);
+    if (i < kShownOps && std::fabs(b - a) >= kLeastOp_ns) row(fmt::format("{} {}", text(o, "pass"), text(o, "op")), a, b);
   }
   const ordered_json& idle = f.at("idle");
   row("idle between kernels", idle.at("a_ns").get<double>(), idle.at("b_ns").get<double>());
   row("everything else", a_left, b_left);
-  return out + fmt::format("| step, traced | {} | {} | {} |\n\n", ms(f.at("a_ns").get<double>()),
-                           ms(f.at("b_ns").get<double>()), signed_ms(f.at("delta_ns").get<double>()));
+  return out + fmt::format("| step, traced | {} | {} | {} |\n\n", ms(f.at("a_ns").get<double>()), ms(f.at("b_ns").get<double>()),
+                           signed_ms(f.at("delta_ns").get<double>()));
 }
 
 std::string waterfall_table(const ordered_json& f) {
@@ -111,17 +109,14 @@ std::string waterfall_table(const ordered_json& f) {
       ++folded_rows;
       continue;
     }
-    out += fmt::format("| {} | {} | {} {} | {} → {} | {} | {} |\n", text(k, "change"),
-                       signed_ms(k.at("delta_ns").get<double>()), text(k, "pass"), text(k, "op"),
-                       k.at("a_launches").get<int64_t>(), k.at("b_launches").get<int64_t>(), moved(k),
+    out += fmt::format("| {} | {} | {} {} | {} → {} | {} | {} |\n", text(k, "change"), signed_ms(k.at("delta_ns").get<double>()),
+                       text(k, "pass"), text(k, "op"), k.at("a_launches").get<int64_t>(), k.at("b_launches").get<int64_t>(), moved(k),
                        cell(text(k, "kernel")));
   }
-  if (folded_rows > 0)
-    out += fmt::format("| other | {} | | | | {} more kernels |\n", signed_ms(folded), folded_rows);
-  out += fmt::format("| idle | {} | | | | between kernels |\n",
-                     signed_ms(f.at("idle").at("delta_ns").get<double>()));
-  out += fmt::format("| rest | {} | | | | unattributed, and what the profiles miss |\n",
-                     signed_ms(f.at("rest").at("delta_ns").get<double>()));
+  if (folded_rows > 0) out += fmt::format("| other | {} | | | | {} more kernels |\n", signed_ms(folded), folded_rows);
+  out += fmt::format("| idle | {} | | | | between kernels |\n", signed_ms(f.at("idle").at("delta_ns").get<double>()));
+  out +=
+      fmt::format("| rest | {} | | | | unattributed, and what the profiles miss |\n", signed_ms(f.at("rest").at("delta_ns").get<double>()));
   out += fmt::format("| B | {} | | | | whole step, traced ({} ms) |\n", ms(f.at("b_ns").get<double>()),
                      signed_ms(f.at("delta_ns").get<double>()));
   return out;
@@ -144,9 +139,8 @@ std::string environment_text(const ordered_json& e) {
       "heat or hardware.{}",
       a_mhz && b_mhz ? fmt::format("SM clock (median) A {:.0f} MHz, B {:.0f} MHz", *a_mhz, *b_mhz)
                      : std::string("SM clock not given, a block holds a whole program's start"),
-      number(e, "power_w_max").value_or(0), number(e, "temperature_c_first").value_or(0),
-      number(e, "temperature_c_max").value_or(0), e.at("blocks").get<int>(),
-      e.at("power_capped_blocks").get<int>(), e.at("throttled_blocks").get<int>(), heated);
+      number(e, "power_w_max").value_or(0), number(e, "temperature_c_first").value_or(0), number(e, "temperature_c_max").value_or(0),
+      e.at("blocks").get<int>(), e.at("power_capped_blocks").get<int>(), e.at("throttled_blocks").get<int>(), heated);
 }
 
 std::string launches_text(const ordered_json& w) {
@@ -168,9 +162,7 @@ std::string solo_text(const ordered_json& w, const ordered_json& thresholds) {
   if (!w.contains("solo") || !ratio) return "";
   const ordered_json& s = w.at("solo");
   const double alone = s.at("b_step_ns").get<double>() / s.at("a_step_ns").get<double>();
-  if (std::fabs(std::log(alone / *ratio)) <
-      std::log1p(number(thresholds, "minimum_effect_pct").value_or(0.3) / 100))
-    return "";
+  if (std::fabs(std::log(alone / *ratio)) < std::log1p(number(thresholds, "minimum_effect_pct").value_or(0.3) / 100)) return "";
   return fmt::format(
       "**Alone B / A is {:+.2f}%, in turns {:+.2f}%.** In turns both arms have one clock, alone each has "
       "what its own power leaves it; and an "
@@ -182,8 +174,8 @@ std::string gate_text(const ordered_json& w) {
   std::string out;
   for (const char* arm : {"a", "b"}) {
     const ordered_json& g = w.at(arm).at("gate");
-    out += fmt::format("{}{}: {}{}", out.empty() ? "" : "; ", arm[0] == 'a' ? "A" : "B",
-                       g.at("passed").get<bool>() ? "" : "NOT passed, ", text(g, "sentence"));
+    out += fmt::format("{}{}: {}{}", out.empty() ? "" : "; ", arm[0] == 'a' ? "A" : "B", g.at("passed").get<bool>() ? "" : "NOT passed, ",
+                       text(g, "sentence"));
   }
   return out;
 }
@@ -197,44 +189,39 @@ std::string look_text(const ordered_json& statistics, const ordered_json& thresh
 
 std::string workload_section(const ordered_json& w, const ordered_json& thresholds) {
   const ordered_json& s = w.at("statistics");
-  std::string out = fmt::format("## {}: {}\n\n{} ({}).\n\n", text(w, "workload"), text(w, "verdict"),
-                                text(w, "sentence"), text(w, "reason"));
+  std::string out =
+      fmt::format("## {}: {}\n\n{} ({}).\n\n", text(w, "workload"), text(w, "verdict"), text(w, "sentence"), text(w, "reason"));
   out += "| | A | B | B / A |\n|---|---|---|---|\n";
   const auto a = number(w, "a_step_ns"), b = number(w, "b_step_ns");
   out += fmt::format("| step, ms | {} | {} | {} |\n", a ? ms(*a) : "-", b ? ms(*b) : "-", ratio_text(s));
-  if (w.contains("statistics_in_cycles"))
-    out += fmt::format("| SM cycles | | | {} |\n", ratio_text(w.at("statistics_in_cycles")));
+  if (w.contains("statistics_in_cycles")) out += fmt::format("| SM cycles | | | {} |\n", ratio_text(w.at("statistics_in_cycles")));
   if (w.contains("solo")) {
-    const double x = w.at("solo").at("a_step_ns").get<double>(),
-                 y = w.at("solo").at("b_step_ns").get<double>();
-    out += fmt::format("| each alone for {:.0f} s, at the power cap, ms | {} | {} | {:+.2f}% |\n",
-                       w.at("solo").at("seconds").get<double>(), ms(x), ms(y), (y / x - 1) * 100);
+    const double x = w.at("solo").at("a_step_ns").get<double>(), y = w.at("solo").at("b_step_ns").get<double>();
+    out += fmt::format("| each alone for {:.0f} s, at the power cap, ms | {} | {} | {:+.2f}% |\n", w.at("solo").at("seconds").get<double>(),
+                       ms(x), ms(y), (y / x - 1) * 100);
   }
   if (w.contains("memory")) {
     const ordered_json& m = w.at("memory");
-    out +=
-        fmt::format("| memory, MB | {:.1f} | {:.1f} | {:+.1f} MB |\n", m.at("a_bytes").get<double>() * 1e-6,
-                    m.at("b_bytes").get<double>() * 1e-6, m.at("delta_bytes").get<double>() * 1e-6);
+    out += fmt::format("| memory, MB | {:.1f} | {:.1f} | {:+.1f} MB |\n", m.at("a_bytes").get<double>() * 1e-6,
+                       m.at("b_bytes").get<double>() * 1e-6, m.at("delta_bytes").get<double>() * 1e-6);
   }
   out += "\n";
   if (const auto pairs = number(s, "pairs")) {
-    out += fmt::format("{:.0f} pairs of fresh processes{}, interval at {:.4g}%", *pairs,
-                       look_text(s, thresholds), 100 * (1 - s.at("alpha").get<double>()));
+    out += fmt::format("{:.0f} pairs of fresh processes{}, interval at {:.4g}%", *pairs, look_text(s, thresholds),
+                       100 * (1 - s.at("alpha").get<double>()));
     if (const auto p = number(s, "sign_flip_p_value")) out += fmt::format(", exact sign-flip p = {:.2g}", *p);
-    if (const auto mde = number(s, "minimum_detectable_effect_pct"))
-      out += fmt::format(", minimum detectable effect {:.2f}%", *mde);
+    if (const auto mde = number(s, "minimum_detectable_effect_pct")) out += fmt::format(", minimum detectable effect {:.2f}%", *mde);
     if (s.at("process_modes").get<bool>()) out += ", process-level modes";
     out += ".\n";
   }
-  if (const auto planted = number(w, "planted_pct"))
-    out += fmt::format("Planted in B: {:+.1f}%.\n", *planted);
+  if (const auto planted = number(w, "planted_pct")) out += fmt::format("Planted in B: {:+.1f}%.\n", *planted);
   out += solo_text(w, thresholds);
   if (const std::string p = prediction_text(w); !p.empty()) out += p + "\n";
   out += "Gate: " + gate_text(w) + ".\n" + launches_text(w);
   out += environment_text(w.at("environment")) + "\n\n";
   if (w.contains("waterfall"))
-    out += "From A to B, device time of traced steps (a profile of each arm after the measurement):\n\n" +
-           op_table(w.at("waterfall")) + waterfall_table(w.at("waterfall")) + "\n";
+    out += "From A to B, device time of traced steps (a profile of each arm after the measurement):\n\n" + op_table(w.at("waterfall")) +
+           waterfall_table(w.at("waterfall")) + "\n";
   else
     out += "No waterfall: " + text(w, "waterfall_absent") + ".\n\n";
   return out;
@@ -244,17 +231,14 @@ std::string workload_section(const ordered_json& w, const ordered_json& threshol
 
 std::string page_of(const ordered_json& v) {
   std::string out = fmt::format("# {}\n\n**{}**", text(v, "name"), text(v, "verdict"));
-  out += fmt::format(" — {}, {}, revision {}.\n\n", text(v.at("environment"), "device"), text(v, "at"),
-                     text(v.at("code"), "git_revision"));
+  out += fmt::format(" — {}, {}, revision {}.\n\n", text(v.at("environment"), "device"), text(v, "at"), text(v.at("code"), "git_revision"));
   if (v.contains("experiment")) {
     const ordered_json& e = v.at("experiment");
     out += fmt::format(
-        "**Question.** {}\n\n**Hypothesis.** {}\n\n**Change.** {}{}, against {}.\n\n**Prediction.** {}\n\n",
-        text(e, "question"), text(e, "hypothesis"),
-        text(e, "change").starts_with("--") ? "`" + text(e, "change") + "`" : text(e, "change"),
+        "**Question.** {}\n\n**Hypothesis.** {}\n\n**Change.** {}{}, against {}.\n\n**Prediction.** {}\n\n", text(e, "question"),
+        text(e, "hypothesis"), text(e, "change").starts_with("--") ? "`" + text(e, "change") + "`" : text(e, "change"),
         e.at("compound").get<bool>() ? " (compound)" : "",
-        text(e, "baseline") == "defaults" ? "the defaults" : "the frozen baseline " + text(e, "baseline"),
-        text(e, "arithmetic"));
+        text(e, "baseline") == "defaults" ? "the defaults" : "the frozen baseline " + text(e, "baseline"), text(e, "arithmetic"));
   }
   for (const ordered_json& w : v.at("workloads")) out += workload_section(w, v.at("thresholds"));
   out += text(v.at("ledger"), "sentence") + ".\n\n";
@@ -276,29 +260,24 @@ void write_page(const std::filesystem::path& file, const ordered_json& verdict) 
 std::string summary_of(const ordered_json& v) {
   std::string out;
   for (const ordered_json& w : v.at("workloads")) {
-    out += fmt::format("{} | {}: {} ({})\n  {}\n", text(v, "name"), text(w, "workload"), text(w, "verdict"),
-                       text(w, "reason"), text(w, "sentence"));
+    out += fmt::format("{} | {}: {} ({})\n  {}\n", text(v, "name"), text(w, "workload"), text(w, "verdict"), text(w, "reason"),
+                       text(w, "sentence"));
     const auto a = number(w, "a_step_ns"), b = number(w, "b_step_ns");
     if (a && b) {
       out += fmt::format("  step A {} ms, B {} ms", ms(*a), ms(*b));
       if (const auto saved = number(w, "saved_ms")) out += fmt::format("; saved {:+.3f} ms", *saved);
-      if (const auto predicted = number(w, "predicted_saving_ms"))
-        out += fmt::format(", predicted {:+.3f}", *predicted);
-      if (const auto mde = number(w.at("statistics"), "minimum_detectable_effect_pct"))
-        out += fmt::format("; detectable {:.2f}%", *mde);
+      if (const auto predicted = number(w, "predicted_saving_ms")) out += fmt::format(", predicted {:+.3f}", *predicted);
+      if (const auto mde = number(w.at("statistics"), "minimum_detectable_effect_pct")) out += fmt::format("; detectable {:.2f}%", *mde);
       out += "\n";
     }
-    if (w.contains("statistics_in_cycles"))
-      out += fmt::format("  in SM cycles B / A = {}\n", ratio_text(w.at("statistics_in_cycles")));
+    if (w.contains("statistics_in_cycles")) out += fmt::format("  in SM cycles B / A = {}\n", ratio_text(w.at("statistics_in_cycles")));
     if (w.contains("waterfall")) {
       const ordered_json& f = w.at("waterfall");
       for (size_t i = 0; i < std::min<size_t>(3, f.at("ops").size()); ++i) {
         const ordered_json& o = f.at("ops")[i];
-        out += fmt::format("  {} ms  {} {}\n", signed_ms(o.at("delta_ns").get<double>()), text(o, "pass"),
-                           text(o, "op"));
+        out += fmt::format("  {} ms  {} {}\n", signed_ms(o.at("delta_ns").get<double>()), text(o, "pass"), text(o, "op"));
       }
-      out += fmt::format("  {} ms  idle; {} ms in all, traced\n",
-                         signed_ms(f.at("idle").at("delta_ns").get<double>()),
+      out += fmt::format("  {} ms  idle; {} ms in all, traced\n", signed_ms(f.at("idle").at("delta_ns").get<double>()),
                          signed_ms(f.at("delta_ns").get<double>()));
     }
     out += "  gate " + gate_text(w) + "\n";

@@ -7,8 +7,7 @@
 
 namespace experiments {
 
-inline constexpr const char* kHandWritten =
-    "<!-- written by hand from here on; kept when the page is made again -->";
+inline constexpr const char* kHandWritten = "<!-- written by hand from here on; kept when the page is made again -->";
 
 std::string page_of(const nlohmann::ordered_json& verdict);
 // Writes or renews the page, atomically.

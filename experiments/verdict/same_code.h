@@ -14,7 +14,7 @@ struct SameCode {
   std::string why;  // the first difference, or what they have in common
 };
 
-SameCode same_code(const profiler::ProfileDocument& a, const profiler::ProfileDocument& b,
-                   const std::string& a_program_sha256, const std::string& b_program_sha256);
+SameCode same_code(const profiler::ProfileDocument& a, const profiler::ProfileDocument& b, const std::string& a_program_sha256,
+                   const std::string& b_program_sha256);
 
 }  // namespace experiments

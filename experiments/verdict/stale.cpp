@@ -39,15 +39,13 @@ std::vector<std::string> trainer_sources(const fs::path& root, const std::string
   std::set<std::string> found;
   std::vector<std::string> todo;
   std::error_code missing;
-  for (auto it = fs::recursive_directory_iterator(
-           root / (trainer == "reference" ? "gpt2/reference" : trainer), missing);
+  for (auto it = fs::recursive_directory_iterator(root / (trainer == "reference" ? "gpt2/reference" : trainer), missing);
        it != fs::recursive_directory_iterator(); ++it)
     if (it->is_regular_file()) todo.push_back(it->path().lexically_relative(root).generic_string());
   while (!todo.empty()) {
     const std::string file = todo.back();
     todo.pop_back();
-    if (kNoPartOfAStep.contains(file) || !fs::is_regular_file(root / file) || !found.insert(file).second)
-      continue;
+    if (kNoPartOfAStep.contains(file) || !fs::is_regular_file(root / file) || !found.insert(file).second) continue;
     for (const std::string& included : includes_of(root / file))
       for (const char* extension : {".h", ".cuh", ".cpp", ".cu"})  // a declaration, and what it declares
         todo.push_back(fs::path(included).replace_extension(extension).generic_string());
@@ -76,16 +74,14 @@ std::string hash_trainer_sources(const fs::path& root, const std::string& traine
   return hash.hex();
 }
 
-std::vector<std::string> stale_reasons(const nlohmann::ordered_json& verdict, const Experiment& e,
-                                       const fs::path& root, const std::string& device) {
+std::vector<std::string> stale_reasons(const nlohmann::ordered_json& verdict, const Experiment& e, const fs::path& root,
+                                       const std::string& device) {
   std::vector<std::string> out;
-  if (text_in(verdict, "experiment", "file_sha256") != e.file_sha256)
-    out.emplace_back("the experiment file changed");
+  if (text_in(verdict, "experiment", "file_sha256") != e.file_sha256) out.emplace_back("the experiment file changed");
   // Both arms' sources: a change of the trainer may concern B alone.
   for (const char arm : {'A', 'B'}) {
     // A frozen baseline has its own manifest, and without one both arms mostly share a trainer.
-    const bool hashed =
-        arm == 'A' ? !e.frozen_baseline() : e.frozen_baseline() || trainer_of(e, 'B') != trainer_of(e, 'A');
+    const bool hashed = arm == 'A' ? !e.frozen_baseline() : e.frozen_baseline() || trainer_of(e, 'B') != trainer_of(e, 'A');
     if (!hashed) continue;
     const std::string key = fmt::format("{}_sources_sha256", arm == 'A' ? "a" : "b");
     if (text_in(verdict, "code", key.c_str()) != hash_trainer_sources(root, trainer_of(e, arm)))
@@ -99,8 +95,7 @@ std::vector<std::string> stale_reasons(const nlohmann::ordered_json& verdict, co
       }
   const std::string measured_on = text_in(verdict, "environment", "device");
   const bool on_cpu = trainer_of(e, 'B') == "reference";
-  if (!on_cpu && !device.empty() && measured_on != device)
-    out.push_back(fmt::format("measured on {}, here is {}", measured_on, device));
+  if (!on_cpu && !device.empty() && measured_on != device) out.push_back(fmt::format("measured on {}, here is {}", measured_on, device));
   return out;
 }
 

@@ -14,8 +14,7 @@ namespace experiments {
 // measured; not the rest of gpt2/, such as tokenizers.
 std::vector<std::string> trainer_sources(const std::filesystem::path& root, const std::string& trainer);
 // The first of them (not a build file) that is newer than `program`, which then may not be what it says; "" = none.
-std::string newer_source(const std::filesystem::path& root, const std::string& trainer,
-                         const std::filesystem::path& program);
+std::string newer_source(const std::filesystem::path& root, const std::string& trainer, const std::filesystem::path& program);
 // SHA-256 over path and content of each of them.
 std::string hash_trainer_sources(const std::filesystem::path& root, const std::string& trainer);
 

@@ -27,8 +27,8 @@ __device__ __forceinline__ void update(float& p, float g, float& m, float& v, co
 }
 
 template <int N>
-__device__ __forceinline__ void update_pack(float* p, const float* g, float* m, float* v, const Coefficients& k,
-                                            const float (&decay)[N], float clip_scale) {
+__device__ __forceinline__ void update_pack(float* p, const float* g, float* m, float* v, const Coefficients& k, const float (&decay)[N],
+                                            float clip_scale) {
   Pack<N> pp = load<N>(p);
   Pack<N> mm = load<N>(m);
   Pack<N> vv = load<N>(v);
@@ -43,8 +43,8 @@ __device__ __forceinline__ void update_pack(float* p, const float* g, float* m, 
 // One pack per thread over all parameters; a pack may straddle two tensors, so every element looks up its own row.
 template <int N>
 __global__ void __launch_bounds__(kThreads)
-    all_tensors_kernel(float* __restrict__ p, const float* __restrict__ g, float* __restrict__ m, float* __restrict__ v,
-                       int64_t n, const __grid_constant__ Coefficients k, const __grid_constant__ DecayTable table,
+    all_tensors_kernel(float* __restrict__ p, const float* __restrict__ g, float* __restrict__ m, float* __restrict__ v, int64_t n,
+                       const __grid_constant__ Coefficients k, const __grid_constant__ DecayTable table,
                        const float* __restrict__ clip_scale) {
   const int64_t first = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * N;
   if (first >= n) return;
@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kThreads)
 // One pack per thread over one tensor.
 template <int N>
 __global__ void __launch_bounds__(kThreads)
-    one_tensor_kernel(float* __restrict__ p, const float* __restrict__ g, float* __restrict__ m, float* __restrict__ v,
-                      int64_t n, const __grid_constant__ Coefficients k, const float* __restrict__ clip_scale) {
+    one_tensor_kernel(float* __restrict__ p, const float* __restrict__ g, float* __restrict__ m, float* __restrict__ v, int64_t n,
+                      const __grid_constant__ Coefficients k, const float* __restrict__ clip_scale) {
   const int64_t first = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * N;
   if (first >= n) return;
   float decay[N];
@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(kThreads)
 
 unsigned blocks(int64_t n, int pack) { return grid_blocks(ceil_div<int64_t>(n, kThreads * pack)); }
 
-void launch_all_tensors(float* p, const float* g, float* m, float* v, const gpt2::TensorLayout& layout,
-                        const Coefficients& k, const float* clip_scale, cudaStream_t stream) {
+void launch_all_tensors(float* p, const float* g, float* m, float* v, const gpt2::TensorLayout& layout, const Coefficients& k,
+                        const float* clip_scale, cudaStream_t stream) {
   DecayTable table{};
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     const auto i = static_cast<size_t>(row.id);
@@ -92,8 +92,8 @@ void launch_all_tensors(float* p, const float* g, float* m, float* v, const gpt2
   FP32_CHECK_LAUNCH();
 }
 
-void launch_one_tensor(float* p, const float* g, float* m, float* v, int64_t n, const Coefficients& k,
-                       const float* clip_scale, cudaStream_t stream) {
+void launch_one_tensor(float* p, const float* g, float* m, float* v, int64_t n, const Coefficients& k, const float* clip_scale,
+                       cudaStream_t stream) {
   if (can_pack(n, p, g, m, v))
     one_tensor_kernel<4><<<blocks(n, 4), kThreads, 0, stream>>>(p, g, m, v, n, k, clip_scale);
   else
@@ -103,9 +103,8 @@ void launch_one_tensor(float* p, const float* g, float* m, float* v, int64_t n, 
 
 }  // namespace
 
-void adamw(AdamWKernel variant, float* parameters, const float* gradients, float* m, float* v,
-           const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step, const float* clip_scale,
-           cudaStream_t stream) {
+void adamw(AdamWKernel variant, float* parameters, const float* gradients, float* m, float* v, const gpt2::TensorLayout& layout,
+           const gpt2::AdamW& settings, int64_t step, const float* clip_scale, cudaStream_t stream) {
   const double t = static_cast<double>(step);
   Coefficients k{};
   k.learning_rate = settings.learning_rate;
@@ -126,8 +125,8 @@ void adamw(AdamWKernel variant, float* parameters, const float* gradients, float
         const gpt2::TensorSpan& span = layout[row.id];
         Coefficients here = k;
         if (!row.decayed) here.decay = 0;
-        launch_one_tensor(parameters + span.offset, gradients + span.offset, m + span.offset, v + span.offset, span.size,
-                          here, clip_scale, stream);
+        launch_one_tensor(parameters + span.offset, gradients + span.offset, m + span.offset, v + span.offset, span.size, here, clip_scale,
+                          stream);
       }
       break;
   }

@@ -11,8 +11,7 @@
 namespace fp32 {
 
 // Flat vectors of layout.total elements; rows of the tensor table that are `decayed` get weight decay. `step` counts from 1.
-void adamw(AdamWKernel variant, float* parameters, const float* gradients, float* m, float* v,
-           const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step, const float* clip_scale,
-           cudaStream_t stream);
+void adamw(AdamWKernel variant, float* parameters, const float* gradients, float* m, float* v, const gpt2::TensorLayout& layout,
+           const gpt2::AdamW& settings, int64_t step, const float* clip_scale, cudaStream_t stream);
 
 }  // namespace fp32

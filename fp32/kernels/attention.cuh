@@ -30,20 +30,18 @@ void attention_forward(AttentionForward variant, MatmulEngine& engine, float* ou
 int64_t attention_forward_scratch_floats(AttentionForward variant, const AttentionShape& shape);
 
 // dqkv (B,T,3C) is written.
-void attention_backward(AttentionBackward variant, MatmulEngine& engine, float* dqkv, const float* dout, const float* qkv,
-                        const float* out, const float* lse, const AttentionShape& shape, float* scratch,
-                        cudaStream_t stream);
+void attention_backward(AttentionBackward variant, MatmulEngine& engine, float* dqkv, const float* dout, const float* qkv, const float* out,
+                        const float* lse, const AttentionShape& shape, float* scratch, cudaStream_t stream);
 int64_t attention_backward_scratch_floats(AttentionBackward variant, const AttentionShape& shape);
 
 // Why heads of this size cannot be computed by `flash`; empty when they can.
 std::optional<std::string> why_not_flash(int64_t head_size);
 
 // The two families; `blocks` is the number of row blocks. Launched through the two functions above.
-void unfused_attention_forward(MatmulEngine& engine, float* out, float* lse, const float* qkv, const AttentionShape& shape,
-                               int64_t blocks, float* scratch, cudaStream_t stream);
-void unfused_attention_backward(MatmulEngine& engine, float* dqkv, const float* dout, const float* qkv, const float* out,
-                                const float* lse, const AttentionShape& shape, int64_t blocks, float* scratch,
-                                cudaStream_t stream);
+void unfused_attention_forward(MatmulEngine& engine, float* out, float* lse, const float* qkv, const AttentionShape& shape, int64_t blocks,
+                               float* scratch, cudaStream_t stream);
+void unfused_attention_backward(MatmulEngine& engine, float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse,
+                                const AttentionShape& shape, int64_t blocks, float* scratch, cudaStream_t stream);
 int64_t unfused_forward_scratch_floats(const AttentionShape& shape);
 int64_t unfused_backward_scratch_floats(const AttentionShape& shape);
 

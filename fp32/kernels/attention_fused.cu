@@ -23,7 +23,7 @@ template <int kHead>
 constexpr int kHeadLd = kHead + 4;
 // Floats of one tile buffer, whichever way round it is filled.
 template <int kHead>
-constexpr int kBuffer = kHead * kTileLd > kTile * kHeadLd<kHead> ? kHead * kTileLd : kTile * kHeadLd<kHead>;
+constexpr int kBuffer = kHead* kTileLd > kTile* kHeadLd<kHead> ? kHead* kTileLd : kTile* kHeadLd<kHead>;
 
 // tile[row][d] = source[row * stride + d] for rows below `rows` and d below HS, zero elsewhere.
 template <int kHead>
@@ -105,16 +105,14 @@ struct HeadPart {
   }
 
   // target[row * stride + column] = factor[i] * value, for rows below `rows` and columns below HS.
-  __device__ __forceinline__ void write(float* target, int64_t stride, int rows, int HS, const float (&factor)[4], int tx,
-                                        int ty) const {
+  __device__ __forceinline__ void write(float* target, int64_t stride, int rows, int HS, const float (&factor)[4], int tx, int ty) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
       for (int p = 0; p < kPacks; ++p)
 #pragma unroll
         for (int e = 0; e < kWidth; ++e)
-          if (ty * 4 + i < rows && column(p, tx) + e < HS)
-            target[(ty * 4 + i) * stride + column(p, tx) + e] = v[i][p][e] * factor[i];
+          if (ty * 4 + i < rows && column(p, tx) + e < HS) target[(ty * 4 + i) * stride + column(p, tx) + e] = v[i][p][e] * factor[i];
   }
 };
 
@@ -146,20 +144,18 @@ struct Place {
   }
 };
 
-__device__ __forceinline__ int rows_from(int64_t first, int64_t T) {
-  return static_cast<int>(min(static_cast<int64_t>(kTile), T - first));
-}
+__device__ __forceinline__ int rows_from(int64_t first, int64_t T) { return static_cast<int>(min(static_cast<int64_t>(kTile), T - first)); }
 
 // One block per (tile of 64 queries, head): walks the key tiles up to the diagonal.
 template <int kHead>
 __global__ void __launch_bounds__(kThreads)
-    fused_forward_kernel(float* __restrict__ out, float* __restrict__ lse, const float* __restrict__ qkv, int64_t T,
-                         int64_t C, int64_t NH, float scale) {
+    fused_forward_kernel(float* __restrict__ out, float* __restrict__ lse, const float* __restrict__ qkv, int64_t T, int64_t C, int64_t NH,
+                         float scale) {
   extern __shared__ __align__(16) float memory[];
-  float* q = memory;                    // [query][d]
-  float* kt = q + kBuffer<kHead>;       // [d][key]
-  float* v = kt + kBuffer<kHead>;       // [key][d]
-  float* pt = v + kBuffer<kHead>;       // [key][query]
+  float* q = memory;               // [query][d]
+  float* kt = q + kBuffer<kHead>;  // [d][key]
+  float* v = kt + kBuffer<kHead>;  // [key][d]
+  float* pt = v + kBuffer<kHead>;  // [key][query]
   const int tx = threadIdx.x % 16;
   const int ty = threadIdx.x / 16;
   const int HS = static_cast<int>(C / NH);
@@ -204,8 +200,7 @@ __global__ void __launch_bounds__(kThreads)
         for (int e = 0; e < HeadPart<kHead>::kWidth; ++e) sum.v[i][p][e] *= shrink;
     }
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      store(pt + (tx * 4 + j) * kTileLd + ty * 4, Pack<4>{{s[0][j], s[1][j], s[2][j], s[3][j]}});
+    for (int j = 0; j < 4; ++j) store(pt + (tx * 4 + j) * kTileLd + ty * 4, Pack<4>{{s[0][j], s[1][j], s[2][j], s[3][j]}});
     __syncthreads();
     sum.add(pt, v, tx, ty);
   }
@@ -215,15 +210,14 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < 4; ++i) {
     const float all = row_sum(total[i]);
     inverse[i] = 1.0f / all;
-    if (tx == 0 && ty * 4 + i < place.rows)
-      lse[(place.b * NH + place.h) * T + place.first + ty * 4 + i] = max[i] + logf(all);
+    if (tx == 0 && ty * 4 + i < place.rows) lse[(place.b * NH + place.h) * T + place.first + ty * 4 + i] = max[i] + logf(all);
   }
   sum.write(out + (place.b * T + place.first) * C + place.h * HS, C, place.rows, HS, inverse, tx, ty);
 }
 
 // One warp per (b,h,t): D = sum(dout * out) over the head.
-__global__ void dout_dot_out_kernel(float* __restrict__ D, const float* __restrict__ dout, const float* __restrict__ out,
-                                    int64_t rows, int64_t T, int64_t NH, int64_t HS) {
+__global__ void dout_dot_out_kernel(float* __restrict__ D, const float* __restrict__ dout, const float* __restrict__ out, int64_t rows,
+                                    int64_t T, int64_t NH, int64_t HS) {
   const int lane = threadIdx.x % kWarp;
   const int64_t row = blockIdx.x * static_cast<int64_t>(blockDim.x / kWarp) + threadIdx.x / kWarp;
   if (row >= rows) return;
@@ -239,8 +233,8 @@ __global__ void dout_dot_out_kernel(float* __restrict__ D, const float* __restri
 
 // A thread's 4 x 4 part of p and ds for queries from `query` and keys from `key`; zero above the diagonal and outside T.
 // In: s = q k^T, dp = dout v^T. Out: s holds p, dp holds ds.
-__device__ __forceinline__ void probabilities(float (&s)[4][4], float (&dp)[4][4], const float* lse, const float* D,
-                                              int64_t query, int64_t key, int64_t T, float scale, int tx, int ty) {
+__device__ __forceinline__ void probabilities(float (&s)[4][4], float (&dp)[4][4], const float* lse, const float* D, int64_t query,
+                                              int64_t key, int64_t T, float scale, int tx, int ty) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int64_t t = query + ty * 4 + i;
@@ -260,14 +254,13 @@ __device__ __forceinline__ void probabilities(float (&s)[4][4], float (&dp)[4][4
 template <int kHead>
 __global__ void __launch_bounds__(kThreads)
     fused_backward_keys_kernel(float* __restrict__ dqkv, const float* __restrict__ dout, const float* __restrict__ qkv,
-                               const float* __restrict__ lse, const float* __restrict__ D, int64_t T, int64_t C, int64_t NH,
-                               float scale) {
+                               const float* __restrict__ lse, const float* __restrict__ D, int64_t T, int64_t C, int64_t NH, float scale) {
   extern __shared__ __align__(16) float memory[];
-  float* kt = memory;                   // [d][key]
-  float* vt = kt + kBuffer<kHead>;      // [d][key]
-  float* q = vt + kBuffer<kHead>;       // [query][d]
-  float* g = q + kBuffer<kHead>;        // dout, [query][d]
-  float* w = g + kBuffer<kHead>;        // p, then ds, [query][key]
+  float* kt = memory;               // [d][key]
+  float* vt = kt + kBuffer<kHead>;  // [d][key]
+  float* q = vt + kBuffer<kHead>;   // [query][d]
+  float* g = q + kBuffer<kHead>;    // dout, [query][d]
+  float* w = g + kBuffer<kHead>;    // p, then ds, [query][key]
   const int tx = threadIdx.x % 16;
   const int ty = threadIdx.x / 16;
   const int HS = static_cast<int>(C / NH);
@@ -291,14 +284,12 @@ __global__ void __launch_bounds__(kThreads)
     tile_product<kHead>(dp, g, vt, tx, ty);
     probabilities(s, dp, lse + row0, D + row0, query, place.first, T, scale, tx, ty);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      store(w + (ty * 4 + i) * kTileLd + tx * 4, Pack<4>{{s[i][0], s[i][1], s[i][2], s[i][3]}});
+    for (int i = 0; i < 4; ++i) store(w + (ty * 4 + i) * kTileLd + tx * 4, Pack<4>{{s[i][0], s[i][1], s[i][2], s[i][3]}});
     __syncthreads();
     dv.add(w, g, tx, ty);  // w[query][key] is "weights transposed" for rows of keys
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      store(w + (ty * 4 + i) * kTileLd + tx * 4, Pack<4>{{dp[i][0], dp[i][1], dp[i][2], dp[i][3]}});
+    for (int i = 0; i < 4; ++i) store(w + (ty * 4 + i) * kTileLd + tx * 4, Pack<4>{{dp[i][0], dp[i][1], dp[i][2], dp[i][3]}});
     __syncthreads();
     dk.add(w, q, tx, ty);
   }
@@ -316,11 +307,11 @@ __global__ void __launch_bounds__(kThreads)
                                   const float* __restrict__ lse, const float* __restrict__ D, int64_t T, int64_t C, int64_t NH,
                                   float scale) {
   extern __shared__ __align__(16) float memory[];
-  float* q = memory;                    // [query][d]
-  float* g = q + kBuffer<kHead>;        // dout, [query][d]
-  float* kt = g + kBuffer<kHead>;       // [d][key]
-  float* vt = kt + kBuffer<kHead>;      // [d][key], then k by rows: [key][d]
-  float* w = vt + kBuffer<kHead>;       // ds, [key][query]
+  float* q = memory;                // [query][d]
+  float* g = q + kBuffer<kHead>;    // dout, [query][d]
+  float* kt = g + kBuffer<kHead>;   // [d][key]
+  float* vt = kt + kBuffer<kHead>;  // [d][key], then k by rows: [key][d]
+  float* w = vt + kBuffer<kHead>;   // ds, [key][query]
   const int tx = threadIdx.x % 16;
   const int ty = threadIdx.x / 16;
   const int HS = static_cast<int>(C / NH);
@@ -344,8 +335,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();  // all have read vt
     load_rows<kHead>(vt, base + C + key * 3 * C, 3 * C, rows_from(key, T), HS);
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      store(w + (tx * 4 + j) * kTileLd + ty * 4, Pack<4>{{dp[0][j], dp[1][j], dp[2][j], dp[3][j]}});
+    for (int j = 0; j < 4; ++j) store(w + (tx * 4 + j) * kTileLd + ty * 4, Pack<4>{{dp[0][j], dp[1][j], dp[2][j], dp[3][j]}});
     __syncthreads();
     dq.add(w, vt, tx, ty);
   }
@@ -360,9 +350,7 @@ void allow_shared_memory(Kernel* kernel, int bytes) {
   STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
 }
 
-unsigned tile_blocks(const AttentionShape& s) {
-  return grid_blocks(ceil_div<int64_t>(s.T, kTile) * s.B * s.NH);
-}
+unsigned tile_blocks(const AttentionShape& s) { return grid_blocks(ceil_div<int64_t>(s.T, kTile) * s.B * s.NH); }
 
 float score_scale(const AttentionShape& s) { return 1.0f / std::sqrt(static_cast<float>(s.HS())); }
 
@@ -375,16 +363,15 @@ void launch_forward(float* out, float* lse, const float* qkv, const AttentionSha
 }
 
 template <int kHead>
-void launch_backward(float* dqkv, const float* dout, const float* qkv, const float* lse, const float* D,
-                     const AttentionShape& s, cudaStream_t stream) {
+void launch_backward(float* dqkv, const float* dout, const float* qkv, const float* lse, const float* D, const AttentionShape& s,
+                     cudaStream_t stream) {
   constexpr int bytes = (4 * kBuffer<kHead> + kTile * kTileLd) * static_cast<int>(sizeof(float));
   allow_shared_memory(fused_backward_keys_kernel<kHead>, bytes);
-  fused_backward_keys_kernel<kHead><<<tile_blocks(s), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH,
-                                                                                score_scale(s));
+  fused_backward_keys_kernel<kHead><<<tile_blocks(s), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH, score_scale(s));
   FP32_CHECK_LAUNCH();
   allow_shared_memory(fused_backward_queries_kernel<kHead>, bytes);
-  fused_backward_queries_kernel<kHead><<<tile_blocks(s), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH,
-                                                                                   score_scale(s));
+  fused_backward_queries_kernel<kHead>
+      <<<tile_blocks(s), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH, score_scale(s));
   FP32_CHECK_LAUNCH();
 }
 
@@ -410,13 +397,12 @@ void fused_attention_forward(float* out, float* lse, const float* qkv, const Att
 
 int64_t fused_backward_scratch_floats(const AttentionShape& s) { return s.B * s.NH * s.T; }
 
-void fused_attention_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse,
-                              const AttentionShape& s, float* scratch, cudaStream_t stream) {
+void fused_attention_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse, const AttentionShape& s,
+                              float* scratch, cudaStream_t stream) {
   const int64_t rows = s.B * s.NH * s.T;
   const int64_t HS = s.HS();
   if (HS > 128) refuse_head_size(s, "attention_backward");
-  dout_dot_out_kernel<<<grid_blocks(ceil_div<int64_t>(rows, 4)), 4 * kWarp, 0, stream>>>(scratch, dout, out, rows, s.T, s.NH,
-                                                                                        HS);
+  dout_dot_out_kernel<<<grid_blocks(ceil_div<int64_t>(rows, 4)), 4 * kWarp, 0, stream>>>(scratch, dout, out, rows, s.T, s.NH, HS);
   FP32_CHECK_LAUNCH();
   if (HS <= 16) return launch_backward<16>(dqkv, dout, qkv, lse, scratch, s, stream);
   if (HS <= 32) return launch_backward<32>(dqkv, dout, qkv, lse, scratch, s, stream);

@@ -17,8 +17,8 @@ constexpr int kRowsPerBlock = 4;  // warps of a softmax block
 
 // One block per row (b,t), threads over its parts * C channels. Moves between (B,T,parts,NH,HS) and (parts,B,NH,T,HS).
 template <int N, bool kToHeads>
-__global__ void permute_heads_kernel(float* __restrict__ out, const float* __restrict__ in, int64_t B, int64_t T, int C,
-                                     int NH, int parts) {
+__global__ void permute_heads_kernel(float* __restrict__ out, const float* __restrict__ in, int64_t B, int64_t T, int C, int NH,
+                                     int parts) {
   const int HS = C / NH;
   const int64_t row = blockIdx.x;
   const int64_t b = row / T;
@@ -87,9 +87,9 @@ __global__ void causal_softmax_kernel(float* scores, float* __restrict__ lse, in
 // One warp per row (b,h,t), lanes over columns. In: scores and dp = dout v^T. Out, in place: probabilities where the scores were, ds
 // where dp was, both zero above the diagonal.
 template <int N>
-__global__ void causal_softmax_backward_kernel(float* scores, float* dp, const float* __restrict__ lse,
-                                               const float* __restrict__ out, const float* __restrict__ dout, int64_t rows,
-                                               int64_t T, int64_t NH, int64_t HS, int64_t rows_per_block, float scale) {
+__global__ void causal_softmax_backward_kernel(float* scores, float* dp, const float* __restrict__ lse, const float* __restrict__ out,
+                                               const float* __restrict__ dout, int64_t rows, int64_t T, int64_t NH, int64_t HS,
+                                               int64_t rows_per_block, float scale) {
   const int lane = threadIdx.x % kWarp;
   const int64_t row = blockIdx.x * static_cast<int64_t>(kRowsPerBlock) + threadIdx.x / kWarp;
   if (row >= rows) return;
@@ -200,8 +200,8 @@ int64_t unfused_forward_scratch_floats(const AttentionShape& s) {
   return 4 * round_up_64(s.B * s.T * s.C) + round_up_64(s.B * s.NH * s.T * s.T);
 }
 
-void unfused_attention_forward(MatmulEngine& engine, float* out, float* lse, const float* qkv, const AttentionShape& s,
-                               int64_t blocks, float* scratch, cudaStream_t stream) {
+void unfused_attention_forward(MatmulEngine& engine, float* out, float* lse, const float* qkv, const AttentionShape& s, int64_t blocks,
+                               float* scratch, cudaStream_t stream) {
   const int64_t plane = s.B * s.T * s.C;
   float* q = scratch;  // q, k, v lie together, as permute_heads writes them
   float* k = q + plane;
@@ -214,16 +214,14 @@ void unfused_attention_forward(MatmulEngine& engine, float* out, float* lse, con
   const Products products{engine, s, stream};
 
   permute_heads<true>(q, qkv, s, 3, stream);
-  for (int64_t begin = 0; begin < s.T; begin += block_rows)
-    products.scores(scores, q, k, begin, std::min(begin + block_rows, s.T));
+  for (int64_t begin = 0; begin < s.T; begin += block_rows) products.scores(scores, q, k, begin, std::min(begin + block_rows, s.T));
   const unsigned softmax_blocks = grid_blocks(ceil_div<int64_t>(rows, kRowsPerBlock));
   if (can_pack(s.T, scores))
     causal_softmax_kernel<4><<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(scores, lse, rows, s.T, block_rows, scale);
   else
     causal_softmax_kernel<1><<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(scores, lse, rows, s.T, block_rows, scale);
   FP32_CHECK_LAUNCH();
-  for (int64_t begin = 0; begin < s.T; begin += block_rows)
-    products.rows(out_heads, scores, v, begin, std::min(begin + block_rows, s.T));
+  for (int64_t begin = 0; begin < s.T; begin += block_rows) products.rows(out_heads, scores, v, begin, std::min(begin + block_rows, s.T));
   permute_heads<false>(out, out_heads, s, 1, stream);
 }
 
@@ -231,9 +229,8 @@ int64_t unfused_backward_scratch_floats(const AttentionShape& s) {
   return 7 * round_up_64(s.B * s.T * s.C) + 2 * round_up_64(s.B * s.NH * s.T * s.T);
 }
 
-void unfused_attention_backward(MatmulEngine& engine, float* dqkv, const float* dout, const float* qkv, const float* out,
-                                const float* lse, const AttentionShape& s, int64_t blocks, float* scratch,
-                                cudaStream_t stream) {
+void unfused_attention_backward(MatmulEngine& engine, float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse,
+                                const AttentionShape& s, int64_t blocks, float* scratch, cudaStream_t stream) {
   const int64_t plane = s.B * s.T * s.C;
   const int64_t matrix = round_up_64(s.B * s.NH * s.T * s.T);
   float* q = scratch;
@@ -259,11 +256,11 @@ void unfused_attention_backward(MatmulEngine& engine, float* dqkv, const float* 
   }
   const unsigned softmax_blocks = grid_blocks(ceil_div<int64_t>(rows, kRowsPerBlock));
   if (can_pack(s.T, scores, dp))
-    causal_softmax_backward_kernel<4><<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(
-        scores, dp, lse, out, dout, rows, s.T, s.NH, s.HS(), block_rows, scale);
+    causal_softmax_backward_kernel<4>
+        <<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(scores, dp, lse, out, dout, rows, s.T, s.NH, s.HS(), block_rows, scale);
   else
-    causal_softmax_backward_kernel<1><<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(
-        scores, dp, lse, out, dout, rows, s.T, s.NH, s.HS(), block_rows, scale);
+    causal_softmax_backward_kernel<1>
+        <<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(scores, dp, lse, out, dout, rows, s.T, s.NH, s.HS(), block_rows, scale);
   FP32_CHECK_LAUNCH();
   for (int64_t begin = 0; begin < s.T; begin += block_rows) {
     const int64_t end = std::min(begin + block_rows, s.T);

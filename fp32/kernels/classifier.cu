@@ -35,8 +35,8 @@ struct OnlineSum {
 
 // Gradient of one pack of logits.
 template <int N>
-__device__ __forceinline__ Pack<N> gradient(const Pack<N>& x, int64_t c, int64_t V, int64_t target, float max,
-                                            float inverse_sum, float scale) {
+__device__ __forceinline__ Pack<N> gradient(const Pack<N>& x, int64_t c, int64_t V, int64_t target, float max, float inverse_sum,
+                                            float scale) {
   Pack<N> d;
 #pragma unroll
   for (int k = 0; k < N; ++k) {
@@ -49,8 +49,7 @@ __device__ __forceinline__ Pack<N> gradient(const Pack<N>& x, int64_t c, int64_t
 // One block per row; the row is read from memory twice (the second read mostly hits L2) and written once.
 template <int N, bool kGradient>
 __global__ void __launch_bounds__(kThreads)
-    two_pass_kernel(float* logits, float* __restrict__ losses, const int* __restrict__ targets, int64_t V, int64_t Vp,
-                    float scale) {
+    two_pass_kernel(float* logits, float* __restrict__ losses, const int* __restrict__ targets, int64_t V, int64_t Vp, float scale) {
   __shared__ float shared[kWarp];
   const int64_t row = blockIdx.x;
   float* x_row = logits + row * Vp;
@@ -74,8 +73,7 @@ __global__ void __launch_bounds__(kThreads)
 // One block per row; the row is kept in shared memory between the two passes, so memory sees one read and one write.
 template <int N, bool kGradient>
 __global__ void __launch_bounds__(kThreads)
-    row_in_shared_kernel(float* logits, float* __restrict__ losses, const int* __restrict__ targets, int64_t V, int64_t Vp,
-                         float scale) {
+    row_in_shared_kernel(float* logits, float* __restrict__ losses, const int* __restrict__ targets, int64_t V, int64_t Vp, float scale) {
   extern __shared__ __align__(16) float kept[];
   __shared__ float shared[kWarp];
   const int64_t row = blockIdx.x;
@@ -115,8 +113,8 @@ __global__ void __launch_bounds__(kThreads)
 // ---------------------------------------------------------------------------------------------------------------------
 
 template <int N, bool kGradient>
-void launch(Classifier variant, float* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
-            float scale, cudaStream_t stream) {
+void launch(Classifier variant, float* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp, float scale,
+            cudaStream_t stream) {
   switch (variant) {
     case Classifier::two_pass:
       two_pass_kernel<N, kGradient><<<grid_blocks(rows), kThreads, 0, stream>>>(logits, losses, targets, V, Vp, scale);
@@ -128,10 +126,10 @@ void launch(Classifier variant, float* logits, float* losses, const int* targets
       STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
       STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
       if (const auto why = why_not(variant, Vp, most)) throw stepscope::InputError("classifier=one_read: " + *why);
-      STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(row_in_shared_kernel<N, kGradient>,
-                                                cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-      row_in_shared_kernel<N, kGradient><<<grid_blocks(rows), kThreads, static_cast<size_t>(bytes), stream>>>(
-          logits, losses, targets, V, Vp, scale);
+      STEPSCOPE_CUDA_CHECK(
+          cudaFuncSetAttribute(row_in_shared_kernel<N, kGradient>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+      row_in_shared_kernel<N, kGradient>
+          <<<grid_blocks(rows), kThreads, static_cast<size_t>(bytes), stream>>>(logits, losses, targets, V, Vp, scale);
       break;
     }
   }
@@ -142,13 +140,15 @@ void launch(Classifier variant, float* logits, float* losses, const int* targets
 
 std::optional<std::string> why_not(Classifier variant, int64_t Vp, int64_t shared_bytes_per_block) {
   switch (variant) {
-    case Classifier::two_pass: return std::nullopt;
-    case Classifier::one_read: break;
+    case Classifier::two_pass:
+      return std::nullopt;
+    case Classifier::one_read:
+      break;
   }
   const int64_t bytes = (Vp + kWarp) * static_cast<int64_t>(sizeof(float));  // the row, and what the kernel itself declares
   if (bytes <= shared_bytes_per_block) return std::nullopt;
-  return "a row of " + std::to_string(Vp) + " logits takes " + std::to_string(bytes) + " bytes of shared memory, a block of this device has " +
-         std::to_string(shared_bytes_per_block) + "; use classifier=two_pass";
+  return "a row of " + std::to_string(Vp) + " logits takes " + std::to_string(bytes) +
+         " bytes of shared memory, a block of this device has " + std::to_string(shared_bytes_per_block) + "; use classifier=two_pass";
 }
 
 void classifier(Classifier variant, float* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,

@@ -12,8 +12,7 @@ void reduce_partials(float* out, const float* partial, int64_t partials, int64_t
                      cudaStream_t stream);
 
 // dbias (columns) = column sums of dout (rows, columns); added to when `accumulate`.
-void bias_gradient(float* dbias, const float* dout, int64_t rows, int64_t columns, bool accumulate, float* scratch,
-                   cudaStream_t stream);
+void bias_gradient(float* dbias, const float* dout, int64_t rows, int64_t columns, bool accumulate, float* scratch, cudaStream_t stream);
 int64_t bias_gradient_scratch_floats(int64_t rows, int64_t columns);
 
 // Number of slabs that `rows` rows of `columns` columns are cut into: enough blocks for a large GPU, at least 32 rows each.

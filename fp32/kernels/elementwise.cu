@@ -47,8 +47,7 @@ __global__ void gelu_backward_kernel(float* dinp, const float* dout, const float
 
 // One pack per thread.
 template <int N>
-__global__ void residual_forward_kernel(float* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b,
-                                        int64_t n) {
+__global__ void residual_forward_kernel(float* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b, int64_t n) {
   const int64_t i = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) * N;
   if (i >= n) return;
   const Pack<N> x = load<N>(a + i);

@@ -15,8 +15,8 @@ void embedding_forward(float* out, const int* tokens, const float* wte, const fl
                        cudaStream_t stream);
 
 // dwte: adds. dwpe (max_seq_len,C): written, zero from row T on; added to when `accumulate`.
-void embedding_backward(float* dwte, float* dwpe, const float* dout, const int* tokens, int64_t B, int64_t T, int64_t C,
-                        int64_t V, int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream);
+void embedding_backward(float* dwte, float* dwpe, const float* dout, const int* tokens, int64_t B, int64_t T, int64_t C, int64_t V,
+                        int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream);
 
 // Host arithmetic only; an upper bound that the launcher checks against what the sort asks for.
 int64_t embedding_backward_scratch_bytes(int64_t rows, int64_t C);

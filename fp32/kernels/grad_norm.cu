@@ -11,8 +11,7 @@ constexpr int64_t kMostBlocks = 528;  // four for each of an H200's 132 multipro
 
 // Blocks stride over packs; each thread sums squares in double (free: the kernel waits for memory). Writes partial[block].
 template <int N>
-__global__ void __launch_bounds__(kThreads)
-    squares_kernel(double* __restrict__ partial, const float* __restrict__ gradients, int64_t n) {
+__global__ void __launch_bounds__(kThreads) squares_kernel(double* __restrict__ partial, const float* __restrict__ gradients, int64_t n) {
   __shared__ double shared[kWarp];
   const int64_t stride = gridDim.x * static_cast<int64_t>(kThreads) * N;
   double sum = 0;
@@ -50,8 +49,7 @@ int64_t block_count(int64_t n) {
 
 int64_t grad_norm_scratch_bytes(int64_t n) { return block_count(n) * static_cast<int64_t>(sizeof(double)); }
 
-void grad_norm(double* norm, float* clip_scale, const float* gradients, int64_t n, float clip, void* scratch,
-               cudaStream_t stream) {
+void grad_norm(double* norm, float* clip_scale, const float* gradients, int64_t n, float clip, void* scratch, cudaStream_t stream) {
   auto* partial = static_cast<double*>(scratch);
   const int64_t blocks = block_count(n);
   if (can_pack(n, gradients))

@@ -14,8 +14,8 @@ namespace {
 constexpr float kEps = 1e-5f;
 
 template <int N>
-__device__ __forceinline__ void normalize_pack(float* out, const float* inp, const float* weight, const float* bias,
-                                               float mean, float rstd) {
+__device__ __forceinline__ void normalize_pack(float* out, const float* inp, const float* weight, const float* bias, float mean,
+                                               float rstd) {
   const Pack<N> x = load<N>(inp);
   const Pack<N> w = load<N>(weight);
   const Pack<N> b = load<N>(bias);
@@ -27,10 +27,9 @@ __device__ __forceinline__ void normalize_pack(float* out, const float* inp, con
 
 // One warp per row, lanes over channels; blockDim.x / 32 rows per block.
 template <int N>
-__global__ void warp_per_row_forward_kernel(float* __restrict__ out, float* __restrict__ mean_out,
-                                            float* __restrict__ rstd_out, const float* __restrict__ inp,
-                                            const float* __restrict__ weight, const float* __restrict__ bias, int64_t rows,
-                                            int64_t C) {
+__global__ void warp_per_row_forward_kernel(float* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out,
+                                            const float* __restrict__ inp, const float* __restrict__ weight, const float* __restrict__ bias,
+                                            int64_t rows, int64_t C) {
   const int lane = threadIdx.x % kWarp;
   const int64_t row = blockIdx.x * static_cast<int64_t>(blockDim.x / kWarp) + threadIdx.x / kWarp;
   if (row >= rows) return;
@@ -55,8 +54,7 @@ __global__ void warp_per_row_forward_kernel(float* __restrict__ out, float* __re
   const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(C) + kEps);
 
 #pragma unroll 4
-  for (int64_t c = lane * N; c < C; c += kWarp * N)
-    normalize_pack<N>(out + row * C + c, x_row + c, weight + c, bias + c, mean, rstd);
+  for (int64_t c = lane * N; c < C; c += kWarp * N) normalize_pack<N>(out + row * C + c, x_row + c, weight + c, bias + c, mean, rstd);
   if (lane == 0) {
     mean_out[row] = mean;
     rstd_out[row] = rstd;
@@ -65,9 +63,9 @@ __global__ void warp_per_row_forward_kernel(float* __restrict__ out, float* __re
 
 // One block per row, threads over channels.
 template <int N>
-__global__ void block_per_row_forward_kernel(float* __restrict__ out, float* __restrict__ mean_out,
-                                             float* __restrict__ rstd_out, const float* __restrict__ inp,
-                                             const float* __restrict__ weight, const float* __restrict__ bias, int64_t C) {
+__global__ void block_per_row_forward_kernel(float* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out,
+                                             const float* __restrict__ inp, const float* __restrict__ weight,
+                                             const float* __restrict__ bias, int64_t C) {
   __shared__ float shared[kWarp];
   const int64_t row = blockIdx.x;
   const float* x_row = inp + row * C;
@@ -200,8 +198,8 @@ __global__ void __launch_bounds__(512)
 // One warp per row: dinp only. Reads the row twice, the second time from L1.
 template <int N>
 __global__ void rows_backward_kernel(float* __restrict__ dinp, const float* __restrict__ dout, const float* __restrict__ inp,
-                                     const float* __restrict__ mean, const float* __restrict__ rstd,
-                                     const float* __restrict__ weight, int64_t rows, int64_t C, bool add_to_dinp) {
+                                     const float* __restrict__ mean, const float* __restrict__ rstd, const float* __restrict__ weight,
+                                     int64_t rows, int64_t C, bool add_to_dinp) {
   const int lane = threadIdx.x % kWarp;
   const int64_t row = blockIdx.x * static_cast<int64_t>(blockDim.x / kWarp) + threadIdx.x / kWarp;
   if (row >= rows) return;
@@ -230,17 +228,16 @@ __global__ void rows_backward_kernel(float* __restrict__ dinp, const float* __re
     Pack<N> result{};
     if (add_to_dinp) result = load<N>(target);
 #pragma unroll
-    for (int k = 0; k < N; ++k)
-      result.v[k] += (d.v[k] * w.v[k] - mean_dn - (x.v[k] - m) * s * mean_dn_xhat) * s;
+    for (int k = 0; k < N; ++k) result.v[k] += (d.v[k] * w.v[k] - mean_dn - (x.v[k] - m) * s * mean_dn_xhat) * s;
     store(target, result);
   }
 }
 
 // Block (32, 8): 32 columns, one slab of rows (blockIdx.y); thread (x, y) sums rows y, y + 8, … of the slab. Partials as in the fused
 // kernel: partial[slab] is dweight (C), dbias (C).
-__global__ void columns_backward_kernel(float* __restrict__ partial, const float* __restrict__ dout,
-                                        const float* __restrict__ inp, const float* __restrict__ mean,
-                                        const float* __restrict__ rstd, int64_t rows, int64_t C, int64_t rows_per_slab) {
+__global__ void columns_backward_kernel(float* __restrict__ partial, const float* __restrict__ dout, const float* __restrict__ inp,
+                                        const float* __restrict__ mean, const float* __restrict__ rstd, int64_t rows, int64_t C,
+                                        int64_t rows_per_slab) {
   __shared__ float sums[2][8][kWarp];
   const int64_t c = blockIdx.x * static_cast<int64_t>(kWarp) + threadIdx.x;
   const int64_t begin = blockIdx.y * rows_per_slab;
@@ -266,13 +263,15 @@ __global__ void columns_backward_kernel(float* __restrict__ partial, const float
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-constexpr int kRowsPerBlock = 4;     // warp-per-row kernels: 128 threads
+constexpr int kRowsPerBlock = 4;  // warp-per-row kernels: 128 threads
 constexpr int64_t kFusedThreads = 512;
 
 int64_t partial_count(LayernormBackward variant, int64_t rows, int64_t C) {
   switch (variant) {
-    case LayernormBackward::separate_columns: return slab_count(rows, C);
-    case LayernormBackward::fused_rows: break;
+    case LayernormBackward::separate_columns:
+      return slab_count(rows, C);
+    case LayernormBackward::fused_rows:
+      break;
   }
   const int64_t groups = ceil_div<int64_t>(rows, 4);
   return groups < 528 ? groups : 528;  // four blocks for each of an H200's 132 multiprocessors
@@ -287,8 +286,7 @@ void launch_forward(LayernormForward variant, float* out, float* mean, float* rs
           out, mean, rstd, inp, weight, bias, rows, C);
       break;
     case LayernormForward::block_per_row:
-      block_per_row_forward_kernel<N><<<grid_blocks(rows), row_threads(C / N), 0, stream>>>(out, mean, rstd, inp, weight,
-                                                                                           bias, C);
+      block_per_row_forward_kernel<N><<<grid_blocks(rows), row_threads(C / N), 0, stream>>>(out, mean, rstd, inp, weight, bias, C);
       break;
   }
   FP32_CHECK_LAUNCH();
@@ -296,26 +294,23 @@ void launch_forward(LayernormForward variant, float* out, float* mean, float* rs
 
 template <int N>
 void launch_fused_rows(float* dinp, float* partial, int64_t blocks, const float* dout, const float* inp, const float* mean,
-                       const float* rstd, const float* weight, int64_t rows, int64_t C, bool add_to_dinp,
-                       cudaStream_t stream) {
+                       const float* rstd, const float* weight, int64_t rows, int64_t C, bool add_to_dinp, cudaStream_t stream) {
   const int64_t packs = C / N;
   if (packs <= kFusedThreads) {
     fused_rows_backward_kernel<N, 1, 4><<<grid_blocks(blocks), row_threads(packs, kFusedThreads), 0, stream>>>(
         dinp, partial, dout, inp, mean, rstd, weight, rows, C, add_to_dinp);
   } else {
-    fused_rows_backward_kernel<N, 4, 1><<<grid_blocks(blocks), kFusedThreads, 0, stream>>>(
-        dinp, partial, dout, inp, mean, rstd, weight, rows, C, add_to_dinp);
+    fused_rows_backward_kernel<N, 4, 1>
+        <<<grid_blocks(blocks), kFusedThreads, 0, stream>>>(dinp, partial, dout, inp, mean, rstd, weight, rows, C, add_to_dinp);
   }
   FP32_CHECK_LAUNCH();
 }
 
 template <int N>
-void launch_separate_columns(float* dinp, float* partial, int64_t slabs, const float* dout, const float* inp,
-                             const float* mean, const float* rstd, const float* weight, int64_t rows, int64_t C,
-                             bool add_to_dinp, cudaStream_t stream) {
+void launch_separate_columns(float* dinp, float* partial, int64_t slabs, const float* dout, const float* inp, const float* mean,
+                             const float* rstd, const float* weight, int64_t rows, int64_t C, bool add_to_dinp, cudaStream_t stream) {
   const dim3 grid(grid_blocks(ceil_div<int64_t>(C, kWarp)), static_cast<unsigned>(slabs));
-  columns_backward_kernel<<<grid, dim3(kWarp, 8), 0, stream>>>(partial, dout, inp, mean, rstd, rows, C,
-                                                               ceil_div<int64_t>(rows, slabs));
+  columns_backward_kernel<<<grid, dim3(kWarp, 8), 0, stream>>>(partial, dout, inp, mean, rstd, rows, C, ceil_div<int64_t>(rows, slabs));
   FP32_CHECK_LAUNCH();
   rows_backward_kernel<N><<<grid_blocks(ceil_div<int64_t>(rows, kRowsPerBlock)), kRowsPerBlock * kWarp, 0, stream>>>(
       dinp, dout, inp, mean, rstd, weight, rows, C, add_to_dinp);
@@ -323,9 +318,9 @@ void launch_separate_columns(float* dinp, float* partial, int64_t slabs, const f
 }
 
 template <int N>
-void launch_backward(LayernormBackward variant, float* dinp, float* partial, int64_t partials, const float* dout,
-                     const float* inp, const float* mean, const float* rstd, const float* weight, int64_t rows, int64_t C,
-                     bool add_to_dinp, cudaStream_t stream) {
+void launch_backward(LayernormBackward variant, float* dinp, float* partial, int64_t partials, const float* dout, const float* inp,
+                     const float* mean, const float* rstd, const float* weight, int64_t rows, int64_t C, bool add_to_dinp,
+                     cudaStream_t stream) {
   switch (variant) {
     case LayernormBackward::fused_rows:
       launch_fused_rows<N>(dinp, partial, partials, dout, inp, mean, rstd, weight, rows, C, add_to_dinp, stream);
@@ -348,8 +343,10 @@ void layernorm_forward(LayernormForward variant, float* out, float* mean, float*
 
 std::optional<std::string> why_not(LayernormBackward variant, int64_t C, bool packs) {
   switch (variant) {
-    case LayernormBackward::separate_columns: return std::nullopt;
-    case LayernormBackward::fused_rows: break;
+    case LayernormBackward::separate_columns:
+      return std::nullopt;
+    case LayernormBackward::fused_rows:
+      break;
   }
   const int64_t most = 4 * kFusedThreads * (packs ? 4 : 1);
   if (C <= most) return std::nullopt;
@@ -361,9 +358,9 @@ int64_t layernorm_backward_scratch_floats(LayernormBackward variant, int64_t row
   return partial_count(variant, rows, C) * 2 * C;
 }
 
-void layernorm_backward(LayernormBackward variant, float* dinp, float* dweight, float* dbias, const float* dout,
-                        const float* inp, const float* mean, const float* rstd, const float* weight, int64_t rows,
-                        int64_t C, bool add_to_dinp, bool accumulate, float* scratch, cudaStream_t stream) {
+void layernorm_backward(LayernormBackward variant, float* dinp, float* dweight, float* dbias, const float* dout, const float* inp,
+                        const float* mean, const float* rstd, const float* weight, int64_t rows, int64_t C, bool add_to_dinp,
+                        bool accumulate, float* scratch, cudaStream_t stream) {
   const int64_t partials = partial_count(variant, rows, C);
   const bool packs = can_pack(C, dinp, dout, inp, weight);
   if (const auto why = why_not(variant, C, packs)) throw stepscope::InputError("layernorm_backward: " + *why);

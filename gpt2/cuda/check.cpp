@@ -41,7 +41,8 @@ std::string_view hint(cudaError_t error) {
     case cudaErrorLaunchOutOfResources:
     case cudaErrorInvalidValue:
       return "the launch asks for more threads, shared memory or blocks than the device has, or an argument is out of range";
-    default: return "see the CUDA runtime documentation of this error";
+    default:
+      return "see the CUDA runtime documentation of this error";
   }
 }
 
@@ -54,14 +55,16 @@ bool is_limit_of_machine(cudaError_t error) {
     case cudaErrorSystemDriverMismatch:
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
-    case cudaErrorDevicesUnavailable: return true;
-    default: return false;
+    case cudaErrorDevicesUnavailable:
+      return true;
+    default:
+      return false;
   }
 }
 
 std::string describe(cudaError_t error, const char* call, const char* file, int line) {
-  return fmt::format("{} failed at {}:{}: {} ({}); {}", call, file_name(file), line, cudaGetErrorName(error),
-                     cudaGetErrorString(error), hint(error));
+  return fmt::format("{} failed at {}:{}: {} ({}); {}", call, file_name(file), line, cudaGetErrorName(error), cudaGetErrorString(error),
+                     hint(error));
 }
 
 std::string describe(cublasStatus_t status, const char* call, const char* file, int line) {
@@ -80,8 +83,7 @@ void throw_failed_call(cudaError_t error, const char* call, const char* file, in
 
 void throw_failed_call(cublasStatus_t status, const char* call, const char* file, int line) {
   const std::string text = describe(status, call, file, line);
-  if (status == CUBLAS_STATUS_ALLOC_FAILED || status == CUBLAS_STATUS_ARCH_MISMATCH)
-    throw stepscope::MachineError(text);
+  if (status == CUBLAS_STATUS_ALLOC_FAILED || status == CUBLAS_STATUS_ARCH_MISMATCH) throw stepscope::MachineError(text);
   throw CallError(text);
 }
 

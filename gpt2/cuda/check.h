@@ -26,16 +26,14 @@ inline bool is_success(cublasStatus_t status) { return status == CUBLAS_STATUS_S
 }  // namespace gpt2::cuda
 
 // Works for cudaError_t and cublasStatus_t.
-#define STEPSCOPE_CUDA_CHECK(call)                                                        \
-  do {                                                                                    \
-    const auto stepscope_status = (call);                                                 \
-    if (!::gpt2::cuda::is_success(stepscope_status))                                      \
-      ::gpt2::cuda::throw_failed_call(stepscope_status, #call, __FILE__, __LINE__);       \
+#define STEPSCOPE_CUDA_CHECK(call)                                                                                                 \
+  do {                                                                                                                             \
+    const auto stepscope_status = (call);                                                                                          \
+    if (!::gpt2::cuda::is_success(stepscope_status)) ::gpt2::cuda::throw_failed_call(stepscope_status, #call, __FILE__, __LINE__); \
   } while (false)
 
-#define STEPSCOPE_CUDA_CHECK_NOEXCEPT(call)                                               \
-  do {                                                                                    \
-    const auto stepscope_status = (call);                                                 \
-    if (!::gpt2::cuda::is_success(stepscope_status))                                      \
-      ::gpt2::cuda::report_failed_call(stepscope_status, #call, __FILE__, __LINE__);      \
+#define STEPSCOPE_CUDA_CHECK_NOEXCEPT(call)                                                                                         \
+  do {                                                                                                                              \
+    const auto stepscope_status = (call);                                                                                           \
+    if (!::gpt2::cuda::is_success(stepscope_status)) ::gpt2::cuda::report_failed_call(stepscope_status, #call, __FILE__, __LINE__); \
   } while (false)

@@ -21,8 +21,7 @@ class DeviceBuffer {
     if (count > 0) STEPSCOPE_CUDA_CHECK(cudaMalloc(&data_, static_cast<size_t>(count) * sizeof(T)));
   }
   ~DeviceBuffer() { release(); }
-  DeviceBuffer(DeviceBuffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  DeviceBuffer(DeviceBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
     if (this != &other) {
       release();
@@ -54,8 +53,7 @@ class PinnedBuffer {
     if (count > 0) STEPSCOPE_CUDA_CHECK(cudaMallocHost(&data_, static_cast<size_t>(count) * sizeof(T)));
   }
   ~PinnedBuffer() { release(); }
-  PinnedBuffer(PinnedBuffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+  PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
   PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
     if (this != &other) {
       release();

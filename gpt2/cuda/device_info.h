@@ -14,8 +14,8 @@ struct DeviceInfo {
   int64_t l2_bytes = 0;
   int64_t shared_bytes_per_block = 0;  // the most one block can have after opting in
   int64_t memory_total_bytes = 0;
-  int64_t memory_free_bytes = 0;   // now, for a new allocation
-  int64_t driver_version = 0;      // CUDA version the driver supports, 1000 * major + 10 * minor
+  int64_t memory_free_bytes = 0;  // now, for a new allocation
+  int64_t driver_version = 0;     // CUDA version the driver supports, 1000 * major + 10 * minor
   int64_t runtime_version = 0;
 };
 

@@ -9,9 +9,10 @@ namespace gpt2::cuda {
 
 unsigned grid_blocks(int64_t blocks) {
   if (blocks < 1 || blocks > 2147483647)
-    throw stepscope::InputError(fmt::format("a kernel would need {} blocks, a grid holds 1 to 2147483647: lower --batch-size "
-                                            "or --seq-len",
-                                            blocks));
+    throw stepscope::InputError(
+        fmt::format("a kernel would need {} blocks, a grid holds 1 to 2147483647: lower --batch-size "
+                    "or --seq-len",
+                    blocks));
   return static_cast<unsigned>(blocks);
 }
 

@@ -16,8 +16,7 @@ struct NvtxRanges::Impl {
   std::vector<bool> registered;            // without a tool every handle is null, so null does not mean "unused"
 
   nvtxStringHandle_t leaf(Pass pass, int layer, Op op) {
-    const size_t index = (static_cast<size_t>(layer + 1) * kPassCount + static_cast<size_t>(pass)) * kOpCount +
-                         static_cast<size_t>(op);
+    const size_t index = (static_cast<size_t>(layer + 1) * kPassCount + static_cast<size_t>(pass)) * kOpCount + static_cast<size_t>(op);
     if (index >= leaves.size()) {
       const size_t whole_layers = (static_cast<size_t>(layer) + 2) * kPassCount * kOpCount;
       leaves.resize(whole_layers, nullptr);

@@ -18,9 +18,7 @@ namespace {
 constexpr int64_t kRowBlock = 128;
 
 // As in layers.cpp: less work than this is done sooner by one thread.
-bool worth_threads(const AttentionShape& s) {
-  return s.batch * s.seq_len * s.seq_len * s.channels() >= 512 * 1024;
-}
+bool worth_threads(const AttentionShape& s) { return s.batch * s.seq_len * s.seq_len * s.channels() >= 512 * 1024; }
 
 int thread_index() {
 #ifdef _OPENMP
@@ -64,17 +62,14 @@ void attention_forward(const AttentionShape& s, Real* out, Real* log_sum_exp, co
                        std::vector<AttentionScratch<Real>>& scratch) {
   const int64_t C = s.channels(), T = s.seq_len, HS = s.head_size, blocks = (T + kRowBlock - 1) / kRowBlock;
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(HS)));
-#pragma omp parallel for schedule(dynamic) \
-    num_threads(static_cast <int>(scratch.size())) if (worth_threads(s))
+#pragma omp parallel for schedule(dynamic) num_threads(static_cast <int>(scratch.size())) if (worth_threads(s))
   for (int64_t task = 0; task < s.batch * s.heads * blocks; ++task) {
     AttentionScratch<Real>& mine = scratch[static_cast<size_t>(thread_index())];
     const Head<Real> head(s, qkv, task / blocks);
-    const int64_t first =
-        (blocks - 1 - task % blocks) * kRowBlock;  // the longest rows first: they end the loop evenly
+    const int64_t first = (blocks - 1 - task % blocks) * kRowBlock;  // the longest rows first: they end the loop evenly
     const int64_t seen = std::min(T, first + kRowBlock), rows = seen - first;
     Real* p = mine.scores();
-    multiply_on_one_thread<Real>({rows, seen, HS, head.rows_of(0, first), head.transposed(1, 0), p, seen},
-                                 mine.buffers());
+    multiply_on_one_thread<Real>({rows, seen, HS, head.rows_of(0, first), head.transposed(1, 0), p, seen}, mine.buffers());
     for (int64_t i = 0; i < rows; ++i) {
       Real* z = p + i * seen;
       const int64_t n = first + i + 1;
@@ -93,20 +88,17 @@ void attention_forward(const AttentionShape& s, Real* out, Real* log_sum_exp, co
       std::fill(z + n, z + seen, Real(0));
       log_sum_exp[head.lse + first + i] = top * scale + std::log(sum);
     }
-    multiply_on_one_thread<Real>(
-        {rows, HS, seen, {p, seen, 1}, head.rows_of(2, 0), out + (head.row + first) * C + head.column, C},
-        mine.buffers());
+    multiply_on_one_thread<Real>({rows, HS, seen, {p, seen, 1}, head.rows_of(2, 0), out + (head.row + first) * C + head.column, C},
+                                 mine.buffers());
   }
 }
 
 template <typename Real>
-void attention_backward(const AttentionShape& s, Real* dqkv, const Real* dout, const Real* out,
-                        const Real* log_sum_exp, const Real* qkv,
+void attention_backward(const AttentionShape& s, Real* dqkv, const Real* dout, const Real* out, const Real* log_sum_exp, const Real* qkv,
                         std::vector<AttentionScratch<Real>>& scratch) {
   const int64_t C = s.channels(), T = s.seq_len, HS = s.head_size, blocks = (T + kRowBlock - 1) / kRowBlock;
   const Real scale = static_cast<Real>(1 / std::sqrt(static_cast<double>(HS)));
-#pragma omp parallel for schedule(dynamic) \
-    num_threads(static_cast <int>(scratch.size())) if (worth_threads(s))
+#pragma omp parallel for schedule(dynamic) num_threads(static_cast <int>(scratch.size())) if (worth_threads(s))
   for (int64_t index = 0; index < s.batch * s.heads; ++index) {
     AttentionScratch<Real>& mine = scratch[static_cast<size_t>(thread_index())];
     PackBuffers<Real>& buffers = mine.buffers();
@@ -123,8 +115,7 @@ void attention_backward(const AttentionShape& s, Real* dqkv, const Real* dout, c
       const bool add = block != blocks - 1;
       const Real* grad = dout + (head.row + first) * C + head.column;
       const Real* result = out + (head.row + first) * C + head.column;
-      multiply_on_one_thread<Real>({rows, seen, HS, head.rows_of(0, first), head.transposed(1, 0), p, seen},
-                                   buffers);
+      multiply_on_one_thread<Real>({rows, seen, HS, head.rows_of(0, first), head.transposed(1, 0), p, seen}, buffers);
       multiply_on_one_thread<Real>({rows, seen, HS, {grad, C, 1}, head.transposed(2, 0), ds, seen}, buffers);
       for (int64_t i = 0; i < rows; ++i) {
         Real* pi = p + i * seen;
@@ -142,22 +133,18 @@ void attention_backward(const AttentionShape& s, Real* dqkv, const Real* dout, c
         std::fill(pi + n, pi + seen, Real(0));
         std::fill(di + n, di + seen, Real(0));
       }
-      multiply_on_one_thread<Real>(
-          {rows, HS, seen, {ds, seen, 1}, head.rows_of(1, 0), dq + first * 3 * C, 3 * C}, buffers);
-      multiply_on_one_thread<Real>(
-          {seen, HS, rows, {ds, 1, seen}, head.rows_of(0, first), dk, 3 * C, nullptr, add}, buffers);
-      multiply_on_one_thread<Real>({seen, HS, rows, {p, 1, seen}, {grad, C, 1}, dv, 3 * C, nullptr, add},
-                                   buffers);
+      multiply_on_one_thread<Real>({rows, HS, seen, {ds, seen, 1}, head.rows_of(1, 0), dq + first * 3 * C, 3 * C}, buffers);
+      multiply_on_one_thread<Real>({seen, HS, rows, {ds, 1, seen}, head.rows_of(0, first), dk, 3 * C, nullptr, add}, buffers);
+      multiply_on_one_thread<Real>({seen, HS, rows, {p, 1, seen}, {grad, C, 1}, dv, 3 * C, nullptr, add}, buffers);
     }
   }
 }
 
-#define STEPSCOPE_INSTANTIATE(Real)                                                              \
-  template class AttentionScratch<Real>;                                                         \
-  template void attention_forward<Real>(const AttentionShape&, Real*, Real*, const Real*,        \
-                                        std::vector<AttentionScratch<Real>>&);                   \
-  template void attention_backward<Real>(const AttentionShape&, Real*, const Real*, const Real*, \
-                                         const Real*, const Real*, std::vector<AttentionScratch<Real>>&);
+#define STEPSCOPE_INSTANTIATE(Real)                                                                                              \
+  template class AttentionScratch<Real>;                                                                                         \
+  template void attention_forward<Real>(const AttentionShape&, Real*, Real*, const Real*, std::vector<AttentionScratch<Real>>&); \
+  template void attention_backward<Real>(const AttentionShape&, Real*, const Real*, const Real*, const Real*, const Real*,       \
+                                         std::vector<AttentionScratch<Real>>&);
 STEPSCOPE_INSTANTIATE(float)
 STEPSCOPE_INSTANTIATE(double)
 

@@ -36,8 +36,7 @@ void attention_forward(const AttentionShape& shape, Real* out, Real* log_sum_exp
                        std::vector<AttentionScratch<Real>>& scratch);
 // dqkv (M, 3C) is overwritten.
 template <typename Real>
-void attention_backward(const AttentionShape& shape, Real* dqkv, const Real* dout, const Real* out,
-                        const Real* log_sum_exp, const Real* qkv,
-                        std::vector<AttentionScratch<Real>>& scratch);
+void attention_backward(const AttentionShape& shape, Real* dqkv, const Real* dout, const Real* out, const Real* log_sum_exp,
+                        const Real* qkv, std::vector<AttentionScratch<Real>>& scratch);
 
 }  // namespace gpt2::reference

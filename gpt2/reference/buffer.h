@@ -19,11 +19,9 @@ template <typename T>
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(int64_t count)
-      : size_(static_cast<size_t>(count)), data_(static_cast<T*>(map_zero_pages(size_ * sizeof(T)))) {}
+  explicit Buffer(int64_t count) : size_(static_cast<size_t>(count)), data_(static_cast<T*>(map_zero_pages(size_ * sizeof(T)))) {}
   ~Buffer() { unmap_pages(data_, size_ * sizeof(T)); }
-  Buffer(Buffer&& other) noexcept
-      : size_(std::exchange(other.size_, 0)), data_(std::exchange(other.data_, nullptr)) {}
+  Buffer(Buffer&& other) noexcept : size_(std::exchange(other.size_, 0)), data_(std::exchange(other.data_, nullptr)) {}
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(size_, other.size_);
     std::swap(data_, other.data_);

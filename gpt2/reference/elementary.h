@@ -18,8 +18,7 @@ inline float exponential(float x) {
   constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits of the sum
   const float shifted = x * 0x1.715476p0f + kRound;
   const float n = shifted - kRound;
-  const float r =
-      (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;  // ln 2 in two parts: the first times n is exact
+  const float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;  // ln 2 in two parts: the first times n is exact
   float series = 1.0f / 5040.0f;
   series = series * r + 1.0f / 720.0f;
   series = series * r + 1.0f / 120.0f;
@@ -47,10 +46,8 @@ template <typename Real>
 inline Real gelu_derivative(Real x) {
   const Real e = exp_of_minus_2u(x);
   const Real gate = Real(1) / (Real(1) + e);
-  const Real rest =
-      e < Real(1) ? e * gate : Real(1) - gate;  // 1 - gate: without cancellation, and without inf * 0
-  return gate +
-         x * gate * rest * static_cast<Real>(kTwoRootTwoOverPi) * (Real(1) + Real(3 * 0.044715) * x * x);
+  const Real rest = e < Real(1) ? e * gate : Real(1) - gate;  // 1 - gate: without cancellation, and without inf * 0
+  return gate + x * gate * rest * static_cast<Real>(kTwoRootTwoOverPi) * (Real(1) + Real(3 * 0.044715) * x * x);
 }
 
 }  // namespace gpt2::reference

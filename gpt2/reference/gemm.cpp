@@ -31,7 +31,7 @@ constexpr int kTileRows = 4;
 // KiB.
 constexpr int64_t kDepthBlock = 192;
 constexpr int64_t kLeastParallelProduct = 512 * 1024;  // multiply-adds
-constexpr int64_t kTaskRows = 64;  // rows of a that reuse one panel of b before the next task
+constexpr int64_t kTaskRows = 64;                      // rows of a that reuse one panel of b before the next task
 
 template <typename Real>
 struct Simd {
@@ -45,18 +45,13 @@ constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / un
 // -----------------------------------------------------------------------------------------------------------
 
 template <typename Real, int kDistance, size_t... kLane>
-[[gnu::always_inline]] inline void exchange_lanes(typename Simd<Real>::Vector& low,
-                                                  typename Simd<Real>::Vector& high,
+[[gnu::always_inline]] inline void exchange_lanes(typename Simd<Real>::Vector& low, typename Simd<Real>::Vector& high,
                                                   std::index_sequence<kLane...>) {
   constexpr int n = static_cast<int>(sizeof...(kLane));
-  const auto new_low =
-      __builtin_shufflevector(low, high,
-                              ((static_cast<int>(kLane) & kDistance) ? n + static_cast<int>(kLane) - kDistance
-                                                                     : static_cast<int>(kLane))...);
+  const auto new_low = __builtin_shufflevector(
+      low, high, ((static_cast<int>(kLane) & kDistance) ? n + static_cast<int>(kLane) - kDistance : static_cast<int>(kLane))...);
   const auto new_high = __builtin_shufflevector(
-      low, high,
-      ((static_cast<int>(kLane) & kDistance) ? n + static_cast<int>(kLane)
-                                             : static_cast<int>(kLane) + kDistance)...);
+      low, high, ((static_cast<int>(kLane) & kDistance) ? n + static_cast<int>(kLane) : static_cast<int>(kLane) + kDistance)...);
   low = new_low;
   high = new_high;
 }
@@ -70,8 +65,7 @@ template <typename Real, int kDistance = 1>
     STEPSCOPE_UNROLL
     for (int i = 0; i < n; ++i)
       if ((i & kDistance) == 0)
-        exchange_lanes<Real, kDistance>(rows[i], rows[i + kDistance],
-                                        std::make_index_sequence<static_cast<size_t>(n)>{});
+        exchange_lanes<Real, kDistance>(rows[i], rows[i + kDistance], std::make_index_sequence<static_cast<size_t>(n)>{});
     transpose_square<Real, 2 * kDistance>(rows);
   }
 }
@@ -79,12 +73,10 @@ template <typename Real, int kDistance = 1>
 // dst[k * kWidth + i] = src[i * lane_stride + k * depth_stride] for i < lanes, zero for lanes <= i < kWidth:
 // one panel, whose lanes are rows of a or columns of b.
 template <typename Real, int kWidth>
-void pack_panel(Real* dst, const Real* src, int64_t lanes, int64_t depth, int64_t lane_stride,
-                int64_t depth_stride) {
+void pack_panel(Real* dst, const Real* src, int64_t lanes, int64_t depth, int64_t lane_stride, int64_t depth_stride) {
   constexpr int n = Simd<Real>::kLanes;
   if (lane_stride == 1 && lanes == kWidth) {
-    for (int64_t k = 0; k < depth; ++k)
-      std::memcpy(dst + k * kWidth, src + k * depth_stride, kWidth * sizeof(Real));
+    for (int64_t k = 0; k < depth; ++k) std::memcpy(dst + k * kWidth, src + k * depth_stride, kWidth * sizeof(Real));
     return;
   }
   int64_t first = 0;  // lanes below are done
@@ -94,8 +86,7 @@ void pack_panel(Real* dst, const Real* src, int64_t lanes, int64_t depth, int64_
       for (; k + n <= depth; k += n) {
         typename Simd<Real>::Vector square[n];
         STEPSCOPE_UNROLL
-        for (int i = 0; i < n; ++i)
-          std::memcpy(&square[i], src + (first + i) * lane_stride + k, kVectorBytes);
+        for (int i = 0; i < n; ++i) std::memcpy(&square[i], src + (first + i) * lane_stride + k, kVectorBytes);
         transpose_square<Real>(square);
         STEPSCOPE_UNROLL
         for (int i = 0; i < n; ++i) std::memcpy(dst + (k + i) * kWidth + first, &square[i], kVectorBytes);
@@ -120,8 +111,8 @@ void pack_panel(Real* dst, const Real* src, int64_t lanes, int64_t depth, int64_
 
 // One tile of the output: what the panels give over this block of the depth, stored or added.
 template <typename Real, int kVectors>
-void compute_tile(const Real* a, const Real* b, int64_t depth, Real* out, int64_t out_stride, int64_t rows,
-                  int64_t columns, const Real* bias, bool add) {
+void compute_tile(const Real* a, const Real* b, int64_t depth, Real* out, int64_t out_stride, int64_t rows, int64_t columns,
+                  const Real* bias, bool add) {
   using Vector = typename Simd<Real>::Vector;
   constexpr int n = Simd<Real>::kLanes;
   constexpr int width = n * kVectors;
@@ -187,15 +178,13 @@ struct Block {
     const int64_t first = panel * kTileRows;
     pack_panel<Real, kTileRows>(buffers.a() + panel * kTileRows * depth,
                                 p.a.data + (row + first) * p.a.row_stride + depth_begin * p.a.column_stride,
-                                std::min<int64_t>(kTileRows, rows - first), depth, p.a.row_stride,
-                                p.a.column_stride);
+                                std::min<int64_t>(kTileRows, rows - first), depth, p.a.row_stride, p.a.column_stride);
   }
   void pack_b(int64_t panel) const {
     const int64_t first = panel * kWidth;
     pack_panel<Real, kWidth>(buffers.b() + panel * kWidth * depth,
                              p.b.data + depth_begin * p.b.row_stride + (column + first) * p.b.column_stride,
-                             std::min<int64_t>(kWidth, columns - first), depth, p.b.column_stride,
-                             p.b.row_stride);
+                             std::min<int64_t>(kWidth, columns - first), depth, p.b.column_stride, p.b.row_stride);
   }
   // Task: kTaskRows rows against one panel of b.
   void run(int64_t task) const {
@@ -208,10 +197,9 @@ struct Block {
       const Real* bias = first_sum && p.bias != nullptr ? p.bias + column + first_column : nullptr;
       const Real* b = buffers.b() + (b_panel * depth + k) * kWidth;
       for (int64_t r = first_row; r < last_row; r += kTileRows)
-        compute_tile<Real, kVectors>(
-            buffers.a() + r * depth + k * kTileRows, b, std::min(kDepthBlock, depth - k),
-            p.out + (row + r) * p.out_stride + column + first_column, p.out_stride,
-            std::min<int64_t>(kTileRows, last_row - r), width, bias, p.accumulate || !first_sum);
+        compute_tile<Real, kVectors>(buffers.a() + r * depth + k * kTileRows, b, std::min(kDepthBlock, depth - k),
+                                     p.out + (row + r) * p.out_stride + column + first_column, p.out_stride,
+                                     std::min<int64_t>(kTileRows, last_row - r), width, bias, p.accumulate || !first_sum);
     }
   }
 };
@@ -297,8 +285,7 @@ void scale_output_only(const Product<Real>& p) {
 template <typename Real>
 PackBuffers<Real>::PackBuffers(int64_t block_rows, int64_t block_columns, int64_t depth_blocks)
     : block_rows_(round_up(block_rows, kTaskRows)),
-      block_columns_(
-          round_up(block_columns, 6 * Simd<Real>::kLanes)),  // whole panels of two and of three vectors
+      block_columns_(round_up(block_columns, 6 * Simd<Real>::kLanes)),  // whole panels of two and of three vectors
       a_(block_rows_ * kDepthBlock * depth_blocks),
       b_(block_columns_ * kDepthBlock * depth_blocks) {}
 
@@ -322,46 +309,24 @@ void multiply_on_one_thread(const Product<Real>& p, PackBuffers<Real>& buffers) 
 }
 
 template <typename Real>
-void linear_forward(const Linear<Real>& s, Real* out, const Real* x, const Real* weight, const Real* bias,
-                    PackBuffers<Real>& buffers) {
-  multiply<Real>({s.rows,
-                  s.outputs,
-                  s.inputs,
-                  {x, s.inputs, 1},
-                  {weight, 1, s.inputs},
-                  out,
-                  s.output_stride,
-                  bias,
-                  false},
-                 buffers);
+void linear_forward(const Linear<Real>& s, Real* out, const Real* x, const Real* weight, const Real* bias, PackBuffers<Real>& buffers) {
+  multiply<Real>({s.rows, s.outputs, s.inputs, {x, s.inputs, 1}, {weight, 1, s.inputs}, out, s.output_stride, bias, false}, buffers);
 }
 
 template <typename Real>
-void linear_backward(const Linear<Real>& s, Real* dx, Real* dweight, const Real* dout, const Real* x,
-                     const Real* weight, bool accumulate, PackBuffers<Real>& buffers) {
-  multiply<Real>(
-      {s.rows, s.inputs, s.outputs, {dout, s.output_stride, 1}, {weight, s.inputs, 1}, dx, s.inputs},
-      buffers);
-  multiply<Real>({s.outputs,
-                  s.inputs,
-                  s.rows,
-                  {dout, 1, s.output_stride},
-                  {x, s.inputs, 1},
-                  dweight,
-                  s.inputs,
-                  nullptr,
-                  accumulate},
+void linear_backward(const Linear<Real>& s, Real* dx, Real* dweight, const Real* dout, const Real* x, const Real* weight, bool accumulate,
+                     PackBuffers<Real>& buffers) {
+  multiply<Real>({s.rows, s.inputs, s.outputs, {dout, s.output_stride, 1}, {weight, s.inputs, 1}, dx, s.inputs}, buffers);
+  multiply<Real>({s.outputs, s.inputs, s.rows, {dout, 1, s.output_stride}, {x, s.inputs, 1}, dweight, s.inputs, nullptr, accumulate},
                  buffers);
 }
 
-#define STEPSCOPE_INSTANTIATE(Real)                                                                     \
-  template class PackBuffers<Real>;                                                                     \
-  template void multiply<Real>(const Product<Real>&, PackBuffers<Real>&);                               \
-  template void multiply_on_one_thread<Real>(const Product<Real>&, PackBuffers<Real>&);                 \
-  template void linear_forward<Real>(const Linear<Real>&, Real*, const Real*, const Real*, const Real*, \
-                                     PackBuffers<Real>&);                                               \
-  template void linear_backward<Real>(const Linear<Real>&, Real*, Real*, const Real*, const Real*,      \
-                                      const Real*, bool, PackBuffers<Real>&);
+#define STEPSCOPE_INSTANTIATE(Real)                                                                                          \
+  template class PackBuffers<Real>;                                                                                          \
+  template void multiply<Real>(const Product<Real>&, PackBuffers<Real>&);                                                    \
+  template void multiply_on_one_thread<Real>(const Product<Real>&, PackBuffers<Real>&);                                      \
+  template void linear_forward<Real>(const Linear<Real>&, Real*, const Real*, const Real*, const Real*, PackBuffers<Real>&); \
+  template void linear_backward<Real>(const Linear<Real>&, Real*, Real*, const Real*, const Real*, const Real*, bool, PackBuffers<Real>&);
 STEPSCOPE_INSTANTIATE(float)
 STEPSCOPE_INSTANTIATE(double)
 

@@ -63,11 +63,10 @@ struct Linear {
 };
 // out = x · weightᵀ + bias (nullptr: none)
 template <typename Real>
-void linear_forward(const Linear<Real>& shape, Real* out, const Real* x, const Real* weight, const Real* bias,
-                    PackBuffers<Real>& buffers);
+void linear_forward(const Linear<Real>& shape, Real* out, const Real* x, const Real* weight, const Real* bias, PackBuffers<Real>& buffers);
 // dx = dout · weight (overwrites), dweight (+)= doutᵀ · x. The bias gradient is a column sum: see layers.h.
 template <typename Real>
-void linear_backward(const Linear<Real>& shape, Real* dx, Real* dweight, const Real* dout, const Real* x,
-                     const Real* weight, bool accumulate, PackBuffers<Real>& buffers);
+void linear_backward(const Linear<Real>& shape, Real* dx, Real* dweight, const Real* dout, const Real* x, const Real* weight,
+                     bool accumulate, PackBuffers<Real>& buffers);
 
 }  // namespace gpt2::reference

@@ -9,8 +9,8 @@
 namespace gpt2::reference {
 namespace {
 
-constexpr int64_t kColumns = 32;  // of one task of a sum over rows
-constexpr int64_t kRows = 64;  // summed before they join the total: rounding grows with 64 + M/64, not with M
+constexpr int64_t kColumns = 32;       // of one task of a sum over rows
+constexpr int64_t kRows = 64;          // summed before they join the total: rounding grows with 64 + M/64, not with M
 constexpr int64_t kChunk = 16 * 1024;  // elements of one task of an elementwise op
 constexpr double kLayernormEps = 1e-5;
 
@@ -41,8 +41,7 @@ void sum_rows(Real* out, int64_t rows, int64_t columns, bool accumulate, const V
 }  // namespace
 
 template <typename Real>
-void embedding_forward(Real* out, std::span<const int32_t> tokens, const Real* wte, const Real* wpe,
-                       int64_t seq_len, int64_t C) {
+void embedding_forward(Real* out, std::span<const int32_t> tokens, const Real* wte, const Real* wpe, int64_t seq_len, int64_t C) {
   const int64_t M = static_cast<int64_t>(tokens.size());
 #pragma omp parallel for schedule(static) if (worth_threads(M * C))
   for (int64_t row = 0; row < M; ++row) {
@@ -53,8 +52,8 @@ void embedding_forward(Real* out, std::span<const int32_t> tokens, const Real* w
 }
 
 template <typename Real>
-void embedding_backward(Real* dwte, Real* dwpe, const Real* dout, std::span<const int32_t> tokens,
-                        int64_t seq_len, int64_t max_seq_len, int64_t C, bool accumulate) {
+void embedding_backward(Real* dwte, Real* dwpe, const Real* dout, std::span<const int32_t> tokens, int64_t seq_len, int64_t max_seq_len,
+                        int64_t C, bool accumulate) {
   const int64_t M = static_cast<int64_t>(tokens.size());
   // A token may stand anywhere, so tasks are columns: each column of dwte is summed in the order of the
   // tokens.
@@ -77,8 +76,7 @@ void embedding_backward(Real* dwte, Real* dwpe, const Real* dout, std::span<cons
 }
 
 template <typename Real>
-void layernorm_forward(Real* out, Real* mean, Real* rstd, const Real* x, const Real* weight, const Real* bias,
-                       int64_t M, int64_t C) {
+void layernorm_forward(Real* out, Real* mean, Real* rstd, const Real* x, const Real* weight, const Real* bias, int64_t M, int64_t C) {
 #pragma omp parallel for schedule(static) if (worth_threads(M * C))
   for (int64_t row = 0; row < M; ++row) {
     const Real* in = x + row * C;
@@ -98,11 +96,9 @@ void layernorm_forward(Real* out, Real* mean, Real* rstd, const Real* x, const R
 }
 
 template <typename Real>
-void layernorm_backward(Real* dx, bool add_to_dx, Real* dweight, Real* dbias, bool accumulate,
-                        const Real* dout, const Real* x, const Real* mean, const Real* rstd,
-                        const Real* weight, int64_t M, int64_t C) {
-  sum_rows(dweight, M, C, accumulate,
-           [=](int64_t r, int64_t c) { return dout[r * C + c] * (x[r * C + c] - mean[r]) * rstd[r]; });
+void layernorm_backward(Real* dx, bool add_to_dx, Real* dweight, Real* dbias, bool accumulate, const Real* dout, const Real* x,
+                        const Real* mean, const Real* rstd, const Real* weight, int64_t M, int64_t C) {
+  sum_rows(dweight, M, C, accumulate, [=](int64_t r, int64_t c) { return dout[r * C + c] * (x[r * C + c] - mean[r]) * rstd[r]; });
   bias_backward(dbias, dout, M, C, accumulate);
 #pragma omp parallel for schedule(static) if (worth_threads(M * C))
   for (int64_t row = 0; row < M; ++row) {
@@ -150,8 +146,7 @@ void bias_backward(Real* dbias, const Real* dout, int64_t rows, int64_t columns,
 }
 
 template <typename Real>
-double softmax_cross_entropy(Real* logits, std::span<const int32_t> targets, int64_t V, int64_t Vp,
-                             double gradient_scale) {
+double softmax_cross_entropy(Real* logits, std::span<const int32_t> targets, int64_t V, int64_t Vp, double gradient_scale) {
   constexpr int64_t kPart = 1024;  // exponentials summed in Real before they join a double
   const int64_t M = static_cast<int64_t>(targets.size());
   std::vector<double> losses(targets.size());
@@ -211,8 +206,8 @@ double norm(std::span<const Real> values) {
 }
 
 template <typename Real>
-void adamw(std::span<Real> parameters, std::span<Real> m, std::span<Real> v, std::span<const Real> gradients,
-           const AdamWNumbers& numbers, bool decayed) {
+void adamw(std::span<Real> parameters, std::span<Real> m, std::span<Real> v, std::span<const Real> gradients, const AdamWNumbers& numbers,
+           bool decayed) {
   const int64_t count = static_cast<int64_t>(parameters.size());
   const double t = static_cast<double>(numbers.t);
   const Real b1 = static_cast<Real>(numbers.beta1), b2 = static_cast<Real>(numbers.beta2);
@@ -237,23 +232,19 @@ void adamw(std::span<Real> parameters, std::span<Real> m, std::span<Real> v, std
   }
 }
 
-#define STEPSCOPE_INSTANTIATE(Real)                                                                          \
-  template void embedding_forward<Real>(Real*, std::span<const int32_t>, const Real*, const Real*, int64_t,  \
-                                        int64_t);                                                            \
-  template void embedding_backward<Real>(Real*, Real*, const Real*, std::span<const int32_t>, int64_t,       \
-                                         int64_t, int64_t, bool);                                            \
-  template void layernorm_forward<Real>(Real*, Real*, Real*, const Real*, const Real*, const Real*, int64_t, \
-                                        int64_t);                                                            \
-  template void layernorm_backward<Real>(Real*, bool, Real*, Real*, bool, const Real*, const Real*,          \
-                                         const Real*, const Real*, const Real*, int64_t, int64_t);           \
-  template void residual_forward<Real>(Real*, const Real*, const Real*, int64_t);                            \
-  template void gelu_forward<Real>(Real*, const Real*, int64_t);                                             \
-  template void gelu_backward<Real>(Real*, const Real*, int64_t);                                            \
-  template void bias_backward<Real>(Real*, const Real*, int64_t, int64_t, bool);                             \
-  template double softmax_cross_entropy<Real>(Real*, std::span<const int32_t>, int64_t, int64_t, double);    \
-  template double norm<Real>(std::span<const Real>);                                                         \
-  template void adamw<Real>(std::span<Real>, std::span<Real>, std::span<Real>, std::span<const Real>,        \
-                            const AdamWNumbers&, bool);
+#define STEPSCOPE_INSTANTIATE(Real)                                                                                                        \
+  template void embedding_forward<Real>(Real*, std::span<const int32_t>, const Real*, const Real*, int64_t, int64_t);                      \
+  template void embedding_backward<Real>(Real*, Real*, const Real*, std::span<const int32_t>, int64_t, int64_t, int64_t, bool);            \
+  template void layernorm_forward<Real>(Real*, Real*, Real*, const Real*, const Real*, const Real*, int64_t, int64_t);                     \
+  template void layernorm_backward<Real>(Real*, bool, Real*, Real*, bool, const Real*, const Real*, const Real*, const Real*, const Real*, \
+                                         int64_t, int64_t);                                                                                \
+  template void residual_forward<Real>(Real*, const Real*, const Real*, int64_t);                                                          \
+  template void gelu_forward<Real>(Real*, const Real*, int64_t);                                                                           \
+  template void gelu_backward<Real>(Real*, const Real*, int64_t);                                                                          \
+  template void bias_backward<Real>(Real*, const Real*, int64_t, int64_t, bool);                                                           \
+  template double softmax_cross_entropy<Real>(Real*, std::span<const int32_t>, int64_t, int64_t, double);                                  \
+  template double norm<Real>(std::span<const Real>);                                                                                       \
+  template void adamw<Real>(std::span<Real>, std::span<Real>, std::span<Real>, std::span<const Real>, const AdamWNumbers&, bool);
 STEPSCOPE_INSTANTIATE(float)
 STEPSCOPE_INSTANTIATE(double)
 

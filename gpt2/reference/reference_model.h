@@ -19,8 +19,7 @@
 namespace gpt2::reference {
 
 // What ReferenceModel allocates beside its scratch (scratch_bytes()), by kind; computed without allocating.
-std::vector<MemoryItem> planned_memory(const ModelConfig& config, int64_t batch_size, int64_t seq_len,
-                                       int64_t real_bytes);
+std::vector<MemoryItem> planned_memory(const ModelConfig& config, int64_t batch_size, int64_t seq_len, int64_t real_bytes);
 
 // Throws stepscope::InputError unless `batch` holds B*T inputs and targets, all in [0, V).
 void check_batch(const Batch& batch, const ModelConfig& config, int64_t batch_size, int64_t seq_len);
@@ -73,7 +72,7 @@ class ReferenceModel {
   void update(const AdamWNumbers& numbers);
 
  private:
-  struct Layer {  // activations kept for the backward pass; (M, columns) each unless said otherwise
+  struct Layer {                      // activations kept for the backward pass; (M, columns) each unless said otherwise
     Real *ln1, *ln1_mean, *ln1_rstd;  // C, (M), (M)
     Real* qkv;                        // 3C
     Real *attention, *log_sum_exp;    // C, (B, NH, T)

@@ -49,11 +49,9 @@ class ReferenceTrainer final : public Trainer {
   }
 
   void enqueue_step(const StepPlan& plan) override {
-    if (finished_.size() >= kMaxUnfinished)
-      throw std::logic_error("enqueue_step: two steps are unfinished already");
+    if (finished_.size() >= kMaxUnfinished) throw std::logic_error("enqueue_step: two steps are unfinished already");
     if (plan.micro_batches.empty()) throw stepscope::InputError("a step needs at least one micro-batch");
-    for (const Batch& batch : plan.micro_batches)
-      reference::check_batch(batch, options_.model, options_.batch_size, options_.seq_len);
+    for (const Batch& batch : plan.micro_batches) reference::check_batch(batch, options_.model, options_.batch_size, options_.seq_len);
     const auto begin = last_end_.value_or(std::chrono::steady_clock::now());
     StepOutcome outcome;
     outcome.step = plan.step;
@@ -94,8 +92,7 @@ class ReferenceTrainer final : public Trainer {
   }
 
   std::vector<MemoryItem> memory() const override {
-    std::vector<MemoryItem> items =
-        reference::planned_memory(options_.model, options_.batch_size, options_.seq_len, sizeof(float));
+    std::vector<MemoryItem> items = reference::planned_memory(options_.model, options_.batch_size, options_.seq_len, sizeof(float));
     items.push_back({"scratch", model_.scratch_bytes()});
     return items;
   }
@@ -103,19 +100,16 @@ class ReferenceTrainer final : public Trainer {
  private:
   static void check(const TrainerOptions& options) {
     if (options.matmul != "fp32")
-      throw stepscope::InputError(
-          fmt::format("--matmul {}: the reference trainer has fp32 only", options.matmul));
+      throw stepscope::InputError(fmt::format("--matmul {}: the reference trainer has fp32 only", options.matmul));
     if (!options.variants.empty())
-      throw stepscope::InputError(fmt::format("--variant {}={}: the reference trainer has no variants",
-                                              options.variants.begin()->first,
+      throw stepscope::InputError(fmt::format("--variant {}={}: the reference trainer has no variants", options.variants.begin()->first,
                                               options.variants.begin()->second));
   }
 
   static reference::AdamWNumbers numbers(const StepPlan& plan, double grad_norm) {
     const AdamW& a = plan.adamw;
     double scale = 1;
-    if (a.clip > 0 && grad_norm > static_cast<double>(a.clip))
-      scale = static_cast<double>(a.clip) / grad_norm;
+    if (a.clip > 0 && grad_norm > static_cast<double>(a.clip)) scale = static_cast<double>(a.clip) / grad_norm;
     return {a.learning_rate, a.beta1, a.beta2, a.eps, a.weight_decay, scale, plan.step};
   }
 
@@ -135,8 +129,7 @@ class ReferenceTrainer final : public Trainer {
         state = model_.adam_v();
         break;
     }
-    if (size != state.size())
-      throw stepscope::InputError(fmt::format("state of {} values, expected {}", size, state.size()));
+    if (size != state.size()) throw stepscope::InputError(fmt::format("state of {} values, expected {}", size, state.size()));
     return state;
   }
 
@@ -162,8 +155,6 @@ class ReferenceTrainer final : public Trainer {
 
 }  // namespace
 
-std::unique_ptr<Trainer> make_reference_trainer(const TrainerOptions& options) {
-  return std::make_unique<ReferenceTrainer>(options);
-}
+std::unique_ptr<Trainer> make_reference_trainer(const TrainerOptions& options) { return std::make_unique<ReferenceTrainer>(options); }
 
 }  // namespace gpt2

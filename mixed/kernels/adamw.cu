@@ -100,9 +100,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // One pack per thread.
 template <int N, bool kStochastic>
-__global__ void __launch_bounds__(kThreads)
-    round_parameters_kernel(bf16* __restrict__ parameters, const float* __restrict__ master, int64_t n,
-                            const StepScalars* __restrict__ scalars) {
+__global__ void __launch_bounds__(kThreads) round_parameters_kernel(bf16* __restrict__ parameters, const float* __restrict__ master,
+                                                                    int64_t n, const StepScalars* __restrict__ scalars) {
   const int64_t first = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * N;
   if (first >= n) return;
   uint32_t seed = 0;
@@ -129,8 +128,8 @@ void launch_all_tensors(const State& s, const gpt2::TensorLayout& layout, const 
     table.end[i] = layout.span[i].offset + layout.span[i].size;
     if (row.decayed) table.decayed |= 1u << i;
   }
-  all_tensors_kernel<N, kStochastic><<<blocks(layout.total, N), kThreads, 0, stream>>>(
-      s.parameters, s.master, s.m, s.v, s.gradients, layout.total, scalars, table, clip_scale);
+  all_tensors_kernel<N, kStochastic><<<blocks(layout.total, N), kThreads, 0, stream>>>(s.parameters, s.master, s.m, s.v, s.gradients,
+                                                                                       layout.total, scalars, table, clip_scale);
   STEPSCOPE_CHECK_LAUNCH();
 }
 
@@ -146,11 +145,15 @@ void launch_per_tensor(const State& s, const gpt2::TensorLayout& layout, const S
 }
 
 template <int N, bool kStochastic>
-void launch(AdamWKernel variant, const State& s, const gpt2::TensorLayout& layout, const StepScalars* scalars,
-            const float* clip_scale, cudaStream_t stream) {
+void launch(AdamWKernel variant, const State& s, const gpt2::TensorLayout& layout, const StepScalars* scalars, const float* clip_scale,
+            cudaStream_t stream) {
   switch (variant) {
-    case AdamWKernel::all_tensors: launch_all_tensors<N, kStochastic>(s, layout, scalars, clip_scale, stream); break;
-    case AdamWKernel::per_tensor: launch_per_tensor<N, kStochastic>(s, layout, scalars, clip_scale, stream); break;
+    case AdamWKernel::all_tensors:
+      launch_all_tensors<N, kStochastic>(s, layout, scalars, clip_scale, stream);
+      break;
+    case AdamWKernel::per_tensor:
+      launch_per_tensor<N, kStochastic>(s, layout, scalars, clip_scale, stream);
+      break;
   }
 }
 
@@ -178,14 +181,11 @@ void round_parameters(Rounding rounding, bf16* parameters, const float* master, 
                       cudaStream_t stream) {
   const bool packs = can_pack(n, parameters, master);
   const bool stochastic = rounding == Rounding::stochastic;
-  if (packs && stochastic)
-    round_parameters_kernel<kPack, true><<<blocks(n, kPack), kThreads, 0, stream>>>(parameters, master, n, scalars);
+  if (packs && stochastic) round_parameters_kernel<kPack, true><<<blocks(n, kPack), kThreads, 0, stream>>>(parameters, master, n, scalars);
   if (packs && !stochastic)
     round_parameters_kernel<kPack, false><<<blocks(n, kPack), kThreads, 0, stream>>>(parameters, master, n, scalars);
-  if (!packs && stochastic)
-    round_parameters_kernel<1, true><<<blocks(n, 1), kThreads, 0, stream>>>(parameters, master, n, scalars);
-  if (!packs && !stochastic)
-    round_parameters_kernel<1, false><<<blocks(n, 1), kThreads, 0, stream>>>(parameters, master, n, scalars);
+  if (!packs && stochastic) round_parameters_kernel<1, true><<<blocks(n, 1), kThreads, 0, stream>>>(parameters, master, n, scalars);
+  if (!packs && !stochastic) round_parameters_kernel<1, false><<<blocks(n, 1), kThreads, 0, stream>>>(parameters, master, n, scalars);
   STEPSCOPE_CHECK_LAUNCH();
 }
 

@@ -24,7 +24,6 @@ void adamw(AdamWKernel variant, Rounding rounding, bf16* parameters, float* mast
 // parameters = master rounded, after the master weights were written from outside. stochastic: with scalars->rounding_seed, so that a
 // run that goes on from saved master weights computes with the same bf16 weights as one that was never stopped. scalars may be null
 // for nearest.
-void round_parameters(Rounding rounding, bf16* parameters, const float* master, int64_t n, const StepScalars* scalars,
-                      cudaStream_t stream);
+void round_parameters(Rounding rounding, bf16* parameters, const float* master, int64_t n, const StepScalars* scalars, cudaStream_t stream);
 
 }  // namespace mixed

@@ -25,13 +25,13 @@ struct AttentionShape {
 };
 
 // qkv (B,T,3C): q, k, v, each NH heads of HS. out (B,T,C), lse (B,NH,T).
-void attention_forward(AttentionForward variant, MatmulEngine& engine, bf16* out, float* lse, const bf16* qkv,
-                       const AttentionShape& shape, void* scratch, cudaStream_t stream);
+void attention_forward(AttentionForward variant, MatmulEngine& engine, bf16* out, float* lse, const bf16* qkv, const AttentionShape& shape,
+                       void* scratch, cudaStream_t stream);
 int64_t attention_forward_scratch_bytes(AttentionForward variant, const AttentionShape& shape);
 
 // dqkv (B,T,3C) is written.
-void attention_backward(AttentionBackward variant, MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv,
-                        const bf16* out, const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream);
+void attention_backward(AttentionBackward variant, MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out,
+                        const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream);
 int64_t attention_backward_scratch_bytes(AttentionBackward variant, const AttentionShape& shape);
 
 // Why heads of this size cannot be computed by `flash`; empty when they can.
@@ -39,14 +39,14 @@ std::optional<std::string> why_not_flash(int64_t head_size);
 
 // The families, launched through the functions above.
 void flash_attention_forward(bf16* out, float* lse, const bf16* qkv, const AttentionShape& shape, cudaStream_t stream);
-void flash_attention_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                              const AttentionShape& shape, void* scratch, cudaStream_t stream);
+void flash_attention_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse, const AttentionShape& shape,
+                              void* scratch, cudaStream_t stream);
 int64_t flash_backward_scratch_bytes(const AttentionShape& shape);
 
-void unfused_attention_forward(MatmulEngine& engine, bf16* out, float* lse, const bf16* qkv, const AttentionShape& shape,
-                               void* scratch, cudaStream_t stream);
-void unfused_attention_backward(MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out,
-                                const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream);
+void unfused_attention_forward(MatmulEngine& engine, bf16* out, float* lse, const bf16* qkv, const AttentionShape& shape, void* scratch,
+                               cudaStream_t stream);
+void unfused_attention_backward(MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
+                                const AttentionShape& shape, void* scratch, cudaStream_t stream);
 int64_t unfused_forward_scratch_bytes(const AttentionShape& shape);
 int64_t unfused_backward_scratch_bytes(const AttentionShape& shape);
 

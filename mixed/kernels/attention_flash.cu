@@ -24,7 +24,7 @@ constexpr float kLog2E = 1.4426950408889634f;
 template <int kHead>
 constexpr int kLd = kHead + 8;
 template <int kHead>
-constexpr int kTileValues = kTile * kLd<kHead>;
+constexpr int kTileValues = kTile* kLd<kHead>;
 
 // ---- instructions -------------------------------------------------------------------------------------------------------
 
@@ -120,8 +120,8 @@ __device__ __forceinline__ void row_products(float (&s)[kBlocks][4], const RowFr
 
 // sum (16, head) += weights (16, 8 kBlocks) * tile[row …] (8 kBlocks, head)
 template <int kHead, int kBlocks>
-__device__ __forceinline__ void add_weighted_rows(float (&sum)[kHead / 8][4], const float (&weights)[kBlocks][4], const bf16* tile,
-                                                  int row, int lane) {
+__device__ __forceinline__ void add_weighted_rows(float (&sum)[kHead / 8][4], const float (&weights)[kBlocks][4], const bf16* tile, int row,
+                                                  int lane) {
 #pragma unroll
   for (int j = 0; j < kBlocks; j += 2) {
     const uint32_t a[4] = {pack_bf16(weights[j][0], weights[j][1]), pack_bf16(weights[j][2], weights[j][3]),
@@ -195,11 +195,11 @@ __device__ __forceinline__ int rows_from(int64_t first, int64_t T) {
 // One block per (tile of 64 queries, head): walks the key tiles up to the diagonal, the next one on its way while this one is worked on.
 template <int kHead, bool kVector>
 __global__ void __launch_bounds__(kThreads)
-    flash_forward_kernel(bf16* __restrict__ out, float* __restrict__ lse, const bf16* __restrict__ qkv, int64_t T, int64_t C,
-                         int64_t NH, float scale) {
+    flash_forward_kernel(bf16* __restrict__ out, float* __restrict__ lse, const bf16* __restrict__ qkv, int64_t T, int64_t C, int64_t NH,
+                         float scale) {
   extern __shared__ __align__(16) bf16 memory[];
   bf16* q_tile = memory;
-  bf16* k_tiles = q_tile + kTileValues<kHead>;           // two, taken in turn
+  bf16* k_tiles = q_tile + kTileValues<kHead>;  // two, taken in turn
   bf16* v_tiles = k_tiles + 2 * kTileValues<kHead>;
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
@@ -273,8 +273,7 @@ __global__ void __launch_bounds__(kThreads)
     inverse[r] = 1.0f / all;
     if (lane % 4 == 0 && query + 8 * r < T) lse[(place.b * NH + place.h) * T + query + 8 * r] = max[r] * scale + logf(all);
   }
-  write_rows<kHead>(out + (place.b * T + place.first + warp * 16) * C + place.h * HS, C, place.rows - warp * 16, HS, sum, inverse,
-                    lane);
+  write_rows<kHead>(out + (place.b * T + place.first + warp * 16) * C + place.h * HS, C, place.rows - warp * 16, HS, sum, inverse, lane);
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
@@ -306,8 +305,7 @@ __device__ __forceinline__ void probability(float& s, float& dp, float lse_log2,
 template <int kHead, bool kVector>
 __global__ void __launch_bounds__(kThreads)
     flash_backward_keys_kernel(bf16* __restrict__ dqkv, const bf16* __restrict__ dout, const bf16* __restrict__ qkv,
-                               const float* __restrict__ lse, const float* __restrict__ D, int64_t T, int64_t C, int64_t NH,
-                               float scale) {
+                               const float* __restrict__ lse, const float* __restrict__ D, int64_t T, int64_t C, int64_t NH, float scale) {
   extern __shared__ __align__(16) bf16 memory[];
   bf16* q_tiles = memory;  // two of each, taken in turn
   bf16* g_tiles = q_tiles + 2 * kTileValues<kHead>;
@@ -503,23 +501,21 @@ std::optional<std::string> why_not_flash(int64_t head_size) {
 }
 
 void flash_attention_forward(bf16* out, float* lse, const bf16* qkv, const AttentionShape& s, cudaStream_t stream) {
-  with_head(s, s.HS() % 8 == 0 && aligned_16(qkv), [&](auto head, auto vector) {
-    launch_forward<head(), vector()>(out, lse, qkv, s, stream);
-  });
+  with_head(s, s.HS() % 8 == 0 && aligned_16(qkv),
+            [&](auto head, auto vector) { launch_forward<head(), vector()>(out, lse, qkv, s, stream); });
 }
 
 int64_t flash_backward_scratch_bytes(const AttentionShape& s) { return s.B * s.NH * s.T * static_cast<int64_t>(sizeof(float)); }
 
-void flash_attention_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                              const AttentionShape& s, void* scratch, cudaStream_t stream) {
+void flash_attention_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse, const AttentionShape& s,
+                              void* scratch, cudaStream_t stream) {
   auto* D = static_cast<float*>(scratch);
   const int64_t rows = s.B * s.NH * s.T;
   dout_dot_out_kernel<<<grid_blocks(ceil_div<int64_t>(rows, kThreads / kWarp)), kThreads, 0, stream>>>(D, dout, out, rows, s.T, s.NH,
-                                                                                                     s.HS());
+                                                                                                       s.HS());
   STEPSCOPE_CHECK_LAUNCH();
-  with_head(s, s.HS() % 8 == 0 && aligned_16(qkv, dout), [&](auto head, auto vector) {
-    launch_backward<head(), vector()>(dqkv, dout, qkv, lse, D, s, stream);
-  });
+  with_head(s, s.HS() % 8 == 0 && aligned_16(qkv, dout),
+            [&](auto head, auto vector) { launch_backward<head(), vector()>(dqkv, dout, qkv, lse, D, s, stream); });
 }
 
 }  // namespace mixed

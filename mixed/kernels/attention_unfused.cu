@@ -18,8 +18,7 @@ constexpr int kRowsPerBlock = 4;  // warps of a softmax block
 
 // One block per row (b,t), threads over its parts * C channels. Moves between (B,T,parts,NH,HS) and (parts,B,NH,T,HS).
 template <int N, bool kToHeads>
-__global__ void permute_heads_kernel(bf16* __restrict__ out, const bf16* __restrict__ in, int64_t B, int64_t T, int C,
-                                     int NH, int parts) {
+__global__ void permute_heads_kernel(bf16* __restrict__ out, const bf16* __restrict__ in, int64_t B, int64_t T, int C, int NH, int parts) {
   const int HS = C / NH;
   const int64_t row = blockIdx.x;
   const int64_t b = row / T;
@@ -44,8 +43,8 @@ __device__ __forceinline__ int64_t block_columns(int64_t t, int64_t T, int64_t r
 
 // One warp per row of scores (b,h,t), lanes over columns: scores to probabilities, zero above the diagonal; lse is kept.
 template <int N>
-__global__ void causal_softmax_kernel(bf16* __restrict__ probabilities, const float* __restrict__ scores, float* __restrict__ lse, int64_t rows, int64_t T, int64_t rows_per_block,
-                                      float scale) {
+__global__ void causal_softmax_kernel(bf16* __restrict__ probabilities, const float* __restrict__ scores, float* __restrict__ lse,
+                                      int64_t rows, int64_t T, int64_t rows_per_block, float scale) {
   const int lane = threadIdx.x % kWarp;
   const int64_t row = blockIdx.x * static_cast<int64_t>(kRowsPerBlock) + threadIdx.x / kWarp;
   if (row >= rows) return;
@@ -89,9 +88,8 @@ __global__ void causal_softmax_kernel(bf16* __restrict__ probabilities, const fl
 template <int N>
 __global__ void causal_softmax_backward_kernel(bf16* __restrict__ probabilities, bf16* __restrict__ ds_out,
                                                const float* __restrict__ scores, const float* __restrict__ dp,
-                                               const float* __restrict__ lse, const bf16* __restrict__ out,
-                                               const bf16* __restrict__ dout, int64_t rows,
-                                               int64_t T, int64_t NH, int64_t HS, int64_t rows_per_block, float scale) {
+                                               const float* __restrict__ lse, const bf16* __restrict__ out, const bf16* __restrict__ dout,
+                                               int64_t rows, int64_t T, int64_t NH, int64_t HS, int64_t rows_per_block, float scale) {
   const int lane = threadIdx.x % kWarp;
   const int64_t row = blockIdx.x * static_cast<int64_t>(kRowsPerBlock) + threadIdx.x / kWarp;
   if (row >= rows) return;
@@ -154,16 +152,22 @@ class Parts {
 
 struct ForwardScratch : Parts {
   explicit ForwardScratch(const AttentionShape& s)
-      : q(take(3 * s.B * s.T * s.C * 2)), out_heads(take(s.B * s.T * s.C * 2)), scores(take(s.B * s.NH * s.T * s.T * 4)),
+      : q(take(3 * s.B * s.T * s.C * 2)),
+        out_heads(take(s.B * s.T * s.C * 2)),
+        scores(take(s.B * s.NH * s.T * s.T * 4)),
         probabilities(take(s.B * s.NH * s.T * s.T * 2)) {}
   int64_t q, out_heads, scores, probabilities;
 };
 
 struct BackwardScratch : Parts {
   explicit BackwardScratch(const AttentionShape& s)
-      : q(take(3 * s.B * s.T * s.C * 2)), dq(take(3 * s.B * s.T * s.C * 2)), dout_heads(take(s.B * s.T * s.C * 2)),
-        scores(take(s.B * s.NH * s.T * s.T * 4)), dp(take(s.B * s.NH * s.T * s.T * 4)),
-        probabilities(take(s.B * s.NH * s.T * s.T * 2)), ds(take(s.B * s.NH * s.T * s.T * 2)) {}
+      : q(take(3 * s.B * s.T * s.C * 2)),
+        dq(take(3 * s.B * s.T * s.C * 2)),
+        dout_heads(take(s.B * s.T * s.C * 2)),
+        scores(take(s.B * s.NH * s.T * s.T * 4)),
+        dp(take(s.B * s.NH * s.T * s.T * 4)),
+        probabilities(take(s.B * s.NH * s.T * s.T * 2)),
+        ds(take(s.B * s.NH * s.T * s.T * 2)) {}
   int64_t q, dq, dout_heads, scores, dp, probabilities, ds;
 };
 
@@ -252,15 +256,14 @@ void unfused_attention_forward(MatmulEngine& engine, bf16* out, float* lse, cons
   const Products products{engine, s, stream};
 
   permute_heads<true>(q, qkv, s, 3, stream);
-  for (int64_t begin = 0; begin < s.T; begin += block_rows)
-    products.scores(scores, q, k, begin, std::min(begin + block_rows, s.T));
+  for (int64_t begin = 0; begin < s.T; begin += block_rows) products.scores(scores, q, k, begin, std::min(begin + block_rows, s.T));
   const unsigned softmax_blocks = grid_blocks(ceil_div<int64_t>(rows, kRowsPerBlock));
   if (can_pack(s.T, scores, probabilities))
-    causal_softmax_kernel<8><<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(probabilities, scores, lse, rows, s.T, block_rows,
-                                                                                   scale);
+    causal_softmax_kernel<8>
+        <<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(probabilities, scores, lse, rows, s.T, block_rows, scale);
   else
-    causal_softmax_kernel<1><<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(probabilities, scores, lse, rows, s.T, block_rows,
-                                                                                   scale);
+    causal_softmax_kernel<1>
+        <<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(probabilities, scores, lse, rows, s.T, block_rows, scale);
   STEPSCOPE_CHECK_LAUNCH();
   for (int64_t begin = 0; begin < s.T; begin += block_rows)
     products.rows(out_heads, probabilities, v, begin, std::min(begin + block_rows, s.T));
@@ -269,8 +272,8 @@ void unfused_attention_forward(MatmulEngine& engine, bf16* out, float* lse, cons
 
 int64_t unfused_backward_scratch_bytes(const AttentionShape& s) { return BackwardScratch(s).total(); }
 
-void unfused_attention_backward(MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out,
-                                const float* lse, const AttentionShape& s, void* scratch, cudaStream_t stream) {
+void unfused_attention_backward(MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
+                                const AttentionShape& s, void* scratch, cudaStream_t stream) {
   const BackwardScratch part(s);
   const int64_t plane = s.B * s.T * s.C;
   bf16* q = part.at<bf16>(scratch, part.q);
@@ -298,11 +301,11 @@ void unfused_attention_backward(MatmulEngine& engine, bf16* dqkv, const bf16* do
   }
   const unsigned softmax_blocks = grid_blocks(ceil_div<int64_t>(rows, kRowsPerBlock));
   if (can_pack(s.T, scores, dp, probabilities, ds))
-    causal_softmax_backward_kernel<8><<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(
-        probabilities, ds, scores, dp, lse, out, dout, rows, s.T, s.NH, s.HS(), block_rows, scale);
+    causal_softmax_backward_kernel<8><<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(probabilities, ds, scores, dp, lse, out, dout,
+                                                                                            rows, s.T, s.NH, s.HS(), block_rows, scale);
   else
-    causal_softmax_backward_kernel<1><<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(
-        probabilities, ds, scores, dp, lse, out, dout, rows, s.T, s.NH, s.HS(), block_rows, scale);
+    causal_softmax_backward_kernel<1><<<softmax_blocks, kRowsPerBlock * kWarp, 0, stream>>>(probabilities, ds, scores, dp, lse, out, dout,
+                                                                                            rows, s.T, s.NH, s.HS(), block_rows, scale);
   STEPSCOPE_CHECK_LAUNCH();
   for (int64_t begin = 0; begin < s.T; begin += block_rows) {
     const int64_t end = std::min(begin + block_rows, s.T);

@@ -9,7 +9,7 @@
 namespace mixed {
 namespace {
 
-constexpr int kThreads = 1024;      // two_pass
+constexpr int kThreads = 1024;  // two_pass
 constexpr int kOneReadThreads = 512;
 
 // A thread's part of max and sum of exp(x - max), found together: the sum is rescaled whenever the maximum grows ("Online normalizer
@@ -49,9 +49,8 @@ __device__ __forceinline__ Pack<N> gradient(const Pack<N>& x, int64_t c, int64_t
 
 // One block per row; the row is read from memory twice (the second read mostly hits L2) and written once.
 template <int N, bool kGradient>
-__global__ void __launch_bounds__(kThreads)
-    two_pass_kernel(bf16* logits, float* __restrict__ losses, const int* __restrict__ targets, int64_t V, int64_t Vp,
-                    const StepScalars* __restrict__ scalars) {
+__global__ void __launch_bounds__(kThreads) two_pass_kernel(bf16* logits, float* __restrict__ losses, const int* __restrict__ targets,
+                                                            int64_t V, int64_t Vp, const StepScalars* __restrict__ scalars) {
   __shared__ float shared[kWarp];
   const int64_t row = blockIdx.x;
   bf16* x_row = logits + row * Vp;
@@ -75,8 +74,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // 16 bytes from global to shared memory without a register in between.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-               "l"(global));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(global));
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
@@ -157,9 +155,8 @@ __global__ void __launch_bounds__(kOneReadThreads, 2)
 }
 
 // One block: thread i sums losses i, i + 1024, … in double, then the block.
-__global__ void __launch_bounds__(kThreads)
-    mean_loss_kernel(StepStats* stats, const float* __restrict__ losses, int64_t rows, const StepScalars* __restrict__ scalars,
-                     bool accumulate) {
+__global__ void __launch_bounds__(kThreads) mean_loss_kernel(StepStats* stats, const float* __restrict__ losses, int64_t rows,
+                                                             const StepScalars* __restrict__ scalars, bool accumulate) {
   __shared__ double shared[kWarp];
   double sum = 0;
 #pragma unroll 4
@@ -202,15 +199,17 @@ void launch(Classifier variant, bf16* logits, float* losses, const int* targets,
 
 std::optional<std::string> why_not(Classifier variant, int64_t Vp, bool packs, int64_t shared_bytes_per_block) {
   switch (variant) {
-    case Classifier::two_pass: return std::nullopt;
-    case Classifier::one_read: break;
+    case Classifier::two_pass:
+      return std::nullopt;
+    case Classifier::one_read:
+      break;
   }
   if (!packs) return "it moves 8 logits at a time, a row of this model has " + std::to_string(Vp) + "; use classifier=two_pass";
   // The row, and what the kernel itself declares.
   const int64_t bytes = Vp * static_cast<int64_t>(sizeof(bf16)) + kWarp * static_cast<int64_t>(sizeof(float));
   if (bytes <= shared_bytes_per_block) return std::nullopt;
-  return "a row of " + std::to_string(Vp) + " logits takes " + std::to_string(bytes) + " bytes of shared memory, a block of this device has " +
-         std::to_string(shared_bytes_per_block) + "; use classifier=two_pass";
+  return "a row of " + std::to_string(Vp) + " logits takes " + std::to_string(bytes) +
+         " bytes of shared memory, a block of this device has " + std::to_string(shared_bytes_per_block) + "; use classifier=two_pass";
 }
 
 void classifier(Classifier variant, bf16* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
@@ -222,8 +221,7 @@ void classifier(Classifier variant, bf16* logits, float* losses, const int* targ
   if (!packs && !write_gradient) launch<1, false>(variant, logits, losses, targets, rows, V, Vp, scalars, stream);
 }
 
-void mean_loss(StepStats* stats, const float* losses, int64_t rows, const StepScalars* scalars, bool accumulate,
-               cudaStream_t stream) {
+void mean_loss(StepStats* stats, const float* losses, int64_t rows, const StepScalars* scalars, bool accumulate, cudaStream_t stream) {
   mean_loss_kernel<<<1, kThreads, 0, stream>>>(stats, losses, rows, scalars, accumulate);
   STEPSCOPE_CHECK_LAUNCH();
 }

@@ -23,7 +23,6 @@ void classifier(Classifier variant, bf16* logits, float* losses, const int* targ
 std::optional<std::string> why_not(Classifier variant, int64_t Vp, bool packs, int64_t shared_bytes_per_block);
 
 // stats->loss = scalars->loss_scale * sum of losses (rows), in double and in a fixed order; added to it when `accumulate`.
-void mean_loss(StepStats* stats, const float* losses, int64_t rows, const StepScalars* scalars, bool accumulate,
-               cudaStream_t stream);
+void mean_loss(StepStats* stats, const float* losses, int64_t rows, const StepScalars* scalars, bool accumulate, cudaStream_t stream);
 
 }  // namespace mixed

@@ -12,8 +12,8 @@ constexpr int kPartialLanes = 32;  // partials summed side by side in one block 
 // Block (32, 8): 32 packs of columns, one slab of rows (blockIdx.y). Thread (x, y) sums rows y, y + 8, … of the slab in a register;
 // then the eight sums are added in the order of y.
 template <int N>
-__global__ void slab_sums_kernel(float* __restrict__ partial, const bf16* __restrict__ dout, int64_t rows,
-                                 int64_t columns, int64_t rows_per_slab) {
+__global__ void slab_sums_kernel(float* __restrict__ partial, const bf16* __restrict__ dout, int64_t rows, int64_t columns,
+                                 int64_t rows_per_slab) {
   __shared__ float sums[kRowLanes][kWarp * N];
   const int64_t c = (blockIdx.x * static_cast<int64_t>(kWarp) + threadIdx.x) * N;
   const int64_t begin = blockIdx.y * rows_per_slab;
@@ -40,8 +40,8 @@ __global__ void slab_sums_kernel(float* __restrict__ partial, const bf16* __rest
 }
 
 // Block (32, 32): 32 columns; thread (x, y) sums partials y, y + 32, … in double, then the 32 sums are added in the order of y.
-__global__ void reduce_partials_kernel(float* __restrict__ out, const float* __restrict__ partial, int64_t partials,
-                                       int64_t columns, int64_t stride, bool accumulate) {
+__global__ void reduce_partials_kernel(float* __restrict__ out, const float* __restrict__ partial, int64_t partials, int64_t columns,
+                                       int64_t stride, bool accumulate) {
   __shared__ double sums[kPartialLanes][kWarp + 1];
   const int64_t c = blockIdx.x * static_cast<int64_t>(kWarp) + threadIdx.x;
   double sum = 0;
@@ -61,11 +61,9 @@ __global__ void reduce_partials_kernel(float* __restrict__ out, const float* __r
 // ---------------------------------------------------------------------------------------------------------------------
 
 template <int N>
-void launch_slab_sums(float* partial, const bf16* dout, int64_t rows, int64_t columns, int64_t slabs,
-                      cudaStream_t stream) {
+void launch_slab_sums(float* partial, const bf16* dout, int64_t rows, int64_t columns, int64_t slabs, cudaStream_t stream) {
   const dim3 grid(grid_blocks(ceil_div<int64_t>(columns, kWarp * N)), static_cast<unsigned>(slabs));
-  slab_sums_kernel<N><<<grid, dim3(kWarp, kRowLanes), 0, stream>>>(partial, dout, rows, columns,
-                                                                   ceil_div<int64_t>(rows, slabs));
+  slab_sums_kernel<N><<<grid, dim3(kWarp, kRowLanes), 0, stream>>>(partial, dout, rows, columns, ceil_div<int64_t>(rows, slabs));
   STEPSCOPE_CHECK_LAUNCH();
 }
 
@@ -85,8 +83,7 @@ void reduce_partials(float* out, const float* partial, int64_t partials, int64_t
   STEPSCOPE_CHECK_LAUNCH();
 }
 
-void bias_gradient(float* dbias, const bf16* dout, int64_t rows, int64_t columns, bool accumulate, float* scratch,
-                   cudaStream_t stream) {
+void bias_gradient(float* dbias, const bf16* dout, int64_t rows, int64_t columns, bool accumulate, float* scratch, cudaStream_t stream) {
   const int64_t slabs = slab_count(rows, columns);
   if (can_pack(columns, dout))
     launch_slab_sums<8>(scratch, dout, rows, columns, slabs, stream);

@@ -43,7 +43,7 @@ __device__ __forceinline__ Pack<N> load(const bf16* p) {
     const uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      out.v[2 * i] = __uint_as_float(word[i] << 16);              // a bf16 is the upper half of a float
+      out.v[2 * i] = __uint_as_float(word[i] << 16);  // a bf16 is the upper half of a float
       out.v[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
     }
   } else {
@@ -78,8 +78,8 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
 template <int N>
 __device__ __forceinline__ void store(bf16* p, const Pack<N>& x) {
   if constexpr (N == 8) {
-    *reinterpret_cast<uint4*>(p) = make_uint4(pack_bf16(x.v[0], x.v[1]), pack_bf16(x.v[2], x.v[3]), pack_bf16(x.v[4], x.v[5]),
-                                              pack_bf16(x.v[6], x.v[7]));
+    *reinterpret_cast<uint4*>(p) =
+        make_uint4(pack_bf16(x.v[0], x.v[1]), pack_bf16(x.v[2], x.v[3]), pack_bf16(x.v[4], x.v[5]), pack_bf16(x.v[6], x.v[7]));
   } else {
 #pragma unroll
     for (int i = 0; i < N; ++i) p[i] = __float2bfloat16_rn(x.v[i]);

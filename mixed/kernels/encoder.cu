@@ -6,8 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
-#include "mixed/kernels/common.cuh"
 #include "gpt2/errors.h"
+#include "mixed/kernels/common.cuh"
 
 namespace mixed {
 namespace {
@@ -16,9 +16,8 @@ constexpr int kChunk = 32;  // sorted positions per block of the segmented sum
 
 // One block per row (b,t), threads over channels.
 template <int N, class R>
-__global__ void embedding_forward_kernel(R* __restrict__ out, const int* __restrict__ tokens,
-                                         const bf16* __restrict__ wte, const bf16* __restrict__ wpe, int64_t T,
-                                         int64_t C) {
+__global__ void embedding_forward_kernel(R* __restrict__ out, const int* __restrict__ tokens, const bf16* __restrict__ wte,
+                                         const bf16* __restrict__ wpe, int64_t T, int64_t C) {
   const int64_t row = blockIdx.x;
   const bf16* token_row = wte + tokens[row] * C;
   const bf16* position_row = wpe + row % T * C;
@@ -42,9 +41,8 @@ __global__ void number_rows_kernel(int* rows, int64_t n) {
 // the chunk is added to dwte; one that came from the chunk before goes to head[chunk]; one that begins here and goes on into the
 // next chunk goes to tail[chunk].
 template <int N, class R>
-__global__ void sum_runs_kernel(float* __restrict__ dwte, float* __restrict__ head, float* __restrict__ tail,
-                                const R* __restrict__ dout, const int* __restrict__ sorted_tokens,
-                                const int* __restrict__ sorted_rows, int64_t n, int64_t C) {
+__global__ void sum_runs_kernel(float* __restrict__ dwte, float* __restrict__ head, float* __restrict__ tail, const R* __restrict__ dout,
+                                const int* __restrict__ sorted_tokens, const int* __restrict__ sorted_rows, int64_t n, int64_t C) {
   __shared__ int token[kChunk + 2];  // with the neighbours before and after; -1 where there is none
   __shared__ int row[kChunk];
   const int64_t chunk = blockIdx.x;
@@ -89,16 +87,15 @@ __global__ void sum_runs_kernel(float* __restrict__ dwte, float* __restrict__ he
 // One block per chunk; works only where a run begins in this chunk and goes on: adds tail[chunk] and the heads of the following
 // chunks, up to the run's end, to dwte. Such a run belongs to exactly one chunk, so no two blocks touch one row.
 template <int N>
-__global__ void join_runs_kernel(float* __restrict__ dwte, const float* __restrict__ head,
-                                 const float* __restrict__ tail, const int* __restrict__ sorted_tokens, int64_t n,
-                                 int64_t C) {
+__global__ void join_runs_kernel(float* __restrict__ dwte, const float* __restrict__ head, const float* __restrict__ tail,
+                                 const int* __restrict__ sorted_tokens, int64_t n, int64_t C) {
   const int64_t chunk = blockIdx.x;
   const int64_t begin = chunk * kChunk;
   const int64_t end = begin + kChunk;
   if (end >= n) return;
   const int here = sorted_tokens[end - 1];
-  if (sorted_tokens[end] != here) return;                                 // nothing crosses the border after this chunk
-  if (begin > 0 && sorted_tokens[begin - 1] == here) return;              // the run began in an earlier chunk
+  if (sorted_tokens[end] != here) return;                     // nothing crosses the border after this chunk
+  if (begin > 0 && sorted_tokens[begin - 1] == here) return;  // the run began in an earlier chunk
   for (int64_t c = threadIdx.x * N; c < C; c += blockDim.x * N) {
     Pack<N> sum = load<N>(tail + chunk * C + c);
     for (int64_t next = chunk + 1; next * kChunk < n && sorted_tokens[next * kChunk] == here; ++next) {
@@ -116,8 +113,8 @@ __global__ void join_runs_kernel(float* __restrict__ dwte, const float* __restri
 
 // One block per row t of wpe, threads over channels: the sum over the batch, in its order.
 template <int N, class R>
-__global__ void position_gradient_kernel(float* __restrict__ dwpe, const R* __restrict__ dout, int64_t B, int64_t T,
-                                         int64_t C, bool accumulate) {
+__global__ void position_gradient_kernel(float* __restrict__ dwpe, const R* __restrict__ dout, int64_t B, int64_t T, int64_t C,
+                                         bool accumulate) {
   const int64_t t = blockIdx.x;
   for (int64_t c = threadIdx.x * N; c < C; c += blockDim.x * N) {
     Pack<N> sum{};
@@ -159,9 +156,8 @@ struct Scratch {
 };
 
 template <int N, class R>
-void launch_backward(float* dwte, float* dwpe, const R* dout, const int* sorted_tokens, const int* sorted_rows, float* head,
-                     float* tail, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate,
-                     cudaStream_t stream) {
+void launch_backward(float* dwte, float* dwpe, const R* dout, const int* sorted_tokens, const int* sorted_rows, float* head, float* tail,
+                     int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate, cudaStream_t stream) {
   const int64_t n = B * T;
   const unsigned chunks = grid_blocks(ceil_div<int64_t>(n, kChunk));
   const unsigned threads = row_threads(C / N);
@@ -178,8 +174,7 @@ void launch_backward(float* dwte, float* dwpe, const R* dout, const int* sorted_
 }  // namespace
 
 template <class R>
-void embedding_forward(R* out, const int* tokens, const bf16* wte, const bf16* wpe, int64_t B, int64_t T, int64_t C,
-                       cudaStream_t stream) {
+void embedding_forward(R* out, const int* tokens, const bf16* wte, const bf16* wpe, int64_t B, int64_t T, int64_t C, cudaStream_t stream) {
   const unsigned rows = grid_blocks(B * T);
   if (can_pack(C, out, wte, wpe))
     embedding_forward_kernel<8><<<rows, row_threads(C / 8), 0, stream>>>(out, tokens, wte, wpe, T, C);
@@ -191,11 +186,10 @@ void embedding_forward(R* out, const int* tokens, const bf16* wte, const bf16* w
 int64_t embedding_backward_scratch_bytes(int64_t rows, int64_t C) { return Scratch(rows, C).total; }
 
 template <class R>
-void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* tokens, int64_t B, int64_t T, int64_t C,
-                        int64_t V, int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream) {
+void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* tokens, int64_t B, int64_t T, int64_t C, int64_t V,
+                        int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream) {
   const int64_t n = B * T;
-  if (n > std::numeric_limits<int>::max())
-    throw stepscope::InputError("embedding_backward: B * T must be below 2^31");
+  if (n > std::numeric_limits<int>::max()) throw stepscope::InputError("embedding_backward: B * T must be below 2^31");
   const Scratch part(n, C);
   auto* base = static_cast<unsigned char*>(scratch);
   auto* rows = reinterpret_cast<int*>(base + part.rows);
@@ -214,12 +208,11 @@ void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* toke
   auto* sorted_keys = reinterpret_cast<unsigned*>(sorted_tokens);
   const int items = static_cast<int>(n);
   size_t sort_bytes = 0;
-  STEPSCOPE_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, keys, sorted_keys, rows, sorted_rows, items, 0,
-                                                       bits, stream));
+  STEPSCOPE_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, keys, sorted_keys, rows, sorted_rows, items, 0, bits, stream));
   if (static_cast<int64_t>(sort_bytes) > part.sort_bytes)
     throw std::logic_error("embedding_backward: the sort asks for more scratch memory than was planned");
-  STEPSCOPE_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(base + part.sort, sort_bytes, keys, sorted_keys, rows, sorted_rows,
-                                                       items, 0, bits, stream));
+  STEPSCOPE_CUDA_CHECK(
+      cub::DeviceRadixSort::SortPairs(base + part.sort, sort_bytes, keys, sorted_keys, rows, sorted_rows, items, 0, bits, stream));
 
   if (can_pack(C, dwte, dwpe, dout))
     launch_backward<8>(dwte, dwpe, dout, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
@@ -229,9 +222,9 @@ void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* toke
 
 template void embedding_forward<bf16>(bf16*, const int*, const bf16*, const bf16*, int64_t, int64_t, int64_t, cudaStream_t);
 template void embedding_forward<float>(float*, const int*, const bf16*, const bf16*, int64_t, int64_t, int64_t, cudaStream_t);
-template void embedding_backward<bf16>(float*, float*, const bf16*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool,
-                                       void*, cudaStream_t);
-template void embedding_backward<float>(float*, float*, const float*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool,
-                                        void*, cudaStream_t);
+template void embedding_backward<bf16>(float*, float*, const bf16*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*,
+                                       cudaStream_t);
+template void embedding_backward<float>(float*, float*, const float*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*,
+                                        cudaStream_t);
 
 }  // namespace mixed

@@ -36,8 +36,7 @@ __device__ __forceinline__ Pack<N> load_row(const Rows<R>& rows, int64_t at) {
 }
 
 template <int N>
-__device__ __forceinline__ void normalize_pack(bf16* out, const Pack<N>& x, const bf16* weight, const bf16* bias, float mean,
-                                               float rstd) {
+__device__ __forceinline__ void normalize_pack(bf16* out, const Pack<N>& x, const bf16* weight, const bf16* bias, float mean, float rstd) {
   const Pack<N> w = load<N>(weight);
   const Pack<N> b = load<N>(bias);
   Pack<N> y;
@@ -49,9 +48,8 @@ __device__ __forceinline__ void normalize_pack(bf16* out, const Pack<N>& x, cons
 // One warp per row, lanes over channels, the row in PACKS packs of registers; blockDim.x / 32 rows per block.
 template <int N, int PACKS, bool kResidual, class R>
 __global__ void __launch_bounds__(256)
-    warp_per_row_forward_kernel(bf16* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out,
-                                const Rows<R> in, const bf16* __restrict__ weight, const bf16* __restrict__ bias, int64_t rows,
-                                int64_t C) {
+    warp_per_row_forward_kernel(bf16* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out, const Rows<R> in,
+                                const bf16* __restrict__ weight, const bf16* __restrict__ bias, int64_t rows, int64_t C) {
   const int lane = threadIdx.x % kWarp;
   const int64_t row = blockIdx.x * static_cast<int64_t>(blockDim.x / kWarp) + threadIdx.x / kWarp;
   if (row >= rows) return;
@@ -91,8 +89,7 @@ __global__ void __launch_bounds__(256)
 // One block per row, threads over channels; for any C. The row is read three times, the later ones from L1.
 template <int N, bool kResidual, class R>
 __global__ void block_per_row_forward_kernel(bf16* __restrict__ out, float* __restrict__ mean_out, float* __restrict__ rstd_out,
-                                             const Rows<R> in, const bf16* __restrict__ weight, const bf16* __restrict__ bias,
-                                             int64_t C) {
+                                             const Rows<R> in, const bf16* __restrict__ weight, const bf16* __restrict__ bias, int64_t C) {
   __shared__ float shared[kWarp];
   const int64_t row = blockIdx.x;
   // A thread reads back only what it wrote itself.
@@ -130,8 +127,7 @@ template <int N, int PACKS, int ROWS, class R>
 __global__ void __launch_bounds__(512)
     fused_rows_backward_kernel(R* __restrict__ dinp, bf16* __restrict__ dinp_copy, float* __restrict__ partial,
                                const bf16* __restrict__ dout, const bf16* __restrict__ inp, const float* __restrict__ mean,
-                               const float* __restrict__ rstd, const bf16* __restrict__ weight, int64_t rows, int64_t C,
-                               bool add_to_dinp) {
+                               const float* __restrict__ rstd, const bf16* __restrict__ weight, int64_t rows, int64_t C, bool add_to_dinp) {
   constexpr int kMaxWarps = 512 / kWarp;
   __shared__ float sums[2][kMaxWarps][2 * ROWS];
   const int lane = threadIdx.x % kWarp;
@@ -252,8 +248,7 @@ template <int PACKS, class R>
 __global__ void __launch_bounds__(128, PACKS <= 3 ? 3 : 2)
     warp_rows_backward_kernel(R* __restrict__ dinp, bf16* __restrict__ dinp_copy, float* __restrict__ partial,
                               const bf16* __restrict__ dout, const bf16* __restrict__ inp, const float* __restrict__ mean,
-                              const float* __restrict__ rstd, const bf16* __restrict__ weight, int64_t rows, int C,
-                              bool add_to_dinp) {
+                              const float* __restrict__ rstd, const bf16* __restrict__ weight, int64_t rows, int C, bool add_to_dinp) {
   extern __shared__ __align__(16) float joined[];
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
@@ -347,8 +342,8 @@ __global__ void __launch_bounds__(128, PACKS <= 3 ? 3 : 2)
 // One warp per row: dinp only. Reads the row twice, the second time from L1.
 template <int N, class R>
 __global__ void rows_backward_kernel(R* __restrict__ dinp, bf16* __restrict__ dinp_copy, const bf16* __restrict__ dout,
-                                     const bf16* __restrict__ inp, const float* __restrict__ mean,
-                                     const float* __restrict__ rstd, const bf16* __restrict__ weight, int64_t rows, int64_t C, bool add_to_dinp) {
+                                     const bf16* __restrict__ inp, const float* __restrict__ mean, const float* __restrict__ rstd,
+                                     const bf16* __restrict__ weight, int64_t rows, int64_t C, bool add_to_dinp) {
   const int lane = threadIdx.x % kWarp;
   const int64_t row = blockIdx.x * static_cast<int64_t>(blockDim.x / kWarp) + threadIdx.x / kWarp;
   if (row >= rows) return;
@@ -377,8 +372,7 @@ __global__ void rows_backward_kernel(R* __restrict__ dinp, bf16* __restrict__ di
     Pack<N> result{};
     if (add_to_dinp) result = load<N>(target);
 #pragma unroll
-    for (int k = 0; k < N; ++k)
-      result.v[k] += (d.v[k] * w.v[k] - mean_dn - (x.v[k] - m) * s * mean_dn_xhat) * s;
+    for (int k = 0; k < N; ++k) result.v[k] += (d.v[k] * w.v[k] - mean_dn - (x.v[k] - m) * s * mean_dn_xhat) * s;
     store(target, result);
     if (sizeof(R) != sizeof(bf16) && dinp_copy != nullptr) store(dinp_copy + row * C + c, result);
   }
@@ -452,8 +446,10 @@ std::string holds_up_to(int64_t most, int64_t C, const char* instead) {
 
 int64_t partial_count(LayernormBackward variant, int64_t rows, int64_t C) {
   switch (variant) {
-    case LayernormBackward::separate_columns: return slab_count(rows, C);
-    case LayernormBackward::fused_rows: break;
+    case LayernormBackward::separate_columns:
+      return slab_count(rows, C);
+    case LayernormBackward::fused_rows:
+      break;
   }
   const int64_t groups = ceil_div<int64_t>(rows, 4);
   return groups < 396 ? groups : 396;  // three blocks for each of an H200's 132 multiprocessors
@@ -468,8 +464,8 @@ template <int N, int PACKS, bool kResidual, class R>
 void launch_warp_per_row(const Output& o, const Rows<R>& in, const bf16* weight, const bf16* bias, int64_t rows, int64_t C,
                          cudaStream_t stream) {
   warp_per_row_forward_kernel<N, PACKS, kResidual, R>
-      <<<grid_blocks(ceil_div<int64_t>(rows, kRowsPerBlock)), kRowsPerBlock * kWarp, 0, stream>>>(o.out, o.mean, o.rstd, in, weight,
-                                                                                                  bias, rows, C);
+      <<<grid_blocks(ceil_div<int64_t>(rows, kRowsPerBlock)), kRowsPerBlock * kWarp, 0, stream>>>(o.out, o.mean, o.rstd, in, weight, bias,
+                                                                                                  rows, C);
 }
 
 template <int N, bool kResidual, class R>
@@ -546,7 +542,7 @@ template <int N, class R>
 void launch_separate_columns(const Backward<R>& b, float* partial, int64_t slabs, cudaStream_t stream) {
   const dim3 grid(grid_blocks(ceil_div<int64_t>(b.C, kWarp)), static_cast<unsigned>(slabs));
   columns_backward_kernel<<<grid, dim3(kWarp, 8), 0, stream>>>(partial, b.dout, b.inp, b.mean, b.rstd, b.rows, b.C,
-                                                                  ceil_div<int64_t>(b.rows, slabs));
+                                                               ceil_div<int64_t>(b.rows, slabs));
   STEPSCOPE_CHECK_LAUNCH();
   rows_backward_kernel<N, R><<<grid_blocks(ceil_div<int64_t>(b.rows, kRowsPerBlock)), kRowsPerBlock * kWarp, 0, stream>>>(
       b.dinp, b.dinp_copy, b.dout, b.inp, b.mean, b.rstd, b.weight, b.rows, b.C, b.add_to_dinp);
@@ -555,8 +551,12 @@ void launch_separate_columns(const Backward<R>& b, float* partial, int64_t slabs
 template <int N, class R>
 void launch_backward(LayernormBackward variant, const Backward<R>& b, float* partial, int64_t partials, cudaStream_t stream) {
   switch (variant) {
-    case LayernormBackward::fused_rows: launch_fused_rows<N>(b, partial, partials, stream); break;
-    case LayernormBackward::separate_columns: launch_separate_columns<N>(b, partial, partials, stream); break;
+    case LayernormBackward::fused_rows:
+      launch_fused_rows<N>(b, partial, partials, stream);
+      break;
+    case LayernormBackward::separate_columns:
+      launch_separate_columns<N>(b, partial, partials, stream);
+      break;
   }
   STEPSCOPE_CHECK_LAUNCH();
 }
@@ -565,8 +565,10 @@ void launch_backward(LayernormBackward variant, const Backward<R>& b, float* par
 
 std::optional<std::string> why_not(LayernormForward variant, int64_t C, bool packs) {
   switch (variant) {
-    case LayernormForward::block_per_row: return std::nullopt;
-    case LayernormForward::warp_per_row: break;
+    case LayernormForward::block_per_row:
+      return std::nullopt;
+    case LayernormForward::warp_per_row:
+      break;
   }
   const int64_t most = kMostWarpPacks * kWarp * (packs ? 8 : 1);
   if (C <= most) return std::nullopt;
@@ -575,8 +577,10 @@ std::optional<std::string> why_not(LayernormForward variant, int64_t C, bool pac
 
 std::optional<std::string> why_not(LayernormBackward variant, int64_t C, bool packs) {
   switch (variant) {
-    case LayernormBackward::separate_columns: return std::nullopt;
-    case LayernormBackward::fused_rows: break;
+    case LayernormBackward::separate_columns:
+      return std::nullopt;
+    case LayernormBackward::fused_rows:
+      break;
   }
   const int64_t most = kFusedThreads * (packs ? 2 * 8 : 4);
   if (C <= most) return std::nullopt;
@@ -594,8 +598,8 @@ void layernorm_forward(LayernormForward variant, bf16* out, float* mean, float* 
 }
 
 template <class R>
-void residual_layernorm_forward(LayernormForward variant, R* sum, bf16* kept, bf16* out, float* mean, float* rstd, const R* a, const bf16* branch, const bf16* weight,
-                                const bf16* bias, int64_t rows, int64_t C, cudaStream_t stream) {
+void residual_layernorm_forward(LayernormForward variant, R* sum, bf16* kept, bf16* out, float* mean, float* rstd, const R* a,
+                                const bf16* branch, const bf16* weight, const bf16* bias, int64_t rows, int64_t C, cudaStream_t stream) {
   const Rows<R> in{a, branch, sum, kept};
   if (can_pack(C, sum, out, a, branch, weight, bias, kept))
     launch_forward<8, true>(variant, {out, mean, rstd}, in, weight, bias, rows, C, stream);
@@ -622,7 +626,7 @@ void layernorm_backward(LayernormBackward variant, R* dinp, bf16* dinp_copy, flo
   const bool summed = variant == LayernormBackward::fused_rows;
   const Sums to{{dweight, dbias, summed ? dinp_column_sums : nullptr}};
   reduce_three_kernel<<<grid_blocks(ceil_div<int64_t>(3 * C, kWarp)), dim3(kWarp, kWarp), 0, stream>>>(to, scratch, partials, C,
-                                                                                                     accumulate);
+                                                                                                       accumulate);
   STEPSCOPE_CHECK_LAUNCH();
   if (!summed && dinp_column_sums != nullptr) {
     const bf16* operand = nullptr;
@@ -634,14 +638,13 @@ void layernorm_backward(LayernormBackward variant, R* dinp, bf16* dinp_copy, flo
   }
 }
 
-#define STEPSCOPE_INSTANTIATE(R)                                                                                              \
-  template void layernorm_forward<R>(LayernormForward, bf16*, float*, float*, const R*, bf16*, const bf16*, const bf16*,      \
-                                     int64_t, int64_t, cudaStream_t);                                                                 \
-  template void residual_layernorm_forward<R>(LayernormForward, R*, bf16*, bf16*, float*, float*, const R*, const bf16*, const bf16*,           \
-                                              const bf16*, int64_t, int64_t, cudaStream_t);                                               \
-  template void layernorm_backward<R>(LayernormBackward, R*, bf16*, float*, float*, float*, const bf16*, const bf16*,        \
-                                      const float*, const float*, const bf16*, int64_t, int64_t, bool, bool, float*,         \
-                                      cudaStream_t);
+#define STEPSCOPE_INSTANTIATE(R)                                                                                                           \
+  template void layernorm_forward<R>(LayernormForward, bf16*, float*, float*, const R*, bf16*, const bf16*, const bf16*, int64_t, int64_t, \
+                                     cudaStream_t);                                                                                        \
+  template void residual_layernorm_forward<R>(LayernormForward, R*, bf16*, bf16*, float*, float*, const R*, const bf16*, const bf16*,      \
+                                              const bf16*, int64_t, int64_t, cudaStream_t);                                                \
+  template void layernorm_backward<R>(LayernormBackward, R*, bf16*, float*, float*, float*, const bf16*, const bf16*, const float*,        \
+                                      const float*, const bf16*, int64_t, int64_t, bool, bool, float*, cudaStream_t);
 STEPSCOPE_INSTANTIATE(bf16)
 STEPSCOPE_INSTANTIATE(float)
 #undef STEPSCOPE_INSTANTIATE

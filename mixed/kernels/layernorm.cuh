@@ -30,8 +30,8 @@ std::optional<std::string> why_not(LayernormBackward variant, int64_t C, bool pa
 // sum (rows,C) = a + branch, rounded to R; then layernorm of that rounded sum. One read of a and branch, one write of sum, kept and
 // out. sum may be a.
 template <class R>
-void residual_layernorm_forward(LayernormForward variant, R* sum, bf16* kept, bf16* out, float* mean, float* rstd, const R* a, const bf16* branch,
-                                const bf16* weight, const bf16* bias, int64_t rows, int64_t C, cudaStream_t stream);
+void residual_layernorm_forward(LayernormForward variant, R* sum, bf16* kept, bf16* out, float* mean, float* rstd, const R* a,
+                                const bf16* branch, const bf16* weight, const bf16* bias, int64_t rows, int64_t C, cudaStream_t stream);
 
 // dinp (rows,C) is written, or added to when `add_to_dinp` (the residual stream's gradient).
 // dinp_copy: null, or receives dinp rounded to bf16 (for R = float, whose matrix products need a bf16 operand).
@@ -39,10 +39,9 @@ void residual_layernorm_forward(LayernormForward variant, R* sum, bf16* kept, bf
 // dinp_column_sums (C; null = not wanted): column sums of the final dinp as stored, which are the bias gradient of the projection in
 // front of the residual sum; written, or added to when `accumulate`.
 template <class R>
-void layernorm_backward(LayernormBackward variant, R* dinp, bf16* dinp_copy, float* dweight, float* dbias,
-                        float* dinp_column_sums, const bf16* dout, const bf16* inp, const float* mean, const float* rstd,
-                        const bf16* weight, int64_t rows, int64_t C, bool add_to_dinp, bool accumulate, float* scratch,
-                        cudaStream_t stream);
+void layernorm_backward(LayernormBackward variant, R* dinp, bf16* dinp_copy, float* dweight, float* dbias, float* dinp_column_sums,
+                        const bf16* dout, const bf16* inp, const float* mean, const float* rstd, const bf16* weight, int64_t rows,
+                        int64_t C, bool add_to_dinp, bool accumulate, float* scratch, cudaStream_t stream);
 int64_t layernorm_backward_scratch_floats(LayernormBackward variant, int64_t rows, int64_t C);
 
 }  // namespace mixed

@@ -14,8 +14,7 @@ namespace profiler {
 namespace {
 
 // Collects what is missing by name: one row with a count and the first detail.
-void add_missing(std::vector<MissingRecord>& list, const std::string& name, int64_t count,
-                 const std::string& detail) {
+void add_missing(std::vector<MissingRecord>& list, const std::string& name, int64_t count, const std::string& detail) {
   if (count > 0) list.push_back({name, count, detail});
 }
 
@@ -29,8 +28,7 @@ void place_launches(Attribution& a, bool foreign) {
     if (parsed.kind == PathKind::no_leaf && outside++ == 0) first_outside = l.record->name;
     if (parsed.kind == PathKind::unknown_words && unknown++ == 0) first_unknown = l.record->path;
   }
-  a.has_leaf_ranges =
-      std::any_of(a.launches.begin(), a.launches.end(), [](const AttributedLaunch& l) { return l.place.has_value(); });
+  a.has_leaf_ranges = std::any_of(a.launches.begin(), a.launches.end(), [](const AttributedLaunch& l) { return l.place.has_value(); });
   if (foreign && !a.has_leaf_ranges) return;
   add_missing(a.missing, "unattributed_kernels", outside, fmt::format("first: '{}'", first_outside));
   add_missing(a.missing, "unknown_range_path", unknown, fmt::format("first: '{}'", first_unknown));
@@ -59,17 +57,14 @@ void set_times(Attribution& a, const TracedStep& t, bool steps_differ) {
     a.time_ns = medians ? t.median_window_ns : a.timeline.window_ns;
     a.conservation_error_ns = sum + a.idle_ns - a.time_ns;
   };
-  const auto conserved = [&] {
-    return std::abs(a.conservation_error_ns) <= a.time_ns * kConservation_pct / 100;
-  };
+  const auto conserved = [&] { return std::abs(a.conservation_error_ns) <= a.time_ns * kConservation_pct / 100; };
 
   // Operation i of one step is then not operation i of another: a median over them would be of different kernels.
   if (steps_differ) {
     fill(false);
     if (!conserved())
       add_missing(a.missing, "pass_sum_mismatch", 1,
-                  fmt::format("passes + unattributed + idle differ from the step by {:+.2f}%",
-                              a.conservation_error_ns / a.time_ns * 100));
+                  fmt::format("passes + unattributed + idle differ from the step by {:+.2f}%", a.conservation_error_ns / a.time_ns * 100));
     return;
   }
   fill(true);
@@ -77,14 +72,12 @@ void set_times(Attribution& a, const TracedStep& t, bool steps_differ) {
   const double error_of_medians = a.conservation_error_ns;
   fill(false);
   if (conserved()) {
-    add_missing(
-        a.missing, "traced_steps_vary", 1,
-        fmt::format("medians miss the step by {:+.2f}%", error_of_medians / t.median_window_ns * 100));
+    add_missing(a.missing, "traced_steps_vary", 1,
+                fmt::format("medians miss the step by {:+.2f}%", error_of_medians / t.median_window_ns * 100));
     return;
   }
   add_missing(a.missing, "pass_sum_mismatch", 1,
-              fmt::format("passes + unattributed + idle differ from the step by {:+.2f}%",
-                          a.conservation_error_ns / a.time_ns * 100));
+              fmt::format("passes + unattributed + idle differ from the step by {:+.2f}%", a.conservation_error_ns / a.time_ns * 100));
 }
 
 void merge(Attribution& a, const TracedStep& t, const Recording& r, std::vector<PassCounters>& whole_passes) {
@@ -98,8 +91,7 @@ void merge(Attribution& a, const TracedStep& t, const Recording& r, std::vector<
   std::map<const LaunchRecord*, size_t> position;
   for (size_t i = 0; i < t.kernels.size(); ++i) position[t.kernels[i]] = i;
   for (AttributedLaunch& l : a.launches)
-    if (const auto at = position.find(l.record); at != position.end())
-      l.counters = merged.per_kernel[at->second];
+    if (const auto at = position.find(l.record); at != position.end()) l.counters = merged.per_kernel[at->second];
 }
 
 void check_kernels(Attribution& a) {
@@ -160,11 +152,9 @@ void make_groups(Attribution& a) {
     return Key{l.place->pass, *l.place->layer, -1, -1, ""};
   });
   a.kernels = group_by(a, [](const AttributedLaunch& l) -> std::optional<Key> {
-    return Key{l.place ? l.place->pass : -1, -1, l.place ? l.place->op : -1,
-               static_cast<int>(l.record->activity), l.record->name};
+    return Key{l.place ? l.place->pass : -1, -1, l.place ? l.place->op : -1, static_cast<int>(l.record->activity), l.record->name};
   });
-  std::stable_sort(a.kernels.begin(), a.kernels.end(),
-                   [](const Group& x, const Group& y) { return x.sums.time_ns > y.sums.time_ns; });
+  std::stable_sort(a.kernels.begin(), a.kernels.end(), [](const Group& x, const Group& y) { return x.sums.time_ns > y.sums.time_ns; });
   std::vector<const AttributedLaunch*> everything;
   for (const AttributedLaunch& l : a.launches) {
     everything.push_back(&l);
@@ -207,38 +197,32 @@ void add_work(Attribution& a, const AttributionInput& in) {
   };
   for (Group& g : a.passes) sum_over(g, [&](const Place& p) { return p.pass == *g.pass; });
   for (Group& g : a.ops) sum_over(g, [&](const Place& p) { return p.pass == *g.pass && p.op == *g.op; });
-  for (Group& g : a.layers)
-    sum_over(g, [&](const Place& p) { return p.pass == *g.pass && p.layer == g.layer; });
+  for (Group& g : a.layers) sum_over(g, [&](const Place& p) { return p.pass == *g.pass && p.layer == g.layer; });
 }
 
 // A whole pass as one range sees its kernels unserialized, and its copies and memsets, which have no range of
 // their own.
 void check_whole_passes(Attribution& a, const std::vector<PassCounters>& whole_passes) {
   for (const PassCounters& whole : whole_passes) {
-    const auto g = std::find_if(a.passes.begin(), a.passes.end(), [&](const Group& x) {
-      return pass_words()[static_cast<size_t>(*x.pass)] == whole.pass;
-    });
+    const auto g = std::find_if(a.passes.begin(), a.passes.end(),
+                                [&](const Group& x) { return pass_words()[static_cast<size_t>(*x.pass)] == whole.pass; });
     if (g == a.passes.end()) {
-      add_missing(a.missing, "pass_counters_mismatch", 1,
-                  fmt::format("pass '{}' was counted but not traced", whole.pass));
+      add_missing(a.missing, "pass_counters_mismatch", 1, fmt::format("pass '{}' was counted but not traced", whole.pass));
       continue;
     }
     g->whole_pass = whole.counters;
     const auto& c = whole.counters;
-    if (!c.dram_read_bytes || !c.dram_write_bytes || !g->sums.dram_read_bytes || !g->sums.dram_write_bytes)
-      continue;
+    if (!c.dram_read_bytes || !c.dram_write_bytes || !g->sums.dram_read_bytes || !g->sums.dram_write_bytes) continue;
     double expected = *g->sums.dram_read_bytes + *g->sums.dram_write_bytes;
     for (const size_t i : g->launches) {
       const LaunchRecord& l = *a.launches[i].record;
       if (l.activity == Activity::memset) expected += static_cast<double>(l.bytes);
-      if (l.activity == Activity::copy)
-        expected += static_cast<double>(l.bytes) * (l.name.find("DtoD") != std::string::npos ? 2 : 1);
+      if (l.activity == Activity::copy) expected += static_cast<double>(l.bytes) * (l.name.find("DtoD") != std::string::npos ? 2 : 1);
     }
     const double counted = *c.dram_read_bytes + *c.dram_write_bytes, gap = counted - expected;
     if (std::abs(gap) <= std::max(kPassCounters_bytes, expected * kPassCounters_pct / 100)) continue;
     add_missing(a.missing, "pass_counters_mismatch", 1,
-                fmt::format("{}: {:.1f} MB as a whole, {:.1f} MB as the sum of its parts", whole.pass,
-                            counted / 1e6, expected / 1e6));
+                fmt::format("{}: {:.1f} MB as a whole, {:.1f} MB as the sum of its parts", whole.pass, counted / 1e6, expected / 1e6));
   }
 }
 
@@ -270,8 +254,7 @@ std::optional<Attribution> attribute(const Recording& recording, const Attributi
                 std::any_of(recording.missing.begin(), recording.missing.end(), is_sequence));
   std::vector<PassCounters> whole_passes;
   merge(a, *traced, recording, whole_passes);
-  for (AttributedLaunch& l : a.launches)
-    l.roofline = kernel_roofline(*l.record, l.duration_ns, l.counters, input.roofline);
+  for (AttributedLaunch& l : a.launches) l.roofline = kernel_roofline(*l.record, l.duration_ns, l.counters, input.roofline);
   check_kernels(a);
   make_groups(a);
   add_work(a, input);

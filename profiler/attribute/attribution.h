@@ -58,12 +58,12 @@ struct Attribution {
   int64_t traced_steps = 0;
   int64_t counted_steps = 0;
   std::optional<std::string> tensor_metric, tensor_instructions_metric;  // as in MergedCounters
-  bool from_medians = true;                // false: durations are those of the one step shown
-  std::vector<AttributedLaunch> launches;  // by start time
-  std::vector<Group> passes;               // in the order of pass_words()
-  std::vector<Group> ops;                  // by pass, then by op_words()
-  std::vector<Group> layers;               // by pass, then layer; without the ops outside the layers
-  std::vector<Group> kernels;              // same name, activity, pass and op; longest first
+  bool from_medians = true;                                              // false: durations are those of the one step shown
+  std::vector<AttributedLaunch> launches;                                // by start time
+  std::vector<Group> passes;                                             // in the order of pass_words()
+  std::vector<Group> ops;                                                // by pass, then by op_words()
+  std::vector<Group> layers;                                             // by pass, then layer; without the ops outside the layers
+  std::vector<Group> kernels;                                            // same name, activity, pass and op; longest first
   LaunchSums all;
   double time_ns = 0;  // the step on the device, first start to last end
   double idle_ns = 0;

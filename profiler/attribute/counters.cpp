@@ -31,14 +31,10 @@ constexpr std::array<TensorMetric, kTensorMetrics> kTensorMetricList = {{
     {"sm__pipe_tensor_op_hmma_cycles_active.sum.pct_of_peak_sustained_elapsed", Of::all_cycles, kHalfOnly},
     {"sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active", Of::active_cycles, kHalfOnly},
     {"sm__pipe_tensor_op_hmma_cycles_active.sum.pct_of_peak_sustained_active", Of::active_cycles, kHalfOnly},
-    {"sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_elapsed", Of::all_cycles,
-     kHalfOnly},
-    {"sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_active", Of::active_cycles,
-     kHalfOnly},
-    {"sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed", Of::all_cycles,
-     "instructions issued, not cycles", false},
-    {"sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active", Of::active_cycles,
-     "instructions issued, not cycles", false},
+    {"sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_elapsed", Of::all_cycles, kHalfOnly},
+    {"sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_active", Of::active_cycles, kHalfOnly},
+    {"sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed", Of::all_cycles, "instructions issued, not cycles", false},
+    {"sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active", Of::active_cycles, "instructions issued, not cycles", false},
     {"sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_elapsed", Of::all_cycles,
      "fp16, bf16 and tf32 instructions issued, not cycles", false},
     {"sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active", Of::active_cycles,
@@ -51,26 +47,16 @@ const std::array<CounterQuantity, 13> kQuantities = {{
     {"l2_bytes", &K::l2_bytes, {"lts__t_bytes.sum"}, true},
     {"instructions", &K::instructions, {"sm__inst_executed.sum", "smsp__inst_executed.sum"}, true},
     {"fma_instructions", &K::fma_instructions, {"sm__inst_executed_pipe_fma.sum"}, true},
-    {"tensor_active_pct",
-     &K::tensor_active_pct,
-     {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"},
-     false},
+    {"tensor_active_pct", &K::tensor_active_pct, {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"}, false},
     {"tensor_instructions",
      &K::tensor_instructions,
-     {"sm__inst_executed_pipe_tensor.sum", "smsp__inst_executed_pipe_tensor.sum",
-      "sm__inst_executed_pipe_tensor_op_hmma.sum", "smsp__inst_executed_pipe_tensor_op_hmma.sum",
-      "sm__inst_executed_pipe_tensor_op_gmma.sum"},
+     {"sm__inst_executed_pipe_tensor.sum", "smsp__inst_executed_pipe_tensor.sum", "sm__inst_executed_pipe_tensor_op_hmma.sum",
+      "smsp__inst_executed_pipe_tensor_op_hmma.sum", "sm__inst_executed_pipe_tensor_op_gmma.sum"},
      true,
      false},
-    {"tensor_while_busy_pct",
-     &K::tensor_while_busy_pct,
-     {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"},
-     false},
+    {"tensor_while_busy_pct", &K::tensor_while_busy_pct, {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"}, false},
     {"occupancy_pct", &K::occupancy_pct, {"sm__warps_active.avg.pct_of_peak_sustained_active"}, false},
-    {"sm_cycles",
-     &K::sm_cycles,
-     {"sm__cycles_elapsed.max", "sm__cycles_elapsed.avg", "gpc__cycles_elapsed.max"},
-     true},
+    {"sm_cycles", &K::sm_cycles, {"sm__cycles_elapsed.max", "sm__cycles_elapsed.avg", "gpc__cycles_elapsed.max"}, true},
     {"sm_active_cycles", &K::sm_active_cycles, {"sm__cycles_active.avg"}, true},
     {"sm_clock_hz", &K::sm_clock_hz, {"gpc__cycles_elapsed.avg.per_second"}, false},
     {"counted_time_ns", &K::counted_time_ns, {"gpu__time_duration.sum"}, true},
@@ -89,8 +75,7 @@ KernelCounters by_meaning(const std::vector<std::string>& metrics, const Values&
       break;
     }
   for (size_t i = 0; i < kTensorMetrics; ++i)
-    if (const auto at = std::find(metrics.begin(), metrics.end(), kTensorMetricList[i].metric);
-        at != metrics.end())
+    if (const auto at = std::find(metrics.begin(), metrics.end(), kTensorMetricList[i].metric); at != metrics.end())
       c.tensor_by_metric[i] = values[static_cast<size_t>(at - metrics.begin())];
   return c;
 }
@@ -143,14 +128,12 @@ std::vector<TensorWay> tensor_ways() {
 // column into another quantity.
 std::optional<TensorWay> best_way(const std::vector<KernelCounters>& kernels) {
   const auto has_any = [](const KernelCounters& k) {
-    return std::any_of(k.tensor_by_metric.begin(), k.tensor_by_metric.end(),
-                       [](const auto& v) { return v.has_value(); });
+    return std::any_of(k.tensor_by_metric.begin(), k.tensor_by_metric.end(), [](const auto& v) { return v.has_value(); });
   };
   const auto all = std::count_if(kernels.begin(), kernels.end(), has_any);
   std::optional<TensorWay> any;
   for (const TensorWay& way : tensor_ways()) {
-    const auto with = std::count_if(kernels.begin(), kernels.end(),
-                                    [&](const KernelCounters& k) { return way.of(k).has_value(); });
+    const auto with = std::count_if(kernels.begin(), kernels.end(), [&](const KernelCounters& k) { return way.of(k).has_value(); });
     if (with > 0 && 2 * with >= all) return way;
     if (with > 0 && !any) any = way;
   }
@@ -158,8 +141,7 @@ std::optional<TensorWay> best_way(const std::vector<KernelCounters>& kernels) {
 }
 
 // The first metric of a quantity that the recording has.
-std::string metric_used(const std::map<std::string, std::vector<std::string>>& sets,
-                        std::optional<double> K::*member) {
+std::string metric_used(const std::map<std::string, std::vector<std::string>>& sets, std::optional<double> K::*member) {
   for (const CounterQuantity& q : kQuantities) {
     if (q.member != member) continue;
     for (const std::string_view metric : q.metrics)
@@ -169,8 +151,7 @@ std::string metric_used(const std::map<std::string, std::vector<std::string>>& s
   return "";
 }
 
-void choose_tensor_metric(MergedCounters& merged,
-                          const std::map<std::string, std::vector<std::string>>& sets) {
+void choose_tensor_metric(MergedCounters& merged, const std::map<std::string, std::vector<std::string>>& sets) {
   const auto way = best_way(merged.per_kernel);
   const auto fill = [&](KernelCounters& k) {
     k.tensor_active_pct = way ? way->of(k) : std::nullopt;
@@ -187,23 +168,20 @@ void choose_tensor_metric(MergedCounters& merged,
   if (counted) merged.tensor_instructions_metric = metric_used(sets, &K::tensor_instructions);
   if (!way) {
     if (counted)
-      merged.missing.push_back(
-          {"tensor_use_other_metric", 1,
-           fmt::format("{}: {:.0f} instructions in all; no share of time follows from a count",
-                       *merged.tensor_instructions_metric, instructions)});
+      merged.missing.push_back({"tensor_use_other_metric", 1,
+                                fmt::format("{}: {:.0f} instructions in all; no share of time follows from a count",
+                                            *merged.tensor_instructions_metric, instructions)});
     return;
   }
   const TensorMetric& m = kTensorMetricList[way->metric];
   merged.tensor_metric = std::string(m.metric);
   if (way->converted)
-    *merged.tensor_metric +=
-        fmt::format(" x {} / {}", metric_used(sets, &K::sm_active_cycles), metric_used(sets, &K::sm_cycles));
+    *merged.tensor_metric += fmt::format(" x {} / {}", metric_used(sets, &K::sm_active_cycles), metric_used(sets, &K::sm_cycles));
   std::string is(m.lacks);
   if (way->is() == K::TensorIs::active_cycles || (!m.cycles && m.of == Of::active_cycles && !way->converted))
     is += fmt::format("{}share of the cycles in which the SM had warps, not of all", is.empty() ? "" : "; ");
   if (!is.empty())
-    merged.missing.push_back(
-        {"tensor_use_other_metric", 1, fmt::format("{}: {}", *merged.tensor_metric, is)});
+    merged.missing.push_back({"tensor_use_other_metric", 1, fmt::format("{}: {}", *merged.tensor_metric, is)});
   else if (way->converted)
     merged.missing.push_back({"tensor_use_converted", 1, *merged.tensor_metric});
 }
@@ -215,13 +193,11 @@ double median(Values v) {
 }
 
 // The sets that may be used: name -> metrics.
-std::map<std::string, std::vector<std::string>> usable_sets(const Recording& r,
-                                                            std::vector<MissingRecord>& missing) {
+std::map<std::string, std::vector<std::string>> usable_sets(const Recording& r, std::vector<MissingRecord>& missing) {
   std::map<std::string, std::vector<std::string>> sets;
   std::set<std::string> failed;
   const auto fail = [&](const std::string& set, const std::string& why) {
-    if (failed.insert(set).second)
-      missing.push_back({"counter_set_failed", 1, fmt::format("set '{}': {}", set, why)});
+    if (failed.insert(set).second) missing.push_back({"counter_set_failed", 1, fmt::format("set '{}': {}", set, why)});
   };
   for (const CounterSet& s : r.counter_sets) {
     const auto [at, is_new] = sets.emplace(s.name, s.metrics);
@@ -250,23 +226,20 @@ struct Difference {
   std::string first_other_grid;
 };
 
-Difference difference(const std::map<int64_t, const CounterRecord*>& counted,
-                      const std::vector<const LaunchRecord*>& kernels, bool prefix_is_enough) {
+Difference difference(const std::map<int64_t, const CounterRecord*>& counted, const std::vector<const LaunchRecord*>& kernels,
+                      bool prefix_is_enough) {
   if (counted.size() != kernels.size() && !(prefix_is_enough && counted.size() < kernels.size()))
     return {fmt::format("{} kernels counted, {} traced", counted.size(), kernels.size()), {}, ""};
   Difference d;
   for (const auto& [index, c] : counted) {
-    if (index >= static_cast<int64_t>(kernels.size()))
-      return {fmt::format("kernel {} was never traced", index), {}, ""};
+    if (index >= static_cast<int64_t>(kernels.size())) return {fmt::format("kernel {} was never traced", index), {}, ""};
     const LaunchRecord& k = *kernels[static_cast<size_t>(index)];
-    if (c->kernel != k.name)
-      return {fmt::format("kernel {}: counted '{}', traced '{}'", index, c->kernel, k.name), {}, ""};
-    if (c->path != k.path)
-      return {fmt::format("kernel {} '{}': counted in '{}', traced in '{}'", index, k.name, c->path, k.path), {}, ""};
+    if (c->kernel != k.name) return {fmt::format("kernel {}: counted '{}', traced '{}'", index, c->kernel, k.name), {}, ""};
+    if (c->path != k.path) return {fmt::format("kernel {} '{}': counted in '{}', traced in '{}'", index, k.name, c->path, k.path), {}, ""};
     if (c->grid == k.grid) continue;
     if (d.other_grid.empty())
-      d.first_other_grid = fmt::format("kernel {} '{}': counted with grid {}x{}x{}, traced with {}x{}x{}", index, k.name,
-                                       c->grid[0], c->grid[1], c->grid[2], k.grid[0], k.grid[1], k.grid[2]);
+      d.first_other_grid = fmt::format("kernel {} '{}': counted with grid {}x{}x{}, traced with {}x{}x{}", index, k.name, c->grid[0],
+                                       c->grid[1], c->grid[2], k.grid[0], k.grid[1], k.grid[2]);
     d.other_grid.insert(index);
   }
   if (static_cast<double>(d.other_grid.size()) > kDataDependentGrids * static_cast<double>(counted.size()))
@@ -284,13 +257,11 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
   const auto sets = usable_sets(r, merged.missing);
   // A program that launched more kernels than are kept was cut at the same limit in both runs, up to launches
   // in flight; a foreign report may hold a metric for some of its kernels only.
-  const bool cut = std::any_of(r.missing.begin(), r.missing.end(), [](const MissingRecord& m) {
-    return m.name == "launches_not_kept" || m.name == "metrics_not_in_report";
-  });
+  const bool cut = std::any_of(r.missing.begin(), r.missing.end(),
+                               [](const MissingRecord& m) { return m.name == "launches_not_kept" || m.name == "metrics_not_in_report"; });
 
-  std::map<std::pair<std::string, int64_t>, std::map<int64_t, const CounterRecord*>>
-      sessions;  // (set, step) -> index
-  std::map<std::pair<std::string, std::string>, std::vector<const CounterRecord*>> passes;  // (set, pass)
+  std::map<std::pair<std::string, int64_t>, std::map<int64_t, const CounterRecord*>> sessions;  // (set, step) -> index
+  std::map<std::pair<std::string, std::string>, std::vector<const CounterRecord*>> passes;      // (set, pass)
   for (const CounterRecord& c : r.counters) {
     if (!sets.contains(c.set)) continue;
     if (c.index >= 0)
@@ -300,13 +271,11 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
   }
 
   std::set<int64_t> steps;
-  std::map<std::string, std::vector<std::vector<const CounterRecord*>>>
-      good;  // set -> [kernel] -> one per step
+  std::map<std::string, std::vector<std::vector<const CounterRecord*>>> good;  // set -> [kernel] -> one per step
   for (const auto& [key, counted] : sessions) {
     const Difference d = difference(counted, kernels, cut);
     if (!d.why_not.empty()) {
-      merged.missing.push_back({"counter_sequence_mismatch", 1,
-                                fmt::format("set '{}', step {}: {}", key.first, key.second, d.why_not)});
+      merged.missing.push_back({"counter_sequence_mismatch", 1, fmt::format("set '{}', step {}: {}", key.first, key.second, d.why_not)});
       continue;
     }
     if (!d.other_grid.empty())
@@ -336,8 +305,7 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
   }
   for (const auto& [key, records] : passes) {
     const std::string& pass = key.second;  // clang 14 cannot capture a structured binding
-    auto at = std::find_if(merged.per_pass.begin(), merged.per_pass.end(),
-                           [&](const PassCounters& p) { return p.pass == pass; });
+    auto at = std::find_if(merged.per_pass.begin(), merged.per_pass.end(), [&](const PassCounters& p) { return p.pass == pass; });
     if (at == merged.per_pass.end()) at = merged.per_pass.insert(at, {pass, {}});
     fill_absent(at->counters, by_meaning(sets.at(key.first), middle(records)));
   }

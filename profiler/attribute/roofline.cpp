@@ -25,8 +25,7 @@ bool on_device(const LaunchRecord& launch) { return launch.name.find("DtoD") != 
 std::optional<double> dram_ns(const LaunchRecord& launch, const KernelCounters& c, const Ceilings& ceilings) {
   const auto bytes = static_cast<double>(launch.bytes);
   if (launch.activity == Activity::memset) return traffic_ns(ceilings, 0, bytes);
-  if (launch.activity == Activity::copy)
-    return on_device(launch) ? traffic_ns(ceilings, bytes, bytes) : std::nullopt;
+  if (launch.activity == Activity::copy) return on_device(launch) ? traffic_ns(ceilings, bytes, bytes) : std::nullopt;
   if (!c.dram_read_bytes || !c.dram_write_bytes) return std::nullopt;
   return traffic_ns(ceilings, *c.dram_read_bytes, *c.dram_write_bytes);
 }
@@ -38,8 +37,7 @@ std::optional<double> tensor_ns(const KernelCounters& c, const RooflineInput& in
   const auto per_cycle = tensor_flops_per_cycle(in.chip, in.precision);
   const auto rate = rate_of(in.ceilings, in.precision);
   if (!per_cycle || !rate || !in.sm_count || !c.sm_cycles) return std::nullopt;
-  const double flops =
-      *c.tensor_active_pct / 100 * *per_cycle * *c.sm_cycles * static_cast<double>(*in.sm_count);
+  const double flops = *c.tensor_active_pct / 100 * *per_cycle * *c.sm_cycles * static_cast<double>(*in.sm_count);
   return flops / *rate * 1e9;
 }
 
@@ -76,8 +74,7 @@ std::string_view name(Bound bound) {
   return words.at(static_cast<size_t>(bound));
 }
 
-KernelRoofline kernel_roofline(const LaunchRecord& launch, double duration_ns, const KernelCounters& c,
-                               const RooflineInput& in) {
+KernelRoofline kernel_roofline(const LaunchRecord& launch, double duration_ns, const KernelCounters& c, const RooflineInput& in) {
   KernelRoofline r;
   r.dram_ns = dram_ns(launch, c, in.ceilings);
   if (launch.activity == Activity::kernel) {
@@ -104,8 +101,7 @@ KernelRoofline kernel_roofline(const LaunchRecord& launch, double duration_ns, c
   return r;
 }
 
-std::optional<double> work_floor_ns(double flops, double min_bytes, const Ceilings& c,
-                                    const std::string& precision) {
+std::optional<double> work_floor_ns(double flops, double min_bytes, const Ceilings& c, const std::string& precision) {
   const auto rate = rate_of(c, precision);
   if (!c.copy_bytes_per_s || !(*c.copy_bytes_per_s > 0) || (flops > 0 && !rate)) return std::nullopt;
   return std::max(min_bytes / *c.copy_bytes_per_s, flops > 0 ? flops / *rate : 0.0) * 1e9;

@@ -25,8 +25,7 @@ struct Ceilings {
 
 // DRAM ceiling of a mix of reads and writes: linear in the share of writes between the read, copy and write
 // ceilings (shares 0, 1/2, 1); the copy ceiling when only that is known; absent without it.
-std::optional<double> dram_ceiling_bytes_per_s(const Ceilings& ceilings, double read_bytes,
-                                               double write_bytes);
+std::optional<double> dram_ceiling_bytes_per_s(const Ceilings& ceilings, double read_bytes, double write_bytes);
 
 // What the device's SMs do per cycle, for turning tensor-pipe cycles into FLOPs. Absent for chips that are
 // not in the table. Source: dense peak of the architecture white papers; the GH100 row was checked against op
@@ -37,16 +36,15 @@ struct RooflineInput {
   Ceilings ceilings;
   std::string chip;  // "GH100"
   std::optional<int64_t> sm_count;
-  std::string precision =
-      "bf16";  // of the run's tensor-core products; foreign programs: bf16, see docs/metrics.md
+  std::string precision = "bf16";  // of the run's tensor-core products; foreign programs: bf16, see docs/metrics.md
 };
 
 enum class Bound { memory, tensor, latency, neither };
 std::string_view name(Bound bound);
 
-inline constexpr double kBoundShare = 0.60;  // of a ceiling, from which a kernel counts as bound by it
+inline constexpr double kBoundShare = 0.60;            // of a ceiling, from which a kernel counts as bound by it
 inline constexpr double kLatencyDuration_ns = 5000.0;  // below it launch and drain dominate
-inline constexpr double kTensorNoise_pct = 2.0;  // below it the pipe ran packed half FMAs, no matrix products
+inline constexpr double kTensorNoise_pct = 2.0;        // below it the pipe ran packed half FMAs, no matrix products
 
 struct KernelRoofline {
   std::optional<double> dram_ns, tensor_ns, fma_ns;  // time that its traffic or work needs at the ceiling
@@ -56,11 +54,9 @@ struct KernelRoofline {
 
 // `duration_ns` > 0. Copies and memsets on the device get a dram_ns from their size; copies to or from the
 // host get nothing.
-KernelRoofline kernel_roofline(const LaunchRecord& launch, double duration_ns, const KernelCounters& counters,
-                               const RooflineInput& input);
+KernelRoofline kernel_roofline(const LaunchRecord& launch, double duration_ns, const KernelCounters& counters, const RooflineInput& input);
 
 // Of an op's mathematics: max(min_bytes / copy ceiling, flops / matmul ceiling of the run's precision).
-std::optional<double> work_floor_ns(double flops, double min_bytes, const Ceilings& ceilings,
-                                    const std::string& precision);
+std::optional<double> work_floor_ns(double flops, double min_bytes, const Ceilings& ceilings, const std::string& precision);
 
 }  // namespace profiler

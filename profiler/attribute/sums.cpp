@@ -46,8 +46,7 @@ std::optional<double> weighted_by_time(const Launches& launches, Member value) {
     if (!(a.counters.*value)) return std::nullopt;
     return *(a.counters.*value) * a.duration_ns;
   });
-  return ratio(product,
-               sum_all(launches, [](const AttributedLaunch& a) { return std::optional(a.duration_ns); }));
+  return ratio(product, sum_all(launches, [](const AttributedLaunch& a) { return std::optional(a.duration_ns); }));
 }
 
 std::optional<double> tensor_use(const Launches& kernels) {
@@ -55,14 +54,12 @@ std::optional<double> tensor_use(const Launches& kernels) {
   const bool of_active = std::any_of(kernels.begin(), kernels.end(), [](const AttributedLaunch* l) {
     return l->counters.tensor_active_pct && l->counters.tensor_is == K::TensorIs::active_cycles;
   });
-  const auto by_cycles =
-      weighted(kernels, &K::tensor_active_pct, of_active ? &K::sm_active_cycles : &K::sm_cycles);
+  const auto by_cycles = weighted(kernels, &K::tensor_active_pct, of_active ? &K::sm_active_cycles : &K::sm_cycles);
   return by_cycles ? by_cycles : weighted_by_time(kernels, &K::tensor_active_pct);
 }
 
 // Share of the ceiling, in percent: the time needed at the ceiling over the time taken.
-std::optional<double> of_ceiling(const Launches& kernels, std::optional<double> KernelRoofline::*needed,
-                                 double taken_ns) {
+std::optional<double> of_ceiling(const Launches& kernels, std::optional<double> KernelRoofline::*needed, double taken_ns) {
   const auto sum = sum_all(kernels, [&](const AttributedLaunch& a) { return a.roofline.*needed; });
   const auto share = ratio(sum, taken_ns);
   return share ? std::optional(*share * 100) : std::nullopt;
@@ -109,8 +106,7 @@ LaunchSums sum_launches(const Launches& launches) {
       kernels.push_back(l);
       s.kernel_duration_ns += l->duration_ns;
     }
-    if (kernel || l->roofline.floor_ns)
-      bounded.push_back(l);  // copies over PCIe have no floor and must not hide the rest
+    if (kernel || l->roofline.floor_ns) bounded.push_back(l);  // copies over PCIe have no floor and must not hide the rest
   }
   s.dram_read_bytes = sum_of(kernels, &K::dram_read_bytes);
   s.dram_write_bytes = sum_of(kernels, &K::dram_write_bytes);

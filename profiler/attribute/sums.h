@@ -19,8 +19,8 @@ struct AttributedLaunch {
   const LaunchRecord* record = nullptr;  // into the Recording
   std::optional<Place> place;            // absent: outside every leaf range
   double duration_ns = 0;                // start to end
-  double time_ns = 0;   // its share of the step: == duration_ns unless others ran at the same time
-  int64_t samples = 0;  // traced steps behind duration_ns
+  double time_ns = 0;                    // its share of the step: == duration_ns unless others ran at the same time
+  int64_t samples = 0;                   // traced steps behind duration_ns
   bool has_time = false;
   KernelCounters counters;
   KernelRoofline roofline;
@@ -44,8 +44,7 @@ struct LaunchSums {
   std::optional<double> sm_clock_hz;            // weighted by counted time
   std::optional<double> dram_bytes_per_s;       // of its kernels: bytes / kernel_duration_ns
   std::optional<double> dram_of_ceiling_pct;    // time its traffic needs at the ceiling / kernel_duration_ns
-  std::optional<double>
-      tensor_of_ceiling_pct;  // time its tensor work needs at the ceiling / kernel_duration_ns
+  std::optional<double> tensor_of_ceiling_pct;  // time its tensor work needs at the ceiling / kernel_duration_ns
   std::optional<double> fma_of_ceiling_pct;
   std::optional<double> floor_ns, headroom_ns;  // sums of the launches' own
   std::optional<Bound> bound;                   // the one that most of its time has

@@ -35,8 +35,7 @@ Timeline make_timeline(const std::vector<Interval>& intervals, Interval window) 
     events.push_back({intervals[i].begin_ns, i, true});
     events.push_back({intervals[i].end_ns, i, false});
   }
-  std::sort(events.begin(), events.end(),
-            [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
+  std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.time_ns < b.time_ns; });
 
   // fair(t) = integral of 1/k; an interval's share is fair(end) - fair(begin).
   double fair_ns = 0;

@@ -24,8 +24,7 @@ bool timed(const LaunchRecord& r) { return r.start_ns > 0 && r.end_ns >= r.start
 double length_ns(const LaunchRecord& r) { return static_cast<double>(r.end_ns - r.start_ns); }
 
 bool already_reported(const Recording& r, std::string_view name) {
-  return std::any_of(r.missing.begin(), r.missing.end(),
-                     [&](const MissingRecord& m) { return m.name == name; });
+  return std::any_of(r.missing.begin(), r.missing.end(), [&](const MissingRecord& m) { return m.name == name; });
 }
 
 using Step = std::map<Key, const LaunchRecord*>;
@@ -33,8 +32,7 @@ std::map<int64_t, Step> by_step(const Recording& r) {
   std::map<int64_t, Step> steps;
   for (const LaunchRecord& l : r.launches)
     if (!steps[l.step].emplace(Key{l.activity, l.index}, &l).second)
-      throw DataError(
-          fmt::format("recording: {} {} of step {} is there twice", name(l.activity), l.index, l.step));
+      throw DataError(fmt::format("recording: {} {} of step {} is there twice", name(l.activity), l.index, l.step));
   return steps;
 }
 
@@ -45,13 +43,11 @@ void compare_sequences(const std::map<int64_t, Step>& steps, const Step& shown, 
   for (const auto& [number, step] : steps) {
     if (&step == &shown) continue;
     std::string why;
-    if (step.size() != shown.size())
-      why = fmt::format("{} operations, {} in step {}", step.size(), shown.size(), *t.step);
+    if (step.size() != shown.size()) why = fmt::format("{} operations, {} in step {}", step.size(), shown.size(), *t.step);
     for (const auto& [key, l] : step) {
       const auto other = shown.find(key);
       if (other != shown.end() && other->second->name != l->name && why.empty())
-        why = fmt::format("{} {} is '{}', in step {} '{}'", name(key.first), key.second, l->name, *t.step,
-                          other->second->name);
+        why = fmt::format("{} {} is '{}', in step {} '{}'", name(key.first), key.second, l->name, *t.step, other->second->name);
     }
     if (why.empty()) continue;
     if (differing++ == 0) first = fmt::format("step {}: {}", number, why);
@@ -60,8 +56,7 @@ void compare_sequences(const std::map<int64_t, Step>& steps, const Step& shown, 
 }
 
 int64_t count_of(const Step& step, std::set<Activity> kinds) {
-  return std::count_if(step.begin(), step.end(),
-                       [&](const auto& e) { return kinds.contains(e.first.first); });
+  return std::count_if(step.begin(), step.end(), [&](const auto& e) { return kinds.contains(e.first.first); });
 }
 
 // Against the step's own count, and against the statistics, which know indices of every traced step.
@@ -74,8 +69,7 @@ void count_lost(const Recording& r, const StepRecord* record, const Step& shown,
   int64_t only_in_stats = 0;
   for (const LaunchStats& s : r.stats) only_in_stats += !shown.contains({s.activity, s.index});
   t.lost = std::max(t.lost, only_in_stats);
-  if (t.lost)
-    t.missing.push_back({"records_lost_in_step", t.lost, t.step ? fmt::format("step {}", *t.step) : ""});
+  if (t.lost) t.missing.push_back({"records_lost_in_step", t.lost, t.step ? fmt::format("step {}", *t.step) : ""});
 }
 
 }  // namespace
@@ -104,8 +98,7 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
     } else {
       std::vector<double> samples;
       for (const auto& [n, step] : steps)
-        if (const auto at = step.find(key);
-            (n >= 0) == (number >= 0) && at != step.end() && timed(*at->second))
+        if (const auto at = step.find(key); (n >= 0) == (number >= 0) && at != step.end() && timed(*at->second))
           samples.push_back(length_ns(*at->second));
       o.samples = static_cast<int64_t>(samples.size());
       if (!samples.empty()) o.median_ns = median(std::move(samples));
@@ -113,21 +106,16 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
     t.operations.push_back(o);
     if (key.first == Activity::kernel || key.first == Activity::cpu_op) t.kernels.push_back(l);
   }
-  if (std::none_of(t.operations.begin(), t.operations.end(), [](const auto& o) { return o.has_time; }))
-    return std::nullopt;
-  if (without_time && !already_reported(r, "kernels_without_time"))
-    t.missing.push_back({"kernels_without_time", without_time, ""});
+  if (std::none_of(t.operations.begin(), t.operations.end(), [](const auto& o) { return o.has_time; })) return std::nullopt;
+  if (without_time && !already_reported(r, "kernels_without_time")) t.missing.push_back({"kernels_without_time", without_time, ""});
   std::stable_sort(t.operations.begin(), t.operations.end(),
-                   [](const TracedOperation& a, const TracedOperation& b) {
-                     return a.record->start_ns < b.record->start_ns;
-                   });
+                   [](const TracedOperation& a, const TracedOperation& b) { return a.record->start_ns < b.record->start_ns; });
 
   const StepRecord* record = nullptr;
   std::vector<double> windows;
   for (const StepRecord& s : r.steps) {
     const bool traced = s.gpu_begin_ns > 0 && s.gpu_end_ns > s.gpu_begin_ns;
-    if (traced && s.phase == Phase::activity)
-      windows.push_back(static_cast<double>(s.gpu_end_ns - s.gpu_begin_ns));
+    if (traced && s.phase == Phase::activity) windows.push_back(static_cast<double>(s.gpu_end_ns - s.gpu_begin_ns));
     if (t.step && s.step == *t.step && traced) record = &s;
   }
   if (record) {

@@ -8,11 +8,10 @@
 namespace profiler {
 namespace {
 
-constexpr std::array<std::string_view, 7> kPasses = {"encoder",   "forward",       "classifier", "backward",
-                                                     "optimizer", "communication", "other"};
-constexpr std::array<std::string_view, 18> kOps = {
-    "embedding", "ln1",       "qkv", "attention", "attproj", "residual1", "ln2",       "mlp_up", "gelu",
-    "mlp_down",  "residual2", "lnf", "lm_head",   "loss",    "zero_grad", "grad_norm", "adamw",  "copy"};
+constexpr std::array<std::string_view, 7> kPasses = {"encoder", "forward", "classifier", "backward", "optimizer", "communication", "other"};
+constexpr std::array<std::string_view, 18> kOps = {"embedding", "ln1",    "qkv",       "attention", "attproj",   "residual1",
+                                                   "ln2",       "mlp_up", "gelu",      "mlp_down",  "residual2", "lnf",
+                                                   "lm_head",   "loss",   "zero_grad", "grad_norm", "adamw",     "copy"};
 
 std::optional<int> find(std::span<const std::string_view> words, std::string_view text) {
   for (size_t i = 0; i < words.size(); ++i)
@@ -54,8 +53,7 @@ ParsedPath parse_range_path(std::string_view path) {
     if (parts[i] != "step") continue;
     if (i + 1 < parts.size()) something_below = true;
     if (i + 3 >= parts.size()) continue;
-    if (const auto place = place_of(parts[i + 1], parts[i + 2], parts[i + 3]))
-      return {PathKind::place, place};
+    if (const auto place = place_of(parts[i + 1], parts[i + 2], parts[i + 3])) return {PathKind::place, place};
   }
   return {something_below ? PathKind::unknown_words : PathKind::no_leaf, std::nullopt};
 }

@@ -45,8 +45,7 @@ __global__ void read_kernel(const uint4* __restrict__ in, uint4* __restrict__ ou
 
 __global__ void write_kernel(uint4* __restrict__ out, size_t n, uint32_t value) {
   const size_t stride = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += stride)
-    out[i] = make_uint4(value, value, value, value);
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += stride) out[i] = make_uint4(value, value, value, value);
 }
 
 // Uniform in [-1, 1) from a hash of the index.
@@ -63,8 +62,7 @@ __global__ void random_kernel(T* out, size_t n, uint32_t seed) {
 // ---------------------------------------------------------------------------------------------------------------
 
 void check(cudaError_t e, const char* what) {
-  if (e != cudaSuccess)
-    throw DeviceError(std::string("measuring the ceilings: ") + what + " failed: " + cudaGetErrorString(e));
+  if (e != cudaSuccess) throw DeviceError(std::string("measuring the ceilings: ") + what + " failed: " + cudaGetErrorString(e));
 }
 void check(cublasStatus_t s, const char* what) {
   if (s != CUBLAS_STATUS_SUCCESS)
@@ -124,8 +122,8 @@ double matmul_rate(cublasHandle_t handle, int n, cudaDataType_t type, cublasComp
   }
   const float alpha = 1.0f, beta = 0.0f;
   const double seconds = median_seconds([&] {
-    check(cublasGemmEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &alpha, a.p, type, n, b.p, type, n, &beta, c.p, type, n,
-                       compute, CUBLAS_GEMM_DEFAULT),
+    check(cublasGemmEx(handle, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &alpha, a.p, type, n, b.p, type, n, &beta, c.p, type, n, compute,
+                       CUBLAS_GEMM_DEFAULT),
           "cublasGemmEx");
   });
   return 2.0 * n * n * n / seconds;
@@ -184,9 +182,8 @@ MeasuredCeilings measure_ceilings() {
         raise(c.write_bytes_per_s, bytes / median_seconds([&] { write_kernel<<<blocks, threads>>>(y, n, 7u); }));
       }
     }
-    raise(c.copy_bytes_per_s, 2.0 * bytes / median_seconds([&] {
-                                check(cudaMemcpyAsync(y, x, kBytes, cudaMemcpyDeviceToDevice), "cudaMemcpyAsync");
-                              }));
+    raise(c.copy_bytes_per_s,
+          2.0 * bytes / median_seconds([&] { check(cudaMemcpyAsync(y, x, kBytes, cudaMemcpyDeviceToDevice), "cudaMemcpyAsync"); }));
     raise(c.write_bytes_per_s, bytes / median_seconds([&] { check(cudaMemsetAsync(y, 7, kBytes), "cudaMemsetAsync"); }));
   }
   {
@@ -194,8 +191,7 @@ MeasuredCeilings measure_ceilings() {
     c.bf16_flops_per_s = matmul_rate(handle.h, 8192, CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2);
     c.tf32_flops_per_s = matmul_rate(handle.h, 8192, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4);
     // At 4096 alone the lm_head product of d12 ran 6% above this ceiling (H200, 2026-11-21).
-    for (const int n : {4096, 8192})
-      raise(c.fp32_flops_per_s, matmul_rate(handle.h, n, CUDA_R_32F, CUBLAS_COMPUTE_32F_PEDANTIC, 4));
+    for (const int n : {4096, 8192}) raise(c.fp32_flops_per_s, matmul_rate(handle.h, n, CUDA_R_32F, CUBLAS_COMPUTE_32F_PEDANTIC, 4));
   }
   // The caller starts another process on this device: leave no context behind that holds its memory.
   check(cudaDeviceReset(), "cudaDeviceReset");

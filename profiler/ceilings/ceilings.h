@@ -7,14 +7,14 @@
 namespace profiler {
 
 struct MeasuredCeilings {
-  double copy_bytes_per_s = 0;   // bytes read + bytes written
+  double copy_bytes_per_s = 0;  // bytes read + bytes written
   double read_bytes_per_s = 0;
   double write_bytes_per_s = 0;
-  double fp32_flops_per_s = 0;   // matrix product without tensor cores
+  double fp32_flops_per_s = 0;  // matrix product without tensor cores
   double tf32_flops_per_s = 0;
   double bf16_flops_per_s = 0;
   std::string device, uuid, driver;
-  std::string measured_at;       // UTC, ISO 8601
+  std::string measured_at;  // UTC, ISO 8601
 };
 
 struct DeviceIdentity {

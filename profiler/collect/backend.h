@@ -28,7 +28,7 @@ struct CounterRequest {
 };
 
 struct RangeValues {
-  std::string name;  // of a user range; an auto range's name is a number that goes on counting, do not use it
+  std::string name;            // of a user range; an auto range's name is a number that goes on counting, do not use it
   std::vector<double> values;  // one per metric of the choice, not checked for NaN
 };
 

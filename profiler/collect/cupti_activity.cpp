@@ -24,8 +24,8 @@ std::atomic<Observer*> g_observer = nullptr;
 std::mutex g_pool_mutex;
 std::vector<uint8_t*> g_pool;
 
-constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-                               CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET};
+constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMCPY2,
+                               CUPTI_ACTIVITY_KIND_MEMSET};
 
 std::string_view copy_name(uint8_t kind) {
   switch (kind) {
@@ -137,15 +137,13 @@ void CUPTIAPI buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t size
     if (observer && valid > 0) {
       CUpti_Activity* record = nullptr;
       CUptiResult r = CUPTI_SUCCESS;
-      while ((r = cuptiActivityGetNextRecord(buffer, valid, &record)) == CUPTI_SUCCESS)
-        deliver(*observer, record);
+      while ((r = cuptiActivityGetNextRecord(buffer, valid, &record)) == CUPTI_SUCCESS) deliver(*observer, record);
       if (r != CUPTI_ERROR_MAX_LIMIT_REACHED)
         observer->lost(missing::kTornBuffer, 1, "activity buffers that could not be read to their end");
     }
     size_t dropped = 0;
     if (observer && cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped > 0)
-      observer->lost(missing::kDroppedRecords, static_cast<int64_t>(dropped),
-                     "records that CUPTI had no buffer for");
+      observer->lost(missing::kDroppedRecords, static_cast<int64_t>(dropped), "records that CUPTI had no buffer for");
   } catch (...) {  // out of memory, at the most: CUPTI must not see it
     if (observer) observer->lost(missing::kTornBuffer, 1, "activity buffers that could not be processed");
   }
@@ -170,8 +168,7 @@ void register_once() {
     size_t bytes = sizeof zeroed;
     // A performance hint; an older CUPTI without it clears the buffers itself.
     cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &bytes, &zeroed);
-    check(cuptiActivityRegisterCallbacks(buffer_requested, buffer_completed),
-          "cuptiActivityRegisterCallbacks");
+    check(cuptiActivityRegisterCallbacks(buffer_requested, buffer_completed), "cuptiActivityRegisterCallbacks");
     return true;
   }();
   (void)done;

@@ -40,8 +40,7 @@ const char* cure(CUptiResult result) {
 
 }  // namespace
 
-CuptiError::CuptiError(const char* call, CUptiResult r)
-    : std::runtime_error(std::string(call) + " fails: " + result_text(r)), result(r) {}
+CuptiError::CuptiError(const char* call, CUptiResult r) : std::runtime_error(std::string(call) + " fails: " + result_text(r)), result(r) {}
 
 void check(CUptiResult result, const char* call) {
   if (result != CUPTI_SUCCESS) throw CuptiError(call, result);

@@ -93,8 +93,7 @@ void grid_of(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* param
     }
     case CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060:
     case CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_ptsz_v11060:
-      if (const cudaLaunchConfig_t* config =
-              static_cast<const cudaLaunchKernelExC_v11060_params*>(params)->config)
+      if (const cudaLaunchConfig_t* config = static_cast<const cudaLaunchKernelExC_v11060_params*>(params)->config)
         grid_of_dims(config->gridDim, config->blockDim, call);
       return;
     default:
@@ -120,15 +119,13 @@ ThreadCalls& thread_calls() {
   return calls;
 }
 
-void on_api(Observer& observer, CUpti_CallbackDomain domain, CUpti_CallbackId id,
-            const CUpti_CallbackData& data) {
+void on_api(Observer& observer, CUpti_CallbackDomain domain, CUpti_CallbackId id, const CUpti_CallbackData& data) {
   const auto& table = domain == CUPTI_CB_DOMAIN_DRIVER_API ? driver_apis() : runtime_apis();
   if (id >= table.size()) return;
   const Api& api = table[id];
   const bool entering = data.callbackSite == CUPTI_API_ENTER;
   // A CUresult or a cudaError_t; 0 is success in both.
-  const bool failed =
-      !entering && data.functionReturnValue && *static_cast<const int*>(data.functionReturnValue) != 0;
+  const bool failed = !entering && data.functionReturnValue && *static_cast<const int*>(data.functionReturnValue) != 0;
   if (api.capture != 0) {
     if (!entering && !failed) observer.capture_changed(api.capture);
     return;
@@ -158,9 +155,7 @@ void on_api(Observer& observer, CUpti_CallbackDomain domain, CUpti_CallbackId id
   }
   const auto left = calls.nesting.exit();
   if (!left.outermost) return;
-  const LaunchEnd end = failed          ? LaunchEnd::failed
-                        : left.captured ? LaunchEnd::captured
-                                        : LaunchEnd::performed;
+  const LaunchEnd end = failed ? LaunchEnd::failed : left.captured ? LaunchEnd::captured : LaunchEnd::performed;
   if (left.launch) {
     observer.launch_ends(*left.launch, *api.kind, end);
   } else if (end == LaunchEnd::performed) {  // never knew its context while it ran
@@ -183,8 +178,7 @@ void on_resource(Observer& observer, CUpti_CallbackId id, const CUpti_ResourceDa
     observer.graph_node_created(node);
   } else if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED) {
     uint64_t original = 0;
-    if (cuptiGetGraphNodeId(graph->originalNode, &original) == CUPTI_SUCCESS)
-      observer.graph_node_cloned(node, original);
+    if (cuptiGetGraphNodeId(graph->originalNode, &original) == CUPTI_SUCCESS) observer.graph_node_cloned(node, original);
   }
 }
 
@@ -245,9 +239,8 @@ Outcome CuptiBackend::subscribe() {
   CUpti_SubscriberHandle handle = nullptr;
   const CUptiResult r = cuptiSubscribe_v2(&handle, on_callback, nullptr, &params);
   if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
-    subscribe_failure_ = Failure{
-        std::string(missing::kOtherSubscriber),
-        std::string("held by ") + (other[0] != '\0' ? other.data() : "a tool that does not say its name")};
+    subscribe_failure_ = Failure{std::string(missing::kOtherSubscriber),
+                                 std::string("held by ") + (other[0] != '\0' ? other.data() : "a tool that does not say its name")};
   } else if (r != CUPTI_SUCCESS) {
     subscribe_failure_ = Failure{std::string(missing::kNotTraced), CuptiError("cuptiSubscribe_v2", r).what()};
   }
@@ -255,8 +248,8 @@ Outcome CuptiBackend::subscribe() {
   subscriber_ = handle;
   // Both are rare, and graph nodes must be heard of when they are captured, which may be long before the
   // phase that needs them.
-  for (const auto id : {CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
-                        CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
+  for (const auto id :
+       {CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED})
     cuptiEnableCallback(1, handle, CUPTI_CB_DOMAIN_RESOURCE, id);
   return std::nullopt;
 }
@@ -293,8 +286,7 @@ Outcome CuptiBackend::synchronize(const void* context) {
   const CUresult r = cu->ctx_synchronize();
   if (borrowed) cu->ctx_pop(&current);
   if (r == CUDA_SUCCESS || r == CUDA_ERROR_DEINITIALIZED) return std::nullopt;
-  return Failure{std::string(missing::kRecordsLost),
-                 "cuCtxSynchronize fails with CUDA error " + std::to_string(static_cast<int>(r))};
+  return Failure{std::string(missing::kRecordsLost), "cuCtxSynchronize fails with CUDA error " + std::to_string(static_cast<int>(r))};
 }
 
 Outcome CuptiBackend::callbacks(Callbacks which) {
@@ -304,8 +296,7 @@ Outcome CuptiBackend::callbacks(Callbacks which) {
     if (level == Callbacks::none) return false;
     if (api.capture != 0) return true;
     if (!api.kind) return false;
-    return level == Callbacks::everything || *api.kind == LaunchKind::kernel ||
-           *api.kind == LaunchKind::graph;
+    return level == Callbacks::everything || *api.kind == LaunchKind::kernel || *api.kind == LaunchKind::graph;
   };
   ++g_epoch;
   CUptiResult worst = CUPTI_SUCCESS;
@@ -313,8 +304,7 @@ Outcome CuptiBackend::callbacks(Callbacks which) {
     for (uint32_t id = 1; id < table.size(); ++id) {
       const bool want = in(which, table[id]);
       if (want == in(enabled_, table[id])) continue;
-      const CUptiResult r =
-          cuptiEnableCallback(want ? 1 : 0, static_cast<CUpti_SubscriberHandle>(subscriber_), domain, id);
+      const CUptiResult r = cuptiEnableCallback(want ? 1 : 0, static_cast<CUpti_SubscriberHandle>(subscriber_), domain, id);
       // A name of this toolkit that the loaded CUPTI does not know is no loss; a kernel launch that cannot be
       // heard is.
       if (r != CUPTI_SUCCESS && table[id].kind == LaunchKind::kernel) worst = r;
@@ -323,8 +313,7 @@ Outcome CuptiBackend::callbacks(Callbacks which) {
   apply(CUPTI_CB_DOMAIN_RUNTIME_API, runtime_apis());
   apply(CUPTI_CB_DOMAIN_DRIVER_API, driver_apis());
   enabled_ = which;
-  if (worst != CUPTI_SUCCESS)
-    return Failure{std::string(missing::kUnmatched), CuptiError("cuptiEnableCallback", worst).what()};
+  if (worst != CUPTI_SUCCESS) return Failure{std::string(missing::kUnmatched), CuptiError("cuptiEnableCallback", worst).what()};
   return std::nullopt;
 }
 
@@ -359,8 +348,7 @@ Outcome CuptiBackend::enable_counters(const CounterRequest& request, const void*
     if (!wanted) wanted = current;
     if (!wanted) throw std::runtime_error("no CUDA context is current");
     const bool switch_context = wanted != current;
-    if (switch_context && cu->ctx_push(wanted) != CUDA_SUCCESS)
-      throw std::runtime_error("the CUDA context cannot be made current");
+    if (switch_context && cu->ctx_push(wanted) != CUDA_SUCCESS) throw std::runtime_error("the CUDA context cannot be made current");
     CUdevice device = 0;
     const bool known = cu->ctx_device(&device) == CUDA_SUCCESS;
     if (switch_context) cu->ctx_pop(&current);

@@ -16,8 +16,7 @@ namespace {
 void load_nvperf_beside_cupti() {
   static const bool once = [] {
     Dl_info cupti{};
-    if (dladdr(reinterpret_cast<const void*>(&cuptiGetVersion), &cupti) == 0 || !cupti.dli_fname)
-      return false;
+    if (dladdr(reinterpret_cast<const void*>(&cuptiGetVersion), &cupti) == 0 || !cupti.dli_fname) return false;
     const std::string folder = std::filesystem::path(cupti.dli_fname).parent_path().string();
     return dlopen((folder + "/libnvperf_host.so").c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr;
   }();
@@ -89,9 +88,7 @@ MetricConfig::MetricConfig(const std::string& chip, std::vector<std::string> met
     : object_(std::make_unique<HostObject>(chip)), metrics_(std::move(metrics)), names_(pointers(metrics_)) {
   image_ = object_->configure(names_);
   const size_t passes = passes_of(image_);
-  if (passes != 1)
-    throw std::runtime_error("the metrics need " + std::to_string(passes) +
-                             " passes, a running program allows one");
+  if (passes != 1) throw std::runtime_error("the metrics need " + std::to_string(passes) + " passes, a running program allows one");
 }
 
 MetricConfig::~MetricConfig() = default;

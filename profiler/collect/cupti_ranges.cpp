@@ -36,8 +36,7 @@ void require_support(int device) {
   name(p.confidentialCompute, "confidential computing");
   name(p.cmp, "CMP device");
   name(p.wsl, "WSL");
-  throw std::runtime_error("the range profiler does not support this device: " +
-                           (why.empty() ? std::string("no reason given") : why));
+  throw std::runtime_error("the range profiler does not support this device: " + (why.empty() ? std::string("no reason given") : why));
 }
 
 }  // namespace
@@ -67,14 +66,12 @@ struct RangeProfiler::Device {
 };
 
 RangeProfiler::RangeProfiler(const CounterRequest& request, void* context, int device)
-    : max_ranges_(static_cast<size_t>(std::max<int64_t>(1, request.max_ranges))),
-      user_ranges_(request.user_ranges) {
+    : max_ranges_(static_cast<size_t>(std::max<int64_t>(1, request.max_ranges))), user_ranges_(request.user_ranges) {
   initialize_once();
   require_support(device);
   const std::string chip = chip_name(device);
   choice_ = choose_metrics(request.wanted, host_queries(chip));
-  if (choice_.metrics.empty())
-    throw std::runtime_error("chip " + chip + " has none of the metrics asked for");
+  if (choice_.metrics.empty()) throw std::runtime_error("chip " + chip + " has none of the metrics asked for");
   config_ = std::make_unique<MetricConfig>(chip, choice_.metrics);
   device_ = std::make_unique<Device>(context);
   STEPSCOPE_CUPTI_PARAMS(CUpti_RangeProfiler_GetCounterDataSize_Params, size);

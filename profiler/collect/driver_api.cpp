@@ -27,17 +27,12 @@ const DriverApi* driver_api() {
   void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (!library) return nullptr;
   auto* api = new DriverApi;  // kept for the life of the process, like the library
-  if (!load(library, "cuCtxSynchronize", api->ctx_synchronize) ||
-      !load(library, "cuCtxGetCurrent", api->ctx_current) ||
-      !load(library, "cuCtxPushCurrent_v2", api->ctx_push) ||
-      !load(library, "cuCtxPopCurrent_v2", api->ctx_pop) ||
+  if (!load(library, "cuCtxSynchronize", api->ctx_synchronize) || !load(library, "cuCtxGetCurrent", api->ctx_current) ||
+      !load(library, "cuCtxPushCurrent_v2", api->ctx_push) || !load(library, "cuCtxPopCurrent_v2", api->ctx_pop) ||
       !load(library, "cuCtxGetDevice", api->ctx_device) || !load(library, "cuDeviceGet", api->device) ||
-      !load(library, "cuDeviceGetName", api->device_name) ||
-      !load(library, "cuDeviceGetUuid_v2", api->device_uuid) ||
-      !load(library, "cuDeviceGetAttribute", api->device_attribute) ||
-      !load(library, "cuDeviceTotalMem_v2", api->device_memory) ||
-      !load(library, "cuDeviceGetPCIBusId", api->device_pci) ||
-      !load(library, "cuDriverGetVersion", api->driver_version)) {
+      !load(library, "cuDeviceGetName", api->device_name) || !load(library, "cuDeviceGetUuid_v2", api->device_uuid) ||
+      !load(library, "cuDeviceGetAttribute", api->device_attribute) || !load(library, "cuDeviceTotalMem_v2", api->device_memory) ||
+      !load(library, "cuDeviceGetPCIBusId", api->device_pci) || !load(library, "cuDriverGetVersion", api->driver_version)) {
     delete api;
     return nullptr;
   }
@@ -50,24 +45,21 @@ std::map<std::string, std::string> describe_device(CUdevice device) {
   std::map<std::string, std::string> facts;
   const DriverApi* cu = driver_api();
   std::array<char, 256> name{};
-  if (!cu || cu->device_name(name.data(), static_cast<int>(name.size()), device) != CUDA_SUCCESS)
-    return facts;
+  if (!cu || cu->device_name(name.data(), static_cast<int>(name.size()), device) != CUDA_SUCCESS) return facts;
   facts["name"] = name.data();
   CUuuid uuid{};
   if (cu->device_uuid(&uuid, device) == CUDA_SUCCESS) {
     std::string text = "GPU-";
     for (int i = 0; i < 16; ++i) {
       std::array<char, 4> hex{};
-      std::snprintf(hex.data(), hex.size(), "%02x",
-                    static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
+      std::snprintf(hex.data(), hex.size(), "%02x", static_cast<unsigned>(static_cast<unsigned char>(uuid.bytes[i])));
       if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
       text += hex.data();
     }
     facts["uuid"] = text;
   }
   std::array<char, 32> pci{};
-  if (cu->device_pci(pci.data(), static_cast<int>(pci.size()), device) == CUDA_SUCCESS)
-    facts["pci_bus_id"] = pci.data();
+  if (cu->device_pci(pci.data(), static_cast<int>(pci.size()), device) == CUDA_SUCCESS) facts["pci_bus_id"] = pci.data();
   size_t bytes = 0;
   if (cu->device_memory(&bytes, device) == CUDA_SUCCESS) facts["memory_bytes"] = std::to_string(bytes);
   const auto attribute = [&](const char* key, CUdevice_attribute which) {
@@ -103,11 +95,9 @@ std::map<std::string, std::string> describe_versions() {
     break;
   }
   int v = 0;
-  if (const DriverApi* cu = driver_api(); cu && cu->driver_version(&v) == CUDA_SUCCESS)
-    versions["cuda_driver"] = version_text(v);
+  if (const DriverApi* cu = driver_api(); cu && cu->driver_version(&v) == CUDA_SUCCESS) versions["cuda_driver"] = version_text(v);
   using RuntimeVersion = int (*)(int*);
-  if (const auto runtime = reinterpret_cast<RuntimeVersion>(dlsym(RTLD_DEFAULT, "cudaRuntimeGetVersion"));
-      runtime && runtime(&v) == 0)
+  if (const auto runtime = reinterpret_cast<RuntimeVersion>(dlsym(RTLD_DEFAULT, "cudaRuntimeGetVersion")); runtime && runtime(&v) == 0)
     versions["cuda_runtime"] = version_text(v);
   return versions;
 }

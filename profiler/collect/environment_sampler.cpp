@@ -39,8 +39,7 @@ std::unique_ptr<Nvml> open_nvml(std::string& why) {
   auto nvml = std::make_unique<Nvml>();
   if (!load(library, "nvmlInit_v2", nvml->init) || !load(library, "nvmlShutdown", nvml->shutdown) ||
       !load(library, "nvmlDeviceGetHandleByPciBusId_v2", nvml->device_by_bus_id) ||
-      !load(library, "nvmlDeviceGetClockInfo", nvml->clock_mhz) ||
-      !load(library, "nvmlDeviceGetPowerUsage", nvml->power_mw) ||
+      !load(library, "nvmlDeviceGetClockInfo", nvml->clock_mhz) || !load(library, "nvmlDeviceGetPowerUsage", nvml->power_mw) ||
       !load(library, "nvmlDeviceGetTemperature", nvml->temperature_c) ||
       !load(library, "nvmlDeviceGetCurrentClocksThrottleReasons", nvml->throttle_reasons)) {
     why = "libnvidia-ml.so.1 lacks a function";
@@ -65,8 +64,7 @@ void EnvironmentSampler::run(std::string pci_bus_id) {
   const auto nvml = open_nvml(why);
   Nvml::Device device = nullptr;
   if (nvml && nvml->init() != 0) why = "nvmlInit fails";
-  if (nvml && why.empty() && nvml->device_by_bus_id(pci_bus_id.c_str(), &device) != 0)
-    why = "NVML does not know device " + pci_bus_id;
+  if (nvml && why.empty() && nvml->device_by_bus_id(pci_bus_id.c_str(), &device) != 0) why = "NVML does not know device " + pci_bus_id;
   if (!why.empty()) {
     failed_({std::string(missing::kNoEnvironment), why});
     return;
@@ -80,10 +78,8 @@ void EnvironmentSampler::run(std::string pci_bus_id) {
     unsigned sm = 0, memory = 0, milliwatt = 0, celsius = 0;
     unsigned long long reasons = 0;
     // A value that NVML refuses makes the whole sample worthless: 0 MHz would be a lie.
-    if (nvml->clock_mhz(device, Nvml::kSmClock, &sm) == 0 &&
-        nvml->clock_mhz(device, Nvml::kMemoryClock, &memory) == 0 &&
-        nvml->power_mw(device, &milliwatt) == 0 &&
-        nvml->temperature_c(device, Nvml::kGpuSensor, &celsius) == 0 &&
+    if (nvml->clock_mhz(device, Nvml::kSmClock, &sm) == 0 && nvml->clock_mhz(device, Nvml::kMemoryClock, &memory) == 0 &&
+        nvml->power_mw(device, &milliwatt) == 0 && nvml->temperature_c(device, Nvml::kGpuSensor, &celsius) == 0 &&
         nvml->throttle_reasons(device, &reasons) == 0) {
       s.sm_clock_mhz = sm;
       s.memory_clock_mhz = memory;
@@ -96,8 +92,7 @@ void EnvironmentSampler::run(std::string pci_bus_id) {
     }
     lock.lock();
     if (!why.empty()) break;
-    wake_.wait_for(lock, std::chrono::milliseconds(s.phase == Phase::timed ? 100 : 20),
-                   [this] { return stopping_; });
+    wake_.wait_for(lock, std::chrono::milliseconds(s.phase == Phase::timed ? 100 : 20), [this] { return stopping_; });
   }
   lock.unlock();
   if (!why.empty()) failed_({std::string(missing::kNoEnvironment), why});

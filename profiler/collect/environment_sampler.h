@@ -18,8 +18,7 @@ class EnvironmentSampler {
  public:
   // `sample` and `failed` are called on the sampling thread. `pci_bus_id` as CUDA spells it, because NVML
   // numbers devices differently.
-  EnvironmentSampler(std::function<void(const EnvironmentSample&)> sample,
-                     std::function<void(const Failure&)> failed)
+  EnvironmentSampler(std::function<void(const EnvironmentSample&)> sample, std::function<void(const Failure&)> failed)
       : sample_(std::move(sample)), failed_(std::move(failed)) {}
   ~EnvironmentSampler() { stop(); }
   void start(const std::string& pci_bus_id);

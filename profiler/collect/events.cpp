@@ -17,8 +17,7 @@ int64_t now_ns() {
 std::string demangle(std::string_view symbol) {
   const std::string text(symbol);
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> plain(
-      abi::__cxa_demangle(text.c_str(), nullptr, nullptr, &status), &std::free);
+  const std::unique_ptr<char, decltype(&std::free)> plain(abi::__cxa_demangle(text.c_str(), nullptr, nullptr, &status), &std::free);
   // A plain C name such as "f" is also the mangled form of a built-in type ("float"): only _Z… names are
   // mangled functions.
   if (status != 0 || !plain || !text.starts_with("_Z")) return text;
@@ -26,8 +25,7 @@ std::string demangle(std::string_view symbol) {
 }
 
 std::optional<LaunchKind> launch_kind_of_api(std::string_view function) {
-  while (function.starts_with('_'))
-    function.remove_prefix(1);  // __cudaLaunchKernel_v13000, behind <<<>>> since CUDA 13
+  while (function.starts_with('_')) function.remove_prefix(1);  // __cudaLaunchKernel_v13000, behind <<<>>> since CUDA 13
   if (function.starts_with("cuda")) {
     function.remove_prefix(4);
   } else if (function.starts_with("cu")) {

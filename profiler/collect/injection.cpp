@@ -34,16 +34,14 @@ constexpr unsigned kProgramFlushMs = 1000;
 
 // Everything of one process. Never destroyed: callbacks may come until the very end.
 struct Session {
-  explicit Session(const CollectPlan& plan)
-      : recorder(claimed(plan.output)), backend(plan.mode == "steps" ? 0 : kProgramFlushMs) {
+  explicit Session(const CollectPlan& plan) : recorder(claimed(plan.output)), backend(plan.mode == "steps" ? 0 : kProgramFlushMs) {
     if (plan.mode == "program_activity") {
       collector = std::make_unique<ProgramTracer>(plan, backend, recorder);
     } else if (plan.mode == "program_counters") {
       collector = std::make_unique<ProgramCounter>(plan, backend, recorder);
     } else {
-      sampler =
-          std::make_unique<EnvironmentSampler>([this](const EnvironmentSample& s) { recorder.write(s); },
-                                               [this](const Failure& f) { recorder.report(f); });
+      sampler = std::make_unique<EnvironmentSampler>([this](const EnvironmentSample& s) { recorder.write(s); },
+                                                     [this](const Failure& f) { recorder.report(f); });
       StepCollector::Hooks hooks;
       hooks.first_step = [this](const SessionRecord& s) {
         const auto bus = s.device.find("pci_bus_id");
@@ -203,9 +201,7 @@ int NVTX_API range_push_w(const wchar_t* name) {
   return guarded([&] { return push(kDefaultDomain, narrow(name)); });
 }
 int NVTX_API range_pop() { return pop(kDefaultDomain); }
-int NVTX_API domain_push_ex(nvtxDomainHandle_t d, const nvtxEventAttributes_t* a) {
-  return push_attributes(domain_id(d), a);
-}
+int NVTX_API domain_push_ex(nvtxDomainHandle_t d, const nvtxEventAttributes_t* a) { return push_attributes(domain_id(d), a); }
 int NVTX_API domain_pop(nvtxDomainHandle_t d) { return pop(domain_id(d)); }
 
 template <class Handle>
@@ -222,12 +218,8 @@ nvtxStringHandle_t NVTX_API register_string_a(nvtxDomainHandle_t, const char* te
 nvtxStringHandle_t NVTX_API register_string_w(nvtxDomainHandle_t, const wchar_t* text) {
   return handle_of<nvtxStringHandle_t>(narrow(text));
 }
-nvtxDomainHandle_t NVTX_API create_domain_a(const char* name) {
-  return handle_of<nvtxDomainHandle_t>(name ? name : "");
-}
-nvtxDomainHandle_t NVTX_API create_domain_w(const wchar_t* name) {
-  return handle_of<nvtxDomainHandle_t>(narrow(name));
-}
+nvtxDomainHandle_t NVTX_API create_domain_a(const char* name) { return handle_of<nvtxDomainHandle_t>(name ? name : ""); }
+nvtxDomainHandle_t NVTX_API create_domain_w(const wchar_t* name) { return handle_of<nvtxDomainHandle_t>(narrow(name)); }
 
 template <class F>
 void put(NvtxFunctionTable table, unsigned size, unsigned slot, F function) {

@@ -33,8 +33,7 @@ std::vector<Quantity> hopper(const std::string& tensor_ops, const std::string& t
                             {tensor_ops, {tensor_ops_metric}},
                             {"sm_cycles_elapsed_sum", {"sm__cycles_elapsed.sum"}},
                             {"tensor_cycles_sum", {"sm__pipe_tensor_cycles_active.sum"}},
-                            {"tensor_active_pct_active",
-                             {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"}},
+                            {"tensor_active_pct_active", {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"}},
                             {"l2_sectors_read", {"lts__t_sectors_op_read.sum"}},
                             {"l2_sectors_write", {"lts__t_sectors_op_write.sum"}},
                             {"instructions_fma", {"sm__inst_executed_pipe_fma.sum"}},
@@ -50,8 +49,7 @@ std::vector<Quantity> metric_set(std::string_view set) {
   if (set == "portable") return portable();
   if (set == "bf16") return hopper("bf16_ops", "sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum");
   if (set == "tf32") return hopper("tf32_ops", "sm__ops_path_tensor_op_hgmma_src_tf32_dst_fp32.sum");
-  throw std::runtime_error("metric set '" + std::string(set) +
-                           "' is unknown; expected portable, bf16 or tf32");
+  throw std::runtime_error("metric set '" + std::string(set) + "' is unknown; expected portable, bf16 or tf32");
 }
 
 std::vector<Quantity> wanted_metrics(const std::vector<std::string>& plan_metrics) {
@@ -87,8 +85,7 @@ MetricChoice choose_metrics(const std::vector<Quantity>& wanted, const MetricQue
     const std::optional<size_t> passes = queries.passes(choice.metrics);
     if (passes == std::optional<size_t>(1)) continue;
     choice.metrics.pop_back();
-    choice.left_out.emplace_back(
-        metric, passes ? "does not fit one pass with the metrics before it" : "cannot be scheduled");
+    choice.left_out.emplace_back(metric, passes ? "does not fit one pass with the metrics before it" : "cannot be scheduled");
   }
   return choice;
 }

@@ -16,9 +16,8 @@
 namespace profiler::collect {
 
 struct Quantity {
-  std::string name;  // "dram_read_bytes"
-  std::vector<std::string>
-      candidates;  // CUPTI metrics, the best first; the first that exists on the chip is taken
+  std::string name;                     // "dram_read_bytes"
+  std::vector<std::string> candidates;  // CUPTI metrics, the best first; the first that exists on the chip is taken
 };
 
 // In order of importance: what does not fit one pass is dropped from the end. `set` is one of

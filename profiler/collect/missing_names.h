@@ -21,9 +21,8 @@ inline constexpr std::string_view kUnknownRange = "unknown_range_path";
 inline constexpr std::string_view kNotTraced = "phases_not_traced";
 inline constexpr std::string_view kRecordsLost = "records_lost_in_step";
 
-inline constexpr std::array kAll = {
-    kDroppedRecords,      kTornBuffer,       kNoTime,          kUnmatched,       kNotKept,
-    kCountersUnavailable, kCounterSetFailed, kGraphInCounters, kOtherSubscriber, kNoEnvironment,
-    kSequenceChanged,     kUnknownRange,     kNotTraced,       kRecordsLost};
+inline constexpr std::array kAll = {kDroppedRecords,      kTornBuffer,       kNoTime,          kUnmatched,       kNotKept,
+                                    kCountersUnavailable, kCounterSetFailed, kGraphInCounters, kOtherSubscriber, kNoEnvironment,
+                                    kSequenceChanged,     kUnknownRange,     kNotTraced,       kRecordsLost};
 
 }  // namespace profiler::collect::missing

@@ -26,10 +26,9 @@ std::optional<StepOrders> PhaseMachine::begin_step() {
     o.last_traced = o.last_of_phase;
   }
   if (p.phase == Phase::warmup && o.last_of_phase)
-    o.count_launches = std::any_of(
-        phases_.begin() + static_cast<std::ptrdiff_t>(phase_), phases_.end(), [](const PhasePlan& later) {
-          return later.phase == Phase::counters || later.phase == Phase::pass_counters;
-        });
+    o.count_launches = std::any_of(phases_.begin() + static_cast<std::ptrdiff_t>(phase_), phases_.end(), [](const PhasePlan& later) {
+      return later.phase == Phase::counters || later.phase == Phase::pass_counters;
+    });
   ++step_;
   if (++in_phase_ == p.steps) {
     ++phase_;

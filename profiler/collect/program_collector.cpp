@@ -118,8 +118,7 @@ void ProgramTracer::activity(const ActivityEvent& event) {
   const std::lock_guard lock(mutex_);
   auto it = launches_.find(event.correlation);
   if (it == launches_.end())
-    if (const auto alias = aliases_.find(event.correlation); alias != aliases_.end())
-      it = launches_.find(alias->second);
+    if (const auto alias = aliases_.find(event.correlation); alias != aliases_.end()) it = launches_.find(alias->second);
   if (it != launches_.end()) {
     write(event, it->second);
   } else if (early_.size() < kEarlyRecords) {
@@ -169,8 +168,7 @@ void ProgramTracer::write(const ActivityEvent& event, Launch& launch) {
     r.end_ns = event.end_ns;
   } else {
     recorder_.count(missing::kNoTime, 1,
-                    event.start_ns > 0 && event.end_ns > 0 ? "records that end before they start"
-                                                           : "records with a zero time stamp");
+                    event.start_ns > 0 && event.end_ns > 0 ? "records that end before they start" : "records with a zero time stamp");
   }
   if (numbered)
     recorder_.write(r);
@@ -195,10 +193,8 @@ void ProgramTracer::flush_at_end() {
   int64_t lost_launches = 0;
   for (const auto& [correlation, l] : launches_)
     if (l.kind == LaunchKind::kernel && l.records == 0) ++lost_launches;
-  if (lost_launches > 0)
-    recorder_.count(missing::kRecordsLost, lost_launches, "kernel launches whose record never came");
-  if (!early_.empty())
-    recorder_.count(missing::kUnmatched, static_cast<int64_t>(early_.size()), "records without a launch");
+  if (lost_launches > 0) recorder_.count(missing::kRecordsLost, lost_launches, "kernel launches whose record never came");
+  if (!early_.empty()) recorder_.count(missing::kUnmatched, static_cast<int64_t>(early_.size()), "records without a launch");
   constexpr std::array<std::string_view, 3> kWords = {"kernels", "copies", "memsets"};
   for (size_t i = 0; i < kWords.size(); ++i)
     if (beyond_limit_[i] > 0)
@@ -208,11 +204,8 @@ void ProgramTracer::flush_at_end() {
 
 // ---- counters
 
-ProgramCounter::ProgramCounter(const CollectPlan& plan, Backend& backend, Recorder& recorder,
-                               int64_t session_ranges)
-    : ProgramCollector(plan, backend, recorder),
-      wanted_(wanted_metrics(plan.metrics)),
-      session_ranges_(session_ranges) {}
+ProgramCounter::ProgramCounter(const CollectPlan& plan, Backend& backend, Recorder& recorder, int64_t session_ranges)
+    : ProgramCollector(plan, backend, recorder), wanted_(wanted_metrics(plan.metrics)), session_ranges_(session_ranges) {}
 
 void ProgramCounter::cuda_ready() { note(backend_.callbacks(Callbacks::kernels)); }
 
@@ -231,8 +224,7 @@ void ProgramCounter::enable(const void* context) {
     recorder_.report(*failed);
     return;
   }
-  for (const auto& [what, why] : backend_.metrics().left_out)
-    recorder_.count(missing::kCountersUnavailable, 1, what + ": " + why);
+  for (const auto& [what, why] : backend_.metrics().left_out) recorder_.count(missing::kCountersUnavailable, 1, what + ": " + why);
   enabled_ = true;
   setup_ns_ += static_cast<double>(now_ns() - begin);
 }
@@ -272,8 +264,8 @@ void ProgramCounter::end_session() {
     return;
   }
   if (values.ranges.size() != launches.size())
-    return refuse("launches of sessions with " + std::to_string(launches.size()) + " launches but " +
-                  std::to_string(values.ranges.size()) + " ranges");
+    return refuse("launches of sessions with " + std::to_string(launches.size()) + " launches but " + std::to_string(values.ranges.size()) +
+                  " ranges");
   for (const RangeValues& range : values.ranges)
     if (range.values.size() != backend_.metrics().metrics.size() ||
         !std::all_of(range.values.begin(), range.values.end(), [](double v) { return std::isfinite(v); }))
@@ -321,16 +313,13 @@ void ProgramCounter::launch_begins(const LaunchCall& call) {
     recorder_.count(missing::kCounterSetFailed, 1, "launches in another context than the first");
     return;
   }
-  if (session_)
-    pending_.push_back(
-        {call.correlation, index, std::string(call.symbol), thread_ranges().path(), call.grid});
+  if (session_) pending_.push_back({call.correlation, index, std::string(call.symbol), thread_ranges().path(), call.grid});
 }
 
 void ProgramCounter::launch_ends(uint32_t correlation, LaunchKind kind, LaunchEnd end) {
   if (end == LaunchEnd::performed || done_ || kind != LaunchKind::kernel) return;
   const std::lock_guard lock(mutex_);
-  const auto it = std::find_if(pending_.rbegin(), pending_.rend(),
-                               [&](const Pending& p) { return p.correlation == correlation; });
+  const auto it = std::find_if(pending_.rbegin(), pending_.rend(), [&](const Pending& p) { return p.correlation == correlation; });
   const bool newest = it == pending_.rend() ? true : it == pending_.rbegin();
   if (it != pending_.rend()) pending_.erase(std::next(it).base());
   if (newest) --next_index_;

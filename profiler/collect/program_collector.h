@@ -27,17 +27,12 @@ namespace profiler::collect {
 // Ranges of NVTX, if the program has any, and the life of the recording.
 class ProgramCollector : public Collector {
  public:
-  ProgramCollector(const CollectPlan& plan, Backend& backend, Recorder& recorder)
-      : plan_(plan), backend_(backend), recorder_(recorder) {}
-  int range_push(uint64_t domain, std::string_view name) override {
-    return thread_ranges().push(domain, name);
-  }
+  ProgramCollector(const CollectPlan& plan, Backend& backend, Recorder& recorder) : plan_(plan), backend_(backend), recorder_(recorder) {}
+  int range_push(uint64_t domain, std::string_view name) override { return thread_ranges().push(domain, name); }
   int range_pop(uint64_t domain) override;
   void process_ends() override;
   void abandon() override;
-  void lost(std::string_view missing, int64_t count, std::string_view detail) override {
-    recorder_.count(missing, count, detail);
-  }
+  void lost(std::string_view missing, int64_t count, std::string_view detail) override { recorder_.count(missing, count, detail); }
   void graph_node_created(uint64_t) override {}
   void graph_node_cloned(uint64_t, uint64_t) override {}
 
@@ -93,8 +88,7 @@ class ProgramTracer : public ProgramCollector {
 class ProgramCounter : public ProgramCollector {
  public:
   static constexpr int64_t kSessionRanges = 512;
-  ProgramCounter(const CollectPlan& plan, Backend& backend, Recorder& recorder,
-                 int64_t session_ranges = kSessionRanges);
+  ProgramCounter(const CollectPlan& plan, Backend& backend, Recorder& recorder, int64_t session_ranges = kSessionRanges);
   void cuda_ready() override;
   void launch_begins(const LaunchCall& call) override;
   void launch_alias(uint32_t, uint32_t) override {}

@@ -36,8 +36,7 @@ std::optional<RangeStack::Popped> RangeStack::pop(uint64_t domain) {
 }
 
 std::optional<std::string_view> component_below(std::string_view outer, std::string_view path) {
-  if (path.size() <= outer.size() + 1 || !path.starts_with(outer) || path[outer.size()] != '/')
-    return std::nullopt;
+  if (path.size() <= outer.size() + 1 || !path.starts_with(outer) || path[outer.size()] != '/') return std::nullopt;
   path.remove_prefix(outer.size() + 1);
   return path.substr(0, path.find('/'));
 }

@@ -175,8 +175,7 @@ void StepCollector::end_step() {
   if (tracing_on_) trace_.end_step(step_.step, step_.host_end_ns);
   if (tracing_on_ && step_.phase == Phase::activity) {
     ++traced_steps_;
-    for (const StepRecord& s : trace_.take_old_steps())
-      recorder_.write(s);  // the others when their records have come
+    for (const StepRecord& s : trace_.take_old_steps()) recorder_.write(s);  // the others when their records have come
   } else {
     recorder_.write(step_);
   }
@@ -218,8 +217,7 @@ void StepCollector::begin_counters(bool user_ranges) {
     } else {
       counters_on_ = true;
       if (!user_ranges)
-        for (const auto& [what, why] : backend_.metrics().left_out)
-          recorder_.count(missing::kCountersUnavailable, 1, what + ": " + why);
+        for (const auto& [what, why] : backend_.metrics().left_out) recorder_.count(missing::kCountersUnavailable, 1, what + ": " + why);
     }
   }
   if (!counters_on_) return;
@@ -248,14 +246,12 @@ void StepCollector::begin_counters(bool user_ranges) {
 // Ranges that are not as many as expected, or values that are not numbers: the whole set is worth nothing.
 bool StepCollector::usable(const std::string& set, const SessionValues& values, int64_t expected) {
   const auto refuse = [&](const std::string& why) {
-    recorder_.report({std::string(missing::kCounterSetFailed),
-                      "set " + set + ", step " + std::to_string(step_.step) + ": " + why});
+    recorder_.report({std::string(missing::kCounterSetFailed), "set " + set + ", step " + std::to_string(step_.step) + ": " + why});
     return false;
   };
   if (graph_launches_ > 0 && orders_.collecting == Phase::counters) {
-    recorder_.report(
-        {std::string(missing::kGraphInCounters),
-         std::to_string(graph_launches_) + " graph launches in step " + std::to_string(step_.step)});
+    recorder_.report({std::string(missing::kGraphInCounters),
+                      std::to_string(graph_launches_) + " graph launches in step " + std::to_string(step_.step)});
     return false;
   }
   if (values.failure) {
@@ -263,15 +259,12 @@ bool StepCollector::usable(const std::string& set, const SessionValues& values, 
     return false;
   }
   if (static_cast<int64_t>(values.ranges.size()) != expected)
-    return refuse(std::to_string(expected) + " ranges expected, " + std::to_string(values.ranges.size()) +
-                  " came");
+    return refuse(std::to_string(expected) + " ranges expected, " + std::to_string(values.ranges.size()) + " came");
   for (size_t i = 0; i < values.ranges.size(); ++i) {
     const auto& v = values.ranges[i].values;
-    if (v.size() != backend_.metrics().metrics.size())
-      return refuse("range " + std::to_string(i) + " has too few values");
+    if (v.size() != backend_.metrics().metrics.size()) return refuse("range " + std::to_string(i) + " has too few values");
     for (size_t m = 0; m < v.size(); ++m)
-      if (!std::isfinite(v[m]))
-        return refuse(backend_.metrics().metrics[m] + " of range " + std::to_string(i) + " is not a number");
+      if (!std::isfinite(v[m])) return refuse(backend_.metrics().metrics[m] + " of range " + std::to_string(i) + " is not a number");
   }
   return true;
 }
@@ -443,12 +436,11 @@ void StepCollector::process_ends() {
   counters_on_ = false;
   end_activity();
   if (machine_.steps_begun() == 0)
-    recorder_.report({std::string(missing::kNotTraced),
-                      "the program opened no NVTX range named '" + plan_.step_range + "'" + other_names()});
+    recorder_.report(
+        {std::string(missing::kNotTraced), "the program opened no NVTX range named '" + plan_.step_range + "'" + other_names()});
   else if (traced_steps_ == 0)
-    recorder_.report({std::string(missing::kNotTraced),
-                      "the program ended in step " + std::to_string(step_.step) + " of the " +
-                          std::to_string(machine_.steps_planned()) + " that the plan needs"});
+    recorder_.report({std::string(missing::kNotTraced), "the program ended in step " + std::to_string(step_.step) + " of the " +
+                                                            std::to_string(machine_.steps_planned()) + " that the plan needs"});
   if (!described_) recorder_.write(backend_.describe());
   finish();
 }
@@ -461,9 +453,7 @@ void StepCollector::abandon() {
 
 // ---- launches and records
 
-void StepCollector::context_ends(const void* context) {
-  context_.compare_exchange_strong(context, nullptr);
-}
+void StepCollector::context_ends(const void* context) { context_.compare_exchange_strong(context, nullptr); }
 
 void StepCollector::launch_begins(const LaunchCall& call) {
   if (call.context && listening_ != Listening::nothing) context_ = call.context;
@@ -503,16 +493,12 @@ void StepCollector::launch_ends(uint32_t correlation, LaunchKind kind, LaunchEnd
 }
 
 void StepCollector::graph_node_created(uint64_t node) { trace_.node_created(node, launch_path()); }
-void StepCollector::graph_node_cloned(uint64_t node, uint64_t original) {
-  trace_.node_cloned(node, original);
-}
+void StepCollector::graph_node_cloned(uint64_t node, uint64_t original) { trace_.node_cloned(node, original); }
 
 void StepCollector::activity(const ActivityEvent& event) {
   if (listening_ == Listening::trace) trace_.activity(event);
 }
 
-void StepCollector::lost(std::string_view what, int64_t n, std::string_view detail) {
-  recorder_.count(what, n, detail);
-}
+void StepCollector::lost(std::string_view what, int64_t n, std::string_view detail) { recorder_.count(what, n, detail); }
 
 }  // namespace profiler::collect

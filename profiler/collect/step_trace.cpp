@@ -43,9 +43,8 @@ LaunchStats DurationSample::stats() const {
   std::vector<int64_t> sorted = kept_;
   std::sort(sorted.begin(), sorted.end());
   const size_t half = sorted.size() / 2;
-  s.median_ns = sorted.size() % 2 == 1
-                    ? static_cast<double>(sorted[half])
-                    : (static_cast<double>(sorted[half - 1]) + static_cast<double>(sorted[half])) / 2;
+  s.median_ns = sorted.size() % 2 == 1 ? static_cast<double>(sorted[half])
+                                       : (static_cast<double>(sorted[half - 1]) + static_cast<double>(sorted[half])) / 2;
   return s;
 }
 
@@ -204,8 +203,7 @@ bool StepTrace::take(const ActivityEvent& event) {
     count(missing::kUnmatched, 1, "records that repeat the correlation id of an earlier one");
     return true;
   }
-  const uint32_t sub = of_graph ? static_cast<uint32_t>(event.graph_node)
-                                : l->records;  // one copy call may make several copies
+  const uint32_t sub = of_graph ? static_cast<uint32_t>(event.graph_node) : l->records;  // one copy call may make several copies
   ++l->records;
   if (!l->kept) return true;
 
@@ -224,8 +222,7 @@ bool StepTrace::take(const ActivityEvent& event) {
   const bool timed = event.start_ns > 0 && event.end_ns >= event.start_ns;
   if (!timed)
     count(missing::kNoTime, 1,
-          event.start_ns > 0 && event.end_ns > 0 ? "records that end before they start"
-                                                 : "records with a zero time stamp");
+          event.start_ns > 0 && event.end_ns > 0 ? "records that end before they start" : "records with a zero time stamp");
 
   if (StepRecord* r = step_record(l->step)) {
     if (event.activity == Activity::kernel && l->kind != LaunchKind::kernel) ++r->kernels;
@@ -245,8 +242,7 @@ bool StepTrace::take(const ActivityEvent& event) {
     if (seen->second.name == name && seen->second.activity == event.activity)
       seen->second.durations.add(event.end_ns - event.start_ns);
     else
-      count(missing::kSequenceChanged, 1,
-            "operations that are not those of the first traced step at the same place");
+      count(missing::kSequenceChanged, 1, "operations that are not those of the first traced step at the same place");
   }
 
   auto* operations = full_step(l->step);
@@ -295,8 +291,7 @@ StepTrace::Result StepTrace::finish() {
   for (const auto& [correlation, l] : launches_)
     if (l.kept && l.kind == LaunchKind::kernel && l.records == 0)
       count(missing::kRecordsLost, 1, "kernel launches whose record never came");
-  if (!early_.empty())
-    count(missing::kUnmatched, static_cast<int64_t>(early_.size()), "records without a launch");
+  if (!early_.empty()) count(missing::kUnmatched, static_cast<int64_t>(early_.size()), "records without a launch");
   early_.clear();
 
   // The step that stands for all: the newest one that ended.
@@ -319,15 +314,12 @@ StepTrace::Result StepTrace::finish() {
           s.index = r.index;
           result.stats.push_back(s);
         } else {
-          count(missing::kSequenceChanged, 1,
-                "operations of the last traced step that are not those of the first at the same place");
+          count(missing::kSequenceChanged, 1, "operations of the last traced step that are not those of the first at the same place");
         }
       }
       result.launches.push_back(std::move(r));
     }
-    const auto order = [](const auto& a, const auto& b) {
-      return std::pair(a.activity, a.index) < std::pair(b.activity, b.index);
-    };
+    const auto order = [](const auto& a, const auto& b) { return std::pair(a.activity, a.index) < std::pair(b.activity, b.index); };
     std::sort(result.launches.begin(), result.launches.end(), order);
     std::sort(result.stats.begin(), result.stats.end(), order);
   }

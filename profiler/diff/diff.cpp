@@ -20,22 +20,18 @@ std::string shown(const Text& t) { return t.value_or("-"); }
 std::string shown(const Count& c) { return c ? fmt::to_string(*c) : "-"; }
 std::string shown(const Number& n) { return n ? fmt::format("{}", *n) : "-"; }
 std::string shown(const Flag& f) { return f ? (*f ? "yes" : "no") : "-"; }
-std::string shown(const std::vector<std::string>& list) {
-  return list.empty() ? "-" : fmt::format("{}", fmt::join(list, " "));
-}
+std::string shown(const std::vector<std::string>& list) { return list.empty() ? "-" : fmt::format("{}", fmt::join(list, " ")); }
 
 // A GPU by its name; a CPU is named "CPU", and the trainer's own words have its threads.
 Text device(const ProfileDocument& d) {
-  return (d.collection.producer == "cpu" && d.run.device) || !d.environment.gpu ? d.run.device
-                                                                                : d.environment.gpu;
+  return (d.collection.producer == "cpu" && d.run.device) || !d.environment.gpu ? d.run.device : d.environment.gpu;
 }
 
 // Documents of before the field was there held one metric only.
 std::string tensor_source(const ProfileDocument& d) {
   if (d.collection.tensor_metric) return *d.collection.tensor_metric;
   if (d.collection.tensor_instructions_metric) return *d.collection.tensor_instructions_metric;
-  const bool any = std::any_of(d.kernels.begin(), d.kernels.end(),
-                               [](const KernelRow& k) { return k.tensor_active_pct.has_value(); });
+  const bool any = std::any_of(d.kernels.begin(), d.kernels.end(), [](const KernelRow& k) { return k.tensor_active_pct.has_value(); });
   return any ? "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed" : "-";
 }
 
@@ -75,20 +71,16 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
   add("times of", a.collection.time_basis, b.collection.time_basis, false);
   add("launches from a CUDA graph", fmt::to_string(a.collection.graph_launches.value_or(0)),
       fmt::to_string(b.collection.graph_launches.value_or(0)), false);
-  if (a.collection.producer == b.collection.producer)
-    add_words("version of ", a.environment.versions, b.environment.versions, "-");
+  if (a.collection.producer == b.collection.producer) add_words("version of ", a.environment.versions, b.environment.versions, "-");
   add("code", shown(a.run.git_revision), shown(b.run.git_revision), false);
   add("build", shown(a.run.build_type), shown(b.run.build_type), false);
   const Number x = a.environment.sm_clock_mhz_median, y = b.environment.sm_clock_mhz_median;
-  if (x && y && std::fabs(*y / *x - 1) > 0.01)
-    add("SM clock", fmt::format("{:.0f} MHz", *x), fmt::format("{:.0f} MHz", *y), false);
+  if (x && y && std::fabs(*y / *x - 1) > 0.01) add("SM clock", fmt::format("{:.0f} MHz", *x), fmt::format("{:.0f} MHz", *y), false);
   add("throttled", fmt::format("{}", fmt::join(a.environment.throttle_reasons, "+")),
       fmt::format("{}", fmt::join(b.environment.throttle_reasons, "+")), false);
 }
 
-bool idle_known(const ProfileDocument& a, const ProfileDocument& b) {
-  return a.totals.idle_ns && b.totals.idle_ns;
-}
+bool idle_known(const ProfileDocument& a, const ProfileDocument& b) { return a.totals.idle_ns && b.totals.idle_ns; }
 // Of the one; without idle time where the other does not know its own (Nsight Compute).
 double device_ns(const ProfileDocument& one, const ProfileDocument& other) {
   return *one.totals.time_ns - (idle_known(one, other) ? 0 : one.totals.idle_ns.value_or(0));
@@ -105,23 +97,19 @@ std::optional<StepChange> step_change(const ProfileDocument& a, const ProfileDoc
     return s;
   }
   if (a.totals.time_ns && b.totals.time_ns && *a.totals.time_ns > 0)
-    return StepChange{idle_known(a, b) ? "device time" : "kernel time", device_ns(a, b), device_ns(b, a),
-                      std::nullopt, std::nullopt};
+    return StepChange{idle_known(a, b) ? "device time" : "kernel time", device_ns(a, b), device_ns(b, a), std::nullopt, std::nullopt};
   return std::nullopt;
 }
 
 Side side_of(const Measured& m) {
-  Side s{m.launches + m.copies, m.time_ns,     std::nullopt,
-         m.tensor_active_pct,   m.sm_clock_hz, m.tensor_instructions};
+  Side s{m.launches + m.copies, m.time_ns, std::nullopt, m.tensor_active_pct, m.sm_clock_hz, m.tensor_instructions};
   if (m.dram_read_bytes && m.dram_write_bytes) s.dram_bytes = *m.dram_read_bytes + *m.dram_write_bytes;
   return s;
 }
 
 template <class Row>
 void sort_by_change(std::vector<Row>& rows) {
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) {
-    return std::fabs(x.delta_ns()) > std::fabs(y.delta_ns());
-  });
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return std::fabs(x.delta_ns()) > std::fabs(y.delta_ns()); });
 }
 
 template <class Row, class Key>
@@ -129,9 +117,8 @@ std::vector<GroupChange> group_changes(const std::vector<Row>& a, const std::vec
   std::vector<GroupChange> out;
   const auto add = [&](const Row& row, bool is_b) {
     const GroupChange key = key_of(row);
-    auto at = std::find_if(out.begin(), out.end(), [&](const GroupChange& g) {
-      return g.pass == key.pass && g.op == key.op && g.layer == key.layer;
-    });
+    auto at = std::find_if(out.begin(), out.end(),
+                           [&](const GroupChange& g) { return g.pass == key.pass && g.op == key.op && g.layer == key.layer; });
     if (at == out.end()) at = out.insert(out.end(), key);
     (is_b ? at->b : at->a) = side_of(row);
   };
@@ -237,13 +224,9 @@ ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
     const bool first = !a.totals.time_ns && !a.timing.step_time_ns.median;
     throw DataError(fmt::format("the {} document holds no time of a step", first ? "first" : "second"));
   }
-  d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) {
-    return GroupChange{r.name, "", {}, {}, {}};
-  });
+  d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) { return GroupChange{r.name, "", {}, {}, {}}; });
   d.ops = group_changes(a.ops, b.ops, [](const OpRow& r) { return GroupChange{r.pass, r.op, {}, {}, {}}; });
-  d.layers = group_changes(a.layers, b.layers, [](const LayerRow& r) {
-    return GroupChange{r.pass, "", r.layer, {}, {}};
-  });
+  d.layers = group_changes(a.layers, b.layers, [](const LayerRow& r) { return GroupChange{r.pass, "", r.layer, {}, {}}; });
   if (!waterfall) return d;
   d.kernels = match_roles(*waterfall);
   d.idle_known = idle_known(a, b);

@@ -24,8 +24,7 @@ struct RunDifference {
 
 // The time that people mean: of steps without a collector where both documents have it, else of the device.
 struct StepChange {
-  std::string
-      basis;  // "timed steps" | "device time" | "kernel time" (a document of Nsight Compute knows no idle time)
+  std::string basis;  // "timed steps" | "device time" | "kernel time" (a document of Nsight Compute knows no idle time)
   double a_ns = 0, b_ns = 0;
   std::optional<double> low, high;  // of b/a, from the intervals of both medians
   double ratio() const { return b_ns / a_ns; }

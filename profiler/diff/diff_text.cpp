@@ -18,12 +18,8 @@ constexpr double kNothing_ns = 500;  // below it a change is not worth a row
 std::string ms(double ns) { return fmt::format("{:.3f}", ns * 1e-6); }
 std::string change(double ns) { return fmt::format("{:+.3f}", ns * 1e-6); }
 std::string percent(double a, double b) { return a > 0 ? fmt::format("{:+.1f}", (b / a - 1) * 100) : "new"; }
-std::string gigabytes(const std::optional<double>& bytes) {
-  return bytes ? fmt::format("{:.2f}", *bytes * 1e-9) : "-";
-}
-std::string tensor(const std::optional<Side>& s) {
-  return s ? tensor_cell(s->tensor_active_pct, s->tensor_instructions) : "-";
-}
+std::string gigabytes(const std::optional<double>& bytes) { return bytes ? fmt::format("{:.2f}", *bytes * 1e-9) : "-"; }
+std::string tensor(const std::optional<Side>& s) { return s ? tensor_cell(s->tensor_active_pct, s->tensor_instructions) : "-"; }
 
 std::string kernels_of(const KernelChange& k) {
   const auto names = [](const std::vector<std::string>& list) {
@@ -35,17 +31,14 @@ std::string kernels_of(const KernelChange& k) {
   const std::string a = names(k.a_kernels), b = names(k.b_kernels);
   return a == b ? a : a + " -> " + b;
 }
-std::string where(const KernelChange& k) {
-  return k.pass == "unattributed" ? "-" : place_words(k.pass, k.op);
-}
+std::string where(const KernelChange& k) { return k.pass == "unattributed" ? "-" : place_words(k.pass, k.op); }
 std::string name_of(const GroupChange& g) {
   if (g.layer) return fmt::format("{} layer {}", place_words(g.pass, ""), *g.layer);
   return g.op.empty() ? g.pass : place_words(g.pass, g.op);
 }
 std::string launches(int64_t a, int64_t b) { return a == b ? fmt::to_string(a) : fmt::format("{}>{}", a, b); }
 
-std::vector<std::string> cells_of(const std::string& name, const std::optional<Side>& a,
-                                  const std::optional<Side>& b) {
+std::vector<std::string> cells_of(const std::string& name, const std::optional<Side>& a, const std::optional<Side>& b) {
   const double x = a ? a->time_ns : 0, y = b ? b->time_ns : 0;
   return {name,
           a ? ms(x) : "-",
@@ -64,8 +57,7 @@ struct Rows {
   std::vector<std::vector<std::string>> rows;
 };
 
-Rows group_rows(const ProfileDiff& d, const std::vector<GroupChange>& groups, const char* what, size_t top,
-                bool sums) {
+Rows group_rows(const ProfileDiff& d, const std::vector<GroupChange>& groups, const char* what, size_t top, bool sums) {
   Rows t{{what, "A ms", "B ms", "change", "%", "A GB", "B GB", "A tc%", "B tc%"}, {}};
   Side other_a, other_b;
   size_t others = 0;
@@ -80,9 +72,7 @@ Rows group_rows(const ProfileDiff& d, const std::vector<GroupChange>& groups, co
   }
   if (others) t.rows.push_back(cells_of(fmt::format("{} more", others), other_a, other_b));
   if (!sums) return t;
-  const auto time = [](double ns) {
-    return std::optional(Side{0, ns, std::nullopt, std::nullopt, std::nullopt, std::nullopt});
-  };
+  const auto time = [](double ns) { return std::optional(Side{0, ns, std::nullopt, std::nullopt, std::nullopt, std::nullopt}); };
   double a = 0, b = 0;
   for (const GroupChange& g : groups) {
     a += g.a ? g.a->time_ns : 0;
@@ -107,16 +97,13 @@ Rows kernel_rows(const ProfileDiff& d, size_t top) {
       other_b += k.b.time_ns;
       continue;
     }
-    t.rows.push_back({kernels_of(k), where(k), k.change, launches(k.a.launches, k.b.launches),
-                      ms(k.a.time_ns), ms(k.b.time_ns), change(k.delta_ns())});
+    t.rows.push_back(
+        {kernels_of(k), where(k), k.change, launches(k.a.launches, k.b.launches), ms(k.a.time_ns), ms(k.b.time_ns), change(k.delta_ns())});
   }
-  const auto last = [&](const std::string& name, double a, double b) {
-    t.rows.push_back({name, "", "", "", ms(a), ms(b), change(b - a)});
-  };
+  const auto last = [&](const std::string& name, double a, double b) { t.rows.push_back({name, "", "", "", ms(a), ms(b), change(b - a)}); };
   if (others) last(fmt::format("{} more", others), other_a, other_b);
   if (d.idle_known) last("idle", d.a_idle_ns, d.b_idle_ns);
-  if (std::fabs(d.a_rest_ns) > kNothing_ns || std::fabs(d.b_rest_ns) > kNothing_ns)
-    last("rest", d.a_rest_ns, d.b_rest_ns);
+  if (std::fabs(d.a_rest_ns) > kNothing_ns || std::fabs(d.b_rest_ns) > kNothing_ns) last("rest", d.a_rest_ns, d.b_rest_ns);
   last("sum", d.a_device_ns, d.b_device_ns);
   return t;
 }
@@ -137,8 +124,7 @@ Rows rows_of(const ProfileDiff& d, const DiffText& o) {
 std::string terminal(const Rows& t, const DiffText& o, size_t left) {
   std::vector<TextTable::Column> columns;
   for (size_t i = 0; i < t.header.size(); ++i)
-    columns.push_back({t.header[i], i < left ? TextTable::Align::left : TextTable::Align::right, i == 0,
-                       i > 4 ? static_cast<int>(i) : 0});
+    columns.push_back({t.header[i], i < left ? TextTable::Align::left : TextTable::Align::right, i == 0, i > 4 ? static_cast<int>(i) : 0});
   TextTable table(columns);
   for (const auto& row : t.rows) table.row(row, row[0] == "sum" ? "1" : "");
   return table.text(o.width, o.color);
@@ -165,15 +151,13 @@ std::string markdown(const Rows& t, size_t left) {
 std::string difference_words(const ProfileDiff& d) {
   std::string text;
   for (const RunDifference& r : d.runs)
-    text += fmt::format("{}{} {} -> {}", text.empty() ? "" : "; ", r.what, r.a.empty() ? "none" : r.a,
-                        r.b.empty() ? "none" : r.b);
+    text += fmt::format("{}{} {} -> {}", text.empty() ? "" : "; ", r.what, r.a.empty() ? "none" : r.a, r.b.empty() ? "none" : r.b);
   return text;
 }
 
 std::string step_words(const StepChange& s) {
-  std::string text =
-      fmt::format("{} {} -> {} ms  {:+.2f}% ({} ms)", s.basis == "timed steps" ? "step" : s.basis, ms(s.a_ns),
-                  ms(s.b_ns), (s.ratio() - 1) * 100, change(s.b_ns - s.a_ns));
+  std::string text = fmt::format("{} {} -> {} ms  {:+.2f}% ({} ms)", s.basis == "timed steps" ? "step" : s.basis, ms(s.a_ns), ms(s.b_ns),
+                                 (s.ratio() - 1) * 100, change(s.b_ns - s.a_ns));
   if (s.low) text += fmt::format("  [{:+.2f}, {:+.2f}]", (*s.low - 1) * 100, (*s.high - 1) * 100);
   return text;
 }
@@ -202,10 +186,7 @@ ordered_json to_json(const Side& s) {
 
 std::string diff_table(const ProfileDiff& d, const DiffText& o) {
   std::string out = fmt::format("A {}\nB {}\n", elide(o.a_name, o.width - 2), elide(o.b_name, o.width - 2));
-  if (!d.runs.empty())
-    out += styled(wrapped("not the same: " + difference_words(d), o.width, 2), d.unlike() ? "31" : "33",
-                  o.color) +
-           "\n";
+  if (!d.runs.empty()) out += styled(wrapped("not the same: " + difference_words(d), o.width, 2), d.unlike() ? "31" : "33", o.color) + "\n";
   if (d.step) out += styled(step_words(*d.step), "1", o.color) + "\n";
   out += wrapped(caution(d), o.width, 0) + "\n\n";
   if (!d.passes.empty()) out += terminal(group_rows(d, d.passes, "pass", d.passes.size(), true), o, 1) + "\n";
@@ -226,11 +207,9 @@ std::string diff_markdown(const ProfileDiff& d, const DiffText& o) {
 ordered_json diff_json(const ProfileDiff& d, const DiffText& o) {
   ordered_json j{{"schema", "stepscope.diff/1"}, {"a", o.a_name}, {"b", o.b_name}};
   ordered_json& runs = j["not_the_same"] = ordered_json::array();
-  for (const RunDifference& r : d.runs)
-    runs.push_back({{"what", r.what}, {"a", r.a}, {"b", r.b}, {"unlike", r.unlike}});
+  for (const RunDifference& r : d.runs) runs.push_back({{"what", r.what}, {"a", r.a}, {"b", r.b}, {"unlike", r.unlike}});
   if (d.step) {
-    j["step"] = {
-        {"basis", d.step->basis}, {"a_ns", d.step->a_ns}, {"b_ns", d.step->b_ns}, {"ratio", d.step->ratio()}};
+    j["step"] = {{"basis", d.step->basis}, {"a_ns", d.step->a_ns}, {"b_ns", d.step->b_ns}, {"ratio", d.step->ratio()}};
     if (d.step->low) j["step"]["ratio_low"] = *d.step->low, j["step"]["ratio_high"] = *d.step->high;
   }
   j["device"] = {{"a_ns", d.a_device_ns}, {"b_ns", d.b_device_ns}};

@@ -15,9 +15,8 @@ using nlohmann::ordered_json;
 
 template <class Row>
 void sort_by_change(std::vector<Row>& rows) {
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) {
-    return std::fabs(x.b_ns - x.a_ns) > std::fabs(y.b_ns - y.a_ns);
-  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& x, const Row& y) { return std::fabs(x.b_ns - x.a_ns) > std::fabs(y.b_ns - y.a_ns); });
 }
 
 }  // namespace
@@ -25,8 +24,7 @@ void sort_by_change(std::vector<Row>& rows) {
 std::string comparable_kernel_name(std::string_view name) {
   constexpr std::string_view kAnonymous = "(anonymous namespace)";
   std::string text(name);
-  for (size_t at; (at = text.find(kAnonymous)) != std::string::npos;)
-    text.replace(at, kAnonymous.size(), "<unnamed>");
+  for (size_t at; (at = text.find(kAnonymous)) != std::string::npos;) text.replace(at, kAnonymous.size(), "<unnamed>");
   text = simplified_kernel_name(text);
   std::erase(text, ' ');
   return text;
@@ -93,35 +91,21 @@ ordered_json to_json(const Waterfall& w, double least_ns) {
       ++others;
       continue;
     }
-    ordered_json row{{"change", k.change},
-                     {"pass", k.pass},
-                     {"op", k.op},
-                     {"kernel", k.kernel},
-                     {"a_launches", k.a_launches},
-                     {"b_launches", k.b_launches},
-                     {"a_ns", k.a_ns},
-                     {"b_ns", k.b_ns},
-                     {"delta_ns", k.delta_ns()}};
+    ordered_json row{
+        {"change", k.change},         {"pass", k.pass}, {"op", k.op},     {"kernel", k.kernel},      {"a_launches", k.a_launches},
+        {"b_launches", k.b_launches}, {"a_ns", k.a_ns}, {"b_ns", k.b_ns}, {"delta_ns", k.delta_ns()}};
     if (k.a_dram_bytes) row["a_dram_bytes"] = *k.a_dram_bytes;
     if (k.b_dram_bytes) row["b_dram_bytes"] = *k.b_dram_bytes;
     kernels.push_back(std::move(row));
   }
-  out["other"] = {{"kernels", others},
-                  {"a_launches", other.a_launches},
-                  {"b_launches", other.b_launches},
-                  {"a_ns", other.a_ns},
-                  {"b_ns", other.b_ns},
-                  {"delta_ns", other.delta_ns()}};
+  out["other"] = {{"kernels", others},  {"a_launches", other.a_launches}, {"b_launches", other.b_launches}, {"a_ns", other.a_ns},
+                  {"b_ns", other.b_ns}, {"delta_ns", other.delta_ns()}};
   out["idle"] = {{"a_ns", w.a_idle_ns}, {"b_ns", w.b_idle_ns}, {"delta_ns", w.b_idle_ns - w.a_idle_ns}};
   out["rest"] = {{"a_ns", w.a_rest_ns}, {"b_ns", w.b_rest_ns}, {"delta_ns", w.b_rest_ns - w.a_rest_ns}};
   ordered_json& ops = out["ops"] = ordered_json::array();
   for (const WaterfallOp& o : w.ops)
     if (std::fabs(o.b_ns - o.a_ns) >= least_ns)
-      ops.push_back({{"pass", o.pass},
-                     {"op", o.op},
-                     {"a_ns", o.a_ns},
-                     {"b_ns", o.b_ns},
-                     {"delta_ns", o.b_ns - o.a_ns}});
+      ops.push_back({{"pass", o.pass}, {"op", o.op}, {"a_ns", o.a_ns}, {"b_ns", o.b_ns}, {"delta_ns", o.b_ns - o.a_ns}});
   return out;
 }
 

@@ -34,8 +34,7 @@ Count device_count(const Recording& r, const char* key) {
 
 // One row per kind, in the order of first sight; a kind outside the catalogue is shown and taken seriously.
 void add_missing(ProfileDocument& d, const MissingRecord& m) {
-  const auto at = std::find_if(d.missing.begin(), d.missing.end(),
-                               [&](const MissingRow& row) { return row.name == m.name; });
+  const auto at = std::find_if(d.missing.begin(), d.missing.end(), [&](const MissingRow& row) { return row.name == m.name; });
   if (at != d.missing.end()) {
     at->count += m.count;
     if (!m.detail.empty() && at->detail.find(m.detail) == std::string::npos && at->detail.size() < 400)
@@ -50,8 +49,7 @@ void add_missing(ProfileDocument& d, const MissingRecord& m) {
   row.count = m.count;
   row.detail = m.detail;
   row.advice =
-      kind ? std::string(kind->advice)
-           : "This program does not know this kind of missing data; it was recorded by another version.";
+      kind ? std::string(kind->advice) : "This program does not know this kind of missing data; it was recorded by another version.";
   d.missing.push_back(std::move(row));
 }
 bool is_missing(const ProfileDocument& d, std::string_view name) {
@@ -69,14 +67,12 @@ MissingRecord of_foreign(MissingRecord m) {
 
 // What the collector saw happen is seen again in its records; counted twice it would look like two faults.
 bool reported_by_collector(const Recording& r, const std::string& name) {
-  return std::any_of(r.missing.begin(), r.missing.end(),
-                     [&](const MissingRecord& m) { return m.name == name; });
+  return std::any_of(r.missing.begin(), r.missing.end(), [&](const MissingRecord& m) { return m.name == name; });
 }
 
 // ---- run, environment, ceilings, collection
 // ----------------------------------------------------------------------------
-void fill_run(ProfileDocument& d, const Recording& r, const std::optional<RunInfo>& run,
-              const ProfileOptions& o) {
+void fill_run(ProfileDocument& d, const Recording& r, const std::optional<RunInfo>& run, const ProfileOptions& o) {
   RunSection& s = d.run;
   s.command = r.session.program;
   s.git_revision = text_or_none(o.git_revision);
@@ -96,11 +92,8 @@ void fill_run(ProfileDocument& d, const Recording& r, const std::optional<RunInf
 
 // nvmlClocksEventReasons (nvml.h) that mean "slower than it could be"; idle and user settings are not among
 // them.
-constexpr std::pair<uint64_t, const char*> kThrottleReasons[] = {{0x4, "power_cap"},
-                                                                 {0x8, "hw_slowdown"},
-                                                                 {0x20, "sw_thermal"},
-                                                                 {0x40, "hw_thermal"},
-                                                                 {0x80, "power_brake"}};
+constexpr std::pair<uint64_t, const char*> kThrottleReasons[] = {
+    {0x4, "power_cap"}, {0x8, "hw_slowdown"}, {0x20, "sw_thermal"}, {0x40, "hw_thermal"}, {0x80, "power_brake"}};
 
 void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptions& o) {
   EnvironmentSection& e = d.environment;
@@ -129,8 +122,7 @@ void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptio
     throttled += (s.throttle_reasons & all_reasons) != 0;
   }
   if (sm.empty()) {
-    const bool any_timed = std::any_of(r.steps.begin(), r.steps.end(),
-                                       [](const StepRecord& step) { return step.phase == Phase::timed; });
+    const bool any_timed = std::any_of(r.steps.begin(), r.steps.end(), [](const StepRecord& step) { return step.phase == Phase::timed; });
     if (!is_missing(d, "environment_not_sampled") && (any_timed || !is_missing(d, "plan_shortened")))
       add_missing(d, {"environment_not_sampled", 1, "no sample during the timed steps"});
     return;
@@ -147,14 +139,12 @@ void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptio
   for (const auto& [bit, word] : kThrottleReasons)
     if (reasons & bit) e.throttle_reasons.push_back(word);
   if (throttled)
-    add_missing(d, {"clocks_throttled", throttled,
-                    fmt::format("of {} samples: {}", sm.size(), fmt::join(e.throttle_reasons, ", "))});
+    add_missing(d, {"clocks_throttled", throttled, fmt::format("of {} samples: {}", sm.size(), fmt::join(e.throttle_reasons, ", "))});
 }
 
 void fill_ceilings(ProfileDocument& d, const Recording& r, const Ceilings& c) {
-  d.ceilings = {c.copy_bytes_per_s,     c.read_bytes_per_s,         c.write_bytes_per_s,
-                c.matmul_flops_per_s,   text_or_none(c.device),     text_or_none(c.uuid),
-                text_or_none(c.driver), text_or_none(c.measured_at)};
+  d.ceilings = {c.copy_bytes_per_s,     c.read_bytes_per_s,   c.write_bytes_per_s,    c.matmul_flops_per_s,
+                text_or_none(c.device), text_or_none(c.uuid), text_or_none(c.driver), text_or_none(c.measured_at)};
   if (!c.copy_bytes_per_s && r.session.producer != "cpu") add_missing(d, {"ceilings_not_measured", 1, ""});
 }
 
@@ -165,8 +155,7 @@ Number median_pitch_ns(const Recording& r, Phase phase) {
     if (s.phase == phase) begins[s.step] = s.host_begin_ns;
   std::vector<double> pitches;
   for (const auto& [step, begin] : begins)
-    if (const auto next = begins.find(step + 1); next != begins.end())
-      pitches.push_back(static_cast<double>(next->second - begin));
+    if (const auto next = begins.find(step + 1); next != begins.end()) pitches.push_back(static_cast<double>(next->second - begin));
   return quantile(pitches, 0.5);
 }
 
@@ -181,11 +170,9 @@ void fill_collection(ProfileDocument& d, const Recording& r, const std::optional
     c.tensor_metric = a->tensor_metric;
     c.tensor_instructions_metric = a->tensor_instructions_metric;
     c.shown_step = a->step;
-    c.time_basis = measured_alone(r)   ? "each_kernel_alone"
-                   : a->from_medians ? "median_over_traced_steps"
-                                     : "one_traced_step";
-    const auto from_graph = std::count_if(a->launches.begin(), a->launches.end(),
-                                          [](const AttributedLaunch& l) { return l.record->graph_node != 0; });
+    c.time_basis = measured_alone(r) ? "each_kernel_alone" : a->from_medians ? "median_over_traced_steps" : "one_traced_step";
+    const auto from_graph =
+        std::count_if(a->launches.begin(), a->launches.end(), [](const AttributedLaunch& l) { return l.record->graph_node != 0; });
     if (from_graph > 0) c.graph_launches = from_graph;
   }
   double spent = 0;
@@ -225,14 +212,12 @@ void fill_timing(ProfileDocument& d, const RunInfo& run, const Ceilings& ceiling
   const auto count = static_cast<int64_t>(run.steps.size());
   const int64_t first = std::clamp<int64_t>(o.first_timed_step, 0, count);
   const int64_t last = std::clamp<int64_t>(first + std::max<int64_t>(o.timed_steps, 0), first, count);
-  for (int64_t i = first; i < last; ++i)
-    t.step_time_ns.samples.push_back(run.steps[static_cast<size_t>(i)].time_ns);
+  for (int64_t i = first; i < last; ++i) t.step_time_ns.samples.push_back(run.steps[static_cast<size_t>(i)].time_ns);
   const std::vector<double>& samples = t.step_time_ns.samples;
   d.run.first_timed_step = first;
   d.run.timed_steps = static_cast<int64_t>(samples.size());
   if (samples.empty()) {
-    add_missing(d, {"timed_steps_missing", 1,
-                    fmt::format("{} steps in run.json, timed from {}", count, o.first_timed_step)});
+    add_missing(d, {"timed_steps_missing", 1, fmt::format("{} steps in run.json, timed from {}", count, o.first_timed_step)});
     return;
   }
   fill_step_times(d);
@@ -332,8 +317,7 @@ LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_time
   row.dram_read_bytes = l.counters.dram_read_bytes;
   row.dram_write_bytes = l.counters.dram_write_bytes;
   row.dram_bytes_per_s = l.dram_bytes_per_s();
-  if (l.roofline.dram_ns && l.duration_ns > 0)
-    row.dram_of_ceiling_pct = *l.roofline.dram_ns / l.duration_ns * 100;
+  if (l.roofline.dram_ns && l.duration_ns > 0) row.dram_of_ceiling_pct = *l.roofline.dram_ns / l.duration_ns * 100;
   row.l2_bytes = l.counters.l2_bytes;
   row.instructions = l.counters.instructions;
   row.tensor_active_pct = l.counters.tensor_active_pct;
@@ -351,18 +335,15 @@ LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_time
 // NVML answers about every 20 ms, a step may be shorter: its neighbours on both sides belong to the picture.
 void fill_timeline_environment(TimelineSection& t, const Recording& r, const Attribution& a) {
   std::vector<EnvironmentSample> samples = r.environment;
-  std::stable_sort(samples.begin(), samples.end(),
-                   [](const auto& x, const auto& y) { return x.time_ns < y.time_ns; });
+  std::stable_sort(samples.begin(), samples.end(), [](const auto& x, const auto& y) { return x.time_ns < y.time_ns; });
   const int64_t begin = a.begin_ns, end = begin + static_cast<int64_t>(a.timeline.window_ns);
   for (size_t i = 0; i < samples.size(); ++i) {
-    const bool before =
-        samples[i].time_ns < begin && !(i + 1 < samples.size() && samples[i + 1].time_ns <= begin);
+    const bool before = samples[i].time_ns < begin && !(i + 1 < samples.size() && samples[i + 1].time_ns <= begin);
     const bool behind = samples[i].time_ns > end && !(i > 0 && samples[i - 1].time_ns >= end);
     const bool inside = samples[i].time_ns >= begin && samples[i].time_ns <= end;
     if (!before && !behind && !inside) continue;
     const EnvironmentSample& s = samples[i];
-    t.environment.push_back({static_cast<double>(s.time_ns - begin), s.sm_clock_mhz, s.memory_clock_mhz,
-                             s.power_w, s.temperature_c});
+    t.environment.push_back({static_cast<double>(s.time_ns - begin), s.sm_clock_mhz, s.memory_clock_mhz, s.power_w, s.temperature_c});
   }
 }
 
@@ -404,8 +385,7 @@ void fill_rows(ProfileDocument& d, const Recording& r, const Attribution& a) {
     PassRow row;
     row.name = pass_word(*g.pass);
     fill_floored(row, g, a.time_ns);
-    const auto top =
-        std::find_if(a.kernels.begin(), a.kernels.end(), [&](const Group& k) { return k.pass == g.pass; });
+    const auto top = std::find_if(a.kernels.begin(), a.kernels.end(), [&](const Group& k) { return k.pass == g.pass; });
     if (top != a.kernels.end()) {
       row.top_kernel = a.launches[top->launches.front()].record->name;
       row.top_kernel_ns = top->sums.time_ns;
@@ -468,8 +448,7 @@ void fill_totals(ProfileDocument& d, const Recording& r, const Attribution& a) {
   t.headroom_ns = sum_passes(d.passes, &Floored::headroom_ns);
 }
 
-AttributionInput attribution_input(const Recording& r, const std::optional<RunInfo>& run,
-                                   const Ceilings& ceilings) {
+AttributionInput attribution_input(const Recording& r, const std::optional<RunInfo>& run, const Ceilings& ceilings) {
   AttributionInput in;
   in.foreign = is_foreign(r, run);
   in.roofline.ceilings = ceilings;
@@ -499,25 +478,21 @@ void explain_absent_counters(ProfileDocument& d, const Recording& r) {
     add_missing(d, {"counters_unavailable", 1, "a trace of Nsight Systems holds times only"});
     return;
   }
-  const bool any = std::any_of(d.launches.begin(), d.launches.end(),
-                               [](const LaunchRow& l) { return l.dram_read_bytes.has_value(); });
-  for (const char* reason : {"counters_unavailable", "counter_set_failed", "counter_sequence_mismatch",
-                             "graph_launch_in_counter_run", "other_subscriber", "truncated_recording", "metrics_not_in_report",
-                             "plan_shortened", "steps_differ"})
+  const bool any = std::any_of(d.launches.begin(), d.launches.end(), [](const LaunchRow& l) { return l.dram_read_bytes.has_value(); });
+  for (const char* reason : {"counters_unavailable", "counter_set_failed", "counter_sequence_mismatch", "graph_launch_in_counter_run",
+                             "other_subscriber", "truncated_recording", "metrics_not_in_report", "plan_shortened", "steps_differ"})
     if (is_missing(d, reason)) return;
-  if (!any && !d.launches.empty())
-    add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
+  if (!any && !d.launches.empty()) add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
 }
 
 }  // namespace
 
 bool has_severe_missing(const ProfileDocument& d) {
-  return std::any_of(d.missing.begin(), d.missing.end(),
-                     [](const MissingRow& m) { return m.severity == name(Severity::severe); });
+  return std::any_of(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.severity == name(Severity::severe); });
 }
 
-ProfileDocument build_profile(const Recording& recording, const std::optional<RunInfo>& run,
-                              const Ceilings& ceilings, const ProfileOptions& options) {
+ProfileDocument build_profile(const Recording& recording, const std::optional<RunInfo>& run, const Ceilings& ceilings,
+                              const ProfileOptions& options) {
   ProfileDocument d;
   const bool foreign = is_foreign(recording, run);
   for (const MissingRecord& m : recording.missing) add_missing(d, foreign ? of_foreign(m) : m);
@@ -535,8 +510,7 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
     if (!measured_alone(recording)) fill_timeline(d, recording, *attribution);
     if (!run && attribution->step && recording.session.producer == "cupti") add_missing(d, {"run_info_missing", 1, ""});
   } else {
-    if (!is_missing(d, "phases_not_traced"))
-      add_missing(d, {"phases_not_traced", 1, fmt::format("{} steps seen", recording.steps.size())});
+    if (!is_missing(d, "phases_not_traced")) add_missing(d, {"phases_not_traced", 1, fmt::format("{} steps seen", recording.steps.size())});
   }
   if (run)
     fill_timing(d, *run, ceilings, options);

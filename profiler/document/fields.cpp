@@ -24,33 +24,25 @@ std::vector<Field<Row>> measured_fields() {
   return {
       {"launches", "", "activity", "kernel launches (on a CPU: ops run)", of<Row>(&M::launches)},
       {"copies", "", "activity", "copies and memsets", of<Row>(&M::copies)},
-      {"time_ns", "ns", "activity",
-       "time on the device; where operations overlap each has an equal share, so rows add up to the step",
+      {"time_ns", "ns", "activity", "time on the device; where operations overlap each has an equal share, so rows add up to the step",
        of<Row>(&M::time_ns)},
       {"share_pct", "%", "formula", "time_ns of totals.time_ns", of<Row>(&M::share_pct)},
-      {"duration_ns", "ns", "activity",
-       "sum of start-to-end times; larger than time_ns where operations overlap", of<Row>(&M::duration_ns)},
-      {"dram_read_bytes", "bytes", "counter dram__bytes_read.sum", "read from DRAM by its kernels",
-       of<Row>(&M::dram_read_bytes)},
-      {"dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "written to DRAM by its kernels",
-       of<Row>(&M::dram_write_bytes)},
-      {"dram_bytes_per_s", "bytes/s", "formula", "(read + written) / duration of its kernels",
-       of<Row>(&M::dram_bytes_per_s)},
-      {"dram_of_ceiling_pct", "%", "formula",
-       "time its traffic needs at the measured ceiling of its mix / duration of its kernels",
+      {"duration_ns", "ns", "activity", "sum of start-to-end times; larger than time_ns where operations overlap",
+       of<Row>(&M::duration_ns)},
+      {"dram_read_bytes", "bytes", "counter dram__bytes_read.sum", "read from DRAM by its kernels", of<Row>(&M::dram_read_bytes)},
+      {"dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "written to DRAM by its kernels", of<Row>(&M::dram_write_bytes)},
+      {"dram_bytes_per_s", "bytes/s", "formula", "(read + written) / duration of its kernels", of<Row>(&M::dram_bytes_per_s)},
+      {"dram_of_ceiling_pct", "%", "formula", "time its traffic needs at the measured ceiling of its mix / duration of its kernels",
        of<Row>(&M::dram_of_ceiling_pct)},
       {"l2_bytes", "bytes", "counter lts__t_bytes.sum", "through the L2 cache", of<Row>(&M::l2_bytes)},
       {"instructions", "", "counter sm__inst_executed.sum", "warp instructions", of<Row>(&M::instructions)},
       {"tensor_active_pct", "%", "counter, see collection.tensor_metric",
-       "cycles with the tensor pipe busy of all SM cycles; rows weight their launches by SM cycles",
-       of<Row>(&M::tensor_active_pct)},
+       "cycles with the tensor pipe busy of all SM cycles; rows weight their launches by SM cycles", of<Row>(&M::tensor_active_pct)},
       {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric",
-       "warp instructions on the tensor pipe, where a report of another tool counted them",
-       of<Row>(&M::tensor_instructions)},
+       "warp instructions on the tensor pipe, where a report of another tool counted them", of<Row>(&M::tensor_instructions)},
       {"tensor_while_busy_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
        "the same of the cycles in which the SM had warps", of<Row>(&M::tensor_while_busy_pct)},
-      {"tensor_of_ceiling_pct", "%", "formula",
-       "time its tensor work needs at the measured matmul ceiling / duration of its kernels",
+      {"tensor_of_ceiling_pct", "%", "formula", "time its tensor work needs at the measured matmul ceiling / duration of its kernels",
        of<Row>(&M::tensor_of_ceiling_pct)},
       {"fma_of_ceiling_pct", "%", "counter sm__inst_executed_pipe_fma.sum",
        "time its FMA-pipe instructions need at the rate of the measured fp32 matmul / duration of its "
@@ -58,10 +50,9 @@ std::vector<Field<Row>> measured_fields() {
        of<Row>(&M::fma_of_ceiling_pct)},
       {"occupancy_pct", "%", "counter sm__warps_active.avg.pct_of_peak_sustained_active",
        "resident warps of the most an SM can hold, while it had any", of<Row>(&M::occupancy_pct)},
-      {"sm_clock_hz", "Hz", "counter gpc__cycles_elapsed.avg.per_second",
-       "SM clock while its kernels were counted", of<Row>(&M::sm_clock_hz)},
-      {"bound", "", "formula",
-       "memory, tensor, latency or neither: what most of its time is bound by (docs/metrics.md)",
+      {"sm_clock_hz", "Hz", "counter gpc__cycles_elapsed.avg.per_second", "SM clock while its kernels were counted",
+       of<Row>(&M::sm_clock_hz)},
+      {"bound", "", "formula", "memory, tensor, latency or neither: what most of its time is bound by (docs/metrics.md)",
        of<Row>(&M::bound)},
   };
 }
@@ -72,15 +63,11 @@ std::vector<Field<Row>> floored_fields() {
   return {
       {"flops", "FLOP", "model", "matrix products and attention, a multiply-add is 2", of<Row>(&F::flops)},
       {"min_bytes", "bytes", "model", "every input once, every output once", of<Row>(&F::min_bytes)},
-      {"floor_ns", "ns", "formula",
-       "sum over its ops of max(min_bytes / copy ceiling, flops / matmul ceiling)", of<Row>(&F::floor_ns)},
-      {"headroom_ns", "ns", "formula",
-       "sum over its ops of time above that floor, never below 0: what better kernels could win",
+      {"floor_ns", "ns", "formula", "sum over its ops of max(min_bytes / copy ceiling, flops / matmul ceiling)", of<Row>(&F::floor_ns)},
+      {"headroom_ns", "ns", "formula", "sum over its ops of time above that floor, never below 0: what better kernels could win",
        of<Row>(&F::headroom_ns)},
-      {"kernel_floor_ns", "ns", "formula", "sum of its kernels' own floors (kernels[].floor_ns)",
-       of<Row>(&F::kernel_floor_ns)},
-      {"kernel_headroom_ns", "ns", "formula", "sum of its kernels' own headroom (kernels[].headroom_ns)",
-       of<Row>(&F::kernel_headroom_ns)},
+      {"kernel_floor_ns", "ns", "formula", "sum of its kernels' own floors (kernels[].floor_ns)", of<Row>(&F::kernel_floor_ns)},
+      {"kernel_headroom_ns", "ns", "formula", "sum of its kernels' own headroom (kernels[].headroom_ns)", of<Row>(&F::kernel_headroom_ns)},
   };
 }
 
@@ -94,8 +81,7 @@ const std::vector<Field<RunSection>>& fields_of() {
     for (const stepscope::RunField& f : stepscope::run_fields())
       std::visit([&](auto member) { l.push_back({f.name, f.unit, f.source, f.help, of<R>(member)}); }, f.member);
     append(l, {{"steps", "", "run.json", "steps run, traced ones included", &R::steps},
-               {"first_timed_step", "", "run.json", "0-based position of the first timed step among them",
-                &R::first_timed_step},
+               {"first_timed_step", "", "run.json", "0-based position of the first timed step among them", &R::first_timed_step},
                {"timed_steps", "", "run.json", "steps with no collector on", &R::timed_steps},
                {"first_loss", "", "run.json", "of the first step", &R::first_loss},
                {"last_loss", "", "run.json", "of the last step", &R::last_loss},
@@ -121,8 +107,7 @@ const std::vector<Field<EnvironmentSection>>& fields_of() {
       {"memory_bytes", "bytes", "device", "DRAM", &E::memory_bytes},
       {"l2_bytes", "bytes", "device", "L2 cache", &E::l2_bytes},
       {"versions", "", "device", "driver, CUDA, CUPTI, cuBLAS", &E::versions},
-      {"samples", "", "NVML", "samples taken during the timed steps; the fields below are over those",
-       &E::samples},
+      {"samples", "", "NVML", "samples taken during the timed steps; the fields below are over those", &E::samples},
       {"sm_clock_mhz_median", "MHz", "NVML", "SM clock", &E::sm_clock_mhz_median},
       {"sm_clock_mhz_min", "MHz", "NVML", "SM clock", &E::sm_clock_mhz_min},
       {"sm_clock_mhz_max", "MHz", "NVML", "SM clock", &E::sm_clock_mhz_max},
@@ -131,8 +116,7 @@ const std::vector<Field<EnvironmentSection>>& fields_of() {
       {"power_w_max", "W", "NVML", "board power", &E::power_w_max},
       {"temperature_c_max", "C", "NVML", "GPU temperature", &E::temperature_c_max},
       {"throttled_samples", "", "NVML", "samples in which a throttle reason was set", &E::throttled_samples},
-      {"throttle_reasons", "", "NVML", "power_cap, hw_slowdown, sw_thermal, hw_thermal, power_brake",
-       &E::throttle_reasons},
+      {"throttle_reasons", "", "NVML", "power_cap, hw_slowdown, sw_thermal, hw_thermal, power_brake", &E::throttle_reasons},
   };
   return list;
 }
@@ -141,12 +125,10 @@ template <>
 const std::vector<Field<CeilingsSection>>& fields_of() {
   using C = CeilingsSection;
   static const std::vector<Field<C>> list = {
-      {"copy_bytes_per_s", "bytes/s", "measured", "DRAM copy, bytes read plus bytes written",
-       &C::copy_bytes_per_s},
+      {"copy_bytes_per_s", "bytes/s", "measured", "DRAM copy, bytes read plus bytes written", &C::copy_bytes_per_s},
       {"read_bytes_per_s", "bytes/s", "measured", "DRAM read", &C::read_bytes_per_s},
       {"write_bytes_per_s", "bytes/s", "measured", "DRAM write", &C::write_bytes_per_s},
-      {"matmul_flops_per_s", "FLOP/s", "measured", "by precision: fp32, tf32, bf16; random data",
-       &C::matmul_flops_per_s},
+      {"matmul_flops_per_s", "FLOP/s", "measured", "by precision: fp32, tf32, bf16; random data", &C::matmul_flops_per_s},
       {"device", "", "measured", "where they were measured", &C::device},
       {"uuid", "", "measured", "of that device", &C::uuid},
       {"driver", "", "measured", "with that driver", &C::driver},
@@ -182,8 +164,7 @@ const std::vector<Field<CollectionSection>>& fields_of() {
        "where kernel times come from: median_over_traced_steps, one_traced_step, or each_kernel_alone "
        "(Nsight Compute)",
        &C::time_basis},
-      {"shown_step", "", "recording",
-       "the traced step of launches[] and timeline; absent for a program without steps", &C::shown_step},
+      {"shown_step", "", "recording", "the traced step of launches[] and timeline; absent for a program without steps", &C::shown_step},
       {"graph_launches", "", "activity",
        "launches of the traced step that came from a CUDA graph; absent: none. Counted steps never use the "
        "graph, "
@@ -194,12 +175,9 @@ const std::vector<Field<CollectionSection>>& fields_of() {
        "none. Only numbers from the same "
        "one can be compared",
        &C::tensor_metric},
-      {"tensor_instructions_metric", "", "counter", "where tensor_instructions comes from",
-       &C::tensor_instructions_metric},
-      {"traced_overhead_pct", "%", "timer",
-       "traced against timed steps, host time from step begin to step begin", &C::traced_overhead_pct},
-      {"collecting_ns", "ns", "timer", "set-up, counted steps and decoding of all counter sets together",
-       &C::collecting_ns},
+      {"tensor_instructions_metric", "", "counter", "where tensor_instructions comes from", &C::tensor_instructions_metric},
+      {"traced_overhead_pct", "%", "timer", "traced against timed steps, host time from step begin to step begin", &C::traced_overhead_pct},
+      {"collecting_ns", "ns", "timer", "set-up, counted steps and decoding of all counter sets together", &C::collecting_ns},
   };
   return list;
 }
@@ -212,8 +190,7 @@ const std::vector<Field<StepTime>>& fields_of() {
       {"mean", "ns", "timer", "of the timed steps", &S::mean},
       {"p05", "ns", "timer", "5% quantile", &S::p05},
       {"p95", "ns", "timer", "95% quantile", &S::p95},
-      {"interval_low", "ns", "formula", "95% interval of the median by order statistics; needs 6 steps",
-       &S::interval_low},
+      {"interval_low", "ns", "formula", "95% interval of the median by order statistics; needs 6 steps", &S::interval_low},
       {"interval_high", "ns", "formula", "its upper end", &S::interval_high},
       {"samples", "ns", "timer", "every timed step, in order", &S::samples},
   };
@@ -226,8 +203,7 @@ const std::vector<Field<TimingSection>>& fields_of() {
   static const std::vector<Field<T>> list = {
       {"tokens_per_s", "tokens/s", "formula", "tokens_per_step / median step time", &T::tokens_per_s},
       {"model_flops_per_s", "FLOP/s", "formula", "model_flops / median step time", &T::model_flops_per_s},
-      {"of_matmul_ceiling_pct", "%", "formula", "model_flops_per_s of the measured matmul ceiling",
-       &T::of_matmul_ceiling_pct},
+      {"of_matmul_ceiling_pct", "%", "formula", "model_flops_per_s of the measured matmul ceiling", &T::of_matmul_ceiling_pct},
       {"matmul_ceiling", "", "run.json", "which ceiling: fp32, tf32 or bf16", &T::matmul_ceiling},
   };
   return list;
@@ -237,28 +213,23 @@ template <>
 const std::vector<Field<TotalsSection>>& fields_of() {
   using T = TotalsSection;
   static const std::vector<Field<T>> list = {
-      {"time_ns", "ns", "activity",
-       "one step on the device: first start to last end; a program without steps: the whole run",
-       &T::time_ns},
+      {"time_ns", "ns", "activity", "one step on the device: first start to last end; a program without steps: the whole run", &T::time_ns},
       {"passes_ns", "ns", "activity", "all passes", &T::passes_ns},
       {"idle_ns", "ns", "activity", "nothing ran", &T::idle_ns},
       {"unattributed_ns", "ns", "activity", "ran outside every leaf range", &T::unattributed_ns},
-      {"conservation_error_pct", "%", "formula", "(passes + unattributed + idle - time) / time",
-       &T::conservation_error_pct},
+      {"conservation_error_pct", "%", "formula", "(passes + unattributed + idle - time) / time", &T::conservation_error_pct},
       {"launches", "", "activity", "kernel launches", &T::launches},
       {"copies", "", "activity", "copies and memsets", &T::copies},
       {"dram_read_bytes", "bytes", "counter dram__bytes_read.sum", "by kernels", &T::dram_read_bytes},
       {"dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "by kernels", &T::dram_write_bytes},
       {"dram_bytes_per_s", "bytes/s", "formula", "bytes / duration of kernels", &T::dram_bytes_per_s},
       {"dram_of_ceiling_pct", "%", "formula", "as in passes[]", &T::dram_of_ceiling_pct},
-      {"tensor_active_pct", "%", "counter, see collection.tensor_metric",
-       "weighted by SM cycles of the kernels; idle time is not in it", &T::tensor_active_pct},
-      {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric", "by kernels",
-       &T::tensor_instructions},
-      {"floor_ns", "ns", "formula", "sum of the passes' floors; ops without a work model are not in it",
-       &T::floor_ns},
-      {"headroom_ns", "ns", "formula",
-       "sum of the passes' headroom; idle time and ops without a work model are not in it", &T::headroom_ns},
+      {"tensor_active_pct", "%", "counter, see collection.tensor_metric", "weighted by SM cycles of the kernels; idle time is not in it",
+       &T::tensor_active_pct},
+      {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric", "by kernels", &T::tensor_instructions},
+      {"floor_ns", "ns", "formula", "sum of the passes' floors; ops without a work model are not in it", &T::floor_ns},
+      {"headroom_ns", "ns", "formula", "sum of the passes' headroom; idle time and ops without a work model are not in it",
+       &T::headroom_ns},
       {"kernel_floor_ns", "ns", "formula", "sum of all kernels' own floors", &T::kernel_floor_ns},
       {"kernel_headroom_ns", "ns", "formula", "sum of all kernels' own headroom", &T::kernel_headroom_ns},
   };
@@ -318,20 +289,17 @@ template <>
 const std::vector<Field<PassRow>>& fields_of() {
   using P = PassRow;
   static const std::vector<Field<P>> list = [] {
-    std::vector<Field<P>> l = {{"name", "", "range",
-                                "encoder, forward, classifier, backward, optimizer, communication or other",
-                                &P::name}};
+    std::vector<Field<P>> l = {
+        {"name", "", "range", "encoder, forward, classifier, backward, optimizer, communication or other", &P::name}};
     append(l, measured_fields<P>());
     append(l, floored_fields<P>());
     append(l, {{"top_kernel", "", "activity", "the kernel with most time", &P::top_kernel},
                {"top_kernel_ns", "ns", "activity", "its time", &P::top_kernel_ns},
                {"whole_dram_read_bytes", "bytes", "counter dram__bytes_read.sum",
-                "the pass counted as one range: kernels unserialized, copies and memsets included",
-                &P::whole_dram_read_bytes},
-               {"whole_dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "the same",
-                &P::whole_dram_write_bytes},
-               {"whole_tensor_active_pct", "%", "counter, see collection.tensor_metric",
-                "the same; launch gaps are in its cycles", &P::whole_tensor_active_pct}});
+                "the pass counted as one range: kernels unserialized, copies and memsets included", &P::whole_dram_read_bytes},
+               {"whole_dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "the same", &P::whole_dram_write_bytes},
+               {"whole_tensor_active_pct", "%", "counter, see collection.tensor_metric", "the same; launch gaps are in its cycles",
+                &P::whole_tensor_active_pct}});
     return l;
   }();
   return list;
@@ -341,8 +309,7 @@ template <>
 const std::vector<Field<OpRow>>& fields_of() {
   using O = OpRow;
   static const std::vector<Field<O>> list = [] {
-    std::vector<Field<O>> l = {{"pass", "", "range", "as in passes[]", &O::pass},
-                               {"op", "", "range", "semantic op", &O::op}};
+    std::vector<Field<O>> l = {{"pass", "", "range", "as in passes[]", &O::pass}, {"op", "", "range", "semantic op", &O::op}};
     append(l, measured_fields<O>());
     append(l, floored_fields<O>());
     return l;
@@ -354,9 +321,8 @@ template <>
 const std::vector<Field<LayerRow>>& fields_of() {
   using L = LayerRow;
   static const std::vector<Field<L>> list = [] {
-    std::vector<Field<L>> l = {
-        {"pass", "", "range", "as in passes[]", &L::pass},
-        {"layer", "", "range", "0 is the first; ops outside the layers are in no row", &L::layer}};
+    std::vector<Field<L>> l = {{"pass", "", "range", "as in passes[]", &L::pass},
+                               {"layer", "", "range", "0 is the first; ops outside the layers are in no row", &L::layer}};
     append(l, measured_fields<L>());
     append(l, floored_fields<L>());
     return l;
@@ -368,17 +334,14 @@ template <>
 const std::vector<Field<KernelRow>>& fields_of() {
   using K = KernelRow;
   static const std::vector<Field<K>> list = [] {
-    std::vector<Field<K>> l = {
-        {"name", "", "activity", "full demangled name; rows join equal names of one pass and op", &K::name},
-        {"activity", "", "activity", "kernel, copy, memset or cpu_op", &K::activity},
-        {"pass", "", "range", "absent: unattributed", &K::pass},
-        {"op", "", "range", "absent: unattributed", &K::op}};
+    std::vector<Field<K>> l = {{"name", "", "activity", "full demangled name; rows join equal names of one pass and op", &K::name},
+                               {"activity", "", "activity", "kernel, copy, memset or cpu_op", &K::activity},
+                               {"pass", "", "range", "absent: unattributed", &K::pass},
+                               {"op", "", "range", "absent: unattributed", &K::op}};
     append(l, measured_fields<K>());
-    append(l, {{"floor_ns", "ns", "formula",
-                "time its measured DRAM bytes, tensor and FMA work need at the ceilings, the largest",
+    append(l, {{"floor_ns", "ns", "formula", "time its measured DRAM bytes, tensor and FMA work need at the ceilings, the largest",
                 &K::floor_ns},
-               {"headroom_ns", "ns", "formula", "time above that floor, launch by launch, never below 0",
-                &K::headroom_ns}});
+               {"headroom_ns", "ns", "formula", "time above that floor, launch by launch, never below 0", &K::headroom_ns}});
     return l;
   }();
   return list;
@@ -404,8 +367,7 @@ const std::vector<Field<LaunchRow>>& fields_of() {
       {"graph_node", "", "activity", "CUDA graph node; absent: not from a graph", &L::graph_node},
       {"start_ns", "ns", "activity", "from the begin of the step shown; absent: time lost", &L::start_ns},
       {"shown_ns", "ns", "activity", "start to end in the step shown", &L::shown_ns},
-      {"time_ns", "ns", "activity", "start to end over the traced steps (collection.time_basis)",
-       &L::time_ns},
+      {"time_ns", "ns", "activity", "start to end over the traced steps (collection.time_basis)", &L::time_ns},
       {"share_ns", "ns", "activity", "its share of the step's time", &L::share_ns},
       {"samples", "", "activity", "traced steps behind time_ns", &L::samples},
       {"bytes", "bytes", "activity", "of a copy or memset", &L::bytes},
@@ -416,15 +378,12 @@ const std::vector<Field<LaunchRow>>& fields_of() {
       {"l2_bytes", "bytes", "counter lts__t_bytes.sum", "", &L::l2_bytes},
       {"instructions", "", "counter sm__inst_executed.sum", "warp instructions", &L::instructions},
       {"tensor_active_pct", "%", "counter, see collection.tensor_metric", "", &L::tensor_active_pct},
-      {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric", "",
-       &L::tensor_instructions},
-      {"tensor_while_busy_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-       "", &L::tensor_while_busy_pct},
-      {"occupancy_pct", "%", "counter sm__warps_active.avg.pct_of_peak_sustained_active", "",
-       &L::occupancy_pct},
+      {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric", "", &L::tensor_instructions},
+      {"tensor_while_busy_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "",
+       &L::tensor_while_busy_pct},
+      {"occupancy_pct", "%", "counter sm__warps_active.avg.pct_of_peak_sustained_active", "", &L::occupancy_pct},
       {"sm_clock_hz", "Hz", "counter gpc__cycles_elapsed.avg.per_second", "while counted", &L::sm_clock_hz},
-      {"counted_time_ns", "ns", "counter gpu__time_duration.sum", "while counted; never used as its time",
-       &L::counted_time_ns},
+      {"counted_time_ns", "ns", "counter gpu__time_duration.sum", "while counted; never used as its time", &L::counted_time_ns},
       {"bound", "", "formula", "memory, tensor, latency or neither", &L::bound},
       {"floor_ns", "ns", "formula", "as in kernels[]", &L::floor_ns},
       {"headroom_ns", "ns", "formula", "as in kernels[]", &L::headroom_ns},
@@ -437,8 +396,7 @@ const std::vector<Field<MissingRow>>& fields_of() {
   using M = MissingRow;
   static const std::vector<Field<M>> list = {
       {"name", "", "catalogue", "kind, a row of profiler/records/missing.cpp", &M::name},
-      {"severity", "", "catalogue", "info, notice or severe; a severe one makes the command fail",
-       &M::severity},
+      {"severity", "", "catalogue", "info, notice or severe; a severe one makes the command fail", &M::severity},
       {"stage", "", "catalogue", "collect, recording, attribute or document", &M::stage},
       {"count", "", "recording", "how many", &M::count},
       {"detail", "", "recording", "the first one, or the reason", &M::detail},
@@ -474,8 +432,7 @@ SectionDescription describe(const char* path, const char* help) {
   SectionDescription s{path, help, {}};
   for (const Field<Row>& f : fields_of<Row>()) {
     const auto [type, required] = type_of(f);
-    s.fields.push_back({std::string(f.name), type, std::string(f.unit), std::string(f.source),
-                        std::string(f.help), required});
+    s.fields.push_back({std::string(f.name), type, std::string(f.unit), std::string(f.source), std::string(f.help), required});
   }
   return s;
 }
@@ -485,16 +442,13 @@ SectionDescription describe(const char* path, const char* help) {
 const std::vector<SectionDescription>& describe_document() {
   static const std::vector<SectionDescription> sections = {
       describe<RunSection>("run", "What ran."),
-      describe<EnvironmentSection>("environment",
-                                   "Where, and how the device was doing during the timed steps."),
-      describe<CeilingsSection>(
-          "ceilings", "What this device was seen to reach; every percentage \"of ceiling\" is of these."),
+      describe<EnvironmentSection>("environment", "Where, and how the device was doing during the timed steps."),
+      describe<CeilingsSection>("ceilings", "What this device was seen to reach; every percentage \"of ceiling\" is of these."),
       describe<CollectionSection>("collection", "How the numbers were taken, and what that cost."),
       describe<CounterSetRow>("collection.counter_sets[]", "Hardware counters taken together in one pass."),
       describe<TimingSection>("timing", "From steps with no collector on."),
       describe<StepTime>("timing.step_time_ns", "Wall time of a step, end to end."),
-      describe<TotalsSection>(
-          "totals", "One step on the device. passes_ns + unattributed_ns + idle_ns = time_ns within 0.5%."),
+      describe<TotalsSection>("totals", "One step on the device. passes_ns + unattributed_ns + idle_ns = time_ns within 0.5%."),
       describe<PassRow>("passes[]", "In the order of a step."),
       describe<OpRow>("ops[]", "Per pass and semantic op, all layers together."),
       describe<LayerRow>("layers[]", "Per pass and layer, all ops together."),
@@ -503,8 +457,7 @@ const std::vector<SectionDescription>& describe_document() {
       describe<TimelineSection>("timeline", "Busy and idle time of the step shown, by interval union."),
       describe<GapRow>("timeline.gaps[]", "Idle stretches by length."),
       describe<CopyRow>("timeline.copies[]", "Copies and memsets by kind."),
-      describe<EnvironmentRow>("timeline.environment[]",
-                               "Samples in the step shown, and the nearest before and behind it."),
+      describe<EnvironmentRow>("timeline.environment[]", "Samples in the step shown, and the nearest before and behind it."),
       describe<MissingRow>("missing[]", "Everything that was lost or could not be had."),
   };
   return sections;
@@ -523,12 +476,9 @@ std::string document_schema_markdown() {
       "each number comes from, so\n"
       "that a document explains itself.\n";
   for (const SectionDescription& s : describe_document()) {
-    out += fmt::format(
-        "\n## {}\n\n{}\n\n| field | type | unit | always | source | meaning |\n|---|---|---|---|---|---|\n",
-        s.path, s.help);
+    out += fmt::format("\n## {}\n\n{}\n\n| field | type | unit | always | source | meaning |\n|---|---|---|---|---|---|\n", s.path, s.help);
     for (const FieldDescription& f : s.fields)
-      out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", f.name, f.type, f.unit,
-                         f.required ? "yes" : "", f.source, f.help);
+      out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", f.name, f.type, f.unit, f.required ? "yes" : "", f.source, f.help);
   }
   return out;
 }

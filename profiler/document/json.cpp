@@ -63,8 +63,7 @@ Json object_of(const Row& row, const std::string& place) {
 template <class Row>
 Json list_of(const std::vector<Row>& rows, const std::string& place) {
   Json list = Json::array();
-  for (size_t i = 0; i < rows.size(); ++i)
-    list.push_back(object_of(rows[i], fmt::format("{}[{}]", place, i)));
+  for (size_t i = 0; i < rows.size(); ++i) list.push_back(object_of(rows[i], fmt::format("{}[{}]", place, i)));
   return list;
 }
 
@@ -83,9 +82,7 @@ struct Reading {
   const std::string& source;
   std::string place;
 
-  [[noreturn]] void fail(const std::string& what) const {
-    throw DataError(fmt::format("{}: {}: {}", source, place, what));
-  }
+  [[noreturn]] void fail(const std::string& what) const { throw DataError(fmt::format("{}: {}: {}", source, place, what)); }
   void type(bool ok, const char* expected) const {
     if (!ok) fail(fmt::format("expected {}", expected));
   }
@@ -135,8 +132,7 @@ inline constexpr bool kOptional<std::optional<T>> = true;
 
 // `nested`: keys that are objects or lists of their own.
 template <class Row>
-void read_object(const Json& o, Row& row, const std::string& source, const std::string& place,
-                 const std::set<std::string>& nested = {}) {
+void read_object(const Json& o, Row& row, const std::string& source, const std::string& place, const std::set<std::string>& nested = {}) {
   const Reading here{source, place};
   here.type(o.is_object(), "an object");
   std::set<std::string> known = nested;
@@ -166,11 +162,9 @@ const Json& member(const Json& o, const char* key, const std::string& source, co
 }
 
 template <class Row>
-void read_list(const Json& list, std::vector<Row>& rows, const std::string& source,
-               const std::string& place) {
+void read_list(const Json& list, std::vector<Row>& rows, const std::string& source, const std::string& place) {
   Reading{source, place}.type(list.is_array(), "a list");
-  for (size_t i = 0; i < list.size(); ++i)
-    read_object(list[i], rows.emplace_back(), source, fmt::format("{}[{}]", place, i));
+  for (size_t i = 0; i < list.size(); ++i) read_object(list[i], rows.emplace_back(), source, fmt::format("{}[{}]", place, i));
 }
 
 }  // namespace
@@ -204,18 +198,14 @@ std::string to_json(const ProfileDocument& d) {
 
 ProfileDocument profile_from_json(std::string_view text, const std::string& source) {
   const Json j = Json::parse(text, nullptr, false);
-  if (j.is_discarded() || !j.is_object())
-    throw DataError(fmt::format("{}: not a profile document: not a JSON object", source));
+  if (j.is_discarded() || !j.is_object()) throw DataError(fmt::format("{}: not a profile document: not a JSON object", source));
   const auto schema = j.find("schema");
   if (schema == j.end() || !schema->is_string())
-    throw DataError(
-        fmt::format("{}: not a profile document: expected \"schema\": \"{}\"", source, kProfileSchema));
+    throw DataError(fmt::format("{}: not a profile document: expected \"schema\": \"{}\"", source, kProfileSchema));
   if (schema->get<std::string>() != kProfileSchema)
-    throw DataError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source,
-                                schema->get<std::string>(), kProfileSchema));
-  static const std::set<std::string> sections = {
-      "schema", "run",    "environment", "ceilings", "collection", "timing",  "totals", "passes",
-      "ops",    "layers", "kernels",     "launches", "timeline",   "missing", "sources"};
+    throw DataError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema->get<std::string>(), kProfileSchema));
+  static const std::set<std::string> sections = {"schema", "run",    "environment", "ceilings", "collection", "timing",  "totals", "passes",
+                                                 "ops",    "layers", "kernels",     "launches", "timeline",   "missing", "sources"};
   for (const auto& [key, v] : j.items())
     if (!sections.contains(key)) throw DataError(fmt::format("{}: unknown section '{}'", source, key));
 
@@ -225,11 +215,10 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   read_object(section("environment"), d.environment, source, "environment");
   read_object(section("ceilings"), d.ceilings, source, "ceilings");
   read_object(section("collection"), d.collection, source, "collection", {"counter_sets"});
-  read_list(member(section("collection"), "counter_sets", source, "collection."), d.collection.counter_sets,
-            source, "collection.counter_sets");
+  read_list(member(section("collection"), "counter_sets", source, "collection."), d.collection.counter_sets, source,
+            "collection.counter_sets");
   read_object(section("timing"), d.timing, source, "timing", {"step_time_ns"});
-  read_object(member(section("timing"), "step_time_ns", source, "timing."), d.timing.step_time_ns, source,
-              "timing.step_time_ns");
+  read_object(member(section("timing"), "step_time_ns", source, "timing."), d.timing.step_time_ns, source, "timing.step_time_ns");
   read_object(section("totals"), d.totals, source, "totals");
   read_list(section("passes"), d.passes, source, "passes");
   read_list(section("ops"), d.ops, source, "ops");
@@ -237,12 +226,9 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   read_list(section("kernels"), d.kernels, source, "kernels");
   read_list(section("launches"), d.launches, source, "launches");
   read_object(section("timeline"), d.timeline, source, "timeline", {"gaps", "copies", "environment"});
-  read_list(member(section("timeline"), "gaps", source, "timeline."), d.timeline.gaps, source,
-            "timeline.gaps");
-  read_list(member(section("timeline"), "copies", source, "timeline."), d.timeline.copies, source,
-            "timeline.copies");
-  read_list(member(section("timeline"), "environment", source, "timeline."), d.timeline.environment, source,
-            "timeline.environment");
+  read_list(member(section("timeline"), "gaps", source, "timeline."), d.timeline.gaps, source, "timeline.gaps");
+  read_list(member(section("timeline"), "copies", source, "timeline."), d.timeline.copies, source, "timeline.copies");
+  read_list(member(section("timeline"), "environment", source, "timeline."), d.timeline.environment, source, "timeline.environment");
   read_list(section("missing"), d.missing, source, "missing");
   return d;
 }

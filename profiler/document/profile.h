@@ -76,8 +76,7 @@ struct TimingSection {
 struct TotalsSection {
   Number time_ns, passes_ns, idle_ns, unattributed_ns, conservation_error_pct;
   Count launches, copies;
-  Number dram_read_bytes, dram_write_bytes, dram_bytes_per_s, dram_of_ceiling_pct, tensor_active_pct,
-      tensor_instructions;
+  Number dram_read_bytes, dram_write_bytes, dram_bytes_per_s, dram_of_ceiling_pct, tensor_active_pct, tensor_instructions;
   Number floor_ns, headroom_ns, kernel_floor_ns, kernel_headroom_ns;
 };
 
@@ -108,8 +107,8 @@ struct Measured {
   int64_t launches = 0, copies = 0;
   double time_ns = 0, share_pct = 0, duration_ns = 0;
   Number dram_read_bytes, dram_write_bytes, dram_bytes_per_s, dram_of_ceiling_pct, l2_bytes, instructions;
-  Number tensor_active_pct, tensor_instructions, tensor_while_busy_pct, tensor_of_ceiling_pct,
-      fma_of_ceiling_pct, occupancy_pct, sm_clock_hz;
+  Number tensor_active_pct, tensor_instructions, tensor_while_busy_pct, tensor_of_ceiling_pct, fma_of_ceiling_pct, occupancy_pct,
+      sm_clock_hz;
   Text bound;
 };
 // What rows of whole ops have besides: the floors of their mathematics.
@@ -150,8 +149,7 @@ struct LaunchRow {
   int64_t samples = 0;
   Count bytes;
   Number dram_read_bytes, dram_write_bytes, dram_bytes_per_s, dram_of_ceiling_pct, l2_bytes, instructions;
-  Number tensor_active_pct, tensor_instructions, tensor_while_busy_pct, occupancy_pct, sm_clock_hz,
-      counted_time_ns;
+  Number tensor_active_pct, tensor_instructions, tensor_while_busy_pct, occupancy_pct, sm_clock_hz, counted_time_ns;
   Text bound;
   Number floor_ns, headroom_ns;
 };

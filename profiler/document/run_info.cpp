@@ -104,21 +104,17 @@ std::string RunInfo::precision() const { return trainer == "mixed" ? "bf16" : ma
 RunInfo run_info_from_json(std::string_view text, const std::string& source) {
   const Json j = Json::parse(text, nullptr, false);
   const Reader r{source};
-  if (j.is_discarded() || !j.is_object())
-    throw DataError(fmt::format("{}: not a run.json: not a JSON object", source));
+  if (j.is_discarded() || !j.is_object()) throw DataError(fmt::format("{}: not a run.json: not a JSON object", source));
   if (const std::string schema = r.text(j, "schema"); schema != kRunSchema)
     throw DataError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, kRunSchema));
   RunInfo run;
   r.fields(j, run);
   if (r.find(j, "stopped")) run.stopped = r.text(j, "stopped");
   if (r.find(j, "memory"))
-    for (const Json& item : r.list(j, "memory"))
-      run.memory_bytes[r.text(item, "name")] += r.number(item, "bytes");
+    for (const Json& item : r.list(j, "memory")) run.memory_bytes[r.text(item, "name")] += r.number(item, "bytes");
   for (const Json& s : r.list(j, "steps"))
-    run.steps.push_back({r.count(s, "step"), r.number_if_there(s, "loss"), r.number_if_there(s, "grad_norm"),
-                         r.number(s, "time_ns")});
-  for (const Json& w : r.list(j, "work"))
-    run.work.push_back({r.text(w, "path"), r.number(w, "flops"), r.number(w, "min_bytes")});
+    run.steps.push_back({r.count(s, "step"), r.number_if_there(s, "loss"), r.number_if_there(s, "grad_norm"), r.number(s, "time_ns")});
+  for (const Json& w : r.list(j, "work")) run.work.push_back({r.text(w, "path"), r.number(w, "flops"), r.number(w, "min_bytes")});
   return run;
 }
 

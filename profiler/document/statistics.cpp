@@ -27,8 +27,7 @@ std::optional<std::pair<double, double>> median_interval(std::vector<double> v) 
   const auto count = static_cast<double>(n);
   // log of C(n, i) / 2^n: the terms underflow beyond n of about 1000 otherwise.
   const auto probability = [&](double i) {
-    return std::exp(std::lgamma(count + 1) - std::lgamma(i + 1) - std::lgamma(count - i + 1) -
-                    count * std::log(2.0));
+    return std::exp(std::lgamma(count + 1) - std::lgamma(i + 1) - std::lgamma(count - i + 1) - count * std::log(2.0));
   };
   size_t k = 0;
   double below = 0;  // P(Binomial < k + 1)

@@ -7,8 +7,7 @@ namespace profiler {
 
 std::optional<uint32_t> metric_index(const ForeignReport& report, std::string_view name) {
   const auto at = std::find(report.metrics.begin(), report.metrics.end(), name);
-  return at == report.metrics.end() ? std::nullopt
-                                    : std::optional(static_cast<uint32_t>(at - report.metrics.begin()));
+  return at == report.metrics.end() ? std::nullopt : std::optional(static_cast<uint32_t>(at - report.metrics.begin()));
 }
 
 std::optional<double> value_of(const ForeignResult& result, std::optional<uint32_t> metric) {
@@ -20,9 +19,7 @@ std::optional<double> value_of(const ForeignResult& result, std::optional<uint32
 
 namespace {
 
-bool in_name(char c) {
-  return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-}
+bool in_name(char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
 
 // Length of "(type)" at the beginning of `s` if a literal follows it, else 0.
 size_t cast_length(std::string_view s) {
@@ -60,9 +57,7 @@ std::string simplified_kernel_name(std::string_view demangled) {
         while (i < demangled.size() && in_name(demangled[i])) ++i;
       chain.push_back(demangled.substr(begin, i - begin));
       const std::string_view rest = demangled.substr(i);
-      if (!rest.starts_with("::") || rest.size() < 3 ||
-          !(in_name(rest[2]) || rest.substr(2).starts_with(kUnnamed)))
-        break;
+      if (!rest.starts_with("::") || rest.size() < 3 || !(in_name(rest[2]) || rest.substr(2).starts_with(kUnnamed))) break;
       i += 2;
     }
     for (size_t k = 0; k < chain.size(); ++k) {

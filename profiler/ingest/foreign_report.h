@@ -26,14 +26,14 @@ struct ForeignResult {
   int64_t process = 0, thread = 0, context = 0, stream = 0, device = 0;
   std::array<int64_t, 3> grid{}, block{};
   int64_t registers = 0, shared_static_bytes = 0, shared_dynamic_bytes = 0;
-  int64_t bytes = 0;                 // of a copy or memset
-  int64_t graph_node = 0;            // 0: not from a CUDA graph
-  int64_t start_ns = 0, end_ns = 0;  // a trace has them; 0: only a duration is known, as a metric
-  int64_t step = -1;                 // which step range it was launched in, where the report tells
+  int64_t bytes = 0;                                    // of a copy or memset
+  int64_t graph_node = 0;                               // 0: not from a CUDA graph
+  int64_t start_ns = 0, end_ns = 0;                     // a trace has them; 0: only a duration is known, as a metric
+  int64_t step = -1;                                    // which step range it was launched in, where the report tells
   std::vector<std::pair<uint32_t, double>> values;      // index into ForeignReport::metrics, base units
   std::vector<std::pair<uint32_t, std::string>> texts;  // metrics whose value is a text
-  std::vector<uint32_t> instances_only;  // metrics with values per instance and none for the whole result
-  std::vector<uint32_t> no_value;        // metrics for which the report says "n/a" or nothing
+  std::vector<uint32_t> instances_only;                 // metrics with values per instance and none for the whole result
+  std::vector<uint32_t> no_value;                       // metrics for which the report says "n/a" or nothing
 };
 
 struct ForeignReport {

@@ -9,25 +9,13 @@ namespace profiler {
 namespace {
 
 using Row = std::pair<std::string_view, double>;
-constexpr std::array<Row, 8> kTimes_ns = {{{"ns", 1},
-                                           {"nsecond", 1},
-                                           {"us", 1e3},
-                                           {"usecond", 1e3},
-                                           {"ms", 1e6},
-                                           {"msecond", 1e6},
-                                           {"s", 1e9},
-                                           {"second", 1e9}}};
+constexpr std::array<Row, 8> kTimes_ns = {
+    {{"ns", 1}, {"nsecond", 1}, {"us", 1e3}, {"usecond", 1e3}, {"ms", 1e6}, {"msecond", 1e6}, {"s", 1e9}, {"second", 1e9}}};
 constexpr std::array<Row, 5> kPrefixes = {{{"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"P", 1e15}}};
 constexpr std::array<std::string_view, 3> kPrefixed = {"byte", "hz", "Hz"};
 // Behind a slash: per second, or per something that is not scaled.
-constexpr std::array<Row, 8> kPer = {{{"s", 1},
-                                      {"second", 1},
-                                      {"ms", 1e3},
-                                      {"msecond", 1e3},
-                                      {"us", 1e6},
-                                      {"usecond", 1e6},
-                                      {"ns", 1e9},
-                                      {"nsecond", 1e9}}};
+constexpr std::array<Row, 8> kPer = {
+    {{"s", 1}, {"second", 1}, {"ms", 1e3}, {"msecond", 1e3}, {"us", 1e6}, {"usecond", 1e6}, {"ns", 1e9}, {"nsecond", 1e9}}};
 
 std::optional<double> simple(std::string_view unit) {
   for (const auto& [word, factor] : kTimes_ns)

@@ -97,8 +97,7 @@ class Rows {
         ++line_;
         return true;
       }
-      if (c == '\r')
-        throw Damage{line_, "lines end with a carriage return alone, expected a line feed (\\n or \\r\\n)"};
+      if (c == '\r') throw Damage{line_, "lines end with a carriage return alone, expected a line feed (\\n or \\r\\n)"};
       if (c != ',') throw Damage{line_, fmt::format("'{}' behind a closing quote, expected ','", c)};
     }
   }
@@ -143,8 +142,7 @@ std::string other_encoding(std::string_view text) {
   if (text.starts_with("\xFF\xFE\0\0"sv) || text.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) return "UTF-16";
   const std::string_view head = text.substr(0, 1 << 16);
-  for (const std::string_view titles :
-       {"I\0D\0\"\0,\0\"\0P\0"sv, "\0I\0D\0\"\0,\0\"\0P"sv, "I\0D\0,\0P\0"sv, "\0I\0D\0,\0P"sv})
+  for (const std::string_view titles : {"I\0D\0\"\0,\0\"\0P\0"sv, "\0I\0D\0\"\0,\0\"\0P"sv, "I\0D\0,\0P\0"sv, "\0I\0D\0,\0P"sv})
     if (head.find(titles) != std::string_view::npos) return "UTF-16";
   return "";
 }
@@ -155,9 +153,7 @@ char other_separator(std::string_view text) {
     for (const std::string_view quote : {"\"", ""}) {
       const std::string titles = fmt::format("{0}ID{0}{1}{0}Process ID{0}", quote, separator);
       const size_t at = text.find(titles);
-      if (at != std::string_view::npos &&
-          (at == 0 || text[at - 1] == '\n' || text.substr(0, at) == kByteOrderMark))
-        return separator;
+      if (at != std::string_view::npos && (at == 0 || text[at - 1] == '\n' || text.substr(0, at) == kByteOrderMark)) return separator;
     }
   return 0;
 }
@@ -169,8 +165,7 @@ bool says_none(std::string_view cell) {
   std::string lower;
   for (const char c : cell) lower += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   if (lower.starts_with('-')) lower.erase(0, 1);
-  return lower.empty() || lower == "no data" || lower == "nan" || lower == "inf" || lower == "n/a" ||
-         lower == "(!) n/a";
+  return lower.empty() || lower == "no data" || lower == "nan" || lower == "inf" || lower == "n/a" || lower == "(!) n/a";
 }
 
 bool digits(std::string_view s) {
@@ -183,14 +178,12 @@ Cell parse_number(std::string_view cell, double& value) {
   while (!cell.empty() && cell.back() == ' ') cell.remove_suffix(1);
   if (says_none(cell)) return Cell::none;
   // --print-metric-instances appends " (1; 2; 3)"
-  if (const size_t open = cell.find(" ("); open != std::string_view::npos && cell.back() == ')')
-    cell = cell.substr(0, open);
+  if (const size_t open = cell.find(" ("); open != std::string_view::npos && cell.back() == ')') cell = cell.substr(0, open);
   const std::string_view whole = cell;
   if (cell.front() == '-' || cell.front() == '+') cell.remove_prefix(1);
   const size_t exponent = cell.find_first_of("eE");
   const std::string_view mantissa = cell.substr(0, exponent);
-  if (mantissa.empty() || mantissa.find_first_not_of("0123456789.,") != std::string_view::npos ||
-      mantissa.front() == ',')
+  if (mantissa.empty() || mantissa.find_first_not_of("0123456789.,") != std::string_view::npos || mantissa.front() == ',')
     return Cell::text;
   const size_t point = mantissa.find('.'), last_comma = mantissa.rfind(',');
   const auto grouped = [](std::string_view s, char separator) {  // "1,980,000"
@@ -254,8 +247,7 @@ std::string range_of(std::string_view quoted) {
   for (size_t n = rest.size() / 2; n > 0; --n) {
     if (rest.substr(0, n) != rest.substr(rest.size() - n)) continue;
     const std::string_view middle = rest.substr(n, rest.size() - 2 * n);
-    if (middle.size() >= 2 && middle.front() == ':' && middle.back() == ':' &&
-        std::count(middle.begin(), middle.end(), ':') == 6)
+    if (middle.size() >= 2 && middle.front() == ':' && middle.back() == ':' && std::count(middle.begin(), middle.end(), ':') == 6)
       return std::string(rest.substr(0, n));
   }
   return std::string(rest.substr(0, rest.find(':')));
@@ -308,16 +300,14 @@ class Reader {
       read_tables(rows);
     } catch (const Damage& d) {
       if (r_.results.empty()) throw DataError(fmt::format("{}: line {}: {}", r_.source, d.line, d.what));
-      r_.missing.push_back({"report_damaged", 1,
-                            fmt::format("line {}: {}; the {} results before it are shown", d.line, d.what,
-                                        r_.results.size())});
+      r_.missing.push_back(
+          {"report_damaged", 1, fmt::format("line {}: {}; the {} results before it are shown", d.line, d.what, r_.results.size())});
     }
     if (r_.results.empty())
-      throw DataError(fmt::format(
-          "{}: the table holds no result: expected a row for each kernel behind the titles", r_.source));
+      throw DataError(fmt::format("{}: the table holds no result: expected a row for each kernel behind the titles", r_.source));
     if (tables_.size() > 1)
-      r_.missing.push_back({"several_tables", static_cast<int64_t>(tables_.size()),
-                            fmt::format("they begin in lines {}", fmt::join(tables_, ", "))});
+      r_.missing.push_back(
+          {"several_tables", static_cast<int64_t>(tables_.size()), fmt::format("they begin in lines {}", fmt::join(tables_, ", "))});
     return std::move(r_);
   }
 
@@ -338,20 +328,19 @@ class Reader {
 
   void check_encoding() const {
     if (const std::string found = other_encoding(text_); !found.empty())
-      throw DataError(fmt::format(
-          "{0}: the text is {1}, expected UTF-8; convert it with `iconv -f {1} -t UTF-8 {0} > NEW.csv` "
-          "(in PowerShell let ncu write the file itself: `ncu --csv --log-file FILE`)",
-          r_.source, found));
+      throw DataError(
+          fmt::format("{0}: the text is {1}, expected UTF-8; convert it with `iconv -f {1} -t UTF-8 {0} > NEW.csv` "
+                      "(in PowerShell let ncu write the file itself: `ncu --csv --log-file FILE`)",
+                      r_.source, found));
     if (const size_t at = text_.find('\0'); at != std::string_view::npos) {
       const size_t line_begin = at == 0 ? 0 : text_.rfind('\n', at - 1) + 1;
-      throw DataError(fmt::format(
-          "{}: line {}, byte {} of it: a zero byte, expected text; the file is damaged", r_.source,
-          1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
-          at - line_begin + 1));
+      throw DataError(fmt::format("{}: line {}, byte {} of it: a zero byte, expected text; the file is damaged", r_.source,
+                                  1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
+                                  at - line_begin + 1));
     }
     if (const char separator = other_separator(text_); separator && !find_table(text_))
-      throw DataError(fmt::format("{}: its columns are separated by {}, expected ',' as `ncu --csv` prints",
-                                  r_.source, separator == ';' ? "';'" : "tabs"));
+      throw DataError(fmt::format("{}: its columns are separated by {}, expected ',' as `ncu --csv` prints", r_.source,
+                                  separator == ';' ? "';'" : "tabs"));
   }
 
   // `ncu --csv >> FILE` puts several tables into one file.
@@ -380,8 +369,7 @@ class Reader {
     for (size_t i = 0; i < titles_.size(); ++i) {
       const auto [at, is_new] = column_.emplace(titles_[i], i);
       if (!is_new)
-        refuse({rows.line(), i}, fmt::format("the title stands twice, in columns {} and {}: expected it once",
-                                             at->second + 1, i + 1));
+        refuse({rows.line(), i}, fmt::format("the title stands twice, in columns {} and {}: expected it once", at->second + 1, i + 1));
     }
     for (const char* needed : {"ID", "Kernel Name"})
       if (!column_.contains(needed)) refuse(rows.line(), fmt::format("the table has no column '{}'", needed));
@@ -409,8 +397,8 @@ class Reader {
       if (!quoted_ || line.starts_with('"')) break;
       // Output of the profiled program in front of the next table; behind the last one there is none.
       if (!find_table(rows.rest()))
-        throw Damage{rows.next_line(), fmt::format("'{}' is no row of the table: expected {} cells in quotes",
-                                                   shown(line), titles_.size())};
+        throw Damage{rows.next_line(),
+                     fmt::format("'{}' is no row of the table: expected {} cells in quotes", shown(line), titles_.size())};
     }
     rows.next(row);
     check_length(rows, row);
@@ -427,26 +415,21 @@ class Reader {
     const std::string& text = cell(row, title);
     if (text.empty()) return 0;
     const auto v = parse_integer(text);
-    if (!v || *v < 0)
-      refuse({line, column_.at(title)},
-             fmt::format("found '{}', expected a whole number of 0 or more", shown(text)));
+    if (!v || *v < 0) refuse({line, column_.at(title)}, fmt::format("found '{}', expected a whole number of 0 or more", shown(text)));
     return *v;
   }
   std::array<int64_t, 3> size(const std::vector<std::string>& row, const char* title, int64_t line) const {
     const std::string& text = cell(row, title);
     if (text.empty()) return {};
     const auto v = parse_size(text);
-    if (!v)
-      refuse({line, column_.at(title)},
-             fmt::format("found '{}', expected three numbers such as (256, 1, 1)", shown(text)));
+    if (!v) refuse({line, column_.at(title)}, fmt::format("found '{}', expected three numbers such as (256, 1, 1)", shown(text)));
     return *v;
   }
 
   ForeignResult result_of(const std::vector<std::string>& row, int64_t line) {
     ForeignResult result;
     result.name = cell(row, "Kernel Name");
-    if (cell(row, "ID").empty())
-      refuse({line, column_.at("ID")}, "the cell is empty, expected the number of a result");
+    if (cell(row, "ID").empty()) refuse({line, column_.at("ID")}, "the cell is empty, expected the number of a result");
     if (result.name.empty()) refuse({line, column_.at("Kernel Name")}, "the cell is empty, expected a name");
     integer(row, "ID", line);
     result.process = integer(row, "Process ID", line);
@@ -469,8 +452,7 @@ class Reader {
       result.path = parse_ranges(ranges);
       result.thread = parse_integer(std::string_view(ranges).substr(0, ranges.find(' '))).value_or(0);
     }
-    if (result.path.empty() && start_end_ && *start_end_ < row.size())
-      result.path = parse_ranges(row[*start_end_]);
+    if (result.path.empty() && start_end_ && *start_end_ < row.size()) result.path = parse_ranges(row[*start_end_]);
     return result;
   }
 
@@ -486,15 +468,13 @@ class Reader {
   };
   Unit unit_of(const std::string& metric, const std::string& unit, const At& at) const {
     const auto factor = to_base_factor(unit);
-    if (!factor)
-      refuse(at, fmt::format("unit '{}' is not known; print with --print-units base", shown(unit)));
+    if (!factor) refuse(at, fmt::format("unit '{}' is not known; print with --print-units base", shown(unit)));
     if (const std::string expected = unfit_unit(metric, unit); !expected.empty())
       refuse(at, fmt::format("unit '{}' of {}: expected {}", shown(unit), metric, expected));
     return {*factor, unit.empty()};
   }
 
-  void add_value(ForeignResult& result, uint32_t index, const std::string& text, const Unit& unit,
-                 const At& at) {
+  void add_value(ForeignResult& result, uint32_t index, const std::string& text, const Unit& unit, const At& at) {
     const std::string& name = r_.metrics[index];
     const bool must_be_number = is_read(name) || !unit.none;
     double value = 0;
@@ -512,18 +492,13 @@ class Reader {
       case Cell::too_large:
         break;
       case Cell::decimal_comma:
-        refuse(at,
-               fmt::format(
-                   "'{}' of '{}' is a number of another locale (decimal comma); print the table again with "
-                   "LC_ALL=C in ncu's environment",
-                   shown(text), name));
+        refuse(at, fmt::format("'{}' of '{}' is a number of another locale (decimal comma); print the table again with "
+                               "LC_ALL=C in ncu's environment",
+                               shown(text), name));
       case Cell::text:
         if (must_be_number)
-          refuse(
-              at,
-              fmt::format(
-                  "{} is '{}': expected a number as ncu prints it with LC_ALL=C, such as 12345 or 12,345.67",
-                  name, shown(text)));
+          refuse(at, fmt::format("{} is '{}': expected a number as ncu prints it with LC_ALL=C, such as 12345 or 12,345.67", name,
+                                 shown(text)));
         result.texts.emplace_back(index, text);
         return;
     }
@@ -532,36 +507,29 @@ class Reader {
 
   // Page details leaves out the cells of rules in rows that are none.
   void check_length(const Rows& rows, const std::vector<std::string>& row) const {
-    const bool short_details =
-        details_ && row.size() > column_.at("Metric Value") && row.size() < titles_.size();
+    const bool short_details = details_ && row.size() > column_.at("Metric Value") && row.size() < titles_.size();
     if (row.size() != titles_.size() && !short_details)
-      throw Damage{rows.line(), fmt::format("{} cells, expected {} as in the titles{}", row.size(),
-                                            titles_.size(), rows.cut() ? " (the file ends here)" : "")};
+      throw Damage{rows.line(), fmt::format("{} cells, expected {} as in the titles{}", row.size(), titles_.size(),
+                                            rows.cut() ? " (the file ends here)" : "")};
     if (rows.cut_in_cell())
-      throw Damage{rows.line(), fmt::format("the file ends in the cell '{}', expected a line end behind it",
-                                            shown(row.back()))};
+      throw Damage{rows.line(), fmt::format("the file ends in the cell '{}', expected a line end behind it", shown(row.back()))};
   }
 
   void read_raw(Rows& rows) {
     static constexpr std::array<std::string_view, 11> kFixed = {
-        "ID",     "Process ID", "Process Name", "Host Name", "Kernel Name", "Context",
-        "Stream", "Block Size", "Grid Size",    "Device",    "CC"};
+        "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC"};
     std::vector<std::optional<uint32_t>> metric_of(titles_.size());
     for (size_t i = 0; i < titles_.size(); ++i)
-      if (std::find(kFixed.begin(), kFixed.end(), titles_[i]) == kFixed.end() && i != push_pop_ &&
-          i != start_end_)
+      if (std::find(kFixed.begin(), kFixed.end(), titles_[i]) == kFixed.end() && i != push_pop_ && i != start_end_)
         metric_of[i] = metric(titles_[i]);
     std::vector<Unit> units(titles_.size());
     std::vector<std::string> row;
     if (!next_row(rows, row)) return;
     // The row of units has no ID. Without it the numbers may be in any unit.
     if (!cell(row, "ID").empty())
-      refuse(
-          rows.line(),
-          fmt::format(
-              "found a result, expected the row of units behind the titles (line {}); print the table with "
-              "`ncu -i REPORT --csv --page raw --print-units base`",
-              tables_.back()));
+      refuse(rows.line(), fmt::format("found a result, expected the row of units behind the titles (line {}); print the table with "
+                                      "`ncu -i REPORT --csv --page raw --print-units base`",
+                                      tables_.back()));
     for (size_t i = 0; i < row.size(); ++i)
       if (metric_of[i]) units[i] = unit_of(titles_[i], row[i], {rows.line(), i});
     while (next_row(rows, row)) {
@@ -586,9 +554,8 @@ class Reader {
       if (label.empty()) continue;  // the row of a rule
       std::string name = label;
       if (label.find("__") == std::string::npos) {
-        const auto known = std::find_if(kLabels.begin(), kLabels.end(), [&](const auto& l) {
-          return std::get<0>(l) == section && std::get<1>(l) == label;
-        });
+        const auto known = std::find_if(kLabels.begin(), kLabels.end(),
+                                        [&](const auto& l) { return std::get<0>(l) == section && std::get<1>(l) == label; });
         name = known != kLabels.end() ? std::string(std::get<2>(*known)) : section + ": " + label;
       }
       const uint32_t index = metric(name);
@@ -604,9 +571,8 @@ class Reader {
       } else if (is_read(name) && !again.values.empty() && again.values.front().second != *before) {
         // Sections share metrics, with one value each. A label of no metric that is read may stand for
         // several.
-        refuse({rows.line(), value_column},
-               fmt::format("{} of result {} is {} here and {} in a row before: expected one value", name,
-                           cell(row, "ID"), again.values.front().second, *before));
+        refuse({rows.line(), value_column}, fmt::format("{} of result {} is {} here and {} in a row before: expected one value", name,
+                                                        cell(row, "ID"), again.values.front().second, *before));
       }
     }
   }
@@ -616,18 +582,15 @@ class Reader {
   std::vector<std::string> titles_;
   std::map<std::string, size_t> column_;
   std::map<std::string, uint32_t> index_;
-  std::map<std::pair<std::string, std::string>, int64_t>
-      lines_;                    // (process, ID) of each result -> where it stands
-  std::vector<int64_t> tables_;  // lines of the titles
+  std::map<std::pair<std::string, std::string>, int64_t> lines_;  // (process, ID) of each result -> where it stands
+  std::vector<int64_t> tables_;                                   // lines of the titles
   std::optional<size_t> push_pop_, start_end_;
   bool details_ = false, quoted_ = true;
 };
 
 }  // namespace
 
-bool looks_like_ncu_csv(std::string_view text) {
-  return find_table(text) || !other_encoding(text).empty() || other_separator(text);
-}
+bool looks_like_ncu_csv(std::string_view text) { return find_table(text) || !other_encoding(text).empty() || other_separator(text); }
 
 ForeignReport read_ncu_csv(std::string_view text, const std::string& source) {
   try {

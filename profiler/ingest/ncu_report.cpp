@@ -29,8 +29,7 @@ class Cursor {
   size_t at() const { return at_; }
 
   std::span<const std::byte> take(uint64_t count, const char* what) {
-    if (count > end_ - at_)
-      throw Damage{at_, fmt::format("{} has {} bytes, {} are left", what, count, end_ - at_)};
+    if (count > end_ - at_) throw Damage{at_, fmt::format("{} has {} bytes, {} are left", what, count, end_ - at_)};
     const std::span<const std::byte> part(data_ + at_, count);
     at_ += count;
     return part;
@@ -66,8 +65,7 @@ std::optional<double> number_of(const ncu::Value& v) {
     d = v.u32();
   else
     return std::nullopt;
-  return std::isfinite(d) ? std::optional(d)
-                          : std::nullopt;  // ncu stores NaN for a ratio of nothing by nothing
+  return std::isfinite(d) ? std::optional(d) : std::nullopt;  // ncu stores NaN for a ratio of nothing by nothing
 }
 
 // The stack of the launching thread. Its domains keep one stack each and do not say how they interleave: joined in file order.
@@ -102,30 +100,26 @@ class Reader {
       read_file();
     } catch (const Damage& d) {
       if (r_.results.empty()) throw DataError(fmt::format("{}: at byte {}: {}", r_.source, d.at, d.what));
-      r_.missing.push_back({"report_damaged", 1,
-                            fmt::format("at byte {} of {}: {}; the {} results before it are shown", d.at,
-                                        bytes_.size(), d.what, r_.results.size())});
+      r_.missing.push_back(
+          {"report_damaged", 1,
+           fmt::format("at byte {} of {}: {}; the {} results before it are shown", d.at, bytes_.size(), d.what, r_.results.size())});
     }
     drop_nameless();
     check_values();
     if (r_.results.empty())
-      throw DataError(fmt::format(
-          "{}: the report holds no result; did ncu print \"No kernels were profiled\"?", r_.source));
+      throw DataError(fmt::format("{}: the report holds no result; did ncu print \"No kernels were profiled\"?", r_.source));
     return std::move(r_);
   }
 
  private:
   void read_file() {
     if (!looks_like_ncu_report(bytes_))
-      throw Damage{
-          0, fmt::format("an Nsight Compute report begins with \"NVR\\0\", this file of {} bytes does not",
-                         bytes_.size())};
+      throw Damage{0, fmt::format("an Nsight Compute report begins with \"NVR\\0\", this file of {} bytes does not", bytes_.size())};
     Cursor file(bytes_.data(), sizeof kMagic, bytes_.size());
     ncu::FileHeader header;
     file.message(header, "the file header");
     if (header.version() != kKnownVersion)
-      r_.missing.push_back({"report_version_unknown", 1,
-                            fmt::format("file version {}, known is {}", header.version(), kKnownVersion)});
+      r_.missing.push_back({"report_version_unknown", 1, fmt::format("file version {}, known is {}", header.version(), kKnownVersion)});
     while (!file.at_end()) read_block(file);
   }
 
@@ -145,12 +139,9 @@ class Reader {
     for (uint32_t i = 0; i < block.sources(); ++i) in.take(in.u32("a source"), "a source");
     for (uint32_t i = 0; i < block.kernel_results(); ++i) read_kernel(in);
     for (uint32_t i = 0; i < block.range_results(); ++i) read_group(in, ForeignKind::range, "range");
-    for (uint32_t i = 0; i < block.command_list_results(); ++i)
-      read_group(in, ForeignKind::command_list, "command list");
+    for (uint32_t i = 0; i < block.command_list_results(); ++i) read_group(in, ForeignKind::command_list, "command list");
     for (uint32_t i = 0; i < block.graph_results(); ++i) read_group(in, ForeignKind::graph, "graph");
-    if (!in.at_end())
-      throw Damage{in.at(), fmt::format("{} bytes behind the last message of a block",
-                                        begin + payload.size() - in.at())};
+    if (!in.at_end()) throw Damage{in.at(), fmt::format("{} bytes behind the last message of a block", begin + payload.size() - in.at())};
   }
 
   void read_session(const ncu::Session& s) {
@@ -194,8 +185,7 @@ class Reader {
       r_.has_ranges = true;
       result.path = range_path(g.nvtx(), g.thread());
     }
-    result.name =
-        fmt::format("{} {}", word, result.path.empty() ? fmt::to_string(r_.results.size()) : result.path);
+    result.name = fmt::format("{} {}", word, result.path.empty() ? fmt::to_string(r_.results.size()) : result.path);
     read_metrics(result, g.metrics());
   }
 
@@ -220,14 +210,11 @@ class Reader {
     const auto nameless = [&](const auto& v) { return v.first >= names; };
     int64_t dropped = 0;
     for (ForeignResult& r : r_.results) {
-      dropped +=
-          static_cast<int64_t>(std::erase_if(r.values, nameless) + std::erase_if(r.texts, nameless) +
-                               std::erase_if(r.instances_only, [&](uint32_t id) { return id >= names; }));
+      dropped += static_cast<int64_t>(std::erase_if(r.values, nameless) + std::erase_if(r.texts, nameless) +
+                                      std::erase_if(r.instances_only, [&](uint32_t id) { return id >= names; }));
     }
     if (dropped)
-      r_.missing.push_back(
-          {"report_damaged", dropped,
-           fmt::format("{} values have a name beyond the {} of the report", dropped, names)});
+      r_.missing.push_back({"report_damaged", dropped, fmt::format("{} values have a name beyond the {} of the report", dropped, names)});
   }
 
   // The file has no check sum: a flipped byte shows only where a number cannot be one of its metric.
@@ -239,11 +226,10 @@ class Reader {
         if (!read[index]) continue;
         const std::string expected = implausible(r_.metrics[index], value);
         if (expected.empty()) continue;
-        const std::string what = fmt::format("result {} ('{}'): {} is {}, expected {}", i, r_.results[i].name,
-                                             r_.metrics[index], value, expected);
+        const std::string what =
+            fmt::format("result {} ('{}'): {} is {}, expected {}", i, r_.results[i].name, r_.metrics[index], value, expected);
         if (i == 0) throw DataError(fmt::format("{}: {}", r_.source, what));
-        r_.missing.push_back(
-            {"report_damaged", 1, fmt::format("{}; the {} results before it are shown", what, i)});
+        r_.missing.push_back({"report_damaged", 1, fmt::format("{}; the {} results before it are shown", what, i)});
         r_.results.resize(i);
         return;
       }
@@ -261,8 +247,6 @@ bool looks_like_ncu_report(std::span<const std::byte> bytes) {
   return bytes.size() >= sizeof kMagic && std::memcmp(bytes.data(), kMagic, sizeof kMagic) == 0;
 }
 
-ForeignReport read_ncu_report(std::span<const std::byte> bytes, const std::string& source) {
-  return Reader(bytes, source).read();
-}
+ForeignReport read_ncu_report(std::span<const std::byte> bytes, const std::string& source) { return Reader(bytes, source).read(); }
 
 }  // namespace profiler

@@ -28,8 +28,7 @@ class Database {
     if (rc != SQLITE_OK) fail();
     refuse_cut(path);
     // The file comes from elsewhere: what its schema defines is not trusted, lengths in its pages are checked.
-    sqlite3_exec(raw, "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA query_only = ON",
-                 nullptr, nullptr, nullptr);
+    sqlite3_exec(raw, "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA query_only = ON", nullptr, nullptr, nullptr);
   }
 
   // SQLite notices missing pages only where it reads them. The header says how long the file was.
@@ -37,15 +36,12 @@ class Database {
     std::array<unsigned char, 100> h{};
     std::ifstream in(path, std::ios::binary);
     in.read(reinterpret_cast<char*>(h.data()), h.size());
-    const auto number = [&](size_t at) {
-      return uint64_t{h[at]} << 24 | uint64_t{h[at + 1]} << 16 | uint64_t{h[at + 2]} << 8 | h[at + 3];
-    };
+    const auto number = [&](size_t at) { return uint64_t{h[at]} << 24 | uint64_t{h[at + 1]} << 16 | uint64_t{h[at + 2]} << 8 | h[at + 3]; };
     const uint64_t page = (uint64_t{h[16]} << 8 | h[17]) == 1 ? 65536 : uint64_t{h[16]} << 8 | h[17];
     const bool count_is_valid = number(24) == number(92);  // an old SQLite leaves it behind
     const uint64_t expected = page * number(28), size = std::filesystem::file_size(path);
     if (in.gcount() < static_cast<std::streamsize>(h.size()) || (count_is_valid && size < expected))
-      throw DataError(fmt::format("{}: the file has {} bytes, expected {}: the export is cut; copy it again",
-                                  source_, size, expected));
+      throw DataError(fmt::format("{}: the file has {} bytes, expected {}: the export is cut; copy it again", source_, size, expected));
   }
 
   // Structure of the pages of a table, which reading its rows in order does not look at.
@@ -58,14 +54,13 @@ class Database {
   }
 
   [[noreturn]] void fail() const {
-    throw DataError(fmt::format("{}: not a readable SQLite export of nsys: {}", source_,
-                                db_ ? sqlite3_errmsg(db_.get()) : "out of memory"));
+    throw DataError(
+        fmt::format("{}: not a readable SQLite export of nsys: {}", source_, db_ ? sqlite3_errmsg(db_.get()) : "out of memory"));
   }
 
   std::set<std::string> columns(const std::string& table) const {
     std::set<std::string> names;
-    query(fmt::format("SELECT name FROM pragma_table_info('{}')", table),
-          [&](const auto& row) { names.insert(row.text(0)); });
+    query(fmt::format("SELECT name FROM pragma_table_info('{}')", table), [&](const auto& row) { names.insert(row.text(0)); });
     return names;
   }
 
@@ -89,20 +84,16 @@ class Database {
     }
     // Of an operation: its second column is the end.
     int64_t end_ns(int start, int end) const {
-      if (time_ns(end) < time_ns(start))
-        wrong(end, fmt::format("a time not before its start, {}", integer(start)));
+      if (time_ns(end) < time_ns(start)) wrong(end, fmt::format("a time not before its start, {}", integer(start)));
       return time_ns(end);
     }
     [[noreturn]] void wrong(int i, const std::string& expected) const {
-      throw Wrong{fmt::format("'{}' is '{}', expected {}", sqlite3_column_name(s_, i),
-                              null(i) ? "NULL" : text(i), expected)};
+      throw Wrong{fmt::format("'{}' is '{}', expected {}", sqlite3_column_name(s_, i), null(i) ? "NULL" : text(i), expected)};
     }
     bool null(int i) const { return sqlite3_column_type(s_, i) == SQLITE_NULL; }
     std::string text(int i) const {
       const auto* t = sqlite3_column_text(s_, i);
-      return t ? std::string(reinterpret_cast<const char*>(t),
-                             static_cast<size_t>(sqlite3_column_bytes(s_, i)))
-               : "";
+      return t ? std::string(reinterpret_cast<const char*>(t), static_cast<size_t>(sqlite3_column_bytes(s_, i))) : "";
     }
 
    private:
@@ -122,8 +113,8 @@ class Database {
       } catch (const Wrong& w) {
         const size_t from = sql.find("FROM ");
         const std::string table = sql.substr(from + 5, sql.find(' ', from + 5) - from - 5);
-        throw DataError(fmt::format("{}: table {}, row {} in the order of reading: {}; the export is damaged",
-                                    source_, table, number + 1, w.what));
+        throw DataError(
+            fmt::format("{}: table {}, row {} in the order of reading: {}; the export is damaged", source_, table, number + 1, w.what));
       }
     }
   }
@@ -145,8 +136,7 @@ struct Range {
 
 class Reader {
  public:
-  Reader(const std::filesystem::path& path, std::string step_range)
-      : db_(path), step_range_(std::move(step_range)) {
+  Reader(const std::filesystem::path& path, std::string step_range) : db_(path), step_range_(std::move(step_range)) {
     r_.tool = "nsys";
     r_.form = "nsys SQLite";
     r_.source = db_.source();
@@ -156,21 +146,18 @@ class Reader {
     const auto kernel_columns = db_.columns("CUPTI_ACTIVITY_KIND_KERNEL");
     for (const char* needed : {"start", "end", "correlationId", "streamId", "deviceId", "gridX", "blockX"})
       if (!kernel_columns.contains(needed))
-        throw DataError(fmt::format(
-            "{}: {}; export a capture made with --trace cuda,nvtx by `nsys export --type sqlite`", r_.source,
-            kernel_columns.empty() ? "the export holds no CUDA kernels (no table CUPTI_ACTIVITY_KIND_KERNEL)"
-                                   : fmt::format("its kernel table has no column '{}'", needed)));
-    for (const char* table : {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME",
-                              "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS"})
+        throw DataError(fmt::format("{}: {}; export a capture made with --trace cuda,nvtx by `nsys export --type sqlite`", r_.source,
+                                    kernel_columns.empty() ? "the export holds no CUDA kernels (no table CUPTI_ACTIVITY_KIND_KERNEL)"
+                                                           : fmt::format("its kernel table has no column '{}'", needed)));
+    for (const char* table : {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY",
+                              "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS"})
       if (!db_.columns(table).empty()) db_.check(table);
-    db_.query("SELECT id, value FROM StringIds",
-              [&](const auto& row) { strings_[row.integer(0)] = row.text(1); });
+    db_.query("SELECT id, value FROM StringIds", [&](const auto& row) { strings_[row.integer(0)] = row.text(1); });
     read_launch_calls();
     read_kernels(kernel_columns);
     read_copies("CUPTI_ACTIVITY_KIND_MEMCPY", ForeignKind::copy);
     read_copies("CUPTI_ACTIVITY_KIND_MEMSET", ForeignKind::memset);
-    if (std::none_of(operations_.begin(), operations_.end(),
-                     [](const Operation& o) { return o.result.kind == ForeignKind::kernel; }))
+    if (std::none_of(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.kind == ForeignKind::kernel; }))
       throw DataError(fmt::format("{}: the export holds no kernel", r_.source));
     place_in_ranges();
     read_device();
@@ -194,10 +181,9 @@ class Reader {
   void read_launch_calls() {
     const auto columns = db_.columns("CUPTI_ACTIVITY_KIND_RUNTIME");
     if (!columns.contains("correlationId") || !columns.contains("globalTid")) return;
-    db_.query("SELECT correlationId, globalTid, start FROM CUPTI_ACTIVITY_KIND_RUNTIME",
-              [&](const auto& row) {
-                calls_[{pid_of(row.integer(1)), row.integer(0)}] = {row.integer(1), row.time_ns(2)};
-              });
+    db_.query("SELECT correlationId, globalTid, start FROM CUPTI_ACTIVITY_KIND_RUNTIME", [&](const auto& row) {
+      calls_[{pid_of(row.integer(1)), row.integer(0)}] = {row.integer(1), row.time_ns(2)};
+    });
   }
 
   void add(ForeignResult result, int64_t global_pid, int64_t correlation, int64_t start, int64_t end) {
@@ -218,55 +204,48 @@ class Reader {
   }
 
   void read_kernels(const std::set<std::string>& has) {
-    const auto column = [&](const char* name, const char* otherwise) {
-      return has.contains(name) ? std::string(name) : otherwise;
-    };
-    db_.query(
-        fmt::format("SELECT start, end, {}, correlationId, {}, {}, contextId, streamId, deviceId, gridX, "
-                    "gridY, gridZ, blockX, blockY, "
-                    "blockZ, {}, {}, {}, {} FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start",
-                    column("globalPid", "0"), column("demangledName", "NULL"), column("shortName", "NULL"),
-                    column("registersPerThread", "0"), column("staticSharedMemory", "0"),
-                    column("dynamicSharedMemory", "0"), column("graphNodeId", "NULL")),
-        [&](const auto& row) {
-          ForeignResult k;
-          const auto name = [&](int i) { return row.null(i) ? std::string() : string(row.integer(i)); };
-          k.name = simplified_kernel_name(name(4));
-          if (k.name.empty()) k.name = name(5);
-          if (k.name.empty()) k.name = "(kernel without a name)";
-          k.context = row.integer(6);
-          k.stream = row.integer(7);
-          k.device = row.integer(8);
-          k.grid = {row.integer(9), row.integer(10), row.integer(11)};
-          k.block = {row.integer(12), row.integer(13), row.integer(14)};
-          k.registers = row.integer(15);
-          k.shared_static_bytes = row.integer(16);
-          k.shared_dynamic_bytes = row.integer(17);
-          if (!row.null(18)) k.graph_node = row.integer(18);
-          add(std::move(k), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
-        });
+    const auto column = [&](const char* name, const char* otherwise) { return has.contains(name) ? std::string(name) : otherwise; };
+    db_.query(fmt::format("SELECT start, end, {}, correlationId, {}, {}, contextId, streamId, deviceId, gridX, "
+                          "gridY, gridZ, blockX, blockY, "
+                          "blockZ, {}, {}, {}, {} FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start",
+                          column("globalPid", "0"), column("demangledName", "NULL"), column("shortName", "NULL"),
+                          column("registersPerThread", "0"), column("staticSharedMemory", "0"), column("dynamicSharedMemory", "0"),
+                          column("graphNodeId", "NULL")),
+              [&](const auto& row) {
+                ForeignResult k;
+                const auto name = [&](int i) { return row.null(i) ? std::string() : string(row.integer(i)); };
+                k.name = simplified_kernel_name(name(4));
+                if (k.name.empty()) k.name = name(5);
+                if (k.name.empty()) k.name = "(kernel without a name)";
+                k.context = row.integer(6);
+                k.stream = row.integer(7);
+                k.device = row.integer(8);
+                k.grid = {row.integer(9), row.integer(10), row.integer(11)};
+                k.block = {row.integer(12), row.integer(13), row.integer(14)};
+                k.registers = row.integer(15);
+                k.shared_static_bytes = row.integer(16);
+                k.shared_dynamic_bytes = row.integer(17);
+                if (!row.null(18)) k.graph_node = row.integer(18);
+                add(std::move(k), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
+              });
   }
 
   void read_copies(const char* table, ForeignKind kind) {
     const auto has = db_.columns(table);
     if (!has.contains("bytes") || !has.contains("correlationId")) return;
-    static const std::map<int64_t, const char*> kKinds = {
-        {1, "copy HtoD"}, {2, "copy DtoH"}, {8, "copy DtoD"}, {10, "copy PtoP"}};
-    db_.query(
-        fmt::format(
-            "SELECT start, end, {}, correlationId, streamId, deviceId, bytes, {} FROM {} ORDER BY start",
-            has.contains("globalPid") ? "globalPid" : "0", has.contains("copyKind") ? "copyKind" : "0",
-            table),
-        [&](const auto& row) {
-          ForeignResult c;
-          c.kind = kind;
-          const auto word = kKinds.find(row.integer(7));
-          c.name = kind == ForeignKind::memset ? "memset" : word != kKinds.end() ? word->second : "copy";
-          c.stream = row.integer(4);
-          c.device = row.integer(5);
-          c.bytes = row.integer(6);
-          add(std::move(c), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
-        });
+    static const std::map<int64_t, const char*> kKinds = {{1, "copy HtoD"}, {2, "copy DtoH"}, {8, "copy DtoD"}, {10, "copy PtoP"}};
+    db_.query(fmt::format("SELECT start, end, {}, correlationId, streamId, deviceId, bytes, {} FROM {} ORDER BY start",
+                          has.contains("globalPid") ? "globalPid" : "0", has.contains("copyKind") ? "copyKind" : "0", table),
+              [&](const auto& row) {
+                ForeignResult c;
+                c.kind = kind;
+                const auto word = kKinds.find(row.integer(7));
+                c.name = kind == ForeignKind::memset ? "memset" : word != kKinds.end() ? word->second : "copy";
+                c.stream = row.integer(4);
+                c.device = row.integer(5);
+                c.bytes = row.integer(6);
+                add(std::move(c), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
+              });
   }
 
   // Ranges of one thread nest: a sweep over starts and launches with a stack of what is open.
@@ -288,18 +267,14 @@ class Reader {
     for (Operation& o : operations_)
       if (o.thread) launches[o.thread].push_back(&o);
     for (auto& [thread, list] : ranges) {
-      std::stable_sort(list.begin(), list.end(), [](const Range& a, const Range& b) {
-        return std::pair(a.start, -a.end) < std::pair(b.start, -b.end);
-      });
+      std::stable_sort(list.begin(), list.end(),
+                       [](const Range& a, const Range& b) { return std::pair(a.start, -a.end) < std::pair(b.start, -b.end); });
       auto& of_thread = launches[thread];
-      std::stable_sort(of_thread.begin(), of_thread.end(), [](const Operation* a, const Operation* b) {
-        return a->launched_ns < b->launched_ns;
-      });
+      std::stable_sort(of_thread.begin(), of_thread.end(),
+                       [](const Operation* a, const Operation* b) { return a->launched_ns < b->launched_ns; });
       std::vector<std::pair<const Range*, int64_t>> open;  // and the step that it is, or -1
       size_t next = 0;
-      const auto close_before = [&](int64_t now) {
-        std::erase_if(open, [&](const auto& r) { return r.first->end <= now; });
-      };
+      const auto close_before = [&](int64_t now) { std::erase_if(open, [&](const auto& r) { return r.first->end <= now; }); };
       for (Operation* o : of_thread) {
         for (; next < list.size() && list[next].start <= o->launched_ns; ++next) {
           close_before(list[next].start);
@@ -339,9 +314,9 @@ class Reader {
       const auto last = std::prev(steps.end()), before = std::prev(last);
       if (last->second.kernels < before->second.kernels) {
         const int64_t cut = last->first;
-        r_.missing.push_back({"last_step_incomplete", 1,
-                              fmt::format("step {} has {} kernels, the step before it {}", cut,
-                                          last->second.kernels, before->second.kernels)});
+        r_.missing.push_back(
+            {"last_step_incomplete", 1,
+             fmt::format("step {} has {} kernels, the step before it {}", cut, last->second.kernels, before->second.kernels)});
         steps.erase(last);
         std::erase_if(r_.results, [&](const ForeignResult& o) { return o.step == cut; });
       }
@@ -349,38 +324,30 @@ class Reader {
     if (!steps.empty()) {
       const auto outside = std::erase_if(r_.results, [](const ForeignResult& o) { return o.step < 0; });
       if (outside)
-        r_.missing.push_back({"outside_steps", static_cast<int64_t>(outside),
-                              fmt::format("launched outside every range '{}'", step_range_)});
+        r_.missing.push_back(
+            {"outside_steps", static_cast<int64_t>(outside), fmt::format("launched outside every range '{}'", step_range_)});
     }
     for (const auto& [number, s] : steps) r_.steps.push_back(s);
-    if (unmatched_)
-      r_.missing.push_back(
-          {"unmatched_correlation", unmatched_, "no CUDA API call with their correlation id in the export"});
+    if (unmatched_) r_.missing.push_back({"unmatched_correlation", unmatched_, "no CUDA API call with their correlation id in the export"});
   }
 
   void read_device() {
     const auto has = db_.columns("TARGET_INFO_GPU");
-    const std::pair<const char*, const char*> words[] = {{"name", "name"},
-                                                         {"chipName", "chip"},
-                                                         {"smCount", "sm_count"},
-                                                         {"totalMemory", "memory_bytes"},
-                                                         {"l2CacheSize", "l2_bytes"},
-                                                         {"uuid", "uuid"}};
+    const std::pair<const char*, const char*> words[] = {
+        {"name", "name"}, {"chipName", "chip"}, {"smCount", "sm_count"}, {"totalMemory", "memory_bytes"}, {"l2CacheSize", "l2_bytes"},
+        {"uuid", "uuid"}};
     for (const auto& [column, key] : words)
       if (has.contains(column))
-        db_.query(fmt::format("SELECT {} FROM TARGET_INFO_GPU LIMIT 1", column),
-                  [&, k = key](const auto& row) {
-                    if (!row.null(0)) r_.device[k] = row.text(0);
-                  });
+        db_.query(fmt::format("SELECT {} FROM TARGET_INFO_GPU LIMIT 1", column), [&, k = key](const auto& row) {
+          if (!row.null(0)) r_.device[k] = row.text(0);
+        });
     if (has.contains("computeMajor") && has.contains("computeMinor"))
-      db_.query("SELECT computeMajor, computeMinor FROM TARGET_INFO_GPU LIMIT 1", [&](const auto& row) {
-        r_.device["compute_capability"] = fmt::format("{}.{}", row.integer(0), row.integer(1));
-      });
+      db_.query("SELECT computeMajor, computeMinor FROM TARGET_INFO_GPU LIMIT 1",
+                [&](const auto& row) { r_.device["compute_capability"] = fmt::format("{}.{}", row.integer(0), row.integer(1)); });
     for (const char* table : {"META_DATA_EXPORT", "EXPORT_META_DATA"})
       if (const auto m = db_.columns(table); m.contains("name") && m.contains("value"))
         db_.query(fmt::format("SELECT name, value FROM {}", table), [&](const auto& row) {
-          if (row.text(0).find("VERSION") != std::string::npos)
-            r_.versions["nsys: " + row.text(0)] = row.text(1);
+          if (row.text(0).find("VERSION") != std::string::npos) r_.versions["nsys: " + row.text(0)] = row.text(1);
         });
   }
 
@@ -393,8 +360,7 @@ class Reader {
   std::string step_range_;
   ForeignReport r_;
   std::map<int64_t, std::string> strings_;
-  std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>>
-      calls_;  // (pid, correlation) -> (globalTid, start)
+  std::map<std::pair<int64_t, int64_t>, std::pair<int64_t, int64_t>> calls_;  // (pid, correlation) -> (globalTid, start)
   std::vector<Operation> operations_;
   std::vector<std::pair<int64_t, int64_t>> step_times_;
   int64_t unmatched_ = 0;
@@ -409,8 +375,6 @@ bool looks_like_sqlite(std::span<const std::byte> bytes) {
   return bytes.size() >= sizeof kMagic && std::memcmp(bytes.data(), kMagic, sizeof kMagic) == 0;
 }
 
-ForeignReport read_nsys_export(const std::filesystem::path& path, const std::string& step_range) {
-  return Reader(path, step_range).read();
-}
+ForeignReport read_nsys_export(const std::filesystem::path& path, const std::string& step_range) { return Reader(path, step_range).read(); }
 
 }  // namespace profiler

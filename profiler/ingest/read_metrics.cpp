@@ -15,16 +15,13 @@ constexpr double kLongest_ns = 1e15;
 bool is_duration(std::string_view metric) {
   return std::find(kDurationMetrics.begin(), kDurationMetrics.end(), metric) != kDurationMetrics.end();
 }
-bool is_percentage(std::string_view metric) {
-  return metric.find(".pct") != std::string_view::npos || metric.ends_with("_pct");
-}
+bool is_percentage(std::string_view metric) { return metric.find(".pct") != std::string_view::npos || metric.ends_with("_pct"); }
 
 std::set<std::string_view> all_read() {
   std::set<std::string_view> names(kDurationMetrics.begin(), kDurationMetrics.end());
   for (const CounterQuantity& q : counter_quantities()) names.insert(q.metrics.begin(), q.metrics.end());
   for (const TensorMetric& t : tensor_metrics()) names.insert(t.metric);
-  names.insert({"launch__registers_per_thread", "launch__shared_mem_per_block_static",
-                "launch__shared_mem_per_block_dynamic"});
+  names.insert({"launch__registers_per_thread", "launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic"});
   return names;
 }
 
@@ -37,8 +34,7 @@ bool is_read(std::string_view metric) {
 
 std::string implausible(std::string_view metric, double value) {
   if (!is_read(metric)) return "";
-  if (is_duration(metric))
-    return value > 0 && value <= kLongest_ns ? "" : "a time above 0 and at most 1e15 ns";
+  if (is_duration(metric)) return value > 0 && value <= kLongest_ns ? "" : "a time above 0 and at most 1e15 ns";
   // A percentage that ncu takes as the difference of two counters may read slightly below 0.
   if (is_percentage(metric)) return value > -1 && value <= 1000 ? "" : "0 to 100 percent";
   return value >= 0 && value < 9e18 ? "" : "0 or more";

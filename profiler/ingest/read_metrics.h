@@ -8,8 +8,8 @@
 namespace profiler {
 
 // Total time of the kernel under any of the names that sections use for it, best first.
-inline constexpr std::array<std::string_view, 3> kDurationMetrics = {
-    "gpu__time_duration.sum", "gpu__time_duration.max", "gpu__time_duration.avg"};
+inline constexpr std::array<std::string_view, 3> kDurationMetrics = {"gpu__time_duration.sum", "gpu__time_duration.max",
+                                                                     "gpu__time_duration.avg"};
 
 bool is_read(std::string_view metric);
 

@@ -58,8 +58,7 @@ class Parser {
     for (const auto& entry : n)
       if (!entry.first.IsScalar() || !known.contains(entry.first.Scalar()))
         fail(entry.first,
-             fmt::format("unknown key '{}'; known: {}", entry.first.IsScalar() ? entry.first.Scalar() : "?",
-                         fmt::join(known, ", ")));
+             fmt::format("unknown key '{}'; known: {}", entry.first.IsScalar() ? entry.first.Scalar() : "?", fmt::join(known, ", ")));
   }
   std::vector<YAML::Node> list(const char* key) const {
     const YAML::Node n = root_[key];
@@ -87,8 +86,7 @@ class Parser {
     }
     return out;
   }
-  void check_sections(const YAML::Node& n, const std::vector<std::string>& names,
-                      const std::set<std::string>& known) const {
+  void check_sections(const YAML::Node& n, const std::vector<std::string>& names, const std::set<std::string>& known) const {
     for (const std::string& name : names)
       if (!known.contains(name)) fail(n, fmt::format("no section is named '{}'", name));
   }
@@ -105,8 +103,7 @@ class Parser {
       fail(n, fmt::format("'{}' is not a regular expression: {}", pattern, e.what()));
     }
   }
-  void check_word(const YAML::Node& n, const char* key, const std::string& word,
-                  std::span<const std::string_view> words) const {
+  void check_word(const YAML::Node& n, const char* key, const std::string& word, std::span<const std::string_view> words) const {
     if (std::find(words.begin(), words.end(), word) == words.end())
       fail(n, fmt::format("{} '{}' is none of {}", key, word, fmt::join(words, ", ")));
   }
@@ -121,8 +118,7 @@ class Parser {
     r.next = text(n, "next", false);
     r.pass = text(n, "pass");
     r.op = text(n, "op");
-    if (r.kernel.empty() && r.range.empty() && r.in.empty())
-      fail(n, "a rule needs 'kernel', 'range' or 'in'");
+    if (r.kernel.empty() && r.range.empty() && r.in.empty()) fail(n, "a rule needs 'kernel', 'range' or 'in'");
     for (const std::string* pattern : {&r.kernel, &r.range, &r.previous, &r.next}) check_regex(n, *pattern);
     check_sections(n, r.in, sections);
     check_word(n, "pass", r.pass, pass_words());
@@ -138,8 +134,7 @@ class Parser {
     }
     if (n["times"]) {
       r.times = integer(n, "times", 1, kMostTimes);
-      if (r.layer != LayerRule::none && r.times > 1)
-        fail(n, "'times' makes layers 0 to times-1 itself; leave 'layer' out");
+      if (r.layer != LayerRule::none && r.times > 1) fail(n, "'times' makes layers 0 to times-1 itself; leave 'layer' out");
     }
     return r;
   }
@@ -155,8 +150,7 @@ class Searched {
     const auto [at, is_new] = results_.try_emplace({&pattern, text}, false);
     if (is_new) {
       auto expression = expressions_.find(&pattern);
-      if (expression == expressions_.end())
-        expression = expressions_.emplace(&pattern, std::regex(pattern)).first;
+      if (expression == expressions_.end()) expression = expressions_.emplace(&pattern, std::regex(pattern)).first;
       at->second = std::regex_search(text.substr(0, kSearchedCharacters), expression->second);
     }
     return at->second;
@@ -171,8 +165,7 @@ class Searched {
 
 Rules parse_rules(const std::string& yaml, const std::string& source) { return Parser(yaml, source).parse(); }
 
-std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules,
-                                                     const std::vector<ForeignResult>& results) {
+std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules, const std::vector<ForeignResult>& results) {
   Searched searched;
   std::vector<size_t> order;  // copies neither have a place nor stand between two kernels
   for (size_t i = 0; i < results.size(); ++i)
@@ -214,8 +207,7 @@ std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules,
       if (!rule.previous.empty() && !searched.found(rule.previous, before)) continue;
       if (!rule.next.empty() && !searched.found(rule.next, behind)) continue;
       // A name that no section can have.
-      const std::string counted =
-          !rule.in.empty() ? section : fmt::format("\n{}", &rule - rules.rules.data());
+      const std::string counted = !rule.in.empty() ? section : fmt::format("\n{}", &rule - rules.rules.data());
       if (rule.in.empty()) ++count[{step, counted}];
       fits.push_back({order[n], &rule, step, counted, count[{step, counted}] - 1});
       break;

@@ -60,7 +60,6 @@ struct RulePlace {
   int64_t times = 1;
 };
 // Parallel to `results`; nullopt where no rule fits. Copies and memsets are never placed.
-std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules,
-                                                     const std::vector<ForeignResult>& results);
+std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules, const std::vector<ForeignResult>& results);
 
 }  // namespace profiler

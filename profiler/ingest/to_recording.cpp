@@ -16,9 +16,8 @@ namespace {
 
 // Device attribute "chip" (architecture and implementation id) -> the name that CUPTI gives it. Source: NVIDIA's open kernel modules,
 // NV_PMC_BOOT_42; 384 was read off an H200.
-const std::map<int64_t, const char*> kChips = {{352, "TU102"}, {368, "GA100"}, {370, "GA102"},
-                                               {384, "GH100"}, {402, "AD102"}, {416, "GB100"},
-                                               {418, "GB102"}, {434, "GB202"}};
+const std::map<int64_t, const char*> kChips = {{352, "TU102"}, {368, "GA100"}, {370, "GA102"}, {384, "GH100"},
+                                               {402, "AD102"}, {416, "GB100"}, {418, "GB102"}, {434, "GB202"}};
 
 class Converter {
  public:
@@ -51,11 +50,10 @@ class Converter {
       if (!options_.process || r.process == *options_.process) chosen_.push_back(r);
     }
     if (chosen_.empty())
-      throw DataError(fmt::format("{}: no result of process {}; the report has {}", in_.source,
-                                  options_.process.value_or(0), fmt::join(processes, ", ")));
+      throw DataError(fmt::format("{}: no result of process {}; the report has {}", in_.source, options_.process.value_or(0),
+                                  fmt::join(processes, ", ")));
     if (!options_.process && processes.size() > 1)
-      r_.missing.push_back({"several_processes", static_cast<int64_t>(processes.size()),
-                            fmt::format("{}", fmt::join(processes, ", "))});
+      r_.missing.push_back({"several_processes", static_cast<int64_t>(processes.size()), fmt::format("{}", fmt::join(processes, ", "))});
   }
 
   std::string text_of(const char* metric) const {
@@ -82,8 +80,7 @@ class Converter {
     set("name", text_of("device__attribute_display_name"));
     if (const auto chip = number_of("device__attribute_chip"))
       if (const auto at = kChips.find(*chip); at != kChips.end()) set("chip", at->second);
-    if (const auto v = number_of("device__attribute_multiprocessor_count"))
-      set("sm_count", fmt::to_string(*v));
+    if (const auto v = number_of("device__attribute_multiprocessor_count")) set("sm_count", fmt::to_string(*v));
     if (const auto v = number_of("device__attribute_l2_cache_size")) set("l2_bytes", fmt::to_string(*v));
     const auto major = number_of("device__attribute_compute_capability_major"),
                minor = number_of("device__attribute_compute_capability_minor");
@@ -91,9 +88,7 @@ class Converter {
   }
 
   static Activity activity(ForeignKind kind) {
-    return kind == ForeignKind::copy     ? Activity::copy
-           : kind == ForeignKind::memset ? Activity::memset
-                                         : Activity::kernel;
+    return kind == ForeignKind::copy ? Activity::copy : kind == ForeignKind::memset ? Activity::memset : Activity::kernel;
   }
 
   void add_launches() {
@@ -121,10 +116,8 @@ class Converter {
       l.bytes = f.bytes;
       l.graph_node = f.graph_node;
       l.registers = static_cast<int64_t>(value_of(f, registers).value_or(static_cast<double>(f.registers)));
-      l.shared_static_bytes = static_cast<int64_t>(
-          value_of(f, shared_static).value_or(static_cast<double>(f.shared_static_bytes)));
-      l.shared_dynamic_bytes = static_cast<int64_t>(
-          value_of(f, shared_dynamic).value_or(static_cast<double>(f.shared_dynamic_bytes)));
+      l.shared_static_bytes = static_cast<int64_t>(value_of(f, shared_static).value_or(static_cast<double>(f.shared_static_bytes)));
+      l.shared_dynamic_bytes = static_cast<int64_t>(value_of(f, shared_dynamic).value_or(static_cast<double>(f.shared_dynamic_bytes)));
       std::optional<double> duration;
       for (const auto& d : durations)
         if (!duration) duration = value_of(f, d);
@@ -157,19 +150,17 @@ class Converter {
       }
     }
     if (without_time) {
-      const bool in_report =
-          std::any_of(durations.begin(), durations.end(), [](const auto& d) { return d.has_value(); });
+      const bool in_report = std::any_of(durations.begin(), durations.end(), [](const auto& d) { return d.has_value(); });
       r_.missing.push_back(
           {"metrics_not_in_report", without_time,
-           in_report ? fmt::format("time of {} results: the report has {} for others and no value for these",
-                                   without_time, kDurationMetrics[0])
-                     : fmt::format("time of {} results: collect with ncu --metrics {}", without_time,
-                                   kDurationMetrics[0])});
+           in_report
+               ? fmt::format("time of {} results: the report has {} for others and no value for these", without_time, kDurationMetrics[0])
+               : fmt::format("time of {} results: collect with ncu --metrics {}", without_time, kDurationMetrics[0])});
     }
     if (multiplied)
       r_.missing.push_back({"launches_multiplied", multiplied,
-                            fmt::format("rules '{}' let {} launches stand for several layers, first {}",
-                                        options_.rules->name, multiplied, first_multiplied)});
+                            fmt::format("rules '{}' let {} launches stand for several layers, first {}", options_.rules->name, multiplied,
+                                        first_multiplied)});
   }
 
   // Which of the metrics a result has differs from report to report, and within one where it was collected twice: results with the same
@@ -185,9 +176,8 @@ class Converter {
       for (const std::string_view metric : q.metrics) add(metric);
     for (const TensorMetric& t : tensor_metrics()) add(t.metric);
     std::map<std::vector<bool>, std::string> sets;
-    std::map<std::string_view, int64_t> absent;  // quantity -> kernels without it
-    std::map<std::string_view, int64_t>
-        without_value;  // ... of them, for which the report says "n/a" or nothing
+    std::map<std::string_view, int64_t> absent;         // quantity -> kernels without it
+    std::map<std::string_view, int64_t> without_value;  // ... of them, for which the report says "n/a" or nothing
     for (size_t k = 0; k < r_.launches.size(); ++k) {
       const LaunchRecord& l = r_.launches[k];
       if (l.activity != Activity::kernel) continue;
@@ -202,22 +192,18 @@ class Converter {
         c.values.push_back(*v);
         names.push_back(name);
       }
-      const auto has_metric = [&](std::string_view m) {
-        return std::find(names.begin(), names.end(), m) != names.end();
-      };
-      const bool any_tensor = std::any_of(tensor_metrics().begin(), tensor_metrics().end(),
-                                          [&](const TensorMetric& t) { return has_metric(t.metric); });
+      const auto has_metric = [&](std::string_view m) { return std::find(names.begin(), names.end(), m) != names.end(); };
+      const bool any_tensor =
+          std::any_of(tensor_metrics().begin(), tensor_metrics().end(), [&](const TensorMetric& t) { return has_metric(t.metric); });
       for (const CounterQuantity& q : counter_quantities()) {
         if (!q.asked_for) continue;
         const bool is_tensor = q.member == &KernelCounters::tensor_active_pct;
-        const bool lacking =
-            !(is_tensor && any_tensor) && std::none_of(q.metrics.begin(), q.metrics.end(), has_metric);
+        const bool lacking = !(is_tensor && any_tensor) && std::none_of(q.metrics.begin(), q.metrics.end(), has_metric);
         absent[q.name] += lacking;
-        without_value[q.name] +=
-            lacking && std::any_of(q.metrics.begin(), q.metrics.end(), [&](std::string_view m) {
-              const auto index = metric_index(in_, m);
-              return index && std::find(f.no_value.begin(), f.no_value.end(), *index) != f.no_value.end();
-            });
+        without_value[q.name] += lacking && std::any_of(q.metrics.begin(), q.metrics.end(), [&](std::string_view m) {
+                                   const auto index = metric_index(in_, m);
+                                   return index && std::find(f.no_value.begin(), f.no_value.end(), *index) != f.no_value.end();
+                                 });
       }
       if (c.values.empty()) continue;
       const auto [set, is_new] = sets.emplace(has, fmt::format("report {}", sets.size()));
@@ -245,19 +231,16 @@ class Converter {
       if (absent[q.name] == 0) continue;
       ++quantities;
       if (without_value[q.name] == absent[q.name]) {  // collecting it again would not help
-        without +=
-            fmt::format("{}{} of {} kernels", without.empty() ? "" : ", ", q.metrics.front(), absent[q.name]);
+        without += fmt::format("{}{} of {} kernels", without.empty() ? "" : ", ", q.metrics.front(), absent[q.name]);
         continue;
       }
-      lacking += fmt::format("{}{}{}", lacking.empty() ? "" : ",", q.metrics.front(),
-                             absent[q.name] < static_cast<int64_t>(r_.counters.size())
-                                 ? fmt::format(" (of {} kernels)", absent[q.name])
-                                 : "");
+      lacking +=
+          fmt::format("{}{}{}", lacking.empty() ? "" : ",", q.metrics.front(),
+                      absent[q.name] < static_cast<int64_t>(r_.counters.size()) ? fmt::format(" (of {} kernels)", absent[q.name]) : "");
     }
     if (quantities) {
       std::string detail = lacking.empty() ? "" : "collect with ncu --metrics " + lacking;
-      if (!without.empty())
-        detail += (detail.empty() ? "" : "; ") + ("the report has no value (n/a) for " + without);
+      if (!without.empty()) detail += (detail.empty() ? "" : "; ") + ("the report has no value (n/a) for " + without);
       r_.missing.push_back({"metrics_not_in_report", quantities, detail});
     }
   }
@@ -274,17 +257,13 @@ class Converter {
         first = l.name;
     }
     if (options_.rules) {
-      r_.missing.push_back(
-          {"passes_from_rules", placed,
-           fmt::format("rules '{}', by kernel name and launch order", options_.rules->name)});
-      if (placed < kernels)
-        r_.missing.push_back({"kernels_without_rule", kernels - placed, fmt::format("first: '{}'", first)});
+      r_.missing.push_back({"passes_from_rules", placed, fmt::format("rules '{}', by kernel name and launch order", options_.rules->name)});
+      if (placed < kernels) r_.missing.push_back({"kernels_without_rule", kernels - placed, fmt::format("first: '{}'", first)});
     } else if (placed < kernels) {
       r_.missing.push_back(
           {"passes_unknown", kernels - placed,
            fmt::format("{}; first: '{}'",
-                       in_.has_ranges ? "their NVTX ranges are not of the form step/PASS/LAYER/OP"
-                                      : "the report has no NVTX ranges",
+                       in_.has_ranges ? "their NVTX ranges are not of the form step/PASS/LAYER/OP" : "the report has no NVTX ranges",
                        first)});
     }
   }
@@ -298,24 +277,20 @@ class Converter {
 
 }  // namespace
 
-Recording to_recording(const ForeignReport& report, const IngestOptions& options) {
-  return Converter(report, options).convert();
-}
+Recording to_recording(const ForeignReport& report, const IngestOptions& options) { return Converter(report, options).convert(); }
 
 std::vector<std::string> read_metrics() {
   std::vector<std::string> list;
   for (const CounterQuantity& q : counter_quantities())
     if (q.asked_for) list.emplace_back(q.metrics.front());
-  for (const char* m : {"launch__registers_per_thread", "launch__shared_mem_per_block_static",
-                        "launch__shared_mem_per_block_dynamic"})
+  for (const char* m : {"launch__registers_per_thread", "launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic"})
     list.emplace_back(m);
   return list;
 }
 
 std::string metrics_command() {
-  return fmt::format(
-      "ncu --nvtx --clock-control none --cache-control none --metrics {} -o report PROGRAM ARGUMENTS",
-      fmt::join(read_metrics(), ","));
+  return fmt::format("ncu --nvtx --clock-control none --cache-control none --metrics {} -o report PROGRAM ARGUMENTS",
+                     fmt::join(read_metrics(), ","));
 }
 
 }  // namespace profiler

@@ -24,9 +24,7 @@ void check_schema(const Json& head, const std::string& source) {
   if (!head.is_object() || schema == head.end() || !schema->is_string())
     fail(source, 1, fmt::format("not a recording: expected {{\"schema\":\"{}\"}}", kRecordingSchema));
   if (schema->get<std::string>() != kRecordingSchema)
-    fail(source, 1,
-         fmt::format("schema \"{}\"; this program reads \"{}\"", schema->get<std::string>(),
-                     kRecordingSchema));
+    fail(source, 1, fmt::format("schema \"{}\"; this program reads \"{}\"", schema->get<std::string>(), kRecordingSchema));
 }
 
 // One line of a known type goes into its list. False: the type is none of ours.
@@ -41,8 +39,8 @@ bool store(const std::string& type, const Json& j, Recording& r, bool& has_sessi
     r.session = record_from_json<SessionRecord>(j);
     return true;
   }
-  return into(r.launches) || into(r.stats) || into(r.steps) || into(r.counter_sets) || into(r.counters) ||
-         into(r.environment) || into(r.missing);
+  return into(r.launches) || into(r.stats) || into(r.steps) || into(r.counter_sets) || into(r.counters) || into(r.environment) ||
+         into(r.missing);
 }
 
 Recording read_lines(std::istream& in, const std::string& source, bool& has_session, bool& ended, int64_t& last_line) {
@@ -63,8 +61,7 @@ Recording read_lines(std::istream& in, const std::string& source, bool& has_sess
     }
     if (ended) fail(source, number, "a line after the end line");
     const auto type = j.is_object() ? j.find("type") : j.end();
-    if (!j.is_object() || type == j.end() || !type->is_string())
-      fail(source, number, "expected an object with a \"type\"");
+    if (!j.is_object() || type == j.end() || !type->is_string()) fail(source, number, "expected an object with a \"type\"");
     if (*type == "end") {
       ended = true;
       continue;
@@ -88,8 +85,7 @@ Recording read_recording(std::istream& in, const std::string& source) {
   int64_t last_line = 0;
   Recording r = read_lines(in, source, has_session, ended, last_line);
   if (ended && !has_session) fail(source, last_line, "no session line");
-  if (!ended)
-    r.missing.push_back({"truncated_recording", 1, fmt::format("{} ends after line {}", source, last_line)});
+  if (!ended) r.missing.push_back({"truncated_recording", 1, fmt::format("{} ends after line {}", source, last_line)});
   return r;
 }
 

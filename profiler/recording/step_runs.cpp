@@ -19,10 +19,8 @@ bool traced(const Recording& r) {
 }
 
 std::string words(const std::vector<PhasePlan>& phases) {
-  return fmt::format("{} warm-up, {} timed, {} counted, {} traced", count(phases, Phase::warmup),
-                     count(phases, Phase::timed),
-                     count(phases, Phase::counters) + count(phases, Phase::pass_counters),
-                     count(phases, Phase::activity));
+  return fmt::format("{} warm-up, {} timed, {} counted, {} traced", count(phases, Phase::warmup), count(phases, Phase::timed),
+                     count(phases, Phase::counters) + count(phases, Phase::pass_counters), count(phases, Phase::activity));
 }
 
 }  // namespace
@@ -35,8 +33,8 @@ Recording record_steps(const std::vector<PhasePlan>& wanted, const StepRun& prog
     // As many steps as planned and none traced is no question of their number; without any step there is nothing to cut to.
     if (seen == 0 || seen >= planned_steps(phases)) break;
     phases = phases_that_fit(wanted, seen);
-    program.note(fmt::format("the program had {} step{}, none was left to trace; running it again with {}", seen,
-                             seen == 1 ? "" : "s", words(phases)));
+    program.note(fmt::format("the program had {} step{}, none was left to trace; running it again with {}", seen, seen == 1 ? "" : "s",
+                             words(phases)));
     r = program.run(phases);
   }
   if (auto short_of = left_out(wanted, r.steps); short_of && !r.steps.empty()) r.missing.push_back(std::move(*short_of));

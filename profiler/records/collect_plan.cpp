@@ -80,8 +80,7 @@ std::optional<MissingRecord> left_out(const std::vector<PhasePlan>& wanted, cons
     words += (words.empty() ? "" : ", ") + std::to_string(have) + " of " + std::to_string(want) + " " + std::string(word);
   };
   const auto compare = [&](Phase phase, int64_t want, std::string_view word) {
-    short_of(std::count_if(recorded.begin(), recorded.end(), [&](const StepRecord& s) { return s.phase == phase; }), want,
-             word);
+    short_of(std::count_if(recorded.begin(), recorded.end(), [&](const StepRecord& s) { return s.phase == phase; }), want, word);
   };
   const int64_t tracing = of_phase(wanted, Phase::activity);
   const int64_t traced = tracing > 0 ? std::max<int64_t>(1, tracing - kDiscardedSteps) : 0;

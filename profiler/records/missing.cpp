@@ -30,8 +30,7 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "again."},
     {"graph_launch_in_counter_run", severe, "collect",
      "CUDA graphs cannot be counted kernel by kernel; run the counter phase with graphs off."},
-    {"other_subscriber", severe, "collect",
-     "Another tool holds CUPTI in this process, so nothing was recorded; run without it."},
+    {"other_subscriber", severe, "collect", "Another tool holds CUPTI in this process, so nothing was recorded; run without it."},
     {"environment_not_sampled", notice, "collect",
      "Clocks, power and throttling during the run are unknown: the driver's NVML library is missing, or the "
      "program has no step ranges in which to sample."},
@@ -41,8 +40,7 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"plan_shortened", notice, "collect",
      "The program has fewer steps than were asked for, so the plan was cut to them in order of worth: traced, timed, counted. Give "
      "the program more steps for the rest."},
-    {"no_gpu_counters", info, "collect",
-     "This run was on the CPU: time per pass and op are real, hardware counters do not exist."},
+    {"no_gpu_counters", info, "collect", "This run was on the CPU: time per pass and op are real, hardware counters do not exist."},
     // recording
     {"truncated_recording", severe, "recording",
      "The recording has no end line: the profiled process died or was killed. What it wrote before is "
@@ -107,31 +105,25 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "Tensor use is another quantity than stepscope's own; compare it only with documents of the same "
      "collection.tensor_metric. "
      "`ingest --metrics-command` prints the ncu command for the usual one."},
-    {"several_tables", info, "ingest",
-     "The file holds several tables of ncu, one behind the other; they are shown as one report."},
+    {"several_tables", info, "ingest", "The file holds several tables of ncu, one behind the other; they are shown as one report."},
     {"kernels_measured_alone", info, "ingest",
      "Nsight Compute runs kernels one at a time: times are of each kernel alone, idle time and overlap are "
      "unknown. By default it also flushes caches and locks clocks."},
-    {"several_processes", notice, "ingest",
-     "The report holds kernels of several processes, shown as one; --process PID chooses one."},
+    {"several_processes", notice, "ingest", "The report holds kernels of several processes, shown as one; --process PID chooses one."},
     {"passes_unknown", notice, "ingest",
      "Kernels without a pass are shown as unattributed; collect with ncu --nvtx, or place them by --rules."},
     {"passes_from_rules", notice, "ingest",
      "Pass, layer and op come from a rules file, which goes by kernel names, not from ranges of the "
      "program."},
-    {"kernels_without_rule", notice, "ingest",
-     "No rule fits these kernels; they are shown as unattributed. Extend the rules file."},
+    {"kernels_without_rule", notice, "ingest", "No rule fits these kernels; they are shown as unattributed. Extend the rules file."},
     {"launches_multiplied", notice, "ingest",
      "The rules let one launch stand for several equal layers: sums hold times that were not measured."},
     {"last_step_incomplete", notice, "ingest", "The capture ended inside its last step, which is left out."},
-    {"outside_steps", info, "ingest",
-     "Operations outside every step range are not part of a step and are left out."},
+    {"outside_steps", info, "ingest", "Operations outside every step range are not part of a step and are left out."},
     {"timed_steps_missing", severe, "document",
      "run.json holds no step in the timed range, so ms/step and tokens/s are absent; run more steps."},
-    {"too_few_timed_steps", notice, "document",
-     "Fewer than 6 timed steps give no 95% interval of the median; run more steps."},
-    {"run_info_missing", notice, "document",
-     "The program wrote no run.json, so model, tokens/s and floors of ops are unknown."},
+    {"too_few_timed_steps", notice, "document", "Fewer than 6 timed steps give no 95% interval of the median; run more steps."},
+    {"run_info_missing", notice, "document", "The program wrote no run.json, so model, tokens/s and floors of ops are unknown."},
 });
 
 }  // namespace

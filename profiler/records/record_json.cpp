@@ -107,14 +107,11 @@ void fields(F& f, R& r, const MissingRecord*) {
 [[noreturn]] void wrong(std::string_view key, std::string_view expected, const Json& found) {
   std::string text = found.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
-  throw RecordError("field '" + std::string(key) + "': expected " + std::string(expected) + ", found " +
-                    text);
+  throw RecordError("field '" + std::string(key) + "': expected " + std::string(expected) + ", found " + text);
 }
 
 double finite(std::string_view key, double v) {
-  if (!std::isfinite(v))
-    throw RecordError("field '" + std::string(key) +
-                      "': not a finite number; a failed value is a missing record");
+  if (!std::isfinite(v)) throw RecordError("field '" + std::string(key) + "': not a finite number; a failed value is a missing record");
   return v;
 }
 
@@ -138,8 +135,7 @@ struct ToJson {
 
 int64_t integer(std::string_view key, const Json& v) {
   if (!v.is_number_integer()) wrong(key, "an integer", v);
-  if (v.is_number_unsigned() && v.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-    wrong(key, "an integer of 63 bits", v);
+  if (v.is_number_unsigned() && v.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) wrong(key, "an integer of 63 bits", v);
   return v.get<int64_t>();
 }
 
@@ -169,9 +165,7 @@ struct FromJson {
     if (!j.is_number()) wrong(key, "a number", j);
     v = j.get<double>();
   }
-  void operator()(const char* key, Activity& v) {
-    word(key, v, activity_from_name, "kernel, copy, memset or cpu_op");
-  }
+  void operator()(const char* key, Activity& v) { word(key, v, activity_from_name, "kernel, copy, memset or cpu_op"); }
   void operator()(const char* key, Phase& v) {
     word(key, v, phase_from_name, "warmup, timed, activity, counters, pass_counters or program");
   }
@@ -229,9 +223,7 @@ Record record_from_json(const nlohmann::ordered_json& object) {
   FromJson from{object};
   fields(from, record, static_cast<const Record*>(nullptr));
   for (const auto& [key, value] : object.items())
-    if (!from.known.contains(key))
-      throw RecordError("unknown field '" + key + "' in a record of type " +
-                        std::string(kRecordType<Record>));
+    if (!from.known.contains(key)) throw RecordError("unknown field '" + key + "' in a record of type " + std::string(kRecordType<Record>));
   return record;
 }
 

@@ -11,9 +11,7 @@ namespace {
 
 // Kernel names and command lines are bytes of somebody else's making; what is not UTF-8 becomes U+FFFD
 // instead of an exception in the middle of a run.
-std::string dumped(const nlohmann::ordered_json& j) {
-  return j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
+std::string dumped(const nlohmann::ordered_json& j) { return j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace); }
 
 }  // namespace
 
@@ -45,8 +43,7 @@ void RecordingWriter::write(const MissingRecord& r) { line(dumped(record_to_json
 
 void RecordingWriter::flush() {
   const std::lock_guard lock(mutex_);
-  if (file_ && std::fflush(file_) != 0)
-    throw std::runtime_error("cannot write recording " + path_ + ": " + std::strerror(errno));
+  if (file_ && std::fflush(file_) != 0) throw std::runtime_error("cannot write recording " + path_ + ": " + std::strerror(errno));
 }
 
 void RecordingWriter::finish() {
@@ -54,16 +51,14 @@ void RecordingWriter::finish() {
   const std::lock_guard lock(mutex_);
   std::FILE* file = file_;
   file_ = nullptr;
-  if (std::fclose(file) != 0)
-    throw std::runtime_error("cannot write recording " + path_ + ": " + std::strerror(errno));
+  if (std::fclose(file) != 0) throw std::runtime_error("cannot write recording " + path_ + ": " + std::strerror(errno));
 }
 
 // Flushed per line: a line costs a few microseconds, and a program that is killed leaves every line it wrote.
 void RecordingWriter::line(const std::string& text) {
   const std::lock_guard lock(mutex_);
   if (!file_) throw std::runtime_error("recording " + path_ + " is finished; nothing can be added");
-  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fputc('\n', file_) == EOF ||
-      std::fflush(file_) != 0)
+  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fputc('\n', file_) == EOF || std::fflush(file_) != 0)
     throw std::runtime_error("cannot write recording " + path_ + ": " + std::strerror(errno));
 }
 

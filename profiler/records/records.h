@@ -22,8 +22,7 @@ struct SessionRecord {
   std::string producer;  // "cupti" | "cpu"
   std::string program;   // command line of the profiled process
   int64_t pid = 0;
-  std::map<std::string, std::string>
-      device;  // name, uuid, chip, sm_count, l2_bytes, memory_bytes, compute_capability
+  std::map<std::string, std::string> device;    // name, uuid, chip, sm_count, l2_bytes, memory_bytes, compute_capability
   std::map<std::string, std::string> versions;  // driver, cuda_runtime, cupti
 };
 

@@ -18,22 +18,14 @@ struct Cell {
   std::string operator()(const std::string& v) const { return in_quotes(v); }
   std::string operator()(int64_t v) const { return std::to_string(v); }
   std::string operator()(bool v) const { return v ? "true" : "false"; }
-  std::string operator()(double v) const {
-    return fmt::format("{}", v);
-  }  // shortest text that reads back the same
+  std::string operator()(double v) const { return fmt::format("{}", v); }  // shortest text that reads back the same
   template <class T>
   std::string operator()(const std::optional<T>& v) const {
     return v ? (*this)(*v) : "";
   }
-  std::string operator()(const std::array<int64_t, 3>& v) const {
-    return fmt::format("{}x{}x{}", v[0], v[1], v[2]);
-  }
-  std::string operator()(const std::vector<double>& v) const {
-    return in_quotes(fmt::format("{}", fmt::join(v, ";")));
-  }
-  std::string operator()(const std::vector<std::string>& v) const {
-    return in_quotes(fmt::format("{}", fmt::join(v, ";")));
-  }
+  std::string operator()(const std::array<int64_t, 3>& v) const { return fmt::format("{}x{}x{}", v[0], v[1], v[2]); }
+  std::string operator()(const std::vector<double>& v) const { return in_quotes(fmt::format("{}", fmt::join(v, ";"))); }
+  std::string operator()(const std::vector<std::string>& v) const { return in_quotes(fmt::format("{}", fmt::join(v, ";"))); }
   template <class T>
   std::string operator()(const std::map<std::string, T>& v) const {
     std::string out;

@@ -27,8 +27,7 @@ std::string for_script_element(const std::string& json) {
 }
 
 // Every placeholder stands once in the page and is looked for in the page alone, never in what was put in before.
-std::string filled(std::string_view page,
-                   std::initializer_list<std::pair<std::string_view, std::string_view>> parts) {
+std::string filled(std::string_view page, std::initializer_list<std::pair<std::string_view, std::string_view>> parts) {
   std::string out;
   for (const auto& [placeholder, text] : parts) {
     const size_t at = page.find(placeholder);
@@ -49,21 +48,17 @@ std::string html_text(const ProfileDocument& d) {
   ProfileDocument shown = d;
   if (shown.launches.size() > kMostLaunches) {
     std::stable_sort(shown.launches.begin(), shown.launches.end(),
-                     [](const LaunchRow& a, const LaunchRow& b) {
-                       return a.shown_ns.value_or(0) > b.shown_ns.value_or(0);
-                     });
+                     [](const LaunchRow& a, const LaunchRow& b) { return a.shown_ns.value_or(0) > b.shown_ns.value_or(0); });
     shown.launches.resize(kMostLaunches);
   }
   // The timeline needs when and where; the rest of a launch is in the document.
   for (LaunchRow& l : shown.launches) {
     l.path.clear();
     for (Number LaunchRow::*unused :
-         {&LaunchRow::time_ns, &LaunchRow::share_ns, &LaunchRow::dram_read_bytes,
-          &LaunchRow::dram_write_bytes, &LaunchRow::dram_bytes_per_s, &LaunchRow::dram_of_ceiling_pct,
-          &LaunchRow::l2_bytes, &LaunchRow::instructions, &LaunchRow::tensor_active_pct,
-          &LaunchRow::tensor_instructions, &LaunchRow::tensor_while_busy_pct, &LaunchRow::occupancy_pct,
-          &LaunchRow::sm_clock_hz, &LaunchRow::counted_time_ns, &LaunchRow::floor_ns,
-          &LaunchRow::headroom_ns})
+         {&LaunchRow::time_ns, &LaunchRow::share_ns, &LaunchRow::dram_read_bytes, &LaunchRow::dram_write_bytes,
+          &LaunchRow::dram_bytes_per_s, &LaunchRow::dram_of_ceiling_pct, &LaunchRow::l2_bytes, &LaunchRow::instructions,
+          &LaunchRow::tensor_active_pct, &LaunchRow::tensor_instructions, &LaunchRow::tensor_while_busy_pct, &LaunchRow::occupancy_pct,
+          &LaunchRow::sm_clock_hz, &LaunchRow::counted_time_ns, &LaunchRow::floor_ns, &LaunchRow::headroom_ns})
       (l.*unused).reset();
   }
   const std::string charts = has_charts() ? "<script>" + std::string(page::charts()) + "</script>" : "";

@@ -35,8 +35,7 @@ std::string without(std::string s, std::string_view part) {
 std::string short_kernel_name(std::string_view full) {
   std::string name = without(without(std::string(full), kAnonymous), kUnnamed);
   name = name.substr(0, top_level(name, '('));  // parameters
-  if (const size_t space = top_level(name, ' ');
-      space != std::string::npos && name.compare(0, 4, "copy") != 0)
+  if (const size_t space = top_level(name, ' '); space != std::string::npos && name.compare(0, 4, "copy") != 0)
     name = name.substr(space + 1);  // return type
   const size_t open = top_level(name, '<');
   std::string base = name.substr(0, open);

@@ -20,15 +20,11 @@ std::string ms(Number ns) {
   return fmt::format("{:.{}f}", v, v >= 1000 ? 1 : v >= 10 ? 2 : 3);
 }
 std::string percent(Number pct) { return pct ? fmt::format("{:.1f}", *pct) : "-"; }
-std::string gigabytes(Number bytes_per_s) {
-  return bytes_per_s ? fmt::format("{:.0f}", *bytes_per_s / 1e9) : "-";
-}
+std::string gigabytes(Number bytes_per_s) { return bytes_per_s ? fmt::format("{:.0f}", *bytes_per_s / 1e9) : "-"; }
 std::string in_brackets(Number pct) { return pct ? fmt::format("({:.0f}%)", *pct) : ""; }
 std::string word(const Text& t) { return t.value_or("-"); }
 std::string thousands(double v) {
-  return v >= 1e6   ? fmt::format("{:.2f}M", v / 1e6)
-         : v >= 1e4 ? fmt::format("{:.1f}k", v / 1e3)
-                    : fmt::format("{:.0f}", v);
+  return v >= 1e6 ? fmt::format("{:.2f}M", v / 1e6) : v >= 1e4 ? fmt::format("{:.1f}k", v / 1e3) : fmt::format("{:.0f}", v);
 }
 
 // Parts in a row, broken between parts, never inside one.
@@ -59,11 +55,8 @@ std::string what_ran(const ProfileDocument& d, size_t width) {
     parts.push_back(*d.environment.gpu);
   else if (d.run.device)
     parts.push_back(*d.run.device);
-  if (d.run.trainer)
-    parts.push_back(*d.run.trainer +
-                    (d.run.matmul && *d.run.trainer == "fp32" ? " (matmul " + *d.run.matmul + ")" : ""));
-  if (d.run.layers && d.run.channels)
-    parts.push_back(fmt::format("{} layers x {} channels", *d.run.layers, *d.run.channels));
+  if (d.run.trainer) parts.push_back(*d.run.trainer + (d.run.matmul && *d.run.trainer == "fp32" ? " (matmul " + *d.run.matmul + ")" : ""));
+  if (d.run.layers && d.run.channels) parts.push_back(fmt::format("{} layers x {} channels", *d.run.layers, *d.run.channels));
   if (d.run.batch_size && d.run.seq_len) {
     std::string shape = fmt::format("B {} T {}", *d.run.batch_size, *d.run.seq_len);
     if (d.run.accumulation.value_or(1) > 1) shape += fmt::format(" x {}", *d.run.accumulation);
@@ -71,8 +64,7 @@ std::string what_ran(const ProfileDocument& d, size_t width) {
   }
   if (!d.run.trainer && !d.run.command.empty()) parts.push_back(elide(d.run.command, 60));
   if (d.environment.sm_clock_mhz_median)
-    parts.push_back(fmt::format("SM {:.0f} MHz, {:.0f} W", *d.environment.sm_clock_mhz_median,
-                                d.environment.power_w_median.value_or(0)));
+    parts.push_back(fmt::format("SM {:.0f} MHz, {:.0f} W", *d.environment.sm_clock_mhz_median, d.environment.power_w_median.value_or(0)));
   return joined(parts, " | ", width);
 }
 
@@ -85,8 +77,8 @@ std::string step_line(const ProfileDocument& d, size_t width) {
   parts.push_back(step);
   if (d.timing.tokens_per_s) parts.push_back(fmt::format("{} tokens/s", thousands(*d.timing.tokens_per_s)));
   if (d.timing.of_matmul_ceiling_pct)
-    parts.push_back(fmt::format("{:.1f}% of the measured {} matmul ceiling", *d.timing.of_matmul_ceiling_pct,
-                                word(d.timing.matmul_ceiling)));
+    parts.push_back(
+        fmt::format("{:.1f}% of the measured {} matmul ceiling", *d.timing.of_matmul_ceiling_pct, word(d.timing.matmul_ceiling)));
   return joined(parts, "   ", width);
 }
 
@@ -97,19 +89,15 @@ std::string how_measured(const ProfileDocument& d, size_t width) {
   std::vector<std::string> parts;
   if (alone(d)) parts.push_back(fmt::format("{} kernels, each measured alone by Nsight Compute", d.totals.launches.value_or(0)));
   if (d.collection.producer == "nsys") parts.push_back("traced by Nsight Systems");
-  if (d.run.timed_steps.value_or(0) > 0)
-    parts.push_back(fmt::format("{} timed steps without collector", *d.run.timed_steps));
+  if (d.run.timed_steps.value_or(0) > 0) parts.push_back(fmt::format("{} timed steps without collector", *d.run.timed_steps));
   if (d.collection.traced_steps > 0 && d.collection.shown_step) {
     std::string traced = fmt::format("{} traced", d.collection.traced_steps);
-    if (d.collection.traced_overhead_pct)
-      traced += fmt::format(" ({:+.1f}%)", *d.collection.traced_overhead_pct);
+    if (d.collection.traced_overhead_pct) traced += fmt::format(" ({:+.1f}%)", *d.collection.traced_overhead_pct);
     parts.push_back(traced);
   }
   if (d.collection.counted_steps > 0 && d.collection.shown_step)
-    parts.push_back(fmt::format("{} counted{}", d.collection.counted_steps,
-                                d.collection.graph_launches ? " without the CUDA graph" : ""));
-  if (d.collection.collecting_ns)
-    parts.push_back(fmt::format("counters took {:.1f} s", *d.collection.collecting_ns / 1e9));
+    parts.push_back(fmt::format("{} counted{}", d.collection.counted_steps, d.collection.graph_launches ? " without the CUDA graph" : ""));
+  if (d.collection.collecting_ns) parts.push_back(fmt::format("counters took {:.1f} s", *d.collection.collecting_ns / 1e9));
   return joined(parts, ", ", width);
 }
 
@@ -122,8 +110,7 @@ std::string kernels_first_line(const ProfileDocument& d) {
   if (d.totals.idle_ns && step > 0)
     text += fmt::format(": busy {} ms ({}%), idle {} ms ({}%)", ms(step - idle), percent((step - idle) / step * 100), ms(idle),
                         percent(idle / step * 100));
-  return text + fmt::format("; {} kernel launches, {} copies and memsets.", d.totals.launches.value_or(0),
-                            d.totals.copies.value_or(0));
+  return text + fmt::format("; {} kernel launches, {} copies and memsets.", d.totals.launches.value_or(0), d.totals.copies.value_or(0));
 }
 
 // ---- tables
@@ -144,9 +131,8 @@ TextTable pass_table(const ProfileDocument& d) {
   const auto headroom = [&](const PassRow& p) { return of_kernels ? p.kernel_headroom_ns : p.headroom_ns; };
   const Number all_headroom = of_kernels ? d.totals.kernel_headroom_ns : d.totals.headroom_ns;
   for (const PassRow& p : d.passes)
-    t.row({p.name, ms(p.time_ns), percent(p.share_pct), gigabytes(p.dram_bytes_per_s),
-           in_brackets(p.dram_of_ceiling_pct), tensor_cell(p.tensor_active_pct, p.tensor_instructions),
-           ms(headroom(p)),
+    t.row({p.name, ms(p.time_ns), percent(p.share_pct), gigabytes(p.dram_bytes_per_s), in_brackets(p.dram_of_ceiling_pct),
+           tensor_cell(p.tensor_active_pct, p.tensor_instructions), ms(headroom(p)),
            p.top_kernel ? fmt::format("{} {}", ms(p.top_kernel_ns), short_kernel_name(*p.top_kernel)) : "-"});
   const Number unattributed = d.totals.unattributed_ns, idle = d.totals.idle_ns;
   t.row({"unattributed", ms(unattributed), percent(share(unattributed)), "", "", "", "", ""},
@@ -154,14 +140,14 @@ TextTable pass_table(const ProfileDocument& d) {
   if (idle || !alone(d)) t.row({"idle", ms(idle), percent(share(idle)), "", "", "", ms(idle), ""});
   if (d.totals.passes_ns && unattributed && (idle || alone(d))) {
     const Number sum = *d.totals.passes_ns + *unattributed + idle.value_or(0);
-    t.row({"sum", ms(sum), percent(share(sum)), gigabytes(d.totals.dram_bytes_per_s),
-           in_brackets(d.totals.dram_of_ceiling_pct),
+    t.row({"sum", ms(sum), percent(share(sum)), gigabytes(d.totals.dram_bytes_per_s), in_brackets(d.totals.dram_of_ceiling_pct),
            tensor_cell(d.totals.tensor_active_pct, d.totals.tensor_instructions),
            ms(all_headroom ? Number(*all_headroom + idle.value_or(0)) : std::nullopt), ""},
           "1");
     if (of_kernels && all_headroom) t.note("Headroom here is above the time that each kernel's own traffic and work need.");
-    if (!alone(d)) t.note(fmt::format("The step took {} ms on the device; the rows miss it by {:+.2f}%.",
-                       ms(d.totals.time_ns), d.totals.conservation_error_pct.value_or(0)));
+    if (!alone(d))
+      t.note(fmt::format("The step took {} ms on the device; the rows miss it by {:+.2f}%.", ms(d.totals.time_ns),
+                         d.totals.conservation_error_pct.value_or(0)));
   }
   return t;
 }
@@ -188,14 +174,11 @@ template <class Row>
 std::vector<const Row*> by_time(const std::vector<Row>& rows) {
   std::vector<const Row*> list;
   for (const Row& r : rows) list.push_back(&r);
-  std::stable_sort(list.begin(), list.end(),
-                   [](const Row* a, const Row* b) { return a->time_ns > b->time_ns; });
+  std::stable_sort(list.begin(), list.end(), [](const Row* a, const Row* b) { return a->time_ns > b->time_ns; });
   return list;
 }
 
-std::string more(const Rest& rest, const char* what) {
-  return fmt::format("{} more {}: {} ms", rest.rows, what, ms(rest.time_ns));
-}
+std::string more(const Rest& rest, const char* what) { return fmt::format("{} more {}: {} ms", rest.rows, what, ms(rest.time_ns)); }
 
 // `by_pass`: where each kernel runs. A program without passes has the share of the step there instead.
 TextTable kernel_table(const ProfileDocument& d, size_t top, bool by_pass) {
@@ -210,10 +193,11 @@ TextTable kernel_table(const ProfileDocument& d, size_t top, bool by_pass) {
                {"headroom", Align::right, false, 1}});
   const Rest rest = first_rows(by_time(d.kernels), top, [&](const KernelRow& k) {
     t.row({short_kernel_name(k.name),
-           !by_pass ? percent(k.share_pct) : k.pass ? place_words(*k.pass, k.op.value_or("")) : "-",
-           std::to_string(k.launches + k.copies), ms(k.time_ns), gigabytes(k.dram_bytes_per_s),
-           in_brackets(k.dram_of_ceiling_pct), tensor_cell(k.tensor_active_pct, k.tensor_instructions),
-           word(k.bound), ms(k.headroom_ns)});
+           !by_pass ? percent(k.share_pct)
+           : k.pass ? place_words(*k.pass, k.op.value_or(""))
+                    : "-",
+           std::to_string(k.launches + k.copies), ms(k.time_ns), gigabytes(k.dram_bytes_per_s), in_brackets(k.dram_of_ceiling_pct),
+           tensor_cell(k.tensor_active_pct, k.tensor_instructions), word(k.bound), ms(k.headroom_ns)});
   });
   if (rest.rows) t.note(more(rest, "kernels"));
   return t;
@@ -232,8 +216,7 @@ std::vector<std::string> floored_cells(const Floored& f, bool of_kernels) {
 }
 
 template <class Row, class Name>
-TextTable floored_table(const std::vector<Row>& rows, const char* header, const char* plural, size_t top,
-                        bool of_kernels, Name name) {
+TextTable floored_table(const std::vector<Row>& rows, const char* header, const char* plural, size_t top, bool of_kernels, Name name) {
   TextTable t({{header, Align::left, true},
                {"n", Align::right, false, 3},
                {"ms"},
@@ -262,8 +245,7 @@ std::string missing_text(const ProfileDocument& d, const TableOptions& o) {
     std::string text = head + ": ";
     if (!m.detail.empty()) text += m.detail + ". ";
     text = wrapped(text + m.advice, o.width, 2);
-    out += styled(text.substr(0, head.size()), style, o.color) +
-           text.substr(std::min(head.size(), text.size())) + "\n";
+    out += styled(text.substr(0, head.size()), style, o.color) + text.substr(std::min(head.size(), text.size())) + "\n";
   }
   return out;
 }
@@ -276,9 +258,7 @@ int64_t sum_launches(const ProfileDocument& d, int64_t Measured::*member) {
 
 // A list that the document does not have is said in words: a header without rows looks like a mistake.
 std::string second_table(const ProfileDocument& d, const TableOptions& o) {
-  const auto none = [&](const char* what, const char* why) {
-    return wrapped(fmt::format("No {}: {}.", what, why), o.width, 0) + "\n\n";
-  };
+  const auto none = [&](const char* what, const char* why) { return wrapped(fmt::format("No {}: {}.", what, why), o.width, 0) + "\n\n"; };
   const char* no_ranges = "no launch of this document has a pass and an op (docs/metrics.md, unattributed_kernels)";
   switch (o.by) {
     case TableBy::pass:
@@ -294,9 +274,7 @@ std::string second_table(const ProfileDocument& d, const TableOptions& o) {
     case TableBy::layer:
       if (d.layers.empty()) return none("layers", "no launch of this document belongs to a layer");
       return floored_table(d.layers, "layer", "layers", o.top, !d.totals.headroom_ns,
-                           [](const LayerRow& r) {
-                             return fmt::format("{} layer {}", place_words(r.pass, ""), r.layer);
-                           })
+                           [](const LayerRow& r) { return fmt::format("{} layer {}", place_words(r.pass, ""), r.layer); })
                  .text(o.width, o.color) +
              "\n";
   }

@@ -23,11 +23,8 @@ std::string TextTable::text(size_t width, bool color) const {
   std::vector<bool> shown(columns_.size(), true);
   for (const Column& c : columns_) widths.push_back(display_width(c.header));
   for (const Row& r : rows_)
-    for (size_t i = 0; !r.is_note && i < r.cells.size(); ++i)
-      widths[i] = std::max(widths[i], display_width(r.cells[i]));
-  const auto gap = [&](size_t i) {
-    return i == 0 ? size_t{0} : columns_[i].align == Align::left ? size_t{2} : size_t{1};
-  };
+    for (size_t i = 0; !r.is_note && i < r.cells.size(); ++i) widths[i] = std::max(widths[i], display_width(r.cells[i]));
+  const auto gap = [&](size_t i) { return i == 0 ? size_t{0} : columns_[i].align == Align::left ? size_t{2} : size_t{1}; };
   const auto excess = [&] {
     size_t total = 0;
     for (size_t i = 0; i < widths.size(); ++i)
@@ -48,9 +45,7 @@ std::string TextTable::text(size_t width, bool color) const {
   while (excess() > 0) {
     size_t last = columns_.size();
     for (size_t i = 0; i < columns_.size(); ++i)
-      if (shown[i] && columns_[i].drop > 0 &&
-          (last == columns_.size() || columns_[i].drop > columns_[last].drop))
-        last = i;
+      if (shown[i] && columns_[i].drop > 0 && (last == columns_.size() || columns_[i].drop > columns_[last].drop)) last = i;
     if (last == columns_.size()) break;
     shown[last] = false;
     dropped += (dropped.empty() ? "" : ", ") + columns_[last].header;
@@ -74,11 +69,8 @@ std::string TextTable::text(size_t width, bool color) const {
   std::vector<std::string> headers;
   for (const Column& c : columns_) headers.push_back(c.header);
   std::string out = line(headers, "1");
-  for (const Row& r : rows_)
-    out +=
-        r.is_note ? styled(wrapped(r.cells[0], width, r.indent), "2", color) + "\n" : line(r.cells, r.style);
-  if (!dropped.empty())
-    out += styled(wrapped("Not shown at this width: " + dropped + ".", width, 0), "2", color) + "\n";
+  for (const Row& r : rows_) out += r.is_note ? styled(wrapped(r.cells[0], width, r.indent), "2", color) + "\n" : line(r.cells, r.style);
+  if (!dropped.empty()) out += styled(wrapped("Not shown at this width: " + dropped + ".", width, 0), "2", color) + "\n";
   return out;
 }
 

@@ -26,8 +26,7 @@ void put(Json& args, const char* key, const std::optional<T>& v) {
   if (v) args[key] = *v;
 }
 
-Json slice(const std::string& name, const char* category, double begin_ns, double end_ns, int64_t pid,
-           int64_t tid) {
+Json slice(const std::string& name, const char* category, double begin_ns, double end_ns, int64_t pid, int64_t tid) {
   Json e;
   e["name"] = name;
   e["cat"] = category;
@@ -61,8 +60,7 @@ Json counter(const char* name, double at_ns, int64_t pid, const char* series, do
 
 Json launch_slice(const Slice& s, int64_t pid, int64_t tid) {
   const LaunchRow& l = *s.launch;
-  Json e = slice(l.activity == "cpu_op" ? l.name : short_kernel_name(l.name), l.activity.c_str(), s.begin_ns,
-                 s.end_ns, pid, tid);
+  Json e = slice(l.activity == "cpu_op" ? l.name : short_kernel_name(l.name), l.activity.c_str(), s.begin_ns, s.end_ns, pid, tid);
   Json& a = e["args"];
   a["name"] = l.name;
   a["index"] = l.index;
@@ -87,8 +85,7 @@ Json launch_slice(const Slice& s, int64_t pid, int64_t tid) {
 
 // Runs of neighbours with the same key become one slice each; an empty key makes none.
 template <class KeyOf>
-void enclosing_slices(Json& events, const std::vector<Slice>& slices, const char* category, int64_t pid,
-                      int64_t tid, KeyOf key_of) {
+void enclosing_slices(Json& events, const std::vector<Slice>& slices, const char* category, int64_t pid, int64_t tid, KeyOf key_of) {
   for (size_t i = 0; i < slices.size();) {
     const std::string key = key_of(*slices[i].launch);
     size_t end = i + 1;
@@ -110,20 +107,18 @@ std::string op_key(const LaunchRow& l) {
 
 void add_stream(Json& events, std::vector<Slice> slices, int64_t pid, int64_t stream) {
   const int64_t tid = track_of(stream);
-  std::stable_sort(slices.begin(), slices.end(),
-                   [](const Slice& a, const Slice& b) { return a.begin_ns < b.begin_ns; });
+  std::stable_sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) { return a.begin_ns < b.begin_ns; });
   // A stream runs in order, but records of neighbours may overlap by some ns (programmatic launch); the
   // earlier one is cut.
-  for (size_t i = 0; i + 1 < slices.size(); ++i)
-    slices[i].end_ns = std::min(slices[i].end_ns, slices[i + 1].begin_ns);
+  for (size_t i = 0; i + 1 < slices.size(); ++i) slices[i].end_ns = std::min(slices[i].end_ns, slices[i + 1].begin_ns);
   enclosing_slices(events, slices, "pass", pid, tid, pass_key);
   enclosing_slices(events, slices, "op", pid, tid, op_key);
   for (const Slice& s : slices) events.push_back(launch_slice(s, pid, tid));
 }
 
 // A step function: what the operations running at each moment add up to.
-void add_counter_track(Json& events, const std::vector<Slice>& slices, int64_t pid, const char* name,
-                       const char* series, const Number LaunchRow::*member, double scale) {
+void add_counter_track(Json& events, const std::vector<Slice>& slices, int64_t pid, const char* name, const char* series,
+                       const Number LaunchRow::*member, double scale) {
   std::map<double, double> changes;
   for (const Slice& s : slices) {
     const Number value = s.launch->*member;
@@ -145,27 +140,23 @@ std::string trace_text(const ProfileDocument& d) {
   Json events = Json::array();
   std::map<int64_t, std::map<int64_t, std::vector<Slice>>> by_stream;  // device -> stream
   for (const LaunchRow& l : d.launches)
-    if (l.start_ns && l.shown_ns)
-      by_stream[l.device][l.stream].push_back({&l, *l.start_ns, *l.start_ns + *l.shown_ns});
+    if (l.start_ns && l.shown_ns) by_stream[l.device][l.stream].push_back({&l, *l.start_ns, *l.start_ns + *l.shown_ns});
 
   const bool cpu = d.collection.producer == "cpu";
   for (const auto& [device, streams] : by_stream) {
     const std::string name =
-        cpu ? d.run.device.value_or("CPU")
-            : d.environment.gpu.value_or("GPU") + " (device " + std::to_string(device) + ")";
+        cpu ? d.run.device.value_or("CPU") : d.environment.gpu.value_or("GPU") + " (device " + std::to_string(device) + ")";
     events.push_back(metadata("process_name", device, std::nullopt, "name", name));
     events.push_back(metadata("process_sort_index", device, std::nullopt, "sort_index", device));
     if (d.collection.shown_step && d.timeline.window_ns) {
       events.push_back(metadata("thread_name", device, kStepTrack, "name", "steps"));
       events.push_back(metadata("thread_sort_index", device, kStepTrack, "sort_index", kStepTrack));
-      events.push_back(slice("step " + std::to_string(*d.collection.shown_step), "step", 0,
-                             *d.timeline.window_ns, device, kStepTrack));
+      events.push_back(slice("step " + std::to_string(*d.collection.shown_step), "step", 0, *d.timeline.window_ns, device, kStepTrack));
     }
     std::vector<Slice> all;
     for (const auto& [stream, slices] : streams) {
       const int64_t tid = track_of(stream);
-      events.push_back(
-          metadata("thread_name", device, tid, "name", cpu ? "ops" : "stream " + std::to_string(stream)));
+      events.push_back(metadata("thread_name", device, tid, "name", cpu ? "ops" : "stream " + std::to_string(stream)));
       events.push_back(metadata("thread_sort_index", device, tid, "sort_index", tid));
       add_stream(events, slices, device, stream);
       all.insert(all.end(), slices.begin(), slices.end());

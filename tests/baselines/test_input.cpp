@@ -26,14 +26,12 @@ struct Outcome {
 };
 
 Outcome run(const std::string& arguments) {
-  const std::string command =
-      std::string("CUDA_VISIBLE_DEVICES= '") + BASELINE_PROGRAM + "' " + arguments + " 2>&1";
+  const std::string command = std::string("CUDA_VISIBLE_DEVICES= '") + BASELINE_PROGRAM + "' " + arguments + " 2>&1";
   std::FILE* pipe = ::popen(command.c_str(), "r");
   Outcome outcome{-1, ""};
   if (!pipe) return outcome;
   std::array<char, 4096> piece;
-  while (const size_t n = std::fread(piece.data(), 1, piece.size(), pipe))
-    outcome.text.append(piece.data(), n);
+  while (const size_t n = std::fread(piece.data(), 1, piece.size(), pipe)) outcome.text.append(piece.data(), n);
   const int status = ::pclose(pipe);
   if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
   return outcome;
@@ -41,9 +39,7 @@ Outcome run(const std::string& arguments) {
 
 class Input : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fresh_test_folder();
-  }
+  void SetUp() override { folder_ = fresh_test_folder(); }
   void TearDown() override { fs::remove_all(folder_); }
 
   // A file of 256 header words, then `bytes` zeros.
@@ -64,8 +60,7 @@ class Input : public testing::Test {
 
 // 1 layer, 2 heads, 4 channels, vocabulary 5 padded to 8, 6 positions: 32 + 24 + 228 + 8 parameters.
 const std::vector<int32_t> kModel = {20240326, 3, 6, 5, 1, 2, 4, 8};
-constexpr int64_t kModelBytes =
-    4 * (8 * 4 + 6 * 4 + (4 + 4 + 48 + 12 + 16 + 4 + 4 + 4 + 64 + 16 + 64 + 4) + 4 + 4);
+constexpr int64_t kModelBytes = 4 * (8 * 4 + 6 * 4 + (4 + 4 + 48 + 12 + 16 + 4 + 4 + 4 + 64 + 16 + 64 + 4) + 4 + 4);
 
 TEST_F(Input, GoodInputWithoutADeviceExitsThree) {
   const std::string model = file("m.bin", kModel, kModelBytes);
@@ -109,8 +104,7 @@ TEST_F(Input, BadModelsAreNamed) {
 }
 
 TEST_F(Input, BadTokensAreNamed) {
-  const std::string model =
-      "--seq-len 3 --batch-size 2 --model " + file("m.bin", kModel, kModelBytes) + " --data ";
+  const std::string model = "--seq-len 3 --batch-size 2 --model " + file("m.bin", kModel, kModelBytes) + " --data ";
   EXPECT_EQ(run(model + file("good.bin", {20240520, 1, 7}, 14)).exit_code, 3);
   refuses(model + "/nowhere", "/nowhere");
   refuses(model + file("t.bin", {20240520, 1, 6}, 12), "fewer than one batch");

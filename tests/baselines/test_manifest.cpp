@@ -47,9 +47,7 @@ class FrozenBaseline : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  experiments::Manifest freeze() {
-    return experiments::freeze_baseline(folder_, {"2026-01-02", "abcdef", ""});
-  }
+  experiments::Manifest freeze() { return experiments::freeze_baseline(folder_, {"2026-01-02", "abcdef", ""}); }
   std::vector<std::string> problems() { return experiments::verify_baseline(folder_); }
   // Rewrites the manifest after `change` has had its way with it.
   template <typename Change>

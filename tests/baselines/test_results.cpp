@@ -19,9 +19,7 @@ using nlohmann::json;
 
 class RecordedResults : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fresh_test_folder();
-  }
+  void SetUp() override { folder_ = fresh_test_folder(); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   static json good() {
@@ -46,9 +44,7 @@ class RecordedResults : public testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(RecordedResults, AreAbsentWithoutAFile) {
-  EXPECT_FALSE(experiments::read_results(folder_).has_value());
-}
+TEST_F(RecordedResults, AreAbsentWithoutAFile) { EXPECT_FALSE(experiments::read_results(folder_).has_value()); }
 
 TEST_F(RecordedResults, AreReadWhole) {
   const auto results = read(good().dump());

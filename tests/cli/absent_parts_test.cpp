@@ -60,8 +60,9 @@ TEST(AbsentParts, DoctorHasALineForEach) {
 
 TEST(AbsentParts, TheMainJobRuns) {
   const auto folder = fresh_folder();
-  const Outcome o = stepscope("profile --trainer reference --model tiny --batch-size 1 --seq-len 16 --steps 2 --warmup 1 --traced-steps 1 --out " +
-                              (folder / "d.json").string());
+  const Outcome o =
+      stepscope("profile --trainer reference --model tiny --batch-size 1 --seq-len 16 --steps 2 --warmup 1 --traced-steps 1 --out " +
+                (folder / "d.json").string());
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("forward"));
   std::filesystem::remove_all(folder);

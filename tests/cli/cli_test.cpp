@@ -38,14 +38,16 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"train --trainer reference --model tiny --matmul bf8", "bf8", "tf32"},
         BadInput{"train --trainer mixed --matmul tf32", "--matmul tf32: the mixed trainer does not have it", "--trainer fp32 does"},
         BadInput{"profile --trainer mixed --matmul tf32", "--matmul tf32: the mixed trainer does not have it", "--trainer fp32 does"},
-        BadInput{"train --trainer reference --matmul bf16", "--matmul bf16: the reference trainer does not have it", "--trainer mixed does"},
+        BadInput{"train --trainer reference --matmul bf16", "--matmul bf16: the reference trainer does not have it",
+                 "--trainer mixed does"},
         BadInput{"train --trainer fp32 --recompute gelu", "--recompute gelu", "--trainer mixed does"},
         BadInput{"train --trainer reference --weight-rounding stochastic", "--weight-rounding stochastic", "--trainer mixed does"},
         BadInput{"train --trainer reference --model tiny --lr-schedule sine", "sine", "cosine"},
         BadInput{"train --trainer reference --model tiny --steps -1", "steps", "-1"},
         BadInput{"train --trainer reference --model tiny --batch-size -4", "--batch-size", "expected"},
         BadInput{"train --trainer reference --model tiny --batch-size 9000000000000000000", "--batch-size", "expected"},
-        BadInput{"train --trainer reference --model tiny --batch-size 1048576 --seq-len 256 --accumulation 9999999", "--accumulation", "expected"},
+        BadInput{"train --trainer reference --model tiny --batch-size 1048576 --seq-len 256 --accumulation 9999999", "--accumulation",
+                 "expected"},
         BadInput{"train --trainer reference --model d12 --batch-size 1048576 --seq-len 1024", "--batch-size", "too large"},
         BadInput{"train --trainer reference --model tiny --seq-len 257", "--seq-len is 257", "256"},
         BadInput{"train --trainer reference --model tiny --data /nonexistent/tokens.bin --steps 1", "/nonexistent/tokens.bin", "o"},
@@ -53,18 +55,21 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"train --trainer reference --model tiny --steps 1 --run-json /nonexistent/run.json", "/nonexistent", ""},
         BadInput{"profile --trainer reference --model tiny --steps 0", "--steps", "1"},
         BadInput{"profile --trainer reference --model tiny --steps 1 --out /nonexistent/p.json", "/nonexistent", ""},
-        BadInput{"profile -- /nonexistent/program", "/nonexistent/program", ""},
-        BadInput{"gate --trainer nobody", "nobody", "reference"},
+        BadInput{"profile -- /nonexistent/program", "/nonexistent/program", ""}, BadInput{"gate --trainer nobody", "nobody", "reference"},
         BadInput{"gate --trainer reference --checkpoint /nonexistent.bin --state /nonexistent.bin", "/nonexistent.bin", ""},
         BadInput{"baseline verify no-such-baseline", "no-such-baseline", ""},
         BadInput{"report /nonexistent/profile.json", "/nonexistent/profile.json", ""}));
 
 #ifdef STEPSCOPE_WITH_CUDA
-INSTANTIATE_TEST_SUITE_P(variants_of_another_trainer, BadInputTest,
-    ::testing::Values(
-        BadInput{"train --trainer fp32 --variant step_launch=stream", "--variant step_launch=stream: the fp32 trainer has no such variant", "--trainer mixed does"},
-        BadInput{"train --trainer mixed --variant attention_backward=unfused_causal_blocks", "--variant attention_backward=unfused_causal_blocks: the mixed trainer has no such variant", "--trainer fp32 does"},
-        BadInput{"train --trainer reference --variant attention_backward=unfused_causal_blocks", "--variant attention_backward=unfused_causal_blocks", "--trainer fp32 does"}));
+INSTANTIATE_TEST_SUITE_P(
+    variants_of_another_trainer, BadInputTest,
+    ::testing::Values(BadInput{"train --trainer fp32 --variant step_launch=stream",
+                               "--variant step_launch=stream: the fp32 trainer has no such variant", "--trainer mixed does"},
+                      BadInput{"train --trainer mixed --variant attention_backward=unfused_causal_blocks",
+                               "--variant attention_backward=unfused_causal_blocks: the mixed trainer has no such variant",
+                               "--trainer fp32 does"},
+                      BadInput{"train --trainer reference --variant attention_backward=unfused_causal_blocks",
+                               "--variant attention_backward=unfused_causal_blocks", "--trainer fp32 does"}));
 #endif
 
 TEST(cli, every_command_has_help_with_an_example) {
@@ -100,8 +105,10 @@ TEST(cli, a_matmul_rate_without_a_trainer_chooses_the_one_that_has_it) {
 TEST(cli, a_job_script_that_always_resumes_works_from_its_first_to_its_last_start) {
   const auto folder = fresh_folder();
   const std::string checkpoints = (folder / "run").string(), record = (folder / "run.json").string();
-  const std::string line = "train --trainer reference --model tiny --batch-size 1 --seq-len 8 --lr-total-steps 4 --checkpoint-every 2 "
-                           "--resume --run-json " + record + " --checkpoints " + checkpoints;
+  const std::string line =
+      "train --trainer reference --model tiny --batch-size 1 --seq-len 8 --lr-total-steps 4 --checkpoint-every 2 "
+      "--resume --run-json " +
+      record + " --checkpoints " + checkpoints;
   const Outcome first = stepscope(line + " --steps 2");
   EXPECT_EQ(first.exit_code, 0) << first.err;
   EXPECT_THAT(first.err, HasSubstr("starts at step 1"));

@@ -28,12 +28,8 @@ class DataCli : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(file(name), std::ios::binary) << text;
-  }
-  Outcome data(const std::string& arguments) const {
-    return stepscope("data --vocab " + file("vocab.bpe") + " " + arguments);
-  }
+  void write(const std::string& name, const std::string& text) const { std::ofstream(file(name), std::ios::binary) << text; }
+  Outcome data(const std::string& arguments) const { return stepscope("data --vocab " + file("vocab.bpe") + " " + arguments); }
   std::vector<uint16_t> tokens(const std::string& name) const {
     const gpt2::MappedFile shard(file(name));
     const auto found = gpt2::parse_token_shard(shard.bytes(), name);
@@ -66,8 +62,7 @@ TEST_F(DataCli, documents_and_end_of_text) {
   write("a.txt", "hell\n\nhello\n");
   ASSERT_EQ(data(file("a.txt") + " --document paragraph --out " + file("p.bin")).exit_code, 0);
   EXPECT_THAT(tokens("p.bin"), ElementsAre(268, 258, 265, 268, 259, 198));
-  ASSERT_EQ(data(file("a.txt") + " --document paragraph --end-of-text none --out " + file("n.bin")).exit_code,
-            0);
+  ASSERT_EQ(data(file("a.txt") + " --document paragraph --end-of-text none --out " + file("n.bin")).exit_code, 0);
   EXPECT_THAT(tokens("n.bin"), ElementsAre(258, 265, 259, 198));
   write("m.txt", "hell<|endoftext|>hello");
   ASSERT_EQ(data(file("m.txt") + " --document marker --out " + file("m.bin")).exit_code, 0);
@@ -83,8 +78,7 @@ TEST_F(DataCli, validation_and_shards) {
   ASSERT_EQ(data(file("a.txt") + " --validation-tokens 3 --out " + file("v")).exit_code, 0);
   EXPECT_THAT(tokens("v_val.bin"), ElementsAre(268, 64, 65));
   EXPECT_EQ(tokens("v_train.bin").size(), 7u);
-  const Outcome o =
-      data(file("a.txt") + " --validation-share 0.25 --shard-tokens 5 --json --out " + file("s"));
+  const Outcome o = data(file("a.txt") + " --validation-share 0.25 --shard-tokens 5 --json --out " + file("s"));
   ASSERT_EQ(o.exit_code, 0) << o.err;
   const auto j = nlohmann::json::parse(o.out);
   EXPECT_EQ(j["text_bytes"], 9);
@@ -137,8 +131,7 @@ TEST_F(DataCli, bad_input_is_refused_with_a_sentence_and_nothing_is_written) {
   o = stepscope("data");
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("expected text files"));
-  for (const auto& entry : fs::directory_iterator(folder_))
-    EXPECT_NE(entry.path().extension(), ".bin") << entry.path();
+  for (const auto& entry : fs::directory_iterator(folder_)) EXPECT_NE(entry.path().extension(), ".bin") << entry.path();
 }
 
 TEST_F(DataCli, a_full_disk_is_an_error) {
@@ -153,9 +146,8 @@ TEST_F(DataCli, a_full_disk_is_an_error) {
 TEST_F(DataCli, fetch_without_a_network_says_what_to_download_by_hand) {
   const Outcome o = fetch("echo 'curl: (6) Could not resolve host' >&2; exit 6");
   EXPECT_EQ(o.exit_code, 3);
-  EXPECT_THAT(o.err,
-              AllOf(HasSubstr("could not download https://raw.githubusercontent.com"), HasSubstr("(exit 6)"),
-                    HasSubstr("by hand"), HasSubstr("main/encoder.json  to  " + file("set/encoder.json"))));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("could not download https://raw.githubusercontent.com"), HasSubstr("(exit 6)"), HasSubstr("by hand"),
+                           HasSubstr("main/encoder.json  to  " + file("set/encoder.json"))));
 }
 
 TEST_F(DataCli, fetch_without_curl_is_for_another_machine) {
@@ -190,8 +182,8 @@ TEST_F(DataCli, fetch_of_an_unknown_set_lists_the_known) {
 TEST_F(DataCli, fetch_makes_llmc_s_files_of_the_real_ones) {
   const std::string real = real_data_folder();
   if (real.empty()) GTEST_SKIP() << kNoRealData;
-  const std::string copy = "case $url in */input.txt) cp " + real + "/tinyshakespeare.txt \"$to\";; *) cp " +
-                           real + "/${url##*/} \"$to\";; esac";
+  const std::string copy =
+      "case $url in */input.txt) cp " + real + "/tinyshakespeare.txt \"$to\";; *) cp " + real + "/${url##*/} \"$to\";; esac";
   ASSERT_EQ(fetch(copy).exit_code, 0);
   for (const char* name : {"tiny_shakespeare_train.bin", "tiny_shakespeare_val.bin"})
     EXPECT_TRUE(slurp(file("set/") + name) == slurp(fs::path(real) / name)) << name;
@@ -202,9 +194,8 @@ TEST_F(DataCli, fetch_makes_llmc_s_files_of_the_real_ones) {
 TEST_F(DataCli, tinyshakespeare_is_llmc_s_byte_for_byte) {
   const std::string real = real_data_folder();
   if (real.empty()) GTEST_SKIP() << kNoRealData;
-  const Outcome o = stepscope(
-      "data " + real + "/tinyshakespeare.txt --vocab " + real + "/vocab.bpe --encoder " + real +
-      "/encoder.json --document paragraph --validation-tokens 32768 --out " + file("tiny_shakespeare"));
+  const Outcome o = stepscope("data " + real + "/tinyshakespeare.txt --vocab " + real + "/vocab.bpe --encoder " + real +
+                              "/encoder.json --document paragraph --validation-tokens 32768 --out " + file("tiny_shakespeare"));
   ASSERT_EQ(o.exit_code, 0) << o.err;
   for (const char* name : {"tiny_shakespeare_train.bin", "tiny_shakespeare_val.bin"})
     EXPECT_TRUE(slurp(file(name)) == slurp(fs::path(real) / name)) << name;

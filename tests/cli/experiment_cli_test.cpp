@@ -40,15 +40,14 @@ class ExperimentCli : public ::testing::Test {
            "seq_len: 16}]\nminimum_effect_pct: 5\n";
   }
   Outcome run(const std::string& arguments) const {
-    return stepscope("experiment " + arguments,
-                     "CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 STEPSCOPE_ROOT=" + root_.string());
+    return stepscope("experiment " + arguments, "CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 STEPSCOPE_ROOT=" + root_.string());
   }
   // Ends it with ctrl-C once it has started so many children, however long that takes: the gate of an arm is one, and each pair
   // starts two.
   Outcome run_until(size_t children, const std::string& arguments) const {
     const std::string command = "cd " + root_.string() + " && OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= STEPSCOPE_ROOT=" + root_.string() +
-                                " exec " + stepscope_program() + " experiment " + arguments + " >" + (root_ / "out").string() +
-                                " 2>" + (root_ / "err").string() + " </dev/null";
+                                " exec " + stepscope_program() + " experiment " + arguments + " >" + (root_ / "out").string() + " 2>" +
+                                (root_ / "err").string() + " </dev/null";
     const pid_t shell = fork();
     if (shell == 0) {
       setpgid(0, 0);
@@ -104,19 +103,16 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
   EXPECT_THAT(changed.out, HasSubstr("slower"));
 
   EXPECT_EQ(run("index").exit_code, 0);
-  EXPECT_THAT(slurp(root_ / "docs/study/README.md"),
-              HasSubstr("| [cpu-sixteen-micro-batches](cpu-sixteen-micro-batches.md) |"));
+  EXPECT_THAT(slurp(root_ / "docs/study/README.md"), HasSubstr("| [cpu-sixteen-micro-batches](cpu-sixteen-micro-batches.md) |"));
 }
 
 TEST_F(ExperimentCli, stops_at_the_first_of_three_looks_for_what_is_plain) {
-  const Outcome o =
-      run("run cpu-sixteen-micro-batches --sequential --quads 1 --block-s 0.01 --warmup-s 0.01 --no-profile");
+  const Outcome o = run("run cpu-sixteen-micro-batches --sequential --quads 1 --block-s 0.01 --warmup-s 0.01 --no-profile");
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   const json v = json::parse(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json"));
   EXPECT_EQ(v["workloads"][0]["pairs"].size(), 6u);
   EXPECT_EQ(v["thresholds"]["looks"].size(), 3u);
-  EXPECT_THAT(slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md"),
-              HasSubstr("(look 1 of 3), interval at 99.15%"));
+  EXPECT_THAT(slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md"), HasSubstr("(look 1 of 3), interval at 99.15%"));
   EXPECT_EQ(run("run cpu-sixteen-micro-batches --sequential --no-extension").exit_code, 2);
 }
 
@@ -129,9 +125,7 @@ TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
 }
 
 TEST_F(ExperimentCli, compares_an_arm_with_itself_and_finds_what_is_planted) {
-  const std::string aa =
-      "aa --trainer reference --model tiny --batch-size 1 --seq-len 16 --minimum-effect 20" +
-      std::string(kQuick);
+  const std::string aa = "aa --trainer reference --model tiny --batch-size 1 --seq-len 16 --minimum-effect 20" + std::string(kQuick);
   const Outcome planted = run(aa + " --plant 900");
   EXPECT_EQ(planted.exit_code, 0) << planted.out << planted.err;
   EXPECT_THAT(planted.out, HasSubstr("1 slower"));
@@ -149,8 +143,7 @@ TEST_F(ExperimentCli, takes_any_two_commands) {
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("faster"));
   EXPECT_THAT(o.out, HasSubstr("nothing checked"));
-  const Outcome bad =
-      run("run --pairs 8 --no-extension --a 'echo step 1 5 ms; echo step 2 5 ms' --b 'exit 3'");
+  const Outcome bad = run("run --pairs 8 --no-extension --a 'echo step 1 5 ms; echo step 2 5 ms' --b 'exit 3'");
   EXPECT_EQ(bad.exit_code, 1);
   EXPECT_THAT(bad.out, HasSubstr("invalid"));
   EXPECT_EQ(run("run --a true").exit_code, 2);
@@ -174,8 +167,7 @@ TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
   const fs::path verdict = root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json";
   // Two gates (one where both arms are alike to it), then the arms of a first pair, of a second, and one of a third: so at least one
   // pair is complete and at most half of the 26 planned ones.
-  const Outcome o = run_until(
-      7, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1 --warmup-s 0.02");
+  const Outcome o = run_until(7, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1 --warmup-s 0.02");
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   const json v = json::parse(slurp(verdict));
   EXPECT_EQ(v["verdict"], "undecided") << o.out;
@@ -188,10 +180,8 @@ TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
 TEST_F(ExperimentCli, does_not_let_an_interrupted_run_replace_a_verdict) {
   ASSERT_EQ(run(std::string("run cpu-sixteen-micro-batches") + kQuick).exit_code, 1);
   const fs::path folder = root_ / "experiments/studies/cpu-sixteen-micro-batches";
-  const std::string before = slurp(folder / "verdict.json"),
-                    page = slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md");
-  const Outcome o =
-      run_until(1, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1");
+  const std::string before = slurp(folder / "verdict.json"), page = slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md");
+  const Outcome o = run_until(1, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1");
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr("stands"));
   EXPECT_EQ(slurp(folder / "verdict.json"), before);

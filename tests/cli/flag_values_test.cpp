@@ -31,8 +31,7 @@ std::vector<Flag> all_flags() {
   std::istringstream lines(stepscope("--list-flags").out);
   for (std::string line; std::getline(lines, line);) {
     const auto j = nlohmann::json::parse(line);
-    if (j.at("takes_value").get<bool>())
-      flags.push_back({j.at("command"), j.at("name"), j.at("type"), j.at("positional"), j.at("hidden")});
+    if (j.at("takes_value").get<bool>()) flags.push_back({j.at("command"), j.at("name"), j.at("type"), j.at("positional"), j.at("hidden")});
   }
   return flags;
 }
@@ -43,9 +42,7 @@ bool is_number(const Flag& f) { return is_whole(f) || f.type.starts_with("FLOAT"
 struct Range {
   double low = 0, high = std::numeric_limits<double>::infinity();
   bool without_low = false, without_high = false;
-  bool holds(double v) const {
-    return (without_low ? v > low : v >= low) && (without_high ? v < high : v <= high);
-  }
+  bool holds(double v) const { return (without_low ? v > low : v >= low) && (without_high ? v < high : v <= high); }
 };
 
 // The range as --help prints it behind the type: "INT:1 to 64", "INT:0 or more", "FLOAT:above 0 and below 1",
@@ -84,8 +81,7 @@ std::string words_of(const Line& l) {
   line += line.empty() ? "" : "\t";
   if (l.flag.positional) return line + l.value;
   // "-inf" as a word of its own would be a flag -i.
-  const bool like_a_flag =
-      l.value.size() > 1 && l.value[0] == '-' && (l.value[1] == 'i' || l.value[1] == 'n');
+  const bool like_a_flag = l.value.size() > 1 && l.value[0] == '-' && (l.value[1] == 'i' || l.value[1] == 'n');
   return line + l.flag.name + (like_a_flag ? "=" : "\t") + l.value;
 }
 
@@ -99,8 +95,7 @@ std::vector<Answer> answers_to(const std::vector<Line>& lines) {
     std::ofstream out(folder / "lines");
     for (const Line& l : lines) out << words_of(l) << '\n';
   }
-  const std::string command = BINARY_DIR "/bin/stepscope --parse-only <" + (folder / "lines").string() +
-                              " >" + (folder / "out").string();
+  const std::string command = BINARY_DIR "/bin/stepscope --parse-only <" + (folder / "lines").string() + " >" + (folder / "out").string();
   EXPECT_EQ(std::system(command.c_str()), 0);
   std::vector<Answer> answers;
   std::istringstream in(slurp(folder / "out"));
@@ -115,8 +110,8 @@ std::vector<Answer> answers_to(const std::vector<Line>& lines) {
 TEST(FlagValues, TheListHoldsTheFlagsOfEveryCommand) {
   std::map<std::string, int> numbers;
   for (const Flag& f : all_flags()) numbers[f.command] += is_number(f);
-  for (const char* command : {"train", "profile", "ingest", "report", "diff", "gate", "data", "kernels",
-                              "arm", "experiment run", "experiment aa", "experiment resample"})
+  for (const char* command : {"train", "profile", "ingest", "report", "diff", "gate", "data", "kernels", "arm", "experiment run",
+                              "experiment aa", "experiment resample"})
     EXPECT_GT(numbers[command], 0) << command;
   EXPECT_GE(numbers["train"], 20);
 }
@@ -133,15 +128,12 @@ TEST(FlagValues, EveryNumberIsInItsRangeOrRefusedByName) {
   std::vector<Line> lines;
   for (const Flag& f : all_flags()) {
     if (!is_number(f)) continue;
-    const Range range = documented_range(f).value_or(
-        Range{1, 0});  // none: everything must be refused, which the test above reports
-    for (const char* value : {"nan", "-nan", "inf", "-inf", "infinity", "1e400", "-1e400", "1e-400", "text",
-                              "", " ", "5x", "0x10", "1'000", "1,000", "1_000", "--", "99999999999999999999"})
-      lines.push_back(
-          {f, value, std::string(value) == "99999999999999999999" && !is_whole(f) && range.holds(1e20)});
+    const Range range = documented_range(f).value_or(Range{1, 0});  // none: everything must be refused, which the test above reports
+    for (const char* value : {"nan", "-nan", "inf", "-inf", "infinity", "1e400", "-1e400", "1e-400", "text", "", " ", "5x", "0x10", "1'000",
+                              "1,000", "1_000", "--", "99999999999999999999"})
+      lines.push_back({f, value, std::string(value) == "99999999999999999999" && !is_whole(f) && range.holds(1e20)});
     for (const char* value : {"0", "-1", "1"}) lines.push_back({f, value, range.holds(std::atof(value))});
-    for (const char* value : {"0.5", "-0.5"})
-      lines.push_back({f, value, !is_whole(f) && range.holds(std::atof(value))});
+    for (const char* value : {"0.5", "-0.5"}) lines.push_back({f, value, !is_whole(f) && range.holds(std::atof(value))});
     if (is_whole(f)) lines.push_back({f, "010", false});  // CLI11 would read 8
     // Both ends.
     const auto text = [](double v) { return nlohmann::json(v).dump(); };
@@ -165,11 +157,11 @@ TEST(FlagValues, EveryNumberIsInItsRangeOrRefusedByName) {
   ASSERT_EQ(answers.size(), lines.size());
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto& [flag, value, allowed] = lines[i];
-    const std::string what =
-        flag.command + " " + flag.name + " '" + value + "' (" + flag.type + "): " + answers[i].message;
+    const std::string what = flag.command + " " + flag.name + " '" + value + "' (" + flag.type + "): " + answers[i].message;
     // "--" ends the flags, so it is a missing value; a flag may also need another one, which is no matter of
     // its value.
-    const std::string refusal = value == "--" ? (flag.hidden ? "" : flag.name) : (flag.hidden ? "" : flag.name) + ": found '" + value + "', expected ";
+    const std::string refusal =
+        value == "--" ? (flag.hidden ? "" : flag.name) : (flag.hidden ? "" : flag.name) + ": found '" + value + "', expected ";
     if (allowed) {
       EXPECT_EQ(answers[i].message.find("found '"), std::string::npos) << what;
     } else {
@@ -200,10 +192,8 @@ TEST(FlagValues, TheProgramItselfExitsWith2) {
            {train + "--batch-size 0", "--batch-size: found '0', expected a whole number, 1 to 1048576"},
            {train + "--seq-len 0", "--seq-len: found '0', expected a whole number, 1 to "},
            {train + "--clip nan", "--clip: found 'nan', expected a number, 0 to "},
-           {"diff a.json b.json --fail-if-slower nan",
-            "--fail-if-slower: found 'nan', expected a number, 0 to 1000000"},
-           {"experiment run x --minimum-effect nan",
-            "--minimum-effect: found 'nan', expected a number, 0.01 to 50"},
+           {"diff a.json b.json --fail-if-slower nan", "--fail-if-slower: found 'nan', expected a number, 0 to 1000000"},
+           {"experiment run x --minimum-effect nan", "--minimum-effect: found 'nan', expected a number, 0.01 to 50"},
            {"profile --model ''", "--model: found '', expected a value"}}) {
     const Outcome o = stepscope(arguments);
     EXPECT_EQ(o.exit_code, 2) << arguments;

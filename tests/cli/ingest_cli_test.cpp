@@ -21,12 +21,8 @@ class IngestCli : public testing::Test {
  protected:
   void TearDown() override { fs::remove_all(folder_); }
   std::string file(const char* name) const { return (folder_ / name).string(); }
-  void write(const char* name, const std::string& text) const {
-    std::ofstream(file(name), std::ios::binary) << text;
-  }
-  Outcome ingest(const std::string& arguments) const {
-    return stepscope("ingest " + arguments + " --out " + file("doc.json"));
-  }
+  void write(const char* name, const std::string& text) const { std::ofstream(file(name), std::ios::binary) << text; }
+  Outcome ingest(const std::string& arguments) const { return stepscope("ingest " + arguments + " --out " + file("doc.json")); }
   fs::path folder_ = fresh_folder();
 };
 
@@ -34,8 +30,7 @@ TEST_F(IngestCli, shows_a_report_in_our_tables_and_writes_the_document) {
   const Outcome o = ingest(kData + "mixed_nvtx.ncu-rep --metrics-csv " + file("m.csv"));
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(o.out,
-              AllOf(HasSubstr("NVIDIA H200"), HasSubstr("8 kernels, each measured alone by Nsight Compute"),
-                    HasSubstr("\nforward ")));
+              AllOf(HasSubstr("NVIDIA H200"), HasSubstr("8 kernels, each measured alone by Nsight Compute"), HasSubstr("\nforward ")));
   const auto d = nlohmann::json::parse(slurp(file("doc.json")));
   EXPECT_EQ(d["schema"], "stepscope.profile/1");
   EXPECT_EQ(d["launches"].size(), 8u);
@@ -45,8 +40,7 @@ TEST_F(IngestCli, shows_a_report_in_our_tables_and_writes_the_document) {
 }
 
 TEST_F(IngestCli, reads_every_form_of_a_report) {
-  for (const char* form :
-       {"mixed_nvtx.raw.base.csv", "mixed_nvtx.raw.auto.csv", "mixed_nvtx.details.auto.csv"})
+  for (const char* form : {"mixed_nvtx.raw.base.csv", "mixed_nvtx.raw.auto.csv", "mixed_nvtx.details.auto.csv"})
     EXPECT_EQ(ingest(kData + form).exit_code, 0) << form;
 }
 
@@ -68,16 +62,14 @@ TEST_F(IngestCli, a_damaged_report_shows_what_came_before_and_exits_2) {
   const Outcome o = ingest(file("cut.ncu-rep"));
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.out, AllOf(HasSubstr("severe report_damaged"), HasSubstr("5 kernels")));
-  EXPECT_THAT(o.err, AllOf(HasSubstr("cut.ncu-rep: the report is damaged: at byte"),
-                           HasSubstr("the 5 results before it are shown")));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("cut.ncu-rep: the report is damaged: at byte"), HasSubstr("the 5 results before it are shown")));
   EXPECT_EQ(stepscope("report " + file("doc.json")).exit_code, 1) << "the document itself is whole";
   const std::string csv = slurp(kData + "mixed_nvtx.raw.base.csv");
   write("cut.csv", csv.substr(0, csv.size() - 5000));
   const Outcome row = ingest(file("cut.csv"));
   EXPECT_EQ(row.exit_code, 2);
   EXPECT_THAT(row.out, HasSubstr("severe report_damaged"));
-  EXPECT_THAT(row.err, AllOf(HasSubstr("cut.csv: the report is damaged: line "),
-                             HasSubstr("results before it are shown")));
+  EXPECT_THAT(row.err, AllOf(HasSubstr("cut.csv: the report is damaged: line "), HasSubstr("results before it are shown")));
   write("head.ncu-rep", whole.substr(0, 300));
   const Outcome head = ingest(file("head.ncu-rep"));
   EXPECT_EQ(head.exit_code, 2);
@@ -119,8 +111,7 @@ TEST_F(IngestCli, rules_are_a_name_or_a_file) {
 TEST_F(IngestCli, prints_the_command_that_collects_what_it_reads) {
   const Outcome o = stepscope("ingest --metrics-command");
   EXPECT_EQ(o.exit_code, 0);
-  EXPECT_THAT(o.out, AllOf(HasSubstr("ncu "), HasSubstr("dram__bytes_read.sum"),
-                           HasSubstr("gpu__time_duration.sum"), HasSubstr("--nvtx")));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("ncu "), HasSubstr("dram__bytes_read.sum"), HasSubstr("gpu__time_duration.sum"), HasSubstr("--nvtx")));
 }
 
 TEST_F(IngestCli, bad_numbers_are_refused) {
@@ -147,8 +138,7 @@ TEST_F(IngestCli, diff_of_two_documents_sums_and_answers_by_exit_code) {
   EXPECT_NEAR(sum, j["device"]["b_ns"].get<double>() - j["device"]["a_ns"].get<double>(), 1);
   EXPECT_EQ(stepscope("diff " + both + " --fail-if-slower 1").exit_code, 1);
   EXPECT_EQ(stepscope("diff " + both + " --fail-if-slower 1000").exit_code, 0);
-  EXPECT_EQ(stepscope("diff " + file("doc.json") + " " + file("a.json") + " --fail-if-slower 1").exit_code,
-            0);
+  EXPECT_EQ(stepscope("diff " + file("doc.json") + " " + file("a.json") + " --fail-if-slower 1").exit_code, 0);
 }
 
 TEST_F(IngestCli, an_output_that_cannot_be_written_is_blamed_on_the_flag_that_was_typed) {
@@ -159,15 +149,12 @@ TEST_F(IngestCli, an_output_that_cannot_be_written_is_blamed_on_the_flag_that_wa
     EXPECT_EQ(o.exit_code, 2) << arguments;
     return o.err;
   };
-  EXPECT_THAT(error(report + " -o /nowhere/x.html"),
-              AllOf(HasSubstr("-o/--out: "), HasSubstr("/nowhere"), Not(HasSubstr("--report"))));
-  EXPECT_THAT(error(report + " --report /nowhere/x.html"),
-              AllOf(HasSubstr("--report: "), Not(HasSubstr("--out"))));
+  EXPECT_THAT(error(report + " -o /nowhere/x.html"), AllOf(HasSubstr("-o/--out: "), HasSubstr("/nowhere"), Not(HasSubstr("--report"))));
+  EXPECT_THAT(error(report + " --report /nowhere/x.html"), AllOf(HasSubstr("--report: "), Not(HasSubstr("--out"))));
   EXPECT_THAT(error(report + " -o x.txt"), AllOf(HasSubstr("-o/--out 'x.txt'"), HasSubstr(".html")));
   EXPECT_THAT(error(report + " --csv /nowhere/x.csv"), HasSubstr("--csv: "));
   EXPECT_THAT(error(report + " --trace /nowhere/x.json"), HasSubstr("--trace: "));
-  EXPECT_THAT(error("diff " + file("doc.json") + " " + file("doc.json") + " -o /nowhere/x.md"),
-              HasSubstr("-o/--out: "));
+  EXPECT_THAT(error("diff " + file("doc.json") + " " + file("doc.json") + " -o /nowhere/x.md"), HasSubstr("-o/--out: "));
   const Outcome both = stepscope(report + " -o " + file("a.html") + " --report " + file("b.md"));
   EXPECT_EQ(both.exit_code, 0) << both.err;
   EXPECT_TRUE(fs::exists(file("a.html")) && fs::exists(file("b.md")));

@@ -6,8 +6,8 @@
 
 #include "tests/cli/run_stepscope.h"
 
-using ::testing::HasSubstr;
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 namespace {
 

@@ -94,8 +94,8 @@ ProfileDocument document_of(cli::TrainerFlags f) {
   cli::settle(f);
   const Described trainer(cli::trainer_options(f), f.trainer);
   const std::string run = gpt2::run_json(trainer, cli::loop_options(f), {}, {}, "");
-  return profiler::build_profile(fixture::gpt2_recording(), profiler::run_info_from_json(run, "run.json"),
-                                 fixture::round_ceilings(), fixture::options());
+  return profiler::build_profile(fixture::gpt2_recording(), profiler::run_info_from_json(run, "run.json"), fixture::round_ceilings(),
+                                 fixture::options());
 }
 json run_of(const ProfileDocument& d) { return json::parse(profiler::to_json(d)).at("run"); }
 

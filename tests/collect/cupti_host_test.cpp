@@ -21,9 +21,7 @@ class CuptiHost : public ::testing::Test {
       GTEST_SKIP() << "libnvperf_host is not there: " << e.what();
     }
   }
-  static MetricChoice choice(const std::string& chip, std::string_view set) {
-    return choose_metrics(metric_set(set), host_queries(chip));
-  }
+  static MetricChoice choice(const std::string& chip, std::string_view set) { return choose_metrics(metric_set(set), host_queries(chip)); }
   std::vector<std::string> chips_;
 };
 
@@ -93,8 +91,7 @@ TEST_F(CuptiHost, EveryChoiceOnEveryChipIsOnePass) {
 }
 
 TEST_F(CuptiHost, MoreThanOnePassIsRefused) {
-  EXPECT_THROW(MetricConfig("GH100", {"lts__t_sector_hit_rate.pct", "gpu__time_duration.sum"}),
-               std::runtime_error);
+  EXPECT_THROW(MetricConfig("GH100", {"lts__t_sector_hit_rate.pct", "gpu__time_duration.sum"}), std::runtime_error);
 }
 
 TEST_F(CuptiHost, UnknownMetricAndChipAreNoAnswer) {

@@ -10,12 +10,10 @@ namespace {
 
 TEST(LaunchKindOfApi, KnowsEveryDoorToTheGpu) {
   for (const char* name :
-       {"cudaLaunchKernel_v7000", "cudaLaunchKernel_ptsz_v7000", "__cudaLaunchKernel_v13000",
-        "cudaLaunchKernelExC_v11060", "cudaLaunchCooperativeKernel_v9000", "cuLaunchKernel",
-        "cuLaunchKernel_ptsz", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"})
+       {"cudaLaunchKernel_v7000", "cudaLaunchKernel_ptsz_v7000", "__cudaLaunchKernel_v13000", "cudaLaunchKernelExC_v11060",
+        "cudaLaunchCooperativeKernel_v9000", "cuLaunchKernel", "cuLaunchKernel_ptsz", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"})
     EXPECT_EQ(launch_kind_of_api(name), LaunchKind::kernel) << name;
-  for (const char* name : {"cudaGraphLaunch_v10000", "cuGraphLaunch_ptsz"})
-    EXPECT_EQ(launch_kind_of_api(name), LaunchKind::graph) << name;
+  for (const char* name : {"cudaGraphLaunch_v10000", "cuGraphLaunch_ptsz"}) EXPECT_EQ(launch_kind_of_api(name), LaunchKind::graph) << name;
   for (const char* name : {"cudaMemcpyAsync_v3020", "cuMemcpyHtoDAsync_v2", "cu64MemcpyDtoD"})
     EXPECT_EQ(launch_kind_of_api(name), LaunchKind::copy) << name;
   for (const char* name : {"cudaMemset_v3020", "cuMemsetD8Async", "cuMemsetD32_v2"})
@@ -23,9 +21,8 @@ TEST(LaunchKindOfApi, KnowsEveryDoorToTheGpu) {
 }
 
 TEST(LaunchKindOfApi, LeavesEverythingElseAlone) {
-  for (const char* name : {"cudaLaunchHostFunc_v10000", "cuLaunchHostFunc", "cudaGraphAddMemcpyNode_v10000",
-                           "cudaMemSetMemPool_v13000", "cudaMalloc_v3020", "cudaGraphInstantiate_v12000",
-                           "cuStreamBeginCapture_v2", "nonsense", ""})
+  for (const char* name : {"cudaLaunchHostFunc_v10000", "cuLaunchHostFunc", "cudaGraphAddMemcpyNode_v10000", "cudaMemSetMemPool_v13000",
+                           "cudaMalloc_v3020", "cudaGraphInstantiate_v12000", "cuStreamBeginCapture_v2", "nonsense", ""})
     EXPECT_FALSE(launch_kind_of_api(name)) << name;
 }
 

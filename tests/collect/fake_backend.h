@@ -27,9 +27,7 @@ class FakeBackend : public Backend {
     return {};
   }
   Outcome callbacks(Callbacks which) override {
-    log.push_back(which == Callbacks::none      ? "callbacks off"
-                  : which == Callbacks::kernels ? "callbacks kernels"
-                                                : "callbacks all");
+    log.push_back(which == Callbacks::none ? "callbacks off" : which == Callbacks::kernels ? "callbacks kernels" : "callbacks all");
     listening = which;
     return {};
   }
@@ -87,8 +85,8 @@ class FakeBackend : public Backend {
   void disable_counters() override { log.push_back("disable"); }
 
   // What the program does on the GPU.
-  void launch(std::string_view symbol, LaunchKind kind = LaunchKind::kernel,
-              LaunchEnd end = LaunchEnd::performed, const void* context = nullptr) {
+  void launch(std::string_view symbol, LaunchKind kind = LaunchKind::kernel, LaunchEnd end = LaunchEnd::performed,
+              const void* context = nullptr) {
     const uint32_t id = ++correlation;
     LaunchCall call;
     call.kind = kind;
@@ -98,14 +96,11 @@ class FakeBackend : public Backend {
     call.grid = {3, 2, 1};
     call.host_ns = 1;
     if (listening != Callbacks::none) observer->launch_begins(call);
-    if (kind == LaunchKind::kernel && session && auto_ranges && end == LaunchEnd::performed)
-      ranges.push_back({"", {100.0 + id, 5}});
+    if (kind == LaunchKind::kernel && session && auto_ranges && end == LaunchEnd::performed) ranges.push_back({"", {100.0 + id, 5}});
     if (listening != Callbacks::none) observer->launch_ends(id, kind, end);
     if (!tracing || end != LaunchEnd::performed) return;
     ActivityEvent e;
-    e.activity = kind == LaunchKind::copy     ? Activity::copy
-                 : kind == LaunchKind::memset ? Activity::memset
-                                              : Activity::kernel;
+    e.activity = kind == LaunchKind::copy ? Activity::copy : kind == LaunchKind::memset ? Activity::memset : Activity::kernel;
     e.correlation = id;
     names.push_back(std::make_unique<std::string>(symbol));
     e.name = *names.back();

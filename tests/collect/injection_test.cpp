@@ -16,8 +16,7 @@ namespace {
 class Injection : public ::testing::Test {
  protected:
   Injection() {
-    dir_ =
-        ::testing::TempDir() + "injection_" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    dir_ = ::testing::TempDir() + "injection_" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
     plan_.output = dir_ + "/recording.jsonl";
@@ -55,8 +54,7 @@ TEST_F(Injection, StepsOfARealProgramFillTheirPhasesAndTheRecordingIsComplete) {
   ASSERT_TRUE(r.complete());
   ASSERT_EQ(r.of("step").size(), 5u);
   EXPECT_EQ(r.of("step")[4].at("phase"), "timed");
-  EXPECT_GT(r.of("step")[4].at("host_begin_ns").get<int64_t>(),
-            r.of("step")[3].at("host_end_ns").get<int64_t>() - 1);
+  EXPECT_GT(r.of("step")[4].at("host_begin_ns").get<int64_t>(), r.of("step")[3].at("host_end_ns").get<int64_t>() - 1);
   ASSERT_EQ(r.of("session").size(), 1u);
   EXPECT_NE(r.of("session")[0].at("program").get<std::string>().find("range_program 7"), std::string::npos);
 }

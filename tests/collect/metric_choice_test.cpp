@@ -17,8 +17,7 @@ MetricQueries chip(std::set<std::string> has, std::set<std::string> conflict) {
   q.exists = [has](const std::string& m) { return has.contains(m); };
   q.passes = [conflict](const std::vector<std::string>& list) -> std::optional<size_t> {
     if (list.empty()) return std::nullopt;
-    const auto n =
-        std::count_if(list.begin(), list.end(), [&](const std::string& m) { return conflict.contains(m); });
+    const auto n = std::count_if(list.begin(), list.end(), [&](const std::string& m) { return conflict.contains(m); });
     return static_cast<size_t>(std::max<std::ptrdiff_t>(1, n));
   };
   return q;
@@ -31,8 +30,7 @@ TEST(ChooseMetrics, TakesTheFirstSpellingThatExists) {
 }
 
 TEST(ChooseMetrics, DropsWhatDoesNotFitOnePassFromTheEndAndSaysSo) {
-  const auto c =
-      choose_metrics({{"a", {"a"}}, {"b", {"b"}}, {"c", {"c"}}}, chip({"a", "b", "c"}, {"a", "b"}));
+  const auto c = choose_metrics({{"a", {"a"}}, {"b", {"b"}}, {"c", {"c"}}}, chip({"a", "b", "c"}, {"a", "b"}));
   EXPECT_THAT(c.metrics, ElementsAre("a", "c"));
   ASSERT_EQ(c.left_out.size(), 1u);
   EXPECT_EQ(c.left_out[0].first, "b");
@@ -45,9 +43,7 @@ TEST(ChooseMetrics, NamesQuantitiesThatTheChipLacks) {
   EXPECT_EQ(c.left_out[0].first, "fp8_ops");
 }
 
-TEST(ChooseMetrics, NothingThatExistsIsAnEmptyChoice) {
-  EXPECT_TRUE(choose_metrics({{"time", {"time"}}}, chip({}, {})).metrics.empty());
-}
+TEST(ChooseMetrics, NothingThatExistsIsAnEmptyChoice) { EXPECT_TRUE(choose_metrics({{"time", {"time"}}}, chip({}, {})).metrics.empty()); }
 
 TEST(WantedMetrics, ReadsThePlan) {
   EXPECT_EQ(wanted_metrics({}).size(), metric_set("bf16").size());

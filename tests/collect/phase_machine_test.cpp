@@ -14,11 +14,7 @@ std::vector<StepOrders> all(std::vector<PhasePlan> phases) {
 }
 
 TEST(PhaseMachine, WalksThePhasesInOrderAndThenLeavesStepsAlone) {
-  const auto o = all({{Phase::warmup, 2},
-                      {Phase::timed, 3},
-                      {Phase::counters, 1},
-                      {Phase::pass_counters, 1},
-                      {Phase::activity, 5}});
+  const auto o = all({{Phase::warmup, 2}, {Phase::timed, 3}, {Phase::counters, 1}, {Phase::pass_counters, 1}, {Phase::activity, 5}});
   ASSERT_EQ(o.size(), 12u);
   for (size_t i = 0; i < o.size(); ++i) EXPECT_EQ(o[i].step, static_cast<int64_t>(i));
   EXPECT_EQ(o[1].collecting, Phase::warmup);

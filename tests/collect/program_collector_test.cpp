@@ -17,9 +17,7 @@ using ::testing::IsEmpty;
 
 class ProgramTest : public ::testing::Test {
  protected:
-  ProgramTest()
-      : path_(::testing::TempDir() + "program_" +
-              ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl") {
+  ProgramTest() : path_(::testing::TempDir() + "program_" + ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl") {
     std::filesystem::remove(path_);
     recorder_ = std::make_unique<Recorder>(path_);
   }

@@ -21,8 +21,7 @@ using ::testing::IsEmpty;
 class StepCollectorTest : public ::testing::Test {
  protected:
   StepCollectorTest()
-      : path_(::testing::TempDir() + "step_collector_" +
-              ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl") {
+      : path_(::testing::TempDir() + "step_collector_" + ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl") {
     std::filesystem::remove(path_);
   }
   ~StepCollectorTest() override { std::filesystem::remove(path_); }
@@ -101,8 +100,7 @@ TEST_F(StepCollectorTest, CountersArePerKernelInLaunchOrderWithNamePathAndGrid) 
   step();
   gpu_.log.clear();
   step();
-  EXPECT_THAT(gpu_.log, ElementsAre("sync", "enable auto", "callbacks kernels", "start", "sync", "stop",
-                                    "callbacks off", "disable"));
+  EXPECT_THAT(gpu_.log, ElementsAre("sync", "enable auto", "callbacks kernels", "start", "sync", "stop", "callbacks off", "disable"));
   const auto r = lines();
   const auto sets = r.of("counter_set");
   ASSERT_EQ(sets.size(), 1u);
@@ -178,11 +176,7 @@ TEST_F(StepCollectorTest, AGraphInTheCounterStepIsNamedAndEndsTheCounters) {
 }
 
 TEST_F(StepCollectorTest, WithoutPermissionTheTimingStands) {
-  begin({{Phase::warmup, 1},
-         {Phase::timed, 2},
-         {Phase::counters, 1},
-         {Phase::pass_counters, 1},
-         {Phase::activity, 3}});
+  begin({{Phase::warmup, 1}, {Phase::timed, 2}, {Phase::counters, 1}, {Phase::pass_counters, 1}, {Phase::activity, 3}});
   gpu_.fail_enable = Failure{"counters_unavailable", "35"};
   for (int i = 0; i < 8; ++i) step();
   const auto r = lines();
@@ -258,8 +252,7 @@ TEST_F(StepCollectorTest, PassChangesOfTheWarmupStepGiveTheRoomForPassRanges) {
 TEST_F(StepCollectorTest, TracedStepsAreOneTraceWithTheFirstTwoDiscarded) {
   begin({{Phase::activity, 4}});
   for (int i = 0; i < 4; ++i) step();
-  EXPECT_THAT(gpu_.log,
-              ElementsAre("sync", "callbacks all", "trace on", "sync", "callbacks off", "trace off"));
+  EXPECT_THAT(gpu_.log, ElementsAre("sync", "callbacks all", "trace on", "sync", "callbacks off", "trace off"));
   const auto r = lines();
   ASSERT_EQ(r.of("step").size(), 4u);
   EXPECT_EQ(r.of("step")[0].at("phase"), "warmup");
@@ -356,9 +349,7 @@ TEST_F(StepCollectorTest, AForkedChildWritesNothing) {
   EXPECT_EQ(lines().all.size(), before);
 }
 
-TEST_F(StepCollectorTest, APlanWithoutStepsIsRefused) {
-  EXPECT_THROW(begin({{Phase::timed, 0}}), std::runtime_error);
-}
+TEST_F(StepCollectorTest, APlanWithoutStepsIsRefused) { EXPECT_THROW(begin({{Phase::timed, 0}}), std::runtime_error); }
 
 }  // namespace
 }  // namespace profiler::collect

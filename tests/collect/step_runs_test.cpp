@@ -22,11 +22,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // As the command asks: 10 warm-up, 50 timed, 1 counted, 1 counted by pass, 5 traced and 2 for the tracing to settle.
-const std::vector<PhasePlan> kWanted = {{Phase::warmup, 10},
-                                        {Phase::timed, 50},
-                                        {Phase::counters, 1},
-                                        {Phase::pass_counters, 1},
-                                        {Phase::activity, 7}};
+const std::vector<PhasePlan> kWanted = {
+    {Phase::warmup, 10}, {Phase::timed, 50}, {Phase::counters, 1}, {Phase::pass_counters, 1}, {Phase::activity, 7}};
 
 int64_t steps_of(const std::vector<PhasePlan>& phases, Phase phase) {
   int64_t n = 0;
@@ -87,9 +84,7 @@ TEST(LeftOut, WarmUpOfTheTracingIsNoWarmUp) {
 
 class Programs : public ::testing::Test {
  protected:
-  Programs()
-      : path_(::testing::TempDir() + "step_runs_" + ::testing::UnitTest::GetInstance()->current_test_info()->name() +
-              ".jsonl") {}
+  Programs() : path_(::testing::TempDir() + "step_runs_" + ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl") {}
   ~Programs() override { std::filesystem::remove(path_); }
 
   struct Program {
@@ -229,9 +224,7 @@ TEST_F(Programs, WhoseStepsVaryShowOneStepAndDoNotFail) {
 TEST_F(Programs, WhoseStepsAreOpenedByAThreadThatLaunchesNothingUseTheLaunchersContext) {
   int context = 0;
   Program other{.steps = {69}, .launches_on_another_thread = true};
-  other.kernels = [&](FakeBackend& gpu, int64_t) {
-    gpu.launch("_Z4gemmv", LaunchKind::kernel, LaunchEnd::performed, &context);
-  };
+  other.kernels = [&](FakeBackend& gpu, int64_t) { gpu.launch("_Z4gemmv", LaunchKind::kernel, LaunchEnd::performed, &context); };
   const ProfileDocument d = document(record(other));
   EXPECT_FALSE(has_severe_missing(d));
   ASSERT_EQ(d.kernels.size(), 1u);

@@ -31,8 +31,7 @@ LaunchCall launch_call(uint32_t correlation, LaunchKind kind, std::string_view s
   return c;
 }
 
-ActivityEvent event(Activity activity, uint32_t correlation, std::string_view name, int64_t start,
-                    int64_t end) {
+ActivityEvent event(Activity activity, uint32_t correlation, std::string_view name, int64_t start, int64_t end) {
   ActivityEvent e;
   e.activity = activity;
   e.correlation = correlation;

@@ -17,8 +17,7 @@ using namespace profiler;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-KernelRow kernel(const std::string& name, const std::string& pass, const std::string& op, double time_ns,
-                 int64_t launches = 12) {
+KernelRow kernel(const std::string& name, const std::string& pass, const std::string& op, double time_ns, int64_t launches = 12) {
   KernelRow k;
   k.name = name;
   k.pass = pass;
@@ -39,8 +38,7 @@ ProfileDocument document(std::vector<KernelRow> kernels, double idle_ns) {
   return d;
 }
 KernelChange change(const ProfileDiff& d, const std::string& what) {
-  const auto at = std::find_if(d.kernels.begin(), d.kernels.end(),
-                               [&](const KernelChange& k) { return k.change == what; });
+  const auto at = std::find_if(d.kernels.begin(), d.kernels.end(), [&](const KernelChange& k) { return k.change == what; });
   if (at == d.kernels.end()) throw std::runtime_error("no row is " + what);
   return *at;
 }
@@ -51,12 +49,10 @@ double sum_of(const ProfileDiff& d) {
 }
 
 TEST(Diff, KernelsIdleAndRestSumToTheStepsDifference) {
-  ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6), kernel("y", "backward", "qkv", 2e6),
-                                kernel("gone", "forward", "gelu", 3e5)},
-                               4e5);
-  ProfileDocument b = document({kernel("x", "forward", "qkv", 9e5), kernel("y", "backward", "qkv", 2.2e6),
-                                kernel("new", "other", "copy", 1e5)},
-                               1e5);
+  ProfileDocument a =
+      document({kernel("x", "forward", "qkv", 1e6), kernel("y", "backward", "qkv", 2e6), kernel("gone", "forward", "gelu", 3e5)}, 4e5);
+  ProfileDocument b =
+      document({kernel("x", "forward", "qkv", 9e5), kernel("y", "backward", "qkv", 2.2e6), kernel("new", "other", "copy", 1e5)}, 1e5);
   *b.totals.time_ns += 7e4;  // unattributed
   const ProfileDiff d = diff_profiles(a, b);
   EXPECT_NEAR(sum_of(d), d.b_device_ns - d.a_device_ns, 1e-6);
@@ -65,9 +61,9 @@ TEST(Diff, KernelsIdleAndRestSumToTheStepsDifference) {
 }
 
 TEST(Diff, AnotherVariantsKernelReplacesTheOneOfTheSameOp) {
-  const ProfileDiff d = diff_profiles(
-      document({kernel("warp_rows", "forward", "ln1", 1e6), kernel("warp_rows", "forward", "ln2", 1e6)}, 0),
-      document({kernel("block_rows", "forward", "ln1", 8e5), kernel("warp_rows", "forward", "ln2", 1e6)}, 0));
+  const ProfileDiff d =
+      diff_profiles(document({kernel("warp_rows", "forward", "ln1", 1e6), kernel("warp_rows", "forward", "ln2", 1e6)}, 0),
+                    document({kernel("block_rows", "forward", "ln1", 8e5), kernel("warp_rows", "forward", "ln2", 1e6)}, 0));
   const KernelChange k = change(d, "replaced");
   EXPECT_THAT(k.a_kernels, ElementsAre("warp_rows"));
   EXPECT_THAT(k.b_kernels, ElementsAre("block_rows"));
@@ -76,9 +72,8 @@ TEST(Diff, AnotherVariantsKernelReplacesTheOneOfTheSameOp) {
 }
 
 TEST(Diff, AFusedKernelReplacesAllThatItTookTheWorkOf) {
-  const ProfileDiff d = diff_profiles(
-      document({kernel("gemm", "forward", "mlp_up", 1e6), kernel("bias", "forward", "mlp_up", 1e5)}, 0),
-      document({kernel("gemm_bias", "forward", "mlp_up", 1.05e6)}, 0));
+  const ProfileDiff d = diff_profiles(document({kernel("gemm", "forward", "mlp_up", 1e6), kernel("bias", "forward", "mlp_up", 1e5)}, 0),
+                                      document({kernel("gemm_bias", "forward", "mlp_up", 1.05e6)}, 0));
   const KernelChange k = change(d, "replaced");
   EXPECT_EQ(k.a_kernels.size(), 2u);
   EXPECT_EQ(k.a.launches, 24);
@@ -87,19 +82,17 @@ TEST(Diff, AFusedKernelReplacesAllThatItTookTheWorkOf) {
 }
 
 TEST(Diff, TemplateArgumentsAloneMakeAReplacementOfItsOwn) {
-  const ProfileDiff d = diff_profiles(
-      document({kernel("void f<4>(float*)", "forward", "qkv", 1e6), kernel("old", "forward", "qkv", 2e6)}, 0),
-      document({kernel("void f<8>(float*)", "forward", "qkv", 9e5), kernel("fresh", "forward", "qkv", 1e6)},
-               0));
+  const ProfileDiff d =
+      diff_profiles(document({kernel("void f<4>(float*)", "forward", "qkv", 1e6), kernel("old", "forward", "qkv", 2e6)}, 0),
+                    document({kernel("void f<8>(float*)", "forward", "qkv", 9e5), kernel("fresh", "forward", "qkv", 1e6)}, 0));
   ASSERT_EQ(d.kernels.size(), 2u);
   EXPECT_THAT(d.kernels[0].a_kernels, ElementsAre("old"));
   EXPECT_THAT(d.kernels[1].b_kernels, ElementsAre("void f<8>(float*)"));
 }
 
 TEST(Diff, OneNameInTwoOpsStaysTwoRows) {
-  const ProfileDiff d = diff_profiles(
-      document({kernel("gemm", "forward", "qkv", 1e6), kernel("gemm", "forward", "attproj", 1e6)}, 0),
-      document({kernel("gemm", "forward", "qkv", 2e6), kernel("gemm", "forward", "attproj", 5e5)}, 0));
+  const ProfileDiff d = diff_profiles(document({kernel("gemm", "forward", "qkv", 1e6), kernel("gemm", "forward", "attproj", 1e6)}, 0),
+                                      document({kernel("gemm", "forward", "qkv", 2e6), kernel("gemm", "forward", "attproj", 5e5)}, 0));
   ASSERT_EQ(d.kernels.size(), 2u);
   EXPECT_EQ(d.kernels[0].op, "qkv");
   EXPECT_DOUBLE_EQ(d.kernels[0].delta_ns(), 1e6);
@@ -114,15 +107,13 @@ TEST(Diff, WithoutAnOpGoneAndNewAreNotOneAnother) {
 }
 
 TEST(Diff, NamesOfOtherToolsAreTheSameKernel) {
-  const ProfileDiff d = diff_profiles(
-      document({kernel("void m::(anonymous namespace)::k<(int)4>(float*)", "forward", "qkv", 1e6)}, 0),
-      document({kernel("void m::<unnamed>::k<4>(float *)", "forward", "qkv", 1e6)}, 0));
+  const ProfileDiff d = diff_profiles(document({kernel("void m::(anonymous namespace)::k<(int)4>(float*)", "forward", "qkv", 1e6)}, 0),
+                                      document({kernel("void m::<unnamed>::k<4>(float *)", "forward", "qkv", 1e6)}, 0));
   EXPECT_EQ(d.kernels.at(0).change, "changed");
 }
 
 TEST(Diff, IdleTimeCountsOnlyWhereBothKnowIt) {
-  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 5e5),
-                  b = document({kernel("k", "forward", "qkv", 1.1e6)}, 0);
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 5e5), b = document({kernel("k", "forward", "qkv", 1.1e6)}, 0);
   b.totals.idle_ns.reset();
   const ProfileDiff d = diff_profiles(a, b);
   EXPECT_FALSE(d.idle_known);
@@ -134,10 +125,8 @@ TEST(Diff, IdleTimeCountsOnlyWhereBothKnowIt) {
 TEST(Diff, TheStepIsThatOfTimedStepsWhereBothHaveThem) {
   ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
   EXPECT_EQ(diff_profiles(a, b).step->basis, "device time");
-  a.timing.step_time_ns.median = 2e6, a.timing.step_time_ns.interval_low = 1.9e6,
-  a.timing.step_time_ns.interval_high = 2.1e6;
-  b.timing.step_time_ns.median = 2.1e6, b.timing.step_time_ns.interval_low = 2.05e6,
-  b.timing.step_time_ns.interval_high = 2.15e6;
+  a.timing.step_time_ns.median = 2e6, a.timing.step_time_ns.interval_low = 1.9e6, a.timing.step_time_ns.interval_high = 2.1e6;
+  b.timing.step_time_ns.median = 2.1e6, b.timing.step_time_ns.interval_low = 2.05e6, b.timing.step_time_ns.interval_high = 2.15e6;
   StepChange s = diff_profiles(a, b).step.value();
   EXPECT_EQ(s.basis, "timed steps");
   EXPECT_NEAR(s.ratio(), 1.05, 1e-12);
@@ -155,9 +144,8 @@ TEST(Diff, OtherWorkOrAnotherGpuIsUnlike) {
   const ProfileDiff d = diff_profiles(a, b);
   EXPECT_TRUE(d.unlike());
   EXPECT_EQ(d.runs.size(), 2u);
-  EXPECT_THAT(diff_table(d, {"a", "b"}),
-              testing::AllOf(HasSubstr("batch size 4 -> 8"), HasSubstr("variant gelu kernel -> epilogue"),
-                             HasSubstr("cannot be compared")));
+  EXPECT_THAT(diff_table(d, {"a", "b"}), testing::AllOf(HasSubstr("batch size 4 -> 8"), HasSubstr("variant gelu kernel -> epilogue"),
+                                                        HasSubstr("cannot be compared")));
   b.run.batch_size.reset();  // not known is not another one
   EXPECT_FALSE(diff_profiles(a, b).unlike());
 }
@@ -219,13 +207,10 @@ TEST(Diff, BytesOfReplacedKernelsAreSummedOnlyWhereAllAreKnown) {
   EXPECT_EQ(a_bytes(gemm, with_bytes(bias, 1e6, 1e6)), std::nullopt);
 }
 
-TEST(Diff, NothingToCompareIsAnError) {
-  EXPECT_THROW(diff_profiles(ProfileDocument{}, document({}, 1)), DataError);
-}
+TEST(Diff, NothingToCompareIsAnError) { EXPECT_THROW(diff_profiles(ProfileDocument{}, document({}, 1)), DataError); }
 
 TEST(Diff, EqualDocumentsDifferInNothing) {
-  const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(),
-                                          fixture::round_ceilings(), fixture::options());
+  const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   const ProfileDiff diff = diff_profiles(d, d);
   EXPECT_TRUE(diff.runs.empty());
   for (const KernelChange& k : diff.kernels) EXPECT_EQ(k.delta_ns(), 0);
@@ -236,9 +221,7 @@ TEST(Diff, EqualDocumentsDifferInNothing) {
 }
 
 TEST(Diff, TablesFitTheTerminalWhateverTheNames) {
-  ProfileDocument a = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(),
-                                    fixture::options()),
-                  b = a;
+  ProfileDocument a = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), b = a;
   b.kernels[0].name = std::string(300, 'x');
   for (PassRow& p : b.passes) p.time_ns *= 1e4;
   const ProfileDiff d = diff_profiles(a, b);
@@ -246,14 +229,13 @@ TEST(Diff, TablesFitTheTerminalWhateverTheNames) {
     DiffText o{std::string(200, 'a'), "b"};
     o.by = by;
     std::string text = diff_table(d, o);
-    for (size_t at; (at = text.find('\n')) != std::string::npos; text.erase(0, at + 1))
-      EXPECT_LE(at, 80u) << text.substr(0, at);
+    for (size_t at; (at = text.find('\n')) != std::string::npos; text.erase(0, at + 1)) EXPECT_LE(at, 80u) << text.substr(0, at);
   }
 }
 
 TEST(Diff, MarkdownEscapesWhatWouldBreakItsTables) {
-  const ProfileDiff d = diff_profiles(document({kernel("a|b", "forward", "qkv", 1e6)}, 0),
-                                      document({kernel("a|b", "forward", "qkv", 2e6)}, 0));
+  const ProfileDiff d =
+      diff_profiles(document({kernel("a|b", "forward", "qkv", 1e6)}, 0), document({kernel("a|b", "forward", "qkv", 2e6)}, 0));
   EXPECT_THAT(diff_markdown(d, {"a", "b"}), HasSubstr("| a\\|b |"));
 }
 

@@ -45,7 +45,8 @@ const std::map<std::string, std::string> kPlaceholders = {
 // Lines that are not run, each with its reason. An entry that no document holds any more fails.
 const std::map<std::string, std::string> kNotRun = {
     {"test", "the launcher's own command: this test is a part of it"},
-    {"data tinyshakespeare.txt --vocab vocab.bpe --encoder encoder.json --document paragraph --validation-tokens 32768 --out tiny_shakespeare",
+    {"data tinyshakespeare.txt --vocab vocab.bpe --encoder encoder.json --document paragraph --validation-tokens 32768 --out "
+     "tiny_shakespeare",
      "compares with GPT-2's own encoder.json, a download; tests/gpt2 has the comparison"},
     {"ingest capture.sqlite", "needs an export of Nsight Systems; tests/ingest makes databases of that form"},
 };
@@ -171,7 +172,9 @@ std::string with_placeholders(std::string text) {
   for (auto it = kPlaceholders.rbegin(); it != kPlaceholders.rend(); ++it) {
     const auto& [from, to] = *it;
     for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;) {
-      const auto word = [&](size_t i) { return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_' || text[i] == '.'); };
+      const auto word = [&](size_t i) {
+        return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_' || text[i] == '.');
+      };
       if ((at > 0 && word(at - 1)) || word(at + from.size())) {
         ++at;
         continue;
@@ -245,7 +248,8 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
   const Outcome tokens = run(folder, "data text.txt --vocab vocab.bpe --out made.bin");
   const bool tokenizes = tokens.exit_code == 0;  // 3 where ICU was not built in; its lines then say so themselves
   if (tokenizes)
-    for (const char* name : {"tiny_shakespeare_train.bin", "books/tokens_train_000000.bin", "gpt2_124M.bin", "tinyshakespeare/tiny_shakespeare_train.bin"})
+    for (const char* name :
+         {"tiny_shakespeare_train.bin", "books/tokens_train_000000.bin", "gpt2_124M.bin", "tinyshakespeare/tiny_shakespeare_train.bin"})
       place(folder / "made.bin", folder / name);
 
   std::map<std::string, std::string> once;  // command -> where it was seen first
@@ -291,7 +295,8 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
 TEST_F(CommandLines, a_wrong_line_in_a_document_is_found) {
   const fs::path folder = fresh_folder();
   const fs::path page = folder / "page.md";
-  std::ofstream(page) << "What `stepscope gate` says. Try `stepscope gate --no-such-flag`.\n```\n$ FOO=1 ./stepscope train --steps 1 \\\n  --nonsense   # why\n./stepscope doctor && stepscope report x | tee y\n```\n";
+  std::ofstream(page) << "What `stepscope gate` says. Try `stepscope gate --no-such-flag`.\n```\n$ FOO=1 ./stepscope train --steps 1 \\\n  "
+                         "--nonsense   # why\n./stepscope doctor && stepscope report x | tee y\n```\n";
   std::vector<std::string> found;
   for (const Line& l : lines_of_file(page)) found.push_back(l.text);
   EXPECT_THAT(found, ::testing::ElementsAre("gate --no-such-flag", "train --steps 1 --nonsense", "doctor", "report x"));

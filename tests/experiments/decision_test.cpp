@@ -13,8 +13,7 @@ namespace {
 // n pairs around ln(1 + pct / 100) that alternate by +- spread.
 std::vector<PairValue> pairs(double pct, double spread_pct, int n = 12) {
   std::vector<PairValue> out;
-  for (int i = 0; i < n; ++i)
-    out.push_back({std::log1p(pct / 100) + (i % 2 ? 1 : -1) * spread_pct / 100, 0.001});
+  for (int i = 0; i < n; ++i) out.push_back({std::log1p(pct / 100) + (i % 2 ? 1 : -1) * spread_pct / 100, 0.001});
   return out;
 }
 
@@ -90,8 +89,7 @@ TEST(sequential_looks, stop_at_6_pairs_only_for_what_is_sure_and_spend_two_perce
   EXPECT_NE(decide(split, t, 1).verdict, Verdict::faster);
   // p = .0145 over 12 pairs (t = 2.9) is enough for the only look, not for the last of three.
   std::vector<PairValue> p;
-  for (int i = 0; i < 12; ++i)
-    p.push_back({-0.005 * (1 + (i - 5.5) / std::sqrt(13.0) * std::sqrt(12.0) / 2.9), 0.001});
+  for (int i = 0; i < 12; ++i) p.push_back({-0.005 * (1 + (i - 5.5) / std::sqrt(13.0) * std::sqrt(12.0) / 2.9), 0.001});
   EXPECT_EQ(decide(p, {}, 1).verdict, Verdict::faster);
   EXPECT_EQ(decide(p, t, 3).verdict, Verdict::undecided);
   EXPECT_TRUE(wants_another_look(decide(p, t, 2), t));
@@ -113,8 +111,7 @@ TEST(sequential_looks, call_identical_normal_pairs_different_in_two_percent_of_t
     std::vector<PairValue> p;
     Decision d;
     for (int look = 1; look <= 3; ++look) {
-      while (static_cast<int>(p.size()) < t.looks[static_cast<size_t>(look - 1)].pairs)
-        p.push_back({normal(random), {}});
+      while (static_cast<int>(p.size()) < t.looks[static_cast<size_t>(look - 1)].pairs) p.push_back({normal(random), {}});
       d = decide(p, t, look);
       if (!wants_another_look(d, t)) break;
     }
@@ -127,8 +124,7 @@ TEST(sequential_looks, call_identical_normal_pairs_different_in_two_percent_of_t
 
 TEST(campaign, takes_back_a_claim_that_would_not_survive_holm) {
   // p = .0145 alone is below .02; of two claims the smaller must be below .01.
-  const Estimate graded =
-      estimate(std::vector<double>{-5.5, -4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5}).value();
+  const Estimate graded = estimate(std::vector<double>{-5.5, -4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5}).value();
   std::vector<PairValue> weak;
   for (int i = 0; i < 12; ++i)  // t = 2.9 with 11 degrees of freedom
     weak.push_back({-0.005 * (1 + (i - 5.5) / graded.sd * std::sqrt(12.0) / 2.9), 0.001});
@@ -167,9 +163,8 @@ TEST(campaign, of_eight_experiments_without_an_effect_rarely_claims_one) {
       decisions.push_back(decide(p, t, 1));
     }
     correct_for_campaign(decisions, t);
-    claimed += std::any_of(decisions.begin(), decisions.end(), [](const Decision& d) {
-      return d.verdict == Verdict::faster || d.verdict == Verdict::slower;
-    });
+    claimed += std::any_of(decisions.begin(), decisions.end(),
+                           [](const Decision& d) { return d.verdict == Verdict::faster || d.verdict == Verdict::slower; });
   }
   EXPECT_LE(claimed, kCampaigns * 4 / 100);  // 2% nominal; 14% when only the claims are counted
 }
@@ -208,8 +203,7 @@ TEST(thresholds, leave_no_estimate_that_is_both_different_and_the_same) {
 }
 
 TEST(verdict, names_are_those_of_the_contract) {
-  for (const char* text : {"faster", "slower", "same", "undecided", "invalid"})
-    EXPECT_EQ(name(verdict_from_name(text).value()), text);
+  for (const char* text : {"faster", "slower", "same", "undecided", "invalid"}) EXPECT_EQ(name(verdict_from_name(text).value()), text);
   EXPECT_FALSE(verdict_from_name("better"));
 }
 

@@ -49,22 +49,17 @@ TEST(experiment_file, says_question_change_prediction_and_workloads) {
 }
 
 TEST(experiment_file, gives_only_arm_b_the_change) {
-  const Experiment e = parse_experiment(
-      kGood + "common: {variant: {adamw: per_tensor}, flags: {no-shuffle: true}}\n", "x.yaml");
-  const std::vector<std::string> a = trainer_arguments(e, e.workloads[0], 'A'),
-                                 b = trainer_arguments(e, e.workloads[0], 'B');
-  const std::vector<std::string> common{
-      "--trainer", "fp32", "--model",      "d12",       "--batch-size",    "4", "--seq-len", "1024",
-      "--matmul",  "tf32", "--no-shuffle", "--variant", "adamw=per_tensor"};
+  const Experiment e = parse_experiment(kGood + "common: {variant: {adamw: per_tensor}, flags: {no-shuffle: true}}\n", "x.yaml");
+  const std::vector<std::string> a = trainer_arguments(e, e.workloads[0], 'A'), b = trainer_arguments(e, e.workloads[0], 'B');
+  const std::vector<std::string> common{"--trainer", "fp32", "--model",      "d12",       "--batch-size",    "4", "--seq-len", "1024",
+                                        "--matmul",  "tf32", "--no-shuffle", "--variant", "adamw=per_tensor"};
   EXPECT_EQ(a, common);
-  EXPECT_EQ(std::vector<std::string>(b.begin(), b.begin() + static_cast<std::ptrdiff_t>(common.size())),
-            common);
+  EXPECT_EQ(std::vector<std::string>(b.begin(), b.begin() + static_cast<std::ptrdiff_t>(common.size())), common);
   EXPECT_EQ(b.back(), "zero_grad=memset");
 }
 
 TEST(experiment_file, may_change_the_trainer_itself) {
-  const Experiment e =
-      parse_experiment(replaced(kGood, "variant: {zero_grad: memset}", "flags: {trainer: mixed}"), "x.yaml");
+  const Experiment e = parse_experiment(replaced(kGood, "variant: {zero_grad: memset}", "flags: {trainer: mixed}"), "x.yaml");
   EXPECT_EQ(trainer_of(e, 'A'), "fp32");
   EXPECT_EQ(trainer_of(e, 'B'), "mixed");
 }
@@ -83,22 +78,16 @@ TEST(experiment_file, against_a_frozen_baseline_is_compound) {
 }
 
 TEST(experiment_file, that_is_wrong_is_refused_with_file_line_and_key) {
-  EXPECT_THAT(error_of(replaced(kGood, "question", "questoin")),
-              HasSubstr("x.yaml:1: experiment: unknown key 'questoin'"));
-  EXPECT_THAT(error_of(replaced(kGood, "hypothesis: One pass less over memory.\n", "")),
-              HasSubstr("'hypothesis' is missing"));
-  EXPECT_THAT(error_of(replaced(kGood, "  arithmetic: 1 GB / 2.5 TB/s\n", "")),
-              HasSubstr("'arithmetic' is missing"));
+  EXPECT_THAT(error_of(replaced(kGood, "question", "questoin")), HasSubstr("x.yaml:1: experiment: unknown key 'questoin'"));
+  EXPECT_THAT(error_of(replaced(kGood, "hypothesis: One pass less over memory.\n", "")), HasSubstr("'hypothesis' is missing"));
+  EXPECT_THAT(error_of(replaced(kGood, "  arithmetic: 1 GB / 2.5 TB/s\n", "")), HasSubstr("'arithmetic' is missing"));
   EXPECT_THAT(error_of(replaced(kGood, "  saving_ms: 0.4\n", "")), HasSubstr("x.yaml:9"));
   EXPECT_THAT(error_of(replaced(kGood, "saving_ms: 0.4", "saving_ms: .nan")), HasSubstr("finite"));
   EXPECT_THAT(error_of(replaced(kGood, "batch_size: 4", "batch_size: four")), HasSubstr("whole number"));
   EXPECT_THAT(error_of(replaced(kGood, "batch_size: 4", "batch_size: 0")), HasSubstr("at least 1"));
-  EXPECT_THAT(error_of(replaced(kGood, "variant: {zero_grad: memset}", "variant: {}")),
-              HasSubstr("both arms would be the same"));
-  EXPECT_THAT(error_of(replaced(kGood, "variant: {zero_grad: memset}", "flags: {batch-size: 8}")),
-              HasSubstr("workloads"));
-  EXPECT_THAT(error_of(kGood + "common: {variant: {zero_grad: memset}}\n"),
-              HasSubstr("nothing would change"));
+  EXPECT_THAT(error_of(replaced(kGood, "variant: {zero_grad: memset}", "variant: {}")), HasSubstr("both arms would be the same"));
+  EXPECT_THAT(error_of(replaced(kGood, "variant: {zero_grad: memset}", "flags: {batch-size: 8}")), HasSubstr("workloads"));
+  EXPECT_THAT(error_of(kGood + "common: {variant: {zero_grad: memset}}\n"), HasSubstr("nothing would change"));
   EXPECT_THAT(error_of(kGood + "trainer: fp32\n"), HasSubstr("twice"));
   EXPECT_THAT(error_of("question: [unclosed"), HasSubstr("x.yaml:1"));
   EXPECT_THAT(error_of(""), HasSubstr("expected key: value"));

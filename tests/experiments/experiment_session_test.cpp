@@ -34,22 +34,19 @@ class Session : public ::testing::Test {
   // `gate`, `arm`: what the script does for these commands.
   void program(const std::string& gate, const std::string& arm) {
     const fs::path file = folder_ / "program";
-    std::ofstream(file) << "#!/bin/sh\necho \"$@\" >>" << (folder_ / "log").string()
-                        << "\ncase \"$1\" in\ngate) " << gate << ";;\narm) " << arm
-                        << ";;\nprofile) echo no profile here; exit 1;;\nesac\n";
+    std::ofstream(file) << "#!/bin/sh\necho \"$@\" >>" << (folder_ / "log").string() << "\ncase \"$1\" in\ngate) " << gate << ";;\narm) "
+                        << arm << ";;\nprofile) echo no profile here; exit 1;;\nesac\n";
     chmod(file.c_str(), 0755);
   }
   static std::string gate_answer(bool passed) {
     return std::string("echo '{\"passed\": ") + (passed ? "true" : "false") +
            ", \"reports\": [{\"seed\": 7, \"checks\": [{\"name\": \"gradients\", \"tensor\": \"wte\", "
            "\"passed\": " +
-           (passed ? "true" : "false") + ", \"error\": \"nan\", \"budget\": 1e-5}]}]}'; exit " +
-           (passed ? "0" : "1");
+           (passed ? "true" : "false") + ", \"error\": \"nan\", \"budget\": 1e-5}]}]}'; exit " + (passed ? "0" : "1");
   }
   // The fake arm, slower when it has the change.
   static std::string arm() {
-    return "case \"$*\" in *new*) exec " BINARY_DIR "/bin/fake_arm good 1.03e6;; *) exec " BINARY_DIR
-           "/bin/fake_arm good 1e6;; esac";
+    return "case \"$*\" in *new*) exec " BINARY_DIR "/bin/fake_arm good 1.03e6;; *) exec " BINARY_DIR "/bin/fake_arm good 1e6;; esac";
   }
 
   ExperimentSession session(const std::atomic<bool>* stop = nullptr) const {
@@ -98,8 +95,7 @@ TEST_F(Session, says_which_flags_of_an_arm_the_gate_did_not_see) {
   program(gate_answer(true), arm());
   const ordered_json d = session().run(experiment("common: {flags: {clip: 0.5}}\n"), {});
   for (const char* label : {"a", "b"})
-    EXPECT_THAT(d["workloads"][0][label]["gate"]["sentence"].get<std::string>(),
-                HasSubstr("without --clip, which the gate does not take"));
+    EXPECT_THAT(d["workloads"][0][label]["gate"]["sentence"].get<std::string>(), HasSubstr("without --clip, which the gate does not take"));
 }
 
 TEST_F(Session, never_times_an_arm_that_fails_the_gate) {
@@ -149,8 +145,7 @@ TEST_F(Session, gates_what_it_times_with_every_option_of_the_arm) {
 
 TEST_F(Session, says_why_there_is_no_waterfall) {
   program(gate_answer(true), arm());
-  EXPECT_THAT(session().run(experiment(), {})["workloads"][0]["waterfall_absent"].get<std::string>(),
-              HasSubstr("no profile here"));
+  EXPECT_THAT(session().run(experiment(), {})["workloads"][0]["waterfall_absent"].get<std::string>(), HasSubstr("no profile here"));
 }
 
 TEST_F(Session, gates_an_arm_once_for_all_workloads) {
@@ -201,15 +196,12 @@ TEST_F(Session, times_the_frozen_baseline_and_the_trainer_of_today_as_programs) 
 
 TEST_F(Session, compares_any_two_commands_and_says_that_nothing_checked_them) {
   program("true", "true");
-  const std::string a = "for i in 1 2 3 4 5; do echo step $i 10.$i ms; done",
-                    b = "for i in 1 2 3 4 5; do echo it took 12.$i; done";
-  const ordered_json d =
-      session().run_commands(a, "for i in 1 2 3 4 5; do echo step $i 12.$i ms; done", "", -1, "", {});
+  const std::string a = "for i in 1 2 3 4 5; do echo step $i 10.$i ms; done", b = "for i in 1 2 3 4 5; do echo it took 12.$i; done";
+  const ordered_json d = session().run_commands(a, "for i in 1 2 3 4 5; do echo step $i 12.$i ms; done", "", -1, "", {});
   EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
   EXPECT_FALSE(d["workloads"][0]["b"]["gate"]["checked"].get<bool>());
   EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "true", {})["verdict"], "same");
-  EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "false", {})["workloads"][0]["reason"],
-            "gate_failed");
+  EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "false", {})["workloads"][0]["reason"], "gate_failed");
 }
 
 }  // namespace

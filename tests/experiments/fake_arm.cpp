@@ -47,8 +47,10 @@ int main(int argc, char** argv) {
   int n = 0, blocks = 0, taken = 0;
   while (std::cin >> word) {
     if (word == "again") {
-      std::cout << R"({"checks": [{"name": "timed steps", "tensor": "loss", "passed": )"
-                << (mode == "other_steps" ? "false" : "true") << R"(, "detail": "4 > 0 steps"}]})" << "\n" << std::flush;
+      std::cout << R"({"checks": [{"name": "timed steps", "tensor": "loss", "passed": )" << (mode == "other_steps" ? "false" : "true")
+                << R"(, "detail": "4 > 0 steps"}]})"
+                << "\n"
+                << std::flush;
       break;
     }
     if (word != "step" || !(std::cin >> n)) break;
@@ -87,8 +89,7 @@ int main(int argc, char** argv) {
                 << ", \"late_ns\": " << (mode == "late_work" ? 0.9 * step_ns : 1e4) << ", \"launch_error\": \""
                 << (mode == "launch_error" ? "invalid argument" : "")
                 << "\", \"persisting_l2_bytes\": " << (mode == "persisting_l2" ? 1 << 20 : 0) << "}";
-    std::cout << "}\n"
-              << std::flush;
+    std::cout << "}\n" << std::flush;
   }
   note("end");
 }

@@ -16,8 +16,7 @@ const gpt2::ModelConfig kSmall{64, 509, 512, 2, 2, 128};
 
 std::vector<gate::OpCase> cases(const std::string& op) {
   std::vector<gate::OpCase> out;
-  gate::for_each_case(gate::fp32_ops(), gate::model_sizes(kSmall, 2, 8),
-                      {.space = gate::Space::host, .only = op, .with_answers = false},
+  gate::for_each_case(gate::fp32_ops(), gate::model_sizes(kSmall, 2, 8), {.space = gate::Space::host, .only = op, .with_answers = false},
                       [&](const gate::OpCase& c) { out.push_back(c); });
   return out;
 }
@@ -55,8 +54,7 @@ TEST(kernel_bench, finds_every_variant_right_and_times_it) {
     options.rounds = 5;
     for (const std::string& op : kernel_ops(trainer))
       for (const KernelResult& r : bench_kernels(op, kSmall, 2, 64, 3, options)) {
-        EXPECT_TRUE(r.right || r.refused)
-            << trainer << " " << r.op << " " << r.variant << " " << r.shape << ": " << r.wrong;
+        EXPECT_TRUE(r.right || r.refused) << trainer << " " << r.op << " " << r.variant << " " << r.shape << ": " << r.wrong;
         if (r.refused) continue;
         EXPECT_GT(r.median_ns, 0) << r.op << " " << r.variant;
         EXPECT_LE(r.p05_ns, r.median_ns);

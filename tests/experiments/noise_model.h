@@ -50,8 +50,7 @@ class Machine {
     const double run_s = 5.0 * t.looks.front().pairs;
     std::vector<PairValue> pairs;
     for (int look = 1;; ++look) {
-      while (static_cast<int>(pairs.size()) < t.looks[static_cast<size_t>(look - 1)].pairs)
-        pairs.push_back(pair(b_log_effect, run_s));
+      while (static_cast<int>(pairs.size()) < t.looks[static_cast<size_t>(look - 1)].pairs) pairs.push_back(pair(b_log_effect, run_s));
       const Decision d = decide(pairs, t, look);
       if (!wants_another_look(d, t)) return d;
     }
@@ -61,12 +60,11 @@ class Machine {
   double uniform() { return std::uniform_real_distribution<double>()(random_); }
   double normal(double sd) { return std::normal_distribution<double>(0, sd)(random_); }
 
-  double block(size_t arm, int steps, double effect, const std::array<double, 2>& offset,
-               std::array<double, 2>& age_s, double run_s) {
+  double block(size_t arm, int steps, double effect, const std::array<double, 2>& offset, std::array<double, 2>& age_s, double run_s) {
     std::vector<double> times;
     for (int i = 0; i < steps; ++i) {
-      double log_time = effect + offset[arm] + normal(n_.white) + n_.ramp * std::exp(-age_s[arm]) + wander_ +
-                        clock_ + n_.drift * now_s_ / run_s;
+      double log_time =
+          effect + offset[arm] + normal(n_.white) + n_.ramp * std::exp(-age_s[arm]) + wander_ + clock_ + n_.drift * now_s_ / run_s;
       if (uniform() < n_.spike_rate) log_time += n_.spike * uniform();
       const double seconds = 0.020 * std::exp(log_time);
       now_s_ += seconds;

@@ -98,10 +98,8 @@ class PairRunner : public ::testing::Test {
 };
 
 TEST_F(PairRunner, finds_a_planted_difference_in_its_direction) {
-  EXPECT_EQ(run_pairs(plan(arm("A", "good", 1e6), arm("B", "good", 1.02e6)), {}).decision.verdict,
-            Verdict::slower);
-  EXPECT_EQ(run_pairs(plan(arm("A", "good", 1e6), arm("B", "good", 0.98e6)), {}).decision.verdict,
-            Verdict::faster);
+  EXPECT_EQ(run_pairs(plan(arm("A", "good", 1e6), arm("B", "good", 1.02e6)), {}).decision.verdict, Verdict::slower);
+  EXPECT_EQ(run_pairs(plan(arm("A", "good", 1e6), arm("B", "good", 0.98e6)), {}).decision.verdict, Verdict::faster);
   const RunLog same = run_pairs(plan(arm("A", "good", 1e6), arm("B", "good", 1e6)), {});
   EXPECT_EQ(same.decision.verdict, Verdict::same) << same.decision.sentence;
 }
@@ -148,8 +146,7 @@ TEST_F(PairRunner, runs_each_arm_alone_where_the_power_was_capped) {
   Hooks capped;
   uint64_t reasons = kPowerCap;
   capped.block_ended = [&] {
-    return std::optional(BlockEnvironment{
-        .sm_clock_mhz = 1500, .power_w = 700, .temperature_c = 50, .throttle_reasons = reasons});
+    return std::optional(BlockEnvironment{.sm_clock_mhz = 1500, .power_w = 700, .temperature_c = 50, .throttle_reasons = reasons});
   };
   const RunLog log = run_pairs(p, capped);
   ASSERT_TRUE(log.solo);
@@ -217,8 +214,7 @@ RunLog warmed(double rise_c, int rising_pairs) {
 }
 
 TEST(Heating, names_the_pairs_after_which_the_device_still_warmed_up) {
-  const Heating h =
-      heating(warmed(1, 4)).value();  // 2 degrees in 10 s, then 1 in 10 s from the third to the fifth pair
+  const Heating h = heating(warmed(1, 4)).value();  // 2 degrees in 10 s, then 1 in 10 s from the third to the fifth pair
   EXPECT_NEAR(h.most_c_per_10_s, 2, 1e-9);
   EXPECT_EQ(h.pairs, (std::vector<int>{1, 2}));
   EXPECT_TRUE(heating(warmed(0.5, 12)).value().pairs.empty());  // exactly the limit
@@ -251,22 +247,20 @@ TEST_P(Misbehaving, arm_makes_the_run_invalid_with_the_reason_and_leaves_no_proc
   EXPECT_THAT(log.decision.sentence, HasSubstr(GetParam().sentence));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    each, Misbehaving,
-    ::testing::Values(
-        Misbehaviour{"crash", "exited with code 9"}, Misbehaviour{"killed", "killed by signal 9"},
-        Misbehaviour{"hang", "said nothing for 5 s"}, Misbehaviour{"silent", "before it was ready"},
-        Misbehaviour{"exit_at_start", "no such device"}, Misbehaviour{"garbage", "hello"},
-        Misbehaviour{"error", "out of memory"}, Misbehaviour{"nan_time", "null as a step's time"},
-        Misbehaviour{"zero_time", "0 as a step's time"}, Misbehaviour{"nan_loss", "the loss became NaN"},
-        Misbehaviour{"short_answer", "times_ns"}, Misbehaviour{"no_audit", "expected an audit"},
-        Misbehaviour{"two_clocks", "clock: a block took"},
-        Misbehaviour{"slow_answer", "longer by the runner's clock"},
-        Misbehaviour{"late_work", "late work: device or threads worked for 0.900 ms more"},
-        Misbehaviour{"launch_error", "launch error: a kernel launch failed"},
-        Misbehaviour{"persisting_l2", "persisting L2: 1048576 bytes"},
-        Misbehaviour{"other_steps", "timed steps: steps after the timed ones"}),
-    [](const auto& case_) { return std::string(case_.param.mode); });
+INSTANTIATE_TEST_SUITE_P(each, Misbehaving,
+                         ::testing::Values(Misbehaviour{"crash", "exited with code 9"}, Misbehaviour{"killed", "killed by signal 9"},
+                                           Misbehaviour{"hang", "said nothing for 5 s"}, Misbehaviour{"silent", "before it was ready"},
+                                           Misbehaviour{"exit_at_start", "no such device"}, Misbehaviour{"garbage", "hello"},
+                                           Misbehaviour{"error", "out of memory"}, Misbehaviour{"nan_time", "null as a step's time"},
+                                           Misbehaviour{"zero_time", "0 as a step's time"}, Misbehaviour{"nan_loss", "the loss became NaN"},
+                                           Misbehaviour{"short_answer", "times_ns"}, Misbehaviour{"no_audit", "expected an audit"},
+                                           Misbehaviour{"two_clocks", "clock: a block took"},
+                                           Misbehaviour{"slow_answer", "longer by the runner's clock"},
+                                           Misbehaviour{"late_work", "late work: device or threads worked for 0.900 ms more"},
+                                           Misbehaviour{"launch_error", "launch error: a kernel launch failed"},
+                                           Misbehaviour{"persisting_l2", "persisting L2: 1048576 bytes"},
+                                           Misbehaviour{"other_steps", "timed steps: steps after the timed ones"}),
+                         [](const auto& case_) { return std::string(case_.param.mode); });
 
 TEST_F(PairRunner, keeps_what_the_arms_answered_for_and_asks_for_steps_again_once) {
   const RunLog log = run_pairs(plan(arm("A", "good"), arm("B", "good"), 3), {});
@@ -388,8 +382,7 @@ TEST_F(PairRunner, compares_cycles_beside_times_when_both_arms_have_enough_clock
 }
 
 TEST_F(PairRunner, runs_any_command_to_its_end_once_per_block) {
-  const std::string print =
-      "i=0; while [ $i -lt 12 ]; do echo \"step $i | $((TIME + i % 3)).5 ms\"; i=$((i+1)); done";
+  const std::string print = "i=0; while [ $i -lt 12 ]; do echo \"step $i | $((TIME + i % 3)).5 ms\"; i=$((i+1)); done";
   PairPlan p = plan(command("A", "TIME=100; " + print), command("B", "TIME=120; " + print));
   p.quads = 1;
   const RunLog log = run_pairs(p, {});

@@ -67,16 +67,13 @@ TEST(equivalence, of_values_without_spread_is_certain) {
 
 TEST(minimum_detectable_effect, of_twelve_pairs_is_3_6_standard_errors) {
   // t(.99, 11) = 2.718079, t(.80, 11) = 0.875530 (tables).
-  EXPECT_NEAR(minimum_detectable_effect(0.01, 12, 0.02, 0.8), (2.718079 + 0.875530) * 0.01 / std::sqrt(12.0),
-              1e-8);
+  EXPECT_NEAR(minimum_detectable_effect(0.01, 12, 0.02, 0.8), (2.718079 + 0.875530) * 0.01 / std::sqrt(12.0), 1e-8);
 }
 
 TEST(holm, rejects_until_the_first_that_is_too_large) {
   // Levels .05/4, .05/3, .05/2, .05: .03 > .025 stops it, so .04 is not rejected although it is below .05.
-  EXPECT_EQ(holm_rejects(std::vector<double>{0.01, 0.04, 0.03, 0.005}, 0.05),
-            (std::vector<bool>{true, false, false, true}));
-  EXPECT_EQ(holm_rejects(std::vector<double>{std::numeric_limits<double>::quiet_NaN()}, 0.05),
-            std::vector<bool>{false});
+  EXPECT_EQ(holm_rejects(std::vector<double>{0.01, 0.04, 0.03, 0.005}, 0.05), (std::vector<bool>{true, false, false, true}));
+  EXPECT_EQ(holm_rejects(std::vector<double>{std::numeric_limits<double>::quiet_NaN()}, 0.05), std::vector<bool>{false});
   // Each above .05/3, which is all that Bonferroni asks, but for the first.
   EXPECT_EQ(holm_rejects(std::vector<double>{0.045, 0.01, 0.02}, 0.05), (std::vector<bool>{true, true, true}));
 }

@@ -11,8 +11,7 @@ namespace {
 using simulation::Machine;
 using simulation::Noise;
 
-int called_different(const Noise& noise, double b_log_effect, int trials, uint64_t seed,
-                     const Thresholds& t = {}) {
+int called_different(const Noise& noise, double b_log_effect, int trials, uint64_t seed, const Thresholds& t = {}) {
   int n = 0;
   for (int i = 0; i < trials; ++i) {
     const Verdict v = Machine(noise, seed + static_cast<uint64_t>(i)).experiment(b_log_effect, t).verdict;
@@ -21,9 +20,7 @@ int called_different(const Noise& noise, double b_log_effect, int trials, uint64
   return n;
 }
 
-TEST(identical_code, is_called_different_in_at_most_3_of_100_trials) {
-  EXPECT_LE(called_different({}, 0, 300, 1000), 9);
-}
+TEST(identical_code, is_called_different_in_at_most_3_of_100_trials) { EXPECT_LE(called_different({}, 0, 300, 1000), 9); }
 
 TEST(identical_code, is_rarely_called_different_although_processes_have_modes) {
   Noise modes;
@@ -71,8 +68,7 @@ TEST(sequential_looks, are_as_rarely_wrong_and_need_fewer_pairs_for_one_percent)
 TEST(five_percent, is_found_always) { EXPECT_EQ(called_different({}, std::log(1.05), 50, 4000), 50); }
 
 TEST(a_tiny_effect, is_never_called_in_the_wrong_direction) {
-  for (uint64_t i = 0; i < 100; ++i)
-    EXPECT_NE(Machine({}, 5000 + i).experiment(std::log(1.003)).verdict, Verdict::faster) << i;
+  for (uint64_t i = 0; i < 100; ++i) EXPECT_NE(Machine({}, 5000 + i).experiment(std::log(1.003)).verdict, Verdict::faster) << i;
 }
 
 TEST(a_drift_of_3_percent_over_the_run, changes_no_verdict) {

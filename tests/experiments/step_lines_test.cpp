@@ -14,8 +14,7 @@ double ms(const std::string& line, const std::string& pattern = "") {
 }
 
 TEST(step_lines, reads_the_lines_of_this_trainer_llm_c_and_the_frozen_baselines) {
-  EXPECT_DOUBLE_EQ(ms("step     3 | loss 9.123456 | norm 1.2345 | lr 3.00e-04 | 25.698 ms | 159400 tokens/s"),
-                   25.698);
+  EXPECT_DOUBLE_EQ(ms("step     3 | loss 9.123456 | norm 1.2345 | lr 3.00e-04 | 25.698 ms | 159400 tokens/s"), 25.698);
   EXPECT_DOUBLE_EQ(ms("step    1/74 | loss 4.367631 (+nanz)| norm 15.4 (+nanz)| lr 3.00e-04 | 26.02 ms | "
                       "54.2% bf16 MFU | 157000 tok/s"),
                    26.02);

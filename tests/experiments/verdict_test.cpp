@@ -51,18 +51,16 @@ profiler::ProfileDocument profile(std::vector<profiler::KernelRow> kernels, doub
 // A: layernorm 12 x, old matmul, bias. B: layernorm faster, new fused matmul, no bias; 20 us less idle; 7 us
 // rest.
 profiler::Waterfall example() {
-  const auto a = profile({kernel("layernorm", "layernorm", 12, 120e3),
-                          kernel("gemm_old", "mlp_up", 12, 900e3), kernel("bias", "mlp_up", 12, 80e3)},
-                         1200e3, 100e3);
-  const auto b = profile(
-      {kernel("layernorm", "layernorm", 12, 110e3), kernel("gemm_fused", "mlp_up", 12, 850e3)}, 1047e3, 80e3);
+  const auto a =
+      profile({kernel("layernorm", "layernorm", 12, 120e3), kernel("gemm_old", "mlp_up", 12, 900e3), kernel("bias", "mlp_up", 12, 80e3)},
+              1200e3, 100e3);
+  const auto b = profile({kernel("layernorm", "layernorm", 12, 110e3), kernel("gemm_fused", "mlp_up", 12, 850e3)}, 1047e3, 80e3);
   return make_waterfall(a, b).value();
 }
 
 TEST(waterfall, sums_to_the_difference_of_the_steps) {
   const ordered_json w = to_json(example());
-  double sum = w["other"]["delta_ns"].get<double>() + w["idle"]["delta_ns"].get<double>() +
-               w["rest"]["delta_ns"].get<double>();
+  double sum = w["other"]["delta_ns"].get<double>() + w["idle"]["delta_ns"].get<double>() + w["rest"]["delta_ns"].get<double>();
   for (const ordered_json& k : w["kernels"]) sum += k["delta_ns"].get<double>();
   EXPECT_NEAR(sum, 1047e3 - 1200e3, 1e-6);
   EXPECT_NEAR(w["delta_ns"].get<double>(), sum, 1e-6);
@@ -133,8 +131,7 @@ TEST(waterfall, names_what_is_gone_new_and_changed) {
   std::map<std::string, std::string> change;
   for (const profiler::WaterfallRow& k : example().kernels) change[k.kernel] = k.change;
   EXPECT_EQ(change,
-            (std::map<std::string, std::string>{
-                {"layernorm", "changed"}, {"gemm_old", "gone"}, {"bias", "gone"}, {"gemm_fused", "new"}}));
+            (std::map<std::string, std::string>{{"layernorm", "changed"}, {"gemm_old", "gone"}, {"bias", "gone"}, {"gemm_fused", "new"}}));
 }
 
 TEST(waterfall, nets_the_kernels_of_an_op_whose_names_changed) {
@@ -154,8 +151,7 @@ TEST(waterfall, shows_the_bytes_that_a_kernel_moves_where_they_were_counted) {
   auto with = kernel("k", "gelu", 1, 1e3), without = kernel("k", "gelu", 1, 2e3);
   with.dram_read_bytes = 30e6;
   with.dram_write_bytes = 10e6;
-  const ordered_json row =
-      to_json(*make_waterfall(profile({with}, 1e3, 0), profile({without}, 2e3, 0)))["kernels"][0];
+  const ordered_json row = to_json(*make_waterfall(profile({with}, 1e3, 0), profile({without}, 2e3, 0)))["kernels"][0];
   EXPECT_EQ(row["a_dram_bytes"], 40e6);
   EXPECT_FALSE(row.contains("b_dram_bytes"));
 }
@@ -173,9 +169,7 @@ TEST(waterfall, counts_copies_and_memsets_as_launches) {
   EXPECT_EQ(make_waterfall(profile({copy}, 1e3, 0), profile({copy}, 1e3, 0))->kernels.at(0).change, "changed");
 }
 
-TEST(waterfall, needs_a_traced_step) {
-  EXPECT_FALSE(make_waterfall(profiler::ProfileDocument{}, profile({}, 1, 0)));
-}
+TEST(waterfall, needs_a_traced_step) { EXPECT_FALSE(make_waterfall(profiler::ProfileDocument{}, profile({}, 1, 0))); }
 
 TEST(physical_floor, is_an_alarm_for_steps_faster_than_their_matrix_products_can_be) {
   profiler::ProfileDocument d;
@@ -216,7 +210,10 @@ TEST(same_code, differs_when_any_part_of_any_launch_does) {
   const std::vector<std::pair<const char*, void (*)(Row&)>> changes{
       {"name", [](Row& l) { l.name = "other"; }},
       {"grid", [](Row& l) { l.grid[2] = 5; }},
-      {"block", [](Row& l) { l.block = {64, 1, 1}; }},
+      {"block",
+       [](Row& l) {
+         l.block = {64, 1, 1};
+       }},
       {"registers", [](Row& l) { l.registers = 99; }},
       {"shared memory", [](Row& l) { l.shared_bytes = 1024; }},
       {"stream", [](Row& l) { l.stream = 19; }},
@@ -306,8 +303,7 @@ TEST(verdict_document, of_same_code_is_same_unless_it_was_measured_different) {
   r = result(-2, 0.2);
   r.same_code = same;
   EXPECT_EQ(document({r})["verdict"], "undecided");
-  EXPECT_THAT(document({r})["workloads"][0]["sentence"].get<std::string>(),
-              HasSubstr("and yet measured faster"));
+  EXPECT_THAT(document({r})["workloads"][0]["sentence"].get<std::string>(), HasSubstr("and yet measured faster"));
   r.planted_pct = 1;  // a slowdown of the host shows in no launch
   EXPECT_EQ(document({r})["verdict"], "faster");
 }
@@ -329,8 +325,7 @@ TEST(exit_codes, are_those_of_the_contract) {
 }
 
 TEST(regression, is_a_verdict_that_became_worse) {
-  const ordered_json faster = document({result(-2, 0.2)}), same = document({result(0, 0.2)}),
-                     slower = document({result(2, 0.2)});
+  const ordered_json faster = document({result(-2, 0.2)}), same = document({result(0, 0.2)}), slower = document({result(2, 0.2)});
   ordered_json invalid = slower;
   invalid["verdict"] = "invalid";
   EXPECT_TRUE(is_regression(faster, same));
@@ -344,13 +339,11 @@ TEST(regression, is_a_verdict_that_became_worse) {
   ordered_json elsewhere = faster, asked_otherwise = faster;
   elsewhere["environment"]["device"] = "NVIDIA A100";
   asked_otherwise["experiment"]["file_sha256"] = "0";
-  for (const ordered_json& before : {elsewhere, asked_otherwise, invalid})
-    EXPECT_FALSE(is_regression(before, slower));
+  for (const ordered_json& before : {elsewhere, asked_otherwise, invalid}) EXPECT_FALSE(is_regression(before, slower));
 }
 
 TEST(regression, against_a_frozen_baseline_is_also_a_saving_that_shrank) {
-  ordered_json before = document({result(-4, 0.2)}), now = document({result(-2, 0.2)}),
-               alike = document({result(-3.9, 0.2)});
+  ordered_json before = document({result(-4, 0.2)}), now = document({result(-2, 0.2)}), alike = document({result(-3.9, 0.2)});
   EXPECT_FALSE(is_regression(before, now)) << "A may have become faster";
   for (ordered_json* d : {&before, &now, &alike}) (*d)["experiment"]["baseline"] = "fp32-v1";
   EXPECT_TRUE(is_regression(before, now));
@@ -393,15 +386,12 @@ TEST(verdict_document, is_decided_again_from_its_pairs) {
 TEST(campaign_documents, lose_a_claim_that_holm_does_not_keep) {
   // t = 2.9 with 11 degrees of freedom: p = .0145, a claim alone but not beside another one.
   WorkloadResult weak = result(-0.5, 0.05);
-  const Estimate graded =
-      estimate(std::vector<double>{-5.5, -4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5}).value();
+  const Estimate graded = estimate(std::vector<double>{-5.5, -4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5}).value();
   for (size_t i = 0; i < 12; ++i)
-    weak.log.pairs[i].time.log_ratio =
-        -0.005 * (1 + (static_cast<double>(i) - 5.5) / graded.sd * std::sqrt(12.0) / 2.9);
+    weak.log.pairs[i].time.log_ratio = -0.005 * (1 + (static_cast<double>(i) - 5.5) / graded.sd * std::sqrt(12.0) / 2.9);
   weak.log.decision = decide(pair_values(weak.log), {}, 1);
   ASSERT_EQ(weak.log.decision.verdict, Verdict::faster) << weak.log.decision.sentence;
-  std::vector<ordered_json> both{document({weak}, "weak"), document({weak}, "weak-too"),
-                                 document({result(-2, 0.2)}, "strong")};
+  std::vector<ordered_json> both{document({weak}, "weak"), document({weak}, "weak-too"), document({result(-2, 0.2)}, "strong")};
   EXPECT_EQ(correct_campaign(both, {}), (std::vector<bool>{true, true, false}));
   EXPECT_EQ(both[0]["verdict"], "undecided");
   EXPECT_EQ(both[0]["workloads"][0]["reason"], "not_after_holm");
@@ -448,9 +438,9 @@ TEST_F(Files, page_shows_the_answer_and_keeps_what_was_written_by_hand) {
   const fs::path page = folder_ / "idea.md";
   write_page(page, document({result(-2, 0.2)}));
   const std::string first = content(page);
-  for (const char* part : {"**faster**", "**Question.** Q?", "Predicted saving +0.200 ms, measured +0.200 ms",
-                           "| gone | -0.900 |", "| new | +0.850 |", "| idle | -0.020 |", "| rest | +0.007 |",
-                           "40 checks passed", "0 of 59", "12 ran at the power cap"})
+  for (const char* part :
+       {"**faster**", "**Question.** Q?", "Predicted saving +0.200 ms, measured +0.200 ms", "| gone | -0.900 |", "| new | +0.850 |",
+        "| idle | -0.020 |", "| rest | +0.007 |", "40 checks passed", "0 of 59", "12 ran at the power cap"})
     EXPECT_THAT(first, HasSubstr(part));
   EXPECT_THAT(first, Not(HasSubstr("differ by more than 30%")));
   const size_t mark = first.find(kHandWritten);
@@ -481,10 +471,8 @@ TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
   const fs::path ledger = folder_ / "studies" / "aa-ledger.jsonl";
   EXPECT_THAT(summarize(read_ledger(ledger), "").text(), HasSubstr("no comparison"));
   for (int i = 0; i < 59; ++i)
-    append_to_ledger(ledger, {"now", "H200", "d12", 0, i == 0 ? Verdict::undecided : Verdict::same, 12, 0,
-                              0.001, "", 0.3});
-  append_to_ledger(ledger, {"now", "H200", "d12", 1.0, Verdict::slower, 12, 0.01, 0.001, "",
-                            0.3});  // planted: no false claim
+    append_to_ledger(ledger, {"now", "H200", "d12", 0, i == 0 ? Verdict::undecided : Verdict::same, 12, 0, 0.001, "", 0.3});
+  append_to_ledger(ledger, {"now", "H200", "d12", 1.0, Verdict::slower, 12, 0.01, 0.001, "", 0.3});  // planted: no false claim
   append_to_ledger(ledger, {"now", "other", "d12", 0, Verdict::slower, 12, 0.01, 0.001, "", 0.3});
   const LedgerSummary s = summarize(read_ledger(ledger), "H200");
   EXPECT_EQ(s.trials, 59);
@@ -511,10 +499,8 @@ TEST_F(Files, a_source_newer_than_the_program_is_named) {
   put("gpt2/tokenizer.h", "two");
   put("bin/stepscope", "program");
   const auto now = fs::last_write_time(folder_ / "bin/stepscope");
-  for (const char* file : {"fp32/k.cu", "gpt2/a.h"})
-    fs::last_write_time(folder_ / file, now - std::chrono::seconds(10));
-  for (const char* file : {"fp32/CMakeLists.txt", "gpt2/tokenizer.h"})
-    fs::last_write_time(folder_ / file, now + std::chrono::seconds(10));
+  for (const char* file : {"fp32/k.cu", "gpt2/a.h"}) fs::last_write_time(folder_ / file, now - std::chrono::seconds(10));
+  for (const char* file : {"fp32/CMakeLists.txt", "gpt2/tokenizer.h"}) fs::last_write_time(folder_ / file, now + std::chrono::seconds(10));
   EXPECT_EQ(newer_source(folder_, "fp32", folder_ / "bin/stepscope"), "");
   fs::last_write_time(folder_ / "gpt2/a.h", now + std::chrono::seconds(10));
   EXPECT_EQ(newer_source(folder_, "fp32", folder_ / "bin/stepscope"), "gpt2/a.h");
@@ -534,10 +520,9 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
   d["code"]["a_sources_sha256"] = hash_trainer_sources(folder_, "fp32");
   EXPECT_THAT(stale_reasons(d, e, folder_, "NVIDIA H200"), ::testing::IsEmpty());
   EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());  // nothing to run it on here
-  EXPECT_THAT(stale_reasons(d, e, folder_, "NVIDIA B200"),
-              ::testing::ElementsAre(HasSubstr("here is NVIDIA B200")));
-  EXPECT_THAT(trainer_sources(folder_, "fp32"), ::testing::ElementsAre("fp32/CMakeLists.txt", "fp32/k.cu",
-                                                                       "gpt2/a.h", "gpt2/b.cpp", "gpt2/b.h"));
+  EXPECT_THAT(stale_reasons(d, e, folder_, "NVIDIA B200"), ::testing::ElementsAre(HasSubstr("here is NVIDIA B200")));
+  EXPECT_THAT(trainer_sources(folder_, "fp32"),
+              ::testing::ElementsAre("fp32/CMakeLists.txt", "fp32/k.cu", "gpt2/a.h", "gpt2/b.cpp", "gpt2/b.h"));
   put("mixed/k.cu", "changed");
   put("profiler/p.cpp", "changed");
   put("gpt2/tokenizer.h", "changed");
@@ -545,8 +530,7 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
   for (const char* file : {"fp32/k.cu", "fp32/CMakeLists.txt", "gpt2/b.cpp", "gpt2/a.h"}) {
     const std::string before = content(folder_ / file);
     put(file, before + "// changed");
-    EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed")))
-        << file;
+    EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed"))) << file;
     put(file, before);
   }
   Experiment other = e;

@@ -42,8 +42,7 @@ std::vector<Extent> activation_extents(const MemoryPlan& plan, const gpt2::Train
   const ActivationSlots& a = plan.activations;
   std::vector<Extent> all;
   const auto add = [&](const std::string& name, const Slot& slot, int64_t size, int64_t layers) {
-    for (int64_t l = 0; l < layers; ++l)
-      all.push_back({name + " " + std::to_string(l), slot.at(l), slot.at(l) + size});
+    for (int64_t l = 0; l < layers; ++l) all.push_back({name + " " + std::to_string(l), slot.at(l), slot.at(l) + size});
   };
   add("encoded", a.encoded, rows * C, 1);
   add("ln1", a.ln1, rows * C, L);
@@ -71,8 +70,7 @@ std::vector<Extent> activation_extents(const MemoryPlan& plan, const gpt2::Train
 void expect_apart_and_inside(std::vector<Extent> all, int64_t total) {
   std::sort(all.begin(), all.end(), [](const Extent& x, const Extent& y) { return x.begin < y.begin; });
   EXPECT_EQ(all.front().begin, 0);
-  for (size_t i = 1; i < all.size(); ++i)
-    EXPECT_LE(all[i - 1].end, all[i].begin) << all[i - 1].name << " runs into " << all[i].name;
+  for (size_t i = 1; i < all.size(); ++i) EXPECT_LE(all[i - 1].end, all[i].begin) << all[i - 1].name << " runs into " << all[i].name;
   EXPECT_LE(all.back().end, total) << all.back().name << " runs over the arena's end";
 }
 
@@ -111,9 +109,7 @@ TEST(MemoryPlan, OffsetsAtB64DoNotWrapAt32Bits) {
   for (const gpt2::MemoryItem& item : plan.items) EXPECT_GT(item.bytes, 0) << item.name;
 }
 
-TEST(MemoryPlan, D12AtB64FitsAnH200) {
-  EXPECT_LE(plan_memory(d12(64, 1024), {}).total_bytes(), int64_t{139} << 30);
-}
+TEST(MemoryPlan, D12AtB64FitsAnH200) { EXPECT_LE(plan_memory(d12(64, 1024), {}).total_bytes(), int64_t{139} << 30); }
 
 TEST(MemoryPlan, EachItemIsWhatItsNameSays) {
   const MemoryPlan plan = plan_memory(d12(4, 1024), {});
@@ -141,9 +137,9 @@ TEST(MemoryPlan, D48AtB64IsCountedIn64Bits) {
 
 TEST(MemoryPlan, TheTotalIsTheSumOfWhatIsAllocated) {
   const MemoryPlan plan = plan_memory(d12(4, 1024), {});
-  EXPECT_EQ(plan.total_bytes(), 4 * (4 * plan.parameter_floats + plan.activation_floats +
-                                     plan.activation_gradient_floats + plan.token_count) +
-                                    plan.scratch_bytes + kMatmulWorkspaceBytes);
+  EXPECT_EQ(plan.total_bytes(),
+            4 * (4 * plan.parameter_floats + plan.activation_floats + plan.activation_gradient_floats + plan.token_count) +
+                plan.scratch_bytes + kMatmulWorkspaceBytes);
 }
 
 TEST(MemoryPlan, FusedAttentionNeedsNoScoresInScratch) {
@@ -164,9 +160,7 @@ TEST(MemoryPlan, TheLargestBatchIsTheLastThatFits) {
   }
 }
 
-TEST(MemoryPlan, NoBatchFitsWhereTheParametersDoNot) {
-  EXPECT_EQ(largest_batch(d12(1, 1024), {}, int64_t{1} << 30), 0);
-}
+TEST(MemoryPlan, NoBatchFitsWhereTheParametersDoNot) { EXPECT_EQ(largest_batch(d12(1, 1024), {}, int64_t{1} << 30), 0); }
 
 std::string refusal(const gpt2::TrainerOptions& o, int64_t free_bytes) {
   try {
@@ -181,10 +175,9 @@ TEST(MemoryPlan, OutOfMemorySaysWhatIsNeededWhatIsFreeAndWhatFits) {
   const gpt2::TrainerOptions o = d12(1000, 1024);
   const int64_t free_bytes = int64_t{80} << 30;
   const int64_t batch = largest_batch(o, {}, free_bytes);
-  EXPECT_THAT(
-      refusal(o, free_bytes),
-      AllOf(HasSubstr("--batch-size 1000"), HasSubstr("--seq-len 1024"), HasSubstr("activations"),
-            HasSubstr("NVIDIA Test has 80.00 GiB free"), HasSubstr("--batch-size " + std::to_string(batch))));
+  EXPECT_THAT(refusal(o, free_bytes),
+              AllOf(HasSubstr("--batch-size 1000"), HasSubstr("--seq-len 1024"), HasSubstr("activations"),
+                    HasSubstr("NVIDIA Test has 80.00 GiB free"), HasSubstr("--batch-size " + std::to_string(batch))));
 }
 
 TEST(MemoryPlan, OutOfMemorySaysWhenNotEvenOneSequenceFits) {

@@ -35,22 +35,18 @@ TEST(Variants, EverySlotOfTheTableChangesItsOwnMemberAndNoOther) {
     for (size_t i = 0; i < row.names.size(); ++i) {
       const VariantChoice choice = choose_variants({{row.slot, row.names[i]}});
       for (const auto& [slot, member] : kMembers)
-        EXPECT_EQ(member(choice), slot == row.slot ? static_cast<int>(i) : 0)
-            << row.slot << "=" << row.names[i] << " seen in " << slot;
+        EXPECT_EQ(member(choice), slot == row.slot ? static_cast<int>(i) : 0) << row.slot << "=" << row.names[i] << " seen in " << slot;
     }
   }
 }
 
 TEST(Variants, TheOrderOfNamesIsTheOrderOfTheEnums) {
-  EXPECT_EQ(choose_variants({{"layernorm_forward", "block_per_row"}}).layernorm_forward,
-            LayernormForward::block_per_row);
-  EXPECT_EQ(choose_variants({{"layernorm_backward", "separate_columns"}}).layernorm_backward,
-            LayernormBackward::separate_columns);
+  EXPECT_EQ(choose_variants({{"layernorm_forward", "block_per_row"}}).layernorm_forward, LayernormForward::block_per_row);
+  EXPECT_EQ(choose_variants({{"layernorm_backward", "separate_columns"}}).layernorm_backward, LayernormBackward::separate_columns);
   EXPECT_EQ(choose_variants({{"linear_forward", "bias_kernel"}}).linear_forward, LinearForward::bias_kernel);
   EXPECT_EQ(choose_variants({{"attention_forward", "unfused"}}).attention_forward, AttentionForward::unfused);
   EXPECT_EQ(choose_variants({{"attention_forward", "flash"}}).attention_forward, AttentionForward::flash);
-  EXPECT_EQ(choose_variants({{"attention_backward", "unfused"}}).attention_backward,
-            AttentionBackward::unfused);
+  EXPECT_EQ(choose_variants({{"attention_backward", "unfused"}}).attention_backward, AttentionBackward::unfused);
   EXPECT_EQ(choose_variants({{"attention_backward", "flash"}}).attention_backward, AttentionBackward::flash);
   EXPECT_EQ(choose_variants({{"classifier", "one_read"}}).classifier, Classifier::one_read);
   EXPECT_EQ(choose_variants({{"zero_grad", "memset"}}).zero_grad, ZeroGrad::memset);
@@ -67,13 +63,11 @@ std::string refusal(const std::map<std::string, std::string>& wanted) {
 }
 
 TEST(Variants, AnUnknownSlotIsNamedBesideTheKnownOnes) {
-  EXPECT_THAT(refusal({{"attention", "fused"}}),
-              AllOf(HasSubstr("attention=fused"), HasSubstr("attention_backward")));
+  EXPECT_THAT(refusal({{"attention", "fused"}}), AllOf(HasSubstr("attention=fused"), HasSubstr("attention_backward")));
 }
 
 TEST(Variants, AnUnknownVariantIsNamedBesideTheKnownOnes) {
-  EXPECT_THAT(refusal({{"adamw", "fastest"}}),
-              AllOf(HasSubstr("adamw=fastest"), HasSubstr("all_tensors, per_tensor")));
+  EXPECT_THAT(refusal({{"adamw", "fastest"}}), AllOf(HasSubstr("adamw=fastest"), HasSubstr("all_tensors, per_tensor")));
 }
 
 TEST(Matmul, OnlyFp32AndTf32AreRates) {

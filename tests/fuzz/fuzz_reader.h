@@ -14,6 +14,4 @@ void expect_value_or_input_error(Parse&& parse) {
   } catch (const stepscope::InputError&) {
   }
 }
-inline std::span<const std::byte> bytes_of(const uint8_t* data, size_t size) {
-  return {reinterpret_cast<const std::byte*>(data), size};
-}
+inline std::span<const std::byte> bytes_of(const uint8_t* data, size_t size) { return {reinterpret_cast<const std::byte*>(data), size}; }

@@ -4,8 +4,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const profiler::ForeignReport r =
-        profiler::read_ncu_csv({reinterpret_cast<const char*>(data), size}, "fuzz");
+    const profiler::ForeignReport r = profiler::read_ncu_csv({reinterpret_cast<const char*>(data), size}, "fuzz");
     if (r.results.empty()) __builtin_trap();
     for (const profiler::ForeignResult& k : r.results)
       for (const auto& [index, value] : k.values)

@@ -21,14 +21,11 @@ struct Defect {
   std::function<void(std::span<float> gradients, const gpt2::TrainerOptions&, const Batch& last)> gradients{};
   std::function<void(gpt2::StepPlan&)> plan{};
   // After the update, with the parameters before it.
-  std::function<void(std::span<float> after, std::span<const float> before, const gpt2::StepPlan&,
-                     const gpt2::TrainerOptions&)>
+  std::function<void(std::span<float> after, std::span<const float> before, const gpt2::StepPlan&, const gpt2::TrainerOptions&)>
       parameters{};
   std::function<void(gpt2::StepOutcome&)> outcome{};
   // `padding` is the largest value in the padded rows of wte.
-  std::function<void(std::span<float> logits, double& loss, const Batch&, const gpt2::TrainerOptions&,
-                     float padding)>
-      forward{};
+  std::function<void(std::span<float> logits, double& loss, const Batch&, const gpt2::TrainerOptions&, float padding)> forward{};
   std::function<void(std::span<float> logits, double& loss)> evaluate_only{};
   // With the parameters that were last written.
   std::function<void(std::span<float> logits, std::span<const float> parameters, const gpt2::TrainerOptions&)> forward_of{};
@@ -48,8 +45,7 @@ class BrokenTrainer : public gpt2::Trainer {
 
   void read(State which, std::span<float> values) override {
     right_->read(which, values);
-    if (which == State::gradients && defect_.gradients)
-      defect_.gradients(values, options(), {last_inputs_, last_targets_});
+    if (which == State::gradients && defect_.gradients) defect_.gradients(values, options(), {last_inputs_, last_targets_});
   }
   void write(State which, std::span<const float> values) override {
     right_->write(which, values);

@@ -68,10 +68,8 @@ TEST(Bugs, ThereAreAtLeastTwelveWithNumbersOfTheirOwn) {
 
 TEST(Bugs, EachPatchAppliesToTheSourcesAsTheyAre) {
   for (const fs::path& patch : patches()) {
-    const std::string command =
-        "git -C '" + std::string(SOURCE_DIR) + "' apply --check '" + patch.string() + "'";
-    EXPECT_EQ(std::system(command.c_str()), 0)
-        << patch.filename() << ": write it again for the changed kernel";
+    const std::string command = "git -C '" + std::string(SOURCE_DIR) + "' apply --check '" + patch.string() + "'";
+    EXPECT_EQ(std::system(command.c_str()), 0) << patch.filename() << ": write it again for the changed kernel";
   }
 }
 
@@ -92,8 +90,7 @@ TEST(Bugs, EachPatchNamesItsCheckAndChangesOneCompiledFileOfTheTrainer) {
                   (line.starts_with("+++ b/gpt2/") && !said(patch, "Trainer").empty()))
           << patch;
       const std::string extension = fs::path(line.substr(6)).extension().string();
-      EXPECT_TRUE(extension == ".cu" || extension == ".cpp")
-          << patch << ": a header would not be compiled in everywhere";
+      EXPECT_TRUE(extension == ".cu" || extension == ".cpp") << patch << ": a header would not be compiled in everywhere";
     }
     EXPECT_EQ(files, 1) << patch;
   }

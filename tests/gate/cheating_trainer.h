@@ -39,11 +39,12 @@ struct FakeDevice {
                           .launch_error = [this] { return std::exchange(launch_error, ""); },
                           .persisting_l2_bytes = [this] { return persisting_l2_bytes; },
                           .now = [this] { return now; },
-                          .other_thread_runs = [this] {
-                            if (now >= thread_until) return false;
-                            now += std::chrono::milliseconds(1);
-                            return true;
-                          }};
+                          .other_thread_runs =
+                              [this] {
+                                if (now >= thread_until) return false;
+                                now += std::chrono::milliseconds(1);
+                                return true;
+                              }};
   FakeDevice() = default;
   FakeDevice(const FakeDevice&) = delete;
 };
@@ -51,8 +52,7 @@ struct FakeDevice {
 // The right trainer behind every call; a cheat overrides the calls that it cheats in.
 class Cheat : public gpt2::Trainer {
  public:
-  Cheat(const gpt2::TrainerOptions& options, FakeDevice& device)
-      : right_(gpt2::make_reference_trainer(options)), device_(device) {}
+  Cheat(const gpt2::TrainerOptions& options, FakeDevice& device) : right_(gpt2::make_reference_trainer(options)), device_(device) {}
   const gpt2::TrainerOptions& options() const override { return right_->options(); }
   std::string_view name() const override { return right_->name(); }
   std::string device() const override { return right_->device(); }
@@ -66,12 +66,8 @@ class Cheat : public gpt2::Trainer {
     o.time_ns = std::chrono::duration<double, std::nano>(kStepTime).count();
     return o;
   }
-  double evaluate(const gpt2::Batch& b, std::span<float> logits) override {
-    return right_->evaluate(b, logits);
-  }
-  double forward_backward(const gpt2::Batch& b, std::span<float> logits) override {
-    return right_->forward_backward(b, logits);
-  }
+  double evaluate(const gpt2::Batch& b, std::span<float> logits) override { return right_->evaluate(b, logits); }
+  double forward_backward(const gpt2::Batch& b, std::span<float> logits) override { return right_->forward_backward(b, logits); }
 
  protected:
   static constexpr std::chrono::milliseconds kStepTime{10};
@@ -91,16 +87,13 @@ struct Zeros : Cheat {
 // Logits that are all their mean, which is near the right ones where those hardly vary.
 struct ConstantMean : Cheat {
   using Cheat::Cheat;
-  double evaluate(const gpt2::Batch& b, std::span<float> logits) override {
-    return flat(Cheat::evaluate(b, logits), logits);
-  }
+  double evaluate(const gpt2::Batch& b, std::span<float> logits) override { return flat(Cheat::evaluate(b, logits), logits); }
   double forward_backward(const gpt2::Batch& b, std::span<float> logits) override {
     return flat(Cheat::forward_backward(b, logits), logits);
   }
   static double flat(double loss, std::span<float> logits) {
     const double sum = std::accumulate(logits.begin(), logits.end(), 0.0);
-    std::fill(logits.begin(), logits.end(),
-              static_cast<float>(sum / static_cast<double>(std::max<size_t>(logits.size(), 1))));
+    std::fill(logits.begin(), logits.end(), static_cast<float>(sum / static_cast<double>(std::max<size_t>(logits.size(), 1))));
     return loss;
   }
 };
@@ -110,8 +103,7 @@ struct CachedOutput : Cheat {
   using Cheat::Cheat;
   void read(gpt2::State which, std::span<float> values) override {
     Cheat::read(which, values);
-    if (which == gpt2::State::gradients && !gradients_.empty())
-      std::copy(gradients_.begin(), gradients_.end(), values.begin());
+    if (which == gpt2::State::gradients && !gradients_.empty()) std::copy(gradients_.begin(), gradients_.end(), values.begin());
   }
   double forward_backward(const gpt2::Batch& b, std::span<float> logits) override {
     if (kept_.empty()) {
@@ -210,9 +202,7 @@ struct NanWildcard : Cheat {
 
 // Part of the cache is set aside for weights that a real run would have to fetch again.
 struct PersistingL2 : Cheat {
-  PersistingL2(const gpt2::TrainerOptions& o, FakeDevice& device) : Cheat(o, device) {
-    device.persisting_l2_bytes = 1 << 20;
-  }
+  PersistingL2(const gpt2::TrainerOptions& o, FakeDevice& device) : Cheat(o, device) { device.persisting_l2_bytes = 1 << 20; }
 };
 
 // A launch of the backward pass fails; nobody asks, and what lies in memory passes for its result.
@@ -283,8 +273,7 @@ inline std::vector<CheatCase> cheats() {
           {"input overwrite", "inputs", cheating<InputOverwrite>},
           {"NaN as the judge's wildcard", "forward", cheating<NanWildcard>},
           {"persisting L2", "persisting L2", cheating<PersistingL2>},
-          {"launch error ignored", "launch error",
-           cheating<LaunchErrorIgnored>},
+          {"launch error ignored", "launch error", cheating<LaunchErrorIgnored>},
           {"shorter run when warm-up is detected", "timed steps", cheating<ShorterRun>}};
 }
 

@@ -72,8 +72,7 @@ TEST(Cheats, each_of_the_twelve_is_caught_by_the_check_that_is_there_for_it) {
   EXPECT_EQ(gate_test::cheats().size(), 12u);
   for (const CheatCase& c : gate_test::cheats()) {
     const bool yes = fails(reports().at(c.name), c.check);
-    EXPECT_TRUE(yes) << c.name << ": expected `" << c.check << "` to fail\n"
-                     << to_table(reports().at(c.name), false);
+    EXPECT_TRUE(yes) << c.name << ": expected `" << c.check << "` to fail\n" << to_table(reports().at(c.name), false);
     std::printf("cheat\t%s\t%s\t%s\n", c.name.c_str(), c.check.c_str(), yes ? "caught" : "MISSED");
   }
 }
@@ -108,13 +107,12 @@ TEST(Cheats, a_check_that_does_not_exist_cannot_be_left_out) {
 
 // Not only by name: without their check these pass the whole gate.
 TEST(Cheats, nothing_else_in_the_gate_sees_what_these_checks_see) {
-  const std::set<std::string> unseen{"side stream without sync", "persisting L2",
-                                     "launch error ignored", "shorter run when warm-up is detected"};
+  const std::set<std::string> unseen{"side stream without sync", "persisting L2", "launch error ignored",
+                                     "shorter run when warm-up is detected"};
   for (const CheatCase& c : gate_test::cheats()) {
     if (!unseen.contains(c.name)) continue;
     for (const CheckResult& r : reports().at(c.name).results)
-      EXPECT_TRUE(r.passed || r.name == c.check)
-          << c.name << " also fails " << r.name << " " << r.tensor << " " << r.detail;
+      EXPECT_TRUE(r.passed || r.name == c.check) << c.name << " also fails " << r.name << " " << r.tensor << " " << r.detail;
   }
 }
 
@@ -124,8 +122,7 @@ TEST(Cheats, the_right_trainer_on_the_same_device_passes) {
   EXPECT_TRUE(report.passed()) << to_table(report, false);
   std::set<std::string> names;
   for (const CheckResult& r : report.results) names.insert(r.name);
-  for (const CheatCase& c : gate_test::cheats())
-    EXPECT_TRUE(names.contains(c.check)) << c.check << " was not checked";
+  for (const CheatCase& c : gate_test::cheats()) EXPECT_TRUE(names.contains(c.check)) << c.check << " was not checked";
 }
 
 TEST(Cheats, a_trainer_that_reports_a_third_of_its_time_disagrees_with_the_clock) {
@@ -172,9 +169,7 @@ TEST(Cheats, stochastic_rounding_with_a_constant_seed_is_caught) {
   ModelGateOptions o = small(device);
   o.weight_rounding = "stochastic";
   for (const bool constant : {true, false}) {
-    const TrainerFactory factory = [&](const gpt2::TrainerOptions& t) {
-      return std::make_unique<Rounding>(t, device, constant);
-    };
+    const TrainerFactory factory = [&](const gpt2::TrainerOptions& t) { return std::make_unique<Rounding>(t, device, constant); };
     int64_t asked = 0, failed = 0;
     for (const CheckResult& r : check_model(factory, o).results)
       if (r.name == "rounding") {

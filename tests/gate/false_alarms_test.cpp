@@ -88,8 +88,8 @@ TEST(FalseAlarms, AWrongTrainerIsRefusedForEverySeed) {
   ModelGateOptions o;
   o.trainer = "reference";
   const auto seeds = first_seeds(2);
-  const SeedsReport s = over_seeds(
-      "wrong", check_seeds(gate_test::broken({.plan = [](gpt2::StepPlan& p) { p.adamw.weight_decay = 0; }}), o, seeds));
+  const SeedsReport s =
+      over_seeds("wrong", check_seeds(gate_test::broken({.plan = [](gpt2::StepPlan& p) { p.adamw.weight_decay = 0; }}), o, seeds));
   EXPECT_EQ(s.refused, 2);
 }
 

@@ -21,8 +21,7 @@ class GateOnDevice : public ::testing::Test {
     o.matmul = matmul;
     o.variants = std::move(variants);
     o.seed = seed_;
-    const GateReport report =
-        check_model([](const gpt2::TrainerOptions& t) { return fp32::make_fp32_trainer(t); }, o);
+    const GateReport report = check_model([](const gpt2::TrainerOptions& t) { return fp32::make_fp32_trainer(t); }, o);
     EXPECT_TRUE(report.passed()) << to_table(report, false);
   }
   const uint64_t seed_ = 20261122;  // fixed: other seeds are the business of whoever measures false alarms

@@ -29,8 +29,7 @@ struct Matrix {
     }
   }
   CheckResult judge(double budget = 2e-6) const {
-    return from_metrics("check", "tensor", compare<float, double>(rounded, exact, rows, columns),
-                        tolerance(budget));
+    return from_metrics("check", "tensor", compare<float, double>(rounded, exact, rows, columns), tolerance(budget));
   }
 };
 
@@ -64,8 +63,7 @@ TEST(Metrics, TheRowAndColumnOfANotANumberAreNamed) {
   Matrix m;
   m.rounded[static_cast<size_t>(17 * m.columns + 5)] = kNan;
   const ErrorMetrics e = compare<float, double>(m.rounded, m.exact, m.rows, m.columns);
-  EXPECT_TRUE(std::isnan(e.norm) && std::isnan(e.max_abs) && std::isnan(e.worst_row) &&
-              std::isnan(e.worst_column));
+  EXPECT_TRUE(std::isnan(e.norm) && std::isnan(e.max_abs) && std::isnan(e.worst_row) && std::isnan(e.worst_column));
   EXPECT_EQ(e.worst_row_at, 17);
   EXPECT_EQ(e.worst_column_at, 5);
 }
@@ -116,8 +114,7 @@ TEST(Metrics, AReorderedFloatSumIsNotAnError) {
     exact[i] = std::accumulate(terms.begin(), terms.end(), 0.0);
   }
   for (const auto& got : {forward, backward})
-    EXPECT_TRUE(
-        from_metrics("", "", compare<float, double>(got, exact, kRows, kColumns), tolerance(2e-6)).passed);
+    EXPECT_TRUE(from_metrics("", "", compare<float, double>(got, exact, kRows, kColumns), tolerance(2e-6)).passed);
 }
 
 TEST(Metrics, ZerosNoiseAndShufflesAreRejected) {

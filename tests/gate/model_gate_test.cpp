@@ -92,10 +92,9 @@ TEST(ModelGate, EachTensorOffByATwentiethOfAPercentIsNamed) {
 }
 
 TEST(ModelGate, OneNotANumberInAGradientIsCaught) {
-  expect_caught(
-      {.gradients = [](std::span<float> g, const gpt2::TrainerOptions&,
-                       const Batch&) { g[g.size() / 2] = std::numeric_limits<float>::quiet_NaN(); }},
-      "gradients");
+  expect_caught({.gradients = [](std::span<float> g, const gpt2::TrainerOptions&,
+                                 const Batch&) { g[g.size() / 2] = std::numeric_limits<float>::quiet_NaN(); }},
+                "gradients");
 }
 
 TEST(ModelGate, OneBadRowOfTheEmbeddingGradientIsCaught) {
@@ -107,30 +106,26 @@ TEST(ModelGate, OneBadRowOfTheEmbeddingGradientIsCaught) {
 }
 
 TEST(ModelGate, ZeroGradientsAreCaught) {
-  expect_caught({.gradients = [](std::span<float> g, const gpt2::TrainerOptions&,
-                                 const Batch&) { std::fill(g.begin(), g.end(), 0.0f); }},
+  expect_caught({.gradients = [](std::span<float> g, const gpt2::TrainerOptions&, const Batch&) { std::fill(g.begin(), g.end(), 0.0f); }},
                 "gradients");
 }
 
 TEST(ModelGate, LostUpdatesOfRepeatedTokensAreCaught) {
   const Defect d{.gradients = [](std::span<float> g, const gpt2::TrainerOptions& o, const Batch& b) {
     if (std::set(b.inputs.begin(), b.inputs.end()).size() <= 2)
-      for (float& x :
-           tensor(g, o, Tensor::wte).subspan(static_cast<size_t>(b.inputs[0] * o.model.channels), 8))
-        x *= 0.9f;
+      for (float& x : tensor(g, o, Tensor::wte).subspan(static_cast<size_t>(b.inputs[0] * o.model.channels), 8)) x *= 0.9f;
   }};
   expect_caught(d, "repeated tokens", true);
 }
 
 TEST(ModelGate, WrongLogitsAtTheEdgesOfTheVocabularyAreCaught) {
-  expect_caught(
-      {.forward =
-           [](std::span<float> logits, double&, const Batch&, const gpt2::TrainerOptions& o, float) {
-             for (size_t i = static_cast<size_t>(o.model.vocab_size) - 1; i < logits.size();
-                  i += static_cast<size_t>(o.model.vocab_size))
-               logits[i] *= 1.0001f;
-           }},
-      "forward");
+  expect_caught({.forward =
+                     [](std::span<float> logits, double&, const Batch&, const gpt2::TrainerOptions& o, float) {
+                       for (size_t i = static_cast<size_t>(o.model.vocab_size) - 1; i < logits.size();
+                            i += static_cast<size_t>(o.model.vocab_size))
+                         logits[i] *= 1.0001f;
+                     }},
+                "forward");
 }
 
 TEST(ModelGate, MissingWeightDecayIsCaught) {
@@ -138,15 +133,14 @@ TEST(ModelGate, MissingWeightDecayIsCaught) {
 }
 
 TEST(ModelGate, WeightDecayOnBiasesIsCaught) {
-  const Defect d{.parameters = [](std::span<float> after, std::span<const float> before,
-                                  const gpt2::StepPlan& plan, const gpt2::TrainerOptions& o) {
-    for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
-      const auto span = gpt2::tensor_layout(o.model)[row.id];
-      for (int64_t i = span.offset; !row.decayed && i < span.offset + span.size; ++i)
-        after[static_cast<size_t>(i)] -=
-            plan.adamw.learning_rate * plan.adamw.weight_decay * before[static_cast<size_t>(i)];
-    }
-  }};
+  const Defect d{
+      .parameters = [](std::span<float> after, std::span<const float> before, const gpt2::StepPlan& plan, const gpt2::TrainerOptions& o) {
+        for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+          const auto span = gpt2::tensor_layout(o.model)[row.id];
+          for (int64_t i = span.offset; !row.decayed && i < span.offset + span.size; ++i)
+            after[static_cast<size_t>(i)] -= plan.adamw.learning_rate * plan.adamw.weight_decay * before[static_cast<size_t>(i)];
+        }
+      }};
   expect_caught(d, "update");
 }
 
@@ -171,8 +165,7 @@ TEST(ModelGate, AWrongGradientNormIsCaught) {
 }
 
 TEST(ModelGate, AMicroBatchThatIsDroppedIsCaughtInLossNormAndEveryGradient) {
-  const GateReport report =
-      judge({.plan = [](gpt2::StepPlan& p) { p.micro_batches = p.micro_batches.last(1); }});
+  const GateReport report = judge({.plan = [](gpt2::StepPlan& p) { p.micro_batches = p.micro_batches.last(1); }});
   std::set<std::string> tensors;
   for (const CheckResult& r : report.results)
     if (!r.passed && r.name == "accumulation") tensors.insert(r.tensor);
@@ -186,15 +179,13 @@ TEST(ModelGate, ALossThatIgnoresThePaddingMaskIsCaught) {
 }
 
 TEST(ModelGate, AParameterThatTheUpdateForgetsIsCaught) {
-  const Defect d{.parameters = [](std::span<float> after, std::span<const float> before,
-                                  const gpt2::StepPlan&,
+  const Defect d{.parameters = [](std::span<float> after, std::span<const float> before, const gpt2::StepPlan&,
                                   const gpt2::TrainerOptions&) { after.back() = before.back(); }};
   expect_caught(d, "update");
 }
 
 TEST(ModelGate, PaddedRowsThatMoveAreCaught) {
-  const Defect d{.parameters = [](std::span<float> after, std::span<const float>, const gpt2::StepPlan&,
-                                  const gpt2::TrainerOptions& o) {
+  const Defect d{.parameters = [](std::span<float> after, std::span<const float>, const gpt2::StepPlan&, const gpt2::TrainerOptions& o) {
     after[static_cast<size_t>(o.model.vocab_size * o.model.channels)] = 1e-9f;
   }};
   const GateReport report = judge(d);
@@ -203,15 +194,14 @@ TEST(ModelGate, PaddedRowsThatMoveAreCaught) {
 }
 
 TEST(ModelGate, AMaskOffByOneIsCaughtByCausality) {
-  expect_caught(
-      {.forward =
-           [](std::span<float> logits, double&, const Batch& b, const gpt2::TrainerOptions& o, float) {
-             // token t sees token t+1, by as little as one bit
-             const auto V = static_cast<size_t>(o.model.vocab_size);
-             for (size_t r = 0; r + 1 < b.inputs.size() && !logits.empty(); ++r)
-               if (b.inputs[r + 1] % 2 == 1) logits[r * V] = std::nextafter(logits[r * V], 1e9f);
-           }},
-      "causality");
+  expect_caught({.forward =
+                     [](std::span<float> logits, double&, const Batch& b, const gpt2::TrainerOptions& o, float) {
+                       // token t sees token t+1, by as little as one bit
+                       const auto V = static_cast<size_t>(o.model.vocab_size);
+                       for (size_t r = 0; r + 1 < b.inputs.size() && !logits.empty(); ++r)
+                         if (b.inputs[r + 1] % 2 == 1) logits[r * V] = std::nextafter(logits[r * V], 1e9f);
+                     }},
+                "causality");
 }
 
 TEST(ModelGate, CachedLogitsAreCaughtByCausality) {
@@ -236,8 +226,7 @@ TEST(ModelGate, AnElementThatIsNeverWrittenIsCaught) {
 TEST(ModelGate, ResultsThatDependOnTheRunAreCaughtByRepeatability) {
   auto call = std::make_shared<int>(0);
   expect_caught({.parameters =
-                     [call](std::span<float> after, std::span<const float>, const gpt2::StepPlan&,
-                            const gpt2::TrainerOptions&) {
+                     [call](std::span<float> after, std::span<const float>, const gpt2::StepPlan&, const gpt2::TrainerOptions&) {
                        if (++*call % 5 == 0) after[100] = std::nextafter(after[100], 1e9f);
                      }},
                 "repeatability");
@@ -252,12 +241,10 @@ TEST(ModelGate, AnEvaluationUnlikeTrainingIsCaught) {
 }
 
 TEST(ModelGate, OverflowInTheSoftmaxIsCaught) {
-  const Defect d{
-      .forward = [](std::span<float> logits, double& loss, const Batch&, const gpt2::TrainerOptions&, float) {
-        for (float x : logits)
-          if (std::exp(x) > std::numeric_limits<float>::max())
-            loss = std::numeric_limits<double>::quiet_NaN();
-      }};
+  const Defect d{.forward = [](std::span<float> logits, double& loss, const Batch&, const gpt2::TrainerOptions&, float) {
+    for (float x : logits)
+      if (std::exp(x) > std::numeric_limits<float>::max()) loss = std::numeric_limits<double>::quiet_NaN();
+  }};
   const auto names = failing(judge(d, true));
   EXPECT_EQ(names, std::set<std::string>{"large logits"});
 }

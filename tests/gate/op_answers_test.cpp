@@ -49,13 +49,11 @@ TEST_P(Answers, EmbeddingIsThePlainLoops) {
   constexpr int64_t B = 3, T = 91, C = 7, V = 53, Vp = 60, kMax = 95;
   const std::vector<int32_t> tokens = tokens_of(TokenKind::skewed, B * T, V, 9);
   const Floats wte = drawn(Vp * C), wpe = drawn(kMax * C), dout = drawn(B * T * C), before = drawn(Vp * C);
-  const Memory words = memory_of(space(), tokens), wte_m = there(wte), wpe_m = there(wpe),
-               dout_m = there(dout), before_m = there(before);
+  const Memory words = memory_of(space(), tokens), wte_m = there(wte), wpe_m = there(wpe), dout_m = there(dout), before_m = there(before);
   expect_same(answer::embedding_forward(space(), words.as<int32_t>(), at(wte_m), at(wpe_m), B * T, T, C),
               oracle::embedding_forward(tokens, wte, wpe, T, C));
   const auto g = answer::embedding_backward(space(), at(before_m), at(dout_m), words, B, T, C, Vp, kMax);
-  const auto want =
-      oracle::embedding_backward(before, Floats(static_cast<size_t>(kMax * C)), dout, tokens, T, C);
+  const auto want = oracle::embedding_backward(before, Floats(static_cast<size_t>(kMax * C)), dout, tokens, T, C);
   expect_same(g.dwte, want.dwte);
   expect_same(g.dwpe, want.dwpe);
 }
@@ -71,8 +69,7 @@ TEST_P(Answers, LayernormIsThePlainLoops) {
   expect_same(n.rstd, want.rstd);
   const Floats mean(want.mean.begin(), want.mean.end()), rstd(want.rstd.begin(), want.rstd.end());
   const Memory mean_m = there(mean), rstd_m = there(rstd);
-  const auto g =
-      answer::layernorm_backward(space(), at(dout_m), at(x_m), at(mean_m), at(rstd_m), at(w_m), kRows, C);
+  const auto g = answer::layernorm_backward(space(), at(dout_m), at(x_m), at(mean_m), at(rstd_m), at(w_m), kRows, C);
   const auto want_g = oracle::layernorm_backward(dout, x, mean, rstd, w, kRows, C);
   expect_same(g.dx, want_g.dx);
   expect_same(g.dweight, want_g.dweight);
@@ -83,10 +80,8 @@ TEST_P(Answers, ProductsAreThePlainLoops) {
   for (const auto& [rows, in, out] : {std::array<int64_t, 3>{1, 5, 9}, {17, 31, 23}, {300, 8, 16}}) {
     const Floats x = drawn(rows * in), w = drawn(out * in), b = drawn(out), dout = drawn(rows * out);
     const Memory x_m = there(x), w_m = there(w), b_m = there(b), dout_m = there(dout);
-    expect_same(answer::linear_forward(space(), at(x_m), at(w_m), at(b_m), rows, in, out),
-                oracle::linear_forward(x, w, b, rows, in, out));
-    expect_same(answer::linear_forward(space(), at(x_m), at(w_m), {}, rows, in, out),
-                oracle::linear_forward(x, w, {}, rows, in, out));
+    expect_same(answer::linear_forward(space(), at(x_m), at(w_m), at(b_m), rows, in, out), oracle::linear_forward(x, w, b, rows, in, out));
+    expect_same(answer::linear_forward(space(), at(x_m), at(w_m), {}, rows, in, out), oracle::linear_forward(x, w, {}, rows, in, out));
     const auto want = oracle::linear_backward(dout, x, w, rows, in, out);
     expect_same(answer::linear_backward_input(space(), at(dout_m), at(w_m), rows, in, out), want.dx);
     expect_same(answer::linear_backward_weight(space(), at(dout_m), at(x_m), rows, in, out), want.dweight);
@@ -166,8 +161,7 @@ TEST_P(Answers, ComparisonIsTheOneOfTheHost) {
     if (nan) got[1234] = std::nanf("");
     const Memory got_m = there(got), want_m = memory_of(space(), Doubles(want.begin(), want.end()));
     const ErrorMetrics mine = compare(space(), at(got_m), view(want_m), kRows, kColumns);
-    const ErrorMetrics host = compare<double, double>(Doubles(got.begin(), got.end()),
-                                                      Doubles(want.begin(), want.end()), kRows, kColumns);
+    const ErrorMetrics host = compare<double, double>(Doubles(got.begin(), got.end()), Doubles(want.begin(), want.end()), kRows, kColumns);
     EXPECT_EQ(std::isnan(mine.norm), nan);
     EXPECT_EQ(std::isnan(mine.worst_row), nan);
     EXPECT_EQ(std::isnan(mine.worst_column), nan);
@@ -212,20 +206,15 @@ TEST_P(Answers, CountsAndRoundingAreThoseOfTheHost) {
 
 // Inputs may differ by the last bit of a logarithm between host and device, not by more.
 TEST_P(Answers, InputsAreThoseOfTheHost) {
-  const Values values{.seed = 3,
-                      .deviation = 2,
-                      .mean = 1,
-                      .columns = 10,
-                      .rows = {Values::Row{4, 0, 300}},
-                      .spikes = {Values::Spike{7, -60}}};
+  const Values values{
+      .seed = 3, .deviation = 2, .mean = 1, .columns = 10, .rows = {Values::Row{4, 0, 300}}, .spikes = {Values::Spike{7, -60}}};
   for (const Element e : {Element::f32, Element::bf16}) {
     const Memory here(Space::host, 1003 * bytes_of_element(e)), other(space(), 1003 * bytes_of_element(e));
     fill(here, e, values);
     fill(other, e, values);
     Memory back(Space::host, other.bytes());
     copy(back, other);
-    for (int64_t i = 0; i < 1003; ++i)
-      ASSERT_NEAR(view(back, e)[i], view(here, e)[i], 1e-2 * std::abs(view(here, e)[i]) + 1e-9) << i;
+    for (int64_t i = 0; i < 1003; ++i) ASSERT_NEAR(view(back, e)[i], view(here, e)[i], 1e-2 * std::abs(view(here, e)[i]) + 1e-9) << i;
     EXPECT_EQ(view(back, e)[45], 300);
     EXPECT_EQ(view(back, e)[7], -60);
   }
@@ -273,8 +262,7 @@ TEST(Inputs, ScoresOfAHurtAttentionGoFrom200To200) {
     fill(m, e, Qkv{1, T, C, HS, true});
     const auto score = [&](int64_t head, int64_t t, int64_t past) {
       double s = 0;
-      for (int64_t i = 0; i < HS; ++i)
-        s += view(m, e)[t * 3 * C + head * HS + i] * view(m, e)[past * 3 * C + C + head * HS + i];
+      for (int64_t i = 0; i < HS; ++i) s += view(m, e)[t * 3 * C + head * HS + i] * view(m, e)[past * 3 * C + C + head * HS + i];
       return s / 8;
     };
     EXPECT_NEAR(score(0, T - 1, 3), 150, 1.5);

@@ -19,8 +19,7 @@ constexpr uint64_t kSeeds = 3;
 
 std::vector<float> floats(const OpTensor& t) {
   std::vector<float> out(static_cast<size_t>(t.count()));
-  for (int64_t i = 0; i < t.count(); ++i)
-    out[static_cast<size_t>(i)] = static_cast<float>(view(t.content, t.element)[i]);
+  for (int64_t i = 0; i < t.count(); ++i) out[static_cast<size_t>(i)] = static_cast<float>(view(t.content, t.element)[i]);
   return out;
 }
 const OpTensor& tensor(const OpCase& c, std::string_view name) {
@@ -29,23 +28,19 @@ const OpTensor& tensor(const OpCase& c, std::string_view name) {
   throw std::logic_error("no such tensor");
 }
 // Largest share of its budget that a measure uses, when `got` is stored as the tensor is.
-double share(const OpTrainer& trainer, const OpCase& c, std::string_view name,
-             const std::vector<float>& got) {
+double share(const OpTrainer& trainer, const OpCase& c, std::string_view name, const std::vector<float>& got) {
   const OpTensor& t = tensor(c, name);
   Memory stored(kHost, t.byte_count());
-  for (int64_t i = 0; i < t.count(); ++i)
-    store_value(stored.data(), t.element, i, static_cast<double>(got[static_cast<size_t>(i)]));
+  for (int64_t i = 0; i < t.count(); ++i) store_value(stored.data(), t.element, i, static_cast<double>(got[static_cast<size_t>(i)]));
   const double floor = op_floor(trainer.rates().front(), c.matmul, c.terms) * c.floor_factor;
   const Tolerance limit = t.rounding ? rounding_limit(t.rounding) : op_limit(floor, nullptr);
-  const CheckResult r =
-      from_metrics("", "", compare(kHost, view(stored, t.element), view(t.want), t.rows, t.columns), limit);
+  const CheckResult r = from_metrics("", "", compare(kHost, view(stored, t.element), view(t.want), t.rows, t.columns), limit);
   double most = 0;
   for (const Measure& m : r.measures) most = std::isnan(m.error) ? 1e9 : std::max(most, m.error / m.budget);
   return most;
 }
 void each(const OpTrainer& trainer, const OpSizes& sizes, const std::string& op, const UseCase& use) {
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed)
-    for_each_case(trainer, sizes, {.space = kHost, .seed = seed, .only = op}, use);
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) for_each_case(trainer, sizes, {.space = kHost, .seed = seed, .only = op}, use);
 }
 
 float as_bf16(float x) { return std::bit_cast<float>(static_cast<uint32_t>(bf16_bits(x)) << 16); }
@@ -62,8 +57,7 @@ Attention attend(const OpCase& c, const OpSizes::Attention& z, float (*round)(fl
   a.out.resize(static_cast<size_t>(z.B * T * C));
   a.lse.resize(static_cast<size_t>(z.B * z.NH * T));
   a.dqkv.resize(qkv.size());
-  const std::vector<float> dout = backward ? floats(tensor(c, "dout")) : a.out,
-                           out = backward ? floats(tensor(c, "out")) : a.out,
+  const std::vector<float> dout = backward ? floats(tensor(c, "dout")) : a.out, out = backward ? floats(tensor(c, "out")) : a.out,
                            lse = backward ? floats(tensor(c, "lse")) : a.lse;
   std::vector<float> s(static_cast<size_t>(T));
   const auto at = [&](int64_t b, int64_t t, int64_t part, int64_t h) {
@@ -72,8 +66,7 @@ Attention attend(const OpCase& c, const OpSizes::Attention& z, float (*round)(fl
   for (int64_t b = 0; b < z.B; ++b)
     for (int64_t h = 0; h < z.NH; ++h)
       for (int64_t t = 0; t < T; ++t) {
-        const auto row = static_cast<size_t>((b * z.NH + h) * T + t),
-                   o = static_cast<size_t>((b * T + t) * C + h * HS);
+        const auto row = static_cast<size_t>((b * z.NH + h) * T + t), o = static_cast<size_t>((b * T + t) * C + h * HS);
         const auto n = static_cast<size_t>(HS);
         float largest = -1e30f, sum = 0, row_dot = 0;
         for (int64_t past = 0; past <= t; ++past) {
@@ -125,15 +118,12 @@ TEST(OpBudgets, LeaveRoomForAttentionWithScoresFromMinus200To200) {
 
 TEST(OpBudgets, LeaveRoomForRowsWhoseMeanIsFarAboveTheirDeviation) {
   OpSizes z;
-  z.norms = {{63, 768, OpSizes::Norm::far_means},
-             {70, 30, OpSizes::Norm::far_means},
-             {189, 768, OpSizes::Norm::ordinary}};
+  z.norms = {{63, 768, OpSizes::Norm::far_means}, {70, 30, OpSizes::Norm::far_means}, {189, 768, OpSizes::Norm::ordinary}};
   for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()})
     each(*trainer, z, "layernorm_forward", [&](const OpCase& c) {
       if (c.shape.find("no statistics") != std::string::npos || c.shape.starts_with("sum and layernorm")) return;
       const OpTensor& inp = tensor(c, "inp");
-      const std::vector<float> x = floats(inp), w = floats(tensor(c, "weight")),
-                               b = floats(tensor(c, "bias"));
+      const std::vector<float> x = floats(inp), w = floats(tensor(c, "weight")), b = floats(tensor(c, "bias"));
       const auto C = static_cast<size_t>(inp.columns);
       std::vector<float> out(x.size()), mean, rstd;
       for (size_t r = 0; r < x.size() / C; ++r) {
@@ -193,12 +183,10 @@ TEST(OpBudgets, LeaveRoomForLogitsThatAreLowHighEqualAndWide) {
         const auto target = static_cast<size_t>(targets[static_cast<int64_t>(r)]);
         losses.push_back(std::log(sum) + largest - row[target]);
         for (size_t v = 0; v < Vp; ++v)
-          row[v] =
-              v < V ? (std::exp(row[v] - largest) * (1 / sum) - (v == target ? 1.0f : 0.0f)) * scale : 0.0f;
+          row[v] = v < V ? (std::exp(row[v] - largest) * (1 / sum) - (v == target ? 1.0f : 0.0f)) * scale : 0.0f;
       }
       // Of a column that one number makes nearly all of, a rounding to bf16 may cost all that it can cost.
-      EXPECT_LT(share(*trainer, c, "dlogits", x), trainer->storage().one_way_out() ? 0.8 : 1.0)
-          << trainer->name() << " " << c.shape;
+      EXPECT_LT(share(*trainer, c, "dlogits", x), trainer->storage().one_way_out() ? 0.8 : 1.0) << trainer->name() << " " << c.shape;
       EXPECT_LT(share(*trainer, c, "losses", losses), 0.8) << trainer->name() << " " << c.shape;
     });
 }
@@ -207,8 +195,7 @@ TEST(OpBudgets, LeaveRoomForLogitsThatAreLowHighEqualAndWide) {
 TEST(OpBudgets, LeaveRoomForThousandsOfRowsOfOneToken) {
   OpSizes z;
   z.ways = OpSizes::Ways::plain;
-  z.embeddings = {{17, 965, 32, 509, 512, 1024, TokenKind::one},
-                  {17, 965, 32, 50257, 50304, 1024, TokenKind::skewed}};
+  z.embeddings = {{17, 965, 32, 509, 512, 1024, TokenKind::one}, {17, 965, 32, 50257, 50304, 1024, TokenKind::skewed}};
   each(fp32_ops(), z, "embedding_backward", [&](const OpCase& c) {
     std::vector<float> dwte = floats(tensor(c, "dwte"));
     const std::vector<float> dout = floats(tensor(c, "dout"));
@@ -237,8 +224,7 @@ TEST(OpBudgets, LeaveRoomForSumsOfManyTermsInFp32) {
   each(fp32_ops(), z, "linear_backward", [&](const OpCase& c) {
     const OpTensor &dout_t = tensor(c, "dout"), &inp_t = tensor(c, "inp");
     const std::vector<float> dout = floats(dout_t), inp = floats(inp_t);
-    const auto rows = static_cast<size_t>(inp_t.rows), in = static_cast<size_t>(inp_t.columns),
-               out = static_cast<size_t>(dout_t.columns);
+    const auto rows = static_cast<size_t>(inp_t.rows), in = static_cast<size_t>(inp_t.columns), out = static_cast<size_t>(dout_t.columns);
     std::vector<float> dweight(out * in);
     for (size_t r = 0; r < rows; ++r)
       for (size_t o = 0; o < out; ++o)

@@ -54,8 +54,7 @@ TEST(OpJudge, AVacuousLimitIsFoundOut) {
   const auto want = random_values(64 * 32);
   const Tolerance one_percent{0.02, 1, 1}, anything{10, 10, 10};
   EXPECT_EQ(accepted_fakes(want, 64, 32, one_percent), std::vector<std::string>{"1% noise"});
-  EXPECT_EQ(accepted_fakes(want, 64, 32, anything),
-            (std::vector<std::string>{"zeros", "shuffled", "1% noise"}));
+  EXPECT_EQ(accepted_fakes(want, 64, 32, anything), (std::vector<std::string>{"zeros", "shuffled", "1% noise"}));
 }
 
 TEST(Bf16, RoundsToTheNearestAndTiesToEven) {

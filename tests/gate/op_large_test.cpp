@@ -25,20 +25,15 @@ class Planted : public ::testing::TestWithParam<Element> {
  protected:
   Element element() const { return GetParam(); }
   Rounding rounding() const { return element() == Element::bf16 ? Rounding{.count = 1} : Rounding{}; }
-  Tolerance limit() const {
-    return rounding() ? rounding_limit(rounding()) : op_limit(op_floor("fp32", false), nullptr);
-  }
+  Tolerance limit() const { return rounding() ? rounding_limit(rounding()) : op_limit(op_floor("fp32", false), nullptr); }
   bool passes(const Memory& got, const Memory& want, int64_t rows, int64_t columns) const {
-    const bool elements = !rounding() || worst_element(kHost, view(got, element()), view(want),
-                                                       rows * columns) <= element_limit(rounding());
-    return elements &&
-           from_metrics("", "", compare(kHost, view(got, element()), view(want), rows, columns), limit())
-               .passed;
+    const bool elements =
+        !rounding() || worst_element(kHost, view(got, element()), view(want), rows * columns) <= element_limit(rounding());
+    return elements && from_metrics("", "", compare(kHost, view(got, element()), view(want), rows, columns), limit()).passed;
   }
   // An answer, and a result that is right.
   void draw(int64_t rows, int64_t columns) {
-    want_ = answer::stored(kHost, view(drawn(rows * columns, Element::f32, 3), Element::f32), Element::f32,
-                           rows * columns);
+    want_ = answer::stored(kHost, view(drawn(rows * columns, Element::f32, 3), Element::f32), Element::f32, rows * columns);
     got_ = Memory(kHost, rows * columns * bytes_of_element(element()));
     convert(got_, element(), view(want_), rows * columns);
     ASSERT_TRUE(passes(got_, want_, rows, columns));
@@ -60,8 +55,7 @@ TEST_P(Planted, AColumnThatIsSkippedInTheSecondTurnIsFound) {
 }
 TEST_P(Planted, ARowOfSixteenThousandThatIsTwoPercentOffIsFound) {
   draw(kRows, C);
-  for (int64_t c = 0; c < C; ++c)
-    set(9000 * C + c, got(9000 * C + c) * (element() == Element::bf16 ? 1.04 : 1.0001));
+  for (int64_t c = 0; c < C; ++c) set(9000 * C + c, got(9000 * C + c) * (element() == Element::bf16 ? 1.04 : 1.0001));
   EXPECT_FALSE(passes(got_, want_, kRows, C));
 }
 TEST_P(Planted, ATailOfAFlatTensorThatIsLeftOutIsFound) {
@@ -83,9 +77,8 @@ bool sum_passes(int64_t rows_summed, Tolerance limit) {
   return from_metrics("", "", compare(kHost, view(got, Element::f32), view(want), 1, C), limit).passed;
 }
 TEST(PlantedSums, RowsOfTheTailThatAreNotAddedAreFound) {
-  for (const Tolerance& limit :
-       {op_limit(op_floor("fp32", true, kRows), nullptr), op_limit(op_floor("tf32", true, kRows), nullptr),
-        rounding_limit({.inside = 1e-6 + 0x1p-24 * kRows / 16}), rounding_limit({.inside = kBf16Unit})}) {
+  for (const Tolerance& limit : {op_limit(op_floor("fp32", true, kRows), nullptr), op_limit(op_floor("tf32", true, kRows), nullptr),
+                                 rounding_limit({.inside = 1e-6 + 0x1p-24 * kRows / 16}), rounding_limit({.inside = kBf16Unit})}) {
     EXPECT_TRUE(sum_passes(kRows, limit));
     EXPECT_FALSE(sum_passes(kRows - 1, limit)) << limit.norm;
     EXPECT_FALSE(sum_passes(16384, limit)) << limit.norm;
@@ -96,29 +89,21 @@ TEST(PlantedSums, AMillionthOfTheGradientsMissingFromTheNormIsFound) {
   constexpr int64_t n = 4'000'001;
   Memory g(kHost, n * 4);
   const double matters = 0.05 * std::sqrt(static_cast<double>(n));
-  fill(g, Element::f32,
-       Values{.seed = 8, .deviation = 0.1, .spikes = {Values::Spike{0, matters}, {n - 1, matters}}});
+  fill(g, Element::f32, Values{.seed = 8, .deviation = 0.1, .spikes = {Values::Spike{0, matters}, {n - 1, matters}}});
   const double norm = answer::norm(kHost, view(g, Element::f32), n);
   EXPECT_LE(std::abs(norm - norm * (1 + 1e-9)) / norm, op_floor("fp32", false));
-  EXPECT_GT(std::abs(answer::norm(kHost, view(g, Element::f32), n - 1) - norm) / norm,
-            op_floor("fp32", false))
-      << "the last element";
+  EXPECT_GT(std::abs(answer::norm(kHost, view(g, Element::f32), n - 1) - norm) / norm, op_floor("fp32", false)) << "the last element";
   Memory without = copy_of(g);
   for (int64_t i = 2'000'000; i < 2'000'000 + 64; ++i) without.as<float>()[i] = 0;
-  EXPECT_GT(std::abs(answer::norm(kHost, view(without, Element::f32), n) - norm) / norm,
-            op_floor("fp32", false))
-      << "64 in the middle";
+  EXPECT_GT(std::abs(answer::norm(kHost, view(without, Element::f32), n) - norm) / norm, op_floor("fp32", false)) << "64 in the middle";
 }
 
 // Fakes are refused under every limit that a product of this size has.
 TEST(LimitsOfLongSums, RefuseEveryFake) {
-  const Memory want =
-      answer::stored(kHost, view(drawn(512 * 256, Element::f32, 6), Element::f32), Element::f32, 512 * 256);
+  const Memory want = answer::stored(kHost, view(drawn(512 * 256, Element::f32, 6), Element::f32), Element::f32, 512 * 256);
   for (const int64_t terms : {768, 4096, 16421, 50304})
     for (const char* rate : {"fp32", "tf32"})
-      EXPECT_TRUE(
-          accepted_fakes(kHost, view(want), 512, 256, op_limit(op_floor(rate, true, terms), nullptr)).empty())
-          << terms;
+      EXPECT_TRUE(accepted_fakes(kHost, view(want), 512, 256, op_limit(op_floor(rate, true, terms), nullptr)).empty()) << terms;
   EXPECT_LT(op_floor("fp32", true, 50304), 2e-5);
   EXPECT_EQ(op_floor("fp32", true, 768), 2e-6);
 }

@@ -36,17 +36,15 @@ TEST(OpOracle, Layernorm) {
   constexpr int64_t kRows = 9, C = 30;
   const Floats x = normal(kRows * C, 1), w = normal(C, 2), b = normal(C, 3), dout = normal(kRows * C, 4);
   Doubles out(x.size()), mean(kRows), rstd(kRows);
-  ref::layernorm_forward<double>(out.data(), mean.data(), rstd.data(), wide(x).data(), wide(w).data(),
-                                 wide(b).data(), kRows, C);
+  ref::layernorm_forward<double>(out.data(), mean.data(), rstd.data(), wide(x).data(), wide(w).data(), wide(b).data(), kRows, C);
   const auto mine = oracle::layernorm_forward(x, w, b, kRows, C);
   expect_same(mine.out, out);
   expect_same(mine.mean, mean);
   expect_same(mine.rstd, rstd);
   const Floats mean_f(mean.begin(), mean.end()), rstd_f(rstd.begin(), rstd.end());
   Doubles dx(x.size()), dw(C), db(C);
-  ref::layernorm_backward<double>(dx.data(), false, dw.data(), db.data(), false, wide(dout).data(),
-                                  wide(x).data(), wide(mean_f).data(), wide(rstd_f).data(), wide(w).data(),
-                                  kRows, C);
+  ref::layernorm_backward<double>(dx.data(), false, dw.data(), db.data(), false, wide(dout).data(), wide(x).data(), wide(mean_f).data(),
+                                  wide(rstd_f).data(), wide(w).data(), kRows, C);
   const auto g = oracle::layernorm_backward(dout, x, mean_f, rstd_f, w, kRows, C);
   expect_same(g.dx, dx);
   expect_same(g.dweight, dw);
@@ -74,8 +72,7 @@ TEST(OpOracle, Attention) {
   expect_same(mine.out, out);
   expect_same(mine.lse, lse);
   const Floats out_f(out.begin(), out.end()), lse_f(lse.begin(), lse.end());
-  ref::attention_backward<double>(shape, dqkv.data(), wide(dout).data(), wide(out_f).data(),
-                                  wide(lse_f).data(), wide(qkv).data(), scratch);
+  ref::attention_backward<double>(shape, dqkv.data(), wide(dout).data(), wide(out_f).data(), wide(lse_f).data(), wide(qkv).data(), scratch);
   expect_same(oracle::attention_backward(dout, qkv, out_f, lse_f, B, T, C, NH), dqkv);
 }
 

@@ -32,14 +32,11 @@ int64_t last_below_cap(const std::function<int64_t(int64_t)>& scratch, int64_t s
 }
 
 // The grid is at its cap at `size`, and a loop over it turns at least `turns` times.
-::testing::AssertionResult turns(const std::function<int64_t(int64_t)>& scratch, int64_t size,
-                                 int64_t turns) {
-  if (scratch(size) != scratch(8 * size))
-    return ::testing::AssertionFailure() << "the grid still grows at " << size;
+::testing::AssertionResult turns(const std::function<int64_t(int64_t)>& scratch, int64_t size, int64_t turns) {
+  if (scratch(size) != scratch(8 * size)) return ::testing::AssertionFailure() << "the grid still grows at " << size;
   const int64_t capped = last_below_cap(scratch, size) + 1;
   if (size < (turns - 1) * capped + 1)
-    return ::testing::AssertionFailure()
-           << "capped from " << capped << " on, so " << size << " makes fewer than " << turns << " turns";
+    return ::testing::AssertionFailure() << "capped from " << capped << " on, so " << size << " makes fewer than " << turns << " turns";
   return ::testing::AssertionSuccess();
 }
 
@@ -55,9 +52,7 @@ class Sizes : public ::testing::TestWithParam<const OpTrainer*> {
       if (n.C == 768) rows = std::max(rows, n.rows);
     return rows;
   }
-  static int64_t most_gradients(const OpSizes& z) {
-    return *std::max_element(z.gradients.begin(), z.gradients.end());
-  }
+  static int64_t most_gradients(const OpSizes& z) { return *std::max_element(z.gradients.begin(), z.gradients.end()); }
   std::function<int64_t(int64_t)> norm() const {
     return [this](int64_t n) { return ops().grad_norm_scratch(n); };
   }
@@ -70,12 +65,7 @@ TEST_P(Sizes, RealOnesGoRoundEveryCappedGridMoreThanOnce) {
   EXPECT_TRUE(turns(norm(), most_gradients(z), 10));
   for (const auto& p : z.products)
     if (p.rows > 16384) {
-      EXPECT_TRUE(turns(
-          [&](int64_t rows) {
-            return ops().linear_backward_scratch({rows, p.in, p.out});
-          },
-          p.rows, 1))
-          << p.place;
+      EXPECT_TRUE(turns([&](int64_t rows) { return ops().linear_backward_scratch({rows, p.in, p.out}); }, p.rows, 1)) << p.place;
     }
 }
 
@@ -85,9 +75,7 @@ TEST_P(Sizes, ReducedOnesGoRoundTwice) {
   EXPECT_TRUE(turns(norm(), most_gradients(z), 2));
 }
 
-TEST_P(Sizes, OddOnesDoNotWhichIsWhyThereAreOthers) {
-  EXPECT_FALSE(turns(layernorm("fused_rows"), most_rows(odd_sizes()), 2));
-}
+TEST_P(Sizes, OddOnesDoNotWhichIsWhyThereAreOthers) { EXPECT_FALSE(turns(layernorm("fused_rows"), most_rows(odd_sizes()), 2)); }
 
 INSTANTIATE_TEST_SUITE_P(OfBothTrainers, Sizes, ::testing::Values(&fp32_ops(), &mixed_ops()),
                          [](const auto& of) { return of.param->name(); });
@@ -95,18 +83,13 @@ INSTANTIATE_TEST_SUITE_P(OfBothTrainers, Sizes, ::testing::Values(&fp32_ops(), &
 TEST(SizesThatTrain, HaveTheVocabularyTheRowsAndTheParametersOfD12) {
   const OpSizes z = real_sizes();
   for (const int64_t rows : {4096, 16421}) {
-    EXPECT_TRUE(std::any_of(z.classifiers.begin(), z.classifiers.end(),
-                            [&](const auto& c) { return c.rows == rows && c.V == 50257; }));
+    EXPECT_TRUE(std::any_of(z.classifiers.begin(), z.classifiers.end(), [&](const auto& c) { return c.rows == rows && c.V == 50257; }));
     EXPECT_TRUE(std::any_of(z.norms.begin(), z.norms.end(), [&](const auto& n) { return n.rows == rows; }));
-    EXPECT_EQ(std::count_if(z.products.begin(), z.products.end(),
-                            [&](const auto& p) { return p.rows == rows && p.bias; }),
-              4);
+    EXPECT_EQ(std::count_if(z.products.begin(), z.products.end(), [&](const auto& p) { return p.rows == rows && p.bias; }), 4);
   }
-  EXPECT_TRUE(std::any_of(z.products.begin(), z.products.end(), [](const auto& p) { return p.out == 50304; }))
-      << "lm_head";
+  EXPECT_TRUE(std::any_of(z.products.begin(), z.products.end(), [](const auto& p) { return p.out == 50304; })) << "lm_head";
   for (const auto& e : z.embeddings) EXPECT_EQ(e.V, 50257);
-  EXPECT_TRUE(
-      std::any_of(z.attentions.begin(), z.attentions.end(), [](const auto& a) { return a.T == 1024; }));
+  EXPECT_TRUE(std::any_of(z.attentions.begin(), z.attentions.end(), [](const auto& a) { return a.T == 1024; }));
   const auto odd_count = [](int64_t n) { return n > 124'000'000 && n % 2 == 1; };
   EXPECT_TRUE(std::any_of(z.gradients.begin(), z.gradients.end(), odd_count));
 }

@@ -27,8 +27,7 @@ Covered covered_by(const OpTrainer& trainer, const OpSizes& sizes) {
   Covered covered;
   const auto table = trainer.variants();
   for_each_case(trainer, sizes, {.space = kHost, .seed = 1, .with_answers = false}, [&](const OpCase& c) {
-    for (const std::string& variant : variants_of(table, c))
-      covered[c.slot.empty() ? c.op : c.slot].insert(variant);
+    for (const std::string& variant : variants_of(table, c)) covered[c.slot.empty() ? c.op : c.slot].insert(variant);
     for (const auto& [slot, variant] : c.also) covered[slot].insert(variant);
   });
   return covered;
@@ -45,20 +44,16 @@ void expect_every_variant(const OpTrainer& trainer, const std::set<std::string>&
 
 // How a step is launched and which of the library's algorithms runs are no ops; the whole-model checks run
 // both.
-TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) {
-  expect_every_variant(mixed_ops(), {"step_launch", "matmul_algorithm"});
-}
+TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) { expect_every_variant(mixed_ops(), {"step_launch", "matmul_algorithm"}); }
 TEST(OpSuite, EveryVariantOfTheFp32TrainerHasACase) { expect_every_variant(fp32_ops(), {"zero_grad"}); }
 
 TEST(OpSuite, AVariantThatJoinsTheTableIsJudgedAndTimedWithoutACaseOfItsOwn) {
   const OpCase c{.op = "layernorm_forward", .shape = "", .tensors = {}};
-  EXPECT_THAT(variants_of({{"layernorm_forward", {"a", "b", "brand_new"}}}, c),
-              ::testing::ElementsAre("a", "b", "brand_new"));
+  EXPECT_THAT(variants_of({{"layernorm_forward", {"a", "b", "brand_new"}}}, c), ::testing::ElementsAre("a", "b", "brand_new"));
   OpCase based = c;
   based.baseline = "b";
   based.other_forms = {"a"};
-  EXPECT_THAT(variants_of({{"layernorm_forward", {"a", "b", "brand_new"}}}, based),
-              ::testing::ElementsAre("b", "brand_new"));
+  EXPECT_THAT(variants_of({{"layernorm_forward", {"a", "b", "brand_new"}}}, based), ::testing::ElementsAre("b", "brand_new"));
 }
 
 TEST(OpSuite, ACaseThatNamesWhatTheTrainerDoesNotHaveIsRefused) {
@@ -112,12 +107,10 @@ TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
         Memory got(kHost, t.byte_count());
         convert(got, t.element, view(t.want), t.count());
         const Tolerance limit = t.rounding ? rounding_limit(t.rounding) : op_limit(floor, nullptr);
-        const CheckResult r = from_metrics(
-            "", "", compare(kHost, view(got, t.element), view(t.want), t.rows, t.columns), limit);
+        const CheckResult r = from_metrics("", "", compare(kHost, view(got, t.element), view(t.want), t.rows, t.columns), limit);
         EXPECT_TRUE(r.passed) << r.unit << " " << r.error << " > " << r.budget;
         if (t.rounding.count > 0 && t.rounding.inside == 0) {
-          EXPECT_LE(worst_element(kHost, view(got, t.element), view(t.want), t.count()),
-                    element_limit(t.rounding));
+          EXPECT_LE(worst_element(kHost, view(got, t.element), view(t.want), t.count()), element_limit(t.rounding));
         }
         EXPECT_TRUE(accepted_fakes(kHost, view(t.want), t.rows, t.columns, limit).empty());
       }
@@ -144,8 +137,7 @@ TEST(OpSuite, ValuesThatHurtAreThere) {
       EXPECT_NEAR(view(c.tensors[1].content, Element::f32)[5], 300, 3);
     }
     if (c.op == "layernorm_forward" && c.shape.find("denormal") != std::string::npos)
-      most_denormal =
-          std::min(most_denormal, std::abs(view(c.tensors[1].content, Element::f32)[11 * first.columns + 1]));
+      most_denormal = std::min(most_denormal, std::abs(view(c.tensors[1].content, Element::f32)[11 * first.columns + 1]));
     if (c.op == "adamw" && c.shape.find("t=100000") != std::string::npos) adam_late = true;
   });
   EXPECT_LT(least_logit, -100);

@@ -41,8 +41,7 @@ TEST(Report, AScalarsErrorIsRelativeToWhatItShouldBe) {
 }
 
 TEST(Report, TheMeasureFurthestBeyondItsBudgetIsShown) {
-  const CheckResult r =
-      make_result("a", "b", {{"norm", 0.9, 1, -1}, {"worst row", 3, 2, 7}, {"worst column", 1, 8, 3}});
+  const CheckResult r = make_result("a", "b", {{"norm", 0.9, 1, -1}, {"worst row", 3, 2, 7}, {"worst column", 1, 8, 3}});
   EXPECT_FALSE(r.passed);
   EXPECT_EQ(r.unit, "worst row");
   EXPECT_EQ(r.detail, "at 7");
@@ -67,8 +66,7 @@ TEST(Report, FailuresAreListedSinglyAndLinesFitAHundredColumns) {
   report.trainer = "fp32";
   for (const char* t : {"wte", "wpe", "a tensor with a name that is far too long for its column"})
     report.add(make_result("a check with a name that is far too long", t,
-                           {{"worst column", t[1] == 'p' ? kNan : 1.23456789e-100, 1e-100 * 2, 123456789}},
-                           ""));
+                           {{"worst column", t[1] == 'p' ? kNan : 1.23456789e-100, 1e-100 * 2, 123456789}}, ""));
   const std::string table = to_table(report, false);
   EXPECT_NE(table.find("wpe"), std::string::npos);
   EXPECT_NE(table.find("2 more within budget"), std::string::npos);

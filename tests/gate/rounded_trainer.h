@@ -17,12 +17,12 @@ namespace gate_test {
 
 enum class RoundingMistake {
   none,
-  weights_cut_off,          // towards zero instead of to the nearest
-  weights_from_old_masters, // one step behind
-  always_up,                // "stochastic" rounding that never goes down
-  two_steps_off,            // to a neighbour of a neighbour
-  activations_in_5_bits,    // stored in far less than bf16
-  scale_from_last_norm,     // clipping by the norm of the step before
+  weights_cut_off,           // towards zero instead of to the nearest
+  weights_from_old_masters,  // one step behind
+  always_up,                 // "stochastic" rounding that never goes down
+  two_steps_off,             // to a neighbour of a neighbour
+  activations_in_5_bits,     // stored in far less than bf16
+  scale_from_last_norm,      // clipping by the norm of the step before
 };
 
 class RoundedTrainer final : public gpt2::Trainer {
@@ -36,8 +36,7 @@ class RoundedTrainer final : public gpt2::Trainer {
       for (float& x : values)
         if (std::isfinite(x)) x = std::bit_cast<float>((std::bit_cast<uint32_t>(x) + half) & ~mask);
     });
-    for (std::vector<float>* v : {&masters_, &m_, &v_, &gradients_})
-      v->resize(static_cast<size_t>(gpt2::tensor_layout(o.model).total));
+    for (std::vector<float>* v : {&masters_, &m_, &v_, &gradients_}) v->resize(static_cast<size_t>(gpt2::tensor_layout(o.model).total));
     round(0, false);
   }
   const gpt2::TrainerOptions& options() const override { return options_; }
@@ -99,10 +98,14 @@ class RoundedTrainer final : public gpt2::Trainer {
  private:
   std::vector<float>& state(gpt2::State which) {
     switch (which) {
-      case gpt2::State::parameters: return masters_;
-      case gpt2::State::gradients: return gradients_;
-      case gpt2::State::adam_m: return m_;
-      case gpt2::State::adam_v: return v_;
+      case gpt2::State::parameters:
+        return masters_;
+      case gpt2::State::gradients:
+        return gradients_;
+      case gpt2::State::adam_m:
+        return m_;
+      case gpt2::State::adam_v:
+        return v_;
     }
     return masters_;
   }

@@ -68,11 +68,11 @@ TEST_F(SourceScan, OneByteOfEveryClassOfFileIsNamed) {
       if (files >= 12) break;  // the first dozen; the classes follow
     }
     // A kernel, a kernel header, a step, headers of the model, the device helpers with their sources.
-    for (const std::string& name :
-         std::initializer_list<std::string>{trainer + "/kernels/adamw.cu", trainer + "/kernels/common.cuh", trainer + "/model.cpp", trainer + "/trainer.cpp",
-          std::string("gpt2/trainer.h"), std::string("gpt2/config.h"), std::string("gpt2/tensor_table.h"),
-          std::string("gpt2/tensor_table.cpp"), std::string("gpt2/cuda/launch.cuh"), std::string("gpt2/cuda/launch.cpp"),
-          std::string("gpt2/cuda/device_buffer.h"), std::string("gpt2/op_range.h")})
+    for (const std::string& name : std::initializer_list<std::string>{
+             trainer + "/kernels/adamw.cu", trainer + "/kernels/common.cuh", trainer + "/model.cpp", trainer + "/trainer.cpp",
+             std::string("gpt2/trainer.h"), std::string("gpt2/config.h"), std::string("gpt2/tensor_table.h"),
+             std::string("gpt2/tensor_table.cpp"), std::string("gpt2/cuda/launch.cuh"), std::string("gpt2/cuda/launch.cpp"),
+             std::string("gpt2/cuda/device_buffer.h"), std::string("gpt2/op_range.h")})
       EXPECT_TRUE(sources.contains(name)) << trainer << " does not hash " << name;
   }
 }

@@ -20,8 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const StateFiles kTiny{fs::path(TEST_DATA) / "golden/tiny.bin",
-                       fs::path(TEST_DATA) / "golden/tiny_debug_state.bin"};
+const StateFiles kTiny{fs::path(TEST_DATA) / "golden/tiny.bin", fs::path(TEST_DATA) / "golden/tiny_debug_state.bin"};
 
 class StateGate : public ::testing::Test {
  protected:
@@ -64,8 +63,7 @@ TEST_F(StateGate, EachTensorOffByATwentiethOfAPercentIsNamedAlone) {
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     state_ = right;
     const auto span = gpt2::tensor_layout(config_)[row.id];
-    for (int64_t i = span.offset; i < span.offset + span.size; ++i)
-      state_.gradients[static_cast<size_t>(i)] *= 1.0005f;
+    for (int64_t i = span.offset; i < span.offset + span.size; ++i) state_.gradients[static_cast<size_t>(i)] *= 1.0005f;
     EXPECT_EQ(failing(), std::set<std::string>{std::string(row.name)});
   }
   state_ = right;
@@ -115,9 +113,7 @@ struct SlightlyOff final : gpt2::Trainer {
 TEST_F(StateGate, ATrainerIsHeldToItsOwnBudgets) {
   const auto failing_with = [](float gradients, float logits, double loss) {
     std::set<std::string> names;
-    const TrainerFactory factory = [&](const gpt2::TrainerOptions& o) {
-      return std::make_unique<SlightlyOff>(o, gradients, logits, loss);
-    };
+    const TrainerFactory factory = [&](const gpt2::TrainerOptions& o) { return std::make_unique<SlightlyOff>(o, gradients, logits, loss); };
     for (const CheckResult& r : check_trainer_against_state(factory, kTiny, "reference", "fp32", {}).results)
       if (!r.passed) names.insert(r.tensor);
     return names;
@@ -139,9 +135,7 @@ TEST_F(StateGate, AStateOfOtherTokensFails) {
 }
 
 TEST_F(StateGate, ATrainerIsHeldAgainstTheSameState) {
-  const TrainerFactory factory = [](const gpt2::TrainerOptions& o) {
-    return gpt2::make_reference_trainer(o);
-  };
+  const TrainerFactory factory = [](const gpt2::TrainerOptions& o) { return gpt2::make_reference_trainer(o); };
   const GateReport report = check_trainer_against_state(factory, kTiny, "reference", "fp32", {});
   EXPECT_TRUE(report.passed()) << to_table(report, true);
 }

@@ -40,8 +40,8 @@ ModelGateOptions only(const std::string& prefix) {
 
 // Without the oracle, which what follows does not need.
 ModelGateOptions arithmetic(ModelGateOptions o) {
-  for (const char* name : {"steps loss", "steps grad norm", "steps gradients", "optimizer", "step gradients", "forward",
-                           "gradients", "trajectory", "accumulation", "fresh inputs", "repeatability", "causality", "padding"})
+  for (const char* name : {"steps loss", "steps grad norm", "steps gradients", "optimizer", "step gradients", "forward", "gradients",
+                           "trajectory", "accumulation", "fresh inputs", "repeatability", "causality", "padding"})
     o.without.insert(name);
   return o;
 }
@@ -78,24 +78,22 @@ TEST(Wiring, ATensorLeftOutOfTheNormIsCaught) {
 // ---- the update ----------------------------------------------------------------------------------------------------
 
 TEST(Wiring, OneVectorThatDecaysIsCaught) {
-  const Defect d{.parameters = [](std::span<float> after, std::span<const float> before, const gpt2::StepPlan& plan,
-                                  const gpt2::TrainerOptions& o) {
-    for (const KnownTensor& t : known_tensors(o.model))
-      for (int64_t k = t.offset; t.name == "lnfw" && k < t.offset + t.size(); ++k)
-        after[static_cast<size_t>(k)] -=
-            plan.adamw.learning_rate * plan.adamw.weight_decay * before[static_cast<size_t>(k)];
-  }};
+  const Defect d{
+      .parameters = [](std::span<float> after, std::span<const float> before, const gpt2::StepPlan& plan, const gpt2::TrainerOptions& o) {
+        for (const KnownTensor& t : known_tensors(o.model))
+          for (int64_t k = t.offset; t.name == "lnfw" && k < t.offset + t.size(); ++k)
+            after[static_cast<size_t>(k)] -= plan.adamw.learning_rate * plan.adamw.weight_decay * before[static_cast<size_t>(k)];
+      }};
   EXPECT_EQ(failing_with(d, arithmetic(only("steps"))), (std::set<std::string>{"steps update"}));
 }
 
 TEST(Wiring, AnEmbeddingThatDoesNotDecayIsCaught) {
-  const Defect d{.parameters = [](std::span<float> after, std::span<const float> before, const gpt2::StepPlan& plan,
-                                  const gpt2::TrainerOptions& o) {
-    for (const KnownTensor& t : known_tensors(o.model))
-      for (int64_t k = t.offset; t.name == "wpe" && k < t.offset + t.size(); ++k)
-        after[static_cast<size_t>(k)] +=
-            plan.adamw.learning_rate * plan.adamw.weight_decay * before[static_cast<size_t>(k)];
-  }};
+  const Defect d{
+      .parameters = [](std::span<float> after, std::span<const float> before, const gpt2::StepPlan& plan, const gpt2::TrainerOptions& o) {
+        for (const KnownTensor& t : known_tensors(o.model))
+          for (int64_t k = t.offset; t.name == "wpe" && k < t.offset + t.size(); ++k)
+            after[static_cast<size_t>(k)] += plan.adamw.learning_rate * plan.adamw.weight_decay * before[static_cast<size_t>(k)];
+      }};
   EXPECT_EQ(failing_with(d, arithmetic(only("steps"))), (std::set<std::string>{"steps update"}));
 }
 
@@ -161,7 +159,8 @@ TEST(Wiring, EachHurtingValueIsSeenByItsCase) {
       {"one high logit", scaled_if([](Logits z, Params, Options) { return std::abs(z[7] - 80) < 1; })},
       {"equal logits", scaled_if([](Logits z, Params, Options) { return z[0] == 0 && z[1] == 0; })},
       {"flat attention", scaled_if([&](Logits, Params p, Options o) { return tensor(p, o, gpt2::Tensor::qkvw)[0] == 0; })},
-      {"denormals", scaled_if([&](Logits, Params p, Options o) { return std::fpclassify(tensor(p, o, gpt2::Tensor::fcb)[0]) == FP_SUBNORMAL; })}};
+      {"denormals",
+       scaled_if([&](Logits, Params p, Options o) { return std::fpclassify(tensor(p, o, gpt2::Tensor::fcb)[0]) == FP_SUBNORMAL; })}};
   for (const auto& [name, defect] : all) {
     ModelGateOptions o = only("");
     o.with_steps = false;
@@ -185,11 +184,15 @@ TEST(Wiring, TokensThatAreAllEqualAndAllDifferentAreSeenByTheirCases) {
   for (const ModelCheck& c : model_checks())
     if (std::ranges::none_of(small_cases(), [&](const Case& s) { return s.name == c.name; })) o.without.insert(c.name);
   EXPECT_EQ(failing_with(gradient_off_if([](const Batch& b, const gpt2::TrainerOptions&) {
-              return b.inputs.size() > 1 && std::set(b.inputs.begin(), b.inputs.end()).size() == 1; }), o),
+                           return b.inputs.size() > 1 && std::set(b.inputs.begin(), b.inputs.end()).size() == 1;
+                         }),
+                         o),
             std::set<std::string>{"equal tokens"});
   EXPECT_EQ(failing_with(gradient_off_if([](const Batch& b, const gpt2::TrainerOptions& t) {
-              const std::set<int32_t> ids(b.inputs.begin(), b.inputs.end());
-              return b.inputs.size() > 1 && ids.size() == b.inputs.size() && *ids.rbegin() == t.model.vocab_size - 1; }), o),
+                           const std::set<int32_t> ids(b.inputs.begin(), b.inputs.end());
+                           return b.inputs.size() > 1 && ids.size() == b.inputs.size() && *ids.rbegin() == t.model.vocab_size - 1;
+                         }),
+                         o),
             std::set<std::string>{"distinct tokens"});
 }
 
@@ -224,10 +227,10 @@ TEST(Wiring, MistakesOfRoundingAreCaught) {
 
 TEST(Wiring, NeighboursInBf16) {
   EXPECT_EQ(nearest_bf16(1.0f), 1.0f);
-  EXPECT_EQ(nearest_bf16(1.00390625f), 1.0f);                   // half way, to even
-  EXPECT_EQ(nearest_bf16(1.01171875f), 1.015625f);              // half way, to even: up
+  EXPECT_EQ(nearest_bf16(1.00390625f), 1.0f);       // half way, to even
+  EXPECT_EQ(nearest_bf16(1.01171875f), 1.015625f);  // half way, to even: up
   EXPECT_TRUE(is_bf16_neighbour(1.0f, 1.0f));
-  EXPECT_FALSE(is_bf16_neighbour(1.0078125f, 1.0f));            // exact values have no second neighbour
+  EXPECT_FALSE(is_bf16_neighbour(1.0078125f, 1.0f));  // exact values have no second neighbour
   EXPECT_TRUE(is_bf16_neighbour(1.0078125f, 1.001f));
   EXPECT_TRUE(is_bf16_neighbour(-1.0f, -1.001f));
   EXPECT_FALSE(is_bf16_neighbour(-0.99609375f, -1.001f));

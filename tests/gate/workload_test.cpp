@@ -22,8 +22,7 @@ TEST(Workload, NoParameterIsZeroOrOneButPadding) {
     if (std::ranges::find(zeros_on_purpose, c.stress) != std::end(zeros_on_purpose)) continue;
     const auto p = trained_like_parameters(c, 5);
     const auto layout = gpt2::tensor_layout(c.config);
-    const int64_t begin = c.config.vocab_size * c.config.channels,
-                  end = c.config.padded_vocab * c.config.channels;
+    const int64_t begin = c.config.vocab_size * c.config.channels, end = c.config.padded_vocab * c.config.channels;
     for (int64_t i = 0; i < layout.total; ++i) {
       const float x = p[static_cast<size_t>(i)];
       if (i >= begin && i < end) {
@@ -58,8 +57,7 @@ TEST(Workload, TokensLieInTheVocabularyAndTheStressesAreWhatTheySay) {
   EXPECT_LE(std::set(r.inputs.begin(), r.inputs.end()).size(), 2u);
   const Case& edges = find_case(cases, Stress::edge_targets);
   const Tokens e = random_tokens(edges, 5, 0);
-  EXPECT_EQ(std::set(e.targets.begin(), e.targets.end()),
-            (std::set<int32_t>{0, static_cast<int32_t>(edges.config.vocab_size - 1)}));
+  EXPECT_EQ(std::set(e.targets.begin(), e.targets.end()), (std::set<int32_t>{0, static_cast<int32_t>(edges.config.vocab_size - 1)}));
 }
 
 TEST(Workload, LargeLogitsReachAHundredWhereExpOverflows) {

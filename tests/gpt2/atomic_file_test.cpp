@@ -145,8 +145,7 @@ TEST(AtomicFile, ALinkStaysALink) {
 TEST(FolderWritable, RefusesAFileInItsPlace) {
   TemporaryFolder folder;
   write_file_atomically(folder / "file", "x");
-  EXPECT_INPUT_ERROR(check_folder_writable(folder / "file" / "sub", "--checkpoints"), "--checkpoints",
-                     "file/sub");
+  EXPECT_INPUT_ERROR(check_folder_writable(folder / "file" / "sub", "--checkpoints"), "--checkpoints", "file/sub");
   EXPECT_INPUT_ERROR(check_folder_writable(folder / "file", "--checkpoints"), "--checkpoints");
   check_folder_writable(folder / "made" / "deep", "--checkpoints");
   EXPECT_TRUE(names_in(folder / "made/deep").empty());

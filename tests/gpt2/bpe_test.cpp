@@ -31,12 +31,9 @@ TEST(BpeVocabulary, BytesComeInTheOrderOfTheirSpellingsThenMergesThenEndOfText) 
   EXPECT_EQ(bpe.vocab_size(), 269u);
   EXPECT_EQ(bpe.end_of_text(), kSmallEndOfText);
   const std::vector<std::pair<uint16_t, std::string>> expected{
-      {0, "!"},         {93, "~"},     {94, "\xa1"},
-      {105, "\xac"},    {106, "\xae"}, {187, "\xff"},
-      {188, {"\0", 1}}, {198, "\n"},   {220, " "},
-      {221, "\x7f"},    {222, "\x80"}, {254, "\xa0"},
-      {255, "\xad"},    {256, "he"},   {264, " world"},
-      {265, "\n\n"},    {267, "é"},    {kSmallEndOfText, "<|endoftext|>"}};
+      {0, "!"},         {93, "~"},   {94, "\xa1"},    {105, "\xac"}, {106, "\xae"}, {187, "\xff"},
+      {188, {"\0", 1}}, {198, "\n"}, {220, " "},      {221, "\x7f"}, {222, "\x80"}, {254, "\xa0"},
+      {255, "\xad"},    {256, "he"}, {264, " world"}, {265, "\n\n"}, {267, "é"},    {kSmallEndOfText, "<|endoftext|>"}};
   for (const auto& [id, bytes] : expected) EXPECT_EQ(bpe.bytes(id), bytes) << id;
 }
 
@@ -106,8 +103,7 @@ TEST(BpeVocabulary, IdsOfEncoderJsonMustBeThoseOfTheMerges) {
     EXPECT_NE(at, text.npos) << from;
     bpe.check_ids(text.replace(at, from.size(), to), "e.json");
   };
-  EXPECT_INPUT_ERROR(with("\"he\": 256", "\"he\": 257"), "e.json: token \"he\" has id 257",
-                     "the merges give it 256");
+  EXPECT_INPUT_ERROR(with("\"he\": 256", "\"he\": 257"), "e.json: token \"he\" has id 257", "the merges give it 256");
   EXPECT_INPUT_ERROR(with("\"Ġ\": 220", "\"Ġ\": \"220\""), "\"Ġ\" has id \"220\"");
   EXPECT_INPUT_ERROR(with("\"he\": 256, ", ""), "token \"he\" is missing", "256");
   EXPECT_INPUT_ERROR(with("\"he\": 256", "\"he\": 256, \"hex\": 400"), "270 tokens", "the merges make 269");
@@ -149,8 +145,7 @@ TEST_F(BpeEncoding, TheNameOfEndOfTextIsText) {
 }
 
 // GPT-2's own procedure, as slow as it is: the pair of the first priority is merged everywhere, from the left.
-std::vector<std::string> merged_slowly(const std::string& word,
-                                       const std::map<std::pair<std::string, std::string>, size_t>& rank) {
+std::vector<std::string> merged_slowly(const std::string& word, const std::map<std::pair<std::string, std::string>, size_t>& rank) {
   std::vector<std::string> parts;
   for (const char c : word) parts.emplace_back(1, c);
   while (true) {
@@ -178,8 +173,7 @@ TEST_F(BpeEncoding, ShortAndLongWordsAreMergedAsGpt2MergesThem) {
     std::string merges;
     for (int tries = 0; tries < 60; ++tries) {
       const std::string l = tokens[random() % tokens.size()], r = tokens[random() % tokens.size()];
-      if (l.size() + r.size() > 12 || std::find(tokens.begin(), tokens.end(), l + r) != tokens.end())
-        continue;
+      if (l.size() + r.size() > 12 || std::find(tokens.begin(), tokens.end(), l + r) != tokens.end()) continue;
       rank.emplace(std::pair(l, r), rank.size());
       tokens.push_back(l + r);
       merges += l + " " + r + "\n";
@@ -200,8 +194,7 @@ TEST_F(BpeEncoding, ShortAndLongWordsAreMergedAsGpt2MergesThem) {
 TEST_F(BpeEncoding, DecodingGivesBackEveryByte) {
   Bpe bpe = small();
   std::mt19937 random(3);
-  const std::vector<std::string> parts{"hello", " world", "é",  "中",   "😀",
-                                       "\n\n",  "   ",    "'s", "\xff", "\xe2\x82"};
+  const std::vector<std::string> parts{"hello", " world", "é", "中", "😀", "\n\n", "   ", "'s", "\xff", "\xe2\x82"};
   for (int round = 0; round < 300; ++round) {
     std::string text;
     const size_t length = random() % 300;
@@ -254,8 +247,7 @@ TEST_F(BpeEncoding, LongRunsTakeNoQuadraticTime) {
 
 TEST_F(BpeEncoding, AWordTooLongToMergeIsRefused) {
   Bpe bpe = small();
-  EXPECT_INPUT_ERROR(bpe.encode("x " + std::string(Bpe::kMaxPieceBytes + 1, '?')),
-                     "67108866 bytes from byte 1", "one word");
+  EXPECT_INPUT_ERROR(bpe.encode("x " + std::string(Bpe::kMaxPieceBytes + 1, '?')), "67108866 bytes from byte 1", "one word");
 }
 
 TEST_F(BpeEncoding, WithTheRealVocabularyWellKnownIds) {

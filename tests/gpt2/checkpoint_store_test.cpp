@@ -145,9 +145,9 @@ TEST(CheckpointStore, DamagedOnesArePassedOverAndNamed) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->state.step, 2);
   expect_whole(*found);
-  EXPECT_THAT(damaged, ElementsAre(::testing::HasSubstr("step-00000005/model.bin: damaged"),
-                                   ::testing::HasSubstr("step-00000004/state.bin: damaged"),
-                                   ::testing::HasSubstr("step-00000003/state.bin")));
+  EXPECT_THAT(damaged,
+              ElementsAre(::testing::HasSubstr("step-00000005/model.bin: damaged"),
+                          ::testing::HasSubstr("step-00000004/state.bin: damaged"), ::testing::HasSubstr("step-00000003/state.bin")));
 }
 
 TEST(CheckpointStore, FilesOfOthersInTheFolderAreLeftAlone) {
@@ -303,8 +303,7 @@ TEST_F(CheckpointStoreKilled, WhatIsRenamedIsOnTheDiskAndWhatIsOldGoesLast) {
   std::vector<std::string> expected{"mkdir"};
   expected.insert(expected.end(), file.begin(), file.end());
   expected.insert(expected.end(), state.begin(), state.end());
-  for (const char* last : {"fsync folder", "rename", "fsync folder", "rename", "remove", "remove", "remove"})
-    expected.emplace_back(last);
+  for (const char* last : {"fsync folder", "rename", "fsync folder", "rename", "remove", "remove", "remove"}) expected.emplace_back(last);
   EXPECT_EQ(operations_of([&] { save_step(store, 3); }), expected);
 }
 
@@ -336,8 +335,7 @@ TEST(CheckpointStore, KilledAtAnyMomentTheNewestLoads) {
     ::waitpid(child, &status, 0);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the child died of something else";
     int64_t saved = last_step;
-    for (int64_t step; ::read(reports[0], &step, sizeof(step)) == static_cast<ssize_t>(sizeof(step));)
-      saved = step;
+    for (int64_t step; ::read(reports[0], &step, sizeof(step)) == static_cast<ssize_t>(sizeof(step));) saved = step;
     ::close(reports[0]);
     const int64_t newest = expect_newest_loads(reader);
     ASSERT_GE(newest, saved) << "a checkpoint reported as saved is gone";

@@ -18,8 +18,7 @@ const std::string kGolden = std::string(TEST_DATA) + "/golden/tiny.bin";
 const std::string kGoldenState = std::string(TEST_DATA) + "/golden/tiny_debug_state.bin";
 
 // A checkpoint file with header fields changed: (index, value) pairs.
-std::vector<std::byte> with_header(std::vector<std::byte> bytes,
-                                   std::initializer_list<std::pair<size_t, int32_t>> fields) {
+std::vector<std::byte> with_header(std::vector<std::byte> bytes, std::initializer_list<std::pair<size_t, int32_t>> fields) {
   for (auto [i, value] : fields) std::memcpy(bytes.data() + 4 * i, &value, 4);
   return bytes;
 }
@@ -54,8 +53,7 @@ TEST(Checkpoint, Bf16IsHalfTheSizeRoundsToNearestEvenAndKeepsItsBits) {
   EXPECT_EQ(c.parameters[3], p[3]);
   EXPECT_TRUE(std::isnan(c.parameters[4]));
   EXPECT_TRUE(std::signbit(c.parameters[5]));
-  for (size_t i = 6; i < p.size(); ++i)
-    EXPECT_LE(std::abs(c.parameters[i] - p[i]), std::abs(p[i]) * 0x1.0p-8f);
+  for (size_t i = 6; i < p.size(); ++i) EXPECT_LE(std::abs(c.parameters[i] - p[i]), std::abs(p[i]) * 0x1.0p-8f);
   save_checkpoint(folder / "again.bin", small_config(), c.parameters, CheckpointPrecision::bf16);
   EXPECT_EQ(read_bytes(folder / "again.bin"), read_bytes(folder / "b.bin"));
 }
@@ -84,8 +82,7 @@ TEST(Checkpoint, OneByteTooFewOrTooManyIsRefused) {
   bytes.push_back(std::byte{0});
   const std::span<const std::byte> all(bytes);
   EXPECT_INPUT_ERROR(parse_checkpoint(all, "f.bin"), "f.bin: oversized: 548865 bytes, expected 548864");
-  EXPECT_INPUT_ERROR(parse_checkpoint(all.first(548863), "f.bin"),
-                     "f.bin: truncated: 548863 bytes, expected 548864");
+  EXPECT_INPUT_ERROR(parse_checkpoint(all.first(548863), "f.bin"), "f.bin: truncated: 548863 bytes, expected 548864");
 }
 
 TEST(ReferenceState, GoldenFileWrittenElsewhereIsReadAndWrittenBackByteForByte) {
@@ -106,14 +103,10 @@ TEST(ReferenceState, StatesOfAnotherModelAndBadTokensAreRefused) {
   other.layers = 3;
   EXPECT_INPUT_ERROR(parse_reference_state(good, other, "s.bin"), "s.bin: truncated", "3 layers");
   EXPECT_INPUT_ERROR(parse_reference_state(with_header(good, {{2, 0}}), config, "s.bin"), "batch size 0");
-  EXPECT_INPUT_ERROR(parse_reference_state(with_header(good, {{3, 65}}), config, "s.bin"),
-                     "sequence length 65", "1 to 64");
-  EXPECT_INPUT_ERROR(parse_reference_state(with_header(good, {{2, 2147483647}}), config, "s.bin"),
-                     "truncated");
-  EXPECT_INPUT_ERROR(parse_reference_state(with_header(good, {{256, 509}}), config, "s.bin"),
-                     "input token 0 is 509", "0 to 508");
-  EXPECT_INPUT_ERROR(parse_reference_state(with_header(good, {{256 + 4 * 64 + 7, -1}}), config, "s.bin"),
-                     "target token 7 is -1");
+  EXPECT_INPUT_ERROR(parse_reference_state(with_header(good, {{3, 65}}), config, "s.bin"), "sequence length 65", "1 to 64");
+  EXPECT_INPUT_ERROR(parse_reference_state(with_header(good, {{2, 2147483647}}), config, "s.bin"), "truncated");
+  EXPECT_INPUT_ERROR(parse_reference_state(with_header(good, {{256, 509}}), config, "s.bin"), "input token 0 is 509", "0 to 508");
+  EXPECT_INPUT_ERROR(parse_reference_state(with_header(good, {{256 + 4 * 64 + 7, -1}}), config, "s.bin"), "target token 7 is -1");
 }
 
 TEST(ReferenceState, AShapeWhoseSizeWrapsAround64BitsIsRefused) {

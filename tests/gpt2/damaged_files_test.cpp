@@ -33,20 +33,11 @@ std::vector<Format> formats() {
   return {
       {"checkpoint", [](auto& path) { save_checkpoint(path, small_config(), small_parameters()); },
        [](auto bytes) { parse_checkpoint(bytes, "file"); }, 1024, false},
-      {"checkpoint_bf16",
-       [](auto& path) {
-         save_checkpoint(path, small_config(), small_parameters(), CheckpointPrecision::bf16);
-       },
+      {"checkpoint_bf16", [](auto& path) { save_checkpoint(path, small_config(), small_parameters(), CheckpointPrecision::bf16); },
        [](auto bytes) { parse_checkpoint(bytes, "file"); }, 1024, false},
       {"reference_state",
        [](auto& path) {
-         ReferenceState s{2,
-                          3,
-                          std::vector<int32_t>(6, 1),
-                          std::vector<int32_t>(6, 4),
-                          std::vector<float>(30),
-                          0.5f,
-                          small_parameters()};
+         ReferenceState s{2, 3, std::vector<int32_t>(6, 1), std::vector<int32_t>(6, 4), std::vector<float>(30), 0.5f, small_parameters()};
          save_reference_state(path, small_config(), s);
        },
        [](auto bytes) { parse_reference_state(bytes, small_config(), "file"); }, 1024, false},
@@ -94,8 +85,7 @@ TEST_P(DamagedFile, TheUndamagedFileIsAccepted) { EXPECT_FALSE(refuses(good_)); 
 
 TEST_P(DamagedFile, EveryTruncationIsRefused) {
   for (size_t length = 0; length < good_.size(); ++length)
-    ASSERT_TRUE(refuses(std::span(good_).first(length)))
-        << "cut to " << length << " of " << good_.size() << " bytes";
+    ASSERT_TRUE(refuses(std::span(good_).first(length))) << "cut to " << length << " of " << good_.size() << " bytes";
 }
 
 TEST_P(DamagedFile, TrailingBytesAreRefused) {
@@ -121,8 +111,7 @@ TEST_P(DamagedFile, FlippedHeaderBytesNeverCrashNorAllocateByThem) {
   // Any attempt to allocate by a damaged length would pass this limit at once.
   struct rlimit before {};
   ::getrlimit(RLIMIT_AS, &before);
-#if !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__clang__)  // AddressSanitizer's shadow needs terabytes of address space
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)  // AddressSanitizer's shadow needs terabytes of address space
   struct rlimit tight {
     rlim_t{4} << 30, before.rlim_max
   };
@@ -142,8 +131,7 @@ TEST_P(DamagedFile, FlippedHeaderBytesNeverCrashNorAllocateByThem) {
   ::setrlimit(RLIMIT_AS, &before);
 }
 
-INSTANTIATE_TEST_SUITE_P(AllReaders, DamagedFile, ::testing::ValuesIn(formats()),
-                         [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(AllReaders, DamagedFile, ::testing::ValuesIn(formats()), [](const auto& param) { return param.param.name; });
 
 TEST(DamagedTrainingState, AHugeParameterCountIsRefusedByTheFilesLength) {
   TemporaryFolder folder;

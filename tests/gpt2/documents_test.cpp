@@ -16,9 +16,7 @@ std::vector<std::string> documents(std::string_view text, Documents how) {
   return all;
 }
 
-TEST(Documents, AFileIsOne) {
-  EXPECT_THAT(documents("a\n\nb<|endoftext|>", Documents::file), ElementsAre("a\n\nb<|endoftext|>"));
-}
+TEST(Documents, AFileIsOne) { EXPECT_THAT(documents("a\n\nb<|endoftext|>", Documents::file), ElementsAre("a\n\nb<|endoftext|>")); }
 
 // llm.c: "<|endoftext|>" + text.replace("\n\n", "\n\n<|endoftext|>").
 TEST(Documents, AParagraphKeepsTheEmptyLineAfterIt) {
@@ -30,8 +28,7 @@ TEST(Documents, AParagraphKeepsTheEmptyLineAfterIt) {
 
 TEST(Documents, MarkersStandBetweenAndBelongToNone) {
   EXPECT_THAT(documents("a\n<|endoftext|>\nb", Documents::marker), ElementsAre("a\n", "\nb"));
-  EXPECT_THAT(documents("<|endoftext|>a<|endoftext|><|endoftext|>b<|endoftext|>", Documents::marker),
-              ElementsAre("a", "b"));
+  EXPECT_THAT(documents("<|endoftext|>a<|endoftext|><|endoftext|>b<|endoftext|>", Documents::marker), ElementsAre("a", "b"));
 }
 
 }  // namespace

@@ -45,33 +45,26 @@ inline std::vector<std::byte> read_bytes(const std::filesystem::path& path) {
   return {from, from + text.size()};
 }
 inline void write_bytes(const std::filesystem::path& path, const std::vector<std::byte>& bytes) {
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
-  for (const auto& e : std::filesystem::directory_iterator(folder))
-    names.push_back(e.path().filename().string());
+  for (const auto& e : std::filesystem::directory_iterator(folder)) names.push_back(e.path().filename().string());
   return names;
 }
 
-inline ModelConfig small_config() {
-  return {4, 5, 6, 1, 2, 4};
-}  // 4 positions, 5 words padded to 6, 1 layer, 2 heads, 4 channels
-inline std::vector<float> small_parameters(uint64_t seed = 1) {
-  return init_parameters(small_config(), seed);
-}
+inline ModelConfig small_config() { return {4, 5, 6, 1, 2, 4}; }  // 4 positions, 5 words padded to 6, 1 layer, 2 heads, 4 channels
+inline std::vector<float> small_parameters(uint64_t seed = 1) { return init_parameters(small_config(), seed); }
 
 // The statement must throw stepscope::InputError whose text has each of the parts.
-#define EXPECT_INPUT_ERROR(statement, ...)                                  \
-  do {                                                                      \
-    try {                                                                   \
-      statement;                                                            \
-      ADD_FAILURE() << #statement " accepted bad input";                    \
-    } catch (const stepscope::InputError& error) {                          \
-      for (const char* part : {__VA_ARGS__})                                \
-        EXPECT_THAT(std::string(error.what()), ::testing::HasSubstr(part)); \
-    }                                                                       \
+#define EXPECT_INPUT_ERROR(statement, ...)                                                                       \
+  do {                                                                                                           \
+    try {                                                                                                        \
+      statement;                                                                                                 \
+      ADD_FAILURE() << #statement " accepted bad input";                                                         \
+    } catch (const stepscope::InputError& error) {                                                               \
+      for (const char* part : {__VA_ARGS__}) EXPECT_THAT(std::string(error.what()), ::testing::HasSubstr(part)); \
+    }                                                                                                            \
   } while (false)
 
 }  // namespace gpt2::testing

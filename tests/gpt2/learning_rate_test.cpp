@@ -6,9 +6,7 @@
 namespace gpt2 {
 namespace {
 
-LearningRate rate(const char* schedule, int64_t warmup, int64_t total, float last = 0.1f) {
-  return {schedule, 1.0f, warmup, last, total};
-}
+LearningRate rate(const char* schedule, int64_t warmup, int64_t total, float last = 0.1f) { return {schedule, 1.0f, warmup, last, total}; }
 
 TEST(LearningRate, WarmUpClimbsLinearlyToThePeakInEverySchedule) {
   for (const char* s : {"cosine", "linear", "constant", "wsd"}) {

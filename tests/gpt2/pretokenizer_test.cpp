@@ -54,8 +54,7 @@ TEST_F(Pretokenizer, ASpaceGoesWithTheWordAfterIt) {
 
 TEST_F(Pretokenizer, ContractionsAreCutOffInLowerCaseOnly) {
   EXPECT_THAT(pieces("I'm you're he's we've I'd they'll don't"),
-              ElementsAre("I", "'m", " you", "'re", " he", "'s", " we", "'ve", " I", "'d", " they", "'ll",
-                          " don", "'t"));
+              ElementsAre("I", "'m", " you", "'re", " he", "'s", " we", "'ve", " I", "'d", " they", "'ll", " don", "'t"));
   EXPECT_THAT(pieces("HE'S"), ElementsAre("HE", "'", "S"));
   EXPECT_THAT(pieces("'rest 'vex 'lo"), ElementsAre("'re", "st", " '", "vex", " '", "lo"));
   EXPECT_THAT(pieces("''s"), ElementsAre("''", "s"));

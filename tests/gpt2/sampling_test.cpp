@@ -47,16 +47,14 @@ TEST(Sampling, WithoutALimitEveryTokenIsDrawn) {
 TEST(Sampling, HugeLogitsDoNotOverflowAndNonFiniteOnesAreRefused) {
   CounterRng rng(1);
   EXPECT_EQ(sample_token(std::vector<float>{-3e38f, 3e38f}, {1.0f, 0}, rng), 1);
-  EXPECT_THROW(sample_token(std::vector<float>{0, std::numeric_limits<float>::quiet_NaN()}, {1.0f, 0}, rng),
-               std::runtime_error);
+  EXPECT_THROW(sample_token(std::vector<float>{0, std::numeric_limits<float>::quiet_NaN()}, {1.0f, 0}, rng), std::runtime_error);
 }
 
 TEST(Sampling, GenerationReadsTheRowOfTheLastTokenAndSlidesItsContext) {
   testing::ToyTrainer trainer(testing::toy_options(2, 8));
   CounterRng rng(1);
   const int32_t first = 45;
-  EXPECT_THAT(generate(trainer, {&first, 1}, 10, {0.0f, 0}, rng),
-              ElementsAre(45, 46, 47, 48, 49, 0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(generate(trainer, {&first, 1}, 10, {0.0f, 0}, rng), ElementsAre(45, 46, 47, 48, 49, 0, 1, 2, 3, 4, 5));
 }
 
 }  // namespace

@@ -28,16 +28,14 @@ class ShardSetTest : public ::testing::Test {
   std::vector<std::string> write(ShardSetOptions options, size_t count, size_t part) {
     ShardSet set(std::move(options));
     const auto all = first_numbers(count);
-    for (size_t at = 0; at < count; at += part)
-      set.append(std::span(all).subspan(at, std::min(part, count - at)));
+    for (size_t at = 0; at < count; at += part) set.append(std::span(all).subspan(at, std::min(part, count - at)));
     std::vector<std::string> files;
     for (const WrittenShard& w : set.finish()) {
       const MappedFile file(w.path);
       const auto tokens = parse_token_shard(file.bytes(), w.path.string());
       EXPECT_EQ(tokens.size(), w.tokens);
       for (size_t i = 1; i < tokens.size(); ++i) EXPECT_EQ(tokens[i], tokens[i - 1] + 1);
-      files.push_back(w.path.filename().string() + ": " + std::to_string(tokens.front()) + "-" +
-                      std::to_string(tokens.back()));
+      files.push_back(w.path.filename().string() + ": " + std::to_string(tokens.front()) + "-" + std::to_string(tokens.back()));
     }
     return files;
   }
@@ -51,24 +49,20 @@ TEST_F(ShardSetTest, OneFile) {
 
 TEST_F(ShardSetTest, TheFirstTokensAreForValidation) {
   for (const size_t part : {1, 3, 4, 5, 100})
-    EXPECT_THAT(write({out("x"), 4, {}}, 10, part), ElementsAre("x_val.bin: 0-3", "x_train.bin: 4-9"))
-        << part;
+    EXPECT_THAT(write({out("x"), 4, {}}, 10, part), ElementsAre("x_val.bin: 0-3", "x_train.bin: 4-9")) << part;
 }
 
 TEST_F(ShardSetTest, ShardsAreFullAndTheLastHasTheRest) {
   for (const size_t part : {1, 2, 3, 5, 100}) {
     const std::string name = "p" + std::to_string(part);
     EXPECT_THAT(write({out(name), 0, 3}, 7, part),
-                ElementsAre(name + "_train_000000.bin: 0-2", name + "_train_000001.bin: 3-5",
-                            name + "_train_000002.bin: 6-6"));
-    EXPECT_THAT(
-        write({out("even" + name), 0, 3}, 6, part),
-        ElementsAre("even" + name + "_train_000000.bin: 0-2", "even" + name + "_train_000001.bin: 3-5"))
+                ElementsAre(name + "_train_000000.bin: 0-2", name + "_train_000001.bin: 3-5", name + "_train_000002.bin: 6-6"));
+    EXPECT_THAT(write({out("even" + name), 0, 3}, 6, part),
+                ElementsAre("even" + name + "_train_000000.bin: 0-2", "even" + name + "_train_000001.bin: 3-5"))
         << "no empty shard at the end";
-    EXPECT_THAT(
-        write({out("both" + name), 4, 3}, 8, part),
-        ElementsAre("both" + name + "_val_000000.bin: 0-2", "both" + name + "_val_000001.bin: 3-3",
-                    "both" + name + "_train_000000.bin: 4-6", "both" + name + "_train_000001.bin: 7-7"));
+    EXPECT_THAT(write({out("both" + name), 4, 3}, 8, part),
+                ElementsAre("both" + name + "_val_000000.bin: 0-2", "both" + name + "_val_000001.bin: 3-3",
+                            "both" + name + "_train_000000.bin: 4-6", "both" + name + "_train_000001.bin: 7-7"));
   }
 }
 
@@ -103,8 +97,7 @@ TEST_F(ShardSetTest, NothingLeftForTrainingIsRefusedAndNothingWritten) {
 TEST_F(ShardSetTest, NumberedShardsOfAnEarlierRunAreNotMixedWithNewOnes) {
   write({out("x"), 0, 3}, 7, 7);
   for (const std::optional<uint64_t> size : {std::optional<uint64_t>(5), std::optional<uint64_t>()})
-    EXPECT_INPUT_ERROR(ShardSet({out("x"), 0, size}), "3 numbered shards", "x_train_000002.bin",
-                       "remove them");
+    EXPECT_INPUT_ERROR(ShardSet({out("x"), 0, size}), "3 numbered shards", "x_train_000002.bin", "remove them");
   EXPECT_NO_THROW(ShardSet({out("x2"), 0, 5}));
   EXPECT_NO_THROW(ShardSet({out("x.bin"), 0, {}}));
 }

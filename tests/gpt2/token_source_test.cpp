@@ -38,8 +38,7 @@ TEST(Shards, UnshuffledBatchesAreConsecutiveAndTheTailIsDropped) {
   const SourceOptions o{2, 3, 60000, 1, false};
   // 14 tokens: 4 windows of 3 and a target, 2 batches; token 13 is never an input. Then 8 tokens: 2 windows,
   // 1 batch.
-  const auto s = open_token_source(
-      {counting_shard(folder / "a.bin", 0, 14), counting_shard(folder / "b.bin", 100, 8)}, o);
+  const auto s = open_token_source({counting_shard(folder / "a.bin", 0, 14), counting_shard(folder / "b.bin", 100, 8)}, o);
   EXPECT_EQ(s->batches_per_epoch(), 3);
   const BatchCopy first = take(*s, o);
   EXPECT_THAT(first.inputs, ElementsAre(0, 1, 2, 3, 4, 5));
@@ -63,8 +62,7 @@ TEST(Shards, AWindowNeedsTheTokenBehindIt) {
 TEST(Shards, ShuffledEveryWindowComesOncePerEpochInAnOrderOfItsOwn) {
   TemporaryFolder folder;
   std::vector<std::string> files;
-  for (int i = 0; i < 5; ++i)
-    files.push_back(counting_shard(folder / ("s" + std::to_string(i)), static_cast<uint16_t>(1000 * i), 401));
+  for (int i = 0; i < 5; ++i) files.push_back(counting_shard(folder / ("s" + std::to_string(i)), static_cast<uint16_t>(1000 * i), 401));
   const SourceOptions o{4, 10, 60000, 9, true};  // 40 windows = 10 batches in each
   const auto s = open_token_source({(folder / "s*").string()}, o);
   std::vector<std::vector<int32_t>> orders;
@@ -131,23 +129,21 @@ TEST(Shards, ATokenBeyondTheVocabularyNamesFileOffsetAndId) {
   std::vector<uint16_t> tokens(50, 3);
   tokens[17] = 509;
   write_token_shard(folder / "bad.bin", tokens);
-  EXPECT_INPUT_ERROR(open_token_source({(folder / "bad.bin").string()}, {1, 4, 509, 1, true}), "bad.bin",
-                     "token 17", "offset 1058", "id 509", "0 to 508");
+  EXPECT_INPUT_ERROR(open_token_source({(folder / "bad.bin").string()}, {1, 4, 509, 1, true}), "bad.bin", "token 17", "offset 1058",
+                     "id 509", "0 to 508");
   open_token_source({(folder / "bad.bin").string()}, {1, 4, 510, 1, true});
 }
 
 TEST(Shards, AShardShorterThanABatchIsRefused) {
   TemporaryFolder folder;
   counting_shard(folder / "short", 0, 12);
-  EXPECT_INPUT_ERROR(open_token_source({(folder / "short").string()}, {3, 4, 60000, 1, false}), "short",
-                     "12 tokens", "at least 13");
+  EXPECT_INPUT_ERROR(open_token_source({(folder / "short").string()}, {3, 4, 60000, 1, false}), "short", "12 tokens", "at least 13");
   open_token_source({(folder / "short").string()}, {1, 11, 60000, 1, false});
 }
 
 TEST(Shards, PatternsWithoutFilesAndMixedSourcesAreRefused) {
   TemporaryFolder folder;
-  EXPECT_INPUT_ERROR(open_token_source({(folder / "none*.bin").string()}, {1, 1, 10, 1, false}), "none*.bin",
-                     "no file matches");
+  EXPECT_INPUT_ERROR(open_token_source({(folder / "none*.bin").string()}, {1, 1, 10, 1, false}), "none*.bin", "no file matches");
   EXPECT_INPUT_ERROR(open_token_source({"synthetic", "x.bin"}, {1, 1, 10, 1, false}), "synthetic");
   EXPECT_INPUT_ERROR(open_token_source({}, {1, 1, 10, 1, false}), "--data");
   EXPECT_INPUT_ERROR(open_token_source({folder.path().string()}, {1, 1, 10, 1, false}), "folder");
@@ -181,8 +177,7 @@ TEST(Synthetic, TheMostFrequentTokenIsAsFrequentAsInRealText) {
       const double share = static_cast<double>(most) / static_cast<double>(total);
       EXPECT_GE(share, 0.03) << vocab << " words, seed " << seed;
       EXPECT_LE(share, 0.07) << vocab << " words, seed " << seed;
-      EXPECT_GE(count.size(), static_cast<size_t>(std::min<int64_t>(vocab, 20000)) * 9 / 10)
-          << "the tail is there";
+      EXPECT_GE(count.size(), static_cast<size_t>(std::min<int64_t>(vocab, 20000)) * 9 / 10) << "the tail is there";
     }
   }
 }
@@ -203,8 +198,7 @@ TEST(Synthetic, KnowingThePreviousTokenTellsMuchAboutTheNext) {
   double unigram = 0, joint = 0;
   for (auto [t, c] : single) unigram -= c / n * std::log(c / n);
   for (auto [t, c] : pair) joint -= c / n * std::log(c / n);
-  const double conditional =
-      joint - unigram;  // nats; the pair table's bias (2^21 pairs, 2^18 cells) is below 0.1
+  const double conditional = joint - unigram;  // nats; the pair table's bias (2^21 pairs, 2^18 cells) is below 0.1
   EXPECT_LE(unigram, std::log(512.0) - 0.5) << "frequencies alone can be learned";
   EXPECT_LE(conditional, unigram - 0.8) << "and the order of the tokens";
   EXPECT_GE(conditional, 1.0) << "but it is no table to be learned by heart";

@@ -11,8 +11,7 @@ using testing::TemporaryFolder;
 
 TEST(Tokenizer, DecodesWhatWasWrittenAndKeepsBytesThatAreNotText) {
   TemporaryFolder folder;
-  const std::vector<std::string> tokens{"Hello", " world", std::string("\0\xff", 2), std::string(255, 'x'),
-                                        "<|endoftext|>"};
+  const std::vector<std::string> tokens{"Hello", " world", std::string("\0\xff", 2), std::string(255, 'x'), "<|endoftext|>"};
   write_tokenizer(folder / "t.bin", tokens, 4);
   const Tokenizer t = Tokenizer::load(folder / "t.bin");
   EXPECT_EQ(t.vocab_size(), 5);

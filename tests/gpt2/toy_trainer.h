@@ -64,16 +64,11 @@ class ToyTrainer : public Trainer {
     evaluated.emplace_back(batch.inputs.begin(), batch.inputs.end());
     const size_t V = static_cast<size_t>(options_.model.vocab_size);
     for (size_t i = 0; i < logits.size() / V; ++i)  // each token is followed by the next number
-      for (size_t w = 0; w < V; ++w)
-        logits[i * V + w] = w == static_cast<size_t>(batch.inputs[i] + 1) % V ? 5.0f : 0.0f;
+      for (size_t w = 0; w < V; ++w) logits[i * V + w] = w == static_cast<size_t>(batch.inputs[i] + 1) % V ? 5.0f : 0.0f;
     return std::accumulate(p_.begin(), p_.end(), 0.0);
   }
-  double forward_backward(const Batch& batch, std::span<float> logits) override {
-    return evaluate(batch, logits);
-  }
-  std::vector<MemoryItem> memory() const override {
-    return {{"parameters", static_cast<int64_t>(4 * p_.size())}};
-  }
+  double forward_backward(const Batch& batch, std::span<float> logits) override { return evaluate(batch, logits); }
+  std::vector<MemoryItem> memory() const override { return {{"parameters", static_cast<int64_t>(4 * p_.size())}}; }
 
   int64_t diverge_at = -1, norm_diverges_at = -1;
   std::vector<int64_t> direct;  // steps that may not be a graph

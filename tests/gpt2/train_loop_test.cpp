@@ -116,8 +116,7 @@ TEST(TrainLoop, StoppedAndResumedItIsBitwiseTheRunThatNeverStopped) {
     train(first, o, {});
     std::filesystem::remove_all(CheckpointStore(o.checkpoint_dir, 9).path_of(5));  // only step 4 is left
     ToyTrainer second(toy_options());
-    second.write(State::parameters,
-                 std::vector<float>(static_cast<size_t>(tensor_layout(toy_options().model).total), 9.0f));
+    second.write(State::parameters, std::vector<float>(static_cast<size_t>(tensor_layout(toy_options().model).total), 9.0f));
     o.steps = 12;
     o.resume = true;
     const RunResult rest = train(second, o, {});
@@ -147,8 +146,7 @@ TEST(TrainLoop, ResumeFallsBackOverADamagedCheckpointAndSaysSo) {
   o.on_note = [&](const std::string& text) { notes.push_back(text); };
   ToyTrainer second(toy_options());
   const RunResult rest = train(second, o, {});
-  EXPECT_THAT(
-      notes, ElementsAre(HasSubstr("step-00000004/state.bin: truncated"), HasSubstr("resumed after step 2")));
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("step-00000004/state.bin: truncated"), HasSubstr("resumed after step 2")));
   const auto all = losses(expected);
   EXPECT_EQ(losses(rest), std::vector<double>(all.begin() + 2, all.end()));
 }
@@ -435,8 +433,7 @@ TEST(TrainLoop, RunJsonHoldsWhatAProfileNeeds) {
   bool attention = false;
   for (const auto& w : run["work"]) {
     EXPECT_TRUE(w["flops"].is_number() && w["min_bytes"].is_number());
-    attention |= w["path"] == "backward/0/attention" && w["layer"] == 0 && w["op"] == "attention" &&
-                 w["pass"] == "backward";
+    attention |= w["path"] == "backward/0/attention" && w["layer"] == 0 && w["op"] == "attention" && w["pass"] == "backward";
   }
   EXPECT_TRUE(attention);
 }
@@ -445,8 +442,7 @@ TEST(TrainLoop, BadInputIsRefusedBeforeTheFirstStep) {
   TemporaryFolder folder;
   std::ofstream(folder / "file") << "x";
   const TrainerOptions t = toy_options();
-  auto refused = [&](const TrainerOptions& trainer_options, auto change,
-                     std::initializer_list<const char*> parts) {
+  auto refused = [&](const TrainerOptions& trainer_options, auto change, std::initializer_list<const char*> parts) {
     LoopOptions o = loop_options(3);
     change(o);
     try {
@@ -473,8 +469,7 @@ TEST(TrainLoop, BadInputIsRefusedBeforeTheFirstStep) {
   refused(t, [](auto& o) { o.data = {"/nonexistent/*.bin"}; }, {"/nonexistent/*.bin"});
   refused(t, [&](auto& o) { o.data = {(folder / "file").string()}; }, {"file", "truncated"});
   refused(t, [&](auto& o) { o.checkpoint_dir = (folder / "file").string(); }, {"file"});
-  refused(t, [&](auto& o) { o.run_json = (folder / "none" / "run.json").string(); },
-          {"--run-json", "none/run.json"});
+  refused(t, [&](auto& o) { o.run_json = (folder / "none" / "run.json").string(); }, {"--run-json", "none/run.json"});
   refused(t, [&](auto& o) { o.tokenizer = (folder / "none").string(); }, {"none", "No such file"});
   refused(t,
           [&](auto& o) {

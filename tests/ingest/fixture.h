@@ -21,6 +21,4 @@ inline profiler::ForeignReport ncu_report(const std::string& name) {
   const std::string text = file_text(name);
   return profiler::read_ncu_report(as_bytes(text), name);
 }
-inline profiler::ForeignReport ncu_csv(const std::string& name) {
-  return profiler::read_ncu_csv(file_text(name), name);
-}
+inline profiler::ForeignReport ncu_csv(const std::string& name) { return profiler::read_ncu_csv(file_text(name), name); }

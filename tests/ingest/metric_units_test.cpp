@@ -18,8 +18,14 @@ TEST(MetricUnits, TimesAreNanosecondsAndRatesPerSecond) {
   EXPECT_EQ(to_base_factor("cycle/nsecond"), 1e9);
 }
 TEST(MetricUnits, EveryUnitOfTimeAboveAndBelowTheSlash) {
-  for (const auto& [unit, ns] : {std::pair{"ns", 1.0}, {"nsecond", 1.0}, {"us", 1e3}, {"usecond", 1e3},
-                                 {"ms", 1e6}, {"msecond", 1e6}, {"s", 1e9}, {"second", 1e9}}) {
+  for (const auto& [unit, ns] : {std::pair{"ns", 1.0},
+                                 {"nsecond", 1.0},
+                                 {"us", 1e3},
+                                 {"usecond", 1e3},
+                                 {"ms", 1e6},
+                                 {"msecond", 1e6},
+                                 {"s", 1e9},
+                                 {"second", 1e9}}) {
     EXPECT_EQ(to_base_factor(unit), ns) << unit;
     EXPECT_EQ(to_base_factor(std::string("byte/") + unit), 1e9 / ns) << unit;
   }
@@ -27,8 +33,7 @@ TEST(MetricUnits, EveryUnitOfTimeAboveAndBelowTheSlash) {
 }
 TEST(MetricUnits, EveryPrefix) {
   for (const auto& [prefix, factor] : {std::pair{"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"P", 1e15}})
-    for (const char* stem : {"byte", "hz", "Hz"})
-      EXPECT_EQ(to_base_factor(std::string(prefix) + stem), factor) << prefix << stem;
+    for (const char* stem : {"byte", "hz", "Hz"}) EXPECT_EQ(to_base_factor(std::string(prefix) + stem), factor) << prefix << stem;
 }
 TEST(MetricUnits, PrefixesAreDecimal) {
   EXPECT_EQ(to_base_factor("Kbyte"), 1e3);

@@ -19,10 +19,9 @@ constexpr char kTitles[] =
 std::string table(const std::string& units, const std::string& rows) {
   return kTitles + ("\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\"," + units + "\n") + rows;
 }
-std::string row(const std::string& id, const std::string& process, const std::string& name,
-                const std::string& values) {
-  return "\"" + id + "\",\"" + process + "\",\"p\",\"h\",\"" + name +
-         "\",\"1\",\"7\",\"(256, 1, 1)\",\"(64, 2, 1)\",\"0\",\"9.0\"," + values + "\n";
+std::string row(const std::string& id, const std::string& process, const std::string& name, const std::string& values) {
+  return "\"" + id + "\",\"" + process + "\",\"p\",\"h\",\"" + name + "\",\"1\",\"7\",\"(256, 1, 1)\",\"(64, 2, 1)\",\"0\",\"9.0\"," +
+         values + "\n";
 }
 double value(const ForeignReport& r, size_t result, const char* metric) {
   return value_of(r.results.at(result), metric_index(r, metric)).value();
@@ -37,8 +36,7 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(NcuCsv, UnitsAndThousandsSeparatorsComeBackToBaseUnits) {
-  const ForeignReport r =
-      read_ncu_csv(table("\"Mbyte\",\"us\"", row("0", "5", "k", "\"1,234.50\",\"2.05\"")), "x");
+  const ForeignReport r = read_ncu_csv(table("\"Mbyte\",\"us\"", row("0", "5", "k", "\"1,234.50\",\"2.05\"")), "x");
   EXPECT_DOUBLE_EQ(value(r, 0, "dram__bytes_read.sum"), 1234.5e6);
   EXPECT_DOUBLE_EQ(value(r, 0, "gpu__time_duration.sum"), 2050);
   EXPECT_EQ(r.results[0].grid, (std::array<int64_t, 3>{64, 2, 1}));
@@ -50,58 +48,51 @@ TEST(NcuCsv, UnitsAndThousandsSeparatorsComeBackToBaseUnits) {
 // Without it the numbers may be in any unit.
 TEST(NcuCsv, ATableWithoutARowOfUnitsIsRefused) {
   EXPECT_THAT(error_of(kTitles + row("0", "5", "k", "\"8\",\"16\"")),
-              testing::AllOf(HasSubstr("x.csv: line 2"), HasSubstr("expected the row of units"),
-                             HasSubstr("--page raw")));
+              testing::AllOf(HasSubstr("x.csv: line 2"), HasSubstr("expected the row of units"), HasSubstr("--page raw")));
 }
 
 TEST(NcuCsv, QuotedCommasAndQuotesBelongToTheName) {
-  const ForeignReport r =
-      read_ncu_csv(table("\"byte\",\"ns\"", row("0", "5", R"(f<1, 2>(""a"", b))", "\"1\",\"2\"")), "x");
+  const ForeignReport r = read_ncu_csv(table("\"byte\",\"ns\"", row("0", "5", R"(f<1, 2>(""a"", b))", "\"1\",\"2\"")), "x");
   EXPECT_EQ(r.results[0].name, R"(f<1, 2>("a", b))");
 }
 
 TEST(NcuCsv, OutputBeforeTheTableAndMessagesInsideAreSteppedOver) {
   const std::string text =
       "==PROF== Connected\nstep 1 loss 3.2\n" +
-      table("\"byte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\"") + "==PROF== Disconnected\n" +
-                                   row("1", "5", "b", "\"3\",\"4\""));
+      table("\"byte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\"") + "==PROF== Disconnected\n" + row("1", "5", "b", "\"3\",\"4\""));
   const ForeignReport r = read_ncu_csv(text, "x");
   ASSERT_EQ(r.results.size(), 2u);
   EXPECT_EQ(r.results[1].name, "b");
 }
 
 TEST(NcuCsv, CellsWithoutAnAnswerAreAbsent) {
-  const ForeignReport r = read_ncu_csv(
-      table("\"byte\",\"ns\"", row("0", "5", "a", "\"no data\",\"2\"") + row("1", "5", "b", "\"nan\",\"\"")),
-      "x");
+  const ForeignReport r =
+      read_ncu_csv(table("\"byte\",\"ns\"", row("0", "5", "a", "\"no data\",\"2\"") + row("1", "5", "b", "\"nan\",\"\"")), "x");
   EXPECT_FALSE(value_of(r.results[0], metric_index(r, "dram__bytes_read.sum")));
   EXPECT_TRUE(r.results[1].values.empty());
 }
 
 TEST(NcuCsv, ADecimalCommaIsRefusedWithTheCure) {
   for (const char* number : {"0,74", "1.980,5", "1.980.000", "12,5"})
-    EXPECT_THAT(
-        error_of(table("\"byte\",\"ns\"", row("0", "5", "a", "\"" + std::string(number) + "\",\"2\""))),
-        testing::AllOf(HasSubstr("line 3"), HasSubstr(number), HasSubstr("LC_ALL=C")));
+    EXPECT_THAT(error_of(table("\"byte\",\"ns\"", row("0", "5", "a", "\"" + std::string(number) + "\",\"2\""))),
+                testing::AllOf(HasSubstr("line 3"), HasSubstr(number), HasSubstr("LC_ALL=C")));
 }
 
 TEST(NcuCsv, AnUnknownUnitIsRefused) {
-  EXPECT_THAT(error_of(table("\"Xbyte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\""))),
-              HasSubstr("unit 'Xbyte' is not known"));
+  EXPECT_THAT(error_of(table("\"Xbyte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\""))), HasSubstr("unit 'Xbyte' is not known"));
 }
 
 TEST(NcuCsv, SeveralProcessesCanBeToldApart) {
-  const ForeignReport r = read_ncu_csv(
-      table("\"byte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\"") + row("0", "6", "b", "\"3\",\"40\"")), "x");
+  const ForeignReport r =
+      read_ncu_csv(table("\"byte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\"") + row("0", "6", "b", "\"3\",\"40\"")), "x");
   IngestOptions only;
   only.process = 6;
   const Recording one = to_recording(r, only);
   ASSERT_EQ(one.launches.size(), 1u);
   EXPECT_EQ(one.launches[0].name, "b");
   const Recording both = to_recording(r, {});
-  EXPECT_TRUE(std::any_of(both.missing.begin(), both.missing.end(), [](const MissingRecord& m) {
-    return m.name == "several_processes" && m.detail == "5, 6";
-  }));
+  EXPECT_TRUE(std::any_of(both.missing.begin(), both.missing.end(),
+                          [](const MissingRecord& m) { return m.name == "several_processes" && m.detail == "5, 6"; }));
   only.process = 7;
   EXPECT_THROW(to_recording(r, only), DataError);
 }
@@ -110,14 +101,12 @@ TEST(NcuCsv, DetailsGroupTheirRowsByResult) {
   const std::string titles =
       R"("ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value","Rule Name")"
       "\n";
-  const auto detail = [](const char* id, const char* section, const char* label, const char* unit,
-                         const char* v) {
-    return std::string("\"") + id + R"x(","5","p","h","k","1","7","(32, 1, 1)","(1, 1, 1)","0","9.0",")x" +
-           section + "\",\"" + label + "\",\"" + unit + "\",\"" + v + "\"\n";
+  const auto detail = [](const char* id, const char* section, const char* label, const char* unit, const char* v) {
+    return std::string("\"") + id + R"x(","5","p","h","k","1","7","(32, 1, 1)","(1, 1, 1)","0","9.0",")x" + section + "\",\"" + label +
+           "\",\"" + unit + "\",\"" + v + "\"\n";
   };
   const ForeignReport r =
-      read_ncu_csv(titles + detail("0", "GPU Speed Of Light Throughput", "Duration", "us", "1.50") +
-                       detail("0", "Occupancy", "", "", "") +
+      read_ncu_csv(titles + detail("0", "GPU Speed Of Light Throughput", "Duration", "us", "1.50") + detail("0", "Occupancy", "", "", "") +
                        detail("1", "Command line profiler metrics", "gpu__time_duration.sum", "ns", "700"),
                    "x");
   ASSERT_EQ(r.results.size(), 2u);
@@ -136,8 +125,7 @@ TEST(NcuCsv, ARangeColumnBehindTheEndOfARowIsNotRead) {
 }
 
 TEST(NcuCsv, ARowThatEndsEarlyKeepsTheRowsBeforeIt) {
-  const std::string whole =
-      table("\"byte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\"") + row("1", "5", "b", "\"3\",\"4\""));
+  const std::string whole = table("\"byte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\"") + row("1", "5", "b", "\"3\",\"4\""));
   const ForeignReport r = read_ncu_csv(whole.substr(0, whole.size() - 8), "x");
   ASSERT_EQ(r.results.size(), 1u);
   ASSERT_FALSE(r.missing.empty());
@@ -174,47 +162,39 @@ std::string one_row(const std::string& values) { return table(kUnits, row("0", "
 TEST(NcuCsv, ATimeThatIsNoTimeIsRefusedWithItsPlace) {
   for (const char* time : {"0", "-5", "0.00", "12'345", "1 234", "0x10", "ten", "1e400", "1e-400", "1e16"})
     EXPECT_THAT(error_of(one_row("\"1\",\"" + std::string(time) + "\"")),
-                testing::AllOf(HasSubstr("x.csv: line 3, column 13 ('gpu__time_duration.sum')"),
-                               HasSubstr("'" + std::string(time) + "'"), HasSubstr("expected ")))
+                testing::AllOf(HasSubstr("x.csv: line 3, column 13 ('gpu__time_duration.sum')"), HasSubstr("'" + std::string(time) + "'"),
+                               HasSubstr("expected ")))
         << time;
   EXPECT_EQ(error_of(one_row("\"1\",\"0.5\"")), "");
 }
 
 TEST(NcuCsv, AnyNumberTooLargeIsRefusedEvenWhereNobodyReadsIt) {
-  const std::string titles =
-      std::string(kTitles).substr(0, std::string(kTitles).size() - 1) + ",\"some__metric.sum\"\n";
-  const std::string text = titles +
-                           "\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"byte\",\"ns\",\"\"\n" +
+  const std::string titles = std::string(kTitles).substr(0, std::string(kTitles).size() - 1) + ",\"some__metric.sum\"\n";
+  const std::string text = titles + "\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"byte\",\"ns\",\"\"\n" +
                            row("0", "5", "k", "\"1\",\"2\",\"1e400\"");
-  EXPECT_THAT(error_of(text),
-              testing::AllOf(HasSubstr("line 3, column 14 ('some__metric.sum')"), HasSubstr("'1e400'")));
+  EXPECT_THAT(error_of(text), testing::AllOf(HasSubstr("line 3, column 14 ('some__metric.sum')"), HasSubstr("'1e400'")));
 }
 
 TEST(NcuCsv, ANegativeCountIsRefused) {
-  EXPECT_THAT(error_of(one_row("\"-1\",\"2\"")),
-              testing::AllOf(HasSubstr("dram__bytes_read.sum is '-1'"), HasSubstr("0 or more")));
+  EXPECT_THAT(error_of(one_row("\"-1\",\"2\"")), testing::AllOf(HasSubstr("dram__bytes_read.sum is '-1'"), HasSubstr("0 or more")));
 }
 
 TEST(NcuCsv, AWordInAColumnWithAUnitIsRefused) {
-  EXPECT_THAT(error_of(one_row("\"many\",\"2\"")),
-              testing::AllOf(HasSubstr("column 12"), HasSubstr("'many'"), HasSubstr("LC_ALL=C")));
+  EXPECT_THAT(error_of(one_row("\"many\",\"2\"")), testing::AllOf(HasSubstr("column 12"), HasSubstr("'many'"), HasSubstr("LC_ALL=C")));
 }
 
 TEST(NcuCsv, ATitleThatStandsTwiceIsRefused) {
   std::string text = one_row("\"9\",\"2\"");
   text.replace(text.find("dram__bytes_read.sum"), 20, "gpu__time_duration.sum");
-  EXPECT_THAT(error_of(text), testing::AllOf(HasSubstr("line 1, column 13 ('gpu__time_duration.sum')"),
-                                             HasSubstr("columns 12 and 13")));
+  EXPECT_THAT(error_of(text), testing::AllOf(HasSubstr("line 1, column 13 ('gpu__time_duration.sum')"), HasSubstr("columns 12 and 13")));
 }
 
 TEST(NcuCsv, AUnitThatTheMetricCannotHaveIsRefused) {
-  EXPECT_THAT(
-      error_of(table("\"byte\",\"byte\"", row("0", "5", "k", "\"1\",\"2\""))),
-      testing::AllOf(HasSubstr("line 2, column 13"), HasSubstr("unit 'byte'"), HasSubstr("a unit of time")));
+  EXPECT_THAT(error_of(table("\"byte\",\"byte\"", row("0", "5", "k", "\"1\",\"2\""))),
+              testing::AllOf(HasSubstr("line 2, column 13"), HasSubstr("unit 'byte'"), HasSubstr("a unit of time")));
   EXPECT_THAT(error_of(table("\"us\",\"ns\"", row("0", "5", "k", "\"1\",\"2\""))),
               testing::AllOf(HasSubstr("line 2, column 12"), HasSubstr("a unit of bytes")));
-  EXPECT_THAT(error_of(table("\"byte\",\"\"", row("0", "5", "k", "\"1\",\"2\""))),
-              HasSubstr("a unit of time"));
+  EXPECT_THAT(error_of(table("\"byte\",\"\"", row("0", "5", "k", "\"1\",\"2\""))), HasSubstr("a unit of time"));
 }
 
 TEST(NcuCsv, CellsOfALaunchMustBeWhatTheyAre) {
@@ -226,10 +206,8 @@ TEST(NcuCsv, CellsOfALaunchMustBeWhatTheyAre) {
   EXPECT_THAT(error_of(with("(64, 2, 1)", "64x2")),
               testing::AllOf(HasSubstr("('Grid Size')"), HasSubstr("'64x2'"), HasSubstr("(256, 1, 1)")));
   EXPECT_THAT(error_of(with("(256, 1, 1)", "(256, 1)")), HasSubstr("('Block Size')"));
-  EXPECT_THAT(error_of(with("\"7\"", "\"main\"")),
-              testing::AllOf(HasSubstr("('Stream')"), HasSubstr("'main'")));
-  EXPECT_THAT(error_of(with("\"k\"", "\"\"")),
-              testing::AllOf(HasSubstr("('Kernel Name')"), HasSubstr("empty")));
+  EXPECT_THAT(error_of(with("\"7\"", "\"main\"")), testing::AllOf(HasSubstr("('Stream')"), HasSubstr("'main'")));
+  EXPECT_THAT(error_of(with("\"k\"", "\"\"")), testing::AllOf(HasSubstr("('Kernel Name')"), HasSubstr("empty")));
   EXPECT_THAT(error_of(table(kUnits, row("0", "five", "k", "\"1\",\"2\""))), HasSubstr("('Process ID')"));
   EXPECT_THAT(error_of(table(kUnits, row("x", "5", "k", "\"1\",\"2\""))), HasSubstr("('ID')"));
 }
@@ -238,8 +216,8 @@ TEST(NcuCsv, CellsOfALaunchMustBeWhatTheyAre) {
 
 TEST(NcuCsv, ASecondTableWithTheSameTitlesIsReadOn) {
   const std::string first = table("\"byte\",\"us\"", row("0", "5", "a", "\"1\",\"2\""));
-  const std::string second = "==PROF== Connected to process 6\nstep 1 loss 3.2\n" +
-                             table("\"Kbyte\",\"ns\"", row("0", "6", "b", "\"3\",\"40\""));
+  const std::string second =
+      "==PROF== Connected to process 6\nstep 1 loss 3.2\n" + table("\"Kbyte\",\"ns\"", row("0", "6", "b", "\"3\",\"40\""));
   const ForeignReport r = read_ncu_csv(first + second, "x");
   ASSERT_EQ(r.results.size(), 2u);
   EXPECT_EQ(r.results[1].name, "b");
@@ -260,16 +238,14 @@ TEST(NcuCsv, ASecondTableWithOtherTitlesIsRefused) {
 
 TEST(NcuCsv, AReportThatStandsTwiceIsRefused) {
   EXPECT_THAT(error_of(one_row("\"1\",\"2\"") + one_row("\"1\",\"2\"")),
-              testing::AllOf(HasSubstr("line 6, column 1 ('ID')"),
-                             HasSubstr("result 0 of process 5 stands in line 3")));
+              testing::AllOf(HasSubstr("line 6, column 1 ('ID')"), HasSubstr("result 0 of process 5 stands in line 3")));
 }
 
 TEST(NcuCsv, RealTablesOneBehindTheOtherAreTwoRuns) {
   const std::string one = file_text("mixed_nvtx.raw.base.csv");
   EXPECT_THAT(error_of(one + one), HasSubstr("stands in line"));
   std::string other = one;
-  for (size_t at = 0; (at = other.find("\"1773\"", at)) != std::string::npos;)
-    other.replace(at, 6, "\"1774\"");
+  for (size_t at = 0; (at = other.find("\"1773\"", at)) != std::string::npos;) other.replace(at, 6, "\"1774\"");
   const ForeignReport twice = read_ncu_csv(one + other, "x"), once = read_ncu_csv(one, "x");
   ASSERT_EQ(twice.results.size(), 2 * once.results.size());
   for (size_t i = 0; i < once.results.size(); ++i) {
@@ -281,9 +257,8 @@ TEST(NcuCsv, RealTablesOneBehindTheOtherAreTwoRuns) {
 // ---- encodings and separators
 
 TEST(NcuCsv, AByteOrderMarkOfUtf8IsSteppedOver) {
-  const ForeignReport r = read_ncu_csv("\xEF\xBB\xBF" + one_row("\"1\",\"2\"") + "\xEF\xBB\xBF" +
-                                           table(kUnits, row("0", "6", "b", "\"3\",\"4\"")),
-                                       "x");
+  const ForeignReport r =
+      read_ncu_csv("\xEF\xBB\xBF" + one_row("\"1\",\"2\"") + "\xEF\xBB\xBF" + table(kUnits, row("0", "6", "b", "\"3\",\"4\"")), "x");
   EXPECT_EQ(r.results.size(), 2u);
 }
 
@@ -295,11 +270,9 @@ std::string utf16(const std::string& text, bool little_endian) {
 
 TEST(NcuCsv, Utf16IsRefusedWithTheWayToConvertIt) {
   const std::string text = one_row("\"1\",\"2\"");
-  for (const std::string& wide : {"\xFF\xFE" + utf16(text, true), "\xFE\xFF" + utf16(text, false),
-                                  utf16(text, true), utf16(text, false)}) {
+  for (const std::string& wide : {"\xFF\xFE" + utf16(text, true), "\xFE\xFF" + utf16(text, false), utf16(text, true), utf16(text, false)}) {
     EXPECT_TRUE(looks_like_ncu_csv(wide));
-    EXPECT_THAT(error_of(wide),
-                testing::AllOf(HasSubstr("UTF-16"), HasSubstr("iconv -f UTF-16 -t UTF-8 x.csv")));
+    EXPECT_THAT(error_of(wide), testing::AllOf(HasSubstr("UTF-16"), HasSubstr("iconv -f UTF-16 -t UTF-8 x.csv")));
   }
   EXPECT_THAT(error_of(std::string("\xFF\xFE\0\0", 4) + text), HasSubstr("UTF-32"));
 }
@@ -315,8 +288,7 @@ TEST(NcuCsv, OtherSeparatorsAreRefusedByName) {
     std::string text = one_row("\"1\",\"2\"");
     for (size_t at = 0; (at = text.find("\",\"", at)) != std::string::npos;) text[at + 1] = separator;
     EXPECT_TRUE(looks_like_ncu_csv(text));
-    EXPECT_THAT(error_of(text),
-                testing::AllOf(HasSubstr(separator == ';' ? "';'" : "tabs"), HasSubstr("expected ','")));
+    EXPECT_THAT(error_of(text), testing::AllOf(HasSubstr(separator == ';' ? "';'" : "tabs"), HasSubstr("expected ','")));
   }
 }
 
@@ -331,14 +303,12 @@ TEST(NcuCsv, WindowsLineEndsAreLineEndsAndOldMacOnesAreRefused) {
 }
 
 TEST(NcuCsv, ALineEndInsideQuotesBelongsToTheCell) {
-  const ForeignReport r = read_ncu_csv(
-      table(kUnits, row("0", "5", "f<1,\n2>", "\"1\",\"2\"") + row("1", "5", "g", "\"3\",\"4\"")), "x");
+  const ForeignReport r = read_ncu_csv(table(kUnits, row("0", "5", "f<1,\n2>", "\"1\",\"2\"") + row("1", "5", "g", "\"3\",\"4\"")), "x");
   ASSERT_EQ(r.results.size(), 2u);
   EXPECT_EQ(r.results[0].name, "f<1,\n2>");
   // Lines are still counted as an editor shows them.
-  EXPECT_THAT(
-      error_of(table(kUnits, row("0", "5", "f<1,\n2>", "\"1\",\"2\"") + row("1", "5", "g", "\"3\",\"0\""))),
-      HasSubstr("line 5, column 13"));
+  EXPECT_THAT(error_of(table(kUnits, row("0", "5", "f<1,\n2>", "\"1\",\"2\"") + row("1", "5", "g", "\"3\",\"0\""))),
+              HasSubstr("line 5, column 13"));
 }
 
 TEST(NcuCsv, ATableReSavedWithoutQuotesIsReadToo) {
@@ -364,8 +334,7 @@ TEST(NcuCsv, ATableOfTitlesAloneIsRefused) {
 TEST(NcuCsv, ARowOfAnotherLengthSaysBothLengths) {
   EXPECT_THAT(error_of(one_row("\"1\"")), testing::AllOf(HasSubstr("line 3: 12 cells, expected 13")));
   EXPECT_THAT(error_of(one_row("\"1\",\"2\",\"3\"")), HasSubstr("14 cells, expected 13"));
-  const ForeignReport r =
-      read_ncu_csv(table(kUnits, row("0", "5", "a", "\"1\",\"2\"") + row("1", "5", "b", "\"3\"")), "x");
+  const ForeignReport r = read_ncu_csv(table(kUnits, row("0", "5", "a", "\"1\",\"2\"") + row("1", "5", "b", "\"3\"")), "x");
   ASSERT_EQ(r.results.size(), 1u);
   EXPECT_THAT(r.missing.at(0).detail, HasSubstr("line 4"));
 }
@@ -387,17 +356,15 @@ TEST(NcuCsv, ACutAnywhereIsSeen) {
     for (size_t length = 0; length < whole.size() - 1; length += 97) {
       try {
         const ForeignReport r = read_ncu_csv(whole.substr(0, length), form);
-        const bool between_rows =
-            whole[length - 1] == '\n' || whole[length] == '\n' || whole.compare(length, 2, "\r\n") == 0;
-        const bool said = std::any_of(r.missing.begin(), r.missing.end(),
-                                      [](const MissingRecord& m) { return m.name == "report_damaged"; });
+        const bool between_rows = whole[length - 1] == '\n' || whole[length] == '\n' || whole.compare(length, 2, "\r\n") == 0;
+        const bool said =
+            std::any_of(r.missing.begin(), r.missing.end(), [](const MissingRecord& m) { return m.name == "report_damaged"; });
         EXPECT_TRUE(said || between_rows) << form << " cut at " << length;
         damaged += said;
         ASSERT_LE(r.results.size(), truth.results.size());
         for (size_t i = 0; i < r.results.size(); ++i)
           for (const auto& [index, v] : r.results[i].values)
-            EXPECT_EQ(v, value_of(truth.results[i], metric_index(truth, r.metrics[index])))
-                << form << " cut at " << length;
+            EXPECT_EQ(v, value_of(truth.results[i], metric_index(truth, r.metrics[index]))) << form << " cut at " << length;
       } catch (const DataError&) {
       }
     }
@@ -406,12 +373,10 @@ TEST(NcuCsv, ACutAnywhereIsSeen) {
 }
 
 TEST(NcuCsv, OneMetricOfDetailsWithTwoValuesIsRefused) {
-  const std::string titles =
-      R"("ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value")"
-      "\n";
+  const std::string titles = R"("ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value")"
+                             "\n";
   const auto detail = [](const char* section, const char* unit, const char* v) {
-    return fmt::format("\"0\",\"5\",\"k\",\"{}\",\"gpu__time_duration.sum\",\"{}\",\"{}\"\n", section, unit,
-                       v);
+    return fmt::format("\"0\",\"5\",\"k\",\"{}\",\"gpu__time_duration.sum\",\"{}\",\"{}\"\n", section, unit, v);
   };
   EXPECT_EQ(error_of(titles + detail("a", "ns", "700") + detail("b", "us", "0.7")), "");
   EXPECT_THAT(error_of(titles + detail("a", "ns", "700") + detail("b", "ns", "800")),

@@ -60,9 +60,7 @@ TEST(NcuReport, RangesOfTheLaunchingThreadArePlaces) {
   EXPECT_FALSE(ncu_report("fp32_basic.ncu-rep").has_ranges);
 }
 
-ProfileDocument document(const ForeignReport& r) {
-  return build_profile(to_recording(r, {}), std::nullopt, {}, {});
-}
+ProfileDocument document(const ForeignReport& r) { return build_profile(to_recording(r, {}), std::nullopt, {}, {}); }
 
 void expect_close(const Number& a, const Number& b, double relative, double absolute, const char* what) {
   ASSERT_EQ(a.has_value(), b.has_value()) << what;
@@ -76,8 +74,8 @@ TEST(NcuReport, AllFormsOfOneReportGiveOneDocument) {
   const ProfileDocument truth = document(ncu_report("mixed_nvtx.ncu-rep"));
   ASSERT_EQ(truth.launches.size(), 8u);
   ASSERT_FALSE(truth.passes.empty());
-  for (const char* form : {"mixed_nvtx.raw.base.csv", "mixed_nvtx.raw.auto.csv",
-                           "mixed_nvtx.details.base.csv", "mixed_nvtx.details.auto.csv"}) {
+  for (const char* form :
+       {"mixed_nvtx.raw.base.csv", "mixed_nvtx.raw.auto.csv", "mixed_nvtx.details.base.csv", "mixed_nvtx.details.auto.csv"}) {
     SCOPED_TRACE(form);
     const ProfileDocument d = document(ncu_csv(form));
     ASSERT_EQ(d.launches.size(), truth.launches.size());
@@ -103,8 +101,7 @@ TEST(NcuReport, AllFormsOfOneReportGiveOneDocument) {
 }
 
 TEST(NcuReport, LabelsOfSectionsAreTheMetricsTheyStandFor) {
-  const ForeignReport report = ncu_report("fp32_basic.ncu-rep"),
-                      details = ncu_csv("fp32_basic.details.auto.csv");
+  const ForeignReport report = ncu_report("fp32_basic.ncu-rep"), details = ncu_csv("fp32_basic.details.auto.csv");
   ASSERT_EQ(details.results.size(), report.results.size());
   const std::pair<const char*, double> read[] = {{"gpu__time_duration.sum", 10},
                                                  {"sm__cycles_active.avg", 0.01},
@@ -129,8 +126,7 @@ TEST(NcuReport, WhatAReportDoesNotHoldIsMissingAndNotZero) {
     EXPECT_TRUE(l.time_ns && *l.time_ns > 0);
   }
   EXPECT_FALSE(d.totals.idle_ns);
-  const auto row = std::find_if(d.missing.begin(), d.missing.end(),
-                                [](const MissingRow& m) { return m.name == "metrics_not_in_report"; });
+  const auto row = std::find_if(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "metrics_not_in_report"; });
   ASSERT_NE(row, d.missing.end());
   EXPECT_THAT(row->detail, HasSubstr("ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum"));
 }
@@ -163,8 +159,7 @@ TEST(NcuReport, RangesAndGraphsAreResultsLikeKernels) {
   block.set_payload_bytes(static_cast<uint32_t>(payload.size()));
   ncu::FileHeader header;
   header.set_version(7);
-  const std::string bytes = std::string("NVR\0", 4) + sized(header.SerializeAsString()) +
-                            sized(block.SerializeAsString()) + payload;
+  const std::string bytes = std::string("NVR\0", 4) + sized(header.SerializeAsString()) + sized(block.SerializeAsString()) + payload;
   const ForeignReport r = read_ncu_report(as_bytes(bytes), "made");
   ASSERT_EQ(r.results.size(), 2u);
   EXPECT_EQ(r.results[0].kind, ForeignKind::range);
@@ -189,8 +184,7 @@ std::string error_of(const std::string& bytes) {
 }
 
 bool damaged(const ForeignReport& r) {
-  return std::any_of(r.missing.begin(), r.missing.end(),
-                     [](const MissingRecord& m) { return m.name == "report_damaged"; });
+  return std::any_of(r.missing.begin(), r.missing.end(), [](const MissingRecord& m) { return m.name == "report_damaged"; });
 }
 
 // Where a block ends nothing tells that another one should follow.
@@ -289,9 +283,8 @@ TEST(NcuReport, ANumberThatItsMetricCannotHaveIsDamage) {
   const ForeignReport r = read_ncu_report(as_bytes(bytes), "x");
   ASSERT_TRUE(damaged(r));
   EXPECT_EQ(r.results.size(), 2u);
-  EXPECT_THAT(r.missing.back().detail,
-              testing::AllOf(HasSubstr("result 2"), HasSubstr("gpu__time_duration."), HasSubstr(" is -"),
-                             HasSubstr("expected a time above 0")));
+  EXPECT_THAT(r.missing.back().detail, testing::AllOf(HasSubstr("result 2"), HasSubstr("gpu__time_duration."), HasSubstr(" is -"),
+                                                      HasSubstr("expected a time above 0")));
 }
 
 TEST(NcuReport, SaysWhereALengthRunsPastTheEnd) {
@@ -327,12 +320,9 @@ TEST(NcuReport, AnUnknownFileVersionIsSaid) {
 TEST(KernelName, LosesCastsAndInnerScopesAsNcuPrintsIt) {
   EXPECT_EQ(simplified_kernel_name("void f<(int)4, (bool)1>(float *, int)"), "void f<4, 1>(float *, int)");
   EXPECT_EQ(simplified_kernel_name("g(int)"), "g(int)");
-  EXPECT_EQ(simplified_kernel_name("void fp32::<unnamed>::k<(int)-4>(long)"),
-            "void fp32::<unnamed>::k<-4>(long)");
-  EXPECT_EQ(
-      simplified_kernel_name(
-          "void cub::V::detail::K<cub::V::hub<unsigned int>::Policy, (cub::V::SortOrder)0>(const T3 *)"),
-      "void cub::K<cub::hub<unsigned int>::Policy, 0>(const T3 *)");
+  EXPECT_EQ(simplified_kernel_name("void fp32::<unnamed>::k<(int)-4>(long)"), "void fp32::<unnamed>::k<-4>(long)");
+  EXPECT_EQ(simplified_kernel_name("void cub::V::detail::K<cub::V::hub<unsigned int>::Policy, (cub::V::SortOrder)0>(const T3 *)"),
+            "void cub::K<cub::hub<unsigned int>::Policy, 0>(const T3 *)");
   EXPECT_EQ(simplified_kernel_name(""), "");
 }
 

@@ -51,8 +51,7 @@ class Export {
   }
   void run(const std::string& sql) {
     char* error = nullptr;
-    if (sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, &error) != SQLITE_OK)
-      ADD_FAILURE() << error << ": " << sql;
+    if (sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, &error) != SQLITE_OK) ADD_FAILURE() << error << ": " << sql;
   }
   void reopen() { sqlite3_open(path().c_str(), &db_); }
   void close() {
@@ -64,16 +63,15 @@ class Export {
   // Kernel `name` launched at `call` on the thread, run from start to end.
   void kernel(int name, int64_t call, int64_t start, int64_t end) {
     const int64_t id = ++correlation_;
-    run("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (" + std::to_string(call) + "," +
-        std::to_string(call + 5) + "," + std::to_string(kThread) + "," + std::to_string(id) + ",1)");
-    run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (" + std::to_string(start) + "," +
-        std::to_string(end) + ",0,1,7," + std::to_string(id) + "," + std::to_string(kProcess) + "," +
-        std::to_string(name) + "," + std::to_string(name) + ",32,4,1,1,128,1,1,0,16,NULL)");
+    run("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (" + std::to_string(call) + "," + std::to_string(call + 5) + "," +
+        std::to_string(kThread) + "," + std::to_string(id) + ",1)");
+    run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",0,1,7," +
+        std::to_string(id) + "," + std::to_string(kProcess) + "," + std::to_string(name) + "," + std::to_string(name) +
+        ",32,4,1,1,128,1,1,0,16,NULL)");
   }
   void range(const std::string& text, int64_t start, int64_t end, int text_id = 0) {
     run("INSERT INTO NVTX_EVENTS VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",59," +
-        (text_id ? "NULL" : "'" + text + "'") + "," + std::to_string(kThread) + "," +
-        (text_id ? std::to_string(text_id) : "NULL") + ",0)");
+        (text_id ? "NULL" : "'" + text + "'") + "," + std::to_string(kThread) + "," + (text_id ? std::to_string(text_id) : "NULL") + ",0)");
   }
   static constexpr int64_t kProcess = int64_t{77} << 24, kThread = kProcess + 78;
 
@@ -112,16 +110,14 @@ TEST(NsysExport, KernelsBelongToTheRangesOpenAtTheirLaunch) {
 TEST(NsysExport, EachStepRangeIsAStepOfTheDocument) {
   Export e;
   two_steps(e);
-  const ProfileDocument d =
-      build_profile(to_recording(read_nsys_export(e.path(), "step"), {}), std::nullopt, {}, {});
+  const ProfileDocument d = build_profile(to_recording(read_nsys_export(e.path(), "step"), {}), std::nullopt, {}, {});
   EXPECT_EQ(d.collection.traced_steps, 2);
   EXPECT_EQ(*d.collection.shown_step, 1);
   ASSERT_EQ(d.passes.size(), 1u);
   EXPECT_DOUBLE_EQ(d.passes[0].time_ns, 100);
   EXPECT_DOUBLE_EQ(*d.totals.idle_ns, 20);
   EXPECT_FALSE(d.totals.dram_read_bytes);
-  EXPECT_TRUE(std::any_of(d.missing.begin(), d.missing.end(),
-                          [](const MissingRow& m) { return m.name == "counters_unavailable"; }));
+  EXPECT_TRUE(std::any_of(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "counters_unavailable"; }));
 }
 
 TEST(NsysExport, AProgramWithoutStepRangesIsOneWhole) {
@@ -155,8 +151,8 @@ TEST(NsysExport, ALastStepThatIsCutIsLeftOut) {
 
 TEST(NsysExport, AKernelWithoutItsCallIsSevere) {
   Export e;
-  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (900,950,0,1,7,9999," +
-        std::to_string(Export::kProcess) + ",1,1,32,4,1,1,128,1,1,0,16,NULL)");
+  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (900,950,0,1,7,9999," + std::to_string(Export::kProcess) +
+        ",1,1,32,4,1,1,128,1,1,0,16,NULL)");
   e.close();
   const ForeignReport r = read_nsys_export(e.path(), "step");
   EXPECT_EQ(r.missing.at(0).name, "unmatched_correlation");
@@ -190,9 +186,7 @@ TEST(NsysExport, ACutAnywhereIsAnError) {
   for (uintmax_t length = 100; length < size; length += 997) {
     std::filesystem::copy_file(whole, cut, std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(cut, length);
-    EXPECT_THAT(
-        error_of(cut),
-        testing::AllOf(HasSubstr("cut"), HasSubstr(fmt::format("has {} bytes, expected {}", length, size))));
+    EXPECT_THAT(error_of(cut), testing::AllOf(HasSubstr("cut"), HasSubstr(fmt::format("has {} bytes, expected {}", length, size))));
   }
 }
 
@@ -210,8 +204,7 @@ TEST(NsysExport, AnOverwrittenPageIsAnError) {
   size_t errors = 0;
   for (size_t at = page; at < whole.size(); at += page) {
     std::string text = whole;
-    std::fill(text.begin() + static_cast<std::ptrdiff_t>(at),
-              text.begin() + static_cast<std::ptrdiff_t>(at + page), '\x55');
+    std::fill(text.begin() + static_cast<std::ptrdiff_t>(at), text.begin() + static_cast<std::ptrdiff_t>(at + page), '\x55');
     std::ofstream(e.path(), std::ios::binary) << text;
     try {
       // A page of a table that nobody reads.
@@ -233,9 +226,9 @@ TEST(NsysExport, CellsThatCannotBeAreRefusedWithTheirPlace) {
     return error_of(e.path());
   };
   EXPECT_EQ(with(""), "");
-  EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET \"end\" = start - 5"),
-              testing::AllOf(HasSubstr("table CUPTI_ACTIVITY_KIND_KERNEL, row 1"), HasSubstr("'end' is"),
-                             HasSubstr("not before its start")));
+  EXPECT_THAT(
+      with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET \"end\" = start - 5"),
+      testing::AllOf(HasSubstr("table CUPTI_ACTIVITY_KIND_KERNEL, row 1"), HasSubstr("'end' is"), HasSubstr("not before its start")));
   EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = NULL"),
               testing::AllOf(HasSubstr("'start' is 'NULL'"), HasSubstr("a time")));
   EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = -1"), HasSubstr("'start' is '-1'"));

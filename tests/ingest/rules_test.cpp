@@ -47,34 +47,30 @@ TEST(Rules, TheFirstThatFitsPlacesALaunch) {
 }
 
 TEST(Rules, SectionsTellEqualNamesApartAndCountLayers) {
-  EXPECT_THAT(
-      places("sections:\n- {name: start, begins_with: embed}\n- {name: first, begins_with: gemm, from: "
-             "[start, second]}\n"
-             "- {name: second, begins_with: gemm, from: first}\n- {name: bwd, begins_with: loss}\n- {name: "
-             "back, begins_with: gemm, from: [bwd, back]}\n"
-             "rules:\n- {kernel: gemm, in: first, pass: forward, op: qkv, layer: up}\n- {in: second, pass: "
-             "forward, op: mlp_down, layer: up}\n"
-             "- {kernel: gemm, in: back, pass: backward, op: qkv, layer: down}\n",
-             kernels({"embed", "gemm", "gelu", "gemm", "split", "gemm", "gemm", "loss", "gemm", "gemm"})),
-      testing::ElementsAre("none", "forward/0/qkv", "none", "forward/0/mlp_down", "forward/0/mlp_down",
-                           "forward/1/qkv", "forward/1/mlp_down", "none", "backward/1/qkv",
-                           "backward/0/qkv"));
+  EXPECT_THAT(places("sections:\n- {name: start, begins_with: embed}\n- {name: first, begins_with: gemm, from: "
+                     "[start, second]}\n"
+                     "- {name: second, begins_with: gemm, from: first}\n- {name: bwd, begins_with: loss}\n- {name: "
+                     "back, begins_with: gemm, from: [bwd, back]}\n"
+                     "rules:\n- {kernel: gemm, in: first, pass: forward, op: qkv, layer: up}\n- {in: second, pass: "
+                     "forward, op: mlp_down, layer: up}\n"
+                     "- {kernel: gemm, in: back, pass: backward, op: qkv, layer: down}\n",
+                     kernels({"embed", "gemm", "gelu", "gemm", "split", "gemm", "gemm", "loss", "gemm", "gemm"})),
+              testing::ElementsAre("none", "forward/0/qkv", "none", "forward/0/mlp_down", "forward/0/mlp_down", "forward/1/qkv",
+                                   "forward/1/mlp_down", "none", "backward/1/qkv", "backward/0/qkv"));
 }
 
 TEST(Rules, NeighboursDecideWhereNamesDoNot) {
   EXPECT_THAT(places("rules:\n- {kernel: gemm, next: loss, pass: forward, op: lm_head}\n- {kernel: gemm, "
                      "previous: ln, pass: forward, op: qkv, layer: up}\n",
                      kernels({"gemm", "ln", "gemm", "ln", "gemm", "gemm", "loss"})),
-              testing::ElementsAre("none", "none", "forward/0/qkv", "none", "forward/1/qkv",
-                                   "forward/-/lm_head", "none"));
+              testing::ElementsAre("none", "none", "forward/0/qkv", "none", "forward/1/qkv", "forward/-/lm_head", "none"));
 }
 
 TEST(Rules, LayersCountAgainInTheNextStep) {
-  EXPECT_THAT(
-      places("sections:\n- {name: fwd, begins_with: embed}\n- {name: opt, begins_with: adamw}\nrules:\n"
-             "- {kernel: gemm, pass: forward, op: qkv, layer: up}\n",
-             kernels({"embed", "gemm", "gemm", "adamw", "embed", "gemm"})),
-      testing::ElementsAre("none", "forward/0/qkv", "forward/1/qkv", "none", "none", "forward/0/qkv"));
+  EXPECT_THAT(places("sections:\n- {name: fwd, begins_with: embed}\n- {name: opt, begins_with: adamw}\nrules:\n"
+                     "- {kernel: gemm, pass: forward, op: qkv, layer: up}\n",
+                     kernels({"embed", "gemm", "gemm", "adamw", "embed", "gemm"})),
+              testing::ElementsAre("none", "forward/0/qkv", "forward/1/qkv", "none", "none", "forward/0/qkv"));
 }
 
 TEST(Rules, RangesOfTheReportCanBeAskedFor) {
@@ -98,14 +94,11 @@ TEST(Rules, ErrorsNameLineAndCause) {
               testing::AllOf(HasSubstr("line 4"), HasSubstr("pass 'forwards'")));
   EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, colour: red}\n")),
               HasSubstr("unknown key 'colour'"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: '(', pass: forward, op: qkv}\n")),
-              HasSubstr("not a regular expression"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {pass: forward, op: qkv}\n")),
-              HasSubstr("needs 'kernel', 'range' or 'in'"));
+  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: '(', pass: forward, op: qkv}\n")), HasSubstr("not a regular expression"));
+  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {pass: forward, op: qkv}\n")), HasSubstr("needs 'kernel', 'range' or 'in'"));
   EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, in: nowhere, pass: forward, op: qkv}\n")),
               HasSubstr("no section is named"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, times: 0}\n")),
-              HasSubstr("'times'"));
+  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, times: 0}\n")), HasSubstr("'times'"));
   EXPECT_THAT(error_of("a: [b\n"), HasSubstr("not YAML"));
   EXPECT_THAT(error_of("- 1\n"), HasSubstr("expected a map"));
 }

@@ -31,9 +31,7 @@ constexpr char kActive[] = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustai
 constexpr char kHmmaActive[] = "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active";
 constexpr char kInstructions[] = "sm__inst_executed_pipe_tensor.sum";
 
-ProfileDocument document(const ForeignReport& r) {
-  return build_profile(to_recording(r, {}), std::nullopt, {}, {});
-}
+ProfileDocument document(const ForeignReport& r) { return build_profile(to_recording(r, {}), std::nullopt, {}, {}); }
 
 void rename(ForeignReport& r, const char* from, const char* to) {
   const auto at = std::find(r.metrics.begin(), r.metrics.end(), from);
@@ -53,12 +51,10 @@ void scale(ForeignReport& r, const char* metric, const std::function<double(cons
 // Without any of its cycles.
 void without_cycles(ForeignReport& r) {
   for (std::string& name : r.metrics)
-    if (name.find("cycles_elapsed") != std::string::npos || name.starts_with("sm__cycles_active"))
-      name = "gone " + name;
+    if (name.find("cycles_elapsed") != std::string::npos || name.starts_with("sm__cycles_active")) name = "gone " + name;
 }
 const MissingRow* missing(const ProfileDocument& d, const char* name) {
-  const auto at =
-      std::find_if(d.missing.begin(), d.missing.end(), [&](const MissingRow& m) { return m.name == name; });
+  const auto at = std::find_if(d.missing.begin(), d.missing.end(), [&](const MissingRow& m) { return m.name == name; });
   return at == d.missing.end() ? nullptr : &*at;
 }
 
@@ -79,13 +75,11 @@ TEST(TensorUse, AShareOfActiveCyclesIsBroughtToAllCycles) {
   const ForeignReport plain = ncu_report("mixed_nvtx.ncu-rep");
   ForeignReport r = plain;
   scale(r, kElapsed, [&](const ForeignResult& k) {
-    return *value_of(k, metric_index(plain, "sm__cycles_elapsed.max")) /
-           *value_of(k, metric_index(plain, "sm__cycles_active.avg"));
+    return *value_of(k, metric_index(plain, "sm__cycles_elapsed.max")) / *value_of(k, metric_index(plain, "sm__cycles_active.avg"));
   });
   rename(r, kElapsed, kActive);
   const ProfileDocument d = document(r), truth = document(plain);
-  EXPECT_EQ(d.collection.tensor_metric,
-            std::string(kActive) + " x sm__cycles_active.avg / sm__cycles_elapsed.max");
+  EXPECT_EQ(d.collection.tensor_metric, std::string(kActive) + " x sm__cycles_active.avg / sm__cycles_elapsed.max");
   for (size_t i = 0; i < truth.launches.size(); ++i)
     EXPECT_NEAR(*d.launches[i].tensor_active_pct, *truth.launches[i].tensor_active_pct, 1e-9);
   for (size_t i = 0; i < truth.kernels.size(); ++i) EXPECT_EQ(d.kernels[i].bound, truth.kernels[i].bound);
@@ -101,8 +95,7 @@ TEST(TensorUse, WithoutCyclesAShareOfActiveCyclesIsShownUnderItsName) {
   const ProfileDocument d = document(r);
   EXPECT_EQ(d.collection.tensor_metric, kActive);
   ASSERT_NE(missing(d, "tensor_use_other_metric"), nullptr);
-  EXPECT_THAT(missing(d, "tensor_use_other_metric")->detail,
-              AllOf(HasSubstr(kActive), HasSubstr("cycles in which the SM had warps")));
+  EXPECT_THAT(missing(d, "tensor_use_other_metric")->detail, AllOf(HasSubstr(kActive), HasSubstr("cycles in which the SM had warps")));
   // Sums are weighted by time where there are no cycles.
   double product = 0, time = 0;
   for (const LaunchRow& l : d.launches) {
@@ -113,8 +106,7 @@ TEST(TensorUse, WithoutCyclesAShareOfActiveCyclesIsShownUnderItsName) {
   ASSERT_TRUE(d.totals.tensor_active_pct);
   EXPECT_NEAR(*d.totals.tensor_active_pct, product / time, 1e-9);
   // How much work was done does not follow from it.
-  for (const KernelRow& k : d.kernels)
-    EXPECT_TRUE(*k.tensor_active_pct < 2 || !k.tensor_of_ceiling_pct) << k.name;
+  for (const KernelRow& k : d.kernels) EXPECT_TRUE(*k.tensor_active_pct < 2 || !k.tensor_of_ceiling_pct) << k.name;
 }
 
 // What llm.c's profile_gpt2cu.py collects: time, bytes, hmma cycles of active cycles, no cycles.
@@ -132,14 +124,12 @@ TEST(TensorUse, HmmaCyclesAreShownUnderTheirName) {
   for (const PassRow& p : d.passes) EXPECT_TRUE(p.tensor_active_pct) << p.name;
   ASSERT_NE(missing(d, "tensor_use_other_metric"), nullptr);
   EXPECT_EQ(missing(d, "tensor_use_other_metric")->severity, "notice");
-  EXPECT_THAT(missing(d, "tensor_use_other_metric")->detail,
-              AllOf(HasSubstr(kHmmaActive), HasSubstr("fp16, bf16 and tf32 only")));
+  EXPECT_THAT(missing(d, "tensor_use_other_metric")->detail, AllOf(HasSubstr(kHmmaActive), HasSubstr("fp16, bf16 and tf32 only")));
   EXPECT_THAT(missing(d, "metrics_not_in_report")->detail, Not(HasSubstr(kElapsed)));
 }
 
 TEST(TensorUse, ThePlainMetricIsPreferredToAnyOther) {
-  const ForeignReport basic =
-      ncu_report("fp32_basic.ncu-rep");  // holds the matrix-product pipe and the fp64 one besides
+  const ForeignReport basic = ncu_report("fp32_basic.ncu-rep");  // holds the matrix-product pipe and the fp64 one besides
   ASSERT_TRUE(metric_index(basic,
                            "sm__pipe_tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma_cycles_active.avg."
                            "pct_of_peak_sustained_elapsed"));
@@ -164,8 +154,7 @@ TEST(TensorUse, OneQuantityForAllKernels) {
   }
   const ProfileDocument d = document(r);
   EXPECT_EQ(d.collection.tensor_metric, kElapsed);
-  EXPECT_FALSE(d.launches[0].tensor_active_pct)
-      << "one kernel must not carry another quantity than the others";
+  EXPECT_FALSE(d.launches[0].tensor_active_pct) << "one kernel must not carry another quantity than the others";
   EXPECT_TRUE(d.launches[1].tensor_active_pct);
 }
 
@@ -184,8 +173,7 @@ TEST(TensorUse, ACountOfInstructionsIsShownAsACount) {
   EXPECT_EQ(d.collection.tensor_instructions_metric, kInstructions);
   EXPECT_FALSE(d.totals.tensor_active_pct);
   EXPECT_DOUBLE_EQ(*d.totals.tensor_instructions, 6e6);
-  EXPECT_THAT(missing(d, "tensor_use_other_metric")->detail,
-              AllOf(HasSubstr(kInstructions), HasSubstr("6000000 instructions")));
+  EXPECT_THAT(missing(d, "tensor_use_other_metric")->detail, AllOf(HasSubstr(kInstructions), HasSubstr("6000000 instructions")));
   TableOptions o;
   o.width = 200;
   EXPECT_THAT(table_text(d, o), AllOf(HasSubstr("6.0M inst"), HasSubstr(kInstructions)));
@@ -206,8 +194,7 @@ TEST(TensorUse, EveryViewNamesTheMetric) {
 }
 
 TEST(TensorUse, ADiffOfTwoQuantitiesSaysSo) {
-  const ProfileDocument plain = document(ncu_report("mixed_nvtx.ncu-rep")),
-                        llmc = document(as_llmc_collects());
+  const ProfileDocument plain = document(ncu_report("mixed_nvtx.ncu-rep")), llmc = document(as_llmc_collects());
   DiffText text;
   text.width = 400;
   const ProfileDiff same = diff_profiles(plain, plain), other = diff_profiles(plain, llmc);
@@ -232,23 +219,18 @@ class RecordedTensor : public testing::Test {
     for (const char* name : {"tensor_exact", "tensor_active", "tensor_llmc", "tensor_inst"})
       for (const char* ending : {".ncu-rep", ".raw.base.csv"})
         if (!std::filesystem::exists(std::string(INGEST_DATA) + "/" + name + ending))
-          GTEST_SKIP() << "not recorded yet: " << name << ending
-                       << "; tests/device/record_tensor_reports.sh makes it on a GPU machine";
+          GTEST_SKIP() << "not recorded yet: " << name << ending << "; tests/device/record_tensor_reports.sh makes it on a GPU machine";
   }
 };
 
 TEST_F(RecordedTensor, ReportAndTableOfEachSetGiveOneDocument) {
   for (const std::string name : {"tensor_exact", "tensor_active", "tensor_llmc", "tensor_inst"}) {
-    const ProfileDocument a = document(ncu_report(name + ".ncu-rep")),
-                          b = document(ncu_csv(name + ".raw.base.csv"));
+    const ProfileDocument a = document(ncu_report(name + ".ncu-rep")), b = document(ncu_csv(name + ".raw.base.csv"));
     EXPECT_EQ(a.collection.tensor_metric, b.collection.tensor_metric) << name;
     ASSERT_EQ(a.launches.size(), b.launches.size()) << name;
     for (size_t i = 0; i < a.launches.size(); ++i) {
-      ASSERT_EQ(a.launches[i].tensor_active_pct.has_value(), b.launches[i].tensor_active_pct.has_value())
-          << name;
-      EXPECT_NEAR(a.launches[i].tensor_active_pct.value_or(0), b.launches[i].tensor_active_pct.value_or(0),
-                  0.02)
-          << name;
+      ASSERT_EQ(a.launches[i].tensor_active_pct.has_value(), b.launches[i].tensor_active_pct.has_value()) << name;
+      EXPECT_NEAR(a.launches[i].tensor_active_pct.value_or(0), b.launches[i].tensor_active_pct.value_or(0), 0.02) << name;
       EXPECT_EQ(a.launches[i].tensor_instructions, b.launches[i].tensor_instructions) << name;
     }
   }
@@ -262,8 +244,7 @@ TEST_F(RecordedTensor, TheConversionIsWhatNcuPrintsForAllCycles) {
   rename(active_only, kElapsed, "gone");
   const ProfileDocument truth = document(exact), converted = document(active_only);
   EXPECT_EQ(truth.collection.tensor_metric, kElapsed);
-  EXPECT_THAT(*converted.collection.tensor_metric,
-              HasSubstr(std::string(kActive) + " x sm__cycles_active.avg / "));
+  EXPECT_THAT(*converted.collection.tensor_metric, HasSubstr(std::string(kActive) + " x sm__cycles_active.avg / "));
   double most = 0;
   ASSERT_EQ(truth.launches.size(), converted.launches.size());
   for (size_t i = 0; i < truth.launches.size(); ++i) {
@@ -275,8 +256,7 @@ TEST_F(RecordedTensor, TheConversionIsWhatNcuPrintsForAllCycles) {
 }
 
 TEST_F(RecordedTensor, EachSetFillsTheColumn) {
-  const ProfileDocument active = document(ncu_report("tensor_active.ncu-rep")),
-                        llmc = document(ncu_report("tensor_llmc.ncu-rep")),
+  const ProfileDocument active = document(ncu_report("tensor_active.ncu-rep")), llmc = document(ncu_report("tensor_llmc.ncu-rep")),
                         inst = document(ncu_report("tensor_inst.ncu-rep"));
   EXPECT_THAT(*active.collection.tensor_metric, HasSubstr(std::string(kActive) + " x "));
   EXPECT_NE(missing(active, "tensor_use_converted"), nullptr);

@@ -19,8 +19,7 @@ ForeignReport report() {
   r.tool = "ncu";
   r.form = "made";
   r.source = "made";
-  r.metrics = {"gpu__time_duration.sum", "dram__bytes_read.sum", "device__attribute_chip",
-               "device__attribute_multiprocessor_count"};
+  r.metrics = {"gpu__time_duration.sum", "dram__bytes_read.sum", "device__attribute_chip", "device__attribute_multiprocessor_count"};
   for (int i = 0; i < 3; ++i) {
     ForeignResult k;
     k.name = "k" + std::to_string(i);
@@ -31,8 +30,7 @@ ForeignReport report() {
   return r;
 }
 const MissingRecord* find(const Recording& r, const char* name) {
-  const auto at = std::find_if(r.missing.begin(), r.missing.end(),
-                               [&](const MissingRecord& m) { return m.name == name; });
+  const auto at = std::find_if(r.missing.begin(), r.missing.end(), [&](const MissingRecord& m) { return m.name == name; });
   return at == r.missing.end() ? nullptr : &*at;
 }
 

@@ -51,8 +51,7 @@ std::vector<Extent> extents(const MemoryPlan& plan, const gpt2::TrainerOptions& 
   const ActivationSlots& a = plan.activations;
   std::vector<Extent> all;
   const auto add = [&](const std::string& name, const Slot& slot, int64_t bytes, int64_t places) {
-    for (int64_t l = 0; l < places; ++l)
-      all.push_back({name + " " + std::to_string(l), slot.at(l), slot.at(l) + bytes});
+    for (int64_t l = 0; l < places; ++l) all.push_back({name + " " + std::to_string(l), slot.at(l), slot.at(l) + bytes});
     if (places == 1) {
       EXPECT_EQ(slot.at(0), slot.at(L - 1)) << name << " is shared by the layers";
     }
@@ -86,8 +85,7 @@ std::vector<Extent> extents(const MemoryPlan& plan, const gpt2::TrainerOptions& 
 void expect_apart_and_inside(std::vector<Extent> all, int64_t total) {
   std::sort(all.begin(), all.end(), [](const Extent& x, const Extent& y) { return x.begin < y.begin; });
   EXPECT_EQ(all.front().begin, 0);
-  for (size_t i = 1; i < all.size(); ++i)
-    EXPECT_LE(all[i - 1].end, all[i].begin) << all[i - 1].name << " runs into " << all[i].name;
+  for (size_t i = 1; i < all.size(); ++i) EXPECT_LE(all[i - 1].end, all[i].begin) << all[i - 1].name << " runs into " << all[i].name;
   EXPECT_LE(all.back().end, total) << all.back().name << " runs over the arena's end";
 }
 
@@ -157,8 +155,8 @@ TEST(MixedMemoryPlan, OutOfMemorySaysWhatIsNeededWhatIsFreeAndWhatFits) {
     require_memory(plan_memory(o, flash()), o, flash(), free_bytes, "NVIDIA Test");
     FAIL() << "a batch of 1000 fits 80 GiB";
   } catch (const stepscope::MachineError& e) {
-    EXPECT_THAT(e.what(), AllOf(HasSubstr("--batch-size 1000"), HasSubstr("activations"),
-                                HasSubstr("NVIDIA Test has 80.00 GiB free"), HasSubstr("--batch-size " + std::to_string(batch))));
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("--batch-size 1000"), HasSubstr("activations"), HasSubstr("NVIDIA Test has 80.00 GiB free"),
+                                HasSubstr("--batch-size " + std::to_string(batch))));
   }
 }
 

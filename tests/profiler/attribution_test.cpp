@@ -86,8 +86,7 @@ TEST(Attribution, ADroppedRecordFails) {
   const auto a = attribute(r, fixture::input());
   EXPECT_TRUE(is_missing(a->missing, "records_lost_in_step"));
 
-  Recording without_count =
-      fixture::gpt2_recording();  // the step's own count is gone too; the statistics still know the index
+  Recording without_count = fixture::gpt2_recording();  // the step's own count is gone too; the statistics still know the index
   without_count.launches.erase(without_count.launches.begin() + 5);
   for (StepRecord& s : without_count.steps) --s.kernels;
   EXPECT_TRUE(is_missing(attribute(without_count, fixture::input())->missing, "records_lost_in_step"));
@@ -125,8 +124,7 @@ TEST(Attribution, TwoStreamsThatOverlapShareTheTimeAndStillAddUp) {
 TEST(Attribution, ADurationIsTheMedianOverTheTracedSteps) {
   Recording r = fixture::recording(kThree);
   for (int64_t i = 0; i < 3; ++i) {
-    const double own = static_cast<double>(r.launches[static_cast<size_t>(i)].end_ns -
-                                           r.launches[static_cast<size_t>(i)].start_ns);
+    const double own = static_cast<double>(r.launches[static_cast<size_t>(i)].end_ns - r.launches[static_cast<size_t>(i)].start_ns);
     const double median = i == 1 ? own + 500 : own;  // 0.14% of the step: still adds up
     r.stats.push_back({Activity::kernel, i, 5, median, median, median, 2 * median});
   }
@@ -176,8 +174,7 @@ TEST(Attribution, AKernelWithoutATimeIsCountedAndAddsNothing) {
   r.launches[2].start_ns = r.launches[0].end_ns + 10;
   const auto a = attribute(r, fixture::input());
   ASSERT_TRUE(is_missing(a->missing, "kernels_without_time"));
-  EXPECT_FALSE(
-      is_missing(attribute(fixture::recording(kThree), fixture::input())->missing, "kernels_without_time"));
+  EXPECT_FALSE(is_missing(attribute(fixture::recording(kThree), fixture::input())->missing, "kernels_without_time"));
 }
 
 TEST(Attribution, TheSameLaunchTwiceIsAContradiction) {
@@ -241,8 +238,7 @@ TEST(Attribution, AProgramWithoutLeafRangesIsNotToldOfKernelsOutsideThem) {
   in.foreign = true;
   EXPECT_FALSE(is_missing(attribute(none, in)->missing, "unattributed_kernels"));
   EXPECT_FALSE(is_missing(attribute(none, in)->missing, "unknown_range_path"));
-  const Recording some =
-      fixture::recording({{"", "a(float)", 10'000, 1e6, 1e6, 0}, {"forward/0/qkv", "b(float)", 20'000, 1e6, 1e6, 0}});
+  const Recording some = fixture::recording({{"", "a(float)", 10'000, 1e6, 1e6, 0}, {"forward/0/qkv", "b(float)", 20'000, 1e6, 1e6, 0}});
   EXPECT_TRUE(is_missing(attribute(some, in)->missing, "unattributed_kernels"));
 }
 

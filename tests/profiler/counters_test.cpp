@@ -36,10 +36,8 @@ TEST(Counters, AnotherKernelNameInTheCountedStepIsReportedNotPaperedOver) {
   r.counters[1].kernel = "relu";
   const auto a = attribute(r, fixture::input());
   EXPECT_TRUE(is_missing(a->missing, "counter_sequence_mismatch"));
-  EXPECT_NE(detail_of(*a, "counter_sequence_mismatch").find("kernel 1: counted 'relu', traced 'gelu'"),
-            std::string::npos);
-  for (const AttributedLaunch& l : a->launches)
-    EXPECT_FALSE(l.counters.dram_read_bytes) << "not even of the kernels that agree";
+  EXPECT_NE(detail_of(*a, "counter_sequence_mismatch").find("kernel 1: counted 'relu', traced 'gelu'"), std::string::npos);
+  for (const AttributedLaunch& l : a->launches) EXPECT_FALSE(l.counters.dram_read_bytes) << "not even of the kernels that agree";
   EXPECT_FALSE(pass_group(*a, "forward")->sums.tensor_active_pct);
 }
 
@@ -84,8 +82,7 @@ TEST(Counters, ACutProgramMayHaveCountedFewerButNotOthers) {
   const auto a = attribute(r, fixture::input());
   EXPECT_TRUE(a->missing.empty());
   EXPECT_TRUE(a->launches[0].counters.dram_read_bytes);
-  EXPECT_FALSE(pass_group(*a, "forward")->sums.dram_read_bytes)
-      << "half the bytes of a pass would look like an answer";
+  EXPECT_FALSE(pass_group(*a, "forward")->sums.dram_read_bytes) << "half the bytes of a pass would look like an answer";
 }
 
 TEST(Counters, ASetWithOtherThanOneRangePerLaunchIsNotUsed) {
@@ -179,8 +176,8 @@ TEST(Counters, AWholePassIsComparedWithItsKernelsCopiesAndMemsets) {
 TEST(Counters, ACopyOnTheDeviceReadsAndWritesItsBytesAndOneFromTheHostOnlyWritesThem) {
   const auto mismatch = [](const std::string& name, double whole_more) {
     Recording r = fixture::gpt2_recording();
-    const auto memset = std::find_if(r.launches.begin(), r.launches.end(),
-                                     [](const LaunchRecord& l) { return l.activity == Activity::memset; });
+    const auto memset =
+        std::find_if(r.launches.begin(), r.launches.end(), [](const LaunchRecord& l) { return l.activity == Activity::memset; });
     LaunchRecord copy = *memset;
     copy.activity = Activity::copy;
     copy.name = name;

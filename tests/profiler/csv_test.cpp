@@ -36,12 +36,9 @@ std::vector<std::vector<std::string>> table(const std::string& text) {
 }
 
 TEST(Csv, EveryRowHasACellPerColumnAndKeepsNamesWhole) {
-  const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(),
-                                          fixture::round_ceilings(), fixture::options());
-  for (const CsvRows kind :
-       {CsvRows::pass, CsvRows::op, CsvRows::layer, CsvRows::kernel, CsvRows::launch, CsvRows::missing})
-    for (const auto& row : table(csv_text(d, kind)))
-      EXPECT_EQ(row.size(), table(csv_text(d, kind)).front().size());
+  const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  for (const CsvRows kind : {CsvRows::pass, CsvRows::op, CsvRows::layer, CsvRows::kernel, CsvRows::launch, CsvRows::missing})
+    for (const auto& row : table(csv_text(d, kind))) EXPECT_EQ(row.size(), table(csv_text(d, kind)).front().size());
   const auto kernels = table(csv_text(d, CsvRows::kernel));
   ASSERT_EQ(kernels.size(), d.kernels.size() + 1);
   EXPECT_EQ(kernels[0][0], "name");

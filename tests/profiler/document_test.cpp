@@ -21,8 +21,7 @@ using fixture::missing_row;
 using nlohmann::json;
 
 ProfileDocument gpt2_profile() {
-  return build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(),
-                       fixture::options());
+  return build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
 }
 
 std::string error_of(const std::string& text) {
@@ -72,8 +71,7 @@ TEST(Profile, PassesUnattributedAndIdleAreTheStep) {
   double passes = 0;
   for (const PassRow& p : d.passes) passes += p.time_ns;
   EXPECT_DOUBLE_EQ(passes, *d.totals.passes_ns);
-  EXPECT_NEAR(passes + *d.totals.unattributed_ns + *d.totals.idle_ns, *d.totals.time_ns,
-              *d.totals.time_ns * 0.005);
+  EXPECT_NEAR(passes + *d.totals.unattributed_ns + *d.totals.idle_ns, *d.totals.time_ns, *d.totals.time_ns * 0.005);
   EXPECT_NEAR(*d.totals.conservation_error_pct, 0, 1e-9);
   EXPECT_DOUBLE_EQ(*d.totals.unattributed_ns, 0);
   ASSERT_EQ(d.passes.size(), 6u);
@@ -94,19 +92,15 @@ TEST(Profile, EverythingSurvivesTheFile) {
 TEST(Profile, HasTheNamesThatScriptsRelyOn) {
   const json j = json::parse(to_json(gpt2_profile()));
   EXPECT_EQ(j.at("schema"), "stepscope.profile/1");
-  for (const char* key : {"median", "mean", "p05", "p95", "samples"})
-    EXPECT_TRUE(j.at("timing").at("step_time_ns").contains(key)) << key;
+  for (const char* key : {"median", "mean", "p05", "p95", "samples"}) EXPECT_TRUE(j.at("timing").at("step_time_ns").contains(key)) << key;
   EXPECT_TRUE(j.at("timing").contains("tokens_per_s"));
-  for (const char* key :
-       {"name", "time_ns", "launches", "dram_read_bytes", "dram_write_bytes", "tensor_active_pct"})
+  for (const char* key : {"name", "time_ns", "launches", "dram_read_bytes", "dram_write_bytes", "tensor_active_pct"})
     EXPECT_TRUE(j.at("passes").at(0).contains(key)) << key;
-  for (const char* key : {"name", "pass", "op", "launches", "time_ns", "dram_read_bytes", "dram_write_bytes",
-                          "tensor_active_pct", "bound", "headroom_ns"})
+  for (const char* key :
+       {"name", "pass", "op", "launches", "time_ns", "dram_read_bytes", "dram_write_bytes", "tensor_active_pct", "bound", "headroom_ns"})
     EXPECT_TRUE(j.at("kernels").at(0).contains(key)) << key;
-  for (const char* key : {"name", "grid", "block", "stream", "time_ns"})
-    EXPECT_TRUE(j.at("launches").at(0).contains(key)) << key;
-  for (const char* key : {"time_ns", "idle_ns", "unattributed_ns"})
-    EXPECT_TRUE(j.at("totals").contains(key)) << key;
+  for (const char* key : {"name", "grid", "block", "stream", "time_ns"}) EXPECT_TRUE(j.at("launches").at(0).contains(key)) << key;
+  for (const char* key : {"time_ns", "idle_ns", "unattributed_ns"}) EXPECT_TRUE(j.at("totals").contains(key)) << key;
   EXPECT_EQ(j.at("launches").size(), fixture::gpt2_recording().launches.size());
   ProfileDocument with_missing;
   with_missing.missing.push_back({"n", "info", "collect", 1, "", "a"});
@@ -115,8 +109,7 @@ TEST(Profile, HasTheNamesThatScriptsRelyOn) {
 }
 
 TEST(Profile, NoAnswerIsAbsentNotNull) {
-  const json j = json::parse(
-      to_json(build_profile(fixture::cpu_recording(), fixture::cpu_run(), {}, fixture::options())));
+  const json j = json::parse(to_json(build_profile(fixture::cpu_recording(), fixture::cpu_run(), {}, fixture::options())));
   EXPECT_FALSE(j.at("kernels").at(0).contains("dram_read_bytes"));
   EXPECT_FALSE(j.at("passes").at(0).contains("headroom_ns"));
   const std::function<void(const json&)> no_null = [&](const json& v) {
@@ -152,15 +145,11 @@ TEST(Profile, ReadersRefuseWhatTheyDoNotKnow) {
     EXPECT_NE(at, std::string::npos) << from;
     return error_of(text.replace(at, from.size(), to));
   };
-  EXPECT_NE(changed("profile/1", "profile/2").find("this program reads \"stepscope.profile/1\""),
-            std::string::npos);
-  EXPECT_NE(changed("\"tokens_per_s\"", "\"tokens_per_h\"").find("timing: unknown field 'tokens_per_h'"),
-            std::string::npos);
-  EXPECT_NE(changed("\"launches\": 1,", "").find("collection.counter_sets[1].launches: is missing"),
-            std::string::npos);
+  EXPECT_NE(changed("profile/1", "profile/2").find("this program reads \"stepscope.profile/1\""), std::string::npos);
+  EXPECT_NE(changed("\"tokens_per_s\"", "\"tokens_per_h\"").find("timing: unknown field 'tokens_per_h'"), std::string::npos);
+  EXPECT_NE(changed("\"launches\": 1,", "").find("collection.counter_sets[1].launches: is missing"), std::string::npos);
   EXPECT_NE(changed("\"passes_ns\": ", "\"passes_ns\": null, \"x\": ").find("totals"), std::string::npos);
-  EXPECT_NE(changed("\"median\": ", "\"median\": \"5\", \"mean2\": ")
-                .find("timing.step_time_ns.median: expected a number"),
+  EXPECT_NE(changed("\"median\": ", "\"median\": \"5\", \"mean2\": ").find("timing.step_time_ns.median: expected a number"),
             std::string::npos);
   EXPECT_NE(changed("\"totals\"", "\"total\"").find("unknown section 'total'"), std::string::npos);
   EXPECT_NE(error_of("[1]").find("not a profile document"), std::string::npos);
@@ -169,8 +158,7 @@ TEST(Profile, ReadersRefuseWhatTheyDoNotKnow) {
 }
 
 TEST(Profile, OnACpuTheCountersAreAbsentForThatReason) {
-  const ProfileDocument d =
-      build_profile(fixture::cpu_recording(), fixture::cpu_run(), {}, fixture::options());
+  const ProfileDocument d = build_profile(fixture::cpu_recording(), fixture::cpu_run(), {}, fixture::options());
   ASSERT_TRUE(missing_row(d, "no_gpu_counters"));
   EXPECT_FALSE(missing_row(d, "counters_unavailable"));
   EXPECT_FALSE(missing_row(d, "ceilings_not_measured"));
@@ -184,20 +172,16 @@ TEST(Profile, AbsentCountersAlwaysHaveAReason) {
   Recording r = fixture::gpt2_recording();
   r.counters.clear();
   r.counter_sets.clear();
-  EXPECT_TRUE(
-      missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()),
-                  "counters_unavailable"));
+  EXPECT_TRUE(missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), "counters_unavailable"));
   r.missing.push_back({"counters_unavailable", 1, "no permission"});
-  const ProfileDocument d =
-      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   ASSERT_TRUE(missing_row(d, "counters_unavailable"));
   EXPECT_EQ(missing_row(d, "counters_unavailable")->detail, "no permission");
   EXPECT_EQ(missing_row(d, "counters_unavailable")->count, 1);
 }
 
 TEST(Profile, WithoutCeilingsThereAreNoSharesOfThem) {
-  const ProfileDocument d =
-      build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), {}, fixture::options());
+  const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), {}, fixture::options());
   EXPECT_TRUE(missing_row(d, "ceilings_not_measured"));
   EXPECT_FALSE(d.timing.of_matmul_ceiling_pct);
   EXPECT_FALSE(d.kernels[0].headroom_ns);
@@ -209,8 +193,7 @@ TEST(Profile, SevereRecordsMakeItFailAndStandFirst) {
   r.missing.push_back({"counters_unavailable", 1, ""});
   r.missing.push_back({"dropped_activity_records", 4, "buffer 1"});
   r.missing.push_back({"dropped_activity_records", 3, "buffer 2"});
-  const ProfileDocument d =
-      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   EXPECT_TRUE(has_severe_missing(d));
   EXPECT_EQ(d.missing[0].name, "dropped_activity_records");
   EXPECT_EQ(d.missing[0].count, 7);
@@ -221,13 +204,11 @@ TEST(Profile, SevereRecordsMakeItFailAndStandFirst) {
 TEST(Profile, WhatTheCollectorReportedIsNotCountedASecondTime) {
   Recording r = fixture::gpt2_recording();
   r.counter_sets[0].ranges = 3;
-  const ProfileDocument own =
-      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const ProfileDocument own = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   ASSERT_TRUE(missing_row(own, "counter_set_failed"));
   EXPECT_EQ(missing_row(own, "counter_set_failed")->count, 1);
   r.missing.push_back({"counter_set_failed", 1, "3 of 19 ranges"});
-  const ProfileDocument d =
-      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   ASSERT_TRUE(missing_row(d, "counter_set_failed"));
   EXPECT_EQ(missing_row(d, "counter_set_failed")->count, 1);
   EXPECT_EQ(missing_row(d, "counter_set_failed")->detail, "3 of 19 ranges");
@@ -236,38 +217,30 @@ TEST(Profile, WhatTheCollectorReportedIsNotCountedASecondTime) {
 TEST(Profile, AKindOutsideTheCatalogueIsTakenSeriously) {
   Recording r = fixture::gpt2_recording();
   r.missing.push_back({"lost_socks", 1, ""});
-  EXPECT_TRUE(has_severe_missing(
-      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options())));
+  EXPECT_TRUE(has_severe_missing(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options())));
 }
 
 TEST(Profile, ThrottlingDuringTimedStepsIsSaid) {
   Recording r = fixture::gpt2_recording();
   r.environment[0].throttle_reasons = 0x4 | 0x1;
-  const ProfileDocument d =
-      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   ASSERT_TRUE(missing_row(d, "clocks_throttled"));
   EXPECT_EQ(d.environment.throttle_reasons, std::vector<std::string>{"power_cap"});
   r.environment[0].throttle_reasons = 0x1 | 0x2;  // idle, application clocks: no throttling
-  EXPECT_FALSE(
-      missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()),
-                  "clocks_throttled"));
+  EXPECT_FALSE(missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), "clocks_throttled"));
   r.environment.clear();
-  EXPECT_TRUE(
-      missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()),
-                  "environment_not_sampled"));
+  EXPECT_TRUE(missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), "environment_not_sampled"));
 }
 
 TEST(Profile, TimedStepsThatDoNotExistOrAreTooFewAreMissing) {
   ProfileOptions o = fixture::options();
   o.first_timed_step = 100;
-  const ProfileDocument none =
-      build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), o);
+  const ProfileDocument none = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), o);
   EXPECT_TRUE(missing_row(none, "timed_steps_missing"));
   EXPECT_FALSE(none.timing.step_time_ns.median);
   o.first_timed_step = 20;
   o.timed_steps = 50;
-  const ProfileDocument few =
-      build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), o);
+  const ProfileDocument few = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), o);
   EXPECT_EQ(few.run.timed_steps, 4);
   EXPECT_TRUE(missing_row(few, "too_few_timed_steps"));
   EXPECT_FALSE(few.timing.step_time_ns.interval_low);
@@ -307,9 +280,9 @@ TEST(Profile, StepsThatDifferAreSevereInATrainerOfOursOnly) {
 // Documents written before run had these fields are read, and say nothing about them.
 TEST(Profile, ADocumentOfBeforeIsStillRead) {
   json j = json::parse(to_json(gpt2_profile()));
-  for (const char* younger : {"model_name", "recompute", "weight_rounding", "deterministic", "direct_from", "direct_steps", "shuffle",
-                              "overfit", "lr_schedule", "learning_rate", "lr_warmup_steps", "lr_total_steps", "lr_final_fraction",
-                              "weight_decay", "clip", "beta1", "beta2", "eps"})
+  for (const char* younger :
+       {"model_name", "recompute", "weight_rounding", "deterministic", "direct_from", "direct_steps", "shuffle", "overfit", "lr_schedule",
+        "learning_rate", "lr_warmup_steps", "lr_total_steps", "lr_final_fraction", "weight_decay", "clip", "beta1", "beta2", "eps"})
     j["run"].erase(younger);
   const ProfileDocument d = profile_from_json(j.dump(), "old.json");
   EXPECT_FALSE(d.run.recompute);
@@ -320,8 +293,7 @@ TEST(Profile, AnEmptyCaptureIsAnError) {
   Recording r = fixture::gpt2_recording();
   r.launches.clear();
   r.stats.clear();
-  const ProfileDocument d =
-      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   EXPECT_TRUE(missing_row(d, "phases_not_traced"));
   EXPECT_TRUE(has_severe_missing(d));
   EXPECT_FALSE(d.totals.time_ns);
@@ -331,8 +303,7 @@ TEST(Profile, AnEmptyCaptureIsAnError) {
 TEST(Profile, ALostRecordMakesItFail) {
   Recording r = fixture::gpt2_recording();
   r.launches.erase(r.launches.begin() + 3);
-  EXPECT_TRUE(has_severe_missing(
-      build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options())));
+  EXPECT_TRUE(has_severe_missing(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options())));
 }
 
 TEST(Fields, AreNamedOncePerRowAndExplained) {
@@ -341,13 +312,8 @@ TEST(Fields, AreNamedOncePerRowAndExplained) {
     for (const FieldDescription& f : s.fields) {
       EXPECT_TRUE(names.insert(f.name).second) << s.path << "." << f.name;
       EXPECT_FALSE(f.source.empty()) << s.path << "." << f.name;
-      for (const auto& [suffix, unit] :
-           std::vector<std::pair<std::string, std::string>>{{"_ns", "ns"},
-                                                            {"_bytes", "bytes"},
-                                                            {"_pct", "%"},
-                                                            {"_bytes_per_s", "bytes/s"},
-                                                            {"_hz", "Hz"},
-                                                            {"_w", "W"}})
+      for (const auto& [suffix, unit] : std::vector<std::pair<std::string, std::string>>{
+               {"_ns", "ns"}, {"_bytes", "bytes"}, {"_pct", "%"}, {"_bytes_per_s", "bytes/s"}, {"_hz", "Hz"}, {"_w", "W"}})
         if (f.name.ends_with(suffix)) {
           EXPECT_EQ(f.unit, unit) << s.path << "." << f.name;
         }
@@ -358,10 +324,8 @@ TEST(Fields, AreNamedOncePerRowAndExplained) {
 TEST(Fields, DocsProfileDocumentIsNotStale) {
   std::ifstream in(SOURCE_DIR "/docs/profile-document.md");
   const std::string page{std::istreambuf_iterator<char>(in), {}};
-  if (std::getenv("STEPSCOPE_WRITE_GOLDEN"))
-    std::ofstream(SOURCE_DIR "/docs/profile-document.md") << document_schema_markdown();
-  EXPECT_TRUE(page == document_schema_markdown())
-      << "run this test once with STEPSCOPE_WRITE_GOLDEN=1 and commit the page";
+  if (std::getenv("STEPSCOPE_WRITE_GOLDEN")) std::ofstream(SOURCE_DIR "/docs/profile-document.md") << document_schema_markdown();
+  EXPECT_TRUE(page == document_schema_markdown()) << "run this test once with STEPSCOPE_WRITE_GOLDEN=1 and commit the page";
 }
 
 }  // namespace

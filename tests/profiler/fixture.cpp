@@ -25,11 +25,7 @@ SessionRecord session() {
   s.producer = "cupti";
   s.program = "stepscope train --trainer fp32 --model tiny";
   s.pid = 4711;
-  s.device = {{"name", "Test GPU"},
-              {"uuid", "GPU-0"},
-              {"chip", "GH100"},
-              {"sm_count", "100"},
-              {"compute_capability", "9.0"}};
+  s.device = {{"name", "Test GPU"}, {"uuid", "GPU-0"}, {"chip", "GH100"}, {"sm_count", "100"}, {"compute_capability", "9.0"}};
   s.versions = {{"driver", "580.1"}, {"cuda_runtime", "13.0"}, {"cupti", "130001"}};
   return s;
 }
@@ -96,19 +92,13 @@ Recording recording(const std::vector<Kernel>& kernels) {
 }
 
 std::vector<Kernel> gpt2_kernels() {
-  const std::string ln_f =
-      "void fp32::(anonymous namespace)::layernorm_forward_kernel<(int)4>(float *, const float *, int)";
-  const std::string ln_b =
-      "void fp32::(anonymous namespace)::layernorm_backward_kernel(float *, const float *, int)";
-  const std::string gemm_nn =
-      "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(T1::Params)";
-  const std::string gemm_tn =
-      "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4";
-  const std::string att_f =
-      "fp32::(anonymous namespace)::softmax_forward_kernel(float *, float, const float *, int, int)";
+  const std::string ln_f = "void fp32::(anonymous namespace)::layernorm_forward_kernel<(int)4>(float *, const float *, int)";
+  const std::string ln_b = "void fp32::(anonymous namespace)::layernorm_backward_kernel(float *, const float *, int)";
+  const std::string gemm_nn = "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(T1::Params)";
+  const std::string gemm_tn = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4";
+  const std::string att_f = "fp32::(anonymous namespace)::softmax_forward_kernel(float *, float, const float *, int, int)";
   std::vector<Kernel> k;
-  k.push_back(
-      {"encoder/-/embedding", "fp32::embedding_forward_kernel(float *, const int *)", 10'000, 4e6, 4e6, 0});
+  k.push_back({"encoder/-/embedding", "fp32::embedding_forward_kernel(float *, const int *)", 10'000, 4e6, 4e6, 0});
   for (int l = 0; l < 2; ++l) {
     const std::string layer = "forward/" + std::to_string(l) + "/";
     k.push_back({layer + "ln1", ln_f, 20'000, 8e6, 8e6, 0});
@@ -116,8 +106,7 @@ std::vector<Kernel> gpt2_kernels() {
     k.push_back({layer + "attention", att_f, 150'000, 60e6, 60e6, 0});
   }
   k.push_back({"classifier/-/lm_head", gemm_tn, 400'000, 50e6, 100e6, 0});
-  k.push_back({"classifier/-/loss", "fp32::fused_classifier_kernel(float *, float *, const int *)", 250'000,
-               100e6, 100e6, 0});
+  k.push_back({"classifier/-/loss", "fp32::fused_classifier_kernel(float *, float *, const int *)", 250'000, 100e6, 100e6, 0});
   k.push_back({"backward/-/lm_head", gemm_nn, 800'000, 200e6, 60e6, 0});
   for (int l = 1; l >= 0; --l) {
     const std::string layer = "backward/" + std::to_string(l) + "/";
@@ -125,12 +114,9 @@ std::vector<Kernel> gpt2_kernels() {
     k.push_back({layer + "qkv", gemm_nn, 400'000, 44e6, 40e6, 30});
     k.push_back({layer + "ln1", ln_b, 40'000, 24e6, 8e6, 0});
   }
-  k.push_back({"backward/-/embedding", "fp32::embedding_backward_kernel(float *, const float *)", 3'000, 1e6,
-               1e6, 0});
-  k.push_back(
-      {"optimizer/-/grad_norm", "fp32::norm_kernel(float *, const float *, long)", 100'000, 80e6, 0, 0});
-  k.push_back(
-      {"optimizer/-/adamw", "fp32::adamw_kernel<(bool)1>(float *, float *)", 400'000, 200e6, 150e6, 0});
+  k.push_back({"backward/-/embedding", "fp32::embedding_backward_kernel(float *, const float *)", 3'000, 1e6, 1e6, 0});
+  k.push_back({"optimizer/-/grad_norm", "fp32::norm_kernel(float *, const float *, long)", 100'000, 80e6, 0, 0});
+  k.push_back({"optimizer/-/adamw", "fp32::adamw_kernel<(bool)1>(float *, float *)", 400'000, 200e6, 150e6, 0});
   return k;
 }
 
@@ -161,8 +147,7 @@ Recording gpt2_recording() {
 
   // Steps 2..9 timed, 10..12 traced: 5 ms apart, traced ones 5.1 ms.
   const int64_t window = r.steps.front().gpu_end_ns - begin;
-  for (int64_t n = 2; n < 10; ++n)
-    r.steps.push_back(step(n, Phase::timed, 500'000'000 + n * 5'000'000, 4'000'000));
+  for (int64_t n = 2; n < 10; ++n) r.steps.push_back(step(n, Phase::timed, 500'000'000 + n * 5'000'000, 4'000'000));
   for (int64_t n = 10; n < 12; ++n) {
     StepRecord s = step(n, Phase::activity, begin - 5000 - (12 - n) * 5'100'000, 4'000'000);
     s.gpu_begin_ns = begin - (12 - n) * 5'100'000;
@@ -211,10 +196,8 @@ RunInfo gpt2_run() {
   run.data = {"synthetic"};
   run.memory_bytes = {{"parameters", 4e8}};
   for (int64_t i = 0; i < 24; ++i)
-    run.steps.push_back(
-        {i + 1, 11.0 - 0.1 * static_cast<double>(i), 1.0, 5e6 + 1e4 * static_cast<double>(i % 8)});
-  for (const Kernel& k : gpt2_kernels())
-    run.work.push_back({k.path, 0, 0.5 * (k.read_bytes + k.write_bytes)});
+    run.steps.push_back({i + 1, 11.0 - 0.1 * static_cast<double>(i), 1.0, 5e6 + 1e4 * static_cast<double>(i % 8)});
+  for (const Kernel& k : gpt2_kernels()) run.work.push_back({k.path, 0, 0.5 * (k.read_bytes + k.write_bytes)});
   for (RunWork& w : run.work)
     if (w.path.find("qkv") != std::string::npos || w.path.find("lm_head") != std::string::npos) w.flops = 1e9;
   return run;

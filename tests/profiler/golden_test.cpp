@@ -43,15 +43,13 @@ void expect_outputs(const std::string& stem, const ProfileDocument& d) {
 }
 
 TEST(Golden, AGpuStepFromRecordingToTableCsvTraceAndDocument) {
-  if (std::getenv("STEPSCOPE_WRITE_GOLDEN"))
-    save_recording(fixture::gpt2_recording(), path_of("gpu.recording.jsonl"));
+  if (std::getenv("STEPSCOPE_WRITE_GOLDEN")) save_recording(fixture::gpt2_recording(), path_of("gpu.recording.jsonl"));
   const Recording r = load_recording(path_of("gpu.recording.jsonl"));
   expect_outputs("gpu", build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()));
 }
 
 TEST(Golden, ACpuStepFromRecordingToTableCsvTraceAndDocument) {
-  if (std::getenv("STEPSCOPE_WRITE_GOLDEN"))
-    save_recording(fixture::cpu_recording(), path_of("cpu.recording.jsonl"));
+  if (std::getenv("STEPSCOPE_WRITE_GOLDEN")) save_recording(fixture::cpu_recording(), path_of("cpu.recording.jsonl"));
   const Recording r = load_recording(path_of("cpu.recording.jsonl"));
   expect_outputs("cpu", build_profile(r, fixture::cpu_run(), {}, fixture::options()));
 }

@@ -8,10 +8,8 @@ using profiler::elide;
 using profiler::short_kernel_name;
 
 TEST(KernelNames, LoseReturnTypeNamespacesTemplateArgumentsAndParameters) {
-  EXPECT_EQ(
-      short_kernel_name(
-          "void fp32::(anonymous namespace)::layernorm_forward_kernel<(int)4>(float *, const float *, int)"),
-      "layernorm_forward_kernel");
+  EXPECT_EQ(short_kernel_name("void fp32::(anonymous namespace)::layernorm_forward_kernel<(int)4>(float *, const float *, int)"),
+            "layernorm_forward_kernel");
   EXPECT_EQ(short_kernel_name("fp32::adamw_kernel<(bool)1>(float *, float *)"), "adamw_kernel");
   EXPECT_EQ(short_kernel_name("axpy(float*, float)"), "axpy");
   EXPECT_EQ(short_kernel_name("void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float, "
@@ -23,15 +21,13 @@ TEST(KernelNames, LoseReturnTypeNamespacesTemplateArgumentsAndParameters) {
 }
 
 TEST(KernelNames, WrappersGiveWhatTheyWrap) {
-  EXPECT_EQ(
-      short_kernel_name("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(T1::Params)"),
-      "cutlass_80_simt_sgemm_256x128_8x4_nn_align1");
+  EXPECT_EQ(short_kernel_name("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(T1::Params)"),
+            "cutlass_80_simt_sgemm_256x128_8x4_nn_align1");
   EXPECT_EQ(short_kernel_name("void cutlass::device_kernel<foo::FlashKernel<int, bar>>(x)"), "FlashKernel");
 }
 
 TEST(KernelNames, PlainOnesAndCopiesStayAsTheyAre) {
-  for (const char* name : {"ampere_sgemm_128x64_nn", "copy HtoD", "memset",
-                           "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTT", "", "<<<", "(x)"})
+  for (const char* name : {"ampere_sgemm_128x64_nn", "copy HtoD", "memset", "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTT", "", "<<<", "(x)"})
     EXPECT_EQ(short_kernel_name(name), name);
 }
 

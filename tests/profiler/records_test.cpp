@@ -23,9 +23,8 @@ using namespace profiler;
 
 const std::string kHead = R"({"schema":"stepscope.recording/1"})"
                           "\n";
-const std::string kSession =
-    R"({"type":"session","producer":"cupti","program":"p","pid":1,"device":{},"versions":{}})"
-    "\n";
+const std::string kSession = R"({"type":"session","producer":"cupti","program":"p","pid":1,"device":{},"versions":{}})"
+                             "\n";
 const std::string kEnd = R"({"type":"end"})"
                          "\n";
 const std::string kMissing = R"({"type":"missing","name":"counters_unavailable","count":2,"detail":"mig"})"
@@ -93,8 +92,7 @@ TEST(Recording, HalfALineAtTheEndIsTruncationButInTheMiddleAnError) {
   const Recording r = read(kHead + kSession + R"({"type":"missing","na)");
   EXPECT_TRUE(fixture::is_missing(r.missing, "truncated_recording"));
   EXPECT_EQ(r.missing.size(), 1u);
-  EXPECT_NE(error_of(kHead + kSession + "{\"type\":\"missing\",\"na\n" + kEnd).find("rec:3: not JSON"),
-            std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession + "{\"type\":\"missing\",\"na\n" + kEnd).find("rec:3: not JSON"), std::string::npos);
 }
 
 TEST(Recording, AWriterThatDiesLeavesWhatItWrote) {
@@ -149,8 +147,7 @@ TEST(Recording, ErrorsNameFileLineFieldAndWhatWasExpected) {
             std::string::npos);
   EXPECT_NE(error_of(kHead + kSession + "[]\n").find("rec:3"), std::string::npos);
   EXPECT_NE(error_of(kHead + kSession + kSession).find("a second session line"), std::string::npos);
-  EXPECT_NE(error_of(kHead + kSession + kEnd + kMissing).find("rec:4: a line after the end line"),
-            std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession + kEnd + kMissing).find("rec:4: a line after the end line"), std::string::npos);
   EXPECT_NE(error_of(kHead + kEnd).find("no session line"), std::string::npos);
   EXPECT_THROW(load_recording("/no such file"), DataError);
 }
@@ -165,8 +162,7 @@ TEST(Recording, NaNIsRefusedOnBothSides) {
   EXPECT_THROW(record_to_json(s), RecordError);
   const std::string line =
       R"({"type":"counters","set":"core","step":0,"index":0,"pass":"","kernel":"k","path":"","grid":[1,1,1],"values":[1,null]})";
-  EXPECT_NE(error_of(kHead + kSession + line + "\n").find("field 'values': expected a list of numbers"),
-            std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession + line + "\n").find("field 'values': expected a list of numbers"), std::string::npos);
 }
 
 TEST(Recording, ANameThatIsNotUtf8DoesNotStopTheRecording) {
@@ -218,8 +214,7 @@ TEST(Recording, ProgramRunsAreJoinedWithoutLosingWhatTheSecondMissed) {
 }
 
 TEST(Names, EveryEnumeratorHasAWordThatLeadsBackToIt) {
-  for (int i = 0; i < 4; ++i)
-    EXPECT_EQ(activity_from_name(name(static_cast<Activity>(i))), static_cast<Activity>(i));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(activity_from_name(name(static_cast<Activity>(i))), static_cast<Activity>(i));
   for (int i = 0; i < 6; ++i) EXPECT_EQ(phase_from_name(name(static_cast<Phase>(i))), static_cast<Phase>(i));
   EXPECT_FALSE(activity_from_name("Kernel"));
   EXPECT_FALSE(phase_from_name(""));
@@ -274,14 +269,12 @@ TEST(MissingCatalogue, NamesAreUniqueAndEachRowGivesAdvice) {
     EXPECT_EQ(k.advice.back(), '.') << k.name;
   }
   for (const char* known :
-       {"truncated_recording",         "dropped_activity_records", "kernels_without_time",
-        "unmatched_correlation",       "torn_activity_buffer",     "launches_not_kept",
-        "counters_unavailable",        "counter_set_failed",       "counter_sequence_mismatch",
-        "counter_grid_differs",
-        "kernel_sequence_changed",     "unattributed_kernels",     "unknown_range_path",
-        "pass_sum_mismatch",           "pass_counters_mismatch",   "no_gpu_counters",
-        "ceilings_not_measured",       "clocks_throttled",         "other_subscriber",
-        "graph_launch_in_counter_run", "environment_not_sampled",  "collector_overhead_high"})
+       {"truncated_recording",       "dropped_activity_records", "kernels_without_time",    "unmatched_correlation",
+        "torn_activity_buffer",      "launches_not_kept",        "counters_unavailable",    "counter_set_failed",
+        "counter_sequence_mismatch", "counter_grid_differs",     "kernel_sequence_changed", "unattributed_kernels",
+        "unknown_range_path",        "pass_sum_mismatch",        "pass_counters_mismatch",  "no_gpu_counters",
+        "ceilings_not_measured",     "clocks_throttled",         "other_subscriber",        "graph_launch_in_counter_run",
+        "environment_not_sampled",   "collector_overhead_high"})
     EXPECT_TRUE(find_missing(known)) << known;
   EXPECT_FALSE(find_missing("lost_socks"));
 }
@@ -291,22 +284,11 @@ TEST(MissingCatalogue, TheSevereOnesAreThese) {
   std::set<std::string_view> severe;
   for (const MissingKind& k : missing_catalogue())
     if (k.severity == Severity::severe) severe.insert(k.name);
-  EXPECT_EQ(severe, (std::set<std::string_view>{
-                        "counter_sequence_mismatch",
-                        "counter_set_failed",
-                        "dropped_activity_records",
-                        "graph_launch_in_counter_run",
-                        "kernel_sequence_changed",
-                        "kernels_without_time",
-                        "other_subscriber",
-                        "pass_sum_mismatch",
-                        "phases_not_traced",
-                        "records_lost_in_step",
-                        "report_damaged",
-                        "timed_steps_missing",
-                        "torn_activity_buffer",
-                        "truncated_recording",
-                        "unmatched_correlation"}));
+  EXPECT_EQ(severe, (std::set<std::string_view>{"counter_sequence_mismatch", "counter_set_failed", "dropped_activity_records",
+                                                "graph_launch_in_counter_run", "kernel_sequence_changed", "kernels_without_time",
+                                                "other_subscriber", "pass_sum_mismatch", "phases_not_traced", "records_lost_in_step",
+                                                "report_damaged", "timed_steps_missing", "torn_activity_buffer", "truncated_recording",
+                                                "unmatched_correlation"}));
 }
 
 }  // namespace

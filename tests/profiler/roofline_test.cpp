@@ -42,8 +42,7 @@ TEST(Roofline, AKernelNearTheBandwidthIsBoundByMemory) {
   const auto r = kernel_roofline(kernel(), 100'000, counters(40e6, 30e6), rules());  // 70 us at 1 TB/s
   EXPECT_DOUBLE_EQ(*r.floor_ns, 70'000);
   EXPECT_EQ(r.bound, Bound::memory);
-  EXPECT_EQ(kernel_roofline(kernel(), 120'000, counters(40e6, 30e6), rules()).bound, Bound::neither)
-      << "58% of the ceiling";
+  EXPECT_EQ(kernel_roofline(kernel(), 120'000, counters(40e6, 30e6), rules()).bound, Bound::neither) << "58% of the ceiling";
 }
 
 TEST(Roofline, TensorCyclesBecomeTimeAtTheMeasuredMatmulRate) {
@@ -86,8 +85,7 @@ TEST(Roofline, ShortKernelsAndThoseThatDoNotFillTheDeviceAreBoundByLatency) {
   EXPECT_EQ(kernel_roofline(kernel(), 4'900, counters(1e5, 1e5), rules()).bound, Bound::latency);
   EXPECT_EQ(kernel_roofline(kernel(99), 50'000, counters(1e5, 1e5), rules()).bound, Bound::latency);
   EXPECT_EQ(kernel_roofline(kernel(100), 50'000, counters(1e5, 1e5), rules()).bound, Bound::neither);
-  EXPECT_EQ(kernel_roofline(kernel(), 4'000, counters(2e6, 1e6), rules()).bound, Bound::memory)
-      << "short, but at 75% of the ceiling";
+  EXPECT_EQ(kernel_roofline(kernel(), 4'000, counters(2e6, 1e6), rules()).bound, Bound::memory) << "short, but at 75% of the ceiling";
 }
 
 TEST(Roofline, WithoutCountersOrCeilingsThereIsNoFloorAndNoBound) {

@@ -61,11 +61,9 @@ TEST(RunInfo, OlderRunsDoNotSayWhatYoungerOnesDoAndUnknownFieldsAreLeftAlone) {
 TEST(RunInfo, ErrorsNameFileAndField) {
   EXPECT_NE(error_after("stepscope.run/1", "stepscope.run/9").find("stepscope.run/9"), std::string::npos);
   EXPECT_NE(error_after("\"time_ns\":5e6", "\"time_ns\":null").find("run.json: time_ns"), std::string::npos);
-  EXPECT_NE(error_after("\"layers\":12", "\"layers\":\"12\"").find("run.json: layers: expected an integer"),
-            std::string::npos);
+  EXPECT_NE(error_after("\"layers\":12", "\"layers\":\"12\"").find("run.json: layers: expected an integer"), std::string::npos);
   EXPECT_NE(error_after("\"adamw\":\"fused\"", "\"adamw\":1").find("variants.adamw"), std::string::npos);
-  EXPECT_NE(error_after("\"shuffle\":true", "\"shuffle\":1").find("run.json: shuffle: expected true or false"),
-            std::string::npos);
+  EXPECT_NE(error_after("\"shuffle\":true", "\"shuffle\":1").find("run.json: shuffle: expected true or false"), std::string::npos);
   EXPECT_NE(error_after("\"layers\":12,", "").find("run.json: layers: expected an integer"), std::string::npos);
   EXPECT_NE(error_after("{\"schema\"", "[{\"schema\"").find("not a run.json"), std::string::npos);
   EXPECT_THROW(load_run_info("/no such file"), DataError);

@@ -17,8 +17,7 @@ namespace {
 using namespace profiler;
 
 ProfileDocument gpt2_profile() {
-  return build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(),
-                       fixture::options());
+  return build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
 }
 
 std::vector<std::string> lines(const std::string& text) {
@@ -30,8 +29,7 @@ std::vector<std::string> lines(const std::string& text) {
 
 TEST(Table, FitsTheWidthInEveryForm) {
   ProfileDocument d = gpt2_profile();
-  d.missing.push_back({"counter_sequence_mismatch", "severe", "attribute", 3,
-                       std::string(200, 'x') + " and more words", "Advice."});
+  d.missing.push_back({"counter_sequence_mismatch", "severe", "attribute", 3, std::string(200, 'x') + " and more words", "Advice."});
   for (const TableBy by : {TableBy::pass, TableBy::op, TableBy::kernel, TableBy::layer})
     for (const size_t width : {size_t{80}, size_t{100}, size_t{160}}) {
       TableOptions o;
@@ -146,8 +144,7 @@ class Terminal : public ::testing::Test {
  protected:
   void SetUp() override {
     leader_ = posix_openpt(O_RDWR | O_NOCTTY);
-    if (leader_ < 0 || grantpt(leader_) != 0 || unlockpt(leader_) != 0)
-      GTEST_SKIP() << "no pseudo terminals here";
+    if (leader_ < 0 || grantpt(leader_) != 0 || unlockpt(leader_) != 0) GTEST_SKIP() << "no pseudo terminals here";
     terminal_ = open(ptsname(leader_), O_RDWR | O_NOCTTY);
     ASSERT_GE(terminal_, 0);
     unsetenv("COLUMNS");
@@ -198,8 +195,7 @@ TEST_F(Terminal, GivesTablesItsWidthButNeverBelow60) {
 }
 
 TEST(Table, RowsOfPassesAddUpToTheStep) {
-  const std::set<std::string> rows = {"encoder",   "forward", "classifier",   "backward",
-                                      "optimizer", "other",   "unattributed", "idle"};
+  const std::set<std::string> rows = {"encoder", "forward", "classifier", "backward", "optimizer", "other", "unattributed", "idle"};
   double sum = 0, shown = -1;
   size_t seen = 0;
   for (const std::string& line : lines(table_text(gpt2_profile(), {TableBy::pass, 12, 80, false}))) {
@@ -228,13 +224,11 @@ TEST(Table, ColourOnlyWhenAskedFor) {
 TEST(Table, TopLimitsTheRowsAndSaysWhatIsLeft) {
   const std::string text = table_text(gpt2_profile(), {TableBy::kernel, 3, 80, false});
   EXPECT_NE(text.find("12 more kernels"), std::string::npos) << text;
-  EXPECT_EQ(table_text(gpt2_profile(), {TableBy::kernel, 100, 80, false}).find("more kernels"),
-            std::string::npos);
+  EXPECT_EQ(table_text(gpt2_profile(), {TableBy::kernel, 100, 80, false}).find("more kernels"), std::string::npos);
 }
 
 TEST(Table, WithoutCountersItShowsDashesNotZeros) {
-  const std::string text =
-      table_text(build_profile(fixture::cpu_recording(), fixture::cpu_run(), {}, fixture::options()), {});
+  const std::string text = table_text(build_profile(fixture::cpu_recording(), fixture::cpu_run(), {}, fixture::options()), {});
   for (const std::string& line : lines(text))
     if (line.rfind("backward", 0) == 0) {
       EXPECT_NE(line.find(" -"), std::string::npos) << line;
@@ -245,15 +239,12 @@ TEST(Table, WithoutCountersItShowsDashesNotZeros) {
 TEST(Table, MissingIsShownWithSeverityCountAndAdvice) {
   Recording r = fixture::gpt2_recording();
   r.missing.push_back({"dropped_activity_records", 7, "buffer"});
-  const std::string text =
-      table_text(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), {});
-  EXPECT_NE(text.find("severe dropped_activity_records x 7: buffer. CUPTI ran out"), std::string::npos)
-      << text;
+  const std::string text = table_text(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), {});
+  EXPECT_NE(text.find("severe dropped_activity_records x 7: buffer. CUPTI ran out"), std::string::npos) << text;
 }
 
 TEST(Table, AProgramWithoutStepsListsItsKernels) {
-  Recording r = fixture::recording(
-      {{"", "void a<int>(int)", 10'000, 1e6, 1e6, 0}, {"", "b(float)", 20'000, 1e6, 1e6, 0}});
+  Recording r = fixture::recording({{"", "void a<int>(int)", 10'000, 1e6, 1e6, 0}, {"", "b(float)", 20'000, 1e6, 1e6, 0}});
   for (LaunchRecord& l : r.launches) l.step = -1;
   for (CounterRecord& c : r.counters) c.step = -1;
   r.steps.clear();

@@ -93,8 +93,7 @@ TEST(Trace, CountersEndAtZeroAndHaveTheirTracks) {
   std::map<std::string, std::vector<double>> tracks;
   for (const json& e : t.at("traceEvents"))
     if (e.at("ph") == "C") tracks[e.at("name")].push_back(e.at("args").begin()->get<double>());
-  for (const char* name : {"DRAM GB/s", "tensor %", "SM clock MHz", "power W"})
-    EXPECT_TRUE(tracks.contains(name)) << name;
+  for (const char* name : {"DRAM GB/s", "tensor %", "SM clock MHz", "power W"}) EXPECT_TRUE(tracks.contains(name)) << name;
   EXPECT_DOUBLE_EQ(tracks["DRAM GB/s"].front(), 800);  // 8 MB in 10 us
   EXPECT_DOUBLE_EQ(tracks["DRAM GB/s"].back(), 0);
   EXPECT_EQ(t.at("displayTimeUnit"), "ns");

@@ -11,10 +11,8 @@ using namespace profiler;
 TEST(Words, ArePassesAndOpsOfTheTrainersInTheSameOrder) {
   ASSERT_EQ(pass_words().size(), static_cast<size_t>(gpt2::kPassCount));
   ASSERT_EQ(op_words().size(), static_cast<size_t>(gpt2::kOpCount));
-  for (int i = 0; i < gpt2::kPassCount; ++i)
-    EXPECT_EQ(pass_words()[static_cast<size_t>(i)], gpt2::name(static_cast<gpt2::Pass>(i)));
-  for (int i = 0; i < gpt2::kOpCount; ++i)
-    EXPECT_EQ(op_words()[static_cast<size_t>(i)], gpt2::name(static_cast<gpt2::Op>(i)));
+  for (int i = 0; i < gpt2::kPassCount; ++i) EXPECT_EQ(pass_words()[static_cast<size_t>(i)], gpt2::name(static_cast<gpt2::Pass>(i)));
+  for (int i = 0; i < gpt2::kOpCount; ++i) EXPECT_EQ(op_words()[static_cast<size_t>(i)], gpt2::name(static_cast<gpt2::Op>(i)));
 }
 
 TEST(Words, EveryLeafPathThatATrainerCanOpenIsRead) {
@@ -40,9 +38,8 @@ TEST(Words, RangesAroundTheStepAndInsideTheLeafDoNotMatter) {
 TEST(Words, WhatIsNotALeafIsNeverGuessed) {
   for (const char* path : {"", "step", "forward/0/qkv", "qkv", "main/loop"})
     EXPECT_EQ(parse_range_path(path).kind, PathKind::no_leaf) << path;
-  for (const char* path :
-       {"step/forward", "step/forward/0", "step/forwards/0/qkv", "step/forward/0/qvk", "step/forward/x/qkv",
-        "step/forward/-1/qkv", "step/forward//qkv", "step/forward/1x/qkv"})
+  for (const char* path : {"step/forward", "step/forward/0", "step/forwards/0/qkv", "step/forward/0/qvk", "step/forward/x/qkv",
+                           "step/forward/-1/qkv", "step/forward//qkv", "step/forward/1x/qkv"})
     EXPECT_EQ(parse_range_path(path).kind, PathKind::unknown_words) << path;
   EXPECT_FALSE(parse_leaf("forward/0"));
   EXPECT_FALSE(parse_leaf("forward/0/qkv/x"));

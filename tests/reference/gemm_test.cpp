@@ -35,9 +35,7 @@ void check(const GemmCase& c, double budget) {
     const Operand<Real> oa = ta ? Operand<Real>{a.data(), 1, c.rows} : Operand<Real>{a.data(), c.depth, 1};
     const Operand<Real> ob = tb ? Operand<Real>{b.data(), 1, c.depth} : Operand<Real>{b.data(), c.columns, 1};
     std::vector<Real> out = start;
-    const Product<Real> p{c.rows,    c.columns,  c.depth, oa,
-                          ob,        out.data(), stride,  accumulate ? nullptr : bias.data(),
-                          accumulate};
+    const Product<Real> p{c.rows, c.columns, c.depth, oa, ob, out.data(), stride, accumulate ? nullptr : bias.data(), accumulate};
     serial ? multiply_on_one_thread(p, buffers) : multiply(p, buffers);
     for (int64_t i = 0; i < c.rows; ++i)
       for (int64_t j = 0; j < stride; ++j) {
@@ -50,8 +48,7 @@ void check(const GemmCase& c, double budget) {
         for (int64_t k = 0; k < c.depth; ++k)
           expected += static_cast<long double>(oa.data[i * oa.row_stride + k * oa.column_stride]) *
                       static_cast<long double>(ob.data[k * ob.row_stride + j * ob.column_stride]);
-        ASSERT_LE(std::abs(static_cast<double>(out[at] - expected)),
-                  budget * (1 + std::sqrt(static_cast<double>(c.depth))))
+        ASSERT_LE(std::abs(static_cast<double>(out[at] - expected)), budget * (1 + std::sqrt(static_cast<double>(c.depth))))
             << "variant " << variant << " row " << i << " column " << j;
       }
   }
@@ -61,12 +58,10 @@ class Gemm : public testing::TestWithParam<GemmCase> {};
 TEST_P(Gemm, MatchesTheTripleLoopInFloat) { check<float>(GetParam(), 1e-6); }
 TEST_P(Gemm, MatchesTheTripleLoopInDouble) { check<double>(GetParam(), 2e-15); }
 INSTANTIATE_TEST_SUITE_P(Shapes, Gemm,
-                         testing::Values(GemmCase{1, 1, 1}, GemmCase{8, 48, 192}, GemmCase{64, 64, 64},
-                                         GemmCase{7, 49, 193}, GemmCase{130, 97, 17}, GemmCase{65, 200, 400},
-                                         GemmCase{97, 101, 103}, GemmCase{3, 300, 0}),
+                         testing::Values(GemmCase{1, 1, 1}, GemmCase{8, 48, 192}, GemmCase{64, 64, 64}, GemmCase{7, 49, 193},
+                                         GemmCase{130, 97, 17}, GemmCase{65, 200, 400}, GemmCase{97, 101, 103}, GemmCase{3, 300, 0}),
                          [](const auto& shape) {
-                           return std::to_string(shape.param.rows) + "x" +
-                                  std::to_string(shape.param.columns) + "x" +
+                           return std::to_string(shape.param.rows) + "x" + std::to_string(shape.param.columns) + "x" +
                                   std::to_string(shape.param.depth);
                          });
 

@@ -9,8 +9,7 @@
 namespace reference_test {
 namespace {
 
-constexpr double kStoredAsFloat =
-    2e-7;  // what storing the expected values in fp32 costs, with room for the loss
+constexpr double kStoredAsFloat = 2e-7;  // what storing the expected values in fp32 costs, with room for the loss
 
 template <typename Real>
 void expect_state(double budget) {

@@ -30,18 +30,15 @@ TEST(Elementary, FloatExponentialIsWithinTwoUnitsOfTheLastPlace) {
 
 // Also that the sigmoid form is the tanh form.
 TEST(Elementary, GeluIsTheTanhFormAndItsDerivative) {
-  const auto tanh_form = [](double x) {
-    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-  };
+  const auto tanh_form = [](double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); };
   for (double x = -6; x < 6; x += 0.0137) {
     EXPECT_LE(std::abs(gelu(x) - tanh_form(x)), 1e-15 * (1 + std::abs(x)));
-    EXPECT_LE(std::abs(static_cast<double>(gelu(static_cast<float>(x))) - tanh_form(static_cast<float>(x))),
-              3e-7 * (0.3 + std::abs(x)));
+    EXPECT_LE(std::abs(static_cast<double>(gelu(static_cast<float>(x))) - tanh_form(static_cast<float>(x))), 3e-7 * (0.3 + std::abs(x)));
     const double h = 1e-5, slope = (tanh_form(x + h) - tanh_form(x - h)) / (2 * h);
     EXPECT_LE(std::abs(gelu_derivative(x) - slope), 1e-9);
-    EXPECT_LE(std::abs(static_cast<double>(gelu_derivative(static_cast<float>(x))) -
-                       gelu_derivative(static_cast<double>(static_cast<float>(x)))),
-              1e-6);
+    EXPECT_LE(
+        std::abs(static_cast<double>(gelu_derivative(static_cast<float>(x))) - gelu_derivative(static_cast<double>(static_cast<float>(x)))),
+        1e-6);
   }
 }
 
@@ -78,8 +75,7 @@ TEST(Layers, EqualLogitsCostTheLogarithmOfTheVocabulary) {
   const std::vector<int32_t> target{3};
   EXPECT_DOUBLE_EQ(softmax_cross_entropy<double>(logits.data(), target, V, Vp, 0), std::log(5.0));
   EXPECT_DOUBLE_EQ(softmax_cross_entropy<double>(logits.data(), target, V, Vp, 0.5), std::log(5.0));
-  for (int64_t i = 0; i < V; ++i)
-    EXPECT_DOUBLE_EQ(logits[static_cast<size_t>(i)], 0.5 * (0.2 - (i == 3 ? 1 : 0)));
+  for (int64_t i = 0; i < V; ++i) EXPECT_DOUBLE_EQ(logits[static_cast<size_t>(i)], 0.5 * (0.2 - (i == 3 ? 1 : 0)));
   EXPECT_EQ(logits[V], 1e308);
 }
 
@@ -97,12 +93,10 @@ TEST(Layers, FirstAdamWUpdateIsTheSignOfTheGradient) {
 
 TEST(Layers, ClippingScalesTheGradientBeforeTheMoments) {
   std::vector<double> p{1}, m{0.2}, v{0.3};
-  adamw<double>(p, m, v, std::vector<double>{4}, {.learning_rate = 0.1, .gradient_scale = 0.25, .t = 3},
-                false);
+  adamw<double>(p, m, v, std::vector<double>{4}, {.learning_rate = 0.1, .gradient_scale = 0.25, .t = 3}, false);
   EXPECT_NEAR(m[0], 0.9 * 0.2 + 0.1 * 1, 1e-15);
   EXPECT_NEAR(v[0], 0.999 * 0.3 + 0.001 * 1, 1e-15);
-  const double update =
-      (m[0] / (1 - 0.9 * 0.9 * 0.9)) / (std::sqrt(v[0] / (1 - 0.999 * 0.999 * 0.999)) + 1e-8);
+  const double update = (m[0] / (1 - 0.9 * 0.9 * 0.9)) / (std::sqrt(v[0] / (1 - 0.999 * 0.999 * 0.999)) + 1e-8);
   EXPECT_NEAR(p[0], 1 - 0.1 * update, 1e-14);
 }
 

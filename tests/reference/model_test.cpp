@@ -44,8 +44,7 @@ TYPED_TEST(BothPrecisions, ATokenChangesNoLogitBeforeIt) {
   const auto first_changed = static_cast<size_t>(changed * config.padded_vocab);
   EXPECT_TRUE(std::equal(before.begin(), before.begin() + first_changed, model.logits().begin()));
   for (int64_t t = changed; t < T; ++t) {
-    const size_t row = static_cast<size_t>(t * config.padded_vocab),
-                 end = row + static_cast<size_t>(config.vocab_size);
+    const size_t row = static_cast<size_t>(t * config.padded_vocab), end = row + static_cast<size_t>(config.vocab_size);
     EXPECT_FALSE(std::equal(before.begin() + row, before.begin() + end, model.logits().begin() + row)) << t;
   }
 }
@@ -58,8 +57,7 @@ TYPED_TEST(BothPrecisions, SequencesOfABatchDoNotSeeEachOther) {
   const auto before = copy(model.logits());
   for (int i = 0; i < 13; ++i) tokens.inputs[static_cast<size_t>(i)] = i;
   model.forward(tokens.batch());
-  EXPECT_TRUE(std::equal(before.begin() + 13 * config.padded_vocab, before.end(),
-                         model.logits().begin() + 13 * config.padded_vocab));
+  EXPECT_TRUE(std::equal(before.begin() + 13 * config.padded_vocab, before.end(), model.logits().begin() + 13 * config.padded_vocab));
 }
 
 void expect_gradients_are_derivatives(int64_t T) {
@@ -90,8 +88,7 @@ void expect_gradients_are_derivatives(int64_t T) {
     }
     const auto loss_at = [&](double step) {
       for (size_t i = 0; i < direction.size(); ++i)
-        model.parameters()[static_cast<size_t>(s.offset) + i] =
-            start[static_cast<size_t>(s.offset) + i] + step * direction[i];
+        model.parameters()[static_cast<size_t>(s.offset) + i] = start[static_cast<size_t>(s.offset) + i] + step * direction[i];
       return model.forward(tokens.batch());
     };
     // Fourth-order central difference: its truncation and the loss's rounding are both below 1e-8 of it here.
@@ -102,12 +99,8 @@ void expect_gradients_are_derivatives(int64_t T) {
   }
 }
 
-TEST(Model, GradientIsTheDirectionalDerivativeOfTheLossInEveryTensor) {
-  expect_gradients_are_derivatives(19);
-}
-TEST(Model, GradientIsTheDerivativeAcrossSeveralRowBlocksOfTheAttention) {
-  expect_gradients_are_derivatives(270);
-}
+TEST(Model, GradientIsTheDirectionalDerivativeOfTheLossInEveryTensor) { expect_gradients_are_derivatives(19); }
+TEST(Model, GradientIsTheDerivativeAcrossSeveralRowBlocksOfTheAttention) { expect_gradients_are_derivatives(270); }
 
 TYPED_TEST(BothPrecisions, BackwardAfterForwardGivesTheGradientsOfTheFusedPathBitForBit) {
   const ModelConfig config = odd_config();
@@ -129,8 +122,7 @@ TYPED_TEST(BothPrecisions, TwoMicroBatchesAccumulateToOneBatchOfTwiceTheSize) {
   double parts_loss = 0;
   for (int i = 0; i < 2; ++i) {
     const auto at = static_cast<size_t>(i * half), n = static_cast<size_t>(half);
-    const gpt2::Batch batch{std::span(tokens.inputs).subspan(at, n),
-                            std::span(tokens.targets).subspan(at, n)};
+    const gpt2::Batch batch{std::span(tokens.inputs).subspan(at, n), std::span(tokens.targets).subspan(at, n)};
     parts_loss += 0.5 * parts.forward_backward(batch, 0.5, i > 0);
   }
   const double budget = sizeof(TypeParam) == 4 ? 1e-6 : 1e-14;
@@ -146,8 +138,7 @@ TYPED_TEST(BothPrecisions, TwoMicroBatchesAccumulateToOneBatchOfTwiceTheSize) {
 TYPED_TEST(BothPrecisions, GradientsOfAnEarlierStepLeaveNoTrace) {
   const ModelConfig config = odd_config();
   auto used = lively_model<TypeParam>(config, 2, 11), fresh = lively_model<TypeParam>(config, 2, 11);
-  std::ranges::fill(used.gradients().first(static_cast<size_t>(config.vocab_size * config.channels)),
-                    TypeParam(1e3));
+  std::ranges::fill(used.gradients().first(static_cast<size_t>(config.vocab_size * config.channels)), TypeParam(1e3));
   const gpt2::TensorSpan wpe = gpt2::tensor_layout(config)[Tensor::wpe];
   std::ranges::fill(used.gradients().subspan(static_cast<size_t>(wpe.offset)), TypeParam(1e3));
   used.forward_backward(random_tokens(22, config.vocab_size, 1).batch());
@@ -160,8 +151,7 @@ TYPED_TEST(BothPrecisions, GradientsOfAnEarlierStepLeaveNoTrace) {
 #ifdef _OPENMP
 TYPED_TEST(BothPrecisions, TheNumberOfThreadsChangesNoBit) {
   // Large enough that no op keeps to one thread: 164 rows of 60 columns.
-  ModelConfig config{
-      .max_seq_len = 41, .vocab_size = 301, .padded_vocab = 320, .layers = 2, .heads = 3, .channels = 60};
+  ModelConfig config{.max_seq_len = 41, .vocab_size = 301, .padded_vocab = 320, .layers = 2, .heads = 3, .channels = 60};
   const int before = omp_get_max_threads();
   std::vector<TypeParam> parameters[2];
   double losses[2] = {}, norms[2] = {};
@@ -169,8 +159,7 @@ TYPED_TEST(BothPrecisions, TheNumberOfThreadsChangesNoBit) {
     omp_set_num_threads(run == 0 ? 1 : 3);
     auto model = lively_model<TypeParam>(config, 4, 41);
     for (int64_t t = 1; t <= 2; ++t) {
-      losses[run] =
-          model.forward_backward(random_tokens(164, config.vocab_size, static_cast<uint32_t>(t)).batch());
+      losses[run] = model.forward_backward(random_tokens(164, config.vocab_size, static_cast<uint32_t>(t)).batch());
       norms[run] = model.gradient_norm();
       model.update({.learning_rate = 1e-3, .t = t});
     }
@@ -190,9 +179,8 @@ TYPED_TEST(BothPrecisions, PaddingRowsOfWteStayZero) {
     model.forward_backward(random_tokens(40, config.vocab_size, static_cast<uint32_t>(t)).batch());
     model.update({.learning_rate = 1e-2, .weight_decay = 0.1, .t = t});
   }
-  const auto padding = model.parameters().subspan(
-      static_cast<size_t>(config.vocab_size * config.channels),
-      static_cast<size_t>((config.padded_vocab - config.vocab_size) * config.channels));
+  const auto padding = model.parameters().subspan(static_cast<size_t>(config.vocab_size * config.channels),
+                                                  static_cast<size_t>((config.padded_vocab - config.vocab_size) * config.channels));
   EXPECT_TRUE(std::ranges::all_of(padding, [](TypeParam x) { return x == 0; }));
 }
 
@@ -200,9 +188,8 @@ TYPED_TEST(BothPrecisions, WhatStandsInThePaddingDoesNotMatter) {
   const ModelConfig config = odd_config();
   const Tokens tokens = random_tokens(2 * 20, config.vocab_size, 12);
   auto clean = lively_model<TypeParam>(config, 2, 20), dirty = lively_model<TypeParam>(config, 2, 20);
-  const auto padding = dirty.parameters().subspan(
-      static_cast<size_t>(config.vocab_size * config.channels),
-      static_cast<size_t>((config.padded_vocab - config.vocab_size) * config.channels));
+  const auto padding = dirty.parameters().subspan(static_cast<size_t>(config.vocab_size * config.channels),
+                                                  static_cast<size_t>((config.padded_vocab - config.vocab_size) * config.channels));
   std::ranges::fill(padding, std::numeric_limits<TypeParam>::max());
   EXPECT_EQ(clean.forward(tokens.batch()), dirty.forward(tokens.batch()));
   for (int64_t row = 0; row < 40; ++row)
@@ -225,8 +212,7 @@ TEST(Model, WeightDecayShrinksMatricesAndNothingElse) {
     const bool matrix = s.rows > 1;
     for (int64_t i = s.offset; i < s.offset + s.size; ++i) {
       const size_t at = static_cast<size_t>(i);
-      ASSERT_DOUBLE_EQ(model.parameters()[at], matrix ? start[at] - 0.5 * (0.1 * start[at]) : start[at])
-          << row.name;
+      ASSERT_DOUBLE_EQ(model.parameters()[at], matrix ? start[at] - 0.5 * (0.1 * start[at]) : start[at]) << row.name;
     }
   }
 }

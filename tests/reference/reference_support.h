@@ -54,8 +54,7 @@ inline std::vector<float> lively_parameters(const gpt2::ModelConfig& config, uin
 }
 
 template <typename Real>
-gpt2::reference::ReferenceModel<Real> lively_model(const gpt2::ModelConfig& config, int64_t B, int64_t T,
-                                                   uint64_t seed = 3) {
+gpt2::reference::ReferenceModel<Real> lively_model(const gpt2::ModelConfig& config, int64_t B, int64_t T, uint64_t seed = 3) {
   gpt2::reference::ReferenceModel<Real> model(config, B, T);
   model.set_parameters(lively_parameters(config, seed));
   return model;
@@ -90,8 +89,7 @@ struct Golden {
 inline Golden load_golden(const std::string& folder) {
   const auto take = [](std::ifstream& file, auto& values, int64_t count) {
     values.resize(static_cast<size_t>(count));
-    file.read(reinterpret_cast<char*>(values.data()),
-              static_cast<std::streamsize>(values.size() * sizeof(values[0])));
+    file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(values[0])));
     if (!file) throw std::runtime_error("golden file is missing or too short");
   };
   Golden g;

@@ -91,8 +91,7 @@ TEST(ReferenceTrainer, RunsEveryOpOfTheWorkModelOncePerMicroStepInLeafRanges) {
   trainer->finish_step();
   std::map<std::string, int> expected;
   for (const gpt2::OpWork& w : gpt2::step_work(odd_config(), 2, 9, 2, gpt2::widths_fp32()))
-    if (w.op != Op::zero_grad)
-      expected[gpt2::leaf_path(w.pass, w.layer, w.op)] = w.pass == Pass::optimizer ? 1 : 2;
+    if (w.op != Op::zero_grad) expected[gpt2::leaf_path(w.pass, w.layer, w.op)] = w.pass == Pass::optimizer ? 1 : 2;
   EXPECT_EQ(heard.begun, expected);
   EXPECT_EQ(heard.deepest, 1);
   EXPECT_EQ(heard.depth, 0);
@@ -129,8 +128,7 @@ TEST(ReferenceTrainer, AStepIsAverageNormClipAndUpdateAsTheDoubleModelDoesThem) 
   const gpt2::AdamW adamw{.learning_rate = 0.01f, .eps = 1e-3f, .weight_decay = 0.1f, .clip = 0.05f};
   trainer->enqueue_step({.step = 4, .micro_batches = batches, .adamw = adamw});
   const gpt2::StepOutcome outcome = trainer->finish_step();
-  const double loss = 0.5 * oracle.forward_backward(a.batch(), 0.5, false) +
-                      0.5 * oracle.forward_backward(b.batch(), 0.5, true);
+  const double loss = 0.5 * oracle.forward_backward(a.batch(), 0.5, false) + 0.5 * oracle.forward_backward(b.batch(), 0.5, true);
   const double norm = oracle.gradient_norm();
   ASSERT_GT(norm, 0.05);  // else nothing is clipped
   oracle.update({.learning_rate = adamw.learning_rate,
@@ -142,15 +140,9 @@ TEST(ReferenceTrainer, AStepIsAverageNormClipAndUpdateAsTheDoubleModelDoesThem) 
                  .t = 4});
   EXPECT_LE(std::abs(outcome.loss - loss) / loss, 1e-6);
   EXPECT_LE(std::abs(outcome.grad_norm - norm) / norm, 1e-5);
-  EXPECT_LE(relative_l2(std::span<const float>(read(*trainer, State::parameters)),
-                        std::span<const double>(oracle.parameters())),
-            1e-6);
-  EXPECT_LE(relative_l2(std::span<const float>(read(*trainer, State::adam_m)),
-                        std::span<const double>(oracle.adam_m())),
-            1e-5);
-  EXPECT_LE(relative_l2(std::span<const float>(read(*trainer, State::adam_v)),
-                        std::span<const double>(oracle.adam_v())),
-            1e-5);
+  EXPECT_LE(relative_l2(std::span<const float>(read(*trainer, State::parameters)), std::span<const double>(oracle.parameters())), 1e-6);
+  EXPECT_LE(relative_l2(std::span<const float>(read(*trainer, State::adam_m)), std::span<const double>(oracle.adam_m())), 1e-5);
+  EXPECT_LE(relative_l2(std::span<const float>(read(*trainer, State::adam_v)), std::span<const double>(oracle.adam_v())), 1e-5);
 }
 
 TEST(ReferenceTrainer, AStepAfterRestoringTheStateIsBitwiseTheSame) {
@@ -193,8 +185,7 @@ TEST(ReferenceTrainer, ARefusedBatchChangesNothing) {
   Tokens bad = good;
   bad.targets[5] = 67;
   const std::vector<gpt2::Batch> batches{good.batch(), bad.batch()};
-  EXPECT_THROW(trainer->enqueue_step({.step = 1, .micro_batches = batches, .adamw = {}}),
-               stepscope::InputError);
+  EXPECT_THROW(trainer->enqueue_step({.step = 1, .micro_batches = batches, .adamw = {}}), stepscope::InputError);
   EXPECT_THROW(trainer->enqueue_step({.step = 1, .micro_batches = {}, .adamw = {}}), stepscope::InputError);
   EXPECT_THROW(trainer->evaluate(bad.batch(), {}), stepscope::InputError);
   EXPECT_EQ(read(*trainer, State::parameters), before);
@@ -220,8 +211,7 @@ TEST(ReferenceTrainer, HoldsAtMostTwoUnfinishedSteps) {
   trainer->write(State::parameters, lively_parameters(odd_config(), 1));
   const Tokens tokens = random_tokens(2, 67, 1);
   const std::vector<gpt2::Batch> batches{tokens.batch()};
-  for (int64_t step = 1; step <= 2; ++step)
-    trainer->enqueue_step({.step = step, .micro_batches = batches, .adamw = {}});
+  for (int64_t step = 1; step <= 2; ++step) trainer->enqueue_step({.step = step, .micro_batches = batches, .adamw = {}});
   EXPECT_THROW(trainer->enqueue_step({.step = 3, .micro_batches = batches, .adamw = {}}), std::logic_error);
   EXPECT_EQ(trainer->finish_step().step, 1);
   EXPECT_EQ(trainer->finish_step().step, 2);

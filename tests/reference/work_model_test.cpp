@@ -9,8 +9,7 @@
 namespace gpt2 {
 namespace {
 
-std::map<std::string, OpWork> by_path(const ModelConfig& model, int64_t B, int64_t T, int64_t accumulation,
-                                      const StorageWidths& w) {
+std::map<std::string, OpWork> by_path(const ModelConfig& model, int64_t B, int64_t T, int64_t accumulation, const StorageWidths& w) {
   std::map<std::string, OpWork> all;
   for (const OpWork& work : step_work(model, B, T, accumulation, w))
     EXPECT_TRUE(all.emplace(leaf_path(work.pass, work.layer, work.op), work).second) << "a path twice";
@@ -29,9 +28,7 @@ const ModelConfig kD12{1024, 50257, 50304, 12, 12, 768};
 // trainer-performance notes §1, table "TFLOP per step", row B=4, printed to three digits.
 TEST(WorkModel, D12AtBatch4HasTheTabulatedTeraflop) {
   const auto all = by_path(kD12, 4, 1024, 1, widths_fp32());
-  const auto tera = [&](const std::string& op, const std::string& pass) {
-    return total_flops(all, op, pass) * 1e-12;
-  };
+  const auto tera = [&](const std::string& op, const std::string& pass) { return total_flops(all, op, pass) * 1e-12; };
   EXPECT_NEAR(tera("qkv", "forward"), 0.174, 5e-4);
   EXPECT_NEAR(tera("attproj", "forward"), 0.058, 5e-4);
   EXPECT_NEAR(tera("mlp_up", "forward"), 0.232, 5e-4);

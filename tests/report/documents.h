@@ -6,17 +6,15 @@
 namespace documents {
 
 inline profiler::ProfileDocument gpu() {
-  return profiler::build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(),
-                                 fixture::options());
+  return profiler::build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
 }
 inline profiler::ProfileDocument cpu() {
   return profiler::build_profile(fixture::cpu_recording(), fixture::cpu_run(), {}, fixture::options());
 }
 
 // Names that would end a script element, open a tag or a comment, or break a line of old scripts, if they were not escaped.
-inline const char* const kHostileNames[] = {"</script><img src=x onerror=alert(1)>", "<!--<script>",
-                                            "a&amp;b|c`d`", "k\xe2\x80\xa8\xe2\x80\xa9n",
-                                            "\"quoted\" \\ @DATA@ @SCRIPT@"};
+inline const char* const kHostileNames[] = {"</script><img src=x onerror=alert(1)>", "<!--<script>", "a&amp;b|c`d`",
+                                            "k\xe2\x80\xa8\xe2\x80\xa9n", "\"quoted\" \\ @DATA@ @SCRIPT@"};
 inline profiler::ProfileDocument hostile() {
   profiler::ProfileDocument d = gpu();
   for (size_t i = 0; i < std::size(kHostileNames); ++i) {

@@ -43,8 +43,7 @@ inline Kind mixed_kind() {
 // must be zeroed).
 inline gpt2::TrainerOptions small_options(const Kind& kind, int64_t B, int64_t T) {
   gpt2::TrainerOptions o;
-  o.model = {
-      .max_seq_len = 128, .vocab_size = 509, .padded_vocab = 512, .layers = 2, .heads = 4, .channels = 64};
+  o.model = {.max_seq_len = 128, .vocab_size = 509, .padded_vocab = 512, .layers = 2, .heads = 4, .channels = 64};
   o.batch_size = B;
   o.seq_len = T;
   o.matmul = kind.rates.front();
@@ -57,9 +56,7 @@ inline bool repeats(const std::string& slot, const std::string& variant) {
   return !(slot == "attention_backward" && variant == "cudnn") && !(slot == "matmul_algorithm" && variant == "search");
 }
 
-inline size_t parameter_count(const gpt2::TrainerOptions& o) {
-  return static_cast<size_t>(gpt2::tensor_layout(o.model).total);
-}
+inline size_t parameter_count(const gpt2::TrainerOptions& o) { return static_cast<size_t>(gpt2::tensor_layout(o.model).total); }
 
 // Runs `use` with a choice of variants, unless the trainer refuses it; then it says so. A variant whose row refuses nothing must run.
 template <class Use>
@@ -112,6 +109,5 @@ inline std::string name_of(const ::testing::TestParamInfo<Kind>& info) { return 
 
 }  // namespace trainers
 
-#define STEPSCOPE_FOR_EVERY_TRAINER(suite)                                                                        \
-  INSTANTIATE_TEST_SUITE_P(Every, suite, ::testing::Values(trainers::fp32_kind(), trainers::mixed_kind()), \
-                           trainers::name_of)
+#define STEPSCOPE_FOR_EVERY_TRAINER(suite) \
+  INSTANTIATE_TEST_SUITE_P(Every, suite, ::testing::Values(trainers::fp32_kind(), trainers::mixed_kind()), trainers::name_of)

@@ -37,23 +37,19 @@ class Oracle : public OnDevice {
     const auto trainer = lively_trainer(kind(), o);
     std::vector<float> found_logits(logits.size());
     EXPECT_NEAR(trainer->forward_backward(tokens.batch(), found_logits), loss, kind().loss_error * loss);
-    EXPECT_LE(
-        reference_test::relative_l2(std::span<const float>(found_logits), std::span<const double>(logits)),
-        kind().gradient_error);
+    EXPECT_LE(reference_test::relative_l2(std::span<const float>(found_logits), std::span<const double>(logits)), kind().gradient_error);
     const std::vector<float> gradients = read_state(*trainer, gpt2::State::gradients);
     const gpt2::TensorLayout layout = gpt2::tensor_layout(o.model);
     for (const gpt2::TensorRow& row : gpt2::kTensorTable)
-      EXPECT_LE(reference_test::relative_l2(
-                    reference_test::part(std::span<const float>(gradients), layout[row.id]),
-                    reference_test::part(std::span<const double>(model.gradients()), layout[row.id])),
+      EXPECT_LE(reference_test::relative_l2(reference_test::part(std::span<const float>(gradients), layout[row.id]),
+                                            reference_test::part(std::span<const double>(model.gradients()), layout[row.id])),
                 kind().gradient_error)
           << row.name;
   }
 };
 
 TEST_P(Oracle, AgreesAtOddShapes) {
-  for (const auto& [B, T] :
-       {std::pair<int64_t, int64_t>{1, 1}, {3, 63}, {3, 64}, {2, 65}, {1, 127}, {3, 128}})
+  for (const auto& [B, T] : {std::pair<int64_t, int64_t>{1, 1}, {3, 63}, {3, 64}, {2, 65}, {1, 127}, {3, 128}})
     expect_gradients_of_the_oracle(B, T, {});
 }
 
@@ -65,8 +61,7 @@ TEST_P(Oracle, AgreesForEveryMixOfAttentionVariants) {
       for (const int64_t T : {1, 65, 128}) {
         // cuDNN has no kernel for sequences of one token; the default leaves it there, which AgreesAtOddShapes covers.
         if (T == 1 && (forward.starts_with("cudnn") || backward.starts_with("cudnn"))) continue;
-        expect_gradients_of_the_oracle(2, T,
-                                       {{"attention_forward", forward}, {"attention_backward", backward}});
+        expect_gradients_of_the_oracle(2, T, {{"attention_forward", forward}, {"attention_backward", backward}});
       }
 }
 
@@ -90,10 +85,9 @@ TEST_P(Oracle, TheEmbeddingGradientOfOneRepeatedTokenIsTheSumOfAllRows) {
   const std::vector<float> gradients = read_state(*trainer, gpt2::State::gradients);
   for (const gpt2::Tensor id : {gpt2::Tensor::wte, gpt2::Tensor::wpe}) {
     const gpt2::TensorSpan span = gpt2::tensor_layout(o.model)[id];
-    EXPECT_LE(
-        reference_test::relative_l2(reference_test::part(std::span<const float>(gradients), span),
-                                    reference_test::part(std::span<const double>(model.gradients()), span)),
-        kind().gradient_error);
+    EXPECT_LE(reference_test::relative_l2(reference_test::part(std::span<const float>(gradients), span),
+                                          reference_test::part(std::span<const double>(model.gradients()), span)),
+              kind().gradient_error);
   }
 }
 

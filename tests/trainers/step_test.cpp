@@ -101,8 +101,7 @@ TEST_P(AnyTrainerOnDevice, ShapesBeyond32BitsReachTheLastSequence) {
   options_.batch_size = 1;
   auto single = fresh();
   double sum = 0;
-  for (size_t b = 0; b < 48; ++b)
-    sum += single->evaluate({{data.inputs.data() + b * 1024, 1024}, {data.targets.data() + b * 1024, 1024}});
+  for (size_t b = 0; b < 48; ++b) sum += single->evaluate({{data.inputs.data() + b * 1024, 1024}, {data.targets.data() + b * 1024, 1024}});
   EXPECT_NEAR(loss, sum / 48, std::max(1e-6, kind().loss_error / 2) * loss);
 }
 

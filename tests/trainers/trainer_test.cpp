@@ -45,8 +45,7 @@ class AnyTrainer : public OnDevice {
   }
   static void expect_same_state(gpt2::Trainer& a, gpt2::Trainer& b) {
     for (const State which : {State::parameters, State::gradients, State::adam_m, State::adam_v})
-      EXPECT_TRUE(same_bits(read_state(a, which), read_state(b, which)))
-          << "state " << static_cast<int>(which);
+      EXPECT_TRUE(same_bits(read_state(a, which), read_state(b, which))) << "state " << static_cast<int>(which);
   }
 };
 
@@ -95,8 +94,7 @@ TEST_P(AnyTrainer, AResumedRunHasTheBitsOfOneThatNeverStopped) {
   const auto first = lively_trainer(kind(), options_);
   train(*first, 1, 3);
   const auto second = kind().make(options_);
-  for (const State which : {State::parameters, State::adam_m, State::adam_v})
-    second->write(which, read_state(*first, which));
+  for (const State which : {State::parameters, State::adam_m, State::adam_v}) second->write(which, read_state(*first, which));
   EXPECT_EQ(train(*second, 4, 6), std::vector<double>(losses.begin() + 3, losses.end()));
   expect_same_state(*second, *whole);
 }
@@ -106,10 +104,8 @@ TEST_P(AnyTrainer, MicroBatchesAverageToTheGradientOfTheWholeBatch) {
   const reference_test::Tokens all = tokens_of(whole, 5);
   std::vector<reference_test::Tokens> halves(2);
   const auto middle = static_cast<ptrdiff_t>(all.inputs.size() / 2);
-  halves[0] = {{all.inputs.begin(), all.inputs.begin() + middle},
-               {all.targets.begin(), all.targets.begin() + middle}};
-  halves[1] = {{all.inputs.begin() + middle, all.inputs.end()},
-               {all.targets.begin() + middle, all.targets.end()}};
+  halves[0] = {{all.inputs.begin(), all.inputs.begin() + middle}, {all.targets.begin(), all.targets.begin() + middle}};
+  halves[1] = {{all.inputs.begin() + middle, all.inputs.end()}, {all.targets.begin() + middle, all.targets.end()}};
 
   const auto expected = lively_trainer(kind(), whole);
   queue(*expected, 1, {all});
@@ -124,8 +120,7 @@ TEST_P(AnyTrainer, MicroBatchesAverageToTheGradientOfTheWholeBatch) {
     EXPECT_NEAR(found->finish_step().loss, loss, kind().loss_error * loss) << zero_grad;
     const std::vector<float> want = read_state(*expected, State::gradients);
     const std::vector<float> got = read_state(*found, State::gradients);
-    EXPECT_LE(reference_test::relative_l2(std::span<const float>(got), std::span<const float>(want)), kind().reshaped_error)
-        << zero_grad;
+    EXPECT_LE(reference_test::relative_l2(std::span<const float>(got), std::span<const float>(want)), kind().reshaped_error) << zero_grad;
   }
 }
 
@@ -162,8 +157,7 @@ TEST_P(AnyTrainer, PaddedVocabularyRowsStayZero) {
     const std::vector<float> values = read_state(*trainer, which);
     const auto begin = values.begin() + wte.offset + real;
     const auto end = values.begin() + wte.offset + wte.size;
-    EXPECT_TRUE(std::all_of(begin, end, [](float x) { return x == 0.0f; }))
-        << "state " << static_cast<int>(which);
+    EXPECT_TRUE(std::all_of(begin, end, [](float x) { return x == 0.0f; })) << "state " << static_cast<int>(which);
   }
 }
 
@@ -264,16 +258,13 @@ TEST_P(AnyTrainer, ItsRangesAreThoseOfTheWorkModel) {
     const auto trainer = lively_trainer(kind(), o);
     std::set<Leaf> expected = {{gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy}};
     for (const gpt2::OpWork& work : trainer->work(1))
-      if (zero_grad == "memset" || work.op != gpt2::Op::zero_grad)
-        expected.insert({work.pass, work.layer, work.op});
+      if (zero_grad == "memset" || work.op != gpt2::Op::zero_grad) expected.insert({work.pass, work.layer, work.op});
     const Listener listener;
     train(*trainer, 1, 1);
     EXPECT_EQ(listener.seen.size(), expected.size());
-    for (const Leaf& leaf : expected)
-      EXPECT_TRUE(listener.seen.contains(leaf)) << std::apply(gpt2::leaf_path, leaf) << " is missing";
+    for (const Leaf& leaf : expected) EXPECT_TRUE(listener.seen.contains(leaf)) << std::apply(gpt2::leaf_path, leaf) << " is missing";
     for (const Leaf& leaf : listener.seen)
-      EXPECT_TRUE(expected.contains(leaf))
-          << std::apply(gpt2::leaf_path, leaf) << " has no work in the model";
+      EXPECT_TRUE(expected.contains(leaf)) << std::apply(gpt2::leaf_path, leaf) << " has no work in the model";
   }
 }
 

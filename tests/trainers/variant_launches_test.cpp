@@ -28,7 +28,8 @@ Seen look_at(const std::string& trainer, const VariantFacts& v, bool first_of_sl
   Seen seen;
   const auto folder = fresh_folder();
   const auto file = folder / "profile.json";
-  std::string arguments = "profile --trainer " + trainer + " --model tiny --batch-size 2 --seq-len 256 --warmup 1 --steps 1 --traced-steps 1 --no-counters";
+  std::string arguments =
+      "profile --trainer " + trainer + " --model tiny --batch-size 2 --seq-len 256 --warmup 1 --steps 1 --traced-steps 1 --no-counters";
   for (const auto& [slot, name] : v.choice) arguments += " --variant " + slot + "=" + name;
   const Outcome run = stepscope(arguments + " --out " + file.string(), "");
   if (run.exit_code == 2 || run.exit_code == 3) {

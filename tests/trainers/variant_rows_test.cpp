@@ -21,13 +21,13 @@
 namespace trainers {
 namespace {
 
+using gpt2::VariantFacts;
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using gpt2::VariantFacts;
-using nlohmann::json;
 
 const std::map<std::string, std::vector<VariantFacts>>& tables() {
   static const std::map<std::string, std::vector<VariantFacts>> all{{"fp32", fp32::fp32_variant_facts()},
@@ -118,7 +118,9 @@ gpt2::TrainerOptions of_model(const gpt2::ModelConfig& model) {
 mixed::Run mixed_run(const gpt2::ModelConfig& model) {
   return {of_model(model), kSharedOfH200, [](const mixed::Gemm&) { return kYes; }, [](bool) { return kYes; }};
 }
-fp32::Run fp32_run(const gpt2::ModelConfig& model) { return {of_model(model), kSharedOfH200, [](const fp32::Gemm&) { return kYes; }}; }
+fp32::Run fp32_run(const gpt2::ModelConfig& model) {
+  return {of_model(model), kSharedOfH200, [](const fp32::Gemm&) { return kYes; }};
+}
 gpt2::ModelConfig small(int64_t C, int64_t heads, int64_t Vp) {
   return {.max_seq_len = 64, .vocab_size = Vp, .padded_vocab = Vp, .layers = 2, .heads = heads, .channels = C};
 }
@@ -196,9 +198,13 @@ TEST(VariantRows, AProductThatTheLibraryLacksIsNoSilentFallback) {
   EXPECT_EQ(settled(s, "gelu_backward"), "kernel");
   EXPECT_EQ(settled(s, "linear_forward"), "bias_kernel");
   EXPECT_EQ(settled(s, "bias_gradient"), "");
-  for (const auto& [slot, name] : std::map<std::string, std::string>{{"residual", "matmul_epilogue"}, {"gelu_forward", "matmul_epilogue"},
-                                                                     {"linear_forward", "bias_epilogue"}, {"bias_gradient", "matmul_epilogue"}})
-    EXPECT_THAT(refusal([&] { mixed::variants().settle(run, {{slot, name}}, false); }),
+  for (const auto& [slot, name] : std::map<std::string, std::string>{{"residual", "matmul_epilogue"},
+                                                                     {"gelu_forward", "matmul_epilogue"},
+                                                                     {"linear_forward", "bias_epilogue"},
+                                                                     {"bias_gradient", "matmul_epilogue"}})
+    EXPECT_THAT(refusal([&] {
+                  mixed::variants().settle(run, {{slot, name}}, false);
+                }),
                 AllOf(HasSubstr(slot + "=" + name), HasSubstr("cuBLASLt has no kernel for it"), HasSubstr("C=64")));
 }
 
