@@ -73,9 +73,9 @@ struct MemoryItem {
 };
 
 struct VariantInfo {
-  std::string slot;                                         // "attention_forward"
-  std::vector<std::string> names;                           // all variants, the default first
-  std::vector<std::map<std::string, std::string>> choices;  // beside names: the variant as TrainerOptions::variants, with what it needs
+  std::string slot;                                           // "attention_forward"
+  std::vector<std::string> names;                             // all variants, the default first
+  std::vector<std::map<std::string, std::string>> choices{};  // beside names: the variant as TrainerOptions::variants, with what it needs
 };
 
 // How a trace shows that a variant ran: what the ranges "PASS/OP" of a step hold, layer by layer.

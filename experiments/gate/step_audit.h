@@ -25,8 +25,8 @@ struct DeviceHooks {
   std::function<int64_t()> persisting_l2_bytes;  // set aside beyond what was when these hooks were made
   // The judge's clock, and whether a thread of this process other than the caller runs. Empty: steady_clock and
   // another_thread_runs(). A test makes both up with its device, so that its answer does not depend on the machine's load.
-  std::function<std::chrono::steady_clock::time_point()> now;
-  std::function<bool()> other_thread_runs;
+  std::function<std::chrono::steady_clock::time_point()> now{};
+  std::function<bool()> other_thread_runs{};
 };
 
 struct BlockAudit {

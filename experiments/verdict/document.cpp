@@ -224,9 +224,24 @@ ordered_json load_verdict(const std::filesystem::path& file) {
   return d;
 }
 
+std::string verdict_text(const ordered_json& j, int depth) {
+  constexpr size_t kLine = 600;  // a whole block of a pair, with its steps and clocks
+  std::string flat = j.dump();
+  if (!j.is_structured() || j.empty() || (depth > 0 && flat.size() <= kLine)) return flat;
+  const std::string indent = "\n" + std::string(static_cast<size_t>(depth) + 1, ' ');
+  std::string out(1, j.is_object() ? '{' : '[');
+  for (auto it = j.begin(); it != j.end(); ++it) {
+    if (it != j.begin()) out += ',';
+    out += indent;
+    if (j.is_object()) out += ordered_json(it.key()).dump() + ": ";
+    out += verdict_text(*it, depth + 1);
+  }
+  return out + "\n" + std::string(static_cast<size_t>(depth), ' ') + (j.is_object() ? "}" : "]");
+}
+
 void save_verdict(const std::filesystem::path& file, const ordered_json& document) {
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-  gpt2::write_file_atomically(file, document.dump(1) + "\n");
+  gpt2::write_file_atomically(file, verdict_text(document) + "\n");
 }
 
 std::vector<bool> correct_campaign(std::vector<ordered_json>& documents, const Thresholds& t) {

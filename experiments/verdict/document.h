@@ -67,6 +67,8 @@ nlohmann::ordered_json verdict_document(const std::string& name, const std::opti
 
 // Throws stepscope::InputError naming the file: not JSON, another schema, a section missing.
 nlohmann::ordered_json load_verdict(const std::filesystem::path& file);
+// JSON with a line for each block of a pair: a line for each number would be thirty times as many.
+std::string verdict_text(const nlohmann::ordered_json& document, int depth = 0);
 void save_verdict(const std::filesystem::path& file, const nlohmann::ordered_json& document);
 
 // Holm over all claims of these documents (one campaign); changed ones get their new verdicts. True for each
