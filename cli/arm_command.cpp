@@ -217,8 +217,8 @@ void add_arm_command(Command& app) {
   Command* c = app.add_subcommand("arm", "One side of an experiment: steps on command over stdin and stdout");
   c->group("");
   add_trainer_flags(*c, f->trainer);
-  c->add_flag("--serial", f->serial, "the next step begins only when the last has ended");
-  c->add_option("--plant-pct", f->plant_pct, "every step takes so much longer")->check(real(0, 1000));
+  c->add_flag("--serial", f->serial, "start a step only after the one before has ended");
+  c->add_option("--plant-pct", f->plant_pct, "slow every step down by this many percent")->check(real(0, 1000));
   c->callback([f] {
     Answers answers;
     try {

@@ -130,7 +130,7 @@ void freeze(const BaselineFlags& flags) {
 }  // namespace
 
 void add_baseline_command(Command& app, int& exit_code) {
-  Command* command = app.add_subcommand("baseline", "Frozen trainers: what there is, whether it is unchanged, freezing a new one");
+  Command* command = app.add_subcommand("baseline", "List the frozen trainers, check that they are unchanged, freeze a new one");
   command->require_subcommand(1);
   command->footer(
       "Examples:\n  stepscope baseline list\n  stepscope baseline verify\n  stepscope baseline verify "
@@ -139,20 +139,21 @@ void add_baseline_command(Command& app, int& exit_code) {
   auto flags = std::make_shared<BaselineFlags>();
   const auto add = [&](const char* name, const char* help) {
     Command* sub = command->add_subcommand(name, help);
-    sub->add_flag("--json", flags->json, "for machines");
+    sub->add_flag("--json", flags->json, "print JSON");
     return sub;
   };
 
-  add("list", "Every baseline with its description and recorded results")->callback([flags] { list(*flags); });
+  add("list", "List every baseline with its description and recorded results")->callback([flags] { list(*flags); });
 
   Command* verify_command = add("verify", "Compare every file with the manifest; exit 1 names what changed");
-  verify_command->add_option("NAME", flags->name, "baseline; all of them when left out");
+  verify_command->add_option("NAME", flags->name, "baseline to check (default: all of them)");
   verify_command->footer("Example:\n  stepscope baseline verify fp32-v1");
   verify_command->callback([flags, &exit_code] { verify(*flags, exit_code); });
 
   Command* freeze_command = add("freeze", "Write the manifest of a folder under baselines/ that has none");
   freeze_command->add_option("NAME", flags->name, "folder under baselines/")->required();
-  freeze_command->add_option("--description", flags->description, "one sentence; the first paragraph of its README.md when left out");
+  freeze_command->add_option("--description", flags->description,
+                             "describe the baseline in one sentence (default: the first paragraph of its README.md)");
   freeze_command->footer("Example:\n  stepscope baseline freeze fp32-v2");
   freeze_command->callback([flags] { freeze(*flags); });
 }

@@ -104,38 +104,38 @@ void add_data_command(Command& app, int&) {
   TokenizeOptions& t = f->text;
   Command* c = app.add_subcommand("data", "Tokenize text to token shards, download known sets, check binary files");
   auto* texts = c->add_option("text", t.texts, "text files to tokenize with GPT-2's byte-level BPE")->type_name("TEXT");
-  auto* check_option =
-      c->add_option("--check", f->check,
-                    "token shards, checkpoints, tokenizers, reference states to check; the first that is damaged ends with exit 2 "
-                    "and what is wrong");
+  auto* check_option = c->add_option(
+      "--check", f->check,
+      "check token shards, checkpoints, tokenizers and reference states; stop at the first damaged one with exit 2 and say what is wrong");
   auto* fetch =
       c->add_option("--fetch", f->fetch, fmt::format("download and tokenize a known set: {}", fmt::join(known_data_sets(), ", ")));
   texts->excludes(check_option)->excludes(fetch);
   check_option->excludes(fetch);
   c->add_option("--vocab", t.vocab, "GPT-2's vocab.bpe (the merges; the ids follow from them)")->needs(texts);
-  c->add_option("--encoder", t.encoder, "GPT-2's encoder.json: refuse the vocabulary unless its ids are these")->needs(texts);
+  c->add_option("--encoder", t.encoder, "GPT-2's encoder.json; a vocabulary with other ids is refused")->needs(texts);
   c->add_option("--out", t.out,
                 "FILE.bin for one file; else a prefix: PREFIX_train.bin, PREFIX_val.bin, or PREFIX_train_000000.bin … with "
                 "--shard-tokens. With --fetch the folder (default: the set's name)");
-  c->add_option("--shard-tokens", t.shard_tokens, "tokens in a shard, at most (default: all in one file)")->check(whole(1))->needs(texts);
+  c->add_option("--shard-tokens", t.shard_tokens, "put at most this many tokens in a shard (default: all tokens in one file)")
+      ->check(whole(1))
+      ->needs(texts);
   auto* tokens =
-      c->add_option("--validation-tokens", t.validation_tokens, "the first N tokens are for validation")->check(whole(1))->needs(texts);
+      c->add_option("--validation-tokens", t.validation_tokens, "keep the first N tokens for validation")->check(whole(1))->needs(texts);
   c->add_option("--validation-share", t.validation_share,
-                "the first part of all tokens, above 0 and below 1, is for validation; reads the text twice")
+                "keep this share of the tokens, from the beginning, for validation; the text is read twice")
       ->check(real_between(0, 1))
       ->needs(texts)
       ->excludes(tokens);
   c->add_option("--document", f->document,
-                "what one document is: the file, a paragraph (ends with an empty line) or what stands between markers (\"<|endoftext|>\" "
-                "in the text)")
+                "what counts as one document: the file, a paragraph (up to an empty line), or the text between \"<|endoftext|>\" markers")
       ->capture_default_str()
       ->one_of({"file", "paragraph", "marker"})
       ->needs(texts);
-  c->add_option("--end-of-text", f->end_of_text, "an end-of-text token before each document, or none")
+  c->add_option("--end-of-text", f->end_of_text, "put an end-of-text token before each document, or none")
       ->capture_default_str()
       ->one_of({"before", "none"})
       ->needs(texts);
-  c->add_flag("--json", f->json, "what was written, for machines")->needs(texts);
+  c->add_flag("--json", f->json, "print what was written as JSON")->needs(texts);
   c->footer(
       "Examples:\n"
       "  stepscope data --fetch tinyshakespeare                                   text, vocabulary, shards, in ./tinyshakespeare\n"

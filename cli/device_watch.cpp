@@ -71,9 +71,7 @@ void DeviceWatch::add_to(experiments::Hooks& hooks) {
     const auto nvml = read_nvml(why, bus_id_);
     if (!nvml || nvml->compute_processes <= own) return std::nullopt;
     return fmt::format(
-        "{} processes compute on the GPU and {} of them {} ours: a measurement beside somebody else's work "
-        "means nothing "
-        "(`nvidia-smi` lists them)",
+        "{} processes compute on the GPU and {} of them {} ours; the others disturb the measurement (`nvidia-smi` lists them)",
         nvml->compute_processes, own, own == 1 ? "is" : "are");
   };
 }

@@ -64,7 +64,7 @@ void run(const Flags& f, int& exit_code) {
   }
   if (f.fail_if_slower < 0) return;
   if (!diff.step) throw InputError("--fail-if-slower: the documents have no time in common");
-  if (diff.unlike()) throw InputError("--fail-if-slower: these are not runs of the same thing (see 'not the same')");
+  if (diff.unlike()) throw InputError("--fail-if-slower: the two runs cannot be compared (see 'not the same')");
   const double slower_pct = (diff.step->ratio() - 1) * 100;
   // NaN must not pass.
   if (!(slower_pct <= f.fail_if_slower)) {
@@ -77,14 +77,14 @@ void run(const Flags& f, int& exit_code) {
 
 void add_diff_command(Command& app, int& exit_code) {
   auto f = std::make_shared<Flags>();
-  Command* c = app.add_subcommand("diff", "What changed between two profile documents, by pass and kernel");
+  Command* c = app.add_subcommand("diff", "Show what changed between two profile documents, by pass and kernel");
   c->add_option("a", f->a, "a profile document")->required();
   c->add_option("b", f->b, "another one")->required();
   c->add_option("--by", f->by, "rows of the second table: pass (none), op, kernel or layer")->capture_default_str();
-  c->add_option("--top", f->top, "how many of them")->check(whole(1))->capture_default_str();
-  c->add_option("--fail-if-slower", f->fail_if_slower, "exit 1 if B's step is more than so many percent slower")->check(real(0, 1e6));
-  c->add_flag("--json", f->json, "print the diff for machines (stepscope.diff/1)");
-  c->add_option("-o,--out", f->outputs, "also write it: FILE.md for a pull request, FILE.json (repeatable)");
+  c->add_option("--top", f->top, "show at most this many rows of the second table")->check(whole(1))->capture_default_str();
+  c->add_option("--fail-if-slower", f->fail_if_slower, "exit 1 if B's step is slower by more than this many percent")->check(real(0, 1e6));
+  c->add_flag("--json", f->json, "print the diff as JSON (stepscope.diff/1)");
+  c->add_option("-o,--out", f->outputs, "write the diff to FILE.md (for a pull request) or FILE.json as well (repeatable)");
   c->footer(
       "Examples:\n"
       "  stepscope diff before.json after.json\n"

@@ -225,9 +225,9 @@ void check_tools(Report& r) {
 }  // namespace
 
 void add_doctor_command(Command& app, int& exit_code) {
-  Command* c = app.add_subcommand("doctor", "What can be measured on this machine, and what stops the rest");
+  Command* c = app.add_subcommand("doctor", "Say what can be measured on this machine, and what stops the rest");
   auto json = std::make_shared<bool>(false);
-  c->add_flag("--json", *json, "machine-readable");
+  c->add_flag("--json", *json, "print JSON");
   c->footer("Exit code 3 when the main job (a GPU profile with counters) cannot run here.\nExample:\n  stepscope doctor");
   c->callback([json, &exit_code] {
     Report r;

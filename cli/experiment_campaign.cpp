@@ -221,7 +221,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   if (commands)
     for (const Argument* o : f.measure.of_stepping_arms)
       if (o->count() > 0)
-        throw InputError(fmt::format("{}: only of trainers that step on command; a command is run to its end once per block", o->name()));
+        throw InputError(fmt::format("{}: needs trainers that step on command; a block runs a command once, to its end", o->name()));
   if (!commands && !f.all && f.names.empty())
     throw InputError("expected NAME…, --all, or --a CMD --b CMD; `stepscope experiment list` shows the names");
   const CatchInterrupt guard;

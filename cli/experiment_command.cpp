@@ -77,32 +77,36 @@ void index() {
 }  // namespace
 
 void add_experiment_command(Command& app, const CommandLine& line, int& exit_code) {
-  Command* c = app.add_subcommand("experiment", "Did a change make the step faster? A gate, pairs of processes, a verdict");
+  Command* c = app.add_subcommand("experiment", "Decide whether a change made the step faster: a gate, pairs of processes, a verdict");
   c->require_subcommand(1);
 
   auto json = std::make_shared<bool>(false);
-  Command* l = c->add_subcommand("list", "All experiments, their last verdicts, and which of them no longer hold");
-  l->add_flag("--json", *json);
+  Command* l = c->add_subcommand("list", "List all experiments and their last verdicts; say which verdicts no longer hold");
+  l->add_flag("--json", *json, "print JSON");
   l->callback([json] { list(*json); });
 
   auto r = std::make_shared<RunFlags>();
   Command* run_command = c->add_subcommand("run", "Gate both arms, measure, decide, write verdict.json and a page");
-  run_command->add_option("name", r->names, "experiments by name or file");
-  run_command->add_flag("--all", r->all, "every experiment");
-  run_command->add_flag("--changed", r->changed, "only those whose code, file or device changed; exit 1 only where a verdict became worse");
-  run_command->add_option("--a", r->a, "any command instead of an experiment: arm A");
-  run_command->add_option("--b", r->b, "arm B; both are run to their end once per block");
-  run_command->add_option("--step-regex", r->step_regex, "where a command's step times are: the first group is milliseconds");
-  run_command->add_option("--skip-steps", r->skip_steps, "of each command run, left out (default: a tenth, 1 to 10)")
+  run_command->add_option("name", r->names, "run these experiments, by name or file");
+  run_command->add_flag("--all", r->all, "run every experiment");
+  run_command->add_flag("--changed", r->changed,
+                        "run only experiments whose code, file or device changed; exit 1 only if a verdict became worse");
+  run_command->add_option("--a", r->a, "compare commands instead of an experiment: the command of arm A");
+  run_command->add_option("--b", r->b, "the command of arm B; each block runs a command once, to its end");
+  run_command->add_option("--step-regex", r->step_regex,
+                          "regular expression that finds the step times in a command's output; its first group is the milliseconds");
+  run_command->add_option("--skip-steps", r->skip_steps, "first steps of each run to ignore (default: 10%, 1 to 10)")
       ->check(whole(0, 1 << 30));
-  run_command->add_option("--gate-command", r->gate_command, "with --a and --b: exits 0 when both compute the right thing");
-  run_command->add_option("--command-steps", r->command_steps, "steps of a frozen baseline in a block")
+  run_command->add_option("--gate-command", r->gate_command, "with --a and --b: a command that exits 0 if both compute the right thing");
+  run_command->add_option("--command-steps", r->command_steps, "steps that a frozen baseline takes in a block")
       ->check(whole(1, 1 << 30))
       ->capture_default_str();
-  run_command->add_option("--out", r->out, "where verdicts, pages and the ledger go (default: experiments/studies, docs/study)");
-  run_command->add_flag("--no-profile", r->no_profile, "no profile of the arms: no waterfall, same code is not recognized");
-  run_command->add_option("--keep-profiles", r->keep_profiles, "folder for the profile documents of both arms");
-  run_command->add_flag("--json", r->json);
+  run_command->add_option("--out", r->out,
+                          "write verdicts, pages and the ledger to this folder (default: experiments/studies, docs/study)");
+  run_command->add_flag("--no-profile", r->no_profile,
+                        "do not profile the arms: the verdict has no waterfall and does not recognize identical code");
+  run_command->add_option("--keep-profiles", r->keep_profiles, "keep the profile documents of both arms in this folder");
+  run_command->add_flag("--json", r->json, "print the verdict document");
   add_measure_flags(*run_command, r->measure);
   run_command->footer(
       "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided.\n"
@@ -114,16 +118,17 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   run_command->callback([r, line, &exit_code] { run_experiments(*r, line, exit_code); });
 
   auto a = std::make_shared<AaFlags>();
-  Command* aa_command = c->add_subcommand("aa", "The procedure against itself: identical code, or a planted slowdown");
+  Command* aa_command = c->add_subcommand("aa", "Test the procedure on itself: compare identical code, or find a planted slowdown");
   add_trainer_flags(*aa_command, a->trainer);
   add_measure_flags(*aa_command, a->measure);
-  aa_command->add_option("--trials", a->trials, "whole experiments, one after the other")->check(whole(1, 1 << 20))->capture_default_str();
+  aa_command->add_option("--trials", a->trials, "run this many whole experiments, one after the other")
+      ->check(whole(1, 1 << 20))
+      ->capture_default_str();
   aa_command->add_option("--record", a->record, "keep the pairs of all trials (without a plant) for `experiment resample`");
-  aa_command->add_option("--out", a->out, "where the ledger goes (default: experiments/studies)");
-  aa_command->add_flag("--no-gate", a->no_gate, "identical code needs no gate to be compared with itself");
+  aa_command->add_option("--out", a->out, "write the ledger to this folder (default: experiments/studies)");
+  aa_command->add_flag("--no-gate", a->no_gate, "skip the gate, which identical code does not need");
   aa_command->footer(
-      "Exit 0: nothing was called different that is not. 1: something was, or a planted 1% was missed more "
-      "than once in ten.\n"
+      "Exit 0: no false alarm. 1: a false alarm, an invalid trial, or a planted 1% that more than one trial in ten missed.\n"
       "Examples:\n"
       "  stepscope experiment aa --trainer fp32 --model d12 --trials 10 --record aa.json\n"
       "  stepscope experiment aa --trainer fp32 --model d12 --trials 10 --plant 1");
@@ -131,14 +136,13 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
 
   auto files = std::make_shared<std::vector<std::string>>();
   auto m = std::make_shared<MeasureFlags>();
-  Command* resample_command = c->add_subcommand("resample", "Error rates of the procedure from recorded A/A pairs");
-  resample_command->add_option("file", *files, "what `experiment aa --record` wrote")->required();
+  Command* resample_command = c->add_subcommand("resample", "Compute the procedure's error rates from recorded A/A pairs");
+  resample_command->add_option("file", *files, "files that `experiment aa --record` wrote")->required();
   add_measure_flags(*resample_command, *m);
   resample_command->callback([files, m] { resample_recordings(*files, *m); });
 
-  Command* index_command = c->add_subcommand("index",
-                                             "Decide again from the recorded pairs of all verdict files, as "
-                                             "one campaign; make their pages and the table");
+  Command* index_command = c->add_subcommand(
+      "index", "Decide again from the recorded pairs of all verdict files, as one campaign; write their pages and the table");
   index_command->callback([] { index(); });
   c->footer(
       "Examples:\n  stepscope experiment list\n  stepscope experiment run NAME\n  stepscope experiment aa "

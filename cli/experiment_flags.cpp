@@ -56,41 +56,45 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
   c.add_option("--pairs", f.pairs, "pairs of fresh processes; extended once to twice as many if they decide nothing")
       ->check(whole(4, 26))
       ->capture_default_str();
-  Argument* fixed = c.add_flag("--no-extension", f.no_extension, "only the first look");
+  Argument* fixed = c.add_flag("--no-extension", f.no_extension, "decide after the first look; never add pairs");
   c.add_flag("--sequential", f.sequential,
-             "look at a half, three quarters and all of the pairs (6, 9, 12) at stricter levels and stop "
-             "when one decides")
+             "look after a half, three quarters and all of the pairs (6, 9, 12) at stricter levels; stop as soon as one look decides")
       ->excludes(fixed);
-  f.quads_option = c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads in a pair, fewer where they would take longer than --pair-s")
-                       ->check(whole(1, 1 << 20))
-                       ->capture_default_str();
+  f.quads_option =
+      c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads in a pair; a pair takes fewer when they would last longer than --pair-s")
+          ->check(whole(1, 1 << 20))
+          ->capture_default_str();
   f.of_stepping_arms.push_back(
-      c.add_option("--solo-s", f.plan.solo_s, "where the device was at its power cap, run each arm alone for so long afterwards; 0: never")
+      c.add_option("--solo-s", f.plan.solo_s,
+                   "if the device was at its power cap, run each arm alone for this many seconds afterwards; 0 = never")
           ->check(real(0, kLongest_s))
           ->capture_default_str());
-  f.of_stepping_arms.push_back(c.add_option("--pair-s", f.plan.pair_s, "measured seconds of a pair, if 4 quads fit")
+  f.of_stepping_arms.push_back(c.add_option("--pair-s", f.plan.pair_s, "seconds to measure in a pair, unless 4 quads take longer")
+                                   ->check(real(0, kLongest_s))
+                                   ->capture_default_str());
+  f.of_stepping_arms.push_back(c.add_option("--block-s", f.plan.block_s, "seconds of a block, or --block-steps if that takes longer")
                                    ->check(real(0, kLongest_s))
                                    ->capture_default_str());
   f.of_stepping_arms.push_back(
-      c.add_option("--block-s", f.plan.block_s, "a block takes so many seconds, or --block-steps if that is longer")
-          ->check(real(0, kLongest_s))
-          ->capture_default_str());
-  f.of_stepping_arms.push_back(c.add_option("--block-steps", f.plan.block_steps)->check(whole(1, 1 << 20))->capture_default_str());
+      c.add_option("--block-steps", f.plan.block_steps, "fewest steps of a block")->check(whole(1, 1 << 20))->capture_default_str());
   f.of_stepping_arms.push_back(
-      c.add_option("--warmup-s", f.plan.warmup_s, "interleaved, thrown away; longer until the step time has settled")
+      c.add_option("--warmup-s", f.plan.warmup_s,
+                   "seconds of warm-up that are not measured, both arms in turn; longer until the step time has settled")
           ->check(real(0, kLongest_s))
           ->capture_default_str());
-  f.of_stepping_arms.push_back(c.add_option("--start-timeout-s", f.plan.start_timeout_s, "until an arm is ready")
+  f.of_stepping_arms.push_back(c.add_option("--start-timeout-s", f.plan.start_timeout_s, "seconds to wait until an arm is ready")
                                    ->check(real(0.001, kLongest_s))
                                    ->capture_default_str());
-  c.add_option("--block-timeout-s", f.plan.block_timeout_s, "of one block, or 20 times its expected time")
+  c.add_option("--block-timeout-s", f.plan.block_timeout_s, "seconds to wait for a block, or 20 times its expected time if that is longer")
       ->check(real(0.001, kLongest_s))
       ->capture_default_str();
-  c.add_option("--minimum-effect", f.minimum_effect_pct, "percent that matter (default: the experiment file's, else 0.3)")
+  c.add_option("--minimum-effect", f.minimum_effect_pct,
+               "smallest difference that matters, in percent (default: the experiment file's, else 0.3)")
       ->check(real(0.01, 50));
-  c.add_option("--plant", f.plant_pct, "make every step of B so many percent longer: would it be seen?")->check(real(0, 1000));
-  f.of_stepping_arms.push_back(c.add_flag("--serial", f.serial, "steps do not overlap (always so with --plant)"));
-  c.add_option("--order-seed", f.plan.seed, "of the order of starts and blocks; default: new each time, recorded")
+  c.add_option("--plant", f.plant_pct, "slow every step of B down by this many percent, to test whether the procedure finds it")
+      ->check(real(0, 1000));
+  f.of_stepping_arms.push_back(c.add_flag("--serial", f.serial, "start a step only after the one before has ended (--plant always does)"));
+  c.add_option("--order-seed", f.plan.seed, "seeds the order of starts and blocks (default: a new seed each time, which is recorded)")
       ->check(seed())
       ->each([&f](const std::string&) { f.seed_given = true; });
 }

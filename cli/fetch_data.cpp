@@ -60,7 +60,7 @@ bool is_there(const fs::path& path, const RemoteFile& file) {
   if (!fs::exists(path, ignored)) return false;
   const std::string found = gpt2::sha256_file(path);
   if (found == file.sha256) return true;
-  throw stepscope::InputError(fmt::format("{}: another file than {} (sha256 {}, expected {}); remove it or choose another --out",
+  throw stepscope::InputError(fmt::format("{}: not the expected {} (sha256 {}, expected {}); remove it or choose another --out",
                                           path.string(), file.url, found, file.sha256));
 }
 
@@ -82,10 +82,9 @@ void download(const RemoteFile& file, const fs::path& folder, const std::string&
   const std::string_view content = got.text();
   const std::string found = gpt2::sha256_text(content);
   if (found != file.sha256) {
-    throw stepscope::InputError(
-        fmt::format("{}: {} bytes with sha256 {}, expected {}: the file there was changed, or something else "
-                    "answered; not kept",
-                    file.url, content.size(), found, file.sha256));
+    throw stepscope::InputError(fmt::format(
+        "{}: got {} bytes with sha256 {}, expected {}; the file changed there, or another server answered. The download is not kept",
+        file.url, content.size(), found, file.sha256));
   }
   gpt2::write_file_atomically(folder / file.name, content);
 }

@@ -80,7 +80,7 @@ void check_flags(const GateFlags& f) {
   if (f.batch_size < 1 || f.seq_len < 1 || f.steps < 1 || f.batch_size > (int64_t{1} << 20))
     throw InputError(fmt::format("--batch-size {}, --seq-len {}, --steps {}: expected at least 1 each", f.batch_size, f.seq_len, f.steps));
   if (f.write_receipt) {
-    if (f.trainer == "reference") throw InputError("--write-receipt: a receipt is of a GPU trainer; the CPU needs none");
+    if (f.trainer == "reference") throw InputError("--write-receipt: only GPU trainers have receipts; the CPU reference needs none");
     if (!f.variants.empty() || !f.checkpoint.empty() || !f.model.empty() || f.matmul != default_matmul(f.trainer) || f.no_ops ||
         f.no_model || f.op_sizes.size() != 2 || f.no_real_size || !f.without.empty() || !f.seeds.empty() || f.recompute != "none" ||
         f.weight_rounding != "nearest" || f.not_deterministic)
@@ -363,25 +363,28 @@ void run(GateFlags f, int& exit_code) {
 
 void add_gate_command(Command& app, int& exit_code) {
   auto f = std::make_shared<GateFlags>();
-  Command* c = app.add_subcommand("gate", "Is this trainer right? Checks it against the double-precision oracle");
-  c->add_option("--trainer", f->trainer, "mixed, fp32 or reference (CPU)")->capture_default_str();
-  c->add_option("--matmul", f->matmul, "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");
-  c->add_option("--recompute", f->recompute, "of the mixed trainer: none, gelu or gelu+ln")->capture_default_str();
-  c->add_option("--weight-rounding", f->weight_rounding, "of the mixed trainer: nearest or stochastic")->capture_default_str();
+  Command* c = app.add_subcommand("gate", "Check a trainer against the double-precision oracle");
+  c->add_option("--trainer", f->trainer, "check this trainer: mixed, fp32 or reference (CPU)")->capture_default_str();
+  c->add_option("--matmul", f->matmul, "rate of the matrix products: fp32 (default) or tf32 (fp32 trainer), bf16 (mixed trainer)");
+  c->add_option("--recompute", f->recompute, "which activations the backward pass computes again: none, gelu or gelu+ln (mixed trainer)")
+      ->capture_default_str();
+  c->add_option("--weight-rounding", f->weight_rounding, "how bf16 weights are rounded from fp32: nearest or stochastic (mixed trainer)")
+      ->capture_default_str();
   c->add_flag("--not-deterministic", f->not_deterministic,
-              "the mixed trainer's defaults, some of which do not repeat bit for bit (and are then not checked for it)");
-  c->add_option("--variant", f->variants, "OP=NAME (repeatable), for the whole-model checks");
-  c->add_option("--checkpoint", f->checkpoint, "with --state: check against a state that another program computed");
-  c->add_option("--state", f->state, "reference state (llm.c format) of --checkpoint");
-  c->add_option("--model", f->model, "a preset instead of the gate's small models (d12 takes minutes on a CPU)");
-  c->add_option("--batch-size,-b", f->batch_size)->check(whole(1, 1 << 20))->capture_default_str();
-  c->add_option("--seq-len,-t", f->seq_len)->check(whole(1, 1 << 20))->capture_default_str();
+              "check the mixed trainer's defaults; variants that cannot repeat bit for bit are not checked for it");
+  c->add_option("--variant", f->variants, "choose the variant of an op for the whole-model checks: OP=NAME (repeatable)");
+  c->add_option("--checkpoint", f->checkpoint,
+                "with --state: start from this checkpoint and compare with a state that another program computed");
+  c->add_option("--state", f->state, "reference state (llm.c format) that belongs to --checkpoint");
+  c->add_option("--model", f->model, "check this preset instead of the gate's small models (d12 takes minutes on a CPU)");
+  c->add_option("--batch-size,-b", f->batch_size, "sequences per micro-batch")->check(whole(1, 1 << 20))->capture_default_str();
+  c->add_option("--seq-len,-t", f->seq_len, "tokens per sequence")->check(whole(1, 1 << 20))->capture_default_str();
   c->add_option("--steps", f->steps, "steps of the loss trajectory")->check(whole(1))->capture_default_str();
-  c->add_option("--seed", f->seed, "of all weights and inputs; default: new each time, printed")
+  c->add_option("--seed", f->seed, "seeds all weights and inputs (default: a new seed each time, which is printed)")
       ->check(seed())
       ->each([f](const std::string&) { f->seed_given = true; });
-  c->add_flag("--no-ops", f->no_ops, "without the op-level checks");
-  c->add_flag("--no-model", f->no_model, "without the whole-model checks");
+  c->add_flag("--no-ops", f->no_ops, "skip the op-level checks");
+  c->add_flag("--no-model", f->no_model, "skip the whole-model checks");
   c->add_option("--op-sizes", f->op_sizes,
                 "shapes of the op-level checks: odd, real (those of d12, 124M parameters), or reduced (for compute-sanitizer: each loop "
                 "over a capped grid turns twice, nothing is compared with the oracle)")
@@ -389,20 +392,22 @@ void add_gate_command(Command& app, int& exit_code) {
       ->one_of({"odd", "real", "reduced"})
       ->capture_default_str();
   c->add_flag("--write-receipt", f->write_receipt, "check every variant and matmul mode; if all pass, write receipts/TRAINER.json");
-  c->add_option("--receipt-folder", f->receipt_folder, "where receipts go (default: receipts/ of the source tree)");
+  c->add_option("--receipt-folder", f->receipt_folder, "write or read receipts in this folder (default: receipts/ of the source tree)");
   c->add_flag("--check-receipts", f->check_receipts,
-              "compare receipts/ with the sources of the steps (no GPU): exit 1 names the changed file, 2 a damaged receipt");
-  c->add_option("--source-root", f->source_root, "the tree of --check-receipts (default: the one this program was built from)");
-  c->add_option("--seeds", f->seeds, "N or FIRST..LAST: only what depends on the seed, for many seeds, and how near its budgets it came");
+              "compare receipts/ with the sources of the steps (no GPU): exit 1 names the changed file, exit 2 a damaged receipt");
+  c->add_option("--source-root", f->source_root,
+                "--check-receipts reads this source tree (default: the one that this program was built from)");
+  c->add_option("--seeds", f->seeds,
+                "run the checks that depend on the seed for many seeds, N or FIRST..LAST, and show how near each came to its budget");
   c->add_option("--configurations", f->configurations,
-                "with --seeds: all, or names of --list-configurations; of both GPU trainers unless --trainer reference");
-  c->add_flag("--list-configurations", f->list_configurations, "the names that --configurations takes");
-  c->add_flag("--list-checks", f->list_checks, "the whole-model checks, with a sentence each");
-  c->add_option("--without", f->without, "leave a check out (repeatable), to see what it is worth");
-  c->add_flag("--real-size", f->real_size, "d12 at T=1024 against the oracle, also for --trainer reference (minutes on a CPU)");
-  c->add_flag("--no-real-size", f->no_real_size, "without d12 at T=1024, which the GPU trainers are checked on by default");
-  c->add_flag("--verbose", f->verbose, "a line for every tensor");
-  c->add_flag("--json", f->json);
+                "with --seeds: all, or names that --list-configurations prints; they are of both GPU trainers unless --trainer reference");
+  c->add_flag("--list-configurations", f->list_configurations, "print the names that --configurations takes, and stop");
+  c->add_flag("--list-checks", f->list_checks, "print the whole-model checks with a sentence each, and stop");
+  c->add_option("--without", f->without, "skip this check (repeatable), to see what it is worth");
+  c->add_flag("--real-size", f->real_size, "compare d12 at T=1024 with the oracle, also for --trainer reference (minutes on a CPU)");
+  c->add_flag("--no-real-size", f->no_real_size, "skip d12 at T=1024, on which the GPU trainers are checked by default");
+  c->add_flag("--verbose", f->verbose, "print a line for every tensor");
+  c->add_flag("--json", f->json, "print JSON");
   c->footer(
       "Exit 0: passed. 1: something is wrong. 3: no GPU.\n"
       "Examples:\n"

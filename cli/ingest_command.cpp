@@ -113,15 +113,15 @@ void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
   auto f = std::make_shared<Flags>();
   Command* c = app.add_subcommand("ingest", "Show a report of Nsight Compute or Nsight Systems in the same tables");
   c->add_option("file", f->file, "FILE.ncu-rep, the CSV of `ncu --csv` (page raw or details), or the SQLite export of nsys");
-  c->add_option("--rules", f->rules, "give kernels their pass and op by these rules: a YAML file, or llm.c");
-  c->add_option("--first", f->first, "leave out so many results at the beginning")->check(whole(0))->capture_default_str();
-  c->add_option("--count", f->count, "take so many results (default: all)")->check(whole(1));
-  c->add_option("--process", f->process, "only the kernels of this process id")->check(whole(0));
-  c->add_option("--step-range", f->step_range, "of an nsys export: the NVTX range that is one step")->capture_default_str();
+  c->add_option("--rules", f->rules, "place kernels in passes and ops by these rules: a YAML file, or llm.c");
+  c->add_option("--first", f->first, "skip this many results at the beginning")->check(whole(0))->capture_default_str();
+  c->add_option("--count", f->count, "take this many results (default: all)")->check(whole(1));
+  c->add_option("--process", f->process, "take only the kernels of this process id")->check(whole(0));
+  c->add_option("--step-range", f->step_range, "name of the NVTX range that is one step (nsys export)")->capture_default_str();
   c->add_option("--ceilings", f->ceilings, "take the measured ceilings from this profile of the same GPU");
-  c->add_option("--out", f->out, "the profile document")->capture_default_str();
-  c->add_option("--metrics-csv", f->metrics, "write every metric of every result, in base units");
-  c->add_flag("--metrics-command", f->metrics_command, "print the ncu command line that collects what is read, and stop");
+  c->add_option("--out", f->out, "write the profile document to this file")->capture_default_str();
+  c->add_option("--metrics-csv", f->metrics, "write every metric of every result to this file, in base units");
+  c->add_flag("--metrics-command", f->metrics_command, "print the ncu command line that collects the metrics that are read, and stop");
   add_report_flags(*c, f->report);
   c->footer(
       "Examples:\n"

@@ -38,7 +38,7 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
   const bool mixed_trainer = f.trainer == "mixed";
   if (f.matmul.empty()) f.matmul = mixed_trainer ? "bf16" : "fp32";
   if (mixed_trainer ? f.matmul != "bf16" : f.matmul != "fp32" && f.matmul != "tf32")
-    throw InputError(fmt::format("--matmul '{}': of the {} trainer expected {}", f.matmul, f.trainer,
+    throw InputError(fmt::format("--matmul '{}' with --trainer {}: expected {}", f.matmul, f.trainer,
                                  mixed_trainer ? "bf16 (with --trainer fp32: fp32 or tf32)" : "fp32 or tf32"));
   if (f.batch_size < 1 || f.batch_size > 4096 || f.seq_len < 1 || f.seq_len > model.max_seq_len || f.rounds < 3 || f.rounds > 100000)
     throw InputError(fmt::format("--batch-size {}, --seq-len {}, --rounds {}: expected 1 to 4096, 1 to {}, 3 to 100000", f.batch_size,
@@ -106,8 +106,8 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
     fmt::print("{}\n", all.dump(1));
   else
     fmt::print(
-        "* the default. A screening: operands rotate through more than L2, one process; `stepscope "
-        "experiment` gives verdicts. Seed {}.\n",
+        "* is the default. One process timed all of them, with operands that rotate through more memory than L2 holds: a screening. "
+        "`stepscope experiment` gives verdicts. Seed {}.\n",
         seed);
 #endif
 }
@@ -116,20 +116,20 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
 
 void add_kernels_command(Command& app, int& exit_code) {
   auto f = std::make_shared<KernelsFlags>();
-  Command* c = app.add_subcommand("kernels", "Every variant of an op at a model's shapes: right first, then timed");
-  c->add_option("op", f->op, "an op that the trainer has; a name that it does not have is answered with the list")
-      ->required()
-      ->type_name("OP");
-  c->add_option("--trainer", f->trainer, "whose variants: mixed or fp32")->capture_default_str();
-  c->add_option("--model", f->model, "whose channels, heads and vocabulary")->capture_default_str();
-  c->add_option("--batch-size,-b", f->batch_size)->check(whole(1, 4096))->capture_default_str();
-  c->add_option("--seq-len,-t", f->seq_len)->check(whole(1, 1 << 20))->capture_default_str();
-  c->add_option("--matmul", f->matmul, "matrix products: of the fp32 trainer fp32 (default) or tf32, of the mixed one bf16");
-  c->add_option("--rounds", f->rounds, "timings of each variant, variants in turn")->check(whole(3, 100000))->capture_default_str();
-  c->add_option("--seed", f->seed, "of all inputs; default: new each time")->check(seed())->each([f](const std::string&) {
+  Command* c = app.add_subcommand("kernels", "Check, then time every variant of an op at a model's shapes");
+  c->add_option("op", f->op, "an op of the trainer; an unknown name prints the list of ops")->required()->type_name("OP");
+  c->add_option("--trainer", f->trainer, "trainer whose variants are timed: mixed or fp32")->capture_default_str();
+  c->add_option("--model", f->model, "model that gives channels, heads and vocabulary")->capture_default_str();
+  c->add_option("--batch-size,-b", f->batch_size, "sequences per micro-batch")->check(whole(1, 4096))->capture_default_str();
+  c->add_option("--seq-len,-t", f->seq_len, "tokens per sequence")->check(whole(1, 1 << 20))->capture_default_str();
+  c->add_option("--matmul", f->matmul, "rate of the matrix products: fp32 (default) or tf32 (fp32 trainer), bf16 (mixed trainer)");
+  c->add_option("--rounds", f->rounds, "time each variant this many times, the variants in turn")
+      ->check(whole(3, 100000))
+      ->capture_default_str();
+  c->add_option("--seed", f->seed, "seeds all inputs (default: a new seed each time)")->check(seed())->each([f](const std::string&) {
     f->seed_given = true;
   });
-  c->add_flag("--json", f->json);
+  c->add_flag("--json", f->json, "print JSON");
   c->footer(
       "Exit 1: a variant is wrong.\nExamples:\n  stepscope kernels attention_backward\n  "
       "stepscope kernels attention_forward --trainer fp32 --matmul tf32\n  "

@@ -210,25 +210,26 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
 
 void add_profile_command(Command& app, const CommandLine& line, int& exit_code) {
   auto f = std::make_shared<ProfileFlags>();
-  Command* c = app.add_subcommand("profile", "Where the time of a training step goes, per pass and per kernel");
+  Command* c = app.add_subcommand("profile", "Show where the time of a training step goes, per pass and per kernel");
   add_trainer_flags(*c, f->trainer);
-  c->add_option("--warmup", f->warmup, "steps before the timed ones")->check(whole(1))->capture_default_str();
-  c->add_option("--traced-steps", f->traced, "steps whose kernels are timed one by one, after the timed ones")
+  c->add_option("--warmup", f->warmup, "steps to run before the timed ones")->check(whole(1))->capture_default_str();
+  c->add_option("--traced-steps", f->traced, "steps after the timed ones whose kernels are recorded one by one")
       ->check(whole(1))
       ->capture_default_str();
-  c->add_flag("--no-counters", f->no_counters, "times only");
+  c->add_flag("--no-counters", f->no_counters, "measure times only, no hardware counters");
   c->add_option("--metric", f->metrics, "read these CUPTI metrics instead of the built-in set (repeatable; must fit one pass)");
   c->add_flag("--measure-ceilings", f->measure_ceilings, "measure this device's ceilings again instead of using the cached ones");
-  c->add_option("--out,-o", f->out, "the profile document")->capture_default_str();
-  c->add_option("--keep-recording", f->keep_recording, "keep what the collector recorded");
-  c->add_option("--raw-trace", f->raw_trace, "write every launch of every traced step (grows with the steps)");
+  c->add_option("--out,-o", f->out, "write the profile document to this file")->capture_default_str();
+  c->add_option("--keep-recording", f->keep_recording, "keep the collector's recording in this file");
+  c->add_option("--raw-trace", f->raw_trace, "write every launch of every traced step to this file, which grows with the steps");
   c->add_option("--step-range", f->step_range,
-                "the NVTX range that is one step of another program; one with fewer steps than the plan needs is run again with fewer");
-  c->add_option("--max-launches", f->max_launches, "keep so many launches of another program, count the rest")
+                "name of the NVTX range that is one step of another program; a program with too few steps for the plan runs again with a "
+                "shorter plan");
+  c->add_option("--max-launches", f->max_launches, "keep this many launches of another program and count the rest")
       ->check(whole(1))
       ->capture_default_str();
   add_report_flags(*c, f->report);
-  c->add_option("program", f->program, "after --: any CUDA program and its arguments, instead of a trainer");
+  c->add_option("program", f->program, "profile this CUDA program with its arguments, given after --, instead of a trainer");
   c->footer(
       "Examples:\n"
       "  stepscope profile --steps 50\n"

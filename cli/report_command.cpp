@@ -13,7 +13,7 @@ void add_report_command(Command& app, int& exit_code) {
     ReportFlags report;
   };
   auto f = std::make_shared<Flags>();
-  Command* c = app.add_subcommand("report", "Show a profile document: tables, HTML, Markdown, CSV, trace");
+  Command* c = app.add_subcommand("report", "Show a profile document as tables, HTML, Markdown, CSV or a trace");
   c->add_option("document", f->document, "a profile document")->required();
   add_report_flags(*c, f->report);
   // Where nothing else is written, -o is what people type.

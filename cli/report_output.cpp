@@ -78,11 +78,11 @@ std::string output_text(const profiler::ProfileDocument& d, const ReportFlags& f
 
 void add_report_flags(Command& c, ReportFlags& f) {
   c.add_option("--by", f.by, "rows of the second table: pass, op, kernel or layer")->capture_default_str();
-  c.add_option("--top", f.top, "how many of them")->check(whole(1))->capture_default_str();
+  c.add_option("--top", f.top, "show at most this many rows of the second table")->check(whole(1))->capture_default_str();
   c.add_flag("--json", f.json, "print the document instead of the tables");
-  c.add_option("--csv", f.csv, "write rows as CSV");
-  c.add_option("--csv-rows", f.csv_rows, "which: pass, op, layer, kernel, launch or missing")->capture_default_str();
-  c.add_option("--trace", f.trace, "write one step as a trace for ui.perfetto.dev");
+  c.add_option("--csv", f.csv, "write rows as CSV to this file");
+  c.add_option("--csv-rows", f.csv_rows, "rows of --csv: pass, op, layer, kernel, launch or missing")->capture_default_str();
+  c.add_option("--trace", f.trace, "write one step to this file, as a trace for ui.perfetto.dev");
   c.add_option("--report", f.outputs, "write a report: FILE.html, FILE.md, FILE.csv, FILE.trace.json or FILE.json (repeatable)");
 }
 

@@ -80,8 +80,7 @@ Tokenized tokenize_texts(const TokenizeOptions& options) {
     });
     set.validation_tokens = static_cast<uint64_t>(std::floor(static_cast<double>(tokens) * *options.validation_share));
     if (set.validation_tokens == 0) {
-      throw stepscope::InputError(
-          fmt::format("--validation-share {}: of {} tokens that is less than one", *options.validation_share, tokens));
+      throw stepscope::InputError(fmt::format("--validation-share {}: less than one of the {} tokens", *options.validation_share, tokens));
     }
   }
   gpt2::ShardSet shards(set);

@@ -39,7 +39,7 @@ double median(std::vector<double> v) {
 void print_variants() {
 #ifdef STEPSCOPE_WITH_CUDA
   const auto print = [](const char* trainer, const std::vector<gpt2::VariantFacts>& variants) {
-    fmt::print("{}: the default of a slot is its first variant that can run, marked * where the shape does not forbid it\n", trainer);
+    fmt::print("{}: * marks the default of a slot; if a shape forbids it, the next variant that can run takes its place\n", trainer);
     std::string_view slot;
     for (const gpt2::VariantFacts& v : variants) {
       if (v.slot != slot) fmt::print("  {}\n", v.slot);
@@ -133,25 +133,27 @@ void add_train_command(Command& app, const CommandLine& line, int&) {
   auto f = std::make_shared<TrainFlags>();
   Command* c = app.add_subcommand("train", "Train a GPT-2");
   add_trainer_flags(*c, f->trainer);
-  c->add_option("--val-every", f->val_every, "validation loss every so many steps; 0 = never")->check(whole(0));
-  c->add_option("--val-batches", f->val_batches)->check(whole(1))->capture_default_str();
-  c->add_option("--sample-every", f->sample_every, "print sampled text every so many steps; 0 = never")->check(whole(0));
-  c->add_option("--sample-tokens", f->sample_tokens)->check(whole(1))->capture_default_str();
-  c->add_option("--sample-temperature", f->sample_temperature, "0 = always the likeliest token")
+  c->add_option("--val-every", f->val_every, "steps between two validation losses; 0 = never")->check(whole(0));
+  c->add_option("--val-batches", f->val_batches, "batches of a validation loss")->check(whole(1))->capture_default_str();
+  c->add_option("--sample-every", f->sample_every, "steps between two samples of text; 0 = never")->check(whole(0));
+  c->add_option("--sample-tokens", f->sample_tokens, "tokens of a sample")->check(whole(1))->capture_default_str();
+  c->add_option("--sample-temperature", f->sample_temperature, "temperature of the samples; 0 = always the likeliest token")
       ->check(real(0, 1e38))
       ->capture_default_str();
-  c->add_option("--sample-top-k", f->sample_top_k, "0 = all tokens")->check(whole(0))->capture_default_str();
-  c->add_option("--tokenizer", f->tokenizer, "tokenizer file (llm.c format) for the samples");
-  c->add_option("--checkpoints", f->checkpoint_dir, "where checkpoints are kept");
+  c->add_option("--sample-top-k", f->sample_top_k, "choose among this many likeliest tokens; 0 = all tokens")
+      ->check(whole(0))
+      ->capture_default_str();
+  c->add_option("--tokenizer", f->tokenizer, "decode the samples with this tokenizer file (llm.c format)");
+  c->add_option("--checkpoints", f->checkpoint_dir, "keep checkpoints in this folder");
   c->add_option("--checkpoint-every", f->checkpoint_every, "steps between checkpoints; the last step is always kept")->check(whole(0));
-  c->add_option("--keep-checkpoints", f->keep)->check(whole(1))->capture_default_str();
-  c->add_flag("--resume", f->resume,
-              "go on from the newest checkpoint in --checkpoints that loads; start at step 1 where there is none yet");
-  c->add_option("--run-json", f->run_json, "write what was run and every step's loss and time");
-  c->add_flag("--quiet,-q", f->quiet, "only the summary line");
-  c->add_flag("--json", f->json, "one JSON object per step");
+  c->add_option("--keep-checkpoints", f->keep, "keep this many of the newest checkpoints")->check(whole(1))->capture_default_str();
+  c->add_flag("--resume", f->resume, "continue from the newest checkpoint in --checkpoints that loads; start at step 1 if there is none");
+  c->add_option("--run-json", f->run_json, "write the run's settings and every step's loss and time to this file");
+  c->add_flag("--quiet,-q", f->quiet, "print only the summary line");
+  c->add_flag("--json", f->json, "print one JSON object per step");
   c->add_flag("--list-variants", f->list_variants, "print the ops that have variants, and stop");
-  c->add_option("--cpu-recording", f->cpu_recording, "")->group("");  // set by `profile` for the CPU reference
+  c->add_option("--cpu-recording", f->cpu_recording, "write the CPU reference's ranges as a recording")
+      ->group("");  // set by `profile` for the CPU reference
   c->footer(
       "Examples:\n"
       "  stepscope train --trainer fp32 --model d12 --matmul tf32 --data tiny_shakespeare_train.bin --steps 60\n"

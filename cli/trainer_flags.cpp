@@ -150,40 +150,43 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
       ->capture_default_str();
   c.add_option("--model", f.model,
                fmt::format("{}, or a checkpoint file (default: d12 on a GPU, tiny on a CPU)", fmt::join(gpt2::model_names(), " ")));
-  c.add_option("--data", f.data, "token shards (files or globs), or `synthetic`")->capture_default_str();
-  c.add_option("--val-data", f.val_data, "token shards for the validation loss");
+  c.add_option("--data", f.data, "train on these token shards (files or globs), or on `synthetic` tokens")->capture_default_str();
+  c.add_option("--val-data", f.val_data, "compute the validation loss on these token shards");
   c.add_option("--batch-size,-b", f.batch_size, "sequences per micro-batch (default 4)")->check(whole(1, kMaxBatch));
   c.add_option("--seq-len,-t", f.seq_len, "tokens per sequence (default 1024 on a GPU, 64 on a CPU)")->check(whole(1, kMaxBatch));
   c.add_option("--steps", f.steps, "optimizer steps")->check(whole(1))->capture_default_str();
-  c.add_option("--matmul", f.matmul, "matrix products: of the fp32 trainer fp32 (no tensor cores; default) or tf32, of the mixed one bf16");
-  c.add_option("--variant", f.variants, "choose how an op is done: OP=NAME (repeatable; `stepscope train --list-variants`)");
-  c.add_option("--recompute", f.recompute, "activations that the mixed trainer makes again in the backward pass: none, gelu or gelu+ln")
+  c.add_option("--matmul", f.matmul,
+               "rate of the matrix products: fp32 (default, no tensor cores) or tf32 (fp32 trainer), bf16 (mixed trainer)");
+  c.add_option("--variant", f.variants, "choose the variant of an op: OP=NAME (repeatable; `stepscope train --list-variants` shows them)");
+  c.add_option("--recompute", f.recompute, "which activations the backward pass computes again: none, gelu or gelu+ln (mixed trainer)")
       ->capture_default_str();
-  c.add_option("--weight-rounding", f.weight_rounding, "of the mixed trainer's bf16 weights from their fp32 masters: nearest or stochastic")
+  c.add_option("--weight-rounding", f.weight_rounding, "how bf16 weights are rounded from fp32: nearest or stochastic (mixed trainer)")
       ->capture_default_str();
-  c.add_flag("--deterministic", f.deterministic, "only variants that repeat bit for bit (the fp32 trainer's always do)");
-  c.add_option("--direct-from", f.direct_from, "")
+  c.add_flag("--deterministic", f.deterministic, "use only variants that repeat bit for bit (the fp32 trainer's always do)");
+  c.add_option("--direct-from", f.direct_from, "first step that launches its kernels without the CUDA graph")
       ->check(whole(0))
       ->group("");  // both set by `profile`: counters cannot be read inside CUDA graphs
-  c.add_option("--direct-steps", f.direct_steps, "")->check(whole(0))->group("");
-  c.add_option("--seed", f.seed, "of the initial weights and of the data order")->check(seed())->capture_default_str();
-  c.add_flag("--no-shuffle", f.no_shuffle, "read the shards in order");
-  c.add_flag("--overfit", f.overfit, "the same batch in every step");
+  c.add_option("--direct-steps", f.direct_steps, "number of steps that launch without the CUDA graph")->check(whole(0))->group("");
+  c.add_option("--seed", f.seed, "seeds the initial weights and the data order")->check(seed())->capture_default_str();
+  c.add_flag("--no-shuffle", f.no_shuffle, "read the shards in order instead of shuffling them");
+  c.add_flag("--overfit", f.overfit, "train on the same batch in every step");
   c.add_option("--accumulation,--grad-accumulation", f.accumulation, "micro-batches per step")
       ->check(whole(1, kMaxBatch))
       ->capture_default_str();
-  c.add_option("--lr-schedule", f.schedule, "cosine, linear, constant or wsd")->capture_default_str();
+  c.add_option("--lr-schedule", f.schedule, "how the learning rate changes: cosine, linear, constant or wsd")->capture_default_str();
   c.add_option("--lr,--learning-rate", f.learning_rate, "peak learning rate")->check(real(0, kMaxFloat))->capture_default_str();
   c.add_option("--lr-warmup", f.lr_warmup, "steps of linear learning-rate warm-up")->check(whole(0))->capture_default_str();
-  c.add_option("--lr-final-fraction", f.final_lr_fraction, "of the peak, reached where the schedule ends")
+  c.add_option("--lr-final-fraction", f.final_lr_fraction, "learning rate at the end of the schedule, as a fraction of the peak")
       ->check(real(0, 1))
       ->capture_default_str();
-  c.add_option("--lr-total-steps", f.lr_total_steps, "where the schedule ends (default: --steps)")->check(whole(1));
-  c.add_option("--weight-decay", f.weight_decay, "on matrices only")->check(real(0, kMaxFloat))->capture_default_str();
-  c.add_option("--clip", f.clip, "gradient norm is clipped to this; 0 = no clipping")->check(real(0, kMaxFloat))->capture_default_str();
-  c.add_option("--beta1", f.beta1, "AdamW")->check(real(0, 0.9999999))->capture_default_str();
-  c.add_option("--beta2", f.beta2, "AdamW")->check(real(0, 0.9999999))->capture_default_str();
-  c.add_option("--eps", f.eps, "AdamW")->check(real(0, kMaxFloat))->capture_default_str();
+  c.add_option("--lr-total-steps", f.lr_total_steps, "step at which the schedule ends (default: --steps)")->check(whole(1));
+  c.add_option("--weight-decay", f.weight_decay, "AdamW's weight decay; it applies to matrices only")
+      ->check(real(0, kMaxFloat))
+      ->capture_default_str();
+  c.add_option("--clip", f.clip, "clip the gradient norm to this; 0 = no clipping")->check(real(0, kMaxFloat))->capture_default_str();
+  c.add_option("--beta1", f.beta1, "AdamW's decay of the first moment")->check(real(0, 0.9999999))->capture_default_str();
+  c.add_option("--beta2", f.beta2, "AdamW's decay of the second moment")->check(real(0, 0.9999999))->capture_default_str();
+  c.add_option("--eps", f.eps, "AdamW adds this to the denominator")->check(real(0, kMaxFloat))->capture_default_str();
 }
 
 std::optional<std::string> settle(TrainerFlags& f) {

@@ -68,8 +68,8 @@ class SteppingArm : public Arm {
     if (const auto losses = answer.find("losses"); losses != answer.end() && losses->is_array()) {
       for (const ordered_json& l : *losses) {
         if (!l.is_number() || !std::isfinite(l.get<double>()))
-          throw ArmFailure("nan", fmt::format("arm {}: the loss became {}: what it computes is not a training step any more", spec_.label,
-                                              l.is_null() ? "NaN" : l.dump()));
+          throw ArmFailure(
+              "nan", fmt::format("arm {}: the loss became {}: the arm no longer trains", spec_.label, l.is_null() ? "NaN" : l.dump()));
         out.last_loss = l.get<double>();
       }
     }
@@ -100,8 +100,9 @@ class SteppingArm : public Arm {
         return c.contains(field) && c[field].is_string() ? c[field].get<std::string>() : std::string();
       };
       if (!c["passed"].get<bool>())
-        throw ArmFailure("audit", fmt::format("arm {}: {}: steps after the timed ones are not what a fresh trainer makes of them: {} {}",
-                                              spec_.label, text("name"), text("tensor"), text("detail")));
+        throw ArmFailure("audit",
+                         fmt::format("arm {}: {}: a fresh trainer computes other results for the steps after the timed ones: {} {}",
+                                     spec_.label, text("name"), text("tensor"), text("detail")));
       ++passed;
     }
     return passed;

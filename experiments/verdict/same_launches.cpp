@@ -50,12 +50,12 @@ SameLaunches same_launches(std::span<const profiler::LaunchRecord> launches, int
   for (const auto& [operation, count] : checked) out.operations += count;
   for (const auto& [step, counts] : steps)
     if (const std::string why = first_difference(counts, checked); !why.empty()) {
-      out.sentence = fmt::format("launches: {} step {} is not the checked step {}: {}", step < first_checked ? "timed" : "checked", step,
-                                 steps.lower_bound(first_checked)->first, why);
+      out.sentence = fmt::format("launches: {} step {} launches other operations than the checked step {}: {}",
+                                 step < first_checked ? "timed" : "checked", step, steps.lower_bound(first_checked)->first, why);
       return out;
     }
   out.same = true;
-  out.sentence = fmt::format("{} timed steps launch what {} checked steps launch, {} operations each", out.timed_steps, out.checked_steps,
+  out.sentence = fmt::format("{} timed steps launch the same operations as {} checked steps, {} each", out.timed_steps, out.checked_steps,
                              out.operations);
   return out;
 }

@@ -242,7 +242,7 @@ bool StepTrace::take(const ActivityEvent& event) {
     if (seen->second.name == name && seen->second.activity == event.activity)
       seen->second.durations.add(event.end_ns - event.start_ns);
     else
-      count(missing::kSequenceChanged, 1, "operations that are not those of the first traced step at the same place");
+      count(missing::kSequenceChanged, 1, "operations differ from the first traced step at the same place");
   }
 
   auto* operations = full_step(l->step);
@@ -314,7 +314,7 @@ StepTrace::Result StepTrace::finish() {
           s.index = r.index;
           result.stats.push_back(s);
         } else {
-          count(missing::kSequenceChanged, 1, "operations of the last traced step that are not those of the first at the same place");
+          count(missing::kSequenceChanged, 1, "operations of the last traced step differ from the first at the same place");
         }
       }
       result.launches.push_back(std::move(r));

@@ -162,13 +162,13 @@ std::string step_words(const StepChange& s) {
   return text;
 }
 std::string caution(const ProfileDiff& d) {
-  if (d.unlike()) return "These are not runs of the same thing; their times cannot be compared.";
+  if (d.unlike()) return "The two runs differ in device, model, batch or sequence length; their times cannot be compared.";
   std::string text =
       "One run each is no verdict; `stepscope experiment run` compares fresh processes in turn, behind the "
       "gate.";
   if (d.step && d.step->differs())
     text = (*d.step->differs() ? "The medians differ by more than the spread of their own steps. "
-                               : "Within the spread of their own steps. ") +
+                               : "The medians differ by less than the spread of their own steps. ") +
            text;
   return text;
 }

@@ -146,8 +146,8 @@ TextTable pass_table(const ProfileDocument& d) {
           "1");
     if (of_kernels && all_headroom) t.note("Headroom here is above the time that each kernel's own traffic and work need.");
     if (!alone(d))
-      t.note(fmt::format("The step took {} ms on the device; the rows miss it by {:+.2f}%.", ms(d.totals.time_ns),
-                         d.totals.conservation_error_pct.value_or(0)));
+      t.note(
+          fmt::format("Rows sum to {} of {} ms ({:+.2f}%).", ms(sum), ms(d.totals.time_ns), d.totals.conservation_error_pct.value_or(0)));
   }
   return t;
 }

@@ -259,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(each, Misbehaving,
                                            Misbehaviour{"late_work", "late work: device or threads worked for 0.900 ms more"},
                                            Misbehaviour{"launch_error", "launch error: a kernel launch failed"},
                                            Misbehaviour{"persisting_l2", "persisting L2: 1048576 bytes"},
-                                           Misbehaviour{"other_steps", "timed steps: steps after the timed ones"}),
+                                           Misbehaviour{"other_steps", "timed steps: a fresh trainer computes other results"}),
                          [](const auto& case_) { return std::string(case_.param.mode); });
 
 TEST_F(PairRunner, keeps_what_the_arms_answered_for_and_asks_for_steps_again_once) {
