@@ -192,7 +192,7 @@ class CommandArm : public Arm {
     const int skip = spec_.skip_steps >= 0 ? spec_.skip_steps : std::clamp(n / 10, 1, 10);
     if (n <= skip)
       throw ArmFailure("no_step_times",
-                       with_last_words(fmt::format("arm {} printed {} step times, of which the first {} do not count: expected lines like "
+                       with_last_words(fmt::format("arm {} printed {} step times and the first {} do not count: expected lines like "
                                                    "'step 3 | 25.7 ms', or a --step-regex that finds them",
                                                    spec_.label, n, skip),
                                        *child));
