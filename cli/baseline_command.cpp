@@ -29,8 +29,7 @@ struct BaselineFlags {
   bool json = false;
 };
 
-// The tree whose baselines are meant: the one this program was built from, unless STEPSCOPE_ROOT says
-// otherwise.
+// The source tree that holds the baselines: the one this program was built from, unless STEPSCOPE_ROOT names another.
 fs::path source_root() {
   const char* root = std::getenv("STEPSCOPE_ROOT");
   return root && *root ? fs::path(root) : fs::path(kSourceDir);

@@ -1,5 +1,5 @@
-// `stepscope doctor`: what can be measured on this machine. Each line is one thing that could stop a measurement: what was seen, what it
-// means, who must do what. The counters are not asked about but tried: a kernel of known size is profiled in a child process.
+// `stepscope doctor` says what can be measured on this machine. Each line is one thing that could stop a measurement: what the doctor found,
+// what it means, and who must do what. The doctor tries the counters instead of asking for them: a child process profiles a tiny step.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/statvfs.h>

@@ -62,7 +62,7 @@ std::vector<Experiment> chosen(const RunFlags& f, const fs::path& folder, const 
   return out;
 }
 
-// Two commands are run to their end: what concerns stepping arms has no meaning there.
+// Runs two commands to their end. The flags of stepping arms mean nothing here.
 void run_commands(const RunFlags& f, ExperimentSession& session, const fs::path& root, int& exit_code) {
   const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
   const auto ledger = experiments::read_ledger(ledger_file(f.out.empty() ? studies(root) : folder));
@@ -73,7 +73,7 @@ void run_commands(const RunFlags& f, ExperimentSession& session, const fs::path&
   exit_code = experiments::exit_code_of(experiments::verdict_in(document));
 }
 
-// What the trainers' own command would refuse is refused before anything is gated; so is a change that is none.
+// Refuses flags that the `train` command would refuse, and a change that changes nothing, before any arm is gated.
 void check_arguments(const Experiment& e) {
   const auto settled = [&](const experiments::Workload& w, char arm) {
     Command parser;
@@ -102,7 +102,7 @@ struct Ran {
   const Experiment* experiment = nullptr;
   std::optional<ordered_json> before;  // the verdict that stood
   ordered_json document;
-  bool kept_before = false;  // the run was cut short, and what stood stands
+  bool kept_before = false;  // the run was cut short, so the verdict before it stands
 };
 
 // Several experiments in one command are one campaign. One that cannot be run here does not keep the others from running.

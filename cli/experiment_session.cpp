@@ -52,7 +52,7 @@ struct Output {
 
 // Runs a program to its end and keeps what it printed to stdout.
 Output run_to_end(const Arguments& argv, double timeout_s, const std::atomic<bool>* stop, bool merge_streams) {
-  // What it leaves behind must not run beside what is measured next.
+  // Processes that it leaves behind must not run beside the next measurement.
   struct Sweep {
     std::vector<pid_t> others = experiments::children_of_this_process();
     ~Sweep() { experiments::kill_orphans(others); }
@@ -92,9 +92,8 @@ std::string value_of(const Arguments& arguments, const std::string& flag) {
 const std::set<std::string> kGated{"--trainer", "--matmul", "--variant", "--recompute", "--weight-rounding"};
 const std::set<std::string> kOfTheWorkload{"--model", "--batch-size", "--seq-len"};
 
-// What the gate needs to know of an arm: which trainer, which matrix products, which variants and options.
-// What is gated must be what is timed: the gate's own default for the mixed trainer is its deterministic
-// variants, an arm's is not.
+// The arguments of an arm that the gate needs: trainer, matrix products, variants and options. The gate must check what the
+// arm runs: its own default for the mixed trainer is the deterministic variants, an arm's is not.
 Arguments gate_arguments(const Arguments& trainer_arguments) {
   Arguments out;
   for (size_t i = 0; i + 1 < trainer_arguments.size(); ++i)
@@ -116,7 +115,7 @@ std::string flags_not_gated(const Arguments& trainer_arguments) {
 // from the arm whose turn it is.
 std::map<std::string, std::string> arm_environment() { return {{"OMP_WAIT_POLICY", "passive"}}; }
 
-// As a reader can type it: where a program lies on the machine that measured means nothing elsewhere.
+// A command as a reader can type it: the folder of a program on the measuring machine means nothing elsewhere.
 Arguments without_folder(Arguments argv) {
   argv[0] = fs::path(argv[0]).filename().string();
   return argv;
@@ -253,7 +252,7 @@ void ExperimentSession::compare_launches(WorkloadResult& r, const experiments::P
   for (const auto& [report, spec] : {std::pair(&r.a, &pairs.a), std::pair(&r.b, &pairs.b)}) {
     report->launches_absent = absent;
     if (!absent.empty()) continue;
-    // As in a pair: short blocks, whose steps overlap. Then the steps that a fresh trainer takes again, of the same trainer.
+    // Short blocks whose steps overlap, as in a pair; then the same trainer takes the steps that a fresh trainer takes again.
     constexpr int64_t kUntraced = 4;
     constexpr int kBlocks = 4, kBlockSteps = 2;
     const int64_t timed = kBlocks * (kBlockSteps + 1), checked = gate::AgainOptions().steps;
@@ -431,7 +430,7 @@ ordered_json ExperimentSession::run(const Experiment& e, const std::vector<exper
             fmt::format("{} is newer than {}: build first (`./stepscope` does), or the verdict would name "
                         "code that was not measured",
                         file, options_.program));
-  // Before: what changes in the tree meanwhile was not measured, and makes the verdict stale.
+  // Hashed before the measurement: a change of the tree meanwhile was not measured, and must make the verdict stale.
   const std::string a_sources = e.frozen_baseline() ? "" : experiments::hash_trainer_sources(options_.root, trainer_of(e, 'A'));
   const std::string b_sources = experiments::hash_trainer_sources(options_.root, trainer_of(e, 'B'));
   std::vector<WorkloadResult> results;

@@ -35,7 +35,7 @@ struct DataSet {
   const char* prefix;  // of the shards
   gpt2::Documents documents;
   uint64_t validation_tokens;
-  MadeFile made[2];  // what llm.c's script makes of it
+  MadeFile made[2];  // the files that llm.c's script makes from it
 };
 
 constexpr RemoteFile kVocab{"vocab.bpe", "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/vocab.bpe",

@@ -1,6 +1,5 @@
-// `stepscope gate`: chooses what is checked (a model, or a state from a file; op checks where there is a
-// device) and prints one report. A receipt is written only here, only after everything passed, and only for
-// the defaults that CI stands for.
+// `stepscope gate` chooses the checks (a model, or a state from a file; op checks where there is a device) and prints one report.
+// Only this file writes receipts, only after everything passed, and only for the defaults that CI stands for.
 #include "cli/commands.h"
 #include "cli/trainer_flags.h"
 

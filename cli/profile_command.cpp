@@ -90,7 +90,7 @@ std::string library_or_throw() {
 profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
-  trainer_options(flags);  // what is wrong with them is said before a GPU is asked for
+  trainer_options(flags);  // refuses wrong flags before anything asks for a GPU
   const bool cpu = flags.trainer == "reference";
 
   profiler::CollectPlan plan;

@@ -47,7 +47,7 @@ void check_sizes(const TrainerFlags& f, const gpt2::ModelConfig& model) {
                     f.batch_size, f.seq_len));
 }
 
-// What the trainers have of the flags that not all of them have. `matmul`: the rates of the matrix products, the default first.
+// Which of the flags that some trainers lack this trainer has. `matmul`: the rates of its matrix products, the default first.
 struct Abilities {
   std::string_view trainer;
   std::vector<std::string_view> matmul;
@@ -75,8 +75,8 @@ void each_lacking(const TrainerFlags& f, const Abilities& a, Report report) {
     report("--weight-rounding " + f.weight_rounding, [](const Abilities& other) { return other.rounds_weights; });
 }
 
-// For --trainer auto, which would take `first`: another trainer that a flag needs, and the flag. nullopt: `first` will do, or no
-// trainer has all that was asked for (then `first` says what it lacks).
+// --trainer auto would take `first`. If a flag needs another trainer, returns that trainer and the flag. nullopt: `first` will do, or
+// no trainer has all the flags (then `first` refuses the ones that it lacks).
 std::optional<std::pair<std::string, std::string>> only_trainer_with(const TrainerFlags& f, std::string_view first) {
   std::string flag;
   each_lacking(f, *abilities_of(first), [&](const std::string& text, auto) {
@@ -106,8 +106,8 @@ void check_abilities(const TrainerFlags& f) {
   });
 }
 
-// A slot or variant that this trainer lacks and another has: the error names that one. What none has, the trainer itself refuses
-// with the list of what there is.
+// If this trainer lacks a slot or variant and another trainer has it, the error names that trainer. A variant that no trainer has is
+// refused by the trainer itself, with the list of its variants.
 void check_variants([[maybe_unused]] std::string_view trainer, const std::map<std::string, std::string>& wanted) {
   if (wanted.empty()) return;  // the table of the mixed trainer loads cuDNN to see whether it is there
   using Table = std::vector<gpt2::VariantInfo>;
