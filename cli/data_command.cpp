@@ -127,7 +127,7 @@ void add_data_command(Command& app, int&) {
       ->needs(texts)
       ->excludes(tokens);
   c->add_option("--document", f->document,
-                "what counts as one document: the file, a paragraph (up to an empty line), or the text between \"<|endoftext|>\" markers")
+                "take as one document: the file, a paragraph (up to an empty line), or the text between \"<|endoftext|>\" markers")
       ->capture_default_str()
       ->one_of({"file", "paragraph", "marker"})
       ->needs(texts);
