@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 
 #include "experiments/gate/known_model.h"
 
@@ -147,14 +148,25 @@ std::vector<CheckResult> judge_against_oracle(const StepTaken& s, const StepName
   const std::vector<KnownTensor> tensors = known_tensors(s.c.config);
   const std::span<const float> got = s.gradients;
   const std::span<const double> want = e.gradients;
+  // A row of wte is the sum over all places of its token. Where one token stands n times the terms are alike, and so are the roundings
+  // of the sum in fp32: they add up to as much as n half units, a quarter of which is allowed (an H200 needed a tenth).
+  std::map<int32_t, int64_t> times;
+  for (const Tokens& micro_batch : s.tokens)
+    for (const std::vector<int32_t>* side : {&micro_batch.inputs, &micro_batch.targets})
+      for (const int32_t token : *side) ++times[token];
+  int64_t most = 0;
+  for (const auto& [token, n] : times) most = std::max(most, n);
+  const double repeated = static_cast<double>(most) * kHalfUlp / 4;
   std::vector<CheckResult> parts(tensors.size());
 #pragma omp parallel for schedule(dynamic)
   for (size_t i = 0; i < tensors.size(); ++i) {
     const KnownTensor& t = tensors[i];
     const auto offset = static_cast<size_t>(t.offset), size = static_cast<size_t>(t.size());
-    parts[i] = from_metrics(names.gradients, t.name,
-                            compare<float, double>(got.subspan(offset, size), want.subspan(offset, size), t.layers * t.rows, t.columns),
-                            limits_of(e.gradients_noise[i], budgets.gradients, budgets.slice_factor), names.detail);
+    parts[i] = from_metrics(
+        names.gradients, t.name,
+        compare<float, double>(got.subspan(offset, size), want.subspan(offset, size), t.layers * t.rows, t.columns),
+        limits_of(e.gradients_noise[i], t.name == "wte" ? std::max(budgets.gradients, repeated) : budgets.gradients, budgets.slice_factor),
+        names.detail);
   }
   for (CheckResult& r : parts) out.push_back(std::move(r));
   return out;

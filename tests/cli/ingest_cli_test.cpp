@@ -149,7 +149,7 @@ TEST_F(IngestCli, an_output_that_cannot_be_written_is_blamed_on_the_flag_that_wa
     EXPECT_EQ(o.exit_code, 2) << arguments;
     return o.err;
   };
-  EXPECT_THAT(error(report + " -o /nowhere/x.html"), AllOf(HasSubstr("-o/--out: "), HasSubstr("/nowhere"), Not(HasSubstr("--report"))));
+  EXPECT_THAT(error(report + " -o /nowhere/x.md"), AllOf(HasSubstr("-o/--out: "), HasSubstr("/nowhere"), Not(HasSubstr("--report"))));
   EXPECT_THAT(error(report + " --report /nowhere/x.html"), AllOf(HasSubstr("--report: "), Not(HasSubstr("--out"))));
   EXPECT_THAT(error(report + " -o x.txt"), AllOf(HasSubstr("-o/--out 'x.txt'"), HasSubstr(".html")));
   EXPECT_THAT(error(report + " --csv /nowhere/x.csv"), HasSubstr("--csv: "));

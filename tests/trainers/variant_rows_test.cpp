@@ -80,7 +80,7 @@ json launch(const char* path, const char* name) { return {{"path", path}, {"name
 TEST(VariantRows, AFallbackAtOnePlaceIsSeen) {
   const char* warp = "void mixed::warp_per_row_forward_kernel<8, 1, true, float>(float*)";
   const char* block = "void mixed::block_per_row_forward_kernel<8, true, float>(float*)";
-  const VariantFacts& v = row("mixed", "layernorm_forward", "warp_per_row");
+  const VariantFacts v = row("mixed", "layernorm_forward", "warp_per_row");
   const json good{launch("step/forward/0/ln1", warp), launch("step/forward/0/ln2", warp), launch("step/forward/-/lnf", warp)};
   EXPECT_THAT(differences(v, good), IsEmpty());
   const json fallback{launch("step/forward/0/ln1", warp), launch("step/forward/0/ln2", block), launch("step/forward/-/lnf", warp)};
@@ -91,7 +91,7 @@ TEST(VariantRows, AFallbackAtOnePlaceIsSeen) {
 }
 
 TEST(VariantRows, APlaceThatAFusionLeavesEmptyMustBeEmpty) {
-  const VariantFacts& v = row("mixed", "gelu_forward", "matmul_epilogue");
+  const VariantFacts v = row("mixed", "gelu_forward", "matmul_epilogue");
   const json parts{launch("step/forward/0/mlp_up", "gemm"), launch("step/forward/0/gelu", "gelu_forward_kernel<8>")};
   EXPECT_THAT(differences(v, parts), Contains(HasSubstr("step/forward/0/gelu has 1 launches")));
 }
