@@ -1,5 +1,5 @@
 // The ops of a GPT-2 by their definitions, in double, one plain loop each: slow on purpose, shares no code
-// with any trainer. Inputs are the fp32 values that the kernel gets. Shapes as in fp32/op_api.h.
+// with any trainer. Inputs are the fp32 values that the kernel gets. Shapes as in op_launch.h.
 #pragma once
 #include <cstdint>
 #include <span>
