@@ -230,7 +230,7 @@ void run_seeds(const GateFlags& f, int& exit_code) {
   if (f.json) fmt::print("{}\n", all.dump(1));
 }
 
-std::filesystem::path receipt_folder(const GateFlags& f) {
+[[maybe_unused]] std::filesystem::path receipt_folder(const GateFlags& f) {
   return f.receipt_folder.empty() ? std::filesystem::path(kSourceDir) / "receipts" : std::filesystem::path(f.receipt_folder);
 }
 
