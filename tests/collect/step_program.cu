@@ -1,7 +1,6 @@
 // A training-like CUDA program with NVTX ranges "step", known bytes and no ranges of ours inside. Per step: `scale` (reads and writes n
 // floats) and `add` (reads 2n, writes n). Options: --steps S (20), --n N (1 << 24 floats), --vary (odd steps launch `scale` twice),
 // --thread (the ranges are opened by a thread that launches nothing). Prints "ok" and exits 1 when the values are wrong or CUDA fails.
-#include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 
 #include <cstdio>
@@ -9,24 +8,7 @@
 #include <cstring>
 #include <thread>
 
-#define CUDA(call)                                                                       \
-  do {                                                                                   \
-    const cudaError_t result = (call);                                                   \
-    if (result != cudaSuccess) {                                                         \
-      std::fprintf(stderr, "step_program: %s: %s\n", #call, cudaGetErrorString(result)); \
-      std::exit(1);                                                                      \
-    }                                                                                    \
-  } while (0)
-
-__global__ void scale(float* x, float factor, size_t n) {
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x) x[i] *= factor;
-}
-__global__ void add(float* sum, const float* a, const float* b, size_t n) {
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x) sum[i] = a[i] + b[i];
-}
-__global__ void fill(float* x, float value, size_t n) {
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x) x[i] = value;
-}
+#include "tests/collect/known_kernels.cuh"
 
 int main(int argc, char** argv) {
   int steps = 20;

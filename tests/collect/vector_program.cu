@@ -3,30 +3,11 @@
 // floats; then a copy of one float to the host. Options: --rounds R (3), --n N (1 << 24 floats), --graph (the
 // kernels of a round are launched as one CUDA graph). Prints "ok" and the bytes each kernel must move at
 // least; exits 1 when the values are wrong or CUDA fails.
-#include <cuda_runtime.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
-#define CUDA(call)                                                                         \
-  do {                                                                                     \
-    const cudaError_t result = (call);                                                     \
-    if (result != cudaSuccess) {                                                           \
-      std::fprintf(stderr, "vector_program: %s: %s\n", #call, cudaGetErrorString(result)); \
-      std::exit(1);                                                                        \
-    }                                                                                      \
-  } while (0)
-
-__global__ void scale(float* x, float factor, size_t n) {
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x) x[i] *= factor;
-}
-__global__ void add(float* sum, const float* a, const float* b, size_t n) {
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x) sum[i] = a[i] + b[i];
-}
-__global__ void fill(float* x, float value, size_t n) {
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x) x[i] = value;
-}
+#include "tests/collect/known_kernels.cuh"
 
 int main(int argc, char** argv) {
   int rounds = 3;
