@@ -193,15 +193,16 @@ std::optional<std::string> settle(TrainerFlags& f) {
   std::optional<std::string> notice;
   if (f.trainer == "auto") {
     const GpuStatus gpu = gpu_status();
-    f.trainer = gpu.present ? "mixed" : "reference";
-    if (!f.variants.empty() && f.trainer == "reference") {
-      f.trainer = "mixed";
-      notice = "--variant: chose --trainer mixed, the default where there is a GPU; the CPU reference has no variants";
-    } else if (const auto only = only_trainer_with(f, f.trainer)) {
+    // The CPU reference has no variants.
+    f.trainer = gpu.present || !f.variants.empty() ? "mixed" : "reference";
+    if (const auto only = only_trainer_with(f, f.trainer)) {
       f.trainer = only->first;
       notice = fmt::format("{}: chose --trainer {}, which has it", only->second, only->first);
-    } else if (!gpu.present)
+    } else if (!gpu.present && f.trainer == "mixed") {
+      notice = "--variant: chose --trainer mixed, the default where there is a GPU; the CPU reference has no variants";
+    } else if (!gpu.present) {
       notice = fmt::format("no GPU ({}); running the CPU reference{}", gpu.why_not, f.model.empty() ? " on the small model `tiny`" : "");
+    }
   }
   const bool cpu = f.trainer == "reference";
   if (f.matmul.empty()) f.matmul = f.trainer == "mixed" ? "bf16" : "fp32";

@@ -93,6 +93,8 @@ TEST(cli, a_matmul_rate_without_a_trainer_chooses_the_one_that_has_it) {
     EXPECT_EQ(tf32.exit_code, 3) << tf32.err;
     EXPECT_THAT(tf32.err, HasSubstr("--matmul tf32: chose --trainer fp32, which has it"));
     EXPECT_THAT(tf32.err, HasSubstr("--trainer fp32 needs a GPU"));
+    const Outcome both = stepscope(command + " --matmul tf32 --variant zero_grad=memset");
+    EXPECT_EQ(both.exit_code, 3) << both.err;  // chose mixed for the variant's sake, which then refused the rate
     const Outcome mixed = stepscope(command + " --recompute gelu");
     EXPECT_EQ(mixed.exit_code, 3);
     EXPECT_THAT(mixed.err, HasSubstr("--recompute gelu: chose --trainer mixed, which has it"));
