@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <deque>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace cli {
 

@@ -17,15 +17,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "experiments/gate/step_audit.h"
 #include "experiments/gate/timed_steps.h"
-#include "gpt2/errors.h"
+#include "gpt2/data/token_source.h"
 #include "gpt2/op_range.h"
-#include "gpt2/token_source.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "experiments/gate/device_hooks.h"
 #include "gpt2/cuda/nvtx_ranges.h"

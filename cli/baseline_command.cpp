@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "experiments/baseline/manifest.h"
 #include "experiments/baseline/results.h"
-#include "gpt2/errors.h"
 
 namespace cli {
 namespace {

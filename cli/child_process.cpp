@@ -13,7 +13,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace cli {
 

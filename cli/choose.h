@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace cli {
 

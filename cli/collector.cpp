@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "gpt2/atomic_file.h"
+#include "base/atomic_file.h"
 
 namespace cli {
 

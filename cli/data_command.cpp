@@ -5,16 +5,16 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
+#include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/fetch_data.h"
 #include "cli/tokenize_text.h"
 #include "cli/values.h"
-#include "gpt2/bpe.h"
 #include "gpt2/checkpoint.h"
-#include "gpt2/errors.h"
-#include "gpt2/mapped_file.h"
-#include "gpt2/token_shards.h"
-#include "gpt2/tokenizer.h"
+#include "gpt2/data/bpe.h"
+#include "gpt2/data/token_shards.h"
+#include "gpt2/data/tokenizer.h"
 
 namespace cli {
 namespace {

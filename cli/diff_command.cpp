@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
 #include "cli/choose.h"
 #include "cli/commands.h"
 #include "cli/values.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
 #include "profiler/diff/diff.h"
 #include "profiler/document/json.h"
 #include "profiler/report/table.h"

@@ -19,7 +19,7 @@
 #include "cli/cuda_libraries.h"
 #include "cli/gpu.h"
 #include "cli/nvml.h"
-#include "gpt2/pretokenizer.h"
+#include "gpt2/data/pretokenizer.h"
 #include "profiler/ingest/nsys_export.h"
 #include "profiler/recording/recording.h"
 #include "profiler/report/html.h"

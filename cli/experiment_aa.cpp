@@ -9,13 +9,13 @@
 #include <iterator>
 #include <optional>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
 #include "build_info.inc"
 #include "cli/now.h"
 #include "experiments/runner/run_log.h"
 #include "experiments/statistics/error_rate.h"
 #include "experiments/verdict/ledger.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
 
 namespace cli {
 namespace {

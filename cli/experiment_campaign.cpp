@@ -7,13 +7,13 @@
 #include <cstdio>
 #include <set>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
 #include "cli/trainer_flags.h"
 #include "experiments/runner/run_log.h"
 #include "experiments/verdict/ledger.h"
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/stale.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
 #include "gpt2/train_loop.h"
 
 namespace cli {

@@ -7,6 +7,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/experiment_aa.h"
 #include "cli/experiment_campaign.h"
@@ -14,8 +16,6 @@
 #include "experiments/verdict/index.h"
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/stale.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
 
 namespace cli {
 namespace {

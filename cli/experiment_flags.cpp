@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
 #include "build_info.inc"
 #include "experiments/verdict/document.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
 
 namespace cli {
 

@@ -8,6 +8,8 @@
 #include <set>
 #include <tuple>
 
+#include "base/errors.h"
+#include "base/sha256.h"
 #include "build_info.inc"
 #include "cli/child_process.h"
 #include "cli/collector.h"
@@ -17,11 +19,8 @@
 #include "experiments/gate/timed_steps.h"
 #include "experiments/verdict/physical_floor.h"
 #include "experiments/verdict/stale.h"
-#include "gpt2/errors.h"
-#include "gpt2/sha256.h"
 #include "profiler/document/json.h"
 #include "profiler/recording/recording.h"
-#include "profiler/records/errors.h"
 
 namespace cli {
 namespace {
@@ -272,7 +271,7 @@ void ExperimentSession::compare_launches(WorkloadResult& r, const experiments::P
       report->launches = experiments::same_launches(profiler::load_raw_trace(plan.raw_trace), timed);
     } catch (const experiments::ArmFailure& e) {
       report->launches_absent = e.what();
-    } catch (const profiler::DataError& e) {
+    } catch (const stepscope::InputError& e) {
       report->launches_absent = e.what();
     } catch (const experiments::Interrupted&) {
       report->launches_absent = "interrupted";
@@ -321,7 +320,7 @@ void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name,
           r.log.decision.sentence = fmt::format("arm {}: {}", arm, *why);
           r.same_code.reset();
         }
-  } catch (const profiler::DataError& e) {
+  } catch (const stepscope::InputError& e) {
     r.waterfall_absent = e.what();
   }
 }

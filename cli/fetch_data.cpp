@@ -6,15 +6,15 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "base/mapped_file.h"
+#include "base/sha256.h"
 #include "cli/child_process.h"
 #include "cli/tokenize_text.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/bpe.h"
-#include "gpt2/errors.h"
-#include "gpt2/mapped_file.h"
-#include "gpt2/pretokenizer.h"
-#include "gpt2/sha256.h"
-#include "gpt2/tokenizer.h"
+#include "gpt2/data/bpe.h"
+#include "gpt2/data/pretokenizer.h"
+#include "gpt2/data/tokenizer.h"
 
 namespace cli {
 namespace fs = std::filesystem;

@@ -14,6 +14,7 @@
 #include <random>
 #include <tuple>
 
+#include "base/errors.h"
 #include "build_info.inc"
 #include "cli/gpu.h"
 #include "cli/nvml.h"
@@ -24,7 +25,6 @@
 #include "experiments/gate/receipt.h"
 #include "experiments/gate/state_gate.h"
 #include "gpt2/checkpoint.h"
-#include "gpt2/errors.h"
 #include "gpt2/reference/reference_trainer.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "experiments/gate/device_hooks.h"

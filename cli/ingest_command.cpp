@@ -6,13 +6,13 @@
 #include <memory>
 #include <optional>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "base/mapped_file.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/report_output.h"
 #include "cli/values.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
-#include "gpt2/mapped_file.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/document/json.h"
 #include "profiler/ingest/metrics_table.h"

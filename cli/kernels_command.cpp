@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
 #include "gpt2/config.h"
-#include "gpt2/errors.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "experiments/kernels/kernel_bench.h"
 #include "profiler/ceilings/ceilings.h"

@@ -7,13 +7,12 @@
 #include <optional>
 #include <string_view>
 
+#include "base/errors.h"
 #include "build_info.inc"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/parse_only.h"
 #include "cli/values.h"
-#include "gpt2/errors.h"
-#include "profiler/records/errors.h"
 
 namespace {
 
@@ -72,13 +71,7 @@ int main(int argc, char** argv) {
   } catch (const stepscope::InputError& e) {
     fmt::print(stderr, "stepscope: {}\n", e.what());
     return 2;
-  } catch (const profiler::DataError& e) {
-    fmt::print(stderr, "stepscope: {}\n", e.what());
-    return 2;
   } catch (const stepscope::MachineError& e) {
-    fmt::print(stderr, "stepscope: {}\n", e.what());
-    return 3;
-  } catch (const profiler::DeviceError& e) {
     fmt::print(stderr, "stepscope: {}\n", e.what());
     return 3;
   } catch (const std::bad_alloc&) {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace cli {
 namespace {

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
 #include "build_info.inc"
 #include "cli/child_process.h"
 #include "cli/collector.h"
@@ -19,8 +21,6 @@
 #include "cli/report_output.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/document/json.h"
 #include "profiler/document/run_info.h"

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
 #include "cli/choose.h"
 #include "cli/values.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
 #include "profiler/document/json.h"
 #include "profiler/report/csv.h"
 #include "profiler/report/html.h"

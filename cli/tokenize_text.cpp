@@ -7,10 +7,10 @@
 #include <cmath>
 #include <string_view>
 
-#include "gpt2/bpe.h"
-#include "gpt2/errors.h"
-#include "gpt2/mapped_file.h"
-#include "gpt2/pretokenizer.h"
+#include "base/errors.h"
+#include "base/mapped_file.h"
+#include "gpt2/data/bpe.h"
+#include "gpt2/data/pretokenizer.h"
 
 namespace cli {
 namespace {

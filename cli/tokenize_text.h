@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "gpt2/documents.h"
-#include "gpt2/shard_set.h"
+#include "gpt2/data/documents.h"
+#include "gpt2/data/shard_set.h"
 
 namespace cli {
 
@@ -27,7 +27,7 @@ struct Tokenized {
   uint64_t text_bytes;
 };
 
-// Throws stepscope::InputError and stepscope::MachineError; see gpt2/bpe.h and gpt2/shard_set.h. Every input is
+// Throws stepscope::InputError and stepscope::MachineError; see gpt2/data/bpe.h and gpt2/data/shard_set.h. Every input is
 // opened before anything is written.
 Tokenized tokenize_texts(const TokenizeOptions& options);
 

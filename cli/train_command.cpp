@@ -7,11 +7,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/range_recorder.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
-#include "gpt2/errors.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
 #include "gpt2/cuda/nvtx_ranges.h"

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/errors.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
-#include "gpt2/errors.h"
 #include "gpt2/reference/reference_trainer.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"

@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "base/errors.h"
 #include "fp32/kernels/elementwise.cuh"
-#include "gpt2/errors.h"
 
 namespace fp32 {
 namespace {

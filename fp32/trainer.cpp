@@ -11,12 +11,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/errors.h"
 #include "fp32/memory_plan.h"
 #include "fp32/model.h"
 #include "fp32/variant_rows.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
-#include "gpt2/errors.h"
 #include "gpt2/op_range.h"
 #include "gpt2/trainer_checks.h"
 

@@ -6,10 +6,10 @@
 #include <array>
 #include <bit>
 
-#include "gpt2/atomic_file.h"
-#include "gpt2/checksum.h"
-#include "gpt2/errors.h"
-#include "gpt2/mapped_file.h"
+#include "base/atomic_file.h"
+#include "base/checksum.h"
+#include "base/errors.h"
+#include "base/mapped_file.h"
 #include "gpt2/tensor_table.h"
 
 namespace gpt2 {

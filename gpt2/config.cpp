@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "gpt2/tensor_table.h"
 
 namespace gpt2 {

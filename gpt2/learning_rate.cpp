@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "gpt2/train_loop.h"
 
 namespace gpt2 {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "gpt2/counter_rng.h"
+#include "base/counter_rng.h"
 #include "gpt2/trainer.h"
 
 namespace gpt2 {

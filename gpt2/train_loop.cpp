@@ -7,13 +7,13 @@
 #include <limits>
 #include <optional>
 
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
+#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "gpt2/data/token_source.h"
+#include "gpt2/data/tokenizer.h"
 #include "gpt2/op_range.h"
 #include "gpt2/run_json.h"
 #include "gpt2/sampling.h"
-#include "gpt2/token_source.h"
-#include "gpt2/tokenizer.h"
 #include "gpt2/training_state.h"
 
 namespace gpt2 {

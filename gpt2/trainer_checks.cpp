@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace gpt2 {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "gpt2/checkpoint.h"
-#include "gpt2/data_position.h"
+#include "gpt2/data/data_position.h"
 
 namespace gpt2 {
 

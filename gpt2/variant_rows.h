@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "gpt2/trainer.h"
 
 namespace gpt2 {

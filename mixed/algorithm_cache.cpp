@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "gpt2/atomic_file.h"
+#include "base/atomic_file.h"
 #include "gpt2/cuda/device_info.h"
 #include "mixed/matmul.h"
 

@@ -16,8 +16,8 @@
 
 #include <cudnn_frontend.h>
 
+#include "base/errors.h"
 #include "gpt2/cuda/check.h"
-#include "gpt2/errors.h"
 #include "mixed/attention_cudnn.h"
 
 namespace cudnn_frontend {

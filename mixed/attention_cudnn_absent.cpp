@@ -1,5 +1,5 @@
 // What attention_cudnn.cpp answers where cudnn-frontend was not found at build time.
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "mixed/attention_cudnn.h"
 
 namespace mixed {

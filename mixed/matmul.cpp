@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "mixed/kernels/column_sums.cuh"
 #include "mixed/kernels/elementwise.cuh"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "gpt2/trainer_checks.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/kernels/column_sums.cuh"

@@ -1,7 +1,7 @@
 // One line per op, in the order of the step. Ranges are scoped by braces: pass, layer, op.
 #include "mixed/model.h"
 
-#include "gpt2/counter_rng.h"
+#include "base/counter_rng.h"
 #include "gpt2/op_range.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/kernels/classifier.cuh"

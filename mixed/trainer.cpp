@@ -12,9 +12,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/errors.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
-#include "gpt2/errors.h"
 #include "gpt2/op_range.h"
 #include "gpt2/trainer_checks.h"
 #include "mixed/attention_cudnn.h"

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
-#include "gpt2/sha256.h"
+#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "base/sha256.h"
 
 namespace experiments {
 namespace fs = std::filesystem;

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace experiments {
 

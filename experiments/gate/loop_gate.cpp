@@ -12,10 +12,10 @@
 #include <map>
 #include <set>
 
+#include "base/errors.h"
 #include "experiments/gate/known_model.h"
 #include "experiments/gate/metrics.h"
 #include "experiments/gate/random.h"
-#include "gpt2/errors.h"
 
 namespace gate {
 namespace {

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/errors.h"
 #include "experiments/gate/audited_trainer.h"
 #include "experiments/gate/budgets.h"
 #include "experiments/gate/expected.h"
@@ -25,7 +26,6 @@
 #include "experiments/gate/random.h"
 #include "experiments/gate/step_judge.h"
 #include "experiments/gate/timed_steps.h"
-#include "gpt2/errors.h"
 
 namespace gate {
 namespace {

@@ -12,13 +12,13 @@
 #include <memory>
 #include <utility>
 
+#include "base/errors.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
 #include "experiments/gate/op_hog.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
-#include "gpt2/errors.h"
 
 namespace gate {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace gate {
 namespace {

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/errors.h"
 #include "experiments/gate/op_launch.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
-#include "gpt2/errors.h"
 #include "mixed/kernels/adamw.cuh"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/kernels/classifier.cuh"

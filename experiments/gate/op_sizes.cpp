@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "gpt2/tensor_table.h"
 
 namespace gate {

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "base/sha256.h"
 #include "experiments/gate/source_scan.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
-#include "gpt2/sha256.h"
 
 namespace gate {
 namespace {

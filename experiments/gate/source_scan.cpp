@@ -8,7 +8,7 @@
 #include <sstream>
 #include <vector>
 
-#include "gpt2/sha256.h"
+#include "base/sha256.h"
 
 namespace gate {
 namespace {

@@ -8,12 +8,12 @@
 #include <map>
 #include <memory>
 
+#include "base/errors.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
-#include "gpt2/errors.h"
 
 namespace experiments {
 namespace {

@@ -10,8 +10,8 @@
 #include <iterator>
 #include <set>
 
-#include "gpt2/errors.h"
-#include "gpt2/sha256.h"
+#include "base/errors.h"
+#include "base/sha256.h"
 
 namespace experiments {
 namespace {

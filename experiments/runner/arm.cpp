@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace experiments {
 namespace {

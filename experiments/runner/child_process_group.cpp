@@ -17,7 +17,7 @@
 #include <fstream>
 #include <thread>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace experiments {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "gpt2/atomic_file.h"
+#include "base/atomic_file.h"
 
 namespace experiments {
 

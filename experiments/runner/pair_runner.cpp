@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace experiments {
 namespace {

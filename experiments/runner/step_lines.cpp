@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace experiments {
 namespace {

@@ -7,9 +7,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
 #include "experiments/runner/run_log.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
 
 namespace experiments {
 namespace {

@@ -10,9 +10,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
+#include "base/errors.h"
 #include "experiments/statistics/error_rate.h"
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
 
 namespace experiments {
 namespace {

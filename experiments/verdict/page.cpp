@@ -7,8 +7,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
 #include "experiments/statistics/decision.h"
-#include "gpt2/atomic_file.h"
 #include "profiler/report/names.h"
 
 namespace experiments {

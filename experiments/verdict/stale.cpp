@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/sha256.h"
 #include "experiments/verdict/document.h"
-#include "gpt2/sha256.h"
 
 namespace experiments {
 
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // A trainer keeps its choice of algorithms in a file, and no step passes through how that is written.
-const std::set<std::string> kNoPartOfAStep{"gpt2/atomic_file.h", "gpt2/atomic_file.cpp"};
+const std::set<std::string> kNoPartOfAStep{"base/atomic_file.h", "base/atomic_file.cpp"};
 
 // The quoted includes of a source file that name a file of the tree.
 std::vector<std::string> includes_of(const fs::path& file) {

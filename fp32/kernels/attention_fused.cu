@@ -9,8 +9,8 @@
 #include <cmath>
 #include <string>
 
+#include "base/errors.h"
 #include "fp32/kernels/common.cuh"
-#include "gpt2/errors.h"
 
 namespace fp32 {
 namespace {

@@ -6,8 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "base/errors.h"
 #include "fp32/kernels/common.cuh"
-#include "gpt2/errors.h"
 
 namespace fp32 {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <string>
 
+#include "base/errors.h"
 #include "fp32/kernels/column_sums.cuh"
 #include "fp32/kernels/common.cuh"
-#include "gpt2/errors.h"
 
 namespace fp32 {
 namespace {

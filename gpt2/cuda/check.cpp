@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace gpt2::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace gpt2::reference {
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "gpt2/op_range.h"
 
 #ifdef _OPENMP

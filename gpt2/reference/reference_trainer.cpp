@@ -8,7 +8,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "gpt2/op_range.h"
 #include "gpt2/reference/reference_model.h"
 

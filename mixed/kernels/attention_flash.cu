@@ -9,7 +9,7 @@
 #include <cmath>
 #include <string>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "mixed/kernels/attention.cuh"
 
 namespace mixed {

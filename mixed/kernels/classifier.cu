@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace mixed {
 namespace {

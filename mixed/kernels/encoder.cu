@@ -6,7 +6,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "mixed/kernels/common.cuh"
 
 namespace mixed {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "mixed/kernels/column_sums.cuh"
 
 namespace mixed {

@@ -76,7 +76,7 @@ struct Attribution {
   std::vector<MissingRecord> missing;
 };
 
-// nullopt: nothing was traced. The Recording must outlive the result. Throws profiler::DataError.
+// nullopt: nothing was traced. The Recording must outlive the result. Throws stepscope::InputError.
 std::optional<Attribution> attribute(const Recording& recording, const AttributionInput& input);
 
 }  // namespace profiler

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "profiler/records/errors.h"
+#include "base/errors.h"
 #include "profiler/records/names.h"
 
 namespace profiler {
@@ -32,7 +32,7 @@ std::map<int64_t, Step> by_step(const Recording& r) {
   std::map<int64_t, Step> steps;
   for (const LaunchRecord& l : r.launches)
     if (!steps[l.step].emplace(Key{l.activity, l.index}, &l).second)
-      throw DataError(fmt::format("recording: {} {} of step {} is there twice", name(l.activity), l.index, l.step));
+      throw stepscope::InputError(fmt::format("recording: {} {} of step {} is there twice", name(l.activity), l.index, l.step));
   return steps;
 }
 

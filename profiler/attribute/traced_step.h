@@ -31,7 +31,7 @@ struct TracedStep {
   std::vector<MissingRecord> missing;
 };
 
-// nullopt: the recording holds no operation with a time. Throws profiler::DataError when two records claim
+// nullopt: the recording holds no operation with a time. Throws stepscope::InputError when two records claim
 // the same place. The Recording must outlive the result.
 std::optional<TracedStep> find_traced_step(const Recording& recording);
 

@@ -9,8 +9,8 @@
 #include <functional>
 #include <vector>
 
+#include "base/errors.h"
 #include "profiler/ceilings/ceilings.h"
-#include "profiler/records/errors.h"
 
 namespace profiler {
 namespace {
@@ -62,11 +62,11 @@ __global__ void random_kernel(T* out, size_t n, uint32_t seed) {
 // ---------------------------------------------------------------------------------------------------------------
 
 void check(cudaError_t e, const char* what) {
-  if (e != cudaSuccess) throw DeviceError(std::string("measuring the ceilings: ") + what + " failed: " + cudaGetErrorString(e));
+  if (e != cudaSuccess) throw stepscope::MachineError(std::string("measuring the ceilings: ") + what + " failed: " + cudaGetErrorString(e));
 }
 void check(cublasStatus_t s, const char* what) {
   if (s != CUBLAS_STATUS_SUCCESS)
-    throw DeviceError(std::string("measuring the ceilings: ") + what + " failed: " + cublasGetStatusString(s));
+    throw stepscope::MachineError(std::string("measuring the ceilings: ") + what + " failed: " + cublasGetStatusString(s));
 }
 
 struct Buffer {

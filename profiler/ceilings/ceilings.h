@@ -20,9 +20,9 @@ struct MeasuredCeilings {
 struct DeviceIdentity {
   std::string uuid, driver;
 };
-DeviceIdentity device_identity();  // of device 0; throws profiler::DeviceError
+DeviceIdentity device_identity();  // of device 0; throws stepscope::MachineError
 
-// Takes about a second of device 0; the context it makes is destroyed again. Throws profiler::DeviceError when CUDA fails.
+// Takes about a second of device 0; the context it makes is destroyed again. Throws stepscope::MachineError when CUDA fails.
 MeasuredCeilings measure_ceilings();
 
 // The cached ceilings of this device if they were measured with this driver, else measures and writes the cache (folder

@@ -7,8 +7,8 @@
 #include <map>
 #include <type_traits>
 
+#include "base/errors.h"
 #include "base/run_fields.h"
-#include "profiler/records/errors.h"
 #include "profiler/report/names.h"
 
 namespace profiler {
@@ -222,7 +222,7 @@ ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
   const auto waterfall = make_waterfall(a, b);
   if (!d.step && !waterfall) {
     const bool first = !a.totals.time_ns && !a.timing.step_time_ns.median;
-    throw DataError(fmt::format("the {} document holds no time of a step", first ? "first" : "second"));
+    throw stepscope::InputError(fmt::format("the {} document holds no time of a step", first ? "first" : "second"));
   }
   d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) { return GroupChange{r.name, "", {}, {}, {}}; });
   d.ops = group_changes(a.ops, b.ops, [](const OpRow& r) { return GroupChange{r.pass, r.op, {}, {}, {}}; });

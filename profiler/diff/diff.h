@@ -64,7 +64,7 @@ struct ProfileDiff {
   bool unlike() const;
 };
 
-// Throws profiler::DataError when one of them holds no time at all.
+// Throws stepscope::InputError when one of them holds no time at all.
 ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b);
 
 enum class DiffBy { pass, op, kernel, layer };

@@ -27,7 +27,7 @@ struct ProfileOptions {
 inline constexpr double kTracedOverhead_pct = 10.0;
 
 // `run` absent: a program that is not ours. `ceilings` without a copy bandwidth: not measured. Throws
-// profiler::DataError when the recording contradicts itself; whatever is merely missing becomes a row of
+// stepscope::InputError when the recording contradicts itself; whatever is merely missing becomes a row of
 // `missing`.
 ProfileDocument build_profile(const Recording& recording, const std::optional<RunInfo>& run, const Ceilings& ceilings,
                               const ProfileOptions& options);

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/errors.h"
 #include "profiler/document/fields.h"
-#include "profiler/records/errors.h"
 
 namespace profiler {
 namespace {
@@ -22,7 +22,7 @@ struct Writing {
   std::string place;  // "kernels[3].time_ns"
 
   double finite(double v) const {
-    if (!std::isfinite(v)) throw DataError(fmt::format("profile document: {} is not a finite number", place));
+    if (!std::isfinite(v)) throw stepscope::InputError(fmt::format("profile document: {} is not a finite number", place));
     return v;
   }
   void put(Json& o, const std::string& key, const std::string& v) const { o[key] = v; }
@@ -82,7 +82,7 @@ struct Reading {
   const std::string& source;
   std::string place;
 
-  [[noreturn]] void fail(const std::string& what) const { throw DataError(fmt::format("{}: {}: {}", source, place, what)); }
+  [[noreturn]] void fail(const std::string& what) const { throw stepscope::InputError(fmt::format("{}: {}: {}", source, place, what)); }
   void type(bool ok, const char* expected) const {
     if (!ok) fail(fmt::format("expected {}", expected));
   }
@@ -157,7 +157,7 @@ void read_object(const Json& o, Row& row, const std::string& source, const std::
 
 const Json& member(const Json& o, const char* key, const std::string& source, const std::string& place) {
   const auto at = o.find(key);
-  if (at == o.end()) throw DataError(fmt::format("{}: {}{} is missing", source, place, key));
+  if (at == o.end()) throw stepscope::InputError(fmt::format("{}: {}{} is missing", source, place, key));
   return *at;
 }
 
@@ -198,16 +198,17 @@ std::string to_json(const ProfileDocument& d) {
 
 ProfileDocument profile_from_json(std::string_view text, const std::string& source) {
   const Json j = Json::parse(text, nullptr, false);
-  if (j.is_discarded() || !j.is_object()) throw DataError(fmt::format("{}: not a profile document: not a JSON object", source));
+  if (j.is_discarded() || !j.is_object()) throw stepscope::InputError(fmt::format("{}: not a profile document: not a JSON object", source));
   const auto schema = j.find("schema");
   if (schema == j.end() || !schema->is_string())
-    throw DataError(fmt::format("{}: not a profile document: expected \"schema\": \"{}\"", source, kProfileSchema));
+    throw stepscope::InputError(fmt::format("{}: not a profile document: expected \"schema\": \"{}\"", source, kProfileSchema));
   if (schema->get<std::string>() != kProfileSchema)
-    throw DataError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema->get<std::string>(), kProfileSchema));
+    throw stepscope::InputError(
+        fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema->get<std::string>(), kProfileSchema));
   static const std::set<std::string> sections = {"schema", "run",    "environment", "ceilings", "collection", "timing",  "totals", "passes",
                                                  "ops",    "layers", "kernels",     "launches", "timeline",   "missing", "sources"};
   for (const auto& [key, v] : j.items())
-    if (!sections.contains(key)) throw DataError(fmt::format("{}: unknown section '{}'", source, key));
+    if (!sections.contains(key)) throw stepscope::InputError(fmt::format("{}: unknown section '{}'", source, key));
 
   ProfileDocument d;
   const auto section = [&](const char* key) -> const Json& { return member(j, key, source, ""); };
@@ -235,9 +236,9 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
 
 ProfileDocument load_profile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw DataError(fmt::format("cannot read profile document '{}'", path));
+  if (!in) throw stepscope::InputError(fmt::format("cannot read profile document '{}'", path));
   // A folder opens as a file and fails at the first byte only.
-  if (in.peek(); in.bad()) throw DataError(fmt::format("cannot read profile document '{}': not a file?", path));
+  if (in.peek(); in.bad()) throw stepscope::InputError(fmt::format("cannot read profile document '{}': not a file?", path));
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   return profile_from_json(text, path);
 }

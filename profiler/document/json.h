@@ -10,10 +10,10 @@ namespace profiler {
 
 inline constexpr std::string_view kProfileSchema = "stepscope.profile/1";
 
-// Throws profiler::DataError naming the field when a number is not finite: such a document must not exist.
+// Throws stepscope::InputError naming the field when a number is not finite: such a document must not exist.
 std::string to_json(const ProfileDocument& document);
 
-// Throws profiler::DataError naming `source` and the field: not JSON, another schema, an unknown or missing
+// Throws stepscope::InputError naming `source` and the field: not JSON, another schema, an unknown or missing
 // field, a wrong type.
 ProfileDocument profile_from_json(std::string_view text, const std::string& source);
 ProfileDocument load_profile(const std::string& path);

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "profiler/records/errors.h"
+#include "base/errors.h"
 
 namespace profiler {
 namespace {
@@ -18,7 +18,7 @@ struct Reader {
   const std::string& source;
 
   [[noreturn]] void fail(const std::string& place, std::string_view expected) const {
-    throw DataError(fmt::format("{}: {}: expected {}", source, place, expected));
+    throw stepscope::InputError(fmt::format("{}: {}: expected {}", source, place, expected));
   }
   const Json* find(const Json& o, const char* key) const {
     const auto at = o.find(key);
@@ -104,9 +104,9 @@ std::string RunInfo::precision() const { return trainer == "mixed" ? "bf16" : ma
 RunInfo run_info_from_json(std::string_view text, const std::string& source) {
   const Json j = Json::parse(text, nullptr, false);
   const Reader r{source};
-  if (j.is_discarded() || !j.is_object()) throw DataError(fmt::format("{}: not a run.json: not a JSON object", source));
+  if (j.is_discarded() || !j.is_object()) throw stepscope::InputError(fmt::format("{}: not a run.json: not a JSON object", source));
   if (const std::string schema = r.text(j, "schema"); schema != kRunSchema)
-    throw DataError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, kRunSchema));
+    throw stepscope::InputError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, kRunSchema));
   RunInfo run;
   r.fields(j, run);
   if (r.find(j, "stopped")) run.stopped = r.text(j, "stopped");
@@ -120,7 +120,7 @@ RunInfo run_info_from_json(std::string_view text, const std::string& source) {
 
 RunInfo load_run_info(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw DataError(fmt::format("cannot read '{}'", path));
+  if (!in) throw stepscope::InputError(fmt::format("cannot read '{}'", path));
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   return run_info_from_json(text, path);
 }

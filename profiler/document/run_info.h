@@ -33,7 +33,7 @@ struct RunInfo : stepscope::RunFields {
   std::string precision() const;
 };
 
-// Throws profiler::DataError naming `source` and the field.
+// Throws stepscope::InputError naming `source` and the field.
 RunInfo run_info_from_json(std::string_view text, const std::string& source);
 RunInfo load_run_info(const std::string& path);
 

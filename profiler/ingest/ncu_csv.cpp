@@ -10,9 +10,9 @@
 #include <span>
 #include <tuple>
 
+#include "base/errors.h"
 #include "profiler/ingest/metric_units.h"
 #include "profiler/ingest/read_metrics.h"
-#include "profiler/records/errors.h"
 
 namespace profiler {
 namespace {
@@ -291,7 +291,7 @@ class Reader {
     check_encoding();
     const auto table = find_table(text_);
     if (!table)
-      throw DataError(
+      throw stepscope::InputError(
           fmt::format("{}: no ncu table: no line begins with \"ID\",\"Process ID\"; print one with "
                       "`ncu -i REPORT --csv --page raw --print-units base`",
                       r_.source));
@@ -299,12 +299,13 @@ class Reader {
     try {
       read_tables(rows);
     } catch (const Damage& d) {
-      if (r_.results.empty()) throw DataError(fmt::format("{}: line {}: {}", r_.source, d.line, d.what));
+      if (r_.results.empty()) throw stepscope::InputError(fmt::format("{}: line {}: {}", r_.source, d.line, d.what));
       r_.missing.push_back(
           {"report_damaged", 1, fmt::format("line {}: {}; the {} results before it are shown", d.line, d.what, r_.results.size())});
     }
     if (r_.results.empty())
-      throw DataError(fmt::format("{}: the table holds no result: expected a row for each kernel behind the titles", r_.source));
+      throw stepscope::InputError(
+          fmt::format("{}: the table holds no result: expected a row for each kernel behind the titles", r_.source));
     if (tables_.size() > 1)
       r_.missing.push_back(
           {"several_tables", static_cast<int64_t>(tables_.size()), fmt::format("they begin in lines {}", fmt::join(tables_, ", "))});
@@ -319,28 +320,28 @@ class Reader {
   };
 
   [[noreturn]] void refuse(int64_t line, const std::string& what) const {
-    throw DataError(fmt::format("{}: line {}: {}", r_.source, line, what));
+    throw stepscope::InputError(fmt::format("{}: line {}: {}", r_.source, line, what));
   }
   [[noreturn]] void refuse(const At& at, const std::string& what) const {
-    throw DataError(fmt::format("{}: line {}, column {} ('{}'): {}", r_.source, at.line, at.column + 1,
-                                at.column < titles_.size() ? shown(titles_[at.column]) : "", what));
+    throw stepscope::InputError(fmt::format("{}: line {}, column {} ('{}'): {}", r_.source, at.line, at.column + 1,
+                                            at.column < titles_.size() ? shown(titles_[at.column]) : "", what));
   }
 
   void check_encoding() const {
     if (const std::string found = other_encoding(text_); !found.empty())
-      throw DataError(
+      throw stepscope::InputError(
           fmt::format("{0}: the text is {1}, expected UTF-8; convert it with `iconv -f {1} -t UTF-8 {0} > NEW.csv` "
                       "(in PowerShell let ncu write the file itself: `ncu --csv --log-file FILE`)",
                       r_.source, found));
     if (const size_t at = text_.find('\0'); at != std::string_view::npos) {
       const size_t line_begin = at == 0 ? 0 : text_.rfind('\n', at - 1) + 1;
-      throw DataError(fmt::format("{}: line {}, byte {} of it: a zero byte, expected text; the file is damaged", r_.source,
-                                  1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
-                                  at - line_begin + 1));
+      throw stepscope::InputError(fmt::format("{}: line {}, byte {} of it: a zero byte, expected text; the file is damaged", r_.source,
+                                              1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
+                                              at - line_begin + 1));
     }
     if (const char separator = other_separator(text_); separator && !find_table(text_))
-      throw DataError(fmt::format("{}: its columns are separated by {}, expected ',' as `ncu --csv` prints", r_.source,
-                                  separator == ';' ? "';'" : "tabs"));
+      throw stepscope::InputError(fmt::format("{}: its columns are separated by {}, expected ',' as `ncu --csv` prints", r_.source,
+                                              separator == ';' ? "';'" : "tabs"));
   }
 
   // `ncu --csv >> FILE` puts several tables into one file.
@@ -596,7 +597,7 @@ ForeignReport read_ncu_csv(std::string_view text, const std::string& source) {
   try {
     return Reader(text, source).read();
   } catch (const Damage& d) {
-    throw DataError(fmt::format("{}: line {}: {}", source, d.line, d.what));
+    throw stepscope::InputError(fmt::format("{}: line {}: {}", source, d.line, d.what));
   }
 }
 

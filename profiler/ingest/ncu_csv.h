@@ -19,7 +19,7 @@ namespace profiler {
 // more than "no report".
 bool looks_like_ncu_csv(std::string_view text);
 
-// Throws profiler::DataError "SOURCE: line N, column M ('TITLE'): …", with what was found and what was
+// Throws stepscope::InputError "SOURCE: line N, column M ('TITLE'): …", with what was found and what was
 // expected: no table in the text, UTF-16, a zero byte, a title that stands twice, no row of units, a unit
 // that the metric cannot have, a number that is none, too large, in another locale's spelling, or that the
 // metric cannot have (a duration of 0), a result that stands twice. A second table with the same titles (`ncu

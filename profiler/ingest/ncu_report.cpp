@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/errors.h"
 #include "ncu_report.pb.h"
 #include "profiler/ingest/read_metrics.h"
-#include "profiler/records/errors.h"
 
 namespace profiler {
 namespace {
@@ -99,7 +99,7 @@ class Reader {
     try {
       read_file();
     } catch (const Damage& d) {
-      if (r_.results.empty()) throw DataError(fmt::format("{}: at byte {}: {}", r_.source, d.at, d.what));
+      if (r_.results.empty()) throw stepscope::InputError(fmt::format("{}: at byte {}: {}", r_.source, d.at, d.what));
       r_.missing.push_back(
           {"report_damaged", 1,
            fmt::format("at byte {} of {}: {}; the {} results before it are shown", d.at, bytes_.size(), d.what, r_.results.size())});
@@ -107,7 +107,7 @@ class Reader {
     drop_nameless();
     check_values();
     if (r_.results.empty())
-      throw DataError(fmt::format("{}: the report holds no result; did ncu print \"No kernels were profiled\"?", r_.source));
+      throw stepscope::InputError(fmt::format("{}: the report holds no result; did ncu print \"No kernels were profiled\"?", r_.source));
     return std::move(r_);
   }
 
@@ -228,7 +228,7 @@ class Reader {
         if (expected.empty()) continue;
         const std::string what =
             fmt::format("result {} ('{}'): {} is {}, expected {}", i, r_.results[i].name, r_.metrics[index], value, expected);
-        if (i == 0) throw DataError(fmt::format("{}: {}", r_.source, what));
+        if (i == 0) throw stepscope::InputError(fmt::format("{}: {}", r_.source, what));
         r_.missing.push_back({"report_damaged", 1, fmt::format("{}; the {} results before it are shown", what, i)});
         r_.results.resize(i);
         return;

@@ -19,7 +19,7 @@ namespace profiler {
 
 bool looks_like_ncu_report(std::span<const std::byte> bytes);
 
-// Throws profiler::DataError "SOURCE: at byte N: …" when the file is damaged before its first result, or holds none. Damage behind the
+// Throws stepscope::InputError "SOURCE: at byte N: …" when the file is damaged before its first result, or holds none. Damage behind the
 // first result ends the reading: what came before is returned, with a MissingRecord "report_damaged".
 ForeignReport read_ncu_report(std::span<const std::byte> bytes, const std::string& source);
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <set>
 
-#include "profiler/records/errors.h"
+#include "base/errors.h"
 
 namespace profiler {
 namespace {
@@ -41,7 +41,8 @@ class Database {
     const bool count_is_valid = number(24) == number(92);  // an old SQLite leaves it behind
     const uint64_t expected = page * number(28), size = std::filesystem::file_size(path);
     if (in.gcount() < static_cast<std::streamsize>(h.size()) || (count_is_valid && size < expected))
-      throw DataError(fmt::format("{}: the file has {} bytes, expected {}: the export is cut; copy it again", source_, size, expected));
+      throw stepscope::InputError(
+          fmt::format("{}: the file has {} bytes, expected {}: the export is cut; copy it again", source_, size, expected));
   }
 
   // Structure of the pages of a table, which reading its rows in order does not look at.
@@ -50,11 +51,11 @@ class Database {
     query(fmt::format("PRAGMA quick_check('{}')", table), [&](const auto& row) {
       if (found.empty() && row.text(0) != "ok") found = row.text(0);
     });
-    if (!found.empty()) throw DataError(fmt::format("{}: table {} is damaged: {}", source_, table, found));
+    if (!found.empty()) throw stepscope::InputError(fmt::format("{}: table {} is damaged: {}", source_, table, found));
   }
 
   [[noreturn]] void fail() const {
-    throw DataError(
+    throw stepscope::InputError(
         fmt::format("{}: not a readable SQLite export of nsys: {}", source_, db_ ? sqlite3_errmsg(db_.get()) : "out of memory"));
   }
 
@@ -113,7 +114,7 @@ class Database {
       } catch (const Wrong& w) {
         const size_t from = sql.find("FROM ");
         const std::string table = sql.substr(from + 5, sql.find(' ', from + 5) - from - 5);
-        throw DataError(
+        throw stepscope::InputError(
             fmt::format("{}: table {}, row {} in the order of reading: {}; the export is damaged", source_, table, number + 1, w.what));
       }
     }
@@ -146,9 +147,10 @@ class Reader {
     const auto kernel_columns = db_.columns("CUPTI_ACTIVITY_KIND_KERNEL");
     for (const char* needed : {"start", "end", "correlationId", "streamId", "deviceId", "gridX", "blockX"})
       if (!kernel_columns.contains(needed))
-        throw DataError(fmt::format("{}: {}; export a capture made with --trace cuda,nvtx by `nsys export --type sqlite`", r_.source,
-                                    kernel_columns.empty() ? "the export holds no CUDA kernels (no table CUPTI_ACTIVITY_KIND_KERNEL)"
-                                                           : fmt::format("its kernel table has no column '{}'", needed)));
+        throw stepscope::InputError(
+            fmt::format("{}: {}; export a capture made with --trace cuda,nvtx by `nsys export --type sqlite`", r_.source,
+                        kernel_columns.empty() ? "the export holds no CUDA kernels (no table CUPTI_ACTIVITY_KIND_KERNEL)"
+                                               : fmt::format("its kernel table has no column '{}'", needed)));
     for (const char* table : {"CUPTI_ACTIVITY_KIND_KERNEL", "StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY",
                               "CUPTI_ACTIVITY_KIND_MEMSET", "NVTX_EVENTS"})
       if (!db_.columns(table).empty()) db_.check(table);
@@ -158,7 +160,7 @@ class Reader {
     read_copies("CUPTI_ACTIVITY_KIND_MEMCPY", ForeignKind::copy);
     read_copies("CUPTI_ACTIVITY_KIND_MEMSET", ForeignKind::memset);
     if (std::none_of(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.kind == ForeignKind::kernel; }))
-      throw DataError(fmt::format("{}: the export holds no kernel", r_.source));
+      throw stepscope::InputError(fmt::format("{}: the export holds no kernel", r_.source));
     place_in_ranges();
     read_device();
     std::stable_sort(operations_.begin(), operations_.end(), [](const Operation& a, const Operation& b) {

@@ -18,7 +18,7 @@ bool reads_nsys_exports();
 
 bool looks_like_sqlite(std::span<const std::byte> bytes);
 
-// `step_range`: each range of this name is one training step. Throws profiler::DataError naming the file and what it lacks (no SQLite, no
+// `step_range`: each range of this name is one training step. Throws stepscope::InputError naming the file and what it lacks (no SQLite, no
 // kernel table, no kernel), also when this program was built without SQLite.
 ForeignReport read_nsys_export(const std::filesystem::path& path, const std::string& step_range);
 

@@ -1,8 +1,8 @@
 // In place of nsys_export.cpp where SQLite's header was not found at configure time.
 #include <cstring>
 
+#include "base/errors.h"
 #include "profiler/ingest/nsys_export.h"
-#include "profiler/records/errors.h"
 
 namespace profiler {
 
@@ -14,9 +14,9 @@ bool looks_like_sqlite(std::span<const std::byte> bytes) {
 }
 
 ForeignReport read_nsys_export(const std::filesystem::path& path, const std::string&) {
-  throw DeviceError(path.string() +
-                    ": this program was built without SQLite (package libsqlite3-dev), which reads exports of nsys; install "
-                    "the package, delete the build folder and build again");
+  throw stepscope::MachineError(path.string() +
+                                ": this program was built without SQLite (package libsqlite3-dev), which reads exports of nsys; install "
+                                "the package, delete the build folder and build again");
 }
 
 }  // namespace profiler

@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "base/errors.h"
 #include "profiler/attribute/words.h"
-#include "profiler/records/errors.h"
 
 namespace profiler {
 namespace {
@@ -25,7 +25,7 @@ class Parser {
     try {
       root_ = YAML::Load(yaml);
     } catch (const YAML::Exception& e) {
-      throw DataError(fmt::format("{}: line {}: not YAML: {}", source_, e.mark.line + 1, e.msg));
+      throw stepscope::InputError(fmt::format("{}: line {}: not YAML: {}", source_, e.mark.line + 1, e.msg));
     }
   }
 
@@ -51,7 +51,7 @@ class Parser {
 
  private:
   [[noreturn]] void fail(const YAML::Node& at, const std::string& what) const {
-    throw DataError(fmt::format("{}: line {}: {}", source_, at.Mark().line + 1, what));
+    throw stepscope::InputError(fmt::format("{}: line {}: {}", source_, at.Mark().line + 1, what));
   }
   void check_keys(const YAML::Node& n, const std::set<std::string>& known) const {
     if (!n.IsMap()) fail(n, "expected a map");

@@ -47,7 +47,7 @@ struct Rules {
   std::vector<Rule> rules;
 };
 
-// Throws profiler::DataError "SOURCE: line N: …": not YAML, another schema, an unknown key, a pass or op outside the vocabulary, a regular
+// Throws stepscope::InputError "SOURCE: line N: …": not YAML, another schema, an unknown key, a pass or op outside the vocabulary, a regular
 // expression that is none.
 Rules parse_rules(const std::string& yaml, const std::string& source);
 

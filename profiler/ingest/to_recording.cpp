@@ -6,10 +6,10 @@
 #include <cmath>
 #include <set>
 
+#include "base/errors.h"
 #include "profiler/attribute/counters.h"
 #include "profiler/attribute/words.h"
 #include "profiler/ingest/read_metrics.h"
-#include "profiler/records/errors.h"
 
 namespace profiler {
 namespace {
@@ -41,7 +41,7 @@ class Converter {
   void choose_results() {
     const auto total = static_cast<int64_t>(in_.results.size());
     if (options_.first < 0 || options_.first >= total)
-      throw DataError(fmt::format("{}: --first {} of {} results", in_.source, options_.first, total));
+      throw stepscope::InputError(fmt::format("{}: --first {} of {} results", in_.source, options_.first, total));
     const int64_t end = options_.count < 0 ? total : std::min(total, options_.first + options_.count);
     std::set<int64_t> processes;
     for (int64_t i = options_.first; i < end; ++i) {
@@ -50,8 +50,8 @@ class Converter {
       if (!options_.process || r.process == *options_.process) chosen_.push_back(r);
     }
     if (chosen_.empty())
-      throw DataError(fmt::format("{}: no result of process {}; the report has {}", in_.source, options_.process.value_or(0),
-                                  fmt::join(processes, ", ")));
+      throw stepscope::InputError(fmt::format("{}: no result of process {}; the report has {}", in_.source, options_.process.value_or(0),
+                                              fmt::join(processes, ", ")));
     if (!options_.process && processes.size() > 1)
       r_.missing.push_back({"several_processes", static_cast<int64_t>(processes.size()), fmt::format("{}", fmt::join(processes, ", "))});
   }

@@ -18,7 +18,7 @@ struct IngestOptions {
   std::optional<int64_t> process;
 };
 
-// Throws profiler::DataError when the options leave nothing.
+// Throws stepscope::InputError when the options leave nothing.
 Recording to_recording(const ForeignReport& report, const IngestOptions& options);
 
 // Metrics that a document is made from, in the order of `ncu --metrics`.

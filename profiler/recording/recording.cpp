@@ -6,7 +6,7 @@
 #include <istream>
 #include <utility>
 
-#include "profiler/records/errors.h"
+#include "base/errors.h"
 #include "profiler/records/record_json.h"
 #include "profiler/records/recording_file.h"
 
@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 [[noreturn]] void fail(const std::string& source, int64_t line, const std::string& what) {
-  throw DataError(fmt::format("{}:{}: {}", source, line, what));
+  throw stepscope::InputError(fmt::format("{}:{}: {}", source, line, what));
 }
 
 void check_schema(const Json& head, const std::string& source) {
@@ -91,17 +91,17 @@ Recording read_recording(std::istream& in, const std::string& source) {
 
 std::vector<LaunchRecord> load_raw_trace(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw DataError(fmt::format("cannot read raw trace '{}'", path));
+  if (!in) throw stepscope::InputError(fmt::format("cannot read raw trace '{}'", path));
   bool has_session = false, ended = false;
   int64_t last_line = 0;
   Recording r = read_lines(in, path, has_session, ended, last_line);
-  if (!ended) throw DataError(fmt::format("{}: a raw trace without its end; the last line is {}", path, last_line));
+  if (!ended) throw stepscope::InputError(fmt::format("{}: a raw trace without its end; the last line is {}", path, last_line));
   return std::move(r.launches);
 }
 
 Recording load_recording(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw DataError(fmt::format("cannot read recording '{}'", path));
+  if (!in) throw stepscope::InputError(fmt::format("cannot read recording '{}'", path));
   return read_recording(in, path);
 }
 

@@ -23,7 +23,7 @@ struct Recording {
   std::vector<MissingRecord> missing;
 };
 
-// Throws profiler::DataError naming file and line: not a recording, another schema version, an unknown type
+// Throws stepscope::InputError naming file and line: not a recording, another schema version, an unknown type
 // of line, a field that is absent, unknown or of another type, a line after the end, two session lines.
 Recording load_recording(const std::string& path);
 Recording read_recording(std::istream& in, const std::string& source);

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "tests/temporary_folder.h"
 
 namespace {

@@ -10,7 +10,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "tests/temporary_folder.h"
 
 namespace {

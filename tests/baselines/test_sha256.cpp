@@ -1,6 +1,6 @@
 // SHA-256 against answers from elsewhere: the examples of FIPS 180-4, and coreutils sha256sum where the
 // padding has its corners.
-#include "gpt2/sha256.h"
+#include "base/sha256.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "tests/temporary_folder.h"
 
 namespace {

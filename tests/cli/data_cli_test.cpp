@@ -6,8 +6,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "gpt2/pretokenizer.h"
-#include "gpt2/token_shards.h"
+#include "gpt2/data/pretokenizer.h"
+#include "gpt2/data/token_shards.h"
 #include "tests/cli/run_stepscope.h"
 #include "tests/gpt2/small_vocabulary.h"
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "base/run_fields.h"
-#include "profiler/records/errors.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -207,7 +207,7 @@ TEST(Diff, BytesOfReplacedKernelsAreSummedOnlyWhereAllAreKnown) {
   EXPECT_EQ(a_bytes(gemm, with_bytes(bias, 1e6, 1e6)), std::nullopt);
 }
 
-TEST(Diff, NothingToCompareIsAnError) { EXPECT_THROW(diff_profiles(ProfileDocument{}, document({}, 1)), DataError); }
+TEST(Diff, NothingToCompareIsAnError) { EXPECT_THROW(diff_profiles(ProfileDocument{}, document({}, 1)), stepscope::InputError); }
 
 TEST(Diff, EqualDocumentsDifferInNothing) {
   const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace experiments {
 namespace {

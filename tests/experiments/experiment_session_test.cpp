@@ -11,7 +11,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace cli {
 namespace {

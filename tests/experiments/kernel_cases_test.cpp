@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/errors.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/kernels/kernel_bench.h"
 #include "gpt2/cuda/device_info.h"
-#include "gpt2/errors.h"
 
 namespace experiments {
 namespace {

@@ -14,8 +14,8 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/errors.h"
 #include "experiments/runner/run_log.h"
-#include "gpt2/errors.h"
 
 namespace experiments {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace experiments {
 namespace {

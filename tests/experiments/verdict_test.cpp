@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/errors.h"
 #include "experiments/verdict/document.h"
 #include "experiments/verdict/index.h"
 #include "experiments/verdict/ledger.h"
@@ -18,7 +19,6 @@
 #include "experiments/verdict/same_code.h"
 #include "experiments/verdict/same_launches.h"
 #include "experiments/verdict/stale.h"
-#include "gpt2/errors.h"
 #include "profiler/diff/waterfall.h"
 
 namespace experiments {
@@ -496,11 +496,12 @@ TEST_F(Files, a_source_newer_than_the_program_is_named) {
   put("fp32/k.cu", "#include \"gpt2/a.h\"\n");
   put("fp32/CMakeLists.txt", "flags");
   put("gpt2/a.h", "one");
-  put("gpt2/tokenizer.h", "two");
+  put("gpt2/data/tokenizer.h", "two");
   put("bin/stepscope", "program");
   const auto now = fs::last_write_time(folder_ / "bin/stepscope");
   for (const char* file : {"fp32/k.cu", "gpt2/a.h"}) fs::last_write_time(folder_ / file, now - std::chrono::seconds(10));
-  for (const char* file : {"fp32/CMakeLists.txt", "gpt2/tokenizer.h"}) fs::last_write_time(folder_ / file, now + std::chrono::seconds(10));
+  for (const char* file : {"fp32/CMakeLists.txt", "gpt2/data/tokenizer.h"})
+    fs::last_write_time(folder_ / file, now + std::chrono::seconds(10));
   EXPECT_EQ(newer_source(folder_, "fp32", folder_ / "bin/stepscope"), "");
   fs::last_write_time(folder_ / "gpt2/a.h", now + std::chrono::seconds(10));
   EXPECT_EQ(newer_source(folder_, "fp32", folder_ / "bin/stepscope"), "gpt2/a.h");
@@ -510,8 +511,8 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
   put("gpt2/a.h", "#include \"gpt2/b.h\"\n");
   put("gpt2/b.h", "int b();");
   put("gpt2/b.cpp", "int b() { return 1; }");
-  put("gpt2/tokenizer.h", "one");
-  put("fp32/k.cu", "  #  include \"gpt2/a.h\"\n#include <gpt2/tokenizer.h>\n");
+  put("gpt2/data/tokenizer.h", "one");
+  put("fp32/k.cu", "  #  include \"gpt2/a.h\"\n#include <gpt2/data/tokenizer.h>\n");
   put("fp32/CMakeLists.txt", "flags");
   put("mixed/k.cu", "three");
   put("profiler/p.cpp", "four");
@@ -525,7 +526,7 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
               ::testing::ElementsAre("fp32/CMakeLists.txt", "fp32/k.cu", "gpt2/a.h", "gpt2/b.cpp", "gpt2/b.h"));
   put("mixed/k.cu", "changed");
   put("profiler/p.cpp", "changed");
-  put("gpt2/tokenizer.h", "changed");
+  put("gpt2/data/tokenizer.h", "changed");
   EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());
   for (const char* file : {"fp32/k.cu", "fp32/CMakeLists.txt", "gpt2/b.cpp", "gpt2/a.h"}) {
     const std::string before = content(folder_ / file);

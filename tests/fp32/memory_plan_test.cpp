@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "fp32/matmul.h"
 #include "gpt2/config.h"
-#include "gpt2/errors.h"
 
 namespace fp32 {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <functional>
 
+#include "base/errors.h"
 #include "fp32/matmul.h"
 #include "fp32/trainer.h"
-#include "gpt2/errors.h"
 
 namespace fp32 {
 namespace {

@@ -1,9 +1,9 @@
 // Merges up to the first zero byte, then text: the merges are refused, or every text comes back.
-#include "gpt2/bpe.h"
+#include "gpt2/data/bpe.h"
 
 #include <algorithm>
 
-#include "gpt2/pretokenizer.h"
+#include "gpt2/data/pretokenizer.h"
 #include "tests/fuzz/fuzz_reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 template <class Parse>
 void expect_value_or_input_error(Parse&& parse) {

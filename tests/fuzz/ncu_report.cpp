@@ -1,6 +1,6 @@
 #include "profiler/ingest/ncu_report.h"
 
-#include "profiler/records/errors.h"
+#include "base/errors.h"
 #include "tests/fuzz/fuzz_reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const profiler::ForeignResult& k : r.results)
       for (const auto& [index, value] : k.values)
         if (index >= r.metrics.size() || value != value) __builtin_trap();
-  } catch (const profiler::DataError&) {
+  } catch (const stepscope::InputError&) {
   }
   return 0;
 }

@@ -2,11 +2,11 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "gpt2/atomic_file.h"
+#include "base/atomic_file.h"
 #include "gpt2/checkpoint.h"
+#include "gpt2/data/token_shards.h"
+#include "gpt2/data/tokenizer.h"
 #include "gpt2/tensor_table.h"
-#include "gpt2/token_shards.h"
-#include "gpt2/tokenizer.h"
 #include "gpt2/training_state.h"
 #include "tests/gpt2/small_vocabulary.h"
 

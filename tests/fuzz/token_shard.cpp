@@ -1,4 +1,4 @@
-#include "gpt2/token_shards.h"
+#include "gpt2/data/token_shards.h"
 #include "tests/fuzz/fuzz_reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

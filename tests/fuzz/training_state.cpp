@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "gpt2/checksum.h"
+#include "base/checksum.h"
 #include "tests/fuzz/fuzz_reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -10,8 +10,8 @@
 #include <map>
 #include <set>
 
+#include "base/errors.h"
 #include "experiments/gate/step_audit.h"
-#include "gpt2/errors.h"
 #include "tests/gate/cheating_trainer.h"
 
 namespace gate {

@@ -10,8 +10,8 @@
 #include <limits>
 #include <set>
 
+#include "base/errors.h"
 #include "experiments/gate/budgets.h"
-#include "gpt2/errors.h"
 #include "tests/gate/broken_trainer.h"
 
 namespace gate {

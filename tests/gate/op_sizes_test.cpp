@@ -15,8 +15,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/errors.h"
 #include "experiments/gate/op_launch.h"
-#include "gpt2/errors.h"
 
 namespace gate {
 namespace {

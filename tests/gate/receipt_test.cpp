@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "tests/temporary_folder.h"
 
 namespace gate {
@@ -32,7 +32,7 @@ class ReceiptTest : public ::testing::Test {
     write("fp32/CMakeLists.txt", "stepscope_stage(fp32_trainer RANK 20\n  SOURCES kernels/gelu.cu)\n");
     write("fp32/kernels/gelu.cu", "#include \"gpt2/cuda/check.h\"\na kernel");
     write("gpt2/cuda/check.h", "a check");
-    write("gpt2/documents.h", "no part of a step");
+    write("gpt2/data/documents.h", "no part of a step");
     write("binary", "elf");
     fs::create_directories(root_ / "receipts");
     good_.trainer = "fp32";
@@ -88,7 +88,7 @@ TEST_F(ReceiptTest, ANewAndAMissingSourceAreNamed) {
 
 TEST_F(ReceiptTest, SourcesThatNoStepIncludesDoNotMatter) {
   write_receipt(root_ / "receipts", make({good_}));
-  write("gpt2/documents.h", "changed");
+  write("gpt2/data/documents.h", "changed");
   write("CMakeLists.txt", "set(CMAKE_CUDA_FLAGS -O3)\nadd_subdirectory(fp32)\nadd_subdirectory(docs)\n");
   EXPECT_TRUE(problems().empty());
 }

@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include "base/counter_rng.h"
 #include "experiments/gate/model_gate.h"
 #include "experiments/gate/step_judge.h"
-#include "gpt2/counter_rng.h"
 #include "gpt2/reference/reference_model.h"
 
 namespace gate_test {

@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <set>
 
+#include "base/errors.h"
 #include "experiments/gate/budgets.h"
 #include "gpt2/checkpoint.h"
-#include "gpt2/errors.h"
 #include "gpt2/reference/reference_trainer.h"
 #include "tests/temporary_folder.h"
 

@@ -1,11 +1,11 @@
-#include "gpt2/atomic_file.h"
+#include "base/atomic_file.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "gpt2/mapped_file.h"
+#include "base/mapped_file.h"
 #include "tests/gpt2/files.h"
 
 namespace gpt2 {

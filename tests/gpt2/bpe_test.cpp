@@ -1,11 +1,11 @@
-#include "gpt2/bpe.h"
+#include "gpt2/data/bpe.h"
 
 #include <map>
 #include <random>
 #include <utility>
 
-#include "gpt2/pretokenizer.h"
-#include "gpt2/token_shards.h"
+#include "gpt2/data/pretokenizer.h"
+#include "gpt2/data/token_shards.h"
 #include "tests/gpt2/files.h"
 #include "tests/gpt2/small_vocabulary.h"
 

@@ -7,9 +7,9 @@
 #include <random>
 #include <thread>
 
-#include "gpt2/atomic_file.h"
-#include "gpt2/checksum.h"
-#include "gpt2/counter_rng.h"
+#include "base/atomic_file.h"
+#include "base/checksum.h"
+#include "base/counter_rng.h"
 #include "gpt2/training_state.h"
 #include "tests/gpt2/files.h"
 

@@ -1,4 +1,4 @@
-#include "gpt2/counter_rng.h"
+#include "base/counter_rng.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "gpt2/checksum.h"
+#include "base/checksum.h"
 
 namespace gpt2 {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <functional>
 
-#include "gpt2/mapped_file.h"
-#include "gpt2/token_shards.h"
-#include "gpt2/tokenizer.h"
+#include "base/mapped_file.h"
+#include "gpt2/data/token_shards.h"
+#include "gpt2/data/tokenizer.h"
 #include "gpt2/training_state.h"
 #include "tests/gpt2/files.h"
 

@@ -1,4 +1,4 @@
-#include "gpt2/documents.h"
+#include "gpt2/data/documents.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "gpt2/checkpoint.h"
-#include "gpt2/errors.h"
 #include "gpt2/tensor_table.h"
 
 namespace gpt2::testing {

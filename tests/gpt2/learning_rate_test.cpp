@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "gpt2/train_loop.h"
 
 namespace gpt2 {

@@ -1,5 +1,5 @@
 // Cuts that GPT-2's expression makes; the expected pieces were those of Python's `regex`.
-#include "gpt2/pretokenizer.h"
+#include "gpt2/data/pretokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace gpt2 {
 namespace {

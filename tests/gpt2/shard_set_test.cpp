@@ -1,8 +1,8 @@
-#include "gpt2/shard_set.h"
+#include "gpt2/data/shard_set.h"
 
 #include <numeric>
 
-#include "gpt2/mapped_file.h"
+#include "base/mapped_file.h"
 #include "tests/gpt2/files.h"
 
 namespace gpt2 {

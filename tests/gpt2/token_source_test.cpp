@@ -1,12 +1,12 @@
-#include "gpt2/token_source.h"
+#include "gpt2/data/token_source.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 
-#include "gpt2/synthetic_tokens.h"
-#include "gpt2/token_shards.h"
+#include "gpt2/data/synthetic_tokens.h"
+#include "gpt2/data/token_shards.h"
 #include "tests/gpt2/files.h"
 
 namespace gpt2 {

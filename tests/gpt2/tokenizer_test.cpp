@@ -1,4 +1,4 @@
-#include "gpt2/tokenizer.h"
+#include "gpt2/data/tokenizer.h"
 
 #include <cstring>
 

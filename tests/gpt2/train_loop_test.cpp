@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "gpt2/data/token_shards.h"
+#include "gpt2/data/tokenizer.h"
 #include "gpt2/op_range.h"
-#include "gpt2/token_shards.h"
-#include "gpt2/tokenizer.h"
 #include "gpt2/training_state.h"
 #include "tests/gpt2/files.h"
 #include "tests/gpt2/toy_trainer.h"

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/errors.h"
 #include "profiler/ingest/to_recording.h"
-#include "profiler/records/errors.h"
 #include "tests/ingest/fixture.h"
 
 namespace {
@@ -29,7 +29,7 @@ double value(const ForeignReport& r, size_t result, const char* metric) {
 std::string error_of(const std::string& text) {
   try {
     read_ncu_csv(text, "x.csv");
-  } catch (const DataError& e) {
+  } catch (const stepscope::InputError& e) {
     return e.what();
   }
   return "";
@@ -94,7 +94,7 @@ TEST(NcuCsv, SeveralProcessesCanBeToldApart) {
   EXPECT_TRUE(std::any_of(both.missing.begin(), both.missing.end(),
                           [](const MissingRecord& m) { return m.name == "several_processes" && m.detail == "5, 6"; }));
   only.process = 7;
-  EXPECT_THROW(to_recording(r, only), DataError);
+  EXPECT_THROW(to_recording(r, only), stepscope::InputError);
 }
 
 TEST(NcuCsv, DetailsGroupTheirRowsByResult) {
@@ -365,7 +365,7 @@ TEST(NcuCsv, ACutAnywhereIsSeen) {
         for (size_t i = 0; i < r.results.size(); ++i)
           for (const auto& [index, v] : r.results[i].values)
             EXPECT_EQ(v, value_of(truth.results[i], metric_index(truth, r.metrics[index]))) << form << " cut at " << length;
-      } catch (const DataError&) {
+      } catch (const stepscope::InputError&) {
       }
     }
     EXPECT_GT(damaged, 20u) << form;

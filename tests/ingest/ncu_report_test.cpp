@@ -5,10 +5,10 @@
 #include <cstring>
 #include <map>
 
+#include "base/errors.h"
 #include "ncu_report.pb.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/ingest/to_recording.h"
-#include "profiler/records/errors.h"
 #include "tests/ingest/fixture.h"
 
 namespace {
@@ -177,7 +177,7 @@ TEST(NcuReport, RangesAndGraphsAreResultsLikeKernels) {
 std::string error_of(const std::string& bytes) {
   try {
     read_ncu_report(as_bytes(bytes), "x.ncu-rep");
-  } catch (const DataError& e) {
+  } catch (const stepscope::InputError& e) {
     return e.what();
   }
   return "";
@@ -236,7 +236,7 @@ TEST(NcuReport, ACutAnywhereIsAnErrorOrShowsWhatCameBefore) {
       ++partial;
       const bool between_blocks = std::find(ends.begin(), ends.end(), length) != ends.end();
       EXPECT_TRUE(between_blocks || damaged(r)) << "cut at " << length;
-    } catch (const DataError& e) {
+    } catch (const stepscope::InputError& e) {
       EXPECT_EQ(last, 0u) << "cut at " << length;
       ++errors;
     }
@@ -263,7 +263,7 @@ TEST(NcuReport, FlippedBytesNeverEndTheProgram) {
     try {
       document(read_ncu_report(as_bytes(flipped), "flipped"));
       ++read;
-    } catch (const DataError&) {
+    } catch (const stepscope::InputError&) {
     }
   }
   EXPECT_GT(read, 100u);

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/errors.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/ingest/to_recording.h"
-#include "profiler/records/errors.h"
 
 namespace {
 
@@ -161,7 +161,7 @@ TEST(NsysExport, AKernelWithoutItsCallIsSevere) {
 std::string error_of(const std::filesystem::path& path) {
   try {
     read_nsys_export(path, "step");
-  } catch (const DataError& e) {
+  } catch (const stepscope::InputError& e) {
     return e.what();
   }
   return "";
@@ -209,7 +209,7 @@ TEST(NsysExport, AnOverwrittenPageIsAnError) {
     try {
       // A page of a table that nobody reads.
       EXPECT_EQ(read_nsys_export(e.path(), "step").results.size(), rows) << "page at " << at;
-    } catch (const DataError&) {
+    } catch (const stepscope::InputError&) {
       ++errors;
     }
   }

@@ -3,8 +3,8 @@
 
 #include <fstream>
 
+#include "base/errors.h"
 #include "profiler/ingest/rules.h"
-#include "profiler/records/errors.h"
 
 namespace {
 
@@ -33,7 +33,7 @@ std::vector<std::string> places(const std::string& yaml, const std::vector<Forei
 std::string error_of(const std::string& yaml) {
   try {
     parse_rules(yaml, "r.yaml");
-  } catch (const DataError& e) {
+  } catch (const stepscope::InputError& e) {
     return e.what();
   }
   return "";

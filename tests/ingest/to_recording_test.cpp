@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/ingest/metrics_table.h"
 #include "profiler/ingest/to_recording.h"
-#include "profiler/records/errors.h"
 
 namespace {
 
@@ -134,7 +134,7 @@ TEST(ToRecording, AWindowOfResultsCanBeTaken) {
   o.count = 1;
   EXPECT_EQ(to_recording(report(), o).launches.at(0).name, "k1");
   o.first = 3;
-  EXPECT_THROW(to_recording(report(), o), DataError);
+  EXPECT_THROW(to_recording(report(), o), stepscope::InputError);
 }
 
 TEST(ToRecording, TheMetricsCommandAsksForEverythingThatIsRead) {

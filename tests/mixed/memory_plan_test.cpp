@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "gpt2/config.h"
-#include "gpt2/errors.h"
 #include "mixed/matmul.h"
 
 namespace mixed {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <optional>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "mixed/attention_cudnn.h"
 #include "mixed/trainer.h"
 

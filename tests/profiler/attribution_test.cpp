@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "profiler/records/errors.h"
+#include "base/errors.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -180,7 +180,7 @@ TEST(Attribution, AKernelWithoutATimeIsCountedAndAddsNothing) {
 TEST(Attribution, TheSameLaunchTwiceIsAContradiction) {
   Recording r = fixture::recording(kThree);
   r.launches.push_back(r.launches[1]);
-  EXPECT_THROW(attribute(r, fixture::input()), DataError);
+  EXPECT_THROW(attribute(r, fixture::input()), stepscope::InputError);
 }
 
 TEST(Attribution, NothingTracedIsNoAnswer) {

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/errors.h"
 #include "profiler/document/fields.h"
 #include "profiler/document/json.h"
-#include "profiler/records/errors.h"
 #include "profiler/report/table.h"
 #include "tests/profiler/fixture.h"
 
@@ -28,7 +28,7 @@ std::string error_of(const std::string& text) {
   try {
     profile_from_json(text, "p.json");
     return "";
-  } catch (const DataError& e) {
+  } catch (const stepscope::InputError& e) {
     return e.what();
   }
 }
@@ -126,15 +126,15 @@ TEST(Profile, NaNIsRefusedEverywhere) {
   try {
     to_json(d);
     FAIL();
-  } catch (const DataError& e) {
+  } catch (const stepscope::InputError& e) {
     EXPECT_NE(std::string(e.what()).find("kernels[2].headroom_ns"), std::string::npos);
   }
   ProfileDocument samples = gpt2_profile();
   samples.timing.step_time_ns.samples[3] = INFINITY;
-  EXPECT_THROW(to_json(samples), DataError);
+  EXPECT_THROW(to_json(samples), stepscope::InputError);
   ProfileDocument memory = gpt2_profile();
   memory.run.memory_bytes["x"] = std::nan("");
-  EXPECT_THROW(to_json(memory), DataError);
+  EXPECT_THROW(to_json(memory), stepscope::InputError);
 }
 
 TEST(Profile, ReadersRefuseWhatTheyDoNotKnow) {
@@ -154,7 +154,7 @@ TEST(Profile, ReadersRefuseWhatTheyDoNotKnow) {
   EXPECT_NE(changed("\"totals\"", "\"total\"").find("unknown section 'total'"), std::string::npos);
   EXPECT_NE(error_of("[1]").find("not a profile document"), std::string::npos);
   EXPECT_NE(error_of("{}").find("not a profile document"), std::string::npos);
-  EXPECT_THROW(load_profile("/no such file"), DataError);
+  EXPECT_THROW(load_profile("/no such file"), stepscope::InputError);
 }
 
 TEST(Profile, OnACpuTheCountersAreAbsentForThatReason) {

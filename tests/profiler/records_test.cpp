@@ -7,9 +7,9 @@
 #include <set>
 #include <sstream>
 
+#include "base/errors.h"
 #include "profiler/recording/recording.h"
 #include "profiler/records/collect_plan.h"
-#include "profiler/records/errors.h"
 #include "profiler/records/missing.h"
 #include "profiler/records/names.h"
 #include "profiler/records/record_json.h"
@@ -35,12 +35,12 @@ Recording read(const std::string& text) {
   return read_recording(in, "rec");
 }
 
-// The message of the DataError that reading gives, "" if it reads.
+// The message of the stepscope::InputError that reading gives, "" if it reads.
 std::string error_of(const std::string& text) {
   try {
     read(text);
     return "";
-  } catch (const DataError& e) {
+  } catch (const stepscope::InputError& e) {
     return e.what();
   }
 }
@@ -149,7 +149,7 @@ TEST(Recording, ErrorsNameFileLineFieldAndWhatWasExpected) {
   EXPECT_NE(error_of(kHead + kSession + kSession).find("a second session line"), std::string::npos);
   EXPECT_NE(error_of(kHead + kSession + kEnd + kMissing).find("rec:4: a line after the end line"), std::string::npos);
   EXPECT_NE(error_of(kHead + kEnd).find("no session line"), std::string::npos);
-  EXPECT_THROW(load_recording("/no such file"), DataError);
+  EXPECT_THROW(load_recording("/no such file"), stepscope::InputError);
 }
 
 TEST(Recording, NaNIsRefusedOnBothSides) {
@@ -189,13 +189,13 @@ TEST(Recording, ARawTraceHasLaunchesOfManyStepsAndNoSession) {
       l.name = "k";
       writer.write(l);
     }
-    EXPECT_THROW(load_raw_trace(path), DataError);  // not ended: steps may be missing
+    EXPECT_THROW(load_raw_trace(path), stepscope::InputError);  // not ended: steps may be missing
     writer.finish();
   }
   const auto launches = load_raw_trace(path);
   ASSERT_EQ(launches.size(), 2u);
   EXPECT_EQ(launches[1].step, 4);
-  EXPECT_THROW(load_raw_trace("/no such file"), DataError);
+  EXPECT_THROW(load_raw_trace("/no such file"), stepscope::InputError);
   std::filesystem::remove(path);
 }
 

@@ -1,8 +1,8 @@
 // run.json as the trainers write it.
 #include <gtest/gtest.h>
 
+#include "base/errors.h"
 #include "profiler/document/run_info.h"
-#include "profiler/records/errors.h"
 
 namespace {
 
@@ -24,7 +24,7 @@ std::string error_after(const std::string& from, const std::string& to) {
   try {
     run_info_from_json(text.replace(at, from.size(), to), "run.json");
     return "";
-  } catch (const DataError& e) {
+  } catch (const stepscope::InputError& e) {
     return e.what();
   }
 }
@@ -66,7 +66,7 @@ TEST(RunInfo, ErrorsNameFileAndField) {
   EXPECT_NE(error_after("\"shuffle\":true", "\"shuffle\":1").find("run.json: shuffle: expected true or false"), std::string::npos);
   EXPECT_NE(error_after("\"layers\":12,", "").find("run.json: layers: expected an integer"), std::string::npos);
   EXPECT_NE(error_after("{\"schema\"", "[{\"schema\"").find("not a run.json"), std::string::npos);
-  EXPECT_THROW(load_run_info("/no such file"), DataError);
+  EXPECT_THROW(load_run_info("/no such file"), stepscope::InputError);
 }
 
 }  // namespace

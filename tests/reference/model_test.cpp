@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "tests/reference/reference_support.h"
 
 #ifdef _OPENMP

@@ -8,7 +8,7 @@
 #include <map>
 #include <thread>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 #include "gpt2/op_range.h"
 #include "gpt2/work_model.h"
 #include "tests/reference/reference_support.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <tuple>
 
+#include "base/errors.h"
 #include "gpt2/cuda/check.h"
-#include "gpt2/errors.h"
 #include "gpt2/op_range.h"
 #include "gpt2/work_model.h"
 #include "tests/trainers/device_fixture.h"

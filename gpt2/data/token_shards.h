@@ -12,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include "gpt2/atomic_file.h"
-#include "gpt2/mapped_file.h"
-#include "gpt2/token_source.h"
+#include "base/atomic_file.h"
+#include "base/mapped_file.h"
+#include "gpt2/data/token_source.h"
 
 namespace gpt2 {
 

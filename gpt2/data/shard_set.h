@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "gpt2/token_shards.h"
+#include "gpt2/data/token_shards.h"
 
 namespace gpt2 {
 

@@ -1,4 +1,4 @@
-#include "gpt2/bpe.h"
+#include "gpt2/data/bpe.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,9 @@
 #include <queue>
 #include <unordered_set>
 
-#include "gpt2/errors.h"
-#include "gpt2/mapped_file.h"
-#include "gpt2/pretokenizer.h"
+#include "base/errors.h"
+#include "base/mapped_file.h"
+#include "gpt2/data/pretokenizer.h"
 
 namespace gpt2 {
 namespace {

@@ -1,6 +1,6 @@
 // In place of unicode_icu.cpp where ICU's headers were not found at configure time.
-#include "gpt2/errors.h"
-#include "gpt2/pretokenizer.h"
+#include "base/errors.h"
+#include "gpt2/data/pretokenizer.h"
 
 namespace gpt2 {
 

@@ -1,5 +1,5 @@
 // SHA-256 by the letters of FIPS 180-4: §4.2.2 constants, §5.1.1 padding, §6.2.2 compression.
-#include "gpt2/sha256.h"
+#include "base/sha256.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <vector>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace gpt2 {
 namespace {

@@ -1,11 +1,11 @@
-#include "gpt2/tokenizer.h"
+#include "gpt2/data/tokenizer.h"
 
 #include <fmt/format.h>
 
 #include <stdexcept>
 
-#include "gpt2/atomic_file.h"
-#include "gpt2/mapped_file.h"
+#include "base/atomic_file.h"
+#include "base/mapped_file.h"
 
 namespace gpt2 {
 namespace {

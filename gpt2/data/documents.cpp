@@ -1,6 +1,6 @@
-#include "gpt2/documents.h"
+#include "gpt2/data/documents.h"
 
-#include "gpt2/bpe.h"
+#include "gpt2/data/bpe.h"
 
 namespace gpt2 {
 

@@ -1,12 +1,12 @@
-#include "gpt2/synthetic_tokens.h"
+#include "gpt2/data/synthetic_tokens.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
-#include "gpt2/counter_rng.h"
-#include "gpt2/errors.h"
+#include "base/counter_rng.h"
+#include "base/errors.h"
 
 namespace gpt2 {
 namespace {

@@ -1,4 +1,4 @@
-#include "gpt2/shard_set.h"
+#include "gpt2/data/shard_set.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <limits>
 #include <utility>
 
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
+#include "base/atomic_file.h"
+#include "base/errors.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;

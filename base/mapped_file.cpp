@@ -1,4 +1,4 @@
-#include "gpt2/mapped_file.h"
+#include "base/mapped_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "gpt2/atomic_file.h"
-#include "gpt2/errors.h"
+#include "base/atomic_file.h"
+#include "base/errors.h"
 
 namespace gpt2 {
 

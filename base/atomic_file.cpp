@@ -1,4 +1,4 @@
-#include "gpt2/atomic_file.h"
+#include "base/atomic_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "gpt2/errors.h"
+#include "base/errors.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;

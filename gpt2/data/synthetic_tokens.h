@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "gpt2/token_source.h"
+#include "gpt2/data/token_source.h"
 
 namespace gpt2 {
 

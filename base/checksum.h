@@ -11,7 +11,7 @@
 #include <cstring>
 #include <span>
 
-#include "gpt2/counter_rng.h"
+#include "base/counter_rng.h"
 
 namespace gpt2 {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "gpt2/pretokenizer.h"
+#include "gpt2/data/pretokenizer.h"
 
 namespace gpt2 {
 

@@ -1,4 +1,4 @@
-#include "gpt2/pretokenizer.h"
+#include "gpt2/data/pretokenizer.h"
 
 #include <array>
 

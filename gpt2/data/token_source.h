@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "gpt2/data_position.h"
+#include "gpt2/data/data_position.h"
 
 namespace gpt2 {
 

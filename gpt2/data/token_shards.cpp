@@ -1,4 +1,4 @@
-#include "gpt2/token_shards.h"
+#include "gpt2/data/token_shards.h"
 
 #include <fmt/format.h>
 #include <glob.h>
@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "gpt2/checksum.h"
-#include "gpt2/counter_rng.h"
-#include "gpt2/errors.h"
-#include "gpt2/synthetic_tokens.h"
+#include "base/checksum.h"
+#include "base/counter_rng.h"
+#include "base/errors.h"
+#include "gpt2/data/synthetic_tokens.h"
 
 namespace gpt2 {
 namespace {
