@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "fp32/kernels/attention.cuh"
-#include "fp32/kernels/column_sums.cuh"
 #include "fp32/kernels/encoder.cuh"
 #include "fp32/kernels/grad_norm.cuh"
 #include "fp32/kernels/layernorm.cuh"
+#include "gpt2/ops/column_sums.cuh"
 #include "gpt2/trainer_checks.h"
 
 namespace fp32 {
@@ -39,8 +39,9 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
   return std::max({attention_forward_scratch_floats(variants.attention_forward, attention) * kFloat,
                    attention_backward_scratch_floats(variants.attention_backward, attention) * kFloat,
                    layernorm_backward_scratch_floats(variants.layernorm_backward, rows, C) * kFloat,
-                   bias_gradient_scratch_floats(rows, C) * kFloat, bias_gradient_scratch_floats(rows, 3 * C) * kFloat,
-                   bias_gradient_scratch_floats(rows, 4 * C) * kFloat, embedding_backward_scratch_bytes(rows, C),
+                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, C) * kFloat,
+                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, 3 * C) * kFloat,
+                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, 4 * C) * kFloat, embedding_backward_scratch_bytes(rows, C),
                    grad_norm_scratch_bytes(parameters)});
 }
 

@@ -4,12 +4,12 @@
 #include "fp32/kernels/adamw.cuh"
 #include "fp32/kernels/attention.cuh"
 #include "fp32/kernels/classifier.cuh"
-#include "fp32/kernels/column_sums.cuh"
 #include "fp32/kernels/elementwise.cuh"
 #include "fp32/kernels/encoder.cuh"
 #include "fp32/kernels/grad_norm.cuh"
 #include "fp32/kernels/layernorm.cuh"
 #include "gpt2/op_range.h"
+#include "gpt2/ops/column_sums.cuh"
 
 namespace fp32 {
 
@@ -224,7 +224,7 @@ void Model::linear_backward(float* dinp, Tensor weight, Tensor bias, int layer, 
                             int64_t out_channels, bool accumulate) {
   linear_backward_input(matmul_, dinp, dout, parameter(weight, layer), rows(), in, out_channels, stream_);
   linear_backward_weight(matmul_, gradient(weight, layer), dout, inp, rows(), in, out_channels, accumulate, stream_);
-  bias_gradient(gradient(bias, layer), dout, rows(), out_channels, accumulate, scratch(), stream_);
+  gpt2::ops::bias_gradient(gradient(bias, layer), dout, rows(), out_channels, accumulate, scratch(), stream_);
 }
 
 bool Model::begin_gradients() {

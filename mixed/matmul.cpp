@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "mixed/kernels/column_sums.cuh"
+#include "gpt2/ops/column_sums.cuh"
 #include "mixed/kernels/elementwise.cuh"
 
 namespace mixed {
@@ -469,13 +469,13 @@ void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* d
       break;
     case BiasGradient::layernorm_fold:
     case BiasGradient::column_sums:
-      bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream);
+      gpt2::ops::bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream);
       break;
   }
 }
 
 int64_t linear_backward_weight_scratch_floats(int64_t rows, int64_t out_channels) {
-  return std::max(out_channels, bias_gradient_scratch_floats(rows, out_channels));
+  return std::max(out_channels, gpt2::ops::bias_gradient_scratch_floats<bf16>(rows, out_channels));
 }
 
 }  // namespace mixed

@@ -8,7 +8,6 @@
 #include "base/errors.h"
 #include "gpt2/trainer_checks.h"
 #include "mixed/kernels/attention.cuh"
-#include "mixed/kernels/column_sums.cuh"
 #include "mixed/kernels/encoder.cuh"
 #include "mixed/kernels/grad_norm.cuh"
 #include "mixed/kernels/layernorm.cuh"

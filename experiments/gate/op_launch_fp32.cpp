@@ -5,7 +5,6 @@
 #include "fp32/kernels/adamw.cuh"
 #include "fp32/kernels/attention.cuh"
 #include "fp32/kernels/classifier.cuh"
-#include "fp32/kernels/column_sums.cuh"
 #include "fp32/kernels/elementwise.cuh"
 #include "fp32/kernels/encoder.cuh"
 #include "fp32/kernels/grad_norm.cuh"
@@ -14,6 +13,7 @@
 #include "fp32/trainer.h"
 #include "fp32/variants.h"
 #include "gpt2/cuda/device_buffer.h"
+#include "gpt2/ops/column_sums.cuh"
 
 namespace gate {
 namespace {
@@ -82,9 +82,11 @@ class Fp32Ops final : public OpTrainer {
                        const void* weight, const LinearShape& s, bool accumulate, void* scratch) const override {
     fp32::linear_backward_input(here(c).matmul, f(dinp), f(dout), f(weight), s.rows, s.in, s.out, here(c).stream);
     fp32::linear_backward_weight(here(c).matmul, dweight, f(dout), f(inp), s.rows, s.in, s.out, accumulate, here(c).stream);
-    if (dbias != nullptr) fp32::bias_gradient(dbias, f(dout), s.rows, s.out, accumulate, f(scratch), here(c).stream);
+    if (dbias != nullptr) gpt2::ops::bias_gradient(dbias, f(dout), s.rows, s.out, accumulate, f(scratch), here(c).stream);
   }
-  int64_t linear_backward_scratch(const LinearShape& s) const override { return 4 * fp32::bias_gradient_scratch_floats(s.rows, s.out); }
+  int64_t linear_backward_scratch(const LinearShape& s) const override {
+    return 4 * gpt2::ops::bias_gradient_scratch_floats<float>(s.rows, s.out);
+  }
 
   void attention_forward(OpContext& c, Variant v, void* out, float* lse, const void* qkv, const OpShape& s, void* scratch) const override {
     fp32::attention_forward(pick<fp32::AttentionForward>("attention_forward", v), here(c).matmul, f(out), lse, f(qkv), heads(s), f(scratch),

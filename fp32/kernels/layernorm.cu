@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/errors.h"
-#include "fp32/kernels/column_sums.cuh"
 #include "fp32/kernels/common.cuh"
+#include "gpt2/ops/column_sums.cuh"
 
 namespace fp32 {
 namespace {
@@ -269,7 +269,7 @@ constexpr int64_t kFusedThreads = 512;
 int64_t partial_count(LayernormBackward variant, int64_t rows, int64_t C) {
   switch (variant) {
     case LayernormBackward::separate_columns:
-      return slab_count(rows, C);
+      return gpt2::ops::slab_count<float>(rows, C);
     case LayernormBackward::fused_rows:
       break;
   }
@@ -368,8 +368,8 @@ void layernorm_backward(LayernormBackward variant, float* dinp, float* dweight, 
     launch_backward<4>(variant, dinp, scratch, partials, dout, inp, mean, rstd, weight, rows, C, add_to_dinp, stream);
   else
     launch_backward<1>(variant, dinp, scratch, partials, dout, inp, mean, rstd, weight, rows, C, add_to_dinp, stream);
-  reduce_partials(dweight, scratch, partials, C, 2 * C, accumulate, stream);
-  reduce_partials(dbias, scratch + C, partials, C, 2 * C, accumulate, stream);
+  gpt2::ops::reduce_partials(dweight, scratch, partials, C, 2 * C, accumulate, stream);
+  gpt2::ops::reduce_partials(dbias, scratch + C, partials, C, 2 * C, accumulate, stream);
 }
 
 }  // namespace fp32

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/errors.h"
-#include "mixed/kernels/column_sums.cuh"
+#include "gpt2/ops/column_sums.cuh"
 
 namespace mixed {
 namespace {
@@ -447,7 +447,7 @@ std::string holds_up_to(int64_t most, int64_t C, const char* instead) {
 int64_t partial_count(LayernormBackward variant, int64_t rows, int64_t C) {
   switch (variant) {
     case LayernormBackward::separate_columns:
-      return slab_count(rows, C);
+      return gpt2::ops::slab_count<bf16>(rows, C);
     case LayernormBackward::fused_rows:
       break;
   }
@@ -608,7 +608,7 @@ void residual_layernorm_forward(LayernormForward variant, R* sum, bf16* kept, bf
 }
 
 int64_t layernorm_backward_scratch_floats(LayernormBackward variant, int64_t rows, int64_t C) {
-  return std::max(partial_count(variant, rows, C) * 3 * C, bias_gradient_scratch_floats(rows, C));
+  return std::max(partial_count(variant, rows, C) * 3 * C, gpt2::ops::bias_gradient_scratch_floats<bf16>(rows, C));
 }
 
 template <class R>
@@ -634,7 +634,7 @@ void layernorm_backward(LayernormBackward variant, R* dinp, bf16* dinp_copy, flo
       operand = dinp;
     else
       operand = dinp_copy;
-    bias_gradient(dinp_column_sums, operand, rows, C, accumulate, scratch, stream);
+    gpt2::ops::bias_gradient(dinp_column_sums, operand, rows, C, accumulate, scratch, stream);
   }
 }
 

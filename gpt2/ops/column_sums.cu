@@ -1,9 +1,7 @@
 // Bias gradients and the second stage of every two-stage column sum.
-#include "fp32/kernels/column_sums.cuh"
+#include "gpt2/ops/column_sums.cuh"
 
-#include "fp32/kernels/common.cuh"
-
-namespace fp32 {
+namespace gpt2::ops {
 namespace {
 
 constexpr int kRowLanes = 8;       // rows summed side by side in one block of slab_sums_kernel
@@ -11,8 +9,8 @@ constexpr int kPartialLanes = 32;  // partials summed side by side in one block 
 
 // Block (32, 8): 32 packs of columns, one slab of rows (blockIdx.y). Thread (x, y) sums rows y, y + 8, … of the slab in a register;
 // then the eight sums are added in the order of y.
-template <int N>
-__global__ void slab_sums_kernel(float* __restrict__ partial, const float* __restrict__ dout, int64_t rows, int64_t columns,
+template <int N, class S>
+__global__ void slab_sums_kernel(float* __restrict__ partial, const S* __restrict__ dout, int64_t rows, int64_t columns,
                                  int64_t rows_per_slab) {
   __shared__ float sums[kRowLanes][kWarp * N];
   const int64_t c = (blockIdx.x * static_cast<int64_t>(kWarp) + threadIdx.x) * N;
@@ -60,17 +58,18 @@ __global__ void reduce_partials_kernel(float* __restrict__ out, const float* __r
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-template <int N>
-void launch_slab_sums(float* partial, const float* dout, int64_t rows, int64_t columns, int64_t slabs, cudaStream_t stream) {
+template <int N, class S>
+void launch_slab_sums(float* partial, const S* dout, int64_t rows, int64_t columns, int64_t slabs, cudaStream_t stream) {
   const dim3 grid(grid_blocks(ceil_div<int64_t>(columns, kWarp * N)), static_cast<unsigned>(slabs));
   slab_sums_kernel<N><<<grid, dim3(kWarp, kRowLanes), 0, stream>>>(partial, dout, rows, columns, ceil_div<int64_t>(rows, slabs));
-  FP32_CHECK_LAUNCH();
+  STEPSCOPE_CHECK_LAUNCH();
 }
 
 }  // namespace
 
+template <class S>
 int64_t slab_count(int64_t rows, int64_t columns) {
-  const int64_t column_blocks = ceil_div<int64_t>(columns, 128);
+  const int64_t column_blocks = ceil_div<int64_t>(columns, kWarp * kPack<S>);
   const int64_t wanted = ceil_div<int64_t>(1024, column_blocks);
   const int64_t most = ceil_div<int64_t>(rows, 32);
   return wanted < most ? wanted : most;
@@ -80,18 +79,29 @@ void reduce_partials(float* out, const float* partial, int64_t partials, int64_t
                      cudaStream_t stream) {
   reduce_partials_kernel<<<grid_blocks(ceil_div<int64_t>(columns, kWarp)), dim3(kWarp, kPartialLanes), 0, stream>>>(
       out, partial, partials, columns, stride, accumulate);
-  FP32_CHECK_LAUNCH();
+  STEPSCOPE_CHECK_LAUNCH();
 }
 
-void bias_gradient(float* dbias, const float* dout, int64_t rows, int64_t columns, bool accumulate, float* scratch, cudaStream_t stream) {
-  const int64_t slabs = slab_count(rows, columns);
-  if (can_pack(columns, dout))
-    launch_slab_sums<4>(scratch, dout, rows, columns, slabs, stream);
+template <class S>
+void bias_gradient(float* dbias, const S* dout, int64_t rows, int64_t columns, bool accumulate, float* scratch, cudaStream_t stream) {
+  const int64_t slabs = slab_count<S>(rows, columns);
+  if (can_pack<S>(columns, dout))
+    launch_slab_sums<kPack<S>>(scratch, dout, rows, columns, slabs, stream);
   else
     launch_slab_sums<1>(scratch, dout, rows, columns, slabs, stream);
   reduce_partials(dbias, scratch, slabs, columns, columns, accumulate, stream);
 }
 
-int64_t bias_gradient_scratch_floats(int64_t rows, int64_t columns) { return slab_count(rows, columns) * columns; }
+template <class S>
+int64_t bias_gradient_scratch_floats(int64_t rows, int64_t columns) {
+  return slab_count<S>(rows, columns) * columns;
+}
 
-}  // namespace fp32
+template int64_t slab_count<float>(int64_t, int64_t);
+template int64_t slab_count<bf16>(int64_t, int64_t);
+template void bias_gradient<float>(float*, const float*, int64_t, int64_t, bool, float*, cudaStream_t);
+template void bias_gradient<bf16>(float*, const bf16*, int64_t, int64_t, bool, float*, cudaStream_t);
+template int64_t bias_gradient_scratch_floats<float>(int64_t, int64_t);
+template int64_t bias_gradient_scratch_floats<bf16>(int64_t, int64_t);
+
+}  // namespace gpt2::ops

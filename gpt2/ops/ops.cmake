@@ -1,0 +1,10 @@
+# Included from gpt2/CMakeLists.txt when STEPSCOPE_CUDA: kernels that the GPU trainers share, one file per op, instantiated for the
+# storage types that the trainers keep tensors in.
+stepscope_stage(gpt2_ops RANK 15
+  SOURCES
+    ops/column_sums.cu
+  LINKS gpt2_model gpt2_cuda
+  PUBLIC_LIBS CUDA::cudart
+  PRIVATE_LIBS fmt::fmt)
+# A variant without its case in a switch over its enum does not compile.
+target_compile_options(gpt2_ops PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror=switch> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Werror=switch>)
