@@ -8,8 +8,8 @@
 #include "fp32/kernels/attention.cuh"
 #include "fp32/kernels/encoder.cuh"
 #include "fp32/kernels/grad_norm.cuh"
-#include "fp32/kernels/layernorm.cuh"
 #include "gpt2/ops/column_sums.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/trainer_checks.h"
 
 namespace fp32 {
@@ -36,9 +36,9 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
   const int64_t rows = o.batch_size * o.seq_len;
   const int64_t C = o.model.channels;
   const AttentionShape attention{o.batch_size, o.seq_len, C, o.model.heads};
-  return std::max({attention_forward_scratch_floats(variants.attention_forward, attention) * kFloat,
-                   attention_backward_scratch_floats(variants.attention_backward, attention) * kFloat,
-                   layernorm_backward_scratch_floats(variants.layernorm_backward, rows, C) * kFloat,
+  return std::max({attention_forward_scratch_bytes(variants.attention_forward, attention),
+                   attention_backward_scratch_bytes(variants.attention_backward, attention),
+                   gpt2::ops::layernorm_backward_scratch_floats<float>(variants.layernorm_backward, rows, C) * kFloat,
                    gpt2::ops::bias_gradient_scratch_floats<float>(rows, C) * kFloat,
                    gpt2::ops::bias_gradient_scratch_floats<float>(rows, 3 * C) * kFloat,
                    gpt2::ops::bias_gradient_scratch_floats<float>(rows, 4 * C) * kFloat, embedding_backward_scratch_bytes(rows, C),

@@ -3,13 +3,14 @@
 
 #include "fp32/kernels/adamw.cuh"
 #include "fp32/kernels/attention.cuh"
-#include "fp32/kernels/classifier.cuh"
 #include "fp32/kernels/elementwise.cuh"
 #include "fp32/kernels/encoder.cuh"
 #include "fp32/kernels/grad_norm.cuh"
-#include "fp32/kernels/layernorm.cuh"
 #include "gpt2/op_range.h"
+#include "gpt2/ops/classifier.cuh"
 #include "gpt2/ops/column_sums.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
+#include "gpt2/ops/layernorm_forward.cuh"
 
 namespace fp32 {
 
@@ -73,8 +74,8 @@ void Model::forward() {
   }
   {
     const OpRange range(Pass::forward, kNoLayer, Op::lnf);
-    layernorm_forward(variants_.layernorm_forward, activation(a.lnf), activation(a.lnf_mean), activation(a.lnf_rstd), stream_in,
-                      parameter(Tensor::lnfw), parameter(Tensor::lnfb), rows(), C_, stream_);
+    gpt2::ops::layernorm_forward(variants_.layernorm_forward, activation(a.lnf), activation(a.lnf_mean), activation(a.lnf_rstd), stream_in,
+                                 nullptr, parameter(Tensor::lnfw), parameter(Tensor::lnfb), rows(), C_, stream_);
   }
   {
     const OpRange range(Pass::forward, kNoLayer, Op::lm_head);
@@ -90,8 +91,9 @@ void Model::layer_forward(int layer, const float* stream_in, float* stream_out) 
   float* middle = activation(a.residual1, layer);
   {
     const OpRange range(Pass::forward, layer, Op::ln1);
-    layernorm_forward(variants_.layernorm_forward, activation(a.ln1, layer), activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer),
-                      stream_in, parameter(Tensor::ln1w, layer), parameter(Tensor::ln1b, layer), n, C_, stream_);
+    gpt2::ops::layernorm_forward(variants_.layernorm_forward, activation(a.ln1, layer), activation(a.ln1_mean, layer),
+                                 activation(a.ln1_rstd, layer), stream_in, nullptr, parameter(Tensor::ln1w, layer),
+                                 parameter(Tensor::ln1b, layer), n, C_, stream_);
   }
   {
     const OpRange range(Pass::forward, layer, Op::qkv);
@@ -114,8 +116,9 @@ void Model::layer_forward(int layer, const float* stream_in, float* stream_out) 
   }
   {
     const OpRange range(Pass::forward, layer, Op::ln2);
-    layernorm_forward(variants_.layernorm_forward, activation(a.ln2, layer), activation(a.ln2_mean, layer), activation(a.ln2_rstd, layer),
-                      middle, parameter(Tensor::ln2w, layer), parameter(Tensor::ln2b, layer), n, C_, stream_);
+    gpt2::ops::layernorm_forward(variants_.layernorm_forward, activation(a.ln2, layer), activation(a.ln2_mean, layer),
+                                 activation(a.ln2_rstd, layer), middle, nullptr, parameter(Tensor::ln2w, layer),
+                                 parameter(Tensor::ln2b, layer), n, C_, stream_);
   }
   {
     const OpRange range(Pass::forward, layer, Op::mlp_up);
@@ -140,9 +143,9 @@ void Model::layer_forward(int layer, const float* stream_in, float* stream_out) 
 void Model::loss(StepStats* stats, double loss_scale, bool accumulate, bool write_gradient, float gradient_scale) {
   const OpRange range(Pass::classifier, kNoLayer, Op::loss);
   float* losses = activation(plan_.activations.losses);
-  classifier(variants_.classifier, logits(), losses, tokens_.data() + rows(), rows(), config_.vocab_size, config_.padded_vocab,
-             gradient_scale, write_gradient, stream_);
-  mean_loss(&stats->loss, losses, rows(), loss_scale, accumulate, stream_);
+  gpt2::ops::classifier(variants_.classifier, logits(), losses, tokens_.data() + rows(), rows(), config_.vocab_size, config_.padded_vocab,
+                        gradient_scale, write_gradient, stream_);
+  gpt2::ops::mean_loss(&stats->loss, losses, rows(), loss_scale, accumulate, stream_);
 }
 
 void Model::backward(bool accumulate) {
@@ -159,9 +162,11 @@ void Model::backward(bool accumulate) {
   {
     // The first to write the residual stream's gradient; every layer adds to it.
     const OpRange range(Pass::backward, kNoLayer, Op::lnf);
-    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::lnfw), gradient(Tensor::lnfb), dbranch,
-                       activation(a.residual2, config_.layers - 1), activation(a.lnf_mean), activation(a.lnf_rstd), parameter(Tensor::lnfw),
-                       rows(), C_, false, accumulate, scratch(), stream_);
+    gpt2::ops::layernorm_backward<float, float>(
+        variants_.layernorm_backward,
+        {.dinp = dresidual, .dweight = gradient(Tensor::lnfw), .dbias = gradient(Tensor::lnfb), .accumulate = accumulate}, dbranch,
+        activation(a.residual2, config_.layers - 1), activation(a.lnf_mean), activation(a.lnf_rstd), parameter(Tensor::lnfw), rows(), C_,
+        scratch(), stream_);
   }
   for (int layer = static_cast<int>(config_.layers) - 1; layer >= 0; --layer)
     layer_backward(layer, layer == 0 ? activation(a.encoded) : activation(a.residual2, layer - 1), accumulate);
@@ -195,9 +200,14 @@ void Model::layer_backward(int layer, const float* stream_in, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::ln2);
-    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::ln2w, layer), gradient(Tensor::ln2b, layer), dbranch,
-                       activation(a.residual1, layer), activation(a.ln2_mean, layer), activation(a.ln2_rstd, layer),
-                       parameter(Tensor::ln2w, layer), n, C_, true, accumulate, scratch(), stream_);
+    gpt2::ops::layernorm_backward<float, float>(variants_.layernorm_backward,
+                                                {.dinp = dresidual,
+                                                 .dweight = gradient(Tensor::ln2w, layer),
+                                                 .dbias = gradient(Tensor::ln2b, layer),
+                                                 .add_to_dinp = true,
+                                                 .accumulate = accumulate},
+                                                dbranch, activation(a.residual1, layer), activation(a.ln2_mean, layer),
+                                                activation(a.ln2_rstd, layer), parameter(Tensor::ln2w, layer), n, C_, scratch(), stream_);
   }
   {
     const OpRange range(Pass::backward, layer, Op::attproj);
@@ -214,9 +224,14 @@ void Model::layer_backward(int layer, const float* stream_in, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::ln1);
-    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::ln1w, layer), gradient(Tensor::ln1b, layer), dbranch,
-                       stream_in, activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer), parameter(Tensor::ln1w, layer), n, C_, true,
-                       accumulate, scratch(), stream_);
+    gpt2::ops::layernorm_backward<float, float>(variants_.layernorm_backward,
+                                                {.dinp = dresidual,
+                                                 .dweight = gradient(Tensor::ln1w, layer),
+                                                 .dbias = gradient(Tensor::ln1b, layer),
+                                                 .add_to_dinp = true,
+                                                 .accumulate = accumulate},
+                                                dbranch, stream_in, activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer),
+                                                parameter(Tensor::ln1w, layer), n, C_, scratch(), stream_);
   }
 }
 

@@ -3,13 +3,14 @@
 
 #include "base/counter_rng.h"
 #include "gpt2/op_range.h"
+#include "gpt2/ops/classifier.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
+#include "gpt2/ops/layernorm_forward.cuh"
 #include "mixed/kernels/attention.cuh"
-#include "mixed/kernels/classifier.cuh"
 #include "mixed/kernels/elementwise.cuh"
 #include "mixed/kernels/encoder.cuh"
 #include "mixed/kernels/fill.cuh"
 #include "mixed/kernels/grad_norm.cuh"
-#include "mixed/kernels/layernorm.cuh"
 
 namespace mixed {
 
@@ -68,9 +69,9 @@ void Model::upload(const unsigned char* pinned) {
 void Model::loss(bool accumulate, bool write_gradient) {
   const OpRange range(Pass::classifier, kNoLayer, Op::loss);
   float* losses = at<float>(plan_.activations.losses);
-  classifier(variants_.classifier, logits(), losses, tokens() + rows(), rows(), config_.vocab_size, config_.padded_vocab, scalars(),
-             write_gradient, stream_);
-  mean_loss(stats(), losses, rows(), scalars(), accumulate, stream_);
+  gpt2::ops::classifier(variants_.classifier, logits(), losses, tokens() + rows(), rows(), config_.vocab_size, config_.padded_vocab,
+                        &scalars()->gradient_scale, write_gradient, stream_);
+  gpt2::ops::mean_loss(&stats()->loss, losses, rows(), &scalars()->loss_scale, accumulate, stream_);
 }
 
 bool Model::begin_gradients() {
@@ -251,8 +252,8 @@ void ModelOf<R, G>::forward() {
 
 template <class R, class G>
 void ModelOf<R, G>::normalize(const Norm& norm, const ResidualPlace& of) {
-  layernorm_forward(variants_.layernorm_forward, norm.out, norm.mean, norm.rstd, of.sum, of.rounded_beside(),
-                    parameter(norm.weight, norm.layer), parameter(norm.bias, norm.layer), rows(), C_, stream_);
+  gpt2::ops::layernorm_forward(variants_.layernorm_forward, norm.out, norm.mean, norm.rstd, of.sum, of.rounded_beside(),
+                               parameter(norm.weight, norm.layer), parameter(norm.bias, norm.layer), rows(), C_, stream_);
 }
 
 // to = from + linear(inp); next.out = layernorm(to).
@@ -268,8 +269,9 @@ void ModelOf<R, G>::project_add_normalize(const Projection& p, const ResidualPla
         linear_forward(variants_.linear_forward, matmul_, branch, p.inp, weight, bias, rows(), p.in, C_, stream_);
       }
       const OpRange range(Pass::forward, next.range_layer, next.op);
-      residual_layernorm_forward(variants_.layernorm_forward, to.sum, to.rounded_beside(), next.out, next.mean, next.rstd, from.sum, branch,
-                                 parameter(next.weight, next.layer), parameter(next.bias, next.layer), rows(), C_, stream_);
+      gpt2::ops::residual_layernorm_forward(variants_.layernorm_forward, to.sum, to.rounded_beside(), next.out, next.mean, next.rstd,
+                                            from.sum, branch, parameter(next.weight, next.layer), parameter(next.bias, next.layer), rows(),
+                                            C_, stream_);
       break;
     }
     case Residual::separate: {
@@ -433,8 +435,8 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
 // The norm's output once more, from what the backward pass has of the residual stream.
 template <class R, class G>
 void ModelOf<R, G>::normalize_again(const Norm& norm, const ResidualPlace& of) {
-  layernorm_forward<bf16>(variants_.layernorm_forward, norm.out, nullptr, nullptr, of.rounded, nullptr, parameter(norm.weight, norm.layer),
-                          parameter(norm.bias, norm.layer), rows(), C_, stream_);
+  gpt2::ops::layernorm_forward<bf16, bf16>(variants_.layernorm_forward, norm.out, nullptr, nullptr, of.rounded, nullptr,
+                                           parameter(norm.weight, norm.layer), parameter(norm.bias, norm.layer), rows(), C_, stream_);
 }
 
 // Adds to dresidual() the gradient of a norm whose output's gradient has taken the output's place. dresidual() is then the gradient of the
@@ -450,9 +452,16 @@ void ModelOf<R, G>::normalize_backward(const Norm& norm, const ResidualPlace& of
     case BiasGradient::matmul_epilogue:
       break;
   }
-  layernorm_backward(variants_.layernorm_backward, dresidual(), dresidual_rounded_beside(), gradient(norm.weight, norm.layer),
-                     gradient(norm.bias, norm.layer), projection_bias, norm.out, of.rounded, norm.mean, norm.rstd,
-                     parameter(norm.weight, norm.layer), rows(), C_, !first, accumulate, scratch(), stream_);
+  gpt2::ops::layernorm_backward<bf16, G>(variants_.layernorm_backward,
+                                         {.dinp = dresidual(),
+                                          .dinp_copy = dresidual_rounded_beside(),
+                                          .dweight = gradient(norm.weight, norm.layer),
+                                          .dbias = gradient(norm.bias, norm.layer),
+                                          .dinp_column_sums = projection_bias,
+                                          .add_to_dinp = !first,
+                                          .accumulate = accumulate},
+                                         norm.out, of.rounded, norm.mean, norm.rstd, parameter(norm.weight, norm.layer), rows(), C_,
+                                         scratch(), stream_);
 }
 
 template <class R, class G>

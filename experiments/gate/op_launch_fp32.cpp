@@ -4,16 +4,17 @@
 #include "experiments/gate/op_launch.h"
 #include "fp32/kernels/adamw.cuh"
 #include "fp32/kernels/attention.cuh"
-#include "fp32/kernels/classifier.cuh"
 #include "fp32/kernels/elementwise.cuh"
 #include "fp32/kernels/encoder.cuh"
 #include "fp32/kernels/grad_norm.cuh"
-#include "fp32/kernels/layernorm.cuh"
 #include "fp32/matmul.h"
 #include "fp32/trainer.h"
 #include "fp32/variants.h"
 #include "gpt2/cuda/device_buffer.h"
+#include "gpt2/ops/classifier.cuh"
 #include "gpt2/ops/column_sums.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
+#include "gpt2/ops/layernorm_forward.cuh"
 
 namespace gate {
 namespace {
@@ -60,17 +61,19 @@ class Fp32Ops final : public OpTrainer {
 
   void layernorm_forward(OpContext& c, Variant v, Element, const Normed& o, const void* inp, const void* weight, const void* bias,
                          int64_t rows, int64_t C) const override {
-    fp32::layernorm_forward(pick<fp32::LayernormForward>("layernorm_forward", v), f(o.out), o.mean, o.rstd, f(inp), f(weight), f(bias),
-                            rows, C, here(c).stream);
+    gpt2::ops::layernorm_forward(pick<fp32::LayernormForward>("layernorm_forward", v), f(o.out), o.mean, o.rstd, f(inp), nullptr, f(weight),
+                                 f(bias), rows, C, here(c).stream);
   }
   void layernorm_backward(OpContext& c, Variant v, Element, const NormGradients& g, const void* dout, const void* inp, const float* mean,
                           const float* rstd, const void* weight, int64_t rows, int64_t C, bool add_to_dinp, bool accumulate,
                           void* scratch) const override {
-    fp32::layernorm_backward(pick<fp32::LayernormBackward>("layernorm_backward", v), f(g.dinp), g.dweight, g.dbias, f(dout), f(inp), mean,
-                             rstd, f(weight), rows, C, add_to_dinp, accumulate, f(scratch), here(c).stream);
+    gpt2::ops::layernorm_backward<float, float>(
+        pick<fp32::LayernormBackward>("layernorm_backward", v),
+        {.dinp = f(g.dinp), .dweight = g.dweight, .dbias = g.dbias, .add_to_dinp = add_to_dinp, .accumulate = accumulate}, f(dout), f(inp),
+        mean, rstd, f(weight), rows, C, f(scratch), here(c).stream);
   }
   int64_t layernorm_backward_scratch(Variant v, int64_t rows, int64_t C) const override {
-    return 4 * fp32::layernorm_backward_scratch_floats(pick<fp32::LayernormBackward>("layernorm_backward", v), rows, C);
+    return 4 * gpt2::ops::layernorm_backward_scratch_floats<float>(pick<fp32::LayernormBackward>("layernorm_backward", v), rows, C);
   }
 
   void linear_forward(OpContext& c, Variant v, void* out, const void* inp, const void* weight, const void* bias,
@@ -89,19 +92,19 @@ class Fp32Ops final : public OpTrainer {
   }
 
   void attention_forward(OpContext& c, Variant v, void* out, float* lse, const void* qkv, const OpShape& s, void* scratch) const override {
-    fp32::attention_forward(pick<fp32::AttentionForward>("attention_forward", v), here(c).matmul, f(out), lse, f(qkv), heads(s), f(scratch),
+    fp32::attention_forward(pick<fp32::AttentionForward>("attention_forward", v), here(c).matmul, f(out), lse, f(qkv), heads(s), scratch,
                             here(c).stream);
   }
   int64_t attention_forward_scratch(Variant v, const OpShape& s) const override {
-    return 4 * fp32::attention_forward_scratch_floats(pick<fp32::AttentionForward>("attention_forward", v), heads(s));
+    return fp32::attention_forward_scratch_bytes(pick<fp32::AttentionForward>("attention_forward", v), heads(s));
   }
   void attention_backward(OpContext& c, Variant v, void* dqkv, const void* dout, const void* qkv, const void* out, const float* lse,
                           const OpShape& s, void* scratch) const override {
     fp32::attention_backward(pick<fp32::AttentionBackward>("attention_backward", v), here(c).matmul, f(dqkv), f(dout), f(qkv), f(out), lse,
-                             heads(s), f(scratch), here(c).stream);
+                             heads(s), scratch, here(c).stream);
   }
   int64_t attention_backward_scratch(Variant v, const OpShape& s) const override {
-    return 4 * fp32::attention_backward_scratch_floats(pick<fp32::AttentionBackward>("attention_backward", v), heads(s));
+    return fp32::attention_backward_scratch_bytes(pick<fp32::AttentionBackward>("attention_backward", v), heads(s));
   }
 
   void gelu_forward(OpContext& c, void* out, const void* inp, int64_t n) const override {
@@ -116,11 +119,11 @@ class Fp32Ops final : public OpTrainer {
 
   void classifier(OpContext& c, Variant v, void* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
                   float gradient_scale, bool write_gradient) const override {
-    fp32::classifier(pick<fp32::Classifier>("classifier", v), f(logits), losses, targets, rows, V, Vp, gradient_scale, write_gradient,
-                     here(c).stream);
+    gpt2::ops::classifier(pick<fp32::Classifier>("classifier", v), f(logits), losses, targets, rows, V, Vp, gradient_scale, write_gradient,
+                          here(c).stream);
   }
   void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const override {
-    fp32::mean_loss(loss, losses, rows, scale, accumulate, here(c).stream);
+    gpt2::ops::mean_loss(loss, losses, rows, scale, accumulate, here(c).stream);
   }
   void grad_norm(OpContext& c, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
                  void* scratch) const override {

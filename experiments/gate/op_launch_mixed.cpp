@@ -11,13 +11,14 @@
 #include "experiments/gate/op_launch.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
+#include "gpt2/ops/classifier.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
+#include "gpt2/ops/layernorm_forward.cuh"
 #include "mixed/kernels/adamw.cuh"
 #include "mixed/kernels/attention.cuh"
-#include "mixed/kernels/classifier.cuh"
 #include "mixed/kernels/elementwise.cuh"
 #include "mixed/kernels/encoder.cuh"
 #include "mixed/kernels/grad_norm.cuh"
-#include "mixed/kernels/layernorm.cuh"
 #include "mixed/matmul.h"
 #include "mixed/step_scalars.h"
 #include "mixed/trainer.h"
@@ -117,34 +118,41 @@ class MixedOps final : public OpTrainer {
   void layernorm_forward(OpContext& c, Variant v, Element stream, const Normed& o, const void* inp, const void* weight, const void* bias,
                          int64_t rows, int64_t C) const override {
     by_stream(stream, [&](auto r) {
-      mixed::layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", v), h(o.out), o.mean, o.rstd, as(inp, r), h(o.kept),
-                               h(weight), h(bias), rows, C, here(c).stream);
+      gpt2::ops::layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", v), h(o.out), o.mean, o.rstd, as(inp, r), h(o.kept),
+                                   h(weight), h(bias), rows, C, here(c).stream);
     });
   }
   void layernorm_backward(OpContext& c, Variant v, Element gradient, const NormGradients& g, const void* dout, const void* inp,
                           const float* mean, const float* rstd, const void* weight, int64_t rows, int64_t C, bool add_to_dinp,
                           bool accumulate, void* scratch) const override {
     by_stream(gradient, [&](auto r) {
-      mixed::layernorm_backward(pick<mixed::LayernormBackward>("layernorm_backward", v), as(g.dinp, r), h(g.dinp_copy), g.dweight, g.dbias,
-                                g.column_sums, h(dout), h(inp), mean, rstd, h(weight), rows, C, add_to_dinp, accumulate,
-                                static_cast<float*>(scratch), here(c).stream);
+      gpt2::ops::layernorm_backward<bf16, decltype(r)>(pick<mixed::LayernormBackward>("layernorm_backward", v),
+                                                       {.dinp = as(g.dinp, r),
+                                                        .dinp_copy = h(g.dinp_copy),
+                                                        .dweight = g.dweight,
+                                                        .dbias = g.dbias,
+                                                        .dinp_column_sums = g.column_sums,
+                                                        .add_to_dinp = add_to_dinp,
+                                                        .accumulate = accumulate},
+                                                       h(dout), h(inp), mean, rstd, h(weight), rows, C, static_cast<float*>(scratch),
+                                                       here(c).stream);
     });
   }
   int64_t layernorm_backward_scratch(Variant v, int64_t rows, int64_t C) const override {
-    return 4 * mixed::layernorm_backward_scratch_floats(pick<mixed::LayernormBackward>("layernorm_backward", v), rows, C);
+    return 4 * gpt2::ops::layernorm_backward_scratch_floats<bf16>(pick<mixed::LayernormBackward>("layernorm_backward", v), rows, C);
   }
   void residual_layernorm(OpContext& c, Variant v, Element stream, void* sum, const Normed& o, const void* a, const void* branch,
                           const void* weight, const void* bias, int64_t rows, int64_t C) const override {
     const auto way = pick<mixed::Residual>("residual", v);
     by_stream(stream, [&](auto r) {
       if (way == mixed::Residual::fused_layernorm) {
-        mixed::residual_layernorm_forward(mixed::LayernormForward::block_per_row, as(sum, r), h(o.kept), h(o.out), o.mean, o.rstd, as(a, r),
-                                          h(branch), h(weight), h(bias), rows, C, here(c).stream);
+        gpt2::ops::residual_layernorm_forward(mixed::LayernormForward::block_per_row, as(sum, r), h(o.kept), h(o.out), o.mean, o.rstd,
+                                              as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
       } else if (way == mixed::Residual::separate) {
         mixed::residual_forward(as(sum, r), as(a, r), h(branch), rows * C, here(c).stream);
         const void* summed = sum;
-        mixed::layernorm_forward(mixed::LayernormForward::block_per_row, h(o.out), o.mean, o.rstd, as(summed, r), h(o.kept), h(weight),
-                                 h(bias), rows, C, here(c).stream);
+        gpt2::ops::layernorm_forward(mixed::LayernormForward::block_per_row, h(o.out), o.mean, o.rstd, as(summed, r), h(o.kept), h(weight),
+                                     h(bias), rows, C, here(c).stream);
       } else {
         throw std::logic_error("residual=" + v + " has no case as a sum with the layernorm that follows it");
       }
@@ -154,8 +162,8 @@ class MixedOps final : public OpTrainer {
   void fused_residual_layernorm(OpContext& c, Variant layernorm, Element stream, void* sum, const Normed& o, const void* a,
                                 const void* branch, const void* weight, const void* bias, int64_t rows, int64_t C) const override {
     by_stream(stream, [&](auto r) {
-      mixed::residual_layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", layernorm), as(sum, r), h(o.kept), h(o.out),
-                                        o.mean, o.rstd, as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
+      gpt2::ops::residual_layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", layernorm), as(sum, r), h(o.kept), h(o.out),
+                                            o.mean, o.rstd, as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
     });
   }
 
@@ -251,8 +259,8 @@ class MixedOps final : public OpTrainer {
                   float gradient_scale, bool write_gradient) const override {
     StepScalars s;
     s.gradient_scale = gradient_scale;
-    mixed::classifier(pick<mixed::Classifier>("classifier", v), h(logits), losses, targets, rows, V, Vp, here(c).set(s), write_gradient,
-                      here(c).stream);
+    gpt2::ops::classifier(pick<mixed::Classifier>("classifier", v), h(logits), losses, targets, rows, V, Vp,
+                          &here(c).set(s)->gradient_scale, write_gradient, here(c).stream);
   }
   void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const override {
     Context& x = here(c);
@@ -261,7 +269,7 @@ class MixedOps final : public OpTrainer {
     const StepScalars* set = x.set(s);
     StepStats* stats = x.poisoned_stats();
     if (accumulate) x.copy(&stats->loss, loss, sizeof *loss);
-    mixed::mean_loss(stats, losses, rows, set, accumulate, x.stream);
+    gpt2::ops::mean_loss(&stats->loss, losses, rows, &set->loss_scale, accumulate, x.stream);
     x.copy(loss, &stats->loss, sizeof *loss);
   }
   void grad_norm(OpContext& c, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,

@@ -2,7 +2,7 @@
 # storage types that the trainers keep tensors in.
 stepscope_stage(gpt2_ops RANK 15
   SOURCES
-    ops/column_sums.cu
+    ops/attention_unfused.cu ops/classifier.cu ops/column_sums.cu ops/dout_dot_out.cu ops/layernorm_forward.cu ops/layernorm_backward.cu
   LINKS gpt2_model gpt2_cuda
   PUBLIC_LIBS CUDA::cudart
   PRIVATE_LIBS fmt::fmt)

@@ -77,6 +77,20 @@ TEST_F(SourceScan, OneByteOfEveryClassOfFileIsNamed) {
   }
 }
 
+// Both trainers are made of all of it: kernels there are instantiated for the storage types of both.
+TEST_F(SourceScan, EveryFileOfTheSharedKernelsIsHashed) {
+  for (const std::string trainer : {"fp32", "mixed"}) {
+    const auto sources = hash_step_sources(root_, trainer);
+    int64_t files = 0;
+    for (const auto& file : fs::directory_iterator(root_ / "gpt2/ops")) {
+      if (file.path().extension() == ".cmake") continue;
+      ++files;
+      EXPECT_TRUE(sources.contains("gpt2/ops/" + file.path().filename().string())) << trainer << " does not hash " << file.path();
+    }
+    EXPECT_GE(files, 10);
+  }
+}
+
 TEST_F(SourceScan, FlagsOfDeviceCodeAreHashedAndOtherLinesOfTheBuildAreNot) {
   EXPECT_EQ(changed_by("cmake/Flags.cmake", "CMAKE_CUDA_FLAGS_RELWITHDEBINFO \"-O3\"", "CMAKE_CUDA_FLAGS_RELWITHDEBINFO \"-O2\"", "fp32"),
             Names{"cmake/Flags.cmake#flags"});

@@ -10,10 +10,17 @@
 #include <string>
 
 #include "base/errors.h"
-#include "fp32/kernels/common.cuh"
+#include "gpt2/ops/dout_dot_out.cuh"
+#include "gpt2/ops/storage.cuh"
 
 namespace fp32 {
 namespace {
+
+using gpt2::ops::ceil_div;
+using gpt2::ops::grid_blocks;
+using gpt2::ops::load;
+using gpt2::ops::Pack;
+using gpt2::ops::store;
 
 constexpr int kTile = 64;
 constexpr int kThreads = 256;
@@ -149,7 +156,7 @@ __device__ __forceinline__ int rows_from(int64_t first, int64_t T) { return stat
 // One block per (tile of 64 queries, head): walks the key tiles up to the diagonal.
 template <int kHead>
 __global__ void __launch_bounds__(kThreads)
-    fused_forward_kernel(float* __restrict__ out, float* __restrict__ lse, const float* __restrict__ qkv, int64_t T, int64_t C, int64_t NH,
+    flash_forward_kernel(float* __restrict__ out, float* __restrict__ lse, const float* __restrict__ qkv, int64_t T, int64_t C, int64_t NH,
                          float scale) {
   extern __shared__ __align__(16) float memory[];
   float* q = memory;               // [query][d]
@@ -215,22 +222,6 @@ __global__ void __launch_bounds__(kThreads)
   sum.write(out + (place.b * T + place.first) * C + place.h * HS, C, place.rows, HS, inverse, tx, ty);
 }
 
-// One warp per (b,h,t): D = sum(dout * out) over the head.
-__global__ void dout_dot_out_kernel(float* __restrict__ D, const float* __restrict__ dout, const float* __restrict__ out, int64_t rows,
-                                    int64_t T, int64_t NH, int64_t HS) {
-  const int lane = threadIdx.x % kWarp;
-  const int64_t row = blockIdx.x * static_cast<int64_t>(blockDim.x / kWarp) + threadIdx.x / kWarp;
-  if (row >= rows) return;
-  const int64_t t = row % T;
-  const int64_t h = row / T % NH;
-  const int64_t b = row / T / NH;
-  const int64_t at = (b * T + t) * NH * HS + h * HS;
-  float product = 0;
-  for (int64_t d = lane; d < HS; d += kWarp) product += dout[at + d] * out[at + d];
-  product = warp_sum(product);
-  if (lane == 0) D[row] = product;
-}
-
 // A thread's 4 x 4 part of p and ds for queries from `query` and keys from `key`; zero above the diagonal and outside T.
 // In: s = q k^T, dp = dout v^T. Out: s holds p, dp holds ds.
 __device__ __forceinline__ void probabilities(float (&s)[4][4], float (&dp)[4][4], const float* lse, const float* D, int64_t query,
@@ -253,7 +244,7 @@ __device__ __forceinline__ void probabilities(float (&s)[4][4], float (&dp)[4][4
 // One block per (tile of 64 keys, head): walks the query tiles from the diagonal on. Writes dk and dv of its keys.
 template <int kHead>
 __global__ void __launch_bounds__(kThreads)
-    fused_backward_keys_kernel(float* __restrict__ dqkv, const float* __restrict__ dout, const float* __restrict__ qkv,
+    flash_backward_keys_kernel(float* __restrict__ dqkv, const float* __restrict__ dout, const float* __restrict__ qkv,
                                const float* __restrict__ lse, const float* __restrict__ D, int64_t T, int64_t C, int64_t NH, float scale) {
   extern __shared__ __align__(16) float memory[];
   float* kt = memory;               // [d][key]
@@ -303,7 +294,7 @@ __global__ void __launch_bounds__(kThreads)
 // round; the buffer of v takes the second copy once v has been used.
 template <int kHead>
 __global__ void __launch_bounds__(kThreads)
-    fused_backward_queries_kernel(float* __restrict__ dqkv, const float* __restrict__ dout, const float* __restrict__ qkv,
+    flash_backward_queries_kernel(float* __restrict__ dqkv, const float* __restrict__ dout, const float* __restrict__ qkv,
                                   const float* __restrict__ lse, const float* __restrict__ D, int64_t T, int64_t C, int64_t NH,
                                   float scale) {
   extern __shared__ __align__(16) float memory[];
@@ -357,22 +348,22 @@ float score_scale(const AttentionShape& s) { return 1.0f / std::sqrt(static_cast
 template <int kHead>
 void launch_forward(float* out, float* lse, const float* qkv, const AttentionShape& s, cudaStream_t stream) {
   constexpr int bytes = (3 * kBuffer<kHead> + kTile * kTileLd) * static_cast<int>(sizeof(float));
-  allow_shared_memory(fused_forward_kernel<kHead>, bytes);
-  fused_forward_kernel<kHead><<<tile_blocks(s), kThreads, bytes, stream>>>(out, lse, qkv, s.T, s.C, s.NH, score_scale(s));
-  FP32_CHECK_LAUNCH();
+  allow_shared_memory(flash_forward_kernel<kHead>, bytes);
+  flash_forward_kernel<kHead><<<tile_blocks(s), kThreads, bytes, stream>>>(out, lse, qkv, s.T, s.C, s.NH, score_scale(s));
+  STEPSCOPE_CHECK_LAUNCH();
 }
 
 template <int kHead>
 void launch_backward(float* dqkv, const float* dout, const float* qkv, const float* lse, const float* D, const AttentionShape& s,
                      cudaStream_t stream) {
   constexpr int bytes = (4 * kBuffer<kHead> + kTile * kTileLd) * static_cast<int>(sizeof(float));
-  allow_shared_memory(fused_backward_keys_kernel<kHead>, bytes);
-  fused_backward_keys_kernel<kHead><<<tile_blocks(s), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH, score_scale(s));
-  FP32_CHECK_LAUNCH();
-  allow_shared_memory(fused_backward_queries_kernel<kHead>, bytes);
-  fused_backward_queries_kernel<kHead>
+  allow_shared_memory(flash_backward_keys_kernel<kHead>, bytes);
+  flash_backward_keys_kernel<kHead><<<tile_blocks(s), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH, score_scale(s));
+  STEPSCOPE_CHECK_LAUNCH();
+  allow_shared_memory(flash_backward_queries_kernel<kHead>, bytes);
+  flash_backward_queries_kernel<kHead>
       <<<tile_blocks(s), kThreads, bytes, stream>>>(dqkv, dout, qkv, lse, D, s.T, s.C, s.NH, score_scale(s));
-  FP32_CHECK_LAUNCH();
+  STEPSCOPE_CHECK_LAUNCH();
 }
 
 [[noreturn]] void refuse_head_size(const AttentionShape& s, const char* slot) {
@@ -386,7 +377,7 @@ std::optional<std::string> why_not_flash(int64_t head_size) {
   return "it holds heads of up to 128 channels, the model has " + std::to_string(head_size) + "; use unfused_causal_blocks";
 }
 
-void fused_attention_forward(float* out, float* lse, const float* qkv, const AttentionShape& s, cudaStream_t stream) {
+void flash_attention_forward(float* out, float* lse, const float* qkv, const AttentionShape& s, cudaStream_t stream) {
   const int64_t HS = s.HS();
   if (HS <= 16) return launch_forward<16>(out, lse, qkv, s, stream);
   if (HS <= 32) return launch_forward<32>(out, lse, qkv, s, stream);
@@ -395,19 +386,18 @@ void fused_attention_forward(float* out, float* lse, const float* qkv, const Att
   refuse_head_size(s, "attention_forward");
 }
 
-int64_t fused_backward_scratch_floats(const AttentionShape& s) { return s.B * s.NH * s.T; }
+int64_t flash_backward_scratch_bytes(const AttentionShape& s) { return s.B * s.NH * s.T * static_cast<int64_t>(sizeof(float)); }
 
-void fused_attention_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse, const AttentionShape& s,
-                              float* scratch, cudaStream_t stream) {
-  const int64_t rows = s.B * s.NH * s.T;
+void flash_attention_backward(float* dqkv, const float* dout, const float* qkv, const float* out, const float* lse, const AttentionShape& s,
+                              void* scratch, cudaStream_t stream) {
+  auto* D = static_cast<float*>(scratch);
   const int64_t HS = s.HS();
   if (HS > 128) refuse_head_size(s, "attention_backward");
-  dout_dot_out_kernel<<<grid_blocks(ceil_div<int64_t>(rows, 4)), 4 * kWarp, 0, stream>>>(scratch, dout, out, rows, s.T, s.NH, HS);
-  FP32_CHECK_LAUNCH();
-  if (HS <= 16) return launch_backward<16>(dqkv, dout, qkv, lse, scratch, s, stream);
-  if (HS <= 32) return launch_backward<32>(dqkv, dout, qkv, lse, scratch, s, stream);
-  if (HS <= 64) return launch_backward<64>(dqkv, dout, qkv, lse, scratch, s, stream);
-  launch_backward<128>(dqkv, dout, qkv, lse, scratch, s, stream);
+  gpt2::ops::dout_dot_out(D, dout, out, s, stream);
+  if (HS <= 16) return launch_backward<16>(dqkv, dout, qkv, lse, D, s, stream);
+  if (HS <= 32) return launch_backward<32>(dqkv, dout, qkv, lse, D, s, stream);
+  if (HS <= 64) return launch_backward<64>(dqkv, dout, qkv, lse, D, s, stream);
+  launch_backward<128>(dqkv, dout, qkv, lse, D, s, stream);
 }
 
 }  // namespace fp32
