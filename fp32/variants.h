@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/ops/adamw.cuh"
 #include "gpt2/trainer.h"
 
 namespace fp32 {
@@ -18,7 +19,7 @@ enum class AttentionForward { unfused_causal_blocks, unfused, flash };
 enum class AttentionBackward { unfused_causal_blocks, unfused, flash };
 enum class Classifier { two_pass, one_read };
 enum class ZeroGrad { overwrite, memset };
-enum class AdamWKernel { all_tensors, per_tensor };
+using gpt2::ops::AdamWKernel;
 
 struct VariantChoice {
   LayernormForward layernorm_forward{};

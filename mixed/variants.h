@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/ops/adamw.cuh"
 #include "gpt2/trainer.h"
 
 namespace mixed {
@@ -23,7 +24,7 @@ enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
 enum class Classifier { one_read, two_pass };
 enum class ZeroGrad { overwrite, memset };
-enum class AdamWKernel { all_tensors, per_tensor };
+using gpt2::ops::AdamWKernel;
 enum class StepLaunch { graph, stream };
 enum class MatmulAlgorithm { search, heuristic };
 

@@ -6,11 +6,14 @@
 #include <optional>
 #include <string>
 
+#include "gpt2/ops/step_scalars.h"
 #include "mixed/kernels/common.cuh"
-#include "mixed/step_scalars.h"
 #include "mixed/variants.h"
 
 namespace mixed {
+
+using gpt2::ops::StepScalars;
+using gpt2::ops::StepStats;
 
 // logits (rows,Vp) -> losses (rows) over the first V columns. When `write_gradient`, logits become
 // (softmax - onehot(target)) * scalars->gradient_scale, padded columns zero; otherwise they stay.
