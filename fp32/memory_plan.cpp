@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "fp32/kernels/attention.cuh"
-#include "fp32/kernels/encoder.cuh"
-#include "fp32/kernels/grad_norm.cuh"
 #include "gpt2/ops/column_sums.cuh"
+#include "gpt2/ops/encoder.cuh"
+#include "gpt2/ops/grad_norm.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/trainer_checks.h"
 
@@ -41,8 +41,8 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
                    gpt2::ops::layernorm_backward_scratch_floats<float>(variants.layernorm_backward, rows, C) * kFloat,
                    gpt2::ops::bias_gradient_scratch_floats<float>(rows, C) * kFloat,
                    gpt2::ops::bias_gradient_scratch_floats<float>(rows, 3 * C) * kFloat,
-                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, 4 * C) * kFloat, embedding_backward_scratch_bytes(rows, C),
-                   grad_norm_scratch_bytes(parameters)});
+                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, 4 * C) * kFloat,
+                   gpt2::ops::embedding_backward_scratch_bytes(rows, C), gpt2::ops::grad_norm_scratch_bytes<float>(parameters)});
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& varia
 
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
-  plan.parameter_floats = plan.layout.total;
+  plan.parameter_count = plan.layout.total;
 
   Arena kept;
   ActivationSlots& a = plan.activations;
@@ -96,18 +96,18 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& varia
   plan.gradients.mlp = reused.take(rows * 4 * C);
   plan.activation_gradient_floats = reused.total();
 
-  plan.scratch_bytes = scratch_bytes(o, variants, plan.parameter_floats);
+  plan.scratch_bytes = scratch_bytes(o, variants, plan.parameter_count);
   plan.token_count = 2 * rows;
 
   plan.items = {
-      {"parameters", plan.parameter_floats * kFloat},
-      {"gradients", plan.parameter_floats * kFloat},
-      {"optimizer state", 2 * plan.parameter_floats * kFloat},
+      {"parameters", plan.parameter_count * kFloat},
+      {"gradients", plan.parameter_count * kFloat},
+      {"optimizer state", 2 * plan.parameter_count * kFloat},
       {"activations", plan.activation_floats * kFloat},
       {"activation gradients", plan.activation_gradient_floats * kFloat},
       {"scratch", plan.scratch_bytes},
       {"matmul workspace", kMatmulWorkspaceBytes},
-      {"tokens", plan.token_count * 4},
+      {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(gpt2::ops::StepScalars) + sizeof(gpt2::ops::StepStats))},
   };
   return plan;
 }

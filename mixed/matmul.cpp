@@ -9,7 +9,7 @@
 
 #include "base/errors.h"
 #include "gpt2/ops/column_sums.cuh"
-#include "mixed/kernels/elementwise.cuh"
+#include "gpt2/ops/elementwise.cuh"
 
 namespace mixed {
 namespace {
@@ -374,7 +374,7 @@ void linear_forward(LinearForward variant, MatmulEngine& engine, bf16* out, cons
     case LinearForward::bias_epilogue:
       break;
     case LinearForward::bias_kernel:  // the product rounded, then the sum rounded
-      if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
+      if (bias != nullptr) gpt2::ops::add_bias(out, bias, rows, out_channels, stream);
       break;
   }
 }
@@ -465,7 +465,7 @@ void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* d
   if (dbias == nullptr) return;
   switch (variant) {
     case BiasGradient::matmul_epilogue:
-      if (accumulate) add_floats(dbias, scratch, out_channels, stream);
+      if (accumulate) gpt2::ops::add_floats(dbias, scratch, out_channels, stream);
       break;
     case BiasGradient::layernorm_fold:
     case BiasGradient::column_sums:

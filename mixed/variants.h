@@ -24,7 +24,7 @@ enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
 using gpt2::ops::Classifier;
 enum class ZeroGrad { overwrite, memset };
-enum class AdamWKernel { all_tensors, per_tensor };
+using gpt2::ops::AdamWKernel;
 enum class StepLaunch { graph, stream };
 enum class MatmulAlgorithm { search, heuristic };
 

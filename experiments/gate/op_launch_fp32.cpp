@@ -2,17 +2,16 @@
 #include <cuda_runtime.h>
 
 #include "experiments/gate/op_launch.h"
-#include "fp32/kernels/adamw.cuh"
+#include "experiments/gate/op_scalars.h"
 #include "fp32/kernels/attention.cuh"
-#include "fp32/kernels/elementwise.cuh"
-#include "fp32/kernels/encoder.cuh"
-#include "fp32/kernels/grad_norm.cuh"
 #include "fp32/matmul.h"
 #include "fp32/trainer.h"
 #include "fp32/variants.h"
 #include "gpt2/cuda/device_buffer.h"
-#include "gpt2/ops/classifier.cuh"
+#include "gpt2/ops/adamw.cuh"
 #include "gpt2/ops/column_sums.cuh"
+#include "gpt2/ops/elementwise.cuh"
+#include "gpt2/ops/encoder.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/ops/layernorm_forward.cuh"
 
@@ -23,10 +22,12 @@ struct Context : OpContext {
   Context(const std::string& rate, void* stream_to_use)
       : stream(static_cast<cudaStream_t>(stream_to_use)),
         workspace(fp32::kMatmulWorkspaceBytes),
-        matmul(fp32::matmul_rate_from_name(rate), workspace.data()) {}
+        matmul(fp32::matmul_rate_from_name(rate), workspace.data()),
+        scalars(stream) {}
   cudaStream_t stream;
   gpt2::cuda::DeviceBuffer<unsigned char> workspace;
   fp32::MatmulEngine matmul;
+  OpScalars scalars;
 };
 Context& here(OpContext& c) { return static_cast<Context&>(c); }
 float* f(void* p) { return static_cast<float*>(p); }
@@ -51,13 +52,14 @@ class Fp32Ops final : public OpTrainer {
 
   void embedding_forward(OpContext& c, Element, void* out, const int* tokens, const void* wte, const void* wpe,
                          const OpShape& s) const override {
-    fp32::embedding_forward(f(out), tokens, f(wte), f(wpe), s.B, s.T, s.C, here(c).stream);
+    gpt2::ops::embedding_forward(f(out), tokens, f(wte), f(wpe), s.B, s.T, s.C, here(c).stream);
   }
   void embedding_backward(OpContext& c, Element, float* dwte, float* dwpe, const void* dout, const int* tokens, bool accumulate,
                           const OpShape& s, void* scratch) const override {
-    fp32::embedding_backward(dwte, dwpe, f(dout), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate, scratch, here(c).stream);
+    gpt2::ops::embedding_backward<float>(dwte, dwpe, f(dout), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate, scratch,
+                                         here(c).stream);
   }
-  int64_t embedding_backward_scratch(const OpShape& s) const override { return fp32::embedding_backward_scratch_bytes(s.rows(), s.C); }
+  int64_t embedding_backward_scratch(const OpShape& s) const override { return gpt2::ops::embedding_backward_scratch_bytes(s.rows(), s.C); }
 
   void layernorm_forward(OpContext& c, Variant v, Element, const Normed& o, const void* inp, const void* weight, const void* bias,
                          int64_t rows, int64_t C) const override {
@@ -108,33 +110,33 @@ class Fp32Ops final : public OpTrainer {
   }
 
   void gelu_forward(OpContext& c, void* out, const void* inp, int64_t n) const override {
-    fp32::gelu_forward(f(out), f(inp), n, here(c).stream);
+    gpt2::ops::gelu_forward(f(out), f(inp), n, here(c).stream);
   }
   void gelu_backward(OpContext& c, void* dinp, const void* dout, const void* inp, int64_t n) const override {
-    fp32::gelu_backward(f(dinp), f(dout), f(inp), n, here(c).stream);
+    gpt2::ops::gelu_backward(f(dinp), f(dout), f(inp), n, here(c).stream);
   }
   void residual_forward(OpContext& c, Element, void* out, const void* a, const void* b, int64_t n) const override {
-    fp32::residual_forward(f(out), f(a), f(b), n, here(c).stream);
+    gpt2::ops::residual_forward(f(out), f(a), f(b), n, here(c).stream);
   }
 
   void classifier(OpContext& c, Variant v, void* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
                   float gradient_scale, bool write_gradient) const override {
-    gpt2::ops::classifier(pick<fp32::Classifier>("classifier", v), f(logits), losses, targets, rows, V, Vp, gradient_scale, write_gradient,
-                          here(c).stream);
+    launch_classifier(here(c).scalars, pick<fp32::Classifier>("classifier", v), f(logits), losses, targets, rows, V, Vp, gradient_scale,
+                      write_gradient, here(c).stream);
   }
   void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const override {
-    gpt2::ops::mean_loss(loss, losses, rows, scale, accumulate, here(c).stream);
+    launch_mean_loss(here(c).scalars, loss, losses, rows, scale, accumulate, here(c).stream);
   }
   void grad_norm(OpContext& c, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
                  void* scratch) const override {
-    fp32::grad_norm(norm, clip_scale, gradients, n, clip, scratch, here(c).stream);
+    launch_grad_norm<float>(here(c).scalars, norm, clip_scale, gradients, n, clip, scratch, here(c).stream);
   }
-  int64_t grad_norm_scratch(int64_t n) const override { return fp32::grad_norm_scratch_bytes(n); }
+  int64_t grad_norm_scratch(int64_t n) const override { return gpt2::ops::grad_norm_scratch_bytes<float>(n); }
 
   void adamw(OpContext& c, Variant v, bool, const UpdateTensors& t, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings,
              int64_t step) const override {
-    fp32::adamw(pick<fp32::AdamWKernel>("adamw", v), t.parameters, t.gradients, t.m, t.v, layout, settings, step, t.clip_scale,
-                here(c).stream);
+    gpt2::ops::adamw<float>(pick<fp32::AdamWKernel>("adamw", v), gpt2::ops::Rounding::nearest, nullptr, t.parameters, t.m, t.v, t.gradients,
+                            layout, here(c).scalars.of_step(settings, step), t.clip_scale, here(c).stream);
   }
 };
 

@@ -11,16 +11,6 @@ namespace {
 
 constexpr int kThreads = 1024;
 
-// A scale as the kernel finds it.
-template <class T>
-__device__ __forceinline__ T value(T scale) {
-  return scale;
-}
-template <class T>
-__device__ __forceinline__ T value(const T* scale) {
-  return __ldg(scale);
-}
-
 // A thread's part of max and sum of exp(x - max), found together: the sum is rescaled whenever the maximum grows ("Online normalizer
 // calculation for softmax", Milakov and Gimelshein 2018).
 template <class S>
@@ -58,9 +48,9 @@ __device__ __forceinline__ Pack<N> gradient(const Pack<N>& x, int64_t c, int64_t
 }
 
 // One block per row; the row is read from memory twice (the second read mostly hits L2) and written once.
-template <class S, int N, bool kGradient, class Scale>
-__global__ void __launch_bounds__(kThreads)
-    two_pass_kernel(S* logits, float* __restrict__ losses, const int* __restrict__ targets, int64_t V, int64_t Vp, Scale gradient_scale) {
+template <class S, int N, bool kGradient>
+__global__ void __launch_bounds__(kThreads) two_pass_kernel(S* logits, float* __restrict__ losses, const int* __restrict__ targets,
+                                                            int64_t V, int64_t Vp, const StepScalars* __restrict__ scalars) {
   __shared__ float shared[kWarp];
   const int64_t row = blockIdx.x;
   S* x_row = logits + row * Vp;
@@ -76,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
 
   if constexpr (kGradient) {
     const float inverse_sum = 1.0f / sum;
-    const float scale = value(gradient_scale);
+    const float scale = scalars->gradient_scale;
     for (int64_t c = threadIdx.x * N; c < Vp; c += kThreads * N)
       store(x_row + c, gradient<S>(load<N>(x_row + c), c, V, target, max, inverse_sum, scale));
   }
@@ -86,7 +76,8 @@ __global__ void __launch_bounds__(kThreads)
 // row fills the shared memory of a multiprocessor, so one block is all that runs there, and it sums on the way in, as two_pass does.
 template <int N, bool kGradient>
 __global__ void __launch_bounds__(kThreads)
-    one_read_online_kernel(float* logits, float* __restrict__ losses, const int* __restrict__ targets, int64_t V, int64_t Vp, float scale) {
+    one_read_online_kernel(float* logits, float* __restrict__ losses, const int* __restrict__ targets, int64_t V, int64_t Vp,
+                           const StepScalars* __restrict__ scalars) {
   extern __shared__ __align__(16) unsigned char row_in_shared[];
   float* kept = reinterpret_cast<float*>(row_in_shared);
   __shared__ float shared[kWarp];
@@ -106,6 +97,7 @@ __global__ void __launch_bounds__(kThreads)
 
   if constexpr (kGradient) {
     const float inverse_sum = 1.0f / sum;
+    const float scale = scalars->gradient_scale;
     for (int64_t c = threadIdx.x * N; c < Vp; c += kThreads * N) {
       Pack<N> x{};
       if (c < V) x = load<N>(kept + c);  // a pack wholly beyond V was never kept
@@ -154,7 +146,7 @@ constexpr float kLog2E = 1.4426950408889634f;
 template <bool kGradient>
 __global__ void __launch_bounds__(kOneReadThreads, 2)
     one_read_kernel(bf16* logits, float* __restrict__ losses, const int* __restrict__ targets, int V, int Vp,
-                    const float* __restrict__ gradient_scale) {
+                    const StepScalars* __restrict__ scalars) {
   extern __shared__ __align__(16) unsigned char row_in_shared[];
   bf16* kept = reinterpret_cast<bf16*>(row_in_shared);
   __shared__ float shared[kWarp];
@@ -187,7 +179,7 @@ __global__ void __launch_bounds__(kOneReadThreads, 2)
   if (threadIdx.x == 0) losses[blockIdx.x] = logf(sum) + max - __bfloat162float(kept[target]);
 
   if constexpr (kGradient) {
-    const float scale = *gradient_scale;
+    const float scale = scalars->gradient_scale;
     const float factor = scale / sum;
     for (int pack = threadIdx.x; pack < row.packs; pack += kOneReadThreads) {
       Pack<8> x = load<8>(kept + pack * 8);
@@ -202,15 +194,14 @@ __global__ void __launch_bounds__(kOneReadThreads, 2)
 }
 
 // One block: thread i sums losses i, i + 1024, … in double, then the block.
-template <class Scale>
-__global__ void __launch_bounds__(kThreads)
-    mean_loss_kernel(double* loss, const float* __restrict__ losses, int64_t rows, Scale scale, bool accumulate) {
+__global__ void __launch_bounds__(kThreads) mean_loss_kernel(StepStats* stats, const float* __restrict__ losses, int64_t rows,
+                                                             const StepScalars* __restrict__ scalars, bool accumulate) {
   __shared__ double shared[kWarp];
   double sum = 0;
 #pragma unroll 4
   for (int64_t row = threadIdx.x; row < rows; row += kThreads) sum += static_cast<double>(losses[row]);
-  sum = block_sum(sum, shared) * value(scale);
-  if (threadIdx.x == 0) *loss = accumulate ? *loss + sum : sum;
+  sum = block_sum(sum, shared) * scalars->loss_scale;
+  if (threadIdx.x == 0) stats->loss = accumulate ? stats->loss + sum : sum;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -225,32 +216,33 @@ int64_t most_shared_bytes() {
 }
 
 template <int N, bool kGradient>
-void launch_one_read(float* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp, float scale,
+void launch_one_read(float* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp, const StepScalars* scalars,
                      cudaStream_t stream) {
   const size_t bytes = static_cast<size_t>(Vp) * sizeof(float);
   const auto kernel = one_read_online_kernel<N, kGradient>;
   STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  kernel<<<grid_blocks(rows), kThreads, bytes, stream>>>(logits, losses, targets, V, Vp, scale);
+  kernel<<<grid_blocks(rows), kThreads, bytes, stream>>>(logits, losses, targets, V, Vp, scalars);
 }
 template <int N, bool kGradient>  // N = 8: why_not() lets nothing else come here
-void launch_one_read(bf16* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp, const float* scale,
+void launch_one_read(bf16* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp, const StepScalars* scalars,
                      cudaStream_t stream) {
   const size_t bytes = static_cast<size_t>(Vp) * sizeof(bf16);
   const auto kernel = one_read_kernel<kGradient>;
   STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  kernel<<<grid_blocks(rows), kOneReadThreads, bytes, stream>>>(logits, losses, targets, static_cast<int>(V), static_cast<int>(Vp), scale);
+  kernel<<<grid_blocks(rows), kOneReadThreads, bytes, stream>>>(logits, losses, targets, static_cast<int>(V), static_cast<int>(Vp),
+                                                                scalars);
 }
 
-template <int N, bool kGradient, class S, class Scale>
-void launch(Classifier variant, S* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp, Scale scale,
-            cudaStream_t stream) {
+template <int N, bool kGradient, class S>
+void launch(Classifier variant, S* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
+            const StepScalars* scalars, cudaStream_t stream) {
   switch (variant) {
     case Classifier::two_pass:
-      two_pass_kernel<S, N, kGradient, Scale><<<grid_blocks(rows), kThreads, 0, stream>>>(logits, losses, targets, V, Vp, scale);
+      two_pass_kernel<S, N, kGradient><<<grid_blocks(rows), kThreads, 0, stream>>>(logits, losses, targets, V, Vp, scalars);
       break;
     case Classifier::one_read:
       if (const auto why = why_not<S>(variant, Vp, N > 1, most_shared_bytes())) throw stepscope::InputError("classifier=one_read: " + *why);
-      launch_one_read<N, kGradient>(logits, losses, targets, rows, V, Vp, scale, stream);
+      launch_one_read<N, kGradient>(logits, losses, targets, rows, V, Vp, scalars, stream);
       break;
   }
   STEPSCOPE_CHECK_LAUNCH();
@@ -275,29 +267,28 @@ std::optional<std::string> why_not(Classifier variant, int64_t Vp, bool packs, i
          " bytes of shared memory, a block of this device has " + std::to_string(shared_bytes_per_block) + "; use classifier=two_pass";
 }
 
-template <class S, class Scale>
-void classifier(Classifier variant, S* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp, Scale gradient_scale,
-                bool write_gradient, cudaStream_t stream) {
+template <class S>
+void classifier(Classifier variant, S* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
+                const StepScalars* scalars, bool write_gradient, cudaStream_t stream) {
   const bool packs = can_pack<S>(Vp, logits);
   constexpr int N = kPack<S>;
-  if (packs && write_gradient) launch<N, true>(variant, logits, losses, targets, rows, V, Vp, gradient_scale, stream);
-  if (packs && !write_gradient) launch<N, false>(variant, logits, losses, targets, rows, V, Vp, gradient_scale, stream);
-  if (!packs && write_gradient) launch<1, true>(variant, logits, losses, targets, rows, V, Vp, gradient_scale, stream);
-  if (!packs && !write_gradient) launch<1, false>(variant, logits, losses, targets, rows, V, Vp, gradient_scale, stream);
+  if (packs && write_gradient) launch<N, true>(variant, logits, losses, targets, rows, V, Vp, scalars, stream);
+  if (packs && !write_gradient) launch<N, false>(variant, logits, losses, targets, rows, V, Vp, scalars, stream);
+  if (!packs && write_gradient) launch<1, true>(variant, logits, losses, targets, rows, V, Vp, scalars, stream);
+  if (!packs && !write_gradient) launch<1, false>(variant, logits, losses, targets, rows, V, Vp, scalars, stream);
 }
 
-template <class Scale>
-void mean_loss(double* loss, const float* losses, int64_t rows, Scale scale, bool accumulate, cudaStream_t stream) {
-  mean_loss_kernel<Scale><<<1, kThreads, 0, stream>>>(loss, losses, rows, scale, accumulate);
+void mean_loss(StepStats* stats, const float* losses, int64_t rows, const StepScalars* scalars, bool accumulate, cudaStream_t stream) {
+  mean_loss_kernel<<<1, kThreads, 0, stream>>>(stats, losses, rows, scalars, accumulate);
   STEPSCOPE_CHECK_LAUNCH();
 }
 
 template std::optional<std::string> why_not<float>(Classifier, int64_t, bool, int64_t);
 template std::optional<std::string> why_not<bf16>(Classifier, int64_t, bool, int64_t);
-template void classifier<float, float>(Classifier, float*, float*, const int*, int64_t, int64_t, int64_t, float, bool, cudaStream_t);
-template void classifier<bf16, const float*>(Classifier, bf16*, float*, const int*, int64_t, int64_t, int64_t, const float*, bool,
-                                             cudaStream_t);
-template void mean_loss<double>(double*, const float*, int64_t, double, bool, cudaStream_t);
-template void mean_loss<const double*>(double*, const float*, int64_t, const double*, bool, cudaStream_t);
+#define STEPSCOPE_INSTANTIATE(S) \
+  template void classifier<S>(Classifier, S*, float*, const int*, int64_t, int64_t, int64_t, const StepScalars*, bool, cudaStream_t);
+STEPSCOPE_INSTANTIATE(float)
+STEPSCOPE_INSTANTIATE(bf16)
+#undef STEPSCOPE_INSTANTIATE
 
 }  // namespace gpt2::ops

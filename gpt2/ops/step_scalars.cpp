@@ -1,8 +1,8 @@
-#include "mixed/step_scalars.h"
+#include "gpt2/ops/step_scalars.h"
 
 #include <cmath>
 
-namespace mixed {
+namespace gpt2::ops {
 
 StepScalars scalars_of(const gpt2::StepPlan& plan, int64_t rows) {
   const gpt2::AdamW& a = plan.adamw;
@@ -24,4 +24,4 @@ StepScalars scalars_of(const gpt2::StepPlan& plan, int64_t rows) {
   return s;
 }
 
-}  // namespace mixed
+}  // namespace gpt2::ops

@@ -8,18 +8,21 @@
 
 #include <cstdint>
 
-#include "mixed/kernels/common.cuh"
+#include "gpt2/ops/storage.cuh"
 
-namespace mixed {
+namespace gpt2::ops {
 
-// out (B,T,C) = wte[tokens] + wpe[t]. R is the storage type of the residual stream: bf16 or float, both instantiated.
-template <class R>
-void embedding_forward(R* out, const int* tokens, const bf16* wte, const bf16* wpe, int64_t B, int64_t T, int64_t C, cudaStream_t stream);
+// S is the storage type of the weights, which decides the width of a pack; R that of the residual stream or of its gradient. Instances
+// <S, R>: <float, float>, <bf16, bf16>, <bf16, float>.
+
+// out (B,T,C) = wte[tokens] + wpe[t]
+template <class S, class R>
+void embedding_forward(R* out, const int* tokens, const S* wte, const S* wpe, int64_t B, int64_t T, int64_t C, cudaStream_t stream);
 // dwte: adds. dwpe (max_seq_len,C): written, zero from row T on; added to when `accumulate`.
-template <class R>
+template <class S, class R>
 void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* tokens, int64_t B, int64_t T, int64_t C, int64_t V,
                         int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream);
 // Host arithmetic only; an upper bound that the launcher checks against what the sort asks for.
 int64_t embedding_backward_scratch_bytes(int64_t rows, int64_t C);
 
-}  // namespace mixed
+}  // namespace gpt2::ops

@@ -1,9 +1,7 @@
 // Two stages: blocks stride over the gradients, one block adds up the blocks.
-#include "fp32/kernels/grad_norm.cuh"
+#include "gpt2/ops/grad_norm.cuh"
 
-#include "fp32/kernels/common.cuh"
-
-namespace fp32 {
+namespace gpt2::ops {
 namespace {
 
 constexpr int kThreads = 512;
@@ -27,38 +25,49 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(double* __restrict__ 
 
 // One block.
 __global__ void __launch_bounds__(kThreads)
-    finish_norm_kernel(double* norm, float* clip_scale, const double* __restrict__ partial, int64_t partials, float clip) {
+    finish_norm_kernel(StepStats* stats, const double* __restrict__ partial, int64_t partials, const StepScalars* __restrict__ scalars) {
   __shared__ double shared[kWarp];
   double sum = 0;
   for (int64_t i = threadIdx.x; i < partials; i += kThreads) sum += partial[i];
   sum = block_sum(sum, shared);
   if (threadIdx.x != 0) return;
   const double result = sqrt(sum);
-  *norm = result;
-  *clip_scale = clip > 0 && result > static_cast<double>(clip) ? static_cast<float>(static_cast<double>(clip) / result) : 1.0f;
+  const float clip = scalars->clip;
+  stats->grad_norm = result;
+  stats->clip_scale = clip > 0 && result > static_cast<double>(clip) ? static_cast<float>(static_cast<double>(clip) / result) : 1.0f;
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 
+template <class S>
 int64_t block_count(int64_t n) {
-  const int64_t wanted = ceil_div<int64_t>(n, kThreads * 4);
+  const int64_t wanted = ceil_div<int64_t>(n, kThreads * kPack<S>);
   return wanted < kMostBlocks ? wanted : kMostBlocks;
 }
 
 }  // namespace
 
-int64_t grad_norm_scratch_bytes(int64_t n) { return block_count(n) * static_cast<int64_t>(sizeof(double)); }
-
-void grad_norm(double* norm, float* clip_scale, const float* gradients, int64_t n, float clip, void* scratch, cudaStream_t stream) {
-  auto* partial = static_cast<double*>(scratch);
-  const int64_t blocks = block_count(n);
-  if (can_pack(n, gradients))
-    squares_kernel<4><<<grid_blocks(blocks), kThreads, 0, stream>>>(partial, gradients, n);
-  else
-    squares_kernel<1><<<grid_blocks(blocks), kThreads, 0, stream>>>(partial, gradients, n);
-  FP32_CHECK_LAUNCH();
-  finish_norm_kernel<<<1, kThreads, 0, stream>>>(norm, clip_scale, partial, blocks, clip);
-  FP32_CHECK_LAUNCH();
+template <class S>
+int64_t grad_norm_scratch_bytes(int64_t n) {
+  return block_count<S>(n) * static_cast<int64_t>(sizeof(double));
 }
 
-}  // namespace fp32
+template <class S>
+void grad_norm(StepStats* stats, const float* gradients, int64_t n, const StepScalars* scalars, void* scratch, cudaStream_t stream) {
+  auto* partial = static_cast<double*>(scratch);
+  const int64_t blocks = block_count<S>(n);
+  if (can_pack<S>(n, gradients))
+    squares_kernel<kPack<S>><<<grid_blocks(blocks), kThreads, 0, stream>>>(partial, gradients, n);
+  else
+    squares_kernel<1><<<grid_blocks(blocks), kThreads, 0, stream>>>(partial, gradients, n);
+  STEPSCOPE_CHECK_LAUNCH();
+  finish_norm_kernel<<<1, kThreads, 0, stream>>>(stats, partial, blocks, scalars);
+  STEPSCOPE_CHECK_LAUNCH();
+}
+
+template void grad_norm<float>(StepStats*, const float*, int64_t, const StepScalars*, void*, cudaStream_t);
+template void grad_norm<bf16>(StepStats*, const float*, int64_t, const StepScalars*, void*, cudaStream_t);
+template int64_t grad_norm_scratch_bytes<float>(int64_t);
+template int64_t grad_norm_scratch_bytes<bf16>(int64_t);
+
+}  // namespace gpt2::ops

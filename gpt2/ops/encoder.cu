@@ -1,5 +1,5 @@
 // Embedding kernels. See encoder.cuh for the way the backward keeps its order.
-#include "fp32/kernels/encoder.cuh"
+#include "gpt2/ops/encoder.cuh"
 
 #include <cub/device/device_radix_sort.cuh>
 
@@ -7,20 +7,19 @@
 #include <stdexcept>
 
 #include "base/errors.h"
-#include "fp32/kernels/common.cuh"
 
-namespace fp32 {
+namespace gpt2::ops {
 namespace {
 
 constexpr int kChunk = 32;  // sorted positions per block of the segmented sum
 
 // One block per row (b,t), threads over channels.
-template <int N>
-__global__ void embedding_forward_kernel(float* __restrict__ out, const int* __restrict__ tokens, const float* __restrict__ wte,
-                                         const float* __restrict__ wpe, int64_t T, int64_t C) {
+template <int N, class S, class R>
+__global__ void embedding_forward_kernel(R* __restrict__ out, const int* __restrict__ tokens, const S* __restrict__ wte,
+                                         const S* __restrict__ wpe, int64_t T, int64_t C) {
   const int64_t row = blockIdx.x;
-  const float* token_row = wte + tokens[row] * C;
-  const float* position_row = wpe + row % T * C;
+  const S* token_row = wte + tokens[row] * C;
+  const S* position_row = wpe + row % T * C;
   for (int64_t c = threadIdx.x * N; c < C; c += blockDim.x * N) {
     const Pack<N> a = load<N>(token_row + c);
     const Pack<N> b = load<N>(position_row + c);
@@ -40,10 +39,9 @@ __global__ void number_rows_kernel(int* rows, int64_t n) {
 // One block per chunk of sorted positions, threads over channels. Walks the chunk's runs of equal tokens: a run that lies wholly in
 // the chunk is added to dwte; one that came from the chunk before goes to head[chunk]; one that begins here and goes on into the
 // next chunk goes to tail[chunk].
-template <int N>
-__global__ void sum_runs_kernel(float* __restrict__ dwte, float* __restrict__ head, float* __restrict__ tail,
-                                const float* __restrict__ dout, const int* __restrict__ sorted_tokens, const int* __restrict__ sorted_rows,
-                                int64_t n, int64_t C) {
+template <int N, class R>
+__global__ void sum_runs_kernel(float* __restrict__ dwte, float* __restrict__ head, float* __restrict__ tail, const R* __restrict__ dout,
+                                const int* __restrict__ sorted_tokens, const int* __restrict__ sorted_rows, int64_t n, int64_t C) {
   __shared__ int token[kChunk + 2];  // with the neighbours before and after; -1 where there is none
   __shared__ int row[kChunk];
   const int64_t chunk = blockIdx.x;
@@ -113,8 +111,8 @@ __global__ void join_runs_kernel(float* __restrict__ dwte, const float* __restri
 }
 
 // One block per row t of wpe, threads over channels: the sum over the batch, in its order.
-template <int N>
-__global__ void position_gradient_kernel(float* __restrict__ dwpe, const float* __restrict__ dout, int64_t B, int64_t T, int64_t C,
+template <int N, class R>
+__global__ void position_gradient_kernel(float* __restrict__ dwpe, const R* __restrict__ dout, int64_t B, int64_t T, int64_t C,
                                          bool accumulate) {
   const int64_t t = blockIdx.x;
   for (int64_t c = threadIdx.x * N; c < C; c += blockDim.x * N) {
@@ -156,37 +154,38 @@ struct Scratch {
   int64_t rows = 0, sorted_tokens, sorted_rows, head, tail, sort, sort_bytes, total;  // byte offsets
 };
 
-template <int N>
-void launch_backward(float* dwte, float* dwpe, const float* dout, const int* sorted_tokens, const int* sorted_rows, float* head,
-                     float* tail, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate, cudaStream_t stream) {
+template <int N, class R>
+void launch_backward(float* dwte, float* dwpe, const R* dout, const int* sorted_tokens, const int* sorted_rows, float* head, float* tail,
+                     int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate, cudaStream_t stream) {
   const int64_t n = B * T;
   const unsigned chunks = grid_blocks(ceil_div<int64_t>(n, kChunk));
   const unsigned threads = row_threads(C / N);
   sum_runs_kernel<N><<<chunks, threads, 0, stream>>>(dwte, head, tail, dout, sorted_tokens, sorted_rows, n, C);
-  FP32_CHECK_LAUNCH();
+  STEPSCOPE_CHECK_LAUNCH();
   join_runs_kernel<N><<<chunks, threads, 0, stream>>>(dwte, head, tail, sorted_tokens, n, C);
-  FP32_CHECK_LAUNCH();
+  STEPSCOPE_CHECK_LAUNCH();
   // Rows from T on exist only to be zeroed, which accumulation does not need.
   const int64_t position_rows = accumulate ? T : max_seq_len;
   position_gradient_kernel<N><<<grid_blocks(position_rows), threads, 0, stream>>>(dwpe, dout, B, T, C, accumulate);
-  FP32_CHECK_LAUNCH();
+  STEPSCOPE_CHECK_LAUNCH();
 }
 
 }  // namespace
 
-void embedding_forward(float* out, const int* tokens, const float* wte, const float* wpe, int64_t B, int64_t T, int64_t C,
-                       cudaStream_t stream) {
+template <class S, class R>
+void embedding_forward(R* out, const int* tokens, const S* wte, const S* wpe, int64_t B, int64_t T, int64_t C, cudaStream_t stream) {
   const unsigned rows = grid_blocks(B * T);
-  if (can_pack(C, out, wte, wpe))
-    embedding_forward_kernel<4><<<rows, row_threads(C / 4), 0, stream>>>(out, tokens, wte, wpe, T, C);
+  if (can_pack<S>(C, out, wte, wpe))
+    embedding_forward_kernel<kPack<S>><<<rows, row_threads(C / kPack<S>), 0, stream>>>(out, tokens, wte, wpe, T, C);
   else
     embedding_forward_kernel<1><<<rows, row_threads(C), 0, stream>>>(out, tokens, wte, wpe, T, C);
-  FP32_CHECK_LAUNCH();
+  STEPSCOPE_CHECK_LAUNCH();
 }
 
 int64_t embedding_backward_scratch_bytes(int64_t rows, int64_t C) { return Scratch(rows, C).total; }
 
-void embedding_backward(float* dwte, float* dwpe, const float* dout, const int* tokens, int64_t B, int64_t T, int64_t C, int64_t V,
+template <class S, class R>
+void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* tokens, int64_t B, int64_t T, int64_t C, int64_t V,
                         int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream) {
   const int64_t n = B * T;
   if (n > std::numeric_limits<int>::max()) throw stepscope::InputError("embedding_backward: B * T must be below 2^31");
@@ -199,7 +198,7 @@ void embedding_backward(float* dwte, float* dwpe, const float* dout, const int* 
   auto* tail = reinterpret_cast<float*>(base + part.tail);
 
   number_rows_kernel<<<grid_blocks(ceil_div<int64_t>(n, 256)), 256, 0, stream>>>(rows, n);
-  FP32_CHECK_LAUNCH();
+  STEPSCOPE_CHECK_LAUNCH();
 
   // Ids are never negative, so they sort as unsigned, and only as many bits as V has need to be looked at.
   int bits = 1;
@@ -214,10 +213,20 @@ void embedding_backward(float* dwte, float* dwpe, const float* dout, const int* 
   STEPSCOPE_CUDA_CHECK(
       cub::DeviceRadixSort::SortPairs(base + part.sort, sort_bytes, keys, sorted_keys, rows, sorted_rows, items, 0, bits, stream));
 
-  if (can_pack(C, dwte, dwpe, dout))
-    launch_backward<4>(dwte, dwpe, dout, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
+  if (can_pack<S>(C, dwte, dwpe, dout))
+    launch_backward<kPack<S>>(dwte, dwpe, dout, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
   else
     launch_backward<1>(dwte, dwpe, dout, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
 }
 
-}  // namespace fp32
+template void embedding_forward(float*, const int*, const float*, const float*, int64_t, int64_t, int64_t, cudaStream_t);
+template void embedding_forward(bf16*, const int*, const bf16*, const bf16*, int64_t, int64_t, int64_t, cudaStream_t);
+template void embedding_forward(float*, const int*, const bf16*, const bf16*, int64_t, int64_t, int64_t, cudaStream_t);
+template void embedding_backward<float>(float*, float*, const float*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*,
+                                        cudaStream_t);
+template void embedding_backward<bf16>(float*, float*, const bf16*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*,
+                                       cudaStream_t);
+template void embedding_backward<bf16>(float*, float*, const float*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*,
+                                       cudaStream_t);
+
+}  // namespace gpt2::ops

@@ -1,15 +1,15 @@
-// The numbers of one step that kernels read from device memory instead of from their arguments, so that one captured CUDA graph serves
-// every step. Written by the host into pinned memory, copied before the graph is launched.
+// The numbers of one step that kernels of every trainer read from device memory instead of from their arguments, so that a captured
+// CUDA graph can serve every step. Written by the host into pinned memory, copied before the graph is launched.
 #pragma once
 #include <cstdint>
 
 #include "gpt2/trainer.h"
 
-namespace mixed {
+namespace gpt2::ops {
 
 struct StepScalars {
   double loss_scale = 1;     // of the sum of token losses: 1 / tokens of the step
-  float gradient_scale = 1;  // of dlogits: the same number; no loss scale, since bf16 has the exponents of fp32
+  float gradient_scale = 1;  // of dlogits: the same number; bf16 has the exponents of fp32 and needs no loss scale
   float learning_rate = 0;
   float beta1 = 0, beta2 = 0, one_minus_beta1 = 1, one_minus_beta2 = 1;
   float correction1 = 1, correction2 = 1;  // 1 - beta^t, computed in double on the host: float loses four digits at t = 1
@@ -28,4 +28,4 @@ struct StepStats {
   float clip_scale = 0;
 };
 
-}  // namespace mixed
+}  // namespace gpt2::ops
