@@ -119,14 +119,14 @@ __global__ void __launch_bounds__(kThreads) round_parameters_kernel(bf16* __rest
 unsigned blocks(int64_t n, int pack) { return grid_blocks(ceil_div<int64_t>(n, static_cast<int64_t>(kThreads) * pack)); }
 
 template <class S>
-struct State {
+struct Vectors {
   S* weights;
   float *masters, *m, *v;
   const float* gradients;
 };
 
 template <int N, bool kStochastic, class S>
-void launch_all_tensors(const State<S>& s, const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale,
+void launch_all_tensors(const Vectors<S>& s, const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale,
                         cudaStream_t stream) {
   DecayTable table{};
   for (const TensorRow& row : kTensorTable) {
@@ -140,7 +140,7 @@ void launch_all_tensors(const State<S>& s, const TensorLayout& layout, const Ste
 }
 
 template <int N, bool kStochastic, class S>
-void launch_per_tensor(const State<S>& s, const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale,
+void launch_per_tensor(const Vectors<S>& s, const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale,
                        cudaStream_t stream) {
   for (const TensorRow& row : kTensorTable) {
     const TensorSpan& span = layout[row.id];
@@ -151,7 +151,7 @@ void launch_per_tensor(const State<S>& s, const TensorLayout& layout, const Step
 }
 
 template <int N, bool kStochastic, class S>
-void launch(AdamWKernel variant, const State<S>& s, const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale,
+void launch(AdamWKernel variant, const Vectors<S>& s, const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale,
             cudaStream_t stream) {
   switch (variant) {
     case AdamWKernel::all_tensors:
@@ -176,7 +176,7 @@ bool tensors_pack(const TensorLayout& layout) {
 template <class S>
 void adamw(AdamWKernel variant, Rounding rounding, S* weights, float* masters, float* m, float* v, const float* gradients,
            const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
-  const State<S> s{weights, masters, m, v, gradients};
+  const Vectors<S> s{weights, masters, m, v, gradients};
   const bool packs = aligned_16(weights, masters, m, v, gradients) && tensors_pack<S>(layout);
   if constexpr (!std::is_same_v<S, float>) {
     if (rounding == Rounding::stochastic) {
