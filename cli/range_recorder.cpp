@@ -10,6 +10,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "base/statistics.h"
+
 namespace cli {
 namespace {
 
@@ -88,17 +90,16 @@ void RangeRecorder::end_op(gpt2::Pass pass, int layer, gpt2::Op op) {
 void RangeRecorder::finish() {
   for (const profiler::LaunchRecord& r : current_) writer_.write(r);
   for (size_t i = 0; i < durations_ns_.size(); ++i) {
-    std::vector<int64_t>& d = durations_ns_[i];
-    std::sort(d.begin(), d.end());
+    const std::vector<int64_t>& d = durations_ns_[i];
     profiler::LaunchStats s;
     s.activity = profiler::Activity::cpu_op;
     s.index = static_cast<int64_t>(i);
     s.samples = static_cast<int64_t>(d.size());
-    const size_t n = d.size();
-    s.median_ns = n % 2 ? static_cast<double>(d[n / 2]) : 0.5 * static_cast<double>(d[n / 2 - 1] + d[n / 2]);
-    s.mean_ns = static_cast<double>(std::accumulate(d.begin(), d.end(), int64_t{0})) / static_cast<double>(n);
-    s.min_ns = static_cast<double>(d.front());
-    s.max_ns = static_cast<double>(d.back());
+    const auto [least, most] = std::minmax_element(d.begin(), d.end());
+    s.median_ns = stepscope::median(d);
+    s.mean_ns = static_cast<double>(std::accumulate(d.begin(), d.end(), int64_t{0})) / static_cast<double>(d.size());
+    s.min_ns = static_cast<double>(*least);
+    s.max_ns = static_cast<double>(*most);
     writer_.write(s);
   }
   writer_.write(profiler::MissingRecord{"no_gpu_counters", 1, "the CPU reference has no hardware counters"});

@@ -9,6 +9,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/statistics.h"
 #include "experiments/runner/run_log.h"
 
 namespace experiments {
@@ -88,10 +89,7 @@ ordered_json environment_of(const RunLog& log) {
     out["heating_c_per_10_s_max"] = h->most_c_per_10_s;
     out["heating_pairs"] = h->pairs;
   }
-  for (auto& [arm, values] : clocks) {
-    std::sort(values.begin(), values.end());
-    out[fmt::format("{}_sm_clock_mhz_median", arm == 'A' ? "a" : "b")] = values[values.size() / 2];
-  }
+  for (const auto& [arm, values] : clocks) out[fmt::format("{}_sm_clock_mhz_median", arm == 'A' ? "a" : "b")] = stepscope::median(values);
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/statistics.h"
 #include "profiler/ceilings/ceilings.h"
 
 namespace profiler {
@@ -105,8 +106,7 @@ double median_seconds(const std::function<void()>& launch) {
     ms.push_back(t);
   }
   check(cudaGetLastError(), "a kernel launch");
-  std::nth_element(ms.begin(), ms.begin() + kRuns / 2, ms.end());
-  return ms[kRuns / 2] * 1e-3;
+  return stepscope::median(std::move(ms)) * 1e-3;
 }
 
 void raise(double& best, double value) { best = std::max(best, value); }
