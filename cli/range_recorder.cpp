@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <numeric>
 #include <stdexcept>
 
+#include "base/read_file.h"
 #include "base/statistics.h"
 
 namespace cli {
@@ -19,16 +18,10 @@ int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-profiler::CollectPlan read_plan(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) throw std::runtime_error(fmt::format("cannot read the collect plan '{}'", file));
-  return profiler::collect_plan_from_json({std::istreambuf_iterator<char>(in), {}});
-}
-
 }  // namespace
 
 RangeRecorder::RangeRecorder(const std::string& plan_file, const std::string& program)
-    : plan_(read_plan(plan_file)), writer_(plan_.output) {
+    : plan_(profiler::collect_plan_from_json(stepscope::read_file(plan_file))), writer_(plan_.output) {
   for (const profiler::PhasePlan& p : plan_.phases) last_ += p.steps;
   profiler::SessionRecord s;
   s.producer = "cpu";
