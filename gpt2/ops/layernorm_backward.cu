@@ -149,9 +149,9 @@ __device__ __forceinline__ Pack<8> floats(const Raw<S>& raw) {
   return load<8>(reinterpret_cast<const S*>(&raw));
 }
 
-// As the kernel above with kSums = 3, without barriers: one warp per row, the row in PACKS packs of 8 per lane, everything that a row needs asked for
-// at once. Rows of a block are far apart in time, so its warps wait at different moments and memory stays busy. Warps join their sums
-// in shared memory (3 C floats) at the end, one after the other.
+// As the kernel above with kSums = 3, without barriers: one warp per row, the row in PACKS packs of 8 per lane, everything that a row
+// needs asked for at once. Rows of a block are far apart in time, so its warps wait at different moments and memory stays busy. Warps join
+// their sums in shared memory (3 C floats) at the end, one after the other.
 template <class S, int PACKS, class R>
 __global__ void __launch_bounds__(128, PACKS <= 3 ? 3 : 2)
     warp_rows_backward_kernel(R* __restrict__ dinp, S* __restrict__ dinp_copy, float* __restrict__ partial, const S* __restrict__ dout,
