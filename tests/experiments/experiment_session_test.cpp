@@ -49,7 +49,7 @@ class Session : public ::testing::Test {
     return "case \"$*\" in *new*) exec " BINARY_DIR "/bin/fake_arm good 1.03e6;; *) exec " BINARY_DIR "/bin/fake_arm good 1e6;; esac";
   }
 
-  ExperimentSession session(const std::atomic<bool>* stop = nullptr, int64_t command_steps = SessionOptions().command_steps) const {
+  ExperimentSession session(const std::atomic<bool>* stop = nullptr, int command_steps = SessionOptions().command_steps) const {
     SessionOptions o;
     o.command_steps = command_steps;
     o.root = folder_;
@@ -202,7 +202,7 @@ TEST_F(Session, times_the_frozen_baseline_and_the_trainer_of_today_as_programs) 
 // Its collector needs a step for every phase of the plan: warm-up 10, timed 10, counted 2, traced 7. Fewer would end before the last.
 TEST_F(Session, profiles_the_frozen_baseline_over_enough_steps_for_every_phase) {
   program_and_baseline();
-  const auto profiled_steps = [&](int64_t timed) {
+  const auto profiled_steps = [&](int timed) {
     fs::remove(folder_ / "log");
     session(nullptr, timed).run(experiment("baseline: fp32-v1\ncompound: true\n"), {});
     const std::string all = log();
