@@ -101,12 +101,6 @@ std::optional<StepChange> step_change(const ProfileDocument& a, const ProfileDoc
   return std::nullopt;
 }
 
-Side side_of(const Measured& m) {
-  Side s{m.launches + m.copies, m.time_ns, std::nullopt, m.tensor_active_pct, m.sm_clock_hz, m.tensor_instructions};
-  if (m.dram_read_bytes && m.dram_write_bytes) s.dram_bytes = *m.dram_read_bytes + *m.dram_write_bytes;
-  return s;
-}
-
 template <class Row>
 void sort_by_change(std::vector<Row>& rows) {
   std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return std::fabs(x.delta_ns()) > std::fabs(y.delta_ns()); });
@@ -129,37 +123,18 @@ std::vector<GroupChange> group_changes(const std::vector<Row>& a, const std::vec
 }
 
 KernelChange kernel_change(const WaterfallRow& w) {
-  KernelChange k{w.change,
-                 w.pass,
-                 w.op,
-                 {},
-                 {},
-                 {w.a_launches, w.a_ns, w.a_dram_bytes, {}, {}, {}},
-                 {w.b_launches, w.b_ns, w.b_dram_bytes, {}, {}, {}}};
+  KernelChange k{w.change, w.pass, w.op, {}, {}, w.a, w.b};
   if (w.change != "new") k.a_kernels = {w.kernel};
   if (w.change != "gone") k.b_kernels = {w.kernel};
   return k;
-}
-
-// What one side lacks has no bytes, and adds none; a kernel that is there without its bytes leaves the sum unknown.
-void add_side(Side& into, const Side& from) {
-  if (from.launches == 0) return;
-  if (into.launches == 0)
-    into.dram_bytes = from.dram_bytes;
-  else if (into.dram_bytes && from.dram_bytes)
-    into.dram_bytes = *into.dram_bytes + *from.dram_bytes;
-  else
-    into.dram_bytes.reset();
-  into.launches += from.launches;
-  into.time_ns += from.time_ns;
 }
 
 KernelChange replaced(KernelChange into, const KernelChange& from) {
   into.change = "replaced";
   into.a_kernels.insert(into.a_kernels.end(), from.a_kernels.begin(), from.a_kernels.end());
   into.b_kernels.insert(into.b_kernels.end(), from.b_kernels.begin(), from.b_kernels.end());
-  add_side(into.a, from.a);
-  add_side(into.b, from.b);
+  add(into.a, from.a);
+  add(into.b, from.b);
   return into;
 }
 

@@ -32,11 +32,6 @@ struct StepChange {
   std::optional<bool> differs() const;
 };
 
-struct Side {
-  int64_t launches = 0;
-  double time_ns = 0;
-  std::optional<double> dram_bytes, tensor_active_pct, sm_clock_hz, tensor_instructions;
-};
 struct GroupChange {  // a pass, an op of a pass, a layer of a pass
   std::string pass, op;
   std::optional<int64_t> layer;

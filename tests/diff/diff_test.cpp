@@ -199,8 +199,8 @@ TEST(Diff, BytesOfReplacedKernelsAreSummedOnlyWhereAllAreKnown) {
                   fused = kernel("gemm_bias", "forward", "mlp_up", 1.05e6);
   const auto a_bytes = [&](const KernelRow& x, const KernelRow& y) {
     const ProfileDiff d = diff_profiles(document({x, y}, 0), document({with_bytes(fused, 3e6, 4e6)}, 0));
-    EXPECT_EQ(change(d, "replaced").b.dram_bytes, 7e6);
-    return change(d, "replaced").a.dram_bytes;
+    EXPECT_EQ(dram_bytes(change(d, "replaced").b), 7e6);
+    return dram_bytes(change(d, "replaced").a);
   };
   EXPECT_EQ(a_bytes(with_bytes(gemm, 5e6, 2e6), with_bytes(bias, 1e6, 1e6)), 9e6);
   EXPECT_EQ(a_bytes(with_bytes(gemm, 5e6, 2e6), bias), std::nullopt) << "half a sum would look like an answer";
