@@ -10,6 +10,8 @@ enum class Format {
   count,            // 834
   launches,         // the row's launches and copies together
   milliseconds,     // ns as ms: 25.70
+  seconds,          // ns as s: 3.1
+  thousands,        // 462.3k
   percent,          // 25.7
   in_brackets,      // (26%)
   gigabytes,        // bytes as GB: 4.80

@@ -76,6 +76,7 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
   add("build", shown(a.run.build_type), shown(b.run.build_type), false);
   const Number x = a.environment.sm_clock_mhz_median, y = b.environment.sm_clock_mhz_median;
   if (x && y && std::fabs(*y / *x - 1) > 0.01) add("SM clock", fmt::format("{:.0f} MHz", *x), fmt::format("{:.0f} MHz", *y), false);
+  add("timed steps on a device that was", shown(a.timing.state), shown(b.timing.state), false);
   add("throttled", fmt::format("{}", fmt::join(a.environment.throttle_reasons, "+")),
       fmt::format("{}", fmt::join(b.environment.throttle_reasons, "+")), false);
 }
@@ -99,6 +100,23 @@ std::optional<StepChange> step_change(const ProfileDocument& a, const ProfileDoc
   if (a.totals.time_ns && b.totals.time_ns && *a.totals.time_ns > 0)
     return StepChange{idle_known(a, b) ? "device time" : "kernel time", device_ns(a, b), device_ns(b, a), std::nullopt, std::nullopt};
   return std::nullopt;
+}
+
+// The longest run of that state: a sustained one where there is one.
+const StateRow* longest(const ProfileDocument& d, const char* state) {
+  const StateRow* found = nullptr;
+  for (const StateRow& s : d.timing.states)
+    if (s.state == state && (!found || s.time_ns > found->time_ns)) found = &s;
+  return found;
+}
+
+std::vector<StateChange> state_changes(const ProfileDocument& a, const ProfileDocument& b) {
+  std::vector<StateChange> out;
+  for (const char* state : {"warm", "cool"}) {
+    const StateRow *x = longest(a, state), *y = longest(b, state);
+    if (x && y && x->step_time_ns > 0) out.push_back({*x, *y});
+  }
+  return out;
 }
 
 template <class Row>
@@ -199,6 +217,7 @@ ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
     const bool first = !a.totals.time_ns && !a.timing.step_time_ns.median;
     throw stepscope::InputError(fmt::format("the {} document holds no time of a step", first ? "first" : "second"));
   }
+  d.states = state_changes(a, b);
   d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) { return GroupChange{r.name, "", {}, {}, {}}; });
   d.ops = group_changes(a.ops, b.ops, [](const OpRow& r) { return GroupChange{r.pass, r.op, {}, {}, {}}; });
   d.layers = group_changes(a.layers, b.layers, [](const LayerRow& r) { return GroupChange{r.pass, "", r.layer, {}, {}}; });

@@ -3,8 +3,11 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <variant>
 
 #include "profiler/diff/diff.h"
+#include "profiler/document/fields.h"
 #include "profiler/report/cells.h"
 #include "profiler/report/names.h"
 #include "profiler/report/text_table.h"
@@ -156,6 +159,18 @@ std::string step_words(const StepChange& s) {
   if (s.low) text += fmt::format("  [{:+.2f}, {:+.2f}]", (*s.low - 1) * 100, (*s.high - 1) * 100);
   return text;
 }
+// "warm 9.045 -> 9.001 ms  -0.49%; 6.28 -> 6.25 J a step; SM 1805 -> 1811 MHz"
+std::string state_words(const StateChange& s) {
+  std::string text = fmt::format("{} {} -> {} ms  {:+.2f}%", s.a.state, milliseconds(s.a.step_time_ns), milliseconds(s.b.step_time_ns),
+                                 (s.ratio() - 1) * 100);
+  for (const Field<StateRow>& f : fields_of<StateRow>()) {
+    const auto* member = std::get_if<Number StateRow::*>(&f.member);
+    if (!member || f.shown.format == Format::thousands || !(s.a.*(*member)) || !(s.b.*(*member))) continue;
+    text += fmt::format("; {} -> {} {}", text_of(f.shown.format, s.a.*(*member)), text_of(f.shown.format, s.b.*(*member)), f.shown.title);
+  }
+  return text;
+}
+
 std::string caution(const ProfileDiff& d) {
   if (d.unlike()) return "The two runs differ in device, model, batch or sequence length; their times cannot be compared.";
   std::string text =
@@ -168,12 +183,35 @@ std::string caution(const ProfileDiff& d) {
   return text;
 }
 
+// Every number that both rows have, by its name in the document.
+ordered_json to_json(const StateChange& s) {
+  ordered_json j{{"state", s.a.state}, {"ratio", s.ratio()}};
+  for (const Field<StateRow>& f : fields_of<StateRow>()) {
+    const std::string name(f.name);
+    if (f.member.index() == 0) continue;  // words
+    std::visit(
+        [&](auto member) {
+          using T = std::remove_cvref_t<decltype(s.a.*member)>;
+          if constexpr (std::is_same_v<T, Number>) {
+            if (s.a.*member) j["a"][name] = *(s.a.*member);
+            if (s.b.*member) j["b"][name] = *(s.b.*member);
+          } else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, int64_t>) {
+            j["a"][name] = s.a.*member;
+            j["b"][name] = s.b.*member;
+          }
+        },
+        f.member);
+  }
+  return j;
+}
+
 }  // namespace
 
 std::string diff_table(const ProfileDiff& d, const DiffText& o) {
   std::string out = fmt::format("A {}\nB {}\n", elide(o.a_name, o.width - 2), elide(o.b_name, o.width - 2));
   if (!d.runs.empty()) out += styled(wrapped("not the same: " + difference_words(d), o.width, 2), d.unlike() ? "31" : "33", o.color) + "\n";
   if (d.step) out += styled(step_words(*d.step), "1", o.color) + "\n";
+  for (const StateChange& s : d.states) out += wrapped(state_words(s), o.width, 2) + "\n";
   out += wrapped(caution(d), o.width, 0) + "\n\n";
   if (!d.passes.empty()) out += terminal_text(group_view(d, d.passes, "pass", d.passes.size(), true), o.width, o.color) + "\n";
   if (o.by != DiffBy::pass) out += terminal_text(view_of(d, o), o.width, o.color);
@@ -183,6 +221,8 @@ std::string diff_table(const ProfileDiff& d, const DiffText& o) {
 std::string diff_markdown(const ProfileDiff& d, const DiffText& o) {
   std::string out = fmt::format("### {} → {}\n\n", o.a_name, o.b_name);
   if (d.step) out += "**" + step_words(*d.step) + "**\n\n";
+  for (const StateChange& s : d.states) out += "- " + state_words(s) + "\n";
+  if (!d.states.empty()) out += "\n";
   out += caution(d) + "\n\n";
   if (!d.runs.empty()) out += "Not the same: " + difference_words(d) + "\n\n";
   if (!d.passes.empty()) out += markdown_text(group_view(d, d.passes, "pass", d.passes.size(), true)) + "\n";
@@ -198,6 +238,7 @@ ordered_json diff_json(const ProfileDiff& d, const DiffText& o) {
     j["step"] = {{"basis", d.step->basis}, {"a_ns", d.step->a_ns}, {"b_ns", d.step->b_ns}, {"ratio", d.step->ratio()}};
     if (d.step->low) j["step"]["ratio_low"] = *d.step->low, j["step"]["ratio_high"] = *d.step->high;
   }
+  for (const StateChange& s : d.states) j["states"].push_back(to_json(s));
   j["device"] = {{"a_ns", d.a_device_ns}, {"b_ns", d.b_device_ns}};
   if (d.idle_known) j["idle"] = {{"a_ns", d.a_idle_ns}, {"b_ns", d.b_idle_ns}};
   j["rest"] = {{"a_ns", d.a_rest_ns}, {"b_ns", d.b_rest_ns}};

@@ -8,6 +8,8 @@
 
 #include "base/nvml.h"
 #include "profiler/attribute/attribution.h"
+#include "profiler/document/missing_rows.h"
+#include "profiler/document/states.h"
 #include "profiler/document/statistics.h"
 #include "profiler/records/missing.h"
 #include "profiler/records/names.h"
@@ -31,30 +33,6 @@ Count device_count(const Recording& r, const char* key) {
   if (!word) return std::nullopt;
   const auto [end, error] = std::from_chars(word->data(), word->data() + word->size(), v);
   return error == std::errc() && end == word->data() + word->size() ? Count(v) : std::nullopt;
-}
-
-// One row per kind, in the order of first sight; a kind outside the catalogue is shown and taken seriously.
-void add_missing(ProfileDocument& d, const MissingRecord& m) {
-  const auto at = std::find_if(d.missing.begin(), d.missing.end(), [&](const MissingRow& row) { return row.name == m.name; });
-  if (at != d.missing.end()) {
-    at->count += m.count;
-    if (!m.detail.empty() && at->detail.find(m.detail) == std::string::npos && at->detail.size() < 400)
-      at->detail += (at->detail.empty() ? "" : "; ") + m.detail;
-    return;
-  }
-  const auto kind = find_missing(m.name);
-  MissingRow row;
-  row.name = m.name;
-  row.severity = std::string(name(kind ? kind->severity : Severity::severe));
-  row.stage = kind ? std::string(kind->stage) : "collect";
-  row.count = m.count;
-  row.detail = m.detail;
-  row.advice =
-      kind ? std::string(kind->advice) : "This program does not know this kind of missing data; it was recorded by another version.";
-  d.missing.push_back(std::move(row));
-}
-bool is_missing(const ProfileDocument& d, std::string_view name) {
-  return std::any_of(d.missing.begin(), d.missing.end(), [&](const MissingRow& m) { return m.name == name; });
 }
 
 // Profiled by us, but no trainer of ours: those write a run.json.
@@ -480,13 +458,9 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
     fill_timing(d, *run, ceilings, options);
   else
     fill_timing_from_steps(d, recording);
+  fill_states(d, recording, run, options);
   explain_absent_counters(d, recording);
-  std::stable_sort(d.missing.begin(), d.missing.end(), [](const MissingRow& x, const MissingRow& y) {
-    const auto rank = [](const MissingRow& m) {
-      return m.severity == name(Severity::severe) ? 0 : m.severity == name(Severity::notice) ? 1 : 2;
-    };
-    return rank(x) < rank(y);
-  });
+  sort_missing(d);
   return d;
 }
 

@@ -207,6 +207,28 @@ const std::vector<Field<StepTime>>& fields_of() {
 }
 
 template <>
+const std::vector<Field<StateRow>>& fields_of() {
+  using S = StateRow;
+  const auto shown = [](std::string_view title, Format format, int drop = 0) { return Shown{title, format, kStateTable, kNoTable, drop}; };
+  static const std::vector<Field<S>> list = {
+      {"state", "", "formula", "cool: before the device settled; warm: behind that", &S::state, shown("device", Format::word)},
+      {"run", "", "recording", "timed: the timed steps of this profile; sustained: a run of its own (profile --sustained)", &S::run,
+       shown("run", Format::word, 4)},
+      {"steps", "", "timer", "steps in a row", &S::steps, shown("steps", Format::count, 5)},
+      {"step_time_ns", "ns", "timer", "time_ns / steps", &S::step_time_ns, shown("ms a step", Format::milliseconds)},
+      {"time_ns", "ns", "timer", "all of them together", &S::time_ns, shown("s", Format::seconds, 6)},
+      {"begin_ns", "ns", "timer", "begin of the first of them, from the begin of the first step of the process", &S::begin_ns,
+       shown("after s", Format::seconds, 7)},
+      {"tokens_per_s", "tokens/s", "formula", "tokens_per_step / step_time_ns", &S::tokens_per_s, shown("tokens/s", Format::thousands, 3)},
+      {"joules_per_step", "J", "NVML", "energy counter of the GPU, interpolated between its changes, / steps", &S::joules_per_step,
+       shown("J a step", Format::joules)},
+      {"power_w", "W", "NVML", "that energy / time_ns; without it the mean of the samples", &S::power_w, shown("W", Format::watts, 1)},
+      {"sm_clock_mhz", "MHz", "NVML", "mean SM clock", &S::sm_clock_mhz, shown("SM MHz", Format::count, 2)},
+  };
+  return list;
+}
+
+template <>
 const std::vector<Field<TimingSection>>& fields_of() {
   using T = TimingSection;
   static const std::vector<Field<T>> list = {
@@ -214,6 +236,8 @@ const std::vector<Field<TimingSection>>& fields_of() {
       {"model_flops_per_s", "FLOP/s", "formula", "model_flops / median step time", &T::model_flops_per_s},
       {"of_matmul_ceiling_pct", "%", "formula", "model_flops_per_s in percent of the measured matmul ceiling", &T::of_matmul_ceiling_pct},
       {"matmul_ceiling", "", "run.json", "which ceiling: fp32, tf32 or bf16", &T::matmul_ceiling},
+      {"state", "", "formula", "cool or warm: what the device was in most of the timed steps; absent: a row of missing says why",
+       &T::state},
   };
   return list;
 }
@@ -306,9 +330,10 @@ const std::vector<Field<PassRow>>& fields_of() {
                {"top_kernel_ns", "ns", "activity", "its time", &P::top_kernel_ns},
                {"whole_dram_read_bytes", "bytes", "counter dram__bytes_read.sum",
                 "the pass counted as one range: kernels unserialized, copies and memsets included", &P::whole_dram_read_bytes},
-               {"whole_dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "bytes written, counted in the same way", &P::whole_dram_write_bytes},
-               {"whole_tensor_active_pct", "%", "counter, see collection.tensor_metric", "tensor use, counted in the same way; launch gaps are in its cycles",
-                &P::whole_tensor_active_pct}});
+               {"whole_dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "bytes written, counted in the same way",
+                &P::whole_dram_write_bytes},
+               {"whole_tensor_active_pct", "%", "counter, see collection.tensor_metric",
+                "tensor use, counted in the same way; launch gaps are in its cycles", &P::whole_tensor_active_pct}});
     return l;
   }();
   return list;
@@ -425,80 +450,5 @@ const std::vector<Field<MissingRow>>& fields_of() {
 
 // ---- the lists as text
 // ----------------------------------------------------------------------------------------
-namespace {
-
-template <class Row>
-std::pair<std::string, bool> type_of(const Field<Row>& f) {
-  static const std::array<std::pair<const char*, bool>, 12> types = {{{"string", true},
-                                                                      {"string", false},
-                                                                      {"integer", true},
-                                                                      {"integer", false},
-                                                                      {"number", true},
-                                                                      {"number", false},
-                                                                      {"true or false", false},
-                                                                      {"list of numbers", true},
-                                                                      {"list of strings", true},
-                                                                      {"three integers", true},
-                                                                      {"object of strings", true},
-                                                                      {"object of numbers", true}}};
-  const auto& [type, required] = types.at(f.member.index());
-  return {type, required};
-}
-
-template <class Row>
-SectionDescription describe(const char* path, const char* help) {
-  SectionDescription s{path, help, {}};
-  for (const Field<Row>& f : fields_of<Row>()) {
-    const auto [type, required] = type_of(f);
-    s.fields.push_back({std::string(f.name), type, std::string(f.unit), std::string(f.source), std::string(f.help), required});
-  }
-  return s;
-}
-
-}  // namespace
-
-const std::vector<SectionDescription>& describe_document() {
-  static const std::vector<SectionDescription> sections = {
-      describe<RunSection>("run", "What ran."),
-      describe<EnvironmentSection>("environment", "Where, and how the device was doing during the timed steps."),
-      describe<CeilingsSection>("ceilings", "What this device was seen to reach; every percentage \"of ceiling\" is of these."),
-      describe<CollectionSection>("collection", "How the numbers were taken, and what that cost."),
-      describe<CounterSetRow>("collection.counter_sets[]", "Hardware counters taken together in one pass."),
-      describe<TimingSection>("timing", "From steps with no collector on."),
-      describe<StepTime>("timing.step_time_ns", "Wall time of a step, end to end."),
-      describe<TotalsSection>("totals", "One step on the device. passes_ns + unattributed_ns + idle_ns = time_ns within 0.5%."),
-      describe<PassRow>("passes[]", "In the order of a step."),
-      describe<OpRow>("ops[]", "Per pass and semantic op, all layers together."),
-      describe<LayerRow>("layers[]", "Per pass and layer, all ops together."),
-      describe<KernelRow>("kernels[]", "Per kernel name, pass and op; longest first."),
-      describe<LaunchRow>("launches[]", "Every operation of the step shown, by start time."),
-      describe<TimelineSection>("timeline", "Busy and idle time of the step shown, by interval union."),
-      describe<GapRow>("timeline.gaps[]", "Idle stretches by length."),
-      describe<CopyRow>("timeline.copies[]", "Copies and memsets by kind."),
-      describe<EnvironmentRow>("timeline.environment[]", "Samples in the step shown, and the nearest before and behind it."),
-      describe<MissingRow>("missing[]", "Everything that was lost or could not be had."),
-  };
-  return sections;
-}
-
-std::string document_schema_markdown() {
-  std::string out =
-      "# The profile document\n\n"
-      "Generated from the field lists in `profiler/document/fields.cpp` and `base/run_fields.cpp`; a test fails when this\n"
-      "page is stale. How each number is computed and when it lies: `docs/metrics.md`.\n\n"
-      "One JSON object. `schema` is `\"stepscope.profile/1\"`; a reader refuses any other. All numbers are "
-      "per training step (a\n"
-      "program without steps is one step), in base units. A field that is not marked *always* is absent when "
-      "there is no answer;\n"
-      "a row of `missing` says why. Never 0, -1, null or NaN instead. The section `sources` repeats where "
-      "each number comes from, so\n"
-      "that a document explains itself.\n";
-  for (const SectionDescription& s : describe_document()) {
-    out += fmt::format("\n## {}\n\n{}\n\n| field | type | unit | always | source | meaning |\n|---|---|---|---|---|---|\n", s.path, s.help);
-    for (const FieldDescription& f : s.fields)
-      out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", f.name, f.type, f.unit, f.required ? "yes" : "", f.source, f.help);
-  }
-  return out;
-}
 
 }  // namespace profiler

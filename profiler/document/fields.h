@@ -40,6 +40,8 @@ const std::vector<Field<CollectionSection>>& fields_of();
 template <>
 const std::vector<Field<StepTime>>& fields_of();
 template <>
+const std::vector<Field<StateRow>>& fields_of();
+template <>
 const std::vector<Field<TimingSection>>& fields_of();
 template <>
 const std::vector<Field<TotalsSection>>& fields_of();

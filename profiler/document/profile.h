@@ -68,10 +68,20 @@ struct StepTime {
   std::vector<double> samples;
 };
 
+// Steps in a row while the device was cool, or warm (profiler/document/device_state.h).
+struct StateRow {
+  std::string state, run;
+  int64_t steps = 0;
+  double step_time_ns = 0, time_ns = 0, begin_ns = 0;
+  Number tokens_per_s, joules_per_step, power_w, sm_clock_mhz;
+};
+
 struct TimingSection {
   StepTime step_time_ns;
   Number tokens_per_s, model_flops_per_s, of_matmul_ceiling_pct;
   Text matmul_ceiling;
+  Text state;
+  std::vector<StateRow> states;
 };
 
 struct TotalsSection : Numbers {  // of the numbers only those that number_rows() has beside the totals

@@ -20,6 +20,10 @@ std::string milliseconds(const std::optional<double>& ns) {
   return fmt::format("{:.{}f}", v, size >= 1000 ? 1 : size >= 10 ? 2 : 3);
 }
 
+std::string thousands(double v) {
+  return v >= 1e6 ? fmt::format("{:.2f}M", v / 1e6) : v >= 1e4 ? fmt::format("{:.1f}k", v / 1e3) : fmt::format("{:.0f}", v);
+}
+
 std::string change_in_milliseconds(double ns) { return fmt::format("{:+.3f}", ns * 1e-6); }
 
 std::string percent(const std::optional<double>& pct) { return scaled(pct, 1, 1); }
@@ -28,6 +32,10 @@ std::string text_of(Format format, const std::optional<double>& value) {
   switch (format) {
     case Format::milliseconds:
       return milliseconds(value);
+    case Format::seconds:
+      return scaled(value, 1e-9, 1);
+    case Format::thousands:
+      return value ? thousands(*value) : "-";
     case Format::percent:
     case Format::tensor:
       return percent(value);

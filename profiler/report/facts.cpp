@@ -8,10 +8,6 @@
 namespace profiler {
 namespace {
 
-std::string thousands(double v) {
-  return v >= 1e6 ? fmt::format("{:.2f}M", v / 1e6) : v >= 1e4 ? fmt::format("{:.1f}k", v / 1e3) : fmt::format("{:.0f}", v);
-}
-
 std::string whole(const Number& v) { return v ? fmt::format("{:.0f}", *v) : ""; }
 
 std::string device_words(const EnvironmentSection& e) {
@@ -33,6 +29,7 @@ std::vector<Fact> headline(const ProfileDocument& d) {
   if (t.median) {
     std::string after;
     if (t.interval_low) after = fmt::format("[{}, {}]", milliseconds(t.interval_low), milliseconds(t.interval_high));
+    if (d.timing.state) after += (after.empty() ? "" : " ") + *d.timing.state;
     facts.push_back({"step", milliseconds(t.median) + " ms", after});
   } else if (d.totals.time_ns && d.collection.producer == "ncu") {
     facts.push_back({"all kernels", milliseconds(d.totals.time_ns) + " ms", "each measured alone"});

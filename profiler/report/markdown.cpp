@@ -22,6 +22,7 @@ std::string markdown_text(const ProfileDocument& d, size_t top) {
     first = false;
   }
   if (!first) out += "\n\n";
+  if (const View states = state_view(d, Output::markdown); !states.rows.empty()) out += markdown_text(states) + "\n";
   if (!d.passes.empty()) out += markdown_text(pass_view(d, Output::markdown)) + "\n";
   if (d.passes.empty() && d.collection.shown_step && d.totals.time_ns && *d.totals.time_ns > 0 && d.totals.idle_ns)
     out += fmt::format("One step on the device: {} ms, idle {} ms of it ({}%).\n\n", milliseconds(d.totals.time_ns),

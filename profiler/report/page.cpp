@@ -84,6 +84,7 @@ std::string page_json(const ProfileDocument& d) {
   Json& tables = j["tables"];
   tables["passes"] =
       table(pass_view(d, Output::page), "GB/s is DRAM traffic of the kernels, (max) its share of this device's measured ceiling.", texts);
+  tables["states"] = table(state_view(d, Output::page), "Steps before and behind the settling of clock and power (docs/metrics.md)", texts);
   tables["steps"] = table(step_view(d), "Steps without a collector", texts);
   tables["kernels"] = table(
       kernel_view(d, Output::page, d.kernels.size()),

@@ -133,6 +133,7 @@ std::string table_text(const ProfileDocument& d, const TableOptions& o) {
   std::string out = joined(what_ran(d), " | ", o.width) + "\n";
   if (const std::string line = step_line(d, o.width); !line.empty()) out += styled(line, "1", o.color) + "\n";
   if (const std::string line = how_measured(d, o.width); !line.empty()) out += line + "\n";
+  if (const View states = state_view(d, Output::terminal); !states.rows.empty()) out += "\n" + terminal_text(states, o.width, o.color);
   if (d.totals.time_ns || !d.kernels.empty()) {
     out += "\n" + first_table(d, o) + second_table(d, o);
     out += wrapped(d.ceilings.copy_bytes_per_s ? "GB/s is DRAM traffic of kernels, (max) its share of this "

@@ -11,9 +11,9 @@ namespace profiler {
 
 struct ViewColumn {
   std::string title;
-  bool text = false;     // left-aligned words, not a number
-  bool elastic = false;  // gives way first where the terminal is narrow; at most one
-  int drop = 0;          // as in Shown
+  bool text = false;       // left-aligned words, not a number
+  bool elastic = false;    // gives way first where the terminal is narrow; at most one
+  int drop = 0;            // as in Shown
   std::string field = {};  // of the document; "": made of several
 };
 struct ViewCell {

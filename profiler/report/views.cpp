@@ -30,8 +30,9 @@ Fields<Row> columns_of(Table table, Output output, bool of_kernels) {
 template <class Row>
 void add_columns(View& view, const Fields<Row>& fields) {
   for (const Field<Row>* f : fields)
-    view.columns.push_back(
-        {std::string(f->shown.title), std::holds_alternative<Text Row::*>(f->member), false, f->shown.drop, std::string(f->name)});
+    view.columns.push_back({std::string(f->shown.title),
+                            std::holds_alternative<Text Row::*>(f->member) || std::holds_alternative<std::string Row::*>(f->member), false,
+                            f->shown.drop, std::string(f->name)});
 }
 
 template <class Row>
@@ -55,6 +56,7 @@ std::string text_of(const Field<Row>& f, const Row& row) {
     if (f.shown.format == Format::launches) return std::to_string(row.launches + row.copies);
   if constexpr (std::is_base_of_v<Numbers, Row>)
     if (f.shown.format == Format::tensor) return tensor_cell(row);
+  if (const auto* text = std::get_if<std::string Row::*>(&f.member)) return row.*(*text);
   if (const auto* text = std::get_if<Text Row::*>(&f.member)) return (row.*(*text)).value_or("-");
   if (const auto* size = std::get_if<std::array<int64_t, 3> Row::*>(&f.member)) return fmt::format("{}", fmt::join(row.*(*size), "x"));
   return text_of(f.shown.format, number_of(f, row));
@@ -255,6 +257,20 @@ View launch_view(const ProfileDocument& d) {
   for (const LaunchRow& l : d.launches) {
     ViewRow row{{kernel_name_cell(l.name, Output::page), {where(l), {}, {}}}};
     add_cells(row, fields, l);
+    view.rows.push_back(std::move(row));
+  }
+  return view;
+}
+
+View state_view(const ProfileDocument& d, Output output) {
+  View view;
+  const auto fields = columns_of<StateRow>(kStateTable, output, true);
+  add_columns(view, fields);
+  const std::vector<StateRow>& states = d.timing.states;
+  if (states.empty() || (states.size() == 1 && !states.front().joules_per_step)) return view;
+  for (const StateRow& s : states) {
+    ViewRow row;
+    add_cells(row, fields, s);
     view.rows.push_back(std::move(row));
   }
   return view;

@@ -15,6 +15,8 @@ View kernel_view(const ProfileDocument& document, Output output, size_t top);
 View op_view(const ProfileDocument& document, Output output, size_t top);
 View layer_view(const ProfileDocument& document, Output output, size_t top);
 View launch_view(const ProfileDocument& document);  // for the page
-View step_view(const ProfileDocument& document);    // for the page: every timed step
+// Cool and warm steps; no rows where the headline says it all: one state, and no energy.
+View state_view(const ProfileDocument& document, Output output);
+View step_view(const ProfileDocument& document);  // for the page: every timed step
 
 }  // namespace profiler

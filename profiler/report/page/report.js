@@ -117,6 +117,8 @@
   for (const f of view.headline) put("headline", el("div", {}, el("b", {}, f.value), f.words));
   for (const m of view.missing.filter((m) => m.severity === "severe")) put("alerts", el("p", { class: "severe" }, "Severe: " + m.name + ": " + m.text));
 
+  if (view.tables.states.rows.length) put("states", table(view.tables.states).element);
+
   // ---- passes ------------------------------------------------------------------------------------------------
   {
     const t = view.tables.passes, parts = t.rows.filter((r) => !r.sum && known(value(t, r, "time_ns")));
