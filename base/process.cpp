@@ -1,0 +1,74 @@
+#include "base/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+#include "base/atomic_file.h"
+#include "base/errors.h"
+
+namespace stepscope {
+
+pid_t start_process(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment,
+                    const std::function<void()>& prepare) {
+  std::vector<char*> arguments;
+  for (const std::string& a : argv) arguments.push_back(const_cast<char*>(a.c_str()));
+  arguments.push_back(nullptr);
+
+  // A pipe that closes on exec: if exec fails, the child sends errno through it.
+  int failure[2];
+  if (pipe2(failure, O_CLOEXEC) != 0) throw std::runtime_error(fmt::format("pipe: {}", std::strerror(errno)));
+  const gpt2::Descriptor from_child(failure[0]);
+  gpt2::Descriptor to_parent(failure[1]);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) throw std::runtime_error(fmt::format("fork: {}", std::strerror(errno)));
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);  // the parent died before prctl took effect
+    if (prepare) prepare();
+    for (const auto& [key, value] : environment) setenv(key.c_str(), value.c_str(), 1);
+    execvp(arguments[0], arguments.data());
+    const int e = errno;
+    (void)!write(to_parent.get(), &e, sizeof e);
+    _exit(127);
+  }
+  to_parent.close();
+  int exec_errno = 0;
+  ssize_t n;
+  while ((n = read(from_child.get(), &exec_errno, sizeof exec_errno)) < 0 && errno == EINTR) {
+  }
+  if (n != sizeof exec_errno) return pid;
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  throw InputError(fmt::format("cannot start '{}': {}", argv[0], std::strerror(exec_errno)));
+}
+
+ChildResult run_child(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment, bool stdout_to_stderr) {
+  const auto begin = std::chrono::steady_clock::now();
+  const pid_t pid = start_process(argv, environment, [&] {
+    if (stdout_to_stderr) dup2(STDERR_FILENO, STDOUT_FILENO);
+  });
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  ChildResult r;
+  r.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  r.exited = WIFEXITED(status);
+  if (r.exited)
+    r.exit_code = WEXITSTATUS(status);
+  else
+    r.signal = WTERMSIG(status);
+  return r;
+}
+
+}  // namespace stepscope
