@@ -184,7 +184,7 @@ double capped_share(const RunLog& log) {
     for (const Block& b : p.blocks) {
       if (!b.environment) continue;
       ++sampled;
-      capped += (b.environment->throttle_reasons & kPowerCap) != 0;
+      capped += (b.environment->throttle_reasons & stepscope::nvml::kPowerCap) != 0;
     }
   return sampled > 0 ? capped / sampled : 0;
 }

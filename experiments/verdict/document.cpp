@@ -65,14 +65,14 @@ ordered_json environment_of(const RunLog& log) {
   int blocks = 0, sampled = 0, power_capped = 0, throttled = 0;
   double first_c = 0, hottest = 0, most_power = 0;
   std::map<char, std::vector<double>> clocks;
-  constexpr uint64_t kOtherSlowdowns = 0x8 | 0x10 | 0x20 | 0x40 | 0x80;  // nvmlClocksEventReason*
+  const uint64_t other_slowdowns = stepscope::nvml::slowdowns(~stepscope::nvml::kPowerCap);
   for (const PairRecord& p : log.pairs)
     for (const Block& b : p.blocks) {
       ++blocks;
       if (!b.environment) continue;
       if (sampled++ == 0) first_c = b.environment->temperature_c;
-      power_capped += (b.environment->throttle_reasons & kPowerCap) != 0;
-      throttled += (b.environment->throttle_reasons & kOtherSlowdowns) != 0;
+      power_capped += (b.environment->throttle_reasons & stepscope::nvml::kPowerCap) != 0;
+      throttled += (b.environment->throttle_reasons & other_slowdowns) != 0;
       hottest = std::max(hottest, b.environment->temperature_c);
       most_power = std::max(most_power, b.environment->power_w);
       if (b.environment->sm_clock_mhz > 0) clocks[b.arm].push_back(b.environment->sm_clock_mhz);
