@@ -165,6 +165,8 @@ class MixedTrainer final : public gpt2::Trainer {
     return outcome;
   }
 
+  void* stream() const override { return stream_.get(); }
+
   double evaluate(const Batch& batch, std::span<float> logits) override { return run_once(batch, logits, /*with_gradients=*/false); }
   double forward_backward(const Batch& batch, std::span<float> logits) override { return run_once(batch, logits, /*with_gradients=*/true); }
 

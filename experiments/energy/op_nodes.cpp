@@ -16,24 +16,43 @@ void NodeRanges::look() {
     if (seen_.insert(n).second) owner.push_back(n);
 }
 
+template <class Work>
+void NodeRanges::guarded(const Work& work) {
+  if (failure_) return;
+  try {
+    work();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
 void NodeRanges::begin_op(gpt2::Pass pass, int layer, gpt2::Op op) {
-  look();  // what came until now is the surrounding range's
-  instances_.push_back({pass, layer, op, {}});
-  open_.push_back(instances_.size() - 1);
+  guarded([&] {
+    look();  // what came until now is the surrounding range's
+    instances_.push_back({pass, layer, op, {}});
+    open_.push_back(instances_.size() - 1);
+  });
 }
 
 void NodeRanges::end_op(gpt2::Pass pass, int layer, gpt2::Op op) {
-  if (open_.empty()) throw std::logic_error("the range " + gpt2::leaf_path(pass, layer, op) + " ends and was never begun");
-  const OpInstance& i = instances_[open_.back()];
-  if (i.pass != pass || i.layer != layer || i.op != op)
-    throw std::logic_error(
-        fmt::format("the range {} ends inside {}", gpt2::leaf_path(pass, layer, op), gpt2::leaf_path(i.pass, i.layer, i.op)));
-  look();
-  open_.pop_back();
+  guarded([&] {
+    if (open_.empty()) throw std::logic_error("the range " + gpt2::leaf_path(pass, layer, op) + " ends and was never begun");
+    const OpInstance& i = instances_[open_.back()];
+    if (i.pass != pass || i.layer != layer || i.op != op)
+      throw std::logic_error(
+          fmt::format("the range {} ends inside {}", gpt2::leaf_path(pass, layer, op), gpt2::leaf_path(i.pass, i.layer, i.op)));
+    look();
+    open_.pop_back();
+  });
 }
 
-const std::vector<Node>& NodeRanges::outside() {
-  if (open_.empty()) look();
+const std::vector<OpInstance>& NodeRanges::instances() const {
+  if (failure_) std::rethrow_exception(failure_);
+  return instances_;
+}
+
+const std::vector<Node>& NodeRanges::outside() const {
+  if (failure_) std::rethrow_exception(failure_);
   return outside_;
 }
 

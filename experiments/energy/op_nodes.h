@@ -2,6 +2,7 @@
 // op's range begins or ends: the nodes that are new at the end are the op's. This needs no order of the nodes, so branches that fork inside
 // an op and join again are found too.
 #pragma once
+#include <exception>
 #include <functional>
 #include <string>
 #include <unordered_set>
@@ -32,23 +33,27 @@ class NodeRanges final : public gpt2::RangeListener {
 
   void begin_step(int64_t) override {}
   void end_step(int64_t) override {}
+  // Neither throws: a range ends in a destructor. What went wrong is thrown by instances() and outside().
   void begin_op(gpt2::Pass pass, int layer, gpt2::Op op) override;
-  // Throws std::logic_error for a range that is not the innermost open one.
   void end_op(gpt2::Pass pass, int layer, gpt2::Op op) override;
 
-  // In the order in which the ranges began. A node belongs to the innermost range that was open when it came.
-  const std::vector<OpInstance>& instances() const { return instances_; }
-  // Nodes that came outside every range, so far.
-  const std::vector<Node>& outside();
+  // In the order in which the ranges began. A node belongs to the innermost range that was open when it came. Throws std::logic_error when
+  // a range ended that was not the innermost open one, and what `nodes_now` threw.
+  const std::vector<OpInstance>& instances() const;
+  // Nodes that came outside every range, up to the last begin of a range. Throws as instances().
+  const std::vector<Node>& outside() const;
 
  private:
   void look();
+  template <class Work>
+  void guarded(const Work& work);
 
   std::function<std::vector<Node>()> nodes_now_;
   std::vector<OpInstance> instances_;
   std::vector<size_t> open_;
   std::vector<Node> outside_;
   std::unordered_set<Node> seen_;
+  std::exception_ptr failure_;
 };
 
 // What is measured as one: an op of a pass over all layers, or one of its launches over all layers.
