@@ -4,11 +4,15 @@
 #include <unordered_set>
 
 #include "base/errors.h"
+#include "experiments/energy/probes.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/op_range.h"
 
 namespace energy {
 namespace {
+
+constexpr size_t kPausesInStep = 48;
+constexpr int64_t kPausesBehind = 8;
 
 Node id(cudaGraphNode_t node) { return node; }
 cudaGraphNode_t handle(Node node) { return static_cast<cudaGraphNode_t>(const_cast<void*>(node)); }
@@ -72,6 +76,12 @@ class ListenerScope {
  private:
   gpt2::RangeListener* before_;
 };
+
+cudaGraphNode_t append(cudaGraph_t graph, const std::vector<cudaGraphNode_t>& after, cudaGraph_t child) {
+  cudaGraphNode_t added = nullptr;
+  STEPSCOPE_CUDA_CHECK(cudaGraphAddChildGraphNode(&added, graph, after.data(), after.size(), child));
+  return added;
+}
 
 cudaGraphNode_t in_clone(Node node, cudaGraph_t clone) {
   cudaGraphNode_t found = nullptr;
@@ -142,22 +152,47 @@ CapturedStep::Graph CapturedStep::only(const std::vector<Node>& kept) const {
   return graph;
 }
 
-void CapturedStep::append(cudaGraph_t graph, std::vector<cudaGraphNode_t> after, cudaGraph_t child, int64_t copies) {
-  for (int64_t i = 0; i < copies; ++i) {
-    cudaGraphNode_t added = nullptr;
-    STEPSCOPE_CUDA_CHECK(cudaGraphAddChildGraphNode(&added, graph, after.data(), after.size(), child));
-    after = {added};
+CapturedStep::Graph CapturedStep::pause(double seconds) const {
+  cudaGraph_t graph = nullptr;
+  STEPSCOPE_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  queue_spin(seconds, stream_);
+  STEPSCOPE_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+  return Graph(graph);
+}
+
+// Behind every so-manieth node of the step that another follows, before all that follow it.
+void CapturedStep::insert_pauses(cudaGraph_t graph, double seconds) const {
+  std::unordered_set<Node> followed;
+  for (const Edge& e : edges_) followed.insert(e.from);
+  const size_t every = std::max<size_t>(1, followed.size() / kPausesInStep);
+  std::vector<Node> chosen;
+  size_t seen = 0;
+  for (const Node n : nodes_)
+    if (followed.contains(n) && ++seen % every == 0) chosen.push_back(n);
+  const Graph wait = pause(seconds / static_cast<double>(chosen.size()));
+  for (const Node n : chosen) {
+    const cudaGraphNode_t added = append(graph, {in_clone(n, graph)}, wait.get());
+    for (const Edge& e : edges_)
+      if (e.from == n) add_edge(graph, added, in_clone(e.to, graph));
   }
 }
 
-Executable CapturedStep::step() const { return {graph_.get(), stream_}; }
-
-Executable CapturedStep::with_copies(const std::vector<Node>& launches, int64_t copies) const {
+Executable CapturedStep::with_copies(const std::vector<Node>& launches, int64_t copies, const Pace& pace) const {
   const Graph graph = clone();
-  const Graph child = only(launches);
   std::vector<cudaGraphNode_t> last;
   for (const Node n : last_nodes(nodes_, edges_)) last.push_back(in_clone(n, graph.get()));
-  append(graph.get(), std::move(last), child.get(), copies);
+  if (pace.in_step_s > 0) insert_pauses(graph.get(), pace.in_step_s);
+  Graph child, wait;
+  if (copies > 0) child = only(launches);
+  const int64_t pauses = pace.behind_s > 0 ? kPausesBehind : 0;
+  if (pauses > 0) wait = pause(pace.behind_s / static_cast<double>(pauses));
+  // Copies and pauses in turn, as evenly as their numbers allow.
+  int64_t copied = 0;
+  for (int64_t part = 0; part <= pauses; ++part) {
+    const int64_t until = part == pauses ? copies : copies * (part + 1) / (pauses + 1);
+    for (; copied < until; ++copied) last = {append(graph.get(), last, child.get())};
+    if (part < pauses) last = {append(graph.get(), last, wait.get())};
+  }
   return {graph.get(), stream_};
 }
 
@@ -165,7 +200,9 @@ Executable CapturedStep::alone(const std::vector<Node>& launches, int64_t copies
   cudaGraph_t empty = nullptr;
   STEPSCOPE_CUDA_CHECK(cudaGraphCreate(&empty, 0));
   const Graph graph(empty);
-  append(graph.get(), {}, only(launches).get(), copies);
+  const Graph child = only(launches);
+  std::vector<cudaGraphNode_t> last;
+  for (int64_t i = 0; i < copies; ++i) last = {append(graph.get(), last, child.get())};
   return {graph.get(), stream_};
 }
 

@@ -31,6 +31,13 @@ class Executable {
   cudaStream_t stream_;
 };
 
+// Pauses in which one thread waits: spread over a step and behind it, among the copies. They hold the power below the limit, so that the
+// clock stays at its highest. The same pauses with and without copies cancel.
+struct Pace {
+  double in_step_s = 0, behind_s = 0;  // in all
+  double seconds() const { return in_step_s + behind_s; }
+};
+
 class CapturedStep {
  public:
   // Captures what `trainer` queues for `plan`, every launch by itself. The trainer must have run three steps of this shape before, so that
@@ -46,8 +53,9 @@ class CapturedStep {
   int64_t nodes_outside() const { return nodes_outside_; }  // of every op's range
   cudaStream_t stream() const { return stream_; }
 
-  Executable step() const;
-  Executable with_copies(const std::vector<Node>& launches, int64_t copies) const;
+  Executable step(const Pace& pace = {}) const { return with_copies({}, 0, pace); }
+  // The step, then `copies` times these launches.
+  Executable with_copies(const std::vector<Node>& launches, int64_t copies, const Pace& pace = {}) const;
   Executable alone(const std::vector<Node>& launches, int64_t copies) const;
   const std::vector<Node>& all() const { return nodes_; }
 
@@ -58,7 +66,8 @@ class CapturedStep {
   using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
   Graph clone() const;
   Graph only(const std::vector<Node>& kept) const;
-  static void append(cudaGraph_t graph, std::vector<cudaGraphNode_t> after, cudaGraph_t child, int64_t copies);
+  Graph pause(double seconds) const;
+  void insert_pauses(cudaGraph_t graph, double seconds) const;
 
   cudaStream_t stream_;
   Graph graph_;

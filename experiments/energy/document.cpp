@@ -57,6 +57,7 @@ void fields(A& a, std::conditional_t<A::kReads, Method, const Method>& s) {
   a("windows", s.windows);
   a("window_noise", s.window_noise);
   a("by_launch", s.by_launch);
+  a("full_clock", s.full_clock);
 }
 template <class A>
 void fields(A& a, std::conditional_t<A::kReads, StepEnergy, const StepEnergy>& s) {
@@ -71,6 +72,8 @@ void fields(A& a, std::conditional_t<A::kReads, StepEnergy, const StepEnergy>& s
   a("clock_limited", s.clock_limited);
   a("twice_over_two", s.twice_over_two);
   a("clock_exponent", s.clock_exponent);
+  a("full_clock_joules", s.full_clock_joules);
+  a("full_clock_mhz", s.full_clock_mhz);
   a("loss_before", s.loss_before);
   a("loss_after", s.loss_after);
 }

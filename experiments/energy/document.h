@@ -25,6 +25,7 @@ struct Method {
   int64_t windows = 0;
   double window_noise = 0;  // standard deviation of a window's joules per step, as a share
   bool by_launch = false;
+  bool full_clock = false;  // with pauses, below the power limit; else as training runs
 };
 
 // A repeated unit of work by itself: watts are its joules over its seconds.
@@ -44,11 +45,13 @@ struct OpEnergy {
   bool has_work = false;  // the trainer tells the work of this op
   std::optional<Floor> floor;
   std::optional<Bound> bound;
-  std::optional<double> sustained_s;  // joules / power limit, where the step runs at the limit
+  // What a copy adds to a step whose power is at the limit: joules as added / limit. Where the clock gives way, it is not the op's own joules.
+  std::optional<double> sustained_s;
   // Launched back to back without the step around it (--alone): another clock, other caches.
   std::optional<double> alone_joules, alone_seconds, alone_sm_clock_mhz;
 
-  std::optional<double> above_floor_joules() const { return floor ? std::optional(slope.joules - floor->joules) : std::nullopt; }
+  double joules() const { return slope.joules_at_step_clock; }
+  std::optional<double> above_floor_joules() const { return floor ? std::optional(joules() - floor->joules) : std::nullopt; }
 };
 
 struct StepEnergy {
@@ -61,6 +64,8 @@ struct StepEnergy {
   // A step followed by a copy of the whole of it, against twice the step: 1 where appending copies costs nothing by itself.
   std::optional<double> twice_over_two;
   std::optional<double> clock_exponent;
+  // With pauses, so at the highest clock: joules without those of the pauses.
+  std::optional<double> full_clock_joules, full_clock_mhz;
   double loss_before = 0, loss_after = 0;
 };
 
@@ -71,8 +76,9 @@ struct Document {
   std::vector<ProbeRecord> probes;
   std::optional<Coefficients> coefficients;
   std::string coefficients_absent;
-  std::vector<OpEnergy> ops;  // as the step first comes to them
-  Closure closure, closure_at_step_clock;
+  std::vector<OpEnergy> ops;      // as the step first comes to them
+  Closure closure;                // of the joules as added
+  Closure closure_at_step_clock;  // of the joules at the step's clock
 };
 
 // At the power limit or not, by power and clock together: the throttle bit alone says too much (docs/energy.md).

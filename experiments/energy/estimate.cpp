@@ -88,12 +88,15 @@ bool resolved(const Slope& slope, double step_joules) {
   return slope.joules_error <= std::max(kResolvedShare * slope.joules, kResolvedShareOfStep * step_joules);
 }
 
-std::optional<double> clock_exponent_of(const Window& steps, const Window& paused, double pause_watts, double pause_s) {
-  if (!steps.sm_clock_mhz || !paused.sm_clock_mhz) return std::nullopt;
-  const double clocks = std::log(*paused.sm_clock_mhz / *steps.sm_clock_mhz);
-  const double joules = paused.joules_per_step() - pause_watts * pause_s;
-  if (clocks < std::log1p(kLeastClockChange) || joules <= 0) return std::nullopt;
-  return std::log(joules / steps.joules_per_step()) / clocks;
+AtClock without_pauses(const Window& paced, double pause_watts, double pause_s) {
+  return {paced.joules_per_step() - pause_watts * pause_s, paced.sm_clock_mhz};
+}
+
+std::optional<double> clock_exponent_of(const AtClock& steps, const AtClock& paced) {
+  if (!steps.sm_clock_mhz || !paced.sm_clock_mhz || steps.joules <= 0 || paced.joules <= 0) return std::nullopt;
+  const double clocks = std::log(*paced.sm_clock_mhz / *steps.sm_clock_mhz);
+  if (clocks < std::log1p(kLeastClockChange)) return std::nullopt;
+  return std::log(paced.joules / steps.joules) / clocks;
 }
 
 Closure close_over(std::span<const Slope> slopes, double step_joules, bool at_step_clock) {

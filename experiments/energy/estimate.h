@@ -51,10 +51,16 @@ inline constexpr double kResolvedShare = 0.01;
 inline constexpr double kResolvedShareOfStep = 0.0005;
 bool resolved(const Slope& slope, double step_joules);
 
-// d ln joules / d ln clock of a step: from a window of steps alone and one of steps with pauses between them, which the GPU spends at a higher
-// clock. `pause_watts` * `pause_s` are the joules of a pause. nullopt where the clocks are not known or differ by less than 2%: then nothing
-// needs to be brought to another clock.
-std::optional<double> clock_exponent_of(const Window& steps, const Window& paused, double pause_watts, double pause_s);
+// A step's joules at the clock at which they were measured.
+struct AtClock {
+  double joules = 0;
+  std::optional<double> sm_clock_mhz;
+};
+// Without the pauses that were in it: `pause_s` of each step, each second of them at `pause_watts`.
+AtClock without_pauses(const Window& paced, double pause_watts, double pause_s);
+// d ln joules / d ln clock of a step: from steps as training runs them and steps with pauses between their launches, which the GPU computes at a
+// higher clock. nullopt where the clocks are not known or differ by less than 2%: then nothing needs to be brought to another clock.
+std::optional<double> clock_exponent_of(const AtClock& steps, const AtClock& paced);
 
 struct Closure {
   double step_joules = 0;

@@ -27,7 +27,9 @@ using gpt2::cuda::Event;
 constexpr double kProbeSettle_s = 1.0;
 constexpr double kWarmAgain_s = 2.0;
 constexpr double kSpin_s = 5e-3;
-constexpr double kPauseShare = 0.6;  // of a step, for the window at a higher clock
+// Pauses for the highest clock, as shares of a step and of what copies add to it. A step of 900 W and a product of 1,100 W fit below 600 W.
+constexpr double kPauseInStep = 0.6;
+constexpr double kPauseBehind = 1.0;
 
 // A queue of launches on one stream, with an event behind each unit.
 class OnStream {
@@ -158,7 +160,7 @@ class Measurement {
     s.max_sm_clock_mhz = meter_.limits().max_sm_clock_mhz;
     s.clock_limited = clock_limited(s.power_w, s.sm_clock_mhz, s.power_limit_w, s.max_sm_clock_mhz);
     s.loss_before = training_.loss();
-    window_s_ = o_.window_s > 0 ? o_.window_s : window_length(s.seconds * (1 + o_.added_share));
+    window_s_ = o_.window_s;
   }
 
   void choose_ops() {
@@ -168,14 +170,15 @@ class Measurement {
     for (const std::string& wanted : o_.only)
       if (std::find(names.begin(), names.end(), wanted) == names.end())
         throw stepscope::InputError(fmt::format("--only {}: this step has {}", wanted, fmt::join(names, ", ")));
-    step_graph_ = std::make_unique<Executable>(captured_->step());
-    const double step_s = seconds_of(*step_graph_, 3);
+    if (o_.full_clock) pace_ = {kPauseInStep * d_.step.seconds, kPauseBehind * o_.added_share * d_.step.seconds};
+    step_graph_ = std::make_unique<Executable>(captured_->step(pace_));
+    if (o_.window_s <= 0) window_s_ = window_length(d_.step.seconds * (1 + o_.added_share) + pace_.seconds());
     for (size_t i = 0; i < groups_.size(); ++i) {
       const OpGroup& g = groups_[i];
       const auto launches = static_cast<int64_t>(g.nodes.size());
       // Eight in one graph: the launch of a graph takes longer than the smallest ops.
       const double op_s = seconds_of(captured_->alone(g.nodes, 8), 2) / 8;
-      copies_.push_back(copies_for(op_s, launches, step_s, o_.added_share));
+      copies_.push_back(copies_for(op_s, launches, d_.step.seconds, o_.added_share));
       if (o_.only.empty() || std::find(o_.only.begin(), o_.only.end(), names[i]) != o_.only.end()) ops_.push_back(static_cast<int>(i));
     }
   }
@@ -191,7 +194,7 @@ class Measurement {
       return;
     }
     const auto i = static_cast<size_t>(group);
-    const Executable graph = captured_->with_copies(groups_[i].nodes, copies_[i]);
+    const Executable graph = captured_->with_copies(groups_[i].nodes, copies_[i], pace_);
     measured_.push_back({group, static_cast<double>(copies_[i]), window_of(graph)});
   }
 
@@ -224,10 +227,9 @@ class Measurement {
   // The step twice in one graph: whether a copy costs what the original does, and nothing else.
   void measure_twice() {
     say("the step with a copy of all of it");
-    const Executable graph = captured_->with_copies(captured_->all(), 1);
-    const Window twice = window_of(graph);
+    const Executable graph = captured_->with_copies(captured_->all(), 1, pace_);
+    twice_ = window_of(graph);
     measured_.push_back({kStepAlone, 0, window_of(*step_graph_)});
-    d_.step.twice_over_two = twice.joules_per_step() / (2 * step_alone_at(measured_, twice.middle_s()).joules);
   }
 
   Window probe(const char* what, cudaStream_t stream, const std::function<void()>& launch) {
@@ -239,14 +241,16 @@ class Measurement {
   void measure_probes() {
     cudaStream_t stream = captured_->stream();
     // Steps with pauses first: they begin as warm as the steps before them.
-    const double pause_s = kPauseShare * d_.step.seconds;
-    const Window paused = probe("steps with pauses", stream, [&] {
-      step_graph_->launch();
-      queue_spin(pause_s, stream);
-    });
-    const Window steps = window_of(*step_graph_);
+    const Pace pace = o_.full_clock ? pace_ : Pace{kPauseInStep * d_.step.seconds, 0};
+    const Executable paced_graph = captured_->step(pace);
+    say("steps with pauses");
+    const Window paced = window_of(paced_graph);
     const Window spin = probe("one thread awake", stream, [&] { queue_spin(kSpin_s, stream); });
-    d_.step.clock_exponent = clock_exponent_of(steps, paused, spin.power_w(), pause_s);
+    const AtClock full_clock = without_pauses(paced, spin.power_w(), pace.seconds());
+    pause_joules_ = o_.full_clock ? spin.power_w() * pace_.seconds() : 0;
+    d_.step.clock_exponent = clock_exponent_of({d_.step.joules, d_.step.sm_clock_mhz}, full_clock);
+    d_.step.full_clock_joules = full_clock.joules;
+    d_.step.full_clock_mhz = full_clock.sm_clock_mhz;
     d_.probes.push_back({"spin", {spin.power_w(), 0, 0, spin.sm_clock_mhz}});
     try {
       {
@@ -269,8 +273,7 @@ class Measurement {
     for (const int group : ops_) {
       const auto i = static_cast<size_t>(group);
       say(fmt::format("alone: {}", name(groups_[i])));
-      const Executable refresh = captured_->step();
-      refresh.launch();  // the op works on what a step leaves
+      step_graph_->launch();  // the op works on what a step leaves
       const Executable graph = captured_->alone(groups_[i].nodes, copies_[i]);
       const Window w = window_of(graph);
       const auto copies = static_cast<double>(copies_[i]);
@@ -304,7 +307,7 @@ class Measurement {
                                                      [&](const OpGroup& other) { return other.pass == g.pass && other.op == g.op; }) == 1;
     for (const gpt2::OpWork& work : trainer_.work(accumulation_))
       if (whole && work.pass == g.pass && work.op == g.op) op.flops += work.flops, op.min_bytes += work.min_bytes, op.has_work = true;
-    if (d_.step.clock_limited) op.sustained_s = slope.joules / *d_.step.power_limit_w;
+    if (d_.step.clock_limited && !o_.full_clock) op.sustained_s = slope.joules / *d_.step.power_limit_w;
     if (op.has_work && d_.coefficients) {
       op.floor = floor_of(op.flops, op.min_bytes, *d_.coefficients);
       op.bound = bound_of(*op.floor, slope.seconds, static_cast<double>(op.launches),
@@ -320,23 +323,28 @@ class Measurement {
   }
 
   void conclude() {
-    const double relative = noise();
-    std::vector<Slope> slopes;
-    for (const int group : ops_) {
-      const auto slope = slope_of(measured_, group, relative, d_.step.clock_exponent);
-      if (!slope) continue;
-      slopes.push_back(*slope);
-      d_.ops.push_back(op_energy(group, *slope));
-    }
-    d_.closure = close_over(slopes, d_.step.joules, false);
-    d_.closure_at_step_clock = close_over(slopes, d_.step.joules, true);
+    StepEnergy& s = d_.step;
     double joules = 0, seconds = 0;
     int64_t steps = 0;
     for (const Measured& m : measured_)
       if (m.group == kStepAlone) joules += m.window.joules_per_step(), seconds += m.window.seconds_per_step(), ++steps;
-    d_.step.graph_joules = joules / static_cast<double>(steps);
-    d_.step.graph_seconds = seconds / static_cast<double>(steps);
-    d_.method = {o_.settle_s, window_s_, o_.added_share, static_cast<int64_t>(measured_.size()), relative, o_.by_launch};
+    s.graph_joules = joules / static_cast<double>(steps) - pause_joules_;
+    s.graph_seconds = seconds / static_cast<double>(steps) - pace_.seconds();
+    s.twice_over_two =
+        (twice_.joules_per_step() - pause_joules_) / (2 * (step_alone_at(measured_, twice_.middle_s()).joules - pause_joules_));
+    const double relative = noise();
+    std::vector<Slope> slopes;
+    for (const int group : ops_) {
+      auto slope = slope_of(measured_, group, relative, o_.full_clock ? std::nullopt : s.clock_exponent);
+      if (!slope) continue;
+      // At one clock for all, the highest: what the step's joules change from there to its own clock, each op's do in proportion.
+      if (o_.full_clock) slope->joules_at_step_clock = slope->joules * s.joules / s.graph_joules;
+      slopes.push_back(*slope);
+      d_.ops.push_back(op_energy(group, *slope));
+    }
+    d_.closure = close_over(slopes, o_.full_clock ? s.graph_joules : s.joules, false);
+    d_.closure_at_step_clock = close_over(slopes, s.joules, true);
+    d_.method = {o_.settle_s, window_s_, o_.added_share, static_cast<int64_t>(measured_.size()), relative, o_.by_launch, o_.full_clock};
   }
 
   gpt2::Trainer& trainer_;
@@ -351,7 +359,9 @@ class Measurement {
   std::vector<int64_t> copies_;
   std::vector<int> ops_;  // indices of the groups that are measured
   std::vector<Measured> measured_, alone_;
-  double window_s_ = 0;
+  Pace pace_;
+  Window twice_;
+  double window_s_ = 0, pause_joules_ = 0;
 };
 
 }  // namespace

@@ -17,9 +17,10 @@ struct MeasureOptions {
   double warm_s = 10;             // of training before anything is counted
   double settle_s = 0.6;          // of each window, not counted
   double window_s = 0;            // counted; 0: at least twelve steps in whole seconds of the clock's cycle
-  double added_share = 0.5;       // so much longer do the copies of an op make a step
+  double added_share = 0.25;      // so much longer do the copies of an op make a step
   int rounds = 1;                 // every op is measured so often
   int most_rounds = 3;            // and again, up to so often, while it is not resolved
+  bool full_clock = false;        // with pauses that hold the power below its limit, so that the clock stays at its highest
   bool by_launch = false;         // each launch of an op by itself
   bool alone = false;             // also each op back to back, without the step
   std::vector<std::string> only;  // names of ops ("backward/attention"); empty: all, and only then do they add up
@@ -27,12 +28,12 @@ struct MeasureOptions {
   std::function<void(std::string_view)> progress;  // told what is measured next; may be empty
 };
 
-// Steps between two windows of the step alone: three ops.
-inline constexpr int kOpsBetweenSteps = 3;
+// Steps between two windows of the step alone: four ops.
+inline constexpr int kOpsBetweenSteps = 4;
 // The clock of a GPU at its power cap cycles with this period (H200; docs/energy.md), so windows are whole numbers of it.
 inline constexpr double kClockCycle_s = 1.03;
 
-// Length of a counted window for steps of so many seconds, copies included.
+// Length of a counted window: at least twelve steps and two cycles, for steps of so many seconds, copies included.
 double window_length(double step_s);
 // Copies of an op that takes `op_s` and has `launches` nodes, for steps of `step_s`: 1 or more, and no more than a graph should hold.
 int64_t copies_for(double op_s, int64_t launches, double step_s, double added_share);

@@ -12,7 +12,7 @@ constexpr int64_t kMostNodes = 20000;
 
 double window_length(double step_s) {
   // A hundredth over is not another cycle.
-  return kClockCycle_s * std::max(1.0, std::ceil(kStepsInWindow * step_s / kClockCycle_s - 0.01));
+  return kClockCycle_s * std::max(2.0, std::ceil(kStepsInWindow * step_s / kClockCycle_s - 0.01));
 }
 
 int64_t copies_for(double op_s, int64_t launches, double step_s, double added_share) {

@@ -26,18 +26,17 @@ std::string head(const Document& d) {
   if (s.power_limit_w) text += fmt::format(" of {:.0f} W allowed", *s.power_limit_w);
   if (s.sm_clock_mhz) text += fmt::format(", SM clock {:.0f} MHz", *s.sm_clock_mhz);
   if (s.max_sm_clock_mhz) text += fmt::format(" of {:.0f}", *s.max_sm_clock_mhz);
-  text += s.clock_limited ? ". Power limits the clock: the sustained time of an op is its joules over the limit.\n"
-                          : ". Power does not limit the clock.\n";
+  text += s.clock_limited ? ". Power limits the clock.\n" : ". Power does not limit the clock.\n";
   return text;
 }
 
 std::string op_line(const Document& d, const OpEnergy& op) {
-  const auto above = op.above_floor_joules();
-  return fmt::format("{:<28} {:>8} {:>10.2f} {:>7.2f}{} {:>6.1f} {:>9.1f} {:>9.1f} {:>7.0f} {:>9} {:>9} {:>8}\n", label(op), op.launches,
-                     op.slope.joules * 1e3, op.slope.joules_error * 1e3, op.resolved ? ' ' : '?',
-                     100 * op.slope.joules / d.closure.step_joules, op.slope.seconds * 1e6, op.sustained_s.value_or(op.slope.seconds) * 1e6,
-                     op.slope.seconds > 0 ? op.slope.joules / op.slope.seconds : 0,
-                     figure(op.floor ? std::optional(op.floor->joules) : std::nullopt, 1e3, 2), figure(above, 1e3, 2),
+  // At the power limit a copy adds joules and time in one proportion, the limit, whatever its op draws: no power of the op can be told there.
+  const bool own_power = (d.method.full_clock || !d.step.clock_limited) && op.slope.seconds > 0;
+  return fmt::format("{:<28} {:>8} {:>10.2f} {:>7.2f}{} {:>6.1f} {:>9.1f} {:>7} {:>9} {:>9} {:>8}\n", label(op), op.launches,
+                     op.joules() * 1e3, op.slope.joules_error * 1e3, op.resolved ? ' ' : '?', 100 * op.joules() / d.step.joules,
+                     op.slope.seconds * 1e6, own_power ? fmt::format("{:.0f}", op.slope.joules / op.slope.seconds) : "-",
+                     figure(op.floor ? std::optional(op.floor->joules) : std::nullopt, 1e3, 2), figure(op.above_floor_joules(), 1e3, 2),
                      op.bound ? name(*op.bound) : "-");
 }
 
@@ -47,9 +46,12 @@ std::string closure_lines(const Document& d) {
                        c.placed_error * 1e3, 100 * c.placed_joules / c.step_joules, "not placed", c.not_placed_joules() * 1e3, "",
                        100 * c.not_placed_share());
   };
-  std::string text = line("all ops", d.closure);
-  if (d.step.clock_exponent)
-    text += line(fmt::format("all ops, at the step's clock (^{:.2f})", *d.step.clock_exponent).c_str(), d.closure_at_step_clock);
+  std::string text = line("all ops, at the step's clock", d.closure_at_step_clock);
+  text += line(d.method.full_clock ? "all ops, at the highest clock" : "all ops, as a copy adds", d.closure);
+  if (d.step.full_clock_joules)
+    text +=
+        fmt::format("with pauses the step takes {:.4g} J at {} MHz{}\n", *d.step.full_clock_joules, figure(d.step.full_clock_mhz, 1, 0),
+                    d.step.clock_exponent ? fmt::format(": joules go with the clock to the power of {:.2f}", *d.step.clock_exponent) : "");
   if (d.step.twice_over_two)
     text += fmt::format("the step with a copy of all of it takes {:.4f} of the joules of two steps\n", *d.step.twice_over_two);
   return text;
@@ -76,10 +78,10 @@ std::string alone_lines(const Document& d) {
   std::string text;
   for (const OpEnergy& op : d.ops) {
     if (!op.alone_joules) continue;
-    if (text.empty()) text = "\nalone, back to back, against the same launches after the step:\n";
-    text += fmt::format("  {:<28} {:>10.2f} mJ at {} MHz, {:.2f} mJ after the step at {} MHz: {:+.1f}%\n", label(op),
-                        *op.alone_joules * 1e3, figure(op.alone_sm_clock_mhz, 1, 0), op.slope.joules * 1e3,
-                        figure(op.slope.sm_clock_mhz, 1, 0), 100 * (*op.alone_joules / op.slope.joules - 1));
+    if (text.empty()) text = "\nalone, back to back, against what they take at the step's clock:\n";
+    text += fmt::format("  {:<28} {:>10.2f} mJ at {} MHz, {:.2f} mJ at {} MHz: {:+.1f}%\n", label(op), *op.alone_joules * 1e3,
+                        figure(op.alone_sm_clock_mhz, 1, 0), op.joules() * 1e3, figure(d.step.sm_clock_mhz, 1, 0),
+                        100 * (*op.alone_joules / op.joules() - 1));
   }
   return text;
 }
@@ -88,11 +90,11 @@ std::string alone_lines(const Document& d) {
 
 std::string table(const Document& d) {
   std::string text = head(d);
-  text += fmt::format("\n{:<28} {:>8} {:>10} {:>8} {:>6} {:>9} {:>9} {:>7} {:>9} {:>9} {:>8}\n", "op, all layers", "launches", "mJ", "+-",
-                      "%", "us", "sust. us", "W", "floor mJ", "above mJ", "bound");
+  text += fmt::format("\n{:<28} {:>8} {:>10} {:>8} {:>6} {:>9} {:>7} {:>9} {:>9} {:>8}\n", "op, all layers", "launches", "mJ", "+-", "%",
+                      d.method.full_clock ? "us" : "adds us", "W", "floor mJ", "above mJ", "bound");
   std::vector<const OpEnergy*> ops;
   for (const OpEnergy& op : d.ops) ops.push_back(&op);
-  std::stable_sort(ops.begin(), ops.end(), [](const OpEnergy* a, const OpEnergy* b) { return a->slope.joules > b->slope.joules; });
+  std::stable_sort(ops.begin(), ops.end(), [](const OpEnergy* a, const OpEnergy* b) { return a->joules() > b->joules(); });
   for (const OpEnergy* op : ops) text += op_line(d, *op);
   text += closure_lines(d);
   if (std::any_of(d.ops.begin(), d.ops.end(), [](const OpEnergy& op) { return !op.resolved; }))

@@ -16,7 +16,7 @@ energy::OpEnergy op(const char* pass, const char* what, double joules, double fl
   energy::OpEnergy o;
   o.pass = pass, o.op = what;
   o.instances = 12, o.launches = 24, o.copies = 7;
-  o.slope = {joules, 0.002, 1e-3, 1.02 * joules, 1790, 1};
+  o.slope = {0.9 * joules, 0.002, 1e-3, joules, 1790, 1};
   o.resolved = true;
   o.has_work = true;
   o.flops = 1e12, o.min_bytes = 2e9;
@@ -42,7 +42,7 @@ Document document() {
            1024,
            1,
            {{"gelu_backward", "kernel"}}};
-  d.method = {0.6, 1.03, 0.5, 33, 0.0012, false};
+  d.method = {0.6, 1.03, 0.5, 33, 0.0012, false, false};
   d.step.joules = 6.2, d.step.seconds = 0.009, d.step.power_w = 689, d.step.power_limit_w = 700, d.step.clock_limited = true;
   d.step.sm_clock_mhz = 1800, d.step.max_sm_clock_mhz = 1980, d.step.clock_exponent = 0.55;
   d.probes = {{"spin", {120, 0, 0, 1980}}, {"copy", {420, 4e12, 0, 1980}}};
@@ -64,6 +64,7 @@ TEST(EnergyDocument, ReadsWhatItWrote) {
   EXPECT_DOUBLE_EQ(again.ops.at(1).floor->joules, 0.2);
   EXPECT_FALSE(again.ops.at(3).floor);
   EXPECT_FALSE(again.step.twice_over_two);
+  EXPECT_FALSE(again.method.full_clock);
 }
 
 TEST(EnergyDocument, AnotherFileIsRefusedWithItsName) {
@@ -109,22 +110,27 @@ TEST(ClockLimited, NeedsPowerAndClock) {
 TEST(EnergyTable, NamesTheStepTheOpsTheSumAndWhatIsMost) {
   Document d = document();
   d.ops[2].resolved = false;
-  const std::string text = energy::table(d);
-  EXPECT_THAT(text, HasSubstr("step 6.2 J in 9.000 ms: 689 W of 700 W allowed, SM clock 1800 MHz of 1980. Power limits the clock"));
-  // attention: 600 mJ, 9.7% of the step, 1000 us as measured, 857 us of a sustained step, 600 W, floor 200, above 400
+  std::string text = energy::table(d);
+  EXPECT_THAT(text, HasSubstr("step 6.2 J in 9.000 ms: 689 W of 700 W allowed, SM clock 1800 MHz of 1980. Power limits the clock.\n"));
+  // attention at the step's clock: 600 mJ, 9.7% of the step, adds 1000 us, floor 200, above 400
   EXPECT_THAT(
-      text,
-      HasSubstr(
-          "backward/attention                 24     600.00    2.00     9.7    1000.0     857.1     600    200.00    400.00    power\n"));
+      text, HasSubstr("backward/attention                 24     600.00    2.00     9.7    1000.0       -    200.00    400.00    power\n"));
   EXPECT_LT(text.find("backward/attention"), text.find("forward/qkv"));  // the most joules first
   EXPECT_THAT(text, HasSubstr("   2.00?"));
   EXPECT_THAT(text, HasSubstr("? joules not known to 1% of themselves"));
-  EXPECT_THAT(text, HasSubstr("not placed                               4799.00"));
+  EXPECT_THAT(text, HasSubstr("all ops, at the step's clock             1430.00    3.00    23.1\n"));
+  EXPECT_THAT(text, HasSubstr("not placed                               4770.00            76.9\n"));
+  EXPECT_THAT(text, HasSubstr("all ops, as a copy adds                  1401.00"));
   EXPECT_THAT(text, HasSubstr("75.0 pJ/byte, 0.700 pJ/FLOP, 120 W static"));
   EXPECT_THAT(text, HasSubstr("backward/attention             400.00 mJ above 200.00 mJ: 571 us of a sustained step"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("alone, back to back")));
   d.ops[0].alone_joules = 0.33;
-  EXPECT_THAT(energy::table(d), HasSubstr("330.00 mJ at - MHz, 300.00 mJ after the step at 1790 MHz: +10.0%"));
+  EXPECT_THAT(energy::table(d), HasSubstr("330.00 mJ at - MHz, 300.00 mJ at 1800 MHz: +10.0%"));
+  // With pauses no clock gives way, and joules over seconds are the op's own power.
+  d.method.full_clock = true;
+  text = energy::table(d);
+  EXPECT_THAT(text, HasSubstr("     9.7    1000.0     540    200.00"));
+  EXPECT_THAT(text, HasSubstr("all ops, at the highest clock"));
 }
 
 }  // namespace

@@ -108,12 +108,15 @@ TEST(SlopeOf, JoulesAreBroughtToTheClockOfTheStep) {
 }
 
 TEST(ClockExponent, ComesFromStepsWithPausesWithoutTheJoulesOfThePauses) {
-  const Window steps = window(0, 6, 0.009, 1800);
+  const energy::AtClock steps{6, 1800};
   const double faster = 6 * std::pow(1980.0 / 1800.0, 0.6);
-  const Window paused = window(5, faster + 150 * 0.005, 0.0135, 1980);
-  EXPECT_NEAR(*energy::clock_exponent_of(steps, paused, 150, 0.005), 0.6, 1e-9);
-  EXPECT_FALSE(energy::clock_exponent_of(steps, window(5, 6.75, 0.0135, 1820), 150, 0.005));  // too near to tell
-  EXPECT_FALSE(energy::clock_exponent_of(steps, window(5, 6.75, 0.0135), 150, 0.005));
+  const energy::AtClock paced = energy::without_pauses(window(5, faster + 150 * 0.005, 0.0135, 1980), 150, 0.005);
+  EXPECT_NEAR(paced.joules, faster, 1e-9);
+  EXPECT_NEAR(*energy::clock_exponent_of(steps, paced), 0.6, 1e-9);
+  EXPECT_FALSE(energy::clock_exponent_of(steps, {6.75, 1830}));  // too near to tell
+  EXPECT_FALSE(energy::clock_exponent_of(steps, {6.75, 1700}));
+  EXPECT_FALSE(energy::clock_exponent_of(steps, {6.75, {}}));
+  EXPECT_FALSE(energy::clock_exponent_of(steps, {-0.1, 1980}));
 }
 
 TEST(Closure, WhatIsNotPlacedStandsBesideTheSum) {
