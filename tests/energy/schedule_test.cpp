@@ -17,7 +17,7 @@ TEST(WindowLength, HoldsTwelveStepsInWholeCyclesOfTheClock) {
 
 TEST(CopiesFor, LengthenAStepByTheShareThatWasAskedFor) {
   EXPECT_EQ(energy::copies_for(0.0005, 12, 0.009, 0.5), 9);
-  EXPECT_EQ(energy::copies_for(0.0072, 12, 0.009, 0.5), 1);   // less than one copy cannot be
+  EXPECT_EQ(energy::copies_for(0.0200, 12, 0.009, 0.5), 1);   // a fifth of a copy cannot be
   EXPECT_EQ(energy::copies_for(1e-7, 2, 0.009, 0.5), 10000);  // no more nodes than a graph should hold
   EXPECT_EQ(energy::copies_for(0, 24, 0.009, 0.5), 833);      // too short to be timed
   EXPECT_EQ(energy::copies_for(1e-3, 40000, 0.009, 0.5), 1);
