@@ -14,7 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/nvml.h"
-#include "cli/child_process.h"
+#include "base/process.h"
+#include "base/temporary_folder.h"
 #include "cli/collector.h"
 #include "cli/commands.h"
 #include "cli/cuda_libraries.h"
@@ -131,11 +132,11 @@ void probe_collector(Report& r, const std::string& program) {
     r.add("collector", Status::fail, "lib/libstepscope_collect.so is not beside the program", "build the target stepscope_collect");
     return;
   }
-  TemporaryFolder folder;
+  const stepscope::TemporaryFolder folder;
   profiler::CollectPlan plan;
   plan.output = folder.file("probe.recording");
   plan.phases = {{profiler::Phase::warmup, 2}, {profiler::Phase::counters, 1}, {profiler::Phase::activity, 4}};
-  const ChildResult child = run_child(
+  const stepscope::ChildResult child = stepscope::run_child(
       {program, "train", "--trainer", "fp32", "--model", "tiny", "--batch-size", "2", "--seq-len", "64", "--steps", "8", "--quiet"},
       collector_environment(plan, folder.file("plan.json"), *library), true);
   if (!child.exited || child.exit_code != 0) {

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/read_file.h"
+#include "base/statistics.h"
 #include "experiments/runner/run_log.h"
 
 namespace experiments {
@@ -88,10 +88,7 @@ ordered_json environment_of(const RunLog& log) {
     out["heating_c_per_10_s_max"] = h->most_c_per_10_s;
     out["heating_pairs"] = h->pairs;
   }
-  for (auto& [arm, values] : clocks) {
-    std::sort(values.begin(), values.end());
-    out[fmt::format("{}_sm_clock_mhz_median", arm == 'A' ? "a" : "b")] = values[values.size() / 2];
-  }
+  for (const auto& [arm, values] : clocks) out[fmt::format("{}_sm_clock_mhz_median", arm == 'A' ? "a" : "b")] = stepscope::median(values);
   return out;
 }
 
@@ -200,9 +197,7 @@ ordered_json verdict_document(const std::string& name_, const std::optional<Expe
 }
 
 ordered_json load_verdict(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw InputError(fmt::format("{}: cannot be read", file.string()));
-  const ordered_json d = ordered_json::parse(std::string{std::istreambuf_iterator<char>(in), {}}, nullptr, false);
+  const ordered_json d = ordered_json::parse(stepscope::read_file(file), nullptr, false);
   if (!d.is_object() || !d.contains("schema")) throw InputError(fmt::format("{}: expected a {} document", file.string(), kVerdictSchema));
   if (d["schema"] != kVerdictSchema)
     throw InputError(fmt::format("{}: schema {}, expected {}", file.string(), d["schema"].dump(), kVerdictSchema));
