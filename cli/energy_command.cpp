@@ -1,12 +1,12 @@
 // `stepscope energy`: joules per op of a training step, measured by the GPU's energy counter, and how far each is above its floor.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/gpu.h"
@@ -28,10 +28,8 @@ struct EnergyFlags {
 };
 
 energy::Document load(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) throw InputError(fmt::format("--from {}: the file cannot be read", file));
-  auto json = nlohmann::ordered_json::parse(in, nullptr, false);
-  if (json.is_discarded()) throw InputError(fmt::format("--from {}: this is no JSON", file));
+  const auto json = nlohmann::ordered_json::parse(stepscope::read_file(file), nullptr, false);
+  if (json.is_discarded()) throw InputError(fmt::format("{}: this is no JSON", file));
   return energy::from_json(json, file);
 }
 

@@ -1,17 +1,16 @@
 #include "experiments/energy/measure.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <ctime>
 #include <memory>
 #include <stdexcept>
 
 #include "base/errors.h"
+#include "base/utc.h"
 #include "experiments/energy/captured_step.h"
 #include "experiments/energy/gpu_meter.h"
 #include "experiments/energy/probes.h"
@@ -140,7 +139,7 @@ class Measurement {
     d_.run.batch_size = t.batch_size;
     d_.run.seq_len = t.seq_len;
     d_.run.accumulation = accumulation_;
-    d_.run.measured_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    d_.run.measured_at = stepscope::now_utc();
   }
 
   // The step that everything is held against: training itself, launched as training launches it.

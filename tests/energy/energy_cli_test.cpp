@@ -64,8 +64,8 @@ TEST_F(EnergyCli, AnotherFileIsRefused) {
     EXPECT_EQ(o.exit_code, 2) << name;
     return o.err;
   };
-  EXPECT_THAT(refused(file("absent.json")), HasSubstr("the file cannot be read"));
-  EXPECT_THAT(refused(written("no.json", "six joules")), HasSubstr("this is no JSON"));
+  EXPECT_THAT(refused(file("absent.json")), HasSubstr("absent.json: cannot be read"));
+  EXPECT_THAT(refused(written("no.json", "six joules")), HasSubstr("no.json: this is no JSON"));
   EXPECT_THAT(refused(written("profile.json", R"({"schema": "stepscope.profile/1"})")), HasSubstr("expected 'stepscope.energy/1'"));
 }
 
