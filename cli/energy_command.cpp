@@ -12,7 +12,9 @@
 #include "cli/gpu.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
+#include "experiments/energy/into_profile.h"
 #include "experiments/energy/measure.h"
+#include "profiler/document/json.h"
 
 namespace cli {
 namespace {
@@ -23,7 +25,7 @@ using stepscope::MachineError;
 struct EnergyFlags {
   TrainerFlags trainer;
   energy::MeasureOptions measure;
-  std::string from, out;
+  std::string from, out, profile;
   bool json = false, quiet = false;
 };
 
@@ -33,7 +35,9 @@ energy::Document load(const std::string& file) {
   return energy::from_json(json, file);
 }
 
-energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]] const CommandLine& line) {
+// `profile`: what the joules go into besides, so that another run is refused before minutes are spent.
+energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]] const CommandLine& line,
+                          [[maybe_unused]] const std::optional<profiler::ProfileDocument>& profile) {
   const GpuStatus gpu = gpu_status();
   if (!gpu.present) throw MachineError(fmt::format("energy is counted by a GPU: {}", gpu.why_not));
   TrainerFlags flags = f.trainer;
@@ -46,11 +50,11 @@ energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]
   const gpt2::TrainerOptions options = trainer_options(flags);
   gpt2::check_run(options, loop);
   const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, options);
+  if (profile) energy::require_same_run(energy::settings_of(*trainer, loop), *profile);
   energy::MeasureOptions how = f.measure;
   how.pci_bus_id = gpu.pci_bus_id;
   if (!f.quiet) how.progress = [](std::string_view what) { fmt::print(stderr, "energy: {}\n", what); };
   energy::Document document = energy::measure(*trainer, loop, how);
-  document.run.model = flags.model;
   document.run.git_revision = kGitRevision;
   document.run.command = line.text();
   return document;
@@ -61,9 +65,19 @@ energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]
 
 void run(const EnergyFlags& f, const CommandLine& line) {
   if (!f.out.empty()) gpt2::check_file_writable(f.out, "-o");
-  const energy::Document document = f.from.empty() ? measured(f, line) : load(f.from);
+  std::optional<profiler::ProfileDocument> profile;
+  if (!f.profile.empty()) {
+    if (f.measure.by_launch) throw InputError("--profile with --by-launch: a profile has joules of ops; leave --by-launch out");
+    gpt2::check_file_writable(f.profile, "--profile");
+    profile = profiler::load_profile(f.profile);
+  }
+  const energy::Document document = f.from.empty() ? measured(f, line, profile) : load(f.from);
   const std::string json = energy::to_json(document).dump(1) + "\n";
   if (!f.out.empty()) gpt2::write_file_atomically(f.out, json);
+  if (profile) {
+    energy::add_to_profile(document, *profile);
+    gpt2::write_file_atomically(f.profile, profiler::to_json(*profile));
+  }
   fmt::print("{}", f.json ? json : energy::table(document));
 }
 
@@ -76,6 +90,7 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
   energy::MeasureOptions& m = f->measure;
   c->add_option("--out,-o", f->out, "write the energy document (JSON) to this file");
   c->add_option("--from", f->from, "measure nothing: read this energy document");
+  c->add_option("--profile", f->profile, "add the joules to this profile document, of the same run");
   c->add_option("--only", m.only, "measure only these ops, as the table names them (backward/attention)")->type_name("OP");
   c->add_option("--rounds", m.rounds, "measure every op this many times")->check(whole(1, 100))->capture_default_str();
   c->add_option("--most-rounds", m.most_rounds, "measure an op that is not known to 1% again, up to this many times")
@@ -101,7 +116,8 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
       "Examples:\n"
       "  stepscope energy -o energy.json\n"
       "  stepscope energy --trainer fp32 --batch-size 8\n"
-      "  stepscope energy --from energy.json");
+      "  stepscope energy --from energy.json\n"
+      "  stepscope energy --from energy.json --profile profile.json");
   c->callback([f, line] { run(*f, line); });
 }
 

@@ -58,6 +58,7 @@ void fields(A& a, std::conditional_t<A::kReads, Method, const Method>& s) {
   a("window_noise", s.window_noise);
   a("by_launch", s.by_launch);
   a("full_clock", s.full_clock);
+  a("all_ops", s.all_ops);
 }
 template <class A>
 void fields(A& a, std::conditional_t<A::kReads, StepEnergy, const StepEnergy>& s) {

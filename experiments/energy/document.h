@@ -26,6 +26,7 @@ struct Method {
   double window_noise = 0;  // standard deviation of a window's joules per step, as a share
   bool by_launch = false;
   bool full_clock = false;  // with pauses, below the power limit; else as training runs
+  bool all_ops = true;      // only then do the ops add up to the step
 };
 
 // A repeated unit of work by itself: watts are its joules over its seconds.

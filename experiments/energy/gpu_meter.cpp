@@ -14,14 +14,14 @@ using stepscope::nvml::Device;
 
 constexpr double kPoll_s = 0.002;
 constexpr int kPollsPerClock = 25;       // the clock is sampled every 50 ms
-constexpr double kPatience_s = 5;        // for a counter that does not move, beyond the window asked for
+constexpr double kPatience_s = 2;        // for a counter that does not move, beyond the window asked for
 constexpr double kLongestWindow_s = 30;  // for a counter that moves seldom
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-Device opened(const std::string& pci_bus_id) {
+Device opened(const std::string& pci_bus_id, const char* library) {
   std::string why;
-  auto device = Device::open(why, pci_bus_id);
+  auto device = Device::open(why, pci_bus_id, library);
   if (!device) throw MachineError("energy: " + why);
   if (const auto joules = device->energy_mj(); !joules)
     throw MachineError(
@@ -48,7 +48,7 @@ void repeat(const Repeated& work, const Ended& ended) {
 
 }  // namespace
 
-GpuMeter::GpuMeter(const std::string& pci_bus_id) : device_(opened(pci_bus_id)) {
+GpuMeter::GpuMeter(const std::string& pci_bus_id, const char* library) : device_(opened(pci_bus_id, library)) {
   limits_ = {device_.power_limit_w().value, device_.max_sm_clock_mhz().value, device_.driver_version().value_or("")};
   polled_since_s_ = now_s();
   thread_ = std::thread([this] { poll(); });

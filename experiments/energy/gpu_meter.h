@@ -28,7 +28,8 @@ struct GpuLimits {
 class GpuMeter {
  public:
   // Throws stepscope::MachineError, with what to do, where NVML, this GPU or its energy counter cannot be read.
-  explicit GpuMeter(const std::string& pci_bus_id);
+  // `library`: as stepscope::nvml::Device::open has it.
+  explicit GpuMeter(const std::string& pci_bus_id, const char* library = "libnvidia-ml.so.1");
   ~GpuMeter();
   GpuMeter(const GpuMeter&) = delete;
   GpuMeter& operator=(const GpuMeter&) = delete;

@@ -5,8 +5,11 @@
 
 namespace energy {
 
-// Fills the energy fields of every row of profile.ops that the document has. Throws stepscope::InputError, with every setting that differs,
-// when the two are not of the same device and run settings, and when the document has ops by launch.
+// Throws stepscope::InputError, with every setting that differs, when the profile is not of this device and these settings.
+void require_same_run(const RunSettings& run, const profiler::ProfileDocument& profile);
+
+// Fills the energy fields of every row of profile.ops that the document has. Throws as require_same_run, and
+// stepscope::InputError when the document has ops by launch.
 void add_to_profile(const Document& document, profiler::ProfileDocument& profile);
 
 }  // namespace energy

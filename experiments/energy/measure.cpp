@@ -106,7 +106,7 @@ double seconds_of(const Executable& graph, int launches) {
 class Measurement {
  public:
   Measurement(gpt2::Trainer& trainer, const gpt2::LoopOptions& loop, const MeasureOptions& options)
-      : trainer_(trainer), o_(options), meter_(options.pci_bus_id), training_(trainer, loop), accumulation_(loop.accumulation) {}
+      : trainer_(trainer), loop_(loop), o_(options), meter_(options.pci_bus_id), training_(trainer, loop) {}
 
   Document all() {
     describe();
@@ -128,17 +128,8 @@ class Measurement {
   }
 
   void describe() {
-    const gpt2::TrainerOptions& t = trainer_.options();
-    d_.run.trainer = trainer_.name();
-    d_.run.device = trainer_.device();
-    d_.run.matmul = t.matmul;
-    d_.run.recompute = t.recompute;
-    d_.run.weight_rounding = t.weight_rounding;
-    d_.run.variants = t.variants;
+    d_.run = settings_of(trainer_, loop_);
     d_.run.driver = meter_.limits().driver;
-    d_.run.batch_size = t.batch_size;
-    d_.run.seq_len = t.seq_len;
-    d_.run.accumulation = accumulation_;
     d_.run.measured_at = stepscope::now_utc();
   }
 
@@ -247,7 +238,10 @@ class Measurement {
     const Window spin = probe("one thread awake", stream, [&] { queue_spin(kSpin_s, stream); });
     const AtClock full_clock = without_pauses(paced, spin.power_w(), pace.seconds());
     pause_joules_ = o_.full_clock ? spin.power_w() * pace_.seconds() : 0;
-    d_.step.clock_exponent = clock_exponent_of({d_.step.joules, d_.step.sm_clock_mhz}, full_clock);
+    // At the limit the window just before, so that no drift since the training steps counts as the clock's.
+    const Window& before = measured_.back().window;
+    d_.step.clock_exponent = clock_exponent_of(
+        o_.full_clock ? AtClock{d_.step.joules, d_.step.sm_clock_mhz} : AtClock{before.joules_per_step(), before.sm_clock_mhz}, full_clock);
     d_.step.full_clock_joules = full_clock.joules;
     d_.step.full_clock_mhz = full_clock.sm_clock_mhz;
     d_.probes.push_back({"spin", {spin.power_w(), 0, 0, spin.sm_clock_mhz}});
@@ -304,7 +298,7 @@ class Measurement {
     op.resolved = resolved(slope, d_.step.joules);
     const bool whole = g.launch < 0 || std::count_if(groups_.begin(), groups_.end(),
                                                      [&](const OpGroup& other) { return other.pass == g.pass && other.op == g.op; }) == 1;
-    for (const gpt2::OpWork& work : trainer_.work(accumulation_))
+    for (const gpt2::OpWork& work : trainer_.work(loop_.accumulation))
       if (whole && work.pass == g.pass && work.op == g.op) op.flops += work.flops, op.min_bytes += work.min_bytes, op.has_work = true;
     if (d_.step.clock_limited && !o_.full_clock) op.sustained_s = slope.joules / *d_.step.power_limit_w;
     if (op.has_work && d_.coefficients) {
@@ -343,14 +337,15 @@ class Measurement {
     }
     d_.closure = close_over(slopes, o_.full_clock ? s.graph_joules : s.joules, false);
     d_.closure_at_step_clock = close_over(slopes, s.joules, true);
-    d_.method = {o_.settle_s, window_s_, o_.added_share, static_cast<int64_t>(measured_.size()), relative, o_.by_launch, o_.full_clock};
+    d_.method = {o_.settle_s, window_s_,    o_.added_share, static_cast<int64_t>(measured_.size()),
+                 relative,    o_.by_launch, o_.full_clock,  o_.only.empty()};
   }
 
   gpt2::Trainer& trainer_;
+  const gpt2::LoopOptions& loop_;
   const MeasureOptions& o_;
   GpuMeter meter_;
   Training training_;
-  int64_t accumulation_;
   Document d_;
   std::unique_ptr<CapturedStep> captured_;
   std::unique_ptr<Executable> step_graph_;

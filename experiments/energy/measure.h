@@ -40,8 +40,11 @@ int64_t copies_for(double op_s, int64_t launches, double step_s, double added_sh
 // The order of one round: indices into the ops, or kStepAlone. It begins and ends with the step alone.
 std::vector<int> round_order(const std::vector<int>& ops, bool reversed);
 
+// What the run was; without driver, revision, command and time.
+RunSettings settings_of(const gpt2::Trainer& trainer, const gpt2::LoopOptions& loop);
+
 // Throws stepscope::MachineError where joules cannot be counted, stepscope::InputError for a name in `only` that no op has, and
-// std::runtime_error when the loss is not finite after the measurement. Fills everything but `run.git_revision`, `run.command`, `run.model`.
+// std::runtime_error when the loss is not finite after the measurement. Fills everything but `run.git_revision` and `run.command`.
 Document measure(gpt2::Trainer& trainer, const gpt2::LoopOptions& loop, const MeasureOptions& options);
 
 }  // namespace energy

@@ -33,4 +33,20 @@ std::vector<int> round_order(const std::vector<int>& ops, bool reversed) {
   return order;
 }
 
+RunSettings settings_of(const gpt2::Trainer& trainer, const gpt2::LoopOptions& loop) {
+  const gpt2::TrainerOptions& t = trainer.options();
+  RunSettings s;
+  s.trainer = trainer.name();
+  s.device = trainer.device();
+  s.model = loop.model;
+  s.matmul = t.matmul;
+  s.recompute = t.recompute;
+  s.weight_rounding = t.weight_rounding;
+  s.variants = t.variants;
+  s.batch_size = t.batch_size;
+  s.seq_len = t.seq_len;
+  s.accumulation = loop.accumulation;
+  return s;
+}
+
 }  // namespace energy

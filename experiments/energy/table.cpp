@@ -46,8 +46,11 @@ std::string closure_lines(const Document& d) {
                        c.placed_error * 1e3, 100 * c.placed_joules / c.step_joules, "not placed", c.not_placed_joules() * 1e3, "",
                        100 * c.not_placed_share());
   };
-  std::string text = line("all ops, at the step's clock", d.closure_at_step_clock);
-  text += line(d.method.full_clock ? "all ops, at the highest clock" : "all ops, as a copy adds", d.closure);
+  std::string text;
+  if (d.method.all_ops) {
+    text += line("all ops, at the step's clock", d.closure_at_step_clock);
+    text += line(d.method.full_clock ? "all ops, at the highest clock" : "all ops, as a copy adds", d.closure);
+  }
   if (d.step.full_clock_joules)
     text +=
         fmt::format("with pauses the step takes {:.4g} J at {} MHz{}\n", *d.step.full_clock_joules, figure(d.step.full_clock_mhz, 1, 0),

@@ -42,7 +42,7 @@ Document document() {
            1024,
            1,
            {{"gelu_backward", "kernel"}}};
-  d.method = {0.6, 1.03, 0.5, 33, 0.0012, false, false};
+  d.method = {0.6, 1.03, 0.5, 33, 0.0012, false, false, true};
   d.step.joules = 6.2, d.step.seconds = 0.009, d.step.power_w = 689, d.step.power_limit_w = 700, d.step.clock_limited = true;
   d.step.sm_clock_mhz = 1800, d.step.max_sm_clock_mhz = 1980, d.step.clock_exponent = 0.55;
   d.probes = {{"spin", {120, 0, 0, 1980}}, {"copy", {420, 4e12, 0, 1980}}};
@@ -131,6 +131,9 @@ TEST(EnergyTable, NamesTheStepTheOpsTheSumAndWhatIsMost) {
   text = energy::table(d);
   EXPECT_THAT(text, HasSubstr("     9.7    1000.0     540    200.00"));
   EXPECT_THAT(text, HasSubstr("all ops, at the highest clock"));
+  // Some ops do not add up to the step.
+  d.method.all_ops = false;
+  EXPECT_THAT(energy::table(d), ::testing::Not(HasSubstr("not placed")));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/energy/document.h"
+#include "profiler/document/json.h"
 #include "tests/cli/run_stepscope.h"
 
 namespace {
@@ -67,6 +68,28 @@ TEST_F(EnergyCli, AnotherFileIsRefused) {
   EXPECT_THAT(refused(file("absent.json")), HasSubstr("absent.json: cannot be read"));
   EXPECT_THAT(refused(written("no.json", "six joules")), HasSubstr("no.json: this is no JSON"));
   EXPECT_THAT(refused(written("profile.json", R"({"schema": "stepscope.profile/1"})")), HasSubstr("expected 'stepscope.energy/1'"));
+}
+
+TEST_F(EnergyCli, ProfileGetsTheJoulesOfTheSameRunOnly) {
+  profiler::ProfileDocument p;
+  p.run.trainer = "mixed", p.run.device = "a made GPU", p.run.model = "d12", p.run.matmul = "bf16";
+  p.run.batch_size = 4, p.run.seq_len = 1024, p.run.accumulation = 1;
+  p.ops.emplace_back();
+  p.ops[0].pass = "forward", p.ops[0].op = "qkv";
+  energy::Document d = document();
+  d.run.recompute = "none", d.run.weight_rounding = "nearest";
+  const std::string energy_file = written("energy.json", energy::to_json(d).dump());
+  const std::string profile_file = written("profile.json", profiler::to_json(p));
+  const Outcome o = stepscope("energy --from " + energy_file + " --profile " + profile_file);
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_DOUBLE_EQ(profiler::load_profile(profile_file).ops.at(0).energy_j.value(), 0.31);
+  p.run.batch_size = 64;
+  const std::string text = profiler::to_json(p);
+  const std::string other = written("other.json", text);
+  const Outcome refused = stepscope("energy --from " + energy_file + " --profile " + other);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("batch size 4 here, 64 in the profile"));
+  EXPECT_EQ(slurp(other), text);  // untouched
 }
 
 }  // namespace
