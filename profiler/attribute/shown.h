@@ -20,6 +20,7 @@ enum class Format {
   megahertz,        // Hz as MHz: 1755
   watts,            // 692
   joules,           // 6.12
+  millijoules,      // J as mJ: 312.5
 };
 
 // The tables that a row can stand in.
@@ -43,6 +44,7 @@ struct Shown {
   unsigned page = kNoTable;    // in the HTML page besides, which has more room
   int drop = 0;                // on a narrow terminal the highest goes first; 0 never goes
   Floors floors = Floors::either;
+  bool only_if_known = false;  // no column where no row has it
 };
 
 }  // namespace profiler

@@ -80,6 +80,27 @@ std::vector<Field<Row>> floored_fields() {
   };
 }
 
+std::vector<Field<OpRow>> energy_fields() {
+  using O = OpRow;
+  const auto shown = [](std::string_view title, Format format, int drop) {
+    return Shown{title, format, kGroupTable, kNoTable, drop, Floors::either, true};
+  };
+  return {
+      {"energy_j", "J", "energy",
+       "joules of the op in one step at the step's clock, added by `stepscope energy --profile` (docs/energy.md)", &O::energy_j,
+       shown("mJ", Format::millijoules, 2)},
+      {"energy_error_j", "J", "energy", "its standard error", &O::energy_error_j},
+      {"energy_floor_j", "J", "energy", "joules that its bytes, FLOPs and static power need at the coefficients measured on this device",
+       &O::energy_floor_j},
+      {"energy_above_floor_j", "J", "energy", "energy_j - energy_floor_j", &O::energy_above_floor_j,
+       shown("mJ above", Format::millijoules, 5)},
+      {"sustained_ns", "ns", "energy", "what the op costs of a step at the power limit: joules that a copy of it adds / power limit",
+       &O::sustained_ns, shown("sustained", Format::milliseconds, 7)},
+      {"energy_bound", "", "energy", "memory, tensor, power, latency or neither: the highest floor of its sustained time", &O::energy_bound,
+       shown("sustained by", Format::word, 8)},
+  };
+}
+
 }  // namespace
 
 template <>
@@ -346,6 +367,7 @@ const std::vector<Field<OpRow>>& fields_of() {
     std::vector<Field<O>> l = {{"pass", "", "range", "as in passes[]", &O::pass}, {"op", "", "range", "semantic op", &O::op}};
     append(l, measured_fields<O>());
     append(l, floored_fields<O>());
+    append(l, energy_fields());
     return l;
   }();
   return list;

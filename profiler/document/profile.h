@@ -125,6 +125,9 @@ struct PassRow : Floored {
 };
 struct OpRow : Floored {
   std::string pass, op;
+  // Of `stepscope energy`; absent until it has added them.
+  Number energy_j, energy_error_j, energy_floor_j, energy_above_floor_j, sustained_ns;
+  Text energy_bound;
 };
 struct LayerRow : Floored {
   std::string pass;

@@ -49,6 +49,8 @@ std::string text_of(Format format, const std::optional<double>& value) {
       return scaled(value, 1e-6, 0);
     case Format::joules:
       return scaled(value, 1, 2);
+    case Format::millijoules:
+      return scaled(value, 1e3, 1);
     case Format::word:
     case Format::count:
     case Format::launches:

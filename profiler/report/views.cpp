@@ -119,12 +119,21 @@ std::string where(const Row& row) {
   return row.pass ? place_words(*row.pass, row.op.value_or("")) : "-";
 }
 
+template <class Row>
+bool any_has(const std::vector<Row>& rows, const Field<Row>& f) {
+  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+    const auto* text = std::get_if<Text Row::*>(&f.member);
+    return text ? (row.*(*text)).has_value() : number_of(f, row).has_value();
+  });
+}
+
 template <class Row, class Name>
 View floored_view(const ProfileDocument& d, const std::vector<Row>& rows, const char* what, const char* plural, Output output, size_t top,
                   Name name) {
   View view;
   view.columns.push_back({what, true, true, 0, ""});
-  const auto fields = columns_of<Row>(kGroupTable, output, floors_of_kernels(d));
+  auto fields = columns_of<Row>(kGroupTable, output, floors_of_kernels(d));
+  std::erase_if(fields, [&](const Field<Row>* f) { return f->shown.only_if_known && !any_has(rows, *f); });
   add_columns(view, fields);
   for (const Row* r : first_rows(view, rows, output, top, plural)) {
     ViewRow row{{{name(*r), {}, {}}}};
