@@ -211,6 +211,8 @@ std::optional<Decision> decide_in_cycles(const RunLog& log, const Thresholds& t,
 
 }  // namespace
 
+std::string_view name(Procedure procedure) { return procedure == Procedure::alone ? "alone" : "in_turns"; }
+
 std::vector<PairValue> pair_values(const RunLog& log) {
   std::vector<PairValue> out;
   for (const PairRecord& p : log.pairs) out.push_back(p.time);

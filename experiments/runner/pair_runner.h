@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/runner/alone_run.h"
 #include "experiments/runner/arm.h"
 #include "experiments/statistics/decision.h"
 
@@ -97,9 +98,36 @@ struct SoloRun {
   double seconds = 0;                   // of each arm, without its start
 };
 
+// Which ratio a verdict states.
+enum class Procedure {
+  alone,     // sustained: fresh processes, each alone on the device
+  in_turns,  // at equal clocks: two resident processes in short blocks (`--quick`)
+};
+std::string_view name(Procedure procedure);
+
 struct RunLog {
+  Procedure procedure = Procedure::in_turns;
+  Decision decision;  // of the procedure, or invalid / undecided with its reason; its levels are those of Thresholds::looks
+
+  // Alone. Empty, and the rest absent, where nothing ran alone.
+  std::vector<AloneRun> runs;    // in the order in which they were measured
+  bool shared_baseline = false;  // the runs of A stand in the logs of other experiments of the same command too
+  std::string shared_with;       // their names, "mixed-x, mixed-y"
+  double settle_s = 0;           // fixed for all processes after the first pair
+  double measure_s = 0;
+  std::string settle_rule;             // how settle_s was found: "two means of 1.03 s in a row differed by less than 0.3%", "--settle-s"
+  double seconds_alone = 0;            // wall time of all of it, start-up and rests included
+  std::optional<Sustained> sustained;  // what decision (alone) is of, arm by arm
+  std::vector<SelfCheckResult> self_checks;
+  DeviceLimits limits;
+
+  // At equal clocks: a witness beside a verdict alone, the same as `decision` of a verdict in turns. `turns` is a test of few pairs:
+  // its ratio and interval count, not its verdict.
   std::vector<PairRecord> pairs;
-  Decision decision;                      // of the pairs, or invalid / undecided with its reason
+  std::optional<Decision> turns;
+  std::optional<EqualClocks> equal_clocks;  // by turns, else by steps 2 to 5, else by the clocks
+  std::string equal_clocks_absent;          // why there is none
+
   std::optional<Decision> cycles;         // the same statistic in SM cycles; informs, does not decide
   nlohmann::ordered_json a_info, b_info;  // what the arms said they are
   std::optional<SoloRun> solo;
