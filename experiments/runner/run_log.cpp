@@ -36,6 +36,7 @@ ordered_json to_json(const Decision& d) {
   if (d.interval) out["ratio_interval"] = {std::exp(d.interval->low), std::exp(d.interval->high)};
   put(out, "p_value", d.p_value);
   put(out, "sign_flip_p_value", d.sign_flip_p);
+  put(out, "campaign_p_value", d.campaign_p);
   put(out, "equivalence_p_value", d.equivalence_p);
   if (d.detectable_effect) put(out, "minimum_detectable_effect_pct", 100 * *d.detectable_effect);
   put(out, "within_pair_error", d.within_pair_error);
@@ -64,6 +65,7 @@ Decision decision_from_json(const ordered_json& json, const std::string& source)
   }
   d.p_value = number(json, "p_value");
   d.sign_flip_p = number(json, "sign_flip_p_value");
+  d.campaign_p = number(json, "campaign_p_value");
   d.equivalence_p = number(json, "equivalence_p_value");
   if (const auto mde = number(json, "minimum_detectable_effect_pct")) d.detectable_effect = *mde / 100;
   d.within_pair_error = number(json, "within_pair_error");
