@@ -2,13 +2,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "cli/commands.h"
 #include "cli/experiment_aa.h"
 #include "cli/experiment_campaign.h"
@@ -68,8 +67,7 @@ void index() {
     experiments::save_verdict(studies(root) / name / "verdict.json", v);
     experiments::write_page(root / "docs" / "study" / (name + ".md"), v);
   }
-  std::ifstream in(page, std::ios::binary);
-  const std::string before{std::istreambuf_iterator<char>(in), {}};
+  const std::string before = stepscope::read_file_if_there(page).value_or("");
   gpt2::write_file_atomically(page, experiments::with_index(before, experiments::index_table(verdicts)));
   fmt::print("{}: {} experiments\n", page.string(), verdicts.size());
 }

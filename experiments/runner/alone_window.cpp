@@ -6,14 +6,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/statistics.h"
+
 namespace experiments {
 namespace {
-
-double median(std::vector<double> v) {
-  const auto middle = v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2);
-  std::nth_element(v.begin(), middle, v.end());
-  return *middle;
-}
 
 // Ends of the steps since the first one's begin.
 std::vector<double> ends_of(std::span<const double> times_ns) {
@@ -49,8 +45,8 @@ std::optional<double> spread_of(const std::vector<double>& ends, double from, do
 }
 
 void count(AloneRun& r, std::span<const double> times_ns, size_t from, size_t to, const std::vector<double>& ends) {
-  const double stall =
-      kStall * median({times_ns.begin() + static_cast<std::ptrdiff_t>(from), times_ns.begin() + static_cast<std::ptrdiff_t>(to)});
+  const double stall = kStall * stepscope::median(std::vector<double>{times_ns.begin() + static_cast<std::ptrdiff_t>(from),
+                                                                      times_ns.begin() + static_cast<std::ptrdiff_t>(to)});
   const double begin = from == 0 ? 0 : ends[from - 1], end = ends[to - 1];
   // Whole seconds: parts of the clock's cycle would be compared otherwise.
   const double whole_s = std::floor((end - begin) / 2);
@@ -97,7 +93,8 @@ std::optional<double> settled_after_s(std::span<const double> times_ns) {
 size_t first_steady_step(std::span<const double> times_ns) {
   constexpr size_t kRow = 8;
   if (times_ns.size() < 2 * kRow) return 0;
-  const double limit = 1.5 * median({times_ns.begin() + static_cast<std::ptrdiff_t>(times_ns.size() / 2), times_ns.end()});
+  const double limit =
+      1.5 * stepscope::median(std::vector<double>{times_ns.begin() + static_cast<std::ptrdiff_t>(times_ns.size() / 2), times_ns.end()});
   size_t row = 0;
   for (size_t i = 0; i < times_ns.size(); ++i) {
     row = times_ns[i] < limit ? row + 1 : 0;

@@ -9,15 +9,10 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/statistics.h"
 
 namespace experiments {
 namespace {
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  const size_t n = v.size();
-  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-}
 
 double mean(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); }
 
@@ -134,7 +129,7 @@ class PairRun {
         const double expected_s = seen[arm].empty() ? 0 : seen[arm].back() * steps * 1e-9;
         // The very first step may compile or load a library.
         const double timeout = seen[arm].empty() ? p_.start_timeout_s : std::max(p_.block_timeout_s, 20 * expected_s);
-        seen[arm].push_back(median(arms_[arm]->block(steps, timeout).times_ns));
+        seen[arm].push_back(stepscope::median(arms_[arm]->block(steps, timeout).times_ns));
       }
       const double fastest_s = std::min(seen[0].back(), seen[1].back()) * 1e-9;
       block_steps_ = std::max(p_.block_steps, static_cast<int>(std::ceil(std::min(p_.block_s / fastest_s, 1e6))));
@@ -162,7 +157,7 @@ class PairRun {
     b.quad = quad;
     b.position = position;
     b.at_s = at_s;
-    b.step_ns = median(times.times_ns);
+    b.step_ns = stepscope::median(times.times_ns);
     b.steps = static_cast<int>(times.times_ns.size());
     b.last_loss = times.last_loss;
     if (times.audit) audits_[arm].push_back(*times.audit);
@@ -188,7 +183,7 @@ double capped_share(const RunLog& log) {
     for (const Block& b : p.blocks) {
       if (!b.environment) continue;
       ++sampled;
-      capped += (b.environment->throttle_reasons & kPowerCap) != 0;
+      capped += (b.environment->throttle_reasons & stepscope::nvml::kPowerCap) != 0;
     }
   return sampled > 0 ? capped / sampled : 0;
 }
@@ -198,10 +193,10 @@ double solo_step_ns(const ArmSpec& spec, const PairPlan& p, const Hooks& hooks) 
   const auto arm = arm_of(spec, hooks);
   arm->start();
   arm->wait_ready(p.start_timeout_s);
-  const double first_ns = median(arm->block(p.block_steps, p.start_timeout_s).times_ns);
+  const double first_ns = stepscope::median(arm->block(p.block_steps, p.start_timeout_s).times_ns);
   const int steps = std::max(p.block_steps, static_cast<int>(std::min(p.solo_s * 0.5e9 / std::max(first_ns, 1.0), 1e6)));
   arm->block(steps, p.block_timeout_s + 20 * p.solo_s);
-  return median(arm->block(steps, p.block_timeout_s + 20 * p.solo_s).times_ns);
+  return stepscope::median(arm->block(steps, p.block_timeout_s + 20 * p.solo_s).times_ns);
 }
 
 // Over all blocks that have a clock.
@@ -245,7 +240,7 @@ std::optional<double> median_step_ns(const RunLog& log, char arm) {
     for (const Block& b : p.blocks)
       if (b.arm == arm) v.push_back(b.step_ns);
   if (v.empty()) return std::nullopt;
-  return median(std::move(v));
+  return stepscope::median(std::move(v));
 }
 
 std::optional<Heating> heating(const RunLog& log) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/nvml.h"
 #include "experiments/runner/alone_run.h"
 #include "experiments/runner/arm.h"
 #include "experiments/statistics/decision.h"
@@ -52,7 +53,6 @@ struct PairRecord {
 inline constexpr int kFewestQuads = 4;
 inline constexpr int kFewestClocks = 8;
 inline constexpr double kCappedShare = 0.2;
-inline constexpr uint64_t kPowerCap = 0x4;  // of BlockEnvironment::throttle_reasons: nvmlClocksEventReasonSwPowerCap
 
 struct AlonePlan {
   double heat_s = 10;              // of the baseline, thrown away before the first pair

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/read_file.h"
+#include "base/statistics.h"
 #include "experiments/runner/run_log.h"
 
 namespace experiments {
@@ -65,14 +65,14 @@ ordered_json environment_of(const RunLog& log) {
   int blocks = 0, sampled = 0, power_capped = 0, throttled = 0;
   double first_c = 0, hottest = 0, most_power = 0;
   std::map<char, std::vector<double>> clocks;
-  constexpr uint64_t kOtherSlowdowns = 0x8 | 0x10 | 0x20 | 0x40 | 0x80;  // nvmlClocksEventReason*
+  const uint64_t other_slowdowns = stepscope::nvml::slowdowns(~stepscope::nvml::kPowerCap);
   for (const PairRecord& p : log.pairs)
     for (const Block& b : p.blocks) {
       ++blocks;
       if (!b.environment) continue;
       if (sampled++ == 0) first_c = b.environment->temperature_c;
-      power_capped += (b.environment->throttle_reasons & kPowerCap) != 0;
-      throttled += (b.environment->throttle_reasons & kOtherSlowdowns) != 0;
+      power_capped += (b.environment->throttle_reasons & stepscope::nvml::kPowerCap) != 0;
+      throttled += (b.environment->throttle_reasons & other_slowdowns) != 0;
       hottest = std::max(hottest, b.environment->temperature_c);
       most_power = std::max(most_power, b.environment->power_w);
       if (b.environment->sm_clock_mhz > 0) clocks[b.arm].push_back(b.environment->sm_clock_mhz);
@@ -88,10 +88,7 @@ ordered_json environment_of(const RunLog& log) {
     out["heating_c_per_10_s_max"] = h->most_c_per_10_s;
     out["heating_pairs"] = h->pairs;
   }
-  for (auto& [arm, values] : clocks) {
-    std::sort(values.begin(), values.end());
-    out[fmt::format("{}_sm_clock_mhz_median", arm == 'A' ? "a" : "b")] = values[values.size() / 2];
-  }
+  for (const auto& [arm, values] : clocks) out[fmt::format("{}_sm_clock_mhz_median", arm == 'A' ? "a" : "b")] = stepscope::median(values);
   return out;
 }
 
@@ -200,9 +197,7 @@ ordered_json verdict_document(const std::string& name_, const std::optional<Expe
 }
 
 ordered_json load_verdict(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw InputError(fmt::format("{}: cannot be read", file.string()));
-  const ordered_json d = ordered_json::parse(std::string{std::istreambuf_iterator<char>(in), {}}, nullptr, false);
+  const ordered_json d = ordered_json::parse(stepscope::read_file(file), nullptr, false);
   if (!d.is_object() || !d.contains("schema")) throw InputError(fmt::format("{}: expected a {} document", file.string(), kVerdictSchema));
   if (d["schema"] != kVerdictSchema)
     throw InputError(fmt::format("{}: schema {}, expected {}", file.string(), d["schema"].dump(), kVerdictSchema));

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/read_file.h"
 #include "experiments/statistics/decision.h"
 #include "profiler/report/names.h"
 
@@ -248,10 +247,8 @@ std::string page_of(const ordered_json& v) {
 
 void write_page(const std::filesystem::path& file, const ordered_json& verdict) {
   std::string kept;
-  if (std::ifstream in(file); in) {
-    const std::string before{std::istreambuf_iterator<char>(in), {}};
-    if (const size_t at = before.find(kHandWritten); at != std::string::npos) kept = before.substr(at);
-  }
+  if (const auto before = stepscope::read_file_if_there(file))
+    if (const size_t at = before->find(kHandWritten); at != std::string::npos) kept = before->substr(at);
   if (kept.empty()) kept = std::string(kHandWritten) + "\n\n## Explanation\n\nNot written yet.\n";
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
   gpt2::write_file_atomically(file, page_of(verdict) + kept);

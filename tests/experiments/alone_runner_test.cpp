@@ -129,7 +129,7 @@ TEST_F(AloneRunner, asks_the_device_about_the_counted_steps_and_keeps_why_it_can
   hooks.limits = {1980, 700};
   hooks.device_between = [](Clock::time_point from, Clock::time_point to) {
     const double s = std::chrono::duration<double>(to - from).count();
-    return DeviceWindow{1500, 650, 650, 60, 690 * s, kPowerCap, 30, "", ""};
+    return DeviceWindow{1500, 650, 650, 60, 690 * s, 4, 30, "", ""};
   };
   const RunLog log = run_alone(quick(arm("A", "good"), arm("B", "good")), hooks);
   const AloneRun& r = log.runs[0];

@@ -70,7 +70,7 @@ TEST_F(PairRunner, runs_each_arm_alone_where_the_power_was_capped) {
   PairPlan p = plan(arm("A", "good"), arm("B", "good"), 8);
   p.solo_s = 0.05;
   Hooks capped;
-  uint64_t reasons = kPowerCap;
+  uint64_t reasons = stepscope::nvml::kPowerCap;
   capped.block_ended = [&] {
     return std::optional(BlockEnvironment{.sm_clock_mhz = 1500, .power_w = 700, .temperature_c = 50, .throttle_reasons = reasons});
   };
@@ -80,7 +80,7 @@ TEST_F(PairRunner, runs_each_arm_alone_where_the_power_was_capped) {
   EXPECT_NEAR(log.solo->b_step_ns, 1e6, 2e3);
   reasons = 0;
   EXPECT_FALSE(run_pairs(p, capped).solo);
-  reasons = kPowerCap;
+  reasons = stepscope::nvml::kPowerCap;
   p.solo_s = 0;
   EXPECT_FALSE(run_pairs(p, capped).solo);
 }
