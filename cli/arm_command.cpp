@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
+#include "experiments/gate/planted_work.h"
 #include "experiments/gate/step_audit.h"
 #include "experiments/gate/timed_steps.h"
 #include "gpt2/data/token_source.h"
@@ -40,12 +41,17 @@ struct ArmFlags {
   TrainerFlags trainer;
   bool serial = false;
   double plant_pct = 0;
+  std::string plant_gpu;
 };
 
 class SteppingTrainer {
  public:
   SteppingTrainer(gpt2::Trainer& trainer, const gpt2::LoopOptions& loop, const ArmFlags& f, const gate::DeviceHooks* device)
-      : trainer_(trainer), loop_(loop), device_(device), serial_(f.serial || f.plant_pct > 0), plant_(f.plant_pct / 100) {
+      : trainer_(trainer),
+        loop_(loop),
+        device_(device),
+        serial_(f.serial || f.plant_pct > 0 || !f.plant_gpu.empty()),
+        plant_(f.plant_pct / 100) {
     const gpt2::TrainerOptions& t = trainer.options();
     const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len), micro = static_cast<size_t>(loop.accumulation);
     source_ = gpt2::open_token_source(loop.data, {t.batch_size, t.seq_len, t.model.vocab_size, loop.seed, loop.shuffle});
@@ -83,6 +89,18 @@ class SteppingTrainer {
     return out;
   }
 
+  // Takes a few steps to know how long one is, and from then on does so much work after each. Returns what was sized, for the answer "ready".
+  ordered_json plant(std::unique_ptr<gate::PlantedWork> work, const gate::PlantSpec& spec) {
+    constexpr int kSteps = 5;
+    steps(kSteps);
+    std::vector<double> own(own_ns_.end() - (kSteps - 1), own_ns_.end());  // the first holds what a start costs
+    std::nth_element(own.begin(), own.begin() + kSteps / 2 - 1, own.end());
+    const double step_ns = own[kSteps / 2 - 1];
+    const double ns = work->take(step_ns * spec.percent / 100);
+    work_ = std::move(work);
+    return {{"kind", spec.kind}, {"percent", spec.percent}, {"step_ns", step_ns}, {"ns", ns}};
+  }
+
   int64_t next_step() const { return enqueued_ + 1; }
   gpt2::AdamW adamw() const {
     gpt2::AdamW a = loop_.adamw;
@@ -102,6 +120,7 @@ class SteppingTrainer {
   // Queues a step, and finishes the oldest where two are unfinished.
   void take_step(Block& block, bool first) {
     if (serial_ && !first) wait_planted();
+    if (work_ && !first) work_->run();
     if (!loop_.overfit) read_batches();
     {
       gpt2::StepRange range(enqueued_ + 1);
@@ -155,6 +174,7 @@ class SteppingTrainer {
   std::vector<gpt2::Batch> batches_;
   int64_t enqueued_ = 0, done_ = 0;
   double waited_ns_ = 0;
+  std::unique_ptr<gate::PlantedWork> work_;
   std::deque<double> own_ns_;  // of the last steps, without what was planted
 };
 
@@ -219,6 +239,17 @@ void serve(const ArmFlags& f, Answers& answers) {
   SteppingTrainer stepping(*trainer, loop, f, device);
   ordered_json memory = ordered_json::object();
   for (const gpt2::MemoryItem& m : trainer->memory()) memory[m.name] = m.bytes;
+  ordered_json planted;
+  if (!f.plant_gpu.empty()) {
+    const auto spec = gate::plant_spec(f.plant_gpu);
+    if (!spec)
+      throw stepscope::InputError(
+          fmt::format("--plant-gpu: found '{}', expected tensor:PCT, dram:PCT or idle:PCT, PCT 0 to 100", f.plant_gpu));
+#ifdef STEPSCOPE_WITH_CUDA
+    if (device != nullptr) planted = stepping.plant(gate::make_planted_work(spec->kind), *spec);
+#endif
+    if (planted.is_null()) throw stepscope::InputError(fmt::format("--plant-gpu: the {} trainer does not run on a GPU", trainer->name()));
+  }
   answers.give({{"ready",
                  {{"protocol", "stepscope.arm/3"},
                   {"trainer", trainer->name()},
@@ -230,7 +261,8 @@ void serve(const ArmFlags& f, Answers& answers) {
                   {"matmul", flags.matmul},
                   {"variants", trainer->options().variants},
                   {"plant_pct", f.plant_pct},
-                  {"serial", f.serial || f.plant_pct > 0},
+                  {"plant_gpu", planted},
+                  {"serial", f.serial || f.plant_pct > 0 || !f.plant_gpu.empty()},
                   {"memory_bytes", memory},
                   {"git_revision", kGitRevision}}}});
   std::string word;
@@ -262,6 +294,7 @@ void add_arm_command(Command& app) {
   c->group("");
   add_trainer_flags(*c, f->trainer);
   c->add_flag("--serial", f->serial, "start a step only after the one before has ended");
+  c->add_option("--plant-gpu", f->plant_gpu, "do work on the GPU after every step: tensor:PCT, dram:PCT or idle:PCT of a step");
   c->add_option("--plant-pct", f->plant_pct, "slow every step down by this many percent")->check(real(0, 1000));
   c->callback([f] {
     Answers answers;

@@ -63,7 +63,7 @@ std::vector<Experiment> chosen(const RunFlags& f, const fs::path& folder, const 
 }
 
 // Runs two commands to their end. The flags of stepping arms mean nothing here.
-void run_commands(const RunFlags& f, ExperimentSession& session, const fs::path& root, int& exit_code) {
+void run_commands(const RunFlags& f, experiments::ExperimentSession& session, const fs::path& root, int& exit_code) {
   const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
   const auto ledger = experiments::read_ledger(ledger_file(f.out.empty() ? studies(root) : folder));
   const ordered_json document = session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, ledger);
@@ -108,7 +108,7 @@ struct Ran {
 // Several experiments in one command are one campaign. One that cannot be run here does not keep the others from running.
 class Campaign {
  public:
-  Campaign(const RunFlags& f, ExperimentSession& session, fs::path root, fs::path folder)
+  Campaign(const RunFlags& f, experiments::ExperimentSession& session, fs::path root, fs::path folder)
       : f_(f), session_(session), root_(std::move(root)), folder_(std::move(folder)) {}
 
   // Returns the exit code.
@@ -119,10 +119,12 @@ class Campaign {
       if (!planted()) gpt2::check_folder_writable(page_of(e.name).parent_path(), "the page's folder");
     }
     int worst = 0;
-    for (const Experiment& e : experiments) {
-      if (session_.interrupted() && !ran_.empty()) break;
+    const auto outcomes = session_.run(experiments, experiments::read_ledger(ledger_file(folder_)));
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      const Experiment& e = experiments[i];
       try {
-        measure(e);
+        if (outcomes[i].failure) std::rethrow_exception(outcomes[i].failure);
+        keep(e, outcomes[i].document);
       } catch (const InputError& error) {
         if (experiments.size() == 1) throw;
         fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
@@ -143,17 +145,17 @@ class Campaign {
   }
 
  private:
-  bool planted() const { return f_.measure.plant_pct > 0; }
+  bool planted() const { return f_.measure.plant_pct > 0 || !f_.measure.plant_gpu.empty(); }
   fs::path page_of(const std::string& name) const {
     return f_.out.empty() ? root_ / "docs" / "study" / (name + ".md") : folder_ / (name + ".md");
   }
   fs::path verdict_of(const std::string& name) const { return folder_ / name / "verdict.json"; }
 
-  void measure(const Experiment& e) {
+  void keep(const Experiment& e, const ordered_json& document) {
     Ran r;
     r.experiment = &e;
     r.before = standing_verdict(e.name, folder_, root_);
-    r.document = session_.run(e, experiments::read_ledger(ledger_file(folder_)));
+    r.document = document;
     r.kept_before = experiments::was_cut_short(r.document) && r.before && !experiments::was_cut_short(*r.before);
     if (!f_.json) fmt::print("{}\n", experiments::summary_of(r.document));
     std::fflush(stdout);
@@ -205,7 +207,7 @@ class Campaign {
   }
 
   const RunFlags& f_;
-  ExperimentSession& session_;
+  experiments::ExperimentSession& session_;
   fs::path root_, folder_;
   std::vector<Ran> ran_;
 };
@@ -217,7 +219,8 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   const bool commands = !f.a.empty() || !f.b.empty();
   if (commands && (f.a.empty() || f.b.empty())) throw InputError("--a CMD and --b CMD go together");
   if (commands && (f.all || !f.names.empty())) throw InputError("--a and --b exclude names and --all");
-  if (commands && f.measure.plant_pct > 0) throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
+  if (commands && (f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty()))
+    throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
   if (commands)
     for (const Argument* o : f.measure.of_stepping_arms)
       if (o->count() > 0)
@@ -225,14 +228,14 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   if (!commands && !f.all && f.names.empty())
     throw InputError("expected NAME…, --all, or --a CMD --b CMD; `stepscope experiment list` shows the names");
   const CatchInterrupt guard;
-  SessionOptions options = session_options(f.measure, line);
+  experiments::SessionOptions options = session_options(f.measure, line);
   options.profile = !f.no_profile;
   options.keep_profiles = f.keep_profiles;
   if (!f.keep_profiles.empty()) gpt2::check_folder_writable(f.keep_profiles, "--keep-profiles");
   options.command_steps = f.command_steps;
   // A command's block is a whole process: one quad of four makes a pair, unless told otherwise.
   if (commands && f.measure.quads_option->count() == 0) options.plan.quads = 1;
-  ExperimentSession session(std::move(options));
+  experiments::ExperimentSession session(std::move(options));
   if (commands) return run_commands(f, session, root, exit_code);
 
   const fs::path folder = results_folder(f.out, root);

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/experiment_aa.h"
 #include "cli/experiment_campaign.h"
+#include "cli/gpu.h"
 #include "cli/values.h"
 #include "experiments/verdict/index.h"
 #include "experiments/verdict/page.h"
@@ -90,13 +91,17 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   run_command->add_flag("--changed", r->changed,
                         "run only experiments whose code, file or device changed; exit 1 only if a verdict became worse");
   run_command->add_option("--a", r->a, "compare commands instead of an experiment: the command of arm A");
-  run_command->add_option("--b", r->b, "the command of arm B; each block runs a command once, to its end");
+  run_command->add_option(
+      "--b", r->b,
+      "the command of arm B; each run takes a command to its end. {steps} in a command becomes the steps that the seconds need");
   run_command->add_option("--step-regex", r->step_regex,
                           "regular expression that finds the step times in a command's output; its first group is the milliseconds");
   run_command->add_option("--skip-steps", r->skip_steps, "first steps of each run to ignore (default: 10%, 1 to 10)")
       ->check(whole(0, 1 << 30));
   run_command->add_option("--gate-command", r->gate_command, "with --a and --b: a command that exits 0 if both compute the right thing");
-  run_command->add_option("--command-steps", r->command_steps, "steps that a frozen baseline takes in a block")
+  run_command
+      ->add_option("--command-steps", r->command_steps,
+                   "steps of a whole program where nothing says how long they take: with --quick, and the first run")
       ->check(whole(1, 1 << 30))
       ->capture_default_str();
   run_command->add_option("--out", r->out,
@@ -122,6 +127,8 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   aa_command->add_option("--trials", a->trials, "run this many whole experiments, one after the other")
       ->check(whole(1, 1 << 20))
       ->capture_default_str();
+  aa_command->add_option("--alone", a->alone, "record this many fresh processes of identical code, one after the other, instead of trials")
+      ->check(whole(2, 1 << 16));
   aa_command->add_option("--record", a->record, "keep the pairs of all trials (without a plant) for `experiment resample`");
   aa_command->add_option("--out", a->out, "write the ledger to this folder (default: experiments/studies)");
   aa_command->add_flag("--no-gate", a->no_gate, "skip the gate, which identical code does not need");
@@ -129,6 +136,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
       "Exit 0: no false alarm. 1: a false alarm, an invalid trial, or a planted 1% that more than one trial in ten missed.\n"
       "Examples:\n"
       "  stepscope experiment aa --trainer fp32 --model d12 --trials 10 --record aa.json\n"
+      "  stepscope experiment aa --trainer mixed --model d12 --alone 60 --record alone.json\n"
       "  stepscope experiment aa --trainer fp32 --model d12 --trials 10 --plant 1");
   aa_command->callback([a, line, &exit_code] { run_aa(*a, line, exit_code); });
 

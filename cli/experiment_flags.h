@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/experiment_session.h"
 #include "experiments/runner/pair_runner.h"
+#include "experiments/session/session.h"
 
 namespace cli {
 
@@ -31,16 +31,18 @@ class CatchInterrupt {
 
 struct MeasureFlags {
   experiments::PairPlan plan;
-  int pairs = 12;
-  bool no_extension = false, sequential = false, seed_given = false, serial = false;
+  int pairs = 0;  // 0 = those of the procedure
+  bool quick = false, no_extension = false, sequential = false, seed_given = false, serial = false;
+  double settle_s = -1;                          // < 0 = by the settle rule
   double plant_pct = 0, minimum_effect_pct = 0;  // 0 = the file's, or 0.3
+  std::string plant_gpu;
   Argument* quads_option = nullptr;
   std::vector<Argument*> of_stepping_arms;  // without meaning for commands
 };
 void add_measure_flags(Command& command, MeasureFlags& flags);
 // Throws stepscope::InputError for plans that could never say faster or slower, before an hour is spent on them.
 std::vector<experiments::Look> planned_looks(const MeasureFlags& flags);
-SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);
+experiments::SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);
 
 // "stepscope experiment run …", wherever this machine keeps the program.
 std::string typed(const CommandLine& line);

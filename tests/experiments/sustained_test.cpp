@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "experiments/runner/run_log.h"
+#include "experiments/statistics/error_rate.h"
 #include "tests/experiments/simulated_device.h"
 
 namespace experiments {
@@ -173,6 +175,21 @@ TEST(sustained, four_turns_are_a_witness_at_equal_clocks) {
   EXPECT_NEAR(log.equal_clocks->ratio.log_ratio.mean, model.at_one_clock(launches), 0.004);
   EXPECT_LT(log.decision.log_ratio->mean, log.equal_clocks->ratio.log_ratio.mean - 0.008);
   EXPECT_EQ(log.decision.look, 1);
+}
+
+// As `experiment aa --alone 60` records it, and a test resamples it.
+TEST(sustained, sixty_recorded_processes_of_identical_code_resample_to_few_claims_and_show_what_is_planted) {
+  Device device({}, 8);
+  PairPlan p = plan(8);
+  p.thresholds.looks = {{30, 0.02, 0.05, 0.02}};
+  const RunLog log = run_alone(p, simulation::hooks(device, {}));
+  ASSERT_EQ(log.runs.size(), 60u);
+  const auto values = sustained_values(runs_from_json(runs_to_json(log.runs), "test"));
+  Thresholds t;
+  t.looks = alone_looks();
+  EXPECT_LE(resample_trials(values, t, 2000, 0, 1)->rate(), 0.02);
+  EXPECT_GE(resample_trials(values, t, 1000, std::log(1.005), 2)->rate(), 0.95);
+  EXPECT_EQ(resample_trials(values, t, 1000, std::log(1.01), 3)->rate(), 1.0);
 }
 
 // Two changes and one baseline: three processes a round, and each verdict is of its own ratio.

@@ -1,10 +1,10 @@
-#include "cli/collector.h"
+#include "profiler/recording/collector.h"
 
 #include <filesystem>
 
 #include "base/atomic_file.h"
 
-namespace cli {
+namespace profiler {
 
 std::optional<std::string> collector_library() {
   const auto self = std::filesystem::read_symlink("/proc/self/exe");
@@ -13,14 +13,12 @@ std::optional<std::string> collector_library() {
   return library.string();
 }
 
-void write_plan(const profiler::CollectPlan& plan, const std::string& plan_file) {
-  gpt2::write_file_atomically(plan_file, profiler::to_json(plan));
-}
+void write_plan(const CollectPlan& plan, const std::string& plan_file) { gpt2::write_file_atomically(plan_file, to_json(plan)); }
 
-std::map<std::string, std::string> collector_environment(const profiler::CollectPlan& plan, const std::string& plan_file,
+std::map<std::string, std::string> collector_environment(const CollectPlan& plan, const std::string& plan_file,
                                                          const std::string& library) {
   write_plan(plan, plan_file);
   return {{"CUDA_INJECTION64_PATH", library}, {"NVTX_INJECTION64_PATH", library}, {"STEPSCOPE_COLLECT", plan_file}};
 }
 
-}  // namespace cli
+}  // namespace profiler

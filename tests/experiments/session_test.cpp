@@ -1,6 +1,6 @@
 // The order of things in an experiment, with a small script in the place of `stepscope`: gate before time, no
 // time without a gate, profile after, campaign and ctrl-C. The script writes down what it was asked to do.
-#include "cli/experiment_session.h"
+#include "experiments/session/session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,11 +13,10 @@
 
 #include "base/errors.h"
 
-namespace cli {
+namespace experiments {
 namespace {
 
 namespace fs = std::filesystem;
-using experiments::parse_experiment;
 using nlohmann::ordered_json;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -49,19 +48,20 @@ class Session : public ::testing::Test {
     return "case \"$*\" in *new*) exec " BINARY_DIR "/bin/fake_arm good 1.03e6;; *) exec " BINARY_DIR "/bin/fake_arm good 1e6;; esac";
   }
 
-  ExperimentSession session(const std::atomic<bool>* stop = nullptr, int64_t command_steps = SessionOptions().command_steps) const {
+  ExperimentSession session(const std::atomic<bool>* stop = nullptr, int command_steps = SessionOptions().command_steps) const {
     SessionOptions o;
     o.command_steps = command_steps;
     o.root = folder_;
     o.program = (folder_ / "program").string();
-    o.plan.thresholds.looks = experiments::extended_looks(8, 8);
+    o.plan.thresholds.looks = extended_looks(8, 8);
     o.plan.block_s = o.plan.warmup_s = 0;
     o.plan.quads = 1;
+    o.plan.alone = {.heat_s = 0.05, .settle_s = 0.02, .measure_s = 0.03, .teardown_s = 0, .turns = 0};
     o.plan.block_timeout_s = o.plan.start_timeout_s = 600;
     o.stop = stop;
     return ExperimentSession(std::move(o));
   }
-  static experiments::Experiment experiment(const std::string& more = "") {
+  static Experiment experiment(const std::string& more = "") {
     return parse_experiment(
         "question: Q\nhypothesis: H\ntrainer: fp32\nchange: {variant: {op: new}}\npredicted: {saving_ms: "
         "0.1, arithmetic: x}\n"
@@ -98,7 +98,7 @@ TEST_F(Session, gates_both_arms_then_measures_and_decides) {
   const ordered_json d = session().run(experiment(), {});
   EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
   EXPECT_EQ(count("gate"), 2);
-  EXPECT_EQ(count("arm"), 16);
+  EXPECT_EQ(count("arm"), 18);  // one of each arm heats, then eight pairs
   EXPECT_LT(log().rfind("gate"), log().find("arm"));
   EXPECT_EQ(d["workloads"][0]["b"]["gate"]["sentence"], "1 checks passed (seed 7)");
 }
@@ -169,6 +169,38 @@ TEST_F(Session, gates_an_arm_once_for_all_workloads) {
   EXPECT_EQ(count("gate"), 2);
 }
 
+TEST_F(Session, experiments_of_one_baseline_share_its_processes_and_others_do_not) {
+  program(gate_answer(true), arm());
+  std::vector<Experiment> all{experiment(), experiment(), experiment("common: {flags: {clip: 0.5}}\n")};
+  all[0].name = "first";
+  all[1].name = "second";
+  all[1].change.variants["op"] = "newer";
+  all[2].name = "other";
+  ExperimentSession s = session();
+  const auto outcomes = s.run(all, {});
+  ASSERT_EQ(outcomes.size(), 3u);
+  for (const auto& o : outcomes) {
+    ASSERT_FALSE(o.failure);
+    EXPECT_EQ(o.document["verdict"], "slower");
+  }
+  // Three arms of the first two, two of the third: heated once, and eight rounds.
+  EXPECT_EQ(count("arm"), 3 * 9 + 2 * 9);
+}
+
+TEST_F(Session, in_turns_takes_resident_pairs) {
+  program(gate_answer(true), arm());
+  SessionOptions o;
+  o.root = folder_;
+  o.program = (folder_ / "program").string();
+  o.procedure = Procedure::in_turns;
+  o.plan.thresholds.looks = extended_looks(8, 8);
+  o.plan.block_s = o.plan.warmup_s = 0;
+  o.plan.quads = 1;
+  o.plan.block_timeout_s = o.plan.start_timeout_s = 600;
+  EXPECT_EQ(ExperimentSession(std::move(o)).run(experiment(), {})["verdict"], "slower");
+  EXPECT_EQ(count("arm"), 16);
+}
+
 TEST_F(Session, says_undecided_when_stopped_before_anything_was_measured) {
   program(gate_answer(true), arm());
   const std::atomic<bool> stop{true};
@@ -195,14 +227,14 @@ TEST_F(Session, times_the_frozen_baseline_and_the_trainer_of_today_as_programs) 
   program_and_baseline();
   const ordered_json d = session().run(experiment("baseline: fp32-v1\ncompound: true\n"), {});
   EXPECT_EQ(d["verdict"], "faster") << d["workloads"][0]["sentence"];
-  EXPECT_EQ(count("train"), 16);
-  EXPECT_EQ(count("gate"), 1);  // a frozen baseline has its manifest
+  EXPECT_EQ(count("train"), 9);  // alone, each once in a pair
+  EXPECT_EQ(count("gate"), 1);   // a frozen baseline has its manifest
 }
 
 // Its collector needs a step for every phase of the plan: warm-up 10, timed 10, counted 2, traced 7. Fewer would end before the last.
 TEST_F(Session, profiles_the_frozen_baseline_over_enough_steps_for_every_phase) {
   program_and_baseline();
-  const auto profiled_steps = [&](int64_t timed) {
+  const auto profiled_steps = [&](int timed) {
     fs::remove(folder_ / "log");
     session(nullptr, timed).run(experiment("baseline: fp32-v1\ncompound: true\n"), {});
     const std::string all = log();
@@ -226,4 +258,4 @@ TEST_F(Session, compares_any_two_commands_and_says_that_nothing_checked_them) {
 }
 
 }  // namespace
-}  // namespace cli
+}  // namespace experiments

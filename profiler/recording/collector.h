@@ -6,14 +6,13 @@
 
 #include "profiler/records/collect_plan.h"
 
-namespace cli {
+namespace profiler {
 
 // lib/libstepscope_collect.so beside bin/ of this executable; empty when it was not built.
 std::optional<std::string> collector_library();
 
 // Writes the plan to `plan_file` and returns the variables that make the driver and NVTX load the collector.
-std::map<std::string, std::string> collector_environment(const profiler::CollectPlan& plan, const std::string& plan_file,
-                                                         const std::string& library);
-void write_plan(const profiler::CollectPlan& plan, const std::string& plan_file);
+std::map<std::string, std::string> collector_environment(const CollectPlan& plan, const std::string& plan_file, const std::string& library);
+void write_plan(const CollectPlan& plan, const std::string& plan_file);
 
-}  // namespace cli
+}  // namespace profiler
