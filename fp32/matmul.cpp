@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/errors.h"
-#include "fp32/kernels/elementwise.cuh"
+#include "gpt2/ops/elementwise.cuh"
 
 namespace fp32 {
 namespace {
@@ -177,7 +177,7 @@ void linear_forward(LinearForward variant, MatmulEngine& engine, float* out, con
     case LinearForward::bias_epilogue:
       break;
     case LinearForward::bias_kernel:
-      if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
+      if (bias != nullptr) gpt2::ops::add_bias(out, bias, rows, out_channels, stream);
       break;
   }
 }

@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "fp32/kernels/attention.cuh"
-#include "fp32/kernels/column_sums.cuh"
-#include "fp32/kernels/encoder.cuh"
-#include "fp32/kernels/grad_norm.cuh"
-#include "fp32/kernels/layernorm.cuh"
+#include "gpt2/ops/column_sums.cuh"
+#include "gpt2/ops/encoder.cuh"
+#include "gpt2/ops/grad_norm.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/trainer_checks.h"
 
 namespace fp32 {
@@ -36,12 +36,13 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
   const int64_t rows = o.batch_size * o.seq_len;
   const int64_t C = o.model.channels;
   const AttentionShape attention{o.batch_size, o.seq_len, C, o.model.heads};
-  return std::max({attention_forward_scratch_floats(variants.attention_forward, attention) * kFloat,
-                   attention_backward_scratch_floats(variants.attention_backward, attention) * kFloat,
-                   layernorm_backward_scratch_floats(variants.layernorm_backward, rows, C) * kFloat,
-                   bias_gradient_scratch_floats(rows, C) * kFloat, bias_gradient_scratch_floats(rows, 3 * C) * kFloat,
-                   bias_gradient_scratch_floats(rows, 4 * C) * kFloat, embedding_backward_scratch_bytes(rows, C),
-                   grad_norm_scratch_bytes(parameters)});
+  return std::max({attention_forward_scratch_bytes(variants.attention_forward, attention),
+                   attention_backward_scratch_bytes(variants.attention_backward, attention),
+                   gpt2::ops::layernorm_backward_scratch_floats<float>(variants.layernorm_backward, rows, C) * kFloat,
+                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, C) * kFloat,
+                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, 3 * C) * kFloat,
+                   gpt2::ops::bias_gradient_scratch_floats<float>(rows, 4 * C) * kFloat,
+                   gpt2::ops::embedding_backward_scratch_bytes(rows, C), gpt2::ops::grad_norm_scratch_bytes<float>(parameters)});
 }
 
 }  // namespace
@@ -62,7 +63,7 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& varia
 
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
-  plan.parameter_floats = plan.layout.total;
+  plan.parameter_count = plan.layout.total;
 
   Arena kept;
   ActivationSlots& a = plan.activations;
@@ -95,18 +96,18 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& varia
   plan.gradients.mlp = reused.take(rows * 4 * C);
   plan.activation_gradient_floats = reused.total();
 
-  plan.scratch_bytes = scratch_bytes(o, variants, plan.parameter_floats);
+  plan.scratch_bytes = scratch_bytes(o, variants, plan.parameter_count);
   plan.token_count = 2 * rows;
 
   plan.items = {
-      {"parameters", plan.parameter_floats * kFloat},
-      {"gradients", plan.parameter_floats * kFloat},
-      {"optimizer state", 2 * plan.parameter_floats * kFloat},
+      {"parameters", plan.parameter_count * kFloat},
+      {"gradients", plan.parameter_count * kFloat},
+      {"optimizer state", 2 * plan.parameter_count * kFloat},
       {"activations", plan.activation_floats * kFloat},
       {"activation gradients", plan.activation_gradient_floats * kFloat},
       {"scratch", plan.scratch_bytes},
       {"matmul workspace", kMatmulWorkspaceBytes},
-      {"tokens", plan.token_count * 4},
+      {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(gpt2::ops::StepScalars) + sizeof(gpt2::ops::StepStats))},
   };
   return plan;
 }

@@ -45,7 +45,7 @@ struct MemoryPlan {
   gpt2::TensorLayout layout;
   ActivationSlots activations;
   ActivationGradientSlots gradients;
-  int64_t parameter_floats = 0;  // each of: parameters, gradients, Adam m, Adam v
+  int64_t parameter_count = 0;  // each of: parameters, gradients, Adam m, Adam v
   int64_t activation_floats = 0;
   int64_t activation_gradient_floats = 0;
   int64_t scratch_bytes = 0;  // the most any one op needs

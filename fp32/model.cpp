@@ -1,18 +1,20 @@
 // One line per op, in the order of the step. Ranges are scoped by braces: pass, layer, op.
 #include "fp32/model.h"
 
-#include "fp32/kernels/adamw.cuh"
 #include "fp32/kernels/attention.cuh"
-#include "fp32/kernels/classifier.cuh"
-#include "fp32/kernels/column_sums.cuh"
-#include "fp32/kernels/elementwise.cuh"
-#include "fp32/kernels/encoder.cuh"
-#include "fp32/kernels/grad_norm.cuh"
-#include "fp32/kernels/layernorm.cuh"
 #include "gpt2/op_range.h"
+#include "gpt2/ops/adamw.cuh"
+#include "gpt2/ops/classifier.cuh"
+#include "gpt2/ops/column_sums.cuh"
+#include "gpt2/ops/elementwise.cuh"
+#include "gpt2/ops/encoder.cuh"
+#include "gpt2/ops/grad_norm.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
+#include "gpt2/ops/layernorm_forward.cuh"
 
 namespace fp32 {
 
+namespace ops = gpt2::ops;
 using gpt2::kNoLayer;
 using gpt2::Op;
 using gpt2::OpRange;
@@ -20,50 +22,24 @@ using gpt2::Pass;
 using gpt2::Tensor;
 
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : config_(options.model),
+    : StepModel(plan.layout.total, options.batch_size * options.seq_len, stream),
+      config_(options.model),
       variants_(variants),
       plan_(plan),
       B_(options.batch_size),
       T_(options.seq_len),
       C_(options.model.channels),
-      stream_(stream),
-      parameters_(plan.parameter_floats),
-      gradients_(plan.parameter_floats),
-      adam_m_(plan.parameter_floats),
-      adam_v_(plan.parameter_floats),
       activations_(plan.activation_floats),
       activation_gradients_(plan.activation_gradient_floats),
       scratch_(plan.scratch_bytes),
       workspace_(kMatmulWorkspaceBytes),
-      tokens_(plan.token_count),
       matmul_(matmul_rate_from_name(options.matmul), workspace_.data()) {}
-
-float* Model::state(gpt2::State which) const {
-  switch (which) {
-    case gpt2::State::parameters:
-      return parameters_.data();
-    case gpt2::State::gradients:
-      return gradients_.data();
-    case gpt2::State::adam_m:
-      return adam_m_.data();
-    case gpt2::State::adam_v:
-      return adam_v_.data();
-  }
-  return nullptr;
-}
-
-void Model::upload_tokens(const int32_t* pinned_inputs, const int32_t* pinned_targets) {
-  const OpRange range(Pass::other, kNoLayer, Op::copy);
-  const size_t bytes = static_cast<size_t>(rows()) * sizeof(int32_t);
-  STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(tokens_.data(), pinned_inputs, bytes, cudaMemcpyHostToDevice, stream_));
-  STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(tokens_.data() + rows(), pinned_targets, bytes, cudaMemcpyHostToDevice, stream_));
-}
 
 void Model::forward() {
   const ActivationSlots& a = plan_.activations;
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
-    embedding_forward(activation(a.encoded), tokens_.data(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
+    ops::embedding_forward(activation(a.encoded), inputs(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
   }
   const float* stream_in = activation(a.encoded);
   for (int layer = 0; layer < config_.layers; ++layer) {
@@ -73,12 +49,12 @@ void Model::forward() {
   }
   {
     const OpRange range(Pass::forward, kNoLayer, Op::lnf);
-    layernorm_forward(variants_.layernorm_forward, activation(a.lnf), activation(a.lnf_mean), activation(a.lnf_rstd), stream_in,
-                      parameter(Tensor::lnfw), parameter(Tensor::lnfb), rows(), C_, stream_);
+    ops::layernorm_forward(variants_.layernorm_forward, activation(a.lnf), activation(a.lnf_mean), activation(a.lnf_rstd), stream_in,
+                           nullptr, parameter(Tensor::lnfw), parameter(Tensor::lnfb), rows(), C_, stream_);
   }
   {
     const OpRange range(Pass::forward, kNoLayer, Op::lm_head);
-    linear_forward(variants_.linear_forward, matmul_, logits(), activation(a.lnf), parameter(Tensor::wte), nullptr, rows(), C_,
+    linear_forward(variants_.linear_forward, matmul_, activation(a.logits), activation(a.lnf), parameter(Tensor::wte), nullptr, rows(), C_,
                    config_.padded_vocab, stream_);
   }
 }
@@ -90,8 +66,9 @@ void Model::layer_forward(int layer, const float* stream_in, float* stream_out) 
   float* middle = activation(a.residual1, layer);
   {
     const OpRange range(Pass::forward, layer, Op::ln1);
-    layernorm_forward(variants_.layernorm_forward, activation(a.ln1, layer), activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer),
-                      stream_in, parameter(Tensor::ln1w, layer), parameter(Tensor::ln1b, layer), n, C_, stream_);
+    ops::layernorm_forward(variants_.layernorm_forward, activation(a.ln1, layer), activation(a.ln1_mean, layer),
+                           activation(a.ln1_rstd, layer), stream_in, nullptr, parameter(Tensor::ln1w, layer),
+                           parameter(Tensor::ln1b, layer), n, C_, stream_);
   }
   {
     const OpRange range(Pass::forward, layer, Op::qkv);
@@ -110,12 +87,13 @@ void Model::layer_forward(int layer, const float* stream_in, float* stream_out) 
   }
   {
     const OpRange range(Pass::forward, layer, Op::residual1);
-    residual_forward(middle, stream_in, branch, n * C_, stream_);
+    ops::residual_forward(middle, stream_in, branch, n * C_, stream_);
   }
   {
     const OpRange range(Pass::forward, layer, Op::ln2);
-    layernorm_forward(variants_.layernorm_forward, activation(a.ln2, layer), activation(a.ln2_mean, layer), activation(a.ln2_rstd, layer),
-                      middle, parameter(Tensor::ln2w, layer), parameter(Tensor::ln2b, layer), n, C_, stream_);
+    ops::layernorm_forward(variants_.layernorm_forward, activation(a.ln2, layer), activation(a.ln2_mean, layer),
+                           activation(a.ln2_rstd, layer), middle, nullptr, parameter(Tensor::ln2w, layer), parameter(Tensor::ln2b, layer),
+                           n, C_, stream_);
   }
   {
     const OpRange range(Pass::forward, layer, Op::mlp_up);
@@ -124,7 +102,7 @@ void Model::layer_forward(int layer, const float* stream_in, float* stream_out) 
   }
   {
     const OpRange range(Pass::forward, layer, Op::gelu);
-    gelu_forward(activation(a.gelu, layer), activation(a.mlp_up, layer), n * 4 * C_, stream_);
+    ops::gelu_forward(activation(a.gelu, layer), activation(a.mlp_up, layer), n * 4 * C_, stream_);
   }
   {
     const OpRange range(Pass::forward, layer, Op::mlp_down);
@@ -133,16 +111,16 @@ void Model::layer_forward(int layer, const float* stream_in, float* stream_out) 
   }
   {
     const OpRange range(Pass::forward, layer, Op::residual2);
-    residual_forward(stream_out, middle, branch, n * C_, stream_);
+    ops::residual_forward(stream_out, middle, branch, n * C_, stream_);
   }
 }
 
-void Model::loss(StepStats* stats, double loss_scale, bool accumulate, bool write_gradient, float gradient_scale) {
+void Model::loss(bool accumulate, bool write_gradient) {
   const OpRange range(Pass::classifier, kNoLayer, Op::loss);
   float* losses = activation(plan_.activations.losses);
-  classifier(variants_.classifier, logits(), losses, tokens_.data() + rows(), rows(), config_.vocab_size, config_.padded_vocab,
-             gradient_scale, write_gradient, stream_);
-  mean_loss(&stats->loss, losses, rows(), loss_scale, accumulate, stream_);
+  ops::classifier(variants_.classifier, activation(plan_.activations.logits), losses, targets(), rows(), config_.vocab_size,
+                  config_.padded_vocab, scalars(), write_gradient, stream_);
+  ops::mean_loss(stats(), losses, rows(), scalars(), accumulate, stream_);
 }
 
 void Model::backward(bool accumulate) {
@@ -151,7 +129,7 @@ void Model::backward(bool accumulate) {
   float* dbranch = activation_gradient(plan_.gradients.branch);
   {
     const OpRange range(Pass::backward, kNoLayer, Op::lm_head);
-    const float* dlogits = logits();
+    const float* dlogits = activation(a.logits);
     linear_backward_input(matmul_, dbranch, dlogits, parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
     linear_backward_weight(matmul_, gradient(Tensor::wte), dlogits, activation(a.lnf), rows(), C_, config_.padded_vocab, accumulate,
                            stream_);
@@ -159,17 +137,19 @@ void Model::backward(bool accumulate) {
   {
     // The first to write the residual stream's gradient; every layer adds to it.
     const OpRange range(Pass::backward, kNoLayer, Op::lnf);
-    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::lnfw), gradient(Tensor::lnfb), dbranch,
-                       activation(a.residual2, config_.layers - 1), activation(a.lnf_mean), activation(a.lnf_rstd), parameter(Tensor::lnfw),
-                       rows(), C_, false, accumulate, scratch(), stream_);
+    ops::layernorm_backward<float, float>(
+        variants_.layernorm_backward,
+        {.dinp = dresidual, .dweight = gradient(Tensor::lnfw), .dbias = gradient(Tensor::lnfb), .accumulate = accumulate}, dbranch,
+        activation(a.residual2, config_.layers - 1), activation(a.lnf_mean), activation(a.lnf_rstd), parameter(Tensor::lnfw), rows(), C_,
+        scratch(), stream_);
   }
   for (int layer = static_cast<int>(config_.layers) - 1; layer >= 0; --layer)
     layer_backward(layer, layer == 0 ? activation(a.encoded) : activation(a.residual2, layer - 1), accumulate);
   {
     // wte already holds the classifier's part of its gradient, so the embedding's part always adds.
     const OpRange range(Pass::backward, kNoLayer, Op::embedding);
-    embedding_backward(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual, tokens_.data(), B_, T_, C_, config_.vocab_size,
-                       config_.max_seq_len, accumulate, scratch_.data(), stream_);
+    ops::embedding_backward<float>(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual, inputs(), B_, T_, C_, config_.vocab_size,
+                                   config_.max_seq_len, accumulate, scratch_.data(), stream_);
   }
 }
 
@@ -187,7 +167,7 @@ void Model::layer_backward(int layer, const float* stream_in, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::gelu);
-    gelu_backward(dmlp, dmlp, activation(a.mlp_up, layer), n * 4 * C_, stream_);
+    ops::gelu_backward(dmlp, dmlp, activation(a.mlp_up, layer), n * 4 * C_, stream_);
   }
   {
     const OpRange range(Pass::backward, layer, Op::mlp_up);
@@ -195,9 +175,14 @@ void Model::layer_backward(int layer, const float* stream_in, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::ln2);
-    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::ln2w, layer), gradient(Tensor::ln2b, layer), dbranch,
-                       activation(a.residual1, layer), activation(a.ln2_mean, layer), activation(a.ln2_rstd, layer),
-                       parameter(Tensor::ln2w, layer), n, C_, true, accumulate, scratch(), stream_);
+    ops::layernorm_backward<float, float>(variants_.layernorm_backward,
+                                          {.dinp = dresidual,
+                                           .dweight = gradient(Tensor::ln2w, layer),
+                                           .dbias = gradient(Tensor::ln2b, layer),
+                                           .add_to_dinp = true,
+                                           .accumulate = accumulate},
+                                          dbranch, activation(a.residual1, layer), activation(a.ln2_mean, layer),
+                                          activation(a.ln2_rstd, layer), parameter(Tensor::ln2w, layer), n, C_, scratch(), stream_);
   }
   {
     const OpRange range(Pass::backward, layer, Op::attproj);
@@ -214,9 +199,14 @@ void Model::layer_backward(int layer, const float* stream_in, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::ln1);
-    layernorm_backward(variants_.layernorm_backward, dresidual, gradient(Tensor::ln1w, layer), gradient(Tensor::ln1b, layer), dbranch,
-                       stream_in, activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer), parameter(Tensor::ln1w, layer), n, C_, true,
-                       accumulate, scratch(), stream_);
+    ops::layernorm_backward<float, float>(variants_.layernorm_backward,
+                                          {.dinp = dresidual,
+                                           .dweight = gradient(Tensor::ln1w, layer),
+                                           .dbias = gradient(Tensor::ln1b, layer),
+                                           .add_to_dinp = true,
+                                           .accumulate = accumulate},
+                                          dbranch, stream_in, activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer),
+                                          parameter(Tensor::ln1w, layer), n, C_, scratch(), stream_);
   }
 }
 
@@ -224,7 +214,7 @@ void Model::linear_backward(float* dinp, Tensor weight, Tensor bias, int layer, 
                             int64_t out_channels, bool accumulate) {
   linear_backward_input(matmul_, dinp, dout, parameter(weight, layer), rows(), in, out_channels, stream_);
   linear_backward_weight(matmul_, gradient(weight, layer), dout, inp, rows(), in, out_channels, accumulate, stream_);
-  bias_gradient(gradient(bias, layer), dout, rows(), out_channels, accumulate, scratch(), stream_);
+  ops::bias_gradient(gradient(bias, layer), dout, rows(), out_channels, accumulate, scratch(), stream_);
 }
 
 bool Model::begin_gradients() {
@@ -234,20 +224,19 @@ bool Model::begin_gradients() {
     case ZeroGrad::memset:
       break;
   }
-  const OpRange range(Pass::optimizer, kNoLayer, Op::zero_grad);
-  STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(gradients_.data(), 0, static_cast<size_t>(gradients_.bytes()), stream_));
+  zero_gradients();
   return true;
 }
 
-void Model::update(const gpt2::AdamW& settings, int64_t step, StepStats* stats) {
+void Model::update() {
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    grad_norm(&stats->grad_norm, &stats->clip_scale, gradients_.data(), plan_.layout.total, settings.clip, scratch_.data(), stream_);
+    ops::grad_norm<float>(stats(), gradients_.data(), plan_.layout.total, scalars(), scratch_.data(), stream_);
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    adamw(variants_.adamw, parameters_.data(), gradients_.data(), adam_m_.data(), adam_v_.data(), plan_.layout, settings, step,
-          &stats->clip_scale, stream_);
+    ops::adamw<float>(variants_.adamw, ops::Rounding::nearest, nullptr, masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
+                      plan_.layout, scalars(), &stats()->clip_scale, stream_);
   }
 }
 

@@ -8,38 +8,22 @@
 #include "fp32/variants.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/ops.h"
+#include "gpt2/ops/step_model.h"
 #include "gpt2/trainer.h"
 
 namespace fp32 {
 
-// What a step leaves on the device for the host to read.
-struct StepStats {
-  double loss = 0;
-  double grad_norm = 0;
-  float clip_scale = 0;
-};
-
-class Model {
+class Model final : public gpt2::ops::StepModel {
  public:
   // Allocates the arenas of the plan.
   Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream);
 
-  float* state(gpt2::State which) const;
-  float* logits() const { return activation(plan_.activations.logits); }
-
-  // Tokens (B,T) of the next forward, from pinned memory that stays until the copy has run.
-  void upload_tokens(const int32_t* pinned_inputs, const int32_t* pinned_targets);
-  // Up to the logits.
-  void forward();
-  // stats->loss = sum of token losses * loss_scale, or added to it; with gradient, the logits become dlogits * gradient_scale.
-  void loss(StepStats* stats, double loss_scale, bool accumulate, bool write_gradient, float gradient_scale);
-  // Gradients of all parameters from dlogits; overwritten, or added to when `accumulate`.
-  void backward(bool accumulate);
-  // Before the first micro-batch of a step; returns whether its backward must add to the (now zero) gradients.
-  bool begin_gradients();
-  void update(const gpt2::AdamW& settings, int64_t step, StepStats* stats);
-
-  int64_t rows() const { return B_ * T_; }
+  const void* logits() const override { return activation(plan_.activations.logits); }
+  void forward() override;
+  void loss(bool accumulate, bool write_gradient) override;
+  void backward(bool accumulate) override;
+  bool begin_gradients() override;
+  void update() override;
 
  private:
   void layer_forward(int layer, const float* stream_in, float* stream_out);
@@ -51,7 +35,7 @@ class Model {
   float* activation(const Slot& slot, int64_t layer = 0) const { return activations_.data() + slot.at(layer); }
   float* activation_gradient(const Slot& slot) const { return activation_gradients_.data() + slot.at(); }
   float* parameter(gpt2::Tensor t, int64_t layer = 0) const {
-    return parameters_.data() + plan_.layout[t].offset + layer * plan_.layout[t].per_layer;
+    return masters_.data() + plan_.layout[t].offset + layer * plan_.layout[t].per_layer;
   }
   float* gradient(gpt2::Tensor t, int64_t layer = 0) const {
     return gradients_.data() + plan_.layout[t].offset + layer * plan_.layout[t].per_layer;
@@ -62,12 +46,9 @@ class Model {
   VariantChoice variants_;
   MemoryPlan plan_;
   int64_t B_, T_, C_;
-  cudaStream_t stream_;
 
-  gpt2::cuda::DeviceBuffer<float> parameters_, gradients_, adam_m_, adam_v_;
   gpt2::cuda::DeviceBuffer<float> activations_, activation_gradients_;
   gpt2::cuda::DeviceBuffer<unsigned char> scratch_, workspace_;
-  gpt2::cuda::DeviceBuffer<int32_t> tokens_;  // inputs, then targets
   MatmulEngine matmul_;
 };
 

@@ -2,10 +2,11 @@
 #include "fp32/variants.h"
 
 #include "fp32/kernels/attention.cuh"
-#include "fp32/kernels/classifier.cuh"
-#include "fp32/kernels/layernorm.cuh"
 #include "fp32/matmul.h"
 #include "fp32/variant_rows.h"
+#include "gpt2/ops/classifier.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
+#include "gpt2/ops/layernorm_forward.cuh"
 #include "gpt2/tensor_table.h"
 
 namespace fp32 {
@@ -39,11 +40,12 @@ Refusal no_bias_epilogue(const Run& run, const VariantChoice&) {
   return std::nullopt;
 }
 Refusal no_fused_rows(const Run& run, const VariantChoice&) {
-  return why_not(LayernormBackward::fused_rows, run.options.model.channels, rows_pack(run));
+  return gpt2::ops::why_not<float>(LayernormBackward::fused_rows, run.options.model.channels, rows_pack(run));
 }
 Refusal no_flash(const Run& run, const VariantChoice&) { return why_not_flash(run.options.model.head_size()); }
 Refusal no_one_read(const Run& run, const VariantChoice&) {
-  return why_not(Classifier::one_read, run.options.model.padded_vocab, run.shared_bytes_per_block);
+  const int64_t Vp = run.options.model.padded_vocab;
+  return gpt2::ops::why_not<float>(Classifier::one_read, Vp, Vp % 4 == 0, run.shared_bytes_per_block);
 }
 
 constexpr std::string_view kNorms = "forward/ln1 forward/ln2 forward/lnf";
@@ -93,19 +95,19 @@ constexpr std::array kRows{
         .name = "unfused_causal_blocks",
         .is = variant_value<&VariantChoice::attention_forward, AttentionForward::unfused_causal_blocks>(),
         .help = "scores as matrix products in up to four blocks of rows (of 64 at least), each as wide as its last row needs",
-        .launches = {{{.where = "forward/attention", .must = "causal_softmax_kernel", .never = "fused_forward_kernel", .at_least = 11}}}},
+        .launches = {{{.where = "forward/attention", .must = "causal_softmax_kernel", .never = "flash_forward_kernel", .at_least = 11}}}},
     Row{.slot = "attention_forward",
         .name = "unfused",
         .is = variant_value<&VariantChoice::attention_forward, AttentionForward::unfused>(),
         .help = "scores as whole matrix products",
-        .launches = {{{.where = "forward/attention", .must = "causal_softmax_kernel", .never = "fused_forward_kernel", .at_most = 10}}}},
+        .launches = {{{.where = "forward/attention", .must = "causal_softmax_kernel", .never = "flash_forward_kernel", .at_most = 10}}}},
     Row{.slot = "attention_forward",
         .name = "flash",
         .is = variant_value<&VariantChoice::attention_forward, AttentionForward::flash>(),
         .help = "one kernel that never writes scores to memory, in fp32 arithmetic whatever --matmul says",
         .refused = "heads of more than 128 channels",
         .refuses = no_flash,
-        .launches = {{{.where = "forward/attention", .must = "fused_forward_kernel", .never = "causal_softmax_kernel"}}},
+        .launches = {{{.where = "forward/attention", .must = "flash_forward_kernel", .never = "causal_softmax_kernel"}}},
         .formerly = "fused"},
 
     Row{.slot = "attention_backward",
@@ -113,35 +115,35 @@ constexpr std::array kRows{
         .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::unfused_causal_blocks>(),
         .help = "as attention_forward",
         .launches =
-            {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "fused_backward", .at_least = 24}}}},
+            {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "flash_backward", .at_least = 24}}}},
     Row{.slot = "attention_backward",
         .name = "unfused",
         .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::unfused>(),
         .help = "as attention_forward",
         .launches =
-            {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "fused_backward", .at_most = 18}}}},
+            {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "flash_backward", .at_most = 18}}}},
     Row{.slot = "attention_backward",
         .name = "flash",
         .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::flash>(),
         .help = "two kernels, for keys with values and for queries, that make the scores again",
         .refused = "heads of more than 128 channels",
         .refuses = no_flash,
-        .launches = {{{.where = "backward/attention", .must = "fused_backward_keys_kernel", .never = "causal_softmax_backward_kernel"},
-                      {.where = "backward/attention", .must = "fused_backward_queries_kernel"}}},
+        .launches = {{{.where = "backward/attention", .must = "flash_backward_keys_kernel", .never = "causal_softmax_backward_kernel"},
+                      {.where = "backward/attention", .must = "flash_backward_queries_kernel"}}},
         .formerly = "fused"},
 
     Row{.slot = "classifier",
         .name = "two_pass",
         .is = variant_value<&VariantChoice::classifier, Classifier::two_pass>(),
         .help = "a block reads its row of logits twice",
-        .launches = {{{.where = "classifier/loss", .must = "two_pass_kernel", .never = "row_in_shared_kernel"}}}},
+        .launches = {{{.where = "classifier/loss", .must = "two_pass_kernel", .never = "one_read_online_kernel"}}}},
     Row{.slot = "classifier",
         .name = "one_read",
         .is = variant_value<&VariantChoice::classifier, Classifier::one_read>(),
         .help = "a block keeps its row of logits in shared memory between one read and one write",
         .refused = "rows of logits larger than the shared memory of a block",
         .refuses = no_one_read,
-        .launches = {{{.where = "classifier/loss", .must = "row_in_shared_kernel", .never = "two_pass_kernel"}}},
+        .launches = {{{.where = "classifier/loss", .must = "one_read_online_kernel", .never = "two_pass_kernel"}}},
         .formerly = "row_in_shared"},
 
     Row{.slot = "zero_grad",

@@ -7,18 +7,19 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/ops/variants.h"
 #include "gpt2/trainer.h"
 
 namespace fp32 {
 
-enum class LayernormForward { warp_per_row, block_per_row };
-enum class LayernormBackward { fused_rows, separate_columns };
+using gpt2::ops::LayernormBackward;
+using gpt2::ops::LayernormForward;
 enum class LinearForward { bias_epilogue, bias_kernel };
 enum class AttentionForward { unfused_causal_blocks, unfused, flash };
 enum class AttentionBackward { unfused_causal_blocks, unfused, flash };
-enum class Classifier { two_pass, one_read };
+using gpt2::ops::Classifier;
 enum class ZeroGrad { overwrite, memset };
-enum class AdamWKernel { all_tensors, per_tensor };
+using gpt2::ops::AdamWKernel;
 
 struct VariantChoice {
   LayernormForward layernorm_forward{};

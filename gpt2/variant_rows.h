@@ -93,15 +93,20 @@ struct VariantRow {
 
 // ---- checks of a table, for static_assert ---------------------------------------------------------------------------------
 
-// The rows of a slot stand together and are the enumerators of its enum, each once and in order.
+// The rows of a slot stand together and are the enumerators of its enum, each once; their order says which is the default.
 template <class Choice, class Run, size_t kRows>
 consteval bool rows_are_the_enumerators(const std::array<VariantRow<Choice, Run>, kRows>& rows) {
   for (size_t i = 0; i < kRows; ++i) {
-    const bool first = i == 0 || rows[i - 1].slot != rows[i].slot;
-    const bool last = i + 1 == kRows || rows[i + 1].slot != rows[i].slot;
-    if (rows[i].is.value != (first ? 0 : rows[i - 1].is.value + 1)) return false;
-    if (!first && rows[i].is.get != rows[i - 1].is.get) return false;
-    if (last && rows[i].is.value + 1 != rows[i].is.enumerators) return false;
+    if (rows[i].is.value < 0 || rows[i].is.value >= rows[i].is.enumerators) return false;
+    int of_slot = 0;
+    for (size_t k = 0; k < kRows; ++k) {
+      if (rows[k].slot != rows[i].slot) continue;
+      ++of_slot;
+      if (rows[k].is.get != rows[i].is.get) return false;
+      if (k != i && rows[k].is.value == rows[i].is.value) return false;
+      if (k + 1 < i && rows[k + 1].slot != rows[i].slot) return false;  // other rows in between
+    }
+    if (of_slot != rows[i].is.enumerators) return false;
   }
   return true;
 }
@@ -198,7 +203,7 @@ class VariantTable {
   Choice choose(const std::map<std::string, std::string>& wanted, bool deterministic) const {
     Choice choice;
     for (const Row& row : rows_)
-      if (row.is.value == 0) set(choice, first_that_runs(row.slot, deterministic, nullptr, choice));
+      if (is_first(row)) set(choice, first_that_runs(row.slot, deterministic, nullptr, choice));
     for (const auto& [slot, name] : wanted) {
       const Row& row = find(slot, name);
       if (deterministic && !row.repeats)
@@ -213,7 +218,7 @@ class VariantTable {
   Settled settle(const Run& run, const std::map<std::string, std::string>& wanted, bool deterministic) const {
     Settled out{choose(wanted, deterministic), {}, {}};
     for (const Row& row : rows_) {
-      if (row.is.value != 0) continue;  // once per slot
+      if (!is_first(row)) continue;  // once per slot
       const auto given = wanted.find(std::string(row.slot));
       const Row* runs = nullptr;
       if (given != wanted.end()) {
@@ -228,12 +233,14 @@ class VariantTable {
                                             *refusal(standard, &run, out.choice)));
       }
       set(out.choice, *runs);
-      if (runs->is.value != 0) out.variants[std::string(runs->slot)] = runs->name;
+      if (!is_first(*runs)) out.variants[std::string(runs->slot)] = runs->name;
     }
     return out;
   }
 
  private:
+  // Of its slot.
+  bool is_first(const Row& row) const { return &row == rows_.data() || (&row)[-1].slot != row.slot; }
   static void set(Choice& choice, const Row& row) { row.is.set(choice, row.is.value); }
   static std::optional<std::string> refusal(const Row& row, const Run* run, const Choice& choice) {
     if (row.lacks != nullptr)

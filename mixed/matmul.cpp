@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "mixed/kernels/column_sums.cuh"
-#include "mixed/kernels/elementwise.cuh"
+#include "gpt2/ops/column_sums.cuh"
+#include "gpt2/ops/elementwise.cuh"
 
 namespace mixed {
 namespace {
@@ -374,7 +374,7 @@ void linear_forward(LinearForward variant, MatmulEngine& engine, bf16* out, cons
     case LinearForward::bias_epilogue:
       break;
     case LinearForward::bias_kernel:  // the product rounded, then the sum rounded
-      if (bias != nullptr) add_bias(out, bias, rows, out_channels, stream);
+      if (bias != nullptr) gpt2::ops::add_bias(out, bias, rows, out_channels, stream);
       break;
   }
 }
@@ -465,17 +465,17 @@ void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* d
   if (dbias == nullptr) return;
   switch (variant) {
     case BiasGradient::matmul_epilogue:
-      if (accumulate) add_floats(dbias, scratch, out_channels, stream);
+      if (accumulate) gpt2::ops::add_floats(dbias, scratch, out_channels, stream);
       break;
     case BiasGradient::layernorm_fold:
     case BiasGradient::column_sums:
-      bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream);
+      gpt2::ops::bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream);
       break;
   }
 }
 
 int64_t linear_backward_weight_scratch_floats(int64_t rows, int64_t out_channels) {
-  return std::max(out_channels, bias_gradient_scratch_floats(rows, out_channels));
+  return std::max(out_channels, gpt2::ops::bias_gradient_scratch_floats<bf16>(rows, out_channels));
 }
 
 }  // namespace mixed

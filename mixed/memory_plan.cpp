@@ -6,14 +6,12 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "gpt2/ops/encoder.cuh"
+#include "gpt2/ops/grad_norm.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/trainer_checks.h"
 #include "mixed/kernels/attention.cuh"
-#include "mixed/kernels/column_sums.cuh"
-#include "mixed/kernels/encoder.cuh"
-#include "mixed/kernels/grad_norm.cuh"
-#include "mixed/kernels/layernorm.cuh"
 #include "mixed/matmul.h"
-#include "mixed/step_scalars.h"
 
 namespace mixed {
 namespace {
@@ -45,10 +43,10 @@ int64_t attention_scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoi
 int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants, int64_t attention_bytes, int64_t parameters) {
   const int64_t rows = o.batch_size * o.seq_len;
   const int64_t C = o.model.channels;
-  return std::max({attention_bytes, layernorm_backward_scratch_floats(variants.layernorm_backward, rows, C) * kFloat,
+  return std::max({attention_bytes, gpt2::ops::layernorm_backward_scratch_floats<bf16>(variants.layernorm_backward, rows, C) * kFloat,
                    linear_backward_weight_scratch_floats(rows, C) * kFloat, linear_backward_weight_scratch_floats(rows, 3 * C) * kFloat,
-                   linear_backward_weight_scratch_floats(rows, 4 * C) * kFloat, embedding_backward_scratch_bytes(rows, C),
-                   grad_norm_scratch_bytes(parameters)});
+                   linear_backward_weight_scratch_floats(rows, 4 * C) * kFloat, gpt2::ops::embedding_backward_scratch_bytes(rows, C),
+                   gpt2::ops::grad_norm_scratch_bytes<bf16>(parameters)});
 }
 
 // The plan when attention takes so much scratch: cuDNN answers that by building its kernels, which is too slow to ask for every batch
@@ -107,7 +105,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
       {"activations", plan.activation_bytes},
       {"scratch", plan.scratch_bytes},
       {"matmul workspace", kMatmulWorkspaceBytes},
-      {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(StepScalars) + sizeof(StepStats))},
+      {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(gpt2::ops::StepScalars) + sizeof(gpt2::ops::StepStats))},
   };
   return plan;
 }

@@ -3,16 +3,18 @@
 
 #include "base/counter_rng.h"
 #include "gpt2/op_range.h"
+#include "gpt2/ops/classifier.cuh"
+#include "gpt2/ops/elementwise.cuh"
+#include "gpt2/ops/encoder.cuh"
+#include "gpt2/ops/grad_norm.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
+#include "gpt2/ops/layernorm_forward.cuh"
 #include "mixed/kernels/attention.cuh"
-#include "mixed/kernels/classifier.cuh"
-#include "mixed/kernels/elementwise.cuh"
-#include "mixed/kernels/encoder.cuh"
 #include "mixed/kernels/fill.cuh"
-#include "mixed/kernels/grad_norm.cuh"
-#include "mixed/kernels/layernorm.cuh"
 
 namespace mixed {
 
+namespace ops = gpt2::ops;
 using gpt2::kNoLayer;
 using gpt2::Op;
 using gpt2::OpRange;
@@ -20,57 +22,32 @@ using gpt2::Pass;
 using gpt2::Tensor;
 
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : config_(options.model),
+    : StepModel(plan.parameter_count, options.batch_size * options.seq_len, stream),
+      config_(options.model),
       variants_(variants),
-      rounding_(options.weight_rounding == "stochastic" ? Rounding::stochastic : Rounding::nearest),
+      rounding_(options.weight_rounding == "stochastic" ? ops::Rounding::stochastic : ops::Rounding::nearest),
       plan_(plan),
       B_(options.batch_size),
       T_(options.seq_len),
       C_(options.model.channels),
-      stream_(stream),
       weights_(plan.parameter_count),
-      master_(plan.parameter_count),
-      gradients_(plan.parameter_count),
-      adam_m_(plan.parameter_count),
-      adam_v_(plan.parameter_count),
       activations_(plan.activation_bytes),
       scratch_(plan.scratch_bytes),
       workspace_(kMatmulWorkspaceBytes),
-      input_(kScalarBytes + plan.token_count * static_cast<int64_t>(sizeof(int32_t))),
-      stats_(1),
       matmul_(variants.matmul_algorithm, workspace_.data()) {}
-
-float* Model::state(gpt2::State which) const {
-  switch (which) {
-    case gpt2::State::parameters:
-      return master_.data();
-    case gpt2::State::gradients:
-      return gradients_.data();
-    case gpt2::State::adam_m:
-      return adam_m_.data();
-    case gpt2::State::adam_v:
-      return adam_v_.data();
-  }
-  return nullptr;
-}
 
 void Model::round_weights(bool stochastic) {
   const OpRange range(Pass::other, kNoLayer, Op::copy);
-  round_parameters(stochastic ? Rounding::stochastic : Rounding::nearest, weights_.data(), master_.data(), plan_.parameter_count, scalars(),
-                   stream_);
-}
-
-void Model::upload(const unsigned char* pinned) {
-  const OpRange range(Pass::other, kNoLayer, Op::copy);
-  STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(input_.data(), pinned, static_cast<size_t>(upload_bytes()), cudaMemcpyHostToDevice, stream_));
+  ops::round_parameters(stochastic ? ops::Rounding::stochastic : ops::Rounding::nearest, weights_.data(), masters_.data(),
+                        plan_.parameter_count, scalars(), stream_);
 }
 
 void Model::loss(bool accumulate, bool write_gradient) {
   const OpRange range(Pass::classifier, kNoLayer, Op::loss);
   float* losses = at<float>(plan_.activations.losses);
-  classifier(variants_.classifier, logits(), losses, tokens() + rows(), rows(), config_.vocab_size, config_.padded_vocab, scalars(),
-             write_gradient, stream_);
-  mean_loss(stats(), losses, rows(), scalars(), accumulate, stream_);
+  ops::classifier(variants_.classifier, at<bf16>(plan_.activations.logits), losses, targets(), rows(), config_.vocab_size,
+                  config_.padded_vocab, scalars(), write_gradient, stream_);
+  ops::mean_loss(stats(), losses, rows(), scalars(), accumulate, stream_);
 }
 
 bool Model::begin_gradients() {
@@ -80,20 +57,19 @@ bool Model::begin_gradients() {
     case ZeroGrad::memset:
       break;
   }
-  const OpRange range(Pass::optimizer, kNoLayer, Op::zero_grad);
-  STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(gradients_.data(), 0, static_cast<size_t>(gradients_.bytes()), stream_));
+  zero_gradients();
   return true;
 }
 
 void Model::update() {
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    grad_norm(stats(), gradients_.data(), plan_.layout.total, scalars(), scratch_.data(), stream_);
+    ops::grad_norm<bf16>(stats(), gradients_.data(), plan_.layout.total, scalars(), scratch_.data(), stream_);
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    adamw(variants_.adamw, rounding_, weights_.data(), master_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), plan_.layout,
-          scalars(), &stats()->clip_scale, stream_);
+    ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
+               plan_.layout, scalars(), &stats()->clip_scale, stream_);
   }
 }
 
@@ -101,10 +77,10 @@ void Model::rehearse() {
   // Of GPT-2's own size, so that activations and with them the power that products draw are like those of training.
   fill_uniform(weights_.data(), plan_.parameter_count, 0.035f, stream_);
   gpt2::cuda::PinnedBuffer<unsigned char> input(upload_bytes());
-  auto* scalars = new (input.data()) StepScalars;
+  auto* scalars = new (input.data()) ops::StepScalars;
   scalars->loss_scale = 1.0 / static_cast<double>(rows());
   scalars->gradient_scale = static_cast<float>(scalars->loss_scale);
-  auto* token = reinterpret_cast<int32_t*>(input.data() + kScalarBytes);
+  auto* token = reinterpret_cast<int32_t*>(input.data() + ops::kScalarBytes);
   gpt2::CounterRng random(1);
   for (int64_t i = 0; i < plan_.token_count; ++i)
     token[i] = static_cast<int32_t>(random.uniform() * static_cast<double>(config_.vocab_size));
@@ -221,7 +197,7 @@ void ModelOf<R, G>::forward() {
   const int layers = static_cast<int>(config_.layers);
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
-    embedding_forward(entering(0).sum, tokens(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
+    ops::embedding_forward(entering(0).sum, inputs(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
   }
   {
     const OpRange range(Pass::forward, 0, Op::ln1);
@@ -244,15 +220,15 @@ void ModelOf<R, G>::forward() {
   }
   {
     const OpRange range(Pass::forward, kNoLayer, Op::lm_head);
-    linear_forward(variants_.linear_forward, matmul_, logits(), at<bf16>(a.lnf), parameter(Tensor::wte), nullptr, rows(), C_,
+    linear_forward(variants_.linear_forward, matmul_, at<bf16>(a.logits), at<bf16>(a.lnf), parameter(Tensor::wte), nullptr, rows(), C_,
                    config_.padded_vocab, stream_);
   }
 }
 
 template <class R, class G>
 void ModelOf<R, G>::normalize(const Norm& norm, const ResidualPlace& of) {
-  layernorm_forward(variants_.layernorm_forward, norm.out, norm.mean, norm.rstd, of.sum, of.rounded_beside(),
-                    parameter(norm.weight, norm.layer), parameter(norm.bias, norm.layer), rows(), C_, stream_);
+  ops::layernorm_forward(variants_.layernorm_forward, norm.out, norm.mean, norm.rstd, of.sum, of.rounded_beside(),
+                         parameter(norm.weight, norm.layer), parameter(norm.bias, norm.layer), rows(), C_, stream_);
 }
 
 // to = from + linear(inp); next.out = layernorm(to).
@@ -268,8 +244,8 @@ void ModelOf<R, G>::project_add_normalize(const Projection& p, const ResidualPla
         linear_forward(variants_.linear_forward, matmul_, branch, p.inp, weight, bias, rows(), p.in, C_, stream_);
       }
       const OpRange range(Pass::forward, next.range_layer, next.op);
-      residual_layernorm_forward(variants_.layernorm_forward, to.sum, to.rounded_beside(), next.out, next.mean, next.rstd, from.sum, branch,
-                                 parameter(next.weight, next.layer), parameter(next.bias, next.layer), rows(), C_, stream_);
+      ops::residual_layernorm_forward(variants_.layernorm_forward, to.sum, to.rounded_beside(), next.out, next.mean, next.rstd, from.sum,
+                                      branch, parameter(next.weight, next.layer), parameter(next.bias, next.layer), rows(), C_, stream_);
       break;
     }
     case Residual::separate: {
@@ -279,7 +255,7 @@ void ModelOf<R, G>::project_add_normalize(const Projection& p, const ResidualPla
       }
       {
         const OpRange range(Pass::forward, p.layer, p.residual);
-        residual_forward<R>(to.sum, from.sum, branch, rows() * C_, stream_);
+        ops::residual_forward(to.sum, from.sum, branch, rows() * C_, stream_);
       }
       const OpRange range(Pass::forward, next.range_layer, next.op);
       normalize(next, to);
@@ -317,7 +293,7 @@ void ModelOf<R, G>::up_and_gelu(int layer) {
                        4 * C_, stream_);
       }
       const OpRange range(Pass::forward, layer, Op::gelu);
-      gelu_forward(gelu, up, rows() * 4 * C_, stream_);
+      ops::gelu_forward(gelu, up, rows() * 4 * C_, stream_);
       break;
     }
   }
@@ -330,9 +306,9 @@ void ModelOf<R, G>::backward(bool accumulate) {
   {
     // lnf's output is read for the last time by the weight gradient, then its own gradient takes its place.
     const OpRange range(Pass::backward, kNoLayer, Op::lm_head);
-    linear_backward_weight(variants_.bias_gradient, matmul_, gradient(Tensor::wte), nullptr, logits(), at<bf16>(a.lnf), rows(), C_,
-                           config_.padded_vocab, accumulate, scratch(), stream_);
-    linear_backward_input(matmul_, at<bf16>(a.lnf), logits(), parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
+    linear_backward_weight(variants_.bias_gradient, matmul_, gradient(Tensor::wte), nullptr, at<bf16>(a.logits), at<bf16>(a.lnf), rows(),
+                           C_, config_.padded_vocab, accumulate, scratch(), stream_);
+    linear_backward_input(matmul_, at<bf16>(a.lnf), at<bf16>(a.logits), parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
   }
   {
     // The first to write the residual stream's gradient; every layer adds to it.
@@ -344,8 +320,8 @@ void ModelOf<R, G>::backward(bool accumulate) {
   {
     // wte already holds the classifier's part of its gradient, so the embedding's part always adds.
     const OpRange range(Pass::backward, kNoLayer, Op::embedding);
-    embedding_backward(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual(), tokens(), B_, T_, C_, config_.vocab_size,
-                       config_.max_seq_len, accumulate, scratch_.data(), stream_);
+    ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual(), inputs(), B_, T_, C_, config_.vocab_size,
+                                  config_.max_seq_len, accumulate, scratch_.data(), stream_);
   }
 }
 
@@ -366,7 +342,7 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
 
   if (plan_.recompute != Recompute::none) {
     const OpRange range(Pass::backward, layer, Op::gelu);
-    gelu_forward(gelu, up, n * 4 * C_, stream_);
+    ops::gelu_forward(gelu, up, n * 4 * C_, stream_);
   }
   switch (variants_.gelu_backward) {
     case Gelu::matmul_epilogue: {
@@ -382,7 +358,7 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
         linear_backward_input(matmul_, dup, dresidual_rounded(), parameter(Tensor::fcprojw, layer), n, 4 * C_, C_, stream_);
       }
       const OpRange range(Pass::backward, layer, Op::gelu);
-      gelu_backward(dup, dup, up, n * 4 * C_, stream_);
+      ops::gelu_backward(dup, dup, up, n * 4 * C_, stream_);
       break;
     }
   }
@@ -433,8 +409,8 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
 // The norm's output once more, from what the backward pass has of the residual stream.
 template <class R, class G>
 void ModelOf<R, G>::normalize_again(const Norm& norm, const ResidualPlace& of) {
-  layernorm_forward<bf16>(variants_.layernorm_forward, norm.out, nullptr, nullptr, of.rounded, nullptr, parameter(norm.weight, norm.layer),
-                          parameter(norm.bias, norm.layer), rows(), C_, stream_);
+  ops::layernorm_forward<bf16, bf16>(variants_.layernorm_forward, norm.out, nullptr, nullptr, of.rounded, nullptr,
+                                     parameter(norm.weight, norm.layer), parameter(norm.bias, norm.layer), rows(), C_, stream_);
 }
 
 // Adds to dresidual() the gradient of a norm whose output's gradient has taken the output's place. dresidual() is then the gradient of the
@@ -450,9 +426,16 @@ void ModelOf<R, G>::normalize_backward(const Norm& norm, const ResidualPlace& of
     case BiasGradient::matmul_epilogue:
       break;
   }
-  layernorm_backward(variants_.layernorm_backward, dresidual(), dresidual_rounded_beside(), gradient(norm.weight, norm.layer),
-                     gradient(norm.bias, norm.layer), projection_bias, norm.out, of.rounded, norm.mean, norm.rstd,
-                     parameter(norm.weight, norm.layer), rows(), C_, !first, accumulate, scratch(), stream_);
+  ops::layernorm_backward<bf16, G>(variants_.layernorm_backward,
+                                   {.dinp = dresidual(),
+                                    .dinp_copy = dresidual_rounded_beside(),
+                                    .dweight = gradient(norm.weight, norm.layer),
+                                    .dbias = gradient(norm.bias, norm.layer),
+                                    .dinp_column_sums = projection_bias,
+                                    .add_to_dinp = !first,
+                                    .accumulate = accumulate},
+                                   norm.out, of.rounded, norm.mean, norm.rstd, parameter(norm.weight, norm.layer), rows(), C_, scratch(),
+                                   stream_);
 }
 
 template <class R, class G>

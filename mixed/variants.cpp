@@ -1,11 +1,12 @@
 // The table of variants: one row each. What a row says about launches is held against a trace by tests/trainers/variant_launches_test.
 #include "mixed/variants.h"
 
+#include "gpt2/ops/classifier.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
+#include "gpt2/ops/layernorm_forward.cuh"
 #include "gpt2/tensor_table.h"
 #include "mixed/attention_cudnn.h"
 #include "mixed/kernels/attention.cuh"
-#include "mixed/kernels/classifier.cuh"
-#include "mixed/kernels/layernorm.cuh"
 #include "mixed/matmul.h"
 #include "mixed/variant_rows.h"
 
@@ -140,10 +141,10 @@ Refusal no_fold(const Run&, const VariantChoice& choice) {
   return "layernorm_backward=separate_columns does not sum the columns of its input's gradient on its way";
 }
 Refusal no_warp_per_row(const Run& run, const VariantChoice&) {
-  return why_not(LayernormForward::warp_per_row, run.options.model.channels, rows_pack(run));
+  return gpt2::ops::why_not<bf16>(LayernormForward::warp_per_row, run.options.model.channels, rows_pack(run));
 }
 Refusal no_fused_rows(const Run& run, const VariantChoice&) {
-  return why_not(LayernormBackward::fused_rows, run.options.model.channels, rows_pack(run));
+  return gpt2::ops::why_not<bf16>(LayernormBackward::fused_rows, run.options.model.channels, rows_pack(run));
 }
 Refusal no_cudnn_attention(const Run& run, const VariantChoice& choice) {
   return run.why_no_cudnn_attention(choice.attention_backward == AttentionBackward::cudnn_deterministic);
@@ -153,7 +154,7 @@ Refusal no_cudnn_deterministic(const Run& run, const VariantChoice&) { return ru
 Refusal no_flash(const Run& run, const VariantChoice&) { return why_not_flash(run.options.model.head_size()); }
 Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;
-  return why_not(Classifier::one_read, Vp, Vp % 8 == 0, run.shared_bytes_per_block);
+  return gpt2::ops::why_not<bf16>(Classifier::one_read, Vp, Vp % 8 == 0, run.shared_bytes_per_block);
 }
 
 constexpr std::string_view kNorms = "forward/ln1 forward/ln2 forward/lnf";
@@ -170,8 +171,7 @@ constexpr std::array kRows{
         .name = "fp32",
         .is = variant_value<&VariantChoice::residual_stream, ResidualStream::as_fp32>(),
         .help = "the forward's residual stream is stored in fp32; the backward reads a copy in bf16",
-        .launches = {{{.where = "encoder/embedding", .must = "embedding_forward_kernel<8, float>|embedding_forward_kernel<1, float>"},
-                      {.where = "forward/ln1", .must = "float>"}}}},
+        .launches = {{{.where = "encoder/embedding", .must = "__nv_bfloat16, float>"}, {.where = "forward/ln1", .must = "float>"}}}},
     Row{.slot = "residual_stream",
         .name = "bf16",
         .is = variant_value<&VariantChoice::residual_stream, ResidualStream::as_bf16>(),
@@ -312,7 +312,7 @@ constexpr std::array kRows{
         .refused = "without cuDNN, and shapes that cuDNN has no forward or no backward for: T = 1, for one",
         .refuses = no_cudnn_attention,
         .lacks = why_no_cudnn,
-        .launches = {{{.where = "forward/attention", .must = "cudnn", .never = "mixed::"}}}},
+        .launches = {{{.where = "forward/attention", .must = "cudnn", .never = "mixed::|gpt2::"}}}},
     Row{.slot = "attention_forward",
         .name = "flash",
         .is = variant_value<&VariantChoice::attention_forward, AttentionForward::flash>(),
@@ -334,7 +334,7 @@ constexpr std::array kRows{
         .refused = "without cuDNN, and shapes that cuDNN has no forward or no backward for",
         .refuses = no_cudnn_backward,
         .lacks = why_no_cudnn,
-        .launches = {{{.where = "backward/attention", .must = "cudnn", .never = "mixed::"}}}},
+        .launches = {{{.where = "backward/attention", .must = "cudnn", .never = "mixed::|gpt2::"}}}},
     Row{.slot = "attention_backward",
         .name = "cudnn_deterministic",
         .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::cudnn_deterministic>(),
@@ -342,7 +342,7 @@ constexpr std::array kRows{
         .refused = "without cuDNN, and shapes that cuDNN has no forward or no deterministic backward for",
         .refuses = no_cudnn_deterministic,
         .lacks = why_no_cudnn,
-        .launches = {{{.where = "backward/attention", .must = "cudnn", .never = "mixed::"}}}},
+        .launches = {{{.where = "backward/attention", .must = "cudnn", .never = "mixed::|gpt2::"}}}},
     Row{.slot = "attention_backward",
         .name = "flash",
         .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::flash>(),

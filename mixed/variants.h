@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/ops/variants.h"
 #include "gpt2/trainer.h"
 
 namespace mixed {
@@ -14,16 +15,16 @@ namespace mixed {
 enum class ResidualStream { as_fp32, as_bf16 };
 enum class ResidualGradient { as_fp32, as_bf16 };
 enum class Residual { fused_layernorm, separate, matmul_epilogue };
-enum class LayernormForward { warp_per_row, block_per_row };
-enum class LayernormBackward { fused_rows, separate_columns };
+using gpt2::ops::LayernormBackward;
+using gpt2::ops::LayernormForward;
 enum class LinearForward { bias_epilogue, bias_kernel };
 enum class BiasGradient { layernorm_fold, column_sums, matmul_epilogue };
 enum class Gelu { matmul_epilogue, kernel };
 enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
-enum class Classifier { one_read, two_pass };
+using gpt2::ops::Classifier;
 enum class ZeroGrad { overwrite, memset };
-enum class AdamWKernel { all_tensors, per_tensor };
+using gpt2::ops::AdamWKernel;
 enum class StepLaunch { graph, stream };
 enum class MatmulAlgorithm { search, heuristic };
 

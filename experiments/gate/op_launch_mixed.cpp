@@ -3,64 +3,40 @@
 #include <cuda_bf16.h>
 #include <fmt/format.h>
 
-#include <cstring>
 #include <filesystem>
-#include <optional>
 
 #include "base/errors.h"
 #include "experiments/gate/op_launch.h"
+#include "experiments/gate/op_scalars.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
-#include "mixed/kernels/adamw.cuh"
+#include "gpt2/ops/adamw.cuh"
+#include "gpt2/ops/elementwise.cuh"
+#include "gpt2/ops/encoder.cuh"
+#include "gpt2/ops/layernorm_backward.cuh"
+#include "gpt2/ops/layernorm_forward.cuh"
 #include "mixed/kernels/attention.cuh"
-#include "mixed/kernels/classifier.cuh"
-#include "mixed/kernels/elementwise.cuh"
-#include "mixed/kernels/encoder.cuh"
-#include "mixed/kernels/grad_norm.cuh"
-#include "mixed/kernels/layernorm.cuh"
 #include "mixed/matmul.h"
-#include "mixed/step_scalars.h"
 #include "mixed/trainer.h"
 #include "mixed/variants.h"
 
 namespace gate {
 namespace {
 
+using gpt2::ops::StepScalars;
 using mixed::bf16;
-using mixed::StepScalars;
-using mixed::StepStats;
 
 struct Context : OpContext {
   explicit Context(void* stream_to_use)
       : stream(static_cast<cudaStream_t>(stream_to_use)),
         workspace(mixed::kMatmulWorkspaceBytes),
         matmul(mixed::MatmulAlgorithm::heuristic, workspace.data(), std::filesystem::path()),
-        scalars(1),
-        stats(1) {}
-  // Copied only when they change, so that a repeated launch is timed alone. Pageable memory: the call returns
-  // when the host's bytes were taken.
-  const StepScalars* set(const StepScalars& s) {
-    if (!set_before || std::memcmp(&s, &*set_before, sizeof s) != 0) {
-      set_before = s;
-      STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(scalars.data(), &s, sizeof s, cudaMemcpyHostToDevice, stream));
-    }
-    return scalars.data();
-  }
-  void copy(void* to, const void* from, size_t bytes) {
-    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
-  }
-  // So that a value that the kernel leaves out shows.
-  StepStats* poisoned_stats() {
-    STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(stats.data(), 0xff, sizeof(StepStats), stream));
-    return stats.data();
-  }
+        scalars(stream) {}
 
   cudaStream_t stream;
   gpt2::cuda::DeviceBuffer<unsigned char> workspace;
   mixed::MatmulEngine matmul;
-  gpt2::cuda::DeviceBuffer<StepScalars> scalars;
-  std::optional<StepScalars> set_before;
-  gpt2::cuda::DeviceBuffer<StepStats> stats;
+  OpScalars scalars;
 };
 Context& here(OpContext& c) { return static_cast<Context&>(c); }
 bf16* h(void* p) { return static_cast<bf16*>(p); }
@@ -89,7 +65,7 @@ Enum pick(const char* slot, const std::string& variant) {
 }
 mixed::AttentionShape heads(const OpShape& s) { return {s.B, s.T, s.C, s.NH}; }
 
-mixed::Rounding rounding(bool stochastic) { return stochastic ? mixed::Rounding::stochastic : mixed::Rounding::nearest; }
+gpt2::ops::Rounding rounding(bool stochastic) { return stochastic ? gpt2::ops::Rounding::stochastic : gpt2::ops::Rounding::nearest; }
 
 class MixedOps final : public OpTrainer {
  public:
@@ -104,47 +80,55 @@ class MixedOps final : public OpTrainer {
 
   void embedding_forward(OpContext& c, Element stream, void* out, const int* tokens, const void* wte, const void* wpe,
                          const OpShape& s) const override {
-    by_stream(stream, [&](auto r) { mixed::embedding_forward(as(out, r), tokens, h(wte), h(wpe), s.B, s.T, s.C, here(c).stream); });
+    by_stream(stream, [&](auto r) { gpt2::ops::embedding_forward(as(out, r), tokens, h(wte), h(wpe), s.B, s.T, s.C, here(c).stream); });
   }
   void embedding_backward(OpContext& c, Element gradient, float* dwte, float* dwpe, const void* dout, const int* tokens, bool accumulate,
                           const OpShape& s, void* scratch) const override {
     by_stream(gradient, [&](auto r) {
-      mixed::embedding_backward(dwte, dwpe, as(dout, r), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate, scratch, here(c).stream);
+      gpt2::ops::embedding_backward<bf16>(dwte, dwpe, as(dout, r), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate, scratch,
+                                          here(c).stream);
     });
   }
-  int64_t embedding_backward_scratch(const OpShape& s) const override { return mixed::embedding_backward_scratch_bytes(s.rows(), s.C); }
+  int64_t embedding_backward_scratch(const OpShape& s) const override { return gpt2::ops::embedding_backward_scratch_bytes(s.rows(), s.C); }
 
   void layernorm_forward(OpContext& c, Variant v, Element stream, const Normed& o, const void* inp, const void* weight, const void* bias,
                          int64_t rows, int64_t C) const override {
     by_stream(stream, [&](auto r) {
-      mixed::layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", v), h(o.out), o.mean, o.rstd, as(inp, r), h(o.kept),
-                               h(weight), h(bias), rows, C, here(c).stream);
+      gpt2::ops::layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", v), h(o.out), o.mean, o.rstd, as(inp, r), h(o.kept),
+                                   h(weight), h(bias), rows, C, here(c).stream);
     });
   }
   void layernorm_backward(OpContext& c, Variant v, Element gradient, const NormGradients& g, const void* dout, const void* inp,
                           const float* mean, const float* rstd, const void* weight, int64_t rows, int64_t C, bool add_to_dinp,
                           bool accumulate, void* scratch) const override {
     by_stream(gradient, [&](auto r) {
-      mixed::layernorm_backward(pick<mixed::LayernormBackward>("layernorm_backward", v), as(g.dinp, r), h(g.dinp_copy), g.dweight, g.dbias,
-                                g.column_sums, h(dout), h(inp), mean, rstd, h(weight), rows, C, add_to_dinp, accumulate,
-                                static_cast<float*>(scratch), here(c).stream);
+      gpt2::ops::layernorm_backward<bf16, decltype(r)>(pick<mixed::LayernormBackward>("layernorm_backward", v),
+                                                       {.dinp = as(g.dinp, r),
+                                                        .dinp_copy = h(g.dinp_copy),
+                                                        .dweight = g.dweight,
+                                                        .dbias = g.dbias,
+                                                        .dinp_column_sums = g.column_sums,
+                                                        .add_to_dinp = add_to_dinp,
+                                                        .accumulate = accumulate},
+                                                       h(dout), h(inp), mean, rstd, h(weight), rows, C, static_cast<float*>(scratch),
+                                                       here(c).stream);
     });
   }
   int64_t layernorm_backward_scratch(Variant v, int64_t rows, int64_t C) const override {
-    return 4 * mixed::layernorm_backward_scratch_floats(pick<mixed::LayernormBackward>("layernorm_backward", v), rows, C);
+    return 4 * gpt2::ops::layernorm_backward_scratch_floats<bf16>(pick<mixed::LayernormBackward>("layernorm_backward", v), rows, C);
   }
   void residual_layernorm(OpContext& c, Variant v, Element stream, void* sum, const Normed& o, const void* a, const void* branch,
                           const void* weight, const void* bias, int64_t rows, int64_t C) const override {
     const auto way = pick<mixed::Residual>("residual", v);
     by_stream(stream, [&](auto r) {
       if (way == mixed::Residual::fused_layernorm) {
-        mixed::residual_layernorm_forward(mixed::LayernormForward::block_per_row, as(sum, r), h(o.kept), h(o.out), o.mean, o.rstd, as(a, r),
-                                          h(branch), h(weight), h(bias), rows, C, here(c).stream);
+        gpt2::ops::residual_layernorm_forward(mixed::LayernormForward::block_per_row, as(sum, r), h(o.kept), h(o.out), o.mean, o.rstd,
+                                              as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
       } else if (way == mixed::Residual::separate) {
-        mixed::residual_forward(as(sum, r), as(a, r), h(branch), rows * C, here(c).stream);
+        gpt2::ops::residual_forward(as(sum, r), as(a, r), h(branch), rows * C, here(c).stream);
         const void* summed = sum;
-        mixed::layernorm_forward(mixed::LayernormForward::block_per_row, h(o.out), o.mean, o.rstd, as(summed, r), h(o.kept), h(weight),
-                                 h(bias), rows, C, here(c).stream);
+        gpt2::ops::layernorm_forward(mixed::LayernormForward::block_per_row, h(o.out), o.mean, o.rstd, as(summed, r), h(o.kept), h(weight),
+                                     h(bias), rows, C, here(c).stream);
       } else {
         throw std::logic_error("residual=" + v + " has no case as a sum with the layernorm that follows it");
       }
@@ -154,8 +138,8 @@ class MixedOps final : public OpTrainer {
   void fused_residual_layernorm(OpContext& c, Variant layernorm, Element stream, void* sum, const Normed& o, const void* a,
                                 const void* branch, const void* weight, const void* bias, int64_t rows, int64_t C) const override {
     by_stream(stream, [&](auto r) {
-      mixed::residual_layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", layernorm), as(sum, r), h(o.kept), h(o.out),
-                                        o.mean, o.rstd, as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
+      gpt2::ops::residual_layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", layernorm), as(sum, r), h(o.kept), h(o.out),
+                                            o.mean, o.rstd, as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
     });
   }
 
@@ -173,7 +157,7 @@ class MixedOps final : public OpTrainer {
       mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(before), h(inp), h(weight), h(bias), s.rows, s.in, s.out,
                             here(c).stream);
       const void* done = before;
-      mixed::gelu_forward(h(after), h(done), s.rows * s.out, here(c).stream);
+      gpt2::ops::gelu_forward(h(after), h(done), s.rows * s.out, here(c).stream);
     } else {
       throw std::logic_error("gelu_forward=" + v + " has no case as a product");
     }
@@ -189,7 +173,7 @@ class MixedOps final : public OpTrainer {
         mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(scratch), h(inp), h(weight), h(bias), s.rows, s.in,
                               s.out, here(c).stream);
         const void* branch = scratch;
-        mixed::residual_forward(as(out, r), as(addend, r), h(branch), s.rows * s.out, here(c).stream);
+        gpt2::ops::residual_forward(as(out, r), as(addend, r), h(branch), s.rows * s.out, here(c).stream);
       } else {
         throw std::logic_error("residual=" + v + " has no case as a product with the sum");
       }
@@ -203,7 +187,7 @@ class MixedOps final : public OpTrainer {
     } else if (way == mixed::Gelu::kernel) {
       mixed::linear_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), s.rows, s.in, s.out, here(c).stream);
       const void* done = dbefore;
-      mixed::gelu_backward(h(dbefore), h(done), h(before), s.rows * s.in, here(c).stream);
+      gpt2::ops::gelu_backward(h(dbefore), h(done), h(before), s.rows * s.in, here(c).stream);
     } else {
       throw std::logic_error("gelu_backward=" + v + " has no case as a product");
     }
@@ -238,57 +222,38 @@ class MixedOps final : public OpTrainer {
   }
 
   void gelu_forward(OpContext& c, void* out, const void* inp, int64_t n) const override {
-    mixed::gelu_forward(h(out), h(inp), n, here(c).stream);
+    gpt2::ops::gelu_forward(h(out), h(inp), n, here(c).stream);
   }
   void gelu_backward(OpContext& c, void* dinp, const void* dout, const void* inp, int64_t n) const override {
-    mixed::gelu_backward(h(dinp), h(dout), h(inp), n, here(c).stream);
+    gpt2::ops::gelu_backward(h(dinp), h(dout), h(inp), n, here(c).stream);
   }
   void residual_forward(OpContext& c, Element stream, void* out, const void* a, const void* b, int64_t n) const override {
-    by_stream(stream, [&](auto r) { mixed::residual_forward(as(out, r), as(a, r), h(b), n, here(c).stream); });
+    by_stream(stream, [&](auto r) { gpt2::ops::residual_forward(as(out, r), as(a, r), h(b), n, here(c).stream); });
   }
 
   void classifier(OpContext& c, Variant v, void* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
                   float gradient_scale, bool write_gradient) const override {
-    StepScalars s;
-    s.gradient_scale = gradient_scale;
-    mixed::classifier(pick<mixed::Classifier>("classifier", v), h(logits), losses, targets, rows, V, Vp, here(c).set(s), write_gradient,
-                      here(c).stream);
+    launch_classifier(here(c).scalars, pick<mixed::Classifier>("classifier", v), h(logits), losses, targets, rows, V, Vp, gradient_scale,
+                      write_gradient, here(c).stream);
   }
   void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const override {
-    Context& x = here(c);
-    StepScalars s;
-    s.loss_scale = scale;
-    const StepScalars* set = x.set(s);
-    StepStats* stats = x.poisoned_stats();
-    if (accumulate) x.copy(&stats->loss, loss, sizeof *loss);
-    mixed::mean_loss(stats, losses, rows, set, accumulate, x.stream);
-    x.copy(loss, &stats->loss, sizeof *loss);
+    launch_mean_loss(here(c).scalars, loss, losses, rows, scale, accumulate, here(c).stream);
   }
   void grad_norm(OpContext& c, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
                  void* scratch) const override {
-    Context& x = here(c);
-    StepScalars s;
-    s.clip = clip;
-    const StepScalars* set = x.set(s);
-    StepStats* stats = x.poisoned_stats();
-    mixed::grad_norm(stats, gradients, n, set, scratch, x.stream);
-    x.copy(norm, &stats->grad_norm, sizeof *norm);
-    x.copy(clip_scale, &stats->clip_scale, sizeof *clip_scale);
+    launch_grad_norm<bf16>(here(c).scalars, norm, clip_scale, gradients, n, clip, scratch, here(c).stream);
   }
-  int64_t grad_norm_scratch(int64_t n) const override { return mixed::grad_norm_scratch_bytes(n); }
+  int64_t grad_norm_scratch(int64_t n) const override { return gpt2::ops::grad_norm_scratch_bytes<bf16>(n); }
 
-  // With the scalars that the trainer makes of the settings and the step.
   void adamw(OpContext& c, Variant v, bool stochastic, const UpdateTensors& t, const gpt2::TensorLayout& layout,
              const gpt2::AdamW& settings, int64_t step) const override {
-    const gpt2::Batch one;
-    const StepScalars s = mixed::scalars_of({.step = step, .micro_batches = {&one, 1}, .adamw = settings}, 1);
-    mixed::adamw(pick<mixed::AdamWKernel>("adamw", v), rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, t.gradients, layout,
-                 here(c).set(s), t.clip_scale, here(c).stream);
+    gpt2::ops::adamw(pick<mixed::AdamWKernel>("adamw", v), rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, t.gradients, layout,
+                     here(c).scalars.of_step(settings, step), t.clip_scale, here(c).stream);
   }
   void round_parameters(OpContext& c, bool stochastic, void* rounded, const float* masters, int64_t n) const override {
     StepScalars s;
     s.rounding_seed = 12345;
-    mixed::round_parameters(rounding(stochastic), h(rounded), masters, n, here(c).set(s), here(c).stream);
+    gpt2::ops::round_parameters(rounding(stochastic), h(rounded), masters, n, here(c).scalars.set(s), here(c).stream);
   }
 };
 

@@ -1,33 +1,48 @@
-// Chooses the family of an attention variant.
+// Which family computes a variant.
 #include "fp32/kernels/attention.cuh"
+
+#include "gpt2/ops/attention_unfused.cuh"
 
 namespace fp32 {
 namespace {
 
-constexpr int64_t kCausalBlocks = 4;
+using gpt2::ops::HeadProduct;
+
+gpt2::ops::RunHeadProduct<float> products(MatmulEngine& engine, cudaStream_t stream) {
+  return [&engine, stream](const HeadProduct<float>& p) {
+    Gemm g;
+    g.transpose_a = p.transpose_a, g.transpose_b = p.transpose_b;
+    g.m = p.m, g.n = p.n, g.k = p.k;
+    g.a = p.a, g.lda = p.lda, g.stride_a = p.stride_a;
+    g.b = p.b, g.ldb = p.ldb, g.stride_b = p.stride_b;
+    g.c = static_cast<float*>(p.c), g.ldc = p.ldc, g.stride_c = p.stride_c;
+    g.batch = p.batch;
+    engine.run(g, stream);
+  };
+}
 
 }  // namespace
 
 void attention_forward(AttentionForward variant, MatmulEngine& engine, float* out, float* lse, const float* qkv,
-                       const AttentionShape& shape, float* scratch, cudaStream_t stream) {
+                       const AttentionShape& shape, void* scratch, cudaStream_t stream) {
   switch (variant) {
     case AttentionForward::unfused_causal_blocks:
-      unfused_attention_forward(engine, out, lse, qkv, shape, kCausalBlocks, scratch, stream);
+      gpt2::ops::unfused_attention_forward(products(engine, stream), out, lse, qkv, shape, gpt2::ops::kCausalBlocks, scratch, stream);
       break;
     case AttentionForward::unfused:
-      unfused_attention_forward(engine, out, lse, qkv, shape, 1, scratch, stream);
+      gpt2::ops::unfused_attention_forward(products(engine, stream), out, lse, qkv, shape, 1, scratch, stream);
       break;
     case AttentionForward::flash:
-      fused_attention_forward(out, lse, qkv, shape, stream);
+      flash_attention_forward(out, lse, qkv, shape, stream);
       break;
   }
 }
 
-int64_t attention_forward_scratch_floats(AttentionForward variant, const AttentionShape& shape) {
+int64_t attention_forward_scratch_bytes(AttentionForward variant, const AttentionShape& shape) {
   switch (variant) {
     case AttentionForward::unfused_causal_blocks:
     case AttentionForward::unfused:
-      return unfused_forward_scratch_floats(shape);
+      return gpt2::ops::unfused_forward_scratch_bytes<float>(shape);
     case AttentionForward::flash:
       return 0;
   }
@@ -35,27 +50,28 @@ int64_t attention_forward_scratch_floats(AttentionForward variant, const Attenti
 }
 
 void attention_backward(AttentionBackward variant, MatmulEngine& engine, float* dqkv, const float* dout, const float* qkv, const float* out,
-                        const float* lse, const AttentionShape& shape, float* scratch, cudaStream_t stream) {
+                        const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream) {
   switch (variant) {
     case AttentionBackward::unfused_causal_blocks:
-      unfused_attention_backward(engine, dqkv, dout, qkv, out, lse, shape, kCausalBlocks, scratch, stream);
+      gpt2::ops::unfused_attention_backward(products(engine, stream), dqkv, dout, qkv, out, lse, shape, gpt2::ops::kCausalBlocks, scratch,
+                                            stream);
       break;
     case AttentionBackward::unfused:
-      unfused_attention_backward(engine, dqkv, dout, qkv, out, lse, shape, 1, scratch, stream);
+      gpt2::ops::unfused_attention_backward(products(engine, stream), dqkv, dout, qkv, out, lse, shape, 1, scratch, stream);
       break;
     case AttentionBackward::flash:
-      fused_attention_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
+      flash_attention_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
       break;
   }
 }
 
-int64_t attention_backward_scratch_floats(AttentionBackward variant, const AttentionShape& shape) {
+int64_t attention_backward_scratch_bytes(AttentionBackward variant, const AttentionShape& shape) {
   switch (variant) {
     case AttentionBackward::unfused_causal_blocks:
     case AttentionBackward::unfused:
-      return unfused_backward_scratch_floats(shape);
+      return gpt2::ops::unfused_backward_scratch_bytes<float>(shape);
     case AttentionBackward::flash:
-      return fused_backward_scratch_floats(shape);
+      return flash_backward_scratch_bytes(shape);
   }
   return 0;
 }

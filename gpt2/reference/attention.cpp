@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kRowBlock = 128;
 
 // As in layers.cpp: less work than this is done sooner by one thread.
-bool worth_threads(const AttentionShape& s) { return s.batch * s.seq_len * s.seq_len * s.channels() >= 512 * 1024; }
+[[maybe_unused]] bool worth_threads(const AttentionShape& s) { return s.batch * s.seq_len * s.seq_len * s.channels() >= 512 * 1024; }
 
 int thread_index() {
 #ifdef _OPENMP

@@ -16,7 +16,7 @@ constexpr double kLayernormEps = 1e-5;
 
 // Below this many elements one thread is done before a second has woken up. It matters most on a busy
 // machine, where every barrier can cost a time slice.
-bool worth_threads(int64_t elements) { return elements >= 8 * 1024; }
+[[maybe_unused]] bool worth_threads(int64_t elements) { return elements >= 8 * 1024; }
 
 // out[c] (+)= sum over r of value(r, c), a task per block of columns
 template <typename Real, typename Value>

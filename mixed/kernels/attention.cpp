@@ -1,12 +1,29 @@
 // Which family computes a variant.
 #include "mixed/kernels/attention.cuh"
 
+#include "gpt2/ops/attention_unfused.cuh"
 #include "mixed/attention_cudnn.h"
 
 namespace mixed {
 namespace {
 
+using gpt2::ops::HeadProduct;
+
 CudnnAttentionShape cudnn_shape(const AttentionShape& s) { return {s.B, s.T, s.C, s.NH}; }
+
+gpt2::ops::RunHeadProduct<bf16> products(MatmulEngine& engine, cudaStream_t stream) {
+  return [&engine, stream](const HeadProduct<bf16>& p) {
+    Gemm g;
+    g.transpose_a = p.transpose_a, g.transpose_b = p.transpose_b;
+    g.m = p.m, g.n = p.n, g.k = p.k;
+    g.a = p.a, g.lda = p.lda, g.stride_a = p.stride_a;
+    g.b = p.b, g.ldb = p.ldb, g.stride_b = p.stride_b;
+    g.c = p.c, g.ldc = p.ldc, g.stride_c = p.stride_c;
+    g.c_storage = p.c_is_fp32 ? Storage::fp32 : Storage::as_bf16;
+    g.batch = p.batch;
+    engine.run(g, stream);
+  };
+}
 
 }  // namespace
 
@@ -20,7 +37,7 @@ void attention_forward(AttentionForward variant, MatmulEngine& engine, bf16* out
       flash_attention_forward(out, lse, qkv, shape, stream);
       break;
     case AttentionForward::unfused:
-      unfused_attention_forward(engine, out, lse, qkv, shape, scratch, stream);
+      gpt2::ops::unfused_attention_forward(products(engine, stream), out, lse, qkv, shape, gpt2::ops::kCausalBlocks, scratch, stream);
       break;
   }
 }
@@ -32,7 +49,7 @@ int64_t attention_forward_scratch_bytes(AttentionForward variant, const Attentio
     case AttentionForward::flash:
       return 0;
     case AttentionForward::unfused:
-      return unfused_forward_scratch_bytes(shape);
+      return gpt2::ops::unfused_forward_scratch_bytes<bf16>(shape);
   }
   return 0;
 }
@@ -49,7 +66,8 @@ void attention_backward(AttentionBackward variant, MatmulEngine& engine, bf16* d
       flash_attention_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
       break;
     case AttentionBackward::unfused:
-      unfused_attention_backward(engine, dqkv, dout, qkv, out, lse, shape, scratch, stream);
+      gpt2::ops::unfused_attention_backward(products(engine, stream), dqkv, dout, qkv, out, lse, shape, gpt2::ops::kCausalBlocks, scratch,
+                                            stream);
       break;
   }
 }
@@ -62,7 +80,7 @@ int64_t attention_backward_scratch_bytes(AttentionBackward variant, const Attent
     case AttentionBackward::flash:
       return flash_backward_scratch_bytes(shape);
     case AttentionBackward::unfused:
-      return unfused_backward_scratch_bytes(shape);
+      return gpt2::ops::unfused_backward_scratch_bytes<bf16>(shape);
   }
   return 0;
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/errors.h"
+#include "gpt2/ops/dout_dot_out.cuh"
 #include "mixed/kernels/attention.cuh"
 
 namespace mixed {
@@ -278,22 +279,6 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
 
-// One warp per (b,h,t): D = sum(dout * out) over the head.
-__global__ void dout_dot_out_kernel(float* __restrict__ D, const bf16* __restrict__ dout, const bf16* __restrict__ out, int64_t rows,
-                                    int64_t T, int64_t NH, int64_t HS) {
-  const int lane = threadIdx.x % kWarp;
-  const int64_t row = blockIdx.x * static_cast<int64_t>(blockDim.x / kWarp) + threadIdx.x / kWarp;
-  if (row >= rows) return;
-  const int64_t t = row % T;
-  const int64_t h = row / T % NH;
-  const int64_t b = row / T / NH;
-  const int64_t at = (b * T + t) * NH * HS + h * HS;
-  float product = 0;
-  for (int64_t d = lane; d < HS; d += kWarp) product += __bfloat162float(dout[at + d]) * __bfloat162float(out[at + d]);
-  product = warp_sum(product);
-  if (lane == 0) D[row] = product;
-}
-
 // A lane's part of p and ds at (query, key). In: s = q k^T, dp = dout v^T. Out: s holds p, dp holds ds; zero where the key is not seen.
 __device__ __forceinline__ void probability(float& s, float& dp, float lse_log2, float D, bool seen, float scale, float scale_log2) {
   s = seen ? exp2_fast(fmaf(s, scale_log2, -lse_log2)) : 0.0f;
@@ -510,10 +495,7 @@ int64_t flash_backward_scratch_bytes(const AttentionShape& s) { return s.B * s.N
 void flash_attention_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse, const AttentionShape& s,
                               void* scratch, cudaStream_t stream) {
   auto* D = static_cast<float*>(scratch);
-  const int64_t rows = s.B * s.NH * s.T;
-  dout_dot_out_kernel<<<grid_blocks(ceil_div<int64_t>(rows, kThreads / kWarp)), kThreads, 0, stream>>>(D, dout, out, rows, s.T, s.NH,
-                                                                                                       s.HS());
-  STEPSCOPE_CHECK_LAUNCH();
+  gpt2::ops::dout_dot_out(D, dout, out, s, stream);
   with_head(s, s.HS() % 8 == 0 && aligned_16(qkv, dout),
             [&](auto head, auto vector) { launch_backward<head(), vector()>(dqkv, dout, qkv, lse, D, s, stream); });
 }

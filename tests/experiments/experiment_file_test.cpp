@@ -58,6 +58,15 @@ TEST(experiment_file, gives_only_arm_b_the_change) {
   EXPECT_EQ(b.back(), "zero_grad=memset");
 }
 
+// With "--deterministic false" a trainer would refuse its command line.
+TEST(experiment_file, leaves_out_a_flag_that_is_false) {
+  const Experiment e = parse_experiment(kGood + "common: {flags: {no-shuffle: true, deterministic: false}}\n", "x.yaml");
+  const std::vector<std::string> a = trainer_arguments(e, e.workloads[0], 'A');
+  EXPECT_THAT(a, ::testing::Contains("--no-shuffle"));
+  EXPECT_THAT(a, ::testing::Not(::testing::Contains("--deterministic")));
+  EXPECT_THAT(a, ::testing::Not(::testing::Contains("false")));
+}
+
 TEST(experiment_file, may_change_the_trainer_itself) {
   const Experiment e = parse_experiment(replaced(kGood, "variant: {zero_grad: memset}", "flags: {trainer: mixed}"), "x.yaml");
   EXPECT_EQ(trainer_of(e, 'A'), "fp32");

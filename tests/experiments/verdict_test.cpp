@@ -507,6 +507,16 @@ TEST_F(Files, a_source_newer_than_the_program_is_named) {
   EXPECT_EQ(newer_source(folder_, "fp32", folder_ / "bin/stepscope"), "gpt2/a.h");
 }
 
+TEST(Stale, every_shared_kernel_is_a_source_of_a_trainer) {
+  const fs::path root = SOURCE_DIR;
+  std::vector<std::string> sources = trainer_sources(root, "fp32");
+  for (const std::string& file : trainer_sources(root, "mixed")) sources.push_back(file);
+  for (const auto& file : fs::directory_iterator(root / "gpt2/ops"))
+    if (file.path().extension() != ".cmake") {
+      EXPECT_THAT(sources, ::testing::Contains("gpt2/ops/" + file.path().filename().string()));
+    }
+}
+
 TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
   put("gpt2/a.h", "#include \"gpt2/b.h\"\n");
   put("gpt2/b.h", "int b();");

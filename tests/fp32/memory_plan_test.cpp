@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "fp32/matmul.h"
 #include "gpt2/config.h"
+#include "gpt2/ops/step_scalars.h"
 
 namespace fp32 {
 namespace {
@@ -138,8 +139,9 @@ TEST(MemoryPlan, D48AtB64IsCountedIn64Bits) {
 TEST(MemoryPlan, TheTotalIsTheSumOfWhatIsAllocated) {
   const MemoryPlan plan = plan_memory(d12(4, 1024), {});
   EXPECT_EQ(plan.total_bytes(),
-            4 * (4 * plan.parameter_floats + plan.activation_floats + plan.activation_gradient_floats + plan.token_count) +
-                plan.scratch_bytes + kMatmulWorkspaceBytes);
+            4 * (4 * plan.parameter_count + plan.activation_floats + plan.activation_gradient_floats + plan.token_count) +
+                plan.scratch_bytes + kMatmulWorkspaceBytes +
+                static_cast<int64_t>(sizeof(gpt2::ops::StepScalars) + sizeof(gpt2::ops::StepStats)));
 }
 
 TEST(MemoryPlan, FusedAttentionNeedsNoScoresInScratch) {

@@ -69,11 +69,26 @@ TEST_F(SourceScan, OneByteOfEveryClassOfFileIsNamed) {
     }
     // A kernel, a kernel header, a step, headers of the model, the device helpers with their sources.
     for (const std::string& name : std::initializer_list<std::string>{
-             trainer + "/kernels/adamw.cu", trainer + "/kernels/common.cuh", trainer + "/model.cpp", trainer + "/trainer.cpp",
-             std::string("gpt2/trainer.h"), std::string("gpt2/config.h"), std::string("gpt2/tensor_table.h"),
-             std::string("gpt2/tensor_table.cpp"), std::string("gpt2/cuda/launch.cuh"), std::string("gpt2/cuda/launch.cpp"),
-             std::string("gpt2/cuda/device_buffer.h"), std::string("gpt2/op_range.h")})
+             std::string("gpt2/ops/adamw.cu"), std::string("gpt2/ops/storage.cuh"), trainer + "/kernels/attention.cuh",
+             trainer + "/kernels/attention_flash.cu", trainer + "/model.cpp", trainer + "/trainer.cpp", std::string("gpt2/trainer.h"),
+             std::string("gpt2/config.h"), std::string("gpt2/tensor_table.h"), std::string("gpt2/tensor_table.cpp"),
+             std::string("gpt2/cuda/launch.cuh"), std::string("gpt2/cuda/launch.cpp"), std::string("gpt2/cuda/device_buffer.h"),
+             std::string("gpt2/op_range.h")})
       EXPECT_TRUE(sources.contains(name)) << trainer << " does not hash " << name;
+  }
+}
+
+// Both trainers are made of all of it: kernels there are instantiated for the storage types of both.
+TEST_F(SourceScan, EveryFileOfTheSharedKernelsIsHashed) {
+  for (const std::string trainer : {"fp32", "mixed"}) {
+    const auto sources = hash_step_sources(root_, trainer);
+    int64_t files = 0;
+    for (const auto& file : fs::directory_iterator(root_ / "gpt2/ops")) {
+      if (file.path().extension() == ".cmake") continue;
+      ++files;
+      EXPECT_TRUE(sources.contains("gpt2/ops/" + file.path().filename().string())) << trainer << " does not hash " << file.path();
+    }
+    EXPECT_GE(files, 10);
   }
 }
 
@@ -94,7 +109,7 @@ TEST_F(SourceScan, BothAnswersToCudnnBelongToTheMixedTrainer) {
 TEST_F(SourceScan, AMovedFileIsFollowedByItsInclude) {
   fs::create_directories(root_ / "base");
   fs::rename(root_ / "gpt2/cuda/check.h", root_ / "base/check_cuda.h");
-  const auto file = root_ / "fp32/kernels/adamw.cu";
+  const auto file = root_ / "gpt2/ops/adamw.cu";
   std::ofstream(file, std::ios::app) << "\n#include \"base/check_cuda.h\"\n";
   EXPECT_TRUE(hash_step_sources(root_, "fp32").contains("base/check_cuda.h"));
 }

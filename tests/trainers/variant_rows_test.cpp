@@ -41,6 +41,39 @@ const VariantFacts& row(const std::string& trainer, const std::string& slot, con
   throw std::out_of_range(slot + "=" + name);
 }
 
+enum class Color { red, green };
+enum class Size { small, large };
+struct Choice {
+  Color color{};
+  Size size{};
+};
+struct Anywhere {
+  static std::string describe() { return "any shape"; }
+};
+using Row = gpt2::VariantRow<Choice, Anywhere>;
+constexpr Row kRed{.slot = "color", .name = "red", .is = gpt2::variant_value<&Choice::color, Color::red>()};
+constexpr Row kGreen{.slot = "color", .name = "green", .is = gpt2::variant_value<&Choice::color, Color::green>()};
+constexpr Row kSmall{.slot = "size", .name = "small", .is = gpt2::variant_value<&Choice::size, Size::small>()};
+constexpr Row kLarge{.slot = "size", .name = "large", .is = gpt2::variant_value<&Choice::size, Size::large>()};
+static_assert(gpt2::rows_are_the_enumerators(std::array{kRed, kGreen, kSmall, kLarge}));
+static_assert(gpt2::rows_are_the_enumerators(std::array{kGreen, kRed, kLarge, kSmall}));
+static_assert(!gpt2::rows_are_the_enumerators(std::array{kRed, kSmall, kLarge}));
+static_assert(!gpt2::rows_are_the_enumerators(std::array{kRed, kRed, kSmall, kLarge}));
+static_assert(!gpt2::rows_are_the_enumerators(std::array{kRed, kSmall, kGreen, kLarge}));
+
+// Two trainers share an enum and prefer different variants.
+TEST(VariantRows, TheFirstRowOfASlotIsItsDefaultWhateverTheOrderOfTheEnum) {
+  static constexpr std::array kRows{kGreen, kRed, kSmall, kLarge};
+  const gpt2::VariantTable<Choice, Anywhere> table("toy", kRows);
+  EXPECT_EQ(table.choose({}, false).color, Color::green);
+  const auto standard = table.settle(Anywhere{}, {}, false);
+  EXPECT_EQ(standard.choice.color, Color::green);
+  EXPECT_THAT(standard.variants, IsEmpty());
+  const auto asked = table.settle(Anywhere{}, {{"color", "red"}}, false);
+  EXPECT_EQ(asked.choice.color, Color::red);
+  EXPECT_EQ(asked.variants, (std::map<std::string, std::string>{{"color", "red"}}));
+}
+
 TEST(VariantRows, EveryRowNamesItsLaunchesOrSaysWhyTheyCannotBeSeen) {
   for (const auto& [trainer, table] : tables())
     for (const VariantFacts& v : table) EXPECT_NE(v.launches.empty(), v.unseen.empty()) << trainer << " " << v.slot << "=" << v.name;
@@ -50,10 +83,11 @@ TEST(VariantRows, EveryRowNamesItsLaunchesOrSaysWhyTheyCannotBeSeen) {
 TEST(VariantRows, TheKernelsThatTheyNameAreInTheTrainersSources) {
   for (const auto& [trainer, table] : tables()) {
     std::string sources;
-    for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(SOURCE_DIR) / trainer / "kernels")) {
-      std::ifstream in(file.path());
-      sources.append(std::istreambuf_iterator<char>(in), {});
-    }
+    for (const std::string& folder : {trainer + "/kernels", std::string("gpt2/ops")})
+      for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(SOURCE_DIR) / folder)) {
+        std::ifstream in(file.path());
+        sources.append(std::istreambuf_iterator<char>(in), {});
+      }
     const std::regex kernel("[a-z0-9_]+_kernel");
     for (const VariantFacts& v : table)
       for (const gpt2::VariantLaunches& l : v.launches)

@@ -1,0 +1,28 @@
+// Token and position embedding, forward and backward.
+//
+// The backward sums all rows of one token in a fixed order without atomics: rows are sorted by token on the device (a stable radix
+// sort, so equal tokens stay in row order), cut into chunks of sorted positions, and summed per chunk; runs that cross a chunk border
+// go through a partial sum each and are joined by a second kernel. Sums and gradients are fp32.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "gpt2/ops/storage.cuh"
+
+namespace gpt2::ops {
+
+// S is the storage type of the weights, which decides the width of a pack; R that of the residual stream or of its gradient. Instances
+// <S, R>: <float, float>, <bf16, bf16>, <bf16, float>.
+
+// out (B,T,C) = wte[tokens] + wpe[t]
+template <class S, class R>
+void embedding_forward(R* out, const int* tokens, const S* wte, const S* wpe, int64_t B, int64_t T, int64_t C, cudaStream_t stream);
+// dwte: adds. dwpe (max_seq_len,C): written, zero from row T on; added to when `accumulate`.
+template <class S, class R>
+void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* tokens, int64_t B, int64_t T, int64_t C, int64_t V,
+                        int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream);
+// Host arithmetic only; an upper bound that the launcher checks against what the sort asks for.
+int64_t embedding_backward_scratch_bytes(int64_t rows, int64_t C);
+
+}  // namespace gpt2::ops

@@ -1,0 +1,12 @@
+# Included from gpt2/CMakeLists.txt when STEPSCOPE_CUDA: kernels that the GPU trainers share, one file per op, instantiated for the
+# storage types that the trainers keep tensors in.
+stepscope_stage(gpt2_ops RANK 15
+  SOURCES
+    ops/adamw.cu ops/attention_unfused.cu ops/classifier.cu ops/column_sums.cu ops/dout_dot_out.cu ops/elementwise.cu ops/encoder.cu
+    ops/grad_norm.cu ops/layernorm_forward.cu ops/layernorm_backward.cu
+    ops/step_scalars.cpp ops/step_model.cpp ops/gpu_trainer.cpp
+  LINKS gpt2_model gpt2_cuda
+  PUBLIC_LIBS CUDA::cudart
+  PRIVATE_LIBS fmt::fmt)
+# A variant without its case in a switch over its enum does not compile.
+target_compile_options(gpt2_ops PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror=switch> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Werror=switch>)
