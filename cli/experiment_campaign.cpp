@@ -119,22 +119,25 @@ class Campaign {
       if (!planted()) gpt2::check_folder_writable(page_of(e.name).parent_path(), "the page's folder");
     }
     int worst = 0;
-    const auto outcomes = session_.run(experiments, experiments::read_ledger(ledger_file(folder_)));
-    for (size_t i = 0; i < outcomes.size(); ++i) {
-      const Experiment& e = experiments[i];
-      try {
-        if (outcomes[i].failure) std::rethrow_exception(outcomes[i].failure);
-        keep(e, outcomes[i].document);
-      } catch (const InputError& error) {
-        if (experiments.size() == 1) throw;
-        fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
-        worst = std::max(worst, 2);
-      } catch (const stepscope::MachineError& error) {
-        if (experiments.size() == 1) throw;
-        fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
-        worst = std::max(worst, 3);
-      }
-    }
+    const auto worse = [&](const Experiment& e, const std::exception& error, int code) {
+      fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
+      worst = std::max(worst, code);
+    };
+    // Kept as soon as it is decided: the rest may take hours, and not end well.
+    session_.run(experiments, experiments::read_ledger(ledger_file(folder_)),
+                 [&](size_t i, const experiments::ExperimentSession::Outcome& o) {
+                   const Experiment& e = experiments[i];
+                   try {
+                     if (o.failure) std::rethrow_exception(o.failure);
+                     keep(e, o.document);
+                   } catch (const InputError& error) {
+                     if (experiments.size() == 1) throw;
+                     worse(e, error, 2);
+                   } catch (const stepscope::MachineError& error) {
+                     if (experiments.size() == 1) throw;
+                     worse(e, error, 3);
+                   }
+                 });
     correct();
     if (f_.json) {
       ordered_json all = ordered_json::array();

@@ -386,9 +386,10 @@ void ExperimentSession::add_to(std::vector<Job>& jobs, const Experiment& e) cons
   }
 }
 
-void ExperimentSession::run_jobs(std::vector<Job>& jobs) {
+void ExperimentSession::run_jobs(std::vector<Job>& jobs, const std::function<void()>& after) {
   for (Job& job : jobs)
     if (&job == &jobs.front() || !interrupted()) prepare(job);
+  after();
   for (Job& first : jobs) {
     if (first.measured || first.failure || first.plan.a.argv.empty()) continue;
     if (interrupted() && &first != &jobs.front()) continue;
@@ -399,11 +400,14 @@ void ExperimentSession::run_jobs(std::vector<Job>& jobs) {
         together.push_back(&other);
     measure(together);
     for (Job* job : together) look_closer(*job);
+    after();
   }
 }
 
-std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const Experiment> all, const std::vector<LedgerEntry>& ledger) {
+std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const Experiment> all, const std::vector<LedgerEntry>& ledger,
+                                                               const std::function<void(size_t, const Outcome&)>& done) {
   std::vector<Outcome> out(all.size());
+  std::vector<bool> decided(all.size(), false);
   std::vector<Job> jobs;
   std::vector<std::pair<std::string, std::string>> sources(all.size());
   for (size_t i = 0; i < all.size(); ++i) {
@@ -417,24 +421,38 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
       out[i].failure = std::current_exception();
     }
   }
-  run_jobs(jobs);
-  for (size_t i = 0; i < all.size(); ++i) {
-    std::vector<WorkloadResult> results;
-    for (Job& job : jobs) {
-      if (job.experiment != &all[i]) continue;
-      if (job.failure && !out[i].failure) out[i].failure = job.failure;
-      if (job.measured) results.push_back(std::move(job.result));
+  // Of experiments with nothing left to wait for; at the end also of those that an interrupt cut short.
+  const auto decide_all = [&](bool at_the_end) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (decided[i]) continue;
+      std::vector<const WorkloadResult*> results;
+      bool waits = false;
+      for (const Job& job : jobs) {
+        if (job.experiment != &all[i]) continue;
+        if (job.failure && !out[i].failure) out[i].failure = job.failure;
+        if (job.measured) results.push_back(&job.result);
+        waits = waits || !job.measured;
+      }
+      if (!out[i].failure && ((waits && !at_the_end) || results.empty())) continue;
+      decided[i] = true;
+      if (!out[i].failure) {
+        RunFacts f = facts(ledger);
+        f.thresholds.minimum_effect = all[i].minimum_effect_pct / 100;
+        f.a_sources_sha256 = sources[i].first;
+        f.b_sources_sha256 = sources[i].second;
+        std::vector<WorkloadResult> copies;
+        for (const WorkloadResult* r : results) copies.push_back(*r);
+        out[i].document = verdict_document(all[i].name, all[i], copies, f);
+      }
+      if (done) done(i, out[i]);
     }
-    if (out[i].failure) continue;
-    if (results.empty()) {  // an interrupt came first
-      out.resize(i);
-      break;
-    }
-    RunFacts f = facts(ledger);
-    f.thresholds.minimum_effect = all[i].minimum_effect_pct / 100;
-    f.a_sources_sha256 = sources[i].first;
-    f.b_sources_sha256 = sources[i].second;
-    out[i].document = verdict_document(all[i].name, all[i], results, f);
+  };
+  run_jobs(jobs, [&] { decide_all(false); });
+  decide_all(true);
+  // Those that an interrupt kept from beginning.
+  while (!out.empty() && !decided.back()) {
+    out.pop_back();
+    decided.pop_back();
   }
   return out;
 }

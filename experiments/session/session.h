@@ -53,7 +53,9 @@ class ExperimentSession {
   };
   // All of them, in their order. Workloads with the same baseline are measured together and share its processes. Those that an interrupt
   // kept from beginning are missing at the end, but for the first.
-  std::vector<Outcome> run(std::span<const Experiment> experiments, const std::vector<LedgerEntry>& ledger);
+  // `done`, which may be empty, hears of each as soon as it is decided: what was measured must not wait for the rest.
+  std::vector<Outcome> run(std::span<const Experiment> experiments, const std::vector<LedgerEntry>& ledger,
+                           const std::function<void(size_t, const Outcome&)>& done = {});
   // One; throws its failure.
   nlohmann::ordered_json run(const Experiment& experiment, const std::vector<LedgerEntry>& ledger);
   // Two commands. `gate_command` "" = none: the verdict then says that nothing checked them.
@@ -77,7 +79,8 @@ class ExperimentSession {
   void measure(std::span<Job* const> together);
   void look_closer(Job& job);
   void add_to(std::vector<Job>& jobs, const Experiment& experiment) const;
-  void run_jobs(std::vector<Job>& jobs);
+  // `after` runs after everything that may have decided a job.
+  void run_jobs(std::vector<Job>& jobs, const std::function<void()>& after);
   std::vector<std::string> arm_command(const std::vector<std::string>& flags, bool planted) const;
   RunLog measure(const PairPlan& plan, bool uses_gpu, const std::string& what);
   std::vector<RunLog> measure(std::vector<PairPlan> plans, const std::vector<std::string>& names, bool uses_gpu);

@@ -177,8 +177,15 @@ TEST_F(Session, experiments_of_one_baseline_share_its_processes_and_others_do_no
   all[1].change.variants["op"] = "newer";
   all[2].name = "other";
   ExperimentSession s = session();
-  const auto outcomes = s.run(all, {});
+  std::vector<size_t> done;
+  int arms_when_first_done = 0;
+  const auto outcomes = s.run(all, {}, [&](size_t i, const auto&) {
+    if (done.empty()) arms_when_first_done = count("arm");
+    done.push_back(i);
+  });
   ASSERT_EQ(outcomes.size(), 3u);
+  EXPECT_EQ(done, (std::vector<size_t>{0, 1, 2}));
+  EXPECT_EQ(arms_when_first_done, 3 * 9) << "kept before the next group is measured";
   for (const auto& o : outcomes) {
     ASSERT_FALSE(o.failure);
     EXPECT_EQ(o.document["verdict"], "slower");
