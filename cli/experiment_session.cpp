@@ -18,6 +18,7 @@
 #include "experiments/baseline/manifest.h"
 #include "experiments/gate/timed_steps.h"
 #include "experiments/verdict/physical_floor.h"
+#include "experiments/verdict/prediction.h"
 #include "experiments/verdict/stale.h"
 #include "profiler/document/json.h"
 #include "profiler/recording/recording.h"
@@ -421,7 +422,7 @@ experiments::RunFacts ExperimentSession::facts(const std::vector<experiments::Le
   return f;
 }
 
-ordered_json ExperimentSession::run(const Experiment& e, const std::vector<experiments::LedgerEntry>& ledger) {
+experiments::VerdictDocument ExperimentSession::run(const Experiment& e, const std::vector<experiments::LedgerEntry>& ledger) {
   if (options_.built_here)
     for (const char arm : {'A', 'B'})
       if (const std::string file = experiments::newer_source(options_.root, trainer_of(e, arm), options_.program); !file.empty())
@@ -451,11 +452,13 @@ ordered_json ExperimentSession::run(const Experiment& e, const std::vector<exper
   f.thresholds.minimum_effect = e.minimum_effect_pct / 100;
   f.a_sources_sha256 = a_sources;
   f.b_sources_sha256 = b_sources;
+  f.prediction = experiments::prove_prediction(options_.root, e.file, e.file_sha256, f.git_revision, f.at);
   return verdict_document(e.name, e, results, f);
 }
 
-ordered_json ExperimentSession::run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
-                                             const std::string& gate_command, const std::vector<experiments::LedgerEntry>& ledger) {
+experiments::VerdictDocument ExperimentSession::run_commands(const std::string& a, const std::string& b, const std::string& step_regex,
+                                                             int skip_steps, const std::string& gate_command,
+                                                             const std::vector<experiments::LedgerEntry>& ledger) {
   WorkloadResult r;
   r.workload.model = "two commands";
   experiments::PairPlan plan = options_.plan;

@@ -12,7 +12,7 @@
 #include "cli/gpu.h"
 #include "experiments/plan/experiment_file.h"
 #include "experiments/runner/pair_runner.h"
-#include "experiments/verdict/document.h"
+#include "experiments/verdict/make_document.h"
 
 namespace cli {
 
@@ -40,10 +40,10 @@ class ExperimentSession {
 
   // Throws stepscope::MachineError when this machine cannot run it, stepscope::InputError for what the
   // trainer refuses.
-  nlohmann::ordered_json run(const experiments::Experiment& experiment, const std::vector<experiments::LedgerEntry>& ledger);
+  experiments::VerdictDocument run(const experiments::Experiment& experiment, const std::vector<experiments::LedgerEntry>& ledger);
   // Two commands. `gate_command` "" = none: the verdict then says that nothing checked them.
-  nlohmann::ordered_json run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
-                                      const std::string& gate_command, const std::vector<experiments::LedgerEntry>& ledger);
+  experiments::VerdictDocument run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
+                                            const std::string& gate_command, const std::vector<experiments::LedgerEntry>& ledger);
   // The same trainer against itself, with options.plant_pct added to B. Gates once.
   experiments::RunLog run_identical(const std::vector<std::string>& trainer_arguments);
 
