@@ -1,5 +1,5 @@
 // `stepscope arm` (hidden): a trainer that steps when told to, one side of an experiment. Speaks
-// "stepscope.arm/2" (experiments/runner/arm.h). Anything a library prints to stdout goes to stderr: stdout
+// "stepscope.arm/3" (experiments/runner/arm.h). Anything a library prints to stdout goes to stderr: stdout
 // carries answers only.
 //
 // --plant-pct P makes every step take P% longer, to prove that the procedure would see it. The host waits
@@ -57,30 +57,30 @@ class SteppingTrainer {
   }
 
   ordered_json steps(int64_t count) {
-    ordered_json times = ordered_json::array(), losses = ordered_json::array();
-    gate::BlockClock clock(device_);
-    const auto finish = [&] {
-      const gpt2::StepOutcome o = trainer_.finish_step();
-      clock.step_done(o.time_ns);
-      ++done_;
-      times.push_back(o.time_ns);
-      losses.push_back(o.loss);  // NaN becomes null, which the runner takes for what it is
-      own_ns_.push_back(o.time_ns - waited_ns_);
-      if (own_ns_.size() > 32) own_ns_.pop_front();
-    };
+    Block block(device_);
     waited_ns_ = 0;  // the gap before a block is not of our making; its first step is left out
-    for (int64_t i = 0; i < count; ++i) {
-      if (serial_ && i > 0) wait_planted();
-      if (!loop_.overfit) read_batches();
-      {
-        gpt2::StepRange range(enqueued_ + 1);
-        trainer_.enqueue_step({enqueued_ + 1, batches_, adamw()});
-      }
-      ++enqueued_;
-      if (serial_ || enqueued_ - done_ == 2) finish();
-    }
-    while (done_ < enqueued_) finish();
-    return {{"times_ns", std::move(times)}, {"losses", std::move(losses)}, {"audit", gate::to_json(clock.end())}};
+    for (int64_t i = 0; i < count; ++i) take_step(block, i == 0);
+    return drain(block);
+  }
+
+  // Steps until the seconds and the steps of `settle` are over, then until those of `measure` are.
+  ordered_json run(double settle_s, int64_t settle_steps, double measure_s, int64_t measure_steps) {
+    Block block(device_);
+    waited_ns_ = 0;
+    const int64_t began_ns =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    // A hair more than asked: the runner adds the times up in another order.
+    const auto take_until = [&](double ns, int64_t steps) {
+      const double begin_ns = block.sum_ns;
+      const auto begin = static_cast<int64_t>(block.times.size());
+      while (static_cast<int64_t>(block.times.size()) - begin < steps || block.sum_ns - begin_ns < ns * (1 + 1e-9))
+        take_step(block, enqueued_ == done_ && block.times.empty());
+    };
+    take_until(settle_s * 1e9, settle_steps);
+    take_until(measure_s * 1e9, measure_steps);
+    ordered_json out{{"began_ns", began_ns}};
+    out.update(drain(block));
+    return out;
   }
 
   int64_t next_step() const { return enqueued_ + 1; }
@@ -91,6 +91,42 @@ class SteppingTrainer {
   }
 
  private:
+  // The steps of one answer.
+  struct Block {
+    explicit Block(const gate::DeviceHooks* device) : clock(device) {}
+    ordered_json times = ordered_json::array(), losses = ordered_json::array();
+    double sum_ns = 0;
+    gate::BlockClock clock;
+  };
+
+  // Queues a step, and finishes the oldest where two are unfinished.
+  void take_step(Block& block, bool first) {
+    if (serial_ && !first) wait_planted();
+    if (!loop_.overfit) read_batches();
+    {
+      gpt2::StepRange range(enqueued_ + 1);
+      trainer_.enqueue_step({enqueued_ + 1, batches_, adamw()});
+    }
+    ++enqueued_;
+    if (serial_ || enqueued_ - done_ == 2) finish_step(block);
+  }
+
+  void finish_step(Block& block) {
+    const gpt2::StepOutcome o = trainer_.finish_step();
+    block.clock.step_done(o.time_ns);
+    ++done_;
+    block.times.push_back(o.time_ns);
+    block.sum_ns += o.time_ns;
+    block.losses.push_back(o.loss);  // NaN becomes null, which the runner takes for what it is
+    own_ns_.push_back(o.time_ns - waited_ns_);
+    if (own_ns_.size() > 32) own_ns_.pop_front();
+  }
+
+  ordered_json drain(Block& block) {
+    while (done_ < enqueued_) finish_step(block);
+    return {{"times_ns", std::move(block.times)}, {"losses", std::move(block.losses)}, {"audit", gate::to_json(block.clock.end())}};
+  }
+
   void read_batches() {
     const size_t tokens = inputs_.size() / batches_.size();
     for (size_t i = 0; i < batches_.size(); ++i)
@@ -184,7 +220,7 @@ void serve(const ArmFlags& f, Answers& answers) {
   ordered_json memory = ordered_json::object();
   for (const gpt2::MemoryItem& m : trainer->memory()) memory[m.name] = m.bytes;
   answers.give({{"ready",
-                 {{"protocol", "stepscope.arm/2"},
+                 {{"protocol", "stepscope.arm/3"},
                   {"trainer", trainer->name()},
                   {"device", trainer->device()},
                   {"model", flags.model},
@@ -198,10 +234,18 @@ void serve(const ArmFlags& f, Answers& answers) {
                   {"memory_bytes", memory},
                   {"git_revision", kGitRevision}}}});
   std::string word;
-  while (std::cin >> word && (word == "step" || word == "again")) {
+  while (std::cin >> word && (word == "step" || word == "run" || word == "again")) {
     if (word == "again") {
       answers.give(again(std::move(trainer), flags, options, stepping.next_step(), stepping.adamw(), loop.accumulation));
       break;
+    }
+    if (word == "run") {
+      double settle_s = 0, measure_s = 0;
+      int64_t settle_steps = 0, measure_steps = 0;
+      if (!(std::cin >> settle_s >> settle_steps >> measure_s >> measure_steps) || settle_steps < 0 || measure_steps < 1)
+        throw stepscope::InputError("run: expected SETTLE_S SETTLE_STEPS MEASURE_S MEASURE_STEPS, with at least 1 step to measure");
+      answers.give(stepping.run(settle_s, settle_steps, measure_s, measure_steps));
+      continue;
     }
     int64_t count = 0;
     if (!(std::cin >> count) || count < 1) throw stepscope::InputError("step: expected a number of steps, at least 1");

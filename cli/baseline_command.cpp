@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/utc.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "experiments/baseline/manifest.h"
@@ -113,10 +114,7 @@ void verify(const BaselineFlags& flags, int& exit_code) {
 
 void freeze(const BaselineFlags& flags) {
   experiments::FreezeOptions options;
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  options.created = fmt::format("{:%Y-%m-%d}", utc);
+  options.created = stepscope::today_utc();
   options.source_revision = kGitRevision;
   options.description = flags.description;
   const experiments::Manifest m = experiments::freeze_baseline(experiments::baseline_folder(source_root(), flags.name), options);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cli/nvml.h"
+#include "base/nvml.h"
 #include "profiler/collect/backend.h"
 
 namespace cli {
@@ -18,9 +18,9 @@ DeviceWatch::DeviceWatch(const GpuStatus& gpu, bool arms_use_gpu) {
     return;
   }
   bus_id_ = gpu.pci_bus_id;
-  const auto nvml = read_nvml(absent_, bus_id_);
-  if (!nvml) return;
-  driver_ = nvml->driver_version;
+  const auto device = stepscope::nvml::Device::open(absent_, bus_id_);
+  if (!device) return;
+  driver_ = device->driver_version().value_or("");
   sampler_ = std::make_unique<profiler::collect::EnvironmentSampler>(
       [this](const profiler::EnvironmentSample& s) {
         const std::lock_guard lock(mutex_);
@@ -68,11 +68,12 @@ void DeviceWatch::add_to(experiments::Hooks& hooks) {
   hooks.block_ended = [this] { return since_begin(); };
   hooks.foreign_process = [this](int own) -> std::optional<std::string> {
     std::string why;
-    const auto nvml = read_nvml(why, bus_id_);
-    if (!nvml || nvml->compute_processes <= own) return std::nullopt;
+    const auto device = stepscope::nvml::Device::open(why, bus_id_);
+    const int computing = device ? device->compute_processes().value_or(0) : 0;
+    if (computing <= own) return std::nullopt;
     return fmt::format(
-        "{} processes compute on the GPU and {} of them {} ours; the others disturb the measurement (`nvidia-smi` lists them)",
-        nvml->compute_processes, own, own == 1 ? "is" : "are");
+        "{} processes compute on the GPU and {} of them {} ours; the others disturb the measurement (`nvidia-smi` lists them)", computing,
+        own, own == 1 ? "is" : "are");
   };
 }
 

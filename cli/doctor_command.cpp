@@ -13,12 +13,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/child_process.h"
+#include "base/nvml.h"
+#include "base/process.h"
+#include "base/temporary_folder.h"
 #include "cli/collector.h"
 #include "cli/commands.h"
 #include "cli/cuda_libraries.h"
 #include "cli/gpu.h"
-#include "cli/nvml.h"
 #include "gpt2/data/pretokenizer.h"
 #include "profiler/ingest/nsys_export.h"
 #include "profiler/recording/recording.h"
@@ -131,11 +132,11 @@ void probe_collector(Report& r, const std::string& program) {
     r.add("collector", Status::fail, "lib/libstepscope_collect.so is not beside the program", "build the target stepscope_collect");
     return;
   }
-  TemporaryFolder folder;
+  const stepscope::TemporaryFolder folder;
   profiler::CollectPlan plan;
   plan.output = folder.file("probe.recording");
   plan.phases = {{profiler::Phase::warmup, 2}, {profiler::Phase::counters, 1}, {profiler::Phase::activity, 4}};
-  const ChildResult child = run_child(
+  const stepscope::ChildResult child = stepscope::run_child(
       {program, "train", "--trainer", "fp32", "--model", "tiny", "--batch-size", "2", "--seq-len", "64", "--steps", "8", "--quiet"},
       collector_environment(plan, folder.file("plan.json"), *library), true);
   if (!child.exited || child.exit_code != 0) {
@@ -159,6 +160,35 @@ void probe_collector(Report& r, const std::string& program) {
         counted > 0 ? "" : "times work without them; DRAM bandwidth and tensor-core use do not");
 }
 
+// "-" for a value that this GPU or driver does not tell.
+std::string shown(const stepscope::nvml::Reading<double>& reading) { return reading ? fmt::format("{:.0f}", *reading.value) : "-"; }
+
+void check_nvml(Report& r, const std::string& pci_bus_id) {
+  std::string why;
+  const auto device = stepscope::nvml::Device::open(why, pci_bus_id);
+  if (!device) {
+    r.add("NVML", Status::warn, why, "clocks, power and throttling cannot be recorded");
+    return;
+  }
+  r.add("driver", Status::ok, device->driver_version().value_or("-"));
+  r.add("clocks", Status::ok,
+        fmt::format("SM {} of {} MHz, memory {} MHz, {} of {} W, {} C", shown(device->sm_clock_mhz()), shown(device->max_sm_clock_mhz()),
+                    shown(device->memory_clock_mhz()), shown(device->power_w()), shown(device->power_limit_w()),
+                    shown(device->temperature_c())));
+  if (const auto energy = device->energy_mj(); !energy) r.add("energy", Status::warn, energy.why_not, "joules cannot be recorded");
+  const auto reasons = device->throttle_reasons();
+  const bool slowed = stepscope::nvml::slowdowns(reasons.value_or(0)) != 0;
+  const std::string seen = !reasons ? reasons.why_not : slowed ? stepscope::nvml::throttle_text(*reasons.value) : "none";
+  r.add("throttling now", slowed || !reasons ? Status::warn : Status::ok, seen,
+        slowed ? "wait until the GPU is idle and cool; a profile records the reasons during its own run" : "");
+  const auto processes = device->compute_processes();
+  r.add("other GPU processes", processes.value == 0 ? Status::ok : Status::warn,
+        processes ? fmt::format("{}", *processes.value) : processes.why_not,
+        processes.value > 0 ? "they share the GPU's time and bandwidth: measure when they are gone" : "");
+  if (device->mig_enabled().value == true)
+    r.add("MIG", Status::fail, "enabled", "counters are not available on a MIG slice: the administrator can give a whole GPU");
+}
+
 void check_gpu(Report& r, const std::string& program) {
   const GpuStatus gpu = gpu_status();
   if (!gpu.present) {
@@ -171,22 +201,7 @@ void check_gpu(Report& r, const std::string& program) {
   if (gpu.compute_major < 8)
     r.add("architecture", Status::fail, fmt::format("{}.{}", gpu.compute_major, gpu.compute_minor),
           "device code is built for sm_80 and newer");
-  std::string why;
-  if (const auto n = read_nvml(why)) {
-    r.add("driver", Status::ok, n->driver_version);
-    r.add("clocks", Status::ok,
-          fmt::format("SM {:.0f} of {:.0f} MHz, memory {:.0f} MHz, {:.0f} of {:.0f} W, {:.0f} C", n->sm_clock_mhz, n->max_sm_clock_mhz,
-                      n->memory_clock_mhz, n->power_w, n->power_limit_w, n->temperature_c));
-    const bool slowed = slows_a_measurement(n->throttle_reasons);
-    r.add("throttling now", slowed ? Status::warn : Status::ok, slowed ? throttle_text(n->throttle_reasons) : "none",
-          slowed ? "wait until the GPU is idle and cool; a profile records the reasons during its own run" : "");
-    r.add("other GPU processes", n->compute_processes ? Status::warn : Status::ok, fmt::format("{}", n->compute_processes),
-          n->compute_processes ? "they share the GPU's time and bandwidth: measure when they are gone" : "");
-    if (n->mig_enabled)
-      r.add("MIG", Status::fail, "enabled", "counters are not available on a MIG slice: the administrator can give a whole GPU");
-  } else {
-    r.add("NVML", Status::warn, why, "clocks, power and throttling cannot be recorded");
-  }
+  check_nvml(r, gpu.pci_bus_id);
   check_libraries(r);
   check_permission(r);
   probe_collector(r, program);

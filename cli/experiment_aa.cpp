@@ -5,14 +5,13 @@
 
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/read_file.h"
+#include "base/utc.h"
 #include "build_info.inc"
-#include "cli/now.h"
 #include "experiments/runner/run_log.h"
 #include "experiments/statistics/error_rate.h"
 #include "experiments/verdict/ledger.h"
@@ -106,11 +105,11 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
     if (planted == 0)
       for (ordered_json& p : experiments::pairs_to_json(log)) pairs.push_back(std::move(p));
     if (d.log_ratio && d.verdict != Verdict::invalid)
-      experiments::append_to_ledger(ledger_file(folder), {now_utc(), session.device(), what, planted, d.verdict, d.log_ratio->n,
+      experiments::append_to_ledger(ledger_file(folder), {stepscope::now_utc(), session.device(), what, planted, d.verdict, d.log_ratio->n,
                                                           d.log_ratio->mean, d.log_ratio->sd, procedure, 100 * thresholds.minimum_effect});
     if (!f.record.empty() && planted == 0)
       gpt2::write_file_atomically(f.record, ordered_json{{"schema", kRecordingSchema},
-                                                         {"at", now_utc()},
+                                                         {"at", stepscope::now_utc()},
                                                          {"device", session.device()},
                                                          {"what", what},
                                                          {"command", typed(line)},
@@ -142,9 +141,7 @@ void resample_recordings(const std::vector<std::string>& files, const MeasureFla
   t.looks = planned_looks(measure);
   if (measure.minimum_effect_pct > 0) t.minimum_effect = measure.minimum_effect_pct / 100;
   for (const std::string& file : files) {
-    std::ifstream in(file, std::ios::binary);
-    if (!in) throw InputError(fmt::format("{}: cannot be read", file));
-    const ordered_json d = ordered_json::parse(std::string{std::istreambuf_iterator<char>(in), {}}, nullptr, false);
+    const ordered_json d = ordered_json::parse(stepscope::read_file(file), nullptr, false);
     if (!d.is_object() || !d.contains("schema") || d["schema"] != kRecordingSchema || !d.contains("pairs"))
       throw InputError(fmt::format("{}: expected a {} document, as `experiment aa --record` writes it", file, kRecordingSchema));
     const auto pairs = experiments::pair_values_from_json(d.at("pairs"), file);

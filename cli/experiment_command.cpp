@@ -3,13 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "cli/commands.h"
 #include "cli/experiment_aa.h"
 #include "cli/experiment_campaign.h"
@@ -75,8 +74,7 @@ void index() {
     experiments::save_verdict(studies(root) / v.name / "verdict.json", v);
     experiments::write_page(studies(root) / v.name / experiments::kPageName, v);
   }
-  std::ifstream in(page, std::ios::binary);
-  const std::string before{std::istreambuf_iterator<char>(in), {}};
+  const std::string before = stepscope::read_file_if_there(page).value_or("");
   gpt2::write_file_atomically(page, experiments::with_index(before, experiments::index_table(verdicts, "../../experiments/studies")));
   fmt::print("{}: {} experiments\n", page.string(), verdicts.size());
 }

@@ -10,11 +10,11 @@
 
 #include "base/errors.h"
 #include "base/sha256.h"
+#include "base/temporary_folder.h"
+#include "base/utc.h"
 #include "build_info.inc"
-#include "cli/child_process.h"
 #include "cli/collector.h"
 #include "cli/device_watch.h"
-#include "cli/now.h"
 #include "experiments/baseline/manifest.h"
 #include "experiments/gate/timed_steps.h"
 #include "experiments/verdict/physical_floor.h"
@@ -38,6 +38,7 @@ using experiments::WorkloadResult;
 using nlohmann::ordered_json;
 using stepscope::InputError;
 using stepscope::MachineError;
+using stepscope::TemporaryFolder;
 using Arguments = std::vector<std::string>;
 
 constexpr int kProfiledSteps = 10, kProfileWarmup = 10;
@@ -412,7 +413,7 @@ WorkloadResult ExperimentSession::run_workload(const Experiment& e, const Worklo
 
 experiments::RunFacts ExperimentSession::facts(const std::vector<experiments::LedgerEntry>& ledger) const {
   experiments::RunFacts f;
-  f.at = now_utc();
+  f.at = stepscope::now_utc();
   f.git_revision = kGitRevision;
   f.device = device_;
   f.driver = driver_;

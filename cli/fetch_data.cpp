@@ -9,8 +9,9 @@
 #include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/mapped_file.h"
+#include "base/process.h"
 #include "base/sha256.h"
-#include "cli/child_process.h"
+#include "base/temporary_folder.h"
 #include "cli/tokenize_text.h"
 #include "gpt2/data/bpe.h"
 #include "gpt2/data/pretokenizer.h"
@@ -65,11 +66,11 @@ bool is_there(const fs::path& path, const RemoteFile& file) {
 }
 
 void download(const RemoteFile& file, const fs::path& folder, const std::string& by_hand) {
-  const TemporaryFolder temporary;
+  const stepscope::TemporaryFolder temporary;
   const std::string path = temporary.file(file.name);
-  ChildResult result;
+  stepscope::ChildResult result;
   try {
-    result = run_child({"curl", "-fsSL", "--retry", "2", "--connect-timeout", "20", "-o", path, file.url}, {}, true);
+    result = stepscope::run_child({"curl", "-fsSL", "--retry", "2", "--connect-timeout", "20", "-o", path, file.url}, {}, true);
   } catch (const stepscope::InputError& e) {
     throw stepscope::MachineError(fmt::format("{} (package curl). {}", e.what(), by_hand));
   }

@@ -15,9 +15,9 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "base/nvml.h"
 #include "build_info.inc"
 #include "cli/gpu.h"
-#include "cli/nvml.h"
 #include "cli/values.h"
 #include "experiments/gate/budgets.h"
 #include "experiments/gate/false_alarms.h"
@@ -277,7 +277,8 @@ void add_configuration_reports(const GateFlags& f, std::vector<gate::GateReport>
 gate::DeviceFacts facts_of(const std::string& trainer) {
   gate::DeviceFacts facts = gate::device_facts();
   std::string why_not;
-  if (const auto nvml = read_nvml(why_not, gpu_status().pci_bus_id)) facts.driver = nvml->driver_version;
+  if (const auto device = stepscope::nvml::Device::open(why_not, gpu_status().pci_bus_id))
+    facts.driver = device->driver_version().value_or("");
   if (trainer == "mixed") facts.cudnn = mixed::cudnn_version();
   return facts;
 }

@@ -12,12 +12,13 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/process.h"
+#include "base/temporary_folder.h"
+#include "base/utc.h"
 #include "build_info.inc"
-#include "cli/child_process.h"
 #include "cli/collector.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
-#include "cli/now.h"
 #include "cli/report_output.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
@@ -36,6 +37,7 @@ namespace {
 using profiler::Phase;
 using stepscope::InputError;
 using stepscope::MachineError;
+using stepscope::TemporaryFolder;
 
 struct ProfileFlags {
   TrainerFlags trainer;
@@ -71,7 +73,7 @@ profiler::Ceilings ceilings([[maybe_unused]] bool measure_again) {
   return c;
 }
 
-void check_child(const ChildResult& child, const std::string& what) {
+void check_child(const stepscope::ChildResult& child, const std::string& what) {
   if (child.exited && child.exit_code == 0) return;
   if (!child.exited) throw std::runtime_error(fmt::format("{} was killed by signal {}", what, child.signal));
   // The child has already said what was wrong; keep its kind of failure.
@@ -115,7 +117,7 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   options.timed_steps = flags.steps;
   options.git_revision = kGitRevision;
   options.build_type = kBuildType;
-  options.profiled_at = now_utc();
+  options.profiled_at = stepscope::now_utc();
 
   std::vector<std::string> argv{line.program()};
   const auto train = as_arguments(flags, steps);
@@ -134,7 +136,7 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
     environment = collector_environment(plan, plan_file, library_or_throw());
     measured = ceilings(f.measure_ceilings);
   }
-  check_child(run_child(argv, environment, true), "the profiled trainer");
+  check_child(stepscope::run_child(argv, environment, true), "the profiled trainer");
 
   profiler::RunInfo run = profiler::load_run_info(run_json);
   run.command = line.text();
@@ -155,14 +157,14 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
   profiler::ProfileOptions options;
   options.git_revision = kGitRevision;
   options.build_type = kBuildType;
-  options.profiled_at = now_utc();
+  options.profiled_at = stepscope::now_utc();
 
   auto run = [&](const std::string& mode, const std::string& output) {
     plan.mode = mode;
     plan.output = output;
     // The collector takes a file that exists for another process's, and writes beside it.
     std::filesystem::remove(output);
-    check_child(run_child(f.program, collector_environment(plan, folder.file(mode + ".plan.json"), library), true),
+    check_child(stepscope::run_child(f.program, collector_environment(plan, folder.file(mode + ".plan.json"), library), true),
                 fmt::format("'{}'", f.program[0]));
     return profiler::load_recording(output);
   };

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <numeric>
 #include <stdexcept>
+
+#include "base/read_file.h"
+#include "base/statistics.h"
 
 namespace cli {
 namespace {
@@ -17,16 +18,10 @@ int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-profiler::CollectPlan read_plan(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) throw std::runtime_error(fmt::format("cannot read the collect plan '{}'", file));
-  return profiler::collect_plan_from_json({std::istreambuf_iterator<char>(in), {}});
-}
-
 }  // namespace
 
 RangeRecorder::RangeRecorder(const std::string& plan_file, const std::string& program)
-    : plan_(read_plan(plan_file)), writer_(plan_.output) {
+    : plan_(profiler::collect_plan_from_json(stepscope::read_file(plan_file))), writer_(plan_.output) {
   for (const profiler::PhasePlan& p : plan_.phases) last_ += p.steps;
   profiler::SessionRecord s;
   s.producer = "cpu";
@@ -88,17 +83,16 @@ void RangeRecorder::end_op(gpt2::Pass pass, int layer, gpt2::Op op) {
 void RangeRecorder::finish() {
   for (const profiler::LaunchRecord& r : current_) writer_.write(r);
   for (size_t i = 0; i < durations_ns_.size(); ++i) {
-    std::vector<int64_t>& d = durations_ns_[i];
-    std::sort(d.begin(), d.end());
+    const std::vector<int64_t>& d = durations_ns_[i];
     profiler::LaunchStats s;
     s.activity = profiler::Activity::cpu_op;
     s.index = static_cast<int64_t>(i);
     s.samples = static_cast<int64_t>(d.size());
-    const size_t n = d.size();
-    s.median_ns = n % 2 ? static_cast<double>(d[n / 2]) : 0.5 * static_cast<double>(d[n / 2 - 1] + d[n / 2]);
-    s.mean_ns = static_cast<double>(std::accumulate(d.begin(), d.end(), int64_t{0})) / static_cast<double>(n);
-    s.min_ns = static_cast<double>(d.front());
-    s.max_ns = static_cast<double>(d.back());
+    const auto [least, most] = std::minmax_element(d.begin(), d.end());
+    s.median_ns = stepscope::median(d);
+    s.mean_ns = static_cast<double>(std::accumulate(d.begin(), d.end(), int64_t{0})) / static_cast<double>(d.size());
+    s.min_ns = static_cast<double>(*least);
+    s.max_ns = static_cast<double>(*most);
     writer_.write(s);
   }
   writer_.write(profiler::MissingRecord{"no_gpu_counters", 1, "the CPU reference has no hardware counters"});

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/statistics.h"
 #include "cli/commands.h"
 #include "cli/range_recorder.h"
 #include "cli/trainer_flags.h"
@@ -29,12 +30,6 @@ struct TrainFlags {
   std::string tokenizer, checkpoint_dir, run_json, cpu_recording;
   bool resume = false, quiet = false, json = false, list_variants = false;
 };
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  const size_t n = v.size();
-  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-}
 
 void print_variants() {
 #ifdef STEPSCOPE_WITH_CUDA
@@ -120,7 +115,7 @@ void run(const TrainFlags& f, const CommandLine& line) {
   if (!f.json && !ms.empty()) {
     // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
     const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
-    const double m = median({ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()});
+    const double m = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()));
     fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({} steps, first {} left out of the median)\n", m,
                static_cast<double>(flags.batch_size * flags.seq_len * flags.accumulation) / m * 1e3, result.steps.back().outcome.loss,
                ms.size(), skip);

@@ -2,29 +2,28 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include "base/range_words.h"
 
 namespace gpt2 {
 namespace {
-constexpr std::array<std::string_view, kPassCount> kPasses{"encoder",   "forward",       "classifier", "backward",
-                                                           "optimizer", "communication", "other"};
-constexpr std::array<std::string_view, kOpCount> kOps{"embedding", "ln1",    "qkv",       "attention", "attproj",   "residual1",
-                                                      "ln2",       "mlp_up", "gelu",      "mlp_down",  "residual2", "lnf",
-                                                      "lm_head",   "loss",   "zero_grad", "grad_norm", "adamw",     "copy"};
+using stepscope::kOpWords;
+using stepscope::kPassWords;
+static_assert(kPassWords.size() == kPassCount && kPassWords[static_cast<size_t>(Pass::other)] == "other");
+static_assert(kOpWords.size() == kOpCount && kOpWords[static_cast<size_t>(Op::copy)] == "copy");
 }  // namespace
 
-std::string_view name(Pass pass) { return kPasses[static_cast<size_t>(pass)]; }
-std::string_view name(Op op) { return kOps[static_cast<size_t>(op)]; }
+std::string_view name(Pass pass) { return kPassWords[static_cast<size_t>(pass)]; }
+std::string_view name(Op op) { return kOpWords[static_cast<size_t>(op)]; }
 
 std::optional<Pass> pass_from_name(std::string_view text) {
-  for (size_t i = 0; i < kPasses.size(); ++i)
-    if (kPasses[i] == text) return static_cast<Pass>(i);
+  for (size_t i = 0; i < kPassWords.size(); ++i)
+    if (kPassWords[i] == text) return static_cast<Pass>(i);
   return std::nullopt;
 }
 
 std::optional<Op> op_from_name(std::string_view text) {
-  for (size_t i = 0; i < kOps.size(); ++i)
-    if (kOps[i] == text) return static_cast<Op>(i);
+  for (size_t i = 0; i < kOpWords.size(); ++i)
+    if (kOpWords[i] == text) return static_cast<Op>(i);
   return std::nullopt;
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
+#include "base/cache_folder.h"
 #include "gpt2/cuda/device_info.h"
 #include "mixed/matmul.h"
 
@@ -31,15 +32,8 @@ std::optional<cublasLtMatmulAlgo_t> from_hex(const std::string& text) {
 
 }  // namespace
 
-// The folder rule is that of the ceilings (profiler/ceilings/ceilings.h), which this side of the project may not include.
 std::filesystem::path algorithm_cache_file() {
-  const auto variable = [](const char* name) -> std::filesystem::path {
-    const char* value = std::getenv(name);
-    return value != nullptr ? value : "";
-  };
-  std::filesystem::path folder = variable("STEPSCOPE_CACHE");
-  if (folder.empty() && !variable("XDG_CACHE_HOME").empty()) folder = variable("XDG_CACHE_HOME") / "stepscope";
-  if (folder.empty() && !variable("HOME").empty()) folder = variable("HOME") / ".cache" / "stepscope";
+  const auto folder = stepscope::cache_folder();
   if (folder.empty()) return {};
   std::string device = gpt2::cuda::device_info().name;
   for (char& c : device)
@@ -49,7 +43,7 @@ std::filesystem::path algorithm_cache_file() {
 
 AlgorithmCache::AlgorithmCache(std::filesystem::path file) : file_(std::move(file)) {
   if (file_.empty()) return;
-  std::ifstream in(file_);
+  std::ifstream in(file_);  // one that cannot be read counts as empty: the search for algorithms is made again
   const auto doc = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
   if (!doc.is_object() || doc.value("schema", nlohmann::json()) != kSchema) return;
   const auto algorithms = doc.find("algorithms");

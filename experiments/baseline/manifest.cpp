@@ -4,26 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "base/sha256.h"
 
 namespace experiments {
 namespace fs = std::filesystem;
 namespace {
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw stepscope::InputError(path.string() + ": the file cannot be read");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // Everything below `folder` but directories and the manifest itself, by its path relative to the folder.
 // Links are listed, not followed.
@@ -43,7 +35,7 @@ bool is_plain_file(const fs::directory_entry& entry) { return fs::is_regular_fil
 // really uses.
 std::string build_flags_of(const fs::path& folder) {
   const fs::path path = folder / "CMakeLists.txt";
-  const std::string text = read_text(path);
+  const std::string text = stepscope::read_file(path);
   const std::string opening = "set(BASELINE_BUILD_FLAGS ";
   const size_t begin = text.find(opening);
   const size_t end = begin == std::string::npos ? begin : text.find(')', begin);
@@ -57,7 +49,7 @@ std::string build_flags_of(const fs::path& folder) {
 // The first paragraph of the README that is no heading, on one line.
 std::string description_of(const fs::path& folder) {
   const fs::path path = folder / "README.md";
-  std::istringstream text(read_text(path));
+  std::istringstream text(stepscope::read_file(path));
   std::string paragraph;
   for (std::string line; std::getline(text, line);) {
     if (line.empty() && !paragraph.empty()) break;
@@ -102,7 +94,7 @@ Manifest read_manifest(const fs::path& folder) {
   const auto refuse = [&](const std::string& text) -> stepscope::InputError { return stepscope::InputError(source + ": " + text); };
   nlohmann::json j;
   try {
-    j = nlohmann::json::parse(read_text(folder / kManifestFile));
+    j = nlohmann::json::parse(stepscope::read_file(folder / kManifestFile));
   } catch (const nlohmann::json::exception& e) {
     throw refuse(std::string("not JSON: ") + e.what());
   }

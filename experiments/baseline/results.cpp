@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/read_file.h"
 
 namespace experiments {
 
@@ -15,11 +15,9 @@ std::optional<std::vector<BaselineResult>> read_results(const std::filesystem::p
   const std::filesystem::path path = folder / kResultsFile;
   if (!std::filesystem::exists(path)) return std::nullopt;
   const auto refuse = [&](const std::string& text) { return stepscope::InputError(path.string() + ": " + text); };
-  std::ifstream file(path);
-  if (!file) throw refuse("the file cannot be read");
   nlohmann::json j;
   try {
-    j = nlohmann::json::parse(file);
+    j = nlohmann::json::parse(stepscope::read_file(path));
   } catch (const nlohmann::json::exception& e) {
     throw refuse(std::string("not JSON: ") + e.what());
   }

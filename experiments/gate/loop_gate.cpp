@@ -1,10 +1,8 @@
 #include "experiments/gate/loop_gate.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include <set>
 
 #include "base/errors.h"
+#include "base/temporary_folder.h"
 #include "experiments/gate/known_model.h"
 #include "experiments/gate/metrics.h"
 #include "experiments/gate/random.h"
@@ -69,25 +68,6 @@ class Recorder final : public gpt2::Trainer {
  private:
   std::unique_ptr<gpt2::Trainer> real_;
   size_t finished_ = 0;
-};
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    static std::atomic<int> number = 0;
-    path_ = fs::temp_directory_path() / fmt::format("stepscope_gate_{}_{}", getpid(), number++);
-    fs::create_directories(path_);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
 };
 
 using Shards = std::vector<std::vector<uint16_t>>;
@@ -197,7 +177,7 @@ class LoopChecks {
 
   void in_order_run(const std::string& schedule, int64_t accumulation) {
     constexpr int64_t kSteps = 11;
-    const TemporaryFolder folder;
+    const stepscope::TemporaryFolder folder;
     const auto recorder = trainer();
     const gpt2::TrainerOptions t = recorder->options();
     const Shards shards = write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);
@@ -248,7 +228,7 @@ class LoopChecks {
   // Shuffled, an epoch has every window of T tokens at most once, each with its own targets, all windows of a batch
   // from one file, and another epoch another order.
   void shuffled_run() {
-    const TemporaryFolder folder;
+    const stepscope::TemporaryFolder folder;
     const auto recorder = trainer();
     const gpt2::TrainerOptions t = recorder->options();
     const auto T = static_cast<size_t>(t.seq_len), B = static_cast<size_t>(t.batch_size);
@@ -294,7 +274,7 @@ class LoopChecks {
   // A run that is interrupted by a checkpoint and goes on in a new trainer is the run that was not.
   void resume() {
     constexpr int64_t kSteps = 9, kCut = 4;
-    const TemporaryFolder folder;
+    const stepscope::TemporaryFolder folder;
     const auto whole = trainer();
     const gpt2::TrainerOptions t = whole->options();
     write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);

@@ -5,14 +5,15 @@
 
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "base/sha256.h"
+#include "base/utc.h"
 #include "experiments/gate/source_scan.h"
 
 namespace gate {
@@ -22,13 +23,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr const char* kSchema = "stepscope.receipt/2";
-
-std::string today() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", utc);
-}
 
 }  // namespace
 
@@ -43,7 +37,8 @@ ordered_json make_receipt(const std::string& trainer, const std::vector<GateRepo
     throw stepscope::InputError(
         fmt::format("receipt: {} has no CMake target {}_trainer, whose sources would be hashed", source_root.string(), trainer));
 
-  ordered_json j{{"schema", kSchema}, {"trainer", trainer}, {"passed", true}, {"date", today()}, {"git_revision", git_revision}};
+  ordered_json j{
+      {"schema", kSchema}, {"trainer", trainer}, {"passed", true}, {"date", stepscope::now_utc()}, {"git_revision", git_revision}};
   j["device"] = {{"name", device.name},
                  {"uuid_sha256", device.uuid.empty() ? "" : gpt2::sha256_text(device.uuid)},
                  {"driver", device.driver},
@@ -83,12 +78,12 @@ ReceiptProblems receipt_problems(const fs::path& receipt_file, const fs::path& r
     out.changed.push_back(fmt::format("{} has no CMake target {}_trainer, whose sources receipt {} is of", root.string(), trainer, name));
     return out;
   }
-  if (!fs::exists(receipt_file)) {
+  const auto receipt_text = stepscope::read_file_if_there(receipt_file);
+  if (!receipt_text) {
     out.changed.push_back(fmt::format("there is no receipt {} for {} sources{}", name, now.size(), cure));
     return out;
   }
-  std::ifstream in(receipt_file);
-  const ordered_json receipt = ordered_json::parse(in, nullptr, false);
+  const ordered_json receipt = ordered_json::parse(*receipt_text, nullptr, false);
   if (receipt.is_discarded() || !receipt.is_object()) {
     out.damaged.push_back(fmt::format("receipt {} is not JSON", name));
     return out;

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
-#include <iterator>
 #include <set>
-#include <sstream>
 #include <vector>
 
+#include "base/read_file.h"
 #include "base/sha256.h"
 
 namespace gate {
@@ -15,10 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+std::string text_of(const fs::path& file) { return stepscope::read_file_if_there(file).value_or(""); }
 
 std::string name_of(const fs::path& file, const fs::path& root) {
   return file.lexically_normal().lexically_relative(root.lexically_normal()).generic_string();

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/errors.h"
+#include "base/statistics.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
 #include "gpt2/cuda/check.h"
@@ -47,10 +48,6 @@ class Operands {
   std::vector<gate::Memory> buffers_;
   std::vector<void*> pointers_;
 };
-
-double at_quantile(const std::vector<double>& sorted, double q) {
-  return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1) + 0.5)];
-}
 
 class Bench {
  public:
@@ -164,11 +161,10 @@ class Bench {
       if (events[i].empty()) continue;
       std::vector<double> ns;
       for (const Pair& p : events[i]) ns.push_back(gpt2::cuda::elapsed_ns(p.begin, p.end));
-      std::sort(ns.begin(), ns.end());
       KernelResult& r = results[i];
-      r.median_ns = at_quantile(ns, 0.5);
-      r.p05_ns = at_quantile(ns, 0.05);
-      r.p95_ns = at_quantile(ns, 0.95);
+      r.median_ns = stepscope::median(ns);
+      r.p05_ns = *stepscope::quantile(ns, 0.05);
+      r.p95_ns = *stepscope::quantile(ns, 0.95);
       r.bytes_per_s = bytes / (r.median_ns * 1e-9);
       r.flops_per_s = c.flops / (r.median_ns * 1e-9);
     }

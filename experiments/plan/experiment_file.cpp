@@ -6,11 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "base/sha256.h"
 
 namespace experiments {
@@ -177,11 +176,7 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
   return e;
 }
 
-Experiment read_experiment(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw InputError(fmt::format("{}: cannot be read", file.string()));
-  return parse_experiment({std::istreambuf_iterator<char>(in), {}}, file);
-}
+Experiment read_experiment(const fs::path& file) { return parse_experiment(stepscope::read_file(file), file); }
 
 std::vector<Experiment> read_experiments(const fs::path& folder) {
   std::vector<fs::path> files;

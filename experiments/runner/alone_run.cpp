@@ -124,7 +124,10 @@ SelfCheckResult cycle_check(std::span<const AloneRun> runs) {
     ++n;
   }
   if (n == 0) {
-    out.sentence = "cycle: the counted time is too short for means over whole seconds";
+    out.notice = true;
+    out.sentence =
+        "cycle: fewer than two seconds were counted, so nothing says how far a mean over them depends on the phase of the clock's cycle; "
+        "take a longer --measure-s";
     return out;
   }
   out.value = 100 * std::sqrt(second / n);
@@ -198,7 +201,7 @@ std::optional<SelfCheckResult> host_check(const std::vector<Round>& rounds, cons
   return out;
 }
 
-SelfCheckResult stalls_check(std::span<const AloneRun> runs) {
+SelfCheckResult stalls_check(std::span<const AloneRun> runs, const std::vector<Round>& rounds) {
   SelfCheckResult out{SelfCheck::stalls, false, std::nullopt, kStallsPct, std::nullopt, ""};
   double stalls = 0, steps = 0;
   for (const AloneRun& r : runs) {
@@ -206,9 +209,18 @@ SelfCheckResult stalls_check(std::span<const AloneRun> runs) {
     steps += r.steps + r.stalls;
   }
   out.value = steps > 0 ? 100 * stalls / steps : 0;
-  out.notice = *out.value > kStallsPct;
-  out.sentence = fmt::format("stalls: {:.0f} of {:.0f} steps took more than {} x the median and are left out{}", stalls, steps, kStall,
-                             out.notice ? "; something interrupts these programs" : "");
+  // A change may cause them.
+  double with = 0, without = 0;
+  for (const Round& r : rounds) {
+    const auto all = [](const AloneRun& run) { return (run.total_ns + run.stalled_ns) / (run.steps + run.stalls); };
+    with += std::log(all(*r.b) / all(*r.a));
+    without += std::log(r.b->step_ns() / r.a->step_ns());
+  }
+  const double shift_pct = rounds.empty() ? 0 : ratio_pct((with - without) / static_cast<double>(rounds.size()));
+  out.notice = *out.value > kStallsPct || std::fabs(shift_pct) > kNoticePct;
+  out.sentence = fmt::format(
+      "stalls: {:.0f} of {:.0f} steps took more than {} x the median and are left out; with them B / A would be {:+.2f}% higher{}", stalls,
+      steps, kStall, shift_pct, out.notice ? "; something interrupts these programs" : "");
   return out;
 }
 
@@ -282,7 +294,7 @@ std::vector<SelfCheckResult> self_checks(std::span<const AloneRun> runs, const D
   std::vector<SelfCheckResult> out{settled_check(rounds), cycle_check(runs), order_check(rounds)};
   if (auto check = power_check(s)) out.push_back(std::move(*check));
   if (auto check = host_check(rounds, s, equal_clocks, limits, alpha)) out.push_back(std::move(*check));
-  out.push_back(stalls_check(runs));
+  out.push_back(stalls_check(runs, rounds));
   out.push_back(burst_check(runs));
   if (auto check = energy_check(runs)) out.push_back(std::move(*check));
   return out;

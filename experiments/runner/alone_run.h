@@ -11,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "experiments/gate/step_audit.h"
 #include "experiments/statistics/decision.h"
 
 namespace experiments {
@@ -39,14 +38,17 @@ struct AloneRun {
   int pair = 0;        // from 0: the round, in which every arm runs once. A baseline that several experiments share has its run in each log
   int position = 0;    // in the round, from 0
   double at_s = 0;     // begin of the first step, since the measurement began
-  double start_s = 0;  // from the start of the process until it could step
+  double start_s = 0;  // from the start of the process until it could step; 0 of a command
+  // The device's idle time since the process before it stopped stepping; absent: the first one, or a command.
+  std::optional<double> rest_s;
   double settle_s = 0;  // the first steps, not counted
   int settle_steps = 0;
   int steps = 0;        // counted: settled and no stall
   double total_ns = 0;  // of the counted steps
   int stalls = 0;       // steps of more than kStall x the median after settling: left out of `steps` and `total_ns`
   double stalled_ns = 0;
-  // Mean of the counted steps of the first and of the second half of the counted time: whether it had settled.
+  // Mean step time, stalls included, in as many whole seconds at the begin and at the end of the counted time as fit into half of it: whether
+  // it had settled.
   std::optional<double> first_half_ns, second_half_ns;
   // Mean of steps 2 to 5 where they end within kFullClock_s of the first step's begin: no limiter has acted yet.
   std::optional<double> full_clock_ns;
@@ -58,7 +60,6 @@ struct AloneRun {
   std::vector<double> tenths_mhz;  // mean SM clock in the same 0.1 s; 0: no sample fell into it
   // Spread (sd of ln) of the moving means over 0.25 s and 1 s inside the counted time: the clock's cycle, and what whole seconds leave of it.
   std::optional<double> spread_quarter_s, spread_second;
-  std::vector<gate::AuditFinding> audits;  // empty for commands; audit_to_json() reads them
   bool burst = false;  // settled for less than kSustainedSettle_s or counted for less than kSustainedMeasure_s: not sustained
 
   double step_ns() const { return total_ns / steps; }  // the value

@@ -17,7 +17,7 @@
 #include <fstream>
 #include <thread>
 
-#include "base/errors.h"
+#include "base/process.h"
 
 namespace experiments {
 namespace {
@@ -53,13 +53,7 @@ std::string ChildProcessGroup::Ending::text() const {
 
 ChildProcessGroup::ChildProcessGroup(const Options& o) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  std::vector<char*> arguments;
-  for (const std::string& a : o.argv) arguments.push_back(const_cast<char*>(a.c_str()));
-  arguments.push_back(nullptr);
-  int failure[2], out[2], err[2], in[2];
-  if (pipe2(failure, O_CLOEXEC) != 0) system_failure("pipe");
-  const gpt2::Descriptor failure_read(failure[0]);
-  gpt2::Descriptor failure_write(failure[1]);
+  int out[2], err[2], in[2];
   if (pipe2(out, O_CLOEXEC) != 0) system_failure("pipe");
   output_ = gpt2::Descriptor(out[0]);
   gpt2::Descriptor out_write(out[1]), err_write, in_read;
@@ -77,37 +71,14 @@ ChildProcessGroup::ChildProcessGroup(const Options& o) {
     in_read = gpt2::Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
 
-  const pid_t parent = getpid();
-  pid_ = fork();
-  if (pid_ < 0) system_failure("fork");
-  if (pid_ == 0) {
+  // It returns once the program runs, so from here on the group exists.
+  pid_ = stepscope::start_process(o.argv, o.environment, [&] {
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
-    signal(SIGQUIT, SIG_DFL);
-    signal(SIGPIPE, SIG_DFL);
-    for (const auto& [key, value] : o.environment) setenv(key.c_str(), value.c_str(), 1);
+    for (const int reset : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) signal(reset, SIG_DFL);
     dup2(in_read.get(), STDIN_FILENO);
     dup2(out_write.get(), STDOUT_FILENO);
     dup2(o.merge_streams ? out_write.get() : err_write.get(), STDERR_FILENO);
-    execvp(arguments[0], arguments.data());
-    const int e = errno;
-    (void)!write(failure_write.get(), &e, sizeof e);
-    _exit(127);
-  }
-  setpgid(pid_, pid_);  // in both processes: whichever runs first, the group exists from here on
-  failure_write.close();
-  int exec_errno = 0;
-  ssize_t n;
-  while ((n = read(failure_read.get(), &exec_errno, sizeof exec_errno)) < 0 && errno == EINTR) {
-  }
-  if (n == sizeof exec_errno) {
-    kill_all();
-    throw stepscope::InputError(fmt::format("cannot start '{}': {}", o.argv[0], std::strerror(exec_errno)));
-  }
+  });
   for (const gpt2::Descriptor* d : {&output_, &errors_})
     if (*d) fcntl(d->get(), F_SETFL, O_NONBLOCK);
 }

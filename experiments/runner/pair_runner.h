@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/nvml.h"
 #include "experiments/runner/alone_run.h"
 #include "experiments/runner/arm.h"
 #include "experiments/statistics/decision.h"
@@ -52,7 +53,19 @@ struct PairRecord {
 inline constexpr int kFewestQuads = 4;
 inline constexpr int kFewestClocks = 8;
 inline constexpr double kCappedShare = 0.2;
-inline constexpr uint64_t kPowerCap = 0x4;  // of BlockEnvironment::throttle_reasons: nvmlClocksEventReasonSwPowerCap
+
+struct AlonePlan {
+  double heat_s = 10;              // of the baseline, thrown away before the first pair
+  std::optional<double> settle_s;  // left out of every process; absent: by the settle rule, from the processes that heat
+  double measure_s = 3;
+  int settle_steps = 3, measure_steps = 8;  // at least, whatever the seconds are
+  // What a process takes to go, and the runner to look for strangers. With the start of the next one it makes the rest between two.
+  double teardown_s = 0.7;
+  // Resident pairs in turns after the verdict, as a witness at equal clocks; only where three steps take at most kLongestTurn_s, because
+  // blocks of 0.1 to 0.5 s sample the phase of the clock's cycle.
+  int turns = 4;
+};
+inline constexpr double kLongestTurn_s = 0.060;
 
 struct PairPlan {
   ArmSpec a, b;
@@ -73,6 +86,7 @@ struct PairPlan {
   uint64_t seed = 0;
   bool steps_again = true;  // of arms that step on command, after the first pair
   gate::AuditLimits audit;
+  AlonePlan alone;  // of run_alone(), which reads neither quads nor blocks but for its pairs in turns
 };
 
 struct Hooks {
@@ -84,6 +98,13 @@ struct Hooks {
   // empty.
   std::function<std::optional<std::string>(int own)> foreign_process;
   std::string environment_absent;  // why block_ended is empty
+  // The device between two moments in the past; may wait a third of a second for the energy counter to pass the second one. May be empty.
+  std::function<DeviceWindow(Clock::time_point from, Clock::time_point to)> device_between;
+  DeviceLimits limits;
+  // Replaced by tests, whose arms and clock are simulated. Empty: processes and the machine's clock.
+  std::function<std::unique_ptr<Arm>(const ArmSpec&)> make_arm{};
+  std::function<Clock::time_point()> now{};
+  std::function<void(Clock::time_point)> wait_until{};
   struct Progress {
     int pairs_done = 0, pairs_planned = 0;
     double seconds_left = 0;
@@ -134,13 +155,16 @@ struct RunLog {
   std::string solo_absent;  // why not, where it was due
   std::string environment_absent;
   uint64_t seed = 0;
-  int steps_again_checks = 0;  // passed by each arm; 0: they are commands
+  int steps_again_checks = 0;              // passed by each arm; 0: they are commands
+  std::vector<gate::AuditFinding> audits;  // of processes alone: of A, then of B; those of pairs in turns are in the pairs
 };
 
 // Runs the looks of the plan. Throws only for a plan that makes no sense (stepscope::InputError); everything
 // that an arm can do wrong is in the log.
 RunLog run_pairs(const PairPlan& plan, const Hooks& hooks);
 
+// The step time that a verdict of this log states for an arm: sustained, or in turns the median over the blocks.
+std::optional<double> step_ns_of(const RunLog& log, char arm);
 // Median of the blocks' step times of one arm; nullopt without blocks.
 std::optional<double> median_step_ns(const RunLog& log, char arm);
 std::vector<PairValue> pair_values(const RunLog& log);

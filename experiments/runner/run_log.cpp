@@ -73,8 +73,9 @@ Decision decision_from_json(const ordered_json& json, const std::string& source)
 }
 
 ordered_json audit_to_json(const RunLog& log) {
-  std::vector<gate::AuditFinding> worst;  // in the order of a pair's list: A's, then B's
-  for (const PairRecord& p : log.pairs)
+  std::vector<gate::AuditFinding> worst = log.audits;  // in the order of a pair's list: A's, then B's
+  const bool of_pairs = worst.empty();
+  for (const PairRecord& p : of_pairs ? std::span<const PairRecord>(log.pairs) : std::span<const PairRecord>())
     for (size_t i = 0; i < p.audits.size(); ++i) {
       if (i == worst.size()) worst.push_back(p.audits[i]);
       if (p.audits[i].value - p.audits[i].limit > worst[i].value - worst[i].limit) worst[i] = p.audits[i];
@@ -126,6 +127,7 @@ ordered_json runs_to_json(std::span<const AloneRun> runs) {
   for (const AloneRun& r : runs) {
     ordered_json row{{"arm", std::string(1, r.arm)}, {"pair", r.pair}, {"position", r.position}, {"at_s", std::round(r.at_s * 1e4) / 1e4}};
     row["start_s"] = std::round(r.start_s * 1e4) / 1e4;
+    put(row, "rest_s", r.rest_s);
     row["settle_s"] = r.settle_s;
     row["settle_steps"] = r.settle_steps;
     row["steps"] = r.steps;
@@ -191,6 +193,7 @@ std::vector<AloneRun> runs_from_json(const ordered_json& runs, const std::string
     if ((r.arm != 'A' && r.arm != 'B') || r.steps < 1 || !(r.total_ns > 0) || !std::isfinite(r.total_ns))
       throw stepscope::InputError(
           fmt::format("{}: runs[{}]: expected an arm A or B with counted steps and their time", source, out.size()));
+    r.rest_s = number(row, "rest_s");
     r.first_half_ns = number(row, "first_half_ns");
     r.second_half_ns = number(row, "second_half_ns");
     r.full_clock_ns = number(row, "full_clock_ns");

@@ -24,14 +24,27 @@ std::optional<double> pooled_error(std::span<const PairValue> pairs) {
 }
 
 // Per look, so that t tests at all looks together call identical code different in 2% of trials, and the one-sided tests of "same" err in
-// 5% (simulated: 8,000,000 trials for 12/24, 8/16/24 and 6/9/12 pairs, 1,600,000 for the other numbers of pairs). The level hardly depends
-// on the number; the smallest of those allowed is used.
-constexpr double kExtendedAlpha = 0.0111, kExtendedEquivalenceAlpha = 0.0299;
-constexpr double kAloneAlpha = 0.0080, kAloneEquivalenceAlpha = 0.0224;
-constexpr double kSequentialAlpha = 0.0085, kSequentialEquivalenceAlpha = 0.024;
+// 5%. Simulated: 8,000,000 trials for 12/24, 8/16/24 and 6/9/12 pairs; 1,000,000 for plans of fewer pairs, whose t statistics at one look
+// say less about the next, so that the smallest level of those allowed is used for them.
+struct Levels {
+  int pairs;  // from so many on
+  double alpha, equivalence_alpha, fewer_alpha, fewer_equivalence_alpha;
+};
+constexpr Levels kExtended{12, 0.0111, 0.0299, 0.0105, 0.0286};   // from 4/8 pairs on
+constexpr Levels kAlone{24, 0.0080, 0.0224, 0.0075, 0.0211};      // from 3/6/9 pairs on
+constexpr Levels kSequential{12, 0.0085, 0.024, 0.0082, 0.0236};  // from 4/6/8 pairs on
 
-Look look_at(int pairs, double alpha, double equivalence_alpha) {
-  return {pairs, alpha, equivalence_alpha, std::max(alpha, std::ldexp(1.0, 1 - pairs))};
+std::vector<Look> looks_at(std::initializer_list<int> pairs, const Levels& l, bool enough) {
+  const double alpha = enough ? l.alpha : l.fewer_alpha;
+  std::vector<Look> out;
+  for (const int n : pairs) out.push_back({n, alpha, enough ? l.equivalence_alpha : l.fewer_equivalence_alpha, alpha});
+  return out;
+}
+
+// Where so few signs cannot reach the level, all of one sign is as sure as they can be.
+std::vector<Look> with_few_signs(std::vector<Look> looks) {
+  for (Look& l : looks) l.sign_flip_alpha = std::max(l.alpha, std::ldexp(1.0, 1 - l.pairs));
+  return looks;
 }
 
 // Over this look and those before it, whose pairs were the first of these, times the number of planned looks (Bonferroni; exact would be
@@ -65,21 +78,16 @@ std::optional<Verdict> verdict_from_name(std::string_view text) {
 double ratio_pct(double log_ratio) { return 100 * std::expm1(log_ratio); }
 
 std::vector<Look> alone_looks(int pairs) {
-  std::vector<Look> looks;
-  for (const int n : {(pairs + 2) / 3, (2 * pairs + 2) / 3, pairs}) looks.push_back(look_at(n, kAloneAlpha, kAloneEquivalenceAlpha));
-  return looks;
+  return with_few_signs(looks_at({(pairs + 2) / 3, (2 * pairs + 2) / 3, pairs}, kAlone, pairs >= kAlone.pairs));
 }
 
 std::vector<Look> extended_looks(int pairs, int extended_pairs) {
   if (extended_pairs <= pairs) return {{pairs, 0.02, 0.05, 0.02}};
-  return {look_at(pairs, kExtendedAlpha, kExtendedEquivalenceAlpha), look_at(extended_pairs, kExtendedAlpha, kExtendedEquivalenceAlpha)};
+  return looks_at({pairs, extended_pairs}, kExtended, pairs >= kExtended.pairs);
 }
 
 std::vector<Look> sequential_looks(int pairs) {
-  std::vector<Look> looks;
-  for (const int n : {(pairs + 1) / 2, (3 * pairs + 3) / 4, pairs})
-    looks.push_back(look_at(n, kSequentialAlpha, kSequentialEquivalenceAlpha));
-  return looks;
+  return with_few_signs(looks_at({(pairs + 1) / 2, (3 * pairs + 3) / 4, pairs}, kSequential, pairs >= kSequential.pairs));
 }
 
 Decision decide(std::span<const PairValue> pairs, const Thresholds& t, int look) {

@@ -23,9 +23,9 @@ struct Look {
 
 // The plans. Levels are constant over the looks (Pocock 1977, for t tests of so few pairs: simulated, see the .cpp), so the intervals of all
 // looks hold together (repeated confidence intervals, Jennison & Turnbull 1989): the one that is printed is valid whatever ended the run.
-// Where so few pairs cannot reach the level in the exact test, it must be as sure as it can: all of one sign.
 //
-// Of processes that run alone: at a third, two thirds and all of `pairs`.
+// Of processes that run alone: at a third, two thirds and all of `pairs`. Where so few pairs cannot reach the level in the exact test, it must
+// be as sure as it can: all of one sign. (Likewise sequential_looks.)
 std::vector<Look> alone_looks(int pairs = 24);
 // Of pairs in turns: `pairs`, and, when they decide nothing and `extended_pairs` is more, once more then.
 std::vector<Look> extended_looks(int pairs = 12, int extended_pairs = 24);

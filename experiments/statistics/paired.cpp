@@ -8,16 +8,12 @@
 #include <numeric>
 #include <utility>
 
+#include "base/statistics.h"
+
 namespace experiments {
 namespace {
 
 constexpr size_t kMostSignFlips = 26;
-
-double median_of(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  const size_t n = v.size();
-  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-}
 
 // A procedure asks for the same few quantiles at every look, and one costs as much as all the rest of a decision: simulations of 100,000
 // campaigns keep them.
@@ -79,7 +75,7 @@ std::optional<PairValue> pair_value(std::span<const Quad> quads) {
   }
   if (values.empty()) return std::nullopt;
   PairValue out;
-  out.log_ratio = median_of(values);
+  out.log_ratio = stepscope::median(values);
   if (const auto e = estimate(values)) out.error = e->sd / std::sqrt(static_cast<double>(e->n));
   return out;
 }

@@ -1,5 +1,5 @@
 // verdict.json, "stepscope.verdict/2": everything that a run of an experiment found, and enough of how to doubt it. Pages, index, list
-// and campaign correction read only this. fields.cpp lists every member once; docs/verdict-document.md is made from that list.
+// and campaign correction read only this. fields.cpp and fields_measured.cpp list every member once; docs/verdict-document.md is made from that list.
 //
 // The traps: a verdict of "stepscope.verdict/1" is read too, and its ratio is the one at equal clocks (in turns), which at a power cap is
 // another quantity than the sustained one. And a number of the device belongs to the process or block that names it, or is absent: NVML's

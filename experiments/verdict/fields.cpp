@@ -31,17 +31,17 @@ const List<VerdictDocument>& FieldsOf<VerdictDocument>::list() {
   using D = VerdictDocument;
   static const List<D> list{
       field<&D::schema>("schema", "", "`stepscope.verdict/2`; `stepscope.verdict/1` is read, and written as 2"),
-      field<&D::name>("name", "", "of the experiment file, without `.yaml`"),
+      field<&D::name>("name", "", "the experiment file's, without `.yaml`"),
       field<&D::at>("at", "", "when it was written; UTC, ISO 8601"),
       field<&D::verdict>("verdict", "", "the worst of the workloads: invalid, slower, undecided, faster, same"),
       field<&D::experiment>("experiment", "", "the question; absent where two commands were compared"),
       field<&D::command>("command", "", "as typed"),
       field<&D::code>("code", "", "what was measured"),
       field<&D::environment>("environment", "", "where it was measured"),
-      field<&D::thresholds>("thresholds", "", "of the decisions, fixed before the first pair"),
+      field<&D::thresholds>("thresholds", "", "what the decisions use, fixed before the first pair"),
       field<&D::ledger>("ledger", "", "how often the procedure called identical code different on this device"),
       field<&D::workloads>("workloads", "", "one verdict for each"),
-      optional_field<&D::content_sha256>("content_sha256", "", "of the compact JSON of all other fields; schema 1 has none"),
+      optional_field<&D::content_sha256>("content_sha256", "", "hash over the compact JSON of all other fields; schema 1 has none"),
   };
   return list;
 }
@@ -53,10 +53,10 @@ const List<ExperimentSection>& FieldsOf<ExperimentSection>::list() {
       field<&E::hypothesis>("hypothesis", "", "why the change should matter"),
       field<&E::change>("change", "", "what arm B has and arm A has not"),
       field<&E::baseline>("baseline", "", "`defaults`, or the name of a frozen baseline"),
-      field<&E::trainer>("trainer", "", "of arm A"),
+      field<&E::trainer>("trainer", "", "arm A's"),
       field<&E::compound>("compound", "", "several changes at once: nobody knows which one did it"),
       field<&E::arithmetic>("arithmetic", "", "how the predicted saving was found"),
-      field<&E::file_sha256>("file_sha256", "", "of the experiment file with its prediction"),
+      field<&E::file_sha256>("file_sha256", "", "hash of the experiment file with its prediction"),
       field<&E::prediction>("prediction", "", "whether the history shows the prediction to be earlier; absent: nobody looked"),
   };
   return list;
@@ -79,8 +79,8 @@ const List<CodeSection>& FieldsOf<CodeSection>::list() {
   static const List<C> list{
       field<&C::git_revision>("git_revision", "", "last commit on the measuring machine; `-dirty`: its tree had uncommitted changes"),
       optional_field<&C::a_sources_sha256>("a_sources_sha256", "",
-                                           "of the sources of arm A's step; absent for a frozen baseline, which has a manifest"),
-      optional_field<&C::b_sources_sha256>("b_sources_sha256", "", "of the sources of arm B's step"),
+                                           "hash of the sources of arm A's step; absent for a frozen baseline, which has a manifest"),
+      optional_field<&C::b_sources_sha256>("b_sources_sha256", "", "hash of the sources of arm B's step"),
   };
   return list;
 }
@@ -101,7 +101,7 @@ const List<ThresholdsSection>& FieldsOf<ThresholdsSection>::list() {
       field<&T::alpha>("alpha", "", "two-sided, of a claim in a campaign"),
       field<&T::minimum_effect_pct>("minimum_effect_pct", "%", "smaller effects are never claimed"),
       field<&T::equivalence_bound_pct>("equivalence_bound_pct", "%", "`same` means within ± this"),
-      field<&T::power>("power", "", "of the minimum detectable effect"),
+      field<&T::power>("power", "", "chance with which the minimum detectable effect is found"),
   };
   return list;
 }
@@ -121,7 +121,7 @@ const List<LedgerSection>& FieldsOf<LedgerSection>::list() {
   using L = LedgerSection;
   static const List<L> list{
       field<&L::trials>("trials", "", "comparisons of identical code on this device"),
-      field<&L::false_claims>("false_claims", "", "of these called different"),
+      field<&L::false_claims>("false_claims", "", "so many of them were called different"),
       field<&L::bound_95_pct>("bound_95_pct", "%", "95% upper bound on their rate"),
       field<&L::sentence>("sentence", "", "the same in words"),
   };
@@ -160,7 +160,7 @@ const List<WorkloadSection>& FieldsOf<WorkloadSection>::list() {
       field<&W::saved_ms_interval>("saved_ms_interval", "ms", "by its interval"),
       field<&W::predicted_saving_ms>("predicted_saving_ms", "ms", "by the experiment file"),
       field<&W::planted_pct>("planted_pct", "%", "slowdown added to B, to test the procedure"),
-      field<&W::seed>("seed", "", "of the order of starts and blocks"),
+      field<&W::seed>("seed", "", "draws the order of starts and blocks"),
       field<&W::memory>("memory", "", "planned device memory of both arms"),
       field<&W::a>("a", "", "the baseline"),
       field<&W::b>("b", "", "the change"),
@@ -180,7 +180,7 @@ const List<WorkloadSection>& FieldsOf<WorkloadSection>::list() {
 const List<Statistics>& FieldsOf<Statistics>::list() {
   using S = Statistics;
   static const List<S> list{
-      field<&S::verdict>("verdict", "", "of these pairs alone"),
+      field<&S::verdict>("verdict", "", "what these pairs say by themselves"),
       field<&S::reason>("reason", "", "code"),
       field<&S::sentence>("sentence", "", "the same in words"),
       field<&S::look>("look", "", "at which it was decided, from 1"),
@@ -195,7 +195,7 @@ const List<Statistics>& FieldsOf<Statistics>::list() {
       field<&S::campaign_p_value>("campaign_p_value", "", "smallest p of the looks so far × planned looks: Holm corrects this one"),
       field<&S::equivalence_p_value>("equivalence_p_value", "", "larger of the two one-sided tests"),
       field<&S::minimum_detectable_effect_pct>("minimum_detectable_effect_pct", "%", "found 4 times in 5 by so many pairs of this spread"),
-      field<&S::within_pair_error>("within_pair_error", "", "of the log ratio, pooled over pairs"),
+      field<&S::within_pair_error>("within_pair_error", "", "error of the log ratio, pooled over pairs"),
       field<&S::process_modes>("process_modes", "", "pairs spread much more than their own errors"),
   };
   return list;
@@ -216,7 +216,7 @@ const List<EqualClocksSection>& FieldsOf<EqualClocksSection>::list() {
   using E = EqualClocksSection;
   static const List<E> list{
       field<&E::by>("by", "", "`turns`: resident pairs in short blocks; `full_clock`: steps 2 to 5 of fresh processes; `clocks`: computed"),
-      field<&E::ratio>("ratio", "", "of step times at one clock"),
+      field<&E::ratio>("ratio", "", "step times at one clock, B / A"),
       field<&E::sm_clock_mhz>("sm_clock_mhz", "MHz", "at which it was measured, where that is known"),
   };
   return list;
@@ -230,11 +230,11 @@ const List<SustainedSection>& FieldsOf<SustainedSection>::list() {
       field<&S::joules_per_step>("joules_per_step", "", "ratio of energies"),
       field<&S::sm_clock>("sm_clock", "", "ratio of mean clocks"),
       field<&S::power>("power", "", "ratio of mean power"),
-      field<&S::settle_s>("settle_s", "s", "of each process, not counted; fixed after the first pair"),
-      field<&S::measure_s>("measure_s", "s", "of each process, counted"),
+      field<&S::settle_s>("settle_s", "s", "begin of each process, not counted; one figure for all of them"),
+      field<&S::measure_s>("measure_s", "s", "counted part of each process"),
       optional_field<&S::settle_rule>("settle_rule", "", "how settle_s was found"),
       field<&S::seconds_alone>("seconds_alone", "s", "all of it: starts, rests and heating included"),
-      field<&S::max_sm_clock_mhz>("max_sm_clock_mhz", "MHz", "of the device"),
+      field<&S::max_sm_clock_mhz>("max_sm_clock_mhz", "MHz", "what the device may reach"),
       field<&S::power_limit_w>("power_limit_w", "W", "that the device enforces"),
       optional_field<&S::shared_with>("shared_with", "",
                                       "experiments of the same command that the processes of arm A also served: their errors are common"),
@@ -254,7 +254,7 @@ const List<SustainedArm>& FieldsOf<SustainedArm>::list() {
       field<&A::temperature_c>("temperature_c", "°C", "highest"),
       field<&A::full_clock_ns>("full_clock_ns", "ns", "mean of steps 2 to 5, before a limiter acts"),
       field<&A::clock_limited>("clock_limited", "", "at least 97% of the power limit, and a clock 30 MHz or more below the maximum"),
-      field<&A::cap_cost_pct>("cap_cost_pct", "%", "of the sustained step: what it has over full_clock_ns"),
+      field<&A::cap_cost_pct>("cap_cost_pct", "%", "part of the sustained step that it has over full_clock_ns"),
       field<&A::burst>("burst", "", "a process settled or was counted for less than a sustained one needs"),
   };
   return list;
@@ -277,9 +277,9 @@ const List<SelfCheckResult>& FieldsOf<SelfCheckResult>::list() {
 const List<ArmReport>& FieldsOf<ArmReport>::list() {
   using A = ArmReport;
   static const List<A> list{
-      field<&A::command>("command", "", "of the arm's process"),
+      field<&A::command>("command", "", "the arm's process"),
       optional_field<&A::trainer>("trainer", "", "absent for a command of the user"),
-      optional_field<&A::program_sha256>("program_sha256", "", "of the program file"),
+      optional_field<&A::program_sha256>("program_sha256", "", "hash of the program file"),
       field<&A::gate>("gate", "", "whether it computes the right thing"),
       field<&A::launches>("launches", "", "timed steps against checked ones"),
       optional_field<&A::launches_absent>("launches_absent", "", "why they were not compared"),
@@ -345,7 +345,7 @@ const List<SoloSection>& FieldsOf<SoloSection>::list() {
   static const List<S> list{
       field<&S::a_step_ns>("a_step_ns", "ns", "median of one process"),
       field<&S::b_step_ns>("b_step_ns", "ns", "median of one process"),
-      field<&S::seconds>("seconds", "s", "of each"),
+      field<&S::seconds>("seconds", "s", "length of each"),
   };
   return list;
 }
@@ -359,170 +359,13 @@ const List<SameCode>& FieldsOf<SameCode>::list() {
   return list;
 }
 
-// ---- the waterfall
-const List<WaterfallSection>& FieldsOf<WaterfallSection>::list() {
-  using W = WaterfallSection;
-  static const List<W> list{
-      field<&W::a_ns>("a_ns", "ns", "device time of A's traced step"),
-      field<&W::b_ns>("b_ns", "ns", "device time of B's"),
-      field<&W::delta_ns>("delta_ns", "ns", "B - A: the sum of the deltas of kernels, other, idle and rest"),
-      field<&W::kernels>("kernels", "", "what came, went or changed, largest first"),
-      field<&W::other>("other", "", "changes too small for a row of their own"),
-      field<&W::idle>("idle", "", "between kernels"),
-      field<&W::rest>("rest", "", "unattributed, and what the profiles miss"),
-      field<&W::ops>("ops", "", "the same by pass and op"),
-  };
-  return list;
-}
-
-const List<WaterfallKernel>& FieldsOf<WaterfallKernel>::list() {
-  using K = WaterfallKernel;
-  static const List<K> list{
-      field<&K::change>("change", "", "gone, new or changed"),
-      field<&K::pass>("pass", "", "of its launches"),
-      field<&K::op>("op", "", "of its launches"),
-      field<&K::kernel>("kernel", "", "name"),
-      field<&K::a_launches>("a_launches", "", "a step"),
-      field<&K::b_launches>("b_launches", "", "a step"),
-      field<&K::a_ns>("a_ns", "ns", "a step"),
-      field<&K::b_ns>("b_ns", "ns", "a step"),
-      field<&K::delta_ns>("delta_ns", "ns", "B - A"),
-      field<&K::a_dram_bytes>("a_dram_bytes", "bytes", "read and written; absent without counters"),
-      field<&K::b_dram_bytes>("b_dram_bytes", "bytes", "read and written; absent without counters"),
-  };
-  return list;
-}
-
-const List<WaterfallOther>& FieldsOf<WaterfallOther>::list() {
-  using O = WaterfallOther;
-  static const List<O> list{
-      field<&O::kernels>("kernels", "", "so many"),      field<&O::a_launches>("a_launches", "", "a step"),
-      field<&O::b_launches>("b_launches", "", "a step"), field<&O::a_ns>("a_ns", "ns", "a step"),
-      field<&O::b_ns>("b_ns", "ns", "a step"),           field<&O::delta_ns>("delta_ns", "ns", "B - A"),
-  };
-  return list;
-}
-
-const List<WaterfallSum>& FieldsOf<WaterfallSum>::list() {
-  using S = WaterfallSum;
-  static const List<S> list{
-      field<&S::a_ns>("a_ns", "ns", "a step"),
-      field<&S::b_ns>("b_ns", "ns", "a step"),
-      field<&S::delta_ns>("delta_ns", "ns", "B - A"),
-  };
-  return list;
-}
-
-const List<WaterfallOpRow>& FieldsOf<WaterfallOpRow>::list() {
-  using O = WaterfallOpRow;
-  static const List<O> list{
-      field<&O::pass>("pass", "", "forward, backward, update"),
-      field<&O::op>("op", "", "name"),
-      field<&O::a_ns>("a_ns", "ns", "a step"),
-      field<&O::b_ns>("b_ns", "ns", "a step"),
-      field<&O::delta_ns>("delta_ns", "ns", "B - A"),
-  };
-  return list;
-}
-
-// ---- what was measured
-const List<EnvironmentSection>& FieldsOf<EnvironmentSection>::list() {
-  using E = EnvironmentSection;
-  static const List<E> list{
-      optional_field<&E::absent>("absent", "", "why nothing was sampled"),
-      field<&E::blocks>("blocks", "", "measured in turns"),
-      field<&E::sampled_blocks>("sampled_blocks", "", "with a sample taken in them; the next two count only these"),
-      field<&E::power_capped_blocks>("power_capped_blocks", "",
-                                     "with the power-cap bit, which says that a limiter is active and not that the clock is low"),
-      field<&E::throttled_blocks>("throttled_blocks", "", "slowed by heat, hardware or the power brake"),
-      field<&E::temperature_c_first>("temperature_c_first", "°C", "of the first sample"),
-      field<&E::temperature_c_max>("temperature_c_max", "°C", "highest"),
-      field<&E::power_w_max>("power_w_max", "W", "highest mean over one second"),
-      field<&E::heating_c_per_10_s_max>("heating_c_per_10_s_max", "°C", "between the means of two pairs"),
-      optional_field<&E::heating_pairs>("heating_pairs", "", "after these pairs, from 1, the device still warmed up"),
-      field<&E::a_sm_clock_mhz_median>("a_sm_clock_mhz_median", "MHz", "over the sampled blocks of A"),
-      field<&E::b_sm_clock_mhz_median>("b_sm_clock_mhz_median", "MHz", "over the sampled blocks of B"),
-  };
-  return list;
-}
-
-const List<AloneRun>& FieldsOf<AloneRun>::list() {
-  using R = AloneRun;
-  using D = DeviceWindow;
-  static const List<R> list{
-      field<&R::arm>("arm", "", "which"),
-      field<&R::pair>("pair", "", "the round, from 0; each arm runs once in it"),
-      field<&R::position>("position", "", "in the round, from 0"),
-      field<&R::at_s>("at_s", "s", "begin of its first step, since the measurement began"),
-      field<&R::start_s>("start_s", "s", "from its start until it could step"),
-      field<&R::settle_s>("settle_s", "s", "of first steps that are not counted"),
-      field<&R::settle_steps>("settle_steps", "", "these"),
-      field<&R::steps>("steps", "", "counted"),
-      field<&R::total_ns>("total_ns", "ns", "of the counted steps; total_ns / steps is the value of the process"),
-      field<&R::stalls>("stalls", "", "steps of more than 1.25 × the median: left out, counted here"),
-      field<&R::stalled_ns>("stalled_ns", "ns", "of these"),
-      field<&R::first_half_ns>("first_half_ns", "ns", "mean step of the first half of the counted time"),
-      field<&R::second_half_ns>("second_half_ns", "ns", "mean step of its second half"),
-      field<&R::full_clock_ns>("full_clock_ns", "ns", "mean of steps 2 to 5, if they end within 40 ms"),
-      optional_field<&R::full_clock_absent>("full_clock_absent", "", "why there is none"),
-      field<&R::device, &D::sm_clock_mhz>("sm_clock_mhz", "MHz", "mean over the counted steps, as all of the device here"),
-      field<&R::device, &D::power_w>("power_w", "W", "joules / seconds; without the counter, as sampled_power_w"),
-      field<&R::device, &D::sampled_power_w>("sampled_power_w", "W", "mean of NVML's means over one second"),
-      field<&R::device, &D::temperature_c>("temperature_c", "°C", "highest"),
-      field<&R::device, &D::joules>("joules", "J", "by the energy counter, interpolated between its changes"),
-      field<&R::joules_per_step>("joules_per_step", "J", "joules / steps"),
-      field<&R::device, &D::samples>("samples", "", "of clock and temperature"),
-      field<&R::device, &D::throttle_reasons>("throttle_reasons", "", "all bits seen, nvmlClocksEventReasons"),
-      optional_field<&R::device, &D::absent>("environment_absent", "", "why there is no sample"),
-      optional_field<&R::device, &D::energy_absent>("energy_absent", "", "why there are no joules"),
-      field<&R::last_loss>("loss", "", "of its last step"),
-      field<&R::spread_quarter_s>("spread_quarter_s", "", "standard deviation of ln of moving means over 0.25 s: the clock's cycle"),
-      field<&R::spread_second>("spread_second", "", "the same over 1 s: what whole seconds leave of it"),
-      field<&R::burst>("burst", "", "settled or counted for less than a sustained process needs"),
-      optional_field<&R::tenths_ns>("tenths_ns", "ns", "mean step of each 0.1 s from the first step on; 0: none ended in it"),
-      optional_field<&R::tenths_mhz>("tenths_mhz", "MHz", "mean SM clock of each 0.1 s; 0: no sample fell into it"),
-  };
-  return list;
-}
-
-const List<PairRow>& FieldsOf<PairRow>::list() {
-  using P = PairRow;
-  static const List<P> list{
-      field<&P::log_ratio>("log_ratio", "", "ln(B / A), median over its quads"),
-      field<&P::error>("error", "", "of it; absent for one quad"),
-      field<&P::log_ratio_cycles>("log_ratio_cycles", "", "in SM cycles"),
-      field<&P::started_first>("started_first", "", "which arm"),
-      field<&P::stationary>("stationary", "", "the step time had settled before the blocks"),
-      field<&P::seconds>("seconds", "s", "wall time, start-up included"),
-      field<&P::blocks>("blocks", "", "in order"),
-  };
-  return list;
-}
-
-const List<BlockRow>& FieldsOf<BlockRow>::list() {
-  using B = BlockRow;
-  static const List<B> list{
-      field<&B::arm>("arm", "", "which"),
-      field<&B::quad>("quad", "", "from 0; four blocks, ABBA or BAAB"),
-      field<&B::at_s>("at_s", "s", "its begin, since the run began"),
-      field<&B::step_ns>("step_ns", "ns", "median of its steps"),
-      field<&B::steps>("steps", "", "kept"),
-      field<&B::loss>("loss", "", "of its last step"),
-      field<&B::sm_clock_mhz>("sm_clock_mhz", "MHz", "mean of the samples taken in this block; absent without one, as the next three"),
-      field<&B::power_w>("power_w", "W", "only of blocks of a second or more: NVML's power is a mean over one second"),
-      field<&B::temperature_c>("temperature_c", "°C", "in this block"),
-      field<&B::samples>("samples", "", "taken in this block"),
-      field<&B::throttle_reasons>("throttle_reasons", "", "all bits seen, nvmlClocksEventReasons"),
-  };
-  return list;
-}
-
 std::string verdict_schema_markdown() {
   Sections sections;
   describe_row<VerdictDocument>("", sections);
   std::string out =
       "# The verdict document\n\n"
-      "Generated from the field list in `experiments/verdict/fields.cpp`; a test fails when this page is stale. `docs/experiments.md` says "
+      "Generated from the field list in `experiments/verdict/fields.cpp` and `fields_measured.cpp`; a test fails when this page is stale. "
+      "`docs/experiments.md` says "
       "how to read a verdict,\n"
       "`docs/experiment-procedure.md` how it is measured.\n\n"
       "One JSON object. A field that is not marked *always* is absent when there is no answer, never null or zero. `content_sha256`, the "

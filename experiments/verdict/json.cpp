@@ -2,19 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "base/atomic_file.h"
-#include "base/errors.h"
+#include "base/read_file.h"
 #include "base/sha256.h"
 #include "experiments/verdict/document.h"
 #include "experiments/verdict/fields.h"
 
 namespace experiments {
 namespace {
-
-using stepscope::InputError;
 
 constexpr auto kReplaceBadText = Json::error_handler_t::replace;
 
@@ -101,9 +97,7 @@ Json to_json(const VerdictDocument& document) {
 }
 
 VerdictDocument load_verdict(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw InputError(fmt::format("{}: cannot be read", file.string()));
-  return verdict_from_json(Json::parse(std::string{std::istreambuf_iterator<char>(in), {}}, nullptr, false), file.string());
+  return verdict_from_json(Json::parse(stepscope::read_file(file), nullptr, false), file.string());
 }
 
 std::string verdict_text(const Json& j, int depth) {

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
 
+#include "base/nvml.h"
+#include "base/statistics.h"
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/fields.h"
 
@@ -42,14 +45,14 @@ EnvironmentSection environment_of(const RunLog& log) {
   int64_t blocks = 0, sampled = 0, power_capped = 0, throttled = 0;
   double first_c = 0, hottest = 0, most_power = 0;
   std::map<char, std::vector<double>> clocks;
-  constexpr uint64_t kOtherSlowdowns = 0x8 | 0x10 | 0x20 | 0x40 | 0x80;  // nvmlClocksEventReason*
+  const uint64_t other_slowdowns = stepscope::nvml::slowdowns(~stepscope::nvml::kPowerCap);
   for (const PairRecord& p : log.pairs)
     for (const Block& b : p.blocks) {
       ++blocks;
       if (!b.environment || b.environment->samples == 0) continue;
       if (sampled++ == 0) first_c = b.environment->temperature_c;
-      power_capped += (b.environment->throttle_reasons & kPowerCap) != 0;
-      throttled += (b.environment->throttle_reasons & kOtherSlowdowns) != 0;
+      power_capped += (b.environment->throttle_reasons & stepscope::nvml::kPowerCap) != 0;
+      throttled += (b.environment->throttle_reasons & other_slowdowns) != 0;
       hottest = std::max(hottest, b.environment->temperature_c);
       most_power = std::max(most_power, b.environment->power_w);
       if (b.environment->sm_clock_mhz > 0) clocks[b.arm].push_back(b.environment->sm_clock_mhz);
@@ -66,17 +69,15 @@ EnvironmentSection environment_of(const RunLog& log) {
     out.heating_c_per_10_s_max = h->most_c_per_10_s;
     out.heating_pairs.assign(h->pairs.begin(), h->pairs.end());
   }
-  for (auto& [arm, values] : clocks) {
-    std::sort(values.begin(), values.end());
-    (arm == 'A' ? out.a_sm_clock_mhz_median : out.b_sm_clock_mhz_median) = values[values.size() / 2];
-  }
+  for (const auto& [arm, values] : clocks) (arm == 'A' ? out.a_sm_clock_mhz_median : out.b_sm_clock_mhz_median) = stepscope::median(values);
   return out;
 }
 
 // What the arms had to answer for: of every measure of every arm the worst pair. nullopt for commands.
 std::optional<AuditSection> audit_of(const RunLog& log) {
-  std::vector<gate::AuditFinding> worst;  // in the order of a pair's list: A's, then B's
-  for (const PairRecord& p : log.pairs)
+  std::vector<gate::AuditFinding> worst = log.audits;  // of processes alone; in the order of a pair's list: A's, then B's
+  const bool of_pairs = worst.empty();
+  for (const PairRecord& p : of_pairs ? std::span<const PairRecord>(log.pairs) : std::span<const PairRecord>())
     for (size_t i = 0; i < p.audits.size(); ++i) {
       if (i == worst.size()) worst.push_back(p.audits[i]);
       if (p.audits[i].value - p.audits[i].limit > worst[i].value - worst[i].limit) worst[i] = p.audits[i];

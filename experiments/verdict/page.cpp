@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 
 #include "base/atomic_file.h"
+#include "base/read_file.h"
+#include "base/statistics.h"
+#include "base/text.h"
 #include "experiments/verdict/prediction.h"
 #include "experiments/verdict/words.h"
 #include "profiler/report/names.h"
@@ -15,14 +16,19 @@
 namespace experiments {
 namespace {
 
+using stepscope::ms_text;
+using stepscope::signed_ms_text;
+
 constexpr size_t kShownKernels = 16, kShownOps = 12, kKernelName = 48;
 constexpr double kLeastOp_ns = 5e3;
 constexpr double kPredictionOff = 0.3;
 
-std::string kernel_cell(const std::string& kernel) { return table_cell(profiler::elide(profiler::short_kernel_name(kernel), kKernelName)); }
+std::string kernel_cell(const std::string& kernel) {
+  return stepscope::markdown_escaped(profiler::elide(profiler::short_kernel_name(kernel), kKernelName));
+}
 
 std::string number(const std::optional<double>& v, int decimals) { return v ? fmt::format("{:.{}f}", *v, decimals) : "-"; }
-std::string step(const std::optional<double>& ns) { return ns ? ms(*ns) : "-"; }
+std::string step(const std::optional<double>& ns) { return ns ? ms_text(*ns) : "-"; }
 
 std::string prediction_text(const WorkloadSection& w) {
   if (!w.predicted_saving_ms) return "";
@@ -47,7 +53,7 @@ std::string op_table(const WaterfallSection& f) {
   std::string out = "| op | A, ms | B, ms | B - A |\n|---|---|---|---|\n";
   double a_left = f.a_ns, b_left = f.b_ns;  // until everything has its row
   const auto row = [&](const std::string& words, double a, double b) {
-    out += fmt::format("| {} | {} | {} | {} |\n", words, ms(a), ms(b), signed_ms(b - a));
+    out += fmt::format("| {} | {} | {} | {} |\n", words, ms_text(a), ms_text(b), signed_ms_text(b - a));
     a_left -= a;
     b_left -= b;
   };
@@ -56,12 +62,12 @@ std::string op_table(const WaterfallSection& f) {
       row(fmt::format("{} {}", o.pass, o.op), o.a_ns, o.b_ns);
   row("idle between kernels", f.idle.a_ns, f.idle.b_ns);
   row("everything else", a_left, b_left);
-  return out + fmt::format("| step, traced | {} | {} | {} |\n\n", ms(f.a_ns), ms(f.b_ns), signed_ms(f.delta_ns));
+  return out + fmt::format("| step, traced | {} | {} | {} |\n\n", ms_text(f.a_ns), ms_text(f.b_ns), signed_ms_text(f.delta_ns));
 }
 
 std::string waterfall_table(const WaterfallSection& f) {
   std::string out = "| | ms | where | launches | DRAM MB | kernel |\n|---|---|---|---|---|---|\n";
-  out += fmt::format("| A | {} | | | | whole step, traced |\n", ms(f.a_ns));
+  out += fmt::format("| A | {} | | | | whole step, traced |\n", ms_text(f.a_ns));
   double folded = f.other.delta_ns;
   int64_t folded_rows = f.other.kernels;
   for (size_t i = 0; i < f.kernels.size(); ++i) {
@@ -71,13 +77,13 @@ std::string waterfall_table(const WaterfallSection& f) {
       ++folded_rows;
       continue;
     }
-    out += fmt::format("| {} | {} | {} {} | {} → {} | {} | {} |\n", k.change, signed_ms(k.delta_ns), k.pass, k.op, k.a_launches,
+    out += fmt::format("| {} | {} | {} {} | {} → {} | {} | {} |\n", k.change, signed_ms_text(k.delta_ns), k.pass, k.op, k.a_launches,
                        k.b_launches, moved(k), kernel_cell(k.kernel));
   }
-  if (folded_rows > 0) out += fmt::format("| other | {} | | | | {} more kernels |\n", signed_ms(folded), folded_rows);
-  out += fmt::format("| idle | {} | | | | between kernels |\n", signed_ms(f.idle.delta_ns));
-  out += fmt::format("| rest | {} | | | | unattributed, and what the profiles miss |\n", signed_ms(f.rest.delta_ns));
-  return out + fmt::format("| B | {} | | | | whole step, traced ({} ms) |\n", ms(f.b_ns), signed_ms(f.delta_ns));
+  if (folded_rows > 0) out += fmt::format("| other | {} | | | | {} more kernels |\n", signed_ms_text(folded), folded_rows);
+  out += fmt::format("| idle | {} | | | | between kernels |\n", signed_ms_text(f.idle.delta_ns));
+  out += fmt::format("| rest | {} | | | | unattributed, and what the profiles miss |\n", signed_ms_text(f.rest.delta_ns));
+  return out + fmt::format("| B | {} | | | | whole step, traced ({} ms) |\n", ms_text(f.b_ns), signed_ms_text(f.delta_ns));
 }
 
 std::string heating_text(const EnvironmentSection& e) {
@@ -155,8 +161,7 @@ std::optional<double> step_in_turns(const WorkloadSection& w, char arm) {
     for (const BlockRow& b : p.blocks)
       if (b.arm == arm) steps.push_back(b.step_ns);
   if (steps.empty()) return std::nullopt;
-  std::sort(steps.begin(), steps.end());
-  return (steps[(steps.size() - 1) / 2] + steps[steps.size() / 2]) / 2;
+  return stepscope::median(std::move(steps));
 }
 
 std::string sustained_rows(const WorkloadSection& w) {
@@ -183,8 +188,8 @@ std::string turns_rows(const WorkloadSection& w) {
       fmt::format("| step, {}, ms | {} | {} | {} |\n", estimand(w), step(w.a_step_ns), step(w.b_step_ns), ratio_text(w.statistics));
   if (w.statistics_in_cycles) out += fmt::format("| SM cycles | | | {} |\n", ratio_text(*w.statistics_in_cycles));
   if (w.solo)
-    out += fmt::format("| one process of each alone for {:.0f} s, median, ms | {} | {} | {} |\n", w.solo->seconds, ms(w.solo->a_step_ns),
-                       ms(w.solo->b_step_ns), change_pct(w.solo->b_step_ns / w.solo->a_step_ns));
+    out += fmt::format("| one process of each alone for {:.0f} s, median, ms | {} | {} | {} |\n", w.solo->seconds,
+                       ms_text(w.solo->a_step_ns), ms_text(w.solo->b_step_ns), change_pct(w.solo->b_step_ns / w.solo->a_step_ns));
   return out + "| step, sustained, ms | - | - | not measured |\n";
 }
 
@@ -244,8 +249,8 @@ std::string question_section(const ExperimentSection& e) {
 std::string step_lines(const WorkloadSection& w) {
   std::string out;
   if (w.a_step_ns && w.b_step_ns)
-    out +=
-        fmt::format("  step {}: A {} ms, B {} ms, B / A {}\n", estimand(w), ms(*w.a_step_ns), ms(*w.b_step_ns), ratio_text(w.statistics));
+    out += fmt::format("  step {}: A {} ms, B {} ms, B / A {}\n", estimand(w), ms_text(*w.a_step_ns), ms_text(*w.b_step_ns),
+                       ratio_text(w.statistics));
   if (w.procedure == Procedure::alone)
     out += fmt::format("  step at equal clocks ({}): B / A {}\n", equal_clocks_words(w), ratio_text(w.at_equal_clocks()));
   if (w.sustained) {
@@ -270,8 +275,8 @@ std::string step_lines(const WorkloadSection& w) {
 std::string waterfall_lines(const WaterfallSection& f) {
   std::string out;
   for (size_t i = 0; i < std::min<size_t>(3, f.ops.size()); ++i)
-    out += fmt::format("  {} ms  {} {}\n", signed_ms(f.ops[i].delta_ns), f.ops[i].pass, f.ops[i].op);
-  return out + fmt::format("  {} ms  idle; {} ms in all, traced\n", signed_ms(f.idle.delta_ns), signed_ms(f.delta_ns));
+    out += fmt::format("  {} ms  {} {}\n", signed_ms_text(f.ops[i].delta_ns), f.ops[i].pass, f.ops[i].op);
+  return out + fmt::format("  {} ms  idle; {} ms in all, traced\n", signed_ms_text(f.idle.delta_ns), signed_ms_text(f.delta_ns));
 }
 
 }  // namespace
@@ -289,10 +294,8 @@ std::string page_of(const VerdictDocument& v) {
 
 void write_page(const std::filesystem::path& file, const VerdictDocument& verdict) {
   std::string kept;
-  if (std::ifstream in(file); in) {
-    const std::string before{std::istreambuf_iterator<char>(in), {}};
-    if (const size_t at = before.find(kHandWritten); at != std::string::npos) kept = before.substr(at);
-  }
+  if (const auto before = stepscope::read_file_if_there(file))
+    if (const size_t at = before->find(kHandWritten); at != std::string::npos) kept = before->substr(at);
   if (kept.empty()) kept = std::string(kHandWritten) + "\n\n## Explanation\n\nNot written yet.\n";
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
   gpt2::write_file_atomically(file, page_of(verdict) + kept);

@@ -7,8 +7,6 @@
 
 namespace experiments {
 
-std::string ms(double ns) { return fmt::format("{:.3f}", ns * 1e-6); }
-std::string signed_ms(double ns) { return fmt::format("{:+.3f}", ns * 1e-6); }
 std::string change_pct(double ratio) { return fmt::format("{:+.2f}%", 100 * (ratio - 1)); }
 
 std::string ratio_text(double ratio, const Range& i) {
@@ -24,11 +22,6 @@ std::string ratio_text(const Statistics& s) {
 
 std::string both(const std::optional<double>& a, const std::optional<double>& b, int decimals) {
   return a && b ? fmt::format("{:.{}f} → {:.{}f}", *a, decimals, *b, decimals) : "-";
-}
-
-std::string table_cell(std::string text) {
-  for (size_t i = 0; (i = text.find('|', i)) != std::string::npos; i += 2) text.insert(i, "\\");
-  return text;
 }
 
 std::string estimand(const WorkloadSection& w) {

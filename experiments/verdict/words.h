@@ -7,16 +7,12 @@
 
 namespace experiments {
 
-std::string ms(double ns);                                         // "8.811"
-std::string signed_ms(double ns);                                  // "-0.111"
 std::string change_pct(double ratio);                              // 0.9846 -> "-1.54%"
 std::string ratio_text(double ratio, const Range& i);              // "-1.54% [-1.64%, -1.44%]"
 std::string ratio_text(const std::optional<RatioSection>& ratio);  // "-" without one
 std::string ratio_text(const Statistics& statistics);
 // A and B side by side: "1868 → 1886"; "-" unless both are there.
 std::string both(const std::optional<double>& a, const std::optional<double>& b, int decimals);
-// A cell of a Markdown table: a bar would end it.
-std::string table_cell(std::string text);
 
 // What `statistics` of this workload is the ratio of: "sustained", "at one clock (in turns)", "in turns, whole programs (a burst)".
 std::string estimand(const WorkloadSection& workload);

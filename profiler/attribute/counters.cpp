@@ -7,6 +7,8 @@
 #include <map>
 #include <set>
 
+#include "base/statistics.h"
+
 namespace profiler {
 namespace {
 
@@ -186,12 +188,6 @@ void choose_tensor_metric(MergedCounters& merged, const std::map<std::string, st
     merged.missing.push_back({"tensor_use_converted", 1, *merged.tensor_metric});
 }
 
-double median(Values v) {
-  std::sort(v.begin(), v.end());
-  const size_t n = v.size();
-  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-}
-
 // The sets that may be used: name -> metrics.
 std::map<std::string, std::vector<std::string>> usable_sets(const Recording& r, std::vector<MissingRecord>& missing) {
   std::map<std::string, std::vector<std::string>> sets;
@@ -294,7 +290,7 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
     for (size_t m = 0; m < values.size(); ++m) {
       Values over_steps;
       for (const CounterRecord* c : records) over_steps.push_back(c->values[m]);
-      values[m] = median(std::move(over_steps));
+      values[m] = stepscope::median(std::move(over_steps));
     }
     return values;
   };

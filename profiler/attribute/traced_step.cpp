@@ -7,18 +7,13 @@
 #include <set>
 
 #include "base/errors.h"
+#include "base/statistics.h"
 #include "profiler/records/names.h"
 
 namespace profiler {
 namespace {
 
 using Key = std::pair<Activity, int64_t>;  // activity, index
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  const size_t n = v.size();
-  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-}
 
 bool timed(const LaunchRecord& r) { return r.start_ns > 0 && r.end_ns >= r.start_ns; }
 double length_ns(const LaunchRecord& r) { return static_cast<double>(r.end_ns - r.start_ns); }
@@ -101,7 +96,7 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
         if (const auto at = step.find(key); (n >= 0) == (number >= 0) && at != step.end() && timed(*at->second))
           samples.push_back(length_ns(*at->second));
       o.samples = static_cast<int64_t>(samples.size());
-      if (!samples.empty()) o.median_ns = median(std::move(samples));
+      if (!samples.empty()) o.median_ns = stepscope::median(std::move(samples));
     }
     t.operations.push_back(o);
     if (key.first == Activity::kernel || key.first == Activity::cpu_op) t.kernels.push_back(l);
@@ -130,7 +125,7 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
   }
   const auto own_window = static_cast<double>(t.window.end_ns - t.window.begin_ns);
   t.traced_steps = windows.empty() ? 1 : static_cast<int64_t>(windows.size());
-  t.median_window_ns = windows.empty() ? own_window : median(std::move(windows));
+  t.median_window_ns = windows.empty() ? own_window : stepscope::median(std::move(windows));
   if (t.step) compare_sequences(steps, shown, t);
   count_lost(r, record, shown, t);
   return t;

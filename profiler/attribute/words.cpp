@@ -1,17 +1,13 @@
 #include "profiler/attribute/words.h"
 
-#include <array>
 #include <charconv>
 #include <string>
 #include <vector>
 
+#include "base/range_words.h"
+
 namespace profiler {
 namespace {
-
-constexpr std::array<std::string_view, 7> kPasses = {"encoder", "forward", "classifier", "backward", "optimizer", "communication", "other"};
-constexpr std::array<std::string_view, 18> kOps = {"embedding", "ln1",    "qkv",       "attention", "attproj",   "residual1",
-                                                   "ln2",       "mlp_up", "gelu",      "mlp_down",  "residual2", "lnf",
-                                                   "lm_head",   "loss",   "zero_grad", "grad_norm", "adamw",     "copy"};
 
 std::optional<int> find(std::span<const std::string_view> words, std::string_view text) {
   for (size_t i = 0; i < words.size(); ++i)
@@ -30,7 +26,7 @@ std::vector<std::string_view> split(std::string_view path) {
 }
 
 std::optional<Place> place_of(std::string_view pass, std::string_view layer, std::string_view op) {
-  const auto p = find(kPasses, pass), o = find(kOps, op);
+  const auto p = find(stepscope::kPassWords, pass), o = find(stepscope::kOpWords, op);
   if (!p || !o) return std::nullopt;
   Place place{*p, std::nullopt, *o};
   if (layer == "-") return place;
@@ -43,8 +39,8 @@ std::optional<Place> place_of(std::string_view pass, std::string_view layer, std
 
 }  // namespace
 
-std::span<const std::string_view> pass_words() { return kPasses; }
-std::span<const std::string_view> op_words() { return kOps; }
+std::span<const std::string_view> pass_words() { return stepscope::kPassWords; }
+std::span<const std::string_view> op_words() { return stepscope::kOpWords; }
 
 ParsedPath parse_range_path(std::string_view path) {
   const auto parts = split(path);

@@ -1,5 +1,4 @@
-// The words of a range path "step/PASS/LAYER/OP", spelled a second time: this include chain knows the
-// trainers only by what crosses at run time. tests/profiler checks that both spellings agree.
+// Reads range paths "step/PASS/LAYER/OP", whose words are those of base/range_words.h.
 //
 // Attribution reads these words and nothing else: never a kernel's name, never its place in the launch order.
 #pragma once

@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <functional>
 #include <vector>
 
 #include "base/errors.h"
+#include "base/statistics.h"
+#include "base/utc.h"
 #include "profiler/ceilings/ceilings.h"
 
 namespace profiler {
@@ -105,8 +106,7 @@ double median_seconds(const std::function<void()>& launch) {
     ms.push_back(t);
   }
   check(cudaGetLastError(), "a kernel launch");
-  std::nth_element(ms.begin(), ms.begin() + kRuns / 2, ms.end());
-  return ms[kRuns / 2] * 1e-3;
+  return stepscope::median(std::move(ms)) * 1e-3;
 }
 
 void raise(double& best, double value) { best = std::max(best, value); }
@@ -161,10 +161,7 @@ MeasuredCeilings measure_ceilings() {
   c.device = p.name;
   c.uuid = uuid_text(p);
   c.driver = driver_version();
-  const std::time_t now = std::time(nullptr);
-  char utc[32];
-  std::strftime(utc, sizeof utc, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  c.measured_at = utc;
+  c.measured_at = stepscope::now_utc();
   {
     Buffer a(kBytes), b(kBytes);
     auto* x = static_cast<uint4*>(a.p);

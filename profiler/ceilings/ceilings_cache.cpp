@@ -1,41 +1,30 @@
 // The cache of measured ceilings: one JSON file per device.
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
+#include "base/cache_folder.h"
+#include "base/read_file.h"
 #include "profiler/ceilings/ceilings.h"
 
 namespace profiler {
 namespace {
 
 std::filesystem::path cache_file(const std::string& uuid) {
-  const char* own = std::getenv("STEPSCOPE_CACHE");
-  const char* xdg = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  std::filesystem::path folder;
-  if (own && *own)
-    folder = own;
-  else if (xdg && *xdg)
-    folder = std::filesystem::path(xdg) / "stepscope";
-  else if (home && *home)
-    folder = std::filesystem::path(home) / ".cache" / "stepscope";
-  else
-    return {};
-  return folder / ("ceilings-" + uuid + ".json");
+  const auto folder = stepscope::cache_folder();
+  return folder.empty() ? folder : folder / ("ceilings-" + uuid + ".json");
 }
 
 constexpr const char* kSchema = "stepscope.ceilings/2";
 
 std::optional<MeasuredCeilings> load(const std::filesystem::path& file, const std::string& driver) {
-  std::ifstream in(file);
-  if (!in) return std::nullopt;
-  const auto j = nlohmann::json::parse(in, nullptr, false);
-  if (j.is_discarded() || !j.is_object()) return std::nullopt;
   try {
+    const auto text = stepscope::read_file_if_there(file);
+    if (!text) return std::nullopt;
+    const auto j = nlohmann::json::parse(*text, nullptr, false);
+    if (j.is_discarded() || !j.is_object()) return std::nullopt;
     if (j.at("schema") != kSchema || j.at("driver") != driver) return std::nullopt;
     return MeasuredCeilings{j.at("copy_bytes_per_s"),
                             j.at("read_bytes_per_s"),
@@ -47,7 +36,7 @@ std::optional<MeasuredCeilings> load(const std::filesystem::path& file, const st
                             j.at("uuid"),
                             j.at("driver"),
                             j.at("measured_at")};
-  } catch (const nlohmann::json::exception&) {
+  } catch (const std::exception&) {
     return std::nullopt;  // a cache that does not read is measured again
   }
 }
@@ -64,15 +53,12 @@ void save(const MeasuredCeilings& c, const std::filesystem::path& file) {
                          {"device", c.device},
                          {"uuid", c.uuid},
                          {"measured_at", c.measured_at}};
-  std::error_code ignored;
-  std::filesystem::create_directories(file.parent_path(), ignored);
-  const auto temporary = file.string() + fmt::format(".{}", ::getpid());
-  {
-    std::ofstream out(temporary);
-    out << j.dump(1) << "\n";
-    if (!out) return;
+  try {
+    std::filesystem::create_directories(file.parent_path());
+    gpt2::write_file_atomically(file, j.dump(1) + "\n");
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "note: the ceilings were not kept in {}: {}\n", file.string(), e.what());
   }
-  std::filesystem::rename(temporary, file, ignored);
 }
 
 }  // namespace

@@ -2,12 +2,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/read_file.h"
 #include "profiler/collect/cupti_api.h"
 
 #include <unistd.h>
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "profiler/collect/cupti_activity.h"
@@ -212,8 +211,7 @@ Outcome guarded(F&& f) {
 }
 
 std::string command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string text = stepscope::read_file_if_there("/proc/self/cmdline").value_or("");
   while (!text.empty() && text.back() == '\0') text.pop_back();
   for (char& c : text)
     if (c == '\0') c = ' ';

@@ -15,12 +15,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <deque>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include "base/read_file.h"
 #include "profiler/collect/cupti_backend.h"
 #include "profiler/collect/environment_sampler.h"
 #include "profiler/collect/program_collector.h"
@@ -106,10 +105,7 @@ Session* session() {
   const char* plan_file = std::getenv("STEPSCOPE_COLLECT");
   if (!plan_file || !*plan_file) return nullptr;
   try {
-    std::ifstream file(plan_file, std::ios::binary);
-    if (!file) throw std::runtime_error(std::string("cannot read the plan ") + plan_file);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    g_session = new Session(collect_plan_from_json(text));
+    g_session = new Session(collect_plan_from_json(stepscope::read_file(plan_file)));
     std::atexit(stepscope_at_exit);
     pthread_atfork(nullptr, nullptr, stepscope_forked_child);
   } catch (const std::exception& e) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/statistics.h"
 #include "profiler/collect/missing_names.h"
 
 namespace profiler::collect {
@@ -40,11 +41,7 @@ LaunchStats DurationSample::stats() const {
   s.min_ns = static_cast<double>(min_);
   s.max_ns = static_cast<double>(max_);
   s.mean_ns = sum_ / static_cast<double>(count_);
-  std::vector<int64_t> sorted = kept_;
-  std::sort(sorted.begin(), sorted.end());
-  const size_t half = sorted.size() / 2;
-  s.median_ns = sorted.size() % 2 == 1 ? static_cast<double>(sorted[half])
-                                       : (static_cast<double>(sorted[half - 1]) + static_cast<double>(sorted[half])) / 2;
+  s.median_ns = stepscope::median(kept_);
   return s;
 }
 

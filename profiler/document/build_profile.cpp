@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/nvml.h"
 #include "profiler/attribute/attribution.h"
 #include "profiler/document/statistics.h"
 #include "profiler/records/missing.h"
@@ -90,11 +91,6 @@ void fill_run(ProfileDocument& d, const Recording& r, const std::optional<RunInf
   s.memory_bytes = run->memory_bytes;
 }
 
-// nvmlClocksEventReasons (nvml.h) that mean "slower than it could be"; idle and user settings are not among
-// them.
-constexpr std::pair<uint64_t, const char*> kThrottleReasons[] = {
-    {0x4, "power_cap"}, {0x8, "hw_slowdown"}, {0x20, "sw_thermal"}, {0x40, "hw_thermal"}, {0x80, "power_brake"}};
-
 void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptions& o) {
   EnvironmentSection& e = d.environment;
   e.gpu = device_word(r, "name");
@@ -111,7 +107,6 @@ void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptio
   std::vector<double> sm, memory, power, temperature;
   uint64_t reasons = 0;
   int64_t throttled = 0;
-  constexpr uint64_t all_reasons = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
   for (const EnvironmentSample& s : r.environment) {
     if (s.phase != Phase::timed && s.phase != Phase::program) continue;
     sm.push_back(s.sm_clock_mhz);
@@ -119,7 +114,7 @@ void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptio
     power.push_back(s.power_w);
     temperature.push_back(s.temperature_c);
     reasons |= s.throttle_reasons;
-    throttled += (s.throttle_reasons & all_reasons) != 0;
+    throttled += stepscope::nvml::slowdowns(s.throttle_reasons) != 0;
   }
   if (sm.empty()) {
     const bool any_timed = std::any_of(r.steps.begin(), r.steps.end(), [](const StepRecord& step) { return step.phase == Phase::timed; });
@@ -136,8 +131,7 @@ void fill_environment(ProfileDocument& d, const Recording& r, const ProfileOptio
   e.power_w_max = quantile(power, 1);
   e.temperature_c_max = quantile(temperature, 1);
   e.throttled_samples = throttled;
-  for (const auto& [bit, word] : kThrottleReasons)
-    if (reasons & bit) e.throttle_reasons.push_back(word);
+  e.throttle_reasons = stepscope::nvml::throttle_words(reasons);
   if (throttled)
     add_missing(d, {"clocks_throttled", throttled, fmt::format("of {} samples: {}", sm.size(), fmt::join(e.throttle_reasons, ", "))});
 }

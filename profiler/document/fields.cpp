@@ -116,7 +116,7 @@ const std::vector<Field<EnvironmentSection>>& fields_of() {
       {"power_w_max", "W", "NVML", "board power", &E::power_w_max},
       {"temperature_c_max", "C", "NVML", "GPU temperature", &E::temperature_c_max},
       {"throttled_samples", "", "NVML", "samples in which a throttle reason was set", &E::throttled_samples},
-      {"throttle_reasons", "", "NVML", "power_cap, hw_slowdown, sw_thermal, hw_thermal, power_brake", &E::throttle_reasons},
+      {"throttle_reasons", "", "NVML", "power_cap, hw_slowdown, sync_boost, sw_thermal, hw_thermal, power_brake", &E::throttle_reasons},
   };
   return list;
 }

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "profiler/document/fields.h"
 
 namespace profiler {
@@ -234,13 +233,6 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   return d;
 }
 
-ProfileDocument load_profile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw stepscope::InputError(fmt::format("cannot read profile document '{}'", path));
-  // A folder opens as a file and fails at the first byte only.
-  if (in.peek(); in.bad()) throw stepscope::InputError(fmt::format("cannot read profile document '{}': not a file?", path));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  return profile_from_json(text, path);
-}
+ProfileDocument load_profile(const std::string& path) { return profile_from_json(stepscope::read_file(path), path); }
 
 }  // namespace profiler

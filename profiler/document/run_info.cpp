@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/read_file.h"
 
 namespace profiler {
 namespace {
@@ -118,11 +117,6 @@ RunInfo run_info_from_json(std::string_view text, const std::string& source) {
   return run;
 }
 
-RunInfo load_run_info(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw stepscope::InputError(fmt::format("cannot read '{}'", path));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  return run_info_from_json(text, path);
-}
+RunInfo load_run_info(const std::string& path) { return run_info_from_json(stepscope::read_file(path), path); }
 
 }  // namespace profiler

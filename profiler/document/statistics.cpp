@@ -6,15 +6,6 @@
 
 namespace profiler {
 
-std::optional<double> quantile(std::vector<double> v, double q) {
-  if (v.empty()) return std::nullopt;
-  std::sort(v.begin(), v.end());
-  const double at = q * static_cast<double>(v.size() - 1);
-  const auto below = static_cast<size_t>(at);
-  const size_t above = std::min(below + 1, v.size() - 1);
-  return v[below] + (at - static_cast<double>(below)) * (v[above] - v[below]);
-}
-
 std::optional<double> mean(const std::vector<double>& v) {
   if (v.empty()) return std::nullopt;
   double sum = 0;

@@ -4,11 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/statistics.h"
+
 namespace profiler {
 
-// Linear interpolation between order statistics (Hyndman & Fan 1996, type 7). nullopt for no values. 0 <= q
-// <= 1.
-std::optional<double> quantile(std::vector<double> values, double q);
+using stepscope::quantile;
 std::optional<double> mean(const std::vector<double>& values);
 
 // Interval that covers the median with at least 95%, from the sign test: [x(k), x(n+1-k)] with the largest k

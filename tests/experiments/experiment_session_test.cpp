@@ -49,8 +49,9 @@ class Session : public ::testing::Test {
     return "case \"$*\" in *new*) exec " BINARY_DIR "/bin/fake_arm good 1.03e6;; *) exec " BINARY_DIR "/bin/fake_arm good 1e6;; esac";
   }
 
-  ExperimentSession session(const std::atomic<bool>* stop = nullptr) const {
+  ExperimentSession session(const std::atomic<bool>* stop = nullptr, int64_t command_steps = SessionOptions().command_steps) const {
     SessionOptions o;
+    o.command_steps = command_steps;
     o.root = folder_;
     o.program = (folder_ / "program").string();
     o.plan.thresholds.looks = experiments::extended_looks(8, 8);
@@ -77,6 +78,17 @@ class Session : public ::testing::Test {
     int n = 0;
     for (std::string line; std::getline(in, line);) n += line.rfind(word, 0) == 0;
     return n;
+  }
+  // A program that trains too, and a frozen baseline beside it; both print five steps, whatever they are told.
+  void program_and_baseline() {
+    program(gate_answer(true), arm());
+    std::ofstream(folder_ / "program", std::ios::app)
+        << "if [ \"$1\" = train ]; then for i in 1 2 3 4 5; do echo \"step $i | $((90 + i)) ms\"; done; fi\n";
+    fs::create_directories(folder_ / "baselines");
+    fs::copy(SOURCE_DIR "/baselines/fp32-v1", folder_ / "baselines/fp32-v1", fs::copy_options::recursive);
+    std::ofstream(folder_ / "baseline-fp32-v1") << "#!/bin/sh\nfor i in 1 2 3 4 5; do echo \"step    $i | loss "
+                                                   "4.5 | $((100 + i)) ms | 9 tokens/s\"; done\n";
+    chmod((folder_ / "baseline-fp32-v1").c_str(), 0755);
   }
   fs::path folder_;
 };
@@ -180,18 +192,27 @@ TEST_F(Session, does_not_time_a_frozen_baseline_that_was_touched) {
 }
 
 TEST_F(Session, times_the_frozen_baseline_and_the_trainer_of_today_as_programs) {
-  program(gate_answer(true), arm());
-  std::ofstream(folder_ / "program", std::ios::app)
-      << "if [ \"$1\" = train ]; then for i in 1 2 3 4 5; do echo \"step $i | $((90 + i)) ms\"; done; fi\n";
-  fs::create_directories(folder_ / "baselines");
-  fs::copy(SOURCE_DIR "/baselines/fp32-v1", folder_ / "baselines/fp32-v1", fs::copy_options::recursive);
-  std::ofstream(folder_ / "baseline-fp32-v1") << "#!/bin/sh\nfor i in 1 2 3 4 5; do echo \"step    $i | loss "
-                                                 "4.5 | $((100 + i)) ms | 9 tokens/s\"; done\n";
-  chmod((folder_ / "baseline-fp32-v1").c_str(), 0755);
+  program_and_baseline();
   const ordered_json d = to_json(session().run(experiment("baseline: fp32-v1\ncompound: true\n"), {}));
   EXPECT_EQ(d["verdict"], "faster") << d["workloads"][0]["sentence"];
   EXPECT_EQ(count("train"), 16);
   EXPECT_EQ(count("gate"), 1);  // a frozen baseline has its manifest
+}
+
+// Its collector needs a step for every phase of the plan: warm-up 10, timed 10, counted 2, traced 7. Fewer would end before the last.
+TEST_F(Session, profiles_the_frozen_baseline_over_enough_steps_for_every_phase) {
+  program_and_baseline();
+  const auto profiled_steps = [&](int64_t timed) {
+    fs::remove(folder_ / "log");
+    session(nullptr, timed).run(experiment("baseline: fp32-v1\ncompound: true\n"), {});
+    const std::string all = log();
+    const std::string line = all.substr(all.find("profile"), all.find('\n', all.find("profile")) - all.find("profile"));
+    const size_t at = line.rfind("--steps ");  // what stands before it are the profiler's own
+    EXPECT_THAT(line.substr(0, at), HasSubstr(" -- ")) << line;
+    return std::stoi(line.substr(at + 8));
+  };
+  EXPECT_EQ(profiled_steps(12), 29);
+  EXPECT_EQ(profiled_steps(40), 40);
 }
 
 TEST_F(Session, compares_any_two_commands_and_says_that_nothing_checked_them) {

@@ -75,7 +75,7 @@ TEST_P(Levels, a_difference_of_the_bound_is_called_the_same_in_at_most_5_percent
 
 INSTANTIATE_TEST_SUITE_P(each, Levels,
                          ::testing::Values(Plan{"alone", alone_looks()}, Plan{"extended", extended_looks()},
-                                           Plan{"sequential", sequential_looks()}),
+                                           Plan{"sequential", sequential_looks()}, Plan{"alone_of_9", alone_looks(9)}),
                          [](const auto& plan) { return std::string(plan.param.name); });
 
 }  // namespace

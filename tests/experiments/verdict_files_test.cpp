@@ -81,7 +81,7 @@ TEST(verdict_fields, every_field_says_what_it_means) {
   for (const SectionText& s : sections)
     for (const FieldText& f : s.fields) {
       EXPECT_FALSE(f.help.empty()) << s.path << "." << f.name;
-      EXPECT_FALSE(f.help.starts_with("of the of ")) << s.path << "." << f.name;
+      EXPECT_FALSE(f.help.starts_with("of ")) << s.path << "." << f.name;
       // A number with a unit in its name has that unit.
       for (const auto& [suffix, unit] :
            {std::pair("_ns", "ns"), std::pair("_mhz", "MHz"), std::pair("_pct", "%"), std::pair("_bytes", "bytes")})

@@ -293,6 +293,21 @@ TEST(verdict_document, says_what_was_saved_with_its_interval_beside_what_was_pre
   EXPECT_EQ(w["pairs"].size(), 12u);
 }
 
+TEST(verdict_document, gives_a_block_no_reading_that_is_not_its_own) {
+  WorkloadResult r = result(-2, 0.2);
+  r.log.pairs[0].blocks[1].environment->samples = 0;  // carried over from an earlier block
+  r.log.pairs[1].blocks[0].steps = 100;               // 1 s: as long as NVML's power looks back
+  r.log.pairs[1].blocks[1].steps = 99;
+  const WorkloadSection w = document({r}).workloads[0];
+  const BlockRow &sampled = w.pairs[0].blocks[0], &carried = w.pairs[0].blocks[1];
+  EXPECT_EQ(sampled.sm_clock_mhz, 1980);
+  EXPECT_FALSE(sampled.power_w) << "a block of milliseconds has no power of its own";
+  EXPECT_FALSE(carried.sm_clock_mhz || carried.power_w || carried.temperature_c || carried.throttle_reasons || carried.samples);
+  EXPECT_EQ(w.pairs[1].blocks[0].power_w, 600);
+  EXPECT_FALSE(w.pairs[1].blocks[1].power_w);
+  EXPECT_EQ(w.environment.sampled_blocks, 23);
+}
+
 TEST(verdict_document, of_same_code_is_same_unless_it_was_measured_different) {
   const SameCode same{true, "one program file, 834 identical launches a step"};
   WorkloadResult r = result(0.4, 0.2);

@@ -1,0 +1,29 @@
+// How this program starts others.
+#pragma once
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace stepscope {
+
+// Starts argv[0] (looked up in PATH) with `environment` added to ours and returns once the program runs. `prepare` runs in the child
+// before the program does (signals, descriptors); it may only call what is allowed between fork and exec of a threaded program.
+// The child is killed when the thread that started it dies. Throws stepscope::InputError when there is no such program or it cannot be
+// started, and leaves no child behind then. The caller waits for the child.
+pid_t start_process(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment,
+                    const std::function<void()>& prepare = {});
+
+struct ChildResult {
+  bool exited = false;  // else killed by `signal`
+  int exit_code = 0;
+  int signal = 0;
+  double wall_s = 0;
+};
+
+// Starts it as above and waits for its end. `stdout_to_stderr` keeps our own stdout for results.
+ChildResult run_child(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment, bool stdout_to_stderr);
+
+}  // namespace stepscope

@@ -1,0 +1,22 @@
+// A fresh folder under the system's temporary folder that nobody else has, removed with everything in it when the object goes.
+#pragma once
+#include <filesystem>
+#include <string>
+
+namespace stepscope {
+
+class TemporaryFolder {
+ public:
+  // Throws stepscope::MachineError naming the folder and the reason.
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace stepscope

@@ -1,0 +1,70 @@
+#include "base/process.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/errors.h"
+#include "base/read_file.h"
+#include "base/temporary_folder.h"
+#include "base/text.h"
+
+namespace stepscope {
+namespace {
+
+TEST(Process, SaysHowTheChildEnded) {
+  const ChildResult code = run_child({"sh", "-c", "exit 7"}, {}, false);
+  EXPECT_TRUE(code.exited);
+  EXPECT_EQ(code.exit_code, 7);
+  const ChildResult killed = run_child({"sh", "-c", "kill -TERM $$"}, {}, false);
+  EXPECT_FALSE(killed.exited);
+  EXPECT_EQ(killed.signal, SIGTERM);
+}
+
+TEST(Process, AddsToTheEnvironmentAndPreparesBeforeTheProgramRuns) {
+  const TemporaryFolder folder;
+  const std::string out = folder.file("out");
+  const pid_t pid = start_process({"sh", "-c", "echo $STEPSCOPE_A $HOME $PWD > " + out}, {{"STEPSCOPE_A", "a b"}, {"HOME", "/h"}},
+                                  [] { (void)!chdir("/usr"); });
+  int status = -1;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(read_file(out), "a b /h /usr\n");
+  EXPECT_EQ(std::getenv("STEPSCOPE_A"), nullptr);
+}
+
+TEST(Process, AProgramThatCannotBeStartedIsAnErrorAndLeavesNoChild) {
+  try {
+    start_process({"no-such-program-of-stepscope"}, {});
+    FAIL() << "it was started";
+  } catch (const InputError& e) {
+    EXPECT_STREQ(e.what(), "cannot start 'no-such-program-of-stepscope': No such file or directory");
+  }
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
+TEST(Process, TheChildHoldsNothingThatWouldKeepTheParentWaiting) {
+  // A program that closes its streams and lives on: start_process must come back while it runs.
+  const pid_t pid = start_process({"sleep", "600"}, {});
+  EXPECT_EQ(waitpid(pid, nullptr, WNOHANG), 0);
+  kill(pid, SIGKILL);
+  EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+}
+
+TEST(Text, MillisecondsHaveThreePlaces) {
+  EXPECT_EQ(ms_text(25'700'000), "25.700");
+  EXPECT_EQ(ms_text(499), "0.000");
+  EXPECT_EQ(signed_ms_text(12'000), "+0.012");
+  EXPECT_EQ(signed_ms_text(-12'000), "-0.012");
+}
+
+TEST(Text, MarkdownNeitherEndsTheCellNorIsReadAsMarkup) {
+  EXPECT_EQ(markdown_escaped("a|b\\c`d*e_f<g\nh"), "a\\|b\\\\c\\`d\\*e\\_f&lt;g h");
+  EXPECT_EQ(markdown_escaped("plain (1, 2) [x] > y"), "plain (1, 2) [x] > y");
+}
+
+}  // namespace
+}  // namespace stepscope
