@@ -10,7 +10,7 @@
 #include "base/atomic_file.h"
 #include "base/errors.h"
 #include "cli/trainer_flags.h"
-#include "experiments/runner/run_log.h"
+#include "experiments/verdict/campaign.h"
 #include "experiments/verdict/ledger.h"
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/stale.h"
@@ -21,24 +21,23 @@ namespace {
 
 namespace fs = std::filesystem;
 using experiments::Experiment;
-using experiments::Verdict;
+using experiments::VerdictDocument;
 using nlohmann::ordered_json;
 using stepscope::InputError;
 
 // Same code that was measured says how often the procedure is wrong.
-void record_same_code(const ordered_json& document, const fs::path& folder) {
-  for (const ordered_json& w : document.at("workloads")) {
-    if (w.at("reason") != experiments::reason::kSameCode) continue;
-    const experiments::Decision d = experiments::decision_from_json(w.at("statistics"), "statistics");
+void record_same_code(const VerdictDocument& document, const fs::path& folder) {
+  for (const experiments::WorkloadSection& w : document.workloads) {
+    if (w.reason != experiments::reason::kSameCode) continue;
+    const experiments::Decision d = experiments::decision_of(w.statistics);
     if (!d.log_ratio) continue;
-    experiments::append_to_ledger(
-        ledger_file(folder), {document.at("at"), document.at("environment").at("device"), w.at("workload"), 0, d.verdict, d.log_ratio->n,
-                              d.log_ratio->mean, d.log_ratio->sd, "", document.at("thresholds").at("minimum_effect_pct").get<double>()});
+    experiments::append_to_ledger(ledger_file(folder), {document.at, document.environment.device, w.workload, 0, d.verdict, d.log_ratio->n,
+                                                        d.log_ratio->mean, d.log_ratio->sd, "", document.thresholds.minimum_effect_pct});
   }
 }
 
 // One that cannot be read stands for nothing, and is measured anew.
-std::optional<ordered_json> standing_verdict(const std::string& name, const fs::path& folder, const fs::path& root) {
+std::optional<VerdictDocument> standing_verdict(const std::string& name, const fs::path& folder, const fs::path& root) {
   try {
     return last_verdict(name, folder, root);
   } catch (const InputError& error) {
@@ -66,11 +65,11 @@ std::vector<Experiment> chosen(const RunFlags& f, const fs::path& folder, const 
 void run_commands(const RunFlags& f, experiments::ExperimentSession& session, const fs::path& root, int& exit_code) {
   const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
   const auto ledger = experiments::read_ledger(ledger_file(f.out.empty() ? studies(root) : folder));
-  const ordered_json document = session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, ledger);
-  fmt::print("{}", f.json ? document.dump(1) + "\n" : experiments::summary_of(document));
+  const VerdictDocument document = session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, ledger);
+  fmt::print("{}", f.json ? experiments::to_json(document).dump(1) + "\n" : experiments::summary_of(document));
   std::fflush(stdout);
   if (!folder.empty()) experiments::save_verdict(folder / "verdict.json", document);
-  exit_code = experiments::exit_code_of(experiments::verdict_in(document));
+  exit_code = experiments::exit_code_of(document.verdict);
 }
 
 // Refuses flags that the `train` command would refuse, and a change that changes nothing, before any arm is gated.
@@ -100,8 +99,8 @@ void check_arguments(const Experiment& e) {
 
 struct Ran {
   const Experiment* experiment = nullptr;
-  std::optional<ordered_json> before;  // the verdict that stood
-  ordered_json document;
+  std::optional<VerdictDocument> before;  // the verdict that stood
+  VerdictDocument document;
   bool kept_before = false;  // the run was cut short, so the verdict before it stands
 };
 
@@ -116,7 +115,6 @@ class Campaign {
     for (const Experiment& e : experiments) {
       check_arguments(e);
       gpt2::check_folder_writable(folder_ / e.name, "the verdict's folder");
-      if (!planted()) gpt2::check_folder_writable(page_of(e.name).parent_path(), "the page's folder");
     }
     int worst = 0;
     const auto worse = [&](const Experiment& e, const std::exception& error, int code) {
@@ -141,7 +139,7 @@ class Campaign {
     correct();
     if (f_.json) {
       ordered_json all = ordered_json::array();
-      for (const Ran& r : ran_) all.push_back(r.document);
+      for (const Ran& r : ran_) all.push_back(experiments::to_json(r.document));
       fmt::print("{}\n", all.dump(1));
     }
     return worst > 0 ? worst : exit_code();
@@ -149,12 +147,10 @@ class Campaign {
 
  private:
   bool planted() const { return f_.measure.plant_pct > 0 || !f_.measure.plant_gpu.empty(); }
-  fs::path page_of(const std::string& name) const {
-    return f_.out.empty() ? root_ / "docs" / "study" / (name + ".md") : folder_ / (name + ".md");
-  }
+  fs::path page_of(const std::string& name) const { return folder_ / name / experiments::kPageName; }
   fs::path verdict_of(const std::string& name) const { return folder_ / name / "verdict.json"; }
 
-  void keep(const Experiment& e, const ordered_json& document) {
+  void keep(const Experiment& e, const VerdictDocument& document) {
     Ran r;
     r.experiment = &e;
     r.before = standing_verdict(e.name, folder_, root_);
@@ -175,8 +171,7 @@ class Campaign {
     } else if (r.kept_before) {
       const fs::path file = folder_ / name / "last-attempt.json";
       experiments::save_verdict(file, r.document);
-      fmt::print(stderr, "stepscope: {}: cut short, so the verdict of {} stands; this attempt is {}\n", name,
-                 r.before->value("at", "before"), file.string());
+      fmt::print(stderr, "stepscope: {}: cut short, so the verdict of {} stands; this attempt is {}\n", name, r.before->at, file.string());
     } else {
       experiments::save_verdict(verdict_of(name), r.document);
       experiments::write_page(page_of(name), r.document);
@@ -184,7 +179,7 @@ class Campaign {
   }
 
   void correct() {
-    std::vector<ordered_json> documents;
+    std::vector<VerdictDocument> documents;
     for (const Ran& r : ran_) documents.push_back(r.document);
     const std::vector<bool> corrected = experiments::correct_campaign(documents, {});
     for (size_t i = 0; i < ran_.size(); ++i) {
@@ -198,7 +193,7 @@ class Campaign {
   int exit_code() const {
     int worst = 0;
     for (const Ran& r : ran_) {
-      int code = experiments::exit_code_of(experiments::verdict_in(r.document));
+      int code = experiments::exit_code_of(r.document.verdict);
       // Of experiments that are run again: an idea that never helped is no regression.
       if (f_.changed && experiments::is_regression(r.before, r.document))
         code = 1;

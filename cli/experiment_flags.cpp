@@ -18,7 +18,6 @@
 namespace cli {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
 using stepscope::InputError;
 
 namespace {
@@ -185,7 +184,7 @@ fs::path results_folder(const std::string& out, const fs::path& root) {
   return folder;
 }
 
-std::optional<ordered_json> last_verdict(const std::string& name, const fs::path& folder, const fs::path& root) {
+std::optional<experiments::VerdictDocument> last_verdict(const std::string& name, const fs::path& folder, const fs::path& root) {
   for (const fs::path& f : {folder / name / "verdict.json", studies(root) / name / "verdict.json"})
     if (fs::exists(f)) return experiments::load_verdict(f);
   return std::nullopt;

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,7 +53,7 @@ std::filesystem::path ledger_file(const std::filesystem::path& folder);
 // The studies of the source tree, or `out` (--out), whose ledger goes on from the tree's. Throws when it cannot be written.
 std::filesystem::path results_folder(const std::string& out, const std::filesystem::path& root);
 // In `folder`, else in the studies of the tree.
-std::optional<nlohmann::ordered_json> last_verdict(const std::string& name, const std::filesystem::path& folder,
-                                                   const std::filesystem::path& root);
+std::optional<experiments::VerdictDocument> last_verdict(const std::string& name, const std::filesystem::path& folder,
+                                                         const std::filesystem::path& root);
 
 }  // namespace cli

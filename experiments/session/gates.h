@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/verdict/document.h"
+#include "experiments/verdict/make_document.h"
 
 namespace experiments {
 

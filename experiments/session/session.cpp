@@ -19,6 +19,7 @@
 #include "experiments/session/child_output.h"
 #include "experiments/session/device_watch.h"
 #include "experiments/verdict/physical_floor.h"
+#include "experiments/verdict/prediction.h"
 #include "experiments/verdict/stale.h"
 #include "profiler/document/json.h"
 #include "profiler/recording/collector.h"
@@ -440,6 +441,7 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
         f.thresholds.minimum_effect = all[i].minimum_effect_pct / 100;
         f.a_sources_sha256 = sources[i].first;
         f.b_sources_sha256 = sources[i].second;
+        f.prediction = prove_prediction(options_.root, all[i].file, all[i].file_sha256, f.git_revision, f.at);
         std::vector<WorkloadResult> copies;
         for (const WorkloadResult* r : results) copies.push_back(*r);
         out[i].document = verdict_document(all[i].name, all[i], copies, f);
@@ -457,14 +459,14 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
   return out;
 }
 
-ordered_json ExperimentSession::run(const Experiment& e, const std::vector<LedgerEntry>& ledger) {
+VerdictDocument ExperimentSession::run(const Experiment& e, const std::vector<LedgerEntry>& ledger) {
   std::vector<Outcome> outcome = run(std::span(&e, 1), ledger);
   if (outcome.front().failure) std::rethrow_exception(outcome.front().failure);
   return std::move(outcome.front().document);
 }
 
-ordered_json ExperimentSession::run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
-                                             const std::string& gate_command, const std::vector<LedgerEntry>& ledger) {
+VerdictDocument ExperimentSession::run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
+                                                const std::string& gate_command, const std::vector<LedgerEntry>& ledger) {
   WorkloadResult r;
   r.workload.model = "two commands";
   PairPlan plan = options_.plan;

@@ -15,7 +15,7 @@
 #include "experiments/runner/pair_runner.h"
 #include "experiments/session/device_watch.h"
 #include "experiments/session/gates.h"
-#include "experiments/verdict/document.h"
+#include "experiments/verdict/make_document.h"
 
 namespace experiments {
 
@@ -48,7 +48,7 @@ class ExperimentSession {
   // Of one experiment: its document, or why there is none (stepscope::MachineError: this machine cannot run it; stepscope::InputError: the
   // trainer refuses it).
   struct Outcome {
-    nlohmann::ordered_json document;
+    VerdictDocument document;
     std::exception_ptr failure;
   };
   // All of them, in their order. Workloads with the same baseline are measured together and share its processes. Those that an interrupt
@@ -57,10 +57,10 @@ class ExperimentSession {
   std::vector<Outcome> run(std::span<const Experiment> experiments, const std::vector<LedgerEntry>& ledger,
                            const std::function<void(size_t, const Outcome&)>& done = {});
   // One; throws its failure.
-  nlohmann::ordered_json run(const Experiment& experiment, const std::vector<LedgerEntry>& ledger);
+  VerdictDocument run(const Experiment& experiment, const std::vector<LedgerEntry>& ledger);
   // Two commands. `gate_command` "" = none: the verdict then says that nothing checked them.
-  nlohmann::ordered_json run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
-                                      const std::string& gate_command, const std::vector<LedgerEntry>& ledger);
+  VerdictDocument run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
+                               const std::string& gate_command, const std::vector<LedgerEntry>& ledger);
   // The same trainer against itself, with what options plant added to B. The caller gates.
   RunLog run_identical(const std::vector<std::string>& trainer_arguments);
 

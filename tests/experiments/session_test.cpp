@@ -95,7 +95,7 @@ class Session : public ::testing::Test {
 
 TEST_F(Session, gates_both_arms_then_measures_and_decides) {
   program(gate_answer(true), arm());
-  const ordered_json d = session().run(experiment(), {});
+  const ordered_json d = to_json(session().run(experiment(), {}));
   EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
   EXPECT_EQ(count("gate"), 2);
   EXPECT_EQ(count("arm"), 18);  // one of each arm heats, then eight pairs
@@ -105,14 +105,14 @@ TEST_F(Session, gates_both_arms_then_measures_and_decides) {
 
 TEST_F(Session, says_which_flags_of_an_arm_the_gate_did_not_see) {
   program(gate_answer(true), arm());
-  const ordered_json d = session().run(experiment("common: {flags: {clip: 0.5}}\n"), {});
+  const ordered_json d = to_json(session().run(experiment("common: {flags: {clip: 0.5}}\n"), {}));
   for (const char* label : {"a", "b"})
     EXPECT_THAT(d["workloads"][0][label]["gate"]["sentence"].get<std::string>(), HasSubstr("without --clip, which the gate does not take"));
 }
 
 TEST_F(Session, never_times_an_arm_that_fails_the_gate) {
   program("case \"$*\" in *new*) " + gate_answer(false) + ";; *) " + gate_answer(true) + ";; esac", arm());
-  const ordered_json d = session().run(experiment(), {});
+  const ordered_json d = to_json(session().run(experiment(), {}));
   EXPECT_EQ(d["verdict"], "invalid");
   EXPECT_EQ(d["workloads"][0]["reason"], "gate_failed");
   EXPECT_THAT(d["workloads"][0]["sentence"].get<std::string>(), HasSubstr("gradients wte: error \"nan\""));
@@ -125,11 +125,11 @@ TEST_F(Session, does_not_believe_a_gate_that_says_passed_and_fails) {
   std::string lying = gate_answer(true);
   lying.replace(lying.rfind("exit 0"), 6, "exit 1");
   program(lying, arm());
-  EXPECT_EQ(session().run(experiment(), {})["verdict"], "invalid");
+  EXPECT_EQ(session().run(experiment(), {}).verdict, experiments::Verdict::invalid);
   program("kill -KILL $$", arm());
-  EXPECT_EQ(session().run(experiment(), {})["verdict"], "invalid");
+  EXPECT_EQ(session().run(experiment(), {}).verdict, experiments::Verdict::invalid);
   program("echo good; exit 0", arm());
-  EXPECT_EQ(session().run(experiment(), {})["verdict"], "invalid");
+  EXPECT_EQ(session().run(experiment(), {}).verdict, experiments::Verdict::invalid);
   EXPECT_EQ(count("arm"), 0);
 }
 
@@ -157,14 +157,14 @@ TEST_F(Session, gates_what_it_times_with_every_option_of_the_arm) {
 
 TEST_F(Session, says_why_there_is_no_waterfall) {
   program(gate_answer(true), arm());
-  EXPECT_THAT(session().run(experiment(), {})["workloads"][0]["waterfall_absent"].get<std::string>(), HasSubstr("no profile here"));
+  EXPECT_THAT(session().run(experiment(), {}).workloads[0].waterfall_absent, HasSubstr("no profile here"));
 }
 
 TEST_F(Session, gates_an_arm_once_for_all_workloads) {
   program(gate_answer(true), arm());
   auto e = experiment();
   e.workloads.push_back(e.workloads[0]);
-  const ordered_json d = session().run(e, {});
+  const ordered_json d = to_json(session().run(e, {}));
   EXPECT_EQ(d["workloads"].size(), 2u);
   EXPECT_EQ(count("gate"), 2);
 }
@@ -211,7 +211,7 @@ TEST_F(Session, in_turns_takes_resident_pairs) {
 TEST_F(Session, says_undecided_when_stopped_before_anything_was_measured) {
   program(gate_answer(true), arm());
   const std::atomic<bool> stop{true};
-  const ordered_json d = session(&stop).run(experiment(), {});
+  const ordered_json d = to_json(session(&stop).run(experiment(), {}));
   EXPECT_EQ(d["verdict"], "undecided");
   EXPECT_EQ(d["workloads"][0]["reason"], "interrupted");
   EXPECT_EQ(count("arm"), 0);
@@ -224,7 +224,7 @@ TEST_F(Session, does_not_time_a_frozen_baseline_that_was_touched) {
   const auto e = experiment("baseline: fp32-v1\ncompound: true\n");
   EXPECT_THROW(session().run(e, {}), stepscope::MachineError);  // unchanged, but not built beside the program
   std::ofstream(folder_ / "baselines/fp32-v1/main.cu", std::ios::app) << " ";
-  const ordered_json d = session().run(e, {});
+  const ordered_json d = to_json(session().run(e, {}));
   EXPECT_EQ(d["verdict"], "invalid");
   EXPECT_EQ(d["workloads"][0]["reason"], "baseline_changed");
   EXPECT_THAT(d["workloads"][0]["sentence"].get<std::string>(), HasSubstr("main.cu"));
@@ -232,7 +232,7 @@ TEST_F(Session, does_not_time_a_frozen_baseline_that_was_touched) {
 
 TEST_F(Session, times_the_frozen_baseline_and_the_trainer_of_today_as_programs) {
   program_and_baseline();
-  const ordered_json d = session().run(experiment("baseline: fp32-v1\ncompound: true\n"), {});
+  const ordered_json d = to_json(session().run(experiment("baseline: fp32-v1\ncompound: true\n"), {}));
   EXPECT_EQ(d["verdict"], "faster") << d["workloads"][0]["sentence"];
   EXPECT_EQ(count("train"), 9);  // alone, each once in a pair
   EXPECT_EQ(count("gate"), 1);   // a frozen baseline has its manifest
@@ -257,11 +257,11 @@ TEST_F(Session, profiles_the_frozen_baseline_over_enough_steps_for_every_phase) 
 TEST_F(Session, compares_any_two_commands_and_says_that_nothing_checked_them) {
   program("true", "true");
   const std::string a = "for i in 1 2 3 4 5; do echo step $i 10.$i ms; done", b = "for i in 1 2 3 4 5; do echo it took 12.$i; done";
-  const ordered_json d = session().run_commands(a, "for i in 1 2 3 4 5; do echo step $i 12.$i ms; done", "", -1, "", {});
+  const ordered_json d = to_json(session().run_commands(a, "for i in 1 2 3 4 5; do echo step $i 12.$i ms; done", "", -1, "", {}));
   EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
   EXPECT_FALSE(d["workloads"][0]["b"]["gate"]["checked"].get<bool>());
-  EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "true", {})["verdict"], "same");
-  EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "false", {})["workloads"][0]["reason"], "gate_failed");
+  EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "true", {}).verdict, experiments::Verdict::same);
+  EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "false", {}).workloads[0].reason, "gate_failed");
 }
 
 }  // namespace
