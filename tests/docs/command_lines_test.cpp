@@ -159,8 +159,9 @@ void add_help(std::vector<Line>& out, const std::string& command) {
 std::vector<Line> all_lines() {
   std::vector<Line> lines = lines_of_file(fs::path(SOURCE_DIR) / "README.md");
   std::vector<fs::path> files;
-  for (const auto& e : fs::recursive_directory_iterator(fs::path(SOURCE_DIR) / "docs"))
-    if (e.path().extension() == ".md" || e.path().extension() == ".yml") files.push_back(e.path());
+  for (const char* folder : {"docs", "experiments/studies"})
+    for (const auto& e : fs::recursive_directory_iterator(fs::path(SOURCE_DIR) / folder))
+      if (e.path().extension() == ".md" || e.path().extension() == ".yml") files.push_back(e.path());
   std::sort(files.begin(), files.end());
   for (const fs::path& f : files)
     for (Line& l : lines_of_file(f)) lines.push_back(std::move(l));
