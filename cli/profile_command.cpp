@@ -123,7 +123,7 @@ void measure_sustained(profiler::ProfileDocument& d, const ProfileFlags& f, Trai
   const auto train = as_arguments(flags, f.warmup + *steps);
   argv.insert(argv.end(), train.begin(), train.end());
   argv.insert(argv.end(), {"--run-json", run_json, "--quiet"});
-  check_child(run_child(argv, collector_environment(plan, folder.file("sustained.plan.json"), library_or_throw()), true),
+  check_child(stepscope::run_child(argv, collector_environment(plan, folder.file("sustained.plan.json"), library_or_throw()), true),
               "the trainer in its sustained run");
   profiler::ProfileOptions options = of_profile;
   options.timed_steps = *steps;
