@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/errors.h"
+#include "experiments/gate/receipt.h"
 #include "experiments/session/child_output.h"
 
 namespace experiments {
@@ -49,6 +51,16 @@ std::string value_of(const std::vector<std::string>& arguments, const std::strin
   return "";
 }
 
+std::string receipt_of_ops(const std::filesystem::path& root, const std::string& trainer, const std::string& device,
+                           const std::string& driver) {
+  const std::string name = "receipts/" + trainer + ".json";
+  if (driver.empty() || !gate::receipt_problems(root / name, root, trainer).none()) return "";
+  std::ifstream in(root / name);
+  const ordered_json receipt = ordered_json::parse(in);
+  if (receipt["device"]["name"] != device || receipt["device"]["driver"] != driver) return "";
+  return fmt::format("{} of {}", name, receipt["date"].get<std::string>());
+}
+
 GateSummary Gates::check(const std::vector<std::string>& trainer_arguments) {
   Arguments argv = gate_arguments(trainer_arguments);
   const std::string trainer = value_of(argv, "--trainer"), key = fmt::format("{}", fmt::join(argv, " "));
@@ -57,8 +69,10 @@ GateSummary Gates::check(const std::vector<std::string>& trainer_arguments) {
     g.sentence += flags_not_gated(trainer_arguments);
     return g;
   }
-  // The op checks cover every variant of the trainer: once per session.
-  bool ops_done = false;
+  // The op checks cover every variant of the trainer: once per session, or before it.
+  const auto receipt = receipts_.find(trainer);
+  const std::string ops_of = receipt == receipts_.end() ? "" : receipt->second;
+  bool ops_done = !ops_of.empty();
   for (const auto& [other, summary] : known_) ops_done |= other.find("--trainer " + trainer) != std::string::npos && summary.passed;
   argv.insert(argv.begin(), {program_, "gate"});
   argv.emplace_back("--json");
@@ -93,6 +107,7 @@ GateSummary Gates::check(const std::vector<std::string>& trainer_arguments) {
   g.passed = report["passed"] == true && out.ending.exited && out.ending.code == 0;
   g.sentence =
       g.passed ? fmt::format("{} checks passed{}", checks, seed) : fmt::format("{} of {} checks failed{}", g.failures.size(), checks, seed);
+  if (g.passed && !ops_of.empty()) g.sentence += "; ops as in " + ops_of;
   known_[key] = g;
   g.sentence += flags_not_gated(trainer_arguments);
   return g;

@@ -1,6 +1,7 @@
 // The gate of a session: a child process per set of settings, each set once.
 #pragma once
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,10 +13,17 @@ namespace experiments {
 // The value behind `flag`; "" without it.
 std::string value_of(const std::vector<std::string>& arguments, const std::string& flag);
 
+// A receipt (experiments/gate/receipt.h) says that every op of a trainer passed, as these sources stand. It answers for the ops here too if
+// it was made on a device of this name with this driver. "receipts/mixed.json of 2026-11-22T09:16:55Z", or "" where none answers.
+std::string receipt_of_ops(const std::filesystem::path& root, const std::string& trainer, const std::string& device,
+                           const std::string& driver);
+
 class Gates {
  public:
-  Gates(std::string program, double timeout_s, const std::atomic<bool>* stop, bool progress)
-      : program_(std::move(program)), timeout_s_(timeout_s), stop_(stop), progress_(progress) {}
+  // `receipts`: by trainer, what receipt_of_ops said. With one, only whole models are checked here.
+  Gates(std::string program, double timeout_s, const std::atomic<bool>* stop, bool progress,
+        std::map<std::string, std::string> receipts = {})
+      : program_(std::move(program)), timeout_s_(timeout_s), stop_(stop), progress_(progress), receipts_(std::move(receipts)) {}
 
   // Of what an arm with these trainer arguments runs. Throws Interrupted, stepscope::MachineError when this machine cannot run it,
   // stepscope::InputError for what the trainer refuses.
@@ -26,6 +34,7 @@ class Gates {
   double timeout_s_;
   const std::atomic<bool>* stop_;
   bool progress_;
+  std::map<std::string, std::string> receipts_;
   std::map<std::string, GateSummary> known_;
 };
 

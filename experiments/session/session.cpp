@@ -72,8 +72,24 @@ void refuse(WorkloadResult& r, std::string_view reason, std::string sentence) {
 
 }  // namespace
 
+namespace {
+
+std::map<std::string, std::string> receipts_here(const SessionOptions& o) {
+  std::map<std::string, std::string> out;
+  if (!o.built_here || !o.gpu.present) return out;
+  std::string absent;
+  const auto device = stepscope::nvml::Device::open(absent, o.gpu.pci_bus_id);
+  const std::string driver = device ? device->driver_version().value_or("") : "";
+  for (const char* trainer : {"fp32", "mixed"})
+    if (std::string receipt = receipt_of_ops(o.root, trainer, o.gpu.name, driver); !receipt.empty()) out[trainer] = std::move(receipt);
+  return out;
+}
+
+}  // namespace
+
 ExperimentSession::ExperimentSession(SessionOptions options)
-    : options_(std::move(options)), gates_(options_.program, options_.gate_timeout_s, options_.stop, options_.progress) {
+    : options_(std::move(options)),
+      gates_(options_.program, options_.gate_timeout_s, options_.stop, options_.progress, receipts_here(options_)) {
   if (options_.gpu.present) device_ = options_.gpu.name;
   if (!options_.seed_given) options_.plan.seed = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
 }

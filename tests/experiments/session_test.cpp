@@ -1,6 +1,7 @@
 // The order of things in an experiment, with a small script in the place of `stepscope`: gate before time, no
 // time without a gate, profile after, campaign and ctrl-C. The script writes down what it was asked to do.
 #include "experiments/session/session.h"
+#include "experiments/session/gates.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -101,6 +102,25 @@ TEST_F(Session, gates_both_arms_then_measures_and_decides) {
   EXPECT_EQ(count("arm"), 18);  // one of each arm heats, then eight pairs
   EXPECT_LT(log().rfind("gate"), log().find("arm"));
   EXPECT_EQ(d["workloads"][0]["b"]["gate"]["sentence"], "1 checks passed (seed 7)");
+}
+
+TEST_F(Session, a_receipt_of_these_sources_and_this_device_answers_for_the_ops) {
+  std::ifstream in(SOURCE_DIR "/receipts/fp32.json");
+  const ordered_json receipt = ordered_json::parse(in);
+  const std::string device = receipt["device"]["name"], driver = receipt["device"]["driver"];
+  EXPECT_EQ(experiments::receipt_of_ops(SOURCE_DIR, "fp32", device, driver), "receipts/fp32.json of " + receipt["date"].get<std::string>());
+  EXPECT_EQ(experiments::receipt_of_ops(SOURCE_DIR, "fp32", "NVIDIA H100 80GB HBM3", driver), "");
+  EXPECT_EQ(experiments::receipt_of_ops(SOURCE_DIR, "fp32", device, "580.1"), "");
+  EXPECT_EQ(experiments::receipt_of_ops(folder_, "fp32", device, driver), "");  // other sources
+
+  program(gate_answer(true), arm());
+  const std::vector<std::string> arm_of{"--trainer", "fp32"};
+  experiments::Gates without((folder_ / "program").string(), 60, nullptr, false),
+      with((folder_ / "program").string(), 60, nullptr, false, {{"fp32", "receipts/fp32.json of today"}});
+  EXPECT_EQ(without.check(arm_of).sentence, "1 checks passed (seed 7)");
+  EXPECT_EQ(log().find("--no-ops"), std::string::npos);
+  EXPECT_EQ(with.check(arm_of).sentence, "1 checks passed (seed 7); ops as in receipts/fp32.json of today");
+  EXPECT_NE(log().find("--no-ops"), std::string::npos);
 }
 
 TEST_F(Session, says_which_flags_of_an_arm_the_gate_did_not_see) {
