@@ -19,7 +19,6 @@
 #include "base/temporary_folder.h"
 #include "base/utc.h"
 #include "build_info.inc"
-#include "profiler/recording/collector.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/report_output.h"
@@ -29,6 +28,7 @@
 #include "profiler/document/json.h"
 #include "profiler/document/run_info.h"
 #include "profiler/document/states.h"
+#include "profiler/recording/collector.h"
 #include "profiler/recording/recording.h"
 #include "profiler/recording/step_runs.h"
 #ifdef STEPSCOPE_WITH_CUDA
