@@ -20,7 +20,7 @@ const std::vector<RunField>& run_fields() {
       {"padded_vocab", "model", "", "run.json", "Vp", kRequired, listed, "padded vocabulary", &R::padded_vocab},
       {"max_seq_len", "model", "", "run.json", "rows of the position table", kRequired, listed, "positions", &R::max_seq_len},
       // Follows from the shape.
-      {"parameters", "", "", "run.json", "of the model, padded vocabulary included", kYounger, not_at_all, "parameters", &R::parameters},
+      {"parameters", "", "", "run.json", "number of parameters, padded vocabulary included", kYounger, not_at_all, "parameters", &R::parameters},
       {"batch_size", "", "", "run.json", "B of one micro-batch", kRequired, unlike, "batch size", &R::batch_size},
       {"seq_len", "", "", "run.json", "T", kRequired, unlike, "sequence length", &R::seq_len},
       {"accumulation", "", "", "run.json", "micro-batches per step", kRequired, unlike, "micro-batches", &R::accumulation},
@@ -28,7 +28,7 @@ const std::vector<RunField>& run_fields() {
       {"variants", "", "", "run.json", "op slot to variant, where not the default", kYounger, listed, "variant", &R::variants},
       {"recompute", "", "", "run.json", "activations made again in the backward pass: none, gelu or gelu+ln", kYounger, listed, "recompute",
        &R::recompute},
-      {"weight_rounding", "", "", "run.json", "of bf16 weights from their fp32 masters: nearest or stochastic", kYounger, listed,
+      {"weight_rounding", "", "", "run.json", "how bf16 weights are rounded from fp32 masters: nearest or stochastic", kYounger, listed,
        "weight rounding", &R::weight_rounding},
       {"deterministic", "", "", "run.json", "only variants that repeat bit for bit were allowed", kYounger, listed, "deterministic",
        &R::deterministic},
@@ -36,7 +36,7 @@ const std::vector<RunField>& run_fields() {
       {"direct_from", "", "", "run.json", "first of the steps that launched every kernel by itself, outside CUDA graphs", kYounger,
        not_at_all, "first step without a graph", &R::direct_from},
       {"direct_steps", "", "", "run.json", "how many steps did so", kYounger, listed, "steps without a graph", &R::direct_steps},
-      {"seed", "", "", "run.json", "of weights and data order", kYounger, listed, "seed", &R::seed},
+      {"seed", "", "", "run.json", "seed of the weights and of the data order", kYounger, listed, "seed", &R::seed},
       {"data", "", "", "run.json", "token files", kYounger, listed, "data", &R::data},
       {"shuffle", "", "", "run.json", "the shards were read in an order drawn from the seed", kYounger, listed, "shuffle", &R::shuffle},
       {"overfit", "", "", "run.json", "every step trained on the same batch", kYounger, listed, "overfit", &R::overfit},
@@ -46,7 +46,7 @@ const std::vector<RunField>& run_fields() {
        &R::lr_warmup_steps},
       {"lr_total_steps", "", "", "run.json", "step at which the schedule ends", kYounger, listed, "learning-rate steps",
        &R::lr_total_steps},
-      {"lr_final_fraction", "", "", "run.json", "of the peak, where the schedule ends", kYounger, listed, "final learning-rate fraction",
+      {"lr_final_fraction", "", "", "run.json", "part of the peak rate at which the schedule ends", kYounger, listed, "final learning-rate fraction",
        &R::lr_final_fraction},
       {"weight_decay", "", "", "run.json", "AdamW, on matrices only", kYounger, listed, "weight decay", &R::weight_decay},
       {"clip", "", "", "run.json", "largest gradient norm; 0 or less: not clipped", kYounger, listed, "clip", &R::clip},
@@ -55,7 +55,7 @@ const std::vector<RunField>& run_fields() {
       {"eps", "", "", "run.json", "AdamW", kYounger, listed, "eps", &R::eps},
       // Both follow from the fields above.
       {"tokens_per_step", "", "", "run.json", "B x T x accumulation", kRequired, not_at_all, "tokens per step", &R::tokens_per_step},
-      {"model_flops", "", "FLOP", "model", "of one step, forward and backward", kRequired, not_at_all, "model FLOPs", &R::model_flops},
+      {"model_flops", "", "FLOP", "model", "work of one step, forward and backward", kRequired, not_at_all, "model FLOPs", &R::model_flops},
   };
   return list;
 }

@@ -18,6 +18,7 @@ struct CommandLine {
 void add_doctor_command(Command& app, int& exit_code);
 void add_train_command(Command& app, const CommandLine& line, int& exit_code);
 void add_profile_command(Command& app, const CommandLine& line, int& exit_code);
+void add_energy_command(Command& app, const CommandLine& line, int& exit_code);
 void add_ingest_command(Command& app, const CommandLine& line, int& exit_code);
 void add_report_command(Command& app, int& exit_code);
 void add_diff_command(Command& app, int& exit_code);

@@ -20,6 +20,7 @@ void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_cod
   cli::add_doctor_command(app, exit_code);
   cli::add_train_command(app, line, exit_code);
   cli::add_profile_command(app, line, exit_code);
+  cli::add_energy_command(app, line, exit_code);
   cli::add_ingest_command(app, line, exit_code);
   cli::add_report_command(app, exit_code);
   cli::add_diff_command(app, exit_code);

@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
@@ -25,6 +28,7 @@
 #include "profiler/document/build_profile.h"
 #include "profiler/document/json.h"
 #include "profiler/document/run_info.h"
+#include "profiler/document/states.h"
 #include "profiler/recording/recording.h"
 #include "profiler/recording/step_runs.h"
 #ifdef STEPSCOPE_WITH_CUDA
@@ -45,6 +49,7 @@ struct ProfileFlags {
   int64_t traced = 5;
   bool no_counters = false;
   bool measure_ceilings = false;
+  bool sustained = false;
   std::string out = "profile.json";
   std::string keep_recording, raw_trace, step_range;
   int64_t max_launches = 200000;
@@ -87,6 +92,42 @@ std::string library_or_throw() {
   if (!library)
     throw MachineError("the collector lib/libstepscope_collect.so is not beside the program: build the target stepscope_collect");
   return *library;
+}
+
+// A process of its own that does nothing but steps: how long it takes to settle is not known before, so it has room for that and for 3 s
+// behind it, and no fewer steps than two windows and a figure need.
+constexpr double kSustained_ns = 10e9;
+constexpr int64_t kSustainedSteps = 24;
+constexpr int64_t kEverySteps = 1'000'000'000;
+
+// Steps for that long; none where the profile has no step time to go by.
+std::optional<int64_t> sustained_steps(const profiler::ProfileDocument& d) {
+  const auto step_ns = d.timing.step_time_ns.median;
+  if (!step_ns || !(*step_ns > 0)) return std::nullopt;
+  return std::max(kSustainedSteps, static_cast<int64_t>(std::ceil(kSustained_ns / *step_ns)));
+}
+
+void measure_sustained(profiler::ProfileDocument& d, const ProfileFlags& f, TrainerFlags flags, const CommandLine& line,
+                       const TemporaryFolder& folder, const profiler::ProfileOptions& of_profile) {
+  const auto steps = sustained_steps(d);
+  if (flags.trainer == "reference" || !steps) {
+    profiler::sustained_not_measured(d, steps ? "a CPU has no clock and power that this program reads" : "no step was timed");
+    return;
+  }
+  flags.direct_steps = 0;
+  profiler::CollectPlan plan;
+  plan.output = folder.file("sustained.jsonl");
+  plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, *steps}};
+  const std::string run_json = folder.file("sustained.run.json");
+  std::vector<std::string> argv{line.program()};
+  const auto train = as_arguments(flags, f.warmup + *steps);
+  argv.insert(argv.end(), train.begin(), train.end());
+  argv.insert(argv.end(), {"--run-json", run_json, "--quiet"});
+  check_child(stepscope::run_child(argv, collector_environment(plan, folder.file("sustained.plan.json"), library_or_throw()), true),
+              "the trainer in its sustained run");
+  profiler::ProfileOptions options = of_profile;
+  options.timed_steps = *steps;
+  profiler::add_sustained(d, profiler::load_recording(plan.output), profiler::load_run_info(run_json), options);
 }
 
 profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
@@ -140,7 +181,9 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
 
   profiler::RunInfo run = profiler::load_run_info(run_json);
   run.command = line.text();
-  return profiler::build_profile(profiler::load_recording(plan.output), run, measured, options);
+  profiler::ProfileDocument document = profiler::build_profile(profiler::load_recording(plan.output), run, measured, options);
+  if (f.sustained) measure_sustained(document, f, flags, line, folder, options);
+  return document;
 }
 
 profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
@@ -189,6 +232,13 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
   }
   profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, measured, options);
   document.run.command = line.text();
+  if (f.sustained && f.step_range.empty()) {
+    profiler::sustained_not_measured(document, "a program without --step-range has no steps that could be timed");
+  } else if (f.sustained) {
+    // How many steps the program has is its own affair: all of them are timed.
+    plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, kEverySteps}};
+    profiler::add_sustained(document, run("steps", folder.file("sustained.jsonl")), std::nullopt, options);
+  }
   return document;
 }
 
@@ -218,6 +268,8 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   c->add_option("--traced-steps", f->traced, "steps after the timed ones whose kernels are recorded one by one")
       ->check(whole(1))
       ->capture_default_str();
+  c->add_flag("--sustained", f->sustained,
+              "run the program once more for about 10 s of steps and show its warm step time and energy beside the cool ones");
   c->add_flag("--no-counters", f->no_counters, "measure times only, no hardware counters");
   c->add_option("--metric", f->metrics, "read these CUPTI metrics instead of the built-in set (repeatable; must fit one pass)");
   c->add_flag("--measure-ceilings", f->measure_ceilings, "measure this device's ceilings again instead of using the cached ones");
@@ -235,6 +287,7 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   c->footer(
       "Examples:\n"
       "  stepscope profile --steps 50\n"
+      "  stepscope profile --steps 50 --sustained\n"
       "  stepscope profile --steps 50 --matmul tf32 --batch-size 16 --trace step.trace.json --csv kernels.csv\n"
       "  stepscope profile -- ./my_cuda_program --its-flags");
   c->callback([f, line, &exit_code] { run(*f, line, exit_code); });

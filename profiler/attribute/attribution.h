@@ -48,7 +48,7 @@ struct Group {
   std::optional<int> layer;
   std::optional<int> op;
   std::vector<size_t> launches;  // indices into Attribution::launches, by start time
-  LaunchSums sums;
+  MeasuredKernels sums;
   std::optional<WorkSum> work;
   std::optional<KernelCounters> whole_pass;  // passes only: counted as one range
 };
@@ -64,7 +64,7 @@ struct Attribution {
   std::vector<Group> ops;                                                // by pass, then by op_words()
   std::vector<Group> layers;                                             // by pass, then layer; without the ops outside the layers
   std::vector<Group> kernels;                                            // same name, activity, pass and op; longest first
-  LaunchSums all;
+  MeasuredKernels all;
   double time_ns = 0;  // the step on the device, first start to last end
   double idle_ns = 0;
   double unattributed_ns = 0;

@@ -4,12 +4,11 @@
 // A sum over kernels of which some have no counters is not a sum but absent: half the bytes of a pass look
 // like an answer.
 #pragma once
-#include <array>
-#include <map>
 #include <optional>
-#include <vector>
+#include <string>
 
 #include "profiler/attribute/counters.h"
+#include "profiler/attribute/numbers.h"
 #include "profiler/attribute/roofline.h"
 #include "profiler/attribute/words.h"
 
@@ -27,29 +26,33 @@ struct AttributedLaunch {
 
   // Above the floor, never below 0, as a share of the step like time_ns. Absent without a floor.
   std::optional<double> headroom_ns() const;
-  std::optional<double> dram_bytes_per_s() const;
 };
 
-struct LaunchSums {
-  int64_t launches = 0;  // kernels, or ops on a CPU
-  int64_t copies = 0;    // copies and memsets
-  double time_ns = 0;
-  double duration_ns = 0;
-  double kernel_duration_ns = 0;
-  std::optional<double> dram_read_bytes, dram_write_bytes, l2_bytes, instructions;
-  std::optional<double> tensor_active_pct;  // weighted by SM cycles, without them by time
-  std::optional<double> tensor_instructions;
-  std::optional<double> tensor_while_busy_pct;  // weighted by active SM cycles
-  std::optional<double> occupancy_pct;          // weighted by active SM cycles
-  std::optional<double> sm_clock_hz;            // weighted by counted time
-  std::optional<double> dram_bytes_per_s;       // of its kernels: bytes / kernel_duration_ns
-  std::optional<double> dram_of_ceiling_pct;    // time its traffic needs at the ceiling / kernel_duration_ns
-  std::optional<double> tensor_of_ceiling_pct;  // time its tensor work needs at the ceiling / kernel_duration_ns
-  std::optional<double> fma_of_ceiling_pct;
+// Sum of value(l) over all, absent when one is.
+template <class F>
+std::optional<double> sum_all(const Launches& launches, F value) {
+  if (launches.empty()) return std::nullopt;
+  double sum = 0;
+  for (const AttributedLaunch* l : launches) {
+    const std::optional<double> v = value(*l);
+    if (!v) return std::nullopt;
+    sum += *v;
+  }
+  return sum;
+}
+
+// What every row over launches has, in the attribution and in the document. `share_pct` is filled by who knows the step's time.
+struct Measured : Numbers {
+  int64_t launches = 0, copies = 0;  // kernels, or ops on a CPU; copies and memsets
+  double time_ns = 0, share_pct = 0, duration_ns = 0;
+  std::optional<std::string> bound;  // the one that most of its time has
+};
+
+struct MeasuredKernels : Measured {
   std::optional<double> floor_ns, headroom_ns;  // sums of the launches' own
-  std::optional<Bound> bound;                   // the one that most of its time has
 };
 
-LaunchSums sum_launches(const std::vector<const AttributedLaunch*>& launches);
+// Numbers are those of the kernels among the launches; a copy has none.
+MeasuredKernels sum_launches(const Launches& launches);
 
 }  // namespace profiler

@@ -40,6 +40,7 @@ struct Session {
       collector = std::make_unique<ProgramCounter>(plan, backend, recorder);
     } else {
       sampler = std::make_unique<EnvironmentSampler>([this](const EnvironmentSample& s) { recorder.write(s); },
+                                                     [this](const EnergySample& s) { recorder.write(s); },
                                                      [this](const Failure& f) { recorder.report(f); });
       StepCollector::Hooks hooks;
       hooks.first_step = [this](const SessionRecord& s) {

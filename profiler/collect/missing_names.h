@@ -16,13 +16,14 @@ inline constexpr std::string_view kCounterSetFailed = "counter_set_failed";
 inline constexpr std::string_view kGraphInCounters = "graph_launch_in_counter_run";
 inline constexpr std::string_view kOtherSubscriber = "other_subscriber";
 inline constexpr std::string_view kNoEnvironment = "environment_not_sampled";
+inline constexpr std::string_view kNoEnergy = "energy_not_measured";
 inline constexpr std::string_view kSequenceChanged = "kernel_sequence_changed";
 inline constexpr std::string_view kUnknownRange = "unknown_range_path";
 inline constexpr std::string_view kNotTraced = "phases_not_traced";
 inline constexpr std::string_view kRecordsLost = "records_lost_in_step";
 
-inline constexpr std::array kAll = {kDroppedRecords,      kTornBuffer,       kNoTime,          kUnmatched,       kNotKept,
-                                    kCountersUnavailable, kCounterSetFailed, kGraphInCounters, kOtherSubscriber, kNoEnvironment,
-                                    kSequenceChanged,     kUnknownRange,     kNotTraced,       kRecordsLost};
+inline constexpr std::array kAll = {kDroppedRecords,   kTornBuffer,      kNoTime,          kUnmatched,     kNotKept,  kCountersUnavailable,
+                                    kCounterSetFailed, kGraphInCounters, kOtherSubscriber, kNoEnvironment, kNoEnergy, kSequenceChanged,
+                                    kUnknownRange,     kNotTraced,       kRecordsLost};
 
 }  // namespace profiler::collect::missing

@@ -76,6 +76,7 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
   add("build", shown(a.run.build_type), shown(b.run.build_type), false);
   const Number x = a.environment.sm_clock_mhz_median, y = b.environment.sm_clock_mhz_median;
   if (x && y && std::fabs(*y / *x - 1) > 0.01) add("SM clock", fmt::format("{:.0f} MHz", *x), fmt::format("{:.0f} MHz", *y), false);
+  add("timed steps on a device that was", shown(a.timing.state), shown(b.timing.state), false);
   add("throttled", fmt::format("{}", fmt::join(a.environment.throttle_reasons, "+")),
       fmt::format("{}", fmt::join(b.environment.throttle_reasons, "+")), false);
 }
@@ -101,10 +102,21 @@ std::optional<StepChange> step_change(const ProfileDocument& a, const ProfileDoc
   return std::nullopt;
 }
 
-Side side_of(const Measured& m) {
-  Side s{m.launches + m.copies, m.time_ns, std::nullopt, m.tensor_active_pct, m.sm_clock_hz, m.tensor_instructions};
-  if (m.dram_read_bytes && m.dram_write_bytes) s.dram_bytes = *m.dram_read_bytes + *m.dram_write_bytes;
-  return s;
+// The longest run of that state: a sustained one where there is one.
+const StateRow* longest(const ProfileDocument& d, const char* state) {
+  const StateRow* found = nullptr;
+  for (const StateRow& s : d.timing.states)
+    if (s.state == state && (!found || s.time_ns > found->time_ns)) found = &s;
+  return found;
+}
+
+std::vector<StateChange> state_changes(const ProfileDocument& a, const ProfileDocument& b) {
+  std::vector<StateChange> out;
+  for (const char* state : {"warm", "cool"}) {
+    const StateRow *x = longest(a, state), *y = longest(b, state);
+    if (x && y && x->step_time_ns > 0) out.push_back({*x, *y});
+  }
+  return out;
 }
 
 template <class Row>
@@ -129,37 +141,18 @@ std::vector<GroupChange> group_changes(const std::vector<Row>& a, const std::vec
 }
 
 KernelChange kernel_change(const WaterfallRow& w) {
-  KernelChange k{w.change,
-                 w.pass,
-                 w.op,
-                 {},
-                 {},
-                 {w.a_launches, w.a_ns, w.a_dram_bytes, {}, {}, {}},
-                 {w.b_launches, w.b_ns, w.b_dram_bytes, {}, {}, {}}};
+  KernelChange k{w.change, w.pass, w.op, {}, {}, w.a, w.b};
   if (w.change != "new") k.a_kernels = {w.kernel};
   if (w.change != "gone") k.b_kernels = {w.kernel};
   return k;
-}
-
-// What one side lacks has no bytes, and adds none; a kernel that is there without its bytes leaves the sum unknown.
-void add_side(Side& into, const Side& from) {
-  if (from.launches == 0) return;
-  if (into.launches == 0)
-    into.dram_bytes = from.dram_bytes;
-  else if (into.dram_bytes && from.dram_bytes)
-    into.dram_bytes = *into.dram_bytes + *from.dram_bytes;
-  else
-    into.dram_bytes.reset();
-  into.launches += from.launches;
-  into.time_ns += from.time_ns;
 }
 
 KernelChange replaced(KernelChange into, const KernelChange& from) {
   into.change = "replaced";
   into.a_kernels.insert(into.a_kernels.end(), from.a_kernels.begin(), from.a_kernels.end());
   into.b_kernels.insert(into.b_kernels.end(), from.b_kernels.begin(), from.b_kernels.end());
-  add_side(into.a, from.a);
-  add_side(into.b, from.b);
+  add(into.a, from.a);
+  add(into.b, from.b);
   return into;
 }
 
@@ -224,6 +217,7 @@ ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
     const bool first = !a.totals.time_ns && !a.timing.step_time_ns.median;
     throw stepscope::InputError(fmt::format("the {} document holds no time of a step", first ? "first" : "second"));
   }
+  d.states = state_changes(a, b);
   d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) { return GroupChange{r.name, "", {}, {}, {}}; });
   d.ops = group_changes(a.ops, b.ops, [](const OpRow& r) { return GroupChange{r.pass, r.op, {}, {}, {}}; });
   d.layers = group_changes(a.layers, b.layers, [](const LayerRow& r) { return GroupChange{r.pass, "", r.layer, {}, {}}; });

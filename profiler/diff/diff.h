@@ -32,11 +32,12 @@ struct StepChange {
   std::optional<bool> differs() const;
 };
 
-struct Side {
-  int64_t launches = 0;
-  double time_ns = 0;
-  std::optional<double> dram_bytes, tensor_active_pct, sm_clock_hz, tensor_instructions;
+// Steps of one state of the device (cool, warm) in both documents: the pair to compare, since a cool step and a warm one differ by percents.
+struct StateChange {
+  StateRow a, b;
+  double ratio() const { return b.step_time_ns / a.step_time_ns; }
 };
+
 struct GroupChange {  // a pass, an op of a pass, a layer of a pass
   std::string pass, op;
   std::optional<int64_t> layer;
@@ -55,6 +56,7 @@ struct KernelChange {
 struct ProfileDiff {
   std::vector<RunDifference> runs;
   std::optional<StepChange> step;
+  std::vector<StateChange> states;               // warm first
   std::vector<GroupChange> passes, ops, layers;  // sorted by |delta|
   std::vector<KernelChange> kernels;             // sorted by |delta|
   double a_device_ns = 0, b_device_ns = 0;

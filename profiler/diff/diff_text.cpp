@@ -3,10 +3,15 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <variant>
 
 #include "profiler/diff/diff.h"
+#include "profiler/document/fields.h"
+#include "profiler/report/cells.h"
 #include "profiler/report/names.h"
 #include "profiler/report/text_table.h"
+#include "profiler/report/view.h"
 
 namespace profiler {
 namespace {
@@ -15,11 +20,7 @@ using nlohmann::ordered_json;
 
 constexpr double kNothing_ns = 500;  // below it a change is not worth a row
 
-std::string ms(double ns) { return fmt::format("{:.3f}", ns * 1e-6); }
-std::string change(double ns) { return fmt::format("{:+.3f}", ns * 1e-6); }
-std::string percent(double a, double b) { return a > 0 ? fmt::format("{:+.1f}", (b / a - 1) * 100) : "new"; }
-std::string gigabytes(const std::optional<double>& bytes) { return bytes ? fmt::format("{:.2f}", *bytes * 1e-9) : "-"; }
-std::string tensor(const std::optional<Side>& s) { return s ? tensor_cell(s->tensor_active_pct, s->tensor_instructions) : "-"; }
+std::string percent_change(double a, double b) { return a > 0 ? fmt::format("{:+.1f}", (b / a - 1) * 100) : "new"; }
 
 std::string kernels_of(const KernelChange& k) {
   const auto names = [](const std::vector<std::string>& list) {
@@ -38,114 +39,111 @@ std::string name_of(const GroupChange& g) {
 }
 std::string launches(int64_t a, int64_t b) { return a == b ? fmt::to_string(a) : fmt::format("{}>{}", a, b); }
 
-std::vector<std::string> cells_of(const std::string& name, const std::optional<Side>& a, const std::optional<Side>& b) {
-  const double x = a ? a->time_ns : 0, y = b ? b->time_ns : 0;
-  return {name,
-          a ? ms(x) : "-",
-          b ? ms(y) : "-",
-          change(y - x),
-          b ? percent(x, y) : "gone",
-          gigabytes(a ? a->dram_bytes : std::nullopt),
-          gigabytes(b ? b->dram_bytes : std::nullopt),
-          tensor(a),
-          tensor(b)};
+// A and B of every number that diff_numbers() shows; a number goes from a narrow terminal before the one in front of it.
+void add_number_columns(View& view, bool of_kernels) {
+  int drop = 0;
+  for (const DiffNumber& n : diff_numbers())
+    if (!n.title.empty() && (n.of_kernels || !of_kernels))
+      for (const char* side : {"A ", "B "}) view.columns.push_back({side + std::string(n.title), false, false, ++drop, ""});
+}
+void add_numbers(ViewRow& row, const std::optional<Side>& a, const std::optional<Side>& b, bool of_kernels) {
+  for (const DiffNumber& n : diff_numbers()) {
+    if (n.title.empty() || (of_kernels && !n.of_kernels)) continue;
+    for (const std::optional<Side>* side : {&a, &b}) {
+      const Side s = side->value_or(Side());
+      row.cells.push_back({n.format == Format::tensor ? tensor_cell(s) : text_of(n.format, n.of(s))});
+    }
+  }
 }
 
-// Rows of a table, whatever it is printed as: the groups, then what makes it sum.
-struct Rows {
-  std::vector<std::string> header;
-  std::vector<std::vector<std::string>> rows;
-};
+void add_group(View& view, const std::string& name, const std::optional<Side>& a, const std::optional<Side>& b) {
+  const double x = a ? a->time_ns : 0, y = b ? b->time_ns : 0;
+  ViewRow row{{{name},
+               {a ? milliseconds(x) : "-"},
+               {b ? milliseconds(y) : "-"},
+               {change_in_milliseconds(y - x)},
+               {b ? percent_change(x, y) : "gone"}},
+              name == "sum" ? ViewRow::Kind::sum : ViewRow::Kind::plain};
+  add_numbers(row, a, b, false);
+  view.rows.push_back(std::move(row));
+}
 
-Rows group_rows(const ProfileDiff& d, const std::vector<GroupChange>& groups, const char* what, size_t top, bool sums) {
-  Rows t{{what, "A ms", "B ms", "change", "%", "A GB", "B GB", "A tc%", "B tc%"}, {}};
-  Side other_a, other_b;
-  size_t others = 0;
+Side only_time(double ns) {
+  Side side;
+  side.time_ns = ns;
+  return side;
+}
+
+// Groups, then what makes the rows sum.
+View group_view(const ProfileDiff& d, const std::vector<GroupChange>& groups, const char* what, size_t top, bool sums) {
+  View view;
+  view.columns = {{what, true, true}, {"A ms"}, {"B ms"}, {"change"}, {"%"}};
+  add_number_columns(view, false);
+  double other_a = 0, other_b = 0, a = 0, b = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
+    const double x = groups[i].a ? groups[i].a->time_ns : 0, y = groups[i].b ? groups[i].b->time_ns : 0;
+    a += x;
+    b += y;
     if (i < top) {
-      t.rows.push_back(cells_of(name_of(groups[i]), groups[i].a, groups[i].b));
+      add_group(view, name_of(groups[i]), groups[i].a, groups[i].b);
       continue;
     }
-    ++others;
-    if (groups[i].a) other_a.time_ns += groups[i].a->time_ns;
-    if (groups[i].b) other_b.time_ns += groups[i].b->time_ns;
+    other_a += x;
+    other_b += y;
   }
-  if (others) t.rows.push_back(cells_of(fmt::format("{} more", others), other_a, other_b));
-  if (!sums) return t;
-  const auto time = [](double ns) { return std::optional(Side{0, ns, std::nullopt, std::nullopt, std::nullopt, std::nullopt}); };
-  double a = 0, b = 0;
-  for (const GroupChange& g : groups) {
-    a += g.a ? g.a->time_ns : 0;
-    b += g.b ? g.b->time_ns : 0;
-  }
+  if (groups.size() > top) add_group(view, fmt::format("{} more", groups.size() - top), only_time(other_a), only_time(other_b));
+  if (!sums) return view;
   const double outside_a = d.a_device_ns - d.a_idle_ns - a, outside_b = d.b_device_ns - d.b_idle_ns - b;
   if (std::fabs(outside_a) > kNothing_ns || std::fabs(outside_b) > kNothing_ns)
-    t.rows.push_back(cells_of("outside", time(outside_a), time(outside_b)));
-  if (d.idle_known) t.rows.push_back(cells_of("idle", time(d.a_idle_ns), time(d.b_idle_ns)));
-  t.rows.push_back(cells_of("sum", time(d.a_device_ns), time(d.b_device_ns)));
-  return t;
+    add_group(view, "outside", only_time(outside_a), only_time(outside_b));
+  if (d.idle_known) add_group(view, "idle", only_time(d.a_idle_ns), only_time(d.b_idle_ns));
+  add_group(view, "sum", only_time(d.a_device_ns), only_time(d.b_device_ns));
+  return view;
 }
 
-Rows kernel_rows(const ProfileDiff& d, size_t top) {
-  Rows t{{"kernel", "where", "what", "n", "A ms", "B ms", "change"}, {}};
+View kernel_view(const ProfileDiff& d, size_t top) {
+  View view;
+  view.columns = {{"kernel", true, true}, {"where", true}, {"what", true}, {"n"}, {"A ms"}, {"B ms"}, {"change"}};
+  add_number_columns(view, true);
+  const auto add = [&](const std::vector<std::string>& words, const Side& a, const Side& b) {
+    ViewRow row;
+    for (const std::string& word : words) row.cells.push_back({word});
+    for (const std::string& time : {milliseconds(a.time_ns), milliseconds(b.time_ns), change_in_milliseconds(b.time_ns - a.time_ns)})
+      row.cells.push_back({time});
+    if (words[0] == "sum") row.kind = ViewRow::Kind::sum;
+    add_numbers(row, a, b, true);
+    view.rows.push_back(std::move(row));
+  };
   double other_a = 0, other_b = 0;
   size_t others = 0;
   for (const KernelChange& k : d.kernels) {
-    if (t.rows.size() >= top || (k.change == "changed" && std::fabs(k.delta_ns()) < kNothing_ns)) {
+    if (view.rows.size() >= top || (k.change == "changed" && std::fabs(k.delta_ns()) < kNothing_ns)) {
       ++others;
       other_a += k.a.time_ns;
       other_b += k.b.time_ns;
       continue;
     }
-    t.rows.push_back(
-        {kernels_of(k), where(k), k.change, launches(k.a.launches, k.b.launches), ms(k.a.time_ns), ms(k.b.time_ns), change(k.delta_ns())});
+    add({kernels_of(k), where(k), k.change, launches(k.a.launches, k.b.launches)}, k.a, k.b);
   }
-  const auto last = [&](const std::string& name, double a, double b) { t.rows.push_back({name, "", "", "", ms(a), ms(b), change(b - a)}); };
+  const auto last = [&](const std::string& name, double a, double b) { add({name, "", "", ""}, only_time(a), only_time(b)); };
   if (others) last(fmt::format("{} more", others), other_a, other_b);
   if (d.idle_known) last("idle", d.a_idle_ns, d.b_idle_ns);
   if (std::fabs(d.a_rest_ns) > kNothing_ns || std::fabs(d.b_rest_ns) > kNothing_ns) last("rest", d.a_rest_ns, d.b_rest_ns);
   last("sum", d.a_device_ns, d.b_device_ns);
-  return t;
+  return view;
 }
 
-Rows rows_of(const ProfileDiff& d, const DiffText& o) {
+View view_of(const ProfileDiff& d, const DiffText& o) {
   switch (o.by) {
     case DiffBy::op:
-      return group_rows(d, d.ops, "op", o.top, false);
+      return group_view(d, d.ops, "op", o.top, false);
     case DiffBy::layer:
-      return group_rows(d, d.layers, "layer", o.top, false);
+      return group_view(d, d.layers, "layer", o.top, false);
     case DiffBy::pass:
     case DiffBy::kernel:
       break;
   }
-  return kernel_rows(d, o.top);
-}
-
-std::string terminal(const Rows& t, const DiffText& o, size_t left) {
-  std::vector<TextTable::Column> columns;
-  for (size_t i = 0; i < t.header.size(); ++i)
-    columns.push_back({t.header[i], i < left ? TextTable::Align::left : TextTable::Align::right, i == 0, i > 4 ? static_cast<int>(i) : 0});
-  TextTable table(columns);
-  for (const auto& row : t.rows) table.row(row, row[0] == "sum" ? "1" : "");
-  return table.text(o.width, o.color);
-}
-
-std::string markdown(const Rows& t, size_t left) {
-  std::string out = "|";
-  for (const std::string& h : t.header) out += " " + h + " |";
-  out += "\n|";
-  for (size_t i = 0; i < t.header.size(); ++i) out += i < left ? "---|" : "--:|";
-  out += "\n";
-  for (const auto& row : t.rows) {
-    out += "|";
-    for (const std::string& cell : row) {
-      std::string escaped;
-      for (const char c : cell) escaped += c == '|' ? "\\|" : c == '<' ? "&lt;" : std::string(1, c);
-      out += " " + escaped + " |";
-    }
-    out += "\n";
-  }
-  return out;
+  return kernel_view(d, o.top);
 }
 
 std::string difference_words(const ProfileDiff& d) {
@@ -156,11 +154,23 @@ std::string difference_words(const ProfileDiff& d) {
 }
 
 std::string step_words(const StepChange& s) {
-  std::string text = fmt::format("{} {} -> {} ms  {:+.2f}% ({} ms)", s.basis == "timed steps" ? "step" : s.basis, ms(s.a_ns), ms(s.b_ns),
-                                 (s.ratio() - 1) * 100, change(s.b_ns - s.a_ns));
+  std::string text = fmt::format("{} {} -> {} ms  {:+.2f}% ({} ms)", s.basis == "timed steps" ? "step" : s.basis, milliseconds(s.a_ns),
+                                 milliseconds(s.b_ns), (s.ratio() - 1) * 100, change_in_milliseconds(s.b_ns - s.a_ns));
   if (s.low) text += fmt::format("  [{:+.2f}, {:+.2f}]", (*s.low - 1) * 100, (*s.high - 1) * 100);
   return text;
 }
+// "warm 9.045 -> 9.001 ms  -0.49%; 6.28 -> 6.25 J a step; SM 1805 -> 1811 MHz"
+std::string state_words(const StateChange& s) {
+  std::string text = fmt::format("{} {} -> {} ms  {:+.2f}%", s.a.state, milliseconds(s.a.step_time_ns), milliseconds(s.b.step_time_ns),
+                                 (s.ratio() - 1) * 100);
+  for (const Field<StateRow>& f : fields_of<StateRow>()) {
+    const auto* member = std::get_if<Number StateRow::*>(&f.member);
+    if (!member || f.shown.format == Format::thousands || !(s.a.*(*member)) || !(s.b.*(*member))) continue;
+    text += fmt::format("; {} -> {} {}", text_of(f.shown.format, s.a.*(*member)), text_of(f.shown.format, s.b.*(*member)), f.shown.title);
+  }
+  return text;
+}
+
 std::string caution(const ProfileDiff& d) {
   if (d.unlike()) return "The two runs differ in device, model, batch or sequence length; their times cannot be compared.";
   std::string text =
@@ -173,12 +183,25 @@ std::string caution(const ProfileDiff& d) {
   return text;
 }
 
-ordered_json to_json(const Side& s) {
-  ordered_json j{{"launches", s.launches}, {"time_ns", s.time_ns}};
-  if (s.dram_bytes) j["dram_bytes"] = *s.dram_bytes;
-  if (s.tensor_active_pct) j["tensor_active_pct"] = *s.tensor_active_pct;
-  if (s.tensor_instructions) j["tensor_instructions"] = *s.tensor_instructions;
-  if (s.sm_clock_hz) j["sm_clock_hz"] = *s.sm_clock_hz;
+// Every number that both rows have, by its name in the document.
+ordered_json to_json(const StateChange& s) {
+  ordered_json j{{"state", s.a.state}, {"ratio", s.ratio()}};
+  for (const Field<StateRow>& f : fields_of<StateRow>()) {
+    const std::string name(f.name);
+    if (f.member.index() == 0) continue;  // words
+    std::visit(
+        [&](auto member) {
+          using T = std::remove_cvref_t<decltype(s.a.*member)>;
+          if constexpr (std::is_same_v<T, Number>) {
+            if (s.a.*member) j["a"][name] = *(s.a.*member);
+            if (s.b.*member) j["b"][name] = *(s.b.*member);
+          } else if constexpr (std::is_same_v<T, double> || std::is_same_v<T, int64_t>) {
+            j["a"][name] = s.a.*member;
+            j["b"][name] = s.b.*member;
+          }
+        },
+        f.member);
+  }
   return j;
 }
 
@@ -188,19 +211,22 @@ std::string diff_table(const ProfileDiff& d, const DiffText& o) {
   std::string out = fmt::format("A {}\nB {}\n", elide(o.a_name, o.width - 2), elide(o.b_name, o.width - 2));
   if (!d.runs.empty()) out += styled(wrapped("not the same: " + difference_words(d), o.width, 2), d.unlike() ? "31" : "33", o.color) + "\n";
   if (d.step) out += styled(step_words(*d.step), "1", o.color) + "\n";
+  for (const StateChange& s : d.states) out += wrapped(state_words(s), o.width, 2) + "\n";
   out += wrapped(caution(d), o.width, 0) + "\n\n";
-  if (!d.passes.empty()) out += terminal(group_rows(d, d.passes, "pass", d.passes.size(), true), o, 1) + "\n";
-  if (o.by != DiffBy::pass) out += terminal(rows_of(d, o), o, o.by == DiffBy::kernel ? 3 : 1);
+  if (!d.passes.empty()) out += terminal_text(group_view(d, d.passes, "pass", d.passes.size(), true), o.width, o.color) + "\n";
+  if (o.by != DiffBy::pass) out += terminal_text(view_of(d, o), o.width, o.color);
   return out;
 }
 
 std::string diff_markdown(const ProfileDiff& d, const DiffText& o) {
   std::string out = fmt::format("### {} → {}\n\n", o.a_name, o.b_name);
   if (d.step) out += "**" + step_words(*d.step) + "**\n\n";
+  for (const StateChange& s : d.states) out += "- " + state_words(s) + "\n";
+  if (!d.states.empty()) out += "\n";
   out += caution(d) + "\n\n";
   if (!d.runs.empty()) out += "Not the same: " + difference_words(d) + "\n\n";
-  if (!d.passes.empty()) out += markdown(group_rows(d, d.passes, "pass", d.passes.size(), true), 1) + "\n";
-  if (o.by != DiffBy::pass) out += markdown(rows_of(d, o), o.by == DiffBy::kernel ? 3 : 1);
+  if (!d.passes.empty()) out += markdown_text(group_view(d, d.passes, "pass", d.passes.size(), true)) + "\n";
+  if (o.by != DiffBy::pass) out += markdown_text(view_of(d, o));
   return out;
 }
 
@@ -212,6 +238,7 @@ ordered_json diff_json(const ProfileDiff& d, const DiffText& o) {
     j["step"] = {{"basis", d.step->basis}, {"a_ns", d.step->a_ns}, {"b_ns", d.step->b_ns}, {"ratio", d.step->ratio()}};
     if (d.step->low) j["step"]["ratio_low"] = *d.step->low, j["step"]["ratio_high"] = *d.step->high;
   }
+  for (const StateChange& s : d.states) j["states"].push_back(to_json(s));
   j["device"] = {{"a_ns", d.a_device_ns}, {"b_ns", d.b_device_ns}};
   if (d.idle_known) j["idle"] = {{"a_ns", d.a_idle_ns}, {"b_ns", d.b_idle_ns}};
   j["rest"] = {{"a_ns", d.a_rest_ns}, {"b_ns", d.b_rest_ns}};

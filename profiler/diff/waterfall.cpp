@@ -15,8 +15,7 @@ using nlohmann::ordered_json;
 
 template <class Row>
 void sort_by_change(std::vector<Row>& rows) {
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Row& x, const Row& y) { return std::fabs(x.b_ns - x.a_ns) > std::fabs(y.b_ns - y.a_ns); });
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return std::fabs(x.delta_ns()) > std::fabs(y.delta_ns()); });
 }
 
 }  // namespace
@@ -48,12 +47,7 @@ std::optional<Waterfall> make_waterfall(const ProfileDocument& a, const ProfileD
       row.pass = pass;
       row.op = op;
       if (row.kernel.empty()) row.kernel = k.name;
-      (is_b ? row.b_launches : row.a_launches) += k.launches + k.copies;
-      (is_b ? row.b_ns : row.a_ns) += k.time_ns;
-      if (k.dram_read_bytes && k.dram_write_bytes) {
-        std::optional<double>& bytes = is_b ? row.b_dram_bytes : row.a_dram_bytes;
-        bytes = bytes.value_or(0) + *k.dram_read_bytes + *k.dram_write_bytes;
-      }
+      profiler::add(is_b ? row.b : row.a, side_of(k));
       WaterfallOp& o = ops[{pass, op}];
       o.pass = pass;
       o.op = op;
@@ -66,7 +60,7 @@ std::optional<Waterfall> make_waterfall(const ProfileDocument& a, const ProfileD
   w.a_rest_ns = w.a_total_ns - w.a_idle_ns - a_sum;
   w.b_rest_ns = w.b_total_ns - w.b_idle_ns - b_sum;
   for (auto& [key, row] : rows) {
-    row.change = row.b_launches == 0 ? "gone" : row.a_launches == 0 ? "new" : "changed";
+    row.change = row.b.launches == 0 ? "gone" : row.a.launches == 0 ? "new" : "changed";
     w.kernels.push_back(std::move(row));
   }
   for (auto& [key, op] : ops) w.ops.push_back(std::move(op));
@@ -84,27 +78,25 @@ ordered_json to_json(const Waterfall& w, double least_ns) {
     // What comes or goes is always told: a kernel that is gone is the point of the change, however short it
     // was.
     if (k.change == "changed" && std::fabs(k.delta_ns()) < least_ns) {
-      other.a_ns += k.a_ns;
-      other.b_ns += k.b_ns;
-      other.a_launches += k.a_launches;
-      other.b_launches += k.b_launches;
+      add(other.a, k.a);
+      add(other.b, k.b);
       ++others;
       continue;
     }
     ordered_json row{
-        {"change", k.change},         {"pass", k.pass}, {"op", k.op},     {"kernel", k.kernel},      {"a_launches", k.a_launches},
-        {"b_launches", k.b_launches}, {"a_ns", k.a_ns}, {"b_ns", k.b_ns}, {"delta_ns", k.delta_ns()}};
-    if (k.a_dram_bytes) row["a_dram_bytes"] = *k.a_dram_bytes;
-    if (k.b_dram_bytes) row["b_dram_bytes"] = *k.b_dram_bytes;
+        {"change", k.change},         {"pass", k.pass},      {"op", k.op},          {"kernel", k.kernel},      {"a_launches", k.a.launches},
+        {"b_launches", k.b.launches}, {"a_ns", k.a.time_ns}, {"b_ns", k.b.time_ns}, {"delta_ns", k.delta_ns()}};
+    if (const auto bytes = dram_bytes(k.a)) row["a_dram_bytes"] = *bytes;
+    if (const auto bytes = dram_bytes(k.b)) row["b_dram_bytes"] = *bytes;
     kernels.push_back(std::move(row));
   }
-  out["other"] = {{"kernels", others},  {"a_launches", other.a_launches}, {"b_launches", other.b_launches}, {"a_ns", other.a_ns},
-                  {"b_ns", other.b_ns}, {"delta_ns", other.delta_ns()}};
+  out["other"] = {{"kernels", others},       {"a_launches", other.a.launches}, {"b_launches", other.b.launches},
+                  {"a_ns", other.a.time_ns}, {"b_ns", other.b.time_ns},        {"delta_ns", other.delta_ns()}};
   out["idle"] = {{"a_ns", w.a_idle_ns}, {"b_ns", w.b_idle_ns}, {"delta_ns", w.b_idle_ns - w.a_idle_ns}};
   out["rest"] = {{"a_ns", w.a_rest_ns}, {"b_ns", w.b_rest_ns}, {"delta_ns", w.b_rest_ns - w.a_rest_ns}};
   ordered_json& ops = out["ops"] = ordered_json::array();
   for (const WaterfallOp& o : w.ops)
-    if (std::fabs(o.b_ns - o.a_ns) >= least_ns)
+    if (std::fabs(o.delta_ns()) >= least_ns)
       ops.push_back({{"pass", o.pass}, {"op", o.op}, {"a_ns", o.a_ns}, {"b_ns", o.b_ns}, {"delta_ns", o.b_ns - o.a_ns}});
   return out;
 }

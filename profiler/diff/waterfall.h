@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "profiler/document/profile.h"
+#include "profiler/diff/side.h"
 
 namespace profiler {
 
@@ -23,16 +23,15 @@ std::string comparable_kernel_name(std::string_view name);
 struct WaterfallRow {
   std::string change;  // gone | new | changed
   std::string pass, op, kernel;
-  int64_t a_launches = 0, b_launches = 0;
-  double a_ns = 0, b_ns = 0;
-  std::optional<double> a_dram_bytes, b_dram_bytes;  // read and written; absent without counters
-  double delta_ns() const { return b_ns - a_ns; }
+  Side a, b;
+  double delta_ns() const { return b.time_ns - a.time_ns; }
 };
 
 struct WaterfallOp {  // kernels of one pass and op together: what an idea did, when it changed the kernels'
                       // names
   std::string pass, op;
   double a_ns = 0, b_ns = 0;
+  double delta_ns() const { return b_ns - a_ns; }
 };
 
 struct Waterfall {

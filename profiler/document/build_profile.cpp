@@ -8,6 +8,8 @@
 
 #include "base/nvml.h"
 #include "profiler/attribute/attribution.h"
+#include "profiler/document/missing_rows.h"
+#include "profiler/document/states.h"
 #include "profiler/document/statistics.h"
 #include "profiler/records/missing.h"
 #include "profiler/records/names.h"
@@ -31,30 +33,6 @@ Count device_count(const Recording& r, const char* key) {
   if (!word) return std::nullopt;
   const auto [end, error] = std::from_chars(word->data(), word->data() + word->size(), v);
   return error == std::errc() && end == word->data() + word->size() ? Count(v) : std::nullopt;
-}
-
-// One row per kind, in the order of first sight; a kind outside the catalogue is shown and taken seriously.
-void add_missing(ProfileDocument& d, const MissingRecord& m) {
-  const auto at = std::find_if(d.missing.begin(), d.missing.end(), [&](const MissingRow& row) { return row.name == m.name; });
-  if (at != d.missing.end()) {
-    at->count += m.count;
-    if (!m.detail.empty() && at->detail.find(m.detail) == std::string::npos && at->detail.size() < 400)
-      at->detail += (at->detail.empty() ? "" : "; ") + m.detail;
-    return;
-  }
-  const auto kind = find_missing(m.name);
-  MissingRow row;
-  row.name = m.name;
-  row.severity = std::string(name(kind ? kind->severity : Severity::severe));
-  row.stage = kind ? std::string(kind->stage) : "collect";
-  row.count = m.count;
-  row.detail = m.detail;
-  row.advice =
-      kind ? std::string(kind->advice) : "This program does not know this kind of missing data; it was recorded by another version.";
-  d.missing.push_back(std::move(row));
-}
-bool is_missing(const ProfileDocument& d, std::string_view name) {
-  return std::any_of(d.missing.begin(), d.missing.end(), [&](const MissingRow& m) { return m.name == name; });
 }
 
 // Profiled by us, but no trainer of ours: those write a run.json.
@@ -246,32 +224,16 @@ void fill_timing_from_steps(ProfileDocument& d, const Recording& r) {
 // -------------------------------------------------------------------------------------------------------------
 std::string pass_word(int pass) { return std::string(pass_words()[static_cast<size_t>(pass)]); }
 std::string op_word(int op) { return std::string(op_words()[static_cast<size_t>(op)]); }
-Text bound_word(const std::optional<Bound>& b) { return b ? Text(name(*b)) : std::nullopt; }
 
-void fill_measured(Measured& m, const LaunchSums& s, double step_ns) {
-  m.launches = s.launches;
-  m.copies = s.copies;
-  m.time_ns = s.time_ns;
-  m.share_pct = step_ns > 0 ? s.time_ns / step_ns * 100 : 0;
-  m.duration_ns = s.duration_ns;
-  m.dram_read_bytes = s.dram_read_bytes;
-  m.dram_write_bytes = s.dram_write_bytes;
-  m.dram_bytes_per_s = s.dram_bytes_per_s;
-  m.dram_of_ceiling_pct = s.dram_of_ceiling_pct;
-  m.l2_bytes = s.l2_bytes;
-  m.instructions = s.instructions;
-  m.tensor_active_pct = s.tensor_active_pct;
-  m.tensor_instructions = s.tensor_instructions;
-  m.tensor_while_busy_pct = s.tensor_while_busy_pct;
-  m.tensor_of_ceiling_pct = s.tensor_of_ceiling_pct;
-  m.fma_of_ceiling_pct = s.fma_of_ceiling_pct;
-  m.occupancy_pct = s.occupancy_pct;
-  m.sm_clock_hz = s.sm_clock_hz;
-  m.bound = bound_word(s.bound);
+// Share of the step, which the sums do not know.
+template <class Sums>
+Sums of_step(Sums sums, double step_ns) {
+  sums.share_pct = step_ns > 0 ? sums.time_ns / step_ns * 100 : 0;
+  return sums;
 }
 
 void fill_floored(Floored& f, const Group& g, double step_ns) {
-  fill_measured(f, g.sums, step_ns);
+  static_cast<Measured&>(f) = of_step<Measured>(g.sums, step_ns);
   f.kernel_floor_ns = g.sums.floor_ns;
   f.kernel_headroom_ns = g.sums.headroom_ns;
   if (!g.work) return;
@@ -308,19 +270,11 @@ LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_time
   }
   row.samples = l.samples;
   if (r.activity == Activity::copy || r.activity == Activity::memset) row.bytes = r.bytes;
-  row.dram_read_bytes = l.counters.dram_read_bytes;
-  row.dram_write_bytes = l.counters.dram_write_bytes;
-  row.dram_bytes_per_s = l.dram_bytes_per_s();
-  if (l.roofline.dram_ns && l.duration_ns > 0) row.dram_of_ceiling_pct = *l.roofline.dram_ns / l.duration_ns * 100;
-  row.l2_bytes = l.counters.l2_bytes;
-  row.instructions = l.counters.instructions;
-  row.tensor_active_pct = l.counters.tensor_active_pct;
-  row.tensor_instructions = l.counters.tensor_instructions;
-  row.tensor_while_busy_pct = l.counters.tensor_while_busy_pct;
-  row.occupancy_pct = l.counters.occupancy_pct;
-  row.sm_clock_hz = l.counters.sm_clock_hz;
+  const Launches alone{&l};
+  for (const NumberRow& n : number_rows())
+    if (n.beside & kLaunches) row.*n.member = n.of(alone);
   row.counted_time_ns = l.counters.counted_time_ns;
-  row.bound = bound_word(l.roofline.bound);
+  if (l.roofline.bound) row.bound = std::string(name(*l.roofline.bound));
   row.floor_ns = l.roofline.floor_ns;
   row.headroom_ns = l.headroom_ns();
   return row;
@@ -412,9 +366,7 @@ void fill_rows(ProfileDocument& d, const Recording& r, const Attribution& a) {
     row.activity = std::string(name(first.activity));
     if (g.pass) row.pass = pass_word(*g.pass);
     if (g.op) row.op = op_word(*g.op);
-    fill_measured(row, g.sums, a.time_ns);
-    row.floor_ns = g.sums.floor_ns;
-    row.headroom_ns = g.sums.headroom_ns;
+    static_cast<MeasuredKernels&>(row) = of_step(g.sums, a.time_ns);
     d.kernels.push_back(std::move(row));
   }
   for (const AttributedLaunch& l : a.launches) d.launches.push_back(launch_row(l, a.begin_ns, !measured_alone(r)));
@@ -430,12 +382,8 @@ void fill_totals(ProfileDocument& d, const Recording& r, const Attribution& a) {
   if (a.time_ns > 0) t.conservation_error_pct = a.conservation_error_ns / a.time_ns * 100;
   t.launches = a.all.launches;
   t.copies = a.all.copies;
-  t.dram_read_bytes = a.all.dram_read_bytes;
-  t.dram_write_bytes = a.all.dram_write_bytes;
-  t.dram_bytes_per_s = a.all.dram_bytes_per_s;
-  t.dram_of_ceiling_pct = a.all.dram_of_ceiling_pct;
-  t.tensor_active_pct = a.all.tensor_active_pct;
-  t.tensor_instructions = a.all.tensor_instructions;
+  for (const NumberRow& n : number_rows())
+    if (n.beside & kTotals) t.*n.member = a.all.*n.member;
   t.kernel_floor_ns = a.all.floor_ns;
   t.kernel_headroom_ns = a.all.headroom_ns;
   t.floor_ns = sum_passes(d.passes, &Floored::floor_ns);
@@ -510,13 +458,9 @@ ProfileDocument build_profile(const Recording& recording, const std::optional<Ru
     fill_timing(d, *run, ceilings, options);
   else
     fill_timing_from_steps(d, recording);
+  fill_states(d, recording, run, options);
   explain_absent_counters(d, recording);
-  std::stable_sort(d.missing.begin(), d.missing.end(), [](const MissingRow& x, const MissingRow& y) {
-    const auto rank = [](const MissingRow& m) {
-      return m.severity == name(Severity::severe) ? 0 : m.severity == name(Severity::notice) ? 1 : 2;
-    };
-    return rank(x) < rank(y);
-  });
+  sort_missing(d);
   return d;
 }
 

@@ -18,56 +18,86 @@ constexpr T Row::*of(T Base::*member) {
   return member;
 }
 
+// The numbers that the document holds in this kind of row, as number_rows() declares them.
+template <class Row>
+void append_numbers(std::vector<Field<Row>>& to, unsigned beside = kRowsOnly) {
+  for (const NumberRow& n : number_rows())
+    if (beside == kRowsOnly || (n.beside & beside)) to.push_back({n.name, n.unit, n.source, n.help, of<Row>(n.member), n.shown});
+}
+
 template <class Row>
 std::vector<Field<Row>> measured_fields() {
   using M = Measured;
-  return {
-      {"launches", "", "activity", "kernel launches (on a CPU: ops run)", of<Row>(&M::launches)},
+  std::vector<Field<Row>> l = {
+      {"launches",
+       "",
+       "activity",
+       "kernel launches (on a CPU: ops run)",
+       of<Row>(&M::launches),
+       {"n", Format::launches, kGroupTable | kKernelTable, kPassTable, 3}},
       {"copies", "", "activity", "copies and memsets", of<Row>(&M::copies)},
-      {"time_ns", "ns", "activity", "time on the device; where operations overlap each has an equal share, so rows add up to the step",
-       of<Row>(&M::time_ns)},
-      {"share_pct", "%", "formula", "time_ns of totals.time_ns", of<Row>(&M::share_pct)},
+      {"time_ns",
+       "ns",
+       "activity",
+       "time on the device; where operations overlap each has an equal share, so rows add up to the step",
+       of<Row>(&M::time_ns),
+       {"ms", Format::milliseconds, kRowTables}},
+      {"share_pct",
+       "%",
+       "formula",
+       "time_ns in percent of totals.time_ns",
+       of<Row>(&M::share_pct),
+       {"%", Format::percent, kPassTable | kGroupTable, kKernelTable}},
       {"duration_ns", "ns", "activity", "sum of start-to-end times; larger than time_ns where operations overlap",
        of<Row>(&M::duration_ns)},
-      {"dram_read_bytes", "bytes", "counter dram__bytes_read.sum", "read from DRAM by its kernels", of<Row>(&M::dram_read_bytes)},
-      {"dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "written to DRAM by its kernels", of<Row>(&M::dram_write_bytes)},
-      {"dram_bytes_per_s", "bytes/s", "formula", "(read + written) / duration of its kernels", of<Row>(&M::dram_bytes_per_s)},
-      {"dram_of_ceiling_pct", "%", "formula", "time its traffic needs at the measured ceiling of its mix / duration of its kernels",
-       of<Row>(&M::dram_of_ceiling_pct)},
-      {"l2_bytes", "bytes", "counter lts__t_bytes.sum", "through the L2 cache", of<Row>(&M::l2_bytes)},
-      {"instructions", "", "counter sm__inst_executed.sum", "warp instructions", of<Row>(&M::instructions)},
-      {"tensor_active_pct", "%", "counter, see collection.tensor_metric",
-       "cycles with the tensor pipe busy of all SM cycles; rows weight their launches by SM cycles", of<Row>(&M::tensor_active_pct)},
-      {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric",
-       "warp instructions on the tensor pipe, where a report of another tool counted them", of<Row>(&M::tensor_instructions)},
-      {"tensor_while_busy_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-       "the same of the cycles in which the SM had warps", of<Row>(&M::tensor_while_busy_pct)},
-      {"tensor_of_ceiling_pct", "%", "formula", "time its tensor work needs at the measured matmul ceiling / duration of its kernels",
-       of<Row>(&M::tensor_of_ceiling_pct)},
-      {"fma_of_ceiling_pct", "%", "counter sm__inst_executed_pipe_fma.sum",
-       "time its FMA-pipe instructions need at the rate of the measured fp32 matmul / duration of its "
-       "kernels",
-       of<Row>(&M::fma_of_ceiling_pct)},
-      {"occupancy_pct", "%", "counter sm__warps_active.avg.pct_of_peak_sustained_active",
-       "resident warps of the most an SM can hold, while it had any", of<Row>(&M::occupancy_pct)},
-      {"sm_clock_hz", "Hz", "counter gpc__cycles_elapsed.avg.per_second", "SM clock while its kernels were counted",
-       of<Row>(&M::sm_clock_hz)},
-      {"bound", "", "formula", "memory, tensor, latency or neither: what most of its time is bound by (docs/metrics.md)",
-       of<Row>(&M::bound)},
   };
+  append_numbers(l);
+  l.push_back({"bound",
+               "",
+               "formula",
+               "memory, tensor, latency or neither: what limits the row for most of its time (docs/metrics.md)",
+               of<Row>(&M::bound),
+               {"bound", Format::word, kGroupTable | kKernelTable, kNoTable, 4}});
+  return l;
 }
 
 template <class Row>
 std::vector<Field<Row>> floored_fields() {
   using F = Floored;
+  const auto floor = [](Floors which) { return Shown{"floor", Format::milliseconds, kGroupTable, kNoTable, 6, which}; };
+  const auto headroom = [](Floors which) { return Shown{"headroom", Format::milliseconds, kPassTable | kGroupTable, kNoTable, 1, which}; };
   return {
       {"flops", "FLOP", "model", "matrix products and attention, a multiply-add is 2", of<Row>(&F::flops)},
       {"min_bytes", "bytes", "model", "every input once, every output once", of<Row>(&F::min_bytes)},
-      {"floor_ns", "ns", "formula", "sum over its ops of max(min_bytes / copy ceiling, flops / matmul ceiling)", of<Row>(&F::floor_ns)},
+      {"floor_ns", "ns", "formula", "sum over its ops of max(min_bytes / copy ceiling, flops / matmul ceiling)", of<Row>(&F::floor_ns),
+       floor(Floors::of_ops)},
       {"headroom_ns", "ns", "formula", "sum over its ops of time above that floor, never below 0: what better kernels could win",
-       of<Row>(&F::headroom_ns)},
-      {"kernel_floor_ns", "ns", "formula", "sum of its kernels' own floors (kernels[].floor_ns)", of<Row>(&F::kernel_floor_ns)},
-      {"kernel_headroom_ns", "ns", "formula", "sum of its kernels' own headroom (kernels[].headroom_ns)", of<Row>(&F::kernel_headroom_ns)},
+       of<Row>(&F::headroom_ns), headroom(Floors::of_ops)},
+      {"kernel_floor_ns", "ns", "formula", "sum of its kernels' own floors (kernels[].floor_ns)", of<Row>(&F::kernel_floor_ns),
+       floor(Floors::of_kernels)},
+      {"kernel_headroom_ns", "ns", "formula", "sum of its kernels' own headroom (kernels[].headroom_ns)", of<Row>(&F::kernel_headroom_ns),
+       headroom(Floors::of_kernels)},
+  };
+}
+
+std::vector<Field<OpRow>> energy_fields() {
+  using O = OpRow;
+  const auto shown = [](std::string_view title, Format format, int drop) {
+    return Shown{title, format, kGroupTable, kNoTable, drop, Floors::either, true};
+  };
+  return {
+      {"energy_j", "J", "energy",
+       "joules of the op in one step at the step's clock, added by `stepscope energy --profile` (docs/energy.md)", &O::energy_j,
+       shown("mJ", Format::millijoules, 2)},
+      {"energy_error_j", "J", "energy", "its standard error", &O::energy_error_j},
+      {"energy_floor_j", "J", "energy", "joules that its bytes, FLOPs and static power need at the coefficients measured on this device",
+       &O::energy_floor_j},
+      {"energy_above_floor_j", "J", "energy", "energy_j - energy_floor_j", &O::energy_above_floor_j,
+       shown("mJ above", Format::millijoules, 5)},
+      {"sustained_ns", "ns", "energy", "what the op costs of a step at the power limit: joules that a copy of it adds / power limit",
+       &O::sustained_ns, shown("sustained", Format::milliseconds, 7)},
+      {"energy_bound", "", "energy", "memory, tensor, power, latency or neither: the highest floor of its sustained time", &O::energy_bound,
+       shown("sustained by", Format::word, 8)},
   };
 }
 
@@ -83,11 +113,11 @@ const std::vector<Field<RunSection>>& fields_of() {
     append(l, {{"steps", "", "run.json", "steps run, traced ones included", &R::steps},
                {"first_timed_step", "", "run.json", "0-based position of the first timed step among them", &R::first_timed_step},
                {"timed_steps", "", "run.json", "steps with no collector on", &R::timed_steps},
-               {"first_loss", "", "run.json", "of the first step", &R::first_loss},
-               {"last_loss", "", "run.json", "of the last step", &R::last_loss},
+               {"first_loss", "", "run.json", "loss after the first step", &R::first_loss},
+               {"last_loss", "", "run.json", "loss after the last step", &R::last_loss},
                {"memory_bytes", "bytes", "run.json", "planned device memory by kind", &R::memory_bytes},
                {"stopped", "", "run.json", "why the run ended before its last step", &R::stopped},
-               {"git_revision", "", "build", "of the sources", &R::git_revision},
+               {"git_revision", "", "build", "revision of the sources", &R::git_revision},
                {"build_type", "", "build", "CMake build type", &R::build_type},
                {"profiled_at", "", "timer", "UTC, ISO 8601", &R::profiled_at}});
     return l;
@@ -100,7 +130,7 @@ const std::vector<Field<EnvironmentSection>>& fields_of() {
   using E = EnvironmentSection;
   static const std::vector<Field<E>> list = {
       {"gpu", "", "device", "name", &E::gpu},
-      {"uuid", "", "device", "of the GPU", &E::uuid},
+      {"uuid", "", "device", "the GPU's own id", &E::uuid},
       {"chip", "", "device", "as CUPTI names it: GH100", &E::chip},
       {"compute_capability", "", "device", "9.0", &E::compute_capability},
       {"sm_count", "", "device", "multiprocessors", &E::sm_count},
@@ -130,8 +160,8 @@ const std::vector<Field<CeilingsSection>>& fields_of() {
       {"write_bytes_per_s", "bytes/s", "measured", "DRAM write", &C::write_bytes_per_s},
       {"matmul_flops_per_s", "FLOP/s", "measured", "by precision: fp32, tf32, bf16; random data", &C::matmul_flops_per_s},
       {"device", "", "measured", "where they were measured", &C::device},
-      {"uuid", "", "measured", "of that device", &C::uuid},
-      {"driver", "", "measured", "with that driver", &C::driver},
+      {"uuid", "", "measured", "id of that device", &C::uuid},
+      {"driver", "", "measured", "driver in use then", &C::driver},
       {"measured_at", "", "measured", "UTC, ISO 8601", &C::measured_at},
   };
   return list;
@@ -141,13 +171,13 @@ template <>
 const std::vector<Field<CounterSetRow>>& fields_of() {
   using C = CounterSetRow;
   static const std::vector<Field<C>> list = {
-      {"name", "", "counter", "of the set", &C::name},
+      {"name", "", "counter", "name of the set", &C::name},
       {"metrics", "", "counter", "CUPTI metric names, one pass", &C::metrics},
       {"launches", "", "counter", "kernels launched, or ranges pushed", &C::launches},
       {"ranges", "", "counter", "ranges decoded; a set with another number is not used", &C::ranges},
       {"setup_ns", "ns", "timer", "cost of configuring", &C::setup_ns},
-      {"run_ns", "ns", "timer", "of running the counted step", &C::run_ns},
-      {"decode_ns", "ns", "timer", "of decoding", &C::decode_ns},
+      {"run_ns", "ns", "timer", "cost of running the counted step", &C::run_ns},
+      {"decode_ns", "ns", "timer", "cost of decoding", &C::decode_ns},
   };
   return list;
 }
@@ -186,8 +216,8 @@ template <>
 const std::vector<Field<StepTime>>& fields_of() {
   using S = StepTime;
   static const std::vector<Field<S>> list = {
-      {"median", "ns", "timer", "of the timed steps", &S::median},
-      {"mean", "ns", "timer", "of the timed steps", &S::mean},
+      {"median", "ns", "timer", "median over the timed steps", &S::median},
+      {"mean", "ns", "timer", "mean over the timed steps", &S::mean},
       {"p05", "ns", "timer", "5% quantile", &S::p05},
       {"p95", "ns", "timer", "95% quantile", &S::p95},
       {"interval_low", "ns", "formula", "95% interval of the median by order statistics; needs 6 steps", &S::interval_low},
@@ -198,13 +228,37 @@ const std::vector<Field<StepTime>>& fields_of() {
 }
 
 template <>
+const std::vector<Field<StateRow>>& fields_of() {
+  using S = StateRow;
+  const auto shown = [](std::string_view title, Format format, int drop = 0) { return Shown{title, format, kStateTable, kNoTable, drop}; };
+  static const std::vector<Field<S>> list = {
+      {"state", "", "formula", "cool: before the device settled; warm: behind that", &S::state, shown("device", Format::word)},
+      {"run", "", "recording", "timed: the timed steps of this profile; sustained: a run of its own (profile --sustained)", &S::run,
+       shown("run", Format::word, 4)},
+      {"steps", "", "timer", "steps in a row", &S::steps, shown("steps", Format::count, 5)},
+      {"step_time_ns", "ns", "timer", "time_ns / steps", &S::step_time_ns, shown("ms a step", Format::milliseconds)},
+      {"time_ns", "ns", "timer", "all of them together", &S::time_ns, shown("s", Format::seconds, 6)},
+      {"begin_ns", "ns", "timer", "begin of the first of them, from the begin of the first step of the process", &S::begin_ns,
+       shown("after s", Format::seconds, 7)},
+      {"tokens_per_s", "tokens/s", "formula", "tokens_per_step / step_time_ns", &S::tokens_per_s, shown("tokens/s", Format::thousands, 3)},
+      {"joules_per_step", "J", "NVML", "energy counter of the GPU, interpolated between its changes, / steps", &S::joules_per_step,
+       shown("J a step", Format::joules)},
+      {"power_w", "W", "NVML", "that energy / time_ns; without it the mean of the samples", &S::power_w, shown("W", Format::watts, 1)},
+      {"sm_clock_mhz", "MHz", "NVML", "mean SM clock", &S::sm_clock_mhz, shown("SM MHz", Format::count, 2)},
+  };
+  return list;
+}
+
+template <>
 const std::vector<Field<TimingSection>>& fields_of() {
   using T = TimingSection;
   static const std::vector<Field<T>> list = {
       {"tokens_per_s", "tokens/s", "formula", "tokens_per_step / median step time", &T::tokens_per_s},
       {"model_flops_per_s", "FLOP/s", "formula", "model_flops / median step time", &T::model_flops_per_s},
-      {"of_matmul_ceiling_pct", "%", "formula", "model_flops_per_s of the measured matmul ceiling", &T::of_matmul_ceiling_pct},
+      {"of_matmul_ceiling_pct", "%", "formula", "model_flops_per_s in percent of the measured matmul ceiling", &T::of_matmul_ceiling_pct},
       {"matmul_ceiling", "", "run.json", "which ceiling: fp32, tf32 or bf16", &T::matmul_ceiling},
+      {"state", "", "formula", "cool or warm: what the device was in most of the timed steps; absent: a row of missing says why",
+       &T::state},
   };
   return list;
 }
@@ -212,27 +266,27 @@ const std::vector<Field<TimingSection>>& fields_of() {
 template <>
 const std::vector<Field<TotalsSection>>& fields_of() {
   using T = TotalsSection;
-  static const std::vector<Field<T>> list = {
-      {"time_ns", "ns", "activity", "one step on the device: first start to last end; a program without steps: the whole run", &T::time_ns},
-      {"passes_ns", "ns", "activity", "all passes", &T::passes_ns},
-      {"idle_ns", "ns", "activity", "nothing ran", &T::idle_ns},
-      {"unattributed_ns", "ns", "activity", "ran outside every leaf range", &T::unattributed_ns},
-      {"conservation_error_pct", "%", "formula", "(passes + unattributed + idle - time) / time", &T::conservation_error_pct},
-      {"launches", "", "activity", "kernel launches", &T::launches},
-      {"copies", "", "activity", "copies and memsets", &T::copies},
-      {"dram_read_bytes", "bytes", "counter dram__bytes_read.sum", "by kernels", &T::dram_read_bytes},
-      {"dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "by kernels", &T::dram_write_bytes},
-      {"dram_bytes_per_s", "bytes/s", "formula", "bytes / duration of kernels", &T::dram_bytes_per_s},
-      {"dram_of_ceiling_pct", "%", "formula", "as in passes[]", &T::dram_of_ceiling_pct},
-      {"tensor_active_pct", "%", "counter, see collection.tensor_metric", "weighted by SM cycles of the kernels; idle time is not in it",
-       &T::tensor_active_pct},
-      {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric", "by kernels", &T::tensor_instructions},
-      {"floor_ns", "ns", "formula", "sum of the passes' floors; ops without a work model are not in it", &T::floor_ns},
-      {"headroom_ns", "ns", "formula", "sum of the passes' headroom; idle time and ops without a work model are not in it",
-       &T::headroom_ns},
-      {"kernel_floor_ns", "ns", "formula", "sum of all kernels' own floors", &T::kernel_floor_ns},
-      {"kernel_headroom_ns", "ns", "formula", "sum of all kernels' own headroom", &T::kernel_headroom_ns},
-  };
+  static const std::vector<Field<T>> list = [] {
+    std::vector<Field<T>> l = {
+        {"time_ns", "ns", "activity", "one step on the device: first start to last end; a program without steps: the whole run",
+         &T::time_ns},
+        {"passes_ns", "ns", "activity", "all passes", &T::passes_ns},
+        {"idle_ns", "ns", "activity", "nothing ran", &T::idle_ns},
+        {"unattributed_ns", "ns", "activity", "ran outside every leaf range", &T::unattributed_ns},
+        {"conservation_error_pct", "%", "formula", "(passes + unattributed + idle - time) / time", &T::conservation_error_pct},
+        {"launches", "", "activity", "kernel launches", &T::launches},
+        {"copies", "", "activity", "copies and memsets", &T::copies},
+    };
+    append_numbers(l, kTotals);
+    append(l, {
+                  {"floor_ns", "ns", "formula", "sum of the passes' floors; ops without a work model are not in it", &T::floor_ns},
+                  {"headroom_ns", "ns", "formula", "sum of the passes' headroom; idle time and ops without a work model are not in it",
+                   &T::headroom_ns},
+                  {"kernel_floor_ns", "ns", "formula", "sum of all kernels' own floors", &T::kernel_floor_ns},
+                  {"kernel_headroom_ns", "ns", "formula", "sum of all kernels' own headroom", &T::kernel_headroom_ns},
+              });
+    return l;
+  }();
   return list;
 }
 
@@ -276,7 +330,7 @@ template <>
 const std::vector<Field<TimelineSection>>& fields_of() {
   using T = TimelineSection;
   static const std::vector<Field<T>> list = {
-      {"window_ns", "ns", "activity", "of the step shown, first start to last end", &T::window_ns},
+      {"window_ns", "ns", "activity", "length of the step shown, first start to last end", &T::window_ns},
       {"busy_ns", "ns", "activity", "at least one operation ran", &T::busy_ns},
       {"idle_ns", "ns", "activity", "none ran", &T::idle_ns},
       {"overlap_ns", "ns", "activity", "at least two ran", &T::overlap_ns},
@@ -297,9 +351,10 @@ const std::vector<Field<PassRow>>& fields_of() {
                {"top_kernel_ns", "ns", "activity", "its time", &P::top_kernel_ns},
                {"whole_dram_read_bytes", "bytes", "counter dram__bytes_read.sum",
                 "the pass counted as one range: kernels unserialized, copies and memsets included", &P::whole_dram_read_bytes},
-               {"whole_dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "the same", &P::whole_dram_write_bytes},
-               {"whole_tensor_active_pct", "%", "counter, see collection.tensor_metric", "the same; launch gaps are in its cycles",
-                &P::whole_tensor_active_pct}});
+               {"whole_dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "bytes written, counted in the same way",
+                &P::whole_dram_write_bytes},
+               {"whole_tensor_active_pct", "%", "counter, see collection.tensor_metric",
+                "tensor use, counted in the same way; launch gaps are in its cycles", &P::whole_tensor_active_pct}});
     return l;
   }();
   return list;
@@ -312,6 +367,7 @@ const std::vector<Field<OpRow>>& fields_of() {
     std::vector<Field<O>> l = {{"pass", "", "range", "as in passes[]", &O::pass}, {"op", "", "range", "semantic op", &O::op}};
     append(l, measured_fields<O>());
     append(l, floored_fields<O>());
+    append(l, energy_fields());
     return l;
   }();
   return list;
@@ -341,7 +397,12 @@ const std::vector<Field<KernelRow>>& fields_of() {
     append(l, measured_fields<K>());
     append(l, {{"floor_ns", "ns", "formula", "time its measured DRAM bytes, tensor and FMA work need at the ceilings, the largest",
                 &K::floor_ns},
-               {"headroom_ns", "ns", "formula", "time above that floor, launch by launch, never below 0", &K::headroom_ns}});
+               {"headroom_ns",
+                "ns",
+                "formula",
+                "time above that floor, launch by launch, never below 0",
+                &K::headroom_ns,
+                {"headroom", Format::milliseconds, kKernelTable, kNoTable, 1}}});
     return l;
   }();
   return list;
@@ -350,44 +411,48 @@ const std::vector<Field<KernelRow>>& fields_of() {
 template <>
 const std::vector<Field<LaunchRow>>& fields_of() {
   using L = LaunchRow;
-  static const std::vector<Field<L>> list = {
-      {"name", "", "activity", "full demangled name", &L::name},
-      {"activity", "", "activity", "kernel, copy, memset or cpu_op", &L::activity},
-      {"index", "", "activity", "position among the step's operations of this kind", &L::index},
-      {"pass", "", "range", "absent: unattributed", &L::pass},
-      {"layer", "", "range", "absent: outside the layers", &L::layer},
-      {"op", "", "range", "absent: unattributed", &L::op},
-      {"path", "", "range", "ranges open at the launch", &L::path},
-      {"stream", "", "activity", "CUPTI stream id", &L::stream},
-      {"device", "", "activity", "device id", &L::device},
-      {"grid", "", "activity", "blocks", &L::grid},
-      {"block", "", "activity", "threads", &L::block},
-      {"registers", "", "activity", "per thread", &L::registers},
-      {"shared_bytes", "bytes", "activity", "static and dynamic, per block", &L::shared_bytes},
-      {"graph_node", "", "activity", "CUDA graph node; absent: not from a graph", &L::graph_node},
-      {"start_ns", "ns", "activity", "from the begin of the step shown; absent: time lost", &L::start_ns},
-      {"shown_ns", "ns", "activity", "start to end in the step shown", &L::shown_ns},
-      {"time_ns", "ns", "activity", "start to end over the traced steps (collection.time_basis)", &L::time_ns},
-      {"share_ns", "ns", "activity", "its share of the step's time", &L::share_ns},
-      {"samples", "", "activity", "traced steps behind time_ns", &L::samples},
-      {"bytes", "bytes", "activity", "of a copy or memset", &L::bytes},
-      {"dram_read_bytes", "bytes", "counter dram__bytes_read.sum", "", &L::dram_read_bytes},
-      {"dram_write_bytes", "bytes", "counter dram__bytes_write.sum", "", &L::dram_write_bytes},
-      {"dram_bytes_per_s", "bytes/s", "formula", "(read + written) / time_ns", &L::dram_bytes_per_s},
-      {"dram_of_ceiling_pct", "%", "formula", "of the measured ceiling of its mix", &L::dram_of_ceiling_pct},
-      {"l2_bytes", "bytes", "counter lts__t_bytes.sum", "", &L::l2_bytes},
-      {"instructions", "", "counter sm__inst_executed.sum", "warp instructions", &L::instructions},
-      {"tensor_active_pct", "%", "counter, see collection.tensor_metric", "", &L::tensor_active_pct},
-      {"tensor_instructions", "", "counter, see collection.tensor_instructions_metric", "", &L::tensor_instructions},
-      {"tensor_while_busy_pct", "%", "counter sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "",
-       &L::tensor_while_busy_pct},
-      {"occupancy_pct", "%", "counter sm__warps_active.avg.pct_of_peak_sustained_active", "", &L::occupancy_pct},
-      {"sm_clock_hz", "Hz", "counter gpc__cycles_elapsed.avg.per_second", "while counted", &L::sm_clock_hz},
-      {"counted_time_ns", "ns", "counter gpu__time_duration.sum", "while counted; never used as its time", &L::counted_time_ns},
-      {"bound", "", "formula", "memory, tensor, latency or neither", &L::bound},
-      {"floor_ns", "ns", "formula", "as in kernels[]", &L::floor_ns},
-      {"headroom_ns", "ns", "formula", "as in kernels[]", &L::headroom_ns},
-  };
+  static const std::vector<Field<L>> list = [] {
+    std::vector<Field<L>> l = {
+        {"name", "", "activity", "full demangled name", &L::name},
+        {"activity", "", "activity", "kernel, copy, memset or cpu_op", &L::activity},
+        {"index", "", "activity", "position among the step's operations of this kind", &L::index},
+        {"pass", "", "range", "absent: unattributed", &L::pass},
+        {"layer", "", "range", "absent: outside the layers", &L::layer, {"layer", Format::word, kNoTable, kLaunchTable}},
+        {"op", "", "range", "absent: unattributed", &L::op},
+        {"path", "", "range", "ranges open at the launch", &L::path},
+        {"stream", "", "activity", "CUPTI stream id", &L::stream, {"stream", Format::word, kNoTable, kLaunchTable}},
+        {"device", "", "activity", "device id", &L::device},
+        {"grid", "", "activity", "blocks", &L::grid, {"grid", Format::word, kNoTable, kLaunchTable}},
+        {"block", "", "activity", "threads", &L::block},
+        {"registers", "", "activity", "per thread", &L::registers},
+        {"shared_bytes", "bytes", "activity", "static and dynamic, per block", &L::shared_bytes},
+        {"graph_node", "", "activity", "CUDA graph node; absent: not from a graph", &L::graph_node},
+        {"start_ns",
+         "ns",
+         "activity",
+         "from the begin of the step shown; absent: time lost",
+         &L::start_ns,
+         {"start ms", Format::milliseconds, kNoTable, kLaunchTable}},
+        {"shown_ns",
+         "ns",
+         "activity",
+         "start to end in the step shown",
+         &L::shown_ns,
+         {"ms", Format::milliseconds, kNoTable, kLaunchTable}},
+        {"time_ns", "ns", "activity", "start to end over the traced steps (collection.time_basis)", &L::time_ns},
+        {"share_ns", "ns", "activity", "its share of the step's time", &L::share_ns},
+        {"samples", "", "activity", "traced steps behind time_ns", &L::samples},
+        {"bytes", "bytes", "activity", "size of a copy or memset", &L::bytes},
+    };
+    append_numbers(l, kLaunches);
+    append(l, {
+                  {"counted_time_ns", "ns", "counter gpu__time_duration.sum", "while counted; never used as its time", &L::counted_time_ns},
+                  {"bound", "", "formula", "memory, tensor, latency or neither", &L::bound},
+                  {"floor_ns", "ns", "formula", "as in kernels[]", &L::floor_ns},
+                  {"headroom_ns", "ns", "formula", "as in kernels[]", &L::headroom_ns},
+              });
+    return l;
+  }();
   return list;
 }
 
@@ -407,80 +472,5 @@ const std::vector<Field<MissingRow>>& fields_of() {
 
 // ---- the lists as text
 // ----------------------------------------------------------------------------------------
-namespace {
-
-template <class Row>
-std::pair<std::string, bool> type_of(const Field<Row>& f) {
-  static const std::array<std::pair<const char*, bool>, 12> types = {{{"string", true},
-                                                                      {"string", false},
-                                                                      {"integer", true},
-                                                                      {"integer", false},
-                                                                      {"number", true},
-                                                                      {"number", false},
-                                                                      {"true or false", false},
-                                                                      {"list of numbers", true},
-                                                                      {"list of strings", true},
-                                                                      {"three integers", true},
-                                                                      {"object of strings", true},
-                                                                      {"object of numbers", true}}};
-  const auto& [type, required] = types.at(f.member.index());
-  return {type, required};
-}
-
-template <class Row>
-SectionDescription describe(const char* path, const char* help) {
-  SectionDescription s{path, help, {}};
-  for (const Field<Row>& f : fields_of<Row>()) {
-    const auto [type, required] = type_of(f);
-    s.fields.push_back({std::string(f.name), type, std::string(f.unit), std::string(f.source), std::string(f.help), required});
-  }
-  return s;
-}
-
-}  // namespace
-
-const std::vector<SectionDescription>& describe_document() {
-  static const std::vector<SectionDescription> sections = {
-      describe<RunSection>("run", "What ran."),
-      describe<EnvironmentSection>("environment", "Where, and how the device was doing during the timed steps."),
-      describe<CeilingsSection>("ceilings", "What this device was seen to reach; every percentage \"of ceiling\" is of these."),
-      describe<CollectionSection>("collection", "How the numbers were taken, and what that cost."),
-      describe<CounterSetRow>("collection.counter_sets[]", "Hardware counters taken together in one pass."),
-      describe<TimingSection>("timing", "From steps with no collector on."),
-      describe<StepTime>("timing.step_time_ns", "Wall time of a step, end to end."),
-      describe<TotalsSection>("totals", "One step on the device. passes_ns + unattributed_ns + idle_ns = time_ns within 0.5%."),
-      describe<PassRow>("passes[]", "In the order of a step."),
-      describe<OpRow>("ops[]", "Per pass and semantic op, all layers together."),
-      describe<LayerRow>("layers[]", "Per pass and layer, all ops together."),
-      describe<KernelRow>("kernels[]", "Per kernel name, pass and op; longest first."),
-      describe<LaunchRow>("launches[]", "Every operation of the step shown, by start time."),
-      describe<TimelineSection>("timeline", "Busy and idle time of the step shown, by interval union."),
-      describe<GapRow>("timeline.gaps[]", "Idle stretches by length."),
-      describe<CopyRow>("timeline.copies[]", "Copies and memsets by kind."),
-      describe<EnvironmentRow>("timeline.environment[]", "Samples in the step shown, and the nearest before and behind it."),
-      describe<MissingRow>("missing[]", "Everything that was lost or could not be had."),
-  };
-  return sections;
-}
-
-std::string document_schema_markdown() {
-  std::string out =
-      "# The profile document\n\n"
-      "Generated from the field lists in `profiler/document/fields.cpp` and `base/run_fields.cpp`; a test fails when this\n"
-      "page is stale. How each number is computed and when it lies: `docs/metrics.md`.\n\n"
-      "One JSON object. `schema` is `\"stepscope.profile/1\"`; a reader refuses any other. All numbers are "
-      "per training step (a\n"
-      "program without steps is one step), in base units. A field that is not marked *always* is absent when "
-      "there is no answer;\n"
-      "a row of `missing` says why. Never 0, -1, null or NaN instead. The section `sources` repeats where "
-      "each number comes from, so\n"
-      "that a document explains itself.\n";
-  for (const SectionDescription& s : describe_document()) {
-    out += fmt::format("\n## {}\n\n{}\n\n| field | type | unit | always | source | meaning |\n|---|---|---|---|---|---|\n", s.path, s.help);
-    for (const FieldDescription& f : s.fields)
-      out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", f.name, f.type, f.unit, f.required ? "yes" : "", f.source, f.help);
-  }
-  return out;
-}
 
 }  // namespace profiler

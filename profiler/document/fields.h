@@ -1,5 +1,6 @@
 // Every field of the document, declared once: name, unit, where the number comes from, what it means, and the
-// member that holds it. JSON writer, JSON reader, docs/profile-document.md and the CSV all walk these lists.
+// member that holds it; and how people see it. JSON writer and reader, docs/profile-document.md, CSV, tables,
+// Markdown, page and diff all walk these lists. Numbers of launches are declared one floor below, in profiler/attribute/numbers.cpp.
 #pragma once
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ struct Field {
                std::vector<double> Row::*, std::vector<std::string> Row::*, std::array<int64_t, 3> Row::*,
                std::map<std::string, std::string> Row::*, std::map<std::string, double> Row::*>
       member;
+  Shown shown = {};  // default: in the document and the CSV only
 };
 
 // Specialized in fields.cpp for every struct of profile.h that becomes a JSON object.
@@ -37,6 +39,8 @@ template <>
 const std::vector<Field<CollectionSection>>& fields_of();
 template <>
 const std::vector<Field<StepTime>>& fields_of();
+template <>
+const std::vector<Field<StateRow>>& fields_of();
 template <>
 const std::vector<Field<TimingSection>>& fields_of();
 template <>

@@ -179,6 +179,7 @@ std::string to_json(const ProfileDocument& d) {
   Json timing;
   timing["step_time_ns"] = object_of(d.timing.step_time_ns, "timing.step_time_ns");
   timing.update(object_of(d.timing, "timing"));
+  if (!d.timing.states.empty()) timing["states"] = list_of(d.timing.states, "timing.states");
   j["timing"] = std::move(timing);
   j["totals"] = object_of(d.totals, "totals");
   j["passes"] = list_of(d.passes, "passes");
@@ -217,7 +218,9 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   read_object(section("collection"), d.collection, source, "collection", {"counter_sets"});
   read_list(member(section("collection"), "counter_sets", source, "collection."), d.collection.counter_sets, source,
             "collection.counter_sets");
-  read_object(section("timing"), d.timing, source, "timing", {"step_time_ns"});
+  read_object(section("timing"), d.timing, source, "timing", {"step_time_ns", "states"});
+  if (const auto states = section("timing").find("states"); states != section("timing").end())
+    read_list(*states, d.timing.states, source, "timing.states");
   read_object(member(section("timing"), "step_time_ns", source, "timing."), d.timing.step_time_ns, source, "timing.step_time_ns");
   read_object(section("totals"), d.totals, source, "totals");
   read_list(section("passes"), d.passes, source, "passes");

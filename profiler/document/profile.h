@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/run_fields.h"
+#include "profiler/attribute/sums.h"
 
 namespace profiler {
 
@@ -67,16 +68,25 @@ struct StepTime {
   std::vector<double> samples;
 };
 
+// Steps in a row while the device was cool, or warm (profiler/document/device_state.h).
+struct StateRow {
+  std::string state, run;
+  int64_t steps = 0;
+  double step_time_ns = 0, time_ns = 0, begin_ns = 0;
+  Number tokens_per_s, joules_per_step, power_w, sm_clock_mhz;
+};
+
 struct TimingSection {
   StepTime step_time_ns;
   Number tokens_per_s, model_flops_per_s, of_matmul_ceiling_pct;
   Text matmul_ceiling;
+  Text state;
+  std::vector<StateRow> states;
 };
 
-struct TotalsSection {
+struct TotalsSection : Numbers {  // of the numbers only those that number_rows() has beside the totals
   Number time_ns, passes_ns, idle_ns, unattributed_ns, conservation_error_pct;
   Count launches, copies;
-  Number dram_read_bytes, dram_write_bytes, dram_bytes_per_s, dram_of_ceiling_pct, tensor_active_pct, tensor_instructions;
   Number floor_ns, headroom_ns, kernel_floor_ns, kernel_headroom_ns;
 };
 
@@ -102,15 +112,6 @@ struct TimelineSection {
   std::vector<CopyRow> copies;
 };
 
-// What every row over several launches has.
-struct Measured {
-  int64_t launches = 0, copies = 0;
-  double time_ns = 0, share_pct = 0, duration_ns = 0;
-  Number dram_read_bytes, dram_write_bytes, dram_bytes_per_s, dram_of_ceiling_pct, l2_bytes, instructions;
-  Number tensor_active_pct, tensor_instructions, tensor_while_busy_pct, tensor_of_ceiling_pct, fma_of_ceiling_pct, occupancy_pct,
-      sm_clock_hz;
-  Text bound;
-};
 // What rows of whole ops have besides: the floors of their mathematics.
 struct Floored : Measured {
   Number flops, min_bytes, floor_ns, headroom_ns, kernel_floor_ns, kernel_headroom_ns;
@@ -124,18 +125,20 @@ struct PassRow : Floored {
 };
 struct OpRow : Floored {
   std::string pass, op;
+  // Of `stepscope energy`; absent until it has added them.
+  Number energy_j, energy_error_j, energy_floor_j, energy_above_floor_j, sustained_ns;
+  Text energy_bound;
 };
 struct LayerRow : Floored {
   std::string pass;
   int64_t layer = 0;
 };
-struct KernelRow : Measured {
+struct KernelRow : MeasuredKernels {
   std::string name, activity;
   Text pass, op;
-  Number floor_ns, headroom_ns;
 };
 
-struct LaunchRow {
+struct LaunchRow : Numbers {
   std::string name, activity;
   int64_t index = 0;
   Text pass, op;
@@ -148,8 +151,7 @@ struct LaunchRow {
   Number start_ns, shown_ns, time_ns, share_ns;
   int64_t samples = 0;
   Count bytes;
-  Number dram_read_bytes, dram_write_bytes, dram_bytes_per_s, dram_of_ceiling_pct, l2_bytes, instructions;
-  Number tensor_active_pct, tensor_instructions, tensor_while_busy_pct, occupancy_pct, sm_clock_hz, counted_time_ns;
+  Number counted_time_ns;
   Text bound;
   Number floor_ns, headroom_ns;
 };

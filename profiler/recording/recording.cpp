@@ -40,7 +40,7 @@ bool store(const std::string& type, const Json& j, Recording& r, bool& has_sessi
     return true;
   }
   return into(r.launches) || into(r.stats) || into(r.steps) || into(r.counter_sets) || into(r.counters) || into(r.environment) ||
-         into(r.missing);
+         into(r.energy) || into(r.missing);
 }
 
 Recording read_lines(std::istream& in, const std::string& source, bool& has_session, bool& ended, int64_t& last_line) {
@@ -117,6 +117,7 @@ void save_recording(const Recording& r, const std::string& path) {
   all(r.counter_sets);
   all(r.counters);
   all(r.environment);
+  all(r.energy);
   all(r.missing);
   writer.finish();
 }

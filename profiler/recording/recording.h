@@ -20,6 +20,7 @@ struct Recording {
   std::vector<CounterSet> counter_sets;
   std::vector<CounterRecord> counters;
   std::vector<EnvironmentSample> environment;
+  std::vector<EnergySample> energy;
   std::vector<MissingRecord> missing;
 };
 

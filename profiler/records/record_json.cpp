@@ -97,6 +97,11 @@ void fields(F& f, R& r, const EnvironmentSample*) {
   f("throttle_reasons", r.throttle_reasons);
 }
 template <class F, class R>
+void fields(F& f, R& r, const EnergySample*) {
+  f("time_ns", r.time_ns);
+  f("energy_mj", r.energy_mj);
+}
+template <class F, class R>
 void fields(F& f, R& r, const MissingRecord*) {
   f("name", r.name);
   f("count", r.count);
@@ -237,6 +242,7 @@ PROFILER_INSTANTIATE(StepRecord)
 PROFILER_INSTANTIATE(CounterSet)
 PROFILER_INSTANTIATE(CounterRecord)
 PROFILER_INSTANTIATE(EnvironmentSample)
+PROFILER_INSTANTIATE(EnergySample)
 PROFILER_INSTANTIATE(MissingRecord)
 #undef PROFILER_INSTANTIATE
 

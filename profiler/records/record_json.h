@@ -35,9 +35,11 @@ inline constexpr std::string_view kRecordType<CounterRecord> = "counters";
 template <>
 inline constexpr std::string_view kRecordType<EnvironmentSample> = "environment";
 template <>
+inline constexpr std::string_view kRecordType<EnergySample> = "energy";
+template <>
 inline constexpr std::string_view kRecordType<MissingRecord> = "missing";
 
-// Throws RecordError for a value that is not finite. Instantiated for the eight records above.
+// Throws RecordError for a value that is not finite. Instantiated for the records above.
 template <class Record>
 nlohmann::ordered_json record_to_json(const Record& record);
 template <class Record>

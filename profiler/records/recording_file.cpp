@@ -38,6 +38,7 @@ void RecordingWriter::write(const LaunchStats& r) { line(dumped(record_to_json(r
 void RecordingWriter::write(const StepRecord& r) { line(dumped(record_to_json(r))); }
 void RecordingWriter::write(const CounterSet& r) { line(dumped(record_to_json(r))); }
 void RecordingWriter::write(const CounterRecord& r) { line(dumped(record_to_json(r))); }
+void RecordingWriter::write(const EnergySample& r) { line(dumped(record_to_json(r))); }
 void RecordingWriter::write(const EnvironmentSample& r) { line(dumped(record_to_json(r))); }
 void RecordingWriter::write(const MissingRecord& r) { line(dumped(record_to_json(r))); }
 

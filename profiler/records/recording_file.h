@@ -25,6 +25,7 @@ class RecordingWriter {
   void write(const StepRecord& r);
   void write(const CounterSet& r);
   void write(const CounterRecord& r);
+  void write(const EnergySample& record);
   void write(const EnvironmentSample& r);
   void write(const MissingRecord& r);
   void flush();

@@ -95,6 +95,12 @@ struct EnvironmentSample {
   uint64_t throttle_reasons = 0;  // nvmlClocksEventReasons bits
 };
 
+// The GPU's energy counter when it changed. It moves in jumps, about ten a second, so that single readings say little.
+struct EnergySample {
+  int64_t time_ns = 0;     // the middle of the two readings between which it changed
+  uint64_t energy_mj = 0;  // since the driver was loaded
+};
+
 // Something that was lost or could not be had. `name` is one of profiler/records/missing.h.
 struct MissingRecord {
   std::string name;

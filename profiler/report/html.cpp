@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "profiler/document/json.h"
+#include "profiler/report/page.h"
 #include "profiler/report/page_files.h"
 
 namespace profiler {
@@ -51,20 +52,21 @@ std::string html_text(const ProfileDocument& d) {
                      [](const LaunchRow& a, const LaunchRow& b) { return a.shown_ns.value_or(0) > b.shown_ns.value_or(0); });
     shown.launches.resize(kMostLaunches);
   }
-  // The timeline needs when and where; the rest of a launch is in the document.
+  const std::string view = page_json(shown);
+  // The timeline needs when and where; names are in the view, the rest of a launch is in the document.
   for (LaunchRow& l : shown.launches) {
     l.path.clear();
+    l.name.clear();
+    static_cast<Numbers&>(l) = {};
     for (Number LaunchRow::*unused :
-         {&LaunchRow::time_ns, &LaunchRow::share_ns, &LaunchRow::dram_read_bytes, &LaunchRow::dram_write_bytes,
-          &LaunchRow::dram_bytes_per_s, &LaunchRow::dram_of_ceiling_pct, &LaunchRow::l2_bytes, &LaunchRow::instructions,
-          &LaunchRow::tensor_active_pct, &LaunchRow::tensor_instructions, &LaunchRow::tensor_while_busy_pct, &LaunchRow::occupancy_pct,
-          &LaunchRow::sm_clock_hz, &LaunchRow::counted_time_ns, &LaunchRow::floor_ns, &LaunchRow::headroom_ns})
+         {&LaunchRow::time_ns, &LaunchRow::share_ns, &LaunchRow::counted_time_ns, &LaunchRow::floor_ns, &LaunchRow::headroom_ns})
       (l.*unused).reset();
   }
   const std::string charts = has_charts() ? "<script>" + std::string(page::charts()) + "</script>" : "";
   return filled(page::html(), {{"@CSS@", page::css()},
                                {"@LAUNCHES@", std::to_string(d.launches.size())},
                                {"@DATA@", for_script_element(to_json(shown))},
+                               {"@VIEW@", for_script_element(view)},
                                {"@CHARTS@", charts},
                                {"@SCRIPT@", page::script()}});
 }

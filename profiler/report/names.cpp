@@ -88,13 +88,4 @@ std::string place_words(std::string_view pass, std::string_view op) {
   return op.empty() ? out : out + " " + std::string(op);
 }
 
-std::string tensor_cell(const std::optional<double>& pct, const std::optional<double>& instructions) {
-  if (pct) return fmt::format("{:.1f}", *pct);
-  if (!instructions) return "-";
-  constexpr std::pair<double, const char*> kScales[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
-  for (const auto& [scale, letter] : kScales)
-    if (*instructions >= scale) return fmt::format("{:.1f}{} inst", *instructions / scale, letter);
-  return fmt::format("{:.0f} inst", *instructions);
-}
-
 }  // namespace profiler

@@ -2,7 +2,6 @@
 // key.
 #pragma once
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,8 +19,5 @@ std::string elide(std::string_view text, size_t width);
 
 // "bwd attention": pass in three letters, and the op.
 std::string place_words(std::string_view pass, std::string_view op);
-
-// Tensor use as a cell: a percentage; the number of instructions where it is all there is ("8.4M inst").
-std::string tensor_cell(const std::optional<double>& pct, const std::optional<double>& instructions);
 
 }  // namespace profiler

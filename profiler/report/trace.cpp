@@ -22,7 +22,7 @@ struct Slice {
 };
 
 template <class T>
-void put(Json& args, const char* key, const std::optional<T>& v) {
+void put(Json& args, const std::string& key, const std::optional<T>& v) {
   if (v) args[key] = *v;
 }
 
@@ -73,11 +73,7 @@ Json launch_slice(const Slice& s, int64_t pid, int64_t tid) {
   }
   put(a, "bytes", l.bytes);
   put(a, "median_ns", l.time_ns);
-  put(a, "dram_read_bytes", l.dram_read_bytes);
-  put(a, "dram_write_bytes", l.dram_write_bytes);
-  put(a, "dram_bytes_per_s", l.dram_bytes_per_s);
-  put(a, "tensor_active_pct", l.tensor_active_pct);
-  put(a, "occupancy_pct", l.occupancy_pct);
+  for (const NumberRow& n : number_rows()) put(a, std::string(n.name), l.*n.member);
   put(a, "bound", l.bound);
   put(a, "headroom_ns", l.headroom_ns);
   return e;
@@ -118,7 +114,7 @@ void add_stream(Json& events, std::vector<Slice> slices, int64_t pid, int64_t st
 
 // A step function: what the operations running at each moment add up to.
 void add_counter_track(Json& events, const std::vector<Slice>& slices, int64_t pid, const char* name, const char* series,
-                       const Number LaunchRow::*member, double scale) {
+                       Number Numbers::*member, double scale) {
   std::map<double, double> changes;
   for (const Slice& s : slices) {
     const Number value = s.launch->*member;

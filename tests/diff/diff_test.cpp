@@ -199,12 +199,42 @@ TEST(Diff, BytesOfReplacedKernelsAreSummedOnlyWhereAllAreKnown) {
                   fused = kernel("gemm_bias", "forward", "mlp_up", 1.05e6);
   const auto a_bytes = [&](const KernelRow& x, const KernelRow& y) {
     const ProfileDiff d = diff_profiles(document({x, y}, 0), document({with_bytes(fused, 3e6, 4e6)}, 0));
-    EXPECT_EQ(change(d, "replaced").b.dram_bytes, 7e6);
-    return change(d, "replaced").a.dram_bytes;
+    EXPECT_EQ(dram_bytes(change(d, "replaced").b), 7e6);
+    return dram_bytes(change(d, "replaced").a);
   };
   EXPECT_EQ(a_bytes(with_bytes(gemm, 5e6, 2e6), with_bytes(bias, 1e6, 1e6)), 9e6);
   EXPECT_EQ(a_bytes(with_bytes(gemm, 5e6, 2e6), bias), std::nullopt) << "half a sum would look like an answer";
   EXPECT_EQ(a_bytes(gemm, with_bytes(bias, 1e6, 1e6)), std::nullopt);
+}
+
+StateRow state(const std::string& word, const std::string& run, double step_ns, double seconds, double joules) {
+  StateRow s;
+  s.state = word;
+  s.run = run;
+  s.step_time_ns = step_ns;
+  s.time_ns = seconds * 1e9;
+  s.steps = static_cast<int64_t>(s.time_ns / step_ns);
+  s.joules_per_step = joules;
+  return s;
+}
+
+TEST(Diff, WarmIsComparedWithWarmAndCoolWithCool) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
+  a.timing.state = b.timing.state = "cool";
+  a.timing.states = {state("cool", "timed", 8.8e6, 0.4, 5.9), state("warm", "sustained", 9.0e6, 6, 6.3)};
+  b.timing.states = {state("cool", "timed", 8.7e6, 0.4, 5.8), state("warm", "timed", 9.4e6, 3, 6.1),
+                     state("warm", "sustained", 9.09e6, 6, 6.2)};
+  const ProfileDiff d = diff_profiles(a, b);
+  ASSERT_EQ(d.states.size(), 2u);
+  EXPECT_NEAR(d.states[0].ratio(), 1.01, 1e-12) << "the longest warm runs";
+  const std::string warm = "warm 9.000 -> 9.090 ms  +1.00%; 6.30 -> 6.20 J a step";
+  EXPECT_THAT(diff_table(d, {"a", "b"}), testing::AllOf(HasSubstr(warm), HasSubstr("cool 8.800 -> 8.700 ms  -1.14%")));
+  EXPECT_THAT(diff_markdown(d, {"a", "b"}), HasSubstr(warm));
+  EXPECT_EQ(diff_json(d, {"a", "b"})["states"][0]["b"]["joules_per_step"], 6.2);
+  b.timing.states.resize(1);
+  EXPECT_EQ(diff_profiles(a, b).states.size(), 1u) << "one side alone is no comparison";
+  b.timing.state = "warm";
+  EXPECT_THAT(diff_table(diff_profiles(a, b), {"a", "b"}), HasSubstr("timed steps on a device that was cool -> warm"));
 }
 
 TEST(Diff, NothingToCompareIsAnError) { EXPECT_THROW(diff_profiles(ProfileDocument{}, document({}, 1)), stepscope::InputError); }

@@ -163,10 +163,10 @@ TEST(waterfall, counts_copies_and_memsets_as_launches) {
   copy.copies = 3;
   const profiler::Waterfall came = make_waterfall(profile({}, 0, 0), profile({copy}, 1e3, 0)).value();
   EXPECT_EQ(came.kernels.at(0).change, "new");
-  EXPECT_EQ(came.kernels.at(0).b_launches, 3);
+  EXPECT_EQ(came.kernels.at(0).b.launches, 3);
   const profiler::Waterfall went = make_waterfall(profile({copy}, 1e3, 0), profile({}, 0, 0)).value();
   EXPECT_EQ(went.kernels.at(0).change, "gone");
-  EXPECT_EQ(went.kernels.at(0).a_launches, 3);
+  EXPECT_EQ(went.kernels.at(0).a.launches, 3);
   EXPECT_EQ(make_waterfall(profile({copy}, 1e3, 0), profile({copy}, 1e3, 0))->kernels.at(0).change, "changed");
 }
 

@@ -24,7 +24,7 @@ std::string detail_of(const Attribution& a, const std::string& name) {
 TEST(Counters, PercentagesAreWeightedBySmCyclesNeverAveraged) {
   const Recording r = fixture::recording(kTwo);
   const auto a = attribute(r, fixture::input());
-  const LaunchSums& s = pass_group(*a, "forward")->sums;
+  const Measured& s = pass_group(*a, "forward")->sums;
   EXPECT_DOUBLE_EQ(*s.tensor_active_pct, 20) << "80% of 100 us and 0% of 300 us; the mean would be 40";
   EXPECT_DOUBLE_EQ(*s.dram_read_bytes, 11e6);
   EXPECT_DOUBLE_EQ(*s.dram_bytes_per_s, 33e6 / 400e-6);

@@ -16,7 +16,7 @@ TEST(Markdown, ShowsPassesKernelsAndWhatIsMissing) {
   for (const profiler::PassRow& p : d.passes) EXPECT_THAT(text, HasSubstr("| " + p.name + " |"));
   EXPECT_THAT(text, HasSubstr("| idle |"));
   EXPECT_THAT(text, HasSubstr(std::to_string(d.kernels.size() - 3) + " more kernels"));
-  EXPECT_THAT(text, HasSubstr("ms a step**"));
+  EXPECT_THAT(text, HasSubstr(" ms** ["));
 }
 
 TEST(Markdown, WhatIsNotKnownIsADash) {
@@ -34,7 +34,7 @@ TEST(Markdown, NamesCannotBreakItsTables) {
     if (!line.starts_with("| ") || line.find("kernel") == 2) continue;
     size_t bars = 0;
     for (size_t i = 0; i < line.size(); ++i) bars += line[i] == '|' && (i == 0 || line[i - 1] != '\\');
-    EXPECT_TRUE(bars == 8 || bars == 9) << line;
+    EXPECT_TRUE(bars == 9 || bars == 10) << line;
   }
 }
 

@@ -1,0 +1,124 @@
+// `stepscope energy`: joules per op of a training step, measured by the GPU's energy counter, and how far each is above its floor.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "base/read_file.h"
+#include "build_info.inc"
+#include "cli/commands.h"
+#include "cli/gpu.h"
+#include "cli/trainer_flags.h"
+#include "cli/values.h"
+#include "experiments/energy/into_profile.h"
+#include "experiments/energy/measure.h"
+#include "profiler/document/json.h"
+
+namespace cli {
+namespace {
+
+using stepscope::InputError;
+using stepscope::MachineError;
+
+struct EnergyFlags {
+  TrainerFlags trainer;
+  energy::MeasureOptions measure;
+  std::string from, out, profile;
+  bool json = false, quiet = false;
+};
+
+energy::Document load(const std::string& file) {
+  const auto json = nlohmann::ordered_json::parse(stepscope::read_file(file), nullptr, false);
+  if (json.is_discarded()) throw InputError(fmt::format("{}: this is no JSON", file));
+  return energy::from_json(json, file);
+}
+
+// `profile`: what the joules go into besides, so that another run is refused before minutes are spent.
+energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]] const CommandLine& line,
+                          [[maybe_unused]] const std::optional<profiler::ProfileDocument>& profile) {
+  const GpuStatus gpu = gpu_status();
+  if (!gpu.present) throw MachineError(fmt::format("energy is counted by a GPU: {}", gpu.why_not));
+  TrainerFlags flags = f.trainer;
+  settle(flags);
+  if (flags.trainer == "reference")
+    throw InputError("--trainer reference: it runs on the CPU, and only a GPU's energy is counted; take --trainer mixed or fp32");
+#ifdef STEPSCOPE_WITH_CUDA
+  gpt2::LoopOptions loop = loop_options(flags);
+  if (flags.lr_total_steps == 0) loop.learning_rate.total = int64_t{1} << 40;  // as many steps as the seconds hold
+  const gpt2::TrainerOptions options = trainer_options(flags);
+  gpt2::check_run(options, loop);
+  const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, options);
+  if (profile) energy::require_same_run(energy::settings_of(*trainer, loop), *profile);
+  energy::MeasureOptions how = f.measure;
+  how.pci_bus_id = gpu.pci_bus_id;
+  if (!f.quiet) how.progress = [](std::string_view what) { fmt::print(stderr, "energy: {}\n", what); };
+  energy::Document document = energy::measure(*trainer, loop, how);
+  document.run.git_revision = kGitRevision;
+  document.run.command = line.text();
+  return document;
+#else
+  throw MachineError("this stepscope was built without CUDA");
+#endif
+}
+
+void run(const EnergyFlags& f, const CommandLine& line) {
+  if (!f.out.empty()) gpt2::check_file_writable(f.out, "-o");
+  std::optional<profiler::ProfileDocument> profile;
+  if (!f.profile.empty()) {
+    if (f.measure.by_launch) throw InputError("--profile with --by-launch: a profile has joules of ops; leave --by-launch out");
+    gpt2::check_file_writable(f.profile, "--profile");
+    profile = profiler::load_profile(f.profile);
+  }
+  const energy::Document document = f.from.empty() ? measured(f, line, profile) : load(f.from);
+  const std::string json = energy::to_json(document).dump(1) + "\n";
+  if (!f.out.empty()) gpt2::write_file_atomically(f.out, json);
+  if (profile) {
+    energy::add_to_profile(document, *profile);
+    gpt2::write_file_atomically(f.profile, profiler::to_json(*profile));
+  }
+  fmt::print("{}", f.json ? json : energy::table(document));
+}
+
+}  // namespace
+
+void add_energy_command(Command& app, const CommandLine& line, int&) {
+  auto f = std::make_shared<EnergyFlags>();
+  Command* c = app.add_subcommand("energy", "Measure the joules of every op of a training step");
+  add_trainer_flags(*c, f->trainer);
+  energy::MeasureOptions& m = f->measure;
+  c->add_option("--out,-o", f->out, "write the energy document (JSON) to this file");
+  c->add_option("--from", f->from, "measure nothing: read this energy document");
+  c->add_option("--profile", f->profile, "add the joules to this profile document, of the same run");
+  c->add_option("--only", m.only, "measure only these ops, as the table names them (backward/attention)")->type_name("OP");
+  c->add_option("--rounds", m.rounds, "measure every op this many times")->check(whole(1, 100))->capture_default_str();
+  c->add_option("--most-rounds", m.most_rounds, "measure an op that is not known to 1% again, up to this many times")
+      ->check(whole(1, 100))
+      ->capture_default_str();
+  c->add_option("--added-share", m.added_share, "copies of an op make a step longer by this share")
+      ->check(real(0.05, 4))
+      ->capture_default_str();
+  c->add_option("--warm-s", m.warm_s, "train this many seconds before anything is counted")->check(real(0, 600))->capture_default_str();
+  c->add_option("--settle-s", m.settle_s, "begin each window with this many seconds that do not count")
+      ->check(real(0, 60))
+      ->capture_default_str();
+  c->add_option("--window-s", m.window_s, "count this many seconds; 0 = twelve steps in whole cycles of the clock")
+      ->check(real(0, 60))
+      ->capture_default_str();
+  c->add_flag("--full-clock", m.full_clock, "put pauses into the steps that keep the clock at its highest");
+  c->add_flag("--by-launch", m.by_launch, "measure every launch of an op by itself");
+  c->add_flag("--alone", m.alone, "measure each op back to back without the step, too");
+  c->add_flag("--quiet,-q", f->quiet, "do not say on stderr what is measured next");
+  c->add_flag("--json", f->json, "print the document instead of the table");
+  c->footer(
+      "Exit 3: no GPU, or one whose energy cannot be counted.\n"
+      "Examples:\n"
+      "  stepscope energy -o energy.json\n"
+      "  stepscope energy --trainer fp32 --batch-size 8\n"
+      "  stepscope energy --from energy.json\n"
+      "  stepscope energy --from energy.json --profile profile.json");
+  c->callback([f, line] { run(*f, line); });
+}
+
+}  // namespace cli

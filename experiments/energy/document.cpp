@@ -1,0 +1,265 @@
+#include "experiments/energy/document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+
+namespace energy {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::string_view kSchema = "stepscope.energy/1";
+
+// One list of fields per structure, for both directions. An absent optional is no key.
+struct Writer {
+  static constexpr bool kReads = false;
+  Json json = Json::object();
+  template <class T>
+  void operator()(const char* key, const T& value);
+};
+struct Reader {
+  static constexpr bool kReads = true;
+  const Json& json;
+  const std::string& file;
+  template <class T>
+  void operator()(const char* key, T& value) const;
+  const Json& at(const char* key) const {
+    if (!json.is_object() || !json.contains(key)) throw stepscope::InputError(fmt::format("{}: the field '{}' is missing", file, key));
+    return json.at(key);
+  }
+};
+
+template <class A>
+void fields(A& a, std::conditional_t<A::kReads, RunSettings, const RunSettings>& s) {
+  a("trainer", s.trainer);
+  a("device", s.device);
+  a("model", s.model);
+  a("batch_size", s.batch_size);
+  a("seq_len", s.seq_len);
+  a("accumulation", s.accumulation);
+  a("matmul", s.matmul);
+  a("recompute", s.recompute);
+  a("weight_rounding", s.weight_rounding);
+  a("variants", s.variants);
+  a("driver", s.driver);
+  a("git_revision", s.git_revision);
+  a("command", s.command);
+  a("measured_at", s.measured_at);
+}
+template <class A>
+void fields(A& a, std::conditional_t<A::kReads, Method, const Method>& s) {
+  a("settle_s", s.settle_s);
+  a("window_s", s.window_s);
+  a("added_share", s.added_share);
+  a("windows", s.windows);
+  a("window_noise", s.window_noise);
+  a("by_launch", s.by_launch);
+  a("full_clock", s.full_clock);
+  a("all_ops", s.all_ops);
+}
+template <class A>
+void fields(A& a, std::conditional_t<A::kReads, StepEnergy, const StepEnergy>& s) {
+  a("joules", s.joules);
+  a("seconds", s.seconds);
+  a("graph_joules", s.graph_joules);
+  a("graph_seconds", s.graph_seconds);
+  a("sm_clock_mhz", s.sm_clock_mhz);
+  a("power_w", s.power_w);
+  a("power_limit_w", s.power_limit_w);
+  a("max_sm_clock_mhz", s.max_sm_clock_mhz);
+  a("clock_limited", s.clock_limited);
+  a("twice_over_two", s.twice_over_two);
+  a("clock_exponent", s.clock_exponent);
+  a("full_clock_joules", s.full_clock_joules);
+  a("full_clock_mhz", s.full_clock_mhz);
+  a("loss_before", s.loss_before);
+  a("loss_after", s.loss_after);
+}
+template <class A>
+void fields(A& a, std::conditional_t<A::kReads, ProbeRecord, const ProbeRecord>& s) {
+  a("name", s.name);
+  a("power_w", s.probe.watts);
+  a("bytes_per_s", s.probe.bytes_per_s);
+  a("flops_per_s", s.probe.flops_per_s);
+  a("sm_clock_mhz", s.probe.sm_clock_mhz);
+}
+template <class A>
+void fields(A& a, std::conditional_t<A::kReads, Coefficients, const Coefficients>& s) {
+  a("static_w", s.static_w);
+  a("joules_per_byte", s.joules_per_byte);
+  a("joules_per_flop", s.joules_per_flop);
+  a("bytes_per_s", s.bytes_per_s);
+  a("flops_per_s", s.flops_per_s);
+}
+template <class A>
+void fields(A& a, std::conditional_t<A::kReads, Slope, const Slope>& s) {
+  a("joules", s.joules);
+  a("joules_error", s.joules_error);
+  a("joules_at_step_clock", s.joules_at_step_clock);
+  a("seconds", s.seconds);
+  a("sm_clock_mhz", s.sm_clock_mhz);
+  a("windows", s.windows);
+}
+template <class A>
+void fields(A& a, std::conditional_t<A::kReads, Floor, const Floor>& s) {
+  a("memory_s", s.memory_s);
+  a("math_s", s.math_s);
+  a("joules", s.joules);
+}
+template <class A>
+void fields(A& a, std::conditional_t<A::kReads, OpEnergy, const OpEnergy>& s) {
+  a("pass", s.pass);
+  a("op", s.op);
+  a("launch", s.launch);
+  a("instances", s.instances);
+  a("launches", s.launches);
+  a("copies", s.copies);
+  a("added", s.slope);
+  a("resolved", s.resolved);
+  a("has_work", s.has_work);
+  a("flops", s.flops);
+  a("min_bytes", s.min_bytes);
+  a("floor", s.floor);
+  a("bound", s.bound);
+  a("sustained_s", s.sustained_s);
+  a("alone_joules", s.alone_joules);
+  a("alone_seconds", s.alone_seconds);
+  a("alone_sm_clock_mhz", s.alone_sm_clock_mhz);
+}
+template <class A>
+void fields(A& a, std::conditional_t<A::kReads, Closure, const Closure>& s) {
+  a("step_joules", s.step_joules);
+  a("placed_joules", s.placed_joules);
+  a("placed_error", s.placed_error);
+}
+template <class A>
+void fields(A& a, std::conditional_t<A::kReads, Document, const Document>& s) {
+  a("run", s.run);
+  a("method", s.method);
+  a("step", s.step);
+  a("closure", s.closure);
+  a("closure_at_step_clock", s.closure_at_step_clock);
+  a("probes", s.probes);
+  a("coefficients", s.coefficients);
+  a("coefficients_absent", s.coefficients_absent);
+  a("ops", s.ops);
+}
+
+constexpr Bound kBounds[] = {Bound::memory, Bound::tensor, Bound::power, Bound::latency, Bound::neither};
+
+template <class T>
+constexpr bool kPlain = std::is_arithmetic_v<T> || std::is_same_v<T, std::string> || std::is_same_v<T, std::map<std::string, std::string>>;
+template <class T>
+struct Inner {};
+template <class T>
+struct Inner<std::optional<T>> {
+  using Optional = T;
+};
+template <class T>
+struct Inner<std::vector<T>> {
+  using Element = T;
+};
+template <class T>
+concept IsOptional = requires {
+  typename Inner<T>::Optional;
+};
+template <class T>
+concept IsVector = requires {
+  typename Inner<T>::Element;
+};
+
+template <class T>
+Json written(const T& value) {
+  if constexpr (kPlain<T>) {
+    return value;
+  } else if constexpr (std::is_same_v<T, Bound>) {
+    return name(value);
+  } else if constexpr (IsVector<T>) {
+    Json list = Json::array();
+    for (const auto& each : value) list.push_back(written(each));
+    return list;
+  } else {
+    Writer inner;
+    fields(inner, value);
+    return std::move(inner.json);
+  }
+}
+template <class T>
+void Writer::operator()(const char* key, const T& value) {
+  if constexpr (IsOptional<T>) {
+    if (value) json[key] = written(*value);
+  } else {
+    json[key] = written(value);
+  }
+}
+
+template <class T>
+T read(const Json& json, const char* key, const std::string& file) {
+  T value{};
+  if constexpr (kPlain<T>) {
+    try {
+      json.get_to(value);
+    } catch (const Json::exception&) {
+      throw stepscope::InputError(fmt::format("{}: the field '{}' is {}, which is of another type than expected", file, key, json.dump()));
+    }
+  } else if constexpr (std::is_same_v<T, Bound>) {
+    const auto text = read<std::string>(json, key, file);
+    const auto* found = std::find_if(std::begin(kBounds), std::end(kBounds), [&](Bound b) { return name(b) == text; });
+    if (found == std::end(kBounds)) throw stepscope::InputError(fmt::format("{}: unknown bound '{}'", file, text));
+    value = *found;
+  } else if constexpr (IsVector<T>) {
+    if (!json.is_array()) throw stepscope::InputError(fmt::format("{}: the field '{}' is no list", file, key));
+    for (const Json& each : json) value.push_back(read<typename Inner<T>::Element>(each, key, file));
+  } else {
+    const Reader inner{json, file};
+    fields(inner, value);
+  }
+  return value;
+}
+template <class T>
+void Reader::operator()(const char* key, T& value) const {
+  if constexpr (IsOptional<T>) {
+    if (json.is_object() && json.contains(key)) value = read<typename Inner<T>::Optional>(json.at(key), key, file);
+  } else {
+    value = read<T>(at(key), key, file);
+  }
+}
+
+}  // namespace
+
+bool clock_limited(double power_w, std::optional<double> sm_clock_mhz, std::optional<double> power_limit_w,
+                   std::optional<double> max_sm_clock_mhz) {
+  return power_limit_w && sm_clock_mhz && max_sm_clock_mhz && power_w >= 0.97 * *power_limit_w && *sm_clock_mhz <= *max_sm_clock_mhz - 30;
+}
+
+std::vector<const OpEnergy*> most_above_floor(const Document& document, size_t count) {
+  std::vector<const OpEnergy*> found;
+  for (const OpEnergy& op : document.ops)
+    if (op.floor) found.push_back(&op);
+  std::stable_sort(found.begin(), found.end(),
+                   [](const OpEnergy* a, const OpEnergy* b) { return *a->above_floor_joules() > *b->above_floor_joules(); });
+  if (found.size() > count) found.resize(count);
+  return found;
+}
+
+nlohmann::ordered_json to_json(const Document& document) {
+  Writer w;
+  w("schema", std::string(kSchema));
+  fields(w, document);
+  return std::move(w.json);
+}
+
+Document from_json(const nlohmann::ordered_json& json, const std::string& file) {
+  const Reader r{json, file};
+  std::string schema;
+  r("schema", schema);
+  if (schema != kSchema) throw stepscope::InputError(fmt::format("{}: schema '{}', expected '{}'", file, schema, kSchema));
+  Document document;
+  fields(r, document);
+  return document;
+}
+
+}  // namespace energy

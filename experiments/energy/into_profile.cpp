@@ -1,0 +1,66 @@
+#include "experiments/energy/into_profile.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/errors.h"
+
+namespace energy {
+namespace {
+
+template <class T>
+std::string in_words(const T& value) {
+  if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) {
+    std::vector<std::string> all;
+    for (const auto& [slot, variant] : value) all.push_back(slot + "=" + variant);
+    return all.empty() ? "default variants" : fmt::format("{}", fmt::join(all, " "));
+  } else {
+    return fmt::format("{}", value);
+  }
+}
+
+// "batch size 4 here, 64 in the profile" for each that differs. What the profile does not say cannot differ.
+std::vector<std::string> differences(const RunSettings& here, const profiler::RunSection& there) {
+  std::vector<std::string> found;
+  const auto compare = [&](const char* what, const auto& mine, const auto& other) {
+    if (!other || mine == *other) return;
+    found.push_back(fmt::format("{} {} here, {} in the profile", what, in_words(mine), in_words(*other)));
+  };
+  compare("trainer", here.trainer, there.trainer);
+  compare("device", here.device, there.device);
+  compare("model", here.model, there.model);
+  compare("batch size", here.batch_size, there.batch_size);
+  compare("sequence length", here.seq_len, there.seq_len);
+  compare("micro-batches", here.accumulation, there.accumulation);
+  compare("matmul", here.matmul, there.matmul);
+  compare("recompute", here.recompute, there.recompute);
+  compare("weight rounding", here.weight_rounding, there.weight_rounding);
+  compare("variants", here.variants, std::optional(there.variants));
+  return found;
+}
+
+}  // namespace
+
+void require_same_run(const RunSettings& run, const profiler::ProfileDocument& profile) {
+  if (const auto found = differences(run, profile.run); !found.empty())
+    throw stepscope::InputError(fmt::format("energy and profile are of two runs: {}", fmt::join(found, "; ")));
+}
+
+void add_to_profile(const Document& document, profiler::ProfileDocument& profile) {
+  if (document.method.by_launch)
+    throw stepscope::InputError("the energy document has launches of ops, the profile has ops: measure without --by-launch");
+  require_same_run(document.run, profile);
+  for (profiler::OpRow& row : profile.ops) {
+    for (const OpEnergy& op : document.ops) {
+      if (op.pass != row.pass || op.op != row.op) continue;
+      row.energy_j = op.joules();
+      row.energy_error_j = op.slope.joules_error;
+      row.sustained_ns = op.sustained_s ? std::optional(*op.sustained_s * 1e9) : std::nullopt;
+      row.energy_floor_j = op.floor ? std::optional(op.floor->joules) : std::nullopt;
+      row.energy_above_floor_j = op.above_floor_joules();
+      row.energy_bound = op.bound ? std::optional(std::string(name(*op.bound))) : std::nullopt;
+    }
+  }
+}
+
+}  // namespace energy

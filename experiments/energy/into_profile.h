@@ -1,0 +1,15 @@
+// Joules of an energy document as columns of a profile document of the same run.
+#pragma once
+#include "experiments/energy/document.h"
+#include "profiler/document/profile.h"
+
+namespace energy {
+
+// Throws stepscope::InputError, with every setting that differs, when the profile is not of this device and these settings.
+void require_same_run(const RunSettings& run, const profiler::ProfileDocument& profile);
+
+// Fills the energy fields of every row of profile.ops that the document has. Throws as require_same_run, and
+// stepscope::InputError when the document has ops by launch.
+void add_to_profile(const Document& document, profiler::ProfileDocument& profile);
+
+}  // namespace energy

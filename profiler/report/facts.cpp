@@ -1,0 +1,132 @@
+#include "profiler/report/facts.h"
+
+#include <fmt/format.h>
+
+#include "profiler/report/cells.h"
+#include "profiler/report/names.h"
+
+namespace profiler {
+namespace {
+
+std::string whole(const Number& v) { return v ? fmt::format("{:.0f}", *v) : ""; }
+
+std::string device_words(const EnvironmentSection& e) {
+  std::string text = e.gpu.value_or("");
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (e.chip) add(*e.chip);
+  if (e.compute_capability) add("cc " + *e.compute_capability);
+  if (e.sm_count) add(fmt::format("{} SMs", *e.sm_count));
+  return text;
+}
+
+std::string with_range(const Number& middle, const std::string& rest) { return middle ? whole(middle) + rest : ""; }
+
+}  // namespace
+
+std::vector<Fact> headline(const ProfileDocument& d) {
+  std::vector<Fact> facts;
+  const StepTime& t = d.timing.step_time_ns;
+  if (t.median) {
+    std::string after;
+    if (t.interval_low) after = fmt::format("[{}, {}]", milliseconds(t.interval_low), milliseconds(t.interval_high));
+    if (d.timing.state) after += (after.empty() ? "" : " ") + *d.timing.state;
+    facts.push_back({"step", milliseconds(t.median) + " ms", after});
+  } else if (d.totals.time_ns && d.collection.producer == "ncu") {
+    facts.push_back({"all kernels", milliseconds(d.totals.time_ns) + " ms", "each measured alone"});
+  }
+  if (d.timing.tokens_per_s) facts.push_back({"", thousands(*d.timing.tokens_per_s), "tokens/s"});
+  if (d.timing.of_matmul_ceiling_pct)
+    facts.push_back({"", percent(d.timing.of_matmul_ceiling_pct) + "%",
+                     fmt::format("of the measured {} matmul ceiling", d.timing.matmul_ceiling.value_or(""))});
+  return facts;
+}
+
+std::vector<Fact> device_facts(const ProfileDocument& d) {
+  const TotalsSection& t = d.totals;
+  std::vector<Fact> facts;
+  if (t.time_ns && !d.timing.step_time_ns.median && d.collection.producer != "ncu")
+    facts.push_back({"", milliseconds(t.time_ns) + " ms", "on the device"});
+  if (t.idle_ns) facts.push_back({"", milliseconds(t.idle_ns) + " ms", "idle between kernels"});
+  if (t.headroom_ns)
+    facts.push_back({"", milliseconds(t.headroom_ns) + " ms", "above the floor of the ops' mathematics"});
+  else if (t.kernel_headroom_ns)
+    facts.push_back({"", milliseconds(t.kernel_headroom_ns) + " ms", "above the floors of the kernels themselves"});
+  return facts;
+}
+
+std::vector<std::string> what_ran(const ProfileDocument& d) {
+  std::vector<std::string> parts;
+  if (d.environment.gpu)
+    parts.push_back(*d.environment.gpu);
+  else if (d.run.device)
+    parts.push_back(*d.run.device);
+  if (d.run.trainer) parts.push_back(*d.run.trainer + (d.run.matmul && *d.run.trainer == "fp32" ? " (matmul " + *d.run.matmul + ")" : ""));
+  if (d.run.layers && d.run.channels) parts.push_back(fmt::format("{} layers x {} channels", *d.run.layers, *d.run.channels));
+  if (d.run.batch_size && d.run.seq_len) {
+    std::string shape = fmt::format("B {} T {}", *d.run.batch_size, *d.run.seq_len);
+    if (d.run.accumulation.value_or(1) > 1) shape += fmt::format(" x {}", *d.run.accumulation);
+    parts.push_back(shape);
+  }
+  if (!d.run.trainer && !d.run.command.empty()) parts.push_back(elide(d.run.command, 60));
+  if (d.environment.sm_clock_mhz_median)
+    parts.push_back(fmt::format("SM {} MHz, {} W", whole(d.environment.sm_clock_mhz_median), whole(d.environment.power_w_median)));
+  return parts;
+}
+
+std::vector<std::pair<std::string, std::string>> environment_facts(const ProfileDocument& d) {
+  const EnvironmentSection& e = d.environment;
+  std::vector<std::pair<std::string, std::string>> facts;
+  const auto add = [&](const std::string& what, const std::string& text) {
+    if (!text.empty()) facts.emplace_back(what, text);
+  };
+  add("command", d.run.command);
+  add("measured", d.run.profiled_at.value_or(""));
+  add("code", d.run.git_revision.value_or("") + (d.run.build_type ? " " + *d.run.build_type : ""));
+  add("GPU", device_words(e));
+  for (const auto& [key, value] : e.versions) add(key, value);
+  add("SM clock", with_range(e.sm_clock_mhz_median, fmt::format(" MHz ({} to {})", whole(e.sm_clock_mhz_min), whole(e.sm_clock_mhz_max))));
+  add("power", with_range(e.power_w_median, fmt::format(" W, at most {} W", whole(e.power_w_max))));
+  add("temperature", e.temperature_c_max ? fmt::format("at most {} °C", whole(e.temperature_c_max)) : "");
+  add("throttled", fmt::format("{}", fmt::join(e.throttle_reasons, ", ")));
+  for (const auto& [slot, variant] : d.run.variants) add("variant " + slot, variant);
+  for (const auto& [kind, bytes] : d.run.memory_bytes) add("memory " + kind, fmt::format("{:.2f} GiB", bytes / (1 << 30)));
+  add("data", fmt::format("{}", fmt::join(d.run.data, " ")));
+  if (d.run.first_loss) add("loss", fmt::format("{:.4f} to {:.4f}", *d.run.first_loss, d.run.last_loss.value_or(*d.run.first_loss)));
+  add("collected by", d.collection.producer);
+  add("kernel times", d.collection.time_basis);
+  add("tensor use", d.collection.tensor_metric.value_or(d.collection.tensor_instructions_metric.value_or("")));
+  if (d.collection.traced_steps) add("traced steps", std::to_string(d.collection.traced_steps));
+  if (d.collection.counted_steps) add("counted steps", std::to_string(d.collection.counted_steps));
+  if (d.collection.traced_overhead_pct) add("cost of tracing", percent(d.collection.traced_overhead_pct) + "%");
+  if (d.collection.collecting_ns) add("cost of counting", fmt::format("{:.1f} s", *d.collection.collecting_ns / 1e9));
+  return facts;
+}
+
+std::string steps_sentence(const ProfileDocument& d) {
+  const StepTime& t = d.timing.step_time_ns;
+  if (!t.median) return "";
+  std::string text = fmt::format("Median {} ms", milliseconds(t.median));
+  if (t.interval_low)
+    text += fmt::format(", 95% interval of the median {} to {}", milliseconds(t.interval_low), milliseconds(t.interval_high));
+  return text +
+         fmt::format(", 5% of the steps below {}, 5% above {}, mean {}.", milliseconds(t.p05), milliseconds(t.p95), milliseconds(t.mean));
+}
+
+std::string timeline_sentence(const ProfileDocument& d) {
+  const TimelineSection& t = d.timeline;
+  if (!t.window_ns) return "";
+  std::string text = fmt::format("In {} ms the device was busy for {} ms and idle for {} ms; at least two operations ran at once for {} ms",
+                                 milliseconds(t.window_ns), milliseconds(t.busy_ns), milliseconds(t.idle_ns), milliseconds(t.overlap_ns));
+  if (d.collection.graph_launches) text += fmt::format("; {} launches came from a CUDA graph", *d.collection.graph_launches);
+  return text + ".";
+}
+
+std::string ceilings_sentence(const ProfileDocument& d) {
+  if (!d.ceilings.copy_bytes_per_s) return "";
+  std::string text = "Ceilings measured on this device" + (d.ceilings.measured_at ? " (" + *d.ceilings.measured_at + ")" : "");
+  text += ": copy " + text_of(Format::gigabytes_per_s, d.ceilings.copy_bytes_per_s) + " GB/s";
+  for (const auto& [precision, rate] : d.ceilings.matmul_flops_per_s) text += fmt::format(", {} {:.0f} TFLOP/s", precision, rate / 1e12);
+  return text + ".";
+}
+
+}  // namespace profiler

@@ -1,0 +1,300 @@
+#include "profiler/report/views.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "profiler/document/fields.h"
+#include "profiler/report/cells.h"
+#include "profiler/report/names.h"
+
+namespace profiler {
+namespace {
+
+template <class Row>
+using Fields = std::vector<const Field<Row>*>;
+
+// The columns of a table, in the order of the document. `of_kernels`: no work model, so that only the kernels' own floors are known.
+template <class Row>
+Fields<Row> columns_of(Table table, Output output, bool of_kernels) {
+  Fields<Row> list;
+  for (const Field<Row>& f : fields_of<Row>()) {
+    const unsigned tables = f.shown.tables | (output == Output::page ? f.shown.page : kNoTable);
+    const bool other_floor = f.shown.floors == (of_kernels ? Floors::of_ops : Floors::of_kernels);
+    if (!f.shown.title.empty() && (tables & table) && !other_floor) list.push_back(&f);
+  }
+  return list;
+}
+
+template <class Row>
+void add_columns(View& view, const Fields<Row>& fields) {
+  for (const Field<Row>* f : fields)
+    view.columns.push_back({std::string(f->shown.title),
+                            std::holds_alternative<Text Row::*>(f->member) || std::holds_alternative<std::string Row::*>(f->member), false,
+                            f->shown.drop, std::string(f->name)});
+}
+
+template <class Row>
+std::optional<double> number_of(const Field<Row>& f, const Row& row) {
+  return std::visit(
+      [&](auto member) -> std::optional<double> {
+        using T = std::remove_cvref_t<decltype(row.*member)>;
+        if constexpr (std::is_same_v<T, Count> || std::is_same_v<T, Number>)
+          return row.*member ? std::optional(static_cast<double>(*(row.*member))) : std::nullopt;
+        else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>)
+          return static_cast<double>(row.*member);
+        else
+          return std::nullopt;
+      },
+      f.member);
+}
+
+template <class Row>
+std::string text_of(const Field<Row>& f, const Row& row) {
+  if constexpr (std::is_base_of_v<Measured, Row>)
+    if (f.shown.format == Format::launches) return std::to_string(row.launches + row.copies);
+  if constexpr (std::is_base_of_v<Numbers, Row>)
+    if (f.shown.format == Format::tensor) return tensor_cell(row);
+  if (const auto* text = std::get_if<std::string Row::*>(&f.member)) return row.*(*text);
+  if (const auto* text = std::get_if<Text Row::*>(&f.member)) return (row.*(*text)).value_or("-");
+  if (const auto* size = std::get_if<std::array<int64_t, 3> Row::*>(&f.member)) return fmt::format("{}", fmt::join(row.*(*size), "x"));
+  return text_of(f.shown.format, number_of(f, row));
+}
+
+template <class Row>
+void add_cells(ViewRow& to, const Fields<Row>& fields, const Row& row) {
+  for (const Field<Row>* f : fields) to.cells.push_back({text_of(*f, row), number_of(*f, row), {}});
+}
+
+// A row that is no pass: it has the numbers that are known for it and blanks for the others.
+void blank_unknown(ViewRow& row) {
+  for (ViewCell& cell : row.cells)
+    if (cell.text == "-") cell.text.clear();
+}
+
+// Without a work model (another tool's report, a foreign program) only the kernels' own floors are known; the two never mix.
+bool floors_of_kernels(const ProfileDocument& d) { return !d.totals.headroom_ns; }
+
+Number share(const ProfileDocument& d, Number ns) {
+  const double step = d.totals.time_ns.value_or(0);
+  return ns && step > 0 ? Number(*ns / step * 100) : std::nullopt;
+}
+
+// Kernels that Nsight Compute ran one at a time: there is no idle time between them to speak of.
+bool alone(const ProfileDocument& d) { return d.collection.producer == "ncu"; }
+
+template <class Row>
+std::vector<const Row*> by_time(const std::vector<Row>& rows) {
+  std::vector<const Row*> list;
+  for (const Row& r : rows) list.push_back(&r);
+  std::stable_sort(list.begin(), list.end(), [](const Row* a, const Row* b) { return a->time_ns > b->time_ns; });
+  return list;
+}
+
+// The rows to show; what the others have together becomes a note. The page shows all of them and sorts by itself.
+template <class Row>
+std::vector<const Row*> first_rows(View& view, const std::vector<Row>& rows, Output output, size_t top, const char* plural) {
+  std::vector<const Row*> list;
+  if (output == Output::page) {
+    for (const Row& r : rows) list.push_back(&r);
+    return list;
+  }
+  list = by_time(rows);
+  if (list.size() <= top) return list;
+  double rest = 0;
+  for (size_t i = top; i < list.size(); ++i) rest += list[i]->time_ns;
+  view.notes.push_back(fmt::format("{} more {}: {} ms", list.size() - top, plural, milliseconds(rest)));
+  list.resize(top);
+  return list;
+}
+
+ViewCell kernel_name_cell(const std::string& name, Output output) {
+  const std::string text = short_kernel_name(name);
+  return {output == Output::markdown ? elide(text, 60) : text, {}, name};
+}
+
+template <class Row>
+std::string where(const Row& row) {
+  return row.pass ? place_words(*row.pass, row.op.value_or("")) : "-";
+}
+
+template <class Row>
+bool any_has(const std::vector<Row>& rows, const Field<Row>& f) {
+  return std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+    const auto* text = std::get_if<Text Row::*>(&f.member);
+    return text ? (row.*(*text)).has_value() : number_of(f, row).has_value();
+  });
+}
+
+template <class Row, class Name>
+View floored_view(const ProfileDocument& d, const std::vector<Row>& rows, const char* what, const char* plural, Output output, size_t top,
+                  Name name) {
+  View view;
+  view.columns.push_back({what, true, true, 0, ""});
+  auto fields = columns_of<Row>(kGroupTable, output, floors_of_kernels(d));
+  std::erase_if(fields, [&](const Field<Row>* f) { return f->shown.only_if_known && !any_has(rows, *f); });
+  add_columns(view, fields);
+  for (const Row* r : first_rows(view, rows, output, top, plural)) {
+    ViewRow row{{{name(*r), {}, {}}}};
+    add_cells(row, fields, *r);
+    view.rows.push_back(std::move(row));
+  }
+  return view;
+}
+
+// Steps of another program have no passes: its longest kernels stand in their place.
+std::vector<PassRow> kernels_as_passes(const ProfileDocument& d) {
+  constexpr size_t kMost = 8;
+  std::vector<PassRow> rows;
+  PassRow others;
+  size_t count = 0;
+  for (const KernelRow* k : by_time(d.kernels)) {
+    if (rows.size() >= kMost) {
+      ++count;
+      others.launches += k->launches;
+      others.copies += k->copies;
+      others.time_ns += k->time_ns;
+      continue;
+    }
+    PassRow& row = rows.emplace_back();
+    static_cast<Measured&>(row) = *k;
+    row.name = short_kernel_name(k->name);
+    row.kernel_headroom_ns = k->headroom_ns;
+  }
+  if (count) {
+    others.name = fmt::format("{} more kernels", count);
+    others.share_pct = share(d, others.time_ns).value_or(0);
+    rows.push_back(others);
+  }
+  return rows;
+}
+
+// What passes do not have, and the sum. `all_attributed`: the rows above hold what is unattributed too.
+void add_rest(View& view, const Fields<PassRow>& fields, const ProfileDocument& d, bool all_attributed) {
+  const TotalsSection& t = d.totals;
+  const auto add = [&](const char* name, const PassRow& p, ViewRow::Kind kind, bool blanks) {
+    ViewRow row{{{name, {}, {}}}, kind};
+    add_cells(row, fields, p);
+    if (blanks) {
+      blank_unknown(row);
+      for (size_t i = 0; i < fields.size(); ++i)
+        if (fields[i]->shown.format == Format::launches) row.cells[i + 1] = {};
+    }
+    row.cells.push_back({});
+    view.rows.push_back(std::move(row));
+  };
+  PassRow p;
+  p.time_ns = t.unattributed_ns.value_or(0);
+  p.share_pct = share(d, t.unattributed_ns).value_or(0);
+  if (t.unattributed_ns && !all_attributed)
+    add("unattributed", p, p.time_ns > 0 && !d.passes.empty() ? ViewRow::Kind::warning : ViewRow::Kind::faint, true);
+  p.time_ns = t.idle_ns.value_or(0);
+  p.share_pct = share(d, t.idle_ns).value_or(0);
+  p.headroom_ns = p.kernel_headroom_ns = t.idle_ns;
+  if (t.idle_ns) add("idle", p, ViewRow::Kind::plain, true);
+  if (!t.passes_ns || !t.unattributed_ns || (!t.idle_ns && !alone(d))) return;
+  const bool of_kernels = floors_of_kernels(d);
+  const Number headroom = of_kernels ? t.kernel_headroom_ns : t.headroom_ns;
+  p = PassRow();
+  static_cast<Numbers&>(p) = t;
+  p.launches = t.launches.value_or(0);
+  p.copies = t.copies.value_or(0);
+  p.time_ns = *t.passes_ns + *t.unattributed_ns + t.idle_ns.value_or(0);
+  p.share_pct = share(d, p.time_ns).value_or(0);
+  if (headroom) p.headroom_ns = p.kernel_headroom_ns = *headroom + t.idle_ns.value_or(0);
+  add("sum", p, ViewRow::Kind::sum, false);
+  if (of_kernels && headroom) view.notes.push_back("Headroom here is above the time that each kernel's own traffic and work need.");
+  if (!alone(d))
+    view.notes.push_back(fmt::format("Rows sum to {} of {} ms ({:+.2f}%).", milliseconds(p.time_ns), milliseconds(t.time_ns),
+                                     t.conservation_error_pct.value_or(0)));
+}
+
+}  // namespace
+
+View pass_view(const ProfileDocument& d, Output output) {
+  View view;
+  const auto fields = columns_of<PassRow>(kPassTable, output, floors_of_kernels(d));
+  const bool of_kernels = d.passes.empty() && d.collection.shown_step && !d.kernels.empty();
+  view.columns.push_back({of_kernels ? "kernel" : "pass", true, false, 0, ""});
+  add_columns(view, fields);
+  view.columns.push_back({"top kernel", true, true, 9, ""});
+  for (const PassRow& p : of_kernels ? kernels_as_passes(d) : d.passes) {
+    ViewRow row{{{p.name, {}, {}}}};
+    add_cells(row, fields, p);
+    row.cells.push_back({of_kernels ? "" : "-", {}, {}});
+    if (p.top_kernel)
+      row.cells.back() = {milliseconds(p.top_kernel_ns) + " " + kernel_name_cell(*p.top_kernel, output).text, {}, *p.top_kernel};
+    view.rows.push_back(std::move(row));
+  }
+  add_rest(view, fields, d, of_kernels);
+  return view;
+}
+
+View kernel_view(const ProfileDocument& d, Output output, size_t top) {
+  View view;
+  // Where kernels have no passes they have a share of the step in that column's place.
+  const bool places = !d.passes.empty() || !d.totals.time_ns || output == Output::page;
+  auto fields = columns_of<KernelRow>(kKernelTable, places ? output : Output::page, true);
+  if (!places) std::erase_if(fields, [](const auto* f) { return f->name != "share_pct" && !(f->shown.tables & kKernelTable); });
+  view.columns.push_back({"kernel", true, true, 0, ""});
+  if (places) view.columns.push_back({"where", true, false, 0, ""});
+  add_columns(view, fields);
+  for (const KernelRow* k : first_rows(view, d.kernels, output, top, "kernels")) {
+    ViewRow row{{kernel_name_cell(k->name, output)}};
+    if (places) row.cells.push_back({where(*k), {}, {}});
+    add_cells(row, fields, *k);
+    view.rows.push_back(std::move(row));
+  }
+  return view;
+}
+
+View op_view(const ProfileDocument& d, Output output, size_t top) {
+  return floored_view(d, d.ops, "op", "ops", output, top, [](const OpRow& r) { return place_words(r.pass, r.op); });
+}
+
+View layer_view(const ProfileDocument& d, Output output, size_t top) {
+  return floored_view(d, d.layers, "layer", "layers", output, top,
+                      [](const LayerRow& r) { return fmt::format("{} layer {}", place_words(r.pass, ""), r.layer); });
+}
+
+View launch_view(const ProfileDocument& d) {
+  View view;
+  const auto fields = columns_of<LaunchRow>(kLaunchTable, Output::page, true);
+  view.columns = {{"kernel", true, true, 0, ""}, {"where", true, false, 0, ""}};
+  add_columns(view, fields);
+  for (const LaunchRow& l : d.launches) {
+    ViewRow row{{kernel_name_cell(l.name, Output::page), {where(l), {}, {}}}};
+    add_cells(row, fields, l);
+    view.rows.push_back(std::move(row));
+  }
+  return view;
+}
+
+View state_view(const ProfileDocument& d, Output output) {
+  View view;
+  const auto fields = columns_of<StateRow>(kStateTable, output, true);
+  add_columns(view, fields);
+  const std::vector<StateRow>& states = d.timing.states;
+  if (states.empty() || (states.size() == 1 && !states.front().joules_per_step)) return view;
+  for (const StateRow& s : states) {
+    ViewRow row;
+    add_cells(row, fields, s);
+    view.rows.push_back(std::move(row));
+  }
+  return view;
+}
+
+View step_view(const ProfileDocument& d) {
+  View view;
+  view.columns = {{"step", false, false, 0, ""}, {"ms", false, false, 0, ""}};
+  const int64_t first = d.run.first_timed_step.value_or(0) + 1;
+  for (size_t i = 0; i < d.timing.step_time_ns.samples.size(); ++i) {
+    const int64_t step = first + static_cast<int64_t>(i);
+    const double ns = d.timing.step_time_ns.samples[i];
+    view.rows.push_back({{{std::to_string(step), static_cast<double>(step), {}}, {milliseconds(ns), ns, {}}}});
+  }
+  return view;
+}
+
+}  // namespace profiler

@@ -1,0 +1,95 @@
+// `stepscope energy` where no joules can be counted, and its document shown again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "experiments/energy/document.h"
+#include "profiler/document/json.h"
+#include "tests/cli/run_stepscope.h"
+
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class EnergyCli : public testing::Test {
+ protected:
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  std::string written(const std::string& name, const std::string& text) const {
+    std::ofstream(file(name)) << text;
+    return file(name);
+  }
+  static energy::Document document() {
+    energy::Document d;
+    d.run.trainer = "mixed", d.run.device = "a made GPU", d.run.model = "d12", d.run.matmul = "bf16";
+    d.run.batch_size = 4, d.run.seq_len = 1024;
+    d.step.joules = 6.2, d.step.seconds = 0.009, d.step.power_w = 689;
+    energy::OpEnergy op;
+    op.pass = "forward", op.op = "qkv", op.launches = 12;
+    op.slope = {0.3, 0.002, 4e-4, 0.31, {}, 1};
+    d.ops.push_back(op);
+    d.closure = d.closure_at_step_clock = {6.2, 0.31, 0.002};
+    return d;
+  }
+  fs::path folder_ = fresh_folder();
+};
+
+TEST_F(EnergyCli, WithoutAGpuThereIsTheReasonAndExitThree) {
+  const Outcome o = stepscope("energy -o " + file("energy.json"));
+  EXPECT_EQ(o.exit_code, 3) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("energy is counted by a GPU: "));
+  EXPECT_EQ(o.out, "");
+  EXPECT_FALSE(fs::exists(file("energy.json")));
+}
+
+TEST_F(EnergyCli, FromShowsADocumentAgainOnAnyMachine) {
+  const std::string json = energy::to_json(document()).dump(1) + "\n";
+  const std::string saved = written("energy.json", json);
+  const Outcome table = stepscope("energy --from " + saved);
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_EQ(table.out, energy::table(document()));
+  EXPECT_THAT(table.out, HasSubstr("forward/qkv"));
+  EXPECT_EQ(stepscope("energy --json --from " + saved).out, json);
+  const Outcome again = stepscope("energy --from " + saved + " -o " + file("again.json"));
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(slurp(file("again.json")), json);
+}
+
+TEST_F(EnergyCli, AnotherFileIsRefused) {
+  const auto refused = [&](const std::string& name) {
+    const Outcome o = stepscope("energy --from " + name);
+    EXPECT_EQ(o.exit_code, 2) << name;
+    return o.err;
+  };
+  EXPECT_THAT(refused(file("absent.json")), HasSubstr("absent.json: cannot be read"));
+  EXPECT_THAT(refused(written("no.json", "six joules")), HasSubstr("no.json: this is no JSON"));
+  EXPECT_THAT(refused(written("profile.json", R"({"schema": "stepscope.profile/1"})")), HasSubstr("expected 'stepscope.energy/1'"));
+}
+
+TEST_F(EnergyCli, ProfileGetsTheJoulesOfTheSameRunOnly) {
+  profiler::ProfileDocument p;
+  p.run.trainer = "mixed", p.run.device = "a made GPU", p.run.model = "d12", p.run.matmul = "bf16";
+  p.run.batch_size = 4, p.run.seq_len = 1024, p.run.accumulation = 1;
+  p.ops.emplace_back();
+  p.ops[0].pass = "forward", p.ops[0].op = "qkv";
+  energy::Document d = document();
+  d.run.recompute = "none", d.run.weight_rounding = "nearest";
+  const std::string energy_file = written("energy.json", energy::to_json(d).dump());
+  const std::string profile_file = written("profile.json", profiler::to_json(p));
+  const Outcome o = stepscope("energy --from " + energy_file + " --profile " + profile_file);
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_DOUBLE_EQ(profiler::load_profile(profile_file).ops.at(0).energy_j.value(), 0.31);
+  p.run.batch_size = 64;
+  const std::string text = profiler::to_json(p);
+  const std::string other = written("other.json", text);
+  const Outcome refused = stepscope("energy --from " + energy_file + " --profile " + other);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("batch size 4 here, 64 in the profile"));
+  EXPECT_EQ(slurp(other), text);  // untouched
+}
+
+}  // namespace

@@ -1,0 +1,82 @@
+#include "experiments/energy/into_profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/errors.h"
+#include "profiler/document/json.h"
+#include "profiler/report/table.h"
+
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+profiler::ProfileDocument profile() {
+  profiler::ProfileDocument p;
+  p.run.trainer = "mixed", p.run.device = "NVIDIA H200", p.run.model = "d12", p.run.matmul = "bf16";
+  p.run.batch_size = 4, p.run.seq_len = 1024, p.run.accumulation = 1;
+  p.totals.time_ns = 9e6, p.totals.headroom_ns = 4e6;
+  for (const char* op : {"qkv", "gelu"}) {
+    profiler::OpRow row;
+    row.pass = "forward", row.op = op, row.time_ns = 1e6;
+    p.ops.push_back(row);
+  }
+  return p;
+}
+
+energy::Document document() {
+  energy::Document d;
+  d.run.trainer = "mixed", d.run.device = "NVIDIA H200", d.run.model = "d12", d.run.matmul = "bf16";
+  d.run.recompute = "none", d.run.weight_rounding = "nearest";
+  d.run.batch_size = 4, d.run.seq_len = 1024, d.run.accumulation = 1;
+  energy::OpEnergy op;
+  op.pass = "forward", op.op = "qkv";
+  op.slope = {0.29, 0.002, 4e-4, 0.3125, 1790, 1};
+  op.floor = energy::Floor{1e-4, 2e-4, 0.25};
+  op.bound = energy::Bound::power;
+  op.sustained_s = 0.41e-3;
+  d.ops.push_back(op);
+  return d;
+}
+
+TEST(IntoProfile, RowsOfTheSameOpGetTheirJoules) {
+  auto p = profile();
+  EXPECT_THAT(profiler::table_text(p, {profiler::TableBy::op, 50, 400, false}), Not(HasSubstr("mJ")));
+  energy::add_to_profile(document(), p);
+  EXPECT_DOUBLE_EQ(p.ops[0].energy_j.value(), 0.3125);  // at the step's clock
+  EXPECT_DOUBLE_EQ(p.ops[0].energy_error_j.value(), 0.002);
+  EXPECT_DOUBLE_EQ(p.ops[0].sustained_ns.value(), 0.41e6);
+  EXPECT_DOUBLE_EQ(p.ops[0].energy_floor_j.value(), 0.25);
+  EXPECT_DOUBLE_EQ(p.ops[0].energy_above_floor_j.value(), 0.0625);
+  EXPECT_EQ(p.ops[0].energy_bound, "power");
+  EXPECT_FALSE(p.ops[1].energy_j);  // not measured: absent, not 0
+  const std::string table = profiler::table_text(p, {profiler::TableBy::op, 50, 400, false});
+  EXPECT_THAT(table, HasSubstr("mJ"));
+  EXPECT_THAT(table, HasSubstr(" 312.5 "));
+  EXPECT_THAT(table, HasSubstr(" 62.5 "));
+  const auto again = profiler::profile_from_json(profiler::to_json(p), "p.json");
+  EXPECT_DOUBLE_EQ(again.ops.at(0).energy_j.value(), 0.3125);
+  EXPECT_EQ(again.ops.at(0).energy_bound, "power");
+}
+
+TEST(IntoProfile, AnotherRunIsRefusedWithAllThatDiffers) {
+  auto p = profile();
+  p.run.batch_size = 64;
+  p.run.variants = {{"gelu_backward", "kernel"}};
+  try {
+    energy::add_to_profile(document(), p);
+    FAIL();
+  } catch (const stepscope::InputError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("batch size 4 here, 64 in the profile"));
+    EXPECT_THAT(e.what(), HasSubstr("variants default variants here, gelu_backward=kernel in the profile"));
+    EXPECT_THAT(e.what(), Not(HasSubstr("trainer")));
+  }
+  EXPECT_FALSE(p.ops[0].energy_j);
+  auto by_launch = document();
+  by_launch.method.by_launch = true;
+  p = profile();
+  EXPECT_THROW(energy::add_to_profile(by_launch, p), stepscope::InputError);
+}
+
+}  // namespace
