@@ -19,6 +19,8 @@
 
 namespace experiments {
 
+inline constexpr int kProfiledSteps = 10, kProfileWarmup = 10;
+
 struct SessionOptions {
   std::filesystem::path root;  // of the source tree: baselines, sources that are hashed
   std::string program;         // this executable

@@ -208,7 +208,7 @@ TEST_F(Session, experiments_of_one_baseline_share_its_processes_and_others_do_no
   EXPECT_EQ(arms_when_first_done, 3 * 9) << "kept before the next group is measured";
   for (const auto& o : outcomes) {
     ASSERT_FALSE(o.failure);
-    EXPECT_EQ(o.document["verdict"], "slower");
+    EXPECT_EQ(o.document.verdict, Verdict::slower);
   }
   // Three arms of the first two, two of the third: heated once, and eight rounds.
   EXPECT_EQ(count("arm"), 3 * 9 + 2 * 9);
@@ -224,7 +224,7 @@ TEST_F(Session, in_turns_takes_resident_pairs) {
   o.plan.block_s = o.plan.warmup_s = 0;
   o.plan.quads = 1;
   o.plan.block_timeout_s = o.plan.start_timeout_s = 600;
-  EXPECT_EQ(ExperimentSession(std::move(o)).run(experiment(), {})["verdict"], "slower");
+  EXPECT_EQ(ExperimentSession(std::move(o)).run(experiment(), {}).verdict, Verdict::slower);
   EXPECT_EQ(count("arm"), 16);
 }
 
