@@ -82,8 +82,9 @@ void index() {
 
 // Says of each verdict file whether it is as it was written and what its measurements say.
 void check(std::vector<std::string> files, int& exit_code) {
+  std::error_code missing;
   if (files.empty())
-    for (const auto& entry : fs::directory_iterator(studies(source_root())))
+    for (const auto& entry : fs::directory_iterator(studies(source_root()), missing))
       if (fs::exists(entry.path() / "verdict.json")) files.push_back((entry.path() / "verdict.json").string());
   std::sort(files.begin(), files.end());
   for (const std::string& file : files) {
