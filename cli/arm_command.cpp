@@ -1,5 +1,5 @@
 // `stepscope arm` (hidden): a trainer that steps when told to, one side of an experiment. Speaks
-// "stepscope.arm/2" (experiments/runner/arm.h). Anything a library prints to stdout goes to stderr: stdout
+// "stepscope.arm/3" (experiments/runner/arm.h). Anything a library prints to stdout goes to stderr: stdout
 // carries answers only.
 //
 // --plant-pct P makes every step take P% longer, to prove that the procedure would see it. The host waits
@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
+#include "experiments/gate/planted_work.h"
 #include "experiments/gate/step_audit.h"
 #include "experiments/gate/timed_steps.h"
 #include "gpt2/data/token_source.h"
@@ -40,12 +41,17 @@ struct ArmFlags {
   TrainerFlags trainer;
   bool serial = false;
   double plant_pct = 0;
+  std::string plant_gpu;
 };
 
 class SteppingTrainer {
  public:
   SteppingTrainer(gpt2::Trainer& trainer, const gpt2::LoopOptions& loop, const ArmFlags& f, const gate::DeviceHooks* device)
-      : trainer_(trainer), loop_(loop), device_(device), serial_(f.serial || f.plant_pct > 0), plant_(f.plant_pct / 100) {
+      : trainer_(trainer),
+        loop_(loop),
+        device_(device),
+        serial_(f.serial || f.plant_pct > 0 || !f.plant_gpu.empty()),
+        plant_(f.plant_pct / 100) {
     const gpt2::TrainerOptions& t = trainer.options();
     const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len), micro = static_cast<size_t>(loop.accumulation);
     source_ = gpt2::open_token_source(loop.data, {t.batch_size, t.seq_len, t.model.vocab_size, loop.seed, loop.shuffle});
@@ -57,30 +63,42 @@ class SteppingTrainer {
   }
 
   ordered_json steps(int64_t count) {
-    ordered_json times = ordered_json::array(), losses = ordered_json::array();
-    gate::BlockClock clock(device_);
-    const auto finish = [&] {
-      const gpt2::StepOutcome o = trainer_.finish_step();
-      clock.step_done(o.time_ns);
-      ++done_;
-      times.push_back(o.time_ns);
-      losses.push_back(o.loss);  // NaN becomes null, which the runner takes for what it is
-      own_ns_.push_back(o.time_ns - waited_ns_);
-      if (own_ns_.size() > 32) own_ns_.pop_front();
-    };
+    Block block(device_);
     waited_ns_ = 0;  // the gap before a block is not of our making; its first step is left out
-    for (int64_t i = 0; i < count; ++i) {
-      if (serial_ && i > 0) wait_planted();
-      if (!loop_.overfit) read_batches();
-      {
-        gpt2::StepRange range(enqueued_ + 1);
-        trainer_.enqueue_step({enqueued_ + 1, batches_, adamw()});
-      }
-      ++enqueued_;
-      if (serial_ || enqueued_ - done_ == 2) finish();
-    }
-    while (done_ < enqueued_) finish();
-    return {{"times_ns", std::move(times)}, {"losses", std::move(losses)}, {"audit", gate::to_json(clock.end())}};
+    for (int64_t i = 0; i < count; ++i) take_step(block, i == 0);
+    return drain(block);
+  }
+
+  // Steps until the seconds and the steps of `settle` are over, then until those of `measure` are.
+  ordered_json run(double settle_s, int64_t settle_steps, double measure_s, int64_t measure_steps) {
+    Block block(device_);
+    waited_ns_ = 0;
+    const int64_t began_ns =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    // A hair more than asked: the runner adds the times up in another order.
+    const auto take_until = [&](double ns, int64_t steps) {
+      const double begin_ns = block.sum_ns;
+      const auto begin = static_cast<int64_t>(block.times.size());
+      while (static_cast<int64_t>(block.times.size()) - begin < steps || block.sum_ns - begin_ns < ns * (1 + 1e-9))
+        take_step(block, enqueued_ == done_ && block.times.empty());
+    };
+    take_until(settle_s * 1e9, settle_steps);
+    take_until(measure_s * 1e9, measure_steps);
+    ordered_json out{{"began_ns", began_ns}};
+    out.update(drain(block));
+    return out;
+  }
+
+  // Takes a few steps to know how long one is, and from then on does so much work after each. Returns what was sized, for the answer "ready".
+  ordered_json plant(std::unique_ptr<gate::PlantedWork> work, const gate::PlantSpec& spec) {
+    constexpr int kSteps = 5;
+    steps(kSteps);
+    std::vector<double> own(own_ns_.end() - (kSteps - 1), own_ns_.end());  // the first holds what a start costs
+    std::nth_element(own.begin(), own.begin() + kSteps / 2 - 1, own.end());
+    const double step_ns = own[kSteps / 2 - 1];
+    const double ns = work->take(step_ns * spec.percent / 100);
+    work_ = std::move(work);
+    return {{"kind", spec.kind}, {"percent", spec.percent}, {"step_ns", step_ns}, {"ns", ns}};
   }
 
   int64_t next_step() const { return enqueued_ + 1; }
@@ -91,6 +109,43 @@ class SteppingTrainer {
   }
 
  private:
+  // The steps of one answer.
+  struct Block {
+    explicit Block(const gate::DeviceHooks* device) : clock(device) {}
+    ordered_json times = ordered_json::array(), losses = ordered_json::array();
+    double sum_ns = 0;
+    gate::BlockClock clock;
+  };
+
+  // Queues a step, and finishes the oldest where two are unfinished.
+  void take_step(Block& block, bool first) {
+    if (serial_ && !first) wait_planted();
+    if (work_ && !first) work_->run();
+    if (!loop_.overfit) read_batches();
+    {
+      gpt2::StepRange range(enqueued_ + 1);
+      trainer_.enqueue_step({enqueued_ + 1, batches_, adamw()});
+    }
+    ++enqueued_;
+    if (serial_ || enqueued_ - done_ == 2) finish_step(block);
+  }
+
+  void finish_step(Block& block) {
+    const gpt2::StepOutcome o = trainer_.finish_step();
+    block.clock.step_done(o.time_ns);
+    ++done_;
+    block.times.push_back(o.time_ns);
+    block.sum_ns += o.time_ns;
+    block.losses.push_back(o.loss);  // NaN becomes null, which the runner takes for what it is
+    own_ns_.push_back(o.time_ns - waited_ns_);
+    if (own_ns_.size() > 32) own_ns_.pop_front();
+  }
+
+  ordered_json drain(Block& block) {
+    while (done_ < enqueued_) finish_step(block);
+    return {{"times_ns", std::move(block.times)}, {"losses", std::move(block.losses)}, {"audit", gate::to_json(block.clock.end())}};
+  }
+
   void read_batches() {
     const size_t tokens = inputs_.size() / batches_.size();
     for (size_t i = 0; i < batches_.size(); ++i)
@@ -119,6 +174,7 @@ class SteppingTrainer {
   std::vector<gpt2::Batch> batches_;
   int64_t enqueued_ = 0, done_ = 0;
   double waited_ns_ = 0;
+  std::unique_ptr<gate::PlantedWork> work_;
   std::deque<double> own_ns_;  // of the last steps, without what was planted
 };
 
@@ -183,8 +239,19 @@ void serve(const ArmFlags& f, Answers& answers) {
   SteppingTrainer stepping(*trainer, loop, f, device);
   ordered_json memory = ordered_json::object();
   for (const gpt2::MemoryItem& m : trainer->memory()) memory[m.name] = m.bytes;
+  ordered_json planted;
+  if (!f.plant_gpu.empty()) {
+    const auto spec = gate::plant_spec(f.plant_gpu);
+    if (!spec)
+      throw stepscope::InputError(
+          fmt::format("--plant-gpu: found '{}', expected tensor:PCT, dram:PCT or idle:PCT, PCT 0 to 100", f.plant_gpu));
+#ifdef STEPSCOPE_WITH_CUDA
+    if (device != nullptr) planted = stepping.plant(gate::make_planted_work(spec->kind), *spec);
+#endif
+    if (planted.is_null()) throw stepscope::InputError(fmt::format("--plant-gpu: the {} trainer does not run on a GPU", trainer->name()));
+  }
   answers.give({{"ready",
-                 {{"protocol", "stepscope.arm/2"},
+                 {{"protocol", "stepscope.arm/3"},
                   {"trainer", trainer->name()},
                   {"device", trainer->device()},
                   {"model", flags.model},
@@ -194,14 +261,23 @@ void serve(const ArmFlags& f, Answers& answers) {
                   {"matmul", flags.matmul},
                   {"variants", trainer->options().variants},
                   {"plant_pct", f.plant_pct},
-                  {"serial", f.serial || f.plant_pct > 0},
+                  {"plant_gpu", planted},
+                  {"serial", f.serial || f.plant_pct > 0 || !f.plant_gpu.empty()},
                   {"memory_bytes", memory},
                   {"git_revision", kGitRevision}}}});
   std::string word;
-  while (std::cin >> word && (word == "step" || word == "again")) {
+  while (std::cin >> word && (word == "step" || word == "run" || word == "again")) {
     if (word == "again") {
       answers.give(again(std::move(trainer), flags, options, stepping.next_step(), stepping.adamw(), loop.accumulation));
       break;
+    }
+    if (word == "run") {
+      double settle_s = 0, measure_s = 0;
+      int64_t settle_steps = 0, measure_steps = 0;
+      if (!(std::cin >> settle_s >> settle_steps >> measure_s >> measure_steps) || settle_steps < 0 || measure_steps < 1)
+        throw stepscope::InputError("run: expected SETTLE_S SETTLE_STEPS MEASURE_S MEASURE_STEPS, with at least 1 step to measure");
+      answers.give(stepping.run(settle_s, settle_steps, measure_s, measure_steps));
+      continue;
     }
     int64_t count = 0;
     if (!(std::cin >> count) || count < 1) throw stepscope::InputError("step: expected a number of steps, at least 1");
@@ -218,6 +294,7 @@ void add_arm_command(Command& app) {
   c->group("");
   add_trainer_flags(*c, f->trainer);
   c->add_flag("--serial", f->serial, "start a step only after the one before has ended");
+  c->add_option("--plant-gpu", f->plant_gpu, "do work on the GPU after every step: tensor:PCT, dram:PCT or idle:PCT of a step");
   c->add_option("--plant-pct", f->plant_pct, "slow every step down by this many percent")->check(real(0, 1000));
   c->callback([f] {
     Answers answers;

@@ -16,7 +16,7 @@
 #include "base/nvml.h"
 #include "base/process.h"
 #include "base/temporary_folder.h"
-#include "cli/collector.h"
+#include "profiler/recording/collector.h"
 #include "cli/commands.h"
 #include "cli/cuda_libraries.h"
 #include "cli/gpu.h"
@@ -127,7 +127,7 @@ void check_permission(Report& r) {
 
 // The trainer itself is the probe: a `tiny` step under the collector must give kernels with times and counters.
 void probe_collector(Report& r, const std::string& program) {
-  const auto library = collector_library();
+  const auto library = profiler::collector_library();
   if (!library) {
     r.add("collector", Status::fail, "lib/libstepscope_collect.so is not beside the program", "build the target stepscope_collect");
     return;
@@ -138,7 +138,7 @@ void probe_collector(Report& r, const std::string& program) {
   plan.phases = {{profiler::Phase::warmup, 2}, {profiler::Phase::counters, 1}, {profiler::Phase::activity, 4}};
   const stepscope::ChildResult child = stepscope::run_child(
       {program, "train", "--trainer", "fp32", "--model", "tiny", "--batch-size", "2", "--seq-len", "64", "--steps", "8", "--quiet"},
-      collector_environment(plan, folder.file("plan.json"), *library), true);
+      profiler::collector_environment(plan, folder.file("plan.json"), *library), true);
   if (!child.exited || child.exit_code != 0) {
     r.add("collector", Status::fail,
           fmt::format("the probe (a tiny training step) ended with {} {}", child.exited ? "exit code" : "signal",

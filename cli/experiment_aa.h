@@ -13,6 +13,7 @@ struct AaFlags {
   MeasureFlags measure;
   TrainerFlags trainer;
   int trials = 1;
+  int alone = 0;  // processes to record instead of trials
   bool no_gate = false;
   std::string record, out;
 };

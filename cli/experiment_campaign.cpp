@@ -10,7 +10,7 @@
 #include "base/atomic_file.h"
 #include "base/errors.h"
 #include "cli/trainer_flags.h"
-#include "experiments/runner/run_log.h"
+#include "experiments/verdict/campaign.h"
 #include "experiments/verdict/ledger.h"
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/stale.h"
@@ -21,24 +21,23 @@ namespace {
 
 namespace fs = std::filesystem;
 using experiments::Experiment;
-using experiments::Verdict;
+using experiments::VerdictDocument;
 using nlohmann::ordered_json;
 using stepscope::InputError;
 
 // Same code that was measured says how often the procedure is wrong.
-void record_same_code(const ordered_json& document, const fs::path& folder) {
-  for (const ordered_json& w : document.at("workloads")) {
-    if (w.at("reason") != experiments::reason::kSameCode) continue;
-    const experiments::Decision d = experiments::decision_from_json(w.at("statistics"), "statistics");
+void record_same_code(const VerdictDocument& document, const fs::path& folder) {
+  for (const experiments::WorkloadSection& w : document.workloads) {
+    if (w.reason != experiments::reason::kSameCode) continue;
+    const experiments::Decision d = experiments::decision_of(w.statistics);
     if (!d.log_ratio) continue;
-    experiments::append_to_ledger(
-        ledger_file(folder), {document.at("at"), document.at("environment").at("device"), w.at("workload"), 0, d.verdict, d.log_ratio->n,
-                              d.log_ratio->mean, d.log_ratio->sd, "", document.at("thresholds").at("minimum_effect_pct").get<double>()});
+    experiments::append_to_ledger(ledger_file(folder), {document.at, document.environment.device, w.workload, 0, d.verdict, d.log_ratio->n,
+                                                        d.log_ratio->mean, d.log_ratio->sd, "", document.thresholds.minimum_effect_pct});
   }
 }
 
 // One that cannot be read stands for nothing, and is measured anew.
-std::optional<ordered_json> standing_verdict(const std::string& name, const fs::path& folder, const fs::path& root) {
+std::optional<VerdictDocument> standing_verdict(const std::string& name, const fs::path& folder, const fs::path& root) {
   try {
     return last_verdict(name, folder, root);
   } catch (const InputError& error) {
@@ -63,14 +62,14 @@ std::vector<Experiment> chosen(const RunFlags& f, const fs::path& folder, const 
 }
 
 // Runs two commands to their end. The flags of stepping arms mean nothing here.
-void run_commands(const RunFlags& f, ExperimentSession& session, const fs::path& root, int& exit_code) {
+void run_commands(const RunFlags& f, experiments::ExperimentSession& session, const fs::path& root, int& exit_code) {
   const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
   const auto ledger = experiments::read_ledger(ledger_file(f.out.empty() ? studies(root) : folder));
-  const ordered_json document = session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, ledger);
-  fmt::print("{}", f.json ? document.dump(1) + "\n" : experiments::summary_of(document));
+  const VerdictDocument document = session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, ledger);
+  fmt::print("{}", f.json ? experiments::to_json(document).dump(1) + "\n" : experiments::summary_of(document));
   std::fflush(stdout);
   if (!folder.empty()) experiments::save_verdict(folder / "verdict.json", document);
-  exit_code = experiments::exit_code_of(experiments::verdict_in(document));
+  exit_code = experiments::exit_code_of(document.verdict);
 }
 
 // Refuses flags that the `train` command would refuse, and a change that changes nothing, before any arm is gated.
@@ -100,15 +99,15 @@ void check_arguments(const Experiment& e) {
 
 struct Ran {
   const Experiment* experiment = nullptr;
-  std::optional<ordered_json> before;  // the verdict that stood
-  ordered_json document;
+  std::optional<VerdictDocument> before;  // the verdict that stood
+  VerdictDocument document;
   bool kept_before = false;  // the run was cut short, so the verdict before it stands
 };
 
 // Several experiments in one command are one campaign. One that cannot be run here does not keep the others from running.
 class Campaign {
  public:
-  Campaign(const RunFlags& f, ExperimentSession& session, fs::path root, fs::path folder)
+  Campaign(const RunFlags& f, experiments::ExperimentSession& session, fs::path root, fs::path folder)
       : f_(f), session_(session), root_(std::move(root)), folder_(std::move(folder)) {}
 
   // Returns the exit code.
@@ -116,44 +115,46 @@ class Campaign {
     for (const Experiment& e : experiments) {
       check_arguments(e);
       gpt2::check_folder_writable(folder_ / e.name, "the verdict's folder");
-      if (!planted()) gpt2::check_folder_writable(page_of(e.name).parent_path(), "the page's folder");
     }
     int worst = 0;
-    for (const Experiment& e : experiments) {
-      if (session_.interrupted() && !ran_.empty()) break;
-      try {
-        measure(e);
-      } catch (const InputError& error) {
-        if (experiments.size() == 1) throw;
-        fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
-        worst = std::max(worst, 2);
-      } catch (const stepscope::MachineError& error) {
-        if (experiments.size() == 1) throw;
-        fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
-        worst = std::max(worst, 3);
-      }
-    }
+    const auto worse = [&](const Experiment& e, const std::exception& error, int code) {
+      fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
+      worst = std::max(worst, code);
+    };
+    // Kept as soon as it is decided: the rest may take hours, and not end well.
+    session_.run(experiments, experiments::read_ledger(ledger_file(folder_)),
+                 [&](size_t i, const experiments::ExperimentSession::Outcome& o) {
+                   const Experiment& e = experiments[i];
+                   try {
+                     if (o.failure) std::rethrow_exception(o.failure);
+                     keep(e, o.document);
+                   } catch (const InputError& error) {
+                     if (experiments.size() == 1) throw;
+                     worse(e, error, 2);
+                   } catch (const stepscope::MachineError& error) {
+                     if (experiments.size() == 1) throw;
+                     worse(e, error, 3);
+                   }
+                 });
     correct();
     if (f_.json) {
       ordered_json all = ordered_json::array();
-      for (const Ran& r : ran_) all.push_back(r.document);
+      for (const Ran& r : ran_) all.push_back(experiments::to_json(r.document));
       fmt::print("{}\n", all.dump(1));
     }
     return worst > 0 ? worst : exit_code();
   }
 
  private:
-  bool planted() const { return f_.measure.plant_pct > 0; }
-  fs::path page_of(const std::string& name) const {
-    return f_.out.empty() ? root_ / "docs" / "study" / (name + ".md") : folder_ / (name + ".md");
-  }
+  bool planted() const { return f_.measure.plant_pct > 0 || !f_.measure.plant_gpu.empty(); }
+  fs::path page_of(const std::string& name) const { return folder_ / name / experiments::kPageName; }
   fs::path verdict_of(const std::string& name) const { return folder_ / name / "verdict.json"; }
 
-  void measure(const Experiment& e) {
+  void keep(const Experiment& e, const VerdictDocument& document) {
     Ran r;
     r.experiment = &e;
     r.before = standing_verdict(e.name, folder_, root_);
-    r.document = session_.run(e, experiments::read_ledger(ledger_file(folder_)));
+    r.document = document;
     r.kept_before = experiments::was_cut_short(r.document) && r.before && !experiments::was_cut_short(*r.before);
     if (!f_.json) fmt::print("{}\n", experiments::summary_of(r.document));
     std::fflush(stdout);
@@ -170,8 +171,7 @@ class Campaign {
     } else if (r.kept_before) {
       const fs::path file = folder_ / name / "last-attempt.json";
       experiments::save_verdict(file, r.document);
-      fmt::print(stderr, "stepscope: {}: cut short, so the verdict of {} stands; this attempt is {}\n", name,
-                 r.before->value("at", "before"), file.string());
+      fmt::print(stderr, "stepscope: {}: cut short, so the verdict of {} stands; this attempt is {}\n", name, r.before->at, file.string());
     } else {
       experiments::save_verdict(verdict_of(name), r.document);
       experiments::write_page(page_of(name), r.document);
@@ -179,7 +179,7 @@ class Campaign {
   }
 
   void correct() {
-    std::vector<ordered_json> documents;
+    std::vector<VerdictDocument> documents;
     for (const Ran& r : ran_) documents.push_back(r.document);
     const std::vector<bool> corrected = experiments::correct_campaign(documents, {});
     for (size_t i = 0; i < ran_.size(); ++i) {
@@ -193,7 +193,7 @@ class Campaign {
   int exit_code() const {
     int worst = 0;
     for (const Ran& r : ran_) {
-      int code = experiments::exit_code_of(experiments::verdict_in(r.document));
+      int code = experiments::exit_code_of(r.document.verdict);
       // Of experiments that are run again: an idea that never helped is no regression.
       if (f_.changed && experiments::is_regression(r.before, r.document))
         code = 1;
@@ -205,7 +205,7 @@ class Campaign {
   }
 
   const RunFlags& f_;
-  ExperimentSession& session_;
+  experiments::ExperimentSession& session_;
   fs::path root_, folder_;
   std::vector<Ran> ran_;
 };
@@ -217,7 +217,8 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   const bool commands = !f.a.empty() || !f.b.empty();
   if (commands && (f.a.empty() || f.b.empty())) throw InputError("--a CMD and --b CMD go together");
   if (commands && (f.all || !f.names.empty())) throw InputError("--a and --b exclude names and --all");
-  if (commands && f.measure.plant_pct > 0) throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
+  if (commands && (f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty()))
+    throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
   if (commands)
     for (const Argument* o : f.measure.of_stepping_arms)
       if (o->count() > 0)
@@ -225,14 +226,14 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   if (!commands && !f.all && f.names.empty())
     throw InputError("expected NAME…, --all, or --a CMD --b CMD; `stepscope experiment list` shows the names");
   const CatchInterrupt guard;
-  SessionOptions options = session_options(f.measure, line);
+  experiments::SessionOptions options = session_options(f.measure, line);
   options.profile = !f.no_profile;
   options.keep_profiles = f.keep_profiles;
   if (!f.keep_profiles.empty()) gpt2::check_folder_writable(f.keep_profiles, "--keep-profiles");
   options.command_steps = f.command_steps;
   // A command's block is a whole process: one quad of four makes a pair, unless told otherwise.
   if (commands && f.measure.quads_option->count() == 0) options.plan.quads = 1;
-  ExperimentSession session(std::move(options));
+  experiments::ExperimentSession session(std::move(options));
   if (commands) return run_commands(f, session, root, exit_code);
 
   const fs::path folder = results_folder(f.out, root);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -11,16 +12,22 @@
 #include "cli/commands.h"
 #include "cli/experiment_aa.h"
 #include "cli/experiment_campaign.h"
+#include "cli/gpu.h"
 #include "cli/values.h"
+#include "experiments/verdict/campaign.h"
+#include "experiments/verdict/check.h"
 #include "experiments/verdict/index.h"
 #include "experiments/verdict/page.h"
+#include "experiments/verdict/prediction.h"
 #include "experiments/verdict/stale.h"
+#include "experiments/verdict/words.h"
 
 namespace cli {
 namespace {
 
 namespace fs = std::filesystem;
 using experiments::Experiment;
+using experiments::VerdictDocument;
 using nlohmann::ordered_json;
 using stepscope::InputError;
 
@@ -29,7 +36,7 @@ void list(bool json) {
   const GpuStatus gpu = gpu_status();
   ordered_json all = ordered_json::array();
   for (const Experiment& e : experiments::read_experiments(studies(root))) {
-    std::optional<ordered_json> verdict;
+    std::optional<VerdictDocument> verdict;
     std::vector<std::string> stale;
     try {
       verdict = last_verdict(e.name, studies(root), root);
@@ -39,7 +46,7 @@ void list(bool json) {
     if (verdict) stale = experiments::stale_reasons(*verdict, e, root, gpu.present ? gpu.name : "");
     if (json) {
       ordered_json row{{"name", e.name}, {"question", e.question}, {"change", e.change_text}};
-      if (verdict) row.update({{"verdict", (*verdict)["verdict"]}, {"at", (*verdict)["at"]}, {"stale", stale}});
+      if (verdict) row.update({{"verdict", name(verdict->verdict)}, {"at", verdict->at}, {"stale", stale}});
       all.push_back(row);
       continue;
     }
@@ -48,10 +55,9 @@ void list(bool json) {
       fmt::print("  never run\n");
       continue;
     }
-    for (const ordered_json& w : verdict->at("workloads"))
-      fmt::print("  {}: {} ({})\n", w.at("workload").get<std::string>(), w.at("verdict").get<std::string>(),
-                 w.at("sentence").get<std::string>());
-    fmt::print("  {}{}\n", verdict->at("at").get<std::string>(), stale.empty() ? "" : fmt::format("; STALE: {}", fmt::join(stale, "; ")));
+    for (const experiments::WorkloadSection& w : verdict->workloads)
+      fmt::print("  {}: {} ({}, {})\n", w.workload, name(w.verdict), w.sentence, experiments::estimand(w));
+    fmt::print("  {}{}\n", verdict->at, stale.empty() ? "" : fmt::format("; STALE: {}", fmt::join(stale, "; ")));
   }
   if (json) fmt::print("{}\n", all.dump(1));
 }
@@ -60,16 +66,40 @@ void index() {
   const fs::path root = source_root(), page = root / "docs" / "study" / "README.md";
   auto verdicts = experiments::read_verdicts(studies(root));
   // All that is shown in one table is one campaign, however many commands measured it.
-  for (ordered_json& v : verdicts) experiments::decide_again(v);
+  for (VerdictDocument& v : verdicts) {
+    experiments::decide_again(v);
+    experiments::renew_prediction_proof(v, root, studies(root));
+  }
   experiments::correct_campaign(verdicts, {});
-  for (const ordered_json& v : verdicts) {
-    const std::string name = v.at("name").get<std::string>();
-    experiments::save_verdict(studies(root) / name / "verdict.json", v);
-    experiments::write_page(root / "docs" / "study" / (name + ".md"), v);
+  for (const VerdictDocument& v : verdicts) {
+    experiments::save_verdict(studies(root) / v.name / "verdict.json", v);
+    experiments::write_page(studies(root) / v.name / experiments::kPageName, v);
   }
   const std::string before = stepscope::read_file_if_there(page).value_or("");
-  gpt2::write_file_atomically(page, experiments::with_index(before, experiments::index_table(verdicts)));
+  gpt2::write_file_atomically(page, experiments::with_index(before, experiments::index_table(verdicts, "../../experiments/studies")));
   fmt::print("{}: {} experiments\n", page.string(), verdicts.size());
+}
+
+// Says of each verdict file whether it is as it was written and what its measurements say.
+void check(std::vector<std::string> files, int& exit_code) {
+  if (files.empty())
+    for (const auto& entry : fs::directory_iterator(studies(source_root())))
+      if (fs::exists(entry.path() / "verdict.json")) files.push_back((entry.path() / "verdict.json").string());
+  std::sort(files.begin(), files.end());
+  for (const std::string& file : files) {
+    std::vector<std::string> found;
+    std::string note;
+    try {
+      const VerdictDocument v = experiments::load_verdict(file);
+      found = experiments::contradictions(v);
+      if (v.content_sha256.empty()) note = ", but schema 1 has no hash of its content (`experiment index` writes one)";
+    } catch (const InputError& error) {
+      found.emplace_back(error.what());
+    }
+    for (const std::string& sentence : found) fmt::print("{}: {}\n", file, sentence);
+    if (found.empty()) fmt::print("{}: as it was written{}\n", file, note);
+    if (!found.empty()) exit_code = 1;
+  }
 }
 
 }  // namespace
@@ -90,17 +120,20 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   run_command->add_flag("--changed", r->changed,
                         "run only experiments whose code, file or device changed; exit 1 only if a verdict became worse");
   run_command->add_option("--a", r->a, "compare commands instead of an experiment: the command of arm A");
-  run_command->add_option("--b", r->b, "the command of arm B; each block runs a command once, to its end");
+  run_command->add_option(
+      "--b", r->b,
+      "the command of arm B; each run takes a command to its end. {steps} in a command becomes the steps that the seconds need");
   run_command->add_option("--step-regex", r->step_regex,
                           "regular expression that finds the step times in a command's output; its first group is the milliseconds");
   run_command->add_option("--skip-steps", r->skip_steps, "first steps of each run to ignore (default: 10%, 1 to 10)")
       ->check(whole(0, 1 << 30));
   run_command->add_option("--gate-command", r->gate_command, "with --a and --b: a command that exits 0 if both compute the right thing");
-  run_command->add_option("--command-steps", r->command_steps, "steps that a frozen baseline takes in a block")
+  run_command
+      ->add_option("--command-steps", r->command_steps,
+                   "steps of a whole program where nothing says how long they take: with --quick, and the first run")
       ->check(whole(1, 1 << 30))
       ->capture_default_str();
-  run_command->add_option("--out", r->out,
-                          "write verdicts, pages and the ledger to this folder (default: experiments/studies, docs/study)");
+  run_command->add_option("--out", r->out, "write verdicts, pages and the ledger to this folder (default: experiments/studies)");
   run_command->add_flag("--no-profile", r->no_profile,
                         "do not profile the arms: the verdict has no waterfall and does not recognize identical code");
   run_command->add_option("--keep-profiles", r->keep_profiles, "keep the profile documents of both arms in this folder");
@@ -122,6 +155,8 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   aa_command->add_option("--trials", a->trials, "run this many whole experiments, one after the other")
       ->check(whole(1, 1 << 20))
       ->capture_default_str();
+  aa_command->add_option("--alone", a->alone, "record this many fresh processes of identical code, one after the other, instead of trials")
+      ->check(whole(2, 1 << 16));
   aa_command->add_option("--record", a->record, "keep the pairs of all trials (without a plant) for `experiment resample`");
   aa_command->add_option("--out", a->out, "write the ledger to this folder (default: experiments/studies)");
   aa_command->add_flag("--no-gate", a->no_gate, "skip the gate, which identical code does not need");
@@ -129,6 +164,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
       "Exit 0: no false alarm. 1: a false alarm, an invalid trial, or a planted 1% that more than one trial in ten missed.\n"
       "Examples:\n"
       "  stepscope experiment aa --trainer fp32 --model d12 --trials 10 --record aa.json\n"
+      "  stepscope experiment aa --trainer mixed --model d12 --alone 60 --record alone.json\n"
       "  stepscope experiment aa --trainer fp32 --model d12 --trials 10 --plant 1");
   aa_command->callback([a, line, &exit_code] { run_aa(*a, line, exit_code); });
 
@@ -140,8 +176,14 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   resample_command->callback([files, m] { resample_recordings(*files, *m); });
 
   Command* index_command = c->add_subcommand(
-      "index", "Decide again from the recorded pairs of all verdict files, as one campaign; write their pages and the table");
+      "index",
+      "Decide again from the recorded pairs of all verdict files, as one campaign; write them, their pages and the table of docs/study");
   index_command->callback([] { index(); });
+  auto checked = std::make_shared<std::vector<std::string>>();
+  Command* check_command = c->add_subcommand("check", "Refuse verdict files that were edited by hand or contradict their own measurements");
+  check_command->add_option("file", *checked, "verdict files (default: all in experiments/studies)");
+  check_command->footer("Exit 0: every file says what its measurements say. 1: one does not.");
+  check_command->callback([checked, &exit_code] { check(*checked, exit_code); });
   c->footer(
       "Examples:\n  stepscope experiment list\n  stepscope experiment run NAME\n  stepscope experiment aa "
       "--trials 10");

@@ -1,4 +1,5 @@
 #include "cli/experiment_flags.h"
+#include "cli/gpu.h"
 #include "cli/values.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,6 @@
 namespace cli {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
 using stepscope::InputError;
 
 namespace {
@@ -53,33 +53,50 @@ CatchInterrupt::~CatchInterrupt() {
 }
 
 void add_measure_flags(Command& c, MeasureFlags& f) {
-  c.add_option("--pairs", f.pairs, "pairs of fresh processes; extended once to twice as many if they decide nothing")
-      ->check(whole(4, 26))
-      ->capture_default_str();
-  Argument* fixed = c.add_flag("--no-extension", f.no_extension, "decide after the first look; never add pairs");
+  Argument* quick = c.add_flag("--quick", f.quick,
+                               "let both arms take turns in short blocks: a quick answer, at equal clocks; a GPU at its power cap gives "
+                               "another ratio to who trains (default: fresh processes, one at a time)");
+  c.add_option(
+       "--pairs", f.pairs,
+       "most pairs of fresh processes (default 24, looked at after 8, 16 and 24; with --sequential 12; with --quick 12, extended once "
+       "to 24 if they decide nothing)")
+      ->check(whole(4, 26));
+  Argument* fixed = c.add_flag("--no-extension", f.no_extension, "look once, after all pairs (default 12)");
   c.add_flag("--sequential", f.sequential,
              "look after a half, three quarters and all of the pairs (6, 9, 12) at stricter levels; stop as soon as one look decides")
       ->excludes(fixed);
+  c.add_option("--settle-s", f.settle_s,
+               "seconds of every process that do not count (default: until two seconds in a row agree to 0.3%, 2 to 10, the same for all)")
+      ->check(real(0, kLongest_s))
+      ->excludes(quick);
+  c.add_option("--measure-s", f.plan.alone.measure_s, "seconds of every process that count, or 8 steps if they take longer")
+      ->check(real(0.001, kLongest_s))
+      ->capture_default_str()
+      ->excludes(quick);
+  f.of_stepping_arms.push_back(
+      c.add_option("--turns", f.plan.alone.turns, "pairs in turns after the verdict, as a witness at equal clocks; 0 = none")
+          ->check(whole(0, 26))
+          ->capture_default_str()
+          ->excludes(quick));
+  f.of_stepping_arms.push_back(
+      c.add_option("--heat-s", f.plan.alone.heat_s, "seconds that the baseline heats the device before the first pair")
+          ->check(real(0, kLongest_s))
+          ->capture_default_str()
+          ->excludes(quick));
   f.quads_option =
-      c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads in a pair; a pair takes fewer when they would last longer than --pair-s")
+      c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads of a pair in turns; fewer when they would last longer than --pair-s")
           ->check(whole(1, 1 << 20))
           ->capture_default_str();
-  f.of_stepping_arms.push_back(
-      c.add_option("--solo-s", f.plan.solo_s,
-                   "if the device was at its power cap, run each arm alone for this many seconds afterwards; 0 = never")
-          ->check(real(0, kLongest_s))
-          ->capture_default_str());
-  f.of_stepping_arms.push_back(c.add_option("--pair-s", f.plan.pair_s, "seconds to measure in a pair, unless 4 quads take longer")
+  f.of_stepping_arms.push_back(c.add_option("--pair-s", f.plan.pair_s, "seconds to measure in a pair in turns, unless 4 quads take longer")
                                    ->check(real(0, kLongest_s))
                                    ->capture_default_str());
-  f.of_stepping_arms.push_back(c.add_option("--block-s", f.plan.block_s, "seconds of a block, or --block-steps if that takes longer")
+  f.of_stepping_arms.push_back(c.add_option("--block-s", f.plan.block_s, "seconds of a turn, or --block-steps if that takes longer")
                                    ->check(real(0, kLongest_s))
                                    ->capture_default_str());
   f.of_stepping_arms.push_back(
-      c.add_option("--block-steps", f.plan.block_steps, "fewest steps of a block")->check(whole(1, 1 << 20))->capture_default_str());
+      c.add_option("--block-steps", f.plan.block_steps, "fewest steps of a turn")->check(whole(1, 1 << 20))->capture_default_str());
   f.of_stepping_arms.push_back(
-      c.add_option("--warmup-s", f.plan.warmup_s,
-                   "seconds of warm-up that are not measured, both arms in turn; longer until the step time has settled")
+      c.add_option("--warmup-s", f.plan.warmup_s, "seconds of warm-up before turns, not measured; longer until the step time has settled")
           ->check(real(0, kLongest_s))
           ->capture_default_str());
   f.of_stepping_arms.push_back(c.add_option("--start-timeout-s", f.plan.start_timeout_s, "seconds to wait until an arm is ready")
@@ -91,6 +108,9 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
   c.add_option("--minimum-effect", f.minimum_effect_pct,
                "smallest difference that matters, in percent (default: the experiment file's, else 0.3)")
       ->check(real(0.01, 50));
+  c.add_option(
+      "--plant-gpu", f.plant_gpu,
+      "plant work on the GPU after every step of B, to test whether the procedure finds it: tensor:PCT, dram:PCT or idle:PCT of a step");
   c.add_option("--plant", f.plant_pct, "slow every step of B down by this many percent, to test whether the procedure finds it")
       ->check(real(0, 1000));
   f.of_stepping_arms.push_back(c.add_flag("--serial", f.serial, "start a step only after the one before has ended (--plant always does)"));
@@ -100,30 +120,43 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
 }
 
 std::vector<experiments::Look> planned_looks(const MeasureFlags& f) {
-  const int most = f.no_extension || f.sequential ? 26 : 13;  // the exact test enumerates 2^pairs
-  if (f.pairs < 4 || f.pairs > most)
-    throw InputError(fmt::format("--pairs is {}: expected 4 to {}{}", f.pairs, most, most == 13 ? " (twice that with the extension)" : ""));
-  const auto looks =
-      f.sequential ? experiments::sequential_looks(f.pairs) : experiments::extended_looks(f.pairs, f.no_extension ? f.pairs : 2 * f.pairs);
+  const bool one_look = f.no_extension || f.sequential;
+  const int pairs = f.pairs > 0 ? f.pairs : one_look || f.quick ? 12 : 24;
+  // The exact test enumerates 2^pairs, and three looks need pairs for each.
+  const int most = f.quick && !one_look ? 13 : 26, least = f.quick || one_look ? 4 : 9;
+  if (pairs < least || pairs > most)
+    throw InputError(
+        fmt::format("--pairs is {}: expected {} to {}{}", pairs, least, most, most == 13 ? " (twice that with the extension)" : ""));
+  const auto looks = f.sequential     ? experiments::sequential_looks(pairs)
+                     : f.no_extension ? experiments::extended_looks(pairs, pairs)
+                     : f.quick        ? experiments::extended_looks(pairs, 2 * pairs)
+                                      : experiments::alone_looks(pairs);
   if (std::ldexp(1.0, 1 - looks.back().pairs) > looks.back().sign_flip_alpha)
     throw InputError(
         fmt::format("--pairs is {}: {} signs cannot be rarer than p = {:.3g}, and {} is needed to call anything "
                     "different",
-                    f.pairs, looks.back().pairs, std::ldexp(1.0, 1 - looks.back().pairs), looks.back().sign_flip_alpha));
+                    pairs, looks.back().pairs, std::ldexp(1.0, 1 - looks.back().pairs), looks.back().sign_flip_alpha));
   return looks;
 }
 
-SessionOptions session_options(const MeasureFlags& f, const CommandLine& line) {
-  SessionOptions o;
+experiments::SessionOptions session_options(const MeasureFlags& f, const CommandLine& line) {
+  experiments::SessionOptions o;
   o.root = source_root();
   o.program = line.program();
   o.built_here = fs::path(o.root) == fs::path(kSourceDir);
   o.command = typed(line);
+  o.git_revision = kGitRevision;
+  const GpuStatus gpu = gpu_status();
+  o.gpu = {gpu.present, gpu.why_not, gpu.name, gpu.pci_bus_id};
+  o.procedure = f.quick ? experiments::Procedure::in_turns : experiments::Procedure::alone;
   o.plan = f.plan;
+  if (f.settle_s >= 0) o.plan.alone.settle_s = f.settle_s;
+  o.plan.solo_s = 0;  // the default measures what it measured
   o.plan.thresholds.looks = planned_looks(f);
   if (f.minimum_effect_pct > 0) o.plan.thresholds.minimum_effect = f.minimum_effect_pct / 100;
   o.seed_given = f.seed_given;
   o.plant_pct = f.plant_pct;
+  o.plant_gpu = f.plant_gpu;
   o.serial = f.serial;
   o.stop = &interrupted;
   o.progress = isatty(STDERR_FILENO);
@@ -151,7 +184,7 @@ fs::path results_folder(const std::string& out, const fs::path& root) {
   return folder;
 }
 
-std::optional<ordered_json> last_verdict(const std::string& name, const fs::path& folder, const fs::path& root) {
+std::optional<experiments::VerdictDocument> last_verdict(const std::string& name, const fs::path& folder, const fs::path& root) {
   for (const fs::path& f : {folder / name / "verdict.json", studies(root) / name / "verdict.json"})
     if (fs::exists(f)) return experiments::load_verdict(f);
   return std::nullopt;

@@ -4,14 +4,13 @@
 
 #include <filesystem>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/experiment_session.h"
 #include "experiments/runner/pair_runner.h"
+#include "experiments/session/session.h"
 
 namespace cli {
 
@@ -31,16 +30,18 @@ class CatchInterrupt {
 
 struct MeasureFlags {
   experiments::PairPlan plan;
-  int pairs = 12;
-  bool no_extension = false, sequential = false, seed_given = false, serial = false;
+  int pairs = 0;  // 0 = those of the procedure
+  bool quick = false, no_extension = false, sequential = false, seed_given = false, serial = false;
+  double settle_s = -1;                          // < 0 = by the settle rule
   double plant_pct = 0, minimum_effect_pct = 0;  // 0 = the file's, or 0.3
+  std::string plant_gpu;
   Argument* quads_option = nullptr;
   std::vector<Argument*> of_stepping_arms;  // without meaning for commands
 };
 void add_measure_flags(Command& command, MeasureFlags& flags);
 // Throws stepscope::InputError for plans that could never say faster or slower, before an hour is spent on them.
 std::vector<experiments::Look> planned_looks(const MeasureFlags& flags);
-SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);
+experiments::SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);
 
 // "stepscope experiment run …", wherever this machine keeps the program.
 std::string typed(const CommandLine& line);
@@ -52,7 +53,7 @@ std::filesystem::path ledger_file(const std::filesystem::path& folder);
 // The studies of the source tree, or `out` (--out), whose ledger goes on from the tree's. Throws when it cannot be written.
 std::filesystem::path results_folder(const std::string& out, const std::filesystem::path& root);
 // In `folder`, else in the studies of the tree.
-std::optional<nlohmann::ordered_json> last_verdict(const std::string& name, const std::filesystem::path& folder,
-                                                   const std::filesystem::path& root);
+std::optional<experiments::VerdictDocument> last_verdict(const std::string& name, const std::filesystem::path& folder,
+                                                         const std::filesystem::path& root);
 
 }  // namespace cli

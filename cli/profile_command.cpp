@@ -19,7 +19,7 @@
 #include "base/temporary_folder.h"
 #include "base/utc.h"
 #include "build_info.inc"
-#include "cli/collector.h"
+#include "profiler/recording/collector.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/report_output.h"
@@ -88,7 +88,7 @@ void check_child(const stepscope::ChildResult& child, const std::string& what) {
 }
 
 std::string library_or_throw() {
-  const auto library = collector_library();
+  const auto library = profiler::collector_library();
   if (!library)
     throw MachineError("the collector lib/libstepscope_collect.so is not beside the program: build the target stepscope_collect");
   return *library;
@@ -123,7 +123,7 @@ void measure_sustained(profiler::ProfileDocument& d, const ProfileFlags& f, Trai
   const auto train = as_arguments(flags, f.warmup + *steps);
   argv.insert(argv.end(), train.begin(), train.end());
   argv.insert(argv.end(), {"--run-json", run_json, "--quiet"});
-  check_child(run_child(argv, collector_environment(plan, folder.file("sustained.plan.json"), library_or_throw()), true),
+  check_child(stepscope::run_child(argv, collector_environment(plan, folder.file("sustained.plan.json"), library_or_throw()), true),
               "the trainer in its sustained run");
   profiler::ProfileOptions options = of_profile;
   options.timed_steps = *steps;
@@ -169,12 +169,12 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   profiler::Ceilings measured;
   std::map<std::string, std::string> environment;
   if (cpu) {
-    write_plan(plan, plan_file);
+    profiler::write_plan(plan, plan_file);
     argv.insert(argv.end(), {"--cpu-recording", plan_file});
   } else {
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
       throw MachineError(fmt::format("--trainer {} needs a GPU: {}", flags.trainer, gpu.why_not));
-    environment = collector_environment(plan, plan_file, library_or_throw());
+    environment = profiler::collector_environment(plan, plan_file, library_or_throw());
     measured = ceilings(f.measure_ceilings);
   }
   check_child(stepscope::run_child(argv, environment, true), "the profiled trainer");
@@ -207,7 +207,7 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
     plan.output = output;
     // The collector takes a file that exists for another process's, and writes beside it.
     std::filesystem::remove(output);
-    check_child(stepscope::run_child(f.program, collector_environment(plan, folder.file(mode + ".plan.json"), library), true),
+    check_child(stepscope::run_child(f.program, profiler::collector_environment(plan, folder.file(mode + ".plan.json"), library), true),
                 fmt::format("'{}'", f.program[0]));
     return profiler::load_recording(output);
   };

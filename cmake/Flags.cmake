@@ -58,7 +58,8 @@ function(stepscope_precompiled NAME)
 endfunction()
 set(STEPSCOPE_COMMON_HEADERS <algorithm> <array> <bit> <charconv> <chrono> <cmath> <cstdint> <cstdio> <cstdlib> <cstring> <deque> <filesystem>
   <fstream> <functional> <iterator> <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <stdexcept> <string> <string_view>
-  <thread> <unordered_map> <utility> <vector> <fmt/chrono.h> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp>)
+  <thread> <unordered_map> <utility> <vector> <fmt/chrono.h> <fmt/format.h> <fmt/ranges.h>
+  ${PROJECT_SOURCE_DIR}/cmake/JsonWithoutLiterals.h)
 function(stepscope_use_precompiled TARGET FROM)
   if(STEPSCOPE_PCH)
     target_precompile_headers(${TARGET} REUSE_FROM ${FROM})

@@ -5,14 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "experiments/gate/op_each.cuh"
+#include "experiments/gate/op_chunks.cuh"
 
 namespace gate::answer {
 namespace {
 
-constexpr int64_t kChunk = 256;  // terms of a sum that one call adds up
-int64_t chunks(int64_t n) { return gpt2::cuda::ceil_div<int64_t>(n, kChunk); }
-GATE_ANYWHERE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 GATE_ANYWHERE double square(double x) { return x * x; }
 
 }  // namespace
@@ -42,23 +39,15 @@ struct Add {
   View a, b;
   GATE_ANYWHERE void operator()(int64_t i) const { out[i] = a[i] + b[i]; }
 };
-struct ChunkSum {
-  double* out;
+struct Summand {
   View in;
-  int64_t n;
   bool squares;
-  GATE_ANYWHERE void operator()(int64_t chunk) const {
-    double sum = 0;
-    for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i) sum += squares ? square(in[i]) : in[i];
-    out[chunk] = sum;
-  }
+  GATE_ANYWHERE void operator()(double& sum, int64_t, int64_t i) const { sum += squares ? square(in[i]) : in[i]; }
 };
 
 double sum_of(Space space, View values, int64_t n, bool squares) {
-  const Memory parts = doubles(space, chunks(n));
-  for_each_index(space, chunks(n), ChunkSum{parts.as<double>(), values, n, squares});
   double sum = 0;
-  for (double x : values_of<double>(parts)) sum += x;
+  for (double x : list_chunks<double>(space, n, Summand{values, squares})) sum += x;
   return sum;
 }
 
@@ -199,17 +188,10 @@ struct WeightTerms {
   int64_t C;
   GATE_ANYWHERE void operator()(int64_t i) const { out[i] = dout[i] * (x[i] - mean[i / C]) * rstd[i / C]; }
 };
-// Index: column, within a chunk of rows.
-struct ColumnChunk {
-  double* parts;
+struct ColumnSummand {
   View values;
-  int64_t rows, columns;
-  GATE_ANYWHERE void operator()(int64_t i) const {
-    const int64_t chunk = i / columns, c = i % columns;
-    double sum = 0;
-    for (int64_t r = chunk * kChunk; r < least((chunk + 1) * kChunk, rows); ++r) sum += values[r * columns + c];
-    parts[i] = sum;
-  }
+  int64_t columns;
+  GATE_ANYWHERE void operator()(double& sum, int64_t r, int64_t c) const { sum += values[r * columns + c]; }
 };
 struct ColumnTotal {
   double* out;
@@ -225,9 +207,8 @@ struct ColumnTotal {
 }  // namespace
 
 Memory column_sums(Space space, View values, int64_t rows, int64_t columns) {
-  const Memory parts = doubles(space, chunks(rows) * columns);
+  const Memory parts = column_chunks<double>(space, rows, columns, ColumnSummand{values, columns});
   Memory out = doubles(space, columns);
-  for_each_index(space, chunks(rows) * columns, ColumnChunk{parts.as<double>(), values, rows, columns});
   for_each_index(space, columns, ColumnTotal{out.as<double>(), parts.as<double>(), chunks(rows), columns});
   return out;
 }
@@ -470,17 +451,10 @@ struct GeluGradient {
     dx[i] = dout[i] * (0.5 * (1 + t) + 0.5 * v * (1 - t * t) * kGeluScale * (1 + 3 * 0.044715 * v * v));
   }
 };
-// Index: a chunk of a row's V columns.
-struct ExponentialChunk {
-  double* parts;
+struct Exponential {
   View logits;
-  int64_t V, Vp, per_row;
-  GATE_ANYWHERE void operator()(int64_t i) const {
-    const int64_t row = i / per_row, chunk = i % per_row;
-    double sum = 0;
-    for (int64_t v = chunk * kChunk; v < least((chunk + 1) * kChunk, V); ++v) sum += exp(logits[row * Vp + v]);
-    parts[i] = sum;
-  }
+  int64_t Vp;
+  GATE_ANYWHERE void operator()(double& sum, int64_t row, int64_t v) const { sum += exp(logits[row * Vp + v]); }
 };
 struct RowLoss {
   double *sums, *losses;
@@ -544,9 +518,8 @@ Memory gelu_backward(Space space, View dout, View x, int64_t n) {
 
 Classified classifier(Space space, View logits, const int32_t* targets, int64_t rows, int64_t V, int64_t Vp, double gradient_scale) {
   const int64_t per_row = chunks(V);
-  const Memory parts = doubles(space, rows * per_row), sums = doubles(space, rows);
+  const Memory parts = row_chunks<double>(space, rows, V, Exponential{logits, Vp}), sums = doubles(space, rows);
   Classified c{doubles(space, rows), doubles(space, rows * Vp)};
-  for_each_index(space, rows * per_row, ExponentialChunk{parts.as<double>(), logits, V, Vp, per_row});
   for_each_index(space, rows, RowLoss{sums.as<double>(), c.losses.as<double>(), parts.as<double>(), logits, targets, Vp, per_row});
   for_each_index(space, rows * Vp, LogitGradient{c.dlogits.as<double>(), sums.as<double>(), logits, targets, V, Vp, gradient_scale});
   return c;

@@ -5,14 +5,10 @@
 #include <limits>
 #include <stdexcept>
 
-#include "experiments/gate/op_each.cuh"
+#include "experiments/gate/op_chunks.cuh"
 
 namespace gate {
 namespace {
-
-constexpr int64_t kChunk = 256;
-int64_t chunks(int64_t n) { return gpt2::cuda::ceil_div<int64_t>(n, kChunk); }
-GATE_ANYWHERE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // A result, or a wrong one made of the answer.
 enum class Fake { none, zeros, reversed, noise };
@@ -37,56 +33,40 @@ struct Got {
   }
 };
 
-// Of a chunk of a row.
 struct Sums {
   double difference, want, got, dot, max_abs;
 };
-struct RowChunk {
-  Sums* out;
+struct RowTerm {
   Got got;
   View want;
-  int64_t columns, per_row;
-  GATE_ANYWHERE void operator()(int64_t i) const {
-    const int64_t row = i / per_row, chunk = i % per_row;
-    Sums s{};
-    for (int64_t c = chunk * kChunk; c < least((chunk + 1) * kChunk, columns); ++c) {
-      const double g = got[row * columns + c], w = want[row * columns + c], d = g - w, size = d < 0 ? -d : d;
-      s.difference += d * d;
-      s.want += w * w;
-      s.got += g * g;
-      s.dot += g * w;
-      if (!(size <= s.max_abs) && s.max_abs == s.max_abs) s.max_abs = size;  // lets NaN through
-    }
-    out[i] = s;
+  int64_t columns;
+  GATE_ANYWHERE void operator()(Sums& s, int64_t row, int64_t c) const {
+    const double g = got[row * columns + c], w = want[row * columns + c], d = g - w, size = d < 0 ? -d : d;
+    s.difference += d * d;
+    s.want += w * w;
+    s.got += g * g;
+    s.dot += g * w;
+    if (!(size <= s.max_abs) && s.max_abs == s.max_abs) s.max_abs = size;  // lets NaN through
   }
 };
 struct Pair {
   double difference, want;
 };
-// Index: a column, within a chunk of rows.
-struct ColumnChunk {
-  Pair* out;
+struct ColumnTerm {
   Got got;
   View want;
-  int64_t rows, columns;
-  GATE_ANYWHERE void operator()(int64_t i) const {
-    const int64_t chunk = i / columns, c = i % columns;
-    Pair s{};
-    for (int64_t r = chunk * kChunk; r < least((chunk + 1) * kChunk, rows); ++r) {
-      const double w = want[r * columns + c], d = got[r * columns + c] - w;
-      s.difference += d * d;
-      s.want += w * w;
-    }
-    out[i] = s;
+  int64_t columns;
+  GATE_ANYWHERE void operator()(Pair& s, int64_t r, int64_t c) const {
+    const double w = want[r * columns + c], d = got[r * columns + c] - w;
+    s.difference += d * d;
+    s.want += w * w;
   }
 };
 
 ErrorMetrics compare(Space space, const Got& got, View want, int64_t rows, int64_t columns) {
   TensorSums t(rows, rows > 1 ? columns : 1);  // one row has no columns to judge, and may be a hundred million elements
   const int64_t per_row = chunks(columns);
-  const Memory row_parts(space, rows * per_row * static_cast<int64_t>(sizeof(Sums)));
-  for_each_index(space, rows * per_row, RowChunk{row_parts.as<Sums>(), got, want, columns, per_row});
-  const std::vector<Sums> by_row = values_of<Sums>(row_parts);
+  const std::vector<Sums> by_row = values_of<Sums>(row_chunks<Sums>(space, rows, columns, RowTerm{got, want, columns}));
   for (size_t i = 0; i < by_row.size(); ++i) {
     const Sums& s = by_row[i];
     const size_t row = i / static_cast<size_t>(per_row);
@@ -97,9 +77,7 @@ ErrorMetrics compare(Space space, const Got& got, View want, int64_t rows, int64
     if (!(s.max_abs <= t.max_abs) && !std::isnan(t.max_abs)) t.max_abs = s.max_abs;
   }
   if (rows > 1) {
-    const Memory column_parts(space, chunks(rows) * columns * static_cast<int64_t>(sizeof(Pair)));
-    for_each_index(space, chunks(rows) * columns, ColumnChunk{column_parts.as<Pair>(), got, want, rows, columns});
-    const std::vector<Pair> by_column = values_of<Pair>(column_parts);
+    const std::vector<Pair> by_column = values_of<Pair>(column_chunks<Pair>(space, rows, columns, ColumnTerm{got, want, columns}));
     for (size_t i = 0; i < by_column.size(); ++i) {
       const size_t column = i % static_cast<size_t>(columns);
       t.columns.difference[column] += by_column[i].difference;
@@ -109,44 +87,30 @@ ErrorMetrics compare(Space space, const Got& got, View want, int64_t rows, int64
   return metrics_of(t);
 }
 
-struct WorstOfChunk {
-  double* out;
+struct WorstTerm {
   View got, want;
-  int64_t n;
   double floor;
-  GATE_ANYWHERE void operator()(int64_t chunk) const {
-    double worst = 0;
-    for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i) {
-      const double d = got[i] - want[i], size = d < 0 ? -d : d, own = want[i] < 0 ? -want[i] : want[i];
-      if (!(size < 1e308))
-        worst = std::numeric_limits<double>::quiet_NaN();
-      else if (size > 0 && !(size / (own > floor ? own : floor) <= worst))
-        worst = size / (own > floor ? own : floor);
-    }
-    out[chunk] = worst;
+  GATE_ANYWHERE void operator()(double& worst, int64_t, int64_t i) const {
+    const double d = got[i] - want[i], size = d < 0 ? -d : d, own = want[i] < 0 ? -want[i] : want[i];
+    if (!(size < 1e308))
+      worst = std::numeric_limits<double>::quiet_NaN();
+    else if (size / (own > floor ? own : floor) > worst)  // false once it is NaN, which must stay
+      worst = size / (own > floor ? own : floor);
   }
 };
 
-struct CountChunk {
-  int64_t* out;
+struct CountTerm {
   const std::byte *a, *b;  // b null: all ones are counted
-  int64_t n, width;
-  GATE_ANYWHERE void operator()(int64_t chunk) const {
-    int64_t count = 0;
-    for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i) {
-      bool same = true;
-      for (int64_t k = 0; k < width; ++k) same = same && a[i * width + k] == (b == nullptr ? std::byte{0xff} : b[i * width + k]);
-      count += b == nullptr ? same : !same;
-    }
-    out[chunk] = count;
+  int64_t width;
+  GATE_ANYWHERE void operator()(int64_t& count, int64_t, int64_t i) const {
+    bool same = true;
+    for (int64_t k = 0; k < width; ++k) same = same && a[i * width + k] == (b == nullptr ? std::byte{0xff} : b[i * width + k]);
+    count += b == nullptr ? same : !same;
   }
 };
 int64_t count(Space space, const std::byte* a, const std::byte* b, int64_t bytes, int64_t width) {
-  const int64_t n = bytes / width;
-  const Memory parts(space, chunks(n) * 8);
-  for_each_index(space, chunks(n), CountChunk{parts.as<int64_t>(), a, b, n, width});
   int64_t total = 0;
-  for (int64_t x : values_of<int64_t>(parts)) total += x;
+  for (int64_t x : list_chunks<int64_t>(space, bytes / width, CountTerm{a, b, width})) total += x;
   return total;
 }
 
@@ -154,36 +118,28 @@ struct Rounded {
   int64_t not_nearest, not_a_neighbour;
   double error, variance;
 };
-struct RoundedChunk {
-  Rounded* out;
+struct RoundedTerm {
   const float* masters;
   const uint16_t* weights;
-  int64_t n;
-  GATE_ANYWHERE void operator()(int64_t chunk) const {
-    Rounded r{};
-    for (int64_t i = chunk * kChunk; i < least((chunk + 1) * kChunk, n); ++i) {
-      r.not_nearest += weights[i] != bf16_bits(masters[i]);
-      // Neighbours by magnitude: cut off, and one bf16 further from zero.
-      const auto bits = std::bit_cast<uint32_t>(masters[i]);
-      const uint32_t low = bits >> 16, part = bits & 0xffffu;
-      if (weights[i] != low && (part == 0 || weights[i] != low + 1)) {
-        ++r.not_a_neighbour;
-        continue;
-      }
-      const double p = static_cast<double>(part) / 65536;
-      r.error += (weights[i] == low ? 0.0 : 1.0) - p;
-      r.variance += p * (1 - p);
+  GATE_ANYWHERE void operator()(Rounded& r, int64_t, int64_t i) const {
+    r.not_nearest += weights[i] != bf16_bits(masters[i]);
+    // Neighbours by magnitude: cut off, and one bf16 further from zero.
+    const auto bits = std::bit_cast<uint32_t>(masters[i]);
+    const uint32_t low = bits >> 16, part = bits & 0xffffu;
+    if (weights[i] != low && (part == 0 || weights[i] != low + 1)) {
+      ++r.not_a_neighbour;
+      return;
     }
-    out[chunk] = r;
+    const double p = static_cast<double>(part) / 65536;
+    r.error += (weights[i] == low ? 0.0 : 1.0) - p;
+    r.variance += p * (1 - p);
   }
 };
 Rounded rounding_of(const Memory& masters, const Memory& weights) {
   const int64_t n = masters.bytes() / 4;
   if (weights.bytes() != n * 2) throw std::logic_error("rounding: other numbers of weights and of masters");
-  const Memory parts(masters.space(), chunks(n) * static_cast<int64_t>(sizeof(Rounded)));
-  for_each_index(masters.space(), chunks(n), RoundedChunk{parts.as<Rounded>(), masters.as<float>(), weights.as<uint16_t>(), n});
   Rounded total{};
-  for (const Rounded& r : values_of<Rounded>(parts)) {
+  for (const Rounded& r : list_chunks<Rounded>(masters.space(), n, RoundedTerm{masters.as<float>(), weights.as<uint16_t>()})) {
     total.not_nearest += r.not_nearest;
     total.not_a_neighbour += r.not_a_neighbour;
     total.error += r.error;
@@ -199,15 +155,11 @@ ErrorMetrics compare(Space space, View got, View want, int64_t rows, int64_t col
 }
 
 double worst_element(Space space, View got, View want, int64_t n) {
-  const Memory row_parts(space, chunks(n) * static_cast<int64_t>(sizeof(Sums)));
-  for_each_index(space, chunks(n), RowChunk{row_parts.as<Sums>(), Got{want, Fake::none, n}, want, n, chunks(n)});
   double squares = 0;
-  for (const Sums& s : values_of<Sums>(row_parts)) squares += s.want;
+  for (const Sums& s : list_chunks<Sums>(space, n, RowTerm{Got{want, Fake::none, n}, want, n})) squares += s.want;
   const double floor = 0.05 * std::sqrt(squares / static_cast<double>(std::max<int64_t>(n, 1)));
-  const Memory parts(space, chunks(n) * 8);
-  for_each_index(space, chunks(n), WorstOfChunk{parts.as<double>(), got, want, n, floor});
   double worst = 0;
-  for (double x : values_of<double>(parts))
+  for (double x : list_chunks<double>(space, n, WorstTerm{got, want, floor}))
     if (!(x <= worst) && !std::isnan(worst)) worst = x;
   return worst;
 }

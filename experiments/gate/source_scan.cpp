@@ -97,6 +97,9 @@ struct Target {
   std::vector<std::string> sources, links;
 };
 
+// The CPU reference is the oracle's stage as well, and has its name.
+std::string target_name(const std::string& trainer) { return trainer == "reference" ? "gpt2_reference" : trainer + "_trainer"; }
+
 class Scan {
  public:
   explicit Scan(fs::path root) : root_(std::move(root)) {
@@ -112,10 +115,11 @@ class Scan {
   }
 
   std::map<std::string, std::string> hashes(const std::string& trainer) {
-    const Target target = target_of(trainer + "_trainer");
+    const std::string name = target_name(trainer);
+    const Target target = target_of(name);
     if (target.file == nullptr) return {};
     for (const std::string& source : target.sources) take(target, source, false);
-    std::set<std::string> done{trainer + "_trainer"};
+    std::set<std::string> done{name};
     take_links(target, done);
     std::map<std::string, std::string> out;
     for (const fs::path& file : found_) out[name_of(file, root_)] = gpt2::sha256_file(file);

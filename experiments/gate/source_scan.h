@@ -1,6 +1,7 @@
 // What a trainer's step is compiled from, found by reading: the sources of its CMake target, whatever they include of
 // this tree, the sources that belong to an included header (same name), device code of the libraries that the target
-// links, and the flags. No list of folders: files may move, as long as `stepscope_stage(TRAINER_trainer …)` names them.
+// links, and the flags. No list of folders: files may move, as long as `stepscope_stage(TRAINER_trainer …)` names them
+// (of the trainer `reference`: `stepscope_stage(gpt2_reference …)`).
 #pragma once
 #include <filesystem>
 #include <map>

@@ -1,9 +1,13 @@
 // One side of a comparison: a process that takes steps when told to, or a command that is run to its end.
 //
-// The stepping protocol, lines over stdin and stdout ("stepscope.arm/2"); stderr is free:
+// The stepping protocol, lines over stdin and stdout ("stepscope.arm/3"); stderr is free:
 //   arm    → {"ready": {...}}                      what runs: any object; kept in the verdict
 //   runner → step N
 //   arm    → {"times_ns": [N numbers], "losses": [N numbers or null], "audit": {…}}   as experiments/gate/step_audit.h writes it
+//   runner → run SETTLE_S SETTLE_STEPS MEASURE_S MEASURE_STEPS
+//            steps until both SETTLE_S seconds and SETTLE_STEPS steps are over, then on until both others are; nothing in between
+//   arm    → {"began_ns": N, "times_ns": […], "losses": […], "audit": {…}}            of all of these steps, however many they are;
+//            began_ns: begin of the first by CLOCK_MONOTONIC of this machine
 //   runner → again SEED                            no step follows it
 //   arm    → {"checks": [{"name", "tensor", "passed", "detail"}, …]}                  of check_steps_again, at least one
 //   runner → quit                                  or end of input
@@ -31,6 +35,9 @@ struct ArmSpec {
   bool steps_on_command = true;  // else: run to its end once per block, its step lines read
   std::string step_regex;        // of a command; "" = the default
   int skip_steps = -1;           // of a command: left out at the start; -1 = a tenth, 1 to 10
+  // Of a command: replaces "{steps}" in its arguments. Whoever runs it alone raises it to what the seconds need.
+  int steps = 40;
+  bool takes_steps() const;  // "{steps}" stands in an argument
 };
 
 // The arm did not do what it must: the comparison is invalid. `what()` is a sentence that begins with the
@@ -42,6 +49,19 @@ struct ArmFailure : std::runtime_error {
 // ctrl-C while an arm was waited for.
 struct Interrupted : std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
+};
+
+// All steps of a process that has the device to itself, from its first one on.
+struct StretchRequest {
+  double settle_s = 2, measure_s = 3;
+  int settle_steps = 3, measure_steps = 8;
+};
+struct Stretch {
+  std::vector<double> times_ns;            // all finite and > 0, at least settle_steps + measure_steps of a process that steps on command
+  std::optional<Clock::time_point> began;  // of the first step; absent where nobody knows
+  std::string began_absent;
+  std::optional<double> last_loss;
+  std::optional<gate::BlockAudit> audit;  // absent: a command
 };
 
 struct BlockTimes {
@@ -60,6 +80,8 @@ class Arm {
   // `steps` steps, the first left out (it carries the gap since the last block). Throws ArmFailure,
   // Interrupted.
   virtual BlockTimes block(int steps, double timeout_s) = 0;
+  // One uninterrupted stretch of steps. A command is run to its end and takes the steps that it takes.
+  virtual Stretch stretch(const StretchRequest& request, double timeout_s) = 0;
   // Has the arm take steps again with a fresh trainer, and throws ArmFailure for a check that did not pass. Returns how many passed;
   // 0 of an arm that cannot. The arm takes no step afterwards.
   virtual int steps_again(uint64_t seed, double timeout_s) = 0;

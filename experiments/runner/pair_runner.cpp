@@ -16,7 +16,11 @@ namespace {
 
 double mean(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size()); }
 
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+Clock::time_point now(const Hooks& h) { return h.now ? h.now() : Clock::now(); }
+
+double seconds_since(Clock::time_point t, const Hooks& h) { return std::chrono::duration<double>(now(h) - t).count(); }
+
+std::unique_ptr<Arm> arm_of(const ArmSpec& spec, const Hooks& h) { return h.make_arm ? h.make_arm(spec) : make_arm(spec, h.stop); }
 
 void check_plan(const PairPlan& p) {
   auto at_least = [](const char* flag, double value, double least) {
@@ -47,9 +51,9 @@ void check_plan(const PairPlan& p) {
 class PairRun {
  public:
   PairRun(const PairPlan& plan, const Hooks& hooks, Clock::time_point run_began, std::mt19937_64& random)
-      : p_(plan), h_(hooks), run_began_(run_began), begin_(Clock::now()), random_(random) {
-    arms_[0] = make_arm(plan.a, hooks.stop);
-    arms_[1] = make_arm(plan.b, hooks.stop);
+      : p_(plan), h_(hooks), run_began_(run_began), begin_(now(hooks)), random_(random) {
+    arms_[0] = arm_of(plan.a, hooks);
+    arms_[1] = arm_of(plan.b, hooks);
   }
 
   PairRecord measure() {
@@ -86,7 +90,7 @@ class PairRun {
         if (!f.passed()) throw ArmFailure("audit", fmt::format("arm {}: {}: {}", "AB"[arm], f.check, f.sentence));
         out_.audits.push_back(std::move(f));
       }
-    out_.seconds = seconds_since(begin_);
+    out_.seconds = seconds_since(begin_, h_);
     return out_;
   }
 
@@ -117,7 +121,7 @@ class PairRun {
 
   // Interleaved like the measurement, thrown away. It also learns how many steps a block needs.
   void warm_up(size_t first) {
-    const auto began = Clock::now();
+    const auto began = now(h_);
     std::array<std::vector<double>, 2> seen;
     int steps = 1;
     while (true) {
@@ -130,7 +134,7 @@ class PairRun {
       const double fastest_s = std::min(seen[0].back(), seen[1].back()) * 1e-9;
       block_steps_ = std::max(p_.block_steps, static_cast<int>(std::ceil(std::min(p_.block_s / fastest_s, 1e6))));
       steps = std::clamp(block_steps_ / 4, 1, block_steps_);
-      const double elapsed = seconds_since(began);
+      const double elapsed = seconds_since(began, h_);
       if (elapsed < p_.warmup_s || seen[0].size() < 3) continue;
       const bool settled = std::all_of(seen.begin(), seen.end(),
                                        [](const std::vector<double>& s) { return std::fabs(std::log(s.back() / s[s.size() - 2])) < 0.01; });
@@ -143,7 +147,7 @@ class PairRun {
 
   Block block(size_t arm, int quad, int position) {
     const double expected_s = expected_ns_[arm] * (block_steps_ + 1) * 1e-9;
-    const double at_s = std::chrono::duration<double>(Clock::now() - run_began_).count();
+    const double at_s = seconds_since(run_began_, h_);
     if (h_.block_begins) h_.block_begins("AB"[arm]);
     const BlockTimes times = arms_[arm]->block(block_steps_, std::max(p_.block_timeout_s, 20 * expected_s));
     Block b;
@@ -186,13 +190,23 @@ double capped_share(const RunLog& log) {
 
 // Half of the time to reach the temperature of its own load, half of it measured.
 double solo_step_ns(const ArmSpec& spec, const PairPlan& p, const Hooks& hooks) {
-  const auto arm = make_arm(spec, hooks.stop);
+  const auto arm = arm_of(spec, hooks);
   arm->start();
   arm->wait_ready(p.start_timeout_s);
   const double first_ns = stepscope::median(arm->block(p.block_steps, p.start_timeout_s).times_ns);
   const int steps = std::max(p.block_steps, static_cast<int>(std::min(p.solo_s * 0.5e9 / std::max(first_ns, 1.0), 1e6)));
   arm->block(steps, p.block_timeout_s + 20 * p.solo_s);
   return stepscope::median(arm->block(steps, p.block_timeout_s + 20 * p.solo_s).times_ns);
+}
+
+// Over all blocks that have a clock.
+std::optional<double> mean_clock(const RunLog& log) {
+  std::vector<double> clocks;
+  for (const PairRecord& p : log.pairs)
+    for (const Block& b : p.blocks)
+      if (b.environment && b.environment->sm_clock_mhz > 0) clocks.push_back(b.environment->sm_clock_mhz);
+  if (clocks.empty()) return std::nullopt;
+  return mean(clocks);
 }
 
 std::optional<Decision> decide_in_cycles(const RunLog& log, const Thresholds& t, int look) {
@@ -205,6 +219,14 @@ std::optional<Decision> decide_in_cycles(const RunLog& log, const Thresholds& t,
 }
 
 }  // namespace
+
+std::string_view name(Procedure procedure) { return procedure == Procedure::alone ? "alone" : "in_turns"; }
+
+std::optional<double> step_ns_of(const RunLog& log, char arm) {
+  if (log.procedure == Procedure::in_turns) return median_step_ns(log, arm);
+  if (!log.sustained) return std::nullopt;
+  return (arm == 'A' ? log.sustained->a : log.sustained->b).step_ns;
+}
 
 std::vector<PairValue> pair_values(const RunLog& log) {
   std::vector<PairValue> out;
@@ -255,12 +277,13 @@ std::optional<Heating> heating(const RunLog& log) {
 RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
   check_plan(plan);
   RunLog log;
+  log.procedure = Procedure::in_turns;
   log.seed = plan.seed;
   log.environment_absent = hooks.block_ended ? "" : hooks.environment_absent;
   std::mt19937_64 random(plan.seed);
   const Thresholds& t = plan.thresholds;
   const std::vector<pid_t> others = children_of_this_process();
-  const auto began = Clock::now();
+  const auto began = now(hooks);
   int look = 1, planned = t.looks.front().pairs;
   const auto finish = [&](Verdict verdict, std::string_view why, const std::string& sentence) {
     log.decision = decide(pair_values(log), t, look);
@@ -319,6 +342,12 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
            fmt::format("stopped after {} of {} pairs; what was measured is kept", log.pairs.size(), planned));
   }
   kill_orphans(others);
+  log.turns = log.decision;
+  if (log.decision.log_ratio && log.decision.interval)
+    log.equal_clocks = EqualClocks{EqualClocksBy::turns, {*log.decision.log_ratio, *log.decision.interval}, mean_clock(log)};
+  else
+    log.equal_clocks_absent = "fewer than two pairs in turns";
+  log.limits = hooks.limits;
   log.cycles = decide_in_cycles(log, t, look);
   return log;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/nvml.h"
+#include "experiments/runner/alone_run.h"
 #include "experiments/runner/arm.h"
 #include "experiments/statistics/decision.h"
 
@@ -53,6 +54,19 @@ inline constexpr int kFewestQuads = 4;
 inline constexpr int kFewestClocks = 8;
 inline constexpr double kCappedShare = 0.2;
 
+struct AlonePlan {
+  double heat_s = 10;              // of the baseline, thrown away before the first pair
+  std::optional<double> settle_s;  // left out of every process; absent: by the settle rule, from the processes that heat
+  double measure_s = 3;
+  int settle_steps = 3, measure_steps = 8;  // at least, whatever the seconds are
+  // What a process takes to go, and the runner to look for strangers. With the start of the next one it makes the rest between two.
+  double teardown_s = 0.7;
+  // Resident pairs in turns after the verdict, as a witness at equal clocks; only where three steps take at most kLongestTurn_s, because
+  // blocks of 0.1 to 0.5 s sample the phase of the clock's cycle.
+  int turns = 4;
+};
+inline constexpr double kLongestTurn_s = 0.060;
+
 struct PairPlan {
   ArmSpec a, b;
   Thresholds thresholds;
@@ -72,6 +86,7 @@ struct PairPlan {
   uint64_t seed = 0;
   bool steps_again = true;  // of arms that step on command, after the first pair
   gate::AuditLimits audit;
+  AlonePlan alone;  // of run_alone(), which reads neither quads nor blocks but for its pairs in turns
 };
 
 struct Hooks {
@@ -83,6 +98,13 @@ struct Hooks {
   // empty.
   std::function<std::optional<std::string>(int own)> foreign_process;
   std::string environment_absent;  // why block_ended is empty
+  // The device between two moments in the past; may wait a third of a second for the energy counter to pass the second one. May be empty.
+  std::function<DeviceWindow(Clock::time_point from, Clock::time_point to)> device_between;
+  DeviceLimits limits;
+  // Replaced by tests, whose arms and clock are simulated. Empty: processes and the machine's clock.
+  std::function<std::unique_ptr<Arm>(const ArmSpec&)> make_arm{};
+  std::function<Clock::time_point()> now{};
+  std::function<void(Clock::time_point)> wait_until{};
   struct Progress {
     int pairs_done = 0, pairs_planned = 0;
     double seconds_left = 0;
@@ -97,22 +119,52 @@ struct SoloRun {
   double seconds = 0;                   // of each arm, without its start
 };
 
+// Which ratio a verdict states.
+enum class Procedure {
+  alone,     // sustained: fresh processes, each alone on the device
+  in_turns,  // at equal clocks: two resident processes in short blocks (`--quick`)
+};
+std::string_view name(Procedure procedure);
+
 struct RunLog {
+  Procedure procedure = Procedure::in_turns;
+  Decision decision;  // of the procedure, or invalid / undecided with its reason; its levels are those of Thresholds::looks
+
+  // Alone. Empty, and the rest absent, where nothing ran alone.
+  std::vector<AloneRun> runs;    // in the order in which they were measured
+  bool shared_baseline = false;  // the runs of A stand in the logs of other experiments of the same command too
+  std::string shared_with;       // their names, "mixed-x, mixed-y"
+  double settle_s = 0;           // fixed for all processes after the first pair
+  double measure_s = 0;
+  std::string settle_rule;             // how settle_s was found: "two means of 1.03 s in a row differed by less than 0.3%", "--settle-s"
+  double seconds_alone = 0;            // wall time of all of it, start-up and rests included
+  std::optional<Sustained> sustained;  // what decision (alone) is of, arm by arm
+  std::vector<SelfCheckResult> self_checks;
+  DeviceLimits limits;
+
+  // At equal clocks: a witness beside a verdict alone, the same as `decision` of a verdict in turns. `turns` is a test of few pairs:
+  // its ratio and interval count, not its verdict.
   std::vector<PairRecord> pairs;
-  Decision decision;                      // of the pairs, or invalid / undecided with its reason
+  std::optional<Decision> turns;
+  std::optional<EqualClocks> equal_clocks;  // by turns, else by steps 2 to 5, else by the clocks
+  std::string equal_clocks_absent;          // why there is none
+
   std::optional<Decision> cycles;         // the same statistic in SM cycles; informs, does not decide
   nlohmann::ordered_json a_info, b_info;  // what the arms said they are
   std::optional<SoloRun> solo;
   std::string solo_absent;  // why not, where it was due
   std::string environment_absent;
   uint64_t seed = 0;
-  int steps_again_checks = 0;  // passed by each arm; 0: they are commands
+  int steps_again_checks = 0;              // passed by each arm; 0: they are commands
+  std::vector<gate::AuditFinding> audits;  // of processes alone: of A, then of B; those of pairs in turns are in the pairs
 };
 
 // Runs the looks of the plan. Throws only for a plan that makes no sense (stepscope::InputError); everything
 // that an arm can do wrong is in the log.
 RunLog run_pairs(const PairPlan& plan, const Hooks& hooks);
 
+// The step time that a verdict of this log states for an arm: sustained, or in turns the median over the blocks.
+std::optional<double> step_ns_of(const RunLog& log, char arm);
 // Median of the blocks' step times of one arm; nullopt without blocks.
 std::optional<double> median_step_ns(const RunLog& log, char arm);
 std::vector<PairValue> pair_values(const RunLog& log);

@@ -36,6 +36,7 @@ ordered_json to_json(const Decision& d) {
   if (d.interval) out["ratio_interval"] = {std::exp(d.interval->low), std::exp(d.interval->high)};
   put(out, "p_value", d.p_value);
   put(out, "sign_flip_p_value", d.sign_flip_p);
+  put(out, "campaign_p_value", d.campaign_p);
   put(out, "equivalence_p_value", d.equivalence_p);
   if (d.detectable_effect) put(out, "minimum_detectable_effect_pct", 100 * *d.detectable_effect);
   put(out, "within_pair_error", d.within_pair_error);
@@ -64,6 +65,7 @@ Decision decision_from_json(const ordered_json& json, const std::string& source)
   }
   d.p_value = number(json, "p_value");
   d.sign_flip_p = number(json, "sign_flip_p_value");
+  d.campaign_p = number(json, "campaign_p_value");
   d.equivalence_p = number(json, "equivalence_p_value");
   if (const auto mde = number(json, "minimum_detectable_effect_pct")) d.detectable_effect = *mde / 100;
   d.within_pair_error = number(json, "within_pair_error");
@@ -71,8 +73,9 @@ Decision decision_from_json(const ordered_json& json, const std::string& source)
 }
 
 ordered_json audit_to_json(const RunLog& log) {
-  std::vector<gate::AuditFinding> worst;  // in the order of a pair's list: A's, then B's
-  for (const PairRecord& p : log.pairs)
+  std::vector<gate::AuditFinding> worst = log.audits;  // in the order of a pair's list: A's, then B's
+  const bool of_pairs = worst.empty();
+  for (const PairRecord& p : of_pairs ? std::span<const PairRecord>(log.pairs) : std::span<const PairRecord>())
     for (size_t i = 0; i < p.audits.size(); ++i) {
       if (i == worst.size()) worst.push_back(p.audits[i]);
       if (p.audits[i].value - p.audits[i].limit > worst[i].value - worst[i].limit) worst[i] = p.audits[i];
@@ -117,6 +120,95 @@ ordered_json pairs_to_json(const RunLog& log) {
     pairs.push_back(std::move(row));
   }
   return pairs;
+}
+
+ordered_json runs_to_json(std::span<const AloneRun> runs) {
+  ordered_json out = ordered_json::array();
+  for (const AloneRun& r : runs) {
+    ordered_json row{{"arm", std::string(1, r.arm)}, {"pair", r.pair}, {"position", r.position}, {"at_s", std::round(r.at_s * 1e4) / 1e4}};
+    row["start_s"] = std::round(r.start_s * 1e4) / 1e4;
+    put(row, "rest_s", r.rest_s);
+    row["settle_s"] = r.settle_s;
+    row["settle_steps"] = r.settle_steps;
+    row["steps"] = r.steps;
+    row["total_ns"] = r.total_ns;
+    row["step_ns"] = r.step_ns();
+    row["stalls"] = r.stalls;
+    row["stalled_ns"] = r.stalled_ns;
+    put(row, "first_half_ns", r.first_half_ns);
+    put(row, "second_half_ns", r.second_half_ns);
+    put(row, "full_clock_ns", r.full_clock_ns);
+    if (!r.full_clock_ns) row["full_clock_absent"] = r.full_clock_absent;
+    const DeviceWindow& d = r.device;
+    put(row, "sm_clock_mhz", d.sm_clock_mhz);
+    put(row, "power_w", d.power_w);
+    put(row, "sampled_power_w", d.sampled_power_w);
+    put(row, "temperature_c", d.temperature_c);
+    put(row, "joules", d.joules);
+    put(row, "joules_per_step", r.joules_per_step);
+    row["samples"] = d.samples;
+    if (d.samples > 0) row["throttle_reasons"] = d.throttle_reasons;
+    if (!d.absent.empty()) row["environment_absent"] = d.absent;
+    if (!d.energy_absent.empty()) row["energy_absent"] = d.energy_absent;
+    put(row, "loss", r.last_loss);
+    put(row, "spread_quarter_s", r.spread_quarter_s);
+    put(row, "spread_second", r.spread_second);
+    row["burst"] = r.burst;
+    row["tenths_ns"] = r.tenths_ns;
+    row["tenths_mhz"] = r.tenths_mhz;
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+std::vector<AloneRun> runs_from_json(const ordered_json& runs, const std::string& source) {
+  if (!runs.is_array()) throw stepscope::InputError(fmt::format("{}: runs: expected a list", source));
+  std::vector<AloneRun> out;
+  for (const ordered_json& row : runs) {
+    AloneRun r;
+    try {
+      const std::string arm = row.at("arm").get<std::string>();
+      r.arm = arm.empty() ? '?' : arm[0];
+      r.pair = row.at("pair").get<int>();
+      r.position = row.at("position").get<int>();
+      r.at_s = row.at("at_s").get<double>();
+      r.start_s = row.value("start_s", 0.0);
+      r.settle_s = row.at("settle_s").get<double>();
+      r.settle_steps = row.at("settle_steps").get<int>();
+      r.steps = row.at("steps").get<int>();
+      r.total_ns = row.at("total_ns").get<double>();
+      r.stalls = row.at("stalls").get<int>();
+      r.stalled_ns = row.value("stalled_ns", 0.0);
+      r.full_clock_absent = row.value("full_clock_absent", "");
+      r.device.samples = row.value("samples", 0);
+      r.device.throttle_reasons = row.value("throttle_reasons", uint64_t{0});
+      r.device.absent = row.value("environment_absent", "");
+      r.device.energy_absent = row.value("energy_absent", "");
+      r.burst = row.at("burst").get<bool>();
+      if (row.contains("tenths_ns")) r.tenths_ns = row.at("tenths_ns").get<std::vector<double>>();
+      if (row.contains("tenths_mhz")) r.tenths_mhz = row.at("tenths_mhz").get<std::vector<double>>();
+    } catch (const nlohmann::json::exception& e) {
+      throw stepscope::InputError(fmt::format("{}: runs[{}]: {}", source, out.size(), e.what()));
+    }
+    if ((r.arm != 'A' && r.arm != 'B') || r.steps < 1 || !(r.total_ns > 0) || !std::isfinite(r.total_ns))
+      throw stepscope::InputError(
+          fmt::format("{}: runs[{}]: expected an arm A or B with counted steps and their time", source, out.size()));
+    r.rest_s = number(row, "rest_s");
+    r.first_half_ns = number(row, "first_half_ns");
+    r.second_half_ns = number(row, "second_half_ns");
+    r.full_clock_ns = number(row, "full_clock_ns");
+    r.device.sm_clock_mhz = number(row, "sm_clock_mhz");
+    r.device.power_w = number(row, "power_w");
+    r.device.sampled_power_w = number(row, "sampled_power_w");
+    r.device.temperature_c = number(row, "temperature_c");
+    r.device.joules = number(row, "joules");
+    r.joules_per_step = number(row, "joules_per_step");
+    r.last_loss = number(row, "loss");
+    r.spread_quarter_s = number(row, "spread_quarter_s");
+    r.spread_second = number(row, "spread_second");
+    out.push_back(std::move(r));
+  }
+  return out;
 }
 
 std::vector<PairValue> pair_values_from_json(const ordered_json& pairs, const std::string& source) {

@@ -2,6 +2,7 @@
 // resample.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,10 @@ namespace experiments {
 
 nlohmann::ordered_json to_json(const Decision& decision);
 nlohmann::ordered_json pairs_to_json(const RunLog& log);
+// One object per process that ran alone, in the order of measurement.
+nlohmann::ordered_json runs_to_json(std::span<const AloneRun> runs);
+// Reads that back. Throws stepscope::InputError naming `source` and the field.
+std::vector<AloneRun> runs_from_json(const nlohmann::ordered_json& runs, const std::string& source);
 // What the arms had to answer for: steps taken again, and of every measure of every arm the worst pair. Null for commands.
 nlohmann::ordered_json audit_to_json(const RunLog& log);
 

@@ -23,10 +23,41 @@ std::optional<double> pooled_error(std::span<const PairValue> pairs) {
   return std::sqrt(squares / n);
 }
 
-// Per look, so that a t test at a half, at three quarters or at the end calls identical code different in 2% of
-// trials: 0.0085 for looks at 6/9/12, 0.0086 at 8/12/16, 0.0089 at 12/18/24 (4,000,000 simulated trials of
-// normal pairs each); the smallest is used. One-sided at 5% in all: 0.0243, 0.0247, 0.0251.
-constexpr double kSequentialAlpha = 0.0085, kSequentialEquivalenceAlpha = 0.024;
+// Per look, so that t tests at all looks together call identical code different in 2% of trials, and the one-sided tests of "same" err in
+// 5%. Simulated: 8,000,000 trials for 12/24, 8/16/24 and 6/9/12 pairs; 1,000,000 for plans of fewer pairs, whose t statistics at one look
+// say less about the next, so that the smallest level of those allowed is used for them.
+struct Levels {
+  int pairs;  // from so many on
+  double alpha, equivalence_alpha, fewer_alpha, fewer_equivalence_alpha;
+};
+constexpr Levels kExtended{12, 0.0111, 0.0299, 0.0105, 0.0286};   // from 4/8 pairs on
+constexpr Levels kAlone{24, 0.0080, 0.0224, 0.0075, 0.0211};      // from 3/6/9 pairs on
+constexpr Levels kSequential{12, 0.0085, 0.024, 0.0082, 0.0236};  // from 4/6/8 pairs on
+
+std::vector<Look> looks_at(std::initializer_list<int> pairs, const Levels& l, bool enough) {
+  const double alpha = enough ? l.alpha : l.fewer_alpha;
+  std::vector<Look> out;
+  for (const int n : pairs) out.push_back({n, alpha, enough ? l.equivalence_alpha : l.fewer_equivalence_alpha, alpha});
+  return out;
+}
+
+// Where so few signs cannot reach the level, all of one sign is as sure as they can be.
+std::vector<Look> with_few_signs(std::vector<Look> looks) {
+  for (Look& l : looks) l.sign_flip_alpha = std::max(l.alpha, std::ldexp(1.0, 1 - l.pairs));
+  return looks;
+}
+
+// Over this look and those before it, whose pairs were the first of these, times the number of planned looks (Bonferroni; exact would be
+// 1.8 to 2.8 for two and three looks).
+double smallest_p(std::span<const double> values, double last_p, const Thresholds& t, int look) {
+  double least = last_p;
+  for (int k = 0; k + 1 < look; ++k) {
+    const auto n = static_cast<size_t>(t.looks[static_cast<size_t>(k)].pairs);
+    if (n > values.size()) break;
+    if (const auto e = estimate(values.first(n))) least = std::min(least, t_p_value(*e));
+  }
+  return std::fmin(1.0, static_cast<double>(t.looks.size()) * least);
+}
 
 void conclude(Decision& d, Verdict verdict, std::string_view reason, std::string sentence) {
   d.verdict = verdict;
@@ -46,17 +77,17 @@ std::optional<Verdict> verdict_from_name(std::string_view text) {
 
 double ratio_pct(double log_ratio) { return 100 * std::expm1(log_ratio); }
 
+std::vector<Look> alone_looks(int pairs) {
+  return with_few_signs(looks_at({(pairs + 2) / 3, (2 * pairs + 2) / 3, pairs}, kAlone, pairs >= kAlone.pairs));
+}
+
 std::vector<Look> extended_looks(int pairs, int extended_pairs) {
-  std::vector<Look> looks{{pairs, 0.02, 0.05, 0.02}};
-  if (extended_pairs > pairs) looks.push_back({extended_pairs, 0.01, 0.025, 0.01});
-  return looks;
+  if (extended_pairs <= pairs) return {{pairs, 0.02, 0.05, 0.02}};
+  return looks_at({pairs, extended_pairs}, kExtended, pairs >= kExtended.pairs);
 }
 
 std::vector<Look> sequential_looks(int pairs) {
-  std::vector<Look> looks;
-  for (const int n : {(pairs + 1) / 2, (3 * pairs + 3) / 4, pairs})
-    looks.push_back({n, kSequentialAlpha, kSequentialEquivalenceAlpha, std::max(kSequentialAlpha, std::ldexp(1.0, 1 - n))});
-  return looks;
+  return with_few_signs(looks_at({(pairs + 1) / 2, (3 * pairs + 3) / 4, pairs}, kSequential, pairs >= kSequential.pairs));
 }
 
 Decision decide(std::span<const PairValue> pairs, const Thresholds& t, int look) {
@@ -76,7 +107,7 @@ Decision decide(std::span<const PairValue> pairs, const Thresholds& t, int look)
   const Estimate& e = *d.log_ratio;
   d.interval = t_interval(e, d.alpha);
   d.p_value = t_p_value(e);
-  d.sign_flip_p = sign_flip_p_value(values);
+  d.campaign_p = smallest_p(values, *d.p_value, t, look);
   d.equivalence_p = equivalence_p_value(e, std::log1p(t.equivalence_bound()));
   // A claim needs both: an interval without 0, and an estimate of at least the minimum effect.
   d.detectable_effect = std::expm1(
@@ -84,6 +115,7 @@ Decision decide(std::span<const PairValue> pairs, const Thresholds& t, int look)
   d.process_modes = d.within_pair_error && e.sd > t.process_modes_factor * *d.within_pair_error;
 
   const bool differs = d.interval->low > 0 || d.interval->high < 0;
+  if (differs) d.sign_flip_p = sign_flip_p_value(values);
   const bool matters = std::fabs(e.mean) >= std::log1p(t.minimum_effect);
   const std::string numbers = fmt::format("B / A = {:+.2f}% [{:+.2f}%, {:+.2f}%] over {} pairs", ratio_pct(e.mean),
                                           ratio_pct(d.interval->low), ratio_pct(d.interval->high), e.n);
@@ -115,6 +147,7 @@ bool wants_another_look(const Decision& d, const Thresholds& t) {
 }
 
 std::optional<double> campaign_p_value(const Decision& d, const Thresholds& t) {
+  if (d.campaign_p) return d.campaign_p;
   if (!d.p_value) return std::nullopt;
   return std::fmin(1.0, *d.p_value * t.alpha / d.alpha);
 }

@@ -1,9 +1,8 @@
 // From pair values to a verdict. The one place that holds the thresholds and the only place that decides.
 //
-// Looks are planned before the first pair runs: 12 pairs, and, only if they decide nothing, once more at 24 at
-// a stricter level, so that the chance of calling identical code different stays below the sum of both levels;
-// or, with sequential_looks(), at 6, 9 and 12 pairs at levels that add up to one. A look that was not planned
-// ("run it until it says faster") would make the level meaningless; the runner offers none.
+// Looks are planned before the first pair runs, all at one level that is strict enough for all of them together: identical code is called
+// different in at most 2% of experiments, and a difference of the equivalence bound is called the same in at most 5%. The test `levels`
+// simulates every plan. A look that was not planned ("run it until it says faster") would make the level meaningless; the runner offers none.
 #pragma once
 #include <optional>
 #include <span>
@@ -22,11 +21,15 @@ struct Look {
   double sign_flip_alpha = 0.02;  // of the exact test that must agree
 };
 
-// `pairs`, and, when they decide nothing and `extended_pairs` is more, once more then at half of the levels.
+// The plans. Levels are constant over the looks (Pocock 1977, for t tests of so few pairs: simulated, see the .cpp), so the intervals of all
+// looks hold together (repeated confidence intervals, Jennison & Turnbull 1989): the one that is printed is valid whatever ended the run.
+//
+// Of processes that run alone: at a third, two thirds and all of `pairs`. Where so few pairs cannot reach the level in the exact test, it must
+// be as sure as it can: all of one sign. (Likewise sequential_looks.)
+std::vector<Look> alone_looks(int pairs = 24);
+// Of pairs in turns: `pairs`, and, when they decide nothing and `extended_pairs` is more, once more then.
 std::vector<Look> extended_looks(int pairs = 12, int extended_pairs = 24);
-// At a half, three quarters and all of `pairs`, at one level for each so that all three together stay below
-// alpha and equivalence_alpha of one look (Pocock 1977, for t tests of so few pairs: simulated, see the .cpp). The
-// exact test cannot reach that level with 6 pairs: there it must be as sure as it can, all of one sign.
+// At a half, three quarters and all of `pairs`.
 std::vector<Look> sequential_looks(int pairs = 12);
 
 struct Thresholds {
@@ -69,7 +72,10 @@ struct Decision {
   std::optional<Estimate> log_ratio;
   std::optional<Interval> interval;   // of the log ratio, 1 - alpha
   std::optional<double> p_value;      // t, two-sided
-  std::optional<double> sign_flip_p;  // exact
+  std::optional<double> sign_flip_p;  // exact; only asked where the interval excludes 0
+  // min(1, planned looks x the smallest p of the looks so far): one level over a campaign can be compared with it. Absent: an older
+  // document.
+  std::optional<double> campaign_p;
   std::optional<double> equivalence_p;
   std::optional<double> detectable_effect;  // ratio - 1 that this many pairs of this spread call different with `power`
   std::optional<double> within_pair_error;  // pooled over pairs
@@ -82,8 +88,7 @@ Decision decide(std::span<const PairValue> pairs, const Thresholds& thresholds, 
 // True when the plan goes on: this look decided nothing and there is another.
 bool wants_another_look(const Decision& decision, const Thresholds& thresholds);
 
-// A p value that is comparable between looks: scaled by thresholds.alpha / the look's level, so that one level
-// can be used over a campaign.
+// Decision::campaign_p; of an older document the p value times thresholds.alpha / the look's level.
 std::optional<double> campaign_p_value(const Decision& decision, const Thresholds& thresholds);
 
 // Takes claims (faster, slower) that do not survive Holm's correction over all tests of the campaign back to undecided.

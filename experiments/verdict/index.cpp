@@ -4,48 +4,71 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "experiments/verdict/document.h"
+#include "experiments/verdict/page.h"
+#include "experiments/verdict/words.h"
 
 namespace experiments {
+namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
 
-std::vector<ordered_json> read_verdicts(const fs::path& folder) {
+constexpr double kPredictionOff = 0.3;
+
+std::string ms_cell(const std::optional<double>& v) { return v ? fmt::format("{:+.3f}", *v) : "-"; }
+
+std::string measured_cell(const WorkloadSection& w) {
+  const bool off = w.saved_ms && w.predicted_saving_ms &&
+                   std::fabs(*w.saved_ms - *w.predicted_saving_ms) > kPredictionOff * std::fabs(*w.predicted_saving_ms);
+  return ms_cell(w.saved_ms) + (off ? " (off)" : "");
+}
+
+std::string predicted_cell(const VerdictDocument& v, const WorkloadSection& w) {
+  const bool shown = v.experiment && v.experiment->prediction && v.experiment->prediction->shown_earlier;
+  return ms_cell(w.predicted_saving_ms) + (w.predicted_saving_ms && !shown ? " (not shown to be earlier)" : "");
+}
+
+// What a reader compares: verdict first, then the two ratios under their names, then why they differ.
+std::string row(const VerdictDocument& v, const WorkloadSection& w, const std::string& studies) {
+  std::string change = v.experiment ? v.experiment->change : "";
+  if (change.starts_with("--")) change = "`" + change + "`";
+  const Statistics* sustained = w.sustained_statistics();
+  const auto equal = w.at_equal_clocks();
+  const auto of_arms = [&](auto member, int decimals) {
+    return w.sustained ? both(w.sustained->a.*member, w.sustained->b.*member, decimals) : "-";
+  };
+  return fmt::format("| [{0}]({1}{0}/{2}) | {3} | {4} | {5}{6} | {7} | {8} | {9} | {10} | {11} | {12} | {13} | {14} | {15} |\n", v.name,
+                     studies.empty() ? "" : studies + "/", kPageName, change, w.workload, name(w.verdict),
+                     v.code.dirty() ? " (uncommitted changes)" : "", sustained ? ratio_text(*sustained) : "-",
+                     equal ? ratio_text(equal) + (w.whole_programs ? " (a burst)" : "") : "-", of_arms(&SustainedArm::sm_clock_mhz, 0),
+                     of_arms(&SustainedArm::joules_per_step, 2), of_arms(&SustainedArm::power_w, 0),
+                     of_arms(&SustainedArm::cap_cost_pct, 1), predicted_cell(v, w), measured_cell(w), v.environment.device);
+}
+
+}  // namespace
+
+std::vector<VerdictDocument> read_verdicts(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(folder, missing))
     if (entry.is_directory() && fs::exists(entry.path() / "verdict.json")) files.push_back(entry.path() / "verdict.json");
   std::sort(files.begin(), files.end());
-  std::vector<ordered_json> out;
+  std::vector<VerdictDocument> out;
   for (const fs::path& file : files) out.push_back(load_verdict(file));
   return out;
 }
 
-std::string index_table(const std::vector<ordered_json>& verdicts) {
+std::string index_table(const std::vector<VerdictDocument>& verdicts, const std::string& studies) {
   std::string out =
-      "| experiment | change | workload | verdict | B / A | predicted ms | measured ms | device "
-      "|\n|---|---|---|---|---|---|---|---|\n";
-  for (const ordered_json& v : verdicts) {
-    const std::string name = v.value("name", "");
-    std::string change = v.contains("experiment") ? v["experiment"].value("change", "") : "";
-    if (change.starts_with("--")) change = "`" + change + "`";
-    for (const ordered_json& w : v.at("workloads")) {
-      const ordered_json& s = w.at("statistics");
-      const auto ms = [&](const char* key) { return w.contains(key) ? fmt::format("{:+.3f}", w[key].get<double>()) : std::string("-"); };
-      std::string measured = ms("saved_ms");
-      if (w.contains("saved_ms") && w.contains("predicted_saving_ms")) {
-        const double p = w["predicted_saving_ms"].get<double>();
-        if (std::fabs(w["saved_ms"].get<double>() - p) > 0.3 * std::fabs(p)) measured += " (off)";
-      }
-      out += fmt::format("| [{0}]({0}.md) | {1} | {2} | {3} | {4} | {5} | {6} | {7} |\n", name, change, w.value("workload", ""),
-                         w.value("verdict", ""), s.contains("ratio") ? fmt::format("{:+.2f}%", 100 * (s["ratio"].get<double>() - 1)) : "-",
-                         ms("predicted_saving_ms"), measured, v.at("environment").value("device", ""));
-    }
+      "| experiment | change | workload | verdict | B / A sustained | B / A at equal clocks | SM clock A → B, MHz | J/step A → B | power A "
+      "→ B, W | the "
+      "cap costs A → B, % | predicted ms | measured ms | device |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  std::string differ;
+  for (const VerdictDocument& v : verdicts) {
+    for (const WorkloadSection& w : v.workloads) out += row(v, w, studies);
+    if (const std::string d = differences_text(v); !d.empty()) differ += fmt::format("- {}: {}\n", v.name, d);
   }
-  return out;
+  return out + (differ.empty() ? "" : "\n" + differ);
 }
 
 std::string with_index(const std::string& page, const std::string& table) {

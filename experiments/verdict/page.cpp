@@ -2,250 +2,297 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/read_file.h"
-#include "experiments/statistics/decision.h"
+#include "base/statistics.h"
+#include "base/text.h"
+#include "experiments/verdict/prediction.h"
+#include "experiments/verdict/words.h"
 #include "profiler/report/names.h"
 
 namespace experiments {
 namespace {
 
-using nlohmann::ordered_json;
+using stepscope::ms_text;
+using stepscope::signed_ms_text;
 
 constexpr size_t kShownKernels = 16, kShownOps = 12, kKernelName = 48;
 constexpr double kLeastOp_ns = 5e3;
 constexpr double kPredictionOff = 0.3;
 
-std::optional<double> number(const ordered_json& at, const char* key) {
-  const auto found = at.find(key);
-  if (found == at.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
+std::string kernel_cell(const std::string& kernel) {
+  return stepscope::markdown_escaped(profiler::elide(profiler::short_kernel_name(kernel), kKernelName));
 }
 
-std::string text(const ordered_json& at, const char* key) {
-  const auto found = at.find(key);
-  return found == at.end() || !found->is_string() ? "" : found->get<std::string>();
-}
+std::string number(const std::optional<double>& v, int decimals) { return v ? fmt::format("{:.{}f}", *v, decimals) : "-"; }
+std::string step(const std::optional<double>& ns) { return ns ? ms_text(*ns) : "-"; }
 
-std::string ms(double ns) { return fmt::format("{:.3f}", ns * 1e-6); }
-std::string signed_ms(double ns) { return fmt::format("{:+.3f}", ns * 1e-6); }
-
-std::string ratio_text(const ordered_json& statistics) {
-  const auto ratio = number(statistics, "ratio");
-  if (!ratio) return "-";
-  const auto interval = statistics.find("ratio_interval");
-  std::string out = fmt::format("{:+.2f}%", 100 * (*ratio - 1));
-  if (interval != statistics.end())
-    out += fmt::format(" [{:+.2f}%, {:+.2f}%]", 100 * (interval->at(0).get<double>() - 1), 100 * (interval->at(1).get<double>() - 1));
-  return out;
-}
-
-std::string cell(const std::string& kernel) {
-  std::string name = profiler::elide(profiler::short_kernel_name(kernel), kKernelName);
-  for (size_t i = 0; (i = name.find('|', i)) != std::string::npos; i += 2) name.insert(i, "\\");
-  return name;
-}
-
-std::string prediction_text(const ordered_json& w) {
-  const auto predicted = number(w, "predicted_saving_ms"), saved = number(w, "saved_ms");
-  if (!predicted) return "";
-  std::string out = fmt::format("Predicted saving {:+.3f} ms", *predicted);
-  if (!saved) return out + ", not measured.";
-  out += fmt::format(", measured {:+.3f} ms", *saved);
-  if (const auto interval = w.find("saved_ms_interval"); interval != w.end())
-    out += fmt::format(" [{:+.3f}, {:+.3f}]", interval->at(0).get<double>(), interval->at(1).get<double>());
-  if (std::fabs(*saved - *predicted) > kPredictionOff * std::fabs(*predicted))
-    out += ". **They differ by more than 30%: the explanation below must say why.**";
-  else
-    out += ".";
-  return out;
+std::string prediction_text(const WorkloadSection& w) {
+  if (!w.predicted_saving_ms) return "";
+  std::string out = fmt::format("Predicted saving {:+.3f} ms", *w.predicted_saving_ms);
+  if (!w.saved_ms) return out + ", not measured.";
+  out += fmt::format(", measured {:+.3f} ms", *w.saved_ms);
+  if (w.saved_ms_interval) out += fmt::format(" [{:+.3f}, {:+.3f}]", (*w.saved_ms_interval)[0], (*w.saved_ms_interval)[1]);
+  if (std::fabs(*w.saved_ms - *w.predicted_saving_ms) > kPredictionOff * std::fabs(*w.predicted_saving_ms))
+    return out + ". **They differ by more than 30%: the explanation below must say why.**";
+  return out + ".";
 }
 
 // "113 → 57": DRAM bytes of a step's launches of that kernel, in MB; nothing without counters.
-std::string moved(const ordered_json& kernel) {
-  const auto a = number(kernel, "a_dram_bytes"), b = number(kernel, "b_dram_bytes");
-  if (!a && !b) return "";
-  return fmt::format("{:.0f} → {:.0f}", a.value_or(0) * 1e-6, b.value_or(0) * 1e-6);
+std::string moved(const WaterfallKernel& k) {
+  if (!k.a_dram_bytes && !k.b_dram_bytes) return "";
+  return fmt::format("{:.0f} → {:.0f}", k.a_dram_bytes.value_or(0) * 1e-6, k.b_dram_bytes.value_or(0) * 1e-6);
 }
 
-// What an idea did where it changed the kernels' names; "" for a document without it.
-std::string op_table(const ordered_json& f) {
-  const auto ops = f.find("ops");
-  if (ops == f.end() || ops->empty()) return "";
+// What an idea did where it changed the kernels' names; "" for a waterfall without it.
+std::string op_table(const WaterfallSection& f) {
+  if (f.ops.empty()) return "";
   std::string out = "| op | A, ms | B, ms | B - A |\n|---|---|---|---|\n";
-  double a_left = f.at("a_ns").get<double>(),
-         b_left = f.at("b_ns").get<double>();  // until everything has its row
+  double a_left = f.a_ns, b_left = f.b_ns;  // until everything has its row
   const auto row = [&](const std::string& words, double a, double b) {
-    out += fmt::format("| {} | {} | {} | {} |\n", words, ms(a), ms(b), signed_ms(b - a));
+    out += fmt::format("| {} | {} | {} | {} |\n", words, ms_text(a), ms_text(b), signed_ms_text(b - a));
     a_left -= a;
     b_left -= b;
   };
-  for (size_t i = 0; i < ops->size(); ++i) {
-    const ordered_json& o = ops->at(i);
-    const double a = o.at("a_ns").get<double>(), b = o.at("b_ns").get<double>();
-    if (i < kShownOps && std::fabs(b - a) >= kLeastOp_ns) row(fmt::format("{} {}", text(o, "pass"), text(o, "op")), a, b);
-  }
-  const ordered_json& idle = f.at("idle");
-  row("idle between kernels", idle.at("a_ns").get<double>(), idle.at("b_ns").get<double>());
+  for (size_t i = 0; i < std::min(kShownOps, f.ops.size()); ++i)
+    if (const WaterfallOpRow& o = f.ops[i]; std::fabs(o.b_ns - o.a_ns) >= kLeastOp_ns)
+      row(fmt::format("{} {}", o.pass, o.op), o.a_ns, o.b_ns);
+  row("idle between kernels", f.idle.a_ns, f.idle.b_ns);
   row("everything else", a_left, b_left);
-  return out + fmt::format("| step, traced | {} | {} | {} |\n\n", ms(f.at("a_ns").get<double>()), ms(f.at("b_ns").get<double>()),
-                           signed_ms(f.at("delta_ns").get<double>()));
+  return out + fmt::format("| step, traced | {} | {} | {} |\n\n", ms_text(f.a_ns), ms_text(f.b_ns), signed_ms_text(f.delta_ns));
 }
 
-std::string waterfall_table(const ordered_json& f) {
+std::string waterfall_table(const WaterfallSection& f) {
   std::string out = "| | ms | where | launches | DRAM MB | kernel |\n|---|---|---|---|---|---|\n";
-  out += fmt::format("| A | {} | | | | whole step, traced |\n", ms(f.at("a_ns").get<double>()));
-  const ordered_json& kernels = f.at("kernels");
-  double folded = f.at("other").at("delta_ns").get<double>();
-  size_t folded_rows = f.at("other").at("kernels").get<size_t>();
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    const ordered_json& k = kernels[i];
+  out += fmt::format("| A | {} | | | | whole step, traced |\n", ms_text(f.a_ns));
+  double folded = f.other.delta_ns;
+  int64_t folded_rows = f.other.kernels;
+  for (size_t i = 0; i < f.kernels.size(); ++i) {
+    const WaterfallKernel& k = f.kernels[i];
     if (i >= kShownKernels) {
-      folded += k.at("delta_ns").get<double>();
+      folded += k.delta_ns;
       ++folded_rows;
       continue;
     }
-    out += fmt::format("| {} | {} | {} {} | {} → {} | {} | {} |\n", text(k, "change"), signed_ms(k.at("delta_ns").get<double>()),
-                       text(k, "pass"), text(k, "op"), k.at("a_launches").get<int64_t>(), k.at("b_launches").get<int64_t>(), moved(k),
-                       cell(text(k, "kernel")));
+    out += fmt::format("| {} | {} | {} {} | {} → {} | {} | {} |\n", k.change, signed_ms_text(k.delta_ns), k.pass, k.op, k.a_launches,
+                       k.b_launches, moved(k), kernel_cell(k.kernel));
   }
-  if (folded_rows > 0) out += fmt::format("| other | {} | | | | {} more kernels |\n", signed_ms(folded), folded_rows);
-  out += fmt::format("| idle | {} | | | | between kernels |\n", signed_ms(f.at("idle").at("delta_ns").get<double>()));
-  out +=
-      fmt::format("| rest | {} | | | | unattributed, and what the profiles miss |\n", signed_ms(f.at("rest").at("delta_ns").get<double>()));
-  out += fmt::format("| B | {} | | | | whole step, traced ({} ms) |\n", ms(f.at("b_ns").get<double>()),
-                     signed_ms(f.at("delta_ns").get<double>()));
-  return out;
+  if (folded_rows > 0) out += fmt::format("| other | {} | | | | {} more kernels |\n", signed_ms_text(folded), folded_rows);
+  out += fmt::format("| idle | {} | | | | between kernels |\n", signed_ms_text(f.idle.delta_ns));
+  out += fmt::format("| rest | {} | | | | unattributed, and what the profiles miss |\n", signed_ms_text(f.rest.delta_ns));
+  return out + fmt::format("| B | {} | | | | whole step, traced ({} ms) |\n", ms_text(f.b_ns), signed_ms_text(f.delta_ns));
 }
 
-std::string environment_text(const ordered_json& e) {
-  if (e.contains("absent")) return "Clocks: not sampled (" + text(e, "absent") + ").";
-  if (!number(e, "temperature_c_max")) return "Clocks: no block was sampled.";
-  std::string heated;
-  if (const auto pairs = e.find("heating_pairs"); pairs != e.end() && !pairs->empty())
-    heated = fmt::format(
-        " **The device still warmed up**, by up to {:.1f} °C in 10 s, last after pair {}: both arms share "
-        "that.",
-        number(e, "heating_c_per_10_s_max").value_or(0), pairs->back().get<int>());
-  const auto a_mhz = number(e, "a_sm_clock_mhz_median"), b_mhz = number(e, "b_sm_clock_mhz_median");
+std::string heating_text(const EnvironmentSection& e) {
+  if (e.heating_pairs.empty()) return "";
   return fmt::format(
-      "{}; at most {:.0f} W; {:.0f} °C at first, {:.0f} °C at "
-      "most; of {} blocks {} ran at the "
-      "power cap, {} were slowed by "
-      "heat or hardware.{}",
-      a_mhz && b_mhz ? fmt::format("SM clock (median) A {:.0f} MHz, B {:.0f} MHz", *a_mhz, *b_mhz)
-                     : std::string("SM clock not given, a block holds a whole program's start"),
-      number(e, "power_w_max").value_or(0), number(e, "temperature_c_first").value_or(0), number(e, "temperature_c_max").value_or(0),
-      e.at("blocks").get<int>(), e.at("power_capped_blocks").get<int>(), e.at("throttled_blocks").get<int>(), heated);
+      " **The device still warmed up**, by up to {:.1f} °C in 10 s, last after pair {}: both arms share "
+      "that.",
+      e.heating_c_per_10_s_max.value_or(0), e.heating_pairs.back());
 }
 
-std::string launches_text(const ordered_json& w) {
+// The device over the blocks in turns.
+std::string environment_text(const EnvironmentSection& e) {
+  if (!e.absent.empty()) return "Clocks: not sampled (" + e.absent + ").\n";
+  if (!e.blocks) return "";
+  if (!e.temperature_c_max) return "Clocks in turns: no block was sampled.\n";
+  std::string out = "In turns: ";
+  if (e.a_sm_clock_mhz_median && e.b_sm_clock_mhz_median)
+    out +=
+        fmt::format("SM clock (median of sampled blocks) A {:.0f} MHz, B {:.0f} MHz; ", *e.a_sm_clock_mhz_median, *e.b_sm_clock_mhz_median);
+  out += fmt::format("at most {:.0f} W; {:.0f} °C at first, {:.0f} °C at most; ", e.power_w_max.value_or(0),
+                     e.temperature_c_first.value_or(0), *e.temperature_c_max);
+  if (e.power_capped_blocks)
+    out += fmt::format("of {} blocks {} were sampled, {} of them at the power cap, {} slowed by heat or hardware.", *e.blocks,
+                       e.sampled_blocks.value_or(0), *e.power_capped_blocks, e.throttled_blocks.value_or(0));
+  else
+    out += fmt::format("of {} blocks none had a sample of its own, so none has a clock.", *e.blocks);
+  return out + heating_text(e) + "\n";
+}
+
+std::string launches_text(const WorkloadSection& w) {
   std::string out;
-  for (const char* arm : {"a", "b"}) {
-    const ordered_json& at = w.at(arm);
-    const auto l = at.find("launches");
-    const std::string absent = text(at, "launches_absent");
-    if (l == at.end() && absent.empty()) continue;
-    out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", arm[0] == 'a' ? "A" : "B",
-                       l != at.end() ? text(*l, "sentence") : "not compared (" + absent + ")");
+  for (const auto& [label, arm] : {std::pair("A", &w.a), std::pair("B", &w.b)}) {
+    if (!arm->launches && arm->launches_absent.empty()) continue;
+    out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", label,
+                       arm->launches ? arm->launches->sentence : "not compared (" + arm->launches_absent + ")");
   }
   return out.empty() ? "" : "Launches: " + out + ".\n";
 }
 
-// In turns and alone are two questions; where the answers differ by what matters, the reader must know.
-std::string solo_text(const ordered_json& w, const ordered_json& thresholds) {
-  const auto ratio = number(w.at("statistics"), "ratio");
-  if (!w.contains("solo") || !ratio) return "";
-  const ordered_json& s = w.at("solo");
-  const double alone = s.at("b_step_ns").get<double>() / s.at("a_step_ns").get<double>();
-  if (std::fabs(std::log(alone / *ratio)) < std::log1p(number(thresholds, "minimum_effect_pct").value_or(0.3) / 100)) return "";
-  return fmt::format(
-      "**Alone B / A is {:+.2f}%, in turns {:+.2f}%.** In turns both arms have one clock, alone each has "
-      "what its own power leaves it; and an "
-      "arm that waits for the host is slower in short blocks, where the host has just been woken.\n",
-      100 * (alone - 1), 100 * (*ratio - 1));
-}
-
-std::string gate_text(const ordered_json& w) {
+std::string gate_text(const WorkloadSection& w) {
   std::string out;
-  for (const char* arm : {"a", "b"}) {
-    const ordered_json& g = w.at(arm).at("gate");
-    out += fmt::format("{}{}: {}{}", out.empty() ? "" : "; ", arm[0] == 'a' ? "A" : "B", g.at("passed").get<bool>() ? "" : "NOT passed, ",
-                       text(g, "sentence"));
-  }
+  for (const auto& [label, arm] : {std::pair("A", &w.a), std::pair("B", &w.b)})
+    out += fmt::format("{}{}: {}{}", out.empty() ? "" : "; ", label, arm->gate.passed ? "" : "NOT passed, ", arm->gate.sentence);
   return out;
 }
 
 // " (look 2 of 3)"; "" where one was planned.
-std::string look_text(const ordered_json& statistics, const ordered_json& thresholds) {
-  const auto looks = thresholds.find("looks");
-  if (looks == thresholds.end() || looks->size() < 2) return "";
-  return fmt::format(" (look {} of {})", statistics.at("look").get<int>(), looks->size());
+std::string look_text(const Statistics& s, const ThresholdsSection& t) {
+  return t.looks.size() < 2 ? "" : fmt::format(" (look {} of {})", s.look, t.looks.size());
 }
 
-std::string workload_section(const ordered_json& w, const ordered_json& thresholds) {
-  const ordered_json& s = w.at("statistics");
-  std::string out =
-      fmt::format("## {}: {}\n\n{} ({}).\n\n", text(w, "workload"), text(w, "verdict"), text(w, "sentence"), text(w, "reason"));
-  out += "| | A | B | B / A |\n|---|---|---|---|\n";
-  const auto a = number(w, "a_step_ns"), b = number(w, "b_step_ns");
-  out += fmt::format("| step, ms | {} | {} | {} |\n", a ? ms(*a) : "-", b ? ms(*b) : "-", ratio_text(s));
-  if (w.contains("statistics_in_cycles")) out += fmt::format("| SM cycles | | | {} |\n", ratio_text(w.at("statistics_in_cycles")));
-  if (w.contains("solo")) {
-    const double x = w.at("solo").at("a_step_ns").get<double>(), y = w.at("solo").at("b_step_ns").get<double>();
-    out += fmt::format("| each alone for {:.0f} s, at the power cap, ms | {} | {} | {:+.2f}% |\n", w.at("solo").at("seconds").get<double>(),
-                       ms(x), ms(y), (y / x - 1) * 100);
-  }
-  if (w.contains("memory")) {
-    const ordered_json& m = w.at("memory");
-    out += fmt::format("| memory, MB | {:.1f} | {:.1f} | {:+.1f} MB |\n", m.at("a_bytes").get<double>() * 1e-6,
-                       m.at("b_bytes").get<double>() * 1e-6, m.at("delta_bytes").get<double>() * 1e-6);
-  }
-  out += "\n";
-  if (const auto pairs = number(s, "pairs")) {
-    out += fmt::format("{:.0f} pairs of fresh processes{}, interval at {:.4g}%", *pairs, look_text(s, thresholds),
-                       100 * (1 - s.at("alpha").get<double>()));
-    if (const auto p = number(s, "sign_flip_p_value")) out += fmt::format(", exact sign-flip p = {:.2g}", *p);
-    if (const auto mde = number(s, "minimum_detectable_effect_pct")) out += fmt::format(", minimum detectable effect {:.2f}%", *mde);
-    if (s.at("process_modes").get<bool>()) out += ", process-level modes";
-    out += ".\n";
-  }
-  if (const auto planted = number(w, "planted_pct")) out += fmt::format("Planted in B: {:+.1f}%.\n", *planted);
-  out += solo_text(w, thresholds);
-  if (const std::string p = prediction_text(w); !p.empty()) out += p + "\n";
-  out += "Gate: " + gate_text(w) + ".\n" + launches_text(w);
-  out += environment_text(w.at("environment")) + "\n\n";
-  if (w.contains("waterfall"))
-    out += "From A to B, device time of traced steps (a profile of each arm after the measurement):\n\n" + op_table(w.at("waterfall")) +
-           waterfall_table(w.at("waterfall")) + "\n";
-  else
-    out += "No waterfall: " + text(w, "waterfall_absent") + ".\n\n";
+std::string statistics_text(const WorkloadSection& w, const ThresholdsSection& t) {
+  const Statistics& s = w.statistics;
+  if (!s.pairs) return "";
+  std::string out = fmt::format("{} pairs of fresh processes{}, interval at {:.4g}%", *s.pairs, look_text(s, t), 100 * (1 - s.alpha));
+  if (s.sign_flip_p_value) out += fmt::format(", exact sign-flip p = {:.2g}", *s.sign_flip_p_value);
+  if (s.minimum_detectable_effect_pct) out += fmt::format(", minimum detectable effect {:.2f}%", *s.minimum_detectable_effect_pct);
+  if (s.process_modes) out += ", process-level modes";
+  out += ".\n";
+  if (w.sustained)
+    out += fmt::format("Each process alone on the device: {:.1f} s not counted{}, {:.1f} s counted; {:.0f} s in all.\n",
+                       w.sustained->settle_s, w.sustained->settle_rule.empty() ? "" : " (" + w.sustained->settle_rule + ")",
+                       w.sustained->measure_s, w.sustained->seconds_alone);
   return out;
+}
+
+// Median block of an arm in turns.
+std::optional<double> step_in_turns(const WorkloadSection& w, char arm) {
+  if (w.procedure == Procedure::in_turns) return arm == 'A' ? w.a_step_ns : w.b_step_ns;
+  if (!w.equal_clocks || !w.sustained) return std::nullopt;
+  if (w.equal_clocks->by == EqualClocksBy::full_clock) return arm == 'A' ? w.sustained->a.full_clock_ns : w.sustained->b.full_clock_ns;
+  if (w.equal_clocks->by != EqualClocksBy::turns) return std::nullopt;
+  std::vector<double> steps;
+  for (const PairRow& p : w.pairs)
+    for (const BlockRow& b : p.blocks)
+      if (b.arm == arm) steps.push_back(b.step_ns);
+  if (steps.empty()) return std::nullopt;
+  return stepscope::median(std::move(steps));
+}
+
+std::string sustained_rows(const WorkloadSection& w) {
+  const SustainedSection& s = *w.sustained;
+  std::string out =
+      fmt::format("| **step, {}, ms** | {} | {} | **{}** |\n", estimand(w), step(w.a_step_ns), step(w.b_step_ns), ratio_text(w.statistics));
+  out += fmt::format("| step, at equal clocks ({}), ms | {} | {} | {} |\n", equal_clocks_words(w), step(step_in_turns(w, 'A')),
+                     step(step_in_turns(w, 'B')), ratio_text(w.at_equal_clocks()));
+  if (s.a.sm_clock_mhz || s.b.sm_clock_mhz)
+    out += fmt::format("| SM clock, sustained, MHz{} | {} | {} | {} |\n",
+                       s.max_sm_clock_mhz ? fmt::format(" (at most {:.0f})", *s.max_sm_clock_mhz) : "", number(s.a.sm_clock_mhz, 0),
+                       number(s.b.sm_clock_mhz, 0), ratio_text(s.sm_clock));
+  if (s.a.joules_per_step || s.b.joules_per_step)
+    out += fmt::format("| energy, J/step | {} | {} | {} |\n", number(s.a.joules_per_step, 2), number(s.b.joules_per_step, 2),
+                       ratio_text(s.joules_per_step));
+  if (s.a.power_w || s.b.power_w)
+    out += fmt::format("| power, W{} | {} | {} | {} |\n", s.power_limit_w ? fmt::format(" (limit {:.0f})", *s.power_limit_w) : "",
+                       number(s.a.power_w, 0), number(s.b.power_w, 0), cap_cost_text(w));
+  return out;
+}
+
+std::string turns_rows(const WorkloadSection& w) {
+  std::string out =
+      fmt::format("| step, {}, ms | {} | {} | {} |\n", estimand(w), step(w.a_step_ns), step(w.b_step_ns), ratio_text(w.statistics));
+  if (w.statistics_in_cycles) out += fmt::format("| SM cycles | | | {} |\n", ratio_text(*w.statistics_in_cycles));
+  if (w.solo)
+    out += fmt::format("| one process of each alone for {:.0f} s, median, ms | {} | {} | {} |\n", w.solo->seconds,
+                       ms_text(w.solo->a_step_ns), ms_text(w.solo->b_step_ns), change_pct(w.solo->b_step_ns / w.solo->a_step_ns));
+  return out + "| step, sustained, ms | - | - | not measured |\n";
+}
+
+// Why a ratio in turns is not what a user gets.
+std::string turns_text(const WorkloadSection& w, const ThresholdsSection& t) {
+  if (w.procedure != Procedure::in_turns || !w.statistics.ratio) return "";
+  std::string out = w.whole_programs
+                        ? "Both arms ran as whole programs in turns, too short for the power cap to act: this is the ratio of a burst. "
+                        : "Both arms took turns, so this is the ratio at one clock. ";
+  out += "At the power cap the ratio of sustained steps is another quantity, which this verdict does not have.\n";
+  if (!w.solo) return out;
+  const double alone = w.solo->b_step_ns / w.solo->a_step_ns;
+  if (std::fabs(std::log(alone / *w.statistics.ratio)) >= std::log1p(t.minimum_effect_pct / 100))
+    out += fmt::format("**One process of each alone gave B / A {}, in turns {}.**\n", change_pct(alone), change_pct(*w.statistics.ratio));
+  return out;
+}
+
+std::string self_check_text(const WorkloadSection& w) {
+  std::string notices, good;
+  for (const SelfCheckResult& c : w.self_checks)
+    (c.notice ? notices : good) += fmt::format("- {}{}{}\n", c.notice ? "**" : "", c.sentence, c.notice ? "**" : "");
+  return w.self_checks.empty() ? "" : "\nThe measurement's checks on itself:\n\n" + notices + good + "\n";
+}
+
+std::string shared_text(const WorkloadSection& w) {
+  if (!w.sustained || w.sustained->shared_with.empty()) return "";
+  return fmt::format("Arm A's processes also served {}: an error of theirs is in all of these verdicts.\n", w.sustained->shared_with);
+}
+
+std::string workload_section(const WorkloadSection& w, const ThresholdsSection& t) {
+  std::string out = fmt::format("## {}: {}\n\n{} ({}).\n\n", w.workload, name(w.verdict), w.sentence, w.reason);
+  out += "| | A | B | B / A |\n|---|---|---|---|\n" + (w.sustained ? sustained_rows(w) : turns_rows(w));
+  if (w.memory)
+    out += fmt::format("| memory, MB | {:.1f} | {:.1f} | {:+.1f} MB |\n", w.memory->a_bytes * 1e-6, w.memory->b_bytes * 1e-6,
+                       w.memory->delta_bytes * 1e-6);
+  out += "\n";
+  if (const std::string cap = cap_text(w); !cap.empty()) out += cap + "\n";
+  if (!w.equal_clocks_absent.empty()) out += fmt::format("No ratio at equal clocks: {}.\n", w.equal_clocks_absent);
+  out += turns_text(w, t) + statistics_text(w, t) + shared_text(w);
+  if (w.planted_pct) out += fmt::format("Planted in B: {:+.1f}%.\n", *w.planted_pct);
+  if (const std::string p = prediction_text(w); !p.empty()) out += p + "\n";
+  out += self_check_text(w);
+  out += "Gate: " + gate_text(w) + ".\n" + launches_text(w) + environment_text(w.environment) + "\n";
+  if (w.waterfall)
+    return out + "From A to B, device time of traced steps (a profile of each arm after the measurement):\n\n" + op_table(*w.waterfall) +
+           waterfall_table(*w.waterfall) + "\n";
+  return out + "No waterfall: " + w.waterfall_absent + ".\n\n";
+}
+
+std::string question_section(const ExperimentSection& e) {
+  const std::string proof = e.prediction ? e.prediction->sentence : std::string(kNotShownEarlier) + ": nobody looked";
+  return fmt::format("**Question.** {}\n\n**Hypothesis.** {}\n\n**Change.** {}{}, against {}.\n\n**Prediction.** {}\n({}.)\n\n", e.question,
+                     e.hypothesis, e.change.starts_with("--") ? "`" + e.change + "`" : e.change, e.compound ? " (compound)" : "",
+                     e.against_frozen() ? "the frozen baseline " + e.baseline : "the defaults", e.arithmetic, proof);
+}
+
+std::string step_lines(const WorkloadSection& w) {
+  std::string out;
+  if (w.a_step_ns && w.b_step_ns)
+    out += fmt::format("  step {}: A {} ms, B {} ms, B / A {}\n", estimand(w), ms_text(*w.a_step_ns), ms_text(*w.b_step_ns),
+                       ratio_text(w.statistics));
+  if (w.procedure == Procedure::alone)
+    out += fmt::format("  step at equal clocks ({}): B / A {}\n", equal_clocks_words(w), ratio_text(w.at_equal_clocks()));
+  if (w.sustained) {
+    const SustainedSection& s = *w.sustained;
+    out += fmt::format("  SM clock {} MHz; {} J/step; {} W{}", both(s.a.sm_clock_mhz, s.b.sm_clock_mhz, 0),
+                       both(s.a.joules_per_step, s.b.joules_per_step, 2), both(s.a.power_w, s.b.power_w, 0),
+                       s.power_limit_w ? fmt::format(" of {:.0f}", *s.power_limit_w) : "");
+    const std::string cost = cap_cost_text(w);
+    out += (cost.empty() ? "" : "; " + cost) + "\n";
+  }
+  if (const std::string cap = cap_text(w); !cap.empty()) out += "  " + cap + "\n";
+  if (w.saved_ms) {
+    out += fmt::format("  saved {:+.3f} ms", *w.saved_ms);
+    if (w.predicted_saving_ms) out += fmt::format(", predicted {:+.3f}", *w.predicted_saving_ms);
+    if (w.statistics.minimum_detectable_effect_pct) out += fmt::format("; detectable {:.2f}%", *w.statistics.minimum_detectable_effect_pct);
+    out += "\n";
+  }
+  if (w.statistics_in_cycles) out += fmt::format("  in SM cycles B / A = {}\n", ratio_text(*w.statistics_in_cycles));
+  return out;
+}
+
+std::string waterfall_lines(const WaterfallSection& f) {
+  std::string out;
+  for (size_t i = 0; i < std::min<size_t>(3, f.ops.size()); ++i)
+    out += fmt::format("  {} ms  {} {}\n", signed_ms_text(f.ops[i].delta_ns), f.ops[i].pass, f.ops[i].op);
+  return out + fmt::format("  {} ms  idle; {} ms in all, traced\n", signed_ms_text(f.idle.delta_ns), signed_ms_text(f.delta_ns));
 }
 
 }  // namespace
 
-std::string page_of(const ordered_json& v) {
-  std::string out = fmt::format("# {}\n\n**{}**", text(v, "name"), text(v, "verdict"));
-  out += fmt::format(" — {}, {}, revision {}.\n\n", text(v.at("environment"), "device"), text(v, "at"), text(v.at("code"), "git_revision"));
-  if (v.contains("experiment")) {
-    const ordered_json& e = v.at("experiment");
-    out += fmt::format(
-        "**Question.** {}\n\n**Hypothesis.** {}\n\n**Change.** {}{}, against {}.\n\n**Prediction.** {}\n\n", text(e, "question"),
-        text(e, "hypothesis"), text(e, "change").starts_with("--") ? "`" + text(e, "change") + "`" : text(e, "change"),
-        e.at("compound").get<bool>() ? " (compound)" : "",
-        text(e, "baseline") == "defaults" ? "the defaults" : "the frozen baseline " + text(e, "baseline"), text(e, "arithmetic"));
-  }
-  for (const ordered_json& w : v.at("workloads")) out += workload_section(w, v.at("thresholds"));
-  out += text(v.at("ledger"), "sentence") + ".\n\n";
-  out += "Made by `" + text(v, "command") + "`.\n\n";
-  return out;
+std::string page_of(const VerdictDocument& v) {
+  std::string out =
+      fmt::format("# {}\n\n**{}**: {}, {}, revision {}.\n\n", v.name, name(v.verdict), v.environment.device, v.at, v.code.git_revision);
+  if (const std::string differ = differences_text(v); !differ.empty()) out += "**" + differ + "**\n\n";
+  if (v.code.dirty()) out += "**Measured on a tree with uncommitted changes**: the revision does not hold all of the code that ran.\n\n";
+  if (v.experiment) out += question_section(*v.experiment);
+  for (const WorkloadSection& w : v.workloads) out += workload_section(w, v.thresholds);
+  out += v.ledger.sentence + ".\n\n";
+  return out + "Made by `" + v.command + "`.\n\n";
 }
 
-void write_page(const std::filesystem::path& file, const ordered_json& verdict) {
+void write_page(const std::filesystem::path& file, const VerdictDocument& verdict) {
   std::string kept;
   if (const auto before = stepscope::read_file_if_there(file))
     if (const size_t at = before->find(kHandWritten); at != std::string::npos) kept = before->substr(at);
@@ -254,32 +301,22 @@ void write_page(const std::filesystem::path& file, const ordered_json& verdict) 
   gpt2::write_file_atomically(file, page_of(verdict) + kept);
 }
 
-std::string summary_of(const ordered_json& v) {
+std::string summary_of(const VerdictDocument& v) {
   std::string out;
-  for (const ordered_json& w : v.at("workloads")) {
-    out += fmt::format("{} | {}: {} ({})\n  {}\n", text(v, "name"), text(w, "workload"), text(w, "verdict"), text(w, "reason"),
-                       text(w, "sentence"));
-    const auto a = number(w, "a_step_ns"), b = number(w, "b_step_ns");
-    if (a && b) {
-      out += fmt::format("  step A {} ms, B {} ms", ms(*a), ms(*b));
-      if (const auto saved = number(w, "saved_ms")) out += fmt::format("; saved {:+.3f} ms", *saved);
-      if (const auto predicted = number(w, "predicted_saving_ms")) out += fmt::format(", predicted {:+.3f}", *predicted);
-      if (const auto mde = number(w.at("statistics"), "minimum_detectable_effect_pct")) out += fmt::format("; detectable {:.2f}%", *mde);
-      out += "\n";
-    }
-    if (w.contains("statistics_in_cycles")) out += fmt::format("  in SM cycles B / A = {}\n", ratio_text(w.at("statistics_in_cycles")));
-    if (w.contains("waterfall")) {
-      const ordered_json& f = w.at("waterfall");
-      for (size_t i = 0; i < std::min<size_t>(3, f.at("ops").size()); ++i) {
-        const ordered_json& o = f.at("ops")[i];
-        out += fmt::format("  {} ms  {} {}\n", signed_ms(o.at("delta_ns").get<double>()), text(o, "pass"), text(o, "op"));
-      }
-      out += fmt::format("  {} ms  idle; {} ms in all, traced\n", signed_ms(f.at("idle").at("delta_ns").get<double>()),
-                         signed_ms(f.at("delta_ns").get<double>()));
-    }
+  if (const std::string differ = differences_text(v); !differ.empty()) out += fmt::format("{}: {}\n", v.name, differ);
+  for (const WorkloadSection& w : v.workloads) {
+    out += fmt::format("{} | {}: {} ({})\n  {}\n", v.name, w.workload, name(w.verdict), w.reason, w.sentence);
+    out += step_lines(w);
+    if (const std::string shared = shared_text(w); !shared.empty()) out += "  " + shared;
+    for (const SelfCheckResult& c : w.self_checks)
+      if (c.notice) out += "  notice: " + c.sentence + "\n";
+    if (w.waterfall) out += waterfall_lines(*w.waterfall);
     out += "  gate " + gate_text(w) + "\n";
   }
-  return out + text(v.at("ledger"), "sentence") + "\n";
+  if (v.code.dirty()) out += "measured on a tree with uncommitted changes\n";
+  if (v.experiment && v.experiment->prediction && !v.experiment->prediction->shown_earlier)
+    out += v.experiment->prediction->sentence + "\n";
+  return out + v.ledger.sentence + "\n";
 }
 
 }  // namespace experiments

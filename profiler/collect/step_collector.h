@@ -70,6 +70,7 @@ class StepCollector : public Collector {
   bool usable(const std::string& set, const SessionValues& values, int64_t expected);
   void enter_pass(std::string_view pass);
   void leave_pass();
+  bool wants_traces() const;
   void finish();
   void remember_name(std::string_view name);
   std::string other_names();

@@ -26,6 +26,7 @@ class ExperimentCli : public ::testing::Test {
     fs::create_directories(root_ / "experiments/studies");
     fs::create_directories(root_ / "gpt2/reference");
     std::ofstream(root_ / "gpt2/reference/a.h") << "// a source\n";
+    std::ofstream(root_ / "gpt2/reference/CMakeLists.txt") << "stepscope_stage(gpt2_reference RANK 12 SOURCES a.h)\n";
     put("cpu-sixteen-micro-batches", "flags: {accumulation: 16}");
   }
   void TearDown() override { fs::remove_all(root_); }
@@ -90,7 +91,7 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
                v["workloads"][0]["waterfall"]["rest"]["delta_ns"].get<double>();
   for (const json& k : v["workloads"][0]["waterfall"]["kernels"]) sum += k["delta_ns"].get<double>();
   EXPECT_NEAR(sum, v["workloads"][0]["waterfall"]["delta_ns"].get<double>(), 1);
-  EXPECT_THAT(slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md"), HasSubstr("**slower**"));
+  EXPECT_THAT(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md"), HasSubstr("**slower**"));
 
   // It holds until the code changes, and an idea that never helped is no regression.
   const Outcome again = run(std::string("run --all --changed") + kQuick);
@@ -103,7 +104,16 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
   EXPECT_THAT(changed.out, HasSubstr("slower"));
 
   EXPECT_EQ(run("index").exit_code, 0);
-  EXPECT_THAT(slurp(root_ / "docs/study/README.md"), HasSubstr("| [cpu-sixteen-micro-batches](cpu-sixteen-micro-batches.md) |"));
+  EXPECT_EQ(run("check").exit_code, 0);
+  const fs::path file = root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json";
+  std::string edited = slurp(file);
+  edited.replace(edited.find("\"slower\""), 8, "\"faster\"");
+  std::ofstream(file) << edited;
+  const Outcome refused = run("check " + file.string());
+  EXPECT_EQ(refused.exit_code, 1) << refused.out;
+  EXPECT_THAT(refused.out, HasSubstr("changed by hand"));
+  EXPECT_THAT(slurp(root_ / "docs/study/README.md"),
+              HasSubstr("| [cpu-sixteen-micro-batches](../../experiments/studies/cpu-sixteen-micro-batches/README.md) |"));
 }
 
 TEST_F(ExperimentCli, stops_at_the_first_of_three_looks_for_what_is_plain) {
@@ -112,7 +122,7 @@ TEST_F(ExperimentCli, stops_at_the_first_of_three_looks_for_what_is_plain) {
   const json v = json::parse(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json"));
   EXPECT_EQ(v["workloads"][0]["pairs"].size(), 6u);
   EXPECT_EQ(v["thresholds"]["looks"].size(), 3u);
-  EXPECT_THAT(slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md"), HasSubstr("(look 1 of 3), interval at 99.15%"));
+  EXPECT_THAT(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md"), HasSubstr("(look 1 of 3), interval at 99.15%"));
   EXPECT_EQ(run("run cpu-sixteen-micro-batches --sequential --no-extension").exit_code, 2);
 }
 
@@ -180,12 +190,13 @@ TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
 TEST_F(ExperimentCli, does_not_let_an_interrupted_run_replace_a_verdict) {
   ASSERT_EQ(run(std::string("run cpu-sixteen-micro-batches") + kQuick).exit_code, 1);
   const fs::path folder = root_ / "experiments/studies/cpu-sixteen-micro-batches";
-  const std::string before = slurp(folder / "verdict.json"), page = slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md");
+  const std::string before = slurp(folder / "verdict.json"),
+                    page = slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md");
   const Outcome o = run_until(1, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1");
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr("stands"));
   EXPECT_EQ(slurp(folder / "verdict.json"), before);
-  EXPECT_EQ(slurp(root_ / "docs/study/cpu-sixteen-micro-batches.md"), page);
+  EXPECT_EQ(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md"), page);
   EXPECT_EQ(json::parse(slurp(folder / "last-attempt.json"))["workloads"][0]["reason"], "interrupted");
 }
 
@@ -199,7 +210,7 @@ TEST_F(ExperimentCli, goes_on_when_one_experiment_of_many_cannot_run_here) {
   EXPECT_EQ(o.exit_code, 3) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr("a-needs-a-gpu"));
   EXPECT_THAT(o.out, HasSubstr("cpu-sixteen-micro-batches"));
-  EXPECT_TRUE(fs::exists(root_ / "docs/study/cpu-sixteen-micro-batches.md"));
+  EXPECT_TRUE(fs::exists(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md"));
 }
 
 TEST_F(ExperimentCli, refuses_before_the_gate_what_cannot_be_asked) {
@@ -228,7 +239,7 @@ TEST_F(ExperimentCli, lists_the_others_when_one_verdict_is_broken) {
   const Outcome o = run("list --json");
   EXPECT_EQ(o.exit_code, 0) << o.err;
   EXPECT_EQ(json::parse(o.out).size(), 2u);
-  EXPECT_THAT(o.err, HasSubstr("a part of a verdict is missing"));
+  EXPECT_THAT(o.err, HasSubstr("verdict.json: name: is missing"));
   std::ofstream(root_ / "no.json") << R"({"schema": 7})";
   EXPECT_EQ(run("resample " + (root_ / "no.json").string()).exit_code, 2);
 }

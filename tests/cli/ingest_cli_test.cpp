@@ -150,14 +150,14 @@ TEST_F(IngestCli, an_output_that_cannot_be_written_is_blamed_on_the_flag_that_wa
     return o.err;
   };
   EXPECT_THAT(error(report + " -o /nowhere/x.md"), AllOf(HasSubstr("-o/--out: "), HasSubstr("/nowhere"), Not(HasSubstr("--report"))));
-  EXPECT_THAT(error(report + " --report /nowhere/x.html"), AllOf(HasSubstr("--report: "), Not(HasSubstr("--out"))));
+  EXPECT_THAT(error(report + " --report /nowhere/x.csv"), AllOf(HasSubstr("--report: "), Not(HasSubstr("--out"))));
   EXPECT_THAT(error(report + " -o x.txt"), AllOf(HasSubstr("-o/--out 'x.txt'"), HasSubstr(".html")));
   EXPECT_THAT(error(report + " --csv /nowhere/x.csv"), HasSubstr("--csv: "));
   EXPECT_THAT(error(report + " --trace /nowhere/x.json"), HasSubstr("--trace: "));
   EXPECT_THAT(error("diff " + file("doc.json") + " " + file("doc.json") + " -o /nowhere/x.md"), HasSubstr("-o/--out: "));
-  const Outcome both = stepscope(report + " -o " + file("a.html") + " --report " + file("b.md"));
+  const Outcome both = stepscope(report + " -o " + file("a.csv") + " --report " + file("b.md"));
   EXPECT_EQ(both.exit_code, 0) << both.err;
-  EXPECT_TRUE(fs::exists(file("a.html")) && fs::exists(file("b.md")));
+  EXPECT_TRUE(fs::exists(file("a.csv")) && fs::exists(file("b.md")));
 }
 
 TEST_F(IngestCli, diff_refuses_what_it_cannot_compare) {

@@ -75,7 +75,7 @@ TEST_F(Injection, CountersWithoutAGpuAreMissingAndTheProgramLives) {
 }
 
 TEST_F(Injection, AProgramThatEndsEarlyFinishesItsRecordingAtExit) {
-  plan_.phases = {{Phase::timed, 100}};
+  plan_.phases = {{Phase::timed, 50}, {Phase::activity, 50}};
   ASSERT_EQ(run({"3"}), 0);
   const Lines r(plan_.output);
   EXPECT_TRUE(r.complete());

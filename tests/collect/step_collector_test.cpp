@@ -330,6 +330,16 @@ TEST_F(StepCollectorTest, AProgramThatEndsInsideTheTraceKeepsWhatWasTraced) {
   EXPECT_TRUE(r.complete());
 }
 
+// As a sustained run asks for: all steps that the program has, however few they are.
+TEST_F(StepCollectorTest, APlanOfTimedStepsAloneMissesNoTrace) {
+  begin({{Phase::timed, 1000}});
+  step();
+  step();
+  collector_->process_ends();
+  EXPECT_EQ(lines().of("step").size(), 2u);
+  EXPECT_EQ(lines().missing("phases_not_traced"), 0);
+}
+
 TEST_F(StepCollectorTest, AProgramWithoutStepRangesSaysSo) {
   begin({{Phase::timed, 1}});
   push("epoch");

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -53,9 +54,20 @@ int main(int argc, char** argv) {
                 << std::flush;
       break;
     }
-    if (word != "step" || !(std::cin >> n)) break;
-    note("step " + std::to_string(n));
-    ++blocks;
+    const bool stretch = word == "run";
+    if (stretch) {
+      double settle_s = 0, measure_s = 0;
+      int settle_steps = 0, measure_steps = 0;
+      if (!(std::cin >> settle_s >> settle_steps >> measure_s >> measure_steps)) break;
+      note("run " + std::to_string(settle_s) + " " + std::to_string(measure_s));
+      n = std::max(settle_steps, static_cast<int>(settle_s * 1e9 / step_ns)) +
+          std::max(measure_steps, static_cast<int>(measure_s * 1e9 / step_ns)) + 4;
+    } else {
+      if (word != "step" || !(std::cin >> n)) break;
+      note("step " + std::to_string(n));
+    }
+    blocks = stretch ? 4 : blocks + 1;  // it misbehaves in its fourth block, or in its only stretch
+    const auto began = std::chrono::steady_clock::now().time_since_epoch();
     if (blocks == 4) {
       if (mode == "crash") return 9;
       if (mode == "killed") kill(getpid(), SIGKILL);
@@ -66,7 +78,11 @@ int main(int argc, char** argv) {
       }
     }
     if (mode == "slow_answer") std::this_thread::sleep_for(std::chrono::milliseconds(300));  // none of it in the times
-    std::cout << "{\"times_ns\": [";
+    std::cout << "{";
+    if (stretch && mode != "no_begin")
+      std::cout << "\"began_ns\": " << (mode == "begun_before" ? 1 : std::chrono::duration_cast<std::chrono::nanoseconds>(began).count())
+                << ", ";
+    std::cout << "\"times_ns\": [";
     for (int i = 0; i < n; ++i, ++taken) {
       const double noise = 1 + 0.001 * ((taken * 7919) % 13 - 6) / 6.0;
       if (i) std::cout << ",";

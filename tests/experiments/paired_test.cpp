@@ -44,6 +44,21 @@ TEST(sign_flip, counts_ties_and_zeros_as_extreme) {
   EXPECT_DOUBLE_EQ(sign_flip_p_value(std::vector<double>(12, -0.01)).value(), 2.0 / 4096);
 }
 
+TEST(sign_flip, counts_as_enumeration_does_for_odd_and_even_numbers_of_values) {
+  for (const std::vector<double>& v :
+       {std::vector<double>{0.4}, {0.3, -0.1}, {1.5, -0.5, 0.25, 0.75, -1}, {0.1, 0.2, 0.3, -0.4, 0.5, 0.6, -0.7, 0.8}}) {
+    double observed = 0;
+    for (const double x : v) observed += x;
+    int extreme = 0;
+    for (unsigned signs = 0; signs < 1u << v.size(); ++signs) {
+      double sum = 0;
+      for (size_t i = 0; i < v.size(); ++i) sum += signs >> i & 1 ? -v[i] : v[i];
+      extreme += std::fabs(sum) >= std::fabs(observed) - 1e-9;
+    }
+    EXPECT_DOUBLE_EQ(sign_flip_p_value(v).value(), extreme / std::ldexp(1.0, static_cast<int>(v.size())));
+  }
+}
+
 TEST(sign_flip, gives_no_answer_for_what_it_cannot_enumerate) {
   EXPECT_FALSE(sign_flip_p_value(std::vector<double>{}));
   EXPECT_FALSE(sign_flip_p_value(std::vector<double>(27, 1.0)));

@@ -11,9 +11,10 @@
 #include <iterator>
 
 #include "base/errors.h"
-#include "experiments/verdict/document.h"
+#include "experiments/verdict/campaign.h"
 #include "experiments/verdict/index.h"
 #include "experiments/verdict/ledger.h"
+#include "experiments/verdict/make_document.h"
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/physical_floor.h"
 #include "experiments/verdict/same_code.h"
@@ -268,7 +269,7 @@ Experiment experiment() {
       "fp32-idea.yaml");
 }
 
-ordered_json document(const std::vector<WorkloadResult>& results, const std::string& name = "fp32-idea") {
+VerdictDocument document(const std::vector<WorkloadResult>& results, const std::string& name = "fp32-idea") {
   RunFacts f;
   f.at = "2026-11-21T03:00:00Z";
   f.device = "NVIDIA H200";
@@ -277,9 +278,10 @@ ordered_json document(const std::vector<WorkloadResult>& results, const std::str
 }
 
 TEST(verdict_document, says_what_was_saved_with_its_interval_beside_what_was_predicted) {
-  const ordered_json d = document({result(-2, 0.2)});
+  const ordered_json d = to_json(document({result(-2, 0.2)}));
   const ordered_json& w = d["workloads"][0];
-  EXPECT_EQ(d["schema"], "stepscope.verdict/1");
+  EXPECT_EQ(d["schema"], "stepscope.verdict/2");
+  EXPECT_EQ(w["procedure"], "in_turns");
   EXPECT_EQ(d["verdict"], "faster");
   EXPECT_NEAR(w["saved_ms"].get<double>(), 0.2, 1e-4);  // 2% of 10 ms
   EXPECT_LT(w["saved_ms_interval"][0].get<double>(), w["saved_ms"].get<double>());
@@ -291,21 +293,36 @@ TEST(verdict_document, says_what_was_saved_with_its_interval_beside_what_was_pre
   EXPECT_EQ(w["pairs"].size(), 12u);
 }
 
+TEST(verdict_document, gives_a_block_no_reading_that_is_not_its_own) {
+  WorkloadResult r = result(-2, 0.2);
+  r.log.pairs[0].blocks[1].environment->samples = 0;  // carried over from an earlier block
+  r.log.pairs[1].blocks[0].steps = 100;               // 1 s: as long as NVML's power looks back
+  r.log.pairs[1].blocks[1].steps = 99;
+  const WorkloadSection w = document({r}).workloads[0];
+  const BlockRow &sampled = w.pairs[0].blocks[0], &carried = w.pairs[0].blocks[1];
+  EXPECT_EQ(sampled.sm_clock_mhz, 1980);
+  EXPECT_FALSE(sampled.power_w) << "a block of milliseconds has no power of its own";
+  EXPECT_FALSE(carried.sm_clock_mhz || carried.power_w || carried.temperature_c || carried.throttle_reasons || carried.samples);
+  EXPECT_EQ(w.pairs[1].blocks[0].power_w, 600);
+  EXPECT_FALSE(w.pairs[1].blocks[1].power_w);
+  EXPECT_EQ(w.environment.sampled_blocks, 23);
+}
+
 TEST(verdict_document, of_same_code_is_same_unless_it_was_measured_different) {
   const SameCode same{true, "one program file, 834 identical launches a step"};
   WorkloadResult r = result(0.4, 0.2);
   for (PairRecord& p : r.log.pairs) p.time.log_ratio *= 0.5;
   r.log.decision = decide(pair_values(r.log), {}, 1);
   r.same_code = same;
-  EXPECT_EQ(document({r})["verdict"], "same");
-  EXPECT_EQ(document({r})["workloads"][0]["reason"], "same_code");
-  EXPECT_THAT(document({r})["workloads"][0]["sentence"].get<std::string>(), HasSubstr("the statistics said"));
+  EXPECT_EQ(document({r}).verdict, Verdict::same);
+  EXPECT_EQ(document({r}).workloads[0].reason, "same_code");
+  EXPECT_THAT(document({r}).workloads[0].sentence, HasSubstr("the statistics said"));
   r = result(-2, 0.2);
   r.same_code = same;
-  EXPECT_EQ(document({r})["verdict"], "undecided");
-  EXPECT_THAT(document({r})["workloads"][0]["sentence"].get<std::string>(), HasSubstr("and yet measured faster"));
+  EXPECT_EQ(document({r}).verdict, Verdict::undecided);
+  EXPECT_THAT(document({r}).workloads[0].sentence, HasSubstr("and yet measured faster"));
   r.planted_pct = 1;  // a slowdown of the host shows in no launch
-  EXPECT_EQ(document({r})["verdict"], "faster");
+  EXPECT_EQ(document({r}).verdict, Verdict::faster);
 }
 
 TEST(overall_verdict, is_the_worst_of_the_workloads) {
@@ -325,9 +342,9 @@ TEST(exit_codes, are_those_of_the_contract) {
 }
 
 TEST(regression, is_a_verdict_that_became_worse) {
-  const ordered_json faster = document({result(-2, 0.2)}), same = document({result(0, 0.2)}), slower = document({result(2, 0.2)});
-  ordered_json invalid = slower;
-  invalid["verdict"] = "invalid";
+  const VerdictDocument faster = document({result(-2, 0.2)}), same = document({result(0, 0.2)}), slower = document({result(2, 0.2)});
+  VerdictDocument invalid = slower;
+  invalid.verdict = Verdict::invalid;
   EXPECT_TRUE(is_regression(faster, same));
   EXPECT_TRUE(is_regression(same, slower));
   EXPECT_TRUE(is_regression(slower, invalid));
@@ -336,16 +353,17 @@ TEST(regression, is_a_verdict_that_became_worse) {
   EXPECT_FALSE(is_regression(faster, faster));
   // Nothing to be worse than: a new idea, another device, another question, a run without an answer.
   EXPECT_FALSE(is_regression(std::nullopt, slower));
-  ordered_json elsewhere = faster, asked_otherwise = faster;
-  elsewhere["environment"]["device"] = "NVIDIA A100";
-  asked_otherwise["experiment"]["file_sha256"] = "0";
-  for (const ordered_json& before : {elsewhere, asked_otherwise, invalid}) EXPECT_FALSE(is_regression(before, slower));
+  VerdictDocument elsewhere = faster, asked_otherwise = faster, alone = faster;
+  elsewhere.environment.device = "NVIDIA A100";
+  asked_otherwise.experiment->file_sha256 = "0";
+  alone.workloads[0].procedure = Procedure::alone;  // another quantity
+  for (const VerdictDocument& before : {elsewhere, asked_otherwise, invalid, alone}) EXPECT_FALSE(is_regression(before, slower));
 }
 
 TEST(regression, against_a_frozen_baseline_is_also_a_saving_that_shrank) {
-  ordered_json before = document({result(-4, 0.2)}), now = document({result(-2, 0.2)}), alike = document({result(-3.9, 0.2)});
+  VerdictDocument before = document({result(-4, 0.2)}), now = document({result(-2, 0.2)}), alike = document({result(-3.9, 0.2)});
   EXPECT_FALSE(is_regression(before, now)) << "A may have become faster";
-  for (ordered_json* d : {&before, &now, &alike}) (*d)["experiment"]["baseline"] = "fp32-v1";
+  for (VerdictDocument* d : {&before, &now, &alike}) d->experiment->baseline = "fp32-v1";
   EXPECT_TRUE(is_regression(before, now));
   EXPECT_FALSE(is_regression(now, before));
   EXPECT_FALSE(is_regression(before, alike)) << "less than the minimum effect";
@@ -354,55 +372,55 @@ TEST(regression, against_a_frozen_baseline_is_also_a_saving_that_shrank) {
 TEST(page, says_when_the_arms_alone_differ_by_something_else_than_in_turns) {
   WorkloadResult r = result(-2, 0.2);
   r.log.solo = SoloRun{10e6, 9.82e6, 20};  // -1.8%, within the minimum effect of -2%
-  EXPECT_THAT(page_of(document({r})), Not(HasSubstr("Alone B / A")));
+  EXPECT_THAT(page_of(document({r})), Not(HasSubstr("One process of each alone gave")));
   r.log.solo = SoloRun{10e6, 9.93e6, 20};
-  EXPECT_THAT(page_of(document({r})), HasSubstr("**Alone B / A is -0.70%, in turns -2.00%.**"));
+  EXPECT_THAT(page_of(document({r})), HasSubstr("**One process of each alone gave B / A -0.70%, in turns -2.00%.**"));
 }
 
 TEST(verdict_document, is_decided_again_from_its_pairs) {
-  ordered_json d = document({result(-2, 0.2)});
-  const ordered_json first = d;
+  VerdictDocument d = document({result(-2, 0.2)});
+  const VerdictDocument first = d;
   decide_again(d);
-  EXPECT_EQ(d, first);
+  EXPECT_EQ(to_json(d), to_json(first));
   // What a correction took back is only as good as the campaign that it was made for.
-  d["verdict"] = d["workloads"][0]["verdict"] = "undecided";
-  d["workloads"][0]["reason"] = "not_after_holm";
+  d.verdict = d.workloads[0].verdict = Verdict::undecided;
+  d.workloads[0].reason = "not_after_holm";
   decide_again(d);
-  EXPECT_EQ(d, first);
+  EXPECT_EQ(to_json(d), to_json(first));
   // A verdict that its pairs do not carry.
-  d["workloads"][0]["statistics"]["ratio"] = 0.5;
+  d.workloads[0].statistics.ratio = 0.5;
   decide_again(d);
-  EXPECT_EQ(d, first);
-  ordered_json cut = document({result(-2, 0.2)});
-  cut["workloads"][0]["statistics"]["reason"] = cut["workloads"][0]["reason"] = "interrupted";
-  cut["workloads"][0]["verdict"] = "undecided";
-  const ordered_json kept = cut["workloads"][0];
+  EXPECT_EQ(to_json(d), to_json(first));
+  VerdictDocument cut = document({result(-2, 0.2)});
+  cut.workloads[0].statistics.reason = cut.workloads[0].reason = "interrupted";
+  cut.workloads[0].verdict = Verdict::undecided;
+  const ordered_json kept = to_json(cut)["workloads"];
   decide_again(cut);
-  EXPECT_EQ(cut["workloads"][0], kept);
+  EXPECT_EQ(to_json(cut)["workloads"], kept);
   EXPECT_TRUE(was_cut_short(cut));
   EXPECT_FALSE(was_cut_short(first));
 }
 
 TEST(campaign_documents, lose_a_claim_that_holm_does_not_keep) {
-  // t = 2.9 with 11 degrees of freedom: p = .0145, a claim alone but not beside another one.
+  // t = 3.2 with 11 degrees of freedom: p = .0085, a claim alone but not beside another one.
   WorkloadResult weak = result(-0.5, 0.05);
   const Estimate graded = estimate(std::vector<double>{-5.5, -4.5, -3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5}).value();
   for (size_t i = 0; i < 12; ++i)
-    weak.log.pairs[i].time.log_ratio = -0.005 * (1 + (static_cast<double>(i) - 5.5) / graded.sd * std::sqrt(12.0) / 2.9);
+    weak.log.pairs[i].time.log_ratio = -0.005 * (1 + (static_cast<double>(i) - 5.5) / graded.sd * std::sqrt(12.0) / 3.2);
   weak.log.decision = decide(pair_values(weak.log), {}, 1);
   ASSERT_EQ(weak.log.decision.verdict, Verdict::faster) << weak.log.decision.sentence;
-  std::vector<ordered_json> both{document({weak}, "weak"), document({weak}, "weak-too"), document({result(-2, 0.2)}, "strong")};
+  std::vector<VerdictDocument> both{document({weak}, "weak"), document({weak}, "weak-too"), document({result(-2, 0.2)}, "strong")};
   EXPECT_EQ(correct_campaign(both, {}), (std::vector<bool>{true, true, false}));
-  EXPECT_EQ(both[0]["verdict"], "undecided");
-  EXPECT_EQ(both[0]["workloads"][0]["reason"], "not_after_holm");
-  EXPECT_EQ(both[2]["verdict"], "faster");
+  EXPECT_EQ(both[0].verdict, Verdict::undecided);
+  EXPECT_EQ(both[0].workloads[0].reason, "not_after_holm");
+  EXPECT_EQ(both[2].verdict, Verdict::faster);
 
   // What is the same code claims nothing, whatever its statistics said: it does not count.
   WorkloadResult identical = result(-2, 0.2);
   identical.same_code = SameCode{true, "one program file"};
-  std::vector<ordered_json> one{document({weak}, "weak"), document({identical}, "identical")};
+  std::vector<VerdictDocument> one{document({weak}, "weak"), document({identical}, "identical")};
   EXPECT_EQ(correct_campaign(one, {}), (std::vector<bool>{false, false}));
-  EXPECT_EQ(one[0]["verdict"], "faster");
+  EXPECT_EQ(one[0].verdict, Verdict::faster);
 }
 
 class Files : public ::testing::Test {
@@ -425,10 +443,10 @@ class Files : public ::testing::Test {
 };
 
 TEST_F(Files, verdict_is_read_back_and_another_schema_is_refused) {
-  const ordered_json d = document({result(-2, 0.2)});
+  const VerdictDocument d = document({result(-2, 0.2)});
   save_verdict(folder_ / "a" / "verdict.json", d);
-  EXPECT_EQ(load_verdict(folder_ / "a" / "verdict.json"), d);
-  put("b/verdict.json", R"({"schema": "stepscope.verdict/2"})");
+  EXPECT_EQ(to_json(load_verdict(folder_ / "a" / "verdict.json")), to_json(d));
+  put("b/verdict.json", R"({"schema": "stepscope.verdict/3"})");
   EXPECT_THROW(load_verdict(folder_ / "b/verdict.json"), stepscope::InputError);
   put("b/verdict.json", "{");
   EXPECT_THROW(load_verdict(folder_ / "b/verdict.json"), stepscope::InputError);
@@ -440,9 +458,12 @@ TEST_F(Files, page_shows_the_answer_and_keeps_what_was_written_by_hand) {
   const std::string first = content(page);
   for (const char* part :
        {"**faster**", "**Question.** Q?", "Predicted saving +0.200 ms, measured +0.200 ms", "| gone | -0.900 |", "| new | +0.850 |",
-        "| idle | -0.020 |", "| rest | +0.007 |", "40 checks passed", "0 of 59", "12 ran at the power cap"})
+        "| idle | -0.020 |", "| rest | +0.007 |", "40 checks passed", "0 of 59",
+        "of 24 blocks 24 were sampled, 12 of them at the power cap", "| step, at one clock (in turns), ms | 10.000 | 9.800 | -2.00% [",
+        "| step, sustained, ms | - | - | not measured |"})
     EXPECT_THAT(first, HasSubstr(part));
   EXPECT_THAT(first, Not(HasSubstr("differ by more than 30%")));
+  EXPECT_THAT(first, HasSubstr("prediction not shown to be earlier"));
   const size_t mark = first.find(kHandWritten);
   ASSERT_NE(mark, std::string::npos);
   std::ofstream(page) << first.substr(0, mark) << kHandWritten << "\n\nBecause of the cache.\n";
@@ -455,16 +476,17 @@ TEST_F(Files, page_shows_the_answer_and_keeps_what_was_written_by_hand) {
 TEST_F(Files, index_replaces_only_its_own_table) {
   save_verdict(folder_ / "x" / "verdict.json", document({result(-2, 0.2)}, "x"));
   save_verdict(folder_ / "y" / "verdict.json", document({result(-2, 0.5)}, "y"));
-  const std::string table = index_table(read_verdicts(folder_));
-  EXPECT_THAT(table, HasSubstr("| [x](x.md) | `--variant zero_grad=memset` | d12 B=4 T=1024 tf32 | faster | "
-                               "-2.00% | +0.200 | +0.200 | NVIDIA H200 |"));
-  EXPECT_THAT(table, HasSubstr("| +0.500 | +0.200 (off) |"));
+  const std::string table = index_table(read_verdicts(folder_), "../../experiments/studies");
+  EXPECT_THAT(table,
+              HasSubstr("| [x](../../experiments/studies/x/README.md) | `--variant zero_grad=memset` | d12 B=4 T=1024 tf32 | faster | "
+                        "- | -2.00% [-2.01%, -1.99%] | - | - | - | - | +0.200 (not shown to be earlier) | +0.200 | NVIDIA H200 |"));
+  EXPECT_THAT(table, HasSubstr("| +0.500 (not shown to be earlier) | +0.200 (off) |"));
   const std::string once = with_index("# Study\n\nBefore.\n", table);
   const std::string twice = with_index(once + "\nAfter.\n", "| new table |\n");
   EXPECT_THAT(twice, HasSubstr("Before."));
   EXPECT_THAT(twice, HasSubstr("After."));
   EXPECT_THAT(twice, HasSubstr("| new table |"));
-  EXPECT_THAT(twice, Not(HasSubstr("[x](x.md)")));
+  EXPECT_THAT(twice, Not(HasSubstr("[x](../")));
 }
 
 TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
@@ -494,7 +516,7 @@ TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
 
 TEST_F(Files, a_source_newer_than_the_program_is_named) {
   put("fp32/k.cu", "#include \"gpt2/a.h\"\n");
-  put("fp32/CMakeLists.txt", "flags");
+  put("fp32/CMakeLists.txt", "stepscope_stage(fp32_trainer RANK 20 SOURCES k.cu)");
   put("gpt2/a.h", "one");
   put("gpt2/data/tokenizer.h", "two");
   put("bin/stepscope", "program");
@@ -522,31 +544,38 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
   put("gpt2/b.h", "int b();");
   put("gpt2/b.cpp", "int b() { return 1; }");
   put("gpt2/data/tokenizer.h", "one");
-  put("fp32/k.cu", "  #  include \"gpt2/a.h\"\n#include <gpt2/data/tokenizer.h>\n");
-  put("fp32/CMakeLists.txt", "flags");
+  put("gpt2/reference/r.cpp", "#include \"gpt2/b.h\"\n");
+  put("gpt2/reference/CMakeLists.txt", "stepscope_stage(gpt2_reference RANK 12 SOURCES r.cpp)");
+  put("fp32/k.cu", "  #  include \"gpt2/a.h\"\n");
+  put("fp32/CMakeLists.txt", "stepscope_stage(fp32_trainer RANK 20 SOURCES k.cu)\nset(CMAKE_CUDA_FLAGS -O3)\n");
   put("mixed/k.cu", "three");
   put("profiler/p.cpp", "four");
   const Experiment e = experiment();
-  ordered_json d = document({result(-2, 0.2)});
-  d["code"]["a_sources_sha256"] = hash_trainer_sources(folder_, "fp32");
+  VerdictDocument d = document({result(-2, 0.2)});
+  d.code.a_sources_sha256 = hash_trainer_sources(folder_, "fp32");
   EXPECT_THAT(stale_reasons(d, e, folder_, "NVIDIA H200"), ::testing::IsEmpty());
   EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());  // nothing to run it on here
   EXPECT_THAT(stale_reasons(d, e, folder_, "NVIDIA B200"), ::testing::ElementsAre(HasSubstr("here is NVIDIA B200")));
-  EXPECT_THAT(trainer_sources(folder_, "fp32"),
-              ::testing::ElementsAre("fp32/CMakeLists.txt", "fp32/k.cu", "gpt2/a.h", "gpt2/b.cpp", "gpt2/b.h"));
+  EXPECT_THAT(trainer_sources(folder_, "fp32"), ::testing::ElementsAre("fp32/k.cu", "gpt2/a.h", "gpt2/b.cpp", "gpt2/b.h"));
+  EXPECT_THAT(trainer_sources(folder_, "reference"), ::testing::ElementsAre("gpt2/b.cpp", "gpt2/b.h", "gpt2/reference/r.cpp"));
+  EXPECT_THAT(trainer_sources(folder_, "mixed"), ::testing::IsEmpty());  // no target of that name
   put("mixed/k.cu", "changed");
   put("profiler/p.cpp", "changed");
   put("gpt2/data/tokenizer.h", "changed");
   EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::IsEmpty());
   for (const char* file : {"fp32/k.cu", "fp32/CMakeLists.txt", "gpt2/b.cpp", "gpt2/a.h"}) {
     const std::string before = content(folder_ / file);
-    put(file, before + "// changed");
+    put(file, before + (std::string(file).ends_with("txt") ? "set(CMAKE_CUDA_FLAGS -O2)\n" : "// changed"));
     EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed"))) << file;
     put(file, before);
   }
   Experiment other = e;
   other.file_sha256 = "0";
   EXPECT_THAT(stale_reasons(d, other, folder_, ""), ::testing::ElementsAre(HasSubstr("experiment file")));
+  // A tree without the trainer proves nothing.
+  d.code.a_sources_sha256.clear();
+  fs::remove_all(folder_ / "fp32");
+  EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed")));
 }
 
 }  // namespace

@@ -168,6 +168,7 @@ TEST_P(Answers, ComparisonIsTheOneOfTheHost) {
     EXPECT_EQ(std::isnan(mine.max_abs), std::isnan(host.max_abs));
     EXPECT_EQ(mine.worst_row_at, host.worst_row_at);
     EXPECT_EQ(mine.worst_column_at, host.worst_column_at);
+    EXPECT_EQ(std::isnan(worst_element(space(), at(got_m), view(want_m), kRows * kColumns)), nan);
     if (nan) continue;
     EXPECT_NEAR(mine.norm, host.norm, 1e-12);
     EXPECT_NEAR(mine.cosine, host.cosine, 1e-12);

@@ -133,22 +133,36 @@ TEST(TrainLoop, StoppedAndResumedItIsBitwiseTheRunThatNeverStopped) {
   }
 }
 
-TEST(TrainLoop, ResumeFallsBackOverADamagedCheckpointAndSaysSo) {
+// A run of 4 steps that is finished and has checkpoints of steps 2 and 4; `options` resume it.
+class FinishedRun : public ::testing::Test {
+ protected:
+  FinishedRun() {
+    options.checkpoint_dir = (folder / "c").string();
+    options.checkpoint_every = 2;
+    ToyTrainer trainer(toy_options());
+    whole = losses(train(trainer, options, {}));
+    options.resume = true;
+    options.on_note = [this](const std::string& text) { notes.push_back(text); };
+  }
+  CheckpointStore store() const { return CheckpointStore(options.checkpoint_dir, 2); }
+  void cut_off(int64_t step, const char* file) const { std::filesystem::resize_file(store().path_of(step) / file, 10); }
+  RunResult resume() const {
+    ToyTrainer trainer(toy_options());
+    return train(trainer, options, {});
+  }
+  std::vector<double> from_step_3() const { return {whole.begin() + 2, whole.end()}; }
+
   TemporaryFolder folder;
-  LoopOptions o = loop_options(4);
-  o.checkpoint_dir = (folder / "c").string();
-  o.checkpoint_every = 2;
-  ToyTrainer first(toy_options());
-  const RunResult expected = train(first, o, {});
-  std::filesystem::resize_file(CheckpointStore(o.checkpoint_dir, 2).path_of(4) / "state.bin", 100);
+  LoopOptions options = loop_options(4);
+  std::vector<double> whole;  // its losses
   std::vector<std::string> notes;
-  o.resume = true;
-  o.on_note = [&](const std::string& text) { notes.push_back(text); };
-  ToyTrainer second(toy_options());
-  const RunResult rest = train(second, o, {});
+};
+
+TEST_F(FinishedRun, ResumeFallsBackOverADamagedCheckpointAndSaysSo) {
+  cut_off(4, "state.bin");
+  const RunResult rest = resume();
   EXPECT_THAT(notes, ElementsAre(HasSubstr("step-00000004/state.bin: truncated"), HasSubstr("resumed after step 2")));
-  const auto all = losses(expected);
-  EXPECT_EQ(losses(rest), std::vector<double>(all.begin() + 2, all.end()));
+  EXPECT_EQ(losses(rest), from_step_3());
 }
 
 TEST(TrainLoop, ResumeRefusesAnotherRun) {
@@ -214,62 +228,34 @@ TEST(TrainLoop, ResumeBeginsWhereThereIsNothingYetAndEndsWhereNothingIsLeft) {
   }
 }
 
-TEST(TrainLoop, AFolderWithOnlyDamagedCheckpointsIsNoFreshStart) {
-  TemporaryFolder folder;
-  LoopOptions o = loop_options(4);
-  o.checkpoint_dir = (folder / "c").string();
-  o.checkpoint_every = 2;
-  ToyTrainer first(toy_options());
-  train(first, o, {});
-  const CheckpointStore store(o.checkpoint_dir, 2);
-  for (const int64_t step : store.steps()) std::filesystem::resize_file(store.path_of(step) / "model.bin", 10);
-  o.resume = true;
+TEST_F(FinishedRun, AFolderWithOnlyDamagedCheckpointsIsNoFreshStart) {
+  for (const int64_t step : store().steps()) cut_off(step, "model.bin");
   for (const int64_t steps : {4, 8}) {
-    o.steps = steps;
-    ToyTrainer second(toy_options());
-    EXPECT_INPUT_ERROR(train(second, o, {}), "--resume: no checkpoint in", "step-00000004", "step-00000002");
+    options.steps = steps;
+    EXPECT_INPUT_ERROR(resume(), "--resume: no checkpoint in", "step-00000004", "step-00000002");
   }
-  o.steps = 4;
-  EXPECT_INPUT_ERROR(finished_before(toy_options(), "reference", o), "no checkpoint in");
+  options.steps = 4;
+  EXPECT_INPUT_ERROR(finished_before(toy_options(), "reference", options), "no checkpoint in");
 }
 
 // The newest is of the last step but damaged: the run is not finished, it goes on from the one before.
-TEST(TrainLoop, ADamagedLastCheckpointDoesNotFinishTheRun) {
-  TemporaryFolder folder;
-  LoopOptions o = loop_options(4);
-  o.checkpoint_dir = (folder / "c").string();
-  o.checkpoint_every = 2;
-  ToyTrainer first(toy_options());
-  const RunResult expected = train(first, o, {});
-  std::filesystem::resize_file(CheckpointStore(o.checkpoint_dir, 2).path_of(4) / "state.bin", 100);
-  o.resume = true;
-  int notes = 0;
-  o.on_note = [&](const std::string&) { ++notes; };
-  EXPECT_FALSE(finished_before(toy_options(), "reference", o));
-  EXPECT_EQ(notes, 0) << "said when the run resumes, not twice";
-  ToyTrainer second(toy_options());
-  const auto all = losses(expected);
-  EXPECT_EQ(losses(train(second, o, {})), std::vector<double>(all.begin() + 2, all.end()));
+TEST_F(FinishedRun, ADamagedLastCheckpointDoesNotFinishIt) {
+  cut_off(4, "state.bin");
+  EXPECT_FALSE(finished_before(toy_options(), "reference", options));
+  EXPECT_THAT(notes, ElementsAre()) << "said when the run resumes, not twice";
+  EXPECT_EQ(losses(resume()), from_step_3());
 }
 
-TEST(TrainLoop, ACheckpointOfAnotherTrainerIsRefused) {
-  TemporaryFolder folder;
-  LoopOptions o = loop_options(4);
-  o.checkpoint_dir = (folder / "c").string();
-  ToyTrainer first(toy_options());
-  train(first, o, {});
-  const CheckpointStore store(o.checkpoint_dir, 1);
-  TrainingState state = store.load(4).state;
+TEST_F(FinishedRun, ACheckpointOfAnotherTrainerIsRefused) {
+  TrainingState state = store().load(4).state;
   EXPECT_EQ(state.trainer, "reference");
   state.trainer = "mixed";
-  save_training_state(store.path_of(4) / "state.bin", state);
-  o.resume = true;
-  o.steps = 8;
-  ToyTrainer second(toy_options());
-  EXPECT_INPUT_ERROR(train(second, o, {}), "--trainer mixed", "this run's reference", "--model", "model.bin");
+  save_training_state(store().path_of(4) / "state.bin", state);
+  options.steps = 8;
+  EXPECT_INPUT_ERROR(resume(), "--trainer mixed", "this run's reference", "--model", "model.bin");
   state.trainer = "";  // a file of version 1 does not say
-  save_training_state(store.path_of(4) / "state.bin", state);
-  EXPECT_EQ(train(second, o, {}).steps.size(), 4u);
+  save_training_state(store().path_of(4) / "state.bin", state);
+  EXPECT_EQ(resume().steps.size(), 4u);
 }
 
 TEST(TrainLoop, ALossThatIsNotFiniteStopsTheRunAndNamesTheStep) {

@@ -1,0 +1,410 @@
+#include "experiments/runner/alone_runner.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <thread>
+
+#include "base/errors.h"
+#include "experiments/runner/alone_window.h"
+
+namespace experiments {
+namespace {
+
+constexpr double kChangeHeat_s = 5, kShortHeat_s = 1;
+// A thread of the driver may wake up after one process or another, so lateness and clocks are judged over so many.
+constexpr size_t kFewestAudits = 4;
+
+Clock::duration seconds(double s) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s)); }
+double seconds_between(Clock::time_point from, Clock::time_point to) { return std::chrono::duration<double>(to - from).count(); }
+
+void check(std::span<const PairPlan> plans) {
+  if (plans.empty()) throw stepscope::InputError("nothing to measure");
+  const auto at_least = [](const char* flag, double value, double least) {
+    if (!(value >= least)) throw stepscope::InputError(fmt::format("{} is {}: expected at least {}", flag, value, least));
+  };
+  const AlonePlan& alone = plans[0].alone;
+  at_least("--settle-s", alone.settle_s.value_or(0), 0);
+  at_least("--measure-s", alone.measure_s, 0.001);
+  at_least("--turns", alone.turns, 0);
+  at_least("--start-timeout-s", plans[0].start_timeout_s, 0.001);
+  at_least("--block-timeout-s", plans[0].block_timeout_s, 0.001);
+  for (const PairPlan& p : plans) {
+    const std::vector<Look>& looks = p.thresholds.looks;
+    if (looks.empty()) throw stepscope::InputError("the plan has no look at its pairs");
+    at_least("--pairs", looks.front().pairs, 2);
+    for (size_t i = 1; i < looks.size(); ++i)
+      if (looks[i].pairs <= looks[i - 1].pairs)
+        throw stepscope::InputError(
+            fmt::format("--pairs: looks at {} and then at {} pairs: expected more at every look", looks[i - 1].pairs, looks[i].pairs));
+    if (p.a.argv != plans[0].a.argv || p.a.environment != plans[0].a.environment)
+      throw stepscope::InputError("experiments that are measured together need the same baseline");
+    if (p.a.steps_on_command != p.b.steps_on_command)
+      throw stepscope::InputError("one arm steps on command and the other is run to its end: expected two of a kind");
+  }
+}
+
+// An arm of the campaign and what is known of it.
+struct Runner {
+  ArmSpec spec;
+  std::vector<gate::BlockAudit> audits;
+  double step_ns = 0;
+  nlohmann::ordered_json info;
+  int again_checks = 0;
+};
+
+class Rounds {
+ public:
+  Rounds(std::span<const PairPlan> plans, std::span<const std::string> names, const Hooks& hooks)
+      : plans_(plans), p_(plans[0]), h_(hooks), random_(plans[0].seed), others_(children_of_this_process()) {
+    arms_.push_back({p_.a, {}, 0, {}, 0});
+    for (const PairPlan& p : plans) arms_.push_back({p.b, {}, 0, {}, 0});
+    logs_.resize(plans.size());
+    looks_.assign(plans.size(), 1);
+    for (size_t k = 0; k < plans.size(); ++k) {
+      RunLog& log = logs_[k];
+      log.procedure = Procedure::alone;
+      log.seed = p_.seed;
+      log.limits = h_.limits;
+      log.measure_s = p_.alone.measure_s;
+      log.environment_absent = h_.device_between ? "" : h_.environment_absent;
+      log.shared_baseline = plans.size() > 1;
+      std::vector<std::string> others;
+      for (size_t i = 0; i < names.size(); ++i)
+        if (i != k) others.push_back(names[i]);
+      log.shared_with = fmt::format("{}", fmt::join(others, ", "));
+      active_.push_back(k);
+    }
+  }
+
+  std::vector<RunLog> run() {
+    began_ = now();
+    try {
+      heat();
+      for (int round = 0; !active_.empty(); ++round) {
+        run_round(round);
+        look(round + 1);
+      }
+    } catch (const ArmFailure& e) {
+      const bool foreign = e.kind == reason::kForeignProcess;
+      for (const size_t k : active_) end(k, Verdict::invalid, foreign ? reason::kForeignProcess : reason::kArmFailed, e.what());
+    } catch (const Interrupted&) {
+      for (const size_t k : active_)
+        end(k, Verdict::undecided, reason::kInterrupted,
+            fmt::format("stopped after {} of {} pairs; what was measured is kept", sustained_values(logs_[k].runs).size(),
+                        look_of(k).pairs));
+    }
+    kill_orphans(others_);
+    for (RunLog& log : logs_) log.seconds_alone = seconds_between(began_, now());
+    for (size_t k = 0; k < logs_.size(); ++k) finish(k);
+    return std::move(logs_);
+  }
+
+ private:
+  Clock::time_point now() const { return h_.now ? h_.now() : Clock::now(); }
+  void wait_until(Clock::time_point t) const {
+    if (h_.wait_until) return h_.wait_until(t);
+    while (now() < t) {
+      stop_if_told();
+      std::this_thread::sleep_for(std::min<Clock::duration>(t - now(), std::chrono::milliseconds(50)));
+    }
+  }
+  void stop_if_told() const {
+    if (h_.stop && h_.stop->load()) throw Interrupted();
+  }
+  const Look& look_of(size_t k) const { return plans_[k].thresholds.looks[static_cast<size_t>(looks_[k] - 1)]; }
+
+  void check_foreign(int own) const {
+    if (!h_.foreign_process) return;
+    // A process leaves the device a moment after it is gone.
+    std::optional<std::string> who;
+    for (int i = 0; i < (own == 0 ? 50 : 1) && (who = h_.foreign_process(own)); ++i)
+      if (own == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (who) throw ArmFailure(std::string(reason::kForeignProcess), *who);
+  }
+
+  // One fresh process that has come and gone.
+  struct Ran {
+    AloneRun run;
+    std::vector<double> times_ns;
+    std::optional<Clock::time_point> began;  // of its first step
+    double begin_s = 0, end_s = 0;           // of the counted steps, since then
+  };
+
+  Ran process(Runner& r, const StretchRequest& request, bool again) {
+    stop_if_told();
+    check_foreign(0);
+    const auto started = now();
+    const auto arm = h_.make_arm ? h_.make_arm(r.spec) : make_arm(r.spec, h_.stop);
+    arm->start();
+    arm->wait_ready(p_.start_timeout_s);
+    const bool resident = arm->keeps_state();
+    const double start_s = seconds_between(started, now());
+    if (resident) {
+      if (rest_s_ && last_step_) wait_until(*last_step_ + seconds(*rest_s_));
+      check_foreign(1);
+    }
+    const double expected_s = request.settle_s + request.measure_s + 2 * r.step_ns * 1e-9 * (request.settle_steps + request.measure_steps);
+    // The very first step may compile or load a library.
+    const double patience_s = std::max({p_.block_timeout_s, 20 * expected_s, r.step_ns == 0 ? p_.start_timeout_s : 0});
+    Stretch stretch = arm->stretch(request, patience_s);
+    if (resident) check_foreign(1);
+    r.info = arm->info();
+    if (stretch.audit) r.audits.push_back(*stretch.audit);
+    const int n = static_cast<int>(stretch.times_ns.size());
+    Counted c = resident ? count_steps(stretch.times_ns, request)
+                         : count_steps(stretch.times_ns, request, first_steady_step(stretch.times_ns),
+                                       static_cast<size_t>(r.spec.skip_steps >= 0 ? r.spec.skip_steps : std::clamp(n / 10, 1, 10)));
+    r.step_ns = c.run.step_ns();
+    c.run.last_loss = stretch.last_loss;
+    if (resident) c.run.start_s = start_s;
+    if (stretch.began) {
+      c.run.at_s = seconds_between(began_, *stretch.began);
+      if (resident && last_step_) c.run.rest_s = seconds_between(*last_step_, *stretch.began);
+      last_step_ = *stretch.began + seconds(c.ends_s.back());
+    } else {
+      c.run.device.absent = c.run.device.energy_absent = stretch.began_absent;
+      last_step_ = now();
+    }
+    if (again) r.again_checks = arm->steps_again(p_.seed, p_.start_timeout_s + p_.block_timeout_s);
+    return {std::move(c.run), std::move(stretch.times_ns), stretch.began, c.begin_s, c.end_s};
+  }
+
+  // After the process is gone, because asking the device waits for its energy counter.
+  void look_at_device(Ran& ran) const {
+    AloneRun& run = ran.run;
+    if (!ran.began) return;
+    if (!h_.device_between) {
+      run.device.absent = run.device.energy_absent = h_.environment_absent.empty() ? "nothing watches the device" : h_.environment_absent;
+      return;
+    }
+    const auto at = [&](double s) { return *ran.began + seconds(s); };
+    run.device = h_.device_between(at(ran.begin_s), at(ran.end_s));
+    if (run.device.joules) {
+      // Stalls are left out of the steps, their energy is not: this is of the whole counted time.
+      run.joules_per_step = *run.device.joules / (run.steps + run.stalls);
+      run.device.power_w = *run.device.joules / (ran.end_s - ran.begin_s);
+    }
+    for (size_t k = 0; k < run.tenths_ns.size(); ++k) {
+      const double from_s = static_cast<double>(k) * kTenth_s;
+      run.tenths_mhz.push_back(h_.device_between(at(from_s), at(from_s + kTenth_s)).sm_clock_mhz.value_or(0));
+    }
+  }
+
+  StretchRequest request() const { return {settle_s_, p_.alone.measure_s, p_.alone.settle_steps, p_.alone.measure_steps}; }
+
+  // Thrown away: one process of every arm.
+  void heat() {
+    double longest_start_s = 0, settle_s = 0;
+    bool settled = true;
+    for (size_t i = 0; i < arms_.size(); ++i) {
+      Runner& r = arms_[i];
+      const double heat_s = i == 0 ? p_.alone.heat_s : std::min(p_.alone.heat_s, p_.alone.settle_s ? kShortHeat_s : kChangeHeat_s);
+      const StretchRequest request{heat_s, 0, p_.alone.settle_steps, 1};
+      try {
+        const Ran ran = process(r, request, p_.steps_again);
+        longest_start_s = std::max(longest_start_s, ran.run.start_s);
+        if (!p_.alone.settle_s && r.spec.steps_on_command) {
+          const auto after = settled_after_s(ran.times_ns);
+          settled = settled && after;
+          settle_s = std::max(settle_s, after.value_or(std::min(kLongestSettle_s, heat_s)));
+        }
+      } catch (const ArmFailure& e) {
+        if (i == 0 || e.kind == reason::kForeignProcess) throw;
+        fail(i - 1, e);
+      }
+      kill_orphans(others_);
+      last_step_.reset();  // the check of steps taken again came after the last one
+    }
+    set_settle(settle_s, settled);
+    if (longest_start_s > 0) rest_s_ = 1.1 * longest_start_s + p_.alone.teardown_s;
+    for (Runner& r : arms_) {
+      r.audits.clear();  // a first process may build what later ones find built
+      if (!r.spec.takes_steps() || r.step_ns <= 0) continue;
+      r.spec.steps = static_cast<int>(std::min(1.1 * (settle_s_ + p_.alone.measure_s) * 1e9 / r.step_ns, 1e6)) + 10;
+    }
+  }
+
+  void set_settle(double settle_s, bool settled) {
+    std::string rule;
+    if (p_.alone.settle_s) {
+      settle_s_ = *p_.alone.settle_s;
+      rule = "--settle-s";
+    } else if (!p_.a.steps_on_command) {
+      settle_s_ = kSustainedSettle_s;
+      rule = "fixed, of commands";
+    } else {
+      settle_s_ = std::clamp(settle_s, kSustainedSettle_s, kLongestSettle_s);
+      rule = settled ? fmt::format("two means over {} s in a row differed by less than {}%", kSettleWindow_s, 100 * kSettledChange)
+                     : fmt::format("no two means over {} s in a row differed by less than {}%: the longest that was tried", kSettleWindow_s,
+                                   100 * kSettledChange);
+    }
+    for (RunLog& log : logs_) {
+      log.settle_s = settle_s_;
+      log.settle_rule = rule;
+    }
+  }
+
+  // 0 is the baseline, k + 1 the change k. A round and the next run in opposite orders.
+  std::vector<size_t> order_of(int round) {
+    std::vector<size_t> now_active{0};
+    for (const size_t k : active_) now_active.push_back(k + 1);
+    if (round % 2 == 0 || order_.size() != now_active.size()) {
+      order_ = now_active;
+      // mt19937_64 is the same everywhere, std::shuffle is not.
+      for (size_t i = order_.size() - 1; i > 0; --i) std::swap(order_[i], order_[random_() % (i + 1)]);
+    } else {
+      std::reverse(order_.begin(), order_.end());
+    }
+    return order_;
+  }
+
+  void run_round(int round) {
+    const std::vector<size_t> order = order_of(round);
+    for (size_t position = 0; position < order.size(); ++position) {
+      const size_t i = order[position];
+      if (i > 0 && std::find(active_.begin(), active_.end(), i - 1) == active_.end()) continue;
+      Ran ran;
+      try {
+        ran = process(arms_[i], request(), false);
+        check_audits(i);
+      } catch (const ArmFailure& e) {
+        if (i == 0 || e.kind == reason::kForeignProcess) throw;
+        fail(i - 1, e);
+        continue;
+      }
+      kill_orphans(others_);
+      look_at_device(ran);
+      AloneRun& run = ran.run;
+      run.arm = i == 0 ? 'A' : 'B';
+      run.pair = round;
+      run.position = static_cast<int>(position);
+      if (i > 0) {
+        logs_[i - 1].runs.push_back(std::move(run));
+      } else {
+        for (const size_t k : active_) logs_[k].runs.push_back(run);
+      }
+    }
+  }
+
+  void check_audits(size_t i) const {
+    for (const gate::AuditFinding& f : gate::findings(arms_[i].audits, p_.audit)) {
+      const bool of_any = f.check == "launch error" || f.check == "persisting L2";
+      if (!f.passed() && (of_any || arms_[i].audits.size() >= kFewestAudits))
+        throw ArmFailure("audit", fmt::format("arm {}: {}: {}", arms_[i].spec.label, f.check, f.sentence));
+    }
+  }
+
+  void look(int rounds) {
+    for (const size_t k : std::vector<size_t>(active_)) {
+      if (rounds < look_of(k).pairs) continue;
+      RunLog& log = logs_[k];
+      log.decision = decide(sustained_values(log.runs), plans_[k].thresholds, looks_[k]);
+      if (wants_another_look(log.decision, plans_[k].thresholds))
+        ++looks_[k];
+      else
+        std::erase(active_, k);
+    }
+    if (!h_.progress || logs_.empty()) return;
+    int planned = 0;
+    double mean = 0;
+    for (const size_t k : active_) planned = std::max(planned, look_of(k).pairs);
+    if (const auto e = estimate(log_ratios_of(logs_[active_.empty() ? 0 : active_[0]]))) mean = e->mean;
+    planned = std::max(planned, rounds);
+    h_.progress({rounds, planned, (planned - rounds) * seconds_between(began_, now()) / rounds, mean});
+  }
+
+  static std::vector<double> log_ratios_of(const RunLog& log) {
+    std::vector<double> out;
+    for (const PairValue& v : sustained_values(log.runs)) out.push_back(v.log_ratio);
+    return out;
+  }
+
+  void end(size_t k, Verdict verdict, std::string_view why, const std::string& sentence) {
+    Decision& d = logs_[k].decision = decide(sustained_values(logs_[k].runs), plans_[k].thresholds, looks_[k]);
+    d.verdict = verdict;
+    d.reason = why;
+    d.sentence = sentence;
+  }
+  void fail(size_t k, const ArmFailure& e) {
+    end(k, Verdict::invalid, reason::kArmFailed, e.what());
+    std::erase(active_, k);
+  }
+
+  void finish(size_t k) {
+    RunLog& log = logs_[k];
+    const Runner &a = arms_[0], &b = arms_[k + 1];
+    log.a_info = a.info;
+    log.b_info = b.info;
+    log.steps_again_checks = std::min(a.again_checks, b.again_checks);
+    for (const Runner* r : {&a, &b})
+      for (gate::AuditFinding& f : gate::findings(r->audits, p_.audit)) log.audits.push_back(std::move(f));
+    const double alpha = log.decision.alpha;
+    if (log.decision.verdict != Verdict::invalid && log.decision.reason != reason::kInterrupted) in_turns(k);
+    log.sustained = sustained(log.runs, log.limits, alpha);
+    const auto full_clock = equal_clocks_of(log.runs, log.limits, alpha);
+    if (!log.equal_clocks && full_clock) log.equal_clocks = full_clock;
+    if (log.equal_clocks)
+      log.equal_clocks_absent.clear();
+    else if (log.equal_clocks_absent.empty())
+      log.equal_clocks_absent = "not every process took steps 2 to 5 at full clock, and no pairs ran in turns";
+    log.self_checks = self_checks(log.runs, log.limits, log.equal_clocks, alpha);
+  }
+
+  // The witness at equal clocks. The verdict stands, whatever becomes of it.
+  void in_turns(size_t k) {
+    RunLog& log = logs_[k];
+    PairPlan plan = plans_[k];
+    const int n = p_.alone.turns;
+    if (n < 2 || !plan.a.steps_on_command) return;
+    const double turn_s = 3 * std::max(arms_[0].step_ns, arms_[k + 1].step_ns) * 1e-9;
+    if (turn_s > kLongestTurn_s) {
+      log.equal_clocks_absent = fmt::format("three steps take {:.0f} ms: turns longer than {:.0f} ms sample the phase of the clock's cycle",
+                                            turn_s * 1e3, kLongestTurn_s * 1e3);
+      return;
+    }
+    plan.thresholds.looks = extended_looks(n, n);
+    plan.steps_again = false;
+    plan.solo_s = 0;
+    plan.seed = p_.seed + 1 + k;
+    Hooks hooks = h_;
+    hooks.progress = nullptr;
+    RunLog turns = run_pairs(plan, hooks);
+    if (turns.decision.verdict == Verdict::invalid || turns.decision.reason == reason::kInterrupted) {
+      log.equal_clocks_absent = "in turns: " + turns.decision.sentence;
+      return;
+    }
+    log.pairs = std::move(turns.pairs);
+    log.turns = std::move(turns.turns);
+    log.equal_clocks = std::move(turns.equal_clocks);
+    log.cycles = std::move(turns.cycles);
+  }
+
+  std::span<const PairPlan> plans_;
+  const PairPlan& p_;
+  const Hooks& h_;
+  std::mt19937_64 random_;
+  std::vector<pid_t> others_;
+  std::vector<Runner> arms_;
+  std::vector<RunLog> logs_;
+  std::vector<int> looks_;
+  std::vector<size_t> active_, order_;
+  Clock::time_point began_;
+  double settle_s_ = 0;
+  std::optional<double> rest_s_;
+  std::optional<Clock::time_point> last_step_;
+};
+
+}  // namespace
+
+std::vector<RunLog> run_alone(std::span<const PairPlan> plans, std::span<const std::string> names, const Hooks& hooks) {
+  check(plans);
+  return Rounds(plans, names, hooks).run();
+}
+
+RunLog run_alone(const PairPlan& plan, const Hooks& hooks) { return std::move(run_alone(std::span(&plan, 1), {}, hooks).front()); }
+
+}  // namespace experiments

@@ -1,0 +1,36 @@
+// From the step times of one process that ran alone to its record: what is left out, what is counted, what was still at full clock. Pure
+// functions of the times.
+#pragma once
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "experiments/runner/alone_run.h"
+#include "experiments/runner/arm.h"
+
+namespace experiments {
+
+inline constexpr double kSettleWindow_s = 1.03;  // a whole period of the clock's cycle on an H200 at its power cap
+inline constexpr double kSettledChange = 0.003;
+inline constexpr double kLongestSettle_s = 10;
+
+// The settle rule: the end of the second of two means over kSettleWindow_s in a row that differ by less than kSettledChange, at least
+// kSustainedSettle_s. nullopt: not within these steps.
+std::optional<double> settled_after_s(std::span<const double> times_ns);
+
+// The first of 8 steps in a row that take less than 1.5 x the median of the last half: a program may compile, or read data, first. 0 where
+// there is none.
+size_t first_steady_step(std::span<const double> times_ns);
+
+struct Counted {
+  AloneRun run;                   // arm, pair, position, device and losses are the caller's
+  double begin_s = 0, end_s = 0;  // of the counted steps, since the first step's begin
+  double first_ns = 0;            // of the very first step
+  std::vector<double> ends_s;     // of every step
+};
+// What `request` counts of a stretch whose first steps before `skip` are a program's start. Where it is too short for that, the steps after
+// `fewest_skipped` count, as a burst. Needs at least two steps.
+Counted count_steps(std::span<const double> times_ns, const StretchRequest& request, size_t skip = 0, size_t fewest_skipped = 1);
+
+}  // namespace experiments

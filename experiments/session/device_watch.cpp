@@ -1,0 +1,172 @@
+#include "experiments/session/device_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace experiments {
+namespace {
+
+// Short blocks need a sample of their own; over seconds one in ten of them is enough, and the sampling itself cannot be seen.
+constexpr auto kSampleInTurns = std::chrono::milliseconds(20), kSampleAlone = std::chrono::milliseconds(100);
+constexpr auto kEnergyPoll = std::chrono::milliseconds(5);
+constexpr double kKept_s = 120, kSlowestCounter_s = 0.3;
+
+}  // namespace
+
+void EnergyCounter::add(double at_s, double joules) {
+  if (changes_.empty() || changes_.back().joules != joules) changes_.push_back({at_s, joules});
+}
+
+std::optional<double> EnergyCounter::at(double s) const {
+  const auto after = std::find_if(changes_.begin(), changes_.end(), [&](const Change& c) { return c.at_s >= s; });
+  if (after == changes_.end()) return std::nullopt;
+  if (after->at_s == s) return after->joules;
+  if (after == changes_.begin()) return std::nullopt;
+  const Change &x = *(after - 1), &y = *after;
+  if (y.at_s - x.at_s > kSlowestCounter_s) return std::nullopt;
+  return x.joules + (y.joules - x.joules) * (s - x.at_s) / (y.at_s - x.at_s);
+}
+
+std::optional<double> EnergyCounter::between(double from_s, double to_s, std::string& absent) const {
+  const auto first = at(from_s), last = at(to_s);
+  if (first && last) return *last - *first;
+  absent = changes_.size() < 2 ? "the energy counter does not move"
+                               : fmt::format("the energy counter did not move within {} s around the counted steps", kSlowestCounter_s);
+  return std::nullopt;
+}
+
+void EnergyCounter::forget_before(double at_s) {
+  while (changes_.size() > 2 && changes_[1].at_s < at_s) changes_.pop_front();
+}
+
+DeviceWatch::DeviceWatch(const Gpu& gpu, bool arms_use_gpu) {
+  if (!arms_use_gpu || !gpu.present) {
+    absent_ = !gpu.present ? "no GPU: " + gpu.why_not : "the arms do not use the GPU";
+    return;
+  }
+  bus_id_ = gpu.pci_bus_id;
+  device_ = stepscope::nvml::Device::open(absent_, bus_id_);
+  if (!device_) return;
+  driver_ = device_->driver_version().value_or("");
+  limits_ = {device_->max_sm_clock_mhz().value, device_->power_limit_w().value};
+  if (const auto energy = device_->energy_mj(); !energy) energy_absent_ = energy.why_not;
+  if (take_sample()) thread_ = std::thread([this] { watch(); });
+}
+
+DeviceWatch::~DeviceWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::string DeviceWatch::absent() {
+  const std::lock_guard lock(mutex_);
+  return absent_;
+}
+
+// False where NVML refuses a reading: 0 MHz would be a lie.
+bool DeviceWatch::take_sample() {
+  const auto clock = device_->sm_clock_mhz(), power = device_->power_w(), temperature = device_->temperature_c();
+  const auto reasons = device_->throttle_reasons();
+  const std::lock_guard lock(mutex_);
+  for (const std::string* why : {&clock.why_not, &power.why_not, &temperature.why_not, &reasons.why_not})
+    if (!why->empty()) absent_ = *why;
+  if (!clock || !power || !temperature || !reasons) return false;
+  const auto now = Clock::now();
+  samples_.push_back({now, *clock.value, *power.value, *temperature.value, *reasons.value});
+  while (seconds(now) - seconds(samples_.front().at) > kKept_s) samples_.pop_front();
+  energy_.forget_before(seconds(now) - kKept_s);
+  return true;
+}
+
+void DeviceWatch::watch() {
+  auto next_sample = Clock::now();
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      if (wake_.wait_for(lock, energy_absent_.empty() ? kEnergyPoll : kSampleInTurns, [this] { return stopping_; })) return;
+    }
+    if (energy_absent_.empty()) {
+      const auto energy = device_->energy_mj();
+      const std::lock_guard lock(mutex_);
+      if (energy)
+        energy_.add(seconds(Clock::now()), static_cast<double>(*energy.value) * 1e-3);
+      else
+        energy_absent_ = energy.why_not;
+    }
+    if (Clock::now() < next_sample) continue;
+    if (!take_sample()) return;
+    const std::lock_guard lock(mutex_);
+    next_sample = Clock::now() + (in_turns_ ? kSampleInTurns : kSampleAlone);
+  }
+}
+
+std::optional<BlockEnvironment> DeviceWatch::since_begin() {
+  const std::lock_guard lock(mutex_);
+  BlockEnvironment e;
+  for (auto s = samples_.rbegin(); s != samples_.rend() && s->at >= block_begin_; ++s) {
+    ++e.samples;
+    e.sm_clock_mhz += s->sm_clock_mhz;
+    e.power_w = std::max(e.power_w, s->power_w);
+    e.temperature_c = std::max(e.temperature_c, s->temperature_c);
+    e.throttle_reasons |= s->throttle_reasons;
+  }
+  if (e.samples == 0) return std::nullopt;
+  e.sm_clock_mhz /= e.samples;
+  return e;
+}
+
+DeviceWindow DeviceWatch::between(Clock::time_point from, Clock::time_point to) {
+  // Until the counter has moved past the end.
+  const auto patience = to + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(kSlowestCounter_s));
+  std::unique_lock lock(mutex_);
+  in_turns_ = false;
+  while (energy_absent_.empty() && energy_.last_change_s() < seconds(to) && Clock::now() < patience) wake_.wait_for(lock, kEnergyPoll);
+  DeviceWindow w;
+  double clocks = 0, power = 0;
+  for (const Sample& s : samples_) {
+    if (s.at < from || s.at >= to) continue;
+    ++w.samples;
+    clocks += s.sm_clock_mhz;
+    power += s.power_w;
+    w.temperature_c = std::max(w.temperature_c.value_or(0), s.temperature_c);
+    w.throttle_reasons |= s.throttle_reasons;
+  }
+  if (w.samples > 0) {
+    w.sm_clock_mhz = clocks / w.samples;
+    w.sampled_power_w = w.power_w = power / w.samples;
+  } else {
+    w.absent = absent_.empty() ? "no sample fell into it" : absent_;
+  }
+  w.energy_absent = energy_absent_;
+  if (w.energy_absent.empty()) w.joules = energy_.between(seconds(from), seconds(to), w.energy_absent);
+  return w;
+}
+
+void DeviceWatch::add_to(Hooks& hooks) {
+  hooks.limits = limits_;
+  if (!thread_.joinable()) {
+    hooks.environment_absent = absent();
+    return;
+  }
+  hooks.block_begins = [this](char) {
+    const std::lock_guard lock(mutex_);
+    in_turns_ = true;
+    block_begin_ = Clock::now();
+  };
+  hooks.block_ended = [this] { return since_begin(); };
+  hooks.device_between = [this](Clock::time_point from, Clock::time_point to) { return between(from, to); };
+  hooks.foreign_process = [this](int own) -> std::optional<std::string> {
+    const auto processes = device_->compute_processes();
+    if (!processes || *processes.value <= own) return std::nullopt;
+    return fmt::format(
+        "{} processes compute on the GPU and {} of them {} ours; the others disturb the measurement (`nvidia-smi` lists them)",
+        *processes.value, own, own == 1 ? "is" : "are");
+  };
+}
+
+}  // namespace experiments

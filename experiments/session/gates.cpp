@@ -1,0 +1,101 @@
+#include "experiments/session/gates.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/errors.h"
+#include "experiments/session/child_output.h"
+
+namespace experiments {
+namespace {
+
+using nlohmann::ordered_json;
+using stepscope::InputError;
+using stepscope::MachineError;
+using Arguments = std::vector<std::string>;
+
+// With a value each.
+const std::set<std::string> kGated{"--trainer", "--matmul", "--variant", "--recompute", "--weight-rounding"};
+const std::set<std::string> kOfTheWorkload{"--model", "--batch-size", "--seq-len"};
+
+// The arguments of an arm that the gate needs: trainer, matrix products, variants and options. The gate must check what the
+// arm runs: its own default for the mixed trainer is the deterministic variants, an arm's is not.
+Arguments gate_arguments(const Arguments& trainer_arguments) {
+  Arguments out;
+  for (size_t i = 0; i + 1 < trainer_arguments.size(); ++i)
+    if (kGated.count(trainer_arguments[i])) out.insert(out.end(), {trainer_arguments[i], trainer_arguments[i + 1]});
+  const bool deterministic = std::find(trainer_arguments.begin(), trainer_arguments.end(), "--deterministic") != trainer_arguments.end();
+  if (!deterministic && value_of(trainer_arguments, "--trainer") == "mixed") out.emplace_back("--not-deterministic");
+  return out;
+}
+
+// "; without --clip, which the gate sets itself": flags of the arm, other than its workload, that the gate does not take.
+std::string flags_not_gated(const Arguments& trainer_arguments) {
+  std::vector<std::string> out;
+  for (const std::string& a : trainer_arguments)
+    if (a.starts_with("--") && !kGated.count(a) && !kOfTheWorkload.count(a) && a != "--deterministic") out.push_back(a);
+  return out.empty() ? "" : fmt::format("; without {}, which the gate does not take", fmt::join(out, ", "));
+}
+
+}  // namespace
+
+std::string value_of(const std::vector<std::string>& arguments, const std::string& flag) {
+  for (size_t i = 0; i + 1 < arguments.size(); ++i)
+    if (arguments[i] == flag) return arguments[i + 1];
+  return "";
+}
+
+GateSummary Gates::check(const std::vector<std::string>& trainer_arguments) {
+  Arguments argv = gate_arguments(trainer_arguments);
+  const std::string trainer = value_of(argv, "--trainer"), key = fmt::format("{}", fmt::join(argv, " "));
+  if (const auto known = known_.find(key); known != known_.end()) {
+    GateSummary g = known->second;
+    g.sentence += flags_not_gated(trainer_arguments);
+    return g;
+  }
+  // The op checks cover every variant of the trainer: once per session.
+  bool ops_done = false;
+  for (const auto& [other, summary] : known_) ops_done |= other.find("--trainer " + trainer) != std::string::npos && summary.passed;
+  argv.insert(argv.begin(), {program_, "gate"});
+  argv.emplace_back("--json");
+  if (ops_done) argv.emplace_back("--no-ops");
+  if (progress_) fmt::print(stderr, "gate: {}\n", key);
+  GateSummary g;
+  g.checked = true;
+  const ChildOutput out = run_to_end(argv, timeout_s_, stop_, false);
+  if (out.end == ChildOutput::End::interrupted) throw Interrupted();
+  if (out.end == ChildOutput::End::timeout) {
+    g.sentence = fmt::format("the gate did not end within {:.0f} s", timeout_s_);
+    return g;
+  }
+  if (out.ending.exited && out.ending.code == 3) throw MachineError(out.last_words);
+  if (out.ending.exited && out.ending.code == 2) throw InputError(out.last_words);
+  const ordered_json report = ordered_json::parse(out.text, nullptr, false);
+  if (!report.is_object() || !report.contains("passed") || !report.contains("reports")) {
+    g.sentence = fmt::format("the gate {} without a report; its last output: {}", out.ending.text(), out.last_words);
+    return g;
+  }
+  int64_t checks = 0;
+  std::string seed;
+  for (const ordered_json& r : report["reports"]) {
+    if (r.contains("seed")) seed = fmt::format(" (seed {})", r["seed"].get<uint64_t>());
+    for (const ordered_json& c : r["checks"]) {
+      ++checks;
+      if (!c["passed"].get<bool>())
+        g.failures.push_back(fmt::format("{} {}: error {} over budget {}", c["name"].get<std::string>(), c["tensor"].get<std::string>(),
+                                         c["error"].dump(), c["budget"].dump()));
+    }
+  }
+  g.passed = report["passed"] == true && out.ending.exited && out.ending.code == 0;
+  g.sentence =
+      g.passed ? fmt::format("{} checks passed{}", checks, seed) : fmt::format("{} of {} checks failed{}", g.failures.size(), checks, seed);
+  known_[key] = g;
+  g.sentence += flags_not_gated(trainer_arguments);
+  return g;
+}
+
+}  // namespace experiments

@@ -1,0 +1,519 @@
+#include "experiments/session/session.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "base/errors.h"
+#include "base/sha256.h"
+#include "base/temporary_folder.h"
+#include "base/utc.h"
+#include "experiments/baseline/manifest.h"
+#include "experiments/gate/planted_work.h"
+#include "experiments/gate/timed_steps.h"
+#include "experiments/runner/alone_runner.h"
+#include "experiments/session/child_output.h"
+#include "experiments/session/device_watch.h"
+#include "experiments/verdict/physical_floor.h"
+#include "experiments/verdict/prediction.h"
+#include "experiments/verdict/stale.h"
+#include "profiler/document/json.h"
+#include "profiler/recording/collector.h"
+#include "profiler/recording/recording.h"
+
+namespace experiments {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using stepscope::InputError;
+using stepscope::MachineError;
+using stepscope::TemporaryFolder;
+using Arguments = std::vector<std::string>;
+
+constexpr int kProfiledSteps = 10, kProfileWarmup = 10;
+// Of a program with step ranges that is profiled: warm-up, timed, two counted, and traced steps with two thrown away.
+constexpr int kStepsToProfile = kProfileWarmup + kProfiledSteps + 2 + 7;
+
+// Both arms of a CPU comparison live at once: OpenMP threads that spin while they wait would take the cores
+// from the arm whose turn it is.
+std::map<std::string, std::string> arm_environment() { return {{"OMP_WAIT_POLICY", "passive"}}; }
+
+// A command as a reader can type it: the folder of a program on the measuring machine means nothing elsewhere.
+Arguments without_folder(Arguments argv) {
+  argv[0] = fs::path(argv[0]).filename().string();
+  return argv;
+}
+
+// A frozen baseline's command with so many steps.
+Arguments with_steps(Arguments argv, int least) {
+  for (size_t i = 0; i + 1 < argv.size(); ++i)
+    if (argv[i] == "--steps") argv[i + 1] = std::to_string(least);
+  return argv;
+}
+
+double planted_percent(const std::string& plant_gpu) {
+  const auto spec = gate::plant_spec(plant_gpu);
+  return spec ? spec->percent : 0;
+}
+
+bool on_cpu(const Arguments& trainer_arguments) { return value_of(trainer_arguments, "--trainer") == "reference"; }
+
+void refuse(WorkloadResult& r, std::string_view reason, std::string sentence) {
+  r.log.decision.verdict = Verdict::invalid;
+  r.log.decision.reason = reason;
+  r.log.decision.sentence = std::move(sentence);
+  r.waterfall_absent = "nothing was measured";
+}
+
+}  // namespace
+
+ExperimentSession::ExperimentSession(SessionOptions options)
+    : options_(std::move(options)), gates_(options_.program, options_.gate_timeout_s, options_.stop, options_.progress) {
+  if (options_.gpu.present) device_ = options_.gpu.name;
+  if (!options_.seed_given) options_.plan.seed = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+}
+
+const std::string& ExperimentSession::program_sha256() {
+  if (program_sha256_.empty()) program_sha256_ = gpt2::sha256_file(options_.program);
+  return program_sha256_;
+}
+
+RunLog ExperimentSession::measure(const PairPlan& plan, bool uses_gpu, const std::string& what) {
+  return std::move(measure(std::vector{plan}, std::vector{what}, uses_gpu).front());
+}
+
+std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, const std::vector<std::string>& names, bool uses_gpu) {
+  DeviceWatch watch(options_.gpu, uses_gpu);
+  Hooks hooks;
+  hooks.stop = options_.stop;
+  if (!uses_gpu)
+    for (PairPlan& p : plans) p.audit = gate::host_limits();
+  watch.add_to(hooks);
+  if (options_.progress)
+    hooks.progress = [&](const Hooks::Progress& p) {
+      fmt::print(stderr, "\r{}: pair {}/{}, B/A {:+.2f}%, {:.0f} s left   {}",
+                 names.size() == 1 ? names[0] : fmt::format("{} experiments", names.size()), p.pairs_done, p.pairs_planned,
+                 ratio_pct(p.mean_log_ratio.value_or(0)), p.seconds_left, p.pairs_done == p.pairs_planned ? "\n" : "");
+      std::fflush(stderr);
+    };
+  std::vector<RunLog> logs =
+      options_.procedure == Procedure::alone ? run_alone(plans, names, hooks) : std::vector{run_pairs(plans.front(), hooks)};
+  ++options_.plan.seed;  // the next workload draws another order
+  driver_ = watch.driver();
+  for (RunLog& log : logs) {
+    if (log.environment_absent.empty()) log.environment_absent = watch.absent();
+    for (const ordered_json* info : {&log.a_info, &log.b_info})
+      if (device_.empty() || !uses_gpu)
+        if (info->is_object() && info->contains("device")) device_ = (*info)["device"].get<std::string>();
+  }
+  return logs;
+}
+
+std::optional<std::string> ExperimentSession::profile(const Profiled& what, const std::string& out) {
+  Arguments argv{options_.program, "profile"};
+  argv.insert(argv.end(), what.trainer_arguments.begin(), what.trainer_arguments.end());
+  argv.insert(argv.end(), {"--steps", std::to_string(kProfiledSteps), "--warmup", std::to_string(kProfileWarmup), "--out", out});
+  if (!what.program.empty()) {
+    argv.insert(argv.end(), {"--step-range", "step", "--"});
+    argv.insert(argv.end(), what.program.begin(), what.program.end());
+  }
+  const ChildOutput o = run_to_end(argv, options_.profile_timeout_s, options_.stop, true);
+  if (o.end == ChildOutput::End::interrupted) return "interrupted";
+  if (o.end == ChildOutput::End::timeout) return fmt::format("the profile did not end within {:.0f} s", options_.profile_timeout_s);
+  if (!o.ending.exited || (o.ending.code != 0 && !fs::exists(out)))
+    return fmt::format("the profile {}: {}", o.ending.text(), o.last_words.substr(o.last_words.rfind('\n') + 1));
+  return std::nullopt;
+}
+
+void ExperimentSession::compare_launches(WorkloadResult& r, const PairPlan& pairs) {
+  const auto library = profiler::collector_library();
+  std::string absent;
+  if (!options_.profile)
+    absent = "--no-profile";
+  else if (!pairs.a.steps_on_command)
+    absent = "the arms are whole programs";
+  else if (!options_.gpu.present)
+    absent = "no GPU: " + options_.gpu.why_not;
+  else if (!library)
+    absent = "the collector is not built";
+  else if (interrupted())
+    absent = "interrupted";
+  for (const auto& [report, spec] : {std::pair(&r.a, &pairs.a), std::pair(&r.b, &pairs.b)}) {
+    report->launches_absent = absent;
+    if (!absent.empty()) continue;
+    // Short blocks whose steps overlap, as in a pair; then the same trainer takes the steps that a fresh trainer takes again.
+    constexpr int64_t kUntraced = 4;
+    constexpr int kBlocks = 4, kBlockSteps = 2;
+    const int64_t timed = kBlocks * (kBlockSteps + 1), checked = gate::AgainOptions().steps;
+    const TemporaryFolder folder;
+    profiler::CollectPlan plan;
+    plan.output = folder.file("recording.jsonl");
+    plan.raw_trace = folder.file("raw.jsonl");
+    plan.phases = {{profiler::Phase::warmup, kUntraced}, {profiler::Phase::activity, timed - kUntraced + checked}};
+    ArmSpec traced = *spec;
+    traced.environment.merge(profiler::collector_environment(plan, folder.file("plan.json"), *library));
+    try {
+      const auto arm = make_arm(traced, options_.stop);
+      arm->start();
+      arm->wait_ready(pairs.start_timeout_s);
+      for (int i = 0; i < kBlocks; ++i) arm->block(kBlockSteps, pairs.start_timeout_s);
+      arm->steps_again(pairs.seed + 1, pairs.start_timeout_s + pairs.block_timeout_s);
+      report->launches = same_launches(profiler::load_raw_trace(plan.raw_trace), timed);
+    } catch (const ArmFailure& e) {
+      report->launches_absent = e.what();
+    } catch (const stepscope::InputError& e) {
+      report->launches_absent = e.what();
+    } catch (const Interrupted&) {
+      report->launches_absent = "interrupted";
+    }
+    if (report->launches && !report->launches->same) {
+      r.log.decision.verdict = Verdict::invalid;
+      r.log.decision.reason = reason::kArmFailed;
+      r.log.decision.sentence = fmt::format("arm {}: {}", spec->label, report->launches->sentence);
+    }
+  }
+}
+
+void ExperimentSession::profile_both(WorkloadResult& r, const std::string& name, const Profiled& a, const Profiled& b) {
+  if (!options_.profile) {
+    r.waterfall_absent = "--no-profile";
+    return;
+  }
+  if (interrupted()) {
+    r.waterfall_absent = "interrupted";
+    return;
+  }
+  if (options_.progress) fmt::print(stderr, "profile of both arms\n");
+  const TemporaryFolder folder;
+  const std::string a_file = folder.file("a.json"), b_file = folder.file("b.json");
+  for (const auto& [arm, what, file] : {std::tuple("A", &a, &a_file), std::tuple("B", &b, &b_file)})
+    if (const auto why = profile(*what, *file)) {
+      r.waterfall_absent = fmt::format("arm {}: {}", arm, *why);
+      return;
+    }
+  if (!options_.keep_profiles.empty()) {
+    std::string stem = name + " " + r.workload.text();
+    std::replace(stem.begin(), stem.end(), ' ', '-');
+    for (const auto& [file, arm] : {std::pair(&a_file, 'a'), std::pair(&b_file, 'b')})
+      fs::copy_file(*file, options_.keep_profiles / fmt::format("{}.{}.json", stem, arm), fs::copy_options::overwrite_existing);
+  }
+  try {
+    const auto da = profiler::load_profile(a_file), db = profiler::load_profile(b_file);
+    r.waterfall = profiler::make_waterfall(da, db);
+    if (!r.waterfall) r.waterfall_absent = "the profiles hold no device time of a step";
+    r.same_code = same_code(da, db, r.a.program_sha256, r.b.program_sha256);
+    for (const auto& [arm, document] : {std::pair('A', &da), std::pair('B', &db)})
+      if (const auto step_ns = step_ns_of(r.log, arm))
+        if (const auto why = below_physical_floor(*step_ns, *document)) {
+          r.log.decision.verdict = Verdict::invalid;
+          r.log.decision.reason = reason::kArmFailed;
+          r.log.decision.sentence = fmt::format("arm {}: {}", arm, *why);
+          r.same_code.reset();
+        }
+  } catch (const stepscope::InputError& e) {
+    r.waterfall_absent = e.what();
+  }
+}
+
+struct ExperimentSession::Job {
+  const Experiment* experiment = nullptr;
+  WorkloadResult result;
+  PairPlan plan;
+  Arguments a, b;         // trainer arguments
+  bool measured = false;  // or decided without a measurement
+  std::exception_ptr failure;
+
+  // Jobs with the same text can share the baseline's processes.
+  std::string baseline() const {
+    return fmt::format("{}|{}", fmt::join(plan.a.argv, " "), experiment->frozen_baseline() ? experiment->name : "");
+  }
+  bool invalid() const { return result.log.decision.verdict == Verdict::invalid; }
+};
+
+Arguments ExperimentSession::arm_command(const Arguments& flags, bool planted) const {
+  Arguments argv{options_.program, "arm"};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  if (options_.serial || options_.plant_pct > 0) argv.emplace_back("--serial");
+  if (planted && options_.plant_pct > 0) argv.insert(argv.end(), {"--plant-pct", fmt::format("{}", options_.plant_pct)});
+  // The other arm waits for a launch after every step too.
+  if (!options_.plant_gpu.empty()) argv.insert(argv.end(), {"--plant-gpu", planted ? options_.plant_gpu : "idle:0"});
+  return argv;
+}
+
+// Says what the arms run. A frozen baseline that was touched ends the job here.
+void ExperimentSession::make_arms(Job& job) {
+  const Experiment& e = *job.experiment;
+  WorkloadResult& r = job.result;
+  const Workload& w = r.workload;
+  r.planted_pct = options_.plant_pct > 0 ? options_.plant_pct : planted_percent(options_.plant_gpu);
+  job.a = trainer_arguments(e, w, 'A');
+  job.b = trainer_arguments(e, w, 'B');
+  r.a.trainer = trainer_of(e, 'A');
+  r.b.trainer = trainer_of(e, 'B');
+  r.b.program_sha256 = program_sha256();
+  PairPlan& plan = job.plan = options_.plan;
+  plan.thresholds.minimum_effect = e.minimum_effect_pct / 100;
+  if (e.frozen_baseline()) {
+    const fs::path folder = baseline_folder(options_.root, e.baseline);
+    r.a.gate = {true, "frozen, as in its manifest", true, {}};
+    if (const auto problems = verify_baseline(folder); !problems.empty()) {
+      r.a.gate = {false, fmt::format("the baseline {} is not as it was frozen", e.baseline), true, problems};
+      refuse(r, reason::kBaselineChanged, fmt::format("{}: {}; it was not timed", r.a.gate.sentence, problems.front()));
+      r.b.gate.sentence = "not run";
+      return;
+    }
+    const fs::path binary = fs::path(options_.program).parent_path() / ("baseline-" + e.baseline);
+    if (!fs::exists(binary))
+      throw MachineError(
+          fmt::format("the frozen baseline {} is not built: {} does not exist (it needs a build with CUDA)", e.baseline, binary.string()));
+    // Alone, the runner says how many steps the seconds need.
+    plan.a.argv = {binary.string(),           "--model", w.model,  "--batch-size", std::to_string(w.batch_size), "--seq-len",
+                   std::to_string(w.seq_len), "--steps", "{steps}"};
+    // A baseline's own default need not be the trainer's; a mixed one has no choice and no such flag.
+    if (trainer_of(e, 'A') != "mixed") {
+      const std::string matmul = value_of(job.a, "--matmul");
+      plan.a.argv.insert(plan.a.argv.end(), {"--matmul", matmul.empty() ? "fp32" : matmul});
+    }
+    plan.b.argv = {options_.program, "train"};
+    plan.b.argv.insert(plan.b.argv.end(), job.b.begin(), job.b.end());
+    plan.b.argv.insert(plan.b.argv.end(), {"--steps", "{steps}"});
+    plan.a.steps_on_command = plan.b.steps_on_command = false;
+    plan.a.steps = plan.b.steps = options_.command_steps;
+    plan.quads = 1;  // every block is a fresh process: the pair is one ABBA quad of four
+    r.a.program_sha256 = gpt2::sha256_file(binary);
+  } else {
+    plan.a.argv = arm_command(job.a, false);
+    plan.b.argv = arm_command(job.b, true);
+    r.a.program_sha256 = program_sha256();
+  }
+  plan.a.label = "A";
+  plan.b.label = "B";
+  plan.a.environment = plan.b.environment = arm_environment();
+  r.a.command = without_folder(plan.a.argv);
+  r.b.command = without_folder(plan.b.argv);
+}
+
+// B first: it is the one in doubt, and a failed gate ends the workload before anything is timed.
+void ExperimentSession::gate_arms(Job& job) {
+  WorkloadResult& r = job.result;
+  r.b.gate = gates_.check(job.b);
+  if (!job.experiment->frozen_baseline()) r.a.gate = gates_.check(job.a);
+  for (const auto& [label, arm] : {std::pair("B", &r.b), std::pair("A", &r.a)})
+    if (!arm->gate.passed) {
+      refuse(r, reason::kGateFailed,
+             fmt::format("arm {} did not pass the gate and was not timed: {}{}", label, arm->gate.sentence,
+                         arm->gate.failures.empty() ? "" : "; first: " + arm->gate.failures.front()));
+      return;
+    }
+}
+
+void ExperimentSession::prepare(Job& job) {
+  try {
+    make_arms(job);
+    if (!job.invalid()) gate_arms(job);
+    job.measured = job.invalid();
+  } catch (const Interrupted&) {  // in the gate: nothing was measured
+    WorkloadResult& r = job.result;
+    r.log.decision.reason = reason::kInterrupted;
+    r.log.decision.sentence = "stopped before anything was measured";
+    r.waterfall_absent = "interrupted";
+    r.a.gate.sentence = r.b.gate.sentence = "interrupted";
+    job.measured = true;
+  } catch (const InputError&) {
+    job.failure = std::current_exception();
+  } catch (const MachineError&) {
+    job.failure = std::current_exception();
+  }
+}
+
+void ExperimentSession::measure(std::span<Job* const> together) {
+  std::vector<PairPlan> plans;
+  std::vector<std::string> names;
+  for (const Job* job : together) {
+    plans.push_back(job->plan);
+    names.push_back(fmt::format("{} {}", job->experiment->name, job->result.workload.text()));
+  }
+  std::vector<RunLog> logs = measure(plans, names, !on_cpu(together.front()->b));
+  for (size_t i = 0; i < together.size(); ++i) {
+    together[i]->result.log = std::move(logs[i]);
+    together[i]->measured = true;
+  }
+}
+
+// What the times alone do not say: whether timed steps launch what checked ones do, and where the difference is.
+void ExperimentSession::look_closer(Job& job) {
+  WorkloadResult& r = job.result;
+  if (job.invalid())
+    r.waterfall_absent = "the run is invalid";
+  else if (!on_cpu(job.b))
+    compare_launches(r, job.plan);
+  if (job.invalid()) return;
+  Profiled a{job.a, {}};
+  if (job.experiment->frozen_baseline()) a = {{}, with_steps(job.plan.a.argv, std::max(kStepsToProfile, options_.command_steps))};
+  profile_both(r, job.experiment->name, a, {job.b, {}});
+}
+
+RunFacts ExperimentSession::facts(const std::vector<LedgerEntry>& ledger) const {
+  RunFacts f;
+  f.at = stepscope::now_utc();
+  f.git_revision = options_.git_revision;
+  f.device = device_;
+  f.driver = driver_;
+  f.ledger = summarize(ledger, device_);
+  f.thresholds = options_.plan.thresholds;
+  f.command = options_.command;
+  return f;
+}
+
+// Throws stepscope::InputError when the program is older than the sources it would be named after.
+void ExperimentSession::add_to(std::vector<Job>& jobs, const Experiment& e) const {
+  if (options_.built_here)
+    for (const char arm : {'A', 'B'})
+      if (const std::string file = newer_source(options_.root, trainer_of(e, arm), options_.program); !file.empty())
+        throw InputError(
+            fmt::format("{} is newer than {}: build first (`./stepscope` does), or the verdict would name "
+                        "code that was not measured",
+                        file, options_.program));
+  for (const Workload& w : e.workloads) {
+    Job job;
+    job.experiment = &e;
+    job.result.workload = w;
+    jobs.push_back(std::move(job));
+  }
+}
+
+void ExperimentSession::run_jobs(std::vector<Job>& jobs, const std::function<void()>& after) {
+  for (Job& job : jobs)
+    if (&job == &jobs.front() || !interrupted()) prepare(job);
+  after();
+  for (Job& first : jobs) {
+    if (first.measured || first.failure || first.plan.a.argv.empty()) continue;
+    if (interrupted() && &first != &jobs.front()) continue;
+    std::vector<Job*> together;
+    for (Job& other : jobs)
+      if (!other.measured && !other.failure && !other.plan.a.argv.empty() && other.baseline() == first.baseline() &&
+          (together.empty() || options_.procedure == Procedure::alone))
+        together.push_back(&other);
+    measure(together);
+    for (Job* job : together) look_closer(*job);
+    after();
+  }
+}
+
+std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const Experiment> all, const std::vector<LedgerEntry>& ledger,
+                                                               const std::function<void(size_t, const Outcome&)>& done) {
+  std::vector<Outcome> out(all.size());
+  std::vector<bool> decided(all.size(), false);
+  std::vector<Job> jobs;
+  std::vector<std::pair<std::string, std::string>> sources(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Experiment& e = all[i];
+    try {
+      add_to(jobs, e);
+      // Hashed before the measurement: a change of the tree meanwhile was not measured, and must make the verdict stale.
+      sources[i] = {e.frozen_baseline() ? "" : hash_trainer_sources(options_.root, trainer_of(e, 'A')),
+                    hash_trainer_sources(options_.root, trainer_of(e, 'B'))};
+    } catch (const InputError&) {
+      out[i].failure = std::current_exception();
+    }
+  }
+  // Of experiments with nothing left to wait for; at the end also of those that an interrupt cut short.
+  const auto decide_all = [&](bool at_the_end) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (decided[i]) continue;
+      std::vector<const WorkloadResult*> results;
+      bool waits = false;
+      for (const Job& job : jobs) {
+        if (job.experiment != &all[i]) continue;
+        if (job.failure && !out[i].failure) out[i].failure = job.failure;
+        if (job.measured) results.push_back(&job.result);
+        waits = waits || !job.measured;
+      }
+      if (!out[i].failure && ((waits && !at_the_end) || results.empty())) continue;
+      decided[i] = true;
+      if (!out[i].failure) {
+        RunFacts f = facts(ledger);
+        f.thresholds.minimum_effect = all[i].minimum_effect_pct / 100;
+        f.a_sources_sha256 = sources[i].first;
+        f.b_sources_sha256 = sources[i].second;
+        f.prediction = prove_prediction(options_.root, all[i].file, all[i].file_sha256, f.git_revision, f.at);
+        std::vector<WorkloadResult> copies;
+        for (const WorkloadResult* r : results) copies.push_back(*r);
+        out[i].document = verdict_document(all[i].name, all[i], copies, f);
+      }
+      if (done) done(i, out[i]);
+    }
+  };
+  run_jobs(jobs, [&] { decide_all(false); });
+  decide_all(true);
+  // Those that an interrupt kept from beginning.
+  while (!out.empty() && !decided.back()) {
+    out.pop_back();
+    decided.pop_back();
+  }
+  return out;
+}
+
+VerdictDocument ExperimentSession::run(const Experiment& e, const std::vector<LedgerEntry>& ledger) {
+  std::vector<Outcome> outcome = run(std::span(&e, 1), ledger);
+  if (outcome.front().failure) std::rethrow_exception(outcome.front().failure);
+  return std::move(outcome.front().document);
+}
+
+VerdictDocument ExperimentSession::run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
+                                                const std::string& gate_command, const std::vector<LedgerEntry>& ledger) {
+  WorkloadResult r;
+  r.workload.model = "two commands";
+  PairPlan plan = options_.plan;
+  const auto arm = [&](const char* label, const std::string& command) {
+    ArmSpec s;
+    s.label = label;
+    s.argv = {"/bin/sh", "-c", command};
+    s.steps_on_command = false;
+    s.step_regex = step_regex;
+    s.skip_steps = skip_steps;
+    return s;
+  };
+  plan.a = arm("A", a);
+  plan.b = arm("B", b);
+  r.a.command = {a};
+  r.b.command = {b};
+  r.waterfall_absent = "the arms are commands; `stepscope profile -- …` profiles one";
+  r.a.gate = r.b.gate = {true, "nothing checked that it computes the right thing (--gate-command CMD)", false, {}};
+  if (!gate_command.empty()) {
+    const ChildOutput out = run_to_end({"/bin/sh", "-c", gate_command}, options_.gate_timeout_s, options_.stop, true);
+    if (out.end == ChildOutput::End::interrupted) {
+      r.log.decision.reason = reason::kInterrupted;
+      r.log.decision.sentence = "stopped before anything was measured";
+      r.a.gate = r.b.gate = {false, "interrupted", false, {}};
+      return verdict_document("commands", std::nullopt, {r}, facts(ledger));
+    }
+    const bool passed = out.end == ChildOutput::End::ended && out.ending.exited && out.ending.code == 0;
+    r.a.gate =
+        r.b.gate = {passed,
+                    fmt::format("`{}` {}", gate_command, out.end == ChildOutput::End::timeout ? "did not end in time" : out.ending.text()),
+                    true,
+                    {}};
+    if (!passed) refuse(r, reason::kGateFailed, fmt::format("{}: nothing was timed; {}", r.b.gate.sentence, out.last_words));
+  }
+  if (r.b.gate.passed) r.log = measure(plan, options_.gpu.present, "A against B");
+  return verdict_document("commands", std::nullopt, {r}, facts(ledger));
+}
+
+RunLog ExperimentSession::run_identical(const Arguments& flags) {
+  PairPlan plan = options_.plan;
+  plan.a.label = "A";
+  plan.b.label = "B";
+  plan.a.argv = arm_command(flags, false);
+  plan.b.argv = arm_command(flags, true);
+  plan.a.environment = plan.b.environment = arm_environment();
+  const std::string planted = !options_.plant_gpu.empty() ? options_.plant_gpu : fmt::format("{}%", options_.plant_pct);
+  return measure(plan, !on_cpu(flags), planted != "0%" ? "planted " + planted : "A/A");
+}
+
+}  // namespace experiments

@@ -1,0 +1,103 @@
+// Everything between experiment files and their verdict documents: gate the arms, measure, profile, decide.
+// Each part is a child process of this one program, so that none shares a CUDA context with another and each
+// can be killed.
+#pragma once
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "experiments/plan/experiment_file.h"
+#include "experiments/runner/pair_runner.h"
+#include "experiments/session/device_watch.h"
+#include "experiments/session/gates.h"
+#include "experiments/verdict/make_document.h"
+
+namespace experiments {
+
+struct SessionOptions {
+  std::filesystem::path root;  // of the source tree: baselines, sources that are hashed
+  std::string program;         // this executable
+  std::string command;         // as typed
+  std::string git_revision;    // of this program
+  Gpu gpu;
+  Procedure procedure = Procedure::alone;
+  PairPlan plan;  // arms are filled in; everything else is the user's
+  bool seed_given = false;
+  double plant_pct = 0;   // the host waits after every step of B
+  std::string plant_gpu;  // "KIND:PCT": work on the device after every step of B (`stepscope arm --plant-gpu`)
+  bool serial = false;    // both arms without overlap of steps, as a planted run needs it
+  bool profile = true;
+  std::filesystem::path keep_profiles;  // folder for the arms' profile documents; "" = thrown away
+  int command_steps = 40;               // of a frozen baseline, per block
+  bool built_here = false;              // `program` was built from `root`: its sources must not be newer than it is
+  double gate_timeout_s = 900, profile_timeout_s = 600;
+  const std::atomic<bool>* stop = nullptr;
+  bool progress = false;
+};
+
+// What ctrl-C must not lose is returned, not thrown; the rest of the campaign is the caller's.
+class ExperimentSession {
+ public:
+  explicit ExperimentSession(SessionOptions options);
+
+  // Of one experiment: its document, or why there is none (stepscope::MachineError: this machine cannot run it; stepscope::InputError: the
+  // trainer refuses it).
+  struct Outcome {
+    VerdictDocument document;
+    std::exception_ptr failure;
+  };
+  // All of them, in their order. Workloads with the same baseline are measured together and share its processes. Those that an interrupt
+  // kept from beginning are missing at the end, but for the first.
+  // `done`, which may be empty, hears of each as soon as it is decided: what was measured must not wait for the rest.
+  std::vector<Outcome> run(std::span<const Experiment> experiments, const std::vector<LedgerEntry>& ledger,
+                           const std::function<void(size_t, const Outcome&)>& done = {});
+  // One; throws its failure.
+  VerdictDocument run(const Experiment& experiment, const std::vector<LedgerEntry>& ledger);
+  // Two commands. `gate_command` "" = none: the verdict then says that nothing checked them.
+  VerdictDocument run_commands(const std::string& a, const std::string& b, const std::string& step_regex, int skip_steps,
+                               const std::string& gate_command, const std::vector<LedgerEntry>& ledger);
+  // The same trainer against itself, with what options plant added to B. The caller gates.
+  RunLog run_identical(const std::vector<std::string>& trainer_arguments);
+
+  const Gpu& gpu() const { return options_.gpu; }
+  // "NVIDIA H200", or what the arms of the last run said they ran on.
+  std::string device() const { return device_; }
+  bool interrupted() const { return options_.stop && options_.stop->load(); }
+  GateSummary gate(const std::vector<std::string>& trainer_arguments) { return gates_.check(trainer_arguments); }
+
+ private:
+  // One workload of one experiment on its way.
+  struct Job;
+  void prepare(Job& job);
+  void make_arms(Job& job);
+  void gate_arms(Job& job);
+  void measure(std::span<Job* const> together);
+  void look_closer(Job& job);
+  void add_to(std::vector<Job>& jobs, const Experiment& experiment) const;
+  // `after` runs after everything that may have decided a job.
+  void run_jobs(std::vector<Job>& jobs, const std::function<void()>& after);
+  std::vector<std::string> arm_command(const std::vector<std::string>& flags, bool planted) const;
+  RunLog measure(const PairPlan& plan, bool uses_gpu, const std::string& what);
+  std::vector<RunLog> measure(std::vector<PairPlan> plans, const std::vector<std::string>& names, bool uses_gpu);
+  // What is profiled: a trainer by its flags, or a program with step ranges.
+  struct Profiled {
+    std::vector<std::string> trainer_arguments, program;
+  };
+  void profile_both(WorkloadResult& result, const std::string& name, const Profiled& a, const Profiled& b);
+  std::optional<std::string> profile(const Profiled& what, const std::string& out);
+  // Once more under the collector, timed steps and checked ones; what differs makes the run invalid.
+  void compare_launches(WorkloadResult& result, const PairPlan& plan);
+  RunFacts facts(const std::vector<LedgerEntry>& ledger) const;
+  const std::string& program_sha256();
+
+  SessionOptions options_;
+  Gates gates_;
+  std::string device_, driver_, program_sha256_;
+};
+
+}  // namespace experiments

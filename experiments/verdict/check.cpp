@@ -1,0 +1,80 @@
+#include "experiments/verdict/check.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+
+#include "experiments/verdict/campaign.h"
+
+namespace experiments {
+namespace {
+
+constexpr double kRelative = 1e-9;
+
+bool alike(double a, double b) { return std::fabs(a - b) <= kRelative * std::max({1.0, std::fabs(a), std::fabs(b)}); }
+
+bool alike(const std::optional<double>& a, const std::optional<double>& b) {
+  return a.has_value() == b.has_value() && (!a || alike(*a, *b));
+}
+
+bool alike(const std::optional<Range>& a, const std::optional<Range>& b) {
+  return a.has_value() == b.has_value() && (!a || (alike((*a)[0], (*b)[0]) && alike((*a)[1], (*b)[1])));
+}
+
+// The pair's value from its blocks; nullopt when it holds no whole quad.
+std::optional<double> log_ratio_of(const PairRow& p) {
+  std::map<int64_t, std::array<std::vector<double>, 2>> quads;
+  for (const BlockRow& b : p.blocks) quads[b.quad][b.arm == 'A' ? 0 : 1].push_back(b.step_ns);
+  std::vector<Quad> whole;
+  for (const auto& [number, arms] : quads)
+    if (arms[0].size() == 2 && arms[1].size() == 2) whole.push_back({{arms[0][0], arms[0][1]}, {arms[1][0], arms[1][1]}});
+  const auto value = pair_value(whole);
+  return value ? std::optional(value->log_ratio) : std::nullopt;
+}
+
+void check_statistics(const WorkloadSection& was, const WorkloadSection& now, std::vector<std::string>& out) {
+  const Statistics &a = was.statistics, &b = now.statistics;
+  const auto differs = [&](bool same, const char* what) {
+    if (!same)
+      out.push_back(fmt::format("{}: statistics.{} is not what its {} say", was.workload, what, was.runs.empty() ? "pairs" : "runs"));
+  };
+  differs(alike(a.ratio, b.ratio), "ratio");
+  differs(alike(a.ratio_interval, b.ratio_interval), "ratio_interval");
+  differs(alike(a.p_value, b.p_value), "p_value");
+  differs(a.verdict == b.verdict, "verdict");
+}
+
+void check_verdict(const WorkloadSection& was, const WorkloadSection& now, std::vector<std::string>& out) {
+  const bool taken_back = was.verdict == Verdict::undecided && was.reason == reason::kNotAfterHolm;
+  if (!taken_back && was.verdict != now.verdict)
+    out.push_back(fmt::format("{}: its verdict is {}, its statistics make it {}", was.workload, name(was.verdict), name(now.verdict)));
+  if (was.saved_ms && was.a_step_ns && now.statistics.log_ratio_mean &&
+      !alike(*was.saved_ms, -std::expm1(*now.statistics.log_ratio_mean) * *was.a_step_ns * 1e-6))
+    out.push_back(fmt::format("{}: saved_ms is not its ratio of a_step_ns", was.workload));
+  if (was.sustained && now.sustained &&
+      !(alike(was.sustained->a.step_ns, now.sustained->a.step_ns) && alike(was.sustained->b.step_ns, now.sustained->b.step_ns)))
+    out.push_back(fmt::format("{}: sustained.step_ns is not what its runs say", was.workload));
+}
+
+}  // namespace
+
+std::vector<std::string> contradictions(const VerdictDocument& document) {
+  std::vector<std::string> out;
+  VerdictDocument again = document;
+  decide_again(again);
+  for (size_t i = 0; i < document.workloads.size(); ++i) {
+    const WorkloadSection& w = document.workloads[i];
+    if (w.statistics.verdict == Verdict::invalid || w.statistics.reason == reason::kInterrupted) continue;
+    for (size_t n = 0; n < w.pairs.size(); ++n)
+      if (const auto value = log_ratio_of(w.pairs[n]); value && !alike(*value, w.pairs[n].log_ratio))
+        out.push_back(fmt::format("{}: pairs[{}].log_ratio is {:.6f}, its blocks say {:.6f}", w.workload, n, w.pairs[n].log_ratio, *value));
+    check_statistics(w, again.workloads[i], out);
+    check_verdict(w, again.workloads[i], out);
+  }
+  if (document.verdict != verdict_of(document))
+    out.push_back(fmt::format("its verdict is {}, its workloads make it {}", name(document.verdict), name(verdict_of(document))));
+  return out;
+}
+
+}  // namespace experiments

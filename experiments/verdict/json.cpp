@@ -1,0 +1,123 @@
+// The verdict document to and from JSON, by its field list; what schema 1 lacked or claimed too much.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/atomic_file.h"
+#include "base/read_file.h"
+#include "base/sha256.h"
+#include "experiments/verdict/document.h"
+#include "experiments/verdict/fields.h"
+
+namespace experiments {
+namespace {
+
+constexpr auto kReplaceBadText = Json::error_handler_t::replace;
+
+// Holds only numbers and texts, or an object's lists of them: a process with its curve, a text that is long.
+bool is_row(const Json& j) {
+  return std::all_of(j.begin(), j.end(), [&](const Json& e) {
+    return !e.is_structured() ||
+           (j.is_object() && e.is_array() && std::none_of(e.begin(), e.end(), [](const Json& x) { return x.is_structured(); }));
+  });
+}
+
+// A block without samples of its own was given the clock, power and temperature of an earlier one.
+bool has_borrowed_samples(const Json& pairs) {
+  for (const Json& p : pairs)
+    for (const Json& b : p.at("blocks"))
+      if (b.contains("sm_clock_mhz") && !b.contains("samples")) return true;
+  return false;
+}
+
+void drop_borrowed_samples(Json& w) {
+  const bool borrowed = has_borrowed_samples(w.at("pairs"));
+  for (Json& p : w.at("pairs")) {
+    if (borrowed) p.erase("log_ratio_cycles");
+    for (Json& b : p.at("blocks")) {
+      if (b.contains("power_w") && b.at("step_ns").get<double>() * b.at("steps").get<double>() < kPowerWindow_ns) b.erase("power_w");
+      if (!b.contains("samples"))
+        for (const char* key : {"sm_clock_mhz", "power_w", "temperature_c", "throttle_reasons"}) b.erase(key);
+    }
+  }
+  if (!borrowed) return;
+  w.erase("statistics_in_cycles");
+  Json& environment = w.at("environment");
+  environment["sampled_blocks"] = 0;
+  for (const char* key : {"power_capped_blocks", "throttled_blocks", "a_sm_clock_mhz_median", "b_sm_clock_mhz_median"})
+    environment.erase(key);
+}
+
+// Schema 1 knew one procedure and did not name it.
+void upgrade(Json& d) {
+  for (Json& w : d.at("workloads")) {
+    w["procedure"] = name(Procedure::in_turns);
+    const Json& a = w.at("a");
+    w["whole_programs"] = a.contains("said") && a.at("said").contains("command");
+    for (const char* arm : {"a", "b"})
+      if (Json& gate = w.at(arm).at("gate"); !gate.contains("checked")) gate["checked"] = true;
+    drop_borrowed_samples(w);
+  }
+}
+
+}  // namespace
+
+std::string content_sha256(Json json) {
+  json.erase("content_sha256");
+  return gpt2::sha256_text(json.dump(-1, ' ', false, kReplaceBadText));
+}
+
+VerdictDocument verdict_from_json(const Json& json, const std::string& source) {
+  const Place place{source, ""};
+  if (!json.is_object() || !json.contains("schema")) place.fail(fmt::format("expected a {} document", kVerdictSchema));
+  Json d = json;
+  if (d["schema"] == kFirstVerdictSchema) {
+    try {
+      upgrade(d);
+    } catch (const nlohmann::json::exception& e) {
+      place.fail(fmt::format("a part of a {} document is missing: {}", kFirstVerdictSchema, e.what()));
+    }
+  } else if (d["schema"] != kVerdictSchema) {
+    place.fail(fmt::format("schema {}, expected {}", d["schema"].dump(), kVerdictSchema));
+  } else if (!d.contains("content_sha256") || d["content_sha256"] != content_sha256(d)) {
+    place.fail("its content does not fit its content_sha256: the file was changed by hand after it was written");
+  }
+  VerdictDocument out;
+  read_object(d, out, place);
+  return out;
+}
+
+Json to_json(const VerdictDocument& document) {
+  VerdictDocument copy = document;
+  copy.schema = kVerdictSchema;
+  copy.content_sha256.clear();
+  Json out = object_of(copy, {document.name, ""});
+  out["content_sha256"] = content_sha256(out);
+  return out;
+}
+
+VerdictDocument load_verdict(const std::filesystem::path& file) {
+  return verdict_from_json(Json::parse(stepscope::read_file(file), nullptr, false), file.string());
+}
+
+std::string verdict_text(const Json& j, int depth) {
+  constexpr size_t kLine = 600;
+  const std::string flat = j.dump(-1, ' ', false, kReplaceBadText);
+  if (!j.is_structured() || j.empty() || (depth > 0 && (flat.size() <= kLine || is_row(j)))) return flat;
+  const std::string indent = "\n" + std::string(static_cast<size_t>(depth) + 1, ' ');
+  std::string out(1, j.is_object() ? '{' : '[');
+  for (auto it = j.begin(); it != j.end(); ++it) {
+    if (it != j.begin()) out += ',';
+    out += indent;
+    if (j.is_object()) out += Json(it.key()).dump() + ": ";
+    out += verdict_text(*it, depth + 1);
+  }
+  return out + "\n" + std::string(static_cast<size_t>(depth), ' ') + (j.is_object() ? "}" : "]");
+}
+
+void save_verdict(const std::filesystem::path& file, const VerdictDocument& document) {
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
+  gpt2::write_file_atomically(file, verdict_text(to_json(document)) + "\n");
+}
+
+}  // namespace experiments

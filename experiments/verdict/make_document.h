@@ -1,0 +1,41 @@
+// From a run to its verdict document.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/plan/experiment_file.h"
+#include "experiments/verdict/document.h"
+#include "experiments/verdict/ledger.h"
+#include "profiler/diff/waterfall.h"
+
+namespace experiments {
+
+struct WorkloadResult {
+  Workload workload;
+  ArmReport a, b;
+  RunLog log;
+  std::optional<profiler::Waterfall> waterfall;
+  std::string waterfall_absent;  // why there is none
+  std::optional<SameCode> same_code;
+  double planted_pct = 0;
+};
+
+struct RunFacts {
+  std::string at;  // UTC
+  std::string git_revision, device, driver;
+  std::string a_sources_sha256, b_sources_sha256;
+  LedgerSummary ledger;
+  Thresholds thresholds;
+  std::string command;
+  std::optional<PredictionProof> prediction;  // absent: nobody looked
+};
+
+// `experiment` absent: two commands, or an A/A run.
+VerdictDocument verdict_document(const std::string& name, const std::optional<Experiment>& experiment,
+                                 const std::vector<WorkloadResult>& results, const RunFacts& facts);
+
+// Made from the recorded processes alone, so that a check can make it again: arms, and ratios at level `alpha`.
+void fill_sustained(WorkloadSection& workload, double alpha);
+
+}  // namespace experiments

@@ -1,0 +1,202 @@
+// What is counted of a process's steps, and the checks of a measurement on itself, on made-up records.
+#include "experiments/runner/alone_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "experiments/runner/alone_window.h"
+
+namespace experiments {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<double> steps_of(int n, double ms) { return std::vector<double>(static_cast<size_t>(n), ms * 1e6); }
+
+TEST(counted_steps, begin_after_the_settling_seconds_and_last_as_long_as_told) {
+  std::vector<double> t = steps_of(200, 10);
+  for (size_t i = 0; i < 50; ++i) t[i] = 12e6;  // 0.6 s
+  const Counted c = count_steps(t, {0.6, 1.0, 3, 8});
+  EXPECT_EQ(c.run.settle_steps, 50);
+  EXPECT_EQ(c.run.steps, 100);
+  EXPECT_DOUBLE_EQ(c.run.step_ns(), 10e6);
+  EXPECT_NEAR(c.begin_s, 0.6, 1e-9);
+  EXPECT_NEAR(c.end_s, 1.6, 1e-9);
+  EXPECT_TRUE(c.run.burst);  // less than 2 and 3 s
+  EXPECT_FALSE(count_steps(steps_of(600, 10), {2, 3, 3, 8}).run.burst);
+}
+
+TEST(counted_steps, are_as_many_as_told_where_the_seconds_hold_fewer) {
+  const Counted c = count_steps(steps_of(20, 1000), {2, 3, 3, 8});
+  EXPECT_EQ(c.run.settle_steps, 3);
+  EXPECT_EQ(c.run.steps, 8);
+}
+
+TEST(counted_steps, take_the_total_time_and_no_median) {
+  std::vector<double> t = steps_of(500, 10);
+  for (size_t i = 300; i < 350; ++i) t[i] = 11e6;
+  EXPECT_NEAR(count_steps(t, {2, 3, 3, 8}).run.step_ns(), (50 * 11e6 + 245 * 10e6) / 295, 1);
+}
+
+TEST(counted_steps, leave_stalls_out_and_keep_their_number) {
+  std::vector<double> t = steps_of(520, 10);
+  t[300] = 50e6;
+  t[301] = 12.4e6;  // below 1.25 x the median
+  const AloneRun r = count_steps(t, {2, 3, 3, 8}).run;
+  EXPECT_EQ(r.stalls, 1);
+  EXPECT_DOUBLE_EQ(r.stalled_ns, 50e6);
+  EXPECT_NEAR(r.step_ns(), 10e6, 0.02e6);
+}
+
+TEST(counted_steps, two_to_five_are_at_full_clock_only_where_they_end_within_40_ms) {
+  std::vector<double> t = steps_of(600, 9);
+  t[0] = 13e6;  // what a start costs is not in it
+  for (size_t i = 1; i < 5; ++i) t[i] = 8.5e6;
+  EXPECT_DOUBLE_EQ(count_steps(t, {2, 3, 3, 8}).run.full_clock_ns.value(), 8.5e6);
+  const AloneRun slow = count_steps(steps_of(600, 11), {2, 3, 3, 8}).run;
+  EXPECT_FALSE(slow.full_clock_ns);
+  EXPECT_THAT(slow.full_clock_absent, HasSubstr("44 ms"));
+}
+
+TEST(counted_steps, a_second_holds_a_whole_cycle_and_a_quarter_of_it_does_not) {
+  std::vector<double> t;
+  for (double s = 0; s < 5.5;) {
+    t.push_back(9e6 * (1 + 0.02 * std::sin(2 * M_PI * s / 1.0)));
+    s += t.back() * 1e-9;
+  }
+  const AloneRun r = count_steps(t, {2, 3, 3, 8}).run;
+  EXPECT_GT(r.spread_quarter_s.value(), 0.01);
+  EXPECT_LT(r.spread_second.value(), 0.001);
+  ASSERT_GE(r.tenths_ns.size(), 50u);
+  EXPECT_NEAR(r.tenths_ns[2], 9.18e6, 0.05e6);
+  EXPECT_FALSE(count_steps(t, {2, 1, 3, 8}).run.spread_second);
+}
+
+TEST(settle_rule, ends_after_two_seconds_that_agree) {
+  std::vector<double> t = steps_of(1000, 10);
+  EXPECT_NEAR(settled_after_s(t).value(), 2.06, 1e-9);
+  for (size_t i = 0; i < t.size(); ++i) t[i] *= 1 - 0.02 * std::exp(-static_cast<double>(i) * 0.01 / 2);  // 2% with a time constant of 2 s
+  const double after = settled_after_s(t).value();
+  EXPECT_GT(after, 3);
+  EXPECT_LT(after, 6);
+  EXPECT_FALSE(settled_after_s(steps_of(150, 10)));  // too short to know
+}
+
+TEST(steady_steps, begin_after_what_compiles) {
+  std::vector<double> t = steps_of(100, 10);
+  t[0] = 900e6;
+  t[5] = 100e6;
+  EXPECT_EQ(first_steady_step(t), 6u);
+  EXPECT_EQ(first_steady_step(steps_of(100, 10)), 0u);
+}
+
+// n rounds; `b` changes the run of B in round i.
+template <class Change>
+std::vector<AloneRun> rounds(int n, Change change) {
+  std::vector<AloneRun> out;
+  for (int i = 0; i < n; ++i)
+    for (const char arm : {'A', 'B'}) {
+      AloneRun r;
+      r.arm = arm;
+      r.pair = i;
+      r.position = (arm == 'A') == (i % 2 == 0) ? 0 : 1;
+      r.steps = 300;
+      r.total_ns = 300 * 9e6 * (1 + (i % 3 - 1) * 1e-4);
+      r.first_half_ns = r.second_half_ns = r.step_ns();
+      r.spread_quarter_s = 0.006;
+      r.spread_second = 0.001;
+      r.device = {1800, 693, 692, 60, 693 * 2.7, 4, 30, "", ""};
+      r.joules_per_step = 693 * 9e-3;
+      r.full_clock_ns = 8.5e6;
+      change(r, i);
+      out.push_back(r);
+    }
+  return out;
+}
+
+const DeviceLimits kLimits{1980, 700};
+
+SelfCheckResult checked(const std::vector<AloneRun>& runs, SelfCheck check) {
+  for (const SelfCheckResult& c : self_checks(runs, kLimits, equal_clocks_of(runs, kLimits, 0.008), 0.008))
+    if (c.check == check) return c;
+  ADD_FAILURE() << "no check " << name(check);
+  return {};
+}
+
+TEST(self_checks, of_a_good_measurement_notice_nothing) {
+  const auto runs = rounds(8, [](AloneRun&, int) {});
+  const auto all = self_checks(runs, kLimits, equal_clocks_of(runs, kLimits, 0.008), 0.008);
+  EXPECT_EQ(all.size(), 8u);
+  for (const SelfCheckResult& c : all) EXPECT_FALSE(c.notice) << c.sentence;
+  for (const SelfCheckResult& c : all) EXPECT_EQ(self_check_from_name(name(c.check)), c.check);
+}
+
+TEST(self_checks, each_notices_what_it_is_for) {
+  const auto noticed = [](SelfCheck check, auto change) {
+    const SelfCheckResult c = checked(rounds(8, change), check);
+    EXPECT_TRUE(c.notice) << c.sentence;
+    return c.sentence;
+  };
+  EXPECT_THAT(noticed(SelfCheck::settled, [](AloneRun& r, int i) { *r.second_half_ns *= r.arm == 'B' ? 1.003 + 1e-4 * (i % 2) : 1; }),
+              HasSubstr("--settle-s 5"));
+  EXPECT_THAT(noticed(SelfCheck::cycle, [](AloneRun& r, int) { r.spread_second = 0.004; }), HasSubstr("longer --measure-s"));
+  EXPECT_THAT(noticed(SelfCheck::cycle, [](AloneRun& r, int) { r.spread_second.reset(); }), HasSubstr("fewer than two seconds"));
+  EXPECT_THAT(noticed(SelfCheck::order, [](AloneRun& r, int) { r.total_ns *= r.position == 1 ? 1.003 : 1; }), HasSubstr("+0.60%"));
+  EXPECT_THAT(noticed(SelfCheck::power, [](AloneRun& r, int) { *r.device.power_w *= r.arm == 'B' ? 0.99 : 1; }), HasSubstr("-1.00%"));
+  EXPECT_THAT(noticed(SelfCheck::host, [](AloneRun& r, int i) { *r.full_clock_ns *= r.arm == 'B' ? 1.04 + 1e-4 * (i % 2) : 1; }),
+              HasSubstr("the host has a part"));
+  EXPECT_THAT(noticed(SelfCheck::stalls,
+                      [](AloneRun& r, int) {
+                        r.stalls = 5;
+                        r.stalled_ns = 5 * 20e6;
+                      }),
+              HasSubstr("interrupts"));
+  // Few stalls, but all of them in B: leaving them out would hide what the change does.
+  EXPECT_THAT(noticed(SelfCheck::stalls,
+                      [](AloneRun& r, int) {
+                        if (r.arm == 'A') return;
+                        r.stalls = 2;
+                        r.stalled_ns = 2 * 20e6;
+                      }),
+              HasSubstr("with them B / A would be +0.8"));
+  EXPECT_THAT(noticed(SelfCheck::burst, [](AloneRun& r, int) { r.burst = true; }), HasSubstr("16 of 16"));
+  EXPECT_THAT(noticed(SelfCheck::energy, [](AloneRun& r, int) { *r.device.sampled_power_w = 600; }), HasSubstr("energy counter"));
+}
+
+// At one power the clock that B gets back explains its ratio alone.
+TEST(self_checks, the_host_has_no_part_where_the_clocks_explain_the_difference) {
+  const auto runs = rounds(8, [](AloneRun& r, int i) {
+    if (r.arm == 'A') return;
+    const double clocks = 1.02 + 1e-5 * (i % 2);
+    r.device.sm_clock_mhz = 1800 * clocks;
+    *r.full_clock_ns *= 1.03;
+    const double kappa = std::log(9 / 8.5) / std::log(1980. / 1800);
+    r.total_ns *= 1.03 * std::pow(clocks, -kappa);
+  });
+  const SelfCheckResult c = checked(runs, SelfCheck::host);
+  EXPECT_FALSE(c.notice) << c.sentence;
+  EXPECT_NEAR(*c.value, 0, 0.01);
+}
+
+TEST(sustained_arms, are_clock_limited_at_the_cap_below_full_clock_only) {
+  const auto limited = [](double mhz, double watt) {
+    const auto s = sustained(rounds(2,
+                                    [&](AloneRun& r, int) {
+                                      r.device.sm_clock_mhz = mhz;
+                                      r.device.power_w = watt;
+                                    }),
+                             kLimits, 0.008);
+    return s->a.clock_limited.value();
+  };
+  EXPECT_TRUE(limited(1800, 692));
+  EXPECT_FALSE(limited(1975, 692));  // the bit may be set all the same
+  EXPECT_FALSE(limited(1800, 600));
+  const auto s = sustained(rounds(2, [](AloneRun&, int) {}), kLimits, 0.008);
+  EXPECT_NEAR(s->a.cap_cost_pct.value(), 100 * (1 - 8.5 / 9), 1e-2);
+  EXPECT_FALSE(sustained(rounds(2, [](AloneRun& r, int) { r.device = {}; }), kLimits, 0.008)->a.clock_limited);
+}
+
+}  // namespace
+}  // namespace experiments

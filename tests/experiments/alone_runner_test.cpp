@@ -1,0 +1,182 @@
+// Processes alone, with small programs as arms: which run when, what each is told, and what is left of an arm that misbehaves.
+#include "experiments/runner/alone_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/errors.h"
+#include "experiments/runner/run_log.h"
+#include "tests/experiments/runner_fixture.h"
+
+namespace experiments {
+namespace {
+
+using ::testing::HasSubstr;
+
+class AloneRunner : public PairRunner {
+ protected:
+  static PairPlan quick(const ArmSpec& a, const ArmSpec& b, int pairs = 8) {
+    PairPlan p = plan(a, b, pairs);
+    p.alone.heat_s = 0.05;
+    p.alone.settle_s = 0.02;
+    p.alone.measure_s = 0.03;
+    p.alone.turns = 0;
+    p.alone.teardown_s = 0;
+    return p;
+  }
+};
+
+TEST_F(AloneRunner, finds_a_planted_difference_in_its_direction) {
+  EXPECT_EQ(run_alone(quick(arm("A", "good", 1e6), arm("B", "good", 1.02e6)), {}).decision.verdict, Verdict::slower);
+  EXPECT_EQ(run_alone(quick(arm("A", "good", 1e6), arm("B", "good", 0.98e6)), {}).decision.verdict, Verdict::faster);
+  const RunLog same = run_alone(quick(arm("A", "good", 1e6), arm("B", "good", 1e6)), {});
+  EXPECT_EQ(same.decision.verdict, Verdict::same) << same.decision.sentence;
+  EXPECT_EQ(same.procedure, Procedure::alone);
+  ASSERT_TRUE(same.sustained);
+  EXPECT_EQ(same.sustained->a.processes, 8);
+  EXPECT_NEAR(same.sustained->a.step_ns, 1e6, 1e3);
+  EXPECT_NEAR(step_ns_of(same, 'B').value(), 1e6, 1e3);
+}
+
+TEST_F(AloneRunner, never_runs_two_processes_at_once) {
+  std::vector<int> own;
+  Hooks hooks;
+  hooks.foreign_process = [&](int n) -> std::optional<std::string> {
+    int alive = 0;
+    for (const pid_t pid : started()) alive += runs(pid);
+    own.push_back(n);
+    EXPECT_LE(alive, 1);
+    return std::nullopt;
+  };
+  run_alone(quick(arm("A", "good"), arm("B", "good"), 4), hooks);
+  EXPECT_EQ(started().size(), 10u);  // two that heat, and four pairs
+  EXPECT_EQ(own.size(), 30u);        // before, with and after each
+}
+
+TEST_F(AloneRunner, tells_every_counted_process_the_same) {
+  run_alone(quick(arm("A", "good"), arm("B", "good"), 4), {});
+  for (const char* label : {"A", "B"}) {
+    std::vector<std::string> told;
+    for (const std::string& line : log(label))
+      if (line.starts_with("run ")) told.push_back(line);
+    ASSERT_EQ(told.size(), 5u);
+    for (size_t i = 1; i < told.size(); ++i) EXPECT_EQ(told[i], "run 0.020000 0.030000");
+  }
+}
+
+TEST_F(AloneRunner, has_the_steps_taken_again_by_the_processes_that_are_thrown_away) {
+  const RunLog log = run_alone(quick(arm("A", "good"), arm("B", "good"), 4), {});
+  EXPECT_EQ(log.steps_again_checks, 1);
+  EXPECT_FALSE(audit_to_json(log).is_null());
+}
+
+TEST_F(AloneRunner, what_an_arm_does_wrong_makes_the_run_invalid_with_the_reason) {
+  for (const auto& [mode, sentence] : std::vector<std::pair<std::string, std::string>>{{"crash", "exited with code 9"},
+                                                                                       {"exit_at_start", "no such device"},
+                                                                                       {"garbage", "hello"},
+                                                                                       {"error", "out of memory"},
+                                                                                       {"nan_time", "null as a step's time"},
+                                                                                       {"nan_loss", "the loss became NaN"},
+                                                                                       {"short_answer", "times_ns"},
+                                                                                       {"no_begin", "expected began_ns"},
+                                                                                       {"begun_before", "CLOCK_MONOTONIC"},
+                                                                                       {"no_audit", "expected an audit"},
+                                                                                       {"two_clocks", "clock: a block took"},
+                                                                                       {"late_work", "late work"},
+                                                                                       {"launch_error", "launch error"},
+                                                                                       {"persisting_l2", "persisting L2"},
+                                                                                       {"other_steps", "timed steps"}}) {
+    const RunLog log = run_alone(quick(arm("A", "good"), arm("B", mode)), {});
+    EXPECT_EQ(log.decision.verdict, Verdict::invalid) << mode;
+    EXPECT_EQ(log.decision.reason, reason::kArmFailed) << mode;
+    EXPECT_THAT(log.decision.sentence, HasSubstr(sentence)) << mode;
+  }
+}
+
+TEST_F(AloneRunner, a_change_that_fails_does_not_keep_the_others_from_their_verdicts) {
+  const std::vector<PairPlan> plans{quick(arm("A", "good"), arm("B", "crash")), quick(arm("A", "good"), arm("C", "good", 1.02e6))};
+  const std::vector<std::string> names{"x", "y"};
+  const std::vector<RunLog> logs = run_alone(plans, names, {});
+  EXPECT_EQ(logs[0].decision.verdict, Verdict::invalid);
+  EXPECT_EQ(logs[1].decision.verdict, Verdict::slower) << logs[1].decision.sentence;
+  EXPECT_THROW(run_alone(std::vector{plans[0], quick(arm("D", "good"), arm("B", "good"))}, names, {}), stepscope::InputError);
+}
+
+TEST_F(AloneRunner, keeps_what_was_measured_when_interrupted_and_says_undecided) {
+  std::atomic<bool> stop{false};
+  Hooks hooks;
+  hooks.stop = &stop;
+  hooks.progress = [&](const Hooks::Progress& p) { stop = p.pairs_done == 3; };
+  const RunLog log = run_alone(quick(arm("A", "good"), arm("B", "good")), hooks);
+  EXPECT_EQ(log.decision.verdict, Verdict::undecided);
+  EXPECT_EQ(log.decision.reason, reason::kInterrupted);
+  EXPECT_EQ(sustained_values(log.runs).size(), 3u);
+}
+
+TEST_F(AloneRunner, refuses_a_device_that_somebody_else_uses) {
+  Hooks hooks;
+  int asked = 0;
+  hooks.foreign_process = [&](int own) { return ++asked > 8 && own == 1 ? std::optional<std::string>("somebody") : std::nullopt; };
+  const RunLog log = run_alone(quick(arm("A", "good"), arm("B", "good")), hooks);
+  EXPECT_EQ(log.decision.verdict, Verdict::invalid);
+  EXPECT_EQ(log.decision.reason, reason::kForeignProcess);
+}
+
+TEST_F(AloneRunner, asks_the_device_about_the_counted_steps_and_keeps_why_it_cannot) {
+  Hooks hooks;
+  hooks.limits = {1980, 700};
+  hooks.device_between = [](Clock::time_point from, Clock::time_point to) {
+    const double s = std::chrono::duration<double>(to - from).count();
+    return DeviceWindow{1500, 650, 650, 60, 690 * s, 4, 30, "", ""};
+  };
+  const RunLog log = run_alone(quick(arm("A", "good"), arm("B", "good")), hooks);
+  const AloneRun& r = log.runs[0];
+  EXPECT_NEAR(*r.device.power_w, 690, 1) << "joules over seconds, not the mean of samples";
+  EXPECT_NEAR(*r.joules_per_step, 0.69, 0.01);
+  EXPECT_EQ(r.tenths_mhz.size(), r.tenths_ns.size());
+  EXPECT_TRUE(log.sustained->a.clock_limited.value());
+  EXPECT_NEAR(log.sustained->joules_per_step->log_ratio.mean, 0, 0.01);
+  hooks.device_between = nullptr;
+  hooks.environment_absent = "no GPU";
+  const RunLog none = run_alone(quick(arm("A", "good"), arm("B", "good")), hooks);
+  EXPECT_EQ(none.runs[0].device.absent, "no GPU");
+  EXPECT_FALSE(none.sustained->a.clock_limited);
+}
+
+TEST_F(AloneRunner, labels_whole_programs_that_are_too_short_as_bursts_and_gives_steps_to_those_that_take_them) {
+  const std::string print = "i=0; while [ $i -lt 40 ]; do echo \"step $i | 10.$((i % 3)) ms\"; i=$((i+1)); done";
+  PairPlan p = quick(command("A", print), command("B", print));
+  p.alone.settle_s = 2;
+  p.alone.measure_s = 3;
+  const RunLog burst = run_alone(p, {});
+  EXPECT_TRUE(burst.runs[0].burst);
+  EXPECT_TRUE(burst.sustained->a.burst);
+  EXPECT_EQ(burst.runs[0].settle_steps, 4);  // a tenth
+  EXPECT_THAT(burst.runs[0].device.absent, HasSubstr("did not come as its steps ran"));
+  // A program that compiles first: its slow steps are no part of the time in which it settles.
+  const std::string told = "echo step 0 900 ms; i=0; while [ $i -lt {steps} ]; do echo \"step $i | 100.$((i % 3)) ms\"; i=$((i+1)); done";
+  PairPlan q = quick(command("A", told), command("B", told), 2);
+  q.alone.settle_s = 2;
+  q.alone.measure_s = 3;
+  q.a.steps = q.b.steps = 20;
+  const RunLog enough = run_alone(q, {});
+  EXPECT_FALSE(enough.runs[0].burst);
+  EXPECT_EQ(enough.runs[0].settle_steps, 21);
+  EXPECT_NEAR(enough.runs[0].step_ns(), 100.1e6, 0.1e6);
+}
+
+TEST_F(AloneRunner, writes_its_runs_and_reads_them_back) {
+  const RunLog log = run_alone(quick(arm("A", "good"), arm("B", "good", 1.03e6)), {});
+  const std::vector<AloneRun> back = runs_from_json(runs_to_json(log.runs), "test");
+  ASSERT_EQ(back.size(), log.runs.size());
+  const auto values = sustained_values(back), wanted = sustained_values(log.runs);
+  ASSERT_EQ(values.size(), 8u);
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i].log_ratio, wanted[i].log_ratio);
+  EXPECT_EQ(decide(values, {}, 1).verdict, decide(wanted, {}, 1).verdict);
+  EXPECT_THROW(runs_from_json(nlohmann::ordered_json::parse(R"([{"arm": "A"}])"), "test"), stepscope::InputError);
+}
+
+}  // namespace
+}  // namespace experiments

@@ -1,0 +1,56 @@
+#include "experiments/session/device_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace experiments {
+namespace {
+
+using ::testing::HasSubstr;
+
+// 700 W; the counter is read every 5 ms and moves every 100 ms.
+EnergyCounter steady(double until_s, double pace_s = 0.1) {
+  EnergyCounter c;
+  for (int i = 0; i * 0.005 < until_s; ++i) {
+    const double at = i * 0.005;
+    c.add(at, 700 * pace_s * static_cast<int>(at / pace_s + 1e-9));
+  }
+  return c;
+}
+
+TEST(energy_counter, is_interpolated_between_its_changes) {
+  const EnergyCounter c = steady(6);
+  std::string absent;
+  EXPECT_NEAR(c.between(2.03, 5.04, absent).value(), 700 * 3.01, 0.01);
+  EXPECT_EQ(absent, "");
+}
+
+TEST(energy_counter, has_no_answer_before_it_has_moved_past_both_ends) {
+  std::string absent;
+  EXPECT_FALSE(steady(5).between(2, 5.01, absent));
+  EXPECT_THAT(absent, HasSubstr("did not move within 0.3 s"));
+  EXPECT_FALSE(steady(6, 0.5).between(2.1, 5.1, absent)) << "a counter that moves every half a second resolves no second";
+  EXPECT_FALSE(steady(6, 100).between(2, 5, absent));
+  EXPECT_EQ(absent, "the energy counter does not move");
+  EXPECT_FALSE(EnergyCounter().between(2, 5, absent));
+}
+
+TEST(energy_counter, forgets_what_is_long_over_and_keeps_the_rest) {
+  EnergyCounter c = steady(6);
+  c.forget_before(3.05);
+  std::string absent;
+  EXPECT_FALSE(c.between(2, 5, absent));
+  EXPECT_NEAR(c.between(3.05, 5, absent).value(), 700 * 1.95, 0.01);
+}
+
+TEST(device_watch, without_a_gpu_says_why) {
+  DeviceWatch watch({false, "built without CUDA", "", ""}, true);
+  Hooks hooks;
+  watch.add_to(hooks);
+  EXPECT_EQ(hooks.environment_absent, "no GPU: built without CUDA");
+  EXPECT_FALSE(hooks.device_between);
+  EXPECT_EQ(DeviceWatch({true, "", "X", ""}, false).absent(), "the arms do not use the GPU");
+}
+
+}  // namespace
+}  // namespace experiments

@@ -1,0 +1,268 @@
+// The order of things in an experiment, with a small script in the place of `stepscope`: gate before time, no
+// time without a gate, profile after, campaign and ctrl-C. The script writes down what it was asked to do.
+#include "experiments/session/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/errors.h"
+
+namespace experiments {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Session : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "stepscope-session-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  // `gate`, `arm`: what the script does for these commands.
+  void program(const std::string& gate, const std::string& arm) {
+    const fs::path file = folder_ / "program";
+    std::ofstream(file) << "#!/bin/sh\necho \"$@\" >>" << (folder_ / "log").string() << "\ncase \"$1\" in\ngate) " << gate << ";;\narm) "
+                        << arm << ";;\nprofile) echo no profile here; exit 1;;\nesac\n";
+    chmod(file.c_str(), 0755);
+  }
+  static std::string gate_answer(bool passed) {
+    return std::string("echo '{\"passed\": ") + (passed ? "true" : "false") +
+           ", \"reports\": [{\"seed\": 7, \"checks\": [{\"name\": \"gradients\", \"tensor\": \"wte\", "
+           "\"passed\": " +
+           (passed ? "true" : "false") + ", \"error\": \"nan\", \"budget\": 1e-5}]}]}'; exit " + (passed ? "0" : "1");
+  }
+  // The fake arm, slower when it has the change.
+  static std::string arm() {
+    return "case \"$*\" in *new*) exec " BINARY_DIR "/bin/fake_arm good 1.03e6;; *) exec " BINARY_DIR "/bin/fake_arm good 1e6;; esac";
+  }
+
+  ExperimentSession session(const std::atomic<bool>* stop = nullptr, int command_steps = SessionOptions().command_steps) const {
+    SessionOptions o;
+    o.command_steps = command_steps;
+    o.root = folder_;
+    o.program = (folder_ / "program").string();
+    o.plan.thresholds.looks = extended_looks(8, 8);
+    o.plan.block_s = o.plan.warmup_s = 0;
+    o.plan.quads = 1;
+    o.plan.alone = {.heat_s = 0.05, .settle_s = 0.02, .measure_s = 0.03, .teardown_s = 0, .turns = 0};
+    o.plan.block_timeout_s = o.plan.start_timeout_s = 600;
+    o.stop = stop;
+    return ExperimentSession(std::move(o));
+  }
+  static Experiment experiment(const std::string& more = "") {
+    return parse_experiment(
+        "question: Q\nhypothesis: H\ntrainer: fp32\nchange: {variant: {op: new}}\npredicted: {saving_ms: "
+        "0.1, arithmetic: x}\n"
+        "workloads: [{model: d12, batch_size: 4, seq_len: 64}]\n" +
+            more,
+        "idea.yaml");
+  }
+  std::string log() const {
+    std::ifstream in(folder_ / "log");
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  int count(const std::string& word) const {
+    std::istringstream in(log());
+    int n = 0;
+    for (std::string line; std::getline(in, line);) n += line.rfind(word, 0) == 0;
+    return n;
+  }
+  // A program that trains too, and a frozen baseline beside it; both print five steps, whatever they are told.
+  void program_and_baseline() {
+    program(gate_answer(true), arm());
+    std::ofstream(folder_ / "program", std::ios::app)
+        << "if [ \"$1\" = train ]; then for i in 1 2 3 4 5; do echo \"step $i | $((90 + i)) ms\"; done; fi\n";
+    fs::create_directories(folder_ / "baselines");
+    fs::copy(SOURCE_DIR "/baselines/fp32-v1", folder_ / "baselines/fp32-v1", fs::copy_options::recursive);
+    std::ofstream(folder_ / "baseline-fp32-v1") << "#!/bin/sh\nfor i in 1 2 3 4 5; do echo \"step    $i | loss "
+                                                   "4.5 | $((100 + i)) ms | 9 tokens/s\"; done\n";
+    chmod((folder_ / "baseline-fp32-v1").c_str(), 0755);
+  }
+  fs::path folder_;
+};
+
+TEST_F(Session, gates_both_arms_then_measures_and_decides) {
+  program(gate_answer(true), arm());
+  const ordered_json d = to_json(session().run(experiment(), {}));
+  EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
+  EXPECT_EQ(count("gate"), 2);
+  EXPECT_EQ(count("arm"), 18);  // one of each arm heats, then eight pairs
+  EXPECT_LT(log().rfind("gate"), log().find("arm"));
+  EXPECT_EQ(d["workloads"][0]["b"]["gate"]["sentence"], "1 checks passed (seed 7)");
+}
+
+TEST_F(Session, says_which_flags_of_an_arm_the_gate_did_not_see) {
+  program(gate_answer(true), arm());
+  const ordered_json d = to_json(session().run(experiment("common: {flags: {clip: 0.5}}\n"), {}));
+  for (const char* label : {"a", "b"})
+    EXPECT_THAT(d["workloads"][0][label]["gate"]["sentence"].get<std::string>(), HasSubstr("without --clip, which the gate does not take"));
+}
+
+TEST_F(Session, never_times_an_arm_that_fails_the_gate) {
+  program("case \"$*\" in *new*) " + gate_answer(false) + ";; *) " + gate_answer(true) + ";; esac", arm());
+  const ordered_json d = to_json(session().run(experiment(), {}));
+  EXPECT_EQ(d["verdict"], "invalid");
+  EXPECT_EQ(d["workloads"][0]["reason"], "gate_failed");
+  EXPECT_THAT(d["workloads"][0]["sentence"].get<std::string>(), HasSubstr("gradients wte: error \"nan\""));
+  EXPECT_EQ(count("arm"), 0);
+  EXPECT_EQ(count("profile"), 0);
+}
+
+TEST_F(Session, does_not_believe_a_gate_that_says_passed_and_fails) {
+  program(gate_answer(true) + " ; true", arm());
+  std::string lying = gate_answer(true);
+  lying.replace(lying.rfind("exit 0"), 6, "exit 1");
+  program(lying, arm());
+  EXPECT_EQ(session().run(experiment(), {}).verdict, experiments::Verdict::invalid);
+  program("kill -KILL $$", arm());
+  EXPECT_EQ(session().run(experiment(), {}).verdict, experiments::Verdict::invalid);
+  program("echo good; exit 0", arm());
+  EXPECT_EQ(session().run(experiment(), {}).verdict, experiments::Verdict::invalid);
+  EXPECT_EQ(count("arm"), 0);
+}
+
+TEST_F(Session, passes_on_that_the_machine_cannot_or_the_input_is_wrong) {
+  program("echo no GPU >&2; exit 3", arm());
+  EXPECT_THROW(session().run(experiment(), {}), stepscope::MachineError);
+  program("echo no such variant >&2; exit 2", arm());
+  EXPECT_THROW(session().run(experiment(), {}), stepscope::InputError);
+}
+
+TEST_F(Session, gates_what_it_times_with_every_option_of_the_arm) {
+  program(gate_answer(true), arm());
+  const auto gate_line = [&](const std::string& settings) {
+    fs::remove(folder_ / "log");
+    auto e = experiment("common: {flags: {" + settings + "}}\n");
+    e.trainer = "mixed";
+    session().run(e, {});
+    return log().substr(0, log().find('\n'));
+  };
+  EXPECT_EQ(gate_line("recompute: gelu, weight-rounding: stochastic"),
+            "gate --trainer mixed --recompute gelu --weight-rounding stochastic --variant op=new "
+            "--not-deterministic --json");
+  EXPECT_EQ(gate_line("deterministic: true"), "gate --trainer mixed --variant op=new --json");
+}
+
+TEST_F(Session, says_why_there_is_no_waterfall) {
+  program(gate_answer(true), arm());
+  EXPECT_THAT(session().run(experiment(), {}).workloads[0].waterfall_absent, HasSubstr("no profile here"));
+}
+
+TEST_F(Session, gates_an_arm_once_for_all_workloads) {
+  program(gate_answer(true), arm());
+  auto e = experiment();
+  e.workloads.push_back(e.workloads[0]);
+  const ordered_json d = to_json(session().run(e, {}));
+  EXPECT_EQ(d["workloads"].size(), 2u);
+  EXPECT_EQ(count("gate"), 2);
+}
+
+TEST_F(Session, experiments_of_one_baseline_share_its_processes_and_others_do_not) {
+  program(gate_answer(true), arm());
+  std::vector<Experiment> all{experiment(), experiment(), experiment("common: {flags: {clip: 0.5}}\n")};
+  all[0].name = "first";
+  all[1].name = "second";
+  all[1].change.variants["op"] = "newer";
+  all[2].name = "other";
+  ExperimentSession s = session();
+  std::vector<size_t> done;
+  int arms_when_first_done = 0;
+  const auto outcomes = s.run(all, {}, [&](size_t i, const auto&) {
+    if (done.empty()) arms_when_first_done = count("arm");
+    done.push_back(i);
+  });
+  ASSERT_EQ(outcomes.size(), 3u);
+  EXPECT_EQ(done, (std::vector<size_t>{0, 1, 2}));
+  EXPECT_EQ(arms_when_first_done, 3 * 9) << "kept before the next group is measured";
+  for (const auto& o : outcomes) {
+    ASSERT_FALSE(o.failure);
+    EXPECT_EQ(o.document["verdict"], "slower");
+  }
+  // Three arms of the first two, two of the third: heated once, and eight rounds.
+  EXPECT_EQ(count("arm"), 3 * 9 + 2 * 9);
+}
+
+TEST_F(Session, in_turns_takes_resident_pairs) {
+  program(gate_answer(true), arm());
+  SessionOptions o;
+  o.root = folder_;
+  o.program = (folder_ / "program").string();
+  o.procedure = Procedure::in_turns;
+  o.plan.thresholds.looks = extended_looks(8, 8);
+  o.plan.block_s = o.plan.warmup_s = 0;
+  o.plan.quads = 1;
+  o.plan.block_timeout_s = o.plan.start_timeout_s = 600;
+  EXPECT_EQ(ExperimentSession(std::move(o)).run(experiment(), {})["verdict"], "slower");
+  EXPECT_EQ(count("arm"), 16);
+}
+
+TEST_F(Session, says_undecided_when_stopped_before_anything_was_measured) {
+  program(gate_answer(true), arm());
+  const std::atomic<bool> stop{true};
+  const ordered_json d = to_json(session(&stop).run(experiment(), {}));
+  EXPECT_EQ(d["verdict"], "undecided");
+  EXPECT_EQ(d["workloads"][0]["reason"], "interrupted");
+  EXPECT_EQ(count("arm"), 0);
+}
+
+TEST_F(Session, does_not_time_a_frozen_baseline_that_was_touched) {
+  program(gate_answer(true), arm());
+  fs::create_directories(folder_ / "baselines");
+  fs::copy(SOURCE_DIR "/baselines/fp32-v1", folder_ / "baselines/fp32-v1", fs::copy_options::recursive);
+  const auto e = experiment("baseline: fp32-v1\ncompound: true\n");
+  EXPECT_THROW(session().run(e, {}), stepscope::MachineError);  // unchanged, but not built beside the program
+  std::ofstream(folder_ / "baselines/fp32-v1/main.cu", std::ios::app) << " ";
+  const ordered_json d = to_json(session().run(e, {}));
+  EXPECT_EQ(d["verdict"], "invalid");
+  EXPECT_EQ(d["workloads"][0]["reason"], "baseline_changed");
+  EXPECT_THAT(d["workloads"][0]["sentence"].get<std::string>(), HasSubstr("main.cu"));
+}
+
+TEST_F(Session, times_the_frozen_baseline_and_the_trainer_of_today_as_programs) {
+  program_and_baseline();
+  const ordered_json d = to_json(session().run(experiment("baseline: fp32-v1\ncompound: true\n"), {}));
+  EXPECT_EQ(d["verdict"], "faster") << d["workloads"][0]["sentence"];
+  EXPECT_EQ(count("train"), 9);  // alone, each once in a pair
+  EXPECT_EQ(count("gate"), 1);   // a frozen baseline has its manifest
+}
+
+// Its collector needs a step for every phase of the plan: warm-up 10, timed 10, counted 2, traced 7. Fewer would end before the last.
+TEST_F(Session, profiles_the_frozen_baseline_over_enough_steps_for_every_phase) {
+  program_and_baseline();
+  const auto profiled_steps = [&](int timed) {
+    fs::remove(folder_ / "log");
+    session(nullptr, timed).run(experiment("baseline: fp32-v1\ncompound: true\n"), {});
+    const std::string all = log();
+    const std::string line = all.substr(all.find("profile"), all.find('\n', all.find("profile")) - all.find("profile"));
+    const size_t at = line.rfind("--steps ");  // what stands before it are the profiler's own
+    EXPECT_THAT(line.substr(0, at), HasSubstr(" -- ")) << line;
+    return std::stoi(line.substr(at + 8));
+  };
+  EXPECT_EQ(profiled_steps(12), 29);
+  EXPECT_EQ(profiled_steps(40), 40);
+}
+
+TEST_F(Session, compares_any_two_commands_and_says_that_nothing_checked_them) {
+  program("true", "true");
+  const std::string a = "for i in 1 2 3 4 5; do echo step $i 10.$i ms; done", b = "for i in 1 2 3 4 5; do echo it took 12.$i; done";
+  const ordered_json d = to_json(session().run_commands(a, "for i in 1 2 3 4 5; do echo step $i 12.$i ms; done", "", -1, "", {}));
+  EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
+  EXPECT_FALSE(d["workloads"][0]["b"]["gate"]["checked"].get<bool>());
+  EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "true", {}).verdict, experiments::Verdict::same);
+  EXPECT_EQ(session().run_commands(b, b, "took ([0-9.]+)", -1, "false", {}).workloads[0].reason, "gate_failed");
+}
+
+}  // namespace
+}  // namespace experiments
