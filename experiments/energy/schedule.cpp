@@ -1,8 +1,7 @@
-// How long, how often and in which order: the parts of the measurement that need no device.
+#include "experiments/energy/schedule.h"
+
 #include <algorithm>
 #include <cmath>
-
-#include "experiments/energy/measure.h"
 
 namespace energy {
 namespace {

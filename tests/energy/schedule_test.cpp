@@ -1,7 +1,7 @@
+#include "experiments/energy/schedule.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "experiments/energy/measure.h"
 
 namespace {
 
