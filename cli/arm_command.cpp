@@ -22,6 +22,7 @@
 #include "cli/commands.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
+#include "experiments/gate/plant_spec.h"
 #include "experiments/gate/planted_work.h"
 #include "experiments/gate/step_audit.h"
 #include "experiments/gate/timed_steps.h"

@@ -16,12 +16,12 @@
 #include "base/nvml.h"
 #include "base/process.h"
 #include "base/temporary_folder.h"
-#include "profiler/recording/collector.h"
 #include "cli/commands.h"
 #include "cli/cuda_libraries.h"
 #include "cli/gpu.h"
 #include "gpt2/data/pretokenizer.h"
 #include "profiler/ingest/nsys_export.h"
+#include "profiler/recording/collector.h"
 #include "profiler/recording/recording.h"
 #include "profiler/report/html.h"
 #ifdef STEPSCOPE_WITH_CUDA

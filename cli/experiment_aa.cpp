@@ -12,7 +12,7 @@
 #include "base/read_file.h"
 #include "base/utc.h"
 #include "build_info.inc"
-#include "experiments/gate/planted_work.h"
+#include "experiments/gate/plant_spec.h"
 #include "experiments/runner/run_log.h"
 #include "experiments/statistics/error_rate.h"
 #include "experiments/verdict/document.h"

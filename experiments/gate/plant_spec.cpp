@@ -1,7 +1,6 @@
-#include <cmath>
-#include <cstdlib>
+#include "experiments/gate/plant_spec.h"
 
-#include "experiments/gate/planted_work.h"
+#include <cstdlib>
 
 namespace gate {
 

@@ -2,19 +2,9 @@
 // after a step has ended and before the next one is queued, so that the next step's time holds it.
 #pragma once
 #include <memory>
-#include <optional>
 #include <string>
 
 namespace gate {
-
-// "tensor": products of random bf16 matrices in registers, on every tensor core. "dram": a copy between buffers that no cache holds.
-// "idle": one thread watches the clock.
-struct PlantSpec {
-  std::string kind;
-  double percent = 0;
-};
-// Of "tensor:0.5". nullopt: no such kind, or a number that is not between 0 and 100.
-std::optional<PlantSpec> plant_spec(const std::string& text);
 
 class PlantedWork {
  public:

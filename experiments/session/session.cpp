@@ -11,7 +11,7 @@
 #include "base/sha256.h"
 #include "base/utc.h"
 #include "experiments/baseline/manifest.h"
-#include "experiments/gate/planted_work.h"
+#include "experiments/gate/plant_spec.h"
 #include "experiments/runner/alone_runner.h"
 #include "experiments/session/child_output.h"
 #include "experiments/session/device_watch.h"
