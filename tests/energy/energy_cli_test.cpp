@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/energy/document.h"
-#include "profiler/document/json.h"
 #include "tests/cli/run_stepscope.h"
+#include "tests/energy/made_profile.h"
 
 namespace {
 
@@ -71,25 +71,18 @@ TEST_F(EnergyCli, AnotherFileIsRefused) {
 }
 
 TEST_F(EnergyCli, ProfileGetsTheJoulesOfTheSameRunOnly) {
-  profiler::ProfileDocument p;
-  p.run.trainer = "mixed", p.run.device = "a made GPU", p.run.model = "d12", p.run.matmul = "bf16";
-  p.run.batch_size = 4, p.run.seq_len = 1024, p.run.accumulation = 1;
-  p.ops.emplace_back();
-  p.ops[0].pass = "forward", p.ops[0].op = "qkv";
   energy::Document d = document();
   d.run.recompute = "none", d.run.weight_rounding = "nearest";
   const std::string energy_file = written("energy.json", energy::to_json(d).dump());
-  const std::string profile_file = written("profile.json", profiler::to_json(p));
+  const std::string profile_file = written("profile.json", made_profile(4));
   const Outcome o = stepscope("energy --from " + energy_file + " --profile " + profile_file);
   EXPECT_EQ(o.exit_code, 0) << o.err;
-  EXPECT_DOUBLE_EQ(profiler::load_profile(profile_file).ops.at(0).energy_j.value(), 0.31);
-  p.run.batch_size = 64;
-  const std::string text = profiler::to_json(p);
-  const std::string other = written("other.json", text);
+  EXPECT_EQ(joules_of_first_op(profile_file), 0.31);
+  const std::string other = written("other.json", made_profile(64));
   const Outcome refused = stepscope("energy --from " + energy_file + " --profile " + other);
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("batch size 4 here, 64 in the profile"));
-  EXPECT_EQ(slurp(other), text);  // untouched
+  EXPECT_EQ(slurp(other), made_profile(64));  // untouched
 }
 
 }  // namespace
