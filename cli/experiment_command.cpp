@@ -76,6 +76,7 @@ void index() {
     experiments::write_page(studies(root) / v.name / experiments::kPageName, v);
   }
   const std::string before = stepscope::read_file_if_there(page).value_or("");
+  fs::create_directories(page.parent_path());
   gpt2::write_file_atomically(page, experiments::with_index(before, experiments::index_table(verdicts, "../../experiments/studies")));
   fmt::print("{}: {} experiments\n", page.string(), verdicts.size());
 }

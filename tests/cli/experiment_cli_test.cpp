@@ -73,7 +73,7 @@ class ExperimentCli : public ::testing::Test {
     o.err = slurp(root_ / "err");
     return o;
   }
-  static constexpr const char* kQuick = " --pairs 8 --no-extension --quads 1 --block-s 0.01 --warmup-s 0.01";
+  static constexpr const char* kQuick = " --quick --pairs 8 --no-extension --quads 1 --block-s 0.01 --warmup-s 0.01";
   fs::path root_;
 };
 
@@ -117,7 +117,7 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
 }
 
 TEST_F(ExperimentCli, stops_at_the_first_of_three_looks_for_what_is_plain) {
-  const Outcome o = run("run cpu-sixteen-micro-batches --sequential --quads 1 --block-s 0.01 --warmup-s 0.01 --no-profile");
+  const Outcome o = run("run cpu-sixteen-micro-batches --quick --sequential --quads 1 --block-s 0.01 --warmup-s 0.01 --no-profile");
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   const json v = json::parse(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json"));
   EXPECT_EQ(v["workloads"][0]["pairs"].size(), 6u);
