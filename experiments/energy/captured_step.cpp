@@ -104,7 +104,8 @@ void Executable::launch() const { STEPSCOPE_CUDA_CHECK(cudaGraphLaunch(graph_, s
 
 void CapturedStep::DestroyGraph::operator()(cudaGraph_t graph) const { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaGraphDestroy(graph)); }
 
-CapturedStep::CapturedStep(gpt2::Trainer& trainer, const gpt2::StepPlan& plan) : stream_(static_cast<cudaStream_t>(trainer.device_stream())) {
+CapturedStep::CapturedStep(gpt2::Trainer& trainer, const gpt2::StepPlan& plan)
+    : stream_(static_cast<cudaStream_t>(trainer.device_stream())) {
   if (stream_ == nullptr) throw stepscope::MachineError("the steps of this trainer run on no GPU, and only a GPU's energy is counted");
   gpt2::StepPlan direct = plan;
   direct.graph_allowed = false;  // a graph launched into a capture would be one node
