@@ -12,15 +12,14 @@
 
 namespace fp32 {
 
-using gpt2::ops::AdamWKernel;
-using gpt2::ops::Classifier;
 using gpt2::ops::LayernormBackward;
 using gpt2::ops::LayernormForward;
-using gpt2::ops::LinearForward;
-using gpt2::ops::ZeroGrad;
-
+enum class LinearForward { bias_epilogue, bias_kernel };
 enum class AttentionForward { unfused_causal_blocks, unfused, flash };
 enum class AttentionBackward { unfused_causal_blocks, unfused, flash };
+using gpt2::ops::Classifier;
+enum class ZeroGrad { overwrite, memset };
+using gpt2::ops::AdamWKernel;
 
 struct VariantChoice {
   LayernormForward layernorm_forward{};

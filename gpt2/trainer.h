@@ -125,9 +125,6 @@ class Trainer {
   virtual void enqueue_step(const StepPlan& plan) = 0;
   // Waits for the oldest unfinished step.
   virtual StepOutcome finish_step() = 0;
-  // The CUDA stream (a cudaStream_t) that enqueue_step queues on, for who captures what it queues; such a step is never finished, and after
-  // it no further one is queued. nullptr: the steps run on no device.
-  virtual void* device_stream() const { return nullptr; }
 
   // Forward only; mean loss over the batch. If `logits` is not empty it receives (B, T, V), unpadded.
   virtual double evaluate(const Batch& batch, std::span<float> logits = {}) = 0;

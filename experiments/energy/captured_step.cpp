@@ -1,5 +1,7 @@
 #include "experiments/energy/captured_step.h"
 
+#include <cuda_bf16.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -7,12 +9,24 @@
 #include "experiments/energy/probes.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/op_range.h"
+#include "gpt2/ops/gpu_trainer.h"
 
 namespace energy {
 namespace {
 
 constexpr size_t kPausesInStep = 48;
 constexpr int64_t kPausesBehind = 8;
+
+// The stream on which a GPU trainer queues its steps, which it gives to nobody but who derives from it: work that is put there while a step
+// is captured, or while the trainer runs none, is no part of any step. nullptr for another trainer.
+template <class S>
+cudaStream_t stream_of(const gpt2::Trainer& trainer) {
+  struct Opened : gpt2::ops::GpuTrainer<S> {
+    static cudaStream_t of(const gpt2::ops::GpuTrainer<S>& t) { return (t.*(&Opened::stream))(); }
+  };
+  const auto* gpu = dynamic_cast<const gpt2::ops::GpuTrainer<S>*>(&trainer);
+  return gpu == nullptr ? nullptr : Opened::of(*gpu);
+}
 
 Node id(cudaGraphNode_t node) { return node; }
 cudaGraphNode_t handle(Node node) { return static_cast<cudaGraphNode_t>(const_cast<void*>(node)); }
@@ -104,8 +118,8 @@ void Executable::launch() const { STEPSCOPE_CUDA_CHECK(cudaGraphLaunch(graph_, s
 
 void CapturedStep::DestroyGraph::operator()(cudaGraph_t graph) const { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaGraphDestroy(graph)); }
 
-CapturedStep::CapturedStep(gpt2::Trainer& trainer, const gpt2::StepPlan& plan)
-    : stream_(static_cast<cudaStream_t>(trainer.device_stream())) {
+CapturedStep::CapturedStep(gpt2::Trainer& trainer, const gpt2::StepPlan& plan) : stream_(stream_of<float>(trainer)) {
+  if (stream_ == nullptr) stream_ = stream_of<__nv_bfloat16>(trainer);
   if (stream_ == nullptr) throw stepscope::MachineError("the steps of this trainer run on no GPU, and only a GPU's energy is counted");
   gpt2::StepPlan direct = plan;
   direct.graph_allowed = false;  // a graph launched into a capture would be one node

@@ -41,7 +41,7 @@ struct Pace {
 class CapturedStep {
  public:
   // Captures what `trainer` queues for `plan`, every launch by itself. The trainer must have run three steps of this shape before, so that
-  // it allocates nothing; it runs no further step (gpt2::Trainer::device_stream), and must outlive this. Throws stepscope::MachineError for a
+  // it allocates nothing; it runs no further step while this lives, and must outlive it. Throws stepscope::MachineError for a
   // trainer whose steps run on no device.
   CapturedStep(gpt2::Trainer& trainer, const gpt2::StepPlan& plan);
   ~CapturedStep();

@@ -34,7 +34,6 @@ class GpuTrainer : public Trainer {
   void write(State which, std::span<const float> values) override;
   void enqueue_step(const StepPlan& plan) override;
   StepOutcome finish_step() override;
-  void* device_stream() const override { return stream_.get(); }
   double evaluate(const Batch& batch, std::span<float> logits) override;
   double forward_backward(const Batch& batch, std::span<float> logits) override;
   // One row comes back instead of the (B, T, V) of the default: at B=4, T=1024 a 4096th of it.
