@@ -182,8 +182,6 @@ class Importer {
 
   void check(const std::string& name, const Place& place) const {
     const SafetensorEntry& entry = named_.find(name)->second;
-    if (entry.dtype != "F32" && entry.dtype != "BF16" && entry.dtype != "F16")
-      fail(fmt::format("tensor {} is {}, expected F32, BF16 or F16", name, entry.dtype));
     if (entry.shape == place.shape) return;
     const bool linear = place.transposed && entry.shape == std::vector<int64_t>(place.shape.rbegin(), place.shape.rend());
     fail(fmt::format("tensor {} has shape {}, expected {}{}", name, shape_text(entry.shape), shape_text(place.shape),

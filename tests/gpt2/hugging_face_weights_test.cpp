@@ -151,7 +151,7 @@ TEST(HuggingFaceWeights, what_is_wrong_is_named) {
   EXPECT_INPUT_ERROR(import_named(damaged([](auto& t) { t["score.weight"] = t["wpe.weight"]; })), "not in a GPT-2: score.weight");
   EXPECT_INPUT_ERROR(import_named(damaged([](auto& t) { t["h.999999.ln_1.bias"] = t["ln_f.bias"]; })),
                      "not in a GPT-2: h.999999.ln_1.bias");
-  EXPECT_INPUT_ERROR(import_named(damaged([](auto& t) { t["h.01.ln_1.bias"] = t["ln_f.bias"]; })), "not in a GPT-2: h.01.ln_1.bias");
+  EXPECT_INPUT_ERROR(import_named(damaged([](auto& t) { t["h.01.attn.bias"] = t["ln_f.bias"]; })), "not in a GPT-2: h.01.attn.bias");
   EXPECT_INPUT_ERROR(import_named(damaged([](auto& t) { t["transformer.ln_f.bias"] = t["ln_f.bias"]; })),
                      "tensor ln_f.bias is there with and without the prefix transformer.");
   EXPECT_INPUT_ERROR(import_named(damaged([](auto& t) { t["h.0.mlp.c_fc.bias"] = t["ln_f.bias"]; })),
