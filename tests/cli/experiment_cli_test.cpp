@@ -177,7 +177,7 @@ TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
   const fs::path verdict = root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json";
   // Two gates (one where both arms are alike to it), then the arms of a first pair, of a second, and one of a third: so at least one
   // pair is complete and at most half of the 26 planned ones.
-  const Outcome o = run_until(7, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1 --warmup-s 0.02");
+  const Outcome o = run_until(7, "run cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 8 --block-s 0.1 --warmup-s 0.02");
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   const json v = json::parse(slurp(verdict));
   EXPECT_EQ(v["verdict"], "undecided") << o.out;
@@ -192,7 +192,7 @@ TEST_F(ExperimentCli, does_not_let_an_interrupted_run_replace_a_verdict) {
   const fs::path folder = root_ / "experiments/studies/cpu-sixteen-micro-batches";
   const std::string before = slurp(folder / "verdict.json"),
                     page = slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md");
-  const Outcome o = run_until(1, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1");
+  const Outcome o = run_until(1, "run cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 8 --block-s 0.1");
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr("stands"));
   EXPECT_EQ(slurp(folder / "verdict.json"), before);

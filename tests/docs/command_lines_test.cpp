@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tests/cli/run_stepscope.h"
+#include "tests/energy/made_profile.h"
 
 namespace {
 
@@ -215,6 +216,8 @@ fs::path prepared_folder() {
   std::string profile = slurp(source / "tests" / "profiler" / "data" / "gpu.profile.json");
   profile = std::regex_replace(profile, std::regex("Test GPU"), "NVIDIA H200");  // the report's device
   std::ofstream(folder / "profile.json") << profile;
+  std::ofstream(folder / "energy.json") << made_energy();
+  std::ofstream(folder / "mixed.json") << made_profile(4);
   std::string vocabulary = "#version: 0.2\n";
   for (const char* pair : {"t h", "th e", "a n"}) vocabulary += std::string(pair) + "\n";
   std::ofstream(folder / "vocab.bpe") << vocabulary;
