@@ -231,6 +231,29 @@ TEST_F(ExperimentCli, refuses_before_the_gate_what_cannot_be_asked) {
   EXPECT_EQ(run("run --a true --b true --block-s 1").exit_code, 2);
 }
 
+TEST_F(ExperimentCli, refuses_flags_whose_effect_nobody_would_see_before_anything_is_gated) {
+  const std::string aa = "aa --trainer reference --model tiny ", record = " --record " + (root_ / "aa.json").string();
+  const auto wrong = [&](const std::string& line, const std::string& flag) {
+    const Outcome o = run(line);
+    EXPECT_EQ(o.exit_code, 2) << line << ": " << o.err;
+    EXPECT_THAT(o.err, HasSubstr(flag)) << line;
+    EXPECT_EQ(o.out, "") << line;
+  };
+  wrong(aa + "--alone 4", "--record");
+  wrong(aa + "--alone 5" + record, "even number");
+  wrong(aa + "--alone 4 --trials 2" + record, "--trials");
+  for (const char* flag : {"--quick", "--sequential", "--no-extension", "--pairs 9", "--turns 2", "--block-s 1", "--quads 3"})
+    wrong(aa + "--alone 4 " + flag + record, std::string(flag).substr(0, std::string(flag).find(' ')));
+  wrong(aa + "--plant 1" + record, "--record");
+  wrong("run cpu-sixteen-micro-batches --plant-gpu dram", "tensor:PCT");
+  wrong("run cpu-sixteen-micro-batches --plant-gpu dram:1 --plant 1", "--plant");
+  wrong("run cpu-sixteen-micro-batches --gate-command true", "--gate-command");
+  wrong("run cpu-sixteen-micro-batches --skip-steps 0", "--skip-steps");
+  wrong("run --a true --b true --changed", "--changed");
+  wrong("resample --turns 2 " + (root_ / "aa.json").string(), "--turns");
+  wrong("check " + (root_ / "absent.json").string(), "absent.json: cannot be read");
+}
+
 TEST_F(ExperimentCli, lists_the_others_when_one_verdict_is_broken) {
   fs::create_directories(root_ / "experiments/studies/cpu-sixteen-micro-batches");
   std::ofstream(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json")

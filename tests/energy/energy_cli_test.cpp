@@ -34,6 +34,17 @@ TEST_F(EnergyCli, WithoutAGpuThereIsTheReasonAndExitThree) {
   EXPECT_FALSE(fs::exists(file("energy.json")));
 }
 
+TEST_F(EnergyCli, FromRefusesTheFlagsOfAMeasurement) {
+  const std::string saved = written("energy.json", energy::to_json(document()).dump(1) + "\n");
+  for (const char* flag : {"--rounds 2", "--by-launch", "--trainer fp32", "--batch-size 8"}) {
+    const Outcome o = stepscope("energy --from " + saved + " " + flag);
+    EXPECT_EQ(o.exit_code, 2) << flag;
+    EXPECT_THAT(o.err, HasSubstr(std::string(flag).substr(0, std::string(flag).find(' ')) + ": --from")) << flag;
+  }
+  EXPECT_EQ(stepscope("energy --quiet --from " + saved).exit_code, 0);
+  EXPECT_EQ(stepscope("energy --steps 5").exit_code, 2);
+}
+
 TEST_F(EnergyCli, FromShowsADocumentAgainOnAnyMachine) {
   const std::string json = made_energy();
   const std::string saved = written("energy.json", json);
