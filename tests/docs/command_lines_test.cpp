@@ -16,6 +16,9 @@
 #include <thread>
 #include <vector>
 
+#include "gpt2/checkpoint.h"
+#include "gpt2/data/hugging_face_weights.h"
+#include "gpt2/tensor_table.h"
 #include "tests/cli/run_stepscope.h"
 #include "tests/energy/made_profile.h"
 
@@ -255,6 +258,14 @@ void write_shard(const fs::path& file) {
   }
 }
 
+// The smallest GPT-2 whose heads are 64 channels wide, as a checkpoint and as Hugging Face's file.
+void write_weights(const fs::path& folder) {
+  const gpt2::ModelConfig config{8, 100, 128, 1, 1, 64};
+  const std::vector<float> parameters = gpt2::init_parameters(config, 1);
+  gpt2::save_checkpoint(folder / "gpt2_124M.bin", config, parameters);
+  gpt2::export_weights(folder / "model.safetensors", {config, gpt2::CheckpointPrecision::fp32, parameters});
+}
+
 class CommandLines : public ::testing::Test {
  protected:
   static Outcome run(const fs::path& folder, const std::string& arguments) {
@@ -268,9 +279,9 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
   const fs::path folder = prepared_folder();
   for (const char* name : {"a.json", "b.json", "A.json", "B.json", "before.json", "after.json"})
     place(folder / "profile.json", folder / name);
-  for (const char* name :
-       {"tiny_shakespeare_train.bin", "books/tokens_train_000000.bin", "gpt2_124M.bin", "tinyshakespeare/tiny_shakespeare_train.bin"})
+  for (const char* name : {"tiny_shakespeare_train.bin", "books/tokens_train_000000.bin", "tinyshakespeare/tiny_shakespeare_train.bin"})
     write_shard(folder / name);
+  write_weights(folder);
 
   std::map<std::string, std::string> once;  // command -> where it was seen first
   std::set<std::string> unused;
