@@ -20,6 +20,7 @@
 #include "gpt2/data/hugging_face_weights.h"
 #include "gpt2/tensor_table.h"
 #include "tests/cli/run_stepscope.h"
+#include "tests/energy/made_profile.h"
 
 namespace {
 
@@ -52,6 +53,11 @@ const std::map<std::string, std::string> kNotRun = {
      "tiny_shakespeare",
      "compares with GPT-2's own encoder.json, a download; tests/gpt2 has the comparison"},
     {"ingest capture.sqlite", "needs an export of Nsight Systems; tests/ingest makes databases of that form"},
+    {"energy --from energy.json", "needs a document that a GPU wrote; tests/energy/energy_cli_test.cpp shows a made one"},
+    {"energy --from energy.json --profile profile.json", "as the line before, with a profile of the same run"},
+    {"energy --profile", "the field list names the flag without its file"},
+    {"experiment run --out /tmp/out --keep-profiles /tmp/out --solo-s 0 fp32-zero-grad-memset fp32-linear-bias-kernel fp32-since-v1",
+     "a page of a verdict names the command of its day; --solo-s went with the procedure that had it"},
 };
 
 std::string trimmed(std::string s) {
@@ -218,6 +224,8 @@ fs::path prepared_folder() {
   std::string profile = slurp(source / "tests" / "profiler" / "data" / "gpu.profile.json");
   profile = std::regex_replace(profile, std::regex("Test GPU"), "NVIDIA H200");  // the report's device
   std::ofstream(folder / "profile.json") << profile;
+  std::ofstream(folder / "energy.json") << made_energy();
+  std::ofstream(folder / "mixed.json") << made_profile(4);
   std::string vocabulary = "#version: 0.2\n";
   for (const char* pair : {"t h", "th e", "a n"}) vocabulary += std::string(pair) + "\n";
   std::ofstream(folder / "vocab.bpe") << vocabulary;
