@@ -35,7 +35,7 @@ TEST_F(EnergyCli, WithoutAGpuThereIsTheReasonAndExitThree) {
 }
 
 TEST_F(EnergyCli, FromRefusesTheFlagsOfAMeasurement) {
-  const std::string saved = written("energy.json", energy::to_json(document()).dump(1) + "\n");
+  const std::string saved = written("energy.json", made_energy());
   for (const char* flag : {"--rounds 2", "--by-launch", "--trainer fp32", "--batch-size 8"}) {
     const Outcome o = stepscope("energy --from " + saved + " " + flag);
     EXPECT_EQ(o.exit_code, 2) << flag;
