@@ -132,7 +132,7 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
       "  stepscope energy -o energy.json\n"
       "  stepscope energy --trainer fp32 --batch-size 8\n"
       "  stepscope energy --from energy.json\n"
-      "  stepscope energy --from energy.json --profile profile.json");
+      "  stepscope energy --from energy.json --profile mixed.json");
   c->callback([f, line] { run(*f, line); });
 }
 

@@ -53,9 +53,6 @@ const std::map<std::string, std::string> kNotRun = {
      "tiny_shakespeare",
      "compares with GPT-2's own encoder.json, a download; tests/gpt2 has the comparison"},
     {"ingest capture.sqlite", "needs an export of Nsight Systems; tests/ingest makes databases of that form"},
-    {"energy --from energy.json", "needs a document that a GPU wrote; tests/energy/energy_cli_test.cpp shows a made one"},
-    {"energy --from energy.json --profile profile.json", "as the line before, with a profile of the same run"},
-    {"energy --profile", "the field list names the flag without its file"},
     {"experiment run --out /tmp/out --keep-profiles /tmp/out --solo-s 0 fp32-zero-grad-memset fp32-linear-bias-kernel fp32-since-v1",
      "a page of a verdict names the command of its day; --solo-s went with the procedure that had it"},
 };
