@@ -206,6 +206,7 @@ fs::path prepared_folder() {
   for (const char* part : {"experiments/studies", "docs/study", "baselines", "receipts", "tests/data/golden"})
     if (fs::exists(source / part)) place(source / part, folder / part);
   for (const char* name : {"tiny.bin", "tiny_debug_state.bin"}) place(data / "golden" / name, folder / name);
+  place(data / "golden" / "tiny.bin", folder / "gpt2_124M.bin");
   place(source / "baselines" / "fp32-v1", folder / "baselines" / "fp32-v2");
   fs::remove(folder / "baselines" / "fp32-v2" / "MANIFEST.json");
   place(data / "aa" / "cpu-tiny.json", folder / "aa.json");
@@ -247,6 +248,18 @@ void write_shard(const fs::path& file) {
   }
 }
 
+// Two examples in llm.c's format (gpt2/data/eval_set.h).
+void write_eval_set(const fs::path& file) {
+  std::vector<int32_t> header(256);
+  header[0] = 20240522, header[1] = 1, header[2] = 2, header[3] = 24;
+  std::ofstream out(file, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(header.data()), static_cast<std::streamsize>(header.size() * sizeof(int32_t)));
+  for (uint16_t i = 0; i < 2; ++i) {
+    const std::array<uint16_t, 12> example{65535, 24, i, 1, 2, 2, 7, 8, 1, 9, 1, 10};
+    out.write(reinterpret_cast<const char*>(example.data()), sizeof example);
+  }
+}
+
 class CommandLines : public ::testing::Test {
  protected:
   static Outcome run(const fs::path& folder, const std::string& arguments) {
@@ -260,9 +273,10 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
   const fs::path folder = prepared_folder();
   for (const char* name : {"a.json", "b.json", "A.json", "B.json", "before.json", "after.json"})
     place(folder / "profile.json", folder / name);
-  for (const char* name :
-       {"tiny_shakespeare_train.bin", "books/tokens_train_000000.bin", "gpt2_124M.bin", "tinyshakespeare/tiny_shakespeare_train.bin"})
+  for (const char* name : {"tiny_shakespeare_train.bin", "books/tokens_train_000000.bin", "tinyshakespeare/tiny_shakespeare_train.bin"})
     write_shard(folder / name);
+
+  write_eval_set(folder / "hellaswag_val.bin");
 
   std::map<std::string, std::string> once;  // command -> where it was seen first
   std::set<std::string> unused;
