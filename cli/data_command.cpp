@@ -1,4 +1,4 @@
-// `stepscope data`: makes token shards of text, and looks into the binary files that the trainers read.
+// `stepscope data`: makes token shards of text, converts weights, and looks into the binary files that the trainers read.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "base/mapped_file.h"
 #include "cli/commands.h"
+#include "cli/convert_weights.h"
 #include "cli/fetch_data.h"
 #include "cli/tokenize_text.h"
 #include "cli/values.h"
@@ -77,6 +78,9 @@ void check(const std::string& path) {
 struct Flags {
   std::vector<std::string> check;
   std::string fetch;
+  std::string import_file, export_file;
+  std::optional<int64_t> heads;
+  bool bf16 = false;
   TokenizeOptions text;
   std::string document = "file", end_of_text = "before";
   bool json = false;
@@ -123,20 +127,29 @@ void tokenize(const Flags& flags) {
 void add_data_command(Command& app, int&) {
   auto f = std::make_shared<Flags>();
   TokenizeOptions& t = f->text;
-  Command* c = app.add_subcommand("data", "Tokenize text to token shards, download known sets, check binary files");
+  Command* c = app.add_subcommand("data", "Tokenize text to token shards, download known sets, convert weights, check binary files");
   auto* texts = c->add_option("text", t.texts, "text files to tokenize with GPT-2's byte-level BPE")->type_name("TEXT");
   auto* check_option = c->add_option("--check", f->check,
                                      "check token shards, checkpoints, tokenizers, reference states and evaluation sets; stop at the first "
                                      "damaged one with exit 2 and say what is wrong");
   auto* fetch =
       c->add_option("--fetch", f->fetch, fmt::format("download and tokenize a known set: {}", fmt::join(known_data_sets(), ", ")));
-  texts->excludes(check_option)->excludes(fetch);
-  check_option->excludes(fetch);
+  auto* import_option =
+      c->add_option("--import", f->import_file, "make the checkpoint --out of GPT-2 weights from Hugging Face (model.safetensors)");
+  auto* export_option = c->add_option("--export", f->export_file, "make the model.safetensors --out of a checkpoint");
+  texts->excludes(check_option)->excludes(fetch)->excludes(import_option)->excludes(export_option);
+  check_option->excludes(fetch)->excludes(import_option)->excludes(export_option);
+  fetch->excludes(import_option)->excludes(export_option);
+  import_option->excludes(export_option);
+  c->add_flag("--bf16", f->bf16, "store the imported weights as bf16, rounded to nearest even (default: fp32)")->needs(import_option);
+  c->add_option("--heads", f->heads, "attention heads of the imported model, which its file does not hold (default: one for 64 channels)")
+      ->check(whole(1))
+      ->needs(import_option);
   c->add_option("--vocab", t.vocab, "GPT-2's vocab.bpe (the merges; the ids follow from them)")->needs(texts);
   c->add_option("--encoder", t.encoder, "GPT-2's encoder.json; a vocabulary with other ids is refused")->needs(texts);
   c->add_option("--out", t.out,
                 "FILE.bin for one file; else a prefix: PREFIX_train.bin, PREFIX_val.bin, or PREFIX_train_000000.bin … with "
-                "--shard-tokens. With --fetch the folder (default: the set's name)");
+                "--shard-tokens. With --fetch the folder (default: the set's name), with --import and --export the file");
   c->add_option("--shard-tokens", t.shard_tokens, "put at most this many tokens in a shard (default: all tokens in one file)")
       ->check(whole(1))
       ->needs(texts);
@@ -164,11 +177,16 @@ void add_data_command(Command& app, int&) {
       "  stepscope data books/*.txt --vocab vocab.bpe --out books/tokens --validation-share 0.1 --shard-tokens 100000000\n"
       "  stepscope data tinyshakespeare.txt --vocab vocab.bpe --encoder encoder.json --document paragraph \\\n"
       "      --validation-tokens 32768 --out tiny_shakespeare                     as llm.c's dev/data/tinyshakespeare.py\n"
+      "  stepscope data --import model.safetensors --out gpt2_124M.bin            GPT-2 from Hugging Face, as train and gate read it\n"
+      "  stepscope data --export gpt2_124M.bin --out model.safetensors            and back\n"
       "  stepscope data --check tiny_shakespeare_train.bin gpt2_124M.bin");
   c->callback([f] {
     if (!f->fetch.empty()) return fetch_data_set(f->fetch, f->text.out);
+    if (!f->import_file.empty()) return import_safetensors(f->import_file, f->text.out, f->bf16, f->heads);
+    if (!f->export_file.empty()) return export_safetensors(f->export_file, f->text.out);
     if (!f->text.texts.empty()) return tokenize(*f);
-    if (f->check.empty()) throw stepscope::InputError("data: expected text files, --fetch SET or --check FILE…");
+    if (f->check.empty())
+      throw stepscope::InputError("data: expected text files, --fetch SET, --import FILE, --export CHECKPOINT or --check FILE…");
     for (const std::string& file : f->check) check(file);
   });
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
@@ -27,6 +28,8 @@ struct EnergyFlags {
   energy::MeasureOptions measure;
   std::string from, out, profile;
   bool json = false, quiet = false;
+  std::vector<const Argument*> of_a_measurement;
+  const Argument* steps = nullptr;
 };
 
 energy::Document load(const std::string& file) {
@@ -39,11 +42,14 @@ energy::Document load(const std::string& file) {
 energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]] const CommandLine& line,
                           [[maybe_unused]] const std::optional<profiler::ProfileDocument>& profile) {
   const GpuStatus gpu = gpu_status();
-  if (!gpu.present) throw MachineError(fmt::format("energy is counted by a GPU: {}", gpu.why_not));
   TrainerFlags flags = f.trainer;
-  settle(flags);
   if (flags.trainer == "reference")
     throw InputError("--trainer reference: it runs on the CPU, and only a GPU's energy is counted; take --trainer mixed or fp32");
+  if (gpu.present || flags.trainer != "auto") {
+    settle(flags);
+    trainer_options(flags);  // refuses wrong flags before anything asks for a GPU
+  }
+  if (!gpu.present) throw MachineError(fmt::format("energy is counted by a GPU: {}", gpu.why_not));
 #ifdef STEPSCOPE_WITH_CUDA
   gpt2::LoopOptions loop = loop_options(flags);
   if (flags.lr_total_steps == 0) loop.learning_rate.total = int64_t{1} << 40;  // as many steps as the seconds hold
@@ -64,6 +70,10 @@ energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]
 }
 
 void run(const EnergyFlags& f, const CommandLine& line) {
+  if (!f.from.empty())
+    for (const Argument* o : f.of_a_measurement)
+      if (o->count() > 0) throw InputError(fmt::format("{}: --from reads what was measured; leave one of the two out", o->name()));
+  if (f.steps->count() > 0) throw InputError("--steps: as many are taken as the seconds of --warm-s and of the windows hold; leave it out");
   if (!f.out.empty()) gpt2::check_file_writable(f.out, "-o");
   std::optional<profiler::ProfileDocument> profile;
   if (!f.profile.empty()) {
@@ -89,7 +99,7 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
   add_trainer_flags(*c, f->trainer);
   energy::MeasureOptions& m = f->measure;
   c->add_option("--out,-o", f->out, "write the energy document (JSON) to this file");
-  c->add_option("--from", f->from, "measure nothing: read this energy document");
+  c->add_option("--from", f->from, "measure nothing: read this energy document (without flags of a measurement)");
   c->add_option("--profile", f->profile, "add the joules to this profile document, of the same run");
   c->add_option("--only", m.only, "measure only these ops, as the table names them (backward/attention)")->type_name("OP");
   c->add_option("--rounds", m.rounds, "measure every op this many times")->check(whole(1, 100))->capture_default_str();
@@ -111,6 +121,11 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
   c->add_flag("--alone", m.alone, "measure each op back to back without the step, too");
   c->add_flag("--quiet,-q", f->quiet, "do not say on stderr what is measured next");
   c->add_flag("--json", f->json, "print the document instead of the table");
+  const std::set<std::string> also_from_a_file{"--help", "--out", "--from", "--profile", "--quiet", "--json"};
+  c->for_each_argument([&](const std::string&, const Argument& a) {
+    if (!also_from_a_file.contains(a.name())) f->of_a_measurement.push_back(&a);
+    if (a.name() == "--steps") f->steps = &a;
+  });
   c->footer(
       "Exit 3: no GPU, or one whose energy cannot be counted.\n"
       "Examples:\n"

@@ -62,10 +62,25 @@ std::string procedure_of(const experiments::PairPlan& p, experiments::Procedure 
   return fmt::format("looks at {} pairs, {} quads of {} s and {} steps", fmt::join(looks, "/"), p.quads, p.block_s, p.block_steps);
 }
 
+// What would be measured and then not kept or not used is refused before anything is measured.
+void check_flags(const AaFlags& f) {
+  const bool planted = f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty();
+  if (planted && !f.record.empty())
+    throw InputError("--record keeps pairs of identical code, and --plant makes them unlike: leave one of the two out");
+  if (f.alone == 0) return;
+  for (const Argument* o : f.measure.of_a_verdict)
+    if (o->count() > 0)
+      throw InputError(
+          fmt::format("{}: --alone records processes that run alone, and decides nothing: leave one of the two out", o->name()));
+  if (f.alone % 2 != 0) throw InputError(fmt::format("--alone is {}: expected an even number, as two processes make a pair", f.alone));
+  if (f.record.empty()) throw InputError("--alone records processes: expected --record FILE, where they are kept");
+}
+
 }  // namespace
 
 void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   if (f.trials < 1) throw InputError(fmt::format("--trials is {}: expected at least 1", f.trials));
+  check_flags(f);
   if (!f.record.empty()) gpt2::check_file_writable(f.record, "--record");
   const fs::path root = source_root(), folder = results_folder(f.out, root);
   const CatchInterrupt guard;
@@ -80,7 +95,6 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   const std::string procedure = procedure_of(options.plan, options.procedure);
   const bool alone = options.procedure == experiments::Procedure::alone;
   if (f.alone > 0) {
-    if (!alone) throw InputError("--alone records processes that run alone: without --quick");
     options.plan.thresholds.looks = {{f.alone / 2, 0.02, 0.05, 0.02}};
     options.plan.alone.turns = 0;
   }
@@ -94,6 +108,7 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
       exit_code = 4;
       return;
     }
+    for (const std::string& failure : gate.failures) fmt::print(stderr, "stepscope: gate: {}\n", failure);
     if (!gate.passed) throw std::runtime_error(fmt::format("the trainer did not pass the gate and is not timed: {}", gate.sentence));
   }
   ordered_json pairs = ordered_json::array();
@@ -101,8 +116,6 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   int faster = 0, slower = 0, same = 0, undecided = 0;
   const std::string plant_gpu = f.measure.plant_gpu;
   const auto spec = gate::plant_spec(plant_gpu);
-  if (!plant_gpu.empty() && !spec)
-    throw InputError(fmt::format("--plant-gpu: found '{}', expected tensor:PCT, dram:PCT or idle:PCT", plant_gpu));
   const double planted = spec ? spec->percent : f.measure.plant_pct;
   bool failed = false;
   const auto record = [&] {

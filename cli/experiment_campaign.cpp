@@ -223,6 +223,11 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
     for (const Argument* o : f.measure.of_stepping_arms)
       if (o->count() > 0)
         throw InputError(fmt::format("{}: needs trainers that step on command; a block runs a command once, to its end", o->name()));
+  if (commands && f.changed) throw InputError("--changed chooses among experiments: two commands are always run");
+  if (!commands)
+    for (const auto& [given, flag] : {std::pair(!f.step_regex.empty(), "--step-regex"), std::pair(f.skip_steps >= 0, "--skip-steps"),
+                                      std::pair(!f.gate_command.empty(), "--gate-command")})
+      if (given) throw InputError(fmt::format("{}: goes with --a CMD and --b CMD; an experiment knows its trainers", flag));
   if (!commands && !f.all && f.names.empty())
     throw InputError("expected NAME…, --all, or --a CMD --b CMD; `stepscope experiment list` shows the names");
   const CatchInterrupt guard;

@@ -87,8 +87,10 @@ void check(std::vector<std::string> files, int& exit_code) {
   if (files.empty())
     for (const auto& entry : fs::directory_iterator(studies(source_root()), missing))
       if (fs::exists(entry.path() / "verdict.json")) files.push_back((entry.path() / "verdict.json").string());
+  if (files.empty()) fmt::print("no verdict.json in the folders of {}\n", studies(source_root()).string());
   std::sort(files.begin(), files.end());
   for (const std::string& file : files) {
+    stepscope::read_file(file);  // one that cannot be read is bad input, not a false verdict
     std::vector<std::string> found;
     std::string note;
     try {
@@ -96,7 +98,8 @@ void check(std::vector<std::string> files, int& exit_code) {
       found = experiments::contradictions(v);
       if (v.content_sha256.empty()) note = ", but schema 1 has no hash of its content (`experiment index` writes one)";
     } catch (const InputError& error) {
-      found.emplace_back(error.what());
+      const std::string sentence = error.what();  // it begins with the file
+      found.push_back(sentence.starts_with(file + ": ") ? sentence.substr(file.size() + 2) : sentence);
     }
     for (const std::string& sentence : found) fmt::print("{}: {}\n", file, sentence);
     if (found.empty()) fmt::print("{}: as it was written{}\n", file, note);
@@ -154,11 +157,12 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   Command* aa_command = c->add_subcommand("aa", "Test the procedure on itself: compare identical code, or find a planted slowdown");
   add_trainer_flags(*aa_command, a->trainer);
   add_measure_flags(*aa_command, a->measure);
-  aa_command->add_option("--trials", a->trials, "run this many whole experiments, one after the other")
-      ->check(whole(1, 1 << 20))
-      ->capture_default_str();
+  Argument* trials = aa_command->add_option("--trials", a->trials, "run this many whole experiments, one after the other")
+                         ->check(whole(1, 1 << 20))
+                         ->capture_default_str();
   aa_command->add_option("--alone", a->alone, "record this many fresh processes of identical code, one after the other, instead of trials")
-      ->check(whole(2, 1 << 16));
+      ->check(whole(2, 1 << 16))
+      ->excludes(trials);
   aa_command->add_option("--record", a->record, "keep the pairs of all trials (without a plant) for `experiment resample`");
   aa_command->add_option("--out", a->out, "write the ledger to this folder (default: experiments/studies)");
   aa_command->add_flag("--no-gate", a->no_gate, "skip the gate, which identical code does not need");
@@ -174,7 +178,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   auto m = std::make_shared<MeasureFlags>();
   Command* resample_command = c->add_subcommand("resample", "Compute the procedure's error rates from recorded A/A pairs");
   resample_command->add_option("file", *files, "files that `experiment aa --record` wrote")->required();
-  add_measure_flags(*resample_command, *m);
+  add_decision_flags(*resample_command, *m);
   resample_command->callback([files, m] { resample_recordings(*files, *m); });
 
   Command* index_command = c->add_subcommand(
@@ -184,7 +188,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   auto checked = std::make_shared<std::vector<std::string>>();
   Command* check_command = c->add_subcommand("check", "Refuse verdict files that were edited by hand or contradict their own measurements");
   check_command->add_option("file", *checked, "verdict files (default: all in experiments/studies)");
-  check_command->footer("Exit 0: every file says what its measurements say. 1: one does not.");
+  check_command->footer("Exit 0: every file says what its measurements say. 1: one does not. 2: one cannot be read.");
   check_command->callback([checked, &exit_code] { check(*checked, exit_code); });
   c->footer(
       "Examples:\n  stepscope experiment list\n  stepscope experiment run NAME\n  stepscope experiment aa "

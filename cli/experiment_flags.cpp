@@ -13,6 +13,7 @@
 #include "base/atomic_file.h"
 #include "base/errors.h"
 #include "build_info.inc"
+#include "experiments/gate/plant_spec.h"
 #include "experiments/verdict/document.h"
 
 namespace cli {
@@ -40,6 +41,14 @@ void on_interrupt(int number) {
   }
 }
 
+// As the arm reads it, but before an arm is gated and started.
+Check plant() {
+  return {[](const std::string& text) {
+            return gate::plant_spec(text) ? "" : fmt::format("found '{}', expected tensor:PCT, dram:PCT or idle:PCT, PCT 0 to 100", text);
+          },
+          ""};
+}
+
 }  // namespace
 
 CatchInterrupt::CatchInterrupt() {
@@ -52,19 +61,29 @@ CatchInterrupt::~CatchInterrupt() {
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
+void add_decision_flags(Command& c, MeasureFlags& f) {
+  Argument* pairs =
+      c.add_option(
+           "--pairs", f.pairs,
+           "most pairs of fresh processes (default 24, looked at after 8, 16 and 24; with --sequential 12; with --quick 12, extended once "
+           "to 24 if they decide nothing)")
+          ->check(whole(4, 26));
+  Argument* fixed = c.add_flag("--no-extension", f.no_extension, "look once, after all pairs (default 12)");
+  Argument* sequential =
+      c.add_flag("--sequential", f.sequential,
+                 "look after a half, three quarters and all of the pairs (6, 9, 12) at stricter levels; stop as soon as one look decides")
+          ->excludes(fixed);
+  c.add_option("--minimum-effect", f.minimum_effect_pct,
+               "smallest difference that matters, in percent (default: the experiment file's, else 0.3)")
+      ->check(real(0.01, 50));
+  f.of_a_verdict.insert(f.of_a_verdict.end(), {pairs, fixed, sequential});
+}
+
 void add_measure_flags(Command& c, MeasureFlags& f) {
   Argument* quick = c.add_flag("--quick", f.quick,
                                "let both arms take turns in short blocks: a quick answer, at equal clocks; a GPU at its power cap gives "
                                "another ratio to who trains (default: fresh processes, one at a time)");
-  c.add_option(
-       "--pairs", f.pairs,
-       "most pairs of fresh processes (default 24, looked at after 8, 16 and 24; with --sequential 12; with --quick 12, extended once "
-       "to 24 if they decide nothing)")
-      ->check(whole(4, 26));
-  Argument* fixed = c.add_flag("--no-extension", f.no_extension, "look once, after all pairs (default 12)");
-  c.add_flag("--sequential", f.sequential,
-             "look after a half, three quarters and all of the pairs (6, 9, 12) at stricter levels; stop as soon as one look decides")
-      ->excludes(fixed);
+  add_decision_flags(c, f);
   c.add_option("--settle-s", f.settle_s,
                "seconds of every process that do not count (default: until two seconds in a row agree to 0.3%, 2 to 10, the same for all)")
       ->check(real(0, kLongest_s))
@@ -73,11 +92,10 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
       ->check(real(0.001, kLongest_s))
       ->capture_default_str()
       ->excludes(quick);
-  f.of_stepping_arms.push_back(
-      c.add_option("--turns", f.plan.alone.turns, "pairs in turns after the verdict, as a witness at equal clocks; 0 = none")
-          ->check(whole(0, 26))
-          ->capture_default_str()
-          ->excludes(quick));
+  Argument* turns = c.add_option("--turns", f.plan.alone.turns, "pairs in turns after the verdict, as a witness at equal clocks; 0 = none")
+                        ->check(whole(0, 26))
+                        ->capture_default_str()
+                        ->excludes(quick);
   f.of_stepping_arms.push_back(
       c.add_option("--heat-s", f.plan.alone.heat_s, "seconds that the baseline heats the device before the first pair")
           ->check(real(0, kLongest_s))
@@ -87,36 +105,40 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
       c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads of a pair in turns; fewer when they would last longer than --pair-s")
           ->check(whole(1, 1 << 20))
           ->capture_default_str();
-  f.of_stepping_arms.push_back(c.add_option("--pair-s", f.plan.pair_s, "seconds to measure in a pair in turns, unless 4 quads take longer")
-                                   ->check(real(0, kLongest_s))
-                                   ->capture_default_str());
-  f.of_stepping_arms.push_back(c.add_option("--block-s", f.plan.block_s, "seconds of a turn, or --block-steps if that takes longer")
-                                   ->check(real(0, kLongest_s))
-                                   ->capture_default_str());
-  f.of_stepping_arms.push_back(
-      c.add_option("--block-steps", f.plan.block_steps, "fewest steps of a turn")->check(whole(1, 1 << 20))->capture_default_str());
-  f.of_stepping_arms.push_back(
+  Argument* pair_s = c.add_option("--pair-s", f.plan.pair_s, "seconds to measure in a pair in turns, unless 4 quads take longer")
+                         ->check(real(0, kLongest_s))
+                         ->capture_default_str();
+  Argument* block_s = c.add_option("--block-s", f.plan.block_s, "seconds of a turn, or --block-steps if that takes longer")
+                          ->check(real(0, kLongest_s))
+                          ->capture_default_str();
+  Argument* block_steps =
+      c.add_option("--block-steps", f.plan.block_steps, "fewest steps of a turn")->check(whole(1, 1 << 20))->capture_default_str();
+  Argument* warmup_s =
       c.add_option("--warmup-s", f.plan.warmup_s, "seconds of warm-up before turns, not measured; longer until the step time has settled")
           ->check(real(0, kLongest_s))
-          ->capture_default_str());
+          ->capture_default_str();
   f.of_stepping_arms.push_back(c.add_option("--start-timeout-s", f.plan.start_timeout_s, "seconds to wait until an arm is ready")
                                    ->check(real(0.001, kLongest_s))
                                    ->capture_default_str());
   c.add_option("--block-timeout-s", f.plan.block_timeout_s, "seconds to wait for a block, or 20 times its expected time if that is longer")
       ->check(real(0.001, kLongest_s))
       ->capture_default_str();
-  c.add_option("--minimum-effect", f.minimum_effect_pct,
-               "smallest difference that matters, in percent (default: the experiment file's, else 0.3)")
-      ->check(real(0.01, 50));
-  c.add_option(
-      "--plant-gpu", f.plant_gpu,
-      "plant work on the GPU after every step of B, to test whether the procedure finds it: tensor:PCT, dram:PCT or idle:PCT of a step");
-  c.add_option("--plant", f.plant_pct, "slow every step of B down by this many percent, to test whether the procedure finds it")
-      ->check(real(0, 1000));
+  Argument* plant_gpu =
+      c.add_option("--plant-gpu", f.plant_gpu,
+                   "plant work on the GPU after every step of B, to test whether the procedure finds it: tensor:PCT, dram:PCT or idle:PCT "
+                   "of a step")
+          ->check(plant());
+  Argument* plant_host =
+      c.add_option("--plant", f.plant_pct, "slow every step of B down by this many percent, to test whether the procedure finds it")
+          ->check(real(0, 1000))
+          ->excludes(plant_gpu);
   f.of_stepping_arms.push_back(c.add_flag("--serial", f.serial, "start a step only after the one before has ended (--plant always does)"));
   c.add_option("--order-seed", f.plan.seed, "seeds the order of starts and blocks (default: a new seed each time, which is recorded)")
       ->check(seed())
       ->each([&f](const std::string&) { f.seed_given = true; });
+  f.of_stepping_arms.insert(f.of_stepping_arms.end(), {turns, pair_s, block_s, block_steps, warmup_s});
+  f.of_a_verdict.insert(f.of_a_verdict.end(),
+                        {quick, plant_gpu, plant_host, f.quads_option, turns, pair_s, block_s, block_steps, warmup_s});
 }
 
 std::vector<experiments::Look> planned_looks(const MeasureFlags& f) {

@@ -37,8 +37,11 @@ struct MeasureFlags {
   std::string plant_gpu;
   Argument* quads_option = nullptr;
   std::vector<Argument*> of_stepping_arms;  // without meaning for commands
+  std::vector<Argument*> of_a_verdict;      // without meaning where processes are recorded and nothing is decided
 };
 void add_measure_flags(Command& command, MeasureFlags& flags);
+// Those of them that say how pairs decide: all that a recording, whose pairs are measured, can take.
+void add_decision_flags(Command& command, MeasureFlags& flags);
 // Throws stepscope::InputError for plans that could never say faster or slower, before an hour is spent on them.
 std::vector<experiments::Look> planned_looks(const MeasureFlags& flags);
 experiments::SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);

@@ -86,8 +86,11 @@ GateSummary Gates::check(const std::vector<std::string>& trainer_arguments) {
     g.sentence = fmt::format("the gate did not end within {:.0f} s", timeout_s_);
     return g;
   }
-  if (out.ending.exited && out.ending.code == 3) throw MachineError(out.last_words);
-  if (out.ending.exited && out.ending.code == 2) throw InputError(out.last_words);
+  // This program says its own name before it says the gate's words.
+  const std::string prefix = "stepscope: ",
+                    words = out.last_words.starts_with(prefix) ? out.last_words.substr(prefix.size()) : out.last_words;
+  if (out.ending.exited && out.ending.code == 3) throw MachineError(words);
+  if (out.ending.exited && out.ending.code == 2) throw InputError(words);
   const ordered_json report = ordered_json::parse(out.text, nullptr, false);
   if (!report.is_object() || !report.contains("passed") || !report.contains("reports")) {
     g.sentence = fmt::format("the gate {} without a report; its last output: {}", out.ending.text(), out.last_words);

@@ -87,7 +87,7 @@ std::vector<Field<OpRow>> energy_fields() {
   };
   return {
       {"energy_j", "J", "energy",
-       "joules of the op in one step at the step's clock, added by `stepscope energy --profile` (docs/energy.md)", &O::energy_j,
+       "joules of the op in one step at the step's clock, which the command `energy` adds (docs/energy.md)", &O::energy_j,
        shown("mJ", Format::millijoules, 2)},
       {"energy_error_j", "J", "energy", "its standard error", &O::energy_error_j},
       {"energy_floor_j", "J", "energy", "joules that its bytes, FLOPs and static power need at the coefficients measured on this device",

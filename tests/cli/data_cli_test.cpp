@@ -6,8 +6,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "gpt2/checkpoint.h"
 #include "gpt2/data/pretokenizer.h"
 #include "gpt2/data/token_shards.h"
+#include "gpt2/tensor_table.h"
 #include "tests/cli/run_stepscope.h"
 #include "tests/gpt2/small_vocabulary.h"
 
@@ -206,6 +208,65 @@ TEST(DataCliWithoutIcu, says_which_package_is_missing) {
   const Outcome o = stepscope("data " SOURCE_DIR "/README.md --vocab /absent --out /tmp/x");
   EXPECT_EQ(o.exit_code, 3);
   EXPECT_THAT(o.err, HasSubstr("libicu-dev"));
+}
+
+// Without a text: weights need no Unicode tables.
+class WeightsCli : public testing::Test {
+ protected:
+  void SetUp() override {
+    const gpt2::ModelConfig config{8, 100, 128, 2, 2, 128};
+    gpt2::save_checkpoint(file("fp32.bin"), config, gpt2::init_parameters(config, 3));
+    gpt2::save_checkpoint(file("bf16.bin"), config, gpt2::init_parameters(config, 3), gpt2::CheckpointPrecision::bf16);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  fs::path folder_ = fresh_folder();
+};
+
+TEST_F(WeightsCli, a_checkpoint_goes_to_safetensors_and_back) {
+  for (const std::string from : {"fp32", "bf16"}) {
+    SCOPED_TRACE(from);
+    const Outcome there = stepscope("data --export " + file(from + ".bin") + " --out " + file("m.safetensors"));
+    EXPECT_EQ(there.exit_code, 0) << there.err;
+    EXPECT_THAT(there.out, AllOf(HasSubstr(from == "bf16" ? "BF16" : "F32"), HasSubstr("n_head of config.json: 2")));
+    const Outcome back =
+        stepscope("data --import " + file("m.safetensors") + " --out " + file("back.bin") + (from == "bf16" ? " --bf16" : ""));
+    EXPECT_EQ(back.exit_code, 0) << back.err;
+    EXPECT_THAT(back.out, AllOf(HasSubstr(from + " checkpoint, 2 layers, 2 heads"), HasSubstr("2 were taken, with 64 channels each")));
+    EXPECT_TRUE(slurp(file("back.bin")) == slurp(file(from + ".bin")));
+  }
+  const Outcome heads = stepscope("data --import " + file("m.safetensors") + " --heads 4 --out " + file("four.bin"));
+  EXPECT_EQ(heads.exit_code, 0) << heads.err;
+  EXPECT_THAT(heads.out, AllOf(HasSubstr("4 heads"), testing::Not(HasSubstr("were taken"))));
+  EXPECT_EQ(gpt2::checkpoint_config(file("four.bin")).heads, 4);
+}
+
+TEST_F(WeightsCli, wrong_uses_say_what_was_expected) {
+  const std::string m = file("m.safetensors"), to = " --out " + file("x");
+  ASSERT_EQ(stepscope("data --export " + file("fp32.bin") + " --out " + m).exit_code, 0);
+  const std::string good = slurp(m);
+  for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
+           {"--import " + m, "--out: expected the name of the checkpoint to write"},
+           {"--export " + file("fp32.bin"), "--out: expected the name of the safetensors file to write"},
+           {"--import " + m + " --out " + m, "is the file to be read"},
+           {"--import " + m + to + " --export " + file("fp32.bin"), "excludes"},
+           {"--import " + m + to + " --check " + m, "excludes"},
+           {"--export " + file("fp32.bin") + to + " --fetch tinyshakespeare", "excludes"},
+           {"--import " + m + to + " " + m, "excludes"},
+           {"--export " + file("fp32.bin") + to + " --bf16", "--bf16 requires --import"},
+           {"--export " + file("fp32.bin") + to + " --heads 2", "--heads requires --import"},
+           {"--import " + m + to + " --json", "--json requires"},
+           {"--import " + m + to + " --heads 3", "3 heads do not divide 128 channels"},
+           {"--import " + file("fp32.bin") + to, "fp32.bin: "},
+           {"--export " + m + to, "m.safetensors: "},
+           {"--import " + file("absent") + to, "absent"},
+           {"--import " + m + " --out " + file("no/such/x"), "--out"}}) {
+    const Outcome o = stepscope("data " + arguments);
+    EXPECT_EQ(o.exit_code, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(message)) << arguments;
+  }
+  EXPECT_FALSE(fs::exists(file("x")));
+  EXPECT_TRUE(slurp(m) == good);
 }
 
 }  // namespace

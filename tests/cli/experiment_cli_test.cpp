@@ -177,7 +177,7 @@ TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
   const fs::path verdict = root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json";
   // Two gates (one where both arms are alike to it), then the arms of a first pair, of a second, and one of a third: so at least one
   // pair is complete and at most half of the 26 planned ones.
-  const Outcome o = run_until(7, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1 --warmup-s 0.02");
+  const Outcome o = run_until(7, "run cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 8 --block-s 0.1 --warmup-s 0.02");
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   const json v = json::parse(slurp(verdict));
   EXPECT_EQ(v["verdict"], "undecided") << o.out;
@@ -192,7 +192,7 @@ TEST_F(ExperimentCli, does_not_let_an_interrupted_run_replace_a_verdict) {
   const fs::path folder = root_ / "experiments/studies/cpu-sixteen-micro-batches";
   const std::string before = slurp(folder / "verdict.json"),
                     page = slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md");
-  const Outcome o = run_until(1, "run cpu-sixteen-micro-batches --pairs 26 --no-extension --quads 8 --block-s 0.1");
+  const Outcome o = run_until(1, "run cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 8 --block-s 0.1");
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr("stands"));
   EXPECT_EQ(slurp(folder / "verdict.json"), before);
@@ -229,6 +229,29 @@ TEST_F(ExperimentCli, refuses_before_the_gate_what_cannot_be_asked) {
   EXPECT_EQ(run("run cpu-sixteen-micro-batches --pairs 30 --no-extension").exit_code, 2);
   EXPECT_EQ(run("run cpu-sixteen-micro-batches --plant nan").exit_code, 2);
   EXPECT_EQ(run("run --a true --b true --block-s 1").exit_code, 2);
+}
+
+TEST_F(ExperimentCli, refuses_flags_whose_effect_nobody_would_see_before_anything_is_gated) {
+  const std::string aa = "aa --trainer reference --model tiny ", record = " --record " + (root_ / "aa.json").string();
+  const auto wrong = [&](const std::string& line, const std::string& flag) {
+    const Outcome o = run(line);
+    EXPECT_EQ(o.exit_code, 2) << line << ": " << o.err;
+    EXPECT_THAT(o.err, HasSubstr(flag)) << line;
+    EXPECT_EQ(o.out, "") << line;
+  };
+  wrong(aa + "--alone 4", "--record");
+  wrong(aa + "--alone 5" + record, "even number");
+  wrong(aa + "--alone 4 --trials 2" + record, "--trials");
+  for (const char* flag : {"--quick", "--sequential", "--no-extension", "--pairs 9", "--turns 2", "--block-s 1", "--quads 3"})
+    wrong(aa + "--alone 4 " + flag + record, std::string(flag).substr(0, std::string(flag).find(' ')));
+  wrong(aa + "--plant 1" + record, "--record");
+  wrong("run cpu-sixteen-micro-batches --plant-gpu dram", "tensor:PCT");
+  wrong("run cpu-sixteen-micro-batches --plant-gpu dram:1 --plant 1", "--plant");
+  wrong("run cpu-sixteen-micro-batches --gate-command true", "--gate-command");
+  wrong("run cpu-sixteen-micro-batches --skip-steps 0", "--skip-steps");
+  wrong("run --a true --b true --changed", "--changed");
+  wrong("resample --turns 2 " + (root_ / "aa.json").string(), "--turns");
+  wrong("check " + (root_ / "absent.json").string(), "absent.json: cannot be read");
 }
 
 TEST_F(ExperimentCli, lists_the_others_when_one_verdict_is_broken) {

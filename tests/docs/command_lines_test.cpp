@@ -16,7 +16,11 @@
 #include <thread>
 #include <vector>
 
+#include "gpt2/checkpoint.h"
+#include "gpt2/data/hugging_face_weights.h"
+#include "gpt2/tensor_table.h"
 #include "tests/cli/run_stepscope.h"
+#include "tests/energy/made_profile.h"
 
 namespace {
 
@@ -49,6 +53,11 @@ const std::map<std::string, std::string> kNotRun = {
      "tiny_shakespeare",
      "compares with GPT-2's own encoder.json, a download; tests/gpt2 has the comparison"},
     {"ingest capture.sqlite", "needs an export of Nsight Systems; tests/ingest makes databases of that form"},
+    {"energy --from energy.json", "needs a document that a GPU wrote; tests/energy/energy_cli_test.cpp shows a made one"},
+    {"energy --from energy.json --profile profile.json", "as the line before, with a profile of the same run"},
+    {"energy --profile", "the field list names the flag without its file"},
+    {"experiment run --out /tmp/out --keep-profiles /tmp/out --solo-s 0 fp32-zero-grad-memset fp32-linear-bias-kernel fp32-since-v1",
+     "a page of a verdict names the command of its day; --solo-s went with the procedure that had it"},
 };
 
 std::string trimmed(std::string s) {
@@ -206,7 +215,6 @@ fs::path prepared_folder() {
   for (const char* part : {"experiments/studies", "docs/study", "baselines", "receipts", "tests/data/golden"})
     if (fs::exists(source / part)) place(source / part, folder / part);
   for (const char* name : {"tiny.bin", "tiny_debug_state.bin"}) place(data / "golden" / name, folder / name);
-  place(data / "golden" / "tiny.bin", folder / "gpt2_124M.bin");
   place(source / "baselines" / "fp32-v1", folder / "baselines" / "fp32-v2");
   fs::remove(folder / "baselines" / "fp32-v2" / "MANIFEST.json");
   place(data / "aa" / "cpu-tiny.json", folder / "aa.json");
@@ -216,6 +224,8 @@ fs::path prepared_folder() {
   std::string profile = slurp(source / "tests" / "profiler" / "data" / "gpu.profile.json");
   profile = std::regex_replace(profile, std::regex("Test GPU"), "NVIDIA H200");  // the report's device
   std::ofstream(folder / "profile.json") << profile;
+  std::ofstream(folder / "energy.json") << made_energy();
+  std::ofstream(folder / "mixed.json") << made_profile(4);
   std::string vocabulary = "#version: 0.2\n";
   for (const char* pair : {"t h", "th e", "a n"}) vocabulary += std::string(pair) + "\n";
   std::ofstream(folder / "vocab.bpe") << vocabulary;
@@ -260,6 +270,14 @@ void write_eval_set(const fs::path& file) {
   }
 }
 
+// The smallest GPT-2 whose heads are 64 channels wide, as a checkpoint and as Hugging Face's file.
+void write_weights(const fs::path& folder) {
+  const gpt2::ModelConfig config{8, 100, 128, 1, 1, 64};
+  const std::vector<float> parameters = gpt2::init_parameters(config, 1);
+  gpt2::save_checkpoint(folder / "gpt2_124M.bin", config, parameters);
+  gpt2::export_weights(folder / "model.safetensors", {config, gpt2::CheckpointPrecision::fp32, parameters});
+}
+
 class CommandLines : public ::testing::Test {
  protected:
   static Outcome run(const fs::path& folder, const std::string& arguments) {
@@ -275,7 +293,7 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
     place(folder / "profile.json", folder / name);
   for (const char* name : {"tiny_shakespeare_train.bin", "books/tokens_train_000000.bin", "tinyshakespeare/tiny_shakespeare_train.bin"})
     write_shard(folder / name);
-
+  write_weights(folder);
   write_eval_set(folder / "hellaswag_val.bin");
 
   std::map<std::string, std::string> once;  // command -> where it was seen first

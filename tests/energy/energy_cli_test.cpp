@@ -23,18 +23,6 @@ class EnergyCli : public testing::Test {
     std::ofstream(file(name)) << text;
     return file(name);
   }
-  static energy::Document document() {
-    energy::Document d;
-    d.run.trainer = "mixed", d.run.device = "a made GPU", d.run.model = "d12", d.run.matmul = "bf16";
-    d.run.batch_size = 4, d.run.seq_len = 1024;
-    d.step.joules = 6.2, d.step.seconds = 0.009, d.step.power_w = 689;
-    energy::OpEnergy op;
-    op.pass = "forward", op.op = "qkv", op.launches = 12;
-    op.slope = {0.3, 0.002, 4e-4, 0.31, {}, 1};
-    d.ops.push_back(op);
-    d.closure = d.closure_at_step_clock = {6.2, 0.31, 0.002};
-    return d;
-  }
   fs::path folder_ = fresh_folder();
 };
 
@@ -46,12 +34,23 @@ TEST_F(EnergyCli, WithoutAGpuThereIsTheReasonAndExitThree) {
   EXPECT_FALSE(fs::exists(file("energy.json")));
 }
 
+TEST_F(EnergyCli, FromRefusesTheFlagsOfAMeasurement) {
+  const std::string saved = written("energy.json", energy::to_json(document()).dump(1) + "\n");
+  for (const char* flag : {"--rounds 2", "--by-launch", "--trainer fp32", "--batch-size 8"}) {
+    const Outcome o = stepscope("energy --from " + saved + " " + flag);
+    EXPECT_EQ(o.exit_code, 2) << flag;
+    EXPECT_THAT(o.err, HasSubstr(std::string(flag).substr(0, std::string(flag).find(' ')) + ": --from")) << flag;
+  }
+  EXPECT_EQ(stepscope("energy --quiet --from " + saved).exit_code, 0);
+  EXPECT_EQ(stepscope("energy --steps 5").exit_code, 2);
+}
+
 TEST_F(EnergyCli, FromShowsADocumentAgainOnAnyMachine) {
-  const std::string json = energy::to_json(document()).dump(1) + "\n";
+  const std::string json = made_energy();
   const std::string saved = written("energy.json", json);
   const Outcome table = stepscope("energy --from " + saved);
   EXPECT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_EQ(table.out, energy::table(document()));
+  EXPECT_EQ(table.out, energy::table(energy::from_json(nlohmann::json::parse(json), "energy.json")));
   EXPECT_THAT(table.out, HasSubstr("forward/qkv"));
   EXPECT_EQ(stepscope("energy --json --from " + saved).out, json);
   const Outcome again = stepscope("energy --from " + saved + " -o " + file("again.json"));
@@ -71,9 +70,7 @@ TEST_F(EnergyCli, AnotherFileIsRefused) {
 }
 
 TEST_F(EnergyCli, ProfileGetsTheJoulesOfTheSameRunOnly) {
-  energy::Document d = document();
-  d.run.recompute = "none", d.run.weight_rounding = "nearest";
-  const std::string energy_file = written("energy.json", energy::to_json(d).dump());
+  const std::string energy_file = written("energy.json", made_energy());
   const std::string profile_file = written("profile.json", made_profile(4));
   const Outcome o = stepscope("energy --from " + energy_file + " --profile " + profile_file);
   EXPECT_EQ(o.exit_code, 0) << o.err;

@@ -1,5 +1,8 @@
 #include "tests/energy/made_profile.h"
 
+#include <nlohmann/json.hpp>
+
+#include "experiments/energy/document.h"
 #include "profiler/document/json.h"
 
 std::string made_profile(int64_t batch_size) {
@@ -9,6 +12,19 @@ std::string made_profile(int64_t batch_size) {
   p.ops.emplace_back();
   p.ops[0].pass = "forward", p.ops[0].op = "qkv";
   return profiler::to_json(p);
+}
+
+std::string made_energy() {
+  energy::Document d;
+  d.run.trainer = "mixed", d.run.device = "a made GPU", d.run.model = "d12", d.run.matmul = "bf16";
+  d.run.batch_size = 4, d.run.seq_len = 1024, d.run.recompute = "none", d.run.weight_rounding = "nearest";
+  d.step.joules = 6.2, d.step.seconds = 0.009, d.step.power_w = 689;
+  energy::OpEnergy op;
+  op.pass = "forward", op.op = "qkv", op.launches = 12;
+  op.slope = {0.3, 0.002, 4e-4, 0.31, {}, 1};
+  d.ops.push_back(op);
+  d.closure = d.closure_at_step_clock = {6.2, 0.31, 0.002};
+  return energy::to_json(d).dump(1) + "\n";
 }
 
 std::optional<double> joules_of_first_op(const std::string& profile_file) {

@@ -6,4 +6,6 @@
 
 // One op, forward/qkv, of a run on "a made GPU".
 std::string made_profile(int64_t batch_size);
+// The energy document of that run at batch size 4.
+std::string made_energy();
 std::optional<double> joules_of_first_op(const std::string& profile_file);

@@ -51,8 +51,8 @@ TEST_F(AloneRunner, never_runs_two_processes_at_once) {
     return std::nullopt;
   };
   run_alone(quick(arm("A", "good"), arm("B", "good"), 4), hooks);
-  EXPECT_EQ(started().size(), 10u);  // two that heat, and four pairs
-  EXPECT_EQ(own.size(), 30u);        // before, with and after each
+  EXPECT_EQ(started().size(), 12u);  // two that heat, two that only start, and four pairs
+  EXPECT_EQ(own.size(), 32u);        // before each, with and after each that steps
 }
 
 TEST_F(AloneRunner, tells_every_counted_process_the_same) {

@@ -99,7 +99,7 @@ TEST_F(Session, gates_both_arms_then_measures_and_decides) {
   const ordered_json d = to_json(session().run(experiment(), {}));
   EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
   EXPECT_EQ(count("gate"), 2);
-  EXPECT_EQ(count("arm"), 18);  // one of each arm heats, then eight pairs
+  EXPECT_EQ(count("arm"), 20);  // of each arm one heats and one only starts, then eight pairs
   EXPECT_LT(log().rfind("gate"), log().find("arm"));
   EXPECT_EQ(d["workloads"][0]["b"]["gate"]["sentence"], "1 checks passed (seed 7)");
 }
@@ -205,13 +205,13 @@ TEST_F(Session, experiments_of_one_baseline_share_its_processes_and_others_do_no
   });
   ASSERT_EQ(outcomes.size(), 3u);
   EXPECT_EQ(done, (std::vector<size_t>{0, 1, 2}));
-  EXPECT_EQ(arms_when_first_done, 3 * 9) << "kept before the next group is measured";
+  EXPECT_EQ(arms_when_first_done, 3 * 10) << "kept before the next group is measured";
   for (const auto& o : outcomes) {
     ASSERT_FALSE(o.failure);
     EXPECT_EQ(o.document.verdict, Verdict::slower);
   }
-  // Three arms of the first two, two of the third: heated once, and eight rounds.
-  EXPECT_EQ(count("arm"), 3 * 9 + 2 * 9);
+  // Three arms of the first two, two of the third: heated once, started once, and eight rounds.
+  EXPECT_EQ(count("arm"), 3 * 10 + 2 * 10);
 }
 
 TEST_F(Session, in_turns_takes_resident_pairs) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "experiments/runner/run_log.h"
 #include "experiments/statistics/error_rate.h"
@@ -163,6 +164,19 @@ TEST(sustained, settles_by_rule_and_then_leaves_the_same_out_everywhere) {
   }
 }
 
+TEST(sustained, rests_as_long_as_a_start_that_finds_on_disk_what_the_first_one_searched) {
+  Device device({}, 5);
+  Hooks h = simulation::hooks(device, {});
+  h.make_arm = [&device, started = std::map<std::string, int>()](const ArmSpec& spec) mutable {
+    if (started[spec.label]++ == 0) device.idle(10);
+    return std::make_unique<simulation::SimulatedArm>(device, Work{});
+  };
+  const RunLog log = run_alone(plan(5), h);
+  ASSERT_FALSE(log.runs.empty());
+  EXPECT_FALSE(log.runs[0].rest_s);  // nothing that was kept stepped before it
+  for (size_t i = 1; i < log.runs.size(); ++i) EXPECT_NEAR(log.runs[i].rest_s.value(), 1.1 * 1.7 + AlonePlan{}.teardown_s, 0.2);
+}
+
 TEST(sustained, four_turns_are_a_witness_at_equal_clocks) {
   const Device model({}, 0);
   const Work launches{.0466, .1, 0};
@@ -210,7 +224,7 @@ TEST(sustained, experiments_that_are_measured_together_share_the_processes_of_th
   EXPECT_EQ(logs[0].decision.verdict, Verdict::slower);
   EXPECT_EQ(logs[1].decision.verdict, Verdict::same);
   EXPECT_NEAR(logs[0].decision.log_ratio->mean, std::log1p(.02), 0.003);
-  EXPECT_EQ(processes, 3 + 3 * 8) << "three that heat, and three in each of eight rounds";
+  EXPECT_EQ(processes, 3 + 3 + 3 * 8) << "three that heat, three that only start, and three in each of eight rounds";
   EXPECT_TRUE(logs[0].shared_baseline);
   EXPECT_EQ(logs[0].shared_with, "y");
   int before = 0;
