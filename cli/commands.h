@@ -25,6 +25,7 @@ void add_diff_command(Command& app, int& exit_code);
 void add_gate_command(Command& app, int& exit_code);
 void add_baseline_command(Command& app, int& exit_code);
 void add_data_command(Command& app, int& exit_code);
+void add_eval_command(Command& app, int& exit_code);
 void add_arm_command(Command& app);
 void add_kernels_command(Command& app, int& exit_code);
 void add_experiment_command(Command& app, const CommandLine& line, int& exit_code);

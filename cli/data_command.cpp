@@ -14,14 +14,31 @@
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
 #include "gpt2/data/bpe.h"
+#include "gpt2/data/eval_set.h"
 #include "gpt2/data/token_shards.h"
 #include "gpt2/data/tokenizer.h"
+#include "gpt2/evaluation.h"
 
 namespace cli {
 namespace {
 
 // The first int32 of every format; design §5.
-constexpr int32_t kTokens = 20240520, kCheckpoint = 20240326, kState = 20240327, kTokenizer = 20240328;
+constexpr int32_t kTokens = 20240520, kCheckpoint = 20240326, kState = 20240327, kTokenizer = 20240328, kEvalSet = 20240522;
+
+void print_eval_set(const std::string& path, const std::vector<gpt2::EvalExample>& examples) {
+  size_t completions = 0;
+  uint16_t largest = 0;
+  const auto see = [&](const std::vector<uint16_t>& tokens) {
+    largest = std::max(largest, *std::max_element(tokens.begin(), tokens.end()));
+  };
+  for (const gpt2::EvalExample& e : examples) {
+    see(e.context);
+    for (const auto& c : e.completions) see(c);
+    completions += e.completions.size();
+  }
+  fmt::print("{}: evaluation set, {} examples, {} completions, longest row {} positions, largest id {}\n", path, examples.size(),
+             completions, gpt2::longest_row(examples), largest);
+}
 
 void check(const std::string& path) {
   const gpt2::MappedFile file(path);
@@ -44,13 +61,17 @@ void check(const std::string& path) {
       fmt::print("{}: tokenizer, {} tokens, end of text {}\n", path, t.vocab_size(), t.end_of_text());
       return;
     }
+    case kEvalSet: {
+      print_eval_set(path, gpt2::parse_eval_set(file.bytes(), path));
+      return;
+    }
     case kState:
       fmt::print("{}: reference state; `stepscope gate --trainer reference --checkpoint F --state {}` checks it\n", path, path);
       return;
     default:
-      throw stepscope::InputError(
-          fmt::format("{}: begins with magic {}, expected {} (tokens), {} (checkpoint), {} (reference state) or {} (tokenizer)", path,
-                      magic, kTokens, kCheckpoint, kState, kTokenizer));
+      throw stepscope::InputError(fmt::format(
+          "{}: begins with magic {}, expected {} (tokens), {} (checkpoint), {} (reference state), {} (tokenizer) or {} (evaluation set)",
+          path, magic, kTokens, kCheckpoint, kState, kTokenizer, kEvalSet));
   }
 }
 
@@ -108,9 +129,9 @@ void add_data_command(Command& app, int&) {
   TokenizeOptions& t = f->text;
   Command* c = app.add_subcommand("data", "Tokenize text to token shards, download known sets, convert weights, check binary files");
   auto* texts = c->add_option("text", t.texts, "text files to tokenize with GPT-2's byte-level BPE")->type_name("TEXT");
-  auto* check_option = c->add_option(
-      "--check", f->check,
-      "check token shards, checkpoints, tokenizers and reference states; stop at the first damaged one with exit 2 and say what is wrong");
+  auto* check_option = c->add_option("--check", f->check,
+                                     "check token shards, checkpoints, tokenizers, reference states and evaluation sets; stop at the first "
+                                     "damaged one with exit 2 and say what is wrong");
   auto* fetch =
       c->add_option("--fetch", f->fetch, fmt::format("download and tokenize a known set: {}", fmt::join(known_data_sets(), ", ")));
   auto* import_option =

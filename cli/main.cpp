@@ -27,6 +27,7 @@ void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_cod
   cli::add_gate_command(app, exit_code);
   cli::add_baseline_command(app, exit_code);
   cli::add_data_command(app, exit_code);
+  cli::add_eval_command(app, exit_code);
   cli::add_experiment_command(app, line, exit_code);
   cli::add_kernels_command(app, exit_code);
   cli::add_arm_command(app);

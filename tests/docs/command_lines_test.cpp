@@ -255,6 +255,18 @@ void write_shard(const fs::path& file) {
   }
 }
 
+// Two examples in llm.c's format (gpt2/data/eval_set.h).
+void write_eval_set(const fs::path& file) {
+  std::vector<int32_t> header(256);
+  header[0] = 20240522, header[1] = 1, header[2] = 2, header[3] = 24;
+  std::ofstream out(file, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(header.data()), static_cast<std::streamsize>(header.size() * sizeof(int32_t)));
+  for (uint16_t i = 0; i < 2; ++i) {
+    const std::array<uint16_t, 12> example{65535, 24, i, 1, 2, 2, 7, 8, 1, 9, 1, 10};
+    out.write(reinterpret_cast<const char*>(example.data()), sizeof example);
+  }
+}
+
 // The smallest GPT-2 whose heads are 64 channels wide, as a checkpoint and as Hugging Face's file.
 void write_weights(const fs::path& folder) {
   const gpt2::ModelConfig config{8, 100, 128, 1, 1, 64};
@@ -279,6 +291,7 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
   for (const char* name : {"tiny_shakespeare_train.bin", "books/tokens_train_000000.bin", "tinyshakespeare/tiny_shakespeare_train.bin"})
     write_shard(folder / name);
   write_weights(folder);
+  write_eval_set(folder / "hellaswag_val.bin");
 
   std::map<std::string, std::string> once;  // command -> where it was seen first
   std::set<std::string> unused;

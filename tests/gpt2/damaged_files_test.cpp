@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/mapped_file.h"
+#include "gpt2/data/eval_set.h"
 #include "gpt2/data/token_shards.h"
 #include "gpt2/data/tokenizer.h"
 #include "gpt2/training_state.h"
@@ -51,6 +52,11 @@ std::vector<Format> formats() {
        [](auto bytes) { parse_training_state(bytes, "file"); }, 128, true},
       {"token_shard", [](auto& path) { write_token_shard(path, std::vector<uint16_t>(100, 7)); },
        [](auto bytes) { parse_token_shard(bytes, "file"); }, 1024, false},
+      {"eval_set",
+       [](auto& path) {
+         write_eval_set(path, std::vector<EvalExample>{{1, {100, 101}, {{102}, {103, 104}}}, {0, {200}, {{201}, {202}, {203}}}});
+       },
+       [](auto bytes) { parse_eval_set(bytes, "file"); }, 1024, false},
       {"tokenizer",
        [](auto& path) {
          write_tokenizer(path, std::vector<std::string>{"a", "bc", "<|end|>"}, 2);
