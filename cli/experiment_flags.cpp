@@ -173,7 +173,6 @@ experiments::SessionOptions session_options(const MeasureFlags& f, const Command
   o.procedure = f.quick ? experiments::Procedure::in_turns : experiments::Procedure::alone;
   o.plan = f.plan;
   if (f.settle_s >= 0) o.plan.alone.settle_s = f.settle_s;
-  o.plan.solo_s = 0;  // the default measures what it measured
   o.plan.thresholds.looks = planned_looks(f);
   if (f.minimum_effect_pct > 0) o.plan.thresholds.minimum_effect = f.minimum_effect_pct / 100;
   o.seed_given = f.seed_given;

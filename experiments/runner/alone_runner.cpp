@@ -381,7 +381,6 @@ class Rounds {
     }
     plan.thresholds.looks = extended_looks(n, n);
     plan.steps_again = false;
-    plan.solo_s = 0;
     plan.seed = p_.seed + 1 + k;
     Hooks hooks = h_;
     hooks.progress = nullptr;

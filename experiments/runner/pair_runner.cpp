@@ -37,7 +37,6 @@ void check_plan(const PairPlan& p) {
   at_least("--block-steps", p.block_steps, 1);
   at_least("--block-s", p.block_s, 0);
   at_least("--pair-s", p.pair_s, 0);
-  at_least("--solo-s", p.solo_s, 0);
   at_least("--warmup-s", p.warmup_s, 0);
   at_least("--start-timeout-s", p.start_timeout_s, 0.001);
   at_least("--block-timeout-s", p.block_timeout_s, 0.001);
@@ -177,28 +176,6 @@ class PairRun {
   PairRecord out_;
 };
 
-double capped_share(const RunLog& log) {
-  double sampled = 0, capped = 0;
-  for (const PairRecord& p : log.pairs)
-    for (const Block& b : p.blocks) {
-      if (!b.environment) continue;
-      ++sampled;
-      capped += (b.environment->throttle_reasons & stepscope::nvml::kPowerCap) != 0;
-    }
-  return sampled > 0 ? capped / sampled : 0;
-}
-
-// Half of the time to reach the temperature of its own load, half of it measured.
-double solo_step_ns(const ArmSpec& spec, const PairPlan& p, const Hooks& hooks) {
-  const auto arm = arm_of(spec, hooks);
-  arm->start();
-  arm->wait_ready(p.start_timeout_s);
-  const double first_ns = stepscope::median(arm->block(p.block_steps, p.start_timeout_s).times_ns);
-  const int steps = std::max(p.block_steps, static_cast<int>(std::min(p.solo_s * 0.5e9 / std::max(first_ns, 1.0), 1e6)));
-  arm->block(steps, p.block_timeout_s + 20 * p.solo_s);
-  return stepscope::median(arm->block(steps, p.block_timeout_s + 20 * p.solo_s).times_ns);
-}
-
 // Over all blocks that have a clock.
 std::optional<double> mean_clock(const RunLog& log) {
   std::vector<double> clocks;
@@ -323,17 +300,6 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
       log.decision = decide(pair_values(log), t, look);
       if (!wants_another_look(log.decision, t)) break;
       planned = t.looks[static_cast<size_t>(look++)].pairs;
-    }
-    if (plan.solo_s > 0 && plan.a.steps_on_command && capped_share(log) > kCappedShare) {
-      // The verdict stands, whatever becomes of this.
-      try {
-        const double a = solo_step_ns(plan.a, plan, hooks), b = solo_step_ns(plan.b, plan, hooks);
-        log.solo = SoloRun{a, b, plan.solo_s};
-      } catch (const ArmFailure& e) {
-        log.solo_absent = e.what();
-      } catch (const Interrupted&) {
-        log.solo_absent = "interrupted";
-      }
     }
   } catch (const ArmFailure& e) {
     finish(Verdict::invalid, e.kind == reason::kForeignProcess ? reason::kForeignProcess : reason::kArmFailed, e.what());

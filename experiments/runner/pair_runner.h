@@ -52,7 +52,6 @@ struct PairRecord {
 
 inline constexpr int kFewestQuads = 4;
 inline constexpr int kFewestClocks = 8;
-inline constexpr double kCappedShare = 0.2;
 
 struct AlonePlan {
   double heat_s = 10;              // of the baseline, thrown away before the first pair
@@ -77,9 +76,6 @@ struct PairPlan {
   double block_s = 0.015;  // a block takes the longer of this and `block_steps`
   int block_steps = 2;
   double pair_s = 4;
-  // A device at its power cap warms up under both arms alike, so an arm that draws less gains nothing from it in turns. Where more than
-  // kCappedShare of the blocks were capped, each arm then also runs alone for so long; 0: never. Informs, does not decide.
-  double solo_s = 20;
   double warmup_s = 1;  // at least; up to 5 times as long until the step time has settled
   double start_timeout_s = 300;
   double block_timeout_s = 60;  // or 20 times what the block should take, whichever is longer
@@ -111,12 +107,6 @@ struct Hooks {
     std::optional<double> mean_log_ratio;
   };
   std::function<void(const Progress&)> progress;
-};
-
-// Each arm alone on the device, one after the other, after the pairs.
-struct SoloRun {
-  double a_step_ns = 0, b_step_ns = 0;  // medians
-  double seconds = 0;                   // of each arm, without its start
 };
 
 // Which ratio a verdict states.
@@ -151,8 +141,6 @@ struct RunLog {
 
   std::optional<Decision> cycles;         // the same statistic in SM cycles; informs, does not decide
   nlohmann::ordered_json a_info, b_info;  // what the arms said they are
-  std::optional<SoloRun> solo;
-  std::string solo_absent;  // why not, where it was due
   std::string environment_absent;
   uint64_t seed = 0;
   int steps_again_checks = 0;              // passed by each arm; 0: they are commands

@@ -191,10 +191,6 @@ WorkloadSection workload_section(const WorkloadResult& r, const Thresholds& thre
   out.a = arm_report(r.a, r.log.a_info);
   out.b = arm_report(r.b, r.log.b_info);
   out.audit = audit_of(r.log);
-  if (r.log.solo)
-    out.solo = SoloSection{r.log.solo->a_step_ns, r.log.solo->b_step_ns, r.log.solo->seconds};
-  else
-    out.solo_absent = r.log.solo_absent;
   out.same_code = r.same_code;
   if (r.waterfall)
     out.waterfall = waterfall_section(*r.waterfall);

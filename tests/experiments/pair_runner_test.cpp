@@ -66,25 +66,6 @@ TEST_F(PairRunner, takes_as_many_quads_as_the_pair_can_afford_and_at_least_four)
   EXPECT_EQ(run_pairs(p, {}).pairs.at(0).blocks.size(), 96u);
 }
 
-TEST_F(PairRunner, runs_each_arm_alone_where_the_power_was_capped) {
-  PairPlan p = plan(arm("A", "good"), arm("B", "good"), 8);
-  p.solo_s = 0.05;
-  Hooks capped;
-  uint64_t reasons = stepscope::nvml::kPowerCap;
-  capped.block_ended = [&] {
-    return std::optional(BlockEnvironment{.sm_clock_mhz = 1500, .power_w = 700, .temperature_c = 50, .throttle_reasons = reasons});
-  };
-  const RunLog log = run_pairs(p, capped);
-  ASSERT_TRUE(log.solo);
-  EXPECT_NEAR(log.solo->a_step_ns, 1e6, 2e3);
-  EXPECT_NEAR(log.solo->b_step_ns, 1e6, 2e3);
-  reasons = 0;
-  EXPECT_FALSE(run_pairs(p, capped).solo);
-  reasons = stepscope::nvml::kPowerCap;
-  p.solo_s = 0;
-  EXPECT_FALSE(run_pairs(p, capped).solo);
-}
-
 TEST_F(PairRunner, leaves_the_first_step_of_a_block_out) {
   // The fake's first step of each block takes 100 times as long; of two steps, half of it would show.
   PairPlan p = plan(arm("A", "good"), arm("B", "good"), 2);

@@ -24,7 +24,6 @@ PairPlan plan(uint64_t seed) {
   p.alone.settle_s = 2;
   p.alone.turns = 0;
   p.steps_again = false;
-  p.solo_s = 0;
   p.seed = seed;
   return p;
 }

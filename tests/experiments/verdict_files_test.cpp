@@ -84,8 +84,10 @@ TEST(verdict_fields, every_field_says_what_it_means) {
       EXPECT_FALSE(f.help.starts_with("of ")) << s.path << "." << f.name;
       // A number with a unit in its name has that unit.
       for (const auto& [suffix, unit] :
-           {std::pair("_ns", "ns"), std::pair("_mhz", "MHz"), std::pair("_pct", "%"), std::pair("_bytes", "bytes")})
-        if (f.name.ends_with(suffix)) EXPECT_EQ(f.unit, unit) << s.path << "." << f.name;
+           {std::pair("_ns", "ns"), std::pair("_mhz", "MHz"), std::pair("_pct", "%"), std::pair("_bytes", "bytes")}) {
+        if (!f.name.ends_with(suffix)) continue;
+        EXPECT_EQ(f.unit, unit) << s.path << "." << f.name;
+      }
     }
 }
 

@@ -370,11 +370,11 @@ TEST(regression, against_a_frozen_baseline_is_also_a_saving_that_shrank) {
 }
 
 TEST(page, says_when_the_arms_alone_differ_by_something_else_than_in_turns) {
-  WorkloadResult r = result(-2, 0.2);
-  r.log.solo = SoloRun{10e6, 9.82e6, 20};  // -1.8%, within the minimum effect of -2%
-  EXPECT_THAT(page_of(document({r})), Not(HasSubstr("One process of each alone gave")));
-  r.log.solo = SoloRun{10e6, 9.93e6, 20};
-  EXPECT_THAT(page_of(document({r})), HasSubstr("**One process of each alone gave B / A -0.70%, in turns -2.00%.**"));
+  VerdictDocument d = document({result(-2, 0.2)});      // of schema 1, which had one process of each arm alone
+  d.workloads[0].solo = SoloSection{10e6, 9.82e6, 20};  // -1.8%, within the minimum effect of -2%
+  EXPECT_THAT(page_of(d), Not(HasSubstr("One process of each alone gave")));
+  d.workloads[0].solo = SoloSection{10e6, 9.93e6, 20};
+  EXPECT_THAT(page_of(d), HasSubstr("**One process of each alone gave B / A -0.70%, in turns -2.00%.**"));
 }
 
 TEST(verdict_document, is_decided_again_from_its_pairs) {

@@ -51,10 +51,10 @@ struct Anywhere {
   static std::string describe() { return "any shape"; }
 };
 using Row = gpt2::VariantRow<Choice, Anywhere>;
-constexpr Row kRed{.slot = "color", .name = "red", .is = gpt2::variant_value<&Choice::color, Color::red>()};
-constexpr Row kGreen{.slot = "color", .name = "green", .is = gpt2::variant_value<&Choice::color, Color::green>()};
-constexpr Row kSmall{.slot = "size", .name = "small", .is = gpt2::variant_value<&Choice::size, Size::small>()};
-constexpr Row kLarge{.slot = "size", .name = "large", .is = gpt2::variant_value<&Choice::size, Size::large>()};
+constexpr Row kRed{.slot = "color", .name = "red", .is = gpt2::variant_value<&Choice::color, Color::red>(), .help = ""};
+constexpr Row kGreen{.slot = "color", .name = "green", .is = gpt2::variant_value<&Choice::color, Color::green>(), .help = ""};
+constexpr Row kSmall{.slot = "size", .name = "small", .is = gpt2::variant_value<&Choice::size, Size::small>(), .help = ""};
+constexpr Row kLarge{.slot = "size", .name = "large", .is = gpt2::variant_value<&Choice::size, Size::large>(), .help = ""};
 static_assert(gpt2::rows_are_the_enumerators(std::array{kRed, kGreen, kSmall, kLarge}));
 static_assert(gpt2::rows_are_the_enumerators(std::array{kGreen, kRed, kLarge, kSmall}));
 static_assert(!gpt2::rows_are_the_enumerators(std::array{kRed, kSmall, kLarge}));
