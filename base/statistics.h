@@ -1,4 +1,4 @@
-// Order statistics that the whole tree shares. Pure functions of the values; nothing is assumed about their distribution.
+// Order statistics and interpolation that the whole tree shares. Pure functions of the values; nothing is assumed about their distribution.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -18,5 +18,22 @@ double median(Values values) {
 
 // Linear interpolation between order statistics (Hyndman & Fan 1996, type 7), 0 <= q <= 1. nullopt for no values.
 std::optional<double> quantile(std::vector<double> values, double q);
+
+// Where x lies among points whose x_of grows: share 0 is `before`, 1 would be `after`; on a point both are that point.
+template <class Point>
+struct Between {
+  Point before, after;
+  double share = 0;
+};
+// nullopt outside of the points.
+template <class Point, class XOf>
+std::optional<Between<Point>> between(Point begin, Point end, double x, const XOf& x_of) {
+  const Point after = std::lower_bound(begin, end, x, [&](const auto& p, double at) { return x_of(p) < at; });
+  if (after == end) return std::nullopt;
+  if (x_of(*after) == x) return Between<Point>{after, after};
+  if (after == begin) return std::nullopt;
+  const Point before = after - 1;
+  return Between<Point>{before, after, (x - x_of(*before)) / (x_of(*after) - x_of(*before))};
+}
 
 }  // namespace stepscope

@@ -230,11 +230,6 @@ void Reader::operator()(const char* key, T& value) const {
 
 }  // namespace
 
-bool clock_limited(double power_w, std::optional<double> sm_clock_mhz, std::optional<double> power_limit_w,
-                   std::optional<double> max_sm_clock_mhz) {
-  return power_limit_w && sm_clock_mhz && max_sm_clock_mhz && power_w >= 0.97 * *power_limit_w && *sm_clock_mhz <= *max_sm_clock_mhz - 30;
-}
-
 std::vector<const OpEnergy*> most_above_floor(const Document& document, size_t count) {
   std::vector<const OpEnergy*> found;
   for (const OpEnergy& op : document.ops)

@@ -61,7 +61,7 @@ struct StepEnergy {
   std::optional<double> sm_clock_mhz;
   double power_w = 0;
   std::optional<double> power_limit_w, max_sm_clock_mhz;
-  bool clock_limited = false;  // at least 97% of the power limit and at least 30 MHz below the highest clock
+  bool clock_limited = false;  // base/sustained.h; false too where power, clock or limits are unknown
   // A step followed by a copy of the whole of it, against twice the step: 1 where appending copies costs nothing by itself.
   std::optional<double> twice_over_two;
   std::optional<double> clock_exponent;
@@ -81,10 +81,6 @@ struct Document {
   Closure closure;                // of the joules as added
   Closure closure_at_step_clock;  // of the joules at the step's clock
 };
-
-// At the power limit or not, by power and clock together: the throttle bit alone says too much (docs/energy.md).
-bool clock_limited(double power_w, std::optional<double> sm_clock_mhz, std::optional<double> power_limit_w,
-                   std::optional<double> max_sm_clock_mhz);
 
 // The ops with the most joules above their energy floor, most first.
 std::vector<const OpEnergy*> most_above_floor(const Document& document, size_t count);

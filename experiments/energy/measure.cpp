@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "base/errors.h"
+#include "base/sustained.h"
 #include "base/utc.h"
 #include "experiments/energy/captured_step.h"
 #include "experiments/energy/gpu_meter.h"
@@ -148,7 +149,7 @@ class Measurement {
     s.sm_clock_mhz = w.sm_clock_mhz;
     s.power_limit_w = meter_.limits().power_limit_w;
     s.max_sm_clock_mhz = meter_.limits().max_sm_clock_mhz;
-    s.clock_limited = clock_limited(s.power_w, s.sm_clock_mhz, s.power_limit_w, s.max_sm_clock_mhz);
+    s.clock_limited = stepscope::clock_limited(s.power_w, s.sm_clock_mhz, s.power_limit_w, s.max_sm_clock_mhz).value_or(false);
     s.loss_before = training_.loss();
     window_s_ = o_.window_s;
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "base/statistics.h"
 
 namespace energy {
 
@@ -18,12 +19,9 @@ void keep_change(std::vector<CounterChange>& changes, double at_s, double joules
 }
 
 std::optional<double> steps_at(std::span<const StepsDone> done, double at_s) {
-  const auto after = std::lower_bound(done.begin(), done.end(), at_s, [](const StepsDone& d, double t) { return d.at_s < t; });
-  if (after == done.end()) return std::nullopt;
-  if (after->at_s == at_s) return after->steps;
-  if (after == done.begin()) return std::nullopt;
-  const StepsDone& before = *(after - 1);
-  return before.steps + (after->steps - before.steps) * (at_s - before.at_s) / (after->at_s - before.at_s);
+  const auto at = stepscope::between(done.begin(), done.end(), at_s, [](const StepsDone& d) { return d.at_s; });
+  if (!at) return std::nullopt;
+  return at->before->steps + at->share * (at->after->steps - at->before->steps);
 }
 
 std::optional<Window> window_from(std::span<const CounterChange> changes, std::span<const StepsDone> done,

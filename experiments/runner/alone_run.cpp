@@ -8,14 +8,17 @@
 #include <functional>
 #include <map>
 
+#include "base/sustained.h"
+
 namespace experiments {
+
+using stepscope::kSustainedMeasure_s;
+
 namespace {
 
 constexpr std::array<std::string_view, 8> kChecks{"settled", "cycle", "order", "power", "host", "stalls", "burst", "energy"};
 constexpr std::array<std::string_view, 3> kEqualClocksBy{"turns", "full_clock", "clocks"};
 
-// Of a clock-limited arm: below these it only says "a limiter is active".
-constexpr double kCappedPowerShare = 0.97, kCappedClockGap_mhz = 30;
 // A notice needs an effect that matters beside a verdict's interval and evidence for it.
 constexpr double kNoticePct = 0.15, kNoticeP = 0.01, kCyclePct = 0.3, kPowerPct = 0.5, kEnergyPct = 1, kStallsPct = 1;
 
@@ -86,9 +89,7 @@ SustainedArm arm_of(const std::vector<const AloneRun*>& runs, const DeviceLimits
   out.power_w = mean_of(runs, kPower);
   out.joules_per_step = mean_of(runs, kJoules);
   out.full_clock_ns = mean_of(runs, kFullClockStep);
-  if (out.power_w && out.sm_clock_mhz && limits.power_limit_w && limits.max_sm_clock_mhz)
-    out.clock_limited =
-        *out.power_w >= kCappedPowerShare * *limits.power_limit_w && *out.sm_clock_mhz <= *limits.max_sm_clock_mhz - kCappedClockGap_mhz;
+  out.clock_limited = stepscope::clock_limited(out.power_w, out.sm_clock_mhz, limits.power_limit_w, limits.max_sm_clock_mhz);
   if (out.full_clock_ns) out.cap_cost_pct = 100 * (1 - *out.full_clock_ns / out.step_ns);
   return out;
 }

@@ -67,7 +67,7 @@ struct AloneRun {
 
 inline constexpr double kStall = 1.25;
 inline constexpr double kFullClock_s = 0.040;
-inline constexpr double kSustainedSettle_s = 2.0, kSustainedMeasure_s = 3.0;
+inline constexpr double kSustainedSettle_s = 2.0;
 inline constexpr double kTenth_s = 0.1;
 
 // The checks of a measurement on itself. A notice is a sentence for people; it changes no verdict.

@@ -7,8 +7,14 @@
 #include <numeric>
 
 #include "base/statistics.h"
+#include "base/sustained.h"
 
 namespace experiments {
+
+using stepscope::kPowerCycle_s;
+using stepscope::kSettledChange;
+using stepscope::kSustainedMeasure_s;
+
 namespace {
 
 // Ends of the steps since the first one's begin.
@@ -83,8 +89,8 @@ void full_clock(AloneRun& r, std::span<const double> times_ns) {
 
 std::optional<double> settled_after_s(std::span<const double> times_ns) {
   const std::vector<double> ends = ends_of(times_ns);
-  for (double at = 2 * kSettleWindow_s; !ends.empty() && at <= ends.back(); at += kSettleWindow_s / 2) {
-    const double before = mean_over(ends, at - 2 * kSettleWindow_s, at - kSettleWindow_s), last = mean_over(ends, at - kSettleWindow_s, at);
+  for (double at = 2 * kPowerCycle_s; !ends.empty() && at <= ends.back(); at += kPowerCycle_s / 2) {
+    const double before = mean_over(ends, at - 2 * kPowerCycle_s, at - kPowerCycle_s), last = mean_over(ends, at - kPowerCycle_s, at);
     if (std::fabs(std::log(last / before)) < kSettledChange) return std::max(at, kSustainedSettle_s);
   }
   return std::nullopt;
@@ -92,15 +98,7 @@ std::optional<double> settled_after_s(std::span<const double> times_ns) {
 
 size_t first_steady_step(std::span<const double> times_ns) {
   constexpr size_t kRow = 8;
-  if (times_ns.size() < 2 * kRow) return 0;
-  const double limit =
-      1.5 * stepscope::median(std::vector<double>{times_ns.begin() + static_cast<std::ptrdiff_t>(times_ns.size() / 2), times_ns.end()});
-  size_t row = 0;
-  for (size_t i = 0; i < times_ns.size(); ++i) {
-    row = times_ns[i] < limit ? row + 1 : 0;
-    if (row == kRow) return i + 1 - kRow;
-  }
-  return 0;
+  return times_ns.size() < 2 * kRow ? 0 : stepscope::first_steady_step(times_ns, kRow);
 }
 
 Counted count_steps(std::span<const double> times_ns, const StretchRequest& q, size_t skip, size_t fewest_skipped) {

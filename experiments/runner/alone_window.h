@@ -11,16 +11,11 @@
 
 namespace experiments {
 
-inline constexpr double kSettleWindow_s = 1.03;  // a whole period of the clock's cycle on an H200 at its power cap
-inline constexpr double kSettledChange = 0.003;
-inline constexpr double kLongestSettle_s = 10;
-
-// The settle rule: the end of the second of two means over kSettleWindow_s in a row that differ by less than kSettledChange, at least
+// The settle rule: the end of the second of two means over kPowerCycle_s (base/sustained.h) in a row that differ by less than kSettledChange, at least
 // kSustainedSettle_s. nullopt: not within these steps.
 std::optional<double> settled_after_s(std::span<const double> times_ns);
 
-// The first of 8 steps in a row that take less than 1.5 x the median of the last half: a program may compile, or read data, first. 0 where
-// there is none.
+// stepscope::first_steady_step of 8 in a row; 0 of fewer than 16 steps.
 size_t first_steady_step(std::span<const double> times_ns);
 
 struct Counted {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/statistics.h"
+
 namespace experiments {
 namespace {
 
@@ -19,13 +21,11 @@ void EnergyCounter::add(double at_s, double joules) {
 }
 
 std::optional<double> EnergyCounter::at(double s) const {
-  const auto after = std::find_if(changes_.begin(), changes_.end(), [&](const Change& c) { return c.at_s >= s; });
-  if (after == changes_.end()) return std::nullopt;
-  if (after->at_s == s) return after->joules;
-  if (after == changes_.begin()) return std::nullopt;
-  const Change &x = *(after - 1), &y = *after;
+  const auto around = stepscope::between(changes_.begin(), changes_.end(), s, [](const Change& c) { return c.at_s; });
+  if (!around) return std::nullopt;
+  const Change &x = *around->before, &y = *around->after;
   if (y.at_s - x.at_s > kSlowestCounter_s) return std::nullopt;
-  return x.joules + (y.joules - x.joules) * (s - x.at_s) / (y.at_s - x.at_s);
+  return x.joules + around->share * (y.joules - x.joules);
 }
 
 std::optional<double> EnergyCounter::between(double from_s, double to_s, std::string& absent) const {

@@ -58,19 +58,11 @@ std::optional<Window> window_from(const Steps& steps, size_t first, const Sample
 
 double change_pct(double a, double b) { return std::fabs(b / a - 1) * 100; }
 
-// Programs that compile, search or load in their first steps: the first of eight in a row that are no longer out of the ordinary.
 size_t first_ordinary(const Steps& steps) {
   constexpr size_t kInARow = 8;
-  constexpr double kOrdinary = 1.5;
-  std::vector<double> later;
-  for (size_t i = steps.size() / 2; i < steps.size(); ++i) later.push_back(steps[i].time_ns);
-  const double limit = kOrdinary * quantile(later, 0.5).value_or(0);
-  size_t row = 0;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    row = steps[i].time_ns < limit ? row + 1 : 0;
-    if (row == std::min(kInARow, steps.size())) return i + 1 - row;
-  }
-  return 0;
+  std::vector<double> times_ns;
+  for (const StepInTime& s : steps) times_ns.push_back(s.time_ns);
+  return stepscope::first_steady_step(times_ns, std::min(kInARow, times_ns.size()));
 }
 
 StateRow state_row(const Steps& steps, size_t first, size_t last, const char* state, const std::string& run) {
@@ -135,10 +127,7 @@ Energy energy_between(const std::vector<EnergySample>& energy, double begin, dou
   if (to - from < 0.9 * (end - begin))
     return {std::nullopt, fmt::format("the energy counter was read for {:.2f} of {:.2f} s", (to - from) * 1e-9, (end - begin) * 1e-9)};
   const auto joules_at = [&](double time) {
-    const auto next = std::find_if(energy.begin(), energy.end(), [&](const EnergySample& s) { return at(s) >= time; });
-    if (next == energy.begin()) return static_cast<double>(next->energy_mj) * 1e-3;
-    const auto last = next - 1;
-    const double share = (time - at(*last)) / (at(*next) - at(*last));
+    const auto [last, next, share] = stepscope::between(energy.begin(), energy.end(), time, at).value();
     return (static_cast<double>(last->energy_mj) + share * static_cast<double>(next->energy_mj - last->energy_mj)) * 1e-3;
   };
   return {(joules_at(to) - joules_at(from)) / (to - from) * (end - begin), ""};

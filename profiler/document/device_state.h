@@ -8,17 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "base/sustained.h"
 #include "profiler/document/profile.h"
 #include "profiler/records/records.h"
 
 namespace profiler {
 
-inline constexpr double kWindow_ns = 1.03e9;       // one cycle of the power controller of an H200
-inline constexpr size_t kWindowSteps = 3;          // and no fewer steps
-inline constexpr double kSettledStep_pct = 0.3;    // two windows in a row: the precise witness
-inline constexpr double kSettledDevice_pct = 1.0;  // clock and power, of which a window has ten samples
-inline constexpr double kLongestSettling_ns = 10e9;
-inline constexpr double kWarmLeast_ns = 3e9;  // a warm figure needs so long behind the settling
+inline constexpr double kWindow_ns = stepscope::kPowerCycle_s * 1e9;
+inline constexpr size_t kWindowSteps = 3;                                    // and no fewer steps
+inline constexpr double kSettledStep_pct = 100 * stepscope::kSettledChange;  // two windows in a row: the precise witness
+inline constexpr double kSettledDevice_pct = 1.0;                            // clock and power, of which a window has ten samples
+inline constexpr double kLongestSettling_ns = stepscope::kLongestSettle_s * 1e9;
+inline constexpr double kWarmLeast_ns = stepscope::kSustainedMeasure_s * 1e9;  // a warm figure needs so long behind the settling
 inline constexpr size_t kWarmLeastSteps = 8;
 inline constexpr double kEnergyLeast_ns = 1e9;  // and a figure of energy so long between two changes of the counter
 inline constexpr size_t kEnergyLeastChanges = 10;

@@ -100,13 +100,6 @@ TEST(MostAboveFloor, IsByJoulesAboveTheFloorAndNotByJoules) {
   EXPECT_EQ(energy::most_above_floor(d, 9).size(), 3u);  // without a floor nothing is above it
 }
 
-TEST(ClockLimited, NeedsPowerAndClock) {
-  EXPECT_TRUE(energy::clock_limited(690, 1800, 700, 1980));
-  EXPECT_FALSE(energy::clock_limited(690, 1970, 700, 1980));
-  EXPECT_FALSE(energy::clock_limited(600, 1800, 700, 1980));
-  EXPECT_FALSE(energy::clock_limited(690, {}, 700, 1980));
-}
-
 TEST(EnergyTable, NamesTheStepTheOpsTheSumAndWhatIsMost) {
   Document d = document();
   d.ops[2].resolved = false;
