@@ -2,16 +2,18 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "profiler/report/cells.h"
 #include "profiler/report/facts.h"
 #include "profiler/report/views.h"
 
 namespace profiler {
 
+using stepscope::markdown_escaped;
+
 std::string markdown_text(const ProfileDocument& d, size_t top) {
-  const auto escaped = [](const std::string& text) { return markdown_escaped(text); };
   std::string out = "### Profile";
-  if (d.environment.gpu) out += ": " + escaped(*d.environment.gpu);
+  if (d.environment.gpu) out += ": " + markdown_escaped(*d.environment.gpu);
   if (d.run.trainer) out += ", " + *d.run.trainer;
   if (d.run.batch_size && d.run.seq_len) out += fmt::format(", B {} T {}", *d.run.batch_size, *d.run.seq_len);
   out += "\n\n";
@@ -30,10 +32,10 @@ std::string markdown_text(const ProfileDocument& d, size_t top) {
   if (!d.kernels.empty()) out += markdown_text(kernel_view(d, Output::markdown, top));
   if (!d.missing.empty()) out += "\nMissing:\n";
   for (const MissingRow& m : d.missing)
-    out += fmt::format("- **{}** {}{}: {}{}\n", m.severity, escaped(m.name), m.count > 1 ? fmt::format(" × {}", m.count) : "",
-                       m.detail.empty() ? "" : escaped(m.detail) + ". ", escaped(m.advice));
+    out += fmt::format("- **{}** {}{}: {}{}\n", m.severity, markdown_escaped(m.name), m.count > 1 ? fmt::format(" × {}", m.count) : "",
+                       m.detail.empty() ? "" : markdown_escaped(m.detail) + ". ", markdown_escaped(m.advice));
   out += "\n<details><summary>Environment</summary>\n\n";
-  for (const auto& [what, text] : environment_facts(d)) out += fmt::format("- {}: {}\n", escaped(what), escaped(text));
+  for (const auto& [what, text] : environment_facts(d)) out += fmt::format("- {}: {}\n", markdown_escaped(what), markdown_escaped(text));
   return out + "\n</details>\n";
 }
 

@@ -1,8 +1,11 @@
 #include "profiler/report/view.h"
 
+#include "base/text.h"
 #include "profiler/report/text_table.h"
 
 namespace profiler {
+
+using stepscope::markdown_escaped;
 
 std::string terminal_text(const View& view, size_t width, bool color) {
   std::vector<TextTable::Column> columns;
@@ -17,15 +20,6 @@ std::string terminal_text(const View& view, size_t width, bool color) {
   }
   for (const std::string& note : view.notes) table.note(note);
   return table.text(width, color);
-}
-
-std::string markdown_escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '|' || c == '\\' || c == '`' || c == '*' || c == '_') out += '\\';
-    out += c == '<' ? "&lt;" : c == '\n' ? " " : std::string(1, c);
-  }
-  return out;
 }
 
 std::string markdown_text(const View& view) {

@@ -34,7 +34,5 @@ struct View {
 
 std::string terminal_text(const View& view, size_t width, bool color);
 std::string markdown_text(const View& view);
-// One text of a document as a Markdown cell or line: it cannot end the cell and is not read as markup.
-std::string markdown_escaped(const std::string& text);
 
 }  // namespace profiler
