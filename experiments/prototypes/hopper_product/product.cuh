@@ -9,6 +9,7 @@
 // Rows of all tiles in shared memory are 128 bytes long with the 128-byte swizzle: 16-byte piece c of row r lies at c ^ (r % 8).
 #pragma once
 #include "experiments/prototypes/hopper_product/ptx.cuh"
+#include "gpt2/ops/storage.cuh"
 
 namespace hopper {
 
@@ -25,6 +26,8 @@ struct Shape {
 };
 
 #ifdef __CUDACC__
+
+using gpt2::ops::pack_bf16;
 
 // Tile `t` of a cluster: rows begin at m (both CTAs: 256), columns at n. Eight rows of tiles together walk over the columns, so that what
 // the running clusters read stays in the L2.
@@ -80,11 +83,6 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap* a, const CUtensorM
   }
 }
 
-__device__ __forceinline__ uint32_t two_bf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
 // `which` multiplier: 0 or 1, rows 64 * which of the tile.
 template <bool kAcross>
 __device__ __forceinline__ void multiply_tiles(const Shape& s, uint32_t ring, uint32_t staging, const Barriers& barrier, int which,
@@ -125,7 +123,7 @@ __device__ __forceinline__ void multiply_tiles(const Shape& s, uint32_t ring, ui
       const int c = 2 * j + piece;
       const uint32_t at = staging + c / 8 * (64 * 128) + row * 128 + ((c % 8) ^ (row % 8)) * 16;
       const float* d = sum + 8 * j;
-      store_matrices(at, two_bf16(d[0], d[1]), two_bf16(d[2], d[3]), two_bf16(d[4], d[5]), two_bf16(d[6], d[7]));
+      store_matrices(at, pack_bf16(d[0], d[1]), pack_bf16(d[2], d[3]), pack_bf16(d[4], d[5]), pack_bf16(d[6], d[7]));
     }
     barrier_arrive(barrier.staged + 8 * which);
   }

@@ -7,26 +7,15 @@
 
 namespace hopper {
 
-using bf16 = __nv_bfloat16;
+using gpt2::ops::bf16;
 
 #ifdef __CUDACC__
 
-struct Eight {
-  float v[8];
-};
-__device__ __forceinline__ Eight unpack(const uint4& raw) {
-  const uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
-  Eight e;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    e.v[2 * i] = __uint_as_float(word[i] << 16);  // a bf16 is the upper half of a float
-    e.v[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
-  }
-  return e;
-}
-__device__ __forceinline__ uint4 pack(const Eight& e) {
-  return make_uint4(two_bf16(e.v[0], e.v[1]), two_bf16(e.v[2], e.v[3]), two_bf16(e.v[4], e.v[5]), two_bf16(e.v[6], e.v[7]));
-}
+using gpt2::ops::load;
+using gpt2::ops::store;
+using Eight = gpt2::ops::Pack<8>;
+
+__device__ __forceinline__ Eight unpack(const uint4& raw) { return load<8>(reinterpret_cast<const bf16*>(&raw)); }
 
 constexpr float kSqrtTwoOverPi = 0.7978845608028654f, kCubic = 0.044715f;
 
@@ -69,8 +58,8 @@ struct GeluForward {
       slopes.v[i] = gelu_slope(x, gate);
     }
     if (!inside) return;
-    *reinterpret_cast<uint4*>(out + r * width + c) = pack(y);
-    *reinterpret_cast<uint4*>(slope + r * width + c) = pack(slopes);
+    store(out + r * width + c, y);
+    store(slope + r * width + c, slopes);
   }
   __device__ void end(float*, int, int, const Shape&) const {}
 };
@@ -100,7 +89,7 @@ struct GeluBackward {
       d.v[i] *= kSlope ? x.v[i] : gelu_slope(x.v[i], gelu_gate(x.v[i]));
       sum.v[i] += d.v[i];
     }
-    if (inside) *reinterpret_cast<uint4*>(out + r * width + c) = pack(d);
+    if (inside) store(out + r * width + c, d);
   }
   // One warp after the other, so that the order of a sum is always the same.
   __device__ void end(float* shared, int tile, int n, const Shape& s) const {
