@@ -13,16 +13,12 @@
 #include <vector>
 
 #include "experiments/runner/pair_runner.h"
+#include "tests/temporary_folder.h"
 
 namespace experiments {
 
 class PairRunner : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "stepscope-runner-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
   void TearDown() override {
     expect_gone();
     std::filesystem::remove_all(folder_);
@@ -88,7 +84,7 @@ class PairRunner : public ::testing::Test {
     return out;
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path folder_ = fresh_test_folder();
 };
 
 }  // namespace experiments

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/errors.h"
+#include "tests/temporary_folder.h"
 
 namespace experiments {
 namespace {
@@ -24,11 +25,6 @@ using ::testing::Not;
 
 class Session : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "stepscope-session-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
   void TearDown() override { fs::remove_all(folder_); }
 
   // `gate`, `arm`: what the script does for these commands.
@@ -91,7 +87,7 @@ class Session : public ::testing::Test {
                                                    "4.5 | $((100 + i)) ms | 9 tokens/s\"; done\n";
     chmod((folder_ / "baseline-fp32-v1").c_str(), 0755);
   }
-  fs::path folder_;
+  fs::path folder_ = fresh_test_folder();
 };
 
 TEST_F(Session, gates_both_arms_then_measures_and_decides) {
@@ -116,7 +112,8 @@ TEST_F(Session, a_receipt_of_these_sources_and_this_device_answers_for_the_ops) 
   program(gate_answer(true), arm());
   const std::vector<std::string> arm_of{"--trainer", "fp32"};
   experiments::Gates without((folder_ / "program").string(), 60, nullptr, false),
-      with((folder_ / "program").string(), 60, nullptr, false, {{"fp32", "receipts/fp32.json of today"}});
+      with((folder_ / "program").string(), 60, nullptr, false,
+           [](const std::string&trainer) { return "receipts/" + trainer + ".json of today"; });
   EXPECT_EQ(without.check(arm_of).sentence, "1 checks passed (seed 7)");
   EXPECT_EQ(log().find("--no-ops"), std::string::npos);
   EXPECT_EQ(with.check(arm_of).sentence, "1 checks passed (seed 7); ops as in receipts/fp32.json of today");

@@ -17,6 +17,7 @@
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/prediction.h"
 #include "experiments/verdict/words.h"
+#include "tests/temporary_folder.h"
 
 namespace experiments {
 namespace {
@@ -41,11 +42,6 @@ std::string error_of(const Json& json) {
 
 class VerdictFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "stepscope-verdict-files-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
   void TearDown() override { fs::remove_all(folder_); }
   void put(const std::string& name, const std::string& text) const {
     fs::create_directories((folder_ / name).parent_path());
@@ -65,7 +61,7 @@ class VerdictFiles : public ::testing::Test {
     out.pop_back();
     return out;
   }
-  fs::path folder_;
+  fs::path folder_ = fresh_test_folder();
 };
 
 TEST(verdict_fields, page_of_the_document_is_not_stale) {

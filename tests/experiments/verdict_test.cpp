@@ -21,6 +21,7 @@
 #include "experiments/verdict/same_launches.h"
 #include "experiments/verdict/stale.h"
 #include "profiler/diff/waterfall.h"
+#include "tests/temporary_folder.h"
 
 namespace experiments {
 namespace {
@@ -425,11 +426,6 @@ TEST(campaign_documents, lose_a_claim_that_holm_does_not_keep) {
 
 class Files : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "stepscope-verdict-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
   void TearDown() override { fs::remove_all(folder_); }
   static std::string content(const fs::path& file) {
     std::ifstream in(file);
@@ -439,7 +435,7 @@ class Files : public ::testing::Test {
     fs::create_directories((folder_ / name).parent_path());
     std::ofstream(folder_ / name) << text;
   }
-  fs::path folder_;
+  fs::path folder_ = fresh_test_folder();
 };
 
 TEST_F(Files, verdict_is_read_back_and_another_schema_is_refused) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "mixed/matmul.h"
+#include "tests/temporary_folder.h"
 
 namespace mixed {
 namespace {
@@ -15,10 +16,6 @@ namespace fs = std::filesystem;
 
 class Cache : public ::testing::Test {
  protected:
-  Cache() {
-    std::string pattern = (fs::temp_directory_path() / "stepscope_cache_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
   ~Cache() override { fs::remove_all(folder_); }
   fs::path file() const { return folder_ / "below" / "matmul.json"; }
   static cublasLtMatmulAlgo_t algorithm(uint64_t seed) {
@@ -33,7 +30,7 @@ class Cache : public ::testing::Test {
     fs::create_directories(file().parent_path());
     std::ofstream(file()) << text;
   }
-  fs::path folder_;
+  fs::path folder_ = fresh_test_folder();
 };
 
 TEST_F(Cache, FindsInANewProcessWhatItRemembered) {
