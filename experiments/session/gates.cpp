@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "experiments/gate/receipt.h"
 #include "experiments/session/child_output.h"
 
@@ -55,8 +55,7 @@ std::string receipt_of_ops(const std::filesystem::path& root, const std::string&
                            const std::string& driver) {
   const std::string name = "receipts/" + trainer + ".json";
   if (driver.empty() || !gate::receipt_problems(root / name, root, trainer).none()) return "";
-  std::ifstream in(root / name);
-  const ordered_json receipt = ordered_json::parse(in);
+  const ordered_json receipt = ordered_json::parse(stepscope::read_file(root / name));
   if (receipt["device"]["name"] != device || receipt["device"]["driver"] != driver) return "";
   return fmt::format("{} of {}", name, receipt["date"].get<std::string>());
 }
@@ -70,8 +69,7 @@ GateSummary Gates::check(const std::vector<std::string>& trainer_arguments) {
     return g;
   }
   // The op checks cover every variant of the trainer: once per session, or before it.
-  const auto receipt = receipts_.find(trainer);
-  const std::string ops_of = receipt == receipts_.end() ? "" : receipt->second;
+  const std::string ops_of = receipt_of_ ? receipt_of_(trainer) : "";
   bool ops_done = !ops_of.empty();
   for (const auto& [other, summary] : known_) ops_done |= other.find("--trainer " + trainer) != std::string::npos && summary.passed;
   argv.insert(argv.begin(), {program_, "gate"});

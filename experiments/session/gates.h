@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,10 +21,10 @@ std::string receipt_of_ops(const std::filesystem::path& root, const std::string&
 
 class Gates {
  public:
-  // `receipts`: by trainer, what receipt_of_ops said. With one, only whole models are checked here.
+  // `receipt_of`, which may be empty: receipt_of_ops of a trainer. With a receipt, only whole models are checked here.
   Gates(std::string program, double timeout_s, const std::atomic<bool>* stop, bool progress,
-        std::map<std::string, std::string> receipts = {})
-      : program_(std::move(program)), timeout_s_(timeout_s), stop_(stop), progress_(progress), receipts_(std::move(receipts)) {}
+        std::function<std::string(const std::string& trainer)> receipt_of = {})
+      : program_(std::move(program)), timeout_s_(timeout_s), stop_(stop), progress_(progress), receipt_of_(std::move(receipt_of)) {}
 
   // Of what an arm with these trainer arguments runs. Throws Interrupted, stepscope::MachineError when this machine cannot run it,
   // stepscope::InputError for what the trainer refuses.
@@ -34,7 +35,7 @@ class Gates {
   double timeout_s_;
   const std::atomic<bool>* stop_;
   bool progress_;
-  std::map<std::string, std::string> receipts_;
+  std::function<std::string(const std::string& trainer)> receipt_of_;
   std::map<std::string, GateSummary> known_;
 };
 

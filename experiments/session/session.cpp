@@ -65,15 +65,14 @@ void refuse(WorkloadResult& r, std::string_view reason, std::string sentence) {
 
 namespace {
 
-std::map<std::string, std::string> receipts_here(const SessionOptions& o) {
-  std::map<std::string, std::string> out;
-  if (!o.built_here || !o.gpu.present) return out;
-  std::string absent;
-  const auto device = stepscope::nvml::Device::open(absent, o.gpu.pci_bus_id);
-  const std::string driver = device ? device->driver_version().value_or("") : "";
-  for (const char* trainer : {"fp32", "mixed"})
-    if (std::string receipt = receipt_of_ops(o.root, trainer, o.gpu.name, driver); !receipt.empty()) out[trainer] = std::move(receipt);
-  return out;
+// The receipt of a trainer for this GPU and its driver; nothing to ask for a program that was not built from these sources.
+std::function<std::string(const std::string&)> receipts_here(const SessionOptions& o) {
+  if (!o.built_here || !o.gpu.present) return {};
+  return [root = o.root, gpu = o.gpu](const std::string& trainer) {
+    std::string absent;
+    const auto device = stepscope::nvml::Device::open(absent, gpu.pci_bus_id);
+    return receipt_of_ops(root, trainer, gpu.name, device ? device->driver_version().value_or("") : "");
+  };
 }
 
 }  // namespace
