@@ -9,9 +9,16 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/sustained.h"
 #include "experiments/runner/alone_window.h"
+#include "experiments/runner/check_plan.h"
 
 namespace experiments {
+
+using stepscope::kLongestSettle_s;
+using stepscope::kPowerCycle_s;
+using stepscope::kSettledChange;
+
 namespace {
 
 constexpr double kChangeHeat_s = 5, kShortHeat_s = 1;
@@ -23,27 +30,14 @@ double seconds_between(Clock::time_point from, Clock::time_point to) { return st
 
 void check(std::span<const PairPlan> plans) {
   if (plans.empty()) throw stepscope::InputError("nothing to measure");
-  const auto at_least = [](const char* flag, double value, double least) {
-    if (!(value >= least)) throw stepscope::InputError(fmt::format("{} is {}: expected at least {}", flag, value, least));
-  };
   const AlonePlan& alone = plans[0].alone;
-  at_least("--settle-s", alone.settle_s.value_or(0), 0);
-  at_least("--measure-s", alone.measure_s, 0.001);
-  at_least("--turns", alone.turns, 0);
-  at_least("--start-timeout-s", plans[0].start_timeout_s, 0.001);
-  at_least("--block-timeout-s", plans[0].block_timeout_s, 0.001);
+  check_at_least("--settle-s", alone.settle_s.value_or(0), 0);
+  check_at_least("--measure-s", alone.measure_s, 0.001);
+  check_at_least("--turns", alone.turns, 0);
   for (const PairPlan& p : plans) {
-    const std::vector<Look>& looks = p.thresholds.looks;
-    if (looks.empty()) throw stepscope::InputError("the plan has no look at its pairs");
-    at_least("--pairs", looks.front().pairs, 2);
-    for (size_t i = 1; i < looks.size(); ++i)
-      if (looks[i].pairs <= looks[i - 1].pairs)
-        throw stepscope::InputError(
-            fmt::format("--pairs: looks at {} and then at {} pairs: expected more at every look", looks[i - 1].pairs, looks[i].pairs));
+    check_common(p);
     if (p.a.argv != plans[0].a.argv || p.a.environment != plans[0].a.environment)
       throw stepscope::InputError("experiments that are measured together need the same baseline");
-    if (p.a.steps_on_command != p.b.steps_on_command)
-      throw stepscope::InputError("one arm steps on command and the other is run to its end: expected two of a kind");
   }
 }
 
@@ -134,15 +128,25 @@ class Rounds {
     double begin_s = 0, end_s = 0;           // of the counted steps, since then
   };
 
-  Ran process(Runner& r, const StretchRequest& request, bool again) {
+  // A fresh process that can step.
+  struct Ready {
+    std::unique_ptr<Arm> arm;
+    double start_s = 0;
+  };
+  Ready start(const Runner& r) {
     stop_if_told();
     check_foreign(0);
     const auto started = now();
-    const auto arm = h_.make_arm ? h_.make_arm(r.spec) : make_arm(r.spec, h_.stop);
-    arm->start();
-    arm->wait_ready(p_.start_timeout_s);
+    Ready out{arm_of(r.spec, h_)};
+    out.arm->start();
+    out.arm->wait_ready(p_.start_timeout_s);
+    out.start_s = seconds_between(started, now());
+    return out;
+  }
+
+  Ran process(Runner& r, const StretchRequest& request, bool again) {
+    const auto [arm, start_s] = start(r);
     const bool resident = arm->keeps_state();
-    const double start_s = seconds_between(started, now());
     if (resident) {
       if (rest_s_ && last_step_) wait_until(*last_step_ + seconds(*rest_s_));
       check_foreign(1);
@@ -196,19 +200,6 @@ class Rounds {
 
   StretchRequest request() const { return {settle_s_, p_.alone.measure_s, p_.alone.settle_steps, p_.alone.measure_steps}; }
 
-  // Of a process that becomes ready and goes; 0 of one that is run to its end. An arm's first start may search and compile what later ones
-  // find on disk, so this is asked of its second.
-  double start_once(const Runner& r) {
-    stop_if_told();
-    check_foreign(0);
-    const auto started = now();
-    const auto arm = h_.make_arm ? h_.make_arm(r.spec) : make_arm(r.spec, h_.stop);
-    if (!arm->keeps_state()) return 0;
-    arm->start();
-    arm->wait_ready(p_.start_timeout_s);
-    return seconds_between(started, now());
-  }
-
   // Thrown away: one process of every arm, and one more start of it.
   void heat() {
     double longest_start_s = 0, settle_s = 0;
@@ -219,7 +210,8 @@ class Rounds {
       const StretchRequest request{heat_s, 0, p_.alone.settle_steps, 1};
       try {
         const Ran ran = process(r, request, p_.steps_again);
-        longest_start_s = std::max(longest_start_s, start_once(r));
+        // An arm's first start may search and compile what later ones find on disk, so its second is asked.
+        if (r.spec.steps_on_command) longest_start_s = std::max(longest_start_s, start(r).start_s);
         if (!p_.alone.settle_s && r.spec.steps_on_command) {
           const auto after = settled_after_s(ran.times_ns);
           settled = settled && after;
@@ -251,8 +243,8 @@ class Rounds {
       rule = "fixed, of commands";
     } else {
       settle_s_ = std::clamp(settle_s, kSustainedSettle_s, kLongestSettle_s);
-      rule = settled ? fmt::format("two means over {} s in a row differed by less than {}%", kSettleWindow_s, 100 * kSettledChange)
-                     : fmt::format("no two means over {} s in a row differed by less than {}%: the longest that was tried", kSettleWindow_s,
+      rule = settled ? fmt::format("two means over {} s in a row differed by less than {}%", kPowerCycle_s, 100 * kSettledChange)
+                     : fmt::format("no two means over {} s in a row differed by less than {}%: the longest that was tried", kPowerCycle_s,
                                    100 * kSettledChange);
     }
     for (RunLog& log : logs_) {

@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "base/statistics.h"
+#include "experiments/runner/check_plan.h"
 
 namespace experiments {
 namespace {
@@ -20,31 +21,17 @@ Clock::time_point now(const Hooks& h) { return h.now ? h.now() : Clock::now(); }
 
 double seconds_since(Clock::time_point t, const Hooks& h) { return std::chrono::duration<double>(now(h) - t).count(); }
 
-std::unique_ptr<Arm> arm_of(const ArmSpec& spec, const Hooks& h) { return h.make_arm ? h.make_arm(spec) : make_arm(spec, h.stop); }
-
 void check_plan(const PairPlan& p) {
-  auto at_least = [](const char* flag, double value, double least) {
-    if (!(value >= least)) throw stepscope::InputError(fmt::format("{} is {}: expected at least {}", flag, value, least));
-  };
+  check_common(p);
+  check_at_least("--quads", p.quads, 1);
+  check_at_least("--block-steps", p.block_steps, 1);
+  check_at_least("--block-s", p.block_s, 0);
+  check_at_least("--pair-s", p.pair_s, 0);
+  check_at_least("--warmup-s", p.warmup_s, 0);
   const std::vector<Look>& looks = p.thresholds.looks;
-  if (looks.empty()) throw stepscope::InputError("the plan has no look at its pairs");
-  at_least("--pairs", looks.front().pairs, 2);
-  for (size_t i = 1; i < looks.size(); ++i)
-    if (looks[i].pairs <= looks[i - 1].pairs)
-      throw stepscope::InputError(
-          fmt::format("--pairs: looks at {} and then at {} pairs: expected more at every look", looks[i - 1].pairs, looks[i].pairs));
-  at_least("--quads", p.quads, 1);
-  at_least("--block-steps", p.block_steps, 1);
-  at_least("--block-s", p.block_s, 0);
-  at_least("--pair-s", p.pair_s, 0);
-  at_least("--warmup-s", p.warmup_s, 0);
-  at_least("--start-timeout-s", p.start_timeout_s, 0.001);
-  at_least("--block-timeout-s", p.block_timeout_s, 0.001);
   if (looks.size() > 1 && looks.back().pairs > 26)
     throw stepscope::InputError(
         fmt::format("--pairs: a look at {} pairs, expected at most 26 (the exact test enumerates 2^pairs)", looks.back().pairs));
-  if (p.a.steps_on_command != p.b.steps_on_command)
-    throw stepscope::InputError("one arm steps on command and the other is run to its end: expected two of a kind");
 }
 
 class PairRun {
