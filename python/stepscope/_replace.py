@@ -5,7 +5,7 @@ A forward that calls torch.nn.functional by name (nanoGPT) is run again from the
 which the asked functions are ours and all others are PyTorch's."""
 import contextlib
 import dataclasses
-import functools
+import itertools
 import math
 import sys
 import types
@@ -108,7 +108,12 @@ def _function(op, slots):
         return slots
     ours = {"layernorm": functional.layer_norm, "gelu": functional.gelu, "attention": functional.scaled_dot_product_attention,
             "loss": functional.cross_entropy}[op]
-    return functools.partial(ours, **slots)
+
+    # Not functools.partial: Dynamo (PyTorch 2.11) fails on the guards of one that it finds in a forward's globals.
+    def bound(*arguments, **settings):
+        return ours(*arguments, **settings, **slots)
+
+    return bound
 
 
 # ---- what is recognized: each returns why not, or makes the swap ------------------------------------------------------
@@ -258,32 +263,37 @@ def _functional_calls(module):
     return {name: op for name, op in _FUNCTIONS.items() if name in names and not hasattr(module, name)}
 
 
+_stand_in_numbers = itertools.count()
+
+
 def _stand_in(module, changed):
-    """A module with the contents of `module` and some functions changed."""
-    copy = types.ModuleType(module.__name__)
-    copy.__dict__.update(module.__dict__)
+    """A module with the contents of `module` and some names changed. It bears a name of its own and is importable by it: Dynamo finds a
+    function's globals, and the modules in them, by the names that they bear."""
+    copy = types.ModuleType(f"stepscope._stand_in_{next(_stand_in_numbers)}")
+    contents = module if isinstance(module, dict) else module.__dict__
+    copy.__dict__.update({k: v for k, v in contents.items() if k not in ("__name__", "__spec__", "__loader__")})
     copy.__dict__.update(changed)
+    sys.modules[copy.__name__] = copy
     return copy
 
 
 def _rebound(forward, changed):
     """The same function with torch.nn.functional's names bound to `changed`; None where it does not reach them through a global."""
-    names, found = _names_of(forward.__code__), False
-    globals_ = dict(forward.__globals__)
-    for name, value in list(globals_.items()):
+    names, ours = _names_of(forward.__code__), {}
+    for name, value in forward.__globals__.items():
         if name not in names:
             continue
         if value is F:
-            globals_[name], found = _stand_in(F, changed), True
+            ours[name] = _stand_in(F, changed)
         elif any(value is getattr(F, f) for f in changed):
-            globals_[name], found = next(changed[f] for f in changed if value is getattr(F, f)), True
+            ours[name] = next(changed[f] for f in changed if value is getattr(F, f))
         elif value is torch and "functional" in names:
-            functional_module = _stand_in(F, changed)
-            globals_[name], found = _stand_in(torch, {"nn": _stand_in(nn, {"functional": functional_module})}), True
+            ours[name] = _stand_in(torch, {"nn": _stand_in(nn, {"functional": _stand_in(F, changed)})})
         elif value is nn and "functional" in names:
-            globals_[name], found = _stand_in(nn, {"functional": _stand_in(F, changed)}), True
-    if not found:
+            ours[name] = _stand_in(nn, {"functional": _stand_in(F, changed)})
+    if not ours:
         return None
+    globals_ = _stand_in(forward.__globals__, ours).__dict__
     new = types.FunctionType(forward.__code__, globals_, forward.__name__, forward.__defaults__, forward.__closure__)
     new.__kwdefaults__ = forward.__kwdefaults__
     return new

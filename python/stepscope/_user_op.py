@@ -56,7 +56,10 @@ class UserOp:
     def __call__(self, *arguments, **settings):
         tensors, found = getattr(self, "_" + self.kind)(*arguments, **settings)
         functional.record(self.kind, tensors, found, lambda *t: self._run(found, *t))
-        return self._run(found, *tensors)
+        out = self._run(found, *tensors)
+        if self.kind == "attention":
+            out = out.view(*out.shape[:2], found["heads"], -1).transpose(1, 2)
+        return out
 
     def _run(self, settings, *tensors):
         function = reference.function_of(self.kind, settings)
