@@ -19,6 +19,7 @@ from ._check import check
 from ._errors import CheckFailed, MachineError, Refused, StepscopeError
 from ._library import variants, why_missing
 from ._nvrtc import cuda_kernel
+from ._profile import prepare as _prepare
 from ._profile import profile
 from ._replace import Report, replace
 from ._user_op import op
@@ -26,3 +27,5 @@ from .optim import AdamW
 
 __all__ = ["AdamW", "CheckFailed", "MachineError", "Refused", "Report", "StepscopeError", "bench", "check", "cuda_kernel", "functional", "op",
            "profile", "replace", "variants", "why_missing"]
+
+_prepare()

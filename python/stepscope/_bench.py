@@ -37,6 +37,9 @@ class Row:
 COLUMNS = ("what", "shape", "how", "PyTorch ms", "ours ms", "ratio", "95%", "ours is")
 
 
+FUSIBLE = ("layernorm", "gelu", "loss")  # what torch.compile makes kernels of its own for
+
+
 class BenchReport:
     def __init__(self, rows):
         self.rows = rows
@@ -131,8 +134,8 @@ def _torch_function(call):
     return function
 
 
-def bench_call(call, **settings):
-    """Row of one recorded call, forward and backward together."""
+def bench_call(call, *, compiled=False, **settings):
+    """Row of one recorded call, forward and backward together; compiled: PyTorch's side through torch.compile."""
     upstream = reference.upstream_for(call, 0)
     if call.op != "loss":
         upstream = upstream.to(reference.storage_of(call))
@@ -143,11 +146,12 @@ def bench_call(call, **settings):
         torch_tensors = tuple(t.to(call.tensors[0].dtype) for t in call.tensors)
     else:
         torch_tensors = call.tensors
-    own = _forward_and_backward(_torch_function(call), torch_tensors, upstream)
+    function = _torch_function(call)
+    own = _forward_and_backward(torch.compile(function) if compiled else function, torch_tensors, upstream)
     ours = _forward_and_backward(call.run, call.tensors, upstream)
     cuda = call.tensors[0].is_cuda
     graphs = [_as_graph(own), _as_graph(ours)] if cuda else [None, None]
-    how = "graph" if all(graphs) else "eager"
+    how = ("graph" if all(graphs) else "eager") + (", PyTorch's compiled" if compiled else "")
     return paired(f"{call.op} forward+backward", shape, how, *(graphs if all(graphs) else (own, ours)), cuda=cuda, **settings)
 
 
@@ -174,8 +178,8 @@ def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False
     """Each replaced op and the whole step against PyTorch's.
 
     report: what replace() returned. autocast: a type (torch.bfloat16) under which steps run. optimizer: parameters -> optimizer of
-    PyTorch's arm; ours is the same, replaced where `adamw` was asked of replace(). compiled: both arms of the step through torch.compile,
-    too. PyTorch's arm is a deep copy of the model with the ops given back."""
+    PyTorch's arm; ours is the same, replaced where `adamw` was asked of replace(). compiled: also both arms of the step through
+    torch.compile, and ours against PyTorch's compiled ops. PyTorch's arm is a deep copy of the model with the ops given back."""
     if not report.on:
         raise StepscopeError("the report's ops are off; bench() compares them with PyTorch's")
     device = next(model.parameters()).device
@@ -189,6 +193,8 @@ def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False
             if kind not in seen:
                 seen.add(kind)
                 rows.append(bench_call(call, blocks=blocks))
+                if compiled and call.op in FUSIBLE:
+                    rows.append(bench_call(call, compiled=True, blocks=blocks))
         del calls
     with report.off():
         twin = copy.deepcopy(model)

@@ -1,5 +1,10 @@
 """Every replaced op against PyTorch in float64, on the tensors that the user's own model gave it and on rows made to break it; beside it
-PyTorch's own error in the same types. The budget is twice that, and never less than the rounding of the type."""
+PyTorch's own error in the same types. The budget is twice that, and never less than the rounding of the type.
+
+Some inputs have no answer that accurate. The mean of a constant row, off by half a unit in its last place, is multiplied by
+1/sqrt(eps) = 316; where one score wins a row, the gradient of the scores is the difference of two equal sums. So an error also passes, row
+by row, that is at most twice what the truth moves by when float32's roundings are put into its inputs (attention: into its sums, _reference.py). That is backward stability (N. Higham, Accuracy and Stability of Numerical Algorithms, section 1.5). On ordinary rows it
+is less than the rounding of the type, so it is only computed where the budget does not hold."""
 import contextlib
 import dataclasses
 import math
@@ -14,6 +19,7 @@ from ._tables import number, table
 # A tensor that passes through one or two roundings to bfloat16 (8 bits) or float32 (24 bits) cannot be nearer than this.
 FLOOR = {torch.bfloat16: 2.0**-8, torch.float32: 2.0**-20, torch.float64: 2.0**-46}
 FACTOR = 2.0
+DRAWS = 8
 
 
 @dataclasses.dataclass
@@ -29,6 +35,7 @@ class Row:
     budget: float
     worst: str            # where the worst row is and what stands there
     ok: bool
+    row_limit: float = 0.0  # what the worst row may have
 
     def cells(self):
         return (self.op, self.site, "x".join(map(str, self.shape)), self.tensor, number(self.error), number(self.torch_error),
@@ -61,7 +68,7 @@ class CheckReport:
 
 
 def _strain(row):
-    ratio = max(row.error / row.budget, row.row_error / max(4 * row.budget, FACTOR * row.torch_row_error))
+    ratio = max(row.error / row.budget, row.row_error / row.row_limit) if row.row_limit else math.inf
     return math.inf if ratio != ratio else ratio
 
 
@@ -70,20 +77,30 @@ def _as_rows(t):
 
 
 def _errors(got, truth):
-    """(error of the whole, worst row's error, index of the worst row). A row is measured against its own norm, but not against less than
-    a thousandth of the mean one: a row that is zero by nature has no relative error."""
+    """(error of the whole, error of each row). A row is measured against its own norm, but not against less than a thousandth of the mean
+    one: a row that is zero by nature has no relative error. NaN counts as infinite."""
     difference, truth = _as_rows(got.double() - truth), _as_rows(truth)
-    norm = truth.norm()
-    whole = (difference.norm() / norm.clamp_min(1e-300)).item() if difference.numel() else 0.0
     if not difference.numel():
-        return 0.0, 0.0, 0
+        return 0.0, difference.new_zeros(1)
+    norm = truth.norm()
+    whole = (difference.norm() / norm.clamp_min(1e-300)).item()
     rows = difference.norm(dim=1) / truth.norm(dim=1).clamp_min(1e-3 * (norm / math.sqrt(len(truth))).item() + 1e-300)
-    rows = torch.where(rows.isnan(), torch.inf, rows)
-    at = int(rows.argmax())
-    return (math.inf if math.isnan(whole) else whole), rows[at].item(), at
+    return (math.inf if math.isnan(whole) else whole), torch.where(rows.isnan(), torch.inf, rows)
+
+
+def moved_by_rounding(call, upstream, truth):
+    """[(whole, each row)] of the errors that float32's rounding puts into the truth (reference.py), the largest of some draws."""
+    moved = [(0.0, torch.zeros((), dtype=torch.float64, device=truth[0].device))] * len(truth)
+    for draw in range(DRAWS):
+        for i, (got, t) in enumerate(zip(reference.forward_and_gradients_rounded(call, upstream, 1000 + draw), truth)):
+            whole, rows = _errors(got, t)
+            moved[i] = (max(whole, moved[i][0]), torch.maximum(rows, moved[i][1]))
+    return moved
 
 
 def _where(got, truth, at):
+    if not truth.numel():
+        return "empty"
     got, truth = _as_rows(got.double())[at], _as_rows(truth)[at]
     difference = (got - truth).abs()
     column = int(torch.where(difference.isnan(), torch.inf, difference).argmax())
@@ -98,18 +115,25 @@ def compare(call, seed=0):
     truth = reference.forward_and_gradients(function, reference.converted(call, torch.float64), upstream)
     own = reference.forward_and_gradients(function, reference.converted(call, storage), upstream)
     ours = reference.forward_and_gradients(call.run, call.tensors, upstream)
-    rows = []
-    for name, o, p, t in zip(reference.tensor_names(call.op), ours, own, truth):
+    rows, moved = [], None
+    for i, (name, o, p, t) in enumerate(zip(reference.tensor_names(call.op), ours, own, truth)):
         shape = tuple(call.tensors[0].shape)
         if o.shape != t.shape:
             rows.append(Row(call.op, call.site, shape, name, math.inf, 0, math.inf, 0, FLOOR[storage], f"shape {tuple(o.shape)}, PyTorch's is "
                             f"{tuple(t.shape)}", False))
             continue
-        error, row_error, at = _errors(o, t)
-        torch_error, torch_row_error, _ = _errors(p, t)
+        error, row_errors = _errors(o, t)
+        torch_error, torch_rows = _errors(p, t)
         budget = max(FLOOR[storage], FACTOR * torch_error)
-        ok = error <= budget and row_error <= max(4 * FLOOR[storage], FACTOR * torch_row_error)
-        rows.append(Row(call.op, call.site, shape, name, error, torch_error, row_error, torch_row_error, budget, _where(o, t, at), ok))
+        limits = torch.full_like(row_errors, max(4 * FLOOR[storage], FACTOR * torch_rows.max().item()))
+        if not (error <= budget and bool((row_errors <= limits).all())):
+            moved = moved or moved_by_rounding(call, upstream, truth)
+            budget = max(budget, FACTOR * moved[i][0])
+            limits = torch.maximum(limits, FACTOR * moved[i][1])
+        ok = error <= budget and bool((row_errors <= limits).all())
+        at = int((row_errors / limits).argmax())
+        rows.append(Row(call.op, call.site, shape, name, error, torch_error, row_errors[at].item(), torch_rows[at].item(), budget,
+                        _where(o, t, at), ok, limits[at].item()))
     return rows
 
 

@@ -19,6 +19,8 @@ _SCHEMAS = {
     "gelu_backward": "(Tensor dout, Tensor x) -> Tensor",
     "attention_forward": "(Tensor qkv, int heads, str variant) -> (Tensor, Tensor)",
     "attention_backward": "(Tensor dout, Tensor qkv, Tensor out, Tensor lse, int heads, str variant) -> Tensor",
+    "sdpa_forward": "(Tensor q, Tensor k, Tensor v, str variant) -> (Tensor, Tensor)",
+    "sdpa_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, str variant) -> Tensor",
     "cross_entropy_forward": "(Tensor logits, Tensor targets, int columns, int ignored, str variant) -> Tensor",
     "cross_entropy_backward": "(Tensor(a!) logits, Tensor targets, Tensor upstream, int columns, int ignored, str variant) -> ()",
     "adamw": "(Tensor(a!) parameters, Tensor(b!) m, Tensor(c!) v, Tensor gradients, Tensor(d!) rounded, Tensor settings, Tensor clip_scale,"
@@ -203,6 +205,37 @@ def _attention_backward(dout, qkv, out, lse, heads, variant):
     return dqkv
 
 
+def packed(q, k, v):
+    """(batch, tokens, 3 * channels) of three (batch, heads, tokens, head size) tensors: without a copy where they are views of one such
+    tensor, as the parts of one projection are."""
+    B, heads, T, size = q.shape
+    C, want = heads * size, (T * 3 * heads * size, size, 3 * heads * size, 1)
+    at = q.storage_offset()
+    if (all(all(n == 1 or s == w for n, s, w in zip(t.shape, t.stride(), want)) for t in (q, k, v))
+            and (k.storage_offset(), v.storage_offset()) == (at + C, at + 2 * C)
+            and q.untyped_storage().data_ptr() == k.untyped_storage().data_ptr() == v.untyped_storage().data_ptr()):
+        return q.as_strided((B, T, 3 * C), (T * 3 * C, 3 * C, 1))
+    return torch.cat([t.transpose(1, 2).reshape(B, T, C) for t in (q, k, v)], dim=2)
+
+
+def _sdpa_forward(q, k, v, variant):
+    return _attention_forward(packed(q, k, v), q.shape[1], variant)
+
+
+def _sdpa_forward_fake(q, k, v, variant):
+    B, heads, T, size = q.shape
+    return q.new_empty((B, T, heads * size)), q.new_empty((B, heads, T), dtype=F32)
+
+
+def _sdpa_backward(dout, q, k, v, out, lse, variant):
+    return _attention_backward(dout, packed(q, k, v), out, lse, q.shape[1], variant)
+
+
+def _sdpa_backward_fake(dout, q, k, v, out, lse, variant):
+    B, heads, T, size = q.shape
+    return q.new_empty((B, T, 3 * heads * size))
+
+
 # ---- cross entropy ---------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +294,8 @@ _CUDA = {
     "gelu_backward": _gelu_backward,
     "attention_forward": _attention_forward,
     "attention_backward": _attention_backward,
+    "sdpa_forward": _sdpa_forward,
+    "sdpa_backward": _sdpa_backward,
     "cross_entropy_forward": _cross_entropy_forward,
     "cross_entropy_backward": _cross_entropy_backward,
     "adamw": _adamw,
@@ -272,6 +307,8 @@ _FAKE = {
     "gelu_backward": lambda dout, x: torch.empty_like(x),
     "attention_forward": _attention_forward_fake,
     "attention_backward": lambda dout, qkv, out, lse, heads, variant: torch.empty_like(qkv),
+    "sdpa_forward": _sdpa_forward_fake,
+    "sdpa_backward": _sdpa_backward_fake,
     "cross_entropy_forward": lambda logits, targets, columns, ignored, variant: logits.new_empty((), dtype=F32),
     "cross_entropy_backward": lambda logits, targets, upstream, columns, ignored, variant: None,
     "adamw": lambda *arguments: None,

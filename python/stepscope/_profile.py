@@ -12,6 +12,8 @@ import torch
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from . import _compiled
+
 LOSS, EMBEDDING = "classifier/-/loss", "encoder/-/embedding"
 
 # Names of Hugging Face, nanoGPT and llm.c: (leaf while it runs, leaf after it; None: as before).
@@ -143,6 +145,13 @@ def listening():
     return bool(os.environ.get("STEPSCOPE_COLLECT"))
 
 
+def prepare():
+    """Before a program compiles anything: under the collector, compiled programs get ranges."""
+    why = _compiled.install(leaves_of, LOSS) if listening() else None
+    if why:
+        print(f"stepscope.profile: kernels of compiled programs stay without ranges: {why}", file=sys.stderr)
+
+
 _told = False
 
 
@@ -161,7 +170,7 @@ def profile(name="step", *, sink=None):
     llm.c. Without the collector the block runs as if nothing were around it, and a line on stderr says how to run it.
 
     The backward runs on the calling thread inside, so that its ranges and launches are one thread's. A module that torch.compile
-    compiled calls no hooks: its kernels keep the range that was open around it."""
+    compiled by Inductor calls no hooks and switches the ranges itself (_compiled.py), unless it replays CUDA graphs."""
     if sink is None and not listening():
         _tell_how(name)
         yield
@@ -176,6 +185,7 @@ def profile(name="step", *, sink=None):
                        register_optimizer_step_post_hook(lambda *a: cursor.set("optimizer/-/zero_grad"))):
             stack.callback(handle.remove)
         stack.enter_context(_clipping(cursor))
+        stack.callback(_compiled.follow, _compiled.follow(cursor))
         sink.push(name)
         stack.callback(sink.pop)
         cursor.set("other/-/copy")

@@ -99,7 +99,9 @@ def _swap_class(module, forward):
 
 
 def _variant_text(slots):
-    return "own kernel " + getattr(slots, "__name__", "?") if callable(slots) else ", ".join(f"{k}={v}" for k, v in slots.items())
+    if callable(slots):
+        return "own kernel " + getattr(slots, "__name__", "?")
+    return ", ".join(f"{k}={v or ('cudnn or flash, by type' if functional.has_cudnn() else 'flash')}" for k, v in slots.items())
 
 
 def _function(op, slots):
@@ -370,18 +372,32 @@ def _replace_optimizer(report, optimizer, slots):
     _add(report, "optimizer", optimizer, "adamw", slots, result)
 
 
+SLOWER = "slower than PyTorch's where the library has no cuDNN; attention='flash' replaces it all the same"
+
+
+def _leave_attention(report, model):
+    """Lists the attention that replace(model) leaves to PyTorch."""
+    for name, module in model.named_modules():
+        if _kind_of(module)[0] == "attention" or "attention" in _functional_calls(module).values():
+            report.sites.append(Site(name, type(module).__name__, "attention", why=SLOWER))
+
+
 def replace(model, *, optimizer=None, **asked):
-    """Replaces ops of a model by stepscope's kernels, in place; without any op named: all of them.
+    """Replaces ops of a model by stepscope's kernels, in place; without any op named: all of them that are not slower than PyTorch's.
 
     layernorm, gelu, attention, loss, adamw take a variant of `stepscope train --list-variants`, several joined by "+"
     ("warp_per_row+separate_columns"), True for the defaults, or a kernel made by stepscope.op. Slots by their own name
     (attention_backward="flash") override. adamw needs `optimizer`. Raises Refused for what does not stand alone.
 
     Returns a Report; print it: what is not replaced stands in it with the reason."""
-    if not any(v is not None and v is not False for v in asked.values()):
-        asked = {op: True for op in OPS if op != "adamw" or optimizer is not None}
+    by_default = not any(v is not None and v is not False for v in asked.values())
+    without_attention = by_default and not functional.has_cudnn()
+    if by_default:
+        asked = {op: True for op in OPS if (op != "adamw" or optimizer is not None) and not (op == "attention" and without_attention)}
     chosen = choose(asked)
     report = Report(model, chosen)
+    if without_attention:
+        _leave_attention(report, model)
     _replace_modules(report, model, {op: s for op, s in chosen.items() if op != "adamw"})
     if _is_hugging_face(model):
         if "loss" in chosen:

@@ -47,7 +47,7 @@ def refuse_variant(slot, name):
 
 
 def _one_op(op, asked):
-    """{slot: variant} for op=asked; asked is a name, several joined by '+', or True for the defaults."""
+    """{slot: variant} for op=asked; asked is a name, several joined by '+', or True for the defaults. None is a default that a call finds."""
     slots = OPS[op]
     chosen = {}
     for name in [] if asked is True else str(asked).split("+"):
@@ -61,7 +61,8 @@ def _one_op(op, asked):
     # cudnn_deterministic is a backward; a forward of the same library belongs to it.
     if chosen.get("attention_backward") == "cudnn_deterministic":
         chosen.setdefault("attention_forward", "cudnn")
-    return {s: chosen.get(s, ALONE[s][0]) for s in slots}
+    # Attention's default depends on the tensors' type, which only a call knows.
+    return {s: chosen.get(s, None if op == "attention" else ALONE[s][0]) for s in slots}
 
 
 def choose(asked):

@@ -9,8 +9,8 @@ import threading
 import torch
 import torch.nn.functional as F
 
-from . import _ops
-from ._errors import Refused
+from . import _library, _ops
+from ._errors import Refused, StepscopeError
 
 _F32, _BF16 = torch.float32, torch.bfloat16
 _op = torch.ops.stepscope
@@ -36,12 +36,15 @@ class Call:
         self.op, self.tensors, self.settings, self.run, self.site = op, tensors, settings, run, ""
 
 
+def is_recording():
+    """Whether recorded() listens. Not while a program is compiled, which calls nothing."""
+    return not torch.compiler.is_compiling() and getattr(_recording, "calls", None) is not None
+
+
 def record(op, tensors, settings, run):
-    """Tells recorded() of a call. Not while a program is compiled, which calls nothing."""
-    if torch.compiler.is_compiling():
-        return
-    calls = getattr(_recording, "calls", None)
-    if calls is not None:
+    """Tells recorded() of a call."""
+    if is_recording():
+        calls = _recording.calls
         call = Call(op, tuple(t.detach().clone() for t in tensors), settings, run)
         call.site = getattr(_recording, "site", "")
         calls.append(call)
@@ -150,23 +153,66 @@ class _Attention(torch.autograd.Function):
         return _op.attention_backward(dout, qkv, out, lse, ctx.heads, ctx.backward_variant), None, None, None
 
 
-def attention(qkv, heads, *, attention_forward="flash", attention_backward="flash"):
-    """Causal attention of packed projections: qkv (batch, tokens, 3 * channels) -> (batch, tokens, channels)."""
+class _Sdpa(torch.autograd.Function):
+    """The same of three views. Their gradients are views of one packed tensor."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, forward, backward):
+        out, lse = _op.sdpa_forward(q, k, v, forward)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.backward_variant = backward
+        return out
+
+    @staticmethod
+    def backward(ctx, dout):
+        q, k, v, out, lse = ctx.saved_tensors
+        B, heads, T, size = q.shape
+        dqkv = _op.sdpa_backward(dout.to(q.dtype).contiguous(), q, k, v, out, lse, ctx.backward_variant)
+        return *heads_of(dqkv, heads), None, None
+
+
+def heads_of(qkv, heads):
+    """Query, key and value of (batch, tokens, 3 * channels) as views (batch, heads, tokens, head size)."""
+    B, T, C = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+    return tuple(t.view(B, T, heads, C // heads).transpose(1, 2) for t in qkv.split(C, dim=2))
+
+
+@torch.compiler.assume_constant_result
+def has_cudnn():
+    """Whether the library has cuDNN's attention on this machine."""
+    try:
+        _library.bytes_of("attention_forward_scratch", b"cudnn", 1, 1, 64, 64, 1)
+        return True
+    except StepscopeError:
+        return False
+
+
+def _attention_variants(storage, forward, backward):
+    """What runs where no variant was named: cudnn where there is one, which flash does not reach (docs/python.md has the times)."""
+    default = "cudnn" if storage == _BF16 and has_cudnn() else "flash"
+    return forward or default, backward or default
+
+
+def attention(qkv, heads, *, attention_forward=None, attention_backward=None):
+    """Causal attention of packed projections: qkv (batch, tokens, 3 * channels) -> (batch, tokens, channels). Without a variant: cudnn
+    in bfloat16 where the library has it, else flash."""
     storage = _autocast_type(qkv.device.type, "attention") or qkv.dtype
     _ops.storage_of(qkv, "attention", "qkv")
     _ops.attention_shape(qkv, heads, "attention")
     qkv = qkv.to(storage).contiguous()
+    forward, backward = _attention_variants(storage, attention_forward, attention_backward)
 
     def run(qkv):
-        return _Attention.apply(qkv, heads, attention_forward, attention_backward)
+        return _Attention.apply(qkv, heads, forward, backward)
 
     record("attention", (qkv,), {"heads": heads}, run)
     return run(qkv)
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, *,
-                                 attention_forward="flash", attention_backward="flash"):
-    """F.scaled_dot_product_attention of (batch, heads, tokens, head size) tensors, causal only. Packs its arguments into one tensor."""
+                                 attention_forward=None, attention_backward=None):
+    """F.scaled_dot_product_attention of (batch, heads, tokens, head size) tensors, causal only. Views of one packed projection are read
+    where they are; other tensors are packed first. Variants as for attention()."""
     B, heads, T, size = query.shape if query.dim() == 4 else (0, 0, 0, 0)
     if query.dim() != 4 or key.shape != query.shape or value.shape != query.shape:
         raise Refused(f"attention: query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}; the kernels take three "
@@ -179,9 +225,18 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         raise Refused(f"attention: dropout of {dropout_p}; the kernels have none")
     if scale is not None and not math.isclose(scale, size**-0.5, rel_tol=1e-6):
         raise Refused(f"attention: scale is {scale}, the kernels have 1/sqrt(head size) = {size**-0.5}")
-    tokens = [t.transpose(1, 2).reshape(B, T, heads * size) for t in (query, key, value)]
-    out = attention(torch.cat(tokens, dim=2), heads, attention_forward=attention_forward, attention_backward=attention_backward)
-    return out.view(B, T, heads, size).transpose(1, 2)
+    for tensor, name in ((query, "query"), (key, "key"), (value, "value")):
+        _ops.storage_of(tensor, "attention", name)
+    storage = _autocast_type(query.device.type, "attention") or query.dtype
+    forward, backward = _attention_variants(storage, attention_forward, attention_backward)
+    parts = [t.to(storage) for t in (query, key, value)]
+
+    def run(qkv):
+        return _Sdpa.apply(*heads_of(qkv, heads), forward, backward)
+
+    if is_recording():
+        record("attention", (_ops.packed(*parts),), {"heads": heads}, run)
+    return _Sdpa.apply(*parts, forward, backward).view(B, T, heads, size).transpose(1, 2)
 
 
 # ---- cross entropy ---------------------------------------------------------------------------------------------------

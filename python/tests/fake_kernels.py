@@ -76,14 +76,26 @@ def cross_entropy_backward(logits, targets, upstream, columns, ignored, variant)
     logits[:, :columns] = (p * upstream.double() / counted.sum()).to(logits.dtype)
 
 
+def sdpa_forward(q, k, v, variant):
+    from stepscope._ops import packed
+    return _installed["attention_forward"](packed(q, k, v), q.shape[1], variant)
+
+
+def sdpa_backward(dout, q, k, v, out, lse, variant):
+    from stepscope._ops import packed
+    return _installed["attention_backward"](dout, packed(q, k, v), out, lse, q.shape[1], variant)
+
+
 KERNELS = {f.__name__: f for f in (layernorm_forward, layernorm_backward, gelu_forward, gelu_backward, attention_forward, attention_backward,
-                                   cross_entropy_forward, cross_entropy_backward)}
+                                   sdpa_forward, sdpa_backward, cross_entropy_forward, cross_entropy_backward)}
 _installed = dict(KERNELS)
 
 
 def install():
-    """Registers the kernels for the CPU; each looks up what is installed now."""
+    """Registers the kernels for the CPU; each looks up what is installed now. cuDNN counts as present."""
+    from stepscope import functional
     from stepscope._ops import LIBRARY
+    functional.has_cudnn = lambda: True
     for name in KERNELS:
         LIBRARY.impl(name, (lambda name: lambda *a: _installed[name](*a))(name), "CPU")
 

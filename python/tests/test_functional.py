@@ -4,8 +4,9 @@ import torch
 import torch.nn.functional as F
 
 import stepscope
+from fake_kernels import KERNELS, wrong
 from stepscope import functional as S
-from stepscope._ops import LIBRARY  # noqa: F401  (registers the ops)
+from stepscope._ops import packed
 
 w, b = torch.ones(8), torch.zeros(8)
 qkv = torch.randn(3, 1, 2, 4, 4)
@@ -99,6 +100,38 @@ def test_packed_attention_is_that_of_pytorch():
         torch.testing.assert_close(a, c)
 
 
+def test_parts_of_one_projection_are_read_where_they_are_and_others_are_packed():
+    qkv = torch.randn(2, 5, 3 * 8, requires_grad=True)
+    q, k, v = S.heads_of(qkv, 2)
+    assert packed(q, k, v).data_ptr() == qkv.data_ptr() and torch.equal(packed(q, k, v), qkv)
+    for order in ((k, q, v), (q, k, k), (q.contiguous(), k, v), (q.clone(), k.clone(), v.clone())):
+        made = packed(*order)
+        assert made.untyped_storage().data_ptr() != qkv.untyped_storage().data_ptr()
+        assert torch.equal(made, torch.cat([t.transpose(1, 2).reshape(2, 5, 8) for t in order], 2))
+    other = torch.randn(2, 5, 3 * 8)
+    assert torch.equal(packed(q, S.heads_of(other, 2)[1], v)[..., 8:16], other[..., 8:16])
+    ours = torch.autograd.grad(S.scaled_dot_product_attention(q, k, v, is_causal=True).square().sum(), qkv)[0]
+    own = torch.autograd.grad(F.scaled_dot_product_attention(*S.heads_of(qkv, 2), is_causal=True).square().sum(), qkv)[0]
+    torch.testing.assert_close(ours, own)
+
+
+@pytest.mark.parametrize("dtype, there, wanted", [(torch.bfloat16, True, "cudnn"), (torch.bfloat16, False, "flash"),
+                                                  (torch.float32, True, "flash")])
+def test_attention_without_a_variant_is_cudnn_in_bfloat16_where_there_is_one(monkeypatch, dtype, there, wanted):
+    monkeypatch.setattr(S, "has_cudnn", lambda: there)
+    asked = []
+
+    def forward(qkv, heads, variant):
+        asked.append(variant)
+        return KERNELS["attention_forward"](qkv, heads, variant)
+
+    with wrong("attention_forward", forward):
+        S.attention(torch.randn(1, 4, 24, dtype=dtype), 2)
+        S.scaled_dot_product_attention(*S.heads_of(torch.randn(1, 4, 24, dtype=dtype), 2), is_causal=True)
+        S.attention(torch.randn(1, 4, 24, dtype=dtype), 2, attention_forward="unfused")
+    assert asked == [wanted, wanted, "unfused"]
+
+
 OPCHECKS = [
     ("layernorm_forward", lambda: (torch.randn(3, 8), w, b, "warp_per_row")),
     ("layernorm_forward", lambda: (torch.randn(3, 8), w.bfloat16(), b.bfloat16(), "warp_per_row")),
@@ -107,6 +140,8 @@ OPCHECKS = [
     ("gelu_backward", lambda: (torch.randn(3, 5), torch.randn(3, 5))),
     ("attention_forward", lambda: (torch.randn(2, 5, 24), 2, "flash")),
     ("attention_backward", lambda: (torch.randn(2, 5, 8), torch.randn(2, 5, 24), torch.randn(2, 5, 8), torch.randn(2, 2, 5), 2, "flash")),
+    ("sdpa_forward", lambda: (*S.heads_of(torch.randn(2, 5, 24), 2), "flash")),
+    ("sdpa_backward", lambda: (torch.randn(2, 5, 8), *S.heads_of(torch.randn(2, 5, 24), 2), torch.randn(2, 5, 8), torch.randn(2, 2, 5), "flash")),
     ("cross_entropy_forward", lambda: (torch.randn(4, 8), torch.arange(4), 7, -100, "one_read")),
     ("cross_entropy_backward", lambda: (torch.randn(4, 8), torch.arange(4), torch.tensor(1.0), 7, -100, "one_read")),
 ]

@@ -111,3 +111,44 @@ def test_without_the_collector_it_says_once_how_to_run(tiny, batch, capsys, monk
 ])
 def test_names_of_modules(name, leaves):
     assert leaves_of(name) == leaves
+
+
+@pytest.fixture
+def inductor_with_leaves(monkeypatch):
+    """Compiled programs carry leaves, as under the collector; Inductor is as before after the test."""
+    from stepscope import _compiled
+    from stepscope._profile import LOSS
+    config = pytest.importorskip("torch._inductor.config")
+    scheduler = pytest.importorskip("torch._inductor.scheduler").Scheduler
+    monkeypatch.setattr(config, "joint_custom_pre_pass", None)
+    monkeypatch.setattr(scheduler, "enter_context", scheduler.enter_context)
+    monkeypatch.setattr(_compiled, "_installed", False)
+    labelled = []
+    label_graph = _compiled.label_graph
+    monkeypatch.setattr(_compiled, "label_graph", lambda *a: labelled.append(label_graph(*a)))
+    torch._dynamo.reset()
+    why = _compiled.install(leaves_of, LOSS)
+    assert why is None
+    yield labelled
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["pytorch", "replaced"])
+def test_a_compiled_step_switches_its_leaves_itself(tiny, batch, inductor_with_leaves, replaced):
+    if replaced:
+        stepscope.replace(tiny)
+    compiled = torch.compile(tiny)
+    compiled(*batch)[1].backward()
+    assert len(inductor_with_leaves) == 1
+    sink = Sink()
+    one_step(compiled, batch, sink)
+    assert len(inductor_with_leaves) == 1, "the hooks of profile() made Dynamo compile the model again"
+    seen = [leaf.removeprefix("step/") for leaf in sink.opened]
+    first = next(i for i, leaf in enumerate(seen) if leaf.startswith("backward/"))
+    assert not [leaf for leaf in seen[first:] if leaf.startswith("forward/")], "what is computed again belongs to the backward"
+    # Kernels of sums and products of one op may be fused into a neighbour's; products and own kernels stay.
+    products = [f"{p}/{i}/{op}" for i in range(2) for op in ("qkv", "attproj", "mlp_up", "mlp_down") for p in ("forward", "backward")]
+    assert set(products) | {"forward/-/lm_head", "backward/-/lm_head", "classifier/-/loss", "optimizer/-/adamw"} <= set(seen)
+    if replaced:
+        own = [f"{p}/{i}/{op}" for i in range(2) for op in ("ln1", "ln2", "attention", "gelu") for p in ("forward", "backward")]
+        assert {*own, "forward/-/lnf", "backward/-/lnf", "backward/-/loss"} <= set(seen)

@@ -44,7 +44,19 @@ def test_each_op_alone_runs_its_own_kernel_and_no_other(tiny, batch, op, kernel)
                 return KERNELS[name](*a)
             with wrong(name, spy):
                 tiny(*batch)
-    assert set(called) == {kernel}
+    assert set(called) - {"sdpa_forward"} == {kernel}  # sdpa_forward is attention_forward of three views
+
+
+def test_without_cudnn_the_default_leaves_attention_to_pytorch_and_says_why(tiny, batch, monkeypatch):
+    monkeypatch.setattr(stepscope.functional, "has_cudnn", lambda: False)
+    report = stepscope.replace(tiny)
+    assert {s.op for s in report.replaced} == {"layernorm", "gelu", "loss"}
+    assert [(s.name, s.op) for s in report.not_replaced] == [("transformer.h.0.attn", "attention"), ("transformer.h.1.attn", "attention")]
+    assert "attention='flash'" in str(report)
+    report.undo()
+    forced = stepscope.replace(tiny, attention="flash")
+    assert [s.op for s in forced.replaced] == ["attention"] * 2
+    assert forced.replaced[0].variants == "attention_forward=flash, attention_backward=flash"
 
 
 def test_off_and_undo_give_pytorch_back(tiny, batch):

@@ -1,10 +1,11 @@
-"""Measures GPT-2 124M of PyTorch with every op replaced, for docs/python.md: one part per call, a table on stdout, JSON into a file.
+"""Measures GPT-2 124M of PyTorch with ops replaced, for docs/python.md: a table of each part on stdout, JSON into PART.json of a folder.
 
-    python3 python/tools/measure.py check|bench|losses|own|step [--json FILE] [--batch 16] [--tokens 1024] ...
+    python3 python/tools/measure.py check bench losses own step [--out FOLDER] [--batch 16] [--tokens 1024] ...
 """
 import argparse
 import json
 import pathlib
+import signal
 import statistics
 import sys
 import time
@@ -66,7 +67,8 @@ def check(arguments):
 def bench(arguments):
     model = model_of(arguments)
     asked = {"adamw": True, "layernorm": True, "gelu": True, "attention": True, "loss": True, **variants_of(arguments)}
-    report = stepscope.replace(model, **asked)
+    report = stepscope.replace(model, **{op: v for op, v in asked.items() if v != "off"})
+    print(", ".join(sorted({f"{s.op}: {s.variants}" for s in report.replaced})), flush=True)
     result = stepscope.bench(model, batch_of(arguments), report=report, autocast=BF16, optimizer=adamw, compiled=arguments.compiled,
                              blocks=arguments.blocks)
     print(result)
@@ -79,12 +81,12 @@ def successors(generator, vocabulary=50257, each=4):
 
 
 def sequences(table, arguments, generator):
-    tokens = torch.randint(256, (arguments.batch, 1), generator=generator)
-    rows = [tokens]
+    """(steps * batch, tokens + 1) of it, from 256 words."""
+    rows = [torch.randint(256, (arguments.steps * arguments.batch,), generator=generator)]
     for _ in range(arguments.tokens):
-        pick = torch.randint(table.shape[1], (arguments.batch, 1), generator=generator)
-        rows.append(table[rows[-1].squeeze(1)].gather(1, pick) % 256)
-    return torch.cat(rows, 1)
+        pick = torch.randint(table.shape[1], rows[-1].shape, generator=generator)
+        rows.append(table[rows[-1], pick] % 256)
+    return torch.stack(rows, 1)
 
 
 def losses(arguments):
@@ -92,15 +94,14 @@ def losses(arguments):
     table = successors(torch.Generator().manual_seed(0))
     curves = {"pytorch": [], "replaced": []}
     for seed in range(arguments.seeds):
+        data = sequences(table, arguments, torch.Generator().manual_seed(100 + seed)).to(arguments.device)
         for arm in curves:
             model = model_of(arguments, seed)
             optimizer = adamw(model.parameters())
             if arm == "replaced":
                 stepscope.replace(model, optimizer=optimizer, **variants_of(arguments))
-            generator = torch.Generator().manual_seed(100 + seed)
             curve = []
-            for _ in range(arguments.steps):
-                rows = sequences(table, arguments, generator).to(arguments.device)
+            for rows in data.split(arguments.batch):
                 with autocast(arguments):
                     loss = model(rows[:, :-1], rows[:, 1:])[1]
                 loss.backward()
@@ -164,10 +165,37 @@ def step(arguments):
     return {"ms_per_step": (time.perf_counter() - begin) * 1e3 / arguments.steps}
 
 
+class TooLong(Exception):
+    pass
+
+
+def limited(part, arguments):
+    """The part's answer, or what stopped it."""
+    def stop(*_):
+        raise TooLong(f"stopped after {arguments.seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(arguments.seconds)
+    begin = time.perf_counter()
+    try:
+        answer = globals()[part](arguments)
+    except Exception as e:  # the next part is another measurement
+        if len(arguments.parts) == 1:
+            raise
+        print(f"{part}: {type(e).__name__}: {str(e)[:4000]}", flush=True)
+        answer = {"failed": f"{type(e).__name__}: {e}"}
+    finally:
+        signal.alarm(0)
+    print(f"{part}: {time.perf_counter() - begin:.1f} s", flush=True)
+    return answer
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["check", "bench", "losses", "own", "step"])
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("parts", nargs="+", choices=["check", "bench", "losses", "own", "step"])
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--tag", default="", help="written behind the part in the name of its file")
+    parser.add_argument("--seconds", type=int, default=600, help="limit of each part")
     parser.add_argument("--model", choices=["hf", "gpt"], default="gpt")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--batch", type=int, default=16)
@@ -180,14 +208,15 @@ def main():
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--replaced", action="store_true")
     arguments = parser.parse_args()
-    answer = {"part": arguments.part, "batch": arguments.batch, "tokens": arguments.tokens, "model": arguments.model, "layers": arguments.layers,
-              "torch": torch.__version__, "date": time.strftime("%Y-%m-%d", time.gmtime()),
-              "device": torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"}
-    answer.update(globals()[arguments.part](arguments))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(answer, indent=1, default=str) + "\n")
-    if "ms_per_step" in answer:
-        print(f"{answer['ms_per_step']:.2f} ms a step")
+    for part in arguments.parts:
+        answer = {"part": part, "batch": arguments.batch, "tokens": arguments.tokens, "model": arguments.model, "layers": arguments.layers,
+                  "torch": torch.__version__, "date": time.strftime("%Y-%m-%d", time.gmtime()),
+                  "device": torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"}
+        answer.update(limited(part, arguments))
+        if arguments.out:
+            (arguments.out / f"{part}{arguments.tag}.json").write_text(json.dumps(answer, indent=1, default=str) + "\n")
+        if "ms_per_step" in answer:
+            print(f"{answer['ms_per_step']:.2f} ms a step")
 
 
 if __name__ == "__main__":
