@@ -120,16 +120,15 @@ def inductor_with_leaves(monkeypatch):
     from stepscope._profile import LOSS
     config = pytest.importorskip("torch._inductor.config")
     scheduler = pytest.importorskip("torch._inductor.scheduler").Scheduler
-    monkeypatch.setattr(config, "joint_custom_pre_pass", None)
     monkeypatch.setattr(scheduler, "enter_context", scheduler.enter_context)
     monkeypatch.setattr(_compiled, "_installed", False)
     labelled = []
     label_graph = _compiled.label_graph
     monkeypatch.setattr(_compiled, "label_graph", lambda *a: labelled.append(label_graph(*a)))
     torch._dynamo.reset()
-    why = _compiled.install(leaves_of, LOSS)
-    assert why is None
-    yield labelled
+    with config.patch(joint_custom_pre_pass=None, force_disable_caches=True):
+        assert _compiled.install(leaves_of, LOSS) is None
+        yield labelled
     torch._dynamo.reset()
 
 
