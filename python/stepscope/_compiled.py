@@ -103,11 +103,14 @@ def label_graph(graph, leaves_of, loss):
 # ---- the lines of the wrapper -------------------------------------------------------------------------------------------
 
 
-def leaf_of_kernel(origins):
-    """The leaf of most of these nodes; of the last among equals."""
+def leaf_of_kernel(origins, one_op):
+    """The leaf of most of these nodes, in their order, and of the last among equals; where the kernel is one op (a product, an op of a
+    library): of the last, because the others are of arguments that it was found with."""
     names = [o.meta[_KEY] for o in origins if _KEY in o.meta]
     if not names:
         return None
+    if one_op:
+        return names[-1]
     counts = collections.Counter(names)
     most = max(counts.values())
     return next(n for n in reversed(names) if counts[n] == most)
@@ -120,8 +123,9 @@ def _patch_scheduler():
 
     def enter_context(self, node):
         before(self, node)
-        origins = {o: None for n in node.get_nodes() if n.node is not None for o in n.node.get_origins()}
-        name, wrapper = leaf_of_kernel(list(origins)), V.graph.wrapper_code
+        origins = {o for n in node.get_nodes() if n.node is not None for o in n.node.get_origins()}
+        in_order = sorted(origins, key=self.origin_to_index.__getitem__)
+        name, wrapper = leaf_of_kernel(in_order, node.is_extern() or node.is_template()), V.graph.wrapper_code
         if name is None or V.graph.cpp_wrapper:
             return
         if not getattr(wrapper, "_stepscope_imported", False):
