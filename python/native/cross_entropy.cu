@@ -1,5 +1,7 @@
-// The mean cross entropy of PyTorch around the trainers' classifier: int64 targets of which some are ignored, an upstream gradient that
-// only the device knows. Nothing here reads a logit; the rows that the classifier must not count are set right after it.
+// The mean cross entropy of PyTorch: int64 targets of which some are ignored, an upstream gradient that only the device knows.
+// Around the trainers' classifier nothing here reads a logit; the rows that it must not count are set right after it.
+// kept_sum reads the logits itself: a PyTorch model's rows are 50257 columns wide, which no pack of 16 bytes divides, so the classifier
+// needs a padded copy of them, and it writes the gradient where the logits are, which autograd may still need.
 #include "gpt2/cuda/check.h"
 #include "gpt2/ops/classifier.cuh"
 #include "python/native/call.h"
@@ -80,11 +82,84 @@ __global__ void __launch_bounds__(256)
   for (int64_t c = threadIdx.x; c < Vp; c += 256) store(gradient + row * Vp + c, fill);
 }
 
+constexpr int kRowThreads = 512;
+constexpr int kAhead = 8;  // loads of one value each that a thread has in flight
+
+// One block per row of V logits: kept[row] = {largest, log of the sum of exp(x - largest)}, losses[row] = -log softmax[target]. Two
+// numbers, because their sum would round the small one by the size of the large one.
+template <class S>
+__global__ void __launch_bounds__(kRowThreads)
+    kept_sum_forward_kernel(float* __restrict__ losses, float2* __restrict__ kept, const S* __restrict__ logits,
+                            const int* __restrict__ targets, int64_t V) {
+  __shared__ float shared[gpt2::ops::kWarp];
+  const int64_t row = blockIdx.x;
+  const S* x = logits + row * V;
+  float largest = -INFINITY, sum = 0;
+  for (int64_t first = threadIdx.x; first < V; first += kAhead * kRowThreads) {
+    float v[kAhead], most = largest;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t c = first + i * kRowThreads;
+      v[i] = c < V ? gpt2::ops::load<1>(x + c).v[0] : -INFINITY;
+      most = fmaxf(most, v[i]);
+    }
+    if (most > largest) sum *= expf(largest - most);
+    largest = most;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) sum += v[i] == -INFINITY ? 0.0f : expf(v[i] - largest);  // a NaN stays one
+  }
+  const float row_largest = gpt2::ops::block_max(largest, shared);
+  const float row_sum = gpt2::ops::block_sum(sum == 0 ? 0.0f : sum * expf(largest - row_largest), shared);
+  if (threadIdx.x != 0) return;
+  const float log_sum = logf(row_sum);
+  kept[row] = make_float2(row_largest, log_sum);
+  losses[row] = log_sum - (gpt2::ops::load<1>(x + targets[row]).v[0] - row_largest);
+}
+
+// One block per row: gradient (rows,Vp) from logits (rows,V), one pass. Columns from V on and ignored rows become 0, rows with a target
+// outside NaN throughout.
+template <class S>
+__global__ void __launch_bounds__(kRowThreads)
+    kept_sum_backward_kernel(S* __restrict__ gradient, const S* __restrict__ logits, const float2* __restrict__ kept,
+                             const int64_t* __restrict__ targets, const StepScalars* __restrict__ scalars, int64_t V, int64_t Vp,
+                             int64_t ignored) {
+  const int64_t row = blockIdx.x, target = targets[row];
+  const S* x = logits + row * V;
+  S* g = gradient + row * Vp;
+  const float2 k = kept[row];
+  const float scale = target == ignored ? 0.0f : target >= 0 && target < V ? scalars->gradient_scale : NAN;
+  for (int64_t first = threadIdx.x; first < Vp; first += kAhead * kRowThreads) {
+    float v[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t c = first + i * kRowThreads;
+      v[i] = c < V ? gpt2::ops::load<1>(x + c).v[0] : -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t c = first + i * kRowThreads;
+      if (c >= Vp) break;
+      gpt2::ops::Pack<1> out;
+      // An ignored row is 0 whatever its logits are.
+      out.v[0] = scale == 0 ? 0.0f : c >= V ? 0.0f * scale : (expf(v[i] - k.x - k.y) - (c == target ? 1.0f : 0.0f)) * scale;
+      store(g + c, out);
+    }
+  }
+}
+
 int shared_bytes_per_block() {
   int device = 0, most = 0;
   STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
   STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   return most;
+}
+
+void check_sizes(const Check& check, int storage, int64_t rows, int64_t V, int64_t Vp) {
+  check.storage(storage);
+  check.at_least(rows, 0, "rows");
+  check.at_least(V, 1, "V");
+  if (V > INT32_MAX) check.refuse("V is " + std::to_string(V) + ", the kernels hold targets in 32 bits");
+  check.at_least(Vp, V, "Vp");
 }
 
 struct Call {
@@ -97,10 +172,7 @@ struct Call {
       : check{function}, storage(of_storage), rows(r), V(v), Vp(vp), ignored(ignored_target) {
     check.storage(storage);
     variant = static_cast<Classifier>(ops_c::variant_index(storage, function, "classifier", name));
-    check.at_least(rows, 0, "rows");
-    check.at_least(V, 1, "V");
-    if (V > INT32_MAX) check.refuse("V is " + std::to_string(V) + ", the kernels hold targets in 32 bits");
-    check.at_least(Vp, V, "Vp");
+    check_sizes(check, storage, rows, V, Vp);
   }
 
   // Before the first launch, so that a refusal leaves nothing half done.
@@ -166,6 +238,57 @@ int stepscope_ops_cross_entropy_backward(const char* variant, int storage, void*
       STEPSCOPE_CHECK_LAUNCH();
       gpt2::ops::classifier(call.variant, x, at.losses, at.targets, rows, V, Vp, at.scalars, true, stream);
       uncounted_rows_kernel<<<gpt2::ops::grid_blocks(rows), 256, 0, stream>>>(x, targets, V, Vp, ignored);
+      STEPSCOPE_CHECK_LAUNCH();
+    });
+  });
+}
+
+int stepscope_ops_cross_entropy_kept_sum_forward(int storage, float* loss, float* kept, const void* logits, const int64_t* targets,
+                                                 int64_t rows, int64_t V, int64_t ignored, void* scratch, int64_t scratch_bytes,
+                                                 void* cuda_stream) {
+  return ops_c::guarded([&] {
+    const Check check{"stepscope_ops_cross_entropy_kept_sum_forward"};
+    check_sizes(check, storage, rows, V, V);
+    if (rows == 0) return;
+    check.not_null(loss, "loss");
+    check.not_null(kept, "kept");
+    check.not_null(logits, "logits");
+    check.not_null(targets, "targets");
+    const Scratch at(scratch, rows);
+    check.scratch(scratch, scratch_bytes, at.bytes);
+    const cudaStream_t stream = ops_c::stream_of(cuda_stream);
+    ops_c::with_storage(storage, [&](auto s) {
+      prepare_kernel<<<1, kThreads, 0, stream>>>(at.scalars, at.targets, targets, nullptr, rows, V, ignored);
+      STEPSCOPE_CHECK_LAUNCH();
+      kept_sum_forward_kernel<<<gpt2::ops::grid_blocks(rows), kRowThreads, 0, stream>>>(at.losses, reinterpret_cast<float2*>(kept),
+                                                                                        as(logits, s), at.targets, V);
+      STEPSCOPE_CHECK_LAUNCH();
+      mean_kernel<<<1, kThreads, 0, stream>>>(loss, at.losses, targets, at.scalars, rows, V, ignored);
+      STEPSCOPE_CHECK_LAUNCH();
+    });
+  });
+}
+
+int stepscope_ops_cross_entropy_kept_sum_backward(int storage, void* gradient, const void* logits, const float* kept,
+                                                  const int64_t* targets, const float* upstream, int64_t rows, int64_t V, int64_t Vp,
+                                                  int64_t ignored, void* scratch, int64_t scratch_bytes, void* cuda_stream) {
+  return ops_c::guarded([&] {
+    const Check check{"stepscope_ops_cross_entropy_kept_sum_backward"};
+    check_sizes(check, storage, rows, V, Vp);
+    if (rows == 0) return;
+    check.not_null(gradient, "gradient");
+    check.not_null(logits, "logits");
+    check.not_null(kept, "kept");
+    check.not_null(targets, "targets");
+    check.not_null(upstream, "upstream");
+    const Scratch at(scratch, rows);
+    check.scratch(scratch, scratch_bytes, at.bytes);
+    const cudaStream_t stream = ops_c::stream_of(cuda_stream);
+    ops_c::with_storage(storage, [&](auto s) {
+      prepare_kernel<<<1, kThreads, 0, stream>>>(at.scalars, at.targets, targets, upstream, rows, V, ignored);
+      STEPSCOPE_CHECK_LAUNCH();
+      kept_sum_backward_kernel<<<gpt2::ops::grid_blocks(rows), kRowThreads, 0, stream>>>(
+          as(gradient, s), as(logits, s), reinterpret_cast<const float2*>(kept), targets, at.scalars, V, Vp, ignored);
       STEPSCOPE_CHECK_LAUNCH();
     });
   });

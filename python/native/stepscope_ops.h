@@ -67,6 +67,15 @@ int stepscope_ops_cross_entropy_backward(const char* variant, int storage, void*
                                          int64_t rows, int64_t V, int64_t Vp, int64_t ignored, void* scratch, int64_t scratch_bytes,
                                          void* cuda_stream);
 int stepscope_ops_cross_entropy_scratch(int64_t rows, int64_t* bytes);
+/* The same without padding: variant kept_sum of slot classifier. logits (rows,V) S of any V are only read; kept (rows,2) float32 receives
+ * each row's largest logit and the logarithm of its sum of exp(logit - largest), from which the backward needs one pass. gradient (rows,Vp)
+ * S is written whole and must not be logits; Vp >= V, a multiple of 8 where products are to read it fast. NaN and ignored rows as above. */
+int stepscope_ops_cross_entropy_kept_sum_forward(int storage, float* loss, float* kept, const void* logits, const int64_t* targets,
+                                                 int64_t rows, int64_t V, int64_t ignored, void* scratch, int64_t scratch_bytes,
+                                                 void* cuda_stream);
+int stepscope_ops_cross_entropy_kept_sum_backward(int storage, void* gradient, const void* logits, const float* kept,
+                                                  const int64_t* targets, const float* upstream, int64_t rows, int64_t V, int64_t Vp,
+                                                  int64_t ignored, void* scratch, int64_t scratch_bytes, void* cuda_stream);
 
 /* Causal attention of NH heads of C/NH channels, scores times 1/sqrt(C/NH). qkv (B,T,3C) S: q, k, v of each token side by side;
  * out (B,T,C) S; lse (B,NH,T) float32, natural logarithm. Slots attention_forward, attention_backward; any two of them mix.

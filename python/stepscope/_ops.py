@@ -23,6 +23,8 @@ _SCHEMAS = {
     "sdpa_backward": "(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, str variant) -> Tensor",
     "cross_entropy_forward": "(Tensor logits, Tensor targets, int columns, int ignored, str variant) -> Tensor",
     "cross_entropy_backward": "(Tensor(a!) logits, Tensor targets, Tensor upstream, int columns, int ignored, str variant) -> ()",
+    "cross_entropy_kept_sum_forward": "(Tensor logits, Tensor targets, int ignored) -> (Tensor, Tensor)",
+    "cross_entropy_kept_sum_backward": "(Tensor logits, Tensor kept, Tensor targets, Tensor upstream, int ignored) -> Tensor",
     "adamw": "(Tensor(a!) parameters, Tensor(b!) m, Tensor(c!) v, Tensor gradients, Tensor(d!) rounded, Tensor settings, Tensor clip_scale,"
              " int decayed, str variant) -> ()",
 }
@@ -272,6 +274,44 @@ def _cross_entropy_backward(logits, targets, upstream, columns, ignored, variant
                       columns, pitch, ignored, scratch.data_ptr(), size, _stream(logits.device))
 
 
+def _kept_sum_forward(logits, targets, ignored):
+    storage = _cross_entropy_checks(logits, targets, 1, "cross_entropy")
+    rows, columns = logits.shape
+    loss, kept = _kept_sum_forward_fake(logits, targets, ignored)
+    if rows == 0:
+        return loss.fill_(float("nan")), kept
+    with _On(logits.device):
+        size = _library.bytes_of("cross_entropy_scratch", rows)
+        scratch = _scratch(logits.device, size)
+        _library.call("cross_entropy_kept_sum_forward", storage, loss.data_ptr(), kept.data_ptr(), logits.data_ptr(), targets.data_ptr(), rows,
+                      columns, ignored, scratch.data_ptr(), size, _stream(logits.device))
+    return loss, kept
+
+
+def _kept_sum_forward_fake(logits, targets, ignored):
+    return logits.new_empty((), dtype=F32), logits.new_empty((logits.shape[0], 2), dtype=F32)
+
+
+def _kept_sum_backward(logits, kept, targets, upstream, ignored):
+    op = "cross_entropy backward"
+    storage = _cross_entropy_checks(logits, targets, 1, op)
+    rows, columns = logits.shape
+    need(op, logits.device, upstream=(upstream, F32, ()), kept=(kept, F32, (rows, 2)))
+    gradient = _kept_sum_backward_fake(logits, kept, targets, upstream, ignored)
+    with _On(logits.device):
+        size = _library.bytes_of("cross_entropy_scratch", rows)
+        scratch = _scratch(logits.device, size)
+        _library.call("cross_entropy_kept_sum_backward", storage, gradient.data_ptr(), logits.data_ptr(), kept.data_ptr(), targets.data_ptr(),
+                      upstream.data_ptr(), rows, columns, gradient.shape[1], ignored, scratch.data_ptr(), size, _stream(logits.device))
+    return gradient
+
+
+def _kept_sum_backward_fake(logits, kept, targets, upstream, ignored):
+    """With whole packs of 16 bytes in each row, so that the products behind it read it fast."""
+    pack = 16 // logits.element_size()
+    return logits.new_empty((logits.shape[0], (logits.shape[1] + pack - 1) // pack * pack))
+
+
 # ---- adamw -----------------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +338,8 @@ _CUDA = {
     "sdpa_backward": _sdpa_backward,
     "cross_entropy_forward": _cross_entropy_forward,
     "cross_entropy_backward": _cross_entropy_backward,
+    "cross_entropy_kept_sum_forward": _kept_sum_forward,
+    "cross_entropy_kept_sum_backward": _kept_sum_backward,
     "adamw": _adamw,
 }
 _FAKE = {
@@ -311,6 +353,8 @@ _FAKE = {
     "sdpa_backward": _sdpa_backward_fake,
     "cross_entropy_forward": lambda logits, targets, columns, ignored, variant: logits.new_empty((), dtype=F32),
     "cross_entropy_backward": lambda logits, targets, upstream, columns, ignored, variant: None,
+    "cross_entropy_kept_sum_forward": _kept_sum_forward_fake,
+    "cross_entropy_kept_sum_backward": _kept_sum_backward_fake,
     "adamw": lambda *arguments: None,
 }
 for _name in _SCHEMAS:

@@ -272,6 +272,23 @@ class _CrossEntropy(torch.autograd.Function):
         return gradient[:, :ctx.columns], None, None, None
 
 
+class _CrossEntropyKeptSum(torch.autograd.Function):
+    """The logits are read where they are and stay as they are; the gradient is padded, and a view of it is given back."""
+
+    @staticmethod
+    def forward(ctx, logits, targets, ignored):
+        loss, kept = _op.cross_entropy_kept_sum_forward(logits, targets, ignored)
+        ctx.save_for_backward(logits, kept, targets)
+        ctx.ignored = ignored
+        return loss
+
+    @staticmethod
+    def backward(ctx, upstream):
+        logits, kept, targets = ctx.saved_tensors
+        gradient = _op.cross_entropy_kept_sum_backward(logits, kept, targets, upstream.to(_F32).contiguous(), ctx.ignored)
+        return gradient[:, :logits.shape[1]], None, None
+
+
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0, *,
                   classifier="one_read"):
     """F.cross_entropy of (rows, classes) logits and class indices, as a mean. A target outside the classes makes the loss NaN."""
@@ -288,6 +305,8 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
     target = target.to(torch.int64).contiguous()
 
     def run(input, target):
+        if classifier == "kept_sum":
+            return _CrossEntropyKeptSum.apply(input.contiguous(), target, ignore_index)
         return _CrossEntropy.apply(input, target, ignore_index, classifier)
 
     record("loss", (input, target), {"ignored": ignore_index}, run)

@@ -76,6 +76,20 @@ def cross_entropy_backward(logits, targets, upstream, columns, ignored, variant)
     logits[:, :columns] = (p * upstream.double() / counted.sum()).to(logits.dtype)
 
 
+def cross_entropy_kept_sum_forward(logits, targets, ignored):
+    largest = logits.double().amax(1)
+    kept = torch.stack([largest, (logits.double() - largest[:, None]).exp().sum(1).log()], 1).float()
+    return cross_entropy_forward(logits, targets, logits.shape[1], ignored, ""), kept
+
+
+def cross_entropy_kept_sum_backward(logits, kept, targets, upstream, ignored):
+    pack = 16 // logits.element_size()
+    padded = logits.new_zeros((logits.shape[0], (logits.shape[1] + pack - 1) // pack * pack))
+    padded[:, :logits.shape[1]] = logits
+    cross_entropy_backward(padded, targets, upstream, logits.shape[1], ignored, "")
+    return padded
+
+
 def sdpa_forward(q, k, v, variant):
     from stepscope._ops import packed
     return _installed["attention_forward"](packed(q, k, v), q.shape[1], variant)
@@ -87,7 +101,8 @@ def sdpa_backward(dout, q, k, v, out, lse, variant):
 
 
 KERNELS = {f.__name__: f for f in (layernorm_forward, layernorm_backward, gelu_forward, gelu_backward, attention_forward, attention_backward,
-                                   sdpa_forward, sdpa_backward, cross_entropy_forward, cross_entropy_backward)}
+                                   sdpa_forward, sdpa_backward, cross_entropy_forward, cross_entropy_backward,
+                                   cross_entropy_kept_sum_forward, cross_entropy_kept_sum_backward)}
 _installed = dict(KERNELS)
 
 

@@ -143,6 +143,8 @@ OPCHECKS = [
     ("sdpa_forward", lambda: (*S.heads_of(torch.randn(2, 5, 24), 2), "flash")),
     ("sdpa_backward", lambda: (torch.randn(2, 5, 8), *S.heads_of(torch.randn(2, 5, 24), 2), torch.randn(2, 5, 8), torch.randn(2, 2, 5), "flash")),
     ("cross_entropy_forward", lambda: (torch.randn(4, 8), torch.arange(4), 7, -100, "one_read")),
+    ("cross_entropy_kept_sum_forward", lambda: (torch.randn(4, 7), torch.arange(4), -100)),
+    ("cross_entropy_kept_sum_backward", lambda: (torch.randn(4, 7), torch.randn(4, 2), torch.arange(4), torch.ones(()), -100)),
     ("cross_entropy_backward", lambda: (torch.randn(4, 8), torch.arange(4), torch.tensor(1.0), 7, -100, "one_read")),
 ]
 

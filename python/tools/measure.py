@@ -36,7 +36,9 @@ def batch_of(arguments, seed=0, vocabulary=50257):
 
 
 def variants_of(arguments):
-    return {} if arguments.variants is None else dict(v.split("=", 1) for v in arguments.variants.split(","))
+    if arguments.variants is None:
+        return {}
+    return {op: True if variant == "default" else variant for op, variant in (v.split("=", 1) for v in arguments.variants.split(","))}
 
 
 def autocast(arguments):
@@ -204,7 +206,7 @@ def main():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--blocks", type=int, default=8)
-    parser.add_argument("--variants", help="layernorm=block_per_row,attention=cudnn,...")
+    parser.add_argument("--variants", help="layernorm=block_per_row,attention=default,...; ops that are not named stay PyTorch's but in bench")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--replaced", action="store_true")
     arguments = parser.parse_args()
