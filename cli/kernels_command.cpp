@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/errors.h"
+#include "base/utc.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
@@ -118,9 +119,18 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
   if (isatty(STDERR_FILENO)) options.progress = [](const std::string& what) { fmt::print(stderr, "kernels: {}\n", what); };
   const uint64_t seed = f.seed_given ? f.seed : std::random_device{}();
   const auto rows = experiments::bench_kernels(f.op, model, f.batch_size, f.seq_len, seed, options);
-  nlohmann::ordered_json all{
-      {"schema", "stepscope.kernels/1"},        {"device", ceilings.device}, {"trainer", f.trainer}, {"matmul", f.matmul}, {"seed", seed},
-      {"rows", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json all{{"schema", "stepscope.kernels/1"},
+                             {"at", stepscope::now_utc()},
+                             {"device", ceilings.device},
+                             {"driver", ceilings.driver},
+                             {"trainer", f.trainer},
+                             {"matmul", f.matmul},
+                             {"model", f.model},
+                             {"batch_size", f.batch_size},
+                             {"seq_len", f.seq_len},
+                             {"rounds", f.rounds},
+                             {"seed", seed},
+                             {"rows", nlohmann::ordered_json::array()}};
   all["ladder"] = f.ladder;
   TextTable table{ceilings.copy_bytes_per_s, matmul_ceiling, f.ladder};
   for (const experiments::KernelResult& r : rows) {
