@@ -116,6 +116,8 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
   options.rounds = static_cast<int>(f.rounds);
   options.ladder = f.ladder;
   options.solution = f.with;
+  options.copy_bytes_per_s = ceilings.copy_bytes_per_s;
+  options.fp32_flops_per_s = ceilings.fp32_flops_per_s;
   if (isatty(STDERR_FILENO)) options.progress = [](const std::string& what) { fmt::print(stderr, "kernels: {}\n", what); };
   const uint64_t seed = f.seed_given ? f.seed : std::random_device{}();
   const auto rows = experiments::bench_kernels(f.op, model, f.batch_size, f.seq_len, seed, options);

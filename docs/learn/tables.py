@@ -42,7 +42,7 @@ def table(name):
             out.append(f"| `{name}` |{predicted} {microseconds(r['time_ns'])} | {r['bytes_per_s'] / 1e9:.0f} | {flops} | {error(r)} |")
         else:
             out.append(f"| `{name}` |{predicted} {'refused' if r['refused'] else '**wrong**, not timed'} | | | {r['wrong']} |")
-    who = f"{d['device']}, driver {d['driver']}, {d['at'][:10]}; {d['trainer']} trainer, {d['model']}, B={d['batch_size']}, T={d['seq_len']}, seed {d['seed']}"
+    who = f"{d['device']}, CUDA {d['driver']}, {d['at'][:10]}; {d['trainer']} trainer, {d['model']}, B={d['batch_size']}, T={d['seq_len']}, seed {d['seed']}"
     return f"Measured: {who}.\n" + "\n".join(out) + "\n\n"
 
 

@@ -16,7 +16,6 @@
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
-#include "profiler/ceilings/ceilings.h"
 
 namespace experiments {
 namespace {
@@ -51,10 +50,10 @@ class Operands {
   std::vector<void*> pointers_;
 };
 
-learn::Machine machine_of(const profiler::MeasuredCeilings& c) {
+learn::Machine machine_of(const KernelBenchOptions& options) {
   int kilohertz = 0;
   STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, 0));
-  return {c.copy_bytes_per_s, c.fp32_flops_per_s, static_cast<double>(gpt2::cuda::device_info().sm_count), kilohertz * 1e3};
+  return {options.copy_bytes_per_s, options.fp32_flops_per_s, static_cast<double>(gpt2::cuda::device_info().sm_count), kilohertz * 1e3};
 }
 
 // The rungs of the op, as options say; throws stepscope::InputError where there are none.
@@ -77,7 +76,7 @@ class Bench {
         table_(trainer_.variants()),
         context_(trainer_.context(options.matmul, stream_.get())) {
     l2_bytes_ = gpt2::cuda::device_info().l2_bytes;
-    if (!rungs_.empty()) machine_ = machine_of(profiler::ceilings_of_device(false));
+    if (!rungs_.empty()) machine_ = machine_of(options);
   }
 
   std::vector<KernelResult> run(const OpCase& c) {

@@ -16,6 +16,8 @@ struct KernelBenchOptions {
   int rounds = 50;
   bool ladder = false;   // the rungs of docs/learn before the variants, in the order of the chapter; fp32 products of the fp32 trainer only
   std::string solution;  // a CUDA source file with a reader's own rung (experiments/learn/ladder.h); needs `ladder`
+  // Of this device, for what a ladder predicts. Measured before: measuring ends whatever the process has on the device.
+  double copy_bytes_per_s = 0, fp32_flops_per_s = 0;
   std::function<void(const std::string&)> progress;  // may be empty
 };
 

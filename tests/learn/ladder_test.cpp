@@ -101,6 +101,8 @@ class OnTheDevice : public ::testing::Test {
     if (const auto why = gpt2::cuda::why_no_device()) GTEST_SKIP() << *why;
     options_.ladder = true;
     options_.rounds = 3;
+    options_.copy_bytes_per_s = 1e12;
+    options_.fp32_flops_per_s = 1e13;
   }
   experiments::KernelBenchOptions options_;
 };
