@@ -136,7 +136,7 @@ TEST_F(TrainingCli, the_log_says_why_a_run_stopped) {
   const json end = lines("run.jsonl").back();
   EXPECT_EQ(end["event"], "end");
   EXPECT_THAT(end["stopped"].get<std::string>(), HasSubstr("training stopped"));
-  EXPECT_THAT(stepscope("report " + file("run.jsonl")).out, HasSubstr("stopped: step"));
+  EXPECT_THAT(stepscope("report " + file("run.jsonl"), "COLUMNS=400").out, HasSubstr("stopped: step"));
 }
 
 TEST_F(TrainingCli, bad_evaluation_sets_end_before_the_first_step) {
