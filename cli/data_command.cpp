@@ -95,6 +95,9 @@ void tokenize(const Flags& flags) {
     throw stepscope::InputError("--vocab: expected GPT-2's vocab.bpe, which `stepscope data --fetch tinyshakespeare` downloads");
   }
   if (o.out.empty()) throw stepscope::InputError("--out: expected FILE.bin or the prefix of the shards' names");
+  if (o.validation_share && !(*o.validation_share > 0 && *o.validation_share < 1)) {
+    throw stepscope::InputError(fmt::format("--validation-share {}: expected a part between 0 and 1, such as 0.1", *o.validation_share));
+  }
   if (o.documents != gpt2::Documents::marker) {
     for (const std::string& path : o.texts) {
       const gpt2::MappedFile file(path);
