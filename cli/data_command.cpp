@@ -205,16 +205,17 @@ void add_data_command(Command& app, int&) {
   c->add_option("-o,--out", t.out,
                 "FILE.bin for one file; else a prefix: PREFIX_train.bin, PREFIX_val.bin, or PREFIX_train_000000.bin … with "
                 "--shard-tokens. With --fetch the folder (default: the set's name), with --import and --export the file");
-  auto* shard_tokens = c->add_option("--shard-tokens", t.shard_tokens, "put at most this many tokens in a shard (default: all tokens in one file)")
-      ->check(whole(1))
-      ->needs(texts);
+  auto* shard_tokens =
+      c->add_option("--shard-tokens", t.shard_tokens, "put at most this many tokens in a shard (default: all tokens in one file)")
+          ->check(whole(1))
+          ->needs(texts);
   auto* tokens =
       c->add_option("--validation-tokens", t.validation_tokens, "keep the first N tokens for validation")->check(whole(1))->needs(texts);
   auto* share = c->add_option("--validation-share", t.validation_share,
-                "keep this share of the tokens, from the beginning, for validation; the text is read twice")
-      ->check(real_between(0, 1))
-      ->needs(texts)
-      ->excludes(tokens);
+                              "keep this share of the tokens, from the beginning, for validation; the text is read twice")
+                    ->check(real_between(0, 1))
+                    ->needs(texts)
+                    ->excludes(tokens);
   auto* document =
       c->add_option("--document", f->document,
                     "take as one document: the file, a paragraph (up to an empty line), or the text between \"<|endoftext|>\" markers")
@@ -227,9 +228,9 @@ void add_data_command(Command& app, int&) {
       ->excludes(document)
       ->excludes(eval_set);
   auto* end_of_text = c->add_option("--end-of-text", f->end_of_text, "put an end-of-text token before each document, or none")
-      ->capture_default_str()
-      ->one_of({"before", "none"})
-      ->needs(texts);
+                          ->capture_default_str()
+                          ->one_of({"before", "none"})
+                          ->needs(texts);
   for (Argument* other : {shard_tokens, tokens, share, document, end_of_text}) eval_set->excludes(other);
   c->add_flag("--json", f->json, "print what was written as JSON")->needs(texts);
   c->footer(

@@ -212,9 +212,10 @@ TEST_F(LogReport, means_of_the_rows_and_the_summary) {
   const Outcome o = stepscope("report " + file("a.jsonl") + " --top 5", "COLUMNS=120");
   ASSERT_EQ(o.exit_code, 0) << o.err;
   // 25 steps: the last tenth is 2 of them, 4.76 and 4.75. Rows of 5 steps; the first has the mean 4.97.
-  EXPECT_THAT(o.out, AllOf(HasSubstr("25 steps, final loss 4.755000, lowest validation loss 7.250000"),
-                           HasSubstr("median 2.000 ms a step, 32000 tokens/s; ended"), HasSubstr("  1-5 4.9700"),
-                           HasSubstr(" 6-10 4.9200     7.5000  8.000 1.00e-03"), HasSubstr("21-25 4.7700"), Not(HasSubstr("validation accuracy"))));
+  EXPECT_THAT(
+      o.out, AllOf(HasSubstr("25 steps, final loss 4.755000, lowest validation loss 7.250000"),
+                   HasSubstr("median 2.000 ms a step, 32000 tokens/s; ended"), HasSubstr("  1-5 4.9700"),
+                   HasSubstr(" 6-10 4.9200     7.5000  8.000 1.00e-03"), HasSubstr("21-25 4.7700"), Not(HasSubstr("validation accuracy"))));
 }
 
 TEST_F(LogReport, two_logs_stand_side_by_side) {
