@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/evaluation.h"
 #include "gpt2/trainer.h"
 
 namespace gpt2 {
@@ -41,7 +42,10 @@ struct LoopOptions {
   float sample_temperature = 1.0f;  // 0 = greedy
   int64_t sample_top_k = 50;        // 0 = all tokens
   std::string tokenizer;            // file; without one, samples are shown as token ids
-  std::string checkpoint_dir;       // "" = none
+  std::string eval_set;             // file; its accuracy every eval_every steps (0: never in between) and after the last
+  int64_t eval_every = 0;
+  int64_t eval_limit = 0;      // only its first examples; 0 = all
+  std::string checkpoint_dir;  // "" = none
   int64_t checkpoint_every = 0;
   int64_t keep_checkpoints = 2;
   bool resume = false;      // from the newest checkpoint of checkpoint_dir that loads; where there is none yet, from step 1
@@ -52,7 +56,10 @@ struct LoopOptions {
   int64_t direct_from = 0;  // steps [direct_from, direct_from + direct_steps) without CUDA graphs (StepPlan::graph_allowed)
   int64_t direct_steps = 0;
   // Told about what happens beside the steps; each may be empty.
+  std::function<void(int64_t done)> on_start;  // once, when the first step is about to be queued: steps that an earlier run finished
   std::function<void(int64_t step, double loss)> on_validation;
+  std::function<void(int64_t step, const EvalOutcome& outcome)> on_eval;
+  std::function<void(int64_t done, int64_t correct, int64_t all)> on_eval_progress;  // examples, after each batch of them
   std::function<void(int64_t step, const std::string& text)> on_sample;
   std::function<void(const std::string& text)> on_note;  // "resumed at step 40", "skipped a damaged checkpoint: …"
 };
@@ -71,6 +78,7 @@ struct StepLog {
 struct RunResult {
   std::vector<StepLog> steps;
   std::vector<double> val_losses;
+  std::vector<double> accuracies;  // on LoopOptions::eval_set, by the lowest mean loss
 };
 
 // Everything that can be wrong before the first step: shapes, rates, files, token ids, folders that cannot be written. Call it before
