@@ -47,6 +47,19 @@ def test_each_op_alone_runs_its_own_kernel_and_no_other(tiny, batch, op, kernel)
     assert set(called) - {"sdpa_forward"} == {kernel}  # sdpa_forward is attention_forward of three views
 
 
+@pytest.mark.parametrize("loss", ["one_read", "kept_sum"])
+def test_either_loss_leaves_the_logits_and_has_pytorchs_gradient(loss):
+    torch.manual_seed(0)
+    targets = torch.tensor([3, -100, 66, 0])
+    logits = torch.randn(4, 67, requires_grad=True)
+    before = logits.detach().clone()
+    ours = stepscope.functional.cross_entropy(logits, targets, classifier=loss)
+    own = F.cross_entropy(logits, targets)
+    assert ours.item() == pytest.approx(own.item(), rel=1e-6)
+    torch.testing.assert_close(torch.autograd.grad(ours * 3, logits)[0], torch.autograd.grad(own * 3, logits)[0])
+    assert torch.equal(logits, before)
+
+
 def test_without_cudnn_the_default_leaves_attention_to_pytorch_and_says_why(tiny, batch, monkeypatch):
     monkeypatch.setattr(stepscope.functional, "has_cudnn", lambda: False)
     report = stepscope.replace(tiny)
