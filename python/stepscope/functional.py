@@ -213,8 +213,7 @@ def _projection(parts):
     """The tensor (batch, tokens, 3 * channels) that query, key and value are the parts of, for autograd as well: its gradient then needs
     no concatenation of theirs. None where they are not (all of) the views of one tensor that autograd knows."""
     base, (B, heads, T, size) = parts[0]._base, parts[0].shape
-    if base is None or any(t._base is not base or t.requires_grad != base.requires_grad or (t.requires_grad and t.grad_fn is None)
-                           for t in parts):
+    if base is None or any(t._base is not base or (t.grad_fn is None and (t.requires_grad or base.requires_grad)) for t in parts):
         return None
     if (base.numel() != 3 * B * heads * T * size or not base.is_contiguous() or parts[0].storage_offset() != base.storage_offset()
             or not _ops.parts_of_one(*parts)):
