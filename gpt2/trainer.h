@@ -17,6 +17,10 @@
 
 namespace gpt2 {
 
+namespace distributed {
+class Communicator;
+}
+
 struct TrainerOptions {
   ModelConfig model;
   int64_t batch_size = 4;       // B of one micro-batch
@@ -27,6 +31,8 @@ struct TrainerOptions {
   std::string recompute = "none";           // "none" | "gelu" | "gelu+ln": activations made again in the backward pass
   std::string weight_rounding = "nearest";  // "nearest" | "stochastic": of the bf16 weights from their fp32 masters
   bool deterministic = false;               // only variants that repeat bit for bit; the other trainers always do
+  // How the other ranks of the run are reached; it outlives the trainer. nullptr: one GPU, and no launch or byte more than without this field.
+  distributed::Communicator* communicator = nullptr;
 };
 
 // Token ids of one micro-batch, (B, T) row-major, all in [0, V). Borrowed until enqueue_step returns.
