@@ -22,7 +22,7 @@ using gpt2::Pass;
 using gpt2::Tensor;
 
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : StepModel(plan.parameter_count, options.batch_size * options.seq_len, stream),
+    : StepModel(plan.layout, options.batch_size * options.seq_len, stream),
       config_(options.model),
       variants_(variants),
       rounding_(options.weight_rounding == "stochastic" ? ops::Rounding::stochastic : ops::Rounding::nearest),
@@ -64,12 +64,12 @@ bool Model::begin_gradients() {
 void Model::update() {
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    ops::grad_norm<bf16>(stats(), gradients_.data(), plan_.layout.total, scalars(), scratch_.data(), stream_);
+    ops::grad_norm<bf16>(stats(), gradients_.data(), layout_.total, scalars(), scratch_.data(), stream_);
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
-               plan_.layout, scalars(), &stats()->clip_scale, stream_);
+    ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_,
+               scalars(), &stats()->clip_scale, stream_);
   }
 }
 

@@ -43,8 +43,6 @@ class Model : public gpt2::ops::StepModel {
     return reinterpret_cast<T*>(activations_.data() + slot.at(layer));
   }
   bf16* parameter(gpt2::Tensor t, int64_t layer = 0) const { return weights_.data() + offset(t, layer); }
-  float* gradient(gpt2::Tensor t, int64_t layer = 0) const { return gradients_.data() + offset(t, layer); }
-  int64_t offset(gpt2::Tensor t, int64_t layer) const { return plan_.layout[t].offset + layer * plan_.layout[t].per_layer; }
   float* scratch() const { return reinterpret_cast<float*>(scratch_.data()); }
 
   gpt2::ModelConfig config_;
