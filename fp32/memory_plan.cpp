@@ -43,6 +43,7 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& varia
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
   plan.parameter_count = plan.layout.total;
+  plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction);
 
   gpt2::ops::Arena kept(kFloat);
   ActivationSlots& a = plan.activations;
@@ -79,15 +80,16 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& varia
   plan.token_count = 2 * rows;
 
   plan.items = {
-      {"parameters", plan.parameter_count * kFloat},
-      {"gradients", plan.parameter_count * kFloat},
-      {"optimizer state", 2 * plan.parameter_count * kFloat},
+      {"parameters", plan.whole_elements() * kFloat},
+      {"gradients", plan.whole_elements() * kFloat},
+      {"optimizer state", 2 * plan.divided_elements() * kFloat},
       {"activations", plan.activation_floats * kFloat},
       {"activation gradients", plan.activation_gradient_floats * kFloat},
       {"scratch", plan.scratch_bytes},
       {"matmul workspace", kMatmulWorkspaceBytes},
       {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(gpt2::ops::StepScalars) + sizeof(gpt2::ops::StepStats))},
   };
+  if (plan.ranks) plan.items.push_back({"communication", plan.ranks->buffer_bytes()});
   return plan;
 }
 

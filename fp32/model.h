@@ -24,6 +24,7 @@ class Model final : public gpt2::ops::StepModel {
   void backward(bool accumulate) override;
   bool begin_gradients() override;
   void update() override;
+  void warm_up_exchange() override;
 
  private:
   void layer_forward(int layer, const float* stream_in, float* stream_out);

@@ -14,6 +14,8 @@ namespace fp32 {
 
 using gpt2::ops::AdamWKernel;
 using gpt2::ops::Classifier;
+using gpt2::ops::Communication;
+using gpt2::ops::GradientReduction;
 using gpt2::ops::LayernormBackward;
 using gpt2::ops::LayernormForward;
 using gpt2::ops::LinearForward;
@@ -31,6 +33,8 @@ struct VariantChoice {
   Classifier classifier{};
   ZeroGrad zero_grad{};
   AdamWKernel adamw{};
+  Communication communication{};
+  GradientReduction gradient_reduction{};
 };
 
 // All slots and variants, the default first.

@@ -48,6 +48,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
   plan.parameter_count = plan.layout.total;
+  plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction);
   plan.recompute = recompute_from_name(o.recompute);
   const int64_t layers_of_gelu = plan.recompute == Recompute::none ? L : 1;
   const int64_t layers_of_ln = plan.recompute == Recompute::gelu_and_layernorm ? 1 : L;
@@ -83,15 +84,16 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   plan.token_count = 2 * rows;
 
   plan.items = {
-      {"bf16 weights", plan.parameter_count * kBf16},
-      {"master weights", plan.parameter_count * kFloat},
-      {"gradients", plan.parameter_count * kFloat},
-      {"optimizer state", 2 * plan.parameter_count * kFloat},
+      {"bf16 weights", plan.whole_elements() * kBf16},
+      {"master weights", plan.divided_elements() * kFloat},
+      {"gradients", plan.whole_elements() * kFloat},
+      {"optimizer state", 2 * plan.divided_elements() * kFloat},
       {"activations", plan.activation_bytes},
       {"scratch", plan.scratch_bytes},
       {"matmul workspace", kMatmulWorkspaceBytes},
       {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(gpt2::ops::StepScalars) + sizeof(gpt2::ops::StepStats))},
   };
+  if (plan.ranks) plan.items.push_back({"communication", plan.ranks->buffer_bytes()});
   return plan;
 }
 

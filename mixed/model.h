@@ -30,6 +30,7 @@ class Model : public gpt2::ops::StepModel {
   void loss(bool accumulate, bool write_gradient) override;
   bool begin_gradients() override;
   void update() override;
+  void warm_up_exchange() override;
 
   // Before the first step, while nothing in memory matters: runs everything once on random weights and tokens, so that kernels are
   // loaded, cuDNN's kernels built and matmul algorithms searched before anything is timed or captured. Waits for the device.

@@ -48,8 +48,11 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     check_size(values.size());
     std::vector<bf16> rounded(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
-    STEPSCOPE_CUDA_CHECK(
-        cudaMemcpyAsync(rounded.data(), mixed_model().weights(), rounded.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream()));
+    if (auto* ranks = model().exchange())
+      ranks->read(rounded, mixed_model().weights());
+    else
+      STEPSCOPE_CUDA_CHECK(
+          cudaMemcpyAsync(rounded.data(), mixed_model().weights(), rounded.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream()));
     synchronize();
     std::transform(rounded.begin(), rounded.end(), values.begin(), [](bf16 x) { return __bfloat162float(x); });
   }
@@ -69,7 +72,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
   void queue(Piece piece, bool graph_allowed, const std::function<void()>& work) override {
     switch (variants_.step_launch) {
       case StepLaunch::graph:
-        if (graph_allowed) return graph_[static_cast<size_t>(piece)].launch(stream(), work);
+        if (graph_allowed && capturable()) return graph_[static_cast<size_t>(piece)].launch(stream(), work);
         break;
       case StepLaunch::stream:
         break;

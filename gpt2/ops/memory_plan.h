@@ -2,9 +2,11 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "gpt2/ops/rank_plan.h"
 #include "gpt2/tensor_table.h"
 #include "gpt2/trainer.h"
 
@@ -38,11 +40,15 @@ class Arena {
 
 struct PlannedMemory {
   TensorLayout layout;
-  int64_t parameter_count = 0;  // of each state
-  int64_t scratch_bytes = 0;    // the most any one op needs
-  int64_t token_count = 0;      // inputs and targets of one micro-batch
+  int64_t parameter_count = 0;    // of each state
+  int64_t scratch_bytes = 0;      // the most any one op needs
+  int64_t token_count = 0;        // inputs and targets of one micro-batch
+  std::optional<RankPlan> ranks;  // where there is a communicator; states then lie in the order of its buckets
   std::vector<MemoryItem> items;
 
+  // Elements on this rank of the weights and of the gradients, which are whole everywhere, and of what ZeRO-1 divides.
+  int64_t whole_elements() const { return ranks ? ranks->buckets.elements() : parameter_count; }
+  int64_t divided_elements() const { return ranks ? ranks->divided_elements() : parameter_count; }
   int64_t total_bytes() const;
 };
 
