@@ -16,7 +16,7 @@ stepscope_stage(gpt2_model RANK 10
     data/token_shards.cpp data/shard_set.cpp data/eval_set.cpp data/synthetic_tokens.cpp
     data/tokenizer.cpp data/safetensors.cpp data/hugging_face_weights.cpp data/bpe.cpp data/documents.cpp data/pretokenizer.cpp ${unicode} sampling.cpp evaluation.cpp
     learning_rate.cpp trainer_checks.cpp train_loop.cpp run_json.cpp
-  LINKS base
+  LINKS base gpt2_distributed
   PUBLIC_LIBS fmt::fmt nlohmann_json::nlohmann_json
   PRIVATE_LIBS ${icu})
 if(OpenMP_CXX_FOUND)

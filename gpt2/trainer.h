@@ -65,10 +65,11 @@ struct StepPlan {
 
 struct StepOutcome {
   int64_t step = 0;
-  double loss = 0;       // mean over all tokens of the step, of all ranks, before the update
-  double grad_norm = 0;  // of the averaged gradients before clipping
-  double time_ns = 0;    // from the end of the step before it to its own end, so that idle time of the device counts; from its own
-                         // begin for the first step and after anything else used the device in between (evaluate, read, write)
+  double loss = 0;           // mean over all tokens of the step, of all ranks, before the update
+  double grad_norm = 0;      // of the averaged gradients before clipping
+  double time_ns = 0;        // from the end of the step before it to its own end, so that idle time of the device counts; from its own
+                             // begin for the first step and after anything else used the device in between (evaluate, read, write)
+  int not_finite_rank = -1;  // of several ranks the first whose own loss or gradients were not finite; -1: none, or not known
 };
 
 enum class State { parameters, gradients, adam_m, adam_v };
