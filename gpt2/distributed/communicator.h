@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "gpt2/distributed/world.h"
 
 namespace gpt2::distributed {
@@ -30,6 +31,13 @@ struct Collective {
 struct Failure {
   int rank = -1;     // -1: not known
   std::string what;  // one sentence for a user
+  int exit_code = 3;
+};
+
+// Thrown on every rank of a run that cannot go on, with the same text; `failure` names the rank that it is about.
+struct RankFailure : stepscope::MachineError {
+  explicit RankFailure(Failure f) : MachineError(f.what), failure(std::move(f)) {}
+  Failure failure;
 };
 
 class Communicator {
@@ -51,13 +59,32 @@ class Communicator {
 
 using Bytes = std::vector<unsigned char>;
 
-// Host-side messages between the ranks, outside of steps. Every rank makes the same calls in the same order; each call waits for all,
-// no longer than the channel's deadline. Throws stepscope::MachineError that names the rank which did not come.
+// Where the main thread of a rank is, for the watchdog: a rank that leaves `step` unfinished for too long is stuck, one that writes a
+// checkpoint is not.
+enum class Phase { start, step, evaluation, checkpoint, end };
+
+// Host-side messages between the ranks, outside of steps. Every rank makes the same calls in the same order; each call waits for all
+// and ends with RankFailure, which names the rank that did not come, when the watchdog gives a rank up.
 class ControlChannel {
  public:
   virtual ~ControlChannel() = default;
   virtual const World& world() const = 0;
   virtual std::vector<Bytes> all_gather(const Bytes& mine) = 0;  // [rank]
+  // The collective over host memory: returns when `data` holds the result. fp32 and fp64 are added in the order of the ranks, bf16 in
+  // fp32 in that order and rounded once. This default gathers every rank's array.
+  virtual void exchange(const Collective& collective, void* data);
+
+  // What the watchdog found, on this rank or told by another; polled.
+  virtual std::optional<Failure> failure() { return std::nullopt; }
+  // Makes a call that waits for another rank, now or later, end with RankFailure.
+  virtual void abort() noexcept {}
+
+  // What the watchdog judges by: where the main thread is, and the numbers of a finished step, which must have the same bits on all ranks.
+  virtual void now(Phase, int64_t /*step*/) {}
+  virtual void waits(bool /*yes*/) {}  // its main thread waits for its GPU, which may wait for another rank
+  virtual void finished(int64_t /*step*/, double /*loss*/, double /*grad_norm*/) {}
+  // Called before each step with the last one enqueued: the step after which all ranks leave the loop, once a user asked for the end.
+  virtual std::optional<int64_t> last_step(int64_t /*enqueued*/) { return std::nullopt; }
 };
 
 }  // namespace gpt2::distributed
