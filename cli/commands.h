@@ -15,7 +15,7 @@ struct CommandLine {
   std::string program() const;  // absolute path of this executable
 };
 
-void add_doctor_command(Command& app, int& exit_code);
+void add_doctor_command(Command& app, const CommandLine& line, int& exit_code);
 void add_train_command(Command& app, const CommandLine& line, int& exit_code);
 void add_profile_command(Command& app, const CommandLine& line, int& exit_code);
 void add_energy_command(Command& app, const CommandLine& line, int& exit_code);

@@ -17,7 +17,7 @@
 namespace {
 
 void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_code) {
-  cli::add_doctor_command(app, exit_code);
+  cli::add_doctor_command(app, line, exit_code);
   cli::add_train_command(app, line, exit_code);
   cli::add_profile_command(app, line, exit_code);
   cli::add_energy_command(app, line, exit_code);

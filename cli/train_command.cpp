@@ -133,9 +133,8 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
                            [&] { trainer = make_trainer(flags, trainer_opts); });
   std::unique_ptr<gpt2::RangeListener> listener;
   if (flags.trainer == "reference") {
-    const std::string recording =
-        f.cpu_recording.empty() ? "" : gpt2::rank_file(f.cpu_recording, session == nullptr ? 0 : session->world().rank);
-    if (!recording.empty()) listener = std::make_unique<RangeRecorder>(recording, line.text());
+    // A plan, the same for all ranks; the recorder names its file by the rank.
+    if (!f.cpu_recording.empty()) listener = std::make_unique<RangeRecorder>(f.cpu_recording, line.text());
   }
 #ifdef STEPSCOPE_WITH_CUDA
   if (flags.trainer != "reference") listener = std::make_unique<gpt2::cuda::NvtxRanges>();

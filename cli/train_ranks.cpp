@@ -20,6 +20,7 @@
 #include "gpt2/distributed/staged_communicator.h"
 #if defined(STEPSCOPE_WITH_CUDA) && __has_include("gpt2/distributed/nccl.h")
 #define STEPSCOPE_GPU_RANKS
+#include "cli/announced_communicator.h"
 #include "gpt2/distributed/nccl.h"
 #include "gpt2/distributed/rank_device.h"
 #endif
@@ -133,7 +134,7 @@ dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& 
   if (!cpu) dist::agree(channel_.get(), [&] { dist::use_device_of(world()); });
   if (!cpu && f.communicator != "staged") {
     dist::require_own_devices(*channel_);
-    communicator_ = dist::make_nccl(world(), *channel_);
+    communicator_ = announced(dist::make_nccl(world(), *channel_));
     return *communicator_;
   }
 #else

@@ -36,7 +36,6 @@ constexpr unsigned kProgramFlushMs = 1000;
 
 // Everything of one process. Never destroyed: callbacks may come until the very end.
 struct Session {
-  explicit Session(const CollectPlan& plan) : Session(plan, rank_of_process(plan.job)) {}
   Session(CollectPlan plan, const std::optional<RankRecord>& rank)
       : recorder(claimed(rank ? file_of_rank(plan.output, rank->rank) : plan.output)), backend(plan.mode == "steps" ? 0 : kProgramFlushMs) {
     if (rank) {
@@ -115,7 +114,10 @@ Session* session() {
   const char* plan_file = std::getenv("STEPSCOPE_COLLECT");
   if (!plan_file || !*plan_file) return nullptr;
   try {
-    g_session = new Session(collect_plan_from_json(stepscope::read_file(plan_file)));
+    const CollectPlan plan = collect_plan_from_json(stepscope::read_file(plan_file));
+    const auto rank = rank_of_process(plan.job);
+    if (!plan.job.empty() && !rank) return nullptr;  // the process that starts the ranks has nothing to record
+    g_session = new Session(plan, rank);
     std::atexit(stepscope_at_exit);
     pthread_atfork(nullptr, nullptr, stepscope_forked_child);
   } catch (const std::exception& e) {

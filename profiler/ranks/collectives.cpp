@@ -38,6 +38,16 @@ std::string pass_of(const std::string& path) {
   return step && *step + 1 < parts.size() ? parts[*step + 1] : "";
 }
 
+// "…/step/PASS/LAYER/OP" without the ranges inside it; a path outside of our ranges as it is.
+std::string leaf_of(const std::string& path) {
+  const auto parts = components(path);
+  const auto step = step_in(parts);
+  if (!step) return path;
+  std::string leaf;
+  for (size_t i = 0; i < parts.size() && i <= *step + 3; ++i) leaf += (i ? "/" : "") + parts[i];
+  return leaf;
+}
+
 // What NCCL's own kernel name tells: "ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)".
 void take_words_of_kernel(const std::string& name, CollectiveRun& c) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kKinds{
@@ -91,11 +101,11 @@ CollectiveRun begin_run(const LaunchRecord& l) {
 
 std::vector<CollectiveRun> collectives_of(const TracedStep& step) {
   std::vector<const LaunchRecord*> launches;
-  std::set<std::string> with_nccl;  // ranges in which a NCCL kernel does the work
+  std::set<std::string> with_nccl;  // leaf ranges in which a NCCL kernel does the work
   for (const TracedOperation& o : step.operations) {
     if (!o.has_time) continue;
     launches.push_back(o.record);
-    if (is_communication(*o.record) && is_nccl_kernel(o.record->name)) with_nccl.insert(o.record->path);
+    if (is_communication(*o.record) && is_nccl_kernel(o.record->name)) with_nccl.insert(leaf_of(o.record->path));
   }
   std::stable_sort(launches.begin(), launches.end(),
                    [](const LaunchRecord* a, const LaunchRecord* b) { return launch_order(*a) < launch_order(*b); });
@@ -109,7 +119,8 @@ std::vector<CollectiveRun> collectives_of(const TracedStep& step) {
       continue;
     }
     const bool nccl = is_nccl_kernel(l->name);
-    if (!nccl && with_nccl.contains(l->path)) continue;
+    // A kernel that casts or adds carries nothing; nor does a copy beside NCCL's kernels.
+    if (!nccl && (l->activity == Activity::kernel || l->activity == Activity::memset || with_nccl.contains(leaf_of(l->path)))) continue;
     if (nccl || !open_path || *open_path != l->path) {
       runs.push_back(begin_run(*l));
       if (work) {

@@ -25,7 +25,8 @@ struct CollectiveRun {
 };
 
 // A NCCL kernel is a collective of its own. Copies (a copy-engine or staged communicator) belong together while they lie in the same range
-// one behind the other. Kernels of the pass `communication` that are not NCCL's, beside ones that are, carry nothing and are left out.
+// one behind the other. Other kernels of the pass `communication` (casts), memsets, and copies beside NCCL's kernels carry nothing between
+// ranks and are left out.
 // Operations without a time are left out.
 std::vector<CollectiveRun> collectives_of(const TracedStep& step);
 

@@ -204,6 +204,17 @@ TEST(Join, CopiesOfOneRangeAreOneCollective) {
   EXPECT_DOUBLE_EQ(d.ranks[0].idle_ns.value(), 50'000);
 }
 
+TEST(Join, ACastBesideNcclIsCommunicationButNoCollective) {
+  std::vector<Op> ops = ranks::two_bucket_step();
+  ops.insert(ops.begin() + 4, {"communication/0/copy", 1'200'000, 1'250'000, "narrow_kernel()", 9});
+  ops[5].begin_ns = 1'250'000;
+  const ProfileDocument d = ranks::join({rank(0, ops), rank(1, ops)});
+  ASSERT_EQ(d.collectives.size(), 2u);
+  EXPECT_DOUBLE_EQ(d.collectives[1].time_ns, 250'000);
+  EXPECT_DOUBLE_EQ(d.world.exposed_ns.value(), 300'000);
+  EXPECT_DOUBLE_EQ(d.ranks[0].work_ns.value(), 1'400'000);
+}
+
 TEST(Join, WhatDoesNotBelongTogetherIsRefusedWithFilesAndDifference) {
   auto other = rank(1);
   other.job = "job-2";
