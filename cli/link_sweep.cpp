@@ -16,6 +16,7 @@
 #include "cli/profile_ranks.h"
 #include "cli/train_ranks.h"
 #include "cli/values.h"
+#include "gpt2/distributed/agreement.h"
 #include "gpt2/distributed/launcher.h"
 #include "profiler/report/cells.h"
 #include "profiler/report/terminal.h"
@@ -84,25 +85,21 @@ void print(const profiler::LinkCeilings& links) {
   std::fflush(stdout);
 }
 
-int be_a_rank(const LinkSweepFlags& f) {
-  RankFlags ranks;
-  ranks.communicator = f.communicator;
-  const auto session = RankSession::join(ranks);
-  if (!session) throw InputError("--sweep-rank: expected a process that `doctor --gpus N` started");
+// Every rank measures; the first one keeps and shows what it saw.
+void measure(const LinkSweepFlags& f, const RankFlags& ranks, RankSession& session) {
   const bool host = f.communicator == "staged";
-  dist::Communicator& communicator = session->connect(ranks, host ? "reference" : "mixed");
+  dist::Communicator& communicator = session.connect(ranks, host ? "reference" : "mixed");
   SweepOptions options;
   options.most_bytes = f.most_mib << 20;
   profiler::LinkCeilings links;
-  const auto device = sweep_device(host, sweep_bytes(options, session->world().size));
-  links.uuids = uuids_of_all(session->channel(), uuid_here(host));
+  const auto device = sweep_device(host, sweep_bytes(options, session.world().size));
+  links.uuids = uuids_of_all(session.channel(), uuid_here(host));
   links.points = sweep_collectives(communicator, *device, options);
   links.fits = profiler::fit_links(links.points);
   links.device = host ? "host memory" : gpu_status().name;
   links.communicator = communicator.name();
   links.measured_at = stepscope::now_utc();
-  session->channel().all_gather({});  // nobody leaves while another one still measures
-  if (!session->is_first()) return 0;
+  if (!session.is_first()) return;
   const std::string file = f.links.empty() ? links_file(links.uuids) : f.links;
   if (file.empty()) throw InputError("there is no cache folder; expected --links FILE");
   std::error_code exists;
@@ -111,7 +108,29 @@ int be_a_rank(const LinkSweepFlags& f) {
   gpt2::write_file_atomically(file, profiler::links_to_json(links));
   print(links);
   fmt::print(stderr, "sweep: {}\n", file);
-  return 0;
+}
+
+int be_a_rank(const LinkSweepFlags& f) {
+  RankFlags ranks;
+  ranks.communicator = f.communicator;
+  const auto session = RankSession::join(ranks);
+  if (!session) throw InputError("--sweep-rank: expected a process that `doctor --gpus N` started");
+  dist::Failure mine;
+  bool of_others = false;
+  try {
+    measure(f, ranks, *session);
+    session->channel().close();
+    return 0;
+  } catch (const dist::RankFailure& e) {
+    mine = e.failure;
+    of_others = true;
+  } catch (...) {
+    mine = dist::failure_of_current_exception(session->world().rank);
+  }
+  const dist::Failure agreed = session->channel().fail(mine);
+  if (!of_others || session->is_first()) fmt::print(stderr, "stepscope: {}\n", agreed.what);
+  session->disconnect();
+  return agreed.exit_code;
 }
 
 }  // namespace

@@ -121,11 +121,17 @@ class ReferenceTrainer final : public Trainer {
     const auto own = all.begin() + static_cast<std::ptrdiff_t>(each * static_cast<size_t>(c.world().rank));
     std::copy(mine.begin(), mine.end(), own);
     own[static_cast<std::ptrdiff_t>(mine.size())] = model_.gradient_norm();
-    c.enqueue({distributed::CollectiveKind::all_gather, distributed::Element::fp64, static_cast<int64_t>(all.size()), 0}, all.data(),
-              nullptr);
+    {
+      const OpRange range(Pass::communication, kNoLayer, Op::norm_gather);
+      c.enqueue({distributed::CollectiveKind::all_gather, distributed::Element::fp64, static_cast<int64_t>(all.size()), 0}, all.data(),
+                nullptr);
+    }
     const std::span<float> gradients = model_.gradients();
-    c.enqueue({distributed::CollectiveKind::all_reduce, distributed::Element::fp32, static_cast<int64_t>(gradients.size()), 1},
-              gradients.data(), nullptr);
+    {
+      const OpRange range(Pass::communication, kNoLayer, Op::reduce_gradients);
+      c.enqueue({distributed::CollectiveKind::all_reduce, distributed::Element::fp32, static_cast<int64_t>(gradients.size()), 1},
+                gradients.data(), nullptr);
+    }
     for (size_t i = all.size(); i-- > 0;)
       if (!std::isfinite(all[i])) outcome.not_finite_rank = static_cast<int>(i / each);
     std::vector<double> in_order;

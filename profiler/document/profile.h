@@ -163,7 +163,7 @@ struct WorldSection {
   Text job, clock;
   Number clock_uncertainty_ns;
   Number communication_ns, exposed_ns, hidden_ns, exposed_wait_ns, exposed_transfer_ns, exposed_drain_ns;
-  Number bytes, bus_bytes_per_s, paid_bytes_per_s, of_link_ceiling_pct;
+  Number tokens_per_s, bytes, bus_bytes_per_s, paid_bytes_per_s, of_link_ceiling_pct;
   Count slowest_rank;
   Text slowest_why;
   Number slowest_late_ns;

@@ -28,6 +28,7 @@ const std::vector<Field<WorldSection>>& fields_of() {
       {"clock_uncertainty_ns", "ns", "formula",
        "largest error of a difference between two ranks' times that the collectives allow; a skew below it is left out",
        &W::clock_uncertainty_ns},
+      {"tokens_per_s", "tokens/s", "formula", "of all ranks: size x timing.tokens_per_s, which is that of one", &W::tokens_per_s},
       {"communication_ns", "ns", "activity", "on main_rank, at least one collective runs: exposed_ns + hidden_ns", &W::communication_ns},
       {"exposed_ns", "ns", "activity", "on main_rank, communication runs and nothing else does: what it adds to the step", &W::exposed_ns},
       {"hidden_ns", "ns", "activity", "on main_rank, communication runs beside other work", &W::hidden_ns},

@@ -347,6 +347,7 @@ void fill_world(ProfileDocument& d, const std::vector<Rank>& ranks, const Joined
   w.ranks = static_cast<int64_t>(ranks.size());
   w.job = text_or_none(ranks.front().id.job);
   w.main_rank = ranks[main].id.rank;
+  if (d.timing.tokens_per_s) w.tokens_per_s = *d.timing.tokens_per_s * static_cast<double>(*w.size);
   w.clock = "none";
   if (joined.same && joined.clocks.uncertainty_ns) {
     w.clock = joined.clocks.shared ? "shared" : "causality";

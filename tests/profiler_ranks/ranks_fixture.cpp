@@ -38,6 +38,8 @@ RankRecording recording(const RankShape& shape) {
     l.index = index;
     l.name = o.name.empty() ? o.path + "_kernel()" : o.name;
     l.path = "step/" + o.path;
+    if (o.name.starts_with("copy")) l.activity = Activity::copy;
+    ++(l.activity == Activity::copy ? step.copies : step.kernels);
     l.stream = o.stream;
     l.grid = l.block = {1, 1, 1};
     l.correlation = 100 + index;
@@ -48,7 +50,6 @@ RankRecording recording(const RankShape& shape) {
     step.gpu_end_ns = std::max(step.gpu_end_ns, l.end_ns);
     r.launches.push_back(l);
   }
-  step.kernels = index;
   r.steps.push_back(step);
   for (int64_t n = 2; n < 10; ++n) {
     StepRecord s;
