@@ -194,7 +194,7 @@ TEST(Join, TwoCollectivesAtOnceShareTheExposedTime) {
 
 TEST(Join, CopiesOfOneRangeAreOneCollective) {
   std::vector<Op> ops = ranks::two_bucket_step();
-  const std::string path = ops[4].path;
+  const std::string path = "communication/1/copy/all_reduce fp32 5000000 bucket 1";  // a range of its own, without a NCCL kernel
   ops[4] = {path, 1'200'000, 1'300'000, "copy PtoP", 9};
   ops.insert(ops.begin() + 5, {path, 1'350'000, 1'500'000, "copy PtoP", 9});
   const ProfileDocument d = ranks::join({rank(0, ops), rank(1, ops)});
