@@ -125,6 +125,17 @@ TEST(Join, TheRankThatComesLastIsNamedWithTheOpThatTookLonger) {
   EXPECT_DOUBLE_EQ(d.world.slowest_late_ns.value(), 50'000);
 }
 
+TEST(Join, TheLastRankIsLateBehindTheLastButOne) {
+  auto between = ranks::two_bucket_step();
+  between[3].end_ns += 20'000;
+  between[4].begin_ns += 20'000;
+  std::vector<RankShape> three = with_short_collective({rank(0), rank(1, slow_backward()), rank(2, between)});
+  for (RankShape& s : three) s.size = 3;
+  const ProfileDocument d = ranks::join(three);
+  EXPECT_EQ(d.collectives[2].last_rank, 1);
+  EXPECT_DOUBLE_EQ(d.collectives[2].late_ns.value(), 30'000);  // 1250 us against 1220, not 1200
+}
+
 TEST(Join, ALowerClockIsTheReasonAndPowerWhereItWasTheLimit) {
   auto shapes = with_short_collective({rank(0), rank(1, slow_backward())});
   shapes[1].sm_clock_mhz = 1300;
@@ -206,7 +217,7 @@ TEST(Join, CopiesOfOneRangeAreOneCollective) {
 
 TEST(Join, ACastBesideNcclIsCommunicationButNoCollective) {
   std::vector<Op> ops = ranks::two_bucket_step();
-  ops.insert(ops.begin() + 4, {"communication/0/copy", 1'200'000, 1'250'000, "narrow_kernel()", 9});
+  ops.insert(ops.begin() + 4, {"communication/7/copy", 1'200'000, 1'250'000, "narrow_kernel()", 9});
   ops[5].begin_ns = 1'250'000;
   const ProfileDocument d = ranks::join({rank(0, ops), rank(1, ops)});
   ASSERT_EQ(d.collectives.size(), 2u);

@@ -48,6 +48,15 @@ TEST(LinkModel, OneLineIsOneLine) {
   EXPECT_NEAR(fit.large.bus_bytes_per_s, 250e9, 1e3);
 }
 
+TEST(LinkModel, APointOfMicrosecondsCountsAsMuchAsOneOfMilliseconds) {
+  // No line goes through all three; the one with the least absolute error misses the first by half.
+  const LinkFit fit = fit_link({{"all_reduce", "fp32", 2, 1'000'000, 20'000},
+                                {"all_reduce", "fp32", 2, 100'000'000, 1'000'000},
+                                {"all_reduce", "fp32", 2, 200'000'000, 2'200'000}})
+                          .value();
+  EXPECT_NEAR(predicted_ns(fit, 1'000'000), 20'000, 1'000);
+}
+
 TEST(LinkModel, ALatencyIsNeverNegative) {
   const LinkFit fit = fit_link({{"all_reduce", "fp32", 2, 1000, 100}, {"all_reduce", "fp32", 2, 2000, 300}}).value();
   EXPECT_EQ(fit.large.latency_ns, 0);
