@@ -32,6 +32,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
       mixed_model().rehearse();
     }
     start_from_zero();
+    if (mixed_model().has_split_masters()) mixed_model().zero_split_masters();
     mixed_model().round_weights(false);
     synchronize();
     used_bytes_ = free_bytes_before - gpt2::cuda::device_info().memory_free_bytes;
@@ -42,6 +43,23 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
   std::string_view name() const override { return "mixed"; }
   std::vector<gpt2::OpWork> work(int64_t micro_batches) const override { return fused_work(options(), variants_, micro_batches); }
   std::optional<int64_t> memory_used_bytes() const override { return used_bytes_; }
+
+  void read(gpt2::State which, std::span<float> values) override {
+    if (which != gpt2::State::parameters || !mixed_model().has_split_masters()) return GpuTrainer::read(which, values);
+    interrupt();
+    check_size(values.size());
+    const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
+    mixed_model().read_split_masters(values);
+  }
+
+  void write(gpt2::State which, std::span<const float> values) override {
+    if (which != gpt2::State::parameters || !mixed_model().has_split_masters()) return GpuTrainer::write(which, values);
+    interrupt();
+    check_size(values.size());
+    const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
+    mixed_model().write_split_masters(values);
+    written_ = true;
+  }
 
   void read_weights(std::span<float> values) override {
     interrupt();

@@ -4,11 +4,11 @@
 
 namespace gpt2::ops {
 
-StepModel::StepModel(const TensorLayout& layout, int64_t rows, cudaStream_t stream)
+StepModel::StepModel(const TensorLayout& layout, int64_t rows, cudaStream_t stream, bool fp32_parameters)
     : layout_(layout),
       rows_(rows),
       stream_(stream),
-      masters_(layout.total),
+      masters_(fp32_parameters ? layout.total : 0),
       gradients_(layout.total),
       adam_m_(layout.total),
       adam_v_(layout.total),

@@ -23,7 +23,7 @@ class StepModel {
   StepModel(const StepModel&) = delete;
   StepModel& operator=(const StepModel&) = delete;
 
-  // fp32: of a trainer with narrower weights, parameters are their masters.
+  // fp32: of a trainer with narrower weights, parameters are their masters. Null where a trainer keeps them in another form.
   float* state(State which) const;
   StepStats* stats() const { return stats_.data(); }
   // (rows, padded vocabulary), in the storage of the activations; after `loss` with gradient, their gradient.
@@ -46,8 +46,8 @@ class StepModel {
   int64_t upload_bytes() const { return kScalarBytes + 2 * rows_ * static_cast<int64_t>(sizeof(int32_t)); }
 
  protected:
-  // `rows`: B * T.
-  StepModel(const TensorLayout& layout, int64_t rows, cudaStream_t stream);
+  // `rows`: B * T. `fp32_parameters`: false where the trainer keeps its parameters in another form; state(State::parameters) is then null.
+  StepModel(const TensorLayout& layout, int64_t rows, cudaStream_t stream, bool fp32_parameters = true);
 
   const StepScalars* scalars() const { return reinterpret_cast<const StepScalars*>(input_.data()); }
   int32_t* inputs() const { return reinterpret_cast<int32_t*>(input_.data() + kScalarBytes); }
