@@ -37,7 +37,8 @@ class AttentionPlanCache {
   std::map<std::string, Choice> known_;
 };
 
-// Where the cache of a device and a cuDNN version lies: attention-DEVICE-cudnn-VERSION.json in stepscope::cache_folder(). Empty without one.
+// Where the cache of a device and a cuDNN version lies: attention-DEVICE-cudnn-VERSION.json in stepscope::cache_folder(). Empty without
+// one.
 std::filesystem::path attention_plan_cache_file(const std::string& device, const std::string& cudnn_version);
 
 }  // namespace mixed

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -87,7 +88,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
   void queue(Piece piece, bool graph_allowed, const std::function<void()>& work) override {
     switch (variants_.step_launch) {
       case StepLaunch::graph:
-        if (graph_allowed) return graph_[static_cast<size_t>(piece)].launch(stream(), work);
+        if (graph_allowed) return graph_[static_cast<size_t>(piece)].launch(stream(), variants_.graph_edges, work);
         break;
       case StepLaunch::stream:
         break;
@@ -119,7 +120,8 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
       options, device.shared_bytes_per_block, [&](const Gemm& product) { return library.why_not(product); },
       [&](bool deterministic) {
         return why_no_cudnn_plan({options.batch_size, options.seq_len, options.model.channels, options.model.heads}, deterministic);
-      }};
+      },
+      std::atoi(device.compute_capability.c_str())};
   const auto [choice, names, notices] = variants().settle(run, options.variants, options.deterministic);
   const MemoryPlan plan = plan_memory(options, choice);
   const int64_t free_bytes = device.memory_free_bytes - gpt2::ops::kReservedBytes;

@@ -161,6 +161,16 @@ Refusal no_split_masters(const Run&, const VariantChoice& choice) {
   }
   return "adamw=per_tensor has no kernel for split masters";
 }
+Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
+  if (run.compute_capability_major < 9) return "devices before sm_90 have no programmatic edges";
+  switch (choice.step_launch) {
+    case StepLaunch::graph:
+      return std::nullopt;
+    case StepLaunch::stream:
+      break;
+  }
+  return "step_launch=stream has no graph";
+}
 Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;
   return gpt2::ops::why_not<bf16>(Classifier::one_read, Vp, Vp % 8 == 0, run.shared_bytes_per_block);
@@ -451,6 +461,19 @@ constexpr std::array kRows{
         .is = variant_value<&VariantChoice::step_launch, StepLaunch::stream>(),
         .help = "kernels are launched one by one",
         .launches = {{{.in_graph = 0}}}},
+
+    Row{.slot = "graph_edges",
+        .name = "full",
+        .is = variant_value<&VariantChoice::graph_edges, GraphEdges::full>(),
+        .help = "a kernel of the step graph starts when the one before it has ended",
+        .unseen = "edges of a graph are no launches"},
+    Row{.slot = "graph_edges",
+        .name = "programmatic",
+        .is = variant_value<&VariantChoice::graph_edges, GraphEdges::programmatic>(),
+        .help = "own kernels of the step graph are placed while the one before them ends, and wait for it there (Hopper and later)",
+        .refused = "with step_launch=stream, and on devices before sm_90",
+        .refuses = no_programmatic_edges,
+        .unseen = "edges of a graph are no launches"},
 
     Row{.slot = "matmul_algorithm",
         .name = "search",

@@ -29,6 +29,7 @@ enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
 enum class GradNorm { whole, beside_backward };
 enum class Masters { as_fp32, split };
 enum class AttentionPlan { heuristic, measured };
+enum class GraphEdges { full, programmatic };
 enum class StepLaunch { graph, stream };
 enum class MatmulAlgorithm { search, heuristic };
 
@@ -50,6 +51,7 @@ struct VariantChoice {
   AdamWKernel adamw{};
   Masters masters{};
   StepLaunch step_launch{};
+  GraphEdges graph_edges{};
   MatmulAlgorithm matmul_algorithm{};
 };
 

@@ -82,6 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     all_tensors_kernel(S* __restrict__ weights, float* __restrict__ masters, float* __restrict__ m, float* __restrict__ v,
                        const float* __restrict__ g, int64_t n, const StepScalars* __restrict__ scalars,
                        const __grid_constant__ DecayTable table, const float* __restrict__ clip_scale) {
+  cuda::wait_for_kernels_before();
   const int64_t first = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * N;
   if (first >= n) return;
   const StepScalars k = *scalars;
@@ -183,6 +184,7 @@ __global__ void __launch_bounds__(kThreads)
     split_masters_kernel(const SplitMasters s, float* __restrict__ m, float* __restrict__ v, const float* __restrict__ g, int64_t n,
                          const StepScalars* __restrict__ scalars, const __grid_constant__ DecayTable table,
                          const float* __restrict__ clip_scale) {
+  cuda::wait_for_kernels_before();
   const int64_t first = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * kEight;
   if (first >= n) return;
   const StepScalars k = *scalars;

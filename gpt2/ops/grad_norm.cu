@@ -10,6 +10,7 @@ constexpr int64_t kMostBlocks = 528;  // four for each of an H200's 132 multipro
 // Blocks stride over packs; each thread sums squares in double (free: the kernel waits for memory). Writes partial[block].
 template <int N>
 __global__ void __launch_bounds__(kThreads) squares_kernel(double* __restrict__ partial, const float* __restrict__ gradients, int64_t n) {
+  cuda::wait_for_kernels_before();
   __shared__ double shared[kWarp];
   const int64_t stride = gridDim.x * static_cast<int64_t>(kThreads) * N;
   double sum = 0;
@@ -27,6 +28,7 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(double* __restrict__ 
 template <int N>
 __global__ void __launch_bounds__(kThreads)
     span_sums_kernel(double* __restrict__ partial, const float* __restrict__ gradients, const __grid_constant__ GradientSpans spans) {
+  cuda::wait_for_kernels_before();
   __shared__ double shared[kWarp];
   const int64_t stride = gridDim.x * static_cast<int64_t>(kThreads) * N;
   double sum = 0;
@@ -46,6 +48,7 @@ __global__ void __launch_bounds__(kThreads)
 // One block.
 __global__ void __launch_bounds__(kThreads)
     finish_norm_kernel(StepStats* stats, const double* __restrict__ partial, int64_t partials, const StepScalars* __restrict__ scalars) {
+  cuda::wait_for_kernels_before();
   __shared__ double shared[kWarp];
   double sum = 0;
   for (int64_t i = threadIdx.x; i < partials; i += kThreads) sum += partial[i];

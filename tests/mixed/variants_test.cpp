@@ -35,6 +35,7 @@ const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers =
     {"adamw", [](const VariantChoice& c) { return static_cast<int>(c.adamw); }},
     {"grad_norm", [](const VariantChoice& c) { return static_cast<int>(c.grad_norm); }},
     {"masters", [](const VariantChoice& c) { return static_cast<int>(c.masters); }},
+    {"graph_edges", [](const VariantChoice& c) { return static_cast<int>(c.graph_edges); }},
     {"step_launch", [](const VariantChoice& c) { return static_cast<int>(c.step_launch); }},
     {"attention_plan", [](const VariantChoice& c) { return static_cast<int>(c.attention_plan); }},
     {"matmul_algorithm", [](const VariantChoice& c) { return static_cast<int>(c.matmul_algorithm); }},
