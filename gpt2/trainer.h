@@ -33,6 +33,7 @@ struct TrainerOptions {
   bool deterministic = false;               // only variants that repeat bit for bit; the other trainers always do
   // How the other ranks of the run are reached; it outlives the trainer. nullptr: one GPU, and no launch or byte more than without this field.
   distributed::Communicator* communicator = nullptr;
+  int64_t bucket_mib = 25;  // with it: gradients are exchanged in buckets of whole layers, each of at least so many MiB of fp32
 };
 
 // Token ids of one micro-batch, (B, T) row-major, all in [0, V). Borrowed until enqueue_step returns.
@@ -110,6 +111,8 @@ struct VariantFacts {
   std::vector<VariantLaunches> launches;
 };
 
+// With TrainerOptions::communicator every rank makes the same calls in the same order, except for evaluate and next_token_logits, which
+// are its own. read and write take and give the whole state on every rank, however it is divided.
 class Trainer {
  public:
   virtual ~Trainer() = default;
@@ -135,7 +138,7 @@ class Trainer {
 
   // Forward only; mean loss over the batch. If `logits` is not empty it receives (B, T, V), unpadded.
   virtual double evaluate(const Batch& batch, std::span<float> logits = {}) = 0;
-  // Forward and backward without update: the gate reads State::gradients afterwards. Returns the loss.
+  // Forward and backward without update: the gate reads State::gradients afterwards. Returns the loss. Both are means over the ranks.
   virtual double forward_backward(const Batch& batch, std::span<float> logits = {}) = 0;
   // The V logits that follow `context` (1 to T tokens). This default evaluates a whole (B, T) batch and needs B*T*V floats of host
   // memory (gpt2/sampling.cpp); a trainer that samples often copies the one row instead.

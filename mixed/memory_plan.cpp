@@ -19,21 +19,6 @@ namespace {
 constexpr int64_t kFloat = 4;
 constexpr int64_t kBf16 = 2;
 
-// Deals out offsets, each a multiple of 256 bytes: what cuBLAS likes best.
-class Arena {
- public:
-  Slot take(int64_t bytes, int64_t layers = 1) {
-    const int64_t each = (bytes + 255) / 256 * 256;
-    const Slot slot{total_, layers > 1 ? each : 0};
-    total_ += each * layers;
-    return slot;
-  }
-  int64_t total() const { return total_; }
-
- private:
-  int64_t total_ = 0;
-};
-
 int64_t attention_scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants) {
   const AttentionShape attention{o.batch_size, o.seq_len, o.model.channels, o.model.heads};
   return std::max(attention_forward_scratch_bytes(variants.attention_forward, attention),
@@ -63,11 +48,12 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
   plan.parameter_count = plan.layout.total;
+  plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction);
   plan.recompute = recompute_from_name(o.recompute);
   const int64_t layers_of_gelu = plan.recompute == Recompute::none ? L : 1;
   const int64_t layers_of_ln = plan.recompute == Recompute::gelu_and_layernorm ? 1 : L;
 
-  Arena arena;
+  gpt2::ops::Arena arena(1);
   ActivationSlots& a = plan.activations;
   a.encoded = arena.take(rows * C * kBf16);
   a.ln1 = arena.take(rows * C * kBf16, layers_of_ln);
@@ -98,15 +84,16 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   plan.token_count = 2 * rows;
 
   plan.items = {
-      {"bf16 weights", plan.parameter_count * kBf16},
-      {"master weights", plan.parameter_count * kFloat},
-      {"gradients", plan.parameter_count * kFloat},
-      {"optimizer state", 2 * plan.parameter_count * kFloat},
+      {"bf16 weights", plan.whole_elements() * kBf16},
+      {"master weights", plan.divided_elements() * kFloat},
+      {"gradients", plan.whole_elements() * kFloat},
+      {"optimizer state", 2 * plan.divided_elements() * kFloat},
       {"activations", plan.activation_bytes},
       {"scratch", plan.scratch_bytes},
       {"matmul workspace", kMatmulWorkspaceBytes},
       {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(gpt2::ops::StepScalars) + sizeof(gpt2::ops::StepStats))},
   };
+  if (plan.ranks) plan.items.push_back({"communication", plan.ranks->buffer_bytes()});
   return plan;
 }
 
@@ -117,12 +104,6 @@ Recompute recompute_from_name(std::string_view name) {
   if (name == "gelu") return Recompute::gelu;
   if (name == "gelu+ln") return Recompute::gelu_and_layernorm;
   throw stepscope::InputError(fmt::format("--recompute {}: expected none, gelu or gelu+ln", name));
-}
-
-int64_t MemoryPlan::total_bytes() const {
-  int64_t sum = 0;
-  for (const gpt2::MemoryItem& item : items) sum += item.bytes;
-  return sum;
 }
 
 MemoryPlan plan_memory(const gpt2::TrainerOptions& options, const VariantChoice& variants) {
@@ -137,12 +118,6 @@ int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variant
     options.batch_size = batch;
     return plan_with(options, variants, batch * attention_of_one).total_bytes();
   });
-}
-
-void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants, int64_t free_bytes,
-                    std::string_view device_name) {
-  if (plan.total_bytes() > free_bytes)
-    gpt2::throw_out_of_memory(plan.items, options, largest_batch(options, variants, free_bytes), free_bytes, device_name);
 }
 
 }  // namespace mixed

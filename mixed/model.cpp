@@ -22,7 +22,7 @@ using gpt2::Pass;
 using gpt2::Tensor;
 
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : StepModel(plan.parameter_count, options.batch_size * options.seq_len, stream),
+    : StepModel(plan, options, false, stream),
       config_(options.model),
       variants_(variants),
       rounding_(options.weight_rounding == "stochastic" ? ops::Rounding::stochastic : ops::Rounding::nearest),
@@ -30,16 +30,17 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
       B_(options.batch_size),
       T_(options.seq_len),
       C_(options.model.channels),
-      weights_(plan.parameter_count),
+      weights_(plan.whole_elements()),
       activations_(plan.activation_bytes),
       scratch_(plan.scratch_bytes),
       workspace_(kMatmulWorkspaceBytes),
       matmul_(variants.matmul_algorithm, workspace_.data()) {}
 
 void Model::round_weights(bool stochastic) {
+  const ops::Rounding rounding = stochastic ? ops::Rounding::stochastic : ops::Rounding::nearest;
+  if (exchange_) return exchange_->round_weights(rounding, weights_.data(), masters_.data(), scalars());
   const OpRange range(Pass::other, kNoLayer, Op::copy);
-  ops::round_parameters(stochastic ? ops::Rounding::stochastic : ops::Rounding::nearest, weights_.data(), masters_.data(),
-                        plan_.parameter_count, scalars(), stream_);
+  ops::round_parameters(rounding, weights_.data(), masters_.data(), plan_.parameter_count, scalars(), stream_);
 }
 
 void Model::loss(bool accumulate, bool write_gradient) {
@@ -62,20 +63,27 @@ bool Model::begin_gradients() {
 }
 
 void Model::update() {
+  if (exchange_) {
+    norm_over_ranks();
+    return exchange_->update(rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), stats(),
+                             scalars());
+  }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    ops::grad_norm<bf16>(stats(), gradients_.data(), plan_.layout.total, scalars(), scratch_.data(), stream_);
+    ops::grad_norm<bf16>(stats(), gradients_.data(), layout_.total, scalars(), scratch_.data(), stream_);
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
-               plan_.layout, scalars(), &stats()->clip_scale, stream_);
+    ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_,
+               scalars(), &stats()->clip_scale, stream_);
   }
 }
 
+void Model::warm_up_exchange() { exchange_->warm_up(weights_.data(), gradients_.data(), stats(), scalars()); }
+
 void Model::rehearse() {
   // Of GPT-2's own size, so that activations and with them the power that products draw are like those of training.
-  fill_uniform(weights_.data(), plan_.parameter_count, 0.035f, stream_);
+  fill_uniform(weights_.data(), weights_.size(), 0.035f, stream_);
   gpt2::cuda::PinnedBuffer<unsigned char> input(upload_bytes());
   auto* scalars = new (input.data()) ops::StepScalars;
   scalars->loss_scale = 1.0 / static_cast<double>(rows());
@@ -323,6 +331,7 @@ void ModelOf<R, G>::backward(bool accumulate) {
     ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual(), inputs(), B_, T_, C_, config_.vocab_size,
                                   config_.max_seq_len, accumulate, scratch_.data(), stream_);
   }
+  gradients_ready(kNoLayer);
 }
 
 // A residual sum hands its gradient to both branches unchanged: no kernel, dresidual is read by the branch and added to after it. Every
@@ -404,6 +413,7 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
       normalize_backward(ln1(layer), entering(layer), &before, false, accumulate);
     }
   }
+  gradients_ready(layer);
 }
 
 // The norm's output once more, from what the backward pass has of the residual stream.

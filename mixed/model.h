@@ -30,6 +30,7 @@ class Model : public gpt2::ops::StepModel {
   void loss(bool accumulate, bool write_gradient) override;
   bool begin_gradients() override;
   void update() override;
+  void warm_up_exchange() override;
 
   // Before the first step, while nothing in memory matters: runs everything once on random weights and tokens, so that kernels are
   // loaded, cuDNN's kernels built and matmul algorithms searched before anything is timed or captured. Waits for the device.
@@ -43,8 +44,6 @@ class Model : public gpt2::ops::StepModel {
     return reinterpret_cast<T*>(activations_.data() + slot.at(layer));
   }
   bf16* parameter(gpt2::Tensor t, int64_t layer = 0) const { return weights_.data() + offset(t, layer); }
-  float* gradient(gpt2::Tensor t, int64_t layer = 0) const { return gradients_.data() + offset(t, layer); }
-  int64_t offset(gpt2::Tensor t, int64_t layer) const { return plan_.layout[t].offset + layer * plan_.layout[t].per_layer; }
   float* scratch() const { return reinterpret_cast<float*>(scratch_.data()); }
 
   gpt2::ModelConfig config_;

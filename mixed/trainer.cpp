@@ -36,6 +36,8 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     synchronize();
     used_bytes_ = free_bytes_before - gpt2::cuda::device_info().memory_free_bytes;
   }
+  // The graphs are destroyed before the base waits for the stream, and none of them may be running then.
+  ~MixedTrainer() override { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamSynchronize(stream())); }
 
   std::string_view name() const override { return "mixed"; }
   std::vector<gpt2::OpWork> work(int64_t micro_batches) const override { return fused_work(options(), variants_, micro_batches); }
@@ -46,8 +48,11 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     check_size(values.size());
     std::vector<bf16> rounded(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
-    STEPSCOPE_CUDA_CHECK(
-        cudaMemcpyAsync(rounded.data(), mixed_model().weights(), rounded.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream()));
+    if (auto* ranks = model().exchange())
+      ranks->read(rounded, mixed_model().weights());
+    else
+      STEPSCOPE_CUDA_CHECK(
+          cudaMemcpyAsync(rounded.data(), mixed_model().weights(), rounded.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream()));
     synchronize();
     std::transform(rounded.begin(), rounded.end(), values.begin(), [](bf16 x) { return __bfloat162float(x); });
   }
@@ -67,7 +72,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
   void queue(Piece piece, bool graph_allowed, const std::function<void()>& work) override {
     switch (variants_.step_launch) {
       case StepLaunch::graph:
-        if (graph_allowed) return graph_[static_cast<size_t>(piece)].launch(stream(), work);
+        if (graph_allowed && capturable()) return graph_[static_cast<size_t>(piece)].launch(stream(), work);
         break;
       case StepLaunch::stream:
         break;
@@ -102,7 +107,9 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
       }};
   const auto [choice, names, notices] = variants().settle(run, options.variants, options.deterministic);
   const MemoryPlan plan = plan_memory(options, choice);
-  require_memory(plan, options, choice, device.memory_free_bytes - gpt2::ops::kReservedBytes, device.name);
+  const int64_t free_bytes = device.memory_free_bytes - gpt2::ops::kReservedBytes;
+  gpt2::ops::require_memory(
+      plan, options, [&] { return largest_batch(options, choice, free_bytes); }, free_bytes, device.name);
   gpt2::TrainerOptions settled = options;
   settled.variants = names;
   return std::make_unique<MixedTrainer>(MixedTrainer::Parts{settled, notices, plan.items, device.name}, choice, plan,

@@ -12,19 +12,22 @@
 
 namespace mixed {
 
+using gpt2::ops::AdamWKernel;
+using gpt2::ops::Classifier;
+using gpt2::ops::Communication;
+using gpt2::ops::GradientReduction;
+using gpt2::ops::LayernormBackward;
+using gpt2::ops::LayernormForward;
+using gpt2::ops::LinearForward;
+using gpt2::ops::ZeroGrad;
+
 enum class ResidualStream { as_fp32, as_bf16 };
 enum class ResidualGradient { as_fp32, as_bf16 };
 enum class Residual { fused_layernorm, separate, matmul_epilogue };
-using gpt2::ops::LayernormBackward;
-using gpt2::ops::LayernormForward;
-enum class LinearForward { bias_epilogue, bias_kernel };
 enum class BiasGradient { layernorm_fold, column_sums, matmul_epilogue };
 enum class Gelu { matmul_epilogue, kernel };
 enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
-using gpt2::ops::Classifier;
-enum class ZeroGrad { overwrite, memset };
-using gpt2::ops::AdamWKernel;
 enum class StepLaunch { graph, stream };
 enum class MatmulAlgorithm { search, heuristic };
 
@@ -42,6 +45,8 @@ struct VariantChoice {
   Classifier classifier{};
   ZeroGrad zero_grad{};
   AdamWKernel adamw{};
+  Communication communication{};
+  GradientReduction gradient_reduction{};
   StepLaunch step_launch{};
   MatmulAlgorithm matmul_algorithm{};
 };

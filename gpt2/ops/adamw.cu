@@ -114,6 +114,50 @@ __global__ void __launch_bounds__(kThreads) round_parameters_kernel(bf16* __rest
   store_weights<N, kStochastic>(weights + first, load<N>(masters + first), seed, first);
 }
 
+// One block of threads per block of the arena. A pack that runs over the end of a tensor is done one by one.
+template <int N, bool kStochastic, class S>
+__global__ void __launch_bounds__(kThreads)
+    blocks_kernel(S* __restrict__ weights, float* __restrict__ masters, float* __restrict__ m, float* __restrict__ v,
+                  const float* __restrict__ g, const distributed::ArenaBlock* __restrict__ blocks, const StepScalars* __restrict__ scalars,
+                  const float* __restrict__ clip_scale) {
+  const distributed::ArenaBlock block = blocks[blockIdx.x];
+  const StepScalars k = *scalars;
+  const float decay = block.decayed != 0 ? k.weight_decay : 0.0f;
+  const int64_t held = blockIdx.x * distributed::kBlock;
+  const auto update_some = [&]<int kN>(std::integral_constant<int, kN>, int e) {
+    float* p = masters + (std::is_same_v<S, float> ? block.arena : held) + e;
+    Pack<kN> pp = load<kN>(p);
+    Pack<kN> mm = load<kN>(m + held + e);
+    Pack<kN> vv = load<kN>(v + held + e);
+    const Pack<kN> gg = load<kN>(g + block.arena + e);
+#pragma unroll
+    for (int i = 0; i < kN; ++i) update(pp.v[i], gg.v[i] * *clip_scale, mm.v[i], vv.v[i], k, decay);
+    store(p, pp);
+    store(m + held + e, mm);
+    store(v + held + e, vv);
+    if constexpr (!std::is_same_v<S, float>)
+      store_weights<kN, kStochastic>(weights + block.arena + e, pp, k.rounding_seed + 1, block.file + e);
+  };
+  for (int first = static_cast<int>(threadIdx.x) * N; first < block.valid; first += kThreads * N) {
+    if (first + N <= block.valid)
+      update_some(std::integral_constant<int, N>{}, first);
+    else
+      for (int e = first; e < block.valid; ++e) update_some(std::integral_constant<int, 1>{}, e);
+  }
+}
+
+// One block of threads per block of the arena.
+template <bool kStochastic>
+__global__ void __launch_bounds__(kThreads)
+    round_blocks_kernel(bf16* __restrict__ weights, const float* __restrict__ masters, const distributed::ArenaBlock* __restrict__ blocks,
+                        const StepScalars* __restrict__ scalars) {
+  const distributed::ArenaBlock block = blocks[blockIdx.x];
+  uint32_t seed = 0;
+  if constexpr (kStochastic) seed = scalars->rounding_seed;
+  for (int e = static_cast<int>(threadIdx.x); e < block.valid; e += kThreads)
+    store_weights<1, kStochastic>(weights + block.arena + e, load<1>(masters + blockIdx.x * distributed::kBlock + e), seed, block.file + e);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 
 unsigned blocks(int64_t n, int pack) { return grid_blocks(ceil_div<int64_t>(n, static_cast<int64_t>(kThreads) * pack)); }
@@ -204,6 +248,38 @@ void round_parameters(Rounding rounding, bf16* weights, const float* masters, in
   STEPSCOPE_CHECK_LAUNCH();
 }
 
+template <class S>
+void adamw_blocks(Rounding rounding, S* weights, float* masters, float* m, float* v, const float* gradients,
+                  const distributed::ArenaBlock* blocks, int64_t count, const StepScalars* scalars, const float* clip_scale,
+                  cudaStream_t stream) {
+  if (count == 0) return;
+  const unsigned grid = grid_blocks(count);
+  if constexpr (!std::is_same_v<S, float>) {
+    if (rounding == Rounding::stochastic) {
+      blocks_kernel<kPack<S>, true><<<grid, kThreads, 0, stream>>>(weights, masters, m, v, gradients, blocks, scalars, clip_scale);
+      STEPSCOPE_CHECK_LAUNCH();
+      return;
+    }
+  }
+  blocks_kernel<kPack<S>, false><<<grid, kThreads, 0, stream>>>(weights, masters, m, v, gradients, blocks, scalars, clip_scale);
+  STEPSCOPE_CHECK_LAUNCH();
+}
+
+void round_blocks(Rounding rounding, bf16* weights, const float* masters, const distributed::ArenaBlock* blocks, int64_t count,
+                  const StepScalars* scalars, cudaStream_t stream) {
+  if (count == 0) return;
+  const unsigned grid = grid_blocks(count);
+  if (rounding == Rounding::stochastic)
+    round_blocks_kernel<true><<<grid, kThreads, 0, stream>>>(weights, masters, blocks, scalars);
+  else
+    round_blocks_kernel<false><<<grid, kThreads, 0, stream>>>(weights, masters, blocks, scalars);
+  STEPSCOPE_CHECK_LAUNCH();
+}
+
+template void adamw_blocks(Rounding, float*, float*, float*, float*, const float*, const distributed::ArenaBlock*, int64_t,
+                           const StepScalars*, const float*, cudaStream_t);
+template void adamw_blocks(Rounding, bf16*, float*, float*, float*, const float*, const distributed::ArenaBlock*, int64_t,
+                           const StepScalars*, const float*, cudaStream_t);
 template void adamw(AdamWKernel, Rounding, float*, float*, float*, float*, const float*, const TensorLayout&, const StepScalars*,
                     const float*, cudaStream_t);
 template void adamw(AdamWKernel, Rounding, bf16*, float*, float*, float*, const float*, const TensorLayout&, const StepScalars*,

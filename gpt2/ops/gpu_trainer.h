@@ -51,8 +51,9 @@ class GpuTrainer : public Trainer {
   GpuTrainer(Parts parts, const std::function<std::unique_ptr<StepModel>(cudaStream_t)>& make_model);
 
   // A piece of the step, which runs for every step or for every micro-batch of it.
-  enum class Piece { whole_step, first_micro_batch, later_micro_batch, update };
-  static constexpr size_t kPieces = 4;
+  // The last one is a piece of its own only where ranks exchange gradients in it.
+  enum class Piece { whole_step, first_micro_batch, later_micro_batch, last_micro_batch, update };
+  static constexpr size_t kPieces = 5;
   // Queues the piece. `graph_allowed`: StepPlan::graph_allowed of its step.
   virtual void queue(Piece, bool graph_allowed, const std::function<void()>& work);
   // After the upload of a micro-batch, before it.
@@ -69,6 +70,8 @@ class GpuTrainer : public Trainer {
   cudaStream_t stream() const { return stream_.get(); }
   void synchronize() { stream_.synchronize(); }
   StepModel& model() { return *model_; }
+  // Whether a piece may be captured: a communicator that waits on the host cannot be.
+  bool capturable() const { return model_->exchange() == nullptr || model_->exchange()->communicator().is_asynchronous(); }
 
  private:
   // Owner of everything that a step in flight needs besides the model.
@@ -83,10 +86,12 @@ class GpuTrainer : public Trainer {
   static constexpr int64_t kMostUnfinished = 2;
 
   void queue_step(const StepPlan& plan, const StepSlot& slot);
+  void wait_for(const cuda::Event& end);
   void fill_upload(unsigned char* pinned, const StepScalars& scalars, const Batch& batch) const;
   void download_stats(StepStats* pinned);
   std::vector<S> download_logits(size_t count);
-  void upload_once(const Batch& batch);
+  int ranks() const { return model_->exchange() == nullptr ? 1 : model_->exchange()->plan().buckets.ranks(); }
+  void upload_once(const Batch& batch, int64_t rows);  // `rows`: that the loss is a mean of
   double run_once(const Batch& batch, std::span<float> logits, bool with_gradients);
 
   TrainerOptions options_;

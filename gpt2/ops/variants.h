@@ -6,7 +6,11 @@ namespace gpt2::ops {
 
 enum class LayernormForward { warp_per_row, block_per_row };
 enum class LayernormBackward { fused_rows, separate_columns };
+enum class LinearForward { bias_epilogue, bias_kernel };
 enum class Classifier { two_pass, one_read };
+enum class ZeroGrad { overwrite, memset };
 enum class AdamWKernel { all_tensors, per_tensor };
+enum class Communication { all_reduce_overlapped, all_reduce, zero1 };
+enum class GradientReduction { as_fp32, as_bf16 };
 
 }  // namespace gpt2::ops

@@ -42,10 +42,14 @@ void expect_every_variant(const OpTrainer& trainer, const std::set<std::string>&
       }
 }
 
-// How a step is launched and which of the library's algorithms runs are no ops; the whole-model checks run
-// both.
-TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) { expect_every_variant(mixed_ops(), {"step_launch", "matmul_algorithm"}); }
-TEST(OpSuite, EveryVariantOfTheFp32TrainerHasACase) { expect_every_variant(fp32_ops(), {"zero_grad"}); }
+// How a step is launched, which of the library's algorithms runs and what ranks exchange are no ops; the whole-model checks and
+// tests/ranks run them.
+TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) {
+  expect_every_variant(mixed_ops(), {"step_launch", "matmul_algorithm", "communication", "gradient_reduction"});
+}
+TEST(OpSuite, EveryVariantOfTheFp32TrainerHasACase) {
+  expect_every_variant(fp32_ops(), {"zero_grad", "communication", "gradient_reduction"});
+}
 
 TEST(OpSuite, AVariantThatJoinsTheTableIsJudgedAndTimedWithoutACaseOfItsOwn) {
   const OpCase c{.op = "layernorm_forward", .shape = "", .tensors = {}};

@@ -152,7 +152,8 @@ TEST(MixedMemoryPlan, OutOfMemorySaysWhatIsNeededWhatIsFreeAndWhatFits) {
   const int64_t free_bytes = int64_t{80} << 30;
   const int64_t batch = largest_batch(o, flash(), free_bytes);
   try {
-    require_memory(plan_memory(o, flash()), o, flash(), free_bytes, "NVIDIA Test");
+    gpt2::ops::require_memory(
+        plan_memory(o, flash()), o, [&] { return largest_batch(o, flash(), free_bytes); }, free_bytes, "NVIDIA Test");
     FAIL() << "a batch of 1000 fits 80 GiB";
   } catch (const stepscope::MachineError& e) {
     EXPECT_THAT(e.what(), AllOf(HasSubstr("--batch-size 1000"), HasSubstr("activations"), HasSubstr("NVIDIA Test has 80.00 GiB free"),
