@@ -129,8 +129,8 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
     return true;
   }
   if (session != nullptr) trainer_opts.communicator = &session->connect(f.ranks, flags.trainer);
-  gpt2::distributed::agree(session == nullptr || !trainer_opts.communicator->memory_is_host() ? nullptr : channel,
-                           [&] { trainer = make_trainer(flags, trainer_opts); });
+  // A GPU trainer exchanges something when it is made, so its ranks cannot hear each other out in between: the watchdog tells them.
+  gpt2::distributed::agree(flags.trainer == "reference" ? channel : nullptr, [&] { trainer = make_trainer(flags, trainer_opts); });
   std::unique_ptr<gpt2::RangeListener> listener;
   if (flags.trainer == "reference") {
     // A plan, the same for all ranks; the recorder names its file by the rank.

@@ -22,7 +22,7 @@ using gpt2::Pass;
 using gpt2::Tensor;
 
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : StepModel(plan, options, true, stream),
+    : StepModel(plan, options, Fp32::weights, stream),
       config_(options.model),
       variants_(variants),
       plan_(plan),

@@ -47,6 +47,11 @@ Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;
   return gpt2::ops::why_not<float>(Classifier::one_read, Vp, Vp % 4 == 0, run.shared_bytes_per_block);
 }
+constexpr std::string_view kByBlocks = "ranks update in blocks, which they may divide";
+Refusal no_blocks(const Run& run, const VariantChoice&) {
+  if (run.options.communicator != nullptr) return std::string(kByBlocks);
+  return std::nullopt;
+}
 
 constexpr std::string_view kOneRank = "a step of one rank has no communication";
 constexpr std::string_view kNorms = "forward/ln1 forward/ln2 forward/lnf";
@@ -167,6 +172,8 @@ constexpr std::array kRows{
         .name = "per_tensor",
         .is = variant_value<&VariantChoice::adamw, AdamWKernel::per_tensor>(),
         .help = "one launch for each tensor",
+        .refused = "with several ranks",
+        .refuses = no_blocks,
         .launches = {{{.where = "optimizer/adamw", .must = "one_tensor_kernel", .never = "all_tensors_kernel"}}}},
 
     Row{.slot = "communication",

@@ -21,8 +21,8 @@ constexpr int64_t kBf16 = 2;
 
 int64_t attention_scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants) {
   const AttentionShape attention{o.batch_size, o.seq_len, o.model.channels, o.model.heads};
-  return std::max(attention_forward_scratch_bytes(variants.attention_forward, attention),
-                  attention_backward_scratch_bytes(variants.attention_backward, attention));
+  return std::max(attention_forward_scratch_bytes(variants.attention_forward, variants.attention_plan, attention),
+                  attention_backward_scratch_bytes(variants.attention_backward, variants.attention_plan, attention));
 }
 
 int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants, int64_t attention_bytes, int64_t parameters) {
@@ -32,6 +32,17 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
                    linear_backward_weight_scratch_floats(rows, C) * kFloat, linear_backward_weight_scratch_floats(rows, 3 * C) * kFloat,
                    linear_backward_weight_scratch_floats(rows, 4 * C) * kFloat, gpt2::ops::embedding_backward_scratch_bytes(rows, C),
                    gpt2::ops::grad_norm_scratch_bytes<bf16>(parameters)});
+}
+
+// Beside the bf16 weights.
+int64_t master_bytes(Masters masters, int64_t parameters) {
+  switch (masters) {
+    case Masters::as_fp32:
+      return parameters * kFloat;
+    case Masters::split:
+      return parameters * kBf16 + (parameters + 7) / 8;
+  }
+  return 0;
 }
 
 // The plan when attention takes so much scratch: cuDNN answers that by building its kernels, which is too slow to ask for every batch
@@ -85,7 +96,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
 
   plan.items = {
       {"bf16 weights", plan.whole_elements() * kBf16},
-      {"master weights", plan.divided_elements() * kFloat},
+      {"master weights", master_bytes(variants.masters, plan.divided_elements())},
       {"gradients", plan.whole_elements() * kFloat},
       {"optimizer state", 2 * plan.divided_elements() * kFloat},
       {"activations", plan.activation_bytes},

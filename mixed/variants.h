@@ -28,6 +28,10 @@ enum class BiasGradient { layernorm_fold, column_sums, matmul_epilogue };
 enum class Gelu { matmul_epilogue, kernel };
 enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
+enum class GradNorm { whole, beside_backward };
+enum class Masters { as_fp32, split };
+enum class AttentionPlan { heuristic, measured };
+enum class GraphEdges { full, programmatic };
 enum class StepLaunch { graph, stream };
 enum class MatmulAlgorithm { search, heuristic };
 
@@ -42,12 +46,16 @@ struct VariantChoice {
   BiasGradient bias_gradient{};
   AttentionForward attention_forward{};
   AttentionBackward attention_backward{};
+  AttentionPlan attention_plan{};
   Classifier classifier{};
   ZeroGrad zero_grad{};
+  GradNorm grad_norm{};
   AdamWKernel adamw{};
+  Masters masters{};
   Communication communication{};
   GradientReduction gradient_reduction{};
   StepLaunch step_launch{};
+  GraphEdges graph_edges{};
   MatmulAlgorithm matmul_algorithm{};
 };
 

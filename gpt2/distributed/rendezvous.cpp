@@ -162,9 +162,9 @@ class Gathering {
 
   void take(Caller& c) {
     const Hello& h = c.hello;
-    if (h.protocol != kProtocol)
+    if (h.protocol != options_.protocol)
       return refuse(c,
-                    fmt::format("{} speaks protocol {}, rank 0 protocol {}: two versions of stepscope", name_of(h), h.protocol, kProtocol));
+                    fmt::format("{} speaks protocol {}, rank 0 protocol {}: two versions of stepscope", name_of(h), h.protocol, options_.protocol));
     if (h.token != token_) return refuse(c, fmt::format("{} shows the token of another run", name_of(h)));
     // From here on it is one of ours, and what is wrong with it is wrong with the run.
     if (h.size != world_.size)
@@ -227,6 +227,7 @@ std::optional<Descriptor> call(const std::string& address, const Hello& hello, d
 std::vector<Peer> join(const World& world, const std::string& address, const std::string& token, const MeetOptions& options) {
   const double until = seconds_now() + options.deadline_s;
   Hello hello;
+  hello.protocol = options.protocol;
   hello.token = digest(token);
   hello.rank = world.rank;
   hello.size = world.size;

@@ -27,6 +27,7 @@ struct Peer {
 struct MeetOptions {
   double deadline_s = 120;
   double say_every_s = 10;
+  uint32_t protocol = kProtocol;                // another one in tests
   std::function<void(const std::string&)> say;  // who is missing; rank 0 alone
 };
 

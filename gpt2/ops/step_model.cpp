@@ -3,14 +3,29 @@
 #include "gpt2/op_range.h"
 
 namespace gpt2::ops {
+namespace {
 
-StepModel::StepModel(const PlannedMemory& plan, const TrainerOptions& options, bool weights_are_masters, cudaStream_t stream)
+int64_t fp32_elements(const PlannedMemory& plan, StepModel::Fp32 parameters) {
+  switch (parameters) {
+    case StepModel::Fp32::weights:
+      return plan.whole_elements();
+    case StepModel::Fp32::masters:
+      return plan.divided_elements();
+    case StepModel::Fp32::none:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+StepModel::StepModel(const PlannedMemory& plan, const TrainerOptions& options, Fp32 parameters, cudaStream_t stream)
     : layout_(plan.layout),
       rows_(options.batch_size * options.seq_len),
-      weights_are_masters_(weights_are_masters),
+      parameters_(parameters),
       stream_(stream),
       exchange_(plan.ranks ? std::make_unique<GradientExchange>(*plan.ranks, *options.communicator, stream) : nullptr),
-      masters_(weights_are_masters ? plan.whole_elements() : plan.divided_elements()),
+      masters_(fp32_elements(plan, parameters)),
       gradients_(plan.whole_elements()),
       adam_m_(plan.divided_elements()),
       adam_v_(plan.divided_elements()),
@@ -48,7 +63,7 @@ Held StepModel::held(State which) const {
   if (!exchange_ || !exchange_->plan().divides_the_update()) return Held::whole;
   switch (which) {
     case State::parameters:
-      return weights_are_masters_ ? Held::whole : Held::own_slices;
+      return parameters_ == Fp32::weights ? Held::whole : Held::own_slices;
     case State::gradients:
       return Held::own_slices_of_whole;
     case State::adam_m:

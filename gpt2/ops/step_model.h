@@ -26,7 +26,12 @@ class StepModel {
   StepModel(const StepModel&) = delete;
   StepModel& operator=(const StepModel&) = delete;
 
-  // fp32: of a trainer with narrower weights, parameters are their masters. What this rank has of it, in the order of its arena.
+  // What the fp32 parameters are: what the model multiplies with, and then whole on every rank; the masters of narrower weights, which
+  // ranks may divide; or nothing, where the trainer keeps them in another form, and state(State::parameters) is null.
+  enum class Fp32 { weights, masters, none };
+
+  // fp32: of a trainer with narrower weights, parameters are their masters; null where it keeps them in another form. What this rank has of
+  // it, in the order of its arena.
   float* state(State which) const;
   int64_t state_elements(State which) const;
   Held held(State which) const;
@@ -61,8 +66,7 @@ class StepModel {
   int64_t upload_bytes() const { return kScalarBytes + 2 * rows_ * static_cast<int64_t>(sizeof(int32_t)); }
 
  protected:
-  // `weights_are_masters`: the model multiplies with the fp32 parameters themselves, which are then whole on every rank.
-  StepModel(const PlannedMemory& plan, const TrainerOptions& options, bool weights_are_masters, cudaStream_t stream);
+  StepModel(const PlannedMemory& plan, const TrainerOptions& options, Fp32 parameters, cudaStream_t stream);
 
   const StepScalars* scalars() const { return reinterpret_cast<const StepScalars*>(input_.data()); }
   int32_t* inputs() const { return reinterpret_cast<int32_t*>(input_.data() + kScalarBytes); }
@@ -81,7 +85,7 @@ class StepModel {
 
   TensorLayout layout_;
   int64_t rows_;
-  bool weights_are_masters_;
+  Fp32 parameters_;
   cudaStream_t stream_;
   std::unique_ptr<GradientExchange> exchange_;
   cuda::DeviceBuffer<float> masters_, gradients_, adam_m_, adam_v_;
