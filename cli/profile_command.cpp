@@ -141,7 +141,7 @@ profiler::ProfileDocument joined(const ProfileFlags& f, const profiler::CollectP
   profiler::JoinOptions join;
   join.links = links_for(f.links, uuids_of(recordings));
   profiler::ProfileDocument document = profiler::join_ranks(recordings, run, ceilings, options, join);
-  if (f.sustained) profiler::sustained_not_measured(document, "of several ranks only the steps of this run are timed");
+  if (f.sustained) profiler::sustained_not_measured(document, "a run of several ranks has only its own timed steps");
   return document;
 }
 
