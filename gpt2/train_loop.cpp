@@ -52,6 +52,10 @@ void check_flags(const TrainerOptions& t, const LoopOptions& o) {
   }
   at_least("--steps", o.steps, 1);
   at_least("--val-every", o.val_every, 0);
+  at_least("--eval-every", o.eval_every, 0);
+  at_least("--eval-limit", o.eval_limit, 0);
+  if (o.eval_set.empty() && (o.eval_every > 0 || o.eval_limit > 0))
+    throw InputError(fmt::format("{}: expected --eval FILE with it", o.eval_every > 0 ? "--eval-every" : "--eval-limit"));
   at_least("--sample-every", o.sample_every, 0);
   at_least("--sample-tokens", o.sample_tokens, 1);
   at_least("--checkpoint-every", o.checkpoint_every, 0);
@@ -76,7 +80,16 @@ struct Surroundings {
   std::unique_ptr<TokenSource> data, validation;
   std::optional<CheckpointStore> checkpoints;
   std::optional<Tokenizer> tokenizer;
+  std::vector<EvalExample> examples;  // of --eval
 };
+
+std::vector<EvalExample> open_eval_set(const TrainerOptions& t, const LoopOptions& o) {
+  if (o.eval_set.empty()) return {};
+  std::vector<EvalExample> examples = load_eval_set(o.eval_set, t.model.vocab_size);
+  if (o.eval_limit > 0 && static_cast<size_t>(o.eval_limit) < examples.size()) examples.resize(static_cast<size_t>(o.eval_limit));
+  check_rows_fit(examples, t.seq_len, fmt::format("--eval {} with --seq-len {}", o.eval_set, t.seq_len));
+  return examples;
+}
 
 Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   check_flags(t, o);
@@ -100,6 +113,7 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
           fmt::format("{}: a tokenizer of {} tokens, expected the model's {}", o.tokenizer, s.tokenizer->vocab_size(), t.model.vocab_size));
     }
   }
+  s.examples = open_eval_set(t, o);
   if (!o.run_json.empty()) check_file_writable(rank_file(o.run_json, rank_of(o)), "--run-json");
   // The store cleans its folder up and writes into it, so one rank has it.
   if (!o.checkpoint_dir.empty() && rank_of(o) == 0) {
@@ -171,6 +185,7 @@ class Run {
   RunResult loop() {
     if (o_.channel) compare_data();
     if (o_.resume && !(o_.channel == nullptr ? resume() : resume_together())) return std::move(result_);
+    if (o_.on_start) o_.on_start(done_);
     if (o_.overfit) {
       around_.data->seek({});
       read_batches();
@@ -192,10 +207,12 @@ class Run {
       auto due = [&](int64_t every) { return every > 0 && (step % every == 0 || last); };
       const bool save = !o_.checkpoint_dir.empty() && (stopping || last || due(o_.checkpoint_every));
       // Weights may be looked at only between steps: the pipeline runs empty here and nowhere else.
-      if (save || stopping || last || due(o_.val_every) || due(o_.sample_every)) drain();
+      const bool eval = !around_.examples.empty() && (last || due(o_.eval_every));
+      if (save || stopping || last || eval || due(o_.val_every) || due(o_.sample_every)) drain();
       if (save) save_checkpoint_now();
       if (stopping) return interrupted(step);
       if (due(o_.val_every)) validate(step);
+      if (eval) answer_questions(step);
       if (due(o_.sample_every) && rank_of(o_) == 0) sample(step);
     }
     at(Phase::end, done_);
@@ -422,6 +439,15 @@ class Run {
     for (size_t i = 0; i < in_order.size(); ++i)
       std::memcpy(&in_order[i], all[i % all.size()].data() + i / all.size() * sizeof(double), sizeof(double));
     return in_order;
+  }
+
+  void answer_questions(int64_t step) {
+    const auto all = static_cast<int64_t>(around_.examples.size());
+    const EvalOutcome outcome = evaluate_examples(trainer_, around_.examples, [&](int64_t done, int64_t correct) {
+      if (o_.on_eval_progress) o_.on_eval_progress(done, correct, all);
+    });
+    result_.accuracies.push_back(static_cast<double>(outcome.correct) / static_cast<double>(all));
+    if (o_.on_eval) o_.on_eval(step, outcome);
   }
 
   void sample(int64_t step) {
