@@ -186,6 +186,11 @@ class Run {
     if (o_.channel) compare_data();
     if (o_.resume && !(o_.channel == nullptr ? resume() : resume_together())) return std::move(result_);
     if (o_.on_start) o_.on_start(done_);
+    if (o_.channel) {  // a file of weights may have another content on another host
+      std::vector<float> parameters(static_cast<size_t>(tensor_layout(trainer_.options().model).total));
+      trainer_.read(State::parameters, parameters);
+      compare_replicas(parameters, done_ == 0 ? "before the first step" : "in the checkpoint that they resume from");
+    }
     if (o_.overfit) {
       around_.data->seek({});
       read_batches();
@@ -371,7 +376,7 @@ class Run {
     trainer_.read(State::parameters, parameters);
     trainer_.read(State::adam_m, s.m);
     trainer_.read(State::adam_v, s.v);
-    compare_replicas(parameters);
+    compare_replicas(parameters, fmt::format("after step {}, so nothing was saved", done_));
     distributed::agree(o_.channel, [&] {
       if (around_.checkpoints) around_.checkpoints->save(t.model, parameters, std::move(s));
     });
@@ -380,7 +385,7 @@ class Run {
 
   // Loss and norm of a step are sums over all ranks and have the same bits even where one rank's weights are damaged: only the weights
   // tell.
-  void compare_replicas(std::span<const float> parameters) const {
+  void compare_replicas(std::span<const float> parameters, const std::string& when) const {
     if (o_.channel == nullptr) return;
     const std::string mine = fmt::format("{:016x}", Checksum::of(std::as_bytes(parameters)));
     const auto all = o_.channel->all_gather({mine.begin(), mine.end()});
@@ -390,12 +395,10 @@ class Run {
     const auto fewest = std::min_element(by_sum.begin(), by_sum.end(), [](const auto& a, const auto& b) {
       return std::pair(a.second.size(), -a.second.front()) < std::pair(b.second.size(), -b.second.front());
     });
-    throw distributed::RankFailure(
-        {fewest->second.front(),
-         fmt::format("step {}: the weights of rank{} {} differ from those of the others; the replicas are no longer "
-                     "the same and nothing was saved",
-                     done_, fewest->second.size() == 1 ? "" : "s", fmt::join(fewest->second, ", ")),
-         1});
+    throw distributed::RankFailure({fewest->second.front(),
+                                    fmt::format("the weights of rank{} {} differ from those of the others {}",
+                                                fewest->second.size() == 1 ? "" : "s", fmt::join(fewest->second, ", "), when),
+                                    1});
   }
 
   // The same batches every time, and none twice within one validation.
