@@ -239,6 +239,7 @@ class Run {
 
   void drain() {
     while (done_ < enqueued_) finish_oldest();
+    trainer_.complete_weights();
   }
 
   void finish_oldest() {
