@@ -116,7 +116,7 @@ void GradientExchange::begin(float* gradients, const int32_t* tokens) {
   const OpRange range(Pass::communication, kNoLayer, Op::reduce_gradients);
   fork();
   const int64_t each = plan_.embedding_rows, bytes = each * static_cast<int64_t>(sizeof(int32_t));
-  copy(tokens_.data() + plan_.rank * each, tokens, bytes, cudaMemcpyDeviceToDevice, beside_.get());
+  if (tokens != nullptr) copy(tokens_.data() + plan_.rank * each, tokens, bytes, cudaMemcpyDeviceToDevice, beside_.get());
   // Nothing but a copy, so whatever has four bytes will do.
   communicator_->enqueue({CollectiveKind::all_gather, Element::fp32, tokens_.size(), -1}, tokens_.data(), beside_.get());
 }
@@ -271,7 +271,7 @@ void GradientExchange::round_weights(Rounding rounding, bf16* weights, const flo
 
 template <class S>
 void GradientExchange::warm_up(S* weights, float* gradients, StepStats* stats, const StepScalars* scalars) {
-  begin(gradients, tokens_.data() + plan_.rank * plan_.embedding_rows);
+  begin(gradients, nullptr);
   ready(kAfterHead);
   for (const Bucket& bucket : plan_.buckets.buckets()) ready(bucket.ready_after);
   if (gathers_rows()) (void)gather_rows(nullptr);
