@@ -114,6 +114,8 @@ gpt2::LoopOptions all_loop_options(const TrainFlags& f, const TrainerFlags& sett
   return options;
 }
 
+constexpr double kEnd_s = 15;  // for what usually takes less than one
+
 // What must be the same on all ranks, beside the flags of the trainer: what the loop does together.
 gpt2::distributed::Identity identity_of_run(const TrainFlags& f, const TrainerFlags& settled) {
   gpt2::distributed::Identity id = identity_of(as_arguments(settled, settled.steps));
@@ -124,6 +126,7 @@ gpt2::distributed::Identity identity_of_run(const TrainFlags& f, const TrainerFl
     id.push_back({name, std::to_string(value)});
   id.push_back({"--checkpoints", f.checkpoint_dir});
   id.push_back({"--communicator", f.ranks.communicator});
+  id.push_back({"--bucket-mib", std::to_string(f.ranks.bucket_mib)});
   return id;
 }
 
@@ -165,6 +168,7 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
     if (first) fmt::print(stderr, "stepscope: {}\n", finished);
     return true;
   }
+  if (f.ranks.bucket_mib > 0) trainer_opts.bucket_mib = f.ranks.bucket_mib;
   if (session != nullptr) trainer_opts.communicator = &session->connect(f.ranks, flags.trainer);
   // A GPU trainer exchanges something when it is made, so its ranks cannot hear each other out in between: the watchdog tells them.
   gpt2::distributed::agree(flags.trainer == "reference" ? channel : nullptr, [&] { trainer = make_trainer(flags, trainer_opts); });
@@ -224,9 +228,17 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
   bool of_others = false;  // this rank is well and only heard of it
   try {
     const bool complete = train(f, line, &session, trainer);
+    const int code = complete ? 0 : 130;  // as a shell says of a program that ended by ctrl-C
+    std::fflush(stdout);
+    EndOfRank end(rank, code);
+    end.doing("letting go of its GPU", kEnd_s);
     trainer.reset();
+    // NCCL waits for the graphs of all ranks, and rank 0 may still write a checkpoint.
+    end.doing("waiting for the other ranks", 0);
     session.channel().close();
-    return complete ? 0 : 130;  // as a shell says of a program that ended by ctrl-C
+    end.doing("disconnecting and ending its process", kEnd_s);
+    session.leave();
+    return code;
   } catch (const gpt2::TrainingDiverged& e) {
     mine = {e.rank, e.what(), 1};
   } catch (const dist::RankFailure& e) {
@@ -244,6 +256,7 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
   }
   std::fflush(stdout);
   session.disconnect();
+  EndOfRank(rank, agreed.exit_code).doing("letting go of its GPU and ending its process", kEnd_s);
   return agreed.exit_code;
 }
 

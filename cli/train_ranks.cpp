@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "base/checksum.h"
@@ -17,6 +22,7 @@
 #include "gpt2/distributed/discover.h"
 #include "gpt2/distributed/launcher.h"
 #include "gpt2/distributed/rendezvous.h"
+#include "gpt2/distributed/sockets.h"
 #include "gpt2/distributed/staged_communicator.h"
 #if defined(STEPSCOPE_WITH_CUDA) && __has_include("gpt2/distributed/nccl.h")
 #define STEPSCOPE_GPU_RANKS
@@ -90,6 +96,10 @@ void add_rank_flags(Command& c, RankFlags& f) {
   c.add_option("--communicator", f.communicator, "how gradients travel: nccl between GPUs, staged through host memory")
       ->one_of({"auto", "nccl", "staged"})
       ->capture_default_str();
+  c.add_option("--bucket-mib", f.bucket_mib,
+               "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: the default")
+      ->check(whole(0, 1 << 20))
+      ->capture_default_str();
   c.add_option("--total-batch", f.total_batch, "tokens of a step over all ranks; sets --accumulation")->check(whole(1));
 }
 
@@ -146,6 +156,32 @@ dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& 
 
 void RankSession::disconnect() {
   if (communicator_) communicator_->abort();
+}
+
+struct EndOfRank::State {
+  std::mutex mutex;
+  const char* what = "";
+  double until_s = 0;
+};
+
+EndOfRank::EndOfRank(int rank, int exit_code) : state_(std::make_shared<State>()) {
+  std::thread([state = state_, rank, exit_code] {
+    while (true) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const std::lock_guard lock(state->mutex);
+      if (state->until_s == 0 || dist::seconds_now() < state->until_s) continue;
+      const std::string text =
+          fmt::format("stepscope: rank {} was done and hung while {}; its process ends without that\n", rank, state->what);
+      (void)!::write(STDERR_FILENO, text.data(), text.size());
+      ::_exit(exit_code);
+    }
+  }).detach();
+}
+
+void EndOfRank::doing(const char* what, double within_s) {
+  const std::lock_guard lock(state_->mutex);
+  state_->what = what;
+  state_->until_s = within_s > 0 ? dist::seconds_now() + within_s : 0;
 }
 
 int64_t accumulation_for(int64_t total, int64_t batch_size, int64_t seq_len, int ranks) {

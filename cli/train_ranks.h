@@ -19,6 +19,7 @@ struct RankFlags {
   std::string rendezvous;
   std::string communicator = "auto";
   double rendezvous_timeout_s = 120, stall_timeout_s = 30, silence_timeout_s = 5;
+  int64_t bucket_mib = 0;   // 0: TrainerOptions'
   int64_t total_batch = 0;  // tokens of a step over all ranks; 0: not given
 };
 
@@ -42,6 +43,8 @@ class RankSession {
   // After compare(): which GPU, and how gradients travel. `trainer` as settled.
   gpt2::distributed::Communicator& connect(const RankFlags& flags, const std::string& trainer);
 
+  // Once the run is complete and the trainer gone, on every rank: lets go of the communicator.
+  void leave() { communicator_.reset(); }
   // Once the run has failed: ends what waits for other ranks, so that the trainer can be destroyed.
   void disconnect();
 
@@ -50,6 +53,19 @@ class RankSession {
   std::string host_id_;
   std::unique_ptr<gpt2::distributed::SocketChannel> channel_;
   std::unique_ptr<gpt2::distributed::Communicator> communicator_;
+};
+
+// Ends the process of a rank whose run is over, if it hangs in what is left: a driver, NCCL or a library's exit handler. Its thread runs on
+// until the process is gone.
+class EndOfRank {
+ public:
+  EndOfRank(int rank, int exit_code);
+  // What the rank does from here on, for the message, and in how many seconds; 0: as long as it takes.
+  void doing(const char* what, double within_s);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 // --accumulation that makes a step of `total_batch` tokens; throws InputError naming the totals nearby that work.

@@ -37,6 +37,7 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
 
 void Model::forward() {
   const ActivationSlots& a = plan_.activations;
+  weights_needed(kNoLayer);
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
     ops::embedding_forward(activation(a.encoded), inputs(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
@@ -44,6 +45,7 @@ void Model::forward() {
   const float* stream_in = activation(a.encoded);
   for (int layer = 0; layer < config_.layers; ++layer) {
     float* stream_out = activation(a.residual2, layer);
+    weights_needed(layer);
     layer_forward(layer, stream_in, stream_out);
     stream_in = stream_out;
   }
@@ -247,6 +249,8 @@ void Model::update() {
   }
 }
 
+void Model::gather_weights_ahead() { exchange_->gather_ahead(masters_.data()); }
+void Model::gather_all_weights() { exchange_->gather_all(masters_.data()); }
 void Model::warm_up_exchange() { exchange_->warm_up(masters_.data(), gradients_.data(), stats(), scalars()); }
 
 }  // namespace fp32

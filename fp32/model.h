@@ -24,6 +24,8 @@ class Model final : public gpt2::ops::StepModel {
   void backward(bool accumulate) override;
   bool begin_gradients() override;
   void update() override;
+  void gather_weights_ahead() override;
+  void gather_all_weights() override;
   void warm_up_exchange() override;
 
  private:

@@ -192,6 +192,11 @@ constexpr std::array kRows{
         .help =
             "a rank sums and updates its slice of every bucket and holds the optimizer state of those alone; then ranks gather the weights",
         .unseen = kOneRank},
+    Row{.slot = "communication",
+        .name = "zero1_ahead",
+        .is = variant_value<&VariantChoice::communication, Communication::zero1_ahead>(),
+        .help = "as zero1, but ranks gather the weights at the head of the next step, beside its forward pass",
+        .unseen = kOneRank},
 
     Row{.slot = "gradient_reduction",
         .name = "fp32",

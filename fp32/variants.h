@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/ops/rank_variants.h"
 #include "gpt2/ops/variants.h"
 #include "gpt2/trainer.h"
 

@@ -261,6 +261,7 @@ class Run {
 
   void drain() {
     while (done_ < enqueued_) finish_oldest();
+    trainer_.complete_weights();
   }
 
   void finish_oldest() {

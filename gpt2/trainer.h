@@ -136,6 +136,10 @@ class Trainer {
   // Waits for the oldest unfinished step.
   virtual StepOutcome finish_step() = 0;
 
+  // After the last unfinished step, before a rank evaluates or samples for itself: brings weights together that ranks would exchange in the
+  // next step only. Every rank calls it.
+  virtual void complete_weights() {}
+
   // Forward only; mean loss over the batch. If `logits` is not empty it receives (B, T, V), unpadded.
   virtual double evaluate(const Batch& batch, std::span<float> logits = {}) = 0;
   // Forward and backward without update: the gate reads State::gradients afterwards. Returns the loss. Both are means over the ranks.

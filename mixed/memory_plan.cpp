@@ -60,6 +60,10 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   plan.layout = gpt2::tensor_layout(o.model);
   plan.parameter_count = plan.layout.total;
   plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction);
+  if (plan.ranks) {
+    plan.ranks->embedding = variants.embedding_exchange;
+    plan.ranks->embedding_row_bytes = C * (wide_gradient ? kFloat : kBf16);
+  }
   plan.recompute = recompute_from_name(o.recompute);
   const int64_t layers_of_gelu = plan.recompute == Recompute::none ? L : 1;
   const int64_t layers_of_ln = plan.recompute == Recompute::gelu_and_layernorm ? 1 : L;
@@ -92,6 +96,8 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   plan.activation_bytes = arena.total();
 
   plan.scratch_bytes = scratch_bytes(o, variants, attention_bytes, plan.parameter_count);
+  if (plan.ranks && plan.ranks->gathers_rows())
+    plan.scratch_bytes = std::max(plan.scratch_bytes, gpt2::ops::embedding_backward_scratch_bytes(plan.ranks->gathered_tokens(), C));
   plan.token_count = 2 * rows;
 
   plan.items = {

@@ -58,33 +58,6 @@ bool Model::begin_gradients() {
   return true;
 }
 
-void Model::update() {
-  if (exchange_) {
-    norm_over_ranks();
-    return exchange_->update(rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), stats(),
-                             scalars());
-  }
-  {
-    const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    norm_of_gradients();
-  }
-  {
-    const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    switch (variants_.masters) {
-      case Masters::as_fp32:
-        ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_,
-                   scalars(), &stats()->clip_scale, stream_);
-        break;
-      case Masters::split:
-        ops::adamw_split(rounding_, split_masters(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_, scalars(),
-                         &stats()->clip_scale, stream_);
-        break;
-    }
-  }
-}
-
-void Model::warm_up_exchange() { exchange_->warm_up(weights_.data(), gradients_.data(), stats(), scalars()); }
-
 void Model::rehearse() {
   // Of GPT-2's own size, so that activations and with them the power that products draw are like those of training.
   fill_uniform(weights_.data(), weights_.size(), 0.035f, stream_);
@@ -192,6 +165,7 @@ class ModelOf final : public Model {
   void up_and_gelu(int layer);
 
   void layer_backward(int layer, bool accumulate);
+  void embedding_backward(bool accumulate);
   void normalize_again(const Norm& norm, const ResidualPlace& of);
   // `before`: the projection whose residual sum the norm reads; nullptr in front of the first.
   void normalize_backward(const Norm& norm, const ResidualPlace& of, const Projection* before, bool first, bool accumulate);
@@ -207,10 +181,12 @@ void ModelOf<R, G>::forward() {
   const ActivationSlots& a = plan_.activations;
   const AttentionShape attention{B_, T_, C_, config_.heads};
   const int layers = static_cast<int>(config_.layers);
+  weights_needed(kNoLayer);
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
     ops::embedding_forward(entering(0).sum, inputs(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
   }
+  weights_needed(0);
   {
     const OpRange range(Pass::forward, 0, Op::ln1);
     normalize(ln1(0), entering(0));
@@ -228,6 +204,7 @@ void ModelOf<R, G>::forward() {
     }
     project_add_normalize(attproj(layer), entering(layer), inside(layer), ln2(layer));
     up_and_gelu(layer);
+    if (layer + 1 < layers) weights_needed(layer + 1);  // whose first norm ends this layer
     project_add_normalize(mlp_down(layer), inside(layer), entering(layer + 1), layer + 1 < layers ? ln1(layer + 1) : lnf());
   }
   {
@@ -322,6 +299,7 @@ void ModelOf<R, G>::backward(bool accumulate) {
                            C_, config_.padded_vocab, accumulate, scratch(), stream_);
     linear_backward_input(matmul_, at<bf16>(a.lnf), at<bf16>(a.logits), parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
   }
+  if (exchange_) exchange_->ready(ops::GradientExchange::kAfterHead);
   {
     // The first to write the residual stream's gradient; every layer adds to it.
     const OpRange range(Pass::backward, kNoLayer, Op::lnf);
@@ -332,14 +310,26 @@ void ModelOf<R, G>::backward(bool accumulate) {
     layer_backward(layer, accumulate);
     sum_squares_beside(layer);
   }
-  {
-    // wte already holds the classifier's part of its gradient, so the embedding's part always adds.
-    const OpRange range(Pass::backward, kNoLayer, Op::embedding);
-    ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual(), inputs(), B_, T_, C_, config_.vocab_size,
-                                  config_.max_seq_len, accumulate, scratch_.data(), stream_);
-  }
+  embedding_backward(accumulate);
   gradients_ready(kNoLayer);
   join_squares();
+}
+
+// wte already holds the classifier's part of its gradient, so the embedding's part always adds: that of this rank, or of all.
+template <class R, class G>
+void ModelOf<R, G>::embedding_backward(bool accumulate) {
+  const G* rows_of_all = dresidual();
+  const int* tokens = inputs();
+  int64_t batches = B_;
+  if (exchange_ && exchange_->gathers_rows()) {
+    const auto gathered = exchange_->gather_rows(dresidual());
+    rows_of_all = static_cast<const G*>(gathered.rows);
+    tokens = gathered.tokens;
+    batches *= gathered.ranks;
+  }
+  const OpRange range(Pass::backward, kNoLayer, Op::embedding);
+  ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), rows_of_all, tokens, batches, T_, C_, config_.vocab_size,
+                                config_.max_seq_len, accumulate, scratch_.data(), stream_);
 }
 
 // A residual sum hands its gradient to both branches unchanged: no kernel, dresidual is read by the branch and added to after it. Every

@@ -37,6 +37,8 @@ class Model : public gpt2::ops::StepModel {
   void loss(bool accumulate, bool write_gradient) override;
   bool begin_gradients() override;
   void update() override;
+  void gather_weights_ahead() override;
+  void gather_all_weights() override;
   void warm_up_exchange() override;
 
   // Before the first step, while nothing in memory matters: runs everything once on random weights and tokens, so that kernels are

@@ -1,4 +1,5 @@
-// What the model does with its parameters around the ops of a step: masters in either form, and the norm of their gradients in pieces.
+// What the model does with its parameters around the ops of a step: masters in either form, the norm of their gradients in pieces, and the
+// update, alone or with other ranks.
 #include <algorithm>
 
 #include "gpt2/op_range.h"
@@ -106,5 +107,36 @@ void Model::norm_of_gradients() {
       break;
   }
 }
+
+// ---- update ---------------------------------------------------------------------------------------------------------------
+
+void Model::update() {
+  if (exchange_) {
+    norm_over_ranks();
+    return exchange_->update(rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), stats(),
+                             scalars());
+  }
+  {
+    const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
+    norm_of_gradients();
+  }
+  {
+    const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
+    switch (variants_.masters) {
+      case Masters::as_fp32:
+        ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_,
+                   scalars(), &stats()->clip_scale, stream_);
+        break;
+      case Masters::split:
+        ops::adamw_split(rounding_, split_masters(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_, scalars(),
+                         &stats()->clip_scale, stream_);
+        break;
+    }
+  }
+}
+
+void Model::gather_weights_ahead() { exchange_->gather_ahead(weights_.data()); }
+void Model::gather_all_weights() { exchange_->gather_all(weights_.data()); }
+void Model::warm_up_exchange() { exchange_->warm_up(weights_.data(), gradients_.data(), stats(), scalars()); }
 
 }  // namespace mixed

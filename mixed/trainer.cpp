@@ -64,6 +64,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
 
   void read_weights(std::span<float> values) override {
     interrupt();
+    complete_weights();
     check_size(values.size());
     std::vector<bf16> rounded(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
@@ -91,13 +92,17 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
   void queue(Piece piece, bool graph_allowed, const std::function<void()>& work) override {
     switch (variants_.step_launch) {
       case StepLaunch::graph:
-        if (graph_allowed && capturable()) return graph_[static_cast<size_t>(piece)].launch(stream(), variants_.graph_edges, work);
+        if (graph_allowed && capturable())
+          return graph_[static_cast<size_t>(piece)].launch(stream(), variants_.graph_edges, graph_flags(), work);
         break;
       case StepLaunch::stream:
         break;
     }
     work();
   }
+
+  // Without the flag a graph's nodes run at the priority of the stream that it is launched into, and collectives queue behind products.
+  unsigned graph_flags() { return model().exchange() == nullptr ? 0 : cudaGraphInstantiateFlagUseNodePriority; }
 
   Model& mixed_model() { return static_cast<Model&>(model()); }
 

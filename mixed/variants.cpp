@@ -157,6 +157,17 @@ Refusal no_blocks(const Run& run, const VariantChoice&) {
   if (run.options.communicator != nullptr) return std::string(kByBlocks);
   return std::nullopt;
 }
+Refusal no_gathered_rows(const Run&, const VariantChoice& choice) {
+  switch (choice.communication) {
+    case Communication::all_reduce:
+      return "communication=all_reduce sends nothing before the end of the backward pass";
+    case Communication::all_reduce_overlapped:
+    case Communication::zero1:
+    case Communication::zero1_ahead:
+      break;
+  }
+  return std::nullopt;
+}
 Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
   if (run.options.communicator != nullptr) return "the update of several ranks has no kernel for split masters";
   switch (choice.adamw) {
@@ -477,6 +488,24 @@ constexpr std::array kRows{
         .is = variant_value<&VariantChoice::communication, Communication::zero1>(),
         .help =
             "a rank sums and updates its slice of every bucket and holds the optimizer state of those alone; then ranks gather the weights",
+        .unseen = kOneRank},
+    Row{.slot = "communication",
+        .name = "zero1_ahead",
+        .is = variant_value<&VariantChoice::communication, Communication::zero1_ahead>(),
+        .help = "as zero1, but ranks gather the weights at the head of the next step, beside its forward pass",
+        .unseen = kOneRank},
+
+    Row{.slot = "embedding_exchange",
+        .name = "dense",
+        .is = variant_value<&VariantChoice::embedding_exchange, EmbeddingExchange::dense>(),
+        .help = "wte's gradient travels when the embedding has added its part, as the last of all",
+        .unseen = kOneRank},
+    Row{.slot = "embedding_exchange",
+        .name = "gathered_rows",
+        .is = variant_value<&VariantChoice::embedding_exchange, EmbeddingExchange::gathered_rows>(),
+        .help = "the classifier's part of wte's gradient travels first; at the end ranks gather the rows that the embedding adds up",
+        .refused = "with communication=all_reduce",
+        .refuses = no_gathered_rows,
         .unseen = kOneRank},
 
     Row{.slot = "gradient_reduction",

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/ops/rank_variants.h"
 #include "gpt2/ops/variants.h"
 #include "gpt2/trainer.h"
 
@@ -15,6 +16,7 @@ namespace mixed {
 using gpt2::ops::AdamWKernel;
 using gpt2::ops::Classifier;
 using gpt2::ops::Communication;
+using gpt2::ops::EmbeddingExchange;
 using gpt2::ops::GradientReduction;
 using gpt2::ops::LayernormBackward;
 using gpt2::ops::LayernormForward;
@@ -53,6 +55,7 @@ struct VariantChoice {
   AdamWKernel adamw{};
   Masters masters{};
   Communication communication{};
+  EmbeddingExchange embedding_exchange{};
   GradientReduction gradient_reduction{};
   StepLaunch step_launch{};
   GraphEdges graph_edges{};

@@ -25,6 +25,7 @@
 namespace gpt2::distributed {
 namespace {
 
+constexpr int kReapEvery_ms = 100;
 constexpr double kPatience_s = 4;  // for ranks that end because another one failed
 
 std::string random_token() {
@@ -91,7 +92,8 @@ class Launch {
     while (running() > 0) {
       std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}};
       for (const Lines& l : lines_) fds.push_back({l.fd.get(), POLLIN, 0});
-      ::poll(fds.data(), fds.size(), kill_at_s_ > 0 ? static_cast<int>(std::max(0.0, kill_at_s_ - seconds_now()) * 1e3) + 1 : -1);
+      // Never for ever: a thread that a driver's library started in this process takes SIGCHLD away from the descriptor now and then.
+      ::poll(fds.data(), fds.size(), kReapEvery_ms);
       std::erase_if(lines_, [](Lines& l) {
         if (l.pass_on()) return false;
         l.flush();

@@ -159,6 +159,8 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kStochastic) seed = scalars->rounding_seed;
   for (int e = static_cast<int>(threadIdx.x); e < block.valid; e += kThreads)
     store_weights<1, kStochastic>(weights + block.arena + e, load<1>(masters + blockIdx.x * distributed::kBlock + e), seed, block.file + e);
+}
+
 // ---- split masters: a thread has eight elements, whose bits share a byte --------------------------------------------
 
 constexpr int kEight = 8;

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "base/errors.h"
 #include "gpt2/op_range.h"
@@ -54,6 +55,7 @@ void GpuTrainer<S>::start_from_zero() {
 template <class S>
 void GpuTrainer<S>::read(State which, std::span<float> values) {
   interrupted_ = true;
+  complete_weights();
   check_size(values.size());
   const OpRange range(Pass::other, kNoLayer, Op::copy);
   if (auto* ranks = model_->exchange()) return ranks->read(values, model_->state(which), model_->held(which));
@@ -106,6 +108,7 @@ void GpuTrainer<S>::queue_step(const StepPlan& plan, const StepSlot& slot) {
   const auto micro_batches = static_cast<int64_t>(plan.micro_batches.size());
   const auto micro_batch = [&](int64_t i) {
     const bool add = i == 0 ? model_->begin_gradients() : true;
+    if (i == 0 && model_->gathers_ahead()) model_->gather_weights_ahead();
     model_->forward();
     model_->loss(i > 0, true);
     if (i + 1 == micro_batches) model_->begin_exchange();
@@ -128,6 +131,7 @@ void GpuTrainer<S>::queue_step(const StepPlan& plan, const StepSlot& slot) {
       queue(piece_of(i), plan.graph_allowed, [&] { micro_batch(i); });
   }
   if (micro_batches > 1) queue(Piece::update, plan.graph_allowed, [&] { model_->update(); });
+  weights_behind_ = model_->gathers_ahead();
 }
 
 template <class S>
@@ -162,6 +166,13 @@ void GpuTrainer<S>::wait_for(const cuda::Event& end) {
 }
 
 template <class S>
+void GpuTrainer<S>::complete_weights() {
+  if (!std::exchange(weights_behind_, false)) return;
+  interrupted_ = true;
+  model_->gather_all_weights();
+}
+
+template <class S>
 double GpuTrainer<S>::evaluate(const Batch& batch, std::span<float> logits) {
   return run_once(batch, logits, /*with_gradients=*/false);
 }
@@ -175,6 +186,7 @@ std::vector<float> GpuTrainer<S>::next_token_logits(std::span<const int32_t> con
   if (context.empty() || static_cast<int64_t>(context.size()) > options_.seq_len)
     throw std::logic_error("a context has 1 to seq_len tokens");
   interrupted_ = true;
+  complete_weights();
   const int64_t rows = model_->rows();
   // Attention is causal, so whatever follows the context cannot reach the row that is read.
   std::vector<int32_t> tokens(static_cast<size_t>(rows), 0);
@@ -245,6 +257,7 @@ void GpuTrainer<S>::upload_once(const Batch& batch, int64_t rows) {
 template <class S>
 double GpuTrainer<S>::run_once(const Batch& batch, std::span<float> logits, bool with_gradients) {
   interrupted_ = true;
+  complete_weights();
   check_batch(batch, options_);
   upload_once(batch, model_->rows() * (with_gradients ? ranks() : 1));
   model_->forward();

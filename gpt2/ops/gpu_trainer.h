@@ -34,6 +34,7 @@ class GpuTrainer : public Trainer {
   void write(State which, std::span<const float> values) override;
   void enqueue_step(const StepPlan& plan) override;
   StepOutcome finish_step() override;
+  void complete_weights() override;
   double evaluate(const Batch& batch, std::span<float> logits) override;
   double forward_backward(const Batch& batch, std::span<float> logits) override;
   // One row comes back instead of the (B, T, V) of the default: at B=4, T=1024 a 4096th of it.
@@ -106,7 +107,8 @@ class GpuTrainer : public Trainer {
   cuda::PinnedBuffer<StepStats> once_stats_{1};
   int64_t queued_ = 0;
   int64_t finished_ = 0;
-  bool interrupted_ = false;  // something else than steps used the device since the last enqueue_step
+  bool weights_behind_ = false;  // other ranks' slices are of the step before
+  bool interrupted_ = false;     // something else than steps used the device since the last enqueue_step
 };
 
 }  // namespace gpt2::ops

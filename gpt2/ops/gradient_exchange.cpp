@@ -1,5 +1,6 @@
 #include "gpt2/ops/gradient_exchange.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <vector>
 
@@ -65,9 +66,11 @@ class GradientExchange::Fence {
   Fence& operator=(const Fence&) = delete;
   // `after` does nothing that is queued from now on before `before` has done what is queued by now.
   void order(cudaStream_t before, cudaStream_t after) const {
-    STEPSCOPE_CUDA_CHECK(cudaEventRecord(event_, before));
-    STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(after, event_, 0));
+    record(before);
+    wait(after);
   }
+  void record(cudaStream_t stream) const { STEPSCOPE_CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  void wait(cudaStream_t stream) const { STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(stream, event_, 0)); }
 
  private:
   cudaEvent_t event_ = nullptr;
@@ -86,7 +89,14 @@ GradientExchange::GradientExchange(const RankPlan& plan, distributed::Communicat
       own_sums_(plan.divides_the_update() ? 0 : plan.blocks()),
       gathered_(plan.buckets.ranks() * plan.sums_stride()),
       gather_(plan.buckets.ranks() * plan.gather_elements()),
-      narrow_(plan.narrow_elements()) {}
+      narrow_(plan.narrow_elements()),
+      rows_(plan.gathered_row_bytes()),
+      tokens_(plan.gathered_tokens()) {
+  const auto count = static_cast<int>(plan_.buckets.buckets().size());
+  if (plan_.gathers_rows()) sending_.push_back(count - 1);
+  for (int b = 0; b < count - (plan_.gathers_rows() ? 1 : 0); ++b) sending_.push_back(b);
+  for (int b = 0; plan_.gathers_ahead() && b < count; ++b) weights_there_.push_back(std::make_unique<Fence>());
+}
 
 GradientExchange::~GradientExchange() { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamSynchronize(beside_.get())); }
 
@@ -99,30 +109,56 @@ void GradientExchange::join() {
 
 // ---- gradients ----------------------------------------------------------------------------------------------------------
 
-void GradientExchange::begin(float* gradients) {
+void GradientExchange::begin(float* gradients, const int32_t* tokens) {
   exchanged_ = gradients;
-  next_bucket_ = 0;
+  sent_ = 0;
+  if (!plan_.gathers_rows()) return;
+  const OpRange range(Pass::communication, kNoLayer, Op::reduce_gradients);
+  fork();
+  const int64_t each = plan_.embedding_rows, bytes = each * static_cast<int64_t>(sizeof(int32_t));
+  if (tokens != nullptr) copy(tokens_.data() + plan_.rank * each, tokens, bytes, cudaMemcpyDeviceToDevice, beside_.get());
+  // Nothing but a copy, so whatever has four bytes will do.
+  communicator_->enqueue({CollectiveKind::all_gather, Element::fp32, tokens_.size(), -1}, tokens_.data(), beside_.get());
+}
+
+void GradientExchange::reduce_next() {
+  reduce(sending_[sent_]);
+  ++sent_;
 }
 
 void GradientExchange::ready(int layer) {
-  const auto& buckets = plan_.buckets.buckets();
-  if (exchanged_ == nullptr || !overlaps()) return;
-  if (next_bucket_ == buckets.size() || buckets[next_bucket_].ready_after != layer) return;
+  if (exchanged_ == nullptr || !overlaps() || sent_ == sending_.size()) return;
+  const bool head = plan_.gathers_rows() && sent_ == 0;
+  if ((head ? kAfterHead : plan_.buckets.buckets()[static_cast<size_t>(sending_[sent_])].ready_after) != layer) return;
+  // The last of the layers goes behind the rows, which the embedding waits for.
+  if (plan_.gathers_rows() && sent_ + 1 == sending_.size()) return;
   fork();
-  reduce(buckets[next_bucket_], static_cast<int>(next_bucket_));
-  ++next_bucket_;
+  reduce_next();
+}
+
+GradientExchange::Gathered GradientExchange::gather_rows(const void* rows) {
+  const int64_t bytes = plan_.embedding_rows * plan_.embedding_row_bytes;
+  {
+    const OpRange range(Pass::communication, kNoLayer, Op::reduce_gradients);
+    fork();
+    if (rows != nullptr) copy(rows_.data() + plan_.rank * bytes, rows, bytes, cudaMemcpyDeviceToDevice, beside_.get());
+    communicator_->enqueue({CollectiveKind::all_gather, Element::bf16, plan_.buckets.ranks() * bytes / 2, -1}, rows_.data(), beside_.get());
+    join();
+  }
+  reduce_next();
+  return {rows_.data(), tokens_.data(), plan_.buckets.ranks()};
 }
 
 void GradientExchange::end() {
   if (exchanged_ == nullptr) return;
-  const auto& buckets = plan_.buckets.buckets();
-  for (; !overlaps() && next_bucket_ < buckets.size(); ++next_bucket_) reduce(buckets[next_bucket_], static_cast<int>(next_bucket_));
-  if (next_bucket_ != buckets.size()) throw std::logic_error("a bucket of gradients never became ready");
+  while (!overlaps() && sent_ < sending_.size()) reduce_next();
+  if (sent_ != sending_.size()) throw std::logic_error("a bucket of gradients never became ready");
   join();
   exchanged_ = nullptr;
 }
 
-void GradientExchange::reduce(const Bucket& bucket, int index) {
+void GradientExchange::reduce(int index) {
+  const Bucket& bucket = plan_.buckets.buckets()[static_cast<size_t>(index)];
   const OpRange range(Pass::communication, bucket.ready_after, Op::reduce_gradients);
   const cudaStream_t on = collective_stream();
   float* gradients = exchanged_ + bucket.begin;
@@ -184,13 +220,39 @@ void GradientExchange::update(Rounding rounding, S* weights, float* masters, flo
   for (auto b = static_cast<int>(buckets.size()) - 1; b >= 0; --b) {
     const Bucket& bucket = buckets[static_cast<size_t>(b)];
     update_blocks(bucket.begin / plan_.buckets.ranks() / kBlock, plan_.buckets.slice_elements(bucket) / kBlock);
+    if (plan_.gathers_ahead()) continue;
     fork();
     if constexpr (std::is_same_v<S, float>)
       gather_weights(masters, bucket, b, beside_.get());
     else
       gather_weights(weights, bucket, b, beside_.get());
   }
-  join();
+  if (!plan_.gathers_ahead()) join();
+}
+
+template <class S>
+void GradientExchange::gather_ahead(S* weights) {
+  fork();
+  weights_missing_ = static_cast<int>(weights_there_.size());
+  for (int b = weights_missing_ - 1; b >= 0; --b) {
+    gather_weights(weights, plan_.buckets.buckets()[static_cast<size_t>(b)], b, beside_.get());
+    weights_there_[static_cast<size_t>(b)]->record(beside_.get());
+  }
+}
+
+void GradientExchange::need(int layer) {
+  const auto& buckets = plan_.buckets.buckets();
+  const auto holds = [&](const Bucket& b) { return b.ready_after <= layer; };
+  const auto bucket = static_cast<int>(std::find_if(buckets.begin(), buckets.end(), holds) - buckets.begin());
+  if (weights_missing_ <= bucket) return;
+  weights_there_[static_cast<size_t>(bucket)]->wait(stream_);
+  weights_missing_ = bucket;  // those behind it were gathered before it
+}
+
+template <class S>
+void GradientExchange::gather_all(S* weights) {
+  for (size_t b = 0; b < plan_.buckets.buckets().size(); ++b)
+    gather_weights(weights, plan_.buckets.buckets()[b], static_cast<int>(b), stream_);
 }
 
 template <class S>
@@ -204,15 +266,15 @@ void GradientExchange::round_weights(Rounding rounding, bf16* weights, const flo
     const OpRange range(Pass::other, kNoLayer, Op::copy);
     round_blocks(rounding, weights, masters, blocks_.data(), blocks_.size(), scalars, stream_);
   }
-  if (!plan_.divides_the_update()) return;
-  for (size_t b = 0; b < plan_.buckets.buckets().size(); ++b)
-    gather_weights(weights, plan_.buckets.buckets()[b], static_cast<int>(b), stream_);
+  if (plan_.divides_the_update()) gather_all(weights);
 }
 
 template <class S>
 void GradientExchange::warm_up(S* weights, float* gradients, StepStats* stats, const StepScalars* scalars) {
-  begin(gradients);
+  begin(gradients, nullptr);
+  ready(kAfterHead);
   for (const Bucket& bucket : plan_.buckets.buckets()) ready(bucket.ready_after);
+  if (gathers_rows()) (void)gather_rows(nullptr);
   end();
   norm(gradients, stats, scalars);
   if (!plan_.divides_the_update()) return;
@@ -278,6 +340,10 @@ void GradientExchange::read(std::span<bf16> values, const bf16* weights) {
 
 template void GradientExchange::update(Rounding, float*, float*, float*, float*, const float*, const StepStats*, const StepScalars*);
 template void GradientExchange::update(Rounding, bf16*, float*, float*, float*, const float*, const StepStats*, const StepScalars*);
+template void GradientExchange::gather_ahead(float*);
+template void GradientExchange::gather_ahead(bf16*);
+template void GradientExchange::gather_all(float*);
+template void GradientExchange::gather_all(bf16*);
 template void GradientExchange::warm_up(float*, float*, StepStats*, const StepScalars*);
 template void GradientExchange::warm_up(bf16*, float*, StepStats*, const StepScalars*);
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/distributed/communicator.h"
@@ -34,10 +35,32 @@ class GradientExchange {
 
   // Around the backward pass whose gradients are final: begin, then `ready` with each layer when its gradients stand in the arena
   // (kNoLayer: the embedding's too, which are the last), then end, after which the stream may read sums. A backward pass without begin
-  // exchanges nothing.
-  void begin(float* gradients);
+  // exchanges nothing. `tokens`: inputs of this micro-batch (rows), read where rows are gathered.
+  void begin(float* gradients, const int32_t* tokens);
   void ready(int layer);
   void end();
+
+  // Where the plan gathers_rows(): ready(kAfterHead), when the classifier's part of wte's gradient stands in the arena, sends the last
+  // bucket, which holds what earlier micro-batches added to wte and wpe too. `gather_rows`, when `rows` is the gradient of the embedding's
+  // output and the layers' gradients are final: afterwards the stream may read those of all ranks, rank after rank, and their tokens.
+  // From both every rank makes the embedding's part of all of them.
+  static constexpr int kAfterHead = -2;
+  struct Gathered {
+    const void* rows;
+    const int32_t* tokens;
+    int64_t ranks;
+  };
+  bool gathers_rows() const { return exchanged_ != nullptr && plan_.gathers_rows(); }
+  Gathered gather_rows(const void* rows);
+
+  // Where the plan gathers_ahead(): all weights, last bucket first, on the second stream; then `need` before a layer's weights are read
+  // (kNoLayer: the embedding's), which waits for them. Gathering twice changes nothing.
+  template <class S>
+  void gather_ahead(S* weights);
+  void need(int layer);
+  // The same at once, on the step's stream.
+  template <class S>
+  void gather_all(S* weights);
 
   // Gradient norm, clip factor and loss over all ranks, into stats, which holds this rank's part of the loss.
   void norm(const float* gradients, StepStats* stats, const StepScalars* scalars);
@@ -58,7 +81,8 @@ class GradientExchange {
 
  private:
   class Fence;
-  void reduce(const distributed::Bucket& bucket, int index);
+  void reduce(int bucket);
+  void reduce_next();
   template <class S>
   void gather_weights(S* arena, const distributed::Bucket& bucket, int index, cudaStream_t stream);
   void fork();
@@ -72,8 +96,11 @@ class GradientExchange {
   cudaStream_t stream_;
   cuda::Stream beside_;
   std::unique_ptr<Fence> forked_, joined_;
-  float* exchanged_ = nullptr;  // the gradients of a backward pass between begin and end
-  size_t next_bucket_ = 0;
+  float* exchanged_ = nullptr;                         // the gradients of a backward pass between begin and end
+  size_t sent_ = 0;                                    // buckets
+  std::vector<int> sending_;                           // buckets in the order in which they are sent
+  std::vector<std::unique_ptr<Fence>> weights_there_;  // [bucket], where weights are gathered ahead
+  int weights_missing_ = 0;                            // buckets below this number have not been waited for
 
   cuda::DeviceBuffer<distributed::ArenaBlock> blocks_;
   cuda::DeviceBuffer<int32_t> order_;
@@ -81,6 +108,8 @@ class GradientExchange {
   cuda::DeviceBuffer<double> gathered_;  // sums_stride() of each rank: block sums where they are divided, then the loss
   cuda::DeviceBuffer<float> gather_;
   cuda::DeviceBuffer<bf16> narrow_;
+  cuda::DeviceBuffer<unsigned char> rows_;
+  cuda::DeviceBuffer<int32_t> tokens_;
 };
 
 }  // namespace gpt2::ops

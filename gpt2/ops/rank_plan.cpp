@@ -41,14 +41,17 @@ int64_t RankPlan::buffer_bytes() const {
   const int64_t own_sums = divides_the_update() ? 0 : blocks();
   return blocks() * static_cast<int64_t>(sizeof(distributed::ArenaBlock)) + parameter_blocks() * static_cast<int64_t>(sizeof(int32_t)) +
          (own_sums + buckets.ranks() * sums_stride()) * static_cast<int64_t>(sizeof(double)) +
-         buckets.ranks() * gather_elements() * static_cast<int64_t>(sizeof(float)) + narrow_elements() * 2;
+         buckets.ranks() * gather_elements() * static_cast<int64_t>(sizeof(float)) + narrow_elements() * 2 + gathered_row_bytes() +
+         gathered_tokens() * static_cast<int64_t>(sizeof(int32_t));
 }
 
 std::optional<RankPlan> plan_ranks(const TrainerOptions& options, Communication communication, GradientReduction reduction) {
   if (options.communicator == nullptr) return std::nullopt;
   if (options.bucket_mib < 1) throw stepscope::InputError(fmt::format("--bucket-mib {}: expected at least 1", options.bucket_mib));
   const distributed::World& world = options.communicator->world();
-  return RankPlan{distributed::BucketPlan(options.model, world.size, options.bucket_mib << 20), communication, reduction, world.rank};
+  RankPlan plan{distributed::BucketPlan(options.model, world.size, options.bucket_mib << 20), communication, reduction, world.rank};
+  plan.embedding_rows = options.batch_size * options.seq_len;
+  return plan;
 }
 
 }  // namespace gpt2::ops

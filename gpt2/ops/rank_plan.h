@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "gpt2/distributed/bucket_plan.h"
-#include "gpt2/ops/variants.h"
+#include "gpt2/ops/rank_variants.h"
 #include "gpt2/trainer.h"
 
 namespace gpt2::ops {
@@ -14,9 +14,18 @@ struct RankPlan {
   Communication communication{};
   GradientReduction reduction{};
   int rank = 0;
+  EmbeddingExchange embedding{};
+  int64_t embedding_rows = 0;       // of one rank: B * T
+  int64_t embedding_row_bytes = 0;  // of the gradient that the embedding's backward reads
 
   // Whether each rank updates its own slices only and has their optimizer state only.
-  bool divides_the_update() const { return communication == Communication::zero1; }
+  bool divides_the_update() const { return communication == Communication::zero1 || gathers_ahead(); }
+  // Whether weights are gathered at the head of the next step instead of after the update.
+  bool gathers_ahead() const { return communication == Communication::zero1_ahead; }
+  // Whether ranks gather the rows that the embedding's backward adds up, instead of summing its result.
+  bool gathers_rows() const { return embedding == EmbeddingExchange::gathered_rows; }
+  int64_t gathered_row_bytes() const { return gathered_tokens() * embedding_row_bytes; }
+  int64_t gathered_tokens() const { return gathers_rows() ? buckets.ranks() * embedding_rows : 0; }
   int64_t divided_elements() const { return divides_the_update() ? buckets.owned_elements() : buckets.elements(); }
   int64_t blocks() const { return divided_elements() / distributed::kBlock; }  // that this rank updates
   // Of what GradientExchange allocates.

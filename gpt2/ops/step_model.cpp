@@ -74,7 +74,7 @@ Held StepModel::held(State which) const {
 }
 
 void StepModel::begin_exchange() {
-  if (exchange_) exchange_->begin(gradients_.data());
+  if (exchange_) exchange_->begin(gradients_.data(), inputs());
 }
 void StepModel::end_exchange() {
   if (exchange_) exchange_->end();

@@ -59,6 +59,10 @@ class StepModel {
   void end_exchange();
   // stats: the gradient norm and the loss over all ranks.
   void norm_over_ranks();
+  // Before the forward pass of a step, where the ranks gather weights then: gather_ahead, or nothing. And all at once.
+  virtual void gather_weights_ahead() = 0;
+  virtual void gather_all_weights() = 0;
+  bool gathers_ahead() const { return exchange_ && exchange_->plan().gathers_ahead(); }
   // Connects the ranks. Overwrites weights, gradients and stats.
   virtual void warm_up_exchange() = 0;
 
@@ -78,6 +82,10 @@ class StepModel {
   float* gradient(Tensor t, int64_t layer = 0) const { return gradients_.data() + offset(t, layer); }
   // Gradients become zero, in the op zero_grad.
   void zero_gradients();
+  // Weights of a layer, or with kNoLayer of the embedding, are read from here on.
+  void weights_needed(int layer) {
+    if (exchange_) exchange_->need(layer);
+  }
   // The gradients of a layer, or with kNoLayer of everything, are as the backward pass leaves them.
   void gradients_ready(int layer) {
     if (exchange_) exchange_->ready(layer);

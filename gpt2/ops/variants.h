@@ -10,7 +10,5 @@ enum class LinearForward { bias_epilogue, bias_kernel };
 enum class Classifier { two_pass, one_read };
 enum class ZeroGrad { overwrite, memset };
 enum class AdamWKernel { all_tensors, per_tensor };
-enum class Communication { all_reduce_overlapped, all_reduce, zero1 };
-enum class GradientReduction { as_fp32, as_bf16 };
 
 }  // namespace gpt2::ops

@@ -1,5 +1,7 @@
 // Measures what several ranks cost: training steps of N ranks, and collectives by size. A tool for a machine with GPUs; no test.
-//   rank_bench steps RANKS TRAINER BATCH SECONDS [slot=variant …] [bucket_mib=N]      one line of JSON from rank 0
+//   rank_bench steps RANKS RUN [-- RUN …]      one line of JSON for each run, from rank 0
+// RUN = TRAINER BATCH SECONDS [slot=variant …] [bucket_mib=N] [ctas=N] [alone]
+//   alone: every rank trains by itself, all at the same time: what the ranks together are measured against
 //   rank_bench sweep RANKS CTAS…                                                      one line per kind, size and CTA limit (0: NCCL's)
 // RANKS = 0: one process without a communicator.
 #include <fmt/format.h>
@@ -13,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/errors.h"
 #include "base/process.h"
 #include "fp32/trainer.h"
 #include "gpt2/cuda/device_buffer.h"
@@ -35,21 +38,34 @@ struct Place {
   distributed::World world() const { return {rank, ranks, rank, ranks, 0, 1, "bench", "flags"}; }
 };
 
-gpt2::TrainerOptions options_of(const Words& words) {
-  gpt2::TrainerOptions o;
+struct Run {
+  gpt2::TrainerOptions options;
+  double seconds = 0;
+  int ctas = 0;  // 0: NCCL's
+  bool alone = false;
+};
+
+Run run_of(const Words& words) {
+  Run run;
+  gpt2::TrainerOptions& o = run.options;
   o.model = gpt2::model_from_name("d12");
   o.batch_size = std::stoll(words.at(1));
+  run.seconds = std::stod(words.at(2));
   o.seq_len = 1024;
   o.matmul = words.at(0) == "mixed" ? "bf16" : "fp32";
   for (size_t i = 3; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
-    const std::string key = words[i].substr(0, equals), value = words[i].substr(equals + 1);
-    if (key == "bucket_mib")
+    const std::string key = words[i].substr(0, equals), value = equals == std::string::npos ? "" : words[i].substr(equals + 1);
+    if (key == "alone")
+      run.alone = true;
+    else if (key == "ctas")
+      run.ctas = std::stoi(value);
+    else if (key == "bucket_mib")
       o.bucket_mib = std::stoll(value);
     else
       o.variants[key] = value;
   }
-  return o;
+  return run;
 }
 
 // ms of each step. Two are in flight, as in the training loop.
@@ -67,41 +83,67 @@ std::vector<double> time_steps(gpt2::Trainer& trainer, const gpt2::Batch& batch,
   return ms;
 }
 
-int run_steps(const Place& at, const Words& words) {
-  ranks_test::FileChannel channel(at.world(), at.folder);
-  std::unique_ptr<distributed::Communicator> communicator;
-  if (!at.alone) communicator = distributed::make_nccl(at.world(), channel);
-  gpt2::TrainerOptions o = options_of(words);
-  o.communicator = communicator.get();
+template <class T>
+std::vector<T> of_all(distributed::ControlChannel& channel, T mine) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&mine);
+  std::vector<T> all;
+  for (const distributed::Bytes& one : channel.all_gather({bytes, bytes + sizeof(T)})) {
+    T value{};
+    std::memcpy(&value, one.data(), sizeof(T));
+    all.push_back(value);
+  }
+  return all;
+}
+
+void run_once(const Place& at, const Words& words, ranks_test::FileChannel& channel, distributed::Communicator* communicator) {
+  Run run = run_of(words);
+  gpt2::TrainerOptions& o = run.options;
+  if (!run.alone) o.communicator = communicator;
   const int64_t free_before = gpt2::cuda::device_info().memory_free_bytes;
-  auto trainer = words.at(0) == "mixed" ? mixed::make_mixed_trainer(o) : fp32::make_fp32_trainer(o);
+  const auto trainer = words.at(0) == "mixed" ? mixed::make_mixed_trainer(o) : fp32::make_fp32_trainer(o);
   trainer->write(gpt2::State::parameters, gpt2::init_parameters(o.model, 1));
   const auto tokens = reference_test::random_tokens(o.batch_size * o.seq_len, o.model.vocab_size, static_cast<uint32_t>(at.rank + 1));
   time_steps(*trainer, tokens.batch(), 1, 12);
   const std::vector<double> probe = time_steps(*trainer, tokens.batch(), 13, 10);
   const double each = std::accumulate(probe.begin(), probe.end(), 0.0) / 10;
-  const auto wanted = static_cast<int64_t>(std::stod(words.at(2)) * 1e3 / each) + 1;
-  const auto all =
-      channel.all_gather({reinterpret_cast<const unsigned char*>(&wanted), reinterpret_cast<const unsigned char*>(&wanted) + 8});
-  int64_t count = 0;
-  std::memcpy(&count, all.front().data(), 8);
+  const int64_t count = of_all(channel, static_cast<int64_t>(run.seconds * 1e3 / each) + 1).front();
   std::vector<double> ms = time_steps(*trainer, tokens.batch(), 23, count);
   const double mean = std::accumulate(ms.begin(), ms.end(), 0.0) / static_cast<double>(ms.size());
   std::sort(ms.begin(), ms.end());
   int64_t planned = 0;
   for (const gpt2::MemoryItem& item : trainer->memory()) planned += item.bytes;
-  if (at.rank == 0)
-    fmt::print("{}\n", nlohmann::ordered_json{{"ranks", at.alone ? 0 : at.ranks},
-                                              {"run", fmt::format("{}", fmt::join(words, " "))},
-                                              {"ms_median", ms[ms.size() / 2]},
-                                              {"ms_mean", mean},
-                                              {"ms_p95", ms[ms.size() * 95 / 100]},
-                                              {"steps", count},
-                                              {"planned_mib", planned >> 20},
-                                              {"taken_mib", (free_before - gpt2::cuda::device_info().memory_free_bytes) >> 20},
-                                              {"communicator", communicator ? communicator->name() : "none"}}
-                           .dump());
-  trainer.reset();
+  const auto means = of_all(channel, mean);
+  if (at.rank != 0) return;
+  fmt::print("{}\n", nlohmann::ordered_json{{"ranks", o.communicator == nullptr ? 0 : at.ranks},
+                                            {"run", fmt::format("{}", fmt::join(words, " "))},
+                                            {"ms_median", ms[ms.size() / 2]},
+                                            {"ms_mean", mean},
+                                            {"ms_p95", ms[ms.size() * 95 / 100]},
+                                            {"ms_mean_of_ranks", means},
+                                            {"steps", count},
+                                            {"planned_mib", planned >> 20},
+                                            {"taken_mib", (free_before - gpt2::cuda::device_info().memory_free_bytes) >> 20},
+                                            {"communicator", o.communicator ? communicator->name() : "none"}}
+                         .dump());
+  std::fflush(stdout);
+}
+
+int run_steps(const Place& at, const Words& words) {
+  ranks_test::FileChannel channel(at.world(), at.folder);
+  std::map<int, std::unique_ptr<distributed::Communicator>> communicators;  // by CTAs
+  for (auto begin = words.begin(); begin < words.end();) {
+    const auto end = std::find(begin, words.end(), "--");
+    const Words run(begin, end);
+    const int ctas = run_of(run).ctas;
+    // Connecting also gives the rank its GPU.
+    if (!at.alone && !communicators.contains(ctas)) communicators[ctas] = distributed::make_nccl(at.world(), channel, {.most_ctas = ctas});
+    try {
+      run_once(at, run, channel, at.alone ? nullptr : communicators[ctas].get());
+    } catch (const stepscope::InputError& e) {  // the same on all ranks
+      fmt::print("{{\"refused\": \"{}\", \"run\": \"{}\"}}\n", e.what(), fmt::join(run, " "));
+    }
+    begin = end == words.end() ? end : end + 1;
+  }
   return 0;
 }
 
@@ -177,6 +219,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "rank_bench: {}\n", e.what());
     return 1;
   }
-  fmt::print(stderr, "rank_bench steps RANKS TRAINER BATCH SECONDS [slot=variant …] [bucket_mib=N] | sweep RANKS CTAS…\n");
+  fmt::print(stderr, "rank_bench steps RANKS RUN [-- RUN …] | sweep RANKS CTAS…\n");
   return 2;
 }

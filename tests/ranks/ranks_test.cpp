@@ -2,6 +2,7 @@
 // host memory everywhere; where two GPUs are visible, the same tests run over NCCL.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -16,6 +17,9 @@ struct Run {
   std::string trainer, carrier;
 };
 void PrintTo(const Run& run, std::ostream* out) { *out << run.trainer << " " << run.carrier; }
+
+constexpr std::array kEveryCommunication{"all_reduce", "all_reduce_overlapped", "zero1", "zero1_ahead"};
+constexpr std::array kOverlapping{"all_reduce_overlapped", "zero1", "zero1_ahead"};
 
 class Ranks : public ::testing::TestWithParam<Run> {
  protected:
@@ -98,9 +102,10 @@ constexpr double kThreeSteps = 2e-5;
 double limit_of(const RankJob& job) { return job.steps == 1 ? kOneStep : job.trainer == "mixed" ? 1e-2 : kThreeSteps; }
 
 std::string name_of(const RankJob& j) {
-  return std::to_string(j.ranks) + " ranks, " + j.variants.at("communication") + ", " + std::to_string(j.micro_batches) +
-         " micro-batches, step " + std::to_string(j.first_step) + ", clip " + std::to_string(j.clip) + ", buckets of " +
-         std::to_string(j.bucket_mib) + " MiB";
+  std::string variants;
+  for (const auto& [slot, variant] : j.variants) variants += slot + "=" + variant + ", ";
+  return std::to_string(j.ranks) + " ranks, " + variants + std::to_string(j.micro_batches) + " micro-batches, step " +
+         std::to_string(j.first_step) + ", clip " + std::to_string(j.clip) + ", buckets of " + std::to_string(j.bucket_mib) + " MiB";
 }
 
 // Every job: ranks agree bit for bit, and one rank alone with all the micro-batches comes to the same.
@@ -114,7 +119,7 @@ void expect_as_alone(const std::vector<RankJob>& jobs, const std::vector<RankSta
 
 TEST_P(Ranks, TwoRanksDoWhatOneDoesWithTwiceTheMicroBatches) {
   std::vector<RankJob> jobs;
-  for (const char* communication : {"all_reduce", "all_reduce_overlapped", "zero1"})
+  for (const char* communication : kEveryCommunication)
     for (const int64_t micro_batches : {2, 4, 6}) {
       jobs.push_back(job(communication));
       jobs.back().micro_batches = micro_batches;
@@ -125,7 +130,7 @@ TEST_P(Ranks, TwoRanksDoWhatOneDoesWithTwiceTheMicroBatches) {
 
 TEST_P(Ranks, StepsFollowEachOtherAsOnOneRank) {
   std::vector<RankJob> jobs;
-  for (const char* communication : {"all_reduce_overlapped", "zero1"}) {
+  for (const char* communication : kOverlapping) {
     jobs.push_back(job(communication));
     jobs.back().micro_batches = 4;
     jobs.back().steps = 4;
@@ -148,7 +153,7 @@ TEST_P(Ranks, TheFirstStepsAndLateOnesAndWithoutClipping) {
 
 TEST_P(Ranks, EveryWayOfCommunicatingGivesTheSameBits) {
   std::vector<RankJob> jobs;
-  for (const char* communication : {"all_reduce", "all_reduce_overlapped", "zero1"})
+  for (const char* communication : kEveryCommunication)
     for (const int64_t bucket_mib : {1, 4, 1000}) {
       jobs.push_back(job(communication));
       jobs.back().micro_batches = 4;
@@ -164,7 +169,7 @@ TEST_P(Ranks, EveryWayOfCommunicatingGivesTheSameBits) {
 
 TEST_P(Ranks, AGraphGivesTheBitsOfSingleLaunches) {
   std::vector<RankJob> jobs;
-  for (const char* communication : {"all_reduce", "all_reduce_overlapped", "zero1"})
+  for (const char* communication : kEveryCommunication)
     for (const int64_t micro_batches : {2, 6})
       for (const bool graph : {true, false}) {
         jobs.push_back(job(communication));
@@ -193,7 +198,7 @@ TEST_P(Ranks, StochasticRoundingDrawsByTheFilesIndex) {
 
 TEST_P(Ranks, GradientsInBf16AreRoundedAndNothingElse) {
   std::vector<RankJob> jobs;
-  for (const char* communication : {"all_reduce", "all_reduce_overlapped", "zero1"})
+  for (const char* communication : kEveryCommunication)
     for (const char* reduction : {"fp32", "bf16"}) {
       jobs.push_back(job(communication));
       jobs.back().steps = 1;
@@ -210,7 +215,7 @@ TEST_P(Ranks, GradientsInBf16AreRoundedAndNothingElse) {
 
 TEST_P(Ranks, ForwardAndBackwardAloneAreMeansOverTheRanks) {
   std::vector<RankJob> jobs;
-  for (const char* communication : {"all_reduce_overlapped", "zero1"})
+  for (const char* communication : kOverlapping)
     for (const bool without_update : {false, true}) {
       jobs.push_back(job(communication));
       jobs.back().steps = 1;
@@ -232,12 +237,55 @@ TEST_P(Ranks, Zero1HoldsHalfOfTheOptimizersState) {
   EXPECT_EQ(2 * all[1][0].moment_bytes, all[0][0].moment_bytes);
 }
 
+// wte's gradient is then the classifier's part of all ranks and the embedding's of all their rows, in the order of one rank's batch.
+TEST_P(Ranks, GatheredRowsGiveTheGradientOfTheDenseExchange) {
+  if (GetParam().trainer != "mixed") GTEST_SKIP() << "the fp32 trainer has the dense exchange alone";
+  for (const char* residual_gradient : {"fp32", "bf16"}) {
+    std::vector<RankJob> jobs;
+    for (const char* communication : kOverlapping)
+      for (const int64_t micro_batches : {2, 6}) {
+        jobs.push_back(job(communication));
+        jobs.back().variants["embedding_exchange"] = "gathered_rows";
+        jobs.back().variants["residual_gradient"] = residual_gradient;
+        jobs.back().micro_batches = micro_batches;
+        jobs.back().steps = 1;
+      }
+    const auto one = alone(jobs);
+    const auto all = run_ranks(jobs);
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      expect_replicas(all[i]);
+      expect_close(all[i][0], one[i], kOneStep, name_of(jobs[i]));
+      expect_same(all[i][0], all[i % 2][0], name_of(jobs[i]));  // however the ranks communicate
+    }
+  }
+}
+
+// The second step reads what the first left in wte and in the buffers of rows.
+TEST_P(Ranks, GatheredRowsFromStepToStepInGraphsAndWithout) {
+  if (GetParam().trainer != "mixed") GTEST_SKIP() << "the fp32 trainer has the dense exchange alone";
+  std::vector<RankJob> jobs;
+  for (const char* communication : kOverlapping)
+    for (const bool graph : {true, false}) {
+      jobs.push_back(job(communication));
+      jobs.back().variants["embedding_exchange"] = "gathered_rows";
+      jobs.back().micro_batches = 4;
+      jobs.back().steps = 5;
+      jobs.back().graph = graph;
+    }
+  const auto all = run_ranks(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    expect_replicas(all[i]);
+    expect_same(all[i][0], all[0][0], name_of(jobs[i]));
+  }
+  expect_close(all[0][0], alone({jobs[0]})[0], limit_of(jobs[0]), name_of(jobs[0]));
+}
+
 // Three and four ranks add in an order that one rank with micro-batches does not have.
 TEST_P(Ranks, ThreeAndFourRanks) {
   if (GetParam().carrier == "nccl" && visible_devices() < 4) GTEST_SKIP() << "NCCL takes four GPUs";
   for (const int ranks : {3, 4}) {
     std::vector<RankJob> jobs;
-    for (const char* communication : {"all_reduce_overlapped", "zero1"}) {
+    for (const char* communication : kOverlapping) {
       jobs.push_back(job(communication));
       jobs.back().ranks = ranks;
       jobs.back().micro_batches = 12;
