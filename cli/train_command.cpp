@@ -18,6 +18,7 @@
 #include "cli/training_log.h"
 #include "cli/values.h"
 #include "gpt2/distributed/agreement.h"
+#include "gpt2/replicas.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
 #include "gpt2/cuda/nvtx_ranges.h"
@@ -58,6 +59,22 @@ void print_variants() {
   fmt::print("reference: no variants\n");
 }
 
+// Accuracy during training: a progress line while it is computed, then one line of output.
+void report_evaluation(gpt2::LoopOptions& options) {
+  const auto progress = std::make_shared<ProgressLine>();
+  options.on_eval_progress = [progress](int64_t done, int64_t correct, int64_t all) {
+    progress->show([&] { return eval_progress_text(done, correct, all); });
+  };
+  options.on_eval = [progress](int64_t step, const gpt2::EvalOutcome& o) {
+    progress->clear();
+    const auto all = static_cast<int64_t>(o.items.size());
+    const auto [low, high] = gpt2::wilson_interval(o.correct, all);
+    fmt::print("eval after step {} | accuracy {:.4f} [{:.4f}, {:.4f}], {} of {}\n", step,
+               static_cast<double>(o.correct) / static_cast<double>(all), low, high, o.correct, all);
+    std::fflush(stdout);
+  };
+}
+
 void print_step(bool json, const gpt2::StepLog& s) {
   if (json) {
     fmt::print("{}\n", nlohmann::json{{"step", s.outcome.step},
@@ -73,20 +90,23 @@ void print_step(bool json, const gpt2::StepLog& s) {
   std::fflush(stdout);
 }
 
-// Accuracy during training: a progress line while it is computed, then one line of output.
-void report_evaluation(gpt2::LoopOptions& options) {
-  const auto progress = std::make_shared<ProgressLine>();
-  options.on_eval_progress = [progress](int64_t done, int64_t correct, int64_t all) {
-    progress->show([&] { return eval_progress_text(done, correct, all); });
-  };
-  options.on_eval = [progress](int64_t step, const gpt2::EvalOutcome& o) {
-    progress->clear();
-    const auto all = static_cast<int64_t>(o.items.size());
-    const auto [low, high] = gpt2::wilson_interval(o.correct, all);
-    fmt::print("eval after step {} | accuracy {:.4f} [{:.4f}, {:.4f}], {} of {}\n", step,
-               static_cast<double>(o.correct) / static_cast<double>(all), low, high, o.correct, all);
-    std::fflush(stdout);
-  };
+void print_start(const gpt2::Trainer& trainer, int ranks) {
+  const gpt2::TrainerOptions& o = trainer.options();
+  int64_t bytes = 0;
+  for (const gpt2::MemoryItem& m : trainer.memory()) bytes += m.bytes;
+  const auto used = trainer.memory_used_bytes();
+  fmt::print(stderr, "{} trainer on {}{}{} {}; B={} T={}, {} matmul, {:.2f} GB planned{}\n", trainer.name(),
+             ranks == 1 ? "" : fmt::format("{} ranks ({}), rank 0 on ", ranks, o.communicator->name()), trainer.device(),
+             ranks == 1 ? ":" : ";", gpt2::describe(o.model), o.batch_size, o.seq_len, o.matmul, static_cast<double>(bytes) * 1e-9,
+             used ? fmt::format(", {:.2f} GB taken", static_cast<double>(*used) * 1e-9) : "");
+}
+
+void print_summary(const std::vector<double>& ms, double tokens, double loss) {
+  // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
+  const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
+  const double m = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()));
+  fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({} steps, first {} left out of the median)\n", m, tokens / m * 1e3,
+             loss, ms.size(), skip);
 }
 
 gpt2::LoopOptions all_loop_options(const TrainFlags& f, const TrainerFlags& settled, const CommandLine& line) {
@@ -107,11 +127,14 @@ gpt2::LoopOptions all_loop_options(const TrainFlags& f, const TrainerFlags& sett
   options.command = line.text();
   options.sample_temperature = f.sample_temperature;
   options.sample_top_k = f.sample_top_k;
+  return options;
+}
+
+void report_beside_steps(gpt2::LoopOptions& options) {
   report_evaluation(options);
   options.on_validation = [](int64_t step, double loss) { fmt::print("validation after step {} | loss {:.6f}\n", step, loss); };
   options.on_sample = [](int64_t step, const std::string& text) { fmt::print("sample after step {}:\n{}\n", step, text); };
   options.on_note = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };
-  return options;
 }
 
 constexpr double kEnd_s = 15;  // for what usually takes less than one
@@ -121,13 +144,21 @@ gpt2::distributed::Identity identity_of_run(const TrainFlags& f, const TrainerFl
   gpt2::distributed::Identity id = identity_of(as_arguments(settled, settled.steps));
   for (const auto& [name, value] :
        {std::pair{"--val-every", f.val_every}, std::pair{"--val-batches", f.val_batches}, std::pair{"--sample-every", f.sample_every},
-        std::pair{"--checkpoint-every", f.checkpoint_every}, std::pair{"--resume", static_cast<int64_t>(f.resume)},
-        std::pair{"--eval-every", f.eval_every}, std::pair{"--eval-limit", f.eval_limit}})
+        std::pair{"--checkpoint-every", f.checkpoint_every}, std::pair{"--resume", static_cast<int64_t>(f.resume)}})
     id.push_back({name, std::to_string(value)});
   id.push_back({"--checkpoints", f.checkpoint_dir});
   id.push_back({"--communicator", f.ranks.communicator});
   id.push_back({"--bucket-mib", std::to_string(f.ranks.bucket_mib)});
   return id;
+}
+
+std::unique_ptr<gpt2::RangeListener> make_listener(const TrainFlags& f, const std::string& trainer, const CommandLine& line) {
+#ifdef STEPSCOPE_WITH_CUDA
+  if (trainer != "reference") return std::make_unique<gpt2::cuda::NvtxRanges>();
+#endif
+  if (trainer != "reference" || f.cpu_recording.empty()) return nullptr;
+  return std::make_unique<RangeRecorder>(f.cpu_recording,
+                                         line.text());  // a plan, the same for all ranks; the recorder names its file by the rank
 }
 
 // One rank, or the only one (`session` is nullptr). `trainer` outlives an exception, so that the other ranks hear of it before anything
@@ -144,17 +175,8 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   });
   if (session != nullptr) session->compare(identity_of_run(f, flags));
   gpt2::LoopOptions options = all_loop_options(f, flags, line);
-  if (!f.sweep_rates.empty()) {
-    if (session != nullptr) throw stepscope::InputError("--sweep-learning-rates: expected a run on one GPU");
-    sweep_learning_rates(flags, options, {f.sweep_rates, f.log, f.json, f.quiet});
-    return true;
-  }
   options.channel = channel;
-  if (!first) {
-    options.on_note = nullptr;
-    options.on_eval = nullptr;
-    options.on_eval_progress = nullptr;
-  }
+  if (first) report_beside_steps(options);
   gpt2::TrainerOptions trainer_opts;
   std::string finished;
   gpt2::distributed::agree(channel, [&] {
@@ -172,32 +194,18 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   if (session != nullptr) trainer_opts.communicator = &session->connect(f.ranks, flags.trainer);
   // A GPU trainer exchanges something when it is made, so its ranks cannot hear each other out in between: the watchdog tells them.
   gpt2::distributed::agree(flags.trainer == "reference" ? channel : nullptr, [&] { trainer = make_trainer(flags, trainer_opts); });
-  std::unique_ptr<gpt2::RangeListener> listener;
-  if (flags.trainer == "reference") {
-    // A plan, the same for all ranks; the recorder names its file by the rank.
-    if (!f.cpu_recording.empty()) listener = std::make_unique<RangeRecorder>(f.cpu_recording, line.text());
-  }
-#ifdef STEPSCOPE_WITH_CUDA
-  if (flags.trainer != "reference") listener = std::make_unique<gpt2::cuda::NvtxRanges>();
-#endif
+  const std::unique_ptr<gpt2::RangeListener> listener = make_listener(f, flags.trainer, line);
   gpt2::set_range_listener(listener.get());
 
-  if (!f.quiet && !f.json && first) {
-    int64_t bytes = 0;
-    for (const gpt2::MemoryItem& m : trainer->memory()) bytes += m.bytes;
-    const auto used = trainer->memory_used_bytes();
-    fmt::print(stderr, "{} trainer on {}{}; {}; B={} T={}, {} matmul, {:.2f} GB planned{}\n", trainer->name(),
-               ranks == 1 ? "" : fmt::format("{} ranks ({}), rank 0 on ", ranks, trainer_opts.communicator->name()), trainer->device(),
-               gpt2::describe(trainer->options().model), flags.batch_size, flags.seq_len, flags.matmul, static_cast<double>(bytes) * 1e-9,
-               used ? fmt::format(", {:.2f} GB taken", static_cast<double>(*used) * 1e-9) : "");
-  }
+  if (!f.quiet && !f.json && first) print_start(*trainer, ranks);
   std::optional<TrainingLog> log;
   if (!f.log.empty() && first) log.emplace(f.log, *trainer, options);
   std::vector<double> ms;
   const auto on_step = [&](const gpt2::StepLog& s) {
     ms.push_back(s.outcome.time_ns * 1e-6);
     if (log) log->step(s);
-    if (!f.quiet && first) print_step(f.json, s);
+    if (f.quiet || !first) return;
+    print_step(f.json, s);
   };
   gpt2::RunResult result;
   try {
@@ -209,12 +217,8 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   if (log) log->end("");
   gpt2::set_range_listener(nullptr);
   if (!f.json && first && !ms.empty()) {
-    // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
-    const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
-    const double m = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()));
-    fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({} steps, first {} left out of the median)\n", m,
-               static_cast<double>(flags.batch_size * flags.seq_len * flags.accumulation * ranks) / m * 1e3,
-               result.steps.back().outcome.loss, ms.size(), skip);
+    const int64_t tokens = flags.batch_size * flags.seq_len * flags.accumulation * ranks;
+    print_summary(ms, static_cast<double>(tokens), result.steps.back().outcome.loss);
   }
   return !result.interrupted;
 }
@@ -262,6 +266,12 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
 
 void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
   TrainerFlags settled = f.trainer;
+  if (!f.sweep_rates.empty()) {
+    if (f.ranks.gpus > 1 || f.ranks.world > 1)
+      throw stepscope::InputError("--sweep-learning-rates: its runs use one GPU each; expected no --gpus");
+    if (const auto notice = settle(settled)) fmt::print(stderr, "stepscope: {}\n", *notice);
+    return sweep_learning_rates(settled, all_loop_options(f, settled, line), {f.sweep_rates, f.log, f.json, f.quiet});
+  }
   if (f.ranks.gpus > 1) settle(settled);
   if (const auto code = launch_ranks(f.ranks, settled.trainer, line)) {
     exit_code = *code;

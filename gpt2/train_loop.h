@@ -58,7 +58,7 @@ struct LoopOptions {
   int64_t direct_steps = 0;
   // The other ranks of the run, whose trainers have a communicator; it outlives the run. nullptr: this process trains alone. Rank r takes
   // every size-th micro-batch from the r-th on, so that the data of a step do not depend on how many share them; rank 0 alone writes
-  // checkpoints and calls on_sample and on_validation; every rank writes run.json, under rank_file().
+  // checkpoints and calls on_sample and on_validation; every rank writes run.json, under rank_file() (replicas.h).
   distributed::ControlChannel* channel = nullptr;
   // Told about what happens beside the steps; each may be empty.
   std::function<void(int64_t done)> on_start;  // once, when the first step is about to be queued: steps that an earlier run finished
@@ -84,12 +84,9 @@ struct StepLog {
 struct RunResult {
   std::vector<StepLog> steps;
   std::vector<double> val_losses;
-  bool interrupted = false;  // the ranks left the loop together before its last step, because a user asked for it
+  bool interrupted = false;        // the ranks left the loop together before its last step, because a user asked for it
   std::vector<double> accuracies;  // on LoopOptions::eval_set, by the lowest mean loss
 };
-
-// Where rank r writes what rank 0 writes to `file`: run.json, run.rank1.json, …
-std::string rank_file(const std::string& file, int rank);
 
 // Everything that can be wrong before the first step: shapes, rates, files, token ids, folders that cannot be written. Call it before
 // a trainer is built (which may allocate the whole GPU); train() checks again. It makes no calls on options.channel. Throws

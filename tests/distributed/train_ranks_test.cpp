@@ -13,6 +13,7 @@
 #include "gpt2/data/token_shards.h"
 #include "gpt2/distributed/staged_communicator.h"
 #include "gpt2/reference/reference_trainer.h"
+#include "gpt2/replicas.h"
 #include "gpt2/train_loop.h"
 #include "gpt2/training_state.h"
 #include "tests/distributed/ranks_in_threads.h"
