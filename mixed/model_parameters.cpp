@@ -1,9 +1,11 @@
-// What the model does with its parameters around the ops of a step: masters in either form, the norm of their gradients in pieces, and the
-// update, alone or with other ranks.
+// What the model does with its parameters around the ops of a step: masters in either form, the norm of their gradients in pieces,
+// and what it exchanges with other ranks.
 #include <algorithm>
 
+#include "base/counter_rng.h"
 #include "gpt2/op_range.h"
 #include "gpt2/ops/grad_norm.cuh"
+#include "mixed/kernels/fill.cuh"
 #include "mixed/model.h"
 
 namespace mixed {
@@ -108,31 +110,37 @@ void Model::norm_of_gradients() {
   }
 }
 
-// ---- update ---------------------------------------------------------------------------------------------------------------
+// ---- before the first step, between steps, with other ranks ------------------------------------------------------------------
 
-void Model::update() {
-  if (exchange_) {
-    norm_over_ranks();
-    return exchange_->update(rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), stats(),
-                             scalars());
+void Model::rehearse() {
+  // Of GPT-2's own size, so that activations and with them the power that products draw are like those of training.
+  fill_uniform(weights_.data(), weights_.size(), 0.035f, stream_);
+  gpt2::cuda::PinnedBuffer<unsigned char> input(upload_bytes());
+  auto* scalars = new (input.data()) ops::StepScalars;
+  scalars->loss_scale = 1.0 / static_cast<double>(rows());
+  scalars->gradient_scale = static_cast<float>(scalars->loss_scale);
+  auto* token = reinterpret_cast<int32_t*>(input.data() + ops::kScalarBytes);
+  gpt2::CounterRng random(1);
+  for (int64_t i = 0; i < plan_.token_count; ++i)
+    token[i] = static_cast<int32_t>(random.uniform() * static_cast<double>(config_.vocab_size));
+  matmul_.begin_rehearsal();
+  upload(input.data());
+  forward();
+  loss(false, true);
+  backward(begin_gradients());
+  matmul_.end_rehearsal();
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+bool Model::begin_gradients() {
+  switch (variants_.zero_grad) {
+    case ZeroGrad::overwrite:
+      return false;
+    case ZeroGrad::memset:
+      break;
   }
-  {
-    const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    norm_of_gradients();
-  }
-  {
-    const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    switch (variants_.masters) {
-      case Masters::as_fp32:
-        ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_,
-                   scalars(), &stats()->clip_scale, stream_);
-        break;
-      case Masters::split:
-        ops::adamw_split(rounding_, split_masters(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_, scalars(),
-                         &stats()->clip_scale, stream_);
-        break;
-    }
-  }
+  zero_gradients();
+  return true;
 }
 
 void Model::gather_weights_ahead() { exchange_->gather_ahead(weights_.data()); }

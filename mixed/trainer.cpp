@@ -42,7 +42,9 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
   ~MixedTrainer() override { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamSynchronize(stream())); }
 
   std::string_view name() const override { return "mixed"; }
-  std::vector<gpt2::OpWork> work(int64_t micro_batches) const override { return fused_work(options(), variants_, micro_batches); }
+  std::vector<gpt2::OpWork> work(int64_t micro_batches) const override {
+    return work_of_this_rank(fused_work(options(), variants_, micro_batches));
+  }
   std::optional<int64_t> memory_used_bytes() const override { return used_bytes_; }
 
   void read(gpt2::State which, std::span<float> values) override {

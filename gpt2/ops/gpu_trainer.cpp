@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "gpt2/op_range.h"
+#include "gpt2/ops/rank_work.h"
 #include "gpt2/trainer_checks.h"
 
 namespace gpt2::ops {
@@ -205,6 +206,12 @@ std::vector<float> GpuTrainer<S>::next_token_logits(std::span<const int32_t> con
   std::vector<float> logits(V);
   std::transform(row.begin(), row.end(), logits.begin(), [](S x) { return to_fp32(x); });
   return logits;
+}
+
+template <class S>
+std::vector<OpWork> GpuTrainer<S>::work_of_this_rank(std::vector<OpWork> alone) const {
+  if (model_->exchange() == nullptr) return alone;
+  return work_of_rank(std::move(alone), model_->exchange()->plan(), static_cast<int64_t>(sizeof(S)));
 }
 
 template <class S>

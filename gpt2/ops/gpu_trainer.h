@@ -29,6 +29,7 @@ class GpuTrainer : public Trainer {
   std::vector<std::string> notices() const override { return notices_; }
   std::string device() const override { return device_name_; }
   std::vector<MemoryItem> memory() const override { return memory_; }
+  std::vector<OpWork> work(int64_t micro_batches) const override { return work_of_this_rank(Trainer::work(micro_batches)); }
 
   void read(State which, std::span<float> values) override;
   void write(State which, std::span<const float> values) override;
@@ -61,6 +62,9 @@ class GpuTrainer : public Trainer {
   virtual void uploaded() {}
   // After the parameters were written from outside.
   virtual void parameters_written() {}
+
+  // With what ranks do together, where there are several.
+  std::vector<OpWork> work_of_this_rank(std::vector<OpWork> alone) const;
 
   // Zero state, whatever the memory held. Does not wait.
   void start_from_zero();
