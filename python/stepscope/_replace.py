@@ -1,0 +1,413 @@
+"""Which parts of a model are which op, and how they are swapped: an instance gets a subclass of its class whose forward is ours, so
+parameters, hooks, state_dict keys and deep copies stay; undo gives the class back.
+
+A forward that calls torch.nn.functional by name (nanoGPT) is run again from the same code with other globals: `F` is then a module in
+which the asked functions are ours and all others are PyTorch's."""
+import contextlib
+import dataclasses
+import itertools
+import math
+import sys
+import types
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from . import functional
+from ._errors import Refused
+from ._tables import table
+from ._variants import OPS, choose
+
+_FUNCTIONS = {"layer_norm": "layernorm", "gelu": "gelu", "scaled_dot_product_attention": "attention", "cross_entropy": "loss"}
+
+
+@dataclasses.dataclass
+class Site:
+    """One place of the model. `why` is empty where it was replaced."""
+    name: str
+    what: str
+    op: str
+    variants: str = ""
+    why: str = ""
+    swap: object = None  # callable on -> None: to ours (True) and back (False)
+
+
+class Report:
+    """What replace() did. print() it. off() is PyTorch again for a while, undo() for good."""
+
+    def __init__(self, model, chosen):
+        self.model, self.chosen, self.sites, self.notes = model, chosen, [], []
+        self.on = True
+
+    @property
+    def replaced(self):
+        return [s for s in self.sites if not s.why]
+
+    @property
+    def not_replaced(self):
+        return [s for s in self.sites if s.why]
+
+    def undo(self):
+        self._set(False)
+
+    def redo(self):
+        self._set(True)
+
+    def _set(self, on):
+        if on != self.on:
+            for site in self.replaced:
+                site.swap(on)
+            self.on = on
+
+    @contextlib.contextmanager
+    def off(self):
+        """PyTorch's own ops inside the block."""
+        before = self.on
+        self._set(False)
+        try:
+            yield
+        finally:
+            self._set(before)
+
+    def __str__(self):
+        parts = []
+        if self.replaced:
+            parts.append(table(("replaced", "was", "op", "variants"), [(s.name or "(model)", s.what, s.op, s.variants) for s in self.replaced]))
+        if self.not_replaced:
+            parts.append(table(("not replaced", "is", "op", "why"), [(s.name or "(model)", s.what, s.op, s.why) for s in self.not_replaced]))
+        return "\n\n".join(parts + self.notes) or "nothing in this model is one of the asked ops"
+
+
+# ---- swaps -----------------------------------------------------------------------------------------------------------
+
+
+def _swap_class(module, forward):
+    """forward(self, *arguments) in place of the module's own."""
+    was = type(module)
+    ours = type("Stepscope" + was.__name__, (was,), {"forward": forward, "__module__": was.__module__, "_stepscope_was": was})
+    # Deep copies and pickles look a class up by its name.
+    setattr(sys.modules[__name__], f"{ours.__name__}_{id(ours):x}", ours)
+    ours.__qualname__ = f"{ours.__name__}_{id(ours):x}"
+    ours.__module__ = __name__
+
+    def swap(on):
+        module.__class__ = ours if on else was
+
+    swap(True)
+    return swap
+
+
+def _variant_text(slots):
+    if callable(slots):
+        return "own kernel " + getattr(slots, "__name__", "?")
+    return ", ".join(f"{k}={v or ('cudnn or flash, by type' if functional.has_cudnn() else 'flash')}" for k, v in slots.items())
+
+
+def _function(op, slots):
+    """The function that computes `op` with these variants, under the arguments of torch.nn.functional."""
+    if callable(slots):
+        return slots
+    ours = {"layernorm": functional.layer_norm, "gelu": functional.gelu, "attention": functional.scaled_dot_product_attention,
+            "loss": functional.cross_entropy}[op]
+
+    # Not functools.partial: Dynamo (PyTorch 2.11) fails on the guards of one that it finds in a forward's globals.
+    def bound(*arguments, **settings):
+        return ours(*arguments, **settings, **slots)
+
+    return bound
+
+
+# ---- what is recognized: each returns why not, or makes the swap ------------------------------------------------------
+
+
+def _layernorm(module, slots):
+    if len(module.normalized_shape) != 1:
+        return f"it normalizes {len(module.normalized_shape)} dimensions, the kernels one"
+    if module.weight is None:
+        return "it has no weight (elementwise_affine=False)"
+    if module.eps != 1e-5:
+        return f"its eps is {module.eps}, the kernels have 1e-5"
+    if module.weight.dtype not in (torch.float32, torch.bfloat16):
+        return f"its weights are {str(module.weight.dtype).removeprefix('torch.')}, the kernels have float32 and bfloat16"
+    function = _function("layernorm", slots)
+
+    def forward(self, x):
+        return function(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    return _swap_class(module, forward)
+
+
+def _computes_tanh_gelu(module):
+    """Whether a module without parameters is the tanh form, found by asking it."""
+    x = torch.linspace(-6, 6, 97)
+    try:
+        with torch.no_grad():
+            y = module(x)
+    except Exception:  # a stranger's module; whatever it raises, it is not the function
+        return False
+    return isinstance(y, torch.Tensor) and torch.allclose(y, F.gelu(x, approximate="tanh"), rtol=1e-5, atol=1e-6)
+
+
+def _gelu(module, slots):
+    if isinstance(module, nn.GELU) and module.approximate != "tanh":
+        return "it is the exact GELU (approximate='none'), another function than the tanh form"
+    if not _computes_tanh_gelu(module):
+        return "asked for 97 numbers, it did not answer with the tanh form of GELU"
+    function = _function("gelu", slots)
+
+    def forward(self, x):
+        return function(x, approximate="tanh")
+
+    return _swap_class(module, forward)
+
+
+def _hugging_face_attention(module, slots):
+    if module.is_cross_attention:
+        return "it attends to another sequence"
+    if not math.isclose(module.scaling, module.head_dim**-0.5):
+        return f"its scores are scaled by {module.scaling}, the kernels scale by 1/sqrt(head size)"
+    if module.attn_dropout.p:
+        return f"it has dropout of {module.attn_dropout.p} on the scores; make the model with attn_pdrop=0"
+    if getattr(module, "pruned_heads", None):
+        return "heads were pruned"
+
+    def forward(self, hidden_states, past_key_values=None, attention_mask=None, encoder_hidden_states=None, encoder_attention_mask=None,
+                output_attentions=False, **kwargs):
+        for what, given in (("a key-value cache", past_key_values is not None), ("a mask", attention_mask is not None),
+                            ("another sequence", encoder_hidden_states is not None), ("the weights as output", bool(output_attentions))):
+            if given:
+                raise Refused(f"attention: {what} was asked for; the replaced attention is causal self-attention over whole sequences. "
+                              "Run this inside `with report.off():`")
+        qkv = self.c_attn(hidden_states)
+        if callable(slots):
+            B, T, _ = qkv.shape
+            q, k, v = (t.view(B, T, self.num_heads, self.head_dim).transpose(1, 2) for t in qkv.split(self.split_size, dim=2))
+            out = slots(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, self.embed_dim)
+        else:
+            out = functional.attention(qkv, self.num_heads, **slots)
+        return self.resid_dropout(self.c_proj(out)), None
+
+    return _swap_class(module, forward)
+
+
+def _hugging_face_loss(model, slots):
+    """model.loss_function of Hugging Face's causal models: labels are shifted, ignored where there is none."""
+    from transformers.loss.loss_utils import ForCausalLMLoss
+    before = model.loss_function
+    if before is not ForCausalLMLoss:
+        return "its loss_function is not the one of causal language models"
+    cross_entropy = _function("loss", slots)
+
+    def loss(logits, labels, vocab_size, num_items_in_batch=None, ignore_index=-100, shift_labels=None, **kwargs):
+        if num_items_in_batch is not None:
+            raise Refused("loss: num_items_in_batch was given; the kernels divide by the counted rows of this batch")
+        if shift_labels is None:
+            shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+        return cross_entropy(logits.reshape(-1, vocab_size), shift_labels.reshape(-1).to(logits.device), ignore_index=ignore_index)
+
+    had = getattr(model, "_loss_function", None)
+
+    def swap(on):
+        if on:
+            model._loss_function = loss
+        elif had is not None:
+            model._loss_function = had
+        else:
+            del model._loss_function
+
+    swap(True)
+    return swap
+
+
+def _no_mask(*arguments, attention_mask=None, **kwargs):
+    """The mask of the replaced attention: none, where a user gave none or one that hides nothing; else the user's, which it refuses."""
+    if attention_mask is None or (not torch.compiler.is_compiling() and bool(attention_mask.all())):
+        return None
+    return attention_mask
+
+
+def _without_cache_and_mask(model):
+    """Hugging Face's GPT-2 keeps keys and values of every forward unless its config says no, and while it is compiled it makes a causal
+    mask for every attention that it does not know to be causal by itself."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    AttentionInterface.register("stepscope", sdpa_attention_forward)
+    AttentionMaskInterface.register("stepscope", _no_mask)
+    config = model.config
+    had = config.use_cache, config._attn_implementation
+
+    def swap(on):
+        config.use_cache = False if on else had[0]
+        config._attn_implementation = "stepscope" if on else had[1]
+
+    swap(True)
+    return swap
+
+
+# ---- forwards that call torch.nn.functional ---------------------------------------------------------------------------
+
+
+def _names_of(code):
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names_of(constant)
+    return names
+
+
+def _functional_calls(module):
+    """{name in torch.nn.functional: op} that this class's own forward mentions; a name that is its own part (self.gelu) is not one."""
+    forward = type(module).forward
+    if not isinstance(forward, types.FunctionType) or forward.__module__.startswith(("torch.", "transformers.")):
+        return {}
+    names = _names_of(forward.__code__)
+    return {name: op for name, op in _FUNCTIONS.items() if name in names and not hasattr(module, name)}
+
+
+_stand_in_numbers = itertools.count()
+
+
+def _stand_in(module, changed):
+    """A module with the contents of `module` and some names changed. It bears a name of its own and is importable by it: Dynamo finds a
+    function's globals, and the modules in them, by the names that they bear."""
+    copy = types.ModuleType(f"stepscope._stand_in_{next(_stand_in_numbers)}")
+    contents = module if isinstance(module, dict) else module.__dict__
+    copy.__dict__.update({k: v for k, v in contents.items() if k not in ("__name__", "__spec__", "__loader__")})
+    copy.__dict__.update(changed)
+    sys.modules[copy.__name__] = copy
+    return copy
+
+
+def _rebound(forward, changed):
+    """The same function with torch.nn.functional's names bound to `changed`; None where it does not reach them through a global."""
+    names, ours = _names_of(forward.__code__), {}
+    for name, value in forward.__globals__.items():
+        if name not in names:
+            continue
+        if value is F:
+            ours[name] = _stand_in(F, changed)
+        elif any(value is getattr(F, f) for f in changed):
+            ours[name] = next(changed[f] for f in changed if value is getattr(F, f))
+        elif value is torch and "functional" in names:
+            ours[name] = _stand_in(torch, {"nn": _stand_in(nn, {"functional": _stand_in(F, changed)})})
+        elif value is nn and "functional" in names:
+            ours[name] = _stand_in(nn, {"functional": _stand_in(F, changed)})
+    if not ours:
+        return None
+    globals_ = _stand_in(forward.__globals__, ours).__dict__
+    new = types.FunctionType(forward.__code__, globals_, forward.__name__, forward.__defaults__, forward.__closure__)
+    new.__kwdefaults__ = forward.__kwdefaults__
+    return new
+
+
+def _gelu_by_form(slots):
+    """F.gelu in either form: the tanh form is ours, the exact one stays PyTorch's."""
+    ours = _function("gelu", slots)
+
+    def gelu(input, approximate="none"):
+        return ours(input, approximate="tanh") if approximate == "tanh" else F.gelu(input, approximate=approximate)
+
+    return gelu
+
+
+def _calls(module, calls, chosen):
+    changed = {name: _gelu_by_form(chosen[op]) if op == "gelu" else _function(op, chosen[op]) for name, op in calls.items()}
+    forward = _rebound(type(module).forward, changed)
+    if forward is None:
+        return "its forward reaches the function in a way that was not followed; call stepscope.functional there"
+    return _swap_class(module, forward)
+
+
+# ---- replace ----------------------------------------------------------------------------------------------------------
+
+
+def _kind_of(module):
+    """(op, how to swap) of a module that is an op as a whole."""
+    name = type(module).__name__
+    if isinstance(module, nn.LayerNorm):
+        return "layernorm", _layernorm
+    if isinstance(module, nn.GELU) or (name in ("NewGELU", "NewGELUActivation", "GELUTanh", "PytorchGELUTanh", "FastGELUActivation")
+                                       and not list(module.parameters())):
+        return "gelu", _gelu
+    if name == "GPT2Attention" and type(module).__module__.startswith("transformers."):
+        return "attention", _hugging_face_attention
+    return None, None
+
+
+def _is_hugging_face(model):
+    return hasattr(type(model), "loss_function") and hasattr(model, "config")
+
+
+def _add(report, name, module, op, slots, result):
+    site = Site(name, type(module).__name__ if not hasattr(type(module), "_stepscope_was") else type(module)._stepscope_was.__name__, op)
+    if isinstance(result, str):
+        site.why = result
+    else:
+        site.swap, site.variants = result, _variant_text(slots)
+    report.sites.append(site)
+
+
+def _replace_modules(report, model, chosen):
+    for name, module in model.named_modules():
+        if hasattr(type(module), "_stepscope_was"):
+            raise Refused(f"{name or 'the model'} is replaced already; call undo() of the report before")
+        op, swap = _kind_of(module)
+        if op in chosen:
+            _add(report, name, module, op, chosen[op], swap(module, chosen[op]))
+        elif op is None:
+            calls = {f: o for f, o in _functional_calls(module).items() if o in chosen}
+            if calls:
+                result = _calls(module, calls, chosen)
+                for i, o in enumerate(calls.values()):
+                    _add(report, name, module, o, chosen[o], result if i == 0 or isinstance(result, str) else lambda on: None)
+
+
+def _replace_optimizer(report, optimizer, slots):
+    from .optim import take_over
+    if optimizer is None:
+        report.sites.append(Site("", "optimizer", "adamw", why="no optimizer was given: replace(model, optimizer=…), or stepscope.AdamW"))
+        return
+    result = take_over(optimizer)
+    _add(report, "optimizer", optimizer, "adamw", slots, result)
+
+
+SLOWER = "slower than PyTorch's where the library has no cuDNN; attention='flash' replaces it all the same"
+
+
+def _leave_attention(report, model):
+    """Lists the attention that replace(model) leaves to PyTorch."""
+    for name, module in model.named_modules():
+        if _kind_of(module)[0] == "attention" or "attention" in _functional_calls(module).values():
+            report.sites.append(Site(name, type(module).__name__, "attention", why=SLOWER))
+
+
+def replace(model, *, optimizer=None, **asked):
+    """Replaces ops of a model by stepscope's kernels, in place; without any op named: all of them that are not slower than PyTorch's.
+
+    layernorm, gelu, attention, loss, adamw take a variant of `stepscope train --list-variants`, several joined by "+"
+    ("warp_per_row+separate_columns"), True for the defaults, or a kernel made by stepscope.op. Slots by their own name
+    (attention_backward="flash") override. adamw needs `optimizer`. Raises Refused for what does not stand alone.
+
+    Returns a Report; print it: what is not replaced stands in it with the reason."""
+    by_default = not any(v is not None and v is not False for v in asked.values())
+    without_attention = by_default and not functional.has_cudnn()
+    if by_default:
+        asked = {op: True for op in OPS if (op != "adamw" or optimizer is not None) and not (op == "attention" and without_attention)}
+    chosen = choose(asked)
+    report = Report(model, chosen)
+    if without_attention:
+        _leave_attention(report, model)
+    _replace_modules(report, model, {op: s for op, s in chosen.items() if op != "adamw"})
+    if _is_hugging_face(model):
+        if "loss" in chosen:
+            _add(report, "loss_function", model, "loss", chosen["loss"], _hugging_face_loss(model, chosen["loss"]))
+        attentions = [s for s in report.sites if s.op == "attention" and s.what == "GPT2Attention"]
+        if attentions and not any(s.why for s in attentions):
+            report.sites.append(Site("config", "with cache and mask", "attention", "without", swap=_without_cache_and_mask(model)))
+    if "adamw" in chosen:
+        _replace_optimizer(report, optimizer, chosen["adamw"])
+    for op in chosen:
+        if not any(s.op == op for s in report.sites):
+            report.sites.append(Site("", type(model).__name__, op, why="no such op was recognized in this model"))
+    return report

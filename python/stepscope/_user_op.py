@@ -1,0 +1,199 @@
+"""A user's own kernel in place of an op: checked against PyTorch in float64 before it may be used, then replaced, benchmarked and profiled
+like ours. Triton kernels and anything else that Python can call; CUDA source through cuda_kernel()."""
+import inspect
+
+import torch
+
+from . import _reference as reference
+from . import functional
+from ._check import CheckReport, compare, hostile
+from ._errors import CheckFailed, Refused
+
+KINDS = tuple(reference.NAMES)
+_SHAPES = {"layernorm": [(37, 768), (5, 256)], "gelu": [(37, 3072), (1, 17)], "attention": [(2, 96, 4, 64)], "loss": [(33, 503)]}
+
+
+class _WithBackward(torch.autograd.Function):
+    """A kernel that autograd cannot look into: its own backward, or PyTorch's of the reference, computed from the inputs."""
+
+    @staticmethod
+    def forward(ctx, forward, backward, reference_function, *tensors):
+        ctx.save_for_backward(*tensors)
+        ctx.backward_function, ctx.reference_function = backward, reference_function
+        return forward(*tensors)
+
+    @staticmethod
+    def backward(ctx, upstream):
+        tensors = ctx.saved_tensors
+        needed = ctx.needs_input_grad[3:]
+        if ctx.backward_function is not None:
+            given = ctx.backward_function(upstream.contiguous(), *tensors)
+            given = list(given) if isinstance(given, (tuple, list)) else [given]
+            given = iter(given)
+            gradients = [next(given, None) if t.is_floating_point() else None for t in tensors]
+        else:
+            leaves = [t.detach().requires_grad_(n) for t, n in zip(tensors, needed)]
+            with torch.enable_grad():
+                out = ctx.reference_function(*leaves)
+            found = iter(torch.autograd.grad(out, [t for t in leaves if t.requires_grad], upstream.to(out.dtype)))
+            gradients = [next(found) if n else None for n in needed]
+        return None, None, None, *gradients
+
+
+class UserOp:
+    """What @stepscope.op makes: call it with the arguments of the op in torch.nn.functional, or give it to replace(layernorm=…)."""
+
+    def __init__(self, kind, forward, backward):
+        self.kind, self.forward, self.backward = kind, forward, backward
+        self.__name__ = getattr(forward, "__name__", type(forward).__name__)
+        self.report = None
+
+    def __repr__(self):
+        return f"<stepscope.op {self.kind} {self.__name__}>"
+
+    # Dynamo must not look into a stranger's kernel: it breaks the graph there instead.
+    @torch.compiler.disable
+    def __call__(self, *arguments, **settings):
+        tensors, found = getattr(self, "_" + self.kind)(*arguments, **settings)
+        functional.record(self.kind, tensors, found, lambda *t: self._run(found, *t))
+        out = self._run(found, *tensors)
+        if self.kind == "attention":
+            out = out.view(*out.shape[:2], found["heads"], -1).transpose(1, 2)
+        return out
+
+    def _run(self, settings, *tensors):
+        function = reference.function_of(self.kind, settings)
+        if self.kind == "attention":
+            return self._attend(settings, *tensors)
+        extra = {"loss": (settings.get("ignored"),)}.get(self.kind, ())
+        wanted = len(inspect.signature(self.forward).parameters) if _has_signature(self.forward) else None
+        extra = extra[: max(0, wanted - len(tensors))] if wanted is not None else ()
+        return self._differentiable(lambda *t: self.forward(*t, *extra), function, *tensors)
+
+    def _attend(self, settings, qkv):
+        heads = settings["heads"]
+        B, T, C = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+        q, k, v = (t.view(B, T, heads, C // heads).transpose(1, 2) for t in qkv.split(C, dim=2))
+
+        def function(q, k, v):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+        return self._differentiable(self.forward, function, q, k, v).transpose(1, 2).reshape(B, T, C)
+
+    def _differentiable(self, forward, function, *tensors):
+        if self.backward is None and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            out = forward(*tensors)
+            if isinstance(out, torch.Tensor) and out.requires_grad:
+                return out  # made of PyTorch's ops: autograd knows it
+        return _WithBackward.apply(forward, self.backward, function, *tensors)
+
+    # Arguments as torch.nn.functional has them: (tensors, settings of the reference).
+    def _layernorm(self, x, normalized_shape, weight=None, bias=None, eps=1e-5):
+        if eps != 1e-5 or weight is None:
+            raise Refused(f"layernorm: eps {eps} and weight {'given' if weight is not None else 'missing'}; own kernels are checked for "
+                          "1e-5 with a weight")
+        bias = torch.zeros_like(weight) if bias is None else bias
+        storage = functional._autocast_type(x.device.type, "layernorm") or weight.dtype
+        if x.dtype != storage:
+            x = x.to(storage)  # one type for a user's kernel: the activations'
+        return (x.contiguous(), weight.to(storage), bias.to(storage)), {"storage": storage}
+
+    def _gelu(self, x, approximate="tanh"):
+        if approximate != "tanh":
+            raise Refused("gelu: own kernels are checked against the tanh form")
+        return (x.contiguous(),), {}
+
+    def _attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        if attn_mask is not None or dropout_p or not is_causal or scale is not None or key.shape != query.shape:
+            raise Refused("attention: own kernels are checked for causal self-attention without mask, dropout or scale")
+        B, heads, T, size = query.shape
+        return (torch.cat([t.transpose(1, 2).reshape(B, T, heads * size) for t in (query, key, value)], dim=2),), {"heads": heads}
+
+    def _loss(self, input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
+        if weight is not None or reduction != "mean" or label_smoothing:
+            raise Refused("loss: own kernels are checked for the plain mean")
+        return (input, target.to(torch.int64)), {"ignored": ignore_index}
+
+    # ---- the same check that our ops pass -----------------------------------------------------------------------------
+
+    def calls(self, shapes, dtypes, device):
+        """Calls with normal numbers at each shape and type, and with hostile rows at the first shape."""
+        for dtype in dtypes:
+            for i, shape in enumerate(shapes):
+                tensors, settings = _example(self.kind, shape, dtype, device)
+                run = (lambda settings: lambda *t: self._run(settings, *t))(settings)
+                call = functional.Call(self.kind, tensors, settings, run)
+                call.site = str(dtype).removeprefix("torch.")
+                yield call
+                if i == 0:
+                    yield hostile(self.kind, tensors, settings, run)
+
+    def check(self, shapes=None, dtypes=(torch.float32, torch.bfloat16), device=None):
+        """Forward and gradients against float64; raises CheckFailed with the rows that show what is wrong."""
+        device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        rows = []
+        for call in self.calls(shapes or _SHAPES[self.kind], dtypes, device):
+            rows += compare(call)
+        self.report = CheckReport(rows)
+        if not self.report.ok:
+            bad = sum(not r.ok for r in rows)
+            raise CheckFailed(f"{self!r} is refused: {bad} of {len(rows)} tensors are worse than twice PyTorch's own error\n{self.report}", rows)
+        return self.report
+
+    def bench(self, shape=None, dtype=torch.bfloat16, device=None, **settings):
+        """Against PyTorch's own, alternating (bench.py)."""
+        from ._bench import bench_call
+        device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        call = next(self.calls([shape or _SHAPES[self.kind][0]], [dtype], device))
+        return bench_call(call, **settings)
+
+
+def _has_signature(function):
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+def _example(kind, shape, dtype, device):
+    generator = torch.Generator().manual_seed(7)
+
+    def normal(*s, scale=1.0, mean=0.0):
+        return (torch.randn(s, generator=generator) * scale + mean).to(device=device, dtype=dtype)
+
+    if kind == "layernorm":
+        return (normal(*shape), normal(shape[-1], scale=0.1, mean=1.0), normal(shape[-1], scale=0.1)), {"storage": dtype}
+    if kind == "gelu":
+        return (normal(*shape, scale=2.0),), {}
+    if kind == "attention":
+        B, T, heads, size = shape
+        return (normal(B, T, 3 * heads * size),), {"heads": heads}
+    rows, classes = shape
+    targets = torch.randint(classes, (rows,), generator=generator).to(device)
+    return (normal(rows, classes, scale=2.0), targets), {"ignored": -100}
+
+
+def op(kind, *, backward=None, check=True, shapes=None, dtypes=(torch.float32, torch.bfloat16), device=None):
+    """Makes a user's kernel an op that replace() takes, if it is right.
+
+        @stepscope.op("layernorm")
+        def mine(x, weight, bias): ...        # (rows, C), (C), (C) -> (rows, C)
+
+    kinds and what the kernel is called with: layernorm (x, weight, bias), eps 1e-5; gelu (x), tanh form; attention (query, key, value),
+    causal, each (batch, heads, tokens, head size); loss (logits, targets, ignore_index), a mean; further parameters may be left out.
+    `backward(upstream, *tensors)` returns the gradients of the floating tensors. Without it autograd differentiates a kernel made of
+    PyTorch's ops, and any other gets PyTorch's own gradient, computed from the inputs.
+
+    With `check` the kernel runs here, at `shapes` and `dtypes` and on rows made to break it; a wrong one raises CheckFailed with the
+    rows that show it."""
+    if kind not in KINDS:
+        raise Refused(f"{kind!r} is no op for own kernels; there are {', '.join(KINDS)}")
+
+    def decorate(forward):
+        made = UserOp(kind, forward, backward)
+        if check:
+            made.check(shapes, dtypes, device)
+        return made
+
+    return decorate

@@ -1,0 +1,90 @@
+"""Which slots of `stepscope train --list-variants` stand alone, and how a user names them."""
+from ._errors import Refused
+
+# By storage: fp32 has no cuDNN, mixed has no unfused_causal_blocks. The library's own list is compared with this by a test.
+ALONE = {
+    "layernorm_forward": ["warp_per_row", "block_per_row"],
+    "layernorm_backward": ["fused_rows", "separate_columns"],
+    "gelu_forward": ["kernel"],
+    "gelu_backward": ["kernel"],
+    "attention_forward": ["flash", "cudnn", "unfused", "unfused_causal_blocks"],
+    "attention_backward": ["flash", "cudnn", "cudnn_deterministic", "unfused", "unfused_causal_blocks"],
+    "classifier": ["one_read", "two_pass", "kept_sum"],
+    "adamw": ["all_tensors"],
+}
+
+# What a user writes for an op: its slots.
+OPS = {
+    "layernorm": ("layernorm_forward", "layernorm_backward"),
+    "gelu": ("gelu_forward", "gelu_backward"),
+    "attention": ("attention_forward", "attention_backward"),
+    "loss": ("classifier",),
+    "adamw": ("adamw",),
+}
+
+NOT_ALONE = {
+    "linear_forward": "it is the bias of a matrix product, and products stay PyTorch's",
+    "residual": "the sum is fused with the layernorm after it, which a PyTorch module does not own",
+    "residual_stream": "it is the storage of the trainer's own activations",
+    "residual_gradient": "it is the storage of the trainer's own gradients",
+    "bias_gradient": "it is part of another op's backward pass",
+    "zero_grad": "it is how the trainer begins a step",
+    "step_launch": "it is how the trainer launches a step; use torch.cuda.graph",
+    "matmul_algorithm": "it chooses among cuBLASLt's algorithms, and products stay PyTorch's",
+}
+NOT_ALONE_VARIANTS = {
+    ("gelu_forward", "matmul_epilogue"): "the product in front of the GELU computes it; alone it is gelu=kernel",
+    ("gelu_backward", "matmul_epilogue"): "the product behind the GELU computes it; alone it is gelu=kernel",
+    ("adamw", "per_tensor"): "it launches once for each of GPT-2's 16 tensors, and PyTorch has its own; use all_tensors",
+}
+
+
+def refuse_variant(slot, name):
+    why = NOT_ALONE_VARIANTS.get((slot, name))
+    if why:
+        raise Refused(f"{slot}={name} does not stand alone: {why}")
+    raise Refused(f"{slot} has no variant {name!r}; it has {', '.join(ALONE[slot])}")
+
+
+def _one_op(op, asked):
+    """{slot: variant} for op=asked; asked is a name, several joined by '+', or True for the defaults. None is a default that a call finds."""
+    slots = OPS[op]
+    chosen = {}
+    for name in [] if asked is True else str(asked).split("+"):
+        fits = [s for s in slots if name in ALONE[s]]
+        if not fits:
+            refuse_variant(slots[0], name)
+        for slot in fits:
+            if slot in chosen and chosen[slot] != name:
+                raise Refused(f"{op}={asked} names {slot} twice")
+            chosen[slot] = name
+    # cudnn_deterministic is a backward; a forward of the same library belongs to it.
+    if chosen.get("attention_backward") == "cudnn_deterministic":
+        chosen.setdefault("attention_forward", "cudnn")
+    # Attention's default depends on the tensors' type, which only a call knows.
+    return {s: chosen.get(s, None if op == "attention" else ALONE[s][0]) for s in slots}
+
+
+def choose(asked):
+    """{op: {slot: variant} | callable} for the keywords of replace(). Ops and slots of the table are taken; others are refused."""
+    chosen = {}
+    for key, value in asked.items():
+        if value is None or value is False:
+            continue
+        if key in OPS:
+            chosen[key] = value if callable(value) else _one_op(key, value)
+    for key, value in asked.items():
+        if value is None or value is False or key in OPS:
+            continue
+        if key in NOT_ALONE:
+            raise Refused(f"{key} does not stand alone: {NOT_ALONE[key]}")
+        op = next((o for o, slots in OPS.items() if key in slots), None)
+        if op is None:
+            raise Refused(f"{key!r} is no op; ops are {', '.join(OPS)}, slots are {', '.join(ALONE)}")
+        if value not in ALONE[key]:
+            refuse_variant(key, value)
+        slots = chosen.setdefault(op, _one_op(op, True))
+        if callable(slots):
+            raise Refused(f"{op} is given a kernel of its own, so {key}={value} has nothing to choose")
+        slots[key] = value
+    return chosen

@@ -1,0 +1,157 @@
+"""AdamW in one launch: torch.optim.AdamW whose parameters lie in one flat vector, with the same formula and the same state."""
+import torch
+
+from . import _library, _ops
+from ._errors import Refused
+
+_UNIT = 8  # elements: every parameter begins at a multiple of 16 bytes in either storage
+
+
+def _why_not(optimizer):
+    """Why an optimizer cannot be taken over; None when it can."""
+    if type(optimizer) is not torch.optim.AdamW:
+        return f"it is {type(optimizer).__name__}, not torch.optim.AdamW"
+    groups = optimizer.param_groups
+    for flag in ("amsgrad", "maximize", "differentiable", "capturable"):
+        if any(g.get(flag) for g in groups):
+            return f"{flag}=True has no kernel"
+    if any(isinstance(g["lr"], torch.Tensor) for g in groups):
+        return "its learning rate is a tensor; give a float"
+    for name in ("lr", "betas", "eps"):
+        if len({str(g[name]) for g in groups}) > 1:
+            return f"its groups differ in {name}; the kernel has one for all"
+    if len({g["weight_decay"] for g in groups} - {0}) > 1:
+        return "its groups have more than one weight decay besides 0"
+    parameters = [p for g in groups for p in g["params"]]
+    if len({p.device for p in parameters}) > 1:
+        return "its parameters lie on several devices"
+    kinds = {p.dtype for p in parameters}
+    if len(kinds) > 1 or not kinds <= {torch.float32, torch.bfloat16}:
+        words = ", ".join(sorted(str(k).removeprefix("torch.") for k in kinds))
+        return f"its parameters are {words}; the kernel takes all float32 or all bfloat16"
+    return None
+
+
+class _Flat:
+    """Parameters as views of one vector, those with weight decay first; m, v and gradients beside it."""
+
+    def __init__(self, optimizer):
+        groups = optimizer.param_groups
+        decayed = [p for g in groups if g["weight_decay"] for p in g["params"]]
+        rest = [p for g in groups if not g["weight_decay"] for p in g["params"]]
+        self.parameters, self.device, self.dtype = decayed + rest, groups[0]["params"][0].device, groups[0]["params"][0].dtype
+        sizes = [-(-p.numel() // _UNIT) * _UNIT for p in self.parameters]
+        self.decayed, total = sum(sizes[: len(decayed)]), sum(sizes)
+        self.values, self.m, self.v, self.gradients = (torch.zeros(total, device=self.device) for _ in range(4))
+        narrow = self.dtype == torch.bfloat16
+        self.rounded = torch.zeros(total if narrow else 0, device=self.device, dtype=torch.bfloat16)
+        self.clip_scale = torch.ones(1, device=self.device)
+        self.views = {name: [] for name in ("values", "m", "v", "gradients", "rounded")}
+        offset = 0
+        for p, size in zip(self.parameters, sizes):
+            for name in self.views if narrow else ("values", "m", "v", "gradients"):
+                self.views[name].append(getattr(self, name)[offset:offset + p.numel()].view(p.shape))
+            offset += size
+        self._move(optimizer, self.views["rounded" if narrow else "values"])
+
+    def _move(self, optimizer, homes):
+        self.step = 0
+        for i, (p, home) in enumerate(zip(self.parameters, homes)):
+            self.views["values"][i].copy_(p.data)
+            home.copy_(p.data)
+            p.data = home
+            state = optimizer.state.get(p)
+            if state:
+                self.views["m"][i].copy_(state["exp_avg"])
+                self.views["v"][i].copy_(state["exp_avg_sq"])
+                self.step = int(state["step"])
+        self.homes = [h.data_ptr() for h in homes]
+
+    def publish(self, optimizer):
+        """The state as torch.optim.AdamW keeps it."""
+        for p, m, v in zip(self.parameters, self.views["m"], self.views["v"]):
+            optimizer.state[p] = {"step": torch.tensor(float(self.step)), "exp_avg": m, "exp_avg_sq": v}
+
+
+def _step(self, closure=None):
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    flat = self._stepscope_flat
+    if flat.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise Refused("adamw: a step copies its settings from the host, which a captured graph would replay unchanged; step outside the capture")
+    for p, home in zip(flat.parameters, flat.homes):
+        if p.data_ptr() != home:
+            raise Refused(f"adamw: a parameter of shape {tuple(p.shape)} was given other memory after the optimizer was taken over; make the "
+                          "optimizer after moving or converting the model")
+        if p.grad is None:
+            raise Refused(f"adamw: a parameter of shape {tuple(p.shape)} has no gradient; the kernel updates all of them")
+    with torch.no_grad():
+        torch._foreach_copy_(flat.views["gradients"], [p.grad for p in flat.parameters])
+        group = max(self.param_groups, key=lambda g: g["weight_decay"])
+        flat.step += 1
+        raw = _library.adamw_settings(lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1], eps=group["eps"],
+                                      weight_decay=group["weight_decay"], step=flat.step)
+        settings = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+        if flat.device.type == "cuda":
+            settings = settings.pin_memory().to(flat.device, non_blocking=True)
+        torch.ops.stepscope.adamw(flat.values, flat.m, flat.v, flat.gradients, flat.rounded, settings, flat.clip_scale, flat.decayed,
+                                  "all_tensors")
+        torch.autograd.graph.increment_version(flat.parameters)
+    return loss
+
+
+class _Taken(torch.optim.AdamW):
+    """torch.optim.AdamW after take_over()."""
+
+    _stepscope_was = torch.optim.AdamW
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        return _step(self, closure)
+
+    def state_dict(self):
+        self._stepscope_flat.publish(self)
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        flat = self._stepscope_flat
+        for i, p in enumerate(flat.parameters):
+            state = self.state.get(p)
+            if state:
+                flat.views["m"][i].copy_(state["exp_avg"])
+                flat.views["v"][i].copy_(state["exp_avg_sq"])
+                flat.step = int(state["step"])
+
+
+def take_over(optimizer):
+    """Makes a torch.optim.AdamW step with stepscope's kernel, in place. Returns why it cannot (str), or a function: False gives it back to
+    PyTorch with its state, True takes it again."""
+    why = _why_not(optimizer)
+    if why:
+        return why
+
+    def swap(on):
+        if on:
+            optimizer._stepscope_flat = _Flat(optimizer)
+            optimizer.__class__ = _Taken
+        else:
+            optimizer._stepscope_flat.publish(optimizer)
+            for p in optimizer._stepscope_flat.parameters:
+                for name in ("exp_avg", "exp_avg_sq"):
+                    optimizer.state[p][name] = optimizer.state[p][name].to(p.dtype)
+            optimizer.__class__ = torch.optim.AdamW
+
+    swap(True)
+    return swap
+
+
+def AdamW(parameters, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2):
+    """torch.optim.AdamW that steps with stepscope's kernel; raises Refused where it cannot. bfloat16 parameters get float32 masters."""
+    optimizer = torch.optim.AdamW(parameters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+    result = take_over(optimizer)
+    if isinstance(result, str):
+        raise Refused(f"adamw: {result}")
+    return optimizer

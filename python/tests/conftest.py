@@ -1,0 +1,35 @@
+import pathlib
+import sys
+
+import pytest
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent)]
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import fake_kernels  # noqa: E402
+import stepscope  # noqa: E402
+from stepscope.models import GPT, GPTConfig  # noqa: E402
+
+fake_kernels.install()
+
+
+@pytest.fixture
+def tiny():
+    torch.manual_seed(0)
+    return GPT(GPTConfig(vocab_size=67, block_size=16, n_layer=2, n_head=2, n_embd=32))
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(3)
+    return torch.randint(67, (2, 16), generator=generator), torch.randint(67, (2, 16), generator=generator)
+
+
+@pytest.fixture
+def cuda():
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    why = stepscope.why_missing()
+    if why:
+        pytest.skip(why)
+    return torch.device("cuda")

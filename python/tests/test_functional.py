@@ -1,0 +1,165 @@
+"""Refusals and types of the functions, shape functions, torch.compile. On the CPU, with fake kernels."""
+import pytest
+import torch
+import torch.nn.functional as F
+
+import stepscope
+from fake_kernels import KERNELS, wrong
+from stepscope import functional as S
+from stepscope._ops import packed
+
+w, b = torch.ones(8), torch.zeros(8)
+qkv = torch.randn(3, 1, 2, 4, 4)
+
+
+@pytest.mark.parametrize("call, sentence", [
+    (lambda: S.layer_norm(torch.randn(2, 8), (8,), w, b, 1e-6), "eps is 1e-06"),
+    (lambda: S.layer_norm(torch.randn(2, 8), (8,)), "no weight"),
+    (lambda: S.layer_norm(torch.randn(2, 2, 8), (2, 8), w, b), "last dimension"),
+    (lambda: S.layer_norm(torch.randn(2, 8).half(), (8,), w, b), "x is float16"),
+    (lambda: S.layer_norm(torch.randn(2, 8).bfloat16(), (8,), w, b), "bfloat16 with float32 weights"),
+    (lambda: S.layer_norm(torch.randn(2, 8, dtype=torch.float64), (8,), w, b), "x is float64"),
+    (lambda: S.gelu(torch.randn(2, 8), approximate="none"), "another function"),
+    (lambda: S.gelu(torch.ones(2, 8, dtype=torch.int64)), "x is int64"),
+    (lambda: S.scaled_dot_product_attention(*qkv), "is_causal is False"),
+    (lambda: S.scaled_dot_product_attention(*qkv, is_causal=True, dropout_p=0.1), "dropout"),
+    (lambda: S.scaled_dot_product_attention(*qkv, is_causal=True, scale=1.0), "scale is 1.0"),
+    (lambda: S.scaled_dot_product_attention(*qkv, attn_mask=torch.ones(4, 4)), "mask"),
+    (lambda: S.scaled_dot_product_attention(qkv[0], qkv[1][:, :, :2], qkv[2][:, :, :2], is_causal=True), "one shape"),
+    (lambda: S.attention(torch.randn(1, 4, 20), 2), "expected .batch, tokens, 3"),
+    (lambda: S.cross_entropy(torch.randn(4, 7), torch.zeros(4)), "target is float32"),
+    (lambda: S.cross_entropy(torch.randn(4, 7), torch.zeros(3, dtype=torch.int64)), "expected .rows, classes"),
+    (lambda: S.cross_entropy(torch.randn(4, 7), torch.zeros(4, dtype=torch.int64), label_smoothing=0.1), "label_smoothing"),
+    (lambda: S.cross_entropy(torch.randn(4, 7), torch.zeros(4, dtype=torch.int64), reduction="sum"), "reduction"),
+])
+def test_what_no_kernel_takes_is_refused_with_a_sentence(call, sentence):
+    with pytest.raises(stepscope.Refused, match=sentence):
+        call()
+
+
+def test_fp16_autocast_is_refused():
+    with torch.autocast("cpu", dtype=torch.float16), pytest.raises(stepscope.Refused, match="autocast asks for float16"):
+        S.layer_norm(torch.randn(2, 8), (8,), w, b)
+
+
+@pytest.mark.parametrize("call, sentence", [
+    (lambda: torch.ops.stepscope.gelu_forward(torch.randn(4, 6).t()), "strides"),
+    (lambda: torch.ops.stepscope.layernorm_forward(torch.randn(4, 8), w, torch.zeros(7), "warp_per_row"), "shape .7,., expected .8,."),
+    (lambda: torch.ops.stepscope.layernorm_forward(torch.randn(4, 8), w, b.bfloat16(), "warp_per_row"), "bias is bfloat16, expected float32"),
+    (lambda: torch.ops.stepscope.layernorm_forward(torch.randn(4, 8), w.to("meta"), b, "warp_per_row"), "weight is on meta"),
+    (lambda: torch.ops.stepscope.attention_forward(torch.randn(1, 4, 30), 3, "flash"), "10 channels do not divide into 3 heads"),
+])
+def test_the_cuda_ops_check_every_tensor_before_the_library_sees_it(call, sentence, monkeypatch):
+    # The functions behind the CUDA key, given CPU tensors: all their checks come before the first look at a device.
+    import stepscope._ops as ops
+    names = {k: v for k, v in ops._CUDA.items()}
+    monkeypatch.setattr(torch, "ops", type("Ops", (), {"stepscope": type("Namespace", (), {k: staticmethod(v) for k, v in names.items()})}))
+    with pytest.raises(stepscope.Refused, match=sentence):
+        call()
+
+
+def test_autocast_takes_the_stream_in_float32_and_gives_bfloat16():
+    x = torch.randn(4, 8, requires_grad=True)
+    weight = torch.ones(8, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = S.layer_norm(x, (8,), weight, b)
+    out.float().sum().backward()
+    assert out.dtype == torch.bfloat16 and x.grad.dtype == torch.float32 and weight.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("classes", [7, 64])
+def test_ignored_rows_upstream_and_padding_of_the_loss(dtype, classes):
+    torch.manual_seed(0)
+    logits = torch.randn(6, classes).to(dtype)
+    targets = torch.tensor([1, -100, 3, 0, -100, 2])
+    a, c = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    ours, own = S.cross_entropy(a, targets), F.cross_entropy(c.float(), targets)
+    (ours * 3).backward()
+    (own * 3).backward()
+    torch.testing.assert_close(ours, own, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(a.grad, c.grad)
+    assert torch.equal(a.detach(), logits), "the caller's logits were changed"
+
+
+def test_a_second_backward_through_one_loss_is_refused_not_wrong():
+    logits = torch.randn(4, 7, requires_grad=True)  # 7 columns: padded, so the copy becomes the gradient in place
+    loss = S.cross_entropy(logits, torch.arange(4))
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="inplace"):
+        loss.backward()
+
+
+def test_packed_attention_is_that_of_pytorch():
+    q, k, v = (torch.randn(2, 3, 5, 4, requires_grad=True) for _ in range(3))
+    ours = S.scaled_dot_product_attention(q, k, v, is_causal=True)
+    own = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(ours, own)
+    g = torch.randn_like(own)
+    for a, c in zip(torch.autograd.grad(ours, (q, k, v), g), torch.autograd.grad(own, (q, k, v), g)):
+        torch.testing.assert_close(a, c)
+
+
+def test_parts_of_one_projection_are_read_where_they_are_and_others_are_packed():
+    qkv = torch.randn(2, 5, 3 * 8, requires_grad=True)
+    q, k, v = S.heads_of(qkv, 2)
+    assert packed(q, k, v).data_ptr() == qkv.data_ptr() and torch.equal(packed(q, k, v), qkv)
+    for order in ((k, q, v), (q, k, k), (q.contiguous(), k, v), (q.clone(), k.clone(), v.clone())):
+        made = packed(*order)
+        assert made.untyped_storage().data_ptr() != qkv.untyped_storage().data_ptr()
+        assert torch.equal(made, torch.cat([t.transpose(1, 2).reshape(2, 5, 8) for t in order], 2))
+    other = torch.randn(2, 5, 3 * 8)
+    assert torch.equal(packed(q, S.heads_of(other, 2)[1], v)[..., 8:16], other[..., 8:16])
+    ours = torch.autograd.grad(S.scaled_dot_product_attention(q, k, v, is_causal=True).square().sum(), qkv)[0]
+    own = torch.autograd.grad(F.scaled_dot_product_attention(*S.heads_of(qkv, 2), is_causal=True).square().sum(), qkv)[0]
+    torch.testing.assert_close(ours, own)
+
+
+@pytest.mark.parametrize("dtype, there, wanted", [(torch.bfloat16, True, "cudnn"), (torch.bfloat16, False, "flash"),
+                                                  (torch.float32, True, "flash")])
+def test_attention_without_a_variant_is_cudnn_in_bfloat16_where_there_is_one(monkeypatch, dtype, there, wanted):
+    monkeypatch.setattr(S, "has_cudnn", lambda: there)
+    asked = []
+
+    def forward(qkv, heads, variant):
+        asked.append(variant)
+        return KERNELS["attention_forward"](qkv, heads, variant)
+
+    with wrong("attention_forward", forward):
+        S.attention(torch.randn(1, 4, 24, dtype=dtype), 2)
+        S.scaled_dot_product_attention(*S.heads_of(torch.randn(1, 4, 24, dtype=dtype), 2), is_causal=True)
+        S.attention(torch.randn(1, 4, 24, dtype=dtype), 2, attention_forward="unfused")
+    assert asked == [wanted, wanted, "unfused"]
+
+
+OPCHECKS = [
+    ("layernorm_forward", lambda: (torch.randn(3, 8), w, b, "warp_per_row")),
+    ("layernorm_forward", lambda: (torch.randn(3, 8), w.bfloat16(), b.bfloat16(), "warp_per_row")),
+    ("layernorm_backward", lambda: (torch.randn(3, 8), torch.randn(3, 8), torch.randn(3), torch.rand(3), w, False, "fused_rows")),
+    ("gelu_forward", lambda: (torch.randn(3, 5),)),
+    ("gelu_backward", lambda: (torch.randn(3, 5), torch.randn(3, 5))),
+    ("attention_forward", lambda: (torch.randn(2, 5, 24), 2, "flash")),
+    ("attention_backward", lambda: (torch.randn(2, 5, 8), torch.randn(2, 5, 24), torch.randn(2, 5, 8), torch.randn(2, 2, 5), 2, "flash")),
+    ("sdpa_forward", lambda: (*S.heads_of(torch.randn(2, 5, 24), 2), "flash")),
+    ("sdpa_backward", lambda: (torch.randn(2, 5, 8), *S.heads_of(torch.randn(2, 5, 24), 2), torch.randn(2, 5, 8), torch.randn(2, 2, 5), "flash")),
+    ("cross_entropy_forward", lambda: (torch.randn(4, 8), torch.arange(4), 7, -100, "one_read")),
+    ("cross_entropy_kept_sum_forward", lambda: (torch.randn(4, 7), torch.arange(4), -100)),
+    ("cross_entropy_kept_sum_backward", lambda: (torch.randn(4, 7), torch.randn(4, 2), torch.arange(4), torch.ones(()), -100)),
+    ("cross_entropy_backward", lambda: (torch.randn(4, 8), torch.arange(4), torch.tensor(1.0), 7, -100, "one_read")),
+]
+
+
+@pytest.mark.parametrize("name, make", OPCHECKS, ids=[f"{i}-{n}" for i, (n, _) in enumerate(OPCHECKS)])
+def test_schemas_and_shape_functions_hold(name, make):
+    torch.library.opcheck(getattr(torch.ops.stepscope, name).default, make(), test_utils=("test_schema", "test_faketensor"))
+
+
+def test_a_compiled_model_has_no_graph_break_and_the_same_gradients(tiny, batch):
+    stepscope.replace(tiny)
+    tiny(*batch)[1].backward()
+    eager = {n: p.grad.clone() for n, p in tiny.named_parameters()}
+    tiny.zero_grad()
+    torch._dynamo.reset()
+    torch.compile(tiny, backend="aot_eager", fullgraph=True)(*batch)[1].backward()
+    for name, p in tiny.named_parameters():
+        torch.testing.assert_close(p.grad, eager[name], rtol=1e-4, atol=1e-6)

@@ -1,0 +1,143 @@
+"""AdamW taken over: layout, refusals, state. On the CPU, with a fake kernel that knows the settings by their place in memory."""
+import ctypes
+import struct
+
+import pytest
+import torch
+
+import stepscope
+from stepscope import _library, optim
+
+
+class Settings(ctypes.Structure):
+    # gpt2/ops/step_scalars.h, as far as the update reads it.
+    _fields_ = [("loss_scale", ctypes.c_double)] + [(n, ctypes.c_float) for n in (
+        "gradient_scale", "lr", "beta1", "beta2", "one_minus_beta1", "one_minus_beta2", "correction1", "correction2", "eps", "weight_decay")]
+
+
+def fake_adamw(p, m, v, g, rounded, settings, clip_scale, decayed, variant):
+    s = Settings.from_buffer_copy(bytes(settings.tolist()))
+    g = g * clip_scale
+    m.mul_(s.beta1).add_(g, alpha=s.one_minus_beta1)
+    v.mul_(s.beta2).addcmul_(g, g, value=s.one_minus_beta2)
+    direction = (m / s.correction1) / ((v / s.correction2).sqrt() + s.eps)
+    direction[:decayed] += s.weight_decay * p[:decayed]
+    p.sub_(direction, alpha=s.lr)
+    if rounded.numel():
+        rounded.copy_(p)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernel():
+    why = stepscope.why_missing()
+    if why:
+        pytest.skip(why)
+    from stepscope._ops import LIBRARY
+    LIBRARY.impl("adamw", fake_adamw, "CPU")
+
+
+def model(dtype=torch.float32):
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, 3)).to(dtype)
+
+
+def groups(net):
+    return [{"params": [p for p in net.parameters() if p.dim() > 1], "weight_decay": 0.1},
+            {"params": [p for p in net.parameters() if p.dim() == 1], "weight_decay": 0.0}]
+
+
+def train(net, optimizer, steps, start=0):
+    for i in range(start, start + steps):
+        generator = torch.Generator().manual_seed(i)
+        optimizer.zero_grad()
+        net(torch.randn(4, 5, generator=generator).to(next(net.parameters()).dtype)).square().sum().backward()
+        optimizer.step()
+
+
+def test_steps_are_those_of_pytorch():
+    a, b = model(), model()
+    own = torch.optim.AdamW(groups(a), lr=1e-2, betas=(0.8, 0.95))
+    ours = torch.optim.AdamW(groups(b), lr=1e-2, betas=(0.8, 0.95))
+    assert callable(optim.take_over(ours))
+    scheduler = [torch.optim.lr_scheduler.StepLR(o, 2, 0.5) for o in (own, ours)]
+    for i in range(6):
+        train(a, own, 1, i), train(b, ours, 1, i)
+        for s in scheduler:
+            s.step()
+    for p, q in zip(a.parameters(), b.parameters()):
+        torch.testing.assert_close(q, p, rtol=1e-5, atol=1e-6)
+
+
+def test_state_goes_over_and_back():
+    a, b = model(), model()
+    own, ours = torch.optim.AdamW(groups(a), lr=1e-2), torch.optim.AdamW(groups(b), lr=1e-2)
+    train(a, own, 6)
+    train(b, ours, 2)
+    swap = optim.take_over(ours)  # with state of two steps
+    train(b, ours, 2, 2)
+    swap(False)
+    assert type(ours) is torch.optim.AdamW
+    train(b, ours, 2, 4)
+    for p, q in zip(a.parameters(), b.parameters()):
+        torch.testing.assert_close(q, p, rtol=1e-5, atol=1e-6)
+
+
+def test_a_state_dict_resumes():
+    b = model()
+    ours = stepscope.AdamW(groups(b), lr=1e-2)
+    train(b, ours, 3)
+    saved, weights = {"o": ours.state_dict()}, {k: v.clone() for k, v in b.state_dict().items()}
+    c = model()
+    again = stepscope.AdamW(groups(c), lr=1e-2)
+    c.load_state_dict(weights)
+    import copy
+    again.load_state_dict(copy.deepcopy(saved["o"]))
+    train(b, ours, 2, 3)
+    train(c, again, 2, 3)
+    for p, q in zip(b.parameters(), c.parameters()):
+        assert torch.equal(p, q)
+
+
+def test_bfloat16_parameters_follow_float32_masters():
+    net = model(torch.bfloat16)
+    ours = stepscope.AdamW(groups(net), lr=1e-4)
+    train(net, ours, 20)
+    flat = ours._stepscope_flat
+    for p, master in zip(flat.parameters, flat.views["values"]):
+        assert torch.equal(p, master.bfloat16()) and not torch.equal(p.float(), master)
+
+
+@pytest.mark.parametrize("make, sentence", [
+    (lambda p: torch.optim.SGD(p, 0.1), "SGD, not torch.optim.AdamW"),
+    (lambda p: torch.optim.AdamW(p, amsgrad=True), "amsgrad"),
+    (lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.1)), "tensor; give a float"),
+    (lambda p: torch.optim.AdamW([{"params": [next(p)], "lr": 1e-3}, {"params": list(p)}], lr=1e-2), "differ in lr"),
+    (lambda p: torch.optim.AdamW([{"params": [next(p)], "weight_decay": 0.1}, {"params": list(p)}], weight_decay=0.2), "more than one weight"),
+])
+def test_what_the_kernel_cannot_step_is_listed(make, sentence):
+    net = model()
+    report = stepscope.replace(net, optimizer=make(net.parameters()), adamw=True)
+    assert sentence in report.not_replaced[0].why
+
+
+def test_a_missing_gradient_and_moved_parameters_are_refused():
+    net = model()
+    ours = stepscope.AdamW(net.parameters())
+    with pytest.raises(stepscope.Refused, match="has no gradient"):
+        ours.step()
+    train(net, ours, 1)
+    net[0].weight.data = net[0].weight.data.clone()
+    with pytest.raises(stepscope.Refused, match="other memory"):
+        train(net, ours, 1)
+
+
+def test_adamw_without_an_optimizer_is_listed():
+    report = stepscope.replace(model(), adamw=True)
+    assert "no optimizer was given" in report.not_replaced[0].why
+
+
+def test_bad_settings_are_refused_by_the_library():
+    with pytest.raises(stepscope.Refused, match="step is 0"):
+        _library.adamw_settings(lr=1, beta1=0.9, beta2=0.9, eps=1e-8, weight_decay=0, step=0)
+    raw = _library.adamw_settings(lr=0.5, beta1=0.9, beta2=0.9, eps=1e-8, weight_decay=0, step=1)
+    assert struct.pack("f", 0.5) in raw

@@ -1,0 +1,32 @@
+"""The tables of docs/python.md are those of the records."""
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+page = pytest.importorskip("page")
+
+
+def test_every_table_is_what_its_records_say(capsys):
+    assert page.main(["--check"]) == 0, capsys.readouterr().out
+    assert sum(len(page.MARK.findall(p.read_text())) for p in page.PAGES) >= 2
+
+
+def test_a_changed_figure_is_found(tmp_path, monkeypatch):
+    text = page.PAGES[0].read_text()
+    copy = page.ROOT / "docs" / "python.md"
+    changed = tmp_path / "python.md"
+    changed.write_text(text.replace("| 0.304 [0.300, 0.305] |", "| 0.204 [0.300, 0.305] |"))
+    assert changed.read_text() != text and copy.read_text() == text
+    monkeypatch.setattr(page, "ROOT", tmp_path)
+    monkeypatch.setattr(page, "PAGES", [changed])
+    assert page.main(["--check"]) == 1
+    assert page.main([]) == 0 and changed.read_text() == text
+
+
+def test_a_check_is_cut_to_its_worst_tensors():
+    rows = [{"op": "gelu", "tensor": "out", "site": str(i), "error": e, "budget": 1.0} for i, e in enumerate((0.1, 0.9, 0.5))]
+    rows += [{"op": "gelu", "tensor": "dx", "site": "nan", "error": float("inf"), "budget": 1.0}]
+    cut = page.reduced({"part": "check", "rows": rows})
+    assert [(r["tensor"], r["site"]) for r in cut["rows"]] == [("out", "1"), ("dx", "nan")] and cut["compared"] == 4

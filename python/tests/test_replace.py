@@ -1,0 +1,206 @@
+"""What is recognized, what is refused, what the report says. On the CPU, with fake kernels."""
+import copy
+
+import pytest
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import stepscope
+from fake_kernels import KERNELS, wrong
+from stepscope.models import gpt
+
+
+def loss_and_gradients(model, batch):
+    model.zero_grad()
+    loss = model(*batch)[1]
+    loss.backward()
+    return loss.item(), {n: p.grad.clone() for n, p in model.named_parameters()}
+
+
+def test_a_nanogpt_model_is_replaced_whole_and_computes_the_same(tiny, batch):
+    loss, gradients = loss_and_gradients(tiny, batch)
+    keys = list(tiny.state_dict())
+    report = stepscope.replace(tiny)
+    ours, our_gradients = loss_and_gradients(tiny, batch)
+    assert sorted(s.op for s in report.replaced) == ["attention"] * 2 + ["gelu"] * 2 + ["layernorm"] * 5 + ["loss"]
+    assert report.not_replaced == []
+    assert ours == pytest.approx(loss, rel=1e-6)
+    for name, g in gradients.items():
+        torch.testing.assert_close(our_gradients[name], g, rtol=2e-4, atol=1e-6)
+    assert list(tiny.state_dict()) == keys
+    assert "StepscopeLayerNorm" in repr(tiny)
+
+
+@pytest.mark.parametrize("op, kernel", [("layernorm", "layernorm_forward"), ("gelu", "gelu_forward"), ("attention", "attention_forward"),
+                                        ("loss", "cross_entropy_forward")])
+def test_each_op_alone_runs_its_own_kernel_and_no_other(tiny, batch, op, kernel):
+    stepscope.replace(tiny, **{op: True})
+    called = []
+    with torch.no_grad():
+        for name in KERNELS:
+            def spy(*a, name=name):
+                called.append(name)
+                return KERNELS[name](*a)
+            with wrong(name, spy):
+                tiny(*batch)
+    assert set(called) - {"sdpa_forward"} == {kernel}  # sdpa_forward is attention_forward of three views
+
+
+@pytest.mark.parametrize("loss", ["one_read", "kept_sum"])
+def test_either_loss_leaves_the_logits_and_has_pytorchs_gradient(loss):
+    torch.manual_seed(0)
+    targets = torch.tensor([3, -100, 66, 0])
+    logits = torch.randn(4, 67, requires_grad=True)
+    before = logits.detach().clone()
+    ours = stepscope.functional.cross_entropy(logits, targets, classifier=loss)
+    own = F.cross_entropy(logits, targets)
+    assert ours.item() == pytest.approx(own.item(), rel=1e-6)
+    torch.testing.assert_close(torch.autograd.grad(ours * 3, logits)[0], torch.autograd.grad(own * 3, logits)[0])
+    assert torch.equal(logits, before)
+
+
+def test_without_cudnn_the_default_leaves_attention_to_pytorch_and_says_why(tiny, batch, monkeypatch):
+    monkeypatch.setattr(stepscope.functional, "has_cudnn", lambda: False)
+    report = stepscope.replace(tiny)
+    assert {s.op for s in report.replaced} == {"layernorm", "gelu", "loss"}
+    assert [(s.name, s.op) for s in report.not_replaced] == [("transformer.h.0.attn", "attention"), ("transformer.h.1.attn", "attention")]
+    assert "attention='flash'" in str(report)
+    report.undo()
+    forced = stepscope.replace(tiny, attention="flash")
+    assert [s.op for s in forced.replaced] == ["attention"] * 2
+    assert forced.replaced[0].variants == "attention_forward=flash, attention_backward=flash"
+
+
+def test_off_and_undo_give_pytorch_back(tiny, batch):
+    report = stepscope.replace(tiny)
+    nothing = lambda *a: pytest.fail("our kernel ran")
+    with wrong("gelu_forward", nothing), wrong("layernorm_forward", nothing), wrong("attention_forward", nothing), \
+            wrong("cross_entropy_forward", nothing):
+        with report.off():
+            tiny(*batch)
+        report.undo()
+        tiny(*batch)
+    assert type(tiny.transformer.ln_f) is nn.LayerNorm and type(tiny) is gpt.GPT
+    report.redo()
+    assert type(tiny.transformer.ln_f) is not nn.LayerNorm
+
+
+def test_a_copy_keeps_the_ops_and_a_second_replace_is_refused(tiny, batch):
+    stepscope.replace(tiny)
+    twin = copy.deepcopy(tiny)
+    assert twin(*batch)[1].item() == tiny(*batch)[1].item()
+    with pytest.raises(stepscope.Refused, match="replaced already"):
+        stepscope.replace(tiny)
+
+
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.eps = nn.LayerNorm(8, eps=1e-6)
+        self.bare = nn.LayerNorm(8, elementwise_affine=False)
+        self.wide = nn.LayerNorm((4, 8))
+        self.half = nn.LayerNorm(8).half()
+        self.exact = nn.GELU()
+        self.fine = nn.LayerNorm(8)
+
+
+def test_what_is_not_replaced_is_listed_with_the_reason():
+    report = stepscope.replace(Odd())
+    why = {s.name: s.why for s in report.not_replaced}
+    assert "eps is 1e-06" in why["eps"]
+    assert "no weight" in why["bare"]
+    assert "2 dimensions" in why["wide"]
+    assert "float16" in why["half"]
+    assert "exact GELU" in why["exact"]
+    assert [s.name for s in report.replaced] == ["fine"]
+    assert any(s.op == "attention" and "no such op" in s.why for s in report.not_replaced)
+    for text in ("not replaced", "exact GELU", "fine"):
+        assert text in str(report)
+
+
+class NewGELU(nn.Module):
+    def forward(self, x):
+        return F.relu(x)
+
+
+def test_a_module_that_only_bears_the_name_of_gelu_is_asked_what_it_computes():
+    report = stepscope.replace(nn.Sequential(NewGELU()), gelu="kernel")
+    assert report.replaced == []
+    assert "did not answer with the tanh form" in report.not_replaced[0].why
+
+
+class ExactInForward(nn.Module):
+    def forward(self, x):
+        return F.gelu(x) + F.gelu(x, approximate="tanh")
+
+
+def test_a_forward_with_both_forms_keeps_pytorchs_exact_one():
+    model, x, calls = ExactInForward(), torch.randn(4, 8), []
+    before = model(x)
+    stepscope.replace(model, gelu=True)
+
+    def counted(x):
+        calls.append(x.shape)
+        return KERNELS["gelu_forward"](x)
+
+    with wrong("gelu_forward", counted):
+        torch.testing.assert_close(model(x), before)
+    assert len(calls) == 1
+
+
+class SpeltOut(nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.gelu(x, approximate="tanh")
+
+
+def test_a_function_spelt_out_from_torch_is_followed():
+    model = SpeltOut()
+    report = stepscope.replace(model, gelu=True)
+    assert [s.op for s in report.replaced] == ["gelu"]
+    with wrong("gelu_forward", lambda x: torch.full_like(x, 5)):
+        assert model(torch.randn(3)).tolist() == [5, 5, 5]
+
+
+@pytest.mark.parametrize("asked, sentence", [
+    (dict(layernorm="nonsense"), "has no variant 'nonsense'; it has warp_per_row, block_per_row"),
+    (dict(gelu="matmul_epilogue"), "does not stand alone"),
+    (dict(adamw="per_tensor"), "GPT-2's 16 tensors"),
+    (dict(linear_forward="bias_epilogue"), "does not stand alone"),
+    (dict(softmax="x"), "no op; ops are layernorm"),
+    (dict(attention_backward="warp"), "attention_backward has no variant"),
+    (dict(layernorm="warp_per_row+block_per_row"), "twice"),
+])
+def test_a_variant_that_cannot_stand_alone_is_refused(tiny, asked, sentence):
+    with pytest.raises(stepscope.Refused, match=sentence):
+        stepscope.replace(tiny, **asked)
+    assert type(tiny.transformer.ln_f) is nn.LayerNorm
+
+
+def test_variants_reach_the_kernels(tiny, batch):
+    stepscope.replace(tiny, layernorm="block_per_row+separate_columns", attention="cudnn_deterministic", loss="two_pass",
+                      attention_forward="flash")
+    seen = {}
+
+    def spy(name):
+        def kernel(*a):
+            seen[name] = a[-1]
+            return KERNELS[name](*a)
+        return kernel
+
+    names = ["layernorm_forward", "layernorm_backward", "attention_forward", "attention_backward", "cross_entropy_forward"]
+    with wrong(names[0], spy(names[0])), wrong(names[1], spy(names[1])), wrong(names[2], spy(names[2])), wrong(names[3], spy(names[3])), \
+            wrong(names[4], spy(names[4])):
+        tiny(*batch)[1].backward()
+    assert seen == dict(zip(names, ["block_per_row", "separate_columns", "flash", "cudnn_deterministic", "two_pass"]))
+
+
+def test_the_library_has_the_variants_of_the_table():
+    why = stepscope.why_missing()
+    if why:
+        pytest.skip(why)
+    from stepscope._variants import ALONE
+    in_library = stepscope.variants()
+    for slot, names in ALONE.items():
+        both = set(in_library["fp32"].get(slot, [])) | set(in_library["mixed"].get(slot, []))
+        assert set(names) == both, slot

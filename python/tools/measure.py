@@ -1,0 +1,225 @@
+"""Measures GPT-2 124M of PyTorch with ops replaced, for docs/python.md: a table of each part on stdout, JSON into PART.json of a folder.
+
+    python3 python/tools/measure.py check bench losses own step [--out FOLDER] [--batch 16] [--tokens 1024] ...
+"""
+import argparse
+import json
+import pathlib
+import signal
+import statistics
+import sys
+import time
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent.parent / "tests")]
+import torch  # noqa: E402
+
+import stepscope  # noqa: E402
+from stepscope.models import GPT, GPTConfig  # noqa: E402
+
+BF16 = torch.bfloat16
+
+
+def model_of(arguments, seed=0):
+    torch.manual_seed(seed)
+    if arguments.model == "hf":
+        from transformers import GPT2Config, GPT2LMHeadModel
+        model = GPT2LMHeadModel(GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, n_layer=arguments.layers, use_cache=False))
+    else:
+        model = GPT(GPTConfig(n_layer=arguments.layers))
+    return model.to(arguments.device).train()
+
+
+def batch_of(arguments, seed=0, vocabulary=50257):
+    generator = torch.Generator().manual_seed(seed)
+    tokens, targets = (torch.randint(vocabulary, (arguments.batch, arguments.tokens), generator=generator).to(arguments.device) for _ in range(2))
+    return {"input_ids": tokens, "labels": targets} if arguments.model == "hf" else (tokens, targets)
+
+
+def variants_of(arguments):
+    if arguments.variants is None:
+        return {}
+    return {op: True if variant == "default" else variant for op, variant in (v.split("=", 1) for v in arguments.variants.split(","))}
+
+
+def autocast(arguments):
+    return torch.autocast(arguments.device, dtype=BF16)
+
+
+def adamw(parameters):
+    parameters = list(parameters)
+    groups = [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.1},
+              {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), fused=parameters[0].is_cuda)
+
+
+def check(arguments):
+    model = model_of(arguments)
+    report = stepscope.replace(model, **variants_of(arguments))
+    print(report)
+    with autocast(arguments):
+        try:
+            result = stepscope.check(model, batch_of(arguments))
+            rows, shown = result.rows, str(result)
+        except stepscope.CheckFailed as e:
+            rows, shown = e.rows, str(e)
+    print(shown)
+    return {"ok": all(r.ok for r in rows), "rows": [vars(r) for r in rows]}
+
+
+def bench(arguments):
+    model = model_of(arguments)
+    asked = {"adamw": True, "layernorm": True, "gelu": True, "attention": True, "loss": True, **variants_of(arguments)}
+    report = stepscope.replace(model, **{op: v for op, v in asked.items() if v != "off"})
+    print(", ".join(sorted({f"{s.op}: {s.variants}" for s in report.replaced})), flush=True)
+    result = stepscope.bench(model, batch_of(arguments), report=report, autocast=BF16, optimizer=adamw, compiled=arguments.compiled,
+                             blocks=arguments.blocks)
+    print(result)
+    return {"rows": [{**vars(r), "verdict": r.verdict} for r in result.rows]}
+
+
+def successors(generator, vocabulary=50257, each=4):
+    """A language that can be learnt: every token is followed by one of a few."""
+    return torch.randint(vocabulary, (vocabulary, each), generator=generator)
+
+
+def sequences(table, arguments, generator):
+    """(steps * batch, tokens + 1) of it, from 256 words."""
+    rows = [torch.randint(256, (arguments.steps * arguments.batch,), generator=generator)]
+    for _ in range(arguments.tokens):
+        pick = torch.randint(table.shape[1], rows[-1].shape, generator=generator)
+        rows.append(table[rows[-1], pick] % 256)
+    return torch.stack(rows, 1)
+
+
+def losses(arguments):
+    """Training losses of the same seeds, with PyTorch's ops and with ours."""
+    table = successors(torch.Generator().manual_seed(0))
+    curves = {"pytorch": [], "replaced": []}
+    for seed in range(arguments.seeds):
+        data = sequences(table, arguments, torch.Generator().manual_seed(100 + seed)).to(arguments.device)
+        for arm in curves:
+            model = model_of(arguments, seed)
+            optimizer = adamw(model.parameters())
+            if arm == "replaced":
+                stepscope.replace(model, optimizer=optimizer, **variants_of(arguments))
+            curve = []
+            for rows in data.split(arguments.batch):
+                with autocast(arguments):
+                    loss = model(rows[:, :-1], rows[:, 1:])[1]
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                curve.append(loss.detach())
+            curves[arm].append(torch.stack(curve).tolist())
+            print(f"{arm:9} seed {seed}: first {curves[arm][-1][0]:.4f}, mean of the last 20 {statistics.mean(curves[arm][-1][-20:]):.4f}", flush=True)
+    return {"curves": curves}
+
+
+def own(arguments):
+    """A user's Triton layernorm, right and wrong."""
+    from triton_layernorm import layernorm
+    answer = {}
+
+    @stepscope.op("layernorm")
+    def right(x, weight, bias):
+        return layernorm(x, weight, bias, 1e-5)
+
+    print(right.report)
+    row = right.bench(shape=(arguments.batch * arguments.tokens, 768), dtype=BF16)
+    print(stepscope._bench.BenchReport([row]))
+    answer["right"] = {"rows": [vars(r) for r in right.report.rows], "bench": vars(row)}
+    try:
+        stepscope.op("layernorm")(lambda x, weight, bias: layernorm(x, weight, bias, 0.0))
+        answer["wrong"] = "was accepted"
+    except stepscope.CheckFailed as e:
+        print(e)
+        answer["wrong"] = [vars(r) for r in e.rows if not r.ok]
+    return answer
+
+
+def step(arguments):
+    """Training steps for the collector: stepscope profile --step-range step -- python3 python/tools/measure.py step"""
+    model = model_of(arguments)
+    optimizer = adamw(model.parameters())
+    if arguments.replaced:
+        stepscope.replace(model, optimizer=optimizer, **variants_of(arguments))
+    batch = batch_of(arguments)
+    runs = torch.compile(model) if arguments.compiled else model
+
+    def one():
+        with autocast(arguments):
+            answer = runs(**batch) if isinstance(batch, dict) else runs(*batch)
+        (answer.loss if arguments.model == "hf" else answer[1]).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(5):
+        one()
+    if arguments.device == "cuda":
+        torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(arguments.steps):
+        with stepscope.profile("step"):
+            one()
+    if arguments.device == "cuda":
+        torch.cuda.synchronize()
+    return {"ms_per_step": (time.perf_counter() - begin) * 1e3 / arguments.steps}
+
+
+class TooLong(Exception):
+    pass
+
+
+def limited(part, arguments):
+    """The part's answer, or what stopped it."""
+    def stop(*_):
+        raise TooLong(f"stopped after {arguments.seconds} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(arguments.seconds)
+    begin = time.perf_counter()
+    try:
+        answer = globals()[part](arguments)
+    except Exception as e:  # the next part is another measurement
+        if len(arguments.parts) == 1:
+            raise
+        print(f"{part}: {type(e).__name__}: {str(e)[:4000]}", flush=True)
+        answer = {"failed": f"{type(e).__name__}: {e}"}
+    finally:
+        signal.alarm(0)
+    print(f"{part}: {time.perf_counter() - begin:.1f} s", flush=True)
+    return answer
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="+", choices=["check", "bench", "losses", "own", "step"])
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--tag", default="", help="written behind the part in the name of its file")
+    parser.add_argument("--seconds", type=int, default=600, help="limit of each part")
+    parser.add_argument("--model", choices=["hf", "gpt"], default="gpt")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=1024)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--blocks", type=int, default=8)
+    parser.add_argument("--variants", help="layernorm=block_per_row,attention=default,...; ops that are not named stay PyTorch's but in bench")
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--replaced", action="store_true")
+    arguments = parser.parse_args()
+    for part in arguments.parts:
+        answer = {"part": part, "batch": arguments.batch, "tokens": arguments.tokens, "model": arguments.model, "layers": arguments.layers,
+                  "torch": torch.__version__, "date": time.strftime("%Y-%m-%d", time.gmtime()),
+                  "device": torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"}
+        answer.update(limited(part, arguments))
+        if arguments.out:
+            (arguments.out / f"{part}{arguments.tag}.json").write_text(json.dumps(answer, indent=1, default=str) + "\n")
+        if "ms_per_step" in answer:
+            print(f"{answer['ms_per_step']:.2f} ms a step")
+
+
+if __name__ == "__main__":
+    main()
