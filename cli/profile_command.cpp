@@ -158,12 +158,13 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, flags.steps}};
   remove_recordings(plan, f.gpus);  // the collector takes a file that exists for another process's
   if (f.gpus > 1) plan.job = new_job();
-  if (!f.no_counters && !cpu) {
-    // Kernels inside a CUDA graph cannot be counted one by one: these steps launch them directly. Counting them one by one, each rank
-    // would wait for a kernel that waits for another rank's, which is not launched before; whole passes run as they always do.
+  // No step of several ranks is counted. Counted one by one, each rank's kernel would wait for one of another rank that is not launched
+  // before; and counting whole passes ended rank 1 with signal 11 (two H200s, NCCL 2.28.3, 2026-11-22).
+  if (!f.no_counters && !cpu && f.gpus == 1) {
+    // Kernels inside a CUDA graph cannot be counted one by one: these steps launch them directly.
     flags.direct_from = f.warmup + flags.steps + 1;
-    flags.direct_steps = f.gpus > 1 ? 1 : 2;
-    if (f.gpus == 1) plan.phases.push_back({Phase::counters, 1});
+    flags.direct_steps = 2;
+    plan.phases.push_back({Phase::counters, 1});
     plan.phases.push_back({Phase::pass_counters, 1});
   }
   plan.phases.push_back({Phase::activity, f.traced + (cpu ? 0 : profiler::kDiscardedSteps)});
