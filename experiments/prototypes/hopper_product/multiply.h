@@ -3,24 +3,56 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <functional>
+#include <optional>
+#include <string>
+
 namespace hopper {
 
-enum class Tail { plain, gelu, gelu_backward_of_slope, gelu_backward_of_x };
+// What becomes of the sums, see tails.cuh.
+enum class Tail { plain, gelu, gelu_backward_of_slope, gelu_backward_of_x, exponential };
 
-// out[m][n] = tail(sum over k of a[m][k] b), bf16, 16-byte aligned, n and k multiples of 8. b is [n][k], or [k][n] if `across`.
+// out[m][n] = tail(sum over k of a b), bf16, 16-byte aligned. a is [m][k], or [k][m] if a_across; b is [n][k], or [k][n] if b_across. The
+// length of every row in memory must be a multiple of 8.
 struct Problem {
-  int m, n, k;
-  const __nv_bfloat16 *a, *b;
-  bool across;
-  __nv_bfloat16* out;
-  const __nv_bfloat16* bias;   // [n]; gelu
-  __nv_bfloat16* slope;        // [m][n], gelu writes GELU'
-  const __nv_bfloat16* given;  // [m][n], GELU' or x; gelu_backward_*
-  float* partial;              // [ceil(m / 128)][n], sums of columns; gelu_backward_*
+  int m = 0, n = 0, k = 0;
+  const __nv_bfloat16 *a = nullptr, *b = nullptr;
+  bool a_across = false, b_across = false;
+  __nv_bfloat16* out = nullptr;
+  const __nv_bfloat16* bias = nullptr;   // [n]; gelu
+  __nv_bfloat16* slope = nullptr;        // [m][n]; gelu writes GELU'
+  const __nv_bfloat16* given = nullptr;  // [m][n], GELU' or x; gelu_backward_*. May be `out`
+  float* partial = nullptr;              // [ceil(m / 128)][n], sums of columns; gelu_backward_*
+  const float* offset = nullptr;         // [m]; exponential
+  float* row_sums = nullptr;             // [ceil(n / columns of a tile)][m]; exponential
+  int* overflow = nullptr;               // one; exponential sets it to 1, never to 0
+  int kept = 0;                          // columns; exponential
 };
 
-// Queues it on the current device, which must be of compute capability 9.0. gelu takes b as [n][k], gelu_backward as [k][n]. Throws
-// gpt2::cuda::CallError.
-void multiply(const Problem& p, Tail tail, cudaStream_t stream);
+// How a product is cut among the CTAs. It changes no result: every sum runs over k in one order.
+struct Plan {
+  int across_m = 2, across_n = 2;  // CTAs of a cluster: 1, 2 or 4 in all
+  int stages = 4;                  // places of the ring
+  int group = 8;                   // rows of cluster tiles that walk over the columns together, so that the L2 holds what they read
+  int lag = 0;                     // only where both multipliers work on the same tile
+};
+struct Cut {
+  int columns = 192;  // of a tile: 128 or 192 in turns, 192 or 256 together
+  bool turns = true;  // each multiplier has its own tile; else both have half of the same
+  Plan plan;
+};
+
+// Why this product cannot be made so; empty when it can. Asks the current device.
+std::optional<std::string> why_not(const Problem& p, Tail tail, const Cut& cut);
+
+// A product made ready for the current device, so that running it is one launch. Throws stepscope::InputError with the words of why_not().
+class Product {
+ public:
+  Product(const Problem& p, Tail tail, const Cut& cut);
+  void run(cudaStream_t stream) const { launch_(stream); }
+
+ private:
+  std::function<void(cudaStream_t)> launch_;
+};
 
 }  // namespace hopper

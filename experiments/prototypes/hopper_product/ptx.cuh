@@ -66,7 +66,18 @@ __device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMa
       : "memory");
 }
 
-// ---- wgmma: a warpgroup multiplies 64 x 16 by 16 x 192, both from shared memory, onto 96 floats per thread -------------------------
+// A box from shared memory to the matrix; what lies outside the matrix is not written. Its writer fences first (fence_for_tma).
+__device__ __forceinline__ void tma_store(const CUtensorMap* map, uint32_t from, int column, int row) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(from), "r"(column), "r"(row)
+               : "memory");
+}
+__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until this thread's stores have read shared memory; what they write is there when the kernel ends.
+__device__ __forceinline__ void tma_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// Orders this thread's accesses of shared memory before those of TMA.
+__device__ __forceinline__ void fence_for_tma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- wgmma: a warpgroup multiplies 64 x 16 by 16 x N, both from shared memory, onto N / 2 floats per thread ------------------------
 
 // Where an operand lies (PTX ISA, "matrix descriptor"): address, the two strides in bytes, swizzle of 128 bytes.
 __device__ __forceinline__ uint64_t operand(uint32_t address, uint32_t leading_bytes, uint32_t stride_bytes) {
@@ -84,20 +95,45 @@ __device__ __forceinline__ void wgmma_wait() {
 #define STEPSCOPE_8(n) \
   "+f"(d[n]), "+f"(d[n + 1]), "+f"(d[n + 2]), "+f"(d[n + 3]), "+f"(d[n + 4]), "+f"(d[n + 5]), "+f"(d[n + 6]), "+f"(d[n + 7])
 #define STEPSCOPE_32(n) STEPSCOPE_8(n), STEPSCOPE_8(n + 8), STEPSCOPE_8(n + 16), STEPSCOPE_8(n + 24)
-// d = a b + (accumulate ? d : 0). Rows of b's tile run along k (kAcross: along n).
-template <int kAcross>
-__device__ __forceinline__ void wgmma_64x192x16(float (&d)[96], uint64_t a, uint64_t b, int accumulate) {
-  asm volatile(
-      "{\n .reg .pred p;\n setp.ne.b32 p, %98, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
-      "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "
-      "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, "
-      "%68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, "
-      "%90, %91, %92, %93, %94, %95"
-      "}, %96, %97, p, 1, 1, 0, %99;\n}"
-      : STEPSCOPE_32(0), STEPSCOPE_32(32), STEPSCOPE_32(64)
-      : "l"(a), "l"(b), "r"(accumulate), "n"(kAcross));
+// d = a b + (accumulate ? d : 0), a: 64 x 16, b: 16 x kN. Rows of an operand's tile run along k; with kAcross* along m or n.
+template <int kN, int kAcrossA, int kAcrossB>
+__device__ __forceinline__ void wgmma_64xNx16(float (&d)[kN / 2], uint64_t a, uint64_t b, int accumulate) {
+  static_assert(kN == 128 || kN == 192 || kN == 256);
+  if constexpr (kN == 128)
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+        "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+        "}, %64, %65, p, 1, 1, %67, %68;\n}"
+        : STEPSCOPE_32(0), STEPSCOPE_32(32)
+        : "l"(a), "l"(b), "r"(accumulate), "n"(kAcrossA), "n"(kAcrossB));
+  else if constexpr (kN == 192)
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.b32 p, %98, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+        "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, "
+        "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, "
+        "%94, %95"
+        "}, %96, %97, p, 1, 1, %99, %100;\n}"
+        : STEPSCOPE_32(0), STEPSCOPE_32(32), STEPSCOPE_32(64)
+        : "l"(a), "l"(b), "r"(accumulate), "n"(kAcrossA), "n"(kAcrossB));
+  else if constexpr (kN == 256)
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.b32 p, %130, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+        "%25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, "
+        "%71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, "
+        "%94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, "
+        "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+        "}, %128, %129, p, 1, 1, %131, %132;\n}"
+        : STEPSCOPE_32(0), STEPSCOPE_32(32), STEPSCOPE_32(64), STEPSCOPE_32(96)
+        : "l"(a), "l"(b), "r"(accumulate), "n"(kAcrossA), "n"(kAcrossB));
 }
 #undef STEPSCOPE_32
 #undef STEPSCOPE_8
@@ -116,12 +152,17 @@ __device__ __forceinline__ void store_matrices(uint32_t address, uint32_t r0, ui
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1), "r"(r2), "r"(r3)
                : "memory");
 }
-__device__ __forceinline__ uint4 load_shared(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address));  // volatile: stays behind the wait
-  return v;
+// The same four matrices back.
+__device__ __forceinline__ void load_matrices(uint32_t address, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+// A barrier of `threads` threads by number: waits for all of them, or only arrives.
+__device__ __forceinline__ void named_sync(int name, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory"); }
+__device__ __forceinline__ void named_arrive(int name, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
 #endif  // __CUDACC__
