@@ -43,7 +43,7 @@ class Recording : public ::testing::TestWithParam<fs::path> {
 };
 
 TEST_P(Recording, of_identical_code_is_called_different_in_at_most_2_percent_of_2000_trials) {
-  ASSERT_GE(pairs_.size(), alone() ? 20u : 40u);
+  ASSERT_GE(pairs_.size(), alone() ? 16u : 40u);  // alone: enough for two of the three looks
   const ResampledRates r = resample_trials(pairs_, plan_, 2000, 0, 1).value();
   EXPECT_EQ(r.trials, 2000);
   EXPECT_LE(r.rate(), 0.02);
