@@ -22,7 +22,7 @@ using gpt2::Pass;
 using gpt2::Tensor;
 
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : StepModel(plan.layout.total, options.batch_size * options.seq_len, stream),
+    : StepModel(plan.layout, options.batch_size * options.seq_len, stream),
       config_(options.model),
       variants_(variants),
       plan_(plan),
@@ -231,12 +231,12 @@ bool Model::begin_gradients() {
 void Model::update() {
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    ops::grad_norm<float>(stats(), gradients_.data(), plan_.layout.total, scalars(), scratch_.data(), stream_);
+    ops::grad_norm<float>(stats(), gradients_.data(), layout_.total, scalars(), scratch_.data(), stream_);
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
     ops::adamw<float>(variants_.adamw, ops::Rounding::nearest, nullptr, masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
-                      plan_.layout, scalars(), &stats()->clip_scale, stream_);
+                      layout_, scalars(), &stats()->clip_scale, stream_);
   }
 }
 

@@ -12,14 +12,15 @@
 
 namespace fp32 {
 
+using gpt2::ops::AdamWKernel;
+using gpt2::ops::Classifier;
 using gpt2::ops::LayernormBackward;
 using gpt2::ops::LayernormForward;
-enum class LinearForward { bias_epilogue, bias_kernel };
+using gpt2::ops::LinearForward;
+using gpt2::ops::ZeroGrad;
+
 enum class AttentionForward { unfused_causal_blocks, unfused, flash };
 enum class AttentionBackward { unfused_causal_blocks, unfused, flash };
-using gpt2::ops::Classifier;
-enum class ZeroGrad { overwrite, memset };
-using gpt2::ops::AdamWKernel;
 
 struct VariantChoice {
   LayernormForward layernorm_forward{};

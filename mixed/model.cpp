@@ -22,7 +22,7 @@ using gpt2::Pass;
 using gpt2::Tensor;
 
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : StepModel(plan.parameter_count, options.batch_size * options.seq_len, stream),
+    : StepModel(plan.layout, options.batch_size * options.seq_len, stream, variants.masters == Masters::as_fp32),
       config_(options.model),
       variants_(variants),
       rounding_(options.weight_rounding == "stochastic" ? ops::Rounding::stochastic : ops::Rounding::nearest),
@@ -31,16 +31,13 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
       T_(options.seq_len),
       C_(options.model.channels),
       weights_(plan.parameter_count),
+      masters_low_(variants.masters == Masters::split ? plan.parameter_count : 0),
+      masters_up_(variants.masters == Masters::split ? ops::split_up_bytes(plan.parameter_count) : 0),
       activations_(plan.activation_bytes),
       scratch_(plan.scratch_bytes),
       workspace_(kMatmulWorkspaceBytes),
-      matmul_(variants.matmul_algorithm, workspace_.data()) {}
-
-void Model::round_weights(bool stochastic) {
-  const OpRange range(Pass::other, kNoLayer, Op::copy);
-  ops::round_parameters(stochastic ? ops::Rounding::stochastic : ops::Rounding::nearest, weights_.data(), masters_.data(),
-                        plan_.parameter_count, scalars(), stream_);
-}
+      matmul_(variants.matmul_algorithm, workspace_.data()),
+      squares_(variants.grad_norm == GradNorm::beside_backward ? (options.model.layers + 1) * ops::kPartialsOfSpans : 0) {}
 
 void Model::loss(bool accumulate, bool write_gradient) {
   const OpRange range(Pass::classifier, kNoLayer, Op::loss);
@@ -64,12 +61,20 @@ bool Model::begin_gradients() {
 void Model::update() {
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    ops::grad_norm<bf16>(stats(), gradients_.data(), plan_.layout.total, scalars(), scratch_.data(), stream_);
+    norm_of_gradients();
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
-               plan_.layout, scalars(), &stats()->clip_scale, stream_);
+    switch (variants_.masters) {
+      case Masters::as_fp32:
+        ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_,
+                   scalars(), &stats()->clip_scale, stream_);
+        break;
+      case Masters::split:
+        ops::adamw_split(rounding_, split_masters(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_, scalars(),
+                         &stats()->clip_scale, stream_);
+        break;
+    }
   }
 }
 
@@ -211,8 +216,8 @@ void ModelOf<R, G>::forward() {
     }
     {
       const OpRange range(Pass::forward, layer, Op::attention);
-      attention_forward(variants_.attention_forward, matmul_, at<bf16>(a.attention, layer), at<float>(a.lse, layer), at<bf16>(a.qkv, layer),
-                        attention, scratch_.data(), stream_);
+      attention_forward(variants_.attention_forward, variants_.attention_plan, matmul_, at<bf16>(a.attention, layer),
+                        at<float>(a.lse, layer), at<bf16>(a.qkv, layer), attention, scratch_.data(), stream_);
     }
     project_add_normalize(attproj(layer), entering(layer), inside(layer), ln2(layer));
     up_and_gelu(layer);
@@ -316,13 +321,17 @@ void ModelOf<R, G>::backward(bool accumulate) {
     const Projection before = mlp_down(layers - 1);
     normalize_backward(lnf(), entering(layers), &before, true, accumulate);
   }
-  for (int layer = layers - 1; layer >= 0; --layer) layer_backward(layer, accumulate);
+  for (int layer = layers - 1; layer >= 0; --layer) {
+    layer_backward(layer, accumulate);
+    sum_squares_beside(layer);
+  }
   {
     // wte already holds the classifier's part of its gradient, so the embedding's part always adds.
     const OpRange range(Pass::backward, kNoLayer, Op::embedding);
     ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual(), inputs(), B_, T_, C_, config_.vocab_size,
                                   config_.max_seq_len, accumulate, scratch_.data(), stream_);
   }
+  join_squares();
 }
 
 // A residual sum hands its gradient to both branches unchanged: no kernel, dresidual is read by the branch and added to after it. Every
@@ -383,8 +392,8 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::attention);
-    attention_backward(variants_.attention_backward, matmul_, dqkv, dattention, at<bf16>(a.qkv, layer), at<bf16>(a.attention, layer),
-                       at<float>(a.lse, layer), {B_, T_, C_, config_.heads}, scratch_.data(), stream_);
+    attention_backward(variants_.attention_backward, variants_.attention_plan, matmul_, dqkv, dattention, at<bf16>(a.qkv, layer),
+                       at<bf16>(a.attention, layer), at<float>(a.lse, layer), {B_, T_, C_, config_.heads}, scratch_.data(), stream_);
   }
   if (plan_.recompute == Recompute::gelu_and_layernorm) {
     const OpRange range(Pass::backward, layer, Op::ln1);

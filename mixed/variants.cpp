@@ -152,6 +152,25 @@ Refusal no_cudnn_attention(const Run& run, const VariantChoice& choice) {
 Refusal no_cudnn_backward(const Run& run, const VariantChoice&) { return run.why_no_cudnn_attention(false); }
 Refusal no_cudnn_deterministic(const Run& run, const VariantChoice&) { return run.why_no_cudnn_attention(true); }
 Refusal no_flash(const Run& run, const VariantChoice&) { return why_not_flash(run.options.model.head_size()); }
+Refusal no_split_masters(const Run&, const VariantChoice& choice) {
+  switch (choice.adamw) {
+    case AdamWKernel::all_tensors:
+      return std::nullopt;
+    case AdamWKernel::per_tensor:
+      break;
+  }
+  return "adamw=per_tensor has no kernel for split masters";
+}
+Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
+  if (run.compute_capability_major < 9) return "devices before sm_90 have no programmatic edges";
+  switch (choice.step_launch) {
+    case StepLaunch::graph:
+      return std::nullopt;
+    case StepLaunch::stream:
+      break;
+  }
+  return "step_launch=stream has no graph";
+}
 Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;
   return gpt2::ops::why_not<bf16>(Classifier::one_read, Vp, Vp % 8 == 0, run.shared_bytes_per_block);
@@ -358,6 +377,20 @@ constexpr std::array kRows{
         .help = "scores as matrix products in up to four blocks of rows, stored in fp32",
         .launches = {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "flash_backward|cudnn"}}}},
 
+    Row{.slot = "attention_plan",
+        .name = "heuristic",
+        .is = variant_value<&VariantChoice::attention_plan, AttentionPlan::heuristic>(),
+        .help = "where cuDNN computes attention: the plan that it puts first",
+        .unseen = "the plan that cuDNN puts first may be the fastest"},
+    Row{.slot = "attention_plan",
+        .name = "measured",
+        .is = variant_value<&VariantChoice::attention_plan, AttentionPlan::measured>(),
+        .help = "where cuDNN computes attention: the fastest of its plans, timed once per shape before the first step and remembered",
+        .repeats = false,
+        .refused = "without cuDNN",
+        .lacks = why_no_cudnn,
+        .unseen = "the plan that cuDNN puts first may be the fastest"},
+
     Row{.slot = "classifier",
         .name = "one_read",
         .is = variant_value<&VariantChoice::classifier, Classifier::one_read>(),
@@ -382,6 +415,18 @@ constexpr std::array kRows{
         .help = "gradients are set to zero first, and every micro-batch adds",
         .launches = {{{.where = "optimizer/zero_grad", .must = "memset"}}}},
 
+    Row{.slot = "grad_norm",
+        .name = "whole",
+        .is = variant_value<&VariantChoice::grad_norm, GradNorm::whole>(),
+        .help = "the gradient norm is summed after the backward pass",
+        .launches = {{{.where = "backward/grad_norm", .at_most = 0}, {.where = "optimizer/grad_norm", .must = "squares_kernel"}}}},
+    Row{.slot = "grad_norm",
+        .name = "beside_backward",
+        .is = variant_value<&VariantChoice::grad_norm, GradNorm::beside_backward>(),
+        .help = "each layer's part of the gradient norm is summed on a second branch, beside the backward of the layers before it",
+        .launches = {{{.where = "backward/grad_norm", .must = "span_sums_kernel"},
+                      {.where = "optimizer/grad_norm", .must = "span_sums_kernel", .never = "squares_kernel"}}}},
+
     Row{.slot = "adamw",
         .name = "all_tensors",
         .is = variant_value<&VariantChoice::adamw, AdamWKernel::all_tensors>(),
@@ -393,6 +438,19 @@ constexpr std::array kRows{
         .help = "one launch for each tensor",
         .launches = {{{.where = "optimizer/adamw", .must = "one_tensor_kernel", .never = "all_tensors_kernel"}}}},
 
+    Row{.slot = "masters",
+        .name = "fp32",
+        .is = variant_value<&VariantChoice::masters, Masters::as_fp32>(),
+        .help = "master weights are stored in fp32 beside the bf16 weights",
+        .launches = {{{.where = "optimizer/adamw", .never = "split_masters_kernel"}}}},
+    Row{.slot = "masters",
+        .name = "split",
+        .is = variant_value<&VariantChoice::masters, Masters::split>(),
+        .help = "a master weight is its bf16 weight and the 17 bits that it lacks: the same masters and weights, 1.75 bytes less to move",
+        .refused = "with adamw=per_tensor",
+        .refuses = no_split_masters,
+        .launches = {{{.where = "optimizer/adamw", .must = "split_masters_kernel", .never = "all_tensors_kernel|one_tensor_kernel"}}}},
+
     Row{.slot = "step_launch",
         .name = "graph",
         .is = variant_value<&VariantChoice::step_launch, StepLaunch::graph>(),
@@ -403,6 +461,19 @@ constexpr std::array kRows{
         .is = variant_value<&VariantChoice::step_launch, StepLaunch::stream>(),
         .help = "kernels are launched one by one",
         .launches = {{{.in_graph = 0}}}},
+
+    Row{.slot = "graph_edges",
+        .name = "full",
+        .is = variant_value<&VariantChoice::graph_edges, GraphEdges::full>(),
+        .help = "a kernel of the step graph starts when the one before it has ended",
+        .unseen = "edges of a graph are no launches"},
+    Row{.slot = "graph_edges",
+        .name = "programmatic",
+        .is = variant_value<&VariantChoice::graph_edges, GraphEdges::programmatic>(),
+        .help = "own kernels of the step graph are placed while the one before them ends, and wait for it there (Hopper and later)",
+        .refused = "with step_launch=stream, and on devices before sm_90",
+        .refuses = no_programmatic_edges,
+        .unseen = "edges of a graph are no launches"},
 
     Row{.slot = "matmul_algorithm",
         .name = "search",

@@ -521,7 +521,9 @@ class Cases {
   // ---- attention
   // ----------------------------------------------------------------------------------------------------
   void attention() {
-    if (!wanted("attention_forward") && !wanted("attention_backward")) return;
+    const bool forward = wanted("attention_forward"), planned_forward = wanted("planned_attention_forward");
+    const bool backward = wanted("attention_backward"), planned_backward = wanted("planned_attention_backward");
+    if (!forward && !backward && !planned_forward && !planned_backward) return;
     for (const auto& z : z_.attentions) {
       const int64_t C = z.NH * z.HS;
       const OpShape s{z.B, z.T, C, z.NH, 1, 1, z.T};
@@ -546,7 +548,8 @@ class Cases {
         }
         return c;
       };
-      if (wanted("attention_forward")) {
+      const bool has_plans = z.with_cudnn && has_slot("attention_plan");
+      if (forward || planned_forward) {
         OpCase c = attention_case("attention_forward", 2);
         c.tensors = {output("out", s.rows(), C, storage_.activation, a.out, inside),
                      output("lse", z.B * z.NH, z.T, kF32, a.lse, out_of_product({.inside = 1e-5})), qkv};
@@ -554,9 +557,17 @@ class Cases {
         c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
           t.attention_forward(x, v, p[0], f(p[1]), p[2], s, scratch);
         };
-        use_(c);
+        if (forward) use_(c);
+        if (has_plans && planned_forward) {
+          c = planned(std::move(c), "planned_attention_forward");
+          c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.planned_attention_forward_scratch(v, s); };
+          c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+            t.planned_attention_forward(x, v, p[0], f(p[1]), p[2], s, scratch);
+          };
+          use_(c);
+        }
       }
-      if (!wanted("attention_backward")) continue;
+      if (!backward && !planned_backward) continue;
       const OpTensor out = input_of("out", s.rows(), C, storage_.activation, content_of(a.out, storage_.activation)),
                      lse = input_of("lse", z.B * z.NH, z.T, kF32, content_of(a.lse, kF32)),
                      dout = input("dout", s.rows(), C, storage_.activation, normal());
@@ -571,8 +582,23 @@ class Cases {
       c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
         t.attention_backward(x, v, p[0], p[1], p[2], p[3], f(p[4]), s, scratch);
       };
+      if (backward) use_(c);
+      if (!has_plans || !planned_backward) continue;
+      c = planned(std::move(c), "planned_attention_backward");
+      c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.planned_attention_backward_scratch(v, s); };
+      c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+        t.planned_attention_backward(x, v, p[0], p[1], p[2], p[3], f(p[4]), s, scratch);
+      };
       use_(c);
     }
+  }
+  // The same case by the library alone, once with each way to choose its plan.
+  static OpCase planned(OpCase c, const char* op) {
+    c.op = op;
+    c.slot = "attention_plan";
+    c.baseline = "heuristic";
+    c.other_forms.clear();
+    return c;
   }
 
   // ---- gelu
@@ -692,9 +718,9 @@ class Cases {
           OpCase c{.op = "grad_norm", .shape = fmt::format("n={} clip={}{}", n, clip, text), .tensors = {}};
           c.tensors = {one_double("norm", norm, false), output("clip_scale", 1, 1, kF32, memory_of(o_.space, std::vector<double>{scale})),
                        gradients};
-          c.scratch_bytes = [&t = t_, n](const std::string&) { return t.grad_norm_scratch(n); };
-          c.launch = [&t = t_, n, clip = clip](OpContext& x, const std::string&, Pointers p, void* scratch) {
-            t.grad_norm(x, static_cast<double*>(p[0]), f(p[1]), f(p[2]), n, clip, scratch);
+          c.scratch_bytes = [&t = t_, n](const std::string& v) { return t.grad_norm_scratch(v, n); };
+          c.launch = [&t = t_, n, clip = clip](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+            t.grad_norm(x, v, static_cast<double*>(p[0]), f(p[1]), f(p[2]), n, clip, scratch);
           };
           use_(c);
         }
@@ -720,7 +746,7 @@ class Cases {
   }
 
   void adamw() {
-    if (!wanted("adamw")) return;
+    if (!wanted("adamw") && !wanted("adamw_masters")) return;
     for (const auto& z : z_.updates)
       for (const int64_t step : z.steps)
         for (const bool stochastic : fused_&& every_way() ? std::vector<bool>{false, true} : std::vector<bool>{fused_ && step > 100})
@@ -755,6 +781,14 @@ class Cases {
     }
     c.launch = [&t = t_, layout, settings, step, stochastic, rounds = fused_](OpContext& x, const std::string& variant, Pointers q, void*) {
       t.adamw(x, variant, stochastic, {rounds ? q[5] : nullptr, f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, settings, step);
+    };
+    if (wanted("adamw")) use_(c);
+    if (!has_slot("masters") || !wanted("adamw_masters")) return;
+    c.op = "adamw_masters";
+    c.slot = "masters";
+    c.scratch_bytes = [&t = t_, n](const std::string& masters) { return t.adamw_masters_scratch(masters, n); };
+    c.launch = [&t = t_, layout, settings, step, stochastic](OpContext& x, const std::string& masters, Pointers q, void* scratch) {
+      t.adamw_masters(x, masters, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, settings, step, scratch);
     };
     use_(c);
   }

@@ -35,8 +35,10 @@ GpuTrainer<S>::~GpuTrainer() {
 
 template <class S>
 void GpuTrainer<S>::start_from_zero() {
-  for (const State which : {State::parameters, State::gradients, State::adam_m, State::adam_v})
+  for (const State which : {State::parameters, State::gradients, State::adam_m, State::adam_v}) {
+    if (model_->state(which) == nullptr) continue;  // of another form: whoever derives clears it
     STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(model_->state(which), 0, static_cast<size_t>(parameter_count_) * sizeof(float), stream_.get()));
+  }
   // Steps fill every field, but the padding between them is copied to the host too.
   STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(model_->stats(), 0, sizeof(StepStats), stream_.get()));
 }

@@ -4,13 +4,14 @@
 
 namespace gpt2::ops {
 
-StepModel::StepModel(int64_t parameters, int64_t rows, cudaStream_t stream)
-    : rows_(rows),
+StepModel::StepModel(const TensorLayout& layout, int64_t rows, cudaStream_t stream, bool fp32_parameters)
+    : layout_(layout),
+      rows_(rows),
       stream_(stream),
-      masters_(parameters),
-      gradients_(parameters),
-      adam_m_(parameters),
-      adam_v_(parameters),
+      masters_(fp32_parameters ? layout.total : 0),
+      gradients_(layout.total),
+      adam_m_(layout.total),
+      adam_v_(layout.total),
       input_(upload_bytes()),
       stats_(1) {}
 

@@ -8,6 +8,7 @@
 
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/ops/step_scalars.h"
+#include "gpt2/tensor_table.h"
 #include "gpt2/trainer.h"
 
 namespace gpt2::ops {
@@ -22,7 +23,7 @@ class StepModel {
   StepModel(const StepModel&) = delete;
   StepModel& operator=(const StepModel&) = delete;
 
-  // fp32: of a trainer with narrower weights, parameters are their masters.
+  // fp32: of a trainer with narrower weights, parameters are their masters. Null where a trainer keeps them in another form.
   float* state(State which) const;
   StepStats* stats() const { return stats_.data(); }
   // (rows, padded vocabulary), in the storage of the activations; after `loss` with gradient, their gradient.
@@ -45,15 +46,19 @@ class StepModel {
   int64_t upload_bytes() const { return kScalarBytes + 2 * rows_ * static_cast<int64_t>(sizeof(int32_t)); }
 
  protected:
-  // `parameters`: how many values each state has; `rows`: B * T.
-  StepModel(int64_t parameters, int64_t rows, cudaStream_t stream);
+  // `rows`: B * T. `fp32_parameters`: false where the trainer keeps its parameters in another form; state(State::parameters) is then null.
+  StepModel(const TensorLayout& layout, int64_t rows, cudaStream_t stream, bool fp32_parameters = true);
 
   const StepScalars* scalars() const { return reinterpret_cast<const StepScalars*>(input_.data()); }
   int32_t* inputs() const { return reinterpret_cast<int32_t*>(input_.data() + kScalarBytes); }
   int32_t* targets() const { return inputs() + rows_; }
+  // Where a tensor begins in every flat vector.
+  int64_t offset(Tensor t, int64_t layer = 0) const { return layout_[t].offset + layer * layout_[t].per_layer; }
+  float* gradient(Tensor t, int64_t layer = 0) const { return gradients_.data() + offset(t, layer); }
   // Gradients become zero, in the op zero_grad.
   void zero_gradients();
 
+  TensorLayout layout_;
   int64_t rows_;
   cudaStream_t stream_;
   cuda::DeviceBuffer<float> masters_, gradients_, adam_m_, adam_v_;

@@ -42,9 +42,11 @@ void expect_every_variant(const OpTrainer& trainer, const std::set<std::string>&
       }
 }
 
-// How a step is launched and which of the library's algorithms runs are no ops; the whole-model checks run
+// How a step is launched, with which edges between its kernels, and which of the library's algorithms runs are no ops; the whole-model checks run
 // both.
-TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) { expect_every_variant(mixed_ops(), {"step_launch", "matmul_algorithm"}); }
+TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) {
+  expect_every_variant(mixed_ops(), {"step_launch", "graph_edges", "matmul_algorithm"});
+}
 TEST(OpSuite, EveryVariantOfTheFp32TrainerHasACase) { expect_every_variant(fp32_ops(), {"zero_grad"}); }
 
 TEST(OpSuite, AVariantThatJoinsTheTableIsJudgedAndTimedWithoutACaseOfItsOwn) {

@@ -265,6 +265,35 @@ TEST(VariantRows, AFoldNeedsTheKernelThatItIsFoldedInto) {
               HasSubstr("bias_gradient=layernorm_fold"));
 }
 
+TEST(VariantRows, SplitMastersNeedTheKernelOfAllTensors) {
+  const mixed::Run run = mixed_run(small(64, 4, 512));
+  EXPECT_EQ(settled(mixed::variants().settle(run, {{"masters", "split"}}, true), "masters"), "split");
+  EXPECT_THAT(refusal([&] {
+                mixed::variants().settle(run, {{"adamw", "per_tensor"}, {"masters", "split"}}, false);
+              }),
+              AllOf(HasSubstr("masters=split"), HasSubstr("per_tensor")));
+}
+
+TEST(VariantRows, ProgrammaticEdgesNeedAGraphAndHopper) {
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  EXPECT_EQ(settled(mixed::variants().settle(run, {{"graph_edges", "programmatic"}}, true), "graph_edges"), "programmatic");
+  EXPECT_THAT(refusal([&] {
+                mixed::variants().settle(run, {{"step_launch", "stream"}, {"graph_edges", "programmatic"}}, false);
+              }),
+              AllOf(HasSubstr("graph_edges=programmatic"), HasSubstr("no graph")));
+  run.compute_capability_major = 8;
+  EXPECT_THAT(refusal([&] { mixed::variants().settle(run, {{"graph_edges", "programmatic"}}, false); }), HasSubstr("sm_90"));
+}
+
+// Which of two plans is the faster differs from process to process where they are close.
+TEST(VariantRows, AMeasuredPlanIsNoChoiceOfADeterministicRun) {
+  const mixed::Run run = mixed_run(small(64, 4, 512));
+  EXPECT_THAT(refusal([&] {
+                mixed::variants().settle(run, {{"attention_plan", "measured"}}, true);
+              }),
+              HasSubstr("attention_plan=measured"));
+}
+
 TEST(VariantRows, CudnnGivesWayToFlashWhereItHasNoPlan) {
   if (mixed::why_no_cudnn()) GTEST_SKIP() << *mixed::why_no_cudnn();
   mixed::Run run = mixed_run(small(64, 4, 512));
