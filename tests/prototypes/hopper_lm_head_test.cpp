@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "experiments/prototypes/hopper_product/lm_head.h"
-#include "experiments/prototypes/hopper_product/multiply.h"
+#include "mixed/hopper/multiply.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 

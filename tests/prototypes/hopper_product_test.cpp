@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "experiments/prototypes/hopper_product/multiply.h"
+#include "mixed/hopper/multiply.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <cublasLt.h>
 
-#include "experiments/prototypes/hopper_product/multiply.h"
+#include "mixed/hopper/multiply.h"
 
 namespace hopper {
 

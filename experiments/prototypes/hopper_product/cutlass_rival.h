@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "experiments/prototypes/hopper_product/multiply.h"
+#include "mixed/hopper/multiply.h"
 
 namespace hopper {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/prototypes/hopper_product/multiply.h"
+#include "mixed/hopper/multiply.h"
 #include "gpt2/cuda/device_buffer.h"
 
 namespace hopper {

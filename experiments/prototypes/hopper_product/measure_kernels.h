@@ -1,6 +1,6 @@
 // What the measuring program needs on the device beside the products: values to multiply, and sums to hold against.
 #pragma once
-#include "experiments/prototypes/hopper_product/multiply.h"
+#include "mixed/hopper/multiply.h"
 
 namespace hopper {
 

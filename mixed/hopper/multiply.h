@@ -1,4 +1,4 @@
-// The product of this folder as host code sees it.
+// A matrix product for Hopper by TMA and wgmma whose fp32 sums go through a tail on their way to memory, as host code sees it.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -42,10 +42,15 @@ struct Cut {
   Plan plan;
 };
 
-// Why this product cannot be made so; empty when it can. Asks the current device.
+// Why a device of this compute capability has no such product; empty where it has.
+std::optional<std::string> why_not_device(int major, int minor);
+// Why this product cannot be made so, on any device. Of addresses nothing counts.
+std::optional<std::string> why_not_product(const Problem& p, Tail tail, const Cut& cut);
+// Both, of the current device.
 std::optional<std::string> why_not(const Problem& p, Tail tail, const Cut& cut);
 
-// A product made ready for the current device, so that running it is one launch. Throws stepscope::InputError with the words of why_not().
+// A product made ready for the current device, so that running it is one launch. Throws stepscope::MachineError with the words of
+// why_not_device(), stepscope::InputError with those of why_not_product().
 class Product {
  public:
   Product(const Problem& p, Tail tail, const Cut& cut);

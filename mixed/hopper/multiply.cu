@@ -1,7 +1,7 @@
-#include "experiments/prototypes/hopper_product/multiply.h"
+#include "mixed/hopper/multiply.h"
 
 #include "base/errors.h"
-#include "experiments/prototypes/hopper_product/launch.cuh"
+#include "mixed/hopper/launch.cuh"
 
 namespace hopper {
 namespace {
@@ -57,6 +57,14 @@ std::optional<std::string> why_not_layout(const Problem& p, Tail tail) {
   return std::nullopt;
 }
 
+std::optional<std::string> why_not_current_device() {
+  int device = 0, major = 0, minor = 0;
+  STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return why_not_device(major, minor);
+}
+
 Launch prepare_any(const Problem& p, Tail tail, const Cut& cut) {
   switch (tail) {
     case Tail::plain:
@@ -87,20 +95,25 @@ CUtensorMap matrix_map(const bf16* p, int rows, int columns, int box_rows) {
   return map;
 }
 
-std::optional<std::string> why_not(const Problem& p, Tail tail, const Cut& cut) {
-  int device = 0, major = 0, minor = 0;
-  STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
-  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  if (major != 9 || minor != 0)
-    return "the product is made of instructions (wgmma) that only GPUs of compute capability 9.0 have; this one has " +
-           std::to_string(major) + "." + std::to_string(minor);
+std::optional<std::string> why_not_device(int major, int minor) {
+  if (major == 9 && minor == 0) return std::nullopt;
+  return "its product is made of instructions (wgmma) that only GPUs of compute capability 9.0 have, and this one has " +
+         std::to_string(major) + "." + std::to_string(minor);
+}
+
+std::optional<std::string> why_not_product(const Problem& p, Tail tail, const Cut& cut) {
   if (auto why = why_not_layout(p, tail)) return why;
   return why_not_cut(tail, cut);
 }
 
+std::optional<std::string> why_not(const Problem& p, Tail tail, const Cut& cut) {
+  if (auto why = why_not_current_device()) return why;
+  return why_not_product(p, tail, cut);
+}
+
 Product::Product(const Problem& p, Tail tail, const Cut& cut) {
-  if (const auto why = why_not(p, tail, cut)) throw stepscope::InputError(*why);
+  if (const auto why = why_not_current_device()) throw stepscope::MachineError(*why);
+  if (const auto why = why_not_product(p, tail, cut)) throw stepscope::InputError(*why);
   launch_ = prepare_any(p, tail, cut);
   if (!launch_) throw stepscope::InputError("there is no kernel for this layout with tiles of this width");
 }

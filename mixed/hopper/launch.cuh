@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "experiments/prototypes/hopper_product/tails.cuh"
 #include "gpt2/cuda/check.h"
+#include "mixed/hopper/tails.cuh"
 
 namespace hopper {
 

@@ -6,7 +6,7 @@
 // Rows and columns may lie outside the matrix: what a tail reads of them is its own affair, what it makes of them is not stored.
 // GELU and its derivative as in gpt2/ops/elementwise.cu.
 #pragma once
-#include "experiments/prototypes/hopper_product/product.cuh"
+#include "mixed/hopper/product.cuh"
 
 namespace hopper {
 

@@ -12,9 +12,9 @@
 //   tail        sums (and what was fetched) become results, which are staged as bf16 in shared memory; TMA stores them.
 // Rows of all tiles in shared memory are 128 bytes long with the 128-byte swizzle: 16-byte piece c of row r lies at c ^ (r % 8).
 #pragma once
-#include "experiments/prototypes/hopper_product/multiply.h"
-#include "experiments/prototypes/hopper_product/ptx.cuh"
 #include "gpt2/ops/storage.cuh"
+#include "mixed/hopper/multiply.h"
+#include "mixed/hopper/ptx.cuh"
 
 namespace hopper {
 

@@ -1,4 +1,4 @@
-#include "experiments/prototypes/hopper_product/launch.cuh"
+#include "mixed/hopper/launch.cuh"
 
 namespace hopper {
 namespace {
