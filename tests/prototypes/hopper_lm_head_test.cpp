@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "experiments/prototypes/hopper_product/lm_head.h"
-#include "mixed/hopper/multiply.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
+#include "mixed/hopper/multiply.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include <tuple>
 #include <vector>
 
-#include "mixed/hopper/multiply.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
+#include "mixed/hopper/multiply.h"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "mixed/hopper/multiply.h"
 #include "gpt2/cuda/device_buffer.h"
+#include "mixed/hopper/multiply.h"
 
 namespace hopper {
 
