@@ -82,13 +82,15 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
     // gelu reads what mlp_up has just made; it is still written, for the backward pass.
     switch (variants.gelu_forward) {
       case Gelu::matmul_epilogue:
+      case Gelu::hopper:
         work.fuse(Pass::forward, l, Op::gelu, l, Op::mlp_up, 4 * tensor);
         break;
       case Gelu::kernel:
         break;
     }
     switch (variants.gelu_backward) {
-      case Gelu::matmul_epilogue:  // the gradient of gelu's output is neither written nor read
+      case Gelu::matmul_epilogue:
+      case Gelu::hopper:  // the gradient of gelu's output is neither written nor read
         if (o.recompute == "none") work.fuse(Pass::backward, l, Op::gelu, l, Op::mlp_down, 8 * tensor);
         break;
       case Gelu::kernel:

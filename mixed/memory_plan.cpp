@@ -10,6 +10,7 @@
 #include "gpt2/ops/grad_norm.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/trainer_checks.h"
+#include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
 
@@ -28,7 +29,9 @@ int64_t attention_scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoi
 int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants, int64_t attention_bytes, int64_t parameters) {
   const int64_t rows = o.batch_size * o.seq_len;
   const int64_t C = o.model.channels;
-  return std::max({attention_bytes, gpt2::ops::layernorm_backward_scratch_floats<bf16>(variants.layernorm_backward, rows, C) * kFloat,
+  const int64_t gelu_sums = sums_columns(variants.gelu_backward) ? gelu_partials(rows) * 4 * C * kFloat : 0;
+  return std::max({attention_bytes, gelu_sums,
+                   gpt2::ops::layernorm_backward_scratch_floats<bf16>(variants.layernorm_backward, rows, C) * kFloat,
                    linear_backward_weight_scratch_floats(rows, C) * kFloat, linear_backward_weight_scratch_floats(rows, 3 * C) * kFloat,
                    linear_backward_weight_scratch_floats(rows, 4 * C) * kFloat, gpt2::ops::embedding_backward_scratch_bytes(rows, C),
                    gpt2::ops::grad_norm_scratch_bytes<bf16>(parameters)});

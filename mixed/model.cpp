@@ -3,6 +3,7 @@
 
 #include "gpt2/op_range.h"
 #include "gpt2/ops/classifier.cuh"
+#include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "gpt2/ops/encoder.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
@@ -276,6 +277,12 @@ void ModelOf<R, G>::up_and_gelu(int layer) {
       ops::gelu_forward(gelu, up, rows() * 4 * C_, stream_);
       break;
     }
+    case Gelu::hopper: {
+      const OpRange range(Pass::forward, layer, Op::mlp_up);
+      linear_gelu_slope_forward(hopper_, gelu, up, ln2, parameter(Tensor::fcw, layer), parameter(Tensor::fcb, layer), rows(), C_, 4 * C_,
+                                stream_);
+      break;
+    }
   }
 }
 
@@ -359,6 +366,13 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
       ops::gelu_backward(dup, dup, up, n * 4 * C_, stream_);
       break;
     }
+    case Gelu::hopper: {
+      const OpRange range(Pass::backward, layer, Op::mlp_down);
+      projection_weight_backward(mlp_down(layer), accumulate);
+      linear_gelu_backward_sums(hopper_, gelu_kept(variants_.gelu_forward), dup, scratch(), dresidual_rounded(),
+                                parameter(Tensor::fcprojw, layer), up, n, 4 * C_, C_, stream_);
+      break;
+    }
   }
   if (plan_.recompute == Recompute::gelu_and_layernorm) {
     const OpRange range(Pass::backward, layer, Op::ln2);
@@ -366,7 +380,13 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::mlp_up);
-    weight_backward(Tensor::fcw, Tensor::fcb, layer, dup, ln2(layer).out, C_, 4 * C_, accumulate);
+    float* bias = gradient(Tensor::fcb, layer);
+    if (sums_columns(variants_.gelu_backward)) {  // scratch holds mlp_down's
+      ops::reduce_partials(bias, scratch(), gelu_partials(n), 4 * C_, 4 * C_, accumulate, stream_);
+      bias = nullptr;
+    }
+    linear_backward_weight(variants_.bias_gradient, matmul_, gradient(Tensor::fcw, layer), bias, dup, ln2(layer).out, n, C_, 4 * C_,
+                           accumulate, scratch(), stream_);
     linear_backward_input(matmul_, dln2, dup, parameter(Tensor::fcw, layer), n, C_, 4 * C_, stream_);
   }
   {

@@ -10,6 +10,7 @@
 #include "gpt2/ops/adamw.cuh"
 #include "gpt2/ops/step_model.h"
 #include "gpt2/trainer.h"
+#include "mixed/hopper_products.h"
 #include "mixed/matmul.h"
 #include "mixed/memory_plan.h"
 #include "mixed/variants.h"
@@ -78,6 +79,7 @@ class Model : public gpt2::ops::StepModel {
   gpt2::cuda::DeviceBuffer<uint8_t> masters_up_;
   gpt2::cuda::DeviceBuffer<unsigned char> activations_, scratch_, workspace_;
   MatmulEngine matmul_;
+  HopperProducts hopper_;
 
   // Of grad_norm=beside_backward: partial sums of every layer, then of what is outside the layers.
   gpt2::cuda::DeviceBuffer<double> squares_;

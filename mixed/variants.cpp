@@ -6,6 +6,7 @@
 #include "gpt2/ops/layernorm_forward.cuh"
 #include "gpt2/tensor_table.h"
 #include "mixed/attention_cudnn.h"
+#include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
 #include "mixed/variant_rows.h"
@@ -95,7 +96,25 @@ Refusal no_gelu_product(const Run& run, const VariantChoice&) {
   const Products p(run);
   return p.in_every_layer([&](int64_t layer) { return p.gelu(layer); });
 }
-Refusal no_gelu_backward_product(const Run& run, const VariantChoice&) {
+Refusal no_hopper_gelu_backward(const Run& run, const VariantChoice&) {
+  return why_no_hopper_product(run.compute_capability_major, run.options.model.channels);
+}
+Refusal no_hopper_gelu(const Run& run, const VariantChoice& choice) {
+  if (run.options.recompute != "none")
+    return fmt::format("--recompute {} makes GELU again from its input, in whose place it keeps GELU's gradient", run.options.recompute);
+  return no_hopper_gelu_backward(run, choice);
+}
+Refusal no_input_of_gelu(const Run&, const VariantChoice& choice) {
+  switch (gelu_kept(choice.gelu_forward)) {
+    case GeluKept::before:
+      return std::nullopt;
+    case GeluKept::slope:
+      break;
+  }
+  return "gelu_forward=hopper keeps GELU's gradient and not GELU's input, which it reads";
+}
+Refusal no_gelu_backward_product(const Run& run, const VariantChoice& choice) {
+  if (auto why = no_input_of_gelu(run, choice)) return why;
   const Products p(run);
   return p.in_every_layer([&](int64_t layer) { return p.gelu_backward(layer); });
 }
@@ -117,6 +136,7 @@ Refusal no_bias_product(const Run& run, const VariantChoice& choice) {
       case Gelu::kernel:
         return p.linear(Tensor::fcw, Tensor::fcb, layer, p.C(), 4 * p.C());
       case Gelu::matmul_epilogue:
+      case Gelu::hopper:
         break;
     }
     return std::nullopt;
@@ -261,19 +281,39 @@ constexpr std::array kRows{
         .is = variant_value<&VariantChoice::gelu_forward, Gelu::kernel>(),
         .help = "a kernel of its own applies GELU",
         .launches = {{{.where = "forward/gelu", .must = "gelu_forward_kernel"}}}},
+    Row{.slot = "gelu_forward",
+        .name = "hopper",
+        .is = variant_value<&VariantChoice::gelu_forward, Gelu::hopper>(),
+        .help = "our own product for Hopper adds the bias, applies GELU and keeps GELU's gradient in place of GELU's input",
+        .refused = "devices that are not of compute capability 9.0, C that is no multiple of 8, and --recompute",
+        .refuses = no_hopper_gelu,
+        .with = "gelu_backward=hopper",
+        .launches = {{{.where = "forward/gelu", .at_most = 0},
+                      {.where = "forward/mlp_up", .must = "hopper_product_kernel", .never = "add_bias_kernel"}}}},
 
     Row{.slot = "gelu_backward",
         .name = "matmul_epilogue",
         .is = variant_value<&VariantChoice::gelu_backward, Gelu::matmul_epilogue>(),
         .help = "the product of mlp_down's input gradient multiplies by GELU's",
-        .refused = kNoProduct,
+        .refused = "shapes for which cuBLASLt has no such product, and with gelu_forward=hopper",
         .refuses = no_gelu_backward_product,
         .launches = {{{.where = "backward/gelu", .never = "gelu_backward_kernel"}, {.where = "backward/mlp_down", .at_least = 2}}}},
     Row{.slot = "gelu_backward",
         .name = "kernel",
         .is = variant_value<&VariantChoice::gelu_backward, Gelu::kernel>(),
         .help = "a kernel of its own multiplies by GELU's gradient",
+        .refused = "with gelu_forward=hopper",
+        .refuses = no_input_of_gelu,
         .launches = {{{.where = "backward/gelu", .must = "gelu_backward_kernel"}}}},
+    Row{.slot = "gelu_backward",
+        .name = "hopper",
+        .is = variant_value<&VariantChoice::gelu_backward, Gelu::hopper>(),
+        .help = "our own product for Hopper multiplies by GELU's gradient and sums the columns for mlp_up's bias gradient",
+        .refused = "devices that are not of compute capability 9.0, and C that is no multiple of 8",
+        .refuses = no_hopper_gelu_backward,
+        .launches = {{{.where = "backward/gelu", .never = "gelu_backward_kernel"},
+                      {.where = "backward/mlp_down", .must = "hopper_product_kernel"},
+                      {.where = "backward/mlp_up", .must = "reduce_partials_kernel", .never = "slab_sums_kernel"}}}},
 
     Row{.slot = "linear_forward",
         .name = "bias_epilogue",

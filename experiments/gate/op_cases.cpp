@@ -31,7 +31,7 @@ void OpCases::gelu() {
       OpCase c{.op = op, .shape = text, .tensors = {}};
       if (has_slot(op)) {
         c.baseline = "kernel";
-        c.other_forms = {"matmul_epilogue"};  // a product: linear_gelu_forward, linear_gelu_backward_input
+        c.other_forms = {"matmul_epilogue", "hopper"};  // products: linear_gelu_forward, linear_gelu_backward_input
       }
       return c;
     };

@@ -17,8 +17,9 @@ bool at(const OpSizes::Product& z, std::initializer_list<std::string_view> place
 }  // namespace
 
 void OpCases::linear() {
-  const bool forward = wanted("linear_forward") || wanted("linear_gelu_forward") || wanted("residual");
-  const bool backward = wanted("linear_backward") || wanted("linear_gelu_backward_input");
+  const bool forward =
+      wanted("linear_forward") || wanted("linear_gelu_forward") || wanted("linear_gelu_slope_forward") || wanted("residual");
+  const bool backward = wanted("linear_backward") || wanted("linear_gelu_backward_input") || wanted("linear_gelu_slope_backward");
   if (!forward && !backward) return;
   for (const auto& z : z_.products) {
     const LinearShape s{z.rows, z.in, z.out};
@@ -64,8 +65,10 @@ void OpCases::linear_forward(const OpSizes::Product& z, const LinearShape& s, co
     };
     c.slot = "gelu_forward";
     c.baseline = "kernel";
+    c.other_forms = {"hopper"};  // linear_gelu_slope_forward
     use_(c);
   }
+  if (wanted("linear_gelu_slope_forward") && at(z, {"mlp_up"})) linear_gelu_slope_forward(z, s, shape, product, sum, {inp, weight, bias});
   if (!wanted("residual") || !at(z, {"attproj", "mlp_down"})) return;
   for (const Element stream : storage_.streams) {
     const OpTensor addend = input("addend", z.rows, z.out, stream, normal());
@@ -114,7 +117,9 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
       use_(c);
     }
   }
-  if (!fused_ || !wanted("linear_gelu_backward_input") || !at(z, {"mlp_down"})) return;
+  if (!fused_ || !at(z, {"mlp_down"})) return;
+  if (wanted("linear_gelu_slope_backward")) linear_gelu_slope_backward(z, s, shape, dx, dout, weight);
+  if (!wanted("linear_gelu_backward_input")) return;
   // The same product with the gradient of GELU on its way out; "kernel" rounds the product first.
   const OpTensor before = input("before", z.rows, z.in, storage_.activation, normal(2));
   OpCase c{.op = "linear_gelu_backward_input", .shape = shape, .matmul = true, .terms = z.out, .tensors = {}};
@@ -128,7 +133,62 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
   c.flops = flops(s);
   c.slot = "gelu_backward";
   c.baseline = "kernel";
+  c.other_forms = {"hopper"};  // linear_gelu_slope_backward
   use_(c);
+}
+
+// The product of mlp_up with GELU and GELU's gradient, which "kernel" makes as the gradient of ones.
+void OpCases::linear_gelu_slope_forward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& product,
+                                        const Rounding& sum, const std::array<OpTensor, 3>& operands) {
+  const int64_t n = z.rows * z.out;
+  const OpTensor ones = input("ones", z.rows, z.out, storage_.activation, normal(0, 1));
+  const Memory after = answer_of([&] { return answer::gelu_forward(o_.space, view(product), n); }),
+               slope = answer_of([&] { return answer::gelu_backward(o_.space, view_of(ones), view(product), n); });
+  OpCase c{.op = "linear_gelu_slope_forward", .shape = shape, .matmul = true, .terms = z.in, .tensors = {}, .flops = flops(s)};
+  c.tensors = {output("after", z.rows, z.out, storage_.activation, after, sum),
+               output("slope", z.rows, z.out, storage_.activation, slope, sum),
+               operands[0],
+               operands[1],
+               operands[2],
+               ones};
+  c.scratch_bytes = [&t = t_, s](const std::string&) { return t.linear_gelu_slope_scratch(s); };
+  c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+    t.linear_gelu_slope_forward(x, v, p[0], p[1], p[2], p[3], p[4], p[5], s, scratch);
+  };
+  c.slot = "gelu_forward";
+  c.baseline = "kernel";
+  c.other_forms = {"matmul_epilogue"};  // linear_gelu_forward
+  use_(c);
+}
+
+// The product of mlp_down's input gradient with GELU's gradient, and the sums of its columns. "hopper" sums before it rounds.
+void OpCases::linear_gelu_slope_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& dx,
+                                         const OpTensor& dout, const OpTensor& weight) {
+  const int64_t n = z.rows * z.in;
+  const OpTensor before = input("before", z.rows, z.in, storage_.activation, normal(2)),
+                 ones = input("ones", z.rows, z.in, storage_.activation, normal(0, 1));
+  const Memory want = answer_of([&] { return answer::gelu_backward(o_.space, view(dx), view_of(before), n); }),
+               sums = answer_of([&] { return answer::column_sums(o_.space, view(want), z.rows, z.in); });
+  for (const bool adds : ways(z.rows)) {
+    OpCase c{.op = "linear_gelu_slope_backward", .shape = shape + adds_text(adds), .matmul = true, .terms = z.out, .tensors = {}};
+    const Rounding twice{.count = 1, .inside = kBf16Unit / 2};  // the product, or GELU's gradient, is rounded before they are multiplied
+    c.tensors = {output("dbefore", z.rows, z.in, storage_.activation, want, twice),
+                 gradient("dbias", 1, z.in, kF32, sums, adds, twice),
+                 dout,
+                 weight,
+                 before,
+                 ones};
+    c.scratch_bytes = [&t = t_, s](const std::string&) { return t.linear_gelu_slope_scratch(s); };
+    c.launch = [&t = t_, s, adds](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+      t.linear_gelu_slope_backward(x, v, p[0], f(p[1]), p[2], p[3], p[4], p[5], s, adds, scratch);
+    };
+    c.flops = flops(s);
+    c.slot = "gelu_backward";
+    c.baseline = "kernel";
+    c.other_forms = {"matmul_epilogue"};  // linear_gelu_backward_input
+    also_zero_grad(c, adds);
+    use_(c);
+  }
 }
 
 void OpCases::attention() {

@@ -31,6 +31,15 @@ void OpTrainer::linear_residual(OpContext&, Variant, Element, void*, const void*
 void OpTrainer::linear_gelu_backward_input(OpContext&, Variant, void*, const void*, const void*, const void*, const LinearShape&) const {
   absent("linear_gelu_backward_input");
 }
+void OpTrainer::linear_gelu_slope_forward(OpContext&, Variant, void*, void*, const void*, const void*, const void*, const void*,
+                                          const LinearShape&, void*) const {
+  absent("linear_gelu_slope_forward");
+}
+void OpTrainer::linear_gelu_slope_backward(OpContext&, Variant, void*, float*, const void*, const void*, const void*, const void*,
+                                           const LinearShape&, bool, void*) const {
+  absent("linear_gelu_slope_backward");
+}
+int64_t OpTrainer::linear_gelu_slope_scratch(const LinearShape&) const { absent("linear_gelu_slope_forward"); }
 void OpTrainer::adamw_masters(OpContext&, Variant, bool, const UpdateTensors&, const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t,
                               void*) const {
   absent("adamw_masters");

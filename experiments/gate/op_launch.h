@@ -115,6 +115,13 @@ class OpTrainer {
                                const void* bias, const LinearShape&, void* scratch) const;
   virtual void linear_gelu_backward_input(OpContext&, Variant, void* dbefore, const void* dout, const void* weight, const void* before,
                                           const LinearShape&) const;
+  // As linear_gelu_forward, with GELU's gradient kept in place of GELU's input. ones: rows x out. scratch: linear_gelu_slope_scratch bytes.
+  virtual void linear_gelu_slope_forward(OpContext&, Variant, void* after, void* slope, const void* inp, const void* weight,
+                                         const void* bias, const void* ones, const LinearShape&, void* scratch) const;
+  // dbefore, and its column sums, by GELU's gradient, which is made of `before` first where the variant keeps that. ones: rows x in.
+  virtual void linear_gelu_slope_backward(OpContext&, Variant, void* dbefore, float* sums, const void* dout, const void* weight,
+                                          const void* before, const void* ones, const LinearShape&, bool accumulate, void* scratch) const;
+  virtual int64_t linear_gelu_slope_scratch(const LinearShape&) const;
   // The update with masters kept as slot "masters" says. Where that is not fp32, they are brought into that form before it and back after
   // it, so that one case judges all.
   virtual void adamw_masters(OpContext&, Variant masters, bool stochastic, const UpdateTensors&, const gpt2::TensorLayout&,

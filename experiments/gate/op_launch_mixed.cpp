@@ -11,10 +11,12 @@
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/ops/adamw.cuh"
+#include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "gpt2/ops/encoder.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/ops/layernorm_forward.cuh"
+#include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
 #include "mixed/trainer.h"
@@ -36,6 +38,7 @@ struct Context : OpContext {
   cudaStream_t stream;
   gpt2::cuda::DeviceBuffer<unsigned char> workspace;
   mixed::MatmulEngine matmul;
+  mixed::HopperProducts hopper;
   OpScalars scalars;
 };
 Context& here(OpContext& c) { return static_cast<Context&>(c); }
@@ -206,6 +209,46 @@ class MixedOps final : public OpTrainer {
         throw std::logic_error("residual=" + v + " has no case as a product with the sum");
       }
     });
+  }
+  void linear_gelu_slope_forward(OpContext& c, Variant v, void* after, void* slope, const void* inp, const void* weight, const void* bias,
+                                 const void* ones, const LinearShape& s, void* scratch) const override {
+    const auto way = pick<mixed::Gelu>("gelu_forward", v);
+    if (way == mixed::Gelu::hopper) {
+      mixed::linear_gelu_slope_forward(here(c).hopper, h(after), h(slope), h(inp), h(weight), h(bias), s.rows, s.in, s.out, here(c).stream);
+    } else if (way == mixed::Gelu::kernel) {
+      mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(scratch), h(inp), h(weight), h(bias), s.rows, s.in, s.out,
+                            here(c).stream);
+      const void* before = scratch;
+      gpt2::ops::gelu_forward(h(after), h(before), s.rows * s.out, here(c).stream);
+      gpt2::ops::gelu_backward(h(slope), h(ones), h(before), s.rows * s.out, here(c).stream);
+    } else {
+      throw std::logic_error("gelu_forward=" + v + " keeps no gradient of GELU");
+    }
+  }
+  // The scratch: GELU's gradient, and behind it partial sums.
+  void linear_gelu_slope_backward(OpContext& c, Variant v, void* dbefore, float* sums, const void* dout, const void* weight,
+                                  const void* before, const void* ones, const LinearShape& s, bool accumulate,
+                                  void* scratch) const override {
+    const auto way = pick<mixed::Gelu>("gelu_backward", v);
+    auto* partial = reinterpret_cast<float*>(h(scratch) + padded(s.rows * s.in));
+    if (way == mixed::Gelu::hopper) {
+      gpt2::ops::gelu_backward(h(scratch), h(ones), h(before), s.rows * s.in, here(c).stream);
+      mixed::linear_gelu_backward_sums(here(c).hopper, mixed::GeluKept::slope, h(dbefore), partial, h(dout), h(weight), h(scratch), s.rows,
+                                       s.in, s.out, here(c).stream);
+      gpt2::ops::reduce_partials(sums, partial, mixed::gelu_partials(s.rows), s.in, s.in, accumulate, here(c).stream);
+    } else if (way == mixed::Gelu::kernel) {
+      mixed::linear_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), s.rows, s.in, s.out, here(c).stream);
+      const void* done = dbefore;
+      gpt2::ops::gelu_backward(h(dbefore), h(done), h(before), s.rows * s.in, here(c).stream);
+      gpt2::ops::bias_gradient(sums, h(done), s.rows, s.in, accumulate, partial, here(c).stream);
+    } else {
+      throw std::logic_error("gelu_backward=" + v + " sums no columns");
+    }
+  }
+  int64_t linear_gelu_slope_scratch(const LinearShape& s) const override {
+    const int64_t wide = std::max(s.in, s.out);
+    return 2 * padded(s.rows * wide) +
+           4 * std::max(mixed::gelu_partials(s.rows) * wide, gpt2::ops::bias_gradient_scratch_floats<bf16>(s.rows, wide));
   }
   void linear_gelu_backward_input(OpContext& c, Variant v, void* dbefore, const void* dout, const void* weight, const void* before,
                                   const LinearShape& s) const override {

@@ -100,6 +100,17 @@ TEST(FusedWork, GeluInAProductWritesOrReadsFourTensorsMore) {
   EXPECT_FALSE(all.contains("backward/0/gelu"));
 }
 
+// GELU's gradient is written where GELU's input was: as many bytes.
+TEST(FusedWork, OurOwnProductWithGeluMovesWhatTheLibrarysDoes) {
+  VariantChoice v = plain();
+  v.gelu_forward = v.gelu_backward = Gelu::matmul_epilogue;
+  const auto library = by_path(v);
+  v.gelu_forward = v.gelu_backward = Gelu::hopper;
+  const auto own = by_path(v);
+  EXPECT_EQ(own.size(), library.size());
+  for (const auto& [path, work] : library) EXPECT_EQ(own.at(path).min_bytes, work.min_bytes) << path;
+}
+
 TEST(FusedWork, RecomputeKeepsTheBackwardRangeOfGelu) {
   VariantChoice v = plain();
   v.gelu_backward = Gelu::matmul_epilogue;

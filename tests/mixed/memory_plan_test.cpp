@@ -117,6 +117,20 @@ TEST(MixedMemoryPlan, SplitMastersTakeSeventeenBitsAParameter) {
   EXPECT_EQ(item->bytes, 264511296);  // 124,475,904 x 17 / 8
 }
 
+// One row of 4 C floats for every 128 rows of a micro-batch. GELU's gradient takes the place of GELU's input.
+TEST(MixedMemoryPlan, ColumnSumsOfOurOwnProductFitTheScratch) {
+  VariantChoice v = flash();
+  for (const int64_t batch : {1, 3, 64, 256}) {
+    const gpt2::TrainerOptions o = d12(batch, 1023);
+    v.gelu_forward = v.gelu_backward = Gelu::matmul_epilogue;
+    const MemoryPlan library = plan_memory(o, v);
+    v.gelu_forward = v.gelu_backward = Gelu::hopper;
+    const MemoryPlan own = plan_memory(o, v);
+    EXPECT_GE(own.scratch_bytes, (batch * 1023 + 127) / 128 * (4 * 768) * 4) << batch;
+    EXPECT_EQ(own.activation_bytes, library.activation_bytes) << batch;
+  }
+}
+
 TEST(MixedMemoryPlan, EachItemIsWhatItsNameSays) {
   const MemoryPlan plan = plan_memory(d12(4, 1024), flash());
   std::map<std::string, int64_t> bytes;

@@ -75,6 +75,7 @@ TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
   EXPECT_EQ(index("residual", "matmul_epilogue"), static_cast<int>(Residual::matmul_epilogue));
   EXPECT_EQ(index("bias_gradient", "column_sums"), static_cast<int>(BiasGradient::column_sums));
   EXPECT_EQ(index("gelu_forward", "kernel"), static_cast<int>(Gelu::kernel));
+  EXPECT_EQ(index("gelu_backward", "hopper"), static_cast<int>(Gelu::hopper));
   EXPECT_EQ(index("attention_forward", "flash"), static_cast<int>(AttentionForward::flash));
   EXPECT_EQ(index("attention_forward", "unfused"), static_cast<int>(AttentionForward::unfused));
   EXPECT_EQ(index("attention_backward", "flash"), static_cast<int>(AttentionBackward::flash));

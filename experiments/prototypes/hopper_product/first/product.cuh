@@ -8,10 +8,10 @@
 //   finisher    seven warps turn the staged tile into what is asked for (bias, GELU, column sums) while the next one is multiplied.
 // Rows of all tiles in shared memory are 128 bytes long with the 128-byte swizzle: 16-byte piece c of row r lies at c ^ (r % 8).
 #pragma once
-#include "experiments/prototypes/hopper_product/ptx.cuh"
+#include "experiments/prototypes/hopper_product/first/ptx.cuh"
 #include "gpt2/ops/storage.cuh"
 
-namespace hopper {
+namespace hopper_first {
 
 inline constexpr int kTileM = 128, kTileN = 192, kTileK = 64, kStages = 4;
 inline constexpr int kThreads = 512, kFinisherWarps = 7;
@@ -175,8 +175,8 @@ __device__ __forceinline__ void finish_tiles(const Shape& s, uint32_t staging, c
 // Grid: an even number of CTAs, at most the SMs.
 template <bool kAcross, class Finish>
 __global__ __launch_bounds__(kThreads, 1)
-    __cluster_dims__(2, 1, 1) void hopper_product_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b,
-                                                         Shape s, Finish finish) {
+    __cluster_dims__(2, 1, 1) void first_form_kernel(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, Shape s,
+                                                     Finish finish) {
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t ring = shared_address(memory), staging = ring + kStages * kBytesStage, at = staging + 2 * kBytesStaged;
   const Barriers barrier{at, at + 8 * kStages, at + 16 * kStages, at + 16 * kStages + 16};
@@ -212,4 +212,4 @@ __global__ __launch_bounds__(kThreads, 1)
 
 #endif  // __CUDACC__
 
-}  // namespace hopper
+}  // namespace hopper_first

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace hopper {
+namespace hopper_first {
 
 #ifdef __CUDACC__
 
@@ -126,4 +126,4 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address) {
 
 #endif  // __CUDACC__
 
-}  // namespace hopper
+}  // namespace hopper_first

@@ -1,11 +1,11 @@
-#include "experiments/prototypes/hopper_product/multiply.h"
+#include "experiments/prototypes/hopper_product/first/multiply.h"
 
 #include <cudaTypedefs.h>
 
-#include "experiments/prototypes/hopper_product/tails.cuh"
+#include "experiments/prototypes/hopper_product/first/tails.cuh"
 #include "gpt2/cuda/check.h"
 
-namespace hopper {
+namespace hopper_first {
 namespace {
 
 // The driver's function, which no library links: cuTensorMapEncodeTiled.
@@ -34,11 +34,10 @@ void launch(const Problem& p, const Finish& finish, cudaStream_t stream) {
   int device = 0, multiprocessors = 0;
   STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
   STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  STEPSCOPE_CUDA_CHECK(
-      cudaFuncSetAttribute(hopper_product_kernel<kAcross, Finish>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(first_form_kernel<kAcross, Finish>, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
   const CUtensorMap a = matrix(p.a, p.m, p.k, kTileM);
   const CUtensorMap b = kAcross ? matrix(p.b, p.k, p.n, kTileK / 2) : matrix(p.b, p.n, p.k, kTileN / 2);
-  hopper_product_kernel<kAcross, Finish><<<multiprocessors / 2 * 2, kThreads, kSharedBytes, stream>>>(a, b, Shape{p.m, p.n, p.k}, finish);
+  first_form_kernel<kAcross, Finish><<<multiprocessors / 2 * 2, kThreads, kSharedBytes, stream>>>(a, b, Shape{p.m, p.n, p.k}, finish);
   STEPSCOPE_CUDA_CHECK(cudaGetLastError());
 }
 
@@ -57,4 +56,4 @@ void multiply(const Problem& p, Tail tail, cudaStream_t stream) {
   }
 }
 
-}  // namespace hopper
+}  // namespace hopper_first

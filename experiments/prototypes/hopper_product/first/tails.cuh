@@ -3,9 +3,9 @@
 //   begin   once per tile and lane;                      row   for 8 results;         end   once per tile, all finisher warps
 // `inside`: the row and the columns are of the matrix. GELU and its derivative as in gpt2/ops/elementwise.cu.
 #pragma once
-#include "experiments/prototypes/hopper_product/product.cuh"
+#include "experiments/prototypes/hopper_product/first/product.cuh"
 
-namespace hopper {
+namespace hopper_first {
 
 using gpt2::ops::bf16;
 
@@ -114,4 +114,4 @@ struct GeluBackward {
 
 #endif  // __CUDACC__
 
-}  // namespace hopper
+}  // namespace hopper_first
