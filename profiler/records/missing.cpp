@@ -103,8 +103,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"clocks_not_aligned", notice, "document",
      "Nothing bounds how far the clocks of these ranks are apart, or the bounds contradict each other; arrivals and skew are absent."},
     {"kernel_counters_left_out", notice, "document",
-     "Kernels counted one by one wait for each other, and a kernel that waits for another rank would wait for ever; whole passes are "
-     "counted, or profile one rank alone."},
+     "A kernel that is counted runs alone, and a collective waits for a kernel of another rank, so steps of several ranks are not "
+     "counted; profile one GPU for counters."},
     {"link_ceilings_not_measured", info, "document",
      "How fast these GPUs exchange data was not measured, so shares of that ceiling are absent; `doctor --gpus` measures it."},
     // ingest: reports of other tools
