@@ -10,6 +10,9 @@
 #include "cli/commands.h"
 #include "cli/convert_weights.h"
 #include "cli/fetch_data.h"
+#include "cli/make_eval_set.h"
+#include "cli/remote_sets.h"
+#include "cli/set_manifests.h"
 #include "cli/tokenize_text.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
@@ -78,6 +81,8 @@ void check(const std::string& path) {
 struct Flags {
   std::vector<std::string> check;
   std::string fetch;
+  FetchOptions remote;
+  std::string eval_set;
   std::string import_file, export_file;
   std::optional<int64_t> heads;
   bool bf16 = false;
@@ -86,19 +91,56 @@ struct Flags {
   bool json = false;
 };
 
+std::vector<std::string> fetched_sets() {
+  std::vector<std::string> names = known_data_sets();
+  for (std::string& name : remote_set_names()) names.push_back(std::move(name));
+  return names;
+}
+
+void fetch_set(const Flags& flags) {
+  const std::vector<std::string> names = remote_set_names();
+  if (std::find(names.begin(), names.end(), flags.fetch) != names.end()) {
+    FetchOptions options = flags.remote;
+    options.folder = flags.text.out;
+    return fetch_remote_set(flags.fetch, options);
+  }
+  const std::vector<std::string> all = fetched_sets();
+  if (std::find(all.begin(), all.end(), flags.fetch) == all.end())
+    throw stepscope::InputError(fmt::format("--fetch {}: no such data set, expected {}", flags.fetch, fmt::join(all, " or ")));
+  if (flags.remote.shards || !flags.remote.from.empty())
+    throw stepscope::InputError(
+        fmt::format("{}: expected --fetch {} with it", flags.remote.shards ? "--shards" : "--from", fmt::join(names, " or ")));
+  fetch_data_set(flags.fetch, flags.text.out);
+}
+
+void check_vocab_and_out(const TokenizeOptions& o, const char* out) {
+  if (o.vocab.empty()) {
+    throw stepscope::InputError("--vocab: expected GPT-2's vocab.bpe, which `stepscope data --fetch tinyshakespeare` downloads");
+  }
+  if (o.out.empty()) throw stepscope::InputError(fmt::format("--out: expected {}", out));
+}
+
+void evaluation_set(const Flags& flags) {
+  const TokenizeOptions& o = flags.text;
+  check_vocab_and_out(o, "the name of the evaluation set, FILE.bin");
+  const MadeEvalSet made = make_eval_set({flags.eval_set, o.texts, o.vocab, o.encoder, o.out});
+  if (flags.json) {
+    fmt::print("{}\n", nlohmann::ordered_json{{"path", o.out}, {"examples", made.examples}, {"longest_row", made.longest_row}}.dump(2));
+  } else {
+    fmt::print("{}: {} examples, longest row {} positions\n", o.out, made.examples, made.longest_row);
+  }
+}
+
 void tokenize(const Flags& flags) {
   TokenizeOptions o = flags.text;
   o.end_of_text = flags.end_of_text == "before";
   if (flags.document == "paragraph") o.documents = gpt2::Documents::paragraph;
   if (flags.document == "marker") o.documents = gpt2::Documents::marker;
-  if (o.vocab.empty()) {
-    throw stepscope::InputError("--vocab: expected GPT-2's vocab.bpe, which `stepscope data --fetch tinyshakespeare` downloads");
-  }
-  if (o.out.empty()) throw stepscope::InputError("--out: expected FILE.bin or the prefix of the shards' names");
+  check_vocab_and_out(o, "FILE.bin or the prefix of the shards' names");
   if (o.validation_share && !(*o.validation_share > 0 && *o.validation_share < 1)) {
     throw stepscope::InputError(fmt::format("--validation-share {}: expected a part between 0 and 1, such as 0.1", *o.validation_share));
   }
-  if (o.documents != gpt2::Documents::marker) {
+  if (o.documents != gpt2::Documents::marker && o.json_field.empty()) {
     for (const std::string& path : o.texts) {
       const gpt2::MappedFile file(path);
       if (file.text().find(gpt2::kEndOfText) != std::string_view::npos)
@@ -132,11 +174,24 @@ void add_data_command(Command& app, int&) {
   auto* check_option = c->add_option("--check", f->check,
                                      "check token shards, checkpoints, tokenizers, reference states and evaluation sets; stop at the first "
                                      "damaged one with exit 2 and say what is wrong");
-  auto* fetch =
-      c->add_option("--fetch", f->fetch, fmt::format("download and tokenize a known set: {}", fmt::join(known_data_sets(), ", ")));
+  auto* fetch = c->add_option("--fetch", f->fetch, fmt::format("download a known set and check it: {}", fmt::join(fetched_sets(), ", ")));
   auto* import_option =
       c->add_option("--import", f->import_file, "make the checkpoint --out of GPT-2 weights from Hugging Face (model.safetensors)");
   auto* export_option = c->add_option("--export", f->export_file, "make the model.safetensors --out of a checkpoint");
+  auto* eval_set = c->add_option("--eval-set", f->eval_set,
+                                 "make an evaluation set (llm.c format) of these files: hellaswag (.jsonl) or mmlu (.csv or .jsonl)");
+  eval_set->one_of({"hellaswag", "mmlu"})->needs(texts);
+  c->add_option("--shards", f->remote.shards, "fetch this many files for training, beside the one for validation (default: 1)")
+      ->check(whole(1))
+      ->needs(fetch);
+  c->add_option("--from", f->remote.from, "fetch from a mirror: an address that holds the files under their names, or a manifest FILE")
+      ->type_name("URL|FILE")
+      ->needs(fetch);
+  c->add_option("--jobs", f->remote.jobs, "files to fetch at a time")->check(whole(1, 64))->capture_default_str()->needs(fetch);
+  c->add_option("--retries", f->remote.retries, "further tries for a file after a server error or a cut transfer")
+      ->check(whole(0, 100))
+      ->capture_default_str()
+      ->needs(fetch);
   texts->excludes(check_option)->excludes(fetch)->excludes(import_option)->excludes(export_option);
   check_option->excludes(fetch)->excludes(import_option)->excludes(export_option);
   fetch->excludes(import_option)->excludes(export_option);
@@ -147,28 +202,36 @@ void add_data_command(Command& app, int&) {
       ->needs(import_option);
   c->add_option("--vocab", t.vocab, "GPT-2's vocab.bpe (the merges; the ids follow from them)")->needs(texts);
   c->add_option("--encoder", t.encoder, "GPT-2's encoder.json; a vocabulary with other ids is refused")->needs(texts);
-  c->add_option("--out", t.out,
+  c->add_option("-o,--out", t.out,
                 "FILE.bin for one file; else a prefix: PREFIX_train.bin, PREFIX_val.bin, or PREFIX_train_000000.bin … with "
                 "--shard-tokens. With --fetch the folder (default: the set's name), with --import and --export the file");
-  c->add_option("--shard-tokens", t.shard_tokens, "put at most this many tokens in a shard (default: all tokens in one file)")
-      ->check(whole(1))
-      ->needs(texts);
+  auto* shard_tokens =
+      c->add_option("--shard-tokens", t.shard_tokens, "put at most this many tokens in a shard (default: all tokens in one file)")
+          ->check(whole(1))
+          ->needs(texts);
   auto* tokens =
       c->add_option("--validation-tokens", t.validation_tokens, "keep the first N tokens for validation")->check(whole(1))->needs(texts);
-  c->add_option("--validation-share", t.validation_share,
-                "keep this share of the tokens, from the beginning, for validation; the text is read twice")
-      ->check(real_between(0, 1))
+  auto* share = c->add_option("--validation-share", t.validation_share,
+                              "keep this share of the tokens, from the beginning, for validation; the text is read twice")
+                    ->check(real_between(0, 1))
+                    ->needs(texts)
+                    ->excludes(tokens);
+  auto* document =
+      c->add_option("--document", f->document,
+                    "take as one document: the file, a paragraph (up to an empty line), or the text between \"<|endoftext|>\" markers")
+          ->capture_default_str()
+          ->one_of({"file", "paragraph", "marker"})
+          ->needs(texts);
+  c->add_option("--jsonl-field", t.json_field, "the files are JSON lines; take the text in this member of each line as a document")
+      ->type_name("NAME")
       ->needs(texts)
-      ->excludes(tokens);
-  c->add_option("--document", f->document,
-                "take as one document: the file, a paragraph (up to an empty line), or the text between \"<|endoftext|>\" markers")
-      ->capture_default_str()
-      ->one_of({"file", "paragraph", "marker"})
-      ->needs(texts);
-  c->add_option("--end-of-text", f->end_of_text, "put an end-of-text token before each document, or none")
-      ->capture_default_str()
-      ->one_of({"before", "none"})
-      ->needs(texts);
+      ->excludes(document)
+      ->excludes(eval_set);
+  auto* end_of_text = c->add_option("--end-of-text", f->end_of_text, "put an end-of-text token before each document, or none")
+                          ->capture_default_str()
+                          ->one_of({"before", "none"})
+                          ->needs(texts);
+  for (Argument* other : {shard_tokens, tokens, share, document, end_of_text}) eval_set->excludes(other);
   c->add_flag("--json", f->json, "print what was written as JSON")->needs(texts);
   c->footer(
       "Examples:\n"
@@ -177,11 +240,15 @@ void add_data_command(Command& app, int&) {
       "  stepscope data books/*.txt --vocab vocab.bpe --out books/tokens --validation-share 0.1 --shard-tokens 100000000\n"
       "  stepscope data tinyshakespeare.txt --vocab vocab.bpe --encoder encoder.json --document paragraph \\\n"
       "      --validation-tokens 32768 --out tiny_shakespeare                     as llm.c's dev/data/tinyshakespeare.py\n"
+      "  stepscope data stories.jsonl --jsonl-field text --vocab vocab.bpe --out stories\n"
+      "  stepscope data --eval-set hellaswag hellaswag_val.jsonl --vocab vocab.bpe --out hellaswag_val.bin\n"
+      "  stepscope data --fetch fineweb --shards 4                                800 MB of training tokens, in ./fineweb\n"
       "  stepscope data --import model.safetensors --out gpt2_124M.bin            GPT-2 from Hugging Face, as train and gate read it\n"
       "  stepscope data --export gpt2_124M.bin --out model.safetensors            and back\n"
       "  stepscope data --check tiny_shakespeare_train.bin gpt2_124M.bin");
   c->callback([f] {
-    if (!f->fetch.empty()) return fetch_data_set(f->fetch, f->text.out);
+    if (!f->fetch.empty()) return fetch_set(*f);
+    if (!f->eval_set.empty()) return evaluation_set(*f);
     if (!f->import_file.empty()) return import_safetensors(f->import_file, f->text.out, f->bf16, f->heads);
     if (!f->export_file.empty()) return export_safetensors(f->export_file, f->text.out);
     if (!f->text.texts.empty()) return tokenize(*f);

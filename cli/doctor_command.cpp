@@ -225,6 +225,11 @@ void check_tools(Report& r) {
     const std::string file = find(tool);
     r.add(tool, file.empty() ? Status::skip : Status::ok, file.empty() ? "not found; only needed to compare and to check kernels" : file);
   }
+  for (const char* tool : {"curl", "tar"}) {
+    const std::string file = find(tool);
+    r.add(tool, file.empty() ? Status::skip : Status::ok, file.empty() ? "not found; only `data --fetch` needs it" : file,
+          file.empty() ? fmt::format("install the package {}", tool) : "");
+  }
   std::string browser = find("chromium-headless-shell");
   if (browser.empty()) browser = find("chromium");
   r.add("Chromium", browser.empty() ? Status::skip : Status::ok,

@@ -15,6 +15,7 @@
 #include "cli/values.h"
 #include "experiments/energy/into_profile.h"
 #include "experiments/energy/measure.h"
+#include "experiments/energy/op_nodes.h"
 #include "profiler/document/json.h"
 
 namespace cli {
@@ -41,14 +42,14 @@ energy::Document load(const std::string& file) {
 // `profile`: what the joules go into besides, so that another run is refused before minutes are spent.
 energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]] const CommandLine& line,
                           [[maybe_unused]] const std::optional<profiler::ProfileDocument>& profile) {
-  const GpuStatus gpu = gpu_status();
   TrainerFlags flags = f.trainer;
+  settle_for_gpu(flags);
   if (flags.trainer == "reference")
     throw InputError("--trainer reference: it runs on the CPU, and only a GPU's energy is counted; take --trainer mixed or fp32");
-  if (gpu.present || flags.trainer != "auto") {
-    settle(flags);
-    trainer_options(flags);  // refuses wrong flags before anything asks for a GPU
-  }
+  // Wrong flags are refused before anything asks for a GPU.
+  trainer_options(flags);
+  energy::require_op_names(f.measure.only, f.measure.by_launch);
+  const GpuStatus gpu = gpu_status();
   if (!gpu.present) throw MachineError(fmt::format("energy is counted by a GPU: {}", gpu.why_not));
 #ifdef STEPSCOPE_WITH_CUDA
   gpt2::LoopOptions loop = loop_options(flags);
@@ -100,7 +101,7 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
   energy::MeasureOptions& m = f->measure;
   c->add_option("--out,-o", f->out, "write the energy document (JSON) to this file");
   c->add_option("--from", f->from, "measure nothing: read this energy document (without flags of a measurement)");
-  c->add_option("--profile", f->profile, "add the joules to this profile document, of the same run");
+  c->add_option("--profile", f->profile, "add the joules to this profile document; it must describe the same run");
   c->add_option("--only", m.only, "measure only these ops, as the table names them (backward/attention)")->type_name("OP");
   c->add_option("--rounds", m.rounds, "measure every op this many times")->check(whole(1, 100))->capture_default_str();
   c->add_option("--most-rounds", m.most_rounds, "measure an op that is not known to 1% again, up to this many times")

@@ -1,10 +1,7 @@
 // `stepscope eval`: how many questions of an evaluation set a checkpoint answers right, on any trainer.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +9,7 @@
 #include "base/atomic_file.h"
 #include "base/errors.h"
 #include "cli/commands.h"
+#include "cli/progress_line.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
@@ -27,31 +25,6 @@ struct Flags {
   std::string checkpoint, set, trainer = "auto", items;
   int64_t batch_size = 4, limit = 0;
   bool json = false;
-};
-
-// One line on a terminal, rewritten a few times a second; nothing elsewhere.
-class Progress {
- public:
-  explicit Progress(int64_t all) : all_(all), shown_(isatty(STDERR_FILENO) == 1) {}
-  ~Progress() {
-    if (drawn_) fmt::print(stderr, "\r\x1b[K");
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-  void show(int64_t done, int64_t correct) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!shown_ || now < next_ || done == 0) return;
-    next_ = now + std::chrono::milliseconds(200);
-    drawn_ = true;
-    fmt::print(stderr, "\reval: {} of {} examples, accuracy {:.4f}\x1b[K", done, all_,
-               static_cast<double>(correct) / static_cast<double>(done));
-    std::fflush(stderr);
-  }
-
- private:
-  int64_t all_;
-  bool shown_, drawn_ = false;
-  std::chrono::steady_clock::time_point next_{};
 };
 
 void check_items_path(const Flags& f) {
@@ -136,8 +109,11 @@ void run(const Flags& f) {
   const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, trainer_options(flags));
   gpt2::EvalOutcome outcome;
   {
-    Progress progress(static_cast<int64_t>(examples.size()));
-    outcome = gpt2::evaluate_examples(*trainer, examples, [&](int64_t done, int64_t correct) { progress.show(done, correct); });
+    ProgressLine progress;
+    const auto count = static_cast<int64_t>(examples.size());
+    outcome = gpt2::evaluate_examples(*trainer, examples, [&](int64_t done, int64_t correct) {
+      progress.show([&] { return eval_progress_text(done, correct, count); });
+    });
   }
   if (!f.items.empty()) write_items(f.items, outcome);
   print(f, outcome, *trainer, all);

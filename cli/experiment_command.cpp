@@ -14,6 +14,7 @@
 #include "cli/experiment_campaign.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
+#include "experiments/session/campaign_run.h"
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/check.h"
 #include "experiments/verdict/index.h"
@@ -39,7 +40,7 @@ void list(bool json) {
     std::optional<VerdictDocument> verdict;
     std::vector<std::string> stale;
     try {
-      verdict = last_verdict(e.name, studies(root), root);
+      verdict = experiments::last_verdict(e.name, studies(root), studies(root));
     } catch (const InputError& error) {  // the others are listed all the same
       fmt::print(stderr, "stepscope: {}\n", error.what());
     }

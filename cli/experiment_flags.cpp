@@ -14,7 +14,7 @@
 #include "base/errors.h"
 #include "build_info.inc"
 #include "experiments/gate/plant_spec.h"
-#include "experiments/verdict/document.h"
+#include "experiments/session/campaign_run.h"
 
 namespace cli {
 
@@ -65,8 +65,8 @@ void add_decision_flags(Command& c, MeasureFlags& f) {
   Argument* pairs =
       c.add_option(
            "--pairs", f.pairs,
-           "most pairs of fresh processes (default 24, looked at after 8, 16 and 24; with --sequential 12; with --quick 12, extended once "
-           "to 24 if they decide nothing)")
+           "take at most this many pairs of fresh processes (default 24 with looks after 8, 16 and 24; 12 with --sequential; 12 with "
+           "--quick, which takes 24 if they decide nothing)")
           ->check(whole(4, 26));
   Argument* fixed = c.add_flag("--no-extension", f.no_extension, "look once, after all pairs (default 12)");
   Argument* sequential =
@@ -80,9 +80,10 @@ void add_decision_flags(Command& c, MeasureFlags& f) {
 }
 
 void add_measure_flags(Command& c, MeasureFlags& f) {
-  Argument* quick = c.add_flag("--quick", f.quick,
-                               "let both arms take turns in short blocks: a quick answer, at equal clocks; a GPU at its power cap gives "
-                               "another ratio to who trains (default: fresh processes, one at a time)");
+  Argument* quick =
+      c.add_flag("--quick", f.quick,
+                 "let both arms take turns in short blocks at equal clocks. This answers soon, but training on a GPU at its power "
+                 "cap shows another ratio (default: fresh processes, one at a time)");
   add_decision_flags(c, f);
   c.add_option("--settle-s", f.settle_s,
                "seconds of every process that do not count (default: until two seconds in a row agree to 0.3%, 2 to 10, the same for all)")
@@ -195,20 +196,13 @@ fs::path source_root() {
   return root && *root ? fs::path(root) : fs::path(kSourceDir);
 }
 fs::path studies(const fs::path& root) { return root / "experiments" / "studies"; }
-fs::path ledger_file(const fs::path& folder) { return folder / "aa-ledger.jsonl"; }
 
 fs::path results_folder(const std::string& out, const fs::path& root) {
   const fs::path folder = out.empty() ? studies(root) : fs::path(out);
   gpt2::check_folder_writable(folder, "--out");
-  if (!out.empty() && !fs::exists(ledger_file(folder)) && fs::exists(ledger_file(studies(root))))
-    fs::copy_file(ledger_file(studies(root)), ledger_file(folder));
+  const fs::path theirs = experiments::ledger_file(studies(root)), ours = experiments::ledger_file(folder);
+  if (!out.empty() && !fs::exists(ours) && fs::exists(theirs)) fs::copy_file(theirs, ours);
   return folder;
-}
-
-std::optional<experiments::VerdictDocument> last_verdict(const std::string& name, const fs::path& folder, const fs::path& root) {
-  for (const fs::path& f : {folder / name / "verdict.json", studies(root) / name / "verdict.json"})
-    if (fs::exists(f)) return experiments::load_verdict(f);
-  return std::nullopt;
 }
 
 }  // namespace cli

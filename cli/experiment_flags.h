@@ -52,11 +52,7 @@ std::string typed(const CommandLine& line);
 // STEPSCOPE_ROOT, or the tree that the program was built from.
 std::filesystem::path source_root();
 std::filesystem::path studies(const std::filesystem::path& root);
-std::filesystem::path ledger_file(const std::filesystem::path& folder);
 // The studies of the source tree, or `out` (--out), whose ledger goes on from the tree's. Throws when it cannot be written.
 std::filesystem::path results_folder(const std::string& out, const std::filesystem::path& root);
-// In `folder`, else in the studies of the tree.
-std::optional<experiments::VerdictDocument> last_verdict(const std::string& name, const std::filesystem::path& folder,
-                                                         const std::filesystem::path& root);
 
 }  // namespace cli

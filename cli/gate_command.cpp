@@ -389,8 +389,8 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_flag("--no-ops", f->no_ops, "skip the op-level checks");
   c->add_flag("--no-model", f->no_model, "skip the whole-model checks");
   c->add_option("--op-sizes", f->op_sizes,
-                "shapes of the op-level checks: odd, real (those of d12, 124M parameters), or reduced (for compute-sanitizer: each loop "
-                "over a capped grid turns twice, nothing is compared with the oracle)")
+                "check ops at these shapes: odd, real (those of d12, 124M parameters), or reduced (for compute-sanitizer, which needs each "
+                "loop over a capped grid to turn twice and no oracle)")
       ->delimiter(',')
       ->one_of({"odd", "real", "reduced"})
       ->capture_default_str();

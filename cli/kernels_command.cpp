@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/errors.h"
+#include "base/utc.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
@@ -27,10 +28,63 @@ using stepscope::InputError;
 struct KernelsFlags {
   std::string op, trainer = "mixed", model = "d12";
   std::string matmul;  // "" = the trainer's default
+  std::string with;    // a reader's own rung
   int64_t batch_size = 4, seq_len = 1024, rounds = 50;
   uint64_t seed = 0;
-  bool seed_given = false, json = false;
+  bool seed_given = false, json = false, ladder = false;
 };
+
+#ifdef STEPSCOPE_WITH_CUDA
+nlohmann::ordered_json row_of(const experiments::KernelResult& r) {
+  nlohmann::ordered_json row{{"op", r.op}, {"variant", r.variant}, {"shape", r.shape}, {"right", r.right}, {"refused", r.refused}};
+  if (r.is_rung) {
+    row["idea"] = r.idea;
+    if (r.predicted_ns > 0) row["predicted_ns"] = r.predicted_ns;
+  }
+  if (r.right)
+    row.update({{"error", r.error},
+                {"budget", r.budget},
+                {"time_ns", r.median_ns},
+                {"p05_ns", r.p05_ns},
+                {"p95_ns", r.p95_ns},
+                {"bytes_per_s", r.bytes_per_s},
+                {"flops_per_s", r.flops_per_s}});
+  else
+    row["wrong"] = r.wrong;
+  return row;
+}
+
+// The rows as they come; a head before each place. A ladder has one column more, the predicted time.
+struct TextTable {
+  double copy_ceiling = 0, matmul_ceiling = 0;
+  bool ladder = false;
+  std::string place{};
+
+  void print(const experiments::KernelResult& r) {
+    if (place != r.shape) {
+      place = r.shape;
+      fmt::print("{} {}\n  {:<24} {}{:>9} {:>17} {:>15} {:>15} {:>19}\n", r.op, r.shape, "variant", ladder ? "predicted " : "", "us",
+                 "5% to 95%", "GB/s (copy)", "TFLOP/s (max)", "error / budget");
+    }
+    const std::string name = (r.variant.empty() ? "(one way)" : r.variant) + (r.is_default && !r.variant.empty() ? " *" : "");
+    const std::string predicted = !ladder              ? ""
+                                  : r.predicted_ns > 0 ? fmt::format("{:9.2f} ", r.predicted_ns * 1e-3)
+                                                       : fmt::format("{:>9} ", "-");
+    if (!r.right) {
+      fmt::print("  {:<24} {}{}: {}\n", name, predicted, r.refused ? "refused" : "WRONG, not timed", r.wrong);
+      return;
+    }
+    const auto of = [](double value, double ceiling) {
+      return ceiling > 0 ? fmt::format(" ({:.0f}%)", 100 * value / ceiling) : std::string();
+    };
+    fmt::print("  {:<24} {}{:9.2f} {:>17} {:>15} {:>15} {:>19}\n", name, predicted, r.median_ns * 1e-3,
+               fmt::format("{:.2f} to {:.2f}", r.p05_ns * 1e-3, r.p95_ns * 1e-3),
+               fmt::format("{:.0f}{}", r.bytes_per_s * 1e-9, of(r.bytes_per_s, copy_ceiling)),
+               r.flops_per_s > 0 ? fmt::format("{:.1f}{}", r.flops_per_s * 1e-12, of(r.flops_per_s, matmul_ceiling)) : "-",
+               fmt::format("{:.1e} / {:.1e}", r.error, r.budget));
+  }
+};
+#endif
 
 void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
   const gpt2::ModelConfig model = gpt2::model_from_name(f.model);
@@ -43,6 +97,7 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
   if (f.batch_size < 1 || f.batch_size > 4096 || f.seq_len < 1 || f.seq_len > model.max_seq_len || f.rounds < 3 || f.rounds > 100000)
     throw InputError(fmt::format("--batch-size {}, --seq-len {}, --rounds {}: expected 1 to 4096, 1 to {}, 3 to 100000", f.batch_size,
                                  f.seq_len, f.rounds, model.max_seq_len));
+  if (!f.with.empty() && !f.ladder) throw InputError("--with adds a rung to a ladder: expected --ladder beside it");
 #ifdef STEPSCOPE_WITH_CUDA
   if (const auto known = experiments::kernel_ops(f.trainer); std::find(known.begin(), known.end(), f.op) == known.end())
     throw InputError(
@@ -59,48 +114,33 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
   options.trainer = f.trainer;
   options.matmul = f.matmul;
   options.rounds = static_cast<int>(f.rounds);
+  options.ladder = f.ladder;
+  options.solution = f.with;
+  options.copy_bytes_per_s = ceilings.copy_bytes_per_s;
+  options.fp32_flops_per_s = ceilings.fp32_flops_per_s;
   if (isatty(STDERR_FILENO)) options.progress = [](const std::string& what) { fmt::print(stderr, "kernels: {}\n", what); };
   const uint64_t seed = f.seed_given ? f.seed : std::random_device{}();
   const auto rows = experiments::bench_kernels(f.op, model, f.batch_size, f.seq_len, seed, options);
-  nlohmann::ordered_json all{
-      {"schema", "stepscope.kernels/1"},        {"device", ceilings.device}, {"trainer", f.trainer}, {"matmul", f.matmul}, {"seed", seed},
-      {"rows", nlohmann::ordered_json::array()}};
-  std::string place;
+  nlohmann::ordered_json all{{"schema", "stepscope.kernels/1"},
+                             {"at", stepscope::now_utc()},
+                             {"device", ceilings.device},
+                             {"driver", ceilings.driver},
+                             {"trainer", f.trainer},
+                             {"matmul", f.matmul},
+                             {"model", f.model},
+                             {"batch_size", f.batch_size},
+                             {"seq_len", f.seq_len},
+                             {"rounds", f.rounds},
+                             {"seed", seed},
+                             {"rows", nlohmann::ordered_json::array()}};
+  all["ladder"] = f.ladder;
+  TextTable table{ceilings.copy_bytes_per_s, matmul_ceiling, f.ladder};
   for (const experiments::KernelResult& r : rows) {
-    if (!r.right && !r.refused) exit_code = 1;
-    if (f.json) {
-      nlohmann::ordered_json row{{"op", r.op}, {"variant", r.variant}, {"shape", r.shape}, {"right", r.right}, {"refused", r.refused}};
-      if (r.right)
-        row.update({{"error", r.error},
-                    {"budget", r.budget},
-                    {"time_ns", r.median_ns},
-                    {"p05_ns", r.p05_ns},
-                    {"p95_ns", r.p95_ns},
-                    {"bytes_per_s", r.bytes_per_s},
-                    {"flops_per_s", r.flops_per_s}});
-      else
-        row["wrong"] = r.wrong;
-      all["rows"].push_back(row);
-      continue;
-    }
-    if (place != r.shape) {
-      place = r.shape;
-      fmt::print("{} {}\n  {:<24} {:>9} {:>17} {:>15} {:>15} {:>19}\n", r.op, r.shape, "variant", "us", "5% to 95%", "GB/s (copy)",
-                 "TFLOP/s (max)", "error / budget");
-    }
-    const std::string name = (r.variant.empty() ? "(one way)" : r.variant) + (r.is_default && !r.variant.empty() ? " *" : "");
-    if (!r.right) {
-      fmt::print("  {:<24} {}: {}\n", name, r.refused ? "refused" : "WRONG, not timed", r.wrong);
-      continue;
-    }
-    const auto of = [](double value, double ceiling) {
-      return ceiling > 0 ? fmt::format(" ({:.0f}%)", 100 * value / ceiling) : std::string();
-    };
-    fmt::print("  {:<24} {:9.2f} {:>17} {:>15} {:>15} {:>19}\n", name, r.median_ns * 1e-3,
-               fmt::format("{:.2f} to {:.2f}", r.p05_ns * 1e-3, r.p95_ns * 1e-3),
-               fmt::format("{:.0f}{}", r.bytes_per_s * 1e-9, of(r.bytes_per_s, ceilings.copy_bytes_per_s)),
-               r.flops_per_s > 0 ? fmt::format("{:.1f}{}", r.flops_per_s * 1e-12, of(r.flops_per_s, matmul_ceiling)) : "-",
-               fmt::format("{:.1e} / {:.1e}", r.error, r.budget));
+    if (!r.right && !r.refused && !r.teaches_an_error) exit_code = 1;
+    if (f.json)
+      all["rows"].push_back(row_of(r));
+    else
+      table.print(r);
   }
   if (f.json)
     fmt::print("{}\n", all.dump(1));
@@ -129,11 +169,14 @@ void add_kernels_command(Command& app, int& exit_code) {
   c->add_option("--seed", f->seed, "seeds all inputs (default: a new seed each time)")->check(seed())->each([f](const std::string&) {
     f->seed_given = true;
   });
+  c->add_flag("--ladder", f->ladder, "first the rungs of docs/learn, from the plainest kernel up, with predicted times (--trainer fp32)");
+  c->add_option("--with", f->with, "with --ladder: your own rung, a CUDA source file (docs/learn says what it must hold)")
+      ->type_name("FILE");
   c->add_flag("--json", f->json, "print JSON");
   c->footer(
       "Exit 1: a variant is wrong.\nExamples:\n  stepscope kernels attention_backward\n  "
       "stepscope kernels attention_forward --trainer fp32 --matmul tf32\n  "
-      "stepscope kernels layernorm_backward -b 16");
+      "stepscope kernels layernorm_backward -b 16\n  stepscope kernels layernorm_forward --trainer fp32 --ladder");
   c->callback([f, &exit_code] { run(*f, exit_code); });
 }
 

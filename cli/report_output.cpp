@@ -17,6 +17,7 @@
 #include "profiler/report/html.h"
 #include "profiler/report/markdown.h"
 #include "profiler/report/table.h"
+#include "profiler/report/terminal.h"
 #include "profiler/report/trace.h"
 
 namespace cli {
@@ -99,6 +100,32 @@ void check_report_outputs(const ReportFlags& f) {
           path));
     gpt2::check_file_writable(path, flag);
   }
+}
+
+void check_log_outputs(const ReportFlags& f) {
+  const ReportFlags defaults;
+  const auto refuse = [](const std::string& flag) {
+    throw stepscope::InputError(fmt::format("{}: expected a profile document with it; a run's log has neither kernels nor launches", flag));
+  };
+  if (f.by != defaults.by) refuse("--by " + f.by);
+  if (f.csv_rows != defaults.csv_rows) refuse("--csv-rows " + f.csv_rows);
+  if (!f.trace.empty()) refuse("--trace " + f.trace);
+  for (const auto& [flag, path] : all_outputs(f))
+    if (output_of(path, flag) == Output::trace) refuse(fmt::format("{} {}", flag, path));
+}
+
+void print_texts(const ReportFlags& f, const ReportTexts& texts) {
+  if (!f.csv.empty()) gpt2::write_file_atomically(f.csv, texts.csv());
+  for (const auto& [flag, path] : all_outputs(f)) {
+    const Output kind = output_of(path, flag);
+    const auto& text = kind == Output::html       ? texts.html
+                       : kind == Output::markdown ? texts.markdown
+                       : kind == Output::json     ? texts.json
+                                                  : texts.csv;
+    gpt2::write_file_atomically(path, text());
+  }
+  fmt::print("{}", f.json ? texts.json() : texts.table(profiler::table_width(STDOUT_FILENO), profiler::color_wanted(STDOUT_FILENO)));
+  std::fflush(stdout);
 }
 
 void print_report(const profiler::ProfileDocument& document, const ReportFlags& f) {

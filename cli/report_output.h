@@ -1,6 +1,8 @@
 // How `profile` and `report` show a document: the same flags, the same table, the same files.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,5 +25,14 @@ void add_report_flags(Command& command, ReportFlags& flags);
 void check_report_outputs(const ReportFlags& flags);
 // Table (or the document with --json) on stdout, CSV and trace into their files.
 void print_report(const profiler::ProfileDocument& document, const ReportFlags& flags);
+
+// The same flags for something that is no profile: each text is made when a file or stdout wants it.
+struct ReportTexts {
+  std::function<std::string()> html, markdown, json, csv;
+  std::function<std::string(size_t width, bool color)> table;
+};
+void print_texts(const ReportFlags& flags, const ReportTexts& texts);
+// Throws stepscope::InputError for flags that ask for launches or kernels, which a run's log does not have.
+void check_log_outputs(const ReportFlags& flags);
 
 }  // namespace cli

@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/mapped_file.h"
 #include "gpt2/data/bpe.h"
+#include "gpt2/data/json_lines.h"
 #include "gpt2/data/pretokenizer.h"
 
 namespace cli {
@@ -43,14 +44,19 @@ class Progress {
 void encode_all(const std::vector<gpt2::MappedFile>& files, const TokenizeOptions& options, gpt2::Bpe& bpe, const gpt2::TokenSink& sink) {
   const uint16_t end_of_text = bpe.end_of_text();
   for (const gpt2::MappedFile& file : files) {
-    gpt2::for_each_document(file.text(), options.documents, [&](std::string_view document) {
+    const auto encode = [&](std::string_view document) {
       if (options.end_of_text) sink({&end_of_text, 1}, 0);
       try {
         bpe.encode(document, sink);
       } catch (const stepscope::InputError& e) {
         throw stepscope::InputError(fmt::format("{}: {}", file.path(), e.what()));
       }
-    });
+    };
+    if (options.json_field.empty()) {
+      gpt2::for_each_document(file.text(), options.documents, encode);
+    } else {
+      gpt2::for_each_json_line(file.text(), file.path(), [&](const gpt2::JsonLine& line) { encode(line.text(options.json_field)); });
+    }
   }
 }
 

@@ -16,6 +16,7 @@ struct TokenizeOptions {
   std::string encoder;  // encoder.json, only compared; may be empty
   std::string out;      // PREFIX or FILE.bin
   gpt2::Documents documents = gpt2::Documents::file;
+  std::string json_field;   // not empty: the texts are JSON lines, and this member of each is a document (`documents` is not looked at)
   bool end_of_text = true;  // before each document
   uint64_t validation_tokens = 0;
   std::optional<double> validation_share;  // of all tokens, instead of validation_tokens; the text is read twice

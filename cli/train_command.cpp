@@ -10,11 +10,15 @@
 #include "base/errors.h"
 #include "base/statistics.h"
 #include "cli/commands.h"
+#include "cli/learning_rate_sweep.h"
+#include "cli/progress_line.h"
 #include "cli/range_recorder.h"
 #include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
+#include "cli/training_log.h"
 #include "cli/values.h"
 #include "gpt2/distributed/agreement.h"
+#include "gpt2/replicas.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
 #include "gpt2/cuda/nvtx_ranges.h"
@@ -31,6 +35,9 @@ struct TrainFlags {
   float sample_temperature = 1.0f;
   int64_t sample_top_k = 50;
   std::string tokenizer, checkpoint_dir, run_json, cpu_recording;
+  std::string log, eval_set;
+  int64_t eval_every = 0, eval_limit = 0;
+  std::vector<std::string> sweep_rates;
   bool resume = false, quiet = false, json = false, list_variants = false;
 };
 
@@ -52,6 +59,22 @@ void print_variants() {
   fmt::print("reference: no variants\n");
 }
 
+// Accuracy during training: a progress line while it is computed, then one line of output.
+void report_evaluation(gpt2::LoopOptions& options) {
+  const auto progress = std::make_shared<ProgressLine>();
+  options.on_eval_progress = [progress](int64_t done, int64_t correct, int64_t all) {
+    progress->show([&] { return eval_progress_text(done, correct, all); });
+  };
+  options.on_eval = [progress](int64_t step, const gpt2::EvalOutcome& o) {
+    progress->clear();
+    const auto all = static_cast<int64_t>(o.items.size());
+    const auto [low, high] = gpt2::wilson_interval(o.correct, all);
+    fmt::print("eval after step {} | accuracy {:.4f} [{:.4f}, {:.4f}], {} of {}\n", step,
+               static_cast<double>(o.correct) / static_cast<double>(all), low, high, o.correct, all);
+    std::fflush(stdout);
+  };
+}
+
 void print_step(bool json, const gpt2::StepLog& s) {
   if (json) {
     fmt::print("{}\n", nlohmann::json{{"step", s.outcome.step},
@@ -67,6 +90,25 @@ void print_step(bool json, const gpt2::StepLog& s) {
   std::fflush(stdout);
 }
 
+void print_start(const gpt2::Trainer& trainer, int ranks) {
+  const gpt2::TrainerOptions& o = trainer.options();
+  int64_t bytes = 0;
+  for (const gpt2::MemoryItem& m : trainer.memory()) bytes += m.bytes;
+  const auto used = trainer.memory_used_bytes();
+  fmt::print(stderr, "{} trainer on {}{}{} {}; B={} T={}, {} matmul, {:.2f} GB planned{}\n", trainer.name(),
+             ranks == 1 ? "" : fmt::format("{} ranks ({}), rank 0 on ", ranks, o.communicator->name()), trainer.device(),
+             ranks == 1 ? ":" : ";", gpt2::describe(o.model), o.batch_size, o.seq_len, o.matmul, static_cast<double>(bytes) * 1e-9,
+             used ? fmt::format(", {:.2f} GB taken", static_cast<double>(*used) * 1e-9) : "");
+}
+
+void print_summary(const std::vector<double>& ms, double tokens, double loss) {
+  // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
+  const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
+  const double m = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()));
+  fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({} steps, first {} left out of the median)\n", m, tokens / m * 1e3,
+             loss, ms.size(), skip);
+}
+
 gpt2::LoopOptions all_loop_options(const TrainFlags& f, const TrainerFlags& settled, const CommandLine& line) {
   gpt2::LoopOptions options = loop_options(settled);
   options.val_every = f.val_every;
@@ -78,14 +120,21 @@ gpt2::LoopOptions all_loop_options(const TrainFlags& f, const TrainerFlags& sett
   options.checkpoint_every = f.checkpoint_every;
   options.keep_checkpoints = f.keep;
   options.resume = f.resume;
+  options.eval_set = f.eval_set;
+  options.eval_every = f.eval_every;
+  options.eval_limit = f.eval_limit;
   options.run_json = f.run_json;
   options.command = line.text();
   options.sample_temperature = f.sample_temperature;
   options.sample_top_k = f.sample_top_k;
+  return options;
+}
+
+void report_beside_steps(gpt2::LoopOptions& options) {
+  report_evaluation(options);
   options.on_validation = [](int64_t step, double loss) { fmt::print("validation after step {} | loss {:.6f}\n", step, loss); };
   options.on_sample = [](int64_t step, const std::string& text) { fmt::print("sample after step {}:\n{}\n", step, text); };
   options.on_note = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };
-  return options;
 }
 
 constexpr double kEnd_s = 15;  // for what usually takes less than one
@@ -103,6 +152,14 @@ gpt2::distributed::Identity identity_of_run(const TrainFlags& f, const TrainerFl
   return id;
 }
 
+std::unique_ptr<gpt2::RangeListener> make_listener(const TrainFlags& f, const std::string& trainer, int rank, const CommandLine& line) {
+#ifdef STEPSCOPE_WITH_CUDA
+  if (trainer != "reference") return std::make_unique<gpt2::cuda::NvtxRanges>();
+#endif
+  if (trainer != "reference" || f.cpu_recording.empty()) return nullptr;
+  return std::make_unique<RangeRecorder>(gpt2::rank_file(f.cpu_recording, rank), line.text());
+}
+
 // One rank, or the only one (`session` is nullptr). `trainer` outlives an exception, so that the other ranks hear of it before anything
 // waits for the device.
 bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, std::unique_ptr<gpt2::Trainer>& trainer) {
@@ -118,12 +175,13 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   if (session != nullptr) session->compare(identity_of_run(f, flags));
   gpt2::LoopOptions options = all_loop_options(f, flags, line);
   options.channel = channel;
-  if (!first) options.on_note = nullptr;
+  if (first) report_beside_steps(options);
   gpt2::TrainerOptions trainer_opts;
   std::string finished;
   gpt2::distributed::agree(channel, [&] {
     trainer_opts = trainer_options(flags);
     gpt2::check_run(trainer_opts, options);  // before a trainer takes the whole GPU
+    if (!f.log.empty() && first) gpt2::check_run_log(f.log, f.resume);
     finished = gpt2::finished_before(trainer_opts, flags.trainer, options).value_or("");
   });
   if (channel != nullptr) finished = gpt2::distributed::from_rank_0(*channel, finished);
@@ -135,40 +193,32 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   if (session != nullptr) trainer_opts.communicator = &session->connect(f.ranks, flags.trainer);
   // A GPU trainer exchanges something when it is made, so its ranks cannot hear each other out in between: the watchdog tells them.
   gpt2::distributed::agree(flags.trainer == "reference" ? channel : nullptr, [&] { trainer = make_trainer(flags, trainer_opts); });
-  std::unique_ptr<gpt2::RangeListener> listener;
-  if (flags.trainer == "reference") {
-    const std::string recording =
-        f.cpu_recording.empty() ? "" : gpt2::rank_file(f.cpu_recording, session == nullptr ? 0 : session->world().rank);
-    if (!recording.empty()) listener = std::make_unique<RangeRecorder>(recording, line.text());
-  }
-#ifdef STEPSCOPE_WITH_CUDA
-  if (flags.trainer != "reference") listener = std::make_unique<gpt2::cuda::NvtxRanges>();
-#endif
+  const std::unique_ptr<gpt2::RangeListener> listener =
+      make_listener(f, flags.trainer, session == nullptr ? 0 : session->world().rank, line);
   gpt2::set_range_listener(listener.get());
 
-  if (!f.quiet && !f.json && first) {
-    int64_t bytes = 0;
-    for (const gpt2::MemoryItem& m : trainer->memory()) bytes += m.bytes;
-    const auto used = trainer->memory_used_bytes();
-    fmt::print(stderr, "{} trainer on {}{}; {}; B={} T={}, {} matmul, {:.2f} GB planned{}\n", trainer->name(),
-               ranks == 1 ? "" : fmt::format("{} ranks ({}), rank 0 on ", ranks, trainer_opts.communicator->name()), trainer->device(),
-               gpt2::describe(trainer->options().model), flags.batch_size, flags.seq_len, flags.matmul, static_cast<double>(bytes) * 1e-9,
-               used ? fmt::format(", {:.2f} GB taken", static_cast<double>(*used) * 1e-9) : "");
-  }
+  if (!f.quiet && !f.json && first) print_start(*trainer, ranks);
+  std::optional<TrainingLog> log;
+  if (!f.log.empty() && first) log.emplace(f.log, *trainer, options);
   std::vector<double> ms;
-  const gpt2::RunResult result = gpt2::train(*trainer, options, [&](const gpt2::StepLog& s) {
+  const auto on_step = [&](const gpt2::StepLog& s) {
     ms.push_back(s.outcome.time_ns * 1e-6);
+    if (log) log->step(s);
     if (f.quiet || !first) return;
     print_step(f.json, s);
-  });
+  };
+  gpt2::RunResult result;
+  try {
+    result = gpt2::train(*trainer, options, on_step);
+  } catch (const std::exception& e) {
+    if (log) log->end(e.what());
+    throw;
+  }
+  if (log) log->end("");
   gpt2::set_range_listener(nullptr);
   if (!f.json && first && !ms.empty()) {
-    // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
-    const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
-    const double m = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()));
-    fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({} steps, first {} left out of the median)\n", m,
-               static_cast<double>(flags.batch_size * flags.seq_len * flags.accumulation * ranks) / m * 1e3,
-               result.steps.back().outcome.loss, ms.size(), skip);
+    const int64_t tokens = flags.batch_size * flags.seq_len * flags.accumulation * ranks;
+    print_summary(ms, static_cast<double>(tokens), result.steps.back().outcome.loss);
   }
   return !result.interrupted;
 }
@@ -216,6 +266,12 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
 
 void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
   TrainerFlags settled = f.trainer;
+  if (!f.sweep_rates.empty()) {
+    if (f.ranks.gpus > 1 || f.ranks.world > 1)
+      throw stepscope::InputError("--sweep-learning-rates: its runs use one GPU each; expected no --gpus");
+    if (const auto notice = settle(settled)) fmt::print(stderr, "stepscope: {}\n", *notice);
+    return sweep_learning_rates(settled, all_loop_options(f, settled, line), {f.sweep_rates, f.log, f.json, f.quiet});
+  }
   if (f.ranks.gpus > 1) settle(settled);
   if (const auto code = launch_ranks(f.ranks, settled.trainer, line)) {
     exit_code = *code;
@@ -248,22 +304,34 @@ void add_train_command(Command& app, const CommandLine& line, int& exit_code) {
       ->check(whole(0))
       ->capture_default_str();
   c->add_option("--tokenizer", f->tokenizer, "decode the samples with this tokenizer file (llm.c format)");
-  c->add_option("--checkpoints", f->checkpoint_dir, "keep checkpoints in this folder");
+  auto* checkpoints = c->add_option("--checkpoints", f->checkpoint_dir, "keep checkpoints in this folder");
   c->add_option("--checkpoint-every", f->checkpoint_every, "steps between checkpoints; the last step is always kept")->check(whole(0));
   c->add_option("--keep-checkpoints", f->keep, "keep this many of the newest checkpoints")->check(whole(1))->capture_default_str();
   c->add_flag("--resume", f->resume, "continue from the newest checkpoint in --checkpoints that loads; start at step 1 if there is none");
-  c->add_option("--run-json", f->run_json, "write the run's settings and every step's loss and time to this file");
+  auto* run_json = c->add_option("--run-json", f->run_json, "write the run's settings and every step's loss and time to this file");
+  c->add_option("--log", f->log, "append every step, validation, evaluation, sample and note to this file, one JSON object per line");
+  auto* eval = c->add_option("--eval", f->eval_set, "after the last step, count the right answers on this evaluation set (llm.c format)");
+  c->add_option("--eval-every", f->eval_every, "steps between two counts of right answers; 0 = only after the last step")
+      ->check(whole(0))
+      ->needs(eval);
+  c->add_option("--eval-limit", f->eval_limit, "ask only the first N examples of --eval (default: all)")->check(whole(1))->needs(eval);
+  auto* sweep = c->add_option("--sweep-learning-rates", f->sweep_rates,
+                              "do the run once per rate, such as 1e-4,3e-4,1e-3, and print which came to the lowest loss");
+  sweep->delimiter(',')->check(real_above(0, 1e38))->type_name("RATE,RATE,…");
   c->add_flag("--quiet,-q", f->quiet, "print only the summary line");
   c->add_flag("--json", f->json, "print one JSON object per step");
   c->add_flag("--list-variants", f->list_variants, "print the ops that have variants, and stop");
   c->add_option("--cpu-recording", f->cpu_recording, "write the CPU reference's ranges as a recording")
       ->group("");  // set by `profile` for the CPU reference
+  for (Argument* other : {checkpoints, run_json, eval}) sweep->excludes(other);
   c->footer(
       "Examples:\n"
       "  stepscope train --trainer fp32 --model d12 --matmul tf32 --data tiny_shakespeare_train.bin --steps 60\n"
       "  stepscope train --trainer reference --model tiny --steps 20\n"
       "  stepscope train --gpus 2 --trainer reference --model tiny --steps 20\n"
-      "  stepscope train --checkpoints run1 --checkpoint-every 100 --resume --steps 1000");
+      "  stepscope train --checkpoints run1 --checkpoint-every 100 --resume --steps 1000\n"
+      "  stepscope train --trainer reference --model tiny --steps 20 --log run.jsonl\n"
+      "  stepscope train --trainer reference --model tiny --steps 10 --sweep-learning-rates 1e-4,1e-3,1e-2");
   c->callback([f, line, &exit_code] {
     if (f->list_variants) return print_variants();
     run(*f, line, exit_code);

@@ -200,6 +200,7 @@ dist::Identity identity_of(const std::vector<std::string>& arguments) {
     const std::string flag = arguments[i++];
     std::string value;
     while (i < arguments.size() && !arguments[i].starts_with("--")) value += (value.empty() ? "" : " ") + arguments[i++];
+    if (flag == "--data" || flag == "--val-data") continue;  // another path may lead to the same tokens; train_loop compares those
     if (value.empty()) value = "yes";
     const auto earlier = std::find_if(id.begin(), id.end(), [&](const dist::IdentityField& one) { return one.name == flag; });
     if (earlier != id.end()) {

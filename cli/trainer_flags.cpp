@@ -16,7 +16,9 @@
 #include "gpt2/reference/reference_trainer.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
+#include "fp32/variants.h"
 #include "mixed/trainer.h"
+#include "mixed/variants.h"
 #endif
 
 namespace cli {
@@ -107,8 +109,9 @@ void check_abilities(const TrainerFlags& f) {
 }
 
 // If this trainer lacks a slot or variant and another trainer has it, the error names that trainer. A variant that no trainer has is
-// refused by the trainer itself, with the list of its variants.
-void check_variants([[maybe_unused]] std::string_view trainer, const std::map<std::string, std::string>& wanted) {
+// refused in the words of the trainer's own table, which lists its variants.
+void check_variants([[maybe_unused]] std::string_view trainer, const std::map<std::string, std::string>& wanted,
+                    [[maybe_unused]] bool deterministic) {
   if (wanted.empty()) return;  // the table of the mixed trainer loads cuDNN to see whether it is there
   using Table = std::vector<gpt2::VariantInfo>;
   std::vector<std::pair<std::string_view, Table>> tables{{"reference", {}}};
@@ -129,6 +132,13 @@ void check_variants([[maybe_unused]] std::string_view trainer, const std::map<st
       if (has(table, slot, name))
         throw InputError(fmt::format("--variant {}={}: the {} trainer has no such variant, --trainer {} does", slot, name, trainer, other));
   }
+#ifdef STEPSCOPE_WITH_CUDA
+  try {
+    if (trainer == "fp32") fp32::choose_variants(wanted);
+    if (trainer == "mixed") mixed::choose_variants(wanted, deterministic);
+  } catch (const stepscope::MachineError&) {  // what this machine lacks is no mistake of the user; the trainer says it
+  }
+#endif
 }
 
 }  // namespace
@@ -187,6 +197,14 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
   c.add_option("--beta1", f.beta1, "AdamW's decay of the first moment")->check(real(0, 0.9999999))->capture_default_str();
   c.add_option("--beta2", f.beta2, "AdamW's decay of the second moment")->check(real(0, 0.9999999))->capture_default_str();
   c.add_option("--eps", f.eps, "AdamW adds this to the denominator")->check(real(0, kMaxFloat))->capture_default_str();
+}
+
+void settle_for_gpu(TrainerFlags& f) {
+  if (f.trainer == "auto") {
+    const auto only = only_trainer_with(f, "mixed");
+    f.trainer = only ? only->first : "mixed";
+  }
+  settle(f);
 }
 
 std::optional<std::string> settle(TrainerFlags& f) {
@@ -270,7 +288,7 @@ gpt2::TrainerOptions trainer_options(const TrainerFlags& f) {
   o.weight_rounding = f.weight_rounding;
   o.deterministic = f.deterministic;
   o.variants = parse_variants(f.variants);
-  check_variants(f.trainer, o.variants);
+  check_variants(f.trainer, o.variants, f.deterministic);
   check_sizes(f, o.model);
   return o;
 }

@@ -49,6 +49,8 @@ void add_trainer_flags(Command& command, TrainerFlags& flags);
 // Settles "auto" and the defaults that depend on the machine: with a GPU mixed d12 B=4 T=1024, without the reference on `tiny` B=4
 // T=64. Returns a sentence for stderr when it chose something less than a GPU user would expect.
 std::optional<std::string> settle(TrainerFlags& flags);
+// The same as if this machine had a GPU, for a command that needs one: wrong flags are refused before it is missed.
+void settle_for_gpu(TrainerFlags& flags);
 
 // The same flags as arguments for `stepscope train`, after settle(). `steps` replaces flags.steps.
 std::vector<std::string> as_arguments(const TrainerFlags& flags, int64_t steps);

@@ -100,6 +100,12 @@ void write_world(ordered_json& doc, const Trainer& trainer, const LoopOptions& o
 
 }  // namespace
 
+std::string run_settings_json(const Trainer& trainer, const LoopOptions& options) {
+  ordered_json settings = ordered_json::object();
+  write_fields(settings, run_fields_of(trainer, options));
+  return settings.dump();
+}
+
 std::string run_json(const Trainer& trainer, const LoopOptions& options, const RunResult& result, std::span<const int64_t> validated_steps,
                      const std::string& stopped) {
   ordered_json doc{{"schema", "stepscope.run/1"}};

@@ -14,4 +14,7 @@ namespace gpt2 {
 std::string run_json(const Trainer& trainer, const LoopOptions& options, const RunResult& result, std::span<const int64_t> validated_steps,
                      const std::string& stopped);
 
+// The settings alone (base/run_fields.h), as one JSON object.
+std::string run_settings_json(const Trainer& trainer, const LoopOptions& options);
+
 }  // namespace gpt2

@@ -5,19 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <map>
 #include <optional>
 
 #include "base/atomic_file.h"
-#include "base/checksum.h"
 #include "base/errors.h"
 #include "gpt2/data/token_source.h"
 #include "gpt2/data/tokenizer.h"
 #include "gpt2/distributed/agreement.h"
 #include "gpt2/distributed/identity.h"
 #include "gpt2/op_range.h"
+#include "gpt2/replicas.h"
 #include "gpt2/run_json.h"
 #include "gpt2/sampling.h"
 #include "gpt2/training_state.h"
@@ -52,6 +50,10 @@ void check_flags(const TrainerOptions& t, const LoopOptions& o) {
   }
   at_least("--steps", o.steps, 1);
   at_least("--val-every", o.val_every, 0);
+  at_least("--eval-every", o.eval_every, 0);
+  at_least("--eval-limit", o.eval_limit, 0);
+  if (o.eval_set.empty() && (o.eval_every > 0 || o.eval_limit > 0))
+    throw InputError(fmt::format("{}: expected --eval FILE with it", o.eval_every > 0 ? "--eval-every" : "--eval-limit"));
   at_least("--sample-every", o.sample_every, 0);
   at_least("--sample-tokens", o.sample_tokens, 1);
   at_least("--checkpoint-every", o.checkpoint_every, 0);
@@ -76,7 +78,16 @@ struct Surroundings {
   std::unique_ptr<TokenSource> data, validation;
   std::optional<CheckpointStore> checkpoints;
   std::optional<Tokenizer> tokenizer;
+  std::vector<EvalExample> examples;  // of --eval
 };
+
+std::vector<EvalExample> open_eval_set(const TrainerOptions& t, const LoopOptions& o) {
+  if (o.eval_set.empty()) return {};
+  std::vector<EvalExample> examples = load_eval_set(o.eval_set, t.model.vocab_size);
+  if (o.eval_limit > 0 && static_cast<size_t>(o.eval_limit) < examples.size()) examples.resize(static_cast<size_t>(o.eval_limit));
+  check_rows_fit(examples, t.seq_len, fmt::format("--eval {} with --seq-len {}", o.eval_set, t.seq_len));
+  return examples;
+}
 
 Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   check_flags(t, o);
@@ -100,6 +111,7 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
           fmt::format("{}: a tokenizer of {} tokens, expected the model's {}", o.tokenizer, s.tokenizer->vocab_size(), t.model.vocab_size));
     }
   }
+  if (rank_of(o) == 0) s.examples = open_eval_set(t, o);  // one rank answers
   if (!o.run_json.empty()) check_file_writable(rank_file(o.run_json, rank_of(o)), "--run-json");
   // The store cleans its folder up and writes into it, so one rank has it.
   if (!o.checkpoint_dir.empty() && rank_of(o) == 0) {
@@ -171,6 +183,12 @@ class Run {
   RunResult loop() {
     if (o_.channel) compare_data();
     if (o_.resume && !(o_.channel == nullptr ? resume() : resume_together())) return std::move(result_);
+    if (o_.channel) {  // a file of weights may have another content on another host
+      std::vector<float> parameters(static_cast<size_t>(tensor_layout(trainer_.options().model).total));
+      trainer_.read(State::parameters, parameters);
+      compare_replicas(*o_.channel, parameters, done_ == 0 ? "before the first step" : "in the checkpoint that they resume from");
+    }
+    if (o_.on_start) o_.on_start(done_);
     if (o_.overfit) {
       around_.data->seek({});
       read_batches();
@@ -192,10 +210,12 @@ class Run {
       auto due = [&](int64_t every) { return every > 0 && (step % every == 0 || last); };
       const bool save = !o_.checkpoint_dir.empty() && (stopping || last || due(o_.checkpoint_every));
       // Weights may be looked at only between steps: the pipeline runs empty here and nowhere else.
-      if (save || stopping || last || due(o_.val_every) || due(o_.sample_every)) drain();
+      const bool eval = !around_.examples.empty() && (last || due(o_.eval_every));
+      if (save || stopping || last || eval || due(o_.val_every) || due(o_.sample_every)) drain();
       if (save) save_checkpoint_now();
       if (stopping) return interrupted(step);
       if (due(o_.val_every)) validate(step);
+      if (eval) answer_questions(step);
       if (due(o_.sample_every) && rank_of(o_) == 0) sample(step);
     }
     at(Phase::end, done_);
@@ -355,31 +375,11 @@ class Run {
     trainer_.read(State::parameters, parameters);
     trainer_.read(State::adam_m, s.m);
     trainer_.read(State::adam_v, s.v);
-    compare_replicas(parameters);
+    if (o_.channel) compare_replicas(*o_.channel, parameters, fmt::format("after step {}, so nothing was saved", done_));
     distributed::agree(o_.channel, [&] {
       if (around_.checkpoints) around_.checkpoints->save(t.model, parameters, std::move(s));
     });
     at(Phase::step, done_);
-  }
-
-  // Loss and norm of a step are sums over all ranks and have the same bits even where one rank's weights are damaged: only the weights
-  // tell.
-  void compare_replicas(std::span<const float> parameters) const {
-    if (o_.channel == nullptr) return;
-    const std::string mine = fmt::format("{:016x}", Checksum::of(std::as_bytes(parameters)));
-    const auto all = o_.channel->all_gather({mine.begin(), mine.end()});
-    std::map<distributed::Bytes, std::vector<int>> by_sum;
-    for (size_t r = 0; r < all.size(); ++r) by_sum[all[r]].push_back(static_cast<int>(r));
-    if (by_sum.size() == 1) return;
-    const auto fewest = std::min_element(by_sum.begin(), by_sum.end(), [](const auto& a, const auto& b) {
-      return std::pair(a.second.size(), -a.second.front()) < std::pair(b.second.size(), -b.second.front());
-    });
-    throw distributed::RankFailure(
-        {fewest->second.front(),
-         fmt::format("step {}: the weights of rank{} {} differ from those of the others; the replicas are no longer "
-                     "the same and nothing was saved",
-                     done_, fewest->second.size() == 1 ? "" : "s", fmt::join(fewest->second, ", ")),
-         1});
   }
 
   // The same batches every time, and none twice within one validation.
@@ -403,7 +403,7 @@ class Run {
       source.next(inputs, targets);
       losses.push_back(trainer_.evaluate({inputs, targets}));
     }
-    losses = of_all_ranks(losses, count);
+    if (o_.channel) losses = losses_of_all_ranks(*o_.channel, losses, count);
     double sum = 0;
     for (const double loss : losses) sum += loss;
     at(Phase::step, step);
@@ -414,18 +414,18 @@ class Run {
     if (o_.on_validation && rank_of(o_) == 0) o_.on_validation(step, loss);
   }
 
-  // In the order of the batches, so that their sum has the same bits for any number of ranks.
-  std::vector<double> of_all_ranks(const std::vector<double>& mine, int64_t count) const {
-    if (o_.channel == nullptr) return mine;
-    const auto* bytes = reinterpret_cast<const unsigned char*>(mine.data());
-    const auto all = o_.channel->all_gather({bytes, bytes + mine.size() * sizeof(double)});
-    std::vector<double> in_order(static_cast<size_t>(count));
-    for (size_t i = 0; i < in_order.size(); ++i)
-      std::memcpy(&in_order[i], all[i % all.size()].data() + i / all.size() * sizeof(double), sizeof(double));
-    return in_order;
+  void answer_questions(int64_t step) {
+    at(Phase::evaluation, step);
+    const auto all = static_cast<int64_t>(around_.examples.size());
+    const EvalOutcome outcome = evaluate_examples(trainer_, around_.examples, [&](int64_t done, int64_t correct) {
+      if (o_.on_eval_progress) o_.on_eval_progress(done, correct, all);
+    });
+    result_.accuracies.push_back(static_cast<double>(outcome.correct) / static_cast<double>(all));
+    if (o_.on_eval) o_.on_eval(step, outcome);
   }
 
   void sample(int64_t step) {
+    at(Phase::evaluation, step);
     const int32_t first = around_.tokenizer ? around_.tokenizer->end_of_text() : 0;
     CounterRng rng(combine(combine(o_.seed, 0x5a), static_cast<uint64_t>(step)));
     const auto tokens = generate(trainer_, {&first, 1}, o_.sample_tokens, {o_.sample_temperature, o_.sample_top_k}, rng);
@@ -451,12 +451,6 @@ class Run {
 };
 
 }  // namespace
-
-std::string rank_file(const std::string& file, int rank) {
-  if (rank == 0) return file;
-  const std::filesystem::path path = file;
-  return (path.parent_path() / fmt::format("{}.rank{}{}", path.stem().string(), rank, path.extension().string())).string();
-}
 
 void check_run(const TrainerOptions& trainer, const LoopOptions& options) { open_surroundings(trainer, options); }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpt2/distributed/communicator.h"
+#include "gpt2/evaluation.h"
 #include "gpt2/trainer.h"
 
 namespace gpt2 {
@@ -42,7 +43,10 @@ struct LoopOptions {
   float sample_temperature = 1.0f;  // 0 = greedy
   int64_t sample_top_k = 50;        // 0 = all tokens
   std::string tokenizer;            // file; without one, samples are shown as token ids
-  std::string checkpoint_dir;       // "" = none
+  std::string eval_set;             // file; its accuracy every eval_every steps (0: never in between) and after the last
+  int64_t eval_every = 0;
+  int64_t eval_limit = 0;      // only its first examples; 0 = all
+  std::string checkpoint_dir;  // "" = none
   int64_t checkpoint_every = 0;
   int64_t keep_checkpoints = 2;
   bool resume = false;      // from the newest checkpoint of checkpoint_dir that loads; where there is none yet, from step 1
@@ -54,10 +58,13 @@ struct LoopOptions {
   int64_t direct_steps = 0;
   // The other ranks of the run, whose trainers have a communicator; it outlives the run. nullptr: this process trains alone. Rank r takes
   // every size-th micro-batch from the r-th on, so that the data of a step do not depend on how many share them; rank 0 alone writes
-  // checkpoints and calls on_sample and on_validation; every rank writes run.json, under rank_file().
+  // checkpoints and calls on_sample and on_validation; every rank writes run.json, under rank_file() (replicas.h).
   distributed::ControlChannel* channel = nullptr;
   // Told about what happens beside the steps; each may be empty.
+  std::function<void(int64_t done)> on_start;  // once, when the first step is about to be queued: steps that an earlier run finished
   std::function<void(int64_t step, double loss)> on_validation;
+  std::function<void(int64_t step, const EvalOutcome& outcome)> on_eval;
+  std::function<void(int64_t done, int64_t correct, int64_t all)> on_eval_progress;  // examples, after each batch of them
   std::function<void(int64_t step, const std::string& text)> on_sample;
   std::function<void(const std::string& text)> on_note;  // "resumed at step 40", "skipped a damaged checkpoint: …"
 };
@@ -77,11 +84,9 @@ struct StepLog {
 struct RunResult {
   std::vector<StepLog> steps;
   std::vector<double> val_losses;
-  bool interrupted = false;  // the ranks left the loop together before its last step, because a user asked for it
+  bool interrupted = false;        // the ranks left the loop together before its last step, because a user asked for it
+  std::vector<double> accuracies;  // on LoopOptions::eval_set, by the lowest mean loss
 };
-
-// Where rank r writes what rank 0 writes to `file`: run.json, run.rank1.json, …
-std::string rank_file(const std::string& file, int rank);
 
 // Everything that can be wrong before the first step: shapes, rates, files, token ids, folders that cannot be written. Call it before
 // a trainer is built (which may allocate the whole GPU); train() checks again. It makes no calls on options.channel. Throws

@@ -1,12 +1,16 @@
 #include "experiments/energy/op_nodes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <tuple>
 #include <unordered_map>
+
+#include "base/errors.h"
+#include "base/range_words.h"
 
 namespace energy {
 
@@ -60,6 +64,21 @@ std::string name(const OpGroup& group) {
   std::string text = fmt::format("{}/{}", gpt2::name(group.pass), gpt2::name(group.op));
   if (group.launch >= 0) text += fmt::format(" launch {}", group.launch + 1);
   return text;
+}
+
+void require_op_names(const std::vector<std::string>& names, bool by_launch) {
+  for (const std::string& wanted : names) {
+    std::string_view op = wanted;
+    if (const size_t launch = op.find(" launch "); by_launch && launch != std::string_view::npos) op = op.substr(0, launch);
+    const size_t slash = op.find('/');
+    const auto pass = gpt2::pass_from_name(op.substr(0, slash));
+    if (slash == std::string_view::npos || !pass)
+      throw stepscope::InputError(fmt::format("--only {}: expected PASS/OP, such as backward/attention; the passes are {}", wanted,
+                                              fmt::join(stepscope::kPassWords, ", ")));
+    if (!gpt2::op_from_name(op.substr(slash + 1)))
+      throw stepscope::InputError(fmt::format("--only {}: expected PASS/OP, such as backward/attention; the ops are {}", wanted,
+                                              fmt::join(stepscope::kOpWords, ", ")));
+  }
 }
 
 std::vector<OpGroup> group_by_op(const std::vector<OpInstance>& instances, bool by_launch) {

@@ -66,6 +66,9 @@ struct OpGroup {
 };
 // "forward/qkv", "backward/attention launch 2".
 std::string name(const OpGroup& group);
+// Throws stepscope::InputError for a name that name() gives to no group of any step, with the words that there are. A name that passes may
+// still be missing from the step at hand.
+void require_op_names(const std::vector<std::string>& names, bool by_launch);
 
 // In the order in which the step first comes to them. Ranges without a node are left out.
 std::vector<OpGroup> group_by_op(const std::vector<OpInstance>& instances, bool by_launch);

@@ -3,25 +3,18 @@
 // element. Instead the gradients are compared with the oracle, and moments and parameters with AdamW in double on the
 // trainer's own gradients (step_judge.h). And what is compared is always one step from the trainer's own state and
 // weights, never a drift: weights that were rounded at random would drift anywhere.
-//
-// Calls to the trainer come first, in order; judging (the expensive half: the oracle) waits until a few answers are
-// there and is done by all threads at once.
 #include "experiments/gate/model_gate.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/errors.h"
-#include "experiments/gate/audited_trainer.h"
-#include "experiments/gate/budgets.h"
-#include "experiments/gate/expected.h"
 #include "experiments/gate/known_model.h"
+#include "experiments/gate/model_run.h"
 #include "experiments/gate/oracle.h"
 #include "experiments/gate/random.h"
 #include "experiments/gate/step_judge.h"
@@ -33,116 +26,13 @@ namespace {
 using gpt2::AdamW;
 using gpt2::Batch;
 using gpt2::State;
-using gpt2::StepOutcome;
 using gpt2::Trainer;
-using Floats = std::vector<float>;
-using Results = std::vector<CheckResult>;
 
-constexpr float kLargeStep = 1e-2f;              // of the optimizer checks; large_step() says why wide models take less
-constexpr int kDraws = 2;                        // of roundings, per comparison
-constexpr int64_t kManyParameters = 10'000'000;  // from here one draw says enough, and threads share one oracle
+constexpr float kLargeStep = 1e-2f;  // of the optimizer checks; large_step() says why wide models take less
 
-// A place in the report that is filled now or later.
-struct Slot {
-  GateReport* report;
-  Results results{};
-  std::function<Results()> judge{};
-  bool big = false;  // wants all threads for itself
-};
-
-class Pending {
+class Checks : public ModelRun {
  public:
-  void add(GateReport& report, Results results) { slots_.push_back({&report, std::move(results)}); }
-  void add(GateReport& report, CheckResult result) { add(report, Results{std::move(result)}); }
-  void later(GateReport& report, bool big, std::function<Results()> judge) {
-    slots_.push_back({&report, {}, std::move(judge), big});
-    if (big) settle_one(slots_.back());
-  }
-  // Judges what waits and moves everything into the reports, in the order of asking.
-  void settle() {
-    std::exception_ptr failed;
-#pragma omp parallel for schedule(dynamic)
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      try {
-        settle_one(slots_[i]);
-      } catch (...) {
-#pragma omp critical
-        failed = std::current_exception();
-      }
-    }
-    if (failed) std::rethrow_exception(failed);
-    for (Slot& s : slots_)
-      for (CheckResult& r : s.results) s.report->add(std::move(r));
-    slots_.clear();
-  }
-
- private:
-  static void settle_one(Slot& s) {
-    if (!s.judge) return;
-    s.results = s.judge();
-    s.judge = {};
-  }
-  std::vector<Slot> slots_;
-};
-
-std::vector<ModelCheck> all_checks() {
-  std::vector<ModelCheck> all{{"tensor table", "order, shapes and decay of the tensors are those that the judge has written down"},
-                              {"fresh model", "a fresh model has GPT-2's means and deviations"},
-                              {"forward", "logits and loss against the oracle"},
-                              {"loss of logits", "the loss is that of the trainer's own logits"},
-                              {"gradients", "every gradient tensor against the oracle: norm, worst row, worst column"},
-                              {"evaluate", "forward alone gives what forward and backward gave"},
-                              {"grad norm", "the reported norm is that of the trainer's own gradients, and near the oracle's"},
-                              {"optimizer", "losses of five AdamW steps against the oracle"},
-                              {"step gradients", "gradients of five AdamW steps against the oracle"},
-                              {"adam m", "first moments are AdamW's of the trainer's own gradients, clipped"},
-                              {"adam v", "second moments, the same"},
-                              {"update", "parameters are AdamW's from the trainer's own moments; padding stays zero"},
-                              {"weights", "weights are the rounded parameters"},
-                              {"accumulation", "two micro-batches are one step of the mean gradient"},
-                              {"causality", "no later token changes an earlier logit by a bit"},
-                              {"padding", "padded vocabulary takes no part"},
-                              {"trajectory", "losses of a short run"},
-                              {"fresh inputs", "the oracle once more after everything else, same shapes and weights, new tokens"},
-                              {"repeatability", "new trainer, used trainer, queued steps: the same bits"}};
-  for (const Case& c : small_cases()) all.push_back({c.name, "a small model that stresses one thing"});
-  for (const char* part : {"loss", "grad norm", "gradients", "norm", "m", "v", "update", "weights"})
-    all.push_back({fmt::format("steps {}", part), "whole steps of 1, 2, 3 and 5 micro-batches from t = 1, 99, 1000, 100000"});
-  for (const char* part : {"forward", "gradients", "grad norm", "norm", "m", "v", "update", "weights"})
-    all.push_back({fmt::format("d12 {}", part), "a whole step of GPT-2's smallest model at T = 1024"});
-  const std::vector<ModelCheck> rest{{"schedule", "the learning rate of every step, of four schedules"},
-                                     {"loader", "every batch is the one that the files hold"},
-                                     {"loop", "steps, settings and log of a run"},
-                                     {"resume", "a run that was cut by a checkpoint is the run that was not"},
-                                     {"rounding", "no two steps round the weights alike (stochastic rounding only)"},
-                                     {"timed steps", "steps taken as an arm takes them, then again by a fresh trainer"},
-                                     {"clock", "reported times add up to the judge's clock"},
-                                     {"late work", "a finished step has finished"},
-                                     {"persisting L2", "no part of L2 is set aside"},
-                                     {"inputs", "tokens and parameters are as they were after every call that may only read them"},
-                                     {"launch error", "no launch failed unseen"}};
-  all.insert(all.end(), rest.begin(), rest.end());
-  return all;
-}
-
-class Checks {
- public:
-  Checks(const TrainerFactory& make_trainer, const ModelGateOptions& options, std::span<const uint64_t> seeds, bool use_trainers_again)
-      : make_(make_trainer),
-        options_(options),
-        budgets_(budgets_of(options.trainer, options.matmul)),
-        storage_(storage_of(options.trainer, options.matmul, options.variants)),
-        rounding_(options.trainer != "mixed"                ? WeightRounding::none
-                  : options.weight_rounding == "stochastic" ? WeightRounding::stochastic
-                                                            : WeightRounding::nearest),
-        use_again_(use_trainers_again),
-        seeds_(seeds.begin(), seeds.end()),
-        reports_(seeds.size()) {
-    for (const std::string& name : options.without)
-      if (std::ranges::none_of(model_checks(), [&](const ModelCheck& c) { return c.name == name; }))
-        throw stepscope::InputError(fmt::format("--without '{}': there is no such check; `stepscope gate --list-checks` has them", name));
-    for (size_t i = 0; i < seeds_.size(); ++i) describe(reports_[i], seeds_[i]);
-  }
+  using ModelRun::ModelRun;
 
   std::vector<GateReport> run() {
     const Case main_case{"main", options_.config, options_.batch_size, options_.seq_len};
@@ -189,225 +79,6 @@ class Checks {
   }
 
  private:
-  struct OracleNames {
-    std::string forward, gradients, own_loss;
-  };
-
-  // ---- what is asked of whom -------------------------------------------------------------------------------------
-
-  void describe(GateReport& r, uint64_t seed) const {
-    r.trainer = options_.trainer;
-    r.matmul = options_.matmul;
-    r.seed = seed;
-    r.workload = fmt::format("{}, B={} T={}", options_.model_name, options_.batch_size, options_.seq_len);
-    for (const auto& [slot, variant] : options_.variants) r.workload += fmt::format(", {}={}", slot, variant);
-    if (options_.recompute != "none") r.workload += ", recompute " + options_.recompute;
-    if (options_.weight_rounding != "nearest") r.workload += ", weights rounded " + options_.weight_rounding;
-    if (!options_.deterministic) r.workload += ", not deterministic";
-    for (const std::string& name : options_.without) r.notes.push_back("not run: " + name);
-  }
-
-  bool wanted(const std::string& name) const { return !options_.without.contains(name); }
-  bool any_wanted(const std::string& prefix) const {
-    return std::ranges::any_of(model_checks(), [&](const ModelCheck& c) { return c.name.starts_with(prefix) && wanted(c.name); });
-  }
-  std::string if_wanted(const std::string& name, const std::string& suffix = "") const { return wanted(name) ? name + suffix : ""; }
-
-  // `work` once per seed; then everything that it asked is judged.
-  void for_each_seed(const Case& c, const std::function<void()>& work) {
-    progress(c.name == "main" ? reports_.front().workload : c.name);
-    for (size_t i = 0; i < seeds_.size(); ++i) {
-      at_ = i;
-      work();
-    }
-    pending_.settle();
-    cache_.clear();
-  }
-  GateReport& report() { return reports_[at_]; }
-  uint64_t seed() const { return seeds_[at_]; }
-  void add(CheckResult result) { pending_.add(report(), std::move(result)); }
-  void later(std::function<Results()> judge) {
-    pending_.later(report(), known_parameter_count(case_.config) >= kManyParameters, std::move(judge));
-  }
-  int draws() const { return known_parameter_count(case_.config) >= kManyParameters || use_again_ ? 1 : kDraws; }
-
-  void begin(const Case& c) {
-    const bool same_shape = case_.config == c.config && case_.batch_size == c.batch_size && case_.seq_len == c.seq_len;
-    const bool again = use_again_ && same_shape && trainer_ != nullptr;
-    if (!again) trainer_.reset();  // the old one's memory first
-    case_ = c;
-    layout_ = gpt2::tensor_layout(c.config);
-    parameters_ = trained_like_parameters(c, seed());
-    if (!again) trainer_ = make_trainer();
-    if (report().device.empty()) report().device = trainer_->device();
-    if (!again)
-      for (const std::string& notice : trainer_->notices()) report().notes.push_back(fmt::format("{}: {}", c.name, notice));
-    trainer_->write(State::parameters, parameters_);
-  }
-
-  std::unique_ptr<Trainer> make_trainer() {
-    gpt2::TrainerOptions o;
-    o.model = case_.config;
-    o.batch_size = case_.batch_size;
-    o.seq_len = case_.seq_len;
-    o.matmul = options_.matmul;
-    o.variants = options_.variants;
-    o.recompute = options_.recompute;
-    o.weight_rounding = options_.weight_rounding;
-    o.deterministic = options_.deterministic;
-    return audited(make_(o), wanted("launch error") ? options_.device : nullptr, audit_);
-  }
-
-  void progress(const std::string& what) const {
-    if (options_.progress) options_.progress(what);
-  }
-
-  Floats read(Trainer& trainer, State which) const {
-    Floats values(static_cast<size_t>(layout_.total));
-    trainer.read(which, values);
-    return values;
-  }
-  Floats read_weights() const {
-    Floats values(static_cast<size_t>(layout_.total));
-    trainer_->read_weights(values);
-    return values;
-  }
-  // Those that the next forward pass multiplies with. Where no chance takes part they are computed here, so that a
-  // trainer that rounds wrongly is wrong in everything that follows too.
-  Floats weights_now() const {
-    return rounding_ == WeightRounding::stochastic ? read_weights() : rounded_weights(read(*trainer_, State::parameters), rounding_);
-  }
-  Floats zeros() const { return Floats(static_cast<size_t>(layout_.total)); }
-  Floats empty_logits() const {  // NaN, so that an element never written is seen
-    return Floats(static_cast<size_t>(case_.batch_size * case_.seq_len * case_.config.vocab_size), NAN);
-  }
-  int64_t rows() const { return case_.batch_size * case_.seq_len; }
-
-  // Parameters that were written are rounded at random by the step that comes, unseen. A step that moves nothing
-  // leaves weights behind that the next one uses as they are.
-  void set_state(const Floats& parameters, const Floats& m, const Floats& v) {
-    trainer_->write(State::parameters, parameters);
-    if (rounding_ == WeightRounding::stochastic) {
-      const Tokens tokens = random_tokens(case_, seed(), 40);
-      const Batch batch = tokens.batch();
-      AdamW still;
-      still.learning_rate = 0;
-      trainer_->enqueue_step({1, {&batch, 1}, still});
-      trainer_->finish_step();
-    }
-    trainer_->write(State::adam_m, m);
-    trainer_->write(State::adam_v, v);
-  }
-
-  StepTaken take_step(int64_t t, const AdamW& adamw, std::vector<Tokens> tokens) {
-    StepTaken s;
-    s.c = case_;
-    s.t = t;
-    s.adamw = adamw;
-    s.tokens = std::move(tokens);
-    s.parameters = read(*trainer_, State::parameters);
-    s.weights = rounding_ == WeightRounding::stochastic ? read_weights() : rounded_weights(s.parameters, rounding_);
-    s.m = read(*trainer_, State::adam_m);
-    s.v = read(*trainer_, State::adam_v);
-    std::vector<Batch> batches;
-    for (const Tokens& x : s.tokens) batches.push_back(x.batch());
-    trainer_->enqueue_step({t, batches, adamw});
-    s.outcome = trainer_->finish_step();
-    s.gradients = read(*trainer_, State::gradients);
-    s.new_parameters = read(*trainer_, State::parameters);
-    s.new_m = read(*trainer_, State::adam_m);
-    s.new_v = read(*trainer_, State::adam_v);
-    s.new_weights = read_weights();
-    return s;
-  }
-
-  void judge_later(StepTaken taken, const StepNames& names) {
-    later([this, s = std::make_shared<const StepTaken>(std::move(taken)), names, draws = draws()] {
-      Results out = judge_arithmetic(*s, names, rounding_);
-      if (names.loss.empty() && names.grad_norm.empty() && names.gradients.empty()) return out;
-      const auto expected = cache_.get(s->c, s->weights, s->tokens, storage_, draws, true);
-      for (CheckResult& r : judge_against_oracle(*s, names, *expected, budgets_)) out.push_back(std::move(r));
-      return out;
-    });
-  }
-
-  // In these cases one term of a sum is about as large as the sum, which so rounds at that size with each of its C = 64
-  // terms: sqrt(64) times what storing it once would lose, three bits.
-  Storage storage_for(const Case& c) const {
-    Storage s = storage_;
-    if (c.stress == Stress::far_mean || c.stress == Stress::low_logits || c.stress == Stress::one_high_logit)
-      for (int* bits : {&s.activation_bits, &s.stream_bits}) *bits = std::min(*bits, 21);
-    return s;
-  }
-
-  // On the floors of some cases: what a device needed before errors were measured against draws.
-  double stress_factor(const Case& c) const {
-    if (c.stress == Stress::large_logits) return budgets_.large_logits_factor;
-    if (c.stress == Stress::offset_stream || c.stress == Stress::gelu_tail) return budgets_.forward_stress_factor;
-    return c.stress == Stress::sharp_attention ? budgets_.sharp_attention_factor : 1;
-  }
-  static double noise_factor(const Case& c) {
-    return c.stress == Stress::low_logits || c.stress == Stress::one_high_logit ? kFewPartsFactor : kNoiseFactor;
-  }
-  double slice_factor(const Case& c) const {
-    return c.stress == Stress::sharp_attention ? budgets_.sharp_attention_slice_factor : budgets_.slice_factor;
-  }
-
-  static void compare_gradients(Results& out, const std::string& check, const Case& c, std::span<const float> got, const Expected& e,
-                                double floor, double slice_factor, double noise_factor) {
-    const std::vector<KnownTensor> tensors = known_tensors(c.config);
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const KnownTensor& t = tensors[i];
-      const auto offset = static_cast<size_t>(t.offset), size = static_cast<size_t>(t.size());
-      out.push_back(from_metrics(
-          check, t.name,
-          compare<float, double>(got.subspan(offset, size), std::span(e.gradients).subspan(offset, size), t.layers * t.rows, t.columns),
-          limits_of(e.gradients_noise[i], floor, slice_factor, noise_factor)));
-    }
-  }
-
-  // ---- the checks ------------------------------------------------------------------------------------------------
-
-  // Forward and backward on the trainer as it is, and the oracle on its weights.
-  void ask_oracle(OracleNames names, uint64_t tokens_number) {
-    for (std::string* name : {&names.forward, &names.gradients, &names.own_loss})
-      if (!name->empty() && !wanted(*name)) name->clear();
-    if (case_.forward_only) names.gradients.clear();
-    if (names.forward.empty() && names.gradients.empty() && names.own_loss.empty()) return;
-    struct Answer {
-      Case c;
-      std::vector<Tokens> tokens;
-      Floats weights, logits, gradients;
-      double loss = 0;
-    };
-    auto a = std::make_shared<Answer>();
-    a->c = case_;
-    a->tokens = {random_tokens(case_, seed(), tokens_number)};
-    a->weights = weights_now();
-    a->logits = empty_logits();
-    a->loss = trainer_->forward_backward(a->tokens[0].batch(), a->logits);
-    if (!names.gradients.empty()) a->gradients = read(*trainer_, State::gradients);
-    if (wanted("inputs")) parameters_changed_ += count_different(read(*trainer_, State::parameters), parameters_);
-    later([this, a, names, draws = draws()] {
-      Results out;
-      const Case& c = a->c;
-      const int64_t tokens = c.batch_size * c.seq_len, V = c.config.vocab_size;
-      if (!names.own_loss.empty()) out.push_back(loss_of_own_logits(names.own_loss, "loss", a->loss, a->logits, a->tokens[0].targets, V));
-      if (names.forward.empty() && names.gradients.empty()) return out;
-      const auto e = cache_.get(c, a->weights, a->tokens, storage_for(c), draws, !c.forward_only);
-      const double factor = stress_factor(c);
-      if (!names.forward.empty()) {
-        out.push_back(from_metrics(names.forward, "logits", compare<float, double>(a->logits, e->logits, tokens, V),
-                                   limits_of(e->logits_noise, budgets_.logits * factor, budgets_.slice_factor, noise_factor(c))));
-        const double alone = tokens == 1 ? budgets_.one_token_factor : 1;
-        out.push_back(scalar_result(names.forward, "loss", a->loss, e->loss, loss_limit(*e, tokens, budgets_.loss * factor * alone)));
-      }
-      if (!names.gradients.empty())
-        compare_gradients(out, names.gradients, c, a->gradients, *e, budgets_.gradients * factor, slice_factor(c), noise_factor(c));
-      return out;
-    });
-  }
-
   // The table that trainers and oracle walk is the one that is written down in known_model.cpp.
   void tensor_table() {
     const std::vector<KnownTensor> known = known_tensors(case_.config);
@@ -468,23 +139,6 @@ class Checks {
     for_each_seed(c, [&] {
       if (begin_or_note(c)) ask_oracle({c.name, c.name, ""}, 0);
     });
-  }
-  // A variant that was asked for by name may be refused at an odd shape; a default may not.
-  bool begin_or_note(const Case& c) {
-    const auto not_checked = [&](const std::exception& e) {
-      if (options_.variants.empty() || !std::string_view(e.what()).starts_with("--variant ")) throw;
-      trainer_.reset();
-      report().notes.push_back(fmt::format("{}: not checked: {}", c.name, e.what()));
-      return false;
-    };
-    try {
-      begin(c);
-      return true;
-    } catch (const stepscope::InputError& e) {
-      return not_checked(e);
-    } catch (const stepscope::MachineError& e) {
-      return not_checked(e);
-    }
   }
 
   // Weights are rounded anew in every step, each time with other random bits: of steps that move nothing, no two may
@@ -797,33 +451,9 @@ class Checks {
       add(must_be_zero("launch error", "every call", !audit_.launch_error.empty(), "launches", audit_.launch_error));
     pending_.settle();
   }
-
-  const TrainerFactory& make_;
-  const ModelGateOptions& options_;
-  const ModelBudgets budgets_;
-  const Storage storage_;
-  const WeightRounding rounding_;
-  const bool use_again_;
-  const AdamW training_{.learning_rate = 1e-3f, .weight_decay = 0.1f};
-  std::vector<uint64_t> seeds_;
-  std::vector<GateReport> reports_;
-  size_t at_ = 0;  // of the seed at hand
-  Pending pending_;
-  ExpectedCache cache_;
-  TrainerAudit audit_;
-  int64_t parameters_changed_ = 0;  // by a forward and backward pass
-  Case case_;
-  gpt2::TensorLayout layout_;
-  Floats parameters_;
-  std::unique_ptr<Trainer> trainer_;
 };
 
 }  // namespace
-
-const std::vector<ModelCheck>& model_checks() {
-  static const std::vector<ModelCheck> all = all_checks();
-  return all;
-}
 
 GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOptions& options) {
   const uint64_t seeds[] = {options.seed};

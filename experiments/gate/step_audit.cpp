@@ -1,11 +1,13 @@
 #include "experiments/gate/step_audit.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <sys/syscall.h>
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -56,15 +58,38 @@ bool another_thread_runs() {
   return false;
 }
 
+CpuWait::CpuWait() : file_(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) {}
+CpuWait::~CpuWait() {
+  if (file_ >= 0) close(file_);
+}
+
+// "TIME_ON_CPU TIME_WAITED TIMESLICES", in ns.
+double CpuWait::so_far_ns() const {
+  std::array<char, 128> buffer;
+  const ssize_t n = file_ >= 0 ? pread(file_, buffer.data(), buffer.size(), 0) : -1;
+  if (n <= 0) return 0;
+  const char* end = buffer.data() + n;
+  const char* second = std::find(static_cast<const char*>(buffer.data()), end, ' ');
+  int64_t waited = 0;
+  if (second == end || std::from_chars(second + 1, end, waited).ec != std::errc()) return 0;
+  return static_cast<double>(waited);
+}
+
 Clock::time_point BlockClock::now() const { return device_ != nullptr && device_->now ? device_->now() : Clock::now(); }
 bool BlockClock::other_thread_runs() const {
   return device_ != nullptr && device_->other_thread_runs ? device_->other_thread_runs() : another_thread_runs();
 }
 
+double BlockClock::waited_ns() const {
+  return device_ != nullptr && device_->waited_for_cpu_ns ? device_->waited_for_cpu_ns() : cpu_.so_far_ns();
+}
+
 void BlockClock::step_done(double time_ns) {
   last_ = now();
+  waited_at_last_ns_ = waited_ns();
   if (first_ == Clock::time_point{}) {
     first_ = last_;
+    waited_at_first_ns_ = waited_at_last_ns_;
     return;
   }
   ++audit_.steps;
@@ -77,14 +102,16 @@ BlockAudit BlockClock::end() {
   };
   idle();
   auto done = now();
+  double waited_at_done_ns = waited_ns();
   // Looking at the threads takes a while itself, so a look that finds none at work is not counted.
   while (other_thread_runs() && ns(now() - last_) < kLongestWait_ns) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     idle();
     done = now();
+    waited_at_done_ns = waited_ns();
   }
-  audit_.clock_ns = ns(last_ - first_);
-  audit_.late_ns = ns(done - last_);
+  audit_.clock_ns = std::max(0.0, ns(last_ - first_) - (waited_at_last_ns_ - waited_at_first_ns_));
+  audit_.late_ns = std::max(0.0, ns(done - last_) - (waited_at_done_ns - waited_at_last_ns_));
   if (device_ != nullptr && device_->launch_error) audit_.launch_error = device_->launch_error();
   if (device_ != nullptr && device_->persisting_l2_bytes) audit_.persisting_l2_bytes = device_->persisting_l2_bytes();
   return audit_;

@@ -27,12 +27,28 @@ struct DeviceHooks {
   // another_thread_runs(). A test makes both up with its device, so that its answer does not depend on the machine's load.
   std::function<std::chrono::steady_clock::time_point()> now{};
   std::function<bool()> other_thread_runs{};
+  std::function<double()> waited_for_cpu_ns{};  // of the calling thread, so far, as CpuWait tells it; empty: CpuWait
+};
+
+// How long the thread that made it has waited for a CPU while it could have run. On a busy machine that is most of what a judge sees late,
+// and none of it is the trainer's. 0 where the kernel does not tell (/proc/thread-self/schedstat).
+class CpuWait {
+ public:
+  CpuWait();
+  ~CpuWait();
+  CpuWait(const CpuWait&) = delete;
+  CpuWait& operator=(const CpuWait&) = delete;
+  double so_far_ns() const;
+
+ private:
+  int file_;
 };
 
 struct BlockAudit {
-  int steps = 0;             // that count: all but the first
-  double reported_ns = 0;    // sum of their times as the trainer gave them
-  double clock_ns = 0;       // by the judge's clock, from the end of the first step to the end of the last
+  int steps = 0;           // that count: all but the first
+  double reported_ns = 0;  // sum of their times as the trainer gave them
+  // By the judge's clock, without the time in which the judge waited for a CPU:
+  double clock_ns = 0;       // from the end of the first step to the end of the last
   double late_ns = 0;        // from there until neither device nor another thread of this process worked
   std::string launch_error;  // "" = none
   int64_t persisting_l2_bytes = 0;
@@ -41,7 +57,7 @@ struct BlockAudit {
   std::optional<double> outside_ns;
 };
 
-// Around one block. `device` may be null and must outlive the clock.
+// Around one block, on one thread. `device` may be null and must outlive the clock.
 class BlockClock {
  public:
   explicit BlockClock(const DeviceHooks* device) : device_(device) {}
@@ -51,9 +67,12 @@ class BlockClock {
  private:
   std::chrono::steady_clock::time_point now() const;
   bool other_thread_runs() const;
+  double waited_ns() const;
 
   const DeviceHooks* device_;
+  CpuWait cpu_;
   std::chrono::steady_clock::time_point first_{}, last_{};
+  double waited_at_first_ns_ = 0, waited_at_last_ns_ = 0;
   BlockAudit audit_;
 };
 

@@ -34,7 +34,7 @@ std::vector<CheckResult> check_steps_again(std::unique_ptr<gpt2::Trainer> traine
 
 struct TimedStepsOptions {
   AgainOptions again;
-  int blocks = 3, block_steps = 5;  // before it, audited
+  int blocks = 3, block_steps = 5;  // before it, audited; four times as many where the first do not pass, as a busy machine disturbs some
   const DeviceHooks* device = nullptr;
   std::function<bool(const std::string& check)> wanted = [](const std::string&) { return true; };
 };

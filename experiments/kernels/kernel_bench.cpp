@@ -12,6 +12,7 @@
 #include "base/statistics.h"
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
+#include "experiments/learn/ladder.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
@@ -49,14 +50,33 @@ class Operands {
   std::vector<void*> pointers_;
 };
 
+learn::Machine machine_of(const KernelBenchOptions& options) {
+  int kilohertz = 0;
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, 0));
+  return {options.copy_bytes_per_s, options.fp32_flops_per_s, static_cast<double>(gpt2::cuda::device_info().sm_count), kilohertz * 1e3};
+}
+
+// The rungs of the op, as options say; throws stepscope::InputError where there are none.
+std::vector<learn::Rung> rungs_of(const std::string& op, const KernelBenchOptions& options) {
+  if (!options.ladder) return {};
+  std::vector<learn::Rung> rungs = learn::ladder_of(op);
+  if (rungs.empty() || options.trainer != "fp32" || options.matmul != "fp32")
+    throw stepscope::InputError(
+        fmt::format("--ladder: expected --trainer fp32 with fp32 products and one of {}", fmt::join(learn::ops_with_a_ladder(), ", ")));
+  return rungs;
+}
+
 class Bench {
  public:
-  explicit Bench(const KernelBenchOptions& options)
+  Bench(const KernelBenchOptions& options, const gpt2::ModelConfig& model, std::vector<learn::Rung> rungs)
       : options_(options),
+        model_(model),
+        rungs_(std::move(rungs)),
         trainer_(gate::ops_of(options.trainer)),
         table_(trainer_.variants()),
         context_(trainer_.context(options.matmul, stream_.get())) {
     l2_bytes_ = gpt2::cuda::device_info().l2_bytes;
+    if (!rungs_.empty()) machine_ = machine_of(options);
   }
 
   std::vector<KernelResult> run(const OpCase& c) {
@@ -75,15 +95,38 @@ class Bench {
       check(c, r, variant == names.front(), baseline);
       results.push_back(std::move(r));
     }
+    const size_t variants = results.size();
+    for (const learn::Rung& rung : rungs_) {
+      KernelResult r;
+      r.op = c.op;
+      r.variant = rung.name;
+      r.shape = c.shape;
+      r.is_rung = true;
+      r.teaches_an_error = rung.teaches_an_error;
+      r.idea = rung.idea;
+      if (rung.predict) r.predicted_ns = learn::predicted_ns(rung.predict(learn::sizes_of(c, model_.vocab_size)), machine_);
+      check(c, r, false, baseline);
+      results.push_back(std::move(r));
+    }
     if (options_.progress) options_.progress(fmt::format("{} {}: timing", c.op, c.shape));
     time(c, results);
-    std::stable_sort(results.begin(), results.end(), [](const KernelResult& a, const KernelResult& b) {
-      return (a.right ? a.median_ns : 1e300) < (b.right ? b.median_ns : 1e300);
-    });
+    std::stable_sort(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(variants),
+                     [slow_first = !rungs_.empty()](const KernelResult& a, const KernelResult& b) {
+                       const double x = a.right ? a.median_ns : 1e300, y = b.right ? b.median_ns : 1e300;
+                       return slow_first ? x > y : x < y;
+                     });
+    std::rotate(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(variants), results.end());
     return results;
   }
 
  private:
+  void launch(const OpCase& c, const KernelResult& r, std::span<void* const> pointers, void* scratch) {
+    if (!r.is_rung) return c.launch(*context_, r.variant, pointers, scratch);
+    for (const learn::Rung& rung : rungs_)
+      if (rung.name == r.variant) rung.launch(learn::sizes_of(c, model_.vocab_size), pointers, stream_.get());
+    STEPSCOPE_CUDA_CHECK(cudaGetLastError());
+  }
+
   std::string default_of(const OpCase& c, const std::string& otherwise) const {
     for (const gpt2::VariantInfo& info : table_)
       if (info.slot == (c.slot.empty() ? c.op : c.slot)) return info.names.front();
@@ -94,9 +137,9 @@ class Bench {
     const Operands operands(c);
     const double floor = gate::op_floor(options_.matmul, c.matmul, c.terms) * c.floor_factor;
     try {
-      const gate::Memory scratch(kHere, c.scratch_bytes ? c.scratch_bytes(r.variant) : 0);
+      const gate::Memory scratch(kHere, c.scratch_bytes && !r.is_rung ? c.scratch_bytes(r.variant) : 0);
       STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
-      c.launch(*context_, r.variant, operands.pointers(), scratch.data());
+      launch(c, r, operands.pointers(), scratch.data());
       STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
     } catch (const stepscope::InputError& e) {
       r.wrong = e.what();
@@ -139,7 +182,7 @@ class Bench {
     for (int i = 0; i < sets; ++i) operands.emplace_back(c);
     int64_t scratch_bytes = 0;
     for (const KernelResult& r : results)
-      if (r.right && c.scratch_bytes) scratch_bytes = std::max(scratch_bytes, c.scratch_bytes(r.variant));
+      if (r.right && c.scratch_bytes && !r.is_rung) scratch_bytes = std::max(scratch_bytes, c.scratch_bytes(r.variant));
     const gate::Memory scratch(kHere, scratch_bytes);
     struct Pair {
       gpt2::cuda::Event begin, end;
@@ -152,7 +195,7 @@ class Bench {
         if (!results[i].right) continue;
         Pair p;
         p.begin.record(stream_.get());
-        c.launch(*context_, results[i].variant, operands[turn++ % operands.size()].pointers(), scratch.data());
+        launch(c, results[i], operands[turn++ % operands.size()].pointers(), scratch.data());
         p.end.record(stream_.get());
         if (round >= kWarmupRounds) events[i].push_back(std::move(p));
       }
@@ -171,6 +214,9 @@ class Bench {
   }
 
   const KernelBenchOptions& options_;
+  const gpt2::ModelConfig model_;
+  const std::vector<learn::Rung> rungs_;
+  learn::Machine machine_;
   gpt2::cuda::Stream stream_;
   const gate::OpTrainer& trainer_;
   const std::vector<gpt2::VariantInfo> table_;
@@ -188,14 +234,18 @@ std::vector<KernelResult> bench_kernels(const std::string& op, const gpt2::Model
   if (std::find(known.begin(), known.end(), op) == known.end())
     throw stepscope::InputError(
         fmt::format("kernels '{}': the {} trainer has no such op; expected one of {}", op, options.trainer, fmt::join(known, ", ")));
+  std::vector<learn::Rung> rungs = rungs_of(op, options);
   if (const auto why = gpt2::cuda::why_no_device()) throw stepscope::MachineError("kernels need a GPU: " + *why);
-  Bench bench(options);
+  if (!options.solution.empty()) rungs.push_back(learn::solution(op, options.solution));
+  Bench bench(options, model, std::move(rungs));
   std::vector<KernelResult> out;
-  gate::for_each_case(gate::ops_of(options.trainer), gate::model_sizes(model, batch_size, seq_len),
-                      {.space = kHere, .seed = seed, .only = op}, [&](const OpCase& c) {
-                        const auto rows = bench.run(c);
-                        out.insert(out.end(), rows.begin(), rows.end());
-                      });
+  gate::OpSizes sizes = gate::model_sizes(model, batch_size, seq_len);
+  // Rungs that are wrong only where means are large beside deviations must meet such rows.
+  if (options.ladder) sizes.norms.push_back({batch_size * seq_len, model.channels, gate::OpSizes::Norm::far_means});
+  gate::for_each_case(gate::ops_of(options.trainer), sizes, {.space = kHere, .seed = seed, .only = op}, [&](const OpCase& c) {
+    const auto rows = bench.run(c);
+    out.insert(out.end(), rows.begin(), rows.end());
+  });
   return out;
 }
 

@@ -163,8 +163,8 @@ class Gathering {
   void take(Caller& c) {
     const Hello& h = c.hello;
     if (h.protocol != options_.protocol)
-      return refuse(c,
-                    fmt::format("{} speaks protocol {}, rank 0 protocol {}: two versions of stepscope", name_of(h), h.protocol, options_.protocol));
+      return refuse(c, fmt::format("{} speaks protocol {}, rank 0 protocol {}: two versions of stepscope", name_of(h), h.protocol,
+                                   options_.protocol));
     if (h.token != token_) return refuse(c, fmt::format("{} shows the token of another run", name_of(h)));
     // From here on it is one of ours, and what is wrong with it is wrong with the run.
     if (h.size != world_.size)

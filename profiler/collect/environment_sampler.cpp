@@ -13,7 +13,7 @@ namespace profiler::collect {
 void EnvironmentSampler::start(const std::string& pci_bus_id) {
   if (thread_.joinable()) return;
   if (pci_bus_id.empty()) {
-    failed_({std::string(missing::kNoEnvironment), "no CUDA device when the first step began"});
+    failed_({std::string(missing::kNoEnvironment), "the program initialized no CUDA device in its steps"});
     return;
   }
   thread_ = std::thread([this, pci_bus_id] { run(pci_bus_id); });

@@ -43,7 +43,7 @@ struct Session {
                                                      [this](const EnergySample& s) { recorder.write(s); },
                                                      [this](const Failure& f) { recorder.report(f); });
       StepCollector::Hooks hooks;
-      hooks.first_step = [this](const SessionRecord& s) {
+      hooks.described = [this](const SessionRecord& s) {
         const auto bus = s.device.find("pci_bus_id");
         sampler->start(bus == s.device.end() ? "" : bus->second);
       };

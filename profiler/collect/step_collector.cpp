@@ -1,17 +1,10 @@
 #include "profiler/collect/step_collector.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "profiler/collect/missing_names.h"
 
 namespace profiler::collect {
-namespace {
-
-constexpr int64_t kRangesIfUnknown = 2048;
-constexpr int64_t kSparePassRanges = 8;
-
-}  // namespace
 
 RangeStack& thread_ranges() {
   thread_local RangeStack ranges;
@@ -99,17 +92,23 @@ std::string StepCollector::launch_path() {
 
 // ---- steps
 
+// A program may open its first step before its first CUDA call, so a process without a device is asked again at both ends of every step.
+// `last`: what is known now must do.
+void StepCollector::describe_once(bool last) {
+  if (described_) return;
+  const SessionRecord session = backend_.describe();
+  if (session.device.empty() && !last) return;
+  described_ = true;
+  recorder_.write(session);
+  if (machine_.steps_begun() > 0 && hooks_.described) hooks_.described(session);
+}
+
 void StepCollector::begin_step(const RangeStack& ranges) {
   const auto orders = machine_.begin_step();
   if (!orders) return;
   machine_unused_ = false;
   orders_ = *orders;
-  if (!described_) {
-    described_ = true;
-    const SessionRecord session = backend_.describe();
-    recorder_.write(session);
-    if (hooks_.first_step) hooks_.first_step(session);
-  }
+  describe_once(false);
   {
     const std::lock_guard lock(path_mutex_);
     step_path_ = ranges.path();
@@ -172,6 +171,7 @@ void StepCollector::end_step() {
       break;
   }
   step_open_ = false;
+  describe_once(orders_.last_of_plan);
   if (tracing_on_) trace_.end_step(step_.step, step_.host_end_ns);
   if (tracing_on_ && step_.phase == Phase::activity) {
     ++traced_steps_;
@@ -187,194 +187,6 @@ void StepCollector::end_step() {
     }
   }
   if (orders_.last_of_plan) finish();
-}
-
-// ---- counters
-
-void StepCollector::begin_counters(bool user_ranges) {
-  if (traced_) {
-    if (orders_.first_of_phase)
-      recorder_.report({std::string(missing::kCountersUnavailable),
-                        "the plan asks for counters after the activity phase, whose tracing has patched the "
-                        "kernels; put counters first"});
-    return;
-  }
-  // A step without ranges in it is one pass, whose sum the kernels give; the profiler refuses a session without a range.
-  if (user_ranges && passes_counted_ && most_pass_changes_ == 0) return;
-  setup_begin_ns_ = now_ns();
-  note(backend_.synchronize(context_));
-  if (orders_.first_of_phase) {
-    const int64_t launches = counted_launches_;
-    CounterRequest request;
-    request.wanted = wanted_;
-    request.user_ranges = user_ranges;
-    if (user_ranges)
-      request.max_ranges = most_pass_changes_ + most_pass_changes_ / 10 + kSparePassRanges;
-    else
-      request.max_ranges = launches > 0 ? launches + launches / 10 + 1 : kRangesIfUnknown;
-    if (const Outcome failed = backend_.enable_counters(request, context_)) {
-      recorder_.report(*failed);
-    } else {
-      counters_on_ = true;
-      if (!user_ranges)
-        for (const auto& [what, why] : backend_.metrics().left_out) recorder_.count(missing::kCountersUnavailable, 1, what + ": " + why);
-    }
-  }
-  if (!counters_on_) return;
-  {
-    const std::lock_guard lock(counters_mutex_);
-    counter_launches_.clear();
-    graph_launches_ = 0;
-  }
-  pass_.clear();
-  passes_seen_.clear();
-  note(backend_.callbacks(Callbacks::kernels));
-  if (const Outcome failed = backend_.start_ranges()) {
-    recorder_.report(*failed);
-    note(backend_.callbacks(Callbacks::none));
-    backend_.disable_counters();
-    counters_on_ = false;
-    return;
-  }
-  session_on_ = true;
-  passes_wanted_ = user_ranges;
-  run_begin_ns_ = now_ns();
-  setup_ns_ = run_begin_ns_ - setup_begin_ns_;
-  listening_ = Listening::counters;
-}
-
-// Ranges that are not as many as expected, or values that are not numbers: the whole set is worth nothing.
-bool StepCollector::usable(const std::string& set, const SessionValues& values, int64_t expected) {
-  const auto refuse = [&](const std::string& why) {
-    recorder_.report({std::string(missing::kCounterSetFailed), "set " + set + ", step " + std::to_string(step_.step) + ": " + why});
-    return false;
-  };
-  if (graph_launches_ > 0 && orders_.collecting == Phase::counters) {
-    recorder_.report({std::string(missing::kGraphInCounters),
-                      std::to_string(graph_launches_) + " graph launches in step " + std::to_string(step_.step)});
-    return false;
-  }
-  if (values.failure) {
-    recorder_.report(*values.failure);
-    return false;
-  }
-  if (static_cast<int64_t>(values.ranges.size()) != expected)
-    return refuse(std::to_string(expected) + " ranges expected, " + std::to_string(values.ranges.size()) + " came");
-  for (size_t i = 0; i < values.ranges.size(); ++i) {
-    const auto& v = values.ranges[i].values;
-    if (v.size() != backend_.metrics().metrics.size()) return refuse("range " + std::to_string(i) + " has too few values");
-    for (size_t m = 0; m < v.size(); ++m)
-      if (!std::isfinite(v[m])) return refuse(backend_.metrics().metrics[m] + " of range " + std::to_string(i) + " is not a number");
-  }
-  return true;
-}
-
-void StepCollector::end_kernel_counters() {
-  listening_ = Listening::nothing;
-  if (!session_on_) return;
-  session_on_ = false;
-  note(backend_.synchronize(context_));
-  const int64_t run_ns = now_ns() - run_begin_ns_;
-  const SessionValues values = backend_.stop_ranges();
-  note(backend_.callbacks(Callbacks::none));
-
-  std::vector<CounterLaunch> launches;
-  {
-    const std::lock_guard lock(counters_mutex_);
-    launches.swap(counter_launches_);
-  }
-  const int n = ++sets_written_["core"];
-  const std::string name = n == 1 ? "core" : "core." + std::to_string(n);
-  const bool good = usable(name, values, static_cast<int64_t>(launches.size()));
-  CounterSet set;
-  set.name = name;
-  set.metrics = backend_.metrics().metrics;
-  set.setup_ns = static_cast<double>(setup_ns_);
-  set.run_ns = static_cast<double>(run_ns);
-  set.decode_ns = values.decode_ns;
-  set.launches = static_cast<int64_t>(launches.size());
-  set.ranges = static_cast<int64_t>(values.ranges.size());
-  recorder_.write(set);
-  step_.kernels = set.launches;
-  if (good) {
-    std::map<std::string, std::string> names;
-    for (size_t i = 0; i < launches.size(); ++i) {
-      auto [name_of, is_new] = names.try_emplace(launches[i].symbol);
-      if (is_new) name_of->second = demangle(launches[i].symbol);
-      CounterRecord r;
-      r.set = set.name;
-      r.step = step_.step;
-      r.index = static_cast<int64_t>(i);
-      r.kernel = name_of->second;
-      r.path = launches[i].path;
-      r.grid = launches[i].grid;
-      r.values = values.ranges[i].values;
-      recorder_.write(r);
-    }
-  } else if (values.failure || graph_launches_ > 0) {
-    backend_.disable_counters();  // after a failed decode only a new object works again
-    counters_on_ = false;
-  }
-}
-
-void StepCollector::enter_pass(std::string_view pass) {
-  if (pass_ == pass) return;
-  if (listening_ == Listening::counting) {
-    ++pass_changes_;
-    pass_ = pass;
-    return;
-  }
-  leave_pass();
-  if (!session_on_) return;
-  pass_ = pass;
-  if (const Outcome failed = backend_.push_range(pass_)) {
-    recorder_.report(*failed);
-    pass_.clear();
-    return;
-  }
-  ++passes_seen_[pass_];
-}
-
-void StepCollector::leave_pass() {
-  if (!pass_.empty() && session_on_) note(backend_.pop_range());
-  pass_.clear();
-}
-
-void StepCollector::end_pass_counters() {
-  passes_wanted_ = false;
-  listening_ = Listening::nothing;
-  if (!session_on_) return;
-  leave_pass();
-  session_on_ = false;
-  note(backend_.synchronize(context_));
-  const int64_t run_ns = now_ns() - run_begin_ns_;
-  const SessionValues values = backend_.stop_ranges();
-  note(backend_.callbacks(Callbacks::none));
-  {
-    const std::lock_guard lock(counters_mutex_);
-    step_.kernels = static_cast<int64_t>(counter_launches_.size());
-    counter_launches_.clear();
-  }
-  const int n = ++sets_written_["passes"];
-  CounterSet set;
-  set.name = n == 1 ? "passes" : "passes." + std::to_string(n);
-  set.metrics = backend_.metrics().metrics;
-  set.setup_ns = static_cast<double>(setup_ns_);
-  set.run_ns = static_cast<double>(run_ns);
-  set.decode_ns = values.decode_ns;
-  set.launches = static_cast<int64_t>(passes_seen_.size());  // equal names merge into one range
-  set.ranges = static_cast<int64_t>(values.ranges.size());
-  const bool good = usable(set.name, values, set.launches);
-  recorder_.write(set);
-  if (!good) return;
-  for (const RangeValues& range : values.ranges) {
-    CounterRecord r;
-    r.set = set.name;
-    r.step = step_.step;
-    r.pass = range.name;
-    r.values = range.values;
-    recorder_.write(r);
-  }
 }
 
 // ---- activity
@@ -446,7 +258,7 @@ void StepCollector::process_ends() {
   else if (traced_steps_ == 0 && wants_traces())
     recorder_.report({std::string(missing::kNotTraced), "the program ended in step " + std::to_string(step_.step) + " of the " +
                                                             std::to_string(machine_.steps_planned()) + " that the plan needs"});
-  if (!described_) recorder_.write(backend_.describe());
+  describe_once(true);
   finish();
 }
 

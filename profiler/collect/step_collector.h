@@ -27,7 +27,8 @@ namespace profiler::collect {
 class StepCollector : public Collector {
  public:
   struct Hooks {
-    std::function<void(const SessionRecord&)> first_step;  // e.g. start sampling the environment
+    // Once, in the first step that finds a CUDA device; where none does, at the end, without one. E.g. starts sampling the environment.
+    std::function<void(const SessionRecord&)> described;
     std::function<void(Phase)> phase;
     std::function<void()> finished;
   };
@@ -60,6 +61,7 @@ class StepCollector : public Collector {
     std::array<int64_t, 3> grid;
   };
 
+  void describe_once(bool last);
   void begin_step(const RangeStack& ranges);
   void end_step();
   void begin_counters(bool user_ranges);

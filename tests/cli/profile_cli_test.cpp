@@ -37,6 +37,8 @@ TEST_F(CpuProfile, works_says_that_it_is_the_cpu_and_marks_counters_as_missing) 
 TEST_F(CpuProfile, times_exactly_the_steps_asked_for) {
   const json d = json::parse(slurp(folder_ / "p.json"));
   EXPECT_EQ(d["timing"]["step_time_ns"]["samples"].size(), 12u);
+  EXPECT_EQ(d["run"]["first_timed_step"], 2);
+  EXPECT_EQ(d["run"]["timed_steps"], 12);
   EXPECT_GT(d["timing"]["step_time_ns"]["median"].get<double>(), 0.0);
   EXPECT_GT(d["timing"]["tokens_per_s"].get<double>(), 0.0);
 }

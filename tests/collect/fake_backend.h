@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@ class FakeBackend : public Backend {
   SessionRecord describe() override {
     SessionRecord s;
     s.producer = "cupti";
+    s.device = device;
     return s;
   }
   Outcome synchronize(const void* context) override {
@@ -111,6 +113,7 @@ class FakeBackend : public Backend {
     buffered.push_back(e);
   }
 
+  std::map<std::string, std::string> device{{"name", "fake"}, {"l2_bytes", "1024"}};  // empty: CUDA is not initialized
   Collector* observer = nullptr;
   std::vector<std::string> log;
   std::vector<CounterRequest> requests;

@@ -53,7 +53,8 @@ class OtherPrograms : public ::testing::Test {
   }
   // `buffers` read and written by each of the launches of one row.
   static void expect_bytes(const json& d, const json& kernel, double read, double written) {
-    const double l2 = d.at("environment").value("l2_bytes", 64e6);
+    ASSERT_TRUE(d.at("environment").contains("l2_bytes")) << d.at("environment");
+    const double l2 = d.at("environment").at("l2_bytes").get<double>();
     ASSERT_GT(kBuffer_bytes, 8 * l2) << "the buffers are too small for this device's L2 cache";
     const double launches = kernel.at("launches").get<double>();
     const auto check = [&](const char* field, double buffers) {
@@ -129,9 +130,12 @@ TEST_F(OtherPrograms, WhoseStepsVaryShowOneStepAndDoNotFail) {
   EXPECT_EQ(d.at("collection").at("time_basis"), "one_traced_step");
 }
 
+// Their first step is open before their first CUDA call.
 TEST_F(OtherPrograms, WhoseStepsAreOpenedByAThreadThatLaunchesNothingAreCounted) {
   const json d = profile("--step-range step", STEP_PROGRAM " --steps 69 --thread --n 268435456");
   ASSERT_TRUE(d.is_object());
+  EXPECT_TRUE(d.at("environment").contains("l2_bytes")) << d.at("environment");
+  EXPECT_FALSE(missing(d, "no_environment")) << detail(d, "no_environment");
   const auto scale = kernels(d, "scale(");
   ASSERT_EQ(scale.size(), 1u);
   if (counters_forbidden(d)) GTEST_SKIP() << "no counters here: " << detail(d, "counters_unavailable");

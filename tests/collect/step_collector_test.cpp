@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <thread>
 
 #include "fake_backend.h"
@@ -33,6 +34,7 @@ class StepCollectorTest : public ::testing::Test {
     StepCollector::Hooks hooks;
     hooks.phase = [this](Phase p) { phases_.push_back(p); };
     hooks.finished = [this] { ++finished_; };
+    hooks.described = [this](const SessionRecord& s) { described_.push_back(s.device); };
     collector_ = std::make_unique<StepCollector>(plan, gpu_, *recorder_, hooks);
     gpu_.observer = collector_.get();
   }
@@ -57,8 +59,57 @@ class StepCollectorTest : public ::testing::Test {
   std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<StepCollector> collector_;
   std::vector<Phase> phases_;
+  std::vector<std::map<std::string, std::string>> described_;
   int finished_ = 0;
 };
+
+// PyTorch, and most programs that make their tensors lazily: the first CUDA call comes inside the first step.
+TEST_F(StepCollectorTest, ADeviceThatTheProgramInitializesInItsFirstStepIsDescribed) {
+  gpu_.device.clear();
+  begin({{Phase::warmup, 1}, {Phase::timed, 2}});
+  push("step");
+  EXPECT_THAT(described_, IsEmpty());
+  gpu_.device = {{"name", "late"}, {"l2_bytes", "4096"}};
+  pop();
+  EXPECT_EQ(described_.size(), 1u);
+  step();
+  step();
+  ASSERT_EQ(described_.size(), 1u);
+  EXPECT_EQ(described_[0].at("name"), "late");
+  const auto sessions = lines().of("session");
+  ASSERT_EQ(sessions.size(), 1u);
+  EXPECT_EQ(sessions[0].at("device").at("l2_bytes"), "4096");
+}
+
+TEST_F(StepCollectorTest, ADeviceThatComesBetweenTwoStepsIsDescribedToo) {
+  gpu_.device.clear();
+  begin({{Phase::timed, 2}});
+  step();
+  gpu_.device = {{"name", "late"}};
+  push("step");
+  EXPECT_EQ(described_.size(), 1u);
+  pop();
+}
+
+TEST_F(StepCollectorTest, StepsWithoutAnyDeviceAreDescribedOnceAtTheEnd) {
+  gpu_.device.clear();
+  begin({{Phase::timed, 2}});
+  step();
+  EXPECT_THAT(lines().of("session"), IsEmpty());
+  step();
+  EXPECT_TRUE(lines().complete());
+  ASSERT_EQ(lines().of("session").size(), 1u);
+  EXPECT_THAT(described_, ElementsAre(IsEmpty()));
+}
+
+TEST_F(StepCollectorTest, AProgramThatEndsBeforeADeviceCameIsDescribedOnce) {
+  gpu_.device.clear();
+  begin({{Phase::timed, 9}});
+  step();
+  collector_->process_ends();
+  EXPECT_EQ(lines().of("session").size(), 1u);
+  EXPECT_THAT(described_, ElementsAre(IsEmpty()));
+}
 
 TEST_F(StepCollectorTest, TimedStepsTouchNothing) {
   begin({{Phase::warmup, 1}, {Phase::timed, 3}});

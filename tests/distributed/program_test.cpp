@@ -304,7 +304,7 @@ TEST(Failures, RanksEndWithTheirLauncher) {
 TEST(Failures, OutOfMemoryOnOneRankEndsAllWithItsReason) {
   const std::string address = fresh_address();
   const std::string shape = "-b 64 -t 256";  // some 250 MB of logits and activations
-  Running one(by_hand(1, 2, address, shape), in_shell("ulimit -v 250000"));
+  Running one(by_hand(1, 2, address, shape), in_shell("ulimit -d 250000"));
   Running zero(by_hand(0, 2, address, shape));
   EXPECT_EQ(zero.end(), 3) << zero.err();
   EXPECT_EQ(one.end(), 3) << one.err();

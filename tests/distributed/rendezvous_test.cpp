@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -49,7 +50,8 @@ class Said {
   }
   void wait_for(const std::string& part) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return all_.find(part) != std::string::npos; });
+    const auto come = [&] { return all_.find(part) != std::string::npos; };
+    if (!changed_.wait_for(lock, std::chrono::seconds(30), come)) throw std::runtime_error("rank 0 never said: " + part);
   }
 
  private:

@@ -13,6 +13,7 @@
 #include "gpt2/data/token_shards.h"
 #include "gpt2/distributed/staged_communicator.h"
 #include "gpt2/reference/reference_trainer.h"
+#include "gpt2/replicas.h"
 #include "gpt2/train_loop.h"
 #include "gpt2/training_state.h"
 #include "tests/distributed/ranks_in_threads.h"
@@ -301,9 +302,19 @@ TEST(RanksCheckpoint, WeightsThatDifferAreNotSaved) {
     if (rank != 1) return t;
     return std::make_unique<Flipping>(std::move(t));
   });
-  for (const Trained& run : runs) EXPECT_THAT(run.error, HasSubstr("step 3: the weights of rank 1 differ from those of the others"));
+  for (const Trained& run : runs)
+    EXPECT_THAT(run.error, HasSubstr("the weights of rank 1 differ from those of the others after step 3, so nothing was saved"));
   EXPECT_TRUE(CheckpointStore(folder / "run", 9).steps().empty());
   std::filesystem::remove_all(folder);
+}
+
+TEST(RanksTrain, OtherWeightsOnOneRankAreRefusedBeforeTheFirstStep) {
+  const auto runs = run_reference(3, loop_options(1, 1), [](std::unique_ptr<Trainer> t, int rank) {
+    t->write(State::parameters, init_parameters(t->options().model, rank == 2 ? 4 : 3));
+    return t;
+  });
+  for (const Trained& run : runs)
+    EXPECT_THAT(run.error, HasSubstr("the weights of rank 2 differ from those of the others before the first step"));
 }
 
 // ---- one rank that is ill -----------------------------------------------------------------------------------------------------------------

@@ -209,7 +209,7 @@ void write_tokenizer(const fs::path& file) {
 // A source tree to write into (`experiment index`, `baseline freeze`) and the files that the command lines name.
 fs::path prepared_folder() {
   const fs::path folder = fresh_folder(), source = SOURCE_DIR, data = TEST_DATA, reports = source / "tests" / "ingest" / "data";
-  for (const char* part : {"experiments/studies", "docs/study", "baselines", "receipts", "tests/data/golden"})
+  for (const char* part : {"experiments/studies", "docs/study", "baselines", "receipts", "tests/data/golden", "tests/data/aa", "docs/learn"})
     if (fs::exists(source / part)) place(source / part, folder / part);
   for (const char* name : {"tiny.bin", "tiny_debug_state.bin"}) place(data / "golden" / name, folder / name);
   place(source / "baselines" / "fp32-v1", folder / "baselines" / "fp32-v2");
@@ -267,6 +267,23 @@ void write_eval_set(const fs::path& file) {
   }
 }
 
+// One question of HellaSwag's form and one of MMLU's, two documents, and the logs of two runs.
+void write_texts_of_lines(const fs::path& folder) {
+  std::ofstream(folder / "hellaswag_val.jsonl") << R"({"ctx": "the cat", "label": 1, "endings": ["a", "an", "the", "hat"]})"
+                                                << "\n";
+  std::ofstream(folder / "abstract_algebra_test.csv") << "the cat,a,an,the,hat,B\n";
+  std::ofstream(folder / "stories.jsonl") << R"({"text": "the cat"})"
+                                          << "\n"
+                                          << R"({"text": "an ant and the hat"})"
+                                          << "\n";
+  for (const char* name : {"run.jsonl", "a.jsonl", "b.jsonl"}) {
+    std::ofstream(folder / name) << R"({"event":"run","schema":"stepscope.log/1","settings":{"trainer":"fp32"}})"
+                                 << "\n"
+                                 << R"({"event":"step","step":1,"loss":5,"grad_norm":1,"learning_rate":0.1,"time_ns":1e6})"
+                                 << "\n";
+  }
+}
+
 // The smallest GPT-2 whose heads are 64 channels wide, as a checkpoint and as Hugging Face's file.
 void write_weights(const fs::path& folder) {
   const gpt2::ModelConfig config{8, 100, 128, 1, 1, 64};
@@ -292,6 +309,7 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
     write_shard(folder / name);
   write_weights(folder);
   write_eval_set(folder / "hellaswag_val.bin");
+  write_texts_of_lines(folder);
 
   std::map<std::string, std::string> once;  // command -> where it was seen first
   std::set<std::string> unused;
@@ -317,6 +335,8 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
         const fs::path own = fresh_folder();
         place(folder, own);
         if (todo[k].first.starts_with("data books")) fs::remove(own / "books" / "tokens_train_000000.bin");
+        if (todo[k].first.starts_with("train") && todo[k].first.find(" --log run.jsonl") != std::string::npos)
+          fs::remove(own / "run.jsonl");
         if (todo[k].first.starts_with("data --fetch")) fs::remove_all(own / "tinyshakespeare");  // it keeps what is there
         outcomes[k] = run(own, todo[k].first);
         fs::remove_all(own);

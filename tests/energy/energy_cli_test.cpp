@@ -34,6 +34,23 @@ TEST_F(EnergyCli, WithoutAGpuThereIsTheReasonAndExitThree) {
   EXPECT_FALSE(fs::exists(file("energy.json")));
 }
 
+// With or without a GPU: a name that no step has is the user's mistake.
+TEST_F(EnergyCli, WrongNamesAreRefusedBeforeAGpuIsMissed) {
+  const auto refused = [](const std::string& flags, const std::string& words) {
+    const Outcome o = stepscope("energy " + flags);
+    EXPECT_EQ(o.exit_code, 2) << flags;
+    EXPECT_THAT(o.err, HasSubstr(words)) << flags;
+  };
+  refused("--only attention", "--only attention: expected PASS/OP, such as backward/attention; the passes are encoder, ");
+  refused("--only backward/atention", "--only backward/atention: expected PASS/OP, such as backward/attention; the ops are embedding, ");
+  refused("--only 'backward/attention launch 2'", "the ops are embedding, ");
+  refused("--variant classifier", "--variant");
+  refused("--trainer reference", "only a GPU's energy is counted");
+  if (stepscope("train --trainer mixed --list-variants").exit_code != 0) GTEST_SKIP() << "built without the trainers of a GPU";
+  refused("--variant classifier=one_pass", "the mixed trainer has no such variant; classifier can be: ");
+  refused("--trainer fp32 --variant clasifier=one_read", "the fp32 trainer has no op slot of that name; its slots are: ");
+}
+
 TEST_F(EnergyCli, FromRefusesTheFlagsOfAMeasurement) {
   const std::string saved = written("energy.json", made_energy());
   for (const char* flag : {"--rounds 2", "--by-launch", "--trainer fp32", "--batch-size 8"}) {

@@ -5,6 +5,8 @@
 
 #include <stdexcept>
 
+#include "base/errors.h"
+
 namespace {
 
 using energy::Edge;
@@ -133,6 +135,18 @@ TEST(LastNodes, AreThoseThatNothingFollows) {
   EXPECT_THAT(energy::last_nodes({node(1), node(2), node(3)}, fork), ElementsAre(node(2), node(3)));
   // An edge to a node that is no part of it ends nothing.
   EXPECT_THAT(energy::last_nodes({node(1), node(2)}, {{node(1), node(2)}, {node(2), node(9)}}), ElementsAre(node(2)));
+}
+
+TEST(OpNames, ThoseOfGroupsAreTakenAndOthersAreNot) {
+  energy::OpGroup group;
+  group.pass = Pass::backward;
+  group.op = Op::attention;
+  EXPECT_NO_THROW(energy::require_op_names({energy::name(group), "optimizer/adamw"}, false));
+  group.launch = 1;
+  EXPECT_NO_THROW(energy::require_op_names({energy::name(group)}, true));
+  EXPECT_THROW(energy::require_op_names({energy::name(group)}, false), stepscope::InputError);
+  for (const char* wrong : {"", "attention", "backward", "backward/", "/attention", "backward/11/attention", "attention/backward"})
+    EXPECT_THROW(energy::require_op_names({wrong}, true), stepscope::InputError) << wrong;
 }
 
 }  // namespace

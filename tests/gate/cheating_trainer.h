@@ -32,6 +32,11 @@ using Clock = std::chrono::steady_clock;
 struct FakeDevice {
   Clock::time_point now = Clock::time_point(std::chrono::hours(1));
   Clock::time_point busy_until{}, thread_until{};  // of the side stream, and of a thread of the host
+  double waited_for_cpu_ns = 0;                    // by the judge's thread
+  void lose_the_cpu(std::chrono::milliseconds t) {
+    now += t;
+    waited_for_cpu_ns += std::chrono::duration<double, std::nano>(t).count();
+  }
   void wait_until(Clock::time_point t) { now = std::max(now, t); }
   std::string launch_error;
   int64_t persisting_l2_bytes = 0;
@@ -44,7 +49,8 @@ struct FakeDevice {
                                 if (now >= thread_until) return false;
                                 now += std::chrono::milliseconds(1);
                                 return true;
-                              }};
+                              },
+                          .waited_for_cpu_ns = [this] { return waited_for_cpu_ns; }};
   FakeDevice() = default;
   FakeDevice(const FakeDevice&) = delete;
 };

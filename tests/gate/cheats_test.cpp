@@ -3,15 +3,11 @@
 // for tests/bugs/run_bugs.sh, and it must drop when one of those checks is taken away.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <thread>
-
 #include <cstdio>
 #include <map>
 #include <set>
 
 #include "base/errors.h"
-#include "experiments/gate/step_audit.h"
 #include "tests/gate/cheating_trainer.h"
 
 namespace gate {
@@ -182,31 +178,4 @@ TEST(Cheats, stochastic_rounding_with_a_constant_seed_is_caught) {
 }
 
 }  // namespace
-// A thread that computes is seen however busy the machine is: one that waits for a core counts as running. One that sleeps is not.
-TEST(StepAudit, AThreadThatComputesIsSeenAndOneThatSleepsIsNot) {
-  std::atomic<int> state{0};  // 0: the thread computes; 1: it shall sleep; 2: it shall end
-  std::thread other([&] {
-    while (state == 0) {
-    }
-    state.wait(1);
-  });
-  EXPECT_TRUE(another_thread_runs());
-  state = 1;
-  while (another_thread_runs()) std::this_thread::yield();  // a test that hangs here has failed
-  state = 2;
-  state.notify_all();
-  other.join();
-}
-
-// A thread may end between the listing of /proc/self/task and the reading of its state.
-TEST(StepAudit, ThreadsThatEndWhileTheyAreLookedAtAreNoError) {
-  std::atomic<bool> stop = false;
-  std::thread churn([&] {
-    while (!stop) std::thread([] {}).join();
-  });
-  for (int i = 0; i < 3000; ++i) another_thread_runs();
-  stop = true;
-  churn.join();
-}
-
 }  // namespace gate

@@ -1,9 +1,13 @@
 // Counters are merged when the counted step is the traced one, weighted when they are added up, and absent
 // otherwise.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 
+#include "profiler/attribute/numbers.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -11,6 +15,7 @@ namespace {
 using namespace profiler;
 using fixture::is_missing;
 using fixture::pass_group;
+using ::testing::HasSubstr;
 
 const std::vector<fixture::Kernel> kTwo = {{"forward/0/qkv", "gemm", 100'000, 1e6, 2e6, 80},
                                            {"forward/0/gelu", "gelu", 300'000, 10e6, 20e6, 0}};
@@ -191,6 +196,14 @@ TEST(Counters, ACopyOnTheDeviceReadsAndWritesItsBytesAndOneFromTheHostOnlyWrites
   EXPECT_TRUE(mismatch("copy DtoD", 300e6));
   EXPECT_FALSE(mismatch("copy HtoD", 300e6));
   EXPECT_TRUE(mismatch("copy HtoD", 600e6));
+}
+
+// A reader of a table finds what a number is made of, and when it lies.
+TEST(Numbers, EachIsExplainedInTheDocs) {
+  std::ifstream in(SOURCE_DIR "/docs/metrics.md");
+  const std::string docs{std::istreambuf_iterator<char>(in), {}};
+  ASSERT_FALSE(docs.empty());
+  for (const NumberRow& row : number_rows()) EXPECT_THAT(docs, HasSubstr("`" + std::string(row.name) + "`"));
 }
 
 }  // namespace

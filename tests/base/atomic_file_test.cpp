@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 
 #include "base/mapped_file.h"
-#include "tests/gpt2/files.h"
+#include "tests/base/files.h"
 
 namespace gpt2 {
 namespace {

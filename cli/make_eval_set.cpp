@@ -1,0 +1,190 @@
+#include "cli/make_eval_set.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "base/mapped_file.h"
+#include "cli/progress_line.h"
+#include "gpt2/data/bpe.h"
+#include "gpt2/data/eval_set.h"
+#include "gpt2/data/json_lines.h"
+#include "gpt2/data/pretokenizer.h"
+#include "gpt2/evaluation.h"
+
+namespace cli {
+namespace {
+
+using nlohmann::json;
+using stepscope::InputError;
+
+constexpr size_t kCompletions = 4;  // llm.c's scripts and its reader know no other number
+
+struct Question {
+  std::string context;
+  std::vector<std::string> completions;
+  int64_t label = 0;
+};
+
+std::string as_index(int64_t value) { return fmt::format("{}", value); }
+
+// 3, "3" or "D": the data sets write the right answer in all three ways.
+int64_t label_of(const gpt2::JsonLine& line, const char* name) {
+  const json& v = line.member(name);
+  std::string text = v.is_string() ? v.get<std::string>() : v.is_number_integer() ? v.dump() : "";
+  if (text.size() == 1 && text[0] >= 'A' && text[0] <= 'D') text = as_index(text[0] - 'A');
+  if (text.size() != 1 || text[0] < '0' || text[0] >= static_cast<char>('0' + kCompletions))
+    line.fail(fmt::format("\"{}\" is {}", name, v.dump()), "0 to 3, or A to D");
+  return text[0] - '0';
+}
+
+std::vector<std::string> four_texts(const gpt2::JsonLine& line, const char* name) {
+  const json& v = line.member(name);
+  if (!v.is_array() || v.size() != kCompletions)
+    line.fail(fmt::format("\"{}\" is {}", name, v.is_array() ? fmt::format("a list of {}", v.size()) : v.dump()), "a list of 4 texts");
+  std::vector<std::string> out;
+  for (const json& text : v) {
+    if (!text.is_string()) line.fail(fmt::format("\"{}\" holds {}", name, text.dump()), "a list of 4 texts");
+    out.push_back(text.get<std::string>());
+  }
+  return out;
+}
+
+std::string mmlu_context(const std::string& question) { return "Question: " + question + "\n\nAnswer:"; }
+
+Question from_json(const gpt2::JsonLine& line, bool hellaswag) {
+  if (hellaswag) return {line.text("ctx"), four_texts(line, "endings"), label_of(line, "label")};
+  return {mmlu_context(line.text("question")), four_texts(line, "choices"), label_of(line, "answer")};
+}
+
+// Rows of RFC 4180: fields in quotes may hold commas, line ends and doubled quotes.
+class CsvReader {
+ public:
+  CsvReader(std::string_view text, std::string source) : text_(text), source_(std::move(source)) {}
+  // False at the end.
+  bool next(std::vector<std::string>& fields) {
+    fields.clear();
+    if (at_ == text_.size()) return false;
+    row_line_ = line_;
+    while (field(fields)) {
+    }
+    return true;
+  }
+  [[noreturn]] void fail(const std::string& found, const std::string& expected) const {
+    throw InputError(fmt::format("{}:{}: {}, expected {}", source_, row_line_, found, expected));
+  }
+
+ private:
+  // True: another field of this row follows.
+  bool field(std::vector<std::string>& fields) {
+    std::string value;
+    if (at_ < text_.size() && text_[at_] == '"') {
+      quoted(value);
+    } else {
+      const size_t end = std::min(text_.find_first_of(",\n", at_), text_.size());
+      value = text_.substr(at_, end - at_);
+      at_ = end;
+      if (!value.empty() && value.back() == '\r' && (at_ == text_.size() || text_[at_] == '\n')) value.pop_back();
+    }
+    fields.push_back(std::move(value));
+    if (at_ == text_.size()) return false;
+    const bool more = text_[at_] == ',';
+    line_ += !more;
+    ++at_;
+    return more;
+  }
+  void quoted(std::string& value) {
+    ++at_;
+    while (true) {
+      if (at_ == text_.size()) fail("a quoted field that does not end", "a closing quote");
+      const char c = text_[at_++];
+      if (c == '"') {
+        if (at_ < text_.size() && text_[at_] == '"') {
+          ++at_;
+        } else {
+          break;
+        }
+      }
+      line_ += c == '\n';
+      value += c;
+    }
+    if (at_ < text_.size() && text_[at_] == '\r') ++at_;
+    if (at_ < text_.size() && text_[at_] != ',' && text_[at_] != '\n')
+      fail("text behind a closing quote", "a comma or the end of the line");
+  }
+
+  std::string_view text_;
+  std::string source_;
+  size_t at_ = 0, line_ = 1, row_line_ = 1;
+};
+
+class Maker {
+ public:
+  explicit Maker(const EvalSetOptions& o) : o_(o), hellaswag_(o.form == "hellaswag"), bpe_(gpt2::Bpe::load(o.vocab)) {
+    if (!o.encoder.empty()) bpe_.check_ids(std::filesystem::path(o.encoder));
+  }
+  std::vector<gpt2::EvalExample> run() {
+    for (const std::string& path : o_.files) {
+      const gpt2::MappedFile file(path);
+      const bool csv = !hellaswag_ && path.ends_with(".csv");
+      csv ? read_csv(file.text(), path) : read_json(file.text(), path);
+    }
+    if (examples_.empty()) throw InputError(fmt::format("{}: no question, expected at least one", fmt::join(o_.files, ", ")));
+    return std::move(examples_);
+  }
+
+ private:
+  void read_json(std::string_view text, const std::string& path) {
+    gpt2::for_each_json_line(text, path, [&](const gpt2::JsonLine& line) {
+      add(from_json(line, hellaswag_), [&](const std::string& found, const std::string& expected) { line.fail(found, expected); });
+    });
+  }
+  void read_csv(std::string_view text, const std::string& path) {
+    CsvReader reader(text, path);
+    std::vector<std::string> f;
+    while (reader.next(f)) {
+      if (f.size() != 2 + kCompletions) reader.fail(fmt::format("{} fields", f.size()), "6: question, four answers, A to D");
+      const std::string& letter = f.back();
+      if (letter.size() != 1 || letter[0] < 'A' || letter[0] > 'D') reader.fail(fmt::format("the right answer is '{}'", letter), "A to D");
+      add({mmlu_context(f[0]), {f[1], f[2], f[3], f[4]}, letter[0] - 'A'},
+          [&](const std::string& found, const std::string& expected) { reader.fail(found, expected); });
+    }
+  }
+  // Context and completions are encoded apart, each completion with a space before it.
+  template <class Fail>
+  void add(const Question& q, const Fail& fail) {
+    gpt2::EvalExample e;
+    e.label = q.label;
+    e.context = bpe_.encode(q.context);
+    if (e.context.empty()) fail("an empty context", "text");
+    size_t words = 6 + e.context.size();
+    for (const std::string& completion : q.completions) {
+      e.completions.push_back(bpe_.encode(" " + completion));
+      words += 1 + e.completions.back().size();
+    }
+    if (2 * words > gpt2::kEvalTokens) fail(fmt::format("a question of {} bytes in the file", 2 * words), "at most 65535");
+    if (examples_.size() == gpt2::kEvalTokens) fail("question 65536", "at most 65535, which is what the format counts");
+    examples_.push_back(std::move(e));
+    progress_.show([&] { return fmt::format("tokenizing: {} questions", examples_.size()); });
+  }
+
+  const EvalSetOptions& o_;
+  bool hellaswag_;
+  gpt2::Bpe bpe_;
+  std::vector<gpt2::EvalExample> examples_;
+  ProgressLine progress_;
+};
+
+}  // namespace
+
+MadeEvalSet make_eval_set(const EvalSetOptions& options) {
+  gpt2::require_unicode_tables();
+  gpt2::check_file_writable(options.out, "--out");
+  const std::vector<gpt2::EvalExample> examples = Maker(options).run();
+  gpt2::write_eval_set(options.out, examples);
+  return {static_cast<int64_t>(examples.size()), gpt2::longest_row(examples)};
+}
+
+}  // namespace cli

@@ -1,0 +1,216 @@
+// Ops that are matrix products, and attention.
+#include "experiments/gate/op_cases.h"
+
+namespace gate::op_cases {
+namespace {
+
+// Tensor cores cut off where other units round: at worst a unit of fp32 for each 16 terms that they add.
+Rounding fp32_of_product(int64_t terms) { return {.inside = 1e-6 + 0x1p-24 * static_cast<double>(terms) / 16}; }
+
+double flops(const LinearShape& s) { return 2 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out); }
+
+// Which products of a step have which neighbour; a shape without a place stands for all.
+bool at(const OpSizes::Product& z, std::initializer_list<std::string_view> places) {
+  return z.place.empty() || std::find(places.begin(), places.end(), z.place) != places.end();
+}
+
+}  // namespace
+
+void OpCases::linear() {
+  const bool forward = wanted("linear_forward") || wanted("linear_gelu_forward") || wanted("residual");
+  const bool backward = wanted("linear_backward") || wanted("linear_gelu_backward_input");
+  if (!forward && !backward) return;
+  for (const auto& z : z_.products) {
+    const LinearShape s{z.rows, z.in, z.out};
+    const std::string shape =
+        fmt::format("{}{}rows={} {}->{}{}", z.place, z.place.empty() ? "" : " ", z.rows, z.in, z.out, z.bias ? "" : ", no bias");
+    const OpTensor inp = input("inp", z.rows, z.in, storage_.activation, normal()),
+                   weight = input("weight", z.out, z.in, storage_.weight, normal(0.05));
+    if (forward) linear_forward(z, s, shape, inp, weight);
+    if (backward) linear_backward(z, s, shape, inp, weight);
+  }
+}
+
+void OpCases::linear_forward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const OpTensor& inp,
+                             const OpTensor& weight) {
+  const OpTensor bias = input("bias", 1, z.out, storage_.weight, normal());
+  const Memory product = answer_of([&] {
+    return answer::linear_forward(o_.space, view_of(inp), view_of(weight), z.bias ? view_of(bias) : View{}, z.rows, z.in, z.out);
+  });
+  // With a bias, a variant may round the product before the bias is added.
+  const Rounding sum = out_of_product({.count = 1, .inside = z.bias ? kBf16Unit / 2 : 0, .terms = static_cast<double>(z.in)});
+  const auto product_case = [&](const char* op, std::vector<OpTensor> results) {
+    OpCase c{.op = op, .shape = shape, .matmul = true, .terms = z.in, .tensors = std::move(results), .flops = flops(s)};
+    c.tensors.push_back(inp);
+    c.tensors.push_back(weight);
+    if (z.bias) c.tensors.push_back(bias);
+    return c;
+  };
+  if (wanted("linear_forward")) {
+    OpCase c = product_case("linear_forward", {output("out", z.rows, z.out, storage_.activation, product, sum)});
+    c.launch = [&t = t_, s, bias = z.bias](OpContext& x, const std::string& v, Pointers p, void*) {
+      t.linear_forward(x, v, p[0], p[1], p[2], bias ? p[3] : nullptr, s);
+    };
+    c.baseline = "bias_kernel";
+    use_(c);
+  }
+  if (!fused_ || !z.bias) return;
+  if (wanted("linear_gelu_forward") && at(z, {"mlp_up"})) {
+    const Memory after = answer_of([&] { return answer::gelu_forward(o_.space, view(product), z.rows * z.out); });
+    OpCase c = product_case("linear_gelu_forward", {output("after", z.rows, z.out, storage_.activation, after, sum),
+                                                    output("before", z.rows, z.out, storage_.activation, product, sum)});
+    c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void*) {
+      t.linear_gelu_forward(x, v, p[0], p[1], p[2], p[3], p[4], s);
+    };
+    c.slot = "gelu_forward";
+    c.baseline = "kernel";
+    use_(c);
+  }
+  if (!wanted("residual") || !at(z, {"attproj", "mlp_down"})) return;
+  for (const Element stream : storage_.streams) {
+    const OpTensor addend = input("addend", z.rows, z.out, stream, normal());
+    const Memory want = answer_of([&] { return answer::sum(o_.space, view(product), view_of(addend), z.rows * z.out); });
+    // "separate" rounds the product, and where the bias is no epilogue the product with its bias too,
+    // before the sum.
+    OpCase c = product_case(
+        "residual", {output("out", z.rows, z.out, stream, want, {.count = stream == kBf16 ? 1.0 : 0.0, .inside = kBf16Unit}), addend});
+    c.shape = fmt::format("product and sum {}{}", shape, stream_text(stream));
+    c.scratch_bytes = [s](const std::string& v) { return v == "separate" ? s.rows * s.out * 2 : int64_t{0}; };
+    c.launch = [&t = t_, s, stream](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+      t.linear_residual(x, v, stream, p[0], p[1], p[2], p[3], p[4], s, scratch);
+    };
+    c.baseline = "separate";
+    c.other_forms = {"fused_layernorm"};
+    also(c, "residual_stream", name_of(stream));
+    use_(c);
+  }
+}
+
+void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const OpTensor& inp,
+                              const OpTensor& weight) {
+  const OpTensor dout = input("dout", z.rows, z.out, storage_.activation, normal());
+  const Memory dx = answer_of([&] { return answer::linear_backward_input(o_.space, view_of(dout), view_of(weight), z.rows, z.in, z.out); });
+  if (wanted("linear_backward")) {
+    const Memory dweight =
+        answer_of([&] { return answer::linear_backward_weight(o_.space, view_of(dout), view_of(inp), z.rows, z.in, z.out); });
+    const Memory dbias = answer_of([&] { return answer::column_sums(o_.space, view_of(dout), z.rows, z.out); });
+    const Rounding sums = out_of_product(fp32_of_product(z.rows));
+    for (const bool adds : ways(z.rows)) {
+      OpCase c{.op = "linear_backward", .shape = shape + adds_text(adds), .matmul = true, .terms = std::max(z.rows, z.out), .tensors = {}};
+      c.tensors = {output("dinp", z.rows, z.in, storage_.activation, dx, out_of_product({.count = 1, .terms = static_cast<double>(z.out)})),
+                   gradient("dweight", z.out, z.in, kF32, dweight, adds, sums), dout, inp, weight};
+      if (z.bias) c.tensors.push_back(gradient("dbias", 1, z.out, kF32, dbias, adds, sums));
+      c.flops = 2 * flops(s);
+      c.scratch_bytes = [&t = t_, s](const std::string&) { return t.linear_backward_scratch(s); };
+      c.launch = [&t = t_, s, adds, bias = z.bias](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+        t.linear_backward(x, v, p[0], f(p[1]), bias ? f(p[5]) : nullptr, p[2], p[3], p[4], s, adds, scratch);
+      };
+      if (has_slot("bias_gradient")) {
+        c.slot = "bias_gradient";
+        c.baseline = "column_sums";
+        c.other_forms = {"layernorm_fold"};  // work of layernorm_backward
+      }
+      also_zero_grad(c, adds);
+      use_(c);
+    }
+  }
+  if (!fused_ || !wanted("linear_gelu_backward_input") || !at(z, {"mlp_down"})) return;
+  // The same product with the gradient of GELU on its way out; "kernel" rounds the product first.
+  const OpTensor before = input("before", z.rows, z.in, storage_.activation, normal(2));
+  OpCase c{.op = "linear_gelu_backward_input", .shape = shape, .matmul = true, .terms = z.out, .tensors = {}};
+  c.tensors = {output("dbefore", z.rows, z.in, storage_.activation,
+                      answer_of([&] { return answer::gelu_backward(o_.space, view(dx), view_of(before), z.rows * z.in); }),
+                      {.count = 1, .inside = kBf16Unit / 2}),
+               dout, weight, before};
+  c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void*) {
+    t.linear_gelu_backward_input(x, v, p[0], p[1], p[2], p[3], s);
+  };
+  c.flops = flops(s);
+  c.slot = "gelu_backward";
+  c.baseline = "kernel";
+  use_(c);
+}
+
+void OpCases::attention() {
+  const bool forward = wanted("attention_forward"), planned_forward = wanted("planned_attention_forward");
+  const bool backward = wanted("attention_backward"), planned_backward = wanted("planned_attention_backward");
+  if (!forward && !backward && !planned_forward && !planned_backward) return;
+  for (const auto& z : z_.attentions) {
+    const int64_t C = z.NH * z.HS;
+    const OpShape s{z.B, z.T, C, z.NH, 1, 1, z.T};
+    const std::string shape = fmt::format("B={} T={} NH={} HS={}{}", z.B, z.T, z.NH, z.HS, z.hurt ? ", scores from -200 to 200" : "");
+    const OpTensor qkv = input("qkv", s.rows(), 3 * C, storage_.activation, Qkv{seed(), z.T, C, z.HS, z.hurt});
+    const auto a = answer::attention_forward(o_.space, view_of(qkv), z.B, z.T, C, z.NH);
+    // Probabilities, in the backward also ds, are rounded as factors of products; where a few keys have all
+    // of the probability nothing averages that.
+    const Rounding inside = out_of_product({.count = 1, .inside = z.hurt ? kBf16Unit : kBf16Unit / 2});
+    // Causal: half of the T x T products.
+    const double half = static_cast<double>(z.B) * static_cast<double>(z.T) * static_cast<double>(z.T) * static_cast<double>(C);
+    const auto attention_case = [&](const char* op, double products) {
+      OpCase c{.op = op, .shape = shape, .matmul = true, .tensors = {}, .flops = products * half};
+      c.floor_factor = z.hurt ? 100 : 1;
+      if (fused_) {
+        c.baseline = "unfused";
+        if (!z.with_cudnn)
+          for (const gpt2::VariantInfo& info : t_.variants())
+            if (info.slot == op)
+              for (const std::string& name : info.names)
+                if (name.starts_with("cudnn")) c.other_forms.push_back(name);
+      }
+      return c;
+    };
+    const bool has_plans = z.with_cudnn && has_slot("attention_plan");
+    if (forward || planned_forward) {
+      OpCase c = attention_case("attention_forward", 2);
+      c.tensors = {output("out", s.rows(), C, storage_.activation, a.out, inside),
+                   output("lse", z.B * z.NH, z.T, kF32, a.lse, out_of_product({.inside = 1e-5})), qkv};
+      c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.attention_forward_scratch(v, s); };
+      c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+        t.attention_forward(x, v, p[0], f(p[1]), p[2], s, scratch);
+      };
+      if (forward) use_(c);
+      if (has_plans && planned_forward) {
+        c = planned(std::move(c), "planned_attention_forward");
+        c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.planned_attention_forward_scratch(v, s); };
+        c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+          t.planned_attention_forward(x, v, p[0], f(p[1]), p[2], s, scratch);
+        };
+        use_(c);
+      }
+    }
+    if (!backward && !planned_backward) continue;
+    const OpTensor out = input_of("out", s.rows(), C, storage_.activation, content_of(a.out, storage_.activation)),
+                   lse = input_of("lse", z.B * z.NH, z.T, kF32, content_of(a.lse, kF32)),
+                   dout = input("dout", s.rows(), C, storage_.activation, normal());
+    OpCase c = attention_case("attention_backward", 5);
+    c.tensors = {output("dqkv", s.rows(), 3 * C, storage_.activation, answer_of([&] {
+                          return answer::attention_backward(o_.space, view_of(dout), view_of(qkv), view_of(out), view_of(lse), z.B, z.T, C,
+                                                            z.NH);
+                        }),
+                        inside),
+                 dout, qkv, out, lse};
+    c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.attention_backward_scratch(v, s); };
+    c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+      t.attention_backward(x, v, p[0], p[1], p[2], p[3], f(p[4]), s, scratch);
+    };
+    if (backward) use_(c);
+    if (!has_plans || !planned_backward) continue;
+    c = planned(std::move(c), "planned_attention_backward");
+    c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.planned_attention_backward_scratch(v, s); };
+    c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+      t.planned_attention_backward(x, v, p[0], p[1], p[2], p[3], f(p[4]), s, scratch);
+    };
+    use_(c);
+  }
+}
+
+// The same case by the library alone, once with each way to choose its plan.
+OpCase OpCases::planned(OpCase c, const char* op) {
+  c.op = op;
+  c.slot = "attention_plan";
+  c.baseline = "heuristic";
+  c.other_forms.clear();
+  return c;
+}
+
+}  // namespace gate::op_cases

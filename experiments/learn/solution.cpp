@@ -1,0 +1,82 @@
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "base/errors.h"
+#include "base/process.h"
+#include "base/temporary_folder.h"
+#include "experiments/learn/call.h"
+#include "gpt2/cuda/device_info.h"
+
+namespace learn {
+namespace {
+
+namespace fs = std::filesystem;
+
+// $CUDACXX, else nvcc of the PATH, else the toolkit's usual place.
+std::string compiler() {
+  if (const char* named = std::getenv("CUDACXX"); named && *named) return named;
+  const char* path = std::getenv("PATH");
+  for (std::string rest = path ? path : ""; !rest.empty();) {
+    const size_t end = rest.find(':');
+    if (const fs::path file = fs::path(rest.substr(0, end)) / "nvcc"; fs::exists(file)) return file.string();
+    rest = end == std::string::npos ? "" : rest.substr(end + 1);
+  }
+  return "/usr/local/cuda/bin/nvcc";
+}
+
+class Library {
+ public:
+  explicit Library(const std::string& source) {
+    if (!fs::is_regular_file(source)) throw stepscope::InputError(fmt::format("--with {}: no such file", source));
+    const std::string nvcc = compiler(), library = folder_.file("solution.so");
+    if (!fs::exists(nvcc))
+      throw stepscope::MachineError(
+          fmt::format("--with compiles {} with nvcc, and there is none in PATH: install the CUDA toolkit or set CUDACXX", source));
+    std::string sm = gpt2::cuda::device_info().compute_capability;
+    std::erase(sm, '.');
+    const auto result =
+        stepscope::run_child({nvcc, "-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", "-arch=sm_" + sm, "-o", library, source}, {},
+                             /*stdout_to_stderr=*/true);
+    if (!result.exited || result.exit_code != 0) throw stepscope::InputError(fmt::format("--with {}: it does not compile (above)", source));
+    handle_ = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle_) throw stepscope::InputError(fmt::format("--with {}: {}", source, dlerror()));
+  }
+  ~Library() {
+    if (handle_) dlclose(handle_);
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  void* function(const std::string& name) const { return dlsym(handle_, name.c_str()); }
+
+ private:
+  stepscope::TemporaryFolder folder_;
+  void* handle_ = nullptr;
+};
+
+template <class Function>
+decltype(Rung::launch) loaded(const std::shared_ptr<Library>& library, void* function) {
+  return [library, f = reinterpret_cast<Function*>(function)](const Sizes& z, Pointers p, cudaStream_t s) { call(f, z, p, s); };
+}
+
+}  // namespace
+
+Rung solution(std::string_view op, const std::string& file) {
+  const auto library = std::make_shared<Library>(file);
+  void* function = library->function(std::string(op));
+  if (!function)
+    throw stepscope::InputError(fmt::format(
+        "--with {}: expected a function extern \"C\" void {}(…) with the arguments that experiments/learn/rungs.h gives for it", file, op));
+  Rung r{std::string(op), "yours", "from " + file, {}, {}};
+  if (op == "layernorm_forward") r.launch = loaded<LayernormForward>(library, function);
+  if (op == "layernorm_backward") r.launch = loaded<LayernormBackward>(library, function);
+  if (op == "linear_forward") r.launch = loaded<LinearForward>(library, function);
+  if (op == "attention_forward") r.launch = loaded<AttentionForward>(library, function);
+  if (op == "classifier") r.launch = loaded<Classifier>(library, function);
+  return r;
+}
+
+}  // namespace learn

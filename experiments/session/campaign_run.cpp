@@ -1,0 +1,172 @@
+#include "experiments/session/campaign_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "experiments/verdict/campaign.h"
+#include "experiments/verdict/ledger.h"
+#include "experiments/verdict/page.h"
+#include "experiments/verdict/stale.h"
+
+namespace experiments {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using stepscope::InputError;
+
+// Same code that was measured says how often the procedure is wrong.
+void record_same_code(const VerdictDocument& document, const fs::path& folder) {
+  for (const WorkloadSection& w : document.workloads) {
+    if (w.reason != reason::kSameCode) continue;
+    const Decision d = decision_of(w.statistics);
+    if (!d.log_ratio) continue;
+    append_to_ledger(ledger_file(folder), {document.at, document.environment.device, w.workload, 0, d.verdict, d.log_ratio->n,
+                                           d.log_ratio->mean, d.log_ratio->sd, "", document.thresholds.minimum_effect_pct});
+  }
+}
+
+// One that cannot be read stands for nothing, and is measured anew.
+std::optional<VerdictDocument> standing_verdict(const std::string& name, const fs::path& folder, const fs::path& studies) {
+  try {
+    return last_verdict(name, folder, studies);
+  } catch (const InputError& error) {
+    fmt::print(stderr, "stepscope: {}\n", error.what());
+    return std::nullopt;
+  }
+}
+
+struct Ran {
+  const Experiment* experiment = nullptr;
+  std::optional<VerdictDocument> before;  // the verdict that stood
+  VerdictDocument document;
+  bool kept_before = false;  // the run was cut short, so the verdict before it stands
+};
+
+// Several experiments in one command are one campaign. One that cannot be run here does not keep the others from running.
+class Campaign {
+ public:
+  Campaign(ExperimentSession& session, const CampaignOptions& options) : session_(session), o_(options) {}
+
+  // Returns the exit code.
+  int run(const std::vector<Experiment>& experiments) {
+    for (const Experiment& e : experiments) gpt2::check_folder_writable(o_.folder / e.name, "the verdict's folder");
+    int worst = 0;
+    const auto worse = [&](const Experiment& e, const std::exception& error, int code) {
+      fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
+      worst = std::max(worst, code);
+    };
+    // Kept as soon as it is decided: the rest may take hours, and not end well.
+    session_.run(experiments, read_ledger(ledger_file(o_.folder)), [&](size_t i, const ExperimentSession::Outcome& o) {
+      const Experiment& e = experiments[i];
+      try {
+        if (o.failure) std::rethrow_exception(o.failure);
+        keep(e, o.document);
+      } catch (const InputError& error) {
+        if (experiments.size() == 1) throw;
+        worse(e, error, 2);
+      } catch (const stepscope::MachineError& error) {
+        if (experiments.size() == 1) throw;
+        worse(e, error, 3);
+      }
+    });
+    correct();
+    if (o_.json) {
+      ordered_json all = ordered_json::array();
+      for (const Ran& r : ran_) all.push_back(to_json(r.document));
+      fmt::print("{}\n", all.dump(1));
+    }
+    return worst > 0 ? worst : exit_code();
+  }
+
+ private:
+  fs::path page_of(const std::string& name) const { return o_.folder / name / kPageName; }
+  fs::path verdict_of(const std::string& name) const { return o_.folder / name / "verdict.json"; }
+
+  void keep(const Experiment& e, const VerdictDocument& document) {
+    Ran r;
+    r.experiment = &e;
+    r.before = standing_verdict(e.name, o_.folder, o_.studies);
+    r.document = document;
+    r.kept_before = was_cut_short(r.document) && r.before && !was_cut_short(*r.before);
+    if (!o_.json) fmt::print("{}\n", summary_of(r.document));
+    std::fflush(stdout);
+    save(r);
+    // A planted slowdown is a test of the procedure.
+    if (!o_.planted && !was_cut_short(r.document)) record_same_code(r.document, o_.folder);
+    ran_.push_back(std::move(r));
+  }
+
+  void save(const Ran& r) const {
+    const std::string& name = r.experiment->name;
+    if (o_.planted) {
+      save_verdict(o_.folder / name / "planted.json", r.document);
+    } else if (r.kept_before) {
+      const fs::path file = o_.folder / name / "last-attempt.json";
+      save_verdict(file, r.document);
+      fmt::print(stderr, "stepscope: {}: cut short, so the verdict of {} stands; this attempt is {}\n", name, r.before->at, file.string());
+    } else {
+      save_verdict(verdict_of(name), r.document);
+      write_page(page_of(name), r.document);
+    }
+  }
+
+  void correct() {
+    std::vector<VerdictDocument> documents;
+    for (const Ran& r : ran_) documents.push_back(r.document);
+    const std::vector<bool> corrected = correct_campaign(documents, {});
+    for (size_t i = 0; i < ran_.size(); ++i) {
+      if (!corrected[i]) continue;
+      ran_[i].document = documents[i];
+      if (!o_.json) fmt::print("corrected for {} experiments:\n{}\n", documents.size(), summary_of(documents[i]));
+      save(ran_[i]);
+    }
+  }
+
+  int exit_code() const {
+    int worst = 0;
+    for (const Ran& r : ran_) {
+      int code = exit_code_of(r.document.verdict);
+      // Of experiments that are run again: an idea that never helped is no regression.
+      if (o_.rerun && is_regression(r.before, r.document))
+        code = 1;
+      else if (o_.rerun && code == 1)
+        code = 0;
+      if (code == 1 || (code == 4 && worst == 0)) worst = code;
+    }
+    return worst;
+  }
+
+  ExperimentSession& session_;
+  const CampaignOptions& o_;
+  std::vector<Ran> ran_;
+};
+
+}  // namespace
+
+fs::path ledger_file(const fs::path& folder) { return folder / "aa-ledger.jsonl"; }
+
+std::optional<VerdictDocument> last_verdict(const std::string& name, const fs::path& folder, const fs::path& studies) {
+  for (const fs::path& f : {folder / name / "verdict.json", studies / name / "verdict.json"})
+    if (fs::exists(f)) return load_verdict(f);
+  return std::nullopt;
+}
+
+void keep_changed(std::vector<Experiment>& experiments, const fs::path& folder, const fs::path& root, const fs::path& studies,
+                  const std::string& device) {
+  std::erase_if(experiments, [&](const Experiment& e) {
+    const auto verdict = standing_verdict(e.name, folder, studies);
+    return verdict && stale_reasons(*verdict, e, root, device).empty();
+  });
+}
+
+int run_campaign(ExperimentSession& session, const std::vector<Experiment>& experiments, const CampaignOptions& options) {
+  return Campaign(session, options).run(experiments);
+}
+
+}  // namespace experiments

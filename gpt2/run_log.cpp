@@ -1,0 +1,197 @@
+#include "gpt2/run_log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "base/mapped_file.h"
+
+namespace gpt2 {
+namespace {
+
+using nlohmann::json;
+using stepscope::InputError;
+
+// The members of one line, with the place for messages.
+class Line {
+ public:
+  Line(std::string_view text, const std::string& source, size_t number) : where_(fmt::format("{}:{}", source, number)) {
+    object_ = json::parse(text, nullptr, false);
+    if (!object_.is_object()) fail("no JSON object", "one object per line");
+    event_ = word("event");
+    if (number == 1 && (event_ != "run" || word("schema") != kRunLogSchema))
+      fail("this is not the first line of a run's log", fmt::format("\"event\": \"run\" and \"schema\": \"{}\"", kRunLogSchema));
+  }
+
+  const std::string& event() const { return event_; }
+  bool has(const char* name) const { return object_.contains(name); }
+  std::string word(const char* name) const {
+    if (!has(name)) fail(fmt::format("no \"{}\"", name), "a text");
+    const json& v = object_.at(name);
+    if (!v.is_string()) fail(fmt::format("\"{}\" is {}", name, v.dump()), "a text");
+    return v.get<std::string>();
+  }
+  int64_t whole(const char* name) const {
+    const json* v = has(name) ? &object_.at(name) : nullptr;
+    const bool good = v && v->is_number_integer() && (!v->is_number_unsigned() || v->get<uint64_t>() <= (uint64_t{1} << 62));
+    if (!good || v->get<int64_t>() < 0)
+      fail(v ? fmt::format("\"{}\" is {}", name, v->dump()) : fmt::format("no \"{}\"", name), "a whole number, 0 or more");
+    return v->get<int64_t>();
+  }
+  double real(const char* name) const {
+    const json* v = has(name) ? &object_.at(name) : nullptr;
+    if (!v || !v->is_number() || !std::isfinite(v->get<double>()))
+      fail(v ? fmt::format("\"{}\" is {}", name, v->dump()) : fmt::format("no \"{}\"", name), "a number");
+    return v->get<double>();
+  }
+  const json& object() const { return object_; }
+  [[noreturn]] void fail(const std::string& found, const std::string& expected) const {
+    throw InputError(fmt::format("{}: {}, expected {}", where_, found, expected));
+  }
+
+ private:
+  std::string where_, event_;
+  json object_;
+};
+
+// Calls `visit` with every whole line and its number, from 1.
+template <class Visit>
+void for_each_line(std::string_view text, const Visit& visit) {
+  size_t number = 0;
+  while (true) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos) return;
+    visit(text.substr(0, end), ++number);
+    text.remove_prefix(end + 1);
+  }
+}
+
+void read_settings(const Line& line, RunLog& log) {
+  if (!line.has("settings") || !line.object().at("settings").is_object()) line.fail("no \"settings\"", "an object with the run's settings");
+  const json& s = line.object().at("settings");
+  const auto text = [&](const char* name) {
+    return s.contains(name) && s.at(name).is_string() ? s.at(name).get<std::string>() : std::string();
+  };
+  log.command = text("command");
+  log.trainer = text("trainer");
+  log.device = text("device");
+  log.model = text("model_name");
+  if (s.contains("tokens_per_step") && s.at("tokens_per_step").is_number()) log.tokens_per_step = s.at("tokens_per_step").get<int64_t>();
+  if (s.contains("learning_rate") && s.at("learning_rate").is_number()) log.peak_learning_rate = s.at("learning_rate").get<double>();
+  if (line.has("resumed_after")) log.resumed_after.push_back(line.whole("resumed_after"));
+  log.ended = false;
+  log.stopped.clear();
+}
+
+void read_step(const Line& line, RunLog& log) {
+  LoggedStep s{line.whole("step"),         line.real("loss"),    line.real("grad_norm"),
+               line.real("learning_rate"), line.real("time_ns"), line.has("skipped")};
+  if (!log.steps.empty() && s.step <= log.steps.back().step)
+    line.fail(fmt::format("step {} stands behind step {}", s.step, log.steps.back().step), "steps in order, none twice");
+  log.steps.push_back(s);
+}
+
+[[noreturn]] void fail_errno(const std::string& path, const char* doing) {
+  throw InputError(fmt::format("--log {}: cannot {}: {}", path, doing, std::strerror(errno)));
+}
+
+// The lines of a log that stay when the run goes on behind step `done`.
+std::string kept_lines(std::string_view text, const std::string& source, int64_t done) {
+  constexpr std::string_view kBegin = "{\"event\":\"run\"";
+  if (text.find('\n') == std::string_view::npos && !text.starts_with(kBegin.substr(0, text.size())))
+    throw InputError(fmt::format("{}: this is no run's log, expected another file", source));
+  std::string kept;
+  for_each_line(text, [&](std::string_view line, size_t number) {
+    const Line l(line, source, number);
+    if (l.event() != "run" && l.whole("step") > done) return;
+    kept += line;
+    kept += '\n';
+  });
+  // Runs that logged no step that stays are no part of this one's history.
+  if (done == 0) kept.clear();
+  return kept;
+}
+
+}  // namespace
+
+void check_run_log(const std::filesystem::path& path, bool resume) {
+  check_file_writable(path, "--log");
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(path, ec) || std::filesystem::file_size(path, ec) == 0) return;
+  const MappedFile file(path);
+  kept_lines(file.text(), "--log " + path.string(), 0);
+  if (!resume) {
+    throw InputError(fmt::format("--log {}: the file holds the log of another run; expected --resume, or another file", path.string()));
+  }
+}
+
+RunLogWriter::RunLogWriter(const std::filesystem::path& path, int64_t done) : path_(path.string()) {
+  const auto open_it = [&] {
+    file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+    if (!file_) fail_errno(path_, "open it");
+    if (!lock_as_writer(file_.get(), false))
+      throw InputError(fmt::format("--log {}: another run is writing it, expected another file", path_));
+  };
+  open_it();
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(path, ec)) return;  // a pipe has no history
+  std::string kept;
+  {
+    const MappedFile file(path);
+    if (file.bytes().empty()) return;
+    kept = kept_lines(file.text(), "--log " + path_, done);
+    if (kept.size() == file.bytes().size()) return;
+  }
+  write_file_atomically(path, kept);
+  open_it();
+}
+
+void RunLogWriter::write(const nlohmann::ordered_json& line) {
+  const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const ssize_t n = ::write(file_.get(), rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_errno(path_, "write");
+    rest.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+bool is_run_log(std::string_view text) {
+  const std::string_view first = text.substr(0, text.find('\n'));
+  return first.starts_with('{') && first.find(fmt::format("\"{}\"", kRunLogSchema)) != std::string_view::npos;
+}
+
+RunLog parse_run_log(std::string_view text, const std::string& source) {
+  RunLog log;
+  log.path = source;
+  if (text.find('\n') == std::string_view::npos)
+    throw InputError(fmt::format("{}: not one whole line, expected a run's log as `train --log` writes it", source));
+  for_each_line(text, [&](std::string_view bytes, size_t number) {
+    const Line line(bytes, source, number);
+    const std::string& event = line.event();
+    if (event == "run") read_settings(line, log);
+    if (event == "step") read_step(line, log);
+    if (event == "validation") log.validations.push_back({line.whole("step"), line.real("loss")});
+    if (event == "eval") log.accuracies.push_back({line.whole("step"), line.real("accuracy")});
+    if (event == "note") log.notes.push_back(line.word("text"));
+    if (event == "end") {
+      log.ended = true;
+      log.stopped = line.has("stopped") ? line.word("stopped") : "";
+    }
+  });
+  return log;
+}
+
+RunLog load_run_log(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return parse_run_log(file.text(), path.string());
+}
+
+}  // namespace gpt2

@@ -1,0 +1,272 @@
+// `train --log`, `--eval` and `--sweep-learning-rates` as a user calls them, and `report` on what they logged.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "gpt2/data/eval_set.h"
+#include "tests/cli/run_stepscope.h"
+
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+namespace fs = std::filesystem;
+
+class TrainingCli : public testing::Test {
+ protected:
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  Outcome train(const std::string& arguments) const {
+    return stepscope("train --trainer reference --model " TEST_DATA "/golden/tiny.bin --batch-size 1 --seq-len 64 --lr-total-steps 8 " +
+                     arguments);
+  }
+  std::vector<json> lines(const std::string& name) const {
+    std::vector<json> out;
+    std::istringstream in(slurp(file(name)));
+    for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
+    return out;
+  }
+  // What happened at which step, without times: two runs that did the same have the same.
+  std::vector<std::string> story(const std::string& name) const {
+    std::vector<std::string> out;
+    for (json j : lines(name)) {
+      if (j["event"] == "run" || j["event"] == "end" || j["event"] == "note") continue;
+      j.erase("time_ns");
+      out.push_back(j.dump());
+    }
+    return out;
+  }
+  // Four questions for a vocabulary of 509 or more.
+  void write_set() const {
+    std::vector<gpt2::EvalExample> set;
+    for (uint16_t i = 0; i < 4; ++i)
+      set.push_back({i % 2, {static_cast<uint16_t>(i + 1), 7}, {{static_cast<uint16_t>(40 * i)}, {3, static_cast<uint16_t>(9 + i)}}});
+    gpt2::write_eval_set(folder_ / "set.bin", set);
+  }
+  fs::path folder_ = fresh_folder();
+};
+
+TEST_F(TrainingCli, the_log_holds_every_step_validation_and_evaluation) {
+  write_set();
+  const Outcome o = train("--steps 4 --val-every 2 --eval " + file("set.bin") + " --eval-every 2 --log " + file("run.jsonl") + " --json");
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  std::vector<std::string> events;
+  for (const json& j : lines("run.jsonl"))
+    events.push_back(j["event"].get<std::string>() + (j.contains("step") ? " " + j["step"].dump() : ""));
+  EXPECT_THAT(events,
+              ElementsAre("run", "step 1", "step 2", "validation 2", "eval 2", "step 3", "step 4", "validation 4", "eval 4", "end 4"));
+  const std::vector<json> all = lines("run.jsonl");
+  EXPECT_EQ(all[0]["schema"], "stepscope.log/1");
+  EXPECT_EQ(all[0]["settings"]["batch_size"], 1);
+  EXPECT_EQ(all[0]["settings"]["trainer"], "reference");
+  const json first = json::parse(o.out.substr(0, o.out.find('\n')));  // what --json printed of step 1
+  for (const char* field : {"loss", "grad_norm", "time_ns", "learning_rate"}) EXPECT_EQ(all[1][field], first[field]) << field;
+  EXPECT_EQ(all[4]["examples"], 4);
+  EXPECT_EQ(all[4]["accuracy"], all[4]["correct"].get<double>() / 4);
+  EXPECT_FALSE(all.back().contains("stopped"));
+}
+
+TEST_F(TrainingCli, accuracy_is_that_of_eval_on_the_checkpoint) {
+  write_set();
+  ASSERT_EQ(train("--steps 3 --eval " + file("set.bin") + " --log " + file("run.jsonl") + " --checkpoints " + file("kept")).exit_code, 0);
+  const Outcome o = stepscope("eval " + file("kept/step-00000003/model.bin") + " " + file("set.bin") + " --trainer reference --json");
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  json logged;
+  for (const json& j : lines("run.jsonl"))
+    if (j["event"] == "eval") logged = j;
+  EXPECT_EQ(logged["step"], 3);
+  EXPECT_EQ(logged["correct"], json::parse(o.out)["correct"]);
+  EXPECT_EQ(logged["correct_by_sum"], json::parse(o.out)["correct_by_sum"]);
+}
+
+TEST_F(TrainingCli, evaluation_changes_nothing_of_the_training) {
+  write_set();
+  const auto steps = [&](const std::string& name) {
+    std::vector<std::string> out;
+    for (const std::string& line : story(name))
+      if (line.find("\"eval\"") == std::string::npos) out.push_back(line);
+    return out;
+  };
+  ASSERT_EQ(train("--steps 4 --log " + file("a.jsonl")).exit_code, 0);
+  ASSERT_EQ(train("--steps 4 --eval-every 1 --eval " + file("set.bin") + " --log " + file("b.jsonl")).exit_code, 0);
+  EXPECT_EQ(steps("a.jsonl"), steps("b.jsonl"));
+}
+
+// The log of a run that died behind its checkpoint, and of one that was never interrupted, tell the same story.
+TEST_F(TrainingCli, a_resumed_run_logs_no_step_twice) {
+  const std::string often = " --val-every 2 --checkpoint-every 3 --checkpoints ";
+  ASSERT_EQ(train("--steps 8" + often + file("whole") + " --log " + file("whole.jsonl")).exit_code, 0);
+  ASSERT_EQ(train("--steps 5" + often + file("cut") + " --log " + file("cut.jsonl")).exit_code, 0);
+  fs::remove_all(folder_ / "cut" / "step-00000005");  // so that steps 4 and 5 happen again
+  {
+    std::ofstream(file("cut.jsonl"), std::ios::app) << R"({"event":"step","st)";  // and a crash in the middle of a line
+  }
+  const Outcome o = train("--steps 8" + often + file("cut") + " --resume --log " + file("cut.jsonl"));
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  // The shorter run also validated at its last step, 5, which is dropped; both validated after 2, 4, 6 and 8.
+  EXPECT_EQ(story("cut.jsonl"), story("whole.jsonl"));
+  json resumed;
+  for (const json& j : lines("cut.jsonl"))
+    if (j.contains("resumed_after")) resumed = j;
+  EXPECT_EQ(resumed["resumed_after"], 3);
+  // A finished run leaves its log as it is.
+  const std::string before = slurp(file("cut.jsonl"));
+  EXPECT_EQ(train("--steps 8" + often + file("cut") + " --resume --log " + file("cut.jsonl")).exit_code, 0);
+  EXPECT_EQ(slurp(file("cut.jsonl")), before);
+}
+
+TEST_F(TrainingCli, the_log_of_another_run_is_not_touched) {
+  ASSERT_EQ(train("--steps 1 --log " + file("run.jsonl")).exit_code, 0);
+  const std::string before = slurp(file("run.jsonl"));
+  const Outcome o = train("--steps 1 --log " + file("run.jsonl"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("--log"), HasSubstr("run.jsonl"), HasSubstr("expected --resume, or another file")));
+  EXPECT_EQ(slurp(file("run.jsonl")), before);
+}
+
+TEST_F(TrainingCli, the_log_says_why_a_run_stopped) {
+  const Outcome o = train("--steps 8 --lr 1e30 --log " + file("run.jsonl"));
+  EXPECT_EQ(o.exit_code, 1) << o.err;
+  const json end = lines("run.jsonl").back();
+  EXPECT_EQ(end["event"], "end");
+  EXPECT_THAT(end["stopped"].get<std::string>(), HasSubstr("training stopped"));
+  EXPECT_THAT(stepscope("report " + file("run.jsonl"), "COLUMNS=400").out, HasSubstr("stopped: step"));
+}
+
+TEST_F(TrainingCli, bad_evaluation_sets_end_before_the_first_step) {
+  gpt2::write_eval_set(folder_ / "set.bin", std::vector<gpt2::EvalExample>{{0, std::vector<uint16_t>(64, 1), {{1}, {2, 3}}}});
+  const Outcome too_long = train("--steps 1 --eval " + file("set.bin"));
+  EXPECT_EQ(too_long.exit_code, 2);
+  EXPECT_THAT(too_long.err, AllOf(HasSubstr("--eval " + file("set.bin")), HasSubstr("--seq-len 64"), HasSubstr("65")));
+  EXPECT_EQ(train("--steps 1 --eval-every 1").exit_code, 2);
+  EXPECT_EQ(train("--steps 1 --eval " + file("none.bin")).exit_code, 2);
+}
+
+TEST_F(TrainingCli, sweep_names_the_best_rate_and_survives_divergence) {
+  const Outcome o = train("--steps 6 --sweep-learning-rates 1e-6,1e-3,1e30 --log " + file("s.jsonl"));
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("best learning rate 1e-3 by training loss"), HasSubstr("diverged")));
+  const json j = json::parse(train("--steps 6 --sweep-learning-rates 1e-6,1e-3,1e30 --val-every 6 --json").out);
+  ASSERT_EQ(j["runs"].size(), 3u);
+  EXPECT_EQ(j["best_learning_rate"], 1e-3);
+  EXPECT_LT(j["runs"][1]["validation_loss"], j["runs"][0]["validation_loss"]);
+  EXPECT_TRUE(j["runs"][2].contains("diverged"));
+  EXPECT_FALSE(j["runs"][2].contains("final_loss"));
+  // Each rate is the run that `--lr` makes.
+  ASSERT_EQ(train("--steps 6 --lr 1e-3 --log " + file("one.jsonl")).exit_code, 0);
+  EXPECT_EQ(story("one.jsonl"), story("s-1e-3.jsonl"));
+  EXPECT_EQ(lines("s-1e30.jsonl").back()["event"], "end");
+}
+
+TEST_F(TrainingCli, sweep_says_when_the_best_rate_is_an_outer_one) {
+  EXPECT_THAT(train("--steps 4 --sweep-learning-rates 1e-7,1e-3").out, HasSubstr("it is the largest rate tried"));
+  EXPECT_THAT(train("--steps 4 --sweep-learning-rates 1e-3,1e30").out, HasSubstr("it is the smallest rate tried"));
+}
+
+TEST_F(TrainingCli, bad_sweeps) {
+  const auto refused = [&](const std::string& arguments, const std::string& why) {
+    const Outcome o = train("--steps 2 " + arguments);
+    EXPECT_EQ(o.exit_code, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(why));
+  };
+  refused("--sweep-learning-rates 1e-3", "at least two");
+  refused("--sweep-learning-rates 1e-3,0.001", "stands there twice");
+  refused("--sweep-learning-rates 1e-3,x", "--sweep-learning-rates");
+  refused("--sweep-learning-rates 1e-3,0", "--sweep-learning-rates");
+  refused("--sweep-learning-rates 1e-3,1e-2 --checkpoints " + file("c"), "--checkpoints");
+  const Outcome all = train("--steps 4 --sweep-learning-rates 1e30,1e31");
+  EXPECT_EQ(all.exit_code, 1);
+  EXPECT_THAT(all.err, HasSubstr("every rate diverged"));
+}
+
+class LogReport : public TrainingCli {
+ protected:
+  // 25 steps of made-up numbers; the loss of step n is `loss` - n / 100.
+  void write_log(const std::string& name, double loss, int steps = 25) const {
+    std::ofstream out(file(name));
+    out << json{{"event", "run"},
+                {"schema", "stepscope.log/1"},
+                {"settings",
+                 {{"trainer", "fp32"}, {"device", "toy"}, {"model_name", "</script>"}, {"learning_rate", 3e-4}, {"tokens_per_step", 64}}}}
+               .dump()
+        << "\n";
+    for (int n = 1; n <= steps; ++n)
+      out << json{{"event", "step"},       {"step", n},     {"loss", loss - n / 100.0}, {"grad_norm", 1.0 * n},
+                  {"learning_rate", 1e-3}, {"time_ns", 2e6}}
+                 .dump()
+          << "\n";
+    out << json{{"event", "validation"}, {"step", 10}, {"loss", 7.5}}.dump() << "\n";
+    out << json{{"event", "validation"}, {"step", 20}, {"loss", 7.25}}.dump() << "\n";
+    out << json{{"event", "end"}, {"step", steps}}.dump() << "\n";
+  }
+};
+
+TEST_F(LogReport, means_of_the_rows_and_the_summary) {
+  write_log("a.jsonl", 5);
+  const Outcome o = stepscope("report " + file("a.jsonl") + " --top 5", "COLUMNS=120");
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  // 25 steps: the last tenth is 2 of them, 4.76 and 4.75. Rows of 5 steps; the first has the mean 4.97.
+  EXPECT_THAT(
+      o.out, AllOf(HasSubstr("25 steps, final loss 4.755000, lowest validation loss 7.250000"),
+                   HasSubstr("median 2.000 ms a step, 32000 tokens/s; ended"), HasSubstr("  1-5 4.9700"),
+                   HasSubstr(" 6-10 4.9200     7.5000  8.000 1.00e-03"), HasSubstr("21-25 4.7700"), Not(HasSubstr("validation accuracy"))));
+}
+
+TEST_F(LogReport, two_logs_stand_side_by_side) {
+  write_log("a.jsonl", 5);
+  write_log("b.jsonl", 6, 12);
+  const Outcome o = stepscope("report " + file("a.jsonl") + " " + file("b.jsonl") + " --top 5 --report " + file("x.md") + " --csv " +
+                              file("x.csv") + " --report " + file("x.json"));
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("loss 1"), HasSubstr("loss 2"), HasSubstr("4.9700 5.9700")));
+  EXPECT_THAT(slurp(file("x.md")), AllOf(HasSubstr("| 1-5 | 4.9700 | 5.9700 |"), HasSubstr("| 21-25 | 4.7700 | - |")));
+  std::istringstream csv(slurp(file("x.csv")));
+  std::vector<std::string> rows;
+  for (std::string line; std::getline(csv, line);) rows.push_back(line);
+  ASSERT_EQ(rows.size(), 26u);
+  EXPECT_EQ(rows[0],
+            "step,loss,grad_norm,learning_rate,time_ns,validation_loss,accuracy,loss_2,grad_norm_2,learning_rate_2,time_ns_2,validation_"
+            "loss_2,accuracy_2");
+  EXPECT_EQ(rows[10], "10,4.9,10,0.001,2000000,7.5,,5.9,10,0.001,2000000,7.5,");
+  EXPECT_EQ(rows[25], "25,4.75,25,0.001,2000000,,,,,,,,");
+  EXPECT_EQ(json::parse(slurp(file("x.json")))["logs"][1]["steps"], 12);
+}
+
+TEST_F(LogReport, the_page_holds_the_curves) {
+  write_log("a.jsonl", 5);
+  ASSERT_EQ(stepscope("report " + file("a.jsonl") + " -o " + file("x.html")).exit_code, 0);
+  const std::string page = slurp(file("x.html"));
+  EXPECT_EQ(page.rfind("<!DOCTYPE html>", 0), 0u);
+  const std::string begin = "<script type=\"application/json\" id=\"data\">";
+  const size_t at = page.find(begin) + begin.size();
+  const json data = json::parse(page.substr(at, page.find("</script>", at) - at));  // the model's name does not end the element
+  EXPECT_EQ(data["logs"][0]["loss"].size(), 25u);
+  EXPECT_EQ(data["logs"][0]["loss"][4], json({5, 4.95}));
+  EXPECT_EQ(data["logs"][0]["validation"], json({{10, 7.5}, {20, 7.25}}));
+  EXPECT_THAT(data["logs"][0]["what"].get<std::string>(), HasSubstr("</script>"));
+}
+
+TEST_F(LogReport, flags_and_files_that_do_not_fit) {
+  write_log("a.jsonl", 5);
+  const auto refused = [&](const std::string& arguments, const std::string& why) {
+    const Outcome o = stepscope("report " + arguments);
+    EXPECT_EQ(o.exit_code, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(why));
+  };
+  const std::string a = file("a.jsonl");
+  refused(a + " --by op", "a run's log has neither kernels nor launches");
+  refused(a + " -o " + file("x.trace.json"), "a run's log has neither kernels nor launches");
+  refused(a + " " + file("missing.jsonl"), "missing.jsonl");
+  std::ofstream(file("p.json")) << "{}";
+  refused(a + " " + file("p.json"), "p.json: no run's log");
+  std::ofstream(file("a.jsonl"), std::ios::app) << "x\n";
+  refused(a, "a.jsonl:30: no JSON object");
+}
+
+}  // namespace

@@ -1,0 +1,133 @@
+#include "gpt2/run_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "tests/gpt2/files.h"
+
+namespace gpt2 {
+namespace {
+using nlohmann::ordered_json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+using ::testing::ThrowsMessage;
+
+const std::string kRun =
+    R"({"event":"run","schema":"stepscope.log/1","settings":{"trainer":"reference","learning_rate":0.5,"tokens_per_step":8}})";
+std::string step(int n, const std::string& loss = "1.5") {
+  return R"({"event":"step","step":)" + std::to_string(n) + R"(,"loss":)" + loss + R"(,"grad_norm":2,"learning_rate":0.25,"time_ns":1e6})";
+}
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+void write(const std::filesystem::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+TEST(RunLog, HoldsWhatTheLinesSay) {
+  const RunLog log =
+      parse_run_log(kRun + "\n" + step(1) + "\n" + step(2, "1.25") + "\n" + R"({"event":"validation","step":2,"loss":3})" + "\n" +
+                        R"({"event":"eval","step":2,"accuracy":0.5})" + "\n" + R"({"event":"note","step":2,"text":"hm"})" + "\n" +
+                        R"({"event":"of a later version"})" + "\n" + R"({"event":"end","step":2,"stopped":"why"})" + "\n",
+                    "x");
+  ASSERT_EQ(log.steps.size(), 2u);
+  EXPECT_EQ(log.steps[1].step, 2);
+  EXPECT_EQ(log.steps[1].loss, 1.25);
+  EXPECT_EQ(log.steps[1].grad_norm, 2);
+  EXPECT_EQ(log.steps[1].learning_rate, 0.25);
+  EXPECT_EQ(log.steps[1].time_ns, 1e6);
+  EXPECT_EQ(log.trainer, "reference");
+  EXPECT_EQ(log.peak_learning_rate, 0.5);
+  EXPECT_EQ(log.tokens_per_step, 8);
+  ASSERT_EQ(log.validations.size(), 1u);
+  EXPECT_EQ(log.validations[0].value, 3);
+  ASSERT_EQ(log.accuracies.size(), 1u);
+  EXPECT_EQ(log.accuracies[0].value, 0.5);
+  EXPECT_EQ(log.notes, std::vector<std::string>{"hm"});
+  EXPECT_TRUE(log.ended);
+  EXPECT_EQ(log.stopped, "why");
+}
+
+TEST(RunLog, ALineThatIsBeingWrittenIsLeftOut) {
+  const RunLog log = parse_run_log(kRun + "\n" + step(1) + "\n" + step(2).substr(0, 20), "x");
+  EXPECT_EQ(log.steps.size(), 1u);
+  EXPECT_FALSE(log.ended);
+}
+
+TEST(RunLog, DamageIsNamedWithItsLine) {
+  const auto refused = [](const std::string& text, const std::string& where, const std::string& why) {
+    EXPECT_THAT([&] { parse_run_log(text, "run.jsonl"); },
+                ThrowsMessage<stepscope::InputError>(AllOf(HasSubstr(where), HasSubstr(why), HasSubstr("expected"))))
+        << text;
+  };
+  refused("", "run.jsonl", "not one whole line");
+  refused("{}\n", "run.jsonl:1", "\"event\"");
+  refused(step(1) + "\n", "run.jsonl:1", "not the first line of a run's log");
+  refused(R"({"event":"run","schema":"stepscope.log/2"})"
+          "\n",
+          "run.jsonl:1", "stepscope.log/1");
+  refused(kRun + "\nx\n", "run.jsonl:2", "no JSON object");
+  refused(kRun + "\n[]\n", "run.jsonl:2", "no JSON object");
+  refused(kRun + "\n" + step(2) + "\n" + step(2) + "\n", "run.jsonl:3", "step 2 stands behind step 2");
+  refused(kRun + "\n" + step(-1) + "\n", "run.jsonl:2", "\"step\" is -1");
+  refused(kRun + "\n" + step(1, "\"a\"") + "\n", "run.jsonl:2", "\"loss\" is \"a\"");
+  refused(kRun + "\n" + step(1, "1e999") + "\n", "run.jsonl:2", "expected");
+  refused(kRun + "\n" +
+              R"({"event":"step","step":18446744073709551615})"
+              "\n",
+          "run.jsonl:2", "\"step\" is 18446744073709551615");
+  refused(kRun + "\n" +
+              R"({"event":"validation","step":1})"
+              "\n",
+          "run.jsonl:2", "no \"loss\"");
+}
+
+TEST(RunLogWriter, DropsWhatIsAboutToHappenAgain) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "run.jsonl";
+  const std::string kept = kRun + "\n" + step(1) + "\n" + step(2) + "\n" + R"({"event":"note","step":2,"text":"a"})" + "\n";
+  write(path, kept + step(3) + "\n" + R"({"event":"validation","step":3,"loss":1})" + "\n" + step(4).substr(0, 9));
+  RunLogWriter writer(path, 2);
+  EXPECT_EQ(text_of(path), kept);
+  writer.write({{"event", "note"}, {"text", "b"}});
+  EXPECT_EQ(text_of(path), kept + R"({"event":"note","text":"b"})" + "\n") << "flushed";
+}
+
+TEST(RunLogWriter, ARunFromItsFirstStepBeginsANewLog) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "run.jsonl";
+  write(path, kRun + "\n" + step(1) + "\n");
+  RunLogWriter writer(path, 0);
+  EXPECT_EQ(text_of(path), "");
+}
+
+TEST(RunLogWriter, TwoRunsDoNotShareALog) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "run.jsonl";
+  RunLogWriter writer(path, 0);
+  EXPECT_THAT([&] { RunLogWriter other(path, 0); }, ThrowsMessage<stepscope::InputError>(HasSubstr("another run is writing it")));
+}
+
+TEST(CheckRunLog, LeavesOtherFilesAlone) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "precious";
+  for (const std::string& text : {std::string("a\nb\n"), std::string("no line end"), std::string("{}"), std::string(40, '\0')}) {
+    write(path, text);
+    for (const bool resume : {false, true}) EXPECT_THROW(check_run_log(path, resume), stepscope::InputError) << text;
+    EXPECT_THROW(RunLogWriter(path, 0), stepscope::InputError);
+    EXPECT_EQ(text_of(path), text);
+  }
+  write(path, kRun + "\n");
+  EXPECT_THAT([&] { check_run_log(path, false); }, ThrowsMessage<stepscope::InputError>(HasSubstr("--resume")));
+  EXPECT_NO_THROW(check_run_log(path, true));
+  write(path, kRun.substr(0, 12));  // a run that died while it wrote its first line
+  EXPECT_NO_THROW(check_run_log(path, true));
+  EXPECT_THROW(check_run_log(folder.path() / "no" / "folder", false), stepscope::InputError);
+}
+
+}  // namespace
+}  // namespace gpt2
