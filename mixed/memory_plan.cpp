@@ -65,6 +65,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction);
   if (plan.ranks) {
     plan.ranks->embedding = variants.embedding_exchange;
+    plan.ranks->start = variants.exchange_start;
     plan.ranks->embedding_row_bytes = C * (wide_gradient ? kFloat : kBf16);
   }
   plan.recompute = recompute_from_name(o.recompute);

@@ -7,6 +7,7 @@
 #include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "gpt2/ops/encoder.cuh"
+#include "gpt2/ops/grad_norm.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/ops/layernorm_forward.cuh"
 #include "mixed/kernels/attention.cuh"

@@ -548,6 +548,17 @@ constexpr std::array kRows{
         .refuses = no_gathered_rows,
         .unseen = kOneRank},
 
+    Row{.slot = "exchange_start",
+        .name = "when_ready",
+        .is = variant_value<&VariantChoice::exchange_start, ExchangeStart::when_ready>(),
+        .help = "a rank's collective begins when its own gradients are ready, and its blocks wait on the GPU for the other ranks",
+        .unseen = kOneRank},
+    Row{.slot = "exchange_start",
+        .name = "together",
+        .is = variant_value<&VariantChoice::exchange_start, ExchangeStart::together>(),
+        .help = "ranks wait for each other in a collective of one block before each that has many",
+        .unseen = kOneRank},
+
     Row{.slot = "gradient_reduction",
         .name = "fp32",
         .is = variant_value<&VariantChoice::gradient_reduction, GradientReduction::as_fp32>(),

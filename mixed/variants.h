@@ -17,6 +17,7 @@ using gpt2::ops::AdamWKernel;
 using gpt2::ops::Classifier;
 using gpt2::ops::Communication;
 using gpt2::ops::EmbeddingExchange;
+using gpt2::ops::ExchangeStart;
 using gpt2::ops::GradientReduction;
 using gpt2::ops::LayernormBackward;
 using gpt2::ops::LayernormForward;
@@ -56,6 +57,7 @@ struct VariantChoice {
   Masters masters{};
   Communication communication{};
   EmbeddingExchange embedding_exchange{};
+  ExchangeStart exchange_start{};
   GradientReduction gradient_reduction{};
   StepLaunch step_launch{};
   GraphEdges graph_edges{};

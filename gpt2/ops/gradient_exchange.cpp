@@ -91,7 +91,8 @@ GradientExchange::GradientExchange(const RankPlan& plan, distributed::Communicat
       gather_(plan.buckets.ranks() * plan.gather_elements()),
       narrow_(plan.narrow_elements()),
       rows_(plan.gathered_row_bytes()),
-      tokens_(plan.gathered_tokens()) {
+      tokens_(plan.gathered_tokens()),
+      arrivals_(plan.buckets.ranks()) {
   const auto count = static_cast<int>(plan_.buckets.buckets().size());
   if (plan_.gathers_rows()) sending_.push_back(count - 1);
   for (int b = 0; b < count - (plan_.gathers_rows() ? 1 : 0); ++b) sending_.push_back(b);
@@ -121,7 +122,21 @@ void GradientExchange::begin(float* gradients, const int32_t* tokens) {
   communicator_->enqueue({CollectiveKind::all_gather, Element::fp32, tokens_.size(), -1}, tokens_.data(), beside_.get());
 }
 
+// The blocks of a large collective spin until the last rank has come, each on an SM that the backward pass could use; those of a small one
+// are one.
+void GradientExchange::come_together() {
+  switch (plan_.start) {
+    case ExchangeStart::when_ready:
+      return;
+    case ExchangeStart::together:
+      break;
+  }
+  const OpRange range(Pass::communication, kNoLayer, Op::reduce_gradients);
+  communicator_->enqueue({CollectiveKind::all_gather, Element::fp32, arrivals_.size(), -1}, arrivals_.data(), collective_stream());
+}
+
 void GradientExchange::reduce_next() {
+  come_together();
   reduce(sending_[sent_]);
   ++sent_;
 }

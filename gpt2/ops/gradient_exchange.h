@@ -83,6 +83,7 @@ class GradientExchange {
   class Fence;
   void reduce(int bucket);
   void reduce_next();
+  void come_together();
   template <class S>
   void gather_weights(S* arena, const distributed::Bucket& bucket, int index, cudaStream_t stream);
   void fork();
@@ -110,6 +111,7 @@ class GradientExchange {
   cuda::DeviceBuffer<bf16> narrow_;
   cuda::DeviceBuffer<unsigned char> rows_;
   cuda::DeviceBuffer<int32_t> tokens_;
+  cuda::DeviceBuffer<float> arrivals_;  // one of each rank; what they hold does not matter
 };
 
 }  // namespace gpt2::ops

@@ -42,7 +42,7 @@ int64_t RankPlan::buffer_bytes() const {
   return blocks() * static_cast<int64_t>(sizeof(distributed::ArenaBlock)) + parameter_blocks() * static_cast<int64_t>(sizeof(int32_t)) +
          (own_sums + buckets.ranks() * sums_stride()) * static_cast<int64_t>(sizeof(double)) +
          buckets.ranks() * gather_elements() * static_cast<int64_t>(sizeof(float)) + narrow_elements() * 2 + gathered_row_bytes() +
-         gathered_tokens() * static_cast<int64_t>(sizeof(int32_t));
+         gathered_tokens() * static_cast<int64_t>(sizeof(int32_t)) + buckets.ranks() * static_cast<int64_t>(sizeof(float));
 }
 
 std::optional<RankPlan> plan_ranks(const TrainerOptions& options, Communication communication, GradientReduction reduction) {

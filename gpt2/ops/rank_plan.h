@@ -15,6 +15,7 @@ struct RankPlan {
   GradientReduction reduction{};
   int rank = 0;
   EmbeddingExchange embedding{};
+  ExchangeStart start{};
   int64_t embedding_rows = 0;       // of one rank: B * T
   int64_t embedding_row_bytes = 0;  // of the gradient that the embedding's backward reads
 

@@ -5,6 +5,7 @@ namespace gpt2::ops {
 
 enum class Communication { all_reduce_overlapped, all_reduce, zero1, zero1_ahead };
 enum class EmbeddingExchange { dense, gathered_rows };
+enum class ExchangeStart { when_ready, together };
 enum class GradientReduction { as_fp32, as_bf16 };
 
 }  // namespace gpt2::ops

@@ -40,6 +40,7 @@ const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers =
     {"graph_edges", [](const VariantChoice& c) { return static_cast<int>(c.graph_edges); }},
     {"communication", [](const VariantChoice& c) { return static_cast<int>(c.communication); }},
     {"embedding_exchange", [](const VariantChoice& c) { return static_cast<int>(c.embedding_exchange); }},
+    {"exchange_start", [](const VariantChoice& c) { return static_cast<int>(c.exchange_start); }},
     {"gradient_reduction", [](const VariantChoice& c) { return static_cast<int>(c.gradient_reduction); }},
     {"step_launch", [](const VariantChoice& c) { return static_cast<int>(c.step_launch); }},
     {"attention_plan", [](const VariantChoice& c) { return static_cast<int>(c.attention_plan); }},

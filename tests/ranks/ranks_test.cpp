@@ -160,6 +160,12 @@ TEST_P(Ranks, EveryWayOfCommunicatingGivesTheSameBits) {
       jobs.back().bucket_mib = bucket_mib;
     }
   jobs.push_back(jobs.front());  // and the first of them once more
+  if (GetParam().trainer == "mixed")
+    for (const char* communication : kEveryCommunication) {
+      jobs.push_back(job(communication));
+      jobs.back().micro_batches = 4;
+      jobs.back().variants["exchange_start"] = "together";
+    }
   const auto all = run_ranks(jobs);
   for (size_t i = 0; i < jobs.size(); ++i) {
     expect_replicas(all[i]);
