@@ -207,15 +207,20 @@ def _attention_backward(dout, qkv, out, lse, heads, variant):
     return dqkv
 
 
-def packed(q, k, v):
-    """(batch, tokens, 3 * channels) of three (batch, heads, tokens, head size) tensors: without a copy where they are views of one such
-    tensor, as the parts of one projection are."""
+def parts_of_one(q, k, v):
+    """Whether these (batch, heads, tokens, head size) tensors lie in memory as the parts of one (batch, tokens, 3 * channels) tensor."""
     B, heads, T, size = q.shape
-    C, want = heads * size, (T * 3 * heads * size, size, 3 * heads * size, 1)
-    at = q.storage_offset()
-    if (all(all(n == 1 or s == w for n, s, w in zip(t.shape, t.stride(), want)) for t in (q, k, v))
+    C, want, at = heads * size, (T * 3 * heads * size, size, 3 * heads * size, 1), q.storage_offset()
+    return (all(all(n == 1 or s == w for n, s, w in zip(t.shape, t.stride(), want)) for t in (q, k, v))
             and (k.storage_offset(), v.storage_offset()) == (at + C, at + 2 * C)
-            and q.untyped_storage().data_ptr() == k.untyped_storage().data_ptr() == v.untyped_storage().data_ptr()):
+            and q.untyped_storage().data_ptr() == k.untyped_storage().data_ptr() == v.untyped_storage().data_ptr())
+
+
+def packed(q, k, v):
+    """(batch, tokens, 3 * channels) of three such tensors: without a copy where they are parts of one."""
+    B, heads, T, size = q.shape
+    C = heads * size
+    if parts_of_one(q, k, v):
         return q.as_strided((B, T, 3 * C), (T * 3 * C, 3 * C, 1))
     return torch.cat([t.transpose(1, 2).reshape(B, T, C) for t in (q, k, v)], dim=2)
 

@@ -83,8 +83,8 @@ class _Labels:
         inside it share one."""
         if leaf is None or torch._C._current_graph_task_id() != -1:
             return
-        for tensor in _tensors(value):
-            node = tensor.grad_fn
+        for node in (n for t in _tensors(value) for n in (t.grad_fn, t._base.grad_fn if t._base is not None else None)):
+            # The base of a view as well: replaced attention goes on from there.
             if node is not None and "stepscope" not in node.metadata:
                 node.metadata["stepscope"] = leaf
                 backward = "backward/" + leaf.split("/", 1)[1]

@@ -209,6 +209,18 @@ def attention(qkv, heads, *, attention_forward=None, attention_backward=None):
     return run(qkv)
 
 
+def _projection(parts):
+    """The tensor (batch, tokens, 3 * channels) that query, key and value are the parts of, for autograd as well: its gradient then needs
+    no concatenation of theirs. None where they are not (all of) the views of one tensor that autograd knows."""
+    base, (B, heads, T, size) = parts[0]._base, parts[0].shape
+    if base is None or any(t._base is not base or (t.grad_fn is None and (t.requires_grad or base.requires_grad)) for t in parts):
+        return None
+    if (base.numel() != 3 * B * heads * T * size or not base.is_contiguous() or parts[0].storage_offset() != base.storage_offset()
+            or not _ops.parts_of_one(*parts)):
+        return None
+    return base.view(B, T, 3 * heads * size)
+
+
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, *,
                                  attention_forward=None, attention_backward=None):
     """F.scaled_dot_product_attention of (batch, heads, tokens, head size) tensors, causal only. Views of one packed projection are read
@@ -236,6 +248,9 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
     if is_recording():
         record("attention", (_ops.packed(*parts),), {"heads": heads}, run)
+    whole = None if torch.compiler.is_compiling() else _projection(parts)
+    if whole is not None:
+        return _Attention.apply(whole, heads, forward, backward).view(B, T, heads, size).transpose(1, 2)
     return _Sdpa.apply(*parts, forward, backward).view(B, T, heads, size).transpose(1, 2)
 
 

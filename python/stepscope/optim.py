@@ -126,6 +126,11 @@ class _Taken(torch.optim.AdamW):
                 flat.step = int(state["step"])
 
 
+# What torch.optim does to a class when its first instance is made; _Taken makes none. Without it hooks on steps are not called.
+_Taken.step = torch.optim.Optimizer.profile_hook_step(_Taken.step)
+_Taken.step.hooked = True
+
+
 def take_over(optimizer):
     """Makes a torch.optim.AdamW step with stepscope's kernel, in place. Returns why it cannot (str), or a function: False gives it back to
     PyTorch with its state, True takes it again."""

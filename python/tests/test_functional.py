@@ -115,6 +115,41 @@ def test_parts_of_one_projection_are_read_where_they_are_and_others_are_packed()
     torch.testing.assert_close(ours, own)
 
 
+def test_the_gradient_of_a_projection_is_not_put_together_from_its_parts(monkeypatch):
+    linear = torch.nn.Linear(8, 24)
+    x = torch.randn(2, 5, 8)
+    made = []
+    monkeypatch.setattr(S, "_Attention", type("Spy", (S._Attention,), {"forward": staticmethod(
+        lambda ctx, qkv, *a: (made.append(tuple(qkv.shape)), S._Attention.__mro__[1].forward(ctx, qkv, *a))[1])}))
+    parts = S.heads_of(linear(x), 2)
+    ours = torch.autograd.grad(S.scaled_dot_product_attention(*parts, is_causal=True).square().sum(), linear.weight)[0]
+    assert made == [(2, 5, 24)]
+    own = torch.autograd.grad(F.scaled_dot_product_attention(*S.heads_of(linear(x), 2), is_causal=True).square().sum(), linear.weight)[0]
+    torch.testing.assert_close(ours, own)
+
+
+@pytest.mark.parametrize("change", [lambda q, k, v: (q.detach(), k, v), lambda q, k, v: (q.detach().requires_grad_(), k, v),
+                                    lambda q, k, v: (q * 2, k, v), lambda q, k, v: (k, q, v), lambda q, k, v: (q, v, k)])
+def test_parts_that_are_not_all_of_a_projection_keep_their_own_gradients(change):
+    linear, x = torch.nn.Linear(8, 24), torch.randn(2, 5, 8)
+
+    def gradient(attention):
+        return torch.autograd.grad(attention(*change(*S.heads_of(linear(x), 2)), is_causal=True).square().sum(), linear.weight)[0]
+
+    torch.testing.assert_close(gradient(S.scaled_dot_product_attention), gradient(F.scaled_dot_product_attention))
+
+
+def test_parts_taken_where_autograd_does_not_look_give_the_projection_no_gradient():
+    linear = torch.nn.Linear(8, 24)
+    projected = linear(torch.randn(2, 5, 8))
+    with torch.no_grad():
+        parts = S.heads_of(projected, 2)
+    assert parts[0]._base is not None
+    for attention in (F.scaled_dot_product_attention, S.scaled_dot_product_attention):
+        loss = attention(*parts, is_causal=True).square().sum()
+        assert torch.autograd.grad(loss, linear.weight, allow_unused=True)[0] is None
+
+
 @pytest.mark.parametrize("dtype, there, wanted", [(torch.bfloat16, True, "cudnn"), (torch.bfloat16, False, "flash"),
                                                   (torch.float32, True, "flash")])
 def test_attention_without_a_variant_is_cudnn_in_bfloat16_where_there_is_one(monkeypatch, dtype, there, wanted):

@@ -4,6 +4,7 @@ import struct
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import stepscope
 from stepscope import _library, optim
@@ -141,3 +142,18 @@ def test_bad_settings_are_refused_by_the_library():
         _library.adamw_settings(lr=1, beta1=0.9, beta2=0.9, eps=1e-8, weight_decay=0, step=0)
     raw = _library.adamw_settings(lr=0.5, beta1=0.9, beta2=0.9, eps=1e-8, weight_decay=0, step=1)
     assert struct.pack("f", 0.5) in raw
+
+
+def test_hooks_on_steps_are_called_as_before():
+    net = model()
+    optimizer = torch.optim.AdamW(groups(net), lr=1e-3)
+    stepscope.replace(net, optimizer=optimizer, adamw=True)
+    seen = []
+    handles = [register_optimizer_step_pre_hook(lambda *a: seen.append("before")),
+               register_optimizer_step_post_hook(lambda *a: seen.append("after"))]
+    try:
+        train(net, optimizer, 1)
+    finally:
+        for h in handles:
+            h.remove()
+    assert seen == ["before", "after"]

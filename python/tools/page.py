@@ -84,7 +84,8 @@ def take(paths):
     RECORDS.mkdir(exist_ok=True)
     for path in map(pathlib.Path, paths):
         name = path.name.removesuffix(".gz")
-        (RECORDS / name).write_text(json.dumps(reduced(read(path)), indent=1) + "\n")
+        record = reduced(read(path))
+        (RECORDS / name).write_text(json.dumps(record, indent=None if "schema" in record else 1) + "\n")
 
 
 def section(kind, names):
