@@ -2,7 +2,6 @@
 #include "mixed/model.h"
 
 #include "gpt2/op_range.h"
-#include "gpt2/ops/grad_norm.cuh"
 #include "gpt2/ops/classifier.cuh"
 #include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"

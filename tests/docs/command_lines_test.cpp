@@ -209,7 +209,8 @@ void write_tokenizer(const fs::path& file) {
 // A source tree to write into (`experiment index`, `baseline freeze`) and the files that the command lines name.
 fs::path prepared_folder() {
   const fs::path folder = fresh_folder(), source = SOURCE_DIR, data = TEST_DATA, reports = source / "tests" / "ingest" / "data";
-  for (const char* part : {"experiments/studies", "docs/study", "baselines", "receipts", "tests/data/golden", "tests/data/aa", "docs/learn"})
+  for (const char* part :
+       {"experiments/studies", "docs/study", "baselines", "receipts", "tests/data/golden", "tests/data/aa", "docs/learn"})
     if (fs::exists(source / part)) place(source / part, folder / part);
   for (const char* name : {"tiny.bin", "tiny_debug_state.bin"}) place(data / "golden" / name, folder / name);
   place(source / "baselines" / "fp32-v1", folder / "baselines" / "fp32-v2");
