@@ -66,6 +66,7 @@ struct Command::State {
   CLI::App* app;
   std::deque<Argument> arguments;
   std::vector<std::unique_ptr<Command>> commands;
+  std::function<void()> run;
 
   Argument* add(CLI::Option* option) { return &arguments.emplace_back(option); }
 };
@@ -112,6 +113,7 @@ Command* Command::footer(const std::string& text) {
   return this;
 }
 Command* Command::callback(std::function<void()> run) {
+  state_->run = run;  // it owns what the options write into, and parse_only takes it from CLI11
   state_->app->callback(std::move(run));
   return this;
 }
