@@ -84,6 +84,7 @@ class Bench {
     const std::vector<std::string> names = gate::variants_of(table_, c);
     const std::string default_name = default_of(c, names.front());
     std::vector<KernelResult> results;
+    std::vector<Launch> launches;
     std::map<std::string, gate::ErrorMetrics> baseline;
     for (const std::string& variant : names) {
       KernelResult r;
@@ -92,10 +93,12 @@ class Bench {
       r.shape = c.shape;
       r.is_default = variant == default_name;
       if (options_.progress) options_.progress(fmt::format("{} {} {}: against the oracle", r.op, variant, r.shape));
-      check(c, r, variant == names.front(), baseline);
+      launches.push_back([&](Pointers pointers, void* scratch) { c.launch(*context_, variant, pointers, scratch); });
+      check(c, r, launches.back(), variant == names.front(), baseline);
       results.push_back(std::move(r));
     }
     const size_t variants = results.size();
+    const learn::Sizes sizes = rungs_.empty() ? learn::Sizes() : learn::sizes_of(c, model_.vocab_size);
     for (const learn::Rung& rung : rungs_) {
       KernelResult r;
       r.op = c.op;
@@ -104,12 +107,16 @@ class Bench {
       r.is_rung = true;
       r.teaches_an_error = rung.teaches_an_error;
       r.idea = rung.idea;
-      if (rung.predict) r.predicted_ns = learn::predicted_ns(rung.predict(learn::sizes_of(c, model_.vocab_size)), machine_);
-      check(c, r, false, baseline);
+      if (rung.predict) r.predicted_ns = learn::predicted_ns(rung.predict(sizes), machine_);
+      launches.push_back([&](Pointers pointers, void*) {
+        rung.launch(sizes, pointers, stream_.get());
+        STEPSCOPE_CUDA_CHECK(cudaGetLastError());
+      });
+      check(c, r, launches.back(), false, baseline);
       results.push_back(std::move(r));
     }
     if (options_.progress) options_.progress(fmt::format("{} {}: timing", c.op, c.shape));
-    time(c, results);
+    time(c, results, launches);
     std::stable_sort(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(variants),
                      [slow_first = !rungs_.empty()](const KernelResult& a, const KernelResult& b) {
                        const double x = a.right ? a.median_ns : 1e300, y = b.right ? b.median_ns : 1e300;
@@ -120,11 +127,12 @@ class Bench {
   }
 
  private:
-  void launch(const OpCase& c, const KernelResult& r, std::span<void* const> pointers, void* scratch) {
-    if (!r.is_rung) return c.launch(*context_, r.variant, pointers, scratch);
-    for (const learn::Rung& rung : rungs_)
-      if (rung.name == r.variant) rung.launch(learn::sizes_of(c, model_.vocab_size), pointers, stream_.get());
-    STEPSCOPE_CUDA_CHECK(cudaGetLastError());
+  using Pointers = std::span<void* const>;
+  // One row's launch on the tensors of its case. Everything else that it needs is known before the clock runs.
+  using Launch = std::function<void(Pointers, void* scratch)>;
+
+  static int64_t scratch_bytes(const OpCase& c, const KernelResult& r) {
+    return c.scratch_bytes && !r.is_rung ? c.scratch_bytes(r.variant) : 0;
   }
 
   std::string default_of(const OpCase& c, const std::string& otherwise) const {
@@ -133,13 +141,14 @@ class Bench {
     return otherwise;
   }
 
-  void check(const OpCase& c, KernelResult& r, bool is_baseline, std::map<std::string, gate::ErrorMetrics>& baseline) {
+  void check(const OpCase& c, KernelResult& r, const Launch& launch, bool is_baseline,
+             std::map<std::string, gate::ErrorMetrics>& baseline) {
     const Operands operands(c);
     const double floor = gate::op_floor(options_.matmul, c.matmul, c.terms) * c.floor_factor;
     try {
-      const gate::Memory scratch(kHere, c.scratch_bytes && !r.is_rung ? c.scratch_bytes(r.variant) : 0);
+      const gate::Memory scratch(kHere, scratch_bytes(c, r));
       STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
-      launch(c, r, operands.pointers(), scratch.data());
+      launch(operands.pointers(), scratch.data());
       STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
     } catch (const stepscope::InputError& e) {
       r.wrong = e.what();
@@ -175,15 +184,15 @@ class Bench {
     }
   }
 
-  void time(const OpCase& c, std::vector<KernelResult>& results) {
+  void time(const OpCase& c, std::vector<KernelResult>& results, const std::vector<Launch>& launches) {
     const double bytes = c.min_bytes();
     const int sets = std::clamp(static_cast<int>(kL2Turns * static_cast<double>(l2_bytes_) / bytes) + 1, 1, 64);
     std::vector<Operands> operands;
     for (int i = 0; i < sets; ++i) operands.emplace_back(c);
-    int64_t scratch_bytes = 0;
+    int64_t most_scratch = 0;
     for (const KernelResult& r : results)
-      if (r.right && c.scratch_bytes && !r.is_rung) scratch_bytes = std::max(scratch_bytes, c.scratch_bytes(r.variant));
-    const gate::Memory scratch(kHere, scratch_bytes);
+      if (r.right) most_scratch = std::max(most_scratch, scratch_bytes(c, r));
+    const gate::Memory scratch(kHere, most_scratch);
     struct Pair {
       gpt2::cuda::Event begin, end;
     };
@@ -195,7 +204,7 @@ class Bench {
         if (!results[i].right) continue;
         Pair p;
         p.begin.record(stream_.get());
-        launch(c, results[i], operands[turn++ % operands.size()].pointers(), scratch.data());
+        launches[i](operands[turn++ % operands.size()].pointers(), scratch.data());
         p.end.record(stream_.get());
         if (round >= kWarmupRounds) events[i].push_back(std::move(p));
       }
