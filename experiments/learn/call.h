@@ -29,4 +29,10 @@ inline void call(Classifier* f, const Sizes& z, Pointers p, cudaStream_t s) {
   f(f32(p[0]), f32(p[1]), static_cast<const int*>(p[2]), z.rows, z.V, z.Vp, scale, s);
 }
 
+// A rung's launch from one of these functions.
+template <class Function>
+decltype(Rung::launch) launching(Function* f) {
+  return [f](const Sizes& z, Pointers p, cudaStream_t s) { call(f, z, p, s); };
+}
+
 }  // namespace learn

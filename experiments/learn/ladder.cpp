@@ -29,23 +29,6 @@ Prediction causal(const Sizes& z, double wavefronts) {
   return {.bytes = 4 * d(z.B) * d(z.T) * d(z.C) * 4, .wavefronts = wavefronts * pairs, .flops = 4 * pairs * d(z.C) / d(z.NH)};
 }
 
-using Launch = decltype(Rung::launch);
-Launch norm(LayernormForward* f) {
-  return [f](const Sizes& z, Pointers p, cudaStream_t s) { call(f, z, p, s); };
-}
-Launch norm_backward(LayernormBackward* f) {
-  return [f](const Sizes& z, Pointers p, cudaStream_t s) { call(f, z, p, s); };
-}
-Launch linear(LinearForward* f) {
-  return [f](const Sizes& z, Pointers p, cudaStream_t s) { call(f, z, p, s); };
-}
-Launch attention(AttentionForward* f) {
-  return [f](const Sizes& z, Pointers p, cudaStream_t s) { call(f, z, p, s); };
-}
-Launch classifier(Classifier* f) {
-  return [f](const Sizes& z, Pointers p, cudaStream_t s) { call(f, z, p, s); };
-}
-
 std::vector<Rung> all_rungs() {
   const auto head = [](const Sizes& z) { return d(z.C) / d(z.NH); };
   return {
@@ -56,36 +39,36 @@ std::vector<Rung> all_rungs() {
          p.wavefronts = 4 * d(z.rows) * d(z.C);
          return p;
        },
-       norm(layernorm_thread_per_row)},
+       launching(layernorm_thread_per_row)},
       {"layernorm_forward", "three_kernels", "mean, deviation and result each read the row from memory; all reads are coalesced",
-       [](const Sizes& z) { return row_passes(z, 4); }, norm(layernorm_three_kernels)},
+       [](const Sizes& z) { return row_passes(z, 4); }, launching(layernorm_three_kernels)},
       {"layernorm_forward", "warp_two_passes", "a warp keeps to its row, so the second and third reads meet L1",
-       [](const Sizes& z) { return row_passes(z, 2); }, norm(layernorm_warp_two_passes)},
+       [](const Sizes& z) { return row_passes(z, 2); }, launching(layernorm_warp_two_passes)},
       {"layernorm_forward", "moments", "one read gives both sums, by E[x^2] - E[x]^2: fast, and wrong where means are large",
-       [](const Sizes& z) { return row_passes(z, 2); }, norm(layernorm_moments), true},
+       [](const Sizes& z) { return row_passes(z, 2); }, launching(layernorm_moments), true},
       {"layernorm_backward", "atomics", "every row adds to the same 2C sums in memory, one atomic addition for each number",
        // 2 rows * C additions, which L2 makes one after the other where they meet: no ceiling of ours names that.
-       [](const Sizes& z) { return row_passes(z, 3); }, norm_backward(layernorm_backward_atomics)},
+       [](const Sizes& z) { return row_passes(z, 3); }, launching(layernorm_backward_atomics)},
       {"layernorm_backward", "block_atomics", "a block adds its rows in shared memory first, so only blocks meet in memory",
-       [](const Sizes& z) { return row_passes(z, 3); }, norm_backward(layernorm_backward_block_atomics)},
+       [](const Sizes& z) { return row_passes(z, 3); }, launching(layernorm_backward_block_atomics)},
       {"linear_forward", "scattered", "a thread per result, neighbours in neighbouring rows: 32 lines for each read of the input",
-       [](const Sizes& z) { return product(z, 33); }, linear(linear_scattered)},
+       [](const Sizes& z) { return product(z, 33); }, launching(linear_scattered)},
       {"linear_forward", "coalesced", "neighbours in neighbouring columns: writes are coalesced, reads of the weight still are not",
-       [](const Sizes& z) { return product(z, 33); }, linear(linear_coalesced)},
+       [](const Sizes& z) { return product(z, 33); }, launching(linear_coalesced)},
       {"linear_forward", "shared_tiles", "tiles of 32 x 32 in shared memory: each number read from memory once for 32 uses",
-       [](const Sizes& z) { return product(z, 2); }, linear(linear_shared_tiles)},
+       [](const Sizes& z) { return product(z, 2); }, launching(linear_shared_tiles)},
       {"linear_forward", "register_tiles", "8 x 8 results in the registers of a thread: 16 numbers from shared memory for 64 uses",
-       [](const Sizes& z) { return product(z, 0.25); }, linear(linear_register_tiles)},
+       [](const Sizes& z) { return product(z, 0.25); }, launching(linear_register_tiles)},
       {"attention_forward", "thread_per_query", "a thread reads all its keys twice: for the largest score, then for the sum",
-       [head](const Sizes& z) { return causal(z, head(z) * (33 + 33 + 3) / 32); }, attention(attention_thread_per_query)},
+       [head](const Sizes& z) { return causal(z, head(z) * (33 + 33 + 3) / 32); }, launching(attention_thread_per_query)},
       {"attention_forward", "warp_per_query", "the online softmax: one pass over the keys, lanes hold channels",
-       [head](const Sizes& z) { return causal(z, 5 + 2 * head(z) / 32); }, attention(attention_warp_per_query)},
+       [head](const Sizes& z) { return causal(z, 5 + 2 * head(z) / 32); }, launching(attention_warp_per_query)},
       {"attention_forward", "key_tiles", "32 queries share 32 keys and values in shared memory, and one reduction serves 32 keys",
-       [head](const Sizes& z) { return causal(z, (2 * head(z) + 10) / 32 + 1 + head(z) / 32); }, attention(attention_key_tiles)},
+       [head](const Sizes& z) { return causal(z, (2 * head(z) + 10) / 32 + 1 + head(z) / 32); }, launching(attention_key_tiles)},
       {"classifier", "written_out", "softmax, loss and gradient kernel by kernel: four reads and two writes of the logits",
-       [](const Sizes& z) { return logit_passes(z, 6); }, classifier(classifier_written_out)},
+       [](const Sizes& z) { return logit_passes(z, 6); }, launching(classifier_written_out)},
       {"classifier", "online", "largest logit and sum in one read, the gradient in the second: two reads and a write",
-       [](const Sizes& z) { return logit_passes(z, 3); }, classifier(classifier_online)},
+       [](const Sizes& z) { return logit_passes(z, 3); }, launching(classifier_online)},
   };
 }
 
