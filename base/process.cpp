@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -51,6 +52,18 @@ pid_t start_process(const std::vector<std::string>& argv, const std::map<std::st
   while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
   }
   throw InputError(fmt::format("cannot start '{}': {}", argv[0], std::strerror(exec_errno)));
+}
+
+std::string program_in_path(const std::string& name, const std::string& more_folders) {
+  const char* path = std::getenv("PATH");
+  const std::string folders = std::string(path ? path : "") + ":" + more_folders;
+  for (size_t begin = 0; begin <= folders.size();) {
+    const size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string file = folders.substr(begin, end - begin) + "/" + name;
+    if (access(file.c_str(), X_OK) == 0) return file;
+    begin = end + 1;
+  }
+  return "";
 }
 
 ChildResult run_child(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment, bool stdout_to_stderr) {

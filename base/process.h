@@ -16,6 +16,9 @@ namespace stepscope {
 pid_t start_process(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment,
                     const std::function<void()>& prepare = {});
 
+// The file of a program in the folders of $PATH, then in those of `more_folders` (as in $PATH, separated by ':'); empty: in none.
+std::string program_in_path(const std::string& name, const std::string& more_folders = "");
+
 struct ChildResult {
   bool exited = false;  // else killed by `signal`
   int exit_code = 0;

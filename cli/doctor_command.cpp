@@ -208,19 +208,7 @@ void check_gpu(Report& r, const std::string& program) {
 }
 
 void check_tools(Report& r) {
-  auto find = [](const char* tool) {
-    const char* path = std::getenv("PATH");
-    std::string rest = path ? path : "";
-    rest += ":/usr/local/cuda/bin";
-    size_t begin = 0;
-    while (begin <= rest.size()) {
-      const size_t end = std::min(rest.find(':', begin), rest.size());
-      const std::string file = rest.substr(begin, end - begin) + "/" + tool;
-      if (access(file.c_str(), X_OK) == 0) return file;
-      begin = end + 1;
-    }
-    return std::string();
-  };
+  const auto find = [](const char* tool) { return stepscope::program_in_path(tool, "/usr/local/cuda/bin"); };
   for (const char* tool : {"ncu", "compute-sanitizer"}) {
     const std::string file = find(tool);
     r.add(tool, file.empty() ? Status::skip : Status::ok, file.empty() ? "not found; only needed to compare and to check kernels" : file);

@@ -19,13 +19,7 @@ namespace fs = std::filesystem;
 // $CUDACXX, else nvcc of the PATH, else the toolkit's usual place.
 std::string compiler() {
   if (const char* named = std::getenv("CUDACXX"); named && *named) return named;
-  const char* path = std::getenv("PATH");
-  for (std::string rest = path ? path : ""; !rest.empty();) {
-    const size_t end = rest.find(':');
-    if (const fs::path file = fs::path(rest.substr(0, end)) / "nvcc"; fs::exists(file)) return file.string();
-    rest = end == std::string::npos ? "" : rest.substr(end + 1);
-  }
-  return "/usr/local/cuda/bin/nvcc";
+  return stepscope::program_in_path("nvcc", "/usr/local/cuda/bin");
 }
 
 class Library {

@@ -54,6 +54,24 @@ TEST(Process, TheChildHoldsNothingThatWouldKeepTheParentWaiting) {
   EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
 }
 
+TEST(Process, AProgramIsFoundInTheFirstFolderThatHasItAndMayBeExecuted) {
+  const TemporaryFolder one, two;
+  const auto make = [](const std::string& file, int mode) {
+    std::ofstream(file) << "#!/bin/sh\n";
+    chmod(file.c_str(), static_cast<mode_t>(mode));
+  };
+  make(one.file("tool"), 0600);
+  make(two.file("tool"), 0700);
+  const char* before = std::getenv("PATH");
+  const std::string path = before ? before : "";
+  setenv("PATH", one.path().c_str(), 1);
+  EXPECT_EQ(program_in_path("tool"), "");
+  EXPECT_EQ(program_in_path("tool", two.path().string()), two.file("tool"));
+  setenv("PATH", (one.path().string() + ":" + two.path().string()).c_str(), 1);
+  EXPECT_EQ(program_in_path("tool"), two.file("tool"));
+  setenv("PATH", path.c_str(), 1);
+}
+
 TEST(Text, MillisecondsHaveThreePlaces) {
   EXPECT_EQ(ms_text(25'700'000), "25.700");
   EXPECT_EQ(ms_text(499), "0.000");
