@@ -127,11 +127,8 @@ void fetch_data_set(const std::string& name, const std::string& out) {
       throw std::logic_error(fmt::format("{}: not the file that llm.c makes (a defect of the tokenizer)", path));
   }
 
-  const gpt2::Bpe bpe = gpt2::Bpe::load(options.vocab);
-  std::vector<std::string> tokens;
-  for (size_t id = 0; id < bpe.vocab_size(); ++id) tokens.emplace_back(bpe.bytes(static_cast<uint16_t>(id)));
   const fs::path tokenizer = folder / "gpt2_tokenizer.bin";
-  gpt2::write_tokenizer(tokenizer, tokens, bpe.end_of_text());
+  gpt2::write_tokenizer(tokenizer, gpt2::Bpe::load(options.vocab));
   fmt::print("{}: for `train --tokenizer`\n", tokenizer.string());
 }
 

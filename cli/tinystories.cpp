@@ -179,9 +179,7 @@ void make_tinystories(const fs::path& folder) {
   progress.clear();
   validation.finish();
   train.finish();
-  std::vector<std::string> tokens;
-  for (size_t id = 0; id < bpe.vocab_size(); ++id) tokens.emplace_back(bpe.bytes(static_cast<uint16_t>(id)));
-  gpt2::write_tokenizer(folder / "gpt2_tokenizer.bin", tokens, bpe.end_of_text());
+  gpt2::write_tokenizer(folder / "gpt2_tokenizer.bin", bpe);
   fmt::print("{}: for `train --tokenizer`\n", (folder / "gpt2_tokenizer.bin").string());
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/atomic_file.h"
 #include "base/mapped_file.h"
+#include "gpt2/data/bpe.h"
 
 namespace gpt2 {
 namespace {
@@ -68,6 +69,12 @@ void write_tokenizer(const std::filesystem::path& path, std::span<const std::str
     out.write(std::string(1, static_cast<char>(t.size())) + t);
   }
   out.commit();
+}
+
+void write_tokenizer(const std::filesystem::path& path, const Bpe& bpe) {
+  std::vector<std::string> tokens;
+  for (size_t id = 0; id < bpe.vocab_size(); ++id) tokens.emplace_back(bpe.bytes(static_cast<uint16_t>(id)));
+  write_tokenizer(path, tokens, bpe.end_of_text());
 }
 
 }  // namespace gpt2

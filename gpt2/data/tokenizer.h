@@ -32,5 +32,8 @@ class Tokenizer {
 
 // Writes such a file; each token must have 1 to 255 bytes.
 void write_tokenizer(const std::filesystem::path& path, std::span<const std::string> tokens, int32_t end_of_text);
+class Bpe;
+// The file that decodes what `bpe` encodes.
+void write_tokenizer(const std::filesystem::path& path, const Bpe& bpe);
 
 }  // namespace gpt2
