@@ -19,6 +19,10 @@ double median(Values values) {
 // Linear interpolation between order statistics (Hyndman & Fan 1996, type 7), 0 <= q <= 1. nullopt for no values.
 std::optional<double> quantile(std::vector<double> values, double q);
 
+// The mean of the last tenth of the values, at least of one: a value that is noisy from step to step, as it is at the end. `values` is not
+// empty.
+double mean_of_last_tenth(const std::vector<double>& values);
+
 // Where x lies among points whose x_of grows: share 0 is `before`, 1 would be `after`; on a point both are that point.
 template <class Point>
 struct Between {

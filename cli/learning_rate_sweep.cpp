@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "base/errors.h"
+#include "base/statistics.h"
 #include "cli/training_log.h"
 
 namespace cli {
@@ -34,14 +35,6 @@ std::string log_of(const std::string& log, const std::string& rate) {
   return path.replace_filename(name).string();
 }
 
-// One loss is noisy: the mean over the last tenth of the steps.
-double final_loss_of(const std::vector<gpt2::StepLog>& steps) {
-  const size_t last = std::max<size_t>(1, steps.size() / 10);
-  double sum = 0;
-  for (size_t i = steps.size() - last; i < steps.size(); ++i) sum += steps[i].outcome.loss;
-  return sum / static_cast<double>(last);
-}
-
 Outcome run_one(const TrainerFlags& flags, gpt2::LoopOptions options, const std::string& rate, const std::string& log_path) {
   Outcome o;
   o.rate = rate;
@@ -49,21 +42,21 @@ Outcome run_one(const TrainerFlags& flags, gpt2::LoopOptions options, const std:
   const auto trainer = make_trainer(flags, trainer_options(flags));
   std::optional<TrainingLog> log;
   if (!log_path.empty()) log.emplace(log_path, *trainer, options);
-  std::optional<double> first;
+  std::vector<double> losses;
   try {
     const gpt2::RunResult r = gpt2::train(*trainer, options, [&](const gpt2::StepLog& s) {
-      if (!first) first = s.outcome.loss;
-      ++o.steps;
+      losses.push_back(s.outcome.loss);
       if (log) log->step(s);
     });
-    o.final_loss = final_loss_of(r.steps);
+    o.final_loss = stepscope::mean_of_last_tenth(losses);
     if (!r.val_losses.empty()) o.val_loss = r.val_losses.back();
     if (log) log->end("");
   } catch (const gpt2::TrainingDiverged& e) {
     o.diverged = e.what();
     if (log) log->end(e.what());
   }
-  o.first_loss = first.value_or(0);
+  o.steps = static_cast<int64_t>(losses.size());
+  if (!losses.empty()) o.first_loss = losses.front();
   return o;
 }
 

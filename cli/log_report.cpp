@@ -156,12 +156,13 @@ std::vector<LogSummary> log_summaries(const std::vector<RunLog>& logs) {
                          log.peak_learning_rate);
     s.steps = static_cast<int64_t>(log.steps.size());
     s.state = !log.stopped.empty() ? "stopped: " + log.stopped : log.ended ? "ended" : "goes on, or was interrupted";
-    std::vector<double> ms;
-    for (const gpt2::LoggedStep& step : log.steps) ms.push_back(step.time_ns * 1e-6);
+    std::vector<double> ms, losses;
+    for (const gpt2::LoggedStep& step : log.steps) {
+      ms.push_back(step.time_ns * 1e-6);
+      losses.push_back(step.loss);
+    }
     if (!ms.empty()) {
-      Mean tail;
-      for (size_t i = ms.size() - std::max<size_t>(1, ms.size() / 10); i < ms.size(); ++i) tail.add(log.steps[i].loss);
-      s.final_loss = tail.value();
+      s.final_loss = stepscope::mean_of_last_tenth(losses);
       s.median_ms = stepscope::median(ms);
       if (log.tokens_per_step > 0 && *s.median_ms > 0) s.tokens_per_s = static_cast<double>(log.tokens_per_step) / *s.median_ms * 1e3;
     }

@@ -38,5 +38,11 @@ TEST(Statistics, QuantilesInterpolateBetweenNeighbours) {
   EXPECT_FALSE(quantile({}, 0.5));
 }
 
+TEST(Statistics, TheLastTenthIsAtLeastOneValue) {
+  EXPECT_EQ(mean_of_last_tenth({7}), 7);
+  EXPECT_EQ(mean_of_last_tenth(one_to(19)), 19);
+  EXPECT_EQ(mean_of_last_tenth(one_to(20)), 19.5);
+}
+
 }  // namespace
 }  // namespace stepscope
