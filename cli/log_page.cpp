@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/log_report.h"
+#include "profiler/report/html.h"
 #include "profiler/report/page_files.h"
 
 namespace cli {
@@ -133,13 +134,6 @@ ordered_json points(const std::vector<gpt2::LoggedValue>& values) {
   return out;
 }
 
-// Inside a script element only "</" and "<!--" end anything.
-std::string for_script_element(const std::string& json) {
-  std::string out;
-  for (const char c : json) c == '<' ? out += "\\u003c" : out += c;
-  return out;
-}
-
 }  // namespace
 
 std::string log_html_text(const std::vector<gpt2::RunLog>& logs) {
@@ -166,7 +160,7 @@ std::string log_html_text(const std::vector<gpt2::RunLog>& logs) {
   const std::string data = ordered_json{{"logs", all}}.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   std::string out = kHead;
   out += profiler::page::css();
-  out += kBody + for_script_element(data) + "</script>\n";
+  out += kBody + profiler::for_script_element(data) + "</script>\n";
   if (!profiler::page::charts().empty()) out += "<script>" + std::string(profiler::page::charts()) + "</script>\n";
   return out + "<script>" + kScript + "</script>\n</body>\n</html>\n";
 }

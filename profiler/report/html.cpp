@@ -9,6 +9,20 @@
 namespace profiler {
 namespace {
 
+// Every placeholder stands once in the page and is looked for in the page alone, never in what was put in before.
+std::string filled(std::string_view page, std::initializer_list<std::pair<std::string_view, std::string_view>> parts) {
+  std::string out;
+  for (const auto& [placeholder, text] : parts) {
+    const size_t at = page.find(placeholder);
+    out += page.substr(0, at);
+    out += text;
+    page.remove_prefix(at + placeholder.size());
+  }
+  return out + std::string(page);
+}
+
+}  // namespace
+
 // Inside a script element only "</" and "<!--" end anything, and both begin with '<', which JSON may spell \u003c. The two line separators are
 // line ends to older scripts.
 std::string for_script_element(const std::string& json) {
@@ -26,20 +40,6 @@ std::string for_script_element(const std::string& json) {
   }
   return out;
 }
-
-// Every placeholder stands once in the page and is looked for in the page alone, never in what was put in before.
-std::string filled(std::string_view page, std::initializer_list<std::pair<std::string_view, std::string_view>> parts) {
-  std::string out;
-  for (const auto& [placeholder, text] : parts) {
-    const size_t at = page.find(placeholder);
-    out += page.substr(0, at);
-    out += text;
-    page.remove_prefix(at + placeholder.size());
-  }
-  return out + std::string(page);
-}
-
-}  // namespace
 
 bool has_charts() { return !page::charts().empty(); }
 

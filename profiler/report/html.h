@@ -11,6 +11,8 @@
 namespace profiler {
 
 std::string html_text(const ProfileDocument& document);
+// JSON as it may stand in a script element: '<' and the two line separators are spelled by their numbers.
+std::string for_script_element(const std::string& json);
 // Chart.js was found when this program was built; without it the report has its tables and says so.
 bool has_charts();
 
