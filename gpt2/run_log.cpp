@@ -90,8 +90,7 @@ void read_settings(const Line& line, RunLog& log) {
 }
 
 void read_step(const Line& line, RunLog& log) {
-  LoggedStep s{line.whole("step"),         line.real("loss"),    line.real("grad_norm"),
-               line.real("learning_rate"), line.real("time_ns"), line.has("skipped")};
+  LoggedStep s{line.whole("step"), line.real("loss"), line.real("grad_norm"), line.real("learning_rate"), line.real("time_ns")};
   if (!log.steps.empty() && s.step <= log.steps.back().step)
     line.fail(fmt::format("step {} stands behind step {}", s.step, log.steps.back().step), "steps in order, none twice");
   log.steps.push_back(s);

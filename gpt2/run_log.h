@@ -1,7 +1,7 @@
 // A run's log ("stepscope.log/1"): one JSON object per line, each flushed as it happens, so that a notebook can read it while the run
 // lasts. `event` says what a line is about:
 //   run         schema, settings (base/run_fields.h), resumed_after where the run was resumed; the first line of every log
-//   step        step, loss, grad_norm, learning_rate, time_ns; skipped: why there was no update
+//   step        step, loss, grad_norm, learning_rate, time_ns
 //   validation  step, loss
 //   eval        step, file, examples, correct, accuracy, correct_by_sum, accuracy_by_sum
 //   sample      step, text
@@ -42,7 +42,6 @@ class RunLogWriter {
 struct LoggedStep {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, learning_rate = 0, time_ns = 0;
-  bool skipped = false;
 };
 struct LoggedValue {
   int64_t step = 0;
