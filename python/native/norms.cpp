@@ -11,6 +11,15 @@ using gpt2::ops::LayernormForward;
 using ops_c::as;
 using ops_c::Check;
 
+// The variant of a norm over (rows, C).
+template <class Variant>
+Variant checked(const Check& check, int storage, const char* slot, const char* variant, int64_t rows, int64_t C) {
+  const auto v = static_cast<Variant>(ops_c::variant_index(storage, check.function, slot, variant));
+  check.at_least(rows, 0, "rows");
+  check.at_least(C, 1, "C");
+  return v;
+}
+
 }  // namespace
 
 int stepscope_ops_layernorm_forward(const char* variant, int storage, int stream, void* out, float* mean, float* rstd, void* kept,
@@ -18,9 +27,7 @@ int stepscope_ops_layernorm_forward(const char* variant, int storage, int stream
   return ops_c::guarded([&] {
     const Check check{"stepscope_ops_layernorm_forward"};
     check.storage_and_stream(storage, stream);
-    const auto v = static_cast<LayernormForward>(ops_c::variant_index(storage, check.function, "layernorm_forward", variant));
-    check.at_least(rows, 0, "rows");
-    check.at_least(C, 1, "C");
+    const auto v = checked<LayernormForward>(check, storage, "layernorm_forward", variant, rows, C);
     if (kept != nullptr && storage == stream) check.refuse("kept must be NULL where the stream is stored as the activations are");
     if (rows == 0) return;
     check.not_null(out, "out");
@@ -40,9 +47,7 @@ int stepscope_ops_layernorm_backward_scratch(const char* variant, int storage, i
   return ops_c::guarded([&] {
     const Check check{"stepscope_ops_layernorm_backward"};
     check.storage(storage);
-    const auto v = static_cast<LayernormBackward>(ops_c::variant_index(storage, check.function, "layernorm_backward", variant));
-    check.at_least(rows, 0, "rows");
-    check.at_least(C, 1, "C");
+    const auto v = checked<LayernormBackward>(check, storage, "layernorm_backward", variant, rows, C);
     check.not_null(bytes, "bytes");
     ops_c::with_storage(
         storage, [&](auto s) { *bytes = rows == 0 ? 0 : 4 * gpt2::ops::layernorm_backward_scratch_floats<decltype(s)>(v, rows, C); });
@@ -55,9 +60,7 @@ int stepscope_ops_layernorm_backward(const char* variant, int storage, int strea
   return ops_c::guarded([&] {
     const Check check{"stepscope_ops_layernorm_backward"};
     check.storage_and_stream(storage, stream);
-    const auto v = static_cast<LayernormBackward>(ops_c::variant_index(storage, check.function, "layernorm_backward", variant));
-    check.at_least(rows, 0, "rows");
-    check.at_least(C, 1, "C");
+    const auto v = checked<LayernormBackward>(check, storage, "layernorm_backward", variant, rows, C);
     if (rows == 0) return;
     check.not_null(dinp, "dinp");
     check.not_null(dweight, "dweight");
