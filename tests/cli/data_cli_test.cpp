@@ -7,11 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "gpt2/checkpoint.h"
-#include "gpt2/data/pretokenizer.h"
 #include "gpt2/data/token_shards.h"
 #include "gpt2/tensor_table.h"
-#include "tests/cli/run_stepscope.h"
-#include "tests/gpt2/small_vocabulary.h"
+#include "tests/cli/with_vocabulary.h"
 
 namespace {
 
@@ -22,16 +20,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-class DataCli : public testing::Test {
+class DataCli : public WithVocabulary {
  protected:
-  void SetUp() override {
-    if (!gpt2::unicode_tables_built_in()) GTEST_SKIP() << "built without ICU (libicu-dev)";
-    write("vocab.bpe", gpt2::testing::kSmallMerges);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
-  void write(const std::string& name, const std::string& text) const { std::ofstream(file(name), std::ios::binary) << text; }
-  Outcome data(const std::string& arguments) const { return stepscope("data --vocab " + file("vocab.bpe") + " " + arguments); }
   std::vector<uint16_t> tokens(const std::string& name) const {
     const gpt2::MappedFile shard(file(name));
     const auto found = gpt2::parse_token_shard(shard.bytes(), name);
@@ -47,7 +37,6 @@ class DataCli : public testing::Test {
     fs::permissions(file("bin/curl"), fs::perms::owner_all);
     return stepscope("data --fetch tinyshakespeare --out " + file("set"), "PATH=" + file("bin") + ":$PATH");
   }
-  fs::path folder_ = fresh_folder();
 };
 
 TEST_F(DataCli, text_becomes_a_shard_that_check_accepts) {
@@ -211,16 +200,13 @@ TEST(DataCliWithoutIcu, says_which_package_is_missing) {
 }
 
 // Without a text: weights need no Unicode tables.
-class WeightsCli : public testing::Test {
+class WeightsCli : public InAFolder {
  protected:
   void SetUp() override {
     const gpt2::ModelConfig config{8, 100, 128, 2, 2, 128};
     gpt2::save_checkpoint(file("fp32.bin"), config, gpt2::init_parameters(config, 3));
     gpt2::save_checkpoint(file("bf16.bin"), config, gpt2::init_parameters(config, 3), gpt2::CheckpointPrecision::bf16);
   }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
-  fs::path folder_ = fresh_folder();
 };
 
 TEST_F(WeightsCli, a_checkpoint_goes_to_safetensors_and_back) {

@@ -11,7 +11,7 @@
 #include "gpt2/data/eval_set.h"
 #include "gpt2/reference/reference_trainer.h"
 #include "gpt2/tensor_table.h"
-#include "tests/cli/run_stepscope.h"
+#include "tests/cli/in_a_folder.h"
 
 namespace {
 
@@ -39,11 +39,9 @@ double counting_loss(int token) {
   return std::log(sum) - token;
 }
 
-class EvalCli : public testing::Test {
+class EvalCli : public InAFolder {
  protected:
   void SetUp() override { write_counting_model(folder_ / "model.bin"); }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
   Outcome eval(const std::string& arguments) const {
     return stepscope("eval " + file("model.bin") + " " + file("set.bin") + " --trainer reference " + arguments);
   }
@@ -53,7 +51,6 @@ class EvalCli : public testing::Test {
     for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
     return out;
   }
-  fs::path folder_ = fresh_folder();
 };
 
 // The answers: 1, 0, 2, 0 by the mean; 0, 0, 2, 0 by the sum, where one token of 1 beats two of 3.

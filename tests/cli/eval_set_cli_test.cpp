@@ -6,10 +6,8 @@
 #include <fstream>
 
 #include "base/sha256.h"
-#include "gpt2/data/pretokenizer.h"
 #include "gpt2/data/token_shards.h"
-#include "tests/cli/run_stepscope.h"
-#include "tests/gpt2/small_vocabulary.h"
+#include "tests/cli/with_vocabulary.h"
 
 namespace {
 
@@ -20,16 +18,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-class EvalSetCli : public testing::Test {
+class EvalSetCli : public WithVocabulary {
  protected:
-  void SetUp() override {
-    if (!gpt2::unicode_tables_built_in()) GTEST_SKIP() << "built without ICU (libicu-dev)";
-    write("vocab.bpe", gpt2::testing::kSmallMerges);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
-  void write(const std::string& name, const std::string& text) const { std::ofstream(file(name), std::ios::binary) << text; }
-  Outcome data(const std::string& arguments) const { return stepscope("data --vocab " + file("vocab.bpe") + " " + arguments); }
   std::vector<uint16_t> words(const std::string& name) const {  // behind the header
     const std::string bytes = slurp(file(name)).substr(1024);
     std::vector<uint16_t> out(bytes.size() / 2);
@@ -49,7 +39,6 @@ class EvalSetCli : public testing::Test {
     EXPECT_THAT(o.err, AllOf(HasSubstr(where), HasSubstr(why), HasSubstr("expected")));
     EXPECT_FALSE(fs::exists(file("bad.bin")));
   }
-  fs::path folder_ = fresh_folder();
 };
 
 // "hello" is 259, " world" 264, " " 220, "hell" 258, " w" 260, "a" 64.

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/cli/run_stepscope.h"
+#include "tests/cli/in_a_folder.h"
 
 namespace {
 
@@ -17,13 +17,9 @@ namespace fs = std::filesystem;
 
 const std::string kData = SOURCE_DIR "/tests/ingest/data/";
 
-class IngestCli : public testing::Test {
+class IngestCli : public InAFolder {
  protected:
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string file(const char* name) const { return (folder_ / name).string(); }
-  void write(const char* name, const std::string& text) const { std::ofstream(file(name), std::ios::binary) << text; }
   Outcome ingest(const std::string& arguments) const { return stepscope("ingest " + arguments + " --out " + file("doc.json")); }
-  fs::path folder_ = fresh_folder();
 };
 
 TEST_F(IngestCli, shows_a_report_in_our_tables_and_writes_the_document) {

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "gpt2/data/eval_set.h"
-#include "tests/cli/run_stepscope.h"
+#include "tests/cli/in_a_folder.h"
 
 namespace {
 
@@ -18,10 +18,8 @@ using testing::HasSubstr;
 using testing::Not;
 namespace fs = std::filesystem;
 
-class TrainingCli : public testing::Test {
+class TrainingCli : public InAFolder {
  protected:
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string file(const std::string& name) const { return (folder_ / name).string(); }
   Outcome train(const std::string& arguments) const {
     return stepscope("train --trainer reference --model " TEST_DATA "/golden/tiny.bin --batch-size 1 --seq-len 64 --lr-total-steps 8 " +
                      arguments);
@@ -49,7 +47,6 @@ class TrainingCli : public testing::Test {
       set.push_back({i % 2, {static_cast<uint16_t>(i + 1), 7}, {{static_cast<uint16_t>(40 * i)}, {3, static_cast<uint16_t>(9 + i)}}});
     gpt2::write_eval_set(folder_ / "set.bin", set);
   }
-  fs::path folder_ = fresh_folder();
 };
 
 TEST_F(TrainingCli, the_log_holds_every_step_validation_and_evaluation) {
