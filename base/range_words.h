@@ -8,8 +8,9 @@ namespace stepscope {
 
 inline constexpr std::array<std::string_view, 7> kPassWords{"encoder",   "forward",       "classifier", "backward",
                                                             "optimizer", "communication", "other"};
-inline constexpr std::array<std::string_view, 18> kOpWords{"embedding", "ln1",    "qkv",       "attention", "attproj",   "residual1",
-                                                           "ln2",       "mlp_up", "gelu",      "mlp_down",  "residual2", "lnf",
-                                                           "lm_head",   "loss",   "zero_grad", "grad_norm", "adamw",     "copy"};
+inline constexpr std::array<std::string_view, 21> kOpWords{
+    "embedding",      "ln1",         "qkv", "attention", "attproj", "residual1", "ln2",       "mlp_up", "gelu",
+    "mlp_down",       "residual2",   "lnf", "lm_head",   "loss",    "zero_grad", "grad_norm", "adamw",  "reduce_gradients",
+    "gather_weights", "norm_gather", "copy"};
 
 }  // namespace stepscope

@@ -19,6 +19,7 @@
 #include "cli/commands.h"
 #include "cli/cuda_libraries.h"
 #include "cli/gpu.h"
+#include "cli/link_sweep.h"
 #include "gpt2/data/pretokenizer.h"
 #include "profiler/ingest/nsys_export.h"
 #include "profiler/recording/collector.h"
@@ -232,12 +233,20 @@ void check_tools(Report& r) {
 
 }  // namespace
 
-void add_doctor_command(Command& app, int& exit_code) {
+void add_doctor_command(Command& app, const CommandLine& line, int& exit_code) {
   Command* c = app.add_subcommand("doctor", "Say what can be measured on this machine, and what stops the rest");
   auto json = std::make_shared<bool>(false);
   c->add_flag("--json", *json, "print JSON");
-  c->footer("Exit code 3 when the main job (a GPU profile with counters) cannot run here.\nExample:\n  stepscope doctor");
-  c->callback([json, &exit_code] {
+  auto sweep = std::make_shared<LinkSweepFlags>();
+  add_link_sweep_flags(*c, *sweep);
+  c->footer(
+      "Exit code 3 when the main job (a GPU profile with counters) cannot run here.\nExamples:\n  stepscope doctor\n"
+      "  stepscope doctor --gpus 2 --links links.json");
+  c->callback([json, sweep, line, &exit_code] {
+    if (asked_for(*sweep)) {
+      exit_code = sweep_links(*sweep, line);
+      return;
+    }
     Report r;
     check_gpu(r, std::filesystem::read_symlink("/proc/self/exe").string());
     check_optional_parts(r);

@@ -159,6 +159,9 @@ std::vector<Configuration> all_configurations(const GateFlags& f) {
         if (!slot.names[i].starts_with("cudnn"))
           add(trainer, matmul, fmt::format("{} {}={}", trainer, slot.slot, slot.names[i]), [&](gate::ModelGateOptions& o) {
             o.variants = {{slot.slot, slot.names[i]}};
+            for (const gpt2::VariantFacts& fact :
+                 trainer == std::string("mixed") ? mixed::mixed_variant_facts() : fp32::fp32_variant_facts())
+              if (fact.slot == slot.slot && fact.name == slot.names[i]) o.deterministic = fact.repeats;
           });
 #endif
   return all;

@@ -7,6 +7,7 @@ namespace cli {
 
 struct GpuStatus {
   bool present = false;
+  int count = 0;        // visible devices
   std::string why_not;  // when not present: the cause and the cure
   std::string name, uuid;
   std::string pci_bus_id;  // as NVML knows it; "" when CUDA does not say

@@ -22,6 +22,7 @@ GpuStatus gpu_status() {
     return s;
   }
   s.present = true;
+  s.count = count;
   s.name = p.name;
   s.compute_major = p.major;
   s.compute_minor = p.minor;

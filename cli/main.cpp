@@ -17,13 +17,15 @@
 namespace {
 
 void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_code) {
-  cli::add_doctor_command(app, exit_code);
+  cli::add_doctor_command(app, line, exit_code);
   cli::add_train_command(app, line, exit_code);
   cli::add_profile_command(app, line, exit_code);
   cli::add_energy_command(app, line, exit_code);
   cli::add_ingest_command(app, line, exit_code);
   cli::add_report_command(app, exit_code);
+  cli::add_join_command(app, exit_code);
   cli::add_diff_command(app, exit_code);
+  cli::add_scaling_command(app);
   cli::add_gate_command(app, exit_code);
   cli::add_baseline_command(app, exit_code);
   cli::add_data_command(app, exit_code);

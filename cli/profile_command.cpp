@@ -21,6 +21,7 @@
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/gpu.h"
+#include "cli/profile_ranks.h"
 #include "cli/report_output.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
@@ -45,6 +46,8 @@ using stepscope::TemporaryFolder;
 
 struct ProfileFlags {
   TrainerFlags trainer;
+  int64_t gpus = 1;
+  std::string links;
   int64_t warmup = 10;
   int64_t traced = 5;
   bool no_counters = false;
@@ -130,6 +133,18 @@ void measure_sustained(profiler::ProfileDocument& d, const ProfileFlags& f, Trai
   profiler::add_sustained(d, profiler::load_recording(plan.output), profiler::load_run_info(run_json), options);
 }
 
+profiler::ProfileDocument joined(const ProfileFlags& f, const profiler::CollectPlan& plan, const profiler::RunInfo& run,
+                                 const profiler::Ceilings& ceilings, const profiler::ProfileOptions& options, bool cpu) {
+  std::vector<profiler::RankRecording> recordings = load_ranks(plan, f.gpus);
+  if (!f.no_counters && !cpu)
+    for (profiler::RankRecording& r : recordings) r.recording.missing.push_back({"kernel_counters_left_out", 1, ""});
+  profiler::JoinOptions join;
+  join.links = links_for(f.links, uuids_of(recordings));
+  profiler::ProfileDocument document = profiler::join_ranks(recordings, run, ceilings, options, join);
+  if (f.sustained) profiler::sustained_not_measured(document, "a run of several ranks has only its own timed steps");
+  return document;
+}
+
 profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
@@ -138,12 +153,15 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
 
   profiler::CollectPlan plan;
   plan.output = f.keep_recording.empty() ? folder.file("recording.jsonl") : f.keep_recording;
-  std::filesystem::remove(plan.output);  // the collector takes a file that exists for another process's
   plan.raw_trace = f.raw_trace;
   plan.metrics = f.metrics;
   plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, flags.steps}};
-  if (!f.no_counters && !cpu) {
-    // Kernels inside a CUDA graph cannot be counted one by one: these two steps launch them directly.
+  remove_recordings(plan, f.gpus);  // the collector takes a file that exists for another process's
+  if (f.gpus > 1) plan.job = new_job();
+  // No step of several ranks is counted. Counted one by one, each rank's kernel would wait for one of another rank that is not launched
+  // before; and counting whole passes ended rank 1 with signal 11 (two H200s, NCCL 2.28.3, 2026-11-22).
+  if (!f.no_counters && !cpu && f.gpus == 1) {
+    // Kernels inside a CUDA graph cannot be counted one by one: these steps launch them directly.
     flags.direct_from = f.warmup + flags.steps + 1;
     flags.direct_steps = 2;
     plan.phases.push_back({Phase::counters, 1});
@@ -165,6 +183,7 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   argv.insert(argv.end(), train.begin(), train.end());
   const std::string run_json = folder.file("run.json"), plan_file = folder.file("plan.json");
   argv.insert(argv.end(), {"--run-json", run_json, "--quiet"});
+  if (f.gpus > 1) argv.insert(argv.end(), {"--gpus", std::to_string(f.gpus)});
 
   profiler::Ceilings measured;
   std::map<std::string, std::string> environment;
@@ -181,6 +200,7 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
 
   profiler::RunInfo run = profiler::load_run_info(run_json);
   run.command = line.text();
+  if (f.gpus > 1) return joined(f, plan, run, measured, options, cpu);
   profiler::ProfileDocument document = profiler::build_profile(profiler::load_recording(plan.output), run, measured, options);
   if (f.sustained) measure_sustained(document, f, flags, line, folder, options);
   return document;
@@ -246,6 +266,8 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
   if (f.trainer.steps < 1) throw InputError(fmt::format("--steps is {}: expected at least 1", f.trainer.steps));
   if (f.warmup < 1) throw InputError(fmt::format("--warmup is {}: expected at least 1", f.warmup));
   if (f.traced < 1) throw InputError(fmt::format("--traced-steps is {}: expected at least 1", f.traced));
+  if (f.gpus > 1 && !f.program.empty())
+    throw InputError("--gpus: expected a trainer; start another program's ranks with mpirun or torchrun, and `join` their recordings");
   check_output(f.out, "--out");
   check_output(f.keep_recording, "--keep-recording");
   check_output(f.raw_trace, "--raw-trace");
@@ -264,6 +286,10 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   auto f = std::make_shared<ProfileFlags>();
   Command* c = app.add_subcommand("profile", "Show where the time of a training step goes, per pass and per kernel");
   add_trainer_flags(*c, f->trainer);
+  c->add_option("--gpus", f->gpus, "train on this many GPUs of this host, one process each, and show all in one document")
+      ->check(whole(1, 4096))
+      ->capture_default_str();
+  c->add_option("--link-ceilings", f->links, "sweep of collectives that `doctor --gpus N` wrote (default: the kept one of these GPUs)");
   c->add_option("--warmup", f->warmup, "steps to run before the timed ones")->check(whole(1))->capture_default_str();
   c->add_option("--traced-steps", f->traced, "steps after the timed ones whose kernels are recorded one by one")
       ->check(whole(1))
@@ -288,6 +314,7 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
       "Examples:\n"
       "  stepscope profile --steps 50\n"
       "  stepscope profile --steps 50 --sustained\n"
+      "  stepscope profile --gpus 2 --steps 50 --trace step.trace.json\n"
       "  stepscope profile --steps 50 --matmul tf32 --batch-size 16 --trace step.trace.json --csv kernels.csv\n"
       "  stepscope profile -- ./my_cuda_program --its-flags");
   c->callback([f, line, &exit_code] { run(*f, line, exit_code); });

@@ -10,6 +10,7 @@
 
 #include "base/read_file.h"
 #include "base/statistics.h"
+#include "profiler/collect/rank.h"
 
 namespace cli {
 namespace {
@@ -21,7 +22,14 @@ int64_t now_ns() {
 }  // namespace
 
 RangeRecorder::RangeRecorder(const std::string& plan_file, const std::string& program)
-    : plan_(profiler::collect_plan_from_json(stepscope::read_file(plan_file))), writer_(plan_.output) {
+    : RangeRecorder(profiler::collect_plan_from_json(stepscope::read_file(plan_file)), program) {}
+
+RangeRecorder::RangeRecorder(const profiler::CollectPlan& plan, const std::string& program)
+    : RangeRecorder(plan, profiler::collect::rank_of_process(plan.job), program) {}
+
+RangeRecorder::RangeRecorder(const profiler::CollectPlan& plan, const std::optional<profiler::RankRecord>& rank, const std::string& program)
+    : plan_(plan), writer_(rank ? profiler::file_of_rank(plan.output, rank->rank) : plan.output) {
+  if (rank) writer_.write(*rank);
   for (const profiler::PhasePlan& p : plan_.phases) last_ += p.steps;
   profiler::SessionRecord s;
   s.producer = "cpu";

@@ -1,6 +1,7 @@
 // The CPU reference's collector: hears the trainer's own ranges and writes the same recording that the CUPTI collector writes, one
 // `cpu_op` per leaf range. It follows the same collect plan, so a CPU profile has the same phases.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@ namespace cli {
 
 class RangeRecorder : public gpt2::RangeListener {
  public:
-  // `plan_file` holds a profiler::CollectPlan as JSON. Throws std::runtime_error when it cannot be read.
+  // `plan_file` holds a profiler::CollectPlan as JSON. A rank of several writes its own file
+  // (profiler::file_of_rank). Throws std::runtime_error when it cannot be read.
   RangeRecorder(const std::string& plan_file, const std::string& program);
 
   void begin_step(int64_t step) override;
@@ -21,6 +23,8 @@ class RangeRecorder : public gpt2::RangeListener {
   void end_op(gpt2::Pass pass, int layer, gpt2::Op op) override;
 
  private:
+  RangeRecorder(const profiler::CollectPlan& plan, const std::string& program);
+  RangeRecorder(const profiler::CollectPlan& plan, const std::optional<profiler::RankRecord>& rank, const std::string& program);
   profiler::Phase phase_of_step(int64_t seen) const;
   void finish();
 

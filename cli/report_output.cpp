@@ -32,12 +32,15 @@ profiler::TableBy table_by(const ReportFlags& f) {
 
 profiler::CsvRows csv_rows(const ReportFlags& f) {
   using profiler::CsvRows;
-  static constexpr std::array<std::pair<std::string_view, CsvRows>, 6> kWords{{{"pass", CsvRows::pass},
+  static constexpr std::array<std::pair<std::string_view, CsvRows>, 9> kWords{{{"pass", CsvRows::pass},
                                                                                {"op", CsvRows::op},
                                                                                {"layer", CsvRows::layer},
                                                                                {"kernel", CsvRows::kernel},
                                                                                {"launch", CsvRows::launch},
-                                                                               {"missing", CsvRows::missing}}};
+                                                                               {"missing", CsvRows::missing},
+                                                                               {"rank", CsvRows::rank},
+                                                                               {"collective", CsvRows::collective},
+                                                                               {"collective_rank", CsvRows::collective_rank}}};
   return choose(kWords, f.csv_rows, "--csv-rows");
 }
 
@@ -82,7 +85,8 @@ void add_report_flags(Command& c, ReportFlags& f) {
   c.add_option("--top", f.top, "show at most this many rows of the second table")->check(whole(1))->capture_default_str();
   c.add_flag("--json", f.json, "print the document instead of the tables");
   c.add_option("--csv", f.csv, "write rows as CSV to this file");
-  c.add_option("--csv-rows", f.csv_rows, "rows of --csv: pass, op, layer, kernel, launch or missing")->capture_default_str();
+  c.add_option("--csv-rows", f.csv_rows, "rows of --csv: pass, op, layer, kernel, launch, missing, rank, collective or collective_rank")
+      ->capture_default_str();
   c.add_option("--trace", f.trace, "write one step to this file, as a trace for ui.perfetto.dev");
   c.add_option("--report", f.outputs, "write a report: FILE.html, FILE.md, FILE.csv, FILE.trace.json or FILE.json (repeatable)");
 }

@@ -13,9 +13,12 @@
 #include "cli/learning_rate_sweep.h"
 #include "cli/progress_line.h"
 #include "cli/range_recorder.h"
+#include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
 #include "cli/training_log.h"
 #include "cli/values.h"
+#include "gpt2/distributed/agreement.h"
+#include "gpt2/replicas.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
 #include "gpt2/cuda/nvtx_ranges.h"
@@ -27,6 +30,7 @@ namespace {
 
 struct TrainFlags {
   TrainerFlags trainer;
+  RankFlags ranks;
   int64_t val_every = 0, val_batches = 8, sample_every = 0, sample_tokens = 64, checkpoint_every = 0, keep = 2;
   float sample_temperature = 1.0f;
   int64_t sample_top_k = 50;
@@ -71,10 +75,42 @@ void report_evaluation(gpt2::LoopOptions& options) {
   };
 }
 
-void run(const TrainFlags& f, const CommandLine& line) {
-  TrainerFlags flags = f.trainer;
-  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
-  gpt2::LoopOptions options = loop_options(flags);
+void print_step(bool json, const gpt2::StepLog& s) {
+  if (json) {
+    fmt::print("{}\n", nlohmann::json{{"step", s.outcome.step},
+                                      {"loss", s.outcome.loss},
+                                      {"grad_norm", s.outcome.grad_norm},
+                                      {"time_ns", s.outcome.time_ns},
+                                      {"learning_rate", s.learning_rate}}
+                           .dump());
+  } else {
+    fmt::print("step {:5} | loss {:.6f} | norm {:.4f} | lr {:.2e} | {:.3f} ms | {:.0f} tokens/s\n", s.outcome.step, s.outcome.loss,
+               s.outcome.grad_norm, s.learning_rate, s.outcome.time_ns * 1e-6, s.tokens_per_s);
+  }
+  std::fflush(stdout);
+}
+
+void print_start(const gpt2::Trainer& trainer, int ranks) {
+  const gpt2::TrainerOptions& o = trainer.options();
+  int64_t bytes = 0;
+  for (const gpt2::MemoryItem& m : trainer.memory()) bytes += m.bytes;
+  const auto used = trainer.memory_used_bytes();
+  fmt::print(stderr, "{} trainer on {}{}{} {}; B={} T={}, {} matmul, {:.2f} GB planned{}\n", trainer.name(),
+             ranks == 1 ? "" : fmt::format("{} ranks ({}), rank 0 on ", ranks, o.communicator->name()), trainer.device(),
+             ranks == 1 ? ":" : ";", gpt2::describe(o.model), o.batch_size, o.seq_len, o.matmul, static_cast<double>(bytes) * 1e-9,
+             used ? fmt::format(", {:.2f} GB taken", static_cast<double>(*used) * 1e-9) : "");
+}
+
+void print_summary(const std::vector<double>& ms, double tokens, double loss) {
+  // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
+  const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
+  const double m = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()));
+  fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({} steps, first {} left out of the median)\n", m, tokens / m * 1e3,
+             loss, ms.size(), skip);
+}
+
+gpt2::LoopOptions all_loop_options(const TrainFlags& f, const TrainerFlags& settled, const CommandLine& line) {
+  gpt2::LoopOptions options = loop_options(settled);
   options.val_every = f.val_every;
   options.val_batches = f.val_batches;
   options.sample_every = f.sample_every;
@@ -91,56 +127,85 @@ void run(const TrainFlags& f, const CommandLine& line) {
   options.command = line.text();
   options.sample_temperature = f.sample_temperature;
   options.sample_top_k = f.sample_top_k;
-  if (!f.sweep_rates.empty()) return sweep_learning_rates(flags, options, {f.sweep_rates, f.log, f.json, f.quiet});
+  return options;
+}
+
+void report_beside_steps(gpt2::LoopOptions& options) {
   report_evaluation(options);
   options.on_validation = [](int64_t step, double loss) { fmt::print("validation after step {} | loss {:.6f}\n", step, loss); };
   options.on_sample = [](int64_t step, const std::string& text) { fmt::print("sample after step {}:\n{}\n", step, text); };
   options.on_note = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };
+}
 
-  const gpt2::TrainerOptions trainer_opts = trainer_options(flags);
-  gpt2::check_run(trainer_opts, options);  // before a trainer takes the whole GPU
-  if (!f.log.empty()) gpt2::check_run_log(f.log, f.resume);
-  if (const auto finished = gpt2::finished_before(trainer_opts, flags.trainer, options)) {
-    fmt::print(stderr, "stepscope: {}\n", *finished);
-    return;
-  }
-  const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, trainer_opts);
-  std::unique_ptr<gpt2::RangeListener> listener;
-  if (flags.trainer == "reference") {
-    if (!f.cpu_recording.empty()) listener = std::make_unique<RangeRecorder>(f.cpu_recording, line.text());
-  }
+constexpr double kEnd_s = 15;  // for what usually takes less than one
+
+// What must be the same on all ranks, beside the flags of the trainer: what the loop does together.
+gpt2::distributed::Identity identity_of_run(const TrainFlags& f, const TrainerFlags& settled) {
+  gpt2::distributed::Identity id = identity_of(as_arguments(settled, settled.steps));
+  for (const auto& [name, value] :
+       {std::pair{"--val-every", f.val_every}, std::pair{"--val-batches", f.val_batches}, std::pair{"--sample-every", f.sample_every},
+        std::pair{"--checkpoint-every", f.checkpoint_every}, std::pair{"--resume", static_cast<int64_t>(f.resume)}})
+    id.push_back({name, std::to_string(value)});
+  id.push_back({"--checkpoints", f.checkpoint_dir});
+  id.push_back({"--communicator", f.ranks.communicator});
+  id.push_back({"--bucket-mib", std::to_string(f.ranks.bucket_mib)});
+  return id;
+}
+
+std::unique_ptr<gpt2::RangeListener> make_listener(const TrainFlags& f, const std::string& trainer, const CommandLine& line) {
 #ifdef STEPSCOPE_WITH_CUDA
-  if (flags.trainer != "reference") listener = std::make_unique<gpt2::cuda::NvtxRanges>();
+  if (trainer != "reference") return std::make_unique<gpt2::cuda::NvtxRanges>();
 #endif
+  if (trainer != "reference" || f.cpu_recording.empty()) return nullptr;
+  return std::make_unique<RangeRecorder>(f.cpu_recording,
+                                         line.text());  // a plan, the same for all ranks; the recorder names its file by the rank
+}
+
+// One rank, or the only one (`session` is nullptr). `trainer` outlives an exception, so that the other ranks hear of it before anything
+// waits for the device.
+bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, std::unique_ptr<gpt2::Trainer>& trainer) {
+  gpt2::distributed::ControlChannel* channel = session == nullptr ? nullptr : &session->channel();
+  const bool first = session == nullptr || session->is_first();
+  const int ranks = session == nullptr ? 1 : session->world().size;
+  TrainerFlags flags = f.trainer;
+  gpt2::distributed::agree(channel, [&] {
+    const auto notice = settle(flags);
+    if (notice && first) fmt::print(stderr, "stepscope: {}\n", *notice);
+    if (f.ranks.total_batch > 0) flags.accumulation = accumulation_for(f.ranks.total_batch, flags.batch_size, flags.seq_len, ranks);
+  });
+  if (session != nullptr) session->compare(identity_of_run(f, flags));
+  gpt2::LoopOptions options = all_loop_options(f, flags, line);
+  options.channel = channel;
+  if (first) report_beside_steps(options);
+  gpt2::TrainerOptions trainer_opts;
+  std::string finished;
+  gpt2::distributed::agree(channel, [&] {
+    trainer_opts = trainer_options(flags);
+    gpt2::check_run(trainer_opts, options);  // before a trainer takes the whole GPU
+    if (!f.log.empty() && first) gpt2::check_run_log(f.log, f.resume);
+    finished = gpt2::finished_before(trainer_opts, flags.trainer, options).value_or("");
+  });
+  if (channel != nullptr) finished = gpt2::distributed::from_rank_0(*channel, finished);
+  if (!finished.empty()) {
+    if (first) fmt::print(stderr, "stepscope: {}\n", finished);
+    return true;
+  }
+  if (f.ranks.bucket_mib > 0) trainer_opts.bucket_mib = f.ranks.bucket_mib;
+  if (session != nullptr) trainer_opts.communicator = &session->connect(f.ranks, flags.trainer);
+  // A GPU trainer exchanges something when it is made, so its ranks cannot hear each other out in between: the watchdog tells them.
+  gpt2::distributed::agree(flags.trainer == "reference" ? channel : nullptr, [&] { trainer = make_trainer(flags, trainer_opts); });
+  const std::unique_ptr<gpt2::RangeListener> listener = make_listener(f, flags.trainer, line);
   gpt2::set_range_listener(listener.get());
 
-  if (!f.quiet && !f.json) {
-    int64_t bytes = 0;
-    for (const gpt2::MemoryItem& m : trainer->memory()) bytes += m.bytes;
-    const auto used = trainer->memory_used_bytes();
-    fmt::print(stderr, "{} trainer on {}: {}; B={} T={}, {} matmul, {:.2f} GB planned{}\n", trainer->name(), trainer->device(),
-               gpt2::describe(trainer->options().model), flags.batch_size, flags.seq_len, flags.matmul, static_cast<double>(bytes) * 1e-9,
-               used ? fmt::format(", {:.2f} GB taken", static_cast<double>(*used) * 1e-9) : "");
-  }
+  if (!f.quiet && !f.json && first) print_start(*trainer, ranks);
   std::optional<TrainingLog> log;
-  if (!f.log.empty()) log.emplace(f.log, *trainer, options);
+  if (!f.log.empty() && first) log.emplace(f.log, *trainer, options);
   std::vector<double> ms;
   const auto on_step = [&](const gpt2::StepLog& s) {
     ms.push_back(s.outcome.time_ns * 1e-6);
     if (log) log->step(s);
-    if (f.quiet) return;
-    if (f.json) {
-      fmt::print("{}\n", nlohmann::json{{"step", s.outcome.step},
-                                        {"loss", s.outcome.loss},
-                                        {"grad_norm", s.outcome.grad_norm},
-                                        {"time_ns", s.outcome.time_ns},
-                                        {"learning_rate", s.learning_rate}}
-                             .dump());
-    } else {
-      fmt::print("step {:5} | loss {:.6f} | norm {:.4f} | lr {:.2e} | {:.3f} ms | {:.0f} tokens/s\n", s.outcome.step, s.outcome.loss,
-                 s.outcome.grad_norm, s.learning_rate, s.outcome.time_ns * 1e-6, s.tokens_per_s);
-    }
-    std::fflush(stdout);
+    if (f.quiet || !first) return;
+    print_step(f.json, s);
   };
   gpt2::RunResult result;
   try {
@@ -151,22 +216,83 @@ void run(const TrainFlags& f, const CommandLine& line) {
   }
   if (log) log->end("");
   gpt2::set_range_listener(nullptr);
-  if (!f.json && !ms.empty()) {
-    // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
-    const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
-    const double m = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()));
-    fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({} steps, first {} left out of the median)\n", m,
-               static_cast<double>(flags.batch_size * flags.seq_len * flags.accumulation) / m * 1e3, result.steps.back().outcome.loss,
-               ms.size(), skip);
+  if (!f.json && first && !ms.empty()) {
+    const int64_t tokens = flags.batch_size * flags.seq_len * flags.accumulation * ranks;
+    print_summary(ms, static_cast<double>(tokens), result.steps.back().outcome.loss);
+  }
+  return !result.interrupted;
+}
+
+// What one rank of several prints and returns. A failure is one for all: rank 0 prints it, or the next where rank 0 itself is gone.
+int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& session) {
+  namespace dist = gpt2::distributed;
+  const int rank = session.world().rank;
+  std::unique_ptr<gpt2::Trainer> trainer;
+  dist::Failure mine;
+  bool of_others = false;  // this rank is well and only heard of it
+  try {
+    const bool complete = train(f, line, &session, trainer);
+    const int code = complete ? 0 : 130;  // as a shell says of a program that ended by ctrl-C
+    std::fflush(stdout);
+    EndOfRank end(rank, code);
+    end.doing("letting go of its GPU", kEnd_s);
+    trainer.reset();
+    // NCCL waits for the graphs of all ranks, and rank 0 may still write a checkpoint.
+    end.doing("waiting for the other ranks", 0);
+    session.channel().close();
+    end.doing("disconnecting and ending its process", kEnd_s);
+    session.leave();
+    return code;
+  } catch (const gpt2::TrainingDiverged& e) {
+    mine = {e.rank, e.what(), 1};
+  } catch (const dist::RankFailure& e) {
+    mine = e.failure;
+    of_others = true;
+  } catch (...) {
+    mine = dist::failure_of_current_exception(rank);
+  }
+  gpt2::set_range_listener(nullptr);
+  const dist::Failure agreed = session.channel().fail(mine);
+  if (rank == 0 || (of_others && agreed.rank == 0 && rank == 1)) {
+    fmt::print(stderr, "stepscope: {}\n", agreed.what);
+  } else if (!of_others && mine.what != agreed.what) {
+    fmt::print(stderr, "stepscope: {}\n", mine.what);
+  }
+  std::fflush(stdout);
+  session.disconnect();
+  EndOfRank(rank, agreed.exit_code).doing("letting go of its GPU and ending its process", kEnd_s);
+  return agreed.exit_code;
+}
+
+void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
+  TrainerFlags settled = f.trainer;
+  if (!f.sweep_rates.empty()) {
+    if (f.ranks.gpus > 1 || f.ranks.world > 1)
+      throw stepscope::InputError("--sweep-learning-rates: its runs use one GPU each; expected no --gpus");
+    if (const auto notice = settle(settled)) fmt::print(stderr, "stepscope: {}\n", *notice);
+    return sweep_learning_rates(settled, all_loop_options(f, settled, line), {f.sweep_rates, f.log, f.json, f.quiet});
+  }
+  if (f.ranks.gpus > 1) settle(settled);
+  if (const auto code = launch_ranks(f.ranks, settled.trainer, line)) {
+    exit_code = *code;
+    return;
+  }
+  const std::unique_ptr<RankSession> session = RankSession::join(f.ranks);
+  if (session) {
+    exit_code = train_as_rank(f, line, *session);
+  } else {
+    std::unique_ptr<gpt2::Trainer> trainer;
+    train(f, line, nullptr, trainer);
   }
 }
 
 }  // namespace
 
-void add_train_command(Command& app, const CommandLine& line, int&) {
+void add_train_command(Command& app, const CommandLine& line, int& exit_code) {
   auto f = std::make_shared<TrainFlags>();
   Command* c = app.add_subcommand("train", "Train a GPT-2");
   add_trainer_flags(*c, f->trainer);
+  add_rank_flags(*c, f->ranks);
   c->add_option("--val-every", f->val_every, "steps between two validation losses; 0 = never")->check(whole(0));
   c->add_option("--val-batches", f->val_batches, "batches of a validation loss")->check(whole(1))->capture_default_str();
   c->add_option("--sample-every", f->sample_every, "steps between two samples of text; 0 = never")->check(whole(0));
@@ -202,12 +328,13 @@ void add_train_command(Command& app, const CommandLine& line, int&) {
       "Examples:\n"
       "  stepscope train --trainer fp32 --model d12 --matmul tf32 --data tiny_shakespeare_train.bin --steps 60\n"
       "  stepscope train --trainer reference --model tiny --steps 20\n"
+      "  stepscope train --gpus 2 --trainer reference --model tiny --steps 20\n"
       "  stepscope train --checkpoints run1 --checkpoint-every 100 --resume --steps 1000\n"
       "  stepscope train --trainer reference --model tiny --steps 20 --log run.jsonl\n"
       "  stepscope train --trainer reference --model tiny --steps 10 --sweep-learning-rates 1e-4,1e-3,1e-2");
-  c->callback([f, line] {
+  c->callback([f, line, &exit_code] {
     if (f->list_variants) return print_variants();
-    run(*f, line);
+    run(*f, line, exit_code);
   });
 }
 

@@ -17,21 +17,6 @@ namespace {
 
 constexpr int64_t kFloat = 4;
 
-// Deals out offsets, each a multiple of 64 floats: 256 bytes, what cuBLAS likes best.
-class Arena {
- public:
-  Slot take(int64_t floats, int64_t layers = 1) {
-    const int64_t each = (floats + 63) / 64 * 64;
-    const Slot slot{total_, each};
-    total_ += each * layers;
-    return slot;
-  }
-  int64_t total() const { return total_; }
-
- private:
-  int64_t total_ = 0;
-};
-
 int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants, int64_t parameters) {
   const int64_t rows = o.batch_size * o.seq_len;
   const int64_t C = o.model.channels;
@@ -47,12 +32,6 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
 
 }  // namespace
 
-int64_t MemoryPlan::total_bytes() const {
-  int64_t sum = 0;
-  for (const gpt2::MemoryItem& item : items) sum += item.bytes;
-  return sum;
-}
-
 MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& variants) {
   gpt2::check_trainable_shape(o);
   const int64_t B = o.batch_size;
@@ -64,8 +43,9 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& varia
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
   plan.parameter_count = plan.layout.total;
+  plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction);
 
-  Arena kept;
+  gpt2::ops::Arena kept(kFloat);
   ActivationSlots& a = plan.activations;
   a.encoded = kept.take(rows * C);
   a.ln1 = kept.take(rows * C, L);
@@ -89,7 +69,7 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& varia
   a.losses = kept.take(rows);
   plan.activation_floats = kept.total();
 
-  Arena reused;
+  gpt2::ops::Arena reused(kFloat);
   plan.gradients.residual = reused.take(rows * C);
   plan.gradients.branch = reused.take(rows * C);
   plan.gradients.qkv = reused.take(rows * 3 * C);
@@ -100,15 +80,16 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& o, const VariantChoice& varia
   plan.token_count = 2 * rows;
 
   plan.items = {
-      {"parameters", plan.parameter_count * kFloat},
-      {"gradients", plan.parameter_count * kFloat},
-      {"optimizer state", 2 * plan.parameter_count * kFloat},
+      {"parameters", plan.whole_elements() * kFloat},
+      {"gradients", plan.whole_elements() * kFloat},
+      {"optimizer state", 2 * plan.divided_elements() * kFloat},
       {"activations", plan.activation_floats * kFloat},
       {"activation gradients", plan.activation_gradient_floats * kFloat},
       {"scratch", plan.scratch_bytes},
       {"matmul workspace", kMatmulWorkspaceBytes},
       {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(gpt2::ops::StepScalars) + sizeof(gpt2::ops::StepStats))},
   };
+  if (plan.ranks) plan.items.push_back({"communication", plan.ranks->buffer_bytes()});
   return plan;
 }
 
@@ -117,12 +98,6 @@ int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variant
     options.batch_size = batch;
     return plan_memory(options, variants).total_bytes();
   });
-}
-
-void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants, int64_t free_bytes,
-                    std::string_view device_name) {
-  if (plan.total_bytes() > free_bytes)
-    gpt2::throw_out_of_memory(plan.items, options, largest_batch(options, variants, free_bytes), free_bytes, device_name);
 }
 
 }  // namespace fp32

@@ -22,7 +22,7 @@ using gpt2::Pass;
 using gpt2::Tensor;
 
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : StepModel(plan.layout.total, options.batch_size * options.seq_len, stream),
+    : StepModel(plan, options, Fp32::weights, stream),
       config_(options.model),
       variants_(variants),
       plan_(plan),
@@ -37,6 +37,7 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
 
 void Model::forward() {
   const ActivationSlots& a = plan_.activations;
+  weights_needed(kNoLayer);
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
     ops::embedding_forward(activation(a.encoded), inputs(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
@@ -44,6 +45,7 @@ void Model::forward() {
   const float* stream_in = activation(a.encoded);
   for (int layer = 0; layer < config_.layers; ++layer) {
     float* stream_out = activation(a.residual2, layer);
+    weights_needed(layer);
     layer_forward(layer, stream_in, stream_out);
     stream_in = stream_out;
   }
@@ -151,6 +153,7 @@ void Model::backward(bool accumulate) {
     ops::embedding_backward<float>(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual, inputs(), B_, T_, C_, config_.vocab_size,
                                    config_.max_seq_len, accumulate, scratch_.data(), stream_);
   }
+  gradients_ready(kNoLayer);
 }
 
 // A residual sum hands its gradient to both branches unchanged: no kernel, dresidual is read by the branch and added to after it.
@@ -208,6 +211,7 @@ void Model::layer_backward(int layer, const float* stream_in, bool accumulate) {
                                           dbranch, stream_in, activation(a.ln1_mean, layer), activation(a.ln1_rstd, layer),
                                           parameter(Tensor::ln1w, layer), n, C_, scratch(), stream_);
   }
+  gradients_ready(layer);
 }
 
 void Model::linear_backward(float* dinp, Tensor weight, Tensor bias, int layer, const float* dout, const float* inp, int64_t in,
@@ -229,15 +233,24 @@ bool Model::begin_gradients() {
 }
 
 void Model::update() {
+  if (exchange_) {
+    norm_over_ranks();
+    return exchange_->update<float>(ops::Rounding::nearest, nullptr, masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
+                                    stats(), scalars());
+  }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    ops::grad_norm<float>(stats(), gradients_.data(), plan_.layout.total, scalars(), scratch_.data(), stream_);
+    ops::grad_norm<float>(stats(), gradients_.data(), layout_.total, scalars(), scratch_.data(), stream_);
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
     ops::adamw<float>(variants_.adamw, ops::Rounding::nearest, nullptr, masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
-                      plan_.layout, scalars(), &stats()->clip_scale, stream_);
+                      layout_, scalars(), &stats()->clip_scale, stream_);
   }
 }
+
+void Model::gather_weights_ahead() { exchange_->gather_ahead(masters_.data()); }
+void Model::gather_all_weights() { exchange_->gather_all(masters_.data()); }
+void Model::warm_up_exchange() { exchange_->warm_up(masters_.data(), gradients_.data(), stats(), scalars()); }
 
 }  // namespace fp32

@@ -24,6 +24,9 @@ class Model final : public gpt2::ops::StepModel {
   void backward(bool accumulate) override;
   bool begin_gradients() override;
   void update() override;
+  void gather_weights_ahead() override;
+  void gather_all_weights() override;
+  void warm_up_exchange() override;
 
  private:
   void layer_forward(int layer, const float* stream_in, float* stream_out);
@@ -34,12 +37,7 @@ class Model final : public gpt2::ops::StepModel {
 
   float* activation(const Slot& slot, int64_t layer = 0) const { return activations_.data() + slot.at(layer); }
   float* activation_gradient(const Slot& slot) const { return activation_gradients_.data() + slot.at(); }
-  float* parameter(gpt2::Tensor t, int64_t layer = 0) const {
-    return masters_.data() + plan_.layout[t].offset + layer * plan_.layout[t].per_layer;
-  }
-  float* gradient(gpt2::Tensor t, int64_t layer = 0) const {
-    return gradients_.data() + plan_.layout[t].offset + layer * plan_.layout[t].per_layer;
-  }
+  float* parameter(gpt2::Tensor t, int64_t layer = 0) const { return masters_.data() + offset(t, layer); }
   float* scratch() const { return reinterpret_cast<float*>(scratch_.data()); }
 
   gpt2::ModelConfig config_;

@@ -37,7 +37,9 @@ std::unique_ptr<gpt2::Trainer> make_fp32_trainer(const gpt2::TrainerOptions& opt
   const auto [variants, names, notices] = fp32::variants().settle(
       {options, device.shared_bytes_per_block, [&](const Gemm& product) { return library.why_not(product); }}, options.variants, false);
   const MemoryPlan plan = plan_memory(options, variants);
-  require_memory(plan, options, variants, device.memory_free_bytes - gpt2::ops::kReservedBytes, device.name);
+  const int64_t free_bytes = device.memory_free_bytes - gpt2::ops::kReservedBytes;
+  gpt2::ops::require_memory(
+      plan, options, [&] { return largest_batch(options, variants, free_bytes); }, free_bytes, device.name);
   gpt2::TrainerOptions settled = options;
   settled.variants = names;
   return std::make_unique<Fp32Trainer>(Fp32Trainer::Parts{settled, notices, plan.items, device.name}, variants, plan);

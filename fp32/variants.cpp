@@ -47,7 +47,13 @@ Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;
   return gpt2::ops::why_not<float>(Classifier::one_read, Vp, Vp % 4 == 0, run.shared_bytes_per_block);
 }
+constexpr std::string_view kByBlocks = "ranks update in blocks, which they may divide";
+Refusal no_blocks(const Run& run, const VariantChoice&) {
+  if (run.options.communicator != nullptr) return std::string(kByBlocks);
+  return std::nullopt;
+}
 
+constexpr std::string_view kOneRank = "a step of one rank has no communication";
 constexpr std::string_view kNorms = "forward/ln1 forward/ln2 forward/lnf";
 constexpr std::string_view kNormsBackward = "backward/ln1 backward/ln2 backward/lnf";
 constexpr std::string_view kLinears = "forward/qkv forward/attproj forward/mlp_up forward/mlp_down";
@@ -166,7 +172,42 @@ constexpr std::array kRows{
         .name = "per_tensor",
         .is = variant_value<&VariantChoice::adamw, AdamWKernel::per_tensor>(),
         .help = "one launch for each tensor",
+        .refused = "with several ranks",
+        .refuses = no_blocks,
         .launches = {{{.where = "optimizer/adamw", .must = "one_tensor_kernel", .never = "all_tensors_kernel"}}}},
+
+    Row{.slot = "communication",
+        .name = "all_reduce_overlapped",
+        .is = variant_value<&VariantChoice::communication, Communication::all_reduce_overlapped>(),
+        .help = "ranks sum the gradients of a bucket while the backward pass goes on; each updates all weights",
+        .unseen = kOneRank},
+    Row{.slot = "communication",
+        .name = "all_reduce",
+        .is = variant_value<&VariantChoice::communication, Communication::all_reduce>(),
+        .help = "ranks sum all gradients after the backward pass; each updates all weights",
+        .unseen = kOneRank},
+    Row{.slot = "communication",
+        .name = "zero1",
+        .is = variant_value<&VariantChoice::communication, Communication::zero1>(),
+        .help =
+            "a rank sums and updates its slice of every bucket and holds the optimizer state of those alone; then ranks gather the weights",
+        .unseen = kOneRank},
+    Row{.slot = "communication",
+        .name = "zero1_ahead",
+        .is = variant_value<&VariantChoice::communication, Communication::zero1_ahead>(),
+        .help = "as zero1, but ranks gather the weights at the head of the next step, beside its forward pass",
+        .unseen = kOneRank},
+
+    Row{.slot = "gradient_reduction",
+        .name = "fp32",
+        .is = variant_value<&VariantChoice::gradient_reduction, GradientReduction::as_fp32>(),
+        .help = "gradients travel between ranks in fp32",
+        .unseen = kOneRank},
+    Row{.slot = "gradient_reduction",
+        .name = "bf16",
+        .is = variant_value<&VariantChoice::gradient_reduction, GradientReduction::as_bf16>(),
+        .help = "gradients travel between ranks rounded to bf16, at half the bytes",
+        .unseen = kOneRank},
 };
 static_assert(gpt2::rows_are_the_enumerators(kRows), "a variant has no row, or rows are not in the order of their enum");
 static_assert(gpt2::covers_every_member(kRows), "a slot of VariantChoice has no rows");

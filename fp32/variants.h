@@ -7,19 +7,23 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/ops/rank_variants.h"
 #include "gpt2/ops/variants.h"
 #include "gpt2/trainer.h"
 
 namespace fp32 {
 
+using gpt2::ops::AdamWKernel;
+using gpt2::ops::Classifier;
+using gpt2::ops::Communication;
+using gpt2::ops::GradientReduction;
 using gpt2::ops::LayernormBackward;
 using gpt2::ops::LayernormForward;
-enum class LinearForward { bias_epilogue, bias_kernel };
+using gpt2::ops::LinearForward;
+using gpt2::ops::ZeroGrad;
+
 enum class AttentionForward { unfused_causal_blocks, unfused, flash };
 enum class AttentionBackward { unfused_causal_blocks, unfused, flash };
-using gpt2::ops::Classifier;
-enum class ZeroGrad { overwrite, memset };
-using gpt2::ops::AdamWKernel;
 
 struct VariantChoice {
   LayernormForward layernorm_forward{};
@@ -30,6 +34,8 @@ struct VariantChoice {
   Classifier classifier{};
   ZeroGrad zero_grad{};
   AdamWKernel adamw{};
+  Communication communication{};
+  GradientReduction gradient_reduction{};
 };
 
 // All slots and variants, the default first.

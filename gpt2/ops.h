@@ -29,9 +29,12 @@ enum class Op : int {
   zero_grad,
   grad_norm,
   adamw,
+  reduce_gradients,
+  gather_weights,
+  norm_gather,
   copy
 };
-inline constexpr int kOpCount = 18;
+inline constexpr int kOpCount = 21;
 
 inline constexpr int kNoLayer = -1;
 

@@ -81,6 +81,23 @@ void write_fields(ordered_json& doc, const stepscope::RunFields& fields) {
   }
 }
 
+// Which of how many ranks wrote this file. B, T, accumulation, tokens and work in it are this rank's own; a step of the run has `size`
+// times as many.
+void write_world(ordered_json& doc, const Trainer& trainer, const LoopOptions& o) {
+  if (o.channel == nullptr) return;
+  const distributed::World& w = o.channel->world();
+  const auto* communicator = trainer.options().communicator;
+  doc["world"] = {{"rank", w.rank},
+                  {"size", w.size},
+                  {"local_rank", w.local_rank},
+                  {"local_size", w.local_size},
+                  {"node", w.node},
+                  {"nodes", w.nodes},
+                  {"job", w.job},
+                  {"found_by", w.found_by},
+                  {"communicator", communicator ? communicator->name() : ""}};
+}
+
 }  // namespace
 
 std::string run_settings_json(const Trainer& trainer, const LoopOptions& options) {
@@ -93,6 +110,7 @@ std::string run_json(const Trainer& trainer, const LoopOptions& options, const R
                      const std::string& stopped) {
   ordered_json doc{{"schema", "stepscope.run/1"}};
   write_fields(doc, run_fields_of(trainer, options));
+  write_world(doc, trainer, options);
   if (!stopped.empty()) doc["stopped"] = stopped;
   auto& memory = doc["memory"] = ordered_json::array();
   for (const MemoryItem& item : trainer.memory()) memory.push_back({{"name", item.name}, {"bytes", item.bytes}});

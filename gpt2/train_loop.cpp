@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -11,7 +12,10 @@
 #include "base/errors.h"
 #include "gpt2/data/token_source.h"
 #include "gpt2/data/tokenizer.h"
+#include "gpt2/distributed/agreement.h"
+#include "gpt2/distributed/identity.h"
 #include "gpt2/op_range.h"
+#include "gpt2/replicas.h"
 #include "gpt2/run_json.h"
 #include "gpt2/sampling.h"
 #include "gpt2/training_state.h"
@@ -19,7 +23,11 @@
 namespace gpt2 {
 namespace {
 
+using distributed::Phase;
 using stepscope::InputError;
+
+int64_t ranks_of(const LoopOptions& o) { return o.channel == nullptr ? 1 : o.channel->world().size; }
+int rank_of(const LoopOptions& o) { return o.channel == nullptr ? 0 : o.channel->world().rank; }
 
 void check_flags(const TrainerOptions& t, const LoopOptions& o) {
   auto at_least = [](std::string_view flag, int64_t value, int64_t least) {
@@ -35,9 +43,10 @@ void check_flags(const TrainerOptions& t, const LoopOptions& o) {
     throw InputError(fmt::format("--seq-len {}: expected at most {}, the model's longest sequence", t.seq_len, t.model.max_seq_len));
   }
   at_least("--accumulation", o.accumulation, 1);
-  if (o.accumulation > std::numeric_limits<int32_t>::max() / (t.batch_size * t.seq_len)) {
-    throw InputError(fmt::format("--accumulation {}: expected at most {} tokens in a step of {} x {} tokens", o.accumulation,
-                                 std::numeric_limits<int32_t>::max(), t.batch_size, t.seq_len));
+  if (o.accumulation > std::numeric_limits<int32_t>::max() / (t.batch_size * t.seq_len) / ranks_of(o)) {
+    throw InputError(fmt::format("--accumulation {}: expected at most {} tokens in a step of {} x {} tokens{}", o.accumulation,
+                                 std::numeric_limits<int32_t>::max(), t.batch_size, t.seq_len,
+                                 ranks_of(o) == 1 ? "" : fmt::format(" on each of {} ranks", ranks_of(o))));
   }
   at_least("--steps", o.steps, 1);
   at_least("--val-every", o.val_every, 0);
@@ -102,9 +111,10 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
           fmt::format("{}: a tokenizer of {} tokens, expected the model's {}", o.tokenizer, s.tokenizer->vocab_size(), t.model.vocab_size));
     }
   }
-  s.examples = open_eval_set(t, o);
-  if (!o.run_json.empty()) check_file_writable(o.run_json, "--run-json");
-  if (!o.checkpoint_dir.empty()) {
+  if (rank_of(o) == 0) s.examples = open_eval_set(t, o);  // one rank answers
+  if (!o.run_json.empty()) check_file_writable(rank_file(o.run_json, rank_of(o)), "--run-json");
+  // The store cleans its folder up and writes into it, so one rank has it.
+  if (!o.checkpoint_dir.empty() && rank_of(o) == 0) {
     s.checkpoints.emplace(o.checkpoint_dir, o.keep_checkpoints);
     const std::vector<int64_t> steps = s.checkpoints->steps();
     if (!o.resume && !steps.empty()) {
@@ -146,7 +156,7 @@ std::optional<CheckpointStore::Loaded> checkpoint_to_resume(const Surroundings& 
   }
   must_match("--batch-size", s.batch_size, t.batch_size);
   must_match("--seq-len", s.seq_len, t.seq_len);
-  must_match("--accumulation", s.accumulation, o.accumulation);
+  must_match(ranks_of(o) == 1 ? "--accumulation" : "ranks x --accumulation", s.accumulation, o.accumulation * ranks_of(o));
   if (s.data_fingerprint != around.data->fingerprint()) {
     throw InputError(fmt::format("--resume: {} was trained on other data, seed or order than {}", where, around.data->describe()));
   }
@@ -171,13 +181,21 @@ class Run {
   }
 
   RunResult loop() {
-    if (o_.resume && !resume()) return std::move(result_);
+    if (o_.channel) compare_data();
+    if (o_.resume && !(o_.channel == nullptr ? resume() : resume_together())) return std::move(result_);
+    if (o_.channel) {  // a file of weights may have another content on another host
+      std::vector<float> parameters(static_cast<size_t>(tensor_layout(trainer_.options().model).total));
+      trainer_.read(State::parameters, parameters);
+      compare_replicas(*o_.channel, parameters, done_ == 0 ? "before the first step" : "in the checkpoint that they resume from");
+    }
     if (o_.on_start) o_.on_start(done_);
     if (o_.overfit) {
       around_.data->seek({});
       read_batches();
     }
     for (int64_t step = done_ + 1; step <= o_.steps; ++step) {
+      const std::optional<int64_t> stop = o_.channel ? o_.channel->last_step(enqueued_) : std::nullopt;
+      at(Phase::step, step);
       if (!o_.overfit) read_batches();
       AdamW adamw = o_.adamw;
       adamw.learning_rate = o_.learning_rate.at(step - 1);
@@ -188,17 +206,19 @@ class Run {
       }
       ++enqueued_;
       if (enqueued_ - done_ == 2) finish_oldest();
-      const bool last = step == o_.steps;
+      const bool last = step == o_.steps, stopping = stop == step && !last;
       auto due = [&](int64_t every) { return every > 0 && (step % every == 0 || last); };
-      const bool save = around_.checkpoints && (last || due(o_.checkpoint_every));
+      const bool save = !o_.checkpoint_dir.empty() && (stopping || last || due(o_.checkpoint_every));
       // Weights may be looked at only between steps: the pipeline runs empty here and nowhere else.
       const bool eval = !around_.examples.empty() && (last || due(o_.eval_every));
-      if (save || last || eval || due(o_.val_every) || due(o_.sample_every)) drain();
+      if (save || stopping || last || eval || due(o_.val_every) || due(o_.sample_every)) drain();
       if (save) save_checkpoint_now();
+      if (stopping) return interrupted(step);
       if (due(o_.val_every)) validate(step);
       if (eval) answer_questions(step);
-      if (due(o_.sample_every)) sample(step);
+      if (due(o_.sample_every) && rank_of(o_) == 0) sample(step);
     }
+    at(Phase::end, done_);
     write_run_json("");
     return std::move(result_);
   }
@@ -208,39 +228,70 @@ class Run {
     if (o_.on_note) o_.on_note(text);
   }
 
+  // Ranks that read other files, or other versions of them, train on rows that nobody asked for.
+  void compare_data() const {
+    const auto of = [](const TokenSource* s) { return s ? fmt::format("{:016x} of {}", s->fingerprint(), s->describe()) : ""; };
+    distributed::Identity mine{{"the training data", of(around_.data.get())}, {"the validation data", of(around_.validation.get())}};
+    distributed::compare_identities(*o_.channel, mine, "");
+  }
+
+  void at(Phase phase, int64_t step) const {
+    if (o_.channel) o_.channel->now(phase, step);
+  }
+
+  // Micro-batch a of rank r is number a * ranks + r of the step.
   void read_batches() {
     const size_t tokens = inputs_.size() / batches_.size();
-    for (size_t i = 0; i < batches_.size(); ++i)
+    for (size_t i = 0; i < batches_.size(); ++i) {
+      around_.data->skip(rank_of(o_));
       around_.data->next(std::span(inputs_).subspan(i * tokens, tokens), std::span(targets_).subspan(i * tokens, tokens));
+      around_.data->skip(ranks_of(o_) - 1 - rank_of(o_));
+    }
+  }
+
+  RunResult interrupted(int64_t step) {
+    result_.interrupted = true;
+    note(
+        fmt::format("interrupted after step {}{}", step, o_.checkpoint_dir.empty() ? "" : fmt::format("; {} holds it", o_.checkpoint_dir)));
+    write_run_json(fmt::format("interrupted after step {}", step));
+    return std::move(result_);
   }
 
   void drain() {
     while (done_ < enqueued_) finish_oldest();
+    trainer_.complete_weights();
   }
 
   void finish_oldest() {
     StepLog log;
+    if (o_.channel) o_.channel->waits(true);
     log.outcome = trainer_.finish_step();
+    if (o_.channel) o_.channel->waits(false);
     ++done_;
     if (log.outcome.step != done_)
       throw std::logic_error(fmt::format("trainer {} finished step {}, expected {}", trainer_.name(), log.outcome.step, done_));
     log.learning_rate = o_.learning_rate.at(done_ - 1);
-    const double tokens = static_cast<double>(inputs_.size());
+    const double tokens = static_cast<double>(inputs_.size()) * static_cast<double>(ranks_of(o_));
     if (log.outcome.time_ns > 0) log.tokens_per_s = tokens / (log.outcome.time_ns * 1e-9);
     result_.steps.push_back(log);
     const bool finite = std::isfinite(log.outcome.loss) && std::isfinite(log.outcome.grad_norm);
     if (!finite) {
-      const std::string saved = around_.checkpoints ? fmt::format("; checkpoints in {} are of earlier steps", o_.checkpoint_dir) : "";
-      diverged(fmt::format("step {}: loss is {} and gradient norm {} at learning rate {:g}: training stopped{}", done_, log.outcome.loss,
-                           log.outcome.grad_norm, log.learning_rate, saved));
+      const std::string saved =
+          !o_.checkpoint_dir.empty() ? fmt::format("; checkpoints in {} are of earlier steps", o_.checkpoint_dir) : "";
+      const int rank = log.outcome.not_finite_rank;
+      const std::string first = rank < 0 ? "" : fmt::format(", on rank {} first", rank);
+      diverged(fmt::format("step {}: loss is {} and gradient norm {} at learning rate {:g}{}: training stopped{}", done_, log.outcome.loss,
+                           log.outcome.grad_norm, log.learning_rate, first, saved),
+               rank);
     }
+    if (o_.channel) o_.channel->finished(done_, log.outcome.loss, log.outcome.grad_norm);
     if (on_step_) on_step_(log);
   }
 
-  [[noreturn]] void diverged(const std::string& why) {
+  [[noreturn]] void diverged(const std::string& why, int rank = -1) {
     for (; done_ < enqueued_; ++done_) trainer_.finish_step();  // its numbers follow from the ones above
     write_run_json(why);
-    throw TrainingDiverged(why);
+    throw TrainingDiverged(why, rank);
   }
 
   // False: the run was finished before.
@@ -250,23 +301,62 @@ class Run {
       note(fmt::format("--resume: no checkpoint in {} yet; the run starts at step 1", o_.checkpoint_dir));
       return true;
     }
-    const TrainingState& s = found->state;
-    if (s.step >= o_.steps) {
+    if (found->state.step >= o_.steps) {
       note(finished_text(*found, o_));
       return false;
     }
-    if (s.schedule_total != o_.learning_rate.total)
-      note(fmt::format("the learning-rate schedule has {} steps now, it had {}", o_.learning_rate.total, s.schedule_total));
+    if (found->state.schedule_total != o_.learning_rate.total)
+      note(fmt::format("the learning-rate schedule has {} steps now, it had {}", o_.learning_rate.total, found->state.schedule_total));
+    go_on_from(*found);
+    note(fmt::format("resumed after step {} from {}", found->state.step, found->folder.string()));
+    return true;
+  }
+
+  void go_on_from(const CheckpointStore::Loaded& found) {
+    const TrainingState& s = found.state;
     around_.data->seek(s.data);
-    trainer_.write(State::parameters, found->model.parameters);
+    trainer_.write(State::parameters, found.model.parameters);
     trainer_.write(State::adam_m, s.m);
     trainer_.write(State::adam_v, s.v);
     done_ = enqueued_ = s.step;
-    note(fmt::format("resumed after step {} from {}", s.step, found->folder.string()));
+  }
+
+  // Rank 0 chooses the checkpoint and verifies it; the others read the same one.
+  bool resume_together() {
+    using distributed::agree, distributed::from_rank_0;
+    std::optional<CheckpointStore::Loaded> found;
+    std::string what;  // step and checksum of its model; "" = none yet
+    agree(o_.channel, [&] {
+      if (rank_of(o_) != 0) return;
+      found = checkpoint_to_resume(around_, trainer_.options(), trainer_.name(), o_);
+      if (found) what = fmt::format("{} {:016x}", found->state.step, found->state.model_checksum);
+    });
+    what = from_rank_0(*o_.channel, what);
+    if (what.empty()) {
+      note(fmt::format("--resume: no checkpoint in {} yet; the run starts at step 1", o_.checkpoint_dir));
+      return true;
+    }
+    const int64_t step = std::stoll(what);
+    if (step >= o_.steps) {
+      if (found) note(finished_text(*found, o_));
+      return false;
+    }
+    agree(o_.channel, [&] {
+      if (rank_of(o_) == 0) return;
+      found = load_checkpoint_of_step(o_.checkpoint_dir, step);
+      if (what != fmt::format("{} {:016x}", found->state.step, found->state.model_checksum))
+        throw InputError(fmt::format("--resume: {} is another checkpoint than rank 0 sees there; expected one folder for all ranks",
+                                     found->folder.string()));
+    });
+    if (found->state.schedule_total != o_.learning_rate.total)
+      note(fmt::format("the learning-rate schedule has {} steps now, it had {}", o_.learning_rate.total, found->state.schedule_total));
+    go_on_from(*found);
+    note(fmt::format("resumed after step {} from {}", found->state.step, found->folder.string()));
     return true;
   }
 
   void save_checkpoint_now() {
+    at(Phase::checkpoint, done_);
     const TrainerOptions& t = trainer_.options();
     const size_t total = static_cast<size_t>(tensor_layout(t.model).total);
     TrainingState s;
@@ -277,7 +367,7 @@ class Run {
     s.data_fingerprint = around_.data->fingerprint();
     s.batch_size = t.batch_size;
     s.seq_len = t.seq_len;
-    s.accumulation = o_.accumulation;
+    s.accumulation = o_.accumulation * ranks_of(o_);
     s.trainer = std::string(trainer_.name());
     s.m.resize(total);
     s.v.resize(total);
@@ -285,7 +375,11 @@ class Run {
     trainer_.read(State::parameters, parameters);
     trainer_.read(State::adam_m, s.m);
     trainer_.read(State::adam_v, s.v);
-    around_.checkpoints->save(t.model, parameters, std::move(s));
+    if (o_.channel) compare_replicas(*o_.channel, parameters, fmt::format("after step {}, so nothing was saved", done_));
+    distributed::agree(o_.channel, [&] {
+      if (around_.checkpoints) around_.checkpoints->save(t.model, parameters, std::move(s));
+    });
+    at(Phase::step, done_);
   }
 
   // The same batches every time, and none twice within one validation.
@@ -299,19 +393,29 @@ class Run {
     const int64_t count = epoch ? std::min(*epoch, o_.val_batches) : o_.val_batches;
     const size_t tokens = inputs_.size() / batches_.size();
     std::vector<int32_t> inputs(tokens), targets(tokens);
-    double sum = 0;
+    std::vector<double> losses;  // of this rank's batches: every size-th from the rank-th on
+    at(Phase::evaluation, step);
     for (int64_t i = 0; i < count; ++i) {
+      if (i % ranks_of(o_) != rank_of(o_)) {
+        source.skip(1);
+        continue;
+      }
       source.next(inputs, targets);
-      sum += trainer_.evaluate({inputs, targets});
+      losses.push_back(trainer_.evaluate({inputs, targets}));
     }
+    if (o_.channel) losses = losses_of_all_ranks(*o_.channel, losses, count);
+    double sum = 0;
+    for (const double loss : losses) sum += loss;
+    at(Phase::step, step);
     const double loss = sum / static_cast<double>(count);
     if (!std::isfinite(loss)) diverged(fmt::format("step {}: validation loss is {}: training stopped", step, loss));
     result_.val_losses.push_back(loss);
     validated_.push_back(step);
-    if (o_.on_validation) o_.on_validation(step, loss);
+    if (o_.on_validation && rank_of(o_) == 0) o_.on_validation(step, loss);
   }
 
   void answer_questions(int64_t step) {
+    at(Phase::evaluation, step);
     const auto all = static_cast<int64_t>(around_.examples.size());
     const EvalOutcome outcome = evaluate_examples(trainer_, around_.examples, [&](int64_t done, int64_t correct) {
       if (o_.on_eval_progress) o_.on_eval_progress(done, correct, all);
@@ -321,6 +425,7 @@ class Run {
   }
 
   void sample(int64_t step) {
+    at(Phase::evaluation, step);
     const int32_t first = around_.tokenizer ? around_.tokenizer->end_of_text() : 0;
     CounterRng rng(combine(combine(o_.seed, 0x5a), static_cast<uint64_t>(step)));
     const auto tokens = generate(trainer_, {&first, 1}, o_.sample_tokens, {o_.sample_temperature, o_.sample_top_k}, rng);
@@ -331,7 +436,7 @@ class Run {
 
   void write_run_json(const std::string& stopped) const {
     if (o_.run_json.empty()) return;
-    write_file_atomically(o_.run_json, run_json(trainer_, o_, result_, validated_, stopped));
+    write_file_atomically(rank_file(o_.run_json, rank_of(o_)), run_json(trainer_, o_, result_, validated_, stopped));
   }
 
   Trainer& trainer_;
@@ -350,7 +455,7 @@ class Run {
 void check_run(const TrainerOptions& trainer, const LoopOptions& options) { open_surroundings(trainer, options); }
 
 std::optional<std::string> finished_before(const TrainerOptions& trainer, std::string_view trainer_name, const LoopOptions& options) {
-  if (!options.resume) return std::nullopt;
+  if (!options.resume || rank_of(options) != 0) return std::nullopt;
   const Surroundings around = open_surroundings(trainer, options);
   const std::vector<int64_t> steps = around.checkpoints->steps();
   if (steps.empty() || steps.back() < options.steps) return std::nullopt;  // read by the run itself, once

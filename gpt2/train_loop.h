@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/distributed/communicator.h"
 #include "gpt2/evaluation.h"
 #include "gpt2/trainer.h"
 
@@ -32,7 +33,7 @@ struct LoopOptions {
   uint64_t seed = 1337;
   bool shuffle = true;
   int64_t steps = 50;
-  int64_t accumulation = 1;
+  int64_t accumulation = 1;  // micro-batches of a step on each rank
   LearningRate learning_rate;
   AdamW adamw;  // learning_rate in it is overwritten per step
   int64_t val_every = 0;
@@ -55,6 +56,10 @@ struct LoopOptions {
   bool overfit = false;     // the same batch every step
   int64_t direct_from = 0;  // steps [direct_from, direct_from + direct_steps) without CUDA graphs (StepPlan::graph_allowed)
   int64_t direct_steps = 0;
+  // The other ranks of the run, whose trainers have a communicator; it outlives the run. nullptr: this process trains alone. Rank r takes
+  // every size-th micro-batch from the r-th on, so that the data of a step do not depend on how many share them; rank 0 alone writes
+  // checkpoints and calls on_sample and on_validation; every rank writes run.json, under rank_file() (replicas.h).
+  distributed::ControlChannel* channel = nullptr;
   // Told about what happens beside the steps; each may be empty.
   std::function<void(int64_t done)> on_start;  // once, when the first step is about to be queued: steps that an earlier run finished
   std::function<void(int64_t step, double loss)> on_validation;
@@ -66,7 +71,8 @@ struct LoopOptions {
 
 // The loss or the gradient norm was not finite (exit 1). run.json, when asked for, holds the steps up to there.
 struct TrainingDiverged : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  TrainingDiverged(const std::string& why, int the_rank) : runtime_error(why), rank(the_rank) {}
+  int rank;  // whose numbers were not finite first; -1: not known, or there is one rank
 };
 
 struct StepLog {
@@ -78,11 +84,13 @@ struct StepLog {
 struct RunResult {
   std::vector<StepLog> steps;
   std::vector<double> val_losses;
+  bool interrupted = false;        // the ranks left the loop together before its last step, because a user asked for it
   std::vector<double> accuracies;  // on LoopOptions::eval_set, by the lowest mean loss
 };
 
 // Everything that can be wrong before the first step: shapes, rates, files, token ids, folders that cannot be written. Call it before
-// a trainer is built (which may allocate the whole GPU); train() checks again. Throws stepscope::InputError.
+// a trainer is built (which may allocate the whole GPU); train() checks again. It makes no calls on options.channel. Throws
+// stepscope::InputError.
 void check_run(const TrainerOptions& trainer, const LoopOptions& options);
 
 // What to say when options.resume is set and the newest checkpoint is already of the last step or beyond: nothing is left to do, and no

@@ -17,6 +17,10 @@
 
 namespace gpt2 {
 
+namespace distributed {
+class Communicator;
+}
+
 struct TrainerOptions {
   ModelConfig model;
   int64_t batch_size = 4;       // B of one micro-batch
@@ -27,6 +31,9 @@ struct TrainerOptions {
   std::string recompute = "none";           // "none" | "gelu" | "gelu+ln": activations made again in the backward pass
   std::string weight_rounding = "nearest";  // "nearest" | "stochastic": of the bf16 weights from their fp32 masters
   bool deterministic = false;               // only variants that repeat bit for bit; the other trainers always do
+  // How the other ranks of the run are reached; it outlives the trainer. nullptr: one GPU, and no launch or byte more than without this field.
+  distributed::Communicator* communicator = nullptr;
+  int64_t bucket_mib = 25;  // with it: gradients are exchanged in buckets of whole layers, each of at least so many MiB of fp32
 };
 
 // Token ids of one micro-batch, (B, T) row-major, all in [0, V). Borrowed until enqueue_step returns.
@@ -58,10 +65,11 @@ struct StepPlan {
 
 struct StepOutcome {
   int64_t step = 0;
-  double loss = 0;       // mean over all tokens of the step, before the update
-  double grad_norm = 0;  // of the averaged gradients before clipping
-  double time_ns = 0;    // from the end of the step before it to its own end, so that idle time of the device counts; from its own
-                         // begin for the first step and after anything else used the device in between (evaluate, read, write)
+  double loss = 0;           // mean over all tokens of the step, of all ranks, before the update
+  double grad_norm = 0;      // of the averaged gradients before clipping
+  double time_ns = 0;        // from the end of the step before it to its own end, so that idle time of the device counts; from its own
+                             // begin for the first step and after anything else used the device in between (evaluate, read, write)
+  int not_finite_rank = -1;  // of several ranks the first whose own loss or gradients were not finite; -1: none, or not known
 };
 
 enum class State { parameters, gradients, adam_m, adam_v };
@@ -103,6 +111,8 @@ struct VariantFacts {
   std::vector<VariantLaunches> launches;
 };
 
+// With TrainerOptions::communicator every rank makes the same calls in the same order, except for evaluate and next_token_logits, which
+// are its own. read and write take and give the whole state on every rank, however it is divided.
 class Trainer {
  public:
   virtual ~Trainer() = default;
@@ -126,9 +136,13 @@ class Trainer {
   // Waits for the oldest unfinished step.
   virtual StepOutcome finish_step() = 0;
 
+  // After the last unfinished step, before a rank evaluates or samples for itself: brings weights together that ranks would exchange in the
+  // next step only. Every rank calls it.
+  virtual void complete_weights() {}
+
   // Forward only; mean loss over the batch. If `logits` is not empty it receives (B, T, V), unpadded.
   virtual double evaluate(const Batch& batch, std::span<float> logits = {}) = 0;
-  // Forward and backward without update: the gate reads State::gradients afterwards. Returns the loss.
+  // Forward and backward without update: the gate reads State::gradients afterwards. Returns the loss. Both are means over the ranks.
   virtual double forward_backward(const Batch& batch, std::span<float> logits = {}) = 0;
   // The V logits that follow `context` (1 to T tokens). This default evaluates a whole (B, T) batch and needs B*T*V floats of host
   // memory (gpt2/sampling.cpp); a trainer that samples often copies the one row instead.

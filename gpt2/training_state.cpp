@@ -196,7 +196,11 @@ CheckpointStore::CheckpointStore(fs::path folder, int64_t keep) : folder_(std::m
   remove_leftovers();
 }
 
-fs::path CheckpointStore::path_of(int64_t step) const { return folder_ / fmt::format("step-{:08d}", step); }
+namespace {
+fs::path step_folder(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{:08d}", step); }
+}  // namespace
+
+fs::path CheckpointStore::path_of(int64_t step) const { return step_folder(folder_, step); }
 
 std::vector<int64_t> CheckpointStore::steps() const {
   std::vector<int64_t> found;
@@ -246,10 +250,12 @@ void CheckpointStore::save(const ModelConfig& config, std::span<const float> par
   for (size_t i = 0; i + keep_others < others.size(); ++i) retire(path_of(others[i]));
 }
 
-CheckpointStore::Loaded CheckpointStore::load(int64_t step) const {
-  const fs::path folder = path_of(step);
+CheckpointStore::Loaded CheckpointStore::load(int64_t step) const { return load_checkpoint_of_step(folder_, step); }
+
+CheckpointStore::Loaded load_checkpoint_of_step(const fs::path& all, int64_t step) {
+  const fs::path folder = step_folder(all, step);
   const MappedFile model(folder / "model.bin");
-  Loaded l{parse_checkpoint(model.bytes(), model.path()), load_training_state(folder / "state.bin"), folder};
+  CheckpointStore::Loaded l{parse_checkpoint(model.bytes(), model.path()), load_training_state(folder / "state.bin"), folder};
   if (l.state.step != step) {
     throw stepscope::InputError(
         fmt::format("{}: the training state is of step {}, the folder's name says {}", folder.string(), l.state.step, step));

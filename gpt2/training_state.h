@@ -26,11 +26,11 @@ struct TrainingState {
   int64_t schedule_total = 0;  // steps of the schedule it was saved under
   uint64_t seed = 0;
   DataPosition data;
-  uint64_t data_fingerprint = 0;  // TokenSource::fingerprint()
-  int64_t batch_size = 0, seq_len = 0, accumulation = 0;
-  uint64_t model_checksum = 0;  // of model.bin
-  std::string trainer;          // Trainer::name(); "" in files of version 1, which do not say
-  std::vector<float> m, v;      // AdamW moments, one per parameter
+  uint64_t data_fingerprint = 0;                          // TokenSource::fingerprint()
+  int64_t batch_size = 0, seq_len = 0, accumulation = 0;  // accumulation: micro-batches of a step, of all ranks together
+  uint64_t model_checksum = 0;                            // of model.bin
+  std::string trainer;                                    // Trainer::name(); "" in files of version 1, which do not say
+  std::vector<float> m, v;                                // AdamW moments, one per parameter
 };
 TrainingState parse_training_state(std::span<const std::byte> file, const std::string& source);
 TrainingState load_training_state(const std::filesystem::path& path);
@@ -63,5 +63,8 @@ class CheckpointStore {
   std::filesystem::path folder_;
   int64_t keep_;
 };
+
+// The checkpoint of that step in `folder`, without making, cleaning or locking anything there: for ranks beside the one that writes.
+CheckpointStore::Loaded load_checkpoint_of_step(const std::filesystem::path& folder, int64_t step);
 
 }  // namespace gpt2

@@ -16,11 +16,13 @@ constexpr const char* kMissing =
 std::optional<std::string> why_no_cudnn() { return kMissing; }
 std::string cudnn_version() { return ""; }
 std::optional<std::string> why_no_cudnn_plan(const CudnnAttentionShape&, bool) { return kMissing; }
-int64_t cudnn_forward_workspace_bytes(const CudnnAttentionShape&) { refuse(); }
-int64_t cudnn_backward_workspace_bytes(const CudnnAttentionShape&, bool) { refuse(); }
-void cudnn_attention_forward(__nv_bfloat16*, float*, const __nv_bfloat16*, const CudnnAttentionShape&, void*, cudaStream_t) { refuse(); }
+int64_t cudnn_forward_workspace_bytes(const CudnnAttentionShape&, CudnnPlan) { refuse(); }
+int64_t cudnn_backward_workspace_bytes(const CudnnAttentionShape&, bool, CudnnPlan) { refuse(); }
+void cudnn_attention_forward(__nv_bfloat16*, float*, const __nv_bfloat16*, const CudnnAttentionShape&, CudnnPlan, void*, cudaStream_t) {
+  refuse();
+}
 void cudnn_attention_backward(__nv_bfloat16*, const __nv_bfloat16*, const __nv_bfloat16*, const __nv_bfloat16*, const float*,
-                              const CudnnAttentionShape&, bool, void*, cudaStream_t) {
+                              const CudnnAttentionShape&, bool, CudnnPlan, void*, cudaStream_t) {
   refuse();
 }
 

@@ -15,6 +15,11 @@ class Work {
  public:
   explicit Work(std::vector<OpWork> all) : all_(std::move(all)) {}
 
+  void spare(Pass pass, int layer, Op op, double bytes) { find(pass, layer, op)->min_bytes -= bytes; }
+  void split_off(Pass pass, int layer, Op op, Pass to, int to_layer, double bytes) {
+    spare(pass, layer, op, bytes);
+    all_.push_back({to, to_layer, op, 0, bytes});
+  }
   void remove(Pass pass, int layer, Op op) { all_.erase(find(pass, layer, op)); }
 
   // `part` joins `whole`, and `kept_bytes` that one of them wrote and the other read stay on the chip.
@@ -52,17 +57,40 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
     case ZeroGrad::memset:
       break;
   }
+  switch (variants.grad_norm) {
+    case GradNorm::whole:
+      break;
+    case GradNorm::beside_backward: {
+      const gpt2::TensorLayout layout = gpt2::tensor_layout(o.model);
+      double of_a_layer = 0;
+      for (const gpt2::TensorRow& row : gpt2::kTensorTable)
+        if (row.per_layer) of_a_layer += 4.0 * static_cast<double>(layout[row.id].per_layer);
+      for (int l = 0; l < layers; ++l) work.split_off(Pass::optimizer, kNoLayer, Op::grad_norm, Pass::backward, l, of_a_layer);
+      break;
+    }
+  }
+  switch (variants.masters) {
+    case Masters::as_fp32:
+      break;
+    case Masters::split: {  // 4 + 4 bytes of the master and 2 of the weight are 2 + 2 of each half and a bit to read and write
+      constexpr double kSpared = 10.0 - 8.25;
+      work.spare(Pass::optimizer, kNoLayer, Op::adamw, kSpared * static_cast<double>(gpt2::tensor_layout(o.model).total));
+      break;
+    }
+  }
   for (int l = 0; l < layers; ++l) {
     // gelu reads what mlp_up has just made; it is still written, for the backward pass.
     switch (variants.gelu_forward) {
       case Gelu::matmul_epilogue:
+      case Gelu::hopper:
         work.fuse(Pass::forward, l, Op::gelu, l, Op::mlp_up, 4 * tensor);
         break;
       case Gelu::kernel:
         break;
     }
     switch (variants.gelu_backward) {
-      case Gelu::matmul_epilogue:  // the gradient of gelu's output is neither written nor read
+      case Gelu::matmul_epilogue:
+      case Gelu::hopper:  // the gradient of gelu's output is neither written nor read
         if (o.recompute == "none") work.fuse(Pass::backward, l, Op::gelu, l, Op::mlp_down, 8 * tensor);
         break;
       case Gelu::kernel:

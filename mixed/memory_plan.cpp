@@ -10,6 +10,7 @@
 #include "gpt2/ops/grad_norm.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/trainer_checks.h"
+#include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
 
@@ -19,34 +20,32 @@ namespace {
 constexpr int64_t kFloat = 4;
 constexpr int64_t kBf16 = 2;
 
-// Deals out offsets, each a multiple of 256 bytes: what cuBLAS likes best.
-class Arena {
- public:
-  Slot take(int64_t bytes, int64_t layers = 1) {
-    const int64_t each = (bytes + 255) / 256 * 256;
-    const Slot slot{total_, layers > 1 ? each : 0};
-    total_ += each * layers;
-    return slot;
-  }
-  int64_t total() const { return total_; }
-
- private:
-  int64_t total_ = 0;
-};
-
 int64_t attention_scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants) {
   const AttentionShape attention{o.batch_size, o.seq_len, o.model.channels, o.model.heads};
-  return std::max(attention_forward_scratch_bytes(variants.attention_forward, attention),
-                  attention_backward_scratch_bytes(variants.attention_backward, attention));
+  return std::max(attention_forward_scratch_bytes(variants.attention_forward, variants.attention_plan, attention),
+                  attention_backward_scratch_bytes(variants.attention_backward, variants.attention_plan, attention));
 }
 
 int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants, int64_t attention_bytes, int64_t parameters) {
   const int64_t rows = o.batch_size * o.seq_len;
   const int64_t C = o.model.channels;
-  return std::max({attention_bytes, gpt2::ops::layernorm_backward_scratch_floats<bf16>(variants.layernorm_backward, rows, C) * kFloat,
+  const int64_t gelu_sums = sums_columns(variants.gelu_backward) ? gelu_partials(rows) * 4 * C * kFloat : 0;
+  return std::max({attention_bytes, gelu_sums,
+                   gpt2::ops::layernorm_backward_scratch_floats<bf16>(variants.layernorm_backward, rows, C) * kFloat,
                    linear_backward_weight_scratch_floats(rows, C) * kFloat, linear_backward_weight_scratch_floats(rows, 3 * C) * kFloat,
                    linear_backward_weight_scratch_floats(rows, 4 * C) * kFloat, gpt2::ops::embedding_backward_scratch_bytes(rows, C),
                    gpt2::ops::grad_norm_scratch_bytes<bf16>(parameters)});
+}
+
+// Beside the bf16 weights.
+int64_t master_bytes(Masters masters, int64_t parameters) {
+  switch (masters) {
+    case Masters::as_fp32:
+      return parameters * kFloat;
+    case Masters::split:
+      return parameters * kBf16 + (parameters + 7) / 8;
+  }
+  return 0;
 }
 
 // The plan when attention takes so much scratch: cuDNN answers that by building its kernels, which is too slow to ask for every batch
@@ -63,11 +62,17 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
   plan.parameter_count = plan.layout.total;
+  plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction);
+  if (plan.ranks) {
+    plan.ranks->embedding = variants.embedding_exchange;
+    plan.ranks->start = variants.exchange_start;
+    plan.ranks->embedding_row_bytes = C * (wide_gradient ? kFloat : kBf16);
+  }
   plan.recompute = recompute_from_name(o.recompute);
   const int64_t layers_of_gelu = plan.recompute == Recompute::none ? L : 1;
   const int64_t layers_of_ln = plan.recompute == Recompute::gelu_and_layernorm ? 1 : L;
 
-  Arena arena;
+  gpt2::ops::Arena arena(1);
   ActivationSlots& a = plan.activations;
   a.encoded = arena.take(rows * C * kBf16);
   a.ln1 = arena.take(rows * C * kBf16, layers_of_ln);
@@ -95,18 +100,21 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   plan.activation_bytes = arena.total();
 
   plan.scratch_bytes = scratch_bytes(o, variants, attention_bytes, plan.parameter_count);
+  if (plan.ranks && plan.ranks->gathers_rows())
+    plan.scratch_bytes = std::max(plan.scratch_bytes, gpt2::ops::embedding_backward_scratch_bytes(plan.ranks->gathered_tokens(), C));
   plan.token_count = 2 * rows;
 
   plan.items = {
-      {"bf16 weights", plan.parameter_count * kBf16},
-      {"master weights", plan.parameter_count * kFloat},
-      {"gradients", plan.parameter_count * kFloat},
-      {"optimizer state", 2 * plan.parameter_count * kFloat},
+      {"bf16 weights", plan.whole_elements() * kBf16},
+      {"master weights", master_bytes(variants.masters, plan.divided_elements())},
+      {"gradients", plan.whole_elements() * kFloat},
+      {"optimizer state", 2 * plan.divided_elements() * kFloat},
       {"activations", plan.activation_bytes},
       {"scratch", plan.scratch_bytes},
       {"matmul workspace", kMatmulWorkspaceBytes},
       {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(gpt2::ops::StepScalars) + sizeof(gpt2::ops::StepStats))},
   };
+  if (plan.ranks) plan.items.push_back({"communication", plan.ranks->buffer_bytes()});
   return plan;
 }
 
@@ -117,12 +125,6 @@ Recompute recompute_from_name(std::string_view name) {
   if (name == "gelu") return Recompute::gelu;
   if (name == "gelu+ln") return Recompute::gelu_and_layernorm;
   throw stepscope::InputError(fmt::format("--recompute {}: expected none, gelu or gelu+ln", name));
-}
-
-int64_t MemoryPlan::total_bytes() const {
-  int64_t sum = 0;
-  for (const gpt2::MemoryItem& item : items) sum += item.bytes;
-  return sum;
 }
 
 MemoryPlan plan_memory(const gpt2::TrainerOptions& options, const VariantChoice& variants) {
@@ -137,12 +139,6 @@ int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variant
     options.batch_size = batch;
     return plan_with(options, variants, batch * attention_of_one).total_bytes();
   });
-}
-
-void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants, int64_t free_bytes,
-                    std::string_view device_name) {
-  if (plan.total_bytes() > free_bytes)
-    gpt2::throw_out_of_memory(plan.items, options, largest_batch(options, variants, free_bytes), free_bytes, device_name);
 }
 
 }  // namespace mixed

@@ -7,8 +7,8 @@
 #pragma once
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
+#include "gpt2/ops/memory_plan.h"
 #include "gpt2/tensor_table.h"
 #include "gpt2/trainer.h"
 #include "mixed/variants.h"
@@ -20,12 +20,7 @@ enum class Recompute { none, gelu, gelu_and_layernorm };
 // "none", "gelu", "gelu+ln". Throws stepscope::InputError.
 Recompute recompute_from_name(std::string_view name);
 
-// One tensor in the activation arena, in bytes. Tensors that every layer has lie `layer_stride` apart; 0 where the layers share one.
-struct Slot {
-  int64_t offset = 0;
-  int64_t layer_stride = 0;
-  int64_t at(int64_t layer = 0) const { return offset + layer * layer_stride; }
-};
+using gpt2::ops::Slot;  // in bytes
 
 // Kept from forward to backward; rows = B * T. bf16 unless said.
 struct ActivationSlots {
@@ -47,16 +42,11 @@ struct ActivationSlots {
                                  // place of dresidual_rounded, which only the backward pass writes
 };
 
-struct MemoryPlan {
-  gpt2::TensorLayout layout;
+// parameter_count: of the bf16 weights and of the fp32 gradients, master weights, Adam m and Adam v.
+struct MemoryPlan : gpt2::ops::PlannedMemory {
   Recompute recompute = Recompute::none;
   ActivationSlots activations;
-  int64_t parameter_count = 0;  // bf16 weights; fp32 gradients, master weights, Adam m, Adam v
   int64_t activation_bytes = 0;
-  int64_t scratch_bytes = 0;  // the most any one op needs
-  int64_t token_count = 0;    // inputs and targets of one micro-batch
-  std::vector<gpt2::MemoryItem> items;
-  int64_t total_bytes() const;
 };
 
 // Throws stepscope::InputError when the shape cannot be trained: a bad config, B or T < 1, T beyond max_seq_len, or B * T >= 2^31.
@@ -64,9 +54,5 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& options, const VariantChoice&
 
 // The largest batch size at this sequence length whose plan fits in `free_bytes`; 0 when not even one sequence does.
 int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variants, int64_t free_bytes);
-
-// Throws stepscope::MachineError that says what is needed (by kind), what is free and the largest batch that fits, unless it fits.
-void require_memory(const MemoryPlan& plan, const gpt2::TrainerOptions& options, const VariantChoice& variants, int64_t free_bytes,
-                    std::string_view device_name);
 
 }  // namespace mixed

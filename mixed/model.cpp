@@ -1,16 +1,15 @@
 // One line per op, in the order of the step. Ranges are scoped by braces: pass, layer, op.
 #include "mixed/model.h"
 
-#include "base/counter_rng.h"
 #include "gpt2/op_range.h"
 #include "gpt2/ops/classifier.cuh"
+#include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "gpt2/ops/encoder.cuh"
 #include "gpt2/ops/grad_norm.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/ops/layernorm_forward.cuh"
 #include "mixed/kernels/attention.cuh"
-#include "mixed/kernels/fill.cuh"
 
 namespace mixed {
 
@@ -22,7 +21,7 @@ using gpt2::Pass;
 using gpt2::Tensor;
 
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : StepModel(plan.parameter_count, options.batch_size * options.seq_len, stream),
+    : StepModel(plan, options, variants.masters == Masters::as_fp32 ? Fp32::masters : Fp32::none, stream),
       config_(options.model),
       variants_(variants),
       rounding_(options.weight_rounding == "stochastic" ? ops::Rounding::stochastic : ops::Rounding::nearest),
@@ -30,17 +29,14 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
       B_(options.batch_size),
       T_(options.seq_len),
       C_(options.model.channels),
-      weights_(plan.parameter_count),
+      weights_(plan.whole_elements()),
+      masters_low_(variants.masters == Masters::split ? plan.parameter_count : 0),
+      masters_up_(variants.masters == Masters::split ? ops::split_up_bytes(plan.parameter_count) : 0),
       activations_(plan.activation_bytes),
       scratch_(plan.scratch_bytes),
       workspace_(kMatmulWorkspaceBytes),
-      matmul_(variants.matmul_algorithm, workspace_.data()) {}
-
-void Model::round_weights(bool stochastic) {
-  const OpRange range(Pass::other, kNoLayer, Op::copy);
-  ops::round_parameters(stochastic ? ops::Rounding::stochastic : ops::Rounding::nearest, weights_.data(), masters_.data(),
-                        plan_.parameter_count, scalars(), stream_);
-}
+      matmul_(variants.matmul_algorithm, workspace_.data()),
+      squares_(variants.grad_norm == GradNorm::beside_backward ? (options.model.layers + 1) * ops::kPartialsOfSpans : 0) {}
 
 void Model::loss(bool accumulate, bool write_gradient) {
   const OpRange range(Pass::classifier, kNoLayer, Op::loss);
@@ -50,47 +46,29 @@ void Model::loss(bool accumulate, bool write_gradient) {
   ops::mean_loss(stats(), losses, rows(), scalars(), accumulate, stream_);
 }
 
-bool Model::begin_gradients() {
-  switch (variants_.zero_grad) {
-    case ZeroGrad::overwrite:
-      return false;
-    case ZeroGrad::memset:
-      break;
-  }
-  zero_gradients();
-  return true;
-}
-
 void Model::update() {
+  if (exchange_) {
+    norm_over_ranks();
+    return exchange_->update(rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), stats(),
+                             scalars());
+  }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
-    ops::grad_norm<bf16>(stats(), gradients_.data(), plan_.layout.total, scalars(), scratch_.data(), stream_);
+    norm_of_gradients();
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
-               plan_.layout, scalars(), &stats()->clip_scale, stream_);
+    switch (variants_.masters) {
+      case Masters::as_fp32:
+        ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_,
+                   scalars(), &stats()->clip_scale, stream_);
+        break;
+      case Masters::split:
+        ops::adamw_split(rounding_, split_masters(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_, scalars(),
+                         &stats()->clip_scale, stream_);
+        break;
+    }
   }
-}
-
-void Model::rehearse() {
-  // Of GPT-2's own size, so that activations and with them the power that products draw are like those of training.
-  fill_uniform(weights_.data(), plan_.parameter_count, 0.035f, stream_);
-  gpt2::cuda::PinnedBuffer<unsigned char> input(upload_bytes());
-  auto* scalars = new (input.data()) ops::StepScalars;
-  scalars->loss_scale = 1.0 / static_cast<double>(rows());
-  scalars->gradient_scale = static_cast<float>(scalars->loss_scale);
-  auto* token = reinterpret_cast<int32_t*>(input.data() + ops::kScalarBytes);
-  gpt2::CounterRng random(1);
-  for (int64_t i = 0; i < plan_.token_count; ++i)
-    token[i] = static_cast<int32_t>(random.uniform() * static_cast<double>(config_.vocab_size));
-  matmul_.begin_rehearsal();
-  upload(input.data());
-  forward();
-  loss(false, true);
-  backward(begin_gradients());
-  matmul_.end_rehearsal();
-  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
 // ---- forward and backward -----------------------------------------------------------------------------------------------
@@ -180,6 +158,7 @@ class ModelOf final : public Model {
   void up_and_gelu(int layer);
 
   void layer_backward(int layer, bool accumulate);
+  void embedding_backward(bool accumulate);
   void normalize_again(const Norm& norm, const ResidualPlace& of);
   // `before`: the projection whose residual sum the norm reads; nullptr in front of the first.
   void normalize_backward(const Norm& norm, const ResidualPlace& of, const Projection* before, bool first, bool accumulate);
@@ -195,10 +174,12 @@ void ModelOf<R, G>::forward() {
   const ActivationSlots& a = plan_.activations;
   const AttentionShape attention{B_, T_, C_, config_.heads};
   const int layers = static_cast<int>(config_.layers);
+  weights_needed(kNoLayer);
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
     ops::embedding_forward(entering(0).sum, inputs(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
   }
+  weights_needed(0);
   {
     const OpRange range(Pass::forward, 0, Op::ln1);
     normalize(ln1(0), entering(0));
@@ -211,11 +192,12 @@ void ModelOf<R, G>::forward() {
     }
     {
       const OpRange range(Pass::forward, layer, Op::attention);
-      attention_forward(variants_.attention_forward, matmul_, at<bf16>(a.attention, layer), at<float>(a.lse, layer), at<bf16>(a.qkv, layer),
-                        attention, scratch_.data(), stream_);
+      attention_forward(variants_.attention_forward, variants_.attention_plan, matmul_, at<bf16>(a.attention, layer),
+                        at<float>(a.lse, layer), at<bf16>(a.qkv, layer), attention, scratch_.data(), stream_);
     }
     project_add_normalize(attproj(layer), entering(layer), inside(layer), ln2(layer));
     up_and_gelu(layer);
+    if (layer + 1 < layers) weights_needed(layer + 1);  // whose first norm ends this layer
     project_add_normalize(mlp_down(layer), inside(layer), entering(layer + 1), layer + 1 < layers ? ln1(layer + 1) : lnf());
   }
   {
@@ -296,6 +278,12 @@ void ModelOf<R, G>::up_and_gelu(int layer) {
       ops::gelu_forward(gelu, up, rows() * 4 * C_, stream_);
       break;
     }
+    case Gelu::hopper: {
+      const OpRange range(Pass::forward, layer, Op::mlp_up);
+      linear_gelu_slope_forward(hopper_, gelu, up, ln2, parameter(Tensor::fcw, layer), parameter(Tensor::fcb, layer), rows(), C_, 4 * C_,
+                                stream_);
+      break;
+    }
   }
 }
 
@@ -310,19 +298,37 @@ void ModelOf<R, G>::backward(bool accumulate) {
                            C_, config_.padded_vocab, accumulate, scratch(), stream_);
     linear_backward_input(matmul_, at<bf16>(a.lnf), at<bf16>(a.logits), parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
   }
+  if (exchange_) exchange_->ready(ops::GradientExchange::kAfterHead);
   {
     // The first to write the residual stream's gradient; every layer adds to it.
     const OpRange range(Pass::backward, kNoLayer, Op::lnf);
     const Projection before = mlp_down(layers - 1);
     normalize_backward(lnf(), entering(layers), &before, true, accumulate);
   }
-  for (int layer = layers - 1; layer >= 0; --layer) layer_backward(layer, accumulate);
-  {
-    // wte already holds the classifier's part of its gradient, so the embedding's part always adds.
-    const OpRange range(Pass::backward, kNoLayer, Op::embedding);
-    ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual(), inputs(), B_, T_, C_, config_.vocab_size,
-                                  config_.max_seq_len, accumulate, scratch_.data(), stream_);
+  for (int layer = layers - 1; layer >= 0; --layer) {
+    layer_backward(layer, accumulate);
+    sum_squares_beside(layer);
   }
+  embedding_backward(accumulate);
+  gradients_ready(kNoLayer);
+  join_squares();
+}
+
+// wte already holds the classifier's part of its gradient, so the embedding's part always adds: that of this rank, or of all.
+template <class R, class G>
+void ModelOf<R, G>::embedding_backward(bool accumulate) {
+  const G* rows_of_all = dresidual();
+  const int* tokens = inputs();
+  int64_t batches = B_;
+  if (exchange_ && exchange_->gathers_rows()) {
+    const auto gathered = exchange_->gather_rows(dresidual());
+    rows_of_all = static_cast<const G*>(gathered.rows);
+    tokens = gathered.tokens;
+    batches *= gathered.ranks;
+  }
+  const OpRange range(Pass::backward, kNoLayer, Op::embedding);
+  ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), rows_of_all, tokens, batches, T_, C_, config_.vocab_size,
+                                config_.max_seq_len, accumulate, scratch_.data(), stream_);
 }
 
 // A residual sum hands its gradient to both branches unchanged: no kernel, dresidual is read by the branch and added to after it. Every
@@ -361,6 +367,13 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
       ops::gelu_backward(dup, dup, up, n * 4 * C_, stream_);
       break;
     }
+    case Gelu::hopper: {
+      const OpRange range(Pass::backward, layer, Op::mlp_down);
+      projection_weight_backward(mlp_down(layer), accumulate);
+      linear_gelu_backward_sums(hopper_, gelu_kept(variants_.gelu_forward), dup, scratch(), dresidual_rounded(),
+                                parameter(Tensor::fcprojw, layer), up, n, 4 * C_, C_, stream_);
+      break;
+    }
   }
   if (plan_.recompute == Recompute::gelu_and_layernorm) {
     const OpRange range(Pass::backward, layer, Op::ln2);
@@ -368,7 +381,13 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::mlp_up);
-    weight_backward(Tensor::fcw, Tensor::fcb, layer, dup, ln2(layer).out, C_, 4 * C_, accumulate);
+    float* bias = gradient(Tensor::fcb, layer);
+    if (sums_columns(variants_.gelu_backward)) {  // scratch holds mlp_down's
+      ops::reduce_partials(bias, scratch(), gelu_partials(n), 4 * C_, 4 * C_, accumulate, stream_);
+      bias = nullptr;
+    }
+    linear_backward_weight(variants_.bias_gradient, matmul_, gradient(Tensor::fcw, layer), bias, dup, ln2(layer).out, n, C_, 4 * C_,
+                           accumulate, scratch(), stream_);
     linear_backward_input(matmul_, dln2, dup, parameter(Tensor::fcw, layer), n, C_, 4 * C_, stream_);
   }
   {
@@ -383,8 +402,8 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::attention);
-    attention_backward(variants_.attention_backward, matmul_, dqkv, dattention, at<bf16>(a.qkv, layer), at<bf16>(a.attention, layer),
-                       at<float>(a.lse, layer), {B_, T_, C_, config_.heads}, scratch_.data(), stream_);
+    attention_backward(variants_.attention_backward, variants_.attention_plan, matmul_, dqkv, dattention, at<bf16>(a.qkv, layer),
+                       at<bf16>(a.attention, layer), at<float>(a.lse, layer), {B_, T_, C_, config_.heads}, scratch_.data(), stream_);
   }
   if (plan_.recompute == Recompute::gelu_and_layernorm) {
     const OpRange range(Pass::backward, layer, Op::ln1);
@@ -404,6 +423,7 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
       normalize_backward(ln1(layer), entering(layer), &before, false, accumulate);
     }
   }
+  gradients_ready(layer);
 }
 
 // The norm's output once more, from what the backward pass has of the residual stream.

@@ -3,12 +3,14 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/ops.h"
 #include "gpt2/ops/adamw.cuh"
 #include "gpt2/ops/step_model.h"
 #include "gpt2/trainer.h"
+#include "mixed/hopper_products.h"
 #include "mixed/matmul.h"
 #include "mixed/memory_plan.h"
 #include "mixed/variants.h"
@@ -24,12 +26,21 @@ class Model : public gpt2::ops::StepModel {
   // After the master weights were written: the bf16 weights, rounded to nearest, or as the last update of the step before would have
   // rounded them (`stochastic`, with the scalars of the coming step on the device).
   void round_weights(bool stochastic);
+  // Masters that are not kept in fp32 (masters=split): clears them; copies them to and from fp32 on the host, by way of memory that only
+  // steps use. Both copies wait for the stream; writing rounds the weights to nearest.
+  bool has_split_masters() const { return variants_.masters == Masters::split; }
+  void zero_split_masters();
+  void read_split_masters(std::span<float> values);
+  void write_split_masters(std::span<const float> values);
   const bf16* weights() const { return weights_.data(); }
 
   const void* logits() const override { return at<bf16>(plan_.activations.logits); }
   void loss(bool accumulate, bool write_gradient) override;
   bool begin_gradients() override;
   void update() override;
+  void gather_weights_ahead() override;
+  void gather_all_weights() override;
+  void warm_up_exchange() override;
 
   // Before the first step, while nothing in memory matters: runs everything once on random weights and tokens, so that kernels are
   // loaded, cuDNN's kernels built and matmul algorithms searched before anything is timed or captured. Waits for the device.
@@ -43,8 +54,6 @@ class Model : public gpt2::ops::StepModel {
     return reinterpret_cast<T*>(activations_.data() + slot.at(layer));
   }
   bf16* parameter(gpt2::Tensor t, int64_t layer = 0) const { return weights_.data() + offset(t, layer); }
-  float* gradient(gpt2::Tensor t, int64_t layer = 0) const { return gradients_.data() + offset(t, layer); }
-  int64_t offset(gpt2::Tensor t, int64_t layer) const { return plan_.layout[t].offset + layer * plan_.layout[t].per_layer; }
   float* scratch() const { return reinterpret_cast<float*>(scratch_.data()); }
 
   gpt2::ModelConfig config_;
@@ -53,9 +62,29 @@ class Model : public gpt2::ops::StepModel {
   MemoryPlan plan_;
   int64_t B_, T_, C_;
 
+  gpt2::ops::SplitMasters split_masters() const { return {weights_.data(), masters_low_.data(), masters_up_.data()}; }
+  // The norm of all gradients and the clip factor. With grad_norm=beside_backward most of it was summed before, by the first two, which
+  // do nothing otherwise: the part of a layer whose gradients are final, on the side stream; and the wait for all such parts.
+  void sum_squares_beside(int layer);
+  void join_squares();
+  void norm_of_gradients();
+  void finish_squares();
+
+  // Calls copy(staging, first, count) for pieces of all parameters; staging holds `count` fp32 values.
+  template <class Copy>
+  void in_pieces(const Copy& copy);
+
   gpt2::cuda::DeviceBuffer<bf16> weights_;
+  gpt2::cuda::DeviceBuffer<uint16_t> masters_low_;  // empty, as masters_up_, unless masters are split
+  gpt2::cuda::DeviceBuffer<uint8_t> masters_up_;
   gpt2::cuda::DeviceBuffer<unsigned char> activations_, scratch_, workspace_;
   MatmulEngine matmul_;
+  HopperProducts hopper_;
+
+  // Of grad_norm=beside_backward: partial sums of every layer, then of what is outside the layers.
+  gpt2::cuda::DeviceBuffer<double> squares_;
+  gpt2::cuda::Stream side_;
+  gpt2::cuda::Event layer_is_final_, squares_are_summed_;
 };
 
 }  // namespace mixed

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "gpt2/cuda/check.h"
+#include "mixed/graph_edges.h"
+#include "mixed/variants.h"
 
 namespace mixed {
 
@@ -19,17 +21,17 @@ class StepGraph {
   StepGraph(const StepGraph&) = delete;
   StepGraph& operator=(const StepGraph&) = delete;
 
-  // `queue_work` queues the work on the stream; it runs at the first call only. If it throws, nothing is captured and the stream is
+  // `flags`: of cudaGraphInstantiate. `queue_work` queues the work on the stream; it runs at the first call only. If it throws, nothing is captured and the stream is
   // usable again.
   template <class Work>
-  void launch(cudaStream_t stream, const Work& queue_work) {
-    if (executable_ == nullptr) capture(stream, queue_work);
+  void launch(cudaStream_t stream, GraphEdges edges, unsigned flags, const Work& queue_work) {
+    if (executable_ == nullptr) capture(stream, edges, flags, queue_work);
     STEPSCOPE_CUDA_CHECK(cudaGraphLaunch(executable_, stream));
   }
 
  private:
   template <class Work>
-  void capture(cudaStream_t stream, const Work& queue_work) {
+  void capture(cudaStream_t stream, GraphEdges edges, unsigned flags, const Work& queue_work) {
     // Thread-local: other threads of the process (a profiler's) may allocate meanwhile.
     STEPSCOPE_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     try {
@@ -41,7 +43,14 @@ class StepGraph {
       throw;
     }
     STEPSCOPE_CUDA_CHECK(cudaStreamEndCapture(stream, &graph_));
-    STEPSCOPE_CUDA_CHECK(cudaGraphInstantiate(&executable_, graph_, 0));
+    switch (edges) {
+      case GraphEdges::full:
+        break;
+      case GraphEdges::programmatic:
+        make_edges_programmatic(graph_);
+        break;
+    }
+    STEPSCOPE_CUDA_CHECK(cudaGraphInstantiate(&executable_, graph_, flags));
     STEPSCOPE_CUDA_CHECK(cudaGraphUpload(executable_, stream));
   }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -32,22 +33,48 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
       mixed_model().rehearse();
     }
     start_from_zero();
+    if (mixed_model().has_split_masters()) mixed_model().zero_split_masters();
     mixed_model().round_weights(false);
     synchronize();
     used_bytes_ = free_bytes_before - gpt2::cuda::device_info().memory_free_bytes;
   }
+  // The graphs are destroyed before the base waits for the stream, and none of them may be running then.
+  ~MixedTrainer() override { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamSynchronize(stream())); }
 
   std::string_view name() const override { return "mixed"; }
-  std::vector<gpt2::OpWork> work(int64_t micro_batches) const override { return fused_work(options(), variants_, micro_batches); }
+  std::vector<gpt2::OpWork> work(int64_t micro_batches) const override {
+    return work_of_this_rank(fused_work(options(), variants_, micro_batches));
+  }
   std::optional<int64_t> memory_used_bytes() const override { return used_bytes_; }
+
+  void read(gpt2::State which, std::span<float> values) override {
+    if (which != gpt2::State::parameters || !mixed_model().has_split_masters()) return GpuTrainer::read(which, values);
+    interrupt();
+    check_size(values.size());
+    const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
+    mixed_model().read_split_masters(values);
+  }
+
+  void write(gpt2::State which, std::span<const float> values) override {
+    if (which != gpt2::State::parameters || !mixed_model().has_split_masters()) return GpuTrainer::write(which, values);
+    interrupt();
+    check_size(values.size());
+    const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
+    mixed_model().write_split_masters(values);
+    written_ = true;
+  }
 
   void read_weights(std::span<float> values) override {
     interrupt();
+    complete_weights();
     check_size(values.size());
     std::vector<bf16> rounded(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
-    STEPSCOPE_CUDA_CHECK(
-        cudaMemcpyAsync(rounded.data(), mixed_model().weights(), rounded.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream()));
+    if (auto* ranks = model().exchange())
+      ranks->read(rounded, mixed_model().weights());
+    else
+      STEPSCOPE_CUDA_CHECK(
+          cudaMemcpyAsync(rounded.data(), mixed_model().weights(), rounded.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream()));
     synchronize();
     std::transform(rounded.begin(), rounded.end(), values.begin(), [](bf16 x) { return __bfloat162float(x); });
   }
@@ -67,13 +94,17 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
   void queue(Piece piece, bool graph_allowed, const std::function<void()>& work) override {
     switch (variants_.step_launch) {
       case StepLaunch::graph:
-        if (graph_allowed) return graph_[static_cast<size_t>(piece)].launch(stream(), work);
+        if (graph_allowed && capturable())
+          return graph_[static_cast<size_t>(piece)].launch(stream(), variants_.graph_edges, graph_flags(), work);
         break;
       case StepLaunch::stream:
         break;
     }
     work();
   }
+
+  // Without the flag a graph's nodes run at the priority of the stream that it is launched into, and collectives queue behind products.
+  unsigned graph_flags() { return model().exchange() == nullptr ? 0 : cudaGraphInstantiateFlagUseNodePriority; }
 
   Model& mixed_model() { return static_cast<Model&>(model()); }
 
@@ -99,10 +130,13 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
       options, device.shared_bytes_per_block, [&](const Gemm& product) { return library.why_not(product); },
       [&](bool deterministic) {
         return why_no_cudnn_plan({options.batch_size, options.seq_len, options.model.channels, options.model.heads}, deterministic);
-      }};
+      },
+      std::atoi(device.compute_capability.c_str())};
   const auto [choice, names, notices] = variants().settle(run, options.variants, options.deterministic);
   const MemoryPlan plan = plan_memory(options, choice);
-  require_memory(plan, options, choice, device.memory_free_bytes - gpt2::ops::kReservedBytes, device.name);
+  const int64_t free_bytes = device.memory_free_bytes - gpt2::ops::kReservedBytes;
+  gpt2::ops::require_memory(
+      plan, options, [&] { return largest_batch(options, choice, free_bytes); }, free_bytes, device.name);
   gpt2::TrainerOptions settled = options;
   settled.variants = names;
   return std::make_unique<MixedTrainer>(MixedTrainer::Parts{settled, notices, plan.items, device.name}, choice, plan,

@@ -6,6 +6,7 @@
 #include "gpt2/ops/layernorm_forward.cuh"
 #include "gpt2/tensor_table.h"
 #include "mixed/attention_cudnn.h"
+#include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
 #include "mixed/variant_rows.h"
@@ -95,7 +96,25 @@ Refusal no_gelu_product(const Run& run, const VariantChoice&) {
   const Products p(run);
   return p.in_every_layer([&](int64_t layer) { return p.gelu(layer); });
 }
-Refusal no_gelu_backward_product(const Run& run, const VariantChoice&) {
+Refusal no_hopper_gelu_backward(const Run& run, const VariantChoice&) {
+  return why_no_hopper_product(run.compute_capability_major, run.options.model.channels);
+}
+Refusal no_hopper_gelu(const Run& run, const VariantChoice& choice) {
+  if (run.options.recompute != "none")
+    return fmt::format("--recompute {} makes GELU again from its input, in whose place it keeps GELU's gradient", run.options.recompute);
+  return no_hopper_gelu_backward(run, choice);
+}
+Refusal no_input_of_gelu(const Run&, const VariantChoice& choice) {
+  switch (gelu_kept(choice.gelu_forward)) {
+    case GeluKept::before:
+      return std::nullopt;
+    case GeluKept::slope:
+      break;
+  }
+  return "gelu_forward=hopper keeps GELU's gradient and not GELU's input, which it reads";
+}
+Refusal no_gelu_backward_product(const Run& run, const VariantChoice& choice) {
+  if (auto why = no_input_of_gelu(run, choice)) return why;
   const Products p(run);
   return p.in_every_layer([&](int64_t layer) { return p.gelu_backward(layer); });
 }
@@ -117,6 +136,7 @@ Refusal no_bias_product(const Run& run, const VariantChoice& choice) {
       case Gelu::kernel:
         return p.linear(Tensor::fcw, Tensor::fcb, layer, p.C(), 4 * p.C());
       case Gelu::matmul_epilogue:
+      case Gelu::hopper:
         break;
     }
     return std::nullopt;
@@ -152,11 +172,48 @@ Refusal no_cudnn_attention(const Run& run, const VariantChoice& choice) {
 Refusal no_cudnn_backward(const Run& run, const VariantChoice&) { return run.why_no_cudnn_attention(false); }
 Refusal no_cudnn_deterministic(const Run& run, const VariantChoice&) { return run.why_no_cudnn_attention(true); }
 Refusal no_flash(const Run& run, const VariantChoice&) { return why_not_flash(run.options.model.head_size()); }
+constexpr std::string_view kByBlocks = "ranks take norm and update in blocks, which every number of ranks sums in one order";
+Refusal no_blocks(const Run& run, const VariantChoice&) {
+  if (run.options.communicator != nullptr) return std::string(kByBlocks);
+  return std::nullopt;
+}
+Refusal no_gathered_rows(const Run&, const VariantChoice& choice) {
+  switch (choice.communication) {
+    case Communication::all_reduce:
+      return "communication=all_reduce sends nothing before the end of the backward pass";
+    case Communication::all_reduce_overlapped:
+    case Communication::zero1:
+    case Communication::zero1_ahead:
+      break;
+  }
+  return std::nullopt;
+}
+Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
+  if (run.options.communicator != nullptr) return "the update of several ranks has no kernel for split masters";
+  switch (choice.adamw) {
+    case AdamWKernel::all_tensors:
+      return std::nullopt;
+    case AdamWKernel::per_tensor:
+      break;
+  }
+  return "adamw=per_tensor has no kernel for split masters";
+}
+Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
+  if (run.compute_capability_major < 9) return "devices before sm_90 have no programmatic edges";
+  switch (choice.step_launch) {
+    case StepLaunch::graph:
+      return std::nullopt;
+    case StepLaunch::stream:
+      break;
+  }
+  return "step_launch=stream has no graph";
+}
 Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;
   return gpt2::ops::why_not<bf16>(Classifier::one_read, Vp, Vp % 8 == 0, run.shared_bytes_per_block);
 }
 
+constexpr std::string_view kOneRank = "a step of one rank has no communication";
 constexpr std::string_view kNorms = "forward/ln1 forward/ln2 forward/lnf";
 constexpr std::string_view kNormsBackward = "backward/ln1 backward/ln2 backward/lnf";
 constexpr std::string_view kResiduals = "forward/residual1 forward/residual2";
@@ -224,19 +281,39 @@ constexpr std::array kRows{
         .is = variant_value<&VariantChoice::gelu_forward, Gelu::kernel>(),
         .help = "a kernel of its own applies GELU",
         .launches = {{{.where = "forward/gelu", .must = "gelu_forward_kernel"}}}},
+    Row{.slot = "gelu_forward",
+        .name = "hopper",
+        .is = variant_value<&VariantChoice::gelu_forward, Gelu::hopper>(),
+        .help = "our own product for Hopper adds the bias, applies GELU and keeps GELU's gradient in place of GELU's input",
+        .refused = "devices that are not of compute capability 9.0, C that is no multiple of 8, and --recompute",
+        .refuses = no_hopper_gelu,
+        .with = "gelu_backward=hopper",
+        .launches = {{{.where = "forward/gelu", .at_most = 0},
+                      {.where = "forward/mlp_up", .must = "hopper_product_kernel", .never = "add_bias_kernel"}}}},
 
     Row{.slot = "gelu_backward",
         .name = "matmul_epilogue",
         .is = variant_value<&VariantChoice::gelu_backward, Gelu::matmul_epilogue>(),
         .help = "the product of mlp_down's input gradient multiplies by GELU's",
-        .refused = kNoProduct,
+        .refused = "shapes for which cuBLASLt has no such product, and with gelu_forward=hopper",
         .refuses = no_gelu_backward_product,
         .launches = {{{.where = "backward/gelu", .never = "gelu_backward_kernel"}, {.where = "backward/mlp_down", .at_least = 2}}}},
     Row{.slot = "gelu_backward",
         .name = "kernel",
         .is = variant_value<&VariantChoice::gelu_backward, Gelu::kernel>(),
         .help = "a kernel of its own multiplies by GELU's gradient",
+        .refused = "with gelu_forward=hopper",
+        .refuses = no_input_of_gelu,
         .launches = {{{.where = "backward/gelu", .must = "gelu_backward_kernel"}}}},
+    Row{.slot = "gelu_backward",
+        .name = "hopper",
+        .is = variant_value<&VariantChoice::gelu_backward, Gelu::hopper>(),
+        .help = "our own product for Hopper multiplies by GELU's gradient and sums the columns for mlp_up's bias gradient",
+        .refused = "devices that are not of compute capability 9.0, and C that is no multiple of 8",
+        .refuses = no_hopper_gelu_backward,
+        .launches = {{{.where = "backward/gelu", .never = "gelu_backward_kernel"},
+                      {.where = "backward/mlp_down", .must = "hopper_product_kernel"},
+                      {.where = "backward/mlp_up", .must = "reduce_partials_kernel", .never = "slab_sums_kernel"}}}},
 
     Row{.slot = "linear_forward",
         .name = "bias_epilogue",
@@ -358,6 +435,20 @@ constexpr std::array kRows{
         .help = "scores as matrix products in up to four blocks of rows, stored in fp32",
         .launches = {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "flash_backward|cudnn"}}}},
 
+    Row{.slot = "attention_plan",
+        .name = "heuristic",
+        .is = variant_value<&VariantChoice::attention_plan, AttentionPlan::heuristic>(),
+        .help = "where cuDNN computes attention: the plan that it puts first",
+        .unseen = "the plan that cuDNN puts first may be the fastest"},
+    Row{.slot = "attention_plan",
+        .name = "measured",
+        .is = variant_value<&VariantChoice::attention_plan, AttentionPlan::measured>(),
+        .help = "where cuDNN computes attention: the fastest of its plans, timed once per shape before the first step and remembered",
+        .repeats = false,
+        .refused = "without cuDNN",
+        .lacks = why_no_cudnn,
+        .unseen = "the plan that cuDNN puts first may be the fastest"},
+
     Row{.slot = "classifier",
         .name = "one_read",
         .is = variant_value<&VariantChoice::classifier, Classifier::one_read>(),
@@ -382,6 +473,20 @@ constexpr std::array kRows{
         .help = "gradients are set to zero first, and every micro-batch adds",
         .launches = {{{.where = "optimizer/zero_grad", .must = "memset"}}}},
 
+    Row{.slot = "grad_norm",
+        .name = "whole",
+        .is = variant_value<&VariantChoice::grad_norm, GradNorm::whole>(),
+        .help = "the gradient norm is summed after the backward pass",
+        .launches = {{{.where = "backward/grad_norm", .at_most = 0}, {.where = "optimizer/grad_norm", .must = "squares_kernel"}}}},
+    Row{.slot = "grad_norm",
+        .name = "beside_backward",
+        .is = variant_value<&VariantChoice::grad_norm, GradNorm::beside_backward>(),
+        .help = "each layer's part of the gradient norm is summed on a second branch, beside the backward of the layers before it",
+        .refused = "with several ranks",
+        .refuses = no_blocks,
+        .launches = {{{.where = "backward/grad_norm", .must = "span_sums_kernel"},
+                      {.where = "optimizer/grad_norm", .must = "span_sums_kernel", .never = "squares_kernel"}}}},
+
     Row{.slot = "adamw",
         .name = "all_tensors",
         .is = variant_value<&VariantChoice::adamw, AdamWKernel::all_tensors>(),
@@ -391,7 +496,79 @@ constexpr std::array kRows{
         .name = "per_tensor",
         .is = variant_value<&VariantChoice::adamw, AdamWKernel::per_tensor>(),
         .help = "one launch for each tensor",
+        .refused = "with several ranks",
+        .refuses = no_blocks,
         .launches = {{{.where = "optimizer/adamw", .must = "one_tensor_kernel", .never = "all_tensors_kernel"}}}},
+
+    Row{.slot = "masters",
+        .name = "fp32",
+        .is = variant_value<&VariantChoice::masters, Masters::as_fp32>(),
+        .help = "master weights are stored in fp32 beside the bf16 weights",
+        .launches = {{{.where = "optimizer/adamw", .never = "split_masters_kernel"}}}},
+    Row{.slot = "masters",
+        .name = "split",
+        .is = variant_value<&VariantChoice::masters, Masters::split>(),
+        .help = "a master weight is its bf16 weight and the 17 bits that it lacks: the same masters and weights, 1.75 bytes less to move",
+        .refused = "with adamw=per_tensor or several ranks",
+        .refuses = no_split_masters,
+        .launches = {{{.where = "optimizer/adamw", .must = "split_masters_kernel", .never = "all_tensors_kernel|one_tensor_kernel"}}}},
+
+    Row{.slot = "communication",
+        .name = "all_reduce_overlapped",
+        .is = variant_value<&VariantChoice::communication, Communication::all_reduce_overlapped>(),
+        .help = "ranks sum the gradients of a bucket while the backward pass goes on; each updates all weights",
+        .unseen = kOneRank},
+    Row{.slot = "communication",
+        .name = "all_reduce",
+        .is = variant_value<&VariantChoice::communication, Communication::all_reduce>(),
+        .help = "ranks sum all gradients after the backward pass; each updates all weights",
+        .unseen = kOneRank},
+    Row{.slot = "communication",
+        .name = "zero1",
+        .is = variant_value<&VariantChoice::communication, Communication::zero1>(),
+        .help =
+            "a rank sums and updates its slice of every bucket and holds the optimizer state of those alone; then ranks gather the weights",
+        .unseen = kOneRank},
+    Row{.slot = "communication",
+        .name = "zero1_ahead",
+        .is = variant_value<&VariantChoice::communication, Communication::zero1_ahead>(),
+        .help = "as zero1, but ranks gather the weights at the head of the next step, beside its forward pass",
+        .unseen = kOneRank},
+
+    Row{.slot = "embedding_exchange",
+        .name = "dense",
+        .is = variant_value<&VariantChoice::embedding_exchange, EmbeddingExchange::dense>(),
+        .help = "wte's gradient travels when the embedding has added its part, as the last of all",
+        .unseen = kOneRank},
+    Row{.slot = "embedding_exchange",
+        .name = "gathered_rows",
+        .is = variant_value<&VariantChoice::embedding_exchange, EmbeddingExchange::gathered_rows>(),
+        .help = "the classifier's part of wte's gradient travels first; at the end ranks gather the rows that the embedding adds up",
+        .refused = "with communication=all_reduce",
+        .refuses = no_gathered_rows,
+        .unseen = kOneRank},
+
+    Row{.slot = "exchange_start",
+        .name = "when_ready",
+        .is = variant_value<&VariantChoice::exchange_start, ExchangeStart::when_ready>(),
+        .help = "a rank's collective begins when its own gradients are ready, and its blocks wait on the GPU for the other ranks",
+        .unseen = kOneRank},
+    Row{.slot = "exchange_start",
+        .name = "together",
+        .is = variant_value<&VariantChoice::exchange_start, ExchangeStart::together>(),
+        .help = "ranks wait for each other in a collective of one block before each that has many",
+        .unseen = kOneRank},
+
+    Row{.slot = "gradient_reduction",
+        .name = "fp32",
+        .is = variant_value<&VariantChoice::gradient_reduction, GradientReduction::as_fp32>(),
+        .help = "gradients travel between ranks in fp32",
+        .unseen = kOneRank},
+    Row{.slot = "gradient_reduction",
+        .name = "bf16",
+        .is = variant_value<&VariantChoice::gradient_reduction, GradientReduction::as_bf16>(),
+        .help = "gradients travel between ranks rounded to bf16, at half the bytes",
+        .unseen = kOneRank},
 
     Row{.slot = "step_launch",
         .name = "graph",
@@ -403,6 +580,19 @@ constexpr std::array kRows{
         .is = variant_value<&VariantChoice::step_launch, StepLaunch::stream>(),
         .help = "kernels are launched one by one",
         .launches = {{{.in_graph = 0}}}},
+
+    Row{.slot = "graph_edges",
+        .name = "full",
+        .is = variant_value<&VariantChoice::graph_edges, GraphEdges::full>(),
+        .help = "a kernel of the step graph starts when the one before it has ended",
+        .unseen = "edges of a graph are no launches"},
+    Row{.slot = "graph_edges",
+        .name = "programmatic",
+        .is = variant_value<&VariantChoice::graph_edges, GraphEdges::programmatic>(),
+        .help = "own kernels of the step graph are placed while the one before them ends, and wait for it there (Hopper and later)",
+        .refused = "with step_launch=stream, and on devices before sm_90",
+        .refuses = no_programmatic_edges,
+        .unseen = "edges of a graph are no launches"},
 
     Row{.slot = "matmul_algorithm",
         .name = "search",

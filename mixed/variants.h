@@ -7,24 +7,34 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/ops/rank_variants.h"
 #include "gpt2/ops/variants.h"
 #include "gpt2/trainer.h"
 
 namespace mixed {
 
+using gpt2::ops::AdamWKernel;
+using gpt2::ops::Classifier;
+using gpt2::ops::Communication;
+using gpt2::ops::EmbeddingExchange;
+using gpt2::ops::ExchangeStart;
+using gpt2::ops::GradientReduction;
+using gpt2::ops::LayernormBackward;
+using gpt2::ops::LayernormForward;
+using gpt2::ops::LinearForward;
+using gpt2::ops::ZeroGrad;
+
 enum class ResidualStream { as_fp32, as_bf16 };
 enum class ResidualGradient { as_fp32, as_bf16 };
 enum class Residual { fused_layernorm, separate, matmul_epilogue };
-using gpt2::ops::LayernormBackward;
-using gpt2::ops::LayernormForward;
-enum class LinearForward { bias_epilogue, bias_kernel };
 enum class BiasGradient { layernorm_fold, column_sums, matmul_epilogue };
-enum class Gelu { matmul_epilogue, kernel };
+enum class Gelu { matmul_epilogue, kernel, hopper };
 enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
-using gpt2::ops::Classifier;
-enum class ZeroGrad { overwrite, memset };
-using gpt2::ops::AdamWKernel;
+enum class GradNorm { whole, beside_backward };
+enum class Masters { as_fp32, split };
+enum class AttentionPlan { heuristic, measured };
+enum class GraphEdges { full, programmatic };
 enum class StepLaunch { graph, stream };
 enum class MatmulAlgorithm { search, heuristic };
 
@@ -39,10 +49,18 @@ struct VariantChoice {
   BiasGradient bias_gradient{};
   AttentionForward attention_forward{};
   AttentionBackward attention_backward{};
+  AttentionPlan attention_plan{};
   Classifier classifier{};
   ZeroGrad zero_grad{};
+  GradNorm grad_norm{};
   AdamWKernel adamw{};
+  Masters masters{};
+  Communication communication{};
+  EmbeddingExchange embedding_exchange{};
+  ExchangeStart exchange_start{};
+  GradientReduction gradient_reduction{};
   StepLaunch step_launch{};
+  GraphEdges graph_edges{};
   MatmulAlgorithm matmul_algorithm{};
 };
 

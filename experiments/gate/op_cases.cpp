@@ -31,7 +31,7 @@ void OpCases::gelu() {
       OpCase c{.op = op, .shape = text, .tensors = {}};
       if (has_slot(op)) {
         c.baseline = "kernel";
-        c.other_forms = {"matmul_epilogue"};  // a product: linear_gelu_forward, linear_gelu_backward_input
+        c.other_forms = {"matmul_epilogue", "hopper"};  // products: linear_gelu_forward, linear_gelu_backward_input
       }
       return c;
     };
@@ -133,9 +133,9 @@ void OpCases::grad_norm() {
         OpCase c{.op = "grad_norm", .shape = fmt::format("n={} clip={}{}", n, clip, text), .tensors = {}};
         c.tensors = {one_double("norm", norm, false), output("clip_scale", 1, 1, kF32, memory_of(o_.space, std::vector<double>{scale})),
                      gradients};
-        c.scratch_bytes = [&t = t_, n](const std::string&) { return t.grad_norm_scratch(n); };
-        c.launch = [&t = t_, n, clip = clip](OpContext& x, const std::string&, Pointers p, void* scratch) {
-          t.grad_norm(x, static_cast<double*>(p[0]), f(p[1]), f(p[2]), n, clip, scratch);
+        c.scratch_bytes = [&t = t_, n](const std::string& v) { return t.grad_norm_scratch(v, n); };
+        c.launch = [&t = t_, n, clip = clip](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+          t.grad_norm(x, v, static_cast<double*>(p[0]), f(p[1]), f(p[2]), n, clip, scratch);
         };
         use_(c);
       }
@@ -159,7 +159,7 @@ decltype(OpCase::judge) OpCases::weights_are_rounded(bool stochastic, size_t wei
 }
 
 void OpCases::adamw() {
-  if (!wanted("adamw")) return;
+  if (!wanted("adamw") && !wanted("adamw_masters")) return;
   for (const auto& z : z_.updates)
     for (const int64_t step : z.steps)
       for (const bool stochastic : fused_&& every_way() ? std::vector<bool>{false, true} : std::vector<bool>{fused_ && step > 100})
@@ -194,6 +194,14 @@ void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochast
   }
   c.launch = [&t = t_, layout, settings, step, stochastic, rounds = fused_](OpContext& x, const std::string& variant, Pointers q, void*) {
     t.adamw(x, variant, stochastic, {rounds ? q[5] : nullptr, f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, settings, step);
+  };
+  if (wanted("adamw")) use_(c);
+  if (!has_slot("masters") || !wanted("adamw_masters")) return;
+  c.op = "adamw_masters";
+  c.slot = "masters";
+  c.scratch_bytes = [&t = t_, n](const std::string& masters) { return t.adamw_masters_scratch(masters, n); };
+  c.launch = [&t = t_, layout, settings, step, stochastic](OpContext& x, const std::string& masters, Pointers q, void* scratch) {
+    t.adamw_masters(x, masters, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, settings, step, scratch);
   };
   use_(c);
 }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <initializer_list>
 #include <span>
@@ -136,7 +137,12 @@ class OpCases {
                       const OpTensor& weight);
   void linear_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const OpTensor& inp,
                        const OpTensor& weight);
+  void linear_gelu_slope_forward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& product,
+                                 const Rounding& sum, const std::array<OpTensor, 3>& operands);
+  void linear_gelu_slope_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& dx,
+                                  const OpTensor& dout, const OpTensor& weight);
   void attention();
+  static OpCase planned(OpCase c, const char* op);
 
   // ---- all others (op_cases.cpp)
   void gelu();

@@ -17,8 +17,9 @@ bool at(const OpSizes::Product& z, std::initializer_list<std::string_view> place
 }  // namespace
 
 void OpCases::linear() {
-  const bool forward = wanted("linear_forward") || wanted("linear_gelu_forward") || wanted("residual");
-  const bool backward = wanted("linear_backward") || wanted("linear_gelu_backward_input");
+  const bool forward =
+      wanted("linear_forward") || wanted("linear_gelu_forward") || wanted("linear_gelu_slope_forward") || wanted("residual");
+  const bool backward = wanted("linear_backward") || wanted("linear_gelu_backward_input") || wanted("linear_gelu_slope_backward");
   if (!forward && !backward) return;
   for (const auto& z : z_.products) {
     const LinearShape s{z.rows, z.in, z.out};
@@ -64,8 +65,10 @@ void OpCases::linear_forward(const OpSizes::Product& z, const LinearShape& s, co
     };
     c.slot = "gelu_forward";
     c.baseline = "kernel";
+    c.other_forms = {"hopper"};  // linear_gelu_slope_forward
     use_(c);
   }
+  if (wanted("linear_gelu_slope_forward") && at(z, {"mlp_up"})) linear_gelu_slope_forward(z, s, shape, product, sum, {inp, weight, bias});
   if (!wanted("residual") || !at(z, {"attproj", "mlp_down"})) return;
   for (const Element stream : storage_.streams) {
     const OpTensor addend = input("addend", z.rows, z.out, stream, normal());
@@ -114,7 +117,9 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
       use_(c);
     }
   }
-  if (!fused_ || !wanted("linear_gelu_backward_input") || !at(z, {"mlp_down"})) return;
+  if (!fused_ || !at(z, {"mlp_down"})) return;
+  if (wanted("linear_gelu_slope_backward")) linear_gelu_slope_backward(z, s, shape, dx, dout, weight);
+  if (!wanted("linear_gelu_backward_input")) return;
   // The same product with the gradient of GELU on its way out; "kernel" rounds the product first.
   const OpTensor before = input("before", z.rows, z.in, storage_.activation, normal(2));
   OpCase c{.op = "linear_gelu_backward_input", .shape = shape, .matmul = true, .terms = z.out, .tensors = {}};
@@ -128,11 +133,68 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
   c.flops = flops(s);
   c.slot = "gelu_backward";
   c.baseline = "kernel";
+  c.other_forms = {"hopper"};  // linear_gelu_slope_backward
   use_(c);
 }
 
+// The product of mlp_up with GELU and GELU's gradient, which "kernel" makes as the gradient of ones.
+void OpCases::linear_gelu_slope_forward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& product,
+                                        const Rounding& sum, const std::array<OpTensor, 3>& operands) {
+  const int64_t n = z.rows * z.out;
+  const OpTensor ones = input("ones", z.rows, z.out, storage_.activation, normal(0, 1));
+  const Memory after = answer_of([&] { return answer::gelu_forward(o_.space, view(product), n); }),
+               slope = answer_of([&] { return answer::gelu_backward(o_.space, view_of(ones), view(product), n); });
+  OpCase c{.op = "linear_gelu_slope_forward", .shape = shape, .matmul = true, .terms = z.in, .tensors = {}, .flops = flops(s)};
+  c.tensors = {output("after", z.rows, z.out, storage_.activation, after, sum),
+               output("slope", z.rows, z.out, storage_.activation, slope, sum),
+               operands[0],
+               operands[1],
+               operands[2],
+               ones};
+  c.scratch_bytes = [&t = t_, s](const std::string&) { return t.linear_gelu_slope_scratch(s); };
+  c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+    t.linear_gelu_slope_forward(x, v, p[0], p[1], p[2], p[3], p[4], p[5], s, scratch);
+  };
+  c.slot = "gelu_forward";
+  c.baseline = "kernel";
+  c.other_forms = {"matmul_epilogue"};  // linear_gelu_forward
+  use_(c);
+}
+
+// The product of mlp_down's input gradient with GELU's gradient, and the sums of its columns. "hopper" sums before it rounds.
+void OpCases::linear_gelu_slope_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& dx,
+                                         const OpTensor& dout, const OpTensor& weight) {
+  const int64_t n = z.rows * z.in;
+  const OpTensor before = input("before", z.rows, z.in, storage_.activation, normal(2)),
+                 ones = input("ones", z.rows, z.in, storage_.activation, normal(0, 1));
+  const Memory want = answer_of([&] { return answer::gelu_backward(o_.space, view(dx), view_of(before), n); }),
+               sums = answer_of([&] { return answer::column_sums(o_.space, view(want), z.rows, z.in); });
+  for (const bool adds : ways(z.rows)) {
+    OpCase c{.op = "linear_gelu_slope_backward", .shape = shape + adds_text(adds), .matmul = true, .terms = z.out, .tensors = {}};
+    const Rounding twice{.count = 1, .inside = kBf16Unit / 2};  // the product, or GELU's gradient, is rounded before they are multiplied
+    c.tensors = {output("dbefore", z.rows, z.in, storage_.activation, want, twice),
+                 gradient("dbias", 1, z.in, kF32, sums, adds, twice),
+                 dout,
+                 weight,
+                 before,
+                 ones};
+    c.scratch_bytes = [&t = t_, s](const std::string&) { return t.linear_gelu_slope_scratch(s); };
+    c.launch = [&t = t_, s, adds](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+      t.linear_gelu_slope_backward(x, v, p[0], f(p[1]), p[2], p[3], p[4], p[5], s, adds, scratch);
+    };
+    c.flops = flops(s);
+    c.slot = "gelu_backward";
+    c.baseline = "kernel";
+    c.other_forms = {"matmul_epilogue"};  // linear_gelu_backward_input
+    also_zero_grad(c, adds);
+    use_(c);
+  }
+}
+
 void OpCases::attention() {
-  if (!wanted("attention_forward") && !wanted("attention_backward")) return;
+  const bool forward = wanted("attention_forward"), planned_forward = wanted("planned_attention_forward");
+  const bool backward = wanted("attention_backward"), planned_backward = wanted("planned_attention_backward");
+  if (!forward && !backward && !planned_forward && !planned_backward) return;
   for (const auto& z : z_.attentions) {
     const int64_t C = z.NH * z.HS;
     const OpShape s{z.B, z.T, C, z.NH, 1, 1, z.T};
@@ -157,7 +219,8 @@ void OpCases::attention() {
       }
       return c;
     };
-    if (wanted("attention_forward")) {
+    const bool has_plans = z.with_cudnn && has_slot("attention_plan");
+    if (forward || planned_forward) {
       OpCase c = attention_case("attention_forward", 2);
       c.tensors = {output("out", s.rows(), C, storage_.activation, a.out, inside),
                    output("lse", z.B * z.NH, z.T, kF32, a.lse, out_of_product({.inside = 1e-5})), qkv};
@@ -165,9 +228,17 @@ void OpCases::attention() {
       c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
         t.attention_forward(x, v, p[0], f(p[1]), p[2], s, scratch);
       };
-      use_(c);
+      if (forward) use_(c);
+      if (has_plans && planned_forward) {
+        c = planned(std::move(c), "planned_attention_forward");
+        c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.planned_attention_forward_scratch(v, s); };
+        c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+          t.planned_attention_forward(x, v, p[0], f(p[1]), p[2], s, scratch);
+        };
+        use_(c);
+      }
     }
-    if (!wanted("attention_backward")) continue;
+    if (!backward && !planned_backward) continue;
     const OpTensor out = input_of("out", s.rows(), C, storage_.activation, content_of(a.out, storage_.activation)),
                    lse = input_of("lse", z.B * z.NH, z.T, kF32, content_of(a.lse, kF32)),
                    dout = input("dout", s.rows(), C, storage_.activation, normal());
@@ -182,8 +253,24 @@ void OpCases::attention() {
     c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
       t.attention_backward(x, v, p[0], p[1], p[2], p[3], f(p[4]), s, scratch);
     };
+    if (backward) use_(c);
+    if (!has_plans || !planned_backward) continue;
+    c = planned(std::move(c), "planned_attention_backward");
+    c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.planned_attention_backward_scratch(v, s); };
+    c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+      t.planned_attention_backward(x, v, p[0], p[1], p[2], p[3], f(p[4]), s, scratch);
+    };
     use_(c);
   }
+}
+
+// The same case by the library alone, once with each way to choose its plan.
+OpCase OpCases::planned(OpCase c, const char* op) {
+  c.op = op;
+  c.slot = "attention_plan";
+  c.baseline = "heuristic";
+  c.other_forms.clear();
+  return c;
 }
 
 }  // namespace gate::op_cases

@@ -31,6 +31,29 @@ void OpTrainer::linear_residual(OpContext&, Variant, Element, void*, const void*
 void OpTrainer::linear_gelu_backward_input(OpContext&, Variant, void*, const void*, const void*, const void*, const LinearShape&) const {
   absent("linear_gelu_backward_input");
 }
+void OpTrainer::linear_gelu_slope_forward(OpContext&, Variant, void*, void*, const void*, const void*, const void*, const void*,
+                                          const LinearShape&, void*) const {
+  absent("linear_gelu_slope_forward");
+}
+void OpTrainer::linear_gelu_slope_backward(OpContext&, Variant, void*, float*, const void*, const void*, const void*, const void*,
+                                           const LinearShape&, bool, void*) const {
+  absent("linear_gelu_slope_backward");
+}
+int64_t OpTrainer::linear_gelu_slope_scratch(const LinearShape&) const { absent("linear_gelu_slope_forward"); }
+void OpTrainer::adamw_masters(OpContext&, Variant, bool, const UpdateTensors&, const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t,
+                              void*) const {
+  absent("adamw_masters");
+}
+int64_t OpTrainer::adamw_masters_scratch(Variant, int64_t) const { absent("adamw_masters"); }
+void OpTrainer::planned_attention_forward(OpContext&, Variant, void*, float*, const void*, const OpShape&, void*) const {
+  absent("planned_attention_forward");
+}
+int64_t OpTrainer::planned_attention_forward_scratch(Variant, const OpShape&) const { absent("planned_attention_forward"); }
+void OpTrainer::planned_attention_backward(OpContext&, Variant, void*, const void*, const void*, const void*, const float*, const OpShape&,
+                                           void*) const {
+  absent("planned_attention_backward");
+}
+int64_t OpTrainer::planned_attention_backward_scratch(Variant, const OpShape&) const { absent("planned_attention_backward"); }
 void OpTrainer::round_parameters(OpContext&, bool, void*, const float*, int64_t) const { absent("round_parameters"); }
 
 const OpTrainer& ops_of(const std::string& trainer) {

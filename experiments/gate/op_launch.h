@@ -92,9 +92,9 @@ class OpTrainer {
   virtual void classifier(OpContext&, Variant, void* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,
                           float gradient_scale, bool write_gradient) const = 0;
   virtual void mean_loss(OpContext&, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const = 0;
-  virtual void grad_norm(OpContext&, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
+  virtual void grad_norm(OpContext&, Variant, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
                          void* scratch) const = 0;
-  virtual int64_t grad_norm_scratch(int64_t n) const = 0;
+  virtual int64_t grad_norm_scratch(Variant, int64_t n) const = 0;
 
   struct UpdateTensors {
     void* rounded;  // null where parameters are their own masters
@@ -115,6 +115,25 @@ class OpTrainer {
                                const void* bias, const LinearShape&, void* scratch) const;
   virtual void linear_gelu_backward_input(OpContext&, Variant, void* dbefore, const void* dout, const void* weight, const void* before,
                                           const LinearShape&) const;
+  // As linear_gelu_forward, with GELU's gradient kept in place of GELU's input. ones: rows x out. scratch: linear_gelu_slope_scratch bytes.
+  virtual void linear_gelu_slope_forward(OpContext&, Variant, void* after, void* slope, const void* inp, const void* weight,
+                                         const void* bias, const void* ones, const LinearShape&, void* scratch) const;
+  // dbefore, and its column sums, by GELU's gradient, which is made of `before` first where the variant keeps that. ones: rows x in.
+  virtual void linear_gelu_slope_backward(OpContext&, Variant, void* dbefore, float* sums, const void* dout, const void* weight,
+                                          const void* before, const void* ones, const LinearShape&, bool accumulate, void* scratch) const;
+  virtual int64_t linear_gelu_slope_scratch(const LinearShape&) const;
+  // The update with masters kept as slot "masters" says. Where that is not fp32, they are brought into that form before it and back after
+  // it, so that one case judges all.
+  virtual void adamw_masters(OpContext&, Variant masters, bool stochastic, const UpdateTensors&, const gpt2::TensorLayout&,
+                             const gpt2::AdamW&, int64_t step, void* scratch) const;
+  virtual int64_t adamw_masters_scratch(Variant masters, int64_t n) const;
+  // By the library's attention, whichever of its plans the slot "attention_plan" says.
+  virtual void planned_attention_forward(OpContext&, Variant plan, void* out, float* lse, const void* qkv, const OpShape&,
+                                         void* scratch) const;
+  virtual int64_t planned_attention_forward_scratch(Variant plan, const OpShape&) const;
+  virtual void planned_attention_backward(OpContext&, Variant plan, void* dqkv, const void* dout, const void* qkv, const void* out,
+                                          const float* lse, const OpShape&, void* scratch) const;
+  virtual int64_t planned_attention_backward_scratch(Variant plan, const OpShape&) const;
   virtual void round_parameters(OpContext&, bool stochastic, void* rounded, const float* masters, int64_t n) const;
 };
 

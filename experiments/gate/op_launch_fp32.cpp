@@ -127,11 +127,11 @@ class Fp32Ops final : public OpTrainer {
   void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const override {
     launch_mean_loss(here(c).scalars, loss, losses, rows, scale, accumulate, here(c).stream);
   }
-  void grad_norm(OpContext& c, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
+  void grad_norm(OpContext& c, Variant, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
                  void* scratch) const override {
     launch_grad_norm<float>(here(c).scalars, norm, clip_scale, gradients, n, clip, scratch, here(c).stream);
   }
-  int64_t grad_norm_scratch(int64_t n) const override { return gpt2::ops::grad_norm_scratch_bytes<float>(n); }
+  int64_t grad_norm_scratch(Variant, int64_t n) const override { return gpt2::ops::grad_norm_scratch_bytes<float>(n); }
 
   void adamw(OpContext& c, Variant v, bool, const UpdateTensors& t, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings,
              int64_t step) const override {

@@ -11,10 +11,12 @@
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/ops/adamw.cuh"
+#include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "gpt2/ops/encoder.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/ops/layernorm_forward.cuh"
+#include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
 #include "mixed/trainer.h"
@@ -36,6 +38,7 @@ struct Context : OpContext {
   cudaStream_t stream;
   gpt2::cuda::DeviceBuffer<unsigned char> workspace;
   mixed::MatmulEngine matmul;
+  mixed::HopperProducts hopper;
   OpScalars scalars;
 };
 Context& here(OpContext& c) { return static_cast<Context&>(c); }
@@ -65,7 +68,35 @@ Enum pick(const char* slot, const std::string& variant) {
 }
 mixed::AttentionShape heads(const OpShape& s) { return {s.B, s.T, s.C, s.NH}; }
 
+int64_t padded(int64_t n) { return (n + 127) / 128 * 128; }  // what comes behind n values of 2 bytes begins at 256 bytes
+
 gpt2::ops::Rounding rounding(bool stochastic) { return stochastic ? gpt2::ops::Rounding::stochastic : gpt2::ops::Rounding::nearest; }
+
+constexpr mixed::AttentionPlan kFirstPlan = mixed::AttentionPlan::heuristic;  // what variants of the attention slots are judged with
+
+// As a step sums it, in three pieces. Of five parts of the gradient, with odd bounds where n allows, two pieces have two that do not
+// lie together; the last piece has one.
+void launch_norm_of_pieces(OpScalars& x, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip, double* partial,
+                           cudaStream_t stream) {
+  StepScalars s;
+  s.clip = clip;
+  const StepScalars* set = x.set(s);
+  gpt2::ops::StepStats* stats = x.poisoned_stats();
+  const int64_t step = n % 4 == 0 ? n / 5 / 4 * 4 : n / 5;
+  const auto begin = [&](int part) { return part == 5 ? n : part * step; };
+  for (int piece = 0; piece < 3; ++piece) {
+    gpt2::ops::GradientSpans spans;
+    for (const int part : {piece, piece + 3}) {
+      if (part > 4) continue;
+      spans.first[spans.count] = begin(part);
+      spans.size[spans.count++] = begin(part + 1) - begin(part);
+    }
+    gpt2::ops::squares_of_spans(partial + piece * gpt2::ops::kPartialsOfSpans, gradients, spans, stream);
+  }
+  gpt2::ops::finish_grad_norm(stats, partial, 3 * gpt2::ops::kPartialsOfSpans, set, stream);
+  x.copy(norm, &stats->grad_norm, sizeof *norm);
+  x.copy(clip_scale, &stats->clip_scale, sizeof *clip_scale);
+}
 
 class MixedOps final : public OpTrainer {
  public:
@@ -74,7 +105,7 @@ class MixedOps final : public OpTrainer {
   std::vector<gpt2::VariantInfo> variants() const override { return mixed::mixed_variants(); }
   OpStorage storage() const override { return {Element::bf16, Element::bf16, {Element::bf16, Element::f32}}; }
   bool repeats(std::string_view slot, std::string_view variant) const override {
-    return !(slot == "attention_backward" && variant == "cudnn");
+    return !(slot == "attention_backward" && variant == "cudnn") && slot != "planned_attention_backward";
   }
   std::unique_ptr<OpContext> context(const std::string&, void* stream) const override { return std::make_unique<Context>(stream); }
 
@@ -179,6 +210,46 @@ class MixedOps final : public OpTrainer {
       }
     });
   }
+  void linear_gelu_slope_forward(OpContext& c, Variant v, void* after, void* slope, const void* inp, const void* weight, const void* bias,
+                                 const void* ones, const LinearShape& s, void* scratch) const override {
+    const auto way = pick<mixed::Gelu>("gelu_forward", v);
+    if (way == mixed::Gelu::hopper) {
+      mixed::linear_gelu_slope_forward(here(c).hopper, h(after), h(slope), h(inp), h(weight), h(bias), s.rows, s.in, s.out, here(c).stream);
+    } else if (way == mixed::Gelu::kernel) {
+      mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(scratch), h(inp), h(weight), h(bias), s.rows, s.in, s.out,
+                            here(c).stream);
+      const void* before = scratch;
+      gpt2::ops::gelu_forward(h(after), h(before), s.rows * s.out, here(c).stream);
+      gpt2::ops::gelu_backward(h(slope), h(ones), h(before), s.rows * s.out, here(c).stream);
+    } else {
+      throw std::logic_error("gelu_forward=" + v + " keeps no gradient of GELU");
+    }
+  }
+  // The scratch: GELU's gradient, and behind it partial sums.
+  void linear_gelu_slope_backward(OpContext& c, Variant v, void* dbefore, float* sums, const void* dout, const void* weight,
+                                  const void* before, const void* ones, const LinearShape& s, bool accumulate,
+                                  void* scratch) const override {
+    const auto way = pick<mixed::Gelu>("gelu_backward", v);
+    auto* partial = reinterpret_cast<float*>(h(scratch) + padded(s.rows * s.in));
+    if (way == mixed::Gelu::hopper) {
+      gpt2::ops::gelu_backward(h(scratch), h(ones), h(before), s.rows * s.in, here(c).stream);
+      mixed::linear_gelu_backward_sums(here(c).hopper, mixed::GeluKept::slope, h(dbefore), partial, h(dout), h(weight), h(scratch), s.rows,
+                                       s.in, s.out, here(c).stream);
+      gpt2::ops::reduce_partials(sums, partial, mixed::gelu_partials(s.rows), s.in, s.in, accumulate, here(c).stream);
+    } else if (way == mixed::Gelu::kernel) {
+      mixed::linear_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), s.rows, s.in, s.out, here(c).stream);
+      const void* done = dbefore;
+      gpt2::ops::gelu_backward(h(dbefore), h(done), h(before), s.rows * s.in, here(c).stream);
+      gpt2::ops::bias_gradient(sums, h(done), s.rows, s.in, accumulate, partial, here(c).stream);
+    } else {
+      throw std::logic_error("gelu_backward=" + v + " sums no columns");
+    }
+  }
+  int64_t linear_gelu_slope_scratch(const LinearShape& s) const override {
+    const int64_t wide = std::max(s.in, s.out);
+    return 2 * padded(s.rows * wide) +
+           4 * std::max(mixed::gelu_partials(s.rows) * wide, gpt2::ops::bias_gradient_scratch_floats<bf16>(s.rows, wide));
+  }
   void linear_gelu_backward_input(OpContext& c, Variant v, void* dbefore, const void* dout, const void* weight, const void* before,
                                   const LinearShape& s) const override {
     const auto way = pick<mixed::Gelu>("gelu_backward", v);
@@ -206,19 +277,38 @@ class MixedOps final : public OpTrainer {
   }
 
   void attention_forward(OpContext& c, Variant v, void* out, float* lse, const void* qkv, const OpShape& s, void* scratch) const override {
-    mixed::attention_forward(pick<mixed::AttentionForward>("attention_forward", v), here(c).matmul, h(out), lse, h(qkv), heads(s), scratch,
-                             here(c).stream);
+    mixed::attention_forward(pick<mixed::AttentionForward>("attention_forward", v), kFirstPlan, here(c).matmul, h(out), lse, h(qkv),
+                             heads(s), scratch, here(c).stream);
   }
   int64_t attention_forward_scratch(Variant v, const OpShape& s) const override {
-    return mixed::attention_forward_scratch_bytes(pick<mixed::AttentionForward>("attention_forward", v), heads(s));
+    return mixed::attention_forward_scratch_bytes(pick<mixed::AttentionForward>("attention_forward", v), kFirstPlan, heads(s));
   }
   void attention_backward(OpContext& c, Variant v, void* dqkv, const void* dout, const void* qkv, const void* out, const float* lse,
                           const OpShape& s, void* scratch) const override {
-    mixed::attention_backward(pick<mixed::AttentionBackward>("attention_backward", v), here(c).matmul, h(dqkv), h(dout), h(qkv), h(out),
-                              lse, heads(s), scratch, here(c).stream);
+    mixed::attention_backward(pick<mixed::AttentionBackward>("attention_backward", v), kFirstPlan, here(c).matmul, h(dqkv), h(dout), h(qkv),
+                              h(out), lse, heads(s), scratch, here(c).stream);
   }
   int64_t attention_backward_scratch(Variant v, const OpShape& s) const override {
-    return mixed::attention_backward_scratch_bytes(pick<mixed::AttentionBackward>("attention_backward", v), heads(s));
+    return mixed::attention_backward_scratch_bytes(pick<mixed::AttentionBackward>("attention_backward", v), kFirstPlan, heads(s));
+  }
+
+  void planned_attention_forward(OpContext& c, Variant plan, void* out, float* lse, const void* qkv, const OpShape& s,
+                                 void* scratch) const override {
+    mixed::attention_forward(mixed::AttentionForward::cudnn, pick<mixed::AttentionPlan>("attention_plan", plan), here(c).matmul, h(out),
+                             lse, h(qkv), heads(s), scratch, here(c).stream);
+  }
+  int64_t planned_attention_forward_scratch(Variant plan, const OpShape& s) const override {
+    return mixed::attention_forward_scratch_bytes(mixed::AttentionForward::cudnn, pick<mixed::AttentionPlan>("attention_plan", plan),
+                                                  heads(s));
+  }
+  void planned_attention_backward(OpContext& c, Variant plan, void* dqkv, const void* dout, const void* qkv, const void* out,
+                                  const float* lse, const OpShape& s, void* scratch) const override {
+    mixed::attention_backward(mixed::AttentionBackward::cudnn, pick<mixed::AttentionPlan>("attention_plan", plan), here(c).matmul, h(dqkv),
+                              h(dout), h(qkv), h(out), lse, heads(s), scratch, here(c).stream);
+  }
+  int64_t planned_attention_backward_scratch(Variant plan, const OpShape& s) const override {
+    return mixed::attention_backward_scratch_bytes(mixed::AttentionBackward::cudnn, pick<mixed::AttentionPlan>("attention_plan", plan),
+                                                   heads(s));
   }
 
   void gelu_forward(OpContext& c, void* out, const void* inp, int64_t n) const override {
@@ -239,16 +329,59 @@ class MixedOps final : public OpTrainer {
   void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const override {
     launch_mean_loss(here(c).scalars, loss, losses, rows, scale, accumulate, here(c).stream);
   }
-  void grad_norm(OpContext& c, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
+  void grad_norm(OpContext& c, Variant v, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip,
                  void* scratch) const override {
-    launch_grad_norm<bf16>(here(c).scalars, norm, clip_scale, gradients, n, clip, scratch, here(c).stream);
+    switch (pick<mixed::GradNorm>("grad_norm", v)) {
+      case mixed::GradNorm::whole:
+        launch_grad_norm<bf16>(here(c).scalars, norm, clip_scale, gradients, n, clip, scratch, here(c).stream);
+        break;
+      case mixed::GradNorm::beside_backward:
+        launch_norm_of_pieces(here(c).scalars, norm, clip_scale, gradients, n, clip, static_cast<double*>(scratch), here(c).stream);
+        break;
+    }
   }
-  int64_t grad_norm_scratch(int64_t n) const override { return gpt2::ops::grad_norm_scratch_bytes<bf16>(n); }
+  int64_t grad_norm_scratch(Variant v, int64_t n) const override {
+    switch (pick<mixed::GradNorm>("grad_norm", v)) {
+      case mixed::GradNorm::whole:
+        return gpt2::ops::grad_norm_scratch_bytes<bf16>(n);
+      case mixed::GradNorm::beside_backward:
+        return 3 * gpt2::ops::kPartialsOfSpans * static_cast<int64_t>(sizeof(double));
+    }
+    return 0;
+  }
 
   void adamw(OpContext& c, Variant v, bool stochastic, const UpdateTensors& t, const gpt2::TensorLayout& layout,
              const gpt2::AdamW& settings, int64_t step) const override {
     gpt2::ops::adamw(pick<mixed::AdamWKernel>("adamw", v), rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, t.gradients, layout,
                      here(c).scalars.of_step(settings, step), t.clip_scale, here(c).stream);
+  }
+  void adamw_masters(OpContext& c, Variant masters, bool stochastic, const UpdateTensors& t, const gpt2::TensorLayout& layout,
+                     const gpt2::AdamW& settings, int64_t step, void* scratch) const override {
+    const int64_t n = layout.total;
+    const StepScalars* scalars = here(c).scalars.of_step(settings, step);
+    switch (pick<mixed::Masters>("masters", masters)) {
+      case mixed::Masters::as_fp32:
+        gpt2::ops::adamw(mixed::AdamWKernel::all_tensors, rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, t.gradients, layout,
+                         scalars, t.clip_scale, here(c).stream);
+        break;
+      case mixed::Masters::split: {
+        auto* low = static_cast<uint16_t*>(scratch);
+        const gpt2::ops::SplitMasters split{h(t.rounded), low, reinterpret_cast<uint8_t*>(low + padded(n))};
+        gpt2::ops::split_masters(split, t.parameters, 0, n, here(c).stream);
+        gpt2::ops::adamw_split(rounding(stochastic), split, t.m, t.v, t.gradients, layout, scalars, t.clip_scale, here(c).stream);
+        gpt2::ops::join_masters(t.parameters, split, 0, n, here(c).stream);
+        break;
+      }
+    }
+  }
+  int64_t adamw_masters_scratch(Variant masters, int64_t n) const override {
+    switch (pick<mixed::Masters>("masters", masters)) {
+      case mixed::Masters::as_fp32:
+        return 0;
+      case mixed::Masters::split:
+        return 2 * padded(n) + gpt2::ops::split_up_bytes(n);
+    }
+    return 0;
   }
   void round_parameters(OpContext& c, bool stochastic, void* rounded, const float* masters, int64_t n) const override {
     StepScalars s;

@@ -87,7 +87,7 @@ class Reader {
   }
 
   Workload workload(const YAML::Node& node, const std::optional<double>& predicted) const {
-    expect_map(node, "workloads", {"model", "batch_size", "seq_len", "matmul", "saving_ms"});
+    expect_map(node, "workloads", {"model", "batch_size", "seq_len", "matmul", "saving_ms", "gpus"});
     Workload w;
     w.model = text(node, "model");
     const auto size = [&](const char* key) {
@@ -98,6 +98,7 @@ class Reader {
     };
     w.batch_size = size("batch_size");
     w.seq_len = size("seq_len");
+    if (node["gpus"]) w.gpus = size("gpus");
     if (node["matmul"]) w.matmul = text(node, "matmul");
     w.predicted_saving_ms = node["saving_ms"] ? saving(node["saving_ms"]) : predicted;
     return w;
@@ -115,11 +116,31 @@ std::string change_text(const Experiment& e) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// Frozen baselines know one GPU; a number of GPUs in `change` is a whole number, and those of the workloads are then arm A's.
+void check_gpus(const Reader& r, const YAML::Node& root, const Experiment& e) {
+  if (e.common.flags.contains("gpus")) r.fail(root["common"], "common.flags: 'gpus' belongs to the workloads");
+  if (const auto changed = e.change.flags.find("gpus"); changed != e.change.flags.end()) {
+    const std::string& text = changed->second;
+    if (text.empty() || text.size() > 4 || text.find_first_not_of("0123456789") != std::string::npos || text == "0")
+      r.fail(root["change"], fmt::format("change.flags: gpus is '{}': expected a whole number, at least 1", text));
+  }
+  for (const Workload& w : e.workloads)
+    if (e.frozen_baseline() && (gpus_of(e, w, 'A') > 1 || gpus_of(e, w, 'B') > 1))
+      r.fail(root["workloads"], fmt::format("the frozen baseline {} trains on one GPU: expected no gpus", e.baseline));
+}
+
 }  // namespace
+
+int64_t gpus_of(const Experiment& e, const Workload& w, char arm) {
+  if (arm == 'B')
+    if (const auto changed = e.change.flags.find("gpus"); changed != e.change.flags.end()) return std::stoll(changed->second);
+  return w.gpus;
+}
 
 std::string Workload::text() const {
   if (batch_size == 0) return model;  // two commands
-  return fmt::format("{} B={} T={}{}", model, batch_size, seq_len, matmul.empty() ? "" : " " + matmul);
+  return fmt::format("{} B={} T={}{}{}", model, batch_size, seq_len, matmul.empty() ? "" : " " + matmul,
+                     gpus == 1 ? "" : fmt::format(" {} GPUs", gpus));
 }
 
 Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
@@ -173,6 +194,7 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
     r.fail(root["change"],
            fmt::format("{} changes ({}): one experiment changes one thing, or says compound: true", e.change.count(), change_text(e)));
   e.change_text = change_text(e);
+  check_gpus(r, root, e);
   return e;
 }
 
@@ -213,6 +235,7 @@ std::vector<std::string> trainer_arguments(const Experiment& e, const Workload& 
     for (const auto& [key, value] : e.change.variants) variants[key] = value;
   }
   flags.erase("trainer");
+  flags.erase("gpus");
   std::vector<std::string> a{"--trainer",    trainer_of(e, arm),           "--model",   w.model,
                              "--batch-size", std::to_string(w.batch_size), "--seq-len", std::to_string(w.seq_len)};
   for (const auto& [key, value] : flags) {

@@ -22,7 +22,8 @@ struct Workload {
   int64_t batch_size = 0, seq_len = 0;
   std::string matmul;  // "" = the trainer's default
   std::optional<double> predicted_saving_ms;
-  std::string text() const;  // "d12 B=4 T=1024 tf32"
+  int64_t gpus = 1;          // of both arms, one process each; batch_size is that of one
+  std::string text() const;  // "d12 B=4 T=1024 tf32 2 GPUs"
 };
 
 struct Experiment {
@@ -51,9 +52,11 @@ std::vector<Experiment> read_experiments(const std::filesystem::path& folder);
 // One of them by name or by path. Throws stepscope::InputError that lists the known names.
 Experiment find_experiment(const std::filesystem::path& folder, const std::string& name);
 
-// Trainer flags of an arm ("--trainer", "fp32", …), for `stepscope arm`, `train`, `profile`. Arm A has no
-// change.
+// Trainer flags of an arm ("--trainer", "fp32", …), for `stepscope arm`, `train`, `profile`; without the number
+// of GPUs, which the gate does not take. Arm A has no change.
 std::vector<std::string> trainer_arguments(const Experiment& experiment, const Workload& workload, char arm);
+// GPUs of that arm: those of the workload, or of a flag `gpus` of the change. An arm of several is run as a whole program.
+int64_t gpus_of(const Experiment& experiment, const Workload& workload, char arm);
 // The trainer of that arm: a change of the flag `trainer` counts.
 std::string trainer_of(const Experiment& experiment, char arm);
 

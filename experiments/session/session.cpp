@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "base/errors.h"
 #include "base/sha256.h"
@@ -132,6 +133,7 @@ struct ExperimentSession::Job {
   std::string baseline() const {
     return fmt::format("{}|{}", fmt::join(plan.a.argv, " "), experiment->frozen_baseline() ? experiment->name : "");
   }
+  bool several_gpus() const { return gpus_of(*experiment, result.workload, 'A') > 1 || gpus_of(*experiment, result.workload, 'B') > 1; }
   bool invalid() const { return result.log.decision.verdict == Verdict::invalid; }
 };
 
@@ -186,6 +188,19 @@ void ExperimentSession::make_arms(Job& job) {
     plan.a.steps = plan.b.steps = options_.command_steps;
     plan.quads = 1;  // every block is a fresh process: the pair is one ABBA quad of four
     r.a.program_sha256 = gpt2::sha256_file(binary);
+  } else if (job.several_gpus()) {
+    r.a_gpus = gpus_of(e, w, 'A');
+    r.b_gpus = gpus_of(e, w, 'B');
+    // An arm that steps on command is one process. Several ranks are a program that runs to its end, on both sides.
+    for (const auto& [spec, flags, label] : {std::tuple(&plan.a, &job.a, 'A'), std::tuple(&plan.b, &job.b, 'B')}) {
+      spec->argv = {options_.program, "train"};
+      spec->argv.insert(spec->argv.end(), flags->begin(), flags->end());
+      spec->argv.insert(spec->argv.end(), {"--steps", "{steps}", "--gpus", std::to_string(gpus_of(e, w, label))});
+      spec->steps_on_command = false;
+      spec->steps = options_.command_steps;
+    }
+    plan.quads = 1;
+    r.a.program_sha256 = program_sha256();
   } else {
     plan.a.argv = arm_command(job.a, false);
     plan.b.argv = arm_command(job.b, true);
@@ -253,9 +268,14 @@ void ExperimentSession::look_closer(Job& job) {
   else if (!on_cpu(job.b))
     compare_launches(r, job.plan);
   if (job.invalid()) return;
-  Profiled a{job.a, {}};
+  const auto on_gpus = [&](Arguments flags, char arm) {
+    if (const int64_t gpus = gpus_of(*job.experiment, r.workload, arm); gpus > 1)
+      flags.insert(flags.end(), {"--gpus", std::to_string(gpus)});
+    return flags;
+  };
+  Profiled a{on_gpus(job.a, 'A'), {}};
   if (job.experiment->frozen_baseline()) a = {{}, with_steps(job.plan.a.argv, std::max(kStepsToProfile, options_.command_steps))};
-  profile_both(r, job.experiment->name, a, {job.b, {}});
+  profile_both(r, job.experiment->name, a, {on_gpus(job.b, 'B'), {}});
 }
 
 RunFacts ExperimentSession::facts(const std::vector<LedgerEntry>& ledger) const {
@@ -297,7 +317,7 @@ void ExperimentSession::run_jobs(std::vector<Job>& jobs, const std::function<voi
     std::vector<Job*> together;
     for (Job& other : jobs)
       if (!other.measured && !other.failure && !other.plan.a.argv.empty() && other.baseline() == first.baseline() &&
-          (together.empty() || options_.procedure == Procedure::alone))
+          (together.empty() || options_.procedure == Procedure::alone) && other.several_gpus() == first.several_gpus())
         together.push_back(&other);
     measure(together);
     for (Job* job : together) look_closer(*job);

@@ -200,6 +200,7 @@ struct PairRow {
 struct WorkloadSection {
   std::string workload, model;
   int64_t batch_size = 0, seq_len = 0;
+  std::optional<int64_t> a_gpus, b_gpus;  // where one of them is not 1
   std::string matmul;
   Verdict verdict = Verdict::undecided;
   std::string reason, sentence;

@@ -171,6 +171,10 @@ WorkloadSection workload_section(const WorkloadResult& r, const Thresholds& thre
   out.model = w.model;
   out.batch_size = w.batch_size;
   out.seq_len = w.seq_len;
+  if (r.a_gpus != 1 || r.b_gpus != 1) {
+    out.a_gpus = r.a_gpus;
+    out.b_gpus = r.b_gpus;
+  }
   out.matmul = w.matmul;
   out.procedure = r.log.procedure;
   out.statistics = statistics_of(r.log.decision);

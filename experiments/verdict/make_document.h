@@ -19,6 +19,7 @@ struct WorkloadResult {
   std::string waterfall_absent;  // why there is none
   std::optional<SameCode> same_code;
   double planted_pct = 0;
+  int64_t a_gpus = 1, b_gpus = 1;
 };
 
 struct RunFacts {

@@ -78,6 +78,12 @@ class PinnedBuffer {
 class Stream {
  public:
   Stream() { STEPSCOPE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  // Its blocks go first wherever a multiprocessor becomes free.
+  static Stream highest_priority() {
+    int least = 0, greatest = 0;
+    STEPSCOPE_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    return Stream(greatest);
+  }
   ~Stream() {
     if (stream_ != nullptr) STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamDestroy(stream_));
   }
@@ -88,6 +94,7 @@ class Stream {
   void synchronize() const { STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
  private:
+  explicit Stream(int priority) { STEPSCOPE_CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority)); }
   cudaStream_t stream_ = nullptr;
 };
 

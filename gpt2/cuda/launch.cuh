@@ -15,6 +15,14 @@ inline constexpr int kWarp = 32;
 
 #ifdef __CUDACC__
 
+// The first statement of a kernel that may be placed before the kernels in front of it have ended (mixed/graph_edges.h): returns when they
+// have, and what they wrote can be read. Costs nothing where the kernel was launched the usual way.
+__device__ __forceinline__ void wait_for_kernels_before() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
 template <class T>
 __device__ __forceinline__ T warp_sum(T v) {
 #pragma unroll

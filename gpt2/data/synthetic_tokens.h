@@ -22,6 +22,7 @@ class SyntheticSource : public TokenSource {
   explicit SyntheticSource(const SourceOptions& options);
 
   void next(std::span<int32_t> inputs, std::span<int32_t> targets) override;
+  void skip(int64_t batches) override { sequence_ += static_cast<uint64_t>(batches * options_.batch_size); }
   DataPosition position() const override { return {0, 0, sequence_}; }
   void seek(const DataPosition& position) override;
   uint64_t fingerprint() const override;

@@ -136,9 +136,9 @@ size_t ShardSource::shard_at(const DataPosition& p) const {
   return TablelessPermutation(shards_.size(), combine(combine(options_.seed, 0x5ead), p.epoch))(p.shard);
 }
 
-void ShardSource::next(std::span<int32_t> inputs, std::span<int32_t> targets) {
-  const uint64_t B = static_cast<uint64_t>(options_.batch_size), T = static_cast<uint64_t>(options_.seq_len);
-  if (inputs.size() != B * T || targets.size() != B * T) throw std::logic_error("a batch is B*T tokens");
+// Goes on to the next shard where this one has no whole batch left.
+size_t ShardSource::shard_of_next_batch() {
+  const uint64_t B = static_cast<uint64_t>(options_.batch_size);
   size_t index = shard_at(position_);
   if (position_.sequence + B > shards_[index].windows) {
     position_.sequence = 0;
@@ -148,6 +148,20 @@ void ShardSource::next(std::span<int32_t> inputs, std::span<int32_t> targets) {
     }
     index = shard_at(position_);
   }
+  return index;
+}
+
+void ShardSource::skip(int64_t batches) {
+  for (int64_t i = 0; i < batches; ++i) {
+    shard_of_next_batch();
+    position_.sequence += static_cast<uint64_t>(options_.batch_size);
+  }
+}
+
+void ShardSource::next(std::span<int32_t> inputs, std::span<int32_t> targets) {
+  const uint64_t B = static_cast<uint64_t>(options_.batch_size), T = static_cast<uint64_t>(options_.seq_len);
+  if (inputs.size() != B * T || targets.size() != B * T) throw std::logic_error("a batch is B*T tokens");
+  const size_t index = shard_of_next_batch();
   const Shard& shard = shards_[index];
   const TablelessPermutation order(shard.windows, combine(combine(options_.seed, position_.epoch), index));
   for (uint64_t b = 0; b < B; ++b) {

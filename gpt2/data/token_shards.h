@@ -54,6 +54,7 @@ class ShardSource : public TokenSource {
   ShardSource(const std::vector<std::string>& patterns, const SourceOptions& options);
 
   void next(std::span<int32_t> inputs, std::span<int32_t> targets) override;
+  void skip(int64_t batches) override;
   DataPosition position() const override { return position_; }
   void seek(const DataPosition& position) override;
   uint64_t fingerprint() const override;
@@ -67,6 +68,7 @@ class ShardSource : public TokenSource {
     uint64_t windows;
   };
   size_t shard_at(const DataPosition& position) const;
+  size_t shard_of_next_batch();
   void check_ids(const Shard& shard, uint64_t first, uint64_t count) const;
 
   SourceOptions options_;

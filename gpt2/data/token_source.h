@@ -27,6 +27,8 @@ class TokenSource {
   // The next batch: both (B, T) row-major, targets are the inputs one token later. Throws
   // stepscope::InputError naming file, offset and id for a token id outside the vocabulary.
   virtual void next(std::span<int32_t> inputs, std::span<int32_t> targets) = 0;
+  // Moves as if next() had been called so often, without reading tokens: ranks pass over each other's batches.
+  virtual void skip(int64_t batches) = 0;
   virtual DataPosition position() const = 0;
   // Throws stepscope::InputError when this source has no such position (other files, other T).
   virtual void seek(const DataPosition& position) = 0;

@@ -147,6 +147,7 @@ template <bool kGradient>
 __global__ void __launch_bounds__(kOneReadThreads, 2)
     one_read_kernel(bf16* logits, float* __restrict__ losses, const int* __restrict__ targets, int V, int Vp,
                     const StepScalars* __restrict__ scalars) {
+  cuda::wait_for_kernels_before();
   extern __shared__ __align__(16) unsigned char row_in_shared[];
   bf16* kept = reinterpret_cast<bf16*>(row_in_shared);
   __shared__ float shared[kWarp];
@@ -196,6 +197,7 @@ __global__ void __launch_bounds__(kOneReadThreads, 2)
 // One block: thread i sums losses i, i + 1024, … in double, then the block.
 __global__ void __launch_bounds__(kThreads) mean_loss_kernel(StepStats* stats, const float* __restrict__ losses, int64_t rows,
                                                              const StepScalars* __restrict__ scalars, bool accumulate) {
+  cuda::wait_for_kernels_before();
   __shared__ double shared[kWarp];
   double sum = 0;
 #pragma unroll 4

@@ -12,6 +12,7 @@ constexpr int kPartialLanes = 32;  // partials summed side by side in one block 
 template <int N, class S>
 __global__ void slab_sums_kernel(float* __restrict__ partial, const S* __restrict__ dout, int64_t rows, int64_t columns,
                                  int64_t rows_per_slab) {
+  cuda::wait_for_kernels_before();
   __shared__ float sums[kRowLanes][kWarp * N];
   const int64_t c = (blockIdx.x * static_cast<int64_t>(kWarp) + threadIdx.x) * N;
   const int64_t begin = blockIdx.y * rows_per_slab;
@@ -40,6 +41,7 @@ __global__ void slab_sums_kernel(float* __restrict__ partial, const S* __restric
 // Block (32, 32): 32 columns; thread (x, y) sums partials y, y + 32, … in double, then the 32 sums are added in the order of y.
 __global__ void reduce_partials_kernel(float* __restrict__ out, const float* __restrict__ partial, int64_t partials, int64_t columns,
                                        int64_t stride, bool accumulate) {
+  cuda::wait_for_kernels_before();
   __shared__ double sums[kPartialLanes][kWarp + 1];
   const int64_t c = blockIdx.x * static_cast<int64_t>(kWarp) + threadIdx.x;
   double sum = 0;

@@ -157,6 +157,7 @@ __global__ void __launch_bounds__(128, PACKS <= 3 ? 3 : 2)
     warp_rows_backward_kernel(R* __restrict__ dinp, S* __restrict__ dinp_copy, float* __restrict__ partial, const S* __restrict__ dout,
                               const S* __restrict__ inp, const float* __restrict__ mean, const float* __restrict__ rstd,
                               const S* __restrict__ weight, int64_t rows, int C, bool add_to_dinp) {
+  cuda::wait_for_kernels_before();
   extern __shared__ __align__(16) float joined[];
   const int lane = threadIdx.x % kWarp;
   const int warp = threadIdx.x / kWarp;
@@ -324,6 +325,7 @@ struct Sums {
 // of y.
 template <int kSums>
 __global__ void reduce_sums_kernel(const Sums to, const float* __restrict__ partial, int64_t partials, int64_t C, bool accumulate) {
+  cuda::wait_for_kernels_before();
   __shared__ double sums[kWarp][kWarp + 1];
   const int64_t c = blockIdx.x * static_cast<int64_t>(kWarp) + threadIdx.x;
   double sum = 0;

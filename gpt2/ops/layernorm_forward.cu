@@ -126,6 +126,7 @@ template <class S, int N, int HELD, bool kResidual, class R>
 __global__ void __launch_bounds__(256)
     warp_per_row_forward_kernel(S* __restrict__ out, float* __restrict__ mean, float* __restrict__ rstd, const Rows<S, R> in,
                                 const S* __restrict__ weight, const S* __restrict__ bias, int64_t rows, int64_t C) {
+  cuda::wait_for_kernels_before();
   const int64_t row = blockIdx.x * static_cast<int64_t>(blockDim.x / kWarp) + threadIdx.x / kWarp;
   if (row < rows) normalize_row<N, HELD, kResidual>(WarpOfRow{}, Normed<S>{out, mean, rstd}, in, weight, bias, row, C);
 }

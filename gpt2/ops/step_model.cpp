@@ -3,14 +3,32 @@
 #include "gpt2/op_range.h"
 
 namespace gpt2::ops {
+namespace {
 
-StepModel::StepModel(int64_t parameters, int64_t rows, cudaStream_t stream)
-    : rows_(rows),
+int64_t fp32_elements(const PlannedMemory& plan, StepModel::Fp32 parameters) {
+  switch (parameters) {
+    case StepModel::Fp32::weights:
+      return plan.whole_elements();
+    case StepModel::Fp32::masters:
+      return plan.divided_elements();
+    case StepModel::Fp32::none:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+StepModel::StepModel(const PlannedMemory& plan, const TrainerOptions& options, Fp32 parameters, cudaStream_t stream)
+    : layout_(plan.layout),
+      rows_(options.batch_size * options.seq_len),
+      parameters_(parameters),
       stream_(stream),
-      masters_(parameters),
-      gradients_(parameters),
-      adam_m_(parameters),
-      adam_v_(parameters),
+      exchange_(plan.ranks ? std::make_unique<GradientExchange>(*plan.ranks, *options.communicator, stream) : nullptr),
+      masters_(fp32_elements(plan, parameters)),
+      gradients_(plan.whole_elements()),
+      adam_m_(plan.divided_elements()),
+      adam_v_(plan.divided_elements()),
       input_(upload_bytes()),
       stats_(1) {}
 
@@ -26,6 +44,44 @@ float* StepModel::state(State which) const {
       return adam_v_.data();
   }
   return nullptr;
+}
+
+int64_t StepModel::state_elements(State which) const {
+  switch (which) {
+    case State::parameters:
+      return masters_.size();
+    case State::gradients:
+      return gradients_.size();
+    case State::adam_m:
+    case State::adam_v:
+      break;
+  }
+  return adam_m_.size();
+}
+
+Held StepModel::held(State which) const {
+  if (!exchange_ || !exchange_->plan().divides_the_update()) return Held::whole;
+  switch (which) {
+    case State::parameters:
+      return parameters_ == Fp32::weights ? Held::whole : Held::own_slices;
+    case State::gradients:
+      return Held::own_slices_of_whole;
+    case State::adam_m:
+    case State::adam_v:
+      break;
+  }
+  return Held::own_slices;
+}
+
+void StepModel::begin_exchange() {
+  if (exchange_) exchange_->begin(gradients_.data(), inputs());
+}
+void StepModel::end_exchange() {
+  if (exchange_) exchange_->end();
+}
+
+void StepModel::norm_over_ranks() {
+  if (exchange_) exchange_->norm(gradients_.data(), stats_.data(), scalars());
 }
 
 void StepModel::upload(const unsigned char* pinned) {

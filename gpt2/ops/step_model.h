@@ -5,9 +5,13 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "gpt2/cuda/device_buffer.h"
+#include "gpt2/ops/gradient_exchange.h"
+#include "gpt2/ops/memory_plan.h"
 #include "gpt2/ops/step_scalars.h"
+#include "gpt2/tensor_table.h"
 #include "gpt2/trainer.h"
 
 namespace gpt2::ops {
@@ -22,8 +26,15 @@ class StepModel {
   StepModel(const StepModel&) = delete;
   StepModel& operator=(const StepModel&) = delete;
 
-  // fp32: of a trainer with narrower weights, parameters are their masters.
+  // What the fp32 parameters are: what the model multiplies with, and then whole on every rank; the masters of narrower weights, which
+  // ranks may divide; or nothing, where the trainer keeps them in another form, and state(State::parameters) is null.
+  enum class Fp32 { weights, masters, none };
+
+  // fp32: of a trainer with narrower weights, parameters are their masters; null where it keeps them in another form. What this rank has of
+  // it, in the order of its arena.
   float* state(State which) const;
+  int64_t state_elements(State which) const;
+  Held held(State which) const;
   StepStats* stats() const { return stats_.data(); }
   // (rows, padded vocabulary), in the storage of the activations; after `loss` with gradient, their gradient.
   virtual const void* logits() const = 0;
@@ -41,21 +52,50 @@ class StepModel {
   // Gradient norm, clip factor, AdamW.
   virtual void update() = 0;
 
+  // With other ranks; nullptr without a communicator.
+  GradientExchange* exchange() const { return exchange_.get(); }
+  // Around a backward pass whose gradients the ranks add up; nothing without a communicator.
+  void begin_exchange();
+  void end_exchange();
+  // stats: the gradient norm and the loss over all ranks.
+  void norm_over_ranks();
+  // Before the forward pass of a step, where the ranks gather weights then: gather_ahead, or nothing. And all at once.
+  virtual void gather_weights_ahead() = 0;
+  virtual void gather_all_weights() = 0;
+  bool gathers_ahead() const { return exchange_ && exchange_->plan().gathers_ahead(); }
+  // Connects the ranks. Overwrites weights, gradients and stats.
+  virtual void warm_up_exchange() = 0;
+
   int64_t rows() const { return rows_; }
   int64_t upload_bytes() const { return kScalarBytes + 2 * rows_ * static_cast<int64_t>(sizeof(int32_t)); }
 
  protected:
-  // `parameters`: how many values each state has; `rows`: B * T.
-  StepModel(int64_t parameters, int64_t rows, cudaStream_t stream);
+  StepModel(const PlannedMemory& plan, const TrainerOptions& options, Fp32 parameters, cudaStream_t stream);
 
   const StepScalars* scalars() const { return reinterpret_cast<const StepScalars*>(input_.data()); }
   int32_t* inputs() const { return reinterpret_cast<int32_t*>(input_.data() + kScalarBytes); }
   int32_t* targets() const { return inputs() + rows_; }
+  // Where a tensor begins in every flat vector.
+  int64_t offset(Tensor t, int64_t layer = 0) const {
+    return exchange_ ? exchange_->plan().buckets.at(t, layer) : layout_[t].offset + layer * layout_[t].per_layer;
+  }
+  float* gradient(Tensor t, int64_t layer = 0) const { return gradients_.data() + offset(t, layer); }
   // Gradients become zero, in the op zero_grad.
   void zero_gradients();
+  // Weights of a layer, or with kNoLayer of the embedding, are read from here on.
+  void weights_needed(int layer) {
+    if (exchange_) exchange_->need(layer);
+  }
+  // The gradients of a layer, or with kNoLayer of everything, are as the backward pass leaves them.
+  void gradients_ready(int layer) {
+    if (exchange_) exchange_->ready(layer);
+  }
 
+  TensorLayout layout_;
   int64_t rows_;
+  Fp32 parameters_;
   cudaStream_t stream_;
+  std::unique_ptr<GradientExchange> exchange_;
   cuda::DeviceBuffer<float> masters_, gradients_, adam_m_, adam_v_;
   cuda::DeviceBuffer<unsigned char> input_;
   cuda::DeviceBuffer<StepStats> stats_;

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <optional>
+#include <span>
 #include <stdexcept>
+#include <vector>
 
 #include "base/errors.h"
+#include "gpt2/distributed/communicator.h"
 #include "gpt2/op_range.h"
 #include "gpt2/reference/reference_model.h"
 
@@ -56,12 +60,12 @@ class ReferenceTrainer final : public Trainer {
     StepOutcome outcome;
     outcome.step = plan.step;
     {
-      const double share = 1.0 / static_cast<double>(plan.micro_batches.size());
-      bool accumulate = false;
-      for (const Batch& batch : plan.micro_batches) {
-        outcome.loss += share * model_.forward_backward(batch, share, accumulate);
-        accumulate = true;
-      }
+      const int64_t ranks = options_.communicator == nullptr ? 1 : options_.communicator->world().size;
+      const double share = 1.0 / static_cast<double>(static_cast<int64_t>(plan.micro_batches.size()) * ranks);
+      std::vector<double> losses;
+      for (const Batch& batch : plan.micro_batches) losses.push_back(model_.forward_backward(batch, share, !losses.empty()));
+      if (options_.communicator != nullptr) losses = exchange(losses, outcome);
+      for (const double loss : losses) outcome.loss += share * loss;
       outcome.grad_norm = model_.gradient_norm();
       model_.update(numbers(plan, outcome.grad_norm));
     }
@@ -99,11 +103,41 @@ class ReferenceTrainer final : public Trainer {
 
  private:
   static void check(const TrainerOptions& options) {
+    if (options.communicator != nullptr && !options.communicator->memory_is_host())
+      throw std::logic_error("the reference trainer's gradients are in host memory");
     if (options.matmul != "fp32")
       throw stepscope::InputError(fmt::format("--matmul {}: the reference trainer has fp32 only", options.matmul));
     if (!options.variants.empty())
       throw stepscope::InputError(fmt::format("--variant {}={}: the reference trainer has no variants", options.variants.begin()->first,
                                               options.variants.begin()->second));
+  }
+
+  // Sums the gradients over the ranks. `mine`: the losses of this rank's micro-batches. Returns those of all ranks in the order in which
+  // one rank would have trained on them, so that their sum has the same bits for any number of ranks.
+  std::vector<double> exchange(const std::vector<double>& mine, StepOutcome& outcome) {
+    distributed::Communicator& c = *options_.communicator;
+    const size_t ranks = static_cast<size_t>(c.world().size), each = mine.size() + 1;
+    std::vector<double> all(each * ranks);
+    const auto own = all.begin() + static_cast<std::ptrdiff_t>(each * static_cast<size_t>(c.world().rank));
+    std::copy(mine.begin(), mine.end(), own);
+    own[static_cast<std::ptrdiff_t>(mine.size())] = model_.gradient_norm();
+    {
+      const OpRange range(Pass::communication, kNoLayer, Op::norm_gather);
+      c.enqueue({distributed::CollectiveKind::all_gather, distributed::Element::fp64, static_cast<int64_t>(all.size()), 0}, all.data(),
+                nullptr);
+    }
+    const std::span<float> gradients = model_.gradients();
+    {
+      const OpRange range(Pass::communication, kNoLayer, Op::reduce_gradients);
+      c.enqueue({distributed::CollectiveKind::all_reduce, distributed::Element::fp32, static_cast<int64_t>(gradients.size()), 1},
+                gradients.data(), nullptr);
+    }
+    for (size_t i = all.size(); i-- > 0;)
+      if (!std::isfinite(all[i])) outcome.not_finite_rank = static_cast<int>(i / each);
+    std::vector<double> in_order;
+    for (size_t a = 0; a < mine.size(); ++a)
+      for (size_t r = 0; r < ranks; ++r) in_order.push_back(all[r * each + a]);
+    return in_order;
   }
 
   static reference::AdamWNumbers numbers(const StepPlan& plan, double grad_norm) {

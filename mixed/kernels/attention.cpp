@@ -11,6 +11,16 @@ using gpt2::ops::HeadProduct;
 
 CudnnAttentionShape cudnn_shape(const AttentionShape& s) { return {s.B, s.T, s.C, s.NH}; }
 
+CudnnPlan cudnn_plan(AttentionPlan plan) {
+  switch (plan) {
+    case AttentionPlan::heuristic:
+      return CudnnPlan::heuristic;
+    case AttentionPlan::measured:
+      return CudnnPlan::measured;
+  }
+  return {};
+}
+
 gpt2::ops::RunHeadProduct<bf16> products(MatmulEngine& engine, cudaStream_t stream) {
   return [&engine, stream](const HeadProduct<bf16>& p) {
     Gemm g;
@@ -27,11 +37,11 @@ gpt2::ops::RunHeadProduct<bf16> products(MatmulEngine& engine, cudaStream_t stre
 
 }  // namespace
 
-void attention_forward(AttentionForward variant, MatmulEngine& engine, bf16* out, float* lse, const bf16* qkv, const AttentionShape& shape,
-                       void* scratch, cudaStream_t stream) {
+void attention_forward(AttentionForward variant, AttentionPlan plan, MatmulEngine& engine, bf16* out, float* lse, const bf16* qkv,
+                       const AttentionShape& shape, void* scratch, cudaStream_t stream) {
   switch (variant) {
     case AttentionForward::cudnn:
-      cudnn_attention_forward(out, lse, qkv, cudnn_shape(shape), scratch, stream);
+      cudnn_attention_forward(out, lse, qkv, cudnn_shape(shape), cudnn_plan(plan), scratch, stream);
       break;
     case AttentionForward::flash:
       flash_attention_forward(out, lse, qkv, shape, stream);
@@ -42,10 +52,10 @@ void attention_forward(AttentionForward variant, MatmulEngine& engine, bf16* out
   }
 }
 
-int64_t attention_forward_scratch_bytes(AttentionForward variant, const AttentionShape& shape) {
+int64_t attention_forward_scratch_bytes(AttentionForward variant, AttentionPlan plan, const AttentionShape& shape) {
   switch (variant) {
     case AttentionForward::cudnn:
-      return cudnn_forward_workspace_bytes(cudnn_shape(shape));
+      return cudnn_forward_workspace_bytes(cudnn_shape(shape), cudnn_plan(plan));
     case AttentionForward::flash:
       return 0;
     case AttentionForward::unfused:
@@ -54,13 +64,13 @@ int64_t attention_forward_scratch_bytes(AttentionForward variant, const Attentio
   return 0;
 }
 
-void attention_backward(AttentionBackward variant, MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out,
-                        const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream) {
+void attention_backward(AttentionBackward variant, AttentionPlan plan, MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv,
+                        const bf16* out, const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream) {
   switch (variant) {
     case AttentionBackward::cudnn:
     case AttentionBackward::cudnn_deterministic:
-      cudnn_attention_backward(dqkv, dout, qkv, out, lse, cudnn_shape(shape), variant == AttentionBackward::cudnn_deterministic, scratch,
-                               stream);
+      cudnn_attention_backward(dqkv, dout, qkv, out, lse, cudnn_shape(shape), variant == AttentionBackward::cudnn_deterministic,
+                               cudnn_plan(plan), scratch, stream);
       break;
     case AttentionBackward::flash:
       flash_attention_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
@@ -72,11 +82,11 @@ void attention_backward(AttentionBackward variant, MatmulEngine& engine, bf16* d
   }
 }
 
-int64_t attention_backward_scratch_bytes(AttentionBackward variant, const AttentionShape& shape) {
+int64_t attention_backward_scratch_bytes(AttentionBackward variant, AttentionPlan plan, const AttentionShape& shape) {
   switch (variant) {
     case AttentionBackward::cudnn:
     case AttentionBackward::cudnn_deterministic:
-      return cudnn_backward_workspace_bytes(cudnn_shape(shape), variant == AttentionBackward::cudnn_deterministic);
+      return cudnn_backward_workspace_bytes(cudnn_shape(shape), variant == AttentionBackward::cudnn_deterministic, cudnn_plan(plan));
     case AttentionBackward::flash:
       return flash_backward_scratch_bytes(shape);
     case AttentionBackward::unfused:

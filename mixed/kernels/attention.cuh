@@ -2,7 +2,7 @@
 //
 // Variants: `cudnn` (attention_cudnn.cpp; HS a multiple of 8 up to 128), `flash` (own tensor-core kernels that never write scores to
 // memory; HS up to 128), `unfused` (gpt2/ops/attention_unfused.cuh: batched products with fp32 scores in scratch;
-// any shape).
+// any shape). `plan` says which plan of cuDNN runs; the other variants have none to choose.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -20,14 +20,14 @@ namespace mixed {
 using gpt2::ops::AttentionShape;
 
 // qkv (B,T,3C) -> out (B,T,C), lse (B,NH,T).
-void attention_forward(AttentionForward variant, MatmulEngine& engine, bf16* out, float* lse, const bf16* qkv, const AttentionShape& shape,
-                       void* scratch, cudaStream_t stream);
-int64_t attention_forward_scratch_bytes(AttentionForward variant, const AttentionShape& shape);
+void attention_forward(AttentionForward variant, AttentionPlan plan, MatmulEngine& engine, bf16* out, float* lse, const bf16* qkv,
+                       const AttentionShape& shape, void* scratch, cudaStream_t stream);
+int64_t attention_forward_scratch_bytes(AttentionForward variant, AttentionPlan plan, const AttentionShape& shape);
 
 // dqkv (B,T,3C) is written.
-void attention_backward(AttentionBackward variant, MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out,
-                        const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream);
-int64_t attention_backward_scratch_bytes(AttentionBackward variant, const AttentionShape& shape);
+void attention_backward(AttentionBackward variant, AttentionPlan plan, MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv,
+                        const bf16* out, const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream);
+int64_t attention_backward_scratch_bytes(AttentionBackward variant, AttentionPlan plan, const AttentionShape& shape);
 
 // Why heads of this size cannot be computed by `flash`; empty when they can.
 std::optional<std::string> why_not_flash(int64_t head_size);

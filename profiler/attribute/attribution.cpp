@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "profiler/attribute/communication.h"
 #include "profiler/attribute/counters.h"
 #include "profiler/attribute/traced_step.h"
 
@@ -39,7 +40,7 @@ void place_launches(Attribution& a, bool foreign) {
 void set_times(Attribution& a, const TracedStep& t, bool steps_differ) {
   std::vector<Interval> intervals;
   for (const TracedOperation& o : t.operations)
-    intervals.push_back(o.has_time ? Interval{o.record->start_ns, o.record->end_ns} : Interval{});
+    intervals.push_back(o.has_time ? Interval{o.record->start_ns, o.record->end_ns, is_communication(*o.record)} : Interval{});
   a.timeline = make_timeline(intervals, t.window);
   a.idle_ns = a.timeline.idle_ns;
 

@@ -15,6 +15,7 @@ enum class Format {
   percent,          // 25.7
   in_brackets,      // (26%)
   gigabytes,        // bytes as GB: 4.80
+  megabytes,        // bytes as MB: 28.4
   gigabytes_per_s,  // bytes/s as GB/s: 800
   tensor,           // 25.7, or "8.4M inst" where only instructions were counted
   megahertz,        // Hz as MHz: 1755
@@ -31,6 +32,8 @@ enum Table : unsigned {
   kKernelTable = 4,
   kLaunchTable = 8,
   kStateTable = 16,
+  kRankTable = 32,
+  kCollectiveTable = 64,
   kRowTables = 7
 };
 

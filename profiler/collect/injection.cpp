@@ -5,7 +5,8 @@
 //
 // The recording belongs to the first process that comes with CUDA or a step: its children inherit the
 // environment, and each that finds the output taken writes OUTPUT.PID instead. A fork without exec never
-// touches the parent's file.
+// touches the parent's file. A rank of a run of several writes OUTPUT with its rank in the name, whichever
+// process started it.
 #include <fcntl.h>
 #include <nvtx3/nvToolsExt.h>
 #include <pthread.h>
@@ -17,12 +18,14 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/read_file.h"
 #include "profiler/collect/cupti_backend.h"
 #include "profiler/collect/environment_sampler.h"
 #include "profiler/collect/program_collector.h"
+#include "profiler/collect/rank.h"
 #include "profiler/collect/recorder.h"
 #include "profiler/collect/step_collector.h"
 
@@ -33,7 +36,12 @@ constexpr unsigned kProgramFlushMs = 1000;
 
 // Everything of one process. Never destroyed: callbacks may come until the very end.
 struct Session {
-  explicit Session(const CollectPlan& plan) : recorder(claimed(plan.output)), backend(plan.mode == "steps" ? 0 : kProgramFlushMs) {
+  Session(CollectPlan plan, const std::optional<RankRecord>& rank)
+      : recorder(claimed(rank ? file_of_rank(plan.output, rank->rank) : plan.output)), backend(plan.mode == "steps" ? 0 : kProgramFlushMs) {
+    if (rank) {
+      recorder.write(*rank);
+      if (!plan.raw_trace.empty()) plan.raw_trace = file_of_rank(plan.raw_trace, rank->rank);
+    }
     if (plan.mode == "program_activity") {
       collector = std::make_unique<ProgramTracer>(plan, backend, recorder);
     } else if (plan.mode == "program_counters") {
@@ -106,7 +114,10 @@ Session* session() {
   const char* plan_file = std::getenv("STEPSCOPE_COLLECT");
   if (!plan_file || !*plan_file) return nullptr;
   try {
-    g_session = new Session(collect_plan_from_json(stepscope::read_file(plan_file)));
+    const CollectPlan plan = collect_plan_from_json(stepscope::read_file(plan_file));
+    const auto rank = rank_of_process(plan.job);
+    if (!plan.job.empty() && !rank) return nullptr;  // the process that starts the ranks has nothing to record
+    g_session = new Session(plan, rank);
     std::atexit(stepscope_at_exit);
     pthread_atfork(nullptr, nullptr, stepscope_forked_child);
   } catch (const std::exception& e) {

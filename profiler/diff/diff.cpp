@@ -52,6 +52,8 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
     }
     for (const auto& [key, sides] : both) add(prefix + key, sides.first, sides.second, false);
   };
+  const auto ranks = [](const ProfileDocument& d) { return fmt::to_string(d.ranks.empty() ? 1 : d.world.size.value_or(0)); };
+  add("GPUs", ranks(a), ranks(b), false);
   for (const stepscope::RunField& f : stepscope::run_fields()) {
     if (f.compare == stepscope::Compare::not_at_all) continue;
     const std::string words(f.words);
@@ -218,6 +220,7 @@ ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
     throw stepscope::InputError(fmt::format("the {} document holds no time of a step", first ? "first" : "second"));
   }
   d.states = state_changes(a, b);
+  d.ranks = rank_change(a, b);
   d.passes = group_changes(a.passes, b.passes, [](const PassRow& r) { return GroupChange{r.name, "", {}, {}, {}}; });
   d.ops = group_changes(a.ops, b.ops, [](const OpRow& r) { return GroupChange{r.pass, r.op, {}, {}, {}}; });
   d.layers = group_changes(a.layers, b.layers, [](const LayerRow& r) { return GroupChange{r.pass, "", r.layer, {}, {}}; });

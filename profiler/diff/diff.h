@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/diff/rank_change.h"
 #include "profiler/diff/waterfall.h"
 #include "profiler/document/profile.h"
 
@@ -57,6 +58,7 @@ struct ProfileDiff {
   std::vector<RunDifference> runs;
   std::optional<StepChange> step;
   std::vector<StateChange> states;               // warm first
+  std::optional<RankChange> ranks;               // where one of them is of several ranks
   std::vector<GroupChange> passes, ops, layers;  // sorted by |delta|
   std::vector<KernelChange> kernels;             // sorted by |delta|
   double a_device_ns = 0, b_device_ns = 0;

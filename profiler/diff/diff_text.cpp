@@ -212,6 +212,7 @@ std::string diff_table(const ProfileDiff& d, const DiffText& o) {
   if (!d.runs.empty()) out += styled(wrapped("not the same: " + difference_words(d), o.width, 2), d.unlike() ? "31" : "33", o.color) + "\n";
   if (d.step) out += styled(step_words(*d.step), "1", o.color) + "\n";
   for (const StateChange& s : d.states) out += wrapped(state_words(s), o.width, 2) + "\n";
+  if (d.ranks) out += wrapped(rank_words(*d.ranks), o.width, 2) + "\n";
   out += wrapped(caution(d), o.width, 0) + "\n\n";
   if (!d.passes.empty()) out += terminal_text(group_view(d, d.passes, "pass", d.passes.size(), true), o.width, o.color) + "\n";
   if (o.by != DiffBy::pass) out += terminal_text(view_of(d, o), o.width, o.color);
@@ -222,7 +223,8 @@ std::string diff_markdown(const ProfileDiff& d, const DiffText& o) {
   std::string out = fmt::format("### {} → {}\n\n", o.a_name, o.b_name);
   if (d.step) out += "**" + step_words(*d.step) + "**\n\n";
   for (const StateChange& s : d.states) out += "- " + state_words(s) + "\n";
-  if (!d.states.empty()) out += "\n";
+  if (d.ranks) out += "- " + rank_words(*d.ranks) + "\n";
+  if (!d.states.empty() || d.ranks) out += "\n";
   out += caution(d) + "\n\n";
   if (!d.runs.empty()) out += "Not the same: " + difference_words(d) + "\n\n";
   if (!d.passes.empty()) out += markdown_text(group_view(d, d.passes, "pass", d.passes.size(), true)) + "\n";
@@ -239,6 +241,7 @@ ordered_json diff_json(const ProfileDiff& d, const DiffText& o) {
     if (d.step->low) j["step"]["ratio_low"] = *d.step->low, j["step"]["ratio_high"] = *d.step->high;
   }
   for (const StateChange& s : d.states) j["states"].push_back(to_json(s));
+  if (d.ranks) j["ranks"] = to_json(*d.ranks);
   j["device"] = {{"a_ns", d.a_device_ns}, {"b_ns", d.b_device_ns}};
   if (d.idle_known) j["idle"] = {{"a_ns", d.a_idle_ns}, {"b_ns", d.b_idle_ns}};
   j["rest"] = {{"a_ns", d.a_rest_ns}, {"b_ns", d.b_rest_ns}};

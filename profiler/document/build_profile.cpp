@@ -120,16 +120,8 @@ void fill_ceilings(ProfileDocument& d, const Recording& r, const Ceilings& c) {
   if (!c.copy_bytes_per_s && r.session.producer != "cpu") add_missing(d, {"ceilings_not_measured", 1, ""});
 }
 
-// From step begin to step begin, because a step range only spans the host's work of queueing it.
-Number median_pitch_ns(const Recording& r, Phase phase) {
-  std::map<int64_t, int64_t> begins;
-  for (const StepRecord& s : r.steps)
-    if (s.phase == phase) begins[s.step] = s.host_begin_ns;
-  std::vector<double> pitches;
-  for (const auto& [step, begin] : begins)
-    if (const auto next = begins.find(step + 1); next != begins.end()) pitches.push_back(static_cast<double>(next->second - begin));
-  return quantile(pitches, 0.5);
-}
+// Pitches, because a step range only spans the host's work of queueing it.
+Number median_pitch_ns(const Recording& r, Phase phase) { return quantile(step_pitches_ns(r, phase), 0.5); }
 
 void fill_collection(ProfileDocument& d, const Recording& r, const std::optional<Attribution>& a) {
   CollectionSection& c = d.collection;
@@ -421,13 +413,24 @@ void explain_absent_counters(ProfileDocument& d, const Recording& r) {
     return;
   }
   const bool any = std::any_of(d.launches.begin(), d.launches.end(), [](const LaunchRow& l) { return l.dram_read_bytes.has_value(); });
-  for (const char* reason : {"counters_unavailable", "counter_set_failed", "counter_sequence_mismatch", "graph_launch_in_counter_run",
-                             "other_subscriber", "truncated_recording", "metrics_not_in_report", "plan_shortened", "steps_differ"})
+  for (const char* reason :
+       {"counters_unavailable", "counter_set_failed", "counter_sequence_mismatch", "graph_launch_in_counter_run", "other_subscriber",
+        "truncated_recording", "metrics_not_in_report", "plan_shortened", "steps_differ", "kernel_counters_left_out"})
     if (is_missing(d, reason)) return;
   if (!any && !d.launches.empty()) add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
 }
 
 }  // namespace
+
+std::vector<double> step_pitches_ns(const Recording& r, Phase phase) {
+  std::map<int64_t, int64_t> begins;
+  for (const StepRecord& s : r.steps)
+    if (s.phase == phase) begins[s.step] = s.host_begin_ns;
+  std::vector<double> pitches;
+  for (const auto& [step, begin] : begins)
+    if (const auto next = begins.find(step + 1); next != begins.end()) pitches.push_back(static_cast<double>(next->second - begin));
+  return pitches;
+}
 
 bool has_severe_missing(const ProfileDocument& d) {
   return std::any_of(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.severity == name(Severity::severe); });

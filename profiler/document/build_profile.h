@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "profiler/attribute/roofline.h"
 #include "profiler/document/profile.h"
@@ -31,5 +32,8 @@ inline constexpr double kTracedOverhead_pct = 10.0;
 // `missing`.
 ProfileDocument build_profile(const Recording& recording, const std::optional<RunInfo>& run, const Ceilings& ceilings,
                               const ProfileOptions& options);
+
+// From step begin to step begin by the host's clock, of neighbouring steps of that phase, in order.
+std::vector<double> step_pitches_ns(const Recording& recording, Phase phase);
 
 }  // namespace profiler

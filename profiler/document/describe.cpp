@@ -24,8 +24,8 @@ std::pair<std::string, bool> type_of(const Field<Row>& f) {
 }
 
 template <class Row>
-SectionDescription describe(const char* path, const char* help) {
-  SectionDescription s{path, help, {}};
+SectionDescription describe(const char* path, const char* help, bool of_ranks = false) {
+  SectionDescription s{path, help, {}, of_ranks};
   for (const Field<Row>& f : fields_of<Row>()) {
     const auto [type, required] = type_of(f);
     s.fields.push_back({std::string(f.name), type, std::string(f.unit), std::string(f.source), std::string(f.help), required});
@@ -56,6 +56,16 @@ const std::vector<SectionDescription>& describe_document() {
       describe<CopyRow>("timeline.copies[]", "Copies and memsets by kind."),
       describe<EnvironmentRow>("timeline.environment[]", "Samples in the step shown, and the nearest before and behind it."),
       describe<MissingRow>("missing[]", "Everything that was lost or could not be had."),
+      describe<WorldSection>(
+          "world",
+          "A run of several ranks, all together. This section and those below it are absent in the document of one rank; "
+          "the sections above are those of `main_rank`, whose step is the median one.",
+          true),
+      describe<RankRow>("ranks[]", "Each rank. work_ns + exposed_ns + idle_ns is the step on its device.", true),
+      describe<RankPassRow>("rank_passes[]", "Each pass on each rank.", true),
+      describe<CollectiveRow>("collectives[]", "Each collective of the step shown, over all ranks (docs/metrics.md).", true),
+      describe<CollectiveRankRow>("collective_ranks[]", "Each collective on each rank.", true),
+      describe<LaneRow>("lanes[]", "Every operation of every rank in the step shown, by one clock.", true),
   };
   return sections;
 }

@@ -39,7 +39,8 @@ std::vector<Field<Row>> measured_fields() {
       {"time_ns",
        "ns",
        "activity",
-       "time on the device; where operations overlap each has an equal share, so rows add up to the step",
+       "time on the device; where operations overlap each has an equal share, and communication none beside other work, so rows add up to "
+       "the step",
        of<Row>(&M::time_ns),
        {"ms", Format::milliseconds, kRowTables}},
       {"share_pct",

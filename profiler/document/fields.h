@@ -65,6 +65,18 @@ template <>
 const std::vector<Field<LaunchRow>>& fields_of();
 template <>
 const std::vector<Field<MissingRow>>& fields_of();
+template <>
+const std::vector<Field<WorldSection>>& fields_of();
+template <>
+const std::vector<Field<RankRow>>& fields_of();
+template <>
+const std::vector<Field<RankPassRow>>& fields_of();
+template <>
+const std::vector<Field<CollectiveRow>>& fields_of();
+template <>
+const std::vector<Field<CollectiveRankRow>>& fields_of();
+template <>
+const std::vector<Field<LaneRow>>& fields_of();
 
 // The lists as plain text, for the schema page and the provenance section.
 struct FieldDescription {
@@ -75,6 +87,7 @@ struct SectionDescription {
   std::string path;  // "timing.step_time_ns", "kernels[]"
   std::string help;
   std::vector<FieldDescription> fields;
+  bool of_ranks = false;  // only in the document of several ranks
 };
 const std::vector<SectionDescription>& describe_document();
 

@@ -67,11 +67,13 @@ Json list_of(const std::vector<Row>& rows, const std::string& place) {
 }
 
 // Which measurement or formula stands behind each number.
-Json sources() {
+Json sources(bool of_ranks) {
   Json o = Json::object();
-  for (const SectionDescription& s : describe_document())
+  for (const SectionDescription& s : describe_document()) {
+    if (s.of_ranks && !of_ranks) continue;
     for (const FieldDescription& f : s.fields)
       if (f.type.find("number") != std::string::npos) o[s.path + "." + f.name] = f.source;
+  }
   return o;
 }
 
@@ -192,7 +194,15 @@ std::string to_json(const ProfileDocument& d) {
   j["timeline"]["environment"] = list_of(d.timeline.environment, "timeline.environment");
   j["missing"] = list_of(d.missing, "missing");
   j["launches"] = list_of(d.launches, "launches");
-  j["sources"] = sources();
+  if (!d.ranks.empty()) {
+    j["world"] = object_of(d.world, "world");
+    j["ranks"] = list_of(d.ranks, "ranks");
+    j["rank_passes"] = list_of(d.rank_passes, "rank_passes");
+    j["collectives"] = list_of(d.collectives, "collectives");
+    j["collective_ranks"] = list_of(d.collective_ranks, "collective_ranks");
+    j["lanes"] = list_of(d.lanes, "lanes");
+  }
+  j["sources"] = sources(!d.ranks.empty());
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -205,8 +215,10 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   if (schema->get<std::string>() != kProfileSchema)
     throw stepscope::InputError(
         fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema->get<std::string>(), kProfileSchema));
-  static const std::set<std::string> sections = {"schema", "run",    "environment", "ceilings", "collection", "timing",  "totals", "passes",
-                                                 "ops",    "layers", "kernels",     "launches", "timeline",   "missing", "sources"};
+  static const std::set<std::string> sections = {
+      "schema",  "run",   "environment", "ceilings",    "collection",  "timing",           "totals",
+      "passes",  "ops",   "layers",      "kernels",     "launches",    "timeline",         "missing",
+      "sources", "world", "ranks",       "rank_passes", "collectives", "collective_ranks", "lanes"};
   for (const auto& [key, v] : j.items())
     if (!sections.contains(key)) throw stepscope::InputError(fmt::format("{}: unknown section '{}'", source, key));
 
@@ -233,6 +245,13 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   read_list(member(section("timeline"), "copies", source, "timeline."), d.timeline.copies, source, "timeline.copies");
   read_list(member(section("timeline"), "environment", source, "timeline."), d.timeline.environment, source, "timeline.environment");
   read_list(section("missing"), d.missing, source, "missing");
+  if (!j.contains("ranks")) return d;
+  read_object(section("world"), d.world, source, "world");
+  read_list(section("ranks"), d.ranks, source, "ranks");
+  read_list(section("rank_passes"), d.rank_passes, source, "rank_passes");
+  read_list(section("collectives"), d.collectives, source, "collectives");
+  read_list(section("collective_ranks"), d.collective_ranks, source, "collective_ranks");
+  read_list(section("lanes"), d.lanes, source, "lanes");
   return d;
 }
 

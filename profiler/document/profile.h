@@ -156,6 +156,62 @@ struct LaunchRow : Numbers {
   Number floor_ns, headroom_ns;
 };
 
+// A run of several ranks (profiler/ranks). The sections above are those of one rank, `main_rank`; the ones here compare all. Absent in the
+// document of one rank.
+struct WorldSection {
+  Count size, ranks, main_rank, collectives;
+  Text job, clock;
+  Number clock_uncertainty_ns;
+  Number communication_ns, exposed_ns, hidden_ns, exposed_wait_ns, exposed_transfer_ns, exposed_drain_ns;
+  Number tokens_per_s, bytes, bus_bytes_per_s, paid_bytes_per_s, of_link_ceiling_pct;
+  Count slowest_rank;
+  Text slowest_why;
+  Number slowest_late_ns;
+};
+struct RankRow {
+  int64_t rank = 0;
+  Text host, gpu, uuid;
+  Number step_time_ns, step_p95_ns, device_ns, work_ns, exposed_ns, hidden_ns, idle_ns;
+  Number exposed_wait_ns, late_ns;
+  Count last_arrivals;
+  Number sm_clock_mhz, power_w, temperature_c;
+  Count throttled_samples;
+  std::vector<std::string> throttle_reasons;
+  Number between_steps_ns, clock_offset_ns, clock_uncertainty_ns;
+};
+struct RankPassRow {
+  int64_t rank = 0;
+  std::string pass;
+  double time_ns = 0, hidden_ns = 0;
+};
+struct CollectiveRow {  // over all ranks
+  int64_t sequence = 0;
+  Text kind, type, op;
+  Count bucket, bytes;
+  Text during;
+  std::string kernel;
+  double time_ns = 0, exposed_ns = 0, hidden_ns = 0;
+  Number transfer_ns, bus_bytes_per_s, paid_bytes_per_s, of_link_ceiling_pct;
+  Count last_rank;
+  Number late_ns;
+  Text late_because;
+};
+struct CollectiveRankRow {  // of one collective on one rank
+  int64_t sequence = 0, rank = 0;
+  double start_ns = 0, end_ns = 0, exposed_ns = 0, hidden_ns = 0;
+  Number queue_ns;
+  Text queue_for;
+  Number wait_ns, transfer_ns, drain_ns, exposed_wait_ns, exposed_transfer_ns, exposed_drain_ns;
+};
+struct LaneRow {  // one operation of one rank, by the common clock
+  int64_t rank = 0;
+  std::string name, activity;
+  Text pass, op;
+  Count layer;
+  int64_t stream = 0;
+  double start_ns = 0, shown_ns = 0;
+};
+
 struct MissingRow {
   std::string name, severity, stage;
   int64_t count = 0;
@@ -176,6 +232,12 @@ struct ProfileDocument {
   std::vector<LaunchRow> launches;
   TimelineSection timeline;
   std::vector<MissingRow> missing;
+  WorldSection world;
+  std::vector<RankRow> ranks;  // empty: a run of one rank
+  std::vector<RankPassRow> rank_passes;
+  std::vector<CollectiveRow> collectives;
+  std::vector<CollectiveRankRow> collective_ranks;
+  std::vector<LaneRow> lanes;
 };
 
 // A severe row makes the command that made the document fail.

@@ -39,6 +39,13 @@ bool store(const std::string& type, const Json& j, Recording& r, bool& has_sessi
     r.session = record_from_json<SessionRecord>(j);
     return true;
   }
+  if (type == kRecordType<RankRecord>) {
+    if (r.rank) throw RecordError("a second rank line");
+    r.rank = record_from_json<RankRecord>(j);
+    if (r.rank->size < 2 || r.rank->rank < 0 || r.rank->rank >= r.rank->size)
+      throw RecordError(fmt::format("rank {} of {} ranks", r.rank->rank, r.rank->size));
+    return true;
+  }
   return into(r.launches) || into(r.stats) || into(r.steps) || into(r.counter_sets) || into(r.counters) || into(r.environment) ||
          into(r.energy) || into(r.missing);
 }
@@ -111,6 +118,7 @@ void save_recording(const Recording& r, const std::string& path) {
     for (const auto& record : list) writer.write(record);
   };
   writer.write(r.session);
+  if (r.rank) writer.write(*r.rank);
   all(r.steps);
   all(r.launches);
   all(r.stats);

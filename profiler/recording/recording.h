@@ -5,6 +5,7 @@
 // is still shown.
 #pragma once
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace profiler {
 
 struct Recording {
   SessionRecord session;
+  std::optional<RankRecord> rank;  // of a run of several ranks
   std::vector<LaunchRecord> launches;
   std::vector<LaunchStats> stats;
   std::vector<StepRecord> steps;

@@ -100,6 +100,13 @@ std::optional<MissingRecord> left_out(const std::vector<PhasePlan>& wanted, cons
                            std::to_string(planned_steps(wanted)) + ": " + words};
 }
 
+std::string file_of_rank(const std::string& path, int64_t rank) {
+  const size_t name = path.find_last_of('/') + 1;  // npos + 1 is 0
+  size_t ending = path.find_last_of('.');
+  if (ending == std::string::npos || ending <= name) ending = path.size();
+  return path.substr(0, ending) + ".rank" + std::to_string(rank) + path.substr(ending);
+}
+
 std::string to_json(const CollectPlan& plan) {
   Json j;
   j["schema"] = kSchema;
@@ -116,6 +123,7 @@ std::string to_json(const CollectPlan& plan) {
   }
   j["metrics"] = plan.metrics;
   j["max_launches"] = plan.max_launches;
+  if (!plan.job.empty()) j["job"] = plan.job;
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -150,6 +158,7 @@ CollectPlan collect_plan_from_json(const std::string& text) {
     plan.metrics.push_back(m.get<std::string>());
   }
   plan.max_launches = count_at(j, "max_launches");
+  if (j.contains("job")) plan.job = text_at(j, "job");
   return plan;
 }
 

@@ -27,6 +27,7 @@ struct CollectPlan {
   std::string step_range = "step";  // name of the NVTX range that is one step
   std::vector<PhasePlan> phases;
   std::vector<std::string> metrics;  // empty = the collector's core set for the chip
+  std::string job = {};              // of a run of several ranks, the same on all; "" = the starter's own
   int64_t max_launches = 200000;     // program modes: after so many launches the rest is counted, not kept
 };
 
@@ -43,6 +44,9 @@ std::vector<PhasePlan> phases_that_fit(const std::vector<PhasePlan>& wanted, int
 
 // What the recorded steps are short of `wanted`; nullopt: nothing.
 std::optional<MissingRecord> left_out(const std::vector<PhasePlan>& wanted, const std::vector<StepRecord>& recorded);
+
+// The file of one rank beside that of a run of one process: "a/profile.jsonl" -> "a/profile.rank3.jsonl".
+std::string file_of_rank(const std::string& path, int64_t rank);
 
 std::string to_json(const CollectPlan& plan);
 // Throws std::runtime_error naming the field when the text is not a plan.

@@ -90,6 +90,23 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"clocks_throttled", notice, "document",
      "The GPU lowered its clocks for heat or power during timed steps; times are true for this run, not for "
      "a cool GPU."},
+    // several ranks
+    {"rank_missing", severe, "document",
+     "Recordings of some ranks are not there, so who waited for whom cannot be told; skew and arrivals are absent."},
+    {"rank_not_traced", severe, "document",
+     "A rank recorded no traced step, so its times are absent and collectives were not joined; look at its other rows of `missing`."},
+    {"collectives_not_joined", severe, "document",
+     "The ranks did not launch the same collectives in the step shown, so waiting and transfer cannot be told apart."},
+    {"collective_size_unknown", notice, "document",
+     "No range tells how large these collectives are, so their bandwidth is absent; the trainer opens a range as "
+     "base/collective_words.h spells it."},
+    {"clocks_not_aligned", notice, "document",
+     "Nothing bounds how far the clocks of these ranks are apart, or the bounds contradict each other; arrivals and skew are absent."},
+    {"kernel_counters_left_out", notice, "document",
+     "A kernel that is counted runs alone, and a collective waits for a kernel of another rank, so steps of several ranks are not "
+     "counted; profile one GPU for counters."},
+    {"link_ceilings_not_measured", info, "document",
+     "How fast these GPUs exchange data was not measured, so shares of that ceiling are absent; `doctor --gpus` measures it."},
     // ingest: reports of other tools
     {"report_damaged", severe, "ingest",
      "The file is cut or damaged; only the results before the damage are shown. Copy or collect it again."},

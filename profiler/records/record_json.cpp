@@ -23,6 +23,16 @@ void fields(F& f, R& r, const SessionRecord*) {
   f("versions", r.versions);
 }
 template <class F, class R>
+void fields(F& f, R& r, const RankRecord*) {
+  f("rank", r.rank);
+  f("size", r.size);
+  f("job", r.job);
+  f("host", r.host);
+  f("boot_id", r.boot_id);
+  f("time_namespace", r.time_namespace);
+  f("build", r.build);
+}
+template <class F, class R>
 void fields(F& f, R& r, const LaunchRecord*) {
   f("activity", r.activity);
   f("step", r.step);
@@ -236,6 +246,7 @@ Record record_from_json(const nlohmann::ordered_json& object) {
   template nlohmann::ordered_json record_to_json<R>(const R& record); \
   template R record_from_json<R>(const nlohmann::ordered_json& object);
 PROFILER_INSTANTIATE(SessionRecord)
+PROFILER_INSTANTIATE(RankRecord)
 PROFILER_INSTANTIATE(LaunchRecord)
 PROFILER_INSTANTIATE(LaunchStats)
 PROFILER_INSTANTIATE(StepRecord)

@@ -23,6 +23,8 @@ inline constexpr std::string_view kRecordType = "";
 template <>
 inline constexpr std::string_view kRecordType<SessionRecord> = "session";
 template <>
+inline constexpr std::string_view kRecordType<RankRecord> = "rank";
+template <>
 inline constexpr std::string_view kRecordType<LaunchRecord> = "launch";
 template <>
 inline constexpr std::string_view kRecordType<LaunchStats> = "stats";

@@ -33,6 +33,7 @@ RecordingWriter::~RecordingWriter() {
 }
 
 void RecordingWriter::write(const SessionRecord& r) { line(dumped(record_to_json(r))); }
+void RecordingWriter::write(const RankRecord& r) { line(dumped(record_to_json(r))); }
 void RecordingWriter::write(const LaunchRecord& r) { line(dumped(record_to_json(r))); }
 void RecordingWriter::write(const LaunchStats& r) { line(dumped(record_to_json(r))); }
 void RecordingWriter::write(const StepRecord& r) { line(dumped(record_to_json(r))); }

@@ -20,6 +20,7 @@ class RecordingWriter {
   RecordingWriter& operator=(const RecordingWriter&) = delete;
 
   void write(const SessionRecord& r);
+  void write(const RankRecord& r);
   void write(const LaunchRecord& r);
   void write(const LaunchStats& r);
   void write(const StepRecord& r);

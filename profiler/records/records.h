@@ -26,6 +26,15 @@ struct SessionRecord {
   std::map<std::string, std::string> versions;  // driver, cuda_runtime, cupti
 };
 
+// Which of how many processes of one run wrote this recording. Absent in the recording of a run of one process.
+struct RankRecord {
+  int64_t rank = 0, size = 1;  // 0 <= rank < size, size >= 2
+  std::string job;             // the same on all ranks of one run
+  std::string host;
+  std::string boot_id, time_namespace;  // equal in two recordings: their clocks are one clock
+  std::string build;                    // build id of the executable
+};
+
 // One GPU operation. A collector that sees many steps writes each launch of the last traced step in full
 // ("launch" lines) and per-index statistics over all traced steps ("stats"); the raw trace (every launch of
 // every step) is opt-in.

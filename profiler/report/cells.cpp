@@ -43,6 +43,8 @@ std::string text_of(Format format, const std::optional<double>& value) {
       return value ? fmt::format("({:.0f}%)", *value) : "";
     case Format::gigabytes:
       return scaled(value, 1e-9, 2);
+    case Format::megabytes:
+      return scaled(value, 1e-6, 1);
     case Format::gigabytes_per_s:
       return scaled(value, 1e-9, 0);
     case Format::megahertz:

@@ -66,6 +66,12 @@ std::string csv_text(const ProfileDocument& d, CsvRows rows) {
       return rows_text(d.launches);
     case CsvRows::missing:
       return rows_text(d.missing);
+    case CsvRows::rank:
+      return rows_text(d.ranks);
+    case CsvRows::collective:
+      return rows_text(d.collectives);
+    case CsvRows::collective_rank:
+      return rows_text(d.collective_ranks);
   }
   return "";
 }

@@ -8,7 +8,7 @@
 
 namespace profiler {
 
-enum class CsvRows { pass, op, layer, kernel, launch, missing };
+enum class CsvRows { pass, op, layer, kernel, launch, missing, rank, collective, collective_rank };
 
 std::string csv_text(const ProfileDocument& document, CsvRows rows);
 

@@ -34,7 +34,10 @@ std::vector<Fact> headline(const ProfileDocument& d) {
   } else if (d.totals.time_ns && d.collection.producer == "ncu") {
     facts.push_back({"all kernels", milliseconds(d.totals.time_ns) + " ms", "each measured alone"});
   }
-  if (d.timing.tokens_per_s) facts.push_back({"", thousands(*d.timing.tokens_per_s), "tokens/s"});
+  if (d.world.tokens_per_s)
+    facts.push_back({"", thousands(*d.world.tokens_per_s), fmt::format("tokens/s on {} ranks", d.world.size.value_or(0))});
+  else if (d.timing.tokens_per_s)
+    facts.push_back({"", thousands(*d.timing.tokens_per_s), "tokens/s"});
   if (d.timing.of_matmul_ceiling_pct)
     facts.push_back({"", percent(d.timing.of_matmul_ceiling_pct) + "%",
                      fmt::format("of the measured {} matmul ceiling", d.timing.matmul_ceiling.value_or(""))});

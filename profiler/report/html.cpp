@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "profiler/document/json.h"
+#include "profiler/report/names.h"
 #include "profiler/report/page.h"
 #include "profiler/report/page_files.h"
 
@@ -52,7 +53,12 @@ std::string html_text(const ProfileDocument& d) {
                      [](const LaunchRow& a, const LaunchRow& b) { return a.shown_ns.value_or(0) > b.shown_ns.value_or(0); });
     shown.launches.resize(kMostLaunches);
   }
+  if (shown.lanes.size() > kMostLaunches * std::max<size_t>(1, shown.ranks.size())) {
+    std::stable_sort(shown.lanes.begin(), shown.lanes.end(), [](const LaneRow& a, const LaneRow& b) { return a.shown_ns > b.shown_ns; });
+    shown.lanes.resize(kMostLaunches * std::max<size_t>(1, shown.ranks.size()));
+  }
   const std::string view = page_json(shown);
+  for (LaneRow& l : shown.lanes) l.name = short_kernel_name(l.name);
   // The timeline needs when and where; names are in the view, the rest of a launch is in the document.
   for (LaunchRow& l : shown.launches) {
     l.path.clear();

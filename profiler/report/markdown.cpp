@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "profiler/report/cells.h"
 #include "profiler/report/facts.h"
+#include "profiler/report/rank_views.h"
 #include "profiler/report/views.h"
 
 namespace profiler {
@@ -26,6 +27,12 @@ std::string markdown_text(const ProfileDocument& d, size_t top) {
   if (!first) out += "\n\n";
   if (const View states = state_view(d, Output::markdown); !states.rows.empty()) out += markdown_text(states) + "\n";
   if (!d.passes.empty()) out += markdown_text(pass_view(d, Output::markdown)) + "\n";
+  if (!d.ranks.empty()) {
+    out += markdown_text(rank_view(d)) + "\n";
+    for (const std::string& sentence : rank_sentences(d)) out += markdown_escaped(sentence) + "\n";
+    out += "\n";
+    if (!d.collectives.empty()) out += markdown_text(collective_view(d, Output::markdown, top)) + "\n";
+  }
   if (d.passes.empty() && d.collection.shown_step && d.totals.time_ns && *d.totals.time_ns > 0 && d.totals.idle_ns)
     out += fmt::format("One step on the device: {} ms, idle {} ms of it ({}%).\n\n", milliseconds(d.totals.time_ns),
                        milliseconds(d.totals.idle_ns), percent(*d.totals.idle_ns / *d.totals.time_ns * 100));

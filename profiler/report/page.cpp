@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/report/facts.h"
+#include "profiler/report/rank_views.h"
 #include "profiler/report/views.h"
 
 namespace profiler {
@@ -90,6 +91,12 @@ std::string page_json(const ProfileDocument& d) {
       kernel_view(d, Output::page, d.kernels.size()),
       "Click a title to sort. Headroom: ms above the time that the kernel's own traffic and work need at this device's ceilings.", texts);
   tables["launches"] = table(launch_view(d), "Launches of the step shown", texts);
+  if (!d.ranks.empty()) {
+    tables["ranks"] = table(rank_view(d), "Each rank; the sections above are those of the median one", texts);
+    tables["collectives"] =
+        table(collective_view(d, Output::page, d.collectives.size()), "Collectives of the step shown, over all ranks", texts);
+    j["ranks"] = rank_sentences(d);
+  }
   j["sentences"] = {{"steps", steps_sentence(d)},        {"no_steps", why_no_steps(d)},      {"timeline", timeline_sentence(d)},
                     {"no_timeline", why_no_timeline(d)}, {"ceilings", ceilings_sentence(d)}, {"no_roofline", why_no_roofline(d)}};
   j["missing"] = missing(d);

@@ -7,6 +7,7 @@
 #include "profiler/report/cells.h"
 #include "profiler/report/facts.h"
 #include "profiler/report/names.h"
+#include "profiler/report/rank_views.h"
 #include "profiler/report/text_table.h"
 #include "profiler/report/views.h"
 
@@ -127,6 +128,16 @@ std::string first_table(const ProfileDocument& d, const TableOptions& o) {
          "\n\n";
 }
 
+// What a run of several ranks has besides.
+std::string rank_tables(const ProfileDocument& d, const TableOptions& o) {
+  if (d.ranks.empty()) return "";
+  std::string out = terminal_text(rank_view(d), o.width, o.color) + "\n";
+  for (const std::string& sentence : rank_sentences(d)) out += wrapped(sentence, o.width, 0) + "\n";
+  out += "\n";
+  if (!d.collectives.empty()) out += terminal_text(collective_view(d, Output::terminal, o.top), o.width, o.color) + "\n";
+  return out;
+}
+
 }  // namespace
 
 std::string table_text(const ProfileDocument& d, const TableOptions& o) {
@@ -135,7 +146,7 @@ std::string table_text(const ProfileDocument& d, const TableOptions& o) {
   if (const std::string line = how_measured(d, o.width); !line.empty()) out += line + "\n";
   if (const View states = state_view(d, Output::terminal); !states.rows.empty()) out += "\n" + terminal_text(states, o.width, o.color);
   if (d.totals.time_ns || !d.kernels.empty()) {
-    out += "\n" + first_table(d, o) + second_table(d, o);
+    out += "\n" + first_table(d, o) + rank_tables(d, o) + second_table(d, o);
     out += wrapped(d.ceilings.copy_bytes_per_s ? "GB/s is DRAM traffic of kernels, (max) its share of this "
                                                  "device's measured ceiling, headroom the ms above the "
                                                  "floor (docs/metrics.md)."

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/report/names.h"
+#include "profiler/report/rank_trace.h"
 
 namespace profiler {
 namespace {
@@ -133,6 +134,7 @@ void add_counter_track(Json& events, const std::vector<Slice>& slices, int64_t p
 }  // namespace
 
 std::string trace_text(const ProfileDocument& d) {
+  if (!d.lanes.empty()) return rank_trace_text(d);
   Json events = Json::array();
   std::map<int64_t, std::map<int64_t, std::vector<Slice>>> by_stream;  // device -> stream
   for (const LaunchRow& l : d.launches)

@@ -3,69 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <type_traits>
 
-#include "profiler/document/fields.h"
 #include "profiler/report/cells.h"
 #include "profiler/report/names.h"
+#include "profiler/report/rank_views.h"
+#include "profiler/report/view_rows.h"
 
 namespace profiler {
 namespace {
-
-template <class Row>
-using Fields = std::vector<const Field<Row>*>;
-
-// The columns of a table, in the order of the document. `of_kernels`: no work model, so that only the kernels' own floors are known.
-template <class Row>
-Fields<Row> columns_of(Table table, Output output, bool of_kernels) {
-  Fields<Row> list;
-  for (const Field<Row>& f : fields_of<Row>()) {
-    const unsigned tables = f.shown.tables | (output == Output::page ? f.shown.page : kNoTable);
-    const bool other_floor = f.shown.floors == (of_kernels ? Floors::of_ops : Floors::of_kernels);
-    if (!f.shown.title.empty() && (tables & table) && !other_floor) list.push_back(&f);
-  }
-  return list;
-}
-
-template <class Row>
-void add_columns(View& view, const Fields<Row>& fields) {
-  for (const Field<Row>* f : fields)
-    view.columns.push_back({std::string(f->shown.title),
-                            std::holds_alternative<Text Row::*>(f->member) || std::holds_alternative<std::string Row::*>(f->member), false,
-                            f->shown.drop, std::string(f->name)});
-}
-
-template <class Row>
-std::optional<double> number_of(const Field<Row>& f, const Row& row) {
-  return std::visit(
-      [&](auto member) -> std::optional<double> {
-        using T = std::remove_cvref_t<decltype(row.*member)>;
-        if constexpr (std::is_same_v<T, Count> || std::is_same_v<T, Number>)
-          return row.*member ? std::optional(static_cast<double>(*(row.*member))) : std::nullopt;
-        else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double>)
-          return static_cast<double>(row.*member);
-        else
-          return std::nullopt;
-      },
-      f.member);
-}
-
-template <class Row>
-std::string text_of(const Field<Row>& f, const Row& row) {
-  if constexpr (std::is_base_of_v<Measured, Row>)
-    if (f.shown.format == Format::launches) return std::to_string(row.launches + row.copies);
-  if constexpr (std::is_base_of_v<Numbers, Row>)
-    if (f.shown.format == Format::tensor) return tensor_cell(row);
-  if (const auto* text = std::get_if<std::string Row::*>(&f.member)) return row.*(*text);
-  if (const auto* text = std::get_if<Text Row::*>(&f.member)) return (row.*(*text)).value_or("-");
-  if (const auto* size = std::get_if<std::array<int64_t, 3> Row::*>(&f.member)) return fmt::format("{}", fmt::join(row.*(*size), "x"));
-  return text_of(f.shown.format, number_of(f, row));
-}
-
-template <class Row>
-void add_cells(ViewRow& to, const Fields<Row>& fields, const Row& row) {
-  for (const Field<Row>* f : fields) to.cells.push_back({text_of(*f, row), number_of(*f, row), {}});
-}
 
 // A row that is no pass: it has the numbers that are known for it and blanks for the others.
 void blank_unknown(ViewRow& row) {
@@ -176,6 +121,7 @@ void add_rest(View& view, const Fields<PassRow>& fields, const ProfileDocument& 
   const auto add = [&](const char* name, const PassRow& p, ViewRow::Kind kind, bool blanks) {
     ViewRow row{{{name, {}, {}}}, kind};
     add_cells(row, fields, p);
+    row.cells.resize(row.cells.size() + rank_pass_columns(d).size());
     if (blanks) {
       blank_unknown(row);
       for (size_t i = 0; i < fields.size(); ++i)
@@ -218,10 +164,14 @@ View pass_view(const ProfileDocument& d, Output output) {
   const bool of_kernels = d.passes.empty() && d.collection.shown_step && !d.kernels.empty();
   view.columns.push_back({of_kernels ? "kernel" : "pass", true, false, 0, ""});
   add_columns(view, fields);
+  const std::vector<ViewColumn> of_ranks = rank_pass_columns(d);
+  view.columns.insert(view.columns.end(), of_ranks.begin(), of_ranks.end());
   view.columns.push_back({"top kernel", true, true, 9, ""});
   for (const PassRow& p : of_kernels ? kernels_as_passes(d) : d.passes) {
     ViewRow row{{{p.name, {}, {}}}};
     add_cells(row, fields, p);
+    const std::vector<ViewCell> of_all = rank_pass_cells(d, p.name);
+    row.cells.insert(row.cells.end(), of_all.begin(), of_all.end());
     row.cells.push_back({of_kernels ? "" : "-", {}, {}});
     if (p.top_kernel)
       row.cells.back() = {milliseconds(p.top_kernel_ns) + " " + kernel_name_cell(*p.top_kernel, output).text, {}, *p.top_kernel};

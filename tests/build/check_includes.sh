@@ -19,7 +19,8 @@ function stages_of(path,   f) {
   for (f = folder_of(path); f != "."; f = folder_of(f)) if (f in in_folder) return in_folder[f]
   return ""
 }
-function declare(text, folder,   n, word, i, name, sources) {
+# `part`: a .cmake file, which the folder above includes, so that its paths may begin there.
+function declare(text, folder, part,   n, word, i, name, sources) {
   gsub(/#[^\n]*/, "", text); gsub(/[()]/, " ", text)
   n = split(text, word, /[ \t\n]+/)
   for (i = 1; i <= n; ++i) {
@@ -27,7 +28,10 @@ function declare(text, folder,   n, word, i, name, sources) {
     if (name == "") { name = word[i]; in_folder[folder] = in_folder[folder] name " "; continue }
     if (word[i] == "RANK") { rank[name] = word[i + 1] + 0; ++stages; continue }
     if (word[i] ~ /^(LINKS|PRIVATE_LIBS|PUBLIC_LIBS)$/) sources = 0
-    if (sources && word[i] ~ /^[A-Za-z0-9_\/]+\.(cpp|cu)$/) pending[folder "/" word[i]] = name
+    if (sources && word[i] ~ /^[A-Za-z0-9_\/]+\.(cpp|cu)$/) {
+      pending[folder "/" word[i]] = name
+      if (part) pending[folder_of(folder) "/" word[i]] = name
+    }
     if (word[i] == "SOURCES") sources = 1
   }
 }
@@ -42,7 +46,7 @@ END {
       text = substr(text, at + length("stepscope_stage("))
       end = index(text, ")")
       # "${x}" and generator expressions hold no parenthesis, so the first one ends the call.
-      declare(substr(text, 1, end - 1), folder_of(files[i]))
+      declare(substr(text, 1, end - 1), folder_of(files[i]), files[i] ~ /\.cmake$/)
     }
   }
   for (path in pending) listed[stem(path)] = pending[path] " "

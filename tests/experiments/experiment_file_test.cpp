@@ -86,6 +86,23 @@ TEST(experiment_file, against_a_frozen_baseline_is_compound) {
   EXPECT_TRUE(parse_experiment(kGood + "baseline: fp32-v1\ncompound: true\n", "x.yaml").frozen_baseline());
 }
 
+TEST(experiment_file, may_ask_for_several_gpus_for_both_arms_or_as_the_change) {
+  const Experiment both = parse_experiment(replaced(kGood, "matmul: tf32}", "matmul: tf32, gpus: 2}"), "x.yaml");
+  EXPECT_EQ(both.workloads[0].text(), "d12 B=4 T=1024 tf32 2 GPUs");
+  EXPECT_EQ(gpus_of(both, both.workloads[0], 'A'), 2);
+  EXPECT_EQ(gpus_of(both, both.workloads[0], 'B'), 2);
+  EXPECT_EQ(gpus_of(both, both.workloads[1], 'A'), 1);
+  const Experiment change = parse_experiment(replaced(kGood, "variant: {zero_grad: memset}", "flags: {gpus: 2}"), "x.yaml");
+  EXPECT_EQ(gpus_of(change, change.workloads[0], 'A'), 1);
+  EXPECT_EQ(gpus_of(change, change.workloads[0], 'B'), 2);
+  // The gate and an arm that steps on command know one GPU.
+  for (const char arm : {'A', 'B'})
+    EXPECT_THAT(trainer_arguments(change, change.workloads[0], arm), ::testing::Not(::testing::Contains("--gpus")));
+  EXPECT_THAT(error_of(replaced(kGood, "variant: {zero_grad: memset}", "flags: {gpus: two}")), HasSubstr("gpus is 'two'"));
+  EXPECT_THAT(error_of(replaced(kGood, "matmul: tf32}", "matmul: tf32, gpus: 0}")), HasSubstr("x.yaml:10: gpus is 0: expected at least 1"));
+  EXPECT_THAT(error_of(kGood + "common: {flags: {gpus: 2}}\n"), HasSubstr("'gpus' belongs to the workloads"));
+}
+
 TEST(experiment_file, that_is_wrong_is_refused_with_file_line_and_key) {
   EXPECT_THAT(error_of(replaced(kGood, "question", "questoin")), HasSubstr("x.yaml:1: experiment: unknown key 'questoin'"));
   EXPECT_THAT(error_of(replaced(kGood, "hypothesis: One pass less over memory.\n", "")), HasSubstr("'hypothesis' is missing"));

@@ -166,7 +166,8 @@ TEST(MemoryPlan, NoBatchFitsWhereTheParametersDoNot) { EXPECT_EQ(largest_batch(d
 
 std::string refusal(const gpt2::TrainerOptions& o, int64_t free_bytes) {
   try {
-    require_memory(plan_memory(o, {}), o, {}, free_bytes, "NVIDIA Test");
+    gpt2::ops::require_memory(
+        plan_memory(o, {}), o, [&] { return largest_batch(o, {}, free_bytes); }, free_bytes, "NVIDIA Test");
   } catch (const stepscope::MachineError& e) {
     return e.what();
   }

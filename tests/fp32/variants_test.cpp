@@ -26,6 +26,8 @@ const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers =
     {"classifier", [](const VariantChoice& c) { return static_cast<int>(c.classifier); }},
     {"zero_grad", [](const VariantChoice& c) { return static_cast<int>(c.zero_grad); }},
     {"adamw", [](const VariantChoice& c) { return static_cast<int>(c.adamw); }},
+    {"communication", [](const VariantChoice& c) { return static_cast<int>(c.communication); }},
+    {"gradient_reduction", [](const VariantChoice& c) { return static_cast<int>(c.gradient_reduction); }},
 };
 
 TEST(Variants, EverySlotOfTheTableChangesItsOwnMemberAndNoOther) {

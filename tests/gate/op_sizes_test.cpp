@@ -54,7 +54,7 @@ class Sizes : public ::testing::TestWithParam<const OpTrainer*> {
   }
   static int64_t most_gradients(const OpSizes& z) { return *std::max_element(z.gradients.begin(), z.gradients.end()); }
   std::function<int64_t(int64_t)> norm() const {
-    return [this](int64_t n) { return ops().grad_norm_scratch(n); };
+    return [this](int64_t n) { return ops().grad_norm_scratch("whole", n); };
   }
 };
 

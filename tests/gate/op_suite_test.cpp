@@ -42,10 +42,15 @@ void expect_every_variant(const OpTrainer& trainer, const std::set<std::string>&
       }
 }
 
-// How a step is launched and which of the library's algorithms runs are no ops; the whole-model checks run
-// both.
-TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) { expect_every_variant(mixed_ops(), {"step_launch", "matmul_algorithm"}); }
-TEST(OpSuite, EveryVariantOfTheFp32TrainerHasACase) { expect_every_variant(fp32_ops(), {"zero_grad"}); }
+// How a step is launched, with which edges between its kernels, which of the library's algorithms runs and what ranks exchange are no ops;
+// the whole-model checks and tests/ranks run them.
+TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) {
+  expect_every_variant(mixed_ops(), {"step_launch", "graph_edges", "matmul_algorithm", "communication", "embedding_exchange",
+                                     "exchange_start", "gradient_reduction"});
+}
+TEST(OpSuite, EveryVariantOfTheFp32TrainerHasACase) {
+  expect_every_variant(fp32_ops(), {"zero_grad", "communication", "gradient_reduction"});
+}
 
 TEST(OpSuite, AVariantThatJoinsTheTableIsJudgedAndTimedWithoutACaseOfItsOwn) {
   const OpCase c{.op = "layernorm_forward", .shape = "", .tensors = {}};

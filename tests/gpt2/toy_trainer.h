@@ -53,14 +53,20 @@ class ToyTrainer : public Trainer {
     if (!plan.graph_allowed) direct.push_back(plan.step);
     const double norm = plan.step == norm_diverges_at ? std::numeric_limits<double>::infinity() : std::sqrt(std::abs(loss));
     unfinished_.push_back({plan.step, loss, norm, 1e6});
+    weights_behind_ = true;
   }
   StepOutcome finish_step() override {
     const StepOutcome o = unfinished_.at(0);
     unfinished_.pop_front();
     return o;
   }
+  void complete_weights() override {
+    require_idle("complete_weights");
+    weights_behind_ = false;
+  }
   double evaluate(const Batch& batch, std::span<float> logits) override {
     require_idle("evaluate");
+    if (weights_behind_) throw std::logic_error("evaluate before complete_weights");
     evaluated.emplace_back(batch.inputs.begin(), batch.inputs.end());
     const size_t V = static_cast<size_t>(options_.model.vocab_size);
     for (size_t i = 0; i < logits.size() / V; ++i)  // each token is followed by the next number
@@ -90,6 +96,7 @@ class ToyTrainer : public Trainer {
   TrainerOptions options_;
   std::vector<float> p_, m_, v_;
   std::deque<StepOutcome> unfinished_;
+  bool weights_behind_ = false;  // as of ranks that gather weights in the next step
 };
 
 inline TrainerOptions toy_options(int64_t batch_size = 2, int64_t seq_len = 8) {

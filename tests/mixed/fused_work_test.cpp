@@ -53,6 +53,32 @@ TEST(FusedWork, AResidualSumInALayernormReadsTwoAndWritesTwoTensors) {
   for (const char* path : {"forward/0/residual1", "forward/0/residual2", "forward/1/residual2"}) EXPECT_FALSE(all.contains(path));
 }
 
+// 30 bytes a parameter are 4 of the gradient, 16 of the moments, 8 of the master, 2 of the weight; split masters make 8.25 of the last 10.
+TEST(FusedWork, SplitMastersMoveLessInTheUpdateAlone) {
+  VariantChoice v = plain();
+  const auto before = by_path(v);
+  v.masters = Masters::split;
+  const auto all = by_path(v);
+  const auto parameters = static_cast<double>(gpt2::tensor_layout(options().model).total);
+  EXPECT_EQ(before.at("optimizer/-/adamw").min_bytes, 30 * parameters);
+  EXPECT_EQ(all.at("optimizer/-/adamw").min_bytes, 28.25 * parameters);
+  for (const auto& [path, work] : before)
+    if (path != "optimizer/-/adamw") {
+      EXPECT_EQ(all.at(path).min_bytes, work.min_bytes) << path;
+    }
+}
+
+TEST(FusedWork, ANormBesideTheBackwardReadsEveryGradientOnce) {
+  VariantChoice v = plain();
+  v.grad_norm = GradNorm::beside_backward;
+  const auto all = by_path(v);
+  // Of a layer at C = 8: two norms of 2 C, 12 C^2 in products, 9 C of biases; outside: 128 and 16 rows of C, and lnf.
+  const double layer = 4 * (4 * 8 + 12 * 8 * 8 + 9 * 8), rest = 4 * (128 * 8 + 16 * 8 + 2 * 8);
+  EXPECT_EQ(all.at("backward/0/grad_norm").min_bytes, layer);
+  EXPECT_EQ(all.at("backward/1/grad_norm").min_bytes, layer);
+  EXPECT_EQ(all.at("optimizer/-/grad_norm").min_bytes, rest);
+}
+
 TEST(FusedWork, AResidualSumInAProductReadsOneTensorMore) {
   VariantChoice v = plain();
   const auto before = by_path(v);
@@ -72,6 +98,17 @@ TEST(FusedWork, GeluInAProductWritesOrReadsFourTensorsMore) {
   EXPECT_EQ(all.at("backward/0/mlp_down").min_bytes, before.at("backward/0/mlp_down").min_bytes + 4 * kTensor);
   EXPECT_FALSE(all.contains("forward/0/gelu"));
   EXPECT_FALSE(all.contains("backward/0/gelu"));
+}
+
+// GELU's gradient is written where GELU's input was: as many bytes.
+TEST(FusedWork, OurOwnProductWithGeluMovesWhatTheLibrarysDoes) {
+  VariantChoice v = plain();
+  v.gelu_forward = v.gelu_backward = Gelu::matmul_epilogue;
+  const auto library = by_path(v);
+  v.gelu_forward = v.gelu_backward = Gelu::hopper;
+  const auto own = by_path(v);
+  EXPECT_EQ(own.size(), library.size());
+  for (const auto& [path, work] : library) EXPECT_EQ(own.at(path).min_bytes, work.min_bytes) << path;
 }
 
 TEST(FusedWork, RecomputeKeepsTheBackwardRangeOfGelu) {

@@ -107,6 +107,30 @@ TEST(MixedMemoryPlan, EveryTensorIsAlignedFor16ByteAccess) {
   for (const Extent& e : extents(plan_memory(o, flash()), o, flash())) EXPECT_EQ(e.begin % 16, 0) << e.name;
 }
 
+// 16 bits and one: 2.125 bytes.
+TEST(MixedMemoryPlan, SplitMastersTakeSeventeenBitsAParameter) {
+  VariantChoice v = flash();
+  v.masters = Masters::split;
+  const MemoryPlan plan = plan_memory(d12(4, 1024), v);
+  const auto item = std::find_if(plan.items.begin(), plan.items.end(), [](const auto& i) { return i.name == "master weights"; });
+  ASSERT_NE(item, plan.items.end());
+  EXPECT_EQ(item->bytes, 264511296);  // 124,475,904 x 17 / 8
+}
+
+// One row of 4 C floats for every 128 rows of a micro-batch. GELU's gradient takes the place of GELU's input.
+TEST(MixedMemoryPlan, ColumnSumsOfOurOwnProductFitTheScratch) {
+  VariantChoice v = flash();
+  for (const int64_t batch : {1, 3, 64, 256}) {
+    const gpt2::TrainerOptions o = d12(batch, 1023);
+    v.gelu_forward = v.gelu_backward = Gelu::matmul_epilogue;
+    const MemoryPlan library = plan_memory(o, v);
+    v.gelu_forward = v.gelu_backward = Gelu::hopper;
+    const MemoryPlan own = plan_memory(o, v);
+    EXPECT_GE(own.scratch_bytes, (batch * 1023 + 127) / 128 * (4 * 768) * 4) << batch;
+    EXPECT_EQ(own.activation_bytes, library.activation_bytes) << batch;
+  }
+}
+
 TEST(MixedMemoryPlan, EachItemIsWhatItsNameSays) {
   const MemoryPlan plan = plan_memory(d12(4, 1024), flash());
   std::map<std::string, int64_t> bytes;
@@ -152,7 +176,8 @@ TEST(MixedMemoryPlan, OutOfMemorySaysWhatIsNeededWhatIsFreeAndWhatFits) {
   const int64_t free_bytes = int64_t{80} << 30;
   const int64_t batch = largest_batch(o, flash(), free_bytes);
   try {
-    require_memory(plan_memory(o, flash()), o, flash(), free_bytes, "NVIDIA Test");
+    gpt2::ops::require_memory(
+        plan_memory(o, flash()), o, [&] { return largest_batch(o, flash(), free_bytes); }, free_bytes, "NVIDIA Test");
     FAIL() << "a batch of 1000 fits 80 GiB";
   } catch (const stepscope::MachineError& e) {
     EXPECT_THAT(e.what(), AllOf(HasSubstr("--batch-size 1000"), HasSubstr("activations"), HasSubstr("NVIDIA Test has 80.00 GiB free"),

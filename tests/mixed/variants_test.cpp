@@ -8,8 +8,10 @@
 #include <optional>
 
 #include "base/errors.h"
+#include "gpt2/distributed/communicator.h"
 #include "mixed/attention_cudnn.h"
 #include "mixed/trainer.h"
+#include "mixed/variant_rows.h"
 
 namespace mixed {
 namespace {
@@ -33,12 +35,20 @@ const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers =
     {"classifier", [](const VariantChoice& c) { return static_cast<int>(c.classifier); }},
     {"zero_grad", [](const VariantChoice& c) { return static_cast<int>(c.zero_grad); }},
     {"adamw", [](const VariantChoice& c) { return static_cast<int>(c.adamw); }},
+    {"grad_norm", [](const VariantChoice& c) { return static_cast<int>(c.grad_norm); }},
+    {"masters", [](const VariantChoice& c) { return static_cast<int>(c.masters); }},
+    {"graph_edges", [](const VariantChoice& c) { return static_cast<int>(c.graph_edges); }},
+    {"communication", [](const VariantChoice& c) { return static_cast<int>(c.communication); }},
+    {"embedding_exchange", [](const VariantChoice& c) { return static_cast<int>(c.embedding_exchange); }},
+    {"exchange_start", [](const VariantChoice& c) { return static_cast<int>(c.exchange_start); }},
+    {"gradient_reduction", [](const VariantChoice& c) { return static_cast<int>(c.gradient_reduction); }},
     {"step_launch", [](const VariantChoice& c) { return static_cast<int>(c.step_launch); }},
+    {"attention_plan", [](const VariantChoice& c) { return static_cast<int>(c.attention_plan); }},
     {"matmul_algorithm", [](const VariantChoice& c) { return static_cast<int>(c.matmul_algorithm); }},
 };
 
 bool cudnn_here() { return !why_no_cudnn().has_value(); }
-bool can_run(const std::string& name) { return cudnn_here() || !name.starts_with("cudnn"); }
+bool can_run(const std::string& name) { return cudnn_here() || !(name.starts_with("cudnn") || name == "measured"); }
 
 TEST(MixedVariants, EverySlotOfTheTableChangesItsOwnMemberAndNoOther) {
   ASSERT_EQ(variant_table().size(), kMembers.size());
@@ -66,6 +76,7 @@ TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
   EXPECT_EQ(index("residual", "matmul_epilogue"), static_cast<int>(Residual::matmul_epilogue));
   EXPECT_EQ(index("bias_gradient", "column_sums"), static_cast<int>(BiasGradient::column_sums));
   EXPECT_EQ(index("gelu_forward", "kernel"), static_cast<int>(Gelu::kernel));
+  EXPECT_EQ(index("gelu_backward", "hopper"), static_cast<int>(Gelu::hopper));
   EXPECT_EQ(index("attention_forward", "flash"), static_cast<int>(AttentionForward::flash));
   EXPECT_EQ(index("attention_forward", "unfused"), static_cast<int>(AttentionForward::unfused));
   EXPECT_EQ(index("attention_backward", "flash"), static_cast<int>(AttentionBackward::flash));
@@ -116,6 +127,44 @@ std::string refusal(const std::map<std::string, std::string>& wanted) {
 TEST(MixedVariants, AnUnknownSlotOrVariantIsNamedBesideTheKnownOnes) {
   EXPECT_THAT(refusal({{"attention", "flash"}}), AllOf(HasSubstr("attention=flash"), HasSubstr("attention_backward")));
   EXPECT_THAT(refusal({{"adamw", "fastest"}}), AllOf(HasSubstr("adamw=fastest"), HasSubstr("all_tensors, per_tensor")));
+}
+
+struct NoCommunicator final : gpt2::distributed::Communicator {
+  gpt2::distributed::World of{0, 2};
+  const gpt2::distributed::World& world() const override { return of; }
+  void enqueue(const gpt2::distributed::Collective&, void*, void*) override {}
+  bool memory_is_host() const override { return true; }
+  bool is_asynchronous() const override { return false; }
+  std::string name() const override { return "none"; }
+  std::optional<gpt2::distributed::Failure> failure() override { return std::nullopt; }
+  void abort() noexcept override {}
+};
+
+std::string refusal_of_ranks(const std::map<std::string, std::string>& wanted, gpt2::distributed::Communicator* communicator) {
+  gpt2::TrainerOptions o;
+  o.model = gpt2::model_from_name("d12");
+  o.batch_size = 4;
+  o.seq_len = 1024;
+  o.communicator = communicator;
+  const Run run{o, 227 << 10, [](const Gemm&) { return std::nullopt; }, [](bool) { return std::nullopt; }, 9};
+  try {
+    (void)variants().settle(run, wanted, false);
+  } catch (const stepscope::InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(MixedVariants, SeveralRanksRefuseWhatTheirUpdateDoesNotDo) {
+  NoCommunicator two;
+  for (const auto& [slot, name] :
+       {std::pair{"masters", "split"}, std::pair{"grad_norm", "beside_backward"}, std::pair{"adamw", "per_tensor"}}) {
+    EXPECT_THAT(refusal_of_ranks({{slot, name}}, &two), AllOf(HasSubstr(name), HasSubstr("ranks"))) << slot;
+    EXPECT_EQ(refusal_of_ranks({{slot, name}}, nullptr), "") << slot;
+  }
+  EXPECT_THAT(refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "all_reduce"}}, &two),
+              HasSubstr("before the end of the backward pass"));
+  EXPECT_EQ(refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "zero1_ahead"}}, &two), "");
 }
 
 // All are refused before a device is looked for: this test needs none.

@@ -36,6 +36,9 @@ TEST(Words, EveryPassAndOpOfTheTrainersHasItsOwnWord) {
                                             {Op::zero_grad, "zero_grad"},
                                             {Op::grad_norm, "grad_norm"},
                                             {Op::adamw, "adamw"},
+                                            {Op::reduce_gradients, "reduce_gradients"},
+                                            {Op::gather_weights, "gather_weights"},
+                                            {Op::norm_gather, "norm_gather"},
                                             {Op::copy, "copy"}};
   ASSERT_EQ(std::size(ops), static_cast<size_t>(gpt2::kOpCount));
   for (const auto& [op, word] : ops) EXPECT_EQ(gpt2::name(op), word);

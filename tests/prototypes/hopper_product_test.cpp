@@ -3,29 +3,37 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <random>
+#include <tuple>
 #include <vector>
 
-#include "experiments/prototypes/hopper_product/multiply.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
+#include "mixed/hopper/multiply.h"
 
 namespace {
 
 using bf16 = __nv_bfloat16;
+using hopper::Cut;
 using hopper::Problem;
 using hopper::Tail;
 
 struct Case {
   int m, n, k;
-  bool across;
   Tail tail;
+  bool a_across, b_across;
+  Cut cut;
 };
 
-std::vector<bf16> random_values(int64_t n, float scale, unsigned seed) {
+// Kept, because the largest of them take a second to make and many cases use them.
+const std::vector<bf16>& random_values(int64_t n, float scale, unsigned seed) {
+  static std::map<std::tuple<int64_t, float, unsigned>, std::vector<bf16>> made;
+  std::vector<bf16>& out = made[{n, scale, seed}];
+  if (!out.empty()) return out;
   std::mt19937 random(seed);
   std::normal_distribution<float> value(0, scale);
-  std::vector<bf16> out(static_cast<size_t>(n));
+  out.resize(static_cast<size_t>(n));
   for (bf16& v : out) v = __float2bfloat16(value(random));
   return out;
 }
@@ -62,26 +70,26 @@ class HopperProduct : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(HopperProduct, IsTheSumAndItsTail) {
-  const auto [m, n, k, across, tail] = GetParam();
+  const auto& [m, n, k, tail, a_across, b_across, cut] = GetParam();
   const auto at = [](int64_t row, int64_t columns, int64_t column) { return static_cast<size_t>(row * columns + column); };
-  const auto a = random_values(int64_t{m} * k, 1, 1), b = random_values(int64_t{n} * k, 0.05f, 2),
-             given = random_values(int64_t{m} * n, 1, 3), bias = random_values(n, 0.5f, 4),
-             poison = std::vector<bf16>(static_cast<size_t>(m) * static_cast<size_t>(n), __float2bfloat16(NAN));
+  const auto &a = random_values(int64_t{m} * k, 1, 1), &b = random_values(int64_t{n} * k, 0.05f, 2),
+             &given = random_values(int64_t{m} * n, 1, 3), &bias = random_values(n, 0.5f, 4);
+  const std::vector<bf16> poison(static_cast<size_t>(m) * static_cast<size_t>(n), __float2bfloat16(NAN));
   OnDevice da(a), db(b), dgiven(given), dbias(bias), out(poison), stored(poison);
-  const int64_t tiles = (m + 127) / 128;
-  gpt2::cuda::DeviceBuffer<float> partial(tiles * n);
-  const Problem p{m,
-                  n,
-                  k,
-                  da.buffer.data(),
-                  db.buffer.data(),
-                  across,
-                  out.buffer.data(),
-                  dbias.buffer.data(),
-                  stored.buffer.data(),
-                  dgiven.buffer.data(),
-                  partial.data()};
-  hopper::multiply(p, tail, nullptr);
+  const int64_t tiles = (m + 127) / 128, widths = (n + cut.columns - 1) / cut.columns;
+  gpt2::cuda::DeviceBuffer<float> partial(tiles * n), offset(m), row_sums(widths * m);
+  gpt2::cuda::DeviceBuffer<int> overflow(1);
+  STEPSCOPE_CUDA_CHECK(cudaMemset(overflow.data(), 0, sizeof(int)));
+  std::vector<float> offsets(static_cast<size_t>(m));
+  for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = static_cast<float>(i % 7) - 3;
+  STEPSCOPE_CUDA_CHECK(cudaMemcpy(offset.data(), offsets.data(), offsets.size() * sizeof(float), cudaMemcpyHostToDevice));
+  Problem p;
+  p.m = m, p.n = n, p.k = k;
+  p.a = da.buffer.data(), p.b = db.buffer.data(), p.a_across = a_across, p.b_across = b_across;
+  p.out = out.buffer.data(), p.bias = dbias.buffer.data(), p.slope = stored.buffer.data(), p.given = dgiven.buffer.data();
+  p.partial = partial.data(), p.offset = offset.data(), p.row_sums = row_sums.data(), p.overflow = overflow.data();
+  p.kept = n - 3;
+  hopper::Product(p, tail, cut).run(nullptr);
   STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
   const auto got = to_host(out.buffer.data(), int64_t{m} * n), slopes = to_host(stored.buffer.data(), int64_t{m} * n);
 
@@ -90,26 +98,42 @@ TEST_P(HopperProduct, IsTheSumAndItsTail) {
     for (int64_t column = row % 13; column < n; column += row % 64 == 0 ? 1 : 61) {
       double sum = 0, size = 0;
       for (int64_t i = 0; i < k; ++i) {
-        const double x = __bfloat162float(a[at(row, k, i)]) * __bfloat162float(b[across ? at(i, n, column) : at(column, k, i)]);
+        const double x = __bfloat162float(a[a_across ? at(i, m, row) : at(row, k, i)]) *
+                         __bfloat162float(b[b_across ? at(i, n, column) : at(column, k, i)]);
         sum += x;
         size += std::abs(x);
       }
-      // The product is rounded to bf16 (2^-9) before its tail, and the result again.
-      const double given_here = __bfloat162float(given[at(row, n, column)]), error = std::abs(sum) / 256 + 1e-5 * size + 1e-6;
-      double want = sum, allowed = error;
+      // Rounded once, after its tail, to bf16's 8 bits: by at most 2^-8 = 1 / 256 of itself.
+      const double given_here = __bfloat162float(given[at(row, n, column)]), error = 1e-5 * size + 1e-6;
+      double want = sum, allowed = error + std::abs(sum) / 256;
       if (tail == Tail::gelu) {
         const double x = sum + __bfloat162float(bias[static_cast<size_t>(column)]);
         want = gelu(x);
-        allowed = 1.2 * error + std::abs(want) / 128;
-        ASSERT_NEAR(__bfloat162float(slopes[at(row, n, column)]), slope(x), error + 0.01) << row << ", " << column;
+        allowed = 1.2 * error + std::abs(want) / 256;
+        ASSERT_NEAR(__bfloat162float(slopes[at(row, n, column)]), slope(x), 1.2 * error + std::abs(slope(x)) / 256)
+            << row << ", " << column;
+      } else if (tail == Tail::exponential) {
+        want = column < p.kept ? std::exp(sum - offsets[static_cast<size_t>(row)]) : 0;
+        allowed = want * (error + 1.0 / 256);
       } else if (tail != Tail::plain) {
         const double factor = tail == Tail::gelu_backward_of_x ? slope(given_here) : given_here;
         want = sum * factor;
-        allowed = error * std::abs(factor) + std::abs(want) / 128 + 1e-6;
+        allowed = error * (std::abs(factor) + 0.01) + std::abs(want) / 256;
       }
       ASSERT_NEAR(__bfloat162float(got[at(row, n, column)]), want, allowed) << row << ", " << column;
     }
-  if (tail == Tail::plain || tail == Tail::gelu) return;
+  if (tail == Tail::exponential) {
+    const auto sums = to_host(row_sums.data(), widths * m);
+    for (int64_t row = 0; row < m; ++row)
+      for (int64_t width = 0; width < widths; ++width) {
+        double want = 0;
+        for (int64_t column = width * cut.columns; column < std::min<int64_t>(n, (width + 1) * cut.columns); ++column)
+          want += __bfloat162float(got[at(row, n, column)]);
+        ASSERT_NEAR(sums[at(width, m, row)], want, want / 256) << row << ", " << width;
+      }
+    ASSERT_EQ(to_host(overflow.data(), 1)[0], 0);
+  }
+  if (tail != Tail::gelu_backward_of_slope && tail != Tail::gelu_backward_of_x) return;
   const auto sums = to_host(partial.data(), tiles * n);
   for (int64_t tile = 0; tile < tiles; ++tile)
     for (int64_t column = 0; column < n; ++column) {
@@ -123,12 +147,53 @@ TEST_P(HopperProduct, IsTheSumAndItsTail) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, HopperProduct,
-                         ::testing::Values(Case{256, 192, 64, false, Tail::plain}, Case{256, 192, 64, true, Tail::plain},
-                                           Case{300, 520, 200, false, Tail::plain}, Case{300, 520, 200, true, Tail::plain},
-                                           Case{1000, 3072, 136, false, Tail::gelu}, Case{1000, 3072, 136, true, Tail::gelu_backward_of_x},
-                                           Case{4100, 3080, 72, true, Tail::gelu_backward_of_slope},
-                                           Case{4100, 3080, 72, false, Tail::plain}, Case{1, 8, 8, false, Tail::gelu},
-                                           Case{1, 8, 8, true, Tail::gelu_backward_of_x}));
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  const auto cut = [](bool turns, int columns, int across_m, int across_n, int stages, int lag = 0) {
+    return Cut{columns, turns, {across_m, across_n, stages, 8, lag}};
+  };
+  for (const auto& [m, n, k] : {std::tuple{256, 192, 64}, std::tuple{304, 520, 200}, std::tuple{8, 8, 8}, std::tuple{4104, 3080, 72}}) {
+    for (const Cut& c : {cut(true, 192, 2, 2, 4), cut(true, 192, 4, 1, 3), cut(true, 128, 1, 2, 6)}) {
+      out.push_back({m, n, k, Tail::plain, false, false, c});
+      out.push_back({m, n, k, Tail::gelu, false, false, c});
+      out.push_back({m, n, k, Tail::gelu_backward_of_slope, false, true, c});
+      out.push_back({m, n, k, Tail::exponential, false, false, c});
+    }
+    for (const Cut& c : {cut(true, 192, 2, 2, 4), cut(false, 256, 2, 1, 3, 1), cut(false, 256, 1, 1, 3)}) {
+      out.push_back({m, n, k, Tail::plain, false, true, c});
+      out.push_back({m, n, k, Tail::plain, true, true, c});
+    }
+    out.push_back({m, n, k, Tail::gelu_backward_of_x, false, true, cut(true, 192, 2, 2, 4)});
+    out.push_back({m, n, k, Tail::plain, false, false, cut(false, 192, 2, 2, 4, 1)});
+  }
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, HopperProduct, ::testing::ValuesIn(cases()));
+
+// A row whose results would pass what bf16 and the sums hold is told, not stored in silence.
+TEST(HopperProductOverflow, IsTold) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
+  int major = 0;
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+  if (major != 9) GTEST_SKIP() << "wgmma needs compute capability 9.0";
+  const OnDevice a(random_values(128 * 64, 1, 1)), b(random_values(192 * 64, 0.05f, 2)), out(random_values(128 * 192, 1, 3));
+  gpt2::cuda::DeviceBuffer<float> offset(128), row_sums(128);
+  gpt2::cuda::DeviceBuffer<int> overflow(1);
+  for (const float low : {0.0f, -100.0f}) {
+    std::vector<float> offsets(128, 0);
+    offsets[77] = low;
+    STEPSCOPE_CUDA_CHECK(cudaMemcpy(offset.data(), offsets.data(), 512, cudaMemcpyHostToDevice));
+    STEPSCOPE_CUDA_CHECK(cudaMemset(overflow.data(), 0, sizeof(int)));
+    Problem p;
+    p.m = 128, p.n = 192, p.k = 64, p.kept = 192;
+    p.a = a.buffer.data(), p.b = b.buffer.data(), p.out = out.buffer.data();
+    p.offset = offset.data(), p.row_sums = row_sums.data(), p.overflow = overflow.data();
+    hopper::Product(p, Tail::exponential, Cut{}).run(nullptr);
+    STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
+    EXPECT_EQ(to_host(overflow.data(), 1)[0], low < 0 ? 1 : 0);
+  }
+}
 
 }  // namespace

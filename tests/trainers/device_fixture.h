@@ -53,7 +53,8 @@ inline gpt2::TrainerOptions small_options(const Kind& kind, int64_t B, int64_t T
 
 // What a deterministic trainer refuses.
 inline bool repeats(const std::string& slot, const std::string& variant) {
-  return !(slot == "attention_backward" && variant == "cudnn") && !(slot == "matmul_algorithm" && variant == "search");
+  return !(slot == "attention_backward" && variant == "cudnn") && !(slot == "matmul_algorithm" && variant == "search") &&
+         !(slot == "attention_plan" && variant == "measured");
 }
 
 inline size_t parameter_count(const gpt2::TrainerOptions& o) { return static_cast<size_t>(gpt2::tensor_layout(o.model).total); }

@@ -83,7 +83,7 @@ TEST(VariantRows, EveryRowNamesItsLaunchesOrSaysWhyTheyCannotBeSeen) {
 TEST(VariantRows, TheKernelsThatTheyNameAreInTheTrainersSources) {
   for (const auto& [trainer, table] : tables()) {
     std::string sources;
-    for (const std::string& folder : {trainer + "/kernels", std::string("gpt2/ops")})
+    for (const std::string& folder : {trainer + "/kernels", std::string("gpt2/ops"), std::string("mixed/hopper")})
       for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(SOURCE_DIR) / folder)) {
         std::ifstream in(file.path());
         sources.append(std::istreambuf_iterator<char>(in), {});
@@ -263,6 +263,65 @@ TEST(VariantRows, AFoldNeedsTheKernelThatItIsFoldedInto) {
                 mixed::variants().settle(run, {{"layernorm_backward", "separate_columns"}, {"bias_gradient", "layernorm_fold"}}, false);
               }),
               HasSubstr("bias_gradient=layernorm_fold"));
+}
+
+TEST(VariantRows, SplitMastersNeedTheKernelOfAllTensors) {
+  const mixed::Run run = mixed_run(small(64, 4, 512));
+  EXPECT_EQ(settled(mixed::variants().settle(run, {{"masters", "split"}}, true), "masters"), "split");
+  EXPECT_THAT(refusal([&] {
+                mixed::variants().settle(run, {{"adamw", "per_tensor"}, {"masters", "split"}}, false);
+              }),
+              AllOf(HasSubstr("masters=split"), HasSubstr("per_tensor")));
+}
+
+TEST(VariantRows, ProgrammaticEdgesNeedAGraphAndHopper) {
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  EXPECT_EQ(settled(mixed::variants().settle(run, {{"graph_edges", "programmatic"}}, true), "graph_edges"), "programmatic");
+  EXPECT_THAT(refusal([&] {
+                mixed::variants().settle(run, {{"step_launch", "stream"}, {"graph_edges", "programmatic"}}, false);
+              }),
+              AllOf(HasSubstr("graph_edges=programmatic"), HasSubstr("no graph")));
+  run.compute_capability_major = 8;
+  EXPECT_THAT(refusal([&] { mixed::variants().settle(run, {{"graph_edges", "programmatic"}}, false); }), HasSubstr("sm_90"));
+}
+
+// It keeps GELU's gradient, from which nothing else can go on.
+TEST(VariantRows, OurOwnProductsWithGeluNeedHopperAndEachOther) {
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  const auto why = [&](const std::map<std::string, std::string>& wanted) {
+    return refusal([&] { mixed::variants().settle(run, wanted, false); });
+  };
+  const auto s = mixed::variants().settle(run, {{"gelu_forward", "hopper"}}, true);
+  EXPECT_EQ(settled(s, "gelu_backward"), "hopper");
+  EXPECT_THAT(s.notices, Contains(HasSubstr("gelu_backward=hopper runs, not the default matmul_epilogue")));
+  for (const char* backward : {"matmul_epilogue", "kernel"})
+    EXPECT_THAT(why({{"gelu_forward", "hopper"}, {"gelu_backward", backward}}),
+                AllOf(HasSubstr(std::string("gelu_backward=") + backward), HasSubstr("keeps GELU's gradient")));
+  for (const char* forward : {"matmul_epilogue", "kernel"}) EXPECT_EQ(why({{"gelu_forward", forward}, {"gelu_backward", "hopper"}}), "");
+  run.options.recompute = "gelu";
+  EXPECT_THAT(why({{"gelu_forward", "hopper"}}), HasSubstr("--recompute gelu"));
+  EXPECT_EQ(why({{"gelu_backward", "hopper"}}), "");
+  run.options.recompute = "none";
+  for (const int major : {8, 10}) {
+    run.compute_capability_major = major;
+    for (const char* slot : {"gelu_forward", "gelu_backward"})
+      EXPECT_THAT(why({{slot, "hopper"}}),
+                  AllOf(HasSubstr("only GPUs of compute capability 9.0"), HasSubstr(std::to_string(major) + ".0")));
+  }
+  mixed::Run odd = mixed_run(small(60, 4, 512));
+  EXPECT_THAT(refusal([&] {
+                mixed::variants().settle(odd, {{"gelu_backward", "hopper"}}, false);
+              }),
+              HasSubstr("C = 60 is no multiple of 8"));
+}
+
+// Which of two plans is the faster differs from process to process where they are close.
+TEST(VariantRows, AMeasuredPlanIsNoChoiceOfADeterministicRun) {
+  const mixed::Run run = mixed_run(small(64, 4, 512));
+  EXPECT_THAT(refusal([&] {
+                mixed::variants().settle(run, {{"attention_plan", "measured"}}, true);
+              }),
+              HasSubstr("attention_plan=measured"));
 }
 
 TEST(VariantRows, CudnnGivesWayToFlashWhereItHasNoPlan) {

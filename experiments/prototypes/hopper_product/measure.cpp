@@ -1,187 +1,180 @@
-// Times the product against the best algorithm that cuBLASLt's heuristics offer for the same product, in bursts and for a second each, with
-// joules. `hopper_product_measure [ROWS…]`, default 4096 65536.
-#include <cublasLt.h>
+// Checks and times the products of this folder, each cut in several ways, against the fastest algorithm that cuBLASLt's heuristics offer
+// and, where it was compiled in, CUTLASS.
+//   hopper_product_measure list                        the names of all ways to cut a product
+//   hopper_product_measure check NAME                  sampled rows of all products against sums in double; exit 1 where one is wrong
+//   hopper_product_measure time SECONDS PRODUCTS NAME…   CSV of medians of the first PRODUCTS products (12: those with tails and the plain
+//                                                      ones beside them), in turns, then cuBLASLt and the best way alone with joules
+// Each check is a process of its own, so that one that hangs can be ended.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <functional>
+#include <cmath>
+#include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
-#include "base/nvml.h"
-#include "experiments/prototypes/hopper_product/multiply.h"
+#include "experiments/prototypes/hopper_product/measure_cases.h"
+#include "experiments/prototypes/hopper_product/measure_kernels.h"
+#include "experiments/prototypes/hopper_product/measure_timing.h"
 #include "gpt2/cuda/check.h"
-#include "gpt2/cuda/device_buffer.h"
 
+namespace hopper {
 namespace {
 
-using bf16 = __nv_bfloat16;
-using gpt2::cuda::DeviceBuffer;
-using hopper::Problem;
-using hopper::Tail;
-using Clock = std::chrono::steady_clock;
-
-constexpr size_t kWorkspaceBytes = size_t{64} << 20;
-
-void ok(cublasStatus_t s) {
-  if (s != CUBLAS_STATUS_SUCCESS) throw gpt2::cuda::CallError(fmt::format("cuBLASLt: {}", cublasLtGetStatusName(s)));
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+double slope(double x) {
+  const double a = std::sqrt(2 / M_PI), t = std::tanh(a * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * a * (1 + 3 * 0.044715 * x * x);
 }
 
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-
-// Small random values, so that the tensor cores draw what they draw in training.
-void fill(bf16* to, int64_t n, float scale, uint32_t seed) {
-  std::vector<bf16> host(static_cast<size_t>(n));
-  uint32_t x = seed;
-  for (bf16& v : host) {
-    float sum = 0;
-    for (int j = 0; j < 4; ++j) {
-      x = x * 1664525u + 1013904223u;
-      sum += static_cast<float>(x >> 8) / 16777216.0f - 0.5f;
-    }
-    v = __float2bfloat16(1.7f * scale * sum);
-  }
-  STEPSCOPE_CUDA_CHECK(cudaMemcpy(to, host.data(), host.size() * sizeof(bf16), cudaMemcpyHostToDevice));
+template <class T>
+std::vector<T> to_host(const T* p, int64_t n) {
+  std::vector<T> out(static_cast<size_t>(n));
+  STEPSCOPE_CUDA_CHECK(cudaMemcpy(out.data(), p, out.size() * sizeof(T), cudaMemcpyDeviceToHost));
+  return out;
 }
 
-void time_it(const std::string& what, double flop, const std::function<void()>& run) {
-  for (int i = 0; i < 3; ++i) run();
-  STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
-  const int burst = std::clamp(static_cast<int>(2e13 / flop), 4, 200);
-  double best_s = 1e9;
-  for (int j = 0; j < 3; ++j) {
-    const auto begin = Clock::now();
-    for (int i = 0; i < burst; ++i) run();
-    STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
-    best_s = std::min(best_s, seconds_since(begin) / burst);
-  }
-  std::string absent;
-  const auto device = stepscope::nvml::Device::open(absent);
-  const auto energy = [&] { return device ? static_cast<double>(device->energy_mj().value_or(0)) * 1e-3 : 0.0; };
-  int64_t runs = 0;
-  const auto begin = Clock::now();
-  const double before = energy();
-  for (; seconds_since(begin) < 1; runs += burst) {
-    for (int i = 0; i < burst; ++i) run();
-    STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
-  }
-  const double s = seconds_since(begin) / static_cast<double>(runs), joules = (energy() - before) / static_cast<double>(runs);
-  fmt::print("  {:<24} burst {:8.4f} ms {:5.0f} TFLOP/s   a second {:8.4f} ms {:5.0f} TFLOP/s  {:.3f} J\n", what, best_s * 1e3,
-             flop / best_s * 1e-12, s * 1e3, flop / s * 1e-12, joules);
-  std::fflush(stdout);
+// Rows that a mistake at an edge of tiles, warps or matrices would meet.
+std::vector<int> sampled_rows(int m) {
+  std::vector<int> rows;
+  for (const int r :
+       {0, 1, 7, 8, 15, 16, 63, 64, 65, 127, 128, 200, 255, 256, 257, 383, 511, 512, m / 2, m / 3, m - 129, m - 65, m - 9, m - 1})
+    if (r >= 0 && r < m) rows.push_back(r);
+  return rows;
 }
 
-// The same product by cuBLASLt, with the epilogue that comes nearest: GELU that keeps its input, or the gradient of GELU.
-class Rival {
- public:
-  Rival(const Problem& p, Tail tail, void* workspace) : p_(p), workspace_(workspace) {
-    ok(cublasLtCreate(&lt_));
-    ok(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    // Column-major: the transposed result is b times a.
-    set(CUBLASLT_MATMUL_DESC_TRANSA, p.across ? CUBLAS_OP_N : CUBLAS_OP_T);
-    if (tail != Tail::plain) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, tail == Tail::gelu ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_DGELU);
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, const_cast<bf16*>(tail == Tail::gelu ? p.slope : p.given));
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<int64_t>(p.n));
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, CUDA_R_16BF);
-    }
-    if (tail == Tail::gelu) {
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_16BF);
-    }
-    const auto rows = static_cast<uint64_t>(p.across ? p.n : p.k), columns = static_cast<uint64_t>(p.across ? p.k : p.n);
-    ok(cublasLtMatrixLayoutCreate(&b_, CUDA_R_16BF, rows, columns, static_cast<int64_t>(rows)));
-    ok(cublasLtMatrixLayoutCreate(&a_, CUDA_R_16BF, static_cast<uint64_t>(p.k), static_cast<uint64_t>(p.m), p.k));
-    ok(cublasLtMatrixLayoutCreate(&out_, CUDA_R_16BF, static_cast<uint64_t>(p.n), static_cast<uint64_t>(p.m), p.n));
-    choose();
+struct Error {
+  double worst = 0;  // error over what is allowed
+  std::string where;
+  void see(double got, double want, double allowed, const char* what, int row, int column) {
+    const double ratio = std::isnan(got) ? 1e9 : std::abs(got - want) / allowed;
+    if (ratio <= worst) return;
+    worst = ratio;
+    where = fmt::format("{} {} {}: {} instead of {}", what, row, column, got, want);
   }
-  ~Rival() {
-    cublasLtMatrixLayoutDestroy(a_);
-    cublasLtMatrixLayoutDestroy(b_);
-    cublasLtMatrixLayoutDestroy(out_);
-    cublasLtMatmulDescDestroy(product_);
-    cublasLtDestroy(lt_);
-  }
-  Rival(const Rival&) = delete;
-  Rival& operator=(const Rival&) = delete;
-
-  cublasStatus_t run(const cublasLtMatmulAlgo_t& algorithm) const {
-    const float one = 1, zero = 0;
-    return cublasLtMatmul(lt_, product_, &one, p_.b, b_, p_.a, a_, &zero, p_.out, out_, p_.out, out_, &algorithm, workspace_,
-                          kWorkspaceBytes, nullptr);
-  }
-  void run() const { ok(run(best_)); }
-
- private:
-  template <class T>
-  void set(cublasLtMatmulDescAttributes_t which, const T& value) {
-    ok(cublasLtMatmulDescSetAttribute(product_, which, &value, sizeof(value)));
-  }
-  void choose() {
-    cublasLtMatmulPreference_t wish{};
-    ok(cublasLtMatmulPreferenceCreate(&wish));
-    ok(cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes, sizeof(kWorkspaceBytes)));
-    std::vector<cublasLtMatmulHeuristicResult_t> found(16);
-    int n = 0;
-    ok(cublasLtMatmulAlgoGetHeuristic(lt_, product_, b_, a_, out_, out_, wish, static_cast<int>(found.size()), found.data(), &n));
-    cublasLtMatmulPreferenceDestroy(wish);
-    double best_s = 1e9;
-    for (int i = 0; i < n; ++i) {
-      const auto& algorithm = found[static_cast<size_t>(i)].algo;
-      if (run(algorithm) != CUBLAS_STATUS_SUCCESS) continue;
-      STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
-      const auto begin = Clock::now();
-      for (int j = 0; j < 8; ++j) ok(run(algorithm));
-      STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
-      if (const double s = seconds_since(begin); s < best_s) {
-        best_s = s;
-        best_ = algorithm;
-      }
-    }
-  }
-
-  Problem p_;
-  void* workspace_;
-  cublasLtHandle_t lt_{};
-  cublasLtMatmulDesc_t product_{};
-  cublasLtMatrixLayout_t a_{}, b_{}, out_{};
-  cublasLtMatmulAlgo_t best_{};
 };
 
-void compare(const char* what, int m, int n, int k, bool across, Tail tail) {
-  const auto size = [](int64_t rows, int64_t columns) { return rows * columns; };
-  DeviceBuffer<bf16> a(size(m, k)), b(size(n, k)), out(size(m, n)), given(size(m, n)), bias(n);
-  DeviceBuffer<float> partial(size((m + 127) / 128, n));
-  DeviceBuffer<unsigned char> workspace(int64_t{kWorkspaceBytes});
-  fill(a.data(), size(m, k), 1, 1);
-  fill(b.data(), size(n, k), 0.05f, 2);
-  fill(given.data(), size(m, n), 1, 3);
-  fill(bias.data(), n, 0.5f, 4);
-  const Problem p{m, n, k, a.data(), b.data(), across, out.data(), bias.data(), given.data(), given.data(), partial.data()};
-  const double flop = 2.0 * m * n * k;
-  fmt::print("{}: {} x {} x {}\n", what, m, n, k);
-  {
-    const Rival rival(p, tail, workspace.data());
-    time_it("cuBLASLt", flop, [&] { rival.run(); });
+// fp32 sums of k products of size 0.05; of one result, before its tail.
+double slack_of(int k) { return 5e-6 * std::sqrt(static_cast<double>(k)); }
+
+// One row of results against sums in double. The sum is rounded once, after its tail: to 8 bits, so by at most 2^-8 = 1 / 256 of itself.
+void check_row(const Case& c, const Buffers& buffers, int row, const float* sums, Error& error) {
+  const Problem& p = buffers.problem;
+  const int64_t at = int64_t{row} * p.n;
+  const auto out = to_host(p.out + at, p.n);
+  const bool two = c.tail == Tail::gelu, reads = c.tail == Tail::gelu_backward_of_slope || c.tail == Tail::gelu_backward_of_x;
+  const auto second = two ? to_host(p.slope + at, p.n) : std::vector<__nv_bfloat16>{};
+  const auto given = reads ? to_host(p.given + at, p.n) : std::vector<__nv_bfloat16>{};
+  const auto bias = two ? to_host(p.bias, p.n) : std::vector<__nv_bfloat16>{};
+  const float offset = c.tail == Tail::exponential ? to_host(p.offset + row, 1)[0] : 0;
+  double total = 0;
+  for (int i = 0; i < p.n; ++i) {
+    const auto j = static_cast<size_t>(i);
+    double want = sums[i], slack = slack_of(p.k);
+    if (two) {
+      const double x = want + __bfloat162float(bias[j]);
+      want = gelu(x);
+      error.see(__bfloat162float(second[j]), slope(x), std::abs(slope(x)) / 256 + slack + 1e-5, "slope", row, i);
+    } else if (reads) {
+      const double g = __bfloat162float(given[j]), factor = c.tail == Tail::gelu_backward_of_x ? slope(g) : g;
+      want *= factor;
+      slack *= std::abs(factor) + 0.01;
+    } else if (c.tail == Tail::exponential) {
+      want = i < p.kept ? std::exp(want - offset) : 0;
+      slack *= want;
+      total += want;
+    }
+    error.see(__bfloat162float(out[j]), want, std::abs(want) / 256 + slack + 1e-5, "result", row, i);
   }
-  time_it("own", flop, [&] { hopper::multiply(p, tail, nullptr); });
+  if (c.tail != Tail::exponential) return;
+  double got = 0;
+  for (int tile = 0; tile * buffers.columns < p.n; ++tile) got += to_host(p.row_sums + int64_t{tile} * p.m + row, 1)[0];
+  error.see(got, total, total * 1e-3, "sum of row", row, 0);
+}
+
+// The sums in double of the given rows, [rows][n].
+std::vector<float> sums_in_double(const Problem& p, const std::vector<int>& rows) {
+  const auto count = static_cast<int64_t>(rows.size());
+  DeviceBuffer<int> rows_there(count);
+  STEPSCOPE_CUDA_CHECK(cudaMemcpy(rows_there.data(), rows.data(), rows.size() * sizeof(int), cudaMemcpyHostToDevice));
+  DeviceBuffer<float> sums_there(count * p.n);
+  sampled_sums(p, rows_there.data(), static_cast<int>(count), sums_there.data());
+  return to_host(sums_there.data(), sums_there.size());
+}
+
+// Sums of columns of the first, a middle and the last group of 128 rows. A tail sums what it has before rounding, so the reference does too:
+// the budget is that of the sums in fp32, of each result and then of the column.
+void check_column_sums(const Case& c, const Buffers& buffers, Error& error) {
+  const Problem& p = buffers.problem;
+  const int tiles = (p.m + 127) / 128;
+  for (const int tile : {0, tiles / 2, tiles - 1}) {
+    std::vector<int> rows;
+    for (int r = tile * 128; r < std::min(p.m, tile * 128 + 128); ++r) rows.push_back(r);
+    const auto sums = sums_in_double(p, rows);
+    const auto given = to_host(p.given + int64_t{tile} * 128 * p.n, static_cast<int64_t>(sums.size()));
+    const auto got = to_host(p.partial + int64_t{tile} * p.n, p.n);
+    for (size_t i = 0; i < got.size(); ++i) {
+      double want = 0, size = 0, factors = 0;
+      for (size_t at = i; at < sums.size(); at += got.size()) {
+        const double g = __bfloat162float(given[at]), factor = c.tail == Tail::gelu_backward_of_x ? slope(g) : g;
+        want += sums[at] * factor;
+        size += std::abs(sums[at] * factor);
+        factors += std::abs(factor) + 0.01;
+      }
+      error.see(got[i], want, factors * slack_of(p.k) + size * 1e-6 + 1e-6, "column sum", tile, static_cast<int>(i));
+    }
+  }
+}
+
+bool check(const Case& c, const Way& way) {
+  const Buffers buffers(c, way.cut.columns);
+  if (why_not(buffers.problem, c.tail, way.cut)) return true;  // not for this product
+  std::unique_ptr<Product> product;
+  try {
+    product = std::make_unique<Product>(buffers.problem, c.tail, way.cut);
+  } catch (const std::exception&) {
+    return true;
+  }
+  product->run(nullptr);
+  product->run(nullptr);
+  STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
+  const auto rows = sampled_rows(c.m);
+  const auto sums = sums_in_double(buffers.problem, rows);
+  Error error;
+  for (size_t i = 0; i < rows.size(); ++i) check_row(c, buffers, rows[i], sums.data() + i * static_cast<size_t>(c.n), error);
+  if (c.tail == Tail::gelu_backward_of_slope || c.tail == Tail::gelu_backward_of_x) check_column_sums(c, buffers, error);
+  if (c.tail == Tail::exponential && to_host(buffers.problem.overflow, 1)[0] != 0) error.see(1, 0, 1e-9, "overflow reported", 0, 0);
+  fmt::print("{},{},{}x{}x{},{:.3f},{}\n", way.name, c.name, c.m, c.n, c.k, error.worst, error.worst <= 1 ? "" : error.where);
+  std::fflush(stdout);
+  return error.worst <= 1;
+}
+
+int check_way(const std::string& name) {
+  const auto all = ways();
+  const auto way = std::find_if(all.begin(), all.end(), [&](const Way& w) { return w.name == name; });
+  if (way == all.end()) throw std::runtime_error("there is no way " + name);
+  bool right = true;
+  for (const Case& c : check_cases()) right = check(c, *way) && right;
+  return right ? 0 : 1;
 }
 
 }  // namespace
+}  // namespace hopper
 
 int main(int argc, char** argv) try {
-  std::vector<int> rows;
-  for (int i = 1; i < argc; ++i) rows.push_back(std::stoi(argv[i]));
-  if (rows.empty()) rows = {4096, 65536};
-  for (const int m : rows) {
-    compare("mlp_up, plain", m, 3072, 768, false, Tail::plain);
-    compare("mlp_up with GELU", m, 3072, 768, false, Tail::gelu);
-    compare("mlp_down backward with GELU' stored, column sums", m, 3072, 768, true, Tail::gelu_backward_of_slope);
-    compare("mlp_down backward with GELU' computed, column sums", m, 3072, 768, true, Tail::gelu_backward_of_x);
-    compare("mlp_down, plain", m, 768, 3072, false, Tail::plain);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() == 1 && words[0] == "list") {
+    for (const auto& way : hopper::ways()) fmt::print("{}\n", way.name);
+    return 0;
   }
-  return 0;
+  if (words.size() == 2 && words[0] == "check") return hopper::check_way(words[1]);
+  if (words.size() >= 4 && words[0] == "time") {
+    hopper::time_all(std::stod(words[1]), std::stoul(words[2]), {words.begin() + 3, words.end()});
+    return 0;
+  }
+  fmt::print(stderr, "usage: hopper_product_measure list | check NAME | time SECONDS PRODUCTS NAME…\n");
+  return 2;
 } catch (const std::exception& e) {
   fmt::print(stderr, "hopper_product_measure: {}\n", e.what());
   return 3;

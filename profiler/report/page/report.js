@@ -224,6 +224,26 @@
     }
   }
 
+  // ---- ranks -------------------------------------------------------------------------------------------------
+  if (view.tables.ranks) {
+    document.getElementById("ranks").hidden = false;
+    const lanes = (d.ranks || []).flatMap((r) => ["rank " + r.rank, "rank " + r.rank + " communication"]);
+    const lane = (l) => "rank " + l.rank + (l.pass === "communication" ? " communication" : "");
+    const pass = (l) => l.pass || "unattributed";
+    const begin = Math.min(...d.lanes.map((l) => l.start_ns)), end = Math.max(...d.lanes.map((l) => l.start_ns + l.shown_ns));
+    const section = document.getElementById("ranks");
+    put("ranks", table(view.tables.ranks, column(view.tables.ranks, "rank")).element, ...view.ranks.map(note));
+    chart(section, lanes.length > 6 ? "high" : "", "The step on every rank by one clock, a row for work and one for communication", () => ({
+      type: "bar",
+      data: { labels: lanes, datasets: [...new Set(d.lanes.map(pass))].map((g) => ({ label: g, backgroundColor: passColor(g), grouped: false, barPercentage: 0.9, minBarLength: 0,
+        parsing: { xAxisKey: "x", yAxisKey: "y" }, data: d.lanes.filter((l) => pass(l) === g).map((l) => ({ x: [l.start_ns / 1e6, (l.start_ns + l.shown_ns) / 1e6], y: lane(l), name: l.name })) })) },
+      options: { indexAxis: "y", animation: false, maintainAspectRatio: false, interaction: { mode: "point" },
+        scales: { x: { min: begin / 1e6, max: end / 1e6, title: { display: true, text: "ms since the first kernel of rank " + d.world.main_rank } }, y: { stacked: true } },
+        plugins: { tooltip: { callbacks: { label: (i) => i.raw.name } } } },
+    })) || put("ranks", noCharts());
+    if (view.tables.collectives.rows.length) put("ranks", table(view.tables.collectives, column(view.tables.collectives, "exposed_ns")).element);
+  }
+
   // ---- missing, environment ----------------------------------------------------------------------------------
   const severity = (m) => (m.severity === "severe" || m.severity === "notice" ? m.severity : "faint");
   if (!view.missing.length) put("missing", note("Nothing: every record was matched and every counter read."));

@@ -1,0 +1,46 @@
+#include "cli/announced_communicator.h"
+
+#include <nvtx3/nvToolsExt.h>
+
+#include <utility>
+
+#include "base/collective_words.h"
+#include "cli/collective_sweep.h"
+
+namespace cli {
+namespace {
+
+namespace dist = gpt2::distributed;
+
+class Announced final : public dist::Communicator {
+ public:
+  explicit Announced(std::unique_ptr<dist::Communicator> inner) : inner_(std::move(inner)) {}
+  const dist::World& world() const override { return inner_->world(); }
+  void enqueue(const dist::Collective& c, void* data, void* stream) override {
+    const Range range(stepscope::collective_range({word(c.kind), word(c.type), c.elements, c.bucket}));
+    inner_->enqueue(c, data, stream);
+  }
+  bool memory_is_host() const override { return inner_->memory_is_host(); }
+  bool is_asynchronous() const override { return inner_->is_asynchronous(); }
+  std::string name() const override { return inner_->name(); }
+  std::optional<dist::Failure> failure() override { return inner_->failure(); }
+  void abort() noexcept override { inner_->abort(); }
+
+ private:
+  class Range {
+   public:
+    explicit Range(const std::string& text) { nvtxRangePushA(text.c_str()); }
+    ~Range() { nvtxRangePop(); }
+    Range(const Range&) = delete;
+    Range& operator=(const Range&) = delete;
+  };
+  std::unique_ptr<dist::Communicator> inner_;
+};
+
+}  // namespace
+
+std::unique_ptr<dist::Communicator> announced(std::unique_ptr<dist::Communicator> communicator) {
+  return std::make_unique<Announced>(std::move(communicator));
+}
+
+}  // namespace cli

@@ -1,0 +1,165 @@
+#include "cli/link_sweep.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "base/utc.h"
+#include "cli/collective_sweep.h"
+#include "cli/gpu.h"
+#include "cli/profile_ranks.h"
+#include "cli/train_ranks.h"
+#include "cli/values.h"
+#include "gpt2/distributed/agreement.h"
+#include "gpt2/distributed/launcher.h"
+#include "profiler/report/cells.h"
+#include "profiler/report/terminal.h"
+#include "profiler/report/view.h"
+#ifdef STEPSCOPE_WITH_CUDA
+#include "cli/cuda_sweep_device.h"
+#endif
+
+namespace cli {
+namespace {
+
+namespace dist = gpt2::distributed;
+using stepscope::InputError;
+using stepscope::MachineError;
+
+std::unique_ptr<SweepDevice> sweep_device(bool host, int64_t bytes) {
+#ifdef STEPSCOPE_WITH_CUDA
+  if (!host) return make_cuda_sweep_device(bytes);
+#endif
+  if (!host) throw MachineError("this build has no CUDA; --communicator staged sweeps between processes of this host");
+  return std::make_unique<HostSweepDevice>(bytes);
+}
+
+std::string uuid_here(bool host) {
+#ifdef STEPSCOPE_WITH_CUDA
+  if (!host) return current_device_uuid();
+#endif
+  return host ? "CPU" : "";
+}
+
+std::vector<std::string> uuids_of_all(dist::ControlChannel& channel, const std::string& own) {
+  std::vector<std::string> uuids;
+  for (const dist::Bytes& b : channel.all_gather(dist::Bytes(own.begin(), own.end()))) uuids.emplace_back(b.begin(), b.end());
+  std::sort(uuids.begin(), uuids.end());
+  return uuids;
+}
+
+void print(const profiler::LinkCeilings& links) {
+  profiler::View view;
+  view.columns = {{"collective", true, false, 0, ""},
+                  {"type", true, false, 0, ""},
+                  {"ranks"},
+                  {"us small"},
+                  {"GB/s small"},
+                  {"up to MB"},
+                  {"us"},
+                  {"GB/s"},
+                  {"worst %"}};
+  const auto number = [](double v, int digits) { return profiler::ViewCell{fmt::format("{:.{}f}", v, digits), v, {}}; };
+  for (const profiler::LinkFit& f : links.fits) {
+    profiler::ViewRow row{{{f.kind}, {f.type}, {std::to_string(f.ranks)}}};
+    if (f.knee_bytes > 0) {
+      row.cells.push_back(number(f.small.latency_ns / 1e3, 1));
+      row.cells.push_back(number(f.small.bus_bytes_per_s / 1e9, 0));
+      row.cells.push_back(number(static_cast<double>(f.knee_bytes) / 1e6, 2));
+    } else {
+      row.cells.resize(row.cells.size() + 3);
+    }
+    row.cells.push_back(number(f.large.latency_ns / 1e3, 1));
+    row.cells.push_back(number(f.large.bus_bytes_per_s / 1e9, 0));
+    row.cells.push_back(number(f.worst_error_pct, 1));
+    view.rows.push_back(std::move(row));
+  }
+  fmt::print("{}, {}: time = latency + bytes over the busiest link / bandwidth\n", links.device, links.communicator);
+  fmt::print("{}", profiler::terminal_text(view, profiler::table_width(STDOUT_FILENO), false));
+  std::fflush(stdout);
+}
+
+// Every rank measures; the first one keeps and shows what it saw.
+void measure(const LinkSweepFlags& f, const RankFlags& ranks, RankSession& session) {
+  const bool host = f.communicator == "staged";
+  dist::Communicator& communicator = session.connect(ranks, host ? "reference" : "mixed");
+  SweepOptions options;
+  options.most_bytes = f.most_mib << 20;
+  profiler::LinkCeilings links;
+  const auto device = sweep_device(host, sweep_bytes(options, session.world().size));
+  links.uuids = uuids_of_all(session.channel(), uuid_here(host));
+  links.points = sweep_collectives(communicator, *device, options);
+  links.fits = profiler::fit_links(links.points);
+  links.device = host ? "host memory" : gpu_status().name;
+  links.communicator = communicator.name();
+  links.measured_at = stepscope::now_utc();
+  if (!session.is_first()) return;
+  const std::string file = f.links.empty() ? links_file(links.uuids) : f.links;
+  if (file.empty()) throw InputError("there is no cache folder; expected --links FILE");
+  std::error_code exists;
+  const auto folder = std::filesystem::path(file).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, exists);
+  gpt2::write_file_atomically(file, profiler::links_to_json(links));
+  print(links);
+  fmt::print(stderr, "sweep: {}\n", file);
+}
+
+int be_a_rank(const LinkSweepFlags& f) {
+  RankFlags ranks;
+  ranks.communicator = f.communicator;
+  const auto session = RankSession::join(ranks);
+  if (!session) throw InputError("--sweep-rank: expected a process that `doctor --gpus N` started");
+  dist::Failure mine;
+  bool of_others = false;
+  try {
+    measure(f, ranks, *session);
+    session->channel().close();
+    return 0;
+  } catch (const dist::RankFailure& e) {
+    mine = e.failure;
+    of_others = true;
+  } catch (...) {
+    mine = dist::failure_of_current_exception(session->world().rank);
+  }
+  const dist::Failure agreed = session->channel().fail(mine);
+  if (!of_others || session->is_first()) fmt::print(stderr, "stepscope: {}\n", agreed.what);
+  session->disconnect();
+  return agreed.exit_code;
+}
+
+}  // namespace
+
+void add_link_sweep_flags(Command& c, LinkSweepFlags& f) {
+  c.add_option("--gpus", f.gpus, "measure how fast so many GPUs of this host exchange data, and keep it for `profile` and `scaling`")
+      ->check(whole(2, 4096));
+  c.add_option("--links", f.links, "write that sweep to this file instead of the cache");
+  c.add_option("--communicator", f.communicator, "what is measured: nccl between GPUs, or staged through host memory")
+      ->one_of({"auto", "nccl", "staged"})
+      ->capture_default_str();
+  c.add_option("--most-mib", f.most_mib, "largest array of the sweep, in MiB")->check(whole(1, 1 << 14))->capture_default_str();
+  c.add_flag("--sweep-rank", f.as_rank, "be one of the processes that --gpus starts")->group("");
+}
+
+bool asked_for(const LinkSweepFlags& f) { return f.gpus > 0 || f.as_rank; }
+
+int sweep_links(const LinkSweepFlags& f, const CommandLine& line) {
+  if (f.as_rank) return be_a_rank(f);
+  if (!f.links.empty()) gpt2::check_file_writable(f.links, "--links");
+  if (f.communicator != "staged") {
+    const GpuStatus gpu = gpu_status();
+    if (!gpu.present) throw MachineError(fmt::format("--gpus {}: {}", f.gpus, gpu.why_not));
+    if (gpu.count < f.gpus) throw MachineError(fmt::format("--gpus {}: {} visible here", f.gpus, gpu.count));
+  }
+  std::vector<std::string> argv{
+      line.program(), "doctor", "--sweep-rank", "--communicator", f.communicator, "--most-mib", std::to_string(f.most_mib)};
+  if (!f.links.empty()) argv.insert(argv.end(), {"--links", f.links});
+  return dist::launch(argv, static_cast<int>(f.gpus));
+}
+
+}  // namespace cli

@@ -1,0 +1,27 @@
+// `profile --gpus N` and `join`: recordings of all ranks of a run, found beside each other and made one document.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profiler/ranks/join_ranks.h"
+#include "profiler/records/collect_plan.h"
+
+namespace cli {
+
+// A word that no other run has, for CollectPlan::job.
+std::string new_job();
+
+// What the collectors of `ranks` processes wrote for this plan. Throws std::runtime_error naming the ranks that recorded nothing.
+std::vector<profiler::RankRecording> load_ranks(const profiler::CollectPlan& plan, int64_t ranks);
+// Files of an earlier run, which a collector would take for another process's.
+void remove_recordings(const profiler::CollectPlan& plan, int64_t ranks);
+
+// The sweep of `doctor --gpus` for these GPUs; nullopt: there is none. `file` "" = the cache. Throws stepscope::InputError for a file that
+// is no sweep.
+std::optional<profiler::LinkCeilings> links_for(const std::string& file, std::vector<std::string> uuids);
+std::vector<std::string> uuids_of(const std::vector<profiler::RankRecording>& recordings);
+// Where the sweep of these GPUs is kept; "" without a cache folder.
+std::string links_file(std::vector<std::string> uuids);
+
+}  // namespace cli

@@ -1,0 +1,224 @@
+#include "cli/train_ranks.h"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/checksum.h"
+#include "base/errors.h"
+#include "base/mapped_file.h"
+#include "build_info.inc"
+#include "cli/gpu.h"
+#include "cli/values.h"
+#include "gpt2/distributed/agreement.h"
+#include "gpt2/distributed/discover.h"
+#include "gpt2/distributed/launcher.h"
+#include "gpt2/distributed/rendezvous.h"
+#include "gpt2/distributed/sockets.h"
+#include "gpt2/distributed/staged_communicator.h"
+#if defined(STEPSCOPE_WITH_CUDA) && __has_include("gpt2/distributed/nccl.h")
+#define STEPSCOPE_GPU_RANKS
+#include "cli/announced_communicator.h"
+#include "gpt2/distributed/nccl.h"
+#include "gpt2/distributed/rank_device.h"
+#endif
+
+namespace cli {
+namespace {
+
+namespace dist = gpt2::distributed;
+using stepscope::InputError;
+using stepscope::MachineError;
+
+constexpr int64_t kMostRanks = 4096;
+
+dist::StartFlags start_flags(const RankFlags& f) {
+  dist::StartFlags s;
+  if (f.rank >= 0) s.rank = f.rank;
+  if (f.world > 0) s.world = f.world;
+  s.rendezvous = f.rendezvous;
+  return s;
+}
+
+// The command line without --gpus: a rank is told its place by the launcher.
+std::vector<std::string> rank_command(const CommandLine& line) {
+  std::vector<std::string> argv{line.program()};
+  for (int i = 1; i < line.argc; ++i) {
+    const std::string word = line.argv[i];
+    if (word == "--gpus") {
+      ++i;
+    } else if (!word.starts_with("--gpus=")) {
+      argv.push_back(word);
+    }
+  }
+  return argv;
+}
+
+void refuse_nested(const RankFlags& f) {
+  if (f.rank >= 0 || f.world > 0)
+    throw InputError(fmt::format("--gpus {}: starts the ranks itself; expected no --rank and --world with it", f.gpus));
+  dist::Start start;
+  try {
+    start = dist::discover({}, dist::process_environment());
+  } catch (const InputError&) {
+    return;  // a batch script of Slurm's, for example: what it says of ranks is not about this process
+  }
+  if (start.world.size > 1)
+    throw InputError(fmt::format("--gpus {}: this process is already rank {} of {} (started by {}); expected one or the other", f.gpus,
+                                 start.world.rank, start.world.size, start.world.found_by));
+}
+
+}  // namespace
+
+void add_rank_flags(Command& c, RankFlags& f) {
+  c.add_option("--gpus", f.gpus, "train on this many GPUs of this host, one process each (CPU reference: so many processes)")
+      ->check(whole(1, kMostRanks));
+  c.add_option("--rank", f.rank, "this process's rank, where nothing else starts the ranks")->check(whole(0, kMostRanks - 1));
+  c.add_option("--world", f.world, "number of ranks, with --rank")->check(whole(1, kMostRanks));
+  c.add_option("--rendezvous", f.rendezvous, "where the ranks meet: tcp:HOST:PORT of rank 0's host, or unix:@NAME on one host");
+  c.add_option("--rendezvous-timeout", f.rendezvous_timeout_s, "seconds to wait for all ranks")
+      ->check(real_above(0, 1e6))
+      ->capture_default_str();
+  c.add_option("--stall-timeout", f.stall_timeout_s, "give a rank up that leaves a step unfinished for so many seconds and 20 usual steps")
+      ->check(real_above(0, 1e6))
+      ->capture_default_str();
+  c.add_option("--silence-timeout", f.silence_timeout_s, "give a rank up whose process has not been heard for so many seconds")
+      ->check(real_above(0, 1e6))
+      ->capture_default_str();
+  c.add_option("--communicator", f.communicator, "how gradients travel: nccl between GPUs, staged through host memory")
+      ->one_of({"auto", "nccl", "staged"})
+      ->capture_default_str();
+  c.add_option("--bucket-mib", f.bucket_mib,
+               "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: the default")
+      ->check(whole(0, 1 << 20))
+      ->capture_default_str();
+  c.add_option("--total-batch", f.total_batch, "tokens of a step over all ranks; sets --accumulation")->check(whole(1));
+}
+
+std::optional<int> launch_ranks(const RankFlags& f, const std::string& trainer, const CommandLine& line) {
+  if (f.gpus == 0) return std::nullopt;
+  refuse_nested(f);
+  if (f.gpus == 1) return std::nullopt;
+  if (trainer != "reference") {
+    const GpuStatus gpu = gpu_status();
+    if (!gpu.present) throw MachineError(fmt::format("--trainer {} needs a GPU: {}", trainer, gpu.why_not));
+    if (gpu.count < f.gpus && f.communicator != "staged")
+      throw MachineError(fmt::format("--gpus {}: {} GPU{} visible here; check `nvidia-smi` and CUDA_VISIBLE_DEVICES", f.gpus, gpu.count,
+                                     gpu.count == 1 ? " is" : "s are"));
+  }
+  return dist::launch(rank_command(line), static_cast<int>(f.gpus));
+}
+
+std::unique_ptr<RankSession> RankSession::join(const RankFlags& f) {
+  if (f.gpus == 1) return nullptr;
+  const dist::Start start = dist::discover(start_flags(f), dist::process_environment());
+  if (start.world.size == 1) return nullptr;
+  dist::MeetOptions options;
+  options.deadline_s = f.rendezvous_timeout_s;
+  options.say = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };
+  std::vector<dist::Peer> peers = dist::meet(start.world, start.meeting, start.token, options);
+  dist::ChannelOptions channel;
+  channel.limits = {f.silence_timeout_s, f.stall_timeout_s};
+  std::unique_ptr<RankSession> session(new RankSession);
+  session->host_id_ = dist::boot_id();
+  session->channel_ = dist::make_socket_channel(start.world, std::move(peers), channel);
+  session->channel_->settle_places(session->host_id_);
+  return session;
+}
+
+void RankSession::compare(const dist::Identity& identity) { dist::compare_identities(*channel_, identity, host_id_); }
+
+dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& trainer) {
+  const bool cpu = trainer == "reference";
+  if (cpu && f.communicator == "nccl")
+    throw InputError("--communicator nccl: the reference trainer's gradients are in host memory; expected staged");
+#ifdef STEPSCOPE_GPU_RANKS
+  if (!cpu) dist::agree(channel_.get(), [&] { dist::use_device_of(world()); });
+  if (!cpu && f.communicator != "staged") {
+    dist::require_own_devices(*channel_);
+    communicator_ = announced(dist::make_nccl(world(), *channel_));
+    return *communicator_;
+  }
+#else
+  if (!cpu) throw MachineError("this build cannot exchange gradients between GPUs; --trainer reference trains on several ranks");
+#endif
+  communicator_ = dist::make_staged(*channel_);
+  return *communicator_;
+}
+
+void RankSession::disconnect() {
+  if (communicator_) communicator_->abort();
+}
+
+struct EndOfRank::State {
+  std::mutex mutex;
+  const char* what = "";
+  double until_s = 0;
+};
+
+EndOfRank::EndOfRank(int rank, int exit_code) : state_(std::make_shared<State>()) {
+  std::thread([state = state_, rank, exit_code] {
+    while (true) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const std::lock_guard lock(state->mutex);
+      if (state->until_s == 0 || dist::seconds_now() < state->until_s) continue;
+      const std::string text =
+          fmt::format("stepscope: rank {} was done and hung while {}; its process ends without that\n", rank, state->what);
+      (void)!::write(STDERR_FILENO, text.data(), text.size());
+      ::_exit(exit_code);
+    }
+  }).detach();
+}
+
+void EndOfRank::doing(const char* what, double within_s) {
+  const std::lock_guard lock(state_->mutex);
+  state_->what = what;
+  state_->until_s = within_s > 0 ? dist::seconds_now() + within_s : 0;
+}
+
+int64_t accumulation_for(int64_t total, int64_t batch_size, int64_t seq_len, int ranks) {
+  const int64_t unit = batch_size * seq_len * ranks;
+  if (total % unit == 0) return total / unit;
+  const int64_t below = total / unit * unit;
+  throw InputError(fmt::format("--total-batch {}: not a whole number of micro-batches of {} x {} tokens on {} rank{}; expected {}{}", total,
+                               batch_size, seq_len, ranks, ranks == 1 ? "" : "s", below > 0 ? fmt::format("{} or ", below) : "",
+                               below + unit));
+}
+
+dist::Identity identity_of(const std::vector<std::string>& arguments) {
+  dist::Identity id{{"the version of stepscope", fmt::format("{} ({}, {})", kVersion, kGitRevision, kBuildType)},
+                    {"the program", fmt::format("{:016x}", gpt2::Checksum::of(gpt2::MappedFile("/proc/self/exe").bytes()))}};
+  // Flags that a rank was not given stand there with their defaults, so every flag is in every rank's list.
+  for (size_t i = 1; i < arguments.size();) {
+    const std::string flag = arguments[i++];
+    std::string value;
+    while (i < arguments.size() && !arguments[i].starts_with("--")) value += (value.empty() ? "" : " ") + arguments[i++];
+    if (flag == "--data" || flag == "--val-data") continue;  // another path may lead to the same tokens; train_loop compares those
+    if (value.empty()) value = "yes";
+    const auto earlier = std::find_if(id.begin(), id.end(), [&](const dist::IdentityField& one) { return one.name == flag; });
+    if (earlier != id.end()) {
+      earlier->value += " " + value;  // --variant, as often as it was given
+    } else {
+      id.push_back({flag, value});
+    }
+  }
+  const GpuStatus gpu = gpu_status();
+  id.push_back({"the GPU's model", gpu.name});
+  id.push_back({"the GPU's memory", std::to_string(gpu.memory_bytes)});
+  for (const char* name : {"CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE",
+                           "NCCL_MAX_CTAS", "NCCL_MIN_CTAS", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_GRAPH_MIXING_SUPPORT"}) {
+    const char* value = std::getenv(name);
+    id.push_back({name, value == nullptr ? "" : value});
+  }
+  return id;
+}
+
+}  // namespace cli

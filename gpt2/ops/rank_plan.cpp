@@ -1,0 +1,57 @@
+#include "gpt2/ops/rank_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "gpt2/distributed/communicator.h"
+
+namespace gpt2::ops {
+namespace {
+
+constexpr int64_t kMostGathered = int64_t{1} << 20;
+
+}  // namespace
+
+int64_t RankPlan::gather_elements() const {
+  if (!divides_the_update()) return 0;
+  int64_t largest = 0;
+  for (const distributed::Bucket& b : buckets.buckets()) largest = std::max(largest, buckets.slice_elements(b));
+  return std::min(largest, kMostGathered);
+}
+
+int64_t RankPlan::narrow_elements() const {
+  if (reduction == GradientReduction::as_fp32) return 0;
+  int64_t largest = 0;
+  for (const distributed::Bucket& b : buckets.buckets()) largest = std::max(largest, b.elements);
+  return largest;
+}
+
+int64_t RankPlan::parameter_blocks() const {
+  int64_t blocks = 0;
+  for (const distributed::Segment& s : buckets.segments()) blocks += (s.size + distributed::kBlock - 1) / distributed::kBlock;
+  return blocks;
+}
+
+// Where every rank has all gradients it makes all block sums itself, and only losses are gathered.
+int64_t RankPlan::sums_stride() const { return divides_the_update() ? blocks() + 1 : 1; }
+
+int64_t RankPlan::buffer_bytes() const {
+  const int64_t own_sums = divides_the_update() ? 0 : blocks();
+  return blocks() * static_cast<int64_t>(sizeof(distributed::ArenaBlock)) + parameter_blocks() * static_cast<int64_t>(sizeof(int32_t)) +
+         (own_sums + buckets.ranks() * sums_stride()) * static_cast<int64_t>(sizeof(double)) +
+         buckets.ranks() * gather_elements() * static_cast<int64_t>(sizeof(float)) + narrow_elements() * 2 + gathered_row_bytes() +
+         gathered_tokens() * static_cast<int64_t>(sizeof(int32_t)) + buckets.ranks() * static_cast<int64_t>(sizeof(float));
+}
+
+std::optional<RankPlan> plan_ranks(const TrainerOptions& options, Communication communication, GradientReduction reduction) {
+  if (options.communicator == nullptr) return std::nullopt;
+  if (options.bucket_mib < 1) throw stepscope::InputError(fmt::format("--bucket-mib {}: expected at least 1", options.bucket_mib));
+  const distributed::World& world = options.communicator->world();
+  RankPlan plan{distributed::BucketPlan(options.model, world.size, options.bucket_mib << 20), communication, reduction, world.rank};
+  plan.embedding_rows = options.batch_size * options.seq_len;
+  return plan;
+}
+
+}  // namespace gpt2::ops

@@ -1,0 +1,11 @@
+// The variants of what ranks say to each other in a step (gradient_exchange.h). Apart from variants.h, so that a new one compiles no kernel.
+#pragma once
+
+namespace gpt2::ops {
+
+enum class Communication { all_reduce_overlapped, all_reduce, zero1, zero1_ahead };
+enum class EmbeddingExchange { dense, gathered_rows };
+enum class ExchangeStart { when_ready, together };
+enum class GradientReduction { as_fp32, as_bf16 };
+
+}  // namespace gpt2::ops

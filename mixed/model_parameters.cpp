@@ -1,0 +1,150 @@
+// What the model does with its parameters around the ops of a step: masters in either form, the norm of their gradients in pieces,
+// and what it exchanges with other ranks.
+#include <algorithm>
+
+#include "base/counter_rng.h"
+#include "gpt2/op_range.h"
+#include "gpt2/ops/grad_norm.cuh"
+#include "mixed/kernels/fill.cuh"
+#include "mixed/model.h"
+
+namespace mixed {
+
+namespace ops = gpt2::ops;
+using gpt2::kNoLayer;
+using gpt2::Op;
+using gpt2::OpRange;
+using gpt2::Pass;
+
+// ---- masters --------------------------------------------------------------------------------------------------------------
+
+void Model::round_weights(bool stochastic) {
+  const ops::Rounding rounding = stochastic ? ops::Rounding::stochastic : ops::Rounding::nearest;
+  if (exchange_) return exchange_->round_weights(rounding, weights_.data(), masters_.data(), scalars());
+  const OpRange range(Pass::other, kNoLayer, Op::copy);
+  switch (variants_.masters) {
+    case Masters::as_fp32:
+      ops::round_parameters(rounding, weights_.data(), masters_.data(), plan_.parameter_count, scalars(), stream_);
+      break;
+    case Masters::split:
+      ops::round_split_masters(rounding, split_masters(), plan_.parameter_count, scalars(), stream_);
+      break;
+  }
+}
+
+void Model::zero_split_masters() {
+  STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(weights_.data(), 0, static_cast<size_t>(weights_.bytes()), stream_));
+  STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(masters_low_.data(), 0, static_cast<size_t>(masters_low_.bytes()), stream_));
+  STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(masters_up_.data(), 0, static_cast<size_t>(masters_up_.bytes()), stream_));
+}
+
+template <class Copy>
+void Model::in_pieces(const Copy& copy) {
+  auto* staging = reinterpret_cast<float*>(activations_.data());
+  const int64_t most = activations_.bytes() / static_cast<int64_t>(sizeof(float)) / 8 * 8;  // eight share a byte of masters_up_
+  for (int64_t first = 0; first < plan_.parameter_count; first += most) copy(staging, first, std::min(most, plan_.parameter_count - first));
+}
+
+void Model::read_split_masters(std::span<float> values) {
+  in_pieces([&](float* staging, int64_t first, int64_t count) {
+    ops::join_masters(staging, split_masters(), first, count, stream_);
+    STEPSCOPE_CUDA_CHECK(
+        cudaMemcpyAsync(values.data() + first, staging, static_cast<size_t>(count) * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+  });
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+void Model::write_split_masters(std::span<const float> values) {
+  in_pieces([&](float* staging, int64_t first, int64_t count) {
+    STEPSCOPE_CUDA_CHECK(
+        cudaMemcpyAsync(staging, values.data() + first, static_cast<size_t>(count) * sizeof(float), cudaMemcpyHostToDevice, stream_));
+    ops::split_masters(split_masters(), staging, first, count, stream_);
+  });
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+// ---- the gradient norm beside the backward --------------------------------------------------------------------------------
+
+// The side stream waits for all that was queued so far, and reads gradients that nothing writes any more in this micro-batch.
+void Model::sum_squares_beside(int layer) {
+  if (variants_.grad_norm != GradNorm::beside_backward) return;
+  const OpRange range(Pass::backward, layer, Op::grad_norm);
+  ops::GradientSpans spans;
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    if (!row.per_layer) continue;
+    spans.first[spans.count] = offset(row.id, layer);
+    spans.size[spans.count++] = layout_[row.id].per_layer;
+  }
+  layer_is_final_.record(stream_);
+  STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(side_.get(), layer_is_final_.get(), 0));
+  ops::squares_of_spans(squares_.data() + layer * ops::kPartialsOfSpans, gradients_.data(), spans, side_.get());
+}
+
+// At the end of every backward: the next micro-batch writes gradients again, and a captured piece must end on one stream.
+void Model::join_squares() {
+  if (variants_.grad_norm != GradNorm::beside_backward) return;
+  squares_are_summed_.record(side_.get());
+  STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(stream_, squares_are_summed_.get(), 0));
+}
+
+// The layers' parts are summed; what is outside the layers comes now.
+void Model::finish_squares() {
+  ops::GradientSpans spans;
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    if (row.per_layer) continue;
+    spans.first[spans.count] = layout_[row.id].offset;
+    spans.size[spans.count++] = layout_[row.id].size;
+  }
+  ops::squares_of_spans(squares_.data() + config_.layers * ops::kPartialsOfSpans, gradients_.data(), spans, stream_);
+  ops::finish_grad_norm(stats(), squares_.data(), squares_.size(), scalars(), stream_);
+}
+
+void Model::norm_of_gradients() {
+  switch (variants_.grad_norm) {
+    case GradNorm::whole:
+      ops::grad_norm<bf16>(stats(), gradients_.data(), layout_.total, scalars(), scratch_.data(), stream_);
+      break;
+    case GradNorm::beside_backward:
+      finish_squares();
+      break;
+  }
+}
+
+// ---- before the first step, between steps, with other ranks ------------------------------------------------------------------
+
+void Model::rehearse() {
+  // Of GPT-2's own size, so that activations and with them the power that products draw are like those of training.
+  fill_uniform(weights_.data(), weights_.size(), 0.035f, stream_);
+  gpt2::cuda::PinnedBuffer<unsigned char> input(upload_bytes());
+  auto* scalars = new (input.data()) ops::StepScalars;
+  scalars->loss_scale = 1.0 / static_cast<double>(rows());
+  scalars->gradient_scale = static_cast<float>(scalars->loss_scale);
+  auto* token = reinterpret_cast<int32_t*>(input.data() + ops::kScalarBytes);
+  gpt2::CounterRng random(1);
+  for (int64_t i = 0; i < plan_.token_count; ++i)
+    token[i] = static_cast<int32_t>(random.uniform() * static_cast<double>(config_.vocab_size));
+  matmul_.begin_rehearsal();
+  upload(input.data());
+  forward();
+  loss(false, true);
+  backward(begin_gradients());
+  matmul_.end_rehearsal();
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+bool Model::begin_gradients() {
+  switch (variants_.zero_grad) {
+    case ZeroGrad::overwrite:
+      return false;
+    case ZeroGrad::memset:
+      break;
+  }
+  zero_gradients();
+  return true;
+}
+
+void Model::gather_weights_ahead() { exchange_->gather_ahead(weights_.data()); }
+void Model::gather_all_weights() { exchange_->gather_all(weights_.data()); }
+void Model::warm_up_exchange() { exchange_->warm_up(weights_.data(), gradients_.data(), stats(), scalars()); }
+
+}  // namespace mixed

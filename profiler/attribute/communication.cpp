@@ -1,0 +1,22 @@
+#include "profiler/attribute/communication.h"
+
+#include <algorithm>
+#include <array>
+
+#include "profiler/attribute/words.h"
+
+namespace profiler {
+
+bool is_nccl_kernel(std::string_view name) {
+  static constexpr std::array<std::string_view, 4> kBeginnings{"ncclDevKernel", "ncclSymkDevKernel", "ncclSymDevKernel", "ncclKernel"};
+  return std::any_of(kBeginnings.begin(), kBeginnings.end(), [&](std::string_view b) { return name.starts_with(b); });
+}
+
+bool is_communication(const LaunchRecord& o) {
+  constexpr std::string_view kPass = "step/communication/";
+  const size_t at = o.path.find(kPass);
+  if (at != std::string::npos && (at == 0 || o.path[at - 1] == '/')) return true;
+  return o.activity == Activity::kernel && is_nccl_kernel(o.name) && !parse_range_path(o.path).place;
+}
+
+}  // namespace profiler

@@ -1,0 +1,165 @@
+#include "profiler/ranks/link_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "base/errors.h"
+#include "profiler/ranks/collectives.h"
+
+namespace profiler {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::string_view kSchema = "stepscope.links/1";
+constexpr size_t kLeastOfALine = 3;  // a line through two points says nothing about them
+
+double moved_bytes(const LinkPoint& p) { return bus_factor(p.kind, p.ranks) * static_cast<double>(p.bytes); }
+
+struct Fitted {
+  LinkLine line;
+  double error = 0;  // sum of squared relative errors
+};
+
+// t = a + b x with weights 1/t^2.
+Fitted fit_line(const LinkPoint* begin, const LinkPoint* end) {
+  double w = 0, wx = 0, wxx = 0, wt = 0, wxt = 0;
+  for (const LinkPoint* p = begin; p != end; ++p) {
+    const double x = moved_bytes(*p), t = p->time_ns, weight = 1 / (t * t);
+    w += weight;
+    wx += weight * x;
+    wxx += weight * x * x;
+    wt += weight * t;
+    wxt += weight * x * t;
+  }
+  const double determinant = w * wxx - wx * wx;
+  double a = determinant > 0 ? (wt * wxx - wxt * wx) / determinant : 0;
+  double b = determinant > 0 ? (wxt * w - wt * wx) / determinant : (wxx > 0 ? wxt / wxx : 0);
+  if (a < 0) {
+    a = 0;
+    b = wxx > 0 ? wxt / wxx : 0;
+  }
+  if (b < 0) {
+    b = 0;
+    a = wt / w;
+  }
+  Fitted f;
+  f.line = {a, b > 0 ? 1e9 / b : 0};
+  for (const LinkPoint* p = begin; p != end; ++p) {
+    const double relative = (a + b * moved_bytes(*p)) / p->time_ns - 1;
+    f.error += relative * relative;
+  }
+  return f;
+}
+
+double on_line(const LinkLine& line, double moved) {
+  return line.latency_ns + (line.bus_bytes_per_s > 0 ? moved / line.bus_bytes_per_s * 1e9 : 0);
+}
+
+}  // namespace
+
+double predicted_ns(const LinkFit& fit, int64_t bytes) {
+  const double moved = bus_factor(fit.kind, fit.ranks) * static_cast<double>(bytes);
+  return on_line(bytes <= fit.knee_bytes ? fit.small : fit.large, moved);
+}
+
+std::optional<LinkFit> fit_link(std::vector<LinkPoint> points) {
+  std::erase_if(points, [](const LinkPoint& p) { return !(p.time_ns > 0) || p.bytes <= 0; });
+  if (points.size() < 2) return std::nullopt;
+  std::sort(points.begin(), points.end(), [](const LinkPoint& a, const LinkPoint& b) { return a.bytes < b.bytes; });
+  LinkFit fit{points.front().kind, points.front().type, points.front().ranks, 0, {}, {}, 0};
+  const LinkPoint* all = points.data();
+  const LinkPoint* end = all + points.size();
+  const Fitted one = fit_line(all, end);
+  fit.large = one.line;
+  double best = one.error;
+  for (size_t cut = kLeastOfALine; cut + kLeastOfALine <= points.size(); ++cut) {
+    const Fitted below = fit_line(all, all + cut), above = fit_line(all + cut, end);
+    if (below.error + above.error >= best) continue;
+    best = below.error + above.error;
+    fit.knee_bytes = points[cut - 1].bytes;
+    fit.small = below.line;
+    fit.large = above.line;
+  }
+  for (const LinkPoint& p : points)
+    fit.worst_error_pct = std::max(fit.worst_error_pct, std::abs(predicted_ns(fit, p.bytes) / p.time_ns - 1) * 100);
+  return fit;
+}
+
+std::vector<LinkFit> fit_links(const std::vector<LinkPoint>& points) {
+  std::map<std::tuple<std::string, std::string, int64_t>, std::vector<LinkPoint>> sets;
+  for (const LinkPoint& p : points) sets[{p.kind, p.type, p.ranks}].push_back(p);
+  std::vector<LinkFit> fits;
+  for (auto& [key, set] : sets)
+    if (const auto fit = fit_link(std::move(set))) fits.push_back(*fit);
+  return fits;
+}
+
+std::optional<double> measured_ns(const LinkCeilings& links, const std::string& kind, const std::string& type, int64_t ranks,
+                                  int64_t bytes) {
+  std::map<int64_t, double> times;
+  for (const LinkPoint& p : links.points)
+    if (p.kind == kind && p.type == type && p.ranks == ranks && p.time_ns > 0) times[p.bytes] = p.time_ns;
+  if (times.empty() || bytes <= 0) return std::nullopt;
+  const auto above = times.lower_bound(bytes);
+  if (above == times.end()) return times.rbegin()->second * static_cast<double>(bytes) / static_cast<double>(times.rbegin()->first);
+  if (above->first == bytes || above == times.begin()) return above->second;
+  const auto below = std::prev(above);
+  const double share = std::log(static_cast<double>(bytes) / static_cast<double>(below->first)) /
+                       std::log(static_cast<double>(above->first) / static_cast<double>(below->first));
+  return std::exp(std::log(below->second) + share * (std::log(above->second) - std::log(below->second)));
+}
+
+std::string links_to_json(const LinkCeilings& l) {
+  Json j;
+  j["schema"] = kSchema;
+  j["device"] = l.device;
+  j["communicator"] = l.communicator;
+  j["driver"] = l.driver;
+  j["measured_at"] = l.measured_at;
+  j["uuids"] = l.uuids;
+  j["points"] = Json::array();
+  for (const LinkPoint& p : l.points)
+    j["points"].push_back({{"kind", p.kind}, {"type", p.type}, {"ranks", p.ranks}, {"bytes", p.bytes}, {"time_ns", p.time_ns}});
+  // The fits follow from the points; they are written for readers of the file and made again when it is read.
+  j["fits"] = Json::array();
+  for (const LinkFit& f : l.fits)
+    j["fits"].push_back({{"kind", f.kind},
+                         {"type", f.type},
+                         {"ranks", f.ranks},
+                         {"knee_bytes", f.knee_bytes},
+                         {"small_latency_ns", f.small.latency_ns},
+                         {"small_bus_bytes_per_s", f.small.bus_bytes_per_s},
+                         {"latency_ns", f.large.latency_ns},
+                         {"bus_bytes_per_s", f.large.bus_bytes_per_s},
+                         {"worst_error_pct", f.worst_error_pct}});
+  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+LinkCeilings links_from_json(std::string_view text, const std::string& source) {
+  const Json j = Json::parse(text, nullptr, false);
+  if (j.is_discarded() || !j.is_object() || !j.contains("schema") || j["schema"] != kSchema)
+    throw stepscope::InputError(fmt::format("{}: not a sweep of collectives: expected \"schema\": \"{}\"", source, kSchema));
+  try {
+    LinkCeilings l{j.at("device").get<std::string>(),
+                   j.at("communicator").get<std::string>(),
+                   j.at("driver").get<std::string>(),
+                   j.at("measured_at").get<std::string>(),
+                   j.at("uuids").get<std::vector<std::string>>(),
+                   {},
+                   {}};
+    for (const Json& p : j.at("points"))
+      l.points.push_back({p.at("kind").get<std::string>(), p.at("type").get<std::string>(), p.at("ranks").get<int64_t>(),
+                          p.at("bytes").get<int64_t>(), p.at("time_ns").get<double>()});
+    l.fits = fit_links(l.points);
+    return l;
+  } catch (const Json::exception& e) {
+    throw stepscope::InputError(fmt::format("{}: {}", source, e.what()));
+  }
+}
+
+}  // namespace profiler

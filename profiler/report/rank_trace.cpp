@@ -1,0 +1,122 @@
+#include "profiler/report/rank_trace.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "profiler/report/names.h"
+
+namespace profiler {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr double kNsPerUs = 1000;
+constexpr int64_t kCollectiveTrack = 0;
+
+Json metadata(const char* what, int64_t rank, std::optional<int64_t> track, const char* key, const Json& value) {
+  Json e{{"name", what}, {"ph", "M"}, {"pid", rank}};
+  if (track) e["tid"] = *track;
+  e["args"][key] = value;
+  return e;
+}
+
+Json slice(const std::string& name, const std::string& category, double begin_ns, double length_ns, int64_t rank, int64_t track) {
+  return {{"name", name}, {"cat", category}, {"ph", "X"}, {"ts", begin_ns / kNsPerUs}, {"dur", length_ns / kNsPerUs},
+          {"pid", rank},  {"tid", track}};
+}
+
+std::string collective_name(const CollectiveRow& c) {
+  std::string name = c.kind.value_or("collective");
+  if (c.op) name = *c.op;
+  if (c.bucket) name += " " + std::to_string(*c.bucket);
+  return name;
+}
+
+// Streams run in order, but records of neighbours may overlap by some ns; the earlier one is cut, so that slices nest.
+void add_stream(Json& events, std::vector<const LaneRow*> rows, int64_t rank, int64_t track) {
+  std::stable_sort(rows.begin(), rows.end(), [](const LaneRow* a, const LaneRow* b) { return a->start_ns < b->start_ns; });
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const LaneRow& l = *rows[i];
+    double end = l.start_ns + l.shown_ns;
+    if (i + 1 < rows.size()) end = std::min(end, std::max(l.start_ns, rows[i + 1]->start_ns));
+    Json e = slice(short_kernel_name(l.name), l.activity, l.start_ns, end - l.start_ns, rank, track);
+    Json& a = e["args"];
+    a["name"] = l.name;
+    if (l.pass) a["pass"] = *l.pass;
+    if (l.layer) a["layer"] = *l.layer;
+    if (l.op) a["op"] = *l.op;
+    events.push_back(std::move(e));
+  }
+}
+
+void add_collectives(Json& events, const ProfileDocument& d) {
+  std::map<int64_t, const CollectiveRow*> rows;
+  for (const CollectiveRow& c : d.collectives) rows[c.sequence] = &c;
+  std::map<int64_t, double> last_begin;
+  for (const CollectiveRankRow& c : d.collective_ranks)
+    if (const auto row = rows.find(c.sequence); row != rows.end() && row->second->last_rank == c.rank) last_begin[c.sequence] = c.start_ns;
+  for (const CollectiveRankRow& c : d.collective_ranks) {
+    const auto row = rows.find(c.sequence);
+    if (row == rows.end()) continue;
+    Json e = slice(collective_name(*row->second), "collective", c.start_ns, c.end_ns - c.start_ns, c.rank, kCollectiveTrack);
+    Json& a = e["args"];
+    a["sequence"] = c.sequence;
+    if (row->second->bytes) a["bytes"] = *row->second->bytes;
+    a["exposed_ns"] = c.exposed_ns;
+    a["hidden_ns"] = c.hidden_ns;
+    if (c.queue_ns) a["queue_ns"] = *c.queue_ns;
+    if (c.wait_ns) a["wait_ns"] = *c.wait_ns;
+    if (c.transfer_ns) a["transfer_ns"] = *c.transfer_ns;
+    if (c.drain_ns) a["drain_ns"] = *c.drain_ns;
+    // Slices of one track must not overlap without nesting: collectives that run at once would. Asynchronous events may.
+    e["ph"] = "b";
+    e["id"] = c.rank * 1'000'000 + c.sequence;
+    e.erase("dur");
+    Json end = {{"name", e["name"]}, {"cat", "collective"},     {"ph", "e"},    {"ts", c.end_ns / kNsPerUs},
+                {"pid", c.rank},     {"tid", kCollectiveTrack}, {"id", e["id"]}};
+    events.push_back(std::move(e));
+    events.push_back(std::move(end));
+    if (const auto arrival = last_begin.find(c.sequence); arrival != last_begin.end())
+      events.push_back({{"name", "last rank begins"},
+                        {"cat", "collective"},
+                        {"ph", "i"},
+                        {"s", "p"},
+                        {"ts", arrival->second / kNsPerUs},
+                        {"pid", c.rank},
+                        {"tid", kCollectiveTrack}});
+  }
+}
+
+}  // namespace
+
+std::string rank_trace_text(const ProfileDocument& d) {
+  Json events = Json::array();
+  std::map<int64_t, std::map<int64_t, std::vector<const LaneRow*>>> streams;
+  for (const LaneRow& l : d.lanes) streams[l.rank][l.stream].push_back(&l);
+  for (const RankRow& r : d.ranks) {
+    const std::string name = "rank " + std::to_string(r.rank) + (r.host ? " on " + *r.host : "");
+    events.push_back(metadata("process_name", r.rank, std::nullopt, "name", name));
+    events.push_back(metadata("process_sort_index", r.rank, std::nullopt, "sort_index", r.rank));
+    events.push_back(metadata("thread_name", r.rank, kCollectiveTrack, "name", "collectives"));
+    for (auto& [stream, rows] : streams[r.rank]) {
+      const int64_t track = stream + 1;
+      events.push_back(metadata("thread_name", r.rank, track, "name", "stream " + std::to_string(stream)));
+      events.push_back(metadata("thread_sort_index", r.rank, track, "sort_index", track));
+      add_stream(events, rows, r.rank, track);
+    }
+  }
+  add_collectives(events, d);
+  Json j;
+  j["schemaVersion"] = 1;
+  j["displayTimeUnit"] = "ns";
+  j["traceEvents"] = std::move(events);
+  Json& about = j["otherData"];
+  about["command"] = d.run.command;
+  about["clock"] = d.world.clock.value_or("none");
+  if (d.world.clock_uncertainty_ns) about["clock_uncertainty_ns"] = *d.world.clock_uncertainty_ns;
+  about["time_basis"] = "the step shown";
+  return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace profiler

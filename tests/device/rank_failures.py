@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Breaks runs of several ranks at random moments and looks at what is left.
+
+  rank_failures.py PROGRAM [--rounds 100] [--gpus 2] [--seed 1] [--ways kill,stop,hang,launcher,interrupt] [--out OUT.json] -- FLAGS OF train
+  rank_failures.py build/release/bin/stepscope --rounds 20 -- --trainer reference --model tiny -t 16 -b 2
+
+Every round resumes the run of the round before, trains until a random moment, breaks it in one way and waits for the end:
+  kill       SIGKILL to a random rank
+  stop       SIGSTOP to a random rank
+  hang       nobody reads rank 0's output (its time begins before the pipe is full)
+  launcher   SIGKILL to the launcher
+  interrupt  SIGINT to the launcher, as by ctrl-C
+A round is good when all processes are gone, the exit code and the message fit the way, the GPUs' memory is free again, and no name was
+left in /tmp or /dev/shm. The next round is good only if it resumes from a checkpoint that is no older than the last one that was saved
+before. Exit 1 when a round was not good. Needs only Python's standard library.
+"""
+import argparse
+import fcntl
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+GIVE_UP_S = 60
+
+
+def arguments():
+    own, train = sys.argv[1:], []
+    if "--" in own:
+        at = own.index("--")
+        own, train = own[:at], own[at + 1:]
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("program")
+    p.add_argument("--rounds", type=int, default=100)
+    p.add_argument("--gpus", type=int, default=2)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--ways", default="kill,kill,kill,kill,stop,hang,launcher,interrupt")
+    p.add_argument("--longest-s", type=float, default=1.5, help="a round is broken at most so long after its first step")
+    p.add_argument("--out")
+    o = p.parse_args(own)
+    o.train = train
+    return o
+
+
+def alive(pid):
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text[text.rindex(")") + 2] not in "ZX"
+
+
+def ranks_of(launcher):
+    return [int(p) for p in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
+
+
+def gpu_memory():
+    """MiB in use on all visible GPUs; None without nvidia-smi."""
+    try:
+        out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return sum(int(x) for x in out.stdout.split()) if out.returncode == 0 else None
+
+
+def names():
+    """What could be left behind by name; other programs' files come and go, so only ours count."""
+    return sorted(str(p) for d in ("/tmp", "/dev/shm") for p in Path(d).glob("*stepscope-rank*"))
+
+
+def steps_saved(folder):
+    return sorted(int(p.name[5:]) for p in folder.glob("step-*") if p.is_dir())
+
+
+EXPECTED = {"kill": (3, r"rank \d+ \(pid \d+\) was killed by signal 9 (in step \d+|before its first step)"),
+            "stop": (3, r"rank \d+.* has not been heard for"),
+            "hang": (3, r"rank 0.* does not come to the others"),
+            "launcher": (-9, r""),
+            "interrupt": (130, r"interrupted (after step \d+|in step|before its first step)")}
+
+
+def one_round(o, way, folder, rng):
+    before = steps_saved(folder)
+    command = [o.program, "train", "--gpus", str(o.gpus), "--steps", "1000000", "--checkpoints", str(folder), "--checkpoint-every", "5",
+               "--resume", "--json", "--silence-timeout", "2", "--stall-timeout", "2", *o.train]
+    errors = tempfile.TemporaryFile("w+")
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    fcntl.fcntl(run.stdout, 1031, 4096)  # F_SETPIPE_SZ: soon full where nobody reads
+    first = run.stdout.readline()
+    result = {"way": way, "problems": []}
+    bad = result["problems"].append
+    ranks = ranks_of(run.pid) if first else []
+    last = [first]
+
+    def drain():
+        for line in run.stdout:
+            last[0] = line
+
+    reader = threading.Thread(target=drain)
+    if way != "hang":
+        reader.start()
+    time.sleep(rng.uniform(0, o.longest_s))
+    begin = time.monotonic()
+    if first:
+        victim = rng.choice(ranks)
+        if way == "kill":
+            os.kill(victim, signal.SIGKILL)
+        elif way == "stop":
+            os.kill(victim, signal.SIGSTOP)
+        elif way == "launcher":
+            run.send_signal(signal.SIGKILL)
+        elif way == "interrupt":
+            run.send_signal(signal.SIGINT)
+    try:
+        code = run.wait(GIVE_UP_S)
+    except subprocess.TimeoutExpired:
+        bad(f"not at its end after {GIVE_UP_S} s")
+        run.kill()
+        code = run.wait()
+    deadline = time.monotonic() + 10
+    while any(alive(p) for p in ranks) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    result["seconds_to_end"] = round(time.monotonic() - begin, 3)
+    if way != "hang":
+        reader.join()
+    errors.seek(0)
+    text = errors.read()
+    result["message"] = text.strip().splitlines()[-1] if text.strip() else ""
+    result["exit_code"] = code
+    if not first:
+        bad("it did not train: " + text.strip()[-400:])
+        return result
+    result["trained_to"] = json.loads(last[0])["step"] if last[0].startswith("{") and last[0].endswith("}\n") else None
+    if any(alive(p) for p in ranks):
+        bad("a rank is still there")
+    expected_code, message = EXPECTED[way]
+    if code != expected_code:
+        bad(f"exit code {code}, expected {expected_code}")
+    if not re.search(message, text):
+        bad(f"no message like '{message}': {text.strip()[-400:]}")
+    first_step = json.loads(first)["step"]
+    if before and first_step != before[-1] + 1:
+        bad(f"it went on at step {first_step}, though step {before[-1]} was saved")
+    if before and not steps_saved(folder):
+        bad("no checkpoint is left")
+    return result
+
+
+def main():
+    o = arguments()
+    rng = random.Random(o.seed)
+    folder = Path(tempfile.mkdtemp()) / "run"
+    idle, here = gpu_memory(), names()
+    rounds = []
+    ways = o.ways.split(",")
+    for i in range(o.rounds):
+        r = one_round(o, ways[i % len(ways)], folder, rng)
+        now = gpu_memory()
+        for _ in range(50):  # the driver frees memory a moment after the process is gone
+            if now is None or now <= idle:
+                break
+            time.sleep(0.1)
+            now = gpu_memory()
+        if now is not None and now > idle:
+            r["problems"].append(f"{now - idle} MiB of GPU memory are not free")
+        if names() != here:
+            r["problems"].append(f"left behind: {sorted(set(names()) - set(here))}")
+        rounds.append(r)
+        if r["problems"]:
+            print(f"round {i + 1} ({r['way']}): {'; '.join(r['problems'])}", flush=True)
+    shutil.rmtree(folder.parent)
+    summary = {"gpus": o.gpus, "train": o.train, "rounds": len(rounds), "not_good": sum(bool(r["problems"]) for r in rounds), "ways": {}}
+    for way in dict.fromkeys(ways):
+        own = [r for r in rounds if r["way"] == way]
+        if own:
+            times = sorted(r["seconds_to_end"] for r in own)
+            summary["ways"][way] = {"rounds": len(own), "median_s": times[len(times) // 2], "longest_s": times[-1], "example": own[0]["message"]}
+    print(json.dumps(summary, indent=1))
+    if o.out:
+        Path(o.out).write_text(json.dumps({"summary": summary, "rounds": rounds}, indent=1) + "\n")
+    return 1 if summary["not_good"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

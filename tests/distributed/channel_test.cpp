@@ -1,0 +1,259 @@
+// Gathers and collectives between ranks that are threads, through memory and through sockets, and how they end when one fails.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/counter_rng.h"
+#include "gpt2/distributed/agreement.h"
+#include "gpt2/distributed/socket_channel.h"
+#include "gpt2/distributed/staged_communicator.h"
+#include "tests/distributed/ranks_in_threads.h"
+
+namespace gpt2::distributed {
+namespace {
+using gpt2::testing::in_ranks;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+std::vector<std::unique_ptr<ControlChannel>> socket_channels(int ranks, ChannelOptions options = {}) {
+  options.take_signals = false;
+  std::vector<std::vector<Peer>> peers(static_cast<size_t>(ranks));
+  peers[0].resize(static_cast<size_t>(ranks));
+  for (int r = 1; r < ranks; ++r) {
+    peers[static_cast<size_t>(r)].resize(1);
+    for (Descriptor Peer::*which : {&Peer::control, &Peer::data}) {
+      std::array<int, 2> ends{};
+      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) throw std::runtime_error("socketpair");
+      peers[0][static_cast<size_t>(r)].*which = Descriptor(ends[0]);
+      peers[static_cast<size_t>(r)][0].*which = Descriptor(ends[1]);
+    }
+    peers[0][static_cast<size_t>(r)].host = peers[static_cast<size_t>(r)][0].host = "here";
+  }
+  std::vector<std::unique_ptr<ControlChannel>> channels;
+  for (int r = 0; r < ranks; ++r) {
+    World w;
+    w.rank = r;
+    w.size = ranks;
+    channels.push_back(make_socket_channel(w, std::move(peers[static_cast<size_t>(r)]), options));
+  }
+  return channels;
+}
+
+class Channels : public ::testing::TestWithParam<bool> {
+ protected:
+  static std::vector<std::unique_ptr<ControlChannel>> make(int ranks) {
+    return GetParam() ? socket_channels(ranks) : make_thread_channels(ranks);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, Channels, ::testing::Bool(), [](const auto& one) { return one.param ? "sockets" : "memory"; });
+
+TEST_P(Channels, GatherWhatEachRankBringsWhateverItsSize) {
+  for (const int ranks : {1, 2, 5}) {
+    auto channels = make(ranks);
+    const auto errors = in_ranks(ranks, [&](int r) {
+      for (int round = 0; round < 20; ++round) {
+        const Bytes mine(static_cast<size_t>((r * 7 + round) % 5) * 1000, static_cast<unsigned char>(r));
+        const auto all = channels[static_cast<size_t>(r)]->all_gather(mine);
+        ASSERT_EQ(all.size(), static_cast<size_t>(ranks));
+        for (int other = 0; other < ranks; ++other) {
+          const Bytes& part = all[static_cast<size_t>(other)];
+          ASSERT_EQ(part.size(), static_cast<size_t>((other * 7 + round) % 5) * 1000);
+          for (const unsigned char byte : part) ASSERT_EQ(byte, other);
+        }
+      }
+    });
+    EXPECT_THAT(errors, Each(""));
+  }
+}
+
+float value_of(int rank, int64_t i) {
+  return static_cast<float>(CounterRng(static_cast<uint64_t>(rank), static_cast<uint64_t>(i)).uniform() - 0.5);
+}
+
+TEST_P(Channels, SumInTheOrderOfTheRanksWithTheSameBitsOnEach) {
+  // One element, odd numbers, and more than the piece that sockets send at once.
+  for (const int64_t n : {int64_t{1}, int64_t{1023}, (int64_t{1} << 18) + 5}) {
+    const int ranks = 3;
+    auto channels = make(ranks);
+    std::vector<float> expected(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) expected[static_cast<size_t>(i)] = (value_of(0, i) + value_of(1, i)) + value_of(2, i);
+    const auto errors = in_ranks(ranks, [&](int r) {
+      const auto communicator = make_staged(*channels[static_cast<size_t>(r)]);
+      std::vector<float> data(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) data[static_cast<size_t>(i)] = value_of(r, i);
+      communicator->enqueue({CollectiveKind::all_reduce, Element::fp32, n, 0}, data.data(), nullptr);
+      EXPECT_EQ(std::memcmp(data.data(), expected.data(), data.size() * sizeof(float)), 0);
+    });
+    EXPECT_THAT(errors, Each(""));
+  }
+}
+
+TEST_P(Channels, Bf16IsAddedInFp32AndRoundedOnce) {
+  auto channels = make(3);
+  // 256 + 1 + 1: bf16 has 8 bits, so that 256 + 1 rounds to 256; only the sum 258 can be stored.
+  const auto bits = [](float x) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16); };
+  const auto errors = in_ranks(3, [&](int r) {
+    std::vector<uint16_t> data{bits(r == 0 ? 256.0f : 1.0f), bits(r == 2 ? NAN : 1.0f)};
+    channels[static_cast<size_t>(r)]->exchange({CollectiveKind::all_reduce, Element::bf16, 2, 0}, data.data());
+    EXPECT_EQ(data[0], bits(258.0f));
+    EXPECT_EQ(data[1] & 0x7fc0, 0x7fc0);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST_P(Channels, ReduceScatterLeavesItsSliceAndAllGatherBringsThemTogether) {
+  for (const int ranks : {1, 2, 4}) {
+    auto channels = make(ranks);
+    const int64_t slice = 5, n = slice * ranks;
+    const auto errors = in_ranks(ranks, [&](int r) {
+      std::vector<double> data(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) data[static_cast<size_t>(i)] = static_cast<double>((r + 1) * (i + 1));
+      channels[static_cast<size_t>(r)]->exchange({CollectiveKind::reduce_scatter, Element::fp64, n, 0}, data.data());
+      const double ranks_sum = ranks * (ranks + 1) / 2;
+      for (int64_t i = r * slice; i < (r + 1) * slice; ++i) ASSERT_EQ(data[static_cast<size_t>(i)], ranks_sum * static_cast<double>(i + 1));
+      for (int64_t i = 0; i < n; ++i)
+        if (i / slice != r) data[static_cast<size_t>(i)] = -1;  // undefined: nobody may use it
+      channels[static_cast<size_t>(r)]->exchange({CollectiveKind::all_gather, Element::fp64, n, 0}, data.data());
+      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(data[static_cast<size_t>(i)], ranks_sum * static_cast<double>(i + 1));
+    });
+    EXPECT_THAT(errors, Each(""));
+  }
+}
+
+TEST_P(Channels, UnequalSlicesAreRefusedBeforeAnythingIsSent) {
+  auto channels = make(2);
+  std::vector<float> data(3);
+  EXPECT_THROW(channels[0]->exchange({CollectiveKind::reduce_scatter, Element::fp32, 3, 0}, data.data()), std::logic_error);
+  EXPECT_THROW(channels[0]->exchange({CollectiveKind::all_reduce, Element::fp32, 0, 0}, data.data()), std::logic_error);
+}
+
+TEST_P(Channels, AgreeOnAnErrorOfOneRankAndOfAll) {
+  auto channels = make(3);
+  auto codes = std::vector<int>(3);
+  const auto one = in_ranks(3, [&](int r) {
+    try {
+      agree(channels[static_cast<size_t>(r)].get(), [&] {
+        if (r == 1) throw stepscope::InputError("no such file");
+      });
+    } catch (const RankFailure& e) {
+      codes[static_cast<size_t>(r)] = e.failure.exit_code;
+      EXPECT_EQ(e.failure.rank, 1);
+      throw;
+    }
+  });
+  EXPECT_THAT(one, Each("rank 1: no such file"));
+  EXPECT_THAT(codes, Each(2));
+  const auto all =
+      in_ranks(3, [&](int r) { agree(channels[static_cast<size_t>(r)].get(), [] { throw stepscope::MachineError("no memory"); }); });
+  EXPECT_THAT(all, Each("no memory"));
+  const auto none = in_ranks(3, [&](int r) { agree(channels[static_cast<size_t>(r)].get(), [] {}); });
+  EXPECT_THAT(none, Each(""));
+}
+
+TEST_P(Channels, TextOfRankZeroReachesAll) {
+  auto channels = make(3);
+  const auto errors =
+      in_ranks(3, [&](int r) { EXPECT_EQ(from_rank_0(*channels[static_cast<size_t>(r)], "from " + std::to_string(r)), "from 0"); });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST_P(Channels, AbortEndsTheCallsThatWait) {
+  auto channels = make(3);
+  const auto errors = in_ranks(3, [&](int r) {
+    auto& channel = *channels[static_cast<size_t>(r)];
+    if (r != 2) {
+      channel.all_gather({});
+    } else if (GetParam()) {
+      static_cast<SocketChannel&>(channel).fail({2, "rank 2 has had enough", 1});
+    } else {
+      channel.abort();
+    }
+  });
+  EXPECT_THAT(errors[0], HasSubstr("rank 2"));
+  EXPECT_EQ(errors[0], errors[1]);
+}
+
+// ---- what only processes have: a watchdog -------------------------------------------------------------------------------------------
+SocketChannel& watched(std::vector<std::unique_ptr<ControlChannel>>& channels, int r) {
+  return static_cast<SocketChannel&>(*channels[static_cast<size_t>(r)]);
+}
+
+TEST(SocketChannels, ARankThatGoesEndsTheOthersWithItsName) {
+  for (const int gone : {0, 1, 2}) {
+    auto channels = socket_channels(3);
+    const auto errors = in_ranks(3, [&](int r) {
+      channels[static_cast<size_t>(r)]->now(Phase::step, 412);
+      channels[static_cast<size_t>(r)]->all_gather({});
+      if (r == gone) {
+        channels[static_cast<size_t>(r)].reset();  // as the kernel closes the sockets of a process that was killed
+      } else {
+        channels[static_cast<size_t>(r)]->all_gather({});
+      }
+    });
+    for (int r = 0; r < 3; ++r) {
+      if (r == gone) continue;
+      EXPECT_THAT(errors[static_cast<size_t>(r)], AllOf(HasSubstr("rank " + std::to_string(gone)), HasSubstr("ended without a word")));
+    }
+  }
+}
+
+TEST(SocketChannels, RanksThatMakeOtherCallsAreFoundOut) {
+  auto channels = socket_channels(3);
+  const auto errors = in_ranks(3, [&](int r) {
+    std::vector<float> data(8);
+    if (r == 1) channels[1]->exchange({CollectiveKind::all_reduce, Element::fp32, 4, 7}, data.data());
+    channels[static_cast<size_t>(r)]->exchange({CollectiveKind::all_reduce, Element::fp32, 8, 6}, data.data());
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("do not make the same exchanges"), HasSubstr("8 fp32 elements (bucket 6)"),
+                                 HasSubstr("rank 1 makes call 0, an all-reduce of 4"))));
+}
+
+TEST(SocketChannels, AFailureOfARankIsWhatAllSay) {
+  for (const int bad : {0, 2}) {
+    auto channels = socket_channels(3);
+    std::vector<Failure> agreed(3);
+    in_ranks(3, [&](int r) {
+      auto& mine = agreed[static_cast<size_t>(r)];
+      try {
+        if (r == bad) throw stepscope::InputError("disk full");
+        channels[static_cast<size_t>(r)]->all_gather({});
+      } catch (const RankFailure& e) {
+        mine = watched(channels, r).fail(e.failure);
+      } catch (const stepscope::InputError& e) {
+        mine = watched(channels, r).fail({r, e.what(), 2});
+      }
+    });
+    for (const Failure& f : agreed) {
+      EXPECT_EQ(f.rank, bad);
+      EXPECT_EQ(f.exit_code, 2);
+      EXPECT_EQ(f.what, "disk full");
+    }
+  }
+}
+
+TEST(SocketChannels, StepsThatDifferInABitEndTheRun) {
+  auto channels = socket_channels(2);
+  const auto errors = in_ranks(2, [&](int r) {
+    channels[static_cast<size_t>(r)]->finished(5, r == 1 ? std::nextafter(2.0, 3.0) : 2.0, 1.0);
+    for (;;) channels[static_cast<size_t>(r)]->all_gather({});
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("step 5"), HasSubstr("replicas"), HasSubstr("on rank 1"))));
+}
+
+TEST(SocketChannels, AllLeaveByCloseAndNobodyComplains) {
+  auto channels = socket_channels(4);
+  const auto errors = in_ranks(4, [&](int r) {
+    watched(channels, r).close();
+    channels[static_cast<size_t>(r)].reset();
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+}  // namespace
+}  // namespace gpt2::distributed

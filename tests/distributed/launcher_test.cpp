@@ -1,0 +1,56 @@
+// The launcher as a whole, over programs that are no ranks.
+#include "gpt2/distributed/launcher.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <future>
+#include <thread>
+
+namespace gpt2::distributed {
+namespace {
+
+// What a thread of a driver's library does without meaning to: it takes the process's SIGCHLD.
+class SignalThief {
+ public:
+  SignalThief() : thread_([this] { run(); }) {}
+  ~SignalThief() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  void run() const {
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    ::pthread_sigmask(SIG_BLOCK, &child, nullptr);
+    const timespec moment{0, 1'000'000};
+    while (!stop_) (void)::sigtimedwait(&child, nullptr, &moment);
+  }
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+TEST(Launcher, EndsWithItsRanksThoughAnotherThreadTakesItsSignals) {
+  const SignalThief thief;
+  for (int round = 0; round < 5; ++round) {
+    auto code = std::async(std::launch::async, [] { return launch({"/bin/sh", "-c", "sleep 0.05"}, 2); });
+    if (code.wait_for(std::chrono::seconds(10)) != std::future_status::ready) {
+      ADD_FAILURE() << "its ranks have ended and it still waits";
+      std::_Exit(1);  // the thread above would be waited for
+    }
+    EXPECT_EQ(code.get(), 0);
+  }
+}
+
+TEST(Launcher, TellsAFailureOfTheLastToEnd) {
+  EXPECT_EQ(launch({"/bin/sh", "-c", "sleep 0.0$STEPSCOPE_RANK; exit $((4 * STEPSCOPE_RANK))"}, 2), 4);
+}
+
+}  // namespace
+}  // namespace gpt2::distributed

@@ -1,0 +1,227 @@
+// Ranks that meet over real sockets. Nothing waits for a time to pass: what a test needs to have happened, it hears from rank 0.
+#include "gpt2/distributed/rendezvous.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/errors.h"
+#include "gpt2/distributed/sockets.h"
+#include "tests/distributed/ranks_in_threads.h"
+#include "tests/temporary_folder.h"
+
+namespace gpt2::distributed {
+namespace {
+using gpt2::testing::in_ranks;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+World world_of(int rank, int size) {
+  World w;
+  w.rank = rank;
+  w.size = size;
+  return w;
+}
+// A name of this test and process alone.
+std::string fresh_address() {
+  static std::atomic<int> serial{0};
+  return "unix:@stepscope-test-" + std::to_string(::getpid()) + "-" + std::to_string(serial++);
+}
+// What rank 0 said, and a wait until it has said it.
+class Said {
+ public:
+  MeetOptions options(double deadline_s = 60, double say_every_s = 60) {
+    MeetOptions o;
+    o.deadline_s = deadline_s;
+    o.say_every_s = say_every_s;
+    o.say = [this](const std::string& text) {
+      const std::lock_guard lock(mutex_);
+      all_ += text + "\n";
+      changed_.notify_all();
+    };
+    return o;
+  }
+  void wait_for(const std::string& part) {
+    std::unique_lock lock(mutex_);
+    const auto come = [&] { return all_.find(part) != std::string::npos; };
+    if (!changed_.wait_for(lock, std::chrono::seconds(30), come)) throw std::runtime_error("rank 0 never said: " + part);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string all_;
+};
+MeetOptions quiet(double deadline_s = 60) {
+  MeetOptions o;
+  o.deadline_s = deadline_s;
+  return o;
+}
+
+void expect_connected(int ranks, const std::function<std::string(int)>& address_of) {
+  const auto errors = in_ranks(ranks, [&](int r) {
+    std::vector<Peer> peers = meet(world_of(r, ranks), address_of(r), "token", quiet());
+    ASSERT_EQ(peers.size(), r == 0 ? static_cast<size_t>(ranks) : 1u);
+    int heard = -1;
+    if (r != 0) {
+      ASSERT_TRUE(send_all(peers[0].data.get(), &r, sizeof r));
+      ASSERT_TRUE(receive_all(peers[0].control.get(), &heard, sizeof heard));
+      EXPECT_EQ(heard, 100 + r);
+      return;
+    }
+    for (int other = 1; other < ranks; ++other) {
+      Peer& p = peers[static_cast<size_t>(other)];
+      ASSERT_TRUE(receive_all(p.data.get(), &heard, sizeof heard));
+      EXPECT_EQ(heard, other);
+      EXPECT_EQ(p.pid, ::getpid());
+      const int answer = 100 + other;
+      ASSERT_TRUE(send_all(p.control.get(), &answer, sizeof answer));
+    }
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+TEST(Rendezvous, ConnectsEachRankWithRankZero) {
+  for (const int ranks : {1, 2, 3, 8, 16}) {
+    const std::string address = fresh_address();
+    expect_connected(ranks, [&](int) { return address; });
+  }
+}
+TEST(Rendezvous, OverAFileThatIsGoneAfterwardsAlsoWhereADeadRunLeftOne) {
+  const auto folder = fresh_test_folder();
+  const std::string address = "unix:" + (folder / "socket").string();
+  { const Descriptor dead = listen_at(address); }
+  ASSERT_TRUE(std::filesystem::exists(folder / "socket"));
+  // The others may find the dead socket first: they try again until rank 0 listens.
+  expect_connected(3, [&](int) { return address; });
+  EXPECT_FALSE(std::filesystem::exists(folder / "socket"));
+  std::filesystem::remove_all(folder);
+}
+TEST(Rendezvous, OverTcpAndOverASocketThatAlreadyListens) {
+  // A port that the kernel chose: listen_at() cannot be told "any".
+  const Descriptor listener(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_TRUE(listener);
+  ASSERT_EQ(::listen(listener.get(), 16), 0);
+  std::array<uint16_t, 14> name{};
+  socklen_t size = sizeof name;
+  ASSERT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(name.data()), &size), 0);
+  const uint16_t port = static_cast<uint16_t>(name[1] >> 8 | name[1] << 8);
+  const std::string tcp = "tcp:localhost:" + std::to_string(port), own = "fd:" + std::to_string(::dup(listener.get()));
+  expect_connected(3, [&](int r) { return r == 0 ? own : tcp; });
+}
+
+TEST(Rendezvous, ALateRankIsWaitedForAndNamed) {
+  const std::string address = fresh_address();
+  Said said;
+  const auto errors = in_ranks(4, [&](int r) {
+    if (r == 3) said.wait_for("waiting for rank 3 (have 3 of 4; last came rank ");
+    meet(world_of(r, 4), address, "token", r == 0 ? said.options(60, 0.02) : quiet());
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+TEST(Rendezvous, MissingRanksAreNamedOnEveryRankThatCame) {
+  const std::string address = fresh_address();
+  const auto errors = in_ranks(2, [&](int i) {
+    const int r = i * 2;  // 0 and 2 of 6 come
+    meet(world_of(r, 6), address, "token", quiet(r == 0 ? 0.3 : 60));
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("ranks 1, 3-5 did not come within 0.3 s (have 2 of 6)")));
+}
+TEST(Rendezvous, WithoutRankZeroItSaysWhere) {
+  const std::string address = fresh_address();
+  const auto errors = in_ranks(1, [&](int) { meet(world_of(1, 2), address, "token", quiet(0.1)); });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("rank 1: rank 0 was not reached at " + address), HasSubstr("Connection refused")));
+}
+
+// One rank that is refused beside a run that goes on: rank 0 and rank 1 meet all the same.
+void expect_refused(const std::string& token, uint32_t protocol, const std::string& why) {
+  const std::string address = fresh_address();
+  Said said;
+  std::string refusal;
+  const auto errors = in_ranks(3, [&](int r) {
+    if (r == 2) {
+      MeetOptions o = quiet();
+      o.protocol = protocol;
+      try {
+        meet(world_of(1, 2), address, token, o);
+      } catch (const stepscope::InputError& e) {
+        refusal = e.what();
+      }
+      return;
+    }
+    if (r == 1) said.wait_for("refused: ");
+    meet(world_of(r, 2), address, "token", r == 0 ? said.options() : quiet());
+  });
+  EXPECT_THAT(errors, Each(""));
+  EXPECT_THAT(refusal, HasSubstr(why));
+  said.wait_for(why);
+}
+TEST(Rendezvous, RefusesTheTokenOfAnotherRunOnBothSides) { expect_refused("other", kProtocol, "shows the token of another run"); }
+TEST(Rendezvous, RefusesAnotherProtocolOnBothSides) { expect_refused("token", 99, "speaks protocol 99, rank 0 protocol 1"); }
+
+TEST(Rendezvous, TwoProcessesOfOneRankEndTheRunWithBothNamed) {
+  const std::string address = fresh_address();
+  // The second claim is refused whichever thread comes second; the one that was first hears it too, as the run cannot begin.
+  const auto errors = in_ranks(3, [&](int i) { meet(world_of(i == 0 ? 0 : 1, 3), address, "token", quiet()); });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("two processes say that they are rank 1"), HasSubstr("pid " + std::to_string(::getpid()))));
+  EXPECT_THAT(errors[1] + errors[2], HasSubstr("two processes say that they are rank 1"));
+}
+TEST(Rendezvous, AnotherNumberOfRanksEndsTheRun) {
+  const std::string address = fresh_address();
+  const auto errors = in_ranks(2, [&](int r) { meet(world_of(r, r == 0 ? 2 : 3), address, "token", quiet()); });
+  EXPECT_THAT(errors, Each(HasSubstr("was told that there are 3 ranks, rank 0 that there are 2")));
+}
+
+TEST(Rendezvous, WhoeverSpeaksGarbageOrNothingIsNoRank) {
+  const std::string address = fresh_address();
+  Said said;
+  const auto errors = in_ranks(3, [&](int r) {
+    if (r == 2) {
+      std::string why;
+      Descriptor silent, garbage;
+      while (!(silent = connect_to(address, why))) ::usleep(1000);  // until rank 0 listens
+      garbage = connect_to(address, why);
+      ASSERT_TRUE(garbage) << why;
+      ASSERT_TRUE(send_all(garbage.get(), "GET / HTTP/1.1\r\n", 16));
+      said.wait_for("no rank of a run; ignored");
+      // The silent connection stays open until the others have met, and holds nobody up.
+      char byte;
+      EXPECT_FALSE(receive_all(silent.get(), &byte, 1));
+      return;
+    }
+    if (r == 1) said.wait_for("no rank of a run; ignored");
+    meet(world_of(r, 2), address, "token", r == 0 ? said.options() : quiet());
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+TEST(Rendezvous, AnAddressInUseIsRefused) {
+  const std::string address = fresh_address();
+  const Descriptor other = listen_at(address);
+  const auto errors = in_ranks(1, [&](int) { meet(world_of(0, 2), address, "token", quiet()); });
+  EXPECT_THAT(errors[0], AllOf(HasSubstr(address), HasSubstr("in use")));
+}
+TEST(Rendezvous, AnAddressThatIsNoneIsRefused) {
+  for (const char* address :
+       {"here", "tcp:host", "tcp::99", "tcp:host:0", "tcp:host:70000", "tcp:host:9x", "unix:", "unix:@", "http://host:9"}) {
+    for (const int rank : {0, 1}) {
+      const auto errors = in_ranks(1, [&](int) { meet(world_of(rank, 2), address, "token", quiet(0.01)); });
+      EXPECT_THAT(errors[0], HasSubstr("expected unix:@NAME, unix:PATH or tcp:HOST:PORT")) << address;
+    }
+  }
+}
+TEST(Rendezvous, ListsRanksInRuns) {
+  EXPECT_EQ(rank_list({}), "");
+  EXPECT_EQ(rank_list({3, 5}), "3, 5");
+  EXPECT_EQ(rank_list({1, 2}), "1, 2");
+  EXPECT_EQ(rank_list({0, 2, 3, 4, 7}), "0, 2-4, 7");
+}
+
+}  // namespace
+}  // namespace gpt2::distributed

@@ -1,0 +1,177 @@
+// The plan of buckets and slices as arithmetic: every element once, at any number of ranks.
+#include "gpt2/distributed/bucket_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+namespace gpt2::distributed {
+namespace {
+
+constexpr int64_t kMib = int64_t{1} << 20;
+
+std::vector<ModelConfig> models() {
+  return {model_from_name("tiny"),
+          model_from_name("d12"),
+          {.max_seq_len = 33, .vocab_size = 509, .padded_vocab = 512, .layers = 3, .heads = 5, .channels = 45},
+          {.max_seq_len = 7, .vocab_size = 11, .padded_vocab = 128, .layers = 1, .heads = 1, .channels = 3}};
+}
+
+struct Shape {
+  int ranks;
+  int64_t bucket_bytes;
+};
+std::vector<Shape> shapes() {
+  std::vector<Shape> all;
+  for (const int ranks : {1, 2, 3, 4, 5, 8, 64})
+    for (const int64_t bytes : {int64_t{1}, 25 * kMib, int64_t{1} << 40}) all.push_back({ranks, bytes});
+  return all;
+}
+
+template <class Check>
+void for_all_plans(const Check& check) {
+  for (const ModelConfig& model : models())
+    for (const Shape& shape : shapes()) {
+      SCOPED_TRACE(describe(model) + ", ranks " + std::to_string(shape.ranks) + ", bucket bytes " + std::to_string(shape.bucket_bytes));
+      check(model, BucketPlan(model, shape.ranks, shape.bucket_bytes));
+    }
+}
+
+TEST(BucketPlan, EveryElementOfTheFileHasOnePlaceInTheArena) {
+  for_all_plans([](const ModelConfig& model, const BucketPlan& plan) {
+    std::vector<Segment> by_file = plan.segments();
+    std::sort(by_file.begin(), by_file.end(), [](const Segment& a, const Segment& b) { return a.file < b.file; });
+    int64_t file = 0;
+    for (const Segment& s : by_file) {
+      ASSERT_EQ(s.file, file);
+      file += s.size;
+    }
+    EXPECT_EQ(file, tensor_layout(model).total);
+    for (size_t i = 1; i < plan.segments().size(); ++i)
+      ASSERT_LE(plan.segments()[i - 1].arena + plan.segments()[i - 1].size, plan.segments()[i].arena);
+    EXPECT_LE(plan.segments().back().arena + plan.segments().back().size, plan.elements());
+    for (const Segment& s : plan.segments()) ASSERT_EQ(plan.at(s.tensor, s.layer), s.arena);
+  });
+}
+
+TEST(BucketPlan, BucketsFollowEachOtherAndHoldWholeTensors) {
+  for_all_plans([](const ModelConfig&, const BucketPlan& plan) {
+    int64_t end = 0;
+    for (const Bucket& b : plan.buckets()) {
+      ASSERT_EQ(b.begin, end);
+      ASSERT_GT(b.elements, 0);
+      end += b.elements;
+    }
+    EXPECT_EQ(end, plan.elements());
+    for (const Segment& s : plan.segments()) {
+      const auto holds = [&](const Bucket& b) { return b.begin <= s.arena && s.arena + s.size <= b.begin + b.elements; };
+      ASSERT_EQ(std::count_if(plan.buckets().begin(), plan.buckets().end(), holds), 1);
+    }
+  });
+}
+
+// A bucket that is sent before its last gradient is written would send zeros or old sums.
+TEST(BucketPlan, ABucketIsReadyNoEarlierThanItsTensors) {
+  for_all_plans([](const ModelConfig& model, const BucketPlan& plan) {
+    const auto done_after = [&](const Segment& s) {  // counted from the begin of the backward pass
+      if (s.tensor == Tensor::wte || s.tensor == Tensor::wpe) return model.layers;
+      return s.tensor == Tensor::lnfw || s.tensor == Tensor::lnfb ? int64_t{0} : model.layers - 1 - s.layer;
+    };
+    int64_t last = -1;
+    for (const Bucket& b : plan.buckets()) {
+      const int64_t ready = b.ready_after == kAfterEmbedding ? model.layers : model.layers - 1 - b.ready_after;
+      EXPECT_GT(ready, last);
+      last = ready;
+      for (const Segment& s : plan.segments())
+        if (s.arena >= b.begin && s.arena < b.begin + b.elements) {
+          ASSERT_LE(done_after(s), ready);
+        }
+    }
+    EXPECT_EQ(plan.buckets().back().ready_after, kAfterEmbedding);
+  });
+}
+
+TEST(BucketPlan, SlicesOfAllRanksCoverEachBlockOnce) {
+  for_all_plans([](const ModelConfig& model, const BucketPlan& plan) {
+    std::set<int64_t> seen;
+    int64_t valid = 0;
+    for (int rank = 0; rank < plan.ranks(); ++rank) {
+      const auto owned = plan.owned_blocks(rank);
+      ASSERT_EQ(static_cast<int64_t>(owned.size()) * kBlock, plan.owned_elements());
+      for (const ArenaBlock& b : owned) {
+        ASSERT_TRUE(seen.insert(b.arena).second);
+        ASSERT_EQ(b.arena % kBlock, 0);
+        valid += b.valid;
+      }
+    }
+    EXPECT_EQ(static_cast<int64_t>(seen.size()) * kBlock, plan.elements());
+    EXPECT_EQ(valid, tensor_layout(model).total);
+  });
+}
+
+TEST(BucketPlan, ABlockKnowsItsTensor) {
+  const ModelConfig model = models()[2];
+  const BucketPlan plan(model, 3, 1);
+  const TensorLayout layout = tensor_layout(model);
+  for (const ArenaBlock& block : plan.blocks(0, plan.elements())) {
+    if (block.valid == 0) continue;
+    for (const TensorRow& row : kTensorTable) {
+      const TensorSpan& span = layout[row.id];
+      if (block.file < span.offset || block.file >= span.offset + span.size) continue;
+      EXPECT_EQ(block.decayed != 0, row.decayed) << row.name;
+      const int64_t layer = row.per_layer ? (block.file - span.offset) / span.per_layer : 0;
+      EXPECT_EQ(block.arena - plan.at(row.id, layer), block.file - span.offset - layer * span.per_layer) << row.name;
+      EXPECT_LE(block.file + block.valid, span.offset + (layer + 1) * span.per_layer) << row.name;
+    }
+  }
+}
+
+// Norm and update walk blocks in the arena's order, and must do so in the same one however many ranks there are.
+TEST(BucketPlan, TheOrderOfTheBlocksDoesNotDependOnTheRanks) {
+  const auto order = [](const ModelConfig& model, int ranks) {
+    const BucketPlan plan(model, ranks, 25 * kMib);
+    std::vector<int64_t> files;
+    for (const ArenaBlock& b : plan.blocks(0, plan.elements()))
+      if (b.valid > 0) files.push_back(b.file);
+    return files;
+  };
+  for (const ModelConfig& model : models())
+    for (const int ranks : {2, 3, 8}) EXPECT_EQ(order(model, 1), order(model, ranks));
+}
+
+TEST(BucketPlan, PiecesOfAnyCutCoverTheFileOnce) {
+  const ModelConfig model = models()[2];
+  const BucketPlan plan(model, 4, 1);
+  std::vector<int> seen(static_cast<size_t>(tensor_layout(model).total));
+  for (int64_t begin = 0; begin < plan.elements(); begin += 1000)
+    plan.pieces(begin, std::min<int64_t>(1000, plan.elements() - begin), [&](int64_t file, int64_t arena, int64_t count) {
+      EXPECT_GE(arena, begin);
+      EXPECT_LE(arena + count, begin + 1000);
+      for (int64_t i = 0; i < count; ++i) ++seen[static_cast<size_t>(file + i)];
+    });
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), static_cast<int64_t>(seen.size()));
+}
+
+// d12: a layer has 7,087,872 parameters, 27.04 MiB of fp32; wte and wpe 39,419,904.
+TEST(BucketPlan, BucketsOfD12AreOneLayerEachAtTheDefaultSize) {
+  const BucketPlan plan(model_from_name("d12"), 2, 25 * kMib);
+  ASSERT_EQ(plan.buckets().size(), 13u);
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(plan.buckets()[static_cast<size_t>(i)].ready_after, 11 - i);
+  EXPECT_GE(plan.buckets()[1].elements, 7087872);
+  EXPECT_LT(plan.buckets()[1].elements, 7087872 + 13 * kBlock + 2 * kBlock);
+  EXPECT_GE(plan.buckets()[12].elements, 39419904);
+}
+
+TEST(BucketPlan, OtherPlansHaveOtherFingerprints) {
+  const ModelConfig model = models()[2];
+  const uint64_t one = BucketPlan(model, 2, 1).fingerprint();
+  EXPECT_EQ(one, BucketPlan(model, 2, 1).fingerprint());
+  EXPECT_NE(one, BucketPlan(model, 4, 1).fingerprint());
+  EXPECT_NE(one, BucketPlan(model, 2, 1 << 30).fingerprint());
+  EXPECT_NE(one, BucketPlan(models()[0], 2, 1).fingerprint());
+}
+
+}  // namespace
+}  // namespace gpt2::distributed

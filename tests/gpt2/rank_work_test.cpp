@@ -1,0 +1,69 @@
+// The floors of communication, counted by hand for one block of parameters per bucket and two ranks.
+#include "gpt2/ops/rank_work.h"
+
+#include <gtest/gtest.h>
+
+namespace gpt2::ops {
+namespace {
+
+// lnf and one layer, then the embedding: two buckets.
+ModelConfig small() { return {.max_seq_len = 4, .vocab_size = 8, .padded_vocab = 8, .layers = 1, .heads = 1, .channels = 8}; }
+
+RankPlan plan(Communication communication, GradientReduction reduction = GradientReduction::as_fp32,
+              EmbeddingExchange embedding = EmbeddingExchange::dense) {
+  RankPlan p{distributed::BucketPlan(small(), 2, 1), communication, reduction, 0};
+  p.embedding = embedding;
+  p.embedding_rows = 10;
+  p.embedding_row_bytes = 32;
+  return p;
+}
+
+double bytes(const std::vector<OpWork>& work, Pass pass, int layer, Op op) {
+  double sum = -1;
+  for (const OpWork& w : work)
+    if (w.pass == pass && w.layer == layer && w.op == op) {
+      EXPECT_EQ(sum, -1) << "two entries";
+      sum = w.min_bytes;
+    }
+  return sum;
+}
+
+const std::vector<OpWork> kAlone{{Pass::optimizer, kNoLayer, Op::adamw, 0, 1000}, {Pass::backward, kNoLayer, Op::embedding, 0, 500}};
+// Twelve tensors of a layer and lnf's two fill a block of 2048 each; wpe and wte one each.
+constexpr double kLayer = 14 * 2048, kEmbedding = 2 * 2048;
+
+TEST(RankWork, AnAllReduceReadsAndWritesABucketOnce) {
+  const auto work = work_of_rank(kAlone, plan(Communication::all_reduce_overlapped), 2);
+  EXPECT_EQ(bytes(work, Pass::communication, 0, Op::reduce_gradients), 2 * 4 * kLayer);
+  EXPECT_EQ(bytes(work, Pass::communication, kNoLayer, Op::reduce_gradients), 2 * 4 * kEmbedding);
+  EXPECT_EQ(bytes(work, Pass::communication, 0, Op::gather_weights), -1);
+  EXPECT_EQ(bytes(work, Pass::communication, kNoLayer, Op::norm_gather), 16);  // a loss is read, another written
+  EXPECT_EQ(bytes(work, Pass::optimizer, kNoLayer, Op::adamw), 1000);
+}
+
+TEST(RankWork, ADividedUpdateWritesHalfOfTheSumsAndGathersWeights) {
+  for (const Communication c : {Communication::zero1, Communication::zero1_ahead}) {
+    const auto work = work_of_rank(kAlone, plan(c), 2);
+    EXPECT_EQ(bytes(work, Pass::communication, 0, Op::reduce_gradients), 1.5 * 4 * kLayer);
+    EXPECT_EQ(bytes(work, Pass::communication, 0, Op::gather_weights), 2 * kLayer);
+    EXPECT_EQ(bytes(work, Pass::communication, kNoLayer, Op::gather_weights), 2 * kEmbedding);
+    EXPECT_EQ(bytes(work, Pass::communication, kNoLayer, Op::norm_gather), 2 * 8 * ((14 + 2) / 2 + 1));
+    EXPECT_EQ(bytes(work, Pass::optimizer, kNoLayer, Op::adamw), 500);
+  }
+}
+
+TEST(RankWork, Bf16IsRoundedReducedAndWidened) {
+  const auto work = work_of_rank(kAlone, plan(Communication::all_reduce, GradientReduction::as_bf16), 2);
+  EXPECT_EQ(bytes(work, Pass::communication, 0, Op::reduce_gradients), (4 + 2 + 2 + 2 + 2 + 4) * kLayer);
+}
+
+TEST(RankWork, RowsAreCopiedGatheredAndRead) {
+  const auto work =
+      work_of_rank(kAlone, plan(Communication::all_reduce_overlapped, GradientReduction::as_fp32, EmbeddingExchange::gathered_rows), 2);
+  const double own = 10 * (32 + 4);
+  EXPECT_EQ(bytes(work, Pass::communication, kNoLayer, Op::reduce_gradients), 2 * 4 * kEmbedding + 2 * own + own + own);
+  EXPECT_EQ(bytes(work, Pass::backward, kNoLayer, Op::embedding), 500 + own);
+}
+
+}  // namespace
+}  // namespace gpt2::ops

@@ -1,0 +1,43 @@
+// Which kernels may be placed before what they read is written: only those that wait, as their source says.
+#include "mixed/graph_edges.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <string>
+
+namespace mixed {
+namespace {
+
+TEST(GraphEdges, OnlyOwnKernelsOfTheListAreSaidToWait) {
+  EXPECT_TRUE(waits_by_itself("_ZN4gpt23ops57_GLOBAL__N__1234_17_grad_norm_cu_abcd14squares_kernelILi8EEEvPdPKfl"));
+  EXPECT_FALSE(waits_by_itself("_ZN7library14squares_kernelEv")) << "another namespace";
+  EXPECT_FALSE(waits_by_itself("_ZN4gpt23ops20more_squares_kernelEv")) << "a longer name";
+  EXPECT_FALSE(waits_by_itself("_ZN4gpt23ops23embedding_forward_kernelEv"));
+  EXPECT_FALSE(waits_by_itself(""));
+}
+
+// A kernel of the list without the wait would read what is not written yet; nothing but chance would show it.
+TEST(GraphEdges, ExactlyTheKernelsOfTheListBeginByWaiting) {
+  const std::regex kernel(R"(__global__[^;{]*?\b(\w+_kernel)\s*\([^{]*\{\s*(cuda::wait_for_kernels_before\(\);)?)");
+  std::set<std::string> seen;
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(SOURCE_DIR) / "gpt2" / "ops")) {
+    if (entry.path().extension() != ".cu") continue;
+    std::ifstream in(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    for (std::sregex_iterator it(text.begin(), text.end(), kernel), end; it != end; ++it) {
+      const std::string name = (*it)[1];
+      const std::string mangled = "_ZN4gpt23ops" + std::to_string(name.size()) + name + "Ev";
+      EXPECT_EQ((*it)[2].matched, waits_by_itself(mangled)) << name << " in " << entry.path();
+      if ((*it)[2].matched) seen.insert(name);
+    }
+  }
+  EXPECT_EQ(seen.size(), 12u);
+}
+
+}  // namespace
+}  // namespace mixed

@@ -1,0 +1,86 @@
+// Who a process is, what its files are called, and what a range says of a collective.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/collective_words.h"
+#include "profiler/collect/rank.h"
+#include "profiler/records/collect_plan.h"
+
+namespace {
+
+using namespace profiler;
+
+std::optional<RankRecord> found(const std::map<std::string, std::string>& variables, const std::string& job = "") {
+  return collect::rank_from(
+      [&](const char* name) {
+        const auto at = variables.find(name);
+        return at == variables.end() ? "" : at->second;
+      },
+      job);
+}
+
+TEST(RankOfProcess, IsThatOfTheInnermostStarter) {
+  EXPECT_FALSE(found({}));
+  const std::map<std::string, std::string> slurm{{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_JOB_ID", "77"}};
+  EXPECT_EQ(found(slurm)->rank, 3);
+  EXPECT_EQ(found(slurm)->job, "77");
+  auto inside = slurm;
+  inside.insert({{"STEPSCOPE_RANK", "1"}, {"STEPSCOPE_WORLD", "2"}});
+  EXPECT_EQ(found(inside)->rank, 1);
+  EXPECT_EQ(found(inside)->size, 2);
+  EXPECT_EQ(found(inside, "of the plan")->job, "of the plan");
+  EXPECT_EQ(found({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "x"}})->job, "x");
+}
+
+TEST(RankOfProcess, IsNoneOfOneProcessAndOfWhatMakesNoSense) {
+  EXPECT_FALSE(found({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  EXPECT_FALSE(found({{"RANK", "2"}, {"WORLD_SIZE", "2"}}));
+  EXPECT_FALSE(found({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}));
+  EXPECT_FALSE(found({{"RANK", "1x"}, {"WORLD_SIZE", "2"}}));
+  // The script of a batch job: a rank and a number of tasks, but no step of its own.
+  EXPECT_FALSE(found({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
+}
+
+TEST(RankOfProcess, NamesItsHostItsClockAndItsProgram) {
+  setenv("STEPSCOPE_RANK", "1", 1);
+  setenv("STEPSCOPE_WORLD", "2", 1);
+  const auto r = collect::rank_of_process("job");
+  unsetenv("STEPSCOPE_RANK");
+  unsetenv("STEPSCOPE_WORLD");
+  ASSERT_TRUE(r);
+  EXPECT_FALSE(r->host.empty());
+  EXPECT_EQ(r->boot_id.size(), 36u);
+  EXPECT_EQ(r->time_namespace.rfind("time:[", 0), 0u);
+  EXPECT_EQ(r->build.size() % 2, 0u);
+}
+
+TEST(FileOfRank, HasTheRankBeforeTheEnding) {
+  EXPECT_EQ(file_of_rank("a/run.jsonl", 3), "a/run.rank3.jsonl");
+  EXPECT_EQ(file_of_rank("a.b/run", 12), "a.b/run.rank12");
+  EXPECT_EQ(file_of_rank("a/.hidden", 0), "a/.hidden.rank0");
+  EXPECT_EQ(file_of_rank("run.raw.jsonl", 1), "run.raw.rank1.jsonl");
+}
+
+TEST(CollectPlan, KeepsTheJobOfARunOfSeveralRanks) {
+  CollectPlan plan;
+  plan.output = "x";
+  EXPECT_EQ(to_json(plan).find("job"), std::string::npos);
+  plan.job = "profile-1";
+  EXPECT_EQ(collect_plan_from_json(to_json(plan)).job, "profile-1");
+}
+
+TEST(CollectiveWords, ReadBackAsTheyWereWritten) {
+  const std::string text = stepscope::collective_range({"reduce_scatter", "bf16", 7'000'000, 3});
+  EXPECT_EQ(text, "reduce_scatter bf16 7000000 bucket 3");
+  const auto words = stepscope::parse_collective_range(text);
+  ASSERT_TRUE(words);
+  EXPECT_EQ(words->kind, "reduce_scatter");
+  EXPECT_EQ(words->bytes(), 14'000'000);
+  EXPECT_EQ(words->bucket, 3);
+  for (const char* other : {"", "ncclAllReduce", "all_reduce fp32 x bucket 3", "all_reduce fp32 5 bucket -1", "all_reduce fp16 5 bucket 1",
+                            "gather fp32 5 bucket 1", "all_reduce fp32 5 bucket 1 more", "all_reduce fp32 5 part 1"})
+    EXPECT_FALSE(stepscope::parse_collective_range(other)) << other;
+}
+
+}  // namespace

@@ -1,0 +1,96 @@
+// Two real processes, without a GPU: the CPU reference on two ranks becomes one document; a sweep between them, and a prediction from both.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_stepscope.h"
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+namespace {
+
+class TwoRanks : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = fresh_folder();
+    outcome_ = stepscope("profile --trainer reference --gpus 2 --steps 8 --warmup 2 --traced-steps 2 --out " + file("p.json") +
+                         " --trace " + file("t.json") + " --keep-recording " + file("r.jsonl"));
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(folder_); }
+  static std::string file(const std::string& name) { return (folder_ / name).string(); }
+  static inline std::filesystem::path folder_;
+  static inline Outcome outcome_;
+};
+
+TEST_F(TwoRanks, become_one_document_with_both_and_with_what_they_exchanged) {
+  ASSERT_EQ(outcome_.exit_code, 0) << outcome_.err;
+  const json d = json::parse(slurp(folder_ / "p.json"));
+  EXPECT_EQ(d["world"]["size"], 2);
+  EXPECT_EQ(d["world"]["clock"], "shared");
+  ASSERT_EQ(d["ranks"].size(), 2u);
+  // Norm and loss in one gather, the gradients in one sum; nothing of a CPU runs beside them.
+  ASSERT_EQ(d["collectives"].size(), 2u);
+  EXPECT_EQ(d["collectives"][0]["op"], "norm_gather");
+  EXPECT_EQ(d["collectives"][1]["op"], "reduce_gradients");
+  EXPECT_EQ(d["world"]["hidden_ns"], 0.0);
+  for (const json& r : d["ranks"]) {
+    EXPECT_GT(r["exposed_ns"].get<double>(), 0);
+    EXPECT_NEAR(r["work_ns"].get<double>() + r["exposed_ns"].get<double>() + r["idle_ns"].get<double>(), r["device_ns"].get<double>(), 1);
+    EXPECT_GT(r["step_time_ns"].get<double>(), 0);
+  }
+  EXPECT_DOUBLE_EQ(d["world"]["tokens_per_s"].get<double>(), 2 * d["timing"]["tokens_per_s"].get<double>());
+  double passes = 0;
+  for (const json& p : d["passes"]) passes += p["time_ns"].get<double>();
+  const json& t = d["totals"];
+  EXPECT_NEAR(passes + t["unattributed_ns"].get<double>() + t["idle_ns"].get<double>(), t["time_ns"].get<double>(),
+              0.005 * t["time_ns"].get<double>());
+}
+
+TEST_F(TwoRanks, have_a_process_each_in_the_trace_and_a_row_each_in_the_table) {
+  const json trace = json::parse(slurp(folder_ / "t.json"));
+  int processes = 0;
+  for (const json& e : trace["traceEvents"]) processes += e["name"] == "process_name";
+  EXPECT_EQ(processes, 2);
+  EXPECT_THAT(outcome_.out, HasSubstr("2 ranks on one host"));
+  const Outcome again = stepscope("report " + file("p.json"));
+  EXPECT_EQ(again.out, outcome_.out);
+}
+
+TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_missing) {
+  const Outcome both = stepscope("join " + file("r.rank1.jsonl") + " " + file("r.rank0.jsonl") + " --out " + file("joined.json"));
+  EXPECT_EQ(both.exit_code, 0) << both.err;
+  const json joined = json::parse(slurp(folder_ / "joined.json")), first = json::parse(slurp(folder_ / "p.json"));
+  EXPECT_EQ(joined["collective_ranks"], first["collective_ranks"]);
+  const Outcome one = stepscope("join " + file("r.rank1.jsonl") + " --out " + file("one.json"));
+  EXPECT_EQ(one.exit_code, 2);
+  EXPECT_THAT(one.err, HasSubstr("no recording of rank 0 of 2; --partial"));
+  const Outcome partial = stepscope("join " + file("r.rank1.jsonl") + " --partial --out " + file("one.json"));
+  EXPECT_EQ(partial.exit_code, 1) << "a severe row of `missing` is an answer of no";
+  EXPECT_THAT(partial.out, HasSubstr("rank_missing"));
+}
+
+TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
+  const Outcome sweep = stepscope("doctor --gpus 2 --communicator staged --most-mib 1 --links " + file("links.json"));
+  ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
+  const json links = json::parse(slurp(folder_ / "links.json"));
+  EXPECT_EQ(links["points"].size(), 3u * 2 * 9);  // 4 KiB to 1 MiB
+  EXPECT_EQ(links["fits"].size(), 6u);
+  const Outcome one = stepscope("profile --trainer reference --steps 8 --warmup 2 --traced-steps 2 --out " + file("single.json"));
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  const Outcome scaling = stepscope("scaling " + file("single.json") + " --ceilings " + file("links.json") + " --gpus 1,2 --json");
+  ASSERT_EQ(scaling.exit_code, 0) << scaling.err;
+  const json steps = json::parse(scaling.out)["steps"];
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_DOUBLE_EQ(steps[0]["efficiency_pct"].get<double>(), 100);
+  EXPECT_GT(steps[1]["tail_ns"].get<double>(), 0);
+  const Outcome refused = stepscope("scaling " + file("p.json") + " --ceilings " + file("links.json"));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("of several ranks"));
+  const Outcome diff = stepscope("diff " + file("single.json") + " " + file("p.json"));
+  EXPECT_EQ(diff.exit_code, 0) << diff.err;
+  EXPECT_THAT(diff.out, HasSubstr("1 GPU -> 2 GPUs"));
+}
+
+}  // namespace

@@ -1,0 +1,125 @@
+// What a person and a script see of several ranks: tables, trace, CSV, page, diff.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "profiler/diff/diff.h"
+#include "profiler/document/build_profile.h"
+#include "profiler/report/csv.h"
+#include "profiler/report/html.h"
+#include "profiler/report/markdown.h"
+#include "profiler/report/page.h"
+#include "profiler/report/table.h"
+#include "profiler/report/trace.h"
+#include "tests/profiler_ranks/ranks_fixture.h"
+
+namespace {
+
+using namespace profiler;
+using testing::HasSubstr;
+
+// Rank 1 computes 60 us longer before the second reduction; a short collective at the head bounds the clocks to 20 us.
+ProfileDocument two_ranks() {
+  ranks::RankShape a, b;
+  b.rank = 1;
+  a.ops = b.ops = ranks::two_bucket_step();
+  b.ops[3].end_ns += 60'000;
+  b.ops[4].begin_ns += 60'000;
+  for (ranks::RankShape* s : {&a, &b}) s->ops.insert(s->ops.begin(), ranks::all_reduce(-30'000, -10'000, 1, 9));
+  return ranks::join({a, b});
+}
+
+TEST(RankReport, TheTablesSayWhatIsExposedWhoIsLateAndWhoseNumbersTheyAre) {
+  const ProfileDocument d = two_ranks();
+  for (const std::string& text : {table_text(d, {TableBy::kernel, 20, 400, false}), markdown_text(d, 20)}) {
+    EXPECT_THAT(text, HasSubstr("2 ranks on one host; passes and kernels are those of rank 0, the median one."));
+    // 20 us of the head and 300 us of the tail run alone, 300 us beside the backward pass.
+    EXPECT_THAT(text, HasSubstr("Communication 0.620 ms per step: 0.320 ms exposed"));
+    EXPECT_THAT(text, HasSubstr("0.300 ms hidden beside other work (48%)"));
+    EXPECT_THAT(text, HasSubstr("Slowest: rank 1, up to 60 us late, because op qkv took longer there."));
+    EXPECT_THAT(text, HasSubstr("worst"));
+    EXPECT_THAT(text, testing::AnyOf(HasSubstr("all_reduce"), HasSubstr("all\\_reduce")));
+  }
+}
+
+TEST(RankReport, TheTraceHasAProcessPerRankWhoseSlicesOfATrackDoNotOverlap) {
+  const auto j = nlohmann::json::parse(trace_text(two_ranks()));
+  std::map<int64_t, std::string> processes;
+  std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<double, double>>> tracks;
+  int64_t begins = 0, ends = 0;
+  for (const auto& e : j["traceEvents"]) {
+    if (e["name"] == "process_name") processes[e["pid"]] = e["args"]["name"];
+    if (e["ph"] == "X") tracks[{e["pid"], e["tid"]}].push_back({e["ts"], e["ts"].get<double>() + e["dur"].get<double>()});
+    begins += e["ph"] == "b";
+    ends += e["ph"] == "e";
+  }
+  EXPECT_EQ(processes, (std::map<int64_t, std::string>{{0, "rank 0 on host-boot-a"}, {1, "rank 1 on host-boot-a"}}));
+  EXPECT_EQ(begins, 6);
+  EXPECT_EQ(ends, 6);
+  EXPECT_EQ(tracks.size(), 4u);
+  for (auto& [track, slices] : tracks) {
+    std::sort(slices.begin(), slices.end());
+    for (size_t i = 0; i + 1 < slices.size(); ++i) EXPECT_LE(slices[i].second, slices[i + 1].first);
+  }
+}
+
+TEST(RankReport, ClocksOfTheTraceAreOne) {
+  ranks::RankShape a, b;
+  b.rank = 1;
+  a.ops = b.ops = ranks::two_bucket_step();
+  b.clock_ns = -7'000'000'000;
+  b.boot = "boot-b";
+  std::map<int64_t, double> first;
+  const auto j = nlohmann::json::parse(trace_text(ranks::join({a, b})));
+  for (const auto& e : j["traceEvents"])
+    if (e["ph"] == "X" && !first.contains(e["pid"])) first[e["pid"]] = e["ts"];
+  EXPECT_NEAR(first.at(0), first.at(1), 1);  // us
+}
+
+TEST(RankReport, CsvHasARowPerRankAndPerCollective) {
+  const ProfileDocument d = two_ranks();
+  const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+  EXPECT_EQ(lines(csv_text(d, CsvRows::rank)), 3);
+  EXPECT_EQ(lines(csv_text(d, CsvRows::collective)), 4);
+  EXPECT_EQ(lines(csv_text(d, CsvRows::collective_rank)), 7);
+}
+
+TEST(RankReport, ThePageOfOneRankKnowsNothingOfRanks) {
+  const ProfileDocument d = two_ranks();
+  EXPECT_TRUE(nlohmann::json::parse(page_json(d))["tables"].contains("ranks"));
+  if (has_charts()) EXPECT_THAT(html_text(d), HasSubstr("Ranks and communication"));
+  const ProfileDocument one = build_profile(ranks::recording({}).recording, std::nullopt, {}, {});
+  EXPECT_FALSE(nlohmann::json::parse(page_json(one))["tables"].contains("ranks"));
+}
+
+TEST(RankDiff, OneGpuAgainstTwoIsExposedTimePlusSlowerWorkPlusUpdatePlusIdle) {
+  ranks::RankShape alone;
+  alone.ops = {{"forward/0/qkv", 0, 400'000},
+               {"backward/1/qkv", 400'000, 780'000},
+               {"backward/0/qkv", 780'000, 1'160'000},
+               {"optimizer/-/adamw", 1'160'000, 1'460'000}};
+  const ProfileDocument one = build_profile(ranks::recording(alone).recording, std::nullopt, {}, {});
+  ranks::RankShape a, b;
+  b.rank = 1;
+  a.ops = b.ops = ranks::two_bucket_step();
+  const ProfileDocument two = ranks::join({a, b});
+  const ProfileDiff diff = diff_profiles(one, two);
+  ASSERT_TRUE(diff.ranks);
+  const RankChange& c = *diff.ranks;
+  EXPECT_EQ(c.b_ranks, 2);
+  EXPECT_DOUBLE_EQ(c.step_ns, 240'000);
+  EXPECT_DOUBLE_EQ(c.exposed_ns, 300'000);
+  EXPECT_DOUBLE_EQ(c.work_ns, 40'000);  // 800 us of backward pass instead of 760
+  EXPECT_NEAR(c.work_pct, 40.0 / 1160 * 100, 1e-9);
+  EXPECT_DOUBLE_EQ(c.update_ns, -100'000);
+  EXPECT_DOUBLE_EQ(c.idle_ns, 0);
+  EXPECT_NEAR(c.exposed_ns + c.work_ns + c.update_ns + c.idle_ns + c.rest_ns, c.step_ns, 1e-6);
+  EXPECT_THAT(diff_table(diff, {}), HasSubstr("1 GPU -> 2 GPUs, on the device +0.240 ms = exposed communication +0.300"));
+  EXPECT_FALSE(diff_profiles(one, one).ranks);
+}
+
+}  // namespace

@@ -1,0 +1,315 @@
+// N ranks do what one rank does with as many micro-batches, and every way of communicating does the same. Two ranks share one GPU through
+// host memory everywhere; where two GPUs are visible, the same tests run over NCCL.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "gpt2/distributed/nccl.h"
+#include "gpt2/tensor_table.h"
+#include "tests/ranks/rank_job.h"
+
+namespace ranks_test {
+namespace {
+
+struct Run {
+  std::string trainer, carrier;
+};
+void PrintTo(const Run& run, std::ostream* out) { *out << run.trainer << " " << run.carrier; }
+
+constexpr std::array kEveryCommunication{"all_reduce", "all_reduce_overlapped", "zero1", "zero1_ahead"};
+constexpr std::array kOverlapping{"all_reduce_overlapped", "zero1", "zero1_ahead"};
+
+class Ranks : public ::testing::TestWithParam<Run> {
+ protected:
+  void SetUp() override {
+    const int devices = visible_devices();
+    if (devices == 0) GTEST_SKIP() << "no CUDA device is visible";
+    if (GetParam().carrier != "nccl") return;
+    if (devices < 2) GTEST_SKIP() << "NCCL takes two GPUs, one is visible";
+    if (const auto why = gpt2::distributed::why_no_nccl()) GTEST_SKIP() << *why;
+  }
+  RankJob job(const std::string& communication = "all_reduce_overlapped") const {
+    RankJob j;
+    j.trainer = GetParam().trainer;
+    j.carrier = GetParam().carrier;
+    j.variants = {{"communication", communication}};
+    return j;
+  }
+  // The jobs as one rank without a communicator does them: [job].
+  static std::vector<RankState> alone(std::vector<RankJob> jobs) {
+    for (RankJob& j : jobs) {
+      j.carrier = "none";
+      j.ranks = 1;
+    }
+    std::vector<RankState> all;
+    for (auto& ranks : run_ranks(jobs)) all.push_back(std::move(ranks.front()));
+    return all;
+  }
+};
+
+double relative_error(const std::vector<float>& got, const std::vector<float>& want) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - static_cast<double>(want[i]), 2);
+    size += std::pow(static_cast<double>(want[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && !a.empty() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+void expect_same(const RankState& a, const RankState& b, const std::string& which) {
+  EXPECT_TRUE(same_bits(a.gradients, b.gradients)) << which;
+  EXPECT_TRUE(same_bits(a.parameters, b.parameters)) << which;
+  EXPECT_TRUE(same_bits(a.adam_m, b.adam_m)) << which;
+  EXPECT_TRUE(same_bits(a.adam_v, b.adam_v)) << which;
+  EXPECT_TRUE(same_bits(a.weights, b.weights)) << which;
+  EXPECT_TRUE(same_bits(a.losses, b.losses)) << which;
+  EXPECT_TRUE(same_bits(a.norms, b.norms)) << which;
+}
+
+void expect_replicas(const std::vector<RankState>& ranks) {
+  for (size_t r = 1; r < ranks.size(); ++r) expect_same(ranks[0], ranks[r], "rank 0 and rank " + std::to_string(r));
+}
+
+// Tensor by tensor, so that a lost bias is not hidden by wte. The sums of two micro-batches differ in order alone: wte's gradient, to
+// which the classifier and the embedding add, and the kernels that add into what is there.
+void expect_close(const RankState& got, const RankState& want, double limit, const std::string& which) {
+  const gpt2::TensorLayout layout =
+      gpt2::tensor_layout({.max_seq_len = 96, .vocab_size = 509, .padded_vocab = 512, .layers = 3, .heads = 3, .channels = 192});
+  const auto cut = [](const std::vector<float>& v, const gpt2::TensorSpan& s) {
+    return std::vector<float>(v.begin() + s.offset, v.begin() + s.offset + s.size);
+  };
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    const gpt2::TensorSpan& s = layout[row.id];
+    EXPECT_LE(relative_error(cut(got.gradients, s), cut(want.gradients, s)), limit) << which << ", gradient of " << row.name;
+    EXPECT_LE(relative_error(cut(got.adam_m, s), cut(want.adam_m, s)), limit) << which << ", m of " << row.name;
+    EXPECT_LE(relative_error(cut(got.adam_v, s), cut(want.adam_v, s)), limit) << which << ", v of " << row.name;
+    EXPECT_LE(relative_error(cut(got.parameters, s), cut(want.parameters, s)), limit) << which << ", " << row.name;
+  }
+  for (size_t i = 0; i < want.losses.size(); ++i) EXPECT_NEAR(got.losses[i], want.losses[i], limit * want.losses[i]) << which;
+  for (size_t i = 0; i < want.norms.size(); ++i) EXPECT_NEAR(got.norms[i], want.norms[i], limit * want.norms[i]) << which;
+}
+
+// One step: later ones multiply by weights that the first made different in their last bits.
+constexpr double kOneStep = 2e-6;
+constexpr double kThreeSteps = 2e-5;
+// bf16 weights turn a difference of the last bit of a master into one of 2^-9, here and there.
+double limit_of(const RankJob& job) { return job.steps == 1 ? kOneStep : job.trainer == "mixed" ? 1e-2 : kThreeSteps; }
+
+std::string name_of(const RankJob& j) {
+  std::string variants;
+  for (const auto& [slot, variant] : j.variants) variants += slot + "=" + variant + ", ";
+  return std::to_string(j.ranks) + " ranks, " + variants + std::to_string(j.micro_batches) + " micro-batches, step " +
+         std::to_string(j.first_step) + ", clip " + std::to_string(j.clip) + ", buckets of " + std::to_string(j.bucket_mib) + " MiB";
+}
+
+// Every job: ranks agree bit for bit, and one rank alone with all the micro-batches comes to the same.
+void expect_as_alone(const std::vector<RankJob>& jobs, const std::vector<RankState>& alone) {
+  const auto all = run_ranks(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    expect_replicas(all[i]);
+    expect_close(all[i][0], alone[i], limit_of(jobs[i]), name_of(jobs[i]));
+  }
+}
+
+TEST_P(Ranks, TwoRanksDoWhatOneDoesWithTwiceTheMicroBatches) {
+  std::vector<RankJob> jobs;
+  for (const char* communication : kEveryCommunication)
+    for (const int64_t micro_batches : {2, 4, 6}) {
+      jobs.push_back(job(communication));
+      jobs.back().micro_batches = micro_batches;
+      jobs.back().steps = 1;
+    }
+  expect_as_alone(jobs, alone(jobs));
+}
+
+TEST_P(Ranks, StepsFollowEachOtherAsOnOneRank) {
+  std::vector<RankJob> jobs;
+  for (const char* communication : kOverlapping) {
+    jobs.push_back(job(communication));
+    jobs.back().micro_batches = 4;
+    jobs.back().steps = 4;
+  }
+  expect_as_alone(jobs, alone(jobs));
+}
+
+// Far below the norm, above it, and none; the first step and one whose bias corrections have ended.
+TEST_P(Ranks, TheFirstStepsAndLateOnesAndWithoutClipping) {
+  std::vector<RankJob> jobs;
+  for (const int64_t first : {int64_t{1}, int64_t{100000}})
+    for (const float clip : {0.0f, 1e-3f, 1e6f}) {
+      jobs.push_back(job("zero1"));
+      jobs.back().first_step = first;
+      jobs.back().clip = clip;
+      jobs.back().steps = 1;
+    }
+  expect_as_alone(jobs, alone(jobs));
+}
+
+TEST_P(Ranks, EveryWayOfCommunicatingGivesTheSameBits) {
+  std::vector<RankJob> jobs;
+  for (const char* communication : kEveryCommunication)
+    for (const int64_t bucket_mib : {1, 4, 1000}) {
+      jobs.push_back(job(communication));
+      jobs.back().micro_batches = 4;
+      jobs.back().bucket_mib = bucket_mib;
+    }
+  jobs.push_back(jobs.front());  // and the first of them once more
+  if (GetParam().trainer == "mixed")
+    for (const char* communication : kEveryCommunication) {
+      jobs.push_back(job(communication));
+      jobs.back().micro_batches = 4;
+      jobs.back().variants["exchange_start"] = "together";
+    }
+  const auto all = run_ranks(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    expect_replicas(all[i]);
+    expect_same(all[i][0], all[0][0], name_of(jobs[i]));
+  }
+}
+
+TEST_P(Ranks, AGraphGivesTheBitsOfSingleLaunches) {
+  std::vector<RankJob> jobs;
+  for (const char* communication : kEveryCommunication)
+    for (const int64_t micro_batches : {2, 6})
+      for (const bool graph : {true, false}) {
+        jobs.push_back(job(communication));
+        jobs.back().micro_batches = micro_batches;
+        jobs.back().steps = 5;
+        jobs.back().graph = graph;
+      }
+  const auto all = run_ranks(jobs);
+  for (size_t i = 0; i < jobs.size(); i += 2) expect_same(all[i][0], all[i + 1][0], name_of(jobs[i]));
+}
+
+TEST_P(Ranks, StochasticRoundingDrawsByTheFilesIndex) {
+  if (GetParam().trainer != "mixed") GTEST_SKIP() << "the fp32 trainer rounds no weights";
+  std::vector<RankJob> jobs{job("all_reduce"), job("zero1"), job("zero1")};
+  for (RankJob& j : jobs) j.weight_rounding = "stochastic";
+  jobs[2].steps = 1;
+  const auto all = run_ranks(jobs);
+  expect_replicas(all[1]);
+  expect_same(all[1][0], all[0][0], "zero1 and all_reduce");
+  // One step after equal masters: with other random bits a third of the weights would differ.
+  const std::vector<float>&two = all[2][0].weights, one = alone({jobs[2]})[0].weights;
+  size_t different = 0;
+  for (size_t i = 0; i < one.size(); ++i) different += two[i] != one[i] ? 1 : 0;
+  EXPECT_LT(static_cast<double>(different), 1e-3 * static_cast<double>(one.size()));
+}
+
+TEST_P(Ranks, GradientsInBf16AreRoundedAndNothingElse) {
+  std::vector<RankJob> jobs;
+  for (const char* communication : kEveryCommunication)
+    for (const char* reduction : {"fp32", "bf16"}) {
+      jobs.push_back(job(communication));
+      jobs.back().steps = 1;
+      jobs.back().variants["gradient_reduction"] = reduction;
+    }
+  const auto all = run_ranks(jobs);
+  for (size_t i = 0; i < jobs.size(); i += 2) {
+    expect_replicas(all[i + 1]);
+    const double error = relative_error(all[i + 1][0].gradients, all[i][0].gradients);
+    EXPECT_GT(error, 1e-4) << name_of(jobs[i]);  // else nothing was rounded
+    EXPECT_LT(error, 4e-3) << name_of(jobs[i]);  // 2^-9 / sqrt(3) of each part and of the sum
+  }
+}
+
+TEST_P(Ranks, ForwardAndBackwardAloneAreMeansOverTheRanks) {
+  std::vector<RankJob> jobs;
+  for (const char* communication : kOverlapping)
+    for (const bool without_update : {false, true}) {
+      jobs.push_back(job(communication));
+      jobs.back().steps = 1;
+      jobs.back().forward_backward = without_update;
+    }
+  const auto all = run_ranks(jobs);
+  for (size_t i = 0; i < jobs.size(); i += 2)
+    for (const RankState& rank : all[i + 1]) {
+      EXPECT_TRUE(same_bits(rank.gradients, all[i][0].gradients)) << name_of(jobs[i]);
+      EXPECT_TRUE(same_bits(rank.losses, all[i][0].losses)) << name_of(jobs[i]);
+    }
+}
+
+TEST_P(Ranks, Zero1HoldsHalfOfTheOptimizersState) {
+  std::vector<RankJob> jobs{job("all_reduce"), job("zero1")};
+  for (RankJob& j : jobs) j.steps = 1;
+  const auto all = run_ranks(jobs);
+  EXPECT_GT(all[1][0].moment_bytes, 0);
+  EXPECT_EQ(2 * all[1][0].moment_bytes, all[0][0].moment_bytes);
+}
+
+// wte's gradient is then the classifier's part of all ranks and the embedding's of all their rows, in the order of one rank's batch.
+TEST_P(Ranks, GatheredRowsGiveTheGradientOfTheDenseExchange) {
+  if (GetParam().trainer != "mixed") GTEST_SKIP() << "the fp32 trainer has the dense exchange alone";
+  for (const char* residual_gradient : {"fp32", "bf16"}) {
+    std::vector<RankJob> jobs;
+    for (const char* communication : kOverlapping)
+      for (const int64_t micro_batches : {2, 6}) {
+        jobs.push_back(job(communication));
+        jobs.back().variants["embedding_exchange"] = "gathered_rows";
+        jobs.back().variants["residual_gradient"] = residual_gradient;
+        jobs.back().micro_batches = micro_batches;
+        jobs.back().steps = 1;
+      }
+    const auto one = alone(jobs);
+    const auto all = run_ranks(jobs);
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      expect_replicas(all[i]);
+      expect_close(all[i][0], one[i], kOneStep, name_of(jobs[i]));
+      expect_same(all[i][0], all[i % 2][0], name_of(jobs[i]));  // however the ranks communicate
+    }
+  }
+}
+
+// The second step reads what the first left in wte and in the buffers of rows.
+TEST_P(Ranks, GatheredRowsFromStepToStepInGraphsAndWithout) {
+  if (GetParam().trainer != "mixed") GTEST_SKIP() << "the fp32 trainer has the dense exchange alone";
+  std::vector<RankJob> jobs;
+  for (const char* communication : kOverlapping)
+    for (const bool graph : {true, false}) {
+      jobs.push_back(job(communication));
+      jobs.back().variants["embedding_exchange"] = "gathered_rows";
+      jobs.back().micro_batches = 4;
+      jobs.back().steps = 5;
+      jobs.back().graph = graph;
+    }
+  const auto all = run_ranks(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    expect_replicas(all[i]);
+    expect_same(all[i][0], all[0][0], name_of(jobs[i]));
+  }
+  expect_close(all[0][0], alone({jobs[0]})[0], limit_of(jobs[0]), name_of(jobs[0]));
+}
+
+// Three and four ranks add in an order that one rank with micro-batches does not have.
+TEST_P(Ranks, ThreeAndFourRanks) {
+  if (GetParam().carrier == "nccl" && visible_devices() < 4) GTEST_SKIP() << "NCCL takes four GPUs";
+  for (const int ranks : {3, 4}) {
+    std::vector<RankJob> jobs;
+    for (const char* communication : kOverlapping) {
+      jobs.push_back(job(communication));
+      jobs.back().ranks = ranks;
+      jobs.back().micro_batches = 12;
+      jobs.back().steps = 1;
+    }
+    expect_as_alone(jobs, alone(jobs));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, Ranks,
+                         ::testing::Values(Run{"fp32", "files"}, Run{"mixed", "files"}, Run{"fp32", "nccl"}, Run{"mixed", "nccl"}),
+                         [](const auto& run) { return run.param.trainer + "_" + run.param.carrier; });
+
+}  // namespace
+}  // namespace ranks_test
+
+int main(int argc, char** argv) {
+  if (argc == 4 && std::string(argv[1]) == "--rank-worker") return ranks_test::rank_worker(argv[2], std::atoi(argv[3]));
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
