@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -259,16 +260,37 @@ void check_receipts(const GateFlags& f, int& exit_code) {
   if (f.json) fmt::print("{}\n", all.dump(1));
 }
 
+// Reports as they are made. A receipt takes minutes: whoever waits reads on stderr what is checked, what is wrong and how long it took.
+class Reports {
+ public:
+  explicit Reports(bool say) : say_(say) {}
+  void add(gate::GateReport r) {
+    const auto now = std::chrono::steady_clock::now();
+    if (say_)
+      fmt::print(stderr, "stepscope: gate: {}, {}: {} in {:.1f} s\n", r.workload, r.matmul, r.passed() ? "passed" : "FAILED",
+                 std::chrono::duration<double>(now - last_).count());
+    last_ = now;
+    all_.push_back(std::move(r));
+  }
+  std::vector<gate::GateReport> take() { return std::move(all_); }
+
+ private:
+  bool say_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::vector<gate::GateReport> all_;
+};
+
 #ifdef STEPSCOPE_WITH_CUDA
 // The whole model once more in every configuration of the trainer but the first.
-void add_configuration_reports(const GateFlags& f, std::vector<gate::GateReport>& reports) {
+void add_configuration_reports(const GateFlags& f, gate::ExpectedCache& answers, Reports& reports) {
   for (Configuration& c : all_configurations(f)) {
     if (c.options.trainer != f.trainer || c.options.matmul != default_matmul(f.trainer) || c.name == f.trainer) continue;
     c.options.with_timed_steps = c.options.with_loop = false;  // once is enough: kernels are not what they are about
     if (c.name != "mixed not deterministic" && c.name != "mixed recompute gelu+ln") c.options.real_size_batch = 0;
     c.options.real_size_batch = std::min<int64_t>(c.options.real_size_batch, 1);
+    c.options.small_answers = &answers;
     try {
-      reports.push_back(gate::check_model(factory(f.trainer), c.options));
+      reports.add(gate::check_model(factory(f.trainer), c.options));
     } catch (const stepscope::InputError& refused) {
       if (!std::string_view(refused.what()).starts_with("--variant ")) throw;
       // Nothing ran, so there is nothing to certify: the receipt has no report of it.
@@ -288,15 +310,15 @@ gate::DeviceFacts facts_of(const std::string& trainer) {
 #endif
 
 std::vector<gate::GateReport> reports_of(const GateFlags& f) {
-  std::vector<gate::GateReport> reports;
+  Reports reports(f.write_receipt);
   if (!f.checkpoint.empty()) {
     const gate::StateFiles files{f.checkpoint, f.state};
     if (f.trainer == "reference") {
-      reports.push_back(gate::check_oracle_against_state(files));
+      reports.add(gate::check_oracle_against_state(files));
     } else {
-      reports.push_back(gate::check_trainer_against_state(factory(f.trainer), files, f.trainer, f.matmul, parse_variants(f.variants)));
+      reports.add(gate::check_trainer_against_state(factory(f.trainer), files, f.trainer, f.matmul, parse_variants(f.variants)));
     }
-    return reports;
+    return reports.take();
   }
 #ifdef STEPSCOPE_WITH_CUDA
   if ((f.trainer == "fp32" || f.trainer == "mixed") && !f.no_ops && f.model.empty()) {
@@ -309,18 +331,23 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
       o.repeats = 1;
     }
     if (isatty(STDERR_FILENO)) o.progress = [](const std::string& what) { fmt::print(stderr, "gate (ops): {}\n", what); };
-    reports.push_back(gate::check_ops(o));
+    reports.add(gate::check_ops(o));
   }
 #endif
   if (!f.no_model) {
     std::vector<std::string> modes{f.matmul};
     if (f.write_receipt && f.trainer == "fp32") modes = {"fp32", "tf32"};
-    for (const std::string& matmul : modes) reports.push_back(gate::check_model(factory(f.trainer), model_options(f, matmul)));
+    gate::ExpectedCache answers;  // most variants are asked about the same weights and tokens
+    for (const std::string& matmul : modes) {
+      gate::ModelGateOptions o = model_options(f, matmul);
+      if (f.write_receipt) o.small_answers = &answers;
+      reports.add(gate::check_model(factory(f.trainer), o));
+    }
 #ifdef STEPSCOPE_WITH_CUDA
-    if (f.write_receipt) add_configuration_reports(f, reports);
+    if (f.write_receipt) add_configuration_reports(f, answers, reports);
 #endif
   }
-  return reports;
+  return reports.take();
 }
 
 void run(GateFlags f, int& exit_code) {

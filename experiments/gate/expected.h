@@ -48,8 +48,8 @@ struct Expected {
 Expected expect(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage, int draws,
                 bool with_gradients);
 
-// The same, remembered by everything that it depends on: many configurations of a trainer are asked about the same
-// weights. Safe to use from several threads.
+// The same, remembered by everything that it depends on: all variants of a trainer are asked about the same weights and
+// tokens. Safe to use from several threads. Memory: about 16 bytes per logit and gradient of every answer.
 class ExpectedCache {
  public:
   std::shared_ptr<const Expected> get(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage,

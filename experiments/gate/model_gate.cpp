@@ -221,8 +221,8 @@ class Checks : public ModelRun {
     for (float& x : taken.gradients) x *= 2;
     StepNames names;
     names.loss = names.grad_norm = names.gradients = "accumulation";
-    later([this, s = std::make_shared<const StepTaken>(std::move(taken)), names, draws = draws()] {
-      return judge_against_oracle(*s, names, *cache_.get(s->c, s->weights, s->tokens, storage_, draws, true), budgets_);
+    later([this, s = std::make_shared<const StepTaken>(std::move(taken)), names, draws = draws(), &answers = answers()] {
+      return judge_against_oracle(*s, names, *answers.get(s->c, s->weights, s->tokens, storage_, draws, true), budgets_);
     });
   }
 

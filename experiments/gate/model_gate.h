@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/gate/expected.h"
 #include "experiments/gate/loop_gate.h"
 #include "experiments/gate/report.h"
 #include "experiments/gate/step_audit.h"
@@ -43,6 +44,7 @@ struct ModelGateOptions {
   std::set<std::string> without;                     // names of model_checks() that are not run
   TrainFunction train = gpt2::train;                 // tests hand in broken loops
   const DeviceHooks* device = nullptr;               // of a trainer on a device; must outlive the check
+  ExpectedCache* small_answers = nullptr;            // the oracle's, of the small models, for checks of other variants; may be null
   std::function<void(const std::string&)> progress;  // called with what begins; may be empty
 };
 

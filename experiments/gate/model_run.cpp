@@ -17,8 +17,8 @@ using gpt2::Batch;
 using gpt2::State;
 using gpt2::Trainer;
 
-constexpr int kDraws = 2;                        // of roundings, per comparison
-constexpr int64_t kManyParameters = 10'000'000;  // from here one draw says enough, and threads share one oracle
+constexpr int kDraws = 2;  // of roundings, per comparison
+constexpr int64_t kManyParameters = 10'000'000;
 
 double noise_factor(const Case& c) {
   return c.stress == Stress::low_logits || c.stress == Stress::one_high_logit ? kFewPartsFactor : kNoiseFactor;
@@ -112,14 +112,14 @@ void ModelRun::for_each_seed(const Case& c, const std::function<void()>& work) {
     work();
   }
   pending_.settle();
-  cache_.clear();
+  own_answers_.clear();
 }
 
-void ModelRun::later(std::function<Results()> judge) {
-  pending_.later(report(), known_parameter_count(case_.config) >= kManyParameters, std::move(judge));
-}
+void ModelRun::later(std::function<Results()> judge) { pending_.later(report(), is_big(), std::move(judge)); }
 
-int ModelRun::draws() const { return known_parameter_count(case_.config) >= kManyParameters || use_again_ ? 1 : kDraws; }
+bool ModelRun::is_big() const { return known_parameter_count(case_.config) >= kManyParameters; }
+
+int ModelRun::draws() const { return is_big() || use_again_ ? 1 : kDraws; }
 
 void ModelRun::begin(const Case& c) {
   const bool same_shape = case_.config == c.config && case_.batch_size == c.batch_size && case_.seq_len == c.seq_len;
@@ -218,10 +218,10 @@ StepTaken ModelRun::take_step(int64_t t, const AdamW& adamw, std::vector<Tokens>
 }
 
 void ModelRun::judge_later(StepTaken taken, const StepNames& names) {
-  later([this, s = std::make_shared<const StepTaken>(std::move(taken)), names, draws = draws()] {
+  later([this, s = std::make_shared<const StepTaken>(std::move(taken)), names, draws = draws(), &answers = answers()] {
     Results out = judge_arithmetic(*s, names, rounding_);
     if (names.loss.empty() && names.grad_norm.empty() && names.gradients.empty()) return out;
-    const auto expected = cache_.get(s->c, s->weights, s->tokens, storage_, draws, true);
+    const auto expected = answers.get(s->c, s->weights, s->tokens, storage_, draws, true);
     for (CheckResult& r : judge_against_oracle(*s, names, *expected, budgets_)) out.push_back(std::move(r));
     return out;
   });
@@ -259,13 +259,13 @@ void ModelRun::ask_oracle(OracleNames names, uint64_t tokens_number) {
   a->loss = trainer_->forward_backward(a->tokens[0].batch(), a->logits);
   if (!names.gradients.empty()) a->gradients = read(*trainer_, State::gradients);
   if (wanted("inputs")) parameters_changed_ += count_different(read(*trainer_, State::parameters), parameters_);
-  later([this, a, names, draws = draws()] {
+  later([this, a, names, draws = draws(), &answers = answers()] {
     Results out;
     const Case& c = a->c;
     const int64_t tokens = c.batch_size * c.seq_len, V = c.config.vocab_size;
     if (!names.own_loss.empty()) out.push_back(loss_of_own_logits(names.own_loss, "loss", a->loss, a->logits, a->tokens[0].targets, V));
     if (names.forward.empty() && names.gradients.empty()) return out;
-    const auto e = cache_.get(c, a->weights, a->tokens, storage_for(c), draws, !c.forward_only);
+    const auto e = answers.get(c, a->weights, a->tokens, storage_for(c), draws, !c.forward_only);
     const double factor = stress_factor(c);
     if (!names.forward.empty()) {
       out.push_back(from_metrics(names.forward, "logits", compare<float, double>(a->logits, e->logits, tokens, V),

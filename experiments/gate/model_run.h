@@ -66,6 +66,8 @@ class ModelRun {
   void add(CheckResult result) { pending_.add(report(), std::move(result)); }
   void later(std::function<Results()> judge);
   int draws() const;
+  // The oracle's answers to the case at hand.
+  ExpectedCache& answers() { return options_.small_answers != nullptr && !is_big() ? *options_.small_answers : own_answers_; }
 
   // Builds the trainer of a case, or takes the last one again, and writes its parameters.
   void begin(const Case& c);
@@ -107,7 +109,6 @@ class ModelRun {
   std::vector<GateReport> reports_;
   size_t at_ = 0;  // of the seed at hand
   Pending pending_;
-  ExpectedCache cache_;
   TrainerAudit audit_;
   int64_t parameters_changed_ = 0;  // by a forward and backward pass
   Case case_;
@@ -117,11 +118,15 @@ class ModelRun {
 
  private:
   void describe(GateReport& r, uint64_t seed) const;
+  // One draw says enough, threads share one oracle, and an answer is too large to keep.
+  bool is_big() const;
   // In these cases one term of a sum is about as large as the sum, which so rounds at that size with each of its C = 64
   // terms: sqrt(64) times what storing it once would lose, three bits.
   Storage storage_for(const Case& c) const;
   // On the floors of some cases: what a device needed before errors were measured against draws.
   double stress_factor(const Case& c) const;
+
+  ExpectedCache own_answers_;  // of the case at hand
 };
 
 }  // namespace gate

@@ -72,6 +72,32 @@ TEST(ModelGate, ARightTrainerPasses) {
   }
 }
 
+// Answers kept from a check of a right trainer serve the check of another: what it says is what it says alone.
+TEST(ModelGate, SharedAnswersChangeNoVerdict) {
+  const auto values = [](const GateReport& report) {
+    std::vector<double> out;
+    for (const CheckResult& r : report.results)
+      for (const Measure& m : r.measures) {
+        out.push_back(m.error);
+        out.push_back(m.budget);
+      }
+    return out;
+  };
+  const Defect wrong{.gradients = [](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
+    for (float& x : tensor(g, o, Tensor::fcw)) x *= 1.0005f;
+  }};
+  ExpectedCache answers;
+  ModelGateOptions options = one_layer(true, 7);
+  options.with_timed_steps = false;  // no two clocks agree
+  const GateReport alone = check_model(broken(wrong), options);
+  options.small_answers = &answers;
+  check_model(broken({}), options);
+  const GateReport with_others = check_model(broken(wrong), options);
+  EXPECT_FALSE(with_others.passed());
+  EXPECT_EQ(failing(with_others), failing(alone));
+  EXPECT_EQ(values(with_others), values(alone));
+}
+
 TEST(ModelGate, EachTensorOffByATwentiethOfAPercentIsNamed) {
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     const Defect d{.gradients = [&](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
