@@ -118,7 +118,7 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
       ->check(real(0, 60))
       ->capture_default_str();
   c->add_flag("--full-clock", m.full_clock, "put pauses into the steps that keep the clock at its highest");
-  c->add_flag("--by-launch", m.by_launch, "measure every launch of an op by itself");
+  c->add_flag("--by-launch", m.by_launch, "measure every launch of an op by itself (not of the embedding, whose launches need each other)");
   c->add_flag("--alone", m.alone, "measure each op back to back without the step, too");
   c->add_flag("--quiet,-q", f->quiet, "do not say on stderr what is measured next");
   c->add_flag("--json", f->json, "print the document instead of the table");

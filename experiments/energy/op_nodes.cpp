@@ -81,13 +81,17 @@ void require_op_names(const std::vector<std::string>& names, bool by_launch) {
   }
 }
 
+// The kernels of the embedding's backward pass find rows by tokens that a launch before them sorted into scratch memory, which the rest of
+// the step uses again: behind the step, one of them alone would follow whatever stands there.
+bool launches_stand_alone(gpt2::Op op) { return op != gpt2::Op::embedding; }
+
 std::vector<OpGroup> group_by_op(const std::vector<OpInstance>& instances, bool by_launch) {
   std::vector<OpGroup> groups;
   std::map<std::tuple<gpt2::Pass, gpt2::Op, int>, size_t> known;
   for (const OpInstance& i : instances) {
     int last = -2;
     for (size_t n = 0; n < i.nodes.size(); ++n) {
-      const int launch = by_launch ? static_cast<int>(n) : -1;
+      const int launch = by_launch && launches_stand_alone(i.op) ? static_cast<int>(n) : -1;
       const auto [at, is_new] = known.try_emplace({i.pass, i.op, launch}, groups.size());
       if (is_new) groups.push_back({i.pass, i.op, launch, 0, {}});
       OpGroup& group = groups[at->second];

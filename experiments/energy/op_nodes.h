@@ -70,7 +70,7 @@ std::string name(const OpGroup& group);
 // still be missing from the step at hand.
 void require_op_names(const std::vector<std::string>& names, bool by_launch);
 
-// In the order in which the step first comes to them. Ranges without a node are left out.
+// In the order in which the step first comes to them. Ranges without a node are left out. By launch, the embedding still comes as a whole.
 std::vector<OpGroup> group_by_op(const std::vector<OpInstance>& instances, bool by_launch);
 
 // The order of `kept` that the whole graph implies: an edge for every path between two kept nodes that meets no other kept node. What is

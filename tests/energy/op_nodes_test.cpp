@@ -117,6 +117,14 @@ TEST(GroupByOp, ByLaunchTheFirstLaunchOfEveryLayerIsOne) {
   EXPECT_THAT(groups[1].nodes, ElementsAre(node(2), node(4)));
 }
 
+// What an earlier launch sorted says where the later ones write: one of them alone writes anywhere (an illegal address on an H200).
+TEST(GroupByOp, ByLaunchTheEmbeddingIsStillOne) {
+  const auto groups = energy::group_by_op({{Pass::backward, kNoLayer, Op::embedding, {node(1), node(2), node(3)}}}, true);
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(energy::name(groups[0]), "backward/embedding");
+  EXPECT_THAT(groups[0].nodes, ElementsAre(node(1), node(2), node(3)));
+}
+
 // 1 -> 2 -> 3 -> 4 -> 5: keeping 2 and 4 leaves 2 before 4, though the node between them is gone.
 TEST(Contract, KeepsTheOrderThroughWhatWasTakenOut) {
   const std::vector<Edge> chain{{node(1), node(2)}, {node(2), node(3)}, {node(3), node(4)}, {node(4), node(5)}};
