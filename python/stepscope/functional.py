@@ -321,7 +321,7 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
 
     def run(input, target):
         if classifier == "kept_sum":
-            return _CrossEntropyKeptSum.apply(input.contiguous(), target, ignore_index)
+            return _CrossEntropyKeptSum.apply(input if _ops.row_pitch(input) is not None else input.contiguous(), target, ignore_index)
         return _CrossEntropy.apply(input, target, ignore_index, classifier)
 
     record("loss", (input, target), {"ignored": ignore_index}, run)

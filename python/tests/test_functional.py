@@ -47,6 +47,10 @@ def test_fp16_autocast_is_refused():
     (lambda: torch.ops.stepscope.layernorm_forward(torch.randn(4, 8), w, torch.zeros(7), "warp_per_row"), "shape .7,., expected .8,."),
     (lambda: torch.ops.stepscope.layernorm_forward(torch.randn(4, 8), w, b.bfloat16(), "warp_per_row"), "bias is bfloat16, expected float32"),
     (lambda: torch.ops.stepscope.layernorm_forward(torch.randn(4, 8), w.to("meta"), b, "warp_per_row"), "weight is on meta"),
+    (lambda: torch.ops.stepscope.cross_entropy_kept_sum_forward(torch.randn(6, 4).t(), torch.arange(4), -100), "strides .1, 4. .* side by side"),
+    (lambda: torch.ops.stepscope.cross_entropy_kept_sum_backward(torch.randn(1, 6).expand(4, 6), torch.randn(4, 2), torch.arange(4), torch.ones(()),
+                                                                 -100), "strides .0, 1. .* overlap"),
+    (lambda: torch.ops.stepscope.cross_entropy_forward(torch.randn(4, 9)[:, :8], torch.arange(4), 8, -100, "one_read"), "strides .9, 1."),
     (lambda: torch.ops.stepscope.attention_forward(torch.randn(1, 4, 30), 3, "flash"), "10 channels do not divide into 3 heads"),
 ])
 def test_the_cuda_ops_check_every_tensor_before_the_library_sees_it(call, sentence, monkeypatch):
@@ -88,6 +92,94 @@ def test_a_second_backward_through_one_loss_is_refused_not_wrong():
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="inplace"):
         loss.backward()
+
+
+def strided_rows(rows, columns, between):
+    """Logits whose rows are not side by side; what lies between them would show in a result."""
+    torch.manual_seed(0)
+    padded = torch.full((rows, columns + between), float("nan"))
+    padded[:, :columns] = torch.randn(rows, columns)
+    return padded[:, :columns]
+
+
+@pytest.mark.parametrize("tensor, pitch", [
+    (torch.empty(4, 7), 7), (torch.empty(4, 9)[:, :7], 9), (torch.empty(4, 9)[:, 2:], 9), (torch.empty(8, 7)[::2], 14), (torch.empty(7, 4).t(), None),
+    (torch.empty(4, 14)[:, ::2], None), (torch.empty(1, 7).expand(4, 7), None), (torch.empty(1, 7).expand(1, 7), 7), (torch.empty(0, 7), 7),
+    (torch.empty(1, 4).t(), 1), (torch.empty(4, 9)[:, :1], 9), (torch.empty(20).as_strided((4, 7), (3, 1)), None),
+])
+def test_the_pitch_of_rows(tensor, pitch):
+    from stepscope._ops import row_pitch
+    assert row_pitch(tensor) == pitch
+
+
+@pytest.mark.parametrize("make, copied", [(lambda: strided_rows(4, 7, 1), False), (lambda: strided_rows(4, 7, 0), False),
+                                          (lambda: torch.randn(7, 4).t(), True), (lambda: torch.randn(1, 7).expand(4, 7), True)],
+                         ids=["strided", "contiguous", "transposed", "expanded"])
+def test_kept_sum_reads_rows_where_they_are_and_copies_others(make, copied):
+    logits, targets, seen = make(), torch.tensor([1, -100, 3, 0]), []
+
+    def spy(kernel):
+        def call(logits, *a):
+            seen.append(logits)
+            return kernel(logits, *a)
+        return call
+
+    names = ("cross_entropy_kept_sum_forward", "cross_entropy_kept_sum_backward")
+    a, c = logits.detach().requires_grad_(), logits.detach().clone().requires_grad_()
+    with wrong(names[0], spy(KERNELS[names[0]])), wrong(names[1], spy(KERNELS[names[1]])):
+        ours = torch.autograd.grad(S.cross_entropy(a, targets, classifier="kept_sum"), a)[0]
+    torch.testing.assert_close(ours, torch.autograd.grad(F.cross_entropy(c, targets), c)[0])
+    assert len(seen) == 2 and all((t.data_ptr() != logits.data_ptr()) == copied for t in seen)
+    assert all(t.stride(0) == (7 if copied else logits.stride(0)) for t in seen)
+
+
+class PaddedByInductor:
+    """Inductor's pass that pads products, on for every device: on a GPU it decides by timing."""
+
+    def __enter__(self):
+        from torch._inductor import config
+        from torch._inductor.fx_passes import pad_mm
+        self.patches = [pytest.MonkeyPatch()]
+        for name in ("check_device", "has_triton"):
+            self.patches[0].setattr(pad_mm, name, lambda *a: True)
+        self.config = config.patch(shape_padding=True, force_shape_pad=True, force_disable_caches=True)
+        self.config.__enter__()
+
+    def __exit__(self, *what):
+        self.config.__exit__(*what)
+        self.patches[0].undo()
+
+
+class Head(torch.nn.Module):
+    """The end of a GPT-2: logits of a width that Inductor pads, given back beside their loss."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = torch.nn.Parameter(torch.randn(67, 32))
+
+    def forward(self, x, targets):
+        logits = F.linear(x, self.weight)
+        return logits, S.cross_entropy(logits.view(-1, 67), targets.view(-1), classifier="kept_sum")
+
+
+def test_a_compiled_program_hands_kept_sum_its_padded_logits_without_a_copy():
+    head, x, targets, pitches = Head(), torch.randn(2, 16, 32), torch.randint(67, (2, 16)), []
+
+    def spy(kernel):
+        def call(logits, *a):
+            pitches.append(logits.stride())
+            return kernel(logits, *a)
+        return call
+
+    head(x, targets)[1].backward()
+    eager, head.weight.grad = head.weight.grad, None
+    names = ("cross_entropy_kept_sum_forward", "cross_entropy_kept_sum_backward")
+    torch._dynamo.reset()
+    with PaddedByInductor(), wrong(names[0], spy(KERNELS[names[0]])), wrong(names[1], spy(KERNELS[names[1]])):
+        torch.compile(head, fullgraph=True)(x, targets)[1].backward()
+    assert pitches == [(68, 1), (68, 1)], "67 columns in rows of 68, the pitch of Inductor's product"
+    torch.testing.assert_close(head.weight.grad, eager, rtol=1e-4, atol=1e-5)
 
 
 def test_packed_attention_is_that_of_pytorch():

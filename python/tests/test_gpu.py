@@ -101,6 +101,42 @@ def test_a_compiled_step_has_the_eager_gradients(model, tokens):
         torch.testing.assert_close(p.grad, eager[name], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("between", [1, 7, 47])
+def test_kept_sum_of_strided_rows_has_the_bits_of_contiguous_ones(cuda, dtype, between):
+    torch.manual_seed(5)
+    padded = torch.full((64, 50257 + between), float("nan"), device=cuda, dtype=dtype)
+    padded[:, :50257] = torch.randn(64, 50257, device=cuda)
+    targets = torch.randint(50257, (64,), device=cuda)
+    targets[3] = -100
+    answers = []
+    for logits in (padded[:, :50257], padded[:, :50257].contiguous()):
+        logits = logits.detach().requires_grad_()
+        loss = stepscope.functional.cross_entropy(logits, targets, classifier="kept_sum")
+        answers.append((loss.item(), torch.autograd.grad(loss * 3, logits)[0]))
+    assert answers[0][0] == answers[1][0] and torch.equal(answers[0][1], answers[1][1])
+    assert padded[:, 50257:].isnan().all() and answers[0][1].isfinite().all()
+
+
+def test_a_compiled_step_hands_kept_sum_its_padded_logits_without_a_copy(model, tokens, monkeypatch):
+    from torch._inductor import config
+    stepscope.replace(model, loss="kept_sum")
+    called = []
+
+    def call(name, *arguments, call=stepscope._library.call):
+        if "kept_sum" in name:
+            called.append((name, arguments[7 if name.endswith("forward") else 8]))  # the pitch
+        call(name, *arguments)
+
+    monkeypatch.setattr(stepscope._library, "call", call)
+    torch._dynamo.reset()
+    with config.patch(shape_padding=True, force_shape_pad=True, force_disable_caches=True):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = torch.compile(model, fullgraph=True)(*tokens)[1]
+        loss.backward()
+    assert called == [("cross_entropy_kept_sum_forward", 1024), ("cross_entropy_kept_sum_backward", 1024)], "1021 columns in padded rows"
+
+
 def test_ops_follow_the_current_stream_and_device(cuda):
     side = torch.cuda.Stream()
     x = torch.zeros(1 << 22, device=cuda)
