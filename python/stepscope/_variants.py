@@ -9,7 +9,7 @@ ALONE = {
     "gelu_backward": ["kernel"],
     "attention_forward": ["flash", "cudnn", "unfused", "unfused_causal_blocks"],
     "attention_backward": ["flash", "cudnn", "cudnn_deterministic", "unfused", "unfused_causal_blocks"],
-    "classifier": ["one_read", "two_pass", "kept_sum"],
+    "classifier": ["kept_sum", "one_read", "two_pass"],
     "adamw": ["all_tensors"],
 }
 

@@ -305,7 +305,7 @@ class _CrossEntropyKeptSum(torch.autograd.Function):
 
 
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0, *,
-                  classifier="one_read"):
+                  classifier="kept_sum"):
     """F.cross_entropy of (rows, classes) logits and class indices, as a mean. A target outside the classes makes the loss NaN."""
     for name, given in (("weight", weight), ("size_average", size_average), ("reduce", reduce)):
         if given is not None:

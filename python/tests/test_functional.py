@@ -71,14 +71,15 @@ def test_autocast_takes_the_stream_in_float32_and_gives_bfloat16():
     assert out.dtype == torch.bfloat16 and x.grad.dtype == torch.float32 and weight.grad.dtype == torch.float32
 
 
+@pytest.mark.parametrize("classifier", ["kept_sum", "one_read", "two_pass"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("classes", [7, 64])
-def test_ignored_rows_upstream_and_padding_of_the_loss(dtype, classes):
+def test_ignored_rows_upstream_and_padding_of_the_loss(dtype, classes, classifier):
     torch.manual_seed(0)
     logits = torch.randn(6, classes).to(dtype)
     targets = torch.tensor([1, -100, 3, 0, -100, 2])
     a, c = logits.clone().requires_grad_(), logits.clone().requires_grad_()
-    ours, own = S.cross_entropy(a, targets), F.cross_entropy(c.float(), targets)
+    ours, own = S.cross_entropy(a, targets, classifier=classifier), F.cross_entropy(c.float(), targets)
     (ours * 3).backward()
     (own * 3).backward()
     torch.testing.assert_close(ours, own, rtol=1e-5, atol=1e-6)
@@ -86,9 +87,16 @@ def test_ignored_rows_upstream_and_padding_of_the_loss(dtype, classes):
     assert torch.equal(a.detach(), logits), "the caller's logits were changed"
 
 
-def test_a_second_backward_through_one_loss_is_refused_not_wrong():
-    logits = torch.randn(4, 7, requires_grad=True)  # 7 columns: padded, so the copy becomes the gradient in place
+def test_a_second_backward_through_kept_sum_gives_the_gradient_again():
+    logits = torch.randn(4, 7, requires_grad=True)
     loss = S.cross_entropy(logits, torch.arange(4))
+    first, second = (torch.autograd.grad(loss, logits, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second) and first.abs().sum() > 0
+
+
+def test_a_second_backward_through_one_read_is_refused_not_wrong():
+    logits = torch.randn(4, 7, requires_grad=True)  # 7 columns: padded, so the copy becomes the gradient in place
+    loss = S.cross_entropy(logits, torch.arange(4), classifier="one_read")
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="inplace"):
         loss.backward()

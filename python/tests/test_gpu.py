@@ -21,10 +21,10 @@ def tokens(cuda):
 
 
 VARIANTS = [{}, dict(layernorm="block_per_row+separate_columns", loss="two_pass", attention="unfused"),
-            dict(attention="cudnn", layernorm=True, loss=True, gelu=True), dict(loss="kept_sum")]
+            dict(attention="cudnn", layernorm=True, loss=True, gelu=True), dict(loss="one_read")]
 
 
-@pytest.mark.parametrize("variants", VARIANTS, ids=["defaults", "others", "cudnn", "kept_sum"])
+@pytest.mark.parametrize("variants", VARIANTS, ids=["defaults", "others", "cudnn", "one_read"])
 @pytest.mark.parametrize("way", ["float32", "autocast", "bfloat16"])
 def test_every_op_is_within_twice_pytorchs_own_error(model, tokens, way, variants):
     if "cudnn" in variants.values() and way == "float32":
@@ -35,7 +35,7 @@ def test_every_op_is_within_twice_pytorchs_own_error(model, tokens, way, variant
     stepscope.replace(model, **variants)
     with torch.autocast("cuda", dtype=torch.bfloat16, enabled=way == "autocast"):
         report = stepscope.check(model, tokens)
-    assert report.ok and len(report.rows) >= (4 if variants == dict(loss="kept_sum") else 20)
+    assert report.ok and len(report.rows) >= (4 if variants == dict(loss="one_read") else 20)
 
 
 def test_a_variant_that_refuses_raises_the_gates_sentence(cuda):

@@ -33,7 +33,7 @@ def test_a_nanogpt_model_is_replaced_whole_and_computes_the_same(tiny, batch):
 
 
 @pytest.mark.parametrize("op, kernel", [("layernorm", "layernorm_forward"), ("gelu", "gelu_forward"), ("attention", "attention_forward"),
-                                        ("loss", "cross_entropy_forward")])
+                                        ("loss", "cross_entropy_kept_sum_forward")])
 def test_each_op_alone_runs_its_own_kernel_and_no_other(tiny, batch, op, kernel):
     stepscope.replace(tiny, **{op: True})
     called = []
@@ -76,7 +76,7 @@ def test_off_and_undo_give_pytorch_back(tiny, batch):
     report = stepscope.replace(tiny)
     nothing = lambda *a: pytest.fail("our kernel ran")
     with wrong("gelu_forward", nothing), wrong("layernorm_forward", nothing), wrong("attention_forward", nothing), \
-            wrong("cross_entropy_forward", nothing):
+            wrong("cross_entropy_kept_sum_forward", nothing):
         with report.off():
             tiny(*batch)
         report.undo()
@@ -201,6 +201,7 @@ def test_the_library_has_the_variants_of_the_table():
         pytest.skip(why)
     from stepscope._variants import ALONE
     in_library = stepscope.variants()
+    assert ALONE["classifier"][0] == in_library["fp32"]["classifier"][0] == in_library["mixed"]["classifier"][0], "the default first"
     for slot, names in ALONE.items():
         both = set(in_library["fp32"].get(slot, [])) | set(in_library["mixed"].get(slot, []))
         assert set(names) == both, slot

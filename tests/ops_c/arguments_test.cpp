@@ -43,6 +43,12 @@ TEST(OpsCInterface, ListsTheVariantsThatStandAlone) {
   EXPECT_THAT(json["mixed"]["layernorm_forward"].get<std::vector<std::string>>(),
               ::testing::UnorderedElementsAre("warp_per_row", "block_per_row"));
   EXPECT_THAT(json["mixed"]["attention_backward"].get<std::vector<std::string>>(), ::testing::Contains("cudnn_deterministic"));
+  for (const char* storage : {"fp32", "mixed"}) {
+    SCOPED_TRACE(storage);
+    const auto classifiers = json[storage]["classifier"].get<std::vector<std::string>>();
+    EXPECT_THAT(classifiers, ::testing::UnorderedElementsAre("kept_sum", "one_read", "two_pass"));
+    EXPECT_EQ(classifiers.front(), "kept_sum") << "the default comes first";
+  }
   EXPECT_FALSE(json["fp32"].contains("zero_grad"));
 }
 
