@@ -90,8 +90,10 @@ def test_a_captured_step_replays_the_bits_of_the_eager_one(model, tokens):
             p.grad = c
 
 
-def test_a_compiled_step_has_the_eager_gradients(model, tokens):
-    stepscope.replace(model)
+@pytest.mark.parametrize("compiled", [False, True], ids=["all", "what is worth it"])
+def test_a_compiled_step_has_the_eager_gradients(model, tokens, compiled):
+    report = stepscope.replace(model, compiled=compiled)
+    assert len({s.op for s in report.replaced}) > 3 or compiled
     model(*tokens)[1].backward()
     eager = {n: p.grad.clone() for n, p in model.named_parameters()}
     model.zero_grad()

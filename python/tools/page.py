@@ -92,7 +92,7 @@ def section(kind, names):
     paths = [RECORDS / n for n in names.split()]
     if kind == "profiles":
         return profiles.markdown(paths)
-    return {"check": check, "bench": bench, "losses": losses, "own": own}[kind](read(paths[0]))
+    return {"check": check, "bench": bench, "compiled": bench, "losses": losses, "own": own}[kind](read(paths[0]))
 
 
 def filled(text):
