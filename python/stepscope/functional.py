@@ -243,12 +243,14 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     forward, backward = _attention_variants(storage, attention_forward, attention_backward)
     parts = [t.to(storage) for t in (query, key, value)]
 
-    def run(qkv):
-        return _Sdpa.apply(*heads_of(qkv, heads), forward, backward)
-
-    if is_recording():
-        record("attention", (_ops.packed(*parts),), {"heads": heads}, run)
     whole = None if torch.compiler.is_compiling() else _projection(parts)
+    if is_recording():
+        as_one = whole is not None
+
+        def run(qkv):  # as it runs below, so that a timing has the copies that a step has, and no others
+            return _Attention.apply(qkv, heads, forward, backward) if as_one else _Sdpa.apply(*heads_of(qkv, heads), forward, backward)
+
+        record("attention", (_ops.packed(*parts),), {"heads": heads}, run)
     if whole is not None:
         return _Attention.apply(whole, heads, forward, backward).view(B, T, heads, size).transpose(1, 2)
     return _Sdpa.apply(*parts, forward, backward).view(B, T, heads, size).transpose(1, 2)

@@ -228,6 +228,19 @@ def test_the_gradient_of_a_projection_is_not_put_together_from_its_parts(monkeyp
     torch.testing.assert_close(ours, own)
 
 
+@pytest.mark.parametrize("change, runs", [(lambda parts: parts, "_Attention"), (lambda parts: (parts[1], parts[0], parts[2]), "_Sdpa")])
+def test_a_recorded_attention_runs_as_it_ran(monkeypatch, change, runs):
+    parts = change(S.heads_of(torch.nn.Linear(8, 24)(torch.randn(2, 5, 8)), 2))
+    with S.recorded() as calls:
+        S.scaled_dot_product_attention(*parts, is_causal=True)
+    ran = []
+    for name in ("_Attention", "_Sdpa"):
+        apply = getattr(S, name).apply
+        monkeypatch.setattr(S, name, type("Spy", (), {"apply": staticmethod(lambda *a, name=name, apply=apply: (ran.append(name), apply(*a))[1])}))
+    calls[0].run(*calls[0].tensors)
+    assert ran == [runs]
+
+
 @pytest.mark.parametrize("change", [lambda q, k, v: (q.detach(), k, v), lambda q, k, v: (q.detach().requires_grad_(), k, v),
                                     lambda q, k, v: (q * 2, k, v), lambda q, k, v: (k, q, v), lambda q, k, v: (q, v, k)])
 def test_parts_that_are_not_all_of_a_projection_keep_their_own_gradients(change):
