@@ -160,4 +160,13 @@ TEST(cli, training_on_the_cpu_prints_steps_and_the_loss_falls) {
   EXPECT_LT(last, first - 0.5) << "from " << first << " to " << last;
 }
 
+// A receipt would hold a report of what one process never ran.
+TEST(GateConfigurations, none_is_of_what_ranks_do_among_themselves) {
+  const Outcome o = stepscope("gate --list-configurations");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("mixed stochastic\n"));
+  for (const char* slot : {"communication=", "gradient_reduction=", "embedding_exchange=", "exchange_start="})
+    EXPECT_THAT(o.out, testing::Not(HasSubstr(slot)));
+}
+
 }  // namespace
