@@ -43,6 +43,7 @@ const std::map<std::string, std::string> kPlaceholders = {
     {"--state …", "--state tiny_debug_state.bin"},
     {"[flags]", ""},
     {"COMMAND …", "doctor"},
+    {"scaling profile.json", "scaling one.json"},  // profile.json is of no trainer here
     {"FILE", "report.ncu-rep"},
 };
 
@@ -311,6 +312,11 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
   write_weights(folder);
   write_eval_set(folder / "hellaswag_val.bin");
   write_texts_of_lines(folder);
+  // For `scaling`: a step and a sweep of collectives, both of the CPU.
+  for (const char* made : {"profile --trainer reference --model tiny --steps 2 --out one.json",
+                           "doctor --gpus 2 --communicator staged --most-mib 1 --links links.json"})
+    ASSERT_EQ(run(folder, made).exit_code, 0) << made;
+  place(folder / "one.json", folder / "two.json");
 
   std::map<std::string, std::string> once;  // command -> where it was seen first
   std::set<std::string> unused;
