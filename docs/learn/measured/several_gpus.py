@@ -5,8 +5,8 @@ A DIST_GPU folder holds steps.jsonl, lines of `rank_bench steps`. The DIST_PROFI
 `stepscope profile` (b4_one.json, b4.json, b4_zero1.json, b64.json), the sweep of `doctor --gpus 2` (links.json) and the table of
 `stepscope scaling` (scaling_b4.txt). The record keeps what the chapter's tables show.
 
-At 85373a1 the bench ran all_reduce_overlapped twice for each batch, the second time presumably with another limit of NCCL's blocks, which its line
-does not name; that line is left out.
+At 85373a1 the bench ran all_reduce_overlapped twice for each batch, the second time presumably with another limit of NCCL's blocks,
+which its line does not name; that line is left out.
 """
 import json
 import pathlib
