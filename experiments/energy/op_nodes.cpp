@@ -81,9 +81,13 @@ void require_op_names(const std::vector<std::string>& names, bool by_launch) {
   }
 }
 
+namespace {
+
 // The kernels of the embedding's backward pass find rows by tokens that a launch before them sorted into scratch memory, which the rest of
 // the step uses again: behind the step, one of them alone would follow whatever stands there.
 bool launches_stand_alone(gpt2::Op op) { return op != gpt2::Op::embedding; }
+
+}  // namespace
 
 std::vector<OpGroup> group_by_op(const std::vector<OpInstance>& instances, bool by_launch) {
   std::vector<OpGroup> groups;
