@@ -26,7 +26,8 @@ std::map<std::string, std::vector<std::string>> slots_that_stand_alone(const std
   // Part of a product in every other variant.
   slots["gelu_forward"] = slots["gelu_backward"] = {"kernel"};
   slots["adamw"] = {"all_tensors"};
-  slots["classifier"].push_back("kept_sum");  // cross_entropy.cu; no trainer has it
+  // cross_entropy.cu; no trainer has it. First: the default.
+  slots["classifier"].insert(slots["classifier"].begin(), "kept_sum");
   return slots;
 }
 

@@ -1,7 +1,8 @@
 // The mean cross entropy of PyTorch: int64 targets of which some are ignored, an upstream gradient that only the device knows.
 // Around the trainers' classifier nothing here reads a logit; the rows that it must not count are set right after it.
 // kept_sum reads the logits itself: a PyTorch model's rows are 50257 columns wide, which no pack of 16 bytes divides, so the classifier
-// needs a padded copy of them, and it writes the gradient where the logits are, which autograd may still need.
+// needs a padded copy of them, and it writes the gradient where the logits are, which autograd may still need. Its loads are of one number
+// each, so rows may begin anywhere: any pitch of at least V does.
 #include "gpt2/cuda/check.h"
 #include "gpt2/ops/classifier.cuh"
 #include "python/native/call.h"
@@ -85,15 +86,15 @@ __global__ void __launch_bounds__(256)
 constexpr int kRowThreads = 512;
 constexpr int kAhead = 8;  // loads of one value each that a thread has in flight
 
-// One block per row of V logits: kept[row] = {largest, log of the sum of exp(x - largest)}, losses[row] = -log softmax[target]. Two
-// numbers, because their sum would round the small one by the size of the large one.
+// One block per row of V logits, rows `pitch` numbers apart: kept[row] = {largest, log of the sum of exp(x - largest)},
+// losses[row] = -log softmax[target]. Two numbers, because their sum would round the small one by the size of the large one.
 template <class S>
 __global__ void __launch_bounds__(kRowThreads)
     kept_sum_forward_kernel(float* __restrict__ losses, float2* __restrict__ kept, const S* __restrict__ logits,
-                            const int* __restrict__ targets, int64_t V) {
+                            const int* __restrict__ targets, int64_t V, int64_t pitch) {
   __shared__ float shared[gpt2::ops::kWarp];
   const int64_t row = blockIdx.x;
-  const S* x = logits + row * V;
+  const S* x = logits + row * pitch;
   float largest = -INFINITY, sum = 0;
   for (int64_t first = threadIdx.x; first < V; first += kAhead * kRowThreads) {
     float v[kAhead], most = largest;
@@ -116,15 +117,15 @@ __global__ void __launch_bounds__(kRowThreads)
   losses[row] = log_sum - (gpt2::ops::load<1>(x + targets[row]).v[0] - row_largest);
 }
 
-// One block per row: gradient (rows,Vp) from logits (rows,V), one pass. Columns from V on and ignored rows become 0, rows with a target
-// outside NaN throughout.
+// One block per row: gradient (rows,Vp) from logits (rows,V), rows `pitch` numbers apart, in one pass. Columns from V on and ignored rows
+// become 0, rows with a target outside NaN throughout.
 template <class S>
 __global__ void __launch_bounds__(kRowThreads)
     kept_sum_backward_kernel(S* __restrict__ gradient, const S* __restrict__ logits, const float2* __restrict__ kept,
-                             const int64_t* __restrict__ targets, const StepScalars* __restrict__ scalars, int64_t V, int64_t Vp,
-                             int64_t ignored) {
+                             const int64_t* __restrict__ targets, const StepScalars* __restrict__ scalars, int64_t V, int64_t pitch,
+                             int64_t Vp, int64_t ignored) {
   const int64_t row = blockIdx.x, target = targets[row];
-  const S* x = logits + row * V;
+  const S* x = logits + row * pitch;
   S* g = gradient + row * Vp;
   const float2 k = kept[row];
   const float scale = target == ignored ? 0.0f : target >= 0 && target < V ? scalars->gradient_scale : NAN;
@@ -244,11 +245,12 @@ int stepscope_ops_cross_entropy_backward(const char* variant, int storage, void*
 }
 
 int stepscope_ops_cross_entropy_kept_sum_forward(int storage, float* loss, float* kept, const void* logits, const int64_t* targets,
-                                                 int64_t rows, int64_t V, int64_t ignored, void* scratch, int64_t scratch_bytes,
-                                                 void* cuda_stream) {
+                                                 int64_t rows, int64_t V, int64_t pitch, int64_t ignored, void* scratch,
+                                                 int64_t scratch_bytes, void* cuda_stream) {
   return ops_c::guarded([&] {
     const Check check{"stepscope_ops_cross_entropy_kept_sum_forward"};
     check_sizes(check, storage, rows, V, V);
+    check.at_least(pitch, V, "pitch");
     if (rows == 0) return;
     check.not_null(loss, "loss");
     check.not_null(kept, "kept");
@@ -261,7 +263,7 @@ int stepscope_ops_cross_entropy_kept_sum_forward(int storage, float* loss, float
       prepare_kernel<<<1, kThreads, 0, stream>>>(at.scalars, at.targets, targets, nullptr, rows, V, ignored);
       STEPSCOPE_CHECK_LAUNCH();
       kept_sum_forward_kernel<<<gpt2::ops::grid_blocks(rows), kRowThreads, 0, stream>>>(at.losses, reinterpret_cast<float2*>(kept),
-                                                                                        as(logits, s), at.targets, V);
+                                                                                        as(logits, s), at.targets, V, pitch);
       STEPSCOPE_CHECK_LAUNCH();
       mean_kernel<<<1, kThreads, 0, stream>>>(loss, at.losses, targets, at.scalars, rows, V, ignored);
       STEPSCOPE_CHECK_LAUNCH();
@@ -270,11 +272,12 @@ int stepscope_ops_cross_entropy_kept_sum_forward(int storage, float* loss, float
 }
 
 int stepscope_ops_cross_entropy_kept_sum_backward(int storage, void* gradient, const void* logits, const float* kept,
-                                                  const int64_t* targets, const float* upstream, int64_t rows, int64_t V, int64_t Vp,
-                                                  int64_t ignored, void* scratch, int64_t scratch_bytes, void* cuda_stream) {
+                                                  const int64_t* targets, const float* upstream, int64_t rows, int64_t V, int64_t pitch,
+                                                  int64_t Vp, int64_t ignored, void* scratch, int64_t scratch_bytes, void* cuda_stream) {
   return ops_c::guarded([&] {
     const Check check{"stepscope_ops_cross_entropy_kept_sum_backward"};
     check_sizes(check, storage, rows, V, Vp);
+    check.at_least(pitch, V, "pitch");
     if (rows == 0) return;
     check.not_null(gradient, "gradient");
     check.not_null(logits, "logits");
@@ -288,7 +291,7 @@ int stepscope_ops_cross_entropy_kept_sum_backward(int storage, void* gradient, c
       prepare_kernel<<<1, kThreads, 0, stream>>>(at.scalars, at.targets, targets, upstream, rows, V, ignored);
       STEPSCOPE_CHECK_LAUNCH();
       kept_sum_backward_kernel<<<gpt2::ops::grid_blocks(rows), kRowThreads, 0, stream>>>(
-          as(gradient, s), as(logits, s), reinterpret_cast<const float2*>(kept), targets, at.scalars, V, Vp, ignored);
+          as(gradient, s), as(logits, s), reinterpret_cast<const float2*>(kept), targets, at.scalars, V, pitch, Vp, ignored);
       STEPSCOPE_CHECK_LAUNCH();
     });
   });

@@ -1,8 +1,8 @@
 /* The ops of stepscope's trainers behind C functions, for callers that bring their own tensors (python/stepscope does).
  *
  * Rules for all functions
- * - Data pointers are device addresses of the current device, contiguous, row-major. Nothing is allocated but what a first call of
- *   attention=unfused keeps (a product engine with 64 MiB per device and stream). Nothing waits for the device.
+ * - Data pointers are device addresses of the current device, row-major, contiguous but where a pitch is given. Nothing is allocated but
+ *   what a first call of attention=unfused keeps (a product engine with 64 MiB per device and stream). Nothing waits for the device.
  * - `variant`: a name of `stepscope train --list-variants`. A variant runs under its name or is refused; nothing falls back.
  * - `storage`: element type S of activations and weights, 0 = float32, 1 = bfloat16. `stream`: element type R of the residual stream and
  *   its gradient; (S,R) is (0,0), (1,1) or (1,0), where the residual stream is wider than the activations.
@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define STEPSCOPE_OPS_ABI 1
+#define STEPSCOPE_OPS_ABI 2
 
 enum stepscope_ops_code {
   STEPSCOPE_OPS_OK = 0,
@@ -67,15 +67,16 @@ int stepscope_ops_cross_entropy_backward(const char* variant, int storage, void*
                                          int64_t rows, int64_t V, int64_t Vp, int64_t ignored, void* scratch, int64_t scratch_bytes,
                                          void* cuda_stream);
 int stepscope_ops_cross_entropy_scratch(int64_t rows, int64_t* bytes);
-/* The same without padding: variant kept_sum of slot classifier. logits (rows,V) S of any V are only read; kept (rows,2) float32 receives
- * each row's largest logit and the logarithm of its sum of exp(logit - largest), from which the backward needs one pass. gradient (rows,Vp)
- * S is written whole and must not be logits; Vp >= V, a multiple of 8 where products are to read it fast. NaN and ignored rows as above. */
+/* The same without padding: variant kept_sum of slot classifier. logits (rows,V) S of any V are only read, rows `pitch` elements apart
+ * (pitch >= V, and V where they are contiguous; what lies between is not read). kept (rows,2) float32 receives each row's largest logit
+ * and the logarithm of its sum of exp(logit - largest), from which the backward needs one pass. gradient (rows,Vp) S is written whole and
+ * must not be logits; Vp >= V, a multiple of 8 where products are to read it fast. NaN and ignored rows as above. */
 int stepscope_ops_cross_entropy_kept_sum_forward(int storage, float* loss, float* kept, const void* logits, const int64_t* targets,
-                                                 int64_t rows, int64_t V, int64_t ignored, void* scratch, int64_t scratch_bytes,
-                                                 void* cuda_stream);
+                                                 int64_t rows, int64_t V, int64_t pitch, int64_t ignored, void* scratch,
+                                                 int64_t scratch_bytes, void* cuda_stream);
 int stepscope_ops_cross_entropy_kept_sum_backward(int storage, void* gradient, const void* logits, const float* kept,
-                                                  const int64_t* targets, const float* upstream, int64_t rows, int64_t V, int64_t Vp,
-                                                  int64_t ignored, void* scratch, int64_t scratch_bytes, void* cuda_stream);
+                                                  const int64_t* targets, const float* upstream, int64_t rows, int64_t V, int64_t pitch,
+                                                  int64_t Vp, int64_t ignored, void* scratch, int64_t scratch_bytes, void* cuda_stream);
 
 /* Causal attention of NH heads of C/NH channels, scores times 1/sqrt(C/NH). qkv (B,T,3C) S: q, k, v of each token side by side;
  * out (B,T,C) S; lse (B,NH,T) float32, natural logarithm. Slots attention_forward, attention_backward; any two of them mix.

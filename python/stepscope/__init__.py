@@ -1,6 +1,6 @@
 """stepscope in PyTorch: replace single ops of a model by stepscope's kernels (or your own), check them, time them, profile the step.
 
-    report = stepscope.replace(model, layernorm="warp_per_row", gelu="kernel", loss="one_read", attention="flash")
+    report = stepscope.replace(model, layernorm="warp_per_row", gelu="kernel", loss="kept_sum", attention="cudnn")
     print(report)
     print(stepscope.check(model, batch))
     print(stepscope.bench(model, batch, report=report))

@@ -174,12 +174,14 @@ def _autocast(device_type, dtype):
     return (lambda: torch.autocast(device_type, dtype=dtype)) if dtype is not None else contextlib.nullcontext
 
 
-def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False, ops=True, blocks=8, step_block_ms=200.0):
+def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False, ops=True, steps=None, blocks=8,
+          step_block_ms=200.0):
     """Each replaced op and the whole step against PyTorch's.
 
     report: what replace() returned. autocast: a type (torch.bfloat16) under which steps run. optimizer: parameters -> optimizer of
     PyTorch's arm; ours is the same, replaced where `adamw` was asked of replace(). compiled: also both arms of the step through
-    torch.compile, and ours against PyTorch's compiled ops. PyTorch's arm is a deep copy of the model with the ops given back."""
+    torch.compile, and ours against PyTorch's compiled ops. steps: ("eager", "compiled") or one of them, where `compiled` is not to say it.
+    PyTorch's arm is a deep copy of the model with the ops given back."""
     if not report.on:
         raise StepscopeError("the report's ops are off; bench() compares them with PyTorch's")
     device = next(model.parameters()).device
@@ -198,8 +200,10 @@ def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False
         del calls
     with report.off():
         twin = copy.deepcopy(model)
-    rows.append(_bench_steps("step", model, twin, batch, report, optimizer, cast, cuda, blocks, step_block_ms))
-    if compiled:
+    steps = steps or (("eager", "compiled") if compiled else ("eager",))
+    if "eager" in steps:
+        rows.append(_bench_steps("step", model, twin, batch, report, optimizer, cast, cuda, blocks, step_block_ms))
+    if "compiled" in steps:
         arms = (torch.compile(model), torch.compile(twin))
         rows.append(_bench_steps("step, both compiled", *arms, batch, report, optimizer, cast, cuda, blocks, step_block_ms))
     return BenchReport(rows)

@@ -7,7 +7,7 @@ import pathlib
 
 from ._errors import MachineError, Refused, StepscopeError
 
-ABI = 1
+ABI = 2
 NAME = "libstepscope_ops.so"
 
 _P, _I64, _I, _S = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_char_p
@@ -21,8 +21,8 @@ _FUNCTIONS = {
     "cross_entropy_forward": [_S, _I, _P, _P, _P, _I64, _I64, _I64, _I64, _P, _I64, _P],
     "cross_entropy_backward": [_S, _I, _P, _P, _P, _I64, _I64, _I64, _I64, _P, _I64, _P],
     "cross_entropy_scratch": [_I64, _OUT],
-    "cross_entropy_kept_sum_forward": [_I, _P, _P, _P, _P, _I64, _I64, _I64, _P, _I64, _P],
-    "cross_entropy_kept_sum_backward": [_I, _P, _P, _P, _P, _P, _I64, _I64, _I64, _I64, _P, _I64, _P],
+    "cross_entropy_kept_sum_forward": [_I, _P, _P, _P, _P, _I64, _I64, _I64, _I64, _P, _I64, _P],
+    "cross_entropy_kept_sum_backward": [_I, _P, _P, _P, _P, _P, _I64, _I64, _I64, _I64, _I64, _P, _I64, _P],
     "attention_forward": [_S, _I, _P, _P, _P, _I64, _I64, _I64, _I64, _P, _I64, _P],
     "attention_forward_scratch": [_S, _I, _I64, _I64, _I64, _I64, _OUT],
     "attention_backward": [_S, _I, _P, _P, _P, _P, _P, _I64, _I64, _I64, _I64, _P, _I64, _P],

@@ -28,8 +28,18 @@ _SCHEMAS = {
     "adamw": "(Tensor(a!) parameters, Tensor(b!) m, Tensor(c!) v, Tensor gradients, Tensor(d!) rounded, Tensor settings, Tensor clip_scale,"
              " int decayed, str variant) -> ()",
 }
+# Inductor hands an op tensors with the strides that eager PyTorch has, by a copy where its own differ, and it pads GPT-2's 50257 columns.
+# These read rows at any distance, so they ask for the order of the strides only. Not flexible_layout: columns side by side would come, too.
+_ANY_PITCH = ("cross_entropy_kept_sum_forward", "cross_entropy_kept_sum_backward")
+
+
+def _tags(name):
+    tag = getattr(torch.Tag, "needs_fixed_stride_order", None) if name in _ANY_PITCH else None
+    return () if tag is None else (tag,)
+
+
 for _name, _schema in _SCHEMAS.items():
-    LIBRARY.define(_name + _schema)
+    LIBRARY.define(_name + _schema, tags=_tags(_name))
 
 
 # ---- what the kernels can take ---------------------------------------------------------------------------------------
@@ -246,16 +256,40 @@ def _sdpa_backward_fake(dout, q, k, v, out, lse, variant):
 # ---- cross entropy ---------------------------------------------------------------------------------------------------
 
 
+def row_pitch(tensor):
+    """How many numbers lie between the beginnings of the rows of (rows, columns); None where a row is not contiguous or rows overlap."""
+    (rows, columns), (pitch, step) = tensor.shape, tensor.stride()
+    if columns > 1 and step != 1:
+        return None
+    if rows <= 1:
+        return columns  # the stride of a dimension of 1 says nothing
+    return pitch if pitch >= columns else None
+
+
 def _cross_entropy_checks(logits, targets, columns, op):
     storage = storage_of(logits, op, "logits")
     if logits.dim() != 2 or not 1 <= columns <= logits.shape[1]:
         raise Refused(f"{op}: logits have shape {tuple(logits.shape)} for {columns} classes")
-    need(op, logits.device, logits=(logits, None, None), targets=(targets, torch.int64, (logits.shape[0],)))
+    need(op, logits.device, targets=(targets, torch.int64, (logits.shape[0],)))
     return storage
 
 
+def _contiguous_logits_checks(logits, targets, columns, op):
+    storage = _cross_entropy_checks(logits, targets, columns, op)
+    need(op, logits.device, logits=(logits, None, None))
+    return storage
+
+
+def _pitched_logits_checks(logits, targets, op):
+    storage, pitch = _cross_entropy_checks(logits, targets, 1, op), row_pitch(logits)
+    if pitch is None:
+        raise Refused(f"{op}: logits have strides {tuple(logits.stride())} for shape {tuple(logits.shape)}; kept_sum reads rows whose "
+                      "numbers lie side by side and which do not overlap")
+    return storage, pitch
+
+
 def _cross_entropy_forward(logits, targets, columns, ignored, variant):
-    storage = _cross_entropy_checks(logits, targets, columns, "cross_entropy")
+    storage = _contiguous_logits_checks(logits, targets, columns, "cross_entropy")
     rows, pitch = logits.shape
     if rows == 0:
         return logits.new_full((), float("nan"), dtype=F32)
@@ -269,7 +303,7 @@ def _cross_entropy_forward(logits, targets, columns, ignored, variant):
 
 
 def _cross_entropy_backward(logits, targets, upstream, columns, ignored, variant):
-    storage = _cross_entropy_checks(logits, targets, columns, "cross_entropy backward")
+    storage = _contiguous_logits_checks(logits, targets, columns, "cross_entropy backward")
     need("cross_entropy backward", logits.device, upstream=(upstream, F32, ()))
     rows, pitch = logits.shape
     with _On(logits.device):
@@ -280,7 +314,7 @@ def _cross_entropy_backward(logits, targets, upstream, columns, ignored, variant
 
 
 def _kept_sum_forward(logits, targets, ignored):
-    storage = _cross_entropy_checks(logits, targets, 1, "cross_entropy")
+    storage, pitch = _pitched_logits_checks(logits, targets, "cross_entropy")
     rows, columns = logits.shape
     loss, kept = _kept_sum_forward_fake(logits, targets, ignored)
     if rows == 0:
@@ -288,8 +322,8 @@ def _kept_sum_forward(logits, targets, ignored):
     with _On(logits.device):
         size = _library.bytes_of("cross_entropy_scratch", rows)
         scratch = _scratch(logits.device, size)
-        _library.call("cross_entropy_kept_sum_forward", storage, loss.data_ptr(), kept.data_ptr(), logits.data_ptr(), targets.data_ptr(), rows,
-                      columns, ignored, scratch.data_ptr(), size, _stream(logits.device))
+        _library.call("cross_entropy_kept_sum_forward", storage, loss.data_ptr(), kept.data_ptr(), logits.data_ptr(), targets.data_ptr(),
+                      rows, columns, pitch, ignored, scratch.data_ptr(), size, _stream(logits.device))
     return loss, kept
 
 
@@ -299,15 +333,16 @@ def _kept_sum_forward_fake(logits, targets, ignored):
 
 def _kept_sum_backward(logits, kept, targets, upstream, ignored):
     op = "cross_entropy backward"
-    storage = _cross_entropy_checks(logits, targets, 1, op)
+    storage, pitch = _pitched_logits_checks(logits, targets, op)
     rows, columns = logits.shape
     need(op, logits.device, upstream=(upstream, F32, ()), kept=(kept, F32, (rows, 2)))
     gradient = _kept_sum_backward_fake(logits, kept, targets, upstream, ignored)
     with _On(logits.device):
         size = _library.bytes_of("cross_entropy_scratch", rows)
         scratch = _scratch(logits.device, size)
-        _library.call("cross_entropy_kept_sum_backward", storage, gradient.data_ptr(), logits.data_ptr(), kept.data_ptr(), targets.data_ptr(),
-                      upstream.data_ptr(), rows, columns, gradient.shape[1], ignored, scratch.data_ptr(), size, _stream(logits.device))
+        _library.call("cross_entropy_kept_sum_backward", storage, gradient.data_ptr(), logits.data_ptr(), kept.data_ptr(),
+                      targets.data_ptr(), upstream.data_ptr(), rows, columns, pitch, gradient.shape[1], ignored, scratch.data_ptr(), size,
+                      _stream(logits.device))
     return gradient
 
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from . import functional
 from ._errors import Refused
 from ._tables import table
-from ._variants import OPS, choose
+from ._variants import LEFT_TO_INDUCTOR, OPS, choose
 
 _FUNCTIONS = {"layer_norm": "layernorm", "gelu": "gelu", "scaled_dot_product_attention": "attention", "cross_entropy": "loss"}
 
@@ -375,29 +375,52 @@ def _replace_optimizer(report, optimizer, slots):
 SLOWER = "slower than PyTorch's where the library has no cuDNN; attention='flash' replaces it all the same"
 
 
-def _leave_attention(report, model):
-    """Lists the attention that replace(model) leaves to PyTorch."""
+def _leave(report, model, op, why):
+    """Lists the places of an op that replace(model) leaves to PyTorch."""
     for name, module in model.named_modules():
-        if _kind_of(module)[0] == "attention" or "attention" in _functional_calls(module).values():
-            report.sites.append(Site(name, type(module).__name__, "attention", why=SLOWER))
+        if _kind_of(module)[0] == op or op in _functional_calls(module).values():
+            report.sites.append(Site(name, type(module).__name__, op, why=why))
+    if op == "loss" and _is_hugging_face(model):
+        report.sites.append(Site("loss_function", type(model).__name__, op, why=why))
 
 
-def replace(model, *, optimizer=None, **asked):
+def _inside(model):
+    """The module that torch.compile(model) wrapped, by the wrapper's name, because the import of torch._dynamo takes seconds."""
+    return model._orig_mod if type(model).__name__ == "OptimizedModule" else model
+
+
+def _is_compiled(model):
+    """Whether torch.compile(model) or model.compile() was called."""
+    return _inside(model) is not model or getattr(model, "_compiled_call_impl", None) is not None
+
+
+def _left_by_default(compiled):
+    """{op: why} of what replace(model) leaves to PyTorch."""
+    left = dict(LEFT_TO_INDUCTOR) if compiled else {}
+    return left if functional.has_cudnn() else {**left, "attention": SLOWER}
+
+
+def replace(model, *, optimizer=None, compiled=None, **asked):
     """Replaces ops of a model by stepscope's kernels, in place; without any op named: all of them that are not slower than PyTorch's.
 
     layernorm, gelu, attention, loss, adamw take a variant of `stepscope train --list-variants`, several joined by "+"
     ("warp_per_row+separate_columns"), True for the defaults, or a kernel made by stepscope.op. Slots by their own name
     (attention_backward="flash") override. adamw needs `optimizer`. Raises Refused for what does not stand alone.
 
+    compiled: whether the model runs under torch.compile, where PyTorch's ops are Inductor's: without any op named, those stay that it
+    fuses better. None: whether torch.compile(model) or model.compile() was called before; say True where it comes after.
+
     Returns a Report; print it: what is not replaced stands in it with the reason."""
+    compiled = _is_compiled(model) if compiled is None else compiled
+    model = _inside(model)
     by_default = not any(v is not None and v is not False for v in asked.values())
-    without_attention = by_default and not functional.has_cudnn()
+    left = _left_by_default(compiled) if by_default else {}
     if by_default:
-        asked = {op: True for op in OPS if (op != "adamw" or optimizer is not None) and not (op == "attention" and without_attention)}
+        asked = {op: True for op in OPS if (op != "adamw" or optimizer is not None) and op not in left}
     chosen = choose(asked)
     report = Report(model, chosen)
-    if without_attention:
-        _leave_attention(report, model)
+    for op, why in left.items():
+        _leave(report, model, op, why)
     _replace_modules(report, model, {op: s for op, s in chosen.items() if op != "adamw"})
     if _is_hugging_face(model):
         if "loss" in chosen:

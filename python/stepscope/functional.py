@@ -243,12 +243,14 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     forward, backward = _attention_variants(storage, attention_forward, attention_backward)
     parts = [t.to(storage) for t in (query, key, value)]
 
-    def run(qkv):
-        return _Sdpa.apply(*heads_of(qkv, heads), forward, backward)
-
-    if is_recording():
-        record("attention", (_ops.packed(*parts),), {"heads": heads}, run)
     whole = None if torch.compiler.is_compiling() else _projection(parts)
+    if is_recording():
+        as_one = whole is not None
+
+        def run(qkv):  # as it runs below, so that a timing has the copies that a step has, and no others
+            return _Attention.apply(qkv, heads, forward, backward) if as_one else _Sdpa.apply(*heads_of(qkv, heads), forward, backward)
+
+        record("attention", (_ops.packed(*parts),), {"heads": heads}, run)
     if whole is not None:
         return _Attention.apply(whole, heads, forward, backward).view(B, T, heads, size).transpose(1, 2)
     return _Sdpa.apply(*parts, forward, backward).view(B, T, heads, size).transpose(1, 2)
@@ -305,7 +307,7 @@ class _CrossEntropyKeptSum(torch.autograd.Function):
 
 
 def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0, *,
-                  classifier="one_read"):
+                  classifier="kept_sum"):
     """F.cross_entropy of (rows, classes) logits and class indices, as a mean. A target outside the classes makes the loss NaN."""
     for name, given in (("weight", weight), ("size_average", size_average), ("reduce", reduce)):
         if given is not None:
@@ -321,7 +323,7 @@ def cross_entropy(input, target, weight=None, size_average=None, ignore_index=-1
 
     def run(input, target):
         if classifier == "kept_sum":
-            return _CrossEntropyKeptSum.apply(input.contiguous(), target, ignore_index)
+            return _CrossEntropyKeptSum.apply(input if _ops.row_pitch(input) is not None else input.contiguous(), target, ignore_index)
         return _CrossEntropy.apply(input, target, ignore_index, classifier)
 
     record("loss", (input, target), {"ignored": ignore_index}, run)

@@ -42,8 +42,8 @@ def one_bad_number(*a):
     return out, lse
 
 
-def ignores_upstream(logits, targets, upstream, *rest):
-    return KERNELS["cross_entropy_backward"](logits, targets, torch.ones(()), *rest)
+def ignores_upstream(logits, kept, targets, upstream, ignored):
+    return KERNELS["cross_entropy_kept_sum_backward"](logits, kept, targets, torch.ones(()), ignored)
 
 
 def shifted_exponent(x, weight, bias, variant):
@@ -57,7 +57,7 @@ def shifted_exponent(x, weight, bias, variant):
     ("gelu_forward", forgets_a_row, "gelu", "out", "row 3 "),
     ("layernorm_backward", biased_gradient, "layernorm", "dweight", ""),
     ("attention_forward", one_bad_number, "attention", "out", "row 5 column 3: nan"),
-    ("cross_entropy_backward", ignores_upstream, "loss", "dlogits", ""),
+    ("cross_entropy_kept_sum_backward", ignores_upstream, "loss", "dlogits", ""),
     ("layernorm_forward", shifted_exponent, "layernorm", "out", ""),
     ("gelu_backward", scaled("gelu_backward", 1.00001), "gelu", "dx", ""),
 ])

@@ -47,6 +47,10 @@ def test_fp16_autocast_is_refused():
     (lambda: torch.ops.stepscope.layernorm_forward(torch.randn(4, 8), w, torch.zeros(7), "warp_per_row"), "shape .7,., expected .8,."),
     (lambda: torch.ops.stepscope.layernorm_forward(torch.randn(4, 8), w, b.bfloat16(), "warp_per_row"), "bias is bfloat16, expected float32"),
     (lambda: torch.ops.stepscope.layernorm_forward(torch.randn(4, 8), w.to("meta"), b, "warp_per_row"), "weight is on meta"),
+    (lambda: torch.ops.stepscope.cross_entropy_kept_sum_forward(torch.randn(6, 4).t(), torch.arange(4), -100), "strides .1, 4. .* side by side"),
+    (lambda: torch.ops.stepscope.cross_entropy_kept_sum_backward(torch.randn(1, 6).expand(4, 6), torch.randn(4, 2), torch.arange(4), torch.ones(()),
+                                                                 -100), "strides .0, 1. .* overlap"),
+    (lambda: torch.ops.stepscope.cross_entropy_forward(torch.randn(4, 9)[:, :8], torch.arange(4), 8, -100, "one_read"), "strides .9, 1."),
     (lambda: torch.ops.stepscope.attention_forward(torch.randn(1, 4, 30), 3, "flash"), "10 channels do not divide into 3 heads"),
 ])
 def test_the_cuda_ops_check_every_tensor_before_the_library_sees_it(call, sentence, monkeypatch):
@@ -67,14 +71,15 @@ def test_autocast_takes_the_stream_in_float32_and_gives_bfloat16():
     assert out.dtype == torch.bfloat16 and x.grad.dtype == torch.float32 and weight.grad.dtype == torch.float32
 
 
+@pytest.mark.parametrize("classifier", ["kept_sum", "one_read", "two_pass"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("classes", [7, 64])
-def test_ignored_rows_upstream_and_padding_of_the_loss(dtype, classes):
+def test_ignored_rows_upstream_and_padding_of_the_loss(dtype, classes, classifier):
     torch.manual_seed(0)
     logits = torch.randn(6, classes).to(dtype)
     targets = torch.tensor([1, -100, 3, 0, -100, 2])
     a, c = logits.clone().requires_grad_(), logits.clone().requires_grad_()
-    ours, own = S.cross_entropy(a, targets), F.cross_entropy(c.float(), targets)
+    ours, own = S.cross_entropy(a, targets, classifier=classifier), F.cross_entropy(c.float(), targets)
     (ours * 3).backward()
     (own * 3).backward()
     torch.testing.assert_close(ours, own, rtol=1e-5, atol=1e-6)
@@ -82,12 +87,107 @@ def test_ignored_rows_upstream_and_padding_of_the_loss(dtype, classes):
     assert torch.equal(a.detach(), logits), "the caller's logits were changed"
 
 
-def test_a_second_backward_through_one_loss_is_refused_not_wrong():
-    logits = torch.randn(4, 7, requires_grad=True)  # 7 columns: padded, so the copy becomes the gradient in place
+def test_a_second_backward_through_kept_sum_gives_the_gradient_again():
+    logits = torch.randn(4, 7, requires_grad=True)
     loss = S.cross_entropy(logits, torch.arange(4))
+    first, second = (torch.autograd.grad(loss, logits, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second) and first.abs().sum() > 0
+
+
+def test_a_second_backward_through_one_read_is_refused_not_wrong():
+    logits = torch.randn(4, 7, requires_grad=True)  # 7 columns: padded, so the copy becomes the gradient in place
+    loss = S.cross_entropy(logits, torch.arange(4), classifier="one_read")
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="inplace"):
         loss.backward()
+
+
+def strided_rows(rows, columns, between):
+    """Logits whose rows are not side by side; what lies between them would show in a result."""
+    torch.manual_seed(0)
+    padded = torch.full((rows, columns + between), float("nan"))
+    padded[:, :columns] = torch.randn(rows, columns)
+    return padded[:, :columns]
+
+
+@pytest.mark.parametrize("tensor, pitch", [
+    (torch.empty(4, 7), 7), (torch.empty(4, 9)[:, :7], 9), (torch.empty(4, 9)[:, 2:], 9), (torch.empty(8, 7)[::2], 14), (torch.empty(7, 4).t(), None),
+    (torch.empty(4, 14)[:, ::2], None), (torch.empty(1, 7).expand(4, 7), None), (torch.empty(1, 7).expand(1, 7), 7), (torch.empty(0, 7), 7),
+    (torch.empty(1, 4).t(), 1), (torch.empty(4, 9)[:, :1], 9), (torch.empty(20).as_strided((4, 7), (3, 1)), None),
+])
+def test_the_pitch_of_rows(tensor, pitch):
+    from stepscope._ops import row_pitch
+    assert row_pitch(tensor) == pitch
+
+
+@pytest.mark.parametrize("make, copied", [(lambda: strided_rows(4, 7, 1), False), (lambda: strided_rows(4, 7, 0), False),
+                                          (lambda: torch.randn(7, 4).t(), True), (lambda: torch.randn(1, 7).expand(4, 7), True)],
+                         ids=["strided", "contiguous", "transposed", "expanded"])
+def test_kept_sum_reads_rows_where_they_are_and_copies_others(make, copied):
+    logits, targets, seen = make(), torch.tensor([1, -100, 3, 0]), []
+
+    def spy(kernel):
+        def call(logits, *a):
+            seen.append(logits)
+            return kernel(logits, *a)
+        return call
+
+    names = ("cross_entropy_kept_sum_forward", "cross_entropy_kept_sum_backward")
+    a, c = logits.detach().requires_grad_(), logits.detach().clone().requires_grad_()
+    with wrong(names[0], spy(KERNELS[names[0]])), wrong(names[1], spy(KERNELS[names[1]])):
+        ours = torch.autograd.grad(S.cross_entropy(a, targets, classifier="kept_sum"), a)[0]
+    torch.testing.assert_close(ours, torch.autograd.grad(F.cross_entropy(c, targets), c)[0])
+    assert len(seen) == 2 and all((t.data_ptr() != logits.data_ptr()) == copied for t in seen)
+    assert all(t.stride(0) == (7 if copied else logits.stride(0)) for t in seen)
+
+
+class PaddedByInductor:
+    """Inductor's pass that pads products, on for every device: on a GPU it decides by timing."""
+
+    def __enter__(self):
+        from torch._inductor import config
+        from torch._inductor.fx_passes import pad_mm
+        self.patches = [pytest.MonkeyPatch()]
+        for name in ("check_device", "has_triton"):
+            self.patches[0].setattr(pad_mm, name, lambda *a: True)
+        self.config = config.patch(shape_padding=True, force_shape_pad=True, force_disable_caches=True)
+        self.config.__enter__()
+
+    def __exit__(self, *what):
+        self.config.__exit__(*what)
+        self.patches[0].undo()
+
+
+class Head(torch.nn.Module):
+    """The end of a GPT-2: logits of a width that Inductor pads, given back beside their loss."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = torch.nn.Parameter(torch.randn(67, 32))
+
+    def forward(self, x, targets):
+        logits = F.linear(x, self.weight)
+        return logits, S.cross_entropy(logits.view(-1, 67), targets.view(-1), classifier="kept_sum")
+
+
+def test_a_compiled_program_hands_kept_sum_its_padded_logits_without_a_copy():
+    head, x, targets, pitches = Head(), torch.randn(2, 16, 32), torch.randint(67, (2, 16)), []
+
+    def spy(kernel):
+        def call(logits, *a):
+            pitches.append(logits.stride())
+            return kernel(logits, *a)
+        return call
+
+    head(x, targets)[1].backward()
+    eager, head.weight.grad = head.weight.grad, None
+    names = ("cross_entropy_kept_sum_forward", "cross_entropy_kept_sum_backward")
+    torch._dynamo.reset()
+    with PaddedByInductor(), wrong(names[0], spy(KERNELS[names[0]])), wrong(names[1], spy(KERNELS[names[1]])):
+        torch.compile(head, fullgraph=True)(x, targets)[1].backward()
+    assert pitches == [(68, 1), (68, 1)], "67 columns in rows of 68, the pitch of Inductor's product"
+    torch.testing.assert_close(head.weight.grad, eager, rtol=1e-4, atol=1e-5)
 
 
 def test_packed_attention_is_that_of_pytorch():
@@ -126,6 +226,19 @@ def test_the_gradient_of_a_projection_is_not_put_together_from_its_parts(monkeyp
     assert made == [(2, 5, 24)]
     own = torch.autograd.grad(F.scaled_dot_product_attention(*S.heads_of(linear(x), 2), is_causal=True).square().sum(), linear.weight)[0]
     torch.testing.assert_close(ours, own)
+
+
+@pytest.mark.parametrize("change, runs", [(lambda parts: parts, "_Attention"), (lambda parts: (parts[1], parts[0], parts[2]), "_Sdpa")])
+def test_a_recorded_attention_runs_as_it_ran(monkeypatch, change, runs):
+    parts = change(S.heads_of(torch.nn.Linear(8, 24)(torch.randn(2, 5, 8)), 2))
+    with S.recorded() as calls:
+        S.scaled_dot_product_attention(*parts, is_causal=True)
+    ran = []
+    for name in ("_Attention", "_Sdpa"):
+        apply = getattr(S, name).apply
+        monkeypatch.setattr(S, name, type("Spy", (), {"apply": staticmethod(lambda *a, name=name, apply=apply: (ran.append(name), apply(*a))[1])}))
+    calls[0].run(*calls[0].tensors)
+    assert ran == [runs]
 
 
 @pytest.mark.parametrize("change", [lambda q, k, v: (q.detach(), k, v), lambda q, k, v: (q.detach().requires_grad_(), k, v),

@@ -82,3 +82,14 @@ def test_a_compiled_replaced_model_computes_the_same(labelled):
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="aot_eager")(**labelled).loss
     torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-6)
+
+
+def test_under_compile_layernorm_and_loss_stay_and_are_listed(labelled):
+    model = gpt2()
+    before = model(**labelled).loss
+    report = stepscope.replace(model, compiled=True)
+    assert {s.op for s in report.replaced} == {"attention", "gelu"}
+    left = [(s.name, s.op) for s in report.not_replaced if s.op in ("layernorm", "loss")]
+    assert len(left) == 6 and ("loss_function", "loss") in left
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(model, backend="aot_eager")(**labelled).loss, before, rtol=1e-5, atol=1e-6)

@@ -17,7 +17,7 @@ def test_a_changed_figure_is_found(tmp_path, monkeypatch):
     text = page.PAGES[0].read_text()
     copy = page.ROOT / "docs" / "python.md"
     changed = tmp_path / "python.md"
-    changed.write_text(text.replace("| 0.304 [0.300, 0.305] |", "| 0.204 [0.300, 0.305] |"))
+    changed.write_text(text.replace("| 0.304 [0.303, 0.304] |", "| 0.204 [0.303, 0.304] |"))
     assert changed.read_text() != text and copy.read_text() == text
     monkeypatch.setattr(page, "ROOT", tmp_path)
     monkeypatch.setattr(page, "PAGES", [changed])
@@ -30,3 +30,9 @@ def test_a_check_is_cut_to_its_worst_tensors():
     rows += [{"op": "gelu", "tensor": "dx", "site": "nan", "error": float("inf"), "budget": 1.0}]
     cut = page.reduced({"part": "check", "rows": rows})
     assert [(r["tensor"], r["site"]) for r in cut["rows"]] == [("out", "1"), ("dx", "nan")] and cut["compared"] == 4
+
+
+def test_a_profile_keeps_the_kernels_that_a_page_may_name():
+    kernel = {"name": "k", "pass": "forward", "op": "loss", "launches": 1, "time_ns": 3e5, "dram_read_bytes": 1.0}
+    cut = page.reduced({"schema": "s", "ops": [], "layers": [1], "kernels": [kernel, {**kernel, "time_ns": 1e5}]})
+    assert cut == {"schema": "s", "ops": [], "kernels": [{k: kernel[k] for k in ("name", "pass", "op", "launches", "time_ns")}]}

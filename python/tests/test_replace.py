@@ -1,4 +1,5 @@
 """What is recognized, what is refused, what the report says. On the CPU, with fake kernels."""
+import contextlib
 import copy
 
 import pytest
@@ -33,7 +34,7 @@ def test_a_nanogpt_model_is_replaced_whole_and_computes_the_same(tiny, batch):
 
 
 @pytest.mark.parametrize("op, kernel", [("layernorm", "layernorm_forward"), ("gelu", "gelu_forward"), ("attention", "attention_forward"),
-                                        ("loss", "cross_entropy_forward")])
+                                        ("loss", "cross_entropy_kept_sum_forward")])
 def test_each_op_alone_runs_its_own_kernel_and_no_other(tiny, batch, op, kernel):
     stepscope.replace(tiny, **{op: True})
     called = []
@@ -72,11 +73,53 @@ def test_without_cudnn_the_default_leaves_attention_to_pytorch_and_says_why(tiny
     assert forced.replaced[0].variants == "attention_forward=flash, attention_backward=flash"
 
 
+def called_by(run):
+    """Names of the kernels that a run calls."""
+    called = set()
+    with contextlib.ExitStack() as stack:
+        for name in KERNELS:
+            stack.enter_context(wrong(name, lambda *a, name=name: (called.add(name), KERNELS[name](*a))[1]))
+        run()
+    return called
+
+
+def compiled_in_place(model):
+    model.compile(backend="aot_eager", fullgraph=True)
+    return model
+
+
+@pytest.mark.parametrize("compiled, settings", [(lambda model: model, dict(compiled=True)), (compiled_in_place, {}),
+                                                (lambda model: torch.compile(model, backend="aot_eager", fullgraph=True), {})],
+                         ids=["compiled=True", "model.compile()", "torch.compile(model)"])
+def test_under_compile_the_default_leaves_to_inductor_what_it_fuses(tiny, batch, compiled, settings):
+    torch._dynamo.reset()
+    twin, model = copy.deepcopy(tiny), compiled(tiny)
+    report = stepscope.replace(model, **settings)
+    assert sorted(s.op for s in report.replaced) == ["attention"] * 2 + ["gelu"] * 2
+    left = {(s.name, s.op) for s in report.not_replaced}
+    assert ("", "loss") in left and ("transformer.ln_f", "layernorm") in left and len(left) == 6
+    assert "left to torch.compile" in str(report) and "3.06 ms" in str(report)
+    assert called_by(lambda: model(*batch)) - {"sdpa_forward"} == {"attention_forward", "gelu_forward"}
+    torch.testing.assert_close(model(*batch)[1], twin(*batch)[1])
+    with report.off():
+        assert called_by(lambda: model(*batch)) == set()
+
+
+def test_an_op_that_is_named_is_replaced_under_compile_too(tiny):
+    report = stepscope.replace(tiny, compiled=True, layernorm=True, loss="one_read")
+    assert {s.op for s in report.replaced} == {"layernorm", "loss"} and report.not_replaced == []
+
+
+def test_compiled_false_takes_all_ops_of_a_compiled_model(tiny):
+    report = stepscope.replace(torch.compile(tiny, backend="aot_eager"), compiled=False)
+    assert {s.op for s in report.replaced} == {"attention", "gelu", "layernorm", "loss"} and report.not_replaced == []
+
+
 def test_off_and_undo_give_pytorch_back(tiny, batch):
     report = stepscope.replace(tiny)
     nothing = lambda *a: pytest.fail("our kernel ran")
     with wrong("gelu_forward", nothing), wrong("layernorm_forward", nothing), wrong("attention_forward", nothing), \
-            wrong("cross_entropy_forward", nothing):
+            wrong("cross_entropy_kept_sum_forward", nothing):
         with report.off():
             tiny(*batch)
         report.undo()
@@ -195,12 +238,27 @@ def test_variants_reach_the_kernels(tiny, batch):
     assert seen == dict(zip(names, ["block_per_row", "separate_columns", "flash", "cudnn_deterministic", "two_pass"]))
 
 
+def test_the_figures_of_what_is_left_to_inductor_are_those_of_the_records():
+    import json
+    import pathlib
+    from stepscope._variants import LEFT_TO_INDUCTOR
+    around = {"layernorm": ("ln1", "ln2", "lnf", "residual1", "residual2"), "loss": ("loss", "lm_head")}
+    assert set(LEFT_TO_INDUCTOR) == set(around)
+    for op, names in around.items():
+        ms = []
+        for record in ("profile_compiled.json", "profile_compiled_all.json"):
+            document = json.loads((pathlib.Path(__file__).resolve().parent.parent / "measured" / record).read_text())
+            ms.append(sum(o["time_ns"] for o in document["ops"] if o["op"] in names) / 1e6)
+        assert ms[0] < ms[1] and f"{ms[0]:.2f} ms a step" in LEFT_TO_INDUCTOR[op] and f", {ms[1]:.2f} replaced" in LEFT_TO_INDUCTOR[op], (op, ms)
+
+
 def test_the_library_has_the_variants_of_the_table():
     why = stepscope.why_missing()
     if why:
         pytest.skip(why)
     from stepscope._variants import ALONE
     in_library = stepscope.variants()
+    assert ALONE["classifier"][0] == in_library["fp32"]["classifier"][0] == in_library["mixed"]["classifier"][0], "the default first"
     for slot, names in ALONE.items():
         both = set(in_library["fp32"].get(slot, [])) | set(in_library["mixed"].get(slot, []))
         assert set(names) == both, slot

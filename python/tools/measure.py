@@ -1,6 +1,6 @@
 """Measures GPT-2 124M of PyTorch with ops replaced, for docs/python.md: a table of each part on stdout, JSON into PART.json of a folder.
 
-    python3 python/tools/measure.py check bench losses own step [--out FOLDER] [--batch 16] [--tokens 1024] ...
+    python3 python/tools/measure.py check bench compiled losses own step [--out FOLDER] [--batch 16] [--tokens 1024] ...
 """
 import argparse
 import json
@@ -66,15 +66,40 @@ def check(arguments):
     return {"ok": all(r.ok for r in rows), "rows": [vars(r) for r in rows]}
 
 
+def replaced_under_compile(model, arguments, **more):
+    """The ops named by --variants, else those that replace() takes for compiled programs."""
+    named = {op: v for op, v in variants_of(arguments).items() if v != "off"}
+    return stepscope.replace(model, compiled=True, **named, **more)
+
+
+def told(report):
+    """One line of what was replaced."""
+    print(", ".join(sorted({f"{s.op}: {s.variants}" for s in report.replaced})), flush=True)
+    return report
+
+
+def bench_rows(result):
+    print(result, flush=True)
+    return [{**vars(r), "verdict": r.verdict} for r in result.rows]
+
+
+def compiled(arguments):
+    """The step of the compiled model with and without the ops that are worth it there."""
+    model = model_of(arguments)
+    report = told(replaced_under_compile(model, arguments))
+    return {"rows": bench_rows(stepscope.bench(model, batch_of(arguments), report=report, autocast=BF16, optimizer=adamw, ops=False,
+                                               steps=("compiled",), blocks=arguments.blocks))}
+
+
 def bench(arguments):
+    """Every op alone and the eager step; --compiled: also against Inductor's ops, and the compiled step as compiled() has it."""
     model = model_of(arguments)
     asked = {"adamw": True, "layernorm": True, "gelu": True, "attention": True, "loss": True, **variants_of(arguments)}
-    report = stepscope.replace(model, **{op: v for op, v in asked.items() if v != "off"})
-    print(", ".join(sorted({f"{s.op}: {s.variants}" for s in report.replaced})), flush=True)
-    result = stepscope.bench(model, batch_of(arguments), report=report, autocast=BF16, optimizer=adamw, compiled=arguments.compiled,
-                             blocks=arguments.blocks)
-    print(result)
-    return {"rows": [{**vars(r), "verdict": r.verdict} for r in result.rows]}
+    report = told(stepscope.replace(model, **{op: v for op, v in asked.items() if v != "off"}))
+    rows = bench_rows(stepscope.bench(model, batch_of(arguments), report=report, autocast=BF16, optimizer=adamw, compiled=arguments.compiled,
+                                      steps=("eager",), blocks=arguments.blocks))
+    del model, report
+    return {"rows": rows + (compiled(arguments)["rows"] if arguments.compiled else [])}
 
 
 def successors(generator, vocabulary=50257, each=4):
@@ -141,8 +166,10 @@ def step(arguments):
     """Training steps for the collector: stepscope profile --step-range step -- python3 python/tools/measure.py step"""
     model = model_of(arguments)
     optimizer = adamw(model.parameters())
-    if arguments.replaced:
-        stepscope.replace(model, optimizer=optimizer, **variants_of(arguments))
+    if arguments.replaced and arguments.compiled:
+        told(replaced_under_compile(model, arguments, optimizer=optimizer))
+    elif arguments.replaced:
+        told(stepscope.replace(model, optimizer=optimizer, **variants_of(arguments)))
     batch = batch_of(arguments)
     runs = torch.compile(model) if arguments.compiled else model
 
@@ -194,7 +221,7 @@ def limited(part, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="+", choices=["check", "bench", "losses", "own", "step"])
+    parser.add_argument("parts", nargs="+", choices=["check", "bench", "compiled", "losses", "own", "step"])
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--tag", default="", help="written behind the part in the name of its file")
     parser.add_argument("--seconds", type=int, default=600, help="limit of each part")

@@ -62,9 +62,12 @@ def own(record):
 
 
 def reduced(record):
-    """The record without what no page shows."""
+    """The record without what no page shows; of its kernels those that a page may name, with their times."""
     if record.get("schema"):
-        return {k: record[k] for k in ("schema", "run", "environment", "timing", "totals", "passes", "ops", "missing") if k in record}
+        cut = {k: record[k] for k in ("schema", "run", "environment", "timing", "totals", "passes", "ops", "missing") if k in record}
+        cut["kernels"] = [{k: kernel[k] for k in ("name", "pass", "op", "launches", "time_ns")} for kernel in record.get("kernels", [])
+                          if kernel["time_ns"] > 2e5]
+        return cut
     if record.get("part") == "check":
         best = {}
         for r in record["rows"]:
@@ -90,9 +93,9 @@ def take(paths):
 
 def section(kind, names):
     paths = [RECORDS / n for n in names.split()]
-    if kind == "profiles":
-        return profiles.markdown(paths)
-    return {"check": check, "bench": bench, "losses": losses, "own": own}[kind](read(paths[0]))
+    if kind in ("profiles", "sums"):
+        return {"profiles": profiles.markdown, "sums": profiles.sums}[kind](paths)
+    return {"check": check, "bench": bench, "compiled": bench, "losses": losses, "own": own}[kind](read(paths[0]))
 
 
 def filled(text):

@@ -47,6 +47,27 @@ def rows_of(documents):
                 yield f"{key[0]} {key[1]}", [ms(t.get(key)) for t in ops]
 
 
+# Rows whose kernels meet in one fused kernel somewhere, so that only their sum is the same work in every column.
+SUMS = {
+    "lm_head": ("lm_head",),
+    "loss": ("loss",),
+    "lm_head and loss": ("lm_head", "loss"),
+    "layernorms and residual sums": ("ln1", "ln2", "lnf", "residual1", "residual2"),
+    "GELU and the MLP's products": ("gelu", "mlp_up", "mlp_down"),
+    "attention and its products": ("attention", "qkv", "attproj"),
+}
+
+
+def sums(paths):
+    """Table of neighbouring ops, forward and backward together."""
+    documents = [read(p) for p in paths]
+    lines = ["| ms per step, both passes | " + " | ".join(name_of(p) for p in paths) + " |", "|---|" + "---:|" * len(paths)]
+    for label, ops in SUMS.items():
+        cells = (f"{sum(t for (_, op), t in by_op(d).items() if op in ops) / 1e6:.2f}" for d in documents)
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def share(totals):
     kernels = totals.get("passes_ns", 0) + totals.get("unattributed_ns", 0)
     return f"{100 * totals.get('unattributed_ns', 0) / kernels:.2f}" if kernels else "-"

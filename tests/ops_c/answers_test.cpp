@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -114,7 +115,8 @@ class OpsCCrossEntropy : public OpsCAnswers {
     float loss;
     std::vector<float> gradient;
   };
-  Answer run(const char* variant, const std::vector<int64_t>& targets, float upstream) const {
+  // pitch: of the logits that kept_sum reads; the others read rows of kVp.
+  Answer run(const char* variant, const std::vector<int64_t>& targets, float upstream, int64_t pitch = kV) const {
     const auto x = to_device(logits());
     const auto t = to_device(targets);
     const auto up = to_device(std::vector<float>{upstream});
@@ -122,7 +124,7 @@ class OpsCCrossEntropy : public OpsCAnswers {
     EXPECT_EQ(stepscope_ops_cross_entropy_scratch(kRows, &bytes), 0);
     DeviceBuffer<unsigned char> scratch(bytes);
     DeviceBuffer<float> loss(1);
-    if (std::string(variant) == "kept_sum") return run_kept_sum(t.data(), up.data(), scratch.data(), bytes);
+    if (std::string(variant) == "kept_sum") return run_kept_sum(t.data(), up.data(), scratch.data(), bytes, pitch);
     EXPECT_EQ(stepscope_ops_cross_entropy_forward(variant, 0, loss.data(), x.data(), t.data(), kRows, kV, kVp, -100, scratch.data(), bytes,
                                                   nullptr),
               0)
@@ -136,25 +138,37 @@ class OpsCCrossEntropy : public OpsCAnswers {
   }
 
  private:
-  // On logits without the padding; the gradient's memory begins as NaN, so that a column left out shows.
-  Answer run_kept_sum(const int64_t* targets, const float* upstream, void* scratch, int64_t bytes) const {
-    std::vector<float> dense;
+  // Between the rows lies what must never be read; the gradient's memory begins as NaN, so that a column left out shows.
+  Answer run_kept_sum(const int64_t* targets, const float* upstream, void* scratch, int64_t bytes, int64_t pitch) const {
+    std::vector<float> rows(kRows * pitch, 1e30f);
     const auto padded = logits();
-    for (int64_t r = 0; r < kRows; ++r) dense.insert(dense.end(), padded.begin() + r * kVp, padded.begin() + r * kVp + kV);
-    const auto x = to_device(dense), gradient = to_device(std::vector<float>(kRows * kVp, NAN));
+    for (int64_t r = 0; r < kRows; ++r) std::copy_n(padded.begin() + r * kVp, kV, rows.begin() + r * pitch);
+    const auto x = to_device(rows), gradient = to_device(std::vector<float>(kRows * kVp, NAN));
     DeviceBuffer<float> loss(1), kept(2 * kRows);
-    EXPECT_EQ(stepscope_ops_cross_entropy_kept_sum_forward(0, loss.data(), kept.data(), x.data(), targets, kRows, kV, -100, scratch, bytes,
-                                                           nullptr),
+    EXPECT_EQ(stepscope_ops_cross_entropy_kept_sum_forward(0, loss.data(), kept.data(), x.data(), targets, kRows, kV, pitch, -100, scratch,
+                                                           bytes, nullptr),
               0)
         << stepscope_ops_last_error();
-    EXPECT_EQ(stepscope_ops_cross_entropy_kept_sum_backward(0, gradient.data(), x.data(), kept.data(), targets, upstream, kRows, kV, kVp,
-                                                            -100, scratch, bytes, nullptr),
+    EXPECT_EQ(stepscope_ops_cross_entropy_kept_sum_backward(0, gradient.data(), x.data(), kept.data(), targets, upstream, kRows, kV, pitch,
+                                                            kVp, -100, scratch, bytes, nullptr),
               0)
         << stepscope_ops_last_error();
-    EXPECT_EQ(to_host(x), dense) << "the logits changed";
+    EXPECT_EQ(to_host(x), rows) << "the logits changed";
     return {to_host(loss)[0], to_host(gradient)};
   }
 };
+
+TEST_F(OpsCCrossEntropy, KeptSumReadsRowsOfAnyPitchToTheSameBits) {
+  const std::vector<int64_t> targets = {3, -100, 0, 4};
+  const Answer contiguous = run("kept_sum", targets, 2.0f, kV);
+  ASSERT_TRUE(std::isfinite(contiguous.loss));
+  for (const int64_t pitch : {kV + 1, kVp, kVp + 3}) {
+    SCOPED_TRACE(pitch);
+    const Answer strided = run("kept_sum", targets, 2.0f, pitch);
+    EXPECT_EQ(strided.loss, contiguous.loss);
+    EXPECT_EQ(strided.gradient, contiguous.gradient);
+  }
+}
 
 TEST_F(OpsCCrossEntropy, CountsOnlyRowsThatAreNotIgnored) {
   const std::vector<int64_t> targets = {3, -100, 0, 4};

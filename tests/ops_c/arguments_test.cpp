@@ -43,6 +43,12 @@ TEST(OpsCInterface, ListsTheVariantsThatStandAlone) {
   EXPECT_THAT(json["mixed"]["layernorm_forward"].get<std::vector<std::string>>(),
               ::testing::UnorderedElementsAre("warp_per_row", "block_per_row"));
   EXPECT_THAT(json["mixed"]["attention_backward"].get<std::vector<std::string>>(), ::testing::Contains("cudnn_deterministic"));
+  for (const char* storage : {"fp32", "mixed"}) {
+    SCOPED_TRACE(storage);
+    const auto classifiers = json[storage]["classifier"].get<std::vector<std::string>>();
+    EXPECT_THAT(classifiers, ::testing::UnorderedElementsAre("kept_sum", "one_read", "two_pass"));
+    EXPECT_EQ(classifiers.front(), "kept_sum") << "the default comes first";
+  }
   EXPECT_FALSE(json["fp32"].contains("zero_grad"));
 }
 
@@ -102,6 +108,26 @@ TEST(OpsCCrossEntropy, RefusesPaddingAndScratchThatCannotBe) {
   int64_t bytes = 0;
   EXPECT_EQ(stepscope_ops_cross_entropy_scratch(1000, &bytes), STEPSCOPE_OPS_OK);
   EXPECT_GE(bytes, 1000 * 8);
+}
+
+TEST(OpsCCrossEntropy, KeptSumRefusesRowsThatOverlap) {
+  const auto forward = [](int64_t V, int64_t pitch, int64_t bytes) {
+    return stepscope_ops_cross_entropy_kept_sum_forward(kBf16, kFloats, kFloats, kAny, kTargets, 4, V, pitch, -100, kAny, bytes, nullptr);
+  };
+  const auto backward = [](int64_t V, int64_t pitch, int64_t Vp, int64_t bytes) {
+    return stepscope_ops_cross_entropy_kept_sum_backward(kBf16, kAny, kAny, kFloats, kTargets, kFloats, 4, V, pitch, Vp, -100, kAny, bytes,
+                                                         nullptr);
+  };
+  for (const int64_t pitch : {int64_t{50256}, int64_t{0}, int64_t{-50264}}) {
+    const std::string sentence = "pitch is " + std::to_string(pitch) + ", at least 50257";
+    EXPECT_REFUSED(forward(50257, pitch, 1 << 20), HasSubstr("kept_sum_forward"), HasSubstr(sentence));
+    EXPECT_REFUSED(backward(50257, pitch, 50264, 1 << 20), HasSubstr("kept_sum_backward"), HasSubstr(sentence));
+  }
+  // A pitch that does is passed on to the next check, wider than the gradient's rows as well.
+  EXPECT_REFUSED(forward(50257, 50257, 8), HasSubstr("scratch has 8 bytes"));
+  EXPECT_REFUSED(forward(50257, 50264, 8), HasSubstr("scratch has 8 bytes"));
+  EXPECT_REFUSED(backward(50257, 50304, 50264, 8), HasSubstr("scratch has 8 bytes"));
+  EXPECT_REFUSED(backward(50257, 50304, 50256, 1 << 20), HasSubstr("Vp is 50256, at least 50257"));
 }
 
 TEST(OpsCAdamW, RefusesPerTensorBadRangesAndMissingVectors) {
