@@ -76,7 +76,7 @@ std::string_view name(Epilogue e) {
   return "";
 }
 
-// Everything about a product that decides which algorithms there are and which is fastest.
+// Everything that decides which algorithms there are and which is fastest: key of plans and of the cache.
 std::string problem_of(const Gemm& g) {
   return fmt::format("{}{} {}x{}x{} ld {} {} {} batch {} {} {} {} c {} beta {} epilogue {} align {} {} {} {}", g.transpose_a ? 'T' : 'N',
                      g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.lda, g.ldb, g.ldc, g.batch, g.stride_a, g.stride_b, g.stride_c,
@@ -197,12 +197,10 @@ void MatmulEngine::end_rehearsal() {
   cache_.save();
 }
 
-std::string MatmulEngine::key_of(const Gemm& g) const { return problem_of(g) + (sms_ > 0 ? fmt::format(" on {} SMs", sms_) : ""); }
-
 MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   if (g.m < 1 || g.n < 1 || g.k < 1 || g.batch < 1 || g.batch > 2147483647)
     throw stepscope::InputError(fmt::format("a matrix product of {} x {} x {}, {} times, cannot be computed", g.m, g.n, g.k, g.batch));
-  const std::string problem = key_of(g);
+  const std::string problem = problem_of(g);
   const auto known = plans_.find(problem);
   if (known != plans_.end()) return *known->second;
 
@@ -213,7 +211,6 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   const cublasOperation_t op_second = g.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   set(fresh->description, CUBLASLT_MATMUL_DESC_TRANSA, op_first);
   set(fresh->description, CUBLASLT_MATMUL_DESC_TRANSB, op_second);
-  if (sms_ > 0) set(fresh->description, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, int32_t{sms_});
   describe_epilogue(fresh->description, g);
   create(fresh->b, CUDA_R_16BF, g.transpose_b ? g.k : g.n, g.transpose_b ? g.n : g.k, g.ldb, g.batch, g.stride_b);
   create(fresh->a, CUDA_R_16BF, g.transpose_a ? g.m : g.k, g.transpose_a ? g.k : g.m, g.lda, g.batch, g.stride_a);
@@ -326,7 +323,7 @@ void MatmulEngine::run(const Gemm& g, cudaStream_t stream) {
   point_epilogue(p.description, g);
   if (rehearsing_ && choice_ == MatmulAlgorithm::search && !p.searched) {
     p.searched = true;
-    search(p, g, key_of(g), stream);
+    search(p, g, problem_of(g), stream);
   }
   launch(p, g, p.algorithm, stream);
 }

@@ -91,10 +91,6 @@ class MatmulEngine {
   void begin_rehearsal() { rehearsing_ = true; }
   void end_rehearsal();
 
-  // Products from here on are planned for so many multiprocessors, because other kernels hold the rest; 0: for all. A kernel that has a
-  // block for each of all would wait for the last blocks until the others are done, and take twice its time.
-  void plan_for_sms(int sms) { sms_ = sms; }
-
   // Plans a shape at its first use (host work), then only launches. Throws stepscope::InputError with the words of why_not(), also where
   // the library offers a kernel and then refuses to launch it.
   void run(const Gemm& gemm, cudaStream_t stream);
@@ -104,7 +100,6 @@ class MatmulEngine {
 
  private:
   struct Plan;
-  std::string key_of(const Gemm& gemm) const;  // of plans and of the cache
   Plan& plan(const Gemm& gemm);
   void search(Plan& plan, const Gemm& gemm, const std::string& problem, cudaStream_t stream);
   void launch(Plan& plan, const Gemm& gemm, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const;
@@ -113,7 +108,6 @@ class MatmulEngine {
   void* workspace_;
   AlgorithmCache cache_;
   bool rehearsing_ = false;
-  int sms_ = 0;
   gpt2::cuda::CublasLtHandle handle_;
   std::map<std::string, std::unique_ptr<Plan>> plans_;
 };

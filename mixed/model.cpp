@@ -1,7 +1,6 @@
 // One line per op, in the order of the step. Ranges are scoped by braces: pass, layer, op.
 #include "mixed/model.h"
 
-#include "gpt2/cuda/device_info.h"
 #include "gpt2/op_range.h"
 #include "gpt2/ops/classifier.cuh"
 #include "gpt2/ops/column_sums.cuh"
@@ -21,9 +20,6 @@ using gpt2::OpRange;
 using gpt2::Pass;
 using gpt2::Tensor;
 
-// What a communicator that does not say it is taken to hold.
-constexpr int kUsualThreadBlocks = 16;
-
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
     : StepModel(plan, options, variants.masters == Masters::as_fp32 ? Fp32::masters : Fp32::none, stream),
       config_(options.model),
@@ -40,13 +36,7 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
       scratch_(plan.scratch_bytes),
       workspace_(kMatmulWorkspaceBytes),
       matmul_(variants.matmul_algorithm, workspace_.data()),
-      squares_(variants.grad_norm == GradNorm::beside_backward ? (options.model.layers + 1) * ops::kPartialsOfSpans : 0) {
-  if (variants.product_sms == ProductSms::all || !plan.ranks) return;
-  const int held = options.communicator->thread_blocks();
-  const auto left = static_cast<int>(gpt2::cuda::device_info().sm_count) - (held > 0 ? held : kUsualThreadBlocks);
-  backward_sms_ = left;
-  if (plan.ranks->gathers_ahead()) forward_sms_ = left;
-}
+      squares_(variants.grad_norm == GradNorm::beside_backward ? (options.model.layers + 1) * ops::kPartialsOfSpans : 0) {}
 
 void Model::loss(bool accumulate, bool write_gradient) {
   const OpRange range(Pass::classifier, kNoLayer, Op::loss);
@@ -184,7 +174,6 @@ void ModelOf<R, G>::forward() {
   const ActivationSlots& a = plan_.activations;
   const AttentionShape attention{B_, T_, C_, config_.heads};
   const int layers = static_cast<int>(config_.layers);
-  matmul_.plan_for_sms(forward_sms_);
   weights_needed(kNoLayer);
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
@@ -302,7 +291,6 @@ template <class R, class G>
 void ModelOf<R, G>::backward(bool accumulate) {
   const ActivationSlots& a = plan_.activations;
   const int layers = static_cast<int>(config_.layers);
-  matmul_.plan_for_sms(backward_sms_);
   {
     // lnf's output is read for the last time by the weight gradient, then its own gradient takes its place.
     const OpRange range(Pass::backward, kNoLayer, Op::lm_head);

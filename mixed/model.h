@@ -79,8 +79,6 @@ class Model : public gpt2::ops::StepModel {
   gpt2::cuda::DeviceBuffer<uint8_t> masters_up_;
   gpt2::cuda::DeviceBuffer<unsigned char> activations_, scratch_, workspace_;
   MatmulEngine matmul_;
-  // What the products of a pass are planned for (MatmulEngine::plan_for_sms).
-  int forward_sms_ = 0, backward_sms_ = 0;
   HopperProducts hopper_;
 
   // Of grad_norm=beside_backward: partial sums of every layer, then of what is outside the layers.

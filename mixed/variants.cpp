@@ -188,17 +188,6 @@ Refusal no_gathered_rows(const Run&, const VariantChoice& choice) {
   }
   return std::nullopt;
 }
-Refusal no_exchange_beside(const Run&, const VariantChoice& choice) {
-  switch (choice.communication) {
-    case Communication::all_reduce:
-      return "communication=all_reduce runs beside no product";
-    case Communication::all_reduce_overlapped:
-    case Communication::zero1:
-    case Communication::zero1_ahead:
-      break;
-  }
-  return std::nullopt;
-}
 Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
   if (run.options.communicator != nullptr) return "the update of several ranks has no kernel for split masters";
   switch (choice.adamw) {
@@ -568,19 +557,6 @@ constexpr std::array kRows{
         .name = "together",
         .is = variant_value<&VariantChoice::exchange_start, ExchangeStart::together>(),
         .help = "ranks wait for each other in a collective of one block before each that has many",
-        .unseen = kOneRank},
-
-    Row{.slot = "product_sms",
-        .name = "all",
-        .is = variant_value<&VariantChoice::product_sms, ProductSms::all>(),
-        .help = "every matrix product is planned for all SMs",
-        .unseen = kOneRank},
-    Row{.slot = "product_sms",
-        .name = "left_by_exchange",
-        .is = variant_value<&VariantChoice::product_sms, ProductSms::left_by_exchange>(),
-        .help = "matrix products beside a collective are planned for the SMs that its blocks leave",
-        .refused = "with communication=all_reduce",
-        .refuses = no_exchange_beside,
         .unseen = kOneRank},
 
     Row{.slot = "gradient_reduction",

@@ -37,7 +37,6 @@ enum class AttentionPlan { heuristic, measured };
 enum class GraphEdges { full, programmatic };
 enum class StepLaunch { graph, stream };
 enum class MatmulAlgorithm { search, heuristic };
-enum class ProductSms { all, left_by_exchange };
 
 struct VariantChoice {
   ResidualStream residual_stream{};
@@ -63,7 +62,6 @@ struct VariantChoice {
   StepLaunch step_launch{};
   GraphEdges graph_edges{};
   MatmulAlgorithm matmul_algorithm{};
-  ProductSms product_sms{};
 };
 
 // All slots and variants. The default of the attention slots is cuDNN where it was built in and loads, else flash: the table then

@@ -51,8 +51,6 @@ class Communicator {
   virtual bool memory_is_host() const = 0;
   virtual bool is_asynchronous() const = 0;  // only then may a CUDA graph capture it
   virtual std::string name() const = 0;      // "nccl 2.28.9" | "staged" | "threads"
-  // Most thread blocks of one of its kernels, each of which holds a multiprocessor; 0: not known.
-  virtual int thread_blocks() const { return 0; }
   // Polled by the watchdog and by finish_step.
   virtual std::optional<Failure> failure() = 0;
   // Makes whatever waits for another rank end. Afterwards only destruction is allowed.

@@ -42,7 +42,7 @@ ncclDataType_t type_of(Element e) {
 
 class Nccl final : public Communicator {
  public:
-  Nccl(const World& world, ControlChannel& channel, const NcclOptions& options) : world_(world), most_ctas_(options.most_ctas) {
+  Nccl(const World& world, ControlChannel& channel, const NcclOptions& options) : world_(world) {
     const NcclLibrary& l = nccl_library();
     if (l.missing) throw stepscope::MachineError(*l.missing);
     use_device_of(world);
@@ -70,7 +70,6 @@ class Nccl final : public Communicator {
 
   const World& world() const override { return world_; }
   bool memory_is_host() const override { return false; }
-  int thread_blocks() const override { return most_ctas_; }
   bool is_asynchronous() const override { return true; }
   std::string name() const override { return "nccl " + nccl_version(); }
 
@@ -109,7 +108,6 @@ class Nccl final : public Communicator {
 
  private:
   World world_;
-  int most_ctas_;  // 0: NCCL's own choice
   ncclComm_t comm_ = nullptr;
   std::mutex mutex_;  // abort must not pass failure, which reads the communicator
   std::atomic<bool> aborted_{false};

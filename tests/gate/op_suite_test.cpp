@@ -46,7 +46,7 @@ void expect_every_variant(const OpTrainer& trainer, const std::set<std::string>&
 // the whole-model checks and tests/ranks run them.
 TEST(OpSuite, EveryVariantOfTheMixedTrainerHasACase) {
   expect_every_variant(mixed_ops(), {"step_launch", "graph_edges", "matmul_algorithm", "communication", "embedding_exchange",
-                                     "exchange_start", "gradient_reduction", "product_sms"});
+                                     "exchange_start", "gradient_reduction"});
 }
 TEST(OpSuite, EveryVariantOfTheFp32TrainerHasACase) {
   expect_every_variant(fp32_ops(), {"zero_grad", "communication", "gradient_reduction"});

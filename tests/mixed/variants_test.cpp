@@ -42,7 +42,6 @@ const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers =
     {"embedding_exchange", [](const VariantChoice& c) { return static_cast<int>(c.embedding_exchange); }},
     {"exchange_start", [](const VariantChoice& c) { return static_cast<int>(c.exchange_start); }},
     {"gradient_reduction", [](const VariantChoice& c) { return static_cast<int>(c.gradient_reduction); }},
-    {"product_sms", [](const VariantChoice& c) { return static_cast<int>(c.product_sms); }},
     {"step_launch", [](const VariantChoice& c) { return static_cast<int>(c.step_launch); }},
     {"attention_plan", [](const VariantChoice& c) { return static_cast<int>(c.attention_plan); }},
     {"matmul_algorithm", [](const VariantChoice& c) { return static_cast<int>(c.matmul_algorithm); }},

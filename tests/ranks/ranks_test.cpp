@@ -125,12 +125,6 @@ TEST_P(Ranks, TwoRanksDoWhatOneDoesWithTwiceTheMicroBatches) {
       jobs.back().micro_batches = micro_batches;
       jobs.back().steps = 1;
     }
-  if (GetParam().trainer == "mixed")
-    for (const char* communication : kOverlapping) {
-      jobs.push_back(job(communication));
-      jobs.back().variants["product_sms"] = "left_by_exchange";
-      jobs.back().steps = 1;
-    }
   expect_as_alone(jobs, alone(jobs));
 }
 
