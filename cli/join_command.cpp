@@ -63,7 +63,7 @@ void add_join_command(Command& app, int& exit_code) {
   c->footer(
       "Examples:\n"
       "  stepscope join run.rank0.jsonl run.rank1.jsonl --out both.json\n"
-      "  stepscope join run.rank0.jsonl run.rank3.jsonl --partial --trace step.trace.json");
+      "  stepscope join big.rank0.jsonl big.rank3.jsonl --partial --trace step.trace.json");
   c->callback([f, &exit_code] { run(*f, exit_code); });
 }
 

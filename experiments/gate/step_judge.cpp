@@ -149,14 +149,15 @@ std::vector<CheckResult> judge_against_oracle(const StepTaken& s, const StepName
   const std::span<const float> got = s.gradients;
   const std::span<const double> want = e.gradients;
   // A row of wte is the sum over all places of its token. Where one token stands n times the terms are alike, and so are the roundings
-  // of the sum in fp32: they add up to as much as n half units, a quarter of which is allowed (an H200 needed a tenth).
+  // of the sum in fp32: they add up to as much as n half units, half of which is allowed (an H200 needed a tenth of it for most seeds, 0.27
+  // for seed 20261126 with n = 1120).
   std::map<int32_t, int64_t> times;
   for (const Tokens& micro_batch : s.tokens)
     for (const std::vector<int32_t>* side : {&micro_batch.inputs, &micro_batch.targets})
       for (const int32_t token : *side) ++times[token];
   int64_t most = 0;
   for (const auto& [token, n] : times) most = std::max(most, n);
-  const double repeated = static_cast<double>(most) * kHalfUlp / 4;
+  const double repeated = static_cast<double>(most) * kHalfUlp / 2;
   std::vector<CheckResult> parts(tensors.size());
 #pragma omp parallel for schedule(dynamic)
   for (size_t i = 0; i < tensors.size(); ++i) {

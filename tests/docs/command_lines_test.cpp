@@ -43,6 +43,7 @@ const std::map<std::string, std::string> kPlaceholders = {
     {"--state …", "--state tiny_debug_state.bin"},
     {"[flags]", ""},
     {"COMMAND …", "doctor"},
+    {"scaling profile.json", "scaling one.json"},  // profile.json is of no trainer here
     {"FILE", "report.ncu-rep"},
 };
 
@@ -311,6 +312,15 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
   write_weights(folder);
   write_eval_set(folder / "hellaswag_val.bin");
   write_texts_of_lines(folder);
+  // For `join` and `scaling`: steps of the CPU with one, two and four ranks, and a sweep of collectives that two H200s made.
+  for (const char* made :
+       {"--out one.json", "--out two.json --gpus 2 --keep-recording pair.jsonl", "--out four.json --gpus 4 --keep-recording big.jsonl"}) {
+    const std::string profile = std::string("profile --trainer reference --model tiny --steps 2 ") + made;
+    ASSERT_EQ(run(folder, profile).exit_code, 0) << profile;
+  }
+  for (const char* rank : {".rank0.jsonl", ".rank1.jsonl"})  // to have kept it as run.jsonl would have taken the log of that name away
+    fs::rename(folder / (std::string("pair") + rank), folder / (std::string("run") + rank));
+  place(fs::path(TEST_DATA) / "links/h200-x2-nccl.json", folder / "links.json");
 
   std::map<std::string, std::string> once;  // command -> where it was seen first
   std::set<std::string> unused;

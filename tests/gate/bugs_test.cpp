@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<fs::path> patches() {
+std::vector<fs::path> patches(const char* folder = "tests/bugs") {
   std::vector<fs::path> out;
-  for (const auto& entry : fs::directory_iterator(fs::path(SOURCE_DIR) / "tests/bugs"))
+  for (const auto& entry : fs::directory_iterator(fs::path(SOURCE_DIR) / folder))
     if (entry.path().extension() == ".patch") out.push_back(entry.path());
   return out;
 }
@@ -67,9 +67,13 @@ TEST(Bugs, ThereAreAtLeastTwelveWithNumbersOfTheirOwn) {
 }
 
 TEST(Bugs, EachPatchAppliesToTheSourcesAsTheyAre) {
-  for (const fs::path& patch : patches()) {
-    const std::string command = "git -C '" + std::string(SOURCE_DIR) + "' apply --check '" + patch.string() + "'";
-    EXPECT_EQ(std::system(command.c_str()), 0) << patch.filename() << ": write it again for the changed kernel";
+  for (const char* folder : {"tests/bugs", "tests/ranks/bugs"}) {
+    const auto all = patches(folder);
+    EXPECT_GE(all.size(), 20u) << folder;
+    for (const fs::path& patch : all) {
+      const std::string command = "git -C '" + std::string(SOURCE_DIR) + "' apply --check '" + patch.string() + "'";
+      EXPECT_EQ(std::system(command.c_str()), 0) << patch << ": write it again for the changed kernel";
+    }
   }
 }
 

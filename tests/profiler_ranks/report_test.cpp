@@ -91,7 +91,9 @@ TEST(RankReport, CsvHasARowPerRankAndPerCollective) {
 TEST(RankReport, ThePageOfOneRankKnowsNothingOfRanks) {
   const ProfileDocument d = two_ranks();
   EXPECT_TRUE(nlohmann::json::parse(page_json(d))["tables"].contains("ranks"));
-  if (has_charts()) EXPECT_THAT(html_text(d), HasSubstr("Ranks and communication"));
+  if (has_charts()) {
+    EXPECT_THAT(html_text(d), HasSubstr("Ranks and communication"));
+  }
   const ProfileDocument one = build_profile(ranks::recording({}).recording, std::nullopt, {}, {});
   EXPECT_FALSE(nlohmann::json::parse(page_json(one))["tables"].contains("ranks"));
 }
