@@ -1,7 +1,6 @@
 #include "cli/cuda_sweep_device.h"
 
 #include <cuda_runtime.h>
-#include <fmt/format.h>
 
 #include <utility>
 #include <vector>
@@ -12,18 +11,6 @@
 
 namespace cli {
 namespace {
-
-class Event {
- public:
-  Event() { STEPSCOPE_CUDA_CHECK(cudaEventCreate(&event_)); }
-  ~Event() { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaEventDestroy(event_)); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 
 // What `enqueue` queues, as a graph that is launched at once.
 class Captured {
@@ -58,18 +45,16 @@ class CudaSweepDevice final : public SweepDevice {
 
   double time_ns(const std::function<void()>& enqueue, int64_t times, int samples) override {
     enqueue();  // NCCL connects at the first use, which cannot be captured
-    STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+    stream_.synchronize();
     const Captured graph(stream_.get(), enqueue, times);
-    const Event begin, end;
+    const gpt2::cuda::Event begin, end;
     std::vector<double> all;
     for (int s = -1; s < samples; ++s) {
-      STEPSCOPE_CUDA_CHECK(cudaEventRecord(begin.get(), stream_.get()));
+      begin.record(stream_.get());
       STEPSCOPE_CUDA_CHECK(cudaGraphLaunch(graph.get(), stream_.get()));
-      STEPSCOPE_CUDA_CHECK(cudaEventRecord(end.get(), stream_.get()));
-      STEPSCOPE_CUDA_CHECK(cudaEventSynchronize(end.get()));
-      float ms = 0;
-      STEPSCOPE_CUDA_CHECK(cudaEventElapsedTime(&ms, begin.get(), end.get()));
-      if (s >= 0) all.push_back(static_cast<double>(ms) * 1e6 / static_cast<double>(times));
+      end.record(stream_.get());
+      end.wait();
+      if (s >= 0) all.push_back(gpt2::cuda::elapsed_ns(begin, end) / static_cast<double>(times));
     }
     return stepscope::median(std::move(all));
   }
@@ -82,17 +67,5 @@ class CudaSweepDevice final : public SweepDevice {
 }  // namespace
 
 std::unique_ptr<SweepDevice> make_cuda_sweep_device(int64_t bytes) { return std::make_unique<CudaSweepDevice>(bytes); }
-
-std::string current_device_uuid() {
-  int device = 0;
-  cudaDeviceProp p{};
-  STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
-  STEPSCOPE_CUDA_CHECK(cudaGetDeviceProperties(&p, device));
-  std::string uuid = "GPU";
-  for (size_t i = 0; i < 16; ++i)
-    uuid +=
-        fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", static_cast<unsigned char>(p.uuid.bytes[i]));
-  return uuid;
-}
 
 }  // namespace cli

@@ -23,6 +23,7 @@
 #include "profiler/report/view.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "cli/cuda_sweep_device.h"
+#include "gpt2/cuda/device_info.h"
 #endif
 
 namespace cli {
@@ -42,7 +43,7 @@ std::unique_ptr<SweepDevice> sweep_device(bool host, int64_t bytes) {
 
 std::string uuid_here(bool host) {
 #ifdef STEPSCOPE_WITH_CUDA
-  if (!host) return current_device_uuid();
+  if (!host) return gpt2::cuda::device_info().uuid;
 #endif
   return host ? "CPU" : "";
 }
