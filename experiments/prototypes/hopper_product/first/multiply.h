@@ -1,4 +1,5 @@
-// The first form of this product (commit 37e8aea), kept as it was but for its namespace, so that one run can time both. Goes when a form is chosen.
+// The first form of this product (commit 37e8aea), kept as it was but for its namespace and its copy of the instructions, so that one run can time
+// both. Goes when a form is chosen.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

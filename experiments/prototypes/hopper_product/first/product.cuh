@@ -8,8 +8,8 @@
 //   finisher    seven warps turn the staged tile into what is asked for (bias, GELU, column sums) while the next one is multiplied.
 // Rows of all tiles in shared memory are 128 bytes long with the 128-byte swizzle: 16-byte piece c of row r lies at c ^ (r % 8).
 #pragma once
-#include "experiments/prototypes/hopper_product/first/ptx.cuh"
 #include "gpt2/ops/storage.cuh"
+#include "mixed/hopper/ptx.cuh"
 
 namespace hopper_first {
 
@@ -27,7 +27,16 @@ struct Shape {
 
 #ifdef __CUDACC__
 
+using namespace hopper;  // the instructions
 using gpt2::ops::pack_bf16;
+
+__device__ __forceinline__ uint4 load_shared(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address));  // volatile: stays behind the wait
+  return v;
+}
 
 // Tile `t` of a cluster: rows begin at m (both CTAs: 256), columns at n. Eight rows of tiles together walk over the columns, so that what
 // the running clusters read stays in the L2.
@@ -104,9 +113,9 @@ __device__ __forceinline__ void multiply_tiles(const Shape& s, uint32_t ring, ui
       for (int kk = 0; kk < kTileK / 16; ++kk) {
         const uint64_t left = operand(a + kk * 32, 16, 1024);
         if constexpr (kAcross)  // blocks of 64 columns lie kTileK rows apart; the next 16 of k are 16 rows on
-          wgmma_64x192x16<1>(sum, left, operand(b + kk * 2048, kTileK * 128, 1024), k + kk > 0);
+          wgmma_64xNx16<kTileN, 0, 1>(sum, left, operand(b + kk * 2048, kTileK * 128, 1024), k + kk > 0);
         else
-          wgmma_64x192x16<0>(sum, left, operand(b + kk * 32, 16, 1024), k + kk > 0);
+          wgmma_64xNx16<kTileN, 0, 0>(sum, left, operand(b + kk * 32, 16, 1024), k + kk > 0);
       }
       wgmma_commit();
       // The products of the place before are done: it may be filled again, in both CTAs, since both fill it.
