@@ -2,29 +2,17 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "profiler/report/names.h"
+#include "profiler/report/trace_events.h"
 
 namespace profiler {
 namespace {
 
-using Json = nlohmann::ordered_json;
-constexpr double kNsPerUs = 1000;
+using trace::Json, trace::kNsPerUs, trace::metadata, trace::slice;
+
 constexpr int64_t kCollectiveTrack = 0;
-
-Json metadata(const char* what, int64_t rank, std::optional<int64_t> track, const char* key, const Json& value) {
-  Json e{{"name", what}, {"ph", "M"}, {"pid", rank}};
-  if (track) e["tid"] = *track;
-  e["args"][key] = value;
-  return e;
-}
-
-Json slice(const std::string& name, const std::string& category, double begin_ns, double length_ns, int64_t rank, int64_t track) {
-  return {{"name", name}, {"cat", category}, {"ph", "X"}, {"ts", begin_ns / kNsPerUs}, {"dur", length_ns / kNsPerUs},
-          {"pid", rank},  {"tid", track}};
-}
 
 std::string collective_name(const CollectiveRow& c) {
   std::string name = c.kind.value_or("collective");
@@ -40,7 +28,7 @@ void add_stream(Json& events, std::vector<const LaneRow*> rows, int64_t rank, in
     const LaneRow& l = *rows[i];
     double end = l.start_ns + l.shown_ns;
     if (i + 1 < rows.size()) end = std::min(end, std::max(l.start_ns, rows[i + 1]->start_ns));
-    Json e = slice(short_kernel_name(l.name), l.activity, l.start_ns, end - l.start_ns, rank, track);
+    Json e = slice(short_kernel_name(l.name), l.activity, l.start_ns, end, rank, track);
     Json& a = e["args"];
     a["name"] = l.name;
     if (l.pass) a["pass"] = *l.pass;
@@ -59,7 +47,7 @@ void add_collectives(Json& events, const ProfileDocument& d) {
   for (const CollectiveRankRow& c : d.collective_ranks) {
     const auto row = rows.find(c.sequence);
     if (row == rows.end()) continue;
-    Json e = slice(collective_name(*row->second), "collective", c.start_ns, c.end_ns - c.start_ns, c.rank, kCollectiveTrack);
+    Json e = slice(collective_name(*row->second), "collective", c.start_ns, c.end_ns, c.rank, kCollectiveTrack);
     Json& a = e["args"];
     a["sequence"] = c.sequence;
     if (row->second->bytes) a["bytes"] = *row->second->bytes;
@@ -107,16 +95,11 @@ std::string rank_trace_text(const ProfileDocument& d) {
     }
   }
   add_collectives(events, d);
-  Json j;
-  j["schemaVersion"] = 1;
-  j["displayTimeUnit"] = "ns";
-  j["traceEvents"] = std::move(events);
-  Json& about = j["otherData"];
+  Json about;
   about["command"] = d.run.command;
   about["clock"] = d.world.clock.value_or("none");
   if (d.world.clock_uncertainty_ns) about["clock_uncertainty_ns"] = *d.world.clock_uncertainty_ns;
-  about["time_basis"] = "the step shown";
-  return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return trace::text(std::move(events), std::move(about));
 }
 
 }  // namespace profiler

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "profiler/report/names.h"
 #include "profiler/report/rank_trace.h"
+#include "profiler/report/trace_events.h"
 
 namespace profiler {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using trace::Json, trace::kNsPerUs, trace::metadata, trace::slice;
 
-constexpr double kNsPerUs = 1000;  // ts and dur are microseconds; their fractions keep the nanoseconds
 constexpr int64_t kStepTrack = 0;
 int64_t track_of(int64_t stream) { return stream + 1; }
 
@@ -25,28 +24,6 @@ struct Slice {
 template <class T>
 void put(Json& args, const std::string& key, const std::optional<T>& v) {
   if (v) args[key] = *v;
-}
-
-Json slice(const std::string& name, const char* category, double begin_ns, double end_ns, int64_t pid, int64_t tid) {
-  Json e;
-  e["name"] = name;
-  e["cat"] = category;
-  e["ph"] = "X";
-  e["ts"] = begin_ns / kNsPerUs;
-  e["dur"] = (end_ns - begin_ns) / kNsPerUs;
-  e["pid"] = pid;
-  e["tid"] = tid;
-  return e;
-}
-
-Json metadata(const char* what, int64_t pid, std::optional<int64_t> tid, const char* key, const Json& value) {
-  Json e;
-  e["name"] = what;
-  e["ph"] = "M";
-  e["pid"] = pid;
-  if (tid) e["tid"] = *tid;
-  e["args"][key] = value;
-  return e;
 }
 
 Json counter(const char* name, double at_ns, int64_t pid, const char* series, double value) {
@@ -169,16 +146,11 @@ std::string trace_text(const ProfileDocument& d) {
       events.push_back(counter("SM clock MHz", at_ns, device, "MHz", s.sm_clock_mhz));
       events.push_back(counter("power W", at_ns, device, "W", s.power_w));
     }
-  Json j;
-  j["schemaVersion"] = 1;
-  j["displayTimeUnit"] = "ns";
-  j["traceEvents"] = std::move(events);
-  Json& about = j["otherData"];
+  Json about;
   about["command"] = d.run.command;
   put(about, "git_revision", d.run.git_revision);
   put(about, "gpu", d.environment.gpu);
-  about["time_basis"] = "the step shown";
-  return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return trace::text(std::move(events), std::move(about));
 }
 
 }  // namespace profiler

@@ -39,6 +39,21 @@ void expect_strict_nesting(const json& trace) {
 
 TEST(Trace, SlicesNestStrictlyOnEveryTrack) { expect_strict_nesting(trace_of(fixture::gpt2_recording())); }
 
+TEST(Trace, AKernelBeginsAtTheMicrosecondAtWhichTheDocumentHasIt) {
+  const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  std::map<int64_t, double> begin_ns;
+  for (const LaunchRow& l : d.launches)
+    if (l.activity == "kernel") begin_ns[l.index] = l.start_ns.value();
+  const json t = json::parse(trace_text(d));
+  size_t seen = 0;
+  for (const json& e : t.at("traceEvents"))
+    if (e.at("ph") == "X" && e.at("cat") == "kernel") {
+      ++seen;
+      EXPECT_DOUBLE_EQ(e.at("ts").get<double>() * 1000, begin_ns.at(e.at("args").at("index").get<int64_t>()));
+    }
+  EXPECT_EQ(seen, begin_ns.size());
+}
+
 TEST(Trace, TwoStreamsAreTwoTracksAndOverlappingRecordsAreCut) {
   Recording r = fixture::gpt2_recording();
   for (size_t i = 3; i < 9; ++i) {
