@@ -4,7 +4,7 @@ namespace hopper {
 
 Launch prepare_exponential(const Problem& p, const Cut& cut) {
   const ExpOverOffset tail(p.offset, p.row_sums, p.overflow, p.kept);
-  return cut.columns == 192 ? prepare<192, true, false, false>(p, cut.plan, tail) : prepare<128, true, false, false>(p, cut.plan, tail);
+  return cut.columns == 192 ? prepare<192, false, false>(p, cut.plan, tail) : prepare<128, false, false>(p, cut.plan, tail);
 }
 
 }  // namespace hopper

@@ -4,16 +4,16 @@ namespace hopper {
 
 Launch prepare_gelu(const Problem& p, const Cut& cut) {
   const GeluForward tail(p.bias);
-  return cut.columns == 192 ? prepare<192, true, false, false>(p, cut.plan, tail) : prepare<128, true, false, false>(p, cut.plan, tail);
+  return cut.columns == 192 ? prepare<192, false, false>(p, cut.plan, tail) : prepare<128, false, false>(p, cut.plan, tail);
 }
 
 Launch prepare_gelu_backward(const Problem& p, bool of_slope, const Cut& cut) {
   if (!of_slope) {
     if (cut.columns != 192) return {};
-    return prepare<192, true, false, true>(p, cut.plan, GeluBackward<false>(p.partial));
+    return prepare<192, false, true>(p, cut.plan, GeluBackward<false>(p.partial));
   }
   const GeluBackward<true> tail(p.partial);
-  return cut.columns == 192 ? prepare<192, true, false, true>(p, cut.plan, tail) : prepare<128, true, false, true>(p, cut.plan, tail);
+  return cut.columns == 192 ? prepare<192, false, true>(p, cut.plan, tail) : prepare<128, false, true>(p, cut.plan, tail);
 }
 
 }  // namespace hopper

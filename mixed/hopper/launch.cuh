@@ -11,20 +11,21 @@ namespace hopper {
 
 using Launch = std::function<void(cudaStream_t)>;
 
-// Boxes of box_rows x 64 values of a matrix of whole rows. Throws gpt2::cuda::CallError.
-CUtensorMap matrix_map(const bf16* p, int rows, int columns, int box_rows);
+// Boxes of box_rows x box_columns values of a matrix of whole rows, swizzled over the 64 or 128 bytes of their rows. Throws
+// gpt2::cuda::CallError.
+CUtensorMap matrix_map(const bf16* p, int rows, int columns, int box_rows, int box_columns = 64);
 
-template <int kN, bool kTurns, bool kAcrossA, bool kAcrossB, class Tail>
-Launch prepare(const Problem& p, const Plan& plan, const Tail& tail) {
-  const auto kernel = hopper_product_kernel<kN, kTurns, kAcrossA, kAcrossB, Tail>;
-  const int bytes = Sizes<kN>::shared_bytes(plan.stages), size = plan.across_m * plan.across_n;
+template <int kN, int kStaged, bool kAcrossA, bool kAcrossB, class Tail>
+Launch prepare_staged(const Problem& p, const Plan& plan, const Tail& tail) {
+  const auto kernel = hopper_product_kernel<kN, kStaged, kAcrossA, kAcrossB, Tail>;
+  const int bytes = Sizes<kN>::shared_bytes(plan.stages, kStaged), size = plan.across_m * plan.across_n;
   STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   Maps maps{};
   maps.a = kAcrossA ? matrix_map(p.a, p.k, p.m, kTileK / plan.across_n) : matrix_map(p.a, p.m, p.k, kTileM / plan.across_n);
   maps.b = kAcrossB ? matrix_map(p.b, p.k, p.n, kTileK / plan.across_m) : matrix_map(p.b, p.n, p.k, kN / plan.across_m);
-  maps.out = matrix_map(p.out, p.m, p.n, 64);
-  if constexpr (Tail::kOutputs == 2) maps.second = matrix_map(p.slope, p.m, p.n, 64);
-  if constexpr (Tail::kGiven) maps.given = matrix_map(p.given, p.m, p.n, 64);
+  maps.out = matrix_map(p.out, p.m, p.n, 64, 32);
+  if constexpr (Tail::kOutputs == 2) maps.second = matrix_map(p.slope, p.m, p.n, 64, 32);
+  if constexpr (Tail::kGiven) maps.given = matrix_map(p.given, p.m, p.n, 64, 32);
 
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(size));
@@ -49,6 +50,15 @@ Launch prepare(const Problem& p, const Plan& plan, const Tail& tail) {
     with.stream = stream;
     STEPSCOPE_CUDA_CHECK(cudaLaunchKernelEx(&with, kernel, maps, shape, plan, tail));
   };
+}
+
+// All results of a tile have their places where a tail reads a matrix and the ring leaves room.
+template <int kN, bool kAcrossA, bool kAcrossB, class Tail>
+Launch prepare(const Problem& p, const Plan& plan, const Tail& tail) {
+  if constexpr (Tail::kGiven)
+    if (Sizes<kN>::shared_bytes(plan.stages, kN / 32) <= kMaxSharedBytes)
+      return prepare_staged<kN, kN / 32, kAcrossA, kAcrossB>(p, plan, tail);
+  return prepare_staged<kN, Sizes<kN>::kStaged, kAcrossA, kAcrossB>(p, plan, tail);
 }
 
 // One file each, so that they compile beside each other. Empty where there is no kernel for the layout and the cut.

@@ -16,20 +16,12 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
 }
 
 int shared_bytes(const Cut& cut) {
-  switch (cut.columns) {
-    case 128:
-      return Sizes<128>::shared_bytes(cut.plan.stages);
-    case 192:
-      return Sizes<192>::shared_bytes(cut.plan.stages);
-    default:
-      return Sizes<256>::shared_bytes(cut.plan.stages);
-  }
+  return cut.columns == 128 ? Sizes<128>::shared_bytes(cut.plan.stages, Sizes<128>::kStaged)
+                            : Sizes<192>::shared_bytes(cut.plan.stages, Sizes<192>::kStaged);
 }
 
-std::optional<std::string> why_not_cut(Tail tail, const Cut& cut) {
-  const bool widths = cut.turns ? cut.columns == 128 || cut.columns == 192 : cut.columns == 192 || cut.columns == 256;
-  if (!widths) return "there are tiles of 128 and 192 columns in turns, of 192 and 256 together";
-  if (!cut.turns && tail != Tail::plain) return "only a plain product can be made by both multipliers together";
+std::optional<std::string> why_not_cut(const Cut& cut) {
+  if (cut.columns != 128 && cut.columns != 192) return "there are tiles of 128 and 192 columns";
   const int size = cut.plan.across_m * cut.plan.across_n;
   if (size != 1 && size != 2 && size != 4) return "a cluster has 1, 2 or 4 CTAs";
   if (cut.plan.stages < 2 || cut.plan.stages > kMaxStages || shared_bytes(cut) > kMaxSharedBytes)
@@ -83,13 +75,14 @@ Launch prepare_any(const Problem& p, Tail tail, const Cut& cut) {
 
 }  // namespace
 
-CUtensorMap matrix_map(const bf16* p, int rows, int columns, int box_rows) {
+CUtensorMap matrix_map(const bf16* p, int rows, int columns, int box_rows, int box_columns) {
   CUtensorMap map;
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)}, pitch[1] = {sizes[0] * sizeof(bf16)};
-  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)}, step[2] = {1, 1};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows)}, step[2] = {1, 1};
   const CUresult result =
       encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bf16*>(p), sizes, pitch, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                box_columns == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw gpt2::cuda::CallError("cuTensorMapEncodeTiled refuses the matrix: its address or the length of its rows");
   return map;
@@ -103,7 +96,7 @@ std::optional<std::string> why_not_device(int major, int minor) {
 
 std::optional<std::string> why_not_product(const Problem& p, Tail tail, const Cut& cut) {
   if (auto why = why_not_layout(p, tail)) return why;
-  return why_not_cut(tail, cut);
+  return why_not_cut(cut);
 }
 
 std::optional<std::string> why_not(const Problem& p, Tail tail, const Cut& cut) {

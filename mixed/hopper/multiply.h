@@ -31,14 +31,12 @@ struct Problem {
 
 // How a product is cut among the CTAs. It changes no result: every sum runs over k in one order.
 struct Plan {
-  int across_m = 2, across_n = 2;  // CTAs of a cluster: 1, 2 or 4 in all
-  int stages = 4;                  // places of the ring
+  int across_m = 1, across_n = 1;  // CTAs of a cluster: 1, 2 or 4 in all
+  int stages = 5;                  // places of the ring
   int group = 8;                   // rows of cluster tiles that walk over the columns together, so that the L2 holds what they read
-  int lag = 0;                     // only where both multipliers work on the same tile
 };
 struct Cut {
-  int columns = 192;  // of a tile: 128 or 192 in turns, 192 or 256 together
-  bool turns = true;  // each multiplier has its own tile; else both have half of the same
+  int columns = 192;  // of a tile: 128 or 192
   Plan plan;
 };
 

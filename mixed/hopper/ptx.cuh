@@ -66,14 +66,22 @@ __device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMa
       : "memory");
 }
 
+// A box into the L2 only.
+__device__ __forceinline__ void tma_prefetch(const CUtensorMap* map, int column, int row) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(column), "r"(row) : "memory");
+}
+
 // A box from shared memory to the matrix; what lies outside the matrix is not written. Its writer fences first (fence_for_tma).
 __device__ __forceinline__ void tma_store(const CUtensorMap* map, uint32_t from, int column, int row) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(from), "r"(column), "r"(row)
                : "memory");
 }
 __device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Until this thread's stores have read shared memory; what they write is there when the kernel ends.
-__device__ __forceinline__ void tma_store_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// Until at most N of this thread's groups of stores have yet to read shared memory; what they write is there when the kernel ends.
+template <int N>
+__device__ __forceinline__ void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
 // Orders this thread's accesses of shared memory before those of TMA.
 __device__ __forceinline__ void fence_for_tma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -1,7 +1,9 @@
 // The tails of products: what becomes of the fp32 sums. A tail has
 //   Row, row(r)        what it needs of a row; read once per tile and thread
-//   Column, column(c)  what it needs of columns c and c + 1 (c is even)
-//   pair               two neighbouring sums to results of one or two matrices (kOutputs); `given`: two bf16 of the matrix it reads (kGiven)
+//   Column, column     what it needs of columns c and c + 1 (c is even), and where kPerColumn says so, of_column(c): a value per column that
+//                      waits in shared memory
+//   eight              eight sums to results of one or two matrices (kOutputs). Sum 4 h + 2 i + e is of row i and column e of column pair h;
+//                      `given`: two bf16 each of the matrix it reads (kGiven), given[2 h + i]
 //   column_sum         kColumnSums: receives sums of a column's results over 128 rows, before rounding; row_sum likewise over a tile's width
 // Rows and columns may lie outside the matrix: what a tail reads of them is its own affair, what it makes of them is not stored.
 // GELU and its derivative as in gpt2/ops/elementwise.cu.
@@ -17,22 +19,31 @@ using gpt2::ops::bf16;
 __device__ __forceinline__ float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high_bf16(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-constexpr float kSqrtTwoOverPi = 0.7978845608028654f, kCubic = 0.044715f;
-
-// (1 + tanh(u)) / 2 of GELU(x) = x (1 + tanh(u)) / 2, u = sqrt(2/pi) (x + 0.044715 x^3).
-__device__ __forceinline__ float gelu_gate(float x) {
-  return __fdividef(1.0f, 1.0f + __expf(-2.0f * kSqrtTwoOverPi * x * (1.0f + kCubic * x * x)));
-}
-__device__ __forceinline__ float gelu_slope(float x, float gate) {
-  return gate + x * gate * (1.0f - gate) * (2.0f * kSqrtTwoOverPi) * (1.0f + 3.0f * kCubic * x * x);
-}
-
-struct One {
-  float first[2];
+// GELU(x) = x g, g = (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3); GELU'(x) = g + 2 u' x g (1 - g). A warp
+// makes them alone on its scheduler, beside the tensor cores: each instruction counts, and so does its latency. Hence eight at a time, and
+// `volatile`, without which the compiler makes one after the other to save registers.
+struct Gelu {
+  float value[8], slope[8];
 };
-struct Two {
-  float first[2], second[2];
-};
+__device__ __forceinline__ Gelu gelu_and_slope(const float (&x)[8]) {
+  constexpr float kTwoU = 2 * 0.7978845608028654f, kLog2E = 1.4426950408889634f, kCubic = 0.044715f;
+  float squared[8], power[8], gate[8];  // 2^inf = inf, 1 / inf = 0
+#pragma unroll
+  for (int i = 0; i < 8; ++i) squared[i] = x[i] * x[i];
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(power[i]) : "f"(x[i] * fmaf(squared[i], -kTwoU * kLog2E * kCubic, -kTwoU * kLog2E)));
+#pragma unroll
+  for (int i = 0; i < 8; ++i) asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(gate[i]) : "f"(1.0f + power[i]));
+  Gelu y;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    y.value[i] = x[i] * gate[i];
+    y.slope[i] = fmaf(fmaf(-y.value[i], gate[i], y.value[i]), fmaf(squared[i], 3 * kCubic * kTwoU, kTwoU), gate[i]);
+  }
+  return y;
+}
+
 struct Nothing {};
 
 // What most tails do not use.
@@ -40,31 +51,37 @@ struct TailBase {
   using Row = Nothing;
   using Column = Nothing;
   static constexpr int kOutputs = 1;
-  static constexpr bool kGiven = false, kColumnSums = false, kRowSums = false;
+  static constexpr bool kGiven = false, kPerColumn = false, kColumnSums = false, kRowSums = false;
   __device__ __forceinline__ Row row(int, const Shape&) const { return {}; }
-  __device__ __forceinline__ Column column(int, const Shape&) const { return {}; }
+  // `kept`: of_column(c) and of_column(c + 1)
+  __device__ __forceinline__ Column column(int, const float*) const { return {}; }
 };
 
 struct Plain : TailBase {
-  __device__ __forceinline__ One pair(Row, Column, float x, float y, uint32_t) const { return {{x, y}}; }
+  __device__ __forceinline__ void eight(const Row (&)[2], const Column (&)[2], const float (&x)[8], const uint32_t (&)[4], float (&y)[8],
+                                        float (&)[8]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y[i] = x[i];
+  }
 };
 
 // first = GELU(product + bias), second = GELU'(product + bias).
 struct GeluForward : TailBase {
   static constexpr int kOutputs = 2;
-  using Column = uint32_t;  // two bf16
+  static constexpr bool kPerColumn = true;
+  using Column = float2;
   const bf16* bias;
   explicit GeluForward(const bf16* b) : bias(b) {}
-  __device__ __forceinline__ Column column(int c, const Shape& s) const {
-    uint32_t two = 0;  // volatile: loads of all columns at once would take the registers that hold sums
-    if (c < s.N) asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(two) : "l"(bias + c));
-    return two;
-  }
-  __device__ __forceinline__ Two pair(Row, Column c, float x, float y, uint32_t) const {
-    x += low_bf16(c);
-    y += high_bf16(c);
-    const float gx = gelu_gate(x), gy = gelu_gate(y);
-    return {{x * gx, y * gy}, {gelu_slope(x, gx), gelu_slope(y, gy)}};
+  __device__ __forceinline__ float of_column(int c, const Shape& s) const { return c < s.N ? __bfloat162float(bias[c]) : 0.0f; }
+  __device__ __forceinline__ Column column(int, const float* kept) const { return *reinterpret_cast<const float2*>(kept); }
+  __device__ __forceinline__ void eight(const Row (&)[2], const Column (&of)[2], const float (&x)[8], const uint32_t (&)[4], float (&y)[8],
+                                        float (&slope)[8]) const {
+    float with_bias[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) with_bias[i] = x[i] + (i % 2 == 0 ? of[i / 4].x : of[i / 4].y);
+    const Gelu made = gelu_and_slope(with_bias);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y[i] = made.value[i], slope[i] = made.slope[i];
   }
 };
 
@@ -75,9 +92,18 @@ struct GeluBackward : TailBase {
   static constexpr bool kGiven = true, kColumnSums = true;
   float* partial;
   explicit GeluBackward(float* p) : partial(p) {}
-  __device__ __forceinline__ static float slope(float g) { return kSlope ? g : gelu_slope(g, gelu_gate(g)); }
-  __device__ __forceinline__ One pair(Row, Column, float x, float y, uint32_t given) const {
-    return {{x * slope(low_bf16(given)), y * slope(high_bf16(given))}};
+  __device__ __forceinline__ void eight(const Row (&)[2], const Column (&)[2], const float (&x)[8], const uint32_t (&given)[4],
+                                        float (&y)[8], float (&)[8]) const {
+    float slope[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) slope[i] = i % 2 == 0 ? low_bf16(given[i / 2]) : high_bf16(given[i / 2]);
+    if constexpr (!kSlope) {
+      const Gelu made = gelu_and_slope(slope);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) slope[i] = made.slope[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y[i] = x[i] * slope[i];
   }
   __device__ __forceinline__ void column_sum(float sum, int tile, int c, const Shape& s) const {
     if (c < s.N && tile * kTileM < s.M) partial[static_cast<int64_t>(tile) * s.N + c] = sum;
@@ -98,14 +124,16 @@ struct ExpOverOffset : TailBase {
   int kept;
   ExpOverOffset(const float* o, float* s, int* f, int k) : offset(o), sums(s), overflow(f), kept(k) {}
   __device__ __forceinline__ Row row(int r, const Shape& s) const { return r < s.M ? __ldg(offset + r) * kLog2E : 0.0f; }
-  __device__ __forceinline__ Column column(int c, const Shape&) const { return kept - c; }
+  __device__ __forceinline__ Column column(int c, const float*) const { return kept - c; }
   __device__ __forceinline__ static float power_of_two(float x) {
     float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
   }
-  __device__ __forceinline__ One pair(Row r, Column left, float x, float y, uint32_t) const {
-    return {{left > 0 ? power_of_two(fmaf(x, kLog2E, -r)) : 0.0f, left > 1 ? power_of_two(fmaf(y, kLog2E, -r)) : 0.0f}};
+  __device__ __forceinline__ void eight(const Row (&offsets)[2], const Column (&left)[2], const float (&x)[8], const uint32_t (&)[4],
+                                        float (&y)[8], float (&)[8]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y[i] = left[i / 4] > i % 2 ? power_of_two(fmaf(x[i], kLog2E, -offsets[i / 2 % 2])) : 0.0f;
   }
   __device__ __forceinline__ void row_sum(float sum, int r, int tile, const Shape& s) const {
     if (r >= s.M) return;

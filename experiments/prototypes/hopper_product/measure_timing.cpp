@@ -11,7 +11,6 @@
 #include "base/nvml.h"
 #include "experiments/prototypes/hopper_product/cublaslt_rival.h"
 #include "experiments/prototypes/hopper_product/cutlass_rival.h"
-#include "experiments/prototypes/hopper_product/first/multiply.h"
 #include "experiments/prototypes/hopper_product/measure_cases.h"
 #include "gpt2/cuda/check.h"
 
@@ -76,29 +75,6 @@ class Burst {
   std::vector<double> times_;
 };
 
-// The form before this one; empty where it has no such product.
-Launch first_form(const Problem& p, Tail tail) {
-  using Before = hopper_first::Tail;
-  const auto before = [&]() -> std::optional<Before> {
-    switch (tail) {
-      case Tail::plain:
-        return Before::plain;
-      case Tail::gelu:
-        return Before::gelu;
-      case Tail::gelu_backward_of_slope:
-        return Before::gelu_backward_of_slope;
-      case Tail::gelu_backward_of_x:
-        return Before::gelu_backward_of_x;
-      case Tail::exponential:
-        break;
-    }
-    return std::nullopt;
-  }();
-  if (!before || p.a_across) return {};
-  const hopper_first::Problem q{p.m, p.n, p.k, p.a, p.b, p.b_across, p.out, p.bias, p.slope, p.given, p.partial};
-  return [q, which = *before](cudaStream_t stream) { hopper_first::multiply(q, which, stream); };
-}
-
 // Back to back for `seconds`: what the power limit leaves.
 void time_alone(const Case& c, Burst& burst, double seconds, cudaStream_t stream) {
   std::string absent;
@@ -128,7 +104,7 @@ struct Named {
 
 class Comparison {
  public:
-  Comparison(const Case& c, const std::vector<Way>& ways, bool with_first, cudaStream_t stream)
+  Comparison(const Case& c, const std::vector<Way>& ways, cudaStream_t stream)
       : case_(c), stream_(stream), buffers_(c, 128), workspace_(static_cast<int64_t>(kRivalWorkspaceBytes)) {
     const Problem& p = buffers_.problem;
     const double flop = 2.0 * c.m * c.n * c.k;
@@ -140,8 +116,6 @@ class Comparison {
       add({"cuBLASLt-without-tail", [this](cudaStream_t s) { plain_rival_->run(s); }});
     }
     for (auto& [name, launch] : cutlass_launches(p, c.tail)) add({name, launch});
-    if (with_first)
-      if (const Launch launch = first_form(p, c.tail)) add({"first", launch});
     for (const Way& way : ways) {
       if (why_not(p, c.tail, way.cut)) continue;
       try {
@@ -216,7 +190,6 @@ void time_all(double seconds, size_t products, const std::vector<std::string>& n
   std::vector<Way> chosen;
   for (const Way& way : ways())
     if (std::find(names.begin(), names.end(), way.name) != names.end()) chosen.push_back(way);
-  const bool with_first = std::find(names.begin(), names.end(), "first") != names.end();
   cudaStream_t stream{};
   STEPSCOPE_CUDA_CHECK(cudaStreamCreate(&stream));
   fmt::print("how,product,m,n,k,way,ms,ratio,tflops,runs or joules\n");
@@ -228,7 +201,7 @@ void time_all(double seconds, size_t products, const std::vector<std::string>& n
     // The first products get more than the last.
     const double share = std::clamp(left / static_cast<double>(cases.size() - i) * (i < 4 ? 1.6 : 1.0), 2.0, 15.0);
     try {
-      Comparison comparison(cases[i], chosen, with_first, stream);
+      Comparison comparison(cases[i], chosen, stream);
       comparison.run(share);
     } catch (const std::exception& e) {
       fmt::print("failed,\"{}\",{},{},{},{}\n", cases[i].name, cases[i].m, cases[i].n, cases[i].k, e.what());
