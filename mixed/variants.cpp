@@ -200,6 +200,7 @@ Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
 }
 Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
   if (run.compute_capability_major < 9) return "devices before sm_90 have no programmatic edges";
+  if (run.why_no_kernel_names) return run.why_no_kernel_names;
   switch (choice.step_launch) {
     case StepLaunch::graph:
       return std::nullopt;
@@ -436,17 +437,18 @@ constexpr std::array kRows{
         .launches = {{{.where = "backward/attention", .must = "causal_softmax_backward_kernel", .never = "flash_backward|cudnn"}}}},
 
     Row{.slot = "attention_plan",
-        .name = "heuristic",
-        .is = variant_value<&VariantChoice::attention_plan, AttentionPlan::heuristic>(),
-        .help = "where cuDNN computes attention: the plan that it puts first",
-        .unseen = "the plan that cuDNN puts first may be the fastest"},
-    Row{.slot = "attention_plan",
         .name = "measured",
         .is = variant_value<&VariantChoice::attention_plan, AttentionPlan::measured>(),
         .help = "where cuDNN computes attention: the fastest of its plans, timed once per shape before the first step and remembered",
+        // Which of two plans is the faster differs from process to process where they are close, and plans round otherwise.
         .repeats = false,
         .refused = "without cuDNN",
         .lacks = why_no_cudnn,
+        .unseen = "the plan that cuDNN puts first may be the fastest"},
+    Row{.slot = "attention_plan",
+        .name = "heuristic",
+        .is = variant_value<&VariantChoice::attention_plan, AttentionPlan::heuristic>(),
+        .help = "where cuDNN computes attention: the plan that it puts first",
         .unseen = "the plan that cuDNN puts first may be the fastest"},
 
     Row{.slot = "classifier",
@@ -491,7 +493,7 @@ constexpr std::array kRows{
         .name = "all_tensors",
         .is = variant_value<&VariantChoice::adamw, AdamWKernel::all_tensors>(),
         .help = "one launch updates all parameters",
-        .launches = {{{.where = "optimizer/adamw", .must = "all_tensors_kernel", .never = "one_tensor_kernel"}}}},
+        .launches = {{{.where = "optimizer/adamw", .must = "all_tensors_kernel|split_masters_kernel", .never = "one_tensor_kernel"}}}},
     Row{.slot = "adamw",
         .name = "per_tensor",
         .is = variant_value<&VariantChoice::adamw, AdamWKernel::per_tensor>(),
@@ -501,17 +503,17 @@ constexpr std::array kRows{
         .launches = {{{.where = "optimizer/adamw", .must = "one_tensor_kernel", .never = "all_tensors_kernel"}}}},
 
     Row{.slot = "masters",
-        .name = "fp32",
-        .is = variant_value<&VariantChoice::masters, Masters::as_fp32>(),
-        .help = "master weights are stored in fp32 beside the bf16 weights",
-        .launches = {{{.where = "optimizer/adamw", .never = "split_masters_kernel"}}}},
-    Row{.slot = "masters",
         .name = "split",
         .is = variant_value<&VariantChoice::masters, Masters::split>(),
         .help = "a master weight is its bf16 weight and the 17 bits that it lacks: the same masters and weights, 1.75 bytes less to move",
         .refused = "with adamw=per_tensor or several ranks",
         .refuses = no_split_masters,
         .launches = {{{.where = "optimizer/adamw", .must = "split_masters_kernel", .never = "all_tensors_kernel|one_tensor_kernel"}}}},
+    Row{.slot = "masters",
+        .name = "fp32",
+        .is = variant_value<&VariantChoice::masters, Masters::as_fp32>(),
+        .help = "master weights are stored in fp32 beside the bf16 weights",
+        .launches = {{{.where = "optimizer/adamw", .must = "all_tensors_kernel|one_tensor_kernel", .never = "split_masters_kernel"}}}},
 
     Row{.slot = "communication",
         .name = "all_reduce_overlapped",
@@ -592,16 +594,16 @@ constexpr std::array kRows{
         .launches = {{{.in_graph = 0}}}},
 
     Row{.slot = "graph_edges",
-        .name = "full",
-        .is = variant_value<&VariantChoice::graph_edges, GraphEdges::full>(),
-        .help = "a kernel of the step graph starts when the one before it has ended",
-        .unseen = "edges of a graph are no launches"},
-    Row{.slot = "graph_edges",
         .name = "programmatic",
         .is = variant_value<&VariantChoice::graph_edges, GraphEdges::programmatic>(),
         .help = "own kernels of the step graph are placed while the one before them ends, and wait for it there (Hopper and later)",
-        .refused = "with step_launch=stream, and on devices before sm_90",
+        .refused = "with step_launch=stream, on devices before sm_90, and with drivers older than CUDA 12.3",
         .refuses = no_programmatic_edges,
+        .unseen = "edges of a graph are no launches"},
+    Row{.slot = "graph_edges",
+        .name = "full",
+        .is = variant_value<&VariantChoice::graph_edges, GraphEdges::full>(),
+        .help = "a kernel of the step graph starts when the one before it has ended",
         .unseen = "edges of a graph are no launches"},
 
     Row{.slot = "matmul_algorithm",
