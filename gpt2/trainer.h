@@ -110,6 +110,7 @@ struct VariantFacts {
   std::string refused;  // when it cannot run, in words; empty: never
   std::string unseen;   // why no trace can tell that it ran; empty: `launches` tell
   bool repeats = true;
+  bool needs_ranks = false;                   // several ranks alone run it
   bool is_default = false;                    // on this machine
   std::map<std::string, std::string> choice;  // as in VariantInfo
   std::vector<VariantLaunches> launches;

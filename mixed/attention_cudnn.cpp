@@ -102,8 +102,6 @@ struct Plan {
 
 using Tensors = std::unordered_map<int64_t, void*>;
 
-// A plan may take this much, or what the first choice takes.
-constexpr int64_t kMostWorkspaceBytes = int64_t{64} << 20;
 constexpr int kRounds = 8;
 
 std::string describe(const CudnnAttentionShape& s) {
@@ -171,7 +169,7 @@ class Attention {
     if (offer.name == p.first.name) return p.first;
     if (p.graph->build_plan_at_index(handle_, index).is_bad()) return std::nullopt;
     if (p.graph->get_workspace_size_plan_at_index(index, offer.workspace_bytes).is_bad()) return std::nullopt;
-    if (offer.workspace_bytes > std::max(kMostWorkspaceBytes, p.first.workspace_bytes)) return std::nullopt;
+    if (offer.workspace_bytes > std::max(kMostSearchedWorkspaceBytes, p.first.workspace_bytes)) return std::nullopt;
     return offer;
   }
 

@@ -24,9 +24,10 @@ struct CudnnAttentionShape {
 std::optional<std::string> why_no_cudnn_plan(const CudnnAttentionShape& shape, bool deterministic);
 
 // Which of its plans runs. heuristic: the one that cuDNN puts first. measured: at the first launch of a shape that is not captured, every
-// plan that takes no more workspace than the first (or 64 MiB) is timed on the tensors of that launch, in turns; the fastest by more than
-// noise is taken and remembered (attention_plans.h). Before it was measured, the first runs.
+// plan that takes no more workspace than the first (or than kMostSearchedWorkspaceBytes) is timed on the tensors of that launch, in turns;
+// the fastest by more than noise is taken and remembered (attention_plans.h). Before it was measured, the first runs.
 enum class CudnnPlan { heuristic, measured };
+constexpr int64_t kMostSearchedWorkspaceBytes = int64_t{64} << 20;
 
 // Same tensors as kernels/attention.cuh. Plans are built once per shape, by whichever function is called first (seconds of
 // host work; the workspace functions build them too), and shared by the whole process. Launching a built plan may be

@@ -27,18 +27,22 @@ constexpr std::array<std::string_view, 12> kWaiting{"warp_per_row_forward_kernel
                                                     "all_tensors_kernel",
                                                     "split_masters_kernel"};
 
-// The driver's functions by way of the runtime: nothing links libcuda.
+// The driver's functions by way of the runtime: nothing links libcuda. Null where the driver has none of that name.
 template <class Function>
 Function* driver_function(const char* name) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};
-  STEPSCOPE_CUDA_CHECK(cudaGetDriverEntryPointByVersion(name, &found, 12030, cudaEnableDefault, &result));
-  if (result != cudaDriverEntryPointSuccess) return nullptr;
-  return reinterpret_cast<Function*>(found);
+  if (cudaGetDriverEntryPointByVersion(name, &found, 12030, cudaEnableDefault, &result) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  return result == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
 }
 
 class KernelNames {
  public:
+  bool can_be_told() const { return params_ != nullptr && (function_name_ != nullptr || kernel_name_ != nullptr); }
+
   // Empty where the node is no kernel or the driver does not say.
   std::string_view operator()(cudaGraphNode_t node) const {
     cudaGraphNodeType type{};
@@ -106,9 +110,17 @@ bool make_programmatic(cudaGraph_t graph, cudaGraphNode_t node) {
 
 }  // namespace
 
+std::optional<std::string> why_no_kernel_names() {
+  if (KernelNames().can_be_told()) return std::nullopt;
+  return "this driver is older than CUDA 12.3 and does not tell the names of a graph's kernels";
+}
+
+// The namespace as the mangled name has it.
+bool is_own_kernel(std::string_view kernel) { return kernel.find("4gpt23ops") != std::string_view::npos; }
+
 bool waits_by_itself(std::string_view kernel) {
-  // The namespace as the mangled name has it: a library's kernel of the same name does not wait.
-  return kernel.find("4gpt23ops") != std::string_view::npos && std::any_of(kWaiting.begin(), kWaiting.end(), [&](std::string_view name) {
+  // A library's kernel of the same name does not wait.
+  return is_own_kernel(kernel) && std::any_of(kWaiting.begin(), kWaiting.end(), [&](std::string_view name) {
            // The length stands before the name, so that no other name ends in it.
            return kernel.find(std::to_string(name.size()) + std::string(name)) != std::string_view::npos;
          });
@@ -120,11 +132,14 @@ int64_t make_edges_programmatic(cudaGraph_t graph) {
   std::vector<cudaGraphNode_t> nodes(count);
   if (count > 0) STEPSCOPE_CUDA_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count));
   const KernelNames names;
-  int64_t changed = 0;
-  for (const cudaGraphNode_t node : nodes)
-    if (waits_by_itself(names(node)) && make_programmatic(graph, node)) ++changed;
-  // A driver that does not name kernels, or names them otherwise: the variant would run under a name that is not true.
-  if (changed == 0) throw stepscope::MachineError("graph_edges=programmatic: no edge of the captured step could be made programmatic");
+  int64_t changed = 0, own = 0;
+  for (const cudaGraphNode_t node : nodes) {
+    const std::string_view name = names(node);
+    own += is_own_kernel(name) ? 1 : 0;
+    if (waits_by_itself(name) && make_programmatic(graph, node)) ++changed;
+  }
+  if (own == 0)
+    throw stepscope::MachineError("graph_edges=programmatic: the driver names no kernel of the captured step as its source does");
   return changed;
 }
 

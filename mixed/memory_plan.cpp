@@ -10,6 +10,7 @@
 #include "gpt2/ops/grad_norm.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/trainer_checks.h"
+#include "mixed/attention_cudnn.h"
 #include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
@@ -46,6 +47,12 @@ int64_t master_bytes(Masters masters, int64_t parameters) {
       return parameters * kBf16 + (parameters + 7) / 8;
   }
   return 0;
+}
+
+bool searches_plans(const VariantChoice& variants) {
+  const bool by_cudnn = variants.attention_forward == AttentionForward::cudnn || variants.attention_backward == AttentionBackward::cudnn ||
+                        variants.attention_backward == AttentionBackward::cudnn_deterministic;
+  return by_cudnn && variants.attention_plan == AttentionPlan::measured;
 }
 
 // The plan when attention takes so much scratch: cuDNN answers that by building its kernels, which is too slow to ask for every batch
@@ -134,10 +141,14 @@ MemoryPlan plan_memory(const gpt2::TrainerOptions& options, const VariantChoice&
 
 int64_t largest_batch(gpt2::TrainerOptions options, const VariantChoice& variants, int64_t free_bytes) {
   options.batch_size = 1;
-  const int64_t attention_of_one = attention_scratch_bytes(options, variants);
+  // Of cuDNN's first plan: the allowance of those that a search times besides does not grow with the batch.
+  VariantChoice first = variants;
+  first.attention_plan = AttentionPlan::heuristic;
+  const int64_t attention_of_one = attention_scratch_bytes(options, first);
+  const int64_t searched = searches_plans(variants) ? kMostSearchedWorkspaceBytes : 0;
   return gpt2::largest_fitting_batch(options.seq_len, free_bytes, [&](int64_t batch) {
     options.batch_size = batch;
-    return plan_with(options, variants, batch * attention_of_one).total_bytes();
+    return plan_with(options, variants, std::max(batch * attention_of_one, searched)).total_bytes();
   });
 }
 

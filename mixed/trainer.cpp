@@ -15,6 +15,7 @@
 #include "gpt2/trainer_checks.h"
 #include "mixed/attention_cudnn.h"
 #include "mixed/fused_work.h"
+#include "mixed/graph_edges.h"
 #include "mixed/memory_plan.h"
 #include "mixed/model.h"
 #include "mixed/step_graph.h"
@@ -127,11 +128,14 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
   gpt2::check_trainable_shape(options);
   MatmulEngine library(wanted.matmul_algorithm, nullptr);  // is asked, computes nothing
   const Run run{
-      options, device.shared_bytes_per_block, [&](const Gemm& product) { return library.why_not(product); },
+      options,
+      device.shared_bytes_per_block,
+      [&](const Gemm& product) { return library.why_not(product); },
       [&](bool deterministic) {
         return why_no_cudnn_plan({options.batch_size, options.seq_len, options.model.channels, options.model.heads}, deterministic);
       },
-      std::atoi(device.compute_capability.c_str())};
+      std::atoi(device.compute_capability.c_str()),
+      why_no_kernel_names()};
   const auto [choice, names, notices] = variants().settle(run, options.variants, options.deterministic);
   const MemoryPlan plan = plan_memory(options, choice);
   const int64_t free_bytes = device.memory_free_bytes - gpt2::ops::kReservedBytes;

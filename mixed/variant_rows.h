@@ -19,8 +19,9 @@ struct Run {
   std::function<std::optional<std::string>(const Gemm&)> why_no_product;
   // cuDNN's answer to the shape's attention, forward and backward. Must be given.
   std::function<std::optional<std::string>(bool deterministic)> why_no_cudnn_attention;
-  int compute_capability_major = 9;  // of the device
-  std::string describe() const;      // "C=768 NH=12 V=50257, B=4 T=1024"
+  int compute_capability_major = 9;                  // of the device
+  std::optional<std::string> why_no_kernel_names{};  // in graphs: the driver's lack
+  std::string describe() const;                      // "C=768 NH=12 V=50257, B=4 T=1024"
 };
 
 using VariantTable = gpt2::VariantTable<VariantChoice, Run>;

@@ -32,9 +32,9 @@ enum class Gelu { matmul_epilogue, kernel, hopper };
 enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
 enum class GradNorm { whole, beside_backward };
-enum class Masters { as_fp32, split };
-enum class AttentionPlan { heuristic, measured };
-enum class GraphEdges { full, programmatic };
+enum class Masters { split, as_fp32 };
+enum class AttentionPlan { measured, heuristic };
+enum class GraphEdges { programmatic, full };
 enum class StepLaunch { graph, stream };
 enum class MatmulAlgorithm { search, heuristic };
 

@@ -199,6 +199,7 @@ void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochast
   if (!has_slot("masters") || !wanted("adamw_masters")) return;
   c.op = "adamw_masters";
   c.slot = "masters";
+  c.baseline = "fp32";
   c.scratch_bytes = [&t = t_, n](const std::string& masters) { return t.adamw_masters_scratch(masters, n); };
   c.launch = [&t = t_, layout, settings, step, stochastic](OpContext& x, const std::string& masters, Pointers q, void* scratch) {
     t.adamw_masters(x, masters, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, settings, step, scratch);

@@ -25,6 +25,7 @@ VariantChoice plain() {
   v.residual = Residual::separate;
   v.gelu_forward = v.gelu_backward = Gelu::kernel;
   v.zero_grad = ZeroGrad::memset;
+  v.masters = Masters::as_fp32;
   return v;
 }
 

@@ -21,6 +21,14 @@ TEST(GraphEdges, OnlyOwnKernelsOfTheListAreSaidToWait) {
   EXPECT_FALSE(waits_by_itself(""));
 }
 
+// A graph in which none is known as own has names that tell nothing; one of the update of several ranks has own kernels that do not wait.
+TEST(GraphEdges, OwnKernelsAreThoseOfTheOpsWhetherTheyWaitOrNot) {
+  EXPECT_TRUE(is_own_kernel("_ZN4gpt23ops23embedding_forward_kernelEv"));
+  EXPECT_TRUE(is_own_kernel("_ZN4gpt23ops14squares_kernelEv"));
+  EXPECT_FALSE(is_own_kernel("_ZN7library14squares_kernelEv"));
+  EXPECT_FALSE(is_own_kernel(""));
+}
+
 // A kernel of the list without the wait would read what is not written yet; nothing but chance would show it.
 TEST(GraphEdges, ExactlyTheKernelsOfTheListBeginByWaiting) {
   const std::regex kernel(R"(__global__[^;{]*?\b(\w+_kernel)\s*\([^{]*\{\s*(cuda::wait_for_kernels_before\(\);)?)");

@@ -88,10 +88,22 @@ TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
   EXPECT_EQ(index("residual_gradient", "bf16"), static_cast<int>(ResidualGradient::as_bf16));
 }
 
+// docs/study/mixed-defaults.md has the figures.
+TEST(MixedVariants, TheDefaultsAreWhatTheScreeningFoundFaster) {
+  const VariantChoice choice = choose_variants({}, false);
+  EXPECT_EQ(choice.masters, Masters::split);
+  EXPECT_EQ(choice.graph_edges, GraphEdges::programmatic);
+  EXPECT_EQ(choice.attention_plan, cudnn_here() ? AttentionPlan::measured : AttentionPlan::heuristic);
+}
+
+// Neither split masters nor edges change a bit; a measured plan may.
 TEST(MixedVariants, DeterministicDefaultsRepeat) {
   const VariantChoice choice = choose_variants({}, true);
   EXPECT_NE(choice.attention_backward, AttentionBackward::cudnn);
   EXPECT_EQ(choice.matmul_algorithm, MatmulAlgorithm::heuristic);
+  EXPECT_EQ(choice.attention_plan, AttentionPlan::heuristic);
+  EXPECT_EQ(choice.masters, Masters::split);
+  EXPECT_EQ(choice.graph_edges, GraphEdges::programmatic);
 }
 
 TEST(MixedVariants, DeterministicRefusesWhatDoesNotRepeat) {
@@ -141,15 +153,18 @@ struct NoCommunicator final : gpt2::distributed::Communicator {
   void abort() noexcept override {}
 };
 
-std::string refusal_of_ranks(const std::map<std::string, std::string>& wanted, gpt2::distributed::Communicator* communicator) {
+Run run_of_ranks(gpt2::distributed::Communicator* communicator) {
   gpt2::TrainerOptions o;
   o.model = gpt2::model_from_name("d12");
   o.batch_size = 4;
   o.seq_len = 1024;
   o.communicator = communicator;
-  const Run run{o, 227 << 10, [](const Gemm&) { return std::nullopt; }, [](bool) { return std::nullopt; }, 9};
+  return {o, 227 << 10, [](const Gemm&) { return std::nullopt; }, [](bool) { return std::nullopt; }, 9};
+}
+
+std::string refusal_of_ranks(const std::map<std::string, std::string>& wanted, gpt2::distributed::Communicator* communicator) {
   try {
-    (void)variants().settle(run, wanted, false);
+    (void)variants().settle(run_of_ranks(communicator), wanted, false);
   } catch (const stepscope::InputError& e) {
     return e.what();
   }
@@ -166,6 +181,15 @@ TEST(MixedVariants, SeveralRanksRefuseWhatTheirUpdateDoesNotDo) {
   EXPECT_THAT(refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "all_reduce"}}, &two),
               HasSubstr("before the end of the backward pass"));
   EXPECT_EQ(refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "zero1_ahead"}}, &two), "");
+}
+
+TEST(MixedVariants, SeveralRanksKeepMastersInFp32AndSaySo) {
+  NoCommunicator two;
+  const auto s = variants().settle(run_of_ranks(&two), {}, true);
+  EXPECT_EQ(s.choice.masters, Masters::as_fp32);
+  EXPECT_EQ(s.variants.at("masters"), "fp32");
+  EXPECT_THAT(s.notices, testing::Contains(AllOf(HasSubstr("masters=fp32 runs, not the default split"), HasSubstr("several ranks"))));
+  EXPECT_EQ(variants().settle(run_of_ranks(nullptr), {}, true).choice.masters, Masters::split);
 }
 
 // All are refused before a device is looked for: this test needs none.

@@ -79,6 +79,13 @@ TEST(VariantRows, EveryRowNamesItsLaunchesOrSaysWhyTheyCannotBeSeen) {
     for (const VariantFacts& v : table) EXPECT_NE(v.launches.empty(), v.unseen.empty()) << trainer << " " << v.slot << "=" << v.name;
 }
 
+// The gate leaves these out, whatever else their rows say, and no others.
+TEST(VariantRows, WhatNeedsRanksAreTheSlotsOfWhatRanksDoAmongThemselves) {
+  const std::set<std::string> slots{"communication", "embedding_exchange", "exchange_start", "gradient_reduction"};
+  for (const auto& [trainer, table] : tables())
+    for (const VariantFacts& v : table) EXPECT_EQ(v.needs_ranks, slots.contains(v.slot)) << trainer << " " << v.slot << "=" << v.name;
+}
+
 // A misspelt kernel in `never` would forbid nothing.
 TEST(VariantRows, TheKernelsThatTheyNameAreInTheTrainersSources) {
   for (const auto& [trainer, table] : tables()) {
@@ -267,7 +274,10 @@ TEST(VariantRows, AFoldNeedsTheKernelThatItIsFoldedInto) {
 
 TEST(VariantRows, SplitMastersNeedTheKernelOfAllTensors) {
   const mixed::Run run = mixed_run(small(64, 4, 512));
-  EXPECT_EQ(settled(mixed::variants().settle(run, {{"masters", "split"}}, true), "masters"), "split");
+  EXPECT_EQ(mixed::variants().settle(run, {{"masters", "split"}}, true).choice.masters, mixed::Masters::split);
+  const auto s = mixed::variants().settle(run, {{"adamw", "per_tensor"}}, false);
+  EXPECT_EQ(settled(s, "masters"), "fp32");
+  EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("masters=fp32 runs, not the default split"), HasSubstr("per_tensor"))));
   EXPECT_THAT(refusal([&] {
                 mixed::variants().settle(run, {{"adamw", "per_tensor"}, {"masters", "split"}}, false);
               }),
@@ -276,13 +286,21 @@ TEST(VariantRows, SplitMastersNeedTheKernelOfAllTensors) {
 
 TEST(VariantRows, ProgrammaticEdgesNeedAGraphAndHopper) {
   mixed::Run run = mixed_run(small(64, 4, 512));
-  EXPECT_EQ(settled(mixed::variants().settle(run, {{"graph_edges", "programmatic"}}, true), "graph_edges"), "programmatic");
-  EXPECT_THAT(refusal([&] {
-                mixed::variants().settle(run, {{"step_launch", "stream"}, {"graph_edges", "programmatic"}}, false);
-              }),
-              AllOf(HasSubstr("graph_edges=programmatic"), HasSubstr("no graph")));
+  EXPECT_EQ(mixed::variants().settle(run, {{"graph_edges", "programmatic"}}, true).choice.graph_edges, mixed::GraphEdges::programmatic);
+  // As a default it gives way with the reason; asked for by name it is refused with the same one.
+  const auto gives_way = [&](std::map<std::string, std::string> wanted, const char* why) {
+    const auto s = mixed::variants().settle(run, wanted, false);
+    EXPECT_EQ(settled(s, "graph_edges"), "full") << why;
+    EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("graph_edges=full runs, not the default programmatic"), HasSubstr(why))));
+    wanted["graph_edges"] = "programmatic";
+    EXPECT_THAT(refusal([&] { mixed::variants().settle(run, wanted, false); }),
+                AllOf(HasSubstr("graph_edges=programmatic"), HasSubstr(why)));
+  };
+  gives_way({{"step_launch", "stream"}}, "no graph");
+  run.why_no_kernel_names = "an old driver";
+  gives_way({}, "an old driver");
   run.compute_capability_major = 8;
-  EXPECT_THAT(refusal([&] { mixed::variants().settle(run, {{"graph_edges", "programmatic"}}, false); }), HasSubstr("sm_90"));
+  gives_way({}, "sm_90");
 }
 
 // It keeps GELU's gradient, from which nothing else can go on.
@@ -317,11 +335,21 @@ TEST(VariantRows, OurOwnProductsWithGeluNeedHopperAndEachOther) {
 
 // Which of two plans is the faster differs from process to process where they are close.
 TEST(VariantRows, AMeasuredPlanIsNoChoiceOfADeterministicRun) {
+  if (mixed::why_no_cudnn()) GTEST_SKIP() << *mixed::why_no_cudnn();
   const mixed::Run run = mixed_run(small(64, 4, 512));
+  EXPECT_EQ(settled(mixed::variants().settle(run, {}, false), "attention_plan"), "");
+  EXPECT_EQ(settled(mixed::variants().settle(run, {}, true), "attention_plan"), "heuristic");
   EXPECT_THAT(refusal([&] {
                 mixed::variants().settle(run, {{"attention_plan", "measured"}}, true);
               }),
               HasSubstr("attention_plan=measured"));
+}
+
+TEST(VariantRows, WithoutCudnnTheMeasuredPlanGivesWayAndTheReasonIsSaid) {
+  if (!mixed::why_no_cudnn()) GTEST_SKIP() << "cuDNN is here; STEPSCOPE_CUDNN_LIBRARY=/nonexistent takes it away";
+  const auto s = mixed::variants().settle(mixed_run(small(64, 4, 512)), {}, false);
+  EXPECT_EQ(settled(s, "attention_plan"), "heuristic");
+  EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("attention_plan=heuristic runs, not the default measured"), HasSubstr("cuDNN"))));
 }
 
 TEST(VariantRows, CudnnGivesWayToFlashWhereItHasNoPlan) {
