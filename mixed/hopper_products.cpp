@@ -50,24 +50,13 @@ void linear_gelu_slope_forward(HopperProducts& products, bf16* after, bf16* slop
   products.run(p, hopper::Tail::gelu, stream);
 }
 
-GeluKept gelu_kept(Gelu forward) {
-  switch (forward) {
-    case Gelu::hopper:
-      return GeluKept::slope;
-    case Gelu::matmul_epilogue:
-    case Gelu::kernel:
-      break;
-  }
-  return GeluKept::before;
-}
-
-void linear_gelu_backward_sums(HopperProducts& products, GeluKept what, bf16* dbefore, float* partial, const bf16* dout, const bf16* weight,
-                               const bf16* kept, int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
+void linear_gelu_slope_backward(HopperProducts& products, bf16* dbefore, float* partial, const bf16* dout, const bf16* weight,
+                                const bf16* slope, int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream) {
   hopper::Problem p;
   p.m = static_cast<int>(rows), p.n = static_cast<int>(in), p.k = static_cast<int>(out_channels);
   p.a = dout, p.b = weight, p.b_across = true;
-  p.out = dbefore, p.given = kept, p.partial = partial;
-  products.run(p, what == GeluKept::slope ? hopper::Tail::gelu_backward_of_slope : hopper::Tail::gelu_backward_of_x, stream);
+  p.out = dbefore, p.given = slope, p.partial = partial;
+  products.run(p, hopper::Tail::gelu_backward, stream);
 }
 
 int64_t gelu_partials(int64_t rows) { return ceil_div<int64_t>(rows, 128); }

@@ -31,13 +31,10 @@ std::optional<std::string> why_no_hopper_product(int compute_capability_major, i
 void linear_gelu_slope_forward(HopperProducts& products, bf16* after, bf16* slope, const bf16* inp, const bf16* weight, const bf16* bias,
                                int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
 
-// What the backward product is given of the forward pass.
-enum class GeluKept { slope, before };
-GeluKept gelu_kept(Gelu forward);
-// dbefore (rows,IN) = (dout (rows,OUT) * weight (OUT,IN)) * gelu'; `kept` is gelu' or the input of gelu. `partial` receives the sums of
-// dbefore's columns over 128 rows each, before rounding: gelu_partials(rows) rows of IN floats, for ops::reduce_partials.
-void linear_gelu_backward_sums(HopperProducts& products, GeluKept what, bf16* dbefore, float* partial, const bf16* dout, const bf16* weight,
-                               const bf16* kept, int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
+// dbefore (rows,IN) = (dout (rows,OUT) * weight (OUT,IN)) * slope, which may be dbefore. `partial` receives the sums of dbefore's columns
+// over 128 rows each, before rounding: gelu_partials(rows) rows of IN floats, for ops::reduce_partials.
+void linear_gelu_slope_backward(HopperProducts& products, bf16* dbefore, float* partial, const bf16* dout, const bf16* weight,
+                                const bf16* slope, int64_t rows, int64_t in, int64_t out_channels, cudaStream_t stream);
 int64_t gelu_partials(int64_t rows);
 // Whether mlp_up's bias gradient comes out of mlp_down's product.
 bool sums_columns(Gelu backward);

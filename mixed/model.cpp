@@ -370,8 +370,8 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
     case Gelu::hopper: {
       const OpRange range(Pass::backward, layer, Op::mlp_down);
       projection_weight_backward(mlp_down(layer), accumulate);
-      linear_gelu_backward_sums(hopper_, gelu_kept(variants_.gelu_forward), dup, scratch(), dresidual_rounded(),
-                                parameter(Tensor::fcprojw, layer), up, n, 4 * C_, C_, stream_);
+      linear_gelu_slope_backward(hopper_, dup, scratch(), dresidual_rounded(), parameter(Tensor::fcprojw, layer), up, n, 4 * C_, C_,
+                                 stream_);
       break;
     }
   }

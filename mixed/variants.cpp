@@ -96,19 +96,36 @@ Refusal no_gelu_product(const Run& run, const VariantChoice&) {
   const Products p(run);
   return p.in_every_layer([&](int64_t layer) { return p.gelu(layer); });
 }
-Refusal no_hopper_gelu_backward(const Run& run, const VariantChoice&) {
-  return why_no_hopper_product(run.compute_capability_major, run.options.model.channels);
-}
+// One keeps GELU's gradient where the other variants keep GELU's input.
 Refusal no_hopper_gelu(const Run& run, const VariantChoice& choice) {
+  switch (choice.gelu_backward) {
+    case Gelu::hopper:
+      break;
+    case Gelu::matmul_epilogue:
+    case Gelu::kernel:
+      return "only gelu_backward=hopper reads what it keeps, GELU's gradient";
+  }
   if (run.options.recompute != "none")
     return fmt::format("--recompute {} makes GELU again from its input, in whose place it keeps GELU's gradient", run.options.recompute);
-  return no_hopper_gelu_backward(run, choice);
+  return why_no_hopper_product(run.compute_capability_major, run.options.model.channels);
+}
+Refusal no_hopper_gelu_backward(const Run& run, const VariantChoice& choice) {
+  switch (choice.gelu_forward) {
+    case Gelu::hopper:
+      return std::nullopt;
+    case Gelu::matmul_epilogue:
+    case Gelu::kernel:
+      break;
+  }
+  if (auto why = why_no_hopper_product(run.compute_capability_major, run.options.model.channels)) return why;
+  return "only gelu_forward=hopper keeps GELU's gradient, which it reads";
 }
 Refusal no_input_of_gelu(const Run&, const VariantChoice& choice) {
-  switch (gelu_kept(choice.gelu_forward)) {
-    case GeluKept::before:
+  switch (choice.gelu_forward) {
+    case Gelu::matmul_epilogue:
+    case Gelu::kernel:
       return std::nullopt;
-    case GeluKept::slope:
+    case Gelu::hopper:
       break;
   }
   return "gelu_forward=hopper keeps GELU's gradient and not GELU's input, which it reads";
@@ -271,6 +288,15 @@ constexpr std::array kRows{
                       {.where = kNorms, .must = ", false, ", .never = ", true, "}}}},
 
     Row{.slot = "gelu_forward",
+        .name = "hopper",
+        .is = variant_value<&VariantChoice::gelu_forward, Gelu::hopper>(),
+        .help = "our own product for Hopper adds the bias, applies GELU and keeps GELU's gradient in place of GELU's input",
+        .refused =
+            "devices that are not of compute capability 9.0, C that is no multiple of 8, --recompute, and without gelu_backward=hopper",
+        .refuses = no_hopper_gelu,
+        .launches = {{{.where = "forward/gelu", .at_most = 0},
+                      {.where = "forward/mlp_up", .must = "hopper_product_kernel", .never = "add_bias_kernel"}}}},
+    Row{.slot = "gelu_forward",
         .name = "matmul_epilogue",
         .is = variant_value<&VariantChoice::gelu_forward, Gelu::matmul_epilogue>(),
         .help = "the product of mlp_up adds its bias and applies GELU; under --recompute a kernel makes GELU again",
@@ -282,16 +308,16 @@ constexpr std::array kRows{
         .is = variant_value<&VariantChoice::gelu_forward, Gelu::kernel>(),
         .help = "a kernel of its own applies GELU",
         .launches = {{{.where = "forward/gelu", .must = "gelu_forward_kernel"}}}},
-    Row{.slot = "gelu_forward",
-        .name = "hopper",
-        .is = variant_value<&VariantChoice::gelu_forward, Gelu::hopper>(),
-        .help = "our own product for Hopper adds the bias, applies GELU and keeps GELU's gradient in place of GELU's input",
-        .refused = "devices that are not of compute capability 9.0, C that is no multiple of 8, and --recompute",
-        .refuses = no_hopper_gelu,
-        .with = "gelu_backward=hopper",
-        .launches = {{{.where = "forward/gelu", .at_most = 0},
-                      {.where = "forward/mlp_up", .must = "hopper_product_kernel", .never = "add_bias_kernel"}}}},
 
+    Row{.slot = "gelu_backward",
+        .name = "hopper",
+        .is = variant_value<&VariantChoice::gelu_backward, Gelu::hopper>(),
+        .help = "our own product for Hopper multiplies by GELU's gradient and sums the columns for mlp_up's bias gradient",
+        .refused = "without gelu_forward=hopper",
+        .refuses = no_hopper_gelu_backward,
+        .launches = {{{.where = "backward/gelu", .never = "gelu_backward_kernel"},
+                      {.where = "backward/mlp_down", .must = "hopper_product_kernel"},
+                      {.where = "backward/mlp_up", .must = "reduce_partials_kernel", .never = "slab_sums_kernel"}}}},
     Row{.slot = "gelu_backward",
         .name = "matmul_epilogue",
         .is = variant_value<&VariantChoice::gelu_backward, Gelu::matmul_epilogue>(),
@@ -306,15 +332,6 @@ constexpr std::array kRows{
         .refused = "with gelu_forward=hopper",
         .refuses = no_input_of_gelu,
         .launches = {{{.where = "backward/gelu", .must = "gelu_backward_kernel"}}}},
-    Row{.slot = "gelu_backward",
-        .name = "hopper",
-        .is = variant_value<&VariantChoice::gelu_backward, Gelu::hopper>(),
-        .help = "our own product for Hopper multiplies by GELU's gradient and sums the columns for mlp_up's bias gradient",
-        .refused = "devices that are not of compute capability 9.0, and C that is no multiple of 8",
-        .refuses = no_hopper_gelu_backward,
-        .launches = {{{.where = "backward/gelu", .never = "gelu_backward_kernel"},
-                      {.where = "backward/mlp_down", .must = "hopper_product_kernel"},
-                      {.where = "backward/mlp_up", .must = "reduce_partials_kernel", .never = "slab_sums_kernel"}}}},
 
     Row{.slot = "linear_forward",
         .name = "bias_epilogue",

@@ -28,7 +28,7 @@ enum class ResidualStream { as_fp32, as_bf16 };
 enum class ResidualGradient { as_fp32, as_bf16 };
 enum class Residual { fused_layernorm, separate, matmul_epilogue };
 enum class BiasGradient { layernorm_fold, column_sums, matmul_epilogue };
-enum class Gelu { matmul_epilogue, kernel, hopper };
+enum class Gelu { hopper, matmul_epilogue, kernel };
 enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
 enum class GradNorm { whole, beside_backward };

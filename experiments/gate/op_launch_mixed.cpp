@@ -233,8 +233,8 @@ class MixedOps final : public OpTrainer {
     auto* partial = reinterpret_cast<float*>(h(scratch) + padded(s.rows * s.in));
     if (way == mixed::Gelu::hopper) {
       gpt2::ops::gelu_backward(h(scratch), h(ones), h(before), s.rows * s.in, here(c).stream);
-      mixed::linear_gelu_backward_sums(here(c).hopper, mixed::GeluKept::slope, h(dbefore), partial, h(dout), h(weight), h(scratch), s.rows,
-                                       s.in, s.out, here(c).stream);
+      mixed::linear_gelu_slope_backward(here(c).hopper, h(dbefore), partial, h(dout), h(weight), h(scratch), s.rows, s.in, s.out,
+                                        here(c).stream);
       gpt2::ops::reduce_partials(sums, partial, mixed::gelu_partials(s.rows), s.in, s.in, accumulate, here(c).stream);
     } else if (way == mixed::Gelu::kernel) {
       mixed::linear_backward_input(here(c).matmul, h(dbefore), h(dout), h(weight), s.rows, s.in, s.out, here(c).stream);

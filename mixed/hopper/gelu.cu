@@ -7,12 +7,8 @@ Launch prepare_gelu(const Problem& p, const Cut& cut) {
   return cut.columns == 192 ? prepare<192, false, false>(p, cut.plan, tail) : prepare<128, false, false>(p, cut.plan, tail);
 }
 
-Launch prepare_gelu_backward(const Problem& p, bool of_slope, const Cut& cut) {
-  if (!of_slope) {
-    if (cut.columns != 192) return {};
-    return prepare<192, false, true>(p, cut.plan, GeluBackward<false>(p.partial));
-  }
-  const GeluBackward<true> tail(p.partial);
+Launch prepare_gelu_backward(const Problem& p, const Cut& cut) {
+  const GeluBackward tail(p.partial);
   return cut.columns == 192 ? prepare<192, false, true>(p, cut.plan, tail) : prepare<128, false, true>(p, cut.plan, tail);
 }
 

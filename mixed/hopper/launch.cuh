@@ -64,7 +64,7 @@ Launch prepare(const Problem& p, const Plan& plan, const Tail& tail) {
 // One file each, so that they compile beside each other. Empty where there is no kernel for the layout and the cut.
 Launch prepare_plain(const Problem& p, const Cut& cut);
 Launch prepare_gelu(const Problem& p, const Cut& cut);
-Launch prepare_gelu_backward(const Problem& p, bool of_slope, const Cut& cut);
+Launch prepare_gelu_backward(const Problem& p, const Cut& cut);
 Launch prepare_exponential(const Problem& p, const Cut& cut);
 
 }  // namespace hopper

@@ -41,8 +41,7 @@ std::optional<std::string> why_not_layout(const Problem& p, Tail tail) {
     case Tail::exponential:
       if (p.a_across || p.b_across) return "this tail takes a as [m][k] and b as [n][k]";
       return std::nullopt;
-    case Tail::gelu_backward_of_slope:
-    case Tail::gelu_backward_of_x:
+    case Tail::gelu_backward:
       if (p.a_across || !p.b_across) return "this tail takes a as [m][k] and b as [k][n]";
       return std::nullopt;
   }
@@ -63,10 +62,8 @@ Launch prepare_any(const Problem& p, Tail tail, const Cut& cut) {
       return prepare_plain(p, cut);
     case Tail::gelu:
       return prepare_gelu(p, cut);
-    case Tail::gelu_backward_of_slope:
-      return prepare_gelu_backward(p, true, cut);
-    case Tail::gelu_backward_of_x:
-      return prepare_gelu_backward(p, false, cut);
+    case Tail::gelu_backward:
+      return prepare_gelu_backward(p, cut);
     case Tail::exponential:
       return prepare_exponential(p, cut);
   }

@@ -10,7 +10,7 @@
 namespace hopper {
 
 // What becomes of the sums, see tails.cuh.
-enum class Tail { plain, gelu, gelu_backward_of_slope, gelu_backward_of_x, exponential };
+enum class Tail { plain, gelu, gelu_backward, exponential };
 
 // out[m][n] = tail(sum over k of a b), bf16, 16-byte aligned. a is [m][k], or [k][m] if a_across; b is [n][k], or [k][n] if b_across. The
 // length of every row in memory must be a multiple of 8.
@@ -21,8 +21,8 @@ struct Problem {
   __nv_bfloat16* out = nullptr;
   const __nv_bfloat16* bias = nullptr;   // [n]; gelu
   __nv_bfloat16* slope = nullptr;        // [m][n]; gelu writes GELU'
-  const __nv_bfloat16* given = nullptr;  // [m][n], GELU' or x; gelu_backward_*. May be `out`
-  float* partial = nullptr;              // [ceil(m / 128)][n], sums of columns; gelu_backward_*
+  const __nv_bfloat16* given = nullptr;  // [m][n], GELU'; gelu_backward. May be `out`
+  float* partial = nullptr;              // [ceil(m / 128)][n], sums of columns; gelu_backward
   const float* offset = nullptr;         // [m]; exponential
   float* row_sums = nullptr;             // [ceil(n / columns of a tile)][m]; exponential
   int* overflow = nullptr;               // one; exponential sets it to 1, never to 0

@@ -43,6 +43,8 @@ NOT_ALONE = {
 NOT_ALONE_VARIANTS = {
     ("gelu_forward", "matmul_epilogue"): "the product in front of the GELU computes it; alone it is gelu=kernel",
     ("gelu_backward", "matmul_epilogue"): "the product behind the GELU computes it; alone it is gelu=kernel",
+    ("gelu_forward", "hopper"): "the product in front of the GELU makes it and keeps its gradient; alone it is gelu=kernel",
+    ("gelu_backward", "hopper"): "the product behind the GELU multiplies by the gradient that was kept; alone it is gelu=kernel",
     ("adamw", "per_tensor"): "it launches once for each of GPT-2's 16 tensors, and PyTorch has its own; use all_tensors",
 }
 

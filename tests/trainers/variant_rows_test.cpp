@@ -230,6 +230,7 @@ TEST(VariantRows, TheFp32TrainerRefusesInTheSameWay) {
 // What cuBLASLt has no kernel for, it says when the variants are settled; a default gives way, a variant that was asked for is refused.
 TEST(VariantRows, AProductThatTheLibraryLacksIsNoSilentFallback) {
   mixed::Run run = mixed_run(small(64, 4, 512));
+  run.compute_capability_major = 8;  // without our own products
   run.why_no_product = [](const mixed::Gemm& g) -> std::optional<std::string> {
     if (g.epilogue != mixed::Epilogue::none) return "cuBLASLt has no kernel for it";
     return std::nullopt;
@@ -303,25 +304,34 @@ TEST(VariantRows, ProgrammaticEdgesNeedAGraphAndHopper) {
   gives_way({}, "sm_90");
 }
 
-// It keeps GELU's gradient, from which nothing else can go on.
+// They keep GELU's gradient where the others keep GELU's input, so that none goes with another's half.
 TEST(VariantRows, OurOwnProductsWithGeluNeedHopperAndEachOther) {
   mixed::Run run = mixed_run(small(64, 4, 512));
-  const auto why = [&](const std::map<std::string, std::string>& wanted) {
-    return refusal([&] { mixed::variants().settle(run, wanted, false); });
+  using Wanted = std::map<std::string, std::string>;
+  const auto why = [&](const Wanted& wanted) { return refusal([&] { mixed::variants().settle(run, wanted, false); }); };
+  const auto both = [&](const Wanted& wanted, const char* name, const char* reason) {
+    const auto s = mixed::variants().settle(run, wanted, true);
+    EXPECT_EQ(settled(s, "gelu_forward"), name) << reason;
+    EXPECT_EQ(settled(s, "gelu_backward"), name) << reason;
+    if (*reason != 0) EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("not the default hopper"), HasSubstr(reason))));
   };
-  const auto s = mixed::variants().settle(run, {{"gelu_forward", "hopper"}}, true);
-  EXPECT_EQ(settled(s, "gelu_backward"), "hopper");
-  EXPECT_THAT(s.notices, Contains(HasSubstr("gelu_backward=hopper runs, not the default matmul_epilogue")));
-  for (const char* backward : {"matmul_epilogue", "kernel"})
-    EXPECT_THAT(why({{"gelu_forward", "hopper"}, {"gelu_backward", backward}}),
-                AllOf(HasSubstr(std::string("gelu_backward=") + backward), HasSubstr("keeps GELU's gradient")));
-  for (const char* forward : {"matmul_epilogue", "kernel"}) EXPECT_EQ(why({{"gelu_forward", forward}, {"gelu_backward", "hopper"}}), "");
+  both({}, "", "");
+  both({{"gelu_forward", "matmul_epilogue"}}, "matmul_epilogue", "only gelu_forward=hopper keeps GELU's gradient");
+  both({{"gelu_backward", "matmul_epilogue"}}, "matmul_epilogue", "only gelu_backward=hopper reads what it keeps");
+  EXPECT_EQ(settled(mixed::variants().settle(run, {{"gelu_backward", "kernel"}}, false), "gelu_forward"), "matmul_epilogue");
+  for (const char* other : {"matmul_epilogue", "kernel"}) {
+    EXPECT_THAT(why({{"gelu_forward", "hopper"}, {"gelu_backward", other}}),
+                AllOf(HasSubstr("gelu_forward=hopper"), HasSubstr("only gelu_backward=hopper reads")));
+    EXPECT_THAT(why({{"gelu_forward", other}, {"gelu_backward", "hopper"}}),
+                AllOf(HasSubstr("gelu_backward=hopper"), HasSubstr("only gelu_forward=hopper keeps")));
+  }
   run.options.recompute = "gelu";
+  both({}, "matmul_epilogue", "--recompute gelu");
   EXPECT_THAT(why({{"gelu_forward", "hopper"}}), HasSubstr("--recompute gelu"));
-  EXPECT_EQ(why({{"gelu_backward", "hopper"}}), "");
   run.options.recompute = "none";
   for (const int major : {8, 10}) {
     run.compute_capability_major = major;
+    both({}, "matmul_epilogue", "only GPUs of compute capability 9.0");
     for (const char* slot : {"gelu_forward", "gelu_backward"})
       EXPECT_THAT(why({{slot, "hopper"}}),
                   AllOf(HasSubstr("only GPUs of compute capability 9.0"), HasSubstr(std::to_string(major) + ".0")));

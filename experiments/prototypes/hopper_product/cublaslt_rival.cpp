@@ -59,7 +59,7 @@ void CublasLtRival::describe(Tail tail) {
   STEPSCOPE_CUDA_CHECK(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   set(CUBLASLT_MATMUL_DESC_TRANSA, p_.b_across ? CUBLAS_OP_N : CUBLAS_OP_T);
   set(CUBLASLT_MATMUL_DESC_TRANSB, p_.a_across ? CUBLAS_OP_T : CUBLAS_OP_N);
-  const bool gelu = tail == Tail::gelu, backward = tail == Tail::gelu_backward_of_slope || tail == Tail::gelu_backward_of_x;
+  const bool gelu = tail == Tail::gelu, backward = tail == Tail::gelu_backward;
   if (gelu || backward) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, gelu ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_DGELU);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, gelu ? p_.slope : const_cast<bf16*>(p_.given));

@@ -6,7 +6,7 @@ NamedLaunches cutlass_launches(const Problem& p, Tail tail) {
   if (p.a_across) return {};
   if (tail == Tail::plain && !p.b_across) return cutlass_plain(p);
   if (tail == Tail::gelu) return cutlass_gelu(p);
-  if (tail == Tail::gelu_backward_of_x) return cutlass_gelu_backward(p);
+  if (tail == Tail::gelu_backward) return cutlass_gelu_backward(p);
   return {};
 }
 

@@ -63,7 +63,7 @@ void check_row(const Case& c, const Buffers& buffers, int row, const float* sums
   const Problem& p = buffers.problem;
   const int64_t at = int64_t{row} * p.n;
   const auto out = to_host(p.out + at, p.n);
-  const bool two = c.tail == Tail::gelu, reads = c.tail == Tail::gelu_backward_of_slope || c.tail == Tail::gelu_backward_of_x;
+  const bool two = c.tail == Tail::gelu, reads = c.tail == Tail::gelu_backward;
   const auto second = two ? to_host(p.slope + at, p.n) : std::vector<__nv_bfloat16>{};
   const auto given = reads ? to_host(p.given + at, p.n) : std::vector<__nv_bfloat16>{};
   const auto bias = two ? to_host(p.bias, p.n) : std::vector<__nv_bfloat16>{};
@@ -77,7 +77,7 @@ void check_row(const Case& c, const Buffers& buffers, int row, const float* sums
       want = gelu(x);
       error.see(__bfloat162float(second[j]), slope(x), std::abs(slope(x)) / 256 + slack + 1e-5, "slope", row, i);
     } else if (reads) {
-      const double g = __bfloat162float(given[j]), factor = c.tail == Tail::gelu_backward_of_x ? slope(g) : g;
+      const double factor = __bfloat162float(given[j]);
       want *= factor;
       slack *= std::abs(factor) + 0.01;
     } else if (c.tail == Tail::exponential) {
@@ -117,7 +117,7 @@ void check_column_sums(const Case& c, const Buffers& buffers, Error& error) {
     for (size_t i = 0; i < got.size(); ++i) {
       double want = 0, size = 0, factors = 0;
       for (size_t at = i; at < sums.size(); at += got.size()) {
-        const double g = __bfloat162float(given[at]), factor = c.tail == Tail::gelu_backward_of_x ? slope(g) : g;
+        const double factor = __bfloat162float(given[at]);
         want += sums[at] * factor;
         size += std::abs(sums[at] * factor);
         factors += std::abs(factor) + 0.01;
@@ -143,7 +143,7 @@ bool check(const Case& c, const Way& way) {
   const auto sums = sums_in_double(buffers.problem, rows);
   Error error;
   for (size_t i = 0; i < rows.size(); ++i) check_row(c, buffers, rows[i], sums.data() + i * static_cast<size_t>(c.n), error);
-  if (c.tail == Tail::gelu_backward_of_slope || c.tail == Tail::gelu_backward_of_x) check_column_sums(c, buffers, error);
+  if (c.tail == Tail::gelu_backward) check_column_sums(c, buffers, error);
   if (c.tail == Tail::exponential && to_host(buffers.problem.overflow, 1)[0] != 0) error.see(1, 0, 1e-9, "overflow reported", 0, 0);
   fmt::print("{},{},{}x{}x{},{:.3f},{}\n", way.name, c.name, c.m, c.n, c.k, error.worst, error.worst <= 1 ? "" : error.where);
   std::fflush(stdout);

@@ -16,7 +16,7 @@ Way way(int columns, int across_m, int across_n, int stages, int group) {
 }
 
 std::vector<Case> at(int m) {
-  return {{"mlp_down dX, dGELU, sums", m, 3072, 768, false, true, Tail::gelu_backward_of_slope},
+  return {{"mlp_down dX, dGELU, sums", m, 3072, 768, false, true, Tail::gelu_backward},
           {"mlp_up, GELU", m, 3072, 768, false, false, Tail::gelu},
           {"mlp_up", m, 3072, 768, false, false, Tail::plain},
           {"lm_head, exp", m, kPadded, 768, false, false, Tail::exponential},
@@ -27,7 +27,6 @@ std::vector<Case> at(int m) {
           {"lm_head", m, kPadded, 768, false, false, Tail::plain},
           {"mlp_down dX", m, 3072, 768, false, true, Tail::plain},
           {"qkv dX", m, 768, 2304, false, true, Tail::plain},
-          {"mlp_down dX, dGELU of x, sums", m, 3072, 768, false, true, Tail::gelu_backward_of_x},
           {"lm_head dX", m, 768, kPadded, false, true, Tail::plain},
           {"lm_head dW", kPadded, 768, m, true, true, Tail::plain}};
 }
@@ -47,8 +46,7 @@ std::vector<Case> check_cases() {
     for (const auto& [a, b] : {std::pair{false, false}, std::pair{false, true}, std::pair{true, true}})
       out.push_back({"plain", m, n, k, a, b, Tail::plain});
     out.push_back({"gelu", m, n, k, false, false, Tail::gelu});
-    out.push_back({"gelu backward of slope", m, n, k, false, true, Tail::gelu_backward_of_slope});
-    out.push_back({"gelu backward of x", m, n, k, false, true, Tail::gelu_backward_of_x});
+    out.push_back({"gelu backward", m, n, k, false, true, Tail::gelu_backward});
     out.push_back({"exponential", m, n, k, false, false, Tail::exponential});
   }
   for (const Case& c : at(4096))
@@ -68,8 +66,7 @@ std::vector<Case> timed_cases() {
 
 Buffers::Buffers(const Case& c, int columns_of_a_tile) : columns(columns_of_a_tile) {
   const int64_t m = c.m, n = c.n, k = c.k;
-  const bool backward = c.tail == Tail::gelu_backward_of_slope || c.tail == Tail::gelu_backward_of_x,
-             exponential = c.tail == Tail::exponential;
+  const bool backward = c.tail == Tail::gelu_backward, exponential = c.tail == Tail::exponential;
   a = DeviceBuffer<__nv_bfloat16>(m * k);
   b = DeviceBuffer<__nv_bfloat16>(n * k);
   out = DeviceBuffer<__nv_bfloat16>(m * n);
