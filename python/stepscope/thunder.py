@@ -94,7 +94,7 @@ def _why_not_devices(**tensors):
     for name, device in devices.items():
         if device != first:
             return f"{name} is on {device} and {first_name} on {first}"
-    if not torch._C._dispatch_has_kernel_for_dispatch_key("stepscope::gelu_forward", first.type.upper()):
+    if not _ops.has_kernels(first):
         return f"{first_name} is on {first}; the kernels run on CUDA devices"
     if first.type == "cuda":
         _library.load()  # Raises where there is none: who asks for this executor does not want another one in silence.
