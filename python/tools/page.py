@@ -44,7 +44,7 @@ def bench(record):
 
 
 def thunder(record):
-    return bench(record).replace("PyTorch, ms", f"Thunder {record['thunder']} alone, ms").replace("ours, ms", "with ours before it, ms")
+    return bench(record).replace("\n", f" {record['layers']} layers.\n", 1).replace("PyTorch, ms", f"Thunder {record['thunder']} alone, ms").replace("ours, ms", "with ours before it, ms")
 
 
 def losses(record):
