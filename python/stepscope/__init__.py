@@ -29,3 +29,11 @@ __all__ = ["AdamW", "CheckFailed", "MachineError", "Refused", "Report", "Stepsco
            "profile", "replace", "variants", "why_missing"]
 
 _prepare()
+
+
+def __getattr__(name):
+    # Lightning Thunder takes seconds to import, and most users have none.
+    if name == "thunder":
+        import importlib
+        return importlib.import_module(".thunder", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ import torch
 
 from . import _reference as reference
 from ._check import loss_of, recorded_calls, run_model
-from ._errors import StepscopeError
+from ._errors import Refused, StepscopeError
 from ._tables import table
 
 
@@ -182,6 +182,11 @@ def bench(model, batch, *, report, autocast=None, optimizer=None, compiled=False
     PyTorch's arm; ours is the same, replaced where `adamw` was asked of replace(). compiled: also both arms of the step through
     torch.compile, and ours against PyTorch's compiled ops. steps: ("eager", "compiled") or one of them, where `compiled` is not to say it.
     PyTorch's arm is a deep copy of the model with the ops given back."""
+    if not hasattr(report, "off"):
+        raise Refused(f"report is {type(report).__name__}; give bench() what replace() returned for this model")
+    if report.model is not getattr(model, "_orig_mod", model):
+        other = type(report.model)
+        raise Refused(f"the report is of another model (a {getattr(other, '_stepscope_was', other).__name__}); give bench() what replace() returned for this one")
     if not report.on:
         raise StepscopeError("the report's ops are off; bench() compares them with PyTorch's")
     device = next(model.parameters()).device

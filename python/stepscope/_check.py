@@ -98,6 +98,10 @@ def moved_by_rounding(call, upstream, truth):
     return moved
 
 
+def _word(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
 def _where(got, truth, at):
     if not truth.numel():
         return "empty"
@@ -121,6 +125,10 @@ def compare(call, seed=0):
         if o.shape != t.shape:
             rows.append(Row(call.op, call.site, shape, name, math.inf, 0, math.inf, 0, FLOOR[storage], f"shape {tuple(o.shape)}, PyTorch's is "
                             f"{tuple(t.shape)}", False))
+            continue
+        if i == 0 and call.op != "loss" and o.dtype != p.dtype:  # a loss may be wider than its logits, and gradients have their tensors' types
+            rows.append(Row(call.op, call.site, shape, name, math.inf, 0, math.inf, 0, FLOOR[storage], f"type {_word(o.dtype)}, PyTorch's is "
+                            f"{_word(p.dtype)}", False))
             continue
         error, row_errors = _errors(o, t)
         torch_error, torch_rows = _errors(p, t)

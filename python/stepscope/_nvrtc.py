@@ -68,6 +68,8 @@ class CudaKernel:
         return self._functions[device]
 
     def __call__(self, grid, block, arguments, shared_bytes=0):
+        if not torch.cuda.is_available():
+            raise MachineError(f"no CUDA device: {self.name} cannot be launched here")
         cuda, function = self._function(torch.cuda.current_device())
         values = [_value(a) for a in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))

@@ -397,6 +397,26 @@ _FAKE = {
     "cross_entropy_kept_sum_backward": _kept_sum_backward_fake,
     "adamw": lambda *arguments: None,
 }
+
+
+def has_kernels(device):
+    """Whether the ops can run on this kind of device: on CUDA's, and where a test registered kernels."""
+    return device.type == "cuda" or torch._C._dispatch_has_kernel_for_dispatch_key("stepscope::gelu_forward", device.type.upper())
+
+
+def _refusing(word):
+    """The op on every device that has no kernel of it, where PyTorch's own sentence is a page of dispatch keys."""
+    op = {"sdpa": "attention", "cross": "loss"}.get(word, word)
+
+    def refuse(*arguments):
+        device = next(a.device for a in arguments if isinstance(a, torch.Tensor))
+        raise Refused(f"{op}: the tensors are on {device}, and the kernels run on CUDA devices; move the model and the batch to one, or give "
+                      "the ops back (undo() of the report)")
+
+    return refuse
+
+
 for _name in _SCHEMAS:
     LIBRARY.impl(_name, _CUDA[_name], "CUDA")
+    LIBRARY.impl(_name, _refusing(_name.split("_")[0]), "CompositeExplicitAutograd")
     torch.library.register_fake("stepscope::" + _name, _FAKE[_name], lib=LIBRARY)

@@ -14,7 +14,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from . import functional
+from . import _library, _ops, functional
 from ._errors import Refused
 from ._tables import table
 from ._variants import LEFT_TO_INDUCTOR, OPS, choose
@@ -400,6 +400,18 @@ def _left_by_default(compiled):
     return left if functional.has_cudnn() else {**left, "attention": SLOWER}
 
 
+def _what_runs_no_kernel(report):
+    """Sentences for a reader who would else meet them at the first step. A model may still be moved."""
+    if not any(not callable(report.chosen[s.op]) for s in report.replaced):
+        return []
+    notes, parameter = [], next(report.model.parameters(), None)
+    here = parameter is None or _ops.has_kernels(parameter.device)
+    if not here:
+        notes.append(f"The model is on {parameter.device}; the kernels run on CUDA devices, so move it to one before it runs.")
+    missing = _library.why_missing() if not here or (parameter is not None and parameter.is_cuda) else None
+    return notes + ([f"No kernel can run yet: {missing}"] if missing else [])
+
+
 def replace(model, *, optimizer=None, compiled=None, **asked):
     """Replaces ops of a model by stepscope's kernels, in place; without any op named: all of them that are not slower than PyTorch's.
 
@@ -411,6 +423,8 @@ def replace(model, *, optimizer=None, compiled=None, **asked):
     fuses better. None: whether torch.compile(model) or model.compile() was called before; say True where it comes after.
 
     Returns a Report; print it: what is not replaced stands in it with the reason."""
+    if not isinstance(model, nn.Module):
+        raise Refused(f"replace() takes a torch.nn.Module, not {type(model).__name__}")
     compiled = _is_compiled(model) if compiled is None else compiled
     model = _inside(model)
     by_default = not any(v is not None and v is not False for v in asked.values())
@@ -430,7 +444,10 @@ def replace(model, *, optimizer=None, compiled=None, **asked):
             report.sites.append(Site("config", "with cache and mask", "attention", "without", swap=_without_cache_and_mask(model)))
     if "adamw" in chosen:
         _replace_optimizer(report, optimizer, chosen["adamw"])
+    elif optimizer is not None:
+        report.sites.append(Site("optimizer", type(optimizer).__name__, "adamw", why="ops were named and adamw was not; adamw=True replaces it"))
     for op in chosen:
         if not any(s.op == op for s in report.sites):
             report.sites.append(Site("", type(model).__name__, op, why="no such op was recognized in this model"))
+    report.notes += _what_runs_no_kernel(report)
     return report

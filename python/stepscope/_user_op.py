@@ -29,6 +29,7 @@ class _WithBackward(torch.autograd.Function):
         if ctx.backward_function is not None:
             given = ctx.backward_function(upstream.contiguous(), *tensors)
             given = list(given) if isinstance(given, (tuple, list)) else [given]
+            _check_gradients(given, [t for t in tensors if t.is_floating_point()])
             given = iter(given)
             gradients = [next(given, None) if t.is_floating_point() else None for t in tensors]
         else:
@@ -40,10 +41,21 @@ class _WithBackward(torch.autograd.Function):
         return None, None, None, *gradients
 
 
+def _check_gradients(given, tensors):
+    if len(given) != len(tensors):
+        raise Refused(f"backward returned {len(given)} gradients for {len(tensors)} floating tensors; return one for each, or None")
+    for g, t in zip(given, tensors):
+        if g is not None and getattr(g, "shape", None) != t.shape:
+            what = f"a gradient of shape {tuple(g.shape)}" if isinstance(g, torch.Tensor) else type(g).__name__
+            raise Refused(f"backward returned {what} for a tensor of shape {tuple(t.shape)}")
+
+
 class UserOp:
     """What @stepscope.op makes: call it with the arguments of the op in torch.nn.functional, or give it to replace(layernorm=…)."""
 
     def __init__(self, kind, forward, backward):
+        if not callable(forward):
+            raise Refused(f"{kind}: {type(forward).__name__} cannot be called; a kernel is a function of tensors")
         self.kind, self.forward, self.backward = kind, forward, backward
         self.__name__ = getattr(forward, "__name__", type(forward).__name__)
         self.report = None
@@ -68,7 +80,13 @@ class UserOp:
         extra = {"loss": (settings.get("ignored"),)}.get(self.kind, ())
         wanted = len(inspect.signature(self.forward).parameters) if _has_signature(self.forward) else None
         extra = extra[: max(0, wanted - len(tensors))] if wanted is not None else ()
-        return self._differentiable(lambda *t: self.forward(*t, *extra), function, *tensors)
+        return self._differentiable(lambda *t: self._answer(*t, *extra), function, *tensors)
+
+    def _answer(self, *arguments):
+        out = self.forward(*arguments)
+        if not isinstance(out, torch.Tensor):
+            raise Refused(f"{self!r} returned {type(out).__name__}, expected a tensor")
+        return out
 
     def _attend(self, settings, qkv):
         heads = settings["heads"]
@@ -78,12 +96,12 @@ class UserOp:
         def function(q, k, v):
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-        return self._differentiable(self.forward, function, q, k, v).transpose(1, 2).reshape(B, T, C)
+        return self._differentiable(self._answer, function, q, k, v).transpose(1, 2).reshape(B, T, C)
 
     def _differentiable(self, forward, function, *tensors):
         if self.backward is None and torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             out = forward(*tensors)
-            if isinstance(out, torch.Tensor) and out.requires_grad:
+            if out.requires_grad:
                 return out  # made of PyTorch's ops: autograd knows it
         return _WithBackward.apply(forward, self.backward, function, *tensors)
 
@@ -106,12 +124,18 @@ class UserOp:
     def _attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         if attn_mask is not None or dropout_p or not is_causal or scale is not None or key.shape != query.shape:
             raise Refused("attention: own kernels are checked for causal self-attention without mask, dropout or scale")
+        if query.dim() != 4 or value.shape != query.shape:
+            raise Refused(f"attention: query {tuple(query.shape)}, value {tuple(value.shape)}; own kernels are checked for tensors of one shape "
+                          "(batch, heads, tokens, head size)")
         B, heads, T, size = query.shape
         return (torch.cat([t.transpose(1, 2).reshape(B, T, heads * size) for t in (query, key, value)], dim=2),), {"heads": heads}
 
     def _loss(self, input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0):
         if weight is not None or reduction != "mean" or label_smoothing:
             raise Refused("loss: own kernels are checked for the plain mean")
+        if input.dim() != 2 or target.dim() != 1 or target.shape[0] != input.shape[0]:
+            raise Refused(f"loss: input {tuple(input.shape)} with target {tuple(target.shape)}; own kernels are checked for (rows, classes) and "
+                          "(rows,)")
         return (input, target.to(torch.int64)), {"ignored": ignore_index}
 
     # ---- the same check that our ops pass -----------------------------------------------------------------------------
@@ -156,7 +180,19 @@ def _has_signature(function):
     return all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
+_FORMS = {"layernorm": (None, "(rows, channels)"), "gelu": (None, "(rows, columns)"), "attention": (4, "(batch, tokens, heads, head size)"),
+          "loss": (2, "(rows, classes)")}
+
+
+def _check_shape(kind, shape):
+    length, form = _FORMS[kind]
+    if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(n, int) and n > 0 for n in shape) or (
+            length is not None and len(shape) != length):
+        raise Refused(f"{kind}: {shape!r} is no shape for a check; shapes is a list, each {form}")
+
+
 def _example(kind, shape, dtype, device):
+    _check_shape(kind, shape)
     generator = torch.Generator().manual_seed(7)
 
     def normal(*s, scale=1.0, mean=0.0):
@@ -187,6 +223,8 @@ def op(kind, *, backward=None, check=True, shapes=None, dtypes=(torch.float32, t
 
     With `check` the kernel runs here, at `shapes` and `dtypes` and on rows made to break it; a wrong one raises CheckFailed with the
     rows that show it."""
+    if callable(kind):
+        raise Refused(f"stepscope.op needs the op in parentheses, for example @stepscope.op({KINDS[0]!r}); there are {', '.join(KINDS)}")
     if kind not in KINDS:
         raise Refused(f"{kind!r} is no op for own kernels; there are {', '.join(KINDS)}")
 

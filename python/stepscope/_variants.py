@@ -75,6 +75,19 @@ def _one_op(op, asked):
     return {s: chosen.get(s, None if op == "attention" else ALONE[s][0]) for s in slots}
 
 
+def _own(op, kernel):
+    """A kernel made by stepscope.op for this op; others were never compared with anything."""
+    if op == "adamw":
+        raise Refused("adamw takes no kernel of its own; there is adamw=True")
+    kind = getattr(kernel, "kind", None)
+    if kind is None:
+        raise Refused(f"{op} is given {getattr(kernel, '__name__', type(kernel).__name__)}, which no check has seen; make it with "
+                      f"@stepscope.op({op!r})")
+    if kind != op:
+        raise Refused(f"{op} is given {kernel!r}, which is a kernel for {kind}")
+    return kernel
+
+
 def choose(asked):
     """{op: {slot: variant} | callable} for the keywords of replace(). Ops and slots of the table are taken; others are refused."""
     chosen = {}
@@ -82,7 +95,7 @@ def choose(asked):
         if value is None or value is False:
             continue
         if key in OPS:
-            chosen[key] = value if callable(value) else _one_op(key, value)
+            chosen[key] = _own(key, value) if callable(value) else _one_op(key, value)
     for key, value in asked.items():
         if value is None or value is False or key in OPS:
             continue

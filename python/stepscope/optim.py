@@ -25,6 +25,9 @@ def _why_not(optimizer):
     parameters = [p for g in groups for p in g["params"]]
     if len({p.device for p in parameters}) > 1:
         return "its parameters lie on several devices"
+    for p in parameters[:1]:
+        if not _ops.has_kernels(p.device):
+            return f"its parameters are on {p.device} and the kernel runs on CUDA devices; make the optimizer after moving the model"
     kinds = {p.dtype for p in parameters}
     if len(kinds) > 1 or not kinds <= {torch.float32, torch.bfloat16}:
         words = ", ".join(sorted(str(k).removeprefix("torch.") for k in kinds))

@@ -1,4 +1,6 @@
 """Refusals and types of the functions, shape functions, torch.compile. On the CPU, with fake kernels."""
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -311,3 +313,13 @@ def test_a_compiled_model_has_no_graph_break_and_the_same_gradients(tiny, batch)
     torch.compile(tiny, backend="aot_eager", fullgraph=True)(*batch)[1].backward()
     for name, p in tiny.named_parameters():
         torch.testing.assert_close(p.grad, eager[name], rtol=1e-4, atol=1e-6)
+
+
+def test_without_lightning_thunder_its_executor_says_which_package_is_missing(monkeypatch):
+    monkeypatch.delitem(sys.modules, "stepscope.thunder", raising=False)
+    monkeypatch.delitem(vars(stepscope), "thunder", raising=False)
+    monkeypatch.setitem(sys.modules, "thunder", None)  # an import of it fails
+    with pytest.raises(ImportError, match="pip install lightning-thunder"):
+        stepscope.thunder
+    with pytest.raises(AttributeError, match="no attribute 'thunderx'"):
+        stepscope.thunderx

@@ -1,6 +1,6 @@
 """Measures GPT-2 124M of PyTorch with ops replaced, for docs/python.md: a table of each part on stdout, JSON into PART.json of a folder.
 
-    python3 python/tools/measure.py check bench compiled losses own step [--out FOLDER] [--batch 16] [--tokens 1024] ...
+    python3 python/tools/measure.py check bench compiled losses own thunder step [--out FOLDER] [--batch 16] [--tokens 1024] ...
 """
 import argparse
 import json
@@ -162,6 +162,23 @@ def own(arguments):
     return answer
 
 
+def thunder(arguments):
+    """The step of Lightning Thunder's program with its default executors, and with ours before them."""
+    import thunder as lightning
+    batch, arms = batch_of(arguments), []
+    for executors in ((), (stepscope.thunder.executor,)):
+        model = model_of(arguments)
+        program = lightning.jit(model, executors=[*executors, *lightning.get_default_executors()])
+        arms.append(stepscope._bench._step(program, batch, adamw(model.parameters()), lambda: autocast(arguments)))
+        arms[-1]()
+        print(f"executors {[e.name for e in lightning.compile_data(program).executors_list]}", flush=True)
+    taken = stepscope.thunder.report(program)
+    print(taken)
+    row = stepscope._bench.paired("step of Lightning Thunder", f"{arguments.batch}x{arguments.tokens}", "eager", *arms,
+                                  cuda=arguments.device == "cuda", blocks=arguments.blocks, block_ms=200.0)
+    return {"thunder": lightning.__version__, "taken": [vars(r) for r in taken.rows], "rows": bench_rows(stepscope._bench.BenchReport([row]))}
+
+
 def step(arguments):
     """Training steps for the collector: stepscope profile --step-range step -- python3 python/tools/measure.py step"""
     model = model_of(arguments)
@@ -221,7 +238,7 @@ def limited(part, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="+", choices=["check", "bench", "compiled", "losses", "own", "step"])
+    parser.add_argument("parts", nargs="+", choices=["check", "bench", "compiled", "losses", "own", "thunder", "step"])
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--tag", default="", help="written behind the part in the name of its file")
     parser.add_argument("--seconds", type=int, default=600, help="limit of each part")

@@ -43,6 +43,10 @@ def bench(record):
     return made_on(record) + "\n\n" + table(("what", "shape", "how", "PyTorch, ms", "ours, ms", "ratio, 95%", "ours is"), rows)
 
 
+def thunder(record):
+    return bench(record).replace("\n", f" {record['layers']} layers.\n", 1).replace("PyTorch, ms", f"Thunder {record['thunder']} alone, ms").replace("ours, ms", "with ours before it, ms")
+
+
 def losses(record):
     rows = []
     for seed in range(len(record["curves"]["pytorch"])):
@@ -95,7 +99,7 @@ def section(kind, names):
     paths = [RECORDS / n for n in names.split()]
     if kind in ("profiles", "sums"):
         return {"profiles": profiles.markdown, "sums": profiles.sums}[kind](paths)
-    return {"check": check, "bench": bench, "compiled": bench, "losses": losses, "own": own}[kind](read(paths[0]))
+    return {"check": check, "bench": bench, "compiled": bench, "thunder": thunder, "losses": losses, "own": own}[kind](read(paths[0]))
 
 
 def filled(text):

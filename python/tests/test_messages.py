@@ -1,0 +1,103 @@
+"""What a stranger meets first: a machine without a device or a library, and arguments of another kind. Each is an exception with a sentence,
+raised where the mistake is."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import stepscope
+from stepscope.models import GPT, GPTConfig
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# In a process of its own, where no test put kernels on the CPU.
+ON_A_CPU = """
+import torch, stepscope
+from stepscope.models import GPT, GPTConfig
+
+def told(call):
+    try:
+        call()
+    except stepscope.StepscopeError as e:
+        print(f"{type(e).__name__}: {e}")
+
+S, x, w = stepscope.functional, torch.randn(4, 8), torch.ones(8)
+model = GPT(GPTConfig(vocab_size=67, block_size=16, n_layer=1, n_head=2, n_embd=32))
+batch = torch.randint(67, (2, 16)), torch.randint(67, (2, 16))
+print(stepscope.replace(model, layernorm=True))
+told(lambda: model(*batch))
+told(lambda: stepscope.check(model, batch))
+told(lambda: S.layer_norm(x, (8,), w))
+told(lambda: S.gelu(x))
+told(lambda: S.cross_entropy(x, torch.arange(4)))
+told(lambda: S.cross_entropy(x, torch.arange(4), classifier="one_read"))
+told(lambda: S.attention(torch.randn(1, 4, 24), 2))
+told(lambda: S.scaled_dot_product_attention(*torch.randn(3, 1, 2, 4, 4), is_causal=True))
+told(lambda: stepscope.AdamW(model.parameters()))
+told(lambda: stepscope.cuda_kernel("", "mine")((1,), (1,), []))
+"""
+
+
+def test_without_a_device_every_op_says_so():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), *sys.path]), "STEPSCOPE_OPS_LIBRARY": "/nowhere/lib.so",
+                   "CUDA_VISIBLE_DEVICES": ""}
+    ran = subprocess.run([sys.executable, "-c", ON_A_CPU], env=environment, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert "The model is on cpu; the kernels run on CUDA devices, so move it" in ran.stdout
+    assert "No kernel can run yet: libstepscope_ops.so was not found (looked for /nowhere/lib.so)" in ran.stdout
+    told = [line.split("the tensors")[0] for line in ran.stdout.splitlines() if line.startswith("Refused") and "run on CUDA devices" in line]
+    assert told == ["Refused: layernorm: "] * 3 + ["Refused: gelu: "] + ["Refused: loss: "] * 2 + ["Refused: attention: "] * 2
+    assert "Refused: adamw: its parameters are on cpu and the kernel runs on CUDA devices" in ran.stdout
+    assert "MachineError: no CUDA device: mine cannot be launched here" in ran.stdout
+
+
+def own(kind, kernel, **settings):
+    return stepscope.op(kind, device="cpu", **settings)(kernel)
+
+
+def tanh(x):
+    return F.gelu(x, approximate="tanh")
+
+
+@pytest.mark.parametrize("asked, sentence", [
+    (lambda tiny: stepscope.replace("gpt2"), "takes a torch.nn.Module, not str"),
+    (lambda tiny: stepscope.replace(tiny, gelu=tanh), "gelu is given tanh, which no check has seen; make it with @stepscope.op.'gelu'"),
+    (lambda tiny: stepscope.replace(tiny, layernorm=own("gelu", tanh)), "which is a kernel for gelu"),
+    (lambda tiny: stepscope.replace(tiny, adamw=tanh), "adamw takes no kernel of its own"),
+    (lambda tiny: stepscope.op(tanh), "needs the op in parentheses"),
+    (lambda tiny: own("gelu", 3), "int cannot be called"),
+    (lambda tiny: own("gelu", lambda x: None), "returned NoneType, expected a tensor"),
+    (lambda tiny: own("attention", lambda q, k, v: None), "returned NoneType, expected a tensor"),
+    (lambda tiny: own("attention", tanh, shapes=[(2, 3)]), "each .batch, tokens, heads, head size."),
+    (lambda tiny: own("gelu", tanh, shapes=(2, 3)), "2 is no shape for a check"),
+    (lambda tiny: own("loss", tanh, shapes=[(2, 0)]), r"\(2, 0\) is no shape"),
+    (lambda tiny: own("gelu", tanh).bench(shape=7), "7 is no shape"),
+    (lambda tiny: own("gelu", tanh, backward=lambda d, x: ()), "0 gradients for 1 floating"),
+    (lambda tiny: own("gelu", tanh, backward=lambda d, x: d[0]), r"a gradient of shape \(3072,\) for a tensor of shape \(37, 3072\)"),
+    (lambda tiny: own("gelu", tanh, backward=lambda d, x: 1.0), "returned float for a tensor"),
+    (lambda tiny: own("attention", tanh, check=False)(*torch.randn(3, 2, 4, 4), is_causal=True), r"one shape \(batch, heads"),
+    (lambda tiny: own("loss", tanh, check=False)(torch.randn(2, 3, 4), torch.zeros(2, 3)), r"for \(rows, classes\) and \(rows,\)"),
+    (lambda tiny: stepscope.bench(tiny, None, report=None), "report is NoneType; give bench.. what replace"),
+    (lambda tiny: stepscope.bench(tiny, None, report=stepscope.replace(GPT(GPTConfig(67, 16, 1, 2, 32)))), "the report is of another model .a GPT"),
+])
+def test_arguments_of_another_kind(tiny, asked, sentence):
+    with pytest.raises(stepscope.Refused, match=sentence):
+        asked(tiny)
+
+
+def test_an_answer_of_another_type_is_refused():
+    with pytest.raises(stepscope.CheckFailed, match="type float64, PyTorch's is float32"):
+        own("gelu", lambda x: tanh(x.double()))
+
+
+def test_an_optimizer_that_no_word_asked_for_is_listed(tiny):
+    report = stepscope.replace(tiny, gelu=True, optimizer=torch.optim.AdamW(tiny.parameters()))
+    assert [(s.name, s.why) for s in report.not_replaced] == [("optimizer", "ops were named and adamw was not; adamw=True replaces it")]
+
+
+def test_nothing_is_noted_where_kernels_run(tiny):
+    assert stepscope.replace(tiny).notes == []
