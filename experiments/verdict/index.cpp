@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/words.h"
@@ -13,15 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kPredictionOff = 0.3;
-
 std::string ms_cell(const std::optional<double>& v) { return v ? fmt::format("{:+.3f}", *v) : "-"; }
 
-std::string measured_cell(const WorkloadSection& w) {
-  const bool off = w.saved_ms && w.predicted_saving_ms &&
-                   std::fabs(*w.saved_ms - *w.predicted_saving_ms) > kPredictionOff * std::fabs(*w.predicted_saving_ms);
-  return ms_cell(w.saved_ms) + (off ? " (off)" : "");
-}
+std::string measured_cell(const WorkloadSection& w) { return ms_cell(w.saved_ms) + (prediction_is_off(w) ? " (off)" : ""); }
 
 std::string predicted_cell(const VerdictDocument& v, const WorkloadSection& w) {
   const bool shown = v.experiment && v.experiment->prediction && v.experiment->prediction->shown_earlier;

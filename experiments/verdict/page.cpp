@@ -21,7 +21,6 @@ using stepscope::signed_ms_text;
 
 constexpr size_t kShownKernels = 16, kShownOps = 12, kKernelName = 48;
 constexpr double kLeastOp_ns = 5e3;
-constexpr double kPredictionOff = 0.3;
 
 std::string kernel_cell(const std::string& kernel) {
   return stepscope::markdown_escaped(profiler::elide(profiler::short_kernel_name(kernel), kKernelName));
@@ -36,8 +35,7 @@ std::string prediction_text(const WorkloadSection& w) {
   if (!w.saved_ms) return out + ", not measured.";
   out += fmt::format(", measured {:+.3f} ms", *w.saved_ms);
   if (w.saved_ms_interval) out += fmt::format(" [{:+.3f}, {:+.3f}]", (*w.saved_ms_interval)[0], (*w.saved_ms_interval)[1]);
-  if (std::fabs(*w.saved_ms - *w.predicted_saving_ms) > kPredictionOff * std::fabs(*w.predicted_saving_ms))
-    return out + ". **They differ by more than 30%: the explanation below must say why.**";
+  if (prediction_is_off(w)) return out + ". **They differ by more than 30%: the explanation below must say why.**";
   return out + ".";
 }
 

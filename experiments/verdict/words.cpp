@@ -66,4 +66,10 @@ std::string differences_text(const VerdictDocument& d) {
   return verdicts.size() < 2 ? "" : fmt::format("The answer depends on the workload. {}.", each);
 }
 
+bool prediction_is_off(const WorkloadSection& workload) {
+  constexpr double kOff = 0.3;
+  if (!workload.saved_ms || !workload.predicted_saving_ms) return false;
+  return std::fabs(*workload.saved_ms - *workload.predicted_saving_ms) > kOff * std::fabs(*workload.predicted_saving_ms);
+}
+
 }  // namespace experiments

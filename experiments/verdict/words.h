@@ -25,4 +25,7 @@ std::string cap_text(const WorkloadSection& workload);
 // Where the workloads of an experiment have different verdicts: what each says; "" where they agree.
 std::string differences_text(const VerdictDocument& document);
 
+// The predicted and the measured saving are both there and differ by more than 30% of the prediction: the experiment must say why.
+bool prediction_is_off(const WorkloadSection& workload);
+
 }  // namespace experiments

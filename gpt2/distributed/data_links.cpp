@@ -12,12 +12,12 @@ namespace gpt2::distributed {
 namespace {
 // Of one piece of an all-reduce: large enough that a round trip costs little, small enough to stay in the cache while it is added.
 constexpr int64_t kPieceElements = 1 << 18;
-constexpr uint32_t kMagic = 0x53534441;
+constexpr uint32_t kLinkMagic = 0x53534441;
 constexpr int32_t kGather = -1;
 }  // namespace
 
 struct DataLinks::Header {
-  uint32_t magic = kMagic;
+  uint32_t magic = kLinkMagic;
   int32_t kind = kGather;  // or CollectiveKind
   int32_t type = 0, bucket = 0;
   int64_t elements = 0;
@@ -57,7 +57,7 @@ void DataLinks::expect_same(int rank, const Header& mine, Header& theirs) const 
                     theirs.elements == mine.elements && theirs.call == mine.call && (mine.kind == kGather || theirs.bytes == mine.bytes);
   if (same) return;
   throw CallsDiffer{rank, fmt::format("the ranks do not make the same exchanges: rank {} makes {}, rank {} makes {}", world_.rank,
-                                      mine.text(), rank, theirs.magic == kMagic ? theirs.text() : "none that can be read")};
+                                      mine.text(), rank, theirs.magic == kLinkMagic ? theirs.text() : "none that can be read")};
 }
 
 std::vector<Bytes> DataLinks::all_gather(const Bytes& mine) {

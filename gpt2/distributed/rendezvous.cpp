@@ -24,13 +24,13 @@ namespace {
 using stepscope::InputError;
 using stepscope::MachineError;
 
-constexpr std::array<char, 8> kMagic{'S', 'S', 'R', 'A', 'N', 'K', '\r', '\n'};
+constexpr std::array<char, 8> kGreetingMagic{'S', 'S', 'R', 'A', 'N', 'K', '\r', '\n'};
 constexpr double kSilent_s = 10;  // a connection that says nothing for so long is no rank
 enum Purpose : uint32_t { kControl, kData };
 
 // What a rank says first on each of its two connections.
 struct Hello {
-  std::array<char, 8> magic = kMagic;
+  std::array<char, 8> magic = kGreetingMagic;
   uint32_t protocol = kProtocol;
   uint32_t purpose = kControl;
   std::array<char, 32> token{};  // a digest: the token itself never travels
@@ -40,7 +40,7 @@ struct Hello {
 };
 // What rank 0 says back: to the first connection at once, to the second when all have come or never will.
 struct Answer {
-  std::array<char, 8> magic = kMagic;
+  std::array<char, 8> magic = kGreetingMagic;
   uint32_t refused = 0;  // 1: bad input, 2: the machine
   uint32_t text_bytes = 0;
 };
@@ -149,8 +149,8 @@ class Gathering {
   bool read(Caller& c) {
     const long n = receive_some(c.fd.get(), reinterpret_cast<char*>(&c.hello) + c.have, sizeof c.hello - c.have);
     if (n > 0) c.have += static_cast<size_t>(n);
-    const size_t magic = std::min(c.have, kMagic.size());
-    const bool garbage = std::memcmp(c.hello.magic.data(), kMagic.data(), magic) != 0;
+    const size_t magic = std::min(c.have, kGreetingMagic.size());
+    const bool garbage = std::memcmp(c.hello.magic.data(), kGreetingMagic.data(), magic) != 0;
     if (garbage || n < 0 || (c.have < sizeof c.hello && seconds_now() - c.since > kSilent_s)) {
       say("somebody connected who is no rank of a run; ignored");
       return true;
@@ -213,7 +213,7 @@ std::optional<Descriptor> call(const std::string& address, const Hello& hello, d
     why = "it closed the connection";
     return std::nullopt;
   }
-  if (a.magic != kMagic || a.text_bytes > 1 << 16) {
+  if (a.magic != kGreetingMagic || a.text_bytes > 1 << 16) {
     why = "whoever listens there is no rank of a run";
     return std::nullopt;
   }

@@ -24,10 +24,10 @@
 namespace gpt2::distributed {
 namespace {
 
-constexpr uint32_t kMagic = 0x53534354;
+constexpr uint32_t kFrameMagic = 0x53534354;
 enum class Say : uint32_t { beat, finished, fail, verdict, stop_please, stop_after, stop_seen, goodbye };
 struct Frame {
-  uint32_t magic = kMagic;
+  uint32_t magic = kFrameMagic;
   Say what = Say::beat;
   uint32_t bytes = 0;
 };
@@ -300,7 +300,7 @@ class Channel final : public SocketChannel {
     size_t at = 0;
     while (text.size() - at >= sizeof(Frame)) {
       const auto f = from_raw<Frame>(text.substr(at, sizeof(Frame)));
-      if (f.magic != kMagic) {
+      if (f.magic != kFrameMagic) {
         inbox_[static_cast<size_t>(peer)].closed = true;
         return watch_.closed(peer);
       }

@@ -113,14 +113,14 @@ void check_kernels(Attribution& a) {
   add_missing(a.missing, "above_ceiling", above, first_above);
 }
 
-using Key = std::tuple<int, int, int, int,
-                       std::string>;  // pass, layer, op, activity, name; -1 and "" where not grouped by
+using RowKey = std::tuple<int, int, int, int,
+                          std::string>;  // pass, layer, op, activity, name; -1 and "" where not grouped by
 
 template <class KeyOf>
 std::vector<Group> group_by(const Attribution& a, KeyOf key_of) {
-  std::map<Key, Group> groups;
+  std::map<RowKey, Group> groups;
   for (size_t i = 0; i < a.launches.size(); ++i) {
-    const std::optional<Key> key = key_of(a.launches[i]);
+    const std::optional<RowKey> key = key_of(a.launches[i]);
     if (!key) continue;
     Group& g = groups[*key];
     g.launches.push_back(i);
@@ -140,20 +140,20 @@ std::vector<Group> group_by(const Attribution& a, KeyOf key_of) {
 }
 
 void make_groups(Attribution& a) {
-  a.passes = group_by(a, [](const AttributedLaunch& l) -> std::optional<Key> {
+  a.passes = group_by(a, [](const AttributedLaunch& l) -> std::optional<RowKey> {
     if (!l.place) return std::nullopt;
-    return Key{l.place->pass, -1, -1, -1, ""};
+    return RowKey{l.place->pass, -1, -1, -1, ""};
   });
-  a.ops = group_by(a, [](const AttributedLaunch& l) -> std::optional<Key> {
+  a.ops = group_by(a, [](const AttributedLaunch& l) -> std::optional<RowKey> {
     if (!l.place) return std::nullopt;
-    return Key{l.place->pass, -1, l.place->op, -1, ""};
+    return RowKey{l.place->pass, -1, l.place->op, -1, ""};
   });
-  a.layers = group_by(a, [](const AttributedLaunch& l) -> std::optional<Key> {
+  a.layers = group_by(a, [](const AttributedLaunch& l) -> std::optional<RowKey> {
     if (!l.place || !l.place->layer) return std::nullopt;
-    return Key{l.place->pass, *l.place->layer, -1, -1, ""};
+    return RowKey{l.place->pass, *l.place->layer, -1, -1, ""};
   });
-  a.kernels = group_by(a, [](const AttributedLaunch& l) -> std::optional<Key> {
-    return Key{l.place ? l.place->pass : -1, -1, l.place ? l.place->op : -1, static_cast<int>(l.record->activity), l.record->name};
+  a.kernels = group_by(a, [](const AttributedLaunch& l) -> std::optional<RowKey> {
+    return RowKey{l.place ? l.place->pass : -1, -1, l.place ? l.place->op : -1, static_cast<int>(l.record->activity), l.record->name};
   });
   std::stable_sort(a.kernels.begin(), a.kernels.end(), [](const Group& x, const Group& y) { return x.sums.time_ns > y.sums.time_ns; });
   std::vector<const AttributedLaunch*> everything;

@@ -13,7 +13,7 @@
 namespace profiler {
 namespace {
 
-using Key = std::pair<Activity, int64_t>;  // activity, index
+using LaunchKey = std::pair<Activity, int64_t>;  // activity, index
 
 bool timed(const LaunchRecord& r) { return r.start_ns > 0 && r.end_ns >= r.start_ns; }
 double length_ns(const LaunchRecord& r) { return static_cast<double>(r.end_ns - r.start_ns); }
@@ -22,11 +22,11 @@ bool already_reported(const Recording& r, std::string_view name) {
   return std::any_of(r.missing.begin(), r.missing.end(), [&](const MissingRecord& m) { return m.name == name; });
 }
 
-using Step = std::map<Key, const LaunchRecord*>;
+using Step = std::map<LaunchKey, const LaunchRecord*>;
 std::map<int64_t, Step> by_step(const Recording& r) {
   std::map<int64_t, Step> steps;
   for (const LaunchRecord& l : r.launches)
-    if (!steps[l.step].emplace(Key{l.activity, l.index}, &l).second)
+    if (!steps[l.step].emplace(LaunchKey{l.activity, l.index}, &l).second)
       throw stepscope::InputError(fmt::format("recording: {} {} of step {} is there twice", name(l.activity), l.index, l.step));
   return steps;
 }
@@ -76,7 +76,7 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
   const auto& [number, shown] = *steps.rbegin();  // the last one; a program without steps has only -1
   if (number >= 0) t.step = number;
 
-  std::map<Key, const LaunchStats*> stats;
+  std::map<LaunchKey, const LaunchStats*> stats;
   for (const LaunchStats& s : r.stats) stats[{s.activity, s.index}] = &s;
 
   int64_t without_time = 0;

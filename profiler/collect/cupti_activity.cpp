@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kBufferBytes = 2u << 20;
 constexpr size_t kPooled = 16;
 
-std::atomic<Observer*> g_observer = nullptr;
+std::atomic<Observer*> g_activity_observer = nullptr;
 std::mutex g_pool_mutex;
 std::vector<uint8_t*> g_pool;
 
@@ -132,7 +132,7 @@ void CUPTIAPI buffer_requested(uint8_t** buffer, size_t* size, size_t* max_recor
 }
 
 void CUPTIAPI buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t size, size_t valid) {
-  Observer* observer = g_observer;
+  Observer* observer = g_activity_observer;
   try {
     if (observer && valid > 0) {
       CUpti_Activity* record = nullptr;
@@ -178,7 +178,7 @@ void register_once() {
 
 void start_activity(Observer& observer, unsigned period_ms) {
   register_once();
-  g_observer = &observer;
+  g_activity_observer = &observer;
   for (const auto kind : kKinds) check(cuptiActivityEnable(kind), "cuptiActivityEnable");
   if (period_ms > 0) cuptiActivityFlushPeriod(period_ms);
 }

@@ -102,7 +102,7 @@ void grid_of(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* param
 
 // ---- callbacks
 
-std::atomic<Observer*> g_observer = nullptr;
+std::atomic<Observer*> g_callback_observer = nullptr;
 // Changes whenever callbacks are switched: a thread may then have entered a call whose exit it never hears
 // of, or the reverse.
 std::atomic<uint64_t> g_epoch = 1;
@@ -182,7 +182,7 @@ void on_resource(Observer& observer, CUpti_CallbackId id, const CUpti_ResourceDa
 }
 
 void CUPTIAPI on_callback(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
-  Observer* observer = g_observer;
+  Observer* observer = g_callback_observer;
   if (!observer || !data || t_inside) return;
   t_inside = true;
   try {
@@ -227,7 +227,7 @@ Outcome CuptiBackend::subscribe() {
   const std::lock_guard lock(subscribe_mutex_);
   if (tried_) return subscribe_failure_;
   tried_ = true;
-  g_observer = observer_;
+  g_callback_observer = observer_;
   std::array<char, CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN * 2> other{};
   CUpti_SubscriberParams params{};
   params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;

@@ -167,7 +167,7 @@ const std::string* keep(std::string text) {
 uint64_t domain_id(nvtxDomainHandle_t domain) { return reinterpret_cast<uint64_t>(domain); }
 
 template <class F>
-int guarded(F&& f) {
+int or_minus_one(F&& f) {
   try {
     return f();
   } catch (...) {
@@ -176,13 +176,13 @@ int guarded(F&& f) {
 }
 
 int push(uint64_t domain, std::string_view name) {
-  return guarded([&] {
+  return or_minus_one([&] {
     Session* s = session();
     return s ? s->collector->range_push(domain, name) : -1;
   });
 }
 int pop(uint64_t domain) {
-  return guarded([&] {
+  return or_minus_one([&] {
     Session* s = session();
     return s ? s->collector->range_pop(domain) : -1;
   });
@@ -193,7 +193,7 @@ int push_attributes(uint64_t domain, const nvtxEventAttributes_t* a) {
     case NVTX_MESSAGE_TYPE_ASCII:
       return push(domain, a->message.ascii ? a->message.ascii : "");
     case NVTX_MESSAGE_TYPE_UNICODE:
-      return guarded([&] { return push(domain, narrow(a->message.unicode)); });
+      return or_minus_one([&] { return push(domain, narrow(a->message.unicode)); });
     case NVTX_MESSAGE_TYPE_REGISTERED: {
       const auto* text = reinterpret_cast<const std::string*>(a->message.registered);
       return push(domain, text ? std::string_view(*text) : std::string_view());
@@ -206,7 +206,7 @@ int push_attributes(uint64_t domain, const nvtxEventAttributes_t* a) {
 int NVTX_API range_push_ex(const nvtxEventAttributes_t* a) { return push_attributes(kDefaultDomain, a); }
 int NVTX_API range_push_a(const char* name) { return push(kDefaultDomain, name ? name : ""); }
 int NVTX_API range_push_w(const wchar_t* name) {
-  return guarded([&] { return push(kDefaultDomain, narrow(name)); });
+  return or_minus_one([&] { return push(kDefaultDomain, narrow(name)); });
 }
 int NVTX_API range_pop() { return pop(kDefaultDomain); }
 int NVTX_API domain_push_ex(nvtxDomainHandle_t d, const nvtxEventAttributes_t* a) { return push_attributes(domain_id(d), a); }

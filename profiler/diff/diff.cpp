@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/run_fields.h"
+#include "profiler/diff/sort_by_change.h"
 #include "profiler/report/names.h"
 
 namespace profiler {
@@ -119,11 +120,6 @@ std::vector<StateChange> state_changes(const ProfileDocument& a, const ProfileDo
     if (x && y && x->step_time_ns > 0) out.push_back({*x, *y});
   }
   return out;
-}
-
-template <class Row>
-void sort_by_change(std::vector<Row>& rows) {
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return std::fabs(x.delta_ns()) > std::fabs(y.delta_ns()); });
 }
 
 template <class Row, class Key>

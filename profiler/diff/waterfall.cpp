@@ -1,22 +1,17 @@
 #include "profiler/diff/waterfall.h"
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "profiler/diff/sort_by_change.h"
 #include "profiler/ingest/foreign_report.h"
 
 namespace profiler {
 namespace {
 
 using nlohmann::ordered_json;
-
-template <class Row>
-void sort_by_change(std::vector<Row>& rows) {
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return std::fabs(x.delta_ns()) > std::fabs(y.delta_ns()); });
-}
 
 }  // namespace
 

@@ -79,7 +79,7 @@ Json sources(bool of_ranks) {
 
 // ---- reading
 // --------------------------------------------------------------------------------------------------
-struct Reading {
+struct ObjectReading {
   const std::string& source;
   std::string place;
 
@@ -134,13 +134,13 @@ inline constexpr bool kOptional<std::optional<T>> = true;
 // `nested`: keys that are objects or lists of their own.
 template <class Row>
 void read_object(const Json& o, Row& row, const std::string& source, const std::string& place, const std::set<std::string>& nested = {}) {
-  const Reading here{source, place};
+  const ObjectReading here{source, place};
   here.type(o.is_object(), "an object");
   std::set<std::string> known = nested;
   for (const Field<Row>& f : fields_of<Row>()) {
     const std::string key(f.name);
     known.insert(key);
-    const Reading r{source, place + "." + key};
+    const ObjectReading r{source, place + "." + key};
     const auto at = o.find(key);
     std::visit(
         [&](auto member) {
@@ -164,7 +164,7 @@ const Json& member(const Json& o, const char* key, const std::string& source, co
 
 template <class Row>
 void read_list(const Json& list, std::vector<Row>& rows, const std::string& source, const std::string& place) {
-  Reading{source, place}.type(list.is_array(), "a list");
+  ObjectReading{source, place}.type(list.is_array(), "a list");
   for (size_t i = 0; i < list.size(); ++i) read_object(list[i], rows.emplace_back(), source, fmt::format("{}[{}]", place, i));
 }
 

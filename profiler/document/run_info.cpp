@@ -10,86 +10,86 @@
 namespace profiler {
 namespace {
 
-using Json = nlohmann::json;
+using RunJson = nlohmann::json;
 constexpr std::string_view kRunSchema = "stepscope.run/1";
 
-struct Reader {
+struct RunReader {
   const std::string& source;
 
   [[noreturn]] void fail(const std::string& place, std::string_view expected) const {
     throw stepscope::InputError(fmt::format("{}: {}: expected {}", source, place, expected));
   }
-  const Json* find(const Json& o, const char* key) const {
+  const RunJson* find(const RunJson& o, const char* key) const {
     const auto at = o.find(key);
     return at == o.end() ? nullptr : &*at;
   }
-  std::string text(const Json& o, const char* key) const {
-    const Json* v = find(o, key);
+  std::string text(const RunJson& o, const char* key) const {
+    const RunJson* v = find(o, key);
     if (!v || !v->is_string()) fail(key, "a string");
     return v->get<std::string>();
   }
-  int64_t count(const Json& o, const char* key) const {
-    const Json* v = find(o, key);
+  int64_t count(const RunJson& o, const char* key) const {
+    const RunJson* v = find(o, key);
     if (!v || !v->is_number_integer()) fail(key, "an integer");
     return v->get<int64_t>();
   }
-  double number(const Json& o, const char* key) const {
-    const Json* v = find(o, key);
+  double number(const RunJson& o, const char* key) const {
+    const RunJson* v = find(o, key);
     if (!v || !v->is_number()) fail(key, "a number");
     return v->get<double>();
   }
-  std::optional<double> number_if_there(const Json& o, const char* key) const {
+  std::optional<double> number_if_there(const RunJson& o, const char* key) const {
     return find(o, key) ? std::optional(number(o, key)) : std::nullopt;
   }
-  const Json& list(const Json& o, const char* key) const {
-    const Json* v = find(o, key);
+  const RunJson& list(const RunJson& o, const char* key) const {
+    const RunJson* v = find(o, key);
     if (!v || !v->is_array()) fail(key, "a list");
-    for (const Json& e : *v)
+    for (const RunJson& e : *v)
       if (!e.is_object()) fail(key, "a list of objects");
     return *v;
   }
 
-  void take(const Json& v, const std::string& key, std::string& to) const {
+  void take(const RunJson& v, const std::string& key, std::string& to) const {
     if (!v.is_string()) fail(key, "a string");
     to = v.get<std::string>();
   }
-  void take(const Json& v, const std::string& key, int64_t& to) const {
+  void take(const RunJson& v, const std::string& key, int64_t& to) const {
     if (!v.is_number_integer()) fail(key, "an integer");
     to = v.get<int64_t>();
   }
-  void take(const Json& v, const std::string& key, double& to) const {
+  void take(const RunJson& v, const std::string& key, double& to) const {
     if (!v.is_number()) fail(key, "a number");
     to = v.get<double>();
   }
-  void take(const Json& v, const std::string& key, bool& to) const {
+  void take(const RunJson& v, const std::string& key, bool& to) const {
     if (!v.is_boolean()) fail(key, "true or false");
     to = v.get<bool>();
   }
   template <class T>
-  void take(const Json& v, const std::string& key, std::optional<T>& to) const {
+  void take(const RunJson& v, const std::string& key, std::optional<T>& to) const {
     take(v, key, to.emplace());
   }
-  void take(const Json& v, const std::string& key, std::vector<std::string>& to) const {
+  void take(const RunJson& v, const std::string& key, std::vector<std::string>& to) const {
     if (!v.is_array()) fail(key, "a list of strings");
-    for (const Json& e : v) {
+    for (const RunJson& e : v) {
       if (!e.is_string()) fail(key, "a list of strings");
       to.push_back(e.get<std::string>());
     }
   }
-  void take(const Json& v, const std::string& key, std::map<std::string, std::string>& to) const {
+  void take(const RunJson& v, const std::string& key, std::map<std::string, std::string>& to) const {
     if (!v.is_object()) fail(key, "an object of strings");
     for (const auto& [name, e] : v.items()) take(e, key + "." + name, to[name]);
   }
-  void fields(const Json& j, stepscope::RunFields& run) const {
+  void fields(const RunJson& j, stepscope::RunFields& run) const {
     for (const stepscope::RunField& f : stepscope::run_fields()) {
       const std::string key(f.name), object(f.object);
-      const Json* holder = object.empty() ? &j : find(j, object.c_str());
+      const RunJson* holder = object.empty() ? &j : find(j, object.c_str());
       if (!holder || !holder->is_object()) fail(object, "an object");
-      const Json* v = find(*holder, key.c_str());
+      const RunJson* v = find(*holder, key.c_str());
       std::visit(
           [&](auto member) {
             if (v) return take(*v, key, run.*member);
-            if (f.required) take(Json(), key, run.*member);  // says what was expected
+            if (f.required) take(RunJson(), key, run.*member);  // says what was expected
           },
           f.member);
     }
@@ -101,8 +101,8 @@ struct Reader {
 std::string RunInfo::precision() const { return trainer == "mixed" ? "bf16" : matmul.value_or(""); }
 
 RunInfo run_info_from_json(std::string_view text, const std::string& source) {
-  const Json j = Json::parse(text, nullptr, false);
-  const Reader r{source};
+  const RunJson j = RunJson::parse(text, nullptr, false);
+  const RunReader r{source};
   if (j.is_discarded() || !j.is_object()) throw stepscope::InputError(fmt::format("{}: not a run.json: not a JSON object", source));
   if (const std::string schema = r.text(j, "schema"); schema != kRunSchema)
     throw stepscope::InputError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, kRunSchema));
@@ -110,10 +110,10 @@ RunInfo run_info_from_json(std::string_view text, const std::string& source) {
   r.fields(j, run);
   if (r.find(j, "stopped")) run.stopped = r.text(j, "stopped");
   if (r.find(j, "memory"))
-    for (const Json& item : r.list(j, "memory")) run.memory_bytes[r.text(item, "name")] += r.number(item, "bytes");
-  for (const Json& s : r.list(j, "steps"))
+    for (const RunJson& item : r.list(j, "memory")) run.memory_bytes[r.text(item, "name")] += r.number(item, "bytes");
+  for (const RunJson& s : r.list(j, "steps"))
     run.steps.push_back({r.count(s, "step"), r.number_if_there(s, "loss"), r.number_if_there(s, "grad_norm"), r.number(s, "time_ns")});
-  for (const Json& w : r.list(j, "work")) run.work.push_back({r.text(w, "path"), r.number(w, "flops"), r.number(w, "min_bytes")});
+  for (const RunJson& w : r.list(j, "work")) run.work.push_back({r.text(w, "path"), r.number(w, "flops"), r.number(w, "min_bytes")});
   return run;
 }
 

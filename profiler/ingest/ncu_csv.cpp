@@ -41,9 +41,9 @@ constexpr std::array<std::tuple<std::string_view, std::string_view, std::string_
     {"Memory Workload Analysis", "Memory Throughput", "dram__bytes.sum.per_second"},
 }};
 
-class Reader {
+class CsvReader {
  public:
-  Reader(std::string_view text, const std::string& source) : text_(text) {
+  CsvReader(std::string_view text, const std::string& source) : text_(text) {
     r_.tool = "ncu";
     r_.source = source;
   }
@@ -356,7 +356,7 @@ bool looks_like_ncu_csv(std::string_view text) { return find_table(text) || !oth
 
 ForeignReport read_ncu_csv(std::string_view text, const std::string& source) {
   try {
-    return Reader(text, source).read();
+    return CsvReader(text, source).read();
   } catch (const Damage& d) {
     throw stepscope::InputError(fmt::format("{}: line {}: {}", source, d.line, d.what));
   }

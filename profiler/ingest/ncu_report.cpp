@@ -87,9 +87,9 @@ std::array<int64_t, 3> xyz(const ncu::Size& s) {
   return {static_cast<int64_t>(s.x()), static_cast<int64_t>(s.y()), static_cast<int64_t>(s.z())};
 }
 
-class Reader {
+class NcuReportReader {
  public:
-  Reader(std::span<const std::byte> bytes, std::string source) : bytes_(bytes) {
+  NcuReportReader(std::span<const std::byte> bytes, std::string source) : bytes_(bytes) {
     r_.tool = "ncu";
     r_.form = "ncu-rep";
     r_.source = std::move(source);
@@ -247,6 +247,6 @@ bool looks_like_ncu_report(std::span<const std::byte> bytes) {
   return bytes.size() >= sizeof kMagic && std::memcmp(bytes.data(), kMagic, sizeof kMagic) == 0;
 }
 
-ForeignReport read_ncu_report(std::span<const std::byte> bytes, const std::string& source) { return Reader(bytes, source).read(); }
+ForeignReport read_ncu_report(std::span<const std::byte> bytes, const std::string& source) { return NcuReportReader(bytes, source).read(); }
 
 }  // namespace profiler

@@ -135,9 +135,9 @@ struct Range {
   std::string name;
 };
 
-class Reader {
+class NsysReader {
  public:
-  Reader(const std::filesystem::path& path, std::string step_range) : db_(path), step_range_(std::move(step_range)) {
+  NsysReader(const std::filesystem::path& path, std::string step_range) : db_(path), step_range_(std::move(step_range)) {
     r_.tool = "nsys";
     r_.form = "nsys SQLite";
     r_.source = db_.source();
@@ -377,6 +377,8 @@ bool looks_like_sqlite(std::span<const std::byte> bytes) {
   return bytes.size() >= sizeof kMagic && std::memcmp(bytes.data(), kMagic, sizeof kMagic) == 0;
 }
 
-ForeignReport read_nsys_export(const std::filesystem::path& path, const std::string& step_range) { return Reader(path, step_range).read(); }
+ForeignReport read_nsys_export(const std::filesystem::path& path, const std::string& step_range) {
+  return NsysReader(path, step_range).read();
+}
 
 }  // namespace profiler

@@ -42,11 +42,9 @@ std::string step_line(const ProfileDocument& d, size_t width) {
   return joined(parts, "   ", width);
 }
 
-bool alone(const ProfileDocument& d) { return d.collection.producer == "ncu"; }
-
 std::string how_measured(const ProfileDocument& d, size_t width) {
   std::vector<std::string> parts;
-  if (alone(d)) parts.push_back(fmt::format("{} kernels, each measured alone by Nsight Compute", d.totals.launches.value_or(0)));
+  if (measured_alone(d)) parts.push_back(fmt::format("{} kernels, each measured alone by Nsight Compute", d.totals.launches.value_or(0)));
   if (d.collection.producer == "nsys") parts.push_back("traced by Nsight Systems");
   if (d.run.timed_steps.value_or(0) > 0) parts.push_back(fmt::format("{} timed steps without collector", *d.run.timed_steps));
   if (d.collection.traced_steps > 0 && d.collection.shown_step) {
@@ -119,7 +117,7 @@ std::string first_table(const ProfileDocument& d, const TableOptions& o) {
   std::string busy;
   if (d.timeline.busy_ns)
     busy = fmt::format("; device busy {} ms, idle {} ms", milliseconds(d.timeline.busy_ns), milliseconds(d.timeline.idle_ns));
-  else if (alone(d))
+  else if (measured_alone(d))
     busy = fmt::format("; {} ms in all", milliseconds(d.totals.time_ns));
   return wrapped(
              fmt::format("{} kernel launches, {} copies and memsets{}", d.totals.launches.value_or(sum_launches(d, &KernelRow::launches)),

@@ -27,7 +27,6 @@ Number share(const ProfileDocument& d, Number ns) {
 }
 
 // Kernels that Nsight Compute ran one at a time: there is no idle time between them to speak of.
-bool alone(const ProfileDocument& d) { return d.collection.producer == "ncu"; }
 
 template <class Row>
 std::vector<const Row*> by_time(const std::vector<Row>& rows) {
@@ -139,7 +138,7 @@ void add_rest(View& view, const Fields<PassRow>& fields, const ProfileDocument& 
   p.share_pct = share(d, t.idle_ns).value_or(0);
   p.headroom_ns = p.kernel_headroom_ns = t.idle_ns;
   if (t.idle_ns) add("idle", p, ViewRow::Kind::plain, true);
-  if (!t.passes_ns || !t.unattributed_ns || (!t.idle_ns && !alone(d))) return;
+  if (!t.passes_ns || !t.unattributed_ns || (!t.idle_ns && !measured_alone(d))) return;
   const bool of_kernels = floors_of_kernels(d);
   const Number headroom = of_kernels ? t.kernel_headroom_ns : t.headroom_ns;
   p = PassRow();
@@ -151,12 +150,14 @@ void add_rest(View& view, const Fields<PassRow>& fields, const ProfileDocument& 
   if (headroom) p.headroom_ns = p.kernel_headroom_ns = *headroom + t.idle_ns.value_or(0);
   add("sum", p, ViewRow::Kind::sum, false);
   if (of_kernels && headroom) view.notes.push_back("Headroom here is above the time that each kernel's own traffic and work need.");
-  if (!alone(d))
+  if (!measured_alone(d))
     view.notes.push_back(fmt::format("Rows sum to {} of {} ms ({:+.2f}%).", milliseconds(p.time_ns), milliseconds(t.time_ns),
                                      t.conservation_error_pct.value_or(0)));
 }
 
 }  // namespace
+
+bool measured_alone(const ProfileDocument& d) { return d.collection.producer == "ncu"; }
 
 View pass_view(const ProfileDocument& d, Output output) {
   View view;

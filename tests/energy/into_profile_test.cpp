@@ -25,7 +25,7 @@ profiler::ProfileDocument profile() {
   return p;
 }
 
-energy::Document document() {
+energy::Document measured_document() {
   energy::Document d;
   d.run.trainer = "mixed", d.run.device = "NVIDIA H200", d.run.model = "d12", d.run.matmul = "bf16";
   d.run.recompute = "none", d.run.weight_rounding = "nearest";
@@ -43,7 +43,7 @@ energy::Document document() {
 TEST(IntoProfile, RowsOfTheSameOpGetTheirJoules) {
   auto p = profile();
   EXPECT_THAT(profiler::table_text(p, {profiler::TableBy::op, 50, 400, false}), Not(HasSubstr("mJ")));
-  energy::add_to_profile(document(), p);
+  energy::add_to_profile(measured_document(), p);
   EXPECT_DOUBLE_EQ(p.ops[0].energy_j.value(), 0.3125);  // at the step's clock
   EXPECT_DOUBLE_EQ(p.ops[0].energy_error_j.value(), 0.002);
   EXPECT_DOUBLE_EQ(p.ops[0].sustained_ns.value(), 0.41e6);
@@ -65,7 +65,7 @@ TEST(IntoProfile, AnotherRunIsRefusedWithAllThatDiffers) {
   p.run.batch_size = 64;
   p.run.variants = {{"gelu_backward", "kernel"}};
   try {
-    energy::add_to_profile(document(), p);
+    energy::add_to_profile(measured_document(), p);
     FAIL();
   } catch (const stepscope::InputError& e) {
     EXPECT_THAT(e.what(), HasSubstr("batch size 4 here, 64 in the profile"));
@@ -73,7 +73,7 @@ TEST(IntoProfile, AnotherRunIsRefusedWithAllThatDiffers) {
     EXPECT_THAT(e.what(), Not(HasSubstr("trainer")));
   }
   EXPECT_FALSE(p.ops[0].energy_j);
-  auto by_launch = document();
+  auto by_launch = measured_document();
   by_launch.method.by_launch = true;
   p = profile();
   EXPECT_THROW(energy::add_to_profile(by_launch, p), stepscope::InputError);

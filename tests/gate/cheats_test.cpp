@@ -50,7 +50,7 @@ bool fails(const GateReport& report, const std::string& check) {
   return false;
 }
 
-std::set<std::string> failing(const GateReport& report) {
+std::set<std::string> failing_checks(const GateReport& report) {
   std::set<std::string> names;
   for (const CheckResult& r : report.results)
     if (!r.passed) names.insert(r.name.substr(0, r.name.find(" t=")));
@@ -77,7 +77,7 @@ TEST(Cheats, each_of_the_twelve_is_caught_by_the_check_that_is_there_for_it) {
 // check sees then passes the whole gate, and the score falls.
 TEST(Cheats, the_score_falls_when_a_check_is_not_run) {
   for (const CheatCase& c : gate_test::cheats()) {
-    const std::set<std::string> seen_by = failing(reports().at(c.name));
+    const std::set<std::string> seen_by = failing_checks(reports().at(c.name));
     const GateReport without = judge_without(c, {c.check});
     for (const CheckResult& r : without.results) EXPECT_NE(r.name.substr(0, r.name.find(" t=")), c.check);
     EXPECT_EQ(without.passed(), seen_by == std::set<std::string>{c.check}) << c.name << "\n" << to_table(without, false);
@@ -90,7 +90,7 @@ TEST(Cheats, the_score_falls_when_a_check_is_not_run) {
 TEST(Cheats, these_checks_are_the_only_ones_to_see_their_cheat) {
   std::set<std::string> alone;
   for (const CheatCase& c : gate_test::cheats())
-    if (failing(reports().at(c.name)).size() == 1) alone.insert(c.check);
+    if (failing_checks(reports().at(c.name)).size() == 1) alone.insert(c.check);
   EXPECT_EQ(alone, (std::set<std::string>{"late work", "timed steps", "persisting L2", "launch error", "causality"}));
 }
 

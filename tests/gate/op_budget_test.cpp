@@ -14,7 +14,6 @@
 namespace gate {
 namespace {
 
-constexpr Space kHost = Space::host;
 constexpr uint64_t kSeeds = 3;
 
 std::vector<float> floats(const OpTensor& t) {
@@ -30,17 +29,17 @@ const OpTensor& tensor(const OpCase& c, std::string_view name) {
 // Largest share of its budget that a measure uses, when `got` is stored as the tensor is.
 double share(const OpTrainer& trainer, const OpCase& c, std::string_view name, const std::vector<float>& got) {
   const OpTensor& t = tensor(c, name);
-  Memory stored(kHost, t.byte_count());
+  Memory stored(Space::host, t.byte_count());
   for (int64_t i = 0; i < t.count(); ++i) store_value(stored.data(), t.element, i, static_cast<double>(got[static_cast<size_t>(i)]));
   const double floor = op_floor(trainer.rates().front(), c.matmul, c.terms) * c.floor_factor;
   const Tolerance limit = t.rounding ? rounding_limit(t.rounding) : op_limit(floor, nullptr);
-  const CheckResult r = from_metrics("", "", compare(kHost, view(stored, t.element), view(t.want), t.rows, t.columns), limit);
+  const CheckResult r = from_metrics("", "", compare(Space::host, view(stored, t.element), view(t.want), t.rows, t.columns), limit);
   double most = 0;
   for (const Measure& m : r.measures) most = std::isnan(m.error) ? 1e9 : std::max(most, m.error / m.budget);
   return most;
 }
 void each(const OpTrainer& trainer, const OpSizes& sizes, const std::string& op, const UseCase& use) {
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) for_each_case(trainer, sizes, {.space = kHost, .seed = seed, .only = op}, use);
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) for_each_case(trainer, sizes, {.space = Space::host, .seed = seed, .only = op}, use);
 }
 
 float as_bf16(float x) { return std::bit_cast<float>(static_cast<uint32_t>(bf16_bits(x)) << 16); }

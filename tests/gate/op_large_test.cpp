@@ -12,11 +12,10 @@
 namespace gate {
 namespace {
 
-constexpr Space kHost = Space::host;
-constexpr int64_t kRows = 16384 + 37, C = 768;
+constexpr int64_t kRows = 16384 + 37, kColumns = 768;
 
 Memory drawn(int64_t n, Element element, uint64_t seed) {
-  Memory m(kHost, n * bytes_of_element(element));
+  Memory m(Space::host, n * bytes_of_element(element));
   fill(m, element, Values{.seed = seed});
   return m;
 }
@@ -28,13 +27,13 @@ class Planted : public ::testing::TestWithParam<Element> {
   Tolerance limit() const { return rounding() ? rounding_limit(rounding()) : op_limit(op_floor("fp32", false), nullptr); }
   bool passes(const Memory& got, const Memory& want, int64_t rows, int64_t columns) const {
     const bool elements =
-        !rounding() || worst_element(kHost, view(got, element()), view(want), rows * columns) <= element_limit(rounding());
-    return elements && from_metrics("", "", compare(kHost, view(got, element()), view(want), rows, columns), limit()).passed;
+        !rounding() || worst_element(Space::host, view(got, element()), view(want), rows * columns) <= element_limit(rounding());
+    return elements && from_metrics("", "", compare(Space::host, view(got, element()), view(want), rows, columns), limit()).passed;
   }
   // An answer, and a result that is right.
   void draw(int64_t rows, int64_t columns) {
-    want_ = answer::stored(kHost, view(drawn(rows * columns, Element::f32, 3), Element::f32), Element::f32, rows * columns);
-    got_ = Memory(kHost, rows * columns * bytes_of_element(element()));
+    want_ = answer::stored(Space::host, view(drawn(rows * columns, Element::f32, 3), Element::f32), Element::f32, rows * columns);
+    got_ = Memory(Space::host, rows * columns * bytes_of_element(element()));
     convert(got_, element(), view(want_), rows * columns);
     ASSERT_TRUE(passes(got_, want_, rows, columns));
   }
@@ -44,22 +43,22 @@ class Planted : public ::testing::TestWithParam<Element> {
 };
 
 TEST_P(Planted, ALastRowThatIsTheOneBeforeIsFound) {
-  draw(kRows, C);
-  for (int64_t c = 0; c < C; ++c) set((kRows - 1) * C + c, got((kRows - 2) * C + c));
-  EXPECT_FALSE(passes(got_, want_, kRows, C));
+  draw(kRows, kColumns);
+  for (int64_t c = 0; c < kColumns; ++c) set((kRows - 1) * kColumns + c, got((kRows - 2) * kColumns + c));
+  EXPECT_FALSE(passes(got_, want_, kRows, kColumns));
 }
 TEST_P(Planted, AColumnThatIsSkippedInTheSecondTurnIsFound) {
-  draw(kRows, C);
-  for (int64_t r = 2112; r < kRows; ++r) set(r * C + 517, 0);
-  EXPECT_FALSE(passes(got_, want_, kRows, C));
+  draw(kRows, kColumns);
+  for (int64_t r = 2112; r < kRows; ++r) set(r * kColumns + 517, 0);
+  EXPECT_FALSE(passes(got_, want_, kRows, kColumns));
 }
 TEST_P(Planted, ARowOfSixteenThousandThatIsTwoPercentOffIsFound) {
-  draw(kRows, C);
-  for (int64_t c = 0; c < C; ++c) set(9000 * C + c, got(9000 * C + c) * (element() == Element::bf16 ? 1.04 : 1.0001));
-  EXPECT_FALSE(passes(got_, want_, kRows, C));
+  draw(kRows, kColumns);
+  for (int64_t c = 0; c < kColumns; ++c) set(9000 * kColumns + c, got(9000 * kColumns + c) * (element() == Element::bf16 ? 1.04 : 1.0001));
+  EXPECT_FALSE(passes(got_, want_, kRows, kColumns));
 }
 TEST_P(Planted, ATailOfAFlatTensorThatIsLeftOutIsFound) {
-  constexpr int64_t n = kRows * 4 * C / 4 + 1;
+  constexpr int64_t n = kRows * 4 * kColumns / 4 + 1;
   draw(1, n);
   set(n - 1, 0);
   EXPECT_FALSE(passes(got_, want_, 1, n));
@@ -69,12 +68,12 @@ INSTANTIATE_TEST_SUITE_P(Stored, Planted, ::testing::Values(Element::f32, Elemen
 
 // Sums over rows: what a loop that misses some rows gives.
 bool sum_passes(int64_t rows_summed, Tolerance limit) {
-  const Memory values = drawn(kRows * C, Element::f32, 5);
-  const Memory want = answer::column_sums(kHost, view(values, Element::f32), kRows, C);
-  const Memory sums = answer::column_sums(kHost, view(values, Element::f32), rows_summed, C);
-  Memory got(kHost, C * 4);
-  convert(got, Element::f32, view(sums), C);
-  return from_metrics("", "", compare(kHost, view(got, Element::f32), view(want), 1, C), limit).passed;
+  const Memory values = drawn(kRows * kColumns, Element::f32, 5);
+  const Memory want = answer::column_sums(Space::host, view(values, Element::f32), kRows, kColumns);
+  const Memory sums = answer::column_sums(Space::host, view(values, Element::f32), rows_summed, kColumns);
+  Memory got(Space::host, kColumns * 4);
+  convert(got, Element::f32, view(sums), kColumns);
+  return from_metrics("", "", compare(Space::host, view(got, Element::f32), view(want), 1, kColumns), limit).passed;
 }
 TEST(PlantedSums, RowsOfTheTailThatAreNotAddedAreFound) {
   for (const Tolerance& limit : {op_limit(op_floor("fp32", true, kRows), nullptr), op_limit(op_floor("tf32", true, kRows), nullptr),
@@ -87,23 +86,24 @@ TEST(PlantedSums, RowsOfTheTailThatAreNotAddedAreFound) {
 
 TEST(PlantedSums, AMillionthOfTheGradientsMissingFromTheNormIsFound) {
   constexpr int64_t n = 4'000'001;
-  Memory g(kHost, n * 4);
+  Memory g(Space::host, n * 4);
   const double matters = 0.05 * std::sqrt(static_cast<double>(n));
   fill(g, Element::f32, Values{.seed = 8, .deviation = 0.1, .spikes = {Values::Spike{0, matters}, {n - 1, matters}}});
-  const double norm = answer::norm(kHost, view(g, Element::f32), n);
+  const double norm = answer::norm(Space::host, view(g, Element::f32), n);
   EXPECT_LE(std::abs(norm - norm * (1 + 1e-9)) / norm, op_floor("fp32", false));
-  EXPECT_GT(std::abs(answer::norm(kHost, view(g, Element::f32), n - 1) - norm) / norm, op_floor("fp32", false)) << "the last element";
+  EXPECT_GT(std::abs(answer::norm(Space::host, view(g, Element::f32), n - 1) - norm) / norm, op_floor("fp32", false)) << "the last element";
   Memory without = copy_of(g);
   for (int64_t i = 2'000'000; i < 2'000'000 + 64; ++i) without.as<float>()[i] = 0;
-  EXPECT_GT(std::abs(answer::norm(kHost, view(without, Element::f32), n) - norm) / norm, op_floor("fp32", false)) << "64 in the middle";
+  EXPECT_GT(std::abs(answer::norm(Space::host, view(without, Element::f32), n) - norm) / norm, op_floor("fp32", false))
+      << "64 in the middle";
 }
 
 // Fakes are refused under every limit that a product of this size has.
 TEST(LimitsOfLongSums, RefuseEveryFake) {
-  const Memory want = answer::stored(kHost, view(drawn(512 * 256, Element::f32, 6), Element::f32), Element::f32, 512 * 256);
+  const Memory want = answer::stored(Space::host, view(drawn(512 * 256, Element::f32, 6), Element::f32), Element::f32, 512 * 256);
   for (const int64_t terms : {768, 4096, 16421, 50304})
     for (const char* rate : {"fp32", "tf32"})
-      EXPECT_TRUE(accepted_fakes(kHost, view(want), 512, 256, op_limit(op_floor(rate, true, terms), nullptr)).empty()) << terms;
+      EXPECT_TRUE(accepted_fakes(Space::host, view(want), 512, 256, op_limit(op_floor(rate, true, terms), nullptr)).empty()) << terms;
   EXPECT_LT(op_floor("fp32", true, 50304), 2e-5);
   EXPECT_EQ(op_floor("fp32", true, 768), 2e-6);
 }

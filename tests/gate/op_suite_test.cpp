@@ -13,12 +13,11 @@
 namespace gate {
 namespace {
 
-constexpr Space kHost = Space::host;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
 void for_odd_cases(const OpTrainer& trainer, uint64_t seed, bool with_answers, const UseCase& use) {
-  for_each_case(trainer, odd_sizes(), {.space = kHost, .seed = seed, .with_answers = with_answers}, use);
+  for_each_case(trainer, odd_sizes(), {.space = Space::host, .seed = seed, .with_answers = with_answers}, use);
 }
 
 using Covered = std::map<std::string, std::set<std::string>>;  // slot -> variants
@@ -26,7 +25,7 @@ using Covered = std::map<std::string, std::set<std::string>>;  // slot -> varian
 Covered covered_by(const OpTrainer& trainer, const OpSizes& sizes) {
   Covered covered;
   const auto table = trainer.variants();
-  for_each_case(trainer, sizes, {.space = kHost, .seed = 1, .with_answers = false}, [&](const OpCase& c) {
+  for_each_case(trainer, sizes, {.space = Space::host, .seed = 1, .with_answers = false}, [&](const OpCase& c) {
     for (const std::string& variant : variants_of(table, c)) covered[c.slot.empty() ? c.op : c.slot].insert(variant);
     for (const auto& [slot, variant] : c.also) covered[slot].insert(variant);
   });
@@ -109,15 +108,15 @@ TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
       for (const OpTensor& t : c.tensors) {
         if (t.role == Role::input) continue;
         SCOPED_TRACE(trainer->name() + " " + c.op + " " + c.shape + " " + t.name);
-        Memory got(kHost, t.byte_count());
+        Memory got(Space::host, t.byte_count());
         convert(got, t.element, view(t.want), t.count());
         const Tolerance limit = t.rounding ? rounding_limit(t.rounding) : op_limit(floor, nullptr);
-        const CheckResult r = from_metrics("", "", compare(kHost, view(got, t.element), view(t.want), t.rows, t.columns), limit);
+        const CheckResult r = from_metrics("", "", compare(Space::host, view(got, t.element), view(t.want), t.rows, t.columns), limit);
         EXPECT_TRUE(r.passed) << r.unit << " " << r.error << " > " << r.budget;
         if (t.rounding.count > 0 && t.rounding.inside == 0) {
-          EXPECT_LE(worst_element(kHost, view(got, t.element), view(t.want), t.count()), element_limit(t.rounding));
+          EXPECT_LE(worst_element(Space::host, view(got, t.element), view(t.want), t.count()), element_limit(t.rounding));
         }
-        EXPECT_TRUE(accepted_fakes(kHost, view(t.want), t.rows, t.columns, limit).empty());
+        EXPECT_TRUE(accepted_fakes(Space::host, view(t.want), t.rows, t.columns, limit).empty());
       }
     });
 }

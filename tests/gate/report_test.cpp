@@ -10,7 +10,7 @@
 namespace gate {
 namespace {
 
-const double kNan = std::numeric_limits<double>::quiet_NaN();
+const double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 TEST(Report, NothingCheckedHasNotPassed) {
   GateReport report;
@@ -21,11 +21,11 @@ TEST(Report, NothingCheckedHasNotPassed) {
 TEST(Report, AResultWithoutMeasuresHasNotPassed) { EXPECT_FALSE(make_result("a", "b", {}).passed); }
 
 TEST(Report, NotANumberFailsAndBinds) {
-  const CheckResult r = make_result("a", "b", {{"norm", 5, 1, -1}, {"worst row", kNan, 1, 7}});
+  const CheckResult r = make_result("a", "b", {{"norm", 5, 1, -1}, {"worst row", kNoNumber, 1, 7}});
   EXPECT_FALSE(r.passed);
   EXPECT_TRUE(std::isnan(r.error));
-  EXPECT_FALSE(scalar_result("loss", "loss", kNan, 1, 1e30).passed);
-  EXPECT_FALSE(scalar_result("loss", "loss", 1, kNan, 1e30).passed);
+  EXPECT_FALSE(scalar_result("loss", "loss", kNoNumber, 1, 1e30).passed);
+  EXPECT_FALSE(scalar_result("loss", "loss", 1, kNoNumber, 1e30).passed);
 }
 
 // Also of scalars far below 1, as a gradient norm late in a run is.
@@ -66,7 +66,7 @@ TEST(Report, FailuresAreListedSinglyAndLinesFitAHundredColumns) {
   report.trainer = "fp32";
   for (const char* t : {"wte", "wpe", "a tensor with a name that is far too long for its column"})
     report.add(make_result("a check with a name that is far too long", t,
-                           {{"worst column", t[1] == 'p' ? kNan : 1.23456789e-100, 1e-100 * 2, 123456789}}, ""));
+                           {{"worst column", t[1] == 'p' ? kNoNumber : 1.23456789e-100, 1e-100 * 2, 123456789}}, ""));
   const std::string table = to_table(report, false);
   EXPECT_NE(table.find("wpe"), std::string::npos);
   EXPECT_NE(table.find("2 more within budget"), std::string::npos);
@@ -77,7 +77,7 @@ TEST(Report, FailuresAreListedSinglyAndLinesFitAHundredColumns) {
 
 TEST(Report, JsonCarriesWhatIsNotANumberAsText) {
   GateReport report;
-  report.add(make_result("a", "b", {{"norm", kNan, 1, -1}}));
+  report.add(make_result("a", "b", {{"norm", kNoNumber, 1, -1}}));
   const auto j = nlohmann::json::parse(to_json(report).dump());
   EXPECT_EQ(j["checks"][0]["error"], "nan");
   EXPECT_EQ(j["passed"], false);

@@ -46,7 +46,7 @@ class SourceScan : public ::testing::Test {
   fs::path root_;
 };
 
-using Names = std::vector<std::string>;
+using FileNames = std::vector<std::string>;
 
 TEST_F(SourceScan, OneByteOfEveryClassOfFileIsNamed) {
   for (const std::string trainer : {"fp32", "mixed"}) {
@@ -94,9 +94,9 @@ TEST_F(SourceScan, EveryFileOfTheSharedKernelsIsHashed) {
 
 TEST_F(SourceScan, FlagsOfDeviceCodeAreHashedAndOtherLinesOfTheBuildAreNot) {
   EXPECT_EQ(changed_by("cmake/Flags.cmake", "CMAKE_CUDA_FLAGS_RELWITHDEBINFO \"-O3\"", "CMAKE_CUDA_FLAGS_RELWITHDEBINFO \"-O2\"", "fp32"),
-            Names{"cmake/Flags.cmake#flags"});
-  EXPECT_EQ(changed_by("cmake/Flags.cmake", "--expt-relaxed-constexpr", "--use_fast_math", "mixed"), Names{"cmake/Flags.cmake#flags"});
-  EXPECT_EQ(changed_by("CMakeLists.txt", "add_subdirectory(cli)", "add_subdirectory(cli)\nadd_subdirectory(more)", "fp32"), Names{});
+            FileNames{"cmake/Flags.cmake#flags"});
+  EXPECT_EQ(changed_by("cmake/Flags.cmake", "--expt-relaxed-constexpr", "--use_fast_math", "mixed"), FileNames{"cmake/Flags.cmake#flags"});
+  EXPECT_EQ(changed_by("CMakeLists.txt", "add_subdirectory(cli)", "add_subdirectory(cli)\nadd_subdirectory(more)", "fp32"), FileNames{});
 }
 
 TEST_F(SourceScan, BothAnswersToCudnnBelongToTheMixedTrainer) {

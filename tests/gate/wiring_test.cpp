@@ -46,7 +46,7 @@ ModelGateOptions arithmetic(ModelGateOptions o) {
   return o;
 }
 
-std::set<std::string> failing(const GateReport& report) {
+std::set<std::string> failing_kinds(const GateReport& report) {
   std::set<std::string> names;
   for (const CheckResult& r : report.results)
     if (!r.passed) names.insert(r.name.substr(0, r.name.find(" t=")));
@@ -55,7 +55,7 @@ std::set<std::string> failing(const GateReport& report) {
 std::set<std::string> failing_with(const Defect& d, const ModelGateOptions& o) {
   const GateReport report = check_model(broken(d), o);
   EXPECT_FALSE(report.results.empty());
-  return failing(report);
+  return failing_kinds(report);
 }
 
 // ---- the norm ------------------------------------------------------------------------------------------------------
@@ -214,13 +214,13 @@ TEST(Wiring, ARightTrainerThatRoundsPasses) {
 
 TEST(Wiring, MistakesOfRoundingAreCaught) {
   using M = RoundingMistake;
-  EXPECT_TRUE(failing(judge_rounded(M::weights_cut_off, "nearest")).contains("weights"));
-  EXPECT_TRUE(failing(judge_rounded(M::weights_from_old_masters, "nearest")).contains("weights"));
-  EXPECT_TRUE(failing(judge_rounded(M::weights_from_old_masters, "stochastic")).contains("weights"));
-  EXPECT_TRUE(failing(judge_rounded(M::always_up, "stochastic")).contains("weights"));
-  EXPECT_TRUE(failing(judge_rounded(M::two_steps_off, "stochastic")).contains("weights"));
-  EXPECT_TRUE(failing(judge_rounded(M::scale_from_last_norm, "nearest")).contains("adam m"));
-  const auto coarse = failing(judge_rounded(M::activations_in_5_bits, "nearest"));
+  EXPECT_TRUE(failing_kinds(judge_rounded(M::weights_cut_off, "nearest")).contains("weights"));
+  EXPECT_TRUE(failing_kinds(judge_rounded(M::weights_from_old_masters, "nearest")).contains("weights"));
+  EXPECT_TRUE(failing_kinds(judge_rounded(M::weights_from_old_masters, "stochastic")).contains("weights"));
+  EXPECT_TRUE(failing_kinds(judge_rounded(M::always_up, "stochastic")).contains("weights"));
+  EXPECT_TRUE(failing_kinds(judge_rounded(M::two_steps_off, "stochastic")).contains("weights"));
+  EXPECT_TRUE(failing_kinds(judge_rounded(M::scale_from_last_norm, "nearest")).contains("adam m"));
+  const auto coarse = failing_kinds(judge_rounded(M::activations_in_5_bits, "nearest"));
   EXPECT_TRUE(coarse.contains("forward"));
   EXPECT_TRUE(coarse.contains("gradients"));
 }

@@ -23,7 +23,7 @@ using testing::TemporaryFolder;
 using testing::write_bytes;
 
 // Not init_parameters(): its OpenMP threads do not survive the fork below.
-std::vector<float> small_parameters(uint64_t seed) {
+std::vector<float> parameters_without_threads(uint64_t seed) {
   std::vector<float> p(static_cast<size_t>(tensor_layout(small_config()).total));
   for (size_t i = 0; i < p.size(); ++i) p[i] = static_cast<float>(unit_interval(combine(seed, i)));
   return p;
@@ -46,11 +46,11 @@ TrainingState state_of(int64_t step, size_t parameters) {
   return s;
 }
 void save_step(CheckpointStore& store, int64_t step) {
-  const auto p = small_parameters(static_cast<uint64_t>(step));
+  const auto p = parameters_without_threads(static_cast<uint64_t>(step));
   store.save(small_config(), p, state_of(step, p.size()));
 }
 void expect_whole(const CheckpointStore::Loaded& l) {
-  const auto p = small_parameters(static_cast<uint64_t>(l.state.step));
+  const auto p = parameters_without_threads(static_cast<uint64_t>(l.state.step));
   const TrainingState expected = state_of(l.state.step, p.size());
   EXPECT_EQ(l.model.parameters, p);
   EXPECT_EQ(l.state.m, expected.m);

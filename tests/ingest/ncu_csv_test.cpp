@@ -26,7 +26,7 @@ std::string row(const std::string& id, const std::string& process, const std::st
 double value(const ForeignReport& r, size_t result, const char* metric) {
   return value_of(r.results.at(result), metric_index(r, metric)).value();
 }
-std::string error_of(const std::string& text) {
+std::string csv_error_of(const std::string& text) {
   try {
     read_ncu_csv(text, "x.csv");
   } catch (const stepscope::InputError& e) {
@@ -47,7 +47,7 @@ TEST(NcuCsv, UnitsAndThousandsSeparatorsComeBackToBaseUnits) {
 
 // Without it the numbers may be in any unit.
 TEST(NcuCsv, ATableWithoutARowOfUnitsIsRefused) {
-  EXPECT_THAT(error_of(kTitles + row("0", "5", "k", "\"8\",\"16\"")),
+  EXPECT_THAT(csv_error_of(kTitles + row("0", "5", "k", "\"8\",\"16\"")),
               testing::AllOf(HasSubstr("x.csv: line 2"), HasSubstr("expected the row of units"), HasSubstr("--page raw")));
 }
 
@@ -74,12 +74,12 @@ TEST(NcuCsv, CellsWithoutAnAnswerAreAbsent) {
 
 TEST(NcuCsv, ADecimalCommaIsRefusedWithTheCure) {
   for (const char* number : {"0,74", "1.980,5", "1.980.000", "12,5"})
-    EXPECT_THAT(error_of(table("\"byte\",\"ns\"", row("0", "5", "a", "\"" + std::string(number) + "\",\"2\""))),
+    EXPECT_THAT(csv_error_of(table("\"byte\",\"ns\"", row("0", "5", "a", "\"" + std::string(number) + "\",\"2\""))),
                 testing::AllOf(HasSubstr("line 3"), HasSubstr(number), HasSubstr("LC_ALL=C")));
 }
 
 TEST(NcuCsv, AnUnknownUnitIsRefused) {
-  EXPECT_THAT(error_of(table("\"Xbyte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\""))), HasSubstr("unit 'Xbyte' is not known"));
+  EXPECT_THAT(csv_error_of(table("\"Xbyte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\""))), HasSubstr("unit 'Xbyte' is not known"));
 }
 
 TEST(NcuCsv, SeveralProcessesCanBeToldApart) {
@@ -134,9 +134,9 @@ TEST(NcuCsv, ARowThatEndsEarlyKeepsTheRowsBeforeIt) {
 }
 
 TEST(NcuCsv, RefusesTextWithoutATable) {
-  EXPECT_THAT(error_of("hello\n"), HasSubstr("no ncu table"));
-  EXPECT_THAT(error_of(table("\"byte\",\"ns\"", "")), HasSubstr("holds no result"));
-  EXPECT_THAT(error_of(std::string(kTitles) + "\"0\",\"5"), HasSubstr("never closed"));
+  EXPECT_THAT(csv_error_of("hello\n"), HasSubstr("no ncu table"));
+  EXPECT_THAT(csv_error_of(table("\"byte\",\"ns\"", "")), HasSubstr("holds no result"));
+  EXPECT_THAT(csv_error_of(std::string(kTitles) + "\"0\",\"5"), HasSubstr("never closed"));
 }
 
 TEST(NcuCsv, ARangeThatIsNamedByAMessageMayHoldColons) {
@@ -161,40 +161,41 @@ std::string one_row(const std::string& values) { return table(kUnits, row("0", "
 // A cell that is no number must never become "the report lacks this metric".
 TEST(NcuCsv, ATimeThatIsNoTimeIsRefusedWithItsPlace) {
   for (const char* time : {"0", "-5", "0.00", "12'345", "1 234", "0x10", "ten", "1e400", "1e-400", "1e16"})
-    EXPECT_THAT(error_of(one_row("\"1\",\"" + std::string(time) + "\"")),
+    EXPECT_THAT(csv_error_of(one_row("\"1\",\"" + std::string(time) + "\"")),
                 testing::AllOf(HasSubstr("x.csv: line 3, column 13 ('gpu__time_duration.sum')"), HasSubstr("'" + std::string(time) + "'"),
                                HasSubstr("expected ")))
         << time;
-  EXPECT_EQ(error_of(one_row("\"1\",\"0.5\"")), "");
+  EXPECT_EQ(csv_error_of(one_row("\"1\",\"0.5\"")), "");
 }
 
 TEST(NcuCsv, AnyNumberTooLargeIsRefusedEvenWhereNobodyReadsIt) {
   const std::string titles = std::string(kTitles).substr(0, std::string(kTitles).size() - 1) + ",\"some__metric.sum\"\n";
   const std::string text = titles + "\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"byte\",\"ns\",\"\"\n" +
                            row("0", "5", "k", "\"1\",\"2\",\"1e400\"");
-  EXPECT_THAT(error_of(text), testing::AllOf(HasSubstr("line 3, column 14 ('some__metric.sum')"), HasSubstr("'1e400'")));
+  EXPECT_THAT(csv_error_of(text), testing::AllOf(HasSubstr("line 3, column 14 ('some__metric.sum')"), HasSubstr("'1e400'")));
 }
 
 TEST(NcuCsv, ANegativeCountIsRefused) {
-  EXPECT_THAT(error_of(one_row("\"-1\",\"2\"")), testing::AllOf(HasSubstr("dram__bytes_read.sum is '-1'"), HasSubstr("0 or more")));
+  EXPECT_THAT(csv_error_of(one_row("\"-1\",\"2\"")), testing::AllOf(HasSubstr("dram__bytes_read.sum is '-1'"), HasSubstr("0 or more")));
 }
 
 TEST(NcuCsv, AWordInAColumnWithAUnitIsRefused) {
-  EXPECT_THAT(error_of(one_row("\"many\",\"2\"")), testing::AllOf(HasSubstr("column 12"), HasSubstr("'many'"), HasSubstr("LC_ALL=C")));
+  EXPECT_THAT(csv_error_of(one_row("\"many\",\"2\"")), testing::AllOf(HasSubstr("column 12"), HasSubstr("'many'"), HasSubstr("LC_ALL=C")));
 }
 
 TEST(NcuCsv, ATitleThatStandsTwiceIsRefused) {
   std::string text = one_row("\"9\",\"2\"");
   text.replace(text.find("dram__bytes_read.sum"), 20, "gpu__time_duration.sum");
-  EXPECT_THAT(error_of(text), testing::AllOf(HasSubstr("line 1, column 13 ('gpu__time_duration.sum')"), HasSubstr("columns 12 and 13")));
+  EXPECT_THAT(csv_error_of(text),
+              testing::AllOf(HasSubstr("line 1, column 13 ('gpu__time_duration.sum')"), HasSubstr("columns 12 and 13")));
 }
 
 TEST(NcuCsv, AUnitThatTheMetricCannotHaveIsRefused) {
-  EXPECT_THAT(error_of(table("\"byte\",\"byte\"", row("0", "5", "k", "\"1\",\"2\""))),
+  EXPECT_THAT(csv_error_of(table("\"byte\",\"byte\"", row("0", "5", "k", "\"1\",\"2\""))),
               testing::AllOf(HasSubstr("line 2, column 13"), HasSubstr("unit 'byte'"), HasSubstr("a unit of time")));
-  EXPECT_THAT(error_of(table("\"us\",\"ns\"", row("0", "5", "k", "\"1\",\"2\""))),
+  EXPECT_THAT(csv_error_of(table("\"us\",\"ns\"", row("0", "5", "k", "\"1\",\"2\""))),
               testing::AllOf(HasSubstr("line 2, column 12"), HasSubstr("a unit of bytes")));
-  EXPECT_THAT(error_of(table("\"byte\",\"\"", row("0", "5", "k", "\"1\",\"2\""))), HasSubstr("a unit of time"));
+  EXPECT_THAT(csv_error_of(table("\"byte\",\"\"", row("0", "5", "k", "\"1\",\"2\""))), HasSubstr("a unit of time"));
 }
 
 TEST(NcuCsv, CellsOfALaunchMustBeWhatTheyAre) {
@@ -203,13 +204,13 @@ TEST(NcuCsv, CellsOfALaunchMustBeWhatTheyAre) {
     const size_t at = text.find(from, text.find("\"k\""));
     return text.replace(at, std::string(from).size(), to);
   };
-  EXPECT_THAT(error_of(with("(64, 2, 1)", "64x2")),
+  EXPECT_THAT(csv_error_of(with("(64, 2, 1)", "64x2")),
               testing::AllOf(HasSubstr("('Grid Size')"), HasSubstr("'64x2'"), HasSubstr("(256, 1, 1)")));
-  EXPECT_THAT(error_of(with("(256, 1, 1)", "(256, 1)")), HasSubstr("('Block Size')"));
-  EXPECT_THAT(error_of(with("\"7\"", "\"main\"")), testing::AllOf(HasSubstr("('Stream')"), HasSubstr("'main'")));
-  EXPECT_THAT(error_of(with("\"k\"", "\"\"")), testing::AllOf(HasSubstr("('Kernel Name')"), HasSubstr("empty")));
-  EXPECT_THAT(error_of(table(kUnits, row("0", "five", "k", "\"1\",\"2\""))), HasSubstr("('Process ID')"));
-  EXPECT_THAT(error_of(table(kUnits, row("x", "5", "k", "\"1\",\"2\""))), HasSubstr("('ID')"));
+  EXPECT_THAT(csv_error_of(with("(256, 1, 1)", "(256, 1)")), HasSubstr("('Block Size')"));
+  EXPECT_THAT(csv_error_of(with("\"7\"", "\"main\"")), testing::AllOf(HasSubstr("('Stream')"), HasSubstr("'main'")));
+  EXPECT_THAT(csv_error_of(with("\"k\"", "\"\"")), testing::AllOf(HasSubstr("('Kernel Name')"), HasSubstr("empty")));
+  EXPECT_THAT(csv_error_of(table(kUnits, row("0", "five", "k", "\"1\",\"2\""))), HasSubstr("('Process ID')"));
+  EXPECT_THAT(csv_error_of(table(kUnits, row("x", "5", "k", "\"1\",\"2\""))), HasSubstr("('ID')"));
 }
 
 // ---- several tables: `ncu --csv >> FILE`
@@ -232,18 +233,18 @@ TEST(NcuCsv, ASecondTableWithTheSameTitlesIsReadOn) {
 TEST(NcuCsv, ASecondTableWithOtherTitlesIsRefused) {
   std::string other = table(kUnits, row("0", "6", "b", "\"3\",\"4\""));
   other.replace(other.find("dram__bytes_read.sum"), 20, "dram__bytes_write.sum");
-  EXPECT_THAT(error_of(one_row("\"1\",\"2\"") + other),
+  EXPECT_THAT(csv_error_of(one_row("\"1\",\"2\"") + other),
               testing::AllOf(HasSubstr("line 4"), HasSubstr("a second table"), HasSubstr("(line 1)")));
 }
 
 TEST(NcuCsv, AReportThatStandsTwiceIsRefused) {
-  EXPECT_THAT(error_of(one_row("\"1\",\"2\"") + one_row("\"1\",\"2\"")),
+  EXPECT_THAT(csv_error_of(one_row("\"1\",\"2\"") + one_row("\"1\",\"2\"")),
               testing::AllOf(HasSubstr("line 6, column 1 ('ID')"), HasSubstr("result 0 of process 5 stands in line 3")));
 }
 
 TEST(NcuCsv, RealTablesOneBehindTheOtherAreTwoRuns) {
   const std::string one = file_text("mixed_nvtx.raw.base.csv");
-  EXPECT_THAT(error_of(one + one), HasSubstr("stands in line"));
+  EXPECT_THAT(csv_error_of(one + one), HasSubstr("stands in line"));
   std::string other = one;
   for (size_t at = 0; (at = other.find("\"1773\"", at)) != std::string::npos;) other.replace(at, 6, "\"1774\"");
   const ForeignReport twice = read_ncu_csv(one + other, "x"), once = read_ncu_csv(one, "x");
@@ -272,15 +273,15 @@ TEST(NcuCsv, Utf16IsRefusedWithTheWayToConvertIt) {
   const std::string text = one_row("\"1\",\"2\"");
   for (const std::string& wide : {"\xFF\xFE" + utf16(text, true), "\xFE\xFF" + utf16(text, false), utf16(text, true), utf16(text, false)}) {
     EXPECT_TRUE(looks_like_ncu_csv(wide));
-    EXPECT_THAT(error_of(wide), testing::AllOf(HasSubstr("UTF-16"), HasSubstr("iconv -f UTF-16 -t UTF-8 x.csv")));
+    EXPECT_THAT(csv_error_of(wide), testing::AllOf(HasSubstr("UTF-16"), HasSubstr("iconv -f UTF-16 -t UTF-8 x.csv")));
   }
-  EXPECT_THAT(error_of(std::string("\xFF\xFE\0\0", 4) + text), HasSubstr("UTF-32"));
+  EXPECT_THAT(csv_error_of(std::string("\xFF\xFE\0\0", 4) + text), HasSubstr("UTF-32"));
 }
 
 TEST(NcuCsv, AZeroByteIsRefusedWithItsPlace) {
   std::string text = one_row("\"1\",\"2\"");
   text[text.find("\"k\"") + 1] = '\0';
-  EXPECT_THAT(error_of(text), testing::AllOf(HasSubstr("line 3, byte 18"), HasSubstr("a zero byte")));
+  EXPECT_THAT(csv_error_of(text), testing::AllOf(HasSubstr("line 3, byte 18"), HasSubstr("a zero byte")));
 }
 
 TEST(NcuCsv, OtherSeparatorsAreRefusedByName) {
@@ -288,7 +289,7 @@ TEST(NcuCsv, OtherSeparatorsAreRefusedByName) {
     std::string text = one_row("\"1\",\"2\"");
     for (size_t at = 0; (at = text.find("\",\"", at)) != std::string::npos;) text[at + 1] = separator;
     EXPECT_TRUE(looks_like_ncu_csv(text));
-    EXPECT_THAT(error_of(text), testing::AllOf(HasSubstr(separator == ';' ? "';'" : "tabs"), HasSubstr("expected ','")));
+    EXPECT_THAT(csv_error_of(text), testing::AllOf(HasSubstr(separator == ';' ? "';'" : "tabs"), HasSubstr("expected ','")));
   }
 }
 
@@ -299,7 +300,7 @@ TEST(NcuCsv, WindowsLineEndsAreLineEndsAndOldMacOnesAreRefused) {
     mac += c == '\n' ? '\r' : c;
   }
   EXPECT_DOUBLE_EQ(value(read_ncu_csv(windows, "x"), 0, "gpu__time_duration.sum"), 2);
-  EXPECT_THAT(error_of(mac), testing::AllOf(HasSubstr("line 1"), HasSubstr("line feed")));
+  EXPECT_THAT(csv_error_of(mac), testing::AllOf(HasSubstr("line 1"), HasSubstr("line feed")));
 }
 
 TEST(NcuCsv, ALineEndInsideQuotesBelongsToTheCell) {
@@ -307,7 +308,7 @@ TEST(NcuCsv, ALineEndInsideQuotesBelongsToTheCell) {
   ASSERT_EQ(r.results.size(), 2u);
   EXPECT_EQ(r.results[0].name, "f<1,\n2>");
   // Lines are still counted as an editor shows them.
-  EXPECT_THAT(error_of(table(kUnits, row("0", "5", "f<1,\n2>", "\"1\",\"2\"") + row("1", "5", "g", "\"3\",\"0\""))),
+  EXPECT_THAT(csv_error_of(table(kUnits, row("0", "5", "f<1,\n2>", "\"1\",\"2\"") + row("1", "5", "g", "\"3\",\"0\""))),
               HasSubstr("line 5, column 13"));
 }
 
@@ -326,14 +327,14 @@ TEST(NcuCsv, ATableReSavedWithoutQuotesIsReadToo) {
 // ---- tables that end early
 
 TEST(NcuCsv, ATableOfTitlesAloneIsRefused) {
-  EXPECT_THAT(error_of(kTitles), HasSubstr("holds no result"));
-  EXPECT_THAT(error_of(table(kUnits, "")), HasSubstr("holds no result"));
-  EXPECT_THAT(error_of(""), HasSubstr("no ncu table"));
+  EXPECT_THAT(csv_error_of(kTitles), HasSubstr("holds no result"));
+  EXPECT_THAT(csv_error_of(table(kUnits, "")), HasSubstr("holds no result"));
+  EXPECT_THAT(csv_error_of(""), HasSubstr("no ncu table"));
 }
 
 TEST(NcuCsv, ARowOfAnotherLengthSaysBothLengths) {
-  EXPECT_THAT(error_of(one_row("\"1\"")), testing::AllOf(HasSubstr("line 3: 12 cells, expected 13")));
-  EXPECT_THAT(error_of(one_row("\"1\",\"2\",\"3\"")), HasSubstr("14 cells, expected 13"));
+  EXPECT_THAT(csv_error_of(one_row("\"1\"")), testing::AllOf(HasSubstr("line 3: 12 cells, expected 13")));
+  EXPECT_THAT(csv_error_of(one_row("\"1\",\"2\",\"3\"")), HasSubstr("14 cells, expected 13"));
   const ForeignReport r = read_ncu_csv(table(kUnits, row("0", "5", "a", "\"1\",\"2\"") + row("1", "5", "b", "\"3\"")), "x");
   ASSERT_EQ(r.results.size(), 1u);
   EXPECT_THAT(r.missing.at(0).detail, HasSubstr("line 4"));
@@ -378,10 +379,10 @@ TEST(NcuCsv, OneMetricOfDetailsWithTwoValuesIsRefused) {
   const auto detail = [](const char* section, const char* unit, const char* v) {
     return fmt::format("\"0\",\"5\",\"k\",\"{}\",\"gpu__time_duration.sum\",\"{}\",\"{}\"\n", section, unit, v);
   };
-  EXPECT_EQ(error_of(titles + detail("a", "ns", "700") + detail("b", "us", "0.7")), "");
-  EXPECT_THAT(error_of(titles + detail("a", "ns", "700") + detail("b", "ns", "800")),
+  EXPECT_EQ(csv_error_of(titles + detail("a", "ns", "700") + detail("b", "us", "0.7")), "");
+  EXPECT_THAT(csv_error_of(titles + detail("a", "ns", "700") + detail("b", "ns", "800")),
               testing::AllOf(HasSubstr("line 3, column 7"), HasSubstr("800"), HasSubstr("700")));
-  EXPECT_THAT(error_of(titles + detail("a", "byte", "700")), HasSubstr("line 2, column 6 ('Metric Unit')"));
+  EXPECT_THAT(csv_error_of(titles + detail("a", "byte", "700")), HasSubstr("line 2, column 6 ('Metric Unit')"));
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ TEST(NcuReport, RangesAndGraphsAreResultsLikeKernels) {
 
 // ---- damage ---------------------------------------------------------------------------------------------------
 
-std::string error_of(const std::string& bytes) {
+std::string report_error_of(const std::string& bytes) {
   try {
     read_ncu_report(as_bytes(bytes), "x.ncu-rep");
   } catch (const stepscope::InputError& e) {
@@ -293,19 +293,19 @@ TEST(NcuReport, SaysWhereALengthRunsPastTheEnd) {
   std::memcpy(&header, bytes.data() + 4, 4);
   const uint32_t huge = 0x7fffffff;
   std::memcpy(bytes.data() + 8 + header, &huge, 4);  // the first block header claims 2 GB
-  EXPECT_THAT(error_of(bytes), HasSubstr("x.ncu-rep: at byte"));
-  EXPECT_THAT(error_of(bytes), HasSubstr("a block header has 2147483647 bytes"));
+  EXPECT_THAT(report_error_of(bytes), HasSubstr("x.ncu-rep: at byte"));
+  EXPECT_THAT(report_error_of(bytes), HasSubstr("a block header has 2147483647 bytes"));
 }
 
 TEST(NcuReport, RefusesWhatIsNoReport) {
-  EXPECT_THAT(error_of(""), HasSubstr("this file of 0 bytes does not"));
-  EXPECT_THAT(error_of("PK\3\4"), HasSubstr("begins with \"NVR"));
-  EXPECT_THAT(error_of(std::string("NVR\0", 4)), HasSubstr("the file header has 4 bytes, 0 are left"));
+  EXPECT_THAT(report_error_of(""), HasSubstr("this file of 0 bytes does not"));
+  EXPECT_THAT(report_error_of("PK\3\4"), HasSubstr("begins with \"NVR"));
+  EXPECT_THAT(report_error_of(std::string("NVR\0", 4)), HasSubstr("the file header has 4 bytes, 0 are left"));
 }
 
 TEST(NcuReport, AReportWithoutResultsIsAnError) {
   const std::string header_only(std::string("NVR\0\2\0\0\0\x08\x07", 10));
-  EXPECT_THAT(error_of(header_only), HasSubstr("holds no result"));
+  EXPECT_THAT(report_error_of(header_only), HasSubstr("holds no result"));
 }
 
 TEST(NcuReport, AnUnknownFileVersionIsSaid) {

@@ -158,7 +158,7 @@ TEST(NsysExport, AKernelWithoutItsCallIsSevere) {
   EXPECT_EQ(r.missing.at(0).name, "unmatched_correlation");
 }
 
-std::string error_of(const std::filesystem::path& path) {
+std::string export_error_of(const std::filesystem::path& path) {
   try {
     read_nsys_export(path, "step");
   } catch (const stepscope::InputError& e) {
@@ -170,11 +170,11 @@ std::string error_of(const std::filesystem::path& path) {
 TEST(NsysExport, SaysWhatAnExportLacks) {
   Export e;
   e.close();
-  EXPECT_THAT(error_of(e.path()), HasSubstr("holds no kernel"));
+  EXPECT_THAT(export_error_of(e.path()), HasSubstr("holds no kernel"));
   Export without;
   without.run("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL");
   without.close();
-  EXPECT_THAT(error_of(without.path()), HasSubstr("no table CUPTI_ACTIVITY_KIND_KERNEL"));
+  EXPECT_THAT(export_error_of(without.path()), HasSubstr("no table CUPTI_ACTIVITY_KIND_KERNEL"));
 }
 
 TEST(NsysExport, ACutAnywhereIsAnError) {
@@ -186,7 +186,7 @@ TEST(NsysExport, ACutAnywhereIsAnError) {
   for (uintmax_t length = 100; length < size; length += 997) {
     std::filesystem::copy_file(whole, cut, std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(cut, length);
-    EXPECT_THAT(error_of(cut), testing::AllOf(HasSubstr("cut"), HasSubstr(fmt::format("has {} bytes, expected {}", length, size))));
+    EXPECT_THAT(export_error_of(cut), testing::AllOf(HasSubstr("cut"), HasSubstr(fmt::format("has {} bytes, expected {}", length, size))));
   }
 }
 
@@ -223,7 +223,7 @@ TEST(NsysExport, CellsThatCannotBeAreRefusedWithTheirPlace) {
     e.reopen();
     if (!change.empty()) e.run(change);
     e.close();
-    return error_of(e.path());
+    return export_error_of(e.path());
   };
   EXPECT_EQ(with(""), "");
   EXPECT_THAT(

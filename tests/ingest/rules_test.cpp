@@ -30,7 +30,7 @@ std::vector<std::string> places(const std::string& yaml, const std::vector<Forei
   for (const auto& p : place_by_rules(parse_rules(kHead + yaml, "r.yaml"), results)) out.push_back(words(p));
   return out;
 }
-std::string error_of(const std::string& yaml) {
+std::string rules_error_of(const std::string& yaml) {
   try {
     parse_rules(yaml, "r.yaml");
   } catch (const stepscope::InputError& e) {
@@ -88,19 +88,20 @@ TEST(Rules, CopiesAreNeitherPlacedNorNeighbours) {
 }
 
 TEST(Rules, ErrorsNameLineAndCause) {
-  EXPECT_THAT(error_of("schema: stepscope.rules/2\nname: x\n"), HasSubstr("expected stepscope.rules/1"));
-  EXPECT_THAT(error_of(kHead), HasSubstr("there are no rules"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forwards, op: qkv}\n")),
+  EXPECT_THAT(rules_error_of("schema: stepscope.rules/2\nname: x\n"), HasSubstr("expected stepscope.rules/1"));
+  EXPECT_THAT(rules_error_of(kHead), HasSubstr("there are no rules"));
+  EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {kernel: k, pass: forwards, op: qkv}\n")),
               testing::AllOf(HasSubstr("line 4"), HasSubstr("pass 'forwards'")));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, colour: red}\n")),
+  EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, colour: red}\n")),
               HasSubstr("unknown key 'colour'"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: '(', pass: forward, op: qkv}\n")), HasSubstr("not a regular expression"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {pass: forward, op: qkv}\n")), HasSubstr("needs 'kernel', 'range' or 'in'"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, in: nowhere, pass: forward, op: qkv}\n")),
+  EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {kernel: '(', pass: forward, op: qkv}\n")),
+              HasSubstr("not a regular expression"));
+  EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {pass: forward, op: qkv}\n")), HasSubstr("needs 'kernel', 'range' or 'in'"));
+  EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {kernel: k, in: nowhere, pass: forward, op: qkv}\n")),
               HasSubstr("no section is named"));
-  EXPECT_THAT(error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, times: 0}\n")), HasSubstr("'times'"));
-  EXPECT_THAT(error_of("a: [b\n"), HasSubstr("not YAML"));
-  EXPECT_THAT(error_of("- 1\n"), HasSubstr("expected a map"));
+  EXPECT_THAT(rules_error_of(kHead + std::string("rules:\n- {kernel: k, pass: forward, op: qkv, times: 0}\n")), HasSubstr("'times'"));
+  EXPECT_THAT(rules_error_of("a: [b\n"), HasSubstr("not YAML"));
+  EXPECT_THAT(rules_error_of("- 1\n"), HasSubstr("expected a map"));
 }
 
 TEST(Rules, TheShippedOnesParse) {

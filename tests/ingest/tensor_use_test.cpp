@@ -31,7 +31,7 @@ constexpr char kActive[] = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustai
 constexpr char kHmmaActive[] = "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active";
 constexpr char kInstructions[] = "sm__inst_executed_pipe_tensor.sum";
 
-ProfileDocument document(const ForeignReport& r) { return build_profile(to_recording(r, {}), std::nullopt, {}, {}); }
+ProfileDocument tensor_document(const ForeignReport& r) { return build_profile(to_recording(r, {}), std::nullopt, {}, {}); }
 
 void rename(ForeignReport& r, const char* from, const char* to) {
   const auto at = std::find(r.metrics.begin(), r.metrics.end(), from);
@@ -60,7 +60,7 @@ const MissingRow* missing(const ProfileDocument& d, const char* name) {
 
 TEST(TensorUse, ThePlainMetricIsTakenAsItIs) {
   const ForeignReport r = ncu_report("mixed_nvtx.ncu-rep");
-  const ProfileDocument d = document(r);
+  const ProfileDocument d = tensor_document(r);
   EXPECT_EQ(d.collection.tensor_metric, kElapsed);
   for (size_t i = 0; i < r.results.size(); ++i)
     EXPECT_DOUBLE_EQ(*d.launches[i].tensor_active_pct, *value_of(r.results[i], metric_index(r, kElapsed)));
@@ -78,7 +78,7 @@ TEST(TensorUse, AShareOfActiveCyclesIsBroughtToAllCycles) {
     return *value_of(k, metric_index(plain, "sm__cycles_elapsed.max")) / *value_of(k, metric_index(plain, "sm__cycles_active.avg"));
   });
   rename(r, kElapsed, kActive);
-  const ProfileDocument d = document(r), truth = document(plain);
+  const ProfileDocument d = tensor_document(r), truth = tensor_document(plain);
   EXPECT_EQ(d.collection.tensor_metric, std::string(kActive) + " x sm__cycles_active.avg / sm__cycles_elapsed.max");
   for (size_t i = 0; i < truth.launches.size(); ++i)
     EXPECT_NEAR(*d.launches[i].tensor_active_pct, *truth.launches[i].tensor_active_pct, 1e-9);
@@ -92,7 +92,7 @@ TEST(TensorUse, WithoutCyclesAShareOfActiveCyclesIsShownUnderItsName) {
   ForeignReport r = ncu_report("mixed_nvtx.ncu-rep");
   rename(r, kElapsed, kActive);
   without_cycles(r);
-  const ProfileDocument d = document(r);
+  const ProfileDocument d = tensor_document(r);
   EXPECT_EQ(d.collection.tensor_metric, kActive);
   ASSERT_NE(missing(d, "tensor_use_other_metric"), nullptr);
   EXPECT_THAT(missing(d, "tensor_use_other_metric")->detail, AllOf(HasSubstr(kActive), HasSubstr("cycles in which the SM had warps")));
@@ -118,7 +118,7 @@ ForeignReport as_llmc_collects() {
 }
 
 TEST(TensorUse, HmmaCyclesAreShownUnderTheirName) {
-  const ProfileDocument d = document(as_llmc_collects());
+  const ProfileDocument d = tensor_document(as_llmc_collects());
   EXPECT_EQ(d.collection.tensor_metric, kHmmaActive);
   EXPECT_TRUE(d.totals.tensor_active_pct);
   for (const PassRow& p : d.passes) EXPECT_TRUE(p.tensor_active_pct) << p.name;
@@ -133,10 +133,10 @@ TEST(TensorUse, ThePlainMetricIsPreferredToAnyOther) {
   ASSERT_TRUE(metric_index(basic,
                            "sm__pipe_tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma_cycles_active.avg."
                            "pct_of_peak_sustained_elapsed"));
-  EXPECT_EQ(document(basic).collection.tensor_metric, kElapsed);
+  EXPECT_EQ(tensor_document(basic).collection.tensor_metric, kElapsed);
   ForeignReport without = basic;
   rename(without, kElapsed, "gone");
-  const ProfileDocument d = document(without);
+  const ProfileDocument d = tensor_document(without);
   EXPECT_EQ(d.collection.tensor_metric,
             "sm__pipe_tensor_type_hmma_hgmma_qgmma_imma_igmma_bmma_bgmma_cycles_active.avg.pct_of_peak_"
             "sustained_elapsed");
@@ -152,7 +152,7 @@ TEST(TensorUse, OneQuantityForAllKernels) {
     r.results[i].values.emplace_back(hmma, 50);
     if (i == 0) std::erase_if(r.results[i].values, [&](const auto& v) { return v.first == elapsed; });
   }
-  const ProfileDocument d = document(r);
+  const ProfileDocument d = tensor_document(r);
   EXPECT_EQ(d.collection.tensor_metric, kElapsed);
   EXPECT_FALSE(d.launches[0].tensor_active_pct) << "one kernel must not carry another quantity than the others";
   EXPECT_TRUE(d.launches[1].tensor_active_pct);
@@ -168,7 +168,7 @@ ForeignReport with_instructions_only() {
 }
 
 TEST(TensorUse, ACountOfInstructionsIsShownAsACount) {
-  const ProfileDocument d = document(with_instructions_only());
+  const ProfileDocument d = tensor_document(with_instructions_only());
   EXPECT_FALSE(d.collection.tensor_metric);
   EXPECT_EQ(d.collection.tensor_instructions_metric, kInstructions);
   EXPECT_FALSE(d.totals.tensor_active_pct);
@@ -181,7 +181,7 @@ TEST(TensorUse, ACountOfInstructionsIsShownAsACount) {
 }
 
 TEST(TensorUse, EveryViewNamesTheMetric) {
-  const ProfileDocument d = document(as_llmc_collects());
+  const ProfileDocument d = tensor_document(as_llmc_collects());
   TableOptions o;
   o.width = 300;
   EXPECT_THAT(table_text(d, o), AllOf(HasSubstr("notice tensor_use_other_metric"), HasSubstr(kHmmaActive)));
@@ -194,7 +194,7 @@ TEST(TensorUse, EveryViewNamesTheMetric) {
 }
 
 TEST(TensorUse, ADiffOfTwoQuantitiesSaysSo) {
-  const ProfileDocument plain = document(ncu_report("mixed_nvtx.ncu-rep")), llmc = document(as_llmc_collects());
+  const ProfileDocument plain = tensor_document(ncu_report("mixed_nvtx.ncu-rep")), llmc = tensor_document(as_llmc_collects());
   DiffText text;
   text.width = 400;
   const ProfileDiff same = diff_profiles(plain, plain), other = diff_profiles(plain, llmc);
@@ -225,7 +225,7 @@ class RecordedTensor : public testing::Test {
 
 TEST_F(RecordedTensor, ReportAndTableOfEachSetGiveOneDocument) {
   for (const std::string name : {"tensor_exact", "tensor_active", "tensor_llmc", "tensor_inst"}) {
-    const ProfileDocument a = document(ncu_report(name + ".ncu-rep")), b = document(ncu_csv(name + ".raw.base.csv"));
+    const ProfileDocument a = tensor_document(ncu_report(name + ".ncu-rep")), b = tensor_document(ncu_csv(name + ".raw.base.csv"));
     EXPECT_EQ(a.collection.tensor_metric, b.collection.tensor_metric) << name;
     ASSERT_EQ(a.launches.size(), b.launches.size()) << name;
     for (size_t i = 0; i < a.launches.size(); ++i) {
@@ -242,7 +242,7 @@ TEST_F(RecordedTensor, TheConversionIsWhatNcuPrintsForAllCycles) {
   ASSERT_TRUE(metric_index(exact, kElapsed) && metric_index(exact, kActive));
   ForeignReport active_only = exact;
   rename(active_only, kElapsed, "gone");
-  const ProfileDocument truth = document(exact), converted = document(active_only);
+  const ProfileDocument truth = tensor_document(exact), converted = tensor_document(active_only);
   EXPECT_EQ(truth.collection.tensor_metric, kElapsed);
   EXPECT_THAT(*converted.collection.tensor_metric, HasSubstr(std::string(kActive) + " x sm__cycles_active.avg / "));
   double most = 0;
@@ -256,8 +256,9 @@ TEST_F(RecordedTensor, TheConversionIsWhatNcuPrintsForAllCycles) {
 }
 
 TEST_F(RecordedTensor, EachSetFillsTheColumn) {
-  const ProfileDocument active = document(ncu_report("tensor_active.ncu-rep")), llmc = document(ncu_report("tensor_llmc.ncu-rep")),
-                        inst = document(ncu_report("tensor_inst.ncu-rep"));
+  const ProfileDocument active = tensor_document(ncu_report("tensor_active.ncu-rep")),
+                        llmc = tensor_document(ncu_report("tensor_llmc.ncu-rep")),
+                        inst = tensor_document(ncu_report("tensor_inst.ncu-rep"));
   EXPECT_THAT(*active.collection.tensor_metric, HasSubstr(std::string(kActive) + " x "));
   EXPECT_NE(missing(active, "tensor_use_converted"), nullptr);
   EXPECT_EQ(llmc.collection.tensor_metric, kHmmaActive);
