@@ -292,6 +292,7 @@ gpt2::TrainerOptions trainer_options(const TrainerFlags& f) {
   o.model = from_file ? gpt2::checkpoint_config(f.model) : gpt2::model_from_name(f.model);
   o.batch_size = f.batch_size;
   o.seq_len = f.seq_len;
+  o.micro_batches = f.accumulation;
   check_abilities(f);
   o.matmul = f.matmul;
   o.recompute = f.recompute;

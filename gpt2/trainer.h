@@ -28,6 +28,7 @@ struct TrainerOptions {
   std::string matmul = "fp32";  // "fp32" | "tf32": rate of the matrix products of the fp32 trainer; the mixed one has "bf16" only
   std::map<std::string, std::string> variants;  // op slot -> variant name, only the ones that differ from the defaults
   // Of the mixed trainer; the others have one answer to each and refuse another.
+  int64_t micro_batches = 1;                // the most that a step will have, for variants that cannot add up more than one
   std::string recompute = "none";           // "none" | "gelu" | "gelu+ln": activations made again in the backward pass
   std::string weight_rounding = "nearest";  // "nearest" | "stochastic": of the bf16 weights from their fp32 masters
   bool deterministic = false;               // only variants that repeat bit for bit; the other trainers always do

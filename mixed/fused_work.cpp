@@ -2,6 +2,10 @@
 #include "mixed/fused_work.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+#include "mixed/memory_plan.h"
 
 namespace mixed {
 namespace {
@@ -57,14 +61,23 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
     case ZeroGrad::memset:
       break;
   }
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(o.model);
+  const auto arenas = gradient_arenas(variants.weight_gradients, layout);
+  if (arenas) {  // the product writes 2 bytes of 4, norm and update read 2 of 4
+    using gpt2::Tensor;
+    for (const auto& [op, weight] : std::initializer_list<std::pair<Op, Tensor>>{
+             {Op::qkv, Tensor::qkvw}, {Op::attproj, Tensor::attprojw}, {Op::mlp_up, Tensor::fcw}, {Op::mlp_down, Tensor::fcprojw}})
+      for (int l = 0; l < layers; ++l) work.spare(Pass::backward, l, op, kBf16 * static_cast<double>(layout[weight].per_layer));
+    for (const Op op : {Op::grad_norm, Op::adamw})
+      work.spare(Pass::optimizer, kNoLayer, op, kBf16 * static_cast<double>(arenas->narrow_elements));
+  }
   switch (variants.grad_norm) {
     case GradNorm::whole:
       break;
     case GradNorm::beside_backward: {
-      const gpt2::TensorLayout layout = gpt2::tensor_layout(o.model);
       double of_a_layer = 0;
       for (const gpt2::TensorRow& row : gpt2::kTensorTable)
-        if (row.per_layer) of_a_layer += 4.0 * static_cast<double>(layout[row.id].per_layer);
+        if (row.per_layer) of_a_layer += (arenas && arenas->is_narrow(row.id) ? 2.0 : 4.0) * static_cast<double>(layout[row.id].per_layer);
       for (int l = 0; l < layers; ++l) work.split_off(Pass::optimizer, kNoLayer, Op::grad_norm, Pass::backward, l, of_a_layer);
       break;
     }
@@ -74,7 +87,7 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
       break;
     case Masters::split: {  // 4 + 4 bytes of the master and 2 of the weight are 2 + 2 of each half and a bit to read and write
       constexpr double kSpared = 10.0 - 8.25;
-      work.spare(Pass::optimizer, kNoLayer, Op::adamw, kSpared * static_cast<double>(gpt2::tensor_layout(o.model).total));
+      work.spare(Pass::optimizer, kNoLayer, Op::adamw, kSpared * static_cast<double>(layout.total));
       break;
     }
   }

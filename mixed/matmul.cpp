@@ -437,13 +437,14 @@ void linear_gelu_backward_input(MatmulEngine& engine, bf16* dbefore, const bf16*
   engine.run(linear_gelu_backward_product(dbefore, dout, weight, before, rows, in, out_channels), stream);
 }
 
-Gemm linear_weight_product(BiasGradient variant, float* dweight, float* product_bias, const bf16* dout, const bf16* inp, int64_t rows,
+template <class D>
+Gemm linear_weight_product(BiasGradient variant, D* dweight, float* product_bias, const bf16* dout, const bf16* inp, int64_t rows,
                            int64_t in, int64_t out_channels, bool accumulate) {
   Gemm gemm{.transpose_a = true, .m = out_channels, .n = in, .k = rows};
   gemm.a = dout, gemm.lda = out_channels;
   gemm.b = inp, gemm.ldb = in;
   gemm.c = dweight, gemm.ldc = in;
-  gemm.c_storage = Storage::fp32;
+  gemm.c_storage = sizeof(D) == 2 ? Storage::as_bf16 : Storage::fp32;
   gemm.beta = accumulate ? 1.0f : 0.0f;
   if (product_bias == nullptr) return gemm;
   switch (variant) {
@@ -458,7 +459,8 @@ Gemm linear_weight_product(BiasGradient variant, float* dweight, float* product_
   return gemm;
 }
 
-void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* dweight, float* dbias, const bf16* dout, const bf16* inp,
+template <class D>
+void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, D* dweight, float* dbias, const bf16* dout, const bf16* inp,
                             int64_t rows, int64_t in, int64_t out_channels, bool accumulate, float* scratch, cudaStream_t stream) {
   float* product_bias = dbias != nullptr && accumulate ? scratch : dbias;  // the epilogue overwrites
   engine.run(linear_weight_product(variant, dweight, product_bias, dout, inp, rows, in, out_channels, accumulate), stream);
@@ -473,6 +475,14 @@ void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, float* d
       break;
   }
 }
+
+#define STEPSCOPE_INSTANTIATE(D)                                                                                                        \
+  template Gemm linear_weight_product<D>(BiasGradient, D*, float*, const bf16*, const bf16*, int64_t, int64_t, int64_t, bool);          \
+  template void linear_backward_weight<D>(BiasGradient, MatmulEngine&, D*, float*, const bf16*, const bf16*, int64_t, int64_t, int64_t, \
+                                          bool, float*, cudaStream_t);
+STEPSCOPE_INSTANTIATE(bf16)
+STEPSCOPE_INSTANTIATE(float)
+#undef STEPSCOPE_INSTANTIATE
 
 int64_t linear_backward_weight_scratch_floats(int64_t rows, int64_t out_channels) {
   return std::max(out_channels, gpt2::ops::bias_gradient_scratch_floats<bf16>(rows, out_channels));

@@ -69,6 +69,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
   plan.parameter_count = plan.layout.total;
+  plan.gradient_arenas = gradient_arenas(variants.weight_gradients, plan.layout);
   plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction);
   if (plan.ranks) {
     plan.ranks->embedding = variants.embedding_exchange;
@@ -114,7 +115,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   plan.items = {
       {"bf16 weights", plan.whole_elements() * kBf16},
       {"master weights", master_bytes(variants.masters, plan.divided_elements())},
-      {"gradients", plan.whole_elements() * kFloat},
+      {"gradients", plan.wide_gradient_elements() * kFloat + plan.narrow_gradient_elements() * kBf16},
       {"optimizer state", 2 * plan.divided_elements() * kFloat},
       {"activations", plan.activation_bytes},
       {"scratch", plan.scratch_bytes},
@@ -126,6 +127,17 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
 }
 
 }  // namespace
+
+std::optional<gpt2::ops::GradientLayout> gradient_arenas(WeightGradients storage, const gpt2::TensorLayout& layout) {
+  using gpt2::Tensor;
+  switch (storage) {
+    case WeightGradients::as_fp32:
+      return std::nullopt;
+    case WeightGradients::as_bf16:
+      break;
+  }
+  return gpt2::ops::gradient_layout(layout, {Tensor::qkvw, Tensor::attprojw, Tensor::fcw, Tensor::fcprojw});
+}
 
 Recompute recompute_from_name(std::string_view name) {
   if (name == "none") return Recompute::none;

@@ -6,6 +6,7 @@
 // residual stream has a place of its own. Comments at the slots say who moves in.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "gpt2/ops/memory_plan.h"
@@ -42,12 +43,16 @@ struct ActivationSlots {
                                  // place of dresidual_rounded, which only the backward pass writes
 };
 
-// parameter_count: of the bf16 weights and of the fp32 gradients, master weights, Adam m and Adam v.
+// parameter_count: of the bf16 weights, the gradients, the master weights, Adam m and Adam v.
 struct MemoryPlan : gpt2::ops::PlannedMemory {
   Recompute recompute = Recompute::none;
   ActivationSlots activations;
   int64_t activation_bytes = 0;
 };
+
+// Which gradients lie in a bf16 arena: with weight_gradients=bf16 those of the blocks' matrices. Not wte's, which lm_head's product writes and
+// the embedding adds to: it would be rounded twice.
+std::optional<gpt2::ops::GradientLayout> gradient_arenas(WeightGradients storage, const gpt2::TensorLayout& layout);
 
 // Throws stepscope::InputError when the shape cannot be trained: a bad config, B or T < 1, T beyond max_seq_len, or B * T >= 2^31.
 MemoryPlan plan_memory(const gpt2::TrainerOptions& options, const VariantChoice& variants);

@@ -32,6 +32,7 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
       weights_(plan.whole_elements()),
       masters_low_(variants.masters == Masters::split ? plan.parameter_count : 0),
       masters_up_(variants.masters == Masters::split ? ops::split_up_bytes(plan.parameter_count) : 0),
+      narrow_gradients_(plan.narrow_gradient_elements()),
       activations_(plan.activation_bytes),
       scratch_(plan.scratch_bytes),
       workspace_(kMatmulWorkspaceBytes),
@@ -60,12 +61,20 @@ void Model::update() {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
     switch (variants_.masters) {
       case Masters::as_fp32:
-        ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_,
-                   scalars(), &stats()->clip_scale, stream_);
+        if (gradient_arenas_)
+          ops::adamw(rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_in_arenas(), layout_, scalars(),
+                     &stats()->clip_scale, stream_);
+        else
+          ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
+                     layout_, scalars(), &stats()->clip_scale, stream_);
         break;
       case Masters::split:
-        ops::adamw_split(rounding_, split_masters(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_, scalars(),
-                         &stats()->clip_scale, stream_);
+        if (gradient_arenas_)
+          ops::adamw_split(rounding_, split_masters(), adam_m_.data(), adam_v_.data(), gradients_in_arenas(), layout_, scalars(),
+                           &stats()->clip_scale, stream_);
+        else
+          ops::adamw_split(rounding_, split_masters(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_, scalars(),
+                           &stats()->clip_scale, stream_);
         break;
     }
   }
@@ -163,8 +172,6 @@ class ModelOf final : public Model {
   // `before`: the projection whose residual sum the norm reads; nullptr in front of the first.
   void normalize_backward(const Norm& norm, const ResidualPlace& of, const Projection* before, bool first, bool accumulate);
   void projection_weight_backward(const Projection& p, bool accumulate);
-  void weight_backward(Tensor weight, Tensor bias, int layer, const bf16* dout, const bf16* inp, int64_t in, int64_t out_channels,
-                       bool accumulate);
 };
 
 // The norm after a residual sum belongs to the next block, or to the next layer, and may make the sum on its way: so a block ends with
@@ -386,8 +393,7 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
       ops::reduce_partials(bias, scratch(), gelu_partials(n), 4 * C_, 4 * C_, accumulate, stream_);
       bias = nullptr;
     }
-    linear_backward_weight(variants_.bias_gradient, matmul_, gradient(Tensor::fcw, layer), bias, dup, ln2(layer).out, n, C_, 4 * C_,
-                           accumulate, scratch(), stream_);
+    weight_gradient(Tensor::fcw, layer, bias, dup, ln2(layer).out, C_, 4 * C_, accumulate);
     linear_backward_input(matmul_, dln2, dup, parameter(Tensor::fcw, layer), n, C_, 4 * C_, stream_);
   }
   {
@@ -411,7 +417,7 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::qkv);
-    weight_backward(Tensor::qkvw, Tensor::qkvb, layer, dqkv, ln1(layer).out, C_, 3 * C_, accumulate);
+    weight_gradient(Tensor::qkvw, layer, gradient(Tensor::qkvb, layer), dqkv, ln1(layer).out, C_, 3 * C_, accumulate);
     linear_backward_input(matmul_, dln1, dqkv, parameter(Tensor::qkvw, layer), n, C_, 3 * C_, stream_);
   }
   {
@@ -469,15 +475,7 @@ void ModelOf<R, G>::projection_weight_backward(const Projection& p, bool accumul
     case BiasGradient::matmul_epilogue:
       break;
   }
-  linear_backward_weight(variants_.bias_gradient, matmul_, gradient(p.weight, p.layer), bias, dresidual_rounded(), p.inp, rows(), p.in, C_,
-                         accumulate, scratch(), stream_);
-}
-
-template <class R, class G>
-void ModelOf<R, G>::weight_backward(Tensor weight, Tensor bias, int layer, const bf16* dout, const bf16* inp, int64_t in,
-                                    int64_t out_channels, bool accumulate) {
-  linear_backward_weight(variants_.bias_gradient, matmul_, gradient(weight, layer), gradient(bias, layer), dout, inp, rows(), in,
-                         out_channels, accumulate, scratch(), stream_);
+  weight_gradient(p.weight, p.layer, bias, dresidual_rounded(), p.inp, p.in, C_, accumulate);
 }
 
 template <class R>

@@ -7,7 +7,7 @@
 
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/ops.h"
-#include "gpt2/ops/adamw.cuh"
+#include "gpt2/ops/adamw_split.cuh"
 #include "gpt2/ops/step_model.h"
 #include "gpt2/trainer.h"
 #include "mixed/hopper_products.h"
@@ -33,6 +33,11 @@ class Model : public gpt2::ops::StepModel {
   void read_split_masters(std::span<float> values);
   void write_split_masters(std::span<const float> values);
   const bf16* weights() const { return weights_.data(); }
+  // Gradients of which some lie in bf16 (weight_gradients=bf16), as the split masters above: read exactly, written rounded to nearest.
+  bool has_narrow_gradients() const { return gradient_arenas_.has_value(); }
+  void zero_narrow_gradients();
+  void read_gradients(std::span<float> values);
+  void write_gradients(std::span<const float> values);
 
   const void* logits() const override { return at<bf16>(plan_.activations.logits); }
   void loss(bool accumulate, bool write_gradient) override;
@@ -63,6 +68,12 @@ class Model : public gpt2::ops::StepModel {
   int64_t B_, T_, C_;
 
   gpt2::ops::SplitMasters split_masters() const { return {weights_.data(), masters_low_.data(), masters_up_.data()}; }
+  bf16* narrow_gradient(gpt2::Tensor t, int64_t layer) const { return narrow_gradients_.data() + gradient_offset(t, layer); }
+  // Where gradient_arenas_ is set.
+  gpt2::ops::GradientArenas gradients_in_arenas() const { return {gradients_.data(), narrow_gradients_.data(), *gradient_arenas_}; }
+  // The gradient of a block's matrix (out_channels, in) from that of its output, and of its bias unless `bias` is null.
+  void weight_gradient(gpt2::Tensor weight, int layer, float* bias, const bf16* dout, const bf16* inp, int64_t in, int64_t out_channels,
+                       bool accumulate);
   // The norm of all gradients and the clip factor. With grad_norm=beside_backward most of it was summed before, by the first two, which
   // do nothing otherwise: the part of a layer whose gradients are final, on the side stream; and the wait for all such parts.
   void sum_squares_beside(int layer);
@@ -77,6 +88,7 @@ class Model : public gpt2::ops::StepModel {
   gpt2::cuda::DeviceBuffer<bf16> weights_;
   gpt2::cuda::DeviceBuffer<uint16_t> masters_low_;  // empty, as masters_up_, unless masters are split
   gpt2::cuda::DeviceBuffer<uint8_t> masters_up_;
+  gpt2::cuda::DeviceBuffer<bf16> narrow_gradients_;  // of gradient_arenas_
   gpt2::cuda::DeviceBuffer<unsigned char> activations_, scratch_, workspace_;
   MatmulEngine matmul_;
   HopperProducts hopper_;

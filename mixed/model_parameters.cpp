@@ -1,6 +1,7 @@
 // What the model does with its parameters around the ops of a step: masters in either form, the norm of their gradients in pieces,
 // and what it exchanges with other ranks.
 #include <algorithm>
+#include <vector>
 
 #include "base/counter_rng.h"
 #include "gpt2/op_range.h"
@@ -63,6 +64,58 @@ void Model::write_split_masters(std::span<const float> values) {
   STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
+// ---- gradients of which some lie in bf16 ----------------------------------------------------------------------------------
+
+void Model::weight_gradient(gpt2::Tensor weight, int layer, float* bias, const bf16* dout, const bf16* inp, int64_t in,
+                            int64_t out_channels, bool accumulate) {
+  const auto into = [&](auto* dweight) {
+    linear_backward_weight(variants_.bias_gradient, matmul_, dweight, bias, dout, inp, rows(), in, out_channels, accumulate, scratch(),
+                           stream_);
+  };
+  switch (variants_.weight_gradients) {
+    case WeightGradients::as_fp32:
+      return into(gradient(weight, layer));
+    case WeightGradients::as_bf16:
+      return into(narrow_gradient(weight, layer));
+  }
+}
+
+void Model::zero_narrow_gradients() {
+  STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(narrow_gradients_.data(), 0, static_cast<size_t>(narrow_gradients_.bytes()), stream_));
+}
+
+// The host holds the bf16 arena for as long as it converts.
+void Model::read_gradients(std::span<float> values) {
+  std::vector<bf16> narrow(static_cast<size_t>(narrow_gradients_.size()));
+  STEPSCOPE_CUDA_CHECK(
+      cudaMemcpyAsync(narrow.data(), narrow_gradients_.data(), narrow.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream_));
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    if (gradient_arenas_->is_narrow(row.id)) continue;
+    const auto to = values.subspan(static_cast<size_t>(layout_[row.id].offset), static_cast<size_t>(layout_[row.id].size));
+    STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(to.data(), gradient(row.id), to.size_bytes(), cudaMemcpyDeviceToHost, stream_));
+  }
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    if (!gradient_arenas_->is_narrow(row.id)) continue;
+    const auto from = std::span(narrow).subspan(static_cast<size_t>(gradient_offset(row.id)), static_cast<size_t>(layout_[row.id].size));
+    std::transform(from.begin(), from.end(), values.begin() + layout_[row.id].offset, [](bf16 x) { return __bfloat162float(x); });
+  }
+}
+
+void Model::write_gradients(std::span<const float> values) {
+  std::vector<bf16> narrow(static_cast<size_t>(narrow_gradients_.size()));
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    const auto from = values.subspan(static_cast<size_t>(layout_[row.id].offset), static_cast<size_t>(layout_[row.id].size));
+    if (gradient_arenas_->is_narrow(row.id))
+      std::transform(from.begin(), from.end(), narrow.begin() + gradient_offset(row.id), [](float x) { return __float2bfloat16_rn(x); });
+    else
+      STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(gradient(row.id), from.data(), from.size_bytes(), cudaMemcpyHostToDevice, stream_));
+  }
+  STEPSCOPE_CUDA_CHECK(
+      cudaMemcpyAsync(narrow_gradients_.data(), narrow.data(), narrow.size() * sizeof(bf16), cudaMemcpyHostToDevice, stream_));
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
 // ---- the gradient norm beside the backward --------------------------------------------------------------------------------
 
 // The side stream waits for all that was queued so far, and reads gradients that nothing writes any more in this micro-batch.
@@ -72,12 +125,13 @@ void Model::sum_squares_beside(int layer) {
   ops::GradientSpans spans;
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     if (!row.per_layer) continue;
-    spans.first[spans.count] = offset(row.id, layer);
+    if (gradient_arenas_ && gradient_arenas_->is_narrow(row.id)) spans.narrow |= 1u << spans.count;
+    spans.first[spans.count] = gradient_offset(row.id, layer);
     spans.size[spans.count++] = layout_[row.id].per_layer;
   }
   layer_is_final_.record(stream_);
   STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(side_.get(), layer_is_final_.get(), 0));
-  ops::squares_of_spans(squares_.data() + layer * ops::kPartialsOfSpans, gradients_.data(), spans, side_.get());
+  ops::squares_of_spans(squares_.data() + layer * ops::kPartialsOfSpans, gradients_.data(), spans, side_.get(), narrow_gradients_.data());
 }
 
 // At the end of every backward: the next micro-batch writes gradients again, and a captured piece must end on one stream.
@@ -92,7 +146,7 @@ void Model::finish_squares() {
   ops::GradientSpans spans;
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     if (row.per_layer) continue;
-    spans.first[spans.count] = layout_[row.id].offset;
+    spans.first[spans.count] = gradient_offset(row.id);
     spans.size[spans.count++] = layout_[row.id].size;
   }
   ops::squares_of_spans(squares_.data() + config_.layers * ops::kPartialsOfSpans, gradients_.data(), spans, stream_);
@@ -102,7 +156,10 @@ void Model::finish_squares() {
 void Model::norm_of_gradients() {
   switch (variants_.grad_norm) {
     case GradNorm::whole:
-      ops::grad_norm<bf16>(stats(), gradients_.data(), layout_.total, scalars(), scratch_.data(), stream_);
+      if (gradient_arenas_)
+        ops::grad_norm(stats(), gradients_in_arenas(), scalars(), scratch_.data(), stream_);
+      else
+        ops::grad_norm<bf16>(stats(), gradients_.data(), layout_.total, scalars(), scratch_.data(), stream_);
       break;
     case GradNorm::beside_backward:
       finish_squares();

@@ -35,6 +35,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     }
     start_from_zero();
     if (mixed_model().has_split_masters()) mixed_model().zero_split_masters();
+    if (mixed_model().has_narrow_gradients()) mixed_model().zero_narrow_gradients();
     mixed_model().round_weights(false);
     synchronize();
     used_bytes_ = free_bytes_before - gpt2::cuda::device_info().memory_free_bytes;
@@ -49,20 +50,28 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
   std::optional<int64_t> memory_used_bytes() const override { return used_bytes_; }
 
   void read(gpt2::State which, std::span<float> values) override {
-    if (which != gpt2::State::parameters || !mixed_model().has_split_masters()) return GpuTrainer::read(which, values);
+    if (is_fp32(which)) return GpuTrainer::read(which, values);
     interrupt();
     check_size(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
+    if (which == gpt2::State::gradients) return mixed_model().read_gradients(values);
     mixed_model().read_split_masters(values);
   }
 
   void write(gpt2::State which, std::span<const float> values) override {
-    if (which != gpt2::State::parameters || !mixed_model().has_split_masters()) return GpuTrainer::write(which, values);
+    if (is_fp32(which)) return GpuTrainer::write(which, values);
     interrupt();
     check_size(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
+    if (which == gpt2::State::gradients) return mixed_model().write_gradients(values);
     mixed_model().write_split_masters(values);
     written_ = true;
+  }
+
+  void enqueue_step(const gpt2::StepPlan& plan) override {
+    if (plan.micro_batches.size() > 1 && mixed_model().has_narrow_gradients())
+      throw stepscope::InputError(fmt::format("a step of {} micro-batches: {}", plan.micro_batches.size(), why_no_accumulation_in_bf16));
+    GpuTrainer::enqueue_step(plan);
   }
 
   void read_weights(std::span<float> values) override {
@@ -81,6 +90,12 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
   }
 
  private:
+  // One fp32 vector on the device, in one piece.
+  bool is_fp32(gpt2::State which) {
+    return !(which == gpt2::State::parameters && mixed_model().has_split_masters()) &&
+           !(which == gpt2::State::gradients && mixed_model().has_narrow_gradients());
+  }
+
   void parameters_written() override {
     mixed_model().round_weights(false);
     written_ = true;
@@ -124,6 +139,9 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
   if (options.matmul != "bf16")
     throw stepscope::InputError(fmt::format("--matmul {}: the mixed trainer multiplies in bf16", options.matmul));
   (void)recompute_from_name(options.recompute);
+  if (wanted.weight_gradients == WeightGradients::as_bf16 && options.micro_batches > 1)
+    throw stepscope::InputError(
+        fmt::format("--variant weight_gradients=bf16 with --grad-accumulation {}: {}", options.micro_batches, why_no_accumulation_in_bf16));
   const gpt2::cuda::DeviceInfo device = gpt2::cuda::device_info();
   gpt2::check_trainable_shape(options);
   MatmulEngine library(wanted.matmul_algorithm, nullptr);  // is asked, computes nothing

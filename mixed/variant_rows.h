@@ -24,6 +24,10 @@ struct Run {
   std::string describe() const;                      // "C=768 NH=12 V=50257, B=4 T=1024"
 };
 
+// Of weight_gradients=bf16.
+inline constexpr std::string_view why_no_accumulation_in_bf16 =
+    "gradients in bf16 would be rounded again with every micro-batch that is added";
+
 using VariantTable = gpt2::VariantTable<VariantChoice, Run>;
 const VariantTable& variants();
 

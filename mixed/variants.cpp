@@ -9,6 +9,7 @@
 #include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
+#include "mixed/memory_plan.h"
 #include "mixed/variant_rows.h"
 
 namespace mixed {
@@ -51,14 +52,27 @@ class Products {
     return run_.why_no_product(
         linear_gelu_backward_product(at<bf16>(0), at<bf16>(0), parameter(Tensor::fcprojw, layer), at<bf16>(0), rows(), 4 * C(), C()));
   }
-  // The first micro-batch writes the bias gradient where it belongs, later ones to scratch memory, and add.
-  Refusal bias_gradient(Tensor weight, Tensor bias, int64_t layer, int64_t in, int64_t out) const {
-    for (const bool accumulate : {false, true})
-      if (auto why = run_.why_no_product(linear_weight_product(BiasGradient::matmul_epilogue, gradient(weight, layer),
-                                                               accumulate ? at<float>(0) : gradient(bias, layer), at<bf16>(0), at<bf16>(0),
-                                                               rows(), in, out, accumulate)))
-        return why;
-    return std::nullopt;
+  // The products that make the gradients of a layer's matrices and, with `bias_in_product`, of their biases. The first micro-batch writes a
+  // bias gradient where it belongs, later ones to scratch memory, and add.
+  Refusal weight_gradients(WeightGradients storage, bool bias_in_product, int64_t layer) const {
+    const auto arenas = gradient_arenas(storage, layout_);
+    const auto place = [&](Tensor t) { return arenas ? (*arenas)[t] + layer * layout_[t].per_layer : offset(t, layer); };
+    const auto ask = [&](Tensor weight, Tensor bias, int64_t in, int64_t out) -> Refusal {
+      for (const bool accumulate : {false, true}) {
+        float* into = !bias_in_product ? nullptr : accumulate ? at<float>(0) : at<float>(place(bias));
+        const auto product = [&](auto* dweight) {
+          return run_.why_no_product(
+              linear_weight_product(BiasGradient::matmul_epilogue, dweight, into, at<bf16>(0), at<bf16>(0), rows(), in, out, accumulate));
+        };
+        if (arenas && accumulate) break;
+        if (auto why = arenas ? product(at<bf16>(place(weight))) : product(at<float>(place(weight)))) return why;
+      }
+      return std::nullopt;
+    };
+    if (auto why = ask(Tensor::qkvw, Tensor::qkvb, C(), 3 * C())) return why;
+    if (auto why = ask(Tensor::attprojw, Tensor::attprojb, C(), C())) return why;
+    if (auto why = ask(Tensor::fcw, Tensor::fcb, C(), 4 * C())) return why;
+    return ask(Tensor::fcprojw, Tensor::fcprojb, 4 * C(), C());
   }
   int64_t C() const { return run_.options.model.channels; }
 
@@ -69,7 +83,6 @@ class Products {
   }
   int64_t offset(Tensor t, int64_t layer) const { return layout_[t].offset + layer * layout_[t].per_layer; }
   bf16* parameter(Tensor t, int64_t layer) const { return at<bf16>(offset(t, layer)); }
-  float* gradient(Tensor t, int64_t layer) const { return at<float>(offset(t, layer)); }
   int64_t rows() const { return run_.options.batch_size * run_.options.seq_len; }
 
   const Run& run_;
@@ -159,14 +172,9 @@ Refusal no_bias_product(const Run& run, const VariantChoice& choice) {
     return std::nullopt;
   });
 }
-Refusal no_bias_gradient_product(const Run& run, const VariantChoice&) {
+Refusal no_bias_gradient_product(const Run& run, const VariantChoice& choice) {
   const Products p(run);
-  return p.in_every_layer([&](int64_t layer) -> Refusal {
-    if (auto why = p.bias_gradient(Tensor::qkvw, Tensor::qkvb, layer, p.C(), 3 * p.C())) return why;
-    if (auto why = p.bias_gradient(Tensor::attprojw, Tensor::attprojb, layer, p.C(), p.C())) return why;
-    if (auto why = p.bias_gradient(Tensor::fcw, Tensor::fcb, layer, p.C(), 4 * p.C())) return why;
-    return p.bias_gradient(Tensor::fcprojw, Tensor::fcprojb, layer, 4 * p.C(), p.C());
-  });
+  return p.in_every_layer([&](int64_t layer) { return p.weight_gradients(choice.weight_gradients, true, layer); });
 }
 Refusal no_fold(const Run&, const VariantChoice& choice) {
   switch (choice.layernorm_backward) {
@@ -214,6 +222,24 @@ Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
       break;
   }
   return "adamw=per_tensor has no kernel for split masters";
+}
+Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice) {
+  if (run.options.communicator != nullptr) return "ranks exchange gradients in one fp32 arena";
+  if (run.options.micro_batches > 1) return std::string(why_no_accumulation_in_bf16);
+  switch (choice.zero_grad) {
+    case ZeroGrad::overwrite:
+      break;
+    case ZeroGrad::memset:
+      return "zero_grad=memset adds every micro-batch to what is there, and bf16 gradients are only written over";
+  }
+  switch (choice.adamw) {
+    case AdamWKernel::all_tensors:
+      break;
+    case AdamWKernel::per_tensor:
+      return "adamw=per_tensor has no kernel for bf16 gradients";
+  }
+  const Products p(run);
+  return p.in_every_layer([&](int64_t layer) { return p.weight_gradients(WeightGradients::as_bf16, false, layer); });
 }
 Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
   if (run.compute_capability_major < 9) return "devices before sm_90 have no programmatic edges";
@@ -531,6 +557,24 @@ constexpr std::array kRows{
         .is = variant_value<&VariantChoice::masters, Masters::as_fp32>(),
         .help = "master weights are stored in fp32 beside the bf16 weights",
         .launches = {{{.where = "optimizer/adamw", .must = "all_tensors_kernel|one_tensor_kernel", .never = "split_masters_kernel"}}}},
+
+    Row{.slot = "weight_gradients",
+        .name = "fp32",
+        .is = variant_value<&VariantChoice::weight_gradients, WeightGradients::as_fp32>(),
+        .help = "all gradients are stored in fp32",
+        .launches = {{{.where = "optimizer/grad_norm", .never = "two_arenas_squares_kernel"},
+                      {.where = "optimizer/adamw", .never = "ArenaTable"}}}},
+    Row{.slot = "weight_gradients",
+        .name = "bf16",
+        .is = variant_value<&VariantChoice::weight_gradients, WeightGradients::as_bf16>(),
+        .help = "the products write the gradients of the blocks' matrices in bf16, where norm and update read them; all others, and wte's, "
+                "stay in fp32",
+        .refused =
+            "with more than one micro-batch, several ranks, zero_grad=memset or adamw=per_tensor, and shapes for which cuBLASLt has no "
+            "such product",
+        .refuses = no_bf16_weight_gradients,
+        .launches = {{{.where = "optimizer/grad_norm", .must = "two_arenas_squares_kernel"},
+                      {.where = "optimizer/adamw", .must = "ArenaTable", .never = "one_tensor_kernel"}}}},
 
     Row{.slot = "communication",
         .name = "all_reduce_overlapped",

@@ -33,6 +33,7 @@ enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
 enum class GradNorm { whole, beside_backward };
 enum class Masters { split, as_fp32 };
+enum class WeightGradients { as_fp32, as_bf16 };
 enum class AttentionPlan { measured, heuristic };
 enum class GraphEdges { programmatic, full };
 enum class StepLaunch { graph, stream };
@@ -55,6 +56,7 @@ struct VariantChoice {
   GradNorm grad_norm{};
   AdamWKernel adamw{};
   Masters masters{};
+  WeightGradients weight_gradients{};
   Communication communication{};
   EmbeddingExchange embedding_exchange{};
   ExchangeStart exchange_start{};

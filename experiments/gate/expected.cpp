@@ -54,10 +54,13 @@ class Key {
 Storage storage_of(std::string_view trainer, std::string_view matmul, const std::map<std::string, std::string>& variants) {
   if (trainer == "mixed") {
     const auto stream = variants.find("residual_stream");
-    return {8, stream != variants.end() && stream->second == "bf16" ? 8 : 23, 0};
+    const auto gradients = variants.find("weight_gradients");
+    return {.activation_bits = 8,
+            .stream_bits = stream != variants.end() && stream->second == "bf16" ? 8 : 23,
+            .gradient_bits = gradients != variants.end() && gradients->second == "bf16" ? 8 : 0};
   }
-  if (matmul == "tf32") return {11, 23, 11};
-  return {23, 23, 0};
+  if (matmul == "tf32") return {.activation_bits = 11, .stream_bits = 23, .weight_bits = 11};
+  return {.activation_bits = 23, .stream_bits = 23};
 }
 
 Expected expect(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage, int draws,
@@ -105,9 +108,19 @@ Expected expect(const Case& c, std::span<const float> weights, std::span<const T
 std::shared_ptr<const Expected> ExpectedCache::get(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens,
                                                    const Storage& storage, int draws, bool with_gradients) {
   Key key;
-  const int64_t shape[] = {c.config.max_seq_len,    c.config.vocab_size, c.config.padded_vocab, c.config.layers,
-                           c.config.heads,          c.config.channels,   c.batch_size,          c.seq_len,
-                           storage.activation_bits, storage.stream_bits, storage.weight_bits,   draws,
+  const int64_t shape[] = {c.config.max_seq_len,
+                           c.config.vocab_size,
+                           c.config.padded_vocab,
+                           c.config.layers,
+                           c.config.heads,
+                           c.config.channels,
+                           c.batch_size,
+                           c.seq_len,
+                           storage.activation_bits,
+                           storage.stream_bits,
+                           storage.weight_bits,
+                           storage.gradient_bits,
+                           draws,
                            with_gradients};
   key.bytes(shape, sizeof shape);
   key.bytes(weights.data(), weights.size_bytes());

@@ -24,8 +24,9 @@ namespace gate {
 // Significant bits (the leading one counted) of what a trainer stores; 0: nothing is rounded.
 struct Storage {
   int activation_bits = 0;
-  int stream_bits = 0;  // of the residual stream and its gradient
-  int weight_bits = 0;  // of the weights as a matrix product takes them, beyond how they are stored
+  int stream_bits = 0;    // of the residual stream and its gradient
+  int weight_bits = 0;    // of the weights as a matrix product takes them, beyond how they are stored
+  int gradient_bits = 0;  // of the gradients of the blocks' matrices
   bool operator==(const Storage&) const = default;
 };
 // bf16 has 8, tf32 11. fp32 has 24, and one bit is given away for its sums, which are in fp32 too.

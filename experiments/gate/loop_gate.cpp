@@ -128,7 +128,8 @@ class LoopChecks {
     const bool any = options_.wanted("schedule") || options_.wanted("loader") || options_.wanted("loop");
     if (any) {
       int64_t accumulation = 1;
-      for (const char* schedule : {"cosine", "linear", "constant", "wsd"}) in_order_run(schedule, accumulation++ % 3 + 1);
+      for (const char* schedule : {"cosine", "linear", "constant", "wsd"})
+        in_order_run(schedule, options_.accumulates ? accumulation++ % 3 + 1 : 1);
     }
     if (options_.wanted("loader")) shuffled_run();
     if (options_.wanted("resume")) resume();
@@ -280,7 +281,7 @@ class LoopChecks {
     write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);
     gpt2::LoopOptions o = loop_options(folder.path(), "cosine", kSteps);
     o.shuffle = true;
-    o.accumulation = 2;
+    o.accumulation = options_.accumulates ? 2 : 1;
     const Taken want = train(*whole, o);
     gpt2::LoopOptions first = o;
     first.steps = kCut;

@@ -19,6 +19,7 @@ using TrainFunction =
 
 struct LoopGateOptions {
   uint64_t seed = 0;
+  bool accumulates = true;    // false: runs have steps of one micro-batch only
   bool deterministic = true;  // a resumed run is then the same bit for bit
   std::function<bool(const std::string&)> wanted = [](const std::string&) { return true; };
   TrainFunction train = gpt2::train;  // tests hand in broken ones

@@ -98,6 +98,7 @@ void ModelRun::describe(GateReport& r, uint64_t seed) const {
   if (options_.recompute != "none") r.workload += ", recompute " + options_.recompute;
   if (options_.weight_rounding != "nearest") r.workload += ", weights rounded " + options_.weight_rounding;
   if (!options_.deterministic) r.workload += ", not deterministic";
+  if (!accumulates()) r.notes.push_back("steps of several micro-batches: not checked: weight_gradients=bf16 refuses them");
   for (const std::string& name : options_.without) r.notes.push_back("not run: " + name);
 }
 

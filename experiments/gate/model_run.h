@@ -69,6 +69,12 @@ class ModelRun {
   // The oracle's answers to the case at hand.
   ExpectedCache& answers() { return options_.small_answers != nullptr && !is_big() ? *options_.small_answers : own_answers_; }
 
+  // Whether a step may have several micro-batches: gradients in bf16 are only written over.
+  bool accumulates() const {
+    const auto gradients = options_.variants.find("weight_gradients");
+    return gradients == options_.variants.end() || gradients->second != "bf16";
+  }
+
   // Builds the trainer of a case, or takes the last one again, and writes its parameters.
   void begin(const Case& c);
   // A variant that was asked for by name may be refused at an odd shape; a default may not.

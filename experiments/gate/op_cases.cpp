@@ -17,6 +17,7 @@ void OpCases::all() {
   classifier();
   mean_loss();
   grad_norm();
+  grad_norm_arenas();
   adamw();
   if (fused_) round_parameters();
 }
@@ -159,28 +160,28 @@ decltype(OpCase::judge) OpCases::weights_are_rounded(bool stochastic, size_t wei
 }
 
 void OpCases::adamw() {
-  if (!wanted("adamw") && !wanted("adamw_masters")) return;
+  if (!wanted("adamw") && !wanted("adamw_masters") && !wanted("adamw_arenas")) return;
   for (const auto& z : z_.updates)
     for (const int64_t step : z.steps)
       for (const bool stochastic : fused_&& every_way() ? std::vector<bool>{false, true} : std::vector<bool>{fused_ && step > 100})
         adamw(z.config, step, stochastic);
 }
 
-void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochastic) {
+OpCase OpCases::update_case(const gpt2::ModelConfig& config, int64_t step, bool stochastic, bool bf16_gradients) {
   const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
-  const gpt2::AdamW settings{.learning_rate = 1e-2f, .weight_decay = 0.1f};
   const float clip_scale = 0.37f;
   const int64_t n = layout.total;
   Values small = normal(0.01), moment = normal(step == 1 ? 0 : 0.01), square = normal(step == 1 ? 0 : 1e-4);
   small.every_fifth = moment.every_fifth = 1e-6;  // where eps matters
   square.every_fifth = 1e-12;
   square.positive = true;
-  const OpTensor gradients = input("gradients", 1, n, kF32, small),
+  const Memory drawn = made(n, kF32, small);
+  const OpTensor gradients = input_of("gradients", 1, n, kF32, bf16_gradients ? bf16_in_blocks(drawn, layout) : drawn),
                  clip = input_of("clip_scale", 1, 1, kF32, memory_of(o_.space, std::vector<float>{clip_scale}));
   const Memory p = made(n, kF32, normal()), m = made(n, kF32, moment), v = made(n, kF32, square);
   answer::Updated want;
   if (o_.with_answers)
-    want = answer::adamw(o_.space, view(p, kF32), view(m, kF32), view(v, kF32), view_of(gradients), layout, settings, step,
+    want = answer::adamw(o_.space, view(p, kF32), view(m, kF32), view(v, kF32), view_of(gradients), layout, kUpdateSettings, step,
                          static_cast<double>(clip_scale));
   OpCase c{.op = "adamw",
            .shape = fmt::format("Vp={} C={} L={} t={}{}", config.padded_vocab, config.channels, config.layers, step,
@@ -192,8 +193,17 @@ void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochast
     c.tensors.push_back(output("parameters", 1, n, storage_.weight, want.parameters, {.count = 1, .stochastic = stochastic}));
     c.judge = weights_are_rounded(stochastic, 5, 0);
   }
-  c.launch = [&t = t_, layout, settings, step, stochastic, rounds = fused_](OpContext& x, const std::string& variant, Pointers q, void*) {
-    t.adamw(x, variant, stochastic, {rounds ? q[5] : nullptr, f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, settings, step);
+  return c;
+}
+
+void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochastic) {
+  if (has_slot("weight_gradients") && wanted("adamw_arenas")) adamw_arenas(config, step, stochastic);
+  if (!wanted("adamw") && !wanted("adamw_masters")) return;
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
+  const int64_t n = layout.total;
+  OpCase c = update_case(config, step, stochastic, false);
+  c.launch = [&t = t_, layout, step, stochastic, rounds = fused_](OpContext& x, const std::string& variant, Pointers q, void*) {
+    t.adamw(x, variant, stochastic, {rounds ? q[5] : nullptr, f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, kUpdateSettings, step);
   };
   if (wanted("adamw")) use_(c);
   if (!has_slot("masters") || !wanted("adamw_masters")) return;
@@ -201,8 +211,8 @@ void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochast
   c.slot = "masters";
   c.baseline = "fp32";
   c.scratch_bytes = [&t = t_, n](const std::string& masters) { return t.adamw_masters_scratch(masters, n); };
-  c.launch = [&t = t_, layout, settings, step, stochastic](OpContext& x, const std::string& masters, Pointers q, void* scratch) {
-    t.adamw_masters(x, masters, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, settings, step, scratch);
+  c.launch = [&t = t_, layout, step, stochastic](OpContext& x, const std::string& masters, Pointers q, void* scratch) {
+    t.adamw_masters(x, masters, stochastic, {q[5], f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, kUpdateSettings, step, scratch);
   };
   use_(c);
 }

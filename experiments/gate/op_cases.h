@@ -32,6 +32,17 @@ inline float* f(void* p) { return static_cast<float*>(p); }
 inline const int* ints(void* p) { return static_cast<const int*>(p); }
 inline const char* name_of(Element e) { return e == kBf16 ? "bf16" : "fp32"; }
 
+// Tensor cores cut off where other units round: at worst a unit of fp32 for each 16 terms that they add.
+inline Rounding fp32_of_product(int64_t terms) { return {.inside = 1e-6 + 0x1p-24 * static_cast<double>(terms) / 16}; }
+inline double flops(const LinearShape& s) {
+  return 2 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out);
+}
+
+inline constexpr gpt2::AdamW kUpdateSettings{.learning_rate = 1e-2f, .weight_decay = 0.1f};
+
+// Gradients of a layout, those of the blocks' matrices rounded to bf16 numbers.
+Memory bf16_in_blocks(Memory gradients, const gpt2::TensorLayout& layout);
+
 class OpCases {
  public:
   OpCases(const OpTrainer& trainer, const OpSizes& sizes, const CaseOptions& options, const UseCase& use)
@@ -137,6 +148,8 @@ class OpCases {
                       const OpTensor& weight);
   void linear_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const OpTensor& inp,
                        const OpTensor& weight);
+  void linear_backward_weight(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& dweight,
+                              const Memory& dbias, const OpTensor& dout, const OpTensor& inp);
   void linear_gelu_slope_forward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& product,
                                  const Rounding& sum, const std::array<OpTensor, 3>& operands);
   void linear_gelu_slope_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& dx,
@@ -152,6 +165,10 @@ class OpCases {
   static decltype(OpCase::judge) weights_are_rounded(bool stochastic, size_t weights_at, size_t masters_at);
   void adamw();
   void adamw(const gpt2::ModelConfig& config, int64_t step, bool stochastic);
+  OpCase update_case(const gpt2::ModelConfig& config, int64_t step, bool stochastic, bool bf16_gradients);
+  // ---- gradients in two arenas (op_cases_arenas.cpp)
+  void grad_norm_arenas();
+  void adamw_arenas(const gpt2::ModelConfig& config, int64_t step, bool stochastic);
   void round_parameters();
 
   const OpTrainer& t_;

@@ -4,11 +4,6 @@
 namespace gate::op_cases {
 namespace {
 
-// Tensor cores cut off where other units round: at worst a unit of fp32 for each 16 terms that they add.
-Rounding fp32_of_product(int64_t terms) { return {.inside = 1e-6 + 0x1p-24 * static_cast<double>(terms) / 16}; }
-
-double flops(const LinearShape& s) { return 2 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out); }
-
 // Which products of a step have which neighbour; a shape without a place stands for all.
 bool at(const OpSizes::Product& z, std::initializer_list<std::string_view> places) {
   return z.place.empty() || std::find(places.begin(), places.end(), z.place) != places.end();
@@ -19,7 +14,8 @@ bool at(const OpSizes::Product& z, std::initializer_list<std::string_view> place
 void OpCases::linear() {
   const bool forward =
       wanted("linear_forward") || wanted("linear_gelu_forward") || wanted("linear_gelu_slope_forward") || wanted("residual");
-  const bool backward = wanted("linear_backward") || wanted("linear_gelu_backward_input") || wanted("linear_gelu_slope_backward");
+  const bool backward = wanted("linear_backward") || wanted("linear_backward_weight") || wanted("linear_gelu_backward_input") ||
+                        wanted("linear_gelu_slope_backward");
   if (!forward && !backward) return;
   for (const auto& z : z_.products) {
     const LinearShape s{z.rows, z.in, z.out};
@@ -93,10 +89,14 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
                               const OpTensor& weight) {
   const OpTensor dout = input("dout", z.rows, z.out, storage_.activation, normal());
   const Memory dx = answer_of([&] { return answer::linear_backward_input(o_.space, view_of(dout), view_of(weight), z.rows, z.in, z.out); });
+  const bool alone = has_slot("weight_gradients") && wanted("linear_backward_weight") && z.bias;  // lm_head's has none and stays in fp32
+  Memory dweight, dbias;
+  if (wanted("linear_backward") || alone) {
+    dweight = answer_of([&] { return answer::linear_backward_weight(o_.space, view_of(dout), view_of(inp), z.rows, z.in, z.out); });
+    dbias = answer_of([&] { return answer::column_sums(o_.space, view_of(dout), z.rows, z.out); });
+  }
+  if (alone) linear_backward_weight(z, s, shape, dweight, dbias, dout, inp);
   if (wanted("linear_backward")) {
-    const Memory dweight =
-        answer_of([&] { return answer::linear_backward_weight(o_.space, view_of(dout), view_of(inp), z.rows, z.in, z.out); });
-    const Memory dbias = answer_of([&] { return answer::column_sums(o_.space, view_of(dout), z.rows, z.out); });
     const Rounding sums = out_of_product(fp32_of_product(z.rows));
     for (const bool adds : ways(z.rows)) {
       OpCase c{.op = "linear_backward", .shape = shape + adds_text(adds), .matmul = true, .terms = std::max(z.rows, z.out), .tensors = {}};

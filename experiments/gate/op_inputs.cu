@@ -107,6 +107,11 @@ struct Convert {
   GATE_ANYWHERE void operator()(int64_t i) const { store_value(to, element, i, from[i]); }
 };
 
+struct RoundToBf16 {
+  float* values;
+  GATE_ANYWHERE void operator()(int64_t i) const { values[i] = std::bit_cast<float>(static_cast<uint32_t>(bf16_bits(values[i])) << 16); }
+};
+
 struct FillGarbage {
   uint32_t* words;
   uint64_t seed;
@@ -131,6 +136,10 @@ void fill(const Memory& memory, Element element, const Qkv& qkv) {
 }
 
 void convert(const Memory& to, Element element, View from, int64_t n) { for_each_index(to.space(), n, Convert{to.data(), element, from}); }
+
+void round_to_bf16(const Memory& floats, int64_t first, int64_t count) {
+  for_each_index(floats.space(), count, RoundToBf16{floats.as<float>() + first});
+}
 
 std::vector<int32_t> tokens_of(TokenKind kind, int64_t n, int64_t V, uint64_t seed) {
   if (kind == TokenKind::different && n > V) throw std::logic_error("tokens_of: more tokens than words");

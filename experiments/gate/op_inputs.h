@@ -65,6 +65,9 @@ std::vector<int32_t> tokens_of(TokenKind kind, int64_t n, int64_t V, uint64_t se
 // `from` as `element` stores it.
 void convert(const Memory& to, Element element, View from, int64_t n);
 
+// Elements [first, first + count) of fp32 numbers, each to the nearest bf16 number.
+void round_to_bf16(const Memory& floats, int64_t first, int64_t count);
+
 // Finite floats of all signs and sizes, valid as double and as pairs of bf16 too.
 void fill_garbage(void* data, Space space, int64_t bytes, uint64_t seed);
 

@@ -45,6 +45,21 @@ void OpTrainer::adamw_masters(OpContext&, Variant, bool, const UpdateTensors&, c
   absent("adamw_masters");
 }
 int64_t OpTrainer::adamw_masters_scratch(Variant, int64_t) const { absent("adamw_masters"); }
+void OpTrainer::grad_norm_arenas(OpContext&, Variant, const std::string&, double*, float*, const float*, const gpt2::TensorLayout&, float,
+                                 void*) const {
+  absent("grad_norm_arenas");
+}
+int64_t OpTrainer::grad_norm_arenas_scratch(Variant, const std::string&, const gpt2::TensorLayout&) const { absent("grad_norm_arenas"); }
+void OpTrainer::adamw_arenas(OpContext&, Variant, const std::string&, bool, const UpdateTensors&, const gpt2::TensorLayout&,
+                             const gpt2::AdamW&, int64_t, void*) const {
+  absent("adamw_arenas");
+}
+int64_t OpTrainer::adamw_arenas_scratch(Variant, const std::string&, const gpt2::TensorLayout&) const { absent("adamw_arenas"); }
+void OpTrainer::linear_backward_weight(OpContext&, Variant, const std::string&, void*, float*, const void*, const void*, const LinearShape&,
+                                       void*) const {
+  absent("linear_backward_weight");
+}
+int64_t OpTrainer::linear_backward_weight_scratch(Variant, const LinearShape&) const { absent("linear_backward_weight"); }
 void OpTrainer::planned_attention_forward(OpContext&, Variant, void*, float*, const void*, const OpShape&, void*) const {
   absent("planned_attention_forward");
 }

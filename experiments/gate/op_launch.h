@@ -127,6 +127,18 @@ class OpTrainer {
   virtual void adamw_masters(OpContext&, Variant masters, bool stochastic, const UpdateTensors&, const gpt2::TensorLayout&,
                              const gpt2::AdamW&, int64_t step, void* scratch) const;
   virtual int64_t adamw_masters_scratch(Variant masters, int64_t n) const;
+  // What slot "weight_gradients" decides. `gradients`: all in fp32, those of the blocks' matrices bf16 numbers; where a variant keeps these in
+  // bf16, they are brought into that form first. grad_norm, masters, bias_gradient: the variant of that slot.
+  virtual void grad_norm_arenas(OpContext&, Variant weight_gradients, const std::string& grad_norm, double* norm, float* clip_scale,
+                                const float* gradients, const gpt2::TensorLayout&, float clip, void* scratch) const;
+  virtual int64_t grad_norm_arenas_scratch(Variant weight_gradients, const std::string& grad_norm, const gpt2::TensorLayout&) const;
+  virtual void adamw_arenas(OpContext&, Variant weight_gradients, const std::string& masters, bool stochastic, const UpdateTensors&,
+                            const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t step, void* scratch) const;
+  virtual int64_t adamw_arenas_scratch(Variant weight_gradients, const std::string& masters, const gpt2::TensorLayout&) const;
+  // dweight in bf16: out of the product, or in fp32 out of it and then rounded.
+  virtual void linear_backward_weight(OpContext&, Variant weight_gradients, const std::string& bias_gradient, void* dweight, float* dbias,
+                                      const void* dout, const void* inp, const LinearShape&, void* scratch) const;
+  virtual int64_t linear_backward_weight_scratch(Variant weight_gradients, const LinearShape&) const;
   // By the library's attention, whichever of its plans the slot "attention_plan" says.
   virtual void planned_attention_forward(OpContext&, Variant plan, void* out, float* lse, const void* qkv, const OpShape&,
                                          void* scratch) const;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/errors.h"
+#include "experiments/gate/op_arenas.h"
 #include "experiments/gate/op_launch.h"
 #include "experiments/gate/op_scalars.h"
 #include "gpt2/cuda/check.h"
@@ -19,6 +20,7 @@
 #include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
+#include "mixed/memory_plan.h"
 #include "mixed/trainer.h"
 #include "mixed/variants.h"
 
@@ -67,8 +69,6 @@ Enum pick(const char* slot, const std::string& variant) {
   return static_cast<Enum>(mixed::variant_index(slot, variant));
 }
 mixed::AttentionShape heads(const OpShape& s) { return {s.B, s.T, s.C, s.NH}; }
-
-int64_t padded(int64_t n) { return (n + 127) / 128 * 128; }  // what comes behind n values of 2 bytes begins at 256 bytes
 
 gpt2::ops::Rounding rounding(bool stochastic) { return stochastic ? gpt2::ops::Rounding::stochastic : gpt2::ops::Rounding::nearest; }
 
@@ -382,6 +382,90 @@ class MixedOps final : public OpTrainer {
         return 2 * padded(n) + gpt2::ops::split_up_bytes(n);
     }
     return 0;
+  }
+  void grad_norm_arenas(OpContext& c, Variant v, const std::string& norm_variant, double* norm, float* clip_scale, const float* gradients,
+                        const gpt2::TensorLayout& layout, float clip, void* scratch) const override {
+    if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
+      return grad_norm(c, norm_variant, norm, clip_scale, gradients, layout.total, clip, scratch);
+    const Arenas arenas(layout);
+    const auto stream = here(c).stream;
+    const gpt2::ops::GradientArenas g = arenas.made_of(gradients, layout, scratch, stream);
+    auto* partial = reinterpret_cast<double*>(static_cast<std::byte*>(scratch) + arenas.bytes());
+    StepScalars s;
+    s.clip = clip;
+    const StepScalars* set = here(c).scalars.set(s);
+    gpt2::ops::StepStats* stats = here(c).scalars.poisoned_stats();
+    switch (pick<mixed::GradNorm>("grad_norm", norm_variant)) {
+      case mixed::GradNorm::whole:
+        gpt2::ops::grad_norm(stats, g, set, partial, stream);
+        break;
+      case mixed::GradNorm::beside_backward: {
+        const int64_t layers = layers_of(layout);
+        for (int64_t piece = 0; piece <= layers; ++piece)
+          gpt2::ops::squares_of_spans(partial + piece * gpt2::ops::kPartialsOfSpans, g.wide, arenas.spans(layout, piece, layers), stream,
+                                      g.narrow);
+        gpt2::ops::finish_grad_norm(stats, partial, (layers + 1) * gpt2::ops::kPartialsOfSpans, set, stream);
+        break;
+      }
+    }
+    here(c).scalars.copy(norm, &stats->grad_norm, sizeof *norm);
+    here(c).scalars.copy(clip_scale, &stats->clip_scale, sizeof *clip_scale);
+  }
+  int64_t grad_norm_arenas_scratch(Variant v, const std::string& norm_variant, const gpt2::TensorLayout& layout) const override {
+    if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
+      return grad_norm_scratch(norm_variant, layout.total);
+    const int64_t partials = (layers_of(layout) + 1) * gpt2::ops::kPartialsOfSpans * static_cast<int64_t>(sizeof(double));
+    return Arenas(layout).bytes() + std::max(partials, gpt2::ops::grad_norm_scratch_bytes<bf16>(layout.total));
+  }
+  void adamw_arenas(OpContext& c, Variant v, const std::string& masters, bool stochastic, const UpdateTensors& t,
+                    const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step, void* scratch) const override {
+    if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
+      return adamw_masters(c, masters, stochastic, t, layout, settings, step, scratch);
+    const Arenas arenas(layout);
+    const int64_t n = layout.total;
+    const auto stream = here(c).stream;
+    const gpt2::ops::GradientArenas g = arenas.made_of(t.gradients, layout, scratch, stream);
+    const StepScalars* scalars = here(c).scalars.of_step(settings, step);
+    switch (pick<mixed::Masters>("masters", masters)) {
+      case mixed::Masters::as_fp32:
+        gpt2::ops::adamw(rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, g, layout, scalars, t.clip_scale, stream);
+        break;
+      case mixed::Masters::split: {
+        auto* low = reinterpret_cast<uint16_t*>(static_cast<std::byte*>(scratch) + arenas.bytes());
+        const gpt2::ops::SplitMasters split{h(t.rounded), low, reinterpret_cast<uint8_t*>(low + padded(n))};
+        gpt2::ops::split_masters(split, t.parameters, 0, n, stream);
+        gpt2::ops::adamw_split(rounding(stochastic), split, t.m, t.v, g, layout, scalars, t.clip_scale, stream);
+        gpt2::ops::join_masters(t.parameters, split, 0, n, stream);
+        break;
+      }
+    }
+  }
+  int64_t adamw_arenas_scratch(Variant v, const std::string& masters, const gpt2::TensorLayout& layout) const override {
+    const int64_t own = adamw_masters_scratch(masters, layout.total);
+    return pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32 ? own : own + Arenas(layout).bytes();
+  }
+  // The scratch: that of the bias, and behind it the product in fp32.
+  void linear_backward_weight(OpContext& c, Variant v, const std::string& bias_gradient, void* dweight, float* dbias, const void* dout,
+                              const void* inp, const LinearShape& s, void* scratch) const override {
+    const auto bias = pick<mixed::BiasGradient>("bias_gradient", bias_gradient);
+    const auto product = [&](auto* into) {
+      mixed::linear_backward_weight(bias, here(c).matmul, into, dbias, h(dout), h(inp), s.rows, s.in, s.out, false,
+                                    static_cast<float*>(scratch), here(c).stream);
+    };
+    switch (pick<mixed::WeightGradients>("weight_gradients", v)) {
+      case mixed::WeightGradients::as_fp32: {
+        auto* wide = reinterpret_cast<float*>(h(scratch) + padded(linear_backward_scratch(s) / 2));
+        product(wide);
+        gpt2::ops::round_parameters(gpt2::ops::Rounding::nearest, h(dweight), wide, s.in * s.out, nullptr, here(c).stream);
+        break;
+      }
+      case mixed::WeightGradients::as_bf16:
+        product(h(dweight));
+        break;
+    }
+  }
+  int64_t linear_backward_weight_scratch(Variant, const LinearShape& s) const override {
+    return 2 * padded(linear_backward_scratch(s) / 2) + 4 * s.in * s.out;
   }
   void round_parameters(OpContext& c, bool stochastic, void* rounded, const float* masters, int64_t n) const override {
     StepScalars s;

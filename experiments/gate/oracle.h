@@ -43,7 +43,8 @@ class Oracle {
   double grad_norm() const;
 
   // From here on every activation that is stored is rounded to one of its two neighbours, at random by `draw`, and
-  // parameters that are set are too: what a trainer of that storage loses, played in double.
+  // parameters that are set are too, and gradients of the blocks' matrices once they are whole: what a trainer of that storage loses, played
+  // in double.
   void set_rounding(const Storage& storage, uint64_t draw);
 
   // forward_backward and update: loss and gradient norm before the update.
@@ -53,7 +54,8 @@ class Oracle {
   double run(std::span<const gpt2::Batch> micro_batches, bool with_gradients);
   std::unique_ptr<gpt2::reference::ReferenceModel<double>> model_;
   std::vector<double> logits_;
-  int weight_bits_ = 0;
+  void round_block_gradients();
+  int weight_bits_ = 0, gradient_bits_ = 0;
   uint64_t draw_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "gpt2/distributed/bucket_plan.h"
+#include "gpt2/ops/gradient_arenas.h"
 #include "gpt2/ops/step_scalars.h"
 #include "gpt2/ops/storage.cuh"
 #include "gpt2/ops/variants.h"
@@ -25,6 +26,10 @@ template <class S>
 void adamw(AdamWKernel variant, Rounding rounding, S* weights, float* masters, float* m, float* v, const float* gradients,
            const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale, cudaStream_t stream);
 
+// As adamw with the kernel all_tensors, on gradients in two arenas: a gradient in bf16 is the fp32 number that it stands for.
+void adamw(Rounding rounding, bf16* weights, float* masters, float* m, float* v, const GradientArenas& gradients,
+           const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale, cudaStream_t stream);
+
 // weights = masters rounded, after the masters were written from outside. stochastic: with scalars->rounding_seed, so that a run that
 // goes on from saved master weights computes with the same bf16 weights as one that was never stopped. scalars may be null for nearest.
 void round_parameters(Rounding rounding, bf16* weights, const float* masters, int64_t n, const StepScalars* scalars, cudaStream_t stream);
@@ -40,24 +45,5 @@ void adamw_blocks(Rounding rounding, S* weights, float* masters, float* m, float
 // round_parameters of blocks: `masters` as above.
 void round_blocks(Rounding rounding, bf16* weights, const float* masters, const distributed::ArenaBlock* blocks, int64_t count,
                   const StepScalars* scalars, cudaStream_t stream);
-
-// Masters that are their bf16 weight and what it lacks (split_master.cuh). Of n elements; `up` holds one bit each, that of element i in
-// byte i / 8, bit i % 8.
-struct SplitMasters {
-  bf16* weights;
-  uint16_t* low;
-  uint8_t* up;
-};
-constexpr int64_t split_up_bytes(int64_t n) { return (n + 7) / 8; }
-
-// As adamw with the kernel all_tensors, on split masters: the same masters, weights and moments, bit for bit.
-void adamw_split(Rounding rounding, const SplitMasters& masters, float* m, float* v, const float* gradients, const TensorLayout& layout,
-                 const StepScalars* scalars, const float* clip_scale, cudaStream_t stream);
-// out = the masters of elements [first, first + count) in fp32; first is a multiple of 8.
-void join_masters(float* out, const SplitMasters& masters, int64_t first, int64_t count, cudaStream_t stream);
-// The other way, with weights rounded to nearest; first is a multiple of 8, and so is count unless the elements end there.
-void split_masters(const SplitMasters& masters, const float* in, int64_t first, int64_t count, cudaStream_t stream);
-// Rounds the weights of all masters again, as round_parameters does; the masters stay what they are.
-void round_split_masters(Rounding rounding, const SplitMasters& masters, int64_t n, const StepScalars* scalars, cudaStream_t stream);
 
 }  // namespace gpt2::ops

@@ -26,22 +26,45 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(double* __restrict__ 
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// Blocks stride over one span after the other; each thread sums squares in double. Writes partial[block].
+// What this thread takes of n values: the grid strides over packs.
+template <int N, class G>
+__device__ __forceinline__ void add_squares(double& sum, const G* __restrict__ values, int64_t n) {
+  const int64_t stride = gridDim.x * static_cast<int64_t>(kThreads) * N;
+#pragma unroll 4
+  for (int64_t i = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * N; i < n; i += stride) {
+    const Pack<N> g = load<N>(values + i);
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum += static_cast<double>(g.v[k]) * static_cast<double>(g.v[k]);
+  }
+}
+
+// As squares_kernel, of one arena after the other.
 template <int N>
 __global__ void __launch_bounds__(kThreads)
-    span_sums_kernel(double* __restrict__ partial, const float* __restrict__ gradients, const __grid_constant__ GradientSpans spans) {
+    two_arenas_squares_kernel(double* __restrict__ partial, const float* __restrict__ wide, int64_t wide_elements,
+                              const bf16* __restrict__ narrow, int64_t narrow_elements) {
   cuda::wait_for_kernels_before();
   __shared__ double shared[kWarp];
-  const int64_t stride = gridDim.x * static_cast<int64_t>(kThreads) * N;
+  double sum = 0;
+  add_squares<N>(sum, wide, wide_elements);
+  add_squares<N>(sum, narrow, narrow_elements);
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+// Blocks stride over one span after the other; each thread sums squares in double. Writes partial[block]. kTwoArenas: some spans lie in
+// `narrow`.
+template <int N, bool kTwoArenas>
+__global__ void __launch_bounds__(kThreads) span_sums_kernel(double* __restrict__ partial, const float* __restrict__ gradients,
+                                                             const bf16* __restrict__ narrow, const __grid_constant__ GradientSpans spans) {
+  cuda::wait_for_kernels_before();
+  __shared__ double shared[kWarp];
   double sum = 0;
   for (int s = 0; s < spans.count; ++s) {
-    const float* span = gradients + spans.first[s];
-#pragma unroll 4
-    for (int64_t i = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * N; i < spans.size[s]; i += stride) {
-      const Pack<N> g = load<N>(span + i);
-#pragma unroll
-      for (int k = 0; k < N; ++k) sum += static_cast<double>(g.v[k]) * static_cast<double>(g.v[k]);
-    }
+    if (kTwoArenas && (spans.narrow >> s & 1u) != 0)
+      add_squares<N>(sum, narrow + spans.first[s], spans.size[s]);
+    else
+      add_squares<N>(sum, gradients + spans.first[s], spans.size[s]);
   }
   sum = block_sum(sum, shared);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
@@ -89,15 +112,33 @@ void grad_norm(StepStats* stats, const float* gradients, int64_t n, const StepSc
   STEPSCOPE_CHECK_LAUNCH();
 }
 
-void squares_of_spans(double* partial, const float* gradients, const GradientSpans& spans, cudaStream_t stream) {
-  constexpr int kN = kPack<float>;
-  bool packs = aligned_16(gradients);
-  for (int s = 0; s < spans.count; ++s) packs = packs && spans.first[s] % kN == 0 && spans.size[s] % kN == 0;
-  if (packs)
-    span_sums_kernel<kN><<<grid_blocks(kPartialsOfSpans), kThreads, 0, stream>>>(partial, gradients, spans);
+void grad_norm(StepStats* stats, const GradientArenas& g, const StepScalars* scalars, void* scratch, cudaStream_t stream) {
+  auto* partial = static_cast<double*>(scratch);
+  const int64_t wide = g.layout.wide_elements, narrow = g.layout.narrow_elements, blocks = block_count<bf16>(wide + narrow);
+  if (can_pack<bf16>(wide, g.wide) && can_pack<bf16>(narrow, g.narrow))
+    two_arenas_squares_kernel<kPack<bf16>><<<grid_blocks(blocks), kThreads, 0, stream>>>(partial, g.wide, wide, g.narrow, narrow);
   else
-    span_sums_kernel<1><<<grid_blocks(kPartialsOfSpans), kThreads, 0, stream>>>(partial, gradients, spans);
+    two_arenas_squares_kernel<1><<<grid_blocks(blocks), kThreads, 0, stream>>>(partial, g.wide, wide, g.narrow, narrow);
   STEPSCOPE_CHECK_LAUNCH();
+  finish_norm_kernel<<<1, kThreads, 0, stream>>>(stats, partial, blocks, scalars);
+  STEPSCOPE_CHECK_LAUNCH();
+}
+
+void squares_of_spans(double* partial, const float* gradients, const GradientSpans& spans, cudaStream_t stream, const bf16* narrow) {
+  const auto launch = [&]<int kN, bool kTwoArenas>() {
+    bool packs = aligned_16(gradients, narrow);
+    for (int s = 0; s < spans.count; ++s) packs = packs && spans.first[s] % kN == 0 && spans.size[s] % kN == 0;
+    const unsigned blocks = grid_blocks(kPartialsOfSpans);
+    if (packs)
+      span_sums_kernel<kN, kTwoArenas><<<blocks, kThreads, 0, stream>>>(partial, gradients, narrow, spans);
+    else
+      span_sums_kernel<1, kTwoArenas><<<blocks, kThreads, 0, stream>>>(partial, gradients, narrow, spans);
+    STEPSCOPE_CHECK_LAUNCH();
+  };
+  if (narrow != nullptr)
+    launch.operator()<kPack<bf16>, true>();
+  else
+    launch.operator()<kPack<float>, false>();
 }
 
 void finish_grad_norm(StepStats* stats, const double* partial, int64_t partials, const StepScalars* scalars, cudaStream_t stream) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpt2/ops/gradient_arenas.h"
 #include "gpt2/ops/rank_plan.h"
 #include "gpt2/tensor_table.h"
 #include "gpt2/trainer.h"
@@ -40,14 +41,17 @@ class Arena {
 
 struct PlannedMemory {
   TensorLayout layout;
-  int64_t parameter_count = 0;    // of each state
-  int64_t scratch_bytes = 0;      // the most any one op needs
-  int64_t token_count = 0;        // inputs and targets of one micro-batch
-  std::optional<RankPlan> ranks;  // where there is a communicator; states then lie in the order of its buckets
+  int64_t parameter_count = 0;                    // of each state
+  int64_t scratch_bytes = 0;                      // the most any one op needs
+  int64_t token_count = 0;                        // inputs and targets of one micro-batch
+  std::optional<RankPlan> ranks;                  // where there is a communicator; states then lie in the order of its buckets
+  std::optional<GradientLayout> gradient_arenas;  // where gradients lie in two arenas; else they lie as the parameters do
   std::vector<MemoryItem> items;
 
   // Elements on this rank of the weights and of the gradients, which are whole everywhere, and of what ZeRO-1 divides.
   int64_t whole_elements() const { return ranks ? ranks->buckets.elements() : parameter_count; }
+  int64_t wide_gradient_elements() const { return gradient_arenas ? gradient_arenas->wide_elements : whole_elements(); }
+  int64_t narrow_gradient_elements() const { return gradient_arenas ? gradient_arenas->narrow_elements : 0; }
   int64_t divided_elements() const { return ranks ? ranks->divided_elements() : parameter_count; }
   int64_t total_bytes() const;
 };

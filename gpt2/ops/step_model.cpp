@@ -21,12 +21,13 @@ int64_t fp32_elements(const PlannedMemory& plan, StepModel::Fp32 parameters) {
 
 StepModel::StepModel(const PlannedMemory& plan, const TrainerOptions& options, Fp32 parameters, cudaStream_t stream)
     : layout_(plan.layout),
+      gradient_arenas_(plan.gradient_arenas),
       rows_(options.batch_size * options.seq_len),
       parameters_(parameters),
       stream_(stream),
       exchange_(plan.ranks ? std::make_unique<GradientExchange>(*plan.ranks, *options.communicator, stream) : nullptr),
       masters_(fp32_elements(plan, parameters)),
-      gradients_(plan.whole_elements()),
+      gradients_(plan.wide_gradient_elements()),
       adam_m_(plan.divided_elements()),
       adam_v_(plan.divided_elements()),
       input_(upload_bytes()),

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/ops/gradient_exchange.h"
@@ -31,7 +32,7 @@ class StepModel {
   enum class Fp32 { weights, masters, none };
 
   // fp32: of a trainer with narrower weights, parameters are their masters; null where it keeps them in another form. What this rank has of
-  // it, in the order of its arena.
+  // it, in the order of its arena. Gradients in two arenas: the fp32 arena alone.
   float* state(State which) const;
   int64_t state_elements(State which) const;
   Held held(State which) const;
@@ -79,7 +80,11 @@ class StepModel {
   int64_t offset(Tensor t, int64_t layer = 0) const {
     return exchange_ ? exchange_->plan().buckets.at(t, layer) : layout_[t].offset + layer * layout_[t].per_layer;
   }
-  float* gradient(Tensor t, int64_t layer = 0) const { return gradients_.data() + offset(t, layer); }
+  float* gradient(Tensor t, int64_t layer = 0) const { return gradients_.data() + gradient_offset(t, layer); }
+  // In the arena that holds it.
+  int64_t gradient_offset(Tensor t, int64_t layer = 0) const {
+    return gradient_arenas_ ? (*gradient_arenas_)[t] + layer * layout_[t].per_layer : offset(t, layer);
+  }
   // Gradients become zero, in the op zero_grad.
   void zero_gradients();
   // Weights of a layer, or with kNoLayer of the embedding, are read from here on.
@@ -92,6 +97,7 @@ class StepModel {
   }
 
   TensorLayout layout_;
+  std::optional<GradientLayout> gradient_arenas_;  // PlannedMemory::gradient_arenas
   int64_t rows_;
   Fp32 parameters_;
   cudaStream_t stream_;

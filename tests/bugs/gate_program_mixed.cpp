@@ -1,6 +1,6 @@
 // The gate for one build of the mixed trainer, patched or not: every op, then the whole model with the defaults, with its own attention,
-// with every kernel of its own that the defaults leave to a library or to a fused one, with recompute, with stochastic rounding, and with
-// masters in fp32 and the norm beside the backward.
+// with every kernel of its own that the defaults leave to a library or to a fused one, with recompute, with stochastic rounding, with
+// masters in fp32 and the norm beside the backward, and with gradients in bf16.
 #include "tests/bugs/gate_program.h"
 
 #include "experiments/gate/device_hooks.h"
@@ -31,11 +31,13 @@ int main(int argc, char** argv) {
     stochastic.weight_rounding = "stochastic";
     gate::ModelGateOptions beside = others;
     beside.variants = {{"masters", "fp32"}, {"grad_norm", "beside_backward"}};
+    gate::ModelGateOptions narrow = others;
+    narrow.variants = {{"weight_gradients", "bf16"}};
     gate::OpGateOptions ops;
     ops.trainer = "mixed";
     ops.seed = seed;
     int64_t failed = gate_program::print_failures(gate::check_ops(ops));
-    for (const gate::ModelGateOptions& options : {defaults, flash, plain, recompute, stochastic, beside}) {
+    for (const gate::ModelGateOptions& options : {defaults, flash, plain, recompute, stochastic, beside, narrow}) {
       if (failed > 0 && gate_program::stop_at_first) break;
       failed += gate_program::print_failures(
           gate::check_model([](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); }, options));

@@ -1,5 +1,6 @@
 // The mixed trainer as a CPU can play it: fp32 masters, weights rounded to bf16 (nearest or at random), activations and
-// their gradients stored in bf16, the residual stream in fp32. Right unless a mistake is chosen.
+// their gradients stored in bf16, the residual stream in fp32, gradients of the blocks' matrices in bf16 where the variant weight_gradients=bf16
+// is asked for. Right unless a mistake is chosen.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/counter_rng.h"
+#include "base/errors.h"
 #include "experiments/gate/model_gate.h"
 #include "experiments/gate/step_judge.h"
 #include "gpt2/reference/reference_model.h"
@@ -23,6 +25,8 @@ enum class RoundingMistake {
   two_steps_off,             // to a neighbour of a neighbour
   activations_in_5_bits,     // stored in far less than bf16
   scale_from_last_norm,      // clipping by the norm of the step before
+  bf16_arena_not_normed,     // the norm leaves the gradients in bf16 out
+  gradients_in_3_bits,       // of the blocks' matrices, with weight_gradients=bf16
 };
 
 class RoundedTrainer final : public gpt2::Trainer {
@@ -57,6 +61,7 @@ class RoundedTrainer final : public gpt2::Trainer {
   void read_weights(std::span<float> values) override { std::copy(weights_.begin(), weights_.end(), values.begin()); }
 
   void enqueue_step(const gpt2::StepPlan& plan) override {
+    if (bf16_gradients() && plan.micro_batches.size() > 1) throw stepscope::InputError("bf16 gradients do not add up");
     const bool stochastic = options_.weight_rounding == "stochastic";
     if (written_ && stochastic) round(static_cast<uint64_t>(plan.step), true);
     written_ = false;
@@ -71,6 +76,8 @@ class RoundedTrainer final : public gpt2::Trainer {
     keep_gradients();
     double sum = 0;
     for (const float g : gradients_) sum += static_cast<double>(g) * static_cast<double>(g);
+    if (mistake_ == RoundingMistake::bf16_arena_not_normed)
+      in_blocks([&](float& g) { sum -= static_cast<double>(g) * static_cast<double>(g); });
     outcome.grad_norm = std::sqrt(sum);
     const double norm = mistake_ == RoundingMistake::scale_from_last_norm ? last_norm_ : outcome.grad_norm;
     last_norm_ = outcome.grad_norm;
@@ -110,7 +117,19 @@ class RoundedTrainer final : public gpt2::Trainer {
     }
     return masters_;
   }
-  void keep_gradients() { gradients_.assign(model_.gradients().begin(), model_.gradients().end()); }
+  void keep_gradients() {
+    gradients_.assign(model_.gradients().begin(), model_.gradients().end());
+    const uint32_t cut = mistake_ == RoundingMistake::gradients_in_3_bits ? 21 : 16, half = uint32_t{1} << (cut - 1);
+    if (bf16_gradients()) in_blocks([&](float& g) { g = std::bit_cast<float>((std::bit_cast<uint32_t>(g) + half) >> cut << cut); });
+  }
+  bool bf16_gradients() const { return options_.variants.contains("weight_gradients"); }
+  template <class Use>
+  void in_blocks(const Use& use) {
+    using gpt2::Tensor;
+    const gpt2::TensorLayout layout = gpt2::tensor_layout(options_.model);
+    for (const Tensor t : {Tensor::qkvw, Tensor::attprojw, Tensor::fcw, Tensor::fcprojw})
+      for (int64_t i = layout[t].offset; i < layout[t].offset + layout[t].size; ++i) use(gradients_[static_cast<size_t>(i)]);
+  }
   void copy_logits(std::span<float> logits) {
     if (logits.empty()) return;
     const auto V = static_cast<size_t>(options_.model.vocab_size), Vp = static_cast<size_t>(options_.model.padded_vocab);

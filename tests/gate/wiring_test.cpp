@@ -225,6 +225,51 @@ TEST(Wiring, MistakesOfRoundingAreCaught) {
   EXPECT_TRUE(coarse.contains("gradients"));
 }
 
+GateReport judge_bf16_gradients(RoundingMistake mistake, bool everything = false) {
+  ModelGateOptions o = only_main("mixed");
+  o.variants = {{"weight_gradients", "bf16"}};
+  o.with_small_cases = o.with_steps = o.with_loop = everything;
+  return check_model(rounded(mistake), o);
+}
+
+// It refuses steps of several micro-batches, which the gate then does not ask for, and says so.
+TEST(Wiring, ARightTrainerWithGradientsInBf16Passes) {
+  const GateReport report = judge_bf16_gradients(RoundingMistake::none, true);
+  EXPECT_TRUE(report.passed()) << to_table(report, false);
+  EXPECT_TRUE(std::ranges::any_of(report.notes, [](const std::string& n) { return n.starts_with("steps of several micro-batches"); }));
+}
+
+// The budget of a gradient in bf16 has the noise of that rounding beside the noise that it had, and no other tensor's budget changes. A draw
+// to either neighbour is off by at most a step of bf16, 2^-7 of the power of two below, and by 0.41 of it in the mean square.
+TEST(Wiring, ARoundingToBf16WidensTheBudgetsOfTheBlocksMatricesByItselfAlone) {
+  const Case c{"main", gate_model(), 2, 16};
+  const std::vector<float> weights = trained_like_parameters(c, 3);
+  const std::vector<Tokens> tokens{random_tokens(c, 3, 0)};
+  const Storage plain = storage_of("mixed", "bf16", {}), narrow = storage_of("mixed", "bf16", {{"weight_gradients", "bf16"}});
+  const Expected a = expect(c, weights, tokens, plain, 2, true), b = expect(c, weights, tokens, narrow, 2, true);
+  const std::vector<KnownTensor> tensors = known_tensors(c.config);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const std::string& name = tensors[i].name;
+    const double before = a.gradients_noise[i].norm, after = b.gradients_noise[i].norm;
+    if (name == "qkvw" || name == "attprojw" || name == "fcw" || name == "fcprojw") {
+      const double added = std::sqrt(after * after - before * before);
+      EXPECT_GT(added, 0.41 * 0x1p-8) << name;
+      EXPECT_LT(added, 0.41 * 0x1p-7) << name;
+    } else {
+      EXPECT_EQ(after, before) << name;
+    }
+  }
+}
+
+TEST(Wiring, ANormWithoutTheGradientsInBf16IsCaught) {
+  const auto names = failing(judge_bf16_gradients(RoundingMistake::bf16_arena_not_normed));
+  EXPECT_TRUE(names.contains("grad norm"));
+}
+
+TEST(Wiring, GradientsInFewerBitsThanBf16HasAreCaught) {
+  EXPECT_TRUE(failing(judge_bf16_gradients(RoundingMistake::gradients_in_3_bits)).contains("gradients"));
+}
+
 TEST(Wiring, NeighboursInBf16) {
   EXPECT_EQ(nearest_bf16(1.0f), 1.0f);
   EXPECT_EQ(nearest_bf16(1.00390625f), 1.0f);       // half way, to even

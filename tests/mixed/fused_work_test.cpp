@@ -80,6 +80,26 @@ TEST(FusedWork, ANormBesideTheBackwardReadsEveryGradientOnce) {
   EXPECT_EQ(all.at("optimizer/-/grad_norm").min_bytes, rest);
 }
 
+// At C = 8 a layer's matrices have 3, 1, 4 and 4 times 64 elements, each of them written, read by the norm and read by the update in 2 bytes
+// less.
+TEST(FusedWork, Bf16WeightGradientsAreWrittenAndReadTwiceInHalfTheBytes) {
+  VariantChoice v = plain();
+  const auto before = by_path(v);
+  v.weight_gradients = WeightGradients::as_bf16;
+  const auto all = by_path(v);
+  std::map<std::string, double> spared{{"optimizer/-/grad_norm", 2 * 2 * 12 * 64}, {"optimizer/-/adamw", 2 * 2 * 12 * 64}};
+  for (const char* layer : {"0", "1"})
+    for (const auto& [op, times] : {std::pair{"qkv", 3}, {"attproj", 1}, {"mlp_up", 4}, {"mlp_down", 4}})
+      spared[std::string("backward/") + layer + "/" + op] = 2 * 64 * times;
+  ASSERT_EQ(all.size(), before.size());
+  for (const auto& [path, work] : before)
+    EXPECT_EQ(all.at(path).min_bytes, work.min_bytes - (spared.contains(path) ? spared[path] : 0)) << path;
+  v.grad_norm = GradNorm::beside_backward;
+  const auto beside = by_path(v);
+  EXPECT_EQ(beside.at("backward/1/grad_norm").min_bytes, 4 * (4 * 8 + 9 * 8) + 2 * 12 * 64);
+  EXPECT_EQ(beside.at("optimizer/-/grad_norm").min_bytes, 4 * (128 * 8 + 16 * 8 + 2 * 8));
+}
+
 TEST(FusedWork, AResidualSumInAProductReadsOneTensorMore) {
   VariantChoice v = plain();
   const auto before = by_path(v);

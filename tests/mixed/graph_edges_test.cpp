@@ -44,7 +44,7 @@ TEST(GraphEdges, ExactlyTheKernelsOfTheListBeginByWaiting) {
       if ((*it)[2].matched) seen.insert(name);
     }
   }
-  EXPECT_EQ(seen.size(), 12u);
+  EXPECT_EQ(seen.size(), 13u);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/errors.h"
 #include "tests/trainers/device_fixture.h"
 
 namespace mixed {
@@ -171,6 +172,72 @@ TEST_F(MixedStep, SplitMastersOfAnOddShapeHaveTheBitsOfMastersInFp32) {
   const auto split = fresh();
   for (int64_t n = 1; n <= 3; ++n) EXPECT_EQ(step(*split, n).loss, step(*whole, n).loss) << n;
   expect_same(*split, *whole);
+}
+
+// A gradient in bf16 is the product's sum rounded once: bf16 numbers, each next to the fp32 one; all other gradients keep their bits. What is
+// read is what norm and update read.
+TEST_F(MixedStep, Bf16WeightGradientsAreTheFp32OnesRoundedOnce) {
+  const Tokens data = tokens(5);
+  const auto wide = fresh();
+  options_.variants = {{"weight_gradients", "bf16"}};
+  const auto narrow = fresh();
+  EXPECT_EQ(narrow->forward_backward(data.batch()), wide->forward_backward(data.batch()));
+  const std::vector<float> want = read_state(*wide, State::gradients), got = read_state(*narrow, State::gradients);
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(options_.model);
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    const auto span = [&](const std::vector<float>& v) {
+      return std::vector<float>(v.begin() + layout[row.id].offset, v.begin() + layout[row.id].offset + layout[row.id].size);
+    };
+    const std::vector<float> x = span(want), y = span(got);
+    if (row.name != "qkvw" && row.name != "attprojw" && row.name != "fcw" && row.name != "fcprojw") {
+      EXPECT_TRUE(same_bits(y, x)) << row.name;
+      continue;
+    }
+    double squares = 0;
+    for (const float g : x) squares += static_cast<double>(g) * static_cast<double>(g);
+    const double scale = std::sqrt(squares / static_cast<double>(x.size()));
+    int64_t far = 0, wider = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      wider += to_bf16(y[i]) != y[i];
+      // Half a step of bf16, and what two orders of an fp32 sum differ by.
+      far +=
+          !(std::abs(static_cast<double>(y[i]) - static_cast<double>(x[i])) <= 0x1p-8 * std::abs(static_cast<double>(x[i])) + 1e-4 * scale);
+    }
+    EXPECT_EQ(wider, 0) << row.name;
+    EXPECT_EQ(far, 0) << row.name;
+  }
+}
+
+TEST_F(MixedStep, StepsWithBf16WeightGradientsAgreeHoweverTheyAreMade) {
+  options_.variants = {{"weight_gradients", "bf16"}};
+  const auto graph = fresh();
+  options_.variants["step_launch"] = "stream";
+  const auto direct = fresh();
+  options_.variants = {{"weight_gradients", "bf16"}, {"masters", "split"}};
+  const auto split = fresh();
+  options_.variants = {{"weight_gradients", "bf16"}, {"grad_norm", "beside_backward"}};
+  const auto beside = fresh();
+  for (int64_t n = 1; n <= 6; ++n) {
+    SCOPED_TRACE(n);
+    const gpt2::StepOutcome a = step(*graph, n), b = step(*direct, n), c = step(*split, n), d = step(*beside, n);
+    double squares = 0;
+    for (const float g : read_state(*graph, State::gradients)) squares += static_cast<double>(g) * static_cast<double>(g);
+    EXPECT_NEAR(a.grad_norm, std::sqrt(squares), 1e-9 * a.grad_norm);
+    EXPECT_EQ(b.loss, a.loss);
+    EXPECT_EQ(b.grad_norm, a.grad_norm);
+    EXPECT_EQ(c.loss, a.loss);
+    EXPECT_EQ(c.grad_norm, a.grad_norm);
+    EXPECT_NEAR(d.grad_norm, a.grad_norm, 1e-6 * a.grad_norm);
+  }
+  expect_same(*direct, *graph);
+  expect_same(*split, *graph);
+}
+
+TEST_F(MixedStep, Bf16WeightGradientsRefuseASecondMicroBatch) {
+  options_.variants = {{"weight_gradients", "bf16"}};
+  const auto trainer = fresh();
+  EXPECT_THROW(step(*trainer, 1, true, 2), stepscope::InputError);
+  EXPECT_NO_THROW(step(*trainer, 1));
 }
 
 // Sums in double differ by their order alone, so the norm as a double agrees to many digits; gradients do not change at all. With

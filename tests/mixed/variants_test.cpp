@@ -37,6 +37,7 @@ const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers =
     {"adamw", [](const VariantChoice& c) { return static_cast<int>(c.adamw); }},
     {"grad_norm", [](const VariantChoice& c) { return static_cast<int>(c.grad_norm); }},
     {"masters", [](const VariantChoice& c) { return static_cast<int>(c.masters); }},
+    {"weight_gradients", [](const VariantChoice& c) { return static_cast<int>(c.weight_gradients); }},
     {"graph_edges", [](const VariantChoice& c) { return static_cast<int>(c.graph_edges); }},
     {"communication", [](const VariantChoice& c) { return static_cast<int>(c.communication); }},
     {"embedding_exchange", [](const VariantChoice& c) { return static_cast<int>(c.embedding_exchange); }},
@@ -173,8 +174,8 @@ std::string refusal_of_ranks(const std::map<std::string, std::string>& wanted, g
 
 TEST(MixedVariants, SeveralRanksRefuseWhatTheirUpdateDoesNotDo) {
   NoCommunicator two;
-  for (const auto& [slot, name] :
-       {std::pair{"masters", "split"}, std::pair{"grad_norm", "beside_backward"}, std::pair{"adamw", "per_tensor"}}) {
+  for (const auto& [slot, name] : {std::pair{"masters", "split"}, std::pair{"grad_norm", "beside_backward"},
+                                   std::pair{"adamw", "per_tensor"}, std::pair{"weight_gradients", "bf16"}}) {
     EXPECT_THAT(refusal_of_ranks({{slot, name}}, &two), AllOf(HasSubstr(name), HasSubstr("ranks"))) << slot;
     EXPECT_EQ(refusal_of_ranks({{slot, name}}, nullptr), "") << slot;
   }
@@ -205,6 +206,7 @@ TEST(MixedVariants, TheTrainerRefusesUnknownOptionsWithoutADevice) {
   refused([](gpt2::TrainerOptions& o) { o.matmul = "tf32"; });
   refused([](gpt2::TrainerOptions& o) { o.weight_rounding = "up"; });
   refused([](gpt2::TrainerOptions& o) { o.recompute = "all"; });
+  refused([](gpt2::TrainerOptions& o) { o.variants = {{"weight_gradients", "bf16"}}, o.micro_batches = 2; });
 }
 
 }  // namespace

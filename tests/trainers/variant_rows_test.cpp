@@ -285,6 +285,61 @@ TEST(VariantRows, SplitMastersNeedTheKernelOfAllTensors) {
               AllOf(HasSubstr("masters=split"), HasSubstr("per_tensor")));
 }
 
+TEST(VariantRows, Bf16GradientsAreOnlyWrittenOver) {
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  const auto why = [&](std::map<std::string, std::string> wanted) {
+    wanted["weight_gradients"] = "bf16";
+    return refusal([&] { mixed::variants().settle(run, wanted, false); });
+  };
+  EXPECT_EQ(settled(mixed::variants().settle(run, {{"weight_gradients", "bf16"}, {"masters", "split"}}, true), "weight_gradients"), "bf16");
+  for (const char* norm : {"whole", "beside_backward"}) EXPECT_EQ(why({{"grad_norm", norm}}), "") << norm;
+  for (const char* bias : {"layernorm_fold", "column_sums", "matmul_epilogue"}) EXPECT_EQ(why({{"bias_gradient", bias}}), "") << bias;
+  EXPECT_THAT(why({{"zero_grad", "memset"}}), AllOf(HasSubstr("weight_gradients=bf16"), HasSubstr("zero_grad=memset adds")));
+  EXPECT_THAT(why({{"adamw", "per_tensor"}}), AllOf(HasSubstr("weight_gradients=bf16"), HasSubstr("per_tensor")));
+  run.options.micro_batches = 2;
+  EXPECT_THAT(why({}), AllOf(HasSubstr("weight_gradients=bf16"), HasSubstr("rounded again with every micro-batch")));
+}
+
+// Both slots that decide about the product of a weight's gradient ask for the product that would run.
+TEST(VariantRows, TheProductOfAWeightsGradientIsAskedForInItsStorage) {
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  const auto lacks = [&](mixed::Storage storage, mixed::Epilogue epilogue) {
+    run.why_no_product = [=](const mixed::Gemm& g) -> std::optional<std::string> {
+      if (g.transpose_a && g.c_storage == storage && g.epilogue == epilogue) return "no such product";
+      return std::nullopt;
+    };
+  };
+  const auto why = [&](const std::map<std::string, std::string>& wanted) {
+    return refusal([&] { mixed::variants().settle(run, wanted, false); });
+  };
+  using mixed::Epilogue;
+  using mixed::Storage;
+  lacks(Storage::as_bf16, Epilogue::none);
+  EXPECT_THAT(why({{"weight_gradients", "bf16"}}), AllOf(HasSubstr("weight_gradients=bf16"), HasSubstr("no such product")));
+  EXPECT_EQ(why({{"bias_gradient", "matmul_epilogue"}}), "");
+  lacks(Storage::as_bf16, Epilogue::bias_gradient);
+  EXPECT_EQ(why({{"weight_gradients", "bf16"}}), "");
+  EXPECT_EQ(why({{"bias_gradient", "matmul_epilogue"}}), "");
+  EXPECT_THAT(why({{"weight_gradients", "bf16"}, {"bias_gradient", "matmul_epilogue"}}), HasSubstr("bias_gradient=matmul_epilogue"));
+  lacks(Storage::fp32, Epilogue::bias_gradient);
+  EXPECT_THAT(why({{"bias_gradient", "matmul_epilogue"}}), HasSubstr("no such product"));
+  EXPECT_EQ(why({{"weight_gradients", "bf16"}, {"bias_gradient", "matmul_epilogue"}}), "");
+}
+
+// The library is asked with the place that each gradient has in its arena: at C = 20 the second layer's are at multiples of 16 bytes in fp32
+// and of 32 in bf16.
+TEST(VariantRows, AProductIsAskedForAtThePlaceInItsArena) {
+  mixed::Run run = mixed_run(small(20, 1, 512));
+  std::set<uintptr_t> places;
+  run.why_no_product = [&](const mixed::Gemm& g) -> std::optional<std::string> {
+    if (g.transpose_a && g.c_storage == mixed::Storage::as_bf16) places.insert(reinterpret_cast<uintptr_t>(g.c) - (uintptr_t{1} << 20));
+    return std::nullopt;
+  };
+  (void)mixed::variants().settle(run, {{"weight_gradients", "bf16"}}, false);
+  constexpr uintptr_t kC = 400;  // C x C; two layers of qkvw (3), attprojw (1), fcw (4), fcprojw (4), one tensor after the other
+  EXPECT_EQ(places, (std::set<uintptr_t>{0, 2 * 3 * kC, 2 * 6 * kC, 2 * 7 * kC, 2 * 8 * kC, 2 * 12 * kC, 2 * 16 * kC, 2 * 20 * kC}));
+}
+
 TEST(VariantRows, ProgrammaticEdgesNeedAGraphAndHopper) {
   mixed::Run run = mixed_run(small(64, 4, 512));
   EXPECT_EQ(mixed::variants().settle(run, {{"graph_edges", "programmatic"}}, true).choice.graph_edges, mixed::GraphEdges::programmatic);

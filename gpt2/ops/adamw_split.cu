@@ -1,0 +1,182 @@
+// AdamW on split masters: a thread has eight elements, whose bits share a byte.
+#include "gpt2/ops/adamw_split.cuh"
+
+#include "gpt2/ops/adamw_update.cuh"
+#include "gpt2/ops/split_master.cuh"
+
+namespace gpt2::ops {
+namespace {
+
+constexpr int kThreads = kUpdateThreads;
+
+struct Eight {
+  SplitMaster of[kEight];
+};
+
+__device__ __forceinline__ Eight load_eight(const SplitMasters& s, int64_t first) {
+  const uint4 weight = *reinterpret_cast<const uint4*>(s.weights + first);
+  const uint4 low = *reinterpret_cast<const uint4*>(s.low + first);
+  const uint32_t up = s.up[first / kEight];
+  const uint32_t weights[4] = {weight.x, weight.y, weight.z, weight.w}, lows[4] = {low.x, low.y, low.z, low.w};
+  Eight e;
+#pragma unroll
+  for (int i = 0; i < kEight; ++i)
+    e.of[i] = {static_cast<uint16_t>(weights[i / 2] >> (i % 2 * 16)), static_cast<uint16_t>(lows[i / 2] >> (i % 2 * 16)),
+               (up >> i & 1u) != 0};
+  return e;
+}
+
+__device__ __forceinline__ void store_eight(const SplitMasters& s, int64_t first, const Eight& e) {
+  uint32_t weights[4], lows[4], up = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    weights[i] = e.of[2 * i].weight | static_cast<uint32_t>(e.of[2 * i + 1].weight) << 16;
+    lows[i] = e.of[2 * i].low | static_cast<uint32_t>(e.of[2 * i + 1].low) << 16;
+  }
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) up |= static_cast<uint32_t>(e.of[i].up ? 1 : 0) << i;
+  *reinterpret_cast<uint4*>(s.weights + first) = make_uint4(weights[0], weights[1], weights[2], weights[3]);
+  *reinterpret_cast<uint4*>(s.low + first) = make_uint4(lows[0], lows[1], lows[2], lows[3]);
+  s.up[first / kEight] = static_cast<uint8_t>(up);
+}
+
+// One by one, for the elements that are left or no multiple of a pack.
+__device__ __forceinline__ SplitMaster load_one(const SplitMasters& s, int64_t i, uint32_t up) {
+  return {__bfloat16_as_ushort(s.weights[i]), s.low[i], (up >> (i % kEight) & 1u) != 0};
+}
+__device__ __forceinline__ void store_one(const SplitMasters& s, int64_t i, const SplitMaster& x, uint32_t& up) {
+  s.weights[i] = __ushort_as_bfloat16(x.weight);
+  s.low[i] = x.low;
+  up |= static_cast<uint32_t>(x.up ? 1 : 0) << (i % kEight);
+}
+
+template <bool kStochastic>
+__device__ __forceinline__ SplitMaster split(float master, uint32_t seed, int64_t i) {
+  if constexpr (kStochastic)
+    return split_randomly(__float_as_uint(master), random_bits(seed, i));
+  else
+    return split_nearest(__float_as_uint(master));
+}
+__device__ __forceinline__ float joined(const SplitMaster& s) { return __uint_as_float(join(s)); }
+
+// Eight elements per thread over all parameters. kPacks: they move in packs, and no pack straddles two tensors.
+template <bool kPacks, bool kStochastic, class Table>
+__global__ void __launch_bounds__(kThreads)
+    split_masters_kernel(const SplitMasters s, float* __restrict__ m, float* __restrict__ v, const float* __restrict__ g, int64_t n,
+                         const StepScalars* __restrict__ scalars, const __grid_constant__ Table table,
+                         const float* __restrict__ clip_scale) {
+  cuda::wait_for_kernels_before();
+  const int64_t first = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * kEight;
+  if (first >= n) return;
+  const StepScalars k = *scalars;
+  const float scale = *clip_scale;
+  const uint32_t seed = k.rounding_seed + 1;
+  if constexpr (kPacks) {
+    const int row = row_of(first, table);
+    const float decay = decay_of(row, table, k);
+    Eight e = load_eight(s, first);
+    Pack<kEight> mm = load<kEight>(m + first);
+    Pack<kEight> vv = load<kEight>(v + first);
+    const Pack<kEight> gg = gradients_at<kEight>(g, first, row, table);
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      float p = joined(e.of[i]);
+      if (scale != kLeftOut) update(p, gg.v[i] * scale, mm.v[i], vv.v[i], k, decay);
+      e.of[i] = split<kStochastic>(p, seed, first + i);
+    }
+    store(m + first, mm);
+    store(v + first, vv);
+    store_eight(s, first, e);
+  } else {
+    const uint32_t up = s.up[first / kEight];
+    uint32_t up_after = 0;
+    for (int64_t i = first; i < n && i < first + kEight; ++i) {
+      float p = joined(load_one(s, i, up));
+      const int row = row_of(i, table);
+      const float gradient = gradients_at<1>(g, i, row, table).v[0];
+      if (scale != kLeftOut) update(p, gradient * scale, m[i], v[i], k, decay_of(row, table, k));
+      store_one(s, i, split<kStochastic>(p, seed, i), up_after);
+    }
+    s.up[first / kEight] = static_cast<uint8_t>(up_after);
+  }
+}
+
+// Eight elements per thread, of [first, first + count).
+__global__ void __launch_bounds__(kThreads)
+    join_masters_kernel(float* __restrict__ out, const SplitMasters s, int64_t first, int64_t count) {
+  const int64_t begin = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * kEight;
+  if (begin >= count) return;
+  const uint32_t up = s.up[(first + begin) / kEight];
+  for (int64_t i = begin; i < count && i < begin + kEight; ++i) out[i] = joined(load_one(s, first + i, up));
+}
+
+__global__ void __launch_bounds__(kThreads) split_kernel(const SplitMasters s, const float* __restrict__ in, int64_t first, int64_t count) {
+  const int64_t begin = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * kEight;
+  if (begin >= count) return;
+  uint32_t up = 0;
+  for (int64_t i = begin; i < count && i < begin + kEight; ++i) store_one(s, first + i, split<false>(in[i], 0, first + i), up);
+  s.up[(first + begin) / kEight] = static_cast<uint8_t>(up);
+}
+
+template <bool kStochastic>
+__global__ void __launch_bounds__(kThreads) round_split_kernel(const SplitMasters s, int64_t n, const StepScalars* __restrict__ scalars) {
+  const int64_t first = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * kEight;
+  if (first >= n) return;
+  uint32_t seed = 0;
+  if constexpr (kStochastic) seed = scalars->rounding_seed;
+  const uint32_t up = s.up[first / kEight];
+  uint32_t up_after = 0;
+  for (int64_t i = first; i < n && i < first + kEight; ++i)
+    store_one(s, i, split<kStochastic>(joined(load_one(s, i, up)), seed, i), up_after);
+  s.up[first / kEight] = static_cast<uint8_t>(up_after);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+template <class Table>
+void launch_split(bool packs, Rounding rounding, const SplitMasters& s, float* m, float* v, const float* gradients, int64_t n,
+                  const Table& table, const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
+  by_packs_and_rounding(packs, rounding, [&]<int N, bool kStochastic>() {
+    split_masters_kernel<N == kEight, kStochastic>
+        <<<blocks(n, kEight), kThreads, 0, stream>>>(s, m, v, gradients, n, scalars, table, clip_scale);
+    STEPSCOPE_CHECK_LAUNCH();
+  });
+}
+
+}  // namespace
+
+void adamw_split(Rounding rounding, const SplitMasters& s, float* m, float* v, const float* gradients, const TensorLayout& layout,
+                 const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
+  const bool packs = aligned_16(s.weights, s.low, m, v, gradients) && tensors_pack<bf16>(layout);
+  launch_split(packs, rounding, s, m, v, gradients, layout.total, decay_table(layout), scalars, clip_scale, stream);
+}
+
+void adamw_split(Rounding rounding, const SplitMasters& s, float* m, float* v, const GradientArenas& g, const TensorLayout& layout,
+                 const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
+  const bool packs = aligned_16(s.weights, s.low, m, v, g.wide, g.narrow) && tensors_pack<bf16>(layout);
+  launch_split(packs, rounding, s, m, v, g.wide, layout.total, arena_table(layout, g), scalars, clip_scale, stream);
+}
+
+void join_masters(float* out, const SplitMasters& s, int64_t first, int64_t count, cudaStream_t stream) {
+  join_masters_kernel<<<blocks(count, kEight), kThreads, 0, stream>>>(out, s, first, count);
+  STEPSCOPE_CHECK_LAUNCH();
+}
+
+void split_masters(const SplitMasters& s, const float* in, int64_t first, int64_t count, cudaStream_t stream) {
+  split_kernel<<<blocks(count, kEight), kThreads, 0, stream>>>(s, in, first, count);
+  STEPSCOPE_CHECK_LAUNCH();
+}
+
+void round_split_masters(Rounding rounding, const SplitMasters& s, int64_t n, const StepScalars* scalars, cudaStream_t stream) {
+  switch (rounding) {
+    case Rounding::nearest:
+      round_split_kernel<false><<<blocks(n, kEight), kThreads, 0, stream>>>(s, n, scalars);
+      break;
+    case Rounding::stochastic:
+      round_split_kernel<true><<<blocks(n, kEight), kThreads, 0, stream>>>(s, n, scalars);
+      break;
+  }
+  STEPSCOPE_CHECK_LAUNCH();
+}
+
+}  // namespace gpt2::ops
