@@ -262,12 +262,12 @@ TEST(Wiring, ARoundingToBf16WidensTheBudgetsOfTheBlocksMatricesByItselfAlone) {
 }
 
 TEST(Wiring, ANormWithoutTheGradientsInBf16IsCaught) {
-  const auto names = failing(judge_bf16_gradients(RoundingMistake::bf16_arena_not_normed));
+  const auto names = failing_kinds(judge_bf16_gradients(RoundingMistake::bf16_arena_not_normed));
   EXPECT_TRUE(names.contains("grad norm"));
 }
 
 TEST(Wiring, GradientsInFewerBitsThanBf16HasAreCaught) {
-  EXPECT_TRUE(failing(judge_bf16_gradients(RoundingMistake::gradients_in_3_bits)).contains("gradients"));
+  EXPECT_TRUE(failing_kinds(judge_bf16_gradients(RoundingMistake::gradients_in_3_bits)).contains("gradients"));
 }
 
 TEST(Wiring, NeighboursInBf16) {
