@@ -24,7 +24,8 @@ struct RunFields {
   std::optional<int64_t> layers, heads, channels, vocab_size, padded_vocab, max_seq_len, parameters;
   std::optional<int64_t> batch_size, seq_len, accumulation, seed, tokens_per_step;
   std::optional<int64_t> lr_warmup_steps, lr_total_steps, direct_from, direct_steps;
-  std::optional<double> learning_rate, lr_final_fraction, weight_decay, clip, beta1, beta2, eps, model_flops;
+  std::optional<double> learning_rate, lr_final_fraction, weight_decay, clip, skip_loss_outliers, skip_grad_outliers, beta1, beta2, eps,
+      model_flops;
   std::optional<bool> deterministic, shuffle, overfit;
   std::map<std::string, std::string> variants;
   std::vector<std::string> data;

@@ -129,12 +129,6 @@ struct Configuration {
   gate::ModelGateOptions options;
 };
 
-#ifdef STEPSCOPE_WITH_CUDA
-// What ranks do among themselves no single process runs, so that a report of it would be of the default: tests/ranks compares it with the
-// oracle.
-bool needs_ranks(const gpt2::VariantFacts& fact) { return fact.unseen.find("of one rank") != std::string::npos; }
-#endif
-
 std::vector<Configuration> all_configurations(const GateFlags& f) {
   std::vector<Configuration> all;
   const auto add = [&](const std::string& trainer, const std::string& matmul, const std::string& name, const auto& change) {
@@ -162,7 +156,9 @@ std::vector<Configuration> all_configurations(const GateFlags& f) {
        {std::tuple{"fp32", "fp32", fp32::fp32_variant_facts()}, {"mixed", "bf16", mixed::mixed_variant_facts()}})
     for (const gpt2::VariantFacts& fact : facts) {
       // Each of cuDNN's variants is a default, deterministic or not; by name it would refuse the small cases that it has no kernel for.
-      if (fact.is_default || fact.name.starts_with("cudnn") || needs_ranks(fact)) continue;
+      // What ranks do among themselves no single process runs, so that a report of it would be of the default: tests/ranks compares it
+      // with the oracle.
+      if (fact.is_default || fact.name.starts_with("cudnn") || fact.needs_ranks) continue;
       add(trainer, matmul, fmt::format("{} {}={}", trainer, fact.slot, fact.name), [&](gate::ModelGateOptions& o) {
         o.variants = {{fact.slot, fact.name}};
         o.deterministic = fact.repeats;

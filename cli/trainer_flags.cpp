@@ -13,6 +13,7 @@
 #include "cli/gpu.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
+#include "gpt2/outliers.h"
 #include "gpt2/reference/reference_trainer.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
@@ -194,6 +195,13 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
       ->check(real(0, kMaxFloat))
       ->capture_default_str();
   c.add_option("--clip", f.clip, "clip the gradient norm to this; 0 = no clipping")->check(real(0, kMaxFloat))->capture_default_str();
+  c.add_option("--skip-loss-outliers", f.skip_loss_outliers,
+               "leave the update of a step out whose loss has a larger z-score than this among 128 steps; 0 = never")
+      ->check(real(0, gpt2::OutlierLimit::kLargest))
+      ->capture_default_str();
+  c.add_option("--skip-grad-outliers", f.skip_grad_outliers, "the same for the gradient norm")
+      ->check(real(0, gpt2::OutlierLimit::kLargest))
+      ->capture_default_str();
   c.add_option("--beta1", f.beta1, "AdamW's decay of the first moment")->check(real(0, 0.9999999))->capture_default_str();
   c.add_option("--beta2", f.beta2, "AdamW's decay of the second moment")->check(real(0, 0.9999999))->capture_default_str();
   c.add_option("--eps", f.eps, "AdamW adds this to the denominator")->check(real(0, kMaxFloat))->capture_default_str();
@@ -270,6 +278,8 @@ std::vector<std::string> as_arguments(const TrainerFlags& f, int64_t steps) {
   add("--lr-final-fraction", fmt::format("{}", f.final_lr_fraction));
   add("--weight-decay", fmt::format("{}", f.weight_decay));
   add("--clip", fmt::format("{}", f.clip));
+  add("--skip-loss-outliers", fmt::format("{}", f.skip_loss_outliers));
+  add("--skip-grad-outliers", fmt::format("{}", f.skip_grad_outliers));
   add("--beta1", fmt::format("{}", f.beta1));
   add("--beta2", fmt::format("{}", f.beta2));
   add("--eps", fmt::format("{}", f.eps));
@@ -328,6 +338,8 @@ gpt2::LoopOptions loop_options(const TrainerFlags& f) {
   o.learning_rate = {f.schedule, f.learning_rate, f.lr_warmup, f.final_lr_fraction, f.lr_total_steps > 0 ? f.lr_total_steps : f.steps};
   o.model = f.model;
   o.adamw = {f.learning_rate, f.beta1, f.beta2, f.eps, f.weight_decay, f.clip};
+  o.skip_loss_outliers = f.skip_loss_outliers;
+  o.skip_grad_outliers = f.skip_grad_outliers;
   o.overfit = f.overfit;
   o.direct_from = f.direct_from;
   o.direct_steps = f.direct_steps;

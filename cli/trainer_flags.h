@@ -39,6 +39,7 @@ struct TrainerFlags {
   float final_lr_fraction = 0.0f;
   float weight_decay = 0.0f;
   float clip = 1.0f;
+  double skip_loss_outliers = 0, skip_grad_outliers = 0;
   float beta1 = 0.9f;
   float beta2 = 0.999f;
   float eps = 1e-8f;

@@ -58,12 +58,14 @@ void TrainingLog::note(const std::string& text) {
 
 void TrainingLog::step(const gpt2::StepLog& s) {
   done_ = s.outcome.step;
-  writer_->write({{"event", "step"},
-                  {"step", s.outcome.step},
-                  {"loss", s.outcome.loss},
-                  {"grad_norm", s.outcome.grad_norm},
-                  {"learning_rate", s.learning_rate},
-                  {"time_ns", s.outcome.time_ns}});
+  ordered_json line{{"event", "step"},
+                    {"step", s.outcome.step},
+                    {"loss", s.outcome.loss},
+                    {"grad_norm", s.outcome.grad_norm},
+                    {"learning_rate", s.learning_rate},
+                    {"time_ns", s.outcome.time_ns}};
+  if (s.outcome.skipped) line["skipped"] = true;
+  writer_->write(line);
 }
 
 void TrainingLog::end(const std::string& stopped) {

@@ -57,6 +57,8 @@ stepscope::RunFields run_fields_of(const Trainer& trainer, const LoopOptions& o)
   f.lr_final_fraction = as_typed(o.learning_rate.final_fraction);
   f.weight_decay = as_typed(o.adamw.weight_decay);
   f.clip = as_typed(o.adamw.clip);
+  f.skip_loss_outliers = o.skip_loss_outliers;
+  f.skip_grad_outliers = o.skip_grad_outliers;
   f.beta1 = as_typed(o.adamw.beta1);
   f.beta2 = as_typed(o.adamw.beta2);
   f.eps = as_typed(o.adamw.eps);

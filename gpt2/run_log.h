@@ -1,7 +1,7 @@
 // A run's log ("stepscope.log/1"): one JSON object per line, each flushed as it happens, so that a notebook can read it while the run
 // lasts. `event` says what a line is about:
 //   run         schema, settings (base/run_fields.h), resumed_after where the run was resumed; the first line of every log
-//   step        step, loss, grad_norm, learning_rate, time_ns
+//   step        step, loss, grad_norm, learning_rate, time_ns; skipped: true where the update was left out
 //   validation  step, loss
 //   eval        step, file, examples, correct, accuracy, correct_by_sum, accuracy_by_sum
 //   sample      step, text

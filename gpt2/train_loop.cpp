@@ -15,6 +15,7 @@
 #include "gpt2/distributed/agreement.h"
 #include "gpt2/distributed/identity.h"
 #include "gpt2/op_range.h"
+#include "gpt2/outliers.h"
 #include "gpt2/replicas.h"
 #include "gpt2/run_json.h"
 #include "gpt2/sampling.h"
@@ -68,6 +69,8 @@ void check_flags(const TrainerOptions& t, const LoopOptions& o) {
   in_range("--eps", o.adamw.eps, 0, kMax);
   in_range("--weight-decay", o.adamw.weight_decay, 0, kMax);
   in_range("--clip", o.adamw.clip, -kMax, kMax);
+  in_range("--skip-loss-outliers", static_cast<float>(o.skip_loss_outliers), 0, OutlierLimit::kLargest);
+  in_range("--skip-grad-outliers", static_cast<float>(o.skip_grad_outliers), 0, OutlierLimit::kLargest);
   in_range("--sample-temperature", o.sample_temperature, 0, kMax);
   if (o.checkpoint_dir.empty() && (o.checkpoint_every > 0 || o.resume))
     throw InputError(fmt::format("{}: expected --checkpoints FOLDER with it", o.resume ? "--resume" : "--checkpoint-every"));
@@ -202,10 +205,10 @@ class Run {
       {
         StepRange range(step);
         const bool direct = step >= o_.direct_from && step - o_.direct_from < o_.direct_steps;
-        trainer_.enqueue_step({step, batches_, adamw, !direct});
+        trainer_.enqueue_step({step, batches_, adamw, !direct, loss_limit_.limit(), grad_limit_.limit()});
       }
       ++enqueued_;
-      if (enqueued_ - done_ == 2) finish_oldest();
+      if (enqueued_ - done_ == 2 || skips_outliers()) finish_oldest();
       const bool last = step == o_.steps, stopping = stop == step && !last;
       auto due = [&](int64_t every) { return every > 0 && (step % every == 0 || last); };
       const bool save = !o_.checkpoint_dir.empty() && (stopping || last || due(o_.checkpoint_every));
@@ -257,6 +260,8 @@ class Run {
     return std::move(result_);
   }
 
+  bool skips_outliers() const { return o_.skip_loss_outliers > 0 || o_.skip_grad_outliers > 0; }
+
   void drain() {
     while (done_ < enqueued_) finish_oldest();
     trainer_.complete_weights();
@@ -284,6 +289,11 @@ class Run {
                            log.outcome.grad_norm, log.learning_rate, first, saved),
                rank);
     }
+    if (log.outcome.skipped)
+      note(fmt::format("step {}: loss {:.4f} (limit {:.4f}), gradient norm {:.4f} (limit {:.4f}): an outlier, its update is left out",
+                       done_, log.outcome.loss, loss_limit_.limit(), log.outcome.grad_norm, grad_limit_.limit()));
+    loss_limit_.add(log.outcome.loss);
+    grad_limit_.add(log.outcome.grad_norm);
     if (o_.channel) o_.channel->finished(done_, log.outcome.loss, log.outcome.grad_norm);
     if (on_step_) on_step_(log);
   }
@@ -448,6 +458,7 @@ class Run {
   int64_t enqueued_ = 0, done_ = 0;        // steps, over the whole history of the model
   RunResult result_;
   std::vector<int64_t> validated_;
+  OutlierLimit loss_limit_{o_.skip_loss_outliers}, grad_limit_{o_.skip_grad_outliers};  // of this process: a resumed run fills them anew
 };
 
 }  // namespace

@@ -36,6 +36,9 @@ struct LoopOptions {
   int64_t accumulation = 1;  // micro-batches of a step on each rank
   LearningRate learning_rate;
   AdamW adamw;  // learning_rate in it is overwritten per step
+  // Largest z-scores of a step's loss and gradient norm among 128 steps; above one of them the update is left out (outliers.h). 0: never.
+  // With one of them steps are not queued ahead: the limits of a step follow from all before it.
+  double skip_loss_outliers = 0, skip_grad_outliers = 0;
   int64_t val_every = 0;
   int64_t val_batches = 8;
   int64_t sample_every = 0;

@@ -61,6 +61,9 @@ struct StepPlan {
   std::span<const Batch> micro_batches;
   AdamW adamw;
   bool graph_allowed = true;  // false: launch every kernel by itself, which is what counters can be read from
+  // Above one of these the update is left out: parameters and moments stay what they are, bit for bit.
+  double skip_above_loss = std::numeric_limits<double>::infinity();
+  double skip_above_grad_norm = std::numeric_limits<double>::infinity();  // before clipping
 };
 
 struct StepOutcome {
@@ -70,6 +73,7 @@ struct StepOutcome {
   double time_ns = 0;        // from the end of the step before it to its own end, so that idle time of the device counts; from its own
                              // begin for the first step and after anything else used the device in between (evaluate, read, write)
   int not_finite_rank = -1;  // of several ranks the first whose own loss or gradients were not finite; -1: none, or not known
+  bool skipped = false;      // by StepPlan::skip_above_loss or skip_above_grad_norm
 };
 
 enum class State { parameters, gradients, adam_m, adam_v };
@@ -106,6 +110,7 @@ struct VariantFacts {
   std::string refused;  // when it cannot run, in words; empty: never
   std::string unseen;   // why no trace can tell that it ran; empty: `launches` tell
   bool repeats = true;
+  bool needs_ranks = false;                   // several ranks alone run it
   bool is_default = false;                    // on this machine
   std::map<std::string, std::string> choice;  // as in VariantInfo
   std::vector<VariantLaunches> launches;

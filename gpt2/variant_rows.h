@@ -89,6 +89,7 @@ struct VariantRow {
   std::array<VariantLaunches, 4> launches{};
   std::string_view unseen{};    // why no trace can tell it from its neighbours; exactly one of `launches` and this is given
   std::string_view formerly{};  // the name that it had
+  bool needs_ranks = false;     // several ranks alone run it: a single process would answer for something else
 };
 
 // ---- checks of a table, for static_assert ---------------------------------------------------------------------------------
@@ -160,15 +161,11 @@ class VariantTable {
   std::vector<VariantFacts> facts() const {
     std::vector<VariantFacts> out;
     for (const Row& row : rows_) {
-      VariantFacts f{std::string(row.slot),
-                     std::string(row.name),
-                     std::string(row.help),
-                     std::string(row.refused),
-                     std::string(row.unseen),
-                     row.repeats,
-                     &row == &first_that_runs(row.slot, false, nullptr, Choice{}),
-                     choice_of(row),
-                     {}};
+      VariantFacts f{std::string(row.slot),   std::string(row.name),
+                     std::string(row.help),   std::string(row.refused),
+                     std::string(row.unseen), row.repeats,
+                     row.needs_ranks,         &row == &first_that_runs(row.slot, false, nullptr, Choice{}),
+                     choice_of(row),          {}};
       for (const VariantLaunches& l : row.launches)
         if (l.says_something()) f.launches.push_back(l);
       out.push_back(std::move(f));

@@ -20,6 +20,7 @@ std::vector<ModelCheck> all_checks() {
                               {"adam v", "second moments, the same"},
                               {"update", "parameters are AdamW's from the trainer's own moments; padding stays zero"},
                               {"weights", "weights are the rounded parameters"},
+                              {"skipped update", "a loss or norm above its limit leaves parameters and moments as they are"},
                               {"accumulation", "two micro-batches are one step of the mean gradient"},
                               {"causality", "no later token changes an earlier logit by a bit"},
                               {"padding", "padded vocabulary takes no part"},

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/errors.h"
@@ -43,6 +45,7 @@ class Checks : public ModelRun {
       ask_oracle({"forward", "gradients", "loss of logits"}, 0);
       if (wanted("evaluate")) evaluate();
       optimizer();
+      if (wanted("skipped update")) skipped_update();
       if (wanted("accumulation")) accumulation();
       if (wanted("causality")) causality();
       if (wanted("padding")) padding();
@@ -200,6 +203,33 @@ class Checks : public ModelRun {
         if (!name->empty()) *name += at;
       names.detail = fmt::format("t={}", t);
       judge_later(take_step(t, adamw, {random_tokens(case_, seed(), static_cast<uint64_t>(t))}), names);
+    }
+  }
+
+  // Beyond one of its two limits a step leaves parameters and moments as they are; within both it does not. Weights rounded at random are
+  // rounded anew all the same.
+  void skipped_update() {
+    progress("skipped update");
+    constexpr uint64_t kTokens = 61;
+    const Tokens tokens = random_tokens(case_, seed(), kTokens);
+    const Batch batch = tokens.batch();
+    trainer_->write(State::parameters, parameters_);
+    const double norm = norm_of_own_gradients(kTokens), loss = trainer_->evaluate(batch);
+    const Moments given = given_moments(case_, seed());
+    set_state(parameters_, given.m, given.v);
+    const Floats weights = read_weights();
+    for (const auto& [part, loss_limit, norm_limit] :
+         {std::tuple{"of the loss", loss / 2, norm * 2}, {"of the norm", loss * 2, norm / 2}, {"of none", loss * 2, norm * 2}}) {
+      gpt2::StepPlan plan{7, {&batch, 1}, training_};
+      plan.skip_above_loss = loss_limit;
+      plan.skip_above_grad_norm = norm_limit;
+      trainer_->enqueue_step(plan);
+      const bool skipped = trainer_->finish_step().skipped, within = std::string_view(part) == "of none";
+      int64_t changed = count_different(read(*trainer_, State::parameters), parameters_) +
+                        count_different(read(*trainer_, State::adam_m), given.m) + count_different(read(*trainer_, State::adam_v), given.v);
+      if (rounding_ != WeightRounding::stochastic) changed += count_different(read_weights(), weights);
+      add(must_be_zero("skipped update", part, within ? changed == 0 : changed, "elements", "limit " + std::string(part)));
+      add(must_be_zero("skipped update", std::string(part) + ", said", skipped == within, "steps", "limit " + std::string(part)));
     }
   }
 

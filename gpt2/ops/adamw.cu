@@ -60,6 +60,15 @@ __device__ __forceinline__ void update(float& p, float g, float& m, float& v, co
   p = fmaf(-k.learning_rate, fmaf(decay, p, direction), p);
 }
 
+// Packs of parameters, gradients and moments. clip_scale: StepStats::clip_scale.
+template <int N>
+__device__ __forceinline__ void update(Pack<N>& p, const Pack<N>& g, Pack<N>& m, Pack<N>& v, const StepScalars& k, float decay,
+                                       float clip_scale) {
+  if (clip_scale == kLeftOut) return;
+#pragma unroll
+  for (int i = 0; i < N; ++i) update(p.v[i], g.v[i] * clip_scale, m.v[i], v.v[i], k, decay);
+}
+
 // One pack: weights, masters, m, v at [first, first + N).
 template <int N, bool kStochastic, class S>
 __device__ __forceinline__ void update_pack(S* weights, float* masters, float* m, float* v, const float* g, int64_t first,
@@ -68,8 +77,7 @@ __device__ __forceinline__ void update_pack(S* weights, float* masters, float* m
   Pack<N> mm = load<N>(m + first);
   Pack<N> vv = load<N>(v + first);
   const Pack<N> gg = load<N>(g + first);
-#pragma unroll
-  for (int i = 0; i < N; ++i) update(pp.v[i], gg.v[i] * clip_scale, mm.v[i], vv.v[i], k, decay);
+  update(pp, gg, mm, vv, k, decay, clip_scale);
   store(masters + first, pp);
   store(m + first, mm);
   store(v + first, vv);
@@ -133,8 +141,7 @@ __global__ void __launch_bounds__(kThreads)
     Pack<kN> mm = load<kN>(m + held + e);
     Pack<kN> vv = load<kN>(v + held + e);
     const Pack<kN> gg = load<kN>(g + block.arena + e);
-#pragma unroll
-    for (int i = 0; i < kN; ++i) update(pp.v[i], gg.v[i] * *clip_scale, mm.v[i], vv.v[i], k, decay);
+    update(pp, gg, mm, vv, k, decay, *clip_scale);
     store(p, pp);
     store(m + held + e, mm);
     store(v + held + e, vv);
@@ -243,7 +250,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kEight; ++i) {
       float p = joined(e.of[i]);
-      update(p, gg.v[i] * scale, mm.v[i], vv.v[i], k, decay);
+      if (scale != kLeftOut) update(p, gg.v[i] * scale, mm.v[i], vv.v[i], k, decay);
       e.of[i] = split<kStochastic>(p, seed, first + i);
     }
     store(m + first, mm);
@@ -254,7 +261,7 @@ __global__ void __launch_bounds__(kThreads)
     uint32_t up_after = 0;
     for (int64_t i = first; i < n && i < first + kEight; ++i) {
       float p = joined(load_one(s, i, up));
-      update(p, g[i] * scale, m[i], v[i], k, decay_at(i, table, k));
+      if (scale != kLeftOut) update(p, g[i] * scale, m[i], v[i], k, decay_at(i, table, k));
       store_one(s, i, split<kStochastic>(p, seed, i), up_after);
     }
     s.up[first / kEight] = static_cast<uint8_t>(up_after);

@@ -1,6 +1,8 @@
 // One warp sums a block; one block of threads adds up the blocks.
 #include "gpt2/ops/arena_norm.cuh"
 
+#include "gpt2/ops/clip_scale.cuh"
+
 namespace gpt2::ops {
 namespace {
 
@@ -52,10 +54,9 @@ __global__ void __launch_bounds__(kFinishThreads)
   double loss = 0;
   for (int r = 0; r < of.ranks; ++r) loss += of.losses[r * of.loss_stride];
   const double result = sqrt(sum);
-  const float clip = scalars->clip;
   stats->loss = loss;
   stats->grad_norm = result;
-  stats->clip_scale = clip > 0 && result > static_cast<double>(clip) ? static_cast<float>(static_cast<double>(clip) / result) : 1.0f;
+  stats->clip_scale = clip_scale_of(*scalars, loss, result);
 }
 
 // One pack of eight per thread.

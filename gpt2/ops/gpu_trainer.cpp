@@ -149,6 +149,7 @@ StepOutcome GpuTrainer<S>::finish_step() {
   outcome.step = slot.step;
   outcome.loss = slot.stats.data()->loss;
   outcome.grad_norm = slot.stats.data()->grad_norm;
+  outcome.skipped = slot.stats.data()->clip_scale == kLeftOut;
   const cuda::Event& start = slot.follows_previous ? slots_[static_cast<size_t>((finished_ - 1) % kSlots)].end : slot.begin;
   outcome.time_ns = cuda::elapsed_ns(start, slot.end);
   ++finished_;

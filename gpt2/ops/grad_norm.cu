@@ -1,6 +1,8 @@
 // Two stages: blocks stride over the gradients, one block adds up the blocks.
 #include "gpt2/ops/grad_norm.cuh"
 
+#include "gpt2/ops/clip_scale.cuh"
+
 namespace gpt2::ops {
 namespace {
 
@@ -55,9 +57,8 @@ __global__ void __launch_bounds__(kThreads)
   sum = block_sum(sum, shared);
   if (threadIdx.x != 0) return;
   const double result = sqrt(sum);
-  const float clip = scalars->clip;
   stats->grad_norm = result;
-  stats->clip_scale = clip > 0 && result > static_cast<double>(clip) ? static_cast<float>(static_cast<double>(clip) / result) : 1.0f;
+  stats->clip_scale = clip_scale_of(*scalars, stats->loss, result);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ StepScalars scalars_of(const gpt2::StepPlan& plan, int64_t rows) {
   s.eps = a.eps;
   s.weight_decay = a.weight_decay;
   s.clip = a.clip;
+  s.skip_above_loss = plan.skip_above_loss;
+  s.skip_above_grad_norm = plan.skip_above_grad_norm;
   s.rounding_seed = static_cast<uint32_t>(plan.step);
   return s;
 }

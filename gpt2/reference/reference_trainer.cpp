@@ -67,7 +67,8 @@ class ReferenceTrainer final : public Trainer {
       if (options_.communicator != nullptr) losses = exchange(losses, outcome);
       for (const double loss : losses) outcome.loss += share * loss;
       outcome.grad_norm = model_.gradient_norm();
-      model_.update(numbers(plan, outcome.grad_norm));
+      outcome.skipped = outcome.loss > plan.skip_above_loss || outcome.grad_norm > plan.skip_above_grad_norm;
+      if (!outcome.skipped) model_.update(numbers(plan, outcome.grad_norm));
     }
     last_end_ = std::chrono::steady_clock::now();
     outcome.time_ns = std::chrono::duration<double, std::nano>(*last_end_ - begin).count();

@@ -52,6 +52,8 @@ const std::map<std::string, Change> kChanges = {
     {"lr-final-fraction", {"0.1"}},
     {"weight-decay", {"0.1"}},
     {"clip", {"0"}},
+    {"skip-loss-outliers", {"3"}},
+    {"skip-grad-outliers", {"3"}},
     {"beta1", {"0.8"}},
     {"beta2", {"0.95"}},
     {"eps", {"1e-7"}},

@@ -186,6 +186,17 @@ TEST(ModelGate, ClippingThatAlwaysHappensIsCaught) {
   expect_caught({.plan = [](gpt2::StepPlan& p) { p.adamw.clip = 0.01f; }}, "adam m t=5");
 }
 
+TEST(ModelGate, AnUpdateThatIsNotLeftOutIsCaught) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  expect_caught({.plan = [](gpt2::StepPlan& p) { p.skip_above_loss = kNever; }}, "skipped update");
+  expect_caught({.plan = [](gpt2::StepPlan& p) { p.skip_above_grad_norm = kNever; }}, "skipped update");
+  expect_caught({.outcome = [](gpt2::StepOutcome& o) { o.skipped = false; }}, "skipped update");
+}
+
+TEST(ModelGate, UpdatesThatAreAllLeftOutAreCaught) {
+  expect_caught({.plan = [](gpt2::StepPlan& p) { p.skip_above_loss = std::min(p.skip_above_loss, 0.0); }}, "skipped update");
+}
+
 TEST(ModelGate, AWrongGradientNormIsCaught) {
   expect_caught({.outcome = [](gpt2::StepOutcome& o) { o.grad_norm *= 0.9999; }}, "grad norm");
 }

@@ -75,7 +75,8 @@ class RoundedTrainer final : public gpt2::Trainer {
     const double norm = mistake_ == RoundingMistake::scale_from_last_norm ? last_norm_ : outcome.grad_norm;
     last_norm_ = outcome.grad_norm;
     if (mistake_ == RoundingMistake::weights_from_old_masters) round(static_cast<uint64_t>(plan.step) + 1, stochastic);
-    update(plan, norm);
+    outcome.skipped = outcome.loss > plan.skip_above_loss || outcome.grad_norm > plan.skip_above_grad_norm;
+    if (!outcome.skipped) update(plan, norm);
     if (mistake_ != RoundingMistake::weights_from_old_masters) round(static_cast<uint64_t>(plan.step) + 1, stochastic);
     finished_.push_back(outcome);
   }

@@ -48,11 +48,15 @@ class ToyTrainer : public Trainer {
       }
       seen.insert(seen.end(), batch.inputs.begin(), batch.inputs.end());
     }
+    if (plan.step == spikes_at) loss *= 100;
     if (plan.step == diverge_at) loss = std::numeric_limits<double>::quiet_NaN();
     rates.push_back(plan.adamw.learning_rate);
     if (!plan.graph_allowed) direct.push_back(plan.step);
     const double norm = plan.step == norm_diverges_at ? std::numeric_limits<double>::infinity() : std::sqrt(std::abs(loss));
+    loss_limits.push_back(plan.skip_above_loss);
+    norm_limits.push_back(plan.skip_above_grad_norm);
     unfinished_.push_back({plan.step, loss, norm, 1e6});
+    unfinished_.back().skipped = loss > plan.skip_above_loss || norm > plan.skip_above_grad_norm;
     weights_behind_ = true;
   }
   StepOutcome finish_step() override {
@@ -76,6 +80,8 @@ class ToyTrainer : public Trainer {
   double forward_backward(const Batch& batch, std::span<float> logits) override { return evaluate(batch, logits); }
   std::vector<MemoryItem> memory() const override { return {{"parameters", static_cast<int64_t>(4 * p_.size())}}; }
 
+  int64_t spikes_at = -1;
+  std::vector<double> loss_limits, norm_limits;
   int64_t diverge_at = -1, norm_diverges_at = -1;
   std::vector<int64_t> direct;  // steps that may not be a graph
   size_t most_unfinished = 0;

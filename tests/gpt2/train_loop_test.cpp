@@ -63,6 +63,36 @@ TEST(TrainLoop, RunsOneStepBehindTheDeviceAndNeverMore) {
   EXPECT_EQ(trainer.most_unfinished, 2u);
 }
 
+TEST(TrainLoop, AnOutlierIsLeftOutOnceTheWindowIsFullAndNamed) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  for (const bool of_loss : {true, false}) {
+    ToyTrainer trainer(toy_options());
+    trainer.spikes_at = 150;
+    LoopOptions o = loop_options(160);
+    (of_loss ? o.skip_loss_outliers : o.skip_grad_outliers) = 9;
+    std::vector<std::string> notes;
+    o.on_note = [&](const std::string& text) { notes.push_back(text); };
+    const RunResult r = train(trainer, o, {});
+    for (const StepLog& s : r.steps) EXPECT_EQ(s.outcome.skipped, s.outcome.step == 150) << s.outcome.step;
+    EXPECT_THAT(notes, ElementsAre(HasSubstr("step 150: loss")));
+    for (int64_t i = 0; i < 160; ++i) {
+      const auto at = static_cast<size_t>(i);
+      EXPECT_EQ((of_loss ? trainer.loss_limits : trainer.norm_limits)[at] == kNone, i < 128) << i;
+      EXPECT_EQ((of_loss ? trainer.norm_limits : trainer.loss_limits)[at], kNone) << i;
+    }
+    EXPECT_EQ(trainer.most_unfinished, 1u);  // the limits of step 150 know of step 149
+  }
+}
+
+TEST(TrainLoop, MoreThanAnyZScoreIsRefused) {
+  ToyTrainer trainer(toy_options());
+  LoopOptions o = loop_options(5);
+  for (const double wrong : {11.5, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    o.skip_grad_outliers = wrong;
+    EXPECT_THROW(train(trainer, o, {}), stepscope::InputError) << wrong;
+  }
+}
+
 TEST(TrainLoop, OpensAStepRangeAroundEachEnqueuedStep) {
   struct Listener : RangeListener {
     void begin_step(int64_t step) override { events.push_back(step); }

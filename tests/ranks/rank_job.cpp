@@ -23,7 +23,7 @@
 namespace ranks_test {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankJob, trainer, carrier, ranks, batch_size, seq_len, micro_batches, steps, first_step, clip,
-                                   bucket_mib, graph, forward_backward, variants, weight_rounding)
+                                   skip_above_loss, bucket_mib, graph, forward_backward, variants, weight_rounding)
 
 namespace {
 
@@ -111,6 +111,7 @@ void run_steps(const RankJob& job, int rank, int ranks, gpt2::Trainer& trainer, 
     plan.step = job.first_step + s;
     plan.micro_batches = batches;
     plan.adamw = {.learning_rate = 1e-3f, .weight_decay = 0.1f, .clip = job.clip};
+    plan.skip_above_loss = job.skip_above_loss;
     plan.graph_allowed = job.graph;
     trainer.enqueue_step(plan);
     const gpt2::StepOutcome outcome = trainer.finish_step();

@@ -17,6 +17,7 @@ struct RankJob {
   int64_t steps = 3;
   int64_t first_step = 100;  // t of AdamW
   float clip = 0.5f;         // below the norm of the first step, so that it acts
+  double skip_above_loss = 1e300;
   int64_t bucket_mib = 1;
   bool graph = true;
   bool forward_backward = false;  // instead of steps

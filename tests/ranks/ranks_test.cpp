@@ -151,6 +151,32 @@ TEST_P(Ranks, TheFirstStepsAndLateOnesAndWithoutClipping) {
   expect_as_alone(jobs, alone(jobs));
 }
 
+// The loss of all ranks decides: half of it lies below the limit, as the loss of one rank's rows alone would.
+TEST_P(Ranks, AnUpdateThatIsLeftOutIsLeftOutOnEveryRank) {
+  std::vector<RankJob> jobs;
+  for (const char* communication : kEveryCommunication)
+    for (const double limit : {0.75, 1.5}) {
+      jobs.push_back(job(communication));
+      jobs.back().steps = 1;
+      jobs.back().skip_above_loss = limit;  // for now: of the loss
+    }
+  RankJob probe = jobs.front();
+  probe.skip_above_loss = 1e300;
+  const RankState start = alone({probe}).front();
+  for (RankJob& j : jobs) j.skip_above_loss *= static_cast<double>(start.losses.front());
+  const auto all = run_ranks(jobs);
+  const std::vector<RankState> one = alone(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const bool left_out = i % 2 == 0;
+    expect_replicas(all[i]);
+    EXPECT_TRUE(left_out != same_bits(one[i].parameters, start.parameters)) << name_of(jobs[i]);
+    if (!left_out) continue;
+    EXPECT_TRUE(same_bits(all[i][0].parameters, one[i].parameters)) << name_of(jobs[i]);
+    EXPECT_TRUE(same_bits(all[i][0].adam_m, one[i].adam_m)) << name_of(jobs[i]);
+    EXPECT_TRUE(same_bits(all[i][0].adam_v, one[i].adam_v)) << name_of(jobs[i]);
+  }
+}
+
 TEST_P(Ranks, EveryWayOfCommunicatingGivesTheSameBits) {
   std::vector<RankJob> jobs;
   for (const char* communication : kEveryCommunication)

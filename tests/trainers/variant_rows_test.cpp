@@ -79,6 +79,13 @@ TEST(VariantRows, EveryRowNamesItsLaunchesOrSaysWhyTheyCannotBeSeen) {
     for (const VariantFacts& v : table) EXPECT_NE(v.launches.empty(), v.unseen.empty()) << trainer << " " << v.slot << "=" << v.name;
 }
 
+// The gate leaves these out, whatever else their rows say, and no others.
+TEST(VariantRows, WhatNeedsRanksAreTheSlotsOfWhatRanksDoAmongThemselves) {
+  const std::set<std::string> slots{"communication", "embedding_exchange", "exchange_start", "gradient_reduction"};
+  for (const auto& [trainer, table] : tables())
+    for (const VariantFacts& v : table) EXPECT_EQ(v.needs_ranks, slots.contains(v.slot)) << trainer << " " << v.slot << "=" << v.name;
+}
+
 // A misspelt kernel in `never` would forbid nothing.
 TEST(VariantRows, TheKernelsThatTheyNameAreInTheTrainersSources) {
   for (const auto& [trainer, table] : tables()) {
