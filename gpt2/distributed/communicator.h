@@ -52,6 +52,10 @@ class Communicator {
   virtual int64_t receive_bytes(int64_t /*slice_bytes*/) const { return 0; }
   // Takes that memory, before the first such collective. All ranks call it with the same number, with nothing queued; throws on all of them.
   virtual void reserve(int64_t /*slice_bytes*/) {}
+  // Device memory in which all-gathers take place, so that other ranks may write into it; all ranks call with the same size, with nothing
+  // queued. The last call counts. Then, before the memory is freed and with nothing queued, unshare; it waits for the others, but not long.
+  virtual void share(void* /*memory*/, int64_t /*bytes*/) {}
+  virtual void unshare() noexcept {}
   virtual bool memory_is_host() const = 0;
   virtual bool is_asynchronous() const = 0;  // only then may a CUDA graph capture it
   virtual std::string name() const = 0;      // "nccl 2.28.9" | "peer" | "staged" | "threads"

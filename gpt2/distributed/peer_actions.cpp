@@ -35,6 +35,13 @@ class Actions {
       if (r != rank_ && slices_.bytes(r) > 0)
         all_.push_back({PeerAction::Kind::take, r, slices_.begin(r), part_of(r, rank_) * part_stride(slices_.each), slices_.bytes(r)});
   }
+  void gather_in_place() {
+    meet();
+    for (int i = 1; i < ranks_; ++i)
+      if (slices_.bytes(rank_) > 0)
+        all_.push_back({PeerAction::Kind::place, (rank_ + i) % ranks_, slices_.begin(rank_), 0, slices_.bytes(rank_)});
+    meet();
+  }
   std::vector<PeerAction> all() { return std::move(all_); }
 
  private:
@@ -57,11 +64,11 @@ int64_t slice_bytes_of(const Collective& c, int ranks) {
   return c.elements % ranks == 0 ? bytes / ranks : part_stride((bytes + ranks - 1) / ranks);
 }
 
-std::vector<PeerAction> peer_actions(const Collective& c, int rank, int ranks) {
+std::vector<PeerAction> peer_actions(const Collective& c, int rank, int ranks, bool direct) {
   check_collective(c, ranks);
   Actions actions(slices_of(c, ranks), rank, ranks);
   if (c.kind != CollectiveKind::all_gather) actions.reduce();
-  if (c.kind != CollectiveKind::reduce_scatter) actions.gather();
+  if (c.kind != CollectiveKind::reduce_scatter) direct ? actions.gather_in_place() : actions.gather();
   return actions.all();
 }
 

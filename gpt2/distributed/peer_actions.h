@@ -13,10 +13,11 @@ namespace gpt2::distributed {
 
 struct PeerAction {
   enum class Kind {
-    meet,  // waits until every rank has come to the same meet, and sees what they wrote before it
-    push,  // copies `bytes` at `data` of the own array to `window` of the window of `peer`
-    sum,   // adds to `bytes` at `data` the parts of the others in the own window, in the order of the ranks
-    take,  // copies `bytes` at `window` of the own window, which `peer` pushed, to `data`
+    meet,   // waits until every rank has come to the same meet, and sees what they wrote before it
+    push,   // copies `bytes` at `data` of the own array to `window` of the window of `peer`
+    sum,    // adds to `bytes` at `data` the parts of the others in the own window, in the order of the ranks
+    place,  // copies `bytes` at `data` of the own array to the same place in that of `peer`
+    take,   // copies `bytes` at `window` of the own window, which `peer` pushed, to `data`
   };
   Kind kind = Kind::meet;
   int peer = -1;
@@ -34,7 +35,7 @@ constexpr int64_t window_bytes(int ranks, int64_t slice_bytes) { return (ranks -
 // Bytes of the slice of rank 0, which no rank's exceeds. An array of all_reduce that has no equal slices is cut into slices of whole 16
 // bytes, of which the last may be shorter or empty.
 int64_t slice_bytes_of(const Collective& collective, int ranks);
-// What `rank` does. Throws std::logic_error for a collective that no communicator takes.
-std::vector<PeerAction> peer_actions(const Collective& collective, int rank, int ranks);
+// What `rank` does; where the ranks write into each other's arrays, `direct`, an all-gather needs no window. Throws std::logic_error for a collective that no communicator takes.
+std::vector<PeerAction> peer_actions(const Collective& collective, int rank, int ranks, bool direct = false);
 
 }  // namespace gpt2::distributed

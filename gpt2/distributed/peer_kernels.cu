@@ -22,7 +22,7 @@ __global__ void wait_for_ranks_kernel(const __grid_constant__ Meeting m) {
   Flag(*m.theirs[peer]).store(now, ::cuda::memory_order_release);
   const Flag flag(m.flags[peer * kFlagStride]);
   // A rank may already be one meet further.
-  for (int turn = 0; static_cast<int32_t>(flag.load(::cuda::memory_order_acquire) - now) < 0; ++turn)
+  for (uint32_t turn = 0; static_cast<int32_t>(flag.load(::cuda::memory_order_acquire) - now) < 0; ++turn)
     if (turn % kTurnsBetweenLooks == kTurnsBetweenLooks - 1 && *const_cast<const volatile uint32_t*>(m.aborted) != 0) return;
 }
 

@@ -40,6 +40,7 @@ GpuTrainer<S>::GpuTrainer(Parts parts, const std::function<std::unique_ptr<StepM
 template <class S>
 GpuTrainer<S>::~GpuTrainer() {
   STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamSynchronize(stream_.get()));
+  if (model_->exchange() != nullptr) model_->exchange()->let_go();
 }
 
 template <class S>

@@ -294,6 +294,7 @@ void GradientExchange::warm_up(S* weights, float* gradients, StepStats* stats, c
   end();
   norm(gradients, stats, scalars);
   if (!plan_.divides_the_update()) return;
+  communicator_->share(weights, plan_.buckets.elements() * static_cast<int64_t>(sizeof(S)));
   fork();
   for (size_t b = 0; b < plan_.buckets.buckets().size(); ++b)
     gather_weights(weights, plan_.buckets.buckets()[b], static_cast<int>(b), beside_.get());

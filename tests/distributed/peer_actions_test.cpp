@@ -48,6 +48,8 @@ void carry_out(const PeerAction& a, const Collective& c, size_t number, int rank
     Bytes& window = ranks[static_cast<size_t>(a.peer)].window;
     ASSERT_LE(static_cast<size_t>(a.window + a.bytes), window.size());
     std::memcpy(window.data() + a.window, at, count);
+  } else if (a.kind == Kind::place) {
+    std::memcpy(ranks[static_cast<size_t>(a.peer)].arrays[number].data() + a.data, at, count);
   } else if (a.kind == Kind::take) {
     std::memcpy(at, own.window.data() + a.window, count);
   } else if (a.kind == Kind::sum) {
@@ -59,7 +61,7 @@ void carry_out(const PeerAction& a, const Collective& c, size_t number, int rank
 
 // Runs all collectives, one behind the other. Between two meets the ranks run one by one, in `order`: a rank that goes first is as far ahead
 // as meets let it be.
-void run(const std::vector<Collective>& collectives, const std::vector<int>& order, std::vector<FakeRank>& ranks) {
+void run(const std::vector<Collective>& collectives, const std::vector<int>& order, bool direct, std::vector<FakeRank>& ranks) {
   struct Step {
     PeerAction action;
     size_t number;
@@ -67,7 +69,7 @@ void run(const std::vector<Collective>& collectives, const std::vector<int>& ord
   std::vector<std::vector<Step>> todo(ranks.size());
   for (size_t r = 0; r < ranks.size(); ++r)
     for (size_t n = 0; n < collectives.size(); ++n)
-      for (const PeerAction& a : peer_actions(collectives[n], static_cast<int>(r), static_cast<int>(ranks.size())))
+      for (const PeerAction& a : peer_actions(collectives[n], static_cast<int>(r), static_cast<int>(ranks.size()), direct))
         todo[r].push_back({a, n});
   std::vector<size_t> next(ranks.size(), 0);
   const auto left = [&](int r) { return next[static_cast<size_t>(r)] < todo[static_cast<size_t>(r)].size(); };
@@ -126,7 +128,8 @@ TEST(PeerActions, EveryCollectiveGivesWhatItPromisesInAnyOrderOfTheRanks) {
     for (const Collective& c : collectives) slice = std::max(slice, slice_bytes_of(c, ranks));
     std::vector<int> order(static_cast<size_t>(ranks));
     std::iota(order.begin(), order.end(), 0);
-    for (int turn = 0; turn < ranks; ++turn, std::rotate(order.begin(), order.begin() + 1, order.end())) {
+    for (int turn = 0; turn < 2 * ranks; ++turn, std::rotate(order.begin(), order.begin() + 1, order.end())) {
+      const bool direct = turn >= ranks;
       std::vector<FakeRank> fakes(static_cast<size_t>(ranks));
       std::vector<std::vector<Bytes>> before(collectives.size());
       for (size_t r = 0; r < fakes.size(); ++r) {
@@ -136,12 +139,13 @@ TEST(PeerActions, EveryCollectiveGivesWhatItPromisesInAnyOrderOfTheRanks) {
           before[n].push_back(fakes[r].arrays.back());
         }
       }
-      run(collectives, order, fakes);
+      run(collectives, order, direct, fakes);
       if (HasFatalFailure()) return;
       for (size_t n = 0; n < collectives.size(); ++n)
         for (int r = 0; r < ranks; ++r)
           EXPECT_EQ(got(collectives[n], r, ranks, fakes[static_cast<size_t>(r)].arrays[n]), expected(collectives[n], r, before[n]))
-              << ranks << " ranks, rank " << order[0] << " first, collective " << n << ", rank " << r;
+              << ranks << " ranks, rank " << order[0] << " first, " << (direct ? "into arrays" : "into windows") << ", collective " << n
+              << ", rank " << r;
     }
   }
 }
@@ -157,6 +161,19 @@ TEST(PeerActions, ARankSendsEveryOtherOneSlice) {
     }
     EXPECT_EQ(bytes, rounds * 3 * 2048 * 4);
   }
+}
+
+// What a rank did with its array before a gather is over on every rank when the others write into it, and nobody leaves before they have.
+TEST(PeerActions, ArraysAreWrittenBetweenTwoMeets) {
+  const auto actions = peer_actions({CollectiveKind::all_gather, Element::bf16, 3 * 2048, 0}, 2, 3, true);
+  ASSERT_EQ(actions.size(), 4u);
+  EXPECT_EQ(actions.front().kind, Kind::meet);
+  EXPECT_EQ(actions.back().kind, Kind::meet);
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    EXPECT_EQ(actions[i].kind, Kind::place);
+    EXPECT_EQ(actions[i].data, 2 * 2048 * 2);
+  }
+  EXPECT_NE(actions[1].peer, actions[2].peer);
 }
 
 TEST(PeerActions, SumsReadWhole16Bytes) {
