@@ -1,7 +1,10 @@
 // The floors of communication, counted by hand for one block of parameters per bucket and two ranks.
 #include "gpt2/ops/rank_work.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "gpt2/distributed/peer_communicator.h"
 
 namespace gpt2::ops {
 namespace {
@@ -93,6 +96,17 @@ TEST(RankPlan, HoldsWhatTheCommunicatorReceivesTheLargestSliceIn) {
   EXPECT_EQ(rows.slice_bytes(), slice);
   rows.embedding_rows = 1 << 20;
   EXPECT_EQ(rows.slice_bytes(), int64_t{32} << 20);
+}
+
+TEST(PeerCommunicator, RefusesRanksThatItsCopiesDoNotReach) {
+  distributed::World world;
+  world.size = 2;
+  EXPECT_EQ(distributed::why_no_peer(world), std::nullopt);
+  world.nodes = 2;
+  EXPECT_THAT(distributed::why_no_peer(world).value_or(""), ::testing::HasSubstr("2 hosts"));
+  world.nodes = 1;
+  world.size = 17;
+  EXPECT_THAT(distributed::why_no_peer(world).value_or(""), ::testing::HasSubstr("at most 16"));
 }
 
 }  // namespace

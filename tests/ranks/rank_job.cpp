@@ -153,7 +153,8 @@ void run_jobs(const std::vector<RankJob>& jobs, int rank, const std::filesystem:
   FileChannel channel(world, folder);
   std::unique_ptr<gpt2::distributed::Communicator> communicator;
   if (jobs.front().carrier == "nccl") communicator = gpt2::distributed::make_nccl(world, channel);
-  if (jobs.front().carrier == "peer") communicator = gpt2::distributed::make_peer(world, channel);
+  if (jobs.front().carrier.starts_with("peer"))
+    communicator = gpt2::distributed::make_peer(world, channel, {.shares = jobs.front().carrier == "peer"});
   if (jobs.front().carrier == "files") communicator = std::make_unique<FileCommunicator>(channel);
   for (size_t i = 0; i < jobs.size(); ++i) save(state_file(folder, i, rank), run_job(jobs[i], rank, communicator.get()));
 }

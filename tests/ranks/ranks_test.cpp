@@ -330,7 +330,7 @@ TEST_P(Ranks, ThreeAndFourRanks) {
 
 INSTANTIATE_TEST_SUITE_P(Every, Ranks,
                          ::testing::Values(Run{"fp32", "files"}, Run{"mixed", "files"}, Run{"fp32", "nccl"}, Run{"mixed", "nccl"},
-                                           Run{"fp32", "peer"}, Run{"mixed", "peer"}),
+                                           Run{"fp32", "peer"}, Run{"mixed", "peer"}, Run{"mixed", "peer_window"}),
                          [](const auto& run) { return run.param.trainer + "_" + run.param.carrier; });
 
 }  // namespace
