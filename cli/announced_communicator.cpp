@@ -20,6 +20,10 @@ class Announced final : public dist::Communicator {
     const Range range(stepscope::collective_range({word(c.kind), word(c.type), c.elements, c.bucket}));
     inner_->enqueue(c, data, stream);
   }
+  int64_t receive_bytes(int64_t slice_bytes) const override { return inner_->receive_bytes(slice_bytes); }
+  void reserve(int64_t slice_bytes) override { inner_->reserve(slice_bytes); }
+  void share(void* memory, int64_t bytes) override { inner_->share(memory, bytes); }
+  void unshare() noexcept override { inner_->unshare(); }
   bool memory_is_host() const override { return inner_->memory_is_host(); }
   bool is_asynchronous() const override { return inner_->is_asynchronous(); }
   std::string name() const override { return inner_->name(); }

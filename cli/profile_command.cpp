@@ -47,6 +47,7 @@ using stepscope::TemporaryFolder;
 struct ProfileFlags {
   TrainerFlags trainer;
   int64_t gpus = 1;
+  std::string communicator = "auto";
   std::string links;
   int64_t warmup = 10;
   int64_t traced = 5;
@@ -183,7 +184,7 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   argv.insert(argv.end(), train.begin(), train.end());
   const std::string run_json = folder.file("run.json"), plan_file = folder.file("plan.json");
   argv.insert(argv.end(), {"--run-json", run_json, "--quiet"});
-  if (f.gpus > 1) argv.insert(argv.end(), {"--gpus", std::to_string(f.gpus)});
+  if (f.gpus > 1) argv.insert(argv.end(), {"--gpus", std::to_string(f.gpus), "--communicator", f.communicator});
 
   profiler::Ceilings measured;
   std::map<std::string, std::string> environment;
@@ -288,6 +289,9 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   add_trainer_flags(*c, f->trainer);
   c->add_option("--gpus", f->gpus, "train on this many GPUs of this host, one process each, and show all in one document")
       ->check(whole(1, 4096))
+      ->capture_default_str();
+  c->add_option("--communicator", f->communicator, "with --gpus: how gradients travel, as in `train`")
+      ->one_of({"auto", "nccl", "peer", "staged"})
       ->capture_default_str();
   c->add_option("--link-ceilings", f->links, "sweep of collectives that `doctor --gpus N` wrote (default: the kept one of these GPUs)");
   c->add_option("--warmup", f->warmup, "steps to run before the timed ones")->check(whole(1))->capture_default_str();

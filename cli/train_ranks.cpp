@@ -28,6 +28,7 @@
 #define STEPSCOPE_GPU_RANKS
 #include "cli/announced_communicator.h"
 #include "gpt2/distributed/nccl.h"
+#include "gpt2/distributed/peer_communicator.h"
 #include "gpt2/distributed/rank_device.h"
 #endif
 
@@ -93,8 +94,9 @@ void add_rank_flags(Command& c, RankFlags& f) {
   c.add_option("--silence-timeout", f.silence_timeout_s, "give a rank up whose process has not been heard for so many seconds")
       ->check(real_above(0, 1e6))
       ->capture_default_str();
-  c.add_option("--communicator", f.communicator, "how gradients travel: nccl between GPUs, staged through host memory")
-      ->one_of({"auto", "nccl", "staged"})
+  c.add_option("--communicator", f.communicator,
+               "how gradients travel: nccl between GPUs, peer by copies between GPUs of one host, staged through host memory")
+      ->one_of({"auto", "nccl", "peer", "staged"})
       ->capture_default_str();
   c.add_option("--bucket-mib", f.bucket_mib,
                "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: the default")
@@ -138,10 +140,15 @@ void RankSession::compare(const dist::Identity& identity) { dist::compare_identi
 
 dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& trainer) {
   const bool cpu = trainer == "reference";
-  if (cpu && f.communicator == "nccl")
-    throw InputError("--communicator nccl: the reference trainer's gradients are in host memory; expected staged");
+  if (cpu && (f.communicator == "nccl" || f.communicator == "peer"))
+    throw InputError(
+        fmt::format("--communicator {}: the reference trainer's gradients are in host memory; expected staged", f.communicator));
 #ifdef STEPSCOPE_GPU_RANKS
   if (!cpu) dist::agree(channel_.get(), [&] { dist::use_device_of(world()); });
+  if (!cpu && f.communicator == "peer") {
+    communicator_ = announced(dist::make_peer(world(), *channel_));
+    return *communicator_;
+  }
   if (!cpu && f.communicator != "staged") {
     dist::require_own_devices(*channel_);
     communicator_ = announced(dist::make_nccl(world(), *channel_));

@@ -2,7 +2,7 @@
 include(Nccl)
 stepscope_stage(gpt2_cuda RANK 14
   SOURCES cuda/check.cpp cuda/device_info.cpp cuda/launch.cpp cuda/nvtx_ranges.cpp
-          distributed/rank_device.cpp distributed/device_staged.cpp ${STEPSCOPE_NCCL_SOURCES}
+          distributed/peer_communicator.cpp distributed/peer_kernels.cu distributed/rank_device.cpp distributed/device_staged.cpp ${STEPSCOPE_NCCL_SOURCES}
   LINKS gpt2_model
   PUBLIC_LIBS CUDA::cudart CUDA::cublasLt
   PRIVATE_LIBS fmt::fmt ${CMAKE_DL_LIBS})

@@ -1,4 +1,4 @@
-// What ranks say to each other during a step. A trainer sees only this; who carries it (NCCL, host memory, threads of one process) is
+// What ranks say to each other during a step. A trainer sees only this; who carries it (NCCL, copies between GPUs, host memory, threads of one process) is
 // chosen when the run starts.
 #pragma once
 #include <cstdint>
@@ -48,9 +48,17 @@ class Communicator {
   // communicator whose memory_is_host() takes host memory and ignores the stream.
   // Returns without waiting where is_asynchronous(); otherwise when `data` holds the result.
   virtual void enqueue(const Collective& collective, void* data, void* stream) = 0;
+  // Device memory in which a rank receives collectives whose slices, one rank's part of the array, have at most `slice_bytes`.
+  virtual int64_t receive_bytes(int64_t /*slice_bytes*/) const { return 0; }
+  // Takes that memory, before the first such collective. All ranks call it with the same number, with nothing queued; throws on all of them.
+  virtual void reserve(int64_t /*slice_bytes*/) {}
+  // Device memory in which all-gathers take place, so that other ranks may write into it; all ranks call with the same size, with nothing
+  // queued. The last call counts. Then, before the memory is freed and with nothing queued, unshare; it waits for the others, but not long.
+  virtual void share(void* /*memory*/, int64_t /*bytes*/) {}
+  virtual void unshare() noexcept {}
   virtual bool memory_is_host() const = 0;
   virtual bool is_asynchronous() const = 0;  // only then may a CUDA graph capture it
-  virtual std::string name() const = 0;      // "nccl 2.28.9" | "staged" | "threads"
+  virtual std::string name() const = 0;      // "nccl 2.28.9" | "peer" | "staged" | "threads"
   // Polled by the watchdog and by finish_step.
   virtual std::optional<Failure> failure() = 0;
   // Makes whatever waits for another rank end. Afterwards only destruction is allowed.

@@ -25,7 +25,7 @@ void require_own_devices(ControlChannel& channel) {
   for (size_t a = 0; a < all.size(); ++a)
     for (size_t b = a + 1; b < all.size(); ++b)
       if (all[a] == all[b])
-        throw stepscope::MachineError(fmt::format("ranks {} and {} have the same GPU, {}: NCCL needs one for each rank", a, b,
+        throw stepscope::MachineError(fmt::format("ranks {} and {} have the same GPU, {}: each rank needs one of its own", a, b,
                                                   std::string(all[a].begin(), all[a].end())));
 }
 

@@ -40,6 +40,7 @@ GpuTrainer<S>::GpuTrainer(Parts parts, const std::function<std::unique_ptr<StepM
 template <class S>
 GpuTrainer<S>::~GpuTrainer() {
   STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamSynchronize(stream_.get()));
+  if (model_->exchange() != nullptr) model_->exchange()->let_go();
 }
 
 template <class S>
@@ -162,7 +163,10 @@ void GpuTrainer<S>::wait_for(const cuda::Event& end) {
   if (model_->exchange() == nullptr) return end.wait();
   distributed::Communicator& communicator = model_->exchange()->communicator();
   while (!end.reached()) {
-    if (const auto failure = communicator.failure()) throw stepscope::MachineError(failure->what);
+    if (const auto failure = communicator.failure()) {
+      if (failure->rank >= 0) throw distributed::RankFailure(*failure);
+      throw stepscope::MachineError(failure->what);
+    }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }

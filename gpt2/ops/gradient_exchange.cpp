@@ -93,6 +93,7 @@ GradientExchange::GradientExchange(const RankPlan& plan, distributed::Communicat
       rows_(plan.gathered_row_bytes()),
       tokens_(plan.gathered_tokens()),
       arrivals_(plan.buckets.ranks()) {
+  communicator_->reserve(plan_.slice_bytes());
   const auto count = static_cast<int>(plan_.buckets.buckets().size());
   if (plan_.gathers_rows()) sending_.push_back(count - 1);
   for (int b = 0; b < count - (plan_.gathers_rows() ? 1 : 0); ++b) sending_.push_back(b);
@@ -293,6 +294,7 @@ void GradientExchange::warm_up(S* weights, float* gradients, StepStats* stats, c
   end();
   norm(gradients, stats, scalars);
   if (!plan_.divides_the_update()) return;
+  communicator_->share(weights, plan_.buckets.elements() * static_cast<int64_t>(sizeof(S)));
   fork();
   for (size_t b = 0; b < plan_.buckets.buckets().size(); ++b)
     gather_weights(weights, plan_.buckets.buckets()[b], static_cast<int>(b), beside_.get());

@@ -27,6 +27,8 @@ class GradientExchange {
   // `stream`: of the step. The communicator outlives this. One whose memory is the host's is reached through copies.
   GradientExchange(const RankPlan& plan, distributed::Communicator& communicator, cudaStream_t stream);
   ~GradientExchange();
+  // Before weights and gradients are freed, with nothing queued.
+  void let_go() noexcept { communicator_->unshare(); }
   GradientExchange(const GradientExchange&) = delete;
   GradientExchange& operator=(const GradientExchange&) = delete;
 

@@ -37,12 +37,23 @@ int64_t RankPlan::parameter_blocks() const {
 // Where every rank has all gradients it makes all block sums itself, and only losses are gathered.
 int64_t RankPlan::sums_stride() const { return divides_the_update() ? blocks() + 1 : 1; }
 
+// Gradients and weights are fp32 at most, and so are the states that pass through the buffer of gather_elements().
+int64_t RankPlan::slice_bytes() const {
+  int64_t elements = 0;
+  for (const distributed::Bucket& b : buckets.buckets()) elements = std::max(elements, buckets.slice_elements(b));
+  const int64_t rows = gathers_rows() ? embedding_rows * std::max<int64_t>(embedding_row_bytes, sizeof(int32_t)) : 0;
+  return std::max({elements * static_cast<int64_t>(sizeof(float)), sums_stride() * static_cast<int64_t>(sizeof(double)), rows});
+}
+
+int64_t RankPlan::receive_bytes() const { return communicator == nullptr ? 0 : communicator->receive_bytes(slice_bytes()); }
+
 int64_t RankPlan::buffer_bytes() const {
   const int64_t own_sums = divides_the_update() ? 0 : blocks();
   return blocks() * static_cast<int64_t>(sizeof(distributed::ArenaBlock)) + parameter_blocks() * static_cast<int64_t>(sizeof(int32_t)) +
          (own_sums + buckets.ranks() * sums_stride()) * static_cast<int64_t>(sizeof(double)) +
          buckets.ranks() * gather_elements() * static_cast<int64_t>(sizeof(float)) + narrow_elements() * 2 + gathered_row_bytes() +
-         gathered_tokens() * static_cast<int64_t>(sizeof(int32_t)) + buckets.ranks() * static_cast<int64_t>(sizeof(float));
+         gathered_tokens() * static_cast<int64_t>(sizeof(int32_t)) + buckets.ranks() * static_cast<int64_t>(sizeof(float)) +
+         receive_bytes();
 }
 
 std::optional<RankPlan> plan_ranks(const TrainerOptions& options, Communication communication, GradientReduction reduction) {
@@ -51,6 +62,7 @@ std::optional<RankPlan> plan_ranks(const TrainerOptions& options, Communication 
   const distributed::World& world = options.communicator->world();
   RankPlan plan{distributed::BucketPlan(options.model, world.size, options.bucket_mib << 20), communication, reduction, world.rank};
   plan.embedding_rows = options.batch_size * options.seq_len;
+  plan.communicator = options.communicator;
   return plan;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "gpt2/distributed/bucket_plan.h"
+#include "gpt2/distributed/communicator.h"
 #include "gpt2/ops/rank_variants.h"
 #include "gpt2/trainer.h"
 
@@ -16,8 +17,9 @@ struct RankPlan {
   int rank = 0;
   EmbeddingExchange embedding{};
   ExchangeStart start{};
-  int64_t embedding_rows = 0;       // of one rank: B * T
-  int64_t embedding_row_bytes = 0;  // of the gradient that the embedding's backward reads
+  int64_t embedding_rows = 0;                               // of one rank: B * T
+  int64_t embedding_row_bytes = 0;                          // of the gradient that the embedding's backward reads
+  const distributed::Communicator* communicator = nullptr;  // null in tests that have none
 
   // Whether each rank updates its own slices only and has their optimizer state only.
   bool divides_the_update() const { return communication == Communication::zero1 || gathers_ahead(); }
@@ -29,9 +31,11 @@ struct RankPlan {
   int64_t gathered_tokens() const { return gathers_rows() ? buckets.ranks() * embedding_rows : 0; }
   int64_t divided_elements() const { return divides_the_update() ? buckets.owned_elements() : buckets.elements(); }
   int64_t blocks() const { return divided_elements() / distributed::kBlock; }  // that this rank updates
-  // Of what GradientExchange allocates.
+  // Of what GradientExchange and the communicator allocate.
   int64_t gather_elements() const;   // fp32, of one rank, in the buffer through which divided states are gathered
   int64_t narrow_elements() const;   // bf16: the largest bucket, where gradients travel in bf16
+  int64_t slice_bytes() const;       // the most that one rank brings to or takes from a collective
+  int64_t receive_bytes() const;     // what the communicator holds for that
   int64_t buffer_bytes() const;      // all of it
   int64_t parameter_blocks() const;  // blocks that hold parameters
   int64_t sums_stride() const;       // doubles of one rank in the array of block sums and losses that ranks gather

@@ -12,6 +12,8 @@ bool is_nccl_kernel(std::string_view name) {
   return std::any_of(kBeginnings.begin(), kBeginnings.end(), [&](std::string_view b) { return name.starts_with(b); });
 }
 
+bool is_meet_kernel(std::string_view name) { return name.find("wait_for_ranks_kernel") != std::string_view::npos; }
+
 bool is_communication(const LaunchRecord& o) {
   constexpr std::string_view kPass = "step/communication/";
   const size_t at = o.path.find(kPass);

@@ -13,5 +13,7 @@ namespace profiler {
 bool is_communication(const LaunchRecord& operation);
 // "ncclDevKernel_AllReduce_Sum_f32_RING_LL(…)", "ncclSymkDevKernel_…", and what older versions called them.
 bool is_nccl_kernel(std::string_view name);
+// The kernel in which a rank waits for the others before and after copies between GPUs (gpt2/distributed/peer_kernels.cu).
+bool is_meet_kernel(std::string_view name);
 
 }  // namespace profiler

@@ -119,8 +119,10 @@ std::vector<CollectiveRun> collectives_of(const TracedStep& step) {
       continue;
     }
     const bool nccl = is_nccl_kernel(l->name);
-    // A kernel that casts or adds carries nothing; nor does a copy beside NCCL's kernels.
-    if (!nccl && (l->activity == Activity::kernel || l->activity == Activity::memset || with_nccl.contains(leaf_of(l->path)))) continue;
+    // A kernel that casts or adds carries nothing; nor does a copy beside NCCL's kernels. Ranks that copy to each other arrive where they meet.
+    if (!nccl && ((l->activity == Activity::kernel && !is_meet_kernel(l->name)) || l->activity == Activity::memset ||
+                  with_nccl.contains(leaf_of(l->path))))
+      continue;
     if (nccl || !open_path || *open_path != l->path) {
       runs.push_back(begin_run(*l));
       if (work) {

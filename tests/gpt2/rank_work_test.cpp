@@ -1,7 +1,10 @@
 // The floors of communication, counted by hand for one block of parameters per bucket and two ranks.
 #include "gpt2/ops/rank_work.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "gpt2/distributed/peer_communicator.h"
 
 namespace gpt2::ops {
 namespace {
@@ -63,6 +66,47 @@ TEST(RankWork, RowsAreCopiedGatheredAndRead) {
   const double own = 10 * (32 + 4);
   EXPECT_EQ(bytes(work, Pass::communication, kNoLayer, Op::reduce_gradients), 2 * 4 * kEmbedding + 2 * own + own + own);
   EXPECT_EQ(bytes(work, Pass::backward, kNoLayer, Op::embedding), 500 + own);
+}
+
+// Receives like the peer communicator: as many bytes as one slice has, and three.
+struct Receiver final : distributed::Communicator {
+  distributed::World of;
+  const distributed::World& world() const override { return of; }
+  void enqueue(const distributed::Collective&, void*, void*) override {}
+  int64_t receive_bytes(int64_t slice_bytes) const override { return slice_bytes + 3; }
+  bool memory_is_host() const override { return false; }
+  bool is_asynchronous() const override { return true; }
+  std::string name() const override { return "receiver"; }
+  std::optional<distributed::Failure> failure() override { return std::nullopt; }
+  void abort() noexcept override {}
+};
+
+// The layer's bucket has the largest slice, unless rows are gathered that are more.
+TEST(RankPlan, HoldsWhatTheCommunicatorReceivesTheLargestSliceIn) {
+  Receiver receiver;
+  const auto slice = static_cast<int64_t>(kLayer) / 2 * 4;
+  for (const auto communication : {Communication::all_reduce, Communication::zero1, Communication::zero1_ahead}) {
+    RankPlan p = plan(communication);
+    EXPECT_EQ(p.slice_bytes(), slice);
+    const int64_t without = p.buffer_bytes();
+    p.communicator = &receiver;
+    EXPECT_EQ(p.buffer_bytes(), without + slice + 3);
+  }
+  RankPlan rows = plan(Communication::zero1, GradientReduction::as_fp32, EmbeddingExchange::gathered_rows);
+  EXPECT_EQ(rows.slice_bytes(), slice);
+  rows.embedding_rows = 1 << 20;
+  EXPECT_EQ(rows.slice_bytes(), int64_t{32} << 20);
+}
+
+TEST(PeerCommunicator, RefusesRanksThatItsCopiesDoNotReach) {
+  distributed::World world;
+  world.size = 2;
+  EXPECT_EQ(distributed::why_no_peer(world), std::nullopt);
+  world.nodes = 2;
+  EXPECT_THAT(distributed::why_no_peer(world).value_or(""), ::testing::HasSubstr("2 hosts"));
+  world.nodes = 1;
+  world.size = 17;
+  EXPECT_THAT(distributed::why_no_peer(world).value_or(""), ::testing::HasSubstr("at most 16"));
 }
 
 }  // namespace

@@ -215,6 +215,27 @@ TEST(Join, CopiesOfOneRangeAreOneCollective) {
   EXPECT_DOUBLE_EQ(d.ranks[0].idle_ns.value(), 50'000);
 }
 
+// A rank arrives where it first waits for the others, and is done where it last did; the sum behind them is communication of its own.
+TEST(Join, CopiesBetweenGpusBeginAndEndWhereRanksMeet) {
+  const std::string path = "communication/1/copy/reduce_scatter fp32 5000000 bucket 1", meet = "wait_for_ranks_kernel(Meeting)";
+  const auto step = [&](int64_t arrives_ns) {
+    std::vector<Op> ops = ranks::two_bucket_step();
+    ops[4] = {path, arrives_ns, 1'200'000, meet, 9};
+    const std::vector<Op> more{{path, 1'200'000, 1'400'000, "copy PtoP", 9},
+                               {path, 1'400'000, 1'410'000, meet, 9},
+                               {path, 1'410'000, 1'450'000, "add_parts_kernel<float, 4>(float*)", 9}};
+    ops.insert(ops.begin() + 5, more.begin(), more.end());
+    return ops;
+  };
+  const ProfileDocument d = ranks::join({rank(0, step(1'190'000)), rank(1, step(1'150'000))});
+  ASSERT_EQ(d.collectives.size(), 2u);
+  EXPECT_EQ(d.collectives[1].kind, "reduce_scatter");
+  EXPECT_EQ(d.collectives[1].bytes, 20'000'000);
+  EXPECT_DOUBLE_EQ(on_rank(d, 1, 0).wait_ns.value(), 0);
+  EXPECT_DOUBLE_EQ(on_rank(d, 1, 1).wait_ns.value(), 40'000);
+  EXPECT_DOUBLE_EQ(on_rank(d, 1, 0).transfer_ns.value(), 220'000);
+}
+
 TEST(Join, ACastBesideNcclIsCommunicationButNoCollective) {
   std::vector<Op> ops = ranks::two_bucket_step();
   ops.insert(ops.begin() + 4, {"communication/7/copy", 1'200'000, 1'250'000, "narrow_kernel()", 9});

@@ -1,6 +1,7 @@
 // Measures what several ranks cost: training steps of N ranks, and collectives by size. A tool for a machine with GPUs; no test.
 //   rank_bench steps RANKS RUN [-- RUN …]      one line of JSON for each run, from rank 0
-// RUN = TRAINER BATCH SECONDS [slot=variant …] [bucket_mib=N] [ctas=N] [alone]
+// RUN = TRAINER BATCH SECONDS [slot=variant …] [bucket_mib=N] [ctas=N] [peer[=window]] [alone]
+//   peer: copies between the GPUs instead of NCCL; peer=window: weights too into windows
 //   alone: every rank trains by itself, all at the same time: what the ranks together are measured against
 //   rank_bench sweep RANKS CTAS…                                                      one line per kind, size and CTA limit (0: NCCL's)
 // RANKS = 0: one process without a communicator.
@@ -21,6 +22,7 @@
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/cuda/device_info.h"
 #include "gpt2/distributed/nccl.h"
+#include "gpt2/distributed/peer_communicator.h"
 #include "mixed/trainer.h"
 #include "tests/ranks/file_ranks.h"
 #include "tests/reference/reference_support.h"
@@ -38,10 +40,12 @@ struct Place {
   distributed::World world() const { return {rank, ranks, rank, ranks, 0, 1, "bench", "flags"}; }
 };
 
+constexpr int kPeer = -1, kPeerByWindow = -2;
+
 struct Run {
   gpt2::TrainerOptions options;
   double seconds = 0;
-  int ctas = 0;  // 0: NCCL's
+  int ctas = 0;  // 0: NCCL's; below 0: copies between the GPUs
   bool alone = false;
 };
 
@@ -58,6 +62,8 @@ Run run_of(const Words& words) {
     const std::string key = words[i].substr(0, equals), value = equals == std::string::npos ? "" : words[i].substr(equals + 1);
     if (key == "alone")
       run.alone = true;
+    else if (key == "peer")
+      run.ctas = value == "window" ? kPeerByWindow : kPeer;
     else if (key == "ctas")
       run.ctas = std::stoi(value);
     else if (key == "bucket_mib")
@@ -130,13 +136,15 @@ void run_once(const Place& at, const Words& words, ranks_test::FileChannel& chan
 
 int run_steps(const Place& at, const Words& words) {
   ranks_test::FileChannel channel(at.world(), at.folder);
-  std::map<int, std::unique_ptr<distributed::Communicator>> communicators;  // by CTAs
+  std::map<int, std::unique_ptr<distributed::Communicator>> communicators;  // by Run::ctas
   for (auto begin = words.begin(); begin < words.end();) {
     const auto end = std::find(begin, words.end(), "--");
     const Words run(begin, end);
     const int ctas = run_of(run).ctas;
     // Connecting also gives the rank its GPU.
-    if (!at.alone && !communicators.contains(ctas)) communicators[ctas] = distributed::make_nccl(at.world(), channel, {.most_ctas = ctas});
+    if (!at.alone && !communicators.contains(ctas))
+      communicators[ctas] =
+          ctas == kPeer ? distributed::make_peer(at.world(), channel) : distributed::make_nccl(at.world(), channel, {.most_ctas = ctas});
     try {
       run_once(at, run, channel, at.alone ? nullptr : communicators[ctas].get());
     } catch (const stepscope::InputError& e) {  // the same on all ranks

@@ -14,6 +14,7 @@
 #include "fp32/trainer.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/distributed/nccl.h"
+#include "gpt2/distributed/peer_communicator.h"
 #include "gpt2/distributed/rank_device.h"
 #include "mixed/trainer.h"
 #include "tests/ranks/file_ranks.h"
@@ -152,6 +153,8 @@ void run_jobs(const std::vector<RankJob>& jobs, int rank, const std::filesystem:
   FileChannel channel(world, folder);
   std::unique_ptr<gpt2::distributed::Communicator> communicator;
   if (jobs.front().carrier == "nccl") communicator = gpt2::distributed::make_nccl(world, channel);
+  if (jobs.front().carrier.starts_with("peer"))
+    communicator = gpt2::distributed::make_peer(world, channel, {.shares = jobs.front().carrier == "peer"});
   if (jobs.front().carrier == "files") communicator = std::make_unique<FileCommunicator>(channel);
   for (size_t i = 0; i < jobs.size(); ++i) save(state_file(folder, i, rank), run_job(jobs[i], rank, communicator.get()));
 }

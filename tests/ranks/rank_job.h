@@ -10,7 +10,9 @@ namespace ranks_test {
 
 struct RankJob {
   std::string trainer = "fp32";
-  std::string carrier = "files";  // "nccl": a GPU for each rank; "files": all on the first GPU; "none": one rank without a communicator
+  // "nccl", "peer", "peer_window" (peer, with weights gathered through windows too): a GPU for each rank. "files": all on the first GPU.
+  // "none": one rank without a communicator.
+  std::string carrier = "files";
   int ranks = 2;
   int64_t batch_size = 3, seq_len = 65;
   int64_t micro_batches = 2;  // of all ranks together

@@ -1,5 +1,5 @@
 // N ranks do what one rank does with as many micro-batches, and every way of communicating does the same. Two ranks share one GPU through
-// host memory everywhere; where two GPUs are visible, the same tests run over NCCL.
+// host memory everywhere; where two GPUs are visible, the same tests run over NCCL and by copies between the GPUs.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -26,8 +26,9 @@ class Ranks : public ::testing::TestWithParam<Run> {
   void SetUp() override {
     const int devices = visible_devices();
     if (devices == 0) GTEST_SKIP() << "no CUDA device is visible";
+    if (GetParam().carrier == "files") return;
+    if (devices < 2) GTEST_SKIP() << "two ranks over " << GetParam().carrier << " take two GPUs, one is visible";
     if (GetParam().carrier != "nccl") return;
-    if (devices < 2) GTEST_SKIP() << "NCCL takes two GPUs, one is visible";
     if (const auto why = gpt2::distributed::why_no_nccl()) GTEST_SKIP() << *why;
   }
   RankJob job(const std::string& communication = "all_reduce_overlapped") const {
@@ -314,7 +315,7 @@ TEST_P(Ranks, GatheredRowsFromStepToStepInGraphsAndWithout) {
 
 // Three and four ranks add in an order that one rank with micro-batches does not have.
 TEST_P(Ranks, ThreeAndFourRanks) {
-  if (GetParam().carrier == "nccl" && visible_devices() < 4) GTEST_SKIP() << "NCCL takes four GPUs";
+  if (GetParam().carrier != "files" && visible_devices() < 4) GTEST_SKIP() << "four ranks over " << GetParam().carrier << " take four GPUs";
   for (const int ranks : {3, 4}) {
     std::vector<RankJob> jobs;
     for (const char* communication : kOverlapping) {
@@ -328,7 +329,8 @@ TEST_P(Ranks, ThreeAndFourRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, Ranks,
-                         ::testing::Values(Run{"fp32", "files"}, Run{"mixed", "files"}, Run{"fp32", "nccl"}, Run{"mixed", "nccl"}),
+                         ::testing::Values(Run{"fp32", "files"}, Run{"mixed", "files"}, Run{"fp32", "nccl"}, Run{"mixed", "nccl"},
+                                           Run{"fp32", "peer"}, Run{"mixed", "peer"}, Run{"mixed", "peer_window"}),
                          [](const auto& run) { return run.param.trainer + "_" + run.param.carrier; });
 
 }  // namespace

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs every seeded bug of tests/ranks/bugs on the visible GPUs: tests/ranks/bugs/run_bugs.sh BUILD_DIR [CARRIER] [JOBS]
-# (configure with -DSTEPSCOPE_BUGS=ON, build the target ranks_bugs). CARRIER: files (one GPU, the default) or nccl (two).
+# (configure with -DSTEPSCOPE_BUGS=ON, build the target ranks_bugs). CARRIER: files (one GPU, the default), nccl or peer (two).
 # Exit 0: a test fails for every bug, and none for the unpatched program. 1: not so. 3: no GPU.
 set -u
-build=${1:?usage: run_bugs.sh BUILD_DIR [files|nccl] [JOBS]} carrier=${2:-files} jobs=${3:-4}
+build=${1:?usage: run_bugs.sh BUILD_DIR [files|nccl|peer] [JOBS]} carrier=${2:-files} jobs=${3:-4}
 here=$(cd "$(dirname "$0")" && pwd)
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
