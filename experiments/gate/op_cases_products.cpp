@@ -216,11 +216,12 @@ void OpCases::lm_head() {
     answer::Classified classified;
     Memory dx, dweight;
     if (o_.with_answers) {
-      const View x_view = view(x, storage_.activation);
-      const Memory logits = answer::linear_forward(o_.space, x_view, view_of(weight), View{}, z.rows, z.C, z.Vp);
+      const Memory x64 = answer::stored(o_.space, view(x, storage_.activation), storage_.activation, z.rows * z.C),
+                   w64 = answer::stored(o_.space, view_of(weight), storage_.weight, z.Vp * z.C),
+                   logits = answer::linear_forward(o_.space, view(x64), view(w64), View{}, z.rows, z.C, z.Vp);
       classified = answer::classifier(o_.space, view(logits), targets.content.as<int32_t>(), z.rows, z.V, z.Vp, static_cast<double>(scale));
-      dx = answer::linear_backward_input(o_.space, view(classified.dlogits), view_of(weight), z.rows, z.C, z.Vp);
-      dweight = answer::linear_backward_weight(o_.space, view(classified.dlogits), x_view, z.rows, z.C, z.Vp);
+      dx = answer::linear_backward_input(o_.space, view(classified.dlogits), view(w64), z.rows, z.C, z.Vp);
+      dweight = answer::linear_backward_weight(o_.space, view(classified.dlogits), view(x64), z.rows, z.C, z.Vp);
     }
     const std::string shape =
         fmt::format("rows={} C={} V={} Vp={}{}", z.rows, z.C, z.V, z.Vp, z.hurt ? ", logits all low, equal, of 30, 60 and 300" : "");
