@@ -203,9 +203,9 @@ void OpCases::lm_head() {
     if (z.hurt) {
       x_values.columns = z.C;
       x_values.rows = {Values::Row{1, 0.1, 8}, {2, 0, 0}};  // logits all near -120; all equal
-      // One logit far above the others: of 300 and (in a late row) of 60, with another target, so exp(loss) is beyond bf16 and fp32, or
-      // beyond what the product grants; of 300 with this target; of 30, which it grants.
-      x_values.spikes = {Values::Spike{3 * z.C + 1, 100}, {(z.rows - 2) * z.C + 1, 20}, {5 * z.C + 1, 100}, {6 * z.C + 1, 10}};
+      // One logit far above the others: of 60 and (in a late row) of 300, with another target, so exp(loss) is beyond what the product
+      // grants, or beyond bf16 and fp32; of 300 with this target; of 30, which it grants.
+      x_values.spikes = {Values::Spike{3 * z.C + 1, 20}, {(z.rows - 2) * z.C + 1, 100}, {5 * z.C + 1, 100}, {6 * z.C + 1, 10}};
       w_values.spikes[0] = {special * z.C + 1, 3};
       for (const int64_t row : {int64_t{3}, z.rows - 2, int64_t{6}}) words[static_cast<size_t>(row)] = 0;
       words[5] = static_cast<int32_t>(special);

@@ -1,6 +1,6 @@
 // The gate for one build of the mixed trainer, patched or not: every op, then the whole model with the defaults, with its own attention,
 // with every kernel of its own that the defaults leave to a library or to a fused one, with recompute, with stochastic rounding, and with
-// split masters and the norm beside the backward.
+// split masters, the norm beside the backward and the head without logits.
 #include "tests/bugs/gate_program.h"
 
 #include "experiments/gate/device_hooks.h"
@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
     gate::ModelGateOptions stochastic = others;
     stochastic.weight_rounding = "stochastic";
     gate::ModelGateOptions beside = others;
-    beside.variants = {{"masters", "split"}, {"grad_norm", "beside_backward"}};
+    beside.variants = {{"masters", "split"}, {"grad_norm", "beside_backward"}, {"lm_head", "hopper"}};
     gate::OpGateOptions ops;
     ops.trainer = "mixed";
     ops.seed = seed;
