@@ -75,12 +75,15 @@ __global__ void __launch_bounds__(kThreads)
   float sum = 0;
   for (int64_t tile = lane; tile < tiles; tile += kWarp) sum += sums[tile * h.rows + row];
   sum = warp_sum(sum);
-  const float factor = scalars->gradient_scale / sum;
+  const float above = target[row] - offset[row];  // 0, but where the row was too large
+  const float one_hot = expf(above) - sum;
+  const bf16 stored = __float2bfloat16_rn(one_hot);
+  float factor = scalars->gradient_scale / sum;
+  if (__bfloat162float(stored) != 0) factor *= one_hot / __bfloat162float(stored);
   if (lane == 0) {
-    const float above = target[row] - offset[row];  // 0, but where the row was too large
     losses[row] = logf(sum) - above;
     factors[row] = factor;
-    h.exponentials[row * h.padded + h.targets[row]] = __float2bfloat16_rn(expf(above) - sum);
+    h.exponentials[row * h.padded + h.targets[row]] = stored;
   }
   bf16* x = h.x + row * h.channels;
   for (int64_t c = lane * 8; c < h.channels; c += kWarp * 8) {

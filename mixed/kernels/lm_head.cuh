@@ -7,7 +7,8 @@
 //   dlogits = g (softmax - onehot(y)) = v e',  where e' is e, but e'_y = e_y - s, and so
 //   dX_r = v_r (e' W)_r    a plain product, and the factor goes onto the rows of its result
 //   dW   = e'^T (v X)      a plain product of rows of X with the factor on them
-// so nothing is cancelled after a rounding: the one-hot part is put in where it belongs before e' is used.
+// so nothing is cancelled after a rounding: the one-hot part is put in where it belongs before e' is used. e'_y is the largest of most rows,
+// so v takes back what its rounding to bf16 changes: v = g / s * e'_y / bf16(e'_y).
 //
 // e is bf16, which has the exponents of fp32, so a row whose loss passes 40 or so is too large for it. The product tells (hopper::Problem::
 // overflow); then, on the device and without the host, such rows get their largest logit as their offset and the product is made again.
