@@ -150,6 +150,9 @@ class Trainer {
   virtual double evaluate(const Batch& batch, std::span<float> logits = {}) = 0;
   // Forward and backward without update: the gate reads State::gradients afterwards. Returns the loss. Both are means over the ranks.
   virtual double forward_backward(const Batch& batch, std::span<float> logits = {}) = 0;
+  // Where the loss of a pass that goes backward is made of logits before they are rounded, and only rounded ones come back: the most that
+  // this changes a logit, relative to it. 0: the loss is that of the logits that come back.
+  virtual double logits_rounded_after_loss() const { return 0; }
   // The V logits that follow `context` (1 to T tokens). This default evaluates a whole (B, T) batch and needs B*T*V floats of host
   // memory (gpt2/sampling.cpp); a trainer that samples often copies the one row instead.
   virtual std::vector<float> next_token_logits(std::span<const int32_t> context);

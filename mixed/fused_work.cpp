@@ -91,6 +91,16 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
       break;
     }
   }
+  switch (variants.lm_head) {
+    case LmHead::logits:
+      break;
+    case LmHead::hopper: {  // logits are not read again; lnf's output is, and written, and so is the gradient that takes its place
+      const double logits = tensor / static_cast<double>(o.model.channels) * static_cast<double>(o.model.padded_vocab);
+      work.spare(Pass::classifier, kNoLayer, Op::loss, 2 * logits - 2 * tensor);
+      work.spare(Pass::backward, kNoLayer, Op::lm_head, -2 * tensor);
+      break;
+    }
+  }
   for (int l = 0; l < layers; ++l) {
     // gelu reads what mlp_up has just made; it is still written, for the backward pass.
     switch (variants.gelu_forward) {

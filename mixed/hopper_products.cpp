@@ -5,8 +5,11 @@
 namespace mixed {
 namespace {
 
-// The fastest of 16 ways for the products of the MLP at 65,536 rows, or within 1% of it at 4,096 (experiments/prototypes/hopper_product).
-hopper::Cut cut_of(hopper::Tail tail) {
+// The fastest of 16 ways for the products of the MLP at 65,536 rows, or within 1% of it at 4,096, and for that of the head the fastest at
+// either (experiments/prototypes/hopper_product).
+hopper::Cut cut_of(const hopper::Problem& p, hopper::Tail tail) {
+  if (tail == hopper::Tail::exponential)
+    return {.columns = kHeadTile, .plan = {.across_m = p.m < 16384 ? 2 : 1, .across_n = 1, .stages = 5, .group = 16}};
   if (tail == hopper::Tail::gelu) return {.plan = {.across_m = 2, .across_n = 1, .stages = 4}};
   return {.plan = {.across_m = 1, .across_n = 2, .stages = 4}};
 }
@@ -19,19 +22,24 @@ uintptr_t number(const T* p) {
 }  // namespace
 
 void HopperProducts::run(const hopper::Problem& p, hopper::Tail tail, cudaStream_t stream) {
-  const std::array<uintptr_t, 11> key{static_cast<uintptr_t>(tail),
+  const std::array<uintptr_t, 16> key{static_cast<uintptr_t>(tail),
                                       static_cast<uintptr_t>(p.m),
                                       static_cast<uintptr_t>(p.n),
                                       static_cast<uintptr_t>(p.k),
+                                      static_cast<uintptr_t>(p.kept),
                                       number(p.a),
                                       number(p.b),
                                       number(p.out),
                                       number(p.bias),
                                       number(p.slope),
                                       number(p.given),
-                                      number(p.partial)};
+                                      number(p.partial),
+                                      number(p.offset),
+                                      number(p.row_sums),
+                                      number(p.overflow),
+                                      number(p.only_if)};
   auto found = ready_.find(key);
-  if (found == ready_.end()) found = ready_.emplace(key, hopper::Product(p, tail, cut_of(tail))).first;
+  if (found == ready_.end()) found = ready_.emplace(key, hopper::Product(p, tail, cut_of(p, tail))).first;
   found->second.run(stream);
 }
 

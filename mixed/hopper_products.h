@@ -1,4 +1,5 @@
-// The products of the MLP by our own kernel for Hopper (mixed/hopper), where the slots gelu_forward and gelu_backward say so. GELU's gradient
+// Products by our own kernel for Hopper (mixed/hopper): those of the MLP where the slots gelu_forward and gelu_backward say so, and the one
+// of the head where lm_head does (mixed/kernels/lm_head.cuh). GELU's gradient
 // is made where GELU is, and takes the place of GELU's input, which nothing else reads; the product that multiplies by it sums its columns on
 // the way, which is mlp_up's bias gradient. Everything is in fp32 until it is stored.
 #pragma once
@@ -21,10 +22,12 @@ class HopperProducts {
   void run(const hopper::Problem& problem, hopper::Tail tail, cudaStream_t stream);
 
  private:
-  std::map<std::array<uintptr_t, 11>, hopper::Product> ready_;
+  std::map<std::array<uintptr_t, 16>, hopper::Product> ready_;
 };
 
-// Why no product below can be made for a model of C channels on a device of this capability; empty when all can.
+inline constexpr int kHeadTile = 192;  // columns of a tile with Tail::exponential
+
+// Why no product with a side of C or 4 C can be made for a model of C channels on a device of this capability; empty when all can.
 std::optional<std::string> why_no_hopper_product(int compute_capability_major, int64_t channels);
 
 // after (rows,OUT) = gelu(inp (rows,IN) * weight (OUT,IN)^T + bias), slope = gelu' of the same sum.

@@ -13,6 +13,7 @@
 #include "mixed/attention_cudnn.h"
 #include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
+#include "mixed/kernels/lm_head.cuh"
 #include "mixed/matmul.h"
 
 namespace mixed {
@@ -31,7 +32,8 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
   const int64_t rows = o.batch_size * o.seq_len;
   const int64_t C = o.model.channels;
   const int64_t gelu_sums = sums_columns(variants.gelu_backward) ? gelu_partials(rows) * 4 * C * kFloat : 0;
-  return std::max({attention_bytes, gelu_sums,
+  const int64_t head_sums = variants.lm_head == LmHead::hopper ? head_scratch_bytes(rows, o.model.padded_vocab) : 0;
+  return std::max({attention_bytes, gelu_sums, head_sums,
                    gpt2::ops::layernorm_backward_scratch_floats<bf16>(variants.layernorm_backward, rows, C) * kFloat,
                    linear_backward_weight_scratch_floats(rows, C) * kFloat, linear_backward_weight_scratch_floats(rows, 3 * C) * kFloat,
                    linear_backward_weight_scratch_floats(rows, 4 * C) * kFloat, gpt2::ops::embedding_backward_scratch_bytes(rows, C),
@@ -101,6 +103,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   a.lnf_rstd = arena.take(rows * kFloat);
   a.logits = arena.take(rows * o.model.padded_vocab * kBf16);
   a.losses = arena.take(rows * kFloat);
+  if (variants.lm_head == LmHead::hopper) a.head_factors = arena.take(rows * kFloat);
   if (wide_stream) a.stream = arena.take(rows * C * kFloat);
   a.dresidual = arena.take(rows * C * (wide_gradient ? kFloat : kBf16));
   a.dresidual_rounded = wide_gradient ? arena.take(rows * C * kBf16) : a.dresidual;

@@ -34,8 +34,9 @@ struct ActivationSlots {
                                  // gelu: then the gradient of mlp_up. gelu and ln* shared by the layers under recompute
   Slot residual2;                // per layer: (rows, C): the residual stream after the layer
   Slot lnf, lnf_mean, lnf_rstd;  // (rows, C), then the gradient of lnf's output
-  Slot logits;                   // (rows, Vp): then their gradient
+  Slot logits;                   // (rows, Vp): then their gradient; with lm_head=hopper exponentials, in passes that go backward
   Slot losses;                   // fp32 (rows)
+  Slot head_factors;             // fp32 (rows), with lm_head=hopper alone
   Slot stream;                   // fp32 (rows, C): the residual stream itself, where it is fp32; the slots above then hold it rounded
   Slot dresidual;                // (rows, C) fp32 or bf16: gradient of the residual stream
   Slot dresidual_rounded;        // (rows, C): the same in bf16; the same place where it is bf16

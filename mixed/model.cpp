@@ -2,7 +2,6 @@
 #include "mixed/model.h"
 
 #include "gpt2/op_range.h"
-#include "gpt2/ops/classifier.cuh"
 #include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "gpt2/ops/encoder.cuh"
@@ -38,14 +37,6 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
       workspace_(kMatmulWorkspaceBytes),
       matmul_(variants.matmul_algorithm, workspace_.data()),
       squares_(variants.grad_norm == GradNorm::beside_backward ? (options.model.layers + 1) * ops::kPartialsOfSpans : 0) {}
-
-void Model::loss(bool accumulate, bool write_gradient) {
-  const OpRange range(Pass::classifier, kNoLayer, Op::loss);
-  float* losses = at<float>(plan_.activations.losses);
-  ops::classifier(variants_.classifier, at<bf16>(plan_.activations.logits), losses, targets(), rows(), config_.vocab_size,
-                  config_.padded_vocab, scalars(), write_gradient, stream_);
-  ops::mean_loss(stats(), losses, rows(), scalars(), accumulate, stream_);
-}
 
 void Model::update() {
   if (exchange_) {
@@ -95,7 +86,14 @@ class ModelOf final : public Model {
   ModelOf(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
       : Model(options, variants, plan, stream) {}
 
-  void forward() override;
+  void forward() override {
+    forward_to_lnf();
+    logits_of_lnf();
+  }
+  void forward_to_loss() override {
+    forward_to_lnf();
+    loss_of_lnf();
+  }
   void backward(bool accumulate) override;
 
  private:
@@ -162,6 +160,7 @@ class ModelOf final : public Model {
     return {Op::mlp_down, Op::residual2, layer, at<bf16>(plan_.activations.gelu, layer), 4 * C_, Tensor::fcprojw, Tensor::fcprojb};
   }
 
+  void forward_to_lnf();
   void normalize(const Norm& norm, const ResidualPlace& of);
   void project_add_normalize(const Projection& p, const ResidualPlace& from, const ResidualPlace& to, const Norm& next);
   void up_and_gelu(int layer);
@@ -177,7 +176,7 @@ class ModelOf final : public Model {
 // The norm after a residual sum belongs to the next block, or to the next layer, and may make the sum on its way: so a block ends with
 // the norm behind it (fusion across blocks), and only the first norm of all stands alone.
 template <class R, class G>
-void ModelOf<R, G>::forward() {
+void ModelOf<R, G>::forward_to_lnf() {
   const ActivationSlots& a = plan_.activations;
   const AttentionShape attention{B_, T_, C_, config_.heads};
   const int layers = static_cast<int>(config_.layers);
@@ -206,11 +205,6 @@ void ModelOf<R, G>::forward() {
     up_and_gelu(layer);
     if (layer + 1 < layers) weights_needed(layer + 1);  // whose first norm ends this layer
     project_add_normalize(mlp_down(layer), inside(layer), entering(layer + 1), layer + 1 < layers ? ln1(layer + 1) : lnf());
-  }
-  {
-    const OpRange range(Pass::forward, kNoLayer, Op::lm_head);
-    linear_forward(variants_.linear_forward, matmul_, at<bf16>(a.logits), at<bf16>(a.lnf), parameter(Tensor::wte), nullptr, rows(), C_,
-                   config_.padded_vocab, stream_);
   }
 }
 
@@ -296,15 +290,8 @@ void ModelOf<R, G>::up_and_gelu(int layer) {
 
 template <class R, class G>
 void ModelOf<R, G>::backward(bool accumulate) {
-  const ActivationSlots& a = plan_.activations;
   const int layers = static_cast<int>(config_.layers);
-  {
-    // lnf's output is read for the last time by the weight gradient, then its own gradient takes its place.
-    const OpRange range(Pass::backward, kNoLayer, Op::lm_head);
-    linear_backward_weight(variants_.bias_gradient, matmul_, gradient(Tensor::wte), nullptr, at<bf16>(a.logits), at<bf16>(a.lnf), rows(),
-                           C_, config_.padded_vocab, accumulate, scratch(), stream_);
-    linear_backward_input(matmul_, at<bf16>(a.lnf), at<bf16>(a.logits), parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
-  }
+  head_backward(accumulate);
   if (exchange_) exchange_->ready(ops::GradientExchange::kAfterHead);
   {
     // The first to write the residual stream's gradient; every layer adds to it.

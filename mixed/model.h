@@ -11,6 +11,7 @@
 #include "gpt2/ops/step_model.h"
 #include "gpt2/trainer.h"
 #include "mixed/hopper_products.h"
+#include "mixed/kernels/lm_head.cuh"
 #include "mixed/matmul.h"
 #include "mixed/memory_plan.h"
 #include "mixed/variants.h"
@@ -40,6 +41,7 @@ class Model : public gpt2::ops::StepModel {
   void write_gradients(std::span<const float> values);
 
   const void* logits() const override { return at<bf16>(plan_.activations.logits); }
+  bool trains_without_logits() const override { return variants_.lm_head != LmHead::logits; }
   void loss(bool accumulate, bool write_gradient) override;
   bool begin_gradients() override;
   void update() override;
@@ -67,6 +69,13 @@ class Model : public gpt2::ops::StepModel {
   MemoryPlan plan_;
   int64_t B_, T_, C_;
 
+  // The end of the forward pass (model_head.cpp), and the products behind the loss. lm_head=hopper: with exponentials in the logits' place,
+  // and the loss then has the rows' factors on lnf's output.
+  void logits_of_lnf();
+  void loss_of_lnf();
+  void head_backward(bool accumulate);
+  Head head() const;
+
   gpt2::ops::SplitMasters split_masters() const { return {weights_.data(), masters_low_.data(), masters_up_.data()}; }
   bf16* narrow_gradient(gpt2::Tensor t, int64_t layer) const { return narrow_gradients_.data() + gradient_offset(t, layer); }
   // Where gradient_arenas_ is set.
@@ -92,6 +101,7 @@ class Model : public gpt2::ops::StepModel {
   gpt2::cuda::DeviceBuffer<unsigned char> activations_, scratch_, workspace_;
   MatmulEngine matmul_;
   HopperProducts hopper_;
+  bool exponentials_ = false;  // what was queued last ends with them, not with logits
 
   // Of grad_norm=beside_backward: partial sums of every layer, then of what is outside the layers.
   gpt2::cuda::DeviceBuffer<double> squares_;

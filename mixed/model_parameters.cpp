@@ -182,7 +182,8 @@ void Model::rehearse() {
     token[i] = static_cast<int32_t>(random.uniform() * static_cast<double>(config_.vocab_size));
   matmul_.begin_rehearsal();
   upload(input.data());
-  forward();
+  if (trains_without_logits()) forward();  // whose product only evaluation and sampling launch
+  forward_to_loss();
   loss(false, true);
   backward(begin_gradients());
   matmul_.end_rehearsal();

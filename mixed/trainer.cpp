@@ -48,6 +48,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     return work_of_this_rank(fused_work(options(), variants_, micro_batches));
   }
   std::optional<int64_t> memory_used_bytes() const override { return used_bytes_; }
+  double logits_rounded_after_loss() const override { return variants_.lm_head == LmHead::hopper ? 0x1p-8 : 0; }
 
   void read(gpt2::State which, std::span<float> values) override {
     if (is_fp32(which)) return GpuTrainer::read(which, values);

@@ -133,6 +133,11 @@ Refusal no_hopper_gelu_backward(const Run& run, const VariantChoice& choice) {
   if (auto why = why_no_hopper_product(run.compute_capability_major, run.options.model.channels)) return why;
   return "only gelu_forward=hopper keeps GELU's gradient, which it reads";
 }
+Refusal no_hopper_head(const Run& run, const VariantChoice& choice) {
+  if (run.options.model.padded_vocab % 8 != 0)
+    return fmt::format("Vp = {} is no multiple of 8, which rows of exponentials must be", run.options.model.padded_vocab);
+  return no_hopper_gelu_backward(run, choice);
+}
 Refusal no_input_of_gelu(const Run&, const VariantChoice& choice) {
   switch (choice.gelu_forward) {
     case Gelu::matmul_epilogue:
@@ -494,10 +499,27 @@ constexpr std::array kRows{
         .help = "where cuDNN computes attention: the plan that it puts first",
         .unseen = "the plan that cuDNN puts first may be the fastest"},
 
+    Row{.slot = "lm_head",
+        .name = "logits",
+        .is = variant_value<&VariantChoice::lm_head, LmHead::logits>(),
+        .help = "a plain product stores the logits, which the classifier reads",
+        .launches = {{{.where = "forward/lm_head", .never = "hopper_product_kernel", .at_least = 1},
+                      {.where = "classifier/loss", .never = "head_losses_kernel"}}}},
+    Row{.slot = "lm_head",
+        .name = "hopper",
+        .is = variant_value<&VariantChoice::lm_head, LmHead::hopper>(),
+        .help = "in steps our own product for Hopper stores exp(logit - target's logit) and sums rows: no logits, no classifier kernel",
+        .refused = "devices that are not of compute capability 9.0, and C or a padded vocabulary that is no multiple of 8",
+        .refuses = no_hopper_head,
+        .launches = {{{.where = "forward/lm_head", .must = "hopper_product_kernel"},
+                      {.where = "forward/lm_head", .must = "head_offsets_kernel"},
+                      {.where = "classifier/loss", .must = "head_losses_kernel", .never = "one_read_kernel|two_pass_kernel"},
+                      {.where = "backward/lm_head", .must = "scale_rows_kernel"}}}},
+
     Row{.slot = "classifier",
         .name = "one_read",
         .is = variant_value<&VariantChoice::classifier, Classifier::one_read>(),
-        .help = "a block keeps its row of logits in shared memory between one read and one write",
+        .help = "a block keeps its row of logits in shared memory between one read and one write; with lm_head=hopper in evaluation alone",
         .refused = "rows of logits larger than the shared memory of a block, or a padded vocabulary that is no multiple of 8",
         .refuses = no_one_read,
         .launches = {{{.where = "classifier/loss", .must = "one_read_kernel", .never = "two_pass_kernel"}}}},

@@ -22,6 +22,7 @@ class Audited final : public gpt2::Trainer {
   std::vector<std::string> notices() const override { return real_->notices(); }
   std::vector<gpt2::MemoryItem> memory() const override { return real_->memory(); }
   std::optional<int64_t> memory_used_bytes() const override { return real_->memory_used_bytes(); }
+  double logits_rounded_after_loss() const override { return real_->logits_rounded_after_loss(); }
 
   void read(State which, std::span<float> values) override {
     real_->read(which, values);

@@ -41,6 +41,7 @@ class Recorder final : public gpt2::Trainer {
   std::vector<gpt2::MemoryItem> memory() const override { return real_->memory(); }
   std::vector<gpt2::OpWork> work(int64_t n) const override { return real_->work(n); }
   std::optional<int64_t> memory_used_bytes() const override { return real_->memory_used_bytes(); }
+  double logits_rounded_after_loss() const override { return real_->logits_rounded_after_loss(); }
   void read(State which, std::span<float> values) override { real_->read(which, values); }
   void write(State which, std::span<const float> values) override { real_->write(which, values); }
   void read_weights(std::span<float> values) override { real_->read_weights(values); }

@@ -172,7 +172,9 @@ class Checks : public ModelRun {
     const double second = trainer_->evaluate(tokens.batch(), alone);
     const double third = trainer_->evaluate(tokens.batch());
     add(must_be_zero("evaluate", "logits", count_different(with_backward, alone), "elements"));
-    add(scalar_result("evaluate", "loss", second, first, 1e-7));
+    const double of_rounding = moved_by_rounding(trainer_->logits_rounded_after_loss(), case_.batch_size * case_.seq_len) *
+                               size_of_logits(alone, case_.config.vocab_size) / std::abs(second);
+    add(scalar_result("evaluate", "loss", second, first, 1e-7 + of_rounding));
     add(scalar_result("evaluate", "loss, no logits", third, second, 0));
   }
 

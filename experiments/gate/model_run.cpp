@@ -260,11 +260,12 @@ void ModelRun::ask_oracle(OracleNames names, uint64_t tokens_number) {
   a->loss = trainer_->forward_backward(a->tokens[0].batch(), a->logits);
   if (!names.gradients.empty()) a->gradients = read(*trainer_, State::gradients);
   if (wanted("inputs")) parameters_changed_ += count_different(read(*trainer_, State::parameters), parameters_);
-  later([this, a, names, draws = draws(), &answers = answers()] {
+  later([this, a, names, draws = draws(), &answers = answers(), rounded = trainer_->logits_rounded_after_loss()] {
     Results out;
     const Case& c = a->c;
     const int64_t tokens = c.batch_size * c.seq_len, V = c.config.vocab_size;
-    if (!names.own_loss.empty()) out.push_back(loss_of_own_logits(names.own_loss, "loss", a->loss, a->logits, a->tokens[0].targets, V));
+    if (!names.own_loss.empty())
+      out.push_back(loss_of_own_logits(names.own_loss, "loss", a->loss, a->logits, a->tokens[0].targets, V, rounded));
     if (names.forward.empty() && names.gradients.empty()) return out;
     const auto e = answers.get(c, a->weights, a->tokens, storage_for(c), draws, !c.forward_only);
     const double factor = stress_factor(c);

@@ -12,6 +12,7 @@ void OpCases::all() {
     residual_sum(stream);
   }
   linear();
+  if (has_slot("lm_head")) lm_head();
   attention();
   gelu();
   classifier();

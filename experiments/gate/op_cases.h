@@ -154,6 +154,7 @@ class OpCases {
                                  const Rounding& sum, const std::array<OpTensor, 3>& operands);
   void linear_gelu_slope_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& dx,
                                   const OpTensor& dout, const OpTensor& weight);
+  void lm_head();
   void attention();
   static OpCase planned(OpCase c, const char* op);
 

@@ -191,6 +191,59 @@ void OpCases::linear_gelu_slope_backward(const OpSizes::Product& z, const Linear
   }
 }
 
+// The head of a step from x to losses and gradients. Where it hurts, logits are not near zero, and what rounds them to bf16 loses more than
+// can be asked for: only what keeps them in fp32 is judged there, by fp32's own limits.
+void OpCases::lm_head() {
+  if (!wanted("lm_head")) return;
+  for (const auto& z : z_.heads) {
+    const HeadShape s{z.rows, z.C, z.V, z.Vp};
+    const int64_t special = z.V / 2;  // the token whose logit is 3 times channel 1 of x
+    std::vector<int32_t> words = tokens_of(TokenKind::repeated, z.rows, z.V, seed());
+    Values x_values = normal(), w_values = normal(0.02, z.hurt ? -0.02 : 0);
+    if (z.hurt) {
+      x_values.columns = z.C;
+      x_values.rows = {Values::Row{1, 0.1, 8}, {2, 0, 0}};  // logits all near -120; all equal
+      // One logit far above the others: of 60 and (in a late row) of 300, with another target, so exp(loss) is beyond what the product
+      // grants, or beyond bf16 and fp32; of 300 with this target; of 30, which it grants.
+      x_values.spikes = {Values::Spike{3 * z.C + 1, 20}, {(z.rows - 2) * z.C + 1, 100}, {5 * z.C + 1, 100}, {6 * z.C + 1, 10}};
+      w_values.spikes[0] = {special * z.C + 1, 3};
+      for (const int64_t row : {int64_t{3}, z.rows - 2, int64_t{6}}) words[static_cast<size_t>(row)] = 0;
+      words[5] = static_cast<int32_t>(special);
+    }
+    const Memory x = made(z.rows * z.C, storage_.activation, x_values);
+    const OpTensor weight = input("weight", z.Vp, z.C, storage_.weight, w_values), targets = token_input("targets", words);
+    const float scale = 0.5f;  // what dweight is added to has deviation 1
+    answer::Classified classified;
+    Memory dx, dweight;
+    if (o_.with_answers) {
+      const Memory x64 = answer::stored(o_.space, view(x, storage_.activation), storage_.activation, z.rows * z.C),
+                   w64 = answer::stored(o_.space, view_of(weight), storage_.weight, z.Vp * z.C),
+                   logits = answer::linear_forward(o_.space, view(x64), view(w64), View{}, z.rows, z.C, z.Vp);
+      classified = answer::classifier(o_.space, view(logits), targets.content.as<int32_t>(), z.rows, z.V, z.Vp, static_cast<double>(scale));
+      dx = answer::linear_backward_input(o_.space, view(classified.dlogits), view(w64), z.rows, z.C, z.Vp);
+      dweight = answer::linear_backward_weight(o_.space, view(classified.dlogits), view(x64), z.rows, z.C, z.Vp);
+    }
+    const std::string shape =
+        fmt::format("rows={} C={} V={} Vp={}{}", z.rows, z.C, z.V, z.Vp, z.hurt ? ", logits all low, equal, of 30, 60 and 300" : "");
+    for (const bool adds : ways(z.rows)) {
+      OpCase c{.op = "lm_head", .shape = shape + adds_text(adds), .matmul = true, .terms = std::max(z.rows, z.Vp), .tensors = {}};
+      // Rounded on the way: gradients of logits, or exponentials; x with its row's factor; logits, which moves losses.
+      c.tensors = {output("losses", 1, z.rows, kF32, classified.losses, {.inside = z.hurt ? 1e-5 : 1e-3}),
+                   update("dx", z.rows, z.C, storage_.activation, x, dx, {.count = 1, .inside = kBf16Unit / 2}),
+                   gradient("dweight", z.Vp, z.C, kF32, dweight, adds, {.inside = kBf16Unit}), weight, targets};
+      c.scratch_bytes = [&t = t_, s](const std::string&) { return t.lm_head_scratch(s); };
+      c.launch = [&t = t_, s, scale, adds](OpContext& context, const std::string& v, Pointers p, void* scratch) {
+        t.lm_head(context, v, f(p[0]), p[1], f(p[2]), p[3], ints(p[4]), s, scale, adds, scratch);
+      };
+      c.flops = 6 * static_cast<double>(z.rows) * static_cast<double>(z.C) * static_cast<double>(z.Vp);
+      c.baseline = z.hurt ? "hopper" : "logits";
+      if (z.hurt) c.other_forms = {"logits"};
+      also_zero_grad(c, adds);
+      use_(c);
+    }
+  }
+}
+
 void OpCases::attention() {
   const bool forward = wanted("attention_forward"), planned_forward = wanted("planned_attention_forward");
   const bool backward = wanted("attention_backward"), planned_backward = wanted("planned_attention_backward");

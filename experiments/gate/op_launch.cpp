@@ -40,6 +40,10 @@ void OpTrainer::linear_gelu_slope_backward(OpContext&, Variant, void*, float*, c
   absent("linear_gelu_slope_backward");
 }
 int64_t OpTrainer::linear_gelu_slope_scratch(const LinearShape&) const { absent("linear_gelu_slope_forward"); }
+void OpTrainer::lm_head(OpContext&, Variant, float*, void*, float*, const void*, const int*, const HeadShape&, float, bool, void*) const {
+  absent("lm_head");
+}
+int64_t OpTrainer::lm_head_scratch(const HeadShape&) const { absent("lm_head"); }
 void OpTrainer::adamw_masters(OpContext&, Variant, bool, const UpdateTensors&, const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t,
                               void*) const {
   absent("adamw_masters");

@@ -28,6 +28,9 @@ struct OpShape {
 struct LinearShape {
   int64_t rows = 1, in = 1, out = 1;
 };
+struct HeadShape {
+  int64_t rows = 1, C = 1, V = 1, Vp = 1;
+};
 
 // What a trainer keeps its tensors in.
 struct OpStorage {
@@ -122,6 +125,10 @@ class OpTrainer {
   virtual void linear_gelu_slope_backward(OpContext&, Variant, void* dbefore, float* sums, const void* dout, const void* weight,
                                           const void* before, const void* ones, const LinearShape&, bool accumulate, void* scratch) const;
   virtual int64_t linear_gelu_slope_scratch(const LinearShape&) const;
+  // The language model head of a step, forward, loss and backward: losses, and the gradients of x, in x's place, and of the weight.
+  virtual void lm_head(OpContext&, Variant, float* losses, void* x, float* dweight, const void* weight, const int* targets,
+                       const HeadShape&, float gradient_scale, bool accumulate, void* scratch) const;
+  virtual int64_t lm_head_scratch(const HeadShape&) const;
   // The update with masters kept as slot "masters" says. Where that is not fp32, they are brought into that form before it and back after
   // it, so that one case judges all.
   virtual void adamw_masters(OpContext&, Variant masters, bool stochastic, const UpdateTensors&, const gpt2::TensorLayout&,

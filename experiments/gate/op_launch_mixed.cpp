@@ -19,6 +19,7 @@
 #include "gpt2/ops/layernorm_forward.cuh"
 #include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
+#include "mixed/kernels/lm_head.cuh"
 #include "mixed/matmul.h"
 #include "mixed/memory_plan.h"
 #include "mixed/trainer.h"
@@ -325,6 +326,37 @@ class MixedOps final : public OpTrainer {
                   float gradient_scale, bool write_gradient) const override {
     launch_classifier(here(c).scalars, pick<mixed::Classifier>("classifier", v), h(logits), losses, targets, rows, V, Vp, gradient_scale,
                       write_gradient, here(c).stream);
+  }
+  // The scratch: logits or exponentials, factors of rows, and what the launchers want.
+  void lm_head(OpContext& c, Variant v, float* losses, void* x, float* dweight, const void* weight, const int* targets, const HeadShape& s,
+               float gradient_scale, bool accumulate, void* scratch) const override {
+    bf16* logits = h(scratch);
+    auto* factors = reinterpret_cast<float*>(logits + padded(s.rows * s.Vp));
+    Context& context = here(c);
+    const mixed::Head head{s.rows, s.C, s.V, s.Vp, h(x), h(weight), targets, logits, factors + padded(s.rows)};
+    const auto way = pick<mixed::LmHead>("lm_head", v);
+    switch (way) {
+      case mixed::LmHead::logits:
+        mixed::linear_forward(mixed::LinearForward::bias_kernel, context.matmul, logits, h(x), h(weight), nullptr, s.rows, s.C, s.Vp,
+                              context.stream);
+        launch_classifier(context.scalars, gpt2::ops::Classifier::two_pass, logits, losses, targets, s.rows, s.V, s.Vp, gradient_scale,
+                          true, context.stream);
+        break;
+      case mixed::LmHead::hopper: {
+        StepScalars scalars;
+        scalars.gradient_scale = gradient_scale;
+        mixed::head_forward(context.hopper, head, context.stream);
+        mixed::head_losses(losses, factors, head, context.scalars.set(scalars), context.stream);
+        break;
+      }
+    }
+    mixed::linear_backward_weight(mixed::BiasGradient::column_sums, context.matmul, dweight, nullptr, logits, h(x), s.rows, s.C, s.Vp,
+                                  accumulate, nullptr, context.stream);
+    mixed::linear_backward_input(context.matmul, h(x), logits, h(weight), s.rows, s.C, s.Vp, context.stream);
+    if (way == mixed::LmHead::hopper) mixed::scale_rows(h(x), factors, s.rows, s.C, context.stream);
+  }
+  int64_t lm_head_scratch(const HeadShape& s) const override {
+    return 2 * padded(s.rows * s.Vp) + 4 * padded(s.rows) + mixed::head_scratch_bytes(s.rows, s.Vp);
   }
   void mean_loss(OpContext& c, double* loss, const float* losses, int64_t rows, double scale, bool accumulate) const override {
     launch_mean_loss(here(c).scalars, loss, losses, rows, scale, accumulate, here(c).stream);

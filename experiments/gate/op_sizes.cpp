@@ -42,6 +42,8 @@ OpSizes odd_sizes() {
   z.elements = {1, 1000, 12'345, 262'147};
   z.classifiers = {{1, 509, 512, false}, {63, 509, 512, false}, {5, 50257, 50304, false}, {40, 1153, 1280, true},
                    {9, 130, 256, false}, {9, 130, 131, false},  {5, 50257, 50304, true}};
+  z.heads = {{1, 64, 509, 512, false},      {63, 200, 509, 512, false},  {189, 768, 1153, 1280, false}, {130, 768, 1000, 1016, false},
+             {5, 768, 50257, 50304, false}, {40, 768, 1153, 1280, true}, {9, 768, 50257, 50304, true}};
   z.losses = {1, 63, 1000, 4099};
   z.gradients = {1, 31, 1000, 1025, 65'537, 1'048'577};
   z.updates = {{{17, 509, 512, 2, 1, 64}, {1, 2, 99, 1000, 100'000}}, {{17, 130, 256, 1, 1, 33}, {1, 1000}}};
@@ -64,6 +66,7 @@ OpSizes real_sizes() {
   z.attentions = {{4, 1024, 12, 64, false, true}, {3, 1021, 12, 64, true, true}};
   z.elements = {kRows * 4 * C, kManyRows * 4 * C + 1};
   z.classifiers = {{kRows, V, Vp, true}, {kManyRows, V, Vp, false}};
+  z.heads = {{kRows, C, V, Vp, true}, {kRows + 37, C, V, Vp, false}};
   z.losses = {kManyRows};
   z.gradients = {124'475'904, 124'475'905};
   z.updates = {{d12, {99}}, {{1024, V, V, 12, 12, C}, {100'000}}};
@@ -83,6 +86,7 @@ OpSizes reduced_sizes() {
   z.attentions = {{1, 1021, 12, 64, false, false}};
   z.elements = {kTwice * C};
   z.classifiers = {{301, 50257, 50304, true}};
+  z.heads = {{1057, C, 1153, 1280, true}};  // one more than the blocks that look for rows that were too large
   z.losses = {kTwice};
   z.gradients = {2 * 528 * 512 * 8 + 37};
   z.updates = {{{1024, 50257, 50304, 1, 12, C}, {99}}};
@@ -100,6 +104,7 @@ OpSizes model_sizes(const gpt2::ModelConfig& model, int64_t B, int64_t T) {
   z.attentions = {{B, T, model.heads, C / model.heads, false, true}};
   z.elements = {rows * 4 * C};
   z.classifiers = {{rows, V, Vp, false}};
+  if (C % 8 == 0 && Vp % 8 == 0) z.heads = {{rows, C, V, Vp, false}};
   z.losses = {rows};
   z.gradients = {gpt2::tensor_layout(model).total};
   z.updates = {{model, {2}}};

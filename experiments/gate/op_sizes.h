@@ -38,6 +38,10 @@ struct OpSizes {
     int64_t rows, V, Vp;
     bool hurt;
   };
+  struct Head {
+    int64_t rows, C, V, Vp;
+    bool hurt;  // needs 9 rows
+  };
   struct Update {
     gpt2::ModelConfig config;
     std::vector<int64_t> steps;
@@ -53,6 +57,7 @@ struct OpSizes {
   std::vector<Attention> attentions;
   std::vector<int64_t> elements;  // of gelu and residual sums
   std::vector<Classifier> classifiers;
+  std::vector<Head> heads;  // C and Vp are multiples of 8: the own product has no others
   std::vector<int64_t> losses;
   std::vector<int64_t> gradients;
   std::vector<Update> updates;

@@ -173,16 +173,27 @@ std::vector<CheckResult> judge_against_oracle(const StepTaken& s, const StepName
   return out;
 }
 
-CheckResult loss_of_own_logits(const std::string& name, const std::string& tensor, double loss, std::span<const float> logits,
-                               std::span<const int32_t> targets, int64_t vocab_size) {
-  const std::vector<double> losses = token_losses(logits, targets, vocab_size);
-  double sum = 0, largest = 0;
-  for (const double x : losses) sum += x;
+double size_of_logits(std::span<const float> logits, int64_t vocab_size) {
+  double largest = 0;
   for (const float x : logits) largest = std::max(largest, std::abs(static_cast<double>(x)));
-  const double size = largest + std::log(static_cast<double>(vocab_size));
-  const double error = std::abs(loss - sum / static_cast<double>(losses.size())) / size;
+  return largest + std::log(static_cast<double>(vocab_size));
+}
+
+double moved_by_rounding(double rounded_after_loss, int64_t tokens) {
+  constexpr double kBf16 = 0x1p-8;
+  return 2 * std::min(rounded_after_loss, kBf16) * std::min(1.0, 4 / std::sqrt(static_cast<double>(tokens)));
+}
+
+CheckResult loss_of_own_logits(const std::string& name, const std::string& tensor, double loss, std::span<const float> logits,
+                               std::span<const int32_t> targets, int64_t vocab_size, double rounded_after_loss) {
+  const std::vector<double> losses = token_losses(logits, targets, vocab_size);
+  double sum = 0;
+  for (const double x : losses) sum += x;
+  const auto tokens = static_cast<double>(losses.size());
+  const double error = std::abs(loss - sum / tokens) / size_of_logits(logits, vocab_size);
   // 16 roundings of the largest number that takes part.
-  return make_result(name, tensor, {{"relative", error, 16 * kHalfUlp, -1}}, fmt::format("{:.7g}", loss));
+  const double budget = 16 * kHalfUlp + moved_by_rounding(rounded_after_loss, static_cast<int64_t>(losses.size()));
+  return make_result(name, tensor, {{"relative", error, budget, -1}}, fmt::format("{:.7g}", loss));
 }
 
 }  // namespace gate

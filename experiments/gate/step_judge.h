@@ -48,9 +48,14 @@ std::vector<CheckResult> judge_arithmetic(const StepTaken& step, const StepNames
 std::vector<CheckResult> judge_against_oracle(const StepTaken& step, const StepNames& names, const Expected& expected,
                                               const ModelBudgets& budgets);
 
-// Loss of a batch against the loss of the trainer's own logits: in units of the size of what is subtracted.
+// Loss of a batch against the loss of the trainer's own logits: in units of size_of_logits, which is that of what is subtracted.
+// `rounded_after_loss`: Trainer::logits_rounded_after_loss.
 CheckResult loss_of_own_logits(const std::string& name, const std::string& tensor, double loss, std::span<const float> logits,
-                               std::span<const int32_t> targets, int64_t vocab_size);
+                               std::span<const int32_t> targets, int64_t vocab_size, double rounded_after_loss = 0);
+double size_of_logits(std::span<const float> logits, int64_t vocab_size);
+// What rounding logits afterwards may move the mean loss of so many tokens, in these units: the target's logit and the logarithm of the sum by
+// the whole rounding at worst, and the mean of many independent ones by four of their deviations. No trainer is granted more than bf16's.
+double moved_by_rounding(double rounded_after_loss, int64_t tokens);
 
 // bf16 as fp32: the nearest, ties to even; and whether `weight` is one of the two neighbours of `parameter`.
 float nearest_bf16(float x);

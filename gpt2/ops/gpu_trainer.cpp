@@ -111,7 +111,7 @@ void GpuTrainer<S>::queue_step(const StepPlan& plan, const StepSlot& slot) {
   const auto micro_batch = [&](int64_t i) {
     const bool add = i == 0 ? model_->begin_gradients() : true;
     if (i == 0 && model_->gathers_ahead()) model_->gather_weights_ahead();
-    model_->forward();
+    model_->forward_to_loss();
     model_->loss(i > 0, true);
     if (i + 1 == micro_batches) model_->begin_exchange();
     model_->backward(add);
@@ -272,9 +272,10 @@ double GpuTrainer<S>::run_once(const Batch& batch, std::span<float> logits, bool
   complete_weights();
   check_batch(batch, options_);
   upload_once(batch, model_->rows() * (with_gradients ? ranks() : 1));
-  model_->forward();
   std::vector<S> stored;
+  if (!with_gradients || !logits.empty()) model_->forward();
   if (!logits.empty()) stored = download_logits(logits.size());  // before the classifier turns them into gradients
+  if (with_gradients && (logits.empty() || model_->trains_without_logits())) model_->forward_to_loss();
   model_->loss(false, with_gradients);
   if (with_gradients) {
     model_->begin_exchange();

@@ -37,14 +37,18 @@ class StepModel {
   int64_t state_elements(State which) const;
   Held held(State which) const;
   StepStats* stats() const { return stats_.data(); }
-  // (rows, padded vocabulary), in the storage of the activations; after `loss` with gradient, their gradient.
+  // (rows, padded vocabulary) after forward(), in the storage of the activations; after `loss` with gradient, their gradient.
   virtual const void* logits() const = 0;
 
   // Scalars and tokens of the next micro-batch from pinned memory of upload_bytes() that stays until the copy has run.
   void upload(const unsigned char* pinned);
   // Up to the logits.
   virtual void forward() = 0;
-  // stats()->loss = sum of token losses * loss_scale, or added to it; with gradient, the logits become dlogits * gradient_scale.
+  // As forward, in front of a loss with gradient, and what such a loss reads: the logits, or what a model has instead of them.
+  virtual void forward_to_loss() { forward(); }
+  virtual bool trains_without_logits() const { return false; }
+  // stats()->loss = sum of token losses * loss_scale, or added to it; with gradient, the logits become dlogits * gradient_scale, and whatever
+  // takes their place becomes what backward() wants of it.
   virtual void loss(bool accumulate, bool write_gradient) = 0;
   // Gradients of all parameters from dlogits; overwritten, or added to when `accumulate`.
   virtual void backward(bool accumulate) = 0;

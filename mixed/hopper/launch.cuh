@@ -42,13 +42,13 @@ Launch prepare_staged(const Problem& p, const Plan& plan, const Tail& tail) {
   const auto up = [](int x, int unit) { return (x + unit - 1) / unit; };
   const int tiles = up(p.m, plan.across_m * kTileM) * up(p.n, plan.across_n * kN);
   const auto blocks = static_cast<unsigned>(std::min(clusters, tiles) * size);
-  return [=, shape = Shape{p.m, p.n, p.k}](cudaStream_t stream) {
+  return [=, shape = Shape{p.m, p.n, p.k}, only_if = p.only_if](cudaStream_t stream) {
     cudaLaunchAttribute attribute = cluster;
     cudaLaunchConfig_t with = config;
     with.attrs = &attribute;
     with.gridDim = dim3(blocks);
     with.stream = stream;
-    STEPSCOPE_CUDA_CHECK(cudaLaunchKernelEx(&with, kernel, maps, shape, plan, tail));
+    STEPSCOPE_CUDA_CHECK(cudaLaunchKernelEx(&with, kernel, maps, shape, plan, tail, only_if));
   };
 }
 

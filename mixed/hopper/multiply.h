@@ -27,6 +27,7 @@ struct Problem {
   float* row_sums = nullptr;             // [ceil(n / columns of a tile)][m]; exponential
   int* overflow = nullptr;               // one; exponential sets it to 1, never to 0
   int kept = 0;                          // columns; exponential
+  const int* only_if = nullptr;          // on the device, where given: the product is made if it is not 0 then, and else nothing is written
 };
 
 // How a product is cut among the CTAs. It changes no result: every sum runs over k in one order.
@@ -46,6 +47,10 @@ std::optional<std::string> why_not_device(int major, int minor);
 std::optional<std::string> why_not_product(const Problem& p, Tail tail, const Cut& cut);
 // Both, of the current device.
 std::optional<std::string> why_not(const Problem& p, Tail tail, const Cut& cut);
+
+// Sums of exponentials over a tile's width that pass this set Problem::overflow: e^40. bf16 and fp32 reach to e^88, but a factor that
+// brings such a row back to the size of its softmax, and products with it, must stay in their range too.
+inline constexpr float kLargestExponentials = 2.3538527e17f;
 
 // A product made ready for the current device, so that running it is one launch. Throws stepscope::MachineError with the words of
 // why_not_device(), stepscope::InputError with those of why_not_product().

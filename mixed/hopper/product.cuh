@@ -379,7 +379,9 @@ __device__ __forceinline__ void multiply_in_turns(const Shape& s, const Plan& pl
 }
 
 template <int kN, int kStaged, bool kAcrossA, bool kAcrossB, class Tail>
-__global__ __launch_bounds__(kThreads, 1) void hopper_product_kernel(const __grid_constant__ Maps maps, Shape s, Plan plan, Tail tail) {
+__global__ __launch_bounds__(kThreads, 1) void hopper_product_kernel(const __grid_constant__ Maps maps, Shape s, Plan plan, Tail tail,
+                                                                     const int* only_if) {
+  if (only_if != nullptr && *only_if == 0) return;
   using Size = Sizes<kN>;
   extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t ring = shared_address(memory), staging = ring + plan.stages * Size::kBytesStage, at = staging + kStaged * kBytesPair;

@@ -102,11 +102,10 @@ struct GeluBackward : TailBase {
 };
 
 // out = exp(product - offset[row]) in columns below `kept`, 0 in the others; sums[tile of columns][row] over the tile's width, before
-// rounding. *overflow becomes 1 where such a sum passes e^80 or is no number: 50257 of them are still finite in fp32 and bf16, and what lies
-// beyond is for the caller to do otherwise.
+// rounding. *overflow becomes 1 where such a sum passes kLargestExponentials or is no number: the caller gives such a row another offset.
 struct ExpOverOffset : TailBase {
   static constexpr bool kRowSums = true;
-  static constexpr float kLargest = 5.54e34f, kLog2E = 1.4426950408889634f;
+  static constexpr float kLog2E = 1.4426950408889634f;
   using Row = float;   // offset * log2(e)
   using Column = int;  // how many of the two columns are kept
   const float* offset;
@@ -129,7 +128,7 @@ struct ExpOverOffset : TailBase {
   __device__ __forceinline__ void row_sum(float sum, int r, int tile, const Shape& s) const {
     if (r >= s.M) return;
     sums[static_cast<int64_t>(tile) * s.M + r] = sum;
-    if (!(sum <= kLargest)) *overflow = 1;
+    if (!(sum <= kLargestExponentials)) *overflow = 1;
   }
 };
 

@@ -33,6 +33,7 @@ LEFT_TO_INDUCTOR = {
 NOT_ALONE = {
     "linear_forward": "it is the bias of a matrix product, and products stay PyTorch's",
     "residual": "the sum is fused with the layernorm after it, which a PyTorch module does not own",
+    "lm_head": "it is a matrix product with the loss around it, and products stay PyTorch's",
     "residual_stream": "it is the storage of the trainer's own activations",
     "residual_gradient": "it is the storage of the trainer's own gradients",
     "bias_gradient": "it is part of another op's backward pass",

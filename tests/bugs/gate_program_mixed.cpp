@@ -1,6 +1,6 @@
 // The gate for one build of the mixed trainer, patched or not: every op, then the whole model with the defaults, with its own attention,
 // with every kernel of its own that the defaults leave to a library or to a fused one, with recompute, with stochastic rounding, with
-// masters in fp32 and the norm beside the backward, and with gradients in bf16.
+// masters in fp32, the norm beside the backward and the head without logits, and with gradients in bf16.
 #include "tests/bugs/gate_program.h"
 
 #include "experiments/gate/device_hooks.h"
@@ -21,16 +21,24 @@ int main(int argc, char** argv) {
     gate::ModelGateOptions flash = others;
     flash.variants = {{"attention_forward", "flash"}, {"attention_backward", "flash"}};
     gate::ModelGateOptions plain = others;
-    plain.variants = {{"attention_forward", "unfused"}, {"attention_backward", "unfused"}, {"linear_forward", "bias_kernel"},
-                      {"bias_gradient", "column_sums"}, {"gelu_forward", "kernel"}, {"gelu_backward", "kernel"},
-                      {"classifier", "two_pass"}, {"residual", "separate"}, {"layernorm_forward", "block_per_row"},
-                      {"layernorm_backward", "separate_columns"}, {"adamw", "per_tensor"}, {"step_launch", "stream"}};
+    plain.variants = {{"attention_forward", "unfused"},
+                      {"attention_backward", "unfused"},
+                      {"linear_forward", "bias_kernel"},
+                      {"bias_gradient", "column_sums"},
+                      {"gelu_forward", "kernel"},
+                      {"gelu_backward", "kernel"},
+                      {"classifier", "two_pass"},
+                      {"residual", "separate"},
+                      {"layernorm_forward", "block_per_row"},
+                      {"layernorm_backward", "separate_columns"},
+                      {"adamw", "per_tensor"},
+                      {"step_launch", "stream"}};
     gate::ModelGateOptions recompute = others;
     recompute.recompute = "gelu+ln";
     gate::ModelGateOptions stochastic = others;
     stochastic.weight_rounding = "stochastic";
     gate::ModelGateOptions beside = others;
-    beside.variants = {{"masters", "fp32"}, {"grad_norm", "beside_backward"}};
+    beside.variants = {{"masters", "fp32"}, {"grad_norm", "beside_backward"}, {"lm_head", "hopper"}};
     gate::ModelGateOptions narrow = others;
     narrow.variants = {{"weight_gradients", "bf16"}};
     gate::OpGateOptions ops;

@@ -140,6 +140,30 @@ TEST(Wiring, ALossThatIsNotThatOfTheLogitsIsCaught) {
 }
 
 // What goes wrong with certain values only, and the small case that has them.
+// A head that makes its loss in fp32 and has logits in bf16 only for who asks: as far apart as rounding takes them, and no further.
+TEST(Wiring, ALossOfLogitsBeforeTheyAreRoundedIsGrantedTheirRoundingAndNoMore) {
+  constexpr int64_t kTokens = 256, kVocabulary = 61;
+  std::vector<float> logits(kTokens * kVocabulary), rounded;
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = 5 * std::sin(static_cast<float>(i * i % 1009));
+  for (const float x : logits) rounded.push_back(nearest_bf16(x));
+  std::vector<int32_t> targets(kTokens);
+  double loss = 0;
+  for (size_t t = 0; t < targets.size(); ++t) {
+    targets[t] = static_cast<int32_t>(7 * t % kVocabulary);
+    double sum = 0;
+    for (size_t v = 0; v < kVocabulary; ++v) sum += std::exp(static_cast<double>(logits[t * kVocabulary + v]));
+    loss += (std::log(sum) - static_cast<double>(logits[t * kVocabulary + static_cast<size_t>(targets[t])])) / kTokens;
+  }
+  const auto passes = [&](double x, double granted) {
+    return loss_of_own_logits("loss of logits", "loss", x, rounded, targets, kVocabulary, granted).passed;
+  };
+  EXPECT_TRUE(loss_of_own_logits("loss of logits", "loss", loss, logits, targets, kVocabulary).passed);
+  EXPECT_FALSE(passes(loss, 0));
+  EXPECT_TRUE(passes(loss, 0x1p-8));
+  EXPECT_FALSE(passes(loss * 1.02, 0x1p-8));
+  EXPECT_FALSE(passes(loss * 1.02, 1.0)) << "no trainer is granted more than bf16's";
+}
+
 TEST(Wiring, EachHurtingValueIsSeenByItsCase) {
   const auto scaled_if = [](auto applies) {
     return Defect{.forward_of = [applies](std::span<float> logits, std::span<const float> p, const gpt2::TrainerOptions& o) {

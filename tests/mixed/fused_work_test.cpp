@@ -132,6 +132,19 @@ TEST(FusedWork, OurOwnProductWithGeluMovesWhatTheLibrarysDoes) {
   for (const auto& [path, work] : library) EXPECT_EQ(own.at(path).min_bytes, work.min_bytes) << path;
 }
 
+// 2 Vp values a row fewer to move for the loss, and 4 C more: lnf's output and its gradient, each read and written once more.
+TEST(FusedWork, TheHeadWithoutLogitsSparesTwoReadingsOfThem) {
+  VariantChoice v = plain();
+  const auto before = by_path(v);
+  v.lm_head = LmHead::hopper;
+  const auto all = by_path(v);
+  EXPECT_EQ(all.size(), before.size());
+  const double logits = kTensor / static_cast<double>(options().model.channels) * static_cast<double>(options().model.padded_vocab);
+  EXPECT_EQ(all.at("classifier/-/loss").min_bytes, before.at("classifier/-/loss").min_bytes - 2 * logits + 2 * kTensor);
+  EXPECT_EQ(all.at("backward/-/lm_head").min_bytes, before.at("backward/-/lm_head").min_bytes + 2 * kTensor);
+  EXPECT_EQ(all.at("forward/-/lm_head").min_bytes, before.at("forward/-/lm_head").min_bytes);
+}
+
 TEST(FusedWork, RecomputeKeepsTheBackwardRangeOfGelu) {
   VariantChoice v = plain();
   v.gelu_backward = Gelu::matmul_epilogue;

@@ -75,6 +75,7 @@ std::vector<Extent> extents(const MemoryPlan& plan, const gpt2::TrainerOptions& 
   add("lnf_rstd", a.lnf_rstd, rows * 4, 1);
   add("logits", a.logits, rows * o.model.padded_vocab * 2, 1);
   add("losses", a.losses, rows * 4, 1);
+  if (v.lm_head == LmHead::hopper) add("head_factors", a.head_factors, rows * 4, 1);
   const bool wide_gradient = v.residual_gradient == ResidualGradient::as_fp32;
   if (v.residual_stream == ResidualStream::as_fp32) add("stream", a.stream, rows * C * 4, 1);
   add("dresidual", a.dresidual, rows * C * (wide_gradient ? 4 : 2), 1);
@@ -97,6 +98,7 @@ TEST(MixedMemoryPlan, NoTwoActivationsShareMemory) {
         VariantChoice v = flash();
         v.residual_stream = wide % 2 == 1 ? ResidualStream::as_fp32 : ResidualStream::as_bf16;
         v.residual_gradient = wide >= 2 ? ResidualGradient::as_fp32 : ResidualGradient::as_bf16;
+        v.lm_head = wide % 3 == 1 ? LmHead::hopper : LmHead::logits;
         const MemoryPlan plan = plan_memory(o, v);
         expect_apart_and_inside(extents(plan, o, v), plan.activation_bytes);
       }
@@ -161,6 +163,22 @@ TEST(MixedMemoryPlan, ColumnSumsOfOurOwnProductFitTheScratch) {
     const MemoryPlan own = plan_memory(o, v);
     EXPECT_GE(own.scratch_bytes, (batch * 1023 + 127) / 128 * (4 * 768) * 4) << batch;
     EXPECT_EQ(own.activation_bytes, library.activation_bytes) << batch;
+  }
+}
+
+// Of every row two offsets and a sum for every 192 columns of the vocabulary, in the scratch memory; and its factor, which waits for the
+// backward pass.
+TEST(MixedMemoryPlan, TheHeadWithoutLogitsHasSumsInTheScratchAndAFactorForEveryRow) {
+  VariantChoice v = flash();
+  for (const int64_t batch : {1, 3, 64}) {
+    const gpt2::TrainerOptions o = d12(batch, 1023);
+    v.lm_head = LmHead::logits;
+    const MemoryPlan logits = plan_memory(o, v);
+    v.lm_head = LmHead::hopper;
+    const MemoryPlan own = plan_memory(o, v);
+    const int64_t rows = batch * 1023;
+    EXPECT_GE(own.scratch_bytes, ((50304 + 191) / 192 + 2) * rows * 4) << batch;
+    EXPECT_EQ(own.activation_bytes - logits.activation_bytes, (rows * 4 + 255) / 256 * 256) << batch;
   }
 }
 

@@ -32,6 +32,7 @@ const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers =
     {"gelu_backward", [](const VariantChoice& c) { return static_cast<int>(c.gelu_backward); }},
     {"attention_forward", [](const VariantChoice& c) { return static_cast<int>(c.attention_forward); }},
     {"attention_backward", [](const VariantChoice& c) { return static_cast<int>(c.attention_backward); }},
+    {"lm_head", [](const VariantChoice& c) { return static_cast<int>(c.lm_head); }},
     {"classifier", [](const VariantChoice& c) { return static_cast<int>(c.classifier); }},
     {"zero_grad", [](const VariantChoice& c) { return static_cast<int>(c.zero_grad); }},
     {"adamw", [](const VariantChoice& c) { return static_cast<int>(c.adamw); }},
@@ -78,6 +79,7 @@ TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
   EXPECT_EQ(index("bias_gradient", "column_sums"), static_cast<int>(BiasGradient::column_sums));
   EXPECT_EQ(index("gelu_forward", "kernel"), static_cast<int>(Gelu::kernel));
   EXPECT_EQ(index("gelu_backward", "hopper"), static_cast<int>(Gelu::hopper));
+  EXPECT_EQ(index("lm_head", "hopper"), static_cast<int>(LmHead::hopper));
   EXPECT_EQ(index("attention_forward", "flash"), static_cast<int>(AttentionForward::flash));
   EXPECT_EQ(index("attention_forward", "unfused"), static_cast<int>(AttentionForward::unfused));
   EXPECT_EQ(index("attention_backward", "flash"), static_cast<int>(AttentionBackward::flash));

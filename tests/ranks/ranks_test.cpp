@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "gpt2/cuda/device_info.h"
 #include "gpt2/distributed/nccl.h"
 #include "gpt2/tensor_table.h"
 #include "tests/ranks/rank_job.h"
@@ -291,6 +292,23 @@ TEST_P(Ranks, GatheredRowsGiveTheGradientOfTheDenseExchange) {
       expect_same(all[i][0], all[i % 2][0], name_of(jobs[i]));  // however the ranks communicate
     }
   }
+}
+
+// wte's gradient leaves behind the head whole, without a one-hot part that would come later.
+TEST_P(Ranks, TheHeadWithoutLogitsDoesWhatItDoesOnOneRank) {
+  if (GetParam().trainer != "mixed") GTEST_SKIP() << "the fp32 trainer has logits alone";
+  if (const std::string capability = gpt2::cuda::device_info().compute_capability; capability != "9.0")
+    GTEST_SKIP() << "its product needs compute capability 9.0, this GPU has " << capability;
+  std::vector<RankJob> jobs;
+  for (const char* embedding : {"dense", "gathered_rows"})
+    for (const int64_t micro_batches : {2, 6}) {
+      jobs.push_back(job("zero1"));
+      jobs.back().variants["lm_head"] = "hopper";
+      jobs.back().variants["embedding_exchange"] = embedding;
+      jobs.back().micro_batches = micro_batches;
+      jobs.back().steps = 1;
+    }
+  expect_as_alone(jobs, alone(jobs));
 }
 
 // The second step reads what the first left in wte and in the buffers of rows.

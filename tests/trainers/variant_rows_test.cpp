@@ -398,6 +398,19 @@ TEST(VariantRows, OurOwnProductsWithGeluNeedHopperAndEachOther) {
               HasSubstr("C = 60 is no multiple of 8"));
 }
 
+TEST(VariantRows, TheHeadWithoutLogitsNeedsHopperAndRowsOfWholePacks) {
+  const auto why = [&](const mixed::Run& run) { return refusal([&] { mixed::variants().settle(run, {{"lm_head", "hopper"}}, true); }); };
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  EXPECT_EQ(why(run), "");
+  run.options.recompute = "gelu+ln";
+  EXPECT_EQ(why(run), "");
+  run.compute_capability_major = 10;
+  EXPECT_THAT(why(run), AllOf(HasSubstr("lm_head=hopper"), HasSubstr("only GPUs of compute capability 9.0")));
+  EXPECT_THAT(why(mixed_run(small(60, 4, 512))), HasSubstr("C = 60 is no multiple of 8"));
+  mixed::Run odd = mixed_run(small(64, 4, 509));
+  EXPECT_THAT(why(odd), HasSubstr("Vp = 509 is no multiple of 8"));
+}
+
 // Which of two plans is the faster differs from process to process where they are close.
 TEST(VariantRows, AMeasuredPlanIsNoChoiceOfADeterministicRun) {
   if (mixed::why_no_cudnn()) GTEST_SKIP() << *mixed::why_no_cudnn();
