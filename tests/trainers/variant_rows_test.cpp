@@ -368,7 +368,9 @@ TEST(VariantRows, OurOwnProductsWithGeluNeedHopperAndEachOther) {
     const auto s = mixed::variants().settle(run, wanted, true);
     EXPECT_EQ(settled(s, "gelu_forward"), name) << reason;
     EXPECT_EQ(settled(s, "gelu_backward"), name) << reason;
-    if (*reason != 0) EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("not the default hopper"), HasSubstr(reason))));
+    if (*reason != 0) {
+      EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("not the default hopper"), HasSubstr(reason))));
+    }
   };
   both({}, "", "");
   both({{"gelu_forward", "matmul_epilogue"}}, "matmul_epilogue", "only gelu_forward=hopper keeps GELU's gradient");
