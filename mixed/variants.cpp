@@ -133,10 +133,10 @@ Refusal no_hopper_gelu_backward(const Run& run, const VariantChoice& choice) {
   if (auto why = why_no_hopper_product(run.compute_capability_major, run.options.model.channels)) return why;
   return "only gelu_forward=hopper keeps GELU's gradient, which it reads";
 }
-Refusal no_hopper_head(const Run& run, const VariantChoice&) {
+Refusal no_hopper_head(const Run& run, const VariantChoice& choice) {
   if (run.options.model.padded_vocab % 8 != 0)
     return fmt::format("Vp = {} is no multiple of 8, which rows of exponentials must be", run.options.model.padded_vocab);
-  return why_no_hopper_product(run.compute_capability_major, run.options.model.channels);
+  return no_hopper_gelu_backward(run, choice);
 }
 Refusal no_input_of_gelu(const Run&, const VariantChoice& choice) {
   switch (choice.gelu_forward) {
@@ -411,27 +411,23 @@ constexpr std::array kRows{
     Row{.slot = "bias_gradient",
         .name = "layernorm_fold",
         .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::layernorm_fold>(),
-        .help = "attproj and mlp_down: the backward of the layernorm behind them sums the columns; others as column_sums",
+        .help = "attproj and mlp_down: the backward of the layernorm behind them sums the columns; qkv and mlp_up: as column_sums",
         .refused = "with layernorm_backward=separate_columns",
         .refuses = no_fold,
-        .with = "gelu_backward=matmul_epilogue",
         .launches = {{{.where = "backward/attproj backward/mlp_down backward/ln1 backward/ln2 backward/lnf", .never = "slab_sums_kernel"},
                       {.where = kOtherLinearsBackward, .must = "slab_sums_kernel"}}}},
     Row{.slot = "bias_gradient",
         .name = "column_sums",
         .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::column_sums>(),
-        .help = "kernels of their own sum the columns, but mlp_up's where gelu_backward=hopper has summed them",
-        .with = "gelu_backward=matmul_epilogue",
+        .help = "kernels of their own sum the columns",
         .launches = {{{.where = kProjectionsBackward, .must = "slab_sums_kernel"},
                       {.where = kOtherLinearsBackward, .must = "slab_sums_kernel"}}}},
     Row{.slot = "bias_gradient",
         .name = "matmul_epilogue",
         .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::matmul_epilogue>(),
-        .help =
-            "the product of the weight gradient sums the columns of its operand, but mlp_up's where gelu_backward=hopper has summed them",
+        .help = "the product of the weight gradient sums the columns of its operand",
         .refused = kNoProduct,
         .refuses = no_bias_gradient_product,
-        .with = "gelu_backward=matmul_epilogue",
         .launches = {{{.where = kProjectionsBackward, .never = "slab_sums_kernel", .at_least = 2},
                       {.where = kOtherLinearsBackward, .never = "slab_sums_kernel", .at_least = 2}}}},
 
