@@ -362,6 +362,7 @@ void run(GateFlags f, int& exit_code) {
     for (const Configuration& c : all_configurations(f)) fmt::print("{}\n", c.name);
     return;
   }
+  if (f.write_receipt) gate::receipt_sources(kSourceDir, f.trainer);
   if (!f.configurations.empty() && f.seeds.empty()) throw InputError("--configurations goes with --seeds");
   if (f.trainer != "reference")
     if (const GpuStatus gpu = gpu_status(); !gpu.present)

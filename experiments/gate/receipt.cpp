@@ -26,16 +26,23 @@ constexpr const char* kSchema = "stepscope.receipt/2";
 
 }  // namespace
 
+std::map<std::string, std::string> receipt_sources(const fs::path& source_root, const std::string& trainer) {
+  auto hashes = hash_step_sources(source_root, trainer);
+  if (hashes.empty())
+    throw stepscope::InputError(fmt::format(
+        "--write-receipt: {}, the source tree that this program was built from, has no CMake target {}_trainer; build stepscope "
+        "where its receipt is to be written",
+        source_root.string(), trainer));
+  return hashes;
+}
+
 ordered_json make_receipt(const std::string& trainer, const std::vector<GateReport>& reports, const DeviceFacts& device,
                           const fs::path& source_root, const fs::path& binary, const std::string& git_revision) {
   if (reports.empty()) throw std::logic_error("receipt: no report");
   for (const GateReport& r : reports)
     if (!r.passed()) throw std::logic_error("receipt: the gate did not pass (" + r.trainer + ", " + r.workload + ")");
   if (device.name.empty() || device.driver.empty()) throw std::logic_error("receipt: not on a real device");
-  const auto hashes = hash_step_sources(source_root, trainer);
-  if (hashes.empty())
-    throw stepscope::InputError(
-        fmt::format("receipt: {} has no CMake target {}_trainer, whose sources would be hashed", source_root.string(), trainer));
+  const auto hashes = receipt_sources(source_root, trainer);
 
   ordered_json j{
       {"schema", kSchema}, {"trainer", trainer}, {"passed", true}, {"date", stepscope::now_utc()}, {"git_revision", git_revision}};

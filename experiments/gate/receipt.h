@@ -3,6 +3,7 @@
 // includes, without running the gate again turns `gate --check-receipts` and a host test red.
 #pragma once
 #include <filesystem>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -19,6 +20,10 @@ struct DeviceFacts {
   std::string cublas;
   std::string cudnn{};  // "" for a trainer without it
 };
+
+// The hashes of the sources that a receipt of this trainer names. Throws stepscope::InputError where `source_root`, the tree that this
+// program was built from, has none: asked before a gate that takes minutes, so that its receipt is not lost.
+std::map<std::string, std::string> receipt_sources(const std::filesystem::path& source_root, const std::string& trainer);
 
 // One receipt of all `reports` (op checks, whole model per matmul mode and variant); of each check the worst
 // error and its budget. Throws std::logic_error unless every report passed and `device` names one: nothing

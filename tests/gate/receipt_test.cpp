@@ -70,6 +70,18 @@ TEST_F(ReceiptTest, HoldsForTheSourcesItWasMadeFrom) {
   EXPECT_EQ(j["device"]["name"], "NVIDIA H200");
 }
 
+// As where a program runs elsewhere than it was built: the gate would take minutes, and its receipt would name nothing.
+TEST_F(ReceiptTest, ATreeWithoutSourcesIsRefusedBeforeTheGate) {
+  EXPECT_EQ(receipt_sources(root_, "fp32").size(), 4u);
+  try {
+    receipt_sources(root_ / "elsewhere", "fp32");
+    FAIL() << "nothing to hash was taken";
+  } catch (const stepscope::InputError& e) {
+    EXPECT_NE(std::string(e.what()).find((root_ / "elsewhere").string()), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("build stepscope where"), std::string::npos) << e.what();
+  }
+}
+
 TEST_F(ReceiptTest, AChangedSourceIsNamed) {
   write_receipt(root_ / "receipts", make({good_}));
   write("fp32/kernels/gelu.cu", "#include \"gpt2/cuda/check.h\"\na kernel with one more blank ");
