@@ -1,5 +1,6 @@
 // The product of experiments/prototypes/hopper_product against sums in double on the host, at shapes that fill no tile and at shapes where
 // every CTA takes several tiles.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,6 +26,17 @@ struct Case {
   bool a_across, b_across;
   Cut cut;
 };
+
+// What a test of such a product is called.
+void PrintTo(const Case& c, std::ostream* out) {
+  const hopper::Plan& plan = c.cut.plan;
+  const char* tail = "plain";
+  if (c.tail == Tail::gelu) tail = "gelu";
+  if (c.tail == Tail::gelu_backward) tail = "gelu_backward";
+  if (c.tail == Tail::exponential) tail = "exponential";
+  *out << fmt::format("{}_{}x{}x{}{}{}_n{}_c{}x{}_s{}", tail, c.m, c.n, c.k, c.a_across ? "_a_across" : "", c.b_across ? "_b_across" : "",
+                      c.cut.columns, plan.across_m, plan.across_n, plan.stages);
+}
 
 // Kept, because the largest of them take a second to make and many cases use them.
 const std::vector<bf16>& random_values(int64_t n, float scale, unsigned seed) {
