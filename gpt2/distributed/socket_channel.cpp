@@ -16,6 +16,7 @@
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "gpt2/distributed/data_links.h"
 #include "gpt2/distributed/rank_page.h"
