@@ -35,7 +35,8 @@ constexpr int64_t window_bytes(int ranks, int64_t slice_bytes) { return (ranks -
 // Bytes of the slice of rank 0, which no rank's exceeds. An array of all_reduce that has no equal slices is cut into slices of whole 16
 // bytes, of which the last may be shorter or empty.
 int64_t slice_bytes_of(const Collective& collective, int ranks);
-// What `rank` does; where the ranks write into each other's arrays, `direct`, an all-gather needs no window. Throws std::logic_error for a collective that no communicator takes.
+// What `rank` does; where the ranks write into each other's arrays, `direct`, an all-gather needs no window. Throws std::logic_error for a
+// collective that no communicator takes.
 std::vector<PeerAction> peer_actions(const Collective& collective, int rank, int ranks, bool direct = false);
 
 }  // namespace gpt2::distributed

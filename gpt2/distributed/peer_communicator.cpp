@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "gpt2/cuda/device_buffer.h"
+#include "gpt2/cuda/driver_function.h"
 #include "gpt2/distributed/agreement.h"
 #include "gpt2/distributed/peer_actions.h"
 #include "gpt2/distributed/peer_kernels.h"
@@ -66,14 +67,12 @@ struct Handle {
 
 Handle handle_of(void* memory) {
   using AddressRange =
-      int (*)(unsigned long long*, size_t*, unsigned long long);  // CUresult, CUdeviceptr; cuda.h would be needed for them alone
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  STEPSCOPE_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found, 12000, cudaEnableDefault, &result));
+      int(unsigned long long*, size_t*, unsigned long long);  // CUresult, CUdeviceptr; cuda.h would be needed for them alone
+  const auto address_range = cuda::driver_function<AddressRange>("cuMemGetAddressRange");
   unsigned long long begin = 0;
   size_t bytes = 0;
   const auto address = reinterpret_cast<unsigned long long>(memory);
-  if (found == nullptr || reinterpret_cast<AddressRange>(found)(&begin, &bytes, address) != 0)
+  if (address_range == nullptr || address_range(&begin, &bytes, address) != 0)
     throw stepscope::MachineError("--communicator peer: the driver does not say where an allocation begins (cuMemGetAddressRange)");
   Handle handle;
   STEPSCOPE_CUDA_CHECK(cudaIpcGetMemHandle(&handle.memory, memory));
@@ -81,7 +80,13 @@ Handle handle_of(void* memory) {
   return handle;
 }
 
-unsigned char* open_handle(int rank, const Bytes& bytes) {
+// Memory of another rank. CUDA opens the whole allocation, which `begin` is the begin of.
+struct Opened {
+  unsigned char* begin = nullptr;
+  int64_t offset = 0;  // of what was shared
+};
+
+Opened open_handle(int rank, const Bytes& bytes) {
   Handle handle;
   if (bytes.size() != sizeof(handle)) throw std::logic_error("a rank sent no handle of its memory");
   std::memcpy(&handle, bytes.data(), sizeof(handle));
@@ -90,13 +95,7 @@ unsigned char* open_handle(int rank, const Bytes& bytes) {
   if (!succeeds(status))
     throw stepscope::MachineError(
         fmt::format("--communicator peer: the memory of rank {} cannot be opened here ({}); use nccl", rank, cudaGetErrorString(status)));
-  return static_cast<unsigned char*>(opened);
-}
-
-int64_t offset_of(const Bytes& bytes) {
-  Handle handle;
-  std::memcpy(&handle, bytes.data(), sizeof(handle));
-  return handle.offset;
+  return {static_cast<unsigned char*>(opened), handle.offset};
 }
 
 // One number that the device reads and this process writes, from any thread and without a call of CUDA.
@@ -173,7 +172,6 @@ class Peer final : public Communicator {
       for (const int r : others()) {
         const auto peer = static_cast<size_t>(r);
         shared_.opened[peer] = open_handle(r, all[peer]);
-        shared_.offset[peer] = offset_of(all[peer]);
       }
       shared_.begin = static_cast<unsigned char*>(memory);
       shared_.bytes = bytes;
@@ -187,7 +185,7 @@ class Peer final : public Communicator {
     shared_ = {};
     ++closed_;
     for (const int r : others())
-      (void)succeeds(cudaMemcpy(opened_[static_cast<size_t>(r)] + kClosedAt + world_.rank * kFlagBytes, &closed_, sizeof(closed_),
+      (void)succeeds(cudaMemcpy(opened_[static_cast<size_t>(r)].begin + kClosedAt + world_.rank * kFlagBytes, &closed_, sizeof(closed_),
                                 cudaMemcpyHostToDevice));
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(kLongestUnshare_s);
     for (const int r : others()) {
@@ -212,14 +210,14 @@ class Peer final : public Communicator {
           meet(meeting_, on);
           break;
         case PeerAction::Kind::push:
-          copy(opened_[static_cast<size_t>(a.peer)] + kHeadBytes + a.window, array + a.data, a.bytes, on);
+          copy(opened_[static_cast<size_t>(a.peer)].begin + kHeadBytes + a.window, array + a.data, a.bytes, on);
           break;
         case PeerAction::Kind::sum:
           add_parts(c.type, array + a.data, own, part_stride(slice), a.bytes / bytes_of(c.type), world_.rank, world_.size, on);
           break;
         case PeerAction::Kind::place: {
-          const auto peer = static_cast<size_t>(a.peer);
-          copy(shared_.opened[peer] + shared_.offset[peer] + (array - shared_.begin) + a.data, array + a.data, a.bytes, on);
+          const Opened& theirs = shared_.opened[static_cast<size_t>(a.peer)];
+          copy(theirs.begin + theirs.offset + (array - shared_.begin) + a.data, array + a.data, a.bytes, on);
           break;
         }
         case PeerAction::Kind::take:
@@ -279,8 +277,8 @@ class Peer final : public Communicator {
     for (const int r : others()) {
       const auto peer = static_cast<size_t>(r);
       opened_[peer] = open_handle(r, handles[peer]);
-      if (offset_of(handles[peer]) != 0) throw std::logic_error("a window is no allocation of its own");
-      meeting_.theirs[peer] = reinterpret_cast<uint32_t*>(opened_[peer]) + world_.rank * kFlagStride;
+      if (opened_[peer].offset != 0) throw std::logic_error("a window is no allocation of its own");
+      meeting_.theirs[peer] = reinterpret_cast<uint32_t*>(opened_[peer].begin) + world_.rank * kFlagStride;
     }
     meeting_.flags = reinterpret_cast<uint32_t*>(window_);
     meeting_.generation = generation_.data();
@@ -289,17 +287,16 @@ class Peer final : public Communicator {
     meeting_.ranks = world_.size;
   }
 
-  static void close(std::array<unsigned char*, kMostPeers>& all) noexcept {
-    for (unsigned char*& opened : all)
-      if (opened != nullptr) STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaIpcCloseMemHandle(std::exchange(opened, nullptr)));
+  static void close(std::array<Opened, kMostPeers>& all) noexcept {
+    for (Opened& opened : all)
+      if (opened.begin != nullptr) STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaIpcCloseMemHandle(std::exchange(opened.begin, nullptr)));
   }
 
-  // What this rank shares, and what the others do, opened here; theirs begins `offset` behind it.
+  // What this rank shares, and what the others do.
   struct Shared {
     unsigned char* begin = nullptr;
     int64_t bytes = 0;
-    std::array<unsigned char*, kMostPeers> opened{};
-    std::array<int64_t, kMostPeers> offset{};
+    std::array<Opened, kMostPeers> opened{};
   };
 
   World world_;
@@ -310,7 +307,7 @@ class Peer final : public Communicator {
   cuda::DeviceBuffer<uint32_t> generation_;
   unsigned char* window_ = nullptr;  // own: flags, then the parts of the others
   int64_t window_size_ = 0;
-  std::array<unsigned char*, kMostPeers> opened_{};  // [rank] its window, here
+  std::array<Opened, kMostPeers> opened_{};  // [rank] its window, here
   Meeting meeting_;
   Shared shared_;
   uint32_t closed_ = 0;  // times that this rank closed what the others share, since the window was made

@@ -66,17 +66,17 @@ void run(const std::vector<Collective>& collectives, const std::vector<int>& ord
     PeerAction action;
     size_t number;
   };
-  std::vector<std::vector<Step>> todo(ranks.size());
+  std::vector<std::vector<Step>> queued(ranks.size());
   for (size_t r = 0; r < ranks.size(); ++r)
     for (size_t n = 0; n < collectives.size(); ++n)
       for (const PeerAction& a : peer_actions(collectives[n], static_cast<int>(r), static_cast<int>(ranks.size()), direct))
-        todo[r].push_back({a, n});
+        queued[r].push_back({a, n});
   std::vector<size_t> next(ranks.size(), 0);
-  const auto left = [&](int r) { return next[static_cast<size_t>(r)] < todo[static_cast<size_t>(r)].size(); };
+  const auto left = [&](int r) { return next[static_cast<size_t>(r)] < queued[static_cast<size_t>(r)].size(); };
   while (std::any_of(order.begin(), order.end(), left)) {
     for (const int r : order)
       for (auto& at = next[static_cast<size_t>(r)]; left(r); ++at) {
-        const Step& s = todo[static_cast<size_t>(r)][at];
+        const Step& s = queued[static_cast<size_t>(r)][at];
         if (s.action.kind == Kind::meet) break;
         carry_out(s.action, collectives[s.number], s.number, r, ranks);
       }

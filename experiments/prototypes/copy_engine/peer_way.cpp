@@ -8,28 +8,20 @@
 #include "base/errors.h"
 #include "experiments/prototypes/copy_engine/kernels.h"
 #include "experiments/prototypes/copy_engine/way.h"
+#include "experiments/prototypes/copy_engine/work.h"
 #include "gpt2/cuda/device_buffer.h"
+#include "gpt2/cuda/driver_function.h"
 
 namespace copy_engine {
 namespace {
 
-// The driver's function without linking libcuda, which the machine that compiles has not.
-auto batch_mem_op() {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  STEPSCOPE_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &found, 12000, cudaEnableDefault, &result));
-  if (found == nullptr) throw stepscope::MachineError("the driver has no cuStreamBatchMemOp");
-  return reinterpret_cast<CUresult (*)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned)>(found);
-}
+using BatchMemOp = CUresult(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
 
-struct Fence {
-  Fence() { STEPSCOPE_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming)); }
-  void order(cudaStream_t before, cudaStream_t after) const {
-    STEPSCOPE_CUDA_CHECK(cudaEventRecord(event, before));
-    STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(after, event, 0));
-  }
-  cudaEvent_t event = nullptr;
-};
+BatchMemOp* batch_mem_op() {
+  const auto found = gpt2::cuda::driver_function<BatchMemOp>("cuStreamBatchMemOp");
+  if (found == nullptr) throw stepscope::MachineError("the driver has no cuStreamBatchMemOp");
+  return found;
+}
 
 class PeerCopies final : public Way {
  public:
@@ -111,7 +103,7 @@ class PeerCopies final : public Way {
 
   Flags flags_;
   int rank_;
-  CUresult (*mem_op_)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
+  BatchMemOp* mem_op_;
   std::vector<gpt2::cuda::Stream> beside_;
   std::vector<Fence> fences_;
   gpt2::cuda::DeviceBuffer<float> own_{kAll};

@@ -2,56 +2,37 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <thread>
 #include <vector>
 
 #include "base/errors.h"
+#include "base/statistics.h"
 
 namespace copy_engine {
-namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-double ms_between(cudaEvent_t begin, cudaEvent_t end) {
-  float ms = 0;
-  STEPSCOPE_CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
-  return static_cast<double>(ms);
-}
-
-}  // namespace
 
 Work::Work(const Streams& streams, Queue main, Queue beside, bool captured)
     : streams_(streams), main_(std::move(main)), beside_(std::move(beside)) {
-  for (cudaEvent_t* e : {&begin_, &main_end_, &beside_end_}) STEPSCOPE_CUDA_CHECK(cudaEventCreate(e));
-  for (cudaEvent_t* e : {&forked_, &joined_}) STEPSCOPE_CUDA_CHECK(cudaEventCreateWithFlags(e, cudaEventDisableTiming));
   if (captured) capture();
 }
 
 Work::~Work() {
   if (executable_ != nullptr) (void)cudaGraphExecDestroy(executable_);
   if (graph_ != nullptr) (void)cudaGraphDestroy(graph_);
-  for (cudaEvent_t e : {begin_, main_end_, beside_end_, forked_, joined_}) (void)cudaEventDestroy(e);
 }
 
 // What is beside goes first: queued eagerly, it would start behind hundreds of products.
 void Work::queue(bool captured) {
   const cudaStream_t main = streams_.main.get(), beside = streams_.beside.get();
   const unsigned how = captured ? cudaEventRecordExternal : cudaEventRecordDefault;
-  STEPSCOPE_CUDA_CHECK(cudaEventRecordWithFlags(begin_, main, how));
-  STEPSCOPE_CUDA_CHECK(cudaEventRecord(forked_, main));
-  STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(beside, forked_, 0));
+  STEPSCOPE_CUDA_CHECK(cudaEventRecordWithFlags(begin_.get(), main, how));
+  fork_.order(main, beside);
   if (beside_) beside_(beside);
-  STEPSCOPE_CUDA_CHECK(cudaEventRecordWithFlags(beside_end_, beside, how));
+  STEPSCOPE_CUDA_CHECK(cudaEventRecordWithFlags(beside_end_.get(), beside, how));
   if (main_) main_(main);
-  STEPSCOPE_CUDA_CHECK(cudaEventRecordWithFlags(main_end_, main, how));
-  STEPSCOPE_CUDA_CHECK(cudaEventRecord(joined_, beside));
-  STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(main, joined_, 0));
+  STEPSCOPE_CUDA_CHECK(cudaEventRecordWithFlags(main_end_.get(), main, how));
+  join_.order(beside, main);
 }
 
 // Thread-local, as the trainers capture: NCCL's own threads may allocate meanwhile.
@@ -82,7 +63,9 @@ void Work::run() {
   }
 }
 
-Work::Times Work::times() const { return {ms_between(begin_, main_end_), ms_between(begin_, beside_end_)}; }
+Work::Times Work::times() const {
+  return {gpt2::cuda::elapsed_ns(begin_, main_end_) / 1e6, gpt2::cuda::elapsed_ns(begin_, beside_end_) / 1e6};
+}
 
 Work::Times Work::time(Pair& pair, int runs) {
   std::vector<double> main, beside;
@@ -93,7 +76,7 @@ Work::Times Work::time(Pair& pair, int runs) {
     main.push_back(times().main_ms);
     beside.push_back(times().beside_ms);
   }
-  return {median(main), median(beside)};
+  return {stepscope::median(std::move(main)), stepscope::median(std::move(beside))};
 }
 
 std::string Work::nodes() const {
