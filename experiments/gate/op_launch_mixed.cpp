@@ -79,10 +79,6 @@ constexpr mixed::AttentionPlan kFirstPlan = mixed::AttentionPlan::heuristic;  //
 // lie together; the last piece has one.
 void launch_norm_of_pieces(OpScalars& x, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip, double* partial,
                            cudaStream_t stream) {
-  StepScalars s;
-  s.clip = clip;
-  const StepScalars* set = x.set(s);
-  gpt2::ops::StepStats* stats = x.poisoned_stats();
   const int64_t step = n % 4 == 0 ? n / 5 / 4 * 4 : n / 5;
   const auto begin = [&](int part) { return part == 5 ? n : part * step; };
   for (int piece = 0; piece < 3; ++piece) {
@@ -94,9 +90,21 @@ void launch_norm_of_pieces(OpScalars& x, double* norm, float* clip_scale, const 
     }
     gpt2::ops::squares_of_spans(partial + piece * gpt2::ops::kPartialsOfSpans, gradients, spans, stream);
   }
-  gpt2::ops::finish_grad_norm(stats, partial, 3 * gpt2::ops::kPartialsOfSpans, set, stream);
-  x.copy(norm, &stats->grad_norm, sizeof *norm);
-  x.copy(clip_scale, &stats->clip_scale, sizeof *clip_scale);
+  launch_norm(x, norm, clip_scale, clip, [&](gpt2::ops::StepStats* stats, const StepScalars* scalars) {
+    gpt2::ops::finish_grad_norm(stats, partial, 3 * gpt2::ops::kPartialsOfSpans, scalars, stream);
+  });
+}
+
+// The update of masters that are split before it and joined after it. `gradients`: in one arena or two; `memory`: adamw_masters_scratch.
+template <class Gradients>
+void launch_split_update(bool stochastic, const OpTrainer::UpdateTensors& t, const Gradients& gradients, const gpt2::TensorLayout& layout,
+                         const StepScalars* scalars, void* memory, cudaStream_t stream) {
+  const int64_t n = layout.total;
+  auto* low = static_cast<uint16_t*>(memory);
+  const gpt2::ops::SplitMasters split{h(t.rounded), low, reinterpret_cast<uint8_t*>(low + padded(n))};
+  gpt2::ops::split_masters(split, t.parameters, 0, n, stream);
+  gpt2::ops::adamw_split(rounding(stochastic), split, t.m, t.v, gradients, layout, scalars, t.clip_scale, stream);
+  gpt2::ops::join_masters(t.parameters, split, 0, n, stream);
 }
 
 class MixedOps final : public OpTrainer {
@@ -389,21 +397,15 @@ class MixedOps final : public OpTrainer {
   }
   void adamw_masters(OpContext& c, Variant masters, bool stochastic, const UpdateTensors& t, const gpt2::TensorLayout& layout,
                      const gpt2::AdamW& settings, int64_t step, void* scratch) const override {
-    const int64_t n = layout.total;
     const StepScalars* scalars = here(c).scalars.of_step(settings, step);
     switch (pick<mixed::Masters>("masters", masters)) {
       case mixed::Masters::as_fp32:
         gpt2::ops::adamw(mixed::AdamWKernel::all_tensors, rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, t.gradients, layout,
                          scalars, t.clip_scale, here(c).stream);
         break;
-      case mixed::Masters::split: {
-        auto* low = static_cast<uint16_t*>(scratch);
-        const gpt2::ops::SplitMasters split{h(t.rounded), low, reinterpret_cast<uint8_t*>(low + padded(n))};
-        gpt2::ops::split_masters(split, t.parameters, 0, n, here(c).stream);
-        gpt2::ops::adamw_split(rounding(stochastic), split, t.m, t.v, t.gradients, layout, scalars, t.clip_scale, here(c).stream);
-        gpt2::ops::join_masters(t.parameters, split, 0, n, here(c).stream);
+      case mixed::Masters::split:
+        launch_split_update(stochastic, t, t.gradients, layout, scalars, scratch, here(c).stream);
         break;
-      }
     }
   }
   int64_t adamw_masters_scratch(Variant masters, int64_t n) const override {
@@ -423,25 +425,21 @@ class MixedOps final : public OpTrainer {
     const auto stream = here(c).stream;
     const gpt2::ops::GradientArenas g = arenas.made_of(gradients, layout, scratch, stream);
     auto* partial = reinterpret_cast<double*>(static_cast<std::byte*>(scratch) + arenas.bytes());
-    StepScalars s;
-    s.clip = clip;
-    const StepScalars* set = here(c).scalars.set(s);
-    gpt2::ops::StepStats* stats = here(c).scalars.poisoned_stats();
-    switch (pick<mixed::GradNorm>("grad_norm", norm_variant)) {
-      case mixed::GradNorm::whole:
-        gpt2::ops::grad_norm(stats, g, set, partial, stream);
-        break;
-      case mixed::GradNorm::beside_backward: {
-        const int64_t layers = layers_of(layout);
-        for (int64_t piece = 0; piece <= layers; ++piece)
-          gpt2::ops::squares_of_spans(partial + piece * gpt2::ops::kPartialsOfSpans, g.wide, arenas.spans(layout, piece, layers), stream,
-                                      g.narrow);
-        gpt2::ops::finish_grad_norm(stats, partial, (layers + 1) * gpt2::ops::kPartialsOfSpans, set, stream);
-        break;
+    launch_norm(here(c).scalars, norm, clip_scale, clip, [&](gpt2::ops::StepStats* stats, const StepScalars* scalars) {
+      switch (pick<mixed::GradNorm>("grad_norm", norm_variant)) {
+        case mixed::GradNorm::whole:
+          gpt2::ops::grad_norm(stats, g, scalars, partial, stream);
+          break;
+        case mixed::GradNorm::beside_backward: {
+          const int64_t layers = layers_of(layout);
+          for (int64_t piece = 0; piece <= layers; ++piece)
+            gpt2::ops::squares_of_spans(partial + piece * gpt2::ops::kPartialsOfSpans, g.wide, arenas.spans(layout, piece, layers), stream,
+                                        g.narrow);
+          gpt2::ops::finish_grad_norm(stats, partial, (layers + 1) * gpt2::ops::kPartialsOfSpans, scalars, stream);
+          break;
+        }
       }
-    }
-    here(c).scalars.copy(norm, &stats->grad_norm, sizeof *norm);
-    here(c).scalars.copy(clip_scale, &stats->clip_scale, sizeof *clip_scale);
+    });
   }
   int64_t grad_norm_arenas_scratch(Variant v, const std::string& norm_variant, const gpt2::TensorLayout& layout) const override {
     if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
@@ -454,7 +452,6 @@ class MixedOps final : public OpTrainer {
     if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
       return adamw_masters(c, masters, stochastic, t, layout, settings, step, scratch);
     const Arenas arenas(layout);
-    const int64_t n = layout.total;
     const auto stream = here(c).stream;
     const gpt2::ops::GradientArenas g = arenas.made_of(t.gradients, layout, scratch, stream);
     const StepScalars* scalars = here(c).scalars.of_step(settings, step);
@@ -462,14 +459,9 @@ class MixedOps final : public OpTrainer {
       case mixed::Masters::as_fp32:
         gpt2::ops::adamw(rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, g, layout, scalars, t.clip_scale, stream);
         break;
-      case mixed::Masters::split: {
-        auto* low = reinterpret_cast<uint16_t*>(static_cast<std::byte*>(scratch) + arenas.bytes());
-        const gpt2::ops::SplitMasters split{h(t.rounded), low, reinterpret_cast<uint8_t*>(low + padded(n))};
-        gpt2::ops::split_masters(split, t.parameters, 0, n, stream);
-        gpt2::ops::adamw_split(rounding(stochastic), split, t.m, t.v, g, layout, scalars, t.clip_scale, stream);
-        gpt2::ops::join_masters(t.parameters, split, 0, n, stream);
+      case mixed::Masters::split:
+        launch_split_update(stochastic, t, g, layout, scalars, static_cast<std::byte*>(scratch) + arenas.bytes(), stream);
         break;
-      }
     }
   }
   int64_t adamw_arenas_scratch(Variant v, const std::string& masters, const gpt2::TensorLayout& layout) const override {

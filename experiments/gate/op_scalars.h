@@ -66,17 +66,25 @@ inline void launch_mean_loss(OpScalars& x, double* loss, const float* losses, in
   x.copy(loss, &stats->loss, sizeof *loss);
 }
 
-// S decides the order of the sums.
-template <class S>
-void launch_grad_norm(OpScalars& x, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip, void* scratch,
-                      cudaStream_t stream) {
+// Norm and clip scale as `launch(stats, scalars)` leaves them in the results of a step.
+template <class Launch>
+void launch_norm(OpScalars& x, double* norm, float* clip_scale, float clip, const Launch& launch) {
   gpt2::ops::StepScalars s;
   s.clip = clip;
   const gpt2::ops::StepScalars* set = x.set(s);
   gpt2::ops::StepStats* stats = x.poisoned_stats();
-  gpt2::ops::grad_norm<S>(stats, gradients, n, set, scratch, stream);
+  launch(stats, set);
   x.copy(norm, &stats->grad_norm, sizeof *norm);
   x.copy(clip_scale, &stats->clip_scale, sizeof *clip_scale);
+}
+
+// S decides the order of the sums.
+template <class S>
+void launch_grad_norm(OpScalars& x, double* norm, float* clip_scale, const float* gradients, int64_t n, float clip, void* scratch,
+                      cudaStream_t stream) {
+  launch_norm(x, norm, clip_scale, clip, [&](gpt2::ops::StepStats* stats, const gpt2::ops::StepScalars* scalars) {
+    gpt2::ops::grad_norm<S>(stats, gradients, n, scalars, scratch, stream);
+  });
 }
 
 }  // namespace gate
