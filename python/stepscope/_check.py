@@ -12,7 +12,7 @@ import math
 import torch
 
 from . import _reference as reference
-from . import functional
+from . import _ops, functional
 from ._errors import CheckFailed, Refused, StepscopeError
 from ._tables import number, table
 
@@ -98,10 +98,6 @@ def moved_by_rounding(call, upstream, truth):
     return moved
 
 
-def _word(dtype):
-    return str(dtype).removeprefix("torch.")
-
-
 def _where(got, truth, at):
     if not truth.numel():
         return "empty"
@@ -129,8 +125,8 @@ def compare(call, seed=0):
         # Wider than PyTorch's costs memory and time that nobody asked for. Narrower is what autocast means for our layernorm; the error says
         # whether it is enough. A loss may be wider than its logits, and gradients have their tensors' types.
         if i == 0 and call.op != "loss" and o.dtype.itemsize > p.dtype.itemsize:
-            rows.append(Row(call.op, call.site, shape, name, math.inf, 0, math.inf, 0, FLOOR[storage], f"type {_word(o.dtype)}, PyTorch's is "
-                            f"{_word(p.dtype)}", False))
+            rows.append(Row(call.op, call.site, shape, name, math.inf, 0, math.inf, 0, FLOOR[storage], f"type {_ops.word_of(o.dtype)}, PyTorch's is "
+                            f"{_ops.word_of(p.dtype)}", False))
             continue
         error, row_errors = _errors(o, t)
         torch_error, torch_rows = _errors(p, t)

@@ -48,11 +48,11 @@ for _name, _schema in _SCHEMAS.items():
 def storage_of(tensor, op, name):
     """0 or 1; refuses types that no kernel stores."""
     if tensor.dtype not in _CODE:
-        raise Refused(f"{op}: {name} is {_word(tensor.dtype)}; the kernels store float32 and bfloat16")
+        raise Refused(f"{op}: {name} is {word_of(tensor.dtype)}; the kernels store float32 and bfloat16")
     return _CODE[tensor.dtype]
 
 
-def _word(dtype):
+def word_of(dtype):
     return str(dtype).removeprefix("torch.")
 
 
@@ -62,7 +62,7 @@ def need(op, device, /, **tensors):
         if tensor.device != device:
             raise Refused(f"{op}: {name} is on {tensor.device}, the other tensors are on {device}")
         if dtype is not None and tensor.dtype != dtype:
-            raise Refused(f"{op}: {name} is {_word(tensor.dtype)}, expected {_word(dtype)}")
+            raise Refused(f"{op}: {name} is {word_of(tensor.dtype)}, expected {word_of(dtype)}")
         if shape is not None and tuple(tensor.shape) != tuple(shape):
             raise Refused(f"{op}: {name} has shape {tuple(tensor.shape)}, expected {tuple(shape)}")
         if not tensor.is_contiguous():

@@ -5,7 +5,7 @@ import inspect
 import torch
 
 from . import _reference as reference
-from . import functional
+from . import _ops, functional
 from ._check import CheckReport, compare, hostile
 from ._errors import CheckFailed, Refused
 
@@ -147,7 +147,7 @@ class UserOp:
                 tensors, settings = _example(self.kind, shape, dtype, device)
                 run = (lambda settings: lambda *t: self._run(settings, *t))(settings)
                 call = functional.Call(self.kind, tensors, settings, run)
-                call.site = str(dtype).removeprefix("torch.")
+                call.site = _ops.word_of(dtype)
                 yield call
                 if i == 0:
                     yield hostile(self.kind, tensors, settings, run)

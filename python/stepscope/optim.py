@@ -30,7 +30,7 @@ def _why_not(optimizer):
             return f"its parameters are on {p.device} and the kernel runs on CUDA devices; make the optimizer after moving the model"
     kinds = {p.dtype for p in parameters}
     if len(kinds) > 1 or not kinds <= {torch.float32, torch.bfloat16}:
-        words = ", ".join(sorted(str(k).removeprefix("torch.") for k in kinds))
+        words = ", ".join(sorted(_ops.word_of(k) for k in kinds))
         return f"its parameters are {words}; the kernel takes all float32 or all bfloat16"
     return None
 

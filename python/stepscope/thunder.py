@@ -68,7 +68,7 @@ class Executor(_OperatorExecutor):
 
 
 def _word(dtype):
-    return str(_dtypes.to_torch_dtype(dtype)).removeprefix("torch.")
+    return _ops.word_of(_dtypes.to_torch_dtype(dtype))
 
 
 def _why_not_tensors(**tensors):
