@@ -23,6 +23,7 @@
 #include "cli/gpu.h"
 #include "cli/profile_ranks.h"
 #include "cli/report_output.h"
+#include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "profiler/document/build_profile.h"
@@ -291,7 +292,7 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
       ->check(whole(1, 4096))
       ->capture_default_str();
   c->add_option("--communicator", f->communicator, "with --gpus: how gradients travel, as in `train`")
-      ->one_of({"auto", "nccl", "peer", "staged"})
+      ->one_of(communicators())
       ->capture_default_str();
   c->add_option("--link-ceilings", f->links, "sweep of collectives that `doctor --gpus N` wrote (default: the kept one of these GPUs)");
   c->add_option("--warmup", f->warmup, "steps to run before the timed ones")->check(whole(1))->capture_default_str();

@@ -79,6 +79,8 @@ void refuse_nested(const RankFlags& f) {
 
 }  // namespace
 
+std::vector<std::string> communicators() { return {"auto", "nccl", "peer", "staged"}; }
+
 void add_rank_flags(Command& c, RankFlags& f) {
   c.add_option("--gpus", f.gpus, "train on this many GPUs of this host, one process each (CPU reference: so many processes)")
       ->check(whole(1, kMostRanks));
@@ -96,7 +98,7 @@ void add_rank_flags(Command& c, RankFlags& f) {
       ->capture_default_str();
   c.add_option("--communicator", f.communicator,
                "how gradients travel: nccl between GPUs, peer by copies between GPUs of one host, staged through host memory")
-      ->one_of({"auto", "nccl", "peer", "staged"})
+      ->one_of(communicators())
       ->capture_default_str();
   c.add_option("--bucket-mib", f.bucket_mib,
                "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: the default")

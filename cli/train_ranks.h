@@ -24,6 +24,7 @@ struct RankFlags {
 };
 
 void add_rank_flags(Command& command, RankFlags& flags);
+std::vector<std::string> communicators();  // what --communicator can be
 
 // With --gpus N this process only starts the ranks and waits for them: the exit code. nullopt: it trains itself. `trainer` as settled:
 // one that needs GPUs needs N of them. Throws InputError and MachineError.

@@ -13,7 +13,7 @@ namespace {
 // The number must stand alone: the end of "1,234.5 ms" is not 234.5.
 constexpr const char* kDefault = R"(^\s*step\b(?:.*?[^0-9.,a-z+-])?([-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?|nan|inf)) *ms\b)";
 // std::regex recurses per character: a progress bar of a megabyte would overflow the stack.
-constexpr size_t kLongestQuotedLine = 4096;
+constexpr size_t kLongestSearchedLine = 4096;
 
 }  // namespace
 
@@ -30,7 +30,7 @@ StepLines::StepLines(const std::string& pattern) {
 std::optional<StepLines::Step> StepLines::parse(const std::string& line) const {
   static const std::regex not_finite(R"((^|[^a-z0-9_])(-?nan|[-+]?inf(inity)?)($|[^a-z0-9_-]))",
                                      std::regex::ECMAScript | std::regex::icase);
-  const std::string text = line.substr(0, kLongestQuotedLine);
+  const std::string text = line.substr(0, kLongestSearchedLine);
   std::smatch match;
   if (!std::regex_search(text, match, pattern_)) return std::nullopt;
   Step step;

@@ -26,8 +26,6 @@ Number share(const ProfileDocument& d, Number ns) {
   return ns && step > 0 ? Number(*ns / step * 100) : std::nullopt;
 }
 
-// Kernels that Nsight Compute ran one at a time: there is no idle time between them to speak of.
-
 template <class Row>
 std::vector<const Row*> by_time(const std::vector<Row>& rows) {
   std::vector<const Row*> list;
