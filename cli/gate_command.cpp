@@ -160,7 +160,7 @@ std::vector<Configuration> all_configurations(const GateFlags& f) {
       // with the oracle.
       if (fact.is_default || fact.name.starts_with("cudnn") || fact.needs_ranks) continue;
       add(trainer, matmul, fmt::format("{} {}={}", trainer, fact.slot, fact.name), [&](gate::ModelGateOptions& o) {
-        o.variants = {{fact.slot, fact.name}};
+        o.variants = fact.choice;
         o.deterministic = fact.repeats;
       });
     }

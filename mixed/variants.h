@@ -28,7 +28,7 @@ enum class ResidualStream { as_fp32, as_bf16 };
 enum class ResidualGradient { as_fp32, as_bf16 };
 enum class Residual { fused_layernorm, separate, matmul_epilogue };
 enum class BiasGradient { layernorm_fold, column_sums, matmul_epilogue };
-enum class LmHead { logits, hopper };
+enum class LmHead { hopper, logits };
 enum class Gelu { hopper, matmul_epilogue, kernel };
 enum class AttentionForward { cudnn, flash, unfused };
 enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
