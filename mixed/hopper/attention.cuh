@@ -43,7 +43,7 @@ using gpt2::ops::pack_bf16;
 
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));  // volatile: it stays before the waits behind it
   return y;
 }
 
@@ -104,6 +104,7 @@ struct Ring {
 
 template <int kStages>
 __device__ __forceinline__ void pass_over(Ring<kStages>& ring, int places) {
+#pragma unroll 1
   for (int i = 0; i < places; ++i, ring = ring.next()) {
     ring.wait_full();
     ring.release();
@@ -140,19 +141,35 @@ __device__ __forceinline__ void stage_rows(uint32_t tile, const float (&x)[32], 
 
 // ---- products of 64 x 64 by 64 x 64; the caller fences, commits and waits ---------------------------------------------------------
 
+// Where a tile lies as the right operand of four products that each take 16 of k: steps of one word of the descriptor, because the address is
+// the lowest field and no step leaves it.
+struct TileOperand {
+  uint32_t low, high;
+  __device__ explicit TileOperand(uint32_t tile) {
+    const uint64_t whole = operand(tile, 16, 1024);
+    low = static_cast<uint32_t>(whole), high = static_cast<uint32_t>(whole >> 32);
+  }
+  // Rows of the tile along n, their channels along k; or the other way round, and k goes on with the rows.
+  __device__ uint64_t along(int k) const { return static_cast<uint64_t>(high) << 32 | (low + 2 * k); }
+  __device__ uint64_t across(int k) const { return static_cast<uint64_t>(high) << 32 | (low + 128 * k); }
+};
+
 // s = a tile^T, both along their channels.
 __device__ __forceinline__ void row_products(float (&s)[32], const Fragments& a, uint32_t tile) {
+  const TileOperand right(tile);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma_64x64x16<0>(s, a[k], operand(tile + k * 32, 16, 1024), k > 0);
+  for (int k = 0; k < 4; ++k) wgmma_64x64x16<0>(s, a[k], right.along(k), k > 0);
 }
 __device__ __forceinline__ void row_products(float (&s)[32], uint32_t a_tile, uint32_t tile) {
+  const TileOperand left(a_tile), right(tile);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma_64x64x16<0>(s, operand(a_tile + k * 32, 16, 1024), operand(tile + k * 32, 16, 1024), k > 0);
+  for (int k = 0; k < 4; ++k) wgmma_64x64x16<0>(s, left.along(k), right.along(k), k > 0);
 }
 // sum += weights tile: column r of the weights belongs to row r of the tile.
 __device__ __forceinline__ void add_weighted_rows(float (&sum)[32], const Fragments& weights, uint32_t tile) {
+  const TileOperand right(tile);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma_64x64x16<1>(sum, weights[k], operand(tile + k * 2048, kBytesTile, 1024), 1);
+  for (int k = 0; k < 4; ++k) wgmma_64x64x16<1>(sum, weights[k], right.across(k), 1);
 }
 
 // ---- rows -------------------------------------------------------------------------------------------------------------------------
@@ -268,7 +285,8 @@ __device__ __forceinline__ void share_roles(const AttentionBarriers<L>& barrier,
     if (threadIdx.x == T::kCompute) load();
   } else {
     registers_up<T::kComputeRegisters>();
-    compute(static_cast<int>(threadIdx.x / 128));
+    compute(__shfl_sync(~0u, static_cast<int>(threadIdx.x / 128),
+                        0));  // from one lane: the compiler then keeps what follows in uniform registers
   }
 }
 

@@ -82,15 +82,16 @@ __device__ __forceinline__ void walk_keys(float (&o)[32], Softmax& softmax, cons
   wgmma_commit();
   wgmma_wait<0>();
   settle(s);
+#pragma unroll 1
   for (int key = 0; key < tile; ++key) {
     const bool rescale = make_probabilities<false>(s, softmax, scale_log2);
+    const Ring<kStages> next = ring.next();
+    next.wait_full();  // its branch is what keeps ptxas from making the probabilities after the wait below
     wgmma_wait<0>();
     settle(o);
     if (key > 0) before.release();
     if (rescale) rescale_rows(o, softmax.shrink);
     pack_fragments(p, s);
-    const Ring<kStages> next = ring.next();
-    next.wait_full();
     wgmma_begin();
     row_products(s, q, keys(next));
     wgmma_commit();

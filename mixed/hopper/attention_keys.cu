@@ -76,6 +76,8 @@ __device__ __forceinline__ void add_queries(Walk& walk, bool first, uint32_t mem
   const uint32_t queries = at(ring);
   const uint32_t statistics = memory + L::kAtExtra + static_cast<uint32_t>(ring.index) * kBytesStatistics + threadIdx.x % 4 * 16;
   make_probabilities(walk.s, statistics, first, scale_log2);
+  const Ring<L::kStages> next = ring.next();
+  if constexpr (kMore) next.wait_full();  // its branch is what keeps ptxas from making the probabilities after the wait below
   wgmma_wait<0>();
   settle(walk.dp);
   settle(walk.dk);
@@ -84,8 +86,6 @@ __device__ __forceinline__ void add_queries(Walk& walk, bool first, uint32_t mem
   pack_fragments(walk.p, walk.s);
   make_score_gradients(walk.dp, walk.s, statistics);
   pack_fragments(walk.ds, walk.dp);
-  const Ring<L::kStages> next = ring.next();
-  if constexpr (kMore) next.wait_full();
   wgmma_begin();
   if constexpr (kMore) {
     row_products(walk.s, walk.k, at(next));
@@ -118,6 +118,7 @@ __device__ __forceinline__ void walk_queries(Walk& walk, int tile, int tiles, ui
   wgmma_wait<0>();  // of dp too: ptxas carries no product under way into a loop that defines its sums again
   settle(walk.s);
   settle(walk.dp);
+#pragma unroll 1
   for (int query = tile; query + 1 < tiles; ++query) add_queries<true>(walk, query == tile, memory, ring, scale_log2);
   add_queries<false>(walk, tile + 1 == tiles, memory, ring, scale_log2);
 }

@@ -90,8 +90,11 @@ __device__ __forceinline__ void walk_keys(float (&dq)[32], const Own& own, int t
   wgmma_wait<0>();  // of dp too: ptxas carries no product under way into a loop that defines its sums again
   settle(s);
   settle(dp);
+#pragma unroll 1
   for (int key = 0; key < tile; ++key) {
     make_probabilities<false>(s, own, scale_log2);
+    const Ring<kStages> next = ring.next();
+    next.wait_full();  // its branch is what keeps ptxas from making the probabilities after the wait below
     wgmma_wait<0>();
     settle(dp);
     settle(dq);
@@ -99,8 +102,6 @@ __device__ __forceinline__ void walk_keys(float (&dq)[32], const Own& own, int t
 #pragma unroll
     for (int i = 0; i < 32; ++i) s[i] *= dp[i] - own.D[i >> 1 & 1];
     pack_fragments(ds, s);
-    const Ring<kStages> next = ring.next();
-    next.wait_full();
     wgmma_begin();
     row_products(s, own.q, keys(next));
     wgmma_commit();
