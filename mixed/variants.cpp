@@ -6,6 +6,7 @@
 #include "gpt2/ops/layernorm_forward.cuh"
 #include "gpt2/tensor_table.h"
 #include "mixed/attention_cudnn.h"
+#include "mixed/hopper/attention.h"
 #include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
@@ -201,6 +202,9 @@ Refusal no_cudnn_attention(const Run& run, const VariantChoice& choice) {
 }
 Refusal no_cudnn_backward(const Run& run, const VariantChoice&) { return run.why_no_cudnn_attention(false); }
 Refusal no_cudnn_deterministic(const Run& run, const VariantChoice&) { return run.why_no_cudnn_attention(true); }
+Refusal no_hopper_attention(const Run& run, const VariantChoice&) {
+  return hopper::why_no_attention(run.compute_capability_major, run.options.model.head_size());
+}
 Refusal no_flash(const Run& run, const VariantChoice&) { return why_not_flash(run.options.model.head_size()); }
 constexpr std::string_view kByBlocks = "ranks take norm and update in blocks, which every number of ranks sums in one order";
 Refusal no_blocks(const Run& run, const VariantChoice&) {
@@ -440,12 +444,20 @@ constexpr std::array kRows{
         .lacks = why_no_cudnn,
         .launches = {{{.where = "forward/attention", .must = "cudnn", .never = "mixed::|gpt2::"}}}},
     Row{.slot = "attention_forward",
+        .name = "hopper",
+        .is = variant_value<&VariantChoice::attention_forward, AttentionForward::hopper>(),
+        .help = "our own attention for Hopper: tiles by TMA, products of warpgroups, the softmax of one beside the products of the others",
+        .refused = "devices that are not of compute capability 9.0, and heads that have not 64 channels",
+        .refuses = no_hopper_attention,
+        .launches = {{{.where = "forward/attention", .must = "hopper_attention_forward_kernel", .never = "flash_forward_kernel|cudnn"}}}},
+    Row{.slot = "attention_forward",
         .name = "flash",
         .is = variant_value<&VariantChoice::attention_forward, AttentionForward::flash>(),
         .help = "one kernel that never writes scores to memory",
         .refused = "heads of more than 128 channels",
         .refuses = no_flash,
-        .launches = {{{.where = "forward/attention", .must = "flash_forward_kernel", .never = "causal_softmax_kernel|cudnn"}}}},
+        .launches =
+            {{{.where = "forward/attention", .must = "flash_forward_kernel", .never = "causal_softmax_kernel|hopper_attention|cudnn"}}}},
     Row{.slot = "attention_forward",
         .name = "unfused",
         .is = variant_value<&VariantChoice::attention_forward, AttentionForward::unfused>(),
@@ -469,6 +481,16 @@ constexpr std::array kRows{
         .refuses = no_cudnn_deterministic,
         .lacks = why_no_cudnn,
         .launches = {{{.where = "backward/attention", .must = "cudnn", .never = "mixed::|gpt2::"}}}},
+    Row{.slot = "attention_backward",
+        .name = "hopper",
+        .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::hopper>(),
+        .help = "our own attention for Hopper: a kernel for queries, which sums dout * out on its way, then one for keys with values",
+        .refused = "devices that are not of compute capability 9.0, and heads that have not 64 channels",
+        .refuses = no_hopper_attention,
+        .launches = {{{.where = "backward/attention",
+                       .must = "hopper_attention_queries_kernel",
+                       .never = "dout_dot_out_kernel|flash_backward|cudnn"},
+                      {.where = "backward/attention", .must = "hopper_attention_keys_kernel"}}}},
     Row{.slot = "attention_backward",
         .name = "flash",
         .is = variant_value<&VariantChoice::attention_backward, AttentionBackward::flash>(),

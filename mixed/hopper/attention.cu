@@ -1,7 +1,10 @@
 // What of attention for Hopper happens on the host.
 #include "mixed/hopper/attention.cuh"
+#include "mixed/hopper/multiply.h"
 
 #include <cmath>
+
+#include "base/errors.h"
 
 namespace hopper {
 namespace {
@@ -25,9 +28,18 @@ AttentionWork attention_work(const gpt2::ops::AttentionShape& s, int warpgroups)
   return w;
 }
 
-std::optional<std::string> why_not_attention(int64_t head_size) {
-  if (head_size == kHeadChannels) return std::nullopt;
-  return "its tiles are made for heads of 64 channels, the model has " + std::to_string(head_size);
+std::optional<std::string> why_no_attention(int compute_capability_major, int64_t head_size) {
+  if (auto why = why_not_device(compute_capability_major, 0)) return why;
+  if (head_size != kHeadChannels) return "its tiles hold heads of 64 channels, the model has " + std::to_string(head_size);
+  return std::nullopt;
+}
+
+void require_attention(const gpt2::ops::AttentionShape& s, std::initializer_list<const void*> tensors) {
+  if (const auto why = why_not_current_device()) throw stepscope::MachineError("attention for Hopper: " + *why);
+  if (const auto why = why_no_attention(9, s.HS())) throw stepscope::InputError("attention for Hopper: " + *why);
+  for (const void* tensor : tensors)
+    if (reinterpret_cast<uintptr_t>(tensor) % 16 != 0)
+      throw stepscope::InputError("attention for Hopper: TMA needs tensors that begin at multiples of 16 bytes");
 }
 
 int64_t attention_backward_scratch_bytes(const gpt2::ops::AttentionShape& s) {

@@ -8,6 +8,7 @@
 // operand comes from shared memory reads twice the bytes there.
 #pragma once
 #include <algorithm>
+#include <initializer_list>
 
 #include "gpt2/cuda/check.h"
 #include "gpt2/ops/storage.cuh"
@@ -294,6 +295,9 @@ __device__ __forceinline__ void share_roles(const AttentionBarriers<L>& barrier,
 
 // Boxes of 64 x 64 values of matrices that lie one behind the other (launch.cuh).
 CUtensorMap stack_map(const bf16* p, int64_t matrices, int64_t rows, int64_t columns);
+
+// Throws as attention.h says.
+void require_attention(const gpt2::ops::AttentionShape& s, std::initializer_list<const void*> tensors);
 
 AttentionWork attention_work(const gpt2::ops::AttentionShape& s, int warpgroups);
 

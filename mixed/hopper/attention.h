@@ -17,10 +17,11 @@ struct AttentionCut {
   int forward = 3, queries = 3;
 };
 
-// Why heads of this size, or of a token of C channels, cannot be computed; empty when they can.
-std::optional<std::string> why_not_attention(int64_t head_size);
+// Why a device of this capability cannot compute heads of this size; empty when it can.
+std::optional<std::string> why_no_attention(int compute_capability_major, int64_t head_size);
 
-// qkv (B,T,3C) -> out (B,T,C), lse (B,NH,T). All addresses are multiples of 16. Throws gpt2::cuda::CallError.
+// qkv (B,T,3C) -> out (B,T,C), lse (B,NH,T). Throws stepscope::MachineError where the current device is no Hopper,
+// stepscope::InputError for other heads than of 64 channels and for tensors that do not begin at multiples of 16 bytes. So do the others.
 void attention_forward(__nv_bfloat16* out, float* lse, const __nv_bfloat16* qkv, const gpt2::ops::AttentionShape& shape,
                        cudaStream_t stream, const AttentionCut& cut = {});
 

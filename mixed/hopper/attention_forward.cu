@@ -175,6 +175,7 @@ void launch(bf16* out, float* lse, const bf16* qkv, const gpt2::ops::AttentionSh
 
 void attention_forward(bf16* out, float* lse, const bf16* qkv, const gpt2::ops::AttentionShape& shape, cudaStream_t stream,
                        const AttentionCut& cut) {
+  require_attention(shape, {out, qkv});
   if (cut.forward == 2) return launch<2>(out, lse, qkv, shape, stream);
   launch<3>(out, lse, qkv, shape, stream);
 }

@@ -165,6 +165,7 @@ __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
 
 void attention_backward_keys(bf16* dqkv, const bf16* dout, const bf16* qkv, const gpt2::ops::AttentionShape& s, const void* scratch,
                              cudaStream_t stream) {
+  require_attention(s, {dqkv, dout, qkv, scratch});
   AttentionMaps maps{};
   maps.qkv = stack_map(qkv, s.B, s.T, 3 * s.C);
   maps.dout = stack_map(dout, s.B, s.T, s.C);

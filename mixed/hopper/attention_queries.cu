@@ -198,6 +198,7 @@ void launch(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, cons
 
 void attention_backward_queries(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
                                 const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, const AttentionCut& cut) {
+  require_attention(shape, {dqkv, dout, qkv, out, scratch});
   auto* statistics = static_cast<float*>(scratch);
   if (cut.queries == 2) return launch<2>(dqkv, dout, qkv, out, lse, shape, statistics, stream);
   launch<3>(dqkv, dout, qkv, out, lse, shape, statistics, stream);

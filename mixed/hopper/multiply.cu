@@ -48,14 +48,6 @@ std::optional<std::string> why_not_layout(const Problem& p, Tail tail) {
   return std::nullopt;
 }
 
-std::optional<std::string> why_not_current_device() {
-  int device = 0, major = 0, minor = 0;
-  STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
-  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return why_not_device(major, minor);
-}
-
 Launch prepare_any(const Problem& p, Tail tail, const Cut& cut) {
   switch (tail) {
     case Tail::plain:
@@ -103,6 +95,14 @@ std::optional<std::string> why_not_device(int major, int minor) {
   if (major == 9 && minor == 0) return std::nullopt;
   return "its product is made of instructions (wgmma) that only GPUs of compute capability 9.0 have, and this one has " +
          std::to_string(major) + "." + std::to_string(minor);
+}
+
+std::optional<std::string> why_not_current_device() {
+  int device = 0, major = 0, minor = 0;
+  STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return why_not_device(major, minor);
 }
 
 std::optional<std::string> why_not_product(const Problem& p, Tail tail, const Cut& cut) {
