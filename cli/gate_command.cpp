@@ -15,6 +15,7 @@
 #include <random>
 #include <tuple>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/nvml.h"
 #include "build_info.inc"
@@ -50,7 +51,7 @@ struct GateFlags {
   int64_t batch_size = 4, seq_len = 64, steps = 20;
   uint64_t seed = 0;
   bool seed_given = false, write_receipt = false, json = false, verbose = false, no_ops = false, no_model = false;
-  std::string receipt_folder, source_root;
+  std::string receipt_folder, source_root, answers;
   std::vector<std::string> op_sizes{"odd", "real"};
   bool check_receipts = false, list_checks = false, list_configurations = false, real_size = false, no_real_size = false;
   std::string seeds;
@@ -83,7 +84,7 @@ void check_flags(const GateFlags& f) {
     if (f.trainer == "reference") throw InputError("--write-receipt: only GPU trainers have receipts; the CPU reference needs none");
     if (!f.variants.empty() || !f.checkpoint.empty() || !f.model.empty() || f.matmul != default_matmul(f.trainer) || f.no_ops ||
         f.no_model || f.op_sizes.size() != 2 || f.no_real_size || !f.without.empty() || !f.seeds.empty() || f.recompute != "none" ||
-        f.weight_rounding != "nearest" || f.not_deterministic)
+        f.weight_rounding != "nearest" || f.not_deterministic || !f.answers.empty())
       throw InputError(
           "--write-receipt checks every variant and every matmul mode of the gate's own models; give only "
           "--trainer, --seed and --receipt-folder with it");
@@ -114,6 +115,7 @@ gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matm
     o.with_small_cases = false;
   }
   o.without = {f.without.begin(), f.without.end()};
+  o.answers = f.answers;
   o.with_steps = o.with_loop = o.with_small_cases;
   // d12 at T = 1024 costs the CPU 2 TFLOP in double: beside a GPU there are the cores for it, elsewhere it is asked for.
   if (f.model.empty() && (f.real_size || (f.trainer != "reference" && !f.no_real_size))) o.real_size_batch = f.write_receipt ? 4 : 1;
@@ -160,7 +162,7 @@ std::vector<Configuration> all_configurations(const GateFlags& f) {
       // with the oracle.
       if (fact.is_default || fact.name.starts_with("cudnn") || fact.needs_ranks) continue;
       add(trainer, matmul, fmt::format("{} {}={}", trainer, fact.slot, fact.name), [&](gate::ModelGateOptions& o) {
-        o.variants = {{fact.slot, fact.name}};
+        o.variants = fact.choice;
         o.deterministic = fact.repeats;
       });
     }
@@ -368,6 +370,7 @@ void run(GateFlags f, int& exit_code) {
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
       throw stepscope::MachineError(fmt::format("--trainer {} needs a GPU: {}", f.trainer, gpu.why_not));
   if (!f.seeds.empty()) return run_seeds(f, exit_code);
+  if (!f.answers.empty()) gpt2::check_folder_writable(f.answers, "--oracle-answers");
   if (!f.seed_given) f.seed = std::random_device{}();
   const std::vector<gate::GateReport> reports = reports_of(f);
   bool passed = !reports.empty();
@@ -437,6 +440,9 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_option("--without", f->without, "skip this check (repeatable), to see what it is worth");
   c->add_flag("--real-size", f->real_size, "compare d12 at T=1024 with the oracle, also for --trainer reference (minutes on a CPU)");
   c->add_flag("--no-real-size", f->no_real_size, "skip d12 at T=1024, on which the GPU trainers are checked by default");
+  c->add_option("--oracle-answers", f->answers,
+                "take the oracle's answers from this folder where a gate of this same program left them, and leave those that are new (1.4 "
+                "GB of d12)");
   c->add_flag("--verbose", f->verbose, "print a line for every tensor");
   c->add_flag("--json", f->json, "print JSON");
   c->footer(

@@ -85,7 +85,8 @@ struct VariantRow {
   // Why it cannot run there, as the end of a sentence that begins with its name. Slots before its own are settled when it is asked.
   std::optional<std::string> (*refuses)(const Run&, const Choice&) = nullptr;
   std::optional<std::string> (*lacks)() = nullptr;  // what this machine does not have for it
-  std::string_view with{};  // "slot=name": the choice in another slot that it needs, which checks of every variant then make too
+  std::string_view
+      with{};  // "slot=name": the choice in another slot without which it would run nowhere, which checks of every variant make too
   std::array<VariantLaunches, 4> launches{};
   std::string_view unseen{};    // why no trace can tell it from its neighbours; exactly one of `launches` and this is given
   std::string_view formerly{};  // the name that it had

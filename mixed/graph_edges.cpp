@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "gpt2/cuda/check.h"
+#include "gpt2/cuda/driver_function.h"
 
 namespace mixed {
 namespace {
@@ -20,17 +21,8 @@ constexpr std::array<std::string_view, 13> kWaiting{
     "two_arenas_squares_kernel",   "span_sums_kernel",          "finish_norm_kernel", "all_tensors_kernel",
     "split_masters_kernel"};
 
-// The driver's functions by way of the runtime: nothing links libcuda. Null where the driver has none of that name.
-template <class Function>
-Function* driver_function(const char* name) {
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  if (cudaGetDriverEntryPointByVersion(name, &found, 12030, cudaEnableDefault, &result) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return nullptr;
-  }
-  return result == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
-}
+// As they are since CUDA 12.3: before, no driver told the names.
+constexpr unsigned int kToldSince = 12030;
 
 class KernelNames {
  public:
@@ -52,9 +44,10 @@ class KernelNames {
   }
 
  private:
-  decltype(&cuGraphKernelNodeGetParams) params_ = driver_function<decltype(cuGraphKernelNodeGetParams)>("cuGraphKernelNodeGetParams");
-  decltype(&cuFuncGetName) function_name_ = driver_function<decltype(cuFuncGetName)>("cuFuncGetName");
-  decltype(&cuKernelGetName) kernel_name_ = driver_function<decltype(cuKernelGetName)>("cuKernelGetName");
+  decltype(&cuGraphKernelNodeGetParams) params_ =
+      gpt2::cuda::driver_function<decltype(cuGraphKernelNodeGetParams)>("cuGraphKernelNodeGetParams", kToldSince);
+  decltype(&cuFuncGetName) function_name_ = gpt2::cuda::driver_function<decltype(cuFuncGetName)>("cuFuncGetName", kToldSince);
+  decltype(&cuKernelGetName) kernel_name_ = gpt2::cuda::driver_function<decltype(cuKernelGetName)>("cuKernelGetName", kToldSince);
 };
 
 #if CUDART_VERSION >= 13000

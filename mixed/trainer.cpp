@@ -155,14 +155,14 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
       },
       std::atoi(device.compute_capability.c_str()),
       why_no_kernel_names()};
-  const auto [choice, names, notices] = variants().settle(run, options.variants, options.deterministic);
-  const MemoryPlan plan = plan_memory(options, choice);
+  const VariantTable::Settled settled = variants().settle(run, options.variants, options.deterministic);
+  const MemoryPlan plan = plan_memory(options, settled.choice);
   const int64_t free_bytes = device.memory_free_bytes - gpt2::ops::kReservedBytes;
   gpt2::ops::require_memory(
-      plan, options, [&] { return largest_batch(options, choice, free_bytes); }, free_bytes, device.name);
-  gpt2::TrainerOptions settled = options;
-  settled.variants = names;
-  return std::make_unique<MixedTrainer>(MixedTrainer::Parts{settled, notices, plan.items, device.name}, choice, plan,
+      plan, options, [&] { return largest_batch(options, settled.choice, free_bytes); }, free_bytes, device.name);
+  gpt2::TrainerOptions chosen = options;
+  chosen.variants = settled.variants;
+  return std::make_unique<MixedTrainer>(MixedTrainer::Parts{chosen, settled.notices, plan.items, device.name}, settled.choice, plan,
                                         device.memory_free_bytes);
 }
 

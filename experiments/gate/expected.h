@@ -5,6 +5,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,11 +54,14 @@ Expected expect(const Case& c, std::span<const float> weights, std::span<const T
 // tokens. Safe to use from several threads. Memory: about 16 bytes per logit and gradient of every answer.
 class ExpectedCache {
  public:
+  // `folder`: answers are looked for there too, and kept there (kept_answers.h); empty: in memory alone.
+  explicit ExpectedCache(std::filesystem::path folder = {}) : folder_(std::move(folder)) {}
   std::shared_ptr<const Expected> get(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage,
                                       int draws, bool with_gradients);
   void clear();
 
  private:
+  std::filesystem::path folder_;
   std::mutex mutex_;
   std::map<std::array<uint64_t, 2>, std::shared_ptr<const Expected>> known_;
 };

@@ -4,6 +4,7 @@
 // its state is written first, so no check depends on the trainer's own initialization.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -45,6 +46,7 @@ struct ModelGateOptions {
   TrainFunction train = gpt2::train;                 // tests hand in broken loops
   const DeviceHooks* device = nullptr;               // of a trainer on a device; must outlive the check
   ExpectedCache* small_answers = nullptr;            // the oracle's, of the small models, for checks of other variants; may be null
+  std::filesystem::path answers;                     // folder of the oracle's answers, of all models (kept_answers.h); empty: none are kept
   std::function<void(const std::string&)> progress;  // called with what begins; may be empty
 };
 

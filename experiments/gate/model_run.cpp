@@ -82,7 +82,8 @@ ModelRun::ModelRun(const TrainerFactory& make_trainer, const ModelGateOptions& o
                                                           : WeightRounding::nearest),
       use_again_(use_trainers_again),
       seeds_(seeds.begin(), seeds.end()),
-      reports_(seeds.size()) {
+      reports_(seeds.size()),
+      own_answers_(options.answers) {
   for (const std::string& name : options.without)
     if (std::ranges::none_of(model_checks(), [&](const ModelCheck& c) { return c.name == name; }))
       throw stepscope::InputError(fmt::format("--without '{}': there is no such check; `stepscope gate --list-checks` has them", name));

@@ -73,7 +73,7 @@ GateSummary Gates::check(const std::vector<std::string>& trainer_arguments) {
   bool ops_done = !ops_of.empty();
   for (const auto& [other, summary] : known_) ops_done |= other.find("--trainer " + trainer) != std::string::npos && summary.passed;
   argv.insert(argv.begin(), {program_, "gate"});
-  argv.emplace_back("--json");
+  argv.insert(argv.end(), {"--json", "--seed", std::to_string(seed_), "--oracle-answers", answers_.path().string()});
   if (ops_done) argv.emplace_back("--no-ops");
   if (progress_) fmt::print(stderr, "gate: {}\n", key);
   GateSummary g;

@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "base/temporary_folder.h"
 #include "experiments/verdict/make_document.h"
 
 namespace experiments {
@@ -36,6 +38,9 @@ class Gates {
   const std::atomic<bool>* stop_;
   bool progress_;
   std::function<std::string(const std::string& trainer)> receipt_of_;
+  // One seed for all gates of a session, so that the oracle's answers serve every arm.
+  uint64_t seed_ = std::random_device{}();
+  stepscope::TemporaryFolder answers_;
   std::map<std::string, GateSummary> known_;
 };
 

@@ -126,6 +126,25 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+// An event that orders streams and keeps no time.
+class Fence {
+ public:
+  Fence() { STEPSCOPE_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~Fence() { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaEventDestroy(event_)); }
+  Fence(const Fence&) = delete;
+  Fence& operator=(const Fence&) = delete;
+  // `after` does nothing that is queued from now on before `before` has done what is queued by now.
+  void order(cudaStream_t before, cudaStream_t after) const {
+    record(before);
+    wait(after);
+  }
+  void record(cudaStream_t stream) const { STEPSCOPE_CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  void wait(cudaStream_t stream) const { STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(stream, event_, 0)); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 // Device time between two reached events; resolution about 0.5 us (CUDA runtime documentation, cudaEventElapsedTime).
 inline double elapsed_ns(const Event& begin, const Event& end) {
   float ms = 0;

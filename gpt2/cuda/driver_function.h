@@ -6,13 +6,14 @@
 
 namespace gpt2::cuda {
 
-// The driver's function `name` as it was in CUDA 12.0; null where this driver has none. Throws CallError.
+// The driver's function `name` as it was in that version of CUDA (12000: 12.0); null where this driver has none, also because it is older.
+// Throws CallError where the runtime has no driver at all.
 template <class Function>
-Function* driver_function(const char* name) {
+Function* driver_function(const char* name, unsigned int version = 12000) {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult result{};
-  STEPSCOPE_CUDA_CHECK(cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result));
-  return reinterpret_cast<Function*>(found);
+  STEPSCOPE_CUDA_CHECK(cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result));
+  return result == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
 }
 
 }  // namespace gpt2::cuda

@@ -57,33 +57,14 @@ void copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaSt
 
 }  // namespace
 
-// An event that orders streams and keeps no time.
-class GradientExchange::Fence {
- public:
-  Fence() { STEPSCOPE_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
-  ~Fence() { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaEventDestroy(event_)); }
-  Fence(const Fence&) = delete;
-  Fence& operator=(const Fence&) = delete;
-  // `after` does nothing that is queued from now on before `before` has done what is queued by now.
-  void order(cudaStream_t before, cudaStream_t after) const {
-    record(before);
-    wait(after);
-  }
-  void record(cudaStream_t stream) const { STEPSCOPE_CUDA_CHECK(cudaEventRecord(event_, stream)); }
-  void wait(cudaStream_t stream) const { STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(stream, event_, 0)); }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
 GradientExchange::GradientExchange(const RankPlan& plan, distributed::Communicator& communicator, cudaStream_t stream)
     : plan_(plan),
       staged_(communicator.memory_is_host() ? std::make_unique<distributed::DeviceStaged>(communicator) : nullptr),
       communicator_(staged_ ? staged_.get() : &communicator),
       stream_(stream),
       beside_(cuda::Stream::highest_priority()),
-      forked_(std::make_unique<Fence>()),
-      joined_(std::make_unique<Fence>()),
+      forked_(std::make_unique<cuda::Fence>()),
+      joined_(std::make_unique<cuda::Fence>()),
       blocks_(on_device(blocks_of(plan))),
       order_(on_device(order_of(plan))),
       own_sums_(plan.divides_the_update() ? 0 : plan.blocks()),
@@ -97,7 +78,7 @@ GradientExchange::GradientExchange(const RankPlan& plan, distributed::Communicat
   const auto count = static_cast<int>(plan_.buckets.buckets().size());
   if (plan_.gathers_rows()) sending_.push_back(count - 1);
   for (int b = 0; b < count - (plan_.gathers_rows() ? 1 : 0); ++b) sending_.push_back(b);
-  for (int b = 0; plan_.gathers_ahead() && b < count; ++b) weights_there_.push_back(std::make_unique<Fence>());
+  for (int b = 0; plan_.gathers_ahead() && b < count; ++b) weights_there_.push_back(std::make_unique<cuda::Fence>());
 }
 
 GradientExchange::~GradientExchange() { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaStreamSynchronize(beside_.get())); }

@@ -82,7 +82,6 @@ class GradientExchange {
   void read(std::span<bf16> values, const bf16* weights);
 
  private:
-  class Fence;
   void reduce(int bucket);
   void reduce_next();
   void come_together();
@@ -98,12 +97,12 @@ class GradientExchange {
   distributed::Communicator* communicator_;
   cudaStream_t stream_;
   cuda::Stream beside_;
-  std::unique_ptr<Fence> forked_, joined_;
-  float* exchanged_ = nullptr;                         // the gradients of a backward pass between begin and end
-  size_t sent_ = 0;                                    // buckets
-  std::vector<int> sending_;                           // buckets in the order in which they are sent
-  std::vector<std::unique_ptr<Fence>> weights_there_;  // [bucket], where weights are gathered ahead
-  int weights_missing_ = 0;                            // buckets below this number have not been waited for
+  std::unique_ptr<cuda::Fence> forked_, joined_;
+  float* exchanged_ = nullptr;                               // the gradients of a backward pass between begin and end
+  size_t sent_ = 0;                                          // buckets
+  std::vector<int> sending_;                                 // buckets in the order in which they are sent
+  std::vector<std::unique_ptr<cuda::Fence>> weights_there_;  // [bucket], where weights are gathered ahead
+  int weights_missing_ = 0;                                  // buckets below this number have not been waited for
 
   cuda::DeviceBuffer<distributed::ArenaBlock> blocks_;
   cuda::DeviceBuffer<int32_t> order_;

@@ -1,18 +1,18 @@
 #include "mixed/hopper/multiply.h"
 
+#include <type_traits>
+
 #include "base/errors.h"
+#include "gpt2/cuda/driver_function.h"
 #include "mixed/hopper/launch.cuh"
 
 namespace hopper {
 namespace {
 
-// The driver's function, which no library links: cuTensorMapEncodeTiled.
 PFN_cuTensorMapEncodeTiled_v12000 encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  STEPSCOPE_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
-  if (found != cudaDriverEntryPointSuccess) throw gpt2::cuda::CallError("the driver has no cuTensorMapEncodeTiled");
-  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
+  auto* encode = gpt2::cuda::driver_function<std::remove_pointer_t<PFN_cuTensorMapEncodeTiled_v12000>>("cuTensorMapEncodeTiled");
+  if (encode == nullptr) throw gpt2::cuda::CallError("the driver has no cuTensorMapEncodeTiled");
+  return encode;
 }
 
 int shared_bytes(const Cut& cut) {

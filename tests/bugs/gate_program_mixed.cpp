@@ -1,6 +1,6 @@
-// The gate for one build of the mixed trainer, patched or not: every op, then the whole model with the defaults, with its own attention,
-// with every kernel of its own that the defaults leave to a library or to a fused one, with recompute, with stochastic rounding, with
-// masters in fp32, the norm beside the backward and the head without logits, and with gradients in bf16.
+// The gate for one build of the mixed trainer, patched or not: every op, then the whole model with the defaults, with its own attention and
+// a head with logits, with every kernel of its own that the defaults leave to a library or to a fused one, with recompute, with stochastic
+// rounding, with masters in fp32 and the norm beside the backward, and with gradients in bf16.
 #include "tests/bugs/gate_program.h"
 
 #include "experiments/gate/device_hooks.h"
@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
     gate::ModelGateOptions others = defaults;
     others.with_timed_steps = false;  // once is enough: kernels are not what they are about
     gate::ModelGateOptions flash = others;
-    flash.variants = {{"attention_forward", "flash"}, {"attention_backward", "flash"}};
+    flash.variants = {{"attention_forward", "flash"}, {"attention_backward", "flash"}, {"lm_head", "logits"}};
     gate::ModelGateOptions plain = others;
     plain.variants = {{"attention_forward", "unfused"},
                       {"attention_backward", "unfused"},
@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
                       {"bias_gradient", "column_sums"},
                       {"gelu_forward", "kernel"},
                       {"gelu_backward", "kernel"},
+                      {"lm_head", "logits"},
                       {"classifier", "two_pass"},
                       {"residual", "separate"},
                       {"layernorm_forward", "block_per_row"},
@@ -38,7 +39,7 @@ int main(int argc, char** argv) {
     gate::ModelGateOptions stochastic = others;
     stochastic.weight_rounding = "stochastic";
     gate::ModelGateOptions beside = others;
-    beside.variants = {{"masters", "fp32"}, {"grad_norm", "beside_backward"}, {"lm_head", "hopper"}};
+    beside.variants = {{"masters", "fp32"}, {"grad_norm", "beside_backward"}};
     gate::ModelGateOptions narrow = others;
     narrow.variants = {{"weight_gradients", "bf16"}};
     gate::OpGateOptions ops;

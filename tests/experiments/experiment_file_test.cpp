@@ -1,13 +1,19 @@
 #include "experiments/plan/experiment_file.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <map>
+#include <set>
 
 #include "base/errors.h"
 
 namespace experiments {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const std::string kGood = R"(question: Is it faster?
@@ -123,6 +129,26 @@ TEST(experiment_files, of_this_tree_are_all_readable) {
   const auto all = read_experiments(SOURCE_DIR "/experiments/studies");
   EXPECT_GE(all.size(), 2u);
   EXPECT_THROW(find_experiment(SOURCE_DIR "/experiments/studies", "no-such"), stepscope::InputError);
+}
+
+// Experiments of one command share the processes of arm A where its text is the same (ExperimentSession::run). Those of the mixed trainer
+// are asked at two batch sizes, where the answer may have two signs.
+TEST(experiment_files, of_the_mixed_trainer_have_one_arm_A_for_each_of_two_batch_sizes) {
+  std::map<int64_t, std::set<std::string>> arms;
+  int files = 0;
+  for (const Experiment& e : read_experiments(SOURCE_DIR "/experiments/studies")) {
+    if (e.trainer != "mixed" || e.frozen_baseline()) continue;
+    ++files;
+    std::set<int64_t> sizes;
+    for (const Workload& w : e.workloads) {
+      sizes.insert(w.batch_size);
+      arms[w.batch_size].insert(fmt::format("{}", fmt::join(trainer_arguments(e, w, 'A'), " ")));
+    }
+    EXPECT_THAT(sizes, ElementsAre(4, 64)) << e.name;
+  }
+  EXPECT_GE(files, 14);
+  for (const auto& [batch_size, texts] : arms)
+    EXPECT_THAT(texts, ElementsAre(fmt::format("--trainer mixed --model d12 --batch-size {} --seq-len 1024", batch_size)));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 #include "base/errors.h"
@@ -118,6 +119,24 @@ TEST_F(Session, a_receipt_of_these_sources_and_this_device_answers_for_the_ops) 
   EXPECT_EQ(log().find("--no-ops"), std::string::npos);
   EXPECT_EQ(with.check(arm_of).sentence, "1 checks passed (seed 7); ops as in receipts/fp32.json of today");
   EXPECT_NE(log().find("--no-ops"), std::string::npos);
+}
+
+TEST_F(Session, gates_of_a_session_share_a_seed_and_the_oracles_answers) {
+  program(gate_answer(true), arm());
+  session().run(experiment(), {});
+  std::istringstream lines(log());
+  std::set<std::string> shared;
+  int gates = 0;
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("gate")) {
+      ++gates;
+      const size_t at = line.find(" --seed ");
+      ASSERT_NE(at, std::string::npos) << line;
+      EXPECT_NE(line.find(" --oracle-answers /", at), std::string::npos) << line;
+      shared.insert(line.substr(at, line.find(" --no-ops", at) - at));
+    }
+  EXPECT_EQ(gates, 2);
+  EXPECT_EQ(shared.size(), 1u);
 }
 
 TEST_F(Session, says_which_flags_of_an_arm_the_gate_did_not_see) {

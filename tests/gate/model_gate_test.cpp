@@ -7,10 +7,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "base/errors.h"
+#include "base/temporary_folder.h"
 #include "experiments/gate/budgets.h"
 #include "tests/gate/broken_trainer.h"
 
@@ -72,17 +75,18 @@ TEST(ModelGate, ARightTrainerPasses) {
   }
 }
 
+std::vector<double> values(const GateReport& report) {
+  std::vector<double> out;
+  for (const CheckResult& r : report.results)
+    for (const Measure& m : r.measures) {
+      out.push_back(m.error);
+      out.push_back(m.budget);
+    }
+  return out;
+}
+
 // Answers kept from a check of a right trainer serve the check of another: what it says is what it says alone.
 TEST(ModelGate, SharedAnswersChangeNoVerdict) {
-  const auto values = [](const GateReport& report) {
-    std::vector<double> out;
-    for (const CheckResult& r : report.results)
-      for (const Measure& m : r.measures) {
-        out.push_back(m.error);
-        out.push_back(m.budget);
-      }
-    return out;
-  };
   const Defect wrong{.gradients = [](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
     for (float& x : tensor(g, o, Tensor::fcw)) x *= 1.0005f;
   }};
@@ -96,6 +100,33 @@ TEST(ModelGate, SharedAnswersChangeNoVerdict) {
   EXPECT_FALSE(with_others.passed());
   EXPECT_EQ(failing(with_others), failing(alone));
   EXPECT_EQ(values(with_others), values(alone));
+}
+
+// The same for answers in files, which later gates of a session read; one that was cut off is made again.
+TEST(ModelGate, AnswersInFilesChangeNoVerdict) {
+  const Defect wrong{.gradients = [](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
+    for (float& x : tensor(g, o, Tensor::fcw)) x *= 1.0005f;
+  }};
+  const stepscope::TemporaryFolder folder;
+  ModelGateOptions options = one_layer(true, 7);
+  options.with_timed_steps = false;
+  const GateReport alone = check_model(broken(wrong), options);
+  options.answers = folder.path();
+  check_model(broken({}), options);
+  const auto times = [&] {
+    std::map<std::filesystem::path, std::filesystem::file_time_type> out;
+    for (const auto& file : std::filesystem::directory_iterator(folder.path())) out[file.path()] = file.last_write_time();
+    return out;
+  };
+  const auto kept = times();
+  ASSERT_GT(kept.size(), 3u);
+  EXPECT_EQ(values(check_model(broken(wrong), options)), values(alone));
+  auto now = times();  // and those of the weights that wrong gradients led to
+  for (const auto& [file, at] : kept) EXPECT_EQ(now[file], at) << "was made again";
+
+  const std::filesystem::path first = kept.begin()->first;
+  std::filesystem::resize_file(first, std::filesystem::file_size(first) - 1);
+  EXPECT_EQ(values(check_model(broken(wrong), options)), values(alone));
 }
 
 TEST(ModelGate, EachTensorOffByATwentiethOfAPercentIsNamed) {

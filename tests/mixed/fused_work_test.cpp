@@ -24,6 +24,7 @@ VariantChoice plain() {
   VariantChoice v;
   v.residual = Residual::separate;
   v.gelu_forward = v.gelu_backward = Gelu::kernel;
+  v.lm_head = LmHead::logits;
   v.zero_grad = ZeroGrad::memset;
   v.masters = Masters::as_fp32;
   return v;

@@ -404,8 +404,8 @@ TEST(VariantRows, TheHeadWithoutLogitsNeedsHopperAndRowsOfWholePacks) {
   const auto why = [&](const mixed::Run& run) { return refusal([&] { mixed::variants().settle(run, {{"lm_head", "hopper"}}, true); }); };
   mixed::Run run = mixed_run(small(64, 4, 512));
   EXPECT_EQ(why(run), "");
-  run.options.recompute = "gelu+ln";  // refused for now: docs/study/waiting-for-receipts.md
-  EXPECT_THAT(why(run), HasSubstr("lm_head=hopper"));
+  run.options.recompute = "gelu+ln";
+  EXPECT_EQ(why(run), "");
   run.options.recompute = "none";
   run.compute_capability_major = 10;
   EXPECT_THAT(why(run), AllOf(HasSubstr("lm_head=hopper"), HasSubstr("only GPUs of compute capability 9.0")));

@@ -105,7 +105,7 @@ class PeerCopies final : public Way {
   int rank_;
   BatchMemOp* mem_op_;
   std::vector<gpt2::cuda::Stream> beside_;
-  std::vector<Fence> fences_;
+  std::vector<gpt2::cuda::Fence> fences_;
   gpt2::cuda::DeviceBuffer<float> own_{kAll};
   float* theirs_ = nullptr;
 };

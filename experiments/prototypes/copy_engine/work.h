@@ -15,22 +15,6 @@ struct Streams {
   gpt2::cuda::Stream beside = gpt2::cuda::Stream::highest_priority();
 };
 
-// What is queued on one stream afterwards waits for what was queued on the other.
-class Fence {
- public:
-  Fence() { STEPSCOPE_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
-  ~Fence() { STEPSCOPE_CUDA_CHECK_NOEXCEPT(cudaEventDestroy(event_)); }
-  Fence(const Fence&) = delete;
-  Fence& operator=(const Fence&) = delete;
-  void order(cudaStream_t before, cudaStream_t after) const {
-    STEPSCOPE_CUDA_CHECK(cudaEventRecord(event_, before));
-    STEPSCOPE_CUDA_CHECK(cudaStreamWaitEvent(after, event_, 0));
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
 using Queue = std::function<void(cudaStream_t)>;
 
 class Work {
@@ -60,7 +44,7 @@ class Work {
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t executable_ = nullptr;
   gpt2::cuda::Event begin_, main_end_, beside_end_;
-  Fence fork_, join_;
+  gpt2::cuda::Fence fork_, join_;
 };
 
 }  // namespace copy_engine
