@@ -176,8 +176,7 @@ constexpr std::array kRows{
     Row{.slot = "bias_gradient",
         .name = "matmul_epilogue",
         .is = variant_value<&VariantChoice::bias_gradient, BiasGradient::matmul_epilogue>(),
-        .help =
-            "the product of the weight gradient sums the columns of its operand, but mlp_up's where gelu_backward=hopper has summed them",
+        .help = "the weight gradient's product sums its operand's columns, but mlp_up's where gelu_backward=hopper has summed them",
         .refused = kNoProduct,
         .refuses = no_bias_gradient_product,
         .with = "gelu_backward=matmul_epilogue",
@@ -260,8 +259,7 @@ constexpr std::array kRows{
         .name = "measured",
         .is = variant_value<&VariantChoice::attention_plan, AttentionPlan::measured>(),
         .help = "where cuDNN computes attention: the fastest of its plans, timed once per shape before the first step and remembered",
-        // Which of two plans is the faster differs from process to process where they are close, and plans round otherwise.
-        .repeats = false,
+        .repeats = false,  // which of two close plans is the faster differs from process to process, and plans round otherwise
         .refused = "without cuDNN",
         .lacks = why_no_cudnn,
         .with = "attention_forward=cudnn",

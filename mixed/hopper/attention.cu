@@ -1,10 +1,11 @@
 // What of attention for Hopper happens on the host.
 #include "mixed/hopper/attention.cuh"
-#include "mixed/hopper/multiply.h"
 
 #include <cmath>
+#include <string>
 
 #include "base/errors.h"
+#include "mixed/hopper/multiply.h"
 
 namespace hopper {
 namespace {
@@ -14,6 +15,13 @@ namespace {
 constexpr int kTogether = 66;
 
 }  // namespace
+
+int multiprocessors() {
+  int device = 0, count = 0;
+  STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return count;
+}
 
 AttentionWork attention_work(const gpt2::ops::AttentionShape& s, int warpgroups) {
   AttentionWork w{};

@@ -299,6 +299,8 @@ CUtensorMap stack_map(const bf16* p, int64_t matrices, int64_t rows, int64_t col
 // Throws as attention.h says.
 void require_attention(const gpt2::ops::AttentionShape& s, std::initializer_list<const void*> tensors);
 
+int multiprocessors();  // of the current device
+
 AttentionWork attention_work(const gpt2::ops::AttentionShape& s, int warpgroups);
 
 // As many CTAs as there are multiprocessors, or items.
@@ -306,11 +308,8 @@ template <class L, class Kernel, class... Arguments>
 void launch_attention(Kernel kernel, const gpt2::ops::AttentionShape& s, cudaStream_t stream, Arguments... arguments) {
   const AttentionWork work = attention_work(s, L::kWarpgroups);
   constexpr int kThreads = (L::kWarpgroups + 1) * 128;
-  int device = 0, multiprocessors = 0;
-  STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
-  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
   STEPSCOPE_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, L::kBytes));
-  kernel<<<static_cast<unsigned>(std::min(multiprocessors, work.items)), kThreads, L::kBytes, stream>>>(arguments..., work);
+  kernel<<<static_cast<unsigned>(std::min(multiprocessors(), work.items)), kThreads, L::kBytes, stream>>>(arguments..., work);
   STEPSCOPE_CHECK_LAUNCH();
 }
 

@@ -176,7 +176,8 @@ void launch(bf16* out, float* lse, const bf16* qkv, const gpt2::ops::AttentionSh
 void attention_forward(bf16* out, float* lse, const bf16* qkv, const gpt2::ops::AttentionShape& shape, cudaStream_t stream,
                        const AttentionCut& cut) {
   require_attention(shape, {out, qkv});
-  if (cut.forward == 2) return launch<2>(out, lse, qkv, shape, stream);
+  const bool three = cut.forward == 0 ? attention_work(shape, 3).items >= 8 * multiprocessors() : cut.forward == 3;
+  if (!three) return launch<2>(out, lse, qkv, shape, stream);
   launch<3>(out, lse, qkv, shape, stream);
 }
 
