@@ -157,7 +157,8 @@ std::vector<Configuration> all_configurations(const GateFlags& f) {
   for (const auto& [trainer, matmul, facts] :
        {std::tuple{"fp32", "fp32", fp32::fp32_variant_facts()}, {"mixed", "bf16", mixed::mixed_variant_facts()}})
     for (const gpt2::VariantFacts& fact : facts) {
-      // Each of cuDNN's variants is a default, deterministic or not; by name it would refuse the small cases that it has no kernel for.
+      // Most cases have heads that the default attention gives way to cuDNN for, which is then either of its variants, deterministic or not;
+      // by name those would refuse the small cases that cuDNN has no kernel for.
       // What ranks do among themselves no single process runs, so that a report of it would be of the default: tests/ranks compares it
       // with the oracle.
       if (fact.is_default || fact.name.starts_with("cudnn") || fact.needs_ranks) continue;

@@ -9,6 +9,7 @@
 #include "gpt2/ops/layernorm_forward.cuh"
 #include "gpt2/tensor_table.h"
 #include "mixed/attention_cudnn.h"
+#include "mixed/hopper/attention.h"
 #include "mixed/hopper_products.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
@@ -198,6 +199,9 @@ Refusal no_warp_per_row(const Run& run, const VariantChoice&) {
 }
 Refusal no_fused_rows(const Run& run, const VariantChoice&) {
   return gpt2::ops::why_not<bf16>(LayernormBackward::fused_rows, run.options.model.channels, rows_pack(run));
+}
+Refusal no_hopper_attention(const Run& run, const VariantChoice&) {
+  return hopper::why_no_attention(run.compute_capability_major, run.options.model.head_size());
 }
 Refusal no_cudnn_attention(const Run& run, const VariantChoice& choice) {
   return run.why_no_cudnn_attention(choice.attention_backward == AttentionBackward::cudnn_deterministic);

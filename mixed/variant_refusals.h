@@ -22,6 +22,7 @@ Refusal no_bias_gradient_product(const Run& run, const VariantChoice& choice);
 Refusal no_fold(const Run& run, const VariantChoice& choice);
 Refusal no_warp_per_row(const Run& run, const VariantChoice& choice);
 Refusal no_fused_rows(const Run& run, const VariantChoice& choice);
+Refusal no_hopper_attention(const Run& run, const VariantChoice& choice);
 Refusal no_cudnn_attention(const Run& run, const VariantChoice& choice);
 Refusal no_cudnn_backward(const Run& run, const VariantChoice& choice);
 Refusal no_cudnn_deterministic(const Run& run, const VariantChoice& choice);

@@ -30,8 +30,8 @@ enum class Residual { fused_layernorm, separate, matmul_epilogue };
 enum class BiasGradient { layernorm_fold, column_sums, matmul_epilogue };
 enum class LmHead { hopper, logits };
 enum class Gelu { hopper, matmul_epilogue, kernel };
-enum class AttentionForward { cudnn, flash, unfused };
-enum class AttentionBackward { cudnn, cudnn_deterministic, flash, unfused };
+enum class AttentionForward { hopper, cudnn, flash, unfused };
+enum class AttentionBackward { hopper, cudnn, cudnn_deterministic, flash, unfused };
 enum class GradNorm { whole, beside_backward };
 enum class Masters { split, as_fp32 };
 enum class WeightGradients { as_fp32, as_bf16 };
@@ -68,8 +68,8 @@ struct VariantChoice {
   MatmulAlgorithm matmul_algorithm{};
 };
 
-// All slots and variants. The default of the attention slots is cuDNN where it was built in and loads, else flash: the table then
-// names flash first, and cudnn variants stay in it (choosing one says why it cannot run).
+// All slots and variants, the default of each slot first. A default that the device or the shape cannot run gives way when a trainer is made.
+// cudnn variants stay in the table where cuDNN is missing: choosing one says why it cannot run.
 std::vector<gpt2::VariantInfo> variant_table();
 
 // Defaults, changed by the given slot -> name. With `deterministic`, defaults that do not repeat bit for bit give way to ones that do,

@@ -47,6 +47,7 @@ std::vector<Case> small_cases() {
       {"shape V=1153 Vp=1280", wide_vocabulary, 2, 31},
       {"shape L=5", deep, 1, 40},
       {"shape NH=1", one_head, 2, 32},
+      {"shape NH=1 T=127", one_head, 3, 127},  // heads of 64 channels: the attention for Hopper, with tiles beside the diagonal
       {"repeated tokens", tiny, 4, 64, Stress::repeated_tokens},
       {"edge targets", tiny, 4, 64, Stress::edge_targets},
       {"large logits", tiny, 3, 65, Stress::large_logits},

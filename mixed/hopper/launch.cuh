@@ -15,6 +15,10 @@ using Launch = std::function<void(cudaStream_t)>;
 // gpt2::cuda::CallError.
 CUtensorMap matrix_map(const bf16* p, int rows, int columns, int box_rows, int box_columns = 64);
 
+// Boxes of 64 x 64 values of matrices that lie one behind the other: rows beyond a matrix's end are read as zeros and not written. Throws
+// gpt2::cuda::CallError.
+CUtensorMap stack_map(const bf16* p, int64_t matrices, int64_t rows, int64_t columns);
+
 template <int kN, int kStaged, bool kAcrossA, bool kAcrossB, class Tail>
 Launch prepare_staged(const Problem& p, const Plan& plan, const Tail& tail) {
   const auto kernel = hopper_product_kernel<kN, kStaged, kAcrossA, kAcrossB, Tail>;

@@ -48,14 +48,6 @@ std::optional<std::string> why_not_layout(const Problem& p, Tail tail) {
   return std::nullopt;
 }
 
-std::optional<std::string> why_not_current_device() {
-  int device = 0, major = 0, minor = 0;
-  STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
-  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return why_not_device(major, minor);
-}
-
 Launch prepare_any(const Problem& p, Tail tail, const Cut& cut) {
   switch (tail) {
     case Tail::plain:
@@ -85,10 +77,32 @@ CUtensorMap matrix_map(const bf16* p, int rows, int columns, int box_rows, int b
   return map;
 }
 
+CUtensorMap stack_map(const bf16* p, int64_t matrices, int64_t rows, int64_t columns) {
+  CUtensorMap map;
+  const auto number = [](int64_t n) { return static_cast<cuuint64_t>(n); };
+  const cuuint64_t sizes[3] = {number(columns), number(rows), number(matrices)};
+  const cuuint64_t pitch[2] = {sizes[0] * sizeof(bf16), sizes[0] * sizes[1] * sizeof(bf16)};
+  const cuuint32_t box[3] = {64, 64, 1}, step[3] = {1, 1, 1};
+  const CUresult result =
+      encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(p), sizes, pitch, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS)
+    throw gpt2::cuda::CallError("cuTensorMapEncodeTiled refuses the stack of matrices: its address or the length of its rows");
+  return map;
+}
+
 std::optional<std::string> why_not_device(int major, int minor) {
   if (major == 9 && minor == 0) return std::nullopt;
   return "its product is made of instructions (wgmma) that only GPUs of compute capability 9.0 have, and this one has " +
          std::to_string(major) + "." + std::to_string(minor);
+}
+
+std::optional<std::string> why_not_current_device() {
+  int device = 0, major = 0, minor = 0;
+  STEPSCOPE_CUDA_CHECK(cudaGetDevice(&device));
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return why_not_device(major, minor);
 }
 
 std::optional<std::string> why_not_product(const Problem& p, Tail tail, const Cut& cut) {

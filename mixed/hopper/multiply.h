@@ -52,6 +52,9 @@ std::optional<std::string> why_not(const Problem& p, Tail tail, const Cut& cut);
 // brings such a row back to the size of its softmax, and products with it, must stay in their range too.
 inline constexpr float kLargestExponentials = 2.3538527e17f;
 
+// The same of the current device.
+std::optional<std::string> why_not_current_device();
+
 // A product made ready for the current device, so that running it is one launch. Throws stepscope::MachineError with the words of
 // why_not_device(), stepscope::InputError with those of why_not_product().
 class Product {

@@ -6,6 +6,9 @@
 #include <cuda_bf16.h>
 
 #include <cstdint>
+#ifdef STEPSCOPE_WAIT_TELLS
+#include <cstdio>
+#endif
 
 namespace hopper {
 
@@ -33,12 +36,35 @@ __device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t ran
 __device__ __forceinline__ void barrier_arrive_expecting(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+__device__ __forceinline__ bool barrier_is_past(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+               : "=r"(done)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+  return done != 0;
+}
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
+#ifdef STEPSCOPE_WAIT_LIMIT_NS
+  // A check's build: a barrier that nobody completes ends the kernel with an error instead of never.
+  uint64_t begin, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  while (!barrier_is_past(barrier, parity)) {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (now - begin > STEPSCOPE_WAIT_LIMIT_NS) {
+#ifdef STEPSCOPE_WAIT_TELLS  // a call of a function: ptxas then waits behind every wgmma
+      printf("block %d thread %d waits for barrier %u, parity %u\n", blockIdx.x, threadIdx.x, barrier, parity);
+#endif
+      asm volatile("trap;");
+    }
+  }
+#else
   asm volatile(
       "{\n .reg .pred done;\n again:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n @done bra finished;\n bra "
       "again;\n finished:\n}" ::"r"(barrier),
       "r"(parity)
       : "memory");
+#endif
 }
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\n barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -54,6 +80,18 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap* map, int column, int row, uint32_t barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
                "l"(map), "r"(barrier), "r"(column), "r"(row)
+               : "memory");
+}
+// A box of a stack of matrices.
+__device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap* map, int column, int row, int matrix, uint32_t barrier) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(column), "r"(row), "r"(matrix)
+               : "memory");
+}
+// Consecutive bytes, a multiple of 16 from an address that is one.
+__device__ __forceinline__ void bulk_load(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
+               "r"(barrier)
                : "memory");
 }
 // Into the same place of every CTA of the cluster whose bit is set, and onto the barrier at the same place there.
@@ -74,6 +112,11 @@ __device__ __forceinline__ void tma_prefetch(const CUtensorMap* map, int column,
 // A box from shared memory to the matrix; what lies outside the matrix is not written. Its writer fences first (fence_for_tma).
 __device__ __forceinline__ void tma_store(const CUtensorMap* map, uint32_t from, int column, int row) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(from), "r"(column), "r"(row)
+               : "memory");
+}
+__device__ __forceinline__ void tma_store(const CUtensorMap* map, uint32_t from, int column, int row, int matrix) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from), "r"(column),
+               "r"(row), "r"(matrix)
                : "memory");
 }
 __device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
@@ -143,8 +186,36 @@ __device__ __forceinline__ void wgmma_64xNx16(float (&d)[kN / 2], uint64_t a, ui
         : STEPSCOPE_32(0), STEPSCOPE_32(32), STEPSCOPE_32(64), STEPSCOPE_32(96)
         : "l"(a), "l"(b), "r"(accumulate), "n"(kAcrossA), "n"(kAcrossB));
 }
+// d = a b + (accumulate ? d : 0) with 64 columns, a: 64 x 16 from registers: the fragments of mma.m16n8k16, 16 rows for each warp.
+template <int kAcrossB>
+__device__ __forceinline__ void wgmma_64x64x16(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int accumulate) {
+  asm volatile(
+      "{\n .reg .pred p;\n setp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+      "%25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"
+      : STEPSCOPE_32(0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kAcrossB));
+}
+// The same with a from shared memory, whose rows run along k.
+template <int kAcrossB>
+__device__ __forceinline__ void wgmma_64x64x16(float (&d)[32], uint64_t a, uint64_t b, int accumulate) {
+  asm volatile(
+      "{\n .reg .pred p;\n setp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, "
+      "%25, %26, %27, %28, %29, %30, %31}, %32, %33, p, 1, 1, 0, %35;\n}"
+      : STEPSCOPE_32(0)
+      : "l"(a), "l"(b), "r"(accumulate), "n"(kAcrossB));
+}
 #undef STEPSCOPE_32
 #undef STEPSCOPE_8
+// After the wait for the products that write d: the compiler knows nothing of that wait and may read d before it.
+template <int N>
+__device__ __forceinline__ void settle(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
 
 template <int N>
 __device__ __forceinline__ void registers_up() {

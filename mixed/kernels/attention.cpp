@@ -3,6 +3,7 @@
 
 #include "gpt2/ops/attention_unfused.cuh"
 #include "mixed/attention_cudnn.h"
+#include "mixed/hopper/attention.h"
 
 namespace mixed {
 namespace {
@@ -43,6 +44,9 @@ void attention_forward(AttentionForward variant, AttentionPlan plan, MatmulEngin
     case AttentionForward::cudnn:
       cudnn_attention_forward(out, lse, qkv, cudnn_shape(shape), cudnn_plan(plan), scratch, stream);
       break;
+    case AttentionForward::hopper:
+      hopper::attention_forward(out, lse, qkv, shape, stream);
+      break;
     case AttentionForward::flash:
       flash_attention_forward(out, lse, qkv, shape, stream);
       break;
@@ -56,6 +60,7 @@ int64_t attention_forward_scratch_bytes(AttentionForward variant, AttentionPlan 
   switch (variant) {
     case AttentionForward::cudnn:
       return cudnn_forward_workspace_bytes(cudnn_shape(shape), cudnn_plan(plan));
+    case AttentionForward::hopper:
     case AttentionForward::flash:
       return 0;
     case AttentionForward::unfused:
@@ -72,6 +77,9 @@ void attention_backward(AttentionBackward variant, AttentionPlan plan, MatmulEng
       cudnn_attention_backward(dqkv, dout, qkv, out, lse, cudnn_shape(shape), variant == AttentionBackward::cudnn_deterministic,
                                cudnn_plan(plan), scratch, stream);
       break;
+    case AttentionBackward::hopper:
+      hopper::attention_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
+      break;
     case AttentionBackward::flash:
       flash_attention_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
       break;
@@ -87,6 +95,8 @@ int64_t attention_backward_scratch_bytes(AttentionBackward variant, AttentionPla
     case AttentionBackward::cudnn:
     case AttentionBackward::cudnn_deterministic:
       return cudnn_backward_workspace_bytes(cudnn_shape(shape), variant == AttentionBackward::cudnn_deterministic, cudnn_plan(plan));
+    case AttentionBackward::hopper:
+      return hopper::attention_backward_scratch_bytes(shape);
     case AttentionBackward::flash:
       return flash_backward_scratch_bytes(shape);
     case AttentionBackward::unfused:

@@ -1,6 +1,7 @@
 // Attention (gpt2/ops/attention.h) of the mixed-precision trainer.
 //
-// Variants: `cudnn` (attention_cudnn.cpp; HS a multiple of 8 up to 128), `flash` (own tensor-core kernels that never write scores to
+// Variants: `cudnn` (attention_cudnn.cpp; HS a multiple of 8 up to 128), `hopper`
+// (mixed/hopper/attention.h; compute capability 9.0, HS 64), `flash` (own tensor-core kernels that never write scores to
 // memory; HS up to 128), `unfused` (gpt2/ops/attention_unfused.cuh: batched products with fp32 scores in scratch;
 // any shape). `plan` says which plan of cuDNN runs; the other variants have none to choose.
 #pragma once

@@ -9,6 +9,8 @@
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "mixed/attention_cudnn.h"
+#include "mixed/hopper/attention.h"
+#include "mixed/hopper/multiply.h"
 #include "mixed/kernels/attention.cuh"
 #include "python/native/call.h"
 
@@ -88,10 +90,12 @@ struct Bf16 {
   static mixed::MatmulEngine& engine(Engines& e) { return e.bf16; }
   static void check(const Check& c, Forward v, const AttentionShape& s) {
     flash(c, v == Forward::flash, s);
+    on_hopper(c, v == Forward::hopper, s);
     if (v == Forward::cudnn) cudnn(c, s, false);
   }
   static void check(const Check& c, Backward v, const AttentionShape& s) {
     flash(c, v == Backward::flash, s);
+    on_hopper(c, v == Backward::hopper, s);
     if (v == Backward::cudnn) cudnn(c, s, false);
     if (v == Backward::cudnn_deterministic) cudnn(c, s, true);
   }
@@ -100,6 +104,11 @@ struct Bf16 {
   static void flash(const Check& c, bool is_flash, const AttentionShape& s) {
     if (!is_flash) return;
     if (const auto why = mixed::why_not_flash(s.HS())) c.refuse("attention=flash: " + *why);
+  }
+  static void on_hopper(const Check& c, bool is_hopper, const AttentionShape& s) {
+    if (!is_hopper) return;
+    if (const auto why = hopper::why_not_current_device()) throw stepscope::MachineError("attention=hopper: " + *why);
+    if (const auto why = hopper::why_no_attention(9, s.HS())) c.refuse("attention=hopper: " + *why);
   }
   static void cudnn(const Check& c, const AttentionShape& s, bool deterministic) {
     if (const auto why = mixed::why_no_cudnn()) throw stepscope::MachineError(*why);

@@ -1,14 +1,14 @@
 """Which slots of `stepscope train --list-variants` stand alone, and how a user names them."""
 from ._errors import Refused
 
-# By storage: fp32 has no cuDNN, mixed has no unfused_causal_blocks. The library's own list is compared with this by a test.
+# By storage: fp32 has no cuDNN and no hopper, mixed has no unfused_causal_blocks. The library's own list is compared with this by a test.
 ALONE = {
     "layernorm_forward": ["warp_per_row", "block_per_row"],
     "layernorm_backward": ["fused_rows", "separate_columns"],
     "gelu_forward": ["kernel"],
     "gelu_backward": ["kernel"],
-    "attention_forward": ["flash", "cudnn", "unfused", "unfused_causal_blocks"],
-    "attention_backward": ["flash", "cudnn", "cudnn_deterministic", "unfused", "unfused_causal_blocks"],
+    "attention_forward": ["flash", "cudnn", "hopper", "unfused", "unfused_causal_blocks"],
+    "attention_backward": ["flash", "cudnn", "cudnn_deterministic", "hopper", "unfused", "unfused_causal_blocks"],
     "classifier": ["kept_sum", "one_read", "two_pass"],
     "adamw": ["all_tensors"],
 }

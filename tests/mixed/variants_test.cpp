@@ -80,6 +80,8 @@ TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
   EXPECT_EQ(index("gelu_forward", "kernel"), static_cast<int>(Gelu::kernel));
   EXPECT_EQ(index("gelu_backward", "hopper"), static_cast<int>(Gelu::hopper));
   EXPECT_EQ(index("lm_head", "hopper"), static_cast<int>(LmHead::hopper));
+  EXPECT_EQ(index("attention_forward", "hopper"), static_cast<int>(AttentionForward::hopper));
+  EXPECT_EQ(index("attention_backward", "hopper"), static_cast<int>(AttentionBackward::hopper));
   EXPECT_EQ(index("attention_forward", "flash"), static_cast<int>(AttentionForward::flash));
   EXPECT_EQ(index("attention_forward", "unfused"), static_cast<int>(AttentionForward::unfused));
   EXPECT_EQ(index("attention_backward", "flash"), static_cast<int>(AttentionBackward::flash));
@@ -96,13 +98,15 @@ TEST(MixedVariants, TheDefaultsAreWhatTheScreeningFoundFaster) {
   const VariantChoice choice = choose_variants({}, false);
   EXPECT_EQ(choice.masters, Masters::split);
   EXPECT_EQ(choice.graph_edges, GraphEdges::programmatic);
+  EXPECT_EQ(choice.attention_forward, AttentionForward::hopper);
+  EXPECT_EQ(choice.attention_backward, AttentionBackward::hopper);
   EXPECT_EQ(choice.attention_plan, cudnn_here() ? AttentionPlan::measured : AttentionPlan::heuristic);
 }
 
 // Neither split masters nor edges change a bit; a measured plan may.
 TEST(MixedVariants, DeterministicDefaultsRepeat) {
   const VariantChoice choice = choose_variants({}, true);
-  EXPECT_NE(choice.attention_backward, AttentionBackward::cudnn);
+  EXPECT_EQ(choice.attention_backward, AttentionBackward::hopper);
   EXPECT_EQ(choice.matmul_algorithm, MatmulAlgorithm::heuristic);
   EXPECT_EQ(choice.attention_plan, AttentionPlan::heuristic);
   EXPECT_EQ(choice.masters, Masters::split);
@@ -118,10 +122,8 @@ TEST(MixedVariants, DeterministicRefusesWhatDoesNotRepeat) {
   }
 }
 
-TEST(MixedVariants, WithoutCudnnFlashIsTheDefaultAndNamingCudnnSaysWhatIsMissing) {
+TEST(MixedVariants, WithoutCudnnNamingItSaysWhatIsMissing) {
   if (cudnn_here()) GTEST_SKIP() << "cuDNN is here";
-  EXPECT_EQ(choose_variants({}, false).attention_forward, AttentionForward::flash);
-  EXPECT_EQ(choose_variants({}, false).attention_backward, AttentionBackward::flash);
   try {
     choose_variants({{"attention_forward", "cudnn"}}, false);
     FAIL() << "cudnn was taken";

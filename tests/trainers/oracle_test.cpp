@@ -16,11 +16,16 @@ using Variants = std::map<std::string, std::string>;
 
 class Oracle : public OnDevice {
  protected:
+  static bool of_hopper(const Variants& variants) {
+    const auto is = [&](const char* slot) { return variants.contains(slot) && variants.at(slot) == "hopper"; };
+    return is("attention_forward") || is("attention_backward");
+  }
   void expect_gradients_of_the_oracle(int64_t B, int64_t T, const Variants& variants) const {
     SCOPED_TRACE("B=" + std::to_string(B) + " T=" + std::to_string(T));
     for (const auto& [slot, name] : variants) SCOPED_TRACE(slot + "=" + name);
     gpt2::TrainerOptions o = small(B, T);
     o.variants = variants;
+    if (of_hopper(variants)) o.model.heads = 1;  // of 64 channels, which is what it takes
     for (const auto& [slot, name] : variants)
       if (!repeats(slot, name)) o.deterministic = false;
     const reference_test::Tokens tokens = tokens_of(o, 11);
@@ -61,7 +66,12 @@ TEST_P(Oracle, AgreesForEveryMixOfAttentionVariants) {
       for (const int64_t T : {1, 65, 128}) {
         // cuDNN has no kernel for sequences of one token; the default leaves it there, which AgreesAtOddShapes covers.
         if (T == 1 && (forward.starts_with("cudnn") || backward.starts_with("cudnn"))) continue;
-        expect_gradients_of_the_oracle(2, T, {{"attention_forward", forward}, {"attention_backward", backward}});
+        const Variants mix{{"attention_forward", forward}, {"attention_backward", backward}};
+        if (of_hopper(mix))
+          unless_refused(kind().facts(), forward == "hopper" ? "attention_forward" : "attention_backward", "hopper",
+                         [&](const Variants&) { expect_gradients_of_the_oracle(2, T, mix); });
+        else
+          expect_gradients_of_the_oracle(2, T, mix);
       }
 }
 

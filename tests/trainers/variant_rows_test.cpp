@@ -433,6 +433,32 @@ TEST(VariantRows, WithoutCudnnTheMeasuredPlanGivesWayAndTheReasonIsSaid) {
   EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("attention_plan=heuristic runs, not the default measured"), HasSubstr("cuDNN"))));
 }
 
+// Both slots, whether a choice must repeat or not, and what a refusal says to who asked by name.
+TEST(VariantRows, TheAttentionForHopperGivesWayElsewhereAndForOtherHeads) {
+  for (const bool deterministic : {false, true}) {
+    const auto s = mixed::variants().settle(mixed_run(small(128, 2, 512)), {}, deterministic);
+    EXPECT_EQ(settled(s, "attention_forward"), "");
+    EXPECT_EQ(settled(s, "attention_backward"), "");
+  }
+  const bool cudnn = !mixed::why_no_cudnn();
+  const auto gives_way = [&](const mixed::Run& run, const char* reason) {
+    const auto s = mixed::variants().settle(run, {}, false);
+    EXPECT_EQ(settled(s, "attention_forward"), cudnn ? "cudnn" : "flash");
+    EXPECT_EQ(settled(s, "attention_backward"), cudnn ? "cudnn" : "flash");
+    EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("attention_backward="), HasSubstr("not the default hopper"), HasSubstr(reason))));
+    EXPECT_EQ(settled(mixed::variants().settle(run, {}, true), "attention_backward"), cudnn ? "cudnn_deterministic" : "flash");
+    for (const char* slot : {"attention_forward", "attention_backward"})
+      EXPECT_THAT(refusal([&] {
+                    mixed::variants().settle(run, {{slot, "hopper"}}, true);
+                  }),
+                  AllOf(HasSubstr(std::string(slot) + "=hopper"), HasSubstr(reason)));
+  };
+  gives_way(mixed_run(small(64, 4, 512)), "heads of 64 channels, the model has 16");
+  mixed::Run run = mixed_run(small(128, 2, 512));
+  run.compute_capability_major = 10;
+  gives_way(run, "only GPUs of compute capability 9.0");
+}
+
 TEST(VariantRows, CudnnGivesWayToFlashWhereItHasNoPlan) {
   if (mixed::why_no_cudnn()) GTEST_SKIP() << *mixed::why_no_cudnn();
   mixed::Run run = mixed_run(small(64, 4, 512));

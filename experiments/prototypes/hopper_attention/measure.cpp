@@ -1,0 +1,131 @@
+// Times attention for Hopper beside the trainer's flash kernels and cuDNN, in turns.
+//   hopper_attention_measure [B ...]     12 heads of 64, T = 1024; B is 4 and 64 unless given
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/prototypes/hopper_attention/oracle.h"
+#include "gpt2/cuda/check.h"
+#include "mixed/attention_cudnn.h"
+#include "mixed/hopper/attention.h"
+#include "mixed/kernels/attention.cuh"
+
+namespace {
+
+using gpt2::cuda::DeviceBuffer;
+using mixed::bf16;
+using oracle::AttentionShape;
+
+struct Set {
+  DeviceBuffer<bf16> qkv, dout, out, dqkv;
+  DeviceBuffer<float> lse;
+};
+
+struct Candidate {
+  std::string name;
+  std::function<void(Set&)> run;
+  std::vector<double> us{};
+};
+
+void time(std::vector<Candidate>& candidates, std::vector<Set>& sets, int rounds, int launches) {
+  gpt2::cuda::Event begin, end;
+  for (Candidate& c : candidates)
+    for (Set& s : sets) c.run(s);
+  STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
+  for (int round = 0; round < rounds; ++round)
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      Candidate& c = candidates[round % 2 == 0 ? i : candidates.size() - 1 - i];
+      begin.record(nullptr);
+      for (int n = 0; n < launches; ++n) c.run(sets[static_cast<size_t>(n) % sets.size()]);
+      end.record(nullptr);
+      end.wait();
+      c.us.push_back(gpt2::cuda::elapsed_ns(begin, end) * 1e-3 / launches);
+    }
+  for (Candidate& c : candidates) {
+    std::sort(c.us.begin(), c.us.end());
+    fmt::print("  {:28} median {:8.1f} us, {:.1f} to {:.1f}\n", c.name, c.us[c.us.size() / 2], c.us.front(), c.us.back());
+  }
+  std::fflush(stdout);
+}
+
+void measure(int64_t B) {
+  const AttentionShape s{B, 1024, 768, 12};
+  const mixed::CudnnAttentionShape cs{s.B, s.T, s.C, s.NH};
+  const int64_t n = s.B * s.T * s.C, rows = s.B * s.NH * s.T;
+  std::vector<Set> sets(B >= 32 ? 2 : 4);
+  for (size_t i = 0; i < sets.size(); ++i) {
+    Set& x = sets[i];
+    x = Set{DeviceBuffer<bf16>(3 * n), DeviceBuffer<bf16>(n), DeviceBuffer<bf16>(n), DeviceBuffer<bf16>(3 * n), DeviceBuffer<float>(rows)};
+    oracle::fill(x.qkv.data(), 3 * n, 1, static_cast<unsigned>(7 + i));
+    oracle::fill(x.dout.data(), n, 1, static_cast<unsigned>(77 + i));
+  }
+  const bool cudnn = !mixed::why_no_cudnn().has_value();
+  if (!cudnn) fmt::print("{}\n", *mixed::why_no_cudnn());
+  int64_t bytes = std::max(hopper::attention_backward_scratch_bytes(s), mixed::flash_backward_scratch_bytes(s));
+  if (cudnn)
+    bytes = std::max({bytes, mixed::cudnn_forward_workspace_bytes(cs, mixed::CudnnPlan::heuristic),
+                      mixed::cudnn_backward_workspace_bytes(cs, false, mixed::CudnnPlan::heuristic),
+                      mixed::cudnn_forward_workspace_bytes(cs, mixed::CudnnPlan::measured)});
+  DeviceBuffer<char> scratch(bytes);
+  const int launches = B >= 32 ? 6 : 40, rounds = 6;
+
+  fmt::print("B={} forward\n", B);
+  std::vector<Candidate> forward;
+  for (const int w : {2, 3})
+    forward.push_back({fmt::format("hopper, {} warpgroups", w), [&s, w](Set& x) {
+                         hopper::attention_forward(x.out.data(), x.lse.data(), x.qkv.data(), s, nullptr, {w, w});
+                       }});
+  forward.push_back({"flash", [&](Set& x) { mixed::flash_attention_forward(x.out.data(), x.lse.data(), x.qkv.data(), s, nullptr); }});
+  if (cudnn)
+    for (const auto plan : {mixed::CudnnPlan::heuristic, mixed::CudnnPlan::measured})
+      forward.push_back({plan == mixed::CudnnPlan::measured ? "cudnn, measured plan" : "cudnn", [&, plan](Set& x) {
+                           mixed::cudnn_attention_forward(x.out.data(), x.lse.data(), x.qkv.data(), cs, plan, scratch.data(), nullptr);
+                         }});
+  time(forward, sets, rounds, launches);
+
+  fmt::print("B={} backward\n", B);
+  std::vector<Candidate> backward;
+  for (const int w : {2, 3})
+    backward.push_back({fmt::format("hopper dq, {} warpgroups", w), [&, w](Set& x) {
+                          hopper::attention_backward_queries(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
+                                                             scratch.data(), nullptr, {w, w});
+                        }});
+  backward.push_back({"hopper dk dv", [&](Set& x) {
+                        hopper::attention_backward_keys(x.dqkv.data(), x.dout.data(), x.qkv.data(), s, scratch.data(), nullptr);
+                      }});
+  for (const int w : {2, 3})
+    backward.push_back({fmt::format("hopper, dq {} warpgroups", w), [&, w](Set& x) {
+                          hopper::attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
+                                                     scratch.data(), nullptr, {w, w});
+                        }});
+  backward.push_back({"flash", [&](Set& x) {
+                        mixed::flash_attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
+                                                        scratch.data(), nullptr);
+                      }});
+  if (cudnn)
+    backward.push_back({"cudnn", [&](Set& x) {
+                          mixed::cudnn_attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), cs, false,
+                                                          mixed::CudnnPlan::heuristic, scratch.data(), nullptr);
+                        }});
+  time(backward, sets, rounds, launches);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    std::vector<int64_t> sizes;
+    for (int i = 1; i < argc; ++i) sizes.push_back(std::atoll(argv[i]));
+    if (sizes.empty()) sizes = {4, 64};
+    for (const int64_t B : sizes) measure(B);
+  } catch (const std::exception& e) {
+    fmt::print("FAILED: {}\n", e.what());
+    return 2;
+  }
+  return 0;
+}
