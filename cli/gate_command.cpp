@@ -285,7 +285,8 @@ class Reports {
 void add_configuration_reports(const GateFlags& f, gate::ExpectedCache& answers, Reports& reports) {
   for (Configuration& c : all_configurations(f)) {
     if (c.options.trainer != f.trainer || c.options.matmul != default_matmul(f.trainer) || c.name == f.trainer) continue;
-    c.options.with_timed_steps = c.options.with_loop = false;  // once is enough: kernels are not what they are about
+    c.options.with_timed_steps = false;                               // once is enough: kernels are not what they are about
+    c.options.with_loop = c.options.weight_rounding == "stochastic";  // a resumed run has to draw its random bits again
     if (c.name != "mixed not deterministic" && c.name != "mixed recompute gelu+ln") c.options.real_size_batch = 0;
     c.options.real_size_batch = std::min<int64_t>(c.options.real_size_batch, 1);
     c.options.small_answers = &answers;

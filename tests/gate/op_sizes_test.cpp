@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "base/errors.h"
 #include "experiments/gate/op_launch.h"
@@ -92,6 +93,44 @@ TEST(SizesThatTrain, HaveTheVocabularyTheRowsAndTheParametersOfD12) {
   EXPECT_TRUE(std::any_of(z.attentions.begin(), z.attentions.end(), [](const auto& a) { return a.T == 1024; }));
   const auto odd_count = [](int64_t n) { return n > 124'000'000 && n % 2 == 1; };
   EXPECT_TRUE(std::any_of(z.gradients.begin(), z.gradients.end(), odd_count));
+}
+
+// Every op with rows or heads has a shape with more of them than 16 bits count; logits one with more elements than 31 bits do.
+TEST(SizesThatTrain, GoBeyondWhatShortNumbersCount) {
+  const OpSizes z = real_sizes();
+  constexpr int64_t k16 = 1 << 16, k31 = int64_t{1} << 31;
+  const auto any = [](const auto& shapes, const auto& is) { return std::any_of(shapes.begin(), shapes.end(), is); };
+  EXPECT_TRUE(any(z.embeddings, [](const auto& e) { return e.B * e.T > k16; }));
+  EXPECT_TRUE(any(z.norms, [](const auto& n) { return n.rows > k16; }));
+  EXPECT_TRUE(any(z.products, [](const auto& p) { return p.rows > k16 && p.place.empty(); }));
+  EXPECT_TRUE(any(z.attentions, [](const auto& a) { return a.B * a.NH > k16; }));
+  EXPECT_TRUE(any(z.losses, [](int64_t rows) { return rows > k16; }));
+  for (const int64_t limit : {k16, k31}) {
+    const auto beyond = [&](const auto& s) { return limit == k16 ? s.rows > limit : s.rows * s.Vp > limit; };
+    EXPECT_TRUE(any(z.classifiers, beyond));
+    EXPECT_TRUE(any(z.heads, beyond));
+  }
+}
+
+// The own product's ring has 4 places and turns K / 64 times a tile: an even and an odd number of whole rounds, and parts of one. 132
+// multiprocessors, tiles of 128 x 192: more tiles than CTAs.
+TEST(SizesThatTrain, HaveProductsOfSeveralDepthsWithMoreTilesThanMultiprocessors) {
+  std::set<int64_t> rounds;
+  for (const auto& p : real_sizes().products)
+    if (p.place == "mlp_up" && (p.rows + 127) / 128 * ((p.out + 191) / 192) > 2 * 132)
+      rounds.insert(p.in / 64 / 4 * 2 + (p.in / 64 % 4 != 0));
+  EXPECT_TRUE(rounds.contains(2 * 2)) << "two whole rounds";
+  EXPECT_TRUE(rounds.contains(2 * 3)) << "three: d12";
+  EXPECT_TRUE(rounds.contains(2 * 1 + 1)) << "one and a part";
+}
+
+TEST(SizesThatTrain, LeaveOutWhatADeviceCannotHold) {
+  OpSizes z = real_sizes();
+  const size_t classifiers = z.classifiers.size(), heads = z.heads.size();
+  EXPECT_TRUE(leave_out_what_needs_more(z, int64_t{130} << 30).empty());
+  EXPECT_EQ(leave_out_what_needs_more(z, int64_t{40} << 30).size(), 2u);
+  EXPECT_EQ(z.classifiers.size(), classifiers - 1);
+  EXPECT_EQ(z.heads.size(), heads - 1);
 }
 
 TEST(SizesThatTrain, OfAModelAreItsOwn) {
