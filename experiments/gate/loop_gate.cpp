@@ -84,11 +84,11 @@ void write_bytes(const fs::path& path, const std::vector<uint16_t>& tokens) {
   if (!out.flush()) throw stepscope::MachineError(fmt::format("{}: cannot be written", path.string()));
 }
 
-// Two files whose lengths are no multiple of a batch; ids 0 and V-1 are among them.
+// Two files that end within a batch, and one that is a batch and the token after it; ids 0 and V-1 are among them.
 Shards write_shards(const fs::path& folder, int64_t B, int64_t T, int64_t V, uint64_t seed) {
   Random random(seed, 77);
   Shards shards;
-  for (const int64_t count : {3 * B * T + T + 1, 2 * B * T + T / 2 + 1}) {
+  for (const int64_t count : {3 * B * T + T + 1, 2 * B * T + T / 2 + 1, B * T + 1}) {
     std::vector<uint16_t> tokens(static_cast<size_t>(count));
     for (uint16_t& t : tokens) t = static_cast<uint16_t>(random.below(V));
     tokens.front() = 0;
@@ -177,6 +177,7 @@ class LoopChecks {
       for (const char* schedule : {"cosine", "linear", "constant", "wsd"})
         in_order_run(schedule, options_.accumulates ? accumulation++ % 3 + 1 : 1);
     }
+    if (options_.wanted("schedule")) schedules();
     if (options_.wanted("loader")) shuffled_run();
     if (options_.wanted("resume")) resume();
     if (options_.wanted("outliers")) outliers();
@@ -214,7 +215,7 @@ class LoopChecks {
 
   gpt2::LoopOptions loop_options(const fs::path& folder, const std::string& schedule, int64_t steps) const {
     gpt2::LoopOptions o;
-    o.data = {(folder / "tokens_1.bin").string(), (folder / "tokens_2.bin").string()};
+    o.data = {(folder / "tokens_1.bin").string(), (folder / "tokens_2.bin").string(), (folder / "tokens_3.bin").string()};
     o.seed = options_.seed;
     o.shuffle = false;
     o.steps = steps;
@@ -271,6 +272,27 @@ class LoopChecks {
         if ((h.inputs[j] != want[at].inputs || h.targets[j] != want[at].targets) && wrong++ == 0) first = static_cast<int64_t>(at);
     results_.push_back(must_be_zero("loader", fmt::format("in order x{}", accumulation), wrong, "batches",
                                     wrong > 0 ? fmt::format("first: batch {}", first) : ""));
+  }
+
+  // Every step of runs with and without a warm-up, of lengths that no fifth divides, to 0, to a part and to all of the peak.
+  void schedules() {
+    double worst = 0;
+    std::string first;
+    for (const char* name : {"cosine", "linear", "constant", "wsd"})
+      for (const int64_t warmup : {0, 1, 7})
+        for (const int64_t total : {1, 2, 13, 1000})
+          for (const float final_fraction : {0.0f, 0.25f, 1.0f}) {
+            const gpt2::LearningRate rate{name, 3e-4f, warmup, final_fraction, total};
+            const KnownSchedule known{name, static_cast<double>(rate.peak), static_cast<double>(final_fraction), warmup, total};
+            for (int64_t step = 1; step <= total; ++step) {
+              // Against the peak: towards 0 a rate has no relative error.
+              const double off = std::abs(static_cast<double>(rate.at(step - 1)) - known_learning_rate(known, step)) / known.peak;
+              if (off <= worst) continue;
+              worst = off;
+              first = fmt::format("{}, warm-up {}, {} steps, final fraction {}: step {}", name, warmup, total, final_fraction, step);
+            }
+          }
+    results_.push_back(make_result("schedule", "other lengths", {{"of the peak", worst, 0x1p-23, -1}}, worst > 0x1p-23 ? first : ""));
   }
 
   // Shuffled, an epoch has every window of T tokens at most once, each with its own targets, all windows of a batch

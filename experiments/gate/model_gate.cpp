@@ -155,6 +155,18 @@ class Checks : public ModelRun {
                                size_of_logits(alone, case_.config.vocab_size) / std::abs(second);
     add(scalar_result("evaluate", "loss", second, first, 1e-7 + of_rounding));
     add(scalar_result("evaluate", "loss, no logits", third, second, 0));
+    next_tokens(tokens, alone);
+  }
+
+  // What follows a part of the first sequence is the row of its last token.
+  void next_tokens(const Tokens& tokens, std::span<const float> logits) {
+    const auto T = static_cast<size_t>(case_.seq_len), V = static_cast<size_t>(case_.config.vocab_size);
+    int64_t differ = 0;
+    for (const size_t length : {size_t{1}, (T + 1) / 2, T}) {
+      const Floats row = trainer_->next_token_logits(std::span(tokens.inputs).first(length));
+      differ += row.size() == V ? count_different(row, logits.subspan((length - 1) * V, V)) : 1;
+    }
+    add(must_be_zero("evaluate", "next token", differ, "elements", "logits after 1, T/2 and T tokens"));
   }
 
   double norm_of_own_gradients(uint64_t tokens_number) {

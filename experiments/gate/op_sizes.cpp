@@ -27,7 +27,7 @@ constexpr int64_t kBytesOfALogit = 32;
 constexpr int64_t kRows = 4096, kManyRows = 16384 + 37;
 // More rows, and more heads, than 16 bits count and than a grid has blocks in y or z: 65 * 1021. More rows of GPT-2's vocabulary than 31 bits
 // count elements. The products have 6, 8 and 16 turns of 64 terms, where d12 has 12, and tiles enough that each CTA has several.
-constexpr int64_t kBeyond16Bits = 66'365, kBeyond31Bits = 42'701, kOneTileMoreThanCtas = 2304 + 37;
+constexpr int64_t kBeyond16Bits = 66'365, kBeyond31Bits = 42'701, kOneTileMoreThanCtas = 2304 + 37, kTwiceRound = 528 * 4 + 391;
 
 }  // namespace
 
@@ -70,14 +70,17 @@ OpSizes real_sizes() {
                   {65, 1021, 64, V, Vp, 1024, TokenKind::skewed}};
   z.norms = {
       {kRows, C, Norm::ordinary}, {kManyRows, C, Norm::ordinary}, {kRows + 1, C, Norm::far_means}, {kBeyond16Bits, 64, Norm::ordinary}};
+  // Every way that layernorm's kernels hold a row: C that no pack divides, that one block of packs holds, that several do.
+  for (const int64_t channels : {30, 770, 1600, 2560}) z.norms.push_back({kTwiceRound, channels, Norm::ordinary});
   add_products(z, d12, kRows, true);
   add_products(z, d12, kManyRows, false);
   z.products.push_back({"", kBeyond16Bits, 64, 128, true});
   for (const int64_t channels : {384, 512, 1024}) {
     z.products.push_back({"mlp_up", kOneTileMoreThanCtas, channels, 3072, true});
-    z.products.push_back({"mlp_down", kOneTileMoreThanCtas, 3072, channels, true});
+    if (channels == 512) z.products.push_back({"mlp_down", kOneTileMoreThanCtas, 3072, channels, true});
   }
-  z.attentions = {{4, 1024, 12, 64, false, true}, {3, 1021, 12, 64, true, true}, {2049, 2, 32, 16, false, false}};
+  z.attentions = {
+      {4, 1024, 12, 64, false, true}, {3, 1021, 12, 64, true, true}, {2049, 2, 32, 16, false, false}, {1, 2309, 2, 64, false, false}};
   z.elements = {kRows * 4 * C, kManyRows * 4 * C + 1};
   z.classifiers = {{kRows, V, Vp, true}, {kManyRows, V, Vp, false}, {kBeyond16Bits, 509, 512, false}, {kBeyond31Bits, V, Vp, false}};
   z.heads = {

@@ -124,6 +124,19 @@ TEST(SizesThatTrain, HaveProductsOfSeveralDepthsWithMoreTilesThanMultiprocessors
   EXPECT_TRUE(rounds.contains(2 * 1 + 1)) << "one and a part";
 }
 
+// fp32 has packs of 4 and bf16 of 8; a block of 512 threads holds a row in one pack each or in several. 528 and 396 blocks of 4 rows.
+TEST(SizesThatTrain, GoRoundEveryKernelOfLayernormTwice) {
+  const OpSizes z = real_sizes();
+  const auto twice = [&](const auto& is) {
+    return std::any_of(z.norms.begin(), z.norms.end(), [&](const auto& n) { return n.rows > 528 * 4 && is(n.C); });
+  };
+  EXPECT_TRUE(twice([](int64_t C) { return C % 4 != 0 && C <= 512; }));
+  EXPECT_TRUE(twice([](int64_t C) { return C % 4 != 0 && C > 512; }));
+  EXPECT_TRUE(twice([](int64_t C) { return C % 8 == 0 && C > 1024 && C <= 2048; }));
+  EXPECT_TRUE(twice([](int64_t C) { return C % 8 == 0 && C > 2048; }));
+  EXPECT_TRUE(std::any_of(z.attentions.begin(), z.attentions.end(), [](const auto& a) { return a.T > 2048; }));
+}
+
 TEST(SizesThatTrain, LeaveOutWhatADeviceCannotHold) {
   OpSizes z = real_sizes();
   const size_t classifiers = z.classifiers.size(), heads = z.heads.size();
