@@ -20,9 +20,9 @@ void add_products(OpSizes& z, const gpt2::ModelConfig& model, int64_t rows, bool
   if (with_lm_head) z.products.push_back({"lm_head", rows, C, model.padded_vocab, false});
 }
 
-// What a case of fp32 logits holds at once: the inputs, the kernel's own copy, its first results, the answer in double, and half as much again
+// What a case of fp32 logits holds at once: the inputs, the kernel's own copy, its first results, the answer in double, and a fifth as much again
 // for what the judge adds up.
-constexpr int64_t kBytesOfALogit = 32;
+constexpr int64_t kBytesOfALogit = 24;
 
 constexpr int64_t kRows = 4096, kManyRows = 16384 + 37;
 // More rows, and more heads, than 16 bits count and than a grid has blocks in y or z: 65 * 1021. More rows of GPT-2's vocabulary than 31 bits
@@ -82,12 +82,21 @@ OpSizes real_sizes() {
   z.attentions = {
       {4, 1024, 12, 64, false, true}, {3, 1021, 12, 64, true, true}, {2049, 2, 32, 16, false, false}, {1, 2309, 2, 64, false, false}};
   z.elements = {kRows * 4 * C, kManyRows * 4 * C + 1};
-  z.classifiers = {{kRows, V, Vp, true}, {kManyRows, V, Vp, false}, {kBeyond16Bits, 509, 512, false}, {kBeyond31Bits, V, Vp, false}};
-  z.heads = {
-      {kRows, C, V, Vp, true}, {kRows + 37, C, V, Vp, false}, {kBeyond16Bits, 64, 509, 512, false}, {kBeyond31Bits, 64, V, Vp, false}};
+  z.classifiers = {{kRows, V, Vp, true}, {kManyRows, V, Vp, false}, {kBeyond16Bits, 509, 512, false}};
+  z.heads = {{kRows, C, V, Vp, true}, {kRows + 37, C, V, Vp, false}, {kBeyond16Bits, 64, 509, 512, false}};
   z.losses = {kManyRows, kBeyond16Bits};
   z.gradients = {124'475'904, 124'475'905};
   z.updates = {{d12, {99}}, {{1024, V, V, 12, 12, C}, {100'000}}};
+  return z;
+}
+
+OpSizes huge_sizes() {
+  OpSizes z;
+  z.name = "huge";
+  z.ways = OpSizes::Ways::by_rows;
+  const gpt2::ModelConfig d12;
+  z.classifiers = {{kBeyond31Bits, d12.vocab_size, d12.padded_vocab, false}};
+  z.heads = {{kBeyond31Bits, 64, d12.vocab_size, d12.padded_vocab, false}};
   return z;
 }
 
@@ -146,8 +155,9 @@ std::vector<std::string> leave_out_what_needs_more(OpSizes& z, int64_t free_byte
 OpSizes sizes_of(const std::string& name) {
   if (name == "odd") return odd_sizes();
   if (name == "real") return real_sizes();
+  if (name == "huge") return huge_sizes();
   if (name == "reduced") return reduced_sizes();
-  throw stepscope::InputError(fmt::format("op sizes '{}': expected odd, real or reduced", name));
+  throw stepscope::InputError(fmt::format("op sizes '{}': expected odd, real, huge or reduced", name));
 }
 
 }  // namespace gate

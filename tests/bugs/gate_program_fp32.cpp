@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
     const gate::DeviceHooks hooks = gate::cuda_device_hooks();  // before anything that a patch may change
     gate::OpGateOptions ops;
     ops.seed = seed;
-    int64_t failed = gate_program::print_failures(gate::check_ops(ops));
+    int64_t failed = gate_program::check_ops(ops);
     if (failed > 0 && gate_program::stop_at_first) return failed;
     gate::ModelGateOptions model;
     model.seed = seed;

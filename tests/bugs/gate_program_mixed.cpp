@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
     gate::OpGateOptions ops;
     ops.trainer = "mixed";
     ops.seed = seed;
-    int64_t failed = gate_program::print_failures(gate::check_ops(ops));
+    int64_t failed = gate_program::check_ops(ops);
     for (const gate::ModelGateOptions& options : {defaults, flash, plain, recompute, stochastic, beside, narrow}) {
       if (failed > 0 && gate_program::stop_at_first) break;
       failed += gate_program::print_failures(
