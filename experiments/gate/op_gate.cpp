@@ -158,7 +158,8 @@ bool device_works() {
 
 class OpChecks {
  public:
-  explicit OpChecks(const OpGateOptions& options) : options_(options), trainer_(ops_of(options.trainer)), variants_(trainer_.variants()) {
+  explicit OpChecks(const OpGateOptions& options)
+      : options_(options), trainer_(ops_of(options.trainer)), variants_(trainer_.variants()), dog_(options.on_hang) {
     for (const std::string& rate : trainer_.rates()) contexts_.emplace_back(rate, trainer_.context(rate, stream_.get()));
   }
 
@@ -217,6 +218,7 @@ class OpChecks {
   // What a launch throws fails its check; the cases after it go on where the device does.
   void check_or_fail(const OpCase& c, const std::string& variant, const std::string& rate, OpContext& context, Baseline& baseline) {
     const std::string name = c.op + (variant.empty() ? "" : "/" + variant);
+    const Watchdog::Watched watched(&dog_, name + " error, launch, " + c.shape);
     try {
       check_variant(c, variant, name, rate, context, baseline);
     } catch (const std::exception& e) {
@@ -320,6 +322,7 @@ class OpChecks {
   std::map<std::string, Record> records_;
   std::string current_op_;
   GateReport report_;
+  Watchdog dog_;
 };
 
 std::string cuda_version(int64_t version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <string>
 #include <string_view>
 
 #include "experiments/gate/op_gate.h"
@@ -48,8 +49,16 @@ inline int64_t print_failures(const gate::GateReport& report) {
   return report.passed() ? 0 : 1;
 }
 
+// What hangs is refused.
+inline void say_and_end(const std::string& what) {
+  fmt::print("failed: {} | never ends\n", what);
+  std::fflush(nullptr);
+  std::_Exit(1);
+}
+
 // The op checks, the huge shapes last. Returns the number of reports that did not pass.
 inline int64_t check_ops(gate::OpGateOptions ops) {
+  ops.on_hang = say_and_end;
   ops.sizes = {"odd", "real"};
   const int64_t failed = print_failures(gate::check_ops(ops));
   if (failed > 0 && stop_at_first) return failed;

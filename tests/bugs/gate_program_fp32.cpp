@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
     if (failed > 0 && gate_program::stop_at_first) return failed;
     gate::ModelGateOptions model;
     model.seed = seed;
+    model.on_hang = gate_program::say_and_end;
     model.device = &hooks;
     failed += gate_program::print_failures(
         gate::check_model([](const gpt2::TrainerOptions& o) { return fp32::make_fp32_trainer(o); }, model));

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
     defaults.trainer = "mixed";
     defaults.matmul = "bf16";
     defaults.seed = seed;
+    defaults.on_hang = gate_program::say_and_end;
     const gate::DeviceHooks hooks = gate::cuda_device_hooks();
     defaults.device = &hooks;
     gate::ModelGateOptions others = defaults;

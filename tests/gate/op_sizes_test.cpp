@@ -98,7 +98,7 @@ TEST(SizesThatTrain, HaveTheVocabularyTheRowsAndTheParametersOfD12) {
 // Every op with rows or heads has a shape with more of them than 16 bits count; logits one with more elements than 31 bits do.
 TEST(SizesThatTrain, GoBeyondWhatShortNumbersCount) {
   const OpSizes z = real_sizes();
-  static constexpr int64_t k16 = 1 << 16, k31 = int64_t{1} << 31;
+  static constexpr int64_t k16 = 1 << 16;
   const auto any = [](const auto& shapes, const auto& is) { return std::any_of(shapes.begin(), shapes.end(), is); };
   EXPECT_TRUE(any(z.embeddings, [](const auto& e) { return e.B * e.T > k16; }));
   EXPECT_TRUE(any(z.norms, [](const auto& n) { return n.rows > k16; }));
@@ -107,8 +107,8 @@ TEST(SizesThatTrain, GoBeyondWhatShortNumbersCount) {
   EXPECT_TRUE(any(z.losses, [](int64_t rows) { return rows > k16; }));
   EXPECT_TRUE(any(z.classifiers, [](const auto& s) { return s.rows > k16; }));
   EXPECT_TRUE(any(z.heads, [](const auto& s) { return s.rows > k16; }));
-  EXPECT_TRUE(any(huge_sizes().classifiers, [](const auto& s) { return s.rows * s.Vp > k31; }));
-  EXPECT_TRUE(any(huge_sizes().heads, [](const auto& s) { return s.rows * s.Vp > k31; }));
+  EXPECT_TRUE(any(huge_sizes().classifiers, [](const auto& s) { return s.rows * s.Vp > int64_t{1} << 31; }));
+  EXPECT_TRUE(any(huge_sizes().heads, [](const auto& s) { return s.rows * s.Vp > int64_t{1} << 31; }));
 }
 
 // The own product's ring has 4 places and turns K / 64 times a tile: an even and an odd number of whole rounds, and parts of one. 132
