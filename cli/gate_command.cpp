@@ -52,7 +52,7 @@ struct GateFlags {
   uint64_t seed = 0;
   bool seed_given = false, write_receipt = false, json = false, verbose = false, no_ops = false, no_model = false;
   std::string receipt_folder, source_root, answers;
-  std::vector<std::string> op_sizes{"odd", "real"};
+  std::vector<std::string> op_sizes{"odd", "real", "huge"};
   bool check_receipts = false, list_checks = false, list_configurations = false, real_size = false, no_real_size = false;
   std::string seeds;
   std::vector<std::string> configurations, without;
@@ -83,7 +83,7 @@ void check_flags(const GateFlags& f) {
   if (f.write_receipt) {
     if (f.trainer == "reference") throw InputError("--write-receipt: only GPU trainers have receipts; the CPU reference needs none");
     if (!f.variants.empty() || !f.checkpoint.empty() || !f.model.empty() || f.matmul != default_matmul(f.trainer) || f.no_ops ||
-        f.no_model || f.op_sizes.size() != 2 || f.no_real_size || !f.without.empty() || !f.seeds.empty() || f.recompute != "none" ||
+        f.no_model || f.op_sizes.size() != 3 || f.no_real_size || !f.without.empty() || !f.seeds.empty() || f.recompute != "none" ||
         f.weight_rounding != "nearest" || f.not_deterministic || !f.answers.empty())
       throw InputError(
           "--write-receipt checks every variant and every matmul mode of the gate's own models; give only "
@@ -286,7 +286,8 @@ class Reports {
 void add_configuration_reports(const GateFlags& f, gate::ExpectedCache& answers, Reports& reports) {
   for (Configuration& c : all_configurations(f)) {
     if (c.options.trainer != f.trainer || c.options.matmul != default_matmul(f.trainer) || c.name == f.trainer) continue;
-    c.options.with_timed_steps = c.options.with_loop = false;  // once is enough: kernels are not what they are about
+    c.options.with_timed_steps = false;                               // once is enough: kernels are not what they are about
+    c.options.with_loop = c.options.weight_rounding == "stochastic";  // a resumed run has to draw its random bits again
     if (c.name != "mixed not deterministic" && c.name != "mixed recompute gelu+ln") c.options.real_size_batch = 0;
     c.options.real_size_batch = std::min<int64_t>(c.options.real_size_batch, 1);
     c.options.small_answers = &answers;
@@ -419,10 +420,11 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_flag("--no-ops", f->no_ops, "skip the op-level checks");
   c->add_flag("--no-model", f->no_model, "skip the whole-model checks");
   c->add_option("--op-sizes", f->op_sizes,
-                "check ops at these shapes: odd, real (those of d12, 124M parameters), or reduced (for compute-sanitizer, which needs each "
+                "check ops at these shapes: odd, real (those of d12, 124M parameters), huge (more logits than 31 bits count), or reduced "
+                "(for compute-sanitizer, which needs each "
                 "loop over a capped grid to turn twice and no oracle)")
       ->delimiter(',')
-      ->one_of({"odd", "real", "reduced"})
+      ->one_of({"odd", "real", "huge", "reduced"})
       ->capture_default_str();
   c->add_flag("--write-receipt", f->write_receipt, "check every variant and matmul mode; if all pass, write receipts/TRAINER.json");
   c->add_option("--receipt-folder", f->receipt_folder, "write or read receipts in this folder (default: receipts/ of the source tree)");

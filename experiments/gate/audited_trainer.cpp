@@ -10,8 +10,8 @@ using gpt2::State;
 
 class Audited final : public gpt2::Trainer {
  public:
-  Audited(std::unique_ptr<gpt2::Trainer> real, const DeviceHooks* device, TrainerAudit& audit)
-      : real_(std::move(real)), device_(device), audit_(audit) {
+  Audited(std::unique_ptr<gpt2::Trainer> real, const DeviceHooks* device, TrainerAudit& audit, Watchdog* dog)
+      : real_(std::move(real)), device_(device), audit_(audit), dog_(dog) {
     look("construction");
   }
 
@@ -25,29 +25,35 @@ class Audited final : public gpt2::Trainer {
   double logits_rounded_after_loss() const override { return real_->logits_rounded_after_loss(); }
 
   void read(State which, std::span<float> values) override {
+    const Watchdog::Watched watched(dog_, "read");
     real_->read(which, values);
     look("read");
   }
   void write(State which, std::span<const float> values) override {
+    const Watchdog::Watched watched(dog_, "write");
     real_->write(which, values);
     look("write");
   }
   void read_weights(std::span<float> values) override {
+    const Watchdog::Watched watched(dog_, "read_weights");
     real_->read_weights(values);
     look("read_weights");
   }
   void enqueue_step(const gpt2::StepPlan& plan) override {
+    const Watchdog::Watched watched(dog_, "enqueue_step");
     const Kept kept(plan.micro_batches);
     real_->enqueue_step(plan);
     audit_.tokens_changed += kept.changed(plan.micro_batches);
     look("enqueue_step");
   }
   gpt2::StepOutcome finish_step() override {
+    const Watchdog::Watched watched(dog_, "finish_step");
     const gpt2::StepOutcome outcome = real_->finish_step();
     look("finish_step");
     return outcome;
   }
   double evaluate(const Batch& batch, std::span<float> logits) override {
+    const Watchdog::Watched watched(dog_, "evaluate");
     const Kept kept({&batch, 1});
     const double loss = real_->evaluate(batch, logits);
     audit_.tokens_changed += kept.changed({&batch, 1});
@@ -55,13 +61,17 @@ class Audited final : public gpt2::Trainer {
     return loss;
   }
   double forward_backward(const Batch& batch, std::span<float> logits) override {
+    const Watchdog::Watched watched(dog_, "forward_backward");
     const Kept kept({&batch, 1});
     const double loss = real_->forward_backward(batch, logits);
     audit_.tokens_changed += kept.changed({&batch, 1});
     look("forward_backward");
     return loss;
   }
-  std::vector<float> next_token_logits(std::span<const int32_t> context) override { return real_->next_token_logits(context); }
+  std::vector<float> next_token_logits(std::span<const int32_t> context) override {
+    const Watchdog::Watched watched(dog_, "next_token_logits");
+    return real_->next_token_logits(context);
+  }
 
  private:
   // A copy of the tokens of a call. The caller's spans are const; memory behind them need not be.
@@ -94,12 +104,14 @@ class Audited final : public gpt2::Trainer {
   std::unique_ptr<gpt2::Trainer> real_;
   const DeviceHooks* device_;
   TrainerAudit& audit_;
+  Watchdog* dog_;
 };
 
 }  // namespace
 
-std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device, TrainerAudit& audit) {
-  return std::make_unique<Audited>(std::move(trainer), device, audit);
+std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device, TrainerAudit& audit,
+                                       Watchdog* dog) {
+  return std::make_unique<Audited>(std::move(trainer), device, audit, dog);
 }
 
 }  // namespace gate

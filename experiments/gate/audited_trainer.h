@@ -5,6 +5,7 @@
 #include <string>
 
 #include "experiments/gate/step_audit.h"
+#include "experiments/gate/watchdog.h"
 #include "gpt2/trainer.h"
 
 namespace gate {
@@ -14,7 +15,8 @@ struct TrainerAudit {
   std::string launch_error;  // the first one, with the call after which it was found
 };
 
-// `device` may be null; it and `audit` must outlive the trainer.
-std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device, TrainerAudit& audit);
+// `device` and `dog` may be null; they and `audit` must outlive the trainer.
+std::unique_ptr<gpt2::Trainer> audited(std::unique_ptr<gpt2::Trainer> trainer, const DeviceHooks* device, TrainerAudit& audit,
+                                       Watchdog* dog = nullptr);
 
 }  // namespace gate

@@ -84,11 +84,11 @@ void write_bytes(const fs::path& path, const std::vector<uint16_t>& tokens) {
   if (!out.flush()) throw stepscope::MachineError(fmt::format("{}: cannot be written", path.string()));
 }
 
-// Two files whose lengths are no multiple of a batch; ids 0 and V-1 are among them.
+// Two files that end within a batch, and one that is a batch and the token after it; ids 0 and V-1 are among them.
 Shards write_shards(const fs::path& folder, int64_t B, int64_t T, int64_t V, uint64_t seed) {
   Random random(seed, 77);
   Shards shards;
-  for (const int64_t count : {3 * B * T + T + 1, 2 * B * T + T / 2 + 1}) {
+  for (const int64_t count : {3 * B * T + T + 1, 2 * B * T + T / 2 + 1, B * T + 1}) {
     std::vector<uint16_t> tokens(static_cast<size_t>(count));
     for (uint16_t& t : tokens) t = static_cast<uint16_t>(random.below(V));
     tokens.front() = 0;
@@ -120,6 +120,51 @@ std::vector<BatchOfFile> in_order(const Shards& shards, size_t tokens_per_batch,
   return all;
 }
 
+// A trainer of which only losses and norms are asked: those of a script. It computes nothing.
+class Scripted final : public gpt2::Trainer {
+ public:
+  struct Step {
+    double loss, norm;
+  };
+  Scripted(const gpt2::TrainerOptions& like, std::vector<Step> script) : options_(like), script_(std::move(script)) {}
+  const gpt2::TrainerOptions& options() const override { return options_; }
+  std::string_view name() const override { return "scripted"; }
+  std::string device() const override { return "none"; }
+  std::vector<gpt2::MemoryItem> memory() const override { return {}; }
+  void read(State, std::span<float>) override {}
+  void write(State, std::span<const float>) override {}
+  double evaluate(const gpt2::Batch&, std::span<float>) override { return 0; }
+  double forward_backward(const gpt2::Batch&, std::span<float>) override { return 0; }
+  void enqueue_step(const gpt2::StepPlan& plan) override { limits.push_back({plan.skip_above_loss, plan.skip_above_grad_norm}); }
+  gpt2::StepOutcome finish_step() override {
+    const Step& s = script_.at(finished_);
+    gpt2::StepOutcome o;
+    o.loss = s.loss, o.grad_norm = s.norm;
+    o.skipped = s.loss > limits.at(finished_).loss || s.norm > limits.at(finished_).norm;
+    o.step = static_cast<int64_t>(++finished_);
+    return o;
+  }
+  std::vector<Step> limits;  // that each step was given
+
+ private:
+  gpt2::TrainerOptions options_;
+  std::vector<Step> script_;
+  size_t finished_ = 0;
+};
+
+// The definition, not the formula of gpt2/outliers.cpp: a value at the limit has, among the 128 values that end with it, the z-score
+// `most`; before 128 values were seen there is no limit. The error of `limit` in z-scores.
+double outlier_limit_off(std::span<const double> seen, double most, double limit) {
+  constexpr size_t kWindow = 128;
+  if (seen.size() < kWindow) return std::isinf(limit) && limit > 0 ? 0 : INFINITY;
+  std::vector<double> window(seen.end() - (kWindow - 1), seen.end());
+  window.push_back(limit);
+  double mean = 0, variance = 0;
+  for (const double x : window) mean += x / kWindow;
+  for (const double x : window) variance += (x - mean) * (x - mean) / kWindow;
+  return std::abs((limit - mean) / std::sqrt(variance) - most);
+}
+
 class LoopChecks {
  public:
   LoopChecks(const std::function<std::unique_ptr<gpt2::Trainer>()>& make, const LoopGateOptions& options)
@@ -132,8 +177,10 @@ class LoopChecks {
       for (const char* schedule : {"cosine", "linear", "constant", "wsd"})
         in_order_run(schedule, options_.accumulates ? accumulation++ % 3 + 1 : 1);
     }
+    if (options_.wanted("schedule")) schedules();
     if (options_.wanted("loader")) shuffled_run();
     if (options_.wanted("resume")) resume();
+    if (options_.wanted("outliers")) outliers();
     return std::move(results_);
   }
 
@@ -168,7 +215,7 @@ class LoopChecks {
 
   gpt2::LoopOptions loop_options(const fs::path& folder, const std::string& schedule, int64_t steps) const {
     gpt2::LoopOptions o;
-    o.data = {(folder / "tokens_1.bin").string(), (folder / "tokens_2.bin").string()};
+    o.data = {(folder / "tokens_1.bin").string(), (folder / "tokens_2.bin").string(), (folder / "tokens_3.bin").string()};
     o.seed = options_.seed;
     o.shuffle = false;
     o.steps = steps;
@@ -225,6 +272,27 @@ class LoopChecks {
         if ((h.inputs[j] != want[at].inputs || h.targets[j] != want[at].targets) && wrong++ == 0) first = static_cast<int64_t>(at);
     results_.push_back(must_be_zero("loader", fmt::format("in order x{}", accumulation), wrong, "batches",
                                     wrong > 0 ? fmt::format("first: batch {}", first) : ""));
+  }
+
+  // Every step of runs with and without a warm-up, of lengths that no fifth divides, to 0, to a part and to all of the peak.
+  void schedules() {
+    double worst = 0;
+    std::string first;
+    for (const char* name : {"cosine", "linear", "constant", "wsd"})
+      for (const int64_t warmup : {0, 1, 7})
+        for (const int64_t total : {1, 2, 13, 1000})
+          for (const float final_fraction : {0.0f, 0.25f, 1.0f}) {
+            const gpt2::LearningRate rate{name, 3e-4f, warmup, final_fraction, total};
+            const KnownSchedule known{name, static_cast<double>(rate.peak), static_cast<double>(final_fraction), warmup, total};
+            for (int64_t step = 1; step <= total; ++step) {
+              // Against the peak: towards 0 a rate has no relative error.
+              const double off = std::abs(static_cast<double>(rate.at(step - 1)) - known_learning_rate(known, step)) / known.peak;
+              if (off <= worst) continue;
+              worst = off;
+              first = fmt::format("{}, warm-up {}, {} steps, final fraction {}: step {}", name, warmup, total, final_fraction, step);
+            }
+          }
+    results_.push_back(make_result("schedule", "other lengths", {{"of the peak", worst, 0x1p-23, -1}}, worst > 0x1p-23 ? first : ""));
   }
 
   // Shuffled, an epoch has every window of T tokens at most once, each with its own targets, all windows of a batch
@@ -305,6 +373,49 @@ class LoopChecks {
     if (!options_.deterministic) return;
     results_.push_back(must_be_zero("resume", "param", count_different(resumed.parameters, want.parameters), "elements"));
     results_.push_back(must_be_zero("resume", "m,v", count_different(resumed.m, want.m) + count_different(resumed.v, want.v), "elements"));
+  }
+
+  // A run with outliers in it, three and a half windows long, so that the window turns more than once. What a step is given must follow from
+  // the values of all steps before it, those that were left out among them.
+  void outliers() {
+    constexpr size_t kSteps = 450;
+    constexpr double kMostLoss = 3, kMostNorm = 5;
+    Random random(options_.seed, 78);
+    std::vector<Scripted::Step> script;
+    for (size_t i = 0; i < kSteps; ++i) {
+      Scripted::Step s{4 + 0.1 * random.normal(1) - 0.002 * static_cast<double>(i), 1 + 0.2 * std::abs(random.normal(1))};
+      if (i == 100 || i == 200 || i == 201 || i == 390) s.loss += 5;
+      if (i == 127 || i == 255 || i == 256 || i == 320) s.norm += 9;
+      script.push_back(s);
+    }
+    gpt2::TrainerOptions t;
+    t.model = {.max_seq_len = 8, .vocab_size = 61, .padded_vocab = 64, .layers = 1, .heads = 1, .channels = 8};
+    t.batch_size = 1, t.seq_len = 8;
+    Scripted trainer(t, script);
+    gpt2::LoopOptions o;
+    o.data = {"synthetic"};
+    o.seed = options_.seed;
+    o.steps = static_cast<int64_t>(kSteps);
+    o.learning_rate = {"constant", 1e-3f, 0, 1.0f, o.steps};
+    o.skip_loss_outliers = kMostLoss, o.skip_grad_outliers = kMostNorm;
+    const gpt2::RunResult result = options_.train(trainer, o, {});
+    double off_loss = 0, off_norm = 0;
+    int64_t told = 0;
+    std::vector<double> losses, norms;
+    for (size_t i = 0; i < std::min(kSteps, trainer.limits.size()); ++i) {
+      const double a = outlier_limit_off(losses, kMostLoss, trainer.limits[i].loss);
+      const double b = outlier_limit_off(norms, kMostNorm, trainer.limits[i].norm);
+      if (!(a <= off_loss)) off_loss = a;
+      if (!(b <= off_norm)) off_norm = b;
+      losses.push_back(script[i].loss);
+      norms.push_back(script[i].norm);
+      told += i < result.steps.size() && result.steps[i].outcome.skipped;
+    }
+    const int64_t missing = std::abs(static_cast<int64_t>(kSteps) - static_cast<int64_t>(trainer.limits.size()));
+    // Sums of 128 numbers in double, some of them 50 deviations from the others.
+    results_.push_back(make_result("outliers", "limit of the loss", {{"z-scores", off_loss, 1e-9, -1}}));
+    results_.push_back(make_result("outliers", "limit of the norm", {{"z-scores", off_norm, 1e-9, -1}}));
+    results_.push_back(must_be_zero("outliers", "steps", missing + (told < 4), "steps", "missing, or outliers were not left out"));
   }
 
   const std::function<std::unique_ptr<gpt2::Trainer>()>& make_;

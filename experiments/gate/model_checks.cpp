@@ -36,6 +36,7 @@ std::vector<ModelCheck> all_checks() {
                                      {"loader", "every batch is the one that the files hold"},
                                      {"loop", "steps, settings and log of a run"},
                                      {"resume", "a run that was cut by a checkpoint is the run that was not"},
+                                     {"outliers", "which steps are left out follows from the losses and norms before them"},
                                      {"rounding", "no two steps round the weights alike (stochastic rounding only)"},
                                      {"timed steps", "steps taken as an arm takes them, then again by a fresh trainer"},
                                      {"clock", "reported times add up to the judge's clock"},

@@ -16,6 +16,7 @@
 
 #include "base/errors.h"
 #include "experiments/gate/known_model.h"
+#include "experiments/gate/model_parts.h"
 #include "experiments/gate/model_run.h"
 #include "experiments/gate/oracle.h"
 #include "experiments/gate/random.h"
@@ -41,7 +42,8 @@ class Checks : public ModelRun {
     for_each_seed(main_case, [&] {
       begin(main_case);
       if (wanted("tensor table")) tensor_table();
-      if (wanted("fresh model")) fresh_model();
+      if (wanted("fresh model"))
+        for (CheckResult& r : check_fresh_model(case_.config, seed())) add(std::move(r));
       ask_oracle({"forward", "gradients", "loss of logits"}, 0);
       if (wanted("evaluate")) evaluate();
       optimizer();
@@ -98,31 +100,6 @@ class Checks : public ModelRun {
     add(must_be_zero("tensor table", "rows", wrong, "rows", first));
   }
 
-  // Mean and deviation of each tensor of a fresh model, in deviations of what as many draws have.
-  void fresh_model() {
-    const Floats fresh = gpt2::init_parameters(case_.config, seed());
-    for (const KnownTensor& t : known_tensors(case_.config)) {
-      double sum = 0, squares = 0, n = 0;
-      int64_t wrong = 0;
-      for (int64_t i = 0; i < t.size(); ++i) {
-        const double x = static_cast<double>(fresh[static_cast<size_t>(t.offset + i)]);
-        const bool padding = t.name == "wte" && i >= case_.config.vocab_size * case_.config.channels;
-        if (padding || t.start_deviation == 0) {
-          wrong += x != (padding ? 0 : t.start_mean);
-          continue;
-        }
-        sum += x - t.start_mean;
-        squares += (x - t.start_mean) * (x - t.start_mean);
-        ++n;
-      }
-      add(must_be_zero("fresh model", t.name, wrong, "elements"));
-      if (t.start_deviation == 0) continue;
-      const double mean_off = std::abs(sum) / (t.start_deviation * std::sqrt(n));
-      const double deviation_off = std::abs(squares / (t.start_deviation * t.start_deviation) - n) / std::sqrt(2 * n);
-      add(make_result("fresh model", t.name, {{"deviations", mean_off, 6, -1}, {"deviations", deviation_off, 6, -1}}));
-    }
-  }
-
   // The oracle once more, after everything that this trainer has done by now: shapes and weights are those of the first
   // comparison, only the tokens are new.
   void fresh_inputs() {
@@ -154,7 +131,9 @@ class Checks : public ModelRun {
     still.learning_rate = 0;
     std::vector<Floats> logits;
     int64_t same = 0;
-    for (int64_t step = 1; step <= 4; ++step) {
+    // Also steps that are alike in their lowest 6 to 20 bits.
+    for (const int64_t step :
+         {1, 2, 3, 4, 1 + (1 << 6), 1 + (1 << 7), 1 + (1 << 8), 1 + (1 << 10), 1 + (1 << 12), 1 + (1 << 16), 1 + (1 << 20)}) {
       trainer_->enqueue_step({step, {&batch, 1}, still});
       trainer_->finish_step();
       logits.push_back(empty_logits());
@@ -176,6 +155,18 @@ class Checks : public ModelRun {
                                size_of_logits(alone, case_.config.vocab_size) / std::abs(second);
     add(scalar_result("evaluate", "loss", second, first, 1e-7 + of_rounding));
     add(scalar_result("evaluate", "loss, no logits", third, second, 0));
+    next_tokens(tokens, alone);
+  }
+
+  // What follows a part of the first sequence is the row of its last token.
+  void next_tokens(const Tokens& tokens, std::span<const float> logits) {
+    const auto T = static_cast<size_t>(case_.seq_len), V = static_cast<size_t>(case_.config.vocab_size);
+    int64_t differ = 0;
+    for (const size_t length : {size_t{1}, (T + 1) / 2, T}) {
+      const Floats row = trainer_->next_token_logits(std::span(tokens.inputs).first(length));
+      differ += row.size() == V ? count_different(row, logits.subspan((length - 1) * V, V)) : 1;
+    }
+    add(must_be_zero("evaluate", "next token", differ, "elements", "logits after 1, T/2 and T tokens"));
   }
 
   double norm_of_own_gradients(uint64_t tokens_number) {
@@ -391,6 +382,8 @@ class Checks : public ModelRun {
     trainer_.reset();
     const std::unique_ptr<Trainer> fresh = make_trainer();
     const Run again = record(*fresh, 1), queued = record(*fresh, 2);
+    if (accumulates())
+      for (CheckResult& r : check_queued_micro_batches(*fresh, case_, seed(), parameters_, training_)) add(std::move(r));
     for (const auto& [what, run] : {std::pair<std::string, const Run&>{"new trainer", again}, {"queued", queued}}) {
       int64_t losses_differ = 0;
       for (size_t i = 0; i < run.losses.size(); ++i) losses_differ += !(run.losses[i] == used.losses[i]);
@@ -423,7 +416,7 @@ class Checks : public ModelRun {
 
   void loop() {
     bool any = false;
-    for (const char* name : {"schedule", "loader", "loop", "resume"}) any = any || wanted(name);
+    for (const char* name : {"schedule", "loader", "loop", "resume", "outliers"}) any = any || wanted(name);
     if (!any) return;
     progress("loop");
     trainer_.reset();

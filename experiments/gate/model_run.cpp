@@ -83,6 +83,7 @@ ModelRun::ModelRun(const TrainerFactory& make_trainer, const ModelGateOptions& o
       use_again_(use_trainers_again),
       seeds_(seeds.begin(), seeds.end()),
       reports_(seeds.size()),
+      dog_(options.device == nullptr ? nullptr : std::make_unique<Watchdog>(options.on_hang)),
       own_answers_(options.answers) {
   for (const std::string& name : options.without)
     if (std::ranges::none_of(model_checks(), [&](const ModelCheck& c) { return c.name == name; }))
@@ -164,7 +165,8 @@ std::unique_ptr<Trainer> ModelRun::make_trainer() {
   o.recompute = options_.recompute;
   o.weight_rounding = options_.weight_rounding;
   o.deterministic = options_.deterministic;
-  return audited(make_(o), wanted("launch error") ? options_.device : nullptr, audit_);
+  const Watchdog::Watched watched(dog_.get(), "building a trainer");
+  return audited(make_(o), wanted("launch error") ? options_.device : nullptr, audit_, dog_.get());
 }
 
 Floats ModelRun::read(Trainer& trainer, State which) const {

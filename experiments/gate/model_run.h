@@ -116,6 +116,7 @@ class ModelRun {
   size_t at_ = 0;  // of the seed at hand
   Pending pending_;
   TrainerAudit audit_;
+  std::unique_ptr<Watchdog> dog_;   // of a trainer on a device; on a CPU a step may take minutes
   int64_t parameters_changed_ = 0;  // by a forward and backward pass
   Case case_;
   gpt2::TensorLayout layout_;

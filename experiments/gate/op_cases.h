@@ -155,6 +155,7 @@ class OpCases {
   void linear_gelu_slope_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& dx,
                                   const OpTensor& dout, const OpTensor& weight);
   void lm_head();
+  decltype(OpCase::judge) rows_are_scaled_right(size_t at, int64_t rows, int64_t columns, const Memory& want) const;
   void attention();
   static OpCase planned(OpCase c, const char* op);
 

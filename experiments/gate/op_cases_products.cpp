@@ -191,6 +191,19 @@ void OpCases::linear_gelu_slope_backward(const OpSizes::Product& z, const Linear
   }
 }
 
+// A row of dx is rounded twice, as a product and with its factor. The target's element of dlogits makes most of it: rounded to bf16 it is
+// off by up to a unit, and the row with it, unless the factor takes that back.
+decltype(OpCase::judge) OpCases::rows_are_scaled_right(size_t at, int64_t rows, int64_t columns, const Memory& want) const {
+  return [=, space = o_.space, element = storage_.activation](std::span<const Memory> after, const std::string& name,
+                                                              const std::string& detail, GateReport& report) {
+    RowScale limit{.deviation = std::sqrt(2.0) * kBf16Deviation};
+    if (name.ends_with("/logits")) limit.shared += kBf16Unit;
+    report.add(make_result(
+        name + " scale", "dx",
+        {{"worst row, of its limit", worst_row_scale(space, view(after[at], element), view(want), rows, columns, limit), 1}}, detail));
+  };
+}
+
 // The head of a step from x to losses and gradients. Where it hurts, logits are not near zero, and what rounds them to bf16 loses more than
 // can be asked for: only what keeps them in fp32 is judged there, by fp32's own limits.
 void OpCases::lm_head() {
@@ -200,14 +213,18 @@ void OpCases::lm_head() {
     const int64_t special = z.V / 2;  // the token whose logit is 3 times channel 1 of x
     std::vector<int32_t> words = tokens_of(TokenKind::repeated, z.rows, z.V, seed());
     Values x_values = normal(), w_values = normal(0.02, z.hurt ? -0.02 : 0);
+    w_values.hidden_from = z.V * z.C;  // the padded rows, whose logits would be the largest of half of the rows
+    w_values.hidden = 100;
     if (z.hurt) {
       x_values.columns = z.C;
-      x_values.rows = {Values::Row{1, 0.1, 8}, {2, 0, 0}};  // logits all near -120; all equal
+      x_values.rows = {Values::Row{1, 0.1, 8}, {2, 0, 0}, {4, 0.1, 12}};  // logits all near -120; all equal; all near -180
       // One logit far above the others: of 60 and (in a late row) of 300, with another target, so exp(loss) is beyond what the product
-      // grants, or beyond bf16 and fp32; of 300 with this target; of 30, which it grants.
-      x_values.spikes = {Values::Spike{3 * z.C + 1, 20}, {(z.rows - 2) * z.C + 1, 100}, {5 * z.C + 1, 100}, {6 * z.C + 1, 10}};
+      // grants, or beyond bf16 and fp32; of 300 with this target; of 30, which it grants; of -110 where the target's is -180, so that no
+      // logit may be taken from 0.
+      x_values.spikes = {
+          Values::Spike{3 * z.C + 1, 20}, {(z.rows - 2) * z.C + 1, 100}, {5 * z.C + 1, 100}, {6 * z.C + 1, 10}, {4 * z.C + 1, 24}};
       w_values.spikes[0] = {special * z.C + 1, 3};
-      for (const int64_t row : {int64_t{3}, z.rows - 2, int64_t{6}}) words[static_cast<size_t>(row)] = 0;
+      for (const int64_t row : {int64_t{3}, int64_t{4}, z.rows - 2, int64_t{6}}) words[static_cast<size_t>(row)] = 0;
       words[5] = static_cast<int32_t>(special);
     }
     const Memory x = made(z.rows * z.C, storage_.activation, x_values);
@@ -224,13 +241,14 @@ void OpCases::lm_head() {
       dweight = answer::linear_backward_weight(o_.space, view(classified.dlogits), view(x64), z.rows, z.C, z.Vp);
     }
     const std::string shape =
-        fmt::format("rows={} C={} V={} Vp={}{}", z.rows, z.C, z.V, z.Vp, z.hurt ? ", logits all low, equal, of 30, 60 and 300" : "");
+        fmt::format("rows={} C={} V={} Vp={}{}", z.rows, z.C, z.V, z.Vp, z.hurt ? ", logits all low, equal, of -110, 30, 60 and 300" : "");
     for (const bool adds : ways(z.rows)) {
       OpCase c{.op = "lm_head", .shape = shape + adds_text(adds), .matmul = true, .terms = std::max(z.rows, z.Vp), .tensors = {}};
       // Rounded on the way: gradients of logits, or exponentials; x with its row's factor; logits, which moves losses.
       c.tensors = {output("losses", 1, z.rows, kF32, classified.losses, {.inside = z.hurt ? 1e-5 : 1e-3}),
                    update("dx", z.rows, z.C, storage_.activation, x, dx, {.count = 1, .inside = kBf16Unit / 2}),
                    gradient("dweight", z.Vp, z.C, kF32, dweight, adds, {.inside = kBf16Unit}), weight, targets};
+      if (!z.hurt) c.judge = rows_are_scaled_right(1, z.rows, z.C, dx);
       c.scratch_bytes = [&t = t_, s](const std::string&) { return t.lm_head_scratch(s); };
       c.launch = [&t = t_, s, scale, adds](OpContext& context, const std::string& v, Pointers p, void* scratch) {
         t.lm_head(context, v, f(p[0]), p[1], f(p[2]), p[3], ints(p[4]), s, scale, adds, scratch);

@@ -87,6 +87,20 @@ ErrorMetrics compare(Space space, const Got& got, View want, int64_t rows, int64
   return metrics_of(t);
 }
 
+struct ScaleSums {
+  double along, squares, fourths;
+};
+struct ScaleTerm {
+  View got, want;
+  int64_t columns;
+  GATE_ANYWHERE void operator()(ScaleSums& s, int64_t row, int64_t c) const {
+    const double w = want[row * columns + c], squared = w * w;
+    s.along += (got[row * columns + c] - w) * w;
+    s.squares += squared;
+    s.fourths += squared * squared;
+  }
+};
+
 struct WorstTerm {
   View got, want;
   double floor;
@@ -161,6 +175,25 @@ double worst_element(Space space, View got, View want, int64_t n) {
   double worst = 0;
   for (double x : list_chunks<double>(space, n, WorstTerm{got, want, floor}))
     if (!(x <= worst) && !std::isnan(worst)) worst = x;
+  return worst;
+}
+
+double worst_row_scale(Space space, View got, View want, int64_t rows, int64_t columns, const RowScale& limit) {
+  const int64_t per_row = chunks(columns);
+  const std::vector<ScaleSums> parts = values_of<ScaleSums>(row_chunks<ScaleSums>(space, rows, columns, ScaleTerm{got, want, columns}));
+  double worst = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    ScaleSums s{};
+    for (int64_t i = row * per_row; i < (row + 1) * per_row; ++i) {
+      const ScaleSums& part = parts[static_cast<size_t>(i)];
+      s.along += part.along;
+      s.squares += part.squares;
+      s.fourths += part.fourths;
+    }
+    if (!std::isfinite(s.along)) return std::numeric_limits<double>::quiet_NaN();
+    if (!(s.fourths > 0)) continue;  // zeros, or so small that their roundings are not relative to them
+    worst = std::max(worst, std::abs(s.along) / (limit.shared * s.squares + RowScale::deviations * limit.deviation * std::sqrt(s.fourths)));
+  }
   return worst;
 }
 

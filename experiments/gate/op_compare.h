@@ -15,6 +15,18 @@ namespace gate {
 ErrorMetrics compare(Space space, View got, View want, int64_t rows, int64_t columns);
 // As worst_element of op_judge.h.
 double worst_element(Space space, View got, View want, int64_t n);
+// A factor that a whole row has too much, as a share of what chance allows: the largest over rows of
+//   |sum of (got - want) want| / (RowScale::shared * sum of want^2 + RowScale::deviations * sum_in_quadrature of deviation * want^2).
+// Roundings of single elements average out in it, a wrong statistic or factor of the row does not, so it sees what is smaller than one
+// rounding. NaN when anything is not finite.
+struct RowScale {
+  double deviation = 0;  // of an element's rounding, relative to it
+  double shared = 2e-4;  // that all elements of a row may be off by together: sums in fp32, approximate functions
+  // As many as for chance alone would be far too many: where a row is one bf16 number times a row of such numbers, its roundings follow from
+  // 128 mantissas only, and average out no further. A head played in double needed 7 of them in 600 rows; half a rounding on a row took 36.
+  static constexpr double deviations = 14;
+};
+double worst_row_scale(Space space, View got, View want, int64_t rows, int64_t columns, const RowScale& limit);
 // As accepted_fakes of op_judge.h.
 std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, int64_t columns, const Tolerance& limit);
 

@@ -6,8 +6,8 @@
 // or in scratch before), "OP/VARIANT unwritten", "OP/VARIANT red zone", "OP/VARIANT inputs", "OP/VARIANT
 // launch error" (that the launcher did not check), "OP/VARIANT repeat", "OP/VARIANT ran" (the variant refused
 // every shape); "able to fail" when a check would have accepted zeros, a shuffle or 1% of noise. Of results
-// rounded to bf16 also "OP/VARIANT element" (the worst single one), and of weights "OP/VARIANT rounding" (of
-// the master weights, bit for bit or without a bias). A launch that throws fails "OP/VARIANT error", tensor
+// rounded to bf16 also "OP/VARIANT element" (the worst single one) and of weights "OP/VARIANT rounding" (of
+// the master weights, bit for bit or without a bias), and of lm_head "OP/VARIANT scale" (a factor on a whole row). A launch that throws fails "OP/VARIANT error", tensor
 // "launch".
 #pragma once
 #include <cstdint>
@@ -17,6 +17,7 @@
 
 #include "experiments/gate/receipt.h"
 #include "experiments/gate/report.h"
+#include "experiments/gate/watchdog.h"
 
 namespace gate {
 
@@ -24,10 +25,11 @@ struct OpGateOptions {
   std::string trainer = "fp32";  // or "mixed"
   uint64_t seed = 0;
   int repeats = 10;
-  std::vector<std::string> sizes{"odd", "real"};  // names of op_sizes.h
+  std::vector<std::string> sizes{"odd", "real", "huge"};  // names of op_sizes.h
   // False: nothing is compared with an oracle, and nothing else runs on the device. For a sanitizer.
   bool with_answers = true;
   std::function<void(const std::string&)> progress;  // called with each op that begins; may be empty
+  OnHang on_hang{};                                  // of a launch that never ends; empty: end_of_a_hang
 };
 
 // Throws stepscope::MachineError when there is no device. A variant that refuses a shape with InputError or

@@ -31,6 +31,7 @@ struct FillValues {
   Element element;
   Values v;
   GATE_ANYWHERE double at(int64_t i) const {
+    if (i >= v.hidden_from) return v.hidden;
     for (const Values::Spike& s : v.spikes)
       if (s.index == i) return s.value;
     double deviation = v.deviation, mean = v.mean;

@@ -30,7 +30,10 @@ struct Values {
     int64_t index = -1;
     double value = 0;
   };
-  std::array<Spike, 4> spikes{};
+  std::array<Spike, 6> spikes{};
+  // All elements from here on: rows that no one may see.
+  int64_t hidden_from = std::numeric_limits<int64_t>::max();
+  double hidden = 0;
 };
 void fill(const Memory& memory, Element element, const Values& values);
 

@@ -26,6 +26,9 @@ Tolerance op_limit(Tolerance least, const ErrorMetrics* baseline);
 // The most that rounding to the nearest bf16 (8 significant bits) changes a value, relative to it.
 inline constexpr double kBf16Unit = 0x1p-8;
 
+// The deviation of such a change: it is spread evenly over the unit to either side, and less in all but the smallest of equal exponent.
+inline constexpr double kBf16Deviation = kBf16Unit / 1.7320508075688772;
+
 // How often a value is rounded to bf16 between the fp32 sums and memory, and what else the op loses.
 struct Rounding {
   double count = 0;         // of roundings to nearest; 0: none

@@ -20,7 +20,14 @@ void add_products(OpSizes& z, const gpt2::ModelConfig& model, int64_t rows, bool
   if (with_lm_head) z.products.push_back({"lm_head", rows, C, model.padded_vocab, false});
 }
 
+// What a case of fp32 logits holds at once: the inputs, the kernel's own copy, its first results, the answer in double, and a fifth as much again
+// for what the judge adds up.
+constexpr int64_t kBytesOfALogit = 24;
+
 constexpr int64_t kRows = 4096, kManyRows = 16384 + 37;
+// More rows, and more heads, than 16 bits count and than a grid has blocks in y or z: 65 * 1021. More rows of GPT-2's vocabulary than 31 bits
+// count elements. The products have 6, 8 and 16 turns of 64 terms, where d12 has 12, and tiles enough that each CTA has several.
+constexpr int64_t kBeyond16Bits = 66'365, kBeyond31Bits = 42'701, kOneTileMoreThanCtas = 2304 + 37, kTwiceRound = 528 * 4 + 391;
 
 }  // namespace
 
@@ -59,17 +66,37 @@ OpSizes real_sizes() {
   z.embeddings = {{4, 1024, C, V, Vp, 1024, TokenKind::skewed},
                   {4, 1024, C, V, Vp, 1024, TokenKind::one},
                   {23, 714 - 1, C, V, Vp, 1024, TokenKind::different},
-                  {23, 714 - 1, C, V, Vp, 1024, TokenKind::skewed}};
-  z.norms = {{kRows, C, Norm::ordinary}, {kManyRows, C, Norm::ordinary}, {kRows + 1, C, Norm::far_means}};
+                  {23, 714 - 1, C, V, Vp, 1024, TokenKind::skewed},
+                  {65, 1021, 64, V, Vp, 1024, TokenKind::skewed}};
+  z.norms = {
+      {kRows, C, Norm::ordinary}, {kManyRows, C, Norm::ordinary}, {kRows + 1, C, Norm::far_means}, {kBeyond16Bits, 64, Norm::ordinary}};
+  // Every way that layernorm's kernels hold a row: C that no pack divides, that one block of packs holds, that several do.
+  for (const int64_t channels : {30, 770, 1600, 2560}) z.norms.push_back({kTwiceRound, channels, Norm::ordinary});
   add_products(z, d12, kRows, true);
   add_products(z, d12, kManyRows, false);
-  z.attentions = {{4, 1024, 12, 64, false, true}, {3, 1021, 12, 64, true, true}};
+  z.products.push_back({"", kBeyond16Bits, 64, 128, true});
+  for (const int64_t channels : {384, 512, 1024}) {
+    z.products.push_back({"mlp_up", kOneTileMoreThanCtas, channels, 3072, true});
+    if (channels == 512) z.products.push_back({"mlp_down", kOneTileMoreThanCtas, 3072, channels, true});
+  }
+  z.attentions = {
+      {4, 1024, 12, 64, false, true}, {3, 1021, 12, 64, true, true}, {2049, 2, 32, 16, false, false}, {1, 2309, 2, 64, false, false}};
   z.elements = {kRows * 4 * C, kManyRows * 4 * C + 1};
-  z.classifiers = {{kRows, V, Vp, true}, {kManyRows, V, Vp, false}};
-  z.heads = {{kRows, C, V, Vp, true}, {kRows + 37, C, V, Vp, false}};
-  z.losses = {kManyRows};
+  z.classifiers = {{kRows, V, Vp, true}, {kManyRows, V, Vp, false}, {kBeyond16Bits, 509, 512, false}};
+  z.heads = {{kRows, C, V, Vp, true}, {kRows + 37, C, V, Vp, false}, {kBeyond16Bits, 64, 509, 512, false}};
+  z.losses = {kManyRows, kBeyond16Bits};
   z.gradients = {124'475'904, 124'475'905};
   z.updates = {{d12, {99}}, {{1024, V, V, 12, 12, C}, {100'000}}};
+  return z;
+}
+
+OpSizes huge_sizes() {
+  OpSizes z;
+  z.name = "huge";
+  z.ways = OpSizes::Ways::by_rows;
+  const gpt2::ModelConfig d12;
+  z.classifiers = {{kBeyond31Bits, d12.vocab_size, d12.padded_vocab, false}};
+  z.heads = {{kBeyond31Bits, 64, d12.vocab_size, d12.padded_vocab, false}};
   return z;
 }
 
@@ -111,11 +138,26 @@ OpSizes model_sizes(const gpt2::ModelConfig& model, int64_t B, int64_t T) {
   return z;
 }
 
+std::vector<std::string> leave_out_what_needs_more(OpSizes& z, int64_t free_bytes) {
+  std::vector<std::string> out;
+  const auto take_out = [&](auto& shapes, const char* op) {
+    std::erase_if(shapes, [&](const auto& s) {
+      const bool too_large = kBytesOfALogit * s.rows * s.Vp > free_bytes;
+      if (too_large) out.push_back(fmt::format("{} rows={} Vp={}", op, s.rows, s.Vp));
+      return too_large;
+    });
+  };
+  take_out(z.classifiers, "classifier");
+  take_out(z.heads, "lm_head");
+  return out;
+}
+
 OpSizes sizes_of(const std::string& name) {
   if (name == "odd") return odd_sizes();
   if (name == "real") return real_sizes();
+  if (name == "huge") return huge_sizes();
   if (name == "reduced") return reduced_sizes();
-  throw stepscope::InputError(fmt::format("op sizes '{}': expected odd, real or reduced", name));
+  throw stepscope::InputError(fmt::format("op sizes '{}': expected odd, real, huge or reduced", name));
 }
 
 }  // namespace gate

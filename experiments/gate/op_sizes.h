@@ -66,12 +66,16 @@ struct OpSizes {
 // Rows that fill no block, channels that no power of two divides, a last tile that is nearly empty.
 OpSizes odd_sizes();
 // d12 at B x T = 4096 and at 16384 + 37 rows, 124M parameters: every loop over a grid with a limit turns more
-// than once.
+// than once. And more rows and heads than 16 bits count, with few channels.
 OpSizes real_sizes();
+// Logits of more elements than 31 bits count: some 45 GB of memory.
+OpSizes huge_sizes();
+// Takes out what a device of so much free memory cannot hold, and says which.
+std::vector<std::string> leave_out_what_needs_more(OpSizes& sizes, int64_t free_bytes);
 // The fewest rows at which these loops turn twice, for compute-sanitizer's racecheck.
 OpSizes reduced_sizes();
 OpSizes model_sizes(const gpt2::ModelConfig& model, int64_t batch_size, int64_t seq_len);
-// "odd", "real", "reduced". Throws stepscope::InputError for another name.
+// "odd", "real", "huge", "reduced". Throws stepscope::InputError for another name.
 OpSizes sizes_of(const std::string& name);
 
 }  // namespace gate

@@ -29,7 +29,7 @@ std::vector<Case> small_cases() {
   wide_vocabulary.vocab_size = 1153;
   wide_vocabulary.padded_vocab = 1280;
   ModelConfig deep = tiny;
-  deep.layers = 5;
+  deep.layers = 13;                    // one more than GPT-2's smallest model has
   ModelConfig gpt2_vocabulary = tiny;  // target ids that need 16 bits; so few channels that C-1 is not nearly C
   gpt2_vocabulary.vocab_size = 50257;
   gpt2_vocabulary.padded_vocab = 50304;
@@ -45,7 +45,7 @@ std::vector<Case> small_cases() {
       {"shape B=2 T=128", tiny, 2, 128},
       {"shape C=208 NH=13", odd_channels, 2, 33},
       {"shape V=1153 Vp=1280", wide_vocabulary, 2, 31},
-      {"shape L=5", deep, 1, 40},
+      {"shape L=13", deep, 1, 40},
       {"shape NH=1", one_head, 2, 32},
       {"shape NH=1 T=127", one_head, 3, 127},  // heads of 64 channels: the attention for Hopper, with tiles beside the diagonal
       {"repeated tokens", tiny, 4, 64, Stress::repeated_tokens},

@@ -2,19 +2,42 @@
 // check. Exit 0: passed, 1: something failed, 3: no GPU. The seed is the first argument, or new each time; a second one, "first", ends the
 // program at the first report with a failure.
 #pragma once
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <random>
+#include <string>
 #include <string_view>
 
+#include "experiments/gate/op_gate.h"
 #include "experiments/gate/report.h"
 #include "gpt2/cuda/device_info.h"
 
 namespace gate_program {
 
 inline bool stop_at_first = false;  // nothing more is asked once a report has failed
+
+// Programs run beside each other and the huge shapes fill half of the device, so one program at a time has them.
+class OneAtATime {
+ public:
+  OneAtATime()
+      : file_(::open((std::filesystem::temp_directory_path() / "stepscope-gate-huge.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    if (file_ >= 0) (void)::flock(file_, LOCK_EX);
+  }
+  ~OneAtATime() {
+    if (file_ >= 0) ::close(file_);
+  }
+  OneAtATime(const OneAtATime&) = delete;
+  OneAtATime& operator=(const OneAtATime&) = delete;
+
+ private:
+  int file_;
+};
 
 inline int64_t print_failures(const gate::GateReport& report) {
   for (const gate::CheckResult& r : report.results)
@@ -24,6 +47,24 @@ inline int64_t print_failures(const gate::GateReport& report) {
   if (report.results.empty()) fmt::print("failed: nothing was checked\n");
   std::fflush(stdout);
   return report.passed() ? 0 : 1;
+}
+
+// What hangs is refused.
+inline void say_and_end(const std::string& what) {
+  fmt::print("failed: {} | never ends\n", what);
+  std::fflush(nullptr);
+  std::_Exit(1);
+}
+
+// The op checks, the huge shapes last. Returns the number of reports that did not pass.
+inline int64_t check_ops(gate::OpGateOptions ops) {
+  ops.on_hang = say_and_end;
+  ops.sizes = {"odd", "real"};
+  const int64_t failed = print_failures(gate::check_ops(ops));
+  if (failed > 0 && stop_at_first) return failed;
+  const OneAtATime alone;
+  ops.sizes = {"huge"};
+  return failed + print_failures(gate::check_ops(ops));
 }
 
 // `failures_of(seed)` runs the gate and returns the number of reports that did not pass.

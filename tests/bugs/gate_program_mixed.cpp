@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
     defaults.trainer = "mixed";
     defaults.matmul = "bf16";
     defaults.seed = seed;
+    defaults.on_hang = gate_program::say_and_end;
     const gate::DeviceHooks hooks = gate::cuda_device_hooks();
     defaults.device = &hooks;
     gate::ModelGateOptions others = defaults;
@@ -45,7 +46,7 @@ int main(int argc, char** argv) {
     gate::OpGateOptions ops;
     ops.trainer = "mixed";
     ops.seed = seed;
-    int64_t failed = gate_program::print_failures(gate::check_ops(ops));
+    int64_t failed = gate_program::check_ops(ops);
     for (const gate::ModelGateOptions& options : {defaults, flash, plain, recompute, stochastic, beside, narrow}) {
       if (failed > 0 && gate_program::stop_at_first) break;
       failed += gate_program::print_failures(

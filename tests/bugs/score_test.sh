@@ -79,7 +79,8 @@ expect() {  # TEXT OPTION...: the score of that selection
 }
 expect "kernel bugs 0/0 *cheats 0/0, unseen bugs 3/3 (sizes 3/3)" --only 101-103
 expect "kernel bugs 1/1 *cheats 0/0, unseen bugs 1/1 (sizes 1/1)" --only 07,201
-expect "kernel bugs 0/0 *cheats 0/0, unseen bugs 5/5 (late steps 5/5)" --class "late steps"
+late=$(awk -F'\t' '$1 == "unseen" && $6 == "late steps"' "$here/table.tsv" | wc -l)
+expect "kernel bugs 0/0 *cheats 0/0, unseen bugs $late/$late (late steps $late/$late)" --class "late steps"
 expect "kernel bugs 0/0 *cheats 12/12, unseen bugs 0/0" --class harness
 "$here/score.sh" "$out" --only 999 > /dev/null 2>&1 && complain "a selection of nothing exits 0"
 "$here/score.sh" "$out" --class nothing 2> /dev/null > /dev/null && complain "a class that is not there exits 0"

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
+#include <utility>
 
 #include "experiments/gate/workload.h"
 #include "gpt2/reference/reference_trainer.h"
@@ -186,6 +188,13 @@ TEST(LoopGate, AResumedScheduleThatBeginsAnewIsCaught) {
     return gpt2::train(between, o, log);
   };
   EXPECT_EQ(failing(train), Names{"resume"});
+}
+
+TEST(LoopGate, AnOutlierLimitThatIsNotOfTheStepsBeforeIsCaught) {
+  EXPECT_EQ(failing(with([](StepPlan& p) { p.skip_above_loss *= 1.0001; })), Names{"outliers"});
+  EXPECT_EQ(failing(with([](StepPlan& p) { p.skip_above_grad_norm = INFINITY; })), Names{"outliers"});
+  double before = INFINITY;  // the limit of the step before
+  EXPECT_EQ(failing(with([&](StepPlan& p) { std::swap(before, p.skip_above_loss); })), Names{"outliers"});
 }
 
 TEST(LoopGate, WhatIsNotWantedIsNotRun) {

@@ -98,7 +98,8 @@ Attention attend(const OpCase& c, const OpSizes::Attention& z, float (*round)(fl
 
 TEST(OpBudgets, LeaveRoomForAttentionWithScoresFromMinus200To200) {
   OpSizes z;
-  z.attentions = {{1, 130, 5, 64, true, false}, {1, 301, 6, 64, true, false}, {2, 257, 3, 64, false, false}};
+  z.attentions = {
+      {1, 130, 5, 64, true, false}, {1, 301, 6, 64, true, false}, {2, 257, 3, 64, false, false}, {1, 1301, 1, 16, false, false}};
   for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()}) {
     const auto round = trainer->storage().one_way_out() ? [](float x) { return x; } : as_bf16;
     size_t i = 0;
@@ -117,7 +118,11 @@ TEST(OpBudgets, LeaveRoomForAttentionWithScoresFromMinus200To200) {
 
 TEST(OpBudgets, LeaveRoomForRowsWhoseMeanIsFarAboveTheirDeviation) {
   OpSizes z;
-  z.norms = {{63, 768, OpSizes::Norm::far_means}, {70, 30, OpSizes::Norm::far_means}, {189, 768, OpSizes::Norm::ordinary}};
+  z.norms = {{63, 768, OpSizes::Norm::far_means},
+             {70, 30, OpSizes::Norm::far_means},
+             {189, 768, OpSizes::Norm::ordinary},
+             {70, 770, OpSizes::Norm::ordinary},
+             {70, 2560, OpSizes::Norm::ordinary}};
   for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()})
     each(*trainer, z, "layernorm_forward", [&](const OpCase& c) {
       if (c.shape.find("no statistics") != std::string::npos || c.shape.starts_with("sum and layernorm")) return;
@@ -212,6 +217,29 @@ TEST(OpBudgets, LeaveRoomForThousandsOfRowsOfOneToken) {
     }
     for (size_t i = 0; i < dwte.size(); ++i) dwte[i] += part[i];
     EXPECT_LT(share(fp32_ops(), c, "dwte", dwte), 0.8) << c.shape;
+  });
+}
+
+// What the hurt rows of the head are for: one logit far above its target's and yet far below 0, and padded rows that would be larger.
+TEST(OpInputs, AHeadThatHurtsHasALowRowThatOverflowsAndPaddedRowsThatWouldBeLarger) {
+  OpSizes z;
+  z.heads = {{40, 768, 1153, 1280, true}, {9, 768, 5021, 5056, true}};
+  size_t i = 0;
+  each(mixed_ops(), z, "lm_head", [&](const OpCase& c) {
+    const auto& head = z.heads[i++ / 2 % 2];
+    const OpTensor &x = tensor(c, "dx"), &w = tensor(c, "weight");
+    const View xs = view(x.content, x.element), ws = view(w.content, w.element), targets = view(tensor(c, "targets").content, Element::i32);
+    const auto logit = [&](int64_t row, int64_t token) {
+      double sum = 0;
+      for (int64_t k = 0; k < head.C; ++k) sum += xs[row * head.C + k] * ws[token * head.C + k];
+      return sum;
+    };
+    double largest = -INFINITY;
+    for (int64_t token = 0; token < head.V; ++token) largest = std::max(largest, logit(4, token));
+    const double own = logit(4, static_cast<int64_t>(targets[4]));
+    EXPECT_LT(largest, -88) << c.shape << ": the exponential of what is taken from 0 is 0";
+    EXPECT_GT(largest - own, 40) << c.shape << ": beyond hopper::kLargestExponentials";
+    for (int64_t token = head.V; token < head.Vp; ++token) ASSERT_GT(logit(4, token), 0);
   });
 }
 

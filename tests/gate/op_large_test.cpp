@@ -98,6 +98,30 @@ TEST(PlantedSums, AMillionthOfTheGradientsMissingFromTheNormIsFound) {
       << "64 in the middle";
 }
 
+// What a limit of one and a half units on every row cannot see: a row whose factor was rounded, and the rounding not taken back.
+TEST(RowScale, ThatIsOneRoundingOffIsFoundBeneathTheRoundingsOfItsElements) {
+  constexpr int64_t rows = 500, columns = 768;
+  const Memory drawn_values = drawn(rows * columns, Element::f32, 9);
+  const Memory want = answer::stored(Space::host, view(drawn_values, Element::f32), Element::f32, rows * columns);
+  const RowScale limit{.deviation = std::sqrt(2.0) * kBf16Deviation};
+  const Rounding rounding{.count = 1, .inside = kBf16Unit / 2};  // as lm_head's dx
+  const auto as_bf16 = [](double x) { return static_cast<double>(to_bf16(static_cast<float>(x))); };
+  for (const double factor : {1.0, 1.0039, 0.9961}) {
+    Memory got(Space::host, rows * columns * 2);
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const double product = as_bf16(as_bf16(view(want)[i] / 0.37) * 0.37);  // rounded twice
+      store_value(got.data(), Element::bf16, i, i / columns == 77 ? product * factor : product);
+    }
+    const View result = view(got, Element::bf16);
+    EXPECT_TRUE(from_metrics("", "", compare(Space::host, result, view(want), rows, columns), rounding_limit(rounding)).passed) << factor;
+    EXPECT_EQ(worst_row_scale(Space::host, result, view(want), rows, columns, limit) <= 1, factor == 1) << factor;
+  }
+  EXPECT_FALSE(worst_row_scale(Space::host, view(want), View{}, 0, 0, limit) > 0) << "nothing is nothing off";
+  Memory broken = copy_of(want);
+  broken.as<double>()[5] = NAN;
+  EXPECT_FALSE(worst_row_scale(Space::host, view(broken), view(want), rows, columns, limit) <= 1);
+}
+
 // Fakes are refused under every limit that a product of this size has.
 TEST(LimitsOfLongSums, RefuseEveryFake) {
   const Memory want = answer::stored(Space::host, view(drawn(512 * 256, Element::f32, 6), Element::f32), Element::f32, 512 * 256);

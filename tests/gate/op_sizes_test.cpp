@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "base/errors.h"
 #include "experiments/gate/op_launch.h"
@@ -92,6 +93,56 @@ TEST(SizesThatTrain, HaveTheVocabularyTheRowsAndTheParametersOfD12) {
   EXPECT_TRUE(std::any_of(z.attentions.begin(), z.attentions.end(), [](const auto& a) { return a.T == 1024; }));
   const auto odd_count = [](int64_t n) { return n > 124'000'000 && n % 2 == 1; };
   EXPECT_TRUE(std::any_of(z.gradients.begin(), z.gradients.end(), odd_count));
+}
+
+// Every op with rows or heads has a shape with more of them than 16 bits count; logits one with more elements than 31 bits do.
+TEST(SizesThatTrain, GoBeyondWhatShortNumbersCount) {
+  const OpSizes z = real_sizes();
+  static constexpr int64_t k16 = 1 << 16;
+  const auto any = [](const auto& shapes, const auto& is) { return std::any_of(shapes.begin(), shapes.end(), is); };
+  EXPECT_TRUE(any(z.embeddings, [](const auto& e) { return e.B * e.T > k16; }));
+  EXPECT_TRUE(any(z.norms, [](const auto& n) { return n.rows > k16; }));
+  EXPECT_TRUE(any(z.products, [](const auto& p) { return p.rows > k16 && p.place.empty(); }));
+  EXPECT_TRUE(any(z.attentions, [](const auto& a) { return a.B * a.NH > k16; }));
+  EXPECT_TRUE(any(z.losses, [](int64_t rows) { return rows > k16; }));
+  EXPECT_TRUE(any(z.classifiers, [](const auto& s) { return s.rows > k16; }));
+  EXPECT_TRUE(any(z.heads, [](const auto& s) { return s.rows > k16; }));
+  EXPECT_TRUE(any(huge_sizes().classifiers, [](const auto& s) { return s.rows * s.Vp > int64_t{1} << 31; }));
+  EXPECT_TRUE(any(huge_sizes().heads, [](const auto& s) { return s.rows * s.Vp > int64_t{1} << 31; }));
+}
+
+// The own product's ring has 4 places and turns K / 64 times a tile: an even and an odd number of whole rounds, and parts of one. 132
+// multiprocessors, tiles of 128 x 192: more tiles than CTAs.
+TEST(SizesThatTrain, HaveProductsOfSeveralDepthsWithMoreTilesThanMultiprocessors) {
+  std::set<int64_t> rounds;
+  for (const auto& p : real_sizes().products)
+    if (p.place == "mlp_up" && (p.rows + 127) / 128 * ((p.out + 191) / 192) > 2 * 132)
+      rounds.insert(p.in / 64 / 4 * 2 + (p.in / 64 % 4 != 0));
+  EXPECT_TRUE(rounds.contains(2 * 2)) << "two whole rounds";
+  EXPECT_TRUE(rounds.contains(2 * 3)) << "three: d12";
+  EXPECT_TRUE(rounds.contains(2 * 1 + 1)) << "one and a part";
+}
+
+// fp32 has packs of 4 and bf16 of 8; a block of 512 threads holds a row in one pack each or in several. 528 and 396 blocks of 4 rows.
+TEST(SizesThatTrain, GoRoundEveryKernelOfLayernormTwice) {
+  const OpSizes z = real_sizes();
+  const auto twice = [&](const auto& is) {
+    return std::any_of(z.norms.begin(), z.norms.end(), [&](const auto& n) { return n.rows > 528 * 4 && is(n.C); });
+  };
+  EXPECT_TRUE(twice([](int64_t C) { return C % 4 != 0 && C <= 512; }));
+  EXPECT_TRUE(twice([](int64_t C) { return C % 4 != 0 && C > 512; }));
+  EXPECT_TRUE(twice([](int64_t C) { return C % 8 == 0 && C > 1024 && C <= 2048; }));
+  EXPECT_TRUE(twice([](int64_t C) { return C % 8 == 0 && C > 2048; }));
+  EXPECT_TRUE(std::any_of(z.attentions.begin(), z.attentions.end(), [](const auto& a) { return a.T > 2048; }));
+}
+
+TEST(SizesThatTrain, LeaveOutWhatADeviceCannotHold) {
+  OpSizes z = huge_sizes(), real = real_sizes();
+  EXPECT_TRUE(leave_out_what_needs_more(z, int64_t{130} << 30).empty());
+  EXPECT_EQ(z.classifiers.size() + z.heads.size(), 2u);
+  EXPECT_EQ(leave_out_what_needs_more(z, int64_t{40} << 30).size(), 2u);
+  EXPECT_EQ(z.classifiers.size() + z.heads.size(), 0u);
+  EXPECT_TRUE(leave_out_what_needs_more(real, int64_t{40} << 30).empty());
 }
 
 TEST(SizesThatTrain, OfAModelAreItsOwn) {

@@ -27,6 +27,8 @@ enum class RoundingMistake {
   scale_from_last_norm,      // clipping by the norm of the step before
   bf16_arena_not_normed,     // the norm leaves the gradients in bf16 out
   gradients_in_3_bits,       // of the blocks' matrices, with weight_gradients=bf16
+  seed_of_8_bits,            // "stochastic" rounding draws the same bits every 256 steps
+  written_is_to_nearest,     // masters that were written are not rounded at random before the step that comes
 };
 
 class RoundedTrainer final : public gpt2::Trainer {
@@ -63,7 +65,7 @@ class RoundedTrainer final : public gpt2::Trainer {
   void enqueue_step(const gpt2::StepPlan& plan) override {
     if (bf16_gradients() && plan.micro_batches.size() > 1) throw stepscope::InputError("bf16 gradients do not add up");
     const bool stochastic = options_.weight_rounding == "stochastic";
-    if (written_ && stochastic) round(static_cast<uint64_t>(plan.step), true);
+    if (written_ && stochastic && mistake_ != RoundingMistake::written_is_to_nearest) round(static_cast<uint64_t>(plan.step), true);
     written_ = false;
     gpt2::StepOutcome outcome;
     outcome.step = plan.step;
@@ -156,6 +158,7 @@ class RoundedTrainer final : public gpt2::Trainer {
   }
   void round(uint64_t seed, bool at_random) {
     weights_.resize(masters_.size());
+    if (mistake_ == RoundingMistake::seed_of_8_bits) seed &= 0xff;
     for (size_t i = 0; i < masters_.size(); ++i) {
       const uint32_t bits = std::bit_cast<uint32_t>(masters_[i]);
       uint32_t r = at_random ? static_cast<uint32_t>(gpt2::combine(seed, i) & 0xffffu) : 0;

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "experiments/gate/known_model.h"
 #include "experiments/gate/model_gate.h"
+#include "experiments/gate/model_parts.h"
 #include "tests/gate/broken_trainer.h"
 #include "tests/gate/rounded_trainer.h"
 
@@ -261,6 +265,69 @@ TEST(Wiring, ARightTrainerWithGradientsInBf16Passes) {
   const GateReport report = judge_bf16_gradients(RoundingMistake::none, true);
   EXPECT_TRUE(report.passed()) << to_table(report, false);
   EXPECT_TRUE(std::ranges::any_of(report.notes, [](const std::string& n) { return n.starts_with("steps of several micro-batches"); }));
+}
+
+// Steps far apart, of which the lowest bits are alike.
+TEST(Rounding, WithASeedThatComesBackAfter256StepsIsCaught) {
+  for (const RoundingMistake mistake : {RoundingMistake::none, RoundingMistake::seed_of_8_bits}) {
+    ModelGateOptions o = only_main("mixed");
+    o.weight_rounding = "stochastic";
+    for (const ModelCheck& c : model_checks())
+      if (c.name != "rounding") o.without.insert(c.name);
+    const GateReport report = check_model(rounded(mistake), o);
+    EXPECT_EQ(report.results.size(), 1u);
+    EXPECT_EQ(report.passed(), mistake == RoundingMistake::none);
+  }
+}
+
+TEST(Rounding, ThatAResumedRunMakesAnotherWayIsCaught) {
+  for (const RoundingMistake mistake : {RoundingMistake::none, RoundingMistake::written_is_to_nearest}) {
+    ModelGateOptions o = only_main("mixed");
+    o.weight_rounding = "stochastic";
+    o.with_loop = true;
+    for (const ModelCheck& c : model_checks())
+      if (c.name != "resume") o.without.insert(c.name);
+    EXPECT_EQ(check_model(rounded(mistake), o).passed(), mistake == RoundingMistake::none);
+  }
+}
+
+// All but the first micro-batch of a step wait in memory that steps share, as bug 142 has it.
+class OneMemoryOfLaterTokens final : public gate_test::BrokenTrainer {
+ public:
+  OneMemoryOfLaterTokens(const gpt2::TrainerOptions& o, bool shares) : BrokenTrainer(o, {}), shares_(shares) {}
+  void enqueue_step(const gpt2::StepPlan& plan) override {
+    std::vector<Tokens> tokens;
+    for (const Batch& b : plan.micro_batches) tokens.push_back({{b.inputs.begin(), b.inputs.end()}, {b.targets.begin(), b.targets.end()}});
+    later_ = {tokens.begin() + 1, tokens.end()};
+    steps_.push_back({plan, std::move(tokens)});
+  }
+  gpt2::StepOutcome finish_step() override {
+    auto [plan, tokens] = steps_.front();
+    steps_.pop_front();
+    if (shares_) std::copy(later_.begin(), later_.end(), tokens.begin() + 1);
+    std::vector<Batch> batches;
+    for (const Tokens& t : tokens) batches.push_back(t.batch());
+    plan.micro_batches = batches;
+    BrokenTrainer::enqueue_step(plan);
+    return BrokenTrainer::finish_step();
+  }
+
+ private:
+  bool shares_;
+  std::deque<std::pair<gpt2::StepPlan, std::vector<Tokens>>> steps_;
+  std::vector<Tokens> later_;
+};
+TEST(Queued, MicroBatchesWhoseTokensTheNextStepOverwritesAreCaught) {
+  const Case c{"main", gate_model(), 2, 16};
+  gpt2::TrainerOptions o;
+  o.model = c.config, o.batch_size = c.batch_size, o.seq_len = c.seq_len;
+  const std::vector<float> parameters = trained_like_parameters(c, 3);
+  for (const bool shares : {false, true}) {
+    OneMemoryOfLaterTokens trainer(o, shares);
+    const std::vector<CheckResult> results = check_queued_micro_batches(trainer, c, 3, parameters, {.learning_rate = 1e-3f});
+    ASSERT_EQ(results.size(), 2u);
+    for (const CheckResult& r : results) EXPECT_EQ(r.passed, !shares) << r.tensor;
+  }
 }
 
 // The budget of a gradient in bf16 has the noise of that rounding beside the noise that it had, and no other tensor's budget changes. A draw
