@@ -17,6 +17,7 @@ namespace hopper {
 // 27.3 against 26.0 at B = 4. For dq it is 2 at both (369 us against 385; 29.1 against 31.2).
 struct AttentionCut {
   int forward = 0, queries = 2;
+  bool ahead = false;
 };
 
 // Why a device of this capability cannot compute heads of this size; empty when it can.
