@@ -39,6 +39,7 @@ void attention_backward_queries(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, 
                                 const float* lse, const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream,
                                 const AttentionCut& cut = {});
 void attention_backward_keys(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv,
-                             const gpt2::ops::AttentionShape& shape, const void* scratch, cudaStream_t stream);
+                             const gpt2::ops::AttentionShape& shape, const void* scratch, cudaStream_t stream,
+                             const AttentionCut& cut = {});
 
 }  // namespace hopper

@@ -82,7 +82,7 @@ void check(const Case& c, const std::string& only) {
       hopper::attention_backward_queries(dqkv.data(), dout.data(), qkv.data(), right.out_rounded.data(), right.lse.data(), s,
                                          scratch.data(), nullptr, cut);
       STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
-      hopper::attention_backward_keys(dqkv.data(), dout.data(), qkv.data(), s, scratch.data(), nullptr);
+      hopper::attention_backward_keys(dqkv.data(), dout.data(), qkv.data(), s, scratch.data(), nullptr, cut);
       STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
       const uint64_t now = sum_of_bits(dqkv);
       if (turn == 1 && now != first) ++wrong, fmt::print("  WRONG: backward does not repeat\n");

@@ -96,13 +96,16 @@ void measure(int64_t B) {
                           hopper::attention_backward_queries(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
                                                              scratch.data(), nullptr, cuts[i]);
                         }});
-  backward.push_back({"hopper dk dv", [&](Set& x) {
-                        hopper::attention_backward_keys(x.dqkv.data(), x.dout.data(), x.qkv.data(), s, scratch.data(), nullptr);
-                      }});
-  backward.push_back({"hopper", [&](Set& x) {
-                        hopper::attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
-                                                   scratch.data(), nullptr);
-                      }});
+  for (const size_t i : {size_t{0}, size_t{2}}) {
+    const char* how = cuts[i].ahead ? ", ahead" : "";
+    backward.push_back({fmt::format("hopper dk dv{}", how), [&, i](Set& x) {
+                          hopper::attention_backward_keys(x.dqkv.data(), x.dout.data(), x.qkv.data(), s, scratch.data(), nullptr, cuts[i]);
+                        }});
+    backward.push_back({fmt::format("hopper{}", how), [&, i](Set& x) {
+                          hopper::attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
+                                                     scratch.data(), nullptr, cuts[i]);
+                        }});
+  }
   backward.push_back({"flash", [&](Set& x) {
                         mixed::flash_attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
                                                         scratch.data(), nullptr);
