@@ -135,11 +135,19 @@ void measure_sustained(profiler::ProfileDocument& d, const ProfileFlags& f, Trai
   profiler::add_sustained(d, profiler::load_recording(plan.output), profiler::load_run_info(run_json), options);
 }
 
+// What the user left out is no lack of the machine's.
+void say_what_was_left_out(profiler::Recording& recording, const ProfileFlags& f) {
+  if (f.no_counters) recording.missing.push_back({"counters_not_asked", 1, ""});
+}
+
 profiler::ProfileDocument joined(const ProfileFlags& f, const profiler::CollectPlan& plan, const profiler::RunInfo& run,
                                  const profiler::Ceilings& ceilings, const profiler::ProfileOptions& options, bool cpu) {
   std::vector<profiler::RankRecording> recordings = load_ranks(plan, f.gpus);
-  if (!f.no_counters && !cpu)
-    for (profiler::RankRecording& r : recordings) r.recording.missing.push_back({"kernel_counters_left_out", 1, ""});
+  for (profiler::RankRecording& r : recordings) {
+    if (cpu) break;
+    say_what_was_left_out(r.recording, f);
+    if (!f.no_counters) r.recording.missing.push_back({"kernel_counters_left_out", 1, ""});
+  }
   profiler::JoinOptions join;
   join.links = links_for(f.links, uuids_of(recordings));
   profiler::ProfileDocument document = profiler::join_ranks(recordings, run, ceilings, options, join);
@@ -203,7 +211,9 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   profiler::RunInfo run = profiler::load_run_info(run_json);
   run.command = line.text();
   if (f.gpus > 1) return joined(f, plan, run, measured, options, cpu);
-  profiler::ProfileDocument document = profiler::build_profile(profiler::load_recording(plan.output), run, measured, options);
+  profiler::Recording recording = profiler::load_recording(plan.output);
+  if (!cpu) say_what_was_left_out(recording, f);
+  profiler::ProfileDocument document = profiler::build_profile(recording, run, measured, options);
   if (f.sustained) measure_sustained(document, f, flags, line, folder, options);
   return document;
 }
@@ -252,6 +262,7 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
     if (!f.no_counters)
       recording = profiler::join_program_runs(std::move(recording), run("program_counters", folder.file("counters.jsonl")));
   }
+  say_what_was_left_out(recording, f);
   profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, measured, options);
   document.run.command = line.text();
   if (f.sustained && f.step_range.empty()) {

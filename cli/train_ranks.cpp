@@ -96,8 +96,10 @@ void add_rank_flags(Command& c, RankFlags& f) {
   c.add_option("--silence-timeout", f.silence_timeout_s, "give a rank up whose process has not been heard for so many seconds")
       ->check(real_above(0, 1e6))
       ->capture_default_str();
-  c.add_option("--communicator", f.communicator,
-               "how gradients travel: nccl between GPUs, peer by copies between GPUs of one host, staged through host memory")
+  c.add_option(
+       "--communicator", f.communicator,
+       "how gradients travel: nccl between GPUs, peer by copies between GPUs of one host, staged through host memory, auto: peer for two "
+       "ranks of one host that can, else nccl")
       ->one_of(communicators())
       ->capture_default_str();
   c.add_option("--bucket-mib", f.bucket_mib,
@@ -138,6 +140,19 @@ std::unique_ptr<RankSession> RankSession::join(const RankFlags& f) {
   return session;
 }
 
+#ifdef STEPSCOPE_GPU_RANKS
+// Copies between the GPUs, where two ranks of one host can have them: what was measured to be faster than NCCL's kernels is two ranks.
+std::unique_ptr<dist::Communicator> peer_of_two(const dist::World& world, dist::ControlChannel& channel) {
+  if (world.size != 2 || dist::why_no_peer(world)) return nullptr;
+  try {
+    return dist::make_peer(world, channel);
+  } catch (const dist::RankFailure& failure) {  // the same on both ranks
+    if (world.rank == 0) fmt::print(stderr, "stepscope: NCCL carries the gradients, not copies between the GPUs: {}\n", failure.what());
+    return nullptr;
+  }
+}
+#endif
+
 void RankSession::compare(const dist::Identity& identity) { dist::compare_identities(*channel_, identity, host_id_); }
 
 dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& trainer) {
@@ -150,6 +165,12 @@ dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& 
   if (!cpu && f.communicator == "peer") {
     communicator_ = announced(dist::make_peer(world(), *channel_));
     return *communicator_;
+  }
+  if (!cpu && f.communicator == "auto") {
+    if (auto peer = peer_of_two(world(), *channel_)) {
+      communicator_ = announced(std::move(peer));
+      return *communicator_;
+    }
   }
   if (!cpu && f.communicator != "staged") {
     dist::require_own_devices(*channel_);

@@ -84,6 +84,8 @@ struct VariantRow {
   std::string_view refused{};  // when, in words; empty: runs at every shape
   // Why it cannot run there, as the end of a sentence that begins with its name. Slots before its own are settled when it is asked.
   std::optional<std::string> (*refuses)(const Run&, const Choice&) = nullptr;
+  // Why it is not the default there although it would run: the next row is better. Asked for by name it runs.
+  std::optional<std::string> (*yields)(const Run&, const Choice&) = nullptr;
   std::optional<std::string> (*lacks)() = nullptr;  // what this machine does not have for it
   std::string_view
       with{};  // "slot=name": the choice in another slot without which it would run nowhere, which checks of every variant make too
@@ -228,7 +230,7 @@ class VariantTable {
         const Row& standard = first_that_repeats(row.slot, deterministic);
         if (runs != &standard)
           out.notices.push_back(fmt::format("{}={} runs, not the default {}: {}", runs->slot, runs->name, standard.name,
-                                            *refusal(standard, &run, out.choice)));
+                                            *why_no_default(standard, &run, out.choice)));
       }
       set(out.choice, *runs);
       if (!is_first(*runs)) out.variants[std::string(runs->slot)] = runs->name;
@@ -246,6 +248,10 @@ class VariantTable {
     if (run != nullptr && row.refuses != nullptr) return row.refuses(*run, choice);
     return std::nullopt;
   }
+  static std::optional<std::string> why_no_default(const Row& row, const Run* run, const Choice& choice) {
+    if (auto why = refusal(row, run, choice)) return why;
+    return run != nullptr && row.yields != nullptr ? row.yields(*run, choice) : std::nullopt;
+  }
   const Row& first_that_repeats(std::string_view slot, bool deterministic) const {
     for (const Row& row : rows_)
       if (row.slot == slot && (row.repeats || !deterministic)) return row;
@@ -255,7 +261,7 @@ class VariantTable {
     std::string reasons;
     for (const Row& row : rows_) {
       if (row.slot != slot || (deterministic && !row.repeats)) continue;
-      const auto why = refusal(row, run, choice);
+      const auto why = why_no_default(row, run, choice);
       if (!why) return row;
       reasons += fmt::format("; {}: {}", row.name, *why);
     }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "gpt2/distributed/communicator.h"
 #include "gpt2/ops/classifier.cuh"
 #include "gpt2/ops/layernorm_backward.cuh"
 #include "gpt2/ops/layernorm_forward.cuh"
@@ -222,6 +223,13 @@ Refusal no_gathered_rows(const Run&, const VariantChoice& choice) {
       break;
   }
   return std::nullopt;
+}
+// In bf16 the rows of all ranks, in fp32 wte's gradient, of which a rank sends all but its own part either way.
+Refusal why_dense_embedding(const Run& run, const VariantChoice&) {
+  if (run.options.communicator == nullptr) return std::nullopt;
+  const int64_t rows = run.options.communicator->world().size * run.options.batch_size * run.options.seq_len;
+  if (rows * 2 <= run.options.model.padded_vocab * 4) return std::nullopt;
+  return fmt::format("the embedding's gradient of {} tokens is more bytes than wte's of {} rows", rows, run.options.model.padded_vocab);
 }
 Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
   if (run.options.communicator != nullptr) return "the update of several ranks has no kernel for split masters";

@@ -3,8 +3,8 @@
 
 namespace gpt2::ops {
 
-enum class Communication { all_reduce_overlapped, all_reduce, zero1, zero1_ahead };
-enum class EmbeddingExchange { dense, gathered_rows };
+enum class Communication { zero1_ahead, zero1, all_reduce_overlapped, all_reduce };
+enum class EmbeddingExchange { gathered_rows, dense };
 enum class ExchangeStart { when_ready, together };
 enum class GradientReduction { as_fp32, as_bf16 };
 

@@ -25,6 +25,7 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "The program launched more kernels than were kept; totals cover the kept ones only. Raise the limit."},
     {"counters_unavailable", notice, "collect",
      "Hardware counters could not be had, so bytes and tensor use are absent; `doctor` names the cure."},
+    {"counters_not_asked", info, "collect", "--no-counters left the hardware counters out, so bytes and tensor use are absent."},
     {"counter_set_failed", severe, "collect",
      "A counter set lost ranges or gave values that are not numbers; the whole set was thrown away. Run "
      "again."},

@@ -181,6 +181,16 @@ TEST(Profile, AbsentCountersAlwaysHaveAReason) {
   EXPECT_EQ(missing_row(d, "counters_unavailable")->count, 1);
 }
 
+TEST(Profile, CountersThatTheUserLeftOutAreNoLackOfTheMachine) {
+  Recording r = fixture::gpt2_recording();
+  r.counters.clear();
+  r.counter_sets.clear();
+  r.missing.push_back({"counters_not_asked", 1, ""});
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  EXPECT_TRUE(missing_row(d, "counters_not_asked"));
+  EXPECT_FALSE(missing_row(d, "counters_unavailable"));
+}
+
 TEST(Profile, WithoutCeilingsThereAreNoSharesOfThem) {
   const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), {}, fixture::options());
   EXPECT_TRUE(missing_row(d, "ceilings_not_measured"));

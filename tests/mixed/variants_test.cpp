@@ -188,6 +188,27 @@ TEST(MixedVariants, SeveralRanksRefuseWhatTheirUpdateDoesNotDo) {
   EXPECT_EQ(refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "zero1_ahead"}}, &two), "");
 }
 
+TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
+  NoCommunicator two;
+  mixed::Run run = run_of_ranks(&two);
+  const int64_t Vp = run.options.model.padded_vocab;
+  run.options.seq_len = 1;
+  for (const auto& [batch, is] : {std::pair{Vp, EmbeddingExchange::gathered_rows}, std::pair{Vp + 1, EmbeddingExchange::dense}}) {
+    run.options.batch_size = batch;
+    const auto s = variants().settle(run, {}, true);
+    EXPECT_EQ(s.choice.embedding_exchange, is) << batch;
+    EXPECT_EQ(s.choice.communication, Communication::zero1_ahead);
+    const auto said = testing::Contains(AllOf(HasSubstr("embedding_exchange=dense runs"), HasSubstr("more bytes")));
+    if (is == EmbeddingExchange::dense)
+      EXPECT_THAT(s.notices, said);
+    else
+      EXPECT_THAT(s.notices, testing::Not(said));
+    EXPECT_EQ(variants().settle(run, {{"embedding_exchange", "gathered_rows"}}, true).choice.embedding_exchange,
+              EmbeddingExchange::gathered_rows);
+    EXPECT_EQ(variants().settle(run, {{"communication", "all_reduce"}}, true).choice.embedding_exchange, EmbeddingExchange::dense);
+  }
+}
+
 TEST(MixedVariants, SeveralRanksKeepMastersInFp32AndSaySo) {
   NoCommunicator two;
   const auto s = variants().settle(run_of_ranks(&two), {}, true);
