@@ -17,6 +17,7 @@ namespace hopper {
 // 27.3 against 26.0 at B = 4. For dq it is 2 at both (369 us against 385; 29.1 against 31.2).
 struct AttentionCut {
   int forward = 0, queries = 2;
+  bool ahead = false;
 };
 
 // Why a device of this capability cannot compute heads of this size; empty when it can.
@@ -38,6 +39,7 @@ void attention_backward_queries(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, 
                                 const float* lse, const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream,
                                 const AttentionCut& cut = {});
 void attention_backward_keys(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv,
-                             const gpt2::ops::AttentionShape& shape, const void* scratch, cudaStream_t stream);
+                             const gpt2::ops::AttentionShape& shape, const void* scratch, cudaStream_t stream,
+                             const AttentionCut& cut = {});
 
 }  // namespace hopper

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "experiments/prototypes/hopper_attention/oracle.h"
+#include "experiments/prototypes/hopper_attention/rate.h"
 #include "gpt2/cuda/check.h"
 #include "mixed/attention_cudnn.h"
 #include "mixed/hopper/attention.h"
@@ -76,10 +77,10 @@ void measure(int64_t B) {
 
   fmt::print("B={} forward\n", B);
   std::vector<Candidate> forward;
-  for (const int w : {2, 3})
-    forward.push_back({fmt::format("hopper, {} warpgroups", w), [&s, w](Set& x) {
-                         hopper::attention_forward(x.out.data(), x.lse.data(), x.qkv.data(), s, nullptr, {w, w});
-                       }});
+  const std::vector<hopper::AttentionCut> cuts{{2, 2}, {3, 3}, {2, 2, true}, {3, 2, true}};
+  for (const hopper::AttentionCut& cut : cuts)
+    forward.push_back({fmt::format("hopper, {} warpgroups{}", cut.forward, cut.ahead ? ", ahead" : ""),
+                       [&, cut](Set& x) { hopper::attention_forward(x.out.data(), x.lse.data(), x.qkv.data(), s, nullptr, cut); }});
   forward.push_back({"flash", [&](Set& x) { mixed::flash_attention_forward(x.out.data(), x.lse.data(), x.qkv.data(), s, nullptr); }});
   if (cudnn)
     for (const auto plan : {mixed::CudnnPlan::heuristic, mixed::CudnnPlan::measured})
@@ -90,19 +91,21 @@ void measure(int64_t B) {
 
   fmt::print("B={} backward\n", B);
   std::vector<Candidate> backward;
-  for (const int w : {2, 3})
-    backward.push_back({fmt::format("hopper dq, {} warpgroups", w), [&, w](Set& x) {
+  for (size_t i = 0; i < 3; ++i)
+    backward.push_back({fmt::format("hopper dq, {} warpgroups{}", cuts[i].queries, cuts[i].ahead ? ", ahead" : ""), [&, i](Set& x) {
                           hopper::attention_backward_queries(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
-                                                             scratch.data(), nullptr, {w, w});
+                                                             scratch.data(), nullptr, cuts[i]);
                         }});
-  backward.push_back({"hopper dk dv", [&](Set& x) {
-                        hopper::attention_backward_keys(x.dqkv.data(), x.dout.data(), x.qkv.data(), s, scratch.data(), nullptr);
-                      }});
-  for (const int w : {2, 3})
-    backward.push_back({fmt::format("hopper, dq {} warpgroups", w), [&, w](Set& x) {
+  for (const size_t i : {size_t{0}, size_t{2}}) {
+    const char* how = cuts[i].ahead ? ", ahead" : "";
+    backward.push_back({fmt::format("hopper dk dv{}", how), [&, i](Set& x) {
+                          hopper::attention_backward_keys(x.dqkv.data(), x.dout.data(), x.qkv.data(), s, scratch.data(), nullptr, cuts[i]);
+                        }});
+    backward.push_back({fmt::format("hopper{}", how), [&, i](Set& x) {
                           hopper::attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
-                                                     scratch.data(), nullptr, {w, w});
+                                                     scratch.data(), nullptr, cuts[i]);
                         }});
+  }
   backward.push_back({"flash", [&](Set& x) {
                         mixed::flash_attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
                                                         scratch.data(), nullptr);
@@ -121,7 +124,13 @@ int main(int argc, char** argv) {
   try {
     std::vector<int64_t> sizes;
     for (int i = 1; i < argc; ++i) sizes.push_back(std::atoll(argv[i]));
-    if (sizes.empty()) sizes = {4, 64};
+    if (sizes.empty()) {
+      sizes = {4, 64};
+      for (const int w : {1, 2, 3, 4})
+        fmt::print("wgmma 64 x 64 x 16, {} warpgroups: {:.1f} cycles, left operand in registers {:.1f}, and right across {:.1f}\n", w,
+                   rate::cycles_of_product(rate::Left::shared, w), rate::cycles_of_product(rate::Left::registers, w),
+                   rate::cycles_of_product(rate::Left::registers_across, w));
+    }
     for (const int64_t B : sizes) measure(B);
   } catch (const std::exception& e) {
     fmt::print("FAILED: {}\n", e.what());
