@@ -99,6 +99,8 @@ Refusal no_residual_product(const Run& run, const VariantChoice& choice) {
       return why ? why : p.residual<R>(Tensor::fcprojw, Tensor::fcprojb, layer, 4 * p.C());
     };
     switch (choice.residual_stream) {
+      case ResidualStream::split:
+        return "no product of the library adds to a residual stream in two halves";
       case ResidualStream::as_fp32:
         return both(float{});
       case ResidualStream::as_bf16:
@@ -215,6 +217,13 @@ Refusal no_gathered_rows(const Run&, const VariantChoice& choice) {
     case Communication::all_reduce_overlapped:
     case Communication::zero1:
     case Communication::zero1_ahead:
+      break;
+  }
+  switch (choice.residual_gradient) {
+    case ResidualGradient::split:
+      return "residual_gradient=split has the rows in two tensors, and ranks gather one; use residual_gradient=fp32";
+    case ResidualGradient::as_fp32:
+    case ResidualGradient::as_bf16:
       break;
   }
   return std::nullopt;

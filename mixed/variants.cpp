@@ -23,6 +23,12 @@ constexpr std::string_view kNoProduct = "shapes for which cuBLASLt has no such p
 // Kernels whose storage tells: the residual stream's R and its gradient's G are their last template argument.
 constexpr std::array kRows{
     Row{.slot = "residual_stream",
+        .name = "split",
+        .is = variant_value<&VariantChoice::residual_stream, ResidualStream::split>(),
+        .help =
+            "the forward's residual stream is stored in two halves of bf16; the backward reads the upper one, which is the stream rounded",
+        .launches = {{{.where = "encoder/embedding", .must = "LowHalf>"}, {.where = "forward/ln1", .must = "LowHalf>"}}}},
+    Row{.slot = "residual_stream",
         .name = "fp32",
         .is = variant_value<&VariantChoice::residual_stream, ResidualStream::as_fp32>(),
         .help = "the forward's residual stream is stored in fp32; the backward reads a copy in bf16",
@@ -34,6 +40,11 @@ constexpr std::array kRows{
         .launches = {{{.where = "encoder/embedding", .must = "__nv_bfloat16>", .never = "float>"},
                       {.where = "forward/ln1", .must = "__nv_bfloat16>", .never = "float>"}}}},
 
+    Row{.slot = "residual_gradient",
+        .name = "split",
+        .is = variant_value<&VariantChoice::residual_gradient, ResidualGradient::split>(),
+        .help = "the backward's residual stream is stored in two halves of bf16; products read the upper one, which is it rounded",
+        .launches = {{{.where = kNormsBackward, .must = "LowHalf>"}}}},
     Row{.slot = "residual_gradient",
         .name = "fp32",
         .is = variant_value<&VariantChoice::residual_gradient, ResidualGradient::as_fp32>(),
@@ -60,7 +71,7 @@ constexpr std::array kRows{
         .name = "matmul_epilogue",
         .is = variant_value<&VariantChoice::residual, Residual::matmul_epilogue>(),
         .help = "the products of attproj and mlp_down add the residual stream, and their bias",
-        .refused = "shapes for which cuBLASLt has no such product: none is known with residual_stream=fp32",
+        .refused = "with residual_stream=split, and shapes for which cuBLASLt has no such product: none is known with residual_stream=fp32",
         .refuses = no_residual_product,
         .with = "residual_stream=bf16",
         .launches = {{{.where = kResiduals, .at_most = 0},
@@ -389,8 +400,9 @@ constexpr std::array kRows{
         .name = "gathered_rows",
         .is = variant_value<&VariantChoice::embedding_exchange, EmbeddingExchange::gathered_rows>(),
         .help = "the classifier's part of wte's gradient travels first; at the end ranks gather the rows that the embedding adds up",
-        .refused = "with communication=all_reduce",
+        .refused = "with communication=all_reduce, and with residual_gradient=split",
         .refuses = no_gathered_rows,
+        .with = "residual_gradient=fp32",
         .unseen = kOneRank,
         .needs_ranks = true},
 

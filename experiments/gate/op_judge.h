@@ -26,6 +26,9 @@ Tolerance op_limit(Tolerance least, const ErrorMetrics* baseline);
 // The most that rounding to the nearest bf16 (8 significant bits) changes a value, relative to it.
 inline constexpr double kBf16Unit = 0x1p-8;
 
+// The same of a value in two halves: the lower one is at most a unit of the upper, and rounded itself to half of 2^-8 of that.
+inline constexpr double kSplitUnit = 0x1p-17;
+
 // How often a value is rounded to bf16 between the fp32 sums and memory, and what else the op loses.
 struct Rounding {
   double count = 0;         // of roundings to nearest; 0: none

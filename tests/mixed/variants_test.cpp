@@ -89,6 +89,8 @@ TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
   EXPECT_EQ(index("matmul_algorithm", "heuristic"), static_cast<int>(MatmulAlgorithm::heuristic));
   EXPECT_EQ(index("residual_stream", "fp32"), static_cast<int>(ResidualStream::as_fp32));
   EXPECT_EQ(index("residual_gradient", "bf16"), static_cast<int>(ResidualGradient::as_bf16));
+  EXPECT_EQ(index("residual_stream", "split"), static_cast<int>(ResidualStream::split));
+  EXPECT_EQ(index("residual_gradient", "split"), static_cast<int>(ResidualGradient::split));
 }
 
 // docs/study/mixed-defaults.md has the figures.
@@ -183,7 +185,12 @@ TEST(MixedVariants, SeveralRanksRefuseWhatTheirUpdateDoesNotDo) {
   }
   EXPECT_THAT(refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "all_reduce"}}, &two),
               HasSubstr("before the end of the backward pass"));
-  EXPECT_EQ(refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "zero1_ahead"}}, &two), "");
+  const auto of_rows = [&](const char* gradient) {
+    return refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "zero1_ahead"}, {"residual_gradient", gradient}},
+                            &two);
+  };
+  EXPECT_EQ(of_rows("fp32"), "");
+  EXPECT_THAT(of_rows("split"), AllOf(HasSubstr("residual_gradient=split"), HasSubstr("two tensors")));
 }
 
 TEST(MixedVariants, SeveralRanksKeepMastersInFp32AndSaySo) {
