@@ -51,6 +51,30 @@ int64_t master_bytes(Masters masters, int64_t parameters) {
   return 0;
 }
 
+// Of a value of the residual stream beside what the backward pass has of it, which is the whole value where that is bf16.
+int64_t beside_rounded(ResidualStream stream) {
+  switch (stream) {
+    case ResidualStream::split:
+      return kBf16;
+    case ResidualStream::as_fp32:
+      return kFloat;
+    case ResidualStream::as_bf16:
+      break;
+  }
+  return 0;
+}
+int64_t beside_rounded(ResidualGradient gradient) {
+  switch (gradient) {
+    case ResidualGradient::split:
+      return kBf16;
+    case ResidualGradient::as_fp32:
+      return kFloat;
+    case ResidualGradient::as_bf16:
+      break;
+  }
+  return 0;
+}
+
 bool searches_plans(const VariantChoice& variants) {
   const bool by_cudnn = variants.attention_forward == AttentionForward::cudnn || variants.attention_backward == AttentionBackward::cudnn ||
                         variants.attention_backward == AttentionBackward::cudnn_deterministic;
@@ -65,8 +89,8 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   const int64_t C = o.model.channels;
   const int64_t L = o.model.layers;
   const int64_t rows = B * T;
-  const bool wide_stream = variants.residual_stream == ResidualStream::as_fp32;
-  const bool wide_gradient = variants.residual_gradient == ResidualGradient::as_fp32;
+  const int64_t of_stream = beside_rounded(variants.residual_stream);
+  const int64_t of_gradient = beside_rounded(variants.residual_gradient);
 
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
@@ -76,7 +100,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   if (plan.ranks) {
     plan.ranks->embedding = variants.embedding_exchange;
     plan.ranks->start = variants.exchange_start;
-    plan.ranks->embedding_row_bytes = C * (wide_gradient ? kFloat : kBf16);
+    plan.ranks->embedding_row_bytes = C * (of_gradient > 0 ? of_gradient : kBf16);
   }
   plan.recompute = recompute_from_name(o.recompute);
   const int64_t layers_of_gelu = plan.recompute == Recompute::none ? L : 1;
@@ -104,9 +128,9 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   a.logits = arena.take(rows * o.model.padded_vocab * kBf16);
   a.losses = arena.take(rows * kFloat);
   if (variants.lm_head == LmHead::hopper) a.head_factors = arena.take(rows * kFloat);
-  if (wide_stream) a.stream = arena.take(rows * C * kFloat);
-  a.dresidual = arena.take(rows * C * (wide_gradient ? kFloat : kBf16));
-  a.dresidual_rounded = wide_gradient ? arena.take(rows * C * kBf16) : a.dresidual;
+  if (of_stream > 0) a.stream = arena.take(rows * C * of_stream);
+  a.dresidual = arena.take(rows * C * (of_gradient > 0 ? of_gradient : kBf16));
+  a.dresidual_rounded = of_gradient > 0 ? arena.take(rows * C * kBf16) : a.dresidual;
   a.branch = a.dresidual_rounded;
   plan.activation_bytes = arena.total();
 

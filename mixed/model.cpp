@@ -1,6 +1,8 @@
 // One line per op, in the order of the step. Ranges are scoped by braces: pass, layer, op.
 #include "mixed/model.h"
 
+#include <stdexcept>
+
 #include "gpt2/op_range.h"
 #include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
@@ -18,25 +20,6 @@ using gpt2::Op;
 using gpt2::OpRange;
 using gpt2::Pass;
 using gpt2::Tensor;
-
-Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : StepModel(plan, options, variants.masters == Masters::as_fp32 ? Fp32::masters : Fp32::none, stream),
-      config_(options.model),
-      variants_(variants),
-      rounding_(options.weight_rounding == "stochastic" ? ops::Rounding::stochastic : ops::Rounding::nearest),
-      plan_(plan),
-      B_(options.batch_size),
-      T_(options.seq_len),
-      C_(options.model.channels),
-      weights_(plan.whole_elements()),
-      masters_low_(variants.masters == Masters::split ? plan.parameter_count : 0),
-      masters_up_(variants.masters == Masters::split ? ops::split_up_bytes(plan.parameter_count) : 0),
-      narrow_gradients_(plan.narrow_gradient_elements()),
-      activations_(plan.activation_bytes),
-      scratch_(plan.scratch_bytes),
-      workspace_(kMatmulWorkspaceBytes),
-      matmul_(variants.matmul_algorithm, workspace_.data()),
-      squares_(variants.grad_norm == GradNorm::beside_backward ? (options.model.layers + 1) * ops::kPartialsOfSpans : 0) {}
 
 void Model::update() {
   if (exchange_) {
@@ -75,11 +58,12 @@ void Model::update() {
 
 namespace {
 
-// R: storage of the residual stream; G: of its gradient. bf16 or float.
+// R: storage of the residual stream; G: of its gradient. bf16, float or ops::LowHalf.
 //
 // The residual stream has a place before every layer, in the middle of it and after the last. Where it is wider than bf16 it lives in one
 // buffer, and the places hold it rounded, for the backward pass. Its gradient has one buffer; where that is wider than bf16, a rounded
-// copy lies beside it for the products that read it.
+// copy lies beside it for the products that read it. With LowHalf the buffer has the lower halves, and what is rounded is the upper ones:
+// a sum then reads the upper halves of the place before, and writes those of its own.
 template <class R, class G>
 class ModelOf final : public Model {
  public:
@@ -97,14 +81,15 @@ class ModelOf final : public Model {
   void backward(bool accumulate) override;
 
  private:
-  static constexpr bool kWideResidual = sizeof(R) != sizeof(bf16);
-  static constexpr bool kWideGradient = sizeof(G) != sizeof(bf16);
+  static constexpr bool kWideResidual = ops::kKeepsMore<R, bf16>;
+  static constexpr bool kWideGradient = ops::kKeepsMore<G, bf16>;
 
   // A place of the residual stream. `rounded`: what the backward pass reads of it.
   struct ResidualPlace {
     R* sum = nullptr;
     bf16* rounded = nullptr;
     bf16* rounded_beside() const { return kWideResidual ? rounded : nullptr; }  // for kernels that write both
+    bf16* up() const { return ops::kInHalves<R> ? rounded : nullptr; }
   };
   ResidualPlace residual_at(bf16* place) const {
     if constexpr (kWideResidual)
@@ -121,6 +106,7 @@ class ModelOf final : public Model {
   G* dresidual() const { return at<G>(plan_.activations.dresidual); }
   bf16* dresidual_rounded() const { return at<bf16>(plan_.activations.dresidual_rounded); }
   bf16* dresidual_rounded_beside() const { return kWideGradient ? dresidual_rounded() : nullptr; }
+  const bf16* dresidual_up() const { return ops::kInHalves<G> ? dresidual_rounded() : nullptr; }
 
   // A layernorm at its place in the model.
   struct Norm {
@@ -183,7 +169,8 @@ void ModelOf<R, G>::forward_to_lnf() {
   weights_needed(kNoLayer);
   {
     const OpRange range(Pass::encoder, kNoLayer, Op::embedding);
-    ops::embedding_forward(entering(0).sum, inputs(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_);
+    ops::embedding_forward(entering(0).sum, inputs(), parameter(Tensor::wte), parameter(Tensor::wpe), B_, T_, C_, stream_,
+                           entering(0).up());
   }
   weights_needed(0);
   {
@@ -210,8 +197,9 @@ void ModelOf<R, G>::forward_to_lnf() {
 
 template <class R, class G>
 void ModelOf<R, G>::normalize(const Norm& norm, const ResidualPlace& of) {
-  ops::layernorm_forward(variants_.layernorm_forward, norm.out, norm.mean, norm.rstd, of.sum, of.rounded_beside(),
-                         parameter(norm.weight, norm.layer), parameter(norm.bias, norm.layer), rows(), C_, stream_);
+  bf16* kept = ops::kInHalves<R> ? nullptr : of.rounded_beside();  // the upper halves are there
+  ops::layernorm_forward(variants_.layernorm_forward, norm.out, norm.mean, norm.rstd, of.sum, kept, parameter(norm.weight, norm.layer),
+                         parameter(norm.bias, norm.layer), rows(), C_, stream_, of.up());
 }
 
 // to = from + linear(inp); next.out = layernorm(to).
@@ -228,7 +216,8 @@ void ModelOf<R, G>::project_add_normalize(const Projection& p, const ResidualPla
       }
       const OpRange range(Pass::forward, next.range_layer, next.op);
       ops::residual_layernorm_forward(variants_.layernorm_forward, to.sum, to.rounded_beside(), next.out, next.mean, next.rstd, from.sum,
-                                      branch, parameter(next.weight, next.layer), parameter(next.bias, next.layer), rows(), C_, stream_);
+                                      branch, parameter(next.weight, next.layer), parameter(next.bias, next.layer), rows(), C_, stream_,
+                                      from.up());
       break;
     }
     case Residual::separate: {
@@ -238,7 +227,7 @@ void ModelOf<R, G>::project_add_normalize(const Projection& p, const ResidualPla
       }
       {
         const OpRange range(Pass::forward, p.layer, p.residual);
-        ops::residual_forward(to.sum, from.sum, branch, rows() * C_, stream_);
+        ops::residual_forward(to.sum, from.sum, branch, rows() * C_, stream_, to.up(), from.up());
       }
       const OpRange range(Pass::forward, next.range_layer, next.op);
       normalize(next, to);
@@ -247,7 +236,10 @@ void ModelOf<R, G>::project_add_normalize(const Projection& p, const ResidualPla
     case Residual::matmul_epilogue: {
       {
         const OpRange range(Pass::forward, p.layer, p.linear);
-        linear_residual_forward<R>(matmul_, to.sum, from.sum, p.inp, weight, bias, rows(), p.in, C_, stream_);
+        if constexpr (ops::kInHalves<R>)
+          throw std::logic_error("residual=matmul_epilogue: the row refuses a stream in halves");
+        else
+          linear_residual_forward<R>(matmul_, to.sum, from.sum, p.inp, weight, bias, rows(), p.in, C_, stream_);
       }
       const OpRange range(Pass::forward, next.range_layer, next.op);
       normalize(next, to);
@@ -322,7 +314,7 @@ void ModelOf<R, G>::embedding_backward(bool accumulate) {
   }
   const OpRange range(Pass::backward, kNoLayer, Op::embedding);
   ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), rows_of_all, tokens, batches, T_, C_, config_.vocab_size,
-                                config_.max_seq_len, accumulate, scratch_.data(), stream_);
+                                config_.max_seq_len, accumulate, scratch_.data(), stream_, dresidual_up());
 }
 
 // A residual sum hands its gradient to both branches unchanged: no kernel, dresidual is read by the branch and added to after it. Every
@@ -469,6 +461,8 @@ template <class R>
 std::unique_ptr<Model> make_with_residual(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan,
                                           cudaStream_t stream) {
   switch (variants.residual_gradient) {
+    case ResidualGradient::split:
+      return std::make_unique<ModelOf<R, ops::LowHalf>>(options, variants, plan, stream);
     case ResidualGradient::as_fp32:
       return std::make_unique<ModelOf<R, float>>(options, variants, plan, stream);
     case ResidualGradient::as_bf16:
@@ -482,6 +476,8 @@ std::unique_ptr<Model> make_with_residual(const gpt2::TrainerOptions& options, c
 std::unique_ptr<Model> Model::make(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan,
                                    cudaStream_t stream) {
   switch (variants.residual_stream) {
+    case ResidualStream::split:
+      return make_with_residual<ops::LowHalf>(options, variants, plan, stream);
     case ResidualStream::as_fp32:
       return make_with_residual<float>(options, variants, plan, stream);
     case ResidualStream::as_bf16:

@@ -1,5 +1,5 @@
-// What the model does with its parameters around the ops of a step: masters in either form, the norm of their gradients in pieces,
-// and what it exchanges with other ranks.
+// What the model allocates, and what it does with its parameters around the ops of a step: masters in either form, the norm of their
+// gradients in pieces, and what it exchanges with other ranks.
 #include <algorithm>
 #include <vector>
 
@@ -16,6 +16,25 @@ using gpt2::kNoLayer;
 using gpt2::Op;
 using gpt2::OpRange;
 using gpt2::Pass;
+
+Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
+    : StepModel(plan, options, variants.masters == Masters::as_fp32 ? Fp32::masters : Fp32::none, stream),
+      config_(options.model),
+      variants_(variants),
+      rounding_(options.weight_rounding == "stochastic" ? ops::Rounding::stochastic : ops::Rounding::nearest),
+      plan_(plan),
+      B_(options.batch_size),
+      T_(options.seq_len),
+      C_(options.model.channels),
+      weights_(plan.whole_elements()),
+      masters_low_(variants.masters == Masters::split ? plan.parameter_count : 0),
+      masters_up_(variants.masters == Masters::split ? ops::split_up_bytes(plan.parameter_count) : 0),
+      narrow_gradients_(plan.narrow_gradient_elements()),
+      activations_(plan.activation_bytes),
+      scratch_(plan.scratch_bytes),
+      workspace_(kMatmulWorkspaceBytes),
+      matmul_(variants.matmul_algorithm, workspace_.data()),
+      squares_(variants.grad_norm == GradNorm::beside_backward ? (options.model.layers + 1) * ops::kPartialsOfSpans : 0) {}
 
 // ---- masters --------------------------------------------------------------------------------------------------------------
 

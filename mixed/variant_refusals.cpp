@@ -101,6 +101,8 @@ Refusal no_residual_product(const Run& run, const VariantChoice& choice) {
       return why ? why : p.residual<R>(Tensor::fcprojw, Tensor::fcprojb, layer, 4 * p.C());
     };
     switch (choice.residual_stream) {
+      case ResidualStream::split:
+        return "no product of the library adds to a residual stream in two halves";
       case ResidualStream::as_fp32:
         return both(float{});
       case ResidualStream::as_bf16:
@@ -213,7 +215,7 @@ Refusal no_blocks(const Run& run, const VariantChoice&) {
   if (run.options.communicator != nullptr) return std::string(kByBlocks);
   return std::nullopt;
 }
-Refusal no_gathered_rows(const Run&, const VariantChoice& choice) {
+Refusal no_gathered_rows(const Run& run, const VariantChoice& choice) {
   switch (choice.communication) {
     case Communication::all_reduce:
       return "communication=all_reduce sends nothing before the end of the backward pass";
@@ -222,14 +224,29 @@ Refusal no_gathered_rows(const Run&, const VariantChoice& choice) {
     case Communication::zero1_ahead:
       break;
   }
+  if (run.options.communicator == nullptr) return std::nullopt;
+  switch (choice.residual_gradient) {
+    case ResidualGradient::split:
+      return "residual_gradient=split has the rows in two tensors, and ranks gather one; use residual_gradient=fp32";
+    case ResidualGradient::as_fp32:
+    case ResidualGradient::as_bf16:
+      break;
+  }
   return std::nullopt;
 }
-// In bf16 the rows of all ranks, in fp32 wte's gradient, of which a rank sends all but its own part either way.
-Refusal why_dense_embedding(const Run& run, const VariantChoice&) {
+// Rows are as wide as the residual gradient, which is not split where they are gathered. A rank sends all but its own part either way.
+Refusal why_dense_embedding(const Run& run, const VariantChoice& choice) {
   if (run.options.communicator == nullptr) return std::nullopt;
   const int64_t rows = run.options.communicator->world().size * run.options.batch_size * run.options.seq_len;
-  if (rows * 2 <= run.options.model.padded_vocab * 4) return std::nullopt;
+  const int64_t bytes = choice.residual_gradient == ResidualGradient::as_bf16 ? 2 : 4;
+  if (rows * bytes <= run.options.model.padded_vocab * 4) return std::nullopt;
   return fmt::format("the embedding's gradient of {} tokens is more bytes than wte's of {} rows", rows, run.options.model.padded_vocab);
+}
+Refusal why_whole_residual_gradient(const Run& run, const VariantChoice& choice) {
+  const bool gathers = run.options.communicator != nullptr && choice.embedding_exchange == EmbeddingExchange::gathered_rows &&
+                       choice.communication != Communication::all_reduce && !why_dense_embedding(run, choice);
+  if (!gathers) return std::nullopt;
+  return "ranks gather the embedding's rows from one tensor (embedding_exchange=gathered_rows)";
 }
 Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
   if (run.options.communicator != nullptr) return "the update of several ranks has no kernel for split masters";

@@ -24,8 +24,8 @@ using gpt2::ops::LayernormForward;
 using gpt2::ops::LinearForward;
 using gpt2::ops::ZeroGrad;
 
-enum class ResidualStream { as_fp32, as_bf16 };
-enum class ResidualGradient { as_fp32, as_bf16 };
+enum class ResidualStream { split, as_fp32, as_bf16 };
+enum class ResidualGradient { split, as_fp32, as_bf16 };
 enum class Residual { fused_layernorm, separate, matmul_epilogue };
 enum class BiasGradient { layernorm_fold, column_sums, matmul_epilogue };
 enum class LmHead { hopper, logits };

@@ -56,10 +56,13 @@ class Key {
 
 Storage storage_of(std::string_view trainer, std::string_view matmul, const std::map<std::string, std::string>& variants) {
   if (trainer == "mixed") {
-    const auto stream = variants.find("residual_stream");
+    const auto asked = variants.find("residual_stream");
+    const std::string_view stream = asked == variants.end() ? "split" : std::string_view(asked->second);
     const auto gradients = variants.find("weight_gradients");
     return {.activation_bits = 8,
-            .stream_bits = stream != variants.end() && stream->second == "bf16" ? 8 : 23,
+            .stream_bits = stream == "bf16"   ? 8
+                           : stream == "fp32" ? 23
+                                              : 17,
             .gradient_bits = gradients != variants.end() && gradients->second == "bf16" ? 8 : 0};
   }
   if (matmul == "tf32") return {.activation_bits = 11, .stream_bits = 23, .weight_bits = 11};

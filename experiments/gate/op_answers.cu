@@ -29,7 +29,11 @@ struct Store {
     if (element == Element::f32) value = static_cast<double>(static_cast<float>(value));
     if (element == Element::bf16) {
       const uint16_t bits = bf16_bits(static_cast<float>(value));
-      value = View{&bits, Element::bf16}[0];
+      value = bf16_value(bits);
+    }
+    if (element == Element::split) {
+      const Halves h = halves_of(static_cast<float>(value));
+      value = bf16_value(h.upper) + bf16_value(h.lower);
     }
     out[i] = value;
   }
@@ -299,7 +303,8 @@ Memory product(Space space, const Factor& a, const Factor& b, int64_t m, int64_t
       run_product<double>(space, out, a, b, m, n, k, bias);
       break;
     case Element::i32:
-      throw std::logic_error("product: factors of integers");
+    case Element::split:
+      throw std::logic_error("product: factors of integers, or in halves");
   }
   return out;
 }

@@ -26,11 +26,11 @@ namespace gate::op_cases {
 
 using Pointers = std::span<void* const>;
 
-inline constexpr Element kF32 = Element::f32, kBf16 = Element::bf16;
+inline constexpr Element kF32 = Element::f32, kBf16 = Element::bf16, kSplit = Element::split;
 
 inline float* f(void* p) { return static_cast<float*>(p); }
 inline const int* ints(void* p) { return static_cast<const int*>(p); }
-inline const char* name_of(Element e) { return e == kBf16 ? "bf16" : "fp32"; }
+inline const char* name_of(Element e) { return e == kSplit ? "split" : e == kBf16 ? "bf16" : "fp32"; }
 
 // Tensor cores cut off where other units round: at worst a unit of fp32 for each 16 terms that they add.
 inline Rounding fp32_of_product(int64_t terms) { return {.inside = 1e-6 + 0x1p-24 * static_cast<double>(terms) / 16}; }
@@ -114,7 +114,12 @@ class OpCases {
     convert(m, element, view(doubles), n);
     return m;
   }
-  Rounding once(Element e) const { return e == kBf16 ? Rounding{.count = 1} : Rounding{}; }
+  Rounding once(Element e) const {
+    if (e == kSplit) return {.inside = kSplitUnit};
+    return e == kBf16 ? Rounding{.count = 1} : Rounding{};
+  }
+  // Of a stream that keeps more than an activation and has no rounded copy in itself.
+  bool has_copy(Element stream) const { return stream == kF32 && storage_.activation != kF32; }
   Rounding out_of_product(Rounding of_bf16) const { return fused_ ? of_bf16 : Rounding{}; }
   std::vector<bool> ways(int64_t rows) const {
     if (z_.ways == OpSizes::Ways::every) return {false, true};
@@ -139,6 +144,7 @@ class OpCases {
                          const OpTensor& bias);
   void layernorm_backward(const OpSizes::Rows& z, Element stream, const std::string& shape, const OpTensor& inp, const OpTensor& weight);
   decltype(OpCase::judge) sums_are_of_the_stored(size_t terms_at, size_t sums_at, int64_t rows, const OpTensor& sums) const;
+  void judge_upper_halves(OpCase& c) const;
   void residual_layernorm(Element stream);
   void residual_sum(Element stream);
 

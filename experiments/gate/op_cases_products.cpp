@@ -67,6 +67,7 @@ void OpCases::linear_forward(const OpSizes::Product& z, const LinearShape& s, co
   if (wanted("linear_gelu_slope_forward") && at(z, {"mlp_up"})) linear_gelu_slope_forward(z, s, shape, product, sum, {inp, weight, bias});
   if (!wanted("residual") || !at(z, {"attproj", "mlp_down"})) return;
   for (const Element stream : storage_.streams) {
+    if (stream == kSplit) continue;  // no product adds to it
     const OpTensor addend = input("addend", z.rows, z.out, stream, normal());
     const Memory want = answer_of([&] { return answer::sum(o_.space, view(product), view_of(addend), z.rows * z.out); });
     // "separate" rounds the product, and where the bias is no epilogue the product with its bias too,

@@ -33,6 +33,7 @@ void OpCases::embedding(Element stream) {
         t.embedding_forward(x, stream, p[0], ints(p[1]), p[2], p[3], s);
       };
       also(c, "residual_stream", name_of(stream));
+      judge_upper_halves(c);
       use_(c);
     }
     if (!wanted("embedding_backward")) continue;
@@ -100,7 +101,7 @@ void OpCases::layernorm_forward(const OpSizes::Rows& z, Element stream, const st
   const int64_t rows = z.rows, C = z.C;
   answer::Normed n;
   if (o_.with_answers) n = answer::layernorm_forward(o_.space, view_of(inp), view_of(weight), view_of(bias), rows, C);
-  const bool kept = stream != storage_.activation;
+  const bool kept = has_copy(stream);
   // Without statistics: as recompute does it.
   for (const bool statistics : fused_&& every_way() ? std::vector<bool>{true, false} : std::vector<bool>{true}) {
     OpCase c{.op = "layernorm_forward", .shape = shape + (statistics ? "" : ", no statistics"), .tensors = {}};
@@ -140,7 +141,7 @@ void OpCases::layernorm_backward(const OpSizes::Rows& z, Element stream, const s
   if (!every_way()) all = {Way{ways(rows)[0], ways(rows)[0], true}};
   for (Way w : all) {
     w.sums = w.sums && fused_;
-    const bool copies = stream != storage_.activation;
+    const bool copies = has_copy(stream);
     OpTensor dinp = gradient("dinp", rows, C, stream, g.dx, w.add, once(stream));
     const Memory after = dinp.want;
     OpCase c{.op = "layernorm_backward",
@@ -173,6 +174,7 @@ void OpCases::layernorm_backward(const OpSizes::Rows& z, Element stream, const s
     };
     also(c, "residual_gradient", name_of(stream));
     also_zero_grad(c, w.accumulate);
+    judge_upper_halves(c);
     use_(c);
   }
 }
@@ -188,6 +190,25 @@ decltype(OpCase::judge) OpCases::sums_are_of_the_stored(size_t terms_at, size_t 
     report.add(from_metrics(name + " error", "dinp_column_sums of stored dinp",
                             compare(space, view(after[sums_at], kF32), view(want), 1, columns), rounding_limit({.inside = 1e-6}), detail));
   };
+}
+
+// The upper halves of a case's split result are read alone too: they are the value rounded to bf16, and not merely one of two halves whose
+// sum is right.
+void OpCases::judge_upper_halves(OpCase& c) const {
+  for (size_t at = 0; at < c.tensors.size(); ++at) {
+    const OpTensor& t = c.tensors[at];
+    if (t.element != kSplit || t.role == Role::input) continue;
+    c.judge = [=, others = c.judge, space = o_.space, want = t.want, rows = t.rows, columns = t.columns, title = t.name + ", upper halves"](
+                  std::span<const Memory> after, const std::string& name, const std::string& detail, GateReport& report) {
+      if (others) others(after, name, detail, report);
+      const View upper{after[at].data(), kBf16, rows * columns};
+      constexpr Rounding kOnce{.count = 1};
+      report.add(from_metrics(name + " error", title, compare(space, upper, view(want), rows, columns), rounding_limit(kOnce), detail));
+      report.add(make_result(name + " element", title,
+                             {{"worst element", worst_element(space, upper, view(want), rows * columns), element_limit(kOnce)}}, detail));
+    };
+    return;
+  }
 }
 
 // The two ways of the slot that are no product: the sum with the layernorm that follows it in one kernel,
@@ -208,7 +229,7 @@ void OpCases::residual_layernorm(Element stream) {
     const Memory sum = rounded(rounded(exact, kF32, rows * C), stream, rows * C);
     answer::Normed n;
     if (o_.with_answers) n = answer::layernorm_forward(o_.space, view(sum), view_of(weight), view_of(bias), rows, C);
-    const bool kept = stream != storage_.activation;
+    const bool kept = has_copy(stream);
     OpCase c{.op = "residual", .shape = shape, .tensors = {}};
     c.tensors = {output("sum", rows, C, stream, sum),
                  output("out", rows, C, storage_.activation, n.out, normed(z)),
@@ -225,6 +246,7 @@ void OpCases::residual_layernorm(Element stream) {
     c.baseline = "separate";
     c.other_forms = {"matmul_epilogue"};
     also(c, "residual_stream", name_of(stream));
+    judge_upper_halves(c);
     if (wanted("residual")) use_(c);
     if (!wanted("layernorm_forward")) continue;
     // The fused kernel follows the slot of the plain one.
@@ -252,6 +274,7 @@ void OpCases::residual_sum(Element stream) {
         t.residual_forward(x, stream, p[0], p[in_place ? 0 : 2], p[1], n);
       };
       also(c, "residual_stream", name_of(stream));
+      judge_upper_halves(c);
       use_(c);
     }
 }

@@ -116,7 +116,7 @@ class Bench {
     int64_t n = 0;
     for (size_t i = 0; i < buffers_.size(); ++i)
       if (const OpTensor& t = c_.tensors[i]; t.role != Role::input)
-        n += count_different(kHere, buffers_[i].data(), results[i].data(), t.byte_count(), bytes_of_element(t.element));
+        n += count_different(kHere, buffers_[i].data(), results[i].data(), t.byte_count(), bytes_written(t.element));
     return n;
   }
   void* data(size_t tensor) const { return pointers_[tensor]; }
@@ -141,7 +141,7 @@ int64_t elements_unwritten(const OpCase& c, std::span<const Memory> results) {
   int64_t n = 0;
   for (size_t i = 0; i < c.tensors.size(); ++i)
     if (const OpTensor& t = c.tensors[i]; t.role == Role::output)
-      n += count_all_ones(kHere, results[i].data(), t.byte_count(), bytes_of_element(t.element));
+      n += count_all_ones(kHere, results[i].data(), t.byte_count(), bytes_written(t.element));
   return n;
 }
 
@@ -278,8 +278,8 @@ class OpChecks {
       const Tolerance limit = t.rounding ? op_limit(rounding_limit(t.rounding), base) : op_limit(floor, base);
       report_.add(from_metrics(name + " error", t.name, metrics, limit, detail));
       if (!repeats)  // other bits are allowed, other answers are not: what the poison was may not show
-        report_.add(from_metrics(name + " error", t.name, compare(kHere, {bench->data(i), t.element}, want, t.rows, t.columns), limit,
-                                 detail + ", other poison"));
+        report_.add(from_metrics(name + " error", t.name, compare(kHere, {bench->data(i), t.element, t.count()}, want, t.rows, t.columns),
+                                 limit, detail + ", other poison"));
       if (t.rounding.count > 0 && t.rounding.inside == 0)
         report_.add(make_result(
             name + " element", t.name,

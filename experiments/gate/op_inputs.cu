@@ -29,6 +29,7 @@ GATE_ANYWHERE double normal_at(uint64_t seed, int64_t i) {
 struct FillValues {
   void* data;
   Element element;
+  int64_t count;
   Values v;
   GATE_ANYWHERE double at(int64_t i) const {
     if (i >= v.hidden_from) return v.hidden;
@@ -44,7 +45,7 @@ struct FillValues {
     if (v.positive && x < 0) x = -x;
     return i % 5 == 0 ? x * v.every_fifth : x;
   }
-  GATE_ANYWHERE void operator()(int64_t i) const { store_value(data, element, i, at(i)); }
+  GATE_ANYWHERE void operator()(int64_t i) const { store_value(data, element, i, at(i), count); }
 };
 
 struct FillLogits {
@@ -104,8 +105,9 @@ struct FillQkv {
 struct Convert {
   void* to;
   Element element;
+  int64_t count;
   View from;
-  GATE_ANYWHERE void operator()(int64_t i) const { store_value(to, element, i, from[i]); }
+  GATE_ANYWHERE void operator()(int64_t i) const { store_value(to, element, i, from[i], count); }
 };
 
 struct RoundToBf16 {
@@ -127,7 +129,7 @@ int64_t count(const Memory& memory, Element element) { return memory.bytes() / b
 }  // namespace
 
 void fill(const Memory& memory, Element element, const Values& values) {
-  for_each_index(memory.space(), count(memory, element), FillValues{memory.data(), element, values});
+  for_each_index(memory.space(), count(memory, element), FillValues{memory.data(), element, count(memory, element), values});
 }
 void fill(const Memory& memory, Element element, const Logits& logits) {
   for_each_index(memory.space(), count(memory, element), FillLogits{memory.data(), element, logits});
@@ -136,7 +138,9 @@ void fill(const Memory& memory, Element element, const Qkv& qkv) {
   for_each_index(memory.space(), count(memory, element), FillQkv{memory.data(), element, qkv});
 }
 
-void convert(const Memory& to, Element element, View from, int64_t n) { for_each_index(to.space(), n, Convert{to.data(), element, from}); }
+void convert(const Memory& to, Element element, View from, int64_t n) {
+  for_each_index(to.space(), n, Convert{to.data(), element, count(to, element), from});
+}
 
 void round_to_bf16(const Memory& floats, int64_t first, int64_t count) {
   for_each_index(floats.space(), count, RoundToBf16{floats.as<float>() + first});

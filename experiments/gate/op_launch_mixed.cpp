@@ -1,5 +1,5 @@
 // Op cases to the launchers of the mixed-precision trainer. The baselines of fused forms add the bias by a
-// kernel, which no library can refuse. A stream is bf16 or fp32: `by_stream` picks the instance.
+// kernel, which no library can refuse. A stream is bf16, fp32, or in halves, the upper ones first: `by_stream` picks the instance.
 #include <cuda_bf16.h>
 #include <fmt/format.h>
 
@@ -28,6 +28,7 @@
 namespace gate {
 namespace {
 
+using gpt2::ops::LowHalf;
 using gpt2::ops::StepScalars;
 using mixed::bf16;
 
@@ -53,16 +54,33 @@ template <class Use>
 void by_stream(Element stream, const Use& use) {
   if (stream == Element::f32)
     use(float{});
+  else if (stream == Element::split)
+    use(LowHalf{});
   else
     use(bf16{});
 }
+// The n values at p, or their lower halves.
 template <class R>
-R* as(void* p, R) {
-  return static_cast<R*>(p);
+R* as(void* p, R, int64_t n) {
+  return static_cast<R*>(p) + (gpt2::ops::kInHalves<R> ? n : 0);
 }
 template <class R>
-const R* as(const void* p, R) {
-  return static_cast<const R*>(p);
+const R* as(const void* p, R, int64_t n) {
+  return static_cast<const R*>(p) + (gpt2::ops::kInHalves<R> ? n : 0);
+}
+// Their upper halves, or null.
+template <class R>
+bf16* up(void* p, R) {
+  return gpt2::ops::kInHalves<R> ? h(p) : nullptr;
+}
+template <class R>
+const bf16* up(const void* p, R) {
+  return gpt2::ops::kInHalves<R> ? h(p) : nullptr;
+}
+// Where the rounded copy of `p` goes: to its upper halves, or apart.
+template <class R>
+bf16* rounded_of(void* p, void* apart, R r) {
+  return gpt2::ops::kInHalves<R> ? up(p, r) : h(apart);
 }
 
 template <class Enum>
@@ -112,7 +130,7 @@ class MixedOps final : public OpTrainer {
   std::string name() const override { return "mixed"; }
   std::vector<std::string> rates() const override { return {"bf16"}; }
   std::vector<gpt2::VariantInfo> variants() const override { return mixed::mixed_variants(); }
-  OpStorage storage() const override { return {Element::bf16, Element::bf16, {Element::bf16, Element::f32}}; }
+  OpStorage storage() const override { return {Element::bf16, Element::bf16, {Element::bf16, Element::f32, Element::split}}; }
   bool repeats(std::string_view slot, std::string_view variant) const override {
     return !(slot == "attention_backward" && variant == "cudnn") && slot != "planned_attention_backward";
   }
@@ -120,13 +138,15 @@ class MixedOps final : public OpTrainer {
 
   void embedding_forward(OpContext& c, Element stream, void* out, const int* tokens, const void* wte, const void* wpe,
                          const OpShape& s) const override {
-    by_stream(stream, [&](auto r) { gpt2::ops::embedding_forward(as(out, r), tokens, h(wte), h(wpe), s.B, s.T, s.C, here(c).stream); });
+    by_stream(stream, [&](auto r) {
+      gpt2::ops::embedding_forward(as(out, r, s.rows() * s.C), tokens, h(wte), h(wpe), s.B, s.T, s.C, here(c).stream, up(out, r));
+    });
   }
   void embedding_backward(OpContext& c, Element gradient, float* dwte, float* dwpe, const void* dout, const int* tokens, bool accumulate,
                           const OpShape& s, void* scratch) const override {
     by_stream(gradient, [&](auto r) {
-      gpt2::ops::embedding_backward<bf16>(dwte, dwpe, as(dout, r), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate, scratch,
-                                          here(c).stream);
+      gpt2::ops::embedding_backward<bf16>(dwte, dwpe, as(dout, r, s.rows() * s.C), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate,
+                                          scratch, here(c).stream, up(dout, r));
     });
   }
   int64_t embedding_backward_scratch(const OpShape& s) const override { return gpt2::ops::embedding_backward_scratch_bytes(s.rows(), s.C); }
@@ -134,8 +154,8 @@ class MixedOps final : public OpTrainer {
   void layernorm_forward(OpContext& c, Variant v, Element stream, const Normed& o, const void* inp, const void* weight, const void* bias,
                          int64_t rows, int64_t C) const override {
     by_stream(stream, [&](auto r) {
-      gpt2::ops::layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", v), h(o.out), o.mean, o.rstd, as(inp, r), h(o.kept),
-                                   h(weight), h(bias), rows, C, here(c).stream);
+      gpt2::ops::layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", v), h(o.out), o.mean, o.rstd, as(inp, r, rows * C),
+                                   h(o.kept), h(weight), h(bias), rows, C, here(c).stream, up(inp, r));
     });
   }
   void layernorm_backward(OpContext& c, Variant v, Element gradient, const NormGradients& g, const void* dout, const void* inp,
@@ -143,8 +163,8 @@ class MixedOps final : public OpTrainer {
                           bool accumulate, void* scratch) const override {
     by_stream(gradient, [&](auto r) {
       gpt2::ops::layernorm_backward<bf16, decltype(r)>(pick<mixed::LayernormBackward>("layernorm_backward", v),
-                                                       {.dinp = as(g.dinp, r),
-                                                        .dinp_copy = h(g.dinp_copy),
+                                                       {.dinp = as(g.dinp, r, rows * C),
+                                                        .dinp_copy = rounded_of(g.dinp, g.dinp_copy, r),
                                                         .dweight = g.dweight,
                                                         .dbias = g.dbias,
                                                         .dinp_column_sums = g.column_sums,
@@ -160,15 +180,17 @@ class MixedOps final : public OpTrainer {
   void residual_layernorm(OpContext& c, Variant v, Element stream, void* sum, const Normed& o, const void* a, const void* branch,
                           const void* weight, const void* bias, int64_t rows, int64_t C) const override {
     const auto way = pick<mixed::Residual>("residual", v);
+    const int64_t n = rows * C;
     by_stream(stream, [&](auto r) {
       if (way == mixed::Residual::fused_layernorm) {
-        gpt2::ops::residual_layernorm_forward(mixed::LayernormForward::block_per_row, as(sum, r), h(o.kept), h(o.out), o.mean, o.rstd,
-                                              as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
+        gpt2::ops::residual_layernorm_forward(mixed::LayernormForward::block_per_row, as(sum, r, n), rounded_of(sum, o.kept, r), h(o.out),
+                                              o.mean, o.rstd, as(a, r, n), h(branch), h(weight), h(bias), rows, C, here(c).stream,
+                                              up(a, r));
       } else if (way == mixed::Residual::separate) {
-        gpt2::ops::residual_forward(as(sum, r), as(a, r), h(branch), rows * C, here(c).stream);
+        gpt2::ops::residual_forward(as(sum, r, n), as(a, r, n), h(branch), n, here(c).stream, up(sum, r), up(a, r));
         const void* summed = sum;
-        gpt2::ops::layernorm_forward(mixed::LayernormForward::block_per_row, h(o.out), o.mean, o.rstd, as(summed, r), h(o.kept), h(weight),
-                                     h(bias), rows, C, here(c).stream);
+        gpt2::ops::layernorm_forward(mixed::LayernormForward::block_per_row, h(o.out), o.mean, o.rstd, as(summed, r, n), h(o.kept),
+                                     h(weight), h(bias), rows, C, here(c).stream, up(summed, r));
       } else {
         throw std::logic_error("residual=" + v + " has no case as a sum with the layernorm that follows it");
       }
@@ -178,8 +200,9 @@ class MixedOps final : public OpTrainer {
   void fused_residual_layernorm(OpContext& c, Variant layernorm, Element stream, void* sum, const Normed& o, const void* a,
                                 const void* branch, const void* weight, const void* bias, int64_t rows, int64_t C) const override {
     by_stream(stream, [&](auto r) {
-      gpt2::ops::residual_layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", layernorm), as(sum, r), h(o.kept), h(o.out),
-                                            o.mean, o.rstd, as(a, r), h(branch), h(weight), h(bias), rows, C, here(c).stream);
+      gpt2::ops::residual_layernorm_forward(pick<mixed::LayernormForward>("layernorm_forward", layernorm), as(sum, r, rows * C),
+                                            rounded_of(sum, o.kept, r), h(o.out), o.mean, o.rstd, as(a, r, rows * C), h(branch), h(weight),
+                                            h(bias), rows, C, here(c).stream, up(a, r));
     });
   }
 
@@ -205,15 +228,18 @@ class MixedOps final : public OpTrainer {
   void linear_residual(OpContext& c, Variant v, Element stream, void* out, const void* addend, const void* inp, const void* weight,
                        const void* bias, const LinearShape& s, void* scratch) const override {
     const auto way = pick<mixed::Residual>("residual", v);
+    const int64_t n = s.rows * s.out;
     by_stream(stream, [&](auto r) {
-      if (way == mixed::Residual::matmul_epilogue) {
-        mixed::linear_residual_forward(here(c).matmul, as(out, r), as(addend, r), h(inp), h(weight), h(bias), s.rows, s.in, s.out,
+      if constexpr (gpt2::ops::kInHalves<decltype(r)>) {
+        throw std::logic_error("no product adds to a stream in halves");
+      } else if (way == mixed::Residual::matmul_epilogue) {
+        mixed::linear_residual_forward(here(c).matmul, as(out, r, n), as(addend, r, n), h(inp), h(weight), h(bias), s.rows, s.in, s.out,
                                        here(c).stream);
       } else if (way == mixed::Residual::separate) {
         mixed::linear_forward(mixed::LinearForward::bias_kernel, here(c).matmul, h(scratch), h(inp), h(weight), h(bias), s.rows, s.in,
                               s.out, here(c).stream);
         const void* branch = scratch;
-        gpt2::ops::residual_forward(as(out, r), as(addend, r), h(branch), s.rows * s.out, here(c).stream);
+        gpt2::ops::residual_forward(as(out, r, n), as(addend, r, n), h(branch), n, here(c).stream);
       } else {
         throw std::logic_error("residual=" + v + " has no case as a product with the sum");
       }
@@ -327,7 +353,8 @@ class MixedOps final : public OpTrainer {
     gpt2::ops::gelu_backward(h(dinp), h(dout), h(inp), n, here(c).stream);
   }
   void residual_forward(OpContext& c, Element stream, void* out, const void* a, const void* b, int64_t n) const override {
-    by_stream(stream, [&](auto r) { gpt2::ops::residual_forward(as(out, r), as(a, r), h(b), n, here(c).stream); });
+    by_stream(stream,
+              [&](auto r) { gpt2::ops::residual_forward(as(out, r, n), as(a, r, n), h(b), n, here(c).stream, up(out, r), up(a, r)); });
   }
 
   void classifier(OpContext& c, Variant v, void* logits, float* losses, const int* targets, int64_t rows, int64_t V, int64_t Vp,

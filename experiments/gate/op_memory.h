@@ -18,7 +18,8 @@
 namespace gate {
 
 enum class Space { host, device };
-enum class Element { f32, f64, i32, bf16 };
+// split: a value in two halves, a tensor of the upper ones (the value rounded to bf16) and behind it one of the lower (what is left, in bf16).
+enum class Element { f32, f64, i32, bf16, split };
 GATE_ANYWHERE constexpr int64_t bytes_of_element(Element e) { return e == Element::f64 ? 8 : e == Element::bf16 ? 2 : 4; }
 
 // Shared: a copy is the same memory. What is in it at first is whatever was there.
@@ -62,10 +63,25 @@ GATE_ANYWHERE inline uint16_t bf16_bits(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+GATE_ANYWHERE inline double bf16_value(uint16_t bits) {
+  return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
+}
+// Both halves of a float.
+struct Halves {
+  uint16_t upper, lower;
+};
+GATE_ANYWHERE inline Halves halves_of(float value) {
+  const uint16_t upper = bf16_bits(value);
+  return {upper, bf16_bits(value - static_cast<float>(bf16_value(upper)))};
+}
+// Bytes of the smallest thing that is written of an element at once.
+GATE_ANYWHERE constexpr int64_t bytes_written(Element e) { return e == Element::split ? 2 : bytes_of_element(e); }
+
 // Values as doubles, whatever they are stored as.
 struct View {
   const void* data = nullptr;
   Element element = Element::f64;
+  int64_t count = 0;  // of all elements; may be 0 unless they are split
   GATE_ANYWHERE double operator[](int64_t i) const {
     switch (element) {
       case Element::f32:
@@ -75,12 +91,15 @@ struct View {
       case Element::i32:
         return static_cast<double>(static_cast<const int32_t*>(data)[i]);
       case Element::bf16:
-        return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(static_cast<const uint16_t*>(data)[i]) << 16));
+        return bf16_value(static_cast<const uint16_t*>(data)[i]);
+      case Element::split:
+        return bf16_value(static_cast<const uint16_t*>(data)[i]) + bf16_value(static_cast<const uint16_t*>(data)[count + i]);
     }
     return 0;
   }
 };
-GATE_ANYWHERE inline void store_value(void* data, Element element, int64_t i, double value) {
+// count: as in View.
+GATE_ANYWHERE inline void store_value(void* data, Element element, int64_t i, double value, int64_t count = 0) {
   switch (element) {
     case Element::f32:
       static_cast<float*>(data)[i] = static_cast<float>(value);
@@ -94,8 +113,16 @@ GATE_ANYWHERE inline void store_value(void* data, Element element, int64_t i, do
     case Element::bf16:
       static_cast<uint16_t*>(data)[i] = bf16_bits(static_cast<float>(value));
       break;
+    case Element::split: {
+      const Halves h = halves_of(static_cast<float>(value));
+      static_cast<uint16_t*>(data)[i] = h.upper;
+      static_cast<uint16_t*>(data)[count + i] = h.lower;
+      break;
+    }
   }
 }
-inline View view(const Memory& memory, Element element = Element::f64) { return {memory.data(), element}; }
+inline View view(const Memory& memory, Element element = Element::f64) {
+  return {memory.data(), element, memory.bytes() / bytes_of_element(element)};
+}
 
 }  // namespace gate

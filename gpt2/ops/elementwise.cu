@@ -44,17 +44,17 @@ __global__ void gelu_backward_kernel(S* dinp, const S* dout, const S* __restrict
   store(dinp + i, d);
 }
 
-// One pack per thread. out may be a, hence no __restrict__ on them.
+// One pack per thread. out may be a, and out_up a_up, hence no __restrict__ on them.
 template <int N, class S, class R>
-__global__ void residual_forward_kernel(R* out, const R* a, const S* __restrict__ b, int64_t n) {
+__global__ void residual_forward_kernel(R* out, const R* a, const S* __restrict__ b, int64_t n, S* out_up, const S* a_up) {
   const int64_t i = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) * N;
   if (i >= n) return;
-  const Pack<N> x = load<N>(a + i);
+  const Pack<N> x = load_value<N>(a, a_up, i);
   const Pack<N> y = load<N>(b + i);
   Pack<N> sum;
 #pragma unroll
   for (int k = 0; k < N; ++k) sum.v[k] = x.v[k] + y.v[k];
-  store(out + i, sum);
+  store_value(out, out_up, i, sum);
 }
 
 // One block per row, threads over columns.
@@ -101,11 +101,12 @@ void gelu_backward(S* dinp, const S* dout, const S* inp, int64_t n, cudaStream_t
 }
 
 template <class S, class R>
-void residual_forward(R* out, const R* a, const S* b, int64_t n, cudaStream_t stream) {
-  if (can_pack<S>(n, out, a, b))
-    residual_forward_kernel<kPack<S>><<<elementwise_blocks(n, kPack<S>), kThreads, 0, stream>>>(out, a, b, n);
+void residual_forward(R* out, const R* a, const S* b, int64_t n, cudaStream_t stream, std::type_identity_t<S>* out_up,
+                      const std::type_identity_t<S>* a_up) {
+  if (can_pack<S>(n, out, a, b, out_up, a_up))
+    residual_forward_kernel<kPack<S>><<<elementwise_blocks(n, kPack<S>), kThreads, 0, stream>>>(out, a, b, n, out_up, a_up);
   else
-    residual_forward_kernel<1><<<elementwise_blocks(n, 1), kThreads, 0, stream>>>(out, a, b, n);
+    residual_forward_kernel<1><<<elementwise_blocks(n, 1), kThreads, 0, stream>>>(out, a, b, n, out_up, a_up);
   STEPSCOPE_CHECK_LAUNCH();
 }
 
@@ -127,9 +128,10 @@ template void gelu_forward(float*, const float*, int64_t, cudaStream_t);
 template void gelu_forward(bf16*, const bf16*, int64_t, cudaStream_t);
 template void gelu_backward(float*, const float*, const float*, int64_t, cudaStream_t);
 template void gelu_backward(bf16*, const bf16*, const bf16*, int64_t, cudaStream_t);
-template void residual_forward(float*, const float*, const float*, int64_t, cudaStream_t);
-template void residual_forward(bf16*, const bf16*, const bf16*, int64_t, cudaStream_t);
-template void residual_forward(float*, const float*, const bf16*, int64_t, cudaStream_t);
+template void residual_forward(float*, const float*, const float*, int64_t, cudaStream_t, float*, const float*);
+template void residual_forward(bf16*, const bf16*, const bf16*, int64_t, cudaStream_t, bf16*, const bf16*);
+template void residual_forward(float*, const float*, const bf16*, int64_t, cudaStream_t, bf16*, const bf16*);
+template void residual_forward(LowHalf*, const LowHalf*, const bf16*, int64_t, cudaStream_t, bf16*, const bf16*);
 template void add_bias(float*, const float*, int64_t, int64_t, cudaStream_t);
 template void add_bias(bf16*, const bf16*, int64_t, int64_t, cudaStream_t);
 

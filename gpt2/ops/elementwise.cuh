@@ -14,9 +14,11 @@ void gelu_forward(S* out, const S* inp, int64_t n, cudaStream_t stream);
 // dinp may be dout.
 template <class S>
 void gelu_backward(S* dinp, const S* dout, const S* inp, int64_t n, cudaStream_t stream);
-// R is the storage type of the residual stream: S or float. out may be a.
+// R is the storage type of the residual stream: S, float or LowHalf. out may be a. out_up, a_up: their upper halves with LowHalf, else null;
+// out_up may be a_up.
 template <class S, class R>
-void residual_forward(R* out, const R* a, const S* b, int64_t n, cudaStream_t stream);
+void residual_forward(R* out, const R* a, const S* b, int64_t n, cudaStream_t stream, std::type_identity_t<S>* out_up = nullptr,
+                      const std::type_identity_t<S>* a_up = nullptr);
 // out (rows, columns) += bias (columns)
 template <class S>
 void add_bias(S* out, const S* bias, int64_t rows, int64_t columns, cudaStream_t stream);

@@ -16,7 +16,7 @@ constexpr int kChunk = 32;  // sorted positions per block of the segmented sum
 // One block per row (b,t), threads over channels.
 template <int N, class S, class R>
 __global__ void embedding_forward_kernel(R* __restrict__ out, const int* __restrict__ tokens, const S* __restrict__ wte,
-                                         const S* __restrict__ wpe, int64_t T, int64_t C) {
+                                         const S* __restrict__ wpe, int64_t T, int64_t C, S* __restrict__ out_up) {
   const int64_t row = blockIdx.x;
   const S* token_row = wte + tokens[row] * C;
   const S* position_row = wpe + row % T * C;
@@ -26,7 +26,7 @@ __global__ void embedding_forward_kernel(R* __restrict__ out, const int* __restr
     Pack<N> sum;
 #pragma unroll
     for (int i = 0; i < N; ++i) sum.v[i] = a.v[i] + b.v[i];
-    store(out + row * C + c, sum);
+    store_value(out, out_up, row * C + c, sum);
   }
 }
 
@@ -39,9 +39,10 @@ __global__ void number_rows_kernel(int* rows, int64_t n) {
 // One block per chunk of sorted positions, threads over channels. Walks the chunk's runs of equal tokens: a run that lies wholly in
 // the chunk is added to dwte; one that came from the chunk before goes to head[chunk]; one that begins here and goes on into the
 // next chunk goes to tail[chunk].
-template <int N, class R>
+template <int N, class S, class R>
 __global__ void sum_runs_kernel(float* __restrict__ dwte, float* __restrict__ head, float* __restrict__ tail, const R* __restrict__ dout,
-                                const int* __restrict__ sorted_tokens, const int* __restrict__ sorted_rows, int64_t n, int64_t C) {
+                                const int* __restrict__ sorted_tokens, const int* __restrict__ sorted_rows, int64_t n, int64_t C,
+                                const S* __restrict__ dout_up) {
   __shared__ int token[kChunk + 2];  // with the neighbours before and after; -1 where there is none
   __shared__ int row[kChunk];
   const int64_t chunk = blockIdx.x;
@@ -58,7 +59,7 @@ __global__ void sum_runs_kernel(float* __restrict__ dwte, float* __restrict__ he
     Pack<N> sum{};
     int run_begin = 0;
     for (int i = 0; i < count; ++i) {
-      const Pack<N> x = load<N>(dout + row[i] * C + c);
+      const Pack<N> x = load_value<N>(dout, dout_up, row[i] * C + c);
 #pragma unroll
       for (int k = 0; k < N; ++k) sum.v[k] += x.v[k];
       const int here = token[i + 1];
@@ -111,15 +112,15 @@ __global__ void join_runs_kernel(float* __restrict__ dwte, const float* __restri
 }
 
 // One block per row t of wpe, threads over channels: the sum over the batch, in its order.
-template <int N, class R>
+template <int N, class S, class R>
 __global__ void position_gradient_kernel(float* __restrict__ dwpe, const R* __restrict__ dout, int64_t B, int64_t T, int64_t C,
-                                         bool accumulate) {
+                                         bool accumulate, const S* __restrict__ dout_up) {
   const int64_t t = blockIdx.x;
   for (int64_t c = threadIdx.x * N; c < C; c += blockDim.x * N) {
     Pack<N> sum{};
     if (t < T) {
       for (int64_t b = 0; b < B; ++b) {
-        const Pack<N> x = load<N>(dout + (b * T + t) * C + c);
+        const Pack<N> x = load_value<N>(dout, dout_up, (b * T + t) * C + c);
 #pragma unroll
         for (int k = 0; k < N; ++k) sum.v[k] += x.v[k];
       }
@@ -154,31 +155,32 @@ struct Scratch {
   int64_t rows = 0, sorted_tokens, sorted_rows, head, tail, sort, sort_bytes, total;  // byte offsets
 };
 
-template <int N, class R>
-void launch_backward(float* dwte, float* dwpe, const R* dout, const int* sorted_tokens, const int* sorted_rows, float* head, float* tail,
-                     int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate, cudaStream_t stream) {
+template <int N, class S, class R>
+void launch_backward(float* dwte, float* dwpe, const R* dout, const S* dout_up, const int* sorted_tokens, const int* sorted_rows,
+                     float* head, float* tail, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate, cudaStream_t stream) {
   const int64_t n = B * T;
   const unsigned chunks = grid_blocks(ceil_div<int64_t>(n, kChunk));
   const unsigned threads = row_threads(C / N);
-  sum_runs_kernel<N><<<chunks, threads, 0, stream>>>(dwte, head, tail, dout, sorted_tokens, sorted_rows, n, C);
+  sum_runs_kernel<N><<<chunks, threads, 0, stream>>>(dwte, head, tail, dout, sorted_tokens, sorted_rows, n, C, dout_up);
   STEPSCOPE_CHECK_LAUNCH();
   join_runs_kernel<N><<<chunks, threads, 0, stream>>>(dwte, head, tail, sorted_tokens, n, C);
   STEPSCOPE_CHECK_LAUNCH();
   // Rows from T on exist only to be zeroed, which accumulation does not need.
   const int64_t position_rows = accumulate ? T : max_seq_len;
-  position_gradient_kernel<N><<<grid_blocks(position_rows), threads, 0, stream>>>(dwpe, dout, B, T, C, accumulate);
+  position_gradient_kernel<N><<<grid_blocks(position_rows), threads, 0, stream>>>(dwpe, dout, B, T, C, accumulate, dout_up);
   STEPSCOPE_CHECK_LAUNCH();
 }
 
 }  // namespace
 
 template <class S, class R>
-void embedding_forward(R* out, const int* tokens, const S* wte, const S* wpe, int64_t B, int64_t T, int64_t C, cudaStream_t stream) {
+void embedding_forward(R* out, const int* tokens, const S* wte, const S* wpe, int64_t B, int64_t T, int64_t C, cudaStream_t stream,
+                       std::type_identity_t<S>* out_up) {
   const unsigned rows = grid_blocks(B * T);
-  if (can_pack<S>(C, out, wte, wpe))
-    embedding_forward_kernel<kPack<S>><<<rows, row_threads(C / kPack<S>), 0, stream>>>(out, tokens, wte, wpe, T, C);
+  if (can_pack<S>(C, out, wte, wpe, out_up))
+    embedding_forward_kernel<kPack<S>><<<rows, row_threads(C / kPack<S>), 0, stream>>>(out, tokens, wte, wpe, T, C, out_up);
   else
-    embedding_forward_kernel<1><<<rows, row_threads(C), 0, stream>>>(out, tokens, wte, wpe, T, C);
+    embedding_forward_kernel<1><<<rows, row_threads(C), 0, stream>>>(out, tokens, wte, wpe, T, C, out_up);
   STEPSCOPE_CHECK_LAUNCH();
 }
 
@@ -186,7 +188,7 @@ int64_t embedding_backward_scratch_bytes(int64_t rows, int64_t C) { return Scrat
 
 template <class S, class R>
 void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* tokens, int64_t B, int64_t T, int64_t C, int64_t V,
-                        int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream) {
+                        int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream, const S* dout_up) {
   const int64_t n = B * T;
   if (n > std::numeric_limits<int>::max()) throw stepscope::InputError("embedding_backward: B * T must be below 2^31");
   const Scratch part(n, C);
@@ -213,20 +215,20 @@ void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* toke
   STEPSCOPE_CUDA_CHECK(
       cub::DeviceRadixSort::SortPairs(base + part.sort, sort_bytes, keys, sorted_keys, rows, sorted_rows, items, 0, bits, stream));
 
-  if (can_pack<S>(C, dwte, dwpe, dout))
-    launch_backward<kPack<S>>(dwte, dwpe, dout, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
+  if (can_pack<S>(C, dwte, dwpe, dout, dout_up))
+    launch_backward<kPack<S>>(dwte, dwpe, dout, dout_up, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
   else
-    launch_backward<1>(dwte, dwpe, dout, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
+    launch_backward<1>(dwte, dwpe, dout, dout_up, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
 }
 
-template void embedding_forward(float*, const int*, const float*, const float*, int64_t, int64_t, int64_t, cudaStream_t);
-template void embedding_forward(bf16*, const int*, const bf16*, const bf16*, int64_t, int64_t, int64_t, cudaStream_t);
-template void embedding_forward(float*, const int*, const bf16*, const bf16*, int64_t, int64_t, int64_t, cudaStream_t);
-template void embedding_backward<float>(float*, float*, const float*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*,
-                                        cudaStream_t);
-template void embedding_backward<bf16>(float*, float*, const bf16*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*,
-                                       cudaStream_t);
-template void embedding_backward<bf16>(float*, float*, const float*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*,
-                                       cudaStream_t);
+#define STEPSCOPE_INSTANTIATE(S, R)                                                                                                      \
+  template void embedding_forward<S, R>(R*, const int*, const S*, const S*, int64_t, int64_t, int64_t, cudaStream_t, S*);                \
+  template void embedding_backward<S, R>(float*, float*, const R*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*, \
+                                         cudaStream_t, const S*);
+STEPSCOPE_INSTANTIATE(float, float)
+STEPSCOPE_INSTANTIATE(bf16, bf16)
+STEPSCOPE_INSTANTIATE(bf16, float)
+STEPSCOPE_INSTANTIATE(bf16, LowHalf)
+#undef STEPSCOPE_INSTANTIATE
 
 }  // namespace gpt2::ops

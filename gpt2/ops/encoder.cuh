@@ -13,15 +13,16 @@
 namespace gpt2::ops {
 
 // S is the storage type of the weights, which decides the width of a pack; R that of the residual stream or of its gradient. Instances
-// <S, R>: <float, float>, <bf16, bf16>, <bf16, float>.
+// <S, R>: <float, float>, <bf16, bf16>, <bf16, float>, <bf16, LowHalf>. out_up, dout_up: the upper halves with LowHalf, else null.
 
 // out (B,T,C) = wte[tokens] + wpe[t]
 template <class S, class R>
-void embedding_forward(R* out, const int* tokens, const S* wte, const S* wpe, int64_t B, int64_t T, int64_t C, cudaStream_t stream);
+void embedding_forward(R* out, const int* tokens, const S* wte, const S* wpe, int64_t B, int64_t T, int64_t C, cudaStream_t stream,
+                       std::type_identity_t<S>* out_up = nullptr);
 // dwte: adds. dwpe (max_seq_len,C): written, zero from row T on; added to when `accumulate`.
 template <class S, class R>
 void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* tokens, int64_t B, int64_t T, int64_t C, int64_t V,
-                        int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream);
+                        int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream, const S* dout_up = nullptr);
 // Host arithmetic only; an upper bound that the launcher checks against what the sort asks for.
 int64_t embedding_backward_scratch_bytes(int64_t rows, int64_t C);
 

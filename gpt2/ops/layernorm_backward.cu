@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "gpt2/ops/column_sums.cuh"
+#include "gpt2/ops/raw_values.cuh"
 
 namespace gpt2::ops {
 namespace {
@@ -106,16 +107,14 @@ __global__ void __launch_bounds__(512)
       for (int p = 0; p < PACKS; ++p) {
         const int64_t c = (p * static_cast<int64_t>(blockDim.x) + threadIdx.x) * N;
         if (c >= C) continue;
-        R* target = dinp + row * C + c;
         Pack<N> result{};
-        if (add_to_dinp) result = load<N>(target);
+        if (add_to_dinp) result = load_value<N>(dinp, dinp_copy, row * C + c);
 #pragma unroll
         for (int k = 0; k < N; ++k) {
           result.v[k] += (dn[r][p].v[k] - mean_dn - xhat[r][p].v[k] * mean_dn_xhat) * s;
           if constexpr (kSums == 3) columns[p].v[k] += rounded<S>(result.v[k]);
         }
-        store(target, result);
-        if (sizeof(R) != sizeof(S) && dinp_copy != nullptr) store(dinp_copy + row * C + c, result);
+        store_value(dinp, dinp_copy, row * C + c, result);
       }
     }
     buffer ^= 1;
@@ -130,23 +129,6 @@ __global__ void __launch_bounds__(512)
     store(mine + C + c, dbias[p]);
     if constexpr (kSums == 3) store(mine + 2 * C + c, columns[p]);
   }
-}
-
-// Eight consecutive values as they lie in memory: half the registers of floats while they wait.
-template <class S>
-struct Raw {
-  uint4 word[sizeof(S) / 2];
-};
-template <class S>
-__device__ __forceinline__ Raw<S> load_raw(const S* p) {
-  Raw<S> raw;
-#pragma unroll
-  for (size_t i = 0; i < sizeof(S) / 2; ++i) raw.word[i] = reinterpret_cast<const uint4*>(p)[i];
-  return raw;
-}
-template <class S>
-__device__ __forceinline__ Pack<8> floats(const Raw<S>& raw) {
-  return load<8>(reinterpret_cast<const S*>(&raw));
 }
 
 // As the kernel above with kSums = 3, without barriers: one warp per row, the row in PACKS packs of 8 per lane, everything that a row
@@ -175,14 +157,14 @@ __global__ void __launch_bounds__(128, PACKS <= 3 ? 3 : 2)
   for (int64_t row = blockIdx.x * static_cast<int64_t>(warps) + warp; row < rows; row += gridDim.x * static_cast<int64_t>(warps)) {
     Raw<S> x_raw[PACKS]{};
     Raw<S> d_raw[PACKS]{};
-    Raw<R> old_raw[PACKS]{};
+    RawValue<R, S> old_raw[PACKS]{};
 #pragma unroll
     for (int p = 0; p < PACKS; ++p) {
       const int c = (p * kWarp + lane) * 8;
       if (c >= C) continue;
       x_raw[p] = load_raw(inp + row * C + c);
       d_raw[p] = load_raw(dout + row * C + c);
-      if (add_to_dinp) old_raw[p] = load_raw(dinp + row * C + c);
+      if (add_to_dinp) old_raw[p] = load_raw(dinp, dinp_copy, row * C + c);
     }
     const float m = mean[row];
     const float s = rstd[row];
@@ -219,8 +201,7 @@ __global__ void __launch_bounds__(128, PACKS <= 3 ? 3 : 2)
         result.v[k] += (d.v[k] * weights.v[k] - mean_dn - xhat * mean_dn_xhat) * s;
         columns[p].v[k] += rounded<S>(result.v[k]);
       }
-      store(dinp + row * C + c, result);
-      if (sizeof(R) != sizeof(S) && dinp_copy != nullptr) store(dinp_copy + row * C + c, result);
+      store_value(dinp, dinp_copy, row * C + c, result);
     }
   }
 
@@ -277,13 +258,11 @@ __global__ void rows_backward_kernel(R* __restrict__ dinp, S* __restrict__ dinp_
     const Pack<N> x = load<N>(inp + row * C + c);
     const Pack<N> d = load<N>(dout + row * C + c);
     const Pack<N> w = load<N>(weight + c);
-    R* target = dinp + row * C + c;
     Pack<N> result{};
-    if (add_to_dinp) result = load<N>(target);
+    if (add_to_dinp) result = load_value<N>(dinp, dinp_copy, row * C + c);
 #pragma unroll
     for (int k = 0; k < N; ++k) result.v[k] += (d.v[k] * w.v[k] - mean_dn - (x.v[k] - m) * s * mean_dn_xhat) * s;
-    store(target, result);
-    if (sizeof(R) != sizeof(S) && dinp_copy != nullptr) store(dinp_copy + row * C + c, result);
+    store_value(dinp, dinp_copy, row * C + c, result);
   }
 }
 
@@ -479,7 +458,7 @@ void layernorm_backward(LayernormBackward variant, const LayernormGradients<S, R
   STEPSCOPE_CHECK_LAUNCH();
   if (summed || to.dinp_column_sums == nullptr) return;
   const S* stored = to.dinp_copy;
-  if constexpr (sizeof(R) == sizeof(S)) stored = to.dinp;
+  if constexpr (!kKeepsMore<R, S>) stored = to.dinp;
   bias_gradient(to.dinp_column_sums, stored, rows, C, to.accumulate, scratch, stream);
 }
 
@@ -493,6 +472,7 @@ template int64_t layernorm_backward_scratch_floats<bf16>(LayernormBackward, int6
 STEPSCOPE_INSTANTIATE(float, float)
 STEPSCOPE_INSTANTIATE(bf16, bf16)
 STEPSCOPE_INSTANTIATE(bf16, float)
+STEPSCOPE_INSTANTIATE(bf16, LowHalf)
 #undef STEPSCOPE_INSTANTIATE
 
 }  // namespace gpt2::ops

@@ -24,18 +24,19 @@ struct Rows {
   const S* branch;  // nullptr: none
   R* sum;           // inp + branch, rounded
   S* kept;          // nullptr, or the row rounded to S
+  const S* inp_up;  // of inp, where R is LowHalf
 };
 
 template <int N, bool kResidual, class S, class R>
 __device__ __forceinline__ Pack<N> load_row(const Rows<S, R>& rows, int64_t at) {
-  Pack<N> x = load<N>(rows.inp + at);
+  Pack<N> x = load_value<N>(rows.inp, rows.inp_up, at);
   if constexpr (kResidual) {
     const Pack<N> b = load<N>(rows.branch + at);
 #pragma unroll
-    for (int k = 0; k < N; ++k) x.v[k] = rounded<R>(x.v[k] + b.v[k]);
-    store(rows.sum + at, x);
+    for (int k = 0; k < N; ++k) x.v[k] += b.v[k];
+    return store_value(rows.sum, rows.kept, at, x);
   }
-  if (sizeof(R) != sizeof(S) && rows.kept != nullptr) store(rows.kept + at, x);
+  if (kKeepsMore<R, S> && rows.kept != nullptr) store(rows.kept + at, x);
   return x;
 }
 
@@ -77,7 +78,8 @@ template <int N, int HELD, bool kResidual, class Team, class S, class R>
 __device__ __forceinline__ void normalize_row(const Team& team, const Normed<S>& to, const Rows<S, R>& in, const S* weight, const S* bias,
                                               int64_t row, int64_t C) {
   Pack<N> held[HELD > 0 ? HELD : 1]{};
-  const R* x_row = (kResidual ? in.sum : in.inp) + row * C;
+  const R* x_again = kResidual ? in.sum : in.inp;
+  const S* up_again = kResidual ? in.kept : in.inp_up;
   const auto each_pack = [&](const auto& use) {
     if constexpr (HELD > 0) {
 #pragma unroll
@@ -94,7 +96,7 @@ __device__ __forceinline__ void normalize_row(const Team& team, const Normed<S>&
     if constexpr (HELD > 0)
       return held[p];
     else
-      return load<N>(x_row + c);
+      return load_value<N>(x_again, up_again, row * C + c);
   };
 
   float sum = 0;
@@ -204,10 +206,11 @@ std::optional<std::string> why_not(LayernormForward variant, int64_t C, bool pac
 
 template <class S, class R>
 void layernorm_forward(LayernormForward variant, S* out, float* mean, float* rstd, const R* inp, std::type_identity_t<S>* kept,
-                       const S* weight, const S* bias, int64_t rows, int64_t C, cudaStream_t stream) {
-  const Rows<S, R> in{inp, nullptr, nullptr, kept};
+                       const S* weight, const S* bias, int64_t rows, int64_t C, cudaStream_t stream,
+                       const std::type_identity_t<S>* inp_up) {
+  const Rows<S, R> in{inp, nullptr, nullptr, kept, inp_up};
   const Normed<S> to{out, mean, rstd};
-  if (can_pack<S>(C, out, inp, weight, bias, kept))
+  if (can_pack<S>(C, out, inp, weight, bias, kept, inp_up))
     launch_forward<kPack<S>, false>(variant, to, in, weight, bias, rows, C, stream);
   else
     launch_forward<1, false>(variant, to, in, weight, bias, rows, C, stream);
@@ -215,10 +218,11 @@ void layernorm_forward(LayernormForward variant, S* out, float* mean, float* rst
 
 template <class S, class R>
 void residual_layernorm_forward(LayernormForward variant, R* sum, std::type_identity_t<S>* kept, S* out, float* mean, float* rstd,
-                                const R* a, const S* branch, const S* weight, const S* bias, int64_t rows, int64_t C, cudaStream_t stream) {
-  const Rows<S, R> in{a, branch, sum, kept};
+                                const R* a, const S* branch, const S* weight, const S* bias, int64_t rows, int64_t C, cudaStream_t stream,
+                                const std::type_identity_t<S>* a_up) {
+  const Rows<S, R> in{a, branch, sum, kept, a_up};
   const Normed<S> to{out, mean, rstd};
-  if (can_pack<S>(C, sum, out, a, branch, weight, bias, kept))
+  if (can_pack<S>(C, sum, out, a, branch, weight, bias, kept, a_up))
     launch_forward<kPack<S>, true>(variant, to, in, weight, bias, rows, C, stream);
   else
     launch_forward<1, true>(variant, to, in, weight, bias, rows, C, stream);
@@ -228,16 +232,18 @@ template std::optional<std::string> why_not<float>(LayernormForward, int64_t, bo
 template std::optional<std::string> why_not<bf16>(LayernormForward, int64_t, bool);
 #define STEPSCOPE_INSTANTIATE(S, R)                                                                                               \
   template void layernorm_forward<S, R>(LayernormForward, S*, float*, float*, const R*, S*, const S*, const S*, int64_t, int64_t, \
-                                        cudaStream_t);
+                                        cudaStream_t, const S*);
 STEPSCOPE_INSTANTIATE(float, float)
 STEPSCOPE_INSTANTIATE(bf16, bf16)
 STEPSCOPE_INSTANTIATE(bf16, float)
+STEPSCOPE_INSTANTIATE(bf16, LowHalf)
 #undef STEPSCOPE_INSTANTIATE
 #define STEPSCOPE_INSTANTIATE(S, R)                                                                                                    \
   template void residual_layernorm_forward<S, R>(LayernormForward, R*, S*, S*, float*, float*, const R*, const S*, const S*, const S*, \
-                                                 int64_t, int64_t, cudaStream_t);
+                                                 int64_t, int64_t, cudaStream_t, const S*);
 STEPSCOPE_INSTANTIATE(bf16, bf16)
 STEPSCOPE_INSTANTIATE(bf16, float)
+STEPSCOPE_INSTANTIATE(bf16, LowHalf)
 #undef STEPSCOPE_INSTANTIATE
 
 }  // namespace gpt2::ops

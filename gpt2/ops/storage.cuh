@@ -8,12 +8,24 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "gpt2/cuda/launch.cuh"
 
 namespace gpt2::ops {
 
 using bf16 = __nv_bfloat16;
+
+// The lower half of a value that is kept in two: the upper one is the value rounded to bf16, which others read too and which lies in a
+// tensor of its own, and this one is what that left, in bf16. Both together are off by 2^-17 of the value at most: 17 significant bits.
+struct LowHalf {
+  bf16 rest;
+};
+template <class R>
+inline constexpr bool kInHalves = std::is_same_v<R, LowHalf>;
+// Whether storage R keeps more of a value than S, so that a copy rounded to S is worth having beside it.
+template <class R, class S>
+inline constexpr bool kKeepsMore = kInHalves<R> || sizeof(R) != sizeof(S);
 
 using cuda::aligned_16;
 using cuda::ceil_div;
@@ -113,6 +125,15 @@ __device__ __forceinline__ void store(bf16* p, const Pack<N>& x) {
   }
 }
 
+template <int N>
+__device__ __forceinline__ Pack<N> load(const LowHalf* p) {
+  return load<N>(reinterpret_cast<const bf16*>(p));
+}
+template <int N>
+__device__ __forceinline__ void store(LowHalf* p, const Pack<N>& x) {
+  store(reinterpret_cast<bf16*>(p), x);
+}
+
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(bf16 x) { return __bfloat162float(x); }
 
@@ -132,6 +153,59 @@ __device__ __forceinline__ bf16 from_float<bf16>(float x) {
 template <class S>
 __device__ __forceinline__ float rounded(float x) {
   return to_float(from_float<S>(x));
+}
+
+template <int N>
+__device__ __forceinline__ Pack<N> rounded_to_bf16(const Pack<N>& x) {
+  Pack<N> out;
+  if constexpr (N % 2 == 0) {
+#pragma unroll
+    for (int k = 0; k < N; k += 2) {  // in the pairs of store(), so that both need one conversion
+      const uint32_t word = pack_bf16(x.v[k], x.v[k + 1]);
+      out.v[k] = __uint_as_float(word << 16);
+      out.v[k + 1] = __uint_as_float(word & 0xffff0000u);
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) out.v[k] = rounded<bf16>(x.v[k]);
+  }
+  return out;
+}
+
+// Values of storage R. `up`: with LowHalf the upper halves; not read otherwise.
+template <int N, class R, class S>
+__device__ __forceinline__ Pack<N> load_value(const R* values, const S* up, int64_t at) {
+  Pack<N> out = load<N>(values + at);
+  if constexpr (kInHalves<R>) {
+    const Pack<N> upper = load<N>(up + at);
+#pragma unroll
+    for (int k = 0; k < N; ++k) out.v[k] += upper.v[k];  // exact
+  }
+  return out;
+}
+
+// Stores x, and x rounded to S in `copy`: with LowHalf that is its upper half, with a wider R it may be null. Returns what load_value will
+// find. A value is split once, from what was summed: the sum of its halves, rounded, is another upper half where it lies at a tie.
+template <int N, class R, class S>
+__device__ __forceinline__ Pack<N> store_value(R* values, S* copy, int64_t at, const Pack<N>& x) {
+  Pack<N> out;
+  if constexpr (kInHalves<R>) {
+    const Pack<N> upper = rounded_to_bf16(x);
+    Pack<N> rest;
+#pragma unroll
+    for (int k = 0; k < N; ++k) rest.v[k] = x.v[k] - upper.v[k];
+    store(copy + at, x);
+    store(values + at, rest);
+    const Pack<N> lower = rounded_to_bf16(rest);
+#pragma unroll
+    for (int k = 0; k < N; ++k) out.v[k] = upper.v[k] + lower.v[k];
+  } else {
+    store(values + at, x);
+    if (kKeepsMore<R, S> && copy != nullptr) store(copy + at, x);
+#pragma unroll
+    for (int k = 0; k < N; ++k) out.v[k] = rounded<R>(x.v[k]);
+  }
+  return out;
 }
 
 // exp(x) and a/b for results that are stored as S. The fast ones are good to 2^-21, which is far below what bf16 keeps (2^-9); fp32

@@ -92,6 +92,25 @@ TEST(Bf16, WhatAnAnswerReadsIsWhatTheKernelGets) {
   }
 }
 
+// Values from one binade to the next have the largest relative errors at its lower end. Upper halves first, lower ones behind all of them.
+TEST(SplitValues, TheUpperHalfIsTheRoundedValueAndBothAreOffByTheirUnitAtMost) {
+  constexpr int64_t kCount = 100'000;
+  std::vector<uint16_t> stored(2 * kCount);
+  std::vector<float> values;
+  for (double x : random_values(kCount)) values.push_back(static_cast<float>(x));
+  for (int64_t i = 0; i < kCount; ++i)
+    store_value(stored.data(), Element::split, i, static_cast<double>(values[static_cast<size_t>(i)]), kCount);
+  const View both{stored.data(), Element::split, kCount}, upper{stored.data(), Element::bf16, kCount};
+  double worst = 0;
+  for (int64_t i = 0; i < kCount; ++i) {
+    const float value = values[static_cast<size_t>(i)];
+    EXPECT_EQ(upper[i], static_cast<double>(to_bf16(value)));
+    worst = std::max(worst, std::abs(both[i] - static_cast<double>(value)) / std::abs(static_cast<double>(value)));
+  }
+  EXPECT_LE(worst, kSplitUnit);
+  EXPECT_GT(worst, 0.8 * kSplitUnit) << "half of it would be too tight a limit";
+}
+
 class OneRounding : public ::testing::Test {
  protected:
   // `want` stored as `store` says, judged as a result that is rounded once.

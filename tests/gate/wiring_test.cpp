@@ -330,6 +330,14 @@ TEST(Queued, MicroBatchesWhoseTokensTheNextStepOverwritesAreCaught) {
   }
 }
 
+TEST(Wiring, TheStreamIsRoundedToTheBitsOfItsStorage) {
+  const auto bits = [](const std::map<std::string, std::string>& variants) { return storage_of("mixed", "bf16", variants).stream_bits; };
+  EXPECT_EQ(bits({}), 17) << "the default is split";
+  EXPECT_EQ(bits({{"residual_stream", "split"}}), 17);
+  EXPECT_EQ(bits({{"residual_stream", "fp32"}}), 23);
+  EXPECT_EQ(bits({{"residual_stream", "bf16"}}), 8);
+}
+
 // The budget of a gradient in bf16 has the noise of that rounding beside the noise that it had, and no other tensor's budget changes. A draw
 // to either neighbour is off by at most a step of bf16, 2^-7 of the power of two below, and by 0.41 of it in the mean square.
 TEST(Wiring, ARoundingToBf16WidensTheBudgetsOfTheBlocksMatricesByItselfAlone) {

@@ -299,7 +299,7 @@ TEST_F(MixedStep, StochasticRoundingIsNotRoundingToNearest) {
   EXPECT_NE(nearest->evaluate(data.batch()), stochastic->evaluate(data.batch()));
 }
 
-TEST_F(MixedStep, AnFp32ResidualStreamIsNoWorseThanABf16One) {
+TEST_F(MixedStep, AnFp32OrASplitResidualStreamIsNoWorseThanABf16One) {
   const Tokens data = tokens(11);
   auto model = reference_test::lively_model<double>(options_.model, options_.batch_size, options_.seq_len);
   model.forward_backward(data.batch());
@@ -312,6 +312,7 @@ TEST_F(MixedStep, AnFp32ResidualStreamIsNoWorseThanABf16One) {
   };
   const double narrow = error("bf16");
   EXPECT_LE(error("fp32"), 1.05 * narrow);
+  EXPECT_LE(error("split"), 1.05 * narrow);
   EXPECT_LE(narrow, 2e-2);
 }
 

@@ -91,6 +91,8 @@ TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
   EXPECT_EQ(index("matmul_algorithm", "heuristic"), static_cast<int>(MatmulAlgorithm::heuristic));
   EXPECT_EQ(index("residual_stream", "fp32"), static_cast<int>(ResidualStream::as_fp32));
   EXPECT_EQ(index("residual_gradient", "bf16"), static_cast<int>(ResidualGradient::as_bf16));
+  EXPECT_EQ(index("residual_stream", "split"), static_cast<int>(ResidualStream::split));
+  EXPECT_EQ(index("residual_gradient", "split"), static_cast<int>(ResidualGradient::split));
 }
 
 // docs/study/mixed-defaults.md has the figures.
@@ -185,7 +187,12 @@ TEST(MixedVariants, SeveralRanksRefuseWhatTheirUpdateDoesNotDo) {
   }
   EXPECT_THAT(refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "all_reduce"}}, &two),
               HasSubstr("before the end of the backward pass"));
-  EXPECT_EQ(refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "zero1_ahead"}}, &two), "");
+  const auto of_rows = [&](const char* gradient) {
+    return refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "zero1_ahead"}, {"residual_gradient", gradient}},
+                            &two);
+  };
+  EXPECT_EQ(of_rows("fp32"), "");
+  EXPECT_THAT(of_rows("split"), AllOf(HasSubstr("residual_gradient=split"), HasSubstr("two tensors")));
 }
 
 TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
@@ -193,19 +200,23 @@ TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
   mixed::Run run = run_of_ranks(&two);
   const int64_t Vp = run.options.model.padded_vocab;
   run.options.seq_len = 1;
-  for (const auto& [batch, is] : {std::pair{Vp, EmbeddingExchange::gathered_rows}, std::pair{Vp + 1, EmbeddingExchange::dense}}) {
+  for (const auto& [batch, is] : {std::pair{Vp / 2, EmbeddingExchange::gathered_rows}, std::pair{Vp / 2 + 1, EmbeddingExchange::dense}}) {
     run.options.batch_size = batch;
     const auto s = variants().settle(run, {}, true);
     EXPECT_EQ(s.choice.embedding_exchange, is) << batch;
     EXPECT_EQ(s.choice.communication, Communication::zero1_ahead);
+    EXPECT_EQ(s.choice.residual_gradient, is == EmbeddingExchange::dense ? ResidualGradient::split : ResidualGradient::as_fp32);
     const auto said = testing::Contains(AllOf(HasSubstr("embedding_exchange=dense runs"), HasSubstr("more bytes")));
     if (is == EmbeddingExchange::dense)
       EXPECT_THAT(s.notices, said);
     else
       EXPECT_THAT(s.notices, testing::Not(said));
-    EXPECT_EQ(variants().settle(run, {{"embedding_exchange", "gathered_rows"}}, true).choice.embedding_exchange,
-              EmbeddingExchange::gathered_rows);
-    EXPECT_EQ(variants().settle(run, {{"communication", "all_reduce"}}, true).choice.embedding_exchange, EmbeddingExchange::dense);
+    EXPECT_EQ(
+        variants().settle(run, {{"embedding_exchange", "gathered_rows"}, {"residual_gradient", "fp32"}}, true).choice.embedding_exchange,
+        EmbeddingExchange::gathered_rows);
+    const auto at_the_end = variants().settle(run, {{"communication", "all_reduce"}}, true).choice;
+    EXPECT_EQ(at_the_end.embedding_exchange, EmbeddingExchange::dense);
+    EXPECT_EQ(at_the_end.residual_gradient, ResidualGradient::split);
   }
 }
 

@@ -305,6 +305,7 @@ TEST_P(Ranks, TheHeadWithoutLogitsDoesWhatItDoesOnOneRank) {
     for (const int64_t micro_batches : {2, 6}) {
       jobs.push_back(job("zero1"));
       jobs.back().variants["lm_head"] = "hopper";
+      jobs.back().variants["residual_gradient"] = "fp32";  // rows in one tensor, as gathered_rows needs them
       jobs.back().variants["embedding_exchange"] = embedding;
       jobs.back().micro_batches = micro_batches;
       jobs.back().steps = 1;
@@ -320,6 +321,7 @@ TEST_P(Ranks, GatheredRowsFromStepToStepInGraphsAndWithout) {
     for (const bool graph : {true, false}) {
       jobs.push_back(job(communication));
       jobs.back().variants["embedding_exchange"] = "gathered_rows";
+      jobs.back().variants["residual_gradient"] = "fp32";
       jobs.back().micro_batches = 4;
       jobs.back().steps = 5;
       jobs.back().graph = graph;

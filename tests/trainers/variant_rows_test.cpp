@@ -245,7 +245,7 @@ TEST(VariantRows, AProductThatTheLibraryLacksIsNoSilentFallback) {
                                                                      {"linear_forward", "bias_epilogue"},
                                                                      {"bias_gradient", "matmul_epilogue"}})
     EXPECT_THAT(refusal([&] {
-                  mixed::variants().settle(run, {{slot, name}}, false);
+                  mixed::variants().settle(run, {{slot, name}, {"residual_stream", "fp32"}}, false);
                 }),
                 AllOf(HasSubstr(slot + "=" + name), HasSubstr("cuBLASLt has no kernel for it"), HasSubstr("C=64")));
 }
@@ -257,8 +257,12 @@ TEST(VariantRows, TheResidualProductIsAskedForInTheStreamsStorage) {
     if (g.epilogue == mixed::Epilogue::bias && g.c_storage == mixed::Storage::fp32) return "no fp32 output";
     return std::nullopt;
   };
-  EXPECT_THAT(refusal([&] { mixed::variants().settle(run, {{"residual", "matmul_epilogue"}}, false); }), HasSubstr("no fp32 output"));
-  EXPECT_EQ(refusal([&] { mixed::variants().settle(run, {{"residual", "matmul_epilogue"}, {"residual_stream", "bf16"}}, false); }), "");
+  const auto with = [&](const char* stream) {
+    return refusal([&] { mixed::variants().settle(run, {{"residual", "matmul_epilogue"}, {"residual_stream", stream}}, false); });
+  };
+  EXPECT_THAT(with("fp32"), HasSubstr("no fp32 output"));
+  EXPECT_THAT(with("split"), HasSubstr("in two halves"));
+  EXPECT_EQ(with("bf16"), "");
 }
 
 // layernorm_backward=separate_columns sums no columns on its way, so nothing is folded into it.
