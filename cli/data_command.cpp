@@ -78,7 +78,7 @@ void check(const std::string& path) {
   }
 }
 
-struct Flags {
+struct DataFlags {
   std::vector<std::string> check;
   std::string fetch;
   FetchOptions remote;
@@ -97,7 +97,7 @@ std::vector<std::string> fetched_sets() {
   return names;
 }
 
-void fetch_set(const Flags& flags) {
+void fetch_set(const DataFlags& flags) {
   const std::vector<std::string> names = remote_set_names();
   if (std::find(names.begin(), names.end(), flags.fetch) != names.end()) {
     FetchOptions options = flags.remote;
@@ -120,7 +120,7 @@ void check_vocab_and_out(const TokenizeOptions& o, const char* out) {
   if (o.out.empty()) throw stepscope::InputError(fmt::format("--out: expected {}", out));
 }
 
-void evaluation_set(const Flags& flags) {
+void evaluation_set(const DataFlags& flags) {
   const TokenizeOptions& o = flags.text;
   check_vocab_and_out(o, "the name of the evaluation set, FILE.bin");
   const MadeEvalSet made = make_eval_set({flags.eval_set, o.texts, o.vocab, o.encoder, o.out});
@@ -131,7 +131,7 @@ void evaluation_set(const Flags& flags) {
   }
 }
 
-void tokenize(const Flags& flags) {
+void tokenize(const DataFlags& flags) {
   TokenizeOptions o = flags.text;
   o.end_of_text = flags.end_of_text == "before";
   if (flags.document == "paragraph") o.documents = gpt2::Documents::paragraph;
@@ -167,7 +167,7 @@ void tokenize(const Flags& flags) {
 }  // namespace
 
 void add_data_command(Command& app, int&) {
-  auto f = std::make_shared<Flags>();
+  auto f = std::make_shared<DataFlags>();
   TokenizeOptions& t = f->text;
   Command* c = app.add_subcommand("data", "Tokenize text to token shards, download known sets, convert weights, check binary files");
   auto* texts = c->add_option("text", t.texts, "text files to tokenize with GPT-2's byte-level BPE")->type_name("TEXT");

@@ -24,7 +24,7 @@ namespace {
 
 using stepscope::InputError;
 
-struct Flags {
+struct DiffFlags {
   std::string a, b, by = "kernel";
   int64_t top = 12;
   double fail_if_slower = -1;
@@ -39,7 +39,7 @@ profiler::DiffBy diff_by(const std::string& word) {
   return choose(kWords, word, "--by");
 }
 
-void run(const Flags& f, int& exit_code) {
+void run(const DiffFlags& f, int& exit_code) {
   profiler::DiffText text;
   text.by = diff_by(f.by);
   text.top = static_cast<size_t>(f.top);
@@ -76,7 +76,7 @@ void run(const Flags& f, int& exit_code) {
 }  // namespace
 
 void add_diff_command(Command& app, int& exit_code) {
-  auto f = std::make_shared<Flags>();
+  auto f = std::make_shared<DiffFlags>();
   Command* c = app.add_subcommand("diff", "Show what changed between two profile documents, by pass and kernel");
   c->add_option("a", f->a, "a profile document")->required();
   c->add_option("b", f->b, "another one")->required();

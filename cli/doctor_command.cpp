@@ -52,7 +52,7 @@ class Report {
   std::vector<Line> lines;
 };
 
-const char* word(Status s) {
+const char* status_word(Status s) {
   switch (s) {
     case Status::ok:
       return "ok";
@@ -254,14 +254,14 @@ void add_doctor_command(Command& app, const CommandLine& line, int& exit_code) {
     if (*json) {
       nlohmann::json out = nlohmann::json::array();
       for (const Line& l : r.lines) {
-        nlohmann::json j{{"what", l.what}, {"status", word(l.status)}, {"seen", l.seen}};
+        nlohmann::json j{{"what", l.what}, {"status", status_word(l.status)}, {"seen", l.seen}};
         if (!l.cure.empty()) j["cure"] = l.cure;
         out.push_back(j);
       }
       fmt::print("{}\n", nlohmann::json{{"schema", "stepscope.doctor/1"}, {"can_profile", !r.failed()}, {"checks", out}}.dump(1));
     } else {
       for (const Line& l : r.lines) {
-        fmt::print("{:<4}  {:<20} {}\n", word(l.status), l.what, l.seen);
+        fmt::print("{:<4}  {:<20} {}\n", status_word(l.status), l.what, l.seen);
         if (!l.cure.empty()) fmt::print("      {:<20} -> {}\n", "", l.cure);
       }
       fmt::print("\n{}\n", r.failed() ? "The main job, a GPU profile with counters, cannot run here."

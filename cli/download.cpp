@@ -48,7 +48,7 @@ int64_t changed_at(const fs::path& path) {
   const auto t = fs::last_write_time(path, ec);
   return ec ? 0 : static_cast<int64_t>(t.time_since_epoch().count());
 }
-std::string one_line(const fs::path& file) {
+std::string first_line(const fs::path& file) {
   std::ifstream in(file);
   std::string line;
   std::getline(in, line);
@@ -307,7 +307,7 @@ class Fetcher {
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-    judge(f, part, WIFEXITED(status) ? WEXITSTATUS(status) : -1, one_line(code_file), one_line(error_file));
+    judge(f, part, WIFEXITED(status) ? WEXITSTATUS(status) : -1, first_line(code_file), first_line(error_file));
   }
 
   [[noreturn]] void judge(const RemoteFile& f, const fs::path& part, int exit_code, const std::string& http,

@@ -21,13 +21,13 @@ namespace {
 using nlohmann::ordered_json;
 using stepscope::InputError;
 
-struct Flags {
+struct EvalFlags {
   std::string checkpoint, set, trainer = "auto", items;
   int64_t batch_size = 4, limit = 0;
   bool json = false;
 };
 
-void check_items_path(const Flags& f) {
+void check_items_path(const EvalFlags& f) {
   if (f.items.empty()) return;
   for (const std::string& input : {f.checkpoint, f.set})
     if (std::error_code ec; std::filesystem::equivalent(f.items, input, ec))
@@ -36,7 +36,7 @@ void check_items_path(const Flags& f) {
 }
 
 // The shortest trainer that holds every row. Lengths in steps of 64, which is what tensor cores are laid out for.
-TrainerFlags trainer_flags(const Flags& f, std::span<const gpt2::EvalExample> examples, int64_t positions) {
+TrainerFlags trainer_flags(const EvalFlags& f, std::span<const gpt2::EvalExample> examples, int64_t positions) {
   TrainerFlags t;
   t.trainer = f.trainer;
   t.model = f.checkpoint;
@@ -62,7 +62,7 @@ void write_items(const std::string& path, const gpt2::EvalOutcome& outcome) {
   gpt2::write_file_atomically(path, lines);
 }
 
-void print(const Flags& f, const gpt2::EvalOutcome& outcome, const gpt2::Trainer& trainer, int64_t all) {
+void print(const EvalFlags& f, const gpt2::EvalOutcome& outcome, const gpt2::Trainer& trainer, int64_t all) {
   const auto n = static_cast<int64_t>(outcome.items.size());
   const auto share = [n](int64_t correct) { return static_cast<double>(correct) / static_cast<double>(n); };
   const auto [low, high] = gpt2::wilson_interval(outcome.correct, n);
@@ -93,7 +93,7 @@ void print(const Flags& f, const gpt2::EvalOutcome& outcome, const gpt2::Trainer
              outcome.correct_by_sum, n);
 }
 
-void run(const Flags& f) {
+void run(const EvalFlags& f) {
   const auto presets = gpt2::model_names();
   if (std::find(presets.begin(), presets.end(), f.checkpoint) != presets.end())
     throw InputError(fmt::format("{}: the name of a model without weights, expected a checkpoint file", f.checkpoint));
@@ -122,7 +122,7 @@ void run(const Flags& f) {
 }  // namespace
 
 void add_eval_command(Command& app, int&) {
-  auto f = std::make_shared<Flags>();
+  auto f = std::make_shared<EvalFlags>();
   Command* c = app.add_subcommand("eval", "Accuracy of a checkpoint on an evaluation set (HellaSwag, MMLU)");
   c->add_option("checkpoint", f->checkpoint, "checkpoint file (llm.c format)")->required()->type_name("CHECKPOINT");
   c->add_option("set", f->set, "evaluation set (llm.c format)")->required()->type_name("FILE");

@@ -26,14 +26,14 @@ namespace {
 
 using stepscope::InputError;
 
-struct Flags {
+struct IngestFlags {
   std::string file, rules, ceilings, out = "ingested.json", metrics, step_range = "step";
   int64_t first = 0, count = -1, process = -1;
   bool metrics_command = false;
   ReportFlags report;
 };
 
-profiler::ForeignReport read_report(const Flags& f) {
+profiler::ForeignReport read_report(const IngestFlags& f) {
   const gpt2::MappedFile file{std::filesystem::path(f.file)};
   const auto bytes = file.bytes();
   if (profiler::looks_like_ncu_report(bytes)) return profiler::read_ncu_report(bytes, f.file);
@@ -68,7 +68,7 @@ profiler::Ceilings ceilings_of(const std::string& path) {
           c.device.value_or(""), c.uuid.value_or(""), c.driver.value_or(""), c.measured_at.value_or("")};
 }
 
-void run(const Flags& f, const CommandLine& line, int& exit_code) {
+void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   if (f.metrics_command) {
     fmt::print("{}\n", profiler::metrics_command());
     return;
@@ -110,7 +110,7 @@ void run(const Flags& f, const CommandLine& line, int& exit_code) {
 }  // namespace
 
 void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
-  auto f = std::make_shared<Flags>();
+  auto f = std::make_shared<IngestFlags>();
   Command* c = app.add_subcommand("ingest", "Show a report of Nsight Compute or Nsight Systems in the same tables");
   c->add_option("file", f->file, "FILE.ncu-rep, the CSV of `ncu --csv` (page raw or details), or the SQLite export of nsys");
   c->add_option("--rules", f->rules, "place kernels in passes and ops by these rules: a YAML file, or llm.c");

@@ -15,7 +15,7 @@
 namespace cli {
 namespace {
 
-struct Flags {
+struct JoinFlags {
   std::vector<std::string> recordings;
   std::string out = "profile.json", run_json, links;
   int64_t first_timed_step = 0, timed_steps = 0;
@@ -23,7 +23,7 @@ struct Flags {
   ReportFlags report;
 };
 
-void run(const Flags& f, int& exit_code) {
+void run(const JoinFlags& f, int& exit_code) {
   gpt2::check_file_writable(f.out, "--out");
   check_report_outputs(f.report);
   std::vector<profiler::RankRecording> recordings;
@@ -48,7 +48,7 @@ void run(const Flags& f, int& exit_code) {
 }  // namespace
 
 void add_join_command(Command& app, int& exit_code) {
-  auto f = std::make_shared<Flags>();
+  auto f = std::make_shared<JoinFlags>();
   Command* c = app.add_subcommand("join", "Make one profile document of the recordings of several ranks");
   c->add_option("recordings", f->recordings, "the recording of each rank (profile --gpus N --keep-recording FILE)")->required();
   c->add_flag("--partial", f->partial, "accept that recordings of some ranks are missing; nothing is said about who waited for whom");

@@ -102,7 +102,7 @@ void print_table(const std::vector<Outcome>& outcomes, const Outcome& best) {
 
 }  // namespace
 
-void sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& options, const SweepOptions& sweep) {
+void sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& options, const RateSweepOptions& sweep) {
   std::set<float> seen;
   for (const std::string& rate : sweep.rates)
     if (!seen.insert(std::strtof(rate.c_str(), nullptr)).second)

@@ -8,7 +8,7 @@
 
 namespace cli {
 
-struct SweepOptions {
+struct RateSweepOptions {
   std::vector<std::string> rates;  // as typed
   std::string log;                 // "" = none; NAME.jsonl becomes NAME-RATE.jsonl for each run
   bool json = false, quiet = false;
@@ -17,6 +17,6 @@ struct SweepOptions {
 // `flags` settled, `options` as for one run; the rate in it is replaced. A run whose loss stops being finite counts as diverged and the
 // next one starts. Throws stepscope::InputError for rates that are too few or given twice and for what a run refuses, and
 // std::runtime_error when every rate diverged (exit 1).
-void sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& options, const SweepOptions& sweep);
+void sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& options, const RateSweepOptions& sweep);
 
 }  // namespace cli

@@ -23,7 +23,7 @@ namespace {
 
 using stepscope::InputError;
 
-struct Flags {
+struct ScalingFlags {
   std::string profile, links;
   std::vector<std::string> gpus{"2", "8"};
   bool strong = false, weak = false, zero = false, markdown = false, json = false;
@@ -38,7 +38,7 @@ struct Prediction {
   double efficiency_pct = 0;  // tokens/s of N GPUs / (N * tokens/s of one at the batch that one has here)
 };
 
-std::vector<Prediction> predict(const Flags& f) {
+std::vector<Prediction> predict(const ScalingFlags& f) {
   const profiler::ProfileDocument d = profiler::load_profile(f.profile);
   const profiler::StepParts parts = profiler::step_parts(d);
   const profiler::LinkCeilings links = profiler::links_from_json(stepscope::read_file(f.links), f.links);
@@ -97,7 +97,7 @@ nlohmann::ordered_json json_of(const std::vector<Prediction>& list) {
   return j;
 }
 
-void run(const Flags& f) {
+void run(const ScalingFlags& f) {
   if (f.strong && f.weak) throw InputError("--strong and --weak: expected one of them");
   if (f.global_tokens > 0 && !f.strong) throw InputError("--global-tokens: expected --strong with it");
   const std::vector<Prediction> list = predict(f);
@@ -115,7 +115,7 @@ void run(const Flags& f) {
 }  // namespace
 
 void add_scaling_command(Command& app) {
-  auto f = std::make_shared<Flags>();
+  auto f = std::make_shared<ScalingFlags>();
   Command* c = app.add_subcommand("scaling", "Predict the step on other numbers of GPUs from the profile of one");
   c->add_option("profile", f->profile, "profile document of one GPU")->required();
   c->add_option("--ceilings", f->links, "sweep of collectives that `doctor --gpus N` wrote")->required();

@@ -19,6 +19,20 @@ if(STEPSCOPE_CUDNN AND STEPSCOPE_CUDNN_FRONTEND_INCLUDE AND STEPSCOPE_CUDNN_INCL
   # of -O1 to compile. Their warnings are not ours.
   set_source_files_properties(attention_cudnn.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON
     COMPILE_OPTIONS "-O0;-w;-isystem;${STEPSCOPE_CUDNN_FRONTEND_INCLUDE};-isystem;${STEPSCOPE_CUDNN_INCLUDE}")
+  if(STEPSCOPE_COMPILE_ONLY)
+    # Parsed and instantiated, so that what does not compile is an error, but no code is made of it: nothing here could run it.
+    set(STEPSCOPE_CUDNN_SOURCE attention_cudnn_absent.cpp)
+    set(checked ${CMAKE_CURRENT_BINARY_DIR}/attention_cudnn.checked)
+    set(folders ${PROJECT_SOURCE_DIR} -isystem ${STEPSCOPE_CUDNN_FRONTEND_INCLUDE} -isystem ${STEPSCOPE_CUDNN_INCLUDE})
+    foreach(folder IN LISTS CUDAToolkit_INCLUDE_DIRS)
+      list(APPEND folders -isystem ${folder})
+    endforeach()
+    add_custom_command(OUTPUT ${checked} DEPFILE ${checked}.d DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/attention_cudnn.cpp VERBATIM
+      COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only -w -MD -MF ${checked}.d -MT ${checked} -I ${folders}
+              ${CMAKE_CURRENT_SOURCE_DIR}/attention_cudnn.cpp
+      COMMAND ${CMAKE_COMMAND} -E touch ${checked})
+    add_custom_target(mixed_attention_cudnn_checked ALL DEPENDS ${checked})
+  endif()
 else()
   message(STATUS "cuDNN attention: not built (cudnn_frontend.h: ${STEPSCOPE_CUDNN_FRONTEND_INCLUDE}, cudnn.h: ${STEPSCOPE_CUDNN_INCLUDE})")
   set(STEPSCOPE_CUDNN_SOURCE attention_cudnn_absent.cpp)

@@ -1,6 +1,6 @@
 # STEPSCOPE_UNITY: the host sources of a target are compiled several at a time, so that what they include is read and instantiated once.
-# Included by the folders whose targets take part: profiler, experiments and tests (gpt2/CMakeLists.txt says it of two stages). The stages
-# that compute a step do not: a receipt is of objects compiled from one source each. Nor does cli, where every command names its flags Flags.
+# Included by the folders whose targets take part: base, profiler, experiments, cli and tests (gpt2/CMakeLists.txt says it of two stages).
+# The stages that compute a step take part only with STEPSCOPE_COMPILE_ONLY: a receipt is of objects compiled from one source each.
 # Two sources of one target may not give different things in an unnamed namespace one name; SKIP_UNITY_BUILD_INCLUSION leaves a source out.
 if(STEPSCOPE_UNITY)
   set(CMAKE_UNITY_BUILD ON)

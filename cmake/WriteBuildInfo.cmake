@@ -8,7 +8,8 @@ else()
     string(APPEND rev "-dirty")
   endif()
 endif()
-set(text "inline constexpr const char* kGitRevision = \"${rev}\";
+set(text "#pragma once
+inline constexpr const char* kGitRevision = \"${rev}\";
 inline constexpr const char* kBuildType = \"${BUILD_TYPE}\";
 inline constexpr const char* kVersion = \"${VERSION}\";
 inline constexpr const char* kSourceDir = \"${SOURCE}\";

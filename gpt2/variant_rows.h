@@ -249,8 +249,9 @@ class VariantTable {
     return std::nullopt;
   }
   static std::optional<std::string> why_no_default(const Row& row, const Run* run, const Choice& choice) {
-    if (auto why = refusal(row, run, choice)) return why;
-    return run != nullptr && row.yields != nullptr ? row.yields(*run, choice) : std::nullopt;
+    if (run != nullptr && row.yields != nullptr)
+      if (auto why = row.yields(*run, choice)) return why;
+    return refusal(row, run, choice);
   }
   const Row& first_that_repeats(std::string_view slot, bool deterministic) const {
     for (const Row& row : rows_)
