@@ -58,7 +58,7 @@ int64_t attention_backward_scratch_bytes(const gpt2::ops::AttentionShape& s) {
 void attention_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
                         const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, const AttentionCut& cut) {
   attention_backward_queries(dqkv, dout, qkv, out, lse, shape, scratch, stream, cut);
-  attention_backward_keys(dqkv, dout, qkv, shape, scratch, stream, cut);
+  attention_backward_keys(dqkv, dout, qkv, shape, scratch, stream);
 }
 
 }  // namespace hopper

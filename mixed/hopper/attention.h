@@ -13,11 +13,10 @@
 namespace hopper {
 
 // Warpgroups of a CTA that compute, each with 64 rows: 2 or 3. The kernel for dk and dv has 2. Forward 0: 3 where every multiprocessor has many
-// items, else 2, because fewer and longer items fill a small grid badly: on an H200, 12 heads of T = 1024, 325 us against 351 at B = 64 and
-// 27.3 against 26.0 at B = 4. For dq it is 2 at both (369 us against 385; 29.1 against 31.2).
+// items, else 2, because fewer and longer items fill a small grid badly: on an H200, 12 heads of T = 1024, 296 us against 313 at B = 64 and
+// 25.2 against 24.6 at B = 4. For dq it is 2 at both (350 us against 351; 27.5 against 29.3).
 struct AttentionCut {
   int forward = 0, queries = 2;
-  bool ahead = false;
 };
 
 // Why a device of this capability cannot compute heads of this size; empty when it can.
@@ -39,7 +38,6 @@ void attention_backward_queries(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, 
                                 const float* lse, const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream,
                                 const AttentionCut& cut = {});
 void attention_backward_keys(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv,
-                             const gpt2::ops::AttentionShape& shape, const void* scratch, cudaStream_t stream,
-                             const AttentionCut& cut = {});
+                             const gpt2::ops::AttentionShape& shape, const void* scratch, cudaStream_t stream);
 
 }  // namespace hopper

@@ -68,87 +68,6 @@ __device__ __forceinline__ void rescale_rows(float (&o)[32], const float (&facto
   for (int i = 0; i < 32; ++i) o[i] *= factor[i >> 1 & 1];
 }
 
-// What a warpgroup works with while it walks.
-template <bool kQueriesInRegisters>
-struct Walk {
-  Fragments q, p;
-  uint32_t q_tile;
-  float o[32] = {};
-  Softmax softmax;
-  uint32_t memory;
-  float scale_log2;
-  __device__ __forceinline__ void times_queries(float (&s)[32], uint32_t keys) const {
-    if constexpr (kQueriesInRegisters)
-      row_products(s, q, keys);
-    else
-      row_products(s, q_tile, keys);
-  }
-  __device__ __forceinline__ uint32_t keys(int place) const { return memory + static_cast<uint32_t>(place) * (2 * kBytesTile); }
-};
-
-// A key tile before the diagonal, whose scores are in s: those of the next are made meanwhile.
-template <class Walk, int kStages>
-__device__ __forceinline__ void add_keys(Walk& walk, float (&s)[32], float (&scores_ahead)[32], bool first, Ring<kStages>& ring) {
-  const Ring<kStages> next = ring.next();
-  next.wait_full();
-  wgmma_begin();
-  walk.times_queries(scores_ahead, walk.keys(next.index));
-  wgmma_commit();
-  const bool rescale = make_probabilities<false>(s, walk.softmax, walk.scale_log2);
-  settle(s);
-  ring.wait_full();  // once more: a branch is what keeps ptxas from making the probabilities after the wait below
-  wgmma_wait<0>();
-  settle(walk.o);
-  settle(scores_ahead);
-  if (!first) ring.before().release();
-  if (rescale) rescale_rows(walk.o, walk.softmax.shrink);
-  pack_fragments(walk.p, s);
-  wgmma_begin();
-  add_weighted_rows(walk.o, walk.p, walk.keys(ring.index) + kBytesTile);
-  wgmma_commit();
-  ring = next;
-}
-
-// The tile on the diagonal, the last.
-template <class Walk, int kStages>
-__device__ __forceinline__ void add_diagonal(Walk& walk, float (&s)[32], bool first, Ring<kStages>& ring) {
-  const bool rescale = make_probabilities<true>(s, walk.softmax, walk.scale_log2);
-  wgmma_wait<0>();
-  settle(walk.o);
-  if (!first) ring.before().release();
-  if (rescale) rescale_rows(walk.o, walk.softmax.shrink);
-  pack_fragments(walk.p, s);
-  wgmma_begin();
-  add_weighted_rows(walk.o, walk.p, walk.keys(ring.index) + kBytesTile);
-  wgmma_commit();
-  wgmma_wait<0>();
-  settle(walk.o);
-  ring.release();
-  ring = ring.next();
-}
-
-template <class Walk, int kStages>
-__device__ __forceinline__ void walk_keys_ahead(Walk& walk, int tile, Ring<kStages>& ring) {
-  float even[32], odd[32];
-  ring.wait_full();
-  wgmma_begin();
-  walk.times_queries(even, walk.keys(ring.index));
-  wgmma_commit();
-  wgmma_wait<0>();
-  settle(even);
-#pragma unroll 1
-  for (int key = 0; key + 2 <= tile; key += 2) {
-    add_keys(walk, even, odd, key == 0, ring);
-    add_keys(walk, odd, even, false, ring);
-  }
-  if (tile % 2 == 1) {
-    add_keys(walk, even, odd, tile == 1, ring);
-    add_diagonal(walk, odd, false, ring);
-  } else {
-    add_diagonal(walk, even, tile == 0, ring);
-  }
-}
-
 // The output of one tile of queries, not yet divided by the sums. `ring` stands at the item's first key tile, and then behind `tile`.
 template <int kStages>
 __device__ __forceinline__ void walk_keys(float (&o)[32], Softmax& softmax, const Fragments& q, int tile, uint32_t memory,
@@ -198,7 +117,7 @@ __device__ __forceinline__ void walk_keys(float (&o)[32], Softmax& softmax, cons
   ring = ring.next();
 }
 
-template <bool kAhead, class L>
+template <class L>
 __device__ __forceinline__ void compute(const AttentionMaps& maps, float* lse, const AttentionWork& work, uint32_t memory,
                                         const AttentionBarriers<L>& barrier, int w) {
   Ring<L::kStages> ring{barrier.full, barrier.empty};
@@ -213,16 +132,11 @@ __device__ __forceinline__ void compute(const AttentionMaps& maps, float* lse, c
       pass_over(ring, end);
       continue;
     }
-    Walk<!kAhead || L::kWarpgroups == 2> walk;
-    walk.q_tile = own;
-    walk.memory = memory;
-    walk.scale_log2 = work.scale_log2;
-    load_fragments(walk.q, own);
-    if constexpr (kAhead)
-      walk_keys_ahead(walk, tile, ring);
-    else
-      walk_keys(walk.o, walk.softmax, walk.q, tile, memory, ring, work.scale_log2);
-    const Softmax& softmax = walk.softmax;
+    Fragments q;
+    load_fragments(q, own);
+    float o[32] = {};
+    Softmax softmax;
+    walk_keys(o, softmax, q, tile, memory, ring, work.scale_log2);
     pass_over(ring, end - tile - 1);
 
     const float total[2] = {row_sum(softmax.total[0]), row_sum(softmax.total[1])};
@@ -232,12 +146,12 @@ __device__ __forceinline__ void compute(const AttentionMaps& maps, float* lse, c
       if (threadIdx.x % 4 == 0 && query < work.T)
         lse[static_cast<int64_t>(item.number) * work.T + query] = softmax.max[r] * work.scale + logf(total[r]);
     }
-    stage_rows(own, walk.o, 1.0f / total[0], 1.0f / total[1]);
+    stage_rows(own, o, 1.0f / total[0], 1.0f / total[1]);
     store_and_release(w, own_empty, [&] { tma_store(&maps.out, own, item.head * kHeadChannels, tile * kTileRows, item.batch); });
   }
 }
 
-template <class L, bool kAhead>
+template <class L>
 __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
                              1) void hopper_attention_forward_kernel(const __grid_constant__ AttentionMaps maps, float* lse,
                                                                      AttentionWork work) {
@@ -245,16 +159,16 @@ __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
   const uint32_t memory = shared_address(shared);
   const AttentionBarriers<L> barrier(memory);
   share_roles(
-      barrier, [&] { load(maps, work, memory, barrier); }, [&](int w) { compute<kAhead>(maps, lse, work, memory, barrier, w); });
+      barrier, [&] { load(maps, work, memory, barrier); }, [&](int w) { compute(maps, lse, work, memory, barrier, w); });
 }
 
-template <int kWarpgroups, bool kAhead>
+template <int kWarpgroups>
 void launch(bf16* out, float* lse, const bf16* qkv, const gpt2::ops::AttentionShape& s, cudaStream_t stream) {
   using L = ForwardLayout<kWarpgroups>;
   AttentionMaps maps{};
   maps.qkv = stack_map(qkv, s.B, s.T, 3 * s.C);
   maps.out = stack_map(out, s.B, s.T, s.C);
-  launch_attention<L>(hopper_attention_forward_kernel<L, kAhead>, s, stream, maps, lse);
+  launch_attention<L>(hopper_attention_forward_kernel<L>, s, stream, maps, lse);
 }
 
 }  // namespace
@@ -263,9 +177,8 @@ void attention_forward(bf16* out, float* lse, const bf16* qkv, const gpt2::ops::
                        const AttentionCut& cut) {
   require_attention(shape, {out, qkv});
   const bool three = cut.forward == 0 ? attention_work(shape, 3).items >= 8 * multiprocessors() : cut.forward == 3;
-  if (cut.ahead) return three ? launch<3, true>(out, lse, qkv, shape, stream) : launch<2, true>(out, lse, qkv, shape, stream);
-  if (!three) return launch<2, false>(out, lse, qkv, shape, stream);
-  launch<3, false>(out, lse, qkv, shape, stream);
+  if (!three) return launch<2>(out, lse, qkv, shape, stream);
+  launch<3>(out, lse, qkv, shape, stream);
 }
 
 }  // namespace hopper

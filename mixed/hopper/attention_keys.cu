@@ -1,7 +1,6 @@
 // Attention backward, dk and dv: a warpgroup owns 64 keys and walks the query tiles from the diagonal on. Scores are computed transposed (keys
 // are the rows), so that p^T and ds^T are left operands as they come out of their products.
 #include <cmath>
-#include <type_traits>
 
 #include "mixed/hopper/attention_backward.cuh"
 
@@ -124,80 +123,6 @@ __device__ __forceinline__ void walk_queries(Walk& walk, int tile, int tiles, ui
   add_queries<false>(walk, tile + 1 == tiles, memory, ring, scale_log2);
 }
 
-struct WalkAhead {
-  float even[32], odd[32], dp[32], dk[32] = {}, dv[32] = {};
-  Fragments k, p, ds;
-  uint32_t values;
-};
-
-// One tile of queries, whose scores are in s. kMore: those of the next are made ahead.
-template <bool kMore>
-__device__ __forceinline__ void add_queries_ahead(WalkAhead& walk, float (&s)[32], float (&scores_ahead)[32], bool first, uint32_t memory,
-                                                  Ring<L::kStages>& ring, float scale_log2) {
-  const auto at = [&](const Ring<L::kStages>& r) { return memory + static_cast<uint32_t>(r.index) * (2 * kBytesTile); };
-  const uint32_t queries = at(ring);
-  const uint32_t statistics = memory + L::kAtExtra + static_cast<uint32_t>(ring.index) * kBytesStatistics + threadIdx.x % 4 * 16;
-  const Ring<L::kStages> next = ring.next();
-  if constexpr (kMore) {
-    next.wait_full();
-    wgmma_begin();
-    row_products(scores_ahead, walk.k, at(next));
-    wgmma_commit();
-  }
-  ring.wait_full();  // once more, here and below: ptxas moves nothing past a branch, neither products down nor probabilities behind the wait
-  make_probabilities(s, statistics, first, scale_log2);
-  ring.wait_full();
-  wgmma_wait<kMore ? 1 : 0>();
-  settle(walk.dp);
-  settle(walk.dk);
-  settle(walk.dv);
-  if (!first) ring.before().release();
-  make_score_gradients(walk.dp, s, statistics);
-  pack_fragments(walk.p, s);
-  pack_fragments(walk.ds, walk.dp);
-  wgmma_begin();
-  add_weighted_rows(walk.dv, walk.p, queries + kBytesTile);
-  add_weighted_rows(walk.dk, walk.ds, queries);
-  if constexpr (kMore) row_products(walk.dp, walk.values, at(next) + kBytesTile);
-  wgmma_commit();
-  if constexpr (kMore) {
-    wgmma_wait<1>();
-    settle(scores_ahead);
-  } else {
-    wgmma_wait<0>();
-    settle(walk.dk);
-    settle(walk.dv);
-    ring.release();
-  }
-  ring = next;
-}
-
-__device__ __forceinline__ void walk_queries_ahead(WalkAhead& walk, int tile, int tiles, uint32_t memory, Ring<L::kStages>& ring,
-                                                   float scale_log2) {
-  const uint32_t queries = memory + static_cast<uint32_t>(ring.index) * (2 * kBytesTile);
-  ring.wait_full();
-  wgmma_begin();
-  row_products(walk.even, walk.k, queries);
-  row_products(walk.dp, walk.values, queries + kBytesTile);
-  wgmma_commit();
-  wgmma_wait<0>();
-  settle(walk.even);
-  settle(walk.dp);
-  int query = tile;
-#pragma unroll 1
-  for (; query + 2 < tiles; query += 2) {
-    add_queries_ahead<true>(walk, walk.even, walk.odd, query == tile, memory, ring, scale_log2);
-    add_queries_ahead<true>(walk, walk.odd, walk.even, false, memory, ring, scale_log2);
-  }
-  if (query + 2 == tiles) {
-    add_queries_ahead<true>(walk, walk.even, walk.odd, query == tile, memory, ring, scale_log2);
-    add_queries_ahead<false>(walk, walk.odd, walk.even, false, memory, ring, scale_log2);
-  } else {
-    add_queries_ahead<false>(walk, walk.even, walk.odd, query == tile, memory, ring, scale_log2);
-  }
-}
-
-template <bool kAhead>
 __device__ __forceinline__ void compute(const AttentionMaps& maps, const AttentionWork& work, uint32_t memory,
                                         const AttentionBarriers<L>& barrier, int w) {
   Ring<L::kStages> ring{barrier.full, barrier.empty};
@@ -211,17 +136,11 @@ __device__ __forceinline__ void compute(const AttentionMaps& maps, const Attenti
       pass_over(ring, work.tiles - first);
       continue;
     }
-    std::conditional_t<kAhead, WalkAhead, Walk> walk;
+    Walk walk;
     load_fragments(walk.k, own);
+    load_fragments(walk.v, own + kBytesTile);
     pass_over(ring, tile - first);
-    if constexpr (kAhead) {
-      walk.values = own + kBytesTile;
-      walk_queries_ahead(walk, tile, work.tiles, memory, ring, work.scale_log2);
-      named_sync(1 + w, 128);  // nobody multiplies by the values any more
-    } else {
-      load_fragments(walk.v, own + kBytesTile);
-      walk_queries(walk, tile, work.tiles, memory, ring, work.scale_log2);
-    }
+    walk_queries(walk, tile, work.tiles, memory, ring, work.scale_log2);
     stage_rows(own, walk.dk, work.scale, work.scale);
     stage_rows(own + kBytesTile, walk.dv, 1, 1);
     store_and_release(w, own_empty, [&] {
@@ -232,7 +151,6 @@ __device__ __forceinline__ void compute(const AttentionMaps& maps, const Attenti
   }
 }
 
-template <bool kAhead>
 __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
                              1) void hopper_attention_keys_kernel(const __grid_constant__ AttentionMaps maps, const float* statistics,
                                                                   AttentionWork work) {
@@ -240,20 +158,19 @@ __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
   const uint32_t memory = shared_address(shared);
   const AttentionBarriers<L> barrier(memory);
   share_roles(
-      barrier, [&] { load(maps, statistics, work, memory, barrier); }, [&](int w) { compute<kAhead>(maps, work, memory, barrier, w); });
+      barrier, [&] { load(maps, statistics, work, memory, barrier); }, [&](int w) { compute(maps, work, memory, barrier, w); });
 }
 
 }  // namespace
 
 void attention_backward_keys(bf16* dqkv, const bf16* dout, const bf16* qkv, const gpt2::ops::AttentionShape& s, const void* scratch,
-                             cudaStream_t stream, const AttentionCut& cut) {
+                             cudaStream_t stream) {
   require_attention(s, {dqkv, dout, qkv, scratch});
   AttentionMaps maps{};
   maps.qkv = stack_map(qkv, s.B, s.T, 3 * s.C);
   maps.dout = stack_map(dout, s.B, s.T, s.C);
   maps.dqkv = stack_map(dqkv, s.B, s.T, 3 * s.C);
-  const auto kernel = cut.ahead ? hopper_attention_keys_kernel<true> : hopper_attention_keys_kernel<false>;
-  launch_attention<L>(kernel, s, stream, maps, static_cast<const float*>(scratch));
+  launch_attention<L>(hopper_attention_keys_kernel, s, stream, maps, static_cast<const float*>(scratch));
 }
 
 }  // namespace hopper

@@ -130,87 +130,6 @@ __device__ __forceinline__ void walk_keys(float (&dq)[32], const Own& own, int t
   ring = ring.next();
 }
 
-template <class Own>
-__device__ __forceinline__ void make_score_gradients(float (&p)[32], const float (&dp)[32], const Own& own) {
-#pragma unroll
-  for (int i = 0; i < 32; ++i) p[i] *= dp[i] - own.D[i >> 1 & 1];
-}
-
-// A key tile before the diagonal, whose scores are in s and dout v^T in dp: those of the next are made meanwhile.
-template <class Own, int kStages>
-__device__ __forceinline__ void add_keys(float (&dq)[32], Fragments& ds, float (&s)[32], float (&dp)[32], float (&s_ahead)[32],
-                                         float (&dp_ahead)[32], const Own& own, bool first, uint32_t memory, Ring<kStages>& ring,
-                                         float scale_log2) {
-  const auto keys = [&](const Ring<kStages>& r) { return memory + static_cast<uint32_t>(r.index) * (2 * kBytesTile); };
-  const Ring<kStages> next = ring.next();
-  next.wait_full();
-  wgmma_begin();
-  row_products(s_ahead, own.q, keys(next));
-  own.times_dout(dp_ahead, keys(next) + kBytesTile);
-  wgmma_commit();
-  ring.wait_full();  // once more, here and below: ptxas moves nothing past a branch, neither products down nor probabilities behind the wait
-  make_probabilities<false>(s, own, scale_log2);
-  make_score_gradients(s, dp, own);
-  settle(s);
-  ring.wait_full();
-  wgmma_wait<0>();
-  settle(dq);
-  settle(s_ahead);
-  settle(dp_ahead);
-  if (!first) ring.before().release();
-  pack_fragments(ds, s);
-  wgmma_begin();
-  add_weighted_rows(dq, ds, keys(ring));
-  wgmma_commit();
-  ring = next;
-}
-
-// The tile on the diagonal, the last.
-template <class Own, int kStages>
-__device__ __forceinline__ void add_diagonal(float (&dq)[32], Fragments& ds, float (&s)[32], const float (&dp)[32], const Own& own,
-                                             bool first, uint32_t memory, Ring<kStages>& ring, float scale_log2) {
-  make_probabilities<true>(s, own, scale_log2);
-  make_score_gradients(s, dp, own);
-  wgmma_wait<0>();
-  settle(dq);
-  if (!first) ring.before().release();
-  pack_fragments(ds, s);
-  wgmma_begin();
-  add_weighted_rows(dq, ds, memory + static_cast<uint32_t>(ring.index) * (2 * kBytesTile));
-  wgmma_commit();
-  wgmma_wait<0>();
-  settle(dq);
-  ring.release();
-  ring = ring.next();
-}
-
-template <class Own, int kStages>
-__device__ __forceinline__ void walk_keys_ahead(float (&dq)[32], const Own& own, int tile, uint32_t memory, Ring<kStages>& ring,
-                                                float scale_log2) {
-  float even[32], dp_even[32], odd[32], dp_odd[32];
-  Fragments ds;
-  const uint32_t keys = memory + static_cast<uint32_t>(ring.index) * (2 * kBytesTile);
-  ring.wait_full();
-  wgmma_begin();
-  row_products(even, own.q, keys);
-  own.times_dout(dp_even, keys + kBytesTile);
-  wgmma_commit();
-  wgmma_wait<0>();
-  settle(even);
-  settle(dp_even);
-#pragma unroll 1
-  for (int key = 0; key + 2 <= tile; key += 2) {
-    add_keys(dq, ds, even, dp_even, odd, dp_odd, own, key == 0, memory, ring, scale_log2);
-    add_keys(dq, ds, odd, dp_odd, even, dp_even, own, false, memory, ring, scale_log2);
-  }
-  if (tile % 2 == 1) {
-    add_keys(dq, ds, even, dp_even, odd, dp_odd, own, tile == 1, memory, ring, scale_log2);
-    add_diagonal(dq, ds, odd, dp_odd, own, false, memory, ring, scale_log2);
-  } else {
-    add_diagonal(dq, ds, even, dp_even, own, tile == 0, memory, ring, scale_log2);
-  }
-}
-
 // What the kernel for dk and dv reads of this thread's rows. Rows beyond T have a probability of zero.
 template <class Own>
 __device__ __forceinline__ void keep_statistics(float* statistics, Own& own, const float* lse, const AttentionWork& work, const Item& item,
@@ -226,7 +145,7 @@ __device__ __forceinline__ void keep_statistics(float* statistics, Own& own, con
   }
 }
 
-template <bool kAhead, class L>
+template <class L>
 __device__ __forceinline__ void compute(const AttentionMaps& maps, float* statistics, const float* lse, const AttentionWork& work,
                                         uint32_t memory, const AttentionBarriers<L>& barrier, int w) {
   Ring<L::kStages> ring{barrier.full, barrier.empty};
@@ -241,21 +160,18 @@ __device__ __forceinline__ void compute(const AttentionMaps& maps, float* statis
       pass_over(ring, end);
       continue;
     }
-    Own<L::kWarpgroups == 2 && !kAhead> own;
+    Own<L::kWarpgroups == 2> own;
     read_own(own, at);
     keep_statistics(statistics, own, lse, work, item, tile);
     float dq[32] = {};
-    if constexpr (kAhead)
-      walk_keys_ahead(dq, own, tile, memory, ring, work.scale_log2);
-    else
-      walk_keys(dq, own, tile, memory, ring, work.scale_log2);
+    walk_keys(dq, own, tile, memory, ring, work.scale_log2);
     pass_over(ring, end - tile - 1);
     stage_rows(at, dq, work.scale, work.scale);
     store_and_release(w, own_empty, [&] { tma_store(&maps.dqkv, at, item.head * kHeadChannels, tile * kTileRows, item.batch); });
   }
 }
 
-template <class L, bool kAhead>
+template <class L>
 __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
                              1) void hopper_attention_queries_kernel(const __grid_constant__ AttentionMaps maps, float* statistics,
                                                                      const float* lse, AttentionWork work) {
@@ -263,11 +179,10 @@ __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
   const uint32_t memory = shared_address(shared);
   const AttentionBarriers<L> barrier(memory);
   share_roles(
-      barrier, [&] { load(maps, work, memory, barrier); },
-      [&](int w) { compute<kAhead>(maps, statistics, lse, work, memory, barrier, w); });
+      barrier, [&] { load(maps, work, memory, barrier); }, [&](int w) { compute(maps, statistics, lse, work, memory, barrier, w); });
 }
 
-template <int kWarpgroups, bool kAhead>
+template <int kWarpgroups>
 void launch(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse, const gpt2::ops::AttentionShape& s,
             float* statistics, cudaStream_t stream) {
   using L = QueriesLayout<kWarpgroups>;
@@ -276,7 +191,7 @@ void launch(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, cons
   maps.out = stack_map(out, s.B, s.T, s.C);
   maps.dout = stack_map(dout, s.B, s.T, s.C);
   maps.dqkv = stack_map(dqkv, s.B, s.T, 3 * s.C);
-  launch_attention<L>(hopper_attention_queries_kernel<L, kAhead>, s, stream, maps, statistics, lse);
+  launch_attention<L>(hopper_attention_queries_kernel<L>, s, stream, maps, statistics, lse);
 }
 
 }  // namespace
@@ -285,9 +200,8 @@ void attention_backward_queries(bf16* dqkv, const bf16* dout, const bf16* qkv, c
                                 const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, const AttentionCut& cut) {
   require_attention(shape, {dqkv, dout, qkv, out, scratch});
   auto* statistics = static_cast<float*>(scratch);
-  if (cut.ahead) return launch<2, true>(dqkv, dout, qkv, out, lse, shape, statistics, stream);
-  if (cut.queries == 2) return launch<2, false>(dqkv, dout, qkv, out, lse, shape, statistics, stream);
-  launch<3, false>(dqkv, dout, qkv, out, lse, shape, statistics, stream);
+  if (cut.queries == 2) return launch<2>(dqkv, dout, qkv, out, lse, shape, statistics, stream);
+  launch<3>(dqkv, dout, qkv, out, lse, shape, statistics, stream);
 }
 
 }  // namespace hopper

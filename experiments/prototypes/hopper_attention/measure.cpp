@@ -77,10 +77,10 @@ void measure(int64_t B) {
 
   fmt::print("B={} forward\n", B);
   std::vector<Candidate> forward;
-  const std::vector<hopper::AttentionCut> cuts{{2, 2}, {3, 3}, {2, 2, true}, {3, 2, true}};
-  for (const hopper::AttentionCut& cut : cuts)
-    forward.push_back({fmt::format("hopper, {} warpgroups{}", cut.forward, cut.ahead ? ", ahead" : ""),
-                       [&, cut](Set& x) { hopper::attention_forward(x.out.data(), x.lse.data(), x.qkv.data(), s, nullptr, cut); }});
+  for (const int w : {2, 3})
+    forward.push_back({fmt::format("hopper, {} warpgroups", w), [&s, w](Set& x) {
+                         hopper::attention_forward(x.out.data(), x.lse.data(), x.qkv.data(), s, nullptr, {w, w});
+                       }});
   forward.push_back({"flash", [&](Set& x) { mixed::flash_attention_forward(x.out.data(), x.lse.data(), x.qkv.data(), s, nullptr); }});
   if (cudnn)
     for (const auto plan : {mixed::CudnnPlan::heuristic, mixed::CudnnPlan::measured})
@@ -91,21 +91,19 @@ void measure(int64_t B) {
 
   fmt::print("B={} backward\n", B);
   std::vector<Candidate> backward;
-  for (size_t i = 0; i < 3; ++i)
-    backward.push_back({fmt::format("hopper dq, {} warpgroups{}", cuts[i].queries, cuts[i].ahead ? ", ahead" : ""), [&, i](Set& x) {
+  for (const int w : {2, 3})
+    backward.push_back({fmt::format("hopper dq, {} warpgroups", w), [&, w](Set& x) {
                           hopper::attention_backward_queries(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
-                                                             scratch.data(), nullptr, cuts[i]);
+                                                             scratch.data(), nullptr, {w, w});
                         }});
-  for (const size_t i : {size_t{0}, size_t{2}}) {
-    const char* how = cuts[i].ahead ? ", ahead" : "";
-    backward.push_back({fmt::format("hopper dk dv{}", how), [&, i](Set& x) {
-                          hopper::attention_backward_keys(x.dqkv.data(), x.dout.data(), x.qkv.data(), s, scratch.data(), nullptr, cuts[i]);
-                        }});
-    backward.push_back({fmt::format("hopper{}", how), [&, i](Set& x) {
+  backward.push_back({"hopper dk dv", [&](Set& x) {
+                        hopper::attention_backward_keys(x.dqkv.data(), x.dout.data(), x.qkv.data(), s, scratch.data(), nullptr);
+                      }});
+  for (const int w : {2, 3})
+    backward.push_back({fmt::format("hopper, dq {} warpgroups", w), [&, w](Set& x) {
                           hopper::attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
-                                                     scratch.data(), nullptr, cuts[i]);
+                                                     scratch.data(), nullptr, {w, w});
                         }});
-  }
   backward.push_back({"flash", [&](Set& x) {
                         mixed::flash_attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
                                                         scratch.data(), nullptr);
