@@ -83,7 +83,7 @@ OpSizes real_sizes() {
       {4, 1024, 12, 64, false, true}, {3, 1021, 12, 64, true, true}, {2049, 2, 32, 16, false, false}, {1, 2309, 2, 64, false, false}};
   z.elements = {kRows * 4 * C, kManyRows * 4 * C + 1};
   z.classifiers = {{kRows, V, Vp, true}, {kManyRows, V, Vp, false}, {kBeyond16Bits, 509, 512, false}};
-  z.heads = {{kRows, C, V, Vp, true}, {kRows + 37, C, V, Vp, false}, {kBeyond16Bits, 64, 509, 512, false}};
+  z.heads = {{kRows, C, V, Vp, true}, {kRows + 37, C, V, Vp, false}};
   z.losses = {kManyRows, kBeyond16Bits};
   z.gradients = {124'475'904, 124'475'905};
   z.updates = {{d12, {99}}, {{1024, V, V, 12, 12, C}, {100'000}}};

@@ -15,7 +15,7 @@ struct RankPlan {
   Communication communication{};
   GradientReduction reduction{};
   int rank = 0;
-  EmbeddingExchange embedding{};
+  EmbeddingExchange embedding = EmbeddingExchange::dense;
   ExchangeStart start{};
   int64_t embedding_rows = 0;                               // of one rank: B * T
   int64_t embedding_row_bytes = 0;                          // of the gradient that the embedding's backward reads
