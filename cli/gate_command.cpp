@@ -83,8 +83,8 @@ void check_flags(const GateFlags& f) {
   if (f.write_receipt) {
     if (f.trainer == "reference") throw InputError("--write-receipt: only GPU trainers have receipts; the CPU reference needs none");
     if (!f.variants.empty() || !f.checkpoint.empty() || !f.model.empty() || f.matmul != default_matmul(f.trainer) || f.no_ops ||
-        f.no_model || f.op_sizes.size() != 3 || f.no_real_size || !f.without.empty() || !f.seeds.empty() || f.recompute != "none" ||
-        f.weight_rounding != "nearest" || f.not_deterministic || !f.answers.empty())
+        f.no_model || f.op_sizes.size() != GateFlags().op_sizes.size() || f.no_real_size || !f.without.empty() || !f.seeds.empty() ||
+        f.recompute != "none" || f.weight_rounding != "nearest" || f.not_deterministic || !f.answers.empty())
       throw InputError(
           "--write-receipt checks every variant and every matmul mode of the gate's own models; give only "
           "--trainer, --seed and --receipt-folder with it");

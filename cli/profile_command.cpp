@@ -143,11 +143,11 @@ void say_what_was_left_out(profiler::Recording& recording, const ProfileFlags& f
 profiler::ProfileDocument joined(const ProfileFlags& f, const profiler::CollectPlan& plan, const profiler::RunInfo& run,
                                  const profiler::Ceilings& ceilings, const profiler::ProfileOptions& options, bool cpu) {
   std::vector<profiler::RankRecording> recordings = load_ranks(plan, f.gpus);
-  for (profiler::RankRecording& r : recordings) {
-    if (cpu) break;
-    say_what_was_left_out(r.recording, f);
-    if (!f.no_counters) r.recording.missing.push_back({"kernel_counters_left_out", 1, ""});
-  }
+  if (!cpu)
+    for (profiler::RankRecording& r : recordings) {
+      say_what_was_left_out(r.recording, f);
+      if (!f.no_counters) r.recording.missing.push_back({"kernel_counters_left_out", 1, ""});
+    }
   profiler::JoinOptions join;
   join.links = links_for(f.links, uuids_of(recordings));
   profiler::ProfileDocument document = profiler::join_ranks(recordings, run, ceilings, options, join);

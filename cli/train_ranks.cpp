@@ -162,15 +162,12 @@ dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& 
         fmt::format("--communicator {}: the reference trainer's gradients are in host memory; expected staged", f.communicator));
 #ifdef STEPSCOPE_GPU_RANKS
   if (!cpu) dist::agree(channel_.get(), [&] { dist::use_device_of(world()); });
-  if (!cpu && f.communicator == "peer") {
-    communicator_ = announced(dist::make_peer(world(), *channel_));
+  std::unique_ptr<dist::Communicator> peer;
+  if (!cpu && f.communicator == "peer") peer = dist::make_peer(world(), *channel_);
+  if (!cpu && f.communicator == "auto") peer = peer_of_two(world(), *channel_);
+  if (peer) {
+    communicator_ = announced(std::move(peer));
     return *communicator_;
-  }
-  if (!cpu && f.communicator == "auto") {
-    if (auto peer = peer_of_two(world(), *channel_)) {
-      communicator_ = announced(std::move(peer));
-      return *communicator_;
-    }
   }
   if (!cpu && f.communicator != "staged") {
     dist::require_own_devices(*channel_);

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/atomic_file.h"
 #include "experiments/gate/op_gate.h"
 #include "experiments/gate/report.h"
 #include "gpt2/cuda/device_info.h"
@@ -27,16 +27,11 @@ class OneAtATime {
  public:
   OneAtATime()
       : file_(::open((std::filesystem::temp_directory_path() / "stepscope-gate-huge.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    if (file_ >= 0) (void)::flock(file_, LOCK_EX);
+    if (file_) (void)::flock(file_.get(), LOCK_EX);
   }
-  ~OneAtATime() {
-    if (file_ >= 0) ::close(file_);
-  }
-  OneAtATime(const OneAtATime&) = delete;
-  OneAtATime& operator=(const OneAtATime&) = delete;
 
  private:
-  int file_;
+  gpt2::Descriptor file_;  // its end unlocks
 };
 
 inline int64_t print_failures(const gate::GateReport& report) {

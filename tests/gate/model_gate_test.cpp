@@ -75,6 +75,12 @@ TEST(ModelGate, ARightTrainerPasses) {
   }
 }
 
+Defect off_by_a_twentieth_of_a_percent(Tensor t) {
+  return {.gradients = [t](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
+    for (float& x : tensor(g, o, t)) x *= 1.0005f;
+  }};
+}
+
 std::vector<double> values(const GateReport& report) {
   std::vector<double> out;
   for (const CheckResult& r : report.results)
@@ -87,9 +93,7 @@ std::vector<double> values(const GateReport& report) {
 
 // Answers kept from a check of a right trainer serve the check of another: what it says is what it says alone.
 TEST(ModelGate, SharedAnswersChangeNoVerdict) {
-  const Defect wrong{.gradients = [](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
-    for (float& x : tensor(g, o, Tensor::fcw)) x *= 1.0005f;
-  }};
+  const Defect wrong = off_by_a_twentieth_of_a_percent(Tensor::fcw);
   ExpectedCache answers;
   ModelGateOptions options = one_layer(true, 7);
   options.with_timed_steps = false;  // no two clocks agree
@@ -104,9 +108,7 @@ TEST(ModelGate, SharedAnswersChangeNoVerdict) {
 
 // The same for answers in files, which later gates of a session read; one that was cut off is made again.
 TEST(ModelGate, AnswersInFilesChangeNoVerdict) {
-  const Defect wrong{.gradients = [](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
-    for (float& x : tensor(g, o, Tensor::fcw)) x *= 1.0005f;
-  }};
+  const Defect wrong = off_by_a_twentieth_of_a_percent(Tensor::fcw);
   const stepscope::TemporaryFolder folder;
   ModelGateOptions options = one_layer(true, 7);
   options.with_timed_steps = false;
@@ -131,10 +133,7 @@ TEST(ModelGate, AnswersInFilesChangeNoVerdict) {
 
 TEST(ModelGate, EachTensorOffByATwentiethOfAPercentIsNamed) {
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
-    const Defect d{.gradients = [&](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
-      for (float& x : tensor(g, o, row.id)) x *= 1.0005f;
-    }};
-    const GateReport report = judge(d);
+    const GateReport report = judge(off_by_a_twentieth_of_a_percent(row.id));
     std::set<std::string> compared, tensors;
     for (const CheckResult& r : report.results) {
       if (r.passed) continue;
