@@ -2,17 +2,25 @@
 # sources of a stage as one. Every kernel is still compiled to machine code for every architecture, with the same warnings. The kernels are
 # slow, so the launcher asks for this only with CI=true and without a GPU.
 #
-#   stepscope_device_sources_together(STAGE)   for a stage whose sources give their own things different names
+#   stepscope_device_sources_together(STAGE [APART name…])   APART: names that several of its sources give to different things of their own
 function(stepscope_device_sources_together STAGE)
   if(NOT STEPSCOPE_COMPILE_ONLY)
     return()
   endif()
+  cmake_parse_arguments(T "" "" "APART" ${ARGN})
   get_target_property(sources ${STAGE} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cu$")
   set(text "")
   foreach(source IN LISTS sources)
     get_filename_component(path ${source} ABSOLUTE)
+    string(MAKE_C_IDENTIFIER ${source} place)
+    foreach(name IN LISTS T_APART)
+      string(APPEND text "#define ${name} ${name}_of_${place}\n")
+    endforeach()
     string(APPEND text "#include \"${path}\"\n")
+    foreach(name IN LISTS T_APART)
+      string(APPEND text "#undef ${name}\n")
+    endforeach()
   endforeach()
   set(together ${CMAKE_CURRENT_BINARY_DIR}/${STAGE}_together.cu)
   file(CONFIGURE OUTPUT ${together} CONTENT "${text}" @ONLY)
