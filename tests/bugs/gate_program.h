@@ -1,6 +1,11 @@
 // What the two gate programs share: the failures of a report as run_bugs.sh reads them, "failed: CHECK | TENSOR | …" for each failing
-// check. Exit 0: passed, 1: something failed, 3: no GPU. The seed is the first argument, or new each time; a second one, "first", ends the
-// program at the first report with a failure.
+// check. Exit 0: passed, 1: something failed, 2: an unknown word, 3: no GPU.
+//   PROGRAM [SEED [first] [models-first] [answers=FOLDER]]
+// The seed is new each time unless it is given. The words make a score quicker and change none:
+//   first            the program ends at the first report with a failure
+//   models-first     the model is checked before the ops: for a bug that no single op shows
+//   answers=FOLDER   the oracle's answers are taken from there where a program left them. For patches of code that the oracle does not run:
+//                    a bug that trainer and oracle share must be in both.
 #pragma once
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -9,9 +14,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/atomic_file.h"
 #include "experiments/gate/op_gate.h"
@@ -20,7 +28,10 @@
 
 namespace gate_program {
 
-inline bool stop_at_first = false;  // nothing more is asked once a report has failed
+struct Words {
+  bool stop_at_first = false, models_first = false;
+  std::filesystem::path answers;
+};
 
 // Programs run beside each other and the huge shapes fill half of the device, so one program at a time has them.
 class OneAtATime {
@@ -36,9 +47,7 @@ class OneAtATime {
 
 inline int64_t print_failures(const gate::GateReport& report) {
   for (const gate::CheckResult& r : report.results)
-    if (!r.passed)
-      fmt::print("failed: {} | {} | {} > {} {} | {}\n", r.name, r.tensor, r.error, r.budget, r.unit,
-                 r.detail);
+    if (!r.passed) fmt::print("failed: {} | {} | {} > {} {} | {}\n", r.name, r.tensor, r.error, r.budget, r.unit, r.detail);
   if (report.results.empty()) fmt::print("failed: nothing was checked\n");
   std::fflush(stdout);
   return report.passed() ? 0 : 1;
@@ -51,18 +60,30 @@ inline void say_and_end(const std::string& what) {
   std::_Exit(1);
 }
 
-// The op checks, the huge shapes last. Returns the number of reports that did not pass.
-inline int64_t check_ops(gate::OpGateOptions ops) {
+// The op checks, from the quickest sizes to those that fill half of the device. Returns the number of reports that did not pass.
+inline int64_t check_ops(gate::OpGateOptions ops, const Words& words) {
   ops.on_hang = say_and_end;
-  ops.sizes = {"odd", "real"};
-  const int64_t failed = print_failures(gate::check_ops(ops));
-  if (failed > 0 && stop_at_first) return failed;
-  const OneAtATime alone;
-  ops.sizes = {"huge"};
-  return failed + print_failures(gate::check_ops(ops));
+  int64_t failed = 0;
+  for (const std::string size : {"odd", "real", "huge"}) {
+    if (failed > 0 && words.stop_at_first) break;
+    ops.sizes = {size};
+    std::optional<OneAtATime> alone;
+    if (size == "huge") alone.emplace();
+    failed += print_failures(gate::check_ops(ops));
+  }
+  return failed;
 }
 
-// `failures_of(seed)` runs the gate and returns the number of reports that did not pass.
+// `models` has one call for each way to check the model; each returns the number of reports that did not pass, as `ops` does.
+inline int64_t check_all(const Words& words, const std::function<int64_t()>& ops, std::vector<std::function<int64_t()>> checks) {
+  checks.insert(words.models_first ? checks.end() : checks.begin(), ops);
+  int64_t failed = 0;
+  for (const std::function<int64_t()>& check : checks)
+    if (failed == 0 || !words.stop_at_first) failed += check();
+  return failed;
+}
+
+// `failures_of(seed, words)` runs the gate and returns the number of reports that did not pass.
 template <class Gate>
 int run(int argc, char** argv, const Gate& failures_of) {
   if (const auto why = gpt2::cuda::why_no_device()) {
@@ -70,11 +91,24 @@ int run(int argc, char** argv, const Gate& failures_of) {
     return 3;
   }
   const uint64_t seed = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : std::random_device{}();
-  stop_at_first = argc > 2 && std::string_view(argv[2]) == "first";
+  Words words;
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "first") {
+      words.stop_at_first = true;
+    } else if (word == "models-first") {
+      words.models_first = true;
+    } else if (word.starts_with("answers=")) {
+      words.answers = word.substr(8);
+    } else {
+      fmt::print(stderr, "'{}' is no word of a gate program: expected first, models-first or answers=FOLDER\n", word);
+      return 2;
+    }
+  }
   fmt::print("seed {}\n", seed);
   int64_t failed = 0;
   try {
-    failed = failures_of(seed);
+    failed = failures_of(seed, words);
   } catch (const std::exception& e) {  // after a kernel that faulted every further call throws
     fmt::print("failed: exception | {}\n", e.what());
     ++failed;

@@ -7,18 +7,18 @@
 #include "fp32/trainer.h"
 
 int main(int argc, char** argv) {
-  return gate_program::run(argc, argv, [](uint64_t seed) {
+  return gate_program::run(argc, argv, [](uint64_t seed, const gate_program::Words& words) {
     const gate::DeviceHooks hooks = gate::cuda_device_hooks();  // before anything that a patch may change
     gate::OpGateOptions ops;
     ops.seed = seed;
-    int64_t failed = gate_program::check_ops(ops);
-    if (failed > 0 && gate_program::stop_at_first) return failed;
     gate::ModelGateOptions model;
     model.seed = seed;
     model.on_hang = gate_program::say_and_end;
     model.device = &hooks;
-    failed += gate_program::print_failures(
-        gate::check_model([](const gpt2::TrainerOptions& o) { return fp32::make_fp32_trainer(o); }, model));
-    return failed;
+    model.answers = words.answers;
+    return gate_program::check_all(words, [&] { return gate_program::check_ops(ops, words); }, {[&] {
+                                     return gate_program::print_failures(gate::check_model(
+                                         [](const gpt2::TrainerOptions& o) { return fp32::make_fp32_trainer(o); }, model));
+                                   }});
   });
 }

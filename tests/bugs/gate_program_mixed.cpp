@@ -10,11 +10,12 @@
 #include "mixed/trainer.h"
 
 int main(int argc, char** argv) {
-  return gate_program::run(argc, argv, [](uint64_t seed) {
+  return gate_program::run(argc, argv, [](uint64_t seed, const gate_program::Words& words) {
     gate::ModelGateOptions defaults;
     defaults.trainer = "mixed";
     defaults.matmul = "bf16";
     defaults.seed = seed;
+    defaults.answers = words.answers;
     defaults.on_hang = gate_program::say_and_end;
     const gate::DeviceHooks hooks = gate::cuda_device_hooks();
     defaults.device = &hooks;
@@ -51,12 +52,13 @@ int main(int argc, char** argv) {
     gate::OpGateOptions ops;
     ops.trainer = "mixed";
     ops.seed = seed;
-    int64_t failed = gate_program::check_ops(ops);
-    for (const gate::ModelGateOptions& options : {defaults, flash, plain, recompute, stochastic, beside, narrow}) {
-      if (failed > 0 && gate_program::stop_at_first) break;
-      failed += gate_program::print_failures(
-          gate::check_model([](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); }, options));
-    }
-    return failed;
+    std::vector<std::function<int64_t()>> models;
+    for (const gate::ModelGateOptions& options : {defaults, flash, plain, recompute, stochastic, beside, narrow})
+      models.push_back([options] {
+        return gate_program::print_failures(
+            gate::check_model([](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); }, options));
+      });
+    return gate_program::check_all(
+        words, [&] { return gate_program::check_ops(ops, words); }, models);
   });
 }
