@@ -49,7 +49,7 @@ struct ModelGateOptions {
   ExpectedCache* small_answers = nullptr;            // the oracle's, of the small models, for checks of other variants; may be null
   std::filesystem::path answers;                     // folder of the oracle's answers, of all models (kept_answers.h); empty: none are kept
   std::function<void(const std::string&)> progress;  // called with what begins; may be empty
-  OnHang on_hang{};                                  // of a trainer on a device that never ends a call; empty: end_of_a_hang
+  OnHang on_hang;                                    // of a trainer on a device that never ends a call
 };
 
 // Every check of check_model(): its name, as results and tests/bugs have it (up to a suffix, "adam m t=1 clip 0.2"),

@@ -339,9 +339,10 @@ struct LogSumExp {
   const double* s;
   int64_t T;
   GATE_ANYWHERE void operator()(int64_t row) const {
-    double sum = 0;
-    for (int64_t past = 0; past <= row % T; ++past) sum += exp(s[row * T + past]);
-    lse[row] = log(sum);
+    double largest = s[row * T], sum = 0;  // without it exponentials of scores near -1,000 are 0
+    for (int64_t past = 1; past <= row % T; ++past) largest = fmax(largest, s[row * T + past]);
+    for (int64_t past = 0; past <= row % T; ++past) sum += exp(s[row * T + past] - largest);
+    lse[row] = largest + log(sum);
   }
 };
 struct Probabilities {

@@ -270,8 +270,9 @@ void OpCases::attention() {
   for (const auto& z : z_.attentions) {
     const int64_t C = z.NH * z.HS;
     const OpShape s{z.B, z.T, C, z.NH, 1, 1, z.T};
-    const std::string shape = fmt::format("B={} T={} NH={} HS={}{}", z.B, z.T, z.NH, z.HS, z.hurt ? ", scores from -200 to 200" : "");
-    const OpTensor qkv = input("qkv", s.rows(), 3 * C, storage_.activation, Qkv{seed(), z.T, C, z.HS, z.hurt});
+    const char* scores = z.hurt ? ", scores from -200 to 200" : z.low ? ", scores near -1,344" : "";
+    const std::string shape = fmt::format("B={} T={} NH={} HS={}{}", z.B, z.T, z.NH, z.HS, scores);
+    const OpTensor qkv = input("qkv", s.rows(), 3 * C, storage_.activation, Qkv{seed(), z.T, C, z.HS, z.hurt, z.low});
     const auto a = answer::attention_forward(o_.space, view_of(qkv), z.B, z.T, C, z.NH);
     // Probabilities, in the backward also ds, are rounded as factors of products; where a few keys have all
     // of the probability nothing averages that.
@@ -280,7 +281,7 @@ void OpCases::attention() {
     const double half = static_cast<double>(z.B) * static_cast<double>(z.T) * static_cast<double>(z.T) * static_cast<double>(C);
     const auto attention_case = [&](const char* op, double products) {
       OpCase c{.op = op, .shape = shape, .matmul = true, .tensors = {}, .flops = products * half};
-      c.floor_factor = z.hurt ? 100 : 1;
+      c.floor_factor = z.hurt || z.low ? 100 : 1;
       if (fused_) {
         c.baseline = "unfused";
         if (!z.with_cudnn)
@@ -310,7 +311,7 @@ void OpCases::attention() {
         use_(c);
       }
     }
-    if (!backward && !planned_backward) continue;
+    if ((!backward && !planned_backward) || z.low) continue;
     const OpTensor out = input_of("out", s.rows(), C, storage_.activation, content_of(a.out, storage_.activation)),
                    lse = input_of("lse", z.B * z.NH, z.T, kF32, content_of(a.lse, kF32)),
                    dout = input("dout", s.rows(), C, storage_.activation, normal());

@@ -29,7 +29,7 @@ struct OpGateOptions {
   // False: nothing is compared with an oracle, and nothing else runs on the device. For a sanitizer.
   bool with_answers = true;
   std::function<void(const std::string&)> progress;  // called with each op that begins; may be empty
-  OnHang on_hang{};                                  // of a launch that never ends; empty: end_of_a_hang
+  OnHang on_hang;                                    // of a launch that never ends
 };
 
 // Throws stepscope::MachineError when there is no device. A variant that refuses a shape with InputError or

@@ -79,7 +79,9 @@ struct FillQkv {
   GATE_ANYWHERE double at(int64_t t, int64_t column, int64_t i) const {
     const double x = normal_at(q.seed, i);
     const int64_t part = column / q.C;  // query, key, value
-    if (part == 2 || !q.hurt) return x;
+    if (part == 2) return x;
+    if (q.low) return part == 0 ? 256 : (x > 0.5 ? -83 : x < -0.5 ? -85 : -84) / 128.0;
+    if (!q.hurt) return x;
     const double root = sqrt(static_cast<double>(q.HS));
     // Constant queries of 256: a key of constant k scores 256 k sqrt(HS). Large queries and small keys, not
     // the other way round: the gradient of a query is a sum of score gradients times keys that all but

@@ -32,7 +32,8 @@ struct OpSizes {
   struct Attention {
     int64_t B, T, NH, HS;
     bool hurt;
-    bool with_cudnn;  // which builds a plan per shape, and that takes seconds
+    bool with_cudnn;   // which builds a plan per shape, and that takes seconds
+    bool low = false;  // scores far below 0, the forward alone
   };
   struct Classifier {
     int64_t rows, V, Vp;

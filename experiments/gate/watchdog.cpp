@@ -9,14 +9,12 @@
 namespace gate {
 
 void end_of_a_hang(const std::string& what) {
-  fmt::print(stderr, "stepscope: gate: {} has not ended within {} s: it hangs. The gate refuses it and asks nothing more of this device.\n",
-             what, kHangs.count());
+  fmt::print(stderr, "stepscope: gate: {} does not end: it hangs. The gate refuses it and asks nothing more of this device.\n", what);
   std::fflush(nullptr);
   std::_Exit(1);
 }
 
-Watchdog::Watchdog(OnHang on_hang, std::chrono::milliseconds limit)
-    : thread_([this, limit, on_hang = on_hang ? std::move(on_hang) : OnHang(end_of_a_hang)] { watch(limit, on_hang); }) {}
+Watchdog::Watchdog(OnHang on_hang) : thread_([this, on_hang = std::move(on_hang)] { watch(on_hang); }) {}
 
 Watchdog::~Watchdog() {
   {
@@ -27,14 +25,14 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
-void Watchdog::watch(std::chrono::milliseconds limit, const OnHang& on_hang) {
+void Watchdog::watch(const OnHang& on_hang) {
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, limit / 20, [&] { return ends_; })) {
-    if (!doing_ || std::chrono::steady_clock::now() - since_ < limit) continue;
+  while (!changed_.wait_for(lock, on_hang.after / 20, [&] { return ends_; })) {
+    if (!doing_ || std::chrono::steady_clock::now() - since_ < on_hang.after) continue;
     doing_ = false;  // said once
     const std::string what = what_;
     lock.unlock();
-    on_hang(what);
+    on_hang.tell(what);
     lock.lock();
   }
 }

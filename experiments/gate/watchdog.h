@@ -12,17 +12,19 @@
 
 namespace gate {
 
-// With what was being done. It may not return to code that uses the device.
-using OnHang = std::function<void(const std::string& what)>;
 // Says it on stderr and ends the process with exit code 1: something is wrong.
 void end_of_a_hang(const std::string& what);
 
-// Far above what any launch of the gate takes, also where ten processes share the device.
-inline constexpr std::chrono::seconds kHangs{100};
+struct OnHang {
+  // With what was being done. It may not return to code that uses the device.
+  std::function<void(const std::string& what)> tell = end_of_a_hang;
+  // Far above what any launch of the gate takes, also where ten processes share the device or compute-sanitizer watches.
+  std::chrono::milliseconds after = std::chrono::seconds(100);
+};
 
 class Watchdog {
  public:
-  explicit Watchdog(OnHang on_hang = {}, std::chrono::milliseconds limit = kHangs);
+  explicit Watchdog(OnHang on_hang = {});
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -40,7 +42,7 @@ class Watchdog {
   };
 
  private:
-  void watch(std::chrono::milliseconds limit, const OnHang& on_hang);
+  void watch(const OnHang& on_hang);
 
   std::mutex mutex_;
   std::condition_variable changed_;

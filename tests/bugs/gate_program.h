@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -53,16 +54,19 @@ inline int64_t print_failures(const gate::GateReport& report) {
   return report.passed() ? 0 : 1;
 }
 
-// What hangs is refused.
-inline void say_and_end(const std::string& what) {
-  fmt::print("failed: {} | never ends\n", what);
-  std::fflush(nullptr);
-  std::_Exit(1);
+// What hangs is refused, soon: a kernel that never ends takes its share of the device from the programs beside it.
+inline gate::OnHang say_and_end() {
+  return {[](const std::string& what) {
+            fmt::print("failed: {} | never ends\n", what);
+            std::fflush(nullptr);
+            std::_Exit(1);
+          },
+          std::chrono::seconds(30)};
 }
 
 // The op checks, from the quickest sizes to those that fill half of the device. Returns the number of reports that did not pass.
 inline int64_t check_ops(gate::OpGateOptions ops, const Words& words) {
-  ops.on_hang = say_and_end;
+  ops.on_hang = say_and_end();
   int64_t failed = 0;
   for (const std::string size : {"odd", "real", "huge"}) {
     if (failed > 0 && words.stop_at_first) break;

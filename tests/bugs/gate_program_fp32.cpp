@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
     ops.seed = seed;
     gate::ModelGateOptions model;
     model.seed = seed;
-    model.on_hang = gate_program::say_and_end;
+    model.on_hang = gate_program::say_and_end();
     model.device = &hooks;
     model.answers = words.answers;
     return gate_program::check_all(words, [&] { return gate_program::check_ops(ops, words); }, {[&] {

@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
     defaults.matmul = "bf16";
     defaults.seed = seed;
     defaults.answers = words.answers;
-    defaults.on_hang = gate_program::say_and_end;
+    defaults.on_hang = gate_program::say_and_end();
     const gate::DeviceHooks hooks = gate::cuda_device_hooks();
     defaults.device = &hooks;
     gate::ModelGateOptions others = defaults;

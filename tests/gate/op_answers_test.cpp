@@ -91,9 +91,10 @@ TEST_P(Answers, ProductsAreThePlainLoops) {
 
 TEST_P(Answers, AttentionIsThePlainLoops) {
   constexpr int64_t B = 2, T = 21, NH = 5, HS = 8, C = NH * HS;
-  for (const bool hurt : {false, true}) {
+  for (const Qkv& kind :
+       {Qkv{3, T, C, HS}, Qkv{.seed = 3, .T = T, .C = C, .HS = HS, .hurt = true}, Qkv{.seed = 3, .T = T, .C = C, .HS = HS, .low = true}}) {
     Memory drawn_qkv(Space::host, B * T * 3 * C * 4);
-    fill(drawn_qkv, Element::f32, Qkv{3, T, C, HS, hurt});
+    fill(drawn_qkv, Element::f32, kind);
     const Floats qkv = values_of<float>(drawn_qkv), dout = drawn(B * T * C);
     const Memory qkv_m = there(qkv), dout_m = there(dout);
     const auto a = answer::attention_forward(space(), at(qkv_m), B, T, C, NH);

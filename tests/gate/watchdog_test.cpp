@@ -13,12 +13,11 @@ TEST(Watchdog, SaysWhatDoesNotEndAndSaysItOnce) {
   std::atomic<int> said = 0;
   std::string what;
   {
-    Watchdog dog(
-        [&](const std::string& w) {
-          what = w;
-          ++said;
-        },
-        100ms);
+    Watchdog dog({[&](const std::string& w) {
+                    what = w;
+                    ++said;
+                  },
+                  100ms});
     const Watchdog::Watched watched(&dog, "a kernel");
     for (int i = 0; i < 200 && said == 0; ++i) std::this_thread::sleep_for(10ms);
     std::this_thread::sleep_for(150ms);
@@ -30,7 +29,7 @@ TEST(Watchdog, SaysWhatDoesNotEndAndSaysItOnce) {
 // Each call has the whole time, however many there are, and nothing is done between them.
 TEST(Watchdog, IsSilentAboutManyCallsThatEndAndAboutNone) {
   std::atomic<int> said = 0;
-  Watchdog dog([&](const std::string&) { ++said; }, 1000ms);
+  Watchdog dog({[&](const std::string&) { ++said; }, 1000ms});
   for (int i = 0; i < 70; ++i) {
     const Watchdog::Watched watched(&dog, "a short call");
     std::this_thread::sleep_for(20ms);
