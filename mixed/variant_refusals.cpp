@@ -246,10 +246,13 @@ Refusal why_dense_embedding(const Run& run, const VariantChoice& choice) {
   if (rows * bytes <= run.options.model.padded_vocab * 4) return std::nullopt;
   return fmt::format("the embedding's gradient of {} tokens is more bytes than wte's of {} rows", rows, run.options.model.padded_vocab);
 }
+// Where whole rows would be gathered and halves are refused.
 Refusal why_whole_residual_gradient(const Run& run, const VariantChoice& choice) {
-  const bool gathers = run.options.communicator != nullptr && choice.embedding_exchange == EmbeddingExchange::gathered_rows &&
-                       choice.communication != Communication::all_reduce && !why_dense_embedding(run, choice);
-  if (!gathers) return std::nullopt;
+  VariantChoice whole = choice, halves = choice;
+  whole.residual_gradient = ResidualGradient::as_fp32;
+  halves.residual_gradient = ResidualGradient::split;
+  if (choice.embedding_exchange != EmbeddingExchange::gathered_rows || why_dense_embedding(run, whole)) return std::nullopt;
+  if (no_gathered_rows(run, whole) || !no_gathered_rows(run, halves)) return std::nullopt;
   return "ranks gather the embedding's rows from one tensor (embedding_exchange=gathered_rows)";
 }
 Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
