@@ -140,7 +140,7 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
   if (options.matmul != "bf16")
     throw stepscope::InputError(fmt::format("--matmul {}: the mixed trainer multiplies in bf16", options.matmul));
   (void)recompute_from_name(options.recompute);
-  if (wanted.weight_gradients == WeightGradients::as_bf16 && options.micro_batches > 1)
+  if (options.variants.contains("weight_gradients") && wanted.weight_gradients == WeightGradients::as_bf16 && options.micro_batches > 1)
     throw stepscope::InputError(
         fmt::format("--variant weight_gradients=bf16 with --grad-accumulation {}: {}", options.micro_batches, why_no_accumulation_in_bf16));
   const gpt2::cuda::DeviceInfo device = gpt2::cuda::device_info();

@@ -183,9 +183,13 @@ Refusal no_bias_product(const Run& run, const VariantChoice& choice) {
     return std::nullopt;
   });
 }
+// weight_gradients is settled later, and its bf16 gives way where the library cannot do both.
 Refusal no_bias_gradient_product(const Run& run, const VariantChoice& choice) {
+  VariantChoice with = choice;
+  with.bias_gradient = BiasGradient::matmul_epilogue;
+  if (choice.weight_gradients == WeightGradients::as_bf16 && !no_bf16_weight_gradients(run, with)) return std::nullopt;
   const Products p(run);
-  return p.in_every_layer([&](int64_t layer) { return p.weight_gradients(choice.weight_gradients, true, layer); });
+  return p.in_every_layer([&](int64_t layer) { return p.weight_gradients(WeightGradients::as_fp32, true, layer); });
 }
 Refusal no_fold(const Run&, const VariantChoice& choice) {
   switch (choice.layernorm_backward) {
@@ -242,10 +246,13 @@ Refusal why_dense_embedding(const Run& run, const VariantChoice& choice) {
   if (rows * bytes <= run.options.model.padded_vocab * 4) return std::nullopt;
   return fmt::format("the embedding's gradient of {} tokens is more bytes than wte's of {} rows", rows, run.options.model.padded_vocab);
 }
+// Where whole rows would be gathered and halves are refused.
 Refusal why_whole_residual_gradient(const Run& run, const VariantChoice& choice) {
-  const bool gathers = run.options.communicator != nullptr && choice.embedding_exchange == EmbeddingExchange::gathered_rows &&
-                       choice.communication != Communication::all_reduce && !why_dense_embedding(run, choice);
-  if (!gathers) return std::nullopt;
+  VariantChoice whole = choice, halves = choice;
+  whole.residual_gradient = ResidualGradient::as_fp32;
+  halves.residual_gradient = ResidualGradient::split;
+  if (choice.embedding_exchange != EmbeddingExchange::gathered_rows || why_dense_embedding(run, whole)) return std::nullopt;
+  if (no_gathered_rows(run, whole) || !no_gathered_rows(run, halves)) return std::nullopt;
   return "ranks gather the embedding's rows from one tensor (embedding_exchange=gathered_rows)";
 }
 Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
@@ -274,7 +281,8 @@ Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice) {
       return "adamw=per_tensor has no kernel for bf16 gradients";
   }
   const Products p(run);
-  return p.in_every_layer([&](int64_t layer) { return p.weight_gradients(WeightGradients::as_bf16, false, layer); });
+  const bool bias_in_product = choice.bias_gradient == BiasGradient::matmul_epilogue;
+  return p.in_every_layer([&](int64_t layer) { return p.weight_gradients(WeightGradients::as_bf16, bias_in_product, layer); });
 }
 Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
   if (run.compute_capability_major < 9) return "devices before sm_90 have no programmatic edges";

@@ -366,22 +366,22 @@ constexpr std::array kRows{
         .launches = {{{.where = "optimizer/adamw", .must = "all_tensors_kernel|one_tensor_kernel", .never = "split_masters_kernel"}}}},
 
     Row{.slot = "weight_gradients",
-        .name = "fp32",
-        .is = variant_value<&VariantChoice::weight_gradients, WeightGradients::as_fp32>(),
-        .help = "all gradients are stored in fp32",
-        .launches = {{{.where = "optimizer/grad_norm", .never = "two_arenas_squares_kernel"},
-                      {.where = "optimizer/adamw", .never = "ArenaTable"}}}},
-    Row{.slot = "weight_gradients",
         .name = "bf16",
         .is = variant_value<&VariantChoice::weight_gradients, WeightGradients::as_bf16>(),
         .help = "the products write the gradients of the blocks' matrices in bf16, where norm and update read them; all others, and wte's, "
                 "stay in fp32",
         .refused =
-            "with more than one micro-batch, several ranks, zero_grad=memset or adamw=per_tensor, and shapes for which cuBLASLt has no "
-            "such product",
+            "with more than one micro-batch, several ranks, zero_grad=memset or adamw=per_tensor, and where cuBLASLt has no such product: "
+            "none is known with bias_gradient=matmul_epilogue",
         .refuses = no_bf16_weight_gradients,
         .launches = {{{.where = "optimizer/grad_norm", .must = "two_arenas_squares_kernel"},
                       {.where = "optimizer/adamw", .must = "ArenaTable", .never = "one_tensor_kernel"}}}},
+    Row{.slot = "weight_gradients",
+        .name = "fp32",
+        .is = variant_value<&VariantChoice::weight_gradients, WeightGradients::as_fp32>(),
+        .help = "all gradients are stored in fp32",
+        .launches = {{{.where = "optimizer/grad_norm", .never = "two_arenas_squares_kernel"},
+                      {.where = "optimizer/adamw", .never = "ArenaTable"}}}},
 
     Row{.slot = "communication",
         .name = "zero1_ahead",

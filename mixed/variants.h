@@ -34,7 +34,7 @@ enum class AttentionForward { hopper, cudnn, flash, unfused };
 enum class AttentionBackward { hopper, cudnn, cudnn_deterministic, flash, unfused };
 enum class GradNorm { whole, beside_backward };
 enum class Masters { split, as_fp32 };
-enum class WeightGradients { as_fp32, as_bf16 };
+enum class WeightGradients { as_bf16, as_fp32 };
 enum class AttentionPlan { measured, heuristic };
 enum class GraphEdges { programmatic, full };
 enum class StepLaunch { graph, stream };

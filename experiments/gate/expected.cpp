@@ -63,7 +63,7 @@ Storage storage_of(std::string_view trainer, std::string_view matmul, const std:
             .stream_bits = stream == "bf16"   ? 8
                            : stream == "fp32" ? 23
                                               : 17,
-            .gradient_bits = gradients != variants.end() && gradients->second == "bf16" ? 8 : 0};
+            .gradient_bits = gradients == variants.end() || gradients->second == "bf16" ? 8 : 0};
   }
   if (matmul == "tf32") return {.activation_bits = 11, .stream_bits = 23, .weight_bits = 11};
   return {.activation_bits = 23, .stream_bits = 23};

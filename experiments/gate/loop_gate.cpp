@@ -167,8 +167,7 @@ double outlier_limit_off(std::span<const double> seen, double most, double limit
 
 class LoopChecks {
  public:
-  LoopChecks(const std::function<std::unique_ptr<gpt2::Trainer>()>& make, const LoopGateOptions& options)
-      : make_(make), options_(options) {}
+  LoopChecks(const MakeLoopTrainer& make, const LoopGateOptions& options) : make_(make), options_(options) {}
 
   std::vector<CheckResult> run() {
     const bool any = options_.wanted("schedule") || options_.wanted("loader") || options_.wanted("loop");
@@ -191,8 +190,8 @@ class LoopChecks {
     Floats parameters, m, v;
   };
 
-  std::unique_ptr<Recorder> trainer() const {
-    auto recorder = std::make_unique<Recorder>(make_());
+  std::unique_ptr<Recorder> trainer(int64_t micro_batches) const {
+    auto recorder = std::make_unique<Recorder>(make_(micro_batches));
     const gpt2::ModelConfig& c = recorder->options().model;
     const Floats zeros(static_cast<size_t>(known_parameter_count(c)));
     recorder->write(State::parameters, gpt2::init_parameters(c, options_.seed));
@@ -227,7 +226,7 @@ class LoopChecks {
   void in_order_run(const std::string& schedule, int64_t accumulation) {
     constexpr int64_t kSteps = 11;
     const stepscope::TemporaryFolder folder;
-    const auto recorder = trainer();
+    const auto recorder = trainer(accumulation);
     const gpt2::TrainerOptions t = recorder->options();
     const Shards shards = write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);
     gpt2::LoopOptions o = loop_options(folder.path(), schedule, kSteps);
@@ -299,7 +298,7 @@ class LoopChecks {
   // from one file, and another epoch another order.
   void shuffled_run() {
     const stepscope::TemporaryFolder folder;
-    const auto recorder = trainer();
+    const auto recorder = trainer(1);
     const gpt2::TrainerOptions t = recorder->options();
     const auto T = static_cast<size_t>(t.seq_len), B = static_cast<size_t>(t.batch_size);
     const Shards shards = write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);
@@ -345,22 +344,23 @@ class LoopChecks {
   void resume() {
     constexpr int64_t kSteps = 9, kCut = 4;
     const stepscope::TemporaryFolder folder;
-    const auto whole = trainer();
+    const int64_t accumulation = options_.accumulates ? 2 : 1;
+    const auto whole = trainer(accumulation);
     const gpt2::TrainerOptions t = whole->options();
     write_shards(folder.path(), t.batch_size, t.seq_len, t.model.vocab_size, options_.seed);
     gpt2::LoopOptions o = loop_options(folder.path(), "cosine", kSteps);
     o.shuffle = true;
-    o.accumulation = options_.accumulates ? 2 : 1;
+    o.accumulation = accumulation;
     const Taken want = train(*whole, o);
     gpt2::LoopOptions first = o;
     first.steps = kCut;
     first.checkpoint_dir = (folder.path() / "checkpoints").string();
-    const auto before = trainer();
+    const auto before = trainer(accumulation);
     const Taken begun = train(*before, first);
     gpt2::LoopOptions rest = o;
     rest.checkpoint_dir = first.checkpoint_dir;
     rest.resume = true;
-    const auto after = trainer();  // of a fresh model: everything must come from the checkpoint
+    const auto after = trainer(accumulation);  // of a fresh model: everything must come from the checkpoint
     const Taken resumed = train(*after, rest);
 
     std::vector<Handed> both = begun.handed;
@@ -418,14 +418,14 @@ class LoopChecks {
     results_.push_back(must_be_zero("outliers", "steps", missing + (told < 4), "steps", "missing, or outliers were not left out"));
   }
 
-  const std::function<std::unique_ptr<gpt2::Trainer>()>& make_;
+  const MakeLoopTrainer& make_;
   const LoopGateOptions& options_;
   std::vector<CheckResult> results_;
 };
 
 }  // namespace
 
-std::vector<CheckResult> check_loop(const std::function<std::unique_ptr<gpt2::Trainer>()>& make_trainer, const LoopGateOptions& options) {
+std::vector<CheckResult> check_loop(const MakeLoopTrainer& make_trainer, const LoopGateOptions& options) {
   return LoopChecks(make_trainer, options).run();
 }
 

@@ -25,7 +25,9 @@ struct LoopGateOptions {
   TrainFunction train = gpt2::train;  // tests hand in broken ones
 };
 
-// `make_trainer` builds one of a small model: vocab_size up to 65535, batches of any size.
-std::vector<CheckResult> check_loop(const std::function<std::unique_ptr<gpt2::Trainer>()>& make_trainer, const LoopGateOptions& options);
+// Builds one of a small model (vocab_size up to 65535, batches of any size) for steps of at most so many micro-batches.
+using MakeLoopTrainer = std::function<std::unique_ptr<gpt2::Trainer>(int64_t micro_batches)>;
+
+std::vector<CheckResult> check_loop(const MakeLoopTrainer& make_trainer, const LoopGateOptions& options);
 
 }  // namespace gate

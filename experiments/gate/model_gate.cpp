@@ -48,18 +48,18 @@ class Checks : public ModelRun {
       if (wanted("evaluate")) evaluate();
       optimizer();
       if (wanted("skipped update")) skipped_update();
-      if (wanted("accumulation")) accumulation();
       if (wanted("causality")) causality();
       if (wanted("padding")) padding();
       if (wanted("trajectory")) trajectory();
       if (wanted("fresh inputs")) fresh_inputs();
       if (options_.deterministic && wanted("repeatability")) repeatability();
     });
+    if (wanted("accumulation") || (options_.deterministic && wanted("repeatability"))) several_micro_batches(options_.deterministic);
     if (options_.with_small_cases)
       for (const Case& c : small_cases())
         if (wanted(c.name)) small_case(c);
     if (options_.with_steps && any_wanted("steps "))
-      for (const Case& c : step_cases()) for_each_seed(c, [&] { whole_steps(c); });
+      for (const Case& c : step_cases()) whole_steps(c);
     if (options_.with_loop && options_.train) loop();
     if (options_.weight_rounding == "stochastic" && wanted("rounding")) for_each_seed(main_case, [&] { rounding(); });
     if (options_.real_size_batch > 0 && any_wanted("d12 ")) real_size();
@@ -74,12 +74,12 @@ class Checks : public ModelRun {
       begin(main_case);
       ask_oracle({"forward", "gradients", "loss of logits"}, 0);
       optimizer();
-      accumulation();
       trajectory();
       fresh_inputs();
     });
+    several_micro_batches(false);
     for (const Case& c : small_cases()) small_case(c);
-    for (const Case& c : step_cases()) for_each_seed(c, [&] { whole_steps(c); });
+    for (const Case& c : step_cases()) whole_steps(c);
     return std::move(reports_);
   }
 
@@ -231,11 +231,23 @@ class Checks : public ModelRun {
   // missed 2e-6 by a factor of 2.7 (H200, 2026-11-20). So wide models step less.
   float large_step() const { return kLargeStep * std::min(1.0f, 128.0f / static_cast<float>(case_.config.channels)); }
 
+  // On a trainer for them: a default that cannot add up gradients gives way there.
+  void several_micro_batches(bool queued) {
+    Case c{"main", options_.config, options_.batch_size, options_.seq_len};
+    c.micro_batches = 3;
+    for_each_seed(c, [&] {
+      if (!begin_or_note(c)) return;
+      if (wanted("accumulation")) accumulation();
+      if (!queued || !wanted("repeatability")) return;
+      for (CheckResult& r : check_queued_micro_batches(*trainer_, case_, seed(), parameters_, training_)) add(std::move(r));
+    });
+  }
+
   // Two micro-batches are one step of the mean gradient. At t=1 from zero moments m = (1 - beta1) g, which also shows
   // gradients that were left over from before.
   void accumulation() {
-    if (!accumulates()) return;
     progress("accumulation");
+    trainer_->forward_backward(random_tokens(case_, seed(), 13).batch());
     AdamW adamw;
     adamw.clip = 0;
     adamw.beta1 = 0.5f;
@@ -245,9 +257,10 @@ class Checks : public ModelRun {
     for (float& x : taken.gradients) x *= 2;
     StepNames names;
     names.loss = names.grad_norm = names.gradients = "accumulation";
-    later([this, s = std::make_shared<const StepTaken>(std::move(taken)), names, draws = draws(), &answers = answers()] {
-      return judge_against_oracle(*s, names, *answers.get(s->c, s->weights, s->tokens, storage_, draws, true), budgets_);
-    });
+    later(
+        [this, s = std::make_shared<const StepTaken>(std::move(taken)), names, storage = storage_, draws = draws(), &answers = answers()] {
+          return judge_against_oracle(*s, names, *answers.get(s->c, s->weights, s->tokens, storage, draws, true), budgets_);
+        });
   }
 
   // A later token may not change an earlier output by a single bit, nor another sequence's; its own it must change.
@@ -315,8 +328,8 @@ class Checks : public ModelRun {
         const Batch batch = tokens[0].batch();
         trainer_->enqueue_step({t, {&batch, 1}, training_});
         const double got = trainer_->finish_step().loss;
-        later([this, c = case_, t, tokens, weights, got] {
-          const Expected e = expect(c, weights, tokens, storage_, 1, false);
+        later([this, c = case_, storage = storage_, t, tokens, weights, got] {
+          const Expected e = expect(c, weights, tokens, storage, 1, false);
           return Results{scalar_result("trajectory", fmt::format("loss of step {}", t), got, e.loss,
                                        loss_limit(e, c.batch_size * c.seq_len, budgets_.trajectory))};
         });
@@ -382,8 +395,6 @@ class Checks : public ModelRun {
     trainer_.reset();
     const std::unique_ptr<Trainer> fresh = make_trainer();
     const Run again = record(*fresh, 1), queued = record(*fresh, 2);
-    if (accumulates())
-      for (CheckResult& r : check_queued_micro_batches(*fresh, case_, seed(), parameters_, training_)) add(std::move(r));
     for (const auto& [what, run] : {std::pair<std::string, const Run&>{"new trainer", again}, {"queued", queued}}) {
       int64_t losses_differ = 0;
       for (size_t i = 0; i < run.losses.size(); ++i) losses_differ += !(run.losses[i] == used.losses[i]);
@@ -393,18 +404,24 @@ class Checks : public ModelRun {
     }
   }
 
-  // Steps of 1, 2, 3 and 5 micro-batches that begin at t = 1, 99, 1000 and 100000 from a given state. With many seeds
+  void whole_steps(Case c) {
+    for_each_seed(c, [&] { steps_of(c); });
+    c.micro_batches = 5;
+    if (!use_again_ || c.batch_size * c.seq_len <= 1000) for_each_seed(c, [&] { steps_of(c); });
+  }
+
+  // Steps of 1, or of 2, 3 and 5 micro-batches, that begin at t = 1, 99, 1000 and 100000 from a given state. With many seeds
   // only those of 1 and 3: errors do not grow with the number.
-  void whole_steps(const Case& c) {
+  void steps_of(const Case& c) {
     if (!begin_or_note(c)) return;
     StepNames names{if_wanted("steps norm"),      if_wanted("steps m"),         if_wanted("steps v"),
                     if_wanted("steps update"),    if_wanted("steps weights"),   if_wanted("steps loss"),
                     if_wanted("steps grad norm"), if_wanted("steps gradients"), ""};
     const Moments given = given_moments(c, seed());
-    uint64_t number = 100;
+    uint64_t number = c.micro_batches == 1 ? 100 : 101;
     for (const auto& [micro_batches, t] : {std::pair<int, int64_t>{1, 1000}, {2, 1}, {3, 100000}, {5, 99}}) {
+      if ((micro_batches == 1) != (c.micro_batches == 1)) continue;
       if (use_again_ && (micro_batches % 2 == 0 || micro_batches == 5)) continue;
-      if (micro_batches > 1 && (!accumulates() || (use_again_ && rows() > 1000))) continue;
       std::vector<Tokens> tokens;
       for (int i = 0; i < micro_batches; ++i) tokens.push_back(random_tokens(c, seed(), number++));
       set_state(parameters_, t == 1 ? zeros() : given.m, t == 1 ? zeros() : given.v);
@@ -419,17 +436,17 @@ class Checks : public ModelRun {
     for (const char* name : {"schedule", "loader", "loop", "resume", "outliers"}) any = any || wanted(name);
     if (!any) return;
     progress("loop");
-    trainer_.reset();
-    case_ = Case{"loop", gate_model(), 2, 16};
-    case_.config.layers = 1;
-    layout_ = gpt2::tensor_layout(case_.config);
+    Case c{"loop", gate_model(), 2, 16};
+    c.config.layers = 1;
+    c.micro_batches = 3;
     LoopGateOptions o;
+    o.accumulates = begin_or_note(c);
+    trainer_.reset();
     o.seed = seed();
     o.deterministic = options_.deterministic;
     o.wanted = [this](const std::string& name) { return wanted(name); };
     o.train = options_.train;
-    o.accumulates = accumulates();
-    for (CheckResult& r : check_loop([this] { return make_trainer(); }, o)) add(std::move(r));
+    for (CheckResult& r : check_loop([this](int64_t micro_batches) { return make_trainer(micro_batches); }, o)) add(std::move(r));
     pending_.settle();
   }
 

@@ -17,6 +17,9 @@ using gpt2::Batch;
 using gpt2::State;
 using gpt2::Trainer;
 
+// In a note.
+std::string place(const Case& c) { return c.name + (c.micro_batches > 1 ? ", steps of several micro-batches" : ""); }
+
 constexpr int kDraws = 2;  // of roundings, per comparison
 constexpr int64_t kManyParameters = 10'000'000;
 
@@ -100,7 +103,6 @@ void ModelRun::describe(GateReport& r, uint64_t seed) const {
   if (options_.recompute != "none") r.workload += ", recompute " + options_.recompute;
   if (options_.weight_rounding != "nearest") r.workload += ", weights rounded " + options_.weight_rounding;
   if (!options_.deterministic) r.workload += ", not deterministic";
-  if (!accumulates()) r.notes.push_back("steps of several micro-batches: not checked: weight_gradients=bf16 refuses them");
   for (const std::string& name : options_.without) r.notes.push_back("not run: " + name);
 }
 
@@ -125,16 +127,18 @@ bool ModelRun::is_big() const { return known_parameter_count(case_.config) >= kM
 int ModelRun::draws() const { return is_big() || use_again_ ? 1 : kDraws; }
 
 void ModelRun::begin(const Case& c) {
-  const bool same_shape = case_.config == c.config && case_.batch_size == c.batch_size && case_.seq_len == c.seq_len;
-  const bool again = use_again_ && same_shape && trainer_ != nullptr;
+  const bool same_options =
+      case_.config == c.config && case_.batch_size == c.batch_size && case_.seq_len == c.seq_len && case_.micro_batches == c.micro_batches;
+  const bool again = use_again_ && same_options && trainer_ != nullptr;
   if (!again) trainer_.reset();  // the old one's memory first
   case_ = c;
   layout_ = gpt2::tensor_layout(c.config);
   parameters_ = trained_like_parameters(c, seed());
   if (!again) trainer_ = make_trainer();
+  storage_ = storage_of(options_.trainer, options_.matmul, trainer_->options().variants);
   if (report().device.empty()) report().device = trainer_->device();
   if (!again)
-    for (const std::string& notice : trainer_->notices()) report().notes.push_back(fmt::format("{}: {}", c.name, notice));
+    for (const std::string& notice : trainer_->notices()) report().notes.push_back(fmt::format("{}: {}", place(c), notice));
   trainer_->write(State::parameters, parameters_);
 }
 
@@ -142,7 +146,7 @@ bool ModelRun::begin_or_note(const Case& c) {
   const auto not_checked = [&](const std::exception& e) {
     if (options_.variants.empty() || !std::string_view(e.what()).starts_with("--variant ")) throw;
     trainer_.reset();
-    report().notes.push_back(fmt::format("{}: not checked: {}", c.name, e.what()));
+    report().notes.push_back(fmt::format("{}: not checked: {}", place(c), e.what()));
     return false;
   };
   try {
@@ -155,13 +159,14 @@ bool ModelRun::begin_or_note(const Case& c) {
   }
 }
 
-std::unique_ptr<Trainer> ModelRun::make_trainer() {
+std::unique_ptr<Trainer> ModelRun::make_trainer(int64_t micro_batches) {
   gpt2::TrainerOptions o;
   o.model = case_.config;
   o.batch_size = case_.batch_size;
   o.seq_len = case_.seq_len;
   o.matmul = options_.matmul;
   o.variants = options_.variants;
+  o.micro_batches = micro_batches;
   o.recompute = options_.recompute;
   o.weight_rounding = options_.weight_rounding;
   o.deterministic = options_.deterministic;
@@ -222,10 +227,10 @@ StepTaken ModelRun::take_step(int64_t t, const AdamW& adamw, std::vector<Tokens>
 }
 
 void ModelRun::judge_later(StepTaken taken, const StepNames& names) {
-  later([this, s = std::make_shared<const StepTaken>(std::move(taken)), names, draws = draws(), &answers = answers()] {
+  later([this, s = std::make_shared<const StepTaken>(std::move(taken)), names, storage = storage_, draws = draws(), &answers = answers()] {
     Results out = judge_arithmetic(*s, names, rounding_);
     if (names.loss.empty() && names.grad_norm.empty() && names.gradients.empty()) return out;
-    const auto expected = answers.get(s->c, s->weights, s->tokens, storage_, draws, true);
+    const auto expected = answers.get(s->c, s->weights, s->tokens, storage, draws, true);
     for (CheckResult& r : judge_against_oracle(*s, names, *expected, budgets_)) out.push_back(std::move(r));
     return out;
   });
@@ -263,14 +268,15 @@ void ModelRun::ask_oracle(OracleNames names, uint64_t tokens_number) {
   a->loss = trainer_->forward_backward(a->tokens[0].batch(), a->logits);
   if (!names.gradients.empty()) a->gradients = read(*trainer_, State::gradients);
   if (wanted("inputs")) parameters_changed_ += count_different(read(*trainer_, State::parameters), parameters_);
-  later([this, a, names, draws = draws(), &answers = answers(), rounded = trainer_->logits_rounded_after_loss()] {
+  later([this, a, names, storage = storage_for(case_), draws = draws(), &answers = answers(),
+         rounded = trainer_->logits_rounded_after_loss()] {
     Results out;
     const Case& c = a->c;
     const int64_t tokens = c.batch_size * c.seq_len, V = c.config.vocab_size;
     if (!names.own_loss.empty())
       out.push_back(loss_of_own_logits(names.own_loss, "loss", a->loss, a->logits, a->tokens[0].targets, V, rounded));
     if (names.forward.empty() && names.gradients.empty()) return out;
-    const auto e = answers.get(c, a->weights, a->tokens, storage_for(c), draws, !c.forward_only);
+    const auto e = answers.get(c, a->weights, a->tokens, storage, draws, !c.forward_only);
     const double factor = stress_factor(c);
     if (!names.forward.empty()) {
       out.push_back(from_metrics(names.forward, "logits", compare<float, double>(a->logits, e->logits, tokens, V),

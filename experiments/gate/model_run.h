@@ -69,17 +69,12 @@ class ModelRun {
   // The oracle's answers to the case at hand.
   ExpectedCache& answers() { return options_.small_answers != nullptr && !is_big() ? *options_.small_answers : own_answers_; }
 
-  // Whether a step may have several micro-batches: gradients in bf16 are only written over.
-  bool accumulates() const {
-    const auto gradients = options_.variants.find("weight_gradients");
-    return gradients == options_.variants.end() || gradients->second != "bf16";
-  }
-
   // Builds the trainer of a case, or takes the last one again, and writes its parameters.
   void begin(const Case& c);
   // A variant that was asked for by name may be refused at an odd shape; a default may not.
   bool begin_or_note(const Case& c);
-  std::unique_ptr<gpt2::Trainer> make_trainer();
+  std::unique_ptr<gpt2::Trainer> make_trainer(int64_t micro_batches);
+  std::unique_ptr<gpt2::Trainer> make_trainer() { return make_trainer(case_.micro_batches); }
 
   void progress(const std::string& what) const {
     if (options_.progress) options_.progress(what);
@@ -107,7 +102,7 @@ class ModelRun {
   const TrainerFactory& make_;
   const ModelGateOptions& options_;
   const ModelBudgets budgets_;
-  const Storage storage_;
+  Storage storage_;  // of the trainer at hand: a default that gives way at a case may store something else
   const WeightRounding rounding_;
   const bool use_again_;
   const gpt2::AdamW training_{.learning_rate = 1e-3f, .weight_decay = 0.1f};

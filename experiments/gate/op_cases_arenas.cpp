@@ -32,6 +32,7 @@ void OpCases::grad_norm_arenas() {
                    output("clip_scale", 1, 1, kF32, memory_of(o_.space, std::vector<double>{static_cast<double>(kClip) / norm})),
                    gradients};
       c.slot = "weight_gradients";
+      c.baseline = "fp32";
       also(c, "grad_norm", way);
       c.scratch_bytes = [&t = t_, layout, way = std::string(way)](const std::string& v) {
         return t.grad_norm_arenas_scratch(v, way, layout);
@@ -52,6 +53,7 @@ void OpCases::adamw_arenas(const gpt2::ModelConfig& config, int64_t step, bool s
     c.op = "adamw_arenas";
     c.shape += fmt::format(", masters={}", masters);
     c.slot = "weight_gradients";
+    c.baseline = "fp32";
     also(c, "masters", masters);
     c.scratch_bytes = [&t = t_, layout, masters = std::string(masters)](const std::string& v) {
       return t.adamw_arenas_scratch(v, masters, layout);
@@ -79,6 +81,7 @@ void OpCases::linear_backward_weight(const OpSizes::Product& z, const LinearShap
                  output("dbias", 1, z.out, kF32, dbias, fp32_of_product(z.rows)), dout, inp};
     c.flops = flops(s);
     c.slot = "weight_gradients";
+    c.baseline = "fp32";
     also(c, "bias_gradient", bias_gradient);
     c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.linear_backward_weight_scratch(v, s); };
     c.launch = [&t = t_, s, bias_gradient = std::string(bias_gradient)](OpContext& x, const std::string& v, Pointers p, void* scratch) {

@@ -37,6 +37,7 @@ struct Case {
   int64_t seq_len = 64;
   Stress stress = Stress::none;
   bool forward_only = false;  // logits and loss are compared, gradients are not: what it stresses is in the forward pass
+  int64_t micro_batches = 1;  // the most that a step has: gpt2::TrainerOptions::micro_batches of the trainer
 };
 
 // One micro-batch that owns its tokens.

@@ -1,7 +1,7 @@
 // The gate for one build of the mixed trainer, patched or not: every op, then the whole model with the defaults, with its own attention,
-// a head with logits and a residual stream in fp32, with every kernel of its own that the defaults leave to a library or to a fused one,
-// with recompute, with stochastic rounding, with masters in fp32 and the norm beside the backward, and with gradients and a residual stream
-// in bf16.
+// a head with logits and a residual stream and all gradients in fp32, with every kernel of its own that the defaults leave to a library or
+// to a fused one, with recompute, with stochastic rounding, with masters in fp32 and the norm beside the backward, and with a residual
+// stream in bf16.
 #include "tests/bugs/gate_program.h"
 
 #include "experiments/gate/device_hooks.h"
@@ -26,7 +26,8 @@ int main(int argc, char** argv) {
                       {"attention_backward", "flash"},
                       {"lm_head", "logits"},
                       {"residual_stream", "fp32"},
-                      {"residual_gradient", "fp32"}};
+                      {"residual_gradient", "fp32"},
+                      {"weight_gradients", "fp32"}};
     gate::ModelGateOptions plain = others;
     plain.variants = {{"attention_forward", "unfused"},
                       {"attention_backward", "unfused"},
@@ -48,7 +49,7 @@ int main(int argc, char** argv) {
     gate::ModelGateOptions beside = others;
     beside.variants = {{"masters", "fp32"}, {"grad_norm", "beside_backward"}};
     gate::ModelGateOptions narrow = others;
-    narrow.variants = {{"weight_gradients", "bf16"}, {"residual_stream", "bf16"}, {"residual_gradient", "bf16"}};
+    narrow.variants = {{"residual_stream", "bf16"}, {"residual_gradient", "bf16"}};
     gate::OpGateOptions ops;
     ops.trainer = "mixed";
     ops.seed = seed;

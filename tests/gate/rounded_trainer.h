@@ -1,6 +1,6 @@
 // The mixed trainer as a CPU can play it: fp32 masters, weights rounded to bf16 (nearest or at random), activations and
-// their gradients stored in bf16, the residual stream in fp32, gradients of the blocks' matrices in bf16 where the variant weight_gradients=bf16
-// is asked for. Right unless a mistake is chosen.
+// their gradients stored in bf16, the residual stream in fp32, gradients of the blocks' matrices in bf16 by default, which gives way to fp32
+// where a step has several micro-batches. Right unless a mistake is chosen.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -26,7 +26,8 @@ enum class RoundingMistake {
   activations_in_5_bits,     // stored in far less than bf16
   scale_from_last_norm,      // clipping by the norm of the step before
   bf16_arena_not_normed,     // the norm leaves the gradients in bf16 out
-  gradients_in_3_bits,       // of the blocks' matrices, with weight_gradients=bf16
+  first_micro_batch_lost,    // its gradients are written over
+  gradients_in_3_bits,       // of the blocks' matrices, where they are stored in bf16
   seed_of_8_bits,            // "stochastic" rounding draws the same bits every 256 steps
   written_is_to_nearest,     // masters that were written are not rounded at random before the step that comes
 };
@@ -35,6 +36,10 @@ class RoundedTrainer final : public gpt2::Trainer {
  public:
   explicit RoundedTrainer(const gpt2::TrainerOptions& o, RoundingMistake mistake = RoundingMistake::none)
       : options_(o), mistake_(mistake), model_(o.model, o.batch_size, o.seq_len) {
+    const std::string asked = o.variants.contains("weight_gradients") ? o.variants.at("weight_gradients") : "";
+    if (asked == "bf16" && o.micro_batches > 1)
+      throw stepscope::InputError("--variant weight_gradients=bf16 with --grad-accumulation: bf16 gradients do not add up");
+    if (o.micro_batches > 1) options_.variants["weight_gradients"] = "fp32";
     const int bits = mistake == RoundingMistake::activations_in_5_bits ? 5 : 8;
     model_.set_storage([bits](std::span<float> values, bool stream) {
       if (stream) return;
@@ -46,6 +51,10 @@ class RoundedTrainer final : public gpt2::Trainer {
     round(0, false);
   }
   const gpt2::TrainerOptions& options() const override { return options_; }
+  std::vector<std::string> notices() const override {
+    if (bf16_gradients()) return {};
+    return {"weight_gradients=fp32 runs, not the default bf16"};
+  }
   std::string_view name() const override { return "mixed"; }
   std::string device() const override { return "CPU that plays bf16"; }
   std::vector<gpt2::MemoryItem> memory() const override { return {}; }
@@ -73,7 +82,7 @@ class RoundedTrainer final : public gpt2::Trainer {
     bool accumulate = false;
     for (const gpt2::Batch& b : plan.micro_batches) {
       outcome.loss += share * model_.forward_backward(b, share, accumulate);
-      accumulate = true;
+      accumulate = mistake_ != RoundingMistake::first_micro_batch_lost;
     }
     keep_gradients();
     double sum = 0;
@@ -124,7 +133,10 @@ class RoundedTrainer final : public gpt2::Trainer {
     const uint32_t cut = mistake_ == RoundingMistake::gradients_in_3_bits ? 21 : 16, half = uint32_t{1} << (cut - 1);
     if (bf16_gradients()) in_blocks([&](float& g) { g = std::bit_cast<float>((std::bit_cast<uint32_t>(g) + half) >> cut << cut); });
   }
-  bool bf16_gradients() const { return options_.variants.contains("weight_gradients"); }
+  bool bf16_gradients() const {
+    const auto storage = options_.variants.find("weight_gradients");
+    return storage == options_.variants.end() || storage->second == "bf16";
+  }
   template <class Use>
   void in_blocks(const Use& use) {
     using gpt2::Tensor;

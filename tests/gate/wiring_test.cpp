@@ -253,18 +253,43 @@ TEST(Wiring, MistakesOfRoundingAreCaught) {
   EXPECT_TRUE(coarse.contains("gradients"));
 }
 
-GateReport judge_bf16_gradients(RoundingMistake mistake, bool everything = false) {
+GateReport judge_gradients(const std::map<std::string, std::string>& variants, RoundingMistake mistake, bool everything = false) {
   ModelGateOptions o = only_main("mixed");
-  o.variants = {{"weight_gradients", "bf16"}};
+  o.variants = variants;
   o.with_small_cases = o.with_steps = o.with_loop = everything;
   return check_model(rounded(mistake), o);
 }
 
-// It refuses steps of several micro-batches, which the gate then does not ask for, and says so.
+bool asked(const GateReport& report, const std::string& check, const std::string& detail = "") {
+  return std::ranges::any_of(report.results,
+                             [&](const CheckResult& r) { return r.name.starts_with(check) && r.detail.find(detail) != std::string::npos; });
+}
+bool noted(const GateReport& report, const std::string& part) {
+  return std::ranges::any_of(report.notes, [&](const std::string& n) { return n.find(part) != std::string::npos; });
+}
+
+// Asked for by name it refuses steps of several micro-batches, which the gate then does not ask for, and says so.
 TEST(Wiring, ARightTrainerWithGradientsInBf16Passes) {
-  const GateReport report = judge_bf16_gradients(RoundingMistake::none, true);
+  const GateReport report = judge_gradients({{"weight_gradients", "bf16"}}, RoundingMistake::none, true);
   EXPECT_TRUE(report.passed()) << to_table(report, false);
-  EXPECT_TRUE(std::ranges::any_of(report.notes, [](const std::string& n) { return n.starts_with("steps of several micro-batches"); }));
+  EXPECT_FALSE(asked(report, "accumulation"));
+  EXPECT_FALSE(asked(report, "steps update", " x5 "));
+  EXPECT_TRUE(asked(report, "steps update", " x1 "));
+  EXPECT_TRUE(noted(report, "steps of several micro-batches: not checked: --variant weight_gradients=bf16"));
+}
+
+// As a default it gives way in a trainer for several micro-batches, and their steps are checked.
+TEST(Wiring, StepsOfSeveralMicroBatchesAreCheckedWhereADefaultGivesWay) {
+  ModelGateOptions o = only_main("mixed");
+  o.with_steps = o.with_loop = true;
+  const GateReport report = check_model(rounded(), o);
+  EXPECT_TRUE(report.passed()) << to_table(report, false);
+  EXPECT_TRUE(asked(report, "accumulation"));
+  for (const char* count : {" x1 ", " x2 ", " x3 ", " x5 "}) EXPECT_TRUE(asked(report, "steps update", count)) << count;
+  EXPECT_TRUE(std::ranges::any_of(report.results, [](const CheckResult& r) { return r.name == "loader" && r.tensor == "in order x3"; }));
+  EXPECT_FALSE(noted(report, "not checked"));
+  EXPECT_TRUE(noted(report, "main, steps of several micro-batches: weight_gradients=fp32 runs"));
+  EXPECT_TRUE(failing_kinds(judge_gradients({}, RoundingMistake::first_micro_batch_lost)).contains("accumulation"));
 }
 
 // Steps far apart, of which the lowest bits are alike.
@@ -344,7 +369,7 @@ TEST(Wiring, ARoundingToBf16WidensTheBudgetsOfTheBlocksMatricesByItselfAlone) {
   const Case c{"main", gate_model(), 2, 16};
   const std::vector<float> weights = trained_like_parameters(c, 3);
   const std::vector<Tokens> tokens{random_tokens(c, 3, 0)};
-  const Storage plain = storage_of("mixed", "bf16", {}), narrow = storage_of("mixed", "bf16", {{"weight_gradients", "bf16"}});
+  const Storage plain = storage_of("mixed", "bf16", {{"weight_gradients", "fp32"}}), narrow = storage_of("mixed", "bf16", {});
   const Expected a = expect(c, weights, tokens, plain, 2, true), b = expect(c, weights, tokens, narrow, 2, true);
   const std::vector<KnownTensor> tensors = known_tensors(c.config);
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -361,12 +386,12 @@ TEST(Wiring, ARoundingToBf16WidensTheBudgetsOfTheBlocksMatricesByItselfAlone) {
 }
 
 TEST(Wiring, ANormWithoutTheGradientsInBf16IsCaught) {
-  const auto names = failing_kinds(judge_bf16_gradients(RoundingMistake::bf16_arena_not_normed));
+  const auto names = failing_kinds(judge_gradients({}, RoundingMistake::bf16_arena_not_normed));
   EXPECT_TRUE(names.contains("grad norm"));
 }
 
 TEST(Wiring, GradientsInFewerBitsThanBf16HasAreCaught) {
-  EXPECT_TRUE(failing_kinds(judge_bf16_gradients(RoundingMistake::gradients_in_3_bits)).contains("gradients"));
+  EXPECT_TRUE(failing_kinds(judge_gradients({}, RoundingMistake::gradients_in_3_bits)).contains("gradients"));
 }
 
 TEST(Wiring, NeighboursInBf16) {

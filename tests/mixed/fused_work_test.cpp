@@ -27,6 +27,7 @@ VariantChoice plain() {
   v.lm_head = LmHead::logits;
   v.zero_grad = ZeroGrad::memset;
   v.masters = Masters::as_fp32;
+  v.weight_gradients = WeightGradients::as_fp32;
   return v;
 }
 

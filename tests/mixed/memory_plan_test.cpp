@@ -136,6 +136,7 @@ TEST(MixedMemoryPlan, SplitMastersTakeSeventeenBitsAParameter) {
 // The matrices of 12 layers at C = 768, 84,934,656 elements, take 2 bytes and not 4: 169.9 MB less, and nothing else changes.
 TEST(MixedMemoryPlan, Bf16WeightGradientsTakeHalfOfTheBlocksMatrices) {
   VariantChoice v = flash();
+  v.weight_gradients = WeightGradients::as_fp32;
   const MemoryPlan wide = plan_memory(d12(4, 1024), v);
   v.weight_gradients = WeightGradients::as_bf16;
   const MemoryPlan plan = plan_memory(d12(4, 1024), v);
@@ -199,6 +200,7 @@ TEST(MixedMemoryPlan, TheHeadWithoutLogitsHasSumsInTheScratchAndAFactorForEveryR
 TEST(MixedMemoryPlan, EachItemIsWhatItsNameSays) {
   VariantChoice v = flash();
   v.masters = Masters::as_fp32;
+  v.weight_gradients = WeightGradients::as_fp32;
   const MemoryPlan plan = plan_memory(d12(4, 1024), v);
   std::map<std::string, int64_t> bytes;
   for (const gpt2::MemoryItem& item : plan.items) bytes[item.name] += item.bytes;

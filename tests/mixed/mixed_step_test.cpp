@@ -71,6 +71,7 @@ TEST_F(MixedStep, AGraphHasTheBitsOfTheLaunchesItWasCapturedFrom) {
 }
 
 TEST_F(MixedStep, GraphsOfMicroBatchesHaveTheBitsOfDirectLaunches) {
+  options_.micro_batches = 4;
   const auto graph = fresh();
   const auto direct = fresh();
   const int64_t micro_batches[] = {3, 1, 2, 4};
@@ -127,6 +128,7 @@ TEST_F(MixedStep, RecomputeOfLayernormsChangesNoBitAndOfGeluOnlyItsRounding) {
 
 // The masters, weights, moments and losses of fp32 masters, whatever the rounding, also after parameters were read, written and resumed.
 TEST_F(MixedStep, SplitMastersHaveTheBitsOfMastersInFp32) {
+  options_.micro_batches = 3;
   for (const char* rounding : {"nearest", "stochastic"}) {
     options_.weight_rounding = rounding;
     options_.variants = {{"masters", "fp32"}};
@@ -178,6 +180,7 @@ TEST_F(MixedStep, SplitMastersOfAnOddShapeHaveTheBitsOfMastersInFp32) {
 // read is what norm and update read.
 TEST_F(MixedStep, Bf16WeightGradientsAreTheFp32OnesRoundedOnce) {
   const Tokens data = tokens(5);
+  options_.variants = {{"weight_gradients", "fp32"}};
   const auto wide = fresh();
   options_.variants = {{"weight_gradients", "bf16"}};
   const auto narrow = fresh();
@@ -233,16 +236,39 @@ TEST_F(MixedStep, StepsWithBf16WeightGradientsAgreeHoweverTheyAreMade) {
   expect_same(*split, *graph);
 }
 
+// The default gives way where a trainer is made for more, and says so.
 TEST_F(MixedStep, Bf16WeightGradientsRefuseASecondMicroBatch) {
-  options_.variants = {{"weight_gradients", "bf16"}};
   const auto trainer = fresh();
+  EXPECT_FALSE(trainer->options().variants.contains("weight_gradients")) << "bf16 is the default";
   EXPECT_THROW(step(*trainer, 1, true, 2), stepscope::InputError);
   EXPECT_NO_THROW(step(*trainer, 1));
+  options_.micro_batches = 2;
+  const auto several = fresh();
+  EXPECT_EQ(several->options().variants.at("weight_gradients"), "fp32");
+  EXPECT_THAT(several->notices(), testing::Contains(testing::HasSubstr("weight_gradients=fp32 runs, not the default bf16")));
+  EXPECT_NO_THROW(step(*several, 1, true, 2));
+  options_.variants = {{"weight_gradients", "bf16"}};
+  EXPECT_THROW(fresh(), stepscope::InputError);
+}
+
+// A run that accumulates goes on where one that did not was saved, and the other way round: gradients are in no checkpoint.
+TEST_F(MixedStep, AStateThatEitherStorageOfGradientsLeavesIsTheSameToTheOther) {
+  const auto narrow = fresh();
+  step(*narrow, 1);
+  options_.micro_batches = 2;
+  const auto wide = kind_.make(options_);
+  for (const State which : {State::parameters, State::adam_m, State::adam_v}) {
+    wide->write(which, read_state(*narrow, which));
+    EXPECT_TRUE(same_bits(read_state(*wide, which), read_state(*narrow, which)));
+  }
+  const Tokens data = tokens(6);
+  EXPECT_EQ(wide->evaluate(data.batch()), narrow->evaluate(data.batch()));
 }
 
 // Sums in double differ by their order alone, so the norm as a double agrees to many digits; gradients do not change at all. With
 // several micro-batches a norm that was summed before the last of them would be far off.
 TEST_F(MixedStep, ANormBesideTheBackwardIsTheNorm) {
+  options_.micro_batches = 3;
   const auto whole = fresh();
   options_.variants = {{"grad_norm", "beside_backward"}};
   const auto beside = fresh();
@@ -260,16 +286,20 @@ TEST_F(MixedStep, ANormBesideTheBackwardIsTheNorm) {
 
 // A kernel that did not wait would read what is not written yet: sooner or later other bits.
 TEST_F(MixedStep, ProgrammaticEdgesHaveTheBitsOfFullOnes) {
-  options_.variants = {{"graph_edges", "full"}};
-  const auto full = fresh();
-  options_.variants = {{"graph_edges", "programmatic"}};
-  const auto programmatic = fresh();
-  for (int64_t n = 1; n <= 20; ++n) {
-    const gpt2::StepOutcome a = step(*full, n, true, n == 5 ? 3 : 1), b = step(*programmatic, n, true, n == 5 ? 3 : 1);
-    EXPECT_EQ(b.loss, a.loss) << n;
-    EXPECT_EQ(b.grad_norm, a.grad_norm) << n;
+  for (const int64_t most : {1, 3}) {
+    SCOPED_TRACE(most);
+    options_.micro_batches = most;
+    options_.variants = {{"graph_edges", "full"}};
+    const auto full = fresh();
+    options_.variants = {{"graph_edges", "programmatic"}};
+    const auto programmatic = fresh();
+    for (int64_t n = 1; n <= 20; ++n) {
+      const gpt2::StepOutcome a = step(*full, n, true, n == 5 ? most : 1), b = step(*programmatic, n, true, n == 5 ? most : 1);
+      EXPECT_EQ(b.loss, a.loss) << n;
+      EXPECT_EQ(b.grad_norm, a.grad_norm) << n;
+    }
+    expect_same(*programmatic, *full);
   }
-  expect_same(*programmatic, *full);
 }
 
 TEST_F(MixedStep, StochasticRoundingRepeatsAndResumesBitForBit) {

@@ -220,13 +220,19 @@ TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
   }
 }
 
-TEST(MixedVariants, SeveralRanksKeepMastersInFp32AndSaySo) {
+TEST(MixedVariants, SeveralRanksKeepMastersAndGradientsInFp32AndSaySo) {
   NoCommunicator two;
   const auto s = variants().settle(run_of_ranks(&two), {}, true);
   EXPECT_EQ(s.choice.masters, Masters::as_fp32);
   EXPECT_EQ(s.variants.at("masters"), "fp32");
   EXPECT_THAT(s.notices, testing::Contains(AllOf(HasSubstr("masters=fp32 runs, not the default split"), HasSubstr("several ranks"))));
-  EXPECT_EQ(variants().settle(run_of_ranks(nullptr), {}, true).choice.masters, Masters::split);
+  EXPECT_EQ(s.choice.weight_gradients, WeightGradients::as_fp32);
+  EXPECT_EQ(s.variants.at("weight_gradients"), "fp32");
+  EXPECT_THAT(s.notices,
+              testing::Contains(AllOf(HasSubstr("weight_gradients=fp32 runs, not the default bf16"), HasSubstr("one fp32 arena"))));
+  const auto alone = variants().settle(run_of_ranks(nullptr), {}, true).choice;
+  EXPECT_EQ(alone.masters, Masters::split);
+  EXPECT_EQ(alone.weight_gradients, WeightGradients::as_bf16);
 }
 
 // All are refused before a device is looked for: this test needs none.

@@ -76,6 +76,7 @@ gpt2::TrainerOptions options_of(const RankJob& job, gpt2::distributed::Communica
   o.seq_len = job.seq_len;
   o.matmul = job.trainer == "mixed" ? "bf16" : "fp32";
   o.deterministic = true;
+  o.micro_batches = job.micro_batches / job.ranks;
   o.variants = job.variants;
   o.weight_rounding = job.weight_rounding;
   o.communicator = communicator;

@@ -295,13 +295,34 @@ TEST(VariantRows, Bf16GradientsAreOnlyWrittenOver) {
     wanted["weight_gradients"] = "bf16";
     return refusal([&] { mixed::variants().settle(run, wanted, false); });
   };
-  EXPECT_EQ(settled(mixed::variants().settle(run, {{"weight_gradients", "bf16"}, {"masters", "split"}}, true), "weight_gradients"), "bf16");
+  EXPECT_EQ(mixed::variants().settle(run, {}, true).choice.weight_gradients, mixed::WeightGradients::as_bf16);
   for (const char* norm : {"whole", "beside_backward"}) EXPECT_EQ(why({{"grad_norm", norm}}), "") << norm;
   for (const char* bias : {"layernorm_fold", "column_sums", "matmul_epilogue"}) EXPECT_EQ(why({{"bias_gradient", bias}}), "") << bias;
   EXPECT_THAT(why({{"zero_grad", "memset"}}), AllOf(HasSubstr("weight_gradients=bf16"), HasSubstr("zero_grad=memset adds")));
   EXPECT_THAT(why({{"adamw", "per_tensor"}}), AllOf(HasSubstr("weight_gradients=bf16"), HasSubstr("per_tensor")));
   run.options.micro_batches = 2;
   EXPECT_THAT(why({}), AllOf(HasSubstr("weight_gradients=bf16"), HasSubstr("rounded again with every micro-batch")));
+}
+
+// A default gives way with the reason, and what stands in its place runs.
+TEST(VariantRows, Bf16GradientsGiveWayWhereTheyCannotRun) {
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  const auto gives_way = [&](const std::map<std::string, std::string>& wanted, const char* reason) {
+    const auto s = mixed::variants().settle(run, wanted, false);
+    EXPECT_EQ(settled(s, "weight_gradients"), "fp32") << reason;
+    EXPECT_EQ(s.choice.weight_gradients, mixed::WeightGradients::as_fp32) << reason;
+    EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("weight_gradients=fp32 runs, not the default bf16"), HasSubstr(reason))));
+  };
+  gives_way({{"zero_grad", "memset"}}, "zero_grad=memset adds");
+  gives_way({{"adamw", "per_tensor"}}, "per_tensor has no kernel");
+  run.options.micro_batches = 2;
+  gives_way({}, "rounded again with every micro-batch");
+  run.options.micro_batches = 1;
+  run.why_no_product = [](const mixed::Gemm& g) -> std::optional<std::string> {
+    if (g.transpose_a && g.c_storage == mixed::Storage::as_bf16) return "no such product";
+    return std::nullopt;
+  };
+  gives_way({}, "no such product");
 }
 
 // Both slots that decide about the product of a weight's gradient ask for the product that would run.
@@ -324,9 +345,14 @@ TEST(VariantRows, TheProductOfAWeightsGradientIsAskedForInItsStorage) {
   lacks(Storage::as_bf16, Epilogue::bias_gradient);
   EXPECT_EQ(why({{"weight_gradients", "bf16"}}), "");
   EXPECT_EQ(why({{"bias_gradient", "matmul_epilogue"}}), "");
-  EXPECT_THAT(why({{"weight_gradients", "bf16"}, {"bias_gradient", "matmul_epilogue"}}), HasSubstr("bias_gradient=matmul_epilogue"));
+  EXPECT_EQ(settled(mixed::variants().settle(run, {{"bias_gradient", "matmul_epilogue"}}, false), "weight_gradients"), "fp32");
+  EXPECT_THAT(why({{"weight_gradients", "bf16"}, {"bias_gradient", "matmul_epilogue"}}), HasSubstr("weight_gradients=bf16"));
   lacks(Storage::fp32, Epilogue::bias_gradient);
+  EXPECT_EQ(why({{"bias_gradient", "matmul_epilogue"}}), "");
+  EXPECT_THAT(why({{"weight_gradients", "fp32"}, {"bias_gradient", "matmul_epilogue"}}), HasSubstr("no such product"));
+  run.options.micro_batches = 2;
   EXPECT_THAT(why({{"bias_gradient", "matmul_epilogue"}}), HasSubstr("no such product"));
+  run.options.micro_batches = 1;
   EXPECT_EQ(why({{"weight_gradients", "bf16"}, {"bias_gradient", "matmul_epilogue"}}), "");
 }
 
