@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "cli/gpu.h"
+#include "gpt2/cuda/device_info.h"
 
 namespace cli {
 
@@ -16,6 +17,10 @@ GpuStatus gpu_status() {
                                   found == cudaSuccess ? "none visible" : cudaGetErrorString(found));
     return s;
   }
+#ifdef STEPSCOPE_COMPILE_ONLY
+  s.why_not = *gpt2::cuda::why_no_device();
+  return s;
+#endif
   cudaDeviceProp p{};
   if (const cudaError_t e = cudaGetDeviceProperties(&p, 0); e != cudaSuccess) {
     s.why_not = fmt::format("the properties of device 0 cannot be read: {}", cudaGetErrorString(e));

@@ -1,6 +1,6 @@
 # STEPSCOPE_COMPILE_ONLY, for a machine that compiles device code and runs none of it (CI): nvcc's fastest code generation, and the device
 # sources of a stage as one. Every kernel is still compiled to machine code for every architecture, with the same warnings. The kernels are
-# slow, so the launcher asks for this only with CI=true and without a GPU.
+# slow, so the launcher asks for this only without a GPU, and the program refuses to run them.
 #
 #   stepscope_device_sources_together(STAGE [APART name…])   APART: names that several of its sources give to different things of their own
 function(stepscope_device_sources_together STAGE)
@@ -29,6 +29,7 @@ function(stepscope_device_sources_together STAGE)
 endfunction()
 
 if(STEPSCOPE_COMPILE_ONLY)
+  add_compile_definitions(STEPSCOPE_COMPILE_ONLY)  # such a program finds no GPU: gpt2/cuda/device_info.cpp
   set(CMAKE_CUDA_FLAGS_RELEASE "-O1")  # of the host code in these sources; what a host test runs of it asks for more
   include(CheckCompilerFlag)
   check_compiler_flag(CUDA -Ofc=max STEPSCOPE_NVCC_COMPILES_FAST)

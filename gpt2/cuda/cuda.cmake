@@ -3,6 +3,6 @@ include(Nccl)
 stepscope_stage(gpt2_cuda RANK 14
   SOURCES cuda/check.cpp cuda/device_info.cpp cuda/launch.cpp cuda/nvtx_ranges.cpp
           distributed/peer_communicator.cpp distributed/peer_kernels.cu distributed/rank_device.cpp distributed/device_staged.cpp ${STEPSCOPE_NCCL_SOURCES}
-  LINKS gpt2_model
-  PUBLIC_LIBS CUDA::cudart CUDA::cublasLt
+  LINKS gpt2_model base_cublas
+  PUBLIC_LIBS CUDA::cudart
   PRIVATE_LIBS fmt::fmt ${CMAKE_DL_LIBS})

@@ -298,7 +298,7 @@ class CommandLines : public ::testing::Test {
  protected:
   static Outcome run(const fs::path& folder, const std::string& arguments) {
     const std::string limit = "cd '" + folder.string() + "' && STEPSCOPE_ROOT='" + folder.string() +
-                              "' CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 https_proxy=http://127.0.0.1:9 timeout -k 2 10";
+                              "' CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 https_proxy=http://127.0.0.1:9 timeout -k 2 4";
     return stepscope(arguments, limit);
   }
 };

@@ -17,7 +17,10 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 
 void for_odd_cases(const OpTrainer& trainer, uint64_t seed, bool with_answers, const UseCase& use) {
-  for_each_case(trainer, odd_sizes(), {.space = Space::host, .seed = seed, .with_answers = with_answers}, use);
+  OpSizes sizes = odd_sizes();
+  // Their answers would take a minute of one core; smaller vocabularies go through the same lines.
+  if (with_answers) std::erase_if(sizes.heads, [](const OpSizes::Head& z) { return z.V > 2000; });
+  for_each_case(trainer, sizes, {.space = Space::host, .seed = seed, .with_answers = with_answers}, use);
 }
 
 using Covered = std::map<std::string, std::set<std::string>>;  // slot -> variants
@@ -84,30 +87,20 @@ TEST(OpSuite, EveryOpOfAStepHasACaseInEachList) {
   }
 }
 
-// What the answer wants must itself pass, and have the size that the kernel writes.
-TEST(OpSuite, EveryResultHasAnAnswerOfItsSizeAndFiniteValues) {
-  for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()})
-    for_odd_cases(*trainer, 2, true, [&](const OpCase& c) {
-      for (const OpTensor& t : c.tensors) {
-        SCOPED_TRACE(trainer->name() + " " + c.op + " " + c.shape + " " + t.name);
-        EXPECT_EQ(t.content.bytes(), t.role == Role::output ? 0 : t.byte_count());
-        EXPECT_EQ(t.want.bytes(), t.role == Role::input ? 0 : t.count() * 8);
-        for (double x : values_of<double>(t.want)) ASSERT_TRUE(std::isfinite(x));
-        if (t.role == Role::output) continue;
-        for (int64_t i = 0; i < t.count(); ++i) ASSERT_TRUE(std::isfinite(view(t.content, t.element)[i]));
-      }
-    });
-}
-
-// A kernel that computes exactly and only rounds what it stores is right; zeros, a shuffle and 1% of noise
-// are wrong.
+// Every result has an answer of its size, and finite values. A kernel that computes exactly and only rounds what it stores is right; zeros, a
+// shuffle and 1% of noise are wrong.
 TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
   for (const OpTrainer* trainer : {&fp32_ops(), &mixed_ops()})
     for_odd_cases(*trainer, 3, true, [&](const OpCase& c) {
       const double floor = op_floor(trainer->rates().front(), c.matmul, c.terms) * c.floor_factor;
       for (const OpTensor& t : c.tensors) {
-        if (t.role == Role::input) continue;
         SCOPED_TRACE(trainer->name() + " " + c.op + " " + c.shape + " " + t.name);
+        EXPECT_EQ(t.content.bytes(), t.role == Role::output ? 0 : t.byte_count());
+        EXPECT_EQ(t.want.bytes(), t.role == Role::input ? 0 : t.count() * 8);
+        for (double x : values_of<double>(t.want)) ASSERT_TRUE(std::isfinite(x));
+        if (t.role != Role::output)
+          for (int64_t i = 0; i < t.count(); ++i) ASSERT_TRUE(std::isfinite(view(t.content, t.element)[i]));
+        if (t.role == Role::input) continue;
         Memory got(Space::host, t.byte_count());
         convert(got, t.element, view(t.want), t.count());
         const Tolerance limit = t.rounding ? rounding_limit(t.rounding) : op_limit(floor, nullptr);
@@ -125,7 +118,7 @@ TEST(OpSuite, ValuesThatHurtAreThere) {
   std::set<std::string> shapes;
   double least_logit = 0, largest_logit = 0, most_denormal = 1;
   bool adam_late = false, means_far = false;
-  for_odd_cases(fp32_ops(), 4, true, [&](const OpCase& c) {
+  for_odd_cases(fp32_ops(), 4, false, [&](const OpCase& c) {
     const OpTensor& first = c.tensors.front();
     if (c.op == "classifier" && c.shape.find("rows=40") != std::string::npos && first.role == Role::update) {
       const View logits = view(first.content, first.element);
