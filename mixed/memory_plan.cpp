@@ -21,6 +21,7 @@ namespace {
 
 constexpr int64_t kFloat = 4;
 constexpr int64_t kBf16 = 2;
+constexpr int64_t kLowByte = 1;
 
 int64_t attention_scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants) {
   const AttentionShape attention{o.batch_size, o.seq_len, o.model.channels, o.model.heads};
@@ -55,7 +56,7 @@ int64_t master_bytes(Masters masters, int64_t parameters) {
 int64_t beside_rounded(ResidualStream stream) {
   switch (stream) {
     case ResidualStream::split:
-      return kBf16;
+      return kLowByte;
     case ResidualStream::as_fp32:
       return kFloat;
     case ResidualStream::as_bf16:
@@ -66,7 +67,7 @@ int64_t beside_rounded(ResidualStream stream) {
 int64_t beside_rounded(ResidualGradient gradient) {
   switch (gradient) {
     case ResidualGradient::split:
-      return kBf16;
+      return kLowByte;
     case ResidualGradient::as_fp32:
       return kFloat;
     case ResidualGradient::as_bf16:

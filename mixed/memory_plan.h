@@ -37,9 +37,9 @@ struct ActivationSlots {
   Slot logits;                   // (rows, Vp): then their gradient; with lm_head=hopper exponentials, in passes that go backward
   Slot losses;                   // fp32 (rows)
   Slot head_factors;             // fp32 (rows), with lm_head=hopper alone
-  Slot stream;                   // (rows, C): the residual stream itself in fp32, or split its lower half; the slots above then hold it
+  Slot stream;                   // (rows, C): the residual stream itself in fp32, or split its lower byte; the slots above then hold it
                                  // rounded, which is its upper half. Not taken where it is bf16
-  Slot dresidual;                // (rows, C) fp32 or bf16: gradient of the residual stream; split its lower half
+  Slot dresidual;                // (rows, C) fp32 or bf16: gradient of the residual stream; split its lower byte
   Slot dresidual_rounded;        // (rows, C): the same in bf16, split its upper half; the same place where it is bf16
   Slot branch;                   // (rows, C): in the forward pass, output of a projection on its way into the residual sum; the
                                  // place of dresidual_rounded, which only the backward pass writes

@@ -58,11 +58,11 @@ void Model::update() {
 
 namespace {
 
-// R: storage of the residual stream; G: of its gradient. bf16, float or ops::LowHalf.
+// R: storage of the residual stream; G: of its gradient. bf16, float or ops::LowByte.
 //
 // The residual stream has a place before every layer, in the middle of it and after the last. Where it is wider than bf16 it lives in one
 // buffer, and the places hold it rounded, for the backward pass. Its gradient has one buffer; where that is wider than bf16, a rounded
-// copy lies beside it for the products that read it. With LowHalf the buffer has the lower halves, and what is rounded is the upper ones:
+// copy lies beside it for the products that read it. With LowByte the buffer has the lower bytes, and what is rounded is the upper halves:
 // a sum then reads the upper halves of the place before, and writes those of its own.
 template <class R, class G>
 class ModelOf final : public Model {
@@ -89,7 +89,7 @@ class ModelOf final : public Model {
     R* sum = nullptr;
     bf16* rounded = nullptr;
     bf16* rounded_beside() const { return kWideResidual ? rounded : nullptr; }  // for kernels that write both
-    bf16* up() const { return ops::kInHalves<R> ? rounded : nullptr; }
+    bf16* up() const { return ops::kIsSplit<R> ? rounded : nullptr; }
   };
   ResidualPlace residual_at(bf16* place) const {
     if constexpr (kWideResidual)
@@ -106,7 +106,7 @@ class ModelOf final : public Model {
   G* dresidual() const { return at<G>(plan_.activations.dresidual); }
   bf16* dresidual_rounded() const { return at<bf16>(plan_.activations.dresidual_rounded); }
   bf16* dresidual_rounded_beside() const { return kWideGradient ? dresidual_rounded() : nullptr; }
-  const bf16* dresidual_up() const { return ops::kInHalves<G> ? dresidual_rounded() : nullptr; }
+  const bf16* dresidual_up() const { return ops::kIsSplit<G> ? dresidual_rounded() : nullptr; }
 
   // A layernorm at its place in the model.
   struct Norm {
@@ -197,7 +197,7 @@ void ModelOf<R, G>::forward_to_lnf() {
 
 template <class R, class G>
 void ModelOf<R, G>::normalize(const Norm& norm, const ResidualPlace& of) {
-  bf16* kept = ops::kInHalves<R> ? nullptr : of.rounded_beside();  // the upper halves are there
+  bf16* kept = ops::kIsSplit<R> ? nullptr : of.rounded_beside();  // the upper halves are there
   ops::layernorm_forward(variants_.layernorm_forward, norm.out, norm.mean, norm.rstd, of.sum, kept, parameter(norm.weight, norm.layer),
                          parameter(norm.bias, norm.layer), rows(), C_, stream_, of.up());
 }
@@ -236,8 +236,8 @@ void ModelOf<R, G>::project_add_normalize(const Projection& p, const ResidualPla
     case Residual::matmul_epilogue: {
       {
         const OpRange range(Pass::forward, p.layer, p.linear);
-        if constexpr (ops::kInHalves<R>)
-          throw std::logic_error("residual=matmul_epilogue: the row refuses a stream in halves");
+        if constexpr (ops::kIsSplit<R>)
+          throw std::logic_error("residual=matmul_epilogue: the row refuses a split stream");
         else
           linear_residual_forward<R>(matmul_, to.sum, from.sum, p.inp, weight, bias, rows(), p.in, C_, stream_);
       }
@@ -462,7 +462,7 @@ std::unique_ptr<Model> make_with_residual(const gpt2::TrainerOptions& options, c
                                           cudaStream_t stream) {
   switch (variants.residual_gradient) {
     case ResidualGradient::split:
-      return std::make_unique<ModelOf<R, ops::LowHalf>>(options, variants, plan, stream);
+      return std::make_unique<ModelOf<R, ops::LowByte>>(options, variants, plan, stream);
     case ResidualGradient::as_fp32:
       return std::make_unique<ModelOf<R, float>>(options, variants, plan, stream);
     case ResidualGradient::as_bf16:
@@ -477,7 +477,7 @@ std::unique_ptr<Model> Model::make(const gpt2::TrainerOptions& options, const Va
                                    cudaStream_t stream) {
   switch (variants.residual_stream) {
     case ResidualStream::split:
-      return make_with_residual<ops::LowHalf>(options, variants, plan, stream);
+      return make_with_residual<ops::LowByte>(options, variants, plan, stream);
     case ResidualStream::as_fp32:
       return make_with_residual<float>(options, variants, plan, stream);
     case ResidualStream::as_bf16:

@@ -102,7 +102,7 @@ Refusal no_residual_product(const Run& run, const VariantChoice& choice) {
     };
     switch (choice.residual_stream) {
       case ResidualStream::split:
-        return "no product of the library adds to a residual stream in two halves";
+        return "no product of the library adds to a split residual stream";
       case ResidualStream::as_fp32:
         return both(float{});
       case ResidualStream::as_bf16:

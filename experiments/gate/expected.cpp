@@ -62,7 +62,7 @@ Storage storage_of(std::string_view trainer, std::string_view matmul, const std:
     return {.activation_bits = 8,
             .stream_bits = stream == "bf16"   ? 8
                            : stream == "fp32" ? 23
-                                              : 17,
+                                              : 16,
             .gradient_bits = gradients == variants.end() || gradients->second == "bf16" ? 8 : 0};
   }
   if (matmul == "tf32") return {.activation_bits = 11, .stream_bits = 23, .weight_bits = 11};

@@ -30,9 +30,8 @@ struct Storage {
   int gradient_bits = 0;  // of the gradients of the blocks' matrices
   bool operator==(const Storage&) const = default;
 };
-// bf16 has 8, tf32 11. fp32 has 24, and one bit is given away for its sums, which are in fp32 too. Two halves of bf16 have 17: the upper is
-// off by half a unit of its last place, 2^-8 of its power of two; the lower holds that with 8 bits more and is off by 2^-17 at most, which
-// is half a unit of 17 bits.
+// bf16 has 8, tf32 11. fp32 has 24, and one bit is given away for its sums, which are in fp32 too. A split value has 16: its lower byte puts
+// 8 bits behind those of its upper half, which is a bf16 number.
 // `variants`: those that run, where they are not the defaults (gpt2::Trainer::options()).
 Storage storage_of(std::string_view trainer, std::string_view matmul, const std::map<std::string, std::string>& variants);
 

@@ -32,8 +32,8 @@ struct Store {
       value = bf16_value(bits);
     }
     if (element == Element::split) {
-      const Halves h = halves_of(static_cast<float>(value));
-      value = bf16_value(h.upper) + bf16_value(h.lower);
+      const Parts parts = parts_of(static_cast<float>(value));
+      value = value_of(parts);
     }
     out[i] = value;
   }
@@ -304,7 +304,7 @@ Memory product(Space space, const Factor& a, const Factor& b, int64_t m, int64_t
       break;
     case Element::i32:
     case Element::split:
-      throw std::logic_error("product: factors of integers, or in halves");
+      throw std::logic_error("product: factors of integers, or split");
   }
   return out;
 }

@@ -192,8 +192,8 @@ decltype(OpCase::judge) OpCases::sums_are_of_the_stored(size_t terms_at, size_t 
   };
 }
 
-// The upper halves of a case's split result are read alone too: they are the value rounded to bf16, and not merely one of two halves whose
-// sum is right.
+// The upper halves of a case's split result are read alone too: they are the value rounded to bf16, and not merely numbers that a lower
+// byte makes right.
 void OpCases::judge_upper_halves(OpCase& c) const {
   for (size_t at = 0; at < c.tensors.size(); ++at) {
     const OpTensor& t = c.tensors[at];

@@ -28,8 +28,8 @@ inline constexpr double kBf16Unit = 0x1p-8;
 
 // The deviation of such a change: it is spread evenly over the unit to either side, and less in all but the smallest of equal exponent.
 inline constexpr double kBf16Deviation = kBf16Unit / 1.7320508075688772;
-// The same of a value in two halves: the lower one is at most a unit of the upper, and rounded itself to half of 2^-8 of that.
-inline constexpr double kSplitUnit = 0x1p-17;
+// The same of a split value, which has 16 significant bits.
+inline constexpr double kSplitUnit = 0x1p-16;
 
 // How often a value is rounded to bf16 between the fp32 sums and memory, and what else the op loses.
 struct Rounding {

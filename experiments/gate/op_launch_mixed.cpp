@@ -1,5 +1,5 @@
 // Op cases to the launchers of the mixed-precision trainer. The baselines of fused forms add the bias by a
-// kernel, which no library can refuse. A stream is bf16, fp32, or in halves, the upper ones first: `by_stream` picks the instance.
+// kernel, which no library can refuse. A stream is bf16, fp32, or split, upper halves first: `by_stream` picks the instance.
 #include <cuda_bf16.h>
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@
 namespace gate {
 namespace {
 
-using gpt2::ops::LowHalf;
+using gpt2::ops::LowByte;
 using gpt2::ops::StepScalars;
 using mixed::bf16;
 
@@ -55,32 +55,32 @@ void by_stream(Element stream, const Use& use) {
   if (stream == Element::f32)
     use(float{});
   else if (stream == Element::split)
-    use(LowHalf{});
+    use(LowByte{});
   else
     use(bf16{});
 }
-// The n values at p, or their lower halves.
+// The n values at p, or their lower bytes behind n upper halves.
 template <class R>
 R* as(void* p, R, int64_t n) {
-  return static_cast<R*>(p) + (gpt2::ops::kInHalves<R> ? n : 0);
+  return static_cast<R*>(p) + (gpt2::ops::kIsSplit<R> ? 2 * n : 0);
 }
 template <class R>
 const R* as(const void* p, R, int64_t n) {
-  return static_cast<const R*>(p) + (gpt2::ops::kInHalves<R> ? n : 0);
+  return static_cast<const R*>(p) + (gpt2::ops::kIsSplit<R> ? 2 * n : 0);
 }
 // Their upper halves, or null.
 template <class R>
 bf16* up(void* p, R) {
-  return gpt2::ops::kInHalves<R> ? h(p) : nullptr;
+  return gpt2::ops::kIsSplit<R> ? h(p) : nullptr;
 }
 template <class R>
 const bf16* up(const void* p, R) {
-  return gpt2::ops::kInHalves<R> ? h(p) : nullptr;
+  return gpt2::ops::kIsSplit<R> ? h(p) : nullptr;
 }
 // Where the rounded copy of `p` goes: to its upper halves, or apart.
 template <class R>
 bf16* rounded_of(void* p, void* apart, R r) {
-  return gpt2::ops::kInHalves<R> ? up(p, r) : h(apart);
+  return gpt2::ops::kIsSplit<R> ? up(p, r) : h(apart);
 }
 
 template <class Enum>
@@ -230,8 +230,8 @@ class MixedOps final : public OpTrainer {
     const auto way = pick<mixed::Residual>("residual", v);
     const int64_t n = s.rows * s.out;
     by_stream(stream, [&](auto r) {
-      if constexpr (gpt2::ops::kInHalves<decltype(r)>) {
-        throw std::logic_error("no product adds to a stream in halves");
+      if constexpr (gpt2::ops::kIsSplit<decltype(r)>) {
+        throw std::logic_error("no product adds to a split stream");
       } else if (way == mixed::Residual::matmul_epilogue) {
         mixed::linear_residual_forward(here(c).matmul, as(out, r, n), as(addend, r, n), h(inp), h(weight), h(bias), s.rows, s.in, s.out,
                                        here(c).stream);

@@ -18,9 +18,11 @@
 namespace gate {
 
 enum class Space { host, device };
-// split: a value in two halves, a tensor of the upper ones (the value rounded to bf16) and behind it one of the lower (what is left, in bf16).
+// split: a value in three bytes, a tensor of upper halves (the value rounded to bf16) and behind it one of lower bytes (what that left).
 enum class Element { f32, f64, i32, bf16, split };
-GATE_ANYWHERE constexpr int64_t bytes_of_element(Element e) { return e == Element::f64 ? 8 : e == Element::bf16 ? 2 : 4; }
+GATE_ANYWHERE constexpr int64_t bytes_of_element(Element e) {
+  return e == Element::f64 ? 8 : e == Element::bf16 ? 2 : e == Element::split ? 3 : 4;
+}
 
 // Shared: a copy is the same memory. What is in it at first is whatever was there.
 class Memory {
@@ -66,16 +68,21 @@ GATE_ANYWHERE inline uint16_t bf16_bits(float value) {
 GATE_ANYWHERE inline double bf16_value(uint16_t bits) {
   return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
 }
-// Both halves of a float.
-struct Halves {
-  uint16_t upper, lower;
+inline constexpr int64_t kBytesOfUpperHalf = 2;  // of a split element
+// A float in three bytes. Its bits are counted in steps of 2^8, and these in steps of 2^16 of which the upper half is one; each time to the
+// nearest, half a step away from zero. What lies between the two counts is the lower byte. Finite values only.
+struct Parts {
+  uint16_t upper;
+  int8_t lower;
 };
-GATE_ANYWHERE inline Halves halves_of(float value) {
-  const uint16_t upper = bf16_bits(value);
-  return {upper, bf16_bits(value - static_cast<float>(bf16_value(upper)))};
+GATE_ANYWHERE inline Parts parts_of(float value) {
+  const auto in_steps = [](int64_t count, int64_t step) { return count / step + (2 * (count % step) >= step ? 1 : 0); };
+  const int64_t fine = in_steps(std::bit_cast<uint32_t>(value), 256), coarse = in_steps(fine, 256);
+  return {static_cast<uint16_t>(coarse), static_cast<int8_t>(fine - 256 * coarse)};
 }
-// Bytes of the smallest thing that is written of an element at once.
-GATE_ANYWHERE constexpr int64_t bytes_written(Element e) { return e == Element::split ? 2 : bytes_of_element(e); }
+GATE_ANYWHERE inline double value_of(const Parts& p) {
+  return static_cast<double>(std::bit_cast<float>(static_cast<uint32_t>((int64_t{p.upper} * 256 + p.lower) * 256)));
+}
 
 // Values as doubles, whatever they are stored as.
 struct View {
@@ -93,7 +100,7 @@ struct View {
       case Element::bf16:
         return bf16_value(static_cast<const uint16_t*>(data)[i]);
       case Element::split:
-        return bf16_value(static_cast<const uint16_t*>(data)[i]) + bf16_value(static_cast<const uint16_t*>(data)[count + i]);
+        return value_of({static_cast<const uint16_t*>(data)[i], static_cast<const int8_t*>(data)[2 * count + i]});
     }
     return 0;
   }
@@ -114,9 +121,9 @@ GATE_ANYWHERE inline void store_value(void* data, Element element, int64_t i, do
       static_cast<uint16_t*>(data)[i] = bf16_bits(static_cast<float>(value));
       break;
     case Element::split: {
-      const Halves h = halves_of(static_cast<float>(value));
-      static_cast<uint16_t*>(data)[i] = h.upper;
-      static_cast<uint16_t*>(data)[count + i] = h.lower;
+      const Parts parts = parts_of(static_cast<float>(value));
+      static_cast<uint16_t*>(data)[i] = parts.upper;
+      static_cast<int8_t*>(data)[2 * count + i] = parts.lower;
       break;
     }
   }

@@ -129,9 +129,9 @@ template void gelu_forward(bf16*, const bf16*, int64_t, cudaStream_t);
 template void gelu_backward(float*, const float*, const float*, int64_t, cudaStream_t);
 template void gelu_backward(bf16*, const bf16*, const bf16*, int64_t, cudaStream_t);
 template void residual_forward(float*, const float*, const float*, int64_t, cudaStream_t, float*, const float*);
-template void residual_forward(bf16*, const bf16*, const bf16*, int64_t, cudaStream_t, bf16*, const bf16*);
-template void residual_forward(float*, const float*, const bf16*, int64_t, cudaStream_t, bf16*, const bf16*);
-template void residual_forward(LowHalf*, const LowHalf*, const bf16*, int64_t, cudaStream_t, bf16*, const bf16*);
+#define STEPSCOPE_INSTANTIATE(S, R) template void residual_forward(R*, const R*, const S*, int64_t, cudaStream_t, S*, const S*);
+STEPSCOPE_FOR_EACH_MIXED_STREAM(STEPSCOPE_INSTANTIATE)
+#undef STEPSCOPE_INSTANTIATE
 template void add_bias(float*, const float*, int64_t, int64_t, cudaStream_t);
 template void add_bias(bf16*, const bf16*, int64_t, int64_t, cudaStream_t);
 

@@ -14,7 +14,7 @@ void gelu_forward(S* out, const S* inp, int64_t n, cudaStream_t stream);
 // dinp may be dout.
 template <class S>
 void gelu_backward(S* dinp, const S* dout, const S* inp, int64_t n, cudaStream_t stream);
-// R is the storage type of the residual stream: S, float or LowHalf. out may be a. out_up, a_up: their upper halves with LowHalf, else null;
+// R is the storage type of the residual stream: S, float or LowByte. out may be a. out_up, a_up: their upper halves with LowByte, else null;
 // out_up may be a_up.
 template <class S, class R>
 void residual_forward(R* out, const R* a, const S* b, int64_t n, cudaStream_t stream, std::type_identity_t<S>* out_up = nullptr,

@@ -226,9 +226,7 @@ void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* toke
   template void embedding_backward<S, R>(float*, float*, const R*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*, \
                                          cudaStream_t, const S*);
 STEPSCOPE_INSTANTIATE(float, float)
-STEPSCOPE_INSTANTIATE(bf16, bf16)
-STEPSCOPE_INSTANTIATE(bf16, float)
-STEPSCOPE_INSTANTIATE(bf16, LowHalf)
+STEPSCOPE_FOR_EACH_MIXED_STREAM(STEPSCOPE_INSTANTIATE)
 #undef STEPSCOPE_INSTANTIATE
 
 }  // namespace gpt2::ops

@@ -13,7 +13,7 @@
 namespace gpt2::ops {
 
 // S is the storage type of the weights, which decides the width of a pack; R that of the residual stream or of its gradient. Instances
-// <S, R>: <float, float>, <bf16, bf16>, <bf16, float>, <bf16, LowHalf>. out_up, dout_up: the upper halves with LowHalf, else null.
+// <S, R>: <float, float>, <bf16, bf16>, <bf16, float>, <bf16, LowByte>. out_up, dout_up: the upper halves with LowByte, else null.
 
 // out (B,T,C) = wte[tokens] + wpe[t]
 template <class S, class R>

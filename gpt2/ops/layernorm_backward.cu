@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(512)
 #pragma unroll
         for (int k = 0; k < N; ++k) {
           result.v[k] += (dn[r][p].v[k] - mean_dn - xhat[r][p].v[k] * mean_dn_xhat) * s;
-          if constexpr (kSums == 3) columns[p].v[k] += rounded<S>(result.v[k]);
+          if constexpr (kSums == 3) columns[p].v[k] += copied<R, S>(result.v[k]);
         }
         store_value(dinp, dinp_copy, row * C + c, result);
       }
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(128, PACKS <= 3 ? 3 : 2)
         dweight[p].v[k] += d.v[k] * xhat;
         dbias[p].v[k] += d.v[k];
         result.v[k] += (d.v[k] * weights.v[k] - mean_dn - xhat * mean_dn_xhat) * s;
-        columns[p].v[k] += rounded<S>(result.v[k]);
+        columns[p].v[k] += copied<R, S>(result.v[k]);
       }
       store_value(dinp, dinp_copy, row * C + c, result);
     }
@@ -470,9 +470,7 @@ template int64_t layernorm_backward_scratch_floats<bf16>(LayernormBackward, int6
   template void layernorm_backward<S, R>(LayernormBackward, const LayernormGradients<S, R>&, const S*, const S*, const float*, \
                                          const float*, const S*, int64_t, int64_t, float*, cudaStream_t);
 STEPSCOPE_INSTANTIATE(float, float)
-STEPSCOPE_INSTANTIATE(bf16, bf16)
-STEPSCOPE_INSTANTIATE(bf16, float)
-STEPSCOPE_INSTANTIATE(bf16, LowHalf)
+STEPSCOPE_FOR_EACH_MIXED_STREAM(STEPSCOPE_INSTANTIATE)
 #undef STEPSCOPE_INSTANTIATE
 
 }  // namespace gpt2::ops

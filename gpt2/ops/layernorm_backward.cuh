@@ -2,7 +2,7 @@
 //   dn = dout * weight;  dinp = rstd * (dn - mean(dn) - xhat * mean(dn * xhat));  dweight = sum dout * xhat;  dbias = sum dout
 //
 // S is the storage type of activations and weights, R that of the residual stream's gradient. Instances <S, R>: <float, float> of the
-// fp32 trainer, <bf16, bf16>, <bf16, float> and <bf16, LowHalf> of the mixed one.
+// fp32 trainer, <bf16, bf16>, <bf16, float> and <bf16, LowByte> of the mixed one.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -24,7 +24,7 @@ std::optional<std::string> why_not(LayernormBackward variant, int64_t C, bool pa
 template <class S, class R>
 struct LayernormGradients {
   R* dinp = nullptr;  // (rows,C): written, or added to with `add_to_dinp` (the residual stream's gradient)
-  // Null, or receives dinp rounded to S, where R is wider: matrix products need an operand of S. With LowHalf the upper half of dinp.
+  // Null, or receives dinp rounded to S, where R is wider: matrix products need an operand of S. With LowByte the upper half of dinp.
   S* dinp_copy = nullptr;
   float* dweight = nullptr;
   float* dbias = nullptr;

@@ -24,7 +24,7 @@ struct Rows {
   const S* branch;  // nullptr: none
   R* sum;           // inp + branch, rounded
   S* kept;          // nullptr, or the row rounded to S
-  const S* inp_up;  // of inp, where R is LowHalf
+  const S* inp_up;  // of inp, where R is LowByte
 };
 
 template <int N, bool kResidual, class S, class R>
@@ -234,16 +234,12 @@ template std::optional<std::string> why_not<bf16>(LayernormForward, int64_t, boo
   template void layernorm_forward<S, R>(LayernormForward, S*, float*, float*, const R*, S*, const S*, const S*, int64_t, int64_t, \
                                         cudaStream_t, const S*);
 STEPSCOPE_INSTANTIATE(float, float)
-STEPSCOPE_INSTANTIATE(bf16, bf16)
-STEPSCOPE_INSTANTIATE(bf16, float)
-STEPSCOPE_INSTANTIATE(bf16, LowHalf)
+STEPSCOPE_FOR_EACH_MIXED_STREAM(STEPSCOPE_INSTANTIATE)
 #undef STEPSCOPE_INSTANTIATE
 #define STEPSCOPE_INSTANTIATE(S, R)                                                                                                    \
   template void residual_layernorm_forward<S, R>(LayernormForward, R*, S*, S*, float*, float*, const R*, const S*, const S*, const S*, \
                                                  int64_t, int64_t, cudaStream_t, const S*);
-STEPSCOPE_INSTANTIATE(bf16, bf16)
-STEPSCOPE_INSTANTIATE(bf16, float)
-STEPSCOPE_INSTANTIATE(bf16, LowHalf)
+STEPSCOPE_FOR_EACH_MIXED_STREAM(STEPSCOPE_INSTANTIATE)
 #undef STEPSCOPE_INSTANTIATE
 
 }  // namespace gpt2::ops

@@ -2,8 +2,8 @@
 //   xhat = (x - mean) * rstd;  out = xhat * weight + bias
 //
 // S is the storage type of activations and weights, R that of the residual stream. Instances <S, R>: <float, float> of the fp32 trainer,
-// <bf16, bf16>, <bf16, float> and <bf16, LowHalf> of the mixed one. Where the stream keeps more than S, the backward pass is left a copy
-// rounded to S, `kept`: half the memory, and its rounding is one of many there. With LowHalf that copy is the upper half of the stream.
+// <bf16, bf16>, <bf16, float> and <bf16, LowByte> of the mixed one. Where the stream keeps more than S, the backward pass is left a copy
+// rounded to S, `kept`: half the memory, and its rounding is one of many there. With LowByte that copy is the upper half of the stream.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -23,7 +23,8 @@ template <class S>
 std::optional<std::string> why_not(LayernormForward variant, int64_t C, bool packs);
 
 // out (rows,C), mean (rows), rstd (rows). mean and rstd may be null when only `out` is wanted again (activation recompute).
-// kept (rows,C): null, or receives inp rounded to S, where R is wider. inp_up (rows,C): the upper halves of inp with LowHalf, else null.
+// kept (rows,C): null, or receives inp rounded to S, where R is wider; with LowByte null. inp_up (rows,C): the upper halves of inp with
+// LowByte, else null.
 template <class S, class R>
 void layernorm_forward(LayernormForward variant, S* out, float* mean, float* rstd, const R* inp, std::type_identity_t<S>* kept,
                        const S* weight, const S* bias, int64_t rows, int64_t C, cudaStream_t stream,

@@ -25,21 +25,14 @@ __device__ __forceinline__ Pack<8> floats(const Raw<S>& raw) {
 
 // The same of values in storage R; `up` as in load_value.
 template <class R, class S>
-struct RawValue {
-  Raw<R> values;
-  Raw<S> up;  // not filled, and no register, unless R is LowHalf
-};
-template <class R, class S>
-__device__ __forceinline__ RawValue<R, S> load_raw(const R* values, const S* up, int64_t at) {
-  RawValue<R, S> raw{};
-  raw.values = load_raw(values + at);
-  if constexpr (kInHalves<R>) raw.up = load_raw(up + at);
-  return raw;
+__device__ __forceinline__ auto load_raw(const R* values, const S* up, int64_t at) {
+  if constexpr (kIsSplit<R>)
+    return load_split(values + at, up + at);
+  else
+    return load_raw(values + at);
 }
 template <class R, class S>
-__device__ __forceinline__ Pack<8> floats(const RawValue<R, S>& raw) {
-  return load_value<8>(reinterpret_cast<const R*>(&raw.values), reinterpret_cast<const S*>(&raw.up), 0);
-}
+using RawValue = decltype(load_raw<R, S>(nullptr, nullptr, 0));
 
 }  // namespace gpt2::ops
 

@@ -7,11 +7,7 @@
 #pragma once
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define STEPSCOPE_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define STEPSCOPE_HOST_DEVICE inline
-#endif
+#include "gpt2/ops/host_device.h"
 
 namespace gpt2::ops {
 
@@ -52,5 +48,3 @@ STEPSCOPE_HOST_DEVICE uint32_t join(const SplitMaster& s) {
 }
 
 }  // namespace gpt2::ops
-
-#undef STEPSCOPE_HOST_DEVICE

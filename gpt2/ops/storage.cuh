@@ -11,21 +11,25 @@
 #include <type_traits>
 
 #include "gpt2/cuda/launch.cuh"
+#include "gpt2/ops/split_value.cuh"
 
 namespace gpt2::ops {
 
 using bf16 = __nv_bfloat16;
 
-// The lower half of a value that is kept in two: the upper one is the value rounded to bf16, which others read too and which lies in a
-// tensor of its own, and this one is what that left, in bf16. Both together are off by 2^-17 of the value at most: 17 significant bits.
-struct LowHalf {
-  bf16 rest;
+// The lower byte of a value that is kept split (split_value.cuh): its upper half, the value rounded to bf16, lies in a tensor of its own,
+// which others read too.
+struct LowByte {
+  int8_t rest;
 };
 template <class R>
-inline constexpr bool kInHalves = std::is_same_v<R, LowHalf>;
+inline constexpr bool kIsSplit = std::is_same_v<R, LowByte>;
 // Whether storage R keeps more of a value than S, so that a copy rounded to S is worth having beside it.
 template <class R, class S>
-inline constexpr bool kKeepsMore = kInHalves<R> || sizeof(R) != sizeof(S);
+inline constexpr bool kKeepsMore = kIsSplit<R> || sizeof(R) != sizeof(S);
+
+// instance(S, R) for each form of the mixed trainer's residual stream: S is the storage of activations, R that of the stream.
+#define STEPSCOPE_FOR_EACH_MIXED_STREAM(instance) instance(bf16, bf16) instance(bf16, float) instance(bf16, LowByte)
 
 using cuda::aligned_16;
 using cuda::ceil_div;
@@ -125,15 +129,6 @@ __device__ __forceinline__ void store(bf16* p, const Pack<N>& x) {
   }
 }
 
-template <int N>
-__device__ __forceinline__ Pack<N> load(const LowHalf* p) {
-  return load<N>(reinterpret_cast<const bf16*>(p));
-}
-template <int N>
-__device__ __forceinline__ void store(LowHalf* p, const Pack<N>& x) {
-  store(reinterpret_cast<bf16*>(p), x);
-}
-
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(bf16 x) { return __bfloat162float(x); }
 
@@ -155,50 +150,57 @@ __device__ __forceinline__ float rounded(float x) {
   return to_float(from_float<S>(x));
 }
 
-template <int N>
-__device__ __forceinline__ Pack<N> rounded_to_bf16(const Pack<N>& x) {
-  Pack<N> out;
-  if constexpr (N % 2 == 0) {
-#pragma unroll
-    for (int k = 0; k < N; k += 2) {  // in the pairs of store(), so that both need one conversion
-      const uint32_t word = pack_bf16(x.v[k], x.v[k + 1]);
-      out.v[k] = __uint_as_float(word << 16);
-      out.v[k + 1] = __uint_as_float(word & 0xffff0000u);
-    }
-  } else {
-#pragma unroll
-    for (int k = 0; k < N; ++k) out.v[k] = rounded<bf16>(x.v[k]);
-  }
+// Eight values of split storage as they lie there.
+__device__ __forceinline__ SplitPack load_split(const LowByte* lower, const bf16* upper) {
+  const uint4 u = *reinterpret_cast<const uint4*>(upper);
+  const uint2 l = *reinterpret_cast<const uint2*>(lower);
+  return {{u.x, u.y, u.z, u.w}, {l.x, l.y}};
+}
+__device__ __forceinline__ Pack<8> floats(const SplitPack& packed) {
+  Pack<8> out;
+  unpack_split(packed, out.v);
   return out;
 }
 
-// Values of storage R. `up`: with LowHalf the upper halves; not read otherwise.
+// Values of storage R. `up`: with LowByte the upper halves; not read otherwise.
 template <int N, class R, class S>
 __device__ __forceinline__ Pack<N> load_value(const R* values, const S* up, int64_t at) {
-  Pack<N> out = load<N>(values + at);
-  if constexpr (kInHalves<R>) {
-    const Pack<N> upper = load<N>(up + at);
+  if constexpr (!kIsSplit<R>) {
+    return load<N>(values + at);
+  } else if constexpr (N == 8) {
+    return floats(load_split(values + at, up + at));
+  } else {
+    Pack<N> out;
 #pragma unroll
-    for (int k = 0; k < N; ++k) out.v[k] += upper.v[k];  // exact
+    for (int k = 0; k < N; ++k) out.v[k] = join_value({__bfloat16_as_ushort(up[at + k]), values[at + k].rest});
+    return out;
   }
-  return out;
 }
 
-// Stores x, and x rounded to S in `copy`: with LowHalf that is its upper half, with a wider R it may be null. Returns what load_value will
-// find. A value is split once, from what was summed: the sum of its halves, rounded, is another upper half where it lies at a tie.
+// Stores x, and x rounded to S in `copy`: with LowByte that is its upper half, with a wider R it may be null. Returns what load_value will
+// find.
 template <int N, class R, class S>
 __device__ __forceinline__ Pack<N> store_value(R* values, S* copy, int64_t at, const Pack<N>& x) {
   Pack<N> out;
-  if constexpr (kInHalves<R>) {
-    const Pack<N> upper = rounded_to_bf16(x);
-    Pack<N> rest;
+  if constexpr (kIsSplit<R>) {
+    uint32_t split[N];
 #pragma unroll
-    for (int k = 0; k < N; ++k) rest.v[k] = x.v[k] - upper.v[k];
-    store(copy + at, x);
-    store(values + at, rest);
-    const Pack<N> lower = rounded_to_bf16(rest);
+    for (int k = 0; k < N; ++k) {
+      split[k] = split_bits(x.v[k]);
+      out.v[k] = value_of_split(split[k]);
+    }
+    if constexpr (N == 8) {
+      const SplitPack packed = pack_split(split);
+      *reinterpret_cast<uint4*>(copy + at) = make_uint4(packed.upper[0], packed.upper[1], packed.upper[2], packed.upper[3]);
+      *reinterpret_cast<uint2*>(values + at) = make_uint2(packed.lower[0], packed.lower[1]);
+    } else {
 #pragma unroll
-    for (int k = 0; k < N; ++k) out.v[k] = upper.v[k] + lower.v[k];
+      for (int k = 0; k < N; ++k) {
+        const SplitValue v = split_value(x.v[k]);
+        copy[at + k] = __ushort_as_bfloat16(v.upper);
+        values[at + k].rest = v.lower;
+      }
+    }
   } else {
     store(values + at, x);
     if (kKeepsMore<R, S> && copy != nullptr) store(copy + at, x);
@@ -206,6 +208,15 @@ __device__ __forceinline__ Pack<N> store_value(R* values, S* copy, int64_t at, c
     for (int k = 0; k < N; ++k) out.v[k] = rounded<R>(x.v[k]);
   }
   return out;
+}
+
+// The value that store_value leaves in `copy`.
+template <class R, class S>
+__device__ __forceinline__ float copied(float x) {
+  if constexpr (kIsSplit<R>)
+    return upper_of_split(split_bits(x));
+  else
+    return rounded<S>(x);
 }
 
 // exp(x) and a/b for results that are stored as S. The fast ones are good to 2^-21, which is far below what bf16 keeps (2^-9); fp32

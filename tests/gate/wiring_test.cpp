@@ -357,8 +357,8 @@ TEST(Queued, MicroBatchesWhoseTokensTheNextStepOverwritesAreCaught) {
 
 TEST(Wiring, TheStreamIsRoundedToTheBitsOfItsStorage) {
   const auto bits = [](const std::map<std::string, std::string>& variants) { return storage_of("mixed", "bf16", variants).stream_bits; };
-  EXPECT_EQ(bits({}), 17) << "the default is split";
-  EXPECT_EQ(bits({{"residual_stream", "split"}}), 17);
+  EXPECT_EQ(bits({}), 16) << "the default is split";
+  EXPECT_EQ(bits({{"residual_stream", "split"}}), 16);
   EXPECT_EQ(bits({{"residual_stream", "fp32"}}), 23);
   EXPECT_EQ(bits({{"residual_stream", "bf16"}}), 8);
 }

@@ -261,7 +261,7 @@ TEST(VariantRows, TheResidualProductIsAskedForInTheStreamsStorage) {
     return refusal([&] { mixed::variants().settle(run, {{"residual", "matmul_epilogue"}, {"residual_stream", stream}}, false); });
   };
   EXPECT_THAT(with("fp32"), HasSubstr("no fp32 output"));
-  EXPECT_THAT(with("split"), HasSubstr("in two halves"));
+  EXPECT_THAT(with("split"), HasSubstr("split residual stream"));
   EXPECT_EQ(with("bf16"), "");
 }
 
