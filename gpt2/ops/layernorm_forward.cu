@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/errors.h"
+#include "gpt2/ops/raw_values.cuh"
 
 namespace gpt2::ops {
 namespace {
@@ -28,17 +29,30 @@ struct Rows {
 };
 
 template <int N, bool kResidual, class S, class R>
-__device__ __forceinline__ Pack<N> load_row(const Rows<S, R>& rows, int64_t at) {
-  Pack<N> x = load_value<N>(rows.inp, rows.inp_up, at);
+__device__ __forceinline__ Pack<N> take_row(const Rows<S, R>& rows, int64_t at, Pack<N> x, const Pack<N>& branch) {
   if constexpr (kResidual) {
-    const Pack<N> b = load<N>(rows.branch + at);
 #pragma unroll
-    for (int k = 0; k < N; ++k) x.v[k] += b.v[k];
+    for (int k = 0; k < N; ++k) x.v[k] += branch.v[k];
     return store_value(rows.sum, rows.kept, at, x);
   }
   if (kKeepsMore<R, S> && rows.kept != nullptr) store(rows.kept + at, x);
   return x;
 }
+template <int N, bool kResidual, class S, class R>
+__device__ __forceinline__ Pack<N> load_row(const Rows<S, R>& rows, int64_t at) {
+  Pack<N> branch{};
+  if constexpr (kResidual) branch = load<N>(rows.branch + at);
+  return take_row<N, kResidual>(rows, at, load_value<N>(rows.inp, rows.inp_up, at), branch);
+}
+
+// Eight values of a row on their way. All of a row are asked for before the first is stored: a sum may lie where its addend lay, so the
+// compiler moves no load over a store, and a row would wait for memory once per pack.
+template <class S, class R>
+struct Asked {
+  RawValue<R, S> inp;
+  Raw<S> branch;
+};
+inline constexpr int kMostAskedPacks = 4;  // the registers of more cost more warps than they hide waits
 
 template <int N, class S>
 __device__ __forceinline__ void normalize_pack(S* out, const Pack<N>& x, const S* weight, const S* bias, float mean, float rstd) {
@@ -99,9 +113,23 @@ __device__ __forceinline__ void normalize_row(const Team& team, const Normed<S>&
       return load_value<N>(x_again, up_again, row * C + c);
   };
 
+  constexpr bool kAsksFirst = N == 8 && HELD > 1 && HELD <= kMostAskedPacks;
+  [[maybe_unused]] Asked<S, R> asked[kAsksFirst ? HELD : 1];
+  if constexpr (kAsksFirst)
+    each_pack([&](int p, int64_t c) {
+      asked[p].inp = load_raw(in.inp, in.inp_up, row * C + c);
+      if constexpr (kResidual) asked[p].branch = load_raw(in.branch + row * C + c);
+    });
+  const auto load_pack = [&](int p, int64_t c) {
+    if constexpr (kAsksFirst)
+      return take_row<N, kResidual>(in, row * C + c, floats(asked[p].inp), kResidual ? floats(asked[p].branch) : Pack<N>{});
+    else
+      return load_row<N, kResidual>(in, row * C + c);
+  };
+
   float sum = 0;
   each_pack([&](int p, int64_t c) {
-    const Pack<N> x = load_row<N, kResidual>(in, row * C + c);
+    const Pack<N> x = load_pack(p, c);
     if constexpr (HELD > 0) held[p] = x;
 #pragma unroll
     for (int k = 0; k < N; ++k) sum += x.v[k];
