@@ -291,6 +291,54 @@ __device__ __forceinline__ void share_roles(const AttentionBarriers<L>& barrier,
   }
 }
 
+// ---- a kernel whose warpgroups own queries ------------------------------------------------------------------------------------------
+
+// A tile of queries and the warpgroup w that owns it. What the loader copied lies at `at`, and `empty` is the barrier to arrive at when it is
+// used up. The item's tiles of keys end before `end`; `ring` stands at the first. `memory`: the CTA's.
+template <int kStages>
+struct OwnQueries {
+  const Item& item;
+  int w, tile, end;
+  uint32_t memory, at, empty;
+  Ring<kStages>& ring;
+};
+
+// The two roles of its threads. load_tile(item, to, tile, full) copies the kOwn tiles of a warpgroup; compute(OwnQueries) leaves the ring at
+// `end` and sees to it that somebody arrives at `empty`.
+template <class L, class LoadTile, class Compute>
+__device__ __forceinline__ void walk_items_of_queries(const AttentionMaps& maps, const AttentionWork& work, const LoadTile& load_tile,
+                                                      const Compute& compute) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const uint32_t memory = shared_address(shared);
+  const AttentionBarriers<L> barrier(memory);
+  const auto end_of = [&](const Item& item) { return min((item.group + 1) * L::kWarpgroups, work.tiles); };
+  const auto load = [&] {
+    Ring<L::kStages> ring{barrier.full, barrier.empty};
+    Item item;
+    for (int n = 0; find_item<true>(work, n, item); ++n) {
+      load_own(work, item, n, memory, barrier, [&](uint32_t to, int tile, uint32_t full) { load_tile(item, to, tile, full); });
+      const int end = end_of(item);
+      for (int tile = 0; tile < end; ++tile, ring = ring.next()) load_keys(maps, work, item, tile, memory, ring);
+    }
+  };
+  const auto walk = [&](int w) {
+    Ring<L::kStages> ring{barrier.full, barrier.empty};
+    Item item;
+    for (int n = 0; find_item<true>(work, n, item); ++n) {
+      const int tile = tile_of<L::kWarpgroups>(item, w, n), end = end_of(item), place = 2 * w + (n & 1);
+      const uint32_t at = L::own(memory, place), empty = barrier.own_empty + 8 * place;
+      barrier_wait(barrier.own_full + 8 * place, n >> 1 & 1);
+      if (tile >= work.tiles) {
+        if (threadIdx.x % 128 == 0) barrier_arrive(empty);
+        pass_over(ring, end);
+        continue;
+      }
+      compute(OwnQueries<L::kStages>{item, w, tile, end, memory, at, empty, ring});
+    }
+  };
+  share_roles(barrier, load, walk);
+}
+
 #endif  // __CUDACC__
 
 // Boxes of 64 x 64 values of matrices that lie one behind the other (launch.cuh).

@@ -11,23 +11,6 @@ namespace {
 template <int kWarpgroups>
 using QueriesLayout = AttentionLayout<kWarpgroups, kWarpgroups == 2 ? 6 : 5, 3>;
 
-template <class L>
-__device__ __forceinline__ void load(const AttentionMaps& maps, const AttentionWork& work, uint32_t memory,
-                                     const AttentionBarriers<L>& barrier) {
-  Ring<L::kStages> ring{barrier.full, barrier.empty};
-  Item item;
-  for (int n = 0; find_item<true>(work, n, item); ++n) {
-    const int channel = item.head * kHeadChannels;
-    load_own(work, item, n, memory, barrier, [&](uint32_t to, int tile, uint32_t full) {
-      tma_load(to, &maps.qkv, channel, tile * kTileRows, item.batch, full);
-      tma_load(to + kBytesTile, &maps.dout, channel, tile * kTileRows, item.batch, full);
-      tma_load(to + 2 * kBytesTile, &maps.out, channel, tile * kTileRows, item.batch, full);
-    });
-    const int end = min((item.group + 1) * L::kWarpgroups, work.tiles);
-    for (int tile = 0; tile < end; ++tile, ring = ring.next()) load_keys(maps, work, item, tile, memory, ring);
-  }
-}
-
 // A warpgroup's queries: q and dout as left operands, and what a thread's two rows are compared with. With three warpgroups registers do not
 // reach for dout, which stays in shared memory.
 template <bool kDoutInRegisters>
@@ -146,40 +129,32 @@ __device__ __forceinline__ void keep_statistics(float* statistics, Own& own, con
 }
 
 template <class L>
-__device__ __forceinline__ void compute(const AttentionMaps& maps, float* statistics, const float* lse, const AttentionWork& work,
-                                        uint32_t memory, const AttentionBarriers<L>& barrier, int w) {
-  Ring<L::kStages> ring{barrier.full, barrier.empty};
-  Item item;
-  for (int n = 0; find_item<true>(work, n, item); ++n) {
-    const int tile = tile_of<L::kWarpgroups>(item, w, n), end = min((item.group + 1) * L::kWarpgroups, work.tiles);
-    const int place = 2 * w + (n & 1);
-    const uint32_t at = L::own(memory, place), own_empty = barrier.own_empty + 8 * place;
-    barrier_wait(barrier.own_full + 8 * place, n >> 1 & 1);
-    if (tile >= work.tiles) {
-      if (threadIdx.x % 128 == 0) barrier_arrive(own_empty);
-      pass_over(ring, end);
-      continue;
-    }
-    Own<L::kWarpgroups == 2> own;
-    read_own(own, at);
-    keep_statistics(statistics, own, lse, work, item, tile);
-    float dq[32] = {};
-    walk_keys(dq, own, tile, memory, ring, work.scale_log2);
-    pass_over(ring, end - tile - 1);
-    stage_rows(at, dq, work.scale, work.scale);
-    store_and_release(w, own_empty, [&] { tma_store(&maps.dqkv, at, item.head * kHeadChannels, tile * kTileRows, item.batch); });
-  }
+__device__ __forceinline__ void make_gradients(const AttentionMaps& maps, float* statistics, const float* lse, const AttentionWork& work,
+                                               const OwnQueries<L::kStages>& of) {
+  Own<L::kWarpgroups == 2> own;
+  read_own(own, of.at);
+  keep_statistics(statistics, own, lse, work, of.item, of.tile);
+  float dq[32] = {};
+  walk_keys(dq, own, of.tile, of.memory, of.ring, work.scale_log2);
+  pass_over(of.ring, of.end - of.tile - 1);
+  stage_rows(of.at, dq, work.scale, work.scale);
+  store_and_release(of.w, of.empty,
+                    [&] { tma_store(&maps.dqkv, of.at, of.item.head * kHeadChannels, of.tile * kTileRows, of.item.batch); });
 }
 
 template <class L>
 __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
                              1) void hopper_attention_queries_kernel(const __grid_constant__ AttentionMaps maps, float* statistics,
                                                                      const float* lse, AttentionWork work) {
-  extern __shared__ __align__(1024) uint8_t shared[];
-  const uint32_t memory = shared_address(shared);
-  const AttentionBarriers<L> barrier(memory);
-  share_roles(
-      barrier, [&] { load(maps, work, memory, barrier); }, [&](int w) { compute(maps, statistics, lse, work, memory, barrier, w); });
+  walk_items_of_queries<L>(
+      maps, work,
+      [&](const Item& item, uint32_t to, int tile, uint32_t full) {
+        const int channel = item.head * kHeadChannels;
+        tma_load(to, &maps.qkv, channel, tile * kTileRows, item.batch, full);
+        tma_load(to + kBytesTile, &maps.dout, channel, tile * kTileRows, item.batch, full);
+        tma_load(to + 2 * kBytesTile, &maps.out, channel, tile * kTileRows, item.batch, full);
+      },
+      [&](const OwnQueries<L::kStages>& own) { make_gradients<L>(maps, statistics, lse, work, own); });
 }
 
 template <int kWarpgroups>
