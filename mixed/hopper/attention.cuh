@@ -192,15 +192,17 @@ __device__ __forceinline__ float row_sum(float v) {
 // ---- a CTA ------------------------------------------------------------------------------------------------------------------------
 
 // Its shared memory: the ring's places of two tiles, then for each warpgroup two places of kOwn tiles that it owns, so that the next item's
-// arrive while this one is computed; results leave from there too. kExtra: bytes beside each place of the ring.
-template <int kWarpgroupsOf, int kStagesOf, int kOwn, int kExtra = 0>
+// arrive while this one is computed; results leave from there too. kExtra: bytes beside each place of the ring. kSums: beside each of those.
+template <int kWarpgroupsOf, int kStagesOf, int kOwn, int kExtra = 0, int kSums = 0>
 struct AttentionLayout {
   static constexpr int kWarpgroups = kWarpgroupsOf, kStages = kStagesOf;
   static constexpr int kBytesPlace = 2 * kBytesTile, kBytesOwn = kOwn * kBytesTile;
   static constexpr int kAtOwn = kStages * kBytesPlace, kAtExtra = kAtOwn + 2 * kWarpgroups * kBytesOwn,
-                       kAtBarriers = kAtExtra + kStages * kExtra, kBytes = kAtBarriers + 16 * kStages + 32 * kWarpgroups;
+                       kAtSums = kAtExtra + kStages * kExtra, kAtBarriers = kAtSums + 2 * kWarpgroups * kSums,
+                       kBytes = kAtBarriers + 16 * kStages + 32 * kWarpgroups;
   static_assert(kBytes <= 232448);
   __device__ static uint32_t own(uint32_t memory, int place) { return memory + kAtOwn + static_cast<uint32_t>(place) * kBytesOwn; }
+  __device__ static uint32_t sums(uint32_t memory, int place) { return memory + kAtSums + static_cast<uint32_t>(place) * kSums; }
 };
 
 // Addresses. Of what warpgroup w owns in its n-th item the place is number 2 w + n % 2.
@@ -254,11 +256,16 @@ __device__ __forceinline__ void load_keys(const AttentionMaps& maps, const Atten
   tma_load(to + kBytesTile, &maps.qkv, 2 * work.C + channel, tile * kTileRows, item.batch, full);
 }
 
-// A warpgroup's end of an item: its threads have staged results where its own tiles were; store() copies them out by TMA.
-template <class Store>
-__device__ __forceinline__ void store_and_release(int w, uint32_t own_empty, const Store& store) {
+struct NothingBefore {
+  __device__ __forceinline__ void operator()() const {}
+};
+// A warpgroup's end of an item: its threads have staged results where its own tiles were; store() copies them out by TMA. before(), which all
+// threads call, may read what any of them has staged: the first warp, in which the release comes after it.
+template <class Store, class Before = NothingBefore>
+__device__ __forceinline__ void store_and_release(int w, uint32_t own_empty, const Store& store, const Before& before = {}) {
   fence_for_tma();
   named_sync(1 + w, 128);
+  before();
   if (threadIdx.x % 128 == 0) {
     store();
     tma_store_commit();

@@ -129,8 +129,8 @@ __device__ __forceinline__ void keep_statistics(float* statistics, Own& own, con
 }
 
 template <class L>
-__device__ __forceinline__ void make_gradients(const AttentionMaps& maps, float* statistics, const float* lse, const AttentionWork& work,
-                                               const OwnQueries<L::kStages>& of) {
+__device__ __forceinline__ void make_gradients(const AttentionMaps& maps, float* statistics, float* sums, const float* lse,
+                                               const AttentionWork& work, const OwnQueries<L::kStages>& of) {
   Own<L::kWarpgroups == 2> own;
   read_own(own, of.at);
   keep_statistics(statistics, own, lse, work, of.item, of.tile);
@@ -138,14 +138,20 @@ __device__ __forceinline__ void make_gradients(const AttentionMaps& maps, float*
   walk_keys(dq, own, of.tile, of.memory, of.ring, work.scale_log2);
   pass_over(of.ring, of.end - of.tile - 1);
   stage_rows(of.at, dq, work.scale, work.scale);
-  store_and_release(of.w, of.empty,
-                    [&] { tma_store(&maps.dqkv, of.at, of.item.head * kHeadChannels, of.tile * kTileRows, of.item.batch); });
+  constexpr int kRowsOfWarp = kBytesTile / 4;  // of the tile of out, which no other warp has read and nobody needs any more
+  const uint32_t sums_dq = of.at + 2 * kBytesTile;
+  if (sums != nullptr) keep_column_sums<kRowsOfWarp>(sums_dq, dq, work.scale);
+  const auto store = [&] { tma_store(&maps.dqkv, of.at, of.item.head * kHeadChannels, of.tile * kTileRows, of.item.batch); };
+  store_and_release(of.w, of.empty, store, [&] {
+    if (sums != nullptr && threadIdx.x % 128 < 32) write_column_sums<kRowsOfWarp>(sums_of_tile(sums, work, of.item, of.tile, 0), sums_dq);
+    __syncwarp();
+  });
 }
 
 template <class L>
 __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
                              1) void hopper_attention_queries_kernel(const __grid_constant__ AttentionMaps maps, float* statistics,
-                                                                     const float* lse, AttentionWork work) {
+                                                                     float* sums, const float* lse, AttentionWork work) {
   walk_items_of_queries<L>(
       maps, work,
       [&](const Item& item, uint32_t to, int tile, uint32_t full) {
@@ -154,29 +160,30 @@ __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
         tma_load(to + kBytesTile, &maps.dout, channel, tile * kTileRows, item.batch, full);
         tma_load(to + 2 * kBytesTile, &maps.out, channel, tile * kTileRows, item.batch, full);
       },
-      [&](const OwnQueries<L::kStages>& own) { make_gradients<L>(maps, statistics, lse, work, own); });
+      [&](const OwnQueries<L::kStages>& own) { make_gradients<L>(maps, statistics, sums, lse, work, own); });
 }
 
 template <int kWarpgroups>
 void launch(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse, const gpt2::ops::AttentionShape& s,
-            float* statistics, cudaStream_t stream) {
+            float* statistics, float* sums, cudaStream_t stream) {
   using L = QueriesLayout<kWarpgroups>;
   AttentionMaps maps{};
   maps.qkv = stack_map(qkv, s.B, s.T, 3 * s.C);
   maps.out = stack_map(out, s.B, s.T, s.C);
   maps.dout = stack_map(dout, s.B, s.T, s.C);
   maps.dqkv = stack_map(dqkv, s.B, s.T, 3 * s.C);
-  launch_attention<L>(hopper_attention_queries_kernel<L>, s, stream, maps, statistics, lse);
+  launch_attention<L>(hopper_attention_queries_kernel<L>, s, stream, maps, statistics, sums, lse);
 }
 
 }  // namespace
 
 void attention_backward_queries(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                                const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, const AttentionCut& cut) {
-  require_attention(shape, {dqkv, dout, qkv, out, scratch});
+                                const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, float* sums,
+                                const AttentionCut& cut) {
+  require_attention(shape, {dqkv, dout, qkv, out, scratch, sums});
   auto* statistics = static_cast<float*>(scratch);
-  if (cut.queries == 2) return launch<2>(dqkv, dout, qkv, out, lse, shape, statistics, stream);
-  launch<3>(dqkv, dout, qkv, out, lse, shape, statistics, stream);
+  if (cut.queries == 2) return launch<2>(dqkv, dout, qkv, out, lse, shape, statistics, sums, stream);
+  launch<3>(dqkv, dout, qkv, out, lse, shape, statistics, sums, stream);
 }
 
 }  // namespace hopper
