@@ -452,6 +452,7 @@ Gemm linear_weight_product(BiasGradient variant, D* dweight, float* product_bias
       gemm.epilogue = Epilogue::bias_gradient;
       gemm.bias_gradient = product_bias;
       break;
+    case BiasGradient::attention_fold:
     case BiasGradient::layernorm_fold:
     case BiasGradient::column_sums:
       break;
@@ -469,6 +470,7 @@ void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, D* dweig
     case BiasGradient::matmul_epilogue:
       if (accumulate) gpt2::ops::add_floats(dbias, scratch, out_channels, stream);
       break;
+    case BiasGradient::attention_fold:
     case BiasGradient::layernorm_fold:
     case BiasGradient::column_sums:
       gpt2::ops::bias_gradient(dbias, dout, rows, out_channels, accumulate, scratch, stream);

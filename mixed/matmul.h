@@ -143,8 +143,8 @@ void linear_backward_input(MatmulEngine& engine, bf16* dinp, const bf16* dout, c
                            int64_t out_channels, cudaStream_t stream);
 // dweight (OUT,IN) = dout^T * inp, rounded once where D is bf16 and not where it is float, and dbias (OUT; nullptr = none) = column sums of
 // dout in fp32; both added to when `accumulate`, which a step does not ask of a dweight in bf16: every addition would round again.
-// matmul_epilogue: the sums come out of the product; else from kernels of their own. (layernorm_fold makes a projection's sums elsewhere:
-// its caller gives no dbias.) `scratch` holds linear_backward_weight_scratch_floats.
+// matmul_epilogue: the sums come out of the product; else from kernels of their own. (Where attention_fold and layernorm_fold make
+// the sums elsewhere, their caller gives no dbias.) `scratch` holds linear_backward_weight_scratch_floats.
 template <class D>
 Gemm linear_weight_product(BiasGradient variant, D* dweight, float* product_bias, const bf16* dout, const bf16* inp, int64_t rows,
                            int64_t in, int64_t out_channels, bool accumulate);

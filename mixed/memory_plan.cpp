@@ -26,7 +26,8 @@ constexpr int64_t kLowByte = 1;
 int64_t attention_scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants) {
   const AttentionShape attention{o.batch_size, o.seq_len, o.model.channels, o.model.heads};
   return std::max(attention_forward_scratch_bytes(variants.attention_forward, variants.attention_plan, attention),
-                  attention_backward_scratch_bytes(variants.attention_backward, variants.attention_plan, attention));
+                  attention_backward_scratch_bytes(variants.attention_backward, variants.attention_plan, attention) +
+                      attention_sums_bytes(variants.bias_gradient, attention));
 }
 
 int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& variants, int64_t attention_bytes, int64_t parameters) {

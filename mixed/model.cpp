@@ -323,6 +323,7 @@ void ModelOf<R, G>::embedding_backward(bool accumulate) {
 template <class R, class G>
 void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
   const ActivationSlots& a = plan_.activations;
+  const AttentionShape attention{B_, T_, C_, config_.heads};
   const int64_t n = rows();
   bf16* up = at<bf16>(a.mlp_up, layer);
   bf16* gelu = at<bf16>(a.gelu, layer);
@@ -385,10 +386,12 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
     projection_weight_backward(attproj(layer), accumulate);
     linear_backward_input(matmul_, dattention, dresidual_rounded(), parameter(Tensor::attprojw, layer), n, C_, C_, stream_);
   }
+  float* dqkv_sums =
+      attention_sums(variants_.bias_gradient, variants_.attention_backward, variants_.attention_plan, attention, scratch_.data());
   {
     const OpRange range(Pass::backward, layer, Op::attention);
     attention_backward(variants_.attention_backward, variants_.attention_plan, matmul_, dqkv, dattention, at<bf16>(a.qkv, layer),
-                       at<bf16>(a.attention, layer), at<float>(a.lse, layer), {B_, T_, C_, config_.heads}, scratch_.data(), stream_);
+                       at<bf16>(a.attention, layer), at<float>(a.lse, layer), attention, scratch_.data(), stream_, dqkv_sums);
   }
   if (plan_.recompute == Recompute::gelu_and_layernorm) {
     const OpRange range(Pass::backward, layer, Op::ln1);
@@ -396,7 +399,12 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
   }
   {
     const OpRange range(Pass::backward, layer, Op::qkv);
-    weight_gradient(Tensor::qkvw, layer, gradient(Tensor::qkvb, layer), dqkv, ln1(layer).out, C_, 3 * C_, accumulate);
+    float* bias = gradient(Tensor::qkvb, layer);
+    if (dqkv_sums != nullptr) {
+      add_attention_sums(bias, dqkv_sums, attention, accumulate, stream_);
+      bias = nullptr;
+    }
+    weight_gradient(Tensor::qkvw, layer, bias, dqkv, ln1(layer).out, C_, 3 * C_, accumulate);
     linear_backward_input(matmul_, dln1, dqkv, parameter(Tensor::qkvw, layer), n, C_, 3 * C_, stream_);
   }
   {
@@ -424,6 +432,7 @@ template <class R, class G>
 void ModelOf<R, G>::normalize_backward(const Norm& norm, const ResidualPlace& of, const Projection* before, bool first, bool accumulate) {
   float* projection_bias = nullptr;
   switch (variants_.bias_gradient) {
+    case BiasGradient::attention_fold:
     case BiasGradient::layernorm_fold:
       if (before != nullptr) projection_bias = gradient(before->bias, before->layer);
       break;
@@ -447,6 +456,7 @@ template <class R, class G>
 void ModelOf<R, G>::projection_weight_backward(const Projection& p, bool accumulate) {
   float* bias = gradient(p.bias, p.layer);
   switch (variants_.bias_gradient) {
+    case BiasGradient::attention_fold:
     case BiasGradient::layernorm_fold:
       bias = nullptr;
       break;  // normalize_backward made it

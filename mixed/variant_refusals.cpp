@@ -191,6 +191,21 @@ Refusal no_bias_gradient_product(const Run& run, const VariantChoice& choice) {
   const Products p(run);
   return p.in_every_layer([&](int64_t layer) { return p.weight_gradients(WeightGradients::as_fp32, true, layer); });
 }
+// attention_backward is settled after this slot: what stands in `choice` is what was asked for, or the default, which the shape may refuse.
+Refusal no_attention_fold(const Run& run, const VariantChoice& choice) {
+  if (auto why = no_fold(run, choice)) return why;
+  switch (choice.attention_backward) {
+    case AttentionBackward::hopper:
+      if (const auto why = no_hopper_attention(run, choice)) return "only attention_backward=hopper sums columns: " + *why;
+      return std::nullopt;
+    case AttentionBackward::cudnn:
+    case AttentionBackward::cudnn_deterministic:
+    case AttentionBackward::flash:
+    case AttentionBackward::unfused:
+      break;
+  }
+  return "only attention_backward=hopper sums columns";
+}
 Refusal no_fold(const Run&, const VariantChoice& choice) {
   switch (choice.layernorm_backward) {
     case LayernormBackward::fused_rows:

@@ -19,6 +19,7 @@ Refusal no_input_of_gelu(const Run& run, const VariantChoice& choice);
 Refusal no_gelu_backward_product(const Run& run, const VariantChoice& choice);
 Refusal no_bias_product(const Run& run, const VariantChoice& choice);
 Refusal no_bias_gradient_product(const Run& run, const VariantChoice& choice);
+Refusal no_attention_fold(const Run& run, const VariantChoice& choice);
 Refusal no_fold(const Run& run, const VariantChoice& choice);
 Refusal no_warp_per_row(const Run& run, const VariantChoice& choice);
 Refusal no_fused_rows(const Run& run, const VariantChoice& choice);

@@ -27,7 +27,7 @@ using gpt2::ops::ZeroGrad;
 enum class ResidualStream { split, as_fp32, as_bf16 };
 enum class ResidualGradient { split, as_fp32, as_bf16 };
 enum class Residual { fused_layernorm, separate, matmul_epilogue };
-enum class BiasGradient { layernorm_fold, column_sums, matmul_epilogue };
+enum class BiasGradient { attention_fold, layernorm_fold, column_sums, matmul_epilogue };
 enum class LmHead { hopper, logits };
 enum class Gelu { hopper, matmul_epilogue, kernel };
 enum class AttentionForward { hopper, cudnn, flash, unfused };

@@ -143,7 +143,8 @@ class OpCases {
   void layernorm_forward(const OpSizes::Rows& z, Element stream, const std::string& shape, const OpTensor& inp, const OpTensor& weight,
                          const OpTensor& bias);
   void layernorm_backward(const OpSizes::Rows& z, Element stream, const std::string& shape, const OpTensor& inp, const OpTensor& weight);
-  decltype(OpCase::judge) sums_are_of_the_stored(size_t terms_at, size_t sums_at, int64_t rows, const OpTensor& sums) const;
+  decltype(OpCase::judge) sums_are_of_the_stored(const char* terms, size_t terms_at, size_t sums_at, int64_t rows,
+                                                 const OpTensor& sums) const;
   void judge_upper_halves(OpCase& c) const;
   void residual_layernorm(Element stream);
   void residual_sum(Element stream);
@@ -163,6 +164,7 @@ class OpCases {
   void lm_head();
   decltype(OpCase::judge) rows_are_scaled_right(size_t at, int64_t rows, int64_t columns, const Memory& want) const;
   void attention();
+  void attention_bias_gradient(const OpCase& backward, const OpShape& s);
   static OpCase planned(OpCase c, const char* op);
 
   // ---- all others (op_cases.cpp)

@@ -112,7 +112,7 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
       if (has_slot("bias_gradient")) {
         c.slot = "bias_gradient";
         c.baseline = "column_sums";
-        c.other_forms = {"layernorm_fold"};  // work of layernorm_backward
+        c.other_forms = {"layernorm_fold", "attention_fold"};  // work of layernorm_backward, and attention_bias_gradient
       }
       also_zero_grad(c, adds);
       use_(c);
@@ -266,7 +266,8 @@ void OpCases::lm_head() {
 void OpCases::attention() {
   const bool forward = wanted("attention_forward"), planned_forward = wanted("planned_attention_forward");
   const bool backward = wanted("attention_backward"), planned_backward = wanted("planned_attention_backward");
-  if (!forward && !backward && !planned_forward && !planned_backward) return;
+  const bool bias = has_slot("bias_gradient") && wanted("attention_bias_gradient");
+  if (!forward && !backward && !planned_forward && !planned_backward && !bias) return;
   for (const auto& z : z_.attentions) {
     const int64_t C = z.NH * z.HS;
     const OpShape s{z.B, z.T, C, z.NH, 1, 1, z.T};
@@ -311,7 +312,7 @@ void OpCases::attention() {
         use_(c);
       }
     }
-    if ((!backward && !planned_backward) || z.low) continue;
+    if ((!backward && !planned_backward && !bias) || z.low) continue;
     const OpTensor out = input_of("out", s.rows(), C, storage_.activation, content_of(a.out, storage_.activation)),
                    lse = input_of("lse", z.B * z.NH, z.T, kF32, content_of(a.lse, kF32)),
                    dout = input("dout", s.rows(), C, storage_.activation, normal());
@@ -327,12 +328,37 @@ void OpCases::attention() {
       t.attention_backward(x, v, p[0], p[1], p[2], p[3], f(p[4]), s, scratch);
     };
     if (backward) use_(c);
+    if (bias && !z.hurt) attention_bias_gradient(c, s);
     if (!has_plans || !planned_backward) continue;
     c = planned(std::move(c), "planned_attention_backward");
     c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.planned_attention_backward_scratch(v, s); };
     c.launch = [&t = t_, s](OpContext& x, const std::string& v, Pointers p, void* scratch) {
       t.planned_attention_backward(x, v, p[0], p[1], p[2], p[3], f(p[4]), s, scratch);
     };
+    use_(c);
+  }
+}
+
+// The case of attention's backward with the sums of dqkv's columns, which are sums of what is stored. Rounding averages out in them, so their
+// budget is small; but dk's are zero in exact arithmetic, and where scores are large all of dbias is what that cancellation leaves.
+void OpCases::attention_bias_gradient(const OpCase& backward, const OpShape& s) {
+  const OpTensor& dqkv = backward.tensors.front();
+  const Memory sums = answer_of([&] { return answer::column_sums(o_.space, view(dqkv.want), s.rows(), 3 * s.C); });
+  for (const bool adds : ways(s.rows())) {
+    OpCase c = backward;
+    c.op = "attention_bias_gradient";
+    c.shape += adds_text(adds);
+    c.slot = "bias_gradient";
+    c.baseline = "column_sums";
+    c.other_forms = {"layernorm_fold", "matmul_epilogue"};  // as column_sums; an epilogue of a product
+    OpTensor dbias = gradient("dbias", 1, 3 * s.C, kF32, sums, adds, {.inside = kBf16Unit / 2});
+    c.judge = sums_are_of_the_stored("dqkv", 0, c.tensors.size(), s.rows(), dbias);
+    c.tensors.push_back(std::move(dbias));
+    c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.attention_bias_gradient_scratch(v, s); };
+    c.launch = [&t = t_, s, adds](OpContext& x, const std::string& v, Pointers p, void* scratch) {
+      t.attention_bias_gradient(x, v, p[0], f(p[5]), p[1], p[2], p[3], f(p[4]), s, adds, scratch);
+    };
+    also_zero_grad(c, adds);
     use_(c);
   }
 }

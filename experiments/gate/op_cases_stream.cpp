@@ -161,7 +161,7 @@ void OpCases::layernorm_backward(const OpSizes::Rows& z, Element stream, const s
       OpTensor sums =
           gradient("dinp_column_sums", 1, C, kF32, answer_of([&] { return answer::column_sums(o_.space, view(after), rows, C); }),
                    w.accumulate, {.inside = kBf16Unit});
-      c.judge = sums_are_of_the_stored(copies ? 8 : 0, c.tensors.size(), rows, sums);
+      c.judge = sums_are_of_the_stored("dinp", copies ? 8 : 0, c.tensors.size(), rows, sums);
       c.tensors.push_back(std::move(sums));
       also(c, "bias_gradient", "layernorm_fold");
     }
@@ -181,14 +181,15 @@ void OpCases::layernorm_backward(const OpSizes::Rows& z, Element stream, const s
 
 // Column sums against the rounded values of the same launch that they are said to be sums of: no rounding
 // lies between the two.
-decltype(OpCase::judge) OpCases::sums_are_of_the_stored(size_t terms_at, size_t sums_at, int64_t rows, const OpTensor& sums) const {
-  return [=, space = o_.space, element = storage_.activation](std::span<const Memory> after, const std::string& name,
-                                                              const std::string& detail, GateReport& report) {
-    const int64_t columns = sums.columns;
+decltype(OpCase::judge) OpCases::sums_are_of_the_stored(const char* terms, size_t terms_at, size_t sums_at, int64_t rows,
+                                                        const OpTensor& sums) const {
+  return [=, title = fmt::format("{} of stored {}", sums.name, terms), space = o_.space, element = storage_.activation](
+             std::span<const Memory> after, const std::string& name, const std::string& detail, GateReport& report) {
+    const int64_t columns = sums.count();
     Memory want = answer::column_sums(space, view(after[terms_at], element), rows, columns);
     if (sums.role == Role::update) want = answer::sum(space, view(want), view(sums.content, kF32), columns);
-    report.add(from_metrics(name + " error", "dinp_column_sums of stored dinp",
-                            compare(space, view(after[sums_at], kF32), view(want), 1, columns), rounding_limit({.inside = 1e-6}), detail));
+    report.add(from_metrics(name + " error", title, compare(space, view(after[sums_at], kF32), view(want), 1, columns),
+                            rounding_limit({.inside = 1e-6}), detail));
   };
 }
 

@@ -64,6 +64,11 @@ void OpTrainer::linear_backward_weight(OpContext&, Variant, const std::string&, 
   absent("linear_backward_weight");
 }
 int64_t OpTrainer::linear_backward_weight_scratch(Variant, const LinearShape&) const { absent("linear_backward_weight"); }
+void OpTrainer::attention_bias_gradient(OpContext&, Variant, void*, float*, const void*, const void*, const void*, const float*,
+                                        const OpShape&, bool, void*) const {
+  absent("attention_bias_gradient");
+}
+int64_t OpTrainer::attention_bias_gradient_scratch(Variant, const OpShape&) const { absent("attention_bias_gradient"); }
 void OpTrainer::planned_attention_forward(OpContext&, Variant, void*, float*, const void*, const OpShape&, void*) const {
   absent("planned_attention_forward");
 }

@@ -146,6 +146,10 @@ class OpTrainer {
   virtual void linear_backward_weight(OpContext&, Variant weight_gradients, const std::string& bias_gradient, void* dweight, float* dbias,
                                       const void* dout, const void* inp, const LinearShape&, void* scratch) const;
   virtual int64_t linear_backward_weight_scratch(Variant weight_gradients, const LinearShape&) const;
+  // attention_backward, and the sums of dqkv's columns: on its way with bias_gradient=attention_fold, else by a kernel of their own.
+  virtual void attention_bias_gradient(OpContext&, Variant bias_gradient, void* dqkv, float* dbias, const void* dout, const void* qkv,
+                                       const void* out, const float* lse, const OpShape&, bool accumulate, void* scratch) const;
+  virtual int64_t attention_bias_gradient_scratch(Variant bias_gradient, const OpShape&) const;
   // By the library's attention, whichever of its plans the slot "attention_plan" says.
   virtual void planned_attention_forward(OpContext&, Variant plan, void* out, float* lse, const void* qkv, const OpShape&,
                                          void* scratch) const;

@@ -301,8 +301,8 @@ class MixedOps final : public OpTrainer {
   void linear_backward(OpContext& c, Variant v, void* dinp, float* dweight, float* dbias, const void* dout, const void* inp,
                        const void* weight, const LinearShape& s, bool accumulate, void* scratch) const override {
     const auto way = pick<mixed::BiasGradient>("bias_gradient", v);
-    if (way == mixed::BiasGradient::layernorm_fold)
-      throw std::logic_error("bias_gradient=layernorm_fold is work of layernorm_backward, not of a product");
+    if (way == mixed::BiasGradient::layernorm_fold || way == mixed::BiasGradient::attention_fold)
+      throw std::logic_error("bias_gradient=" + v + " is work of what follows in the backward pass, not of a product");
     mixed::linear_backward_input(here(c).matmul, h(dinp), h(dout), h(weight), s.rows, s.in, s.out, here(c).stream);
     mixed::linear_backward_weight(way, here(c).matmul, dweight, dbias, h(dout), h(inp), s.rows, s.in, s.out, accumulate,
                                   static_cast<float*>(scratch), here(c).stream);
@@ -325,6 +325,32 @@ class MixedOps final : public OpTrainer {
   }
   int64_t attention_backward_scratch(Variant v, const OpShape& s) const override {
     return mixed::attention_backward_scratch_bytes(pick<mixed::AttentionBackward>("attention_backward", v), kFirstPlan, heads(s));
+  }
+
+  // The kernel of its own stands behind the backward that does every shape. The scratch: the backward's, and behind it partial sums.
+  void attention_bias_gradient(OpContext& c, Variant v, void* dqkv, float* dbias, const void* dout, const void* qkv, const void* out,
+                               const float* lse, const OpShape& s, bool accumulate, void* scratch) const override {
+    const auto bias = pick<mixed::BiasGradient>("bias_gradient", v);
+    const mixed::AttentionBackward backward = backward_of(bias);
+    float* sums = mixed::attention_sums(bias, backward, kFirstPlan, heads(s), scratch);
+    mixed::attention_backward(backward, kFirstPlan, here(c).matmul, h(dqkv), h(dout), h(qkv), h(out), lse, heads(s), scratch,
+                              here(c).stream, sums);
+    if (sums != nullptr) return mixed::add_attention_sums(dbias, sums, heads(s), accumulate, here(c).stream);
+    auto* partial = reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + bytes_before_sums(backward, s));
+    const void* done = dqkv;
+    gpt2::ops::bias_gradient(dbias, h(done), s.rows(), 3 * s.C, accumulate, partial, here(c).stream);
+  }
+  int64_t attention_bias_gradient_scratch(Variant v, const OpShape& s) const override {
+    const auto bias = pick<mixed::BiasGradient>("bias_gradient", v);
+    const int64_t sums = mixed::sums_columns(bias) ? mixed::attention_sums_bytes(bias, heads(s))
+                                                   : 4 * gpt2::ops::bias_gradient_scratch_floats<bf16>(s.rows(), 3 * s.C);
+    return bytes_before_sums(backward_of(bias), s) + sums;
+  }
+  static mixed::AttentionBackward backward_of(mixed::BiasGradient bias) {
+    return mixed::sums_columns(bias) ? mixed::AttentionBackward::hopper : mixed::AttentionBackward::unfused;
+  }
+  static int64_t bytes_before_sums(mixed::AttentionBackward backward, const OpShape& s) {
+    return 2 * padded(mixed::attention_backward_scratch_bytes(backward, kFirstPlan, heads(s)) / 2);
   }
 
   void planned_attention_forward(OpContext& c, Variant plan, void* out, float* lse, const void* qkv, const OpShape& s,

@@ -80,8 +80,11 @@ OpSizes real_sizes() {
     z.products.push_back({"mlp_up", kOneTileMoreThanCtas, channels, 3072, true});
     if (channels == 512) z.products.push_back({"mlp_down", kOneTileMoreThanCtas, 3072, channels, true});
   }
-  z.attentions = {
-      {4, 1024, 12, 64, false, true}, {3, 1021, 12, 64, true, true}, {2049, 2, 32, 16, false, false}, {1, 2309, 2, 64, false, false}};
+  z.attentions = {{4, 1024, 12, 64, false, true},
+                  {3, 1021, 12, 64, true, true},
+                  {3, 1000, 5, 64, false, false},
+                  {2049, 2, 32, 16, false, false},
+                  {1, 2309, 2, 64, false, false}};
   z.elements = {kRows * 4 * C, kManyRows * 4 * C + 1};
   z.classifiers = {{kRows, V, Vp, true}, {kManyRows, V, Vp, false}, {kBeyond16Bits, 509, 512, false}};
   z.heads = {{kRows, C, V, Vp, true}, {kRows + 37, C, V, Vp, false}};

@@ -51,14 +51,15 @@ void require_attention(const gpt2::ops::AttentionShape& s, std::initializer_list
 }
 
 int64_t attention_backward_scratch_bytes(const gpt2::ops::AttentionShape& s) {
-  const int64_t tiles = (s.T + kTileRows - 1) / kTileRows;
-  return s.B * s.NH * tiles * kTileRows * 2 * static_cast<int64_t>(sizeof(float));
+  return s.NH * attention_sum_rows(s) * kTileRows * 2 * static_cast<int64_t>(sizeof(float));
 }
 
+int64_t attention_sum_rows(const gpt2::ops::AttentionShape& s) { return s.B * ((s.T + kTileRows - 1) / kTileRows); }
+
 void attention_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                        const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, const AttentionCut& cut) {
-  attention_backward_queries(dqkv, dout, qkv, out, lse, shape, scratch, stream, cut);
-  attention_backward_keys(dqkv, dout, qkv, shape, scratch, stream);
+                        const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, float* sums, const AttentionCut& cut) {
+  attention_backward_queries(dqkv, dout, qkv, out, lse, shape, scratch, stream, sums, cut);
+  attention_backward_keys(dqkv, dout, qkv, shape, scratch, stream, sums);
 }
 
 }  // namespace hopper

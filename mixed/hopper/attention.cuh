@@ -192,15 +192,17 @@ __device__ __forceinline__ float row_sum(float v) {
 // ---- a CTA ------------------------------------------------------------------------------------------------------------------------
 
 // Its shared memory: the ring's places of two tiles, then for each warpgroup two places of kOwn tiles that it owns, so that the next item's
-// arrive while this one is computed; results leave from there too. kExtra: bytes beside each place of the ring.
-template <int kWarpgroupsOf, int kStagesOf, int kOwn, int kExtra = 0>
+// arrive while this one is computed; results leave from there too. kExtra: bytes beside each place of the ring. kSums: beside each of those.
+template <int kWarpgroupsOf, int kStagesOf, int kOwn, int kExtra = 0, int kSums = 0>
 struct AttentionLayout {
   static constexpr int kWarpgroups = kWarpgroupsOf, kStages = kStagesOf;
   static constexpr int kBytesPlace = 2 * kBytesTile, kBytesOwn = kOwn * kBytesTile;
   static constexpr int kAtOwn = kStages * kBytesPlace, kAtExtra = kAtOwn + 2 * kWarpgroups * kBytesOwn,
-                       kAtBarriers = kAtExtra + kStages * kExtra, kBytes = kAtBarriers + 16 * kStages + 32 * kWarpgroups;
+                       kAtSums = kAtExtra + kStages * kExtra, kAtBarriers = kAtSums + 2 * kWarpgroups * kSums,
+                       kBytes = kAtBarriers + 16 * kStages + 32 * kWarpgroups;
   static_assert(kBytes <= 232448);
   __device__ static uint32_t own(uint32_t memory, int place) { return memory + kAtOwn + static_cast<uint32_t>(place) * kBytesOwn; }
+  __device__ static uint32_t sums(uint32_t memory, int place) { return memory + kAtSums + static_cast<uint32_t>(place) * kSums; }
 };
 
 // Addresses. Of what warpgroup w owns in its n-th item the place is number 2 w + n % 2.
@@ -254,11 +256,16 @@ __device__ __forceinline__ void load_keys(const AttentionMaps& maps, const Atten
   tma_load(to + kBytesTile, &maps.qkv, 2 * work.C + channel, tile * kTileRows, item.batch, full);
 }
 
-// A warpgroup's end of an item: its threads have staged results where its own tiles were; store() copies them out by TMA.
-template <class Store>
-__device__ __forceinline__ void store_and_release(int w, uint32_t own_empty, const Store& store) {
+struct NothingBefore {
+  __device__ __forceinline__ void operator()() const {}
+};
+// A warpgroup's end of an item: its threads have staged results where its own tiles were; store() copies them out by TMA. before(), which all
+// threads call, may read what any of them has staged: the first warp, in which the release comes after it.
+template <class Store, class Before = NothingBefore>
+__device__ __forceinline__ void store_and_release(int w, uint32_t own_empty, const Store& store, const Before& before = {}) {
   fence_for_tma();
   named_sync(1 + w, 128);
+  before();
   if (threadIdx.x % 128 == 0) {
     store();
     tma_store_commit();
@@ -289,6 +296,54 @@ __device__ __forceinline__ void share_roles(const AttentionBarriers<L>& barrier,
     compute(__shfl_sync(~0u, static_cast<int>(threadIdx.x / 128),
                         0));  // from one lane: the compiler then keeps what follows in uniform registers
   }
+}
+
+// ---- a kernel whose warpgroups own queries ------------------------------------------------------------------------------------------
+
+// A tile of queries and the warpgroup w that owns it. What the loader copied lies at `at`, and `empty` is the barrier to arrive at when it is
+// used up. The item's tiles of keys end before `end`; `ring` stands at the first. `memory`: the CTA's.
+template <int kStages>
+struct OwnQueries {
+  const Item& item;
+  int w, tile, end;
+  uint32_t memory, at, empty;
+  Ring<kStages>& ring;
+};
+
+// The two roles of its threads. load_tile(item, to, tile, full) copies the kOwn tiles of a warpgroup; compute(OwnQueries) leaves the ring at
+// `end` and sees to it that somebody arrives at `empty`.
+template <class L, class LoadTile, class Compute>
+__device__ __forceinline__ void walk_items_of_queries(const AttentionMaps& maps, const AttentionWork& work, const LoadTile& load_tile,
+                                                      const Compute& compute) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const uint32_t memory = shared_address(shared);
+  const AttentionBarriers<L> barrier(memory);
+  const auto end_of = [&](const Item& item) { return min((item.group + 1) * L::kWarpgroups, work.tiles); };
+  const auto load = [&] {
+    Ring<L::kStages> ring{barrier.full, barrier.empty};
+    Item item;
+    for (int n = 0; find_item<true>(work, n, item); ++n) {
+      load_own(work, item, n, memory, barrier, [&](uint32_t to, int tile, uint32_t full) { load_tile(item, to, tile, full); });
+      const int end = end_of(item);
+      for (int tile = 0; tile < end; ++tile, ring = ring.next()) load_keys(maps, work, item, tile, memory, ring);
+    }
+  };
+  const auto walk = [&](int w) {
+    Ring<L::kStages> ring{barrier.full, barrier.empty};
+    Item item;
+    for (int n = 0; find_item<true>(work, n, item); ++n) {
+      const int tile = tile_of<L::kWarpgroups>(item, w, n), end = end_of(item), place = 2 * w + (n & 1);
+      const uint32_t at = L::own(memory, place), empty = barrier.own_empty + 8 * place;
+      barrier_wait(barrier.own_full + 8 * place, n >> 1 & 1);
+      if (tile >= work.tiles) {
+        if (threadIdx.x % 128 == 0) barrier_arrive(empty);
+        pass_over(ring, end);
+        continue;
+      }
+      compute(OwnQueries<L::kStages>{item, w, tile, end, memory, at, empty, ring});
+    }
+  };
+  share_roles(barrier, load, walk);
 }
 
 #endif  // __CUDACC__

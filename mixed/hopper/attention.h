@@ -27,17 +27,20 @@ std::optional<std::string> why_no_attention(int compute_capability_major, int64_
 void attention_forward(__nv_bfloat16* out, float* lse, const __nv_bfloat16* qkv, const gpt2::ops::AttentionShape& shape,
                        cudaStream_t stream, const AttentionCut& cut = {});
 
-// dqkv (B,T,3C) is written. scratch: attention_backward_scratch_bytes.
+// dqkv (B,T,3C) is written. scratch: attention_backward_scratch_bytes. sums: null, or attention_sum_rows rows of 3C floats, which receive the
+// sums of dqkv's columns over 64 positions of a batch each, as they are stored; the sum of the rows (ops::reduce_partials) is the bias gradient
+// of the layer that made qkv.
 void attention_backward(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv, const __nv_bfloat16* out,
-                        const float* lse, const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream,
+                        const float* lse, const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, float* sums = nullptr,
                         const AttentionCut& cut = {});
-int64_t attention_backward_scratch_bytes(const gpt2::ops::AttentionShape& shape);
+int64_t attention_backward_scratch_bytes(const gpt2::ops::AttentionShape& shape);  // a multiple of 512
+int64_t attention_sum_rows(const gpt2::ops::AttentionShape& shape);
 
 // The backward's two kernels alone, for who times them: dq and the rows' statistics; then dk and dv, which read those.
 void attention_backward_queries(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv, const __nv_bfloat16* out,
                                 const float* lse, const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream,
-                                const AttentionCut& cut = {});
+                                float* sums = nullptr, const AttentionCut& cut = {});
 void attention_backward_keys(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv,
-                             const gpt2::ops::AttentionShape& shape, const void* scratch, cudaStream_t stream);
+                             const gpt2::ops::AttentionShape& shape, const void* scratch, cudaStream_t stream, float* sums = nullptr);
 
 }  // namespace hopper

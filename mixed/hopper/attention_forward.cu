@@ -11,20 +11,6 @@ namespace {
 template <int kWarpgroups>
 using ForwardLayout = AttentionLayout<kWarpgroups, 6, 1>;
 
-template <class L>
-__device__ __forceinline__ void load(const AttentionMaps& maps, const AttentionWork& work, uint32_t memory,
-                                     const AttentionBarriers<L>& barrier) {
-  Ring<L::kStages> ring{barrier.full, barrier.empty};
-  Item item;
-  for (int n = 0; find_item<true>(work, n, item); ++n) {
-    const int channel = item.head * kHeadChannels;
-    load_own(work, item, n, memory, barrier,
-             [&](uint32_t to, int tile, uint32_t full) { tma_load(to, &maps.qkv, channel, tile * kTileRows, item.batch, full); });
-    const int end = min((item.group + 1) * L::kWarpgroups, work.tiles);
-    for (int tile = 0; tile < end; ++tile, ring = ring.next()) load_keys(maps, work, item, tile, memory, ring);
-  }
-}
-
 // Of a thread's two rows: the shift of the exponent and this lane's part of the sum.
 struct Softmax {
   float max[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0}, shrink[2];
@@ -117,49 +103,37 @@ __device__ __forceinline__ void walk_keys(float (&o)[32], Softmax& softmax, cons
   ring = ring.next();
 }
 
-template <class L>
-__device__ __forceinline__ void compute(const AttentionMaps& maps, float* lse, const AttentionWork& work, uint32_t memory,
-                                        const AttentionBarriers<L>& barrier, int w) {
-  Ring<L::kStages> ring{barrier.full, barrier.empty};
-  Item item;
-  for (int n = 0; find_item<true>(work, n, item); ++n) {
-    const int tile = tile_of<L::kWarpgroups>(item, w, n), end = min((item.group + 1) * L::kWarpgroups, work.tiles);
-    const int place = 2 * w + (n & 1);
-    const uint32_t own = L::own(memory, place), own_empty = barrier.own_empty + 8 * place;
-    barrier_wait(barrier.own_full + 8 * place, n >> 1 & 1);
-    if (tile >= work.tiles) {
-      if (threadIdx.x % 128 == 0) barrier_arrive(own_empty);
-      pass_over(ring, end);
-      continue;
-    }
-    Fragments q;
-    load_fragments(q, own);
-    float o[32] = {};
-    Softmax softmax;
-    walk_keys(o, softmax, q, tile, memory, ring, work.scale_log2);
-    pass_over(ring, end - tile - 1);
+template <int kStages>
+__device__ __forceinline__ void attend(const AttentionMaps& maps, float* lse, const AttentionWork& work, const OwnQueries<kStages>& own) {
+  Fragments q;
+  load_fragments(q, own.at);
+  float o[32] = {};
+  Softmax softmax;
+  walk_keys(o, softmax, q, own.tile, own.memory, own.ring, work.scale_log2);
+  pass_over(own.ring, own.end - own.tile - 1);
 
-    const float total[2] = {row_sum(softmax.total[0]), row_sum(softmax.total[1])};
+  const float total[2] = {row_sum(softmax.total[0]), row_sum(softmax.total[1])};
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int query = tile * kTileRows + row_of(2 * r);
-      if (threadIdx.x % 4 == 0 && query < work.T)
-        lse[static_cast<int64_t>(item.number) * work.T + query] = softmax.max[r] * work.scale + logf(total[r]);
-    }
-    stage_rows(own, o, 1.0f / total[0], 1.0f / total[1]);
-    store_and_release(w, own_empty, [&] { tma_store(&maps.out, own, item.head * kHeadChannels, tile * kTileRows, item.batch); });
+  for (int r = 0; r < 2; ++r) {
+    const int query = own.tile * kTileRows + row_of(2 * r);
+    if (threadIdx.x % 4 == 0 && query < work.T)
+      lse[static_cast<int64_t>(own.item.number) * work.T + query] = softmax.max[r] * work.scale + logf(total[r]);
   }
+  stage_rows(own.at, o, 1.0f / total[0], 1.0f / total[1]);
+  store_and_release(own.w, own.empty,
+                    [&] { tma_store(&maps.out, own.at, own.item.head * kHeadChannels, own.tile * kTileRows, own.item.batch); });
 }
 
 template <class L>
 __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
                              1) void hopper_attention_forward_kernel(const __grid_constant__ AttentionMaps maps, float* lse,
                                                                      AttentionWork work) {
-  extern __shared__ __align__(1024) uint8_t shared[];
-  const uint32_t memory = shared_address(shared);
-  const AttentionBarriers<L> barrier(memory);
-  share_roles(
-      barrier, [&] { load(maps, work, memory, barrier); }, [&](int w) { compute(maps, lse, work, memory, barrier, w); });
+  walk_items_of_queries<L>(
+      maps, work,
+      [&](const Item& item, uint32_t to, int tile, uint32_t full) {
+        tma_load(to, &maps.qkv, item.head * kHeadChannels, tile * kTileRows, item.batch, full);
+      },
+      [&](const OwnQueries<L::kStages>& own) { attend(maps, lse, work, own); });
 }
 
 template <int kWarpgroups>

@@ -7,8 +7,9 @@
 namespace hopper {
 namespace {
 
-// Own: keys and values. Beside a tile of queries and one of dout lie the statistics of their rows.
-using L = AttentionLayout<2, 6, 2, kBytesStatistics>;
+// Own: keys and values. Beside a tile of queries and one of dout lie the statistics of their rows, beside what is owned column sums of dk and dv.
+constexpr int kBytesOfSums = kHeadChannels * 4;  // of a warp
+using L = AttentionLayout<2, 6, 2, kBytesStatistics, 2 * 4 * kBytesOfSums>;
 
 __device__ __forceinline__ void load(const AttentionMaps& maps, const float* statistics, const AttentionWork& work, uint32_t memory,
                                      const AttentionBarriers<L>& barrier) {
@@ -123,7 +124,7 @@ __device__ __forceinline__ void walk_queries(Walk& walk, int tile, int tiles, ui
   add_queries<false>(walk, tile + 1 == tiles, memory, ring, scale_log2);
 }
 
-__device__ __forceinline__ void compute(const AttentionMaps& maps, const AttentionWork& work, uint32_t memory,
+__device__ __forceinline__ void compute(const AttentionMaps& maps, float* sums, const AttentionWork& work, uint32_t memory,
                                         const AttentionBarriers<L>& barrier, int w) {
   Ring<L::kStages> ring{barrier.full, barrier.empty};
   Item item;
@@ -143,34 +144,46 @@ __device__ __forceinline__ void compute(const AttentionMaps& maps, const Attenti
     walk_queries(walk, tile, work.tiles, memory, ring, work.scale_log2);
     stage_rows(own, walk.dk, work.scale, work.scale);
     stage_rows(own + kBytesTile, walk.dv, 1, 1);
-    store_and_release(w, own_empty, [&] {
+    const uint32_t sums_dk = L::sums(memory, place), sums_dv = sums_dk + 4 * kBytesOfSums;
+    if (sums != nullptr) {
+      keep_column_sums<kBytesOfSums>(sums_dk, walk.dk, work.scale);
+      keep_column_sums<kBytesOfSums>(sums_dv, walk.dv, 1);
+    }
+    const auto store = [&] {
       const int channel = item.head * kHeadChannels;
       tma_store(&maps.dqkv, own, work.C + channel, tile * kTileRows, item.batch);
       tma_store(&maps.dqkv, own + kBytesTile, 2 * work.C + channel, tile * kTileRows, item.batch);
+    };
+    store_and_release(w, own_empty, store, [&] {
+      if (sums != nullptr && threadIdx.x % 128 < 32) {
+        write_column_sums<kBytesOfSums>(sums_of_tile(sums, work, item, tile, 1), sums_dk);
+        write_column_sums<kBytesOfSums>(sums_of_tile(sums, work, item, tile, 2), sums_dv);
+      }
+      __syncwarp();
     });
   }
 }
 
 __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
                              1) void hopper_attention_keys_kernel(const __grid_constant__ AttentionMaps maps, const float* statistics,
-                                                                  AttentionWork work) {
+                                                                  float* sums, AttentionWork work) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const uint32_t memory = shared_address(shared);
   const AttentionBarriers<L> barrier(memory);
   share_roles(
-      barrier, [&] { load(maps, statistics, work, memory, barrier); }, [&](int w) { compute(maps, work, memory, barrier, w); });
+      barrier, [&] { load(maps, statistics, work, memory, barrier); }, [&](int w) { compute(maps, sums, work, memory, barrier, w); });
 }
 
 }  // namespace
 
 void attention_backward_keys(bf16* dqkv, const bf16* dout, const bf16* qkv, const gpt2::ops::AttentionShape& s, const void* scratch,
-                             cudaStream_t stream) {
-  require_attention(s, {dqkv, dout, qkv, scratch});
+                             cudaStream_t stream, float* sums) {
+  require_attention(s, {dqkv, dout, qkv, scratch, sums});
   AttentionMaps maps{};
   maps.qkv = stack_map(qkv, s.B, s.T, 3 * s.C);
   maps.dout = stack_map(dout, s.B, s.T, s.C);
   maps.dqkv = stack_map(dqkv, s.B, s.T, 3 * s.C);
-  launch_attention<L>(hopper_attention_keys_kernel, s, stream, maps, static_cast<const float*>(scratch));
+  launch_attention<L>(hopper_attention_keys_kernel, s, stream, maps, static_cast<const float*>(scratch), sums);
 }
 
 }  // namespace hopper

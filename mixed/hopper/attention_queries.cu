@@ -11,23 +11,6 @@ namespace {
 template <int kWarpgroups>
 using QueriesLayout = AttentionLayout<kWarpgroups, kWarpgroups == 2 ? 6 : 5, 3>;
 
-template <class L>
-__device__ __forceinline__ void load(const AttentionMaps& maps, const AttentionWork& work, uint32_t memory,
-                                     const AttentionBarriers<L>& barrier) {
-  Ring<L::kStages> ring{barrier.full, barrier.empty};
-  Item item;
-  for (int n = 0; find_item<true>(work, n, item); ++n) {
-    const int channel = item.head * kHeadChannels;
-    load_own(work, item, n, memory, barrier, [&](uint32_t to, int tile, uint32_t full) {
-      tma_load(to, &maps.qkv, channel, tile * kTileRows, item.batch, full);
-      tma_load(to + kBytesTile, &maps.dout, channel, tile * kTileRows, item.batch, full);
-      tma_load(to + 2 * kBytesTile, &maps.out, channel, tile * kTileRows, item.batch, full);
-    });
-    const int end = min((item.group + 1) * L::kWarpgroups, work.tiles);
-    for (int tile = 0; tile < end; ++tile, ring = ring.next()) load_keys(maps, work, item, tile, memory, ring);
-  }
-}
-
 // A warpgroup's queries: q and dout as left operands, and what a thread's two rows are compared with. With three warpgroups registers do not
 // reach for dout, which stays in shared memory.
 template <bool kDoutInRegisters>
@@ -146,62 +129,61 @@ __device__ __forceinline__ void keep_statistics(float* statistics, Own& own, con
 }
 
 template <class L>
-__device__ __forceinline__ void compute(const AttentionMaps& maps, float* statistics, const float* lse, const AttentionWork& work,
-                                        uint32_t memory, const AttentionBarriers<L>& barrier, int w) {
-  Ring<L::kStages> ring{barrier.full, barrier.empty};
-  Item item;
-  for (int n = 0; find_item<true>(work, n, item); ++n) {
-    const int tile = tile_of<L::kWarpgroups>(item, w, n), end = min((item.group + 1) * L::kWarpgroups, work.tiles);
-    const int place = 2 * w + (n & 1);
-    const uint32_t at = L::own(memory, place), own_empty = barrier.own_empty + 8 * place;
-    barrier_wait(barrier.own_full + 8 * place, n >> 1 & 1);
-    if (tile >= work.tiles) {
-      if (threadIdx.x % 128 == 0) barrier_arrive(own_empty);
-      pass_over(ring, end);
-      continue;
-    }
-    Own<L::kWarpgroups == 2> own;
-    read_own(own, at);
-    keep_statistics(statistics, own, lse, work, item, tile);
-    float dq[32] = {};
-    walk_keys(dq, own, tile, memory, ring, work.scale_log2);
-    pass_over(ring, end - tile - 1);
-    stage_rows(at, dq, work.scale, work.scale);
-    store_and_release(w, own_empty, [&] { tma_store(&maps.dqkv, at, item.head * kHeadChannels, tile * kTileRows, item.batch); });
-  }
+__device__ __forceinline__ void make_gradients(const AttentionMaps& maps, float* statistics, float* sums, const float* lse,
+                                               const AttentionWork& work, const OwnQueries<L::kStages>& of) {
+  Own<L::kWarpgroups == 2> own;
+  read_own(own, of.at);
+  keep_statistics(statistics, own, lse, work, of.item, of.tile);
+  float dq[32] = {};
+  walk_keys(dq, own, of.tile, of.memory, of.ring, work.scale_log2);
+  pass_over(of.ring, of.end - of.tile - 1);
+  stage_rows(of.at, dq, work.scale, work.scale);
+  constexpr int kRowsOfWarp = kBytesTile / 4;  // of the tile of out, which no other warp has read and nobody needs any more
+  const uint32_t sums_dq = of.at + 2 * kBytesTile;
+  if (sums != nullptr) keep_column_sums<kRowsOfWarp>(sums_dq, dq, work.scale);
+  const auto store = [&] { tma_store(&maps.dqkv, of.at, of.item.head * kHeadChannels, of.tile * kTileRows, of.item.batch); };
+  store_and_release(of.w, of.empty, store, [&] {
+    if (sums != nullptr && threadIdx.x % 128 < 32) write_column_sums<kRowsOfWarp>(sums_of_tile(sums, work, of.item, of.tile, 0), sums_dq);
+    __syncwarp();
+  });
 }
 
 template <class L>
 __global__ __launch_bounds__(AttentionThreads<L::kWarpgroups>::kCount,
                              1) void hopper_attention_queries_kernel(const __grid_constant__ AttentionMaps maps, float* statistics,
-                                                                     const float* lse, AttentionWork work) {
-  extern __shared__ __align__(1024) uint8_t shared[];
-  const uint32_t memory = shared_address(shared);
-  const AttentionBarriers<L> barrier(memory);
-  share_roles(
-      barrier, [&] { load(maps, work, memory, barrier); }, [&](int w) { compute(maps, statistics, lse, work, memory, barrier, w); });
+                                                                     float* sums, const float* lse, AttentionWork work) {
+  walk_items_of_queries<L>(
+      maps, work,
+      [&](const Item& item, uint32_t to, int tile, uint32_t full) {
+        const int channel = item.head * kHeadChannels;
+        tma_load(to, &maps.qkv, channel, tile * kTileRows, item.batch, full);
+        tma_load(to + kBytesTile, &maps.dout, channel, tile * kTileRows, item.batch, full);
+        tma_load(to + 2 * kBytesTile, &maps.out, channel, tile * kTileRows, item.batch, full);
+      },
+      [&](const OwnQueries<L::kStages>& own) { make_gradients<L>(maps, statistics, sums, lse, work, own); });
 }
 
 template <int kWarpgroups>
 void launch(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse, const gpt2::ops::AttentionShape& s,
-            float* statistics, cudaStream_t stream) {
+            float* statistics, float* sums, cudaStream_t stream) {
   using L = QueriesLayout<kWarpgroups>;
   AttentionMaps maps{};
   maps.qkv = stack_map(qkv, s.B, s.T, 3 * s.C);
   maps.out = stack_map(out, s.B, s.T, s.C);
   maps.dout = stack_map(dout, s.B, s.T, s.C);
   maps.dqkv = stack_map(dqkv, s.B, s.T, 3 * s.C);
-  launch_attention<L>(hopper_attention_queries_kernel<L>, s, stream, maps, statistics, lse);
+  launch_attention<L>(hopper_attention_queries_kernel<L>, s, stream, maps, statistics, sums, lse);
 }
 
 }  // namespace
 
 void attention_backward_queries(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                                const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, const AttentionCut& cut) {
-  require_attention(shape, {dqkv, dout, qkv, out, scratch});
+                                const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, float* sums,
+                                const AttentionCut& cut) {
+  require_attention(shape, {dqkv, dout, qkv, out, scratch, sums});
   auto* statistics = static_cast<float*>(scratch);
-  if (cut.queries == 2) return launch<2>(dqkv, dout, qkv, out, lse, shape, statistics, stream);
-  launch<3>(dqkv, dout, qkv, out, lse, shape, statistics, stream);
+  if (cut.queries == 2) return launch<2>(dqkv, dout, qkv, out, lse, shape, statistics, sums, stream);
+  launch<3>(dqkv, dout, qkv, out, lse, shape, statistics, sums, stream);
 }
 
 }  // namespace hopper

@@ -1,7 +1,10 @@
 // Which family computes a variant.
 #include "mixed/kernels/attention.cuh"
 
+#include <stdexcept>
+
 #include "gpt2/ops/attention_unfused.cuh"
+#include "gpt2/ops/column_sums.cuh"
 #include "mixed/attention_cudnn.h"
 #include "mixed/hopper/attention.h"
 
@@ -70,7 +73,8 @@ int64_t attention_forward_scratch_bytes(AttentionForward variant, AttentionPlan 
 }
 
 void attention_backward(AttentionBackward variant, AttentionPlan plan, MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv,
-                        const bf16* out, const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream) {
+                        const bf16* out, const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream, float* sums) {
+  if (sums != nullptr && variant != AttentionBackward::hopper) throw std::logic_error("only attention_backward=hopper sums columns");
   switch (variant) {
     case AttentionBackward::cudnn:
     case AttentionBackward::cudnn_deterministic:
@@ -78,7 +82,7 @@ void attention_backward(AttentionBackward variant, AttentionPlan plan, MatmulEng
                                cudnn_plan(plan), scratch, stream);
       break;
     case AttentionBackward::hopper:
-      hopper::attention_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
+      hopper::attention_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream, sums);
       break;
     case AttentionBackward::flash:
       flash_attention_backward(dqkv, dout, qkv, out, lse, shape, scratch, stream);
@@ -103,6 +107,31 @@ int64_t attention_backward_scratch_bytes(AttentionBackward variant, AttentionPla
       return gpt2::ops::unfused_backward_scratch_bytes<bf16>(shape);
   }
   return 0;
+}
+
+bool sums_columns(BiasGradient bias) {
+  switch (bias) {
+    case BiasGradient::attention_fold:
+      return true;
+    case BiasGradient::layernorm_fold:
+    case BiasGradient::column_sums:
+    case BiasGradient::matmul_epilogue:
+      break;
+  }
+  return false;
+}
+
+int64_t attention_sums_bytes(BiasGradient bias, const AttentionShape& shape) {
+  return sums_columns(bias) ? hopper::attention_sum_rows(shape) * 3 * shape.C * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
+float* attention_sums(BiasGradient bias, AttentionBackward variant, AttentionPlan plan, const AttentionShape& shape, void* scratch) {
+  if (!sums_columns(bias)) return nullptr;
+  return reinterpret_cast<float*>(static_cast<unsigned char*>(scratch) + attention_backward_scratch_bytes(variant, plan, shape));
+}
+
+void add_attention_sums(float* dbias, const float* sums, const AttentionShape& shape, bool accumulate, cudaStream_t stream) {
+  gpt2::ops::reduce_partials(dbias, sums, hopper::attention_sum_rows(shape), 3 * shape.C, 3 * shape.C, accumulate, stream);
 }
 
 }  // namespace mixed

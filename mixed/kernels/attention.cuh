@@ -25,10 +25,19 @@ void attention_forward(AttentionForward variant, AttentionPlan plan, MatmulEngin
                        const AttentionShape& shape, void* scratch, cudaStream_t stream);
 int64_t attention_forward_scratch_bytes(AttentionForward variant, AttentionPlan plan, const AttentionShape& shape);
 
-// dqkv (B,T,3C) is written.
+// dqkv (B,T,3C) is written. sums: null, or with `hopper` alone attention_sum_rows rows of sums of dqkv's columns (mixed/hopper/attention.h).
 void attention_backward(AttentionBackward variant, AttentionPlan plan, MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv,
-                        const bf16* out, const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream);
+                        const bf16* out, const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream,
+                        float* sums = nullptr);
 int64_t attention_backward_scratch_bytes(AttentionBackward variant, AttentionPlan plan, const AttentionShape& shape);
+
+// Whether attention's backward sums dqkv's columns, and the sums as it leaves them in the scratch memory, behind what it takes itself.
+bool sums_columns(BiasGradient bias);
+int64_t attention_sums_bytes(BiasGradient bias, const AttentionShape& shape);  // 0 where it does not
+// Null where it does not.
+float* attention_sums(BiasGradient bias, AttentionBackward variant, AttentionPlan plan, const AttentionShape& shape, void* scratch);
+// dbias (3C) = the sum of them; added to when `accumulate`.
+void add_attention_sums(float* dbias, const float* sums, const AttentionShape& shape, bool accumulate, cudaStream_t stream);
 
 // Why heads of this size cannot be computed by `flash`; empty when they can.
 std::optional<std::string> why_not_flash(int64_t head_size);

@@ -123,6 +123,23 @@ TEST(OpBudgets, LeaveRoomForAttentionWithScoresFarFrom0) {
   }
 }
 
+// Sums of what is rounded, as a kernel of its own reads it.
+TEST(OpBudgets, LeaveRoomForTheBiasGradientOfRoundedAttention) {
+  OpSizes z;
+  z.attentions = {{1, 63, 2, 64, false, false}, {2, 257, 3, 64, false, false}, {1, 601, 1, 16, false, false}};
+  size_t i = 0;
+  each(mixed_ops(), z, "attention_bias_gradient", [&](const OpCase& c) {
+    const OpSizes::Attention& shape = z.attentions[i++ / 2 % z.attentions.size()];  // written, and added to
+    const OpTensor& dbias = tensor(c, "dbias");
+    std::vector<float> sums(static_cast<size_t>(dbias.count()));
+    if (dbias.role == Role::update) sums = floats(dbias);
+    const std::vector<float> dqkv = attend(c, shape, as_bf16, true).dqkv;
+    for (size_t at = 0; at < dqkv.size(); ++at) sums[at % sums.size()] += as_bf16(dqkv[at]);
+    EXPECT_LT(share(mixed_ops(), c, "dbias", sums), 0.8) << c.shape;
+  });
+  EXPECT_EQ(i, kSeeds * 2 * z.attentions.size());
+}
+
 TEST(OpBudgets, LeaveRoomForRowsWhoseMeanIsFarAboveTheirDeviation) {
   OpSizes z;
   z.norms = {{63, 768, OpSizes::Norm::far_means},

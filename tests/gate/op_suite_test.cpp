@@ -114,6 +114,41 @@ TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
     });
 }
 
+// Whether the judge of attention's bias gradient tells sums of the tensor beside it from sums without the last tile, and from those of q in the
+// place of k's.
+TEST(OpSuite, SumsOfAttentionAreHeldAgainstTheGradientThatTheyAreSumsOf) {
+  OpSizes z;
+  z.attentions = {{2, 129, 3, 64, false, false}, {1, 64, 1, 64, false, false}};
+  int64_t cases = 0;
+  for_each_case(mixed_ops(), z, {.space = Space::host, .seed = 5, .only = "attention_bias_gradient"}, [&](const OpCase& c) {
+    ++cases;
+    const OpTensor &dqkv = c.tensors.front(), &dbias = c.tensors.back();
+    const int64_t T = z.attentions[dqkv.rows == 64 ? 1 : 0].T, last = (T - 1) / 64 * 64, C = dqkv.columns / 3;
+    std::vector<Memory> after(c.tensors.size());
+    after.front() = Memory(Space::host, dqkv.byte_count());
+    convert(after.front(), dqkv.element, view(dqkv.want), dqkv.count());
+    const auto passes = [&](int64_t tokens_of_values, int64_t key_part) {
+      std::vector<float> sums(static_cast<size_t>(3 * C));
+      if (dbias.role == Role::update)
+        for (int64_t k = 0; k < 3 * C; ++k) sums[static_cast<size_t>(k)] = static_cast<float>(view(dbias.content, Element::f32)[k]);
+      for (int64_t row = 0; row < dqkv.rows; ++row)
+        for (int64_t k = 0; k < 3 * C; ++k) {
+          const int64_t part = k / C, from = (part == 1 ? key_part : part) * C + k % C;
+          if (part < 2 || row % T < tokens_of_values)
+            sums[static_cast<size_t>(k)] += static_cast<float>(view(after.front(), dqkv.element)[row * 3 * C + from]);
+        }
+      after.back() = memory_of(Space::host, sums);
+      GateReport report;
+      c.judge(after, c.op, c.shape, report);
+      return report.passed();
+    };
+    EXPECT_TRUE(passes(T, 1)) << c.shape;
+    EXPECT_FALSE(passes(last, 1)) << c.shape;
+    EXPECT_FALSE(passes(T, 0)) << c.shape;
+  });
+  EXPECT_EQ(cases, 4);
+}
+
 TEST(OpSuite, ValuesThatHurtAreThere) {
   std::set<std::string> shapes;
   double least_logit = 0, largest_logit = 0, most_denormal = 1;

@@ -14,6 +14,7 @@
 
 #include "base/errors.h"
 #include "gpt2/config.h"
+#include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
 
 namespace mixed {
@@ -34,6 +35,7 @@ VariantChoice flash() {
   VariantChoice v;
   v.attention_forward = AttentionForward::flash;
   v.attention_backward = AttentionBackward::flash;
+  v.bias_gradient = BiasGradient::layernorm_fold;
   return v;
 }
 
@@ -179,6 +181,26 @@ TEST(MixedMemoryPlan, ColumnSumsOfOurOwnProductFitTheScratch) {
     const MemoryPlan own = plan_memory(o, v);
     EXPECT_GE(own.scratch_bytes, (batch * 1023 + 127) / 128 * (4 * 768) * 4) << batch;
     EXPECT_EQ(own.activation_bytes, library.activation_bytes) << batch;
+  }
+}
+
+// With one token a sequence every tile is a token's, so that nothing needs more scratch memory than the sums.
+TEST(MixedMemoryPlan, ColumnSumsOfAttentionLieBehindItsScratch) {
+  VariantChoice v = flash();
+  v.attention_backward = AttentionBackward::hopper;
+  for (const int64_t batch : {1024, 4096}) {
+    const gpt2::TrainerOptions o = d12(batch, 1);
+    const AttentionShape shape{batch, 1, 768, 12};
+    v.bias_gradient = BiasGradient::attention_fold;
+    const MemoryPlan plan = plan_memory(o, v);
+    EXPECT_EQ(attention_sums_bytes(v.bias_gradient, shape), batch * 3 * 768 * 4);
+    std::vector<float> scratch(static_cast<size_t>(plan.scratch_bytes / 4));
+    const float* sums = attention_sums(v.bias_gradient, v.attention_backward, v.attention_plan, shape, scratch.data());
+    EXPECT_EQ(sums - scratch.data(), batch * 12 * 64 * 2) << "behind the statistics of a tile for every head";
+    EXPECT_EQ(scratch.data() + scratch.size() - sums, batch * 3 * 768) << batch;
+    v.bias_gradient = BiasGradient::layernorm_fold;
+    EXPECT_EQ(attention_sums(v.bias_gradient, v.attention_backward, v.attention_plan, shape, nullptr), nullptr);
+    EXPECT_LT(plan_memory(o, v).scratch_bytes, plan.scratch_bytes) << batch;
   }
 }
 

@@ -29,7 +29,7 @@ Seen look_at(const std::string& trainer, const VariantFacts& v, bool first_of_sl
   const auto folder = fresh_folder();
   const auto file = folder / "profile.json";
   // The smallest model with heads of 64 channels, which the attention for Hopper takes alone.
-  const bool wide_heads = v.slot.starts_with("attention_") && v.name == "hopper";
+  const bool wide_heads = (v.slot.starts_with("attention_") && v.name == "hopper") || v.name == "attention_fold";
   std::string arguments = "profile --trainer " + trainer + " --model " + (wide_heads ? "gpt3:c384" : "tiny") +
                           " --batch-size 2 --seq-len 256 --warmup 1 --steps 1 --traced-steps 1 --no-counters";
   for (const auto& [slot, name] : v.choice) arguments += " --variant " + slot + "=" + name;

@@ -187,7 +187,7 @@ TEST(VariantRows, EveryShippedModelHasVariantsThatRunAndSaysWhichAreNotTheDefaul
     const auto m = mixed::variants().settle(mixed_run(model), {}, false);
     EXPECT_EQ(settled(m, "layernorm_forward"), model.channels > 2048 ? "block_per_row" : "");
     EXPECT_EQ(settled(m, "layernorm_backward"), model.channels > 8192 ? "separate_columns" : "");
-    EXPECT_EQ(settled(m, "bias_gradient"), model.channels > 8192 ? "column_sums" : "");
+    EXPECT_EQ(settled(m, "bias_gradient"), model.channels > 8192 ? "column_sums" : model.head_size() == 64 ? "" : "layernorm_fold");
     EXPECT_EQ(settled(m, "classifier"), "");
     if (!mixed::why_no_cudnn()) {
       EXPECT_EQ(m.notices.size(), m.variants.size());
@@ -239,7 +239,7 @@ TEST(VariantRows, AProductThatTheLibraryLacksIsNoSilentFallback) {
   EXPECT_EQ(settled(s, "gelu_forward"), "kernel");
   EXPECT_EQ(settled(s, "gelu_backward"), "kernel");
   EXPECT_EQ(settled(s, "linear_forward"), "bias_kernel");
-  EXPECT_EQ(settled(s, "bias_gradient"), "");
+  EXPECT_EQ(settled(s, "bias_gradient"), "layernorm_fold");
   for (const auto& [slot, name] : std::map<std::string, std::string>{{"residual", "matmul_epilogue"},
                                                                      {"gelu_forward", "matmul_epilogue"},
                                                                      {"linear_forward", "bias_epilogue"},
@@ -275,6 +275,25 @@ TEST(VariantRows, AFoldNeedsTheKernelThatItIsFoldedInto) {
                 mixed::variants().settle(run, {{"layernorm_backward", "separate_columns"}, {"bias_gradient", "layernorm_fold"}}, false);
               }),
               HasSubstr("bias_gradient=layernorm_fold"));
+}
+
+TEST(VariantRows, AttentionSumsColumnsWhereItsOwnBackwardRuns) {
+  mixed::Run run = mixed_run(small(128, 2, 512));
+  EXPECT_EQ(mixed::variants().settle(run, {}, true).choice.bias_gradient, mixed::BiasGradient::attention_fold);
+  const auto gives_way = [&](const std::map<std::string, std::string>& wanted, const char* why) {
+    const auto s = mixed::variants().settle(run, wanted, false);
+    EXPECT_EQ(s.choice.bias_gradient, mixed::BiasGradient::layernorm_fold);
+    EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("bias_gradient=layernorm_fold runs, not the default attention_fold"), HasSubstr(why))));
+    std::map<std::string, std::string> with_fold = wanted;
+    with_fold["bias_gradient"] = "attention_fold";
+    EXPECT_THAT(refusal([&] { mixed::variants().settle(run, with_fold, false); }), HasSubstr(why));
+  };
+  gives_way({{"attention_backward", "flash"}}, "only attention_backward=hopper sums columns");
+  gives_way({{"attention_backward", "unfused"}}, "only attention_backward=hopper sums columns");
+  run.compute_capability_major = 10;
+  gives_way({}, "compute capability");
+  run = mixed_run(small(64, 4, 512));
+  gives_way({}, "heads of 64 channels");
 }
 
 TEST(VariantRows, SplitMastersNeedTheKernelOfAllTensors) {

@@ -12,6 +12,7 @@
 #include "experiments/prototypes/hopper_attention/oracle.h"
 #include "experiments/prototypes/hopper_attention/rate.h"
 #include "gpt2/cuda/check.h"
+#include "gpt2/ops/column_sums.cuh"
 #include "mixed/attention_cudnn.h"
 #include "mixed/hopper/attention.h"
 #include "mixed/kernels/attention.cuh"
@@ -24,7 +25,7 @@ using oracle::AttentionShape;
 
 struct Set {
   DeviceBuffer<bf16> qkv, dout, out, dqkv;
-  DeviceBuffer<float> lse;
+  DeviceBuffer<float> lse, sums, dbias;
 };
 
 struct Candidate {
@@ -54,6 +55,38 @@ void time(std::vector<Candidate>& candidates, std::vector<Set>& sets, int rounds
   std::fflush(stdout);
 }
 
+// The bias gradient of the layer that made qkv: sums on the backward's way, and a kernel of their own behind it.
+std::vector<Candidate> with_bias_gradient(const AttentionShape& s, void* scratch, float* slabs) {
+  std::vector<Candidate> all;
+  for (const bool sums : {false, true}) {
+    const std::string name = sums ? ", sums" : "";
+    all.push_back({"hopper dq" + name, [=](Set& x) {
+                     hopper::attention_backward_queries(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s, scratch,
+                                                        nullptr, sums ? x.sums.data() : nullptr);
+                   }});
+    all.push_back({"hopper dk dv" + name, [=](Set& x) {
+                     hopper::attention_backward_keys(x.dqkv.data(), x.dout.data(), x.qkv.data(), s, scratch, nullptr,
+                                                     sums ? x.sums.data() : nullptr);
+                   }});
+  }
+  all.push_back({"sum of the sums", [=](Set& x) { mixed::add_attention_sums(x.dbias.data(), x.sums.data(), s, false, nullptr); }});
+  all.push_back({"column sums apart", [=](Set& x) {
+                   gpt2::ops::bias_gradient(x.dbias.data(), static_cast<const bf16*>(x.dqkv.data()), s.B * s.T, 3 * s.C, false, slabs,
+                                            nullptr);
+                 }});
+  all.push_back({"hopper, dbias by sums", [=](Set& x) {
+                   hopper::attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s, scratch, nullptr,
+                                              x.sums.data());
+                   mixed::add_attention_sums(x.dbias.data(), x.sums.data(), s, false, nullptr);
+                 }});
+  all.push_back({"hopper, dbias apart", [=](Set& x) {
+                   hopper::attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s, scratch, nullptr);
+                   gpt2::ops::bias_gradient(x.dbias.data(), static_cast<const bf16*>(x.dqkv.data()), s.B * s.T, 3 * s.C, false, slabs,
+                                            nullptr);
+                 }});
+  return all;
+}
+
 void measure(int64_t B) {
   const AttentionShape s{B, 1024, 768, 12};
   const mixed::CudnnAttentionShape cs{s.B, s.T, s.C, s.NH};
@@ -61,7 +94,9 @@ void measure(int64_t B) {
   std::vector<Set> sets(B >= 32 ? 2 : 4);
   for (size_t i = 0; i < sets.size(); ++i) {
     Set& x = sets[i];
-    x = Set{DeviceBuffer<bf16>(3 * n), DeviceBuffer<bf16>(n), DeviceBuffer<bf16>(n), DeviceBuffer<bf16>(3 * n), DeviceBuffer<float>(rows)};
+    x = Set{DeviceBuffer<bf16>(3 * n),   DeviceBuffer<bf16>(n),     DeviceBuffer<bf16>(n),
+            DeviceBuffer<bf16>(3 * n),   DeviceBuffer<float>(rows), DeviceBuffer<float>(hopper::attention_sum_rows(s) * 3 * s.C),
+            DeviceBuffer<float>(3 * s.C)};
     oracle::fill(x.qkv.data(), 3 * n, 1, static_cast<unsigned>(7 + i));
     oracle::fill(x.dout.data(), n, 1, static_cast<unsigned>(77 + i));
   }
@@ -94,7 +129,7 @@ void measure(int64_t B) {
   for (const int w : {2, 3})
     backward.push_back({fmt::format("hopper dq, {} warpgroups", w), [&, w](Set& x) {
                           hopper::attention_backward_queries(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
-                                                             scratch.data(), nullptr, {w, w});
+                                                             scratch.data(), nullptr, nullptr, {w, w});
                         }});
   backward.push_back({"hopper dk dv", [&](Set& x) {
                         hopper::attention_backward_keys(x.dqkv.data(), x.dout.data(), x.qkv.data(), s, scratch.data(), nullptr);
@@ -102,7 +137,7 @@ void measure(int64_t B) {
   for (const int w : {2, 3})
     backward.push_back({fmt::format("hopper, dq {} warpgroups", w), [&, w](Set& x) {
                           hopper::attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
-                                                     scratch.data(), nullptr, {w, w});
+                                                     scratch.data(), nullptr, nullptr, {w, w});
                         }});
   backward.push_back({"flash", [&](Set& x) {
                         mixed::flash_attention_backward(x.dqkv.data(), x.dout.data(), x.qkv.data(), x.out.data(), x.lse.data(), s,
@@ -114,6 +149,11 @@ void measure(int64_t B) {
                                                           mixed::CudnnPlan::heuristic, scratch.data(), nullptr);
                         }});
   time(backward, sets, rounds, launches);
+
+  fmt::print("B={} backward with the bias gradient of qkv\n", B);
+  const DeviceBuffer<float> slabs(gpt2::ops::bias_gradient_scratch_floats<bf16>(s.B * s.T, 3 * s.C));
+  std::vector<Candidate> bias = with_bias_gradient(s, scratch.data(), slabs.data());
+  time(bias, sets, rounds, launches);
 }
 
 }  // namespace
