@@ -16,7 +16,8 @@ std::optional<std::string> why_no_device() {
   }
   if (count == 0) return "no CUDA device is visible";
 #ifdef STEPSCOPE_COMPILE_ONLY
-  return "this program was built on a machine without a GPU, where kernels are compiled quickly and run slowly; STEPSCOPE_CUDA=ON ./stepscope … builds one to run";
+  return "this program was built on a machine without a GPU, where kernels are compiled quickly and run slowly; STEPSCOPE_CUDA=ON "
+         "./stepscope … builds one to run";
 #endif
   return std::nullopt;
 }

@@ -98,8 +98,7 @@ TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
         EXPECT_EQ(t.content.bytes(), t.role == Role::output ? 0 : t.byte_count());
         EXPECT_EQ(t.want.bytes(), t.role == Role::input ? 0 : t.count() * 8);
         for (double x : values_of<double>(t.want)) ASSERT_TRUE(std::isfinite(x));
-        if (t.role != Role::output)
-          for (int64_t i = 0; i < t.count(); ++i) ASSERT_TRUE(std::isfinite(view(t.content, t.element)[i]));
+        for (int64_t i = 0; i < (t.role == Role::output ? 0 : t.count()); ++i) ASSERT_TRUE(std::isfinite(view(t.content, t.element)[i]));
         if (t.role == Role::input) continue;
         Memory got(Space::host, t.byte_count());
         convert(got, t.element, view(t.want), t.count());
