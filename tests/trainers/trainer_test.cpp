@@ -132,7 +132,8 @@ TEST_P(AnyTrainer, EvaluateGivesTheLossAndLogitsOfForwardBackward) {
   std::vector<float> evaluated(count);
   std::vector<float> trained(count);
   const double loss = trainer->evaluate(tokens.batch(), evaluated);
-  EXPECT_NEAR(trainer->forward_backward(tokens.batch(), trained), loss, 1e-6 * loss);
+  // A trainer that makes no logits in a step takes its loss from the exponentials that it stores, and evaluates by rounded logits.
+  EXPECT_NEAR(trainer->forward_backward(tokens.batch(), trained), loss, std::max(1e-6, kind().loss_error / 20) * loss);
   EXPECT_TRUE(same_bits(evaluated, trained));
 }
 
