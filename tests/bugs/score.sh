@@ -73,6 +73,14 @@ judge() {
   [ "${result%% *}" = caught ]
 }
 
+# What gate_test printed of each cheat: "cheat", its name, the check that is there for it, "caught" or not.
+declare -A cheat_check cheat_result
+if [ -r "$out/cheats" ]; then
+  while IFS=$'\t' read -r kind what check result; do
+    [ "$kind" = cheat ] && [ -z "${cheat_result[$what]:-}" ] && cheat_check[$what]=$check cheat_result[$what]=$result
+  done < "$out/cheats"
+fi
+
 declare -A rows rows_caught patches patches_caught
 class_order=()
 chosen=0
@@ -102,9 +110,8 @@ while IFS=$'\t' read -r kind row what fp32 mixed class; do
   done
   if [ "$kind" = cheat ] && selects_cheats; then
     counted=1
-    line=$(awk -F'\t' -v what="$what" '$1 == "cheat" && $2 == what' "$out/cheats" 2>/dev/null | head -1)
-    check=$(printf '%s' "$line" | cut -f3)
-    result=$(printf '%s' "$line" | cut -f4)
+    check=${cheat_check[$what]:-}
+    result=${cheat_result[$what]:-}
     [ -n "$without" ] && [ "$check" = "$without" ] && result="MISSED (without that check)"
     [ -n "$result" ] || result="MISSED (not run)"
     printf 'cheat\t%s\thost\t%s\t%s\t%s\t%s\n' "$row" "$what" "$check" "$result" "$class" >> "$out/score.tsv"
