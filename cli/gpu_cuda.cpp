@@ -17,10 +17,10 @@ GpuStatus gpu_status() {
                                   found == cudaSuccess ? "none visible" : cudaGetErrorString(found));
     return s;
   }
-#ifdef STEPSCOPE_COMPILE_ONLY
-  s.why_not = *gpt2::cuda::why_no_device();
-  return s;
-#endif
+  if (const auto why = gpt2::cuda::why_no_device()) {  // a device that this program has no kernels to run on
+    s.why_not = *why;
+    return s;
+  }
   cudaDeviceProp p{};
   if (const cudaError_t e = cudaGetDeviceProperties(&p, 0); e != cudaSuccess) {
     s.why_not = fmt::format("the properties of device 0 cannot be read: {}", cudaGetErrorString(e));

@@ -79,10 +79,10 @@ inline int64_t check_ops(gate::OpGateOptions ops, const Words& words) {
 }
 
 // `models` has one call for each way to check the model; each returns the number of reports that did not pass, as `ops` does.
-inline int64_t check_all(const Words& words, const std::function<int64_t()>& ops, std::vector<std::function<int64_t()>> checks) {
-  checks.insert(words.models_first ? checks.end() : checks.begin(), ops);
+inline int64_t check_all(const Words& words, const std::function<int64_t()>& ops, std::vector<std::function<int64_t()>> models) {
+  models.insert(words.models_first ? models.end() : models.begin(), ops);
   int64_t failed = 0;
-  for (const std::function<int64_t()>& check : checks)
+  for (const std::function<int64_t()>& check : models)
     if (failed == 0 || !words.stop_at_first) failed += check();
   return failed;
 }
