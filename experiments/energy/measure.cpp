@@ -114,11 +114,13 @@ class Measurement {
     train();
     captured_ = std::make_unique<CapturedStep>(trainer_, training_.next(true));
     choose_ops();
+    require_training("timing each op");
     measure_ops();
     measure_twice();
+    require_training("the copies");
     measure_probes();
     if (o_.alone) measure_alone();
-    evaluate();
+    require_training("the measurement");
     conclude();
     return std::move(d_);
   }
@@ -167,6 +169,9 @@ class Measurement {
     for (size_t i = 0; i < groups_.size(); ++i) {
       const OpGroup& g = groups_[i];
       const auto launches = static_cast<int64_t>(g.nodes.size());
+      // An op alone works on what a step leaves, never on what another op alone has left: norms that add to the residual gradient again and
+      // again drive it to infinity, and AdamW alone would take that into the moments.
+      step_graph_->launch();
       // Eight in one graph: the launch of a graph takes longer than the smallest ops.
       const double op_s = seconds_of(captured_->alone(g.nodes, 8), 2) / 8;
       copies_.push_back(copies_for(op_s, launches, d_.step.seconds, o_.added_share));
@@ -275,14 +280,15 @@ class Measurement {
     }
   }
 
-  // What the copies wrote over must not have reached the weights: the step that is measured is still a training step.
-  void evaluate() {
+  // What the copies wrote over must not have reached the weights: the step that is measured is still a training step, on numbers, whose
+  // bits toggle as those of training do.
+  void require_training(const char* after) {
     step_graph_->launch();
     STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(captured_->stream()));
     d_.step.loss_after = trainer_.evaluate(training_.batch());
     if (!std::isfinite(d_.step.loss_before) || !std::isfinite(d_.step.loss_after))
-      throw std::runtime_error(fmt::format("energy: the loss is {} before and {} after the measurement: these were no training steps",
-                                           d_.step.loss_before, d_.step.loss_after));
+      throw std::runtime_error(fmt::format("energy: the loss is {} before and {} after {}: these were no training steps",
+                                           d_.step.loss_before, d_.step.loss_after, after));
   }
 
   OpEnergy op_energy(int group, const Slope& slope) const {
