@@ -166,7 +166,8 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
       ->excludes(trials);
   aa_command->add_option("--record", a->record, "keep the pairs of all trials (without a plant) for `experiment resample`");
   aa_command->add_option("--out", a->out, "write the ledger to this folder (default: experiments/studies)");
-  aa_command->add_flag("--no-gate", a->no_gate, "skip the gate, which identical code does not need");
+  aa_command->add_flag("--no-gate", a->no_gate, "skip the gate, which identical code does not need")
+      ->excludes(a->measure.gate_answers_option);
   aa_command->footer(
       "Exit 0: no false alarm. 1: a false alarm, an invalid trial, or a planted 1% that more than one trial in ten missed.\n"
       "Examples:\n"

@@ -137,6 +137,10 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
   c.add_option("--order-seed", f.plan.seed, "seeds the order of starts and blocks (default: a new seed each time, which is recorded)")
       ->check(seed())
       ->each([&f](const std::string&) { f.seed_given = true; });
+  f.gate_answers_option =
+      c.add_option("--gate-answers", f.gate_answers,
+                   "keep the gate's seed and the oracle's answers in this folder, and take those that an earlier command of this same "
+                   "program left there (default: every command draws a seed)");
   f.of_stepping_arms.insert(f.of_stepping_arms.end(), {turns, pair_s, block_s, block_steps, warmup_s});
   f.of_a_verdict.insert(f.of_a_verdict.end(),
                         {quick, plant_gpu, plant_host, f.quads_option, turns, pair_s, block_s, block_steps, warmup_s});
@@ -179,6 +183,8 @@ experiments::SessionOptions session_options(const MeasureFlags& f, const Command
   o.seed_given = f.seed_given;
   o.plant_pct = f.plant_pct;
   o.plant_gpu = f.plant_gpu;
+  if (!f.gate_answers.empty()) gpt2::check_folder_writable(f.gate_answers, "--gate-answers");
+  o.gate_answers = f.gate_answers;
   o.serial = f.serial;
   o.stop = &interrupted;
   o.progress = isatty(STDERR_FILENO);

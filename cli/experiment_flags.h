@@ -34,8 +34,9 @@ struct MeasureFlags {
   bool quick = false, no_extension = false, sequential = false, seed_given = false, serial = false;
   double settle_s = -1;                          // < 0 = by the settle rule
   double plant_pct = 0, minimum_effect_pct = 0;  // 0 = the file's, or 0.3
-  std::string plant_gpu;
+  std::string plant_gpu, gate_answers;
   Argument* quads_option = nullptr;
+  Argument* gate_answers_option = nullptr;
   std::vector<Argument*> of_stepping_arms;  // without meaning for commands
   std::vector<Argument*> of_a_verdict;      // without meaning where processes are recorded and nothing is decided
 };

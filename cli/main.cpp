@@ -2,10 +2,14 @@
 // 0 done and good · 1 the answer is no · 2 bad usage or input · 3 this machine cannot · 4 undecided.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "build_info.inc"
@@ -16,23 +20,33 @@
 
 namespace {
 
-void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_code) {
-  cli::add_doctor_command(app, line, exit_code);
-  cli::add_train_command(app, line, exit_code);
-  cli::add_profile_command(app, line, exit_code);
-  cli::add_energy_command(app, line, exit_code);
-  cli::add_ingest_command(app, line, exit_code);
-  cli::add_report_command(app, exit_code);
-  cli::add_join_command(app, exit_code);
-  cli::add_diff_command(app, exit_code);
-  cli::add_scaling_command(app);
-  cli::add_gate_command(app, exit_code);
-  cli::add_baseline_command(app, exit_code);
-  cli::add_data_command(app, exit_code);
-  cli::add_eval_command(app, exit_code);
-  cli::add_experiment_command(app, line, exit_code);
-  cli::add_kernels_command(app, exit_code);
-  cli::add_arm_command(app);
+using Add = std::function<void(cli::Command& app, const cli::CommandLine& line, int& exit_code)>;
+const std::vector<std::pair<std::string_view, Add>>& commands() {
+  static const std::vector<std::pair<std::string_view, Add>> all{
+      {"doctor", cli::add_doctor_command},
+      {"train", cli::add_train_command},
+      {"profile", cli::add_profile_command},
+      {"energy", cli::add_energy_command},
+      {"ingest", cli::add_ingest_command},
+      {"report", [](auto& app, auto&, int& exit_code) { cli::add_report_command(app, exit_code); }},
+      {"join", [](auto& app, auto&, int& exit_code) { cli::add_join_command(app, exit_code); }},
+      {"diff", [](auto& app, auto&, int& exit_code) { cli::add_diff_command(app, exit_code); }},
+      {"scaling", [](auto& app, auto&, int&) { cli::add_scaling_command(app); }},
+      {"gate", [](auto& app, auto&, int& exit_code) { cli::add_gate_command(app, exit_code); }},
+      {"baseline", [](auto& app, auto&, int& exit_code) { cli::add_baseline_command(app, exit_code); }},
+      {"data", [](auto& app, auto&, int& exit_code) { cli::add_data_command(app, exit_code); }},
+      {"eval", [](auto& app, auto&, int& exit_code) { cli::add_eval_command(app, exit_code); }},
+      {"experiment", cli::add_experiment_command},
+      {"kernels", [](auto& app, auto&, int& exit_code) { cli::add_kernels_command(app, exit_code); }},
+      {"arm", [](auto& app, auto&, int&) { cli::add_arm_command(app); }}};
+  return all;
+}
+
+// `only`: the command of this name, where there is one; every command otherwise.
+void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_code, std::string_view only = "") {
+  const bool known = std::ranges::any_of(commands(), [&](const auto& c) { return c.first == only; });
+  for (const auto& [name, add] : commands())
+    if (!known || name == only) add(app, line, exit_code);
   app.require_subcommand(1);
   cli::guard_values(app);
 }
@@ -60,10 +74,10 @@ int main(int argc, char** argv) {
     }
     if (first == "--parse-only") {
       cli::parse_only([](int n, const char* const* words) {
-        // A command line may be parsed once by one set of commands.
+        // A command line may be parsed once by one set of commands, and thousands of lines want the flags of their own command only.
         cli::Command fresh{"", "stepscope"};
         int unused = 0;
-        add_commands(fresh, {const_cast<char**>(words), n}, unused);
+        add_commands(fresh, {const_cast<char**>(words), n}, unused, n > 1 ? words[1] : "");
         check_command(fresh, n, words);
         return fresh.parse_only(n, words);
       });

@@ -33,6 +33,23 @@ STEPSCOPE_JSON_HERE template class lexer<json, iterator_input_adapter<std::strin
 STEPSCOPE_JSON_HERE template class lexer<ordered_json, iterator_input_adapter<std::string::const_iterator>>;
 STEPSCOPE_JSON_HERE template class iter_impl<const json>;
 STEPSCOPE_JSON_HERE template class iter_impl<const ordered_json>;
+// json::parse of a string, of a literal and of a stream.
+#define STEPSCOPE_JSON_PARSER(Json, Input)                                                               \
+  STEPSCOPE_JSON_HERE template class parser<Json, Input>;                                                \
+  STEPSCOPE_JSON_HERE template bool parser<Json, Input>::sax_parse_internal(json_sax_dom_parser<Json>*); \
+  STEPSCOPE_JSON_HERE template bool parser<Json, Input>::sax_parse_internal(json_sax_dom_callback_parser<Json>*);
+#define STEPSCOPE_JSON_PARSERS(Json)                                               \
+  STEPSCOPE_JSON_HERE template class json_sax_dom_parser<Json>;                    \
+  STEPSCOPE_JSON_HERE template class json_sax_dom_callback_parser<Json>;           \
+  STEPSCOPE_JSON_PARSER(Json, iterator_input_adapter<std::string::const_iterator>) \
+  STEPSCOPE_JSON_PARSER(Json, iterator_input_adapter<const char*>)                 \
+  STEPSCOPE_JSON_PARSER(Json, input_stream_adapter)
+STEPSCOPE_JSON_HERE template class lexer<json, iterator_input_adapter<const char*>>;
+STEPSCOPE_JSON_HERE template class lexer<ordered_json, iterator_input_adapter<const char*>>;
+STEPSCOPE_JSON_PARSERS(json)
+STEPSCOPE_JSON_PARSERS(ordered_json)
+#undef STEPSCOPE_JSON_PARSERS
+#undef STEPSCOPE_JSON_PARSER
 }  // namespace detail
 }  // namespace nlohmann
 STEPSCOPE_JSON_HERE template class std::vector<nlohmann::json>;

@@ -4,11 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/read_file.h"
+#include "base/sha256.h"
 #include "experiments/gate/receipt.h"
 #include "experiments/session/child_output.h"
 
@@ -45,6 +48,23 @@ std::string flags_not_gated(const Arguments& trainer_arguments) {
 
 }  // namespace
 
+Gates::Gates(std::string program, double timeout_s, const std::atomic<bool>* stop, bool progress,
+             std::function<std::string(const std::string& trainer)> receipt_of, const std::filesystem::path& kept)
+    : program_(std::move(program)), timeout_s_(timeout_s), stop_(stop), progress_(progress), receipt_of_(std::move(receipt_of)) {
+  if (kept.empty()) return;
+  // A file of answers holds structs of the program that wrote it (kept_answers.h), so each program has a folder of its own.
+  answers_ = kept / gpt2::sha256_file(program_).substr(0, 16);
+  std::filesystem::create_directories(answers_);
+  const std::filesystem::path seed = answers_ / "seed";
+  if (const auto before = stepscope::read_file_if_there(seed)) {
+    const auto [end, error] = std::from_chars(before->data(), before->data() + before->size(), seed_);
+    if (error != std::errc() || end != before->data() + before->size())
+      throw InputError(fmt::format("{}: expected one whole number, the seed of the gates", seed.string()));
+  } else {
+    gpt2::write_file_atomically(seed, std::to_string(seed_));
+  }
+}
+
 std::string value_of(const std::vector<std::string>& arguments, const std::string& flag) {
   for (size_t i = 0; i + 1 < arguments.size(); ++i)
     if (arguments[i] == flag) return arguments[i + 1];
@@ -73,7 +93,7 @@ GateSummary Gates::check(const std::vector<std::string>& trainer_arguments) {
   bool ops_done = !ops_of.empty();
   for (const auto& [other, summary] : known_) ops_done |= other.find("--trainer " + trainer) != std::string::npos && summary.passed;
   argv.insert(argv.begin(), {program_, "gate"});
-  argv.insert(argv.end(), {"--json", "--seed", std::to_string(seed_), "--oracle-answers", answers_.path().string()});
+  argv.insert(argv.end(), {"--json", "--seed", std::to_string(seed_), "--oracle-answers", answers_.string()});
   if (ops_done) argv.emplace_back("--no-ops");
   if (progress_) fmt::print(stderr, "gate: {}\n", key);
   GateSummary g;

@@ -24,9 +24,10 @@ std::string receipt_of_ops(const std::filesystem::path& root, const std::string&
 class Gates {
  public:
   // `receipt_of`, which may be empty: receipt_of_ops of a trainer. With a receipt, only whole models are checked here.
+  // `kept`: seed and answers of the gates stay in a folder of this program below it, and are those that an earlier session left there;
+  // empty: this session draws a seed, and its answers end with it. Throws stepscope::InputError for a folder that cannot be written.
   Gates(std::string program, double timeout_s, const std::atomic<bool>* stop, bool progress,
-        std::function<std::string(const std::string& trainer)> receipt_of = {})
-      : program_(std::move(program)), timeout_s_(timeout_s), stop_(stop), progress_(progress), receipt_of_(std::move(receipt_of)) {}
+        std::function<std::string(const std::string& trainer)> receipt_of = {}, const std::filesystem::path& kept = {});
 
   // Of what an arm with these trainer arguments runs. Throws Interrupted, stepscope::MachineError when this machine cannot run it,
   // stepscope::InputError for what the trainer refuses.
@@ -40,7 +41,8 @@ class Gates {
   std::function<std::string(const std::string& trainer)> receipt_of_;
   // One seed for all gates of a session, so that the oracle's answers serve every arm.
   uint64_t seed_ = std::random_device{}();
-  stepscope::TemporaryFolder answers_;
+  stepscope::TemporaryFolder own_answers_;
+  std::filesystem::path answers_ = own_answers_.path();
   std::map<std::string, GateSummary> known_;
 };
 

@@ -80,7 +80,7 @@ std::function<std::string(const std::string&)> receipts_here(const SessionOption
 
 ExperimentSession::ExperimentSession(SessionOptions options)
     : options_(std::move(options)),
-      gates_(options_.program, options_.gate_timeout_s, options_.stop, options_.progress, receipts_here(options_)) {
+      gates_(options_.program, options_.gate_timeout_s, options_.stop, options_.progress, receipts_here(options_), options_.gate_answers) {
   if (options_.gpu.present) device_ = options_.gpu.name;
   if (!options_.seed_given) options_.plan.seed = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
 }

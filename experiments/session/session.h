@@ -38,6 +38,7 @@ struct SessionOptions {
   int command_steps = 40;               // of a frozen baseline, per block
   bool built_here = false;              // `program` was built from `root`: its sources must not be newer than it is
   double gate_timeout_s = 900, profile_timeout_s = 600;
+  std::filesystem::path gate_answers;  // where gates keep what commands after this one may use (gates.h); "" = nothing is kept
   const std::atomic<bool>* stop = nullptr;
   bool progress = false;
 };

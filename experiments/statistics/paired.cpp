@@ -27,10 +27,15 @@ double t_quantile(double p, int degrees) {
   return value;
 }
 
+// In double throughout: Boost's own choice of long double costs seven times as much and moves no tail by more than 6e-15 of itself
+// (5 to 63 degrees, t from -8 to 40).
+using Doubles = boost::math::policies::policy<boost::math::policies::promote_double<false>>;
+using StudentsT = boost::math::students_t_distribution<double, Doubles>;
+
 // P(T > t). Boost refuses infinite t, which is what a spread of 0 gives.
 double t_upper_tail(double t, int degrees) {
   if (std::isinf(t)) return t > 0 ? 0.0 : 1.0;
-  return boost::math::cdf(boost::math::complement(boost::math::students_t(degrees), t));
+  return boost::math::cdf(boost::math::complement(StudentsT(degrees), t));
 }
 
 double t_statistic(const Estimate& e, double center) {

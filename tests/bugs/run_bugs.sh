@@ -46,15 +46,7 @@ else
   trap 'rm -rf "$out"' EXIT
 fi
 
-# program -> class of its row in the table; nothing for an unpatched one
-class_of_patch() {
-  awk -F'\t' -v number="${1#gate_bug_}-" '
-    { for (cell = 4; cell <= 5; cell++) {
-        n = split($cell, stems, ",")
-        for (i = 1; i <= n; i++) if (index(stems[i], number) == 1) { print $6; exit }
-      } }' "$here/table.tsv"
-}
-# program -> output, exit code; 9 = racecheck found a hazard
+# program, class of its row in the table (none: it is unpatched) -> output, exit code; 9 = racecheck found a hazard
 run() {
   local wrap=() check patch words=()
   # One that was ended by the limit gets another try.
@@ -64,7 +56,7 @@ run() {
   # The oracle runs host code of gpt2/ outside of its ops: such a bug is in its answers as well.
   if ! grep -q '^+++ b/gpt2/' "$patch" 2>/dev/null || grep -q '^+++ b/gpt2/ops/' "$patch"; then words+=("answers=$answers"); fi
   # No single op shows these.
-  case "$(class_of_patch "$1")" in steps | "late steps" | wiring) words+=(models-first) ;; esac
+  case "${2:-}" in steps | "late steps" | wiring) words+=(models-first) ;; esac
   case "$check" in
     any) [ -z "$first" ] || words+=(first) ;;
     "racecheck "*) wrap=(compute-sanitizer --tool racecheck --kernel-name "${check#racecheck }" --error-exitcode 9) ;;
@@ -82,7 +74,7 @@ race() {
     > "$out/$1.race" 2> "$out/$1.race.err"
   echo $? > "$out/$1.race.code"
 }
-export -f run race class_of_patch
+export -f run race
 
 # Only programs of one build can read each other's answers, and this is the build.
 answers=$out/answers-$(cat "$build"/bin/gate_unpatched_fp32 "$build"/bin/gate_unpatched_mixed | cksum | tr -d ' ')
@@ -92,17 +84,17 @@ cores=$(nproc)
 export build seed out here limit first answers
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores / jobs > 4 ? 4 : cores / jobs > 1 ? cores / jobs : 1))}
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-mapfile -t stems < <(selected_patches)
+mapfile -t selected < <(selected_patches)
 # First, one at a time, those whose clocks are looked at: processes that share a GPU wait for each other.
 run gate_unpatched_fp32
 run gate_unpatched_mixed
 if [ "$(cat "$out/gate_unpatched_fp32.code")" -eq 3 ]; then cat "$out/gate_unpatched_fp32.err" >&2; exit 3; fi
-for stem in ${stems[@]+"${stems[@]}"}; do
-  if grep -qE '^Caught-by: (clock|late work|timed steps)' "$here/$stem.patch"; then run "gate_bug_${stem%%-*}"; fi
+for patch in ${selected[@]+"${selected[@]}"}; do
+  if grep -qE '^Caught-by: (clock|late work|timed steps)' "$here/${patch%%|*}.patch"; then run "gate_bug_${patch%%-*}" "${patch#*|}"; fi
 done
-programs() { for stem in ${stems[@]+"${stems[@]}"}; do echo "gate_bug_${stem%%-*}"; done; }
-programs | xargs -P "$jobs" -I{} bash -c 'run {}'
-[ -z "$racecheck" ] || programs | xargs -P "$jobs" -I{} bash -c 'race {}'
+programs() { for patch in ${selected[@]+"${selected[@]}"}; do echo "gate_bug_${patch%%-*}|${patch#*|}"; done; }
+programs | xargs -P "$jobs" -d '\n' -I{} bash -c 'run "${1%%|*}" "${1#*|}"' run {}
+[ -z "$racecheck" ] || programs | cut -d'|' -f1 | xargs -P "$jobs" -I{} bash -c 'race {}'
 
 good=1
 for trainer in fp32 mixed; do

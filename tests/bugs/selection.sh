@@ -35,7 +35,7 @@ selects_number() {
 selects_cheats() { [ ${#only[@]} -eq 0 ] && selects_class harness; }
 selects_everything() { [ ${#only[@]} -eq 0 ] && [ ${#classes[@]} -eq 0 ]; }
 
-# Names of the selected patches, one a line, in the order of the table.
+# The selected patches, one a line, in the order of the table: name|class.
 selected_patches() {
   local kind row what fp32 mixed class cell stem
   while IFS=$'\t' read -r kind row what fp32 mixed class; do
@@ -44,7 +44,7 @@ selected_patches() {
     for cell in "$fp32" "$mixed"; do
       case "$cell" in -*) continue ;; esac
       for stem in ${cell//,/ }; do
-        selects_number "${stem%%-*}" && echo "$stem"
+        selects_number "${stem%%-*}" && echo "$stem|$class"
       done
     done
   done < "$here/table.tsv"

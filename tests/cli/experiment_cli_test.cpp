@@ -21,6 +21,9 @@ namespace fs = std::filesystem;
 
 class ExperimentCli : public ::testing::Test {
  protected:
+  // Gates are most of the time of these commands, and all ask the same: each takes the answers of the first.
+  static void SetUpTestSuite() { answers_ = fresh_folder(); }
+  static void TearDownTestSuite() { fs::remove_all(answers_); }
   void SetUp() override {
     root_ = fresh_folder();
     fs::create_directories(root_ / "experiments/studies");
@@ -40,6 +43,8 @@ class ExperimentCli : public ::testing::Test {
         << "\npredicted: {saving_ms: -1, arithmetic: sixteen times}\nworkloads: [{model: tiny, batch_size: 1, "
            "seq_len: 16}]\nminimum_effect_pct: 5\n";
   }
+  // What measures with a gate of ours.
+  static std::string gated(const std::string& arguments) { return "run " + arguments + " --gate-answers " + answers_.string(); }
   Outcome run(const std::string& arguments) const {
     return stepscope("experiment " + arguments, "CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 STEPSCOPE_ROOT=" + root_.string());
   }
@@ -75,10 +80,11 @@ class ExperimentCli : public ::testing::Test {
   }
   static constexpr const char* kQuick = " --quick --pairs 8 --no-extension --quads 1 --block-s 0.01 --warmup-s 0.01";
   fs::path root_;
+  static inline fs::path answers_;
 };
 
 TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
-  const Outcome o = run(std::string("run cpu-sixteen-micro-batches") + kQuick);
+  const Outcome o = run(gated("cpu-sixteen-micro-batches") + kQuick);
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("slower"));
   const json v = json::parse(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json"));
@@ -99,7 +105,7 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
   EXPECT_THAT(again.out, HasSubstr("nothing to run"));
   std::ofstream(root_ / "gpt2/reference/a.h") << "// another\n";
   EXPECT_THAT(run("list").out, HasSubstr("STALE: the sources of the reference trainer changed"));
-  const Outcome changed = run(std::string("run --all --changed") + kQuick);
+  const Outcome changed = run(gated("--all --changed") + kQuick);
   EXPECT_EQ(changed.exit_code, 0) << changed.out << changed.err;
   EXPECT_THAT(changed.out, HasSubstr("slower"));
 
@@ -117,7 +123,7 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
 }
 
 TEST_F(ExperimentCli, stops_at_the_first_of_three_looks_for_what_is_plain) {
-  const Outcome o = run("run cpu-sixteen-micro-batches --quick --sequential --quads 1 --block-s 0.01 --warmup-s 0.01 --no-profile");
+  const Outcome o = run(gated("cpu-sixteen-micro-batches --quick --sequential --quads 1 --block-s 0.01 --warmup-s 0.01 --no-profile"));
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;
   const json v = json::parse(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json"));
   EXPECT_EQ(v["workloads"][0]["pairs"].size(), 6u);
@@ -128,7 +134,7 @@ TEST_F(ExperimentCli, stops_at_the_first_of_three_looks_for_what_is_plain) {
 
 TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
   put("cpu-same", "flags: {eps: 2e-8}");  // an argument of one kernel
-  const Outcome o = run(std::string("run cpu-same") + kQuick);
+  const Outcome o = run(gated("cpu-same") + kQuick);
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("same_code"));
   EXPECT_THAT(slurp(root_ / "experiments/studies/aa-ledger.jsonl"), HasSubstr("\"planted_pct\":0"));
@@ -136,10 +142,10 @@ TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
 
 TEST_F(ExperimentCli, compares_an_arm_with_itself_and_finds_what_is_planted) {
   const std::string aa = "aa --trainer reference --model tiny --batch-size 1 --seq-len 16 --minimum-effect 20" + std::string(kQuick);
-  const Outcome planted = run(aa + " --plant 900");
+  const Outcome planted = run(aa + " --plant 900 --gate-answers " + answers_.string());
   EXPECT_EQ(planted.exit_code, 0) << planted.out << planted.err;
   EXPECT_THAT(planted.out, HasSubstr("1 slower"));
-  const Outcome same = run(aa + " --record " + (root_ / "aa.json").string());
+  const Outcome same = run(aa + " --no-gate --record " + (root_ / "aa.json").string());
   EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
   const Outcome rates = run("resample --pairs 8 --no-extension " + (root_ / "aa.json").string());
   EXPECT_EQ(rates.exit_code, 0) << rates.err;
@@ -177,7 +183,8 @@ TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
   const fs::path verdict = root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json";
   // Two gates (one where both arms are alike to it), then the arms of a first pair, of a second, and one of a third: so at least one
   // pair is complete and at most half of the 26 planned ones.
-  const Outcome o = run_until(7, "run cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 8 --block-s 0.1 --warmup-s 0.02");
+  const Outcome o =
+      run_until(7, gated("cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 2 --block-s 0.05 --warmup-s 0.02"));
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   const json v = json::parse(slurp(verdict));
   EXPECT_EQ(v["verdict"], "undecided") << o.out;
@@ -188,11 +195,11 @@ TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
 }
 
 TEST_F(ExperimentCli, does_not_let_an_interrupted_run_replace_a_verdict) {
-  ASSERT_EQ(run(std::string("run cpu-sixteen-micro-batches") + kQuick).exit_code, 1);
+  ASSERT_EQ(run(gated("cpu-sixteen-micro-batches") + kQuick).exit_code, 1);
   const fs::path folder = root_ / "experiments/studies/cpu-sixteen-micro-batches";
   const std::string before = slurp(folder / "verdict.json"),
                     page = slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md");
-  const Outcome o = run_until(1, "run cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 8 --block-s 0.1");
+  const Outcome o = run_until(1, gated("cpu-sixteen-micro-batches --quick --pairs 26 --no-extension --quads 8 --block-s 0.1"));
   EXPECT_EQ(o.exit_code, 4) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr("stands"));
   EXPECT_EQ(slurp(folder / "verdict.json"), before);
@@ -206,7 +213,7 @@ TEST_F(ExperimentCli, goes_on_when_one_experiment_of_many_cannot_run_here) {
          "{saving_ms: 1, arithmetic: "
          "none}\nworkloads: [{model: d12, batch_size: 4, seq_len: 1024}]\n";
   fs::create_directories(root_ / "fp32");
-  const Outcome o = run(std::string("run --all") + kQuick);
+  const Outcome o = run(gated("--all") + kQuick);
   EXPECT_EQ(o.exit_code, 3) << o.out << o.err;
   EXPECT_THAT(o.err, HasSubstr("a-needs-a-gpu"));
   EXPECT_THAT(o.out, HasSubstr("cpu-sixteen-micro-batches"));
@@ -250,6 +257,8 @@ TEST_F(ExperimentCli, refuses_flags_whose_effect_nobody_would_see_before_anythin
   wrong("run cpu-sixteen-micro-batches --gate-command true", "--gate-command");
   wrong("run cpu-sixteen-micro-batches --skip-steps 0", "--skip-steps");
   wrong("run --a true --b true --changed", "--changed");
+  wrong("run --a true --b true --gate-answers " + answers_.string(), "--gate-answers");
+  wrong(aa + "--no-gate --gate-answers " + answers_.string(), "--gate-answers");
   wrong("resample --turns 2 " + (root_ / "aa.json").string(), "--turns");
   wrong("check " + (root_ / "absent.json").string(), "absent.json: cannot be read");
 }

@@ -95,7 +95,7 @@ std::vector<Answer> answers_to(const std::vector<Line>& lines) {
     std::ofstream out(folder / "lines");
     for (const Line& l : lines) out << words_of(l) << '\n';
   }
-  const std::string command = BINARY_DIR "/bin/stepscope --parse-only <" + (folder / "lines").string() + " >" + (folder / "out").string();
+  const std::string command = stepscope_program() + " --parse-only <" + (folder / "lines").string() + " >" + (folder / "out").string();
   EXPECT_EQ(std::system(command.c_str()), 0);
   std::vector<Answer> answers;
   std::istringstream in(slurp(folder / "out"));

@@ -296,9 +296,10 @@ void write_weights(const fs::path& folder) {
 
 class CommandLines : public ::testing::Test {
  protected:
-  static Outcome run(const fs::path& folder, const std::string& arguments) {
-    const std::string limit = "cd '" + folder.string() + "' && STEPSCOPE_ROOT='" + folder.string() +
-                              "' CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 https_proxy=http://127.0.0.1:9 timeout -k 2 4";
+  // A line has been understood long before `processor_s` seconds of computing, and what only waits ends after 4 seconds.
+  static Outcome run(const fs::path& folder, const std::string& arguments, int processor_s) {
+    const std::string limit = "cd '" + folder.string() + "' && ulimit -t " + std::to_string(processor_s) + " && STEPSCOPE_ROOT='" +
+                              folder.string() + "' CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 https_proxy=http://127.0.0.1:9 timeout -k 2 4";
     return stepscope(arguments, limit);
   }
 };
@@ -316,7 +317,7 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
   for (const char* made :
        {"--out one.json", "--out two.json --gpus 2 --keep-recording pair.jsonl", "--out four.json --gpus 4 --keep-recording big.jsonl"}) {
     const std::string profile = std::string("profile --trainer reference --model tiny --steps 2 ") + made;
-    ASSERT_EQ(run(folder, profile).exit_code, 0) << profile;
+    ASSERT_EQ(run(folder, profile, 60).exit_code, 0) << profile;
   }
   for (const char* rank : {".rank0.jsonl", ".rank1.jsonl"})  // to have kept it as run.jsonl would have taken the log of that name away
     fs::rename(folder / (std::string("pair") + rank), folder / (std::string("run") + rank));
@@ -349,7 +350,7 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
         if (todo[k].first.starts_with("train") && todo[k].first.find(" --log run.jsonl") != std::string::npos)
           fs::remove(own / "run.jsonl");
         if (todo[k].first.starts_with("data --fetch")) fs::remove_all(own / "tinyshakespeare");  // it keeps what is there
-        outcomes[k] = run(own, todo[k].first);
+        outcomes[k] = run(own, todo[k].first, 1);
         fs::remove_all(own);
       }
     });

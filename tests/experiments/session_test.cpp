@@ -139,6 +139,28 @@ TEST_F(Session, gates_of_a_session_share_a_seed_and_the_oracles_answers) {
   EXPECT_EQ(shared.size(), 1u);
 }
 
+// Of one program: answers are structs of the program that wrote them.
+TEST_F(Session, gates_of_a_later_session_take_the_seed_and_the_answers_that_an_earlier_one_kept) {
+  const fs::path kept = folder_ / "kept";
+  const auto asked = [&] {
+    fs::remove(folder_ / "log");
+    Gates gates((folder_ / "program").string(), 60, nullptr, false, {}, kept);
+    gates.check({"train", "--trainer", "fp32"});
+    return log();
+  };
+  program(gate_answer(true), arm());
+  const std::string first = asked();
+  EXPECT_THAT(first, HasSubstr("--oracle-answers " + kept.string()));
+  EXPECT_EQ(asked(), first);
+  program(gate_answer(true) + "; : another program", arm());
+  const std::string other = asked();
+  EXPECT_THAT(other, HasSubstr("--oracle-answers " + kept.string()));
+  EXPECT_NE(other.substr(other.find("--oracle-answers")), first.substr(first.find("--oracle-answers")));
+  EXPECT_NE(other.substr(0, other.find("--oracle-answers")), first.substr(0, first.find("--oracle-answers"))) << "the same seed";
+  for (const auto& entry : fs::directory_iterator(kept)) std::ofstream(entry.path() / "seed") << "7 or 8";
+  EXPECT_THROW(asked(), stepscope::InputError);
+}
+
 TEST_F(Session, says_which_flags_of_an_arm_the_gate_did_not_see) {
   program(gate_answer(true), arm());
   const ordered_json d = to_json(session().run(experiment("common: {flags: {clip: 0.5}}\n"), {}));

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "tests/gate/cheating_trainer.h"
+#include "tests/gate/shared_answers.h"
 
 namespace gate {
 namespace {
@@ -26,6 +27,7 @@ ModelGateOptions small(const FakeDevice& device) {
   o.trajectory_steps = 5;
   o.with_small_cases = o.with_steps = o.with_loop = false;
   o.device = &device.hooks;
+  o.small_answers = &gate_test::shared_answers();
   return o;
 }
 

@@ -9,6 +9,7 @@
 #include "gpt2/reference/reference_trainer.h"
 #include "tests/gate/broken_trainer.h"
 #include "tests/gate/rounded_trainer.h"
+#include "tests/gate/shared_answers.h"
 
 namespace gate {
 namespace {
@@ -65,6 +66,7 @@ std::vector<uint64_t> first_seeds(uint64_t n) {
 TEST(FalseAlarms, TheReferenceIsRefusedForNoSeed) {
   ModelGateOptions o;
   o.trainer = "reference";
+  o.small_answers = &gate_test::shared_answers();
   const auto make = [](const gpt2::TrainerOptions& t) { return gpt2::make_reference_trainer(t); };
   const SeedsReport s = over_seeds("reference", check_seeds(make, o, first_seeds(2)));
   EXPECT_EQ(s.seeds, 2);
@@ -87,6 +89,7 @@ TEST(FalseAlarms, ATrainerThatRoundsAsTheMixedOneIsRefusedForNoSeed) {
 TEST(FalseAlarms, AWrongTrainerIsRefusedForEverySeed) {
   ModelGateOptions o;
   o.trainer = "reference";
+  o.small_answers = &gate_test::shared_answers();
   const auto seeds = first_seeds(2);
   const SeedsReport s =
       over_seeds("wrong", check_seeds(gate_test::broken({.plan = [](gpt2::StepPlan& p) { p.adamw.weight_decay = 0; }}), o, seeds));

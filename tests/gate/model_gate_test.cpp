@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -16,6 +17,7 @@
 #include "base/temporary_folder.h"
 #include "experiments/gate/budgets.h"
 #include "tests/gate/broken_trainer.h"
+#include "tests/gate/shared_answers.h"
 
 namespace gate {
 namespace {
@@ -39,7 +41,9 @@ ModelGateOptions one_layer(bool small, uint64_t seed) {
 }
 
 GateReport judge(const Defect& defect, bool small = false, uint64_t seed = 7) {
-  return check_model(broken(defect), one_layer(small, seed));
+  ModelGateOptions o = one_layer(small, seed);
+  o.small_answers = &gate_test::shared_answers();
+  return check_model(broken(defect), o);
 }
 
 std::set<std::string> failing(const GateReport& report) {
@@ -129,6 +133,44 @@ TEST(ModelGate, AnswersInFilesChangeNoVerdict) {
   const std::filesystem::path first = kept.begin()->first;
   std::filesystem::resize_file(first, std::filesystem::file_size(first) - 1);
   EXPECT_EQ(values(check_model(broken(wrong), options)), values(alone));
+}
+
+// What gates share is found by everything that it depends on: one that is kept for other weights or for another storage would be a verdict
+// about another trainer.
+TEST(Answers, AreThoseOfTheSameQuestion) {
+  struct Question {
+    Case c{"main", gate_model(), 2, 4};
+    std::vector<float> weights;
+    std::vector<Tokens> tokens;
+    Storage storage{8, 16, 11, 8};
+    int draws = 1;
+    bool with_gradients = true;
+  };
+  Question first;
+  first.c.config.layers = 1;
+  first.weights = trained_like_parameters(first.c, 3);
+  first.tokens = {random_tokens(first.c, 3, 0), random_tokens(first.c, 3, 1)};
+  ExpectedCache answers;
+  const auto ask = [&](const Question& q) { return answers.get(q.c, q.weights, q.tokens, q.storage, q.draws, q.with_gradients); };
+  const auto answer = ask(first);
+  EXPECT_EQ(ask(first), answer);
+  const std::vector<std::function<void(Question&)>> changes{[](Question& q) { q.weights.back() += 1; },
+                                                            [](Question& q) { q.tokens[0].inputs[0] ^= 1; },
+                                                            [](Question& q) { q.tokens[1].targets[7] ^= 1; },
+                                                            [](Question& q) { q.tokens.pop_back(); },
+                                                            [](Question& q) { q.storage.activation_bits = 9; },
+                                                            [](Question& q) { q.storage.stream_bits = 17; },
+                                                            [](Question& q) { q.storage.weight_bits = 12; },
+                                                            [](Question& q) { q.storage.gradient_bits = 9; },
+                                                            [](Question& q) { q.draws = 2; },
+                                                            [](Question& q) { q.with_gradients = false; },
+                                                            [](Question& q) { q.c.batch_size = 4, q.c.seq_len = 2; },
+                                                            [](Question& q) { q.c.config.heads = 2; }};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    Question other = first;
+    changes[i](other);
+    EXPECT_NE(ask(other), answer) << "change " << i;
+  }
 }
 
 TEST(ModelGate, EachTensorOffByATwentiethOfAPercentIsNamed) {

@@ -12,8 +12,10 @@
 #include "experiments/gate/known_model.h"
 #include "experiments/gate/model_gate.h"
 #include "experiments/gate/model_parts.h"
+#include "experiments/gate/step_judge.h"
 #include "tests/gate/broken_trainer.h"
 #include "tests/gate/rounded_trainer.h"
+#include "tests/gate/shared_answers.h"
 
 namespace gate {
 namespace {
@@ -31,6 +33,7 @@ ModelGateOptions only_main(const std::string& trainer) {
   o.seed = 7;
   o.trajectory_steps = 5;
   o.with_small_cases = o.with_steps = o.with_loop = o.with_timed_steps = false;
+  o.small_answers = &gate_test::shared_answers();
   return o;
 }
 // Only the steps of all shapes, or only the small cases: everything else is really not run.
