@@ -24,6 +24,8 @@ struct Way {
 std::vector<Way> ways();          // most promising first
 std::vector<Case> check_cases();  // small and odd ones, and those of B=4
 std::vector<Case> timed_cases();  // B=64 and B=4, most wanted first
+// The products of a block that are cuBLASLt's in the step, at so many rows.
+std::vector<Case> block_cases(int rows);
 
 // Device memory of a product, filled with small random values.
 struct Buffers {

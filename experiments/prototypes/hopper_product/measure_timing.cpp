@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/nvml.h"
+#include "experiments/energy/gpu_meter.h"
 #include "experiments/prototypes/hopper_product/cublaslt_rival.h"
 #include "experiments/prototypes/hopper_product/cutlass_rival.h"
 #include "experiments/prototypes/hopper_product/measure_cases.h"
@@ -183,13 +184,71 @@ class Comparison {
   std::vector<std::unique_ptr<Burst>> bursts_;
 };
 
-}  // namespace
-
-void time_all(double seconds, size_t products, const std::vector<std::string>& names) {
-  const auto begin = Clock::now();
+std::vector<Way> named_ways(const std::vector<std::string>& names) {
   std::vector<Way> chosen;
   for (const Way& way : ways())
     if (std::find(names.begin(), names.end(), way.name) != names.end()) chosen.push_back(way);
+  return chosen;
+}
+
+// Bursts of 20 ms, two of them queued at any time.
+energy::Window joules_of(energy::GpuMeter& meter, const Launch& launch, double flop, cudaStream_t stream) {
+  const int launches = std::clamp(static_cast<int>(1e13 / flop), 1, 1000);
+  Burst burst("", launch, launches, stream);
+  gpt2::cuda::Event ends[2];
+  size_t queued = 0, finished = 0;
+  const energy::Repeated work{[&] {
+                                burst.queue();
+                                ends[queued++ % 2].record(stream);
+                              },
+                              [&] { ends[finished++ % 2].wait(); }};
+  energy::Window window = meter.measure(work, 0.4, 1.0);
+  window.steps *= launches;
+  return window;
+}
+
+}  // namespace
+
+void joules_all(int rows, const std::vector<std::string>& names) {
+  char bus_id[32] = "";
+  STEPSCOPE_CUDA_CHECK(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, 0));
+  energy::GpuMeter meter(bus_id);
+  cudaStream_t stream{};
+  STEPSCOPE_CUDA_CHECK(cudaStreamCreate(&stream));
+  DeviceBuffer<unsigned char> workspace(static_cast<int64_t>(kRivalWorkspaceBytes));
+  fmt::print("product,m,n,k,way,us,mJ,W,MHz\n");
+  for (const Case& c : block_cases(rows)) {
+    const Buffers buffers(c, 128);
+    const double flop = 2.0 * c.m * c.n * c.k;
+    const auto line = [&](const std::string& name, const Launch& launch) {
+      try {
+        const energy::Window w = joules_of(meter, launch, flop, stream);
+        fmt::print("{},{},{},{},{},{:.2f},{:.3f},{:.0f},{:.0f}\n", c.name, c.m, c.n, c.k, name, w.seconds_per_step() * 1e6,
+                   w.joules_per_step() * 1e3, w.power_w(), w.sm_clock_mhz.value_or(0));
+      } catch (const std::exception& e) {
+        fmt::print("{},{},{},{},{},{}\n", c.name, c.m, c.n, c.k, name, e.what());
+      }
+      std::fflush(stdout);
+    };
+    CublasLtRival rival(buffers.problem, c.tail, workspace.data());
+    line("cuBLASLt", [&](cudaStream_t s) { rival.run(s); });
+    for (const Way& way : named_ways(names)) {
+      if (why_not(buffers.problem, c.tail, way.cut)) continue;
+      std::unique_ptr<Product> product;
+      try {
+        product = std::make_unique<Product>(buffers.problem, c.tail, way.cut);
+      } catch (const std::exception&) {
+        continue;  // no kernel of this width for this layout
+      }
+      line(way.name, [&](cudaStream_t s) { product->run(s); });
+    }
+  }
+  STEPSCOPE_CUDA_CHECK(cudaStreamDestroy(stream));
+}
+
+void time_all(double seconds, size_t products, const std::vector<std::string>& names) {
+  const auto begin = Clock::now();
+  const std::vector<Way> chosen = named_ways(names);
   cudaStream_t stream{};
   STEPSCOPE_CUDA_CHECK(cudaStreamCreate(&stream));
   fmt::print("how,product,m,n,k,way,ms,ratio,tflops,runs or joules\n");
