@@ -71,11 +71,38 @@ struct Command::State {
   Argument* add(CLI::Option* option) { return &arguments.emplace_back(option); }
 };
 
+namespace {
+
+// "stepscope experiment run": the commands that were understood before an error. CLI11 reports every error from the outermost.
+std::string words_so_far(const CLI::App& app) {
+  std::string words = app.get_name();
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    words += " " + at->get_name();
+  }
+  return words;
+}
+
+// CLI11 lists unknown words from the last to the first, and counts a repeated flag in words of its own.
+std::string problem_words(const CLI::App& app, const CLI::Error& e) {
+  if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    std::string words;
+    for (const std::string& word : app.remaining(true)) words += (words.empty() ? "" : " ") + word;
+    if (!words.empty()) return "unknown here: " + words;
+  }
+  const std::string text = e.what(), repeated = ": At Most 1 required but received ";
+  if (const size_t at = text.find(repeated); at != std::string::npos)
+    return text.substr(0, at) + ": given " + text.substr(at + repeated.size()) + " times, expected once";
+  return text;
+}
+
+}  // namespace
+
 Command::Command(const std::string& description, const std::string& name) : state_(std::make_unique<State>()) {
   state_->owned = std::make_unique<CLI::App>(description, name);
   state_->app = state_->owned.get();
   state_->app->failure_message([](const CLI::App* a, const CLI::Error& e) {
-    return std::string("stepscope: ") + e.what() + "\nTry `stepscope " + (a->get_parent() ? a->get_name() + " " : "") + "--help`.\n";
+    return "stepscope: " + problem_words(*a, e) + "\nTry `" + words_so_far(*a) + " --help`.\n";
   });
 }
 Command::Command(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -13,6 +13,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "base/nvml.h"
 #include "base/process.h"
 #include "base/temporary_folder.h"
@@ -247,6 +248,7 @@ void add_doctor_command(Command& app, const CommandLine& line, int& exit_code) {
       exit_code = sweep_links(*sweep, line);
       return;
     }
+    if (!sweep->links.empty()) throw stepscope::InputError(fmt::format("--links {}: expected --gpus N with it", sweep->links));
     Report r;
     check_gpu(r, std::filesystem::read_symlink("/proc/self/exe").string());
     check_optional_parts(r);

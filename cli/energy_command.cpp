@@ -17,6 +17,7 @@
 #include "experiments/energy/measure.h"
 #include "experiments/energy/op_nodes.h"
 #include "profiler/document/json.h"
+#include "profiler/document/not_json.h"
 
 namespace cli {
 namespace {
@@ -34,8 +35,9 @@ struct EnergyFlags {
 };
 
 energy::Document load(const std::string& file) {
-  const auto json = nlohmann::ordered_json::parse(stepscope::read_file(file), nullptr, false);
-  if (json.is_discarded()) throw InputError(fmt::format("{}: this is no JSON", file));
+  const std::string text = stepscope::read_file(file);
+  const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (json.is_discarded()) throw InputError(fmt::format("{}: not an energy document: {}", file, profiler::why_no_object(text)));
   return energy::from_json(json, file);
 }
 

@@ -25,7 +25,7 @@ struct JoinFlags {
 
 void run(const JoinFlags& f, int& exit_code) {
   gpt2::check_file_writable(f.out, "--out");
-  check_report_outputs(f.report);
+  check_report_outputs(f.report, {{"--out", f.out}});
   std::vector<profiler::RankRecording> recordings;
   for (const std::string& file : f.recordings) recordings.push_back({profiler::load_recording(file), file});
   std::optional<profiler::RunInfo> info;

@@ -1,9 +1,14 @@
 // stepscope COMMAND: dispatch and the translation of errors into exit codes (design §4), nothing else. The only place that exits:
 // 0 done and good · 1 the answer is no · 2 bad usage or input · 3 this machine cannot · 4 undecided.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <optional>
@@ -51,15 +56,32 @@ void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_cod
   cli::guard_values(app);
 }
 
-// CLI11 says only that a subcommand is missing, not which word was none.
+// CLI11 says only that a subcommand is missing, not which word stands in its place.
 void check_command(const cli::Command& app, int argc, const char* const* argv) {
-  if (argc > 1 && argv[1][0] != '-' && !app.has_subcommand(argv[1]))
-    throw stepscope::InputError(fmt::format("unknown command '{}'; `stepscope --help` lists them", argv[1]));
+  if (argc < 2) throw stepscope::InputError("expected a command; `stepscope --help` lists them");
+  const std::string_view word = argv[1];
+  if (!word.starts_with('-') && !app.has_subcommand(argv[1]))
+    throw stepscope::InputError(fmt::format("unknown command '{}'; `stepscope --help` lists them", word));
+  if (word.starts_with('-') && word != "-h" && word != "--help" && word != "--version")
+    throw stepscope::InputError(fmt::format("'{}': expected a command first; `stepscope --help` lists them", word));
 }
 
-}  // namespace
+// A stream that the caller closed would give its number to the next file that is opened, and what is printed would go into that file.
+void hold_closed_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+    if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDWR) != fd) std::abort();
+}
 
-int main(int argc, char** argv) {
+// What this program printed is its answer: a full disk behind stdout must not look like success.
+int after_printing(int exit_code) {
+  errno = 0;
+  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (!lost) return exit_code;
+  fmt::print(stderr, "stepscope: cannot write stdout: {}\n", errno != 0 ? std::strerror(errno) : "an earlier write failed");
+  return exit_code == 0 ? 2 : exit_code;
+}
+
+int run_command(int argc, char** argv) {
   int exit_code = 0;
   cli::CommandLine line{argv, argc};
   cli::Command app{"Where the time of a GPT-2 training step goes, and proof that a change made it faster without making it wrong.",
@@ -99,4 +121,11 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "stepscope: {}\n", e.what());
     return 1;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  hold_closed_streams();
+  return after_printing(run_command(argc, argv));
 }

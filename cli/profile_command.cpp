@@ -160,6 +160,9 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
   trainer_options(flags);  // refuses wrong flags before anything asks for a GPU
   const bool cpu = flags.trainer == "reference";
+  if (cpu && (!f.metrics.empty() || f.measure_ceilings))
+    fmt::print(stderr, "stepscope: {}: left out, because the CPU reference has neither hardware counters nor ceilings\n",
+               f.metrics.empty() ? "--measure-ceilings" : "--metric");
 
   profiler::CollectPlan plan;
   plan.output = f.keep_recording.empty() ? folder.file("recording.jsonl") : f.keep_recording;
@@ -281,10 +284,13 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
   if (f.traced < 1) throw InputError(fmt::format("--traced-steps is {}: expected at least 1", f.traced));
   if (f.gpus > 1 && !f.program.empty())
     throw InputError("--gpus: expected a trainer; start another program's ranks with mpirun or torchrun, and `join` their recordings");
+  if (f.program.empty() && !f.step_range.empty())
+    throw InputError(
+        fmt::format("--step-range {}: expected a program behind --, whose steps it names; a trainer's are known", f.step_range));
   check_output(f.out, "--out");
   check_output(f.keep_recording, "--keep-recording");
   check_output(f.raw_trace, "--raw-trace");
-  check_report_outputs(f.report);
+  check_report_outputs(f.report, {{"--out", f.out}, {"--keep-recording", f.keep_recording}, {"--raw-trace", f.raw_trace}});
   const TemporaryFolder folder;
   const profiler::ProfileDocument document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);
   gpt2::write_file_atomically(f.out, profiler::to_json(document));

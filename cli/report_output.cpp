@@ -5,7 +5,10 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
+#include <map>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/atomic_file.h"
@@ -85,18 +88,42 @@ void add_report_flags(Command& c, ReportFlags& f) {
   c.add_option("--top", f.top, "show at most this many rows of the second table")->check(whole(1))->capture_default_str();
   c.add_flag("--json", f.json, "print the document instead of the tables");
   c.add_option("--csv", f.csv, "write rows as CSV to this file");
-  c.add_option("--csv-rows", f.csv_rows, "rows of --csv: pass, op, layer, kernel, launch, missing, rank, collective or collective_rank")
+  c.add_option("--csv-rows", f.csv_rows,
+               "rows of --csv and of FILE.csv: pass, op, layer, kernel, launch, missing, rank, collective or collective_rank")
       ->capture_default_str();
   c.add_option("--trace", f.trace, "write one step to this file, as a trace for ui.perfetto.dev");
   c.add_option("--report", f.outputs, "write a report: FILE.html, FILE.md, FILE.csv, FILE.trace.json or FILE.json (repeatable)");
 }
 
-void check_report_outputs(const ReportFlags& f) {
+namespace {
+
+// The second of two outputs of one name would silently replace the first.
+void check_names_differ(std::vector<std::pair<const char*, std::string>> outputs) {
+  std::map<std::filesystem::path, const char*> taken;
+  for (const auto& [flag, path] : outputs) {
+    if (path.empty()) continue;
+    std::error_code unresolved;
+    std::filesystem::path where = std::filesystem::weakly_canonical(path, unresolved);
+    if (unresolved) where = path;
+    if (where.string().starts_with("/dev/")) continue;
+    const auto [first, is_new] = taken.emplace(where, flag);
+    if (!is_new) throw stepscope::InputError(fmt::format("{} and {} both name {}: expected a file for each", first->second, flag, path));
+  }
+}
+
+}  // namespace
+
+void check_report_outputs(const ReportFlags& f, std::vector<std::pair<const char*, std::string>> others) {
   table_by(f);
   csv_rows(f);
+  others.insert(others.end(), {{"--csv", f.csv}, {"--trace", f.trace}});
+  for (const auto& output : all_outputs(f)) others.push_back(output);
+  check_names_differ(std::move(others));
   if (!f.csv.empty()) gpt2::check_file_writable(f.csv, "--csv");
   if (!f.trace.empty()) gpt2::check_file_writable(f.trace, "--trace");
+  bool csv = !f.csv.empty();
   for (const auto& [flag, path] : all_outputs(f)) {
+    csv |= output_of(path, flag) == Output::csv;
     if (output_of(path, flag) == Output::html && !profiler::has_charts())
       throw stepscope::MachineError(fmt::format(
           "'{}': this program was built without Chart.js (package libjs-chart.js), which draws HTML reports; install the package, "
@@ -104,6 +131,9 @@ void check_report_outputs(const ReportFlags& f) {
           path));
     gpt2::check_file_writable(path, flag);
   }
+  if (f.csv_rows != ReportFlags().csv_rows && !csv)
+    throw stepscope::InputError(
+        fmt::format("--csv-rows {}: expected --csv FILE or a report FILE.csv with it, which holds the rows", f.csv_rows));
 }
 
 void check_log_outputs(const ReportFlags& f) {

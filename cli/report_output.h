@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/arguments.h"
@@ -21,8 +22,9 @@ struct ReportFlags {
 };
 
 void add_report_flags(Command& command, ReportFlags& flags);
-// Before anything is measured: a flag or folder that would fail afterwards.
-void check_report_outputs(const ReportFlags& flags);
+// Before anything is measured: a flag or folder that would fail afterwards, and two flags that name one file. `others`: the command's
+// other files with their flags; an empty name is none.
+void check_report_outputs(const ReportFlags& flags, std::vector<std::pair<const char*, std::string>> others = {});
 // Table (or the document with --json) on stdout, CSV and trace into their files.
 void print_report(const profiler::ProfileDocument& document, const ReportFlags& flags);
 

@@ -35,7 +35,11 @@ Check whole_in(T low, T high) {
   const std::string range = high == std::numeric_limits<T>::max() ? fmt::format("{} or more", low) : fmt::format("{} to {}", low, high);
   return {[=](const std::string& text) {
             const auto v = parse_whole<T>(text);
-            return v && *v >= low && *v <= high ? std::string() : refusal(text, "a whole number, " + range);
+            if (v && *v >= low && *v <= high) return std::string();
+            const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+            if (!v && digits && text[0] != '0')
+              return refusal(text, fmt::format("a whole number, {} to {}", low, high));  // too large for T
+            return refusal(text, "a whole number, " + range);
           },
           range};
 }

@@ -150,6 +150,8 @@ void fill_collection(ProfileDocument& d, const Recording& r, const std::optional
     c.traced_overhead_pct = (*traced / *timed - 1) * 100;
     if (*c.traced_overhead_pct > kTracedOverhead_pct && !is_missing(d, "collector_overhead_high"))
       add_missing(d, {"collector_overhead_high", 1, fmt::format("{:+.1f}%", *c.traced_overhead_pct)});
+    if (*c.traced_overhead_pct < -kTracedOverhead_pct)
+      add_missing(d, {"timed_steps_disturbed", 1, fmt::format("{:+.1f}%", *c.traced_overhead_pct)});
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "base/read_file.h"
 #include "profiler/document/fields.h"
+#include "profiler/document/not_json.h"
 
 namespace profiler {
 namespace {
@@ -208,7 +209,8 @@ std::string to_json(const ProfileDocument& d) {
 
 ProfileDocument profile_from_json(std::string_view text, const std::string& source) {
   const Json j = Json::parse(text, nullptr, false);
-  if (j.is_discarded() || !j.is_object()) throw stepscope::InputError(fmt::format("{}: not a profile document: not a JSON object", source));
+  if (j.is_discarded() || !j.is_object())
+    throw stepscope::InputError(fmt::format("{}: not a profile document: {}", source, why_no_object(text)));
   const auto schema = j.find("schema");
   if (schema == j.end() || !schema->is_string())
     throw stepscope::InputError(fmt::format("{}: not a profile document: expected \"schema\": \"{}\"", source, kProfileSchema));

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "base/read_file.h"
+#include "profiler/document/not_json.h"
 
 namespace profiler {
 namespace {
@@ -103,7 +104,7 @@ std::string RunInfo::precision() const { return trainer == "mixed" ? "bf16" : ma
 RunInfo run_info_from_json(std::string_view text, const std::string& source) {
   const RunJson j = RunJson::parse(text, nullptr, false);
   const RunReader r{source};
-  if (j.is_discarded() || !j.is_object()) throw stepscope::InputError(fmt::format("{}: not a run.json: not a JSON object", source));
+  if (j.is_discarded() || !j.is_object()) throw stepscope::InputError(fmt::format("{}: not a run.json: {}", source, why_no_object(text)));
   if (const std::string schema = r.text(j, "schema"); schema != kRunSchema)
     throw stepscope::InputError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, kRunSchema));
   RunInfo run;

@@ -38,6 +38,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"collector_overhead_high", notice, "collect",
      "Traced steps took over 10% longer than steps without a collector; kernel gaps are inflated, kernel "
      "times hardly."},
+    {"timed_steps_disturbed", notice, "collect",
+     "Traced steps took over 10% less than those without a collector: something else held the machine while steps were timed. Run "
+     "again when it is idle."},
     {"plan_shortened", notice, "collect",
      "The program has fewer steps than were asked for, so the plan was cut to them in order of worth: traced, timed, counted. Give "
      "the program more steps for the rest."},

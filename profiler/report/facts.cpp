@@ -70,7 +70,9 @@ std::vector<std::string> what_ran(const ProfileDocument& d) {
     if (d.run.accumulation.value_or(1) > 1) shape += fmt::format(" x {}", *d.run.accumulation);
     parts.push_back(shape);
   }
-  if (!d.run.trainer && !d.run.command.empty()) parts.push_back(elide(d.run.command, 60));
+  // `command` of an ingested report is the command that read it; the program is the one that was measured.
+  const std::string& program = d.collection.program.empty() ? d.run.command : d.collection.program;
+  if (!d.run.trainer && !program.empty()) parts.push_back(elide(program, 60));
   if (d.environment.sm_clock_mhz_median)
     parts.push_back(fmt::format("SM {} MHz, {} W", whole(d.environment.sm_clock_mhz_median), whole(d.environment.power_w_median)));
   return parts;

@@ -257,6 +257,22 @@ TEST(Profile, TimedStepsThatDoNotExistOrAreTooFewAreMissing) {
   EXPECT_FALSE(few.timing.step_time_ns.interval_low);
 }
 
+// Tracing does not make a step shorter: the timed ones were made longer.
+TEST(Profile, TimedStepsThatAreMuchLongerThanTracedOnesAreSaidToBeDisturbed) {
+  const auto with_timed_steps_of = [](int64_t ns) {
+    Recording r = fixture::gpt2_recording();
+    for (StepRecord& s : r.steps)
+      if (s.phase == Phase::timed) s.host_begin_ns = 100'000'000 + s.step * ns, s.host_end_ns = s.host_begin_ns + ns;
+    return build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  };
+  const ProfileDocument disturbed = with_timed_steps_of(6'000'000);
+  EXPECT_NEAR(*disturbed.collection.traced_overhead_pct, -15, 1e-9);
+  const auto* row = missing_row(disturbed, "timed_steps_disturbed");
+  ASSERT_TRUE(row);
+  EXPECT_EQ(row->detail, "-15.0%");
+  EXPECT_FALSE(missing_row(with_timed_steps_of(5'500'000), "timed_steps_disturbed"));
+}
+
 // A program without run.json: a step lasts until the next one begins, whatever is collected there.
 TEST(Profile, StepsOfAForeignProgramAreTimedFromBeginToBegin) {
   Recording r = fixture::gpt2_recording();

@@ -82,7 +82,8 @@ TEST_F(EnergyCli, AnotherFileIsRefused) {
     return o.err;
   };
   EXPECT_THAT(refused(file("absent.json")), HasSubstr("absent.json: cannot be read"));
-  EXPECT_THAT(refused(written("no.json", "six joules")), HasSubstr("no.json: this is no JSON"));
+  EXPECT_THAT(refused(written("no.json", "six joules")),
+              HasSubstr("no.json: not an energy document: line 1, column 1: no JSON from here on"));
   EXPECT_THAT(refused(written("profile.json", R"({"schema": "stepscope.profile/1"})")), HasSubstr("expected 'stepscope.energy/1'"));
 }
 

@@ -43,7 +43,7 @@ TEST(Table, FitsWithLongNamesAndSevenDigitNumbers) {
   ProfileDocument d = gpt2_profile();
   d.environment.gpu = "Grafikkarte für Prüfzwecke " + std::string(90, 'G');
   d.run.trainer.reset();
-  d.run.command = std::string(300, 'c');
+  d.run.command = d.collection.program = std::string(300, 'c');
   const auto large = [](Measured& m) {
     m.launches = 7'654'321;
     m.time_ns = 1'234'567.8e6;

@@ -1,0 +1,143 @@
+// What a newcomer's mistakes are answered with, and that no answer is lost on its way to stdout.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/cli/run_stepscope.h"
+
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const std::string kDocument = SOURCE_DIR "/tests/profiler/data/cpu.profile.json";
+
+int exit_code_with(const std::string& arguments, const std::string& redirection) {
+  const int status = std::system(("CUDA_VISIBLE_DEVICES= " + stepscope_program() + " " + arguments + " " + redirection).c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Stdout, ADiskThatIsFullBehindItIsAnError) {
+  const auto folder = fresh_folder();
+  const std::string err = (folder / "err").string();
+  for (const std::string& arguments : {"report " + kDocument, std::string("train --help"), std::string("baseline list"),
+                                       std::string("train --trainer reference --model tiny --steps 1 -b 1 -t 8")}) {
+    EXPECT_EQ(exit_code_with(arguments, ">/dev/full 2>" + err), 2) << arguments;
+    EXPECT_THAT(slurp(err), HasSubstr("stepscope: cannot write stdout: ")) << arguments;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+// The first file that a program opens takes the number of the stream that is closed.
+TEST(Stdout, ClosedItsTextGoesIntoNoFile) {
+  const auto folder = fresh_folder();
+  const std::string log = (folder / "run.jsonl").string();
+  EXPECT_EQ(exit_code_with("train --trainer reference --model tiny --steps 2 -b 1 -t 8 --log " + log, ">&- 2>/dev/null"), 0);
+  std::ifstream lines(log);
+  int n = 0;
+  for (std::string line; std::getline(lines, line); ++n) EXPECT_THAT(line, StartsWith("{"));
+  EXPECT_GE(n, 4);
+  std::filesystem::remove_all(folder);
+}
+
+struct Mistake {
+  const char *arguments, *message;
+};
+TEST(Mistakes, AreNamedInTheOrderOfTheCommandLineAndPointToTheHelpOfTheirCommand) {
+  for (const Mistake& m :
+       {Mistake{"train --save-every 1 --save-to ck",
+                "stepscope: unknown here: --save-every 1 --save-to ck\nTry `stepscope train --help`.\n"},
+        Mistake{"baseline verify --now", "unknown here: --now\nTry `stepscope baseline verify --help`.\n"},
+        Mistake{"experiment", "Try `stepscope experiment --help`.\n"}, Mistake{"train --steps 0", "Try `stepscope train --help`.\n"},
+        Mistake{"train --steps 3 --steps 4", "stepscope: --steps: given 2 times, expected once\n"},
+        Mistake{"", "expected a command; `stepscope --help` lists them"},
+        Mistake{"--steps 5 train", "'--steps': expected a command first; `stepscope --help` lists them"}}) {
+    const Outcome o = stepscope(m.arguments);
+    EXPECT_EQ(o.exit_code, 2) << m.arguments;
+    EXPECT_THAT(o.err, HasSubstr(m.message));
+  }
+}
+
+TEST(Mistakes, AWholeNumberThatIsTooLargeSaysHowLargeOneMayBe) {
+  const Outcome o = stepscope("train --steps 99999999999999999999");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--steps: found '99999999999999999999', expected a whole number, 1 to 9223372036854775807"));
+}
+
+TEST(Mistakes, RowsOfACsvThatNobodyAskedForAreRefused) {
+  const Outcome o = stepscope("report " + kDocument + " --csv-rows op");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--csv-rows op: expected --csv FILE or a report FILE.csv"));
+  const auto folder = fresh_folder();
+  for (const char* flag : {"--csv ", "-o "})
+    EXPECT_EQ(stepscope("report " + kDocument + " --csv-rows op " + flag + (folder / "rows.csv").string()).exit_code, 0) << flag;
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Mistakes, TwoOutputsOfOneNameAreRefusedBeforeOneReplacesTheOther) {
+  const auto folder = fresh_folder();
+  const std::string at = folder.string(), csv = at + "/report.csv";
+  std::filesystem::copy_file(SOURCE_DIR "/tests/ingest/data/fp32_basic.raw.base.csv", csv);
+  for (const auto& [arguments, flags] :
+       {std::pair("report " + kDocument + " --csv " + at + "/a.csv -o " + at + "/./a.csv", "--csv and -o/--out both name "),
+        std::pair("profile --trainer reference --steps 1 --out " + at + "/a.json --trace " + at + "/a.json",
+                  "--out and --trace both name "),
+        std::pair("ingest " + csv + " --out " + at + "/a.json --metrics-csv " + csv, "the report to read and --metrics-csv both name ")}) {
+    const Outcome o = stepscope(arguments);
+    EXPECT_EQ(o.exit_code, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(flags));
+  }
+  EXPECT_EQ(slurp(csv), slurp(SOURCE_DIR "/tests/ingest/data/fp32_basic.raw.base.csv"));
+  EXPECT_EQ(stepscope("report " + kDocument + " --csv /dev/null -o " + at + "/b.md --trace /dev/null").exit_code, 0);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Mistakes, FlagsThatWouldDoNothingAreNamed) {
+  const Outcome range = stepscope("profile --trainer reference --steps 1 --step-range step");
+  EXPECT_EQ(range.exit_code, 2);
+  EXPECT_THAT(range.err, HasSubstr("--step-range step: expected a program behind --"));
+  const Outcome links = stepscope("doctor --links links.json");
+  EXPECT_EQ(links.exit_code, 2);
+  EXPECT_THAT(links.err, HasSubstr("--links links.json: expected --gpus N with it"));
+  const auto folder = fresh_folder();
+  const Outcome metric =
+      stepscope("profile --trainer reference -b 1 -t 8 --steps 1 --metric dram__bytes.sum --out " + (folder / "p.json").string());
+  EXPECT_EQ(metric.exit_code, 0);
+  EXPECT_THAT(metric.err, HasSubstr("--metric: left out, because the CPU reference has neither hardware counters nor ceilings"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(ForeignJson, SaysWhereAndWhy) {
+  const auto folder = fresh_folder();
+  const std::string whole = slurp(kDocument), file = (folder / "a.json").string();
+  struct Case {
+    std::string text, why;
+  };
+  for (const Case& c :
+       {Case{"", "the file is empty"}, Case{" \n", "the file is empty"}, Case{"[1]", "JSON of type array, expected an object"},
+        Case{"{\n \"schema\": 'x'}", "line 2, column 12: no JSON from here on"},
+        Case{"{\n \"a\": [1,", "line 2, column 10: the file ends within the JSON"},
+        Case{whole.substr(0, whole.size() / 2), ": the file ends within the JSON"},
+        Case{"{\"a\":1}\n{\"a\":2}\n", "line 2: a second value follows; this is a file of one JSON object per line"},
+        Case{std::string("\xff\xfe{\0}\0", 6), "UTF-16 text, expected UTF-8"}}) {
+    std::ofstream(file, std::ios::binary) << c.text;
+    const Outcome o = stepscope("diff " + kDocument + " " + file);
+    EXPECT_EQ(o.exit_code, 2) << c.why;
+    EXPECT_THAT(o.err, HasSubstr("a.json: not a profile document: "));
+    EXPECT_THAT(o.err, HasSubstr(c.why));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Ingested, TheTitleNamesTheProgramThatWasMeasured) {
+  const auto folder = fresh_folder();
+  const Outcome o = stepscope("ingest " SOURCE_DIR "/tests/ingest/data/fp32_basic.ncu-rep --out " + (folder / "p.json").string());
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, StartsWith("NVIDIA H200 | stepscope\n"));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
