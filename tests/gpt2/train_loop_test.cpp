@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "gpt2/data/eval_set.h"
 #include "gpt2/data/token_shards.h"
 #include "gpt2/data/tokenizer.h"
 #include "gpt2/op_range.h"
@@ -352,36 +351,6 @@ TEST(TrainLoop, EachValidationBeginsAtTheSameBatchAndIsAMeanOfWhatItSaw) {
       trainer.read(State::parameters, p);
       EXPECT_NEAR(r.val_losses.back(), std::accumulate(p.begin(), p.end(), 0.0), 1e-9);
     }
-}
-
-TEST(TrainLoop, ValidationOnSyntheticTokensSeesNoBatchThatTrainingSaw) {
-  ToyTrainer trainer(toy_options());
-  LoopOptions o = loop_options(4);
-  o.val_every = 4;
-  o.val_batches = 3;
-  train(trainer, o, {});
-  ASSERT_EQ(trainer.evaluated.size(), 3u);
-  ASSERT_EQ(trainer.seen.size(), 4 * 16u);
-  for (size_t at = 0; at < trainer.seen.size(); at += 16) {
-    const std::vector<int32_t> batch(trainer.seen.begin() + static_cast<ptrdiff_t>(at),
-                                     trainer.seen.begin() + static_cast<ptrdiff_t>(at + 16));
-    for (const auto& validated : trainer.evaluated) EXPECT_NE(validated, batch);
-  }
-}
-
-// The toy is sure that each token is followed by the next number: one wrong token has a smaller sum of losses than two wrong ones beside
-// a right one, and a larger mean.
-TEST(TrainLoop, AccuracyGoesByTheMeanLossOfACompletion) {
-  TemporaryFolder folder;
-  EvalExample e;
-  e.label = 1;
-  e.context = {10};
-  e.completions = {{30}, {11, 30, 20}};
-  write_eval_set(folder / "set.bin", std::vector{e});
-  ToyTrainer trainer(toy_options());
-  LoopOptions o = loop_options(1);
-  o.eval_set = (folder / "set.bin").string();
-  EXPECT_THAT(train(trainer, o, {}).accuracies, ElementsAre(1.0));
 }
 
 TEST(TrainLoop, SamplesDifferFromStepToStepAndRepeatWithTheSeed) {
