@@ -3,10 +3,34 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "base/mapped_file.h"
 #include "tests/base/files.h"
+
+// The program's own fsync and pwrite stand before the C library's: whether a file was brought to the disk cannot be seen in its content,
+// and a disk writes less than it was asked to only when it is nearly full.
+namespace {
+struct Calls {
+  int fsyncs = 0;
+  size_t most_bytes_of_a_pwrite = SIZE_MAX;
+};
+Calls& calls() {
+  static Calls all;
+  return all;
+}
+}  // namespace
+extern "C" int fsync(int fd) {
+  ++calls().fsyncs;
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+extern "C" ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
+  return ::syscall(SYS_pwrite64, fd, data, std::min(bytes, calls().most_bytes_of_a_pwrite), offset);
+}
 
 namespace gpt2 {
 namespace {
@@ -121,6 +145,26 @@ TEST(AtomicFile, WhatIsWrittenCanBeOverwrittenBeforeCommit) {
   file.write(" and more");
   file.commit();
   EXPECT_EQ(text_of(folder / "a"), "count 3, rest and more");
+}
+
+TEST(AtomicFile, TheFileAndItsFolderAreOnTheDiskWhenCommitReturns) {
+  TemporaryFolder folder;
+  AtomicFile file(folder / "a");
+  file.write("x");
+  const int before = calls().fsyncs;
+  file.commit();
+  EXPECT_EQ(calls().fsyncs - before, 2);
+}
+
+TEST(AtomicFile, AnOverwriteThatTheDiskTakesInPiecesIsWhole) {
+  TemporaryFolder folder;
+  AtomicFile file(folder / "a");
+  file.write("count ?????, rest");
+  calls().most_bytes_of_a_pwrite = 2;
+  file.overwrite(6, "12345", 5);
+  calls().most_bytes_of_a_pwrite = SIZE_MAX;
+  file.commit();
+  EXPECT_EQ(text_of(folder / "a"), "count 12345, rest");
 }
 
 TEST(AtomicFile, APipeCannotBeOverwritten) {

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/run_fields.h"
+#include "profiler/diff/waterfall.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -79,6 +80,24 @@ TEST(Diff, AFusedKernelReplacesAllThatItTookTheWorkOf) {
   EXPECT_EQ(k.a.launches, 24);
   EXPECT_EQ(k.b.launches, 12);
   EXPECT_NEAR(k.delta_ns(), -5e4, 1e-6);
+}
+
+TEST(Diff, LaunchesOfAKernelWithoutATimeAreCounted) {
+  const ProfileDiff d = diff_profiles(document({kernel("gemm", "forward", "mlp_up", 1e6), kernel("lost", "forward", "mlp_up", 0, 5)}, 0),
+                                      document({kernel("gemm_bias", "forward", "mlp_up", 1e6)}, 0));
+  EXPECT_EQ(change(d, "replaced").a.launches, 17);
+}
+
+TEST(Waterfall, JsonCountsTheRowsThatItFoldsAndTellsTheChangeOfAnOp) {
+  const auto w = make_waterfall(
+      document({kernel("x", "forward", "qkv", 1e6), kernel("y", "forward", "gelu", 2e6), kernel("z", "forward", "ln1", 3e6)}, 0),
+      document({kernel("x", "forward", "qkv", 9e5), kernel("y", "forward", "gelu", 2e6), kernel("z", "forward", "ln1", 3e6)}, 0));
+  const nlohmann::ordered_json j = to_json(*w);
+  EXPECT_EQ(j["kernels"].size(), 1u);
+  EXPECT_EQ(j["other"]["kernels"], 2);
+  EXPECT_EQ(j["other"]["a_launches"], 24);
+  ASSERT_EQ(j["ops"].size(), 1u);
+  EXPECT_EQ(j["ops"][0]["delta_ns"], -1e5);
 }
 
 TEST(Diff, TemplateArgumentsAloneMakeAReplacementOfItsOwn) {

@@ -150,6 +150,7 @@ TEST(Energy, IsInterpolatedBetweenTheJumps) {
   for (int64_t i = 0; i < 40; ++i) jumps.push_back({i * 100'000'000, static_cast<uint64_t>(70'000 * i)});  // 700 W
   EXPECT_NEAR(*energy_between(jumps, 0.55e9, 2.05e9).joules, 1.5 * 700, 1e-6) << "both ends between two jumps";
   EXPECT_NEAR(*energy_between(jumps, 0.50e9, 2.07e9).joules, 1.57 * 700, 1e-6) << "one end on a jump";
+  EXPECT_NEAR(*energy_between(jumps, 0, 4.1e9).joules, 4.1 * 700, 1e-6) << "the last 0.2 s behind the last jump draw what the rest drew";
 }
 
 TEST(Energy, IsAbsentWithTheReason) {
@@ -205,6 +206,17 @@ TEST(Sustained, StandsBesideTheCoolStepsInEveryOutput) {
   const ProfileDocument back = profile_from_json(to_json(d), "a test");
   EXPECT_EQ(to_json(back), to_json(d));
   EXPECT_EQ(back.timing.states[1].joules_per_step, d.timing.states[1].joules_per_step);
+}
+
+// Steps 10 to 17 of run.json are the timed ones, and they began where the recording saw the first timed step begin: at 510 ms.
+TEST(DeviceState, TheTimedStepsOfATrainerLieWhereTheyWereRecorded) {
+  Recording r = fixture::gpt2_recording();
+  r.environment.clear();
+  for (const auto& [ms, mhz] : {std::pair{450, 1000.0}, {512, 1500.0}, {560, 2000.0}})
+    r.environment.push_back({ms * 1'000'000, Phase::timed, mhz, 2600, 400, 50, 0});
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ASSERT_EQ(d.timing.states.size(), 1u);
+  EXPECT_NEAR(*d.timing.states[0].sm_clock_mhz, (2 * 1000 + 38.28 * 1500) / 40.28, 1e-6);
 }
 
 TEST(Sustained, SaysWhyItDidNotBecomeWarm) {

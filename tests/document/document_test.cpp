@@ -243,6 +243,46 @@ TEST(Profile, ThrottlingDuringTimedStepsIsSaid) {
   EXPECT_TRUE(missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), "environment_not_sampled"));
 }
 
+TEST(Profile, TheEnvironmentIsThatOfTheTimedSamples) {
+  Recording r = fixture::gpt2_recording();
+  r.environment.clear();
+  for (const double x : {1.0, 5.0, 2.0, 4.0, 3.0})
+    r.environment.push_back({static_cast<int64_t>(x), Phase::timed, 1000 + x, 2000 + x, 400 + x, 50 + x, 0});
+  r.environment.push_back({6, Phase::activity, 9000, 9000, 9000, 9000, 0});
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  EXPECT_EQ(d.environment.samples, 5);
+  EXPECT_EQ(d.environment.sm_clock_mhz_min, 1001.0);
+  EXPECT_EQ(d.environment.sm_clock_mhz_median, 1003.0);
+  EXPECT_EQ(d.environment.sm_clock_mhz_max, 1005.0);
+  EXPECT_EQ(d.environment.memory_clock_mhz_median, 2003.0);
+  EXPECT_EQ(d.environment.power_w_median, 403.0);
+  EXPECT_EQ(d.environment.power_w_max, 405.0);
+  EXPECT_EQ(d.environment.temperature_c_max, 55.0);
+}
+
+TEST(Profile, CopiesOfOneNameAreOneRowWithAllTheirBytes) {
+  Recording r = fixture::gpt2_recording();
+  LaunchRecord second = r.launches.back();
+  second.index = 1, second.bytes = 100;
+  second.start_ns += 3000, second.end_ns += 3000;
+  r.launches.push_back(second);
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const auto row = std::find_if(d.timeline.copies.begin(), d.timeline.copies.end(), [](const CopyRow& c) { return c.name == "copy DtoH"; });
+  ASSERT_NE(row, d.timeline.copies.end());
+  EXPECT_EQ(row->count, 2);
+  EXPECT_EQ(row->bytes, 108);
+  EXPECT_DOUBLE_EQ(row->time_ns, 4000);
+}
+
+TEST(Profile, TheStepsFloorAndHeadroomAreThoseOfItsPasses) {
+  const ProfileDocument d = gpt2_profile();
+  double floor = 0, headroom = 0;
+  for (const PassRow& p : d.passes) floor += p.floor_ns.value_or(0), headroom += p.headroom_ns.value_or(0);
+  EXPECT_DOUBLE_EQ(*d.totals.floor_ns, floor);
+  EXPECT_DOUBLE_EQ(*d.totals.headroom_ns, headroom);
+  EXPECT_GT(std::abs(floor - headroom), 1.0);
+}
+
 TEST(Profile, TimedStepsThatDoNotExistOrAreTooFewAreMissing) {
   ProfileOptions o = fixture::options();
   o.first_timed_step = 100;

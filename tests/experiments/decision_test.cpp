@@ -89,6 +89,12 @@ TEST(alone_looks, are_at_8_16_and_24_pairs_and_8_need_one_sign) {
   EXPECT_NE(decide(split, t, 1).verdict, Verdict::faster);
 }
 
+// Levels were simulated for 24 pairs; plans of fewer have the smaller ones.
+TEST(alone_looks, of_exactly_24_pairs_have_the_levels_of_24) {
+  EXPECT_EQ(alone_looks(24).back().alpha, 0.0080);
+  EXPECT_EQ(alone_looks(23).back().alpha, 0.0075);
+}
+
 TEST(decision, without_two_pairs_is_undecided) {
   EXPECT_EQ(decide(pairs(-5, 0, 1), {}, 1).reason, reason::kTooFewPairs);
   EXPECT_EQ(decide({}, {}, 1).reason, reason::kTooFewPairs);
@@ -176,6 +182,10 @@ TEST(campaign, takes_back_a_claim_that_would_not_survive_holm) {
   std::vector<Decision> beside{claim, refused};
   correct_for_campaign(beside, {});
   EXPECT_EQ(beside[0].verdict, Verdict::faster);
+  beside[1].p_value = 0.5;  // measured, and then found to be invalid
+  beside[1].alpha = claim.alpha;
+  correct_for_campaign(beside, {});
+  EXPECT_EQ(beside[0].verdict, Verdict::faster) << "what is invalid is no test";
   std::vector<Decision> two{claim, claim, decide(pairs(-3, 0.1), {}, 1)};
   correct_for_campaign(two, {});
   EXPECT_EQ(two[0].verdict, Verdict::undecided);

@@ -60,6 +60,12 @@ TEST(resampling, is_repeated_by_its_seed) {
   const auto a = resample_trials(recorded, {}, 50, 0.004, 9), b = resample_trials(recorded, {}, 50, 0.004, 9);
   EXPECT_EQ(a->called_different, b->called_different);
   EXPECT_EQ(a->same, b->same);
+  int others = 0;
+  for (uint64_t seed = 10; seed < 20; ++seed) {
+    const auto c = resample_trials(recorded, {}, 50, 0.004, seed);
+    others += c->called_different != a->called_different || c->same != a->same;
+  }
+  EXPECT_GT(others, 0) << "ten other seeds draw the same";
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ TEST(sign_flip, counts_as_enumeration_does_for_odd_and_even_numbers_of_values) {
 TEST(sign_flip, gives_no_answer_for_what_it_cannot_enumerate) {
   EXPECT_FALSE(sign_flip_p_value(std::vector<double>{}));
   EXPECT_FALSE(sign_flip_p_value(std::vector<double>(27, 1.0)));
+  EXPECT_DOUBLE_EQ(sign_flip_p_value(std::vector<double>(26, 1.0)).value(), std::ldexp(1.0, -25)) << "26 pairs are the most";
   EXPECT_FALSE(sign_flip_p_value(std::vector<double>{1, std::numeric_limits<double>::quiet_NaN()}));
 }
 

@@ -64,6 +64,9 @@ TEST(same_launches, names_the_step_and_the_kernel_that_differ) {
   l[9].grid = {6, 1, 1};  // step 6: half the grid
   EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("0 times instead of 1: kernel gemm (12,1,1"));
   l = traced_steps();
+  l[9].shared_dynamic_bytes = 1024;  // step 6
+  EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("0 times instead of 1: kernel gemm"));
+  l = traced_steps();
   l.push_back(l[0]);  // step 4: one layernorm more
   EXPECT_THAT(same_launches(l, 7).sentence, HasSubstr("3 times instead of 2: kernel layernorm"));
   l = traced_steps();

@@ -116,6 +116,8 @@ TEST(regression, against_a_frozen_baseline_is_also_a_saving_that_shrank) {
   EXPECT_TRUE(is_regression(before, now));
   EXPECT_FALSE(is_regression(now, before));
   EXPECT_FALSE(is_regression(before, alike)) << "less than the minimum effect";
+  now.workloads[0].verdict = Verdict::undecided;
+  EXPECT_FALSE(is_regression(before, now)) << "undecided is no answer";
 }
 
 TEST(page, says_when_the_arms_alone_differ_by_something_else_than_in_turns) {
@@ -233,6 +235,19 @@ TEST_F(Files, index_replaces_only_its_own_table) {
   EXPECT_THAT(twice, Not(HasSubstr("[x](../")));
 }
 
+TEST(verdict_document, has_of_every_measure_of_the_audit_the_pair_nearest_to_its_limit) {
+  WorkloadResult r = result(-2, 0.2);
+  for (size_t i = 0; i < r.log.pairs.size(); ++i)
+    r.log.pairs[i].audits = {{"clock", "own clock", i == 5 ? 0.9 : 0.1, 1, ""}, {"clock", "own clock", i == 7 ? 0.8 : 0.2, 1, ""}};
+  const auto audit = document({r}).workloads[0].audit;
+  ASSERT_TRUE(audit);
+  ASSERT_EQ(audit->worst.size(), 2u);
+  EXPECT_EQ(audit->worst[0].arm, 'A');
+  EXPECT_EQ(audit->worst[0].value, 0.9);
+  EXPECT_EQ(audit->worst[1].arm, 'B');
+  EXPECT_EQ(audit->worst[1].value, 0.8);
+}
+
 TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
   const fs::path ledger = folder_ / "studies" / "aa-ledger.jsonl";
   EXPECT_THAT(summarize(read_ledger(ledger), "").text(), HasSubstr("no comparison"));
@@ -254,6 +269,11 @@ TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
   append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::same, 6, 0, 0.001, "", 0.3});
   append_to_ledger(ledger, {"now", "H200", "d12", 0, Verdict::same, 12, 0, 0.001, "", 1});
   EXPECT_EQ(summarize(read_ledger(ledger), "H200").trials, 61);
+  // A line of before the member was there is of the minimum effect of then, 0.3%.
+  put("old",
+      R"({"at":"then","device":"H200","what":"d12","planted_pct":0,"verdict":"same","pairs":12,"log_ratio_mean":0,"log_ratio_sd":1e-3})"
+      "\n");
+  EXPECT_EQ(summarize(read_ledger(folder_ / "old"), "H200").trials, 1);
   put("broken", "{\"at\": 1}\n");
   EXPECT_THROW(read_ledger(folder_ / "broken"), stepscope::InputError);
 }

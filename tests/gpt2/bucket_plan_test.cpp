@@ -173,5 +173,24 @@ TEST(BucketPlan, OtherPlansHaveOtherFingerprints) {
   EXPECT_NE(one, BucketPlan(models()[0], 2, 1).fingerprint());
 }
 
+// Ranks that count each other differently must not exchange, though where their buckets lie may be the same.
+TEST(BucketPlan, AnotherNumberOfRanksIsAnotherFingerprintAlsoWhereTheLayoutIsTheSame) {
+  const auto layout = [](const BucketPlan& plan) {
+    std::vector<std::pair<int64_t, int64_t>> out;
+    for (const Bucket& b : plan.buckets()) out.emplace_back(b.begin, b.elements);
+    return out;
+  };
+  int same = 0;
+  for (const ModelConfig& model : models()) {
+    const BucketPlan one(model, 1, int64_t{1} << 40);
+    for (const int ranks : {2, 3, 4, 5, 8}) {
+      const BucketPlan several(model, ranks, int64_t{1} << 40);
+      EXPECT_NE(one.fingerprint(), several.fingerprint()) << describe(model) << " " << ranks;
+      same += layout(one) == layout(several);
+    }
+  }
+  EXPECT_GT(same, 0);
+}
+
 }  // namespace
 }  // namespace gpt2::distributed

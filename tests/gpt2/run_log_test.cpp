@@ -58,6 +58,15 @@ TEST(RunLog, ALineThatIsBeingWrittenIsLeftOut) {
   EXPECT_FALSE(log.ended);
 }
 
+TEST(RunLog, ARunThatWasResumedHasNotEndedYet) {
+  const std::string ended = R"({"event":"end","step":1,"stopped":"interrupted after step 1"})";
+  const std::string resumed = R"({"event":"run","schema":"stepscope.log/1","settings":{},"resumed_after":1})";
+  const RunLog log = parse_run_log(kRun + "\n" + step(1) + "\n" + ended + "\n" + resumed + "\n" + step(2) + "\n", "x");
+  EXPECT_EQ(log.resumed_after, std::vector<int64_t>{1});
+  EXPECT_FALSE(log.ended);
+  EXPECT_EQ(log.stopped, "");
+}
+
 TEST(RunLog, DamageIsNamedWithItsLine) {
   const auto refused = [](const std::string& text, const std::string& where, const std::string& why) {
     EXPECT_THAT([&] { parse_run_log(text, "run.jsonl"); },

@@ -84,6 +84,38 @@ TEST(Shards, ShuffledEveryWindowComesOncePerEpochInAnOrderOfItsOwn) {
   EXPECT_NE(different->fingerprint(), s->fingerprint());
 }
 
+TEST(Shards, ShufflingGivesEveryShardAnOrderOfItsOwnAndTheShardsOneOfTheSeed) {
+  TemporaryFolder folder;
+  std::vector<std::string> files;
+  for (int i = 0; i < 4; ++i) files.push_back(counting_shard(folder / ("s" + std::to_string(i)), static_cast<uint16_t>(1000 * i), 401));
+  std::set<std::vector<int32_t>> orders_of_shards;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    const SourceOptions o{1, 10, 60000, seed, true};
+    const auto s = open_token_source(files, o);
+    std::vector<int32_t> shards;
+    std::set<std::vector<int32_t>> within;
+    for (int shard = 0; shard < 4; ++shard) {
+      std::vector<int32_t> starts;
+      for (int b = 0; b < 40; ++b) starts.push_back(take(*s, o).inputs[0]);
+      shards.push_back(starts[0] / 1000);
+      for (int32_t& start : starts) start %= 1000;
+      within.insert(starts);
+    }
+    EXPECT_EQ(within.size(), 4u) << "seed " << seed;
+    orders_of_shards.insert(shards);
+  }
+  EXPECT_GT(orders_of_shards.size(), 1u);
+}
+
+// Only the first tokens of a file are read for it: a file that grew is told by its length.
+TEST(Shards, TheFingerprintKnowsALongerFileWithTheSameBeginning) {
+  TemporaryFolder folder;
+  const SourceOptions o{1, 10, 60000, 9, false};
+  const auto shorter = open_token_source({counting_shard(folder / "a", 0, 5000)}, o);
+  const auto longer = open_token_source({counting_shard(folder / "b", 0, 6000)}, o);
+  EXPECT_NE(shorter->fingerprint(), longer->fingerprint());
+}
+
 TEST(Shards, AnEpochOfASingleShardHasAnOrderOfItsOwnToo) {
   TemporaryFolder folder;
   const SourceOptions o{1, 10, 60000, 9, true};
@@ -220,6 +252,10 @@ TEST(Synthetic, DependsOnSeedAndPositionAlone) {
   different.seek(p);
   EXPECT_NE(take(different, other), second);
   EXPECT_NE(different.fingerprint(), s.fingerprint());
+  SourceOptions longer = o, larger = o;
+  longer.seq_len = 9, larger.vocab_size = 301;
+  EXPECT_NE(SyntheticSource(longer).fingerprint(), s.fingerprint());
+  EXPECT_NE(SyntheticSource(larger).fingerprint(), s.fingerprint());
 }
 
 // Known values: a compiler, flag or library that changed them would change every synthetic run.

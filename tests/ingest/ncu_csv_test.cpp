@@ -73,7 +73,7 @@ TEST(NcuCsv, CellsWithoutAnAnswerAreAbsent) {
 }
 
 TEST(NcuCsv, ADecimalCommaIsRefusedWithTheCure) {
-  for (const char* number : {"0,74", "1.980,5", "1.980.000", "12,5"})
+  for (const char* number : {"0,74", "0,740", "1.980,5", "1.980.000", "12,5"})
     EXPECT_THAT(csv_error_of(table("\"byte\",\"ns\"", row("0", "5", "a", "\"" + std::string(number) + "\",\"2\""))),
                 testing::AllOf(HasSubstr("line 3"), HasSubstr(number), HasSubstr("LC_ALL=C")));
 }

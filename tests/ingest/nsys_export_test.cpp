@@ -120,6 +120,27 @@ TEST(NsysExport, EachStepRangeIsAStepOfTheDocument) {
   EXPECT_TRUE(std::any_of(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "counters_unavailable"; }));
 }
 
+TEST(NsysExport, ALaunchWhereOneRangeEndsAndTheNextBeginsIsInTheNext) {
+  Export e;
+  e.range("first", 100, 150);
+  e.range("second", 150, 300);
+  e.kernel(2, 150, 400, 500);
+  e.close();
+  EXPECT_EQ(read_nsys_export(e.path(), "step").results.at(0).path, "second");
+}
+
+TEST(NsysExport, AStepEndsOnTheDeviceWithWhateverEndsLast) {
+  Export e;
+  e.range("step", 100, 300);
+  e.kernel(1, 120, 400, 900);
+  e.kernel(2, 200, 410, 600);  // launched later, on another stream
+  e.close();
+  const ForeignReport r = read_nsys_export(e.path(), "step");
+  ASSERT_EQ(r.steps.size(), 1u);
+  EXPECT_EQ(r.steps[0].gpu_begin_ns, r.results.at(0).start_ns);
+  EXPECT_EQ(r.steps[0].gpu_end_ns - r.steps[0].gpu_begin_ns, 500);
+}
+
 TEST(NsysExport, AProgramWithoutStepRangesIsOneWhole) {
   Export e;
   two_steps(e);

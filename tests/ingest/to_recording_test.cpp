@@ -56,6 +56,14 @@ TEST(ToRecording, AKernelOfLessThanANanosecondStillRan) {
   EXPECT_EQ(r.launches[2].start_ns, r.launches[1].end_ns);
 }
 
+TEST(ToRecording, ATimeIsRoundedToTheNearestNanosecond) {
+  ForeignReport f = report();
+  f.results[0].values[0].second = 1500.7;
+  const Recording r = to_recording(f, {});
+  EXPECT_EQ(r.launches[0].end_ns - r.launches[0].start_ns, 1501);
+  EXPECT_EQ(r.stats.at(0).median_ns, 1500.7);
+}
+
 TEST(ToRecording, TheComputeCapabilityIsMajorDotMinor) {
   ForeignReport f = report();
   f.metrics.insert(f.metrics.end(), {"device__attribute_compute_capability_major", "device__attribute_compute_capability_minor"});

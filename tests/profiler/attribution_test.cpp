@@ -80,6 +80,22 @@ TEST(Attribution, AKernelOutsideEveryLeafRangeIsUnattributedNotGuessed) {
   EXPECT_FALSE(is_missing(b->missing, "unattributed_kernels"));
 }
 
+TEST(Attribution, UnattributedTimeIsOfAllLaunchesOutside) {
+  auto kernels = kThree;
+  kernels[0].path = kernels[1].path = "";
+  const Recording r = fixture::recording(kernels);
+  const auto a = attribute(r, fixture::input());
+  EXPECT_DOUBLE_EQ(a->unattributed_ns, 150'000);
+  EXPECT_DOUBLE_EQ(parts(*a), a->time_ns);
+}
+
+TEST(Attribution, ACopyThatTheStepCountedAndNobodyRecordedIsLost) {
+  Recording r = fixture::recording(kThree);
+  EXPECT_FALSE(is_missing(attribute(r, fixture::input())->missing, "records_lost_in_step"));
+  r.steps[0].copies = 1;
+  EXPECT_TRUE(is_missing(attribute(r, fixture::input())->missing, "records_lost_in_step"));
+}
+
 TEST(Attribution, ADroppedRecordFails) {
   Recording r = fixture::gpt2_recording();
   r.launches.erase(r.launches.begin() + 5);
@@ -132,6 +148,15 @@ TEST(Attribution, ADurationIsTheMedianOverTheTracedSteps) {
   EXPECT_TRUE(a->from_medians);
   EXPECT_DOUBLE_EQ(a->launches[1].duration_ns, 50'500);
   EXPECT_EQ(a->launches[1].samples, 5);
+}
+
+// A report of another tool has one sample of each kernel, with parts of a nanosecond that its record cannot hold.
+TEST(Attribution, AStatisticOfOneSampleIsTheDuration) {
+  Recording r = fixture::recording(kThree);
+  r.stats.push_back({Activity::kernel, 1, 1, 50'000.5, 50'000.5, 50'000.5, 50'000.5});
+  const auto a = attribute(r, fixture::input());
+  EXPECT_TRUE(a->from_medians);
+  EXPECT_DOUBLE_EQ(a->launches[1].duration_ns, 50'000.5);
 }
 
 TEST(Attribution, WithoutStatisticsMediansComeFromStepsKeptInFull) {
@@ -228,6 +253,18 @@ TEST(Attribution, FloorsOfOpsComeFromTheWorkModel) {
     if (op_words()[static_cast<size_t>(*g.op)] == "gelu") {
       EXPECT_FALSE(g.work);
     }
+}
+
+TEST(Attribution, TheWorkOfAPassIsThatOfAllItsOps) {
+  const Recording r = fixture::recording(kThree);
+  AttributionInput in = fixture::input();
+  in.work[*parse_leaf("forward/0/qkv")] = {4e8, 1e7};
+  in.work[*parse_leaf("forward/0/gelu")] = {1e6, 3e7};
+  const auto a = attribute(r, in);
+  const Group& forward = *pass_group(*a, "forward");
+  ASSERT_TRUE(forward.work);
+  EXPECT_DOUBLE_EQ(forward.work->flops, 4.01e8);
+  EXPECT_DOUBLE_EQ(forward.work->min_bytes, 4e7);
 }
 
 TEST(Attribution, AProgramWithoutLeafRangesIsNotToldOfKernelsOutsideThem) {

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
+#include "profiler/attribute/counters.h"
 #include "profiler/attribute/numbers.h"
+#include "profiler/attribute/sums.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -106,6 +109,42 @@ TEST(Counters, AValueTooFewOrASetNobodyDeclaredIsNotUsed) {
   EXPECT_TRUE(is_missing(attribute(unknown, fixture::input())->missing, "counter_set_failed"));
 }
 
+TEST(Counters, TwoSessionsOfOneSetWithOtherMetricsAreNotUsed) {
+  Recording r = fixture::recording(kTwo);
+  CounterSet again = r.counter_sets[0];
+  std::swap(again.metrics[1], again.metrics[2]);  // as many values, with another meaning
+  r.counter_sets.push_back(again);
+  const auto a = attribute(r, fixture::input());
+  EXPECT_NE(detail_of(*a, "counter_set_failed").find("two sessions with different metrics"), std::string::npos);
+  EXPECT_FALSE(a->launches[0].counters.dram_read_bytes);
+}
+
+TEST(Counters, AMetricThatHalfOfTheKernelsHaveIsBetterThanALesserOneOfMore) {
+  const std::string cycles = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed";
+  Recording r = fixture::recording({{"forward/0/qkv", "gemm", 100'000, 1e6, 2e6, 80},
+                                    {"forward/0/gelu", "gelu", 300'000, 1e6, 2e6, 40},
+                                    {"forward/0/ln1", "norm", 100'000, 1e6, 2e6, 0},
+                                    {"forward/0/ln2", "norm", 100'000, 1e6, 2e6, 0}});
+  r.missing.push_back({"metrics_not_in_report", 1, ""});  // kernels of a report need not have the same metrics
+  CounterSet half = r.counter_sets[0], most = half;
+  half.metrics = {cycles}, half.launches = half.ranges = 2;
+  most.name = "most", most.launches = most.ranges = 3;
+  most.metrics = {"sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_elapsed"};
+  r.counter_sets = {half, most};
+  auto counters = std::exchange(r.counters, {});
+  for (size_t k = 0; k < 4; ++k) {
+    CounterRecord c = counters[k];
+    if (k < 2) c.values = {k == 0 ? 80.0 : 40.0}, r.counters.push_back(c);
+    if (k >= 1) c.set = "most", c.values = {5.0}, r.counters.push_back(c);
+  }
+  std::vector<const LaunchRecord*> kernels;
+  for (const LaunchRecord& l : r.launches) kernels.push_back(&l);
+  const MergedCounters merged = merge_counters(r, kernels);
+  EXPECT_EQ(merged.tensor_metric, cycles);
+  ASSERT_EQ(merged.per_kernel.size(), 4u);
+  EXPECT_EQ(merged.per_kernel[1].tensor_active_pct, 40.0);
+}
+
 TEST(Counters, SeveralCountedStepsGiveMedians) {
   Recording r = fixture::recording(kTwo);
   const auto first = r.counters;
@@ -196,6 +235,44 @@ TEST(Counters, ACopyOnTheDeviceReadsAndWritesItsBytesAndOneFromTheHostOnlyWrites
   EXPECT_TRUE(mismatch("copy DtoD", 300e6));
   EXPECT_FALSE(mismatch("copy HtoD", 300e6));
   EXPECT_TRUE(mismatch("copy HtoD", 600e6));
+}
+
+// Two kernels whose time, cycles and cycles with warps stand in different proportions, so that a row tells by what it was weighted.
+struct TwoLaunches {
+  TwoLaunches() {
+    for (AttributedLaunch* l : {&a, &b}) l->record = &record;
+    a.duration_ns = 100, a.time_ns = 50, a.samples = 1;
+    b.duration_ns = b.time_ns = 300, b.samples = 1;
+  }
+  LaunchRecord record;
+  AttributedLaunch a, b;
+};
+
+TEST(Numbers, AverageRowsByTheWeightThatTheQuantityIsOf) {
+  TwoLaunches two;
+  two.a.counters.sm_clock_hz = 1e9, two.a.counters.occupancy_pct = 40;
+  two.b.counters.sm_clock_hz = 2e9, two.b.counters.occupancy_pct = 80;
+  two.a.counters.counted_time_ns = 100, two.b.counters.counted_time_ns = 300;
+  two.a.counters.sm_cycles = 900, two.b.counters.sm_cycles = 100;
+  two.a.counters.sm_active_cycles = 20, two.b.counters.sm_active_cycles = 60;
+  const Numbers n = numbers_of({&two.a, &two.b});
+  EXPECT_DOUBLE_EQ(*n.sm_clock_hz, 1.75e9) << "by the time while they were counted";
+  EXPECT_DOUBLE_EQ(*n.occupancy_pct, 70) << "by the cycles with warps";
+}
+
+TEST(Numbers, PercentagesWithoutCyclesAreWeightedByTheKernelsOwnTime) {
+  TwoLaunches two;
+  two.a.counters.tensor_active_pct = 80;
+  two.b.counters.tensor_active_pct = 0;
+  EXPECT_DOUBLE_EQ(*numbers_of({&two.a, &two.b}).tensor_active_pct, 20) << "not by the share of the step, which is 50 of the first";
+}
+
+TEST(Sums, ABoundOfTheLesserPartOfTheTimeIsNotThatOfTheRow) {
+  TwoLaunches two;
+  two.a.roofline.bound = Bound::memory;
+  EXPECT_FALSE(sum_launches({&two.a, &two.b}).bound) << "50 ns of 350";
+  two.b.roofline.bound = Bound::tensor;
+  EXPECT_EQ(sum_launches({&two.a, &two.b}).bound, "tensor");
 }
 
 // A reader of a table finds what a number is made of, and when it lies.

@@ -145,11 +145,27 @@ TEST(Recording, ErrorsNameFileLineFieldAndWhatWasExpected) {
                      "\n")
                 .find("unknown field 'extra'"),
             std::string::npos);
+  EXPECT_NE(error_of(kHead + kSession +
+                     R"({"type":"missing","name":"x","count":9223372036854775808,"detail":""})"
+                     "\n")
+                .find("field 'count': expected an integer of 63 bits"),
+            std::string::npos)
+      << "it would be read as a negative one";
   EXPECT_NE(error_of(kHead + kSession + "[]\n").find("rec:3"), std::string::npos);
   EXPECT_NE(error_of(kHead + kSession + kSession).find("a second session line"), std::string::npos);
   EXPECT_NE(error_of(kHead + kSession + kEnd + kMissing).find("rec:4: a line after the end line"), std::string::npos);
   EXPECT_NE(error_of(kHead + kEnd).find("no session line"), std::string::npos);
   EXPECT_THROW(load_recording("/no such file"), stepscope::InputError);
+}
+
+TEST(Recording, AGridHasThreeSizes) {
+  const nlohmann::ordered_json good = record_to_json(LaunchRecord());
+  EXPECT_NO_THROW(record_from_json<LaunchRecord>(good));
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{1, 2}, {1, 2, 3, 4}}) {
+    nlohmann::ordered_json other = good;
+    other["grid"] = sizes;
+    EXPECT_THROW(record_from_json<LaunchRecord>(other), RecordError) << sizes.size();
+  }
 }
 
 TEST(Recording, NaNIsRefusedOnBothSides) {

@@ -85,6 +85,9 @@ TEST(Roofline, ShortKernelsAndThoseThatDoNotFillTheDeviceAreBoundByLatency) {
   EXPECT_EQ(kernel_roofline(kernel(), 4'900, counters(1e5, 1e5), rules()).bound, Bound::latency);
   EXPECT_EQ(kernel_roofline(kernel(99), 50'000, counters(1e5, 1e5), rules()).bound, Bound::latency);
   EXPECT_EQ(kernel_roofline(kernel(100), 50'000, counters(1e5, 1e5), rules()).bound, Bound::neither);
+  LaunchRecord deep = kernel(10);
+  deep.grid[2] = 10;
+  EXPECT_EQ(kernel_roofline(deep, 50'000, counters(1e5, 1e5), rules()).bound, Bound::neither) << "10 x 1 x 10 blocks";
   EXPECT_EQ(kernel_roofline(kernel(), 4'000, counters(2e6, 1e6), rules()).bound, Bound::memory) << "short, but at 75% of the ceiling";
 }
 

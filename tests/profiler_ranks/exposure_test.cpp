@@ -133,6 +133,14 @@ TEST(Clocks, BoundsThatNoOffsetFulfilsAreSeen) {
   EXPECT_FALSE(a.uncertainty_ns);
 }
 
+// One clock for both, by name; the collective of 0 to 30 ns here and 0 to 10 ns there would allow 30 ns one way and 10 ns the other.
+TEST(Clocks, TheUncertaintyOfASharedClockIsTheLargerOfItsSides) {
+  const ClockAlignment a = align_clocks({{{0, 30}}, {{0, 10}}}, {"c", "c"});
+  EXPECT_TRUE(a.shared);
+  EXPECT_DOUBLE_EQ(a.ranks[1].offset_ns, 0);
+  EXPECT_DOUBLE_EQ(a.ranks[1].uncertainty_ns.value(), 30);
+}
+
 TEST(Clocks, WithoutACollectiveNothingIsKnown) {
   const ClockAlignment a = align_clocks({{}, {}}, {"a", "b"});
   EXPECT_FALSE(a.uncertainty_ns);

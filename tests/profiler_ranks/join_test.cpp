@@ -95,6 +95,11 @@ TEST(Join, BandwidthIsBytesOverTheBusiestLinkByTheTimeOfTransfer) {
   EXPECT_DOUBLE_EQ(d.collectives[2].bus_bytes_per_s.value(), 20e6 / 250e-6);
   EXPECT_DOUBLE_EQ(d.collectives[2].paid_bytes_per_s.value(), 20e6 / 275e-6);
   EXPECT_DOUBLE_EQ(d.world.bytes.value(), 61e6);
+  double paid_ns = 0, transfer_ns = 0;
+  for (const CollectiveRow& c : d.collectives) paid_ns += c.time_ns, transfer_ns += c.transfer_ns.value();
+  EXPECT_DOUBLE_EQ(d.world.paid_bytes_per_s.value(), 61e6 / paid_ns * 1e9);
+  EXPECT_DOUBLE_EQ(d.world.bus_bytes_per_s.value(), 61e6 / transfer_ns * 1e9);
+  EXPECT_GT(paid_ns, transfer_ns);
   EXPECT_FALSE(d.collectives[2].of_link_ceiling_pct);
   JoinOptions with;
   with.links = LinkCeilings{};
@@ -138,6 +143,8 @@ TEST(Join, TheLastRankIsLateBehindTheLastButOne) {
 
 TEST(Join, ALowerClockIsTheReasonAndPowerWhereItWasTheLimit) {
   auto shapes = with_short_collective({rank(0), rank(1, slow_backward())});
+  shapes[1].sm_clock_mhz = 1478;  // 1.5% below the other, 0.7% below the middle of both
+  EXPECT_EQ(ranks::join(shapes).world.slowest_why, "clock");
   shapes[1].sm_clock_mhz = 1300;
   EXPECT_EQ(ranks::join(shapes).world.slowest_why, "clock");
   shapes[1].throttle = 4;  // nvmlClocksEventReasonSwPowerCap
@@ -313,6 +320,35 @@ TEST(Join, CollectivesAreJoinedByTheirPlaceInTheStepAndNotByTime) {
   ASSERT_EQ(d.collectives.size(), 2u);
   EXPECT_EQ(d.collectives[1].bucket, 1);
   EXPECT_DOUBLE_EQ(on_rank(d, 1, 1).start_ns, 700'000);
+}
+
+TEST(Join, CollectivesOfOneGraphFollowItsNodesAndNotTheOrderOfTheirRecords) {
+  std::vector<RankRecording> both{ranks::recording(rank(0)), ranks::recording(rank(1))};
+  for (RankRecording& r : both) {
+    int64_t node = 0;
+    for (LaunchRecord& l : r.recording.launches) {
+      l.launch_ns = r.recording.launches.front().launch_ns;
+      l.correlation = 100;
+      l.graph_node = ++node;
+    }
+    std::swap(r.recording.launches[2].index, r.recording.launches[4].index);
+  }
+  const ProfileDocument d = join_ranks(both, std::nullopt, {}, {}, {});
+  ASSERT_EQ(d.collectives.size(), 2u);
+  EXPECT_EQ(d.collectives[0].bytes, 40'000'000);
+  EXPECT_EQ(d.collectives[1].bytes, 20'000'000);
+}
+
+TEST(Join, TokensOfAllRanksCountThoseWhoseRecordingIsMissing) {
+  std::vector<RankRecording> half;
+  for (RankShape s : {rank(0), rank(1)}) {
+    s.size = 4;
+    half.push_back(ranks::recording(s));
+  }
+  JoinOptions partial;
+  partial.partial = true;
+  const ProfileDocument d = join_ranks(half, fixture::gpt2_run(), {}, fixture::options(), partial);
+  EXPECT_DOUBLE_EQ(d.world.tokens_per_s.value(), 4 * d.timing.tokens_per_s.value());
 }
 
 TEST(Join, TheDocumentReadsBackAsItWasWritten) {

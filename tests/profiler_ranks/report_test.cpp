@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "profiler/diff/diff.h"
 #include "profiler/document/build_profile.h"
@@ -51,14 +52,17 @@ TEST(RankReport, TheTraceHasAProcessPerRankWhoseSlicesOfATrackDoNotOverlap) {
   std::map<int64_t, std::string> processes;
   std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<double, double>>> tracks;
   int64_t begins = 0, ends = 0;
+  std::set<int64_t> ids;  // a viewer takes two events of one id for one
   for (const auto& e : j["traceEvents"]) {
     if (e["name"] == "process_name") processes[e["pid"]] = e["args"]["name"];
     if (e["ph"] == "X") tracks[{e["pid"], e["tid"]}].push_back({e["ts"], e["ts"].get<double>() + e["dur"].get<double>()});
     begins += e["ph"] == "b";
+    if (e["ph"] == "b") ids.insert(e["id"].get<int64_t>());
     ends += e["ph"] == "e";
   }
   EXPECT_EQ(processes, (std::map<int64_t, std::string>{{0, "rank 0 on host-boot-a"}, {1, "rank 1 on host-boot-a"}}));
   EXPECT_EQ(begins, 6);
+  EXPECT_EQ(ids.size(), 6u);
   EXPECT_EQ(ends, 6);
   EXPECT_EQ(tracks.size(), 4u);
   for (auto& [track, slices] : tracks) {
@@ -122,6 +126,10 @@ TEST(RankDiff, OneGpuAgainstTwoIsExposedTimePlusSlowerWorkPlusUpdatePlusIdle) {
   EXPECT_NEAR(c.exposed_ns + c.work_ns + c.update_ns + c.idle_ns + c.rest_ns, c.step_ns, 1e-6);
   EXPECT_THAT(diff_table(diff, {}), HasSubstr("1 GPU -> 2 GPUs, on the device +0.240 ms = exposed communication +0.300"));
   EXPECT_FALSE(diff_profiles(one, one).ranks);
+  const RankChange with_idle = diff_profiles(one, two_ranks()).ranks.value();
+  EXPECT_GT(with_idle.idle_ns, 0);
+  EXPECT_NEAR(with_idle.exposed_ns + with_idle.work_ns + with_idle.update_ns + with_idle.idle_ns + with_idle.rest_ns, with_idle.step_ns,
+              1e-6);
 }
 
 }  // namespace

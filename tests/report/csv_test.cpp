@@ -45,6 +45,15 @@ TEST(Csv, EveryRowHasACellPerColumnAndKeepsNamesWhole) {
   for (size_t i = 0; i < d.kernels.size(); ++i) EXPECT_EQ(kernels[i + 1][0], d.kernels[i].name);
 }
 
+// Readers of CSV take a carriage return for the end of a row unless it stands in quotes.
+TEST(Csv, ANameWithACarriageReturnIsQuoted) {
+  ProfileDocument d;
+  KernelRow k;
+  k.name = "a\rb";
+  d.kernels.push_back(k);
+  EXPECT_NE(csv_text(d, CsvRows::kernel).find("\n\"a\rb\","), std::string::npos);
+}
+
 TEST(Csv, NumbersReadBackExactlyAndNoAnswerIsEmpty) {
   ProfileDocument d;
   KernelRow k;

@@ -114,6 +114,18 @@ TEST(Trace, CountersEndAtZeroAndHaveTheirTracks) {
   EXPECT_EQ(t.at("displayTimeUnit"), "ns");
 }
 
+// A viewer would show nothing from the step's begin to the first sample in it, and a time axis that begins before the step.
+TEST(Trace, ASampleBeforeTheStepHoldsFromItsBegin) {
+  const json t = trace_of(fixture::gpt2_recording());
+  int clocks = 0;
+  for (const json& e : t.at("traceEvents"))
+    if (e.at("ph") == "C" && e.at("name") == "SM clock MHz") {
+      EXPECT_GE(e.at("ts").get<double>(), 0);
+      clocks += e.at("ts").get<double>() == 0;
+    }
+  EXPECT_EQ(clocks, 1);
+}
+
 TEST(Trace, MicrosecondsKeepTheirNanoseconds) {
   Recording r = fixture::recording({{"forward/0/qkv", "k", 1'234'567, 0, 0, 0}});
   const json t = trace_of(r);

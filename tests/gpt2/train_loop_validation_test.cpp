@@ -1,0 +1,53 @@
+// What a run is judged by while it trains: batches that it did not train on, and questions with answers.
+#include "gpt2/data/eval_set.h"
+#include "gpt2/train_loop.h"
+#include "tests/gpt2/files.h"
+#include "tests/gpt2/toy_trainer.h"
+
+namespace gpt2 {
+namespace {
+using ::testing::ElementsAre;
+using testing::TemporaryFolder;
+using testing::toy_options;
+using testing::ToyTrainer;
+
+LoopOptions loop_options(int64_t steps) {
+  LoopOptions o;
+  o.data = {"synthetic"};
+  o.steps = steps;
+  o.learning_rate = {"cosine", 1e-2f, 3, 0.1f, 12};
+  return o;
+}
+
+TEST(TrainLoop, ValidationOnSyntheticTokensSeesNoBatchThatTrainingSaw) {
+  ToyTrainer trainer(toy_options());
+  LoopOptions o = loop_options(4);
+  o.val_every = 4;
+  o.val_batches = 3;
+  train(trainer, o, {});
+  ASSERT_EQ(trainer.evaluated.size(), 3u);
+  ASSERT_EQ(trainer.seen.size(), 4 * 16u);
+  for (size_t at = 0; at < trainer.seen.size(); at += 16) {
+    const std::vector<int32_t> batch(trainer.seen.begin() + static_cast<ptrdiff_t>(at),
+                                     trainer.seen.begin() + static_cast<ptrdiff_t>(at + 16));
+    for (const auto& validated : trainer.evaluated) EXPECT_NE(validated, batch);
+  }
+}
+
+// The toy is sure that each token is followed by the next number: one wrong token has a smaller sum of losses than two wrong ones beside
+// a right one, and a larger mean.
+TEST(TrainLoop, AccuracyGoesByTheMeanLossOfACompletion) {
+  TemporaryFolder folder;
+  EvalExample e;
+  e.label = 1;
+  e.context = {10};
+  e.completions = {{30}, {11, 30, 20}};
+  write_eval_set(folder / "set.bin", std::vector{e});
+  ToyTrainer trainer(toy_options());
+  LoopOptions o = loop_options(1);
+  o.eval_set = (folder / "set.bin").string();
+  EXPECT_THAT(train(trainer, o, {}).accuracies, ElementsAre(1.0));
+}
+
+}  // namespace
+}  // namespace gpt2
