@@ -165,6 +165,23 @@ TEST(self_checks, each_notices_what_it_is_for) {
   EXPECT_THAT(noticed(SelfCheck::energy, [](AloneRun& r, int) { *r.device.sampled_power_w = 600; }), HasSubstr("energy counter"));
 }
 
+// 16 runs of 300 counted steps, each with 5 that are not.
+TEST(self_checks, stalls_are_a_share_of_all_steps) {
+  const SelfCheckResult c = checked(rounds(8, [](AloneRun& r, int) { r.stalls = 5, r.stalled_ns = 5 * 20e6; }), SelfCheck::stalls);
+  EXPECT_NEAR(*c.value, 100 * 5.0 / 305, 1e-9);
+  EXPECT_THAT(c.sentence, HasSubstr("80 of 4880 steps"));
+}
+
+// Student's test of two means with one variance: log ratios of 4 and 4 rounds, +-d about means that lie 2 d apart.
+TEST(self_checks, the_order_has_the_p_value_of_two_means) {
+  const auto runs = rounds(8, [](AloneRun& r, int i) {
+    r.total_ns = 300 * 9e6;
+    if (r.arm == 'B') r.total_ns *= std::exp(1e-3 * ((i % 2 == 0 ? 1 : -1) + (i / 2 % 2 == 0 ? 1 : -1)));
+  });
+  // Means +-1e-3, deviations sqrt(4 / 3) 1e-3 each: t = 2 / sqrt(4 / 3 * (1 / 4 + 1 / 4)) = 2.449 with 6 degrees of freedom.
+  EXPECT_NEAR(*checked(runs, SelfCheck::order).p_value, 0.0498, 0.0003);
+}
+
 // At one power the clock that B gets back explains its ratio alone.
 TEST(self_checks, the_host_has_no_part_where_the_clocks_explain_the_difference) {
   const auto runs = rounds(8, [](AloneRun& r, int i) {

@@ -64,6 +64,24 @@ TEST(experiment_file, gives_only_arm_b_the_change) {
   EXPECT_EQ(b.back(), "zero_grad=memset");
 }
 
+TEST(experiment_file, a_change_of_a_common_flag_or_variant_takes_its_place) {
+  const Experiment e =
+      parse_experiment(replaced(kGood, "variant: {zero_grad: memset}", "variant: {zero_grad: memset}\n  flags: {clip: 7}") +
+                           "common: {variant: {zero_grad: overwrite}, flags: {clip: 5}}\ncompound: true\n",
+                       "x.yaml");
+  const std::vector<std::string> b = trainer_arguments(e, e.workloads[0], 'B');
+  EXPECT_THAT(b, ::testing::Contains("7"));
+  EXPECT_THAT(b, ::testing::Not(::testing::Contains("5")));
+  EXPECT_THAT(b, ::testing::Contains("zero_grad=memset"));
+  EXPECT_THAT(b, ::testing::Not(::testing::Contains("zero_grad=overwrite")));
+}
+
+TEST(experiment_file, a_minimum_effect_is_a_percentage_up_to_50) {
+  EXPECT_EQ(error_of(kGood + "minimum_effect_pct: 50\n"), "");
+  EXPECT_THAT(error_of(kGood + "minimum_effect_pct: 51\n"), ::testing::HasSubstr("expected 0.01 to 50"));
+  EXPECT_THAT(error_of(kGood + "minimum_effect_pct: 0.009\n"), ::testing::HasSubstr("expected 0.01 to 50"));
+}
+
 // With "--deterministic false" a trainer would refuse its command line.
 TEST(experiment_file, leaves_out_a_flag_that_is_false) {
   const Experiment e = parse_experiment(kGood + "common: {flags: {no-shuffle: true, deterministic: false}}\n", "x.yaml");

@@ -57,6 +57,12 @@ TEST(verdict_document, gives_a_block_no_reading_that_is_not_its_own) {
   EXPECT_EQ(w.environment.sampled_blocks, 23);
 }
 
+TEST(verdict_document, says_the_highest_temperature_whenever_it_was) {
+  WorkloadResult r = result(-2, 0.2);
+  r.log.pairs[3].blocks[0].environment->temperature_c = 71;
+  EXPECT_EQ(document({r}).workloads[0].environment.temperature_c_max, 71);
+}
+
 TEST(verdict_document, of_same_code_is_same_unless_it_was_measured_different) {
   const SameCode same{true, "one program file, 834 identical launches a step"};
   WorkloadResult r = result(0.4, 0.2);

@@ -11,7 +11,7 @@ using testing::TemporaryFolder;
 using testing::toy_options;
 using testing::ToyTrainer;
 
-LoopOptions loop_options(int64_t steps) {
+LoopOptions validated_options(int64_t steps) {
   LoopOptions o;
   o.data = {"synthetic"};
   o.steps = steps;
@@ -21,7 +21,7 @@ LoopOptions loop_options(int64_t steps) {
 
 TEST(TrainLoop, ValidationOnSyntheticTokensSeesNoBatchThatTrainingSaw) {
   ToyTrainer trainer(toy_options());
-  LoopOptions o = loop_options(4);
+  LoopOptions o = validated_options(4);
   o.val_every = 4;
   o.val_batches = 3;
   train(trainer, o, {});
@@ -44,7 +44,7 @@ TEST(TrainLoop, AccuracyGoesByTheMeanLossOfACompletion) {
   e.completions = {{30}, {11, 30, 20}};
   write_eval_set(folder / "set.bin", std::vector{e});
   ToyTrainer trainer(toy_options());
-  LoopOptions o = loop_options(1);
+  LoopOptions o = validated_options(1);
   o.eval_set = (folder / "set.bin").string();
   EXPECT_THAT(train(trainer, o, {}).accuracies, ElementsAre(1.0));
 }

@@ -1,0 +1,43 @@
+// A run whose ranks leave the loop together because a user asked for the end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpt2/distributed/communicator.h"
+#include "gpt2/train_loop.h"
+#include "tests/gpt2/files.h"
+#include "tests/gpt2/toy_trainer.h"
+
+namespace gpt2 {
+namespace {
+
+using ::testing::ElementsAre;
+
+// One rank, told to leave after step 3.
+class LeavesAfterThree final : public distributed::ControlChannel {
+ public:
+  const distributed::World& world() const override { return world_; }
+  std::vector<distributed::Bytes> all_gather(const distributed::Bytes& mine) override { return {mine}; }
+  std::optional<int64_t> last_step(int64_t) override { return 3; }
+
+ private:
+  distributed::World world_;
+};
+
+TEST(TrainLoop, AnInterruptedRunIsSavedAtItsLastStep) {
+  testing::TemporaryFolder folder;
+  testing::ToyTrainer trainer(testing::toy_options());
+  LeavesAfterThree channel;
+  LoopOptions o;
+  o.data = {"synthetic"};
+  o.steps = 10;
+  o.learning_rate = {"cosine", 1e-2f, 3, 0.1f, 12};
+  o.checkpoint_dir = (folder / "c").string();
+  o.channel = &channel;
+  const RunResult r = train(trainer, o, {});
+  EXPECT_TRUE(r.interrupted);
+  EXPECT_EQ(r.steps.size(), 3u);
+  EXPECT_THAT(CheckpointStore(o.checkpoint_dir, 1).steps(), ElementsAre(3));
+}
+
+}  // namespace
+}  // namespace gpt2
