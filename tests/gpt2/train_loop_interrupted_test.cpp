@@ -4,6 +4,7 @@
 
 #include "gpt2/distributed/communicator.h"
 #include "gpt2/train_loop.h"
+#include "gpt2/training_state.h"
 #include "tests/gpt2/files.h"
 #include "tests/gpt2/toy_trainer.h"
 
