@@ -6,6 +6,7 @@
 #include "gpt2/train_loop.h"
 #include "gpt2/training_state.h"
 #include "tests/gpt2/files.h"
+#include "tests/gpt2/loop_options.h"
 #include "tests/gpt2/toy_trainer.h"
 
 namespace gpt2 {
@@ -28,10 +29,7 @@ TEST(TrainLoop, AnInterruptedRunIsSavedAtItsLastStep) {
   testing::TemporaryFolder folder;
   testing::ToyTrainer trainer(testing::toy_options());
   LeavesAfterThree channel;
-  LoopOptions o;
-  o.data = {"synthetic"};
-  o.steps = 10;
-  o.learning_rate = {"cosine", 1e-2f, 3, 0.1f, 12};
+  LoopOptions o = testing::loop_options(10);
   o.checkpoint_dir = (folder / "c").string();
   o.channel = &channel;
   const RunResult r = train(trainer, o, {});

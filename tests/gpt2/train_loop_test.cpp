@@ -8,24 +8,19 @@
 #include "gpt2/op_range.h"
 #include "gpt2/training_state.h"
 #include "tests/gpt2/files.h"
+#include "tests/gpt2/loop_options.h"
 #include "tests/gpt2/toy_trainer.h"
 
 namespace gpt2 {
 namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::loop_options;
 using testing::read_bytes;
 using testing::TemporaryFolder;
 using testing::toy_options;
 using testing::ToyTrainer;
 
-LoopOptions loop_options(int64_t steps) {
-  LoopOptions o;
-  o.data = {"synthetic"};
-  o.steps = steps;
-  o.learning_rate = {"cosine", 1e-2f, 3, 0.1f, 12};
-  return o;
-}
 std::vector<double> losses(const RunResult& r) {
   std::vector<double> l;
   for (const StepLog& s : r.steps) l.push_back(s.outcome.loss);

@@ -2,26 +2,20 @@
 #include "gpt2/data/eval_set.h"
 #include "gpt2/train_loop.h"
 #include "tests/gpt2/files.h"
+#include "tests/gpt2/loop_options.h"
 #include "tests/gpt2/toy_trainer.h"
 
 namespace gpt2 {
 namespace {
 using ::testing::ElementsAre;
+using testing::loop_options;
 using testing::TemporaryFolder;
 using testing::toy_options;
 using testing::ToyTrainer;
 
-LoopOptions validated_options(int64_t steps) {
-  LoopOptions o;
-  o.data = {"synthetic"};
-  o.steps = steps;
-  o.learning_rate = {"cosine", 1e-2f, 3, 0.1f, 12};
-  return o;
-}
-
 TEST(TrainLoop, ValidationOnSyntheticTokensSeesNoBatchThatTrainingSaw) {
   ToyTrainer trainer(toy_options());
-  LoopOptions o = validated_options(4);
+  LoopOptions o = loop_options(4);
   o.val_every = 4;
   o.val_batches = 3;
   train(trainer, o, {});
@@ -44,7 +38,7 @@ TEST(TrainLoop, AccuracyGoesByTheMeanLossOfACompletion) {
   e.completions = {{30}, {11, 30, 20}};
   write_eval_set(folder / "set.bin", std::vector{e});
   ToyTrainer trainer(toy_options());
-  LoopOptions o = validated_options(1);
+  LoopOptions o = loop_options(1);
   o.eval_set = (folder / "set.bin").string();
   EXPECT_THAT(train(trainer, o, {}).accuracies, ElementsAre(1.0));
 }
