@@ -62,7 +62,10 @@ void check_arguments(const Experiment& e) {
   std::set<std::string> workloads;
   for (const experiments::Workload& w : e.workloads) {
     if (!workloads.insert(w.text()).second) throw InputError(fmt::format("{}: the workload {} is there twice", e.file.string(), w.text()));
-    const auto a = settled(w, 'A'), b = settled(w, 'B');
+    const auto a = settled(w, 'A');
+    // Another program's flags and variants are that program's to refuse; its gate comes before its first step.
+    if (!experiments::sources_of(e, 'B').here()) continue;
+    const auto b = settled(w, 'B');
     if (!e.frozen_baseline() && a == b)
       throw InputError(
           fmt::format("{}: `{}` changes nothing: both arms would run `stepscope {}`", e.file.string(), e.change_text, fmt::join(b, " ")));
@@ -70,6 +73,38 @@ void check_arguments(const Experiment& e) {
 }
 
 }  // namespace
+
+void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
+  const fs::path root = source_root();
+  TrainerFlags flags = f.trainer;
+  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  gpt2::check_run(trainer_options(flags), loop_options(flags));
+  Experiment e;
+  e.name = "since " + f.revision;
+  e.question = fmt::format("What do the changes since {} do to the step?", f.revision);
+  e.change_text = fmt::format("everything since {}", f.revision);
+  e.since = f.revision;
+  e.compound = true;
+  e.trainer = flags.trainer;
+  e.flags = as_arguments(flags, flags.steps);
+  e.flags.erase(e.flags.begin());  // "train"
+  e.workloads.push_back({flags.model, flags.batch_size, flags.seq_len, flags.matmul, std::nullopt});
+  if (f.measure.minimum_effect_pct > 0) e.minimum_effect_pct = f.measure.minimum_effect_pct;
+  const CatchInterrupt guard;
+  experiments::SessionOptions options = session_options(f.measure, line);
+  options.profile = !f.no_profile;
+  experiments::ExperimentSession session(std::move(options));
+  const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
+  const auto ledger = experiments::read_ledger(experiments::ledger_file(f.out.empty() ? studies(root) : folder));
+  const VerdictDocument document = session.run(e, ledger);
+  fmt::print("{}", f.json ? experiments::to_json(document).dump(1) + "\n" : experiments::summary_of(document));
+  std::fflush(stdout);
+  if (!folder.empty()) {
+    experiments::save_verdict(folder / "verdict.json", document);
+    experiments::write_page(folder / experiments::kPageName, document);
+  }
+  exit_code = experiments::exit_code_of(document.verdict);
+}
 
 void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code) {
   const fs::path root = source_root();

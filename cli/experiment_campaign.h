@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/experiment_flags.h"
+#include "cli/trainer_flags.h"
 
 namespace cli {
 
@@ -16,6 +17,15 @@ struct RunFlags {
   int skip_steps = -1, command_steps = 40;
 };
 
+struct SinceFlags {
+  MeasureFlags measure;
+  TrainerFlags trainer;
+  std::string revision, out;
+  bool no_profile = false, json = false;
+};
+
+// Arm A is built from the revision, arm B is this program.
+void run_since(const SinceFlags& flags, const CommandLine& line, int& exit_code);
 void run_experiments(const RunFlags& flags, const CommandLine& line, int& exit_code);
 
 }  // namespace cli

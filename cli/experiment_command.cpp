@@ -14,6 +14,7 @@
 #include "cli/experiment_campaign.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
+#include "experiments/session/built_program.h"
 #include "experiments/session/campaign_run.h"
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/check.h"
@@ -52,6 +53,9 @@ void list(bool json) {
       continue;
     }
     fmt::print("{}\n  {}\n  change: {}\n", e.name, e.question, e.change_text);
+    if (!e.patch.empty())
+      if (const std::string why = experiments::why_not_applicable(root, e.patch); !why.empty())
+        fmt::print("  the patch does not apply to this tree: {}\n", why);
     if (!verdict) {
       fmt::print("  never run\n");
       continue;
@@ -153,6 +157,25 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
       "  stepscope experiment run --a './train_gpt2cu -x 40' --b './mine --steps 40' --step-regex '([0-9.]+) "
       "ms'");
   run_command->callback([r, line, &exit_code] { run_experiments(*r, line, exit_code); });
+
+  auto since = std::make_shared<SinceFlags>();
+  Command* since_command =
+      c->add_subcommand("since", "Decide whether what you changed since a revision made the step faster, and is still right");
+  since_command->add_option("revision", since->revision, "a commit, tag or branch of this tree's history, which arm A is built from")
+      ->required();
+  add_trainer_flags(*since_command, since->trainer);
+  since_command->add_option("--out", since->out, "write verdict.json and its page to this folder (default: print the verdict only)");
+  since_command->add_flag("--no-profile", since->no_profile,
+                          "do not profile the arms: the verdict has no waterfall and does not recognize identical code");
+  since_command->add_flag("--json", since->json, "print the verdict document");
+  add_measure_flags(*since_command, since->measure);
+  since_command->footer(
+      "Arm A is built from the revision with this build's flags, in the build folder's arms/revision; arm B is this program.\n"
+      "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided.\n"
+      "Examples:\n"
+      "  stepscope experiment since HEAD\n"
+      "  stepscope experiment since main --trainer mixed --batch-size 64 --sequential");
+  since_command->callback([since, line, &exit_code] { run_since(*since, line, exit_code); });
 
   auto a = std::make_shared<AaFlags>();
   Command* aa_command = c->add_subcommand("aa", "Test the procedure on itself: compare identical code, or find a planted slowdown");

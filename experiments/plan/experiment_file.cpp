@@ -60,10 +60,10 @@ class Reader {
     return t;
   }
 
-  Settings settings(const YAML::Node& node, const std::string& what) const {
+  Settings settings(const YAML::Node& node, const std::string& what, std::set<std::string> keys = {"flags", "variant"}) const {
     Settings s;
     if (!node) return s;
-    expect_map(node, what, {"flags", "variant"});
+    expect_map(node, what, keys);
     const auto read = [&](const char* key, std::map<std::string, std::string>& into) {
       if (!node[key]) return;
       expect_map(node[key], what + "." + key, {});
@@ -110,10 +110,27 @@ class Reader {
 
 std::string change_text(const Experiment& e) {
   std::vector<std::string> parts;
+  if (!e.patch.empty()) parts.push_back(fmt::format("patch {}", e.patch.filename().string()));
   for (const auto& [key, value] : e.change.variants) parts.push_back(fmt::format("--variant {}={}", key, value));
   for (const auto& [key, value] : e.change.flags) parts.push_back(fmt::format("--{} {}", key, value));
   if (e.frozen_baseline()) parts.push_back(fmt::format("everything since {}", e.baseline));
   return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// The file that `change.patch` names, beside the experiment file.
+fs::path patch_of(const Reader& r, const YAML::Node& change, const Experiment& e) {
+  if (!change || !change["patch"]) return {};
+  const std::string name = r.text(change, "patch");
+  if (fs::path(name).filename() != name)
+    r.fail(change["patch"], fmt::format("change.patch is '{}': expected the name of a file beside this one", name));
+  const fs::path file = e.file.parent_path() / name;
+  if (!fs::is_regular_file(file)) r.fail(change["patch"], fmt::format("change.patch: there is no file {}", file.string()));
+  if (e.frozen_baseline())
+    r.fail(change["patch"],
+           fmt::format("change.patch: expected `baseline: defaults`, since against the frozen {} everything changes already", e.baseline));
+  if (e.change.flags.contains("trainer"))
+    r.fail(change["patch"], "change.patch: expected no flag 'trainer' beside it, since a patch changes one trainer");
+  return file;
 }
 
 // Frozen baselines know one GPU; a number of GPUs in `change` is a whole number, and those of the workloads are then arm A's.
@@ -163,7 +180,8 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
   e.trainer = r.text(root, "trainer");
   if (root["baseline"]) e.baseline = r.text(root, "baseline");
   if (root["compound"]) e.compound = r.value<bool>(root["compound"], "compound", "true or false");
-  e.change = r.settings(root["change"], "change");
+  e.change = r.settings(root["change"], "change", {"flags", "variant", "patch"});
+  e.patch = patch_of(r, root["change"], e);
   e.common = r.settings(root["common"], "common");
   for (const auto& [key, value] : e.change.variants)
     if (const auto same = e.common.variants.find(key); same != e.common.variants.end() && same->second == value)
@@ -189,10 +207,10 @@ Experiment parse_experiment(const std::string& yaml, const fs::path& file) {
   }
   if (e.frozen_baseline() && !e.compound)
     r.fail(root["baseline"], fmt::format("against the frozen '{}' everything changes that was done since: say compound: true", e.baseline));
-  if (!e.frozen_baseline() && e.change.count() == 0) r.fail(root, "'change' names nothing: both arms would be the same");
-  if (e.change.count() > 1 && !e.compound)
+  if (!e.frozen_baseline() && e.changes() == 0) r.fail(root, "'change' names nothing: both arms would be the same");
+  if (e.changes() > 1 && !e.compound)
     r.fail(root["change"],
-           fmt::format("{} changes ({}): one experiment changes one thing, or says compound: true", e.change.count(), change_text(e)));
+           fmt::format("{} changes ({}): one experiment changes one thing, or says compound: true", e.changes(), change_text(e)));
   e.change_text = change_text(e);
   check_gpus(r, root, e);
   return e;
@@ -221,6 +239,8 @@ Experiment find_experiment(const fs::path& folder, const std::string& name) {
                                known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
 }
 
+Sources sources_of(const Experiment& e, char arm) { return arm == 'A' ? Sources{{}, e.since} : Sources{e.patch, {}}; }
+
 std::string trainer_of(const Experiment& e, char arm) {
   if (arm == 'B')
     if (const auto changed = e.change.flags.find("trainer"); changed != e.change.flags.end()) return changed->second;
@@ -228,6 +248,7 @@ std::string trainer_of(const Experiment& e, char arm) {
 }
 
 std::vector<std::string> trainer_arguments(const Experiment& e, const Workload& w, char arm) {
+  if (!e.flags.empty()) return e.flags;
   std::map<std::string, std::string> flags = e.common.flags, variants = e.common.variants;
   if (!w.matmul.empty()) flags["matmul"] = w.matmul;
   if (arm == 'B') {

@@ -11,6 +11,13 @@
 
 namespace experiments {
 
+// What an arm's program is built from where that is not this source tree as it stands: the tree with a patch, or a revision of its history.
+struct Sources {
+  std::filesystem::path patch;  // as `git diff` writes it
+  std::string revision;         // as git names it: "HEAD", "v1.2", "c71c557"
+  bool here() const { return patch.empty() && revision.empty(); }
+};
+
 // Trainer flags without the dashes ("matmul": "tf32") and op variants ("zero_grad": "memset").
 struct Settings {
   std::map<std::string, std::string> flags, variants;
@@ -34,12 +41,16 @@ struct Experiment {
   std::string trainer;
   std::string baseline = "defaults";  // or the name of a frozen baseline
   Settings change;                    // what B has and A has not
+  std::filesystem::path patch;        // a part of the change: the file beside the experiment that arm B's sources have; "" = none
+  std::string since;                  // the revision that arm A is built from (`experiment since`); "" = this tree
+  std::vector<std::string> flags;     // of both arms, as typed after `experiment since`; empty: from the settings and the workload
   Settings common;                    // what both have
   std::string arithmetic;             // how the predicted saving was found
   std::vector<Workload> workloads;
   double minimum_effect_pct = 0.3;
   bool compound = false;
   bool frozen_baseline() const { return baseline != "defaults"; }
+  size_t changes() const { return change.count() + !patch.empty(); }
 };
 
 // Throws stepscope::InputError naming file, line and key: an unknown or missing key, a wrong type, more than
@@ -57,6 +68,8 @@ Experiment find_experiment(const std::filesystem::path& folder, const std::strin
 std::vector<std::string> trainer_arguments(const Experiment& experiment, const Workload& workload, char arm);
 // GPUs of that arm: those of the workload, or of a flag `gpus` of the change. An arm of several is run as a whole program.
 int64_t gpus_of(const Experiment& experiment, const Workload& workload, char arm);
+// What that arm's program is built from.
+Sources sources_of(const Experiment& experiment, char arm);
 // The trainer of that arm: a change of the flag `trainer` counts.
 std::string trainer_of(const Experiment& experiment, char arm);
 

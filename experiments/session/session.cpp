@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "base/sha256.h"
 #include "base/utc.h"
 #include "experiments/baseline/manifest.h"
@@ -48,6 +49,19 @@ Arguments with_steps(Arguments argv, int least) {
   return argv;
 }
 
+// "the gate differs between the arms: experiments/gate/op_cases.cpp"; "" where both check the same. A change may need another check, and who reads its verdict
+// must know.
+std::string differing_gate(const fs::path& a, const fs::path& b) {
+  std::set<std::string> files;
+  for (const fs::path& root : {a, b})
+    for (std::error_code missing; const auto& entry : fs::recursive_directory_iterator(root / "experiments/gate", missing))
+      if (entry.is_regular_file()) files.insert(fs::relative(entry.path(), root).generic_string());
+  std::erase_if(files, [&](const std::string& f) { return stepscope::read_file_if_there(a / f) == stepscope::read_file_if_there(b / f); });
+  return files.empty() ? "" : fmt::format("the gate differs between the arms: {}", fmt::join(files, ", "));
+}
+
+std::string key_of(const Sources& sources) { return sources.patch.string() + "|" + sources.revision; }
+
 double planted_percent(const std::string& plant_gpu) {
   const auto spec = gate::plant_spec(plant_gpu);
   return spec ? spec->percent : 0;
@@ -78,16 +92,57 @@ std::function<std::string(const std::string&)> receipts_here(const SessionOption
 
 }  // namespace
 
-ExperimentSession::ExperimentSession(SessionOptions options)
-    : options_(std::move(options)),
-      gates_(options_.program, options_.gate_timeout_s, options_.stop, options_.progress, receipts_here(options_), options_.gate_answers) {
+ExperimentSession::ExperimentSession(SessionOptions options) : options_(std::move(options)) {
   if (options_.gpu.present) device_ = options_.gpu.name;
   if (!options_.seed_given) options_.plan.seed = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
 }
 
-const std::string& ExperimentSession::program_sha256() {
-  if (program_sha256_.empty()) program_sha256_ = gpt2::sha256_file(options_.program);
-  return program_sha256_;
+const std::string& ExperimentSession::sha256_of(const std::string& program) {
+  std::string& sha256 = sha256_[program];
+  if (sha256.empty()) sha256 = gpt2::sha256_file(program);
+  return sha256;
+}
+
+// Each program answers for itself: an arm of other sources must not pass by the gate of these.
+Gates& ExperimentSession::gates_of(const std::string& program) {
+  if (const auto known = gates_.find(program); known != gates_.end()) return known->second;
+  const bool here = program == options_.program;
+  return gates_
+      .try_emplace(program, program, options_.gate_timeout_s, options_.stop, options_.progress,
+                   here ? receipts_here(options_) : std::function<std::string(const std::string&)>(), options_.gate_answers)
+      .first->second;
+}
+
+std::string ExperimentSession::program_of(const Experiment& e, char arm) const {
+  const Sources sources = sources_of(e, arm);
+  return sources.here() ? options_.program : built_.at(key_of(sources)).program.string();
+}
+
+fs::path ExperimentSession::root_of(const Experiment& e, char arm) const {
+  const Sources sources = sources_of(e, arm);
+  return sources.here() ? options_.root : built_.at(key_of(sources)).root;
+}
+
+// Builds the arms of other sources. Throws stepscope::InputError where they compile the same step as this tree.
+void ExperimentSession::build_arms(const Experiment& e) {
+  for (const char arm : {'A', 'B'}) {
+    const Sources sources = sources_of(e, arm);
+    if (sources.here() || built_.contains(key_of(sources))) continue;
+    if (!options_.built_here)
+      throw InputError(fmt::format("{} was not built from {}: an arm of other sources of that tree would differ by more than the change",
+                                   options_.program, options_.root.string()));
+    BuildOptions b;
+    b.root = options_.root;
+    b.program = options_.program;
+    b.stop = options_.stop;
+    b.progress = options_.progress;
+    b.check = [&](const fs::path& tree) {
+      if (const std::string trainer = trainer_of(e, arm);
+          hash_trainer_sources(tree, trainer) == hash_trainer_sources(options_.root, trainer))
+        throw InputError(fmt::format("{}: nothing differs that a step of the {} trainer is compiled from", e.change_text, trainer));
+    };
+    built_[key_of(sources)] = options_.build(b, sources);
+  }
 }
 
 RunLog ExperimentSession::measure(const PairPlan& plan, bool uses_gpu, const std::string& what) {
@@ -137,8 +192,8 @@ struct ExperimentSession::Job {
   bool invalid() const { return result.log.decision.verdict == Verdict::invalid; }
 };
 
-Arguments ExperimentSession::arm_command(const Arguments& flags, bool planted) const {
-  Arguments argv{options_.program, "arm"};
+Arguments ExperimentSession::arm_command(const std::string& program, const Arguments& flags, bool planted) const {
+  Arguments argv{program, "arm"};
   argv.insert(argv.end(), flags.begin(), flags.end());
   if (options_.serial || options_.plant_pct > 0) argv.emplace_back("--serial");
   if (planted && options_.plant_pct > 0) argv.insert(argv.end(), {"--plant-pct", fmt::format("{}", options_.plant_pct)});
@@ -157,7 +212,8 @@ void ExperimentSession::make_arms(Job& job) {
   job.b = trainer_arguments(e, w, 'B');
   r.a.trainer = trainer_of(e, 'A');
   r.b.trainer = trainer_of(e, 'B');
-  r.b.program_sha256 = program_sha256();
+  const std::string a_program = program_of(e, 'A'), b_program = program_of(e, 'B');
+  r.b.program_sha256 = sha256_of(b_program);
   PairPlan& plan = job.plan = options_.plan;
   plan.thresholds.minimum_effect = e.minimum_effect_pct / 100;
   if (e.frozen_baseline()) {
@@ -181,7 +237,7 @@ void ExperimentSession::make_arms(Job& job) {
       const std::string matmul = value_of(job.a, "--matmul");
       plan.a.argv.insert(plan.a.argv.end(), {"--matmul", matmul.empty() ? "fp32" : matmul});
     }
-    plan.b.argv = {options_.program, "train"};
+    plan.b.argv = {b_program, "train"};
     plan.b.argv.insert(plan.b.argv.end(), job.b.begin(), job.b.end());
     plan.b.argv.insert(plan.b.argv.end(), {"--steps", "{steps}"});
     plan.a.steps_on_command = plan.b.steps_on_command = false;
@@ -193,18 +249,18 @@ void ExperimentSession::make_arms(Job& job) {
     r.b_gpus = gpus_of(e, w, 'B');
     // An arm that steps on command is one process. Several ranks are a program that runs to its end, on both sides.
     for (const auto& [spec, flags, label] : {std::tuple(&plan.a, &job.a, 'A'), std::tuple(&plan.b, &job.b, 'B')}) {
-      spec->argv = {options_.program, "train"};
+      spec->argv = {program_of(e, label), "train"};
       spec->argv.insert(spec->argv.end(), flags->begin(), flags->end());
       spec->argv.insert(spec->argv.end(), {"--steps", "{steps}", "--gpus", std::to_string(gpus_of(e, w, label))});
       spec->steps_on_command = false;
       spec->steps = options_.command_steps;
     }
     plan.quads = 1;
-    r.a.program_sha256 = program_sha256();
+    r.a.program_sha256 = sha256_of(a_program);
   } else {
-    plan.a.argv = arm_command(job.a, false);
-    plan.b.argv = arm_command(job.b, true);
-    r.a.program_sha256 = program_sha256();
+    plan.a.argv = arm_command(a_program, job.a, false);
+    plan.b.argv = arm_command(b_program, job.b, true);
+    r.a.program_sha256 = sha256_of(a_program);
   }
   plan.a.label = "A";
   plan.b.label = "B";
@@ -216,8 +272,18 @@ void ExperimentSession::make_arms(Job& job) {
 // B first: it is the one in doubt, and a failed gate ends the workload before anything is timed.
 void ExperimentSession::gate_arms(Job& job) {
   WorkloadResult& r = job.result;
-  r.b.gate = gates_.check(job.b);
-  if (!job.experiment->frozen_baseline()) r.a.gate = gates_.check(job.a);
+  const Experiment& e = *job.experiment;
+  const auto check = [&](char arm, const Arguments& flags) {
+    try {
+      return gates_of(program_of(e, arm)).check(flags);
+    } catch (const InputError& error) {
+      if (sources_of(e, arm).here()) throw;
+      throw InputError(fmt::format("arm {} ({}): {}", arm, e.change_text, error.what()));
+    }
+  };
+  r.b.gate = check('B', job.b);
+  if (!e.frozen_baseline()) r.a.gate = check('A', job.a);
+  if (const std::string words = differing_gate(root_of(e, 'A'), root_of(e, 'B')); !words.empty()) r.b.gate.sentence += "; " + words;
   for (const auto& [label, arm] : {std::pair("B", &r.b), std::pair("A", &r.a)})
     if (!arm->gate.passed) {
       refuse(r, reason::kGateFailed,
@@ -229,6 +295,7 @@ void ExperimentSession::gate_arms(Job& job) {
 
 void ExperimentSession::prepare(Job& job) {
   try {
+    build_arms(*job.experiment);
     make_arms(job);
     if (!job.invalid()) gate_arms(job);
     job.measured = job.invalid();
@@ -273,9 +340,21 @@ void ExperimentSession::look_closer(Job& job) {
       flags.insert(flags.end(), {"--gpus", std::to_string(gpus)});
     return flags;
   };
-  Profiled a{on_gpus(job.a, 'A'), {}};
-  if (job.experiment->frozen_baseline()) a = {{}, with_steps(job.plan.a.argv, std::max(kStepsToProfile, options_.command_steps))};
-  profile_both(r, job.experiment->name, a, {on_gpus(job.b, 'B'), {}});
+  Profiled a{program_of(*job.experiment, 'A'), on_gpus(job.a, 'A'), {}};
+  if (job.experiment->frozen_baseline())
+    a = {options_.program, {}, with_steps(job.plan.a.argv, std::max(kStepsToProfile, options_.command_steps))};
+  profile_both(r, job.experiment->name, a, {program_of(*job.experiment, 'B'), on_gpus(job.b, 'B'), {}});
+}
+
+// Arms of other sources hash those; where an interrupt came before they were built, nothing.
+void ExperimentSession::add_other_sources(RunFacts& f, const Experiment& e) const {
+  for (const auto& [arm, hash] : {std::pair('A', &f.a_sources_sha256), std::pair('B', &f.b_sources_sha256)})
+    if (const Sources sources = sources_of(e, arm); !sources.here()) {
+      const auto built = built_.find(key_of(sources));
+      *hash = built == built_.end() ? "" : hash_trainer_sources(built->second.root, trainer_of(e, arm));
+      if (arm == 'A' && built != built_.end()) f.a_revision = built->second.commit;
+    }
+  if (!e.patch.empty()) f.patch_sha256 = gpt2::sha256_file(e.patch);
 }
 
 RunFacts ExperimentSession::facts(const std::vector<LedgerEntry>& ledger) const {
@@ -361,7 +440,8 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
         f.thresholds.minimum_effect = all[i].minimum_effect_pct / 100;
         f.a_sources_sha256 = sources[i].first;
         f.b_sources_sha256 = sources[i].second;
-        f.prediction = prove_prediction(options_.root, all[i].file, all[i].file_sha256, f.git_revision, f.at);
+        add_other_sources(f, all[i]);
+        if (!all[i].file.empty()) f.prediction = prove_prediction(options_.root, all[i].file, all[i].file_sha256, f.git_revision, f.at);
         std::vector<WorkloadResult> copies;
         for (const WorkloadResult* r : results) copies.push_back(*r);
         out[i].document = verdict_document(all[i].name, all[i], copies, f);
@@ -429,8 +509,8 @@ RunLog ExperimentSession::run_identical(const Arguments& flags) {
   PairPlan plan = options_.plan;
   plan.a.label = "A";
   plan.b.label = "B";
-  plan.a.argv = arm_command(flags, false);
-  plan.b.argv = arm_command(flags, true);
+  plan.a.argv = arm_command(options_.program, flags, false);
+  plan.b.argv = arm_command(options_.program, flags, true);
   plan.a.environment = plan.b.environment = arm_environment();
   const std::string planted = !options_.plant_gpu.empty() ? options_.plant_gpu : fmt::format("{}%", options_.plant_pct);
   return measure(plan, !on_cpu(flags), planted != "0%" ? "planted " + planted : "A/A");

@@ -6,6 +6,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "experiments/plan/experiment_file.h"
 #include "experiments/runner/pair_runner.h"
+#include "experiments/session/built_program.h"
 #include "experiments/session/device_watch.h"
 #include "experiments/session/gates.h"
 #include "experiments/verdict/make_document.h"
@@ -41,6 +43,7 @@ struct SessionOptions {
   std::filesystem::path gate_answers;  // where gates keep what commands after this one may use (gates.h); "" = nothing is kept
   const std::atomic<bool>* stop = nullptr;
   bool progress = false;
+  std::function<BuiltProgram(const BuildOptions&, const Sources&)> build = build_program;  // of an arm with other sources
 };
 
 // What ctrl-C must not lose is returned, not thrown; the rest of the campaign is the caller's.
@@ -71,7 +74,7 @@ class ExperimentSession {
   // "NVIDIA H200", or what the arms of the last run said they ran on.
   std::string device() const { return device_; }
   bool interrupted() const { return options_.stop && options_.stop->load(); }
-  GateSummary gate(const std::vector<std::string>& trainer_arguments) { return gates_.check(trainer_arguments); }
+  GateSummary gate(const std::vector<std::string>& trainer_arguments) { return gates_of(options_.program).check(trainer_arguments); }
 
  private:
   // One workload of one experiment on its way.
@@ -82,13 +85,19 @@ class ExperimentSession {
   void measure(std::span<Job* const> together);
   void look_closer(Job& job);
   void add_to(std::vector<Job>& jobs, const Experiment& experiment) const;
+  void build_arms(const Experiment& experiment);
+  // The program of an arm and the tree that it was built from, after build_arms().
+  std::string program_of(const Experiment& experiment, char arm) const;
+  std::filesystem::path root_of(const Experiment& experiment, char arm) const;
+  Gates& gates_of(const std::string& program);
   // `after` runs after everything that may have decided a job.
   void run_jobs(std::vector<Job>& jobs, const std::function<void()>& after);
-  std::vector<std::string> arm_command(const std::vector<std::string>& flags, bool planted) const;
+  std::vector<std::string> arm_command(const std::string& program, const std::vector<std::string>& flags, bool planted) const;
   RunLog measure(const PairPlan& plan, bool uses_gpu, const std::string& what);
   std::vector<RunLog> measure(std::vector<PairPlan> plans, const std::vector<std::string>& names, bool uses_gpu);
-  // What is profiled: a trainer by its flags, or a program with step ranges.
+  // What is profiled, by which stepscope: a trainer by its flags, or a program with step ranges.
   struct Profiled {
+    std::string by;
     std::vector<std::string> trainer_arguments, program;
   };
   void profile_both(WorkloadResult& result, const std::string& name, const Profiled& a, const Profiled& b);
@@ -96,11 +105,14 @@ class ExperimentSession {
   // Once more under the collector, timed steps and checked ones; what differs makes the run invalid.
   void compare_launches(WorkloadResult& result, const PairPlan& plan);
   RunFacts facts(const std::vector<LedgerEntry>& ledger) const;
-  const std::string& program_sha256();
+  void add_other_sources(RunFacts& facts, const Experiment& experiment) const;
+  const std::string& sha256_of(const std::string& program);
 
   SessionOptions options_;
-  Gates gates_;
-  std::string device_, driver_, program_sha256_;
+  std::map<std::string, Gates> gates_;         // by program
+  std::map<std::string, BuiltProgram> built_;  // by patch or revision
+  std::map<std::string, std::string> sha256_;  // by program
+  std::string device_, driver_;
 };
 
 }  // namespace experiments

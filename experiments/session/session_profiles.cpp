@@ -21,7 +21,7 @@ using stepscope::TemporaryFolder;
 using Arguments = std::vector<std::string>;
 
 std::optional<std::string> ExperimentSession::profile(const Profiled& what, const std::string& out) {
-  Arguments argv{options_.program, "profile"};
+  Arguments argv{what.by, "profile"};
   argv.insert(argv.end(), what.trainer_arguments.begin(), what.trainer_arguments.end());
   argv.insert(argv.end(), {"--steps", std::to_string(kProfiledSteps), "--warmup", std::to_string(kProfileWarmup), "--out", out});
   if (!what.program.empty()) {

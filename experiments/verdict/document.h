@@ -63,6 +63,8 @@ struct ExperimentSection {
 struct CodeSection {
   std::string git_revision;
   std::string a_sources_sha256, b_sources_sha256;  // "" = not hashed: a frozen baseline has its manifest
+  std::string a_revision;                          // that arm A was built from; "" = the same tree as arm B
+  std::string patch_sha256;                        // of the patch that arm B's sources have beyond arm A's; "" = none
   bool dirty() const { return git_revision.ends_with("-dirty"); }
 };
 

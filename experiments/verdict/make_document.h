@@ -25,7 +25,7 @@ struct WorkloadResult {
 struct RunFacts {
   std::string at;  // UTC
   std::string git_revision, device, driver;
-  std::string a_sources_sha256, b_sources_sha256;
+  std::string a_sources_sha256, b_sources_sha256, a_revision, patch_sha256;  // as in CodeSection
   LedgerSummary ledger;
   Thresholds thresholds;
   std::string command;

@@ -37,6 +37,8 @@ std::vector<std::string> stale_reasons(const VerdictDocument& verdict, const Exp
                                        const std::string& device) {
   std::vector<std::string> out;
   if (!verdict.experiment || verdict.experiment->file_sha256 != e.file_sha256) out.emplace_back("the experiment file changed");
+  if (const std::string now = e.patch.empty() ? "" : gpt2::sha256_file(e.patch); verdict.code.patch_sha256 != now)
+    out.emplace_back("the patch changed");
   // Both arms' sources: a change of the trainer may concern B alone.
   for (const char arm : {'A', 'B'}) {
     // A frozen baseline has its own manifest, and without one both arms mostly share a trainer.

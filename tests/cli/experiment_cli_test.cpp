@@ -83,6 +83,30 @@ class ExperimentCli : public ::testing::Test {
   static inline fs::path answers_;
 };
 
+TEST_F(ExperimentCli, since_asks_for_a_revision_of_the_tree_that_this_program_was_built_from) {
+  const Outcome unknown = stepscope("experiment since no-such-revision --trainer reference", "CUDA_VISIBLE_DEVICES=");
+  EXPECT_EQ(unknown.exit_code, 2) << unknown.err;
+  EXPECT_THAT(unknown.err, HasSubstr("'no-such-revision': git knows no such revision"));
+  const Outcome elsewhere = run("since HEAD --trainer reference");
+  EXPECT_EQ(elsewhere.exit_code, 2) << elsewhere.err;
+  EXPECT_THAT(elsewhere.err, HasSubstr("was not built from " + root_.string()));
+}
+
+TEST_F(ExperimentCli, list_says_which_patch_does_not_apply) {
+  put("cpu-patched", "patch: cpu-patched.patch");
+  const auto patch = [&](const std::string& line) {
+    std::ofstream(root_ / "experiments/studies/cpu-patched.patch")
+        << "--- a/gpt2/reference/a.h\n+++ b/gpt2/reference/a.h\n@@ -1 +1 @@\n-" << line << "\n+// another\n";
+  };
+  patch("// a source");
+  EXPECT_THAT(run("list").out, ::testing::Not(HasSubstr("does not apply")));
+  patch("// no such line");
+  const Outcome o = run("list");
+  EXPECT_THAT(
+      o.out,
+      HasSubstr("change: patch cpu-patched.patch\n  the patch does not apply to this tree: error: patch failed: gpt2/reference/a.h:1"));
+}
+
 TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
   const Outcome o = run(gated("cpu-sixteen-micro-batches") + kQuick);
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;

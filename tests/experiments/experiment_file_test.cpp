@@ -5,10 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 
 #include "base/errors.h"
+#include "tests/temporary_folder.h"
 
 namespace experiments {
 namespace {
@@ -74,6 +77,34 @@ TEST(experiment_file, a_change_of_a_common_flag_or_variant_takes_its_place) {
   EXPECT_THAT(b, ::testing::Not(::testing::Contains("5")));
   EXPECT_THAT(b, ::testing::Contains("zero_grad=memset"));
   EXPECT_THAT(b, ::testing::Not(::testing::Contains("zero_grad=overwrite")));
+}
+
+TEST(experiment_file, a_patch_beside_it_is_a_change_of_arm_b) {
+  const std::filesystem::path folder = fresh_test_folder(), file = folder / "idea.yaml";
+  std::ofstream(folder / "idea.patch") << "x";
+  const std::string patched = replaced(kGood, "variant: {zero_grad: memset}", "patch: idea.patch");
+  const Experiment e = parse_experiment(patched, file);
+  EXPECT_EQ(e.change_text, "patch idea.patch");
+  EXPECT_EQ(sources_of(e, 'B').patch, folder / "idea.patch");
+  EXPECT_TRUE(sources_of(e, 'A').here());
+  EXPECT_EQ(trainer_arguments(e, e.workloads[0], 'A'), trainer_arguments(e, e.workloads[0], 'B'));
+  const auto refusal = [&](const std::string& yaml) -> std::string {
+    try {
+      parse_experiment(yaml, file);
+    } catch (const stepscope::InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refusal(replaced(patched, "idea.patch", "other.patch")), HasSubstr("idea.yaml:5: change.patch: there is no file"));
+  EXPECT_THAT(refusal(replaced(patched, "idea.patch", "../idea.patch")), HasSubstr("expected the name of a file beside this one"));
+  EXPECT_THAT(refusal(patched + "baseline: fp32-v1\ncompound: true\n"), HasSubstr("expected `baseline: defaults`"));
+  EXPECT_THAT(refusal(replaced(patched, "idea.patch", "idea.patch\n  flags: {trainer: mixed}")), HasSubstr("no flag 'trainer'"));
+  const std::string both = replaced(patched, "idea.patch", "idea.patch\n  variant: {op: new}");
+  EXPECT_THAT(refusal(both), HasSubstr("2 changes (patch idea.patch, --variant op=new)"));
+  EXPECT_EQ(refusal(both + "compound: true\n"), "");
+  EXPECT_THAT(refusal(kGood + "common: {patch: idea.patch}\n"), HasSubstr("common: unknown key 'patch'"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(experiment_file, a_minimum_effect_is_a_percentage_up_to_50) {

@@ -13,7 +13,10 @@
 #include <set>
 #include <sstream>
 
+#include <fmt/format.h>
+
 #include "base/errors.h"
+#include "base/sha256.h"
 #include "tests/temporary_folder.h"
 
 namespace experiments {
@@ -47,6 +50,9 @@ class Session : public ::testing::Test {
   }
 
   ExperimentSession session(const std::atomic<bool>* stop = nullptr, int command_steps = SessionOptions().command_steps) const {
+    return ExperimentSession(options(stop, command_steps));
+  }
+  SessionOptions options(const std::atomic<bool>* stop = nullptr, int command_steps = SessionOptions().command_steps) const {
     SessionOptions o;
     o.command_steps = command_steps;
     o.root = folder_;
@@ -57,7 +63,7 @@ class Session : public ::testing::Test {
     o.plan.alone = {.heat_s = 0.05, .settle_s = 0.02, .measure_s = 0.03, .teardown_s = 0, .turns = 0};
     o.plan.block_timeout_s = o.plan.start_timeout_s = 600;
     o.stop = stop;
-    return ExperimentSession(std::move(o));
+    return o;
   }
   static Experiment experiment(const std::string& more = "") {
     return parse_experiment(
@@ -99,6 +105,112 @@ TEST_F(Session, gates_both_arms_then_measures_and_decides) {
   EXPECT_EQ(count("arm"), 20);  // of each arm one heats and one only starts, then eight pairs
   EXPECT_LT(log().rfind("gate"), log().find("arm"));
   EXPECT_EQ(d["workloads"][0]["b"]["gate"]["sentence"], "1 checks passed (seed 7)");
+}
+
+// In a tree of its own whose step is one file; `build` stands in for the build of its arm.
+class PatchedSession : public Session {
+ protected:
+  PatchedSession() {
+    fs::create_directories(folder_ / "fp32");
+    std::ofstream(folder_ / "fp32/CMakeLists.txt") << "stepscope_stage(fp32_trainer SOURCES step.cpp)\n";
+    std::ofstream(folder_ / "fp32/step.cpp") << "here";
+    fs::create_directories(other_ / "experiments/gate");
+    fs::copy(folder_ / "fp32", other_ / "fp32", fs::copy_options::recursive);
+    std::ofstream(folder_ / "idea.patch") << "some lines";
+    program(gate_answer(true), arm());
+  }
+  void other_program(const std::string& step, const std::string& gate) {
+    std::ofstream(other_ / "fp32/step.cpp") << step;
+    std::ofstream(other_ / "program") << "#!/bin/sh\necho other \"$@\" >>" << (folder_ / "log").string() << "\ncase \"$1\" in\ngate) "
+                                      << gate << ";;\narm) exec " BINARY_DIR "/bin/fake_arm good 0.9e6;;\nesac\n";
+    chmod((other_ / "program").c_str(), 0755);
+  }
+  ordered_json run(const Experiment& e) {
+    SessionOptions o = options();
+    o.built_here = true;
+    o.build = [&](const BuildOptions& build, const Sources& sources) {
+      builds_.push_back(fmt::format("{} + {}{}", build.root == folder_ ? "tree" : build.root.string(), sources.patch.filename().string(),
+                                    sources.revision));
+      build.check(other_);
+      return BuiltProgram{other_, other_ / "program", sources.revision.empty() ? "" : "c0ffee"};
+    };
+    return to_json(ExperimentSession(std::move(o)).run(e, {}));
+  }
+  Experiment patched() const {
+    Experiment e = experiment();
+    e.change = {};
+    e.patch = folder_ / "idea.patch";
+    e.change_text = "patch idea.patch";
+    return e;
+  }
+  fs::path other_ = folder_ / "arms/idea";
+  std::vector<std::string> builds_;
+};
+
+TEST_F(PatchedSession, builds_arm_b_once_and_gates_and_times_that_program) {
+  other_program("patched", gate_answer(true));
+  Experiment e = patched();
+  e.workloads.push_back(e.workloads.front());
+  e.workloads.back().batch_size = 64;
+  const ordered_json d = run(e);
+  EXPECT_THAT(builds_, ::testing::ElementsAre("tree + idea.patch"));
+  EXPECT_EQ(d["verdict"], "faster") << d["workloads"][0]["sentence"];
+  EXPECT_EQ(count("gate"), 1);
+  EXPECT_EQ(count("other gate"), 1);
+  EXPECT_EQ(count("other arm"), 20);  // ten of each workload
+  EXPECT_EQ(d["code"]["patch_sha256"], gpt2::sha256_text("some lines"));
+  EXPECT_FALSE(d["code"].contains("a_revision"));
+  EXPECT_NE(d["code"]["a_sources_sha256"], d["code"]["b_sources_sha256"]);
+  EXPECT_NE(d["workloads"][0]["a"]["program_sha256"], d["workloads"][0]["b"]["program_sha256"]);
+}
+
+TEST_F(PatchedSession, an_arm_that_does_not_pass_its_own_gate_is_not_timed) {
+  other_program("patched", gate_answer(false));
+  const ordered_json d = run(patched());
+  EXPECT_EQ(d["verdict"], "invalid");
+  EXPECT_EQ(count("other arm") + count("arm"), 0);
+}
+
+TEST_F(PatchedSession, a_gate_that_the_patch_changes_is_named) {
+  other_program("patched", gate_answer(true));
+  std::ofstream(other_ / "experiments/gate/budgets.cpp") << "x";
+  EXPECT_THAT(run(patched())["workloads"][0]["b"]["gate"]["sentence"].get<std::string>(),
+              HasSubstr("the gate differs between the arms: experiments/gate/budgets.cpp"));
+}
+
+TEST_F(PatchedSession, a_patch_beside_the_step_is_refused_before_anything_runs) {
+  other_program("here", gate_answer(true));
+  try {
+    run(patched());
+    FAIL();
+  } catch (const stepscope::InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("patch idea.patch: nothing differs that a step of the fp32 trainer is compiled from"));
+  }
+  EXPECT_EQ(log(), "");
+}
+
+TEST_F(PatchedSession, a_flag_that_the_other_program_refuses_is_that_arms_fault) {
+  other_program("patched", "echo stepscope: no variant op=new >&2; exit 2");
+  try {
+    run(patched());
+    FAIL();
+  } catch (const stepscope::InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("arm B (patch idea.patch): no variant op=new"));
+  }
+}
+
+TEST_F(PatchedSession, since_a_revision_arm_a_is_the_other_program) {
+  other_program("older", gate_answer(true));
+  Experiment e = patched();
+  e.patch.clear();
+  e.file.clear();
+  e.since = "HEAD~1";
+  e.flags = {"--trainer", "fp32", "--model", "d12"};
+  const ordered_json d = run(e);
+  EXPECT_THAT(builds_, ::testing::ElementsAre("tree + HEAD~1"));
+  EXPECT_EQ(d["verdict"], "slower") << d["workloads"][0]["sentence"];
+  EXPECT_EQ(d["code"]["a_revision"], "c0ffee");
+  EXPECT_FALSE(d["experiment"].contains("prediction"));
 }
 
 TEST_F(Session, a_receipt_of_these_sources_and_this_device_answers_for_the_ops) {

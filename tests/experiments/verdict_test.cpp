@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "base/errors.h"
+#include "base/sha256.h"
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/index.h"
 #include "experiments/verdict/ledger.h"
@@ -339,6 +340,15 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
     EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre(HasSubstr("fp32 trainer changed"))) << file;
     put(file, before);
   }
+  Experiment patched = e;
+  patched.patch = folder_ / "idea.patch";
+  put("idea.patch", "one line");
+  d.code.patch_sha256 = gpt2::sha256_text("one line");
+  EXPECT_THAT(stale_reasons(d, patched, folder_, ""), ::testing::IsEmpty());
+  put("idea.patch", "another line");
+  EXPECT_THAT(stale_reasons(d, patched, folder_, ""), ::testing::ElementsAre("the patch changed"));
+  EXPECT_THAT(stale_reasons(d, e, folder_, ""), ::testing::ElementsAre("the patch changed"));  // there is none any more
+  d.code.patch_sha256.clear();
   Experiment other = e;
   other.file_sha256 = "0";
   EXPECT_THAT(stale_reasons(d, other, folder_, ""), ::testing::ElementsAre(HasSubstr("experiment file")));

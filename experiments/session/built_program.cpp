@@ -1,0 +1,235 @@
+#include "experiments/session/built_program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "base/process.h"
+#include "base/read_file.h"
+#include "base/temporary_folder.h"
+#include "experiments/runner/arm.h"
+#include "experiments/session/child_output.h"
+
+namespace experiments {
+namespace {
+
+namespace fs = std::filesystem;
+using stepscope::InputError;
+using stepscope::MachineError;
+using Arguments = std::vector<std::string>;
+
+constexpr double kGitTimeout_s = 120;
+
+// Runs a helper to its end; its words, stdout and stderr together, are the answer. Throws Interrupted.
+ChildOutput run_tool(const BuildOptions& o, const Arguments& argv) {
+  if (stepscope::program_in_path(argv[0]).empty())
+    throw MachineError(fmt::format("{} is not installed: an arm of other sources is built with git, tar and cmake", argv[0]));
+  ChildOutput out = run_to_end(argv, kGitTimeout_s, o.stop, true);
+  if (out.end == ChildOutput::End::interrupted) throw Interrupted();
+  if (out.end == ChildOutput::End::timeout)
+    throw MachineError(fmt::format("`{}` did not end within {:.0f} s", fmt::join(argv, " "), kGitTimeout_s));
+  return out;
+}
+
+bool succeeded(const ChildOutput& out) { return out.ending.exited && out.ending.code == 0; }
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// A path that git prints in quotes has letters that it escapes; none of this project has.
+std::vector<std::string> files_of_the_tree(const BuildOptions& o) {
+  const ChildOutput out =
+      run_tool(o, {"git", "-C", o.root.string(), "-c", "core.quotepath=off", "ls-files", "--cached", "--others", "--exclude-standard"});
+  if (!succeeded(out)) throw MachineError(fmt::format("{}: git names no files of this tree: {}", o.root.string(), first_line(out.text)));
+  std::istringstream lines(out.text);
+  std::set<std::string> files;  // a file in a merge conflict is named three times
+  for (std::string line; std::getline(lines, line);) files.insert(line);
+  return {files.begin(), files.end()};
+}
+
+// In `tree`, which lies inside another repository: without the ceiling git takes paths from there, and skips every hunk without a word.
+Arguments git_apply(const fs::path& tree, const fs::path& patch, bool check) {
+  Arguments argv{"env", "GIT_CEILING_DIRECTORIES=" + fs::absolute(tree).parent_path().string(), "git", "-C", tree.string(), "apply"};
+  if (check) argv.emplace_back("--check");
+  argv.push_back(fs::absolute(patch).string());
+  return argv;
+}
+
+void copy_tree(const BuildOptions& o, const fs::path& tree) {
+  for (const std::string& file : files_of_the_tree(o)) {
+    const fs::path from = o.root / file, to = tree / file;
+    if (!fs::exists(fs::symlink_status(from))) continue;  // deleted, but not in git yet
+    fs::create_directories(to.parent_path());
+    fs::copy(from, to, fs::copy_options::copy_symlinks);
+  }
+}
+
+void apply(const BuildOptions& o, const fs::path& tree, const fs::path& patch) {
+  if (const ChildOutput out = run_tool(o, git_apply(tree, patch, false)); !succeeded(out))
+    throw InputError(fmt::format("{} does not apply to {}: {}", patch.string(), o.root.string(), first_line(out.text)));
+}
+
+std::string take_revision(const BuildOptions& o, const fs::path& tree, const std::string& revision) {
+  const ChildOutput name =
+      run_tool(o, {"git", "-C", o.root.string(), "rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}"});
+  if (!succeeded(name)) throw InputError(fmt::format("'{}': git knows no such revision in {}", revision, o.root.string()));
+  const std::string commit = first_line(name.text), archive = tree.string() + ".tar";
+  for (const Arguments& argv : {Arguments{"git", "-C", o.root.string(), "archive", "--format=tar", "-o", archive, commit},
+                                Arguments{"tar", "-xf", archive, "-C", tree.string()}})
+    if (const ChildOutput out = run_tool(o, argv); !succeeded(out))
+      throw MachineError(fmt::format("the tree of {} could not be taken out of git: {}", revision, first_line(out.text)));
+  fs::remove(archive);
+  return commit;
+}
+
+bool same_content(const fs::path& a, const fs::path& b) {
+  std::error_code none;
+  if (fs::is_symlink(a) || !fs::is_regular_file(b, none) || fs::file_size(a) != fs::file_size(b)) return false;
+  return stepscope::read_file(a) == stepscope::read_file(b);
+}
+
+// Puts `fresh` in the place of `tree`. A file that did not change keeps its time, and what was compiled from it stands; any other is new,
+// also one that a commit dates before the objects.
+void replace_tree(const fs::path& fresh, const fs::path& tree) {
+  const auto now = fs::file_time_type::clock::now();
+  for (const auto& entry : fs::recursive_directory_iterator(fresh)) {
+    if (!entry.is_regular_file() || entry.is_symlink()) continue;
+    const fs::path old = tree / fs::relative(entry.path(), fresh);
+    fs::last_write_time(entry.path(), same_content(entry.path(), old) ? fs::last_write_time(old) : now);
+  }
+  fs::remove_all(tree);
+  fs::rename(fresh, tree);
+}
+
+// The cmake arguments by which `program` was configured. Left out are tests, and what cmake found by itself.
+Arguments configure_flags(const fs::path& cache) {
+  Arguments out;
+  std::istringstream lines(stepscope::read_file(cache));
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':'), equals = line.find('=');
+    if (colon == std::string::npos || equals == std::string::npos || colon > equals) continue;
+    const std::string key = line.substr(0, colon), type = line.substr(colon + 1, equals - colon - 1), value = line.substr(equals + 1);
+    if (type == "INTERNAL" && key == "CMAKE_GENERATOR") out.insert(out.end(), {"-G", value});
+    if (type == "INTERNAL" || type == "STATIC" || key == "STEPSCOPE_TESTS" || key == "STEPSCOPE_BUGS" || key == "STEPSCOPE_FUZZ") continue;
+    static const std::set<std::string> kSet{"CMAKE_BUILD_TYPE",         "CMAKE_CXX_COMPILER",     "CMAKE_CUDA_COMPILER",
+                                            "CMAKE_CUDA_HOST_COMPILER", "CMAKE_EXE_LINKER_FLAGS", "CMAKE_MAKE_PROGRAM",
+                                            "CMAKE_PREFIX_PATH",        "CUDAToolkit_ROOT"};
+    if (key.starts_with("STEPSCOPE_") || kSet.contains(key) || key.starts_with("CMAKE_CXX_FLAGS") || key.starts_with("CMAKE_CUDA_FLAGS"))
+      out.push_back(fmt::format("-D{}:{}={}", key, type, value));
+  }
+  out.insert(out.end(), {"-DSTEPSCOPE_TESTS=OFF", "-DSTEPSCOPE_BUGS=OFF", "-DSTEPSCOPE_FUZZ=OFF"});
+  return out;
+}
+
+// Only one process at a time changes what lies in the folder; the lock goes with the descriptor. Throws Interrupted.
+gpt2::Descriptor locked(const fs::path& folder, const BuildOptions& o) {
+  gpt2::Descriptor lock(::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (lock.get() < 0) throw MachineError(fmt::format("{}: cannot be written", (folder / "lock").string()));
+  for (bool said = false; ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;) {
+    if (o.stop && o.stop->load()) throw Interrupted();
+    if (!std::exchange(said, true)) fmt::print(stderr, "stepscope: another process builds in {}: waiting for it\n", folder.string());
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return lock;
+}
+
+class Build {
+ public:
+  Build(const BuildOptions& options, std::string what, const fs::path& log) : o_(options), what_(std::move(what)), log_(log), file_(log) {}
+
+  // Runs one part of the build; its words go to the log.
+  void run(const Arguments& argv) {
+    ChildProcessGroup child({argv, {}, false, true});
+    std::string line, first_error;
+    auto said = Clock::now();
+    for (;;) {
+      const auto read = child.read_line(line, deadline_, o_.stop);
+      if (read == ChildProcessGroup::Read::interrupted) throw Interrupted();
+      if (read == ChildProcessGroup::Read::timeout)
+        throw MachineError(fmt::format("{}: the build did not end within {:.0f} s ({})", what_, o_.timeout_s, log_.string()));
+      if (read == ChildProcessGroup::Read::end_of_output) break;
+      file_ << line << std::endl;  // somebody may watch it
+      if (first_error.empty() && (line.find("error:") != std::string::npos || line.find("CMake Error") != std::string::npos))
+        first_error = line;
+      if (o_.progress && line.starts_with("[") && Clock::now() - said > std::chrono::seconds(5)) {
+        said = Clock::now();
+        fmt::print(stderr, "building {}: {}\n", what_, line.substr(0, line.find(']') + 1));
+      }
+    }
+    file_.flush();
+    const auto ending = child.wait(deadline_);
+    if (!ending || !ending->exited || ending->code != 0)
+      throw InputError(fmt::format("{} does not build: {} (whole log: {})", what_,
+                                   first_error.empty() ? first_line(child.last_words()) : first_error, log_.string()));
+  }
+
+ private:
+  const BuildOptions& o_;
+  std::string what_;
+  fs::path log_;
+  std::ofstream file_;
+  Clock::time_point deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(o_.timeout_s));
+};
+
+}  // namespace
+
+BuiltProgram build_program(const BuildOptions& o, const Sources& sources) {
+  const fs::path build = fs::absolute(o.program).parent_path().parent_path(), cache = build / "CMakeCache.txt";
+  if (!fs::exists(cache))
+    throw MachineError(fmt::format("{} does not lie in a build folder (there is no {}): an arm of other sources is built with its flags",
+                                   o.program.string(), cache.string()));
+  const std::string name = sources.patch.empty() ? "revision" : sources.patch.stem().string();
+  const fs::path folder = build / "arms" / name, tree = folder / "tree", fresh = folder / "fresh";
+  fs::create_directories(folder);
+  const gpt2::Descriptor lock = locked(folder, o);
+  fs::remove_all(fresh);
+  fs::create_directories(fresh);
+  BuiltProgram out;
+  out.root = tree;
+  out.program = folder / "build/bin" / o.program.filename();
+  if (sources.patch.empty()) {
+    out.commit = take_revision(o, fresh, sources.revision);
+  } else {
+    copy_tree(o, fresh);
+    apply(o, fresh, sources.patch);
+  }
+  replace_tree(fresh, tree);
+  // Headers that no package has (cudnn-frontend); git ignores them.
+  if (fs::exists(o.root / ".deps") && !fs::exists(fs::symlink_status(tree / ".deps")))
+    fs::create_directory_symlink(fs::absolute(o.root / ".deps"), tree / ".deps");
+
+  if (o.check) o.check(tree);
+
+  Build steps(o, sources.patch.empty() ? "revision " + sources.revision : "arm B with " + sources.patch.filename().string(),
+              folder / "build.log");
+  Arguments configure{"cmake", "-S", tree.string(), "-B", (folder / "build").string()};
+  const Arguments flags = configure_flags(cache);
+  configure.insert(configure.end(), flags.begin(), flags.end());
+  steps.run(configure);
+  std::string target = o.program.filename().string();
+  std::replace(target.begin(), target.end(), '-', '_');
+  Arguments make{
+      "cmake",    "--build", (folder / "build").string(), "-j", std::to_string(std::max(1u, std::thread::hardware_concurrency())),
+      "--target", target};
+  if (target == "stepscope" && fs::exists(build / "lib/libstepscope_collect.so")) make.emplace_back("stepscope_collect");
+  steps.run(make);
+  return out;
+}
+
+std::string why_not_applicable(const fs::path& root, const fs::path& patch) {
+  const BuildOptions o{root, {}, {}};
+  const ChildOutput out = run_tool(o, {"git", "-C", root.string(), "apply", "--check", fs::absolute(patch).string()});
+  return succeeded(out) ? "" : first_line(out.text);
+}
+
+}  // namespace experiments

@@ -1,0 +1,37 @@
+// The program of an arm that is built from other sources than this one: the tree with a patch, or a revision of its history.
+//
+// Both arms must differ by their sources alone, so the other program is built with the flags of this one (its CMakeCache.txt).
+#pragma once
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "experiments/plan/experiment_file.h"
+
+namespace experiments {
+
+struct BuiltProgram {
+  std::filesystem::path root, program;  // its source tree; `stepscope`, or `stepscope-host` where that is the program here
+  std::string commit;                   // full name; "" of a patch
+};
+
+struct BuildOptions {
+  std::filesystem::path root, program;  // the source tree here, and the program that was built from it
+  // Hears of the other tree before a minute is spent on compiling it, and throws where that is not worth it.
+  std::function<void(const std::filesystem::path& tree)> check;
+  double timeout_s = 3600;
+  const std::atomic<bool>* stop = nullptr;
+  bool progress = false;
+};
+
+// Copies the tree as it stands (what git tracks, and what it does not ignore) and applies the patch, or takes the revision out of git; then
+// builds. Tree and objects stay below the build folder of `program`, in arms/NAME, so that the next build of that name compiles what differs.
+// Throws stepscope::InputError for an unknown revision, a patch that does not apply (with git's words) and sources that do not compile (with
+// the first error and the log's name); stepscope::MachineError without git, tar, cmake or a build folder; Interrupted.
+BuiltProgram build_program(const BuildOptions& options, const Sources& sources);
+
+// Why the patch cannot be applied to the tree as it stands, in git's words; "" = it can.
+std::string why_not_applicable(const std::filesystem::path& root, const std::filesystem::path& patch);
+
+}  // namespace experiments

@@ -1,0 +1,147 @@
+// The program of an arm with other sources, with a small CMake project in the place of stepscope.
+#include "experiments/session/built_program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include "base/errors.h"
+#include "base/read_file.h"
+#include "experiments/runner/arm.h"
+#include "experiments/session/child_output.h"
+#include "tests/temporary_folder.h"
+
+namespace experiments {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class BuiltPrograms : public ::testing::Test {
+ protected:
+  // A tree in git, and its build in a folder of the tree that git ignores, as the launcher makes it.
+  void SetUp() override {
+    write("CMakeLists.txt",
+          "cmake_minimum_required(VERSION 3.24)\nproject(small LANGUAGES CXX)\nset(STEPSCOPE_WORD none CACHE STRING \"\")\n"
+          "set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)\nadd_executable(stepscope main.cpp other.cpp)\n"
+          "target_compile_definitions(stepscope PRIVATE WORD=\"${STEPSCOPE_WORD}\")\n");
+    write("main.cpp", "#include <cstdio>\nconst char* other();\nint main() { std::printf(\"first %s %s\\n\", other(), WORD); }\n");
+    write("other.cpp", "const char* other() { return \"other\"; }\n");
+    write(".gitignore", "/build/\n");
+    run({"git", "init", "-q"});
+    commit();
+    run({"cmake", "-G", "Ninja", "-S", ".", "-B", "build/release", "-DSTEPSCOPE_WORD=mine"});
+    options_.root = folder_;
+    options_.program = folder_ / "build/release/bin/stepscope";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void write(const std::string& file, const std::string& text) const { std::ofstream(folder_ / file) << text; }
+  void run(const std::vector<std::string>& argv) const {
+    std::vector<std::string> inside{"env", "-C", folder_.string()};
+    inside.insert(inside.end(), argv.begin(), argv.end());
+    const ChildOutput out = run_to_end(inside, 60, nullptr, true);
+    ASSERT_EQ(out.ending.code, 0) << out.text;
+  }
+  void commit() const {
+    run({"git", "add", "-A"});
+    run({"git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "x"});
+  }
+  // As `git diff` writes it: a patch that replaces the line of other.cpp.
+  fs::path patch(const std::string& from, const std::string& to) const {
+    const fs::path file = folder_ / "faster.patch";
+    std::ofstream(file) << "diff --git a/other.cpp b/other.cpp\n--- a/other.cpp\n+++ b/other.cpp\n@@ -1 +1 @@\n-" << from << "\n+" << to
+                        << "\n";
+    return file;
+  }
+  static std::string says(const BuiltProgram& built) { return run_to_end({built.program.string()}, 60, nullptr, false).text; }
+  std::string error_of(const Sources& sources) const {
+    try {
+      build_program(options_, sources);
+    } catch (const stepscope::InputError& e) {
+      return e.what();
+    }
+    return "";
+  }
+
+  fs::path folder_ = fresh_test_folder();
+  BuildOptions options_;
+  const std::string kOther = "const char* other() { return \"other\"; }";
+};
+
+TEST_F(BuiltPrograms, have_the_patch_the_tree_as_it_stands_and_the_flags_of_the_program_here) {
+  write("main.cpp", "#include <cstdio>\nconst char* other();\nint main() { std::printf(\"edited %s %s\\n\", other(), WORD); }\n");
+  const BuiltProgram built = build_program(options_, {patch(kOther, "const char* other() { return \"patched\"; }"), {}});
+  EXPECT_EQ(says(built), "edited patched mine\n");
+  EXPECT_EQ(built.commit, "");
+  EXPECT_EQ(stepscope::read_file(folder_ / "other.cpp"), kOther + "\n") << "the tree itself must stay as it is";
+  EXPECT_FALSE(fs::exists(built.root / "build"));
+}
+
+TEST_F(BuiltPrograms, compile_again_only_what_differs) {
+  const Sources sources{patch(kOther, "const char* other() { return \"patched\"; }"), {}};
+  const BuiltProgram built = build_program(options_, sources);
+  const fs::path objects = built.program.parent_path().parent_path() / "CMakeFiles/stepscope.dir";
+  const auto main_before = fs::last_write_time(objects / "main.cpp.o"), other_before = fs::last_write_time(objects / "other.cpp.o");
+  patch(kOther, "const char* other() { return \"again\"; }");
+  EXPECT_EQ(says(build_program(options_, sources)), "first again mine\n");
+  EXPECT_EQ(fs::last_write_time(objects / "main.cpp.o"), main_before);
+  EXPECT_GT(fs::last_write_time(objects / "other.cpp.o"), other_before);
+}
+
+TEST_F(BuiltPrograms, of_a_revision_have_its_sources_also_where_they_are_older_than_the_objects) {
+  run({"git", "tag", "before"});
+  write("other.cpp", "const char* other() { return \"newer\"; }\n");
+  commit();
+  EXPECT_EQ(says(build_program(options_, {{}, "HEAD"})), "first newer mine\n");
+  const BuiltProgram built = build_program(options_, {{}, "before"});
+  EXPECT_EQ(says(built), "first other mine\n");
+  EXPECT_EQ(built.commit.size(), 40u);
+}
+
+TEST_F(BuiltPrograms, are_refused_with_the_reason) {
+  EXPECT_THAT(error_of({patch("something else", "x"), {}}), AllOf(HasSubstr("faster.patch does not apply to"), HasSubstr("other.cpp")));
+  EXPECT_THAT(error_of({patch(kOther, "const char* other() { return 1 +; }"), {}}),
+              AllOf(HasSubstr("faster.patch does not build"), HasSubstr("error:"), HasSubstr("build.log")));
+  EXPECT_THAT(error_of({{}, "no-such"}), AllOf(HasSubstr("'no-such'"), HasSubstr("no such revision")));
+  EXPECT_THAT(error_of({{}, "--all"}), HasSubstr("no such revision"));
+  options_.program = folder_ / "elsewhere/bin/stepscope";
+  EXPECT_THROW(build_program(options_, {{}, "HEAD"}), stepscope::MachineError);
+}
+
+TEST_F(BuiltPrograms, are_not_compiled_where_the_check_of_their_tree_throws) {
+  options_.check = [](const fs::path& tree) {
+    EXPECT_THAT(stepscope::read_file(tree / "other.cpp"), HasSubstr("patched"));
+    throw stepscope::InputError("not worth it");
+  };
+  EXPECT_EQ(error_of({patch(kOther, "const char* other() { return \"patched\"; }"), {}}), "not worth it");
+  EXPECT_FALSE(fs::exists(folder_ / "build/release/arms/faster/build"));
+}
+
+TEST_F(BuiltPrograms, are_not_built_any_further_after_an_interrupt) {
+  const std::atomic<bool> stop = true;
+  options_.stop = &stop;
+  EXPECT_THROW(build_program(options_, {{}, "HEAD"}), Interrupted);
+}
+
+TEST_F(BuiltPrograms, whether_a_patch_applies_is_known_without_a_build) {
+  EXPECT_EQ(why_not_applicable(folder_, patch(kOther, "x")), "");
+  EXPECT_THAT(why_not_applicable(folder_, patch("something else", "x")), HasSubstr("other.cpp"));
+}
+
+// What waits for a device must not rot: a change of the tree that a patch touches renews the patch.
+TEST(ExperimentPatches, of_the_studies_apply_to_this_tree) {
+  const fs::path root = SOURCE_DIR;
+  if (!fs::exists(root / ".git")) GTEST_SKIP() << "no git repository";
+  for (const auto& entry : fs::directory_iterator(root / "experiments/studies"))
+    if (entry.path().extension() == ".patch") {
+      EXPECT_EQ(why_not_applicable(root, entry.path()), "") << entry.path();
+    }
+}
+
+}  // namespace
+}  // namespace experiments
