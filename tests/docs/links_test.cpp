@@ -130,5 +130,22 @@ TEST(Names, VariantsThatAPageNamesAreRowsOfATrainer) {
   EXPECT_GT(seen, 100);
 }
 
+// The gate's checks and small models by name. `shape …`, `steps …` and `d12 …` stand there by a word each.
+TEST(Names, EveryCheckOfTheGateStandsInItsPage) {
+  const std::string page = read(root() / "docs/correctness-gate.md");
+  const std::regex check(R"re(\{"([a-z][a-zA-Z0-9 ]*)", (?:"[^"]+"\}|tiny))re");
+  int seen = 0;
+  for (const char* file : {"experiments/gate/model_checks.cpp", "experiments/gate/workload.cpp"}) {
+    const std::string code = read(root() / file);
+    for (auto it = std::sregex_iterator(code.begin(), code.end(), check); it != std::sregex_iterator(); ++it) {
+      const std::string name = (*it)[1];
+      if (name.starts_with("shape ")) continue;
+      ++seen;
+      EXPECT_THAT(page, ::testing::HasSubstr("`" + name + "`")) << "no row of the table of checks names it";
+    }
+  }
+  EXPECT_GT(seen, 40);
+}
+
 }  // namespace
 }  // namespace docs_test
