@@ -142,6 +142,45 @@ TEST(Chain, HasARowForEveryExperimentOfTheMixedTrainerWithItsPrediction) {
   }
 }
 
+// The table of verdicts: name and `B=64` -> predicted and measured saving in ms, as it is written there.
+std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> savings_of_the_verdicts() {
+  const auto first_word = [](const std::string& s) { return s.substr(0, s.find(' ')); };
+  const std::regex name(R"(^\[([^\]]+)\])"), batch("B=([0-9]+)");
+  std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> out;
+  for (const auto& row : rows_between(read(root() / "docs/study/README.md"), "| experiment | change", "<!--")) {
+    std::smatch n, b;
+    if (row.size() != 13 || !std::regex_search(row[0], n, name) || !std::regex_search(row[2], b, batch)) continue;
+    out[{n[1], b[1]}] = {first_word(row[10]), first_word(row[11])};
+  }
+  return out;
+}
+
+TEST(Chain, HasWhatTheVerdictsOfTheseFilesMeasured) {
+  const auto verdicts = savings_of_the_verdicts();
+  ASSERT_GT(verdicts.size(), 10u);
+  const std::regex pair(R"(^([-+][0-9.]+) / ([-+]?[0-9.]+)$)"), name(R"(studies/([a-z0-9-]+)\.yaml)");
+  int measured = 0;
+  for (const auto& row : rows_between(read(root() / "docs/study/mixed-chain.md"), "| # | the change", "## Changes of two slots")) {
+    std::smatch n, p;
+    ASSERT_TRUE(row.size() == 6 && std::regex_search(row[2], n, name) && std::regex_match(row[3], p, pair)) << row.front();
+    // A verdict with another prediction is of an older file.
+    std::string expected;
+    const char* batches[] = {"4", "64"};
+    for (int i = 0; i < 2; ++i) {
+      const auto v = verdicts.find({n[1], batches[i]});
+      const std::string cell = p[i + 1];
+      if (v == verdicts.end() || std::abs(std::stod(v->second.first) - std::stod(cell)) > 0.5001 * std::pow(10.0, -decimals_of(cell))) {
+        expected = "not run";
+        break;
+      }
+      expected += (i ? " / " : "") + v->second.second;
+    }
+    measured += expected != "not run";
+    EXPECT_EQ(row[4], expected) << n[1];
+  }
+  EXPECT_GT(measured, 3);
+}
+
 TEST(Chain, IsCountedInTheStudysTable) {
   const std::string text = read(root() / "docs/study/mixed-chain.md");
   const size_t links = rows_between(text, "| # | the change", "Tried, and no default").size();
