@@ -147,5 +147,19 @@ TEST(Names, EveryCheckOfTheGateStandsInItsPage) {
   EXPECT_GT(seen, 40);
 }
 
+TEST(Names, EveryStageStandsInTheArchitectureWithItsRank) {
+  const std::string page = read(root() / "docs/architecture.md");
+  const std::regex stage(R"(stepscope_stage\((\w+) RANK (\d+))");
+  int seen = 0;
+  for (const char* folder : {"base", "gpt2", "fp32", "mixed", "python", "profiler", "experiments"})
+    for (const auto& e : fs::recursive_directory_iterator(root() / folder)) {
+      if (e.path().filename() != "CMakeLists.txt" && e.path().extension() != ".cmake") continue;
+      const std::string text = read(e.path());
+      for (auto it = std::sregex_iterator(text.begin(), text.end(), stage); it != std::sregex_iterator(); ++it, ++seen)
+        EXPECT_THAT(page, ::testing::HasSubstr("| " + (*it)[2].str() + " | `" + (*it)[1].str() + "` |")) << e.path();
+    }
+  EXPECT_GT(seen, 30);
+}
+
 }  // namespace
 }  // namespace docs_test
