@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <unordered_set>
 
 #include "tests/docs/pages.h"
 
@@ -74,6 +75,43 @@ TEST(Names, FilesThatAPageNamesAreInTheTree) {
       }
   EXPECT_THAT(unused, ::testing::IsEmpty()) << "excused, but no page names it";
   EXPECT_GT(seen, 100);
+}
+
+// Names of other projects, of what a page says is gone, and those that a test puts together from its parameters.
+const std::set<std::string> kForeignIdentifiers = {"save_pretrained",   "product_sms", "compiled_all",
+                                                   "compiled_replaced", "fp32_peer",   "mixed_nccl"};
+
+TEST(Names, IdentifiersThatAPageNamesAreInTheCode) {
+  std::unordered_set<std::string> words;  // those with an underscore
+  for (const std::string& name : files_of_the_tree()) {
+    const std::string ending = fs::path(name).extension().string();
+    static const std::set<std::string> kCode = {".cpp",   ".h",   ".cu",    ".cuh", ".py",   ".sh",
+                                                ".cmake", ".txt", ".proto", ".js",  ".yaml", ".tsv"};
+    if (!kCode.contains(ending) || name.starts_with("tests/docs/")) continue;
+    const std::string text = read(root() / name);
+    const auto of_a_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+    for (size_t at = text.find('_'); at != std::string::npos; at = text.find('_', at)) {
+      size_t begin = at;
+      while (begin > 0 && of_a_word(text[begin - 1])) --begin;
+      while (at < text.size() && of_a_word(text[at])) ++at;
+      words.insert(text.substr(begin, at - begin));
+    }
+  }
+  ASSERT_GT(words.size(), 5000u);
+  const std::regex identifier(R"(^([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?:\(\))?$)");
+  std::set<std::string> unused = kForeignIdentifiers;
+  int seen = 0;
+  for (const fs::path& page : pages())
+    for (const Code& code : inline_code(page)) {
+      std::smatch m;
+      if (!std::regex_match(code.text, m, identifier)) continue;
+      ++seen;
+      unused.erase(m[1]);
+      EXPECT_TRUE(words.contains(m[1]) || kForeignIdentifiers.contains(m[1]))
+          << code.where << ": `" << code.text << "` is nowhere in the code";
+    }
+  EXPECT_THAT(unused, ::testing::IsEmpty()) << "excused, but no page names it";
+  EXPECT_GT(seen, 500);
 }
 
 // Flags of other programs that stand without their program, or of scripts in the tree.
