@@ -131,7 +131,7 @@ TEST(Chain, HasARowForEveryExperimentOfTheMixedTrainerWithItsPrediction) {
       ASSERT_TRUE(std::regex_match(row[3], m, pair)) << name << ": " << row[3];
       const std::string file = read(root() / "experiments/studies" / (name + ".yaml"));
       const char* batches[] = {"4", "64"};
-      for (int i = 0; i < 2; ++i) {
+      for (size_t i = 0; i < 2; ++i) {
         const std::string cell = m[i + 1];
         const auto p = predicted(file, batches[i]);
         ASSERT_TRUE(p) << name << " has no workload with B=" << batches[i];
@@ -166,7 +166,7 @@ TEST(Chain, HasWhatTheVerdictsOfTheseFilesMeasured) {
     // A verdict with another prediction is of an older file.
     std::string expected;
     const char* batches[] = {"4", "64"};
-    for (int i = 0; i < 2; ++i) {
+    for (size_t i = 0; i < 2; ++i) {
       const auto v = verdicts.find({n[1], batches[i]});
       const std::string cell = p[i + 1];
       if (v == verdicts.end() || std::abs(std::stod(v->second.first) - std::stod(cell)) > 0.5001 * std::pow(10.0, -decimals_of(cell))) {

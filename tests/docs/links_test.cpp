@@ -53,7 +53,7 @@ const std::set<std::string> kForeignFiles = {
     "mixed/rows/linear_forward.h",
 };
 
-TEST(Names, FilesThatAPageNamesAreInTheTree) {
+TEST(PageNames, FilesThatAPageNamesAreInTheTree) {
   const std::vector<std::string> tree = files_of_the_tree();
   const auto is_there = [&](const std::string& name) {
     return std::any_of(tree.begin(), tree.end(), [&](const std::string& f) { return f == name || f.ends_with("/" + name); });
@@ -81,7 +81,7 @@ TEST(Names, FilesThatAPageNamesAreInTheTree) {
 const std::set<std::string> kForeignIdentifiers = {"save_pretrained",   "product_sms", "compiled_all",
                                                    "compiled_replaced", "fp32_peer",   "mixed_nccl"};
 
-TEST(Names, IdentifiersThatAPageNamesAreInTheCode) {
+TEST(PageNames, IdentifiersThatAPageNamesAreInTheCode) {
   std::unordered_set<std::string> words;  // those with an underscore
   for (const std::string& name : files_of_the_tree()) {
     const std::string ending = fs::path(name).extension().string();
@@ -118,7 +118,7 @@ TEST(Names, IdentifiersThatAPageNamesAreInTheCode) {
 const std::set<std::string> kForeignFlags = {"--cache-control", "--clock-control", "--replay-mode", "--set",
                                              "--compiled",      "--replaced",      "--variants"};
 
-TEST(Names, FlagsThatAPageNamesAreFlagsOfACommand) {
+TEST(PageNames, FlagsThatAPageNamesAreFlagsOfACommand) {
   std::set<std::string> known{"--help", "--version"};
   const std::regex declared(R"re(add_(?:option|flag)\w*\(\s*"([^"]*)")re"), flag(R"((^|[\s,\[("])(--[a-z][a-z0-9-]+))");
   for (const auto& e : fs::directory_iterator(root() / "cli")) {
@@ -148,7 +148,7 @@ TEST(Names, FlagsThatAPageNamesAreFlagsOfACommand) {
   EXPECT_GT(seen, 150);
 }
 
-TEST(Names, VariantsThatAPageNamesAreRowsOfATrainer) {
+TEST(PageNames, VariantsThatAPageNamesAreRowsOfATrainer) {
   const auto rows = rows_of_the_trainers();
   std::set<std::string> slots, known;
   for (const auto& [slot, names] : rows)
@@ -169,7 +169,7 @@ TEST(Names, VariantsThatAPageNamesAreRowsOfATrainer) {
 }
 
 // The gate's checks and small models by name. `shape …`, `steps …` and `d12 …` stand there by a word each.
-TEST(Names, EveryCheckOfTheGateStandsInItsPage) {
+TEST(PageNames, EveryCheckOfTheGateStandsInItsPage) {
   const std::string page = read(root() / "docs/correctness-gate.md");
   const std::regex check(R"re(\{"([a-z][a-zA-Z0-9 ]*)", (?:"[^"]+"\}|tiny))re");
   int seen = 0;
@@ -185,7 +185,7 @@ TEST(Names, EveryCheckOfTheGateStandsInItsPage) {
   EXPECT_GT(seen, 40);
 }
 
-TEST(Names, EveryStageStandsInTheArchitectureWithItsRank) {
+TEST(PageNames, EveryStageStandsInTheArchitectureWithItsRank) {
   const std::string page = read(root() / "docs/architecture.md");
   const std::regex stage(R"(stepscope_stage\((\w+) RANK (\d+))");
   int seen = 0;
