@@ -102,7 +102,7 @@ void check_optional_parts(Report& r) {
   // The trainer's own answer: whether cudnn-frontend was compiled in, and whether libcudnn loads.
   const auto no_cudnn = mixed::why_no_cudnn();
   r.add("cuDNN attention", no_cudnn ? Status::warn : Status::ok, no_cudnn ? *no_cudnn : "cuDNN " + mixed::cudnn_version(),
-        no_cudnn ? "without it the mixed trainer uses its own flash attention, which takes about twice as long" : "");
+        no_cudnn ? "without it the mixed trainer uses its own attention; on GPUs before Hopper that takes about twice as long" : "");
 #endif
 }
 

@@ -447,7 +447,7 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_flag("--verbose", f->verbose, "print a line for every tensor");
   c->add_flag("--json", f->json, "print JSON");
   c->footer(
-      "Exit 0: passed. 1: something is wrong. 3: no GPU.\n"
+      "Exit 0: passed. 1: something is wrong. 2: bad flags, or a damaged receipt. 3: no GPU.\n"
       "Examples:\n"
       "  stepscope gate --trainer fp32 --matmul tf32\n"
       "  stepscope gate --trainer reference --checkpoint tiny.bin --state tiny_debug_state.bin\n"

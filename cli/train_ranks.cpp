@@ -102,8 +102,7 @@ void add_rank_flags(Command& c, RankFlags& f) {
        "ranks of one host that can, else nccl")
       ->one_of(communicators())
       ->capture_default_str();
-  c.add_option("--bucket-mib", f.bucket_mib,
-               "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: the default")
+  c.add_option("--bucket-mib", f.bucket_mib, "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: 25")
       ->check(whole(0, 1 << 20))
       ->capture_default_str();
   c.add_option("--total-batch", f.total_batch, "tokens of a step over all ranks; sets --accumulation")->check(whole(1));
