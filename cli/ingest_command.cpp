@@ -74,9 +74,8 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
     return;
   }
   if (f.file.empty()) throw InputError("ingest needs a report file (or --metrics-command)");
-  gpt2::check_file_writable(f.out, "--out");
-  if (!f.metrics.empty()) gpt2::check_file_writable(f.metrics, "--metrics-csv");
-  check_report_outputs(f.report, {{"the report to read", f.file}, {"--out", f.out}, {"--metrics-csv", f.metrics}});
+  check_report_outputs(f.report, {{"the report to read", f.file}, {"--rules", f.rules}, {"--ceilings", f.ceilings}},
+                       {{"--out", f.out}, {"--metrics-csv", f.metrics}});
   profiler::IngestOptions options;
   if (!f.rules.empty()) options.rules = rules_of(f.rules);
   options.first = f.first;

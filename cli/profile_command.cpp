@@ -61,11 +61,9 @@ struct ProfileFlags {
   std::vector<std::string> metrics;
   std::vector<std::string> program;
   ReportFlags report;
+  // What says nothing without something else: flags of a trainer, of steps, of several ranks, of another program.
+  std::vector<const Argument*> of_a_trainer, of_steps, of_ranks, of_a_program;
 };
-
-void check_output(const std::string& file, const char* flag) {
-  if (!file.empty()) gpt2::check_file_writable(file, flag);
-}
 
 profiler::Ceilings ceilings([[maybe_unused]] bool measure_again) {
   profiler::Ceilings c;
@@ -287,10 +285,10 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
   if (f.program.empty() && !f.step_range.empty())
     throw InputError(
         fmt::format("--step-range {}: expected a program behind --, whose steps it names; a trainer's are known", f.step_range));
-  check_output(f.out, "--out");
-  check_output(f.keep_recording, "--keep-recording");
-  check_output(f.raw_trace, "--raw-trace");
-  check_report_outputs(f.report, {{"--out", f.out}, {"--keep-recording", f.keep_recording}, {"--raw-trace", f.raw_trace}});
+  NamedFiles inputs{{"--link-ceilings", f.links}, {"--model", f.trainer.model}};
+  for (const std::string& shard : f.trainer.data) inputs.emplace_back("--data", shard);
+  for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
+  check_report_outputs(f.report, inputs, {{"--out", f.out}, {"--keep-recording", f.keep_recording}, {"--raw-trace", f.raw_trace}});
   const TemporaryFolder folder;
   const profiler::ProfileDocument document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);
   gpt2::write_file_atomically(f.out, profiler::to_json(document));
