@@ -195,7 +195,7 @@ const std::vector<Field<CollectionSection>>& fields_of() {
   using C = CollectionSection;
   static const std::vector<Field<C>> list = {
       {"producer", "", "recording", "cupti, cpu, ncu or nsys", &C::producer},
-      {"program", "", "recording", "command line of the profiled process", &C::program},
+      {"program", "", "recording", "command line of the profiled process, or the name of the report that does not hold it", &C::program},
       {"traced_steps", "", "recording", "steps with activity records", &C::traced_steps},
       {"counted_steps", "", "recording", "steps whose kernels were counted one by one", &C::counted_steps},
       {"time_basis", "", "formula",
