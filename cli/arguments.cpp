@@ -83,6 +83,17 @@ std::string words_so_far(const CLI::App& app) {
   return words;
 }
 
+// The option that was given more often than it takes.
+const CLI::Option* repeated_option(const CLI::App& app) {
+  for (const CLI::Option* o : app.get_options())
+    if (o->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw && o->get_items_expected_max() > 0 &&
+        o->count() > static_cast<size_t>(o->get_items_expected_max()))
+      return o;
+  for (const CLI::App* command : app.get_subcommands())
+    if (const CLI::Option* o = repeated_option(*command)) return o;
+  return nullptr;
+}
+
 // CLI11 lists unknown words from the last to the first, and counts a repeated flag in words of its own.
 std::string problem_words(const CLI::App& app, const CLI::Error& e) {
   if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
@@ -90,10 +101,10 @@ std::string problem_words(const CLI::App& app, const CLI::Error& e) {
     for (const std::string& word : app.remaining(true)) words += (words.empty() ? "" : " ") + word;
     if (!words.empty()) return "unknown here: " + words;
   }
-  const std::string text = e.what(), repeated = ": At Most 1 required but received ";
-  if (const size_t at = text.find(repeated); at != std::string::npos)
-    return text.substr(0, at) + ": given " + text.substr(at + repeated.size()) + " times, expected once";
-  return text;
+  if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch))
+    if (const CLI::Option* o = repeated_option(app))
+      return o->get_name() + ": given " + std::to_string(o->count()) + " times, expected once";
+  return e.what();
 }
 
 }  // namespace

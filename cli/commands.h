@@ -21,7 +21,7 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code);
 void add_energy_command(Command& app, const CommandLine& line, int& exit_code);
 void add_ingest_command(Command& app, const CommandLine& line, int& exit_code);
 void add_report_command(Command& app, int& exit_code);
-void add_join_command(Command& app, int& exit_code);
+void add_join_command(Command& app, const CommandLine& line, int& exit_code);
 void add_diff_command(Command& app, int& exit_code);
 void add_scaling_command(Command& app);
 void add_gate_command(Command& app, int& exit_code);

@@ -11,6 +11,7 @@
 #include "cli/convert_weights.h"
 #include "cli/fetch_data.h"
 #include "cli/make_eval_set.h"
+#include "cli/named_files.h"
 #include "cli/remote_sets.h"
 #include "cli/set_manifests.h"
 #include "cli/tokenize_text.h"
@@ -114,6 +115,9 @@ void fetch_set(const DataFlags& flags) {
 }
 
 void check_vocab_and_out(const TokenizeOptions& o, const char* out) {
+  NamedFiles inputs{{"--vocab", o.vocab}, {"--encoder", o.encoder}};
+  for (const std::string& text : o.texts) inputs.emplace_back("the text to read", text);
+  check_files_differ(inputs, {{"--out", o.out}});
   if (o.vocab.empty()) {
     throw stepscope::InputError("--vocab: expected GPT-2's vocab.bpe, which `stepscope data --fetch tinyshakespeare` downloads");
   }

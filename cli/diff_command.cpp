@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "cli/choose.h"
 #include "cli/commands.h"
+#include "cli/named_files.h"
 #include "cli/values.h"
 #include "profiler/diff/diff.h"
 #include "profiler/document/json.h"
@@ -50,6 +51,9 @@ void run(const DiffFlags& f, int& exit_code) {
       throw InputError(fmt::format("-o/--out '{}': expected a name that ends in .md or .json", path));
     gpt2::check_file_writable(path, "-o/--out");
   }
+  NamedFiles outputs;
+  for (const std::string& path : f.outputs) outputs.emplace_back("-o/--out", path);
+  check_files_differ({{"the document to read", f.a}, {"the document to read", f.b}}, outputs);
   const profiler::ProfileDocument a = profiler::load_profile(f.a), b = profiler::load_profile(f.b);
   const profiler::ProfileDiff diff = profiler::diff_profiles(a, b);
   for (const std::string& path : f.outputs)

@@ -11,6 +11,7 @@
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/gpu.h"
+#include "cli/named_files.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "experiments/energy/into_profile.h"
@@ -77,7 +78,8 @@ void run(const EnergyFlags& f, const CommandLine& line) {
     for (const Argument* o : f.of_a_measurement)
       if (o->count() > 0) throw InputError(fmt::format("{}: --from reads what was measured; leave one of the two out", o->name()));
   if (f.steps->count() > 0) throw InputError("--steps: as many are taken as the seconds of --warm-s and of the windows hold; leave it out");
-  if (!f.out.empty()) gpt2::check_file_writable(f.out, "-o");
+  check_files_differ({{"--from", f.from}}, {{"-o/--out", f.out}, {"--profile", f.profile}});
+  if (!f.out.empty()) gpt2::check_file_writable(f.out, "-o/--out");
   std::optional<profiler::ProfileDocument> profile;
   if (!f.profile.empty()) {
     if (f.measure.by_launch) throw InputError("--profile with --by-launch: a profile has joules of ops; leave --by-launch out");

@@ -13,6 +13,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <tuple>
 
 #include "base/atomic_file.h"
@@ -56,6 +57,7 @@ struct GateFlags {
   bool check_receipts = false, list_checks = false, list_configurations = false, real_size = false, no_real_size = false;
   std::string seeds;
   std::vector<std::string> configurations, without;
+  std::vector<const Argument*> all;
 };
 
 gate::TrainerFactory factory(const std::string& trainer) {
@@ -70,6 +72,38 @@ gate::TrainerFactory factory(const std::string& trainer) {
 
 const char* default_matmul(const std::string& trainer) { return trainer == "mixed" ? "bf16" : "fp32"; }
 
+// Throws for each flag given that does nothing in this kind of check: who gave it would believe that it did.
+void only_these(const GateFlags& f, const std::set<std::string>& useful, const char* why) {
+  for (const Argument* flag : f.all)
+    if (flag->count() > 0 && !useful.contains(flag->name())) throw InputError(fmt::format("{}: {}", flag->name(), why));
+}
+
+void check_flags_have_a_use(const GateFlags& f) {
+  if (f.check_receipts)
+    return only_these(f, {"--check-receipts", "--receipt-folder", "--source-root", "--json"},
+                      "--check-receipts compares files and runs nothing; leave one of the two out");
+  if (!f.source_root.empty()) throw InputError("--source-root: expected --check-receipts with it");
+  if (!f.receipt_folder.empty() && !f.write_receipt)
+    throw InputError("--receipt-folder: expected --write-receipt or --check-receipts with it");
+  if (f.write_receipt)
+    only_these(f, {"--write-receipt", "--trainer", "--seed", "--receipt-folder", "--verbose", "--json"},
+               "--write-receipt checks every variant and every matmul mode of the gate's own models; give only --trainer, --seed and "
+               "--receipt-folder with it");
+  if (!f.checkpoint.empty())
+    only_these(f, {"--checkpoint", "--state", "--trainer", "--matmul", "--variant", "--verbose", "--json"},
+               "--checkpoint and --state are compared as they are; leave it out");
+  for (const Argument* flag : f.all)
+    if (!f.seeds.empty() && flag->count() > 0 &&
+        std::set<std::string>{"--seed", "--no-ops", "--no-model", "--op-sizes"}.contains(flag->name()))
+      throw InputError(fmt::format("{}: --seeds names the seeds, and runs the checks of the whole model; leave it out", flag->name()));
+  if (f.no_model && (f.no_ops || f.trainer == "reference" || !f.model.empty()))
+    throw InputError(fmt::format("--no-model: nothing is left to check{}", f.no_ops ? " with --no-ops"
+                                                                           : f.trainer == "reference"
+                                                                               ? " of the CPU reference, which has no op checks"
+                                                                               : " with --model, which checks no ops"));
+  if (f.real_size && f.no_real_size) throw InputError("--real-size and --no-real-size exclude each other");
+}
+
 void check_flags(const GateFlags& f) {
   if (f.trainer != "reference" && f.trainer != "fp32" && f.trainer != "mixed")
     throw InputError(fmt::format("unknown trainer '{}': expected mixed, fp32 or reference", f.trainer));
@@ -80,15 +114,8 @@ void check_flags(const GateFlags& f) {
   if (f.trainer == "reference" && !f.variants.empty()) throw InputError("--variant: the CPU reference has no variants");
   if (f.batch_size < 1 || f.seq_len < 1 || f.steps < 1 || f.batch_size > (int64_t{1} << 20))
     throw InputError(fmt::format("--batch-size {}, --seq-len {}, --steps {}: expected at least 1 each", f.batch_size, f.seq_len, f.steps));
-  if (f.write_receipt) {
-    if (f.trainer == "reference") throw InputError("--write-receipt: only GPU trainers have receipts; the CPU reference needs none");
-    if (!f.variants.empty() || !f.checkpoint.empty() || !f.model.empty() || f.matmul != default_matmul(f.trainer) || f.no_ops ||
-        f.no_model || f.op_sizes.size() != GateFlags().op_sizes.size() || f.no_real_size || !f.without.empty() || !f.seeds.empty() ||
-        f.recompute != "none" || f.weight_rounding != "nearest" || f.not_deterministic || !f.answers.empty())
-      throw InputError(
-          "--write-receipt checks every variant and every matmul mode of the gate's own models; give only "
-          "--trainer, --seed and --receipt-folder with it");
-  }
+  if (f.write_receipt && f.trainer == "reference")
+    throw InputError("--write-receipt: only GPU trainers have receipts; the CPU reference needs none");
 }
 
 gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matmul) {
@@ -357,6 +384,7 @@ void run(GateFlags f, int& exit_code) {
     for (const gate::ModelCheck& c : gate::model_checks()) fmt::print("{:<22} {}\n", c.name, c.what);
     return;
   }
+  check_flags_have_a_use(f);
   if (f.check_receipts) return check_receipts(f, exit_code);
   if (f.matmul.empty()) f.matmul = default_matmul(f.trainer);
   check_flags(f);
@@ -446,6 +474,7 @@ void add_gate_command(Command& app, int& exit_code) {
                 "GB of d12)");
   c->add_flag("--verbose", f->verbose, "print a line for every tensor");
   c->add_flag("--json", f->json, "print JSON");
+  c->for_each_argument([&](const std::string&, const Argument& a) { f->all.push_back(&a); });
   c->footer(
       "Exit 0: passed. 1: something is wrong. 2: bad flags, or a damaged receipt. 3: no GPU.\n"
       "Examples:\n"

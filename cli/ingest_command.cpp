@@ -31,19 +31,27 @@ struct IngestFlags {
   int64_t first = 0, count = -1, process = -1;
   bool metrics_command = false;
   ReportFlags report;
+  const Argument* step_range_flag = nullptr;
 };
 
 profiler::ForeignReport read_report(const IngestFlags& f) {
   const gpt2::MappedFile file{std::filesystem::path(f.file)};
   const auto bytes = file.bytes();
+  if (profiler::looks_like_sqlite(bytes)) {
+    profiler::ForeignReport report = profiler::read_nsys_export(f.file, f.step_range);
+    if (f.step_range_flag->count() > 0 && report.steps.empty())
+      throw InputError(fmt::format("{}: --step-range {}: no CUDA work was launched in a range of this name", f.file, f.step_range));
+    return report;
+  }
+  if (f.step_range_flag->count() > 0)
+    throw InputError(fmt::format("--step-range {}: expected an SQLite export of Nsight Systems; {} is none", f.step_range, f.file));
   if (profiler::looks_like_ncu_report(bytes)) return profiler::read_ncu_report(bytes, f.file);
-  if (profiler::looks_like_sqlite(bytes)) return profiler::read_nsys_export(f.file, f.step_range);
   const std::string_view text = file.text();
   if (profiler::looks_like_ncu_csv(text)) return profiler::read_ncu_csv(text, f.file);
   if (bytes.empty()) throw InputError(f.file + ": the file is empty");
   throw InputError(
       fmt::format("{}: neither an Nsight Compute report (.ncu-rep, begins with \"NVR\"), nor its CSV (a line begins with "
-                  "\"ID\",\"Process ID\"), nor an SQLite export of Nsight Systems",
+                  "\"ID\",\"Process ID\"), nor an SQLite export of Nsight Systems (`nsys export --type sqlite` makes one of a .nsys-rep)",
                   f.file));
 }
 
@@ -74,9 +82,8 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
     return;
   }
   if (f.file.empty()) throw InputError("ingest needs a report file (or --metrics-command)");
-  gpt2::check_file_writable(f.out, "--out");
-  if (!f.metrics.empty()) gpt2::check_file_writable(f.metrics, "--metrics-csv");
-  check_report_outputs(f.report, {{"the report to read", f.file}, {"--out", f.out}, {"--metrics-csv", f.metrics}});
+  check_report_outputs(f.report, {{"the report to read", f.file}, {"--rules", f.rules}, {"--ceilings", f.ceilings}},
+                       {{"--out", f.out}, {"--metrics-csv", f.metrics}});
   profiler::IngestOptions options;
   if (!f.rules.empty()) options.rules = rules_of(f.rules);
   options.first = f.first;
@@ -96,6 +103,8 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   profiler::ProfileDocument document = profiler::build_profile(recording, std::nullopt, ceilings, profile);
   document.run.command = line.text();
   document.collection.program = recording.session.program;
+  // No export of nsys says what ran.
+  if (document.collection.program.empty()) document.collection.program = std::filesystem::path(f.file).filename().string();
   gpt2::write_file_atomically(f.out, profiler::to_json(document));
   print_report(document, f.report);
   fmt::print(stderr, "document: {}\n", f.out);
@@ -117,7 +126,8 @@ void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
   c->add_option("--first", f->first, "skip this many results at the beginning")->check(whole(0))->capture_default_str();
   c->add_option("--count", f->count, "take this many results (default: all)")->check(whole(1));
   c->add_option("--process", f->process, "take only the kernels of this process id")->check(whole(0));
-  c->add_option("--step-range", f->step_range, "name of the NVTX range that is one step (nsys export)")->capture_default_str();
+  f->step_range_flag =
+      c->add_option("--step-range", f->step_range, "name of the NVTX range that is one step (nsys export)")->capture_default_str();
   c->add_option("--ceilings", f->ceilings, "take the measured ceilings from this profile of the same GPU");
   c->add_option("--out", f->out, "write the profile document to this file")->capture_default_str();
   c->add_option("--metrics-csv", f->metrics, "write every metric of every result to this file, in base units");

@@ -23,9 +23,10 @@ struct JoinFlags {
   ReportFlags report;
 };
 
-void run(const JoinFlags& f, int& exit_code) {
-  gpt2::check_file_writable(f.out, "--out");
-  check_report_outputs(f.report, {{"--out", f.out}});
+void run(const JoinFlags& f, const CommandLine& line, int& exit_code) {
+  NamedFiles inputs{{"--run-json", f.run_json}, {"--ceilings", f.links}};
+  for (const std::string& file : f.recordings) inputs.emplace_back("the recording to read", file);
+  check_report_outputs(f.report, inputs, {{"--out", f.out}});
   std::vector<profiler::RankRecording> recordings;
   for (const std::string& file : f.recordings) recordings.push_back({profiler::load_recording(file), file});
   std::optional<profiler::RunInfo> info;
@@ -38,7 +39,8 @@ void run(const JoinFlags& f, int& exit_code) {
   profiler::JoinOptions join;
   join.partial = f.partial;
   join.links = links_for(f.links, uuids_of(recordings));
-  const profiler::ProfileDocument document = profiler::join_ranks(recordings, info, {}, options, join);
+  profiler::ProfileDocument document = profiler::join_ranks(recordings, info, {}, options, join);
+  document.run.command = line.text();
   gpt2::write_file_atomically(f.out, profiler::to_json(document));
   print_report(document, f.report);
   fmt::print(stderr, "document: {}\n", f.out);
@@ -47,7 +49,7 @@ void run(const JoinFlags& f, int& exit_code) {
 
 }  // namespace
 
-void add_join_command(Command& app, int& exit_code) {
+void add_join_command(Command& app, const CommandLine& line, int& exit_code) {
   auto f = std::make_shared<JoinFlags>();
   Command* c = app.add_subcommand("join", "Make one profile document of the recordings of several ranks");
   c->add_option("recordings", f->recordings, "the recording of each rank (profile --gpus N --keep-recording FILE)")->required();
@@ -64,7 +66,7 @@ void add_join_command(Command& app, int& exit_code) {
       "Examples:\n"
       "  stepscope join run.rank0.jsonl run.rank1.jsonl --out both.json\n"
       "  stepscope join big.rank0.jsonl big.rank3.jsonl --partial --trace step.trace.json");
-  c->callback([f, &exit_code] { run(*f, exit_code); });
+  c->callback([f, line, &exit_code] { run(*f, line, exit_code); });
 }
 
 }  // namespace cli

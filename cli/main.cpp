@@ -34,7 +34,7 @@ const std::vector<std::pair<std::string_view, Add>>& commands() {
       {"energy", cli::add_energy_command},
       {"ingest", cli::add_ingest_command},
       {"report", [](auto& app, auto&, int& exit_code) { cli::add_report_command(app, exit_code); }},
-      {"join", [](auto& app, auto&, int& exit_code) { cli::add_join_command(app, exit_code); }},
+      {"join", cli::add_join_command},
       {"diff", [](auto& app, auto&, int& exit_code) { cli::add_diff_command(app, exit_code); }},
       {"scaling", [](auto& app, auto&, int&) { cli::add_scaling_command(app); }},
       {"gate", [](auto& app, auto&, int& exit_code) { cli::add_gate_command(app, exit_code); }},

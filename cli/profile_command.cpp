@@ -61,11 +61,9 @@ struct ProfileFlags {
   std::vector<std::string> metrics;
   std::vector<std::string> program;
   ReportFlags report;
+  // What says nothing without something else: flags of a trainer, of steps, of several ranks, of another program.
+  std::vector<const Argument*> of_a_trainer, of_steps, of_ranks, of_a_program;
 };
-
-void check_output(const std::string& file, const char* flag) {
-  if (!file.empty()) gpt2::check_file_writable(file, flag);
-}
 
 profiler::Ceilings ceilings([[maybe_unused]] bool measure_again) {
   profiler::Ceilings c;
@@ -278,6 +276,22 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
   return document;
 }
 
+// Flags that would do nothing are refused, so that nobody takes the answer for one to them.
+void check_flags_have_a_use(const ProfileFlags& f) {
+  const auto refuse = [](const std::vector<const Argument*>& flags, const char* expected) {
+    for (const Argument* flag : flags)
+      if (flag->count() > 0) throw InputError(fmt::format("{}: expected {}", flag->name(), expected));
+  };
+  if (f.program.empty()) {
+    refuse(f.of_a_program, "a program behind --; of a trainer every launch is kept");
+  } else {
+    refuse(f.of_a_trainer, "a trainer; another program takes its own flags, behind its name");
+    if (f.step_range.empty()) refuse(f.of_steps, "--step-range with it; without one all of the program is profiled as one step");
+  }
+  if (f.gpus == 1) refuse(f.of_ranks, "--gpus N with it");
+  if (f.no_counters && !f.metrics.empty()) throw InputError("--metric: --no-counters reads none; leave one of the two out");
+}
+
 void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
   if (f.trainer.steps < 1) throw InputError(fmt::format("--steps is {}: expected at least 1", f.trainer.steps));
   if (f.warmup < 1) throw InputError(fmt::format("--warmup is {}: expected at least 1", f.warmup));
@@ -287,10 +301,11 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
   if (f.program.empty() && !f.step_range.empty())
     throw InputError(
         fmt::format("--step-range {}: expected a program behind --, whose steps it names; a trainer's are known", f.step_range));
-  check_output(f.out, "--out");
-  check_output(f.keep_recording, "--keep-recording");
-  check_output(f.raw_trace, "--raw-trace");
-  check_report_outputs(f.report, {{"--out", f.out}, {"--keep-recording", f.keep_recording}, {"--raw-trace", f.raw_trace}});
+  check_flags_have_a_use(f);
+  NamedFiles inputs{{"--link-ceilings", f.links}, {"--model", f.trainer.model}};
+  for (const std::string& shard : f.trainer.data) inputs.emplace_back("--data", shard);
+  for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
+  check_report_outputs(f.report, inputs, {{"--out", f.out}, {"--keep-recording", f.keep_recording}, {"--raw-trace", f.raw_trace}});
   const TemporaryFolder folder;
   const profiler::ProfileDocument document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);
   gpt2::write_file_atomically(f.out, profiler::to_json(document));
@@ -305,17 +320,20 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   auto f = std::make_shared<ProfileFlags>();
   Command* c = app.add_subcommand("profile", "Show where the time of a training step goes, per pass and per kernel");
   add_trainer_flags(*c, f->trainer);
+  c->for_each_argument(
+      [&](const std::string&, const Argument& a) { (a.name() == "--steps" ? f->of_steps : f->of_a_trainer).push_back(&a); });
   c->add_option("--gpus", f->gpus, "train on this many GPUs of this host, one process each, and show all in one document")
       ->check(whole(1, 4096))
       ->capture_default_str();
-  c->add_option("--communicator", f->communicator, "with --gpus: how gradients travel, as in `train`")
-      ->one_of(communicators())
-      ->capture_default_str();
-  c->add_option("--link-ceilings", f->links, "sweep of collectives that `doctor --gpus N` wrote (default: the kept one of these GPUs)");
-  c->add_option("--warmup", f->warmup, "steps to run before the timed ones")->check(whole(1))->capture_default_str();
-  c->add_option("--traced-steps", f->traced, "steps after the timed ones whose kernels are recorded one by one")
-      ->check(whole(1))
-      ->capture_default_str();
+  f->of_ranks.push_back(c->add_option("--communicator", f->communicator, "with --gpus: how gradients travel, as in `train`")
+                            ->one_of(communicators())
+                            ->capture_default_str());
+  f->of_ranks.push_back(c->add_option("--link-ceilings", f->links,
+                                      "sweep of collectives that `doctor --gpus N` wrote (default: the kept one of these GPUs)"));
+  f->of_steps.push_back(c->add_option("--warmup", f->warmup, "steps to run before the timed ones")->check(whole(1))->capture_default_str());
+  f->of_steps.push_back(c->add_option("--traced-steps", f->traced, "steps after the timed ones whose kernels are recorded one by one")
+                            ->check(whole(1))
+                            ->capture_default_str());
   c->add_flag("--sustained", f->sustained,
               "run the program once more for about 10 s of steps and show its warm step time and energy beside the cool ones");
   c->add_flag("--no-counters", f->no_counters, "measure times only, no hardware counters");
@@ -327,9 +345,10 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   c->add_option("--step-range", f->step_range,
                 "name of the NVTX range that is one step of another program; a program with too few steps for the plan runs again with a "
                 "shorter plan");
-  c->add_option("--max-launches", f->max_launches, "keep this many launches of another program and count the rest")
-      ->check(whole(1))
-      ->capture_default_str();
+  f->of_a_program.push_back(
+      c->add_option("--max-launches", f->max_launches, "keep this many launches of another program and count the rest")
+          ->check(whole(1))
+          ->capture_default_str());
   add_report_flags(*c, f->report);
   c->add_option("program", f->program, "profile this CUDA program with its arguments, given after --, instead of a trainer");
   c->footer(

@@ -51,8 +51,10 @@ void add_report_command(Command& app, int& exit_code) {
       "  stepscope report profile.json --csv launches.csv --csv-rows launch --trace step.trace.json\n"
       "  stepscope report run.jsonl -o run.html");
   c->callback([f, &exit_code] {
-    check_report_outputs(f->report);
     const std::vector<std::string>& paths = f->documents;
+    NamedFiles inputs;
+    for (const std::string& path : paths) inputs.emplace_back("the document to read", path);
+    check_report_outputs(f->report, inputs);
     size_t logs = 0;
     for (const std::string& path : paths) logs += names_a_log(path);
     if (logs > 0 || paths.size() > 1) {

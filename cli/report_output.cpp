@@ -5,10 +5,7 @@
 
 #include <array>
 #include <cstdio>
-#include <filesystem>
-#include <map>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "base/atomic_file.h"
@@ -58,8 +55,8 @@ Output output_of(const std::string& path, const char* flag) {
 }
 
 // Every file to be written, with the flag that named it.
-std::vector<std::pair<const char*, std::string>> all_outputs(const ReportFlags& f) {
-  std::vector<std::pair<const char*, std::string>> all;
+NamedFiles all_outputs(const ReportFlags& f) {
+  NamedFiles all;
   for (const std::string& path : f.outputs) all.emplace_back("--report", path);
   for (const std::string& path : f.out) all.emplace_back("-o/--out", path);
   return all;
@@ -95,42 +92,25 @@ void add_report_flags(Command& c, ReportFlags& f) {
   c.add_option("--report", f.outputs, "write a report: FILE.html, FILE.md, FILE.csv, FILE.trace.json or FILE.json (repeatable)");
 }
 
-namespace {
-
-// The second of two outputs of one name would silently replace the first.
-void check_names_differ(std::vector<std::pair<const char*, std::string>> outputs) {
-  std::map<std::filesystem::path, const char*> taken;
-  for (const auto& [flag, path] : outputs) {
-    if (path.empty()) continue;
-    std::error_code unresolved;
-    std::filesystem::path where = std::filesystem::weakly_canonical(path, unresolved);
-    if (unresolved) where = path;
-    if (where.string().starts_with("/dev/")) continue;
-    const auto [first, is_new] = taken.emplace(where, flag);
-    if (!is_new) throw stepscope::InputError(fmt::format("{} and {} both name {}: expected a file for each", first->second, flag, path));
-  }
-}
-
-}  // namespace
-
-void check_report_outputs(const ReportFlags& f, std::vector<std::pair<const char*, std::string>> others) {
+void check_report_outputs(const ReportFlags& f, const NamedFiles& inputs, NamedFiles outputs) {
   table_by(f);
   csv_rows(f);
-  others.insert(others.end(), {{"--csv", f.csv}, {"--trace", f.trace}});
-  for (const auto& output : all_outputs(f)) others.push_back(output);
-  check_names_differ(std::move(others));
-  if (!f.csv.empty()) gpt2::check_file_writable(f.csv, "--csv");
-  if (!f.trace.empty()) gpt2::check_file_writable(f.trace, "--trace");
+  const NamedFiles reports = all_outputs(f);
+  outputs.insert(outputs.end(), {{"--csv", f.csv}, {"--trace", f.trace}});
+  outputs.insert(outputs.end(), reports.begin(), reports.end());
+  check_files_differ(inputs, outputs);
   bool csv = !f.csv.empty();
-  for (const auto& [flag, path] : all_outputs(f)) {
-    csv |= output_of(path, flag) == Output::csv;
-    if (output_of(path, flag) == Output::html && !profiler::has_charts())
+  for (const auto& [flag, path] : reports) {
+    const Output kind = output_of(path, flag);
+    csv |= kind == Output::csv;
+    if (kind == Output::html && !profiler::has_charts())
       throw stepscope::MachineError(fmt::format(
           "'{}': this program was built without Chart.js (package libjs-chart.js), which draws HTML reports; install the package, "
           "delete the build folder and build again, or write a name that ends in .md",
           path));
-    gpt2::check_file_writable(path, flag);
   }
+  for (const auto& [flag, path] : outputs)
+    if (!path.empty()) gpt2::check_file_writable(path, flag);
   if (f.csv_rows != ReportFlags().csv_rows && !csv)
     throw stepscope::InputError(
         fmt::format("--csv-rows {}: expected --csv FILE or a report FILE.csv with it, which holds the rows", f.csv_rows));

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/arguments.h"
+#include "cli/named_files.h"
 #include "profiler/document/profile.h"
 
 namespace cli {
@@ -22,9 +22,9 @@ struct ReportFlags {
 };
 
 void add_report_flags(Command& command, ReportFlags& flags);
-// Before anything is measured: a flag or folder that would fail afterwards, and two flags that name one file. `others`: the command's
-// other files with their flags; an empty name is none.
-void check_report_outputs(const ReportFlags& flags, std::vector<std::pair<const char*, std::string>> others = {});
+// Before anything is measured: a flag or folder that would fail afterwards, two outputs that are one file, and an output that is a file to
+// read. `inputs`, `outputs`: the command's other files.
+void check_report_outputs(const ReportFlags& flags, const NamedFiles& inputs = {}, NamedFiles outputs = {});
 // Table (or the document with --json) on stdout, CSV and trace into their files.
 void print_report(const profiler::ProfileDocument& document, const ReportFlags& flags);
 

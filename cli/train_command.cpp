@@ -11,6 +11,7 @@
 #include "base/statistics.h"
 #include "cli/commands.h"
 #include "cli/learning_rate_sweep.h"
+#include "cli/named_files.h"
 #include "cli/progress_line.h"
 #include "cli/range_recorder.h"
 #include "cli/train_ranks.h"
@@ -265,6 +266,10 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
 }
 
 void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
+  NamedFiles inputs{{"--model", f.trainer.model}, {"--tokenizer", f.tokenizer}, {"--eval", f.eval_set}};
+  for (const std::string& shard : f.trainer.data) inputs.emplace_back("--data", shard);
+  for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
+  check_files_differ(inputs, {{"--log", f.log}, {"--run-json", f.run_json}});
   TrainerFlags settled = f.trainer;
   if (!f.sweep_rates.empty()) {
     if (f.ranks.gpus > 1 || f.ranks.world > 1)

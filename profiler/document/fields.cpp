@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 namespace profiler {
 namespace {
 
@@ -88,14 +90,14 @@ std::vector<Field<OpRow>> energy_fields() {
   };
   return {
       {"energy_j", "J", "energy", "joules of the op in one step at the step's clock, which the command `energy` adds (docs/energy.md)",
-       &O::energy_j, shown("mJ", Format::millijoules, 2)},
+       &O::energy_j, shown("mJ", Format::millijoules, 2), true},
       {"energy_error_j", "J", "energy", "its standard error", &O::energy_error_j},
       {"energy_floor_j", "J", "energy", "joules that its bytes, FLOPs and static power need at the coefficients measured on this device",
        &O::energy_floor_j},
       {"energy_above_floor_j", "J", "energy", "energy_j - energy_floor_j", &O::energy_above_floor_j,
-       shown("mJ above", Format::millijoules, 5)},
+       shown("mJ above", Format::millijoules, 5), true},
       {"sustained_ns", "ns", "energy", "what the op costs of a step at the power limit: joules that a copy of it adds / power limit",
-       &O::sustained_ns, shown("sustained", Format::milliseconds, 7)},
+       &O::sustained_ns, shown("sustained", Format::milliseconds, 7), true},
       {"energy_bound", "", "energy", "memory, tensor, power, latency or neither: the highest floor of its sustained time", &O::energy_bound,
        shown("sustained by", Format::word, 8)},
   };
@@ -106,15 +108,21 @@ std::vector<Field<OpRow>> energy_fields() {
 template <>
 const std::vector<Field<RunSection>>& fields_of() {
   using R = RunSection;
+  // A seed of 2^63 or more is stored as the negative number of the same bits; a clip below zero is none.
+  static const std::set<std::string_view> kBelowZero{"seed", "clip"};
   static const std::vector<Field<R>> list = [] {
     std::vector<Field<R>> l;
     for (const stepscope::RunField& f : stepscope::run_fields())
-      std::visit([&](auto member) { l.push_back({f.name, f.unit, f.source, f.help, of<R>(member)}); }, f.member);
+      std::visit(
+          [&](auto member) {
+            l.push_back({f.name, f.unit, f.source, f.help, of<R>(member), {}, kBelowZero.contains(f.name)});
+          },
+          f.member);
     append(l, {{"steps", "", "run.json", "steps run, traced ones included", &R::steps},
                {"first_timed_step", "", "run.json", "0-based position of the first timed step among them", &R::first_timed_step},
                {"timed_steps", "", "run.json", "steps with no collector on", &R::timed_steps},
-               {"first_loss", "", "run.json", "loss after the first step", &R::first_loss},
-               {"last_loss", "", "run.json", "loss after the last step", &R::last_loss},
+               {"first_loss", "", "run.json", "loss after the first step", &R::first_loss, {}, true},
+               {"last_loss", "", "run.json", "loss after the last step", &R::last_loss, {}, true},
                {"memory_bytes", "bytes", "run.json", "planned device memory by kind", &R::memory_bytes},
                {"stopped", "", "run.json", "why the run ended before its last step", &R::stopped},
                {"git_revision", "", "build", "revision of the sources", &R::git_revision},
@@ -144,7 +152,7 @@ const std::vector<Field<EnvironmentSection>>& fields_of() {
       {"memory_clock_mhz_median", "MHz", "NVML", "memory clock", &E::memory_clock_mhz_median},
       {"power_w_median", "W", "NVML", "board power", &E::power_w_median},
       {"power_w_max", "W", "NVML", "board power", &E::power_w_max},
-      {"temperature_c_max", "C", "NVML", "GPU temperature", &E::temperature_c_max},
+      {"temperature_c_max", "C", "NVML", "GPU temperature", &E::temperature_c_max, {}, true},
       {"throttled_samples", "", "NVML", "samples in which a throttle reason was set", &E::throttled_samples},
       {"throttle_reasons", "", "NVML", "power_cap, hw_slowdown, sync_boost, sw_thermal, hw_thermal, power_brake", &E::throttle_reasons},
   };
@@ -187,7 +195,7 @@ const std::vector<Field<CollectionSection>>& fields_of() {
   using C = CollectionSection;
   static const std::vector<Field<C>> list = {
       {"producer", "", "recording", "cupti, cpu, ncu or nsys", &C::producer},
-      {"program", "", "recording", "command line of the profiled process", &C::program},
+      {"program", "", "recording", "command line of the profiled process, or the name of the report that does not hold it", &C::program},
       {"traced_steps", "", "recording", "steps with activity records", &C::traced_steps},
       {"counted_steps", "", "recording", "steps whose kernels were counted one by one", &C::counted_steps},
       {"time_basis", "", "formula",
@@ -206,7 +214,13 @@ const std::vector<Field<CollectionSection>>& fields_of() {
        "one can be compared",
        &C::tensor_metric},
       {"tensor_instructions_metric", "", "counter", "where tensor_instructions comes from", &C::tensor_instructions_metric},
-      {"traced_overhead_pct", "%", "timer", "traced against timed steps, host time from step begin to step begin", &C::traced_overhead_pct},
+      {"traced_overhead_pct",
+       "%",
+       "timer",
+       "traced against timed steps, host time from step begin to step begin",
+       &C::traced_overhead_pct,
+       {},
+       true},
       {"collecting_ns", "ns", "timer", "set-up, counted steps and decoding of all counter sets together", &C::collecting_ns},
   };
   return list;
@@ -273,7 +287,7 @@ const std::vector<Field<TotalsSection>>& fields_of() {
         {"passes_ns", "ns", "activity", "all passes", &T::passes_ns},
         {"idle_ns", "ns", "activity", "nothing ran", &T::idle_ns},
         {"unattributed_ns", "ns", "activity", "ran outside every leaf range", &T::unattributed_ns},
-        {"conservation_error_pct", "%", "formula", "(passes + unattributed + idle - time) / time", &T::conservation_error_pct},
+        {"conservation_error_pct", "%", "formula", "(passes + unattributed + idle - time) / time", &T::conservation_error_pct, {}, true},
         {"launches", "", "activity", "kernel launches", &T::launches},
         {"copies", "", "activity", "copies and memsets", &T::copies},
     };
@@ -317,11 +331,11 @@ template <>
 const std::vector<Field<EnvironmentRow>>& fields_of() {
   using E = EnvironmentRow;
   static const std::vector<Field<E>> list = {
-      {"at_ns", "ns", "NVML", "from the begin of the step shown; negative: before it", &E::at_ns},
+      {"at_ns", "ns", "NVML", "from the begin of the step shown; negative: before it", &E::at_ns, {}, true},
       {"sm_clock_mhz", "MHz", "NVML", "SM clock", &E::sm_clock_mhz},
       {"memory_clock_mhz", "MHz", "NVML", "memory clock", &E::memory_clock_mhz},
       {"power_w", "W", "NVML", "board power", &E::power_w},
-      {"temperature_c", "C", "NVML", "GPU temperature", &E::temperature_c},
+      {"temperature_c", "C", "NVML", "GPU temperature", &E::temperature_c, {}, true},
   };
   return list;
 }
@@ -432,7 +446,8 @@ const std::vector<Field<LaunchRow>>& fields_of() {
          "activity",
          "from the begin of the step shown; absent: time lost",
          &L::start_ns,
-         {"start ms", Format::milliseconds, kNoTable, kLaunchTable}},
+         {"start ms", Format::milliseconds, kNoTable, kLaunchTable},
+         true},
         {"shown_ns",
          "ns",
          "activity",

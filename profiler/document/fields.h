@@ -21,7 +21,8 @@ struct Field {
                std::vector<double> Row::*, std::vector<std::string> Row::*, std::array<int64_t, 3> Row::*,
                std::map<std::string, std::string> Row::*, std::map<std::string, double> Row::*>
       member;
-  Shown shown = {};  // default: in the document and the CSV only
+  Shown shown = {};         // default: in the document and the CSV only
+  bool below_zero = false;  // a number below zero is an answer; of any other field the reader refuses it
 };
 
 // Specialized in fields.cpp for every struct of profile.h that becomes a JSON object.

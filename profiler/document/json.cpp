@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -10,6 +12,7 @@
 #include "base/read_file.h"
 #include "profiler/document/fields.h"
 #include "profiler/document/not_json.h"
+#include "profiler/records/missing.h"
 
 namespace profiler {
 namespace {
@@ -83,18 +86,24 @@ Json sources(bool of_ranks) {
 struct ObjectReading {
   const std::string& source;
   std::string place;
+  bool below_zero = false;
 
   [[noreturn]] void fail(const std::string& what) const { throw stepscope::InputError(fmt::format("{}: {}: {}", source, place, what)); }
   void type(bool ok, const char* expected) const {
     if (!ok) fail(fmt::format("expected {}", expected));
+  }
+  void sign(bool good, const Json& j) const {
+    if (!good && !below_zero) fail(fmt::format("found {}, expected 0 or more", j.dump()));
   }
   void get(const Json& j, std::string& v) const {
     type(j.is_string(), "a string");
     v = j.get<std::string>();
   }
   void get(const Json& j, int64_t& v) const {
-    type(j.is_number_integer(), "an integer");
+    // Beyond 2^63 the conversion would wrap.
+    type(j.is_number_integer() && (!j.is_number_unsigned() || j.get<uint64_t>() <= INT64_MAX), "an integer below 2^63");
     v = j.get<int64_t>();
+    sign(v >= 0, j);
   }
   void get(const Json& j, bool& v) const {
     type(j.is_boolean(), "true or false");
@@ -103,6 +112,7 @@ struct ObjectReading {
   void get(const Json& j, double& v) const {
     type(j.is_number(), "a number");
     v = j.get<double>();
+    sign(v >= 0, j);
   }
   template <class T>
   void get(const Json& j, std::optional<T>& v) const {
@@ -141,7 +151,7 @@ void read_object(const Json& o, Row& row, const std::string& source, const std::
   for (const Field<Row>& f : fields_of<Row>()) {
     const std::string key(f.name);
     known.insert(key);
-    const ObjectReading r{source, place + "." + key};
+    const ObjectReading r{source, place + "." + key, f.below_zero};
     const auto at = o.find(key);
     std::visit(
         [&](auto member) {
@@ -167,6 +177,27 @@ template <class Row>
 void read_list(const Json& list, std::vector<Row>& rows, const std::string& source, const std::string& place) {
   ObjectReading{source, place}.type(list.is_array(), "a list");
   for (size_t i = 0; i < list.size(); ++i) read_object(list[i], rows.emplace_back(), source, fmt::format("{}[{}]", place, i));
+}
+
+// The one number of a row that the document says twice.
+template <class Row>
+void check_shares(const std::vector<Row>& rows, double step_ns, const std::string& source, const char* place) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const double expected = step_ns > 0 ? rows[i].time_ns / step_ns * 100 : 0, found = rows[i].share_pct;
+    if (!(std::abs(found - expected) <= 1e-6 * std::max(1.0, expected)))
+      throw stepscope::InputError(fmt::format("{}: {}[{}].share_pct: found {}, expected {}: its time_ns in percent of totals.time_ns",
+                                              source, place, i, found, expected));
+  }
+}
+
+void check_severities(const std::vector<MissingRow>& rows, const std::string& source) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    bool known = false;
+    for (const Severity s : {Severity::info, Severity::notice, Severity::severe}) known = known || rows[i].severity == name(s);
+    if (!known)
+      throw stepscope::InputError(
+          fmt::format("{}: missing[{}].severity: found '{}', expected info, notice or severe", source, i, rows[i].severity));
+  }
 }
 
 }  // namespace
@@ -247,6 +278,12 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   read_list(member(section("timeline"), "copies", source, "timeline."), d.timeline.copies, source, "timeline.copies");
   read_list(member(section("timeline"), "environment", source, "timeline."), d.timeline.environment, source, "timeline.environment");
   read_list(section("missing"), d.missing, source, "missing");
+  const double step_ns = d.totals.time_ns.value_or(0);
+  check_shares(d.passes, step_ns, source, "passes");
+  check_shares(d.ops, step_ns, source, "ops");
+  check_shares(d.layers, step_ns, source, "layers");
+  check_shares(d.kernels, step_ns, source, "kernels");
+  check_severities(d.missing, source);
   if (!j.contains("ranks")) return d;
   read_object(section("world"), d.world, source, "world");
   read_list(section("ranks"), d.ranks, source, "ranks");

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/encoding.h"
+
 namespace profiler {
 
 std::string why_no_object(std::string_view text) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return "the file is empty";
-  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")) return "UTF-16 text, expected UTF-8";
+  if (const std::string_view other = stepscope::other_encoding(text); !other.empty()) return fmt::format("{} text, expected UTF-8", other);
   try {
     const auto j = nlohmann::json::parse(text);
     return fmt::format("JSON of type {}, expected an object", j.type_name());
@@ -23,6 +25,13 @@ std::string why_no_object(std::string_view text) {
     if (line > 1 && nlohmann::json::accept(before.substr(0, before.find('\n'))))
       return fmt::format("line {}: a second value follows; this is a file of one JSON object per line", line);
     return fmt::format("line {}, column {}: no JSON from here on", line, column);
+  } catch (const nlohmann::json::out_of_range& e) {
+    // Only a number that no double holds; the exception has it at the end of its text, in quotes, and no place.
+    const std::string_view what = e.what();
+    const size_t open = what.find('\''), close = what.rfind('\'');
+    const std::string_view number = open < close ? what.substr(open + 1, close - open - 1) : "";
+    const auto line = 1 + std::ranges::count(text.substr(0, text.find(number)), '\n');
+    return fmt::format("line {}: {} is too large for a number", line, number);
   }
 }
 

@@ -73,13 +73,19 @@ const std::vector<Field<RankRow>>& fields_of() {
       {"last_arrivals", "", "formula", "how many these are", &R::last_arrivals, rank_column("last at", Format::count, 5)},
       {"sm_clock_mhz", "MHz", "NVML", "median over the timed steps", &R::sm_clock_mhz, rank_column("MHz", Format::count, 4)},
       {"power_w", "W", "NVML", "median board power over the timed steps", &R::power_w, rank_column("W", Format::watts, 6)},
-      {"temperature_c", "C", "NVML", "highest", &R::temperature_c},
+      {"temperature_c", "C", "NVML", "highest", &R::temperature_c, {}, true},
       {"throttled_samples", "", "NVML", "samples in which a throttle reason was set", &R::throttled_samples},
       {"throttle_reasons", "", "NVML", "as in environment", &R::throttle_reasons},
       {"between_steps_ns", "ns", "timer", "median host time from the end of one step to the begin of the next: loading data",
-       &R::between_steps_ns, rank_column("between", Format::milliseconds, 8)},
-      {"clock_offset_ns", "ns", "formula", "added to the rank's times to bring them to the clock of the first rank", &R::clock_offset_ns},
-      {"clock_uncertainty_ns", "ns", "formula", "the true offset lies within this of it", &R::clock_uncertainty_ns},
+       &R::between_steps_ns, rank_column("between", Format::milliseconds, 8), true},
+      {"clock_offset_ns",
+       "ns",
+       "formula",
+       "added to the rank's times to bring them to the clock of the first rank",
+       &R::clock_offset_ns,
+       {},
+       true},
+      {"clock_uncertainty_ns", "ns", "formula", "the true offset lies within this of it", &R::clock_uncertainty_ns, {}, true},
   };
   return list;
 }
@@ -137,8 +143,8 @@ const std::vector<Field<CollectiveRankRow>>& fields_of() {
   static const std::vector<Field<C>> list = {
       {"sequence", "", "activity", "as in collectives[]", &C::sequence},
       {"rank", "", "recording", "0 to size - 1", &C::rank},
-      {"start_ns", "ns", "activity", "from the begin of main_rank's step, by the common clock", &C::start_ns},
-      {"end_ns", "ns", "activity", "likewise", &C::end_ns},
+      {"start_ns", "ns", "activity", "from the begin of main_rank's step, by the common clock", &C::start_ns, {}, true},
+      {"end_ns", "ns", "activity", "likewise", &C::end_ns, {}, true},
       {"exposed_ns", "ns", "activity", "nothing else ran; shared where collectives overlap", &C::exposed_ns},
       {"hidden_ns", "ns", "activity", "beside other work", &C::hidden_ns},
       {"queue_ns", "ns", "activity", "from the end of the work launched before it to its begin", &C::queue_ns},
@@ -164,7 +170,7 @@ const std::vector<Field<LaneRow>>& fields_of() {
       {"layer", "", "range", "absent: outside the layers", &L::layer},
       {"op", "", "range", "absent: unattributed", &L::op},
       {"stream", "", "activity", "CUPTI stream id", &L::stream},
-      {"start_ns", "ns", "activity", "from the begin of main_rank's step, by the common clock", &L::start_ns},
+      {"start_ns", "ns", "activity", "from the begin of main_rank's step, by the common clock", &L::start_ns, {}, true},
       {"shown_ns", "ns", "activity", "start to end", &L::shown_ns},
   };
   return list;

@@ -39,6 +39,12 @@ struct RunReader {
     if (!v || !v->is_number()) fail(key, "a number");
     return v->get<double>();
   }
+  // Of bytes, FLOPs and nanoseconds.
+  double amount(const RunJson& o, const char* key) const {
+    const double v = number(o, key);
+    if (!(v >= 0)) fail(key, fmt::format("0 or more, found {}", v));
+    return v;
+  }
   std::optional<double> number_if_there(const RunJson& o, const char* key) const {
     return find(o, key) ? std::optional(number(o, key)) : std::nullopt;
   }
@@ -111,10 +117,10 @@ RunInfo run_info_from_json(std::string_view text, const std::string& source) {
   r.fields(j, run);
   if (r.find(j, "stopped")) run.stopped = r.text(j, "stopped");
   if (r.find(j, "memory"))
-    for (const RunJson& item : r.list(j, "memory")) run.memory_bytes[r.text(item, "name")] += r.number(item, "bytes");
+    for (const RunJson& item : r.list(j, "memory")) run.memory_bytes[r.text(item, "name")] += r.amount(item, "bytes");
   for (const RunJson& s : r.list(j, "steps"))
-    run.steps.push_back({r.count(s, "step"), r.number_if_there(s, "loss"), r.number_if_there(s, "grad_norm"), r.number(s, "time_ns")});
-  for (const RunJson& w : r.list(j, "work")) run.work.push_back({r.text(w, "path"), r.number(w, "flops"), r.number(w, "min_bytes")});
+    run.steps.push_back({r.count(s, "step"), r.number_if_there(s, "loss"), r.number_if_there(s, "grad_norm"), r.amount(s, "time_ns")});
+  for (const RunJson& w : r.list(j, "work")) run.work.push_back({r.text(w, "path"), r.amount(w, "flops"), r.amount(w, "min_bytes")});
   return run;
 }
 

@@ -97,16 +97,6 @@ std::optional<std::pair<size_t, int64_t>> find_table(std::string_view text) {
   return std::nullopt;
 }
 
-std::string other_encoding(std::string_view text) {
-  using namespace std::string_view_literals;
-  if (text.starts_with("\xFF\xFE\0\0"sv) || text.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";
-  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) return "UTF-16";
-  const std::string_view head = text.substr(0, 1 << 16);
-  for (const std::string_view titles : {"I\0D\0\"\0,\0\"\0P\0"sv, "\0I\0D\0\"\0,\0\"\0P"sv, "I\0D\0,\0P\0"sv, "\0I\0D\0,\0P"sv})
-    if (head.find(titles) != std::string_view::npos) return "UTF-16";
-  return "";
-}
-
 char other_separator(std::string_view text) {
   for (const char separator : {';', '\t'})
     for (const std::string_view quote : {"\"", ""}) {

@@ -19,8 +19,6 @@ struct Damage {
 bool is_title_line(std::string_view rest);
 // Position and line of the table's title row, wherever other output ended.
 std::optional<std::pair<size_t, int64_t>> find_table(std::string_view text);
-// What the text is when it is not UTF-8; "" when it may be. Windows PowerShell's > writes UTF-16.
-std::string other_encoding(std::string_view text);
 // The separator of a table that a spreadsheet program wrote in its own locale; 0: none is seen.
 char other_separator(std::string_view text);
 // A cell or line as a message shows it: short, and without control characters.

@@ -11,6 +11,7 @@
 #include <span>
 #include <tuple>
 
+#include "base/encoding.h"
 #include "base/errors.h"
 #include "profiler/ingest/csv_cells.h"
 #include "profiler/ingest/csv_rows.h"
@@ -89,7 +90,7 @@ class CsvReader {
   }
 
   void check_encoding() const {
-    if (const std::string found = other_encoding(text_); !found.empty())
+    if (const std::string_view found = stepscope::other_encoding(text_); !found.empty())
       throw stepscope::InputError(
           fmt::format("{0}: the text is {1}, expected UTF-8; convert it with `iconv -f {1} -t UTF-8 {0} > NEW.csv` "
                       "(in PowerShell let ncu write the file itself: `ncu --csv --log-file FILE`)",
@@ -352,7 +353,9 @@ class CsvReader {
 
 }  // namespace
 
-bool looks_like_ncu_csv(std::string_view text) { return find_table(text) || !other_encoding(text).empty() || other_separator(text); }
+bool looks_like_ncu_csv(std::string_view text) {
+  return find_table(text) || !stepscope::other_encoding(text).empty() || other_separator(text);
+}
 
 ForeignReport read_ncu_csv(std::string_view text, const std::string& source) {
   try {

@@ -78,6 +78,11 @@ class Database {
       if (type != SQLITE_INTEGER) wrong(i, "a whole number");
       return sqlite3_column_int64(s_, i);
     }
+    // Of sizes and ids.
+    int64_t count(int i) const {
+      if (integer(i) < 0) wrong(i, "a whole number of 0 or more");
+      return integer(i);
+    }
     // Times of a session may begin at 0, which our records take for "lost".
     int64_t time_ns(int i) const {
       if (null(i) || integer(i) < 0 || integer(i) > INT64_MAX / 4) wrong(i, "a time of 0 ns or more");
@@ -220,13 +225,13 @@ class NsysReader {
                 if (k.name.empty()) k.name = name(5);
                 if (k.name.empty()) k.name = "(kernel without a name)";
                 k.context = row.integer(6);
-                k.stream = row.integer(7);
-                k.device = row.integer(8);
-                k.grid = {row.integer(9), row.integer(10), row.integer(11)};
-                k.block = {row.integer(12), row.integer(13), row.integer(14)};
-                k.registers = row.integer(15);
-                k.shared_static_bytes = row.integer(16);
-                k.shared_dynamic_bytes = row.integer(17);
+                k.stream = row.count(7);
+                k.device = row.count(8);
+                k.grid = {row.count(9), row.count(10), row.count(11)};
+                k.block = {row.count(12), row.count(13), row.count(14)};
+                k.registers = row.count(15);
+                k.shared_static_bytes = row.count(16);
+                k.shared_dynamic_bytes = row.count(17);
                 if (!row.null(18)) k.graph_node = row.integer(18);
                 add(std::move(k), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
               });
@@ -243,9 +248,9 @@ class NsysReader {
                 c.kind = kind;
                 const auto word = kKinds.find(row.integer(7));
                 c.name = kind == ForeignKind::memset ? "memset" : word != kKinds.end() ? word->second : "copy";
-                c.stream = row.integer(4);
-                c.device = row.integer(5);
-                c.bytes = row.integer(6);
+                c.stream = row.count(4);
+                c.device = row.count(5);
+                c.bytes = row.count(6);
                 add(std::move(c), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
               });
   }

@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+#include <string_view>
+
 #include "profiler/report/cells.h"
 #include "profiler/report/names.h"
 
@@ -57,6 +62,29 @@ std::vector<Fact> device_facts(const ProfileDocument& d) {
   return facts;
 }
 
+namespace {
+
+// The command line of another program as it was given. One of our own trainer without its run.json (`join` of recordings) is the line that
+// `profile` made for its child, long and with files that are gone: of that the trainer, the model and the shape, as a run.json would say it.
+std::vector<std::string> program_words(const std::string& program) {
+  std::istringstream in(program);
+  const std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
+  if (words.size() < 2 || !words[0].substr(words[0].rfind('/') + 1).starts_with("stepscope") || words[1] != "train")
+    return {elide(program, 60)};
+  const auto value = [&](std::string_view flag) {
+    const auto at = std::find(words.begin(), words.end(), flag);
+    return at == words.end() || at + 1 == words.end() ? std::string() : *(at + 1);
+  };
+  std::vector<std::string> parts{"stepscope train"};
+  for (const char* flag : {"--trainer", "--model"})
+    if (const std::string v = value(flag); !v.empty()) parts.push_back(elide(v, 60));
+  if (const std::string b = value("--batch-size"), t = value("--seq-len"); !b.empty() && !t.empty())
+    parts.push_back(fmt::format("B {} T {}", b, t));
+  return parts;
+}
+
+}  // namespace
+
 std::vector<std::string> what_ran(const ProfileDocument& d) {
   std::vector<std::string> parts;
   if (d.environment.gpu)
@@ -72,7 +100,8 @@ std::vector<std::string> what_ran(const ProfileDocument& d) {
   }
   // `command` of an ingested report is the command that read it; the program is the one that was measured.
   const std::string& program = d.collection.program.empty() ? d.run.command : d.collection.program;
-  if (!d.run.trainer && !program.empty()) parts.push_back(elide(program, 60));
+  if (!d.run.trainer && !program.empty())
+    for (std::string& part : program_words(program)) parts.push_back(std::move(part));
   if (d.environment.sm_clock_mhz_median)
     parts.push_back(fmt::format("SM {} MHz, {} W", whole(d.environment.sm_clock_mhz_median), whole(d.environment.power_w_median)));
   return parts;

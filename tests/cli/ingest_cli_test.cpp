@@ -118,6 +118,25 @@ TEST_F(IngestCli, bad_numbers_are_refused) {
   EXPECT_EQ(ingest(kData + "fp32_basic.ncu-rep --ceilings " + kData + "fp32_basic.ncu-rep").exit_code, 2);
 }
 
+// A flag that would do nothing, and a range that is not there: both were taken without a word.
+TEST_F(IngestCli, a_step_range_that_cannot_be_found_is_refused) {
+  const Outcome ncu = ingest(kData + "fp32_basic.ncu-rep --step-range step");
+  EXPECT_EQ(ncu.exit_code, 2);
+  EXPECT_THAT(ncu.err,
+              AllOf(HasSubstr("--step-range step: expected an SQLite export of Nsight Systems; "), HasSubstr("fp32_basic.ncu-rep")));
+  if (ingest(kData + "two_steps.sqlite").exit_code == 3) GTEST_SKIP() << "built without SQLite";
+  const Outcome absent = ingest(kData + "two_steps.sqlite --step-range stepp");
+  EXPECT_EQ(absent.exit_code, 2);
+  EXPECT_THAT(absent.err, HasSubstr("two_steps.sqlite: --step-range stepp: no CUDA work was launched in a range of this name"));
+}
+
+TEST_F(IngestCli, an_export_of_nsys_is_titled_with_its_own_name) {
+  const Outcome o = ingest(kData + "two_steps.sqlite");
+  if (o.exit_code == 3) GTEST_SKIP() << "built without SQLite";
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.out, ::testing::StartsWith("Test GPU | two_steps.sqlite\n"));
+}
+
 // ---- diff -----------------------------------------------------------------------------------------------------
 TEST_F(IngestCli, diff_of_two_documents_sums_and_answers_by_exit_code) {
   ASSERT_EQ(ingest(kData + "mixed_nvtx.ncu-rep --count 6").exit_code, 0);

@@ -90,9 +90,89 @@ TEST(Mistakes, TwoOutputsOfOneNameAreRefusedBeforeOneReplacesTheOther) {
     EXPECT_EQ(o.exit_code, 2) << arguments;
     EXPECT_THAT(o.err, HasSubstr(flags));
   }
+  EXPECT_FALSE(std::filesystem::exists(at + "/a.json"));
   EXPECT_EQ(slurp(csv), slurp(SOURCE_DIR "/tests/ingest/data/fp32_basic.raw.base.csv"));
   EXPECT_EQ(stepscope("report " + kDocument + " --csv /dev/null -o " + at + "/b.md --trace /dev/null").exit_code, 0);
   std::filesystem::remove_all(folder);
+}
+
+TEST(Mistakes, AnOutputThatIsAnInputIsRefusedBeforeItIsReplaced) {
+  const auto folder = fresh_folder();
+  const std::string at = folder.string(), a = at + "/a.json", b = at + "/b.json", text = at + "/text.bin", log = at + "/run.jsonl";
+  std::filesystem::copy_file(kDocument, a);
+  std::filesystem::create_symlink(a, b);
+  std::ofstream(text) << "some text";
+  const Outcome trained = stepscope("train --trainer reference --model tiny -b 1 -t 8 --steps 1 --log " + log);
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const std::string logged = slurp(log);
+  for (const auto& [arguments, flags] :
+       {std::pair("report " + a + " --csv " + a, "the document to read and --csv both name " + a),
+        std::pair("report " + a + " -o " + b, "the document to read and -o/--out both name " + b),
+        std::pair("report " + log + " --report " + log + " --csv " + log, std::string("the document to read and --csv both name ")),
+        std::pair("diff " + a + " " + kDocument + " -o " + a, std::string("the document to read and -o/--out both name ")),
+        std::pair("join " + a + " --out " + a, std::string("the recording to read and --out both name ")),
+        std::pair("energy --from " + a + " -o " + a, std::string("--from and -o/--out both name ")),
+        std::pair("energy --from " + a + " -o " + b + " --profile " + a, std::string("--from and -o/--out both name ")),
+        std::pair("data " + text + " --vocab " + a + " --out " + text, std::string("the text to read and --out both name ")),
+        std::pair("data --eval-set hellaswag " + text + " --vocab " + a + " --out " + a, std::string("--vocab and --out both name ")),
+        std::pair("train --trainer reference --model tiny --log " + at + "/x --run-json " + at + "/x",
+                  std::string("--log and --run-json both name ")),
+        std::pair("train --trainer reference --model tiny --data " + text + " --run-json " + text,
+                  std::string("--data and --run-json both name "))}) {
+    const Outcome o = stepscope(arguments);
+    EXPECT_EQ(o.exit_code, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(flags)) << arguments;
+  }
+  EXPECT_EQ(slurp(a), slurp(kDocument));
+  EXPECT_EQ(slurp(text), "some text");
+  EXPECT_EQ(slurp(log), logged);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Mistakes, FlagsOfProfileThatWouldDoNothingAreNamed) {
+  for (const Mistake& m :
+       {Mistake{"profile --batch-size 16 -- ./prog", "--batch-size: expected a trainer; another program takes its own flags"},
+        Mistake{"profile --trainer mixed -- ./prog", "--trainer: expected a trainer; another program takes its own flags"},
+        Mistake{"profile --no-shuffle --step-range step -- ./prog", "--no-shuffle: expected a trainer"},
+        Mistake{"profile --steps 5 -- ./prog", "--steps: expected --step-range with it"},
+        Mistake{"profile --warmup 5 -- ./prog", "--warmup: expected --step-range with it"},
+        Mistake{"profile --traced-steps 5 -- ./prog", "--traced-steps: expected --step-range with it"},
+        Mistake{"profile --trainer reference --steps 1 --max-launches 5", "--max-launches: expected a program behind --"},
+        Mistake{"profile --trainer reference --steps 1 --communicator auto", "--communicator: expected --gpus N with it"},
+        Mistake{"profile --trainer reference --steps 1 --link-ceilings links.json", "--link-ceilings: expected --gpus N with it"},
+        Mistake{"profile --trainer reference --steps 1 --no-counters --metric a", "--metric: --no-counters reads none"}}) {
+    const Outcome o = stepscope(m.arguments);
+    EXPECT_EQ(o.exit_code, 2) << m.arguments;
+    EXPECT_THAT(o.err, HasSubstr(m.message));
+  }
+  // Those that such a program has a use for go on to the machine, or to the program that is not there.
+  EXPECT_THAT(stepscope("profile --steps 5 --warmup 5 --traced-steps 5 --step-range step -- /no/prog").err,
+              HasSubstr("cannot start '/no/prog'"));
+  EXPECT_THAT(stepscope("profile --max-launches 5 -- /no/prog --batch-size 16").err, HasSubstr("cannot start '/no/prog'"));
+}
+
+// A receipt made with --steps 1 was one like any other, and `--no-model` of a trainer without op checks was a gate that failed silently.
+TEST(Mistakes, FlagsOfGateThatWouldDoNothingOrWeakenAReceiptAreNamed) {
+  const std::string only = ": --write-receipt checks every variant and every matmul mode";
+  for (const auto& [arguments, message] :
+       {std::pair("gate --trainer fp32 --write-receipt --steps 1", "--steps" + only),
+        std::pair("gate --trainer fp32 --write-receipt -b 1", "--batch-size" + only),
+        std::pair("gate --trainer fp32 --write-receipt --op-sizes odd,odd,odd", "--op-sizes" + only),
+        std::pair("gate --trainer fp32 --write-receipt --matmul tf32", "--matmul" + only),
+        std::pair("gate --check-receipts --trainer fp32", std::string("--trainer: --check-receipts compares files and runs nothing")),
+        std::pair("gate --source-root /tmp", std::string("--source-root: expected --check-receipts with it")),
+        std::pair("gate --receipt-folder /tmp", std::string("--receipt-folder: expected --write-receipt or --check-receipts with it")),
+        std::pair("gate --trainer reference --checkpoint a.bin --state b.bin --steps 3",
+                  std::string("--steps: --checkpoint and --state are compared as they are")),
+        std::pair("gate --trainer reference --seeds 2 --seed 3", std::string("--seed: --seeds names the seeds")),
+        std::pair("gate --trainer reference --no-model", std::string("--no-model: nothing is left to check of the CPU reference")),
+        std::pair("gate --trainer fp32 --no-model --no-ops", std::string("--no-model: nothing is left to check with --no-ops")),
+        std::pair("gate --trainer reference --real-size --no-real-size", std::string("--real-size and --no-real-size exclude"))}) {
+    const Outcome o = stepscope(arguments);
+    EXPECT_EQ(o.exit_code, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(message)) << arguments;
+  }
+  EXPECT_NE(stepscope("gate --check-receipts --json").exit_code, 2);
 }
 
 TEST(Mistakes, FlagsThatWouldDoNothingAreNamed) {

@@ -1,4 +1,5 @@
 // The document: what it says, that it survives the file, and that nothing is absent without a reason.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -156,6 +157,57 @@ TEST(Profile, ReadersRefuseWhatTheyDoNotKnow) {
   EXPECT_NE(error_of("[1]").find("not a profile document"), std::string::npos);
   EXPECT_NE(error_of("{}").find("not a profile document"), std::string::npos);
   EXPECT_THROW(load_profile("/no such file"), stepscope::InputError);
+}
+
+// A document that somebody edited by hand is not shown as if it had been measured.
+TEST(Profile, ReadersRefuseNumbersThatCannotBe) {
+  const json good = json::parse(to_json(gpt2_profile()));
+  const auto error_with = [&](const std::string& place, const json& value) {
+    json j = good;
+    j.at(json::json_pointer(place)) = value;
+    return error_of(j.dump());
+  };
+  EXPECT_EQ(error_with("/totals/time_ns", -5), "p.json: totals.time_ns: found -5, expected 0 or more");
+  EXPECT_EQ(error_with("/passes/2/time_ns", -1.5), "p.json: passes[2].time_ns: found -1.5, expected 0 or more");
+  EXPECT_EQ(error_with("/kernels/0/launches", -1), "p.json: kernels[0].launches: found -1, expected 0 or more");
+  EXPECT_EQ(error_with("/timing/step_time_ns/samples/3", -1), "p.json: timing.step_time_ns.samples: found -1, expected 0 or more");
+  EXPECT_EQ(error_with("/launches/0/grid/1", -1), "p.json: launches[0].grid: found -1, expected 0 or more");
+  EXPECT_EQ(error_with("/kernels/0/launches", uint64_t{1} << 63), "p.json: kernels[0].launches: expected an integer below 2^63");
+  EXPECT_EQ(error_with("/kernels/0/time_ns", nullptr), "p.json: kernels[0].time_ns: expected a number");
+  EXPECT_EQ(error_with("/missing/0/severity", "sever"), "p.json: missing[0].severity: found 'sever', expected info, notice or severe");
+  const double step_ns = good.at("totals").at("time_ns").get<double>();
+  for (const char* list : {"passes", "ops", "layers", "kernels"})
+    for (const double wrong : {250.0, 0.0}) {
+      const std::string error = error_with(std::string("/") + list + "/1/share_pct", wrong);
+      EXPECT_EQ(error, fmt::format("p.json: {}[1].share_pct: found {}, expected {}: its time_ns in percent of totals.time_ns", list, wrong,
+                                   good.at(list).at(1).at("time_ns").get<double>() / step_ns * 100));
+    }
+}
+
+// Where a number below zero is an answer.
+TEST(Profile, NumbersThatMayBeBelowZeroAreRead) {
+  const json good = json::parse(to_json(gpt2_profile()));
+  for (const char* place : {"/totals/conservation_error_pct", "/collection/traced_overhead_pct", "/run/seed", "/run/clip", "/run/last_loss",
+                            "/timeline/environment/0/at_ns", "/launches/0/start_ns"}) {
+    json j = good;
+    j[json::json_pointer(place)] = -1;
+    EXPECT_EQ(error_of(j.dump()), "") << place;
+  }
+  json j = good;
+  for (const char* field : {"energy_j", "energy_above_floor_j", "sustained_ns"}) j["ops"][0][field] = -1.5;
+  EXPECT_EQ(error_of(j.dump()), "");
+  j["ops"][0]["energy_error_j"] = -1.5;
+  EXPECT_EQ(error_of(j.dump()), "p.json: ops[0].energy_error_j: found -1.5, expected 0 or more");
+}
+
+TEST(Profile, ANumberThatNoDoubleHoldsIsNamedWithItsLine) {
+  EXPECT_EQ(error_of("{\n \"a\": 1e999}"), "p.json: not a profile document: line 2: 1e999 is too large for a number");
+}
+
+TEST(Profile, Utf16IsNamedAlsoWithoutItsMark) {
+  std::string wide;
+  for (const char c : to_json(gpt2_profile())) wide += {c, '\0'};
+  EXPECT_EQ(error_of(wide), "p.json: not a profile document: UTF-16 text, expected UTF-8");
 }
 
 TEST(Profile, OnACpuTheCountersAreAbsentForThatReason) {

@@ -44,6 +44,13 @@ TEST(RunInfo, IsReadWithAbsentLossesAbsent) {
   EXPECT_EQ(run.precision(), "bf16") << "of the mixed trainer, whatever its matmul flag says";
 }
 
+TEST(RunInfo, AmountsBelowZeroAreRefused) {
+  EXPECT_EQ(error_after("\"time_ns\":6e6", "\"time_ns\":-6e6"), "run.json: time_ns: expected 0 or more, found -6000000");
+  EXPECT_EQ(error_after("\"flops\":1e9", "\"flops\":-1"), "run.json: flops: expected 0 or more, found -1");
+  EXPECT_EQ(error_after("\"min_bytes\":2e6", "\"min_bytes\":-1"), "run.json: min_bytes: expected 0 or more, found -1");
+  EXPECT_EQ(error_after("\"bytes\":50", "\"bytes\":-50"), "run.json: bytes: expected 0 or more, found -50");
+}
+
 TEST(RunInfo, OlderRunsDoNotSayWhatYoungerOnesDoAndUnknownFieldsAreLeftAlone) {
   const RunInfo old = run_info_from_json(kRun, "run.json");
   EXPECT_FALSE(old.recompute) << "absent, never a default";

@@ -120,6 +120,35 @@ TEST(NsysExport, EachStepRangeIsAStepOfTheDocument) {
   EXPECT_TRUE(std::any_of(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "counters_unavailable"; }));
 }
 
+// The document would hold it, and no reader of documents would take it.
+TEST(NsysExport, SizesAndIdsBelowZeroAreRefusedWithTableAndRow) {
+  for (const char* column :
+       {"gridX", "blockZ", "streamId", "deviceId", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory"}) {
+    Export e;
+    two_steps(e);
+    e.reopen();
+    e.run(fmt::format("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {} = -4", column));
+    e.close();
+    try {
+      read_nsys_export(e.path(), "step");
+      ADD_FAILURE() << column;
+    } catch (const stepscope::InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("table CUPTI_ACTIVITY_KIND_KERNEL, row 1 in the order of reading"));
+      EXPECT_THAT(error.what(), HasSubstr(fmt::format("'{}' is '-4', expected a whole number of 0 or more", column)));
+    }
+  }
+  Export e;
+  e.kernel(1, 120, 400, 500);
+  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (510, 520, 0, 7, 900, 0, -64, 1)");
+  e.close();
+  try {
+    read_nsys_export(e.path(), "step");
+    ADD_FAILURE();
+  } catch (const stepscope::InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'bytes' is '-64', expected a whole number of 0 or more"));
+  }
+}
+
 TEST(NsysExport, ALaunchWhereOneRangeEndsAndTheNextBeginsIsInTheNext) {
   Export e;
   e.range("first", 100, 150);

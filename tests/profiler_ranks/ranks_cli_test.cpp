@@ -8,6 +8,7 @@
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 namespace {
 
@@ -63,6 +64,9 @@ TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_miss
   EXPECT_EQ(both.exit_code, 0) << both.err;
   const json joined = json::parse(slurp(folder_ / "joined.json")), first = json::parse(slurp(folder_ / "p.json"));
   EXPECT_EQ(joined["collective_ranks"], first["collective_ranks"]);
+  // Not the line of the child that recorded, with its temporary files.
+  EXPECT_THAT(both.out, StartsWith("CPU | stepscope train | reference | tiny | B 4 T 64\n"));
+  EXPECT_THAT(joined["run"]["command"], HasSubstr("join "));
   const Outcome one = stepscope("join " + file("r.rank1.jsonl") + " --out " + file("one.json"));
   EXPECT_EQ(one.exit_code, 2);
   EXPECT_THAT(one.err, HasSubstr("no recording of rank 0 of 2; --partial"));

@@ -1,0 +1,12 @@
+// Which encoding a text has that is not the UTF-8 that this program reads.
+#pragma once
+#include <string_view>
+
+namespace stepscope {
+
+// "UTF-16" or "UTF-32"; "" where the text may be UTF-8. Told by the byte order mark, or without one by letters, digits and signs of ASCII
+// that each stand beside a zero byte, anywhere in the first 64 KiB: Windows PowerShell's > and >> write UTF-16, the latter without a mark
+// behind what is there already. Bytes that are no text of either kind are "".
+std::string_view other_encoding(std::string_view text);
+
+}  // namespace stepscope
