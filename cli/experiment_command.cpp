@@ -77,7 +77,9 @@ void index() {
   }
   experiments::correct_campaign(verdicts, {});
   for (const VerdictDocument& v : verdicts) {
-    experiments::save_verdict(studies(root) / v.name / "verdict.json", v);
+    const fs::path file = studies(root) / v.name / "verdict.json";
+    if (!experiments::says_the_same(ordered_json::parse(stepscope::read_file(file)), experiments::to_json(v)))
+      experiments::save_verdict(file, v);
     experiments::write_page(studies(root) / v.name / experiments::kPageName, v);
   }
   const std::string before = stepscope::read_file_if_there(page).value_or("");

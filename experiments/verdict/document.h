@@ -259,6 +259,9 @@ Json to_json(const VerdictDocument& document);
 std::string verdict_text(const Json& json, int depth = 0);
 // Atomically.
 void save_verdict(const std::filesystem::path& file, const VerdictDocument& document);
+// But for content_sha256, and for what is left of a number by other roundings on its way (1e-9 of it): a p-value made again by another
+// version of Boost or another compiler is no news.
+bool says_the_same(const Json& a, const Json& b);
 // SHA-256 of the compact JSON of all fields but content_sha256.
 std::string content_sha256(Json json);
 

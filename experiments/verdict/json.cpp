@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/atomic_file.h"
 #include "base/read_file.h"
@@ -61,6 +62,21 @@ void upgrade(Json& d) {
 }
 
 }  // namespace
+
+bool says_the_same(const Json& a, const Json& b) {
+  if (a.is_number_float() || b.is_number_float()) {
+    if (!a.is_number() || !b.is_number()) return false;
+    const double x = a.get<double>(), y = b.get<double>();
+    return std::fabs(x - y) <= 1e-9 * std::max(std::fabs(x), std::fabs(y));
+  }
+  if (!a.is_structured() || a.type() != b.type()) return a == b;
+  if (a.size() != b.size()) return false;
+  if (a.is_array()) return std::equal(a.begin(), a.end(), b.begin(), says_the_same);
+  return std::all_of(a.items().begin(), a.items().end(), [&](const auto& item) {
+    const auto other = b.find(item.key());
+    return other != b.end() && (item.key() == "content_sha256" || says_the_same(item.value(), *other));
+  });
+}
 
 std::string content_sha256(Json json) {
   json.erase("content_sha256");

@@ -236,6 +236,28 @@ VerdictDocument decided() {
   return d;
 }
 
+TEST(says_the_same, forgives_the_last_digits_of_numbers_and_nothing_else) {
+  const Json good = to_json(decided());
+  const auto with = [&](const char* pointer, const Json& value) {
+    Json d = good;
+    d[Json::json_pointer(pointer)] = value;
+    return d;
+  };
+  const double ratio = good["workloads"][0]["statistics"]["ratio"];
+  const char* const at = "/workloads/0/statistics/ratio";
+  EXPECT_TRUE(says_the_same(good, good));
+  EXPECT_TRUE(says_the_same(good, with(at, ratio * (1 + 1e-12))));
+  EXPECT_TRUE(says_the_same(good, with("/content_sha256", "another")));
+  EXPECT_FALSE(says_the_same(good, with(at, ratio * (1 + 1e-7))));
+  EXPECT_FALSE(says_the_same(good, with(at, -ratio)));
+  EXPECT_FALSE(says_the_same(good, with(at, nullptr)));
+  EXPECT_FALSE(says_the_same(good, with("/workloads/0/statistics/look", 2)));
+  EXPECT_FALSE(says_the_same(good, with("/workloads/0/sentence", "another")));
+  EXPECT_FALSE(says_the_same(good, with("/workloads/0/b/new", 1)));
+  EXPECT_FALSE(says_the_same(with("/workloads/0/b/new", 1), with("/workloads/0/b/other", 1)));
+  EXPECT_FALSE(says_the_same(good, with("/workloads/1", good["workloads"][0])));
+}
+
 TEST(edited_by_hand, a_changed_number_is_refused_when_the_file_is_read) {
   const Json good = to_json(decided());
   ASSERT_EQ(error_of(good), "");
