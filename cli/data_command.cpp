@@ -47,7 +47,10 @@ void print_eval_set(const std::string& path, const std::vector<gpt2::EvalExample
 void check(const std::string& path) {
   const gpt2::MappedFile file(path);
   int32_t magic = 0;
-  if (file.bytes().size() >= sizeof magic) std::copy_n(file.bytes().data(), sizeof magic, reinterpret_cast<std::byte*>(&magic));
+  if (file.bytes().size() < sizeof magic)
+    throw stepscope::InputError(
+        fmt::format("{}: {} bytes, too few for any of the formats; expected {} or more", path, file.bytes().size(), sizeof magic));
+  std::copy_n(file.bytes().data(), sizeof magic, reinterpret_cast<std::byte*>(&magic));
   switch (magic) {
     case kTokens: {
       const auto tokens = gpt2::parse_token_shard(file.bytes(), path);
@@ -147,6 +150,9 @@ void tokenize(const DataFlags& flags) {
   if (o.documents != gpt2::Documents::marker && o.json_field.empty()) {
     for (const std::string& path : o.texts) {
       const gpt2::MappedFile file(path);
+      if (path.ends_with(".jsonl"))
+        fmt::print(stderr, "{}: tokenized as it stands, braces and quotes included; --jsonl-field NAME takes the text of its lines\n",
+                   path);
       if (file.text().find(gpt2::kEndOfText) != std::string_view::npos)
         fmt::print(stderr, "{}: has \"{}\" in it, tokenized as text like any other; --document marker makes it end a document\n", path,
                    gpt2::kEndOfText);
@@ -258,6 +264,7 @@ void add_data_command(Command& app, int&) {
     if (!f->text.texts.empty()) return tokenize(*f);
     if (f->check.empty())
       throw stepscope::InputError("data: expected text files, --fetch SET, --import FILE, --export CHECKPOINT or --check FILE…");
+    if (!f->text.out.empty()) throw stepscope::InputError("--out: --check writes nothing; leave one of the two out");
     for (const std::string& file : f->check) check(file);
   });
 }
