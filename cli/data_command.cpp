@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/convert_weights.h"
 #include "cli/fetch_data.h"
+#include "cli/json_text.h"
 #include "cli/make_eval_set.h"
 #include "cli/named_files.h"
 #include "cli/remote_sets.h"
@@ -47,7 +48,10 @@ void print_eval_set(const std::string& path, const std::vector<gpt2::EvalExample
 void check(const std::string& path) {
   const gpt2::MappedFile file(path);
   int32_t magic = 0;
-  if (file.bytes().size() >= sizeof magic) std::copy_n(file.bytes().data(), sizeof magic, reinterpret_cast<std::byte*>(&magic));
+  if (file.bytes().size() < sizeof magic)
+    throw stepscope::InputError(
+        fmt::format("{}: {} bytes, too few for any of the formats; expected {} or more", path, file.bytes().size(), sizeof magic));
+  std::copy_n(file.bytes().data(), sizeof magic, reinterpret_cast<std::byte*>(&magic));
   switch (magic) {
     case kTokens: {
       const auto tokens = gpt2::parse_token_shard(file.bytes(), path);
@@ -129,7 +133,8 @@ void evaluation_set(const DataFlags& flags) {
   check_vocab_and_out(o, "the name of the evaluation set, FILE.bin");
   const MadeEvalSet made = make_eval_set({flags.eval_set, o.texts, o.vocab, o.encoder, o.out});
   if (flags.json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"path", o.out}, {"examples", made.examples}, {"longest_row", made.longest_row}}.dump(2));
+    fmt::print("{}\n",
+               json_text(nlohmann::ordered_json{{"path", o.out}, {"examples", made.examples}, {"longest_row", made.longest_row}}, 2));
   } else {
     fmt::print("{}: {} examples, longest row {} positions\n", o.out, made.examples, made.longest_row);
   }
@@ -147,6 +152,9 @@ void tokenize(const DataFlags& flags) {
   if (o.documents != gpt2::Documents::marker && o.json_field.empty()) {
     for (const std::string& path : o.texts) {
       const gpt2::MappedFile file(path);
+      if (path.ends_with(".jsonl"))
+        fmt::print(stderr, "{}: tokenized as it stands, braces and quotes included; --jsonl-field NAME takes the text of its lines\n",
+                   path);
       if (file.text().find(gpt2::kEndOfText) != std::string_view::npos)
         fmt::print(stderr, "{}: has \"{}\" in it, tokenized as text like any other; --document marker makes it end a document\n", path,
                    gpt2::kEndOfText);
@@ -156,7 +164,7 @@ void tokenize(const DataFlags& flags) {
   if (flags.json) {
     nlohmann::ordered_json j{{"text_bytes", done.text_bytes}, {"shards", nlohmann::ordered_json::array()}};
     for (const auto& shard : done.shards) j["shards"].push_back({{"path", shard.path.string()}, {"tokens", shard.tokens}});
-    fmt::print("{}\n", j.dump(2));
+    fmt::print("{}\n", json_text(j, 2));
     return;
   }
   uint64_t tokens = 0;
@@ -258,6 +266,7 @@ void add_data_command(Command& app, int&) {
     if (!f->text.texts.empty()) return tokenize(*f);
     if (f->check.empty())
       throw stepscope::InputError("data: expected text files, --fetch SET, --import FILE, --export CHECKPOINT or --check FILE…");
+    if (!f->text.out.empty()) throw stepscope::InputError("--out: --check writes nothing; leave one of the two out");
     for (const std::string& file : f->check) check(file);
   });
 }

@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "cli/choose.h"
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/named_files.h"
 #include "cli/values.h"
 #include "profiler/diff/diff.h"
@@ -58,9 +59,9 @@ void run(const DiffFlags& f, int& exit_code) {
   const profiler::ProfileDiff diff = profiler::diff_profiles(a, b);
   for (const std::string& path : f.outputs)
     gpt2::write_file_atomically(
-        path, path.ends_with(".md") ? profiler::diff_markdown(diff, text) : profiler::diff_json(diff, text).dump(1) + "\n");
+        path, path.ends_with(".md") ? profiler::diff_markdown(diff, text) : json_text(profiler::diff_json(diff, text), 1) + "\n");
   if (f.json) {
-    fmt::print("{}\n", profiler::diff_json(diff, text).dump(1));
+    fmt::print("{}\n", json_text(profiler::diff_json(diff, text), 1));
   } else {
     text.color = profiler::color_wanted(STDOUT_FILENO);
     text.width = profiler::table_width(STDOUT_FILENO);

@@ -118,6 +118,7 @@ int run_command(int argc, char** argv) {
     fmt::print(stderr, "stepscope: out of host memory\n");
     return 3;
   } catch (const std::exception& e) {
+    if (std::ferror(stdout) != 0) return 0;  // fmt throws where a write fails; after_printing says so
     fmt::print(stderr, "stepscope: {}\n", e.what());
     return 1;
   }

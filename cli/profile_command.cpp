@@ -158,6 +158,12 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
   trainer_options(flags);  // refuses wrong flags before anything asks for a GPU
   const bool cpu = flags.trainer == "reference";
+  if (cpu && !f.raw_trace.empty())
+    throw InputError(fmt::format("--raw-trace {}: the CPU reference writes none; leave it out", f.raw_trace));
+  if (!flags.val_data.empty()) {
+    fmt::print(stderr, "stepscope: --val-data: left out, because the steps of a profile have no validation loss\n");
+    flags.val_data.clear();
+  }
   if (cpu && (!f.metrics.empty() || f.measure_ceilings))
     fmt::print(stderr, "stepscope: {}: left out, because the CPU reference has neither hardware counters nor ceilings\n",
                f.metrics.empty() ? "--measure-ceilings" : "--metric");

@@ -1,10 +1,10 @@
 // `stepscope report DOC`: a profile document shown again, on any machine: tables, HTML, Markdown, CSV, trace. And the logs of runs.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <memory>
 
 #include "base/errors.h"
+#include "base/read_file.h"
 #include "cli/commands.h"
 #include "cli/log_report.h"
 #include "cli/report_output.h"
@@ -15,16 +15,15 @@ namespace {
 
 constexpr size_t kMostLogs = 8;  // as many colours as the page has
 
-bool names_a_log(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string first;
-  return std::getline(in, first) && gpt2::is_run_log(first);
-}
+// Read once: it may be a pipe, as in `report <(zcat profile.json.gz)`.
+struct Document {
+  std::string path, text;
+  bool is_log() const { return gpt2::is_run_log(text.substr(0, text.find('\n'))); }
+};
 
-void report_logs(const std::vector<std::string>& paths, const ReportFlags& flags) {
-  if (paths.size() > kMostLogs) throw stepscope::InputError(fmt::format("report: {} logs, expected at most {}", paths.size(), kMostLogs));
+void report_logs(const std::vector<Document>& documents, const ReportFlags& flags) {
   std::vector<gpt2::RunLog> logs;
-  for (const std::string& path : paths) logs.push_back(gpt2::load_run_log(path));
+  for (const Document& d : documents) logs.push_back(gpt2::parse_run_log(d.text, d.path));
   const auto rows = static_cast<size_t>(flags.top);
   print_texts(flags,
               {[&] { return log_html_text(logs); }, [&] { return log_markdown_text(logs, rows); }, [&] { return log_json_text(logs); },
@@ -55,18 +54,18 @@ void add_report_command(Command& app, int& exit_code) {
     NamedFiles inputs;
     for (const std::string& path : paths) inputs.emplace_back("the document to read", path);
     check_report_outputs(f->report, inputs);
-    size_t logs = 0;
-    for (const std::string& path : paths) logs += names_a_log(path);
-    if (logs > 0 || paths.size() > 1) {
-      for (const std::string& path : paths)
-        if (!names_a_log(path)) {
+    if (paths.size() > kMostLogs) throw stepscope::InputError(fmt::format("report: {} logs, expected at most {}", paths.size(), kMostLogs));
+    std::vector<Document> documents;
+    for (const std::string& path : paths) documents.push_back({path, stepscope::read_file(path)});
+    if (paths.size() > 1 || documents.front().is_log()) {
+      for (const Document& d : documents)
+        if (!d.is_log())
           throw stepscope::InputError(
-              fmt::format("{}: no run's log, expected one as `train --log` writes it, or one profile document alone", path));
-        }
+              fmt::format("{}: no run's log, expected one as `train --log` writes it, or one profile document alone", d.path));
       check_log_outputs(f->report);
-      return report_logs(paths, f->report);
+      return report_logs(documents, f->report);
     }
-    const profiler::ProfileDocument document = profiler::load_profile(paths.front());
+    const profiler::ProfileDocument document = profiler::profile_from_json(documents.front().text, paths.front());
     print_report(document, f->report);
     if (profiler::has_severe_missing(document)) exit_code = 1;
   });

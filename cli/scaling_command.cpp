@@ -40,7 +40,13 @@ struct Prediction {
 
 std::vector<Prediction> predict(const ScalingFlags& f) {
   const profiler::ProfileDocument d = profiler::load_profile(f.profile);
-  const profiler::StepParts parts = profiler::step_parts(d);
+  const profiler::StepParts parts = [&] {
+    try {
+      return profiler::step_parts(d);
+    } catch (const InputError& e) {
+      throw InputError(fmt::format("{}: {}", f.profile, e.what()));
+    }
+  }();
   const profiler::LinkCeilings links = profiler::links_from_json(stepscope::read_file(f.links), f.links);
   profiler::ClusterShape shape;
   shape.gpus_per_node = f.gpus_per_node;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/encoding.h"
 #include "base/errors.h"
 #include "base/mapped_file.h"
 #include "gpt2/data/bpe.h"
@@ -69,6 +70,10 @@ Tokenized tokenize_texts(const TokenizeOptions& options) {
   for (const std::string& path : options.texts) {
     files.emplace_back(path);
     if (files.back().bytes().empty()) throw stepscope::InputError(fmt::format("{}: the file is empty, expected text", path));
+    // Its bytes have tokens too, of which no model would learn to write text.
+    if (const std::string_view other = stepscope::other_encoding(files.back().text()); !other.empty())
+      throw stepscope::InputError(
+          fmt::format("{0}: the text is {1}, expected UTF-8; convert it with `iconv -f {1} -t UTF-8 {0} > NEW.txt`", path, other));
     text_bytes += files.back().bytes().size();
   }
   gpt2::Bpe bpe = gpt2::Bpe::load(options.vocab);

@@ -40,6 +40,7 @@ struct TrainFlags {
   int64_t eval_every = 0, eval_limit = 0;
   std::vector<std::string> sweep_rates;
   bool resume = false, quiet = false, json = false, list_variants = false;
+  const Argument *val_data = nullptr, *learning_rate = nullptr;
 };
 
 void print_variants() {
@@ -270,8 +271,10 @@ void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
   for (const std::string& shard : f.trainer.data) inputs.emplace_back("--data", shard);
   for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
   check_files_differ(inputs, {{"--log", f.log}, {"--run-json", f.run_json}});
+  if (f.val_data->count() > 0 && f.val_every == 0) throw stepscope::InputError("--val-data: expected --val-every N with it");
   TrainerFlags settled = f.trainer;
   if (!f.sweep_rates.empty()) {
+    if (f.learning_rate->count() > 0) throw stepscope::InputError("--lr: --sweep-learning-rates names the rates; leave one of the two out");
     if (f.ranks.gpus > 1 || f.ranks.world > 1)
       throw stepscope::InputError("--sweep-learning-rates: its runs use one GPU each; expected no --gpus");
     if (const auto notice = settle(settled)) fmt::print(stderr, "stepscope: {}\n", *notice);
@@ -297,21 +300,31 @@ void add_train_command(Command& app, const CommandLine& line, int& exit_code) {
   auto f = std::make_shared<TrainFlags>();
   Command* c = app.add_subcommand("train", "Train a GPT-2");
   add_trainer_flags(*c, f->trainer);
+  c->for_each_argument([&](const std::string&, const Argument& a) {
+    if (a.name() == "--val-data") f->val_data = &a;
+    if (a.name() == "--lr") f->learning_rate = &a;
+  });
   add_rank_flags(*c, f->ranks);
-  c->add_option("--val-every", f->val_every, "steps between two validation losses; 0 = never")->check(whole(0));
-  c->add_option("--val-batches", f->val_batches, "batches of a validation loss")->check(whole(1))->capture_default_str();
-  c->add_option("--sample-every", f->sample_every, "steps between two samples of text; 0 = never")->check(whole(0));
-  c->add_option("--sample-tokens", f->sample_tokens, "tokens of a sample")->check(whole(1))->capture_default_str();
+  Argument* val_every = c->add_option("--val-every", f->val_every, "steps between two validation losses; 0 = never")->check(whole(0));
+  c->add_option("--val-batches", f->val_batches, "batches of a validation loss")->check(whole(1))->capture_default_str()->needs(val_every);
+  Argument* sample_every =
+      c->add_option("--sample-every", f->sample_every, "steps between two samples of text; 0 = never")->check(whole(0));
+  c->add_option("--sample-tokens", f->sample_tokens, "tokens of a sample")->check(whole(1))->capture_default_str()->needs(sample_every);
   c->add_option("--sample-temperature", f->sample_temperature, "temperature of the samples; 0 = always the likeliest token")
       ->check(real(0, 1e38))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(sample_every);
   c->add_option("--sample-top-k", f->sample_top_k, "choose among this many likeliest tokens; 0 = all tokens")
       ->check(whole(0))
-      ->capture_default_str();
-  c->add_option("--tokenizer", f->tokenizer, "decode the samples with this tokenizer file (llm.c format)");
+      ->capture_default_str()
+      ->needs(sample_every);
+  c->add_option("--tokenizer", f->tokenizer, "decode the samples with this tokenizer file (llm.c format)")->needs(sample_every);
   auto* checkpoints = c->add_option("--checkpoints", f->checkpoint_dir, "keep checkpoints in this folder");
   c->add_option("--checkpoint-every", f->checkpoint_every, "steps between checkpoints; the last step is always kept")->check(whole(0));
-  c->add_option("--keep-checkpoints", f->keep, "keep this many of the newest checkpoints")->check(whole(1))->capture_default_str();
+  c->add_option("--keep-checkpoints", f->keep, "keep this many of the newest checkpoints")
+      ->check(whole(1))
+      ->capture_default_str()
+      ->needs(checkpoints);
   c->add_flag("--resume", f->resume, "continue from the newest checkpoint in --checkpoints that loads; start at step 1 if there is none");
   auto* run_json = c->add_option("--run-json", f->run_json, "write the run's settings and every step's loss and time to this file");
   c->add_option("--log", f->log, "append every step, validation, evaluation, sample and note to this file, one JSON object per line");

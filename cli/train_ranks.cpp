@@ -87,24 +87,28 @@ void add_rank_flags(Command& c, RankFlags& f) {
   c.add_option("--rank", f.rank, "this process's rank, where nothing else starts the ranks")->check(whole(0, kMostRanks - 1));
   c.add_option("--world", f.world, "number of ranks, with --rank")->check(whole(1, kMostRanks));
   c.add_option("--rendezvous", f.rendezvous, "where the ranks meet: tcp:HOST:PORT of rank 0's host, or unix:@NAME on one host");
-  c.add_option("--rendezvous-timeout", f.rendezvous_timeout_s, "seconds to wait for all ranks")
-      ->check(real_above(0, 1e6))
-      ->capture_default_str();
-  c.add_option("--stall-timeout", f.stall_timeout_s, "give a rank up that leaves a step unfinished for so many seconds and 20 usual steps")
-      ->check(real_above(0, 1e6))
-      ->capture_default_str();
-  c.add_option("--silence-timeout", f.silence_timeout_s, "give a rank up whose process has not been heard for so many seconds")
-      ->check(real_above(0, 1e6))
-      ->capture_default_str();
-  c.add_option(
-       "--communicator", f.communicator,
-       "how gradients travel: nccl between GPUs, peer by copies between GPUs of one host, staged through host memory, auto: peer for two "
-       "ranks of one host that can, else nccl")
-      ->one_of(communicators())
-      ->capture_default_str();
-  c.add_option("--bucket-mib", f.bucket_mib, "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: 25")
-      ->check(whole(0, 1 << 20))
-      ->capture_default_str();
+  Argument* rendezvous = c.add_option("--rendezvous-timeout", f.rendezvous_timeout_s, "seconds to wait for all ranks")
+                             ->check(real_above(0, 1e6))
+                             ->capture_default_str();
+  Argument* stall = c.add_option("--stall-timeout", f.stall_timeout_s,
+                                 "give a rank up that leaves a step unfinished for so many seconds and 20 usual steps")
+                        ->check(real_above(0, 1e6))
+                        ->capture_default_str();
+  Argument* silence =
+      c.add_option("--silence-timeout", f.silence_timeout_s, "give a rank up whose process has not been heard for so many seconds")
+          ->check(real_above(0, 1e6))
+          ->capture_default_str();
+  Argument* communicator = c.add_option("--communicator", f.communicator,
+                                        "how gradients travel: nccl between GPUs, peer by copies between GPUs of one host, staged through "
+                                        "host memory, auto: peer for two "
+                                        "ranks of one host that can, else nccl")
+                               ->one_of(communicators())
+                               ->capture_default_str();
+  Argument* bucket =
+      c.add_option("--bucket-mib", f.bucket_mib, "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: 25")
+          ->check(whole(0, 1 << 20))
+          ->capture_default_str();
+  f.of_several = {rendezvous, stall, silence, communicator, bucket};
   c.add_option("--total-batch", f.total_batch, "tokens of a step over all ranks; sets --accumulation")->check(whole(1));
 }
 
@@ -125,7 +129,12 @@ std::optional<int> launch_ranks(const RankFlags& f, const std::string& trainer, 
 std::unique_ptr<RankSession> RankSession::join(const RankFlags& f) {
   if (f.gpus == 1) return nullptr;
   const dist::Start start = dist::discover(start_flags(f), dist::process_environment());
-  if (start.world.size == 1) return nullptr;
+  if (start.world.size == 1) {
+    for (const Argument* flag : f.of_several)
+      if (flag->count() > 0 && start.world.found_by == "alone")
+        throw InputError(fmt::format("{}: expected --gpus N with it; this process trains alone", flag->name()));
+    return nullptr;
+  }
   dist::MeetOptions options;
   options.deadline_s = f.rendezvous_timeout_s;
   options.say = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };

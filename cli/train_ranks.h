@@ -19,8 +19,9 @@ struct RankFlags {
   std::string rendezvous;
   std::string communicator = "auto";
   double rendezvous_timeout_s = 120, stall_timeout_s = 30, silence_timeout_s = 5;
-  int64_t bucket_mib = 0;   // 0: TrainerOptions'
-  int64_t total_batch = 0;  // tokens of a step over all ranks; 0: not given
+  int64_t bucket_mib = 0;                   // 0: TrainerOptions'
+  int64_t total_batch = 0;                  // tokens of a step over all ranks; 0: not given
+  std::vector<const Argument*> of_several;  // flags that a process alone has no use for
 };
 
 void add_rank_flags(Command& command, RankFlags& flags);

@@ -50,6 +50,11 @@ class Line {
       fail(v ? fmt::format("\"{}\" is {}", name, v->dump()) : fmt::format("no \"{}\"", name), "a number");
     return v->get<double>();
   }
+  double amount(const char* name) const {
+    const double v = real(name);
+    if (v < 0) fail(fmt::format("\"{}\" is {}", name, object_.at(name).dump()), "0 or more");
+    return v;
+  }
   const json& object() const { return object_; }
   [[noreturn]] void fail(const std::string& found, const std::string& expected) const {
     throw InputError(fmt::format("{}: {}, expected {}", where_, found, expected));
@@ -90,7 +95,7 @@ void read_settings(const Line& line, RunLog& log) {
 }
 
 void read_step(const Line& line, RunLog& log) {
-  LoggedStep s{line.whole("step"), line.real("loss"), line.real("grad_norm"), line.real("learning_rate"), line.real("time_ns")};
+  LoggedStep s{line.whole("step"), line.real("loss"), line.amount("grad_norm"), line.amount("learning_rate"), line.amount("time_ns")};
   if (!log.steps.empty() && s.step <= log.steps.back().step)
     line.fail(fmt::format("step {} stands behind step {}", s.step, log.steps.back().step), "steps in order, none twice");
   log.steps.push_back(s);

@@ -190,6 +190,18 @@ void check_shares(const std::vector<Row>& rows, double step_ns, const std::strin
   }
 }
 
+// What is said of the samples lies among them, whichever way it was computed.
+void check_step_times(const StepTime& t, const std::string& source) {
+  if (t.samples.empty()) return;
+  const auto [low, high] = std::minmax_element(t.samples.begin(), t.samples.end());
+  const double slack = *high * 1e-9;
+  for (const Field<StepTime>& f : fields_of<StepTime>())
+    if (const auto* member = std::get_if<Number StepTime::*>(&f.member))
+      if (const Number v = t.*(*member); v && !(*v >= *low - slack && *v <= *high + slack))
+        throw stepscope::InputError(
+            fmt::format("{}: timing.step_time_ns.{}: found {}, expected {} to {}: the samples lie there", source, f.name, *v, *low, *high));
+}
+
 void check_severities(const std::vector<MissingRow>& rows, const std::string& source) {
   for (size_t i = 0; i < rows.size(); ++i) {
     bool known = false;
@@ -278,6 +290,9 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   read_list(member(section("timeline"), "copies", source, "timeline."), d.timeline.copies, source, "timeline.copies");
   read_list(member(section("timeline"), "environment", source, "timeline."), d.timeline.environment, source, "timeline.environment");
   read_list(section("missing"), d.missing, source, "missing");
+  check_step_times(d.timing.step_time_ns, source);
+  if (!d.totals.time_ns && !(d.passes.empty() && d.kernels.empty()))
+    throw stepscope::InputError(fmt::format("{}: totals.time_ns: is missing, expected the time that the rows are parts of", source));
   const double step_ns = d.totals.time_ns.value_or(0);
   check_shares(d.passes, step_ns, source, "passes");
   check_shares(d.ops, step_ns, source, "ops");

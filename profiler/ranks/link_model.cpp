@@ -140,26 +140,61 @@ std::string links_to_json(const LinkCeilings& l) {
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+namespace {
+
+struct LinkReader {
+  const std::string& source;
+
+  const Json& member(const Json& o, const std::string& place, const char* key, bool good(const Json&), const char* expected) const {
+    const auto at = o.is_object() ? o.find(key) : o.end();
+    if (!o.is_object() || at == o.end())
+      throw stepscope::InputError(fmt::format("{}: {}{} is missing, expected {}", source, place, key, expected));
+    if (!good(*at)) throw stepscope::InputError(fmt::format("{}: {}{}: found {}, expected {}", source, place, key, at->dump(), expected));
+    return *at;
+  }
+  std::string text(const Json& o, const std::string& place, const char* key) const {
+    return member(
+               o, place, key, [](const Json& v) { return v.is_string(); }, "a string")
+        .get<std::string>();
+  }
+  // The JSON library turns a number of 2^63 or more into one below zero.
+  int64_t count(const Json& o, const std::string& place, const char* key) const {
+    return member(
+               o, place, key, [](const Json& v) { return v.is_number_integer() && v.get<int64_t>() > 0; }, "a whole number above 0")
+        .get<int64_t>();
+  }
+  double time_ns(const Json& o, const std::string& place, const char* key) const {
+    return member(
+               o, place, key, [](const Json& v) { return v.is_number() && v.get<double>() >= 0; }, "a number of 0 or more")
+        .get<double>();
+  }
+};
+
+}  // namespace
+
 LinkCeilings links_from_json(std::string_view text, const std::string& source) {
   const Json j = Json::parse(text, nullptr, false);
   if (j.is_discarded() || !j.is_object() || !j.contains("schema") || j["schema"] != kSchema)
     throw stepscope::InputError(fmt::format("{}: not a sweep of collectives: expected \"schema\": \"{}\"", source, kSchema));
-  try {
-    LinkCeilings l{j.at("device").get<std::string>(),
-                   j.at("communicator").get<std::string>(),
-                   j.at("driver").get<std::string>(),
-                   j.at("measured_at").get<std::string>(),
-                   j.at("uuids").get<std::vector<std::string>>(),
-                   {},
-                   {}};
-    for (const Json& p : j.at("points"))
-      l.points.push_back({p.at("kind").get<std::string>(), p.at("type").get<std::string>(), p.at("ranks").get<int64_t>(),
-                          p.at("bytes").get<int64_t>(), p.at("time_ns").get<double>()});
-    l.fits = fit_links(l.points);
-    return l;
-  } catch (const Json::exception& e) {
-    throw stepscope::InputError(fmt::format("{}: {}", source, e.what()));
+  const LinkReader r{source};
+  LinkCeilings l;
+  l.device = r.text(j, "", "device");
+  l.communicator = r.text(j, "", "communicator");
+  l.driver = r.text(j, "", "driver");
+  l.measured_at = r.text(j, "", "measured_at");
+  const auto are_strings = [](const Json& v) {
+    return v.is_array() && std::all_of(v.begin(), v.end(), [](const Json& e) { return e.is_string(); });
+  };
+  l.uuids = r.member(j, "", "uuids", are_strings, "a list of strings").get<std::vector<std::string>>();
+  const Json& points = r.member(
+      j, "", "points", [](const Json& v) { return v.is_array(); }, "a list");
+  for (size_t i = 0; i < points.size(); ++i) {
+    const std::string place = fmt::format("points[{}].", i);
+    l.points.push_back({r.text(points[i], place, "kind"), r.text(points[i], place, "type"), r.count(points[i], place, "ranks"),
+                        r.count(points[i], place, "bytes"), r.time_ns(points[i], place, "time_ns")});
   }
+  l.fits = fit_links(l.points);
+  return l;
 }
 
 }  // namespace profiler

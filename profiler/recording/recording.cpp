@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <istream>
+#include <system_error>
 #include <utility>
 
 #include "base/errors.h"
@@ -85,6 +89,16 @@ Recording read_lines(std::istream& in, const std::string& source, bool& has_sess
   return r;
 }
 
+// A folder opens like a file and reads like an empty one.
+std::ifstream opened(const std::string& path) {
+  std::error_code ignored;
+  errno = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
+  std::ifstream in;
+  if (errno == 0) in.open(path, std::ios::binary);
+  if (errno == EISDIR || !in) throw stepscope::InputError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  return in;
+}
+
 }  // namespace
 
 Recording read_recording(std::istream& in, const std::string& source) {
@@ -97,8 +111,7 @@ Recording read_recording(std::istream& in, const std::string& source) {
 }
 
 std::vector<LaunchRecord> load_raw_trace(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw stepscope::InputError(fmt::format("cannot read raw trace '{}'", path));
+  std::ifstream in = opened(path);
   bool has_session = false, ended = false;
   int64_t last_line = 0;
   Recording r = read_lines(in, path, has_session, ended, last_line);
@@ -107,8 +120,7 @@ std::vector<LaunchRecord> load_raw_trace(const std::string& path) {
 }
 
 Recording load_recording(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw stepscope::InputError(fmt::format("cannot read recording '{}'", path));
+  std::ifstream in = opened(path);
   return read_recording(in, path);
 }
 

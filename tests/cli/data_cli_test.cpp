@@ -49,6 +49,13 @@ TEST_F(DataCli, text_becomes_a_shard_that_check_accepts) {
   EXPECT_THAT(stepscope("data --check " + file("x.bin")).out, HasSubstr("tokens, 5 of them, largest id 268"));
 }
 
+TEST_F(DataCli, json_lines_without_a_field_are_said_to_be_tokenized_as_they_stand) {
+  write("hello.jsonl", "hello");
+  const Outcome o = data(file("hello.jsonl") + " --out " + file("x.bin"));
+  EXPECT_EQ(o.exit_code, 0);
+  EXPECT_THAT(o.err, HasSubstr("hello.jsonl: tokenized as it stands, braces and quotes included; --jsonl-field NAME"));
+}
+
 TEST_F(DataCli, documents_and_end_of_text) {
   write("a.txt", "hell\n\nhello\n");
   ASSERT_EQ(data(file("a.txt") + " --document paragraph --out " + file("p.bin")).exit_code, 0);
@@ -83,6 +90,8 @@ TEST_F(DataCli, validation_and_shards) {
 TEST_F(DataCli, bad_input_is_refused_with_a_sentence_and_nothing_is_written) {
   write("a.txt", "hello");
   write("empty.txt", "");
+  write("wide.txt", std::string("h\0e\0l\0l\0o\0 \0h\0", 14));
+  write("marked.txt", std::string("\xff\xfeh\0e\0", 6));
   write("bad.bpe", "#version: 0.2\nh e\nhello\n");
   write("encoder.json", "{\"!\": 1}");
   fs::create_directory(folder_ / "sub");
@@ -91,6 +100,8 @@ TEST_F(DataCli, bad_input_is_refused_with_a_sentence_and_nothing_is_written) {
       {a + file("absent.txt") + out, "absent.txt: cannot read: No such file"},
       {a + file("sub") + out, "sub: cannot read: it is a folder"},
       {a + file("empty.txt") + out, "empty.txt: the file is empty"},
+      {file("wide.txt") + out, "wide.txt: the text is UTF-16, expected UTF-8; convert it with `iconv -f UTF-16"},
+      {a + file("marked.txt") + out, "marked.txt: the text is UTF-16"},
       {a + out + " --encoder " + file("encoder.json"), "encoder.json: token \"!\" has id 1"},
       {a + out + " --encoder " + file("absent.json"), "absent.json"},
       {a + "--out " + file("absent/x"), "absent"},
@@ -119,6 +130,13 @@ TEST_F(DataCli, bad_input_is_refused_with_a_sentence_and_nothing_is_written) {
   o = stepscope("data " + a + out);
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, AllOf(HasSubstr("--vocab"), HasSubstr("--fetch")));
+  for (const auto& [arguments, message] :
+       {std::pair(file("empty.txt"), "empty.txt: 0 bytes, too few for any of the formats"),
+        std::pair(file("a.txt") + out, "--out: --check writes nothing"), std::pair(file("a.txt"), "a.txt: begins with magic")}) {
+    o = stepscope("data --check " + arguments);
+    EXPECT_EQ(o.exit_code, 2) << arguments;
+    EXPECT_THAT(o.err, HasSubstr(message)) << arguments;
+  }
   o = stepscope("data");
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("expected text files"));

@@ -1,6 +1,7 @@
 // What a newcomer's mistakes are answered with, and that no answer is lost on its way to stdout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -24,6 +25,7 @@ TEST(Stdout, ADiskThatIsFullBehindItIsAnError) {
   const auto folder = fresh_folder();
   const std::string err = (folder / "err").string();
   for (const std::string& arguments : {"report " + kDocument, std::string("train --help"), std::string("baseline list"),
+                                       std::string("experiment list"),  // more than the stream's buffer holds
                                        std::string("train --trainer reference --model tiny --steps 1 -b 1 -t 8")}) {
     EXPECT_EQ(exit_code_with(arguments, ">/dev/full 2>" + err), 2) << arguments;
     EXPECT_THAT(slurp(err), HasSubstr("stepscope: cannot write stdout: ")) << arguments;
@@ -40,6 +42,32 @@ TEST(Stdout, ClosedItsTextGoesIntoNoFile) {
   int n = 0;
   for (std::string line; std::getline(lines, line); ++n) EXPECT_THAT(line, StartsWith("{"));
   EXPECT_GE(n, 4);
+  std::filesystem::remove_all(folder);
+}
+
+// What `report <(zcat profile.json.gz)` reads can be read once.
+TEST(Report, ReadsAPipe) {
+  const auto folder = fresh_folder();
+  const std::string pipe = (folder / "pipe").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ASSERT_EQ(std::system(("cat " + kDocument + " >" + pipe + " &").c_str()), 0);
+  const Outcome o = stepscope("report " + pipe, "CUDA_VISIBLE_DEVICES= timeout 20");  // one that reads it twice waits for ever
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_EQ(o.out, stepscope("report " + kDocument).out);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(FileNames, ThatAreNoUtf8AreShownWithAReplacement) {
+  const auto folder = fresh_folder();
+  const std::string at = folder.string(), name = at + "/\xe4.json";
+  std::filesystem::copy_file(kDocument, name);
+  for (const std::string& arguments :
+       {"diff " + name + " " + kDocument + " --json -o " + at + "/diff.json", "report " + name + " --report " + at + "/\xe4.html",
+        "train --trainer reference --model tiny -b 1 -t 8 --steps 1 --log " + at + "/\xe4.jsonl --run-json " + at + "/run.json"}) {
+    const Outcome o = stepscope(arguments);
+    EXPECT_EQ(o.exit_code, 0) << arguments << o.err;
+  }
+  for (const char* file : {"diff.json", "run.json"}) EXPECT_THAT(slurp(folder / file), HasSubstr("\xef\xbf\xbd")) << file;
   std::filesystem::remove_all(folder);
 }
 
@@ -145,10 +173,37 @@ TEST(Mistakes, FlagsOfProfileThatWouldDoNothingAreNamed) {
     EXPECT_EQ(o.exit_code, 2) << m.arguments;
     EXPECT_THAT(o.err, HasSubstr(m.message));
   }
+  const Outcome raw = stepscope("profile --trainer reference -b 1 -t 8 --steps 1 --out /dev/null --raw-trace /tmp/raw.jsonl");
+  EXPECT_EQ(raw.exit_code, 2);
+  EXPECT_THAT(raw.err, HasSubstr("--raw-trace /tmp/raw.jsonl: the CPU reference writes none"));
+  const Outcome validation = stepscope("profile --trainer reference -b 1 -t 8 --steps 1 --out /dev/null --val-data a.bin");
+  EXPECT_EQ(validation.exit_code, 0);
+  EXPECT_THAT(validation.err, HasSubstr("--val-data: left out, because the steps of a profile have no validation loss"));
   // Those that such a program has a use for go on to the machine, or to the program that is not there.
   EXPECT_THAT(stepscope("profile --steps 5 --warmup 5 --traced-steps 5 --step-range step -- /no/prog").err,
               HasSubstr("cannot start '/no/prog'"));
   EXPECT_THAT(stepscope("profile --max-launches 5 -- /no/prog --batch-size 16").err, HasSubstr("cannot start '/no/prog'"));
+}
+
+TEST(Mistakes, FlagsOfTrainThatWouldDoNothingAreNamed) {
+  const std::string train = "train --trainer reference --model tiny -b 1 -t 8 --steps 1 ";
+  for (const auto& [flags, message] :
+       {std::pair("--val-data a.bin", "--val-data: expected --val-every N with it"),
+        std::pair("--val-batches 3", "--val-batches requires --val-every"),
+        std::pair("--sample-tokens 3", "--sample-tokens requires --sample-every"),
+        std::pair("--sample-temperature 1", "--sample-temperature requires --sample-every"),
+        std::pair("--sample-top-k 3", "--sample-top-k requires --sample-every"),
+        std::pair("--tokenizer a.bin", "--tokenizer requires --sample-every"),
+        std::pair("--keep-checkpoints 3", "--keep-checkpoints requires --checkpoints"),
+        std::pair("--communicator nccl", "--communicator: expected --gpus N with it"),
+        std::pair("--bucket-mib 5", "--bucket-mib: expected --gpus N with it"),
+        std::pair("--stall-timeout 5", "--stall-timeout: expected --gpus N with it"),
+        std::pair("--sweep-learning-rates 1e-4,1e-3 --lr 1", "--lr: --sweep-learning-rates names the rates")}) {
+    const Outcome o = stepscope(train + flags);
+    EXPECT_EQ(o.exit_code, 2) << flags;
+    EXPECT_THAT(o.err, HasSubstr(message)) << flags;
+  }
+  EXPECT_EQ(stepscope(train + "--gpus 1 --communicator staged --bucket-mib 5").exit_code, 0) << "a script may count its GPUs";
 }
 
 // A receipt made with --steps 1 was one like any other, and `--no-model` of a trainer without op checks was a gate that failed silently.
@@ -188,6 +243,15 @@ TEST(Mistakes, FlagsThatWouldDoNothingAreNamed) {
   EXPECT_EQ(metric.exit_code, 0);
   EXPECT_THAT(metric.err, HasSubstr("--metric: left out, because the CPU reference has neither hardware counters nor ceilings"));
   std::filesystem::remove_all(folder);
+}
+
+TEST(Recordings, ThatCannotBeReadSayWhy) {
+  for (const auto& [file, message] :
+       {std::pair("/no", "/no: cannot be read: No such file or directory"), std::pair("/tmp", "/tmp: cannot be read: Is a directory")}) {
+    const Outcome o = stepscope(std::string("join ") + file + " --out /dev/null");
+    EXPECT_EQ(o.exit_code, 2);
+    EXPECT_THAT(o.err, HasSubstr(message));
+  }
 }
 
 TEST(ForeignJson, SaysWhereAndWhy) {

@@ -175,6 +175,13 @@ TEST(Profile, ReadersRefuseNumbersThatCannotBe) {
   EXPECT_EQ(error_with("/kernels/0/launches", uint64_t{1} << 63), "p.json: kernels[0].launches: expected an integer below 2^63");
   EXPECT_EQ(error_with("/kernels/0/time_ns", nullptr), "p.json: kernels[0].time_ns: expected a number");
   EXPECT_EQ(error_with("/missing/0/severity", "sever"), "p.json: missing[0].severity: found 'sever', expected info, notice or severe");
+  EXPECT_EQ(error_with("/timing/step_time_ns/median", 0),
+            "p.json: timing.step_time_ns.median: found 0, expected 5000000 to 5070000: the samples lie there");
+  EXPECT_EQ(error_with("/timing/step_time_ns/p95", 6e6),
+            "p.json: timing.step_time_ns.p95: found 6000000, expected 5000000 to 5070000: the samples lie there");
+  json without_total = good;
+  without_total["totals"].erase("time_ns");
+  EXPECT_EQ(error_of(without_total.dump()), "p.json: totals.time_ns: is missing, expected the time that the rows are parts of");
   const double step_ns = good.at("totals").at("time_ns").get<double>();
   for (const char* list : {"passes", "ops", "layers", "kernels"})
     for (const double wrong : {250.0, 0.0}) {

@@ -85,6 +85,11 @@ TEST(RunLog, DamageIsNamedWithItsLine) {
   refused(kRun + "\n" + step(-1) + "\n", "run.jsonl:2", "\"step\" is -1");
   refused(kRun + "\n" + step(1, "\"a\"") + "\n", "run.jsonl:2", "\"loss\" is \"a\"");
   refused(kRun + "\n" + step(1, "1e999") + "\n", "run.jsonl:2", "expected");
+  for (const char* name : {"grad_norm", "learning_rate", "time_ns"}) {
+    std::string below = step(1);
+    below.insert(below.find(':', below.find(name)) + 1, "-");
+    refused(kRun + "\n" + below + "\n", "run.jsonl:2", std::string("\"") + name + "\" is -");
+  }
   refused(kRun + "\n" +
               R"({"event":"step","step":18446744073709551615})"
               "\n",

@@ -83,7 +83,22 @@ TEST(LinkModel, TheFileReadsBackAndAnotherFileIsRefused) {
   ASSERT_EQ(back.fits.size(), 1u);
   EXPECT_EQ(back.fits[0].knee_bytes, 1'000'000);
   EXPECT_THROW(links_from_json("{}", "x"), stepscope::InputError);
-  EXPECT_THROW(links_from_json(R"({"schema":"stepscope.links/1"})", "x"), stepscope::InputError);
+  const auto error_after = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    const size_t at = changed.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    try {
+      links_from_json(changed.replace(at, from.size(), to), "links.json");
+      return std::string();
+    } catch (const stepscope::InputError& e) {
+      return std::string(e.what());
+    }
+  };
+  EXPECT_EQ(error_after("\"device\"", "\"devise\""), "links.json: device is missing, expected a string");
+  EXPECT_EQ(error_after("\"points\": [", "\"points\": [5,"), "links.json: points[0].kind is missing, expected a string");
+  EXPECT_EQ(error_after("\"bytes\": ", "\"bytes\": -"),
+            "links.json: points[0].bytes: found -" + std::to_string(links.points[0].bytes) + ", expected a whole number above 0");
+  EXPECT_EQ(error_after("\"time_ns\": ", "\"time_ns\": -").find("links.json: points[0].time_ns: found -"), 0u);
 }
 
 }  // namespace

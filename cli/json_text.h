@@ -1,0 +1,13 @@
+// JSON that a command prints or writes.
+#pragma once
+#include <string>
+
+namespace cli {
+
+// File names and command lines are bytes: those that are no UTF-8 become U+FFFD, where nlohmann's own default throws.
+template <class Json>
+std::string json_text(const Json& j, int indent) {
+  return j.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace cli
