@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "experiments/energy/window.h"
+#include "base/energy_window.h"
 
 namespace energy {
 

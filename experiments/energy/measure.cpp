@@ -10,10 +10,10 @@
 #include <stdexcept>
 
 #include "base/errors.h"
+#include "base/gpu_meter.h"
 #include "base/sustained.h"
 #include "base/utc.h"
 #include "experiments/energy/captured_step.h"
-#include "experiments/energy/gpu_meter.h"
 #include "experiments/energy/probes.h"
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"

@@ -8,8 +8,8 @@
 #include <functional>
 #include <memory>
 
+#include "base/gpu_meter.h"
 #include "base/nvml.h"
-#include "experiments/energy/gpu_meter.h"
 #include "experiments/prototypes/hopper_product/cublaslt_rival.h"
 #include "experiments/prototypes/hopper_product/cutlass_rival.h"
 #include "experiments/prototypes/hopper_product/measure_cases.h"

@@ -1,4 +1,4 @@
-#include "experiments/energy/window.h"
+#include "base/energy_window.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "experiments/energy/gpu_meter.h"
+#include "base/gpu_meter.h"
 
 #include <fmt/format.h>
 
@@ -22,14 +22,14 @@ double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock:
 Device opened(const std::string& pci_bus_id, const char* library) {
   std::string why;
   auto device = Device::open(why, pci_bus_id, library);
-  if (!device) throw MachineError("energy: " + why);
+  if (!device) throw MachineError("the energy of this GPU cannot be counted: " + why);
   if (const auto joules = device->energy_mj(); !joules)
     throw MachineError(
-        fmt::format("energy: this GPU's energy counter cannot be read: {}. Volta and newer GPUs have one; virtual GPUs and MIG "
+        fmt::format("this GPU's energy counter cannot be read: {}. Volta and newer GPUs have one; virtual GPUs and MIG "
                     "slices do not show it",
                     joules.why_not));
   if (device->mig_enabled().value_or(false))
-    throw MachineError("energy: the GPU is in MIG mode, and its energy counter counts all slices together: measure on a whole GPU");
+    throw MachineError("the GPU is in MIG mode, and its energy counter counts all slices together: measure on a whole GPU");
   return *std::move(device);
 }
 
@@ -71,7 +71,7 @@ void GpuMeter::poll() {
     ++polls_;
     if (clock) clocks_.push_back({at_s, *clock});
     try {
-      if (!joules) throw MachineError("energy: " + joules.why_not);
+      if (!joules) throw MachineError("this GPU's energy counter cannot be read: " + joules.why_not);
       keep_change(changes_, at_s, static_cast<double>(*joules.value) * 1e-3);
     } catch (const MachineError& e) {
       failure_ = e.what();
@@ -116,7 +116,7 @@ Window GpuMeter::measure(const Repeated& work, double settle_s, double window_s)
     }
     return !window && problem.empty();
   });
-  if (!window) throw MachineError("energy: the GPU's energy counter does not serve: " + problem);
+  if (!window) throw MachineError("the GPU's energy counter does not serve: " + problem);
   return *window;
 }
 

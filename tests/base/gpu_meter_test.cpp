@@ -1,5 +1,5 @@
 // The meter on a made GPU (moving_nvml.cpp) whose power is known, with work that takes a known time.
-#include "experiments/energy/gpu_meter.h"
+#include "base/gpu_meter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -99,7 +99,7 @@ TEST(GpuMeter, SaysWhyJoulesCannotBeCounted) {
     GpuMeter meter("", "libnot-there.so.1");
     FAIL();
   } catch (const stepscope::MachineError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("energy: "));
+    EXPECT_THAT(e.what(), HasSubstr("the energy of this GPU cannot be counted: libnot-there.so.1 cannot be loaded"));
   }
 }
 

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/energy_window.h"
 #include "base/nvml.h"
-#include "experiments/energy/window.h"
 
 namespace energy {
 
