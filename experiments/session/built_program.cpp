@@ -58,11 +58,14 @@ std::vector<std::string> files_of_the_tree(const BuildOptions& o) {
 }
 
 // In `tree`, which lies inside another repository: without the ceiling git takes paths from there, and skips every hunk without a word.
-Arguments git_apply(const fs::path& tree, const fs::path& patch, bool check) {
-  Arguments argv{"env", "GIT_CEILING_DIRECTORIES=" + fs::absolute(tree).parent_path().string(), "git", "-C", tree.string(), "apply"};
-  if (check) argv.emplace_back("--check");
-  argv.push_back(fs::absolute(patch).string());
-  return argv;
+Arguments git_apply(const fs::path& tree, const fs::path& patch) {
+  return {"env",
+          "GIT_CEILING_DIRECTORIES=" + fs::absolute(tree).parent_path().string(),
+          "git",
+          "-C",
+          tree.string(),
+          "apply",
+          fs::absolute(patch).string()};
 }
 
 void copy_tree(const BuildOptions& o, const fs::path& tree) {
@@ -75,7 +78,7 @@ void copy_tree(const BuildOptions& o, const fs::path& tree) {
 }
 
 void apply(const BuildOptions& o, const fs::path& tree, const fs::path& patch) {
-  if (const ChildOutput out = run_tool(o, git_apply(tree, patch, false)); !succeeded(out))
+  if (const ChildOutput out = run_tool(o, git_apply(tree, patch)); !succeeded(out))
     throw InputError(fmt::format("{} does not apply to {}: {}", patch.string(), o.root.string(), first_line(out.text)));
 }
 
