@@ -96,7 +96,14 @@ void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
   experiments::ExperimentSession session(std::move(options));
   const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
   const auto ledger = experiments::read_ledger(experiments::ledger_file(f.out.empty() ? studies(root) : folder));
-  const VerdictDocument document = session.run(e, ledger);
+  VerdictDocument document;
+  try {
+    document = session.run(e, ledger);
+  } catch (const experiments::SameStep& same) {  // a commit that changes no step is no slower
+    fmt::print("{}\n", f.json ? experiments::Json{{"verdict", "same"}, {"reason", "same_sources"}, {"sentence", same.what()}}.dump(1)
+                              : fmt::format("same: {}", same.what()));
+    return;
+  }
   fmt::print("{}", f.json ? experiments::to_json(document).dump(1) + "\n" : experiments::summary_of(document));
   std::fflush(stdout);
   if (!folder.empty()) {

@@ -80,10 +80,11 @@ void refuse(WorkloadResult& r, std::string_view reason, std::string sentence) {
 
 namespace {
 
-// The receipt of a trainer for this GPU and its driver; nothing to ask for a program that was not built from these sources.
-std::function<std::string(const std::string&)> receipts_here(const SessionOptions& o) {
+// The receipt of a trainer for this GPU and its driver in the tree of a program; nothing to ask for a program that was not built from its
+// tree.
+std::function<std::string(const std::string&)> receipts_of(const fs::path& root, const SessionOptions& o) {
   if (!o.built_here || !o.gpu.present) return {};
-  return [root = o.root, gpu = o.gpu](const std::string& trainer) {
+  return [root, gpu = o.gpu](const std::string& trainer) {
     std::string absent;
     const auto device = stepscope::nvml::Device::open(absent, gpu.pci_bus_id);
     return receipt_of_ops(root, trainer, gpu.name, device ? device->driver_version().value_or("") : "");
@@ -103,13 +104,11 @@ const std::string& ExperimentSession::sha256_of(const std::string& program) {
   return sha256;
 }
 
-// Each program answers for itself: an arm of other sources must not pass by the gate of these.
-Gates& ExperimentSession::gates_of(const std::string& program) {
-  if (const auto known = gates_.find(program); known != gates_.end()) return known->second;
-  const bool here = program == options_.program;
+// Each program answers for itself: an arm of other sources must not pass by the gate of these, nor by their receipts.
+Gates& ExperimentSession::gates_of(const std::string& program, const fs::path& root) {
   return gates_
-      .try_emplace(program, program, options_.gate_timeout_s, options_.stop, options_.progress,
-                   here ? receipts_here(options_) : std::function<std::string(const std::string&)>(), options_.gate_answers)
+      .try_emplace(program, program, options_.gate_timeout_s, options_.stop, options_.progress, receipts_of(root, options_),
+                   options_.gate_answers)
       .first->second;
 }
 
@@ -123,7 +122,7 @@ fs::path ExperimentSession::root_of(const Experiment& e, char arm) const {
   return sources.here() ? options_.root : built_.at(key_of(sources)).root;
 }
 
-// Builds the arms of other sources. Throws stepscope::InputError where they compile the same step as this tree.
+// Builds the arms of other sources. Throws SameStep where they compile the same one as this tree.
 void ExperimentSession::build_arms(const Experiment& e) {
   for (const char arm : {'A', 'B'}) {
     const Sources sources = sources_of(e, arm);
@@ -139,7 +138,7 @@ void ExperimentSession::build_arms(const Experiment& e) {
     b.check = [&](const fs::path& tree) {
       if (const std::string trainer = trainer_of(e, arm);
           hash_trainer_sources(tree, trainer) == hash_trainer_sources(options_.root, trainer))
-        throw InputError(fmt::format("{}: nothing differs that a step of the {} trainer is compiled from", e.change_text, trainer));
+        throw SameStep(fmt::format("{}: nothing differs that a step of the {} trainer is compiled from", e.change_text, trainer));
     };
     built_[key_of(sources)] = options_.build(b, sources);
   }
@@ -275,7 +274,7 @@ void ExperimentSession::gate_arms(Job& job) {
   const Experiment& e = *job.experiment;
   const auto check = [&](char arm, const Arguments& flags) {
     try {
-      return gates_of(program_of(e, arm)).check(flags);
+      return gates_of(program_of(e, arm), root_of(e, arm)).check(flags);
     } catch (const InputError& error) {
       if (sources_of(e, arm).here()) throw;
       throw InputError(fmt::format("arm {} ({}): {}", arm, e.change_text, error.what()));

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "experiments/plan/experiment_file.h"
 #include "experiments/runner/pair_runner.h"
 #include "experiments/session/built_program.h"
@@ -46,6 +47,11 @@ struct SessionOptions {
   std::function<BuiltProgram(const BuildOptions&, const Sources&)> build = build_program;  // of an arm with other sources
 };
 
+// An arm of other sources compiles the same step: there is nothing to measure.
+struct SameStep : stepscope::InputError {
+  using InputError::InputError;
+};
+
 // What ctrl-C must not lose is returned, not thrown; the rest of the campaign is the caller's.
 class ExperimentSession {
  public:
@@ -74,7 +80,9 @@ class ExperimentSession {
   // "NVIDIA H200", or what the arms of the last run said they ran on.
   std::string device() const { return device_; }
   bool interrupted() const { return options_.stop && options_.stop->load(); }
-  GateSummary gate(const std::vector<std::string>& trainer_arguments) { return gates_of(options_.program).check(trainer_arguments); }
+  GateSummary gate(const std::vector<std::string>& trainer_arguments) {
+    return gates_of(options_.program, options_.root).check(trainer_arguments);
+  }
 
  private:
   // One workload of one experiment on its way.
@@ -89,7 +97,7 @@ class ExperimentSession {
   // The program of an arm and the tree that it was built from, after build_arms().
   std::string program_of(const Experiment& experiment, char arm) const;
   std::filesystem::path root_of(const Experiment& experiment, char arm) const;
-  Gates& gates_of(const std::string& program);
+  Gates& gates_of(const std::string& program, const std::filesystem::path& root);
   // `after` runs after everything that may have decided a job.
   void run_jobs(std::vector<Job>& jobs, const std::function<void()>& after);
   std::vector<std::string> arm_command(const std::string& program, const std::vector<std::string>& flags, bool planted) const;

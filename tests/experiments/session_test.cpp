@@ -183,7 +183,7 @@ TEST_F(PatchedSession, a_patch_beside_the_step_is_refused_before_anything_runs) 
   try {
     run(patched());
     FAIL();
-  } catch (const stepscope::InputError& error) {
+  } catch (const SameStep& error) {
     EXPECT_THAT(error.what(), HasSubstr("patch idea.patch: nothing differs that a step of the fp32 trainer is compiled from"));
   }
   EXPECT_EQ(log(), "");
