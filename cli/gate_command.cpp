@@ -108,6 +108,14 @@ void check_flags(const GateFlags& f) {
   if (f.trainer != "reference" && f.trainer != "fp32" && f.trainer != "mixed")
     throw InputError(fmt::format("unknown trainer '{}': expected mixed, fp32 or reference", f.trainer));
   gate::budgets_of(f.trainer, f.matmul);
+  // A trainer that leaves such a flag alone would pass, and the report would say that it was checked with it.
+  TrainerFlags abilities;
+  abilities.trainer = f.trainer;
+  abilities.recompute = f.recompute;
+  abilities.weight_rounding = f.weight_rounding;
+  check_abilities(abilities);
+  if (f.not_deterministic && f.trainer != "mixed" && !f.list_configurations)
+    throw InputError(fmt::format("--not-deterministic: the {} trainer always repeats bit for bit; leave it out", f.trainer));
   if (f.checkpoint.empty() != f.state.empty())
     throw InputError("--checkpoint and --state go together: the state is what was computed from the checkpoint");
   if (!f.checkpoint.empty() && !f.model.empty()) throw InputError("--checkpoint and --model exclude each other");
@@ -429,8 +437,10 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_option("--trainer", f->trainer, "check this trainer: mixed, fp32 or reference (CPU)")->capture_default_str();
   c->add_option("--matmul", f->matmul, "rate of the matrix products: fp32 (default) or tf32 (fp32 trainer), bf16 (mixed trainer)");
   c->add_option("--recompute", f->recompute, "which activations the backward pass computes again: none, gelu or gelu+ln (mixed trainer)")
+      ->one_of(recomputations())
       ->capture_default_str();
   c->add_option("--weight-rounding", f->weight_rounding, "how bf16 weights are rounded from fp32: nearest or stochastic (mixed trainer)")
+      ->one_of(weight_roundings())
       ->capture_default_str();
   c->add_flag("--not-deterministic", f->not_deterministic,
               "check the mixed trainer's defaults; variants that cannot repeat bit for bit are not checked for it");

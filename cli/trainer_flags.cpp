@@ -94,6 +94,8 @@ std::optional<std::pair<std::string, std::string>> only_trainer_with(const Train
   return std::nullopt;
 }
 
+}  // namespace
+
 void check_abilities(const TrainerFlags& f) {
   const Abilities* a = abilities_of(f.trainer);
   if (!a) throw InputError(fmt::format("unknown trainer '{}': expected auto, mixed, fp32 or reference", f.trainer));
@@ -108,6 +110,8 @@ void check_abilities(const TrainerFlags& f) {
     throw InputError(fmt::format("{}: expected {}", flag, rates));
   });
 }
+
+namespace {
 
 // If this trainer lacks a slot or variant and another trainer has it, the error names that trainer. A variant that no trainer has is
 // refused in the words of the trainer's own table, which lists its variants.
@@ -144,6 +148,9 @@ void check_variants([[maybe_unused]] std::string_view trainer, const std::map<st
 
 }  // namespace
 
+std::vector<std::string> recomputations() { return {"none", "gelu", "gelu+ln"}; }
+std::vector<std::string> weight_roundings() { return {"nearest", "stochastic"}; }
+
 std::map<std::string, std::string> parse_variants(const std::vector<std::string>& texts) {
   std::map<std::string, std::string> out;
   for (const std::string& text : texts) {
@@ -170,8 +177,10 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
                "rate of the matrix products: fp32 (default, no tensor cores) or tf32 (fp32 trainer), bf16 (mixed trainer)");
   c.add_option("--variant", f.variants, "choose the variant of an op: OP=NAME (repeatable; `stepscope train --list-variants` shows them)");
   c.add_option("--recompute", f.recompute, "which activations the backward pass computes again: none, gelu or gelu+ln (mixed trainer)")
+      ->one_of(recomputations())
       ->capture_default_str();
   c.add_option("--weight-rounding", f.weight_rounding, "how bf16 weights are rounded from fp32: nearest or stochastic (mixed trainer)")
+      ->one_of(weight_roundings())
       ->capture_default_str();
   c.add_flag("--deterministic", f.deterministic, "use only variants that repeat bit for bit (the fp32 trainer's always do)");
   c.add_option("--direct-from", f.direct_from, "first step that launches its kernels without the CUDA graph")

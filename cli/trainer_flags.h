@@ -46,6 +46,11 @@ struct TrainerFlags {
 };
 
 void add_trainer_flags(Command& command, TrainerFlags& flags);
+std::vector<std::string> recomputations();    // what --recompute can be
+std::vector<std::string> weight_roundings();  // what --weight-rounding can be
+
+// Throws InputError for a --matmul, --recompute or --weight-rounding that flags.trainer (not "auto") lacks, and names the one that has it.
+void check_abilities(const TrainerFlags& flags);
 
 // Settles "auto" and the defaults that depend on the machine: with a GPU mixed d12 B=4 T=1024, without the reference on `tiny` B=4
 // T=64. Returns a sentence for stderr when it chose something less than a GPU user would expect.

@@ -222,6 +222,12 @@ TEST(Mistakes, FlagsOfGateThatWouldDoNothingOrWeakenAReceiptAreNamed) {
         std::pair("gate --trainer reference --seeds 2 --seed 3", std::string("--seed: --seeds names the seeds")),
         std::pair("gate --trainer reference --no-model", std::string("--no-model: nothing is left to check of the CPU reference")),
         std::pair("gate --trainer fp32 --no-model --no-ops", std::string("--no-model: nothing is left to check with --no-ops")),
+        std::pair("gate --trainer reference --weight-rounding foo", std::string("--weight-rounding: foo not in {nearest,stochastic}")),
+        std::pair("gate --trainer reference --weight-rounding stochastic",
+                  std::string("--weight-rounding stochastic: the reference trainer does not have it, --trainer mixed does")),
+        std::pair("gate --trainer fp32 --recompute gelu", std::string("--recompute gelu: the fp32 trainer does not have it")),
+        std::pair("train --trainer reference --recompute foo", std::string("--recompute: foo not in {none,gelu,gelu+ln}")),
+        std::pair("gate --trainer reference --not-deterministic", std::string("--not-deterministic: the reference trainer always repeats")),
         std::pair("gate --trainer reference --real-size --no-real-size", std::string("--real-size and --no-real-size exclude"))}) {
     const Outcome o = stepscope(arguments);
     EXPECT_EQ(o.exit_code, 2) << arguments;
