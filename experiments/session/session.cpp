@@ -127,6 +127,9 @@ void ExperimentSession::build_arms(const Experiment& e) {
   for (const char arm : {'A', 'B'}) {
     const Sources sources = sources_of(e, arm);
     if (sources.here() || built_.contains(key_of(sources))) continue;
+    // Before minutes are spent on compiling what this machine cannot run.
+    if (const std::string trainer = trainer_of(e, arm); trainer != "reference" && !options_.gpu.why_not.empty())
+      throw MachineError(fmt::format("--trainer {} needs a GPU: {}", trainer, options_.gpu.why_not));
     if (!options_.built_here)
       throw InputError(fmt::format("{} was not built from {}: an arm of other sources of that tree would differ by more than the change",
                                    options_.program, options_.root.string()));

@@ -125,9 +125,10 @@ class PatchedSession : public Session {
                                       << gate << ";;\narm) exec " BINARY_DIR "/bin/fake_arm good 0.9e6;;\nesac\n";
     chmod((other_ / "program").c_str(), 0755);
   }
-  ordered_json run(const Experiment& e) {
+  ordered_json run(const Experiment& e, const std::string& no_gpu = "") {
     SessionOptions o = options();
     o.built_here = true;
+    o.gpu.why_not = no_gpu;
     o.build = [&](const BuildOptions& build, const Sources& sources) {
       builds_.push_back(fmt::format("{} + {}{}", build.root == folder_ ? "tree" : build.root.string(), sources.patch.filename().string(),
                                     sources.revision));
@@ -187,6 +188,17 @@ TEST_F(PatchedSession, a_patch_beside_the_step_is_refused_before_anything_runs) 
     EXPECT_THAT(error.what(), HasSubstr("patch idea.patch: nothing differs that a step of the fp32 trainer is compiled from"));
   }
   EXPECT_EQ(log(), "");
+}
+
+TEST_F(PatchedSession, an_arm_that_needs_a_gpu_is_not_compiled_without_one) {
+  other_program("patched", gate_answer(true));
+  try {
+    run(patched(), "none is here");
+    FAIL();
+  } catch (const stepscope::MachineError& error) {
+    EXPECT_STREQ(error.what(), "--trainer fp32 needs a GPU: none is here");
+  }
+  EXPECT_THAT(builds_, ::testing::IsEmpty());
 }
 
 TEST_F(PatchedSession, a_flag_that_the_other_program_refuses_is_that_arms_fault) {
