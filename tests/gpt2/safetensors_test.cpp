@@ -118,9 +118,9 @@ TEST(Safetensors, every_bf16_keeps_its_bits) {
 }
 
 TEST(Safetensors, every_type_of_the_format_has_its_width) {
-  const std::pair<const char*, uint64_t> types[] = {{"BOOL", 1}, {"U8", 1},   {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
-                                                    {"I16", 2},  {"U16", 2},  {"F16", 2}, {"BF16", 2},    {"I32", 4},
-                                                    {"U32", 4},  {"F32", 4},  {"I64", 8}, {"U64", 8},     {"F64", 8}};
+  const std::pair<const char*, uint64_t> types[] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
+                                                    {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},
+                                                    {"U32", 4},  {"F32", 4}, {"I64", 8}, {"U64", 8},     {"F64", 8}};
   for (const auto& [type, width] : types) {
     const auto file = file_of(RawTensors{{"a", {type, {3}, std::vector<std::byte>(3 * width)}}});
     EXPECT_EQ(parse_safetensors(file, "w").at("a").bytes.size(), 3 * width) << type;
