@@ -88,7 +88,7 @@ TEST_F(ExperimentCli, since_asks_for_a_revision_of_the_tree_that_this_program_wa
   EXPECT_EQ(unknown.exit_code, 2) << unknown.err;
   EXPECT_THAT(unknown.err, HasSubstr("'no-such-revision': git knows no such revision"));
   const Outcome elsewhere = run("since HEAD --trainer reference");
-  EXPECT_EQ(elsewhere.exit_code, 2) << elsewhere.err;
+  EXPECT_EQ(elsewhere.exit_code, 3) << elsewhere.err;
   EXPECT_THAT(elsewhere.err, HasSubstr("was not built from " + root_.string()));
 }
 

@@ -137,6 +137,13 @@ TEST_F(IngestCli, an_export_of_nsys_is_titled_with_its_own_name) {
   EXPECT_THAT(o.out, ::testing::StartsWith("Test GPU | two_steps.sqlite\n"));
 }
 
+TEST_F(IngestCli, ceilings_of_another_device_are_refused_with_the_file_that_has_them) {
+  const std::string profile = SOURCE_DIR "/tests/profiler/data/gpu.profile.json";
+  const Outcome o = ingest(kData + "mixed_nvtx.ncu-rep --ceilings " + profile);
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--ceilings " + profile + ": measured on Test GPU, the report is of NVIDIA H200"));
+}
+
 // ---- diff -----------------------------------------------------------------------------------------------------
 TEST_F(IngestCli, diff_of_two_documents_sums_and_answers_by_exit_code) {
   ASSERT_EQ(ingest(kData + "mixed_nvtx.ncu-rep --count 6").exit_code, 0);

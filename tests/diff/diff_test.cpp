@@ -1,5 +1,6 @@
 #include "profiler/diff/diff.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,11 +92,12 @@ TEST(Diff, LaunchesOfAKernelWithoutATimeAreCounted) {
 TEST(Waterfall, JsonCountsTheRowsThatItFoldsAndTellsTheChangeOfAnOp) {
   const auto w = make_waterfall(
       document({kernel("x", "forward", "qkv", 1e6), kernel("y", "forward", "gelu", 2e6), kernel("z", "forward", "ln1", 3e6)}, 0),
-      document({kernel("x", "forward", "qkv", 9e5), kernel("y", "forward", "gelu", 2e6), kernel("z", "forward", "ln1", 3e6)}, 0));
+      document({kernel("x", "forward", "qkv", 9e5), kernel("y", "forward", "gelu", 2e6), kernel("z", "forward", "ln1", 3e6, 13)}, 0));
   const nlohmann::ordered_json j = to_json(*w);
   EXPECT_EQ(j["kernels"].size(), 1u);
   EXPECT_EQ(j["other"]["kernels"], 2);
   EXPECT_EQ(j["other"]["a_launches"], 24);
+  EXPECT_EQ(j["other"]["b_launches"], 25);
   ASSERT_EQ(j["ops"].size(), 1u);
   EXPECT_EQ(j["ops"][0]["delta_ns"], -1e5);
 }
@@ -280,6 +282,17 @@ TEST(Diff, TablesFitTheTerminalWhateverTheNames) {
     std::string text = diff_table(d, o);
     for (size_t at; (at = text.find('\n')) != std::string::npos; text.erase(0, at + 1)) EXPECT_LE(at, 80u) << text.substr(0, at);
   }
+}
+
+TEST(Diff, TheRowsBelowTopAreOneRowWithTheirTime) {
+  const ProfileDocument a = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const ProfileDiff d = diff_profiles(a, a);
+  DiffText o{"a", "b"};
+  o.by = DiffBy::op;
+  o.top = 3;
+  const std::string text = diff_markdown(d, o), table = text.substr(text.find("| op |"));
+  const std::string rows = table.substr(0, table.find(fmt::format("| {} more |", d.ops.size() - 3)));
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 2 + 3) << "titles and three rows:\n" << table;
 }
 
 TEST(Diff, MarkdownEscapesWhatWouldBreakItsTables) {

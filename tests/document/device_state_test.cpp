@@ -80,6 +80,10 @@ TEST(DeviceState, BelowTwoWindowsEvenSteadyStepsAreCool) {
   EXPECT_EQ((Process{[](double) { return 9.0; }}.run(6.0).states().state), "warm");
 }
 
+TEST(DeviceState, StepsOfWhichLessThanHalfAreWarmAreCool) {
+  EXPECT_EQ((Process{[](double) { return 9.0; }}.run(3.5).states().state), "cool") << "2.07 s until the second window ends, 1.43 s behind";
+}
+
 TEST(DeviceState, ALongRunHasACoolAndAWarmFigure) {
   const DeviceStates d = Process{start_at_the_cap}.run(12).states();
   EXPECT_EQ(d.state, "warm");

@@ -292,10 +292,11 @@ TEST(Profile, AKindOutsideTheCatalogueIsTakenSeriously) {
 
 TEST(Profile, ThrottlingDuringTimedStepsIsSaid) {
   Recording r = fixture::gpt2_recording();
+  r.environment.push_back(r.environment[0]);
   r.environment[0].throttle_reasons = 0x4 | 0x1;
   const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   ASSERT_TRUE(missing_row(d, "clocks_throttled"));
-  EXPECT_EQ(d.environment.throttle_reasons, std::vector<std::string>{"power_cap"});
+  EXPECT_EQ(d.environment.throttle_reasons, std::vector<std::string>{"power_cap"}) << "a later sample without one takes nothing back";
   r.environment[0].throttle_reasons = 0x1 | 0x2;  // idle, application clocks: no throttling
   EXPECT_FALSE(missing_row(build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()), "clocks_throttled"));
   r.environment.clear();

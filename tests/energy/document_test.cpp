@@ -114,6 +114,7 @@ TEST(EnergyTable, NamesTheStepTheOpsTheSumAndWhatIsMost) {
   EXPECT_THAT(text, HasSubstr("all ops, at the step's clock             1430.00    3.00    23.1\n"));
   EXPECT_THAT(text, HasSubstr("not placed                               4770.00            76.9\n"));
   EXPECT_THAT(text, HasSubstr("all ops, as a copy adds                  1401.00"));
+  EXPECT_THAT(text, HasSubstr("copy: 420 W, 4.00 TB/s at 1980 MHz"));
   EXPECT_THAT(text, HasSubstr("75.0 pJ/byte, 0.700 pJ/FLOP, 120 W static"));
   EXPECT_THAT(text, HasSubstr("backward/attention             400.00 mJ above 200.00 mJ: 571 us of a sustained step"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("alone, back to back")));

@@ -81,6 +81,8 @@ TEST(WindowNoise, IsTheSpreadAboutTheNeighboursAndNotTheDrift) {
   for (int i = 0; i < 4000; ++i) noisy.push_back(alone(3 * i, (6 + 0.0001 * i) * (1 + 0.0015 * normal(random))));
   EXPECT_NEAR(*energy::window_noise(noisy, 0.0004), 0.0015, 0.0001);
   EXPECT_FALSE(energy::window_noise(std::span(noisy).first(2), 0.0004));
+  // One window a tenth above the line between two, which has half the variance of a window.
+  EXPECT_NEAR(*energy::window_noise(std::vector{alone(0, 6), alone(3, 6.6), alone(6, 6)}, 0), 0.1 / std::sqrt(1.5), 1e-9);
 }
 
 TEST(Resolved, AtOnePercentOfItselfOrWhereTheStepWouldNotMissIt) {

@@ -63,12 +63,14 @@ TEST(IntoProfile, RowsOfTheSameOpGetTheirJoules) {
 TEST(IntoProfile, AnotherRunIsRefusedWithAllThatDiffers) {
   auto p = profile();
   p.run.batch_size = 64;
+  p.run.accumulation = 2;
   p.run.variants = {{"gelu_backward", "kernel"}};
   try {
     energy::add_to_profile(measured_document(), p);
     FAIL();
   } catch (const stepscope::InputError& e) {
     EXPECT_THAT(e.what(), HasSubstr("batch size 4 here, 64 in the profile"));
+    EXPECT_THAT(e.what(), HasSubstr("micro-batches 1 here, 2 in the profile"));
     EXPECT_THAT(e.what(), HasSubstr("variants default variants here, gelu_backward=kernel in the profile"));
     EXPECT_THAT(e.what(), Not(HasSubstr("trainer")));
   }

@@ -89,6 +89,13 @@ TEST(alone_looks, are_at_8_16_and_24_pairs_and_8_need_one_sign) {
   EXPECT_NE(decide(split, t, 1).verdict, Verdict::faster);
 }
 
+TEST(alone_looks, of_pairs_that_three_does_not_divide_come_no_earlier_than_at_a_third_and_two) {
+  const std::vector<Look> looks = alone_looks(10);
+  EXPECT_EQ(looks[0].pairs, 4);
+  EXPECT_EQ(looks[1].pairs, 7);
+  EXPECT_EQ(looks[2].pairs, 10);
+}
+
 // Levels were simulated for 24 pairs; plans of fewer have the smaller ones.
 TEST(alone_looks, of_exactly_24_pairs_have_the_levels_of_24) {
   EXPECT_EQ(alone_looks(24).back().alpha, 0.0080);

@@ -115,6 +115,8 @@ TEST(pair, is_the_median_quad_so_that_one_disturbed_quad_does_not_move_it) {
   EXPECT_NEAR(pair_value(quads)->log_ratio, std::log(0.9), 1e-12);
   EXPECT_FALSE(pair_value(std::vector<Quad>{}));
   EXPECT_FALSE(pair_value(std::vector<Quad>{faster})->error);
+  const double apart = std::log(0.9) - *quad_log_ratio(disturbed);
+  EXPECT_NEAR(*pair_value(std::vector<Quad>{faster, disturbed})->error, std::fabs(apart) / 2, 1e-12) << "of the mean, not of one quad";
 }
 
 TEST(estimate_of, too_few_or_broken_values_is_none) {

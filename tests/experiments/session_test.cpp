@@ -1,6 +1,7 @@
 // The order of things in an experiment, with a small script in the place of `stepscope`: gate before time, no
 // time without a gate, profile after, campaign and ctrl-C. The script writes down what it was asked to do.
 #include "experiments/session/session.h"
+#include "experiments/session/campaign_run.h"
 #include "experiments/session/gates.h"
 
 #include <gmock/gmock.h>
@@ -375,6 +376,19 @@ TEST_F(Session, experiments_of_one_baseline_share_its_processes_and_others_do_no
   }
   // Three arms of the first two, two of the third: heated once, started once, and eight rounds.
   EXPECT_EQ(count("arm"), 3 * 10 + 2 * 10);
+}
+
+TEST_F(Session, a_campaign_with_an_answer_of_no_exits_1_whatever_else_is_undecided) {
+  program("case \"$*\" in *op=bad*) " + gate_answer(false) + ";; *) " + gate_answer(true) + ";; esac", arm());
+  std::vector<Experiment> all{experiment(), experiment()};
+  all[0].name = "fails_the_gate";
+  all[0].change.variants["op"] = "bad";
+  all[1].name = "undecided";
+  SessionOptions o = options();
+  o.plan.thresholds.looks = {{2, 0.02, 0.05, 0.02}};  // signs of two pairs prove nothing
+  ExperimentSession s(std::move(o));
+  EXPECT_EQ(run_campaign(s, {all[1]}, {folder_ / "alone", folder_ / "none"}), 4);
+  EXPECT_EQ(run_campaign(s, all, {folder_ / "both", folder_ / "none"}), 1);
 }
 
 TEST_F(Session, in_turns_takes_resident_pairs) {

@@ -286,6 +286,7 @@ TEST(edited_by_hand, a_number_that_those_below_it_do_not_carry_is_found_whatever
   EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].statistics.ratio = 0.9; }), HasSubstr("statistics.ratio"));
   EXPECT_THAT(found([](VerdictDocument& d) { *d.workloads[0].statistics.ratio += 1e-6; }), HasSubstr("statistics.ratio"));
   EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].statistics.ratio_interval = Range{0.9, 0.99}; }), HasSubstr("ratio_interval"));
+  EXPECT_THAT(found([](VerdictDocument& d) { (*d.workloads[0].statistics.ratio_interval)[1] += 1e-6; }), HasSubstr("ratio_interval"));
   EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].pairs[2].log_ratio = -0.5; }), HasSubstr("pairs[2].log_ratio"));
   EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].pairs[2].blocks[1].step_ns = 5e6; }), HasSubstr("pairs[2].log_ratio"));
   EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].saved_ms = 3; }), HasSubstr("saved_ms"));

@@ -62,6 +62,8 @@ TEST(verdict_document, says_the_highest_temperature_whenever_it_was) {
   WorkloadResult r = result(-2, 0.2);
   r.log.pairs[3].blocks[0].environment->temperature_c = 71;
   EXPECT_EQ(document({r}).workloads[0].environment.temperature_c_max, 71);
+  r.log.pairs.back().blocks[1].environment->temperature_c = 65;
+  EXPECT_EQ(document({r}).workloads[0].environment.temperature_c_first, 60) << "of the first block, not of the last";
 }
 
 TEST(verdict_document, of_same_code_is_same_unless_it_was_measured_different) {
@@ -123,6 +125,9 @@ TEST(regression, against_a_frozen_baseline_is_also_a_saving_that_shrank) {
   EXPECT_TRUE(is_regression(before, now));
   EXPECT_FALSE(is_regression(now, before));
   EXPECT_FALSE(is_regression(before, alike)) << "less than the minimum effect";
+  VerdictDocument wide = before;
+  wide.workloads[0].statistics.ratio_interval = Range{0.95, 0.99};
+  EXPECT_FALSE(is_regression(wide, now)) << "its interval reaches over the one of now";
   now.workloads[0].verdict = Verdict::undecided;
   EXPECT_FALSE(is_regression(before, now)) << "undecided is no answer";
 }
@@ -155,6 +160,8 @@ TEST(verdict_document, is_decided_again_from_its_pairs) {
   const ordered_json kept = to_json(cut)["workloads"];
   decide_again(cut);
   EXPECT_EQ(to_json(cut)["workloads"], kept);
+  EXPECT_TRUE(was_cut_short(cut));
+  cut.workloads[0].reason = reason::kForeignProcess;
   EXPECT_TRUE(was_cut_short(cut));
   EXPECT_FALSE(was_cut_short(first));
 }
@@ -240,6 +247,7 @@ TEST_F(Files, index_replaces_only_its_own_table) {
   EXPECT_THAT(twice, HasSubstr("After."));
   EXPECT_THAT(twice, HasSubstr("| new table |"));
   EXPECT_THAT(twice, Not(HasSubstr("[x](../")));
+  EXPECT_EQ(with_index(twice, "| new table |\n"), twice) << "the same table again changes nothing";
 }
 
 TEST(verdict_document, has_of_every_measure_of_the_audit_the_pair_nearest_to_its_limit) {

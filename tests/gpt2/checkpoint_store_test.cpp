@@ -102,6 +102,21 @@ TEST(TrainingState, EveryFieldComesBack) {
   EXPECT_EQ(r.v, s.v);
 }
 
+TEST(TrainingState, NegativeNumbersAreRefusedByName) {
+  TemporaryFolder folder;
+  const std::pair<int64_t TrainingState::*, const char*> fields[] = {{&TrainingState::step, "step"},
+                                                                     {&TrainingState::schedule_total, "schedule total"},
+                                                                     {&TrainingState::batch_size, "batch size"},
+                                                                     {&TrainingState::seq_len, "sequence length"},
+                                                                     {&TrainingState::accumulation, "accumulation"}};
+  for (const auto& [member, name] : fields) {
+    TrainingState s = state_of(41, 10);
+    s.*member = -3;
+    save_training_state(folder / "s", s);
+    EXPECT_INPUT_ERROR(load_training_state(folder / "s"), name, " is -3, expected no negative value");
+  }
+}
+
 TEST(CheckpointStore, KeepsTheNewestAndNothingElse) {
   TemporaryFolder folder;
   CheckpointStore store(folder.path(), 2);

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
+#include "gpt2/config.h"
+#include "gpt2/tensor_table.h"
 #include "tests/gpt2/files.h"
 
 namespace gpt2 {
@@ -16,6 +19,19 @@ using testing::TemporaryFolder;
 
 const std::string kGolden = std::string(TEST_DATA) + "/golden/tiny.bin";
 const std::string kGoldenState = std::string(TEST_DATA) + "/golden/tiny_debug_state.bin";
+
+// Radford et al. 2019, table 2, whose four models have heads of 64 channels.
+TEST(Config, TheModelsOfGpt2AreThoseOfItsPaper) {
+  const std::tuple<const char*, int64_t, int64_t> models[] = {
+      {"d12", 12, 124'439'808}, {"d24", 24, 354'823'168}, {"d36", 36, 774'030'080}, {"d48", 48, 1'557'611'200}};
+  for (const auto& [name, layers, parameters] : models) {
+    ModelConfig c = model_from_name(name);
+    EXPECT_EQ(c.layers, layers);
+    EXPECT_EQ(c.channels / c.heads, 64) << name;
+    c.padded_vocab = c.vocab_size;
+    EXPECT_EQ(tensor_layout(c).total, parameters) << name;
+  }
+}
 
 // A checkpoint file with header fields changed: (index, value) pairs.
 std::vector<std::byte> with_header(std::vector<std::byte> bytes, std::initializer_list<std::pair<size_t, int32_t>> fields) {

@@ -10,6 +10,7 @@ namespace gpt2 {
 namespace {
 using testing::bytes_of;
 using testing::file_of;
+using testing::RawTensors;
 
 void refused(const std::string& header, size_t data_bytes, const char* message) {
   SCOPED_TRACE(header);
@@ -114,6 +115,16 @@ TEST(Safetensors, every_bf16_keeps_its_bits) {
   widen_tensor({"BF16", {65536}, bytes}, out, "w", "a");
   for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), static_cast<uint32_t>(i) << 16);
   EXPECT_INPUT_ERROR(widen_tensor({"U16", {65536}, bytes}, out, "w", "a"), "w: tensor a is U16, expected F32, BF16 or F16");
+}
+
+TEST(Safetensors, every_type_of_the_format_has_its_width) {
+  const std::pair<const char*, uint64_t> types[] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
+                                                    {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},
+                                                    {"U32", 4},  {"F32", 4}, {"I64", 8}, {"U64", 8},     {"F64", 8}};
+  for (const auto& [type, width] : types) {
+    const auto file = file_of(RawTensors{{"a", {type, {3}, std::vector<std::byte>(3 * width)}}});
+    EXPECT_EQ(parse_safetensors(file, "w").at("a").bytes.size(), 3 * width) << type;
+  }
 }
 
 }  // namespace

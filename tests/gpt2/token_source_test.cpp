@@ -40,6 +40,7 @@ TEST(Shards, UnshuffledBatchesAreConsecutiveAndTheTailIsDropped) {
   // 1 batch.
   const auto s = open_token_source({counting_shard(folder / "a.bin", 0, 14), counting_shard(folder / "b.bin", 100, 8)}, o);
   EXPECT_EQ(s->batches_per_epoch(), 3);
+  EXPECT_THAT(s->describe(), ::testing::HasSubstr("a.bin (2 files, 22 tokens)"));
   const BatchCopy first = take(*s, o);
   EXPECT_THAT(first.inputs, ElementsAre(0, 1, 2, 3, 4, 5));
   EXPECT_THAT(first.targets, ElementsAre(1, 2, 3, 4, 5, 6));

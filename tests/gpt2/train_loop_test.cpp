@@ -207,6 +207,8 @@ TEST(TrainLoop, ResumeRefusesAnotherRun) {
   EXPECT_INPUT_ERROR(train(first, other, {}), "--accumulation 1", "2 of this run");
   ToyTrainer wider(toy_options(4));
   EXPECT_INPUT_ERROR(train(wider, o, {}), "--batch-size 2", "4 of this run");
+  ToyTrainer longer(toy_options(2, 16));
+  EXPECT_INPUT_ERROR(train(longer, o, {}), "--seq-len 8", "16 of this run");
   TrainerOptions deeper = toy_options();
   deeper.model.layers = 2;
   ToyTrainer deep(deeper);

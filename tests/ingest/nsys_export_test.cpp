@@ -104,7 +104,22 @@ TEST(NsysExport, KernelsBelongToTheRangesOpenAtTheirLaunch) {
   EXPECT_EQ(r.results[0].process, 77);
   EXPECT_EQ(r.results[0].thread, 78);
   EXPECT_EQ(r.results[0].block[0], 128);
+  EXPECT_EQ(r.results[0].shared_static_bytes, 0);
+  EXPECT_EQ(r.results[0].shared_dynamic_bytes, 16);
   EXPECT_EQ(r.device.at("chip"), "GH100");
+}
+
+TEST(NsysExport, CopiesAreNamedByTheirDirection) {
+  Export e;
+  e.kernel(1, 100, 200, 300);
+  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (310,320,0,7,1,0,4096,1), (330,340,0,7,2,0,64,2), (350,360,0,7,3,0,8,8)");
+  e.close();
+  const ForeignReport r = read_nsys_export(e.path(), "step");
+  ASSERT_EQ(r.results.size(), 4u);
+  EXPECT_EQ(r.results[1].name, "copy HtoD");
+  EXPECT_EQ(r.results[1].bytes, 4096);
+  EXPECT_EQ(r.results[2].name, "copy DtoH");
+  EXPECT_EQ(r.results[3].name, "copy DtoD");
 }
 
 TEST(NsysExport, EachStepRangeIsAStepOfTheDocument) {

@@ -137,6 +137,18 @@ TEST(Attribution, TwoStreamsThatOverlapShareTheTimeAndStillAddUp) {
   EXPECT_FALSE(is_missing(a->missing, "pass_sum_mismatch"));
 }
 
+TEST(Attribution, UnattributedLaunchesThatOverlapShareTheTimeToo) {
+  auto kernels = kThree;
+  kernels[0].path = kernels[1].path = "";
+  Recording r = fixture::recording(kernels);
+  r.launches[1].stream = 8;
+  r.launches[1].start_ns = r.launches[0].start_ns + 20'000;
+  r.launches[1].end_ns = r.launches[1].start_ns + 50'000;
+  const auto a = attribute(r, fixture::input());
+  EXPECT_DOUBLE_EQ(a->unattributed_ns, 100'000) << "not 150'000, the sum of their durations";
+  EXPECT_DOUBLE_EQ(parts(*a), a->time_ns);
+}
+
 TEST(Attribution, ADurationIsTheMedianOverTheTracedSteps) {
   Recording r = fixture::recording(kThree);
   for (int64_t i = 0; i < 3; ++i) {

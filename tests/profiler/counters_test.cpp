@@ -267,6 +267,21 @@ TEST(Numbers, PercentagesWithoutCyclesAreWeightedByTheKernelsOwnTime) {
   EXPECT_DOUBLE_EQ(*numbers_of({&two.a, &two.b}).tensor_active_pct, 20) << "not by the share of the step, which is 50 of the first";
 }
 
+TEST(Numbers, TensorUseIsWeightedByTheCyclesThatItIsAShareOf) {
+  TwoLaunches two;
+  two.a.counters.tensor_active_pct = 80, two.a.counters.sm_cycles = 300, two.a.counters.sm_active_cycles = 100;
+  two.b.counters.tensor_active_pct = 0, two.b.counters.sm_cycles = 100, two.b.counters.sm_active_cycles = 100;
+  EXPECT_DOUBLE_EQ(*numbers_of({&two.a, &two.b}).tensor_active_pct, 60) << "of all cycles";
+  two.a.counters.tensor_is = two.b.counters.tensor_is = KernelCounters::TensorIs::active_cycles;
+  EXPECT_DOUBLE_EQ(*numbers_of({&two.a, &two.b}).tensor_active_pct, 40) << "of the cycles with warps";
+}
+
+TEST(Sums, HeadroomIsOfTheShareThatALaunchHasOfTheStep) {
+  TwoLaunches two;
+  two.a.roofline.floor_ns = 60;  // of 100 ns, half of which another launch ran beside it
+  EXPECT_DOUBLE_EQ(*two.a.headroom_ns(), 20);
+}
+
 TEST(Sums, ABoundOfTheLesserPartOfTheTimeIsNotThatOfTheRow) {
   TwoLaunches two;
   two.a.roofline.bound = Bound::memory;

@@ -140,4 +140,16 @@ TEST(Columns, ADiffShowsItsNumbersOfBothSides) {
   }
 }
 
+// As training counts them, from 1: behind ten steps of warm-up the first timed one is the eleventh.
+TEST(Columns, StepsOfThePageHaveTheNumbersThatTrainingGaveThem) {
+  ProfileDocument d;
+  d.run.first_timed_step = 10;
+  d.timing.step_time_ns.samples = {5e6, 6e6};
+  const auto view = nlohmann::json::parse(page_json(d));
+  const auto& rows = view["tables"]["steps"]["rows"];
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0][0][1], 11);
+  EXPECT_EQ(rows[1][0][1], 12);
+}
+
 }  // namespace

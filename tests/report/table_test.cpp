@@ -227,6 +227,18 @@ TEST(Table, TopLimitsTheRowsAndSaysWhatIsLeft) {
   EXPECT_EQ(table_text(gpt2_profile(), {TableBy::kernel, 100, 80, false}).find("more kernels"), std::string::npos);
 }
 
+TEST(Table, JoulesOfAnOpAreInMillijoules) {
+  ProfileDocument d = gpt2_profile();
+  d.ops[0].energy_j = 0.3125;
+  EXPECT_NE(table_text(d, {TableBy::op, 50, 400, false}).find(" 312.5"), std::string::npos);
+}
+
+TEST(Table, AStepWithoutPassesIsSplitIntoBusyAndIdleTime) {
+  Recording r = fixture::recording({{"", "a", 30'000, 1e6, 1e6, 0}, {"", "b", 20'000, 1e6, 1e6, 0}});
+  const std::string text = table_text(build_profile(r, std::nullopt, fixture::round_ceilings(), {}), {TableBy::kernel, 9, 400, false});
+  EXPECT_NE(text.find("one step took 0.051 ms: busy 0.050 ms (98.0%), idle 0.001 ms (2.0%)"), std::string::npos) << text;
+}
+
 TEST(Table, WithoutCountersItShowsDashesNotZeros) {
   const std::string text = table_text(build_profile(fixture::cpu_recording(), fixture::cpu_run(), {}, fixture::options()), {});
   for (const std::string& line : lines(text))

@@ -1,6 +1,7 @@
 // The trace: slices of one track nest strictly, or viewers drop them without a word.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -87,6 +88,12 @@ TEST(Trace, KernelsLieInOpsAndOpsInPasses) {
   EXPECT_EQ(count["pass"], 7);
   EXPECT_EQ(layer1, 2) << "once forward, once backward";
   EXPECT_EQ(count["step"], 1);
+}
+
+TEST(Trace, TheSameOpOfTheNextPassIsASliceOfItsOwn) {
+  const json t = trace_of(fixture::recording({{"forward/0/qkv", "a", 10'000, 1e6, 1e6, 0}, {"backward/0/qkv", "b", 20'000, 1e6, 1e6, 0}}));
+  const json& events = t.at("traceEvents");
+  EXPECT_EQ(std::count_if(events.begin(), events.end(), [](const json& e) { return e.value("name", "") == "layer 0 qkv"; }), 2);
 }
 
 TEST(Trace, AnUnattributedKernelLiesInNoPass) {
