@@ -132,7 +132,7 @@ void ExperimentSession::build_arms(const Experiment& e) {
       throw MachineError(fmt::format("--trainer {} needs a GPU: {}", trainer, options_.gpu.why_not));
     if (!options_.built_here)
       throw MachineError(fmt::format("{} was not built from {}: an arm of other sources of that tree would differ by more than the change",
-                                   options_.program, options_.root.string()));
+                                     options_.program, options_.root.string()));
     BuildOptions b;
     b.root = options_.root;
     b.program = options_.program;
