@@ -46,8 +46,24 @@ bool succeeded(const ChildOutput& out) { return out.ending.exited && out.ending.
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+// Of a tree without a repository: everything but build folders and what hides.
+std::vector<std::string> files_below(const fs::path& root) {
+  std::vector<std::string> files;
+  for (auto it = fs::recursive_directory_iterator(root); it != fs::recursive_directory_iterator(); ++it) {
+    const std::string name = it->path().filename().string();
+    if (it->is_directory() && !it->is_symlink() && (name.starts_with(".") || name.starts_with("build")) && it.depth() == 0)
+      it.disable_recursion_pending();
+    else if (!it->is_directory() || it->is_symlink())
+      files.push_back(fs::relative(it->path(), root).generic_string());
+  }
+  return files;
+}
+
 // A path that git prints in quotes has letters that it escapes; none of this project has.
 std::vector<std::string> files_of_the_tree(const BuildOptions& o) {
+  const ChildOutput top = run_tool(o, {"git", "-C", o.root.string(), "rev-parse", "--show-toplevel"});
+  std::error_code other;
+  if (!succeeded(top) || !fs::equivalent(first_line(top.text), o.root, other)) return files_below(o.root);
   const ChildOutput out =
       run_tool(o, {"git", "-C", o.root.string(), "-c", "core.quotepath=off", "ls-files", "--cached", "--others", "--exclude-standard"});
   if (!succeeded(out)) throw MachineError(fmt::format("{}: git names no files of this tree: {}", o.root.string(), first_line(out.text)));

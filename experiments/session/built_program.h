@@ -25,7 +25,7 @@ struct BuildOptions {
   bool progress = false;
 };
 
-// Copies the tree as it stands (what git tracks, and what it does not ignore) and applies the patch, or takes the revision out of git; then
+// Copies the tree as it stands (what git tracks, and what it does not ignore; without a repository all but build folders) and applies the patch, or takes the revision out of git; then
 // builds. Tree and objects stay below the build folder of `program`, in arms/NAME, so that the next build of that name compiles what differs.
 // Throws stepscope::InputError for an unknown revision, a patch that does not apply (with git's words) and sources that do not compile (with
 // the first error and the log's name); stepscope::MachineError without git, tar, cmake or a build folder; Interrupted.

@@ -82,6 +82,15 @@ TEST_F(BuiltPrograms, have_the_patch_the_tree_as_it_stands_and_the_flags_of_the_
   EXPECT_FALSE(fs::exists(built.root / "build"));
 }
 
+// An archive of a release, or the copy of a tree on a lent machine.
+TEST_F(BuiltPrograms, with_a_patch_need_no_repository) {
+  fs::remove_all(folder_ / ".git");
+  const BuiltProgram built = build_program(options_, {patch(kOther, "const char* other() { return \"patched\"; }"), {}});
+  EXPECT_EQ(says(built), "first patched mine\n");
+  EXPECT_FALSE(fs::exists(built.root / "build"));
+  EXPECT_THAT(error_of({{}, "HEAD"}), HasSubstr("no such revision"));
+}
+
 TEST_F(BuiltPrograms, compile_again_only_what_differs) {
   const Sources sources{patch(kOther, "const char* other() { return \"patched\"; }"), {}};
   const BuiltProgram built = build_program(options_, sources);
