@@ -19,7 +19,7 @@ profiler::ProfileDocument profile() {
   p.totals.time_ns = 9e6, p.totals.headroom_ns = 4e6;
   for (const char* op : {"qkv", "gelu"}) {
     profiler::OpRow row;
-    row.pass = "forward", row.op = op, row.time_ns = 1e6;
+    row.pass = "forward", row.op = op, row.time_ns = 1e6, row.share_pct = 100 * 1e6 / 9e6;
     p.ops.push_back(row);
   }
   return p;
