@@ -33,15 +33,27 @@ std::vector<Experiment> chosen(const RunFlags& f, const fs::path& folder, const 
   return out;
 }
 
-// Runs two commands to their end. The flags of stepping arms mean nothing here.
-void run_commands(const RunFlags& f, experiments::ExperimentSession& session, const fs::path& root, int& exit_code) {
+// Where a verdict that is no study's goes: --out, or nowhere. The ledger is then the studies'.
+struct Results {
+  fs::path folder;
+  std::vector<experiments::LedgerEntry> ledger;
+};
+Results results_of(const VerdictFlags& f, const fs::path& root) {
   const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
-  const auto ledger = experiments::read_ledger(experiments::ledger_file(f.out.empty() ? studies(root) : folder));
-  const VerdictDocument document = session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, ledger);
+  return {folder, experiments::read_ledger(experiments::ledger_file(f.out.empty() ? studies(root) : folder))};
+}
+
+void tell(const VerdictDocument& document, const VerdictFlags& f, const Results& results, int& exit_code) {
   fmt::print("{}", f.json ? experiments::to_json(document).dump(1) + "\n" : experiments::summary_of(document));
   std::fflush(stdout);
-  if (!folder.empty()) experiments::save_verdict(folder / "verdict.json", document);
+  if (!results.folder.empty()) experiments::save_verdict(results.folder / "verdict.json", document);
   exit_code = experiments::exit_code_of(document.verdict);
+}
+
+// Runs two commands to their end. The flags of stepping arms mean nothing here.
+void run_commands(const RunFlags& f, experiments::ExperimentSession& session, const fs::path& root, int& exit_code) {
+  const Results results = results_of(f, root);
+  tell(session.run_commands(f.a, f.b, f.step_regex, f.skip_steps, f.gate_command, results.ledger), f, results, exit_code);
 }
 
 // Refuses flags that the `train` command would refuse, and a change that changes nothing, before any arm is gated.
@@ -74,8 +86,14 @@ void check_arguments(const Experiment& e) {
 
 }  // namespace
 
+void add_verdict_flags(Command& c, VerdictFlags& f, const std::string& out_help) {
+  c.add_option("--out", f.out, out_help);
+  c.add_flag("--no-profile", f.no_profile, "do not profile the arms: the verdict has no waterfall and does not recognize identical code");
+  c.add_flag("--json", f.json, "print the verdict document");
+  add_measure_flags(c, f.measure);
+}
+
 void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
-  const fs::path root = source_root();
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
   gpt2::check_run(trainer_options(flags), loop_options(flags));
@@ -94,23 +112,17 @@ void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
   experiments::SessionOptions options = session_options(f.measure, line);
   options.profile = !f.no_profile;
   experiments::ExperimentSession session(std::move(options));
-  const fs::path folder = f.out.empty() ? fs::path() : results_folder(f.out, root);
-  const auto ledger = experiments::read_ledger(experiments::ledger_file(f.out.empty() ? studies(root) : folder));
+  const Results results = results_of(f, source_root());
   VerdictDocument document;
   try {
-    document = session.run(e, ledger);
+    document = session.run(e, results.ledger);
   } catch (const experiments::SameStep& same) {  // a commit that changes no step is no slower
     fmt::print("{}\n", f.json ? experiments::Json{{"verdict", "same"}, {"reason", "same_sources"}, {"sentence", same.what()}}.dump(1)
                               : fmt::format("same: {}", same.what()));
     return;
   }
-  fmt::print("{}", f.json ? experiments::to_json(document).dump(1) + "\n" : experiments::summary_of(document));
-  std::fflush(stdout);
-  if (!folder.empty()) {
-    experiments::save_verdict(folder / "verdict.json", document);
-    experiments::write_page(folder / experiments::kPageName, document);
-  }
-  exit_code = experiments::exit_code_of(document.verdict);
+  tell(document, f, results, exit_code);
+  if (!results.folder.empty()) experiments::write_page(results.folder / experiments::kPageName, document);
 }
 
 void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code) {

@@ -9,19 +9,24 @@
 
 namespace cli {
 
-struct RunFlags {
+// Of every command that ends in a verdict.
+struct VerdictFlags {
   MeasureFlags measure;
+  std::string out;
+  bool no_profile = false, json = false;
+};
+void add_verdict_flags(Command& command, VerdictFlags& flags, const std::string& out_help);
+
+struct RunFlags : VerdictFlags {
   std::vector<std::string> names;
-  bool all = false, changed = false, no_profile = false, json = false;
-  std::string a, b, step_regex, gate_command, out, keep_profiles;
+  bool all = false, changed = false;
+  std::string a, b, step_regex, gate_command, keep_profiles;
   int skip_steps = -1, command_steps = 40;
 };
 
-struct SinceFlags {
-  MeasureFlags measure;
+struct SinceFlags : VerdictFlags {
   TrainerFlags trainer;
-  std::string revision, out;
-  bool no_profile = false, json = false;
+  std::string revision;
 };
 
 // Arm A is built from the revision, arm B is this program.

@@ -145,12 +145,8 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
                    "steps of a whole program where nothing says how long they take: with --quick, and the first run")
       ->check(whole(1, 1 << 30))
       ->capture_default_str();
-  run_command->add_option("--out", r->out, "write verdicts, pages and the ledger to this folder (default: experiments/studies)");
-  run_command->add_flag("--no-profile", r->no_profile,
-                        "do not profile the arms: the verdict has no waterfall and does not recognize identical code");
   run_command->add_option("--keep-profiles", r->keep_profiles, "keep the profile documents of both arms in this folder");
-  run_command->add_flag("--json", r->json, "print the verdict document");
-  add_measure_flags(*run_command, r->measure);
+  add_verdict_flags(*run_command, *r, "write verdicts, pages and the ledger to this folder (default: experiments/studies)");
   run_command->footer(
       "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided.\n"
       "Examples:\n"
@@ -166,11 +162,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   since_command->add_option("revision", since->revision, "a commit, tag or branch of this tree's history, which arm A is built from")
       ->required();
   add_trainer_flags(*since_command, since->trainer);
-  since_command->add_option("--out", since->out, "write verdict.json and its page to this folder (default: print the verdict only)");
-  since_command->add_flag("--no-profile", since->no_profile,
-                          "do not profile the arms: the verdict has no waterfall and does not recognize identical code");
-  since_command->add_flag("--json", since->json, "print the verdict document");
-  add_measure_flags(*since_command, since->measure);
+  add_verdict_flags(*since_command, *since, "write verdict.json and its page to this folder (default: print the verdict only)");
   since_command->footer(
       "Arm A is built from the revision with this build's flags, in the build folder's arms/revision; arm B is this program.\n"
       "Exit 0: faster or the same. 1: slower, or invalid (gate, crash). 4: undecided.\n"

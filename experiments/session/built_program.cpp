@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -17,7 +16,6 @@
 #include "base/errors.h"
 #include "base/process.h"
 #include "base/read_file.h"
-#include "base/temporary_folder.h"
 #include "experiments/runner/arm.h"
 #include "experiments/session/child_output.h"
 
@@ -73,15 +71,12 @@ std::vector<std::string> files_of_the_tree(const BuildOptions& o) {
   return {files.begin(), files.end()};
 }
 
-// In `tree`, which lies inside another repository: without the ceiling git takes paths from there, and skips every hunk without a word.
-Arguments git_apply(const fs::path& tree, const fs::path& patch) {
-  return {"env",
-          "GIT_CEILING_DIRECTORIES=" + fs::absolute(tree).parent_path().string(),
-          "git",
-          "-C",
-          tree.string(),
-          "apply",
-          fs::absolute(patch).string()};
+// `tree` may lie inside another repository: without the ceiling git takes paths from there, and skips every hunk without a word.
+ChildOutput git_apply(const BuildOptions& o, const fs::path& tree, const fs::path& patch, const Arguments& more = {}) {
+  Arguments argv{"env", "GIT_CEILING_DIRECTORIES=" + fs::absolute(tree).parent_path().string(), "git", "-C", tree.string(), "apply"};
+  argv.insert(argv.end(), more.begin(), more.end());
+  argv.push_back(fs::absolute(patch).string());
+  return run_tool(o, argv);
 }
 
 void copy_tree(const BuildOptions& o, const fs::path& tree) {
@@ -94,7 +89,7 @@ void copy_tree(const BuildOptions& o, const fs::path& tree) {
 }
 
 void apply(const BuildOptions& o, const fs::path& tree, const fs::path& patch) {
-  if (const ChildOutput out = run_tool(o, git_apply(tree, patch)); !succeeded(out))
+  if (const ChildOutput out = git_apply(o, tree, patch); !succeeded(out))
     throw InputError(fmt::format("{} does not apply to {}: {}", patch.string(), o.root.string(), first_line(out.text)));
 }
 
@@ -246,8 +241,7 @@ BuiltProgram build_program(const BuildOptions& o, const Sources& sources) {
 }
 
 std::string why_not_applicable(const fs::path& root, const fs::path& patch) {
-  const BuildOptions o{root, {}, {}};
-  const ChildOutput out = run_tool(o, {"git", "-C", root.string(), "apply", "--check", fs::absolute(patch).string()});
+  const ChildOutput out = git_apply({root, {}, {}}, root, patch, {"--check"});
   return succeeded(out) ? "" : first_line(out.text);
 }
 

@@ -105,21 +105,16 @@ const std::string& ExperimentSession::sha256_of(const std::string& program) {
 }
 
 // Each program answers for itself: an arm of other sources must not pass by the gate of these, nor by their receipts.
-Gates& ExperimentSession::gates_of(const std::string& program, const fs::path& root) {
+Gates& ExperimentSession::gates_of(const BuiltProgram& p) {
   return gates_
-      .try_emplace(program, program, options_.gate_timeout_s, options_.stop, options_.progress, receipts_of(root, options_),
-                   options_.gate_answers)
+      .try_emplace(p.program.string(), p.program.string(), options_.gate_timeout_s, options_.stop, options_.progress,
+                   receipts_of(p.root, options_), options_.gate_answers)
       .first->second;
 }
 
-std::string ExperimentSession::program_of(const Experiment& e, char arm) const {
+BuiltProgram ExperimentSession::program_of(const Experiment& e, char arm) const {
   const Sources sources = sources_of(e, arm);
-  return sources.here() ? options_.program : built_.at(key_of(sources)).program.string();
-}
-
-fs::path ExperimentSession::root_of(const Experiment& e, char arm) const {
-  const Sources sources = sources_of(e, arm);
-  return sources.here() ? options_.root : built_.at(key_of(sources)).root;
+  return sources.here() ? BuiltProgram{options_.root, options_.program, {}} : built_.at(key_of(sources)).program;
 }
 
 // Builds the arms of other sources. Throws SameStep where they compile the same one as this tree.
@@ -143,7 +138,11 @@ void ExperimentSession::build_arms(const Experiment& e) {
           hash_trainer_sources(tree, trainer) == hash_trainer_sources(options_.root, trainer))
         throw SameStep(fmt::format("{}: nothing differs that a step of the {} trainer is compiled from", e.change_text, trainer));
     };
-    built_[key_of(sources)] = options_.build(b, sources);
+    Built built;
+    if (!sources.patch.empty()) built.patch_sha256 = gpt2::sha256_file(sources.patch);
+    built.program = options_.build(b, sources);
+    built.sources_sha256 = hash_trainer_sources(built.program.root, trainer_of(e, arm));
+    built_[key_of(sources)] = std::move(built);
   }
 }
 
@@ -214,7 +213,7 @@ void ExperimentSession::make_arms(Job& job) {
   job.b = trainer_arguments(e, w, 'B');
   r.a.trainer = trainer_of(e, 'A');
   r.b.trainer = trainer_of(e, 'B');
-  const std::string a_program = program_of(e, 'A'), b_program = program_of(e, 'B');
+  const std::string a_program = program_of(e, 'A').program.string(), b_program = program_of(e, 'B').program.string();
   r.b.program_sha256 = sha256_of(b_program);
   PairPlan& plan = job.plan = options_.plan;
   plan.thresholds.minimum_effect = e.minimum_effect_pct / 100;
@@ -251,7 +250,7 @@ void ExperimentSession::make_arms(Job& job) {
     r.b_gpus = gpus_of(e, w, 'B');
     // An arm that steps on command is one process. Several ranks are a program that runs to its end, on both sides.
     for (const auto& [spec, flags, label] : {std::tuple(&plan.a, &job.a, 'A'), std::tuple(&plan.b, &job.b, 'B')}) {
-      spec->argv = {program_of(e, label), "train"};
+      spec->argv = {program_of(e, label).program.string(), "train"};
       spec->argv.insert(spec->argv.end(), flags->begin(), flags->end());
       spec->argv.insert(spec->argv.end(), {"--steps", "{steps}", "--gpus", std::to_string(gpus_of(e, w, label))});
       spec->steps_on_command = false;
@@ -277,7 +276,7 @@ void ExperimentSession::gate_arms(Job& job) {
   const Experiment& e = *job.experiment;
   const auto check = [&](char arm, const Arguments& flags) {
     try {
-      return gates_of(program_of(e, arm), root_of(e, arm)).check(flags);
+      return gates_of(program_of(e, arm)).check(flags);
     } catch (const InputError& error) {
       if (sources_of(e, arm).here()) throw;
       throw InputError(fmt::format("arm {} ({}): {}", arm, e.change_text, error.what()));
@@ -285,7 +284,8 @@ void ExperimentSession::gate_arms(Job& job) {
   };
   r.b.gate = check('B', job.b);
   if (!e.frozen_baseline()) r.a.gate = check('A', job.a);
-  if (const std::string words = differing_gate(root_of(e, 'A'), root_of(e, 'B')); !words.empty()) r.b.gate.sentence += "; " + words;
+  if (const std::string words = differing_gate(program_of(e, 'A').root, program_of(e, 'B').root); !words.empty())
+    r.b.gate.sentence += "; " + words;
   for (const auto& [label, arm] : {std::pair("B", &r.b), std::pair("A", &r.a)})
     if (!arm->gate.passed) {
       refuse(r, reason::kGateFailed,
@@ -342,21 +342,22 @@ void ExperimentSession::look_closer(Job& job) {
       flags.insert(flags.end(), {"--gpus", std::to_string(gpus)});
     return flags;
   };
-  Profiled a{program_of(*job.experiment, 'A'), on_gpus(job.a, 'A'), {}};
+  Profiled a{program_of(*job.experiment, 'A').program.string(), on_gpus(job.a, 'A'), {}};
   if (job.experiment->frozen_baseline())
     a = {options_.program, {}, with_steps(job.plan.a.argv, std::max(kStepsToProfile, options_.command_steps))};
-  profile_both(r, job.experiment->name, a, {program_of(*job.experiment, 'B'), on_gpus(job.b, 'B'), {}});
+  profile_both(r, job.experiment->name, a, {program_of(*job.experiment, 'B').program.string(), on_gpus(job.b, 'B'), {}});
 }
 
-// Arms of other sources hash those; where an interrupt came before they were built, nothing.
+// What arms of other sources were built from; where an interrupt came before that, nothing.
 void ExperimentSession::add_other_sources(RunFacts& f, const Experiment& e) const {
-  for (const auto& [arm, hash] : {std::pair('A', &f.a_sources_sha256), std::pair('B', &f.b_sources_sha256)})
-    if (const Sources sources = sources_of(e, arm); !sources.here()) {
-      const auto built = built_.find(key_of(sources));
-      *hash = built == built_.end() ? "" : hash_trainer_sources(built->second.root, trainer_of(e, arm));
-      if (arm == 'A' && built != built_.end()) f.a_revision = built->second.commit;
-    }
-  if (!e.patch.empty()) f.patch_sha256 = gpt2::sha256_file(e.patch);
+  for (const auto& [arm, hash] : {std::pair('A', &f.a_sources_sha256), std::pair('B', &f.b_sources_sha256)}) {
+    const Sources sources = sources_of(e, arm);
+    if (sources.here()) continue;
+    const auto found = built_.find(key_of(sources));
+    const Built built = found == built_.end() ? Built() : found->second;
+    *hash = built.sources_sha256;
+    (arm == 'A' ? f.a_revision : f.patch_sha256) = arm == 'A' ? built.program.commit : built.patch_sha256;
+  }
 }
 
 RunFacts ExperimentSession::facts(const std::vector<LedgerEntry>& ledger) const {

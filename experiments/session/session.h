@@ -81,7 +81,7 @@ class ExperimentSession {
   std::string device() const { return device_; }
   bool interrupted() const { return options_.stop && options_.stop->load(); }
   GateSummary gate(const std::vector<std::string>& trainer_arguments) {
-    return gates_of(options_.program, options_.root).check(trainer_arguments);
+    return gates_of({options_.root, options_.program, {}}).check(trainer_arguments);
   }
 
  private:
@@ -94,10 +94,9 @@ class ExperimentSession {
   void look_closer(Job& job);
   void add_to(std::vector<Job>& jobs, const Experiment& experiment) const;
   void build_arms(const Experiment& experiment);
-  // The program of an arm and the tree that it was built from, after build_arms().
-  std::string program_of(const Experiment& experiment, char arm) const;
-  std::filesystem::path root_of(const Experiment& experiment, char arm) const;
-  Gates& gates_of(const std::string& program, const std::filesystem::path& root);
+  // This program and its tree, or those of an arm of other sources, after build_arms().
+  BuiltProgram program_of(const Experiment& experiment, char arm) const;
+  Gates& gates_of(const BuiltProgram& program);
   // `after` runs after everything that may have decided a job.
   void run_jobs(std::vector<Job>& jobs, const std::function<void()>& after);
   std::vector<std::string> arm_command(const std::string& program, const std::vector<std::string>& flags, bool planted) const;
@@ -117,8 +116,13 @@ class ExperimentSession {
   const std::string& sha256_of(const std::string& program);
 
   SessionOptions options_;
+  // With hashes of what was built: patch and tree may change while it is measured.
+  struct Built {
+    BuiltProgram program;
+    std::string patch_sha256, sources_sha256;
+  };
   std::map<std::string, Gates> gates_;         // by program
-  std::map<std::string, BuiltProgram> built_;  // by patch or revision
+  std::map<std::string, Built> built_;         // by patch or revision
   std::map<std::string, std::string> sha256_;  // by program
   std::string device_, driver_;
 };
