@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "cli/commands.h"
 #include "cli/convert_weights.h"
 #include "cli/fetch_data.h"
-#include "cli/json_text.h"
 #include "cli/make_eval_set.h"
 #include "cli/named_files.h"
 #include "cli/remote_sets.h"
@@ -133,8 +133,8 @@ void evaluation_set(const DataFlags& flags) {
   check_vocab_and_out(o, "the name of the evaluation set, FILE.bin");
   const MadeEvalSet made = make_eval_set({flags.eval_set, o.texts, o.vocab, o.encoder, o.out});
   if (flags.json) {
-    fmt::print("{}\n",
-               json_text(nlohmann::ordered_json{{"path", o.out}, {"examples", made.examples}, {"longest_row", made.longest_row}}, 2));
+    fmt::print("{}\n", stepscope::json_text(
+                           nlohmann::ordered_json{{"path", o.out}, {"examples", made.examples}, {"longest_row", made.longest_row}}, 2));
   } else {
     fmt::print("{}: {} examples, longest row {} positions\n", o.out, made.examples, made.longest_row);
   }
@@ -164,7 +164,7 @@ void tokenize(const DataFlags& flags) {
   if (flags.json) {
     nlohmann::ordered_json j{{"text_bytes", done.text_bytes}, {"shards", nlohmann::ordered_json::array()}};
     for (const auto& shard : done.shards) j["shards"].push_back({{"path", shard.path.string()}, {"tokens", shard.tokens}});
-    fmt::print("{}\n", json_text(j, 2));
+    fmt::print("{}\n", stepscope::json_text(j, 2));
     return;
   }
   uint64_t tokens = 0;

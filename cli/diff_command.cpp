@@ -12,9 +12,9 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "cli/choose.h"
 #include "cli/commands.h"
-#include "cli/json_text.h"
 #include "cli/named_files.h"
 #include "cli/values.h"
 #include "profiler/diff/diff.h"
@@ -58,10 +58,10 @@ void run(const DiffFlags& f, int& exit_code) {
   const profiler::ProfileDocument a = profiler::load_profile(f.a), b = profiler::load_profile(f.b);
   const profiler::ProfileDiff diff = profiler::diff_profiles(a, b);
   for (const std::string& path : f.outputs)
-    gpt2::write_file_atomically(
-        path, path.ends_with(".md") ? profiler::diff_markdown(diff, text) : json_text(profiler::diff_json(diff, text), 1) + "\n");
+    gpt2::write_file_atomically(path, path.ends_with(".md") ? profiler::diff_markdown(diff, text)
+                                                            : stepscope::json_text(profiler::diff_json(diff, text), 1) + "\n");
   if (f.json) {
-    fmt::print("{}\n", json_text(profiler::diff_json(diff, text), 1));
+    fmt::print("{}\n", stepscope::json_text(profiler::diff_json(diff, text), 1));
   } else {
     text.color = profiler::color_wanted(STDOUT_FILENO);
     text.width = profiler::table_width(STDOUT_FILENO);

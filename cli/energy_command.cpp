@@ -7,11 +7,11 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "base/read_file.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/gpu.h"
-#include "cli/json_text.h"
 #include "cli/named_files.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
@@ -88,7 +88,7 @@ void run(const EnergyFlags& f, const CommandLine& line) {
     profile = profiler::load_profile(f.profile);
   }
   const energy::Document document = f.from.empty() ? measured(f, line, profile) : load(f.from);
-  const std::string json = json_text(energy::to_json(document), 1) + "\n";
+  const std::string json = stepscope::json_text(energy::to_json(document), 1) + "\n";
   if (!f.out.empty()) gpt2::write_file_atomically(f.out, json);
   if (profile) {
     energy::add_to_profile(document, *profile);

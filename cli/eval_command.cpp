@@ -8,8 +8,8 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "cli/commands.h"
-#include "cli/json_text.h"
 #include "cli/progress_line.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
@@ -83,7 +83,7 @@ void print(const EvalFlags& f, const gpt2::EvalOutcome& outcome, const gpt2::Tra
                          {"correct_by_sum", outcome.correct_by_sum},
                          {"accuracy_by_sum", share(outcome.correct_by_sum)},
                          {"accuracy_by_sum_interval_95", {sum_low, sum_high}}};
-    fmt::print("{}\n", json_text(j, 2));
+    fmt::print("{}\n", stepscope::json_text(j, 2));
     return;
   }
   fmt::print("{}: {}{} examples, {} trainer on {}\n", f.set, n == all ? "" : "first ",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "cli/log_report.h"
 #include "profiler/report/html.h"
 #include "profiler/report/page_files.h"
@@ -157,7 +158,7 @@ std::string log_html_text(const std::vector<gpt2::RunLog>& logs) {
                    {"validation", points(logs[l].validations)},
                    {"accuracy", points(logs[l].accuracies)}});
   }
-  const std::string data = ordered_json{{"logs", all}}.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  const std::string data = stepscope::json_text(ordered_json{{"logs", all}}, -1);
   std::string out = kHead;
   out += profiler::page::css();
   out += kBody + profiler::for_script_element(data) + "</script>\n";

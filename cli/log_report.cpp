@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/statistics.h"
 #include "base/text.h"
 #include "profiler/report/text_table.h"
@@ -263,7 +264,7 @@ std::string log_json_text(const std::vector<RunLog>& logs) {
     j["state"] = s.state;
     all.push_back(std::move(j));
   }
-  return ordered_json{{"logs", all}}.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return stepscope::json_text(ordered_json{{"logs", all}}, 1) + "\n";
 }
 
 }  // namespace cli

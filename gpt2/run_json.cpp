@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json_text.h"
 #include "base/run_fields.h"
 #include "gpt2/work_model.h"
 
@@ -105,7 +106,7 @@ void write_world(ordered_json& doc, const Trainer& trainer, const LoopOptions& o
 std::string run_settings_json(const Trainer& trainer, const LoopOptions& options) {
   ordered_json settings = ordered_json::object();
   write_fields(settings, run_fields_of(trainer, options));
-  return settings.dump(-1, ' ', false, decltype(settings)::error_handler_t::replace);
+  return stepscope::json_text(settings, -1);
 }
 
 std::string run_json(const Trainer& trainer, const LoopOptions& options, const RunResult& result, std::span<const int64_t> validated_steps,
@@ -139,7 +140,7 @@ std::string run_json(const Trainer& trainer, const LoopOptions& options, const R
     row["min_bytes"] = w.min_bytes;
     work.push_back(std::move(row));
   }
-  return doc.dump(1, ' ', false, decltype(doc)::error_handler_t::replace) + "\n";
+  return stepscope::json_text(doc, 1) + "\n";
 }
 
 }  // namespace gpt2

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 
 namespace gpt2 {
@@ -157,7 +158,7 @@ RunLogWriter::RunLogWriter(const std::filesystem::path& path, int64_t done) : pa
 }
 
 void RunLogWriter::write(const nlohmann::ordered_json& line) {
-  const std::string text = line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const std::string text = stepscope::json_text(line, -1) + "\n";
   std::string_view rest = text;
   while (!rest.empty()) {
     const ssize_t n = ::write(file_.get(), rest.data(), rest.size());

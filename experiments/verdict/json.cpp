@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/atomic_file.h"
+#include "base/json_text.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
 #include "experiments/verdict/document.h"
@@ -12,8 +13,6 @@
 
 namespace experiments {
 namespace {
-
-constexpr auto kReplaceBadText = Json::error_handler_t::replace;
 
 // Holds only numbers and texts, or an object's lists of them: a process with its curve, a text that is long.
 bool is_row(const Json& j) {
@@ -80,7 +79,7 @@ bool says_the_same(const Json& a, const Json& b) {
 
 std::string content_sha256(Json json) {
   json.erase("content_sha256");
-  return gpt2::sha256_text(json.dump(-1, ' ', false, kReplaceBadText));
+  return gpt2::sha256_text(stepscope::json_text(json, -1));
 }
 
 VerdictDocument verdict_from_json(const Json& json, const std::string& source) {
@@ -118,7 +117,7 @@ VerdictDocument load_verdict(const std::filesystem::path& file) {
 
 std::string verdict_text(const Json& j, int depth) {
   constexpr size_t kLine = 600;
-  const std::string flat = j.dump(-1, ' ', false, kReplaceBadText);
+  const std::string flat = stepscope::json_text(j, -1);
   if (!j.is_structured() || j.empty() || (depth > 0 && (flat.size() <= kLine || is_row(j)))) return flat;
   const std::string indent = "\n" + std::string(static_cast<size_t>(depth) + 1, ' ');
   std::string out(1, j.is_object() ? '{' : '[');

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "base/read_file.h"
 #include "profiler/document/fields.h"
 #include "profiler/document/not_json.h"
@@ -247,7 +248,7 @@ std::string to_json(const ProfileDocument& d) {
     j["lanes"] = list_of(d.lanes, "lanes");
   }
   j["sources"] = sources(!d.ranks.empty());
-  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return stepscope::json_text(j, 1) + "\n";
 }
 
 ProfileDocument profile_from_json(std::string_view text, const std::string& source) {

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "profiler/ranks/collectives.h"
 
 namespace profiler {
@@ -137,7 +138,7 @@ std::string links_to_json(const LinkCeilings& l) {
                          {"latency_ns", f.large.latency_ns},
                          {"bus_bytes_per_s", f.large.bus_bytes_per_s},
                          {"worst_error_pct", f.worst_error_pct}});
-  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return stepscope::json_text(j, 1) + "\n";
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "base/json_text.h"
 #include "profiler/records/names.h"
 
 namespace profiler {
@@ -124,7 +125,7 @@ std::string to_json(const CollectPlan& plan) {
   j["metrics"] = plan.metrics;
   j["max_launches"] = plan.max_launches;
   if (!plan.job.empty()) j["job"] = plan.job;
-  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return stepscope::json_text(j, 1) + "\n";
 }
 
 CollectPlan collect_plan_from_json(const std::string& text) {

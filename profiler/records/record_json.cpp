@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 
+#include "base/json_text.h"
 #include "profiler/records/names.h"
 
 namespace profiler {
@@ -120,7 +121,7 @@ void fields(F& f, R& r, const MissingRecord*) {
 
 // ---- values -----------------------------------------------------------------------------------------------
 [[noreturn]] void wrong(std::string_view key, std::string_view expected, const Json& found) {
-  std::string text = found.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = stepscope::json_text(found, -1);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   throw RecordError("field '" + std::string(key) + "': expected " + std::string(expected) + ", found " + text);
 }

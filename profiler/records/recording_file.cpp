@@ -4,6 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "base/json_text.h"
 #include "profiler/records/record_json.h"
 
 namespace profiler {
@@ -11,7 +12,7 @@ namespace {
 
 // Kernel names and command lines are bytes of somebody else's making; what is not UTF-8 becomes U+FFFD
 // instead of an exception in the middle of a run.
-std::string dumped(const nlohmann::ordered_json& j) { return j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace); }
+std::string dumped(const nlohmann::ordered_json& j) { return stepscope::json_text(j, -1); }
 
 }  // namespace
 

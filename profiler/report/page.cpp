@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "profiler/report/facts.h"
 #include "profiler/report/rank_views.h"
 #include "profiler/report/views.h"
@@ -102,7 +103,7 @@ std::string page_json(const ProfileDocument& d) {
   j["missing"] = missing(d);
   j["environment"] = environment_facts(d);
   j["texts"] = texts.list();
-  return j.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return stepscope::json_text(j, -1);
 }
 
 }  // namespace profiler

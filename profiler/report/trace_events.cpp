@@ -1,6 +1,7 @@
 #include "profiler/report/trace_events.h"
 
 #include <utility>
+#include "base/json_text.h"
 
 namespace profiler::trace {
 
@@ -23,7 +24,7 @@ std::string text(Json events, Json about) {
   j["traceEvents"] = std::move(events);
   about["time_basis"] = "the step shown";
   j["otherData"] = std::move(about);
-  return j.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return stepscope::json_text(j, -1) + "\n";
 }
 
 }  // namespace profiler::trace

@@ -1,8 +1,8 @@
-// JSON that a command prints or writes.
+// JSON as text.
 #pragma once
 #include <string>
 
-namespace cli {
+namespace stepscope {
 
 // File names and command lines are bytes: those that are no UTF-8 become U+FFFD, where nlohmann's own default throws.
 template <class Json>
@@ -10,4 +10,4 @@ std::string json_text(const Json& j, int indent) {
   return j.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace cli
+}  // namespace stepscope
