@@ -213,12 +213,12 @@ class Run {
       auto due = [&](int64_t every) { return every > 0 && (step % every == 0 || last); };
       const bool save = !o_.checkpoint_dir.empty() && (stopping || last || due(o_.checkpoint_every));
       // Weights may be looked at only between steps: the pipeline runs empty here and nowhere else.
-      const bool eval = !around_.examples.empty() && (last || due(o_.eval_every));
+      const bool eval = !o_.eval_set.empty() && (last || due(o_.eval_every));  // of all ranks: to empty it is a thing that they do together
       if (save || stopping || last || eval || due(o_.val_every) || due(o_.sample_every)) drain();
       if (save) save_checkpoint_now();
       if (stopping) return interrupted(step);
       if (due(o_.val_every)) validate(step);
-      if (eval) answer_questions(step);
+      if (eval && rank_of(o_) == 0) answer_questions(step);
       if (due(o_.sample_every) && rank_of(o_) == 0) sample(step);
     }
     at(Phase::end, done_);

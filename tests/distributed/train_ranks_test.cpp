@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/checksum.h"
+#include "gpt2/data/eval_set.h"
 #include "gpt2/data/token_shards.h"
 #include "gpt2/distributed/staged_communicator.h"
 #include "gpt2/reference/reference_trainer.h"
@@ -305,6 +306,37 @@ TEST(RanksCheckpoint, WeightsThatDifferAreNotSaved) {
   for (const Trained& run : runs)
     EXPECT_THAT(run.error, HasSubstr("the weights of rank 1 differ from those of the others after step 3, so nothing was saved"));
   EXPECT_TRUE(CheckpointStore(folder / "run", 9).steps().empty());
+  std::filesystem::remove_all(folder);
+}
+
+// Rank 0 alone answers the questions. Where ranks gather weights at the head of the next step, that needs the gathering now, of every rank:
+// one that goes on to its next step meets rank 0 with another exchange.
+TEST(RanksTrain, AllBringTheirWeightsTogetherBeforeOneEvaluates) {
+  struct Gathering final : Forwarding {
+    Gathering(std::unique_ptr<Trainer> t, std::vector<int64_t>& steps) : Forwarding(std::move(t)), gathered_after(steps) {}
+    StepOutcome finish_step() override {
+      const StepOutcome outcome = inner->finish_step();
+      finished = outcome.step;
+      return outcome;
+    }
+    void complete_weights() override { gathered_after.push_back(finished); }
+    std::vector<int64_t>& gathered_after;
+    int64_t finished = 0;
+  };
+  const auto folder = fresh_test_folder();
+  write_eval_set(folder / "questions.bin", std::vector<EvalExample>{{1, {3, 4}, {{5}, {6}}}});
+  LoopOptions o = loop_options(5, 1);
+  o.eval_set = (folder / "questions.bin").string();
+  o.eval_every = 2;
+  std::vector<std::vector<int64_t>> gathered_after(3);
+  const auto runs = run_reference(3, o, [&](std::unique_ptr<Trainer> t, int rank) {
+    return std::make_unique<Gathering>(std::move(t), gathered_after[static_cast<size_t>(rank)]);
+  });
+  for (size_t r = 0; r < runs.size(); ++r) {
+    EXPECT_EQ(runs[r].error, "");
+    EXPECT_THAT(gathered_after[r], ::testing::ElementsAre(2, 4, 5)) << "rank " << r;
+    EXPECT_EQ(runs[r].result.accuracies.size(), r == 0 ? 3u : 0u);
+  }
   std::filesystem::remove_all(folder);
 }
 
