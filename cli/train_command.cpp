@@ -143,11 +143,12 @@ constexpr double kEnd_s = 15;  // for what usually takes less than one
 
 // What must be the same on all ranks, beside the flags of the trainer: what the loop does together.
 gpt2::distributed::Identity identity_of_run(const TrainFlags& f, const TrainerFlags& settled) {
-  gpt2::distributed::Identity id = identity_of(as_arguments(settled, settled.steps));
-  for (const auto& [name, value] :
-       {std::pair{"--val-every", f.val_every}, std::pair{"--val-batches", f.val_batches}, std::pair{"--sample-every", f.sample_every},
-        std::pair{"--checkpoint-every", f.checkpoint_every}, std::pair{"--resume", static_cast<int64_t>(f.resume)}})
+  gpt2::distributed::Identity id = identity_of(as_arguments(settled, settled.steps), settled.trainer);
+  for (const auto& [name, value] : {std::pair{"--val-every", f.val_every}, std::pair{"--val-batches", f.val_batches},
+                                    std::pair{"--sample-every", f.sample_every}, std::pair{"--checkpoint-every", f.checkpoint_every},
+                                    std::pair{"--resume", static_cast<int64_t>(f.resume)}, std::pair{"--eval-every", f.eval_every}})
     id.push_back({name, std::to_string(value)});
+  id.push_back({"--eval", f.eval_set.empty() ? "" : "given"});  // rank 0 alone reads it
   id.push_back({"--checkpoints", f.checkpoint_dir});
   id.push_back({"--communicator", f.ranks.communicator});
   id.push_back({"--bucket-mib", std::to_string(f.ranks.bucket_mib)});

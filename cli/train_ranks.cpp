@@ -15,7 +15,9 @@
 #include "base/checksum.h"
 #include "base/errors.h"
 #include "base/mapped_file.h"
+#include "base/nvml.h"
 #include "build_info.inc"
+#include "cli/cuda_libraries.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
 #include "gpt2/distributed/agreement.h"
@@ -24,6 +26,9 @@
 #include "gpt2/distributed/rendezvous.h"
 #include "gpt2/distributed/sockets.h"
 #include "gpt2/distributed/staged_communicator.h"
+#ifdef STEPSCOPE_WITH_CUDA
+#include "mixed/attention_cudnn.h"
+#endif
 #if defined(STEPSCOPE_WITH_CUDA) && __has_include("gpt2/distributed/nccl.h")
 #define STEPSCOPE_GPU_RANKS
 #include "cli/announced_communicator.h"
@@ -66,15 +71,9 @@ std::vector<std::string> rank_command(const CommandLine& line) {
 void refuse_nested(const RankFlags& f) {
   if (f.rank >= 0 || f.world > 0)
     throw InputError(fmt::format("--gpus {}: starts the ranks itself; expected no --rank and --world with it", f.gpus));
-  dist::Start start;
-  try {
-    start = dist::discover({}, dist::process_environment());
-  } catch (const InputError&) {
-    return;  // a batch script of Slurm's, for example: what it says of ranks is not about this process
-  }
-  if (start.world.size > 1)
+  if (const auto world = dist::started_already(dist::process_environment()))
     throw InputError(fmt::format("--gpus {}: this process is already rank {} of {} (started by {}); expected one or the other", f.gpus,
-                                 start.world.rank, start.world.size, start.world.found_by));
+                                 world->rank, world->size, world->found_by));
 }
 
 }  // namespace
@@ -179,6 +178,7 @@ dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& 
   }
   if (!cpu && f.communicator != "staged") {
     dist::require_own_devices(*channel_);
+    dist::compare_identities(*channel_, {{"NCCL", dist::nccl_version()}}, host_id_);
     communicator_ = announced(dist::make_nccl(world(), *channel_));
     return *communicator_;
   }
@@ -228,7 +228,26 @@ int64_t accumulation_for(int64_t total, int64_t batch_size, int64_t seq_len, int
                                below + unit));
 }
 
-dist::Identity identity_of(const std::vector<std::string>& arguments) {
+namespace {
+
+// Which libraries compute: another version may choose another kernel, so that ranks have other speeds and, where NCCL differs, do not meet.
+void add_libraries(dist::Identity& id, const std::string& trainer) {
+  std::string why_not;
+  const auto device = stepscope::nvml::Device::open(why_not);
+  id.push_back({"the driver", device ? device->driver_version().value_or("") : ""});
+#ifdef STEPSCOPE_WITH_CUDA
+  if (trainer == "reference") return;
+  const auto version = find_cublas_lt(STEPSCOPE_CUDA_MAJOR).version;
+  id.push_back({"cuBLASLt", version ? std::to_string(*version) : ""});
+  if (trainer == "mixed") id.push_back({"cuDNN", mixed::cudnn_version()});
+#else
+  (void)trainer;
+#endif
+}
+
+}  // namespace
+
+dist::Identity identity_of(const std::vector<std::string>& arguments, const std::string& trainer) {
   dist::Identity id{{"the version of stepscope", fmt::format("{} ({}, {})", kVersion, kGitRevision, kBuildType)},
                     {"the program", fmt::format("{:016x}", gpt2::Checksum::of(gpt2::MappedFile("/proc/self/exe").bytes()))}};
   // Flags that a rank was not given stand there with their defaults, so every flag is in every rank's list.
@@ -248,6 +267,7 @@ dist::Identity identity_of(const std::vector<std::string>& arguments) {
   const GpuStatus gpu = gpu_status();
   id.push_back({"the GPU's model", gpu.name});
   id.push_back({"the GPU's memory", std::to_string(gpu.memory_bytes)});
+  add_libraries(id, trainer);
   for (const char* name : {"CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE",
                            "NCCL_MAX_CTAS", "NCCL_MIN_CTAS", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_GRAPH_MIXING_SUPPORT"}) {
     const char* value = std::getenv(name);

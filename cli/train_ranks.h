@@ -73,7 +73,7 @@ class EndOfRank {
 // --accumulation that makes a step of `total_batch` tokens; throws InputError naming the totals nearby that work.
 int64_t accumulation_for(int64_t total_batch, int64_t batch_size, int64_t seq_len, int ranks);
 
-// The build, the machine and the flags of this rank; `arguments` as as_arguments() gives them.
-gpt2::distributed::Identity identity_of(const std::vector<std::string>& arguments);
+// The build, the machine with its driver and libraries, and the flags of this rank; `arguments` as as_arguments() gives them.
+gpt2::distributed::Identity identity_of(const std::vector<std::string>& arguments, const std::string& trainer);
 
 }  // namespace cli

@@ -16,6 +16,11 @@ namespace {
 
 using stepscope::InputError;
 
+// Slurm runs this process, but not as one of several tasks.
+struct NoRankOfSlurm : InputError {
+  using InputError::InputError;
+};
+
 // The variables of one starter.
 class Variables {
  public:
@@ -126,14 +131,17 @@ std::optional<Start> by_slurm(const Environment& e, const StartFlags& f) {
   const int tasks = v.number("SLURM_NTASKS");
   if (!v.maybe("SLURM_STEP_NUM_TASKS")) {
     if (tasks == 1) return std::nullopt;
-    throw InputError(fmt::format(
+    throw NoRankOfSlurm(fmt::format(
         "Slurm: SLURM_NTASKS is {}, but this is the batch script and no step of its own; start the program with srun, or give --gpus",
         tasks));
   }
   const auto place = v.place("SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
-  if (place.second != tasks)
-    throw InputError(fmt::format("Slurm: this step has {} tasks and the job {}; start the program with srun -n {}, or give --gpus",
-                                 place.second, tasks, tasks));
+  if (place.second != tasks) {
+    const std::string what = fmt::format("Slurm: this step has {} task{} and the job {}; start the program with srun -n {}", place.second,
+                                         place.second == 1 ? "" : "s", tasks, tasks);
+    if (place.second == 1) throw NoRankOfSlurm(what + ", or give --gpus");
+    throw InputError(what);
+  }
   Start s;
   const std::string job = v.text("SLURM_JOB_ID"), step = v.text("SLURM_STEP_ID");
   s.world = world_of(place, {v.number("SLURM_LOCALID"), -1}, job + "." + step, "slurm");
@@ -230,6 +238,17 @@ Start discover(const StartFlags& flags, const Environment& environment) {
   const auto token = environment("STEPSCOPE_TOKEN");
   s.token = token ? *token : sha256_text(fmt::format("{} {} {}", s.world.found_by, s.world.job, ::getuid()));
   return s;
+}
+
+std::optional<World> started_already(const Environment& environment) {
+  StartFlags anywhere;
+  anywhere.rendezvous = "unix:@";  // or mpirun's ranks would have to say where
+  try {
+    const World world = innermost(anywhere, environment).world;
+    return world.size > 1 ? std::optional(world) : std::nullopt;
+  } catch (const NoRankOfSlurm&) {
+    return std::nullopt;
+  }
 }
 
 std::string first_host(const std::string& list) {

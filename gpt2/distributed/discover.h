@@ -32,6 +32,10 @@ struct Start {
 // and for a Slurm batch script that runs the program without srun; nothing is guessed.
 Start discover(const StartFlags& flags, const Environment& environment);
 
+// The ranks that a starter has already made of this program, wherever they would meet; nullopt where there is one process, or where Slurm
+// runs it as a batch script or as the only task of a step: our own launcher may start ranks there. Throws stepscope::InputError as above.
+std::optional<World> started_already(const Environment& environment);
+
 // The first host of Slurm's compressed list: "n[07-09,12],login" -> "n07".
 std::string first_host(const std::string& node_list);
 

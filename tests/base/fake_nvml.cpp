@@ -1,5 +1,6 @@
 // Stands in for libnvidia-ml.so.1: one device whose answers are round numbers. FAKE_NVML says what it refuses: "init", "energy"
-// (not supported), "device" (unknown bus id), "strangers" (three compute processes). It has no function for the limit of power.
+// (not supported), "device" (unknown bus id), "strangers" (three compute processes). FAKE_NVML_DRIVER is another version of the driver.
+// It has no function for the limit of power.
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -31,7 +32,10 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** out) { return index == 
 int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** out) {
   return std::strcmp(id, "0000:1b:00.0") == 0 ? (*out = &device, 0) : kNotFound;
 }
-int nvmlSystemGetDriverVersion(char* text, unsigned size) { return std::strncpy(text, "580.65.06", size), 0; }
+int nvmlSystemGetDriverVersion(char* text, unsigned size) {
+  const char* other = std::getenv("FAKE_NVML_DRIVER");
+  return std::strncpy(text, other ? other : "580.65.06", size), 0;
+}
 int nvmlDeviceGetClockInfo(void* asked, int which, unsigned* out) {
   return answer(asked, out, which == 1 ? 1500u : which == 2 ? 3201u : 0u);
 }

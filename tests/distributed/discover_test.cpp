@@ -178,6 +178,25 @@ TEST(Discover, RanksOfOneJobShareAddressAndTokenAndThoseOfAnotherDoNot) {
   EXPECT_NE(start_of("0", "a").token, start_of("0", "b").token);
 }
 
+// With --gpus our launcher would start as many ranks again in each of them.
+TEST(Discover, RanksThatAreStartedAlreadyAreFoundWithoutAnAddress) {
+  const auto ranks = [](const Variables& variables) {
+    const auto world = started_already(environment_of(variables));
+    return world ? world->size : 1;
+  };
+  EXPECT_EQ(ranks(kLauncher), 4);
+  EXPECT_EQ(ranks(kTorchrun), 8);
+  EXPECT_EQ(ranks(kMpich), 2);
+  EXPECT_EQ(ranks(with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}})), 3);
+  EXPECT_EQ(ranks(without(kMpirun, "PMIX_NAMESPACE")), 3);
+  EXPECT_EQ(ranks(without(kSlurm, "SLURM_STEP_NODELIST")), 4);
+  EXPECT_EQ(ranks({}), 1);
+  EXPECT_EQ(ranks({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "7"}}), 1) << "a batch script";
+  EXPECT_EQ(ranks(with(kSlurm, {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})), 1) << "srun -n 1 in a larger job";
+  EXPECT_THROW(ranks(with(kSlurm, {{"SLURM_NTASKS", "8"}})), stepscope::InputError) << "four of a job's eight tasks";
+  EXPECT_THROW(ranks(without(kTorchrun, "LOCAL_WORLD_SIZE")), stepscope::InputError) << "nothing is guessed";
+}
+
 TEST(Discover, RecordsOuterStartersWithoutComparingThem) {
   const Start s = discover({}, environment_of(with(kSlurm, kTorchrun)));
   EXPECT_EQ(s.recorded.at("SLURM_PROCID"), "3");

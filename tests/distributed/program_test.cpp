@@ -172,6 +172,12 @@ TEST(Ranks, SeveralAreRefusedWhereTheyAreStartedAlready) {
   EXPECT_THAT(o.err, HasSubstr("already rank 1 of 3 (started by stepscope)"));
 }
 
+TEST(Ranks, SeveralAreRefusedInEachProcessOfMpiexecThoughItSaysNoAddress) {
+  const Outcome o = stepscope(std::string(kTrain) + "--gpus 2 --steps 1", "PMI_RANK=1 PMI_SIZE=3 CUDA_VISIBLE_DEVICES=");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("already rank 1 of 3 (started by mpich)"));
+}
+
 TEST(Ranks, ATotalBatchThatDoesNotDivideSaysWhichDo) {
   const Outcome o = stepscope(std::string(kTrain) + "--gpus 2 --total-batch 100");
   EXPECT_EQ(o.exit_code, 2);
@@ -214,6 +220,26 @@ TEST(Ranks, ADifferentFlagIsRefusedOnBothWithBothValues) {
   EXPECT_EQ(zero.end(), 2);
   EXPECT_EQ(one.end(), 2);
   EXPECT_THAT(zero.err(), HasSubstr("the ranks differ in --lr: '0.001' on rank 0; '0.01' on rank 1"));
+}
+
+// All ranks empty their pipelines before rank 0 answers questions.
+TEST(Ranks, AnotherPaceOfTheQuestionsIsRefused) {
+  const std::string address = fresh_address(), questions = std::string("--eval ") + TEST_DATA "/no_such_set.bin ";
+  Running one(by_hand(1, 2, address));
+  Running zero(by_hand(0, 2, address) + questions);
+  EXPECT_EQ(zero.end(), 2);
+  EXPECT_EQ(one.end(), 2);
+  EXPECT_THAT(zero.err(), HasSubstr("the ranks differ in --eval: 'given' on rank 0; nothing on rank 1"));
+}
+
+TEST(Ranks, AnotherDriverIsRefused) {
+  const std::string address = fresh_address();
+  const std::string driver = "LD_LIBRARY_PATH=" FAKE_DRIVER " FAKE_NVML_DRIVER=";
+  Running one(by_hand(1, 2, address), driver + "575.57.08");
+  Running zero(by_hand(0, 2, address), driver + "580.65.06");
+  EXPECT_EQ(zero.end(), 2);
+  EXPECT_EQ(one.end(), 2);
+  EXPECT_THAT(zero.err(), HasSubstr("the ranks differ in the driver: '580.65.06' on rank 0; '575.57.08' on rank 1"));
 }
 
 TEST(Ranks, DifferentDataIsRefused) {
