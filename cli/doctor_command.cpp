@@ -27,6 +27,7 @@
 #include "profiler/recording/recording.h"
 #include "profiler/report/html.h"
 #ifdef STEPSCOPE_WITH_CUDA
+#include "gpt2/distributed/nccl.h"
 #include "mixed/attention_cudnn.h"
 #endif
 
@@ -82,11 +83,22 @@ void check_libraries(Report& r) {
   const bool nvperf = dlopen("libnvperf_host.so", RTLD_NOW | RTLD_LOCAL) != nullptr;
   r.add("nvperf", nvperf ? Status::ok : Status::warn, nvperf ? "libnvperf_host.so" : "libnvperf_host.so cannot be loaded",
         nvperf ? "" : "it belongs beside libcupti; without it there are times but no counters");
-  int nccl = 0;
-  if (void* h = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)) {
-    if (auto* f = reinterpret_cast<int (*)(int*)>(dlsym(h, "ncclGetVersion"))) f(&nccl);
-  }
-  r.add("NCCL", nccl ? Status::ok : Status::skip, nccl ? fmt::format("{}", nccl) : "not found; nothing needs it yet");
+}
+
+// What `train` of several ranks finds: the library that would carry their gradients, and who could start them.
+void check_several_gpus(Report& r) {
+#ifdef STEPSCOPE_WITH_CUDA
+  if (const auto why = gpt2::distributed::why_no_nccl())
+    r.add("NCCL", gpu_status().count > 2 ? Status::warn : Status::skip, "not found; only more than two GPUs, or several hosts, need it",
+          *why);
+  else
+    r.add("NCCL", Status::ok, gpt2::distributed::nccl_version());
+#endif
+  std::string starters;
+  for (const char* tool : {"mpirun", "mpiexec", "torchrun", "srun"})
+    if (!stepscope::program_in_path(tool).empty()) starters += (starters.empty() ? "" : ", ") + std::string(tool);
+  r.add("starters of ranks", starters.empty() ? Status::skip : Status::ok,
+        starters.empty() ? "no mpirun, mpiexec, torchrun or srun; `train --gpus N` needs none on one host" : starters);
 }
 
 // Each is needed by one output only. What was built without it says so itself, and exits with 3.
@@ -251,6 +263,7 @@ void add_doctor_command(Command& app, const CommandLine& line, int& exit_code) {
     if (!sweep->links.empty()) throw stepscope::InputError(fmt::format("--links {}: expected --gpus N with it", sweep->links));
     Report r;
     check_gpu(r, std::filesystem::read_symlink("/proc/self/exe").string());
+    check_several_gpus(r);
     check_optional_parts(r);
     check_tools(r);
     if (*json) {

@@ -141,6 +141,31 @@ TEST(cli, doctor_without_a_gpu_exits_3_and_prints_the_cause) {
   EXPECT_THAT(o.out, HasSubstr("FAIL  GPU"));
 }
 
+TEST(cli, doctor_says_who_could_start_ranks) {
+  const auto folder = fresh_folder();
+  const std::string here = "PATH=" + folder.string() + " CUDA_VISIBLE_DEVICES=";
+  EXPECT_THAT(stepscope("doctor", here).out, HasSubstr("skip  starters of ranks    no mpirun, mpiexec, torchrun or srun"));
+  for (const char* name : {"torchrun", "srun"}) {
+    std::ofstream(folder / name) << "#!/bin/sh\n";
+    std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
+  }
+  EXPECT_THAT(stepscope("doctor", here).out, HasSubstr("ok    starters of ranks    torchrun, srun\n"));
+  std::filesystem::remove_all(folder);
+}
+
+#ifdef STEPSCOPE_WITH_CUDA
+TEST(cli, doctor_finds_the_nccl_that_train_would_open) {
+  const Outcome none = stepscope("doctor", "STEPSCOPE_NCCL_LIBRARY=/no/libnccl.so CUDA_VISIBLE_DEVICES=");
+  EXPECT_THAT(none.out, HasSubstr("NCCL                 not found; only more than two GPUs, or several hosts, need it\n"));
+  if (none.out.find("this build has no NCCL") != std::string::npos) GTEST_SKIP() << "built without nccl.h";
+  EXPECT_THAT(none.out, HasSubstr("/no/libnccl.so"));
+  const Outcome found = stepscope("doctor", "STEPSCOPE_NCCL_LIBRARY=" FAKE_NCCL " CUDA_VISIBLE_DEVICES=");
+  EXPECT_THAT(found.out, HasSubstr("ok    NCCL                 2.28.9\n"));
+  const Outcome old = stepscope("doctor", "FAKE_NCCL_VERSION=22500 STEPSCOPE_NCCL_LIBRARY=" FAKE_NCCL " CUDA_VISIBLE_DEVICES=");
+  EXPECT_THAT(old.out, HasSubstr("NCCL 2.25.0 is older than 2.26.0"));
+}
+#endif
+
 TEST(cli, a_file_that_is_no_checkpoint_is_refused_as_a_model) {
   const auto folder = fresh_folder();
   const auto file = folder / "junk.bin";
