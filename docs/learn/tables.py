@@ -108,7 +108,7 @@ PARTS = {
 
 
 def several_gpus(name, part):
-    d = json.loads((HERE / "measured" / name).read_text())
+    d = json.loads((HERE / "measured" / name).read_text(encoding="utf-8"))
     s = d["setup"]
     who = f"{d['device']}, CUDA {d['driver']}, {d['communicator']}, {d['at'][:10]}"
     if part != "links":
@@ -122,7 +122,7 @@ def table(name):
     file = HERE / "measured" / name
     if not file.exists():
         return f"*Not measured yet: `docs/learn/measured/{name}` is made by `stepscope kernels … --json`.*\n"
-    d = json.loads(file.read_text())
+    d = json.loads(file.read_text(encoding="utf-8"))
     ladder = any("idea" in r for r in d["rows"])
     out, shape = [], None
     for r in d["rows"]:
@@ -145,12 +145,12 @@ def table(name):
 def main():
     check, wrong = "--check" in sys.argv[1:], []
     for page in sorted(HERE.glob("*.md")):
-        text = page.read_text()
+        text = page.read_text(encoding="utf-8")
         new = PLACE.sub(lambda m: m.group(1) + table(m.group(2)) + m.group(3), text)
         if new != text:
             wrong.append(page.name)
             if not check:
-                page.write_text(new)
+                page.write_text(new, encoding="utf-8")
     if check and wrong:
         print("docs/learn/tables.py would change " + ", ".join(wrong) + ": run it and commit the pages")
         return 1

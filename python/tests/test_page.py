@@ -10,19 +10,19 @@ page = pytest.importorskip("page")
 
 def test_every_table_is_what_its_records_say(capsys):
     assert page.main(["--check"]) == 0, capsys.readouterr().out
-    assert sum(len(page.MARK.findall(p.read_text())) for p in page.PAGES) >= 2
+    assert sum(len(page.MARK.findall(p.read_text(encoding="utf-8"))) for p in page.PAGES) >= 2
 
 
 def test_a_changed_figure_is_found(tmp_path, monkeypatch):
-    text = page.PAGES[0].read_text()
+    text = page.PAGES[0].read_text(encoding="utf-8")
     copy = page.ROOT / "docs" / "python.md"
     changed = tmp_path / "python.md"
-    changed.write_text(text.replace("| 0.304 [0.303, 0.304] |", "| 0.204 [0.303, 0.304] |"))
-    assert changed.read_text() != text and copy.read_text() == text
+    changed.write_text(text.replace("| 0.304 [0.303, 0.304] |", "| 0.204 [0.303, 0.304] |"), encoding="utf-8")
+    assert changed.read_text(encoding="utf-8") != text and copy.read_text(encoding="utf-8") == text
     monkeypatch.setattr(page, "ROOT", tmp_path)
     monkeypatch.setattr(page, "PAGES", [changed])
     assert page.main(["--check"]) == 1
-    assert page.main([]) == 0 and changed.read_text() == text
+    assert page.main([]) == 0 and changed.read_text(encoding="utf-8") == text
 
 
 def test_a_check_is_cut_to_its_worst_tensors():

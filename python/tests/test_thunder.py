@@ -140,7 +140,7 @@ def test_a_symbolic_size_is_left_and_whole_packs_are_taken():
 
 
 def test_the_widest_rows_are_those_of_the_kernels():
-    forward, backward = ((ROOT / f"gpt2/ops/layernorm_{pass_}.cu").read_text() for pass_ in ("forward", "backward"))
+    forward, backward = ((ROOT / f"gpt2/ops/layernorm_{pass_}.cu").read_text(encoding="utf-8") for pass_ in ("forward", "backward"))
     packs = int(re.search(r"kMostHeldPacks = (\d+);", forward)[1])
     threads = int(re.search(r"kFusedThreads = (\d+);", backward)[1])
     whole, single = map(int, re.search(r"kFusedThreads \* \(packs \? (\d+) : (\d+)\)", backward).groups())

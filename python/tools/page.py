@@ -111,12 +111,12 @@ def main(arguments):
         return take(arguments[1:])
     bad = 0
     for page in PAGES:
-        text = page.read_text()
+        text = page.read_text(encoding="utf-8")
         if filled(text) != text:
             bad += 1
             print(f"{page.relative_to(ROOT)}: {'differs from its records' if '--check' in arguments else 'written'}")
             if "--check" not in arguments:
-                page.write_text(filled(text))
+                page.write_text(filled(text), encoding="utf-8")
     return 1 if bad and "--check" in arguments else 0
 
 

@@ -1,12 +1,41 @@
 #!/usr/bin/env bash
 # The tests of python/ by pytest. Exits 77 (skipped) with the reason where they cannot run.
 #   run_pytest.sh SOURCE_DIR cpu|gpu
+#   STEPSCOPE_TEST_PYTHON=FILE       another interpreter than python3
+#   STEPSCOPE_TEST_VENV=DIR          makes a virtual environment there, unless there is one, and installs PyTorch for CPUs and pytest into it.
+#                                    Who asks for that gets a failure, not a skip, where it cannot be had
+#   STEPSCOPE_TEST_TORCH=2.6.0       that version of PyTorch (default: the newest); STEPSCOPE_TEST_TORCH_INDEX=URL: from there; "": from PyPI
+#   STEPSCOPE_TEST_PACKAGES="A B"    and these packages (transformers, lightning-thunder), whose tests are skipped without them
 set -euo pipefail
 source_dir=$1 part=$2
 python=${STEPSCOPE_TEST_PYTHON:-python3}
+if [[ -n ${STEPSCOPE_TEST_VENV:-} ]]; then
+  index=${STEPSCOPE_TEST_TORCH_INDEX-https://download.pytorch.org/whl/cpu}
+  wanted="torch${STEPSCOPE_TEST_TORCH:+==$STEPSCOPE_TEST_TORCH} numpy pytest ${STEPSCOPE_TEST_PACKAGES:-}"
+  # Another mark, or none, is of another request or of a run that was stopped while it installed.
+  if [[ $(cat "$STEPSCOPE_TEST_VENV/installed" 2>&1) != "$wanted" ]]; then
+    if [[ -e $STEPSCOPE_TEST_VENV && ! -e $STEPSCOPE_TEST_VENV/pyvenv.cfg ]]; then
+      echo "STEPSCOPE_TEST_VENV=$STEPSCOPE_TEST_VENV: there already, and no virtual environment; expected a folder to make" >&2
+      exit 1
+    fi
+    rm -rf "$STEPSCOPE_TEST_VENV"
+    "$python" -m venv "$STEPSCOPE_TEST_VENV" || exit 1
+    install=("$STEPSCOPE_TEST_VENV/bin/python" -m pip install --quiet)
+    "${install[@]}" ${index:+--index-url "$index"} "${wanted%% *}" || exit 1
+    # shellcheck disable=SC2086  # a list of names
+    "${install[@]}" ${wanted#* } || exit 1
+    echo "$wanted" > "$STEPSCOPE_TEST_VENV/installed"
+  fi
+  python=$STEPSCOPE_TEST_VENV/bin/python
+fi
 for module in torch pytest; do
   if ! why=$("$python" -c "import $module" 2>&1); then
-    echo "skipped: $python cannot import $module (${why##*$'\n'}); name another interpreter in STEPSCOPE_TEST_PYTHON"
+    if [[ -n ${STEPSCOPE_TEST_VENV:-} ]]; then
+      echo "$python was installed and cannot import $module: ${why##*$'\n'}" >&2
+      exit 1
+    fi
+    echo "skipped: $python cannot import $module (${why##*$'\n'}); name another interpreter in STEPSCOPE_TEST_PYTHON, or a folder to" \
+         "install PyTorch into in STEPSCOPE_TEST_VENV"
     exit 77
   fi
 done

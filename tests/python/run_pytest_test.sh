@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# run_pytest.sh with made-up interpreters: run_pytest_test.sh SOURCE_DIR
+set -euo pipefail
+source_dir=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+unset STEPSCOPE_TEST_PYTHON STEPSCOPE_TEST_VENV STEPSCOPE_TEST_TORCH STEPSCOPE_TEST_TORCH_INDEX STEPSCOPE_TEST_PACKAGES
+failed=0
+# An interpreter without PyTorch. `-m venv DIR` makes another; its `pip install` writes down what it was asked for and gives PyTorch where
+# there is a file `can_install`; pytest ends with 5.
+cat > "$folder/python" <<'PYTHON'
+#!/usr/bin/env bash
+case "$*" in
+  "-m venv "*) mkdir -p "$3/bin"; touch "$3/pyvenv.cfg"; cp "$0" "$3/bin/python" ;;
+  "-m pip install "*)
+    echo "${*:4}" >> "$FOLDER/asked"
+    [[ -e $FOLDER/can_install ]] || exit 1
+    touch "$(dirname "$0")/has_torch" ;;
+  "-c import "*) [[ -e $(dirname "$0")/has_torch ]] || { echo "No module" >&2; exit 1; } ;;
+  "-m pytest "*) exit 5 ;;
+esac
+PYTHON
+chmod +x "$folder/python"
+export FOLDER=$folder STEPSCOPE_TEST_PYTHON=$folder/python
+expect() {  # what, exit code, a text of its output, variables…
+  local what=$1 code=$2 text=$3 found=0
+  shift 3
+  local out
+  out=$(env "$@" "$source_dir/tests/python/run_pytest.sh" "$source_dir" cpu 2>&1) || found=$?
+  if [[ $found != "$code" || $out != *"$text"* ]]; then
+    echo "$what: exit $found instead of $code, or without '$text': $out"
+    failed=1
+  fi
+}
+expect "without PyTorch" 77 "cannot import torch" NONE=
+expect "an installation that fails is no skip" 1 "" STEPSCOPE_TEST_VENV="$folder/venv"
+touch "$folder/can_install"
+: > "$folder/asked"
+expect "half an installation is made anew, and pytest's answer is the answer" 5 "" STEPSCOPE_TEST_VENV="$folder/venv" \
+  STEPSCOPE_TEST_TORCH=2.6.0 STEPSCOPE_TEST_PACKAGES="transformers"
+grep -qx -- "--quiet --index-url https://download.pytorch.org/whl/cpu torch==2.6.0" "$folder/asked" || { echo "asked for: $(cat "$folder/asked")"; failed=1; }
+grep -qx -- "--quiet numpy pytest transformers" "$folder/asked" || { echo "asked for: $(cat "$folder/asked")"; failed=1; }
+: > "$folder/asked"
+expect "what is there is not installed again" 5 "" STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.6.0 STEPSCOPE_TEST_PACKAGES="transformers"
+[[ ! -s $folder/asked ]] || { echo "installed again: $(cat "$folder/asked")"; failed=1; }
+expect "another version is not taken for the one that is there" 5 "" STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0
+grep -q "torch==2.11.0" "$folder/asked" || { echo "asked for: $(cat "$folder/asked")"; failed=1; }
+mkdir "$folder/mine"
+touch "$folder/mine/file"
+expect "a folder of something else is left alone" 1 "no virtual environment" STEPSCOPE_TEST_VENV="$folder/mine"
+[[ -e $folder/mine/file ]] || { echo "a folder that is no virtual environment was emptied"; failed=1; }
+expect "from PyPI" 5 "" STEPSCOPE_TEST_VENV="$folder/other" STEPSCOPE_TEST_TORCH_INDEX=
+grep -qx -- "--quiet torch" "$folder/asked" || { echo "asked for: $(cat "$folder/asked")"; failed=1; }
+exit $failed
