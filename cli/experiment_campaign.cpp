@@ -8,6 +8,8 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "cli/gpu.h"
+#include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
 #include "experiments/session/campaign_run.h"
 #include "experiments/verdict/ledger.h"
@@ -62,6 +64,9 @@ void check_arguments(const Experiment& e) {
     Command parser;
     TrainerFlags flags;
     add_trainer_flags(parser, flags);
+    ExchangeFlags exchange;
+    const bool several = experiments::gpus_of(e, w, arm) > 1;
+    if (several) add_exchange_flags(parser, exchange);
     try {
       parser.parse(experiments::trainer_arguments(e, w, arm));
       settle(flags);
@@ -69,7 +74,12 @@ void check_arguments(const Experiment& e) {
     } catch (const InputError& error) {
       throw InputError(fmt::format("{}: arm {}, {}: {}", e.file.string(), arm, w.text(), error.what()));
     }
-    return as_arguments(flags, flags.steps);
+    std::vector<std::string> all = as_arguments(flags, flags.steps);
+    if (several) {
+      const std::vector<std::string> of_ranks = as_arguments(exchange);
+      all.insert(all.end(), of_ranks.begin(), of_ranks.end());
+    }
+    return all;
   };
   std::set<std::string> workloads;
   for (const experiments::Workload& w : e.workloads) {
@@ -160,11 +170,18 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   std::vector<Experiment> experiments_to_run = chosen(f, folder, root, session.gpu().present ? session.gpu().name : "");
   if (f.measure.minimum_effect_pct > 0)
     for (Experiment& e : experiments_to_run) e.minimum_effect_pct = f.measure.minimum_effect_pct;
+  std::vector<std::string> left_out;
+  if (session.gpu().present)  // without one, its own message says so
+    left_out = experiments::keep_those_with_enough_gpus(experiments_to_run, gpu_status().count);
+  if (!f.all && !left_out.empty()) throw stepscope::MachineError(left_out.front());
+  for (const std::string& why : left_out) fmt::print(stderr, "stepscope: left out: {}\n", why);
   if (experiments_to_run.empty()) {
     if (f.json)
       fmt::print("[]\n");
     else
-      fmt::print("nothing to run: {}\n", f.changed ? "every verdict still holds" : "there is no experiment");
+      fmt::print("nothing to run: {}\n", !left_out.empty() ? "nothing that this machine has the GPUs for"
+                                         : f.changed       ? "every verdict still holds"
+                                                           : "there is no experiment");
     return;
   }
   for (const Experiment& e : experiments_to_run) check_arguments(e);

@@ -113,7 +113,7 @@ void measure(const LinkSweepFlags& f, const RankFlags& ranks, RankSession& sessi
 
 int be_a_rank(const LinkSweepFlags& f) {
   RankFlags ranks;
-  ranks.communicator = f.communicator;
+  ranks.exchange.communicator = f.communicator;
   const auto session = RankSession::join(ranks);
   if (!session) throw InputError("--sweep-rank: expected a process that `doctor --gpus N` started");
   dist::Failure mine;

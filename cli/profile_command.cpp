@@ -48,7 +48,7 @@ using stepscope::TemporaryFolder;
 struct ProfileFlags {
   TrainerFlags trainer;
   int64_t gpus = 1;
-  std::string communicator = "auto";
+  ExchangeFlags exchange;
   std::string links;
   int64_t warmup = 10;
   int64_t traced = 5;
@@ -200,7 +200,11 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   argv.insert(argv.end(), train.begin(), train.end());
   const std::string run_json = folder.file("run.json"), plan_file = folder.file("plan.json");
   argv.insert(argv.end(), {"--run-json", run_json, "--quiet"});
-  if (f.gpus > 1) argv.insert(argv.end(), {"--gpus", std::to_string(f.gpus), "--communicator", f.communicator});
+  if (f.gpus > 1) {
+    const std::vector<std::string> exchange = as_arguments(f.exchange);
+    argv.insert(argv.end(), {"--gpus", std::to_string(f.gpus)});
+    argv.insert(argv.end(), exchange.begin(), exchange.end());
+  }
 
   profiler::Ceilings measured;
   std::map<std::string, std::string> environment;
@@ -331,9 +335,8 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
   c->add_option("--gpus", f->gpus, "train on this many GPUs of this host, one process each, and show all in one document")
       ->check(whole(1, 4096))
       ->capture_default_str();
-  f->of_ranks.push_back(c->add_option("--communicator", f->communicator, "with --gpus: how gradients travel, as in `train`")
-                            ->one_of(communicators())
-                            ->capture_default_str());
+  add_exchange_flags(*c, f->exchange);
+  f->of_ranks = f->exchange.arguments;
   f->of_ranks.push_back(c->add_option("--link-ceilings", f->links,
                                       "sweep of collectives that `doctor --gpus N` wrote (default: the kept one of these GPUs)"));
   f->of_steps.push_back(c->add_option("--warmup", f->warmup, "steps to run before the timed ones")->check(whole(1))->capture_default_str());

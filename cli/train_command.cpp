@@ -150,8 +150,8 @@ gpt2::distributed::Identity identity_of_run(const TrainFlags& f, const TrainerFl
     id.push_back({name, std::to_string(value)});
   id.push_back({"--eval", f.eval_set.empty() ? "" : "given"});  // rank 0 alone reads it
   id.push_back({"--checkpoints", f.checkpoint_dir});
-  id.push_back({"--communicator", f.ranks.communicator});
-  id.push_back({"--bucket-mib", std::to_string(f.ranks.bucket_mib)});
+  const std::vector<std::string> exchange = as_arguments(f.ranks.exchange);
+  for (size_t i = 0; i < exchange.size(); i += 2) id.push_back({exchange[i], exchange[i + 1]});
   return id;
 }
 
@@ -193,7 +193,7 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
     if (first) fmt::print(stderr, "stepscope: {}\n", finished);
     return true;
   }
-  if (f.ranks.bucket_mib > 0) trainer_opts.bucket_mib = f.ranks.bucket_mib;
+  if (f.ranks.exchange.bucket_mib > 0) trainer_opts.bucket_mib = f.ranks.exchange.bucket_mib;
   if (session != nullptr) trainer_opts.communicator = &session->connect(f.ranks, flags.trainer);
   // A GPU trainer exchanges something when it is made, so its ranks cannot hear each other out in between: the watchdog tells them.
   gpt2::distributed::agree(flags.trainer == "reference" ? channel : nullptr, [&] { trainer = make_trainer(flags, trainer_opts); });

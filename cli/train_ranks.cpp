@@ -80,6 +80,27 @@ void refuse_nested(const RankFlags& f) {
 
 std::vector<std::string> communicators() { return {"auto", "nccl", "peer", "staged"}; }
 
+void add_exchange_flags(Command& c, ExchangeFlags& f) {
+  f.arguments.push_back(c.add_option("--communicator", f.communicator,
+                                     "how gradients travel: nccl between GPUs, peer by copies between GPUs of one host, staged through "
+                                     "host memory, auto: peer for two ranks of one host that can, else nccl")
+                            ->one_of(communicators())
+                            ->capture_default_str());
+  f.arguments.push_back(
+      c.add_option("--bucket-mib", f.bucket_mib, "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: 25")
+          ->check(whole(0, 1 << 20))
+          ->capture_default_str());
+  f.arguments.push_back(
+      c.add_option("--nccl-blocks", f.nccl_blocks,
+                   "thread blocks of NCCL's kernels, each of which takes a multiprocessor; 0: STEPSCOPE_NCCL_CTAS, or what NCCL chooses")
+          ->check(whole(0, 64))
+          ->capture_default_str());
+}
+
+std::vector<std::string> as_arguments(const ExchangeFlags& f) {
+  return {"--communicator", f.communicator, "--bucket-mib", std::to_string(f.bucket_mib), "--nccl-blocks", std::to_string(f.nccl_blocks)};
+}
+
 void add_rank_flags(Command& c, RankFlags& f) {
   c.add_option("--gpus", f.gpus, "train on this many GPUs of this host, one process each (CPU reference: so many processes)")
       ->check(whole(1, kMostRanks));
@@ -97,17 +118,9 @@ void add_rank_flags(Command& c, RankFlags& f) {
       c.add_option("--silence-timeout", f.silence_timeout_s, "give a rank up whose process has not been heard for so many seconds")
           ->check(real_above(0, 1e6))
           ->capture_default_str();
-  Argument* communicator = c.add_option("--communicator", f.communicator,
-                                        "how gradients travel: nccl between GPUs, peer by copies between GPUs of one host, staged through "
-                                        "host memory, auto: peer for two "
-                                        "ranks of one host that can, else nccl")
-                               ->one_of(communicators())
-                               ->capture_default_str();
-  Argument* bucket =
-      c.add_option("--bucket-mib", f.bucket_mib, "MiB of fp32 gradients that ranks exchange at a time, at least, in whole layers; 0: 25")
-          ->check(whole(0, 1 << 20))
-          ->capture_default_str();
-  f.of_several = {rendezvous, stall, silence, communicator, bucket};
+  f.of_several = {rendezvous, stall, silence};
+  add_exchange_flags(c, f.exchange);
+  f.of_several.insert(f.of_several.end(), f.exchange.arguments.begin(), f.exchange.arguments.end());
   c.add_option("--total-batch", f.total_batch, "tokens of a step over all ranks; sets --accumulation")->check(whole(1));
 }
 
@@ -118,7 +131,7 @@ std::optional<int> launch_ranks(const RankFlags& f, const std::string& trainer, 
   if (trainer != "reference") {
     const GpuStatus gpu = gpu_status();
     if (!gpu.present) throw MachineError(fmt::format("--trainer {} needs a GPU: {}", trainer, gpu.why_not));
-    if (gpu.count < f.gpus && f.communicator != "staged")
+    if (gpu.count < f.gpus && f.exchange.communicator != "staged")
       throw MachineError(fmt::format("--gpus {}: {} GPU{} visible here; check `nvidia-smi` and CUDA_VISIBLE_DEVICES", f.gpus, gpu.count,
                                      gpu.count == 1 ? " is" : "s are"));
   }
@@ -164,22 +177,24 @@ void RankSession::compare(const dist::Identity& identity) { dist::compare_identi
 
 dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& trainer) {
   const bool cpu = trainer == "reference";
-  if (cpu && (f.communicator == "nccl" || f.communicator == "peer"))
+  if (cpu && (f.exchange.communicator == "nccl" || f.exchange.communicator == "peer"))
     throw InputError(
-        fmt::format("--communicator {}: the reference trainer's gradients are in host memory; expected staged", f.communicator));
+        fmt::format("--communicator {}: the reference trainer's gradients are in host memory; expected staged", f.exchange.communicator));
 #ifdef STEPSCOPE_GPU_RANKS
   if (!cpu) dist::agree(channel_.get(), [&] { dist::use_device_of(world()); });
   std::unique_ptr<dist::Communicator> peer;
-  if (!cpu && f.communicator == "peer") peer = dist::make_peer(world(), *channel_);
-  if (!cpu && f.communicator == "auto") peer = peer_of_two(world(), *channel_);
+  if (!cpu && f.exchange.communicator == "peer") peer = dist::make_peer(world(), *channel_);
+  if (!cpu && f.exchange.communicator == "auto") peer = peer_of_two(world(), *channel_);
   if (peer) {
     communicator_ = announced(std::move(peer));
     return *communicator_;
   }
-  if (!cpu && f.communicator != "staged") {
+  if (!cpu && f.exchange.communicator != "staged") {
     dist::require_own_devices(*channel_);
     dist::compare_identities(*channel_, {{"NCCL", dist::nccl_version()}}, host_id_);
-    communicator_ = announced(dist::make_nccl(world(), *channel_));
+    communicator_ =
+        announced(f.exchange.nccl_blocks > 0 ? dist::make_nccl(world(), *channel_, {.most_ctas = static_cast<int>(f.exchange.nccl_blocks)})
+                                             : dist::make_nccl(world(), *channel_));
     return *communicator_;
   }
 #else

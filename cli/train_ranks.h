@@ -13,13 +13,23 @@
 
 namespace cli {
 
+// How ranks exchange gradients.
+struct ExchangeFlags {
+  std::string communicator = "auto";
+  int64_t bucket_mib = 0;                  // 0: TrainerOptions'
+  int64_t nccl_blocks = 0;                 // 0: STEPSCOPE_NCCL_CTAS, or what NCCL chooses
+  std::vector<const Argument*> arguments;  // as they were added
+};
+void add_exchange_flags(Command& command, ExchangeFlags& flags);
+// The same flags as arguments for `stepscope train --gpus N`.
+std::vector<std::string> as_arguments(const ExchangeFlags& flags);
+
 struct RankFlags {
   int64_t gpus = 0;  // 0: not given
   int64_t rank = -1, world = 0;
   std::string rendezvous;
-  std::string communicator = "auto";
+  ExchangeFlags exchange;
   double rendezvous_timeout_s = 120, stall_timeout_s = 30, silence_timeout_s = 5;
-  int64_t bucket_mib = 0;                   // 0: TrainerOptions'
   int64_t total_batch = 0;                  // tokens of a step over all ranks; 0: not given
   std::vector<const Argument*> of_several;  // flags that a process alone has no use for
 };

@@ -157,6 +157,20 @@ std::optional<VerdictDocument> last_verdict(const std::string& name, const fs::p
   return std::nullopt;
 }
 
+std::vector<std::string> keep_those_with_enough_gpus(std::vector<Experiment>& experiments, int gpus) {
+  std::vector<std::string> left_out;
+  std::erase_if(experiments, [&](const Experiment& e) {
+    int64_t most = 0;
+    for (const Workload& w : e.workloads)
+      for (const char arm : {'A', 'B'})
+        if (trainer_of(e, arm) != "reference") most = std::max(most, gpus_of(e, w, arm));
+    if (most > gpus)
+      left_out.push_back(fmt::format("{}: trains on {} GPUs, and {} {} visible here", e.name, most, gpus, gpus == 1 ? "is" : "are"));
+    return most > gpus;
+  });
+  return left_out;
+}
+
 void keep_changed(std::vector<Experiment>& experiments, const fs::path& folder, const fs::path& root, const fs::path& studies,
                   const std::string& device) {
   std::erase_if(experiments, [&](const Experiment& e) {

@@ -18,6 +18,10 @@ std::optional<VerdictDocument> last_verdict(const std::string& name, const std::
 void keep_changed(std::vector<Experiment>& experiments, const std::filesystem::path& folder, const std::filesystem::path& root,
                   const std::filesystem::path& studies, const std::string& device);
 
+// Leaves out those of which an arm trains on more GPUs than `gpus`, and says of each why: run all the same, that arm would fail, which reads
+// as an invalid change. The CPU reference needs none.
+std::vector<std::string> keep_those_with_enough_gpus(std::vector<Experiment>& experiments, int gpus);
+
 struct CampaignOptions {
   std::filesystem::path folder, studies;  // of the new verdicts; of those in the source tree
   bool planted = false;                   // a slowdown was planted: the results are no verdicts of the experiments

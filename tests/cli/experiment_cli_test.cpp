@@ -244,6 +244,25 @@ TEST_F(ExperimentCli, goes_on_when_one_experiment_of_many_cannot_run_here) {
   EXPECT_TRUE(fs::exists(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md"));
 }
 
+// Exit 3: understood, and this machine has no GPU for it.
+TEST_F(ExperimentCli, arms_of_several_gpus_take_the_flags_of_ranks) {
+  const auto asked = [&](const std::string& change, const std::string& workload) {
+    std::ofstream(root_ / "experiments/studies/ranks.yaml")
+        << "question: q\nhypothesis: h\ntrainer: mixed\nchange:\n  " << change
+        << "\npredicted: {saving_ms: -1, arithmetic: a}\nworkloads: [{model: d12, batch_size: 4, seq_len: 1024" << workload << "}]\n";
+    return run("run ranks");
+  };
+  for (const char* change :
+       {"flags: {bucket-mib: 110}", "flags: {communicator: nccl}", "flags: {nccl-blocks: 16}", "variant: {communication: zero1}"})
+    EXPECT_EQ(asked(change, ", gpus: 2").exit_code, 3) << change;
+  EXPECT_EQ(asked("flags: {gpus: 2}", "").exit_code, 3) << "one GPU against two";
+  const Outcome alone = asked("flags: {bucket-mib: 110}", "");
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("--bucket-mib"));
+  EXPECT_THAT(asked("flags: {bucket-mib: 0}", ", gpus: 2").err, HasSubstr("changes nothing"));
+  fs::remove(root_ / "experiments/studies/ranks.yaml");
+}
+
 TEST_F(ExperimentCli, refuses_before_the_gate_what_cannot_be_asked) {
   const auto refused = [&](const std::string& change, const std::string& why) {
     put("odd", change);

@@ -191,6 +191,21 @@ TEST(Chain, IsCountedInTheStudysTable) {
   EXPECT_TRUE(read(root() / "docs/study/README.md").find(counted) != std::string::npos) << "expected: " << counted;
 }
 
+TEST(Experiments, OfSeveralGpusStandWithTheirPredictionsInThePage) {
+  const auto rows = rows_between(read(root() / "docs/study/several-gpus-first-looks.md"), "| experiment | the change |", "```");
+  int files = 0;
+  for (const std::string& name : experiments()) {
+    if (!name.starts_with("ranks-")) continue;
+    ++files;
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.at(0).starts_with("[" + name + "]"); });
+    ASSERT_TRUE(row != rows.end() && row->size() == 4) << name;
+    const std::string file = read(root() / "experiments/studies" / (name + ".yaml"));
+    EXPECT_DOUBLE_EQ(std::stod(row->at(2)), predicted(file, "4").value()) << name;
+    EXPECT_DOUBLE_EQ(std::stod(row->at(3)), predicted(file, "64").value()) << name;
+  }
+  EXPECT_EQ(static_cast<int>(rows.size()), files);
+}
+
 TEST(Experiments, EachStandsInAPageOfTheStudy) {
   std::string study;
   for (const auto& e : fs::directory_iterator(root() / "docs/study")) study += read(e.path());

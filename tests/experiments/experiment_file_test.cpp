@@ -181,12 +181,12 @@ TEST(experiment_files, of_this_tree_are_all_readable) {
 }
 
 // Experiments of one command share the processes of arm A where its text is the same (ExperimentSession::run). Those of the mixed trainer
-// are asked at two batch sizes, where the answer may have two signs.
+// are asked at two batch sizes, where the answer may have two signs. Those of several GPUs (ranks-*) have arms of their own.
 TEST(experiment_files, of_the_mixed_trainer_have_one_arm_A_for_each_of_two_batch_sizes) {
   std::map<int64_t, std::set<std::string>> arms;
   int files = 0;
   for (const Experiment& e : read_experiments(SOURCE_DIR "/experiments/studies")) {
-    if (e.trainer != "mixed" || e.frozen_baseline()) continue;
+    if (e.trainer != "mixed" || e.frozen_baseline() || e.name.starts_with("ranks-")) continue;
     ++files;
     std::set<int64_t> sizes;
     for (const Workload& w : e.workloads) {
@@ -198,6 +198,21 @@ TEST(experiment_files, of_the_mixed_trainer_have_one_arm_A_for_each_of_two_batch
   EXPECT_GE(files, 14);
   for (const auto& [batch_size, texts] : arms)
     EXPECT_THAT(texts, ElementsAre(fmt::format("--trainer mixed --model d12 --batch-size {} --seq-len 1024", batch_size)));
+}
+
+// What of the ranks' work could be another way: each with its prediction before anybody has run it.
+TEST(experiment_files, of_several_gpus_ask_about_every_part_of_the_exchange) {
+  std::set<std::string> changed;
+  for (const Experiment& e : read_experiments(SOURCE_DIR "/experiments/studies")) {
+    if (!e.name.starts_with("ranks-")) continue;
+    for (const auto& [key, value] : e.change.flags) changed.insert(key);
+    for (const auto& [key, value] : e.change.variants) changed.insert(key);
+    for (const Workload& w : e.workloads) {
+      EXPECT_EQ(gpus_of(e, w, 'B'), 2) << e.name;
+      EXPECT_TRUE(w.predicted_saving_ms) << e.name;
+    }
+  }
+  EXPECT_THAT(changed, ElementsAre("bucket-mib", "communication", "communicator", "gpus", "gradient_reduction", "nccl-blocks"));
 }
 
 }  // namespace

@@ -391,6 +391,28 @@ TEST_F(Session, a_campaign_with_an_answer_of_no_exits_1_whatever_else_is_undecid
   EXPECT_EQ(run_campaign(s, all, {folder_ / "both", folder_ / "none"}), 1);
 }
 
+TEST_F(Session, an_arm_of_more_gpus_than_there_are_is_left_out_of_a_campaign) {
+  std::vector<Experiment> all(4, experiment());
+  all[0].name = "one";
+  for (size_t i = 1; i < 4; ++i) all[i].trainer = "mixed";
+  all[1].name = "both";
+  all[1].workloads[0].gpus = 2;
+  all[2].name = "change";
+  all[2].change.flags["gpus"] = "4";
+  all[3].name = "cpu";
+  all[3].trainer = "reference";
+  all[3].workloads[0].gpus = 8;
+  std::vector<Experiment> rest = all;
+  EXPECT_THAT(keep_those_with_enough_gpus(rest, 1),
+              ::testing::ElementsAre("both: trains on 2 GPUs, and 1 is visible here", "change: trains on 4 GPUs, and 1 is visible here"));
+  ASSERT_EQ(rest.size(), 2u);
+  EXPECT_EQ(rest[0].name, "one");
+  EXPECT_EQ(rest[1].name, "cpu");
+  rest = all;
+  EXPECT_EQ(keep_those_with_enough_gpus(rest, 2).size(), 1u);
+  EXPECT_TRUE(keep_those_with_enough_gpus(rest, 4).empty());
+}
+
 TEST_F(Session, in_turns_takes_resident_pairs) {
   program(gate_answer(true), arm());
   SessionOptions o;
