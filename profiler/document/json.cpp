@@ -31,6 +31,7 @@ struct Writing {
   }
   void put(Json& o, const std::string& key, const std::string& v) const { o[key] = v; }
   void put(Json& o, const std::string& key, int64_t v) const { o[key] = v; }
+  void put(Json& o, const std::string& key, uint64_t v) const { o[key] = v; }
   void put(Json& o, const std::string& key, bool v) const { o[key] = v; }
   void put(Json& o, const std::string& key, double v) const { o[key] = finite(v); }
   template <class T>
@@ -105,6 +106,11 @@ struct ObjectReading {
     type(j.is_number_integer() && (!j.is_number_unsigned() || j.get<uint64_t>() <= INT64_MAX), "an integer below 2^63");
     v = j.get<int64_t>();
     sign(v >= 0, j);
+  }
+  // Programs until 2026-11-23 wrote a seed of 2^63 and more as the negative number of the same bits.
+  void get(const Json& j, uint64_t& v) const {
+    type(j.is_number_integer(), "an integer below 2^64");
+    v = j.get<uint64_t>();
   }
   void get(const Json& j, bool& v) const {
     type(j.is_boolean(), "true or false");

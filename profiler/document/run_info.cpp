@@ -64,6 +64,11 @@ struct RunReader {
     if (!v.is_number_integer()) fail(key, "an integer");
     to = v.get<int64_t>();
   }
+  // Any of 64 bits. Programs until 2026-11-23 wrote one of 2^63 and more as the negative number of the same bits.
+  void take(const RunJson& v, const std::string& key, uint64_t& to) const {
+    if (!v.is_number_integer()) fail(key, "an integer");
+    to = v.get<uint64_t>();
+  }
   void take(const RunJson& v, const std::string& key, double& to) const {
     if (!v.is_number()) fail(key, "a number");
     to = v.get<double>();

@@ -201,6 +201,8 @@ TEST(Profile, NumbersThatMayBeBelowZeroAreRead) {
     EXPECT_EQ(error_of(j.dump()), "") << place;
   }
   json j = good;
+  j["run"]["seed"] = -2;  // as programs until 2026-11-23 wrote 2^64 - 2
+  EXPECT_EQ(profile_from_json(j.dump(), "p.json").run.seed, std::numeric_limits<uint64_t>::max() - 1);
   for (const char* field : {"energy_j", "energy_above_floor_j", "sustained_ns"}) j["ops"][0][field] = -1.5;
   EXPECT_EQ(error_of(j.dump()), "");
   j["ops"][0]["energy_error_j"] = -1.5;
