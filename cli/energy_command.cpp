@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/atomic_file.h"
+#include "base/json_read.h"
 #include "base/errors.h"
 #include "base/json_text.h"
 #include "base/read_file.h"
@@ -19,7 +20,6 @@
 #include "experiments/energy/measure.h"
 #include "experiments/energy/op_nodes.h"
 #include "profiler/document/json.h"
-#include "profiler/document/not_json.h"
 
 namespace cli {
 namespace {

@@ -200,7 +200,7 @@ int run_aa(SessionOptions options, const AaOptions& aa) { return Aa(std::move(op
 
 void resample_recordings(const std::vector<std::string>& files, Thresholds t, const std::function<std::vector<Look>(Procedure)>& looks) {
   for (const std::string& file : files) {
-    const ordered_json d = ordered_json::parse(stepscope::read_file(file), nullptr, false);
+    const ordered_json d = stepscope::read_json<ordered_json>(stepscope::read_file(file));
     if (!d.is_object() || !d.contains("schema") ||
         !((d["schema"] == kTurnsSchema && d.contains("pairs")) || (d["schema"] == kAloneSchema && d.contains("runs"))))
       throw InputError(

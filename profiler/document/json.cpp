@@ -9,10 +9,10 @@
 #include <set>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/json_text.h"
 #include "base/read_file.h"
 #include "profiler/document/fields.h"
-#include "profiler/document/not_json.h"
 #include "profiler/records/missing.h"
 
 namespace profiler {
@@ -95,7 +95,7 @@ struct ObjectReading {
     if (!ok) fail(fmt::format("expected {}", expected));
   }
   void sign(bool good, const Json& j) const {
-    if (!good && !below_zero) fail(fmt::format("found {}, expected 0 or more", j.dump()));
+    if (!good && !below_zero) fail(fmt::format("found {}, expected 0 or more", stepscope::shown_json(j)));
   }
   void get(const Json& j, std::string& v) const {
     type(j.is_string(), "a string");
@@ -258,9 +258,9 @@ std::string to_json(const ProfileDocument& d) {
 }
 
 ProfileDocument profile_from_json(std::string_view text, const std::string& source) {
-  const Json j = Json::parse(text, nullptr, false);
+  const Json j = stepscope::read_json<Json>(text);
   if (j.is_discarded() || !j.is_object())
-    throw stepscope::InputError(fmt::format("{}: not a profile document: {}", source, why_no_object(text)));
+    throw stepscope::InputError(fmt::format("{}: not a profile document: {}", source, stepscope::why_no_object(text, source)));
   const auto schema = j.find("schema");
   if (schema == j.end() || !schema->is_string())
     throw stepscope::InputError(fmt::format("{}: not a profile document: expected \"schema\": \"{}\"", source, kProfileSchema));

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/read_file.h"
-#include "profiler/document/not_json.h"
 
 namespace profiler {
 namespace {
@@ -113,9 +113,10 @@ struct RunReader {
 std::string RunInfo::precision() const { return trainer == "mixed" ? "bf16" : matmul.value_or(""); }
 
 RunInfo run_info_from_json(std::string_view text, const std::string& source) {
-  const RunJson j = RunJson::parse(text, nullptr, false);
+  const RunJson j = stepscope::read_json<RunJson>(text);
   const RunReader r{source};
-  if (j.is_discarded() || !j.is_object()) throw stepscope::InputError(fmt::format("{}: not a run.json: {}", source, why_no_object(text)));
+  if (j.is_discarded() || !j.is_object())
+    throw stepscope::InputError(fmt::format("{}: not a run.json: {}", source, stepscope::why_no_object(text, source)));
   if (const std::string schema = r.text(j, "schema"); schema != kRunSchema)
     throw stepscope::InputError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, kRunSchema));
   RunInfo run;

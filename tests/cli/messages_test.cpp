@@ -272,7 +272,9 @@ TEST(ForeignJson, SaysWhereAndWhy) {
         Case{"{\n \"a\": [1,", "line 2, column 10: the file ends within the JSON"},
         Case{whole.substr(0, whole.size() / 2), ": the file ends within the JSON"},
         Case{"{\"a\":1}\n{\"a\":2}\n", "line 2: a second value follows; this is a file of one JSON object per line"},
-        Case{std::string("\xff\xfe{\0}\0", 6), "UTF-16 text, expected UTF-8"}}) {
+        Case{std::string("\xff\xfe{\0}\0", 6), "the text is UTF-16, expected UTF-8; convert it with `iconv -f UTF-16 -t UTF-8 /"},
+        Case{"{\"a\": 1,\n \"a\": 2}", "line 2, column 2: \"a\" stands twice in one object"},
+        Case{"{\"a\": " + std::string(200'000, '[') + std::string(200'000, ']') + "}", "a value more than 500 levels deep"}}) {
     std::ofstream(file, std::ios::binary) << c.text;
     const Outcome o = stepscope("diff " + kDocument + " " + file);
     EXPECT_EQ(o.exit_code, 2) << c.why;
