@@ -5,11 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/atomic_file.h"
-#include "base/json_read.h"
 #include "base/errors.h"
 #include "base/json_text.h"
 #include "base/read_file.h"
+#include "base/output_file.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/gpu.h"
@@ -80,19 +79,19 @@ void run(const EnergyFlags& f, const CommandLine& line) {
       if (o->count() > 0) throw InputError(fmt::format("{}: --from reads what was measured; leave one of the two out", o->name()));
   if (f.steps->count() > 0) throw InputError("--steps: as many are taken as the seconds of --warm-s and of the windows hold; leave it out");
   check_files_differ({{"--from", f.from}}, {{"-o/--out", f.out}, {"--profile", f.profile}});
-  if (!f.out.empty()) gpt2::check_file_writable(f.out, "-o/--out");
+  if (!f.out.empty()) stepscope::check_output(f.out, "-o/--out");
   std::optional<profiler::ProfileDocument> profile;
   if (!f.profile.empty()) {
     if (f.measure.by_launch) throw InputError("--profile with --by-launch: a profile has joules of ops; leave --by-launch out");
-    gpt2::check_file_writable(f.profile, "--profile");
+    stepscope::check_output(f.profile, "--profile");
     profile = profiler::load_profile(f.profile);
   }
   const energy::Document document = f.from.empty() ? measured(f, line, profile) : load(f.from);
   const std::string json = stepscope::json_text(energy::to_json(document), 1) + "\n";
-  if (!f.out.empty()) gpt2::write_file_atomically(f.out, json);
+  if (!f.out.empty()) stepscope::write_output(f.out, json);
   if (profile) {
     energy::add_to_profile(document, *profile);
-    gpt2::write_file_atomically(f.profile, profiler::to_json(*profile));
+    stepscope::write_output(f.profile, profiler::to_json(*profile));
   }
   fmt::print("{}", f.json ? json : energy::table(document));
 }

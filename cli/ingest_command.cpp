@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/mapped_file.h"
+#include "base/output_file.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/report_output.h"
@@ -92,7 +92,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   const profiler::Ceilings ceilings = ceilings_of(f.ceilings);
 
   const profiler::ForeignReport report = read_report(f);
-  if (!f.metrics.empty()) gpt2::write_file_atomically(f.metrics, profiler::metrics_csv(report));
+  if (!f.metrics.empty()) stepscope::write_output(f.metrics, profiler::metrics_csv(report));
   const profiler::Recording recording = profiler::to_recording(report, options);
   if (const auto gpu = recording.session.device.find("name");
       !ceilings.device.empty() && gpu != recording.session.device.end() && gpu->second != ceilings.device)
@@ -105,7 +105,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   document.collection.program = recording.session.program;
   // No export of nsys says what ran.
   if (document.collection.program.empty()) document.collection.program = std::filesystem::path(f.file).filename().string();
-  gpt2::write_file_atomically(f.out, profiler::to_json(document));
+  stepscope::write_output(f.out, profiler::to_json(document));
   print_report(document, f.report);
   fmt::print(stderr, "document: {}\n", f.out);
   if (profiler::has_severe_missing(document)) exit_code = 1;

@@ -3,7 +3,8 @@
 
 #include <memory>
 
-#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "base/output_file.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/profile_ranks.h"
@@ -41,7 +42,7 @@ void run(const JoinFlags& f, const CommandLine& line, int& exit_code) {
   join.links = links_for(f.links, uuids_of(recordings));
   profiler::ProfileDocument document = profiler::join_ranks(recordings, info, {}, options, join);
   document.run.command = line.text();
-  gpt2::write_file_atomically(f.out, profiler::to_json(document));
+  stepscope::write_output(f.out, profiler::to_json(document));
   print_report(document, f.report);
   fmt::print(stderr, "document: {}\n", f.out);
   if (profiler::has_severe_missing(document)) exit_code = 1;

@@ -13,6 +13,7 @@
 #include "base/json_text.h"
 #include "base/mapped_file.h"
 
+#include "base/output_file.h"
 namespace gpt2 {
 namespace {
 
@@ -126,7 +127,7 @@ std::string kept_lines(std::string_view text, const std::string& source, int64_t
 }  // namespace
 
 void check_run_log(const std::filesystem::path& path, bool resume) {
-  check_file_writable(path, "--log");
+  stepscope::check_output(path, "--log");
   std::error_code ec;
   if (!std::filesystem::is_regular_file(path, ec) || std::filesystem::file_size(path, ec) == 0) return;
   const MappedFile file(path);

@@ -8,8 +8,8 @@
 #include <limits>
 #include <optional>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/output_file.h"
 #include "gpt2/data/token_source.h"
 #include "gpt2/data/tokenizer.h"
 #include "gpt2/distributed/agreement.h"
@@ -115,7 +115,7 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
     }
   }
   if (rank_of(o) == 0) s.examples = open_eval_set(t, o);  // one rank answers
-  if (!o.run_json.empty()) check_file_writable(rank_file(o.run_json, rank_of(o)), "--run-json");
+  if (!o.run_json.empty()) stepscope::check_output(rank_file(o.run_json, rank_of(o)), "--run-json");
   // The store cleans its folder up and writes into it, so one rank has it.
   if (!o.checkpoint_dir.empty() && rank_of(o) == 0) {
     s.checkpoints.emplace(o.checkpoint_dir, o.keep_checkpoints);
@@ -446,7 +446,7 @@ class Run {
 
   void write_run_json(const std::string& stopped) const {
     if (o_.run_json.empty()) return;
-    write_file_atomically(rank_file(o_.run_json, rank_of(o_)), run_json(trainer_, o_, result_, validated_, stopped));
+    stepscope::write_output(rank_file(o_.run_json, rank_of(o_)), run_json(trainer_, o_, result_, validated_, stopped));
   }
 
   Trainer& trainer_;

@@ -8,8 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_read.h"
+#include "base/output_file.h"
 #include "base/read_file.h"
 #include "base/utc.h"
 #include "experiments/gate/plant_spec.h"
@@ -160,7 +161,7 @@ class Aa {
       out["runs"] = runs_to_json(runs_);
     else
       out["pairs"] = pairs_;
-    gpt2::write_file_atomically(aa_.record, verdict_text(out) + "\n");
+    stepscope::write_output(aa_.record, verdict_text(out) + "\n");
   }
 
   void print_rates() const {
