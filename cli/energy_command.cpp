@@ -9,6 +9,8 @@
 #include "base/json_text.h"
 #include "base/read_file.h"
 #include "base/output_file.h"
+#include "base/read_file.h"
+#include "base/text.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/gpu.h"
@@ -93,7 +95,7 @@ void run(const EnergyFlags& f, const CommandLine& line) {
     energy::add_to_profile(document, *profile);
     stepscope::write_output(f.profile, profiler::to_json(*profile));
   }
-  fmt::print("{}", f.json ? json : energy::table(document));
+  fmt::print("{}", f.json ? json : stepscope::printable_lines(energy::table(document)));
 }
 
 }  // namespace
