@@ -83,7 +83,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   }
   if (f.file.empty()) throw InputError("ingest needs a report file (or --metrics-command)");
   check_report_outputs(f.report, {{"the report to read", f.file}, {"--rules", f.rules}, {"--ceilings", f.ceilings}},
-                       {{"--out", f.out}, {"--metrics-csv", f.metrics}});
+                       {{"-o/--out", f.out}, {"--metrics-csv", f.metrics}});
   profiler::IngestOptions options;
   if (!f.rules.empty()) options.rules = rules_of(f.rules);
   options.first = f.first;
@@ -129,7 +129,7 @@ void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
   f->step_range_flag =
       c->add_option("--step-range", f->step_range, "name of the NVTX range that is one step (nsys export)")->capture_default_str();
   c->add_option("--ceilings", f->ceilings, "take the measured ceilings from this profile of the same GPU");
-  c->add_option("--out", f->out, "write the profile document to this file")->capture_default_str();
+  c->add_option("--out,-o", f->out, "write the profile document to this file")->capture_default_str();
   c->add_option("--metrics-csv", f->metrics, "write every metric of every result to this file, in base units");
   c->add_flag("--metrics-command", f->metrics_command, "print the ncu command line that collects the metrics that are read, and stop");
   add_report_flags(*c, f->report);

@@ -121,6 +121,11 @@ RunInfo run_info_from_json(std::string_view text, const std::string& source) {
     throw stepscope::InputError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, kRunSchema));
   RunInfo run;
   r.fields(j, run);
+  if (const RunJson* world = r.find(j, "world")) {
+    if (!world->is_object()) r.fail("world", "an object");
+    run.rank = r.count(*world, "rank");
+    run.ranks = r.count(*world, "size");
+  }
   if (r.find(j, "stopped")) run.stopped = r.text(j, "stopped");
   if (r.find(j, "memory"))
     for (const RunJson& item : r.list(j, "memory")) run.memory_bytes[r.text(item, "name")] += r.amount(item, "bytes");

@@ -140,7 +140,7 @@ TEST(Mistakes, AnOutputThatIsAnInputIsRefusedBeforeItIsReplaced) {
         std::pair("report " + a + " -o " + b, "the document to read and -o/--out both name " + b),
         std::pair("report " + log + " --report " + log + " --csv " + log, std::string("the document to read and --csv both name ")),
         std::pair("diff " + a + " " + kDocument + " -o " + a, std::string("the document to read and -o/--out both name ")),
-        std::pair("join " + a + " --out " + a, std::string("the recording to read and --out both name ")),
+        std::pair("join " + a + " --out " + a, std::string("the recording to read and -o/--out both name ")),
         std::pair("energy --from " + a + " -o " + a, std::string("--from and -o/--out both name ")),
         std::pair("energy --from " + a + " -o " + b + " --profile " + a, std::string("--from and -o/--out both name ")),
         std::pair("data " + text + " --vocab " + a + " --out " + text, std::string("the text to read and --out both name ")),
