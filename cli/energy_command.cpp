@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/json_text.h"
-#include "base/read_file.h"
 #include "base/output_file.h"
 #include "base/read_file.h"
 #include "base/text.h"
@@ -39,8 +39,8 @@ struct EnergyFlags {
 
 energy::Document load(const std::string& file) {
   const std::string text = stepscope::read_file(file);
-  const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw InputError(fmt::format("{}: not an energy document: {}", file, profiler::why_no_object(text)));
+  const auto json = stepscope::read_json<nlohmann::ordered_json>(text);
+  if (json.is_discarded()) throw InputError(fmt::format("{}: not an energy document: {}", file, stepscope::why_no_object(text, file)));
   return energy::from_json(json, file);
 }
 
@@ -129,9 +129,9 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
   c->add_flag("--quiet,-q", f->quiet, "do not say on stderr what is measured next");
   c->add_flag("--json", f->json, "print the document instead of the table");
   const std::set<std::string> also_from_a_file{"--help", "--out", "--from", "--profile", "--quiet", "--json"};
-  c->for_each_argument([&](const std::string&, const Argument& a) {
+  c->for_each_argument([&](const std::string&, Argument& a) {
     if (!also_from_a_file.contains(a.name())) f->of_a_measurement.push_back(&a);
-    if (a.name() == "--steps") f->steps = &a;
+    if (a.name() == "--steps") f->steps = a.group("");  // one of the trainers' flags, and the only one that is refused
   });
   c->footer(
       "Exit 3: no GPU, or one whose energy cannot be counted.\n"

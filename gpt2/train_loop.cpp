@@ -281,12 +281,14 @@ class Run {
     result_.steps.push_back(log);
     const bool finite = std::isfinite(log.outcome.loss) && std::isfinite(log.outcome.grad_norm);
     if (!finite) {
-      const std::string saved =
-          !o_.checkpoint_dir.empty() ? fmt::format("; checkpoints in {} are of earlier steps", o_.checkpoint_dir) : "";
+      // Asked of the folder, which all ranks see: they must say the same.
+      const bool any_saved = !o_.checkpoint_dir.empty() && !saved_steps(o_.checkpoint_dir).empty();
+      const std::string saved = any_saved ? fmt::format("; checkpoints in {} are of earlier steps", o_.checkpoint_dir) : "";
       const int rank = log.outcome.not_finite_rank;
       const std::string first = rank < 0 ? "" : fmt::format(", on rank {} first", rank);
-      diverged(fmt::format("step {}: loss is {} and gradient norm {} at learning rate {:g}{}: training stopped{}", done_, log.outcome.loss,
-                           log.outcome.grad_norm, log.learning_rate, first, saved),
+      const auto words = [](double v) { return std::isnan(v) ? "nan" : fmt::format("{}", v); };  // its sign says nothing
+      diverged(fmt::format("step {}: loss is {} and gradient norm {} at learning rate {:g}{}: training stopped{}", done_,
+                           words(log.outcome.loss), words(log.outcome.grad_norm), log.learning_rate, first, saved),
                rank);
     }
     if (log.outcome.skipped)
