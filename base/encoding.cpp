@@ -1,5 +1,7 @@
 #include "base/encoding.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 
@@ -39,6 +41,12 @@ std::string_view other_encoding(std::string_view text) {
   const auto zeros = std::ranges::count(head, '\0'), controls = std::ranges::count_if(head, is_control);
   constexpr std::ptrdiff_t kZerosPerControl = 8;
   return controls * kZerosPerControl <= zeros && has_wide_ascii(head) ? "UTF-16" : "";
+}
+
+std::string not_utf8(std::string_view text, std::string_view file) {
+  const std::string_view other = other_encoding(text);
+  if (other.empty()) return "";
+  return fmt::format("the text is {0}, expected UTF-8; convert it with `iconv -f {0} -t UTF-8 {1} > NEW`", other, file);
 }
 
 }  // namespace stepscope

@@ -1,5 +1,6 @@
 // Which encoding a text has that is not the UTF-8 that this program reads.
 #pragma once
+#include <string>
 #include <string_view>
 
 namespace stepscope {
@@ -8,5 +9,9 @@ namespace stepscope {
 // that each stand beside a zero byte, anywhere in the first 64 KiB: Windows PowerShell's > and >> write UTF-16, the latter without a mark
 // behind what is there already. Bytes that are no text of either kind are "".
 std::string_view other_encoding(std::string_view text);
+
+// The same for a message about `file`: "the text is UTF-16, expected UTF-8; convert it with `iconv -f UTF-16 -t UTF-8 x.csv > NEW`". ""
+// where the text may be UTF-8.
+std::string not_utf8(std::string_view text, std::string_view file);
 
 }  // namespace stepscope

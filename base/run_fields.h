@@ -22,7 +22,8 @@ struct RunFields {
   std::string command;
   std::optional<std::string> trainer, device, model, matmul, recompute, weight_rounding, lr_schedule;
   std::optional<int64_t> layers, heads, channels, vocab_size, padded_vocab, max_seq_len, parameters;
-  std::optional<int64_t> batch_size, seq_len, accumulation, seed, tokens_per_step;
+  std::optional<int64_t> batch_size, seq_len, accumulation, tokens_per_step;
+  std::optional<uint64_t> seed;
   std::optional<int64_t> lr_warmup_steps, lr_total_steps, direct_from, direct_steps;
   std::optional<double> learning_rate, lr_final_fraction, weight_decay, clip, skip_loss_outliers, skip_grad_outliers, beta1, beta2, eps,
       model_flops;
@@ -46,8 +47,8 @@ struct RunField {
   Compare compare;
   std::string_view words;  // how `diff` calls it
   std::variant<std::string RunFields::*, std::optional<std::string> RunFields::*, std::optional<int64_t> RunFields::*,
-               std::optional<double> RunFields::*, std::optional<bool> RunFields::*, std::vector<std::string> RunFields::*,
-               std::map<std::string, std::string> RunFields::*>
+               std::optional<uint64_t> RunFields::*, std::optional<double> RunFields::*, std::optional<bool> RunFields::*,
+               std::vector<std::string> RunFields::*, std::map<std::string, std::string> RunFields::*>
       member;
 };
 const std::vector<RunField>& run_fields();

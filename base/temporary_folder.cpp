@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 
@@ -11,7 +12,18 @@
 namespace stepscope {
 
 TemporaryFolder::TemporaryFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "stepscope-XXXXXX").string();
+  std::error_code ec;
+  const std::filesystem::path parent = std::filesystem::temp_directory_path(ec);
+  if (ec) {
+    const char* named = nullptr;
+    for (const char* variable : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"})  // in the order in which the library asks for them
+      if (named = std::getenv(variable); named) {
+        throw MachineError(std::string("cannot make a temporary folder: the variable ") + variable + " names '" + named +
+                           "', expected a folder (" + ec.message() + ")");
+      }
+    throw MachineError("cannot make a temporary folder: there is no /tmp; let the variable TMPDIR name a folder");
+  }
+  std::string name = (parent / "stepscope-XXXXXX").string();
   if (!mkdtemp(name.data())) throw MachineError("cannot make a temporary folder '" + name + "': " + std::strerror(errno));
   path_ = name;
 }

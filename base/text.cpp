@@ -7,6 +7,33 @@ namespace stepscope {
 std::string ms_text(double ns) { return fmt::format("{:.3f}", ns * 1e-6); }
 std::string signed_ms_text(double ns) { return fmt::format("{:+.3f}", ns * 1e-6); }
 
+namespace {
+
+// Bytes that the control character at the beginning of `text` takes; 0 where none stands there.
+size_t control_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  if (byte(0) < 0x20 || byte(0) == 0x7F) return 1;
+  if (byte(0) == 0xC2 && byte(1) >= 0x80 && byte(1) <= 0x9F) return 2;
+  const bool turns = byte(0) == 0xE2 && ((byte(1) == 0x80 && byte(2) >= 0xAA && byte(2) <= 0xAE) ||  // U+202A to U+202E
+                                         (byte(1) == 0x81 && byte(2) >= 0xA6 && byte(2) <= 0xA9));   // U+2066 to U+2069
+  return turns ? 3 : 0;
+}
+
+std::string without_controls(std::string_view text, bool keep_line_ends) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t control = keep_line_ends && text[0] == '\n' ? 0 : control_bytes(text);
+    out += control > 0 ? '?' : text[0];
+    text.remove_prefix(control > 0 ? control : 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) { return without_controls(text, false); }
+std::string printable_lines(std::string_view text) { return without_controls(text, true); }
+
 std::string markdown_escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {

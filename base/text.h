@@ -9,6 +9,12 @@ namespace stepscope {
 std::string ms_text(double ns);
 std::string signed_ms_text(double ns);
 
+// Text from a file for a terminal: a kernel's name may hold an escape sequence that moves the cursor, sets the window's title or hides what
+// follows. Control characters (ASCII's, U+0080 to U+009F, and those that turn the direction of writing) become '?', a line end too.
+std::string printable(std::string_view text);
+// The same, but line ends stay.
+std::string printable_lines(std::string_view text);
+
 // Text that stands in a cell of a Markdown table, or anywhere else in Markdown: it neither ends the cell nor is read as markup.
 std::string markdown_escaped(std::string_view text);
 

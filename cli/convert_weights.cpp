@@ -4,9 +4,9 @@
 
 #include <filesystem>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/mapped_file.h"
+#include "base/output_file.h"
 #include "gpt2/checkpoint.h"
 #include "gpt2/data/hugging_face_weights.h"
 
@@ -19,7 +19,7 @@ void check_out(const std::string& out, const std::string& input, std::string_vie
   if (out.empty()) throw stepscope::InputError(fmt::format("--out: expected the name of the {} to write", expected));
   std::error_code absent;
   if (fs::equivalent(input, out, absent)) throw stepscope::InputError(fmt::format("--out {}: is the file to be read", out));
-  gpt2::check_file_writable(out, "--out");
+  stepscope::check_output(out, "--out");
 }
 
 }  // namespace

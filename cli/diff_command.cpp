@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/json_text.h"
+#include "base/output_file.h"
 #include "cli/choose.h"
 #include "cli/commands.h"
 #include "cli/named_files.h"
@@ -50,7 +50,7 @@ void run(const DiffFlags& f, int& exit_code) {
   for (const std::string& path : f.outputs) {
     if (!path.ends_with(".md") && !path.ends_with(".json"))
       throw InputError(fmt::format("-o/--out '{}': expected a name that ends in .md or .json", path));
-    gpt2::check_file_writable(path, "-o/--out");
+    stepscope::check_output(path, "-o/--out");
   }
   NamedFiles outputs;
   for (const std::string& path : f.outputs) outputs.emplace_back("-o/--out", path);
@@ -58,8 +58,8 @@ void run(const DiffFlags& f, int& exit_code) {
   const profiler::ProfileDocument a = profiler::load_profile(f.a), b = profiler::load_profile(f.b);
   const profiler::ProfileDiff diff = profiler::diff_profiles(a, b);
   for (const std::string& path : f.outputs)
-    gpt2::write_file_atomically(path, path.ends_with(".md") ? profiler::diff_markdown(diff, text)
-                                                            : stepscope::json_text(profiler::diff_json(diff, text), 1) + "\n");
+    stepscope::write_output(path, path.ends_with(".md") ? profiler::diff_markdown(diff, text)
+                                                        : stepscope::json_text(profiler::diff_json(diff, text), 1) + "\n");
   if (f.json) {
     fmt::print("{}\n", stepscope::json_text(profiler::diff_json(diff, text), 1));
   } else {

@@ -5,10 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/json_text.h"
+#include "base/output_file.h"
 #include "base/read_file.h"
+#include "base/text.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/gpu.h"
@@ -19,7 +21,6 @@
 #include "experiments/energy/measure.h"
 #include "experiments/energy/op_nodes.h"
 #include "profiler/document/json.h"
-#include "profiler/document/not_json.h"
 
 namespace cli {
 namespace {
@@ -38,8 +39,8 @@ struct EnergyFlags {
 
 energy::Document load(const std::string& file) {
   const std::string text = stepscope::read_file(file);
-  const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (json.is_discarded()) throw InputError(fmt::format("{}: not an energy document: {}", file, profiler::why_no_object(text)));
+  const auto json = stepscope::read_json<nlohmann::ordered_json>(text);
+  if (json.is_discarded()) throw InputError(fmt::format("{}: not an energy document: {}", file, stepscope::why_no_object(text, file)));
   return energy::from_json(json, file);
 }
 
@@ -80,21 +81,21 @@ void run(const EnergyFlags& f, const CommandLine& line) {
       if (o->count() > 0) throw InputError(fmt::format("{}: --from reads what was measured; leave one of the two out", o->name()));
   if (f.steps->count() > 0) throw InputError("--steps: as many are taken as the seconds of --warm-s and of the windows hold; leave it out");
   check_files_differ({{"--from", f.from}}, {{"-o/--out", f.out}, {"--profile", f.profile}});
-  if (!f.out.empty()) gpt2::check_file_writable(f.out, "-o/--out");
+  if (!f.out.empty()) stepscope::check_output(f.out, "-o/--out");
   std::optional<profiler::ProfileDocument> profile;
   if (!f.profile.empty()) {
     if (f.measure.by_launch) throw InputError("--profile with --by-launch: a profile has joules of ops; leave --by-launch out");
-    gpt2::check_file_writable(f.profile, "--profile");
+    stepscope::check_output(f.profile, "--profile");
     profile = profiler::load_profile(f.profile);
   }
   const energy::Document document = f.from.empty() ? measured(f, line, profile) : load(f.from);
   const std::string json = stepscope::json_text(energy::to_json(document), 1) + "\n";
-  if (!f.out.empty()) gpt2::write_file_atomically(f.out, json);
+  if (!f.out.empty()) stepscope::write_output(f.out, json);
   if (profile) {
     energy::add_to_profile(document, *profile);
-    gpt2::write_file_atomically(f.profile, profiler::to_json(*profile));
+    stepscope::write_output(f.profile, profiler::to_json(*profile));
   }
-  fmt::print("{}", f.json ? json : energy::table(document));
+  fmt::print("{}", f.json ? json : stepscope::printable_lines(energy::table(document)));
 }
 
 }  // namespace
@@ -128,9 +129,9 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
   c->add_flag("--quiet,-q", f->quiet, "do not say on stderr what is measured next");
   c->add_flag("--json", f->json, "print the document instead of the table");
   const std::set<std::string> also_from_a_file{"--help", "--out", "--from", "--profile", "--quiet", "--json"};
-  c->for_each_argument([&](const std::string&, const Argument& a) {
+  c->for_each_argument([&](const std::string&, Argument& a) {
     if (!also_from_a_file.contains(a.name())) f->of_a_measurement.push_back(&a);
-    if (a.name() == "--steps") f->steps = &a;
+    if (a.name() == "--steps") f->steps = a.group("");  // one of the trainers' flags, and the only one that is refused
   });
   c->footer(
       "Exit 3: no GPU, or one whose energy cannot be counted.\n"

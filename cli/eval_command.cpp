@@ -6,9 +6,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/json_text.h"
+#include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/progress_line.h"
 #include "cli/trainer_flags.h"
@@ -33,7 +33,7 @@ void check_items_path(const EvalFlags& f) {
   for (const std::string& input : {f.checkpoint, f.set})
     if (std::error_code ec; std::filesystem::equivalent(f.items, input, ec))
       throw InputError(fmt::format("--items {}: this is the file that is evaluated; expected another", f.items));
-  gpt2::check_file_writable(f.items, "--items");
+  stepscope::check_output(f.items, "--items");
 }
 
 // The shortest trainer that holds every row. Lengths in steps of 64, which is what tensor cores are laid out for.
@@ -60,7 +60,7 @@ void write_items(const std::string& path, const gpt2::EvalOutcome& outcome) {
                             {"answer_by_sum", item.answer_by_sum}};
     lines += line.dump() + "\n";
   }
-  gpt2::write_file_atomically(path, lines);
+  stepscope::write_output(path, lines);
 }
 
 void print(const EvalFlags& f, const gpt2::EvalOutcome& outcome, const gpt2::Trainer& trainer, int64_t all) {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/output_file.h"
 #include "experiments/session/aa.h"
 
 namespace cli {
@@ -30,7 +30,7 @@ void check_flags(const AaFlags& f) {
 void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   if (f.trials < 1) throw InputError(fmt::format("--trials is {}: expected at least 1", f.trials));
   check_flags(f);
-  if (!f.record.empty()) gpt2::check_file_writable(f.record, "--record");
+  if (!f.record.empty()) stepscope::check_output(f.record, "--record");
   experiments::AaOptions aa;
   aa.folder = results_folder(f.out, source_root());
   const CatchInterrupt guard;

@@ -88,7 +88,8 @@ void index() {
   fmt::print("{}: {} experiments\n", page.string(), verdicts.size());
 }
 
-// Says of each verdict file whether it is as it was written and what its measurements say.
+// Says of each verdict file whether it is as it was written and what its measurements say. A file that is none, or cannot be read, is bad
+// input and no false verdict; the others are checked all the same.
 void check(std::vector<std::string> files, int& exit_code) {
   std::error_code missing;
   if (files.empty())
@@ -96,22 +97,27 @@ void check(std::vector<std::string> files, int& exit_code) {
       if (fs::exists(entry.path() / "verdict.json")) files.push_back((entry.path() / "verdict.json").string());
   if (files.empty()) fmt::print("no verdict.json in the folders of {}\n", studies(source_root()).string());
   std::sort(files.begin(), files.end());
+  bool all_are_verdicts = true, all_hold = true;
   for (const std::string& file : files) {
-    stepscope::read_file(file);  // one that cannot be read is bad input, not a false verdict
     std::vector<std::string> found;
     std::string note;
     try {
       const VerdictDocument v = experiments::load_verdict(file);
       found = experiments::contradictions(v);
       if (v.content_sha256.empty()) note = ", but schema 1 has no hash of its content (`experiment index` writes one)";
+    } catch (const experiments::NoVerdict& error) {
+      fmt::print(stderr, "stepscope: {}\n", error.what());
+      all_are_verdicts = false;
+      continue;
     } catch (const InputError& error) {
       const std::string sentence = error.what();  // it begins with the file
       found.push_back(sentence.starts_with(file + ": ") ? sentence.substr(file.size() + 2) : sentence);
     }
     for (const std::string& sentence : found) fmt::print("{}: {}\n", file, sentence);
     if (found.empty()) fmt::print("{}: as it was written{}\n", file, note);
-    if (!found.empty()) exit_code = 1;
+    all_hold = all_hold && found.empty();
   }
+  exit_code = !all_are_verdicts ? 2 : all_hold ? 0 : 1;
 }
 
 }  // namespace
@@ -207,7 +213,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   auto checked = std::make_shared<std::vector<std::string>>();
   Command* check_command = c->add_subcommand("check", "Refuse verdict files that were edited by hand or contradict their own measurements");
   check_command->add_option("file", *checked, "verdict files (default: all in experiments/studies)");
-  check_command->footer("Exit 0: every file says what its measurements say. 1: one does not. 2: one cannot be read.");
+  check_command->footer("Exit 0: every file says what its measurements say. 1: one does not. 2: one cannot be read, or is no verdict.");
   check_command->callback([checked, &exit_code] { check(*checked, exit_code); });
   c->footer(
       "Examples:\n  stepscope experiment list\n  stepscope experiment run NAME\n  stepscope experiment aa "

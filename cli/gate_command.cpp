@@ -146,6 +146,7 @@ gate::ModelGateOptions model_options(const GateFlags& f, const std::string& matm
   o.trajectory_steps = f.steps;
   if (!f.model.empty()) {
     o.model_name = f.model;
+    require_preset(f.model);
     o.config = gpt2::model_from_name(f.model);
     o.with_small_cases = false;
   }

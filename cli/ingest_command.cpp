@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/mapped_file.h"
+#include "base/output_file.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/report_output.h"
@@ -83,7 +83,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   }
   if (f.file.empty()) throw InputError("ingest needs a report file (or --metrics-command)");
   check_report_outputs(f.report, {{"the report to read", f.file}, {"--rules", f.rules}, {"--ceilings", f.ceilings}},
-                       {{"--out", f.out}, {"--metrics-csv", f.metrics}});
+                       {{"-o/--out", f.out}, {"--metrics-csv", f.metrics}});
   profiler::IngestOptions options;
   if (!f.rules.empty()) options.rules = rules_of(f.rules);
   options.first = f.first;
@@ -92,7 +92,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   const profiler::Ceilings ceilings = ceilings_of(f.ceilings);
 
   const profiler::ForeignReport report = read_report(f);
-  if (!f.metrics.empty()) gpt2::write_file_atomically(f.metrics, profiler::metrics_csv(report));
+  if (!f.metrics.empty()) stepscope::write_output(f.metrics, profiler::metrics_csv(report));
   const profiler::Recording recording = profiler::to_recording(report, options);
   if (const auto gpu = recording.session.device.find("name");
       !ceilings.device.empty() && gpu != recording.session.device.end() && gpu->second != ceilings.device)
@@ -105,7 +105,7 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   document.collection.program = recording.session.program;
   // No export of nsys says what ran.
   if (document.collection.program.empty()) document.collection.program = std::filesystem::path(f.file).filename().string();
-  gpt2::write_file_atomically(f.out, profiler::to_json(document));
+  stepscope::write_output(f.out, profiler::to_json(document));
   print_report(document, f.report);
   fmt::print(stderr, "document: {}\n", f.out);
   if (profiler::has_severe_missing(document)) exit_code = 1;
@@ -129,7 +129,7 @@ void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
   f->step_range_flag =
       c->add_option("--step-range", f->step_range, "name of the NVTX range that is one step (nsys export)")->capture_default_str();
   c->add_option("--ceilings", f->ceilings, "take the measured ceilings from this profile of the same GPU");
-  c->add_option("--out", f->out, "write the profile document to this file")->capture_default_str();
+  c->add_option("--out,-o", f->out, "write the profile document to this file")->capture_default_str();
   c->add_option("--metrics-csv", f->metrics, "write every metric of every result to this file, in base units");
   c->add_flag("--metrics-command", f->metrics_command, "print the ncu command line that collects the metrics that are read, and stop");
   add_report_flags(*c, f->report);

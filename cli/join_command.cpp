@@ -3,7 +3,8 @@
 
 #include <memory>
 
-#include "base/atomic_file.h"
+#include "base/errors.h"
+#include "base/output_file.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/profile_ranks.h"
@@ -23,14 +24,34 @@ struct JoinFlags {
   ReportFlags report;
 };
 
+// A run of another rank or another number of ranks would give step times, tokens and floors that are not of these recordings.
+void check_run(const profiler::RunInfo& run, const std::string& file, const std::vector<profiler::RankRecording>& recordings,
+               const JoinFlags& f) {
+  const auto refuse = [&](const std::string& found, const std::string& expected) {
+    throw stepscope::InputError(fmt::format("--run-json {}: {}, expected {}", file, found, expected));
+  };
+  const auto& of_first = recordings.front().recording.rank;
+  if (of_first && run.ranks != of_first->size)
+    refuse(fmt::format("a run of {} rank{}", run.ranks, run.ranks == 1 ? "" : "s"),
+           fmt::format("one of {}, as the recordings are", of_first->size));
+  if (run.rank != 0) refuse(fmt::format("written by rank {}", run.rank), "rank 0's");
+  const auto steps = static_cast<int64_t>(run.steps.size());
+  if (f.first_timed_step > steps || f.timed_steps > steps - f.first_timed_step)
+    throw stepscope::InputError(
+        fmt::format("--first-timed-step {} and --timed-steps {}: {} has {} steps", f.first_timed_step, f.timed_steps, file, steps));
+}
+
 void run(const JoinFlags& f, const CommandLine& line, int& exit_code) {
   NamedFiles inputs{{"--run-json", f.run_json}, {"--ceilings", f.links}};
   for (const std::string& file : f.recordings) inputs.emplace_back("the recording to read", file);
-  check_report_outputs(f.report, inputs, {{"--out", f.out}});
+  check_report_outputs(f.report, inputs, {{"-o/--out", f.out}});
   std::vector<profiler::RankRecording> recordings;
   for (const std::string& file : f.recordings) recordings.push_back({profiler::load_recording(file), file});
   std::optional<profiler::RunInfo> info;
-  if (!f.run_json.empty()) info = profiler::load_run_info(f.run_json);
+  if (!f.run_json.empty()) {
+    info = profiler::load_run_info(f.run_json);
+    check_run(*info, f.run_json, recordings, f);
+  }
   profiler::ProfileOptions options;
   options.git_revision = kGitRevision;
   options.build_type = kBuildType;
@@ -41,7 +62,7 @@ void run(const JoinFlags& f, const CommandLine& line, int& exit_code) {
   join.links = links_for(f.links, uuids_of(recordings));
   profiler::ProfileDocument document = profiler::join_ranks(recordings, info, {}, options, join);
   document.run.command = line.text();
-  gpt2::write_file_atomically(f.out, profiler::to_json(document));
+  stepscope::write_output(f.out, profiler::to_json(document));
   print_report(document, f.report);
   fmt::print(stderr, "document: {}\n", f.out);
   if (profiler::has_severe_missing(document)) exit_code = 1;
@@ -54,13 +75,15 @@ void add_join_command(Command& app, const CommandLine& line, int& exit_code) {
   Command* c = app.add_subcommand("join", "Make one profile document of the recordings of several ranks");
   c->add_option("recordings", f->recordings, "the recording of each rank (profile --gpus N --keep-recording FILE)")->required();
   c->add_flag("--partial", f->partial, "accept that recordings of some ranks are missing; nothing is said about who waited for whom");
-  c->add_option("--run-json", f->run_json, "what rank 0's trainer wrote, for the model, the step times and the floors of ops");
+  Argument* run_json =
+      c->add_option("--run-json", f->run_json, "what rank 0's trainer wrote, for the model, the step times and the floors of ops");
   c->add_option("--first-timed-step", f->first_timed_step, "0-based position of the first timed step in it")
       ->check(whole(0))
+      ->needs(run_json)
       ->capture_default_str();
-  c->add_option("--timed-steps", f->timed_steps, "how many steps were timed")->check(whole(0))->capture_default_str();
+  c->add_option("--timed-steps", f->timed_steps, "how many steps were timed")->check(whole(0))->needs(run_json)->capture_default_str();
   c->add_option("--ceilings", f->links, "sweep of collectives that `doctor --gpus N` wrote (default: the kept one of these GPUs)");
-  c->add_option("--out", f->out, "write the profile document to this file")->capture_default_str();
+  c->add_option("--out,-o", f->out, "write the profile document to this file")->capture_default_str();
   add_report_flags(*c, f->report);
   c->footer(
       "Examples:\n"

@@ -13,6 +13,7 @@
 #include "base/utc.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
+#include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "gpt2/config.h"
 #ifdef STEPSCOPE_WITH_CUDA
@@ -87,6 +88,7 @@ struct TextTable {
 #endif
 
 void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
+  require_preset(f.model);
   const gpt2::ModelConfig model = gpt2::model_from_name(f.model);
   if (f.trainer != "mixed" && f.trainer != "fp32") throw InputError(fmt::format("--trainer '{}': expected mixed or fp32", f.trainer));
   const bool mixed_trainer = f.trainer == "mixed";

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/output_file.h"
 #include "base/utc.h"
 #include "cli/collective_sweep.h"
 #include "cli/gpu.h"
@@ -106,7 +106,7 @@ void measure(const LinkSweepFlags& f, const RankFlags& ranks, RankSession& sessi
   std::error_code exists;
   const auto folder = std::filesystem::path(file).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, exists);
-  gpt2::write_file_atomically(file, profiler::links_to_json(links));
+  stepscope::write_output(file, profiler::links_to_json(links));
   print(links);
   fmt::print(stderr, "sweep: {}\n", file);
 }
@@ -151,7 +151,7 @@ bool asked_for(const LinkSweepFlags& f) { return f.gpus > 0 || f.as_rank; }
 
 int sweep_links(const LinkSweepFlags& f, const CommandLine& line) {
   if (f.as_rank) return be_a_rank(f);
-  if (!f.links.empty()) gpt2::check_file_writable(f.links, "--links");
+  if (!f.links.empty()) stepscope::check_output(f.links, "--links");
   if (f.communicator != "staged") {
     const GpuStatus gpu = gpu_status();
     if (!gpu.present) throw MachineError(fmt::format("--gpus {}: {}", f.gpus, gpu.why_not));

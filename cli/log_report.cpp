@@ -137,7 +137,7 @@ LogInterval interval_of(const RunLog& log, int64_t from, int64_t to) {
 
 std::vector<std::vector<LogInterval>> log_intervals(const std::vector<RunLog>& logs, size_t count) {
   const int64_t last = last_step(logs), rows = static_cast<int64_t>(count);
-  const int64_t length = std::max<int64_t>(1, (last + rows - 1) / rows);
+  const int64_t length = last / rows + (last % rows > 0 ? 1 : 0) + (last == 0 ? 1 : 0);  // last + rows - 1 may pass 2^63
   std::vector<std::vector<LogInterval>> all;
   for (const RunLog& log : logs) {
     all.emplace_back();
@@ -153,8 +153,11 @@ std::vector<LogSummary> log_summaries(const std::vector<RunLog>& logs) {
     const RunLog& log = logs[l];
     LogSummary s;
     s.name = names[l];
-    s.what = fmt::format("{} trainer on {}{}, peak rate {:g}", log.trainer, log.device, log.model.empty() ? "" : ", " + log.model,
-                         log.peak_learning_rate);
+    // A log that was not written by this program may say nothing of its run.
+    s.what = log.trainer.empty() ? "a run" : log.trainer + " trainer";
+    if (!log.device.empty()) s.what += " on " + log.device;
+    if (!log.model.empty()) s.what += ", " + log.model;
+    if (log.peak_learning_rate) s.what += fmt::format(", peak rate {:g}", *log.peak_learning_rate);
     s.steps = static_cast<int64_t>(log.steps.size());
     s.state = !log.stopped.empty() ? "stopped: " + log.stopped : log.ended ? "ended" : "goes on, or was interrupted";
     std::vector<double> ms, losses;

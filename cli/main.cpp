@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "build_info.inc"
 #include "cli/arguments.h"
 #include "cli/commands.h"
@@ -81,6 +82,9 @@ int after_printing(int exit_code) {
   return exit_code == 0 ? 2 : exit_code;
 }
 
+// What is wrong with a file may be said with the file's own bytes.
+void say(std::string_view problem) { fmt::print(stderr, "stepscope: {}\n", stepscope::printable_lines(problem)); }
+
 int run_command(int argc, char** argv) {
   int exit_code = 0;
   cli::CommandLine line{argv, argc};
@@ -109,17 +113,17 @@ int run_command(int argc, char** argv) {
     const std::optional<int> ended = app.parse(argc, argv);
     return ended ? *ended : exit_code;
   } catch (const stepscope::InputError& e) {
-    fmt::print(stderr, "stepscope: {}\n", e.what());
+    say(e.what());
     return 2;
   } catch (const stepscope::MachineError& e) {
-    fmt::print(stderr, "stepscope: {}\n", e.what());
+    say(e.what());
     return 3;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "stepscope: out of host memory\n");
     return 3;
   } catch (const std::exception& e) {
     if (std::ferror(stdout) != 0) return 0;  // fmt throws where a write fails; after_printing says so
-    fmt::print(stderr, "stepscope: {}\n", e.what());
+    say(e.what());
     return 1;
   }
 }

@@ -4,9 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/mapped_file.h"
+#include "base/output_file.h"
 #include "cli/progress_line.h"
 #include "gpt2/data/bpe.h"
 #include "gpt2/data/eval_set.h"
@@ -33,20 +34,21 @@ std::string as_index(int64_t value) { return fmt::format("{}", value); }
 // 3, "3" or "D": the data sets write the right answer in all three ways.
 int64_t label_of(const gpt2::JsonLine& line, const char* name) {
   const json& v = line.member(name);
-  std::string text = v.is_string() ? v.get<std::string>() : v.is_number_integer() ? v.dump() : "";
+  std::string text = v.is_string() ? v.get<std::string>() : v.is_number_integer() ? stepscope::shown_json(v) : "";
   if (text.size() == 1 && text[0] >= 'A' && text[0] <= 'D') text = as_index(text[0] - 'A');
   if (text.size() != 1 || text[0] < '0' || text[0] >= static_cast<char>('0' + kCompletions))
-    line.fail(fmt::format("\"{}\" is {}", name, v.dump()), "0 to 3, or A to D");
+    line.fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(v)), "0 to 3, or A to D");
   return text[0] - '0';
 }
 
 std::vector<std::string> four_texts(const gpt2::JsonLine& line, const char* name) {
   const json& v = line.member(name);
   if (!v.is_array() || v.size() != kCompletions)
-    line.fail(fmt::format("\"{}\" is {}", name, v.is_array() ? fmt::format("a list of {}", v.size()) : v.dump()), "a list of 4 texts");
+    line.fail(fmt::format("\"{}\" is {}", name, v.is_array() ? fmt::format("a list of {}", v.size()) : stepscope::shown_json(v)),
+              "a list of 4 texts");
   std::vector<std::string> out;
   for (const json& text : v) {
-    if (!text.is_string()) line.fail(fmt::format("\"{}\" holds {}", name, text.dump()), "a list of 4 texts");
+    if (!text.is_string()) line.fail(fmt::format("\"{}\" holds {}", name, stepscope::shown_json(text)), "a list of 4 texts");
     out.push_back(text.get<std::string>());
   }
   return out;
@@ -181,7 +183,7 @@ class Maker {
 
 MadeEvalSet make_eval_set(const EvalSetOptions& options) {
   gpt2::require_unicode_tables();
-  gpt2::check_file_writable(options.out, "--out");
+  stepscope::check_output(options.out, "--out");
   const std::vector<gpt2::EvalExample> examples = Maker(options).run();
   gpt2::write_eval_set(options.out, examples);
   return {static_cast<int64_t>(examples.size()), gpt2::longest_row(examples)};

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/errors.h"
+#include "base/output_file.h"
 
 namespace cli {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 std::optional<std::filesystem::path> place_of(const std::string& path) {
   if (path.empty()) return std::nullopt;
   std::error_code unresolved;
-  std::filesystem::path where = std::filesystem::weakly_canonical(path, unresolved);
+  std::filesystem::path where = std::filesystem::weakly_canonical(stepscope::output_place(path), unresolved);
   if (unresolved) where = path;
   return where.string().starts_with("/dev/") ? std::nullopt : std::optional(where);
 }

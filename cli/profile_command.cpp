@@ -13,8 +13,8 @@
 #include <memory>
 #include <optional>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/output_file.h"
 #include "base/process.h"
 #include "base/temporary_folder.h"
 #include "base/utc.h"
@@ -318,7 +318,7 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
   check_report_outputs(f.report, inputs, {{"--out", f.out}, {"--keep-recording", f.keep_recording}, {"--raw-trace", f.raw_trace}});
   const TemporaryFolder folder;
   const profiler::ProfileDocument document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);
-  gpt2::write_file_atomically(f.out, profiler::to_json(document));
+  stepscope::write_output(f.out, profiler::to_json(document));
   print_report(document, f.report);
   fmt::print(stderr, "document: {}\n", f.out);
   if (profiler::has_severe_missing(document)) exit_code = 1;

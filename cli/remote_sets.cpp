@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/mapped_file.h"
 #include "cli/set_manifests.h"
 #include "cli/tinystories.h"
@@ -23,7 +24,7 @@ constexpr const char* kSchema = "stepscope.set/1";
 class ManifestReader {
  public:
   ManifestReader(std::string_view text, std::string source) : source_(std::move(source)) {
-    doc_ = json::parse(text, nullptr, false);
+    doc_ = stepscope::read_json<json>(text);
     if (!doc_.is_object() || doc_.value("schema", json()) != kSchema)
       fail("this is no manifest", fmt::format("a JSON object with \"schema\": \"{}\"", kSchema));
   }
@@ -53,11 +54,13 @@ class ManifestReader {
   std::string text(const json& object, const std::string& where, const char* name) const {
     const auto v = object.find(name);
     if (v == object.end() || !v->is_string() || v->get_ref<const std::string&>().empty())
-      fail(v == object.end() ? fmt::format("no \"{}{}\"", where, name) : fmt::format("\"{}{}\" is {}", where, name, v->dump()), "a text");
+      fail(v == object.end() ? fmt::format("no \"{}{}\"", where, name)
+                             : fmt::format("\"{}{}\" is {}", where, name, stepscope::shown_json(*v)),
+           "a text");
     return v->get<std::string>();
   }
   RemoteFile file(const json& entry, const std::string& where, const std::string& base) const {
-    if (!entry.is_object()) fail(fmt::format("{} is {}", where.substr(0, where.size() - 1), entry.dump()), "an object");
+    if (!entry.is_object()) fail(fmt::format("{} is {}", where.substr(0, where.size() - 1), stepscope::shown_json(entry)), "an object");
     RemoteFile f;
     f.name = text(entry, where, "name");
     // A name becomes a path: it must not leave the folder, nor hide, nor look like a flag of curl.
@@ -69,7 +72,7 @@ class ManifestReader {
     check_address(f.url, fmt::format("{}url", where));
     if (const auto bytes = entry.find("bytes"); bytes != entry.end()) {
       if (!bytes->is_number_unsigned() || *bytes == 0 || bytes->get<uint64_t>() > (uint64_t{1} << 50))
-        fail(fmt::format("\"{}bytes\" is {}", where, bytes->dump()), "a number of bytes");
+        fail(fmt::format("\"{}bytes\" is {}", where, stepscope::shown_json(*bytes)), "a number of bytes");
       f.bytes = bytes->get<uint64_t>();
     }
     if (entry.contains("sha256")) {

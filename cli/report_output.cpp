@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/output_file.h"
 #include "cli/choose.h"
 #include "cli/values.h"
 #include "profiler/document/json.h"
@@ -110,7 +110,7 @@ void check_report_outputs(const ReportFlags& f, const NamedFiles& inputs, NamedF
           path));
   }
   for (const auto& [flag, path] : outputs)
-    if (!path.empty()) gpt2::check_file_writable(path, flag);
+    if (!path.empty()) stepscope::check_output(path, flag);
   if (f.csv_rows != ReportFlags().csv_rows && !csv)
     throw stepscope::InputError(
         fmt::format("--csv-rows {}: expected --csv FILE or a report FILE.csv with it, which holds the rows", f.csv_rows));
@@ -129,25 +129,25 @@ void check_log_outputs(const ReportFlags& f) {
 }
 
 void print_texts(const ReportFlags& f, const ReportTexts& texts) {
-  if (!f.csv.empty()) gpt2::write_file_atomically(f.csv, texts.csv());
+  if (!f.csv.empty()) stepscope::write_output(f.csv, texts.csv());
   for (const auto& [flag, path] : all_outputs(f)) {
     const Output kind = output_of(path, flag);
     const auto& text = kind == Output::html       ? texts.html
                        : kind == Output::markdown ? texts.markdown
                        : kind == Output::json     ? texts.json
                                                   : texts.csv;
-    gpt2::write_file_atomically(path, text());
+    stepscope::write_output(path, text());
   }
   fmt::print("{}", f.json ? texts.json() : texts.table(profiler::table_width(STDOUT_FILENO), profiler::color_wanted(STDOUT_FILENO)));
   std::fflush(stdout);
 }
 
 void print_report(const profiler::ProfileDocument& document, const ReportFlags& f) {
-  if (!f.csv.empty()) gpt2::write_file_atomically(f.csv, profiler::csv_text(document, csv_rows(f)));
-  if (!f.trace.empty()) gpt2::write_file_atomically(f.trace, profiler::trace_text(document));
+  if (!f.csv.empty()) stepscope::write_output(f.csv, profiler::csv_text(document, csv_rows(f)));
+  if (!f.trace.empty()) stepscope::write_output(f.trace, profiler::trace_text(document));
   for (const auto& [flag, path] : all_outputs(f)) {
     const Output kind = output_of(path, flag);
-    gpt2::write_file_atomically(path, output_text(document, f, kind));
+    stepscope::write_output(path, output_text(document, f, kind));
   }
   if (f.json) {
     fmt::print("{}\n", profiler::to_json(document));

@@ -71,9 +71,8 @@ Tokenized tokenize_texts(const TokenizeOptions& options) {
     files.emplace_back(path);
     if (files.back().bytes().empty()) throw stepscope::InputError(fmt::format("{}: the file is empty, expected text", path));
     // Its bytes have tokens too, of which no model would learn to write text.
-    if (const std::string_view other = stepscope::other_encoding(files.back().text()); !other.empty())
-      throw stepscope::InputError(
-          fmt::format("{0}: the text is {1}, expected UTF-8; convert it with `iconv -f {1} -t UTF-8 {0} > NEW.txt`", path, other));
+    if (const std::string problem = stepscope::not_utf8(files.back().text(), path); !problem.empty())
+      throw stepscope::InputError(fmt::format("{}: {}", path, problem));
     text_bytes += files.back().bytes().size();
   }
   gpt2::Bpe bpe = gpt2::Bpe::load(options.vocab);

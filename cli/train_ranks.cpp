@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -238,9 +239,10 @@ int64_t accumulation_for(int64_t total, int64_t batch_size, int64_t seq_len, int
   const int64_t unit = batch_size * seq_len * ranks;
   if (total % unit == 0) return total / unit;
   const int64_t below = total / unit * unit;
-  throw InputError(fmt::format("--total-batch {}: not a whole number of micro-batches of {} x {} tokens on {} rank{}; expected {}{}", total,
-                               batch_size, seq_len, ranks, ranks == 1 ? "" : "s", below > 0 ? fmt::format("{} or ", below) : "",
-                               below + unit));
+  std::string expected = below > 0 ? std::to_string(below) : "";
+  if (below <= std::numeric_limits<int64_t>::max() - unit) expected += (expected.empty() ? "" : " or ") + std::to_string(below + unit);
+  throw InputError(fmt::format("--total-batch {}: not a whole number of micro-batches of {} x {} tokens on {} rank{}; expected {}", total,
+                               batch_size, seq_len, ranks, ranks == 1 ? "" : "s", expected));
 }
 
 namespace {

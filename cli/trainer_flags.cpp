@@ -96,6 +96,10 @@ std::optional<std::pair<std::string, std::string>> only_trainer_with(const Train
 
 }  // namespace
 
+void require_preset(const std::string& model) {
+  if (!is_preset(model)) throw InputError(fmt::format("--model '{}': expected one of {}", model, fmt::join(gpt2::model_names(), ", ")));
+}
+
 void check_abilities(const TrainerFlags& f) {
   const Abilities* a = abilities_of(f.trainer);
   if (!a) throw InputError(fmt::format("unknown trainer '{}': expected auto, mixed, fp32 or reference", f.trainer));

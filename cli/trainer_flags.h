@@ -49,6 +49,9 @@ void add_trainer_flags(Command& command, TrainerFlags& flags);
 std::vector<std::string> recomputations();    // what --recompute can be
 std::vector<std::string> weight_roundings();  // what --weight-rounding can be
 
+// Of a command that takes no checkpoint's shape: throws InputError for a --model that is no preset.
+void require_preset(const std::string& model);
+
 // Throws InputError for a --matmul, --recompute or --weight-rounding that flags.trainer (not "auto") lacks, and names the one that has it.
 void check_abilities(const TrainerFlags& flags);
 

@@ -41,11 +41,12 @@ TrainingLog::TrainingLog(std::string path, const gpt2::Trainer& trainer, gpt2::L
 }
 
 void TrainingLog::start(const gpt2::Trainer& trainer, const gpt2::LoopOptions& options, int64_t done) {
-  writer_ = std::make_unique<gpt2::RunLogWriter>(path_, done);
+  const std::string settings = gpt2::run_settings_json(trainer, options);
+  writer_ = std::make_unique<gpt2::RunLogWriter>(path_, done, settings);
   done_ = done;
   ordered_json line{{"event", "run"}, {"schema", gpt2::kRunLogSchema}, {"time", stepscope::now_utc()}};
   if (done > 0) line["resumed_after"] = done;
-  line["settings"] = ordered_json::parse(gpt2::run_settings_json(trainer, options));
+  line["settings"] = ordered_json::parse(settings);
   writer_->write(line);
   for (const std::string& text : early_notes_) note(text);
   early_notes_.clear();

@@ -10,6 +10,7 @@
 #include "base/checksum.h"
 #include "base/errors.h"
 #include "base/mapped_file.h"
+#include "base/output_file.h"
 #include "gpt2/tensor_table.h"
 
 namespace gpt2 {
@@ -181,7 +182,7 @@ void save_reference_state(const std::filesystem::path& path, const ModelConfig& 
   h[1] = kStateVersion;
   h[2] = static_cast<int32_t>(s.batch_size);
   h[3] = static_cast<int32_t>(s.seq_len);
-  AtomicFile out(path);
+  AtomicFile out(stepscope::output_place(path));
   for (const std::span<const std::byte> part : std::initializer_list<std::span<const std::byte>>{
            std::as_bytes(std::span(h)), std::as_bytes(std::span(s.inputs)), std::as_bytes(std::span(s.targets)),
            std::as_bytes(std::span(s.logits)), std::as_bytes(std::span(&s.loss, 1)), std::as_bytes(std::span(s.gradients))}) {

@@ -47,7 +47,7 @@ stepscope::RunFields run_fields_of(const Trainer& trainer, const LoopOptions& o)
   f.deterministic = t.deterministic;
   f.direct_from = o.direct_from;
   f.direct_steps = o.direct_steps;
-  f.seed = static_cast<int64_t>(o.seed);
+  f.seed = o.seed;
   f.data = o.data;
   f.shuffle = o.shuffle;
   f.overfit = o.overfit;

@@ -10,8 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/json_text.h"
 #include "base/mapped_file.h"
+#include "base/output_file.h"
 
 namespace gpt2 {
 namespace {
@@ -23,8 +25,8 @@ using stepscope::InputError;
 class Line {
  public:
   Line(std::string_view text, const std::string& source, size_t number) : where_(fmt::format("{}:{}", source, number)) {
-    object_ = json::parse(text, nullptr, false);
-    if (!object_.is_object()) fail("no JSON object", "one object per line");
+    object_ = stepscope::read_json<json>(text);
+    if (!object_.is_object()) fail("no JSON object: " + stepscope::why_no_object_in_line(text, source), "one object per line");
     event_ = word("event");
     if (number == 1 && (event_ != "run" || word("schema") != kRunLogSchema))
       fail("this is not the first line of a run's log", fmt::format("\"event\": \"run\" and \"schema\": \"{}\"", kRunLogSchema));
@@ -35,33 +37,41 @@ class Line {
   std::string word(const char* name) const {
     if (!has(name)) fail(fmt::format("no \"{}\"", name), "a text");
     const json& v = object_.at(name);
-    if (!v.is_string()) fail(fmt::format("\"{}\" is {}", name, v.dump()), "a text");
+    if (!v.is_string()) fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(v)), "a text");
     return v.get<std::string>();
   }
   int64_t whole(const char* name) const {
     const json* v = has(name) ? &object_.at(name) : nullptr;
     const bool good = v && v->is_number_integer() && (!v->is_number_unsigned() || v->get<uint64_t>() <= (uint64_t{1} << 62));
     if (!good || v->get<int64_t>() < 0)
-      fail(v ? fmt::format("\"{}\" is {}", name, v->dump()) : fmt::format("no \"{}\"", name), "a whole number, 0 or more");
+      fail(v ? fmt::format("\"{}\" is {}", name, stepscope::shown_json(*v)) : fmt::format("no \"{}\"", name), "a whole number, 0 or more");
     return v->get<int64_t>();
   }
   double real(const char* name) const {
     const json* v = has(name) ? &object_.at(name) : nullptr;
     if (!v || !v->is_number() || !std::isfinite(v->get<double>()))
-      fail(v ? fmt::format("\"{}\" is {}", name, v->dump()) : fmt::format("no \"{}\"", name), "a number");
+      fail(v ? fmt::format("\"{}\" is {}", name, stepscope::shown_json(*v)) : fmt::format("no \"{}\"", name), "a number");
     return v->get<double>();
   }
   double amount(const char* name) const {
     const double v = real(name);
-    if (v < 0) fail(fmt::format("\"{}\" is {}", name, object_.at(name).dump()), "0 or more");
+    if (v < 0) fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(object_.at(name))), "0 or more");
+    return v;
+  }
+  double share(const char* name) const {
+    const double v = real(name);
+    if (v < 0 || v > 1) fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(object_.at(name))), "0 to 1");
     return v;
   }
   const json& object() const { return object_; }
+  // A member that is an object, read like a line.
+  Line within(const char* name) const { return Line(object_.at(name), fmt::format("{}: {}", where_, name)); }
   [[noreturn]] void fail(const std::string& found, const std::string& expected) const {
     throw InputError(fmt::format("{}: {}, expected {}", where_, found, expected));
   }
 
  private:
+  Line(json object, std::string where) : where_(std::move(where)), object_(std::move(object)) {}
   std::string where_, event_;
   json object_;
 };
@@ -80,16 +90,14 @@ void for_each_line(std::string_view text, const Visit& visit) {
 
 void read_settings(const Line& line, RunLog& log) {
   if (!line.has("settings") || !line.object().at("settings").is_object()) line.fail("no \"settings\"", "an object with the run's settings");
-  const json& s = line.object().at("settings");
-  const auto text = [&](const char* name) {
-    return s.contains(name) && s.at(name).is_string() ? s.at(name).get<std::string>() : std::string();
-  };
+  const Line settings = line.within("settings");
+  const auto text = [&](const char* name) { return settings.has(name) ? settings.word(name) : std::string(); };
   log.command = text("command");
   log.trainer = text("trainer");
   log.device = text("device");
   log.model = text("model_name");
-  if (s.contains("tokens_per_step") && s.at("tokens_per_step").is_number()) log.tokens_per_step = s.at("tokens_per_step").get<int64_t>();
-  if (s.contains("learning_rate") && s.at("learning_rate").is_number()) log.peak_learning_rate = s.at("learning_rate").get<double>();
+  if (settings.has("tokens_per_step")) log.tokens_per_step = settings.whole("tokens_per_step");
+  if (settings.has("learning_rate")) log.peak_learning_rate = settings.amount("learning_rate");
   if (line.has("resumed_after")) log.resumed_after.push_back(line.whole("resumed_after"));
   log.ended = false;
   log.stopped.clear();
@@ -106,15 +114,33 @@ void read_step(const Line& line, RunLog& log) {
   throw InputError(fmt::format("--log {}: cannot {}: {}", path, doing, std::strerror(errno)));
 }
 
-// The lines of a log that stay when the run goes on behind step `done`.
-std::string kept_lines(std::string_view text, const std::string& source, int64_t done) {
+// A checkpoint goes on with the same weights, rows and data order; a log with others tells of another run, and would lose its lines here.
+void require_same_run(const Line& line, const json& settings) {
+  if (!line.has("settings")) return;
+  const json& logged = line.object().at("settings");
+  for (const char* name : {"seed", "model", "batch_size", "seq_len"}) {
+    if (!logged.is_object() || !logged.contains(name) || !settings.contains(name)) continue;
+    const json &was = logged.at(name), &is = settings.at(name);
+    // Programs until 2026-11-23 wrote a seed of 2^63 and more as the negative number of the same bits.
+    const bool same = was.is_number_integer() && is.is_number_integer() ? was.get<uint64_t>() == is.get<uint64_t>() : was == is;
+    if (!same)
+      line.fail(fmt::format("the log of a run with {} {}, this one has {}", name, stepscope::shown_json(was), stepscope::shown_json(is)),
+                "another file");
+  }
+}
+
+// The lines of a log that stay when the run of `settings` goes on behind step `done`.
+std::string kept_lines(std::string_view text, const std::string& source, int64_t done, const json& settings) {
   constexpr std::string_view kBegin = "{\"event\":\"run\"";
   if (text.find('\n') == std::string_view::npos && !text.starts_with(kBegin.substr(0, text.size())))
     throw InputError(fmt::format("{}: this is no run's log, expected another file", source));
   std::string kept;
   for_each_line(text, [&](std::string_view line, size_t number) {
     const Line l(line, source, number);
-    if (l.event() != "run" && l.whole("step") > done) return;
+    if (l.event() == "run")
+      require_same_run(l, settings);
+    else if (l.whole("step") > done)
+      return;
     kept += line;
     kept += '\n';
   });
@@ -126,17 +152,17 @@ std::string kept_lines(std::string_view text, const std::string& source, int64_t
 }  // namespace
 
 void check_run_log(const std::filesystem::path& path, bool resume) {
-  check_file_writable(path, "--log");
+  stepscope::check_output(path, "--log");
   std::error_code ec;
   if (!std::filesystem::is_regular_file(path, ec) || std::filesystem::file_size(path, ec) == 0) return;
   const MappedFile file(path);
-  kept_lines(file.text(), "--log " + path.string(), 0);
+  kept_lines(file.text(), "--log " + path.string(), 0, json::object());
   if (!resume) {
     throw InputError(fmt::format("--log {}: the file holds the log of another run; expected --resume, or another file", path.string()));
   }
 }
 
-RunLogWriter::RunLogWriter(const std::filesystem::path& path, int64_t done) : path_(path.string()) {
+RunLogWriter::RunLogWriter(const std::filesystem::path& path, int64_t done, const std::string& settings) : path_(path.string()) {
   const auto open_it = [&] {
     file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
     if (!file_) fail_errno(path_, "open it");
@@ -150,7 +176,7 @@ RunLogWriter::RunLogWriter(const std::filesystem::path& path, int64_t done) : pa
   {
     const MappedFile file(path);
     if (file.bytes().empty()) return;
-    kept = kept_lines(file.text(), "--log " + path_, done);
+    kept = kept_lines(file.text(), "--log " + path_, done, settings.empty() ? json::object() : json::parse(settings));
     if (kept.size() == file.bytes().size()) return;
   }
   write_file_atomically(path, kept);
@@ -169,7 +195,9 @@ void RunLogWriter::write(const nlohmann::ordered_json& line) {
 }
 
 bool is_run_log(std::string_view text) {
-  const std::string_view first = text.substr(0, text.find('\n'));
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of an editor; the JSON reader steps over it, too
+  std::string_view first = text.substr(0, text.find('\n'));
+  if (first.starts_with(kByteOrderMark)) first.remove_prefix(kByteOrderMark.size());
   return first.starts_with('{') && first.find(fmt::format("\"{}\"", kRunLogSchema)) != std::string_view::npos;
 }
 
@@ -184,7 +212,7 @@ RunLog parse_run_log(std::string_view text, const std::string& source) {
     if (event == "run") read_settings(line, log);
     if (event == "step") read_step(line, log);
     if (event == "validation") log.validations.push_back({line.whole("step"), line.real("loss")});
-    if (event == "eval") log.accuracies.push_back({line.whole("step"), line.real("accuracy")});
+    if (event == "eval") log.accuracies.push_back({line.whole("step"), line.share("accuracy")});
     if (event == "note") log.notes.push_back(line.word("text"));
     if (event == "end") {
       log.ended = true;

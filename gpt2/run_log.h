@@ -29,8 +29,9 @@ void check_run_log(const std::filesystem::path& path, bool resume);
 class RunLogWriter {
  public:
   // Keeps what an earlier run logged up to step `done` and drops the rest, which is about to happen again; a line that a crash cut off
-  // goes too. Throws stepscope::InputError as above, and where another process is writing the file.
-  RunLogWriter(const std::filesystem::path& path, int64_t done);
+  // goes too. `settings`: run_settings_json of the run that goes on; "" = not compared. Throws stepscope::InputError as above, and where
+  // another process is writing the file or it holds the log of a run with another seed, model, batch size or sequence length.
+  RunLogWriter(const std::filesystem::path& path, int64_t done, const std::string& settings = "");
   // One write to the file: a reader never sees half of a line that another follows.
   void write(const nlohmann::ordered_json& line);
 
@@ -51,7 +52,7 @@ struct RunLog {
   std::string path;
   std::string command, trainer, device, model;
   int64_t tokens_per_step = 0;
-  double peak_learning_rate = 0;
+  std::optional<double> peak_learning_rate;
   std::vector<int64_t> resumed_after;
   std::vector<LoggedStep> steps;         // in order, none twice
   std::vector<LoggedValue> validations;  // losses

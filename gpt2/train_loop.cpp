@@ -8,8 +8,8 @@
 #include <limits>
 #include <optional>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/output_file.h"
 #include "gpt2/data/token_source.h"
 #include "gpt2/data/tokenizer.h"
 #include "gpt2/distributed/agreement.h"
@@ -115,7 +115,7 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
     }
   }
   if (rank_of(o) == 0) s.examples = open_eval_set(t, o);  // one rank answers
-  if (!o.run_json.empty()) check_file_writable(rank_file(o.run_json, rank_of(o)), "--run-json");
+  if (!o.run_json.empty()) stepscope::check_output(rank_file(o.run_json, rank_of(o)), "--run-json");
   // The store cleans its folder up and writes into it, so one rank has it.
   if (!o.checkpoint_dir.empty() && rank_of(o) == 0) {
     s.checkpoints.emplace(o.checkpoint_dir, o.keep_checkpoints);
@@ -281,12 +281,14 @@ class Run {
     result_.steps.push_back(log);
     const bool finite = std::isfinite(log.outcome.loss) && std::isfinite(log.outcome.grad_norm);
     if (!finite) {
-      const std::string saved =
-          !o_.checkpoint_dir.empty() ? fmt::format("; checkpoints in {} are of earlier steps", o_.checkpoint_dir) : "";
+      // Asked of the folder, which all ranks see: they must say the same.
+      const bool any_saved = !o_.checkpoint_dir.empty() && !saved_steps(o_.checkpoint_dir).empty();
+      const std::string saved = any_saved ? fmt::format("; checkpoints in {} are of earlier steps", o_.checkpoint_dir) : "";
       const int rank = log.outcome.not_finite_rank;
       const std::string first = rank < 0 ? "" : fmt::format(", on rank {} first", rank);
-      diverged(fmt::format("step {}: loss is {} and gradient norm {} at learning rate {:g}{}: training stopped{}", done_, log.outcome.loss,
-                           log.outcome.grad_norm, log.learning_rate, first, saved),
+      const auto words = [](double v) { return std::isnan(v) ? "nan" : fmt::format("{}", v); };  // its sign says nothing
+      diverged(fmt::format("step {}: loss is {} and gradient norm {} at learning rate {:g}{}: training stopped{}", done_,
+                           words(log.outcome.loss), words(log.outcome.grad_norm), log.learning_rate, first, saved),
                rank);
     }
     if (log.outcome.skipped)
@@ -446,7 +448,7 @@ class Run {
 
   void write_run_json(const std::string& stopped) const {
     if (o_.run_json.empty()) return;
-    write_file_atomically(rank_file(o_.run_json, rank_of(o_)), run_json(trainer_, o_, result_, validated_, stopped));
+    stepscope::write_output(rank_file(o_.run_json, rank_of(o_)), run_json(trainer_, o_, result_, validated_, stopped));
   }
 
   Trainer& trainer_;

@@ -202,10 +202,12 @@ fs::path step_folder(const fs::path& folder, int64_t step) { return folder / fmt
 
 fs::path CheckpointStore::path_of(int64_t step) const { return step_folder(folder_, step); }
 
-std::vector<int64_t> CheckpointStore::steps() const {
+std::vector<int64_t> CheckpointStore::steps() const { return saved_steps(folder_); }
+
+std::vector<int64_t> saved_steps(const fs::path& folder) {
   std::vector<int64_t> found;
   std::error_code ec;
-  for (const auto& entry : fs::directory_iterator(folder_, ec)) {
+  for (const auto& entry : fs::directory_iterator(folder, ec)) {
     const auto step = step_of(entry.path().filename().string());
     if (step && entry.is_directory(ec)) found.push_back(*step);
   }

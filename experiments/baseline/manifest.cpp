@@ -10,6 +10,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
 
@@ -92,12 +93,9 @@ fs::path baseline_folder(const fs::path& root, const std::string& name) {
 Manifest read_manifest(const fs::path& folder) {
   const std::string source = (folder / kManifestFile).string();
   const auto refuse = [&](const std::string& text) -> stepscope::InputError { return stepscope::InputError(source + ": " + text); };
-  nlohmann::json j;
-  try {
-    j = nlohmann::json::parse(stepscope::read_file(folder / kManifestFile));
-  } catch (const nlohmann::json::exception& e) {
-    throw refuse(std::string("not JSON: ") + e.what());
-  }
+  const std::string content = stepscope::read_file(folder / kManifestFile);
+  const auto j = stepscope::read_json<nlohmann::json>(content);
+  if (!j.is_object()) throw refuse(stepscope::why_no_object(content, source));
   const auto text = [&](const nlohmann::json& object, const char* field) {
     if (!object.is_object() || !object.contains(field) || !object[field].is_string())
       throw refuse(fmt::format("field \"{}\" is missing or no text", field));

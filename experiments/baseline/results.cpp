@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/read_file.h"
 
 namespace experiments {
@@ -15,13 +16,10 @@ std::optional<std::vector<BaselineResult>> read_results(const std::filesystem::p
   const std::filesystem::path path = folder / kResultsFile;
   if (!std::filesystem::exists(path)) return std::nullopt;
   const auto refuse = [&](const std::string& text) { return stepscope::InputError(path.string() + ": " + text); };
-  nlohmann::json j;
-  try {
-    j = nlohmann::json::parse(stepscope::read_file(path));
-  } catch (const nlohmann::json::exception& e) {
-    throw refuse(std::string("not JSON: ") + e.what());
-  }
-  if (!j.is_object() || !j.contains("schema") || j["schema"] != kResultsSchema) {
+  const std::string content = stepscope::read_file(path);
+  const auto j = stepscope::read_json<nlohmann::json>(content);
+  if (!j.is_object()) throw refuse(stepscope::why_no_object(content, path.string()));
+  if (!j.contains("schema") || j["schema"] != kResultsSchema) {
     throw refuse(fmt::format("no schema \"{}\"", kResultsSchema));
   }
   if (!j.contains("results") || !j["results"].is_array() || j["results"].empty()) {

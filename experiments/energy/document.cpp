@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 
 namespace energy {
 namespace {
@@ -203,7 +204,8 @@ T read(const Json& json, const char* key, const std::string& file) {
     try {
       json.get_to(value);
     } catch (const Json::exception&) {
-      throw stepscope::InputError(fmt::format("{}: the field '{}' is {}, which is of another type than expected", file, key, json.dump()));
+      throw stepscope::InputError(
+          fmt::format("{}: the field '{}' is {}, which is of another type than expected", file, key, stepscope::shown_json(json)));
     }
   } else if constexpr (std::is_same_v<T, Bound>) {
     const auto text = read<std::string>(json, key, file);

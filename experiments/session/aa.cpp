@@ -8,8 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_read.h"
+#include "base/output_file.h"
 #include "base/read_file.h"
 #include "base/utc.h"
 #include "experiments/gate/plant_spec.h"
@@ -160,7 +161,7 @@ class Aa {
       out["runs"] = runs_to_json(runs_);
     else
       out["pairs"] = pairs_;
-    gpt2::write_file_atomically(aa_.record, verdict_text(out) + "\n");
+    stepscope::write_output(aa_.record, verdict_text(out) + "\n");
   }
 
   void print_rates() const {
@@ -200,7 +201,7 @@ int run_aa(SessionOptions options, const AaOptions& aa) { return Aa(std::move(op
 
 void resample_recordings(const std::vector<std::string>& files, Thresholds t, const std::function<std::vector<Look>(Procedure)>& looks) {
   for (const std::string& file : files) {
-    const ordered_json d = ordered_json::parse(stepscope::read_file(file), nullptr, false);
+    const ordered_json d = stepscope::read_json<ordered_json>(stepscope::read_file(file));
     if (!d.is_object() || !d.contains("schema") ||
         !((d["schema"] == kTurnsSchema && d.contains("pairs")) || (d["schema"] == kAloneSchema && d.contains("runs"))))
       throw InputError(

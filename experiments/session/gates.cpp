@@ -51,10 +51,13 @@ std::string flags_not_gated(const Arguments& trainer_arguments) {
 Gates::Gates(std::string program, double timeout_s, const std::atomic<bool>* stop, bool progress,
              std::function<std::string(const std::string& trainer)> receipt_of, const std::filesystem::path& kept)
     : program_(std::move(program)), timeout_s_(timeout_s), stop_(stop), progress_(progress), receipt_of_(std::move(receipt_of)) {
-  if (kept.empty()) return;
+  if (kept.empty()) {
+    answers_ = own_answers_.emplace().path();
+    return;
+  }
   // A file of answers holds structs of the program that wrote it (kept_answers.h), so each program has a folder of its own.
   answers_ = kept / gpt2::sha256_file(program_).substr(0, 16);
-  std::filesystem::create_directories(answers_);
+  gpt2::check_folder_writable(answers_, "--gate-answers");
   const std::filesystem::path seed = answers_ / "seed";
   if (const auto before = stepscope::read_file_if_there(seed)) {
     const auto [end, error] = std::from_chars(before->data(), before->data() + before->size(), seed_);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -41,8 +42,8 @@ class Gates {
   std::function<std::string(const std::string& trainer)> receipt_of_;
   // One seed for all gates of a session, so that the oracle's answers serve every arm.
   uint64_t seed_ = std::random_device{}();
-  stepscope::TemporaryFolder own_answers_;
-  std::filesystem::path answers_ = own_answers_.path();
+  std::optional<stepscope::TemporaryFolder> own_answers_;  // absent: they are kept
+  std::filesystem::path answers_;
   std::map<std::string, GateSummary> known_;
 };
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "experiments/runner/pair_runner.h"
 #include "experiments/statistics/decision.h"
 #include "experiments/verdict/same_code.h"
@@ -249,8 +250,13 @@ struct VerdictDocument {
   std::string content_sha256;  // as it was read; to_json makes it anew
 };
 
-// Throws stepscope::InputError naming the file and the field: not JSON, another schema, a field that is missing, unknown or of another type, a
-// content that does not fit the hash inside (schema 2 only; schema 1 has none).
+// The file cannot be read, or is none of ours: no JSON, or another schema.
+struct NoVerdict : stepscope::InputError {
+  using InputError::InputError;
+};
+
+// Throws NoVerdict, and stepscope::InputError naming the file and the field: one that is missing, unknown or of another type, a content that
+// does not fit the hash inside (schema 2 only; schema 1 has none).
 VerdictDocument load_verdict(const std::filesystem::path& file);
 VerdictDocument verdict_from_json(const Json& json, const std::string& source);
 // With its content_sha256 at the end. Throws stepscope::InputError for a number that is not finite.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/atomic_file.h"
+#include "base/json_read.h"
 #include "base/json_text.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
@@ -84,7 +85,10 @@ std::string content_sha256(Json json) {
 
 VerdictDocument verdict_from_json(const Json& json, const std::string& source) {
   const Place place{source, ""};
-  if (!json.is_object() || !json.contains("schema")) place.fail(fmt::format("expected a {} document", kVerdictSchema));
+  const auto no_verdict = [&](const std::string& found) {
+    return NoVerdict(fmt::format("{}: not a verdict document: {}, expected {}", source, found, kVerdictSchema));
+  };
+  if (!json.is_object() || !json.contains("schema")) throw no_verdict("no schema");
   Json d = json;
   if (d["schema"] == kFirstVerdictSchema) {
     try {
@@ -93,7 +97,7 @@ VerdictDocument verdict_from_json(const Json& json, const std::string& source) {
       place.fail(fmt::format("a part of a {} document is missing: {}", kFirstVerdictSchema, e.what()));
     }
   } else if (d["schema"] != kVerdictSchema) {
-    place.fail(fmt::format("schema {}, expected {}", d["schema"].dump(), kVerdictSchema));
+    throw no_verdict("schema " + stepscope::shown_json(d["schema"]));
   } else if (!d.contains("content_sha256") || d["content_sha256"] != content_sha256(d)) {
     place.fail("its content does not fit its content_sha256: the file was changed by hand after it was written");
   }
@@ -111,8 +115,24 @@ Json to_json(const VerdictDocument& document) {
   return out;
 }
 
+namespace {
+
+std::string readable(const std::filesystem::path& file) {
+  try {
+    return stepscope::read_file(file);
+  } catch (const stepscope::InputError& e) {
+    throw NoVerdict(e.what());
+  }
+}
+
+}  // namespace
+
 VerdictDocument load_verdict(const std::filesystem::path& file) {
-  return verdict_from_json(Json::parse(stepscope::read_file(file), nullptr, false), file.string());
+  const std::string text = readable(file);
+  const auto json = stepscope::read_json<Json>(text);
+  if (!json.is_object())
+    throw NoVerdict(fmt::format("{}: not a verdict document: {}", file.string(), stepscope::why_no_object(text, file.string())));
+  return verdict_from_json(json, file.string());
 }
 
 std::string verdict_text(const Json& j, int depth) {

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/mapped_file.h"
 #include "gpt2/data/pretokenizer.h"
 
@@ -153,20 +154,16 @@ void Bpe::check_ids(const std::filesystem::path& encoder) const {
 
 void Bpe::check_ids(std::string_view encoder, const std::string& source) const {
   auto refuse = [&](const std::string& what) { throw stepscope::InputError(fmt::format("{}: {}", source, what)); };
-  nlohmann::json given;
-  try {
-    given = nlohmann::json::parse(encoder);
-  } catch (const nlohmann::json::exception& e) {
-    refuse(fmt::format("not JSON, expected GPT-2's encoder.json: {}", e.what()));
-  }
-  if (!given.is_object()) refuse("expected GPT-2's encoder.json: one object, token to id");
+  const auto given = stepscope::read_json<nlohmann::json>(encoder);
+  if (!given.is_object())
+    refuse(fmt::format("not GPT-2's encoder.json, one object of token to id: {}", stepscope::why_no_object(encoder, source)));
   for (size_t id = 0; id < vocab_size(); ++id) {
     const bool last = id == end_of_text();
     const std::string token = last ? std::string(kEndOfText) : byte_spelling(bytes(static_cast<uint16_t>(id)));
     const auto found = given.find(token);
     if (found == given.end()) refuse(fmt::format("token {} is missing, which the merges give id {}", shown(token), id));
     if (!found->is_number_integer() || *found != id)
-      refuse(fmt::format("token {} has id {}, but the merges give it {}", shown(token), found->dump(), id));
+      refuse(fmt::format("token {} has id {}, but the merges give it {}", shown(token), stepscope::shown_json(*found), id));
   }
   if (given.size() != vocab_size()) refuse(fmt::format("{} tokens, but the merges make {}", given.size(), vocab_size()));
 }

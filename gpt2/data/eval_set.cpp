@@ -7,6 +7,7 @@
 #include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/mapped_file.h"
+#include "base/output_file.h"
 
 namespace gpt2 {
 namespace {
@@ -130,7 +131,7 @@ void write_eval_set(const std::filesystem::path& path, std::span<const EvalExamp
   h[1] = 1;
   h[2] = static_cast<int32_t>(examples.size());
   h[3] = static_cast<int32_t>(longest);
-  AtomicFile out(path);
+  AtomicFile out(stepscope::output_place(path));
   out.write(h.data(), sizeof(h));
   out.write(stream.data(), stream.size() * sizeof(uint16_t));
   out.commit();

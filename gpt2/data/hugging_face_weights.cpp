@@ -13,6 +13,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/output_file.h"
 #include "gpt2/data/safetensors.h"
 #include "gpt2/tensor_table.h"
 
@@ -253,7 +254,7 @@ void export_weights(const std::filesystem::path& path, const Checkpoint& checkpo
   const auto tensors = places(checkpoint.config);
   const std::string header = header_text(tensors, bf16 ? "BF16" : "F32", bf16 ? 2 : 4);
   const uint64_t length = header.size();
-  AtomicFile out(path);
+  AtomicFile out(stepscope::output_place(path));
   out.write(&length, sizeof length);
   out.write(header);
   std::vector<float> stored;

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 
 namespace gpt2 {
 
 JsonLine::JsonLine(std::string_view text, const std::string& source, size_t number) : where_(fmt::format("{}:{}", source, number)) {
-  object_ = nlohmann::json::parse(text, nullptr, false);
-  if (object_.is_discarded()) fail(text.empty() ? "an empty line" : "no JSON", "one JSON object per line");
-  if (!object_.is_object()) fail(fmt::format("a JSON {}", object_.type_name()), "one JSON object per line");
+  object_ = stepscope::read_json<nlohmann::json>(text);
+  if (object_.is_object()) return;
+  fail(text.empty() ? "an empty line" : "no JSON object: " + stepscope::why_no_object_in_line(text, source), "one JSON object per line");
 }
 
 const nlohmann::json& JsonLine::member(const std::string& name) const {

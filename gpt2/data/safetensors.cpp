@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/mapped_file.h"
 
 namespace gpt2 {
@@ -76,18 +77,21 @@ uint64_t type_width(const Json& value, const std::string& name, const ByteReader
     for (const auto& [type, width] : kTypes)
       if (type == word) return width;
   }
-  reader.fail(fmt::format("tensor {}: dtype {}, expected one of the format's, such as \"F32\", \"BF16\" or \"F16\"", name, value.dump()));
+  reader.fail(fmt::format("tensor {}: dtype {}, expected one of the format's, such as \"F32\", \"BF16\" or \"F16\"", name,
+                          stepscope::shown_json(value)));
 }
 
 // Bytes of the tensor; the product may not pass 2^62.
 uint64_t read_shape(const Json& value, uint64_t width, std::vector<int64_t>& shape, const std::string& name, const ByteReader& reader) {
-  if (!value.is_array()) reader.fail(fmt::format("tensor {}: shape {}, expected a list of whole numbers", name, value.dump()));
+  if (!value.is_array())
+    reader.fail(fmt::format("tensor {}: shape {}, expected a list of whole numbers", name, stepscope::shown_json(value)));
   uint64_t bytes = width;
   for (const Json& dimension : value) {
     if (!dimension.is_number_unsigned())
-      reader.fail(fmt::format("tensor {}: shape {}, expected a list of whole numbers", name, value.dump()));
+      reader.fail(fmt::format("tensor {}: shape {}, expected a list of whole numbers", name, stepscope::shown_json(value)));
     const uint64_t n = dimension.get<uint64_t>();
-    if (n != 0 && bytes > (uint64_t{1} << 62) / n) reader.fail(fmt::format("tensor {}: shape {} is absurdly large", name, value.dump()));
+    if (n != 0 && bytes > (uint64_t{1} << 62) / n)
+      reader.fail(fmt::format("tensor {}: shape {} is absurdly large", name, stepscope::shown_json(value)));
     bytes *= n;
     shape.push_back(static_cast<int64_t>(n));
   }
@@ -96,11 +100,12 @@ uint64_t read_shape(const Json& value, uint64_t width, std::vector<int64_t>& sha
 
 std::pair<uint64_t, uint64_t> read_offsets(const Json& value, uint64_t data_bytes, const std::string& name, const ByteReader& reader) {
   if (!value.is_array() || value.size() != 2 || !value[0].is_number_unsigned() || !value[1].is_number_unsigned())
-    reader.fail(fmt::format("tensor {}: data_offsets {}, expected [begin, end]", name, value.dump()));
+    reader.fail(fmt::format("tensor {}: data_offsets {}, expected [begin, end]", name, stepscope::shown_json(value)));
   const uint64_t begin = value[0].get<uint64_t>(), end = value[1].get<uint64_t>();
-  if (begin > end) reader.fail(fmt::format("tensor {}: data_offsets {} end before they begin", name, value.dump()));
+  if (begin > end) reader.fail(fmt::format("tensor {}: data_offsets {} end before they begin", name, stepscope::shown_json(value)));
   if (end > data_bytes)
-    reader.fail(fmt::format("truncated: tensor {} has data_offsets {}, and {} bytes follow the header", name, value.dump(), data_bytes));
+    reader.fail(fmt::format("truncated: tensor {} has data_offsets {}, and {} bytes follow the header", name, stepscope::shown_json(value),
+                            data_bytes));
   return {begin, end};
 }
 

@@ -6,8 +6,8 @@
 #include <limits>
 #include <utility>
 
-#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/output_file.h"
 
 namespace gpt2 {
 namespace fs = std::filesystem;
@@ -66,7 +66,7 @@ ShardSet::ShardSet(ShardSetOptions options)
                     "_val are appended",
                     options_.out));
   }
-  check_file_writable(is_one_file(options_.out) ? out : fs::path(options_.out + "_train.bin"), "--out");
+  stepscope::check_output(is_one_file(options_.out) ? out : fs::path(options_.out + "_train.bin"), "--out");
   if (!is_one_file(options_.out)) refuse_older_shards(out);
 }
 

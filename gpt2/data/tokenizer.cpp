@@ -6,6 +6,7 @@
 
 #include "base/atomic_file.h"
 #include "base/mapped_file.h"
+#include "base/output_file.h"
 #include "gpt2/data/bpe.h"
 
 namespace gpt2 {
@@ -62,7 +63,7 @@ void write_tokenizer(const std::filesystem::path& path, std::span<const std::str
   h[1] = 2;
   h[2] = static_cast<int32_t>(tokens.size());
   h[3] = end_of_text;
-  AtomicFile out(path);
+  AtomicFile out(stepscope::output_place(path));
   out.write(h.data(), sizeof(h));
   for (const std::string& t : tokens) {
     if (t.empty() || t.size() > 255) throw std::logic_error(fmt::format("{}: a token of {} bytes", path.string(), t.size()));

@@ -19,6 +19,7 @@ namespace {
 std::string shown(const std::string& s) { return s; }
 std::string shown(const Text& t) { return t.value_or("-"); }
 std::string shown(const Count& c) { return c ? fmt::to_string(*c) : "-"; }
+std::string shown(const Bits& b) { return b ? fmt::to_string(*b) : "-"; }
 std::string shown(const Number& n) { return n ? fmt::format("{}", *n) : "-"; }
 std::string shown(const Flag& f) { return f ? (*f ? "yes" : "no") : "-"; }
 std::string shown(const std::vector<std::string>& list) { return list.empty() ? "-" : fmt::format("{}", fmt::join(list, " ")); }

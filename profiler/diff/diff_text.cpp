@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "base/text.h"
 #include "profiler/diff/diff.h"
 #include "profiler/document/fields.h"
 #include "profiler/report/cells.h"
@@ -208,7 +209,8 @@ ordered_json to_json(const StateChange& s) {
 }  // namespace
 
 std::string diff_table(const ProfileDiff& d, const DiffText& o) {
-  std::string out = fmt::format("A {}\nB {}\n", elide(o.a_name, o.width - 2), elide(o.b_name, o.width - 2));
+  std::string out =
+      fmt::format("A {}\nB {}\n", elide(stepscope::printable(o.a_name), o.width - 2), elide(stepscope::printable(o.b_name), o.width - 2));
   if (!d.runs.empty()) out += styled(wrapped("not the same: " + difference_words(d), o.width, 2), d.unlike() ? "31" : "33", o.color) + "\n";
   if (d.step) out += styled(step_words(*d.step), "1", o.color) + "\n";
   for (const StateChange& s : d.states) out += wrapped(state_words(s), o.width, 2) + "\n";

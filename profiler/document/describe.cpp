@@ -7,9 +7,10 @@ namespace {
 
 template <class Row>
 std::pair<std::string, bool> type_of(const Field<Row>& f) {
-  static const std::array<std::pair<const char*, bool>, 12> types = {{{"string", true},
+  static const std::array<std::pair<const char*, bool>, 13> types = {{{"string", true},
                                                                       {"string", false},
                                                                       {"integer", true},
+                                                                      {"integer", false},
                                                                       {"integer", false},
                                                                       {"number", true},
                                                                       {"number", false},

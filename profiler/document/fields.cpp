@@ -108,8 +108,7 @@ std::vector<Field<OpRow>> energy_fields() {
 template <>
 const std::vector<Field<RunSection>>& fields_of() {
   using R = RunSection;
-  // A seed of 2^63 or more is stored as the negative number of the same bits; a clip below zero is none.
-  static const std::set<std::string_view> kBelowZero{"seed", "clip"};
+  static const std::set<std::string_view> kBelowZero{"clip"};  // which is none
   static const std::vector<Field<R>> list = [] {
     std::vector<Field<R>> l;
     for (const stepscope::RunField& f : stepscope::run_fields())

@@ -17,7 +17,7 @@ struct Field {
   std::string_view unit;    // "" = a word or a plain count
   std::string_view source;  // counter, activity, timer, run.json, device, model, formula
   std::string_view help;
-  std::variant<std::string Row::*, Text Row::*, int64_t Row::*, Count Row::*, double Row::*, Number Row::*, Flag Row::*,
+  std::variant<std::string Row::*, Text Row::*, int64_t Row::*, Count Row::*, Bits Row::*, double Row::*, Number Row::*, Flag Row::*,
                std::vector<double> Row::*, std::vector<std::string> Row::*, std::array<int64_t, 3> Row::*,
                std::map<std::string, std::string> Row::*, std::map<std::string, double> Row::*>
       member;

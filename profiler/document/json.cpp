@@ -9,10 +9,10 @@
 #include <set>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/json_text.h"
 #include "base/read_file.h"
 #include "profiler/document/fields.h"
-#include "profiler/document/not_json.h"
 #include "profiler/records/missing.h"
 
 namespace profiler {
@@ -31,6 +31,7 @@ struct Writing {
   }
   void put(Json& o, const std::string& key, const std::string& v) const { o[key] = v; }
   void put(Json& o, const std::string& key, int64_t v) const { o[key] = v; }
+  void put(Json& o, const std::string& key, uint64_t v) const { o[key] = v; }
   void put(Json& o, const std::string& key, bool v) const { o[key] = v; }
   void put(Json& o, const std::string& key, double v) const { o[key] = finite(v); }
   template <class T>
@@ -94,7 +95,7 @@ struct ObjectReading {
     if (!ok) fail(fmt::format("expected {}", expected));
   }
   void sign(bool good, const Json& j) const {
-    if (!good && !below_zero) fail(fmt::format("found {}, expected 0 or more", j.dump()));
+    if (!good && !below_zero) fail(fmt::format("found {}, expected 0 or more", stepscope::shown_json(j)));
   }
   void get(const Json& j, std::string& v) const {
     type(j.is_string(), "a string");
@@ -105,6 +106,11 @@ struct ObjectReading {
     type(j.is_number_integer() && (!j.is_number_unsigned() || j.get<uint64_t>() <= INT64_MAX), "an integer below 2^63");
     v = j.get<int64_t>();
     sign(v >= 0, j);
+  }
+  // Programs until 2026-11-23 wrote a seed of 2^63 and more as the negative number of the same bits.
+  void get(const Json& j, uint64_t& v) const {
+    type(j.is_number_integer(), "an integer below 2^64");
+    v = j.get<uint64_t>();
   }
   void get(const Json& j, bool& v) const {
     type(j.is_boolean(), "true or false");
@@ -252,9 +258,9 @@ std::string to_json(const ProfileDocument& d) {
 }
 
 ProfileDocument profile_from_json(std::string_view text, const std::string& source) {
-  const Json j = Json::parse(text, nullptr, false);
+  const Json j = stepscope::read_json<Json>(text);
   if (j.is_discarded() || !j.is_object())
-    throw stepscope::InputError(fmt::format("{}: not a profile document: {}", source, why_no_object(text)));
+    throw stepscope::InputError(fmt::format("{}: not a profile document: {}", source, stepscope::why_no_object(text, source)));
   const auto schema = j.find("schema");
   if (schema == j.end() || !schema->is_string())
     throw stepscope::InputError(fmt::format("{}: not a profile document: expected \"schema\": \"{}\"", source, kProfileSchema));

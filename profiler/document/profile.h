@@ -19,6 +19,7 @@ namespace profiler {
 
 using Text = std::optional<std::string>;
 using Count = std::optional<int64_t>;
+using Bits = std::optional<uint64_t>;  // a seed: no count, its highest bit may be set
 using Number = std::optional<double>;
 using Flag = std::optional<bool>;
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/read_file.h"
-#include "profiler/document/not_json.h"
 
 namespace profiler {
 namespace {
@@ -64,6 +64,11 @@ struct RunReader {
     if (!v.is_number_integer()) fail(key, "an integer");
     to = v.get<int64_t>();
   }
+  // Any of 64 bits. Programs until 2026-11-23 wrote one of 2^63 and more as the negative number of the same bits.
+  void take(const RunJson& v, const std::string& key, uint64_t& to) const {
+    if (!v.is_number_integer()) fail(key, "an integer");
+    to = v.get<uint64_t>();
+  }
   void take(const RunJson& v, const std::string& key, double& to) const {
     if (!v.is_number()) fail(key, "a number");
     to = v.get<double>();
@@ -108,13 +113,19 @@ struct RunReader {
 std::string RunInfo::precision() const { return trainer == "mixed" ? "bf16" : matmul.value_or(""); }
 
 RunInfo run_info_from_json(std::string_view text, const std::string& source) {
-  const RunJson j = RunJson::parse(text, nullptr, false);
+  const RunJson j = stepscope::read_json<RunJson>(text);
   const RunReader r{source};
-  if (j.is_discarded() || !j.is_object()) throw stepscope::InputError(fmt::format("{}: not a run.json: {}", source, why_no_object(text)));
+  if (j.is_discarded() || !j.is_object())
+    throw stepscope::InputError(fmt::format("{}: not a run.json: {}", source, stepscope::why_no_object(text, source)));
   if (const std::string schema = r.text(j, "schema"); schema != kRunSchema)
     throw stepscope::InputError(fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema, kRunSchema));
   RunInfo run;
   r.fields(j, run);
+  if (const RunJson* world = r.find(j, "world")) {
+    if (!world->is_object()) r.fail("world", "an object");
+    run.rank = r.count(*world, "rank");
+    run.ranks = r.count(*world, "size");
+  }
   if (r.find(j, "stopped")) run.stopped = r.text(j, "stopped");
   if (r.find(j, "memory"))
     for (const RunJson& item : r.list(j, "memory")) run.memory_bytes[r.text(item, "name")] += r.amount(item, "bytes");

@@ -27,7 +27,8 @@ struct RunInfo : stepscope::RunFields {
   std::map<std::string, double> memory_bytes;
   std::vector<RunStep> steps;  // in order
   std::vector<RunWork> work;
-  std::string stopped;  // "" = ran to its end
+  std::string stopped;          // "" = ran to its end
+  int64_t rank = 0, ranks = 1;  // which of how many processes wrote it
 
   // The ceiling that bounds its matrix products: "bf16" for the mixed trainer, else `matmul`.
   std::string precision() const;

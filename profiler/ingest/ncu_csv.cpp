@@ -90,11 +90,9 @@ class CsvReader {
   }
 
   void check_encoding() const {
-    if (const std::string_view found = stepscope::other_encoding(text_); !found.empty())
+    if (const std::string problem = stepscope::not_utf8(text_, r_.source); !problem.empty())
       throw stepscope::InputError(
-          fmt::format("{0}: the text is {1}, expected UTF-8; convert it with `iconv -f {1} -t UTF-8 {0} > NEW.csv` "
-                      "(in PowerShell let ncu write the file itself: `ncu --csv --log-file FILE`)",
-                      r_.source, found));
+          fmt::format("{}: {} (in PowerShell let ncu write the file itself: `ncu --csv --log-file FILE`)", r_.source, problem));
     if (const size_t at = text_.find('\0'); at != std::string_view::npos) {
       const size_t line_begin = at == 0 ? 0 : text_.rfind('\n', at - 1) + 1;
       throw stepscope::InputError(fmt::format("{}: line {}, byte {} of it: a zero byte, expected text; the file is damaged", r_.source,

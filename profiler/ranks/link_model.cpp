@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/json_text.h"
 #include "profiler/ranks/collectives.h"
 
@@ -174,8 +175,10 @@ struct LinkReader {
 }  // namespace
 
 LinkCeilings links_from_json(std::string_view text, const std::string& source) {
-  const Json j = Json::parse(text, nullptr, false);
-  if (j.is_discarded() || !j.is_object() || !j.contains("schema") || j["schema"] != kSchema)
+  const Json j = stepscope::read_json<Json>(text);
+  if (!j.is_object())
+    throw stepscope::InputError(fmt::format("{}: not a sweep of collectives: {}", source, stepscope::why_no_object(text, source)));
+  if (!j.contains("schema") || j["schema"] != kSchema)
     throw stepscope::InputError(fmt::format("{}: not a sweep of collectives: expected \"schema\": \"{}\"", source, kSchema));
   const LinkReader r{source};
   LinkCeilings l;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "profiler/records/record_json.h"
 #include "profiler/records/recording_file.h"
 
@@ -61,10 +62,10 @@ Recording read_lines(std::istream& in, const std::string& source, bool& has_sess
   while (std::getline(in, text)) {
     ++number;
     const bool whole = !in.eof();  // the last line of a killed writer has no newline
-    const Json j = Json::parse(text, nullptr, false);
+    const Json j = stepscope::read_json<Json>(text);
     if (j.is_discarded()) {
       if (!whole && number > 1) break;
-      fail(source, number, number == 1 ? "not a recording: the first line is not JSON" : "not JSON");
+      fail(source, number, (number == 1 ? "not a recording: " : "not JSON: ") + stepscope::why_no_object_in_line(text, source));
     }
     if (number == 1) {
       check_schema(j, source);

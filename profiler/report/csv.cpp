@@ -17,6 +17,7 @@ std::string in_quotes(const std::string& s) {
 struct Cell {
   std::string operator()(const std::string& v) const { return in_quotes(v); }
   std::string operator()(int64_t v) const { return std::to_string(v); }
+  std::string operator()(uint64_t v) const { return std::to_string(v); }
   std::string operator()(bool v) const { return v ? "true" : "false"; }
   std::string operator()(double v) const { return fmt::format("{}", v); }  // shortest text that reads back the same
   template <class T>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "profiler/report/cells.h"
 #include "profiler/report/facts.h"
 #include "profiler/report/names.h"
@@ -27,7 +28,7 @@ std::string joined(const std::vector<std::string>& parts, const std::string& sep
       column += separator.size();
     }
     // One part may be longer than the line: a program's command, a device's name.
-    const std::string shown = elide(part, width - std::min(column, width));
+    const std::string shown = elide(stepscope::printable(part), width - std::min(column, width));
     out += shown;
     column += display_width(shown);
   }
@@ -74,7 +75,7 @@ std::string missing_text(const ProfileDocument& d, const TableOptions& o) {
   std::string out;
   for (const MissingRow& m : d.missing) {
     const std::string style = m.severity == "severe" ? "31" : m.severity == "notice" ? "33" : "2";
-    std::string head = fmt::format("{} {}", m.severity, m.name);
+    std::string head = stepscope::printable(fmt::format("{} {}", m.severity, m.name));
     if (m.count != 1) head += fmt::format(" x {}", m.count);
     std::string text = head + ": ";
     if (!m.detail.empty()) text += m.detail + ". ";

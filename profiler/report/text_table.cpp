@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "base/text.h"
 #include "profiler/report/names.h"
 #include "profiler/report/utf8.h"
 
@@ -10,10 +11,7 @@ namespace profiler {
 
 void TextTable::row(std::vector<std::string> cells, std::string style) {
   if (cells.size() != columns_.size()) throw std::logic_error("table row: a cell per column");
-  // Names come from files: an escape sequence or a newline in one must not reach the terminal.
-  for (std::string& cell : cells)
-    for (char& c : cell)
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  for (std::string& cell : cells) cell = stepscope::printable(cell);
   rows_.push_back({std::move(cells), std::move(style), false, 0});
 }
 
@@ -88,7 +86,8 @@ std::string styled(const std::string& text, const std::string& style, bool color
   return color && !style.empty() ? "\x1b[" + style + "m" + text + "\x1b[0m" : text;
 }
 
-std::string wrapped(const std::string& text, size_t width, size_t indent) {
+std::string wrapped(const std::string& from_a_file, size_t width, size_t indent) {
+  const std::string text = stepscope::printable(from_a_file);
   std::string out;
   size_t column = 0;
   const auto new_line = [&] {

@@ -16,6 +16,12 @@ std::string wide_text(const std::string& text, bool little_endian) {
   return wide;
 }
 
+TEST(OtherEncoding, MessageNamesTheFileAndTheCure) {
+  EXPECT_EQ(stepscope::not_utf8("\xFF\xFE" + wide_text("text", true), "a b.csv"),
+            "the text is UTF-16, expected UTF-8; convert it with `iconv -f UTF-16 -t UTF-8 a b.csv > NEW`");
+  EXPECT_EQ(stepscope::not_utf8("text", "a.csv"), "");
+}
+
 TEST(OtherEncoding, Utf16IsKnownWithAndWithoutItsMark) {
   for (const std::string& text : {"{}"s, "[]\n"s, "{\n \"schema\": \"x\"\n}\n"s, "\"ID\",\"Process ID\"\n"s})
     for (const bool little : {true, false}) {

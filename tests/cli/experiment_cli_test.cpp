@@ -142,6 +142,13 @@ TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
   const Outcome refused = run("check " + file.string());
   EXPECT_EQ(refused.exit_code, 1) << refused.out;
   EXPECT_THAT(refused.out, HasSubstr("changed by hand"));
+  // What is no verdict is bad input; the false one is named all the same.
+  std::ofstream(root_ / "none.json") << R"({"schema": "stepscope.profile/1"})";
+  const Outcome none = run("check " + (root_ / "none.json").string() + " " + (root_ / "nowhere.json").string() + " " + file.string());
+  EXPECT_EQ(none.exit_code, 2) << none.out;
+  EXPECT_THAT(none.err, HasSubstr("none.json: not a verdict document: schema \"stepscope.profile/1\", expected stepscope.verdict/2"));
+  EXPECT_THAT(none.err, HasSubstr("nowhere.json: cannot be read"));
+  EXPECT_THAT(none.out, HasSubstr("changed by hand"));
   EXPECT_THAT(slurp(root_ / "docs/study/README.md"),
               HasSubstr("| [cpu-sixteen-micro-batches](../../experiments/studies/cpu-sixteen-micro-batches/README.md) |"));
 }

@@ -5,12 +5,14 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/cli/run_stepscope.h"
 
 namespace {
 
+using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -138,7 +140,7 @@ TEST(Mistakes, AnOutputThatIsAnInputIsRefusedBeforeItIsReplaced) {
         std::pair("report " + a + " -o " + b, "the document to read and -o/--out both name " + b),
         std::pair("report " + log + " --report " + log + " --csv " + log, std::string("the document to read and --csv both name ")),
         std::pair("diff " + a + " " + kDocument + " -o " + a, std::string("the document to read and -o/--out both name ")),
-        std::pair("join " + a + " --out " + a, std::string("the recording to read and --out both name ")),
+        std::pair("join " + a + " --out " + a, std::string("the recording to read and -o/--out both name ")),
         std::pair("energy --from " + a + " -o " + a, std::string("--from and -o/--out both name ")),
         std::pair("energy --from " + a + " -o " + b + " --profile " + a, std::string("--from and -o/--out both name ")),
         std::pair("data " + text + " --vocab " + a + " --out " + text, std::string("the text to read and --out both name ")),
@@ -272,13 +274,92 @@ TEST(ForeignJson, SaysWhereAndWhy) {
         Case{"{\n \"a\": [1,", "line 2, column 10: the file ends within the JSON"},
         Case{whole.substr(0, whole.size() / 2), ": the file ends within the JSON"},
         Case{"{\"a\":1}\n{\"a\":2}\n", "line 2: a second value follows; this is a file of one JSON object per line"},
-        Case{std::string("\xff\xfe{\0}\0", 6), "UTF-16 text, expected UTF-8"}}) {
+        Case{std::string("\xff\xfe{\0}\0", 6), "the text is UTF-16, expected UTF-8; convert it with `iconv -f UTF-16 -t UTF-8 /"},
+        Case{"{\"a\": 1,\n \"a\": 2}", "line 2, column 2: \"a\" stands twice in one object"},
+        Case{"{\"a\": " + std::string(200'000, '[') + std::string(200'000, ']') + "}", "a value more than 500 levels deep"}}) {
     std::ofstream(file, std::ios::binary) << c.text;
     const Outcome o = stepscope("diff " + kDocument + " " + file);
     EXPECT_EQ(o.exit_code, 2) << c.why;
     EXPECT_THAT(o.err, HasSubstr("a.json: not a profile document: "));
     EXPECT_THAT(o.err, HasSubstr(c.why));
   }
+  std::filesystem::remove_all(folder);
+}
+
+// Names come from programs and from files edited by hand: what they hold must not steer the reader's terminal.
+TEST(Terminal, GetsNoControlCharactersOfADocumentOrALog) {
+  const auto folder = fresh_folder();
+  const auto at = [&](const char* name) { return (folder / name).string(); };
+  json d = json::parse(slurp(kDocument));
+  const std::string evil =
+      "\x1b]0;title\x07\x1b[2J\xC2\x9B"
+      "31m";
+  for (const char* field : {"trainer", "device", "model_name", "matmul"}) d["run"][field] = evil;
+  d["timing"]["state"] = evil;
+  for (json& k : d["kernels"]) k["name"] = evil + k["name"].get<std::string>();
+  json missing = d["missing"][0];
+  for (const char* field : {"name", "detail", "advice"}) missing[field] = evil;
+  d["missing"].push_back(missing);
+  std::ofstream(at("a.json")) << d.dump();
+  std::ofstream(at("a.jsonl")) << json{{"event", "run"}, {"schema", "stepscope.log/1"}, {"settings", {{"trainer", evil}}}}.dump() << "\n"
+                               << json{{"event", "note"}, {"step", 0}, {"text", evil + "\nnext"}}.dump() << "\n";
+  d["run"][evil] = 1;
+  std::ofstream(at("b.json")) << d.dump();
+  for (const std::string& arguments : {"report " + at("a.json"), "report --by op " + at("a.json"), "diff " + kDocument + " " + at("a.json"),
+                                       "report " + at("a.jsonl"), "report " + at("b.json")}) {
+    const Outcome o = stepscope(arguments);
+    EXPECT_EQ(o.exit_code, arguments.ends_with("b.json") ? 2 : 0) << o.err;
+    EXPECT_THAT(o.out + o.err, HasSubstr("?]0;title??[2J?31m")) << arguments;
+    for (const char* control : {"\x1b", "\x07", "\xC2\x9B"}) EXPECT_THAT(o.out + o.err, testing::Not(HasSubstr(control))) << arguments;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Machine, ATemporaryFolderThatIsNotThereIsNamed) {
+  const auto folder = fresh_folder();
+  const Outcome o =
+      stepscope("profile --trainer reference --steps 1 --out " + (folder / "p.json").string(), "CUDA_VISIBLE_DEVICES= TMPDIR=/no/such");
+  EXPECT_EQ(o.exit_code, 3);
+  EXPECT_THAT(o.err, HasSubstr("cannot make a temporary folder: the variable TMPDIR names '/no/such', expected a folder"));
+  std::filesystem::remove_all(folder);
+}
+
+// `energy` has the trainers' flags, but takes as many steps as its seconds hold.
+TEST(Help, ShowsNoFlagThatIsAlwaysRefused) {
+  EXPECT_THAT(stepscope("energy --help").out, testing::AllOf(HasSubstr("--seq-len"), testing::Not(HasSubstr("--steps "))));
+  const Outcome o = stepscope("energy --steps 4");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--steps: as many are taken"));
+}
+
+TEST(Mistakes, AModelThatACommandDoesNotTakeIsNamedWithThoseThatItDoes) {
+  for (const char* command : {"gate --trainer reference", "kernels layernorm_forward"}) {
+    const Outcome o = stepscope(std::string(command) + " --model /dev/null");
+    EXPECT_EQ(o.exit_code, 2);
+    EXPECT_THAT(o.err, HasSubstr("--model '/dev/null': expected one of d12, d24"));
+    EXPECT_THAT(o.err, testing::Not(HasSubstr("checkpoint file")));
+  }
+}
+
+TEST(Mistakes, TheTotalBatchesThatWouldDoAreNumbersThatCanBeTyped) {
+  const std::string train = "train --trainer reference --model tiny --steps 1 -b 4 -t 64 --total-batch ";
+  for (const auto& [total, expected] : {std::pair("100", "on 1 rank; expected 256\n"), std::pair("300", "on 1 rank; expected 256 or 512\n"),
+                                        std::pair("9223372036854775807", "on 1 rank; expected 9223372036854775552\n")}) {
+    const Outcome o = stepscope(train + total);
+    EXPECT_EQ(o.exit_code, 2);
+    EXPECT_THAT(o.err, testing::EndsWith(expected));
+  }
+}
+
+TEST(Divergence, SpeaksOfCheckpointsOnlyWhereThereAreSome) {
+  const auto folder = fresh_folder();
+  const Outcome o =
+      stepscope("train --trainer reference --model tiny --steps 5 -b 1 -t 8 --lr 1e38 --checkpoints " + (folder / "c").string());
+  EXPECT_EQ(o.exit_code, 1);
+  EXPECT_THAT(o.err, testing::AllOf(HasSubstr("step 2: loss is nan and gradient norm nan"), testing::EndsWith(": training stopped\n")));
+  const Outcome saved = stepscope(
+      "train --trainer reference --model tiny --steps 5 -b 1 -t 8 --lr 1e38 --checkpoint-every 1 --checkpoints " + (folder / "d").string());
+  EXPECT_THAT(saved.err, HasSubstr("training stopped; checkpoints in " + (folder / "d").string() + " are of earlier steps"));
   std::filesystem::remove_all(folder);
 }
 

@@ -129,6 +129,15 @@ TEST(RunFlags, EveryFlagThatChangesAStepIsInTheDocumentAndInDiff) {
   }
 }
 
+TEST(RunFlags, ASeedOf64BitsIsTheSameNumberEverywhere) {
+  const ProfileDocument a = document_of(parsed("--trainer mixed --seed 18446744073709551615")), b = document_of(parsed("--trainer mixed"));
+  EXPECT_EQ(run_of(a).at("seed").dump(), "18446744073709551615");
+  EXPECT_EQ(profiler::profile_from_json(profiler::to_json(a), "a.json").run.seed, a.run.seed);
+  const auto differences = profiler::diff_profiles(a, b).runs;
+  ASSERT_EQ(differences.size(), 1u);
+  EXPECT_EQ(differences[0].a, "18446744073709551615");
+}
+
 TEST(RunFlags, ProfilePassesEveryFlagOnToTheTrainer) {
   for (const auto& [flag, change] : kChanges) {
     SCOPED_TRACE("--" + flag);

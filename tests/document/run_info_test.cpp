@@ -44,6 +44,15 @@ TEST(RunInfo, IsReadWithAbsentLossesAbsent) {
   EXPECT_EQ(run.precision(), "bf16") << "of the mixed trainer, whatever its matmul flag says";
 }
 
+TEST(RunInfo, ASeedHas64Bits) {
+  const auto seed_of = [](const std::string& text) {
+    std::string run = kRun;
+    return run_info_from_json(run.replace(run.find("1337"), 4, text), "run.json").seed;
+  };
+  EXPECT_EQ(seed_of("18446744073709551615"), std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(seed_of("-1"), std::numeric_limits<uint64_t>::max()) << "as programs until 2026-11-23 wrote it";
+}
+
 TEST(RunInfo, AmountsBelowZeroAreRefused) {
   EXPECT_EQ(error_after("\"time_ns\":6e6", "\"time_ns\":-6e6"), "run.json: time_ns: expected 0 or more, found -6000000");
   EXPECT_EQ(error_after("\"flops\":1e9", "\"flops\":-1"), "run.json: flops: expected 0 or more, found -1");

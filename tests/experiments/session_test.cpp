@@ -286,6 +286,19 @@ TEST_F(Session, gates_of_a_later_session_take_the_seed_and_the_answers_that_an_e
   EXPECT_THROW(asked(), stepscope::InputError);
 }
 
+TEST_F(Session, gates_that_keep_their_answers_make_no_temporary_folder_and_name_a_folder_that_cannot_be_written) {
+  program(gate_answer(true), arm());
+  const char* before = std::getenv("TMPDIR");
+  const std::string restored = before == nullptr ? "" : before;
+  setenv("TMPDIR", "/no/such/folder", 1);
+  EXPECT_NO_THROW(Gates((folder_ / "program").string(), 60, nullptr, false, {}, folder_ / "kept"));
+  EXPECT_THROW(Gates((folder_ / "program").string(), 60, nullptr, false), stepscope::MachineError);
+  before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", restored.c_str(), 1);
+  std::ofstream(folder_ / "file") << "x";
+  EXPECT_THAT([&] { Gates((folder_ / "program").string(), 60, nullptr, false, {}, folder_ / "file"); },
+              testing::ThrowsMessage<stepscope::InputError>(HasSubstr("--gate-answers: cannot write into ")));
+}
+
 TEST_F(Session, says_which_flags_of_an_arm_the_gate_did_not_see) {
   program(gate_answer(true), arm());
   const ordered_json d = to_json(session().run(experiment("common: {flags: {clip: 0.5}}\n"), {}));

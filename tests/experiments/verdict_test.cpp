@@ -207,9 +207,13 @@ TEST_F(Files, verdict_is_read_back_and_another_schema_is_refused) {
   save_verdict(folder_ / "a" / "verdict.json", d);
   EXPECT_EQ(to_json(load_verdict(folder_ / "a" / "verdict.json")), to_json(d));
   put("b/verdict.json", R"({"schema": "stepscope.verdict/3"})");
-  EXPECT_THROW(load_verdict(folder_ / "b/verdict.json"), stepscope::InputError);
+  EXPECT_THROW(load_verdict(folder_ / "b/verdict.json"), NoVerdict);
   put("b/verdict.json", "{");
-  EXPECT_THROW(load_verdict(folder_ / "b/verdict.json"), stepscope::InputError);
+  EXPECT_THROW(load_verdict(folder_ / "b/verdict.json"), NoVerdict);
+  EXPECT_THROW(load_verdict(folder_ / "nowhere.json"), NoVerdict);
+  // The hash of its content would be made by a function that calls itself once a level.
+  put("b/verdict.json", R"({"schema": "stepscope.verdict/2", "name": )" + std::string(200'000, '[') + std::string(200'000, ']') + "}");
+  EXPECT_THROW(load_verdict(folder_ / "b/verdict.json"), NoVerdict);
 }
 
 TEST_F(Files, page_shows_the_answer_and_keeps_what_was_written_by_hand) {

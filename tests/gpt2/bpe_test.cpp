@@ -108,8 +108,8 @@ TEST(BpeVocabulary, IdsOfEncoderJsonMustBeThoseOfTheMerges) {
   EXPECT_INPUT_ERROR(with("\"he\": 256, ", ""), "token \"he\" is missing", "256");
   EXPECT_INPUT_ERROR(with("\"he\": 256", "\"he\": 256, \"hex\": 400"), "270 tokens", "the merges make 269");
   EXPECT_INPUT_ERROR(with("\"<|endoftext|>\": 268", "\"<|endoftext|>\": 0"), "<|endoftext|>", "268");
-  EXPECT_INPUT_ERROR(bpe.check_ids("{", "e.json"), "e.json: not JSON");
-  EXPECT_INPUT_ERROR(bpe.check_ids("[1]", "e.json"), "e.json: expected");
+  EXPECT_INPUT_ERROR(bpe.check_ids("{", "e.json"), "e.json: not GPT-2's encoder.json", "the file ends within the JSON");
+  EXPECT_INPUT_ERROR(bpe.check_ids("[1]", "e.json"), "e.json: not GPT-2's encoder.json", "JSON of type array");
 }
 
 TEST(BpeVocabulary, FilesThatCannotBeReadAreNamed) {

@@ -98,6 +98,22 @@ TEST(RunLog, DamageIsNamedWithItsLine) {
               R"({"event":"validation","step":1})"
               "\n",
           "run.jsonl:2", "no \"loss\"");
+  refused(kRun + "\n" + R"({"event":"eval","step":1,"accuracy":1.5})" + "\n", "run.jsonl:2", "\"accuracy\" is 1.5, expected 0 to 1");
+  refused(kRun + "\n" + R"({"event":"note","text":"a","text":"b"})" + "\n", "run.jsonl:2",
+          "column 28: \"text\" stands twice in one object");
+  // A message with the value in it would be made by a function that calls itself once a level.
+  refused(kRun + "\n" + R"({"event":)" + std::string(200'000, '[') + std::string(200'000, ']') + "}\n", "run.jsonl:2",
+          "column 509: a value more than 500 levels deep");
+  for (const auto& [setting, found] : {std::pair("\"learning_rate\":-5", "\"learning_rate\" is -5, expected 0 or more"),
+                                       std::pair("\"tokens_per_step\":1e300", "\"tokens_per_step\" is 1e+300, expected a whole number"),
+                                       std::pair("\"trainer\":7", "\"trainer\" is 7, expected a text")})
+    refused(R"({"event":"run","schema":"stepscope.log/1","settings":{)" + std::string(setting) + "}}\n", "run.jsonl:1: settings: ", found);
+}
+
+TEST(RunLog, AMarkOfAnEditorAtItsBeginningIsNoText) {
+  const std::string marked = "\xEF\xBB\xBF" + kRun + "\n" + step(1) + "\n";
+  EXPECT_TRUE(is_run_log(marked));
+  EXPECT_EQ(parse_run_log(marked, "x").steps.size(), 1u);
 }
 
 TEST(RunLogWriter, DropsWhatIsAboutToHappenAgain) {
@@ -117,6 +133,26 @@ TEST(RunLogWriter, ARunFromItsFirstStepBeginsANewLog) {
   write(path, kRun + "\n" + step(1) + "\n");
   RunLogWriter writer(path, 0);
   EXPECT_EQ(text_of(path), "");
+}
+
+TEST(RunLogWriter, ALogOfAnotherRunIsRefusedAndStays) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "run.jsonl";
+  const std::string log =
+      R"({"event":"run","schema":"stepscope.log/1","settings":{"seed":-1,"model":{"layers":2},"batch_size":4,"learning_rate":1}})"
+      "\n" +
+      step(1) + "\n";
+  write(path, log);
+  for (const auto& [settings, found] :
+       {std::pair(R"({"seed":7})", "run.jsonl:1: the log of a run with seed -1, this one has 7, expected another file"),
+        std::pair(R"({"model":{"layers":3}})", R"(model {"layers":2}, this one has {"layers":3})"),
+        std::pair(R"({"batch_size":8})", "batch_size 4, this one has 8")})
+    for (const int64_t done : {0, 1}) {
+      EXPECT_THAT([&] { RunLogWriter(path, done, settings); }, ThrowsMessage<stepscope::InputError>(HasSubstr(found)));
+      EXPECT_EQ(text_of(path), log);
+    }
+  RunLogWriter(path, 1, R"({"seed":18446744073709551615,"model":{"layers":2},"batch_size":4,"learning_rate":2,"seq_len":64})");
+  EXPECT_EQ(text_of(path), log) << "another learning rate is no other run";
 }
 
 TEST(RunLogWriter, TwoRunsDoNotShareALog) {

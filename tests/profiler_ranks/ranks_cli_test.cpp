@@ -67,6 +67,25 @@ TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_miss
   // Not the line of the child that recorded, with its temporary files.
   EXPECT_THAT(both.out, StartsWith("CPU | stepscope train | reference | tiny | B 4 T 64\n"));
   EXPECT_THAT(joined["run"]["command"], HasSubstr("join "));
+  // A run.json of another rank or run has steps and floors that are not of these recordings.
+  const std::string recordings = "join " + file("r.rank0.jsonl") + " " + file("r.rank1.jsonl") + " -o " + file("refused.json");
+  const Outcome train = stepscope("train --gpus 2 --trainer reference --model tiny --steps 3 --run-json " + file("run.json"));
+  ASSERT_EQ(train.exit_code, 0) << train.err;
+  ASSERT_EQ(stepscope("train --trainer reference --model tiny --steps 3 --run-json " + file("alone.json")).exit_code, 0);
+  for (const auto& [flags, why] :
+       {std::pair(" --run-json " + file("run.rank1.json"), std::string("run.rank1.json: written by rank 1, expected rank 0's")),
+        std::pair(" --run-json " + file("alone.json"),
+                  std::string("alone.json: a run of 1 rank, expected one of 2, as the recordings are")),
+        std::pair(" --first-timed-step 2 --timed-steps 2 --run-json " + file("run.json"),
+                  "--first-timed-step 2 and --timed-steps 2: " + file("run.json") + " has 3 steps"),
+        std::pair(std::string(" --timed-steps 2"), std::string("--timed-steps requires --run-json"))}) {
+    const Outcome refused = stepscope(recordings + flags);
+    EXPECT_EQ(refused.exit_code, 2) << flags;
+    EXPECT_THAT(refused.err, HasSubstr(why));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "refused.json"));
+  }
+  const Outcome with = stepscope(recordings + " --first-timed-step 1 --timed-steps 2 --run-json " + file("run.json"));
+  EXPECT_EQ(with.exit_code, 0) << with.err;
   const Outcome one = stepscope("join " + file("r.rank1.jsonl") + " --out " + file("one.json"));
   EXPECT_EQ(one.exit_code, 2);
   EXPECT_THAT(one.err, HasSubstr("no recording of rank 0 of 2; --partial"));

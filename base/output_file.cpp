@@ -1,0 +1,29 @@
+#include "base/output_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "base/atomic_file.h"
+#include "base/errors.h"
+
+namespace stepscope {
+namespace fs = std::filesystem;
+
+fs::path output_place(const fs::path& target) {
+  constexpr int kMostLinks = 40;  // the kernel's own limit
+  fs::path at = target;
+  for (int links = 0; links <= kMostLinks; ++links) {
+    std::error_code none;
+    if (!fs::is_symlink(fs::symlink_status(at, none)) || fs::exists(at, none)) return links == 0 ? target : at;
+    const fs::path to = fs::read_symlink(at, none);
+    at = to.is_absolute() ? to : at.parent_path() / to;
+  }
+  throw InputError(target.string() + ": cannot write: " + std::strerror(ELOOP));
+}
+
+void write_output(const fs::path& target, std::string_view content) { gpt2::write_file_atomically(output_place(target), content); }
+
+void check_output(const fs::path& target, std::string_view what) { gpt2::check_file_writable(output_place(target), what); }
+
+}  // namespace stepscope
