@@ -323,6 +323,38 @@ TEST(Profile, TheEnvironmentIsThatOfTheTimedSamples) {
   EXPECT_EQ(d.environment.temperature_c_max, 55.0);
 }
 
+// NVML answers about every 20 ms: the nearest sample on each side belongs to the step, the others do not.
+TEST(Profile, TheTimelineHasTheSamplesInsideTheStepAndItsNeighbours) {
+  Recording r = fixture::gpt2_recording();
+  const ProfileDocument before = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ASSERT_FALSE(before.timeline.environment.empty());
+  const auto window = static_cast<int64_t>(*before.timeline.window_ns);
+  const int64_t zero = r.environment[0].time_ns - static_cast<int64_t>(before.timeline.environment[0].at_ns);
+  r.environment.clear();
+  for (const int64_t at : {window + 40, int64_t{-1}, int64_t{-30}, window / 2, window + 20, window / 3})
+    r.environment.push_back({zero + at, Phase::timed, 1500, 3200, 400, 50, 0});
+  std::vector<double> at;
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  for (const auto& s : d.timeline.environment) at.push_back(s.at_ns);
+  const auto real = [](int64_t ns) { return static_cast<double>(ns); };
+  EXPECT_EQ(at, (std::vector<double>{-1, real(window / 3), real(window / 2), real(window + 20)}));
+}
+
+TEST(Profile, APassCountedAsOneRangeHasAllItsNumbers) {
+  Recording r = fixture::gpt2_recording();
+  CounterSet& set = r.counter_sets.back();
+  set.metrics.push_back("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed");
+  r.counters.back().values.push_back(42.5);
+  const ProfileDocument d = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  for (const PassRow& p : d.passes) {
+    EXPECT_EQ(p.whole_dram_read_bytes.has_value(), p.name == "backward") << p.name;
+    if (p.name != "backward") continue;
+    EXPECT_DOUBLE_EQ(p.whole_dram_read_bytes.value_or(0), 577e6);
+    EXPECT_DOUBLE_EQ(p.whole_dram_write_bytes.value_or(0), 60e6 + 2 * 168e6 + 1e6 + 80e6);
+    EXPECT_DOUBLE_EQ(p.whole_tensor_active_pct.value_or(0), 42.5);
+  }
+}
+
 TEST(Profile, CopiesOfOneNameAreOneRowWithAllTheirBytes) {
   Recording r = fixture::gpt2_recording();
   LaunchRecord second = r.launches.back();

@@ -1,5 +1,6 @@
 // A verdict of processes that ran alone: what document, page, summary and index say of it, and its reason where the power cap gave the
 // gain back as clock. The processes are made by hand; nothing runs.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include "experiments/verdict/make_document.h"
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/words.h"
+#include "tests/golden.h"
 
 namespace experiments {
 namespace {
@@ -101,6 +103,31 @@ TEST(alone, the_ratio_of_sustained_steps_is_the_verdict_and_the_one_at_equal_clo
   EXPECT_THAT(contradictions(d), IsEmpty());
 }
 
+// A faster and a slower workload with everything that can be known, and one of which only the times are: all that a reader sees.
+TEST(alone, page_summary_and_row_as_files) {
+  WorkloadResult bare = alone(-0.5, 16);
+  for (AloneRun& run : bare.log.runs) {
+    run.device = {};
+    run.device.absent = run.device.energy_absent = "no NVML";
+    run.joules_per_step.reset();
+    run.full_clock_ns.reset();
+    run.full_clock_absent = "steps of 110 ms";
+  }
+  bare.log.limits = {};
+  bare.log.equal_clocks.reset();
+  bare.log.equal_clocks_absent = "steps of 110 ms";
+  bare.log.self_checks = self_checks(bare.log.runs, bare.log.limits, bare.log.equal_clocks, 0.008);
+  const VerdictDocument d = document({alone(-0.5), alone(0.9, 64), bare});
+  expect_golden("experiments/data/three.page.md", page_of(d));
+  expect_golden("experiments/data/three.summary.txt", summary_of(d));
+  expect_golden("experiments/data/three.index.md", index_table({d}, ""));
+  int number = 0;
+  for (Json json = to_json(d); auto& w : json["workloads"]) {  // without the processes, which are what the test made
+    w.erase("runs");
+    expect_golden(fmt::format("experiments/data/workload-{}.json", ++number), w.dump(1) + "\n");
+  }
+}
+
 TEST(alone, document_is_read_back_with_every_process) {
   const Json json = to_json(document({alone(-0.5), alone(0.9, 64)}));
   const VerdictDocument d = verdict_from_json(json, "x");
@@ -178,6 +205,7 @@ TEST(alone, notices_shared_baseline_and_uncommitted_changes_are_said) {
     EXPECT_THAT(text, HasSubstr("uncommitted changes"));
   }
   EXPECT_THAT(page_of(d), HasSubstr("- **settled:"));
+  EXPECT_THAT(page_of(document({alone(-0.5)})), Not(HasSubstr("also served")));
   EXPECT_THAT(index_table({d}, ""), HasSubstr("faster (uncommitted changes)"));
 }
 

@@ -146,6 +146,21 @@ TEST(HuggingFaceWeights, what_is_wrong_is_named) {
   EXPECT_INPUT_ERROR(import_named(damaged([](auto& t) { t.erase("h.1.mlp.c_fc.bias"); })), "missing: h.1.mlp.c_fc.bias (with 2 layers)");
   EXPECT_INPUT_ERROR(import_named(damaged([](auto& t) { std::erase_if(t, [](auto& i) { return i.first.starts_with("h.0."); }); })),
                      "missing: h.0.attn.c_attn.bias,", "and 7 more");
+  const std::string five = "not in a GPT-2: x.0, x.1, x.2, x.3, x.4";
+  for (const int strangers : {5, 6}) {
+    const RawTensors with = damaged([&](auto& t) {
+      for (int i = 0; i < strangers; ++i) t["x." + std::to_string(i)] = t["ln_f.bias"];
+    });
+    try {
+      import_named(with);
+      ADD_FAILURE() << strangers << " strangers were accepted";
+    } catch (const stepscope::InputError& e) {
+      const std::string text = e.what();
+      EXPECT_THAT(text, ::testing::HasSubstr(five));
+      EXPECT_EQ(text.find("and 1 more") != std::string::npos, strangers == 6) << text;
+      EXPECT_EQ(text.find("more") != std::string::npos, strangers == 6) << text;
+    }
+  }
   EXPECT_INPUT_ERROR(import_named(damaged([](auto& t) { std::erase_if(t, [](auto& i) { return i.first.starts_with("h."); }); })),
                      "no layers");
   EXPECT_INPUT_ERROR(import_named(damaged([](auto& t) { t["score.weight"] = t["wpe.weight"]; })), "not in a GPT-2: score.weight");

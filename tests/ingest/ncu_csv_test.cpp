@@ -70,6 +70,18 @@ TEST(NcuCsv, CellsWithoutAnAnswerAreAbsent) {
       read_ncu_csv(table("\"byte\",\"ns\"", row("0", "5", "a", "\"no data\",\"2\"") + row("1", "5", "b", "\"nan\",\"\"")), "x");
   EXPECT_FALSE(value_of(r.results[0], metric_index(r, "dram__bytes_read.sum")));
   EXPECT_TRUE(r.results[1].values.empty());
+  for (const char* none : {"No Data", "N/A", "(!) n/a", "NaN", "-nan", "INF", "-Inf"}) {
+    const ForeignReport other = read_ncu_csv(table("\"byte\",\"ns\"", row("0", "5", "a", "\"" + std::string(none) + "\",\"2\"")), "x");
+    EXPECT_FALSE(value_of(other.results[0], metric_index(other, "dram__bytes_read.sum"))) << none;
+    EXPECT_TRUE(other.results[0].values.size() == 1u) << none;
+  }
+}
+
+TEST(NcuCsv, WordsInTheColumnOfANumberAreRefused) {
+  for (const char* word : {"12a", "1 2", "a1", "1e", "0x10", "1.5.2"})
+    EXPECT_THAT(csv_error_of(table("\"byte\",\"ns\"", row("0", "5", "a", "\"" + std::string(word) + "\",\"2\""))),
+                testing::AllOf(HasSubstr("line 3"), HasSubstr(word)))
+        << word;
 }
 
 TEST(NcuCsv, ADecimalCommaIsRefusedWithTheCure) {

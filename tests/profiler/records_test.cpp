@@ -55,6 +55,22 @@ std::filesystem::path temporary(const std::string& name) {
   return folder.path / name;
 }
 
+TEST(Recording, ARankThatCannotBeIsRefused) {
+  const auto rank = [](int64_t number, int64_t size) {
+    RankRecord r;
+    r.rank = number, r.size = size, r.job = "j", r.host = "h", r.boot_id = "b", r.time_namespace = "t", r.build = "x";
+    return kHead + kSession + record_to_json(r).dump() + "\n" + kEnd;
+  };
+  EXPECT_EQ(error_of(rank(0, 2)), "");
+  EXPECT_EQ(error_of(rank(1, 2)), "");
+  for (const auto& [number, size] : {std::pair<int64_t, int64_t>{0, 1}, {0, 0}, {-1, 2}, {2, 2}})
+    EXPECT_NE(error_of(rank(number, size)).find(std::to_string(number) + " of " + std::to_string(size) + " ranks"), std::string::npos)
+        << error_of(rank(number, size));
+  const std::string two = rank(0, 2);
+  const std::string line = two.substr(kHead.size() + kSession.size(), two.size() - kHead.size() - kSession.size() - kEnd.size());
+  EXPECT_NE(error_of(kHead + kSession + line + line + kEnd).find("a second rank line"), std::string::npos);
+}
+
 TEST(Recording, EveryRecordComesBackAsItWasWritten) {
   Recording r = fixture::gpt2_recording();
   r.missing.push_back({"counters_unavailable", 3, "mig \"x\"\n"});

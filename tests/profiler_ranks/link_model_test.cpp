@@ -60,7 +60,10 @@ TEST(LinkModel, APointOfMicrosecondsCountsAsMuchAsOneOfMilliseconds) {
 TEST(LinkModel, ALatencyIsNeverNegative) {
   const LinkFit fit = fit_link({{"all_reduce", "fp32", 2, 1000, 100}, {"all_reduce", "fp32", 2, 2000, 300}}).value();
   EXPECT_EQ(fit.large.latency_ns, 0);
-  EXPECT_GT(fit.large.bus_bytes_per_s, 0);
+  // The line through the origin, each point weighed by 1/t^2: 0.1 ns a byte for one and 0.15 for the other; the first counts 9/4 as much
+  // by its time and 1/4 by its size.
+  const double ns_per_byte = (1000 / 100. + 2000 / 300.) / (1000. * 1000 / (100. * 100) + 2000. * 2000 / (300. * 300));
+  EXPECT_NEAR(predicted_ns(fit, 4000), 4000 * ns_per_byte, 1e-6);
   EXPECT_FALSE(fit_link({{"all_reduce", "fp32", 2, 1000, 100}}));
 }
 

@@ -16,6 +16,7 @@
 #include "profiler/report/page.h"
 #include "profiler/report/table.h"
 #include "profiler/report/trace.h"
+#include "tests/golden.h"
 #include "tests/profiler_ranks/ranks_fixture.h"
 
 namespace {
@@ -45,6 +46,17 @@ TEST(RankReport, TheTablesSayWhatIsExposedWhoIsLateAndWhoseNumbersTheyAre) {
     EXPECT_THAT(text, HasSubstr("worst"));
     EXPECT_THAT(text, testing::AnyOf(HasSubstr("all_reduce"), HasSubstr("all\\_reduce")));
   }
+}
+
+TEST(RankReport, EveryTextOfTwoRanksAsAFile) {
+  const ProfileDocument d = two_ranks();
+  expect_golden("profiler_ranks/data/two.txt", table_text(d, {}));
+  expect_golden("profiler_ranks/data/two-wide.txt", table_text(d, {TableBy::op, 30, 300, false}));
+  expect_golden("profiler_ranks/data/two.md", markdown_text(d, 20));
+  expect_golden("profiler_ranks/data/two.page.json", page_json(d));
+  expect_golden("profiler_ranks/data/two.trace.json", trace_text(d));
+  for (const auto& [name, rows] : {std::pair{"rank", CsvRows::rank}, {"collective", CsvRows::collective}, {"collective_rank", CsvRows::collective_rank}})
+    expect_golden(std::string("profiler_ranks/data/two.") + name + ".csv", csv_text(d, rows));
 }
 
 TEST(RankReport, TheTraceHasAProcessPerRankWhoseSlicesOfATrackDoNotOverlap) {

@@ -35,6 +35,15 @@ TEST(Facts, MemoryIsInGibAndTheLossGoesFromTheFirstToTheLast) {
   EXPECT_THAT(facts, testing::Contains(std::pair<std::string, std::string>("loss", "11.0000 to 4.0000")));
 }
 
+TEST(Cells, MillisecondsHaveFourDigitsOrAsManyAsTheyNeed) {
+  EXPECT_EQ(milliseconds(9'999'000.0), "9.999");
+  EXPECT_EQ(milliseconds(10e6), "10.00");
+  EXPECT_EQ(milliseconds(-10e6), "-10.00");
+  EXPECT_EQ(milliseconds(999.99e6), "999.99");
+  EXPECT_EQ(milliseconds(1000e6), "1000.0");
+  EXPECT_EQ(milliseconds(std::nullopt), "-");
+}
+
 TEST(Cells, CountsAreWholeBelowTenThousand) {
   EXPECT_EQ(thousands(9999), "9999");
   EXPECT_EQ(thousands(10'000), "10.0k");
