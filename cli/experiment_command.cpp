@@ -185,7 +185,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
                          ->check(whole(1, 1 << 20))
                          ->capture_default_str();
   aa_command->add_option("--alone", a->alone, "record this many fresh processes of identical code, one after the other, instead of trials")
-      ->check(whole(2, 1 << 16))
+      ->check(whole(4, 1 << 16))  // two pairs: one has no spread
       ->excludes(trials);
   aa_command->add_option("--record", a->record, "keep the pairs of all trials (without a plant) for `experiment resample`");
   aa_command->add_option("--out", a->out, "write the ledger to this folder (default: experiments/studies)");

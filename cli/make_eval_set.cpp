@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/encoding.h"
 #include "base/errors.h"
 #include "base/json_read.h"
 #include "base/mapped_file.h"
@@ -64,7 +65,11 @@ Question from_json(const gpt2::JsonLine& line, bool hellaswag) {
 // Rows of RFC 4180: fields in quotes may hold commas, line ends and doubled quotes.
 class CsvReader {
  public:
-  CsvReader(std::string_view text, std::string source) : text_(text), source_(std::move(source)) {}
+  // A byte order mark is a spreadsheet's and no part of the first question.
+  CsvReader(std::string_view text, std::string source) : text_(text), source_(std::move(source)) {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
+  }
   // False at the end.
   bool next(std::vector<std::string>& fields) {
     fields.clear();
@@ -130,6 +135,8 @@ class Maker {
   std::vector<gpt2::EvalExample> run() {
     for (const std::string& path : o_.files) {
       const gpt2::MappedFile file(path);
+      if (const std::string problem = stepscope::not_utf8(file.text(), path); !problem.empty())
+        throw InputError(fmt::format("{}: {}", path, problem));
       const bool csv = !hellaswag_ && path.ends_with(".csv");
       csv ? read_csv(file.text(), path) : read_json(file.text(), path);
     }

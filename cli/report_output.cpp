@@ -150,7 +150,7 @@ void print_report(const profiler::ProfileDocument& document, const ReportFlags& 
     stepscope::write_output(path, output_text(document, f, kind));
   }
   if (f.json) {
-    fmt::print("{}\n", profiler::to_json(document));
+    fmt::print("{}", profiler::to_json(document));
   } else {
     fmt::print("{}", profiler::table_text(document, {table_by(f), static_cast<size_t>(f.top), profiler::table_width(STDOUT_FILENO),
                                                      profiler::color_wanted(STDOUT_FILENO)}));

@@ -502,7 +502,9 @@ VerdictDocument ExperimentSession::run_commands(const std::string& a, const std:
                     fmt::format("`{}` {}", gate_command, out.end == ChildOutput::End::timeout ? "did not end in time" : out.ending.text()),
                     true,
                     {}};
-    if (!passed) refuse(r, reason::kGateFailed, fmt::format("{}: nothing was timed; {}", r.b.gate.sentence, out.last_words));
+    if (!passed)
+      refuse(r, reason::kGateFailed,
+             fmt::format("{}: nothing was timed{}", r.b.gate.sentence, out.last_words.empty() ? "" : "; " + out.last_words));
   }
   if (r.b.gate.passed) r.log = measure(plan, options_.gpu.present, "A against B");
   return verdict_document("commands", std::nullopt, {r}, facts(ledger));

@@ -138,7 +138,7 @@ std::string statistics_text(const WorkloadSection& w, const ThresholdsSection& t
   if (!s.pairs) return "";
   std::string out = fmt::format("{} pairs of fresh processes{}, interval at {:.4g}%", *s.pairs, look_text(s, t), 100 * (1 - s.alpha));
   if (s.sign_flip_p_value) out += fmt::format(", exact sign-flip p = {:.2g}", *s.sign_flip_p_value);
-  if (s.minimum_detectable_effect_pct) out += fmt::format(", minimum detectable effect {:.2f}%", *s.minimum_detectable_effect_pct);
+  if (s.minimum_detectable_effect_pct) out += ", minimum detectable effect " + effect_pct(*s.minimum_detectable_effect_pct);
   if (s.process_modes) out += ", process-level modes";
   out += ".\n";
   if (w.sustained)
@@ -184,7 +184,8 @@ std::string sustained_rows(const WorkloadSection& w) {
 std::string turns_rows(const WorkloadSection& w) {
   std::string out =
       fmt::format("| step, {}, ms | {} | {} | {} |\n", estimand(w), step(w.a_step_ns), step(w.b_step_ns), ratio_text(w.statistics));
-  if (w.statistics_in_cycles) out += fmt::format("| SM cycles | | | {} |\n", ratio_text(*w.statistics_in_cycles));
+  if (w.statistics_in_cycles && w.statistics_in_cycles->ratio)
+    out += fmt::format("| SM cycles | | | {} |\n", ratio_text(*w.statistics_in_cycles));
   if (w.solo)
     out += fmt::format("| one process of each alone for {:.0f} s, median, ms | {} | {} | {} |\n", w.solo->seconds,
                        ms_text(w.solo->a_step_ns), ms_text(w.solo->b_step_ns), change_pct(w.solo->b_step_ns / w.solo->a_step_ns));
@@ -263,7 +264,7 @@ std::string step_lines(const WorkloadSection& w) {
   if (w.saved_ms) {
     out += fmt::format("  saved {:+.3f} ms", *w.saved_ms);
     if (w.predicted_saving_ms) out += fmt::format(", predicted {:+.3f}", *w.predicted_saving_ms);
-    if (w.statistics.minimum_detectable_effect_pct) out += fmt::format("; detectable {:.2f}%", *w.statistics.minimum_detectable_effect_pct);
+    if (w.statistics.minimum_detectable_effect_pct) out += "; detectable " + effect_pct(*w.statistics.minimum_detectable_effect_pct);
     out += "\n";
   }
   if (w.statistics_in_cycles) out += fmt::format("  in SM cycles B / A = {}\n", ratio_text(*w.statistics_in_cycles));

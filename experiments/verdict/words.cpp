@@ -7,7 +7,19 @@
 
 namespace experiments {
 
-std::string change_pct(double ratio) { return fmt::format("{:+.2f}%", 100 * (ratio - 1)); }
+namespace {
+
+constexpr double kLargest_pct = 1000;  // what a few pairs that spread cannot exclude may have 18 digits
+
+}  // namespace
+
+std::string change_pct(double ratio) {
+  const double change = 100 * (ratio - 1);
+  return change > kLargest_pct ? fmt::format("above {:+.0f}%", kLargest_pct) : fmt::format("{:+.2f}%", change);
+}
+std::string effect_pct(double effect) {
+  return effect > kLargest_pct ? fmt::format("above {:.0f}%", kLargest_pct) : fmt::format("{:.2f}%", effect);
+}
 
 std::string ratio_text(double ratio, const Range& i) {
   return fmt::format("{} [{}, {}]", change_pct(ratio), change_pct(i[0]), change_pct(i[1]));

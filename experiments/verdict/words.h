@@ -7,7 +7,8 @@
 
 namespace experiments {
 
-std::string change_pct(double ratio);                              // 0.9846 -> "-1.54%"
+std::string change_pct(double ratio);                              // 0.9846 -> "-1.54%"; 12 -> "above +1000%"
+std::string effect_pct(double effect);                             // in percent: 0.3 -> "0.30%"; 4e16 -> "above 1000%"
 std::string ratio_text(double ratio, const Range& i);              // "-1.54% [-1.64%, -1.44%]"
 std::string ratio_text(const std::optional<RatioSection>& ratio);  // "-" without one
 std::string ratio_text(const Statistics& statistics);

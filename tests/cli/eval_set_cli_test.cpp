@@ -84,6 +84,20 @@ TEST_F(EvalSetCli, mmlu_of_csv_and_of_jsonl_is_the_same) {
   EXPECT_EQ(context, words("t.bin"));
 }
 
+TEST_F(EvalSetCli, a_spreadsheets_byte_order_mark_is_no_part_of_the_first_question_and_utf16_is_named) {
+  const std::string text = "hello,a,a,a,a,D\n";
+  write("plain.csv", text);
+  write("marked.csv", "\xEF\xBB\xBF" + text);
+  ASSERT_EQ(data("--eval-set mmlu " + file("plain.csv") + " --out " + file("plain.bin")).exit_code, 0);
+  ASSERT_EQ(data("--eval-set mmlu " + file("marked.csv") + " --out " + file("marked.bin")).exit_code, 0);
+  EXPECT_EQ(slurp(file("marked.bin")), slurp(file("plain.bin")));
+  std::string wide = "\xFF\xFE";
+  for (const char c : text) wide += {c, '\0'};
+  for (const char* name : {"w.csv", "w.jsonl"})
+    refused("mmlu", name, wide, std::string(name) + ": ",
+            "the text is UTF-16, expected UTF-8; convert it with `iconv -f UTF-16 -t UTF-8 /");
+}
+
 TEST_F(EvalSetCli, several_files_are_one_set) {
   write("1.csv", "a,a,a,a,a,A\n");
   write("2.csv", "a,a,a,a,a,C\n");
@@ -96,7 +110,7 @@ TEST_F(EvalSetCli, bad_questions_name_file_and_line) {
                            "\n";
   refused("hellaswag", "b.jsonl", good + "x\n", "b.jsonl:2", "no JSON");
   refused("hellaswag", "b.jsonl", good + "\n" + good, "b.jsonl:2", "an empty line");
-  refused("hellaswag", "b.jsonl", good + "[]\n", "b.jsonl:2", "a JSON array");
+  refused("hellaswag", "b.jsonl", good + "[]\n", "b.jsonl:2", "no JSON object: JSON of type array");
   refused("hellaswag", "b.jsonl", R"({"label": 0, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "no \"ctx\"");
   refused("hellaswag", "b.jsonl", R"({"ctx": 1, "label": 0, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "\"ctx\" is a number");
   refused("hellaswag", "b.jsonl", R"({"ctx": "", "label": 0, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "an empty context");

@@ -297,6 +297,7 @@ TEST_F(ExperimentCli, refuses_flags_whose_effect_nobody_would_see_before_anythin
     EXPECT_EQ(o.out, "") << line;
   };
   wrong(aa + "--alone 4", "--record");
+  wrong(aa + "--alone 2" + record, "--alone: found '2', expected a whole number, 4 to 65536");
   wrong(aa + "--alone 5" + record, "even number");
   wrong(aa + "--alone 4 --trials 2" + record, "--trials");
   for (const char* flag : {"--quick", "--sequential", "--no-extension", "--pairs 9", "--turns 2", "--block-s 1", "--quads 3"})

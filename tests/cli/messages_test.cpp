@@ -315,6 +315,18 @@ TEST(Terminal, GetsNoControlCharactersOfADocumentOrALog) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Report, PrintsTheBytesThatItWrites) {
+  const auto folder = fresh_folder();
+  for (const auto& [flag, ending] : {std::pair("--json", "json"), std::pair("--csv /dev/stdout --json", "csv")}) {
+    const std::string file = (folder / (std::string("a.") + ending)).string();
+    const Outcome o = stepscope("report " + kDocument + " " + flag + " -o " + file);
+    EXPECT_EQ(o.exit_code, 0) << o.err;
+    EXPECT_THAT(o.out, StartsWith(slurp(file))) << flag;
+    if (std::string(ending) == "json") EXPECT_EQ(o.out, slurp(file));
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Machine, ATemporaryFolderThatIsNotThereIsNamed) {
   const auto folder = fresh_folder();
   const Outcome o =

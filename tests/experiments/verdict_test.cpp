@@ -16,6 +16,7 @@
 #include "experiments/verdict/ledger.h"
 #include "experiments/verdict/page.h"
 #include "experiments/verdict/stale.h"
+#include "experiments/verdict/words.h"
 #include "tests/experiments/made_verdict.h"
 #include "tests/temporary_folder.h"
 
@@ -201,6 +202,14 @@ class Files : public ::testing::Test {
   }
   fs::path folder_ = fresh_test_folder();
 };
+
+TEST(verdict_words, what_a_few_pairs_cannot_exclude_is_not_written_with_18_digits) {
+  EXPECT_EQ(change_pct(0.9846), "-1.54%");
+  EXPECT_EQ(change_pct(11), "+1000.00%");
+  EXPECT_EQ(change_pct(2.9e14), "above +1000%");
+  EXPECT_EQ(effect_pct(0.3), "0.30%");
+  EXPECT_EQ(effect_pct(4e16), "above 1000%");
+}
 
 TEST_F(Files, verdict_is_read_back_and_another_schema_is_refused) {
   const VerdictDocument d = document({result(-2, 0.2)});
