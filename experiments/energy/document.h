@@ -85,6 +85,15 @@ struct Document {
 // The ops with the most joules above their energy floor, most first.
 std::vector<const OpEnergy*> most_above_floor(const Document& document, size_t count);
 
+// Where the step's joules go, as far as the probes tell: power that the GPU draws for being awake, DRAM for the fewest bytes of each op, the
+// arithmetic of each op's FLOPs, and what is left: traffic above the fewest bytes, instructions, ops without a work model, and another price
+// of a FLOP at the step's clock than at the probe's. nullopt without coefficients or where not all ops were measured whole.
+struct Shares {
+  double awake_joules = 0, dram_joules = 0, math_joules = 0;
+  double rest_joules = 0;  // less than nothing where the probes' prices are above the step's
+};
+std::optional<Shares> shares_of(const Document& document);
+
 nlohmann::ordered_json to_json(const Document& document);
 // Throws stepscope::InputError for another schema or a field that is missing or of another type; `file` names it.
 Document from_json(const nlohmann::ordered_json& json, const std::string& file);

@@ -60,6 +60,17 @@ std::string closure_lines(const Document& d) {
   return text;
 }
 
+std::string share_lines(const Document& d) {
+  const auto shares = shares_of(d);
+  if (!shares) return "";
+  const auto part = [&](const char* what, double joules) {
+    return fmt::format("{} {:.0f} mJ ({:.0f}%)", what, joules * 1e3, 100 * joules / d.step.joules);
+  };
+  return fmt::format("of the step, at the probes' prices: {}, {}, {}, {}\n", part("awake", shares->awake_joules),
+                     part("DRAM at the fewest bytes", shares->dram_joules), part("arithmetic", shares->math_joules),
+                     part("the rest", shares->rest_joules));
+}
+
 std::string coefficient_lines(const Document& d) {
   std::string text;
   for (const ProbeRecord& p : d.probes) {
@@ -91,6 +102,18 @@ std::string alone_lines(const Document& d) {
 
 }  // namespace
 
+std::optional<Shares> shares_of(const Document& d) {
+  if (!d.coefficients || !d.method.all_ops || d.method.by_launch) return std::nullopt;
+  Shares s;
+  s.awake_joules = d.coefficients->static_w * d.step.seconds;
+  for (const OpEnergy& op : d.ops) {
+    s.dram_joules += op.min_bytes * d.coefficients->joules_per_byte;
+    s.math_joules += op.flops * d.coefficients->joules_per_flop;
+  }
+  s.rest_joules = d.step.joules - s.awake_joules - s.dram_joules - s.math_joules;
+  return s;
+}
+
 std::string table(const Document& d) {
   std::string text = head(d);
   text += fmt::format("\n{:<28} {:>8} {:>10} {:>8} {:>6} {:>9} {:>7} {:>9} {:>9} {:>8}\n", "op, all layers", "launches", "mJ", "+-", "%",
@@ -102,6 +125,7 @@ std::string table(const Document& d) {
   text += closure_lines(d);
   if (std::any_of(d.ops.begin(), d.ops.end(), [](const OpEnergy& op) { return !op.resolved; }))
     text += "? joules not known to 1% of themselves or 0.05% of the step: more windows (--most-rounds) would tell\n";
+  text += share_lines(d);
   text += coefficient_lines(d);
   if (const auto most = most_above_floor(d, 5); !most.empty()) {
     text += "\nmost joules above the energy floor:\n";

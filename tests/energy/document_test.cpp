@@ -100,6 +100,27 @@ TEST(MostAboveFloor, IsByJoulesAboveTheFloorAndNotByJoules) {
   EXPECT_EQ(energy::most_above_floor(d, 9).size(), 3u);  // without a floor nothing is above it
 }
 
+TEST(SharesOf, AddUpToTheStepAndAreAbsentWhereTheyCannotBeTold) {
+  Document d = document();
+  const auto s = energy::shares_of(d);
+  ASSERT_TRUE(s);
+  EXPECT_NEAR(s->awake_joules, 120 * 0.009, 1e-12);
+  EXPECT_NEAR(s->dram_joules, 3 * 2e9 * 75e-12, 1e-12);
+  EXPECT_NEAR(s->math_joules, 3 * 1e12 * 0.7e-12, 1e-12);
+  EXPECT_NEAR(s->awake_joules + s->dram_joules + s->math_joules + s->rest_joules, 6.2, 1e-12);
+  EXPECT_THAT(energy::table(d), HasSubstr("of the step, at the probes' prices: awake 1080 mJ (17%), DRAM at the fewest bytes 450 mJ (7%), "
+                                          "arithmetic 2100 mJ (34%), the rest 2570 mJ (41%)\n"));
+  d.method.all_ops = false;
+  EXPECT_FALSE(energy::shares_of(d));
+  d = document();
+  d.method.by_launch = true;  // the work model knows ops, not their launches
+  EXPECT_FALSE(energy::shares_of(d));
+  d = document();
+  d.coefficients.reset();
+  EXPECT_FALSE(energy::shares_of(d));
+  EXPECT_THAT(energy::table(d), ::testing::Not(HasSubstr("at the probes' prices")));
+}
+
 TEST(EnergyTable, NamesTheStepTheOpsTheSumAndWhatIsMost) {
   Document d = document();
   d.ops[2].resolved = false;
