@@ -12,6 +12,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/errors.h"
 #include "base/nvml.h"
@@ -112,7 +113,9 @@ void check_optional_parts(Report& r) {
   part("ICU", gpt2::unicode_tables_built_in(), "libicu-dev", "`data` cannot tokenize text");
 #ifdef STEPSCOPE_WITH_CUDA
   // The trainer's own answer: whether cudnn-frontend was compiled in, and whether libcudnn loads.
-  const auto no_cudnn = mixed::why_no_cudnn();
+  auto no_cudnn = mixed::why_no_cudnn();
+  constexpr std::string_view kTitle = "cuDNN attention: ";  // the reason begins with it, for places that have no title
+  if (no_cudnn && no_cudnn->starts_with(kTitle)) no_cudnn->erase(0, kTitle.size());
   r.add("cuDNN attention", no_cudnn ? Status::warn : Status::ok, no_cudnn ? *no_cudnn : "cuDNN " + mixed::cudnn_version(),
         no_cudnn ? "without it the mixed trainer uses its own attention; on GPUs before Hopper that takes about twice as long" : "");
 #endif

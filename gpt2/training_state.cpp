@@ -248,6 +248,8 @@ void CheckpointStore::save(const ModelConfig& config, std::span<const float> par
 
   std::vector<int64_t> others = steps();
   std::erase(others, state.step);
+  damaged_.erase(state.step);
+  std::stable_partition(others.begin(), others.end(), [&](int64_t step) { return damaged_.contains(step); });
   const size_t keep_others = static_cast<size_t>(keep_ - 1);
   for (size_t i = 0; i + keep_others < others.size(); ++i) retire(path_of(others[i]));
 }
@@ -280,6 +282,7 @@ std::optional<CheckpointStore::Loaded> CheckpointStore::newest_that_loads(std::v
     try {
       return load(*step);
     } catch (const stepscope::InputError& e) {
+      damaged_.insert(*step);
       if (damaged != nullptr) damaged->push_back(e.what());
     }
   }

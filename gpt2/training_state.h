@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +43,8 @@ class CheckpointStore {
   CheckpointStore(std::filesystem::path folder, int64_t keep);
 
   // Writes step state.step (state.model_checksum is filled in here) and then removes the oldest beyond
-  // `keep`; the one just written always stays, even when an abandoned run left higher numbers.
+  // `keep`, first of all those that did not load when this store looked for the newest; the one just written
+  // always stays, even when an abandoned run left higher numbers.
   void save(const ModelConfig& config, std::span<const float> parameters, TrainingState state);
 
   struct Loaded {
@@ -62,6 +64,7 @@ class CheckpointStore {
   void retire(const std::filesystem::path& checkpoint) const;
   std::filesystem::path folder_;
   int64_t keep_;
+  mutable std::set<int64_t> damaged_;  // steps that newest_that_loads() passed over
 };
 
 // The steps of the checkpoints in a folder, ascending; likewise without touching it.

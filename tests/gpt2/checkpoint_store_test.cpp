@@ -165,6 +165,21 @@ TEST(CheckpointStore, DamagedOnesArePassedOverAndNamed) {
                           ::testing::HasSubstr("step-00000004/state.bin: damaged"), ::testing::HasSubstr("step-00000003/state.bin")));
 }
 
+// A run that resumed from the one before a damaged one: of two that are kept, none may be the damaged one.
+TEST(CheckpointStore, DamagedOnesThatWerePassedOverGoBeforeGoodOnes) {
+  TemporaryFolder folder;
+  {
+    CheckpointStore store(folder.path(), 2);
+    save_step(store, 4);
+    save_step(store, 9);
+  }
+  std::filesystem::resize_file(folder.path() / "step-00000009" / "model.bin", 100);
+  CheckpointStore store(folder.path(), 2);
+  ASSERT_EQ(store.newest_that_loads()->state.step, 4);
+  save_step(store, 6);
+  EXPECT_THAT(store.steps(), ElementsAre(4, 6));
+}
+
 TEST(CheckpointStore, FilesOfOthersInTheFolderAreLeftAlone) {
   TemporaryFolder folder;
   write_bytes(folder / "model_00000010.bin", {});
