@@ -41,7 +41,8 @@ ProfileDocument changed_document() {
 TEST(DiffGolden, TablesMarkdownAndJsonOfTwoDocuments) {
   const ProfileDocument a = fixture_document(), b = changed_document();
   const ProfileDiff d = diff_profiles(a, b);
-  for (const auto& [name, by] : {std::pair{"pass", DiffBy::pass}, {"op", DiffBy::op}, {"kernel", DiffBy::kernel}, {"layer", DiffBy::layer}}) {
+  for (const auto& [name, by] :
+       {std::pair{"pass", DiffBy::pass}, {"op", DiffBy::op}, {"kernel", DiffBy::kernel}, {"layer", DiffBy::layer}}) {
     DiffText o{"a.json", "b.json"};
     o.by = by;
     o.top = 2;

@@ -55,7 +55,8 @@ TEST(RankReport, EveryTextOfTwoRanksAsAFile) {
   expect_golden("profiler_ranks/data/two.md", markdown_text(d, 20));
   expect_golden("profiler_ranks/data/two.page.json", page_json(d));
   expect_golden("profiler_ranks/data/two.trace.json", trace_text(d));
-  for (const auto& [name, rows] : {std::pair{"rank", CsvRows::rank}, {"collective", CsvRows::collective}, {"collective_rank", CsvRows::collective_rank}})
+  for (const auto& [name, rows] :
+       {std::pair{"rank", CsvRows::rank}, {"collective", CsvRows::collective}, {"collective_rank", CsvRows::collective_rank}})
     expect_golden(std::string("profiler_ranks/data/two.") + name + ".csv", csv_text(d, rows));
 }
 
