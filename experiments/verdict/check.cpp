@@ -37,7 +37,8 @@ void check_statistics(const WorkloadSection& was, const WorkloadSection& now, st
   const Statistics &a = was.statistics, &b = now.statistics;
   const auto differs = [&](bool same, const char* what) {
     if (!same)
-      out.push_back(fmt::format("{}: statistics.{} is not what its {} say", was.workload, what, was.runs.empty() ? "pairs" : "runs"));
+      out.push_back(fmt::format("{}: statistics.{} is not what its {} say", was.workload, what,
+                                was.procedure == Procedure::alone ? "runs" : "pairs"));
   };
   differs(alike(a.ratio, b.ratio), "ratio");
   differs(alike(a.ratio_interval, b.ratio_interval), "ratio_interval");

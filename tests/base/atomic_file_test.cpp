@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/mapped_file.h"
+#include "base/read_file.h"
 #include "tests/base/files.h"
 
 // The program's own fsync and pwrite stand before the C library's: whether a file was brought to the disk cannot be seen in its content,
@@ -193,6 +194,17 @@ TEST(FolderWritable, RefusesAFileInItsPlace) {
   EXPECT_INPUT_ERROR(check_folder_writable(folder / "file", "--checkpoints"), "--checkpoints");
   check_folder_writable(folder / "made" / "deep", "--checkpoints");
   EXPECT_TRUE(names_in(folder / "made/deep").empty());
+}
+
+TEST(MappedFile, IsMappedNoLongerThanItLives) {
+  TemporaryFolder folder;
+  write_file_atomically(folder / "mapped", "text");
+  const auto mapped = [&] { return stepscope::read_file("/proc/self/maps").find((folder / "mapped").string()) != std::string::npos; };
+  {
+    const MappedFile file(folder / "mapped");
+    EXPECT_TRUE(mapped());
+  }
+  EXPECT_FALSE(mapped());
 }
 
 TEST(MappedFile, MissingFilesFoldersAndPipesAreInputErrors) {

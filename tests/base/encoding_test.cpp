@@ -45,6 +45,9 @@ TEST(OtherEncoding, Utf8AndBytesThatAreNoTextAreNot) {
   EXPECT_EQ(other_encoding(""), "");
   EXPECT_EQ(other_encoding("{\"a\": \"\xC3\xA4\"}\n"), "");
   EXPECT_EQ(other_encoding("\xEF\xBB\xBF{}"), "");
+  EXPECT_EQ(other_encoding("some bytes a\0b\0c\0 in a row"s), "") << "three letters may be chance";
+  EXPECT_EQ(other_encoding("some bytes a\0b\0c\0d\0 in a row"s), "UTF-16");
+  EXPECT_EQ(other_encoding("a\0 b"s), "");
   EXPECT_EQ(other_encoding("a line with \0one zero byte\n"s), "");
   // Sixteen-bit numbers in a binary file, which happen to be letters.
   EXPECT_EQ(other_encoding("\x08\x96\x01\x12\x05"

@@ -207,6 +207,48 @@ TEST(Rendezvous, AnAddressInUseIsRefused) {
   const auto errors = in_ranks(1, [&](int) { meet(world_of(0, 2), address, "token", quiet()); });
   EXPECT_THAT(errors[0], AllOf(HasSubstr(address), HasSubstr("in use")));
 }
+TEST(Rendezvous, AFileThatCannotBeMadeIsRefusedWithItsOwnReason) {
+  const auto folder = fresh_test_folder();
+  const auto errors = in_ranks(1, [&](int) { meet(world_of(0, 2), "unix:" + (folder / "none" / "socket").string(), "token", quiet()); });
+  EXPECT_THAT(errors[0], HasSubstr("rank 0 cannot listen there: No such file or directory"));
+  std::filesystem::remove_all(folder);
+}
+
+// A port of this machine that the kernel chose; somebody else may take it before the test does.
+Descriptor listen_anywhere(std::string& port) {
+  for (int tries = 0;; ++tries) {
+    Descriptor chosen(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    std::array<uint16_t, 14> name{};
+    socklen_t size = sizeof name;
+    if (::listen(chosen.get(), 1) != 0 || ::getsockname(chosen.get(), reinterpret_cast<sockaddr*>(name.data()), &size) != 0) return {};
+    port = std::to_string(static_cast<uint16_t>(name[1] >> 8 | name[1] << 8));
+    chosen.close();
+    try {
+      return listen_at("tcp:localhost:" + port);
+    } catch (const stepscope::InputError&) {
+      if (tries == 20) throw;
+    }
+  }
+}
+
+// Over both protocols, and again at once: what a run leaves to the kernel for a minute must not keep the next one from its port.
+TEST(Rendezvous, APortIsHeardOverBothProtocolsAndFreeAgainWhenTheRunEnds) {
+  std::string port, why;
+  Descriptor listener = listen_anywhere(port);
+  ASSERT_TRUE(listener);
+  for (const char* host : {"127.0.0.1", "[::1]"}) {
+    Descriptor there = connect_to("tcp:" + std::string(host) + ":" + port, why);
+    if (!there && why.find("Cannot assign requested address") != std::string::npos) continue;  // a machine without that protocol
+    ASSERT_TRUE(there) << host << ": " << why;
+    Descriptor here(::accept(listener.get(), nullptr, nullptr));
+    ASSERT_TRUE(here);
+    here.close();  // who closes first keeps the port busy
+    char byte;
+    EXPECT_FALSE(receive_all(there.get(), &byte, 1));
+  }
+  listener.close();
+  EXPECT_TRUE(listen_at("tcp:localhost:" + port));
+}
 TEST(Rendezvous, AnAddressThatIsNoneIsRefused) {
   for (const char* address :
        {"here", "tcp:host", "tcp::99", "tcp:host:0", "tcp:host:70000", "tcp:host:9x", "unix:", "unix:@", "http://host:9"}) {

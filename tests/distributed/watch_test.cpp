@@ -75,6 +75,18 @@ TEST(Watch, TheRankThatDoesNotWaitIsTheOneThatIsStuck) {
   EXPECT_THAT(f->what, HasSubstr("has been in step 7 for 31 s"));
 }
 
+TEST(Watch, ARankIsQuietForAsLongAsItSaidAndSinceItSaidSo) {
+  Watched w;
+  w.watch.beat(0, {7, Phase::step, true, 20, 30}, 200);
+  w.watch.beat(1, {7, Phase::step, false, 27, 30}, 200);
+  w.watch.beat(2, {7, Phase::step, true, 20, 30}, 200);
+  EXPECT_FALSE(w.watch.judge(202));
+  const auto f = w.watch.judge(204);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->rank, 1);
+  EXPECT_THAT(f->what, HasSubstr("has been in step 7 for 31 s"));
+}
+
 TEST(Watch, ALongCheckpointOrEvaluationIsNotStuck) {
   for (const Phase phase : {Phase::start, Phase::evaluation, Phase::checkpoint, Phase::end}) {
     Watched w;
@@ -184,6 +196,11 @@ TEST(Ending, NamesTheRankThatWasKilledNotTheOneThatEndedFirst) {
   const Ending e = judge_endings({ended(1, 3, gone), ended(0, 3, gone), killed(2, 9)});
   EXPECT_EQ(e.exit_code, 3);
   EXPECT_EQ(e.last_line, "rank 2 (pid 102) was killed by signal 9 in step 9; ranks 0, 1 were stopped");
+}
+TEST(Ending, OfTwoRanksThatFailedNamesTheOneThatEndedFirst) {
+  const Ending e = judge_endings({ended(1, 2), ended(0, 3)});
+  EXPECT_EQ(e.exit_code, 3);
+  EXPECT_EQ(e.last_line, "rank 1 (pid 100) ended with exit code 3 in step 9; rank 0 was stopped");
 }
 TEST(Ending, TakesTheExitCodeOfTheRankThatFailedItself) {
   const Failure full{1, "disk full", 2};

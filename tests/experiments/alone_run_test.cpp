@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "experiments/runner/alone_window.h"
+#include "experiments/runner/run_log.h"
+#include "tests/golden.h"
 
 namespace experiments {
 namespace {
@@ -32,6 +35,14 @@ TEST(counted_steps, are_as_many_as_told_where_the_seconds_hold_fewer) {
   const Counted c = count_steps(steps_of(20, 1000), {2, 3, 3, 8});
   EXPECT_EQ(c.run.settle_steps, 3);
   EXPECT_EQ(c.run.steps, 8);
+}
+
+// Five steps of a second follow the three that settle: enough seconds, but not the eight steps that were wanted.
+TEST(counted_steps, that_are_too_few_are_all_but_the_first_and_a_burst) {
+  const AloneRun r = count_steps(steps_of(8, 1000), {2, 3, 3, 8}).run;
+  EXPECT_EQ(r.settle_steps, 1);
+  EXPECT_EQ(r.steps, 7);
+  EXPECT_TRUE(r.burst);
 }
 
 TEST(counted_steps, take_the_total_time_and_no_median) {
@@ -72,6 +83,8 @@ TEST(counted_steps, a_second_holds_a_whole_cycle_and_a_quarter_of_it_does_not) {
   ASSERT_GE(r.tenths_ns.size(), 50u);
   EXPECT_NEAR(r.tenths_ns[2], 9.18e6, 0.05e6);
   EXPECT_FALSE(count_steps(t, {2, 1, 3, 8}).run.spread_second);
+  EXPECT_FALSE(count_steps(t, {2, 1.9, 3, 8}).run.spread_second) << "two seconds do not fit";
+  EXPECT_TRUE(count_steps(t, {2, 2.1, 3, 8}).run.spread_second);
 }
 
 TEST(settle_rule, ends_after_two_seconds_that_agree) {
@@ -82,6 +95,13 @@ TEST(settle_rule, ends_after_two_seconds_that_agree) {
   EXPECT_GT(after, 3);
   EXPECT_LT(after, 6);
   EXPECT_FALSE(settled_after_s(steps_of(150, 10)));  // too short to know
+}
+
+// Two means over 1.03 s each are compared, [0, 1.03) and [1.03, 2.06): steps that become slower later are no part of either.
+TEST(settle_rule, looks_at_nothing_after_the_moment_that_it_judges) {
+  std::vector<double> t = steps_of(206, 10);
+  t.resize(400, 12e6);
+  EXPECT_NEAR(settled_after_s(t).value(), 2.06, 1e-9);
 }
 
 TEST(steady_steps, begin_after_what_compiles) {
@@ -195,6 +215,77 @@ TEST(self_checks, the_host_has_no_part_where_the_clocks_explain_the_difference) 
   const SelfCheckResult c = checked(runs, SelfCheck::host);
   EXPECT_FALSE(c.notice) << c.sentence;
   EXPECT_NEAR(*c.value, 0, 0.01);
+}
+
+// Eight rounds whose ln ratios lie at +-1e-3 alone, at +-2e-3 at full clock and at +-3e-3 for the clock: half intervals of
+// 3.6666 (Student, 7 degrees of freedom, 0.4% above) / sqrt(7) times that. The clock's counts by the elasticity of A,
+// ln(9 / 8.5) / ln(1980 / 1800) = 0.5997: 100 * 3.6666 / 2.6458 * (1e-3 + 2e-3 + 0.5997 * 3e-3) = 0.6651.
+TEST(self_checks, the_host_may_differ_by_the_three_intervals_together) {
+  const auto runs = rounds(8, [](AloneRun& r, int i) {
+    r.total_ns = 300 * 9e6;
+    if (r.arm == 'A') return;
+    const double sign = i % 2 == 0 ? 1 : -1;
+    r.total_ns *= std::exp(1e-3 * sign);
+    *r.full_clock_ns *= std::exp(2e-3 * sign);
+    *r.device.sm_clock_mhz *= std::exp(3e-3 * sign);
+  });
+  const SelfCheckResult c = checked(runs, SelfCheck::host);
+  EXPECT_NEAR(*c.limit, 0.6651, 1e-4);
+  EXPECT_NEAR(*c.value, 0, 1e-9);
+}
+
+// The processes of a document: one with everything that is known, one of a device that says nothing.
+TEST(run_log, has_every_field_of_a_process_in_its_json) {
+  AloneRun r;
+  r.arm = 'B';
+  r.pair = 3;
+  r.position = 1;
+  r.at_s = 41.25;
+  r.start_s = 1.7;
+  r.rest_s = 2.57;
+  r.settle_s = 2.01;
+  r.settle_steps = 223;
+  r.steps = 330;
+  r.total_ns = 2.97e9;
+  r.stalls = 2;
+  r.stalled_ns = 41e6;
+  r.first_half_ns = 9.01e6;
+  r.second_half_ns = 8.99e6;
+  r.full_clock_ns = 8.5e6;
+  r.device = {1815, 691.5, 690.25, 57, 2064.5, 4, 29, "", ""};
+  r.joules_per_step = 6.25;
+  r.last_loss = 4.5;
+  r.tenths_ns = {8.5e6, 9e6};
+  r.tenths_mhz = {1980, 1815};
+  r.spread_quarter_s = 0.006;
+  r.spread_second = 0.001;
+  AloneRun dark;
+  dark.steps = 20;
+  dark.total_ns = 2e9;
+  dark.full_clock_absent = "fewer than 5 steps";
+  dark.device.absent = "no NVML";
+  dark.device.energy_absent = "no counter";
+  dark.burst = true;
+  const nlohmann::ordered_json json = runs_to_json(std::vector{r, dark});
+  expect_golden("experiments/data/runs.json", json.dump(1) + "\n");
+  EXPECT_EQ(runs_to_json(runs_from_json(json, "x")), json);
+}
+
+// A pair with what its blocks say, and one without; of audits that are equally far from their limits the first stays.
+TEST(run_log, has_every_field_of_a_pair_in_its_json) {
+  RunLog log;
+  log.steps_again_checks = 5;
+  PairRecord p;
+  p.time = {-0.02, 1e-4};
+  p.cycles = PairValue{-0.01, 1e-4};
+  p.started_first = 'B';
+  p.stationary = false;
+  p.seconds = 7.5;
+  p.blocks = {{'A', 1, 2, 3.14159, 10e6, 8, 4.5, BlockEnvironment{1815, 690.5, 57, 4, 3}}, {'B', 1, 3, 3.3, 9.8e6, 8, {}, {}}};
+  p.audits = {{"clock", "own clock", 1, 3, "first"}, {"late work", "after a block", 1, 3, "first"}};
+  log.pairs = {p, PairRecord{}};
+  log.pairs[1].audits = {{"clock", "own clock", 2, 4, "equally far"}, {"late work", "after a block", 2, 3, "nearer"}};
+  expect_golden("experiments/data/pairs.json", pairs_to_json(log).dump(1) + "\n" + audit_to_json(log).dump(1) + "\n");
 }
 
 TEST(sustained_arms, are_clock_limited_at_the_cap_below_full_clock_only) {

@@ -34,6 +34,9 @@ TEST_F(AloneRunner, finds_a_planted_difference_in_its_direction) {
   const RunLog same = run_alone(quick(arm("A", "good", 1e6), arm("B", "good", 1e6)), {});
   EXPECT_EQ(same.decision.verdict, Verdict::same) << same.decision.sentence;
   EXPECT_EQ(same.procedure, Procedure::alone);
+  const RunLog slower = run_alone(quick(arm("A", "good", 1e6), arm("B", "good", 1.02e6), 4), {});
+  EXPECT_NEAR(step_ns_of(slower, 'A').value(), 1e6, 1e3);
+  EXPECT_NEAR(step_ns_of(slower, 'B').value(), 1.02e6, 1e3);
   ASSERT_TRUE(same.sustained);
   EXPECT_EQ(same.sustained->a.processes, 8);
   EXPECT_NEAR(same.sustained->a.step_ns, 1e6, 1e3);
@@ -80,6 +83,7 @@ TEST_F(AloneRunner, what_an_arm_does_wrong_makes_the_run_invalid_with_the_reason
                                                                                        {"nan_time", "null as a step's time"},
                                                                                        {"nan_loss", "the loss became NaN"},
                                                                                        {"short_answer", "times_ns"},
+                                                                                       {"no_list", "expected times_ns, got"},
                                                                                        {"no_begin", "expected began_ns"},
                                                                                        {"begun_before", "CLOCK_MONOTONIC"},
                                                                                        {"no_audit", "expected an audit"},
@@ -93,6 +97,30 @@ TEST_F(AloneRunner, what_an_arm_does_wrong_makes_the_run_invalid_with_the_reason
     EXPECT_EQ(log.decision.reason, reason::kArmFailed) << mode;
     EXPECT_THAT(log.decision.sentence, HasSubstr(sentence)) << mode;
   }
+}
+
+TEST_F(AloneRunner, turns_report_no_progress_of_their_own_and_commands_take_none) {
+  std::vector<int> planned;
+  Hooks hooks;
+  hooks.progress = [&](const Hooks::Progress& p) { planned.push_back(p.pairs_planned); };
+  PairPlan p = quick(arm("A", "good"), arm("B", "good"), 4);
+  p.alone.turns = 2;
+  EXPECT_EQ(run_alone(p, hooks).pairs.size(), 2u);
+  EXPECT_EQ(planned, (std::vector<int>{4, 4, 4, 4}));
+  const std::string print = "i=0; while [ $i -lt 20 ]; do echo \"step $i | 10.$((i % 3)) ms\"; i=$((i+1)); done";
+  p = quick(command("A", print), command("B", print), 2);
+  p.alone.turns = 2;
+  const RunLog log = run_alone(p, {});
+  EXPECT_TRUE(log.pairs.empty());
+  EXPECT_NE(log.decision.verdict, Verdict::invalid) << log.decision.sentence;
+}
+
+// Two steps of 100 ms each by its own words, whose lines come 300 ms apart or later: one step cannot have taken that long.
+TEST_F(AloneRunner, a_program_whose_lines_come_later_than_its_steps_has_no_place_in_time) {
+  const Stretch late = make_arm(command("A", "echo step 1 100 ms; sleep 0.3; echo step 2 100 ms"), nullptr)->stretch({0, 0, 0, 0}, 600);
+  EXPECT_EQ(late.times_ns.size(), 2u);
+  EXPECT_FALSE(late.began);
+  EXPECT_THAT(late.began_absent, HasSubstr("did not come as its steps ran"));
 }
 
 TEST_F(AloneRunner, a_change_that_fails_does_not_keep_the_others_from_their_verdicts) {

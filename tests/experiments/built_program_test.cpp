@@ -118,6 +118,8 @@ TEST_F(BuiltPrograms, are_refused_with_the_reason) {
   EXPECT_THAT(error_of({patch("something else", "x"), {}}), AllOf(HasSubstr("faster.patch does not apply to"), HasSubstr("other.cpp")));
   EXPECT_THAT(error_of({patch(kOther, "const char* other() { return 1 +; }"), {}}),
               AllOf(HasSubstr("faster.patch does not build"), HasSubstr("error:"), HasSubstr("build.log")));
+  EXPECT_THAT(stepscope::read_file(folder_ / "build/release/arms/faster/build.log"),
+              AllOf(HasSubstr("return 1 +;"), HasSubstr("ninja: build stopped")));
   EXPECT_THAT(error_of({{}, "no-such"}), AllOf(HasSubstr("'no-such'"), HasSubstr("no such revision")));
   EXPECT_THAT(error_of({{}, "--all"}), HasSubstr("no such revision"));
   options_.program = folder_ / "elsewhere/bin/stepscope";

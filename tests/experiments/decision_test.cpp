@@ -36,6 +36,15 @@ TEST(decision, calls_a_certain_but_pointless_difference_the_same) {
   EXPECT_EQ(d.reason, reason::kEquivalent);
 }
 
+TEST(decision, calls_pairs_without_any_difference_the_same_and_asks_no_sign_of_them) {
+  const Decision d = decide(std::vector<PairValue>(12, {0.0, {}}), {}, 1);
+  EXPECT_EQ(d.verdict, Verdict::same);
+  EXPECT_EQ(d.reason, reason::kEquivalent);
+  EXPECT_EQ(d.interval->low, 0);
+  EXPECT_EQ(d.interval->high, 0);
+  EXPECT_FALSE(d.sign_flip_p);
+}
+
 TEST(decision, leaves_a_wide_interval_undecided_and_says_what_would_have_been_found) {
   const Decision d = decide(pairs(-0.5, 2), one_look(), 1);
   EXPECT_EQ(d.verdict, Verdict::undecided);

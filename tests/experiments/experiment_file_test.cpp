@@ -174,6 +174,24 @@ TEST(experiment_file, that_is_wrong_is_refused_with_file_line_and_key) {
   EXPECT_THAT(error_of(""), HasSubstr("expected key: value"));
 }
 
+TEST(experiment_files, are_files_and_an_unknown_name_is_told_which_there_are) {
+  const auto folder = fresh_test_folder();
+  const auto sentence = [&](const std::string& name) {
+    try {
+      find_experiment(folder, name);
+    } catch (const stepscope::InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(sentence("c"), "no experiment 'c' in " + folder.string() + "; known: none");
+  for (const char* name : {"b.yaml", "a.yaml", "a.patch"}) std::ofstream(folder / name) << kGood;
+  std::filesystem::create_directory(folder / "folder.yaml");
+  EXPECT_EQ(sentence("c"), "no experiment 'c' in " + folder.string() + "; known: a, b");
+  EXPECT_EQ(read_experiments(folder).size(), 2u);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(experiment_files, of_this_tree_are_all_readable) {
   const auto all = read_experiments(SOURCE_DIR "/experiments/studies");
   EXPECT_GE(all.size(), 2u);

@@ -66,6 +66,56 @@ TEST_F(PairRunner, takes_as_many_quads_as_the_pair_can_afford_and_at_least_four)
   EXPECT_EQ(run_pairs(p, {}).pairs.at(0).blocks.size(), 96u);
 }
 
+TEST_F(PairRunner, takes_as_many_steps_as_fill_a_block_and_no_fewer_than_told) {
+  PairPlan p = plan(arm("A", "good"), arm("B", "good", 2e6), 2);  // the faster arm takes 1 ms
+  p.block_s = 0.0095;
+  for (const Block& b : run_pairs(p, {}).pairs[0].blocks) EXPECT_EQ(b.steps, 10);
+  p.block_steps = 12;
+  for (const Block& b : run_pairs(p, {}).pairs[0].blocks) EXPECT_EQ(b.steps, 12);
+}
+
+// On a clock of its own: steps of 10 ms, or of ever 5% more.
+class WarmingArm final : public Arm {
+ public:
+  WarmingArm(double& seconds, double growth) : seconds_(seconds), growth_(growth) {}
+  void start() override {}
+  void wait_ready(double) override {}
+  BlockTimes block(int steps, double) override {
+    BlockTimes out;
+    out.times_ns.assign(static_cast<size_t>(steps), 10e6 * growth_now_);
+    seconds_ += (steps + 1) * 0.01;
+    growth_now_ *= growth_;
+    return out;
+  }
+  Stretch stretch(const StretchRequest&, double) override { return {}; }
+  int steps_again(uint64_t, double) override { return 1; }
+  bool keeps_state() const override { return true; }
+  const nlohmann::ordered_json& info() const override { return info_; }
+
+ private:
+  double& seconds_;
+  double growth_, growth_now_ = 1;
+  nlohmann::ordered_json info_ = nlohmann::ordered_json::object();
+};
+
+TEST_F(PairRunner, warms_up_until_the_steps_have_settled_and_at_most_five_times_as_long) {
+  const auto first_pair = [&](double growth) {
+    double seconds = 0;
+    Hooks h;
+    h.now = [&] { return Clock::time_point(std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9))); };
+    h.make_arm = [&](const ArmSpec&) { return std::make_unique<WarmingArm>(seconds, growth); };
+    PairPlan p = plan(arm("A", ""), arm("B", ""), 2);
+    p.warmup_s = 2;
+    p.steps_again = false;
+    return run_pairs(p, h).pairs.at(0);
+  };
+  const PairRecord level = first_pair(1), rising = first_pair(1.05);
+  EXPECT_TRUE(level.stationary);
+  EXPECT_NEAR(level.blocks[0].at_s, 2, 0.1);
+  EXPECT_FALSE(rising.stationary);
+  EXPECT_NEAR(rising.blocks[0].at_s, 10, 0.1);
+}
+
 TEST_F(PairRunner, leaves_the_first_step_of_a_block_out) {
   // The fake's first step of each block takes 100 times as long; of two steps, half of it would show.
   PairPlan p = plan(arm("A", "good"), arm("B", "good"), 2);
@@ -147,6 +197,8 @@ TEST_P(Misbehaving, arm_makes_the_run_invalid_with_the_reason_and_leaves_no_proc
   if (mode == "hang") p.block_timeout_s = 5;
   if (mode == "silent") p.start_timeout_s = 5;
   if (mode == "slow_answer") p.audit.outside_floor_ns = 2.5e8;
+  // Late by 0.9 ms in blocks of 19 steps of 1 ms, of which it says that they were one step of 19.
+  if (mode == "few_steps") p.block_steps = 19;
   const RunLog log = run_pairs(p, {});
   EXPECT_EQ(log.decision.verdict, Verdict::invalid);
   EXPECT_EQ(log.decision.reason, reason::kArmFailed);
@@ -164,6 +216,8 @@ INSTANTIATE_TEST_SUITE_P(each, Misbehaving,
                                            Misbehaviour{"two_clocks", "clock: a block took"},
                                            Misbehaviour{"slow_answer", "longer by the runner's clock"},
                                            Misbehaviour{"late_work", "late work: device or threads worked for 0.900 ms more"},
+                                           Misbehaviour{"few_steps", "late work: device or threads worked for 0.900 ms more"},
+                                           Misbehaviour{"no_list", "times_ns, got '{\"times_ns\":5}"},
                                            Misbehaviour{"launch_error", "launch error: a kernel launch failed"},
                                            Misbehaviour{"persisting_l2", "persisting L2: 1048576 bytes"},
                                            Misbehaviour{"other_steps", "timed steps: a fresh trainer computes other results"}),
@@ -319,6 +373,15 @@ TEST_F(PairRunner, refuses_two_kinds_of_arms_and_plans_that_make_no_sense) {
   PairPlan too_many = plan(arm("A", "good"), arm("B", "good"), 20);
   too_many.thresholds.looks = extended_looks(20, 40);
   EXPECT_THROW(run_pairs(too_many, {}), stepscope::InputError);
+  for (double PairPlan::*member : {&PairPlan::block_s, &PairPlan::pair_s, &PairPlan::warmup_s}) {
+    PairPlan negative = plan(arm("A", "good"), arm("B", "good"), 2);
+    negative.*member = -1;
+    EXPECT_THROW(run_pairs(negative, {}), stepscope::InputError);
+  }
+  const std::atomic<bool> stop{true};  // the exact test of one look is not enumerated: 27 pairs are no error
+  Hooks stopped;
+  stopped.stop = &stop;
+  EXPECT_EQ(run_pairs(plan(arm("A", "good"), arm("B", "good"), 27), stopped).decision.reason, reason::kInterrupted);
 }
 
 TEST_F(PairRunner, writes_what_it_measured_and_reads_it_back) {

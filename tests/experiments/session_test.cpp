@@ -299,6 +299,14 @@ TEST_F(Session, gates_that_keep_their_answers_make_no_temporary_folder_and_name_
               testing::ThrowsMessage<stepscope::InputError>(HasSubstr("--gate-answers: cannot write into ")));
 }
 
+TEST(arguments, have_the_value_that_follows_a_flag) {
+  const std::vector<std::string> arguments{"--model", "d12", "--trainer", "fp32", "--json"};
+  EXPECT_EQ(value_of(arguments, "--trainer"), "fp32");
+  EXPECT_EQ(value_of(arguments, "--model"), "d12");
+  EXPECT_EQ(value_of(arguments, "--json"), "");
+  EXPECT_EQ(value_of(arguments, "--seed"), "");
+}
+
 TEST_F(Session, says_which_flags_of_an_arm_the_gate_did_not_see) {
   program(gate_answer(true), arm());
   const ordered_json d = to_json(session().run(experiment("common: {flags: {clip: 0.5}}\n"), {}));

@@ -190,6 +190,28 @@ TEST(sustained, four_turns_are_a_witness_at_equal_clocks) {
   EXPECT_EQ(log.decision.look, 1);
 }
 
+// An arm that trains well alone and fails in its first block beside another.
+class FailsInTurns final : public simulation::SimulatedArm {
+ public:
+  using SimulatedArm::SimulatedArm;
+  BlockTimes block(int, double) override { throw ArmFailure("crashed", "arm B exited with code 9"); }
+};
+
+TEST(sustained, a_failure_in_turns_is_said_and_leaves_the_verdict) {
+  Device device({}, 4);
+  const Work long_step{.4, .1, .5}, longer{.45, .1, .5};  // no process has four steps within 40 ms
+  Hooks h = simulation::hooks(device, {});
+  h.make_arm = [&](const ArmSpec& spec) -> std::unique_ptr<Arm> {
+    if (spec.label == "B") return std::make_unique<FailsInTurns>(device, longer);
+    return std::make_unique<simulation::SimulatedArm>(device, long_step);
+  };
+  PairPlan p = plan(4);
+  p.alone.turns = 4;
+  const RunLog log = run_alone(p, h);
+  EXPECT_EQ(log.decision.verdict, Verdict::slower) << log.decision.sentence;
+  EXPECT_EQ(log.equal_clocks_absent, "in turns: arm B exited with code 9");
+}
+
 // As `experiment aa --alone 60` records it, and a test resamples it.
 TEST(sustained, sixty_recorded_processes_of_identical_code_resample_to_few_claims_and_show_what_is_planted) {
   Device device({}, 8);

@@ -233,6 +233,26 @@ TEST(alone, what_was_not_to_be_had_is_absent) {
   for (const char* part : {"J/step", "SM clock", "power, W", "Both arms are at the power cap"}) EXPECT_THAT(page, Not(HasSubstr(part)));
 }
 
+TEST(alone, power_of_one_arm_has_its_row_and_clocks_without_a_ratio_explain_nothing) {
+  const VerdictDocument d = document({alone(-0.5)});
+  ASSERT_THAT(page_of(d), HasSubstr("Both arms are at the power cap."));
+  VerdictDocument a = d, b = d, clocks = d;
+  a.workloads[0].sustained->b.power_w.reset();
+  b.workloads[0].sustained->a.power_w.reset();
+  clocks.workloads[0].sustained->sm_clock.reset();
+  EXPECT_THAT(page_of(a), HasSubstr("| power, W (limit 700) | 692 | - |"));
+  EXPECT_THAT(page_of(b), HasSubstr("| power, W (limit 700) | - | 692 |"));
+  EXPECT_THAT(page_of(clocks), Not(HasSubstr("Both arms are at the power cap")));
+}
+
+TEST(alone, a_changed_number_is_not_what_its_runs_say) {
+  VerdictDocument d = document({alone(-0.5)});
+  d.workloads[0].statistics.ratio = 0.9;
+  EXPECT_THAT(contradictions(d), ::testing::ElementsAre("d12 B=4 T=1024: statistics.ratio is not what its runs say"));
+  d.workloads[0].runs.clear();
+  EXPECT_THAT(contradictions(d), ::testing::Contains("d12 B=4 T=1024: statistics.ratio is not what its runs say"));
+}
+
 TEST(alone, is_decided_again_from_its_processes) {
   VerdictDocument d = document({alone(-0.5)});
   const Json first = to_json(d);

@@ -258,6 +258,15 @@ TEST(says_the_same, forgives_the_last_digits_of_numbers_and_nothing_else) {
   EXPECT_FALSE(says_the_same(good, with("/workloads/1", good["workloads"][0])));
 }
 
+// A long text stands on one line; what holds objects does not, however deep they lie.
+TEST(verdict_text, breaks_lines_between_objects_and_not_inside_rows) {
+  const std::string text(700, 'x');
+  const Json row{{"curve", {1, 2}}, {"text", text}};
+  const Json nested{{"inner", {{"curve", 1}}}, {"text", text}};
+  EXPECT_EQ(verdict_text({{"row", row}}), "{\n \"row\": {\"curve\":[1,2],\"text\":\"" + text + "\"}\n}");
+  EXPECT_EQ(verdict_text({{"nested", nested}}), "{\n \"nested\": {\n  \"inner\": {\"curve\":1},\n  \"text\": \"" + text + "\"\n }\n}");
+}
+
 TEST(edited_by_hand, a_changed_number_is_refused_when_the_file_is_read) {
   const Json good = to_json(decided());
   ASSERT_EQ(error_of(good), "");
@@ -283,7 +292,8 @@ TEST(edited_by_hand, a_number_that_those_below_it_do_not_carry_is_found_whatever
     const auto sentences = contradictions(verdict_from_json(to_json(d), "x"));
     return sentences.empty() ? std::string() : sentences[0];
   };
-  EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].statistics.ratio = 0.9; }), HasSubstr("statistics.ratio"));
+  EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].statistics.ratio = 0.9; }),
+              HasSubstr("statistics.ratio is not what its pairs say"));
   EXPECT_THAT(found([](VerdictDocument& d) { *d.workloads[0].statistics.ratio += 1e-6; }), HasSubstr("statistics.ratio"));
   EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].statistics.ratio_interval = Range{0.9, 0.99}; }), HasSubstr("ratio_interval"));
   EXPECT_THAT(found([](VerdictDocument& d) { (*d.workloads[0].statistics.ratio_interval)[1] += 1e-6; }), HasSubstr("ratio_interval"));
@@ -308,6 +318,7 @@ TEST_F(VerdictFiles, a_prediction_is_earlier_only_when_the_measured_revision_hol
   EXPECT_TRUE(good.shown_earlier) << good.sentence;
   EXPECT_EQ(good.commit, first);
   EXPECT_TRUE(prove(sha256, second + "-dirty", "2026-11-20T12:00:00Z").shown_earlier) << "what the revision names was committed";
+  EXPECT_TRUE(prove(sha256, second, "2026-11-20T10:00:00Z").shown_earlier) << "times are of whole seconds";
   // Measured before it was committed.
   EXPECT_THAT(prove(sha256, second, "2026-11-20T09:00:00Z").sentence, HasSubstr("is not older than the measurement"));
   // A prediction that came after the measured revision, as one made from the result does.

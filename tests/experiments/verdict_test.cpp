@@ -1,4 +1,5 @@
 // From a run to what people and scripts read: document, page, index, ledger, staleness.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -67,6 +68,19 @@ TEST(verdict_document, says_the_highest_temperature_whenever_it_was) {
   EXPECT_EQ(document({r}).workloads[0].environment.temperature_c_first, 60) << "of the first block, not of the last";
 }
 
+TEST(verdict_document, has_no_part_of_which_one_half_is_unknown) {
+  WorkloadResult r = result(-2, 0.2);
+  r.log.b_info = ordered_json::object();
+  r.log.environment_absent = "no NVML here";
+  const WorkloadSection w = document({r}).workloads[0];
+  EXPECT_FALSE(w.memory);
+  EXPECT_EQ(w.environment.absent, "no NVML here");
+  EXPECT_FALSE(w.environment.blocks) << "blocks whose samples are not believed";
+  r.log.a_info = ordered_json::object();
+  r.log.b_info = result(-2, 0.2).log.b_info;
+  EXPECT_FALSE(document({r}).workloads[0].memory);
+}
+
 TEST(verdict_document, of_same_code_is_same_unless_it_was_measured_different) {
   const SameCode same{true, "one program file, 834 identical launches a step"};
   WorkloadResult r = result(0.4, 0.2);
@@ -129,6 +143,9 @@ TEST(regression, against_a_frozen_baseline_is_also_a_saving_that_shrank) {
   VerdictDocument wide = before;
   wide.workloads[0].statistics.ratio_interval = Range{0.95, 0.99};
   EXPECT_FALSE(is_regression(wide, now)) << "its interval reaches over the one of now";
+  VerdictDocument without = before;
+  without.workloads[0].statistics.ratio_interval.reset();
+  EXPECT_FALSE(is_regression(without, now)) << "there is no interval to lie above";
   now.workloads[0].verdict = Verdict::undecided;
   EXPECT_FALSE(is_regression(before, now)) << "undecided is no answer";
 }
@@ -261,6 +278,10 @@ TEST_F(Files, index_replaces_only_its_own_table) {
   EXPECT_THAT(twice, HasSubstr("| new table |"));
   EXPECT_THAT(twice, Not(HasSubstr("[x](../")));
   EXPECT_EQ(with_index(twice, "| new table |\n"), twice) << "the same table again changes nothing";
+  const std::string block = fmt::format("{}\n| new table |\n{}\n", kIndexBegin, kIndexEnd);
+  EXPECT_EQ(with_index("", "| new table |\n"), block);
+  EXPECT_EQ(with_index("Before.\n", "| new table |\n"), "Before.\n\n" + block);
+  EXPECT_EQ(with_index(block + "After.\n", "| new table |\n"), block + "After.\n");
 }
 
 TEST(verdict_document, has_of_every_measure_of_the_audit_the_pair_nearest_to_its_limit) {
@@ -373,6 +394,13 @@ TEST_F(Files, verdict_is_stale_when_code_file_or_device_changed) {
   Experiment other = e;
   other.file_sha256 = "0";
   EXPECT_THAT(stale_reasons(d, other, folder_, ""), ::testing::ElementsAre(HasSubstr("experiment file")));
+  for (const auto& [verdict, why] : {std::pair(Verdict::invalid, reason::kArmFailed), {Verdict::undecided, reason::kInterrupted}}) {
+    VerdictDocument unanswered = d;
+    unanswered.workloads[0].verdict = verdict;
+    unanswered.workloads[0].reason = why;
+    EXPECT_THAT(stale_reasons(unanswered, e, folder_, ""),
+                ::testing::ElementsAre(fmt::format("the last run did not end in an answer ({})", why)));
+  }
   // A tree without the trainer proves nothing.
   d.code.a_sources_sha256.clear();
   fs::remove_all(folder_ / "fp32");

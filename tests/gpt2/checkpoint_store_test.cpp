@@ -58,6 +58,12 @@ void expect_whole(const CheckpointStore::Loaded& l) {
   EXPECT_EQ(l.state.data, expected.data);
 }
 
+TEST(TrainingState, MayBeOfOneParameter) {
+  TemporaryFolder folder;
+  save_training_state(folder / "one", state_of(41, 1));
+  EXPECT_EQ(load_training_state(folder / "one").m.size(), 1u);
+}
+
 // Version 1 is version 2 without the two fields of the trainer's name: 14 fields, m, v, checksum.
 TEST(TrainingState, FilesOfVersion1AreStillRead) {
   TemporaryFolder folder;

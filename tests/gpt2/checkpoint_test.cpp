@@ -87,6 +87,8 @@ TEST(Checkpoint, BadHeadersAreRefusedWithWhatWasFoundAndExpected) {
   EXPECT_INPUT_ERROR(parse({{5, 3}}), "3 heads do not divide 64 channels");
   EXPECT_INPUT_ERROR(parse({{6, std::numeric_limits<int32_t>::min()}}), "channels is -2147483648");
   EXPECT_INPUT_ERROR(parse({{7, 508}}), "508 is smaller than the vocabulary 509");
+  // 2^18 x (2^24 + 1024) of the embeddings and 12 x 2^36 of one layer: 5.22e12, and the layer alone would be allowed.
+  EXPECT_INPUT_ERROR(check_config({1024, 1 << 24, 1 << 24, 1, 1, 1 << 18}, "x"), "5.22e+12 parameters, expected at most 1.1e+12");
   // Shapes that pass on their own but whose tensors would need terabytes: the file's length refuses them
   // before any allocation.
   EXPECT_INPUT_ERROR(parse({{4, 1000}, {6, 8192}}), "truncated", "548864 bytes");

@@ -99,6 +99,8 @@ TEST_F(ShardSetTest, NumberedShardsOfAnEarlierRunAreNotMixedWithNewOnes) {
   for (const std::optional<uint64_t> size : {std::optional<uint64_t>(5), std::optional<uint64_t>()})
     EXPECT_INPUT_ERROR(ShardSet({out("x"), 0, size}), "3 numbered shards", "x_train_000002.bin", "remove them");
   EXPECT_NO_THROW(ShardSet({out("x2"), 0, 5}));
+  for (const char* name : {"y_train_000000.txt", "y_train_.bin", "y_val_00000a.bin", "y_test_000000.bin"}) write_bytes(out(name), {});
+  EXPECT_NO_THROW(ShardSet({out("y"), 0, 5})) << "files of others";
   EXPECT_NO_THROW(ShardSet({out("x.bin"), 0, {}}));
 }
 
@@ -107,7 +109,8 @@ TEST_F(ShardSetTest, OptionsThatContradictEachOther) {
   EXPECT_INPUT_ERROR(ShardSet({out("x.bin"), 0, 5}), "x.bin", "prefix without .bin");
   EXPECT_INPUT_ERROR(ShardSet({out("x"), 0, 0}), "--shard-tokens 0");
   EXPECT_INPUT_ERROR(ShardSet({out("x"), 0, uint64_t{1} << 31}), "--shard-tokens 2147483648", "2^31-1");
-  EXPECT_INPUT_ERROR(ShardSet({out("absent/x"), 0, {}}), "--out", "folder does not exist");
+  EXPECT_INPUT_ERROR(ShardSet({out("absent/x"), 0, {}}), "--out", "absent/x_train.bin", "folder does not exist");
+  EXPECT_INPUT_ERROR(ShardSet({out("absent/x.bin"), 0, {}}), "--out", "absent/x.bin:", "folder does not exist");
   EXPECT_INPUT_ERROR(ShardSet({folder_.path().string(), 0, {}}), "a folder", "/NAME");
   EXPECT_INPUT_ERROR(ShardSet({folder_.path().string() + "/", 0, {}}), "a folder", "/NAME");
   write_bytes(out("file"), {});

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/read_file.h"
 #include "gpt2/distributed/communicator.h"
 #include "gpt2/train_loop.h"
 #include "gpt2/training_state.h"
@@ -32,8 +33,11 @@ TEST(TrainLoop, AnInterruptedRunIsSavedAtItsLastStep) {
   LoopOptions o = testing::loop_options(10);
   o.checkpoint_dir = (folder / "c").string();
   o.channel = &channel;
+  o.val_batches = 0;  // asked of nobody without --val-every
+  o.run_json = (folder / "run.json").string();
   const RunResult r = train(trainer, o, {});
   EXPECT_TRUE(r.interrupted);
+  EXPECT_THAT(stepscope::read_file(o.run_json), ::testing::HasSubstr("\"stopped\": \"interrupted after step 3\""));
   EXPECT_EQ(r.steps.size(), 3u);
   EXPECT_THAT(CheckpointStore(o.checkpoint_dir, 1).steps(), ElementsAre(3));
 }

@@ -477,6 +477,7 @@ TEST(TrainLoop, BadInputIsRefusedBeforeTheFirstStep) {
   refused(t, [](auto& o) { o.learning_rate.peak = std::numeric_limits<float>::quiet_NaN(); }, {"--lr"});
   refused(t, [](auto& o) { o.learning_rate.schedule = "step"; }, {"step", "wsd"});
   refused(t, [](auto& o) { o.adamw.beta2 = 1.0f; }, {"--beta2"});
+  refused(t, [](auto& o) { o.val_every = 1, o.val_batches = 0; }, {"--val-batches 0"});
   refused(t, [](auto& o) { o.checkpoint_every = 2; }, {"--checkpoint-every"});
   refused(t, [](auto& o) { o.resume = true; }, {"--resume"});
   refused(t, [](auto& o) { o.data = {"/nonexistent/*.bin"}; }, {"/nonexistent/*.bin"});
