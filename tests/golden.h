@@ -26,6 +26,6 @@ inline void expect_golden(const std::string& file, const std::string& text) {
     const size_t begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
     return all.substr(begin, std::min<size_t>(all.find('\n', before.size()) - begin, 300));
   };
-  ADD_FAILURE() << file << " differs first in line " << 1 + std::count(kept.begin(), in_file, '\n') << "\n  file: " << line_at(kept, in_file)
-                << "\n  now:  " << line_at(text, now);
+  ADD_FAILURE() << file << " differs first in line " << 1 + std::count(kept.begin(), in_file, '\n')
+                << "\n  file: " << line_at(kept, in_file) << "\n  now:  " << line_at(text, now);
 }
