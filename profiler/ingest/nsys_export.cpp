@@ -85,7 +85,8 @@ class Database {
     }
     // Times of a session may begin at 0, which our records take for "lost".
     int64_t time_ns(int i) const {
-      if (null(i) || integer(i) < 0 || integer(i) > INT64_MAX / 4) wrong(i, "a time of 0 ns or more");
+      if (null(i) || integer(i) < 0) wrong(i, "a time of 0 ns or more");
+      if (integer(i) > INT64_MAX / 4) wrong(i, "a time below 2^61 ns");
       return integer(i) + 1;
     }
     // Of an operation: its second column is the end.

@@ -97,8 +97,8 @@ std::optional<MissingRecord> left_out(const std::vector<PhasePlan>& wanted, cons
   short_of(warm, of_phase(wanted, Phase::warmup), "warm-up");
   if (words.empty()) return std::nullopt;
   return MissingRecord{"plan_shortened", 1,
-                       "the program had " + std::to_string(recorded.size()) + " steps, the plan needs " +
-                           std::to_string(planned_steps(wanted)) + ": " + words};
+                       "the program had " + std::to_string(recorded.size()) + (recorded.size() == 1 ? " step" : " steps") +
+                           ", the plan needs " + std::to_string(planned_steps(wanted)) + ": " + words};
 }
 
 std::string file_of_rank(const std::string& path, int64_t rank) {

@@ -56,6 +56,37 @@ TEST_F(ProgramTest, TracerNumbersDirectLaunchesInLaunchOrderAndGraphNodesAfterTh
   EXPECT_EQ(index.at("copy HtoD"), 0);
 }
 
+TEST_F(ProgramTest, TheTracerWaitsForTheDeviceBeforeItTakesTheLastRecords) {
+  begin<ProgramTracer>();
+  gpu_.launch("k");
+  gpu_.log.clear();
+  collector_->process_ends();
+  EXPECT_THAT(gpu_.log, ::testing::ElementsAre("sync", "callbacks off", "trace off"));
+  EXPECT_EQ(lines().of("session").size(), 1u);
+}
+
+TEST_F(ProgramTest, ASessionIsReadOnceTheDeviceIsDoneAndTheProgramIsDescribedOnce) {
+  begin<ProgramCounter>(int64_t{2});
+  for (int i = 0; i < 3; ++i) gpu_.launch("k");
+  collector_->process_ends();
+  EXPECT_THAT(gpu_.log, ::testing::ElementsAre("callbacks kernels", "sync", "enable auto", "sync", "start", "sync", "stop", "sync", "start",
+                                               "sync", "stop", "disable"));
+  EXPECT_EQ(lines().of("session").size(), 1u);
+}
+
+// A copy of nothing has no record; a kernel always has one.
+TEST_F(ProgramTest, OnlyAKernelWithoutARecordIsLost) {
+  begin<ProgramTracer>();
+  gpu_.launch("copy HtoD", LaunchKind::copy);
+  gpu_.launch("_Z1av");
+  gpu_.launch("_Z1bv");
+  gpu_.buffered.resize(2);
+  gpu_.buffered.erase(gpu_.buffered.begin());
+  collector_->process_ends();
+  EXPECT_EQ(lines().of("launch").size(), 1u);
+  EXPECT_EQ(lines().missing("records_lost_in_step"), 1);
+}
+
 TEST_F(ProgramTest, TracerKeepsAtMostTheLimitAndCountsTheRest) {
   plan_.max_launches = 3;
   begin<ProgramTracer>();
@@ -88,6 +119,30 @@ TEST_F(ProgramTest, TracerCountsRecordsWithoutLaunchAndWithoutTime) {
   EXPECT_EQ(lines().missing("unmatched_correlation"), 1);
   EXPECT_EQ(lines().missing("kernels_without_time"), 1);
   EXPECT_EQ(lines().of("launch")[0].at("start_ns"), 0);
+}
+
+TEST_F(ProgramTest, ARecordWithoutATimeSaysWhatWasWrongWithIt) {
+  const auto detail_of = [&](int64_t start_ns, int64_t end_ns) {
+    begin<ProgramTracer>();
+    gpu_.launch("k");
+    gpu_.buffered[0].start_ns = start_ns;
+    gpu_.buffered[0].end_ns = end_ns;
+    collector_->process_ends();
+    for (const auto& m : lines().of("missing"))
+      if (m.at("name") == "kernels_without_time") return m.at("detail").get<std::string>();
+    return std::string("none");
+  };
+  EXPECT_EQ(detail_of(500, 400), "records that end before they start");
+}
+
+TEST_F(ProgramTest, ARecordOfTimeZeroSaysSo) {
+  begin<ProgramTracer>();
+  gpu_.launch("k");
+  gpu_.buffered[0].start_ns = 0;
+  collector_->process_ends();
+  const auto rows = lines().of("missing");
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].at("detail"), "records with a zero time stamp");
 }
 
 TEST_F(ProgramTest, CounterSessionsRollOverAndTheIndexGoesOn) {

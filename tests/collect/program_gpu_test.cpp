@@ -111,7 +111,8 @@ TEST_P(StepPrograms, ShowTheirKernelsWhateverTheNumberOfTheirSteps) {
   EXPECT_EQ(d.at("timing").at("step_time_ns").contains("median"), p.timed);
   EXPECT_EQ(missing(d, "plan_shortened"), p.shortened);
   if (p.shortened) {
-    EXPECT_THAT(detail(d, "plan_shortened"), HasSubstr("had " + std::to_string(p.steps) + " steps, the plan needs 69"));
+    EXPECT_THAT(detail(d, "plan_shortened"),
+                HasSubstr("had " + std::to_string(p.steps) + (p.steps == 1 ? " step" : " steps") + ", the plan needs 69"));
   }
   EXPECT_FALSE(missing(d, "unattributed_kernels"));
   EXPECT_THAT(outcome_.out, HasSubstr("On the device one step took"));

@@ -259,6 +259,31 @@ TEST_F(StepCollectorTest, PassRangesFollowTheSecondComponentAndEqualNamesMerge) 
   EXPECT_TRUE(gpu_.requests[0].user_ranges);
 }
 
+TEST_F(StepCollectorTest, EachStepCountedByPassHasItsOwnLaunches) {
+  begin({{Phase::pass_counters, 2}});
+  for (int i = 0; i < 2; ++i) step();
+  const auto steps = lines().of("step");
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].at("kernels"), 4);
+  EXPECT_EQ(steps[1].at("kernels"), 4);
+}
+
+// Both phases ask for the same metrics: what the GPU does not have is told once, by the one that counts kernels.
+TEST_F(StepCollectorTest, MetricsThatTheGpuDoesNotHaveAreToldOnce) {
+  begin({{Phase::counters, 1}, {Phase::pass_counters, 1}});
+  gpu_.choice.left_out = {{"tensor use", "no such metric"}};
+  for (int i = 0; i < 2; ++i) step();
+  EXPECT_EQ(lines().missing("counters_unavailable"), 1);
+  ASSERT_EQ(lines().of("missing").size(), 1u);
+  EXPECT_EQ(lines().of("missing")[0].at("detail"), "tensor use: no such metric");
+}
+TEST_F(StepCollectorTest, MetricsLeftOutBeforePassesAloneAreCountedAreNotTold) {
+  begin({{Phase::pass_counters, 1}});
+  gpu_.choice.left_out = {{"tensor use", "no such metric"}};
+  step();
+  EXPECT_EQ(lines().missing("counters_unavailable"), 0);
+}
+
 TEST_F(StepCollectorTest, AStepWithoutRangesInItIsNotCountedByPass) {
   begin({{Phase::warmup, 1}, {Phase::counters, 1}, {Phase::pass_counters, 1}});
   for (int i = 0; i < 3; ++i) {

@@ -80,6 +80,29 @@ TEST(LeftOut, WarmUpOfTheTracingIsNoWarmUp) {
   EXPECT_FALSE(left_out({{Phase::warmup, 1}, {Phase::timed, 1}, {Phase::activity, 3}}, steps));
 }
 
+TEST(LeftOut, WhatWasNotPlannedIsNotLeftOut) {
+  StepRecord timed;
+  timed.phase = Phase::timed;
+  EXPECT_FALSE(left_out({{Phase::timed, 1}}, {timed}));
+  const auto short_of = left_out({{Phase::timed, 2}}, {timed});
+  ASSERT_TRUE(short_of);
+  EXPECT_EQ(short_of->detail, "the program had 1 step, the plan needs 2: 1 of 2 timed");
+}
+
+TEST(RecordSteps, AsManyStepsAsPlannedAndNoneTracedIsNoReasonToRunTheProgramAgain) {
+  int runs = 0, notes = 0;
+  const Recording r = record_steps({{Phase::warmup, 1}, {Phase::timed, 2}, {Phase::activity, 1}}, {[&](const std::vector<PhasePlan>&) {
+                                                                                                     ++runs;
+                                                                                                     Recording of_run;
+                                                                                                     of_run.steps.resize(4);
+                                                                                                     return of_run;
+                                                                                                   },
+                                                                                                   [&](const std::string&) { ++notes; }});
+  EXPECT_EQ(r.steps.size(), 4u);
+  EXPECT_EQ(runs, 1);
+  EXPECT_EQ(notes, 0);
+}
+
 // ---- whole runs of programs
 
 class Programs : public ::testing::Test {
@@ -162,7 +185,7 @@ TEST_F(Programs, OfAnyNumberOfStepsShowTheirKernelsAndSayWhatWasLeftOut) {
     if (cut) {
       EXPECT_EQ(cut->severity, "notice");
       EXPECT_THAT(table_text(d, {TableBy::kernel, 12, 200, false}),
-                  HasSubstr("the program had " + std::to_string(n) + " steps, the plan needs 69: "));
+                  HasSubstr("the program had " + std::to_string(n) + (n == 1 ? " step" : " steps") + ", the plan needs 69: "));
     }
     EXPECT_FALSE(missing_row(d, "phases_not_traced"));
     EXPECT_FALSE(missing_row(d, "unattributed_kernels")) << "it promised no leaf ranges";

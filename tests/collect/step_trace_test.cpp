@@ -88,6 +88,39 @@ TEST(StepTrace, IndexIsTheLaunchOrderWhateverTheOrderOfRecords) {
   EXPECT_TRUE(r.missing.empty());
 }
 
+TEST(StepTrace, AnOperationKeepsEverythingThatItsRecordTells) {
+  StepTrace t;
+  t.begin_step(step_record(0), true);
+  t.launch(launch_call(1, LaunchKind::kernel, "k"), "step/a");
+  t.launch(launch_call(2, LaunchKind::graph), "step/b");
+  t.end_step(0, 99);
+  ActivityEvent e = kernel(1, "k", 100, 120);
+  e.device = 2;
+  e.grid = {7, 6, 5};
+  e.block = {128, 4, 2};
+  e.registers = 40;
+  e.shared_static_bytes = 1024;
+  e.shared_dynamic_bytes = 2048;
+  t.activity(e);
+  ActivityEvent node = kernel(2, "n", 200, 230);
+  node.graph_node = 0x500000003;
+  t.activity(node);
+  const auto r = t.finish();
+  ASSERT_EQ(r.launches.size(), 2u);
+  const LaunchRecord& l = r.launches[0];
+  EXPECT_EQ(l.device, 2);
+  EXPECT_EQ(l.stream, 7);
+  EXPECT_EQ(l.grid, (std::array<int64_t, 3>{7, 6, 5}));
+  EXPECT_EQ(l.block, (std::array<int64_t, 3>{128, 4, 2}));
+  EXPECT_EQ(l.registers, 40);
+  EXPECT_EQ(l.shared_static_bytes, 1024);
+  EXPECT_EQ(l.shared_dynamic_bytes, 2048);
+  EXPECT_EQ(l.correlation, 1);
+  EXPECT_EQ(l.graph_node, 0);
+  EXPECT_EQ(l.launch_ns, 5);
+  EXPECT_EQ(r.launches[1].graph_node, 0x500000003);
+}
+
 TEST(StepTrace, ARecordBeforeItsLaunchIsMatchedOnceTheLaunchIsKnown) {
   StepTrace t;
   t.begin_step(step_record(0), true);

@@ -16,7 +16,7 @@ ProfileDocument fixture_document() {
 }
 
 // B: another variant of a norm in place of A's kernel, a product 10% slower, a kernel that is gone and one that is new, a copy more, other
-// flags, another clock, untraced steps 4% longer.
+// flags, another clock, untraced steps 4% longer, throttled for two reasons instead of one.
 ProfileDocument changed_document() {
   ProfileDocument b = fixture_document();
   b.run.command += " --variant gelu_forward=other";
@@ -35,6 +35,7 @@ ProfileDocument changed_document() {
   if (b.timing.step_time_ns.median) *b.timing.step_time_ns.median *= 1.04;
   if (b.totals.time_ns) *b.totals.time_ns *= 1.03;
   if (b.totals.idle_ns) *b.totals.idle_ns += 3e4;
+  b.environment.throttle_reasons = {"sw_power_cap", "hw_thermal_slowdown"};
   return b;
 }
 

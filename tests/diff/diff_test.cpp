@@ -158,6 +158,36 @@ TEST(Diff, TheStepIsThatOfTimedStepsWhereBothHaveThem) {
   EXPECT_FALSE(diff_profiles(a, b).step->differs());
 }
 
+TEST(Diff, AStepDiffersWhenItsWholeIntervalLiesOnOneSideOfOne) {
+  const auto differs = [](std::optional<double> low, std::optional<double> high) {
+    return StepChange{"timed steps", 2e6, 2e6, low, high}.differs();
+  };
+  EXPECT_EQ(differs(0.95, 0.99), true) << "faster";
+  EXPECT_EQ(differs(1.01, 1.05), true) << "slower";
+  EXPECT_EQ(differs(0.99, 1.05), false);
+  EXPECT_FALSE(differs(1.01, std::nullopt));
+  EXPECT_FALSE(differs(std::nullopt, 0.99));
+}
+
+TEST(Diff, OneSideWithoutTimedStepsIsComparedByDeviceTime) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
+  a.timing.step_time_ns.median = 2e6;
+  EXPECT_EQ(diff_profiles(a, b).step->basis, "device time");
+  EXPECT_EQ(diff_profiles(b, a).step->basis, "device time");
+}
+
+TEST(Diff, KernelsThatAreGoneForNothingStayRowsOfTheirOwn) {
+  const ProfileDiff d = diff_profiles(
+      document({kernel("gemm", "forward", "mlp_up", 1e6), kernel("bias", "forward", "mlp_up", 1e5), kernel("norm", "forward", "ln1", 1e6)},
+               0),
+      document({kernel("norm", "forward", "ln1", 1e6)}, 0));
+  ASSERT_EQ(d.kernels.size(), 3u);
+  EXPECT_EQ(d.kernels[0].change, "gone");
+  EXPECT_THAT(d.kernels[0].a_kernels, ElementsAre("gemm"));
+  EXPECT_EQ(d.kernels[1].change, "gone");
+  EXPECT_THAT(d.kernels[1].a_kernels, ElementsAre("bias"));
+}
+
 TEST(Diff, OtherWorkOrAnotherGpuIsUnlike) {
   ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
   a.run.batch_size = 4, b.run.batch_size = 8;

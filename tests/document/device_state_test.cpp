@@ -163,6 +163,7 @@ TEST(Energy, IsAbsentWithTheReason) {
   for (int64_t i = 0; i < 12; ++i) jumps.push_back({i * 100'000'000, static_cast<uint64_t>(70'000 * i)});
   EXPECT_THAT(energy_between(jumps, 0, 0.45e9).why_none, HasSubstr("0.45 s"));
   EXPECT_THAT(energy_between(jumps, 0, 3e9).why_none, HasSubstr("1.10 of 3.00 s"));
+  EXPECT_EQ(energy_between(jumps, 0.55e9, 2e9).why_none, "0.55 s of steps with 6 changes of the energy counter; it needs 1 s and 10");
   const std::vector<EnergySample> slow = {{0, 0}, {1'000'000'000, 700'000}, {2'000'000'000, 1'400'000}};
   EXPECT_FALSE(energy_between(slow, 0, 2e9).joules) << "three changes resolve nothing";
 }
@@ -243,6 +244,26 @@ TEST(Sustained, OfAProgramWithoutRunJsonGoesByItsStepRanges) {
   ASSERT_EQ(d.timing.states.size(), 2u);
   EXPECT_NEAR(d.timing.states[1].step_time_ns, 9.05e6, 0.01e6);
   EXPECT_FALSE(d.timing.states[1].tokens_per_s);
+}
+
+// Steps with a collector are 40% longer here; those of the figure end where it begins.
+TEST(DeviceState, CollectedStepsOfAProgramAreNoPartOfItsFigures) {
+  Process p{[](double t) { return t < 5 ? 9.0 : 12.6; }};
+  p.run(8, 10);
+  Recording r = recorded(p, fixture::gpt2_recording(), 10);
+  int64_t timed = 0;
+  for (StepRecord& s : r.steps) {
+    if (s.host_begin_ns >= kStart + 5'000'000'000) s.phase = Phase::counters;
+    timed += s.phase == Phase::timed;
+  }
+  const ProfileDocument d = build_profile(r, std::nullopt, fixture::round_ceilings(), {});
+  ASSERT_FALSE(d.timing.states.empty());
+  int64_t steps = 0;
+  for (const StateRow& s : d.timing.states) {
+    EXPECT_NEAR(s.step_time_ns, 9e6, 1e3) << s.state;
+    steps += s.steps;
+  }
+  EXPECT_LE(steps, timed);
 }
 
 TEST(Sustained, ARunOnACpuSaysNothingAboutCoolAndWarm) {

@@ -154,6 +154,7 @@ TEST(Profile, ReadersRefuseWhatTheyDoNotKnow) {
   EXPECT_NE(changed("\"median\": ", "\"median\": \"5\", \"mean2\": ").find("timing.step_time_ns.median: expected a number"),
             std::string::npos);
   EXPECT_NE(changed("\"totals\"", "\"total\"").find("unknown section 'total'"), std::string::npos);
+  EXPECT_EQ(changed("\"run\": {", "\"run\": {\"shuffle\": 1,"), "p.json: run.shuffle: expected true or false");
   EXPECT_NE(error_of("[1]").find("not a profile document"), std::string::npos);
   EXPECT_NE(error_of("{}").find("not a profile document"), std::string::npos);
   EXPECT_THROW(load_profile("/no such file"), stepscope::InputError);
@@ -424,6 +425,17 @@ TEST(Profile, StepsOfAForeignProgramAreTimedFromBeginToBegin) {
   EXPECT_EQ(build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options()).timing.step_time_ns.samples.size(), 5u);
   std::erase_if(r.steps, [](const StepRecord& s) { return s.phase == Phase::timed; });
   EXPECT_FALSE(build_profile(r, std::nullopt, fixture::round_ceilings(), fixture::options()).timing.step_time_ns.median);
+}
+
+// Nsight's exports come without a run.json; only our own collector's recordings lack something then.
+TEST(Profile, OnlyOurOwnRecordingLacksItsRunJson) {
+  Recording r = fixture::gpt2_recording();
+  EXPECT_TRUE(missing_row(build_profile(r, std::nullopt, {}, {}), "run_info_missing"));
+  EXPECT_FALSE(missing_row(build_profile(r, fixture::gpt2_run(), {}, fixture::options()), "run_info_missing"));
+  for (const char* tool : {"nsys", "ncu"}) {
+    r.session.producer = tool;
+    EXPECT_FALSE(missing_row(build_profile(r, std::nullopt, {}, {}), "run_info_missing")) << tool;
+  }
 }
 
 // Our trainers repeat their step, so one that does not is wrong; a program that is not ours may vary.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/errors.h"
+#include "profiler/ingest/csv_cells.h"
 #include "profiler/ingest/to_recording.h"
 #include "tests/ingest/fixture.h"
 
@@ -90,6 +91,19 @@ TEST(NcuCsv, ADecimalCommaIsRefusedWithTheCure) {
                 testing::AllOf(HasSubstr("line 3"), HasSubstr(number), HasSubstr("LC_ALL=C")));
 }
 
+TEST(NcuCsv, GroupsOfThousandsHaveThreeDigitsAndTheFirstOneAtMostThree) {
+  double value = 0;
+  EXPECT_EQ(csv::parse_number("1,980,000", value), csv::Cell::number);
+  EXPECT_EQ(value, 1'980'000);
+  EXPECT_EQ(csv::parse_number("123,456.5", value), csv::Cell::number);
+  EXPECT_EQ(value, 123'456.5);
+  EXPECT_EQ(csv::parse_number("1234,567", value), csv::Cell::decimal_comma);
+  EXPECT_EQ(csv::parse_number("1.980.000", value), csv::Cell::decimal_comma);
+  EXPECT_EQ(csv::parse_number("1234.567.890", value), csv::Cell::text);
+  EXPECT_EQ(csv::parse_number(".123.456", value), csv::Cell::text);
+  EXPECT_EQ(csv::parse_number("1,,980", value), csv::Cell::text);
+}
+
 TEST(NcuCsv, AnUnknownUnitIsRefused) {
   EXPECT_THAT(csv_error_of(table("\"Xbyte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\""))), HasSubstr("unit 'Xbyte' is not known"));
 }
@@ -102,6 +116,8 @@ TEST(NcuCsv, SeveralProcessesCanBeToldApart) {
   const Recording one = to_recording(r, only);
   ASSERT_EQ(one.launches.size(), 1u);
   EXPECT_EQ(one.launches[0].name, "b");
+  EXPECT_TRUE(std::none_of(one.missing.begin(), one.missing.end(), [](const MissingRecord& m) { return m.name == "several_processes"; }))
+      << "one of them was asked for";
   const Recording both = to_recording(r, {});
   EXPECT_TRUE(std::any_of(both.missing.begin(), both.missing.end(),
                           [](const MissingRecord& m) { return m.name == "several_processes" && m.detail == "5, 6"; }));

@@ -323,6 +323,8 @@ TEST(KernelName, LosesCastsAndInnerScopesAsNcuPrintsIt) {
   EXPECT_EQ(simplified_kernel_name("void fp32::<unnamed>::k<(int)-4>(long)"), "void fp32::<unnamed>::k<-4>(long)");
   EXPECT_EQ(simplified_kernel_name("void cub::V::detail::K<cub::V::hub<unsigned int>::Policy, (cub::V::SortOrder)0>(const T3 *)"),
             "void cub::K<cub::hub<unsigned int>::Policy, 0>(const T3 *)");
+  EXPECT_EQ(simplified_kernel_name("void k<(E)2>(int)"), "void k<2>(int)");
+  EXPECT_EQ(simplified_kernel_name("void k(A<4>, int[8])"), "void k(A<4>, int[8])") << "no cast, though a number follows the bracket";
   EXPECT_EQ(simplified_kernel_name(""), "");
 }
 

@@ -112,13 +112,17 @@ TEST(NsysExport, KernelsBelongToTheRangesOpenAtTheirLaunch) {
 TEST(NsysExport, CopiesAreNamedByTheirDirection) {
   Export e;
   e.kernel(1, 100, 200, 300);
-  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (310,320,0,7,1,0,4096,1), (330,340,0,7,2,0,64,2), (350,360,0,7,3,0,8,8)");
+  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (310,320,0,7,1,0,4096,1), (330,340,3,9,2,0,64,2), (350,360,0,7,3,0,8,8)");
   e.close();
   const ForeignReport r = read_nsys_export(e.path(), "step");
   ASSERT_EQ(r.results.size(), 4u);
   EXPECT_EQ(r.results[1].name, "copy HtoD");
   EXPECT_EQ(r.results[1].bytes, 4096);
+  EXPECT_EQ(r.results[1].device, 0);
+  EXPECT_EQ(r.results[1].stream, 7);
   EXPECT_EQ(r.results[2].name, "copy DtoH");
+  EXPECT_EQ(r.results[2].device, 3);
+  EXPECT_EQ(r.results[2].stream, 9);
   EXPECT_EQ(r.results[3].name, "copy DtoD");
 }
 
@@ -297,6 +301,9 @@ TEST(NsysExport, CellsThatCannotBeAreRefusedWithTheirPlace) {
   EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = NULL"),
               testing::AllOf(HasSubstr("'start' is 'NULL'"), HasSubstr("a time")));
   EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = -1"), HasSubstr("'start' is '-1'"));
+  // A quarter of 2^63 ns is 73 years; later times would overflow where two are added.
+  EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET \"end\" = 2305843009213693952"),
+              HasSubstr("'end' is '2305843009213693952', expected a time below 2^61 ns"));
   EXPECT_THAT(with("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = 'many'"),
               testing::AllOf(HasSubstr("'gridX' is 'many'"), HasSubstr("a whole number")));
 }

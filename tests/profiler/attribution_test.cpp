@@ -192,6 +192,14 @@ TEST(Attribution, WithoutStatisticsMediansComeFromStepsKeptInFull) {
   for (LaunchRecord& l : r.launches)
     if (l.step == 11 && l.index == 2) l.name = "another gemm";
   EXPECT_TRUE(is_missing(attribute(r, fixture::input())->missing, "kernel_sequence_changed"));
+  for (LaunchRecord& l : r.launches)
+    if (l.step == 10 && l.index == 0) l.name = "yet another";
+  const auto two = attribute(r, fixture::input());
+  const auto row =
+      std::find_if(two->missing.begin(), two->missing.end(), [](const MissingRecord& m) { return m.name == "kernel_sequence_changed"; });
+  ASSERT_NE(row, two->missing.end());
+  EXPECT_EQ(row->count, 2);
+  EXPECT_EQ(row->detail, "step 10: kernel 0 is 'yet another', in step 12 '" + shown[0].name + "'") << "the first of them";
 }
 
 TEST(Attribution, MediansThatDoNotAddUpGiveWayToOneStepAndSaySo) {

@@ -70,6 +70,10 @@ TEST(Roofline, TheNearerCeilingIsTheBoundWhenBothAreNear) {
 
 TEST(Roofline, PackedHalfFmasBelowTwoPercentAreNoTensorWork) {
   EXPECT_DOUBLE_EQ(*kernel_roofline(kernel(), 1e5, counters(1e6, 1e6, 1.9, 1e5), rules()).tensor_ns, 0);
+  RooflineInput in = rules();
+  in.precision = "tf32";
+  // 2% of 100'000 cycles x 100 SMs x 2048 FLOP = 4.096e8 FLOP; at 4e13 FLOP/s: 10.24 us
+  EXPECT_DOUBLE_EQ(*kernel_roofline(kernel(), 1e5, counters(1e6, 1e6, 2, 1e5), in).tensor_ns, 10'240);
 }
 
 TEST(Roofline, ASimtMatmulHasAnFmaFloorAndIsBoundByNeither) {
@@ -117,6 +121,15 @@ TEST(Roofline, MemsetsAndDeviceCopiesHaveAFloorFromTheirSize) {
   EXPECT_DOUBLE_EQ(*kernel_roofline(copy, 200'000, {}, rules()).floor_ns, 160'000);
   copy.name = "copy HtoD";
   EXPECT_FALSE(kernel_roofline(copy, 200'000, {}, rules()).floor_ns);
+}
+
+// They have no blocks, so that nothing of the SMs can be unused.
+TEST(Roofline, ALongMemsetFarFromTheBandwidthIsBoundByNeither) {
+  LaunchRecord memset;
+  memset.activity = Activity::memset;
+  memset.bytes = 10'000'000;  // 10 us at 1 TB/s
+  EXPECT_EQ(kernel_roofline(memset, 100'000, {}, rules()).bound, Bound::neither);
+  EXPECT_EQ(kernel_roofline(memset, 11'000, {}, rules()).bound, Bound::memory);
 }
 
 TEST(Roofline, AnOpsFloorIsTheLargerOfBytesAndFlops) {

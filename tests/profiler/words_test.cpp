@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "gpt2/ops.h"
+#include "profiler/attribute/communication.h"
 #include "profiler/attribute/words.h"
 
 namespace {
@@ -62,6 +63,22 @@ TEST(Words, RangesAroundTheStepAndInsideTheLeafDoNotMatter) {
   EXPECT_EQ(parse_range_path("training/epoch 1/step/backward/3/qkv").place, plain);
   EXPECT_EQ(parse_range_path("step/backward/3/qkv/cublasSgemm").place, plain);
   EXPECT_EQ(parse_range_path("step/x/step/backward/3/qkv").place, plain);
+}
+
+TEST(Communication, IsItsPassAndAKernelOfNcclOutsideOfOurRanges) {
+  const auto is = [](Activity activity, const char* name, const char* path) {
+    LaunchRecord l;
+    l.activity = activity;
+    l.name = name;
+    l.path = path;
+    return is_communication(l);
+  };
+  EXPECT_TRUE(is(Activity::kernel, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", "main/loop"));
+  EXPECT_FALSE(is(Activity::kernel, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", "step/forward/0/qkv"));
+  EXPECT_FALSE(is(Activity::copy, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", "main/loop"));
+  EXPECT_TRUE(is(Activity::copy, "copy DtoD", "step/communication/0/copy/all_reduce fp32 5 bucket 0"));
+  EXPECT_TRUE(is(Activity::copy, "copy DtoD", "training/step/communication/0/copy"));
+  EXPECT_FALSE(is(Activity::copy, "copy DtoD", "misstep/communication/0/copy"));
 }
 
 TEST(Words, WhatIsNotALeafIsNeverGuessed) {

@@ -48,6 +48,13 @@ TEST(CostModel, OnlyTheTailOfAStepThatHidesItsBucketsIsPaid) {
   EXPECT_NEAR(s.tokens_per_s, 2 * 4096 / 27.62e-3, 1e-3);
 }
 
+TEST(CostModel, WhatIsNoPassIsPartOfTheWork) {
+  StepParts p = parts();
+  p.rest_ns = 2e6;
+  EXPECT_DOUBLE_EQ(scaled_step(p, links(), {}, {}, 2).work_ns, 28e6);
+  EXPECT_DOUBLE_EQ(scaled_step(p, links(), {}, {}, 1).time_ns, 28e6);
+}
+
 TEST(CostModel, BucketsThatTakeLongerThanALayerQueueUp) {
   StepParts p = parts();
   p.before_layers_ns = p.after_layers_ns = 0;
@@ -168,6 +175,26 @@ TEST(CostModel, PartsOfAProfileSumToItsUntracedStep) {
   several.ranks.emplace_back();
   EXPECT_THROW(step_parts(several), stepscope::InputError);
   EXPECT_THROW(step_parts(ProfileDocument{}), stepscope::InputError);
+}
+
+TEST(CostModel, AProfileThatLacksOneNumberOfTheModelIsRefused) {
+  const auto refused = [](auto take_away) {
+    ProfileDocument d = document();
+    take_away(d);
+    try {
+      step_parts(d);
+      return std::string("no error");
+    } catch (const stepscope::InputError& e) {
+      return std::string(e.what());
+    }
+  };
+  const std::string expected = "the profile has no passes of a GPT-2 trainer; expected one that `stepscope profile` made of a trainer";
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.passes.clear(); }), expected);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.totals.time_ns.reset(); }), expected);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.layers.reset(); }), expected);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.channels.reset(); }), expected);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.parameters.reset(); }), expected);
+  EXPECT_EQ(refused([](ProfileDocument& d) { d.run.tokens_per_step.reset(); }), expected);
 }
 
 }  // namespace

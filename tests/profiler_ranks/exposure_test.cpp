@@ -89,6 +89,7 @@ TEST(Timeline, CommunicationBesideWorkCostsNothingAndSharesStillSumToTheWindow) 
   EXPECT_DOUBLE_EQ(t.hidden_ns[0], 0);
   EXPECT_DOUBLE_EQ(t.exposed_all_ns, 50);
   EXPECT_DOUBLE_EQ(t.hidden_all_ns, 70);
+  EXPECT_DOUBLE_EQ(t.overlap_ns, 100) << "50 to 150: whatever runs beside whatever";
   EXPECT_DOUBLE_EQ(std::accumulate(t.share_ns.begin(), t.share_ns.end(), 0.0) + t.idle_ns, t.window_ns);
 }
 
@@ -139,6 +140,17 @@ TEST(Clocks, TheUncertaintyOfASharedClockIsTheLargerOfItsSides) {
   EXPECT_TRUE(a.shared);
   EXPECT_DOUBLE_EQ(a.ranks[1].offset_ns, 0);
   EXPECT_DOUBLE_EQ(a.ranks[1].uncertainty_ns.value(), 30);
+}
+
+// Ranks 0 and 1 name one clock, rank 2 another.
+TEST(Clocks, ANamedClockIsSharedOnlyWhereTheCollectivesAllowIt) {
+  const auto of_rank_1 = [](Interval here, Interval there) { return align_clocks({{here}, {there}, {here}}, {"c", "c", "d"}).ranks[1]; };
+  // Rank 1 ended as rank 0 began: 0 to 140 ns are possible, and 0 is one of them.
+  EXPECT_DOUBLE_EQ(of_rank_1({0, 100}, {-40, 0}).offset_ns, 0);
+  EXPECT_DOUBLE_EQ(of_rank_1({0, 100}, {-40, 0}).uncertainty_ns.value(), 140);
+  // Rank 1 began 100 ns after rank 0 had ended: its clock is 100 to 300 ns ahead, whatever its name.
+  EXPECT_DOUBLE_EQ(of_rank_1({1000, 1100}, {1200, 1300}).offset_ns, -200);
+  EXPECT_DOUBLE_EQ(of_rank_1({1000, 1100}, {1200, 1300}).uncertainty_ns.value(), 100);
 }
 
 TEST(Clocks, WithoutACollectiveNothingIsKnown) {

@@ -254,6 +254,29 @@ TEST(Join, ACastBesideNcclIsCommunicationButNoCollective) {
   EXPECT_DOUBLE_EQ(d.ranks[0].work_ns.value(), 1'400'000);
 }
 
+// Packed beside NCCL's kernel of the same layer: another range, but the same leaf, and nothing that crosses a link.
+TEST(Join, ACopyBesideNcclIsNoCollectiveWhateverTheRangesInsideItsLeaf) {
+  std::vector<Op> ops = ranks::two_bucket_step();
+  ops.insert(ops.begin() + 4, {"communication/0/copy/pack", 1'200'000, 1'250'000, "copy DtoD", 9});
+  ops[5].begin_ns = 1'250'000;
+  const ProfileDocument d = ranks::join({rank(0, ops), rank(1, ops)});
+  ASSERT_EQ(d.collectives.size(), 2u);
+  EXPECT_EQ(d.collectives[1].bytes, 20'000'000);
+  EXPECT_DOUBLE_EQ(d.collectives[1].time_ns, 250'000);
+}
+
+TEST(Join, ACollectiveOfAnUnknownKindHasATimeButNoBandwidth) {
+  std::vector<Op> ops = ranks::two_bucket_step();
+  ops[4].name = "ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+  ops[4].path = "communication/0/copy/broadcast";
+  const ProfileDocument d = ranks::join({rank(0, ops), rank(1, ops)});
+  ASSERT_EQ(d.collectives.size(), 2u);
+  EXPECT_DOUBLE_EQ(d.collectives[1].time_ns, 300'000);
+  EXPECT_FALSE(d.collectives[1].kind);
+  EXPECT_FALSE(d.collectives[1].paid_bytes_per_s);
+  EXPECT_FALSE(d.collectives[1].bus_bytes_per_s);
+}
+
 TEST(Join, WhatDoesNotBelongTogetherIsRefusedWithFilesAndDifference) {
   auto other = rank(1);
   other.job = "job-2";

@@ -85,6 +85,8 @@ TEST(LinkModel, TheFileReadsBackAndAnotherFileIsRefused) {
   EXPECT_EQ(links_to_json(back), text);
   ASSERT_EQ(back.fits.size(), 1u);
   EXPECT_EQ(back.fits[0].knee_bytes, 1'000'000);
+  const LinkCeilings empty = links_from_json(links_to_json({"Test GPU", "nccl 2.28", "580", "2026-11-22T12:00:00Z", {}, {}, {}}), "x");
+  EXPECT_TRUE(empty.points.empty()) << "a sweep that measured nothing reads back";
   EXPECT_THROW(links_from_json("{}", "x"), stepscope::InputError);
   const auto error_after = [&](const std::string& from, const std::string& to) {
     std::string changed = text;

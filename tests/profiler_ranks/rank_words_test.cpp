@@ -1,6 +1,9 @@
 // Who a process is, what its files are called, and what a range says of a collective.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <map>
 
 #include "base/collective_words.h"
@@ -52,7 +55,13 @@ TEST(RankOfProcess, NamesItsHostItsClockAndItsProgram) {
   EXPECT_FALSE(r->host.empty());
   EXPECT_EQ(r->boot_id.size(), 36u);
   EXPECT_EQ(r->time_namespace.rfind("time:[", 0), 0u);
-  EXPECT_EQ(r->build.size() % 2, 0u);
+  // The note of the linker: length of the name, length of the id, type 3, "GNU".
+  std::ifstream in("/proc/self/exe", std::ios::binary);
+  const std::string program{std::istreambuf_iterator<char>(in), {}};
+  std::string expected;
+  if (const size_t note = program.find(std::string("\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0", 16)); note != std::string::npos)
+    for (size_t i = 0; i < 20; ++i) expected += fmt::format("{:02x}", static_cast<unsigned char>(program[note + 16 + i]));
+  EXPECT_EQ(r->build, expected);
 }
 
 TEST(FileOfRank, HasTheRankBeforeTheEnding) {

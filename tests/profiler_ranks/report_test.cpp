@@ -115,6 +115,32 @@ TEST(RankReport, ThePageOfOneRankKnowsNothingOfRanks) {
   EXPECT_FALSE(nlohmann::json::parse(page_json(one))["tables"].contains("ranks"));
 }
 
+// Both hide nothing and take 300 us: the one that was launched first stands first.
+TEST(RankReport, CollectivesThatExposeEquallyMuchStandInTheOrderOfTheStep) {
+  ranks::RankShape a, b;
+  b.rank = 1;
+  a.ops = b.ops = {{"forward/0/qkv", 0, 400'000},
+                   ranks::all_reduce(400'000, 700'000, 40, 0),
+                   {"backward/0/qkv", 700'000, 1'200'000},
+                   ranks::all_reduce(1'200'000, 1'500'000, 20, 1)};
+  const std::string text = markdown_text(ranks::join({a, b}), 20);
+  const size_t first = text.find("| fp32 | 0 | 40.0 |"), second = text.find("| fp32 | 1 | 20.0 |");
+  ASSERT_NE(first, std::string::npos) << text;
+  ASSERT_NE(second, std::string::npos) << text;
+  EXPECT_LT(first, second);
+}
+
+TEST(RankDiff, AStepWithoutATotalIsNotSplit) {
+  ranks::RankShape a, b;
+  b.rank = 1;
+  a.ops = b.ops = ranks::two_bucket_step();
+  ProfileDocument two = ranks::join({a, b}), untimed = two;
+  untimed.totals.time_ns.reset();
+  ASSERT_TRUE(rank_change(two, two));
+  EXPECT_FALSE(rank_change(untimed, two));
+  EXPECT_FALSE(rank_change(two, untimed));
+}
+
 TEST(RankDiff, OneGpuAgainstTwoIsExposedTimePlusSlowerWorkPlusUpdatePlusIdle) {
   ranks::RankShape alone;
   alone.ops = {{"forward/0/qkv", 0, 400'000},

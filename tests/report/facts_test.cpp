@@ -35,6 +35,32 @@ TEST(Facts, MemoryIsInGibAndTheLossGoesFromTheFirstToTheLast) {
   EXPECT_THAT(facts, testing::Contains(std::pair<std::string, std::string>("loss", "11.0000 to 4.0000")));
 }
 
+TEST(Facts, AProgramOfOursIsItsTrainerModelAndShape) {
+  const auto ran = [](const std::string& program) {
+    ProfileDocument d;
+    d.environment.gpu = "Test GPU";
+    d.collection.program = program;
+    return what_ran(d);
+  };
+  EXPECT_THAT(ran("/opt/bin/stepscope train --trainer fp32 --model 124M --batch-size 4 --seq-len 1024 --run-json x"),
+              testing::ElementsAre("Test GPU", "stepscope train", "fp32", "124M", "B 4 T 1024"));
+  EXPECT_THAT(ran("/opt/bin/stepscope train"), testing::ElementsAre("Test GPU", "stepscope train"));
+  EXPECT_THAT(ran("/opt/bin/stepscope"), testing::ElementsAre("Test GPU", "/opt/bin/stepscope"));
+  EXPECT_THAT(ran("python3 train.py"), testing::ElementsAre("Test GPU", "python3 train.py"));
+  EXPECT_THAT(ran(""), testing::ElementsAre("Test GPU")) << "nobody knows the program";
+}
+
+TEST(Facts, TheDeviceIsToldWithItsClockItsPowerAndWhatHeldItBack) {
+  ProfileDocument d;
+  d.environment.sm_clock_mhz_median = 1755, d.environment.sm_clock_mhz_min = 1600, d.environment.sm_clock_mhz_max = 1980;
+  d.environment.power_w_median = 640, d.environment.power_w_max = 701, d.environment.temperature_c_max = 64;
+  d.environment.throttle_reasons = {"sw_power_cap", "hw_slowdown"};
+  using Row = std::pair<std::string, std::string>;
+  EXPECT_THAT(environment_facts(d),
+              testing::ElementsAre(Row("SM clock", "1755 MHz (1600 to 1980)"), Row("power", "640 W, at most 701 W"),
+                                   Row("temperature", "at most 64 °C"), Row("throttled", "sw_power_cap, hw_slowdown")));
+}
+
 TEST(Cells, MillisecondsHaveFourDigitsOrAsManyAsTheyNeed) {
   EXPECT_EQ(milliseconds(9'999'000.0), "9.999");
   EXPECT_EQ(milliseconds(10e6), "10.00");

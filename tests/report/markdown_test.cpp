@@ -26,6 +26,16 @@ TEST(Markdown, WhatIsNotKnownIsADash) {
   EXPECT_THAT(text, HasSubstr("no\\_gpu\\_counters"));
 }
 
+TEST(Markdown, AStepWithoutPassesIsOneSentenceUnlessItTookNoTime) {
+  profiler::ProfileDocument d;
+  d.collection.shown_step = 4;
+  d.totals.time_ns = 5e6;
+  d.totals.idle_ns = 1e6;
+  EXPECT_THAT(profiler::markdown_text(d, 3), HasSubstr("One step on the device: 5.000 ms, idle 1.000 ms of it (20.0%).\n"));
+  d.totals.time_ns = d.totals.idle_ns = 0;
+  EXPECT_THAT(profiler::markdown_text(d, 3), Not(HasSubstr("One step on the device")));
+}
+
 TEST(Markdown, NamesCannotBreakItsTables) {
   const std::string text = profiler::markdown_text(documents::hostile(), 100);
   EXPECT_THAT(text, Not(HasSubstr("<img")));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "profiler/report/utf8.h"
+
 namespace {
 
 using profiler::elide;
@@ -29,6 +31,22 @@ TEST(KernelNames, WrappersGiveWhatTheyWrap) {
 TEST(KernelNames, PlainOnesAndCopiesStayAsTheyAre) {
   for (const char* name : {"ampere_sgemm_128x64_nn", "copy HtoD", "memset", "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTT", "", "<<<", "(x)"})
     EXPECT_EQ(short_kernel_name(name), name);
+}
+
+TEST(Utf8, ACharacterIsReadWhereverItStandsAndNeverBehindTheText) {
+  const auto at = [](std::string_view text, size_t i) {
+    const profiler::Utf8Character c = profiler::utf8_character(text, i);
+    return std::pair(c.bytes, c.columns);
+  };
+  using Size = std::pair<size_t, size_t>;
+  for (const std::string before : {"", "a", "abcd"}) {
+    EXPECT_EQ(at(before + "\xC3\xBC", before.size()), Size(2, 1)) << "u with two dots";
+    EXPECT_EQ(at(before + "\xE3\x82\xAB", before.size()), Size(3, 2)) << "katakana ka";
+    EXPECT_EQ(at(before + "\xCC\x88", before.size()), Size(2, 0)) << "the two dots alone";
+    EXPECT_EQ(at(before + "\xF0\x9F\x98\x80", before.size()), Size(4, 2)) << "a face";
+    for (const std::string cut : {"\xC3", "\xE3\x82", "\xF0\x9F\x98"}) EXPECT_EQ(at(before + cut, before.size()), Size(1, 1));
+    EXPECT_EQ(at(before + "\xE3" + "ab", before.size()), Size(1, 1));
+  }
 }
 
 TEST(KernelNames, ElidingKeepsBothEnds) {

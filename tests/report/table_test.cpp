@@ -10,6 +10,7 @@
 
 #include "profiler/report/table.h"
 #include "profiler/report/text_table.h"
+#include "profiler/report/views.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -131,6 +132,15 @@ TEST(TextTable, SaysWhichColumnsItDropped) {
   EXPECT_EQ(t.text(70, false).find("Not shown"), std::string::npos);
   EXPECT_NE(t.text(50, false).find("Not shown at this width: c."), std::string::npos);
   EXPECT_NE(t.text(30, false).find("Not shown at this width: c, b."), std::string::npos) << t.text(30, false);
+}
+
+TEST(TextTable, OfColumnsThatMayGoEquallyWellTheFirstGoes) {
+  TextTable t({{"name", TextTable::Align::left},
+               {"one", TextTable::Align::right, false, 1},
+               {"two", TextTable::Align::right, false, 2},
+               {"also", TextTable::Align::right, false, 2}});
+  t.row({"x", "1.00", "2.00", "3.00"});
+  EXPECT_EQ(t.text(14, false), "name  one also\nx    1.00 3.00\nNot shown at\nthis width:\ntwo.\n");
 }
 
 TEST(TextTable, NoEscapeSequenceOfANameReachesTheTerminal) {
@@ -264,7 +274,35 @@ TEST(Table, AProgramWithoutStepsListsItsKernels) {
   const std::string text = table_text(d, {});
   EXPECT_NE(text.find("2 kernel launches"), std::string::npos) << text;
   EXPECT_EQ(text.find("unattributed"), std::string::npos) << text;
+  EXPECT_EQ(text.find("timed steps"), std::string::npos) << "there were none:\n" << text;
   EXPECT_FALSE(has_severe_missing(d));
+}
+
+// What no pass has is known or not, and the sum stands only where it is.
+TEST(Table, ASumNeedsToKnowWhatIsUnattributed) {
+  const auto starts_with = [](const ProfileDocument& d, const std::string& word) {
+    const auto all = lines(table_text(d, {TableBy::pass, 12, 80, false}));
+    return std::count_if(all.begin(), all.end(), [&](const std::string& line) { return line.starts_with(word + " "); });
+  };
+  ProfileDocument d = gpt2_profile();
+  EXPECT_EQ(starts_with(d, "unattributed"), 1);
+  EXPECT_EQ(starts_with(d, "sum"), 1);
+  d.totals.unattributed_ns.reset();
+  EXPECT_EQ(starts_with(d, "unattributed"), 0);
+  EXPECT_EQ(starts_with(d, "sum"), 0);
+}
+
+// The kernels of a report without passes are the rows: unattributed time is theirs, and has no row beside them.
+TEST(Table, KernelsThatStandForPassesHoldWhatIsUnattributed) {
+  ProfileDocument d = gpt2_profile();
+  d.passes.clear();
+  d.totals.passes_ns = 0;
+  d.totals.unattributed_ns = 4e6;
+  std::multiset<std::string> first;
+  for (const ViewRow& row : pass_view(d, Output::terminal).rows) first.insert(row.cells[0].text);
+  EXPECT_EQ(first.count("unattributed"), 0u);
+  EXPECT_EQ(first.count("idle"), 1u);
+  EXPECT_EQ(first.count("sum"), 1u);
 }
 
 }  // namespace
