@@ -164,6 +164,7 @@ TEST(Energy, IsAbsentWithTheReason) {
   EXPECT_THAT(energy_between(jumps, 0, 0.45e9).why_none, HasSubstr("0.45 s"));
   EXPECT_THAT(energy_between(jumps, 0, 3e9).why_none, HasSubstr("1.10 of 3.00 s"));
   EXPECT_EQ(energy_between(jumps, 0.55e9, 2e9).why_none, "0.55 s of steps with 6 changes of the energy counter; it needs 1 s and 10");
+  EXPECT_EQ(energy_between(jumps, 0.15e9, 3e9).why_none, "0.95 s of steps with 10 changes of the energy counter; it needs 1 s and 10");
   const std::vector<EnergySample> slow = {{0, 0}, {1'000'000'000, 700'000}, {2'000'000'000, 1'400'000}};
   EXPECT_FALSE(energy_between(slow, 0, 2e9).joules) << "three changes resolve nothing";
 }
