@@ -252,7 +252,8 @@ std::string step_lines(const WorkloadSection& w) {
                        ratio_text(w.statistics));
   if (w.procedure == Procedure::alone)
     out += fmt::format("  step at equal clocks ({}): B / A {}\n", equal_clocks_words(w), ratio_text(w.at_equal_clocks()));
-  if (w.sustained) {
+  const auto is_known = [](const SustainedArm& arm) { return arm.sm_clock_mhz || arm.joules_per_step || arm.power_w; };
+  if (w.sustained && (is_known(w.sustained->a) || is_known(w.sustained->b))) {
     const SustainedSection& s = *w.sustained;
     out += fmt::format("  SM clock {} MHz; {} J/step; {} W{}", both(s.a.sm_clock_mhz, s.b.sm_clock_mhz, 0),
                        both(s.a.joules_per_step, s.b.joules_per_step, 2), both(s.a.power_w, s.b.power_w, 0),

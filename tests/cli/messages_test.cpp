@@ -322,7 +322,9 @@ TEST(Report, PrintsTheBytesThatItWrites) {
     const Outcome o = stepscope("report " + kDocument + " " + flag + " -o " + file);
     EXPECT_EQ(o.exit_code, 0) << o.err;
     EXPECT_THAT(o.out, StartsWith(slurp(file))) << flag;
-    if (std::string(ending) == "json") EXPECT_EQ(o.out, slurp(file));
+    if (std::string(ending) == "json") {
+      EXPECT_EQ(o.out, slurp(file));
+    }
   }
   std::filesystem::remove_all(folder);
 }

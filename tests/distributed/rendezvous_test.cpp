@@ -220,7 +220,8 @@ Descriptor listen_anywhere(std::string& port) {
     Descriptor chosen(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
     std::array<uint16_t, 14> name{};
     socklen_t size = sizeof name;
-    if (::listen(chosen.get(), 1) != 0 || ::getsockname(chosen.get(), reinterpret_cast<sockaddr*>(name.data()), &size) != 0) return {};
+    if (::listen(chosen.get(), 1) != 0 || ::getsockname(chosen.get(), reinterpret_cast<sockaddr*>(name.data()), &size) != 0)
+      return Descriptor();
     port = std::to_string(static_cast<uint16_t>(name[1] >> 8 | name[1] << 8));
     chosen.close();
     try {
