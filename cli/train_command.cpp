@@ -1,5 +1,6 @@
 // `stepscope train`: one trainer in the common training loop, one line per step.
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -139,6 +140,12 @@ void report_beside_steps(gpt2::LoopOptions& options) {
   options.on_note = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };
 }
 
+// False while a pager or ctrl-S holds the output up.
+bool output_is_taken() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return ::poll(&out, 1, 100) != 0;
+}
+
 constexpr double kEnd_s = 15;  // for what usually takes less than one
 
 // What must be the same on all ranks, beside the flags of the trainer: what the loop does together.
@@ -208,6 +215,8 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
     ms.push_back(s.outcome.time_ns * 1e-6);
     if (log) log->step(s);
     if (f.quiet || !first) return;
+    // A rank whose output waits for its reader is well, however long that takes: the others must not give it up.
+    while (channel != nullptr && !output_is_taken()) channel->now(gpt2::distributed::Phase::step, s.outcome.step);
     print_step(f.json, s);
   };
   gpt2::RunResult result;

@@ -29,7 +29,7 @@ struct RankFlags {
   int64_t rank = -1, world = 0;
   std::string rendezvous;
   ExchangeFlags exchange;
-  double rendezvous_timeout_s = 120, stall_timeout_s = 30, silence_timeout_s = 5;
+  double rendezvous_timeout_s = 120, stall_timeout_s = 5, silence_timeout_s = 5;
   int64_t total_batch = 0;                  // tokens of a step over all ranks; 0: not given
   std::vector<const Argument*> of_several;  // flags that a process alone has no use for
 };

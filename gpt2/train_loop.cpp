@@ -418,12 +418,12 @@ class Run {
     if (o_.channel) losses = losses_of_all_ranks(*o_.channel, losses, count);
     double sum = 0;
     for (const double loss : losses) sum += loss;
-    at(Phase::step, step);
     const double loss = sum / static_cast<double>(count);
     if (!std::isfinite(loss)) diverged(fmt::format("step {}: validation loss is {}: training stopped", step, loss));
     result_.val_losses.push_back(loss);
     validated_.push_back(step);
     if (o_.on_validation && rank_of(o_) == 0) o_.on_validation(step, loss);
+    at(Phase::step, step);
   }
 
   void answer_questions(int64_t step) {

@@ -276,7 +276,7 @@ class Channel final : public SocketChannel {
   }
   double stall_limit() const {
     if (beat_.phase != Phase::step) return 0;
-    if (steps_s_.size() < 3) return 10 * options_.limits.stall_s;  // first steps compile, search and allocate
+    if (steps_s_.size() < 3) return 60 * options_.limits.stall_s;  // first steps compile, search and allocate
     std::vector<double> s(steps_s_.begin(), steps_s_.end());
     std::nth_element(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(s.size() / 2), s.end());
     return std::max(options_.limits.stall_s, 20 * s[s.size() / 2]);

@@ -7,7 +7,8 @@
 Every round resumes the run of the round before, trains until a random moment, breaks it in one way and waits for the end:
   kill       SIGKILL to a random rank
   stop       SIGSTOP to a random rank
-  hang       nobody reads rank 0's output (its time begins before the pipe is full)
+  hang       the main thread of a random rank is held, while its other threads live; such a round saves nothing, as a save may take
+             as long as it likes
   launcher   SIGKILL to the launcher
   interrupt  SIGINT to the launcher, as by ctrl-C
 A round is good when all processes are gone, the exit code and the message fit the way, the GPUs' memory is free again, and no name was
@@ -15,7 +16,7 @@ left in /tmp or /dev/shm. The next round is good only if it resumes from a check
 before. Exit 1 when a round was not good. Needs only Python's standard library.
 """
 import argparse
-import fcntl
+import ctypes
 import json
 import os
 import random
@@ -80,20 +81,36 @@ def steps_saved(folder):
     return sorted(int(p.name[5:]) for p in folder.glob("step-*") if p.is_dir())
 
 
+def hold_main_thread(pid):
+    libc = ctypes.CDLL(None, use_errno=True)
+    for request in (0x4206, 0x4207):  # PTRACE_SEIZE, PTRACE_INTERRUPT
+        if libc.ptrace(request, pid, None, None) != 0:
+            raise OSError(ctypes.get_errno(), f"rank {pid} cannot be held by ptrace")
+
+    def hear_of_its_end():  # who holds a process hears of its end first, and only then its parent does
+        try:
+            while True:
+                os.waitpid(pid, os.WNOHANG | 0x40000000)  # __WALL
+                time.sleep(0.01)
+        except ChildProcessError:
+            pass
+
+    threading.Thread(target=hear_of_its_end, daemon=True).start()
+
+
 EXPECTED = {"kill": (3, r"rank \d+ \(pid \d+\) was killed by signal 9 (in step \d+|before its first step)"),
             "stop": (3, r"rank \d+.* has not been heard for"),
-            "hang": (3, r"rank 0.* does not come to the others"),
+            "hang": (3, r"rank \d+.* (does not come to the others|has not been heard for)|rank \d+ did not end by itself"),
             "launcher": (-9, r""),
             "interrupt": (130, r"interrupted (after step \d+|in step|before its first step)")}
 
 
 def one_round(o, way, folder, rng):
     before = steps_saved(folder)
-    command = [o.program, "train", "--gpus", str(o.gpus), "--steps", "1000000", "--checkpoints", str(folder), "--checkpoint-every", "5",
+    command = [o.program, "train", "--gpus", str(o.gpus), "--steps", "1000000", "--checkpoints", str(folder), "--checkpoint-every", "1000000" if way == "hang" else "5",
                "--resume", "--json", "--silence-timeout", "2", "--stall-timeout", "2", *o.train]
     errors = tempfile.TemporaryFile("w+")
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    fcntl.fcntl(run.stdout, 1031, 4096)  # F_SETPIPE_SZ: soon full where nobody reads
     first = run.stdout.readline()
     result = {"way": way, "problems": []}
     bad = result["problems"].append
@@ -104,9 +121,11 @@ def one_round(o, way, folder, rng):
         for line in run.stdout:
             last[0] = line
 
+    if way == "hang":  # the first steps may take sixty times the time
+        for _ in range(10):
+            last[0] = run.stdout.readline()
     reader = threading.Thread(target=drain)
-    if way != "hang":
-        reader.start()
+    reader.start()
     time.sleep(rng.uniform(0, o.longest_s))
     begin = time.monotonic()
     if first:
@@ -115,6 +134,8 @@ def one_round(o, way, folder, rng):
             os.kill(victim, signal.SIGKILL)
         elif way == "stop":
             os.kill(victim, signal.SIGSTOP)
+        elif way == "hang":
+            hold_main_thread(victim)
         elif way == "launcher":
             run.send_signal(signal.SIGKILL)
         elif way == "interrupt":
@@ -129,8 +150,7 @@ def one_round(o, way, folder, rng):
     while any(alive(p) for p in ranks) and time.monotonic() < deadline:
         time.sleep(0.01)
     result["seconds_to_end"] = round(time.monotonic() - begin, 3)
-    if way != "hang":
-        reader.join()
+    reader.join()
     errors.seek(0)
     text = errors.read()
     result["message"] = text.strip().splitlines()[-1] if text.strip() else ""
