@@ -205,61 +205,17 @@ bool StepTrace::take(const ActivityEvent& event) {
   if (!l->kept) return true;
 
   const Key key{l->ordinal, sub};
-  const uint32_t name = names_.id(event.name);
-  uint32_t path = l->path;
-  if (of_graph) {
-    const auto node = node_paths_.find(event.graph_node);
-    if (node != node_paths_.end())
-      path = node->second;
-    else
-      count(missing::kUnknownRange, 1,
-            "graph nodes captured before the collector listened; shown under the range that launched the "
-            "graph");
-  }
+  const uint32_t name = names_.id(event.name), path = path_of(*l, event);
   const bool timed = event.start_ns > 0 && event.end_ns >= event.start_ns;
   if (!timed)
     count(missing::kNoTime, 1,
           event.start_ns > 0 && event.end_ns > 0 ? "records that end before they start" : "records with a zero time stamp");
-
-  if (StepRecord* r = step_record(l->step)) {
-    if (event.activity == Activity::kernel && l->kind != LaunchKind::kernel) ++r->kernels;
-    if (event.activity == Activity::copy) ++r->copies;
-    if (event.activity == Activity::memset) ++r->memsets;
-    if (timed) {
-      r->gpu_begin_ns = r->gpu_begin_ns == 0 ? event.start_ns : std::min(r->gpu_begin_ns, event.start_ns);
-      r->gpu_end_ns = std::max(r->gpu_end_ns, event.end_ns);
-    }
-  }
-  if (timed) {
-    auto [seen, is_new] = seen_.try_emplace(key);
-    if (is_new) {
-      seen->second.name = name;
-      seen->second.activity = event.activity;
-    }
-    if (seen->second.name == name && seen->second.activity == event.activity)
-      seen->second.durations.add(event.end_ns - event.start_ns);
-    else
-      count(missing::kSequenceChanged, 1, "operations differ from the first traced step at the same place");
-  }
+  if (StepRecord* r = step_record(l->step)) add_to_step(*r, *l, event, timed);
+  if (timed) add_duration(key, name, event);
 
   auto* operations = full_step(l->step);
   if (!operations && !raw_) return true;
-  LaunchRecord record;
-  record.activity = event.activity;
-  record.step = l->step;
-  record.stream = event.stream;
-  record.device = event.device;
-  record.grid = event.grid;
-  record.block = event.block;
-  record.registers = event.registers;
-  record.shared_static_bytes = event.shared_static_bytes;
-  record.shared_dynamic_bytes = event.shared_dynamic_bytes;
-  record.correlation = event.correlation;
-  record.graph_node = static_cast<int64_t>(event.graph_node);
-  record.launch_ns = l->host_ns;
-  record.start_ns = timed ? event.start_ns : 0;
-  record.end_ns = timed ? event.end_ns : 0;
-  record.bytes = event.bytes;
+  LaunchRecord record = record_of(*l, event, timed);
   if (operations) (*operations)[key] = Operation{record, name, path, true};
   if (raw_) {
     record.index = l->index_of_kind;
@@ -270,6 +226,56 @@ bool StepTrace::take(const ActivityEvent& event) {
     raw_(record);
   }
   return true;
+}
+
+uint32_t StepTrace::path_of(const Launch& launch, const ActivityEvent& event) {
+  if (launch.kind != LaunchKind::graph) return launch.path;
+  if (const auto node = node_paths_.find(event.graph_node); node != node_paths_.end()) return node->second;
+  count(missing::kUnknownRange, 1,
+        "graph nodes captured before the collector listened; shown under the range that launched the "
+        "graph");
+  return launch.path;
+}
+
+void StepTrace::add_to_step(StepRecord& step, const Launch& launch, const ActivityEvent& event, bool timed) {
+  if (event.activity == Activity::kernel && launch.kind != LaunchKind::kernel) ++step.kernels;
+  if (event.activity == Activity::copy) ++step.copies;
+  if (event.activity == Activity::memset) ++step.memsets;
+  if (!timed) return;
+  step.gpu_begin_ns = step.gpu_begin_ns == 0 ? event.start_ns : std::min(step.gpu_begin_ns, event.start_ns);
+  step.gpu_end_ns = std::max(step.gpu_end_ns, event.end_ns);
+}
+
+void StepTrace::add_duration(const Key& key, uint32_t name, const ActivityEvent& event) {
+  auto [seen, is_new] = seen_.try_emplace(key);
+  if (is_new) {
+    seen->second.name = name;
+    seen->second.activity = event.activity;
+  }
+  if (seen->second.name == name && seen->second.activity == event.activity)
+    seen->second.durations.add(event.end_ns - event.start_ns);
+  else
+    count(missing::kSequenceChanged, 1, "operations differ from the first traced step at the same place");
+}
+
+LaunchRecord StepTrace::record_of(const Launch& launch, const ActivityEvent& event, bool timed) {
+  LaunchRecord record;
+  record.activity = event.activity;
+  record.step = launch.step;
+  record.stream = event.stream;
+  record.device = event.device;
+  record.grid = event.grid;
+  record.block = event.block;
+  record.registers = event.registers;
+  record.shared_static_bytes = event.shared_static_bytes;
+  record.shared_dynamic_bytes = event.shared_dynamic_bytes;
+  record.correlation = event.correlation;
+  record.graph_node = static_cast<int64_t>(event.graph_node);
+  record.launch_ns = launch.host_ns;
+  record.start_ns = timed ? event.start_ns : 0;
+  record.end_ns = timed ? event.end_ns : 0;
+  record.bytes = event.bytes;
+  return record;
 }
 
 std::vector<StepRecord> StepTrace::take_old_steps() {

@@ -123,6 +123,10 @@ class StepTrace {
   void remember(uint32_t correlation, const Launch& launch);
   Launch* find(uint32_t correlation);
   bool take(const ActivityEvent& event);  // false: no launch with this id yet
+  uint32_t path_of(const Launch& launch, const ActivityEvent& event);
+  static void add_to_step(StepRecord& step, const Launch& launch, const ActivityEvent& event, bool timed);
+  void add_duration(const Key& key, uint32_t name, const ActivityEvent& event);
+  static LaunchRecord record_of(const Launch& launch, const ActivityEvent& event, bool timed);  // without name, path and index
   std::map<Key, Operation>* full_step(int64_t step);
   StepRecord* step_record(int64_t step);
   void count(std::string_view missing, int64_t n, std::string_view detail);

@@ -91,41 +91,62 @@ class Converter {
     return kind == ForeignKind::copy ? Activity::copy : kind == ForeignKind::memset ? Activity::memset : Activity::kernel;
   }
 
+  // Where the report keeps what a launch is described by.
+  struct LaunchMetrics {
+    std::vector<std::optional<uint32_t>> durations;  // in order of preference
+    std::optional<uint32_t> registers, shared_static, shared_dynamic;
+  };
+  LaunchMetrics launch_metrics() const {
+    LaunchMetrics m;
+    for (const std::string_view name : kDurationMetrics) m.durations.push_back(metric_index(in_, name));
+    m.registers = metric_index(in_, "launch__registers_per_thread");
+    m.shared_static = metric_index(in_, "launch__shared_mem_per_block_static");
+    m.shared_dynamic = metric_index(in_, "launch__shared_mem_per_block_dynamic");
+    return m;
+  }
+
+  static LaunchRecord launch_of(const ForeignResult& f, const LaunchMetrics& m) {
+    const auto whole = [&](std::optional<uint32_t> metric, int64_t otherwise) {
+      return static_cast<int64_t>(value_of(f, metric).value_or(static_cast<double>(otherwise)));
+    };
+    LaunchRecord l;
+    l.activity = activity(f.kind);
+    l.step = f.step;
+    l.name = f.name;
+    l.path = f.path;
+    l.stream = f.stream;
+    l.device = f.device;
+    l.grid = f.grid;
+    l.block = f.block;
+    l.bytes = f.bytes;
+    l.graph_node = f.graph_node;
+    l.registers = whole(m.registers, f.registers);
+    l.shared_static_bytes = whole(m.shared_static, f.shared_static_bytes);
+    l.shared_dynamic_bytes = whole(m.shared_dynamic, f.shared_dynamic_bytes);
+    l.start_ns = f.start_ns;
+    l.end_ns = f.end_ns;
+    return l;
+  }
+
+  // Nanoseconds, of a result without time stamps: the first duration that the report has for it; 0 where it has none that can be true.
+  static double duration_of(const ForeignResult& f, const LaunchMetrics& m) {
+    for (const auto& metric : m.durations)
+      if (const auto v = value_of(f, metric)) return *v > 0 && *v < 1e15 ? *v : 0;
+    return 0;
+  }
+
   void add_launches() {
     std::vector<std::optional<RulePlace>> places(chosen_.size());
     if (options_.rules) places = place_by_rules(*options_.rules, chosen_);
-    std::vector<std::optional<uint32_t>> durations;
-    for (const std::string_view name : kDurationMetrics) durations.push_back(metric_index(in_, name));
-    const auto registers = metric_index(in_, "launch__registers_per_thread");
-    const auto shared_static = metric_index(in_, "launch__shared_mem_per_block_static");
-    const auto shared_dynamic = metric_index(in_, "launch__shared_mem_per_block_dynamic");
+    const LaunchMetrics metrics = launch_metrics();
     std::map<std::pair<int64_t, Activity>, int64_t> next_index;
     int64_t clock = 1, without_time = 0, multiplied = 0;
     std::string first_multiplied;
     for (size_t i = 0; i < chosen_.size(); ++i) {
-      const ForeignResult& f = chosen_[i];
-      LaunchRecord l;
-      l.activity = activity(f.kind);
-      l.step = f.step;
-      l.name = f.name;
-      l.path = f.path;
-      l.stream = f.stream;
-      l.device = f.device;
-      l.grid = f.grid;
-      l.block = f.block;
-      l.bytes = f.bytes;
-      l.graph_node = f.graph_node;
-      l.registers = static_cast<int64_t>(value_of(f, registers).value_or(static_cast<double>(f.registers)));
-      l.shared_static_bytes = static_cast<int64_t>(value_of(f, shared_static).value_or(static_cast<double>(f.shared_static_bytes)));
-      l.shared_dynamic_bytes = static_cast<int64_t>(value_of(f, shared_dynamic).value_or(static_cast<double>(f.shared_dynamic_bytes)));
-      std::optional<double> duration;
-      for (const auto& d : durations)
-        if (!duration) duration = value_of(f, d);
-      const bool measured_alone = f.end_ns == 0;
-      if (measured_alone && !(duration && *duration > 0 && *duration < 1e15)) {
-        ++without_time;
-        duration = 0;
-      }
+      LaunchRecord l = launch_of(chosen_[i], metrics);
+      const bool measured_alone = l.end_ns == 0;
+      const double duration = measured_alone ? duration_of(chosen_[i], metrics) : 0;
+      without_time += measured_alone && duration == 0;
       const auto& place = places[i];
       const int64_t times = place ? place->times : 1;
       for (int64_t copy = 0; copy < times; ++copy) {
@@ -134,23 +155,19 @@ class Converter {
           l.path = fmt::format("step/{}/{}/{}", place->pass, layer ? fmt::to_string(*layer) : "-", place->op);
         }
         l.index = next_index[{l.step, l.activity}]++;
-        l.start_ns = f.start_ns;
-        l.end_ns = f.end_ns;
-        if (measured_alone && *duration > 0) {
+        if (duration > 0) {
           // A kernel of less than a nanosecond is still one that ran.
           l.start_ns = clock;
-          l.end_ns = clock += std::max<int64_t>(1, std::llround(*duration));
-          r_.stats.push_back({l.activity, l.index, 1, *duration, *duration, *duration, *duration});
+          l.end_ns = clock += std::max<int64_t>(1, std::llround(duration));
+          r_.stats.push_back({l.activity, l.index, 1, duration, duration, duration, duration});
         }
         r_.launches.push_back(l);
         source_.push_back(i);
       }
-      if (times > 1) {
-        if (multiplied++ == 0) first_multiplied = fmt::format("'{}' {} times", l.name, times);
-      }
+      if (times > 1 && multiplied++ == 0) first_multiplied = fmt::format("'{}' {} times", l.name, times);
     }
     if (without_time) {
-      const bool in_report = std::any_of(durations.begin(), durations.end(), [](const auto& d) { return d.has_value(); });
+      const bool in_report = std::any_of(metrics.durations.begin(), metrics.durations.end(), [](const auto& d) { return d.has_value(); });
       r_.missing.push_back(
           {"metrics_not_in_report", without_time,
            in_report
@@ -163,61 +180,90 @@ class Converter {
                                         first_multiplied)});
   }
 
-  // Which of the metrics a result has differs from report to report, and within one where it was collected twice: results with the same
-  // ones make a set.
-  void add_counters() {
-    std::vector<std::pair<std::string, uint32_t>> read;
+  using NamedMetric = std::pair<std::string, uint32_t>;
+  std::vector<NamedMetric> counters_in_report() const {
+    std::vector<NamedMetric> found;
     const auto add = [&](std::string_view metric) {
       const auto index = metric_index(in_, metric);
-      if (index && std::none_of(read.begin(), read.end(), [&](const auto& r) { return r.first == metric; }))
-        read.emplace_back(metric, *index);
+      if (index && std::none_of(found.begin(), found.end(), [&](const auto& r) { return r.first == metric; }))
+        found.emplace_back(metric, *index);
     };
     for (const CounterQuantity& q : counter_quantities())
       for (const std::string_view metric : q.metrics) add(metric);
     for (const TensorMetric& t : tensor_metrics()) add(t.metric);
-    std::map<std::vector<bool>, std::string> sets;
-    std::map<std::string_view, int64_t> absent;         // quantity -> kernels without it
-    std::map<std::string_view, int64_t> without_value;  // ... of them, for which the report says "n/a" or nothing
+    return found;
+  }
+
+  // Quantities that a user may have asked for in vain, by name.
+  struct Lacking {
+    std::map<std::string_view, int64_t> kernels;        // that have none of its metrics
+    std::map<std::string_view, int64_t> without_value;  // of them, for which the report says "n/a" or nothing
+  };
+  void note_lacking(const ForeignResult& f, const std::vector<std::string>& metrics, Lacking& lacking) const {
+    const auto has = [&](std::string_view m) { return std::find(metrics.begin(), metrics.end(), m) != metrics.end(); };
+    const bool any_tensor =
+        std::any_of(tensor_metrics().begin(), tensor_metrics().end(), [&](const TensorMetric& t) { return has(t.metric); });
+    for (const CounterQuantity& q : counter_quantities()) {
+      const bool is_tensor = q.member == &KernelCounters::tensor_active_pct;
+      if (!q.asked_for || (is_tensor && any_tensor) || std::any_of(q.metrics.begin(), q.metrics.end(), has)) continue;
+      ++lacking.kernels[q.name];
+      lacking.without_value[q.name] += std::any_of(q.metrics.begin(), q.metrics.end(), [&](std::string_view m) {
+        const auto index = metric_index(in_, m);
+        return index && std::find(f.no_value.begin(), f.no_value.end(), *index) != f.no_value.end();
+      });
+    }
+  }
+  void say_what_is_lacking(Lacking& lacking) {
+    if (lacking.kernels.empty()) return;
+    std::string collect, without;
+    for (const CounterQuantity& q : counter_quantities()) {
+      const int64_t kernels = lacking.kernels[q.name];
+      if (kernels == 0) continue;
+      if (lacking.without_value[q.name] == kernels)  // collecting it again would not help
+        without += fmt::format("{}{} of {} kernels", without.empty() ? "" : ", ", q.metrics.front(), kernels);
+      else
+        collect += fmt::format("{}{}{}", collect.empty() ? "" : ",", q.metrics.front(),
+                               kernels < static_cast<int64_t>(r_.counters.size()) ? fmt::format(" (of {} kernels)", kernels) : "");
+    }
+    std::string detail = collect.empty() ? "" : "collect with ncu --metrics " + collect;
+    if (!without.empty()) detail += (detail.empty() ? "" : "; ") + ("the report has no value (n/a) for " + without);
+    const auto quantities = std::count_if(lacking.kernels.begin(), lacking.kernels.end(), [](const auto& k) { return k.second > 0; });
+    r_.missing.push_back({"metrics_not_in_report", quantities, detail});
+  }
+
+  // The metrics that a result has differ from report to report, and within one where it was collected twice: results with the same ones
+  // make a set.
+  CounterSet& set_of(const std::vector<std::string>& metrics) {
+    auto& sets = r_.counter_sets;
+    const auto found = std::find_if(sets.begin(), sets.end(), [&](const CounterSet& s) { return s.metrics == metrics; });
+    if (found != sets.end()) return *found;
+    CounterSet s;
+    s.name = fmt::format("report {}", sets.size());
+    s.metrics = metrics;
+    return sets.emplace_back(std::move(s));
+  }
+
+  void add_counters() {
+    const std::vector<NamedMetric> in_report = counters_in_report();
+    Lacking lacking;
     for (size_t k = 0; k < r_.launches.size(); ++k) {
       const LaunchRecord& l = r_.launches[k];
       if (l.activity != Activity::kernel) continue;
       const ForeignResult& f = chosen_[source_[k]];
       CounterRecord c;
-      std::vector<bool> has;
-      std::vector<std::string> names;
-      for (const auto& [name, index] : read) {
+      std::vector<std::string> metrics;
+      for (const auto& [name, index] : in_report) {
         const auto v = value_of(f, index);
-        has.push_back(v.has_value());
         if (!v) continue;
         c.values.push_back(*v);
-        names.push_back(name);
+        metrics.push_back(name);
       }
-      const auto has_metric = [&](std::string_view m) { return std::find(names.begin(), names.end(), m) != names.end(); };
-      const bool any_tensor =
-          std::any_of(tensor_metrics().begin(), tensor_metrics().end(), [&](const TensorMetric& t) { return has_metric(t.metric); });
-      for (const CounterQuantity& q : counter_quantities()) {
-        if (!q.asked_for) continue;
-        const bool is_tensor = q.member == &KernelCounters::tensor_active_pct;
-        const bool lacking = !(is_tensor && any_tensor) && std::none_of(q.metrics.begin(), q.metrics.end(), has_metric);
-        absent[q.name] += lacking;
-        without_value[q.name] += lacking && std::any_of(q.metrics.begin(), q.metrics.end(), [&](std::string_view m) {
-                                   const auto index = metric_index(in_, m);
-                                   return index && std::find(f.no_value.begin(), f.no_value.end(), *index) != f.no_value.end();
-                                 });
-      }
-      if (c.values.empty()) continue;
-      const auto [set, is_new] = sets.emplace(has, fmt::format("report {}", sets.size()));
-      if (is_new) {
-        CounterSet s;
-        s.name = set->second;
-        s.metrics = names;
-        r_.counter_sets.push_back(std::move(s));
-      }
-      CounterSet& s = *std::find_if(r_.counter_sets.begin(), r_.counter_sets.end(),
-                                    [&, name = set->second](const CounterSet& x) { return x.name == name; });
-      ++s.launches;
-      ++s.ranges;
-      c.set = set->second;
+      note_lacking(f, metrics, lacking);
+      if (metrics.empty()) continue;
+      CounterSet& set = set_of(metrics);
+      ++set.launches;
+      ++set.ranges;
+      c.set = set.name;
       c.step = l.step;
       c.index = l.index;
       c.kernel = l.name;
@@ -225,24 +271,7 @@ class Converter {
       c.grid = l.grid;
       r_.counters.push_back(std::move(c));
     }
-    std::string lacking, without;
-    int64_t quantities = 0;
-    for (const CounterQuantity& q : counter_quantities()) {
-      if (absent[q.name] == 0) continue;
-      ++quantities;
-      if (without_value[q.name] == absent[q.name]) {  // collecting it again would not help
-        without += fmt::format("{}{} of {} kernels", without.empty() ? "" : ", ", q.metrics.front(), absent[q.name]);
-        continue;
-      }
-      lacking +=
-          fmt::format("{}{}{}", lacking.empty() ? "" : ",", q.metrics.front(),
-                      absent[q.name] < static_cast<int64_t>(r_.counters.size()) ? fmt::format(" (of {} kernels)", absent[q.name]) : "");
-    }
-    if (quantities) {
-      std::string detail = lacking.empty() ? "" : "collect with ncu --metrics " + lacking;
-      if (!without.empty()) detail += (detail.empty() ? "" : "; ") + ("the report has no value (n/a) for " + without);
-      r_.missing.push_back({"metrics_not_in_report", quantities, detail});
-    }
+    say_what_is_lacking(lacking);
   }
 
   void explain_passes() {
