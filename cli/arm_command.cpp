@@ -216,6 +216,42 @@ ordered_json again(std::unique_ptr<gpt2::Trainer> trainer, const TrainerFlags& f
   return {{"checks", std::move(checks)}};
 }
 
+// Null where nothing was to be planted.
+ordered_json plant_gpu_work([[maybe_unused]] SteppingTrainer& stepping, const ArmFlags& f, const gpt2::Trainer& trainer) {
+  ordered_json planted;
+  if (f.plant_gpu.empty()) return planted;
+  const auto spec = gate::plant_spec(f.plant_gpu);
+  if (!spec)
+    throw stepscope::InputError(
+        fmt::format("--plant-gpu: found '{}', expected tensor:PCT, dram:PCT or idle:PCT, PCT 0 to 100", f.plant_gpu));
+#ifdef STEPSCOPE_WITH_CUDA
+  if (f.trainer.trainer != "reference") planted = stepping.plant(gate::make_planted_work(spec->kind), *spec);
+#endif
+  if (planted.is_null()) throw stepscope::InputError(fmt::format("--plant-gpu: the {} trainer does not run on a GPU", trainer.name()));
+  return planted;
+}
+
+// The first answer: what this arm is, as the other process checks it.
+ordered_json ready(const ArmFlags& f, const TrainerFlags& flags, const gpt2::Trainer& trainer, const ordered_json& planted) {
+  ordered_json memory = ordered_json::object();
+  for (const gpt2::MemoryItem& m : trainer.memory()) memory[m.name] = m.bytes;
+  return {{"ready",
+           {{"protocol", "stepscope.arm/3"},
+            {"trainer", trainer.name()},
+            {"device", trainer.device()},
+            {"model", flags.model},
+            {"batch_size", flags.batch_size},
+            {"seq_len", flags.seq_len},
+            {"accumulation", flags.accumulation},
+            {"matmul", flags.matmul},
+            {"variants", trainer.options().variants},
+            {"plant_pct", f.plant_pct},
+            {"plant_gpu", planted},
+            {"serial", f.serial || f.plant_pct > 0 || !f.plant_gpu.empty()},
+            {"memory_bytes", memory},
+            {"git_revision", kGitRevision}}}};
+}
+
 void serve(const ArmFlags& f, Answers& answers) {
   TrainerFlags flags = f.trainer;
   settle(flags);
@@ -238,34 +274,7 @@ void serve(const ArmFlags& f, Answers& answers) {
   gpt2::set_range_listener(listener.get());
 #endif
   SteppingTrainer stepping(*trainer, loop, f, device);
-  ordered_json memory = ordered_json::object();
-  for (const gpt2::MemoryItem& m : trainer->memory()) memory[m.name] = m.bytes;
-  ordered_json planted;
-  if (!f.plant_gpu.empty()) {
-    const auto spec = gate::plant_spec(f.plant_gpu);
-    if (!spec)
-      throw stepscope::InputError(
-          fmt::format("--plant-gpu: found '{}', expected tensor:PCT, dram:PCT or idle:PCT, PCT 0 to 100", f.plant_gpu));
-#ifdef STEPSCOPE_WITH_CUDA
-    if (device != nullptr) planted = stepping.plant(gate::make_planted_work(spec->kind), *spec);
-#endif
-    if (planted.is_null()) throw stepscope::InputError(fmt::format("--plant-gpu: the {} trainer does not run on a GPU", trainer->name()));
-  }
-  answers.give({{"ready",
-                 {{"protocol", "stepscope.arm/3"},
-                  {"trainer", trainer->name()},
-                  {"device", trainer->device()},
-                  {"model", flags.model},
-                  {"batch_size", flags.batch_size},
-                  {"seq_len", flags.seq_len},
-                  {"accumulation", flags.accumulation},
-                  {"matmul", flags.matmul},
-                  {"variants", trainer->options().variants},
-                  {"plant_pct", f.plant_pct},
-                  {"plant_gpu", planted},
-                  {"serial", f.serial || f.plant_pct > 0 || !f.plant_gpu.empty()},
-                  {"memory_bytes", memory},
-                  {"git_revision", kGitRevision}}}});
+  answers.give(ready(f, flags, *trainer, plant_gpu_work(stepping, f, *trainer)));
   std::string word;
   while (std::cin >> word && (word == "step" || word == "run" || word == "again")) {
     if (word == "again") {

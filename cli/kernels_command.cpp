@@ -87,9 +87,8 @@ struct TextTable {
 };
 #endif
 
-void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
-  require_preset(f.model);
-  const gpt2::ModelConfig model = gpt2::model_from_name(f.model);
+// Fills the type of products in where it was left out.
+void check_flags(KernelsFlags& f, const gpt2::ModelConfig& model) {
   if (f.trainer != "mixed" && f.trainer != "fp32") throw InputError(fmt::format("--trainer '{}': expected mixed or fp32", f.trainer));
   const bool mixed_trainer = f.trainer == "mixed";
   if (f.matmul.empty()) f.matmul = mixed_trainer ? "bf16" : "fp32";
@@ -105,11 +104,13 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
     throw InputError(
         fmt::format("kernels '{}': the {} trainer has no such op; expected one of {}", f.op, f.trainer, fmt::join(known, ", ")));
 #endif
-  if (const GpuStatus gpu = gpu_status(); !gpu.present) throw stepscope::MachineError(fmt::format("kernels need a GPU: {}", gpu.why_not));
+}
+
 #ifdef STEPSCOPE_WITH_CUDA
+int bench(const KernelsFlags& f, const gpt2::ModelConfig& model) {
   // First: it makes a context of its own and destroys it.
   const profiler::MeasuredCeilings ceilings = profiler::ceilings_of_device(false);
-  const double matmul_ceiling = mixed_trainer        ? ceilings.bf16_flops_per_s
+  const double matmul_ceiling = f.matmul == "bf16"   ? ceilings.bf16_flops_per_s
                                 : f.matmul == "tf32" ? ceilings.tf32_flops_per_s
                                                      : ceilings.fp32_flops_per_s;
   experiments::KernelBenchOptions options;
@@ -136,6 +137,7 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
                              {"seed", seed},
                              {"rows", nlohmann::ordered_json::array()}};
   all["ladder"] = f.ladder;
+  int exit_code = 0;
   TextTable table{ceilings.copy_bytes_per_s, matmul_ceiling, f.ladder};
   for (const experiments::KernelResult& r : rows) {
     if (!r.right && !r.refused && !r.teaches_an_error) exit_code = 1;
@@ -151,6 +153,17 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
         "* is the default. One process timed all of them, with operands that rotate through more memory than L2 holds: a screening. "
         "`stepscope experiment` gives verdicts. Seed {}.\n",
         seed);
+  return exit_code;
+}
+#endif
+
+void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
+  require_preset(f.model);
+  const gpt2::ModelConfig model = gpt2::model_from_name(f.model);
+  check_flags(f, model);
+  if (const GpuStatus gpu = gpu_status(); !gpu.present) throw stepscope::MachineError(fmt::format("kernels need a GPU: {}", gpu.why_not));
+#ifdef STEPSCOPE_WITH_CUDA
+  exit_code = bench(f, model);
 #endif
 }
 

@@ -182,6 +182,24 @@ std::optional<Decision> decide_in_cycles(const RunLog& log, const Thresholds& t,
   return decide(values, t, look);
 }
 
+void refuse_strangers(const Hooks& hooks) {
+  if (!hooks.foreign_process) return;
+  std::optional<std::string> who;
+  // The last pair's processes leave the device a moment after they are gone.
+  for (int i = 0; i < 50 && (who = hooks.foreign_process(0)); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (who) throw ArmFailure(std::string(reason::kForeignProcess), *who);
+}
+
+Hooks::Progress progress_of(const RunLog& log, int planned) {
+  double seconds = 0, sum = 0;
+  for (const PairRecord& p : log.pairs) {
+    seconds += p.seconds;
+    sum += p.time.log_ratio;
+  }
+  const double n = static_cast<double>(log.pairs.size());
+  return {static_cast<int>(log.pairs.size()), planned, (planned - n) * seconds / n, sum / n};
+}
+
 }  // namespace
 
 std::string_view name(Procedure procedure) { return procedure == Procedure::alone ? "alone" : "in_turns"; }
@@ -259,12 +277,7 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
     while (true) {
       while (static_cast<int>(log.pairs.size()) < planned) {
         if (hooks.stop && hooks.stop->load()) throw Interrupted();
-        if (hooks.foreign_process) {
-          // The last pair's processes leave the device a moment after they are gone.
-          std::optional<std::string> who;
-          for (int i = 0; i < 50 && (who = hooks.foreign_process(0)); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-          if (who) throw ArmFailure(std::string(reason::kForeignProcess), *who);
-        }
+        refuse_strangers(hooks);
         {
           PairRun run(plan, hooks, began, random);
           log.pairs.push_back(run.measure());
@@ -274,15 +287,7 @@ RunLog run_pairs(const PairPlan& plan, const Hooks& hooks) {
           if (plan.steps_again && log.pairs.size() == 1) log.steps_again_checks = run.steps_again(plan.seed);
         }
         kill_orphans(others);
-        if (hooks.progress) {
-          double seconds = 0, sum = 0;
-          for (const PairRecord& p : log.pairs) {
-            seconds += p.seconds;
-            sum += p.time.log_ratio;
-          }
-          const double n = static_cast<double>(log.pairs.size());
-          hooks.progress({static_cast<int>(log.pairs.size()), planned, (planned - n) * seconds / n, sum / n});
-        }
+        if (hooks.progress) hooks.progress(progress_of(log, planned));
       }
       log.decision = decide(pair_values(log), t, look);
       if (!wants_another_look(log.decision, t)) break;
