@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# ./stepscope itself, with stubs for cmake and ninja: what it says and does on a tree that was moved, a folder of another preset, without
+# its tools.
+set -u
+here=$(cd "$(dirname "$0")/../.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+problems=0
+complain() {
+  echo "launcher_test: $*; it said:"
+  sed 's/^/  /' "$folder/said"
+  problems=1
+}
+tools="$folder/tools"
+mkdir -p "$tools" "$folder/a tree"
+cp "$here/stepscope" "$folder/a tree/"
+# A cmake that keeps what the launcher looks at, and a ninja whose program names the tree that it was configured for.
+cat >"$tools/cmake" <<'STUB'
+#!/usr/bin/env bash
+cuda=ON
+while [ $# -gt 0 ]; do
+  case $1 in -B) build=$2; shift ;; -DSTEPSCOPE_CUDA=*) cuda=${1#*=} ;; esac
+  shift
+done
+[ -z "${FAIL_CMAKE:-}" ] || { echo "CMake Error: the C++ compiler is broken"; exit 1; }
+printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\nSTEPSCOPE_CUDA:BOOL=%s\n' "$PWD" "$cuda" >"$build/CMakeCache.txt"
+touch "$build/build.ninja"
+STUB
+cat >"$tools/ninja" <<'STUB'
+#!/usr/bin/env bash
+mkdir -p "$2/bin"
+printf '#!/bin/sh\necho "built for %s"\n' "$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$2/CMakeCache.txt")" >"$2/bin/stepscope"
+chmod +x "$2/bin/stepscope"
+STUB
+printf '#!/bin/sh\nexec cat >/dev/null\n' >"$tools/g++"  # it finds every header
+for tool in protoc git nvcc; do printf '#!/bin/sh\nexit 0\n' >"$tools/$tool"; done
+chmod +x "$tools"/*
+for tool in bash sh sed grep cat mkdir rm mv tail nproc id dirname sleep printf touch chmod timeout sort paste tr; do
+  ln -s "$(command -v $tool)" "$tools/$tool" 2>/dev/null
+done
+# launch TREE [NAME=VALUE…]: only the tools above are in its PATH.
+launch() {
+  local tree=$1
+  shift
+  (cd "${from:-$tree}" && env -i PATH="$tools" HOME="$folder" STEPSCOPE_OFFLINE=1 STEPSCOPE_CUDA=OFF "$@" "$tree/stepscope" doctor) >"$folder/said" 2>&1
+}
+says() { grep -qF -- "$1" "$folder/said"; }
+
+launch "$folder/a tree" && says "built for $folder/a tree" || complain "a tree with a space in its path does not build"
+launch "$folder/a tree" && ! says configuring || complain "the second call configures again"
+
+cp -r "$folder/a tree" "$folder/copy"
+launch "$folder/copy" && says "built for $folder/copy" && says "was made for $folder/a tree" || complain "a copied tree builds the other one"
+ln -s "$folder/copy" "$folder/link"
+launch "$folder/link" && ! says configuring || complain "a tree reached by a link is configured anew"
+mv "$folder/copy" "$folder/moved"
+launch "$folder/moved" && says "built for $folder/moved" || complain "a moved tree does not build"
+
+launch "$folder/moved" STEPSCOPE_BUILD_DIR="$folder/moved/build/host" STEPSCOPE_CUDA=ON && says "configuring (release)" ||
+  complain "a folder that was built without CUDA is taken for one with it"
+from=$folder launch "$folder/moved" STEPSCOPE_BUILD_DIR=elsewhere && [ -x "$folder/elsewhere/bin/stepscope" ] ||
+  complain "a relative STEPSCOPE_BUILD_DIR is not below the folder of the call"
+launch "$folder/moved" STEPSCOPE_CUDA=yes
+[ $? = 2 ] && says "STEPSCOPE_CUDA=yes: expected ON or OFF" || complain "STEPSCOPE_CUDA=yes is not refused"
+rm "$tools/nvcc"
+if [ ! -x /usr/local/cuda/bin/nvcc ]; then
+  launch "$folder/moved" STEPSCOPE_CUDA=ON
+  [ $? = 3 ] && says "no nvcc" || complain "STEPSCOPE_CUDA=ON without nvcc is not refused"
+fi
+
+launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/fresh" FAIL_CMAKE=1
+[ $? = 3 ] && says "the C++ compiler is broken" && says "cmake failed" || complain "a cmake that fails does not say why"
+touch "$folder/file"
+launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/file/build"
+[ $? = 3 ] && says "$folder/file/build cannot be written: STEPSCOPE_BUILD_DIR=FOLDER builds elsewhere" ||
+  complain "a folder that cannot be made is not named"
+rm "$tools/ninja"
+launch "$folder/moved"
+[ $? = 3 ] && says "apt-get install ninja-build" || complain "a ninja that is gone is not named"
+launch "$folder/moved" STEPSCOPE_NO_BUILD=1 && says "built for" || complain "STEPSCOPE_NO_BUILD does not run what is built"
+exit $problems
