@@ -8,6 +8,30 @@
 #include "base/errors.h"
 
 namespace cli {
+namespace {
+
+std::vector<std::string> between_commas(const std::string& text) {
+  std::vector<std::string> values;
+  size_t from = 0;
+  for (size_t comma = 0; (comma = text.find(',', from)) != std::string::npos; from = comma + 1)
+    values.push_back(text.substr(from, comma - from));
+  values.push_back(text.substr(from));
+  return values;
+}
+
+CLI::Validator of_each_value(const CLI::Validator& one) {
+  return CLI::Validator(
+      [one](std::string& text) {
+        for (std::string value : between_commas(text)) {
+          if (value.empty()) return "found '" + text + "', expected a value on both sides of a comma";
+          if (std::string problem = one(value); !problem.empty()) return problem;
+        }
+        return std::string();
+      },
+      one.get_description());
+}
+
+}  // namespace
 
 Argument* Argument::required() {
   option_->required();
@@ -34,15 +58,13 @@ Argument* Argument::excludes(Argument* other) {
   return this;
 }
 Argument* Argument::one_of(const std::vector<std::string>& words) {
-  option_->check(CLI::IsMember(words));
-  return this;
-}
-Argument* Argument::delimiter(char separator) {
-  option_->delimiter(separator);
+  const CLI::Validator member = CLI::IsMember(words);
+  option_->check(list_ ? of_each_value(member) : member);
   return this;
 }
 Argument* Argument::check(Check check) {
-  option_->check(CLI::Validator([problem = std::move(check.problem)](std::string& text) { return problem(text); }, check.expected));
+  const CLI::Validator one([problem = std::move(check.problem)](std::string& text) { return problem(text); }, check.expected);
+  option_->check(list_ ? of_each_value(one) : one);
   return this;
 }
 Argument* Argument::each(std::function<void(const std::string&)> seen) {
@@ -60,6 +82,11 @@ std::string Argument::type_name() const { return option_->get_type_name(); }
 bool Argument::positional() const { return option_->get_positional(); }
 bool Argument::takes_value() const { return option_->get_items_expected_max() > 0; }
 
+void only_these(const std::vector<const Argument*>& all, const std::set<std::string>& useful, const std::string& why) {
+  for (const Argument* a : all)
+    if (a->count() > 0 && !useful.contains(a->name())) throw stepscope::InputError(a->name() + ": " + why);
+}
+
 // Arguments are handed out as pointers, so they lie in a deque, which never moves them.
 struct Command::State {
   std::unique_ptr<CLI::App> owned;  // of the outermost command only
@@ -68,7 +95,7 @@ struct Command::State {
   std::vector<std::unique_ptr<Command>> commands;
   std::function<void()> run;
 
-  Argument* add(CLI::Option* option) { return &arguments.emplace_back(option); }
+  Argument* add(CLI::Option* option, bool list = false) { return &arguments.emplace_back(option, list); }
 };
 
 namespace {
@@ -134,6 +161,18 @@ template Argument* Command::add_option(const std::string&, std::optional<int64_t
 template Argument* Command::add_option(const std::string&, std::optional<uint64_t>&, const std::string&);
 template Argument* Command::add_option(const std::string&, std::optional<double>&, const std::string&);
 
+Argument* Command::add_list(const std::string& names, std::vector<std::string>& target, const std::string& help) {
+  // CLI11's own delimiter drops an empty value in silence: "1e-4,,1e-3" would be two.
+  const auto take = [&target](const CLI::results_t& words) {
+    target.clear();
+    for (const std::string& word : words)
+      for (std::string& value : between_commas(word)) target.push_back(std::move(value));
+    return true;
+  };
+  CLI::Option* option = state_->app->add_option(names, take, help, false, [&target] { return CLI::detail::join(target, ","); });
+  option->type_name("TEXT")->expected(CLI::detail::expected_max_vector_size);
+  return state_->add(option, true);
+}
 Argument* Command::add_flag(const std::string& names, bool& target, const std::string& help) {
   return state_->add(state_->app->add_flag(names, target, help));
 }
@@ -169,6 +208,12 @@ void Command::for_each_argument(const std::function<void(const std::string&, Arg
   for (Argument& a : state_->arguments) see(command, a);
   for (const auto& c : state_->commands)
     c->for_each_argument([&](const std::string& inner, Argument& a) { see(command + (command.empty() ? "" : " ") + inner, a); });
+}
+
+std::vector<const Argument*> Command::arguments() {
+  std::vector<const Argument*> all;
+  for_each_argument([&](const std::string&, const Argument& a) { all.push_back(&a); });
+  return all;
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ struct Check {
 // An option, flag or positional argument. Every function returns the argument itself, so that calls can be chained.
 class Argument {
  public:
-  explicit Argument(CLI::Option* option) : option_(option) {}
+  explicit Argument(CLI::Option* option, bool list = false) : option_(option), list_(list) {}
   Argument* required();
   Argument* capture_default_str();           // --help shows the value that the variable holds now
   Argument* group(const std::string& name);  // "" hides it from --help
@@ -30,7 +31,6 @@ class Argument {
   Argument* needs(Argument* other);
   Argument* excludes(Argument* other);
   Argument* one_of(const std::vector<std::string>& words);
-  Argument* delimiter(char separator);  // "odd,real" is two values
   Argument* check(Check check);
   Argument* each(std::function<void(const std::string&)> seen);  // called with every text given
   size_t count() const;                                          // how often it was given
@@ -42,7 +42,12 @@ class Argument {
 
  private:
   CLI::Option* option_;
+  bool list_;  // a check is asked about every value between commas
 };
+
+// Throws stepscope::InputError, which names the flag and `why`, for one of `all` that was given and has no use in this kind of call: who
+// gave it would believe that it did something.
+void only_these(const std::vector<const Argument*>& all, const std::set<std::string>& useful, const std::string& why);
 
 class Command {
  public:
@@ -54,6 +59,8 @@ class Command {
   // `T` is one of the types that arguments.cpp instantiates this for; the linker names one that is missing there.
   template <class T>
   Argument* add_option(const std::string& names, T& target, const std::string& help = "");
+  // "odd,real" is two values, and so are two words; a check of it sees one after the other.
+  Argument* add_list(const std::string& names, std::vector<std::string>& target, const std::string& help = "");
   Argument* add_flag(const std::string& names, bool& target, const std::string& help = "");
   Command* add_subcommand(const std::string& name, const std::string& description);
   Command* group(const std::string& name);
@@ -63,6 +70,7 @@ class Command {
   void set_version(const std::string& text);
   bool has_subcommand(const std::string& name) const;
   // Every argument that was added so far, here and in all subcommands; `command` is "" here, "experiment run" there.
+  std::vector<const Argument*> arguments();
   void for_each_argument(const std::function<void(const std::string& command, Argument&)>& see);
 
   // Parses and runs the callbacks, whose exceptions pass through. Returns the exit code where there was nothing to run: 0 after --help

@@ -258,12 +258,13 @@ void add_doctor_command(Command& app, const CommandLine& line, int& exit_code) {
   c->footer(
       "Exit code 3 when the main job (a GPU profile with counters) cannot run here.\nExamples:\n  stepscope doctor\n"
       "  stepscope doctor --gpus 2 --links links.json");
-  c->callback([json, sweep, line, &exit_code] {
+  c->callback([json, sweep, line, all = c->arguments(), &exit_code] {
     if (asked_for(*sweep)) {
+      if (*json) throw stepscope::InputError("--json: --gpus N prints a table, and --links FILE writes JSON; leave it out");
       exit_code = sweep_links(*sweep, line);
       return;
     }
-    if (!sweep->links.empty()) throw stepscope::InputError(fmt::format("--links {}: expected --gpus N with it", sweep->links));
+    only_these(all, {"--json"}, "expected --gpus N with it");
     Report r;
     check_gpu(r, std::filesystem::read_symlink("/proc/self/exe").string());
     check_several_gpus(r);

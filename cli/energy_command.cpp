@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/errors.h"
 #include "base/json_read.h"
@@ -33,7 +32,7 @@ struct EnergyFlags {
   energy::MeasureOptions measure;
   std::string from, out, profile;
   bool json = false, quiet = false;
-  std::vector<const Argument*> of_a_measurement;
+  std::vector<const Argument*> all;
   const Argument* steps = nullptr;
 };
 
@@ -77,9 +76,9 @@ energy::Document measured([[maybe_unused]] const EnergyFlags& f, [[maybe_unused]
 
 void run(const EnergyFlags& f, const CommandLine& line) {
   if (!f.from.empty())
-    for (const Argument* o : f.of_a_measurement)
-      if (o->count() > 0) throw InputError(fmt::format("{}: --from reads what was measured; leave one of the two out", o->name()));
+    only_these(f.all, {"--out", "--from", "--profile", "--quiet", "--json"}, "--from reads what was measured; leave one of the two out");
   if (f.steps->count() > 0) throw InputError("--steps: as many are taken as the seconds of --warm-s and of the windows hold; leave it out");
+  refuse_val_data(f.trainer);
   check_files_differ({{"--from", f.from}}, {{"-o/--out", f.out}, {"--profile", f.profile}});
   if (!f.out.empty()) stepscope::check_output(f.out, "-o/--out");
   std::optional<profiler::ProfileDocument> profile;
@@ -128,10 +127,11 @@ void add_energy_command(Command& app, const CommandLine& line, int&) {
   c->add_flag("--alone", m.alone, "measure each op back to back without the step, too");
   c->add_flag("--quiet,-q", f->quiet, "do not say on stderr what is measured next");
   c->add_flag("--json", f->json, "print the document instead of the table");
-  const std::set<std::string> also_from_a_file{"--help", "--out", "--from", "--profile", "--quiet", "--json"};
+  f->all = c->arguments();
   c->for_each_argument([&](const std::string&, Argument& a) {
-    if (!also_from_a_file.contains(a.name())) f->of_a_measurement.push_back(&a);
-    if (a.name() == "--steps") f->steps = a.group("");  // one of the trainers' flags, and the only one that is refused
+    // Of the trainers' flags these two are refused.
+    if (a.name() == "--steps") f->steps = a.group("");
+    if (a.name() == "--val-data") a.group("");
   });
   c->footer(
       "Exit 3: no GPU, or one whose energy cannot be counted.\n"

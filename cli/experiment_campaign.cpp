@@ -104,6 +104,7 @@ void add_verdict_flags(Command& c, VerdictFlags& f, const std::string& out_help)
 }
 
 void run_since(const SinceFlags& f, const CommandLine& line, int& exit_code) {
+  refuse_val_data(f.trainer);
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
   gpt2::check_run(trainer_options(flags), loop_options(flags));

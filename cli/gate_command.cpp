@@ -72,25 +72,19 @@ gate::TrainerFactory factory(const std::string& trainer) {
 
 const char* default_matmul(const std::string& trainer) { return trainer == "mixed" ? "bf16" : "fp32"; }
 
-// Throws for each flag given that does nothing in this kind of check: who gave it would believe that it did.
-void only_these(const GateFlags& f, const std::set<std::string>& useful, const char* why) {
-  for (const Argument* flag : f.all)
-    if (flag->count() > 0 && !useful.contains(flag->name())) throw InputError(fmt::format("{}: {}", flag->name(), why));
-}
-
 void check_flags_have_a_use(const GateFlags& f) {
   if (f.check_receipts)
-    return only_these(f, {"--check-receipts", "--receipt-folder", "--source-root", "--json"},
+    return only_these(f.all, {"--check-receipts", "--receipt-folder", "--source-root", "--json"},
                       "--check-receipts compares files and runs nothing; leave one of the two out");
   if (!f.source_root.empty()) throw InputError("--source-root: expected --check-receipts with it");
   if (!f.receipt_folder.empty() && !f.write_receipt)
     throw InputError("--receipt-folder: expected --write-receipt or --check-receipts with it");
   if (f.write_receipt)
-    only_these(f, {"--write-receipt", "--trainer", "--seed", "--receipt-folder", "--verbose", "--json"},
+    only_these(f.all, {"--write-receipt", "--trainer", "--seed", "--receipt-folder", "--verbose", "--json"},
                "--write-receipt checks every variant and every matmul mode of the gate's own models; give only --trainer, --seed and "
                "--receipt-folder with it");
   if (!f.checkpoint.empty())
-    only_these(f, {"--checkpoint", "--state", "--trainer", "--matmul", "--variant", "--verbose", "--json"},
+    only_these(f.all, {"--checkpoint", "--state", "--trainer", "--matmul", "--variant", "--verbose", "--json"},
                "--checkpoint and --state are compared as they are; leave it out");
   for (const Argument* flag : f.all)
     if (!f.seeds.empty() && flag->count() > 0 &&
@@ -390,6 +384,7 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
 
 void run(GateFlags f, int& exit_code) {
   if (f.list_checks) {
+    only_these(f.all, {"--list-checks"}, "--list-checks prints a list and checks nothing; leave one of the two out");
     for (const gate::ModelCheck& c : gate::model_checks()) fmt::print("{:<22} {}\n", c.name, c.what);
     return;
   }
@@ -458,11 +453,10 @@ void add_gate_command(Command& app, int& exit_code) {
       ->each([f](const std::string&) { f->seed_given = true; });
   c->add_flag("--no-ops", f->no_ops, "skip the op-level checks");
   c->add_flag("--no-model", f->no_model, "skip the whole-model checks");
-  c->add_option("--op-sizes", f->op_sizes,
-                "check ops at these shapes: odd, real (those of d12, 124M parameters), huge (more logits than 31 bits count), or reduced "
-                "(for compute-sanitizer, which needs each "
-                "loop over a capped grid to turn twice and no oracle)")
-      ->delimiter(',')
+  c->add_list("--op-sizes", f->op_sizes,
+              "check ops at these shapes: odd, real (those of d12, 124M parameters), huge (more logits than 31 bits count), or reduced "
+              "(for compute-sanitizer, which needs each "
+              "loop over a capped grid to turn twice and no oracle)")
       ->one_of({"odd", "real", "huge", "reduced"})
       ->capture_default_str();
   c->add_flag("--write-receipt", f->write_receipt, "check every variant and matmul mode; if all pass, write receipts/TRAINER.json");
@@ -485,7 +479,7 @@ void add_gate_command(Command& app, int& exit_code) {
                 "GB of d12)");
   c->add_flag("--verbose", f->verbose, "print a line for every tensor");
   c->add_flag("--json", f->json, "print JSON");
-  c->for_each_argument([&](const std::string&, const Argument& a) { f->all.push_back(&a); });
+  f->all = c->arguments();
   c->footer(
       "Exit 0: passed. 1: something is wrong. 2: bad flags, or a damaged receipt. 3: no GPU.\n"
       "Examples:\n"

@@ -32,6 +32,7 @@ struct IngestFlags {
   bool metrics_command = false;
   ReportFlags report;
   const Argument* step_range_flag = nullptr;
+  std::vector<const Argument*> all;
 };
 
 profiler::ForeignReport read_report(const IngestFlags& f) {
@@ -49,6 +50,8 @@ profiler::ForeignReport read_report(const IngestFlags& f) {
   const std::string_view text = file.text();
   if (profiler::looks_like_ncu_csv(text)) return profiler::read_ncu_csv(text, f.file);
   if (bytes.empty()) throw InputError(f.file + ": the file is empty");
+  if (text.substr(0, 200).find("\"stepscope.profile/") != std::string_view::npos)
+    throw InputError(fmt::format("{}: a profile document already; `stepscope report {}` shows it", f.file, f.file));
   throw InputError(
       fmt::format("{}: neither an Nsight Compute report (.ncu-rep, begins with \"NVR\"), nor its CSV (a line begins with "
                   "\"ID\",\"Process ID\"), nor an SQLite export of Nsight Systems (`nsys export --type sqlite` makes one of a .nsys-rep)",
@@ -78,6 +81,7 @@ profiler::Ceilings ceilings_of(const std::string& path) {
 
 void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   if (f.metrics_command) {
+    only_these(f.all, {"--metrics-command"}, "--metrics-command prints a command line and reads nothing; leave one of the two out");
     fmt::print("{}\n", profiler::metrics_command());
     return;
   }
@@ -133,6 +137,7 @@ void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
   c->add_option("--metrics-csv", f->metrics, "write every metric of every result to this file, in base units");
   c->add_flag("--metrics-command", f->metrics_command, "print the ncu command line that collects the metrics that are read, and stop");
   add_report_flags(*c, f->report);
+  f->all = c->arguments();
   c->footer(
       "Examples:\n"
       "  stepscope ingest report.ncu-rep\n"

@@ -125,7 +125,7 @@ void add_scaling_command(Command& app) {
   Command* c = app.add_subcommand("scaling", "Predict the step on other numbers of GPUs from the profile of one");
   c->add_option("profile", f->profile, "profile document of one GPU")->required();
   c->add_option("--ceilings", f->links, "sweep of collectives that `doctor --gpus N` wrote")->required();
-  c->add_option("--gpus", f->gpus, "numbers of GPUs")->check(whole(1, 1 << 20))->delimiter(',')->capture_default_str();
+  c->add_list("--gpus", f->gpus, "numbers of GPUs")->check(whole(1, 1 << 20))->capture_default_str();
   c->add_flag("--weak", f->weak, "every GPU keeps the profile's batch (default)");
   c->add_flag("--strong", f->strong, "all GPUs together have one batch, so that each has fewer rows");
   c->add_option("--global-tokens", f->global_tokens, "tokens of that batch (default: the profile's)")->check(whole(1));

@@ -41,10 +41,16 @@ struct TrainFlags {
   int64_t eval_every = 0, eval_limit = 0;
   std::vector<std::string> sweep_rates;
   bool resume = false, quiet = false, json = false, list_variants = false;
-  const Argument *val_data = nullptr, *learning_rate = nullptr;
+  const Argument *val_data = nullptr, *learning_rate = nullptr, *accumulation = nullptr;
+  std::vector<const Argument*> all;
 };
 
-void print_variants() {
+// Of one trainer, or of both where it is "auto".
+void print_variants(const TrainerFlags& flags) {
+  const std::string& trainer = flags.trainer;
+  if (trainer != "auto") check_abilities(flags);
+  if (trainer == "reference")
+    throw stepscope::InputError("--list-variants: the CPU reference has no variants, --trainer mixed and fp32 do");
 #ifdef STEPSCOPE_WITH_CUDA
   const auto print = [](const char* trainer, const std::vector<gpt2::VariantFacts>& variants) {
     fmt::print("{}: * marks the default of a slot; if a shape forbids it, the next variant that can run takes its place\n", trainer);
@@ -56,8 +62,10 @@ void print_variants() {
       if (!v.refused.empty()) fmt::print("    {:<22} refused: {}\n", "", v.refused);
     }
   };
-  print("mixed", mixed::mixed_variant_facts());
-  print("fp32", fp32::fp32_variant_facts());
+  if (trainer != "fp32") print("mixed", mixed::mixed_variant_facts());
+  if (trainer != "mixed") print("fp32", fp32::fp32_variant_facts());
+#else
+  throw stepscope::MachineError("--list-variants: this stepscope was built without device code, and only the GPU trainers have variants");
 #endif
   fmt::print("reference: no variants\n");
 }
@@ -108,8 +116,9 @@ void print_summary(const std::vector<double>& ms, double tokens, double loss) {
   // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
   const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
   const double m = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()));
-  fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({} steps, first {} left out of the median)\n", m, tokens / m * 1e3,
-             loss, ms.size(), skip);
+  fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({}{})\n", m, tokens / m * 1e3, loss,
+             ms.size() == 1 ? "1 step" : fmt::format("{} steps", ms.size()),
+             skip == 0 ? "" : fmt::format(", first {} left out of the median", skip));
 }
 
 gpt2::LoopOptions all_loop_options(const TrainFlags& f, const TrainerFlags& settled, const CommandLine& line) {
@@ -282,6 +291,8 @@ void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
   for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
   check_files_differ(inputs, {{"--log", f.log}, {"--run-json", f.run_json}});
   if (f.val_data->count() > 0 && f.val_every == 0) throw stepscope::InputError("--val-data: expected --val-every N with it");
+  if (f.ranks.total_batch > 0 && f.accumulation->count() > 0)
+    throw stepscope::InputError("--accumulation: --total-batch sets it; leave one of the two out");
   TrainerFlags settled = f.trainer;
   if (!f.sweep_rates.empty()) {
     if (f.learning_rate->count() > 0) throw stepscope::InputError("--lr: --sweep-learning-rates names the rates; leave one of the two out");
@@ -313,6 +324,7 @@ void add_train_command(Command& app, const CommandLine& line, int& exit_code) {
   c->for_each_argument([&](const std::string&, const Argument& a) {
     if (a.name() == "--val-data") f->val_data = &a;
     if (a.name() == "--lr") f->learning_rate = &a;
+    if (a.name() == "--accumulation") f->accumulation = &a;
   });
   add_rank_flags(*c, f->ranks);
   Argument* val_every = c->add_option("--val-every", f->val_every, "steps between two validation losses; 0 = never")->check(whole(0));
@@ -343,12 +355,12 @@ void add_train_command(Command& app, const CommandLine& line, int& exit_code) {
       ->check(whole(0))
       ->needs(eval);
   c->add_option("--eval-limit", f->eval_limit, "ask only the first N examples of --eval (default: all)")->check(whole(1))->needs(eval);
-  auto* sweep = c->add_option("--sweep-learning-rates", f->sweep_rates,
-                              "do the run once per rate, such as 1e-4,3e-4,1e-3, and print which came to the lowest loss");
-  sweep->delimiter(',')->check(real_above(0, 1e38))->type_name("RATE,RATE,…");
+  auto* sweep = c->add_list("--sweep-learning-rates", f->sweep_rates,
+                            "do the run once per rate, such as 1e-4,3e-4,1e-3, and print which came to the lowest loss");
+  sweep->check(real_above(0, 1e38))->type_name("RATE,RATE,…");
   c->add_flag("--quiet,-q", f->quiet, "print only the summary line");
   c->add_flag("--json", f->json, "print one JSON object per step");
-  c->add_flag("--list-variants", f->list_variants, "print the ops that have variants, and stop");
+  c->add_flag("--list-variants", f->list_variants, "print the ops that have variants, of both GPU trainers or of --trainer, and stop");
   c->add_option("--cpu-recording", f->cpu_recording, "write the CPU reference's ranges as a recording")
       ->group("");  // set by `profile` for the CPU reference
   for (Argument* other : {checkpoints, run_json, eval}) sweep->excludes(other);
@@ -360,8 +372,12 @@ void add_train_command(Command& app, const CommandLine& line, int& exit_code) {
       "  stepscope train --checkpoints run1 --checkpoint-every 100 --resume --steps 1000\n"
       "  stepscope train --trainer reference --model tiny --steps 20 --log run.jsonl\n"
       "  stepscope train --trainer reference --model tiny --steps 10 --sweep-learning-rates 1e-4,1e-3,1e-2");
+  f->all = c->arguments();
   c->callback([f, line, &exit_code] {
-    if (f->list_variants) return print_variants();
+    if (f->list_variants) {
+      only_these(f->all, {"--list-variants", "--trainer"}, "--list-variants prints a list and trains nothing; leave one of the two out");
+      return print_variants(f->trainer);
+    }
     run(*f, line, exit_code);
   });
 }

@@ -257,6 +257,10 @@ std::optional<std::string> settle(TrainerFlags& f) {
   return notice;
 }
 
+void refuse_val_data(const TrainerFlags& f) {
+  if (!f.val_data.empty()) throw InputError("--val-data: the steps that are measured have no validation loss; leave it out");
+}
+
 std::vector<std::string> as_arguments(const TrainerFlags& f, int64_t steps) {
   std::vector<std::string> a{"train", "--trainer", f.trainer, "--model", f.model};
   auto add = [&](const char* flag, const std::string& value) { a.insert(a.end(), {flag, value}); };

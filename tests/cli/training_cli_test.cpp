@@ -175,6 +175,8 @@ TEST_F(TrainingCli, bad_sweeps) {
   refused("--sweep-learning-rates 1e-3", "at least two");
   refused("--sweep-learning-rates 1e-3,0.001", "stands there twice");
   refused("--sweep-learning-rates 1e-3,x", "--sweep-learning-rates");
+  for (const char* list : {"1e-4,,1e-3", "1e-4,1e-3,", ",1e-4,1e-3"})
+    refused(std::string("--sweep-learning-rates ") + list, "found '" + std::string(list) + "', expected a value on both sides of a comma");
   refused("--sweep-learning-rates 1e-3,0", "--sweep-learning-rates");
   refused("--sweep-learning-rates 1e-3,1e-2 --checkpoints " + file("c"), "--checkpoints");
   const Outcome all = train("--steps 4 --sweep-learning-rates 1e30,1e31");

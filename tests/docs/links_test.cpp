@@ -120,7 +120,7 @@ const std::set<std::string> kForeignFlags = {"--cache-control", "--clock-control
 
 TEST(PageNames, FlagsThatAPageNamesAreFlagsOfACommand) {
   std::set<std::string> known{"--help", "--version"};
-  const std::regex declared(R"re(add_(?:option|flag)\w*\(\s*"([^"]*)")re"), flag(R"((^|[\s,\[("])(--[a-z][a-z0-9-]+))");
+  const std::regex declared(R"re(add_(?:option|flag|list)\w*\(\s*"([^"]*)")re"), flag(R"((^|[\s,\[("])(--[a-z][a-z0-9-]+))");
   for (const auto& e : fs::directory_iterator(root() / "cli")) {
     if (e.path().extension() != ".cpp" && e.path().extension() != ".h") continue;
     const std::string text = read(e.path());
