@@ -23,6 +23,7 @@
 #include "gpt2/data/token_shards.h"
 #include "gpt2/data/tokenizer.h"
 #include "gpt2/evaluation.h"
+#include "gpt2/training_state.h"
 
 namespace cli {
 namespace {
@@ -51,6 +52,12 @@ void check(const std::string& path) {
   if (file.bytes().size() < sizeof magic)
     throw stepscope::InputError(
         fmt::format("{}: {} bytes, too few for any of the formats; expected {} or more", path, file.bytes().size(), sizeof magic));
+  if (gpt2::begins_as_training_state(file.bytes())) {
+    const gpt2::TrainingState s = gpt2::parse_training_state(file.bytes(), path);
+    fmt::print("{}: training state after step {}{}, B={} T={}, {} parameters\n", path, s.step,
+               s.trainer.empty() ? "" : fmt::format(" of the {} trainer", s.trainer), s.batch_size, s.seq_len, s.m.size());
+    return;
+  }
   std::copy_n(file.bytes().data(), sizeof magic, reinterpret_cast<std::byte*>(&magic));
   switch (magic) {
     case kTokens: {
@@ -73,12 +80,18 @@ void check(const std::string& path) {
       print_eval_set(path, gpt2::parse_eval_set(file.bytes(), path));
       return;
     }
-    case kState:
-      fmt::print("{}: reference state; `stepscope gate --trainer reference --checkpoint F --state {}` checks it\n", path, path);
+    case kState: {
+      const auto [batch_size, seq_len] = gpt2::reference_state_shape(file.bytes(), path);
+      fmt::print(
+          "{}: reference state, B={} T={}; its size follows from its model: `stepscope gate --trainer reference --checkpoint F "
+          "--state {}` checks the rest\n",
+          path, batch_size, seq_len, path);
       return;
+    }
     default:
       throw stepscope::InputError(fmt::format(
-          "{}: begins with magic {}, expected {} (tokens), {} (checkpoint), {} (reference state), {} (tokenizer) or {} (evaluation set)",
+          "{}: begins with magic {}, expected {} (tokens), {} (checkpoint), {} (reference state), {} (tokenizer), {} (evaluation set) or "
+          "SSTATE (training state)",
           path, magic, kTokens, kCheckpoint, kState, kTokenizer, kEvalSet));
   }
 }
@@ -184,8 +197,8 @@ void add_data_command(Command& app, int&) {
   Command* c = app.add_subcommand("data", "Tokenize text to token shards, download known sets, convert weights, check binary files");
   auto* texts = c->add_option("text", t.texts, "text files to tokenize with GPT-2's byte-level BPE")->type_name("TEXT");
   auto* check_option = c->add_option("--check", f->check,
-                                     "check token shards, checkpoints, tokenizers, reference states and evaluation sets; stop at the first "
-                                     "damaged one with exit 2 and say what is wrong");
+                                     "check token shards, checkpoints, training states, tokenizers, reference states and evaluation sets; "
+                                     "stop at the first damaged one with exit 2 and say what is wrong");
   auto* fetch = c->add_option("--fetch", f->fetch, fmt::format("download a known set and check it: {}", fmt::join(fetched_sets(), ", ")));
   auto* import_option =
       c->add_option("--import", f->import_file, "make the checkpoint --out of GPT-2 weights from Hugging Face (model.safetensors)");

@@ -170,6 +170,8 @@ class Maker {
     if (e.context.empty()) fail("an empty context", "text");
     size_t words = 6 + e.context.size();
     for (const std::string& completion : q.completions) {
+      // Nothing but the space in front of it would be judged: a cell that was lost. HellaSwag's endings go where llm.c's script puts them.
+      if (!hellaswag_ && completion.find_first_not_of(" \t\r\n") == std::string::npos) fail("an empty answer", "text");
       e.completions.push_back(bpe_.encode(" " + completion));
       words += 1 + e.completions.back().size();
     }

@@ -39,6 +39,14 @@ CheckpointHeader read_header(ByteReader& reader) {
   return {config, static_cast<CheckpointPrecision>(version), total};
 }
 
+ReferenceStateShape read_state_header(ByteReader& reader) {
+  const LlmcHeader h = read_llmc_header(reader, kStateMagic, "reference state");
+  if (h[1] != kStateVersion) reader.fail(fmt::format("reference state version {}, expected {}", h[1], kStateVersion));
+  if (h[2] < 1) reader.fail(fmt::format("batch size {}, expected at least 1", h[2]));
+  if (h[3] < 1) reader.fail(fmt::format("sequence length {}, expected at least 1", h[3]));
+  return {h[2], h[3]};
+}
+
 float widen(uint16_t bf16) { return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16); }
 
 uint16_t round_to_bf16(float value) {
@@ -123,14 +131,18 @@ uint64_t save_checkpoint(const std::filesystem::path& path, const ModelConfig& c
   return out.sum.value();
 }
 
+ReferenceStateShape reference_state_shape(std::span<const std::byte> bytes, const std::string& source) {
+  ByteReader reader(bytes, source);
+  const ReferenceStateShape shape = read_state_header(reader);
+  const uint64_t tokens = static_cast<uint64_t>(shape.batch_size) * static_cast<uint64_t>(shape.seq_len);
+  reader.take(8 * tokens, "inputs and targets");
+  return shape;
+}
+
 ReferenceState parse_reference_state(std::span<const std::byte> bytes, const ModelConfig& config, const std::string& source) {
   ByteReader reader(bytes, source);
-  const LlmcHeader h = read_llmc_header(reader, kStateMagic, "reference state");
-  if (h[1] != kStateVersion) reader.fail(fmt::format("reference state version {}, expected {}", h[1], kStateVersion));
-  const int64_t B = h[2], T = h[3];
-  if (B < 1) reader.fail(fmt::format("batch size {}, expected at least 1", B));
-  if (T < 1 || T > config.max_seq_len)
-    reader.fail(fmt::format("sequence length {}, expected 1 to {} (the model's)", T, config.max_seq_len));
+  const auto [B, T] = read_state_header(reader);
+  if (T > config.max_seq_len) reader.fail(fmt::format("sequence length {}, expected 1 to {} (the model's)", T, config.max_seq_len));
   // B < 2^31, T <= 2^24, V <= 2^24: the logits' count can pass 2^64, so it is bounded by the file before it
   // is multiplied out.
   const int64_t tokens = B * T, total = tensor_layout(config).total;

@@ -44,6 +44,11 @@ struct ReferenceState {
   float loss = 0;
   std::vector<float> gradients;  // tensor_layout(config).total
 };
+// What the file says without its model: it is at least as long as its tokens.
+struct ReferenceStateShape {
+  int64_t batch_size = 0, seq_len = 0;
+};
+ReferenceStateShape reference_state_shape(std::span<const std::byte> file, const std::string& source);
 ReferenceState parse_reference_state(std::span<const std::byte> file, const ModelConfig& config, const std::string& source);
 ReferenceState load_reference_state(const std::filesystem::path& path, const ModelConfig& config);
 void save_reference_state(const std::filesystem::path& path, const ModelConfig& config, const ReferenceState& state);

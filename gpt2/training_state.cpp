@@ -106,6 +106,10 @@ std::optional<int64_t> step_of(const std::string& name) {
 
 }  // namespace
 
+bool begins_as_training_state(std::span<const std::byte> bytes) {
+  return bytes.size() >= kMagic.size() && std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0;
+}
+
 TrainingState parse_training_state(std::span<const std::byte> bytes, const std::string& source) {
   ByteReader reader(bytes, source);
   if (reader.remaining() < fixed_bytes(fields_of_version(1)))

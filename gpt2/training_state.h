@@ -33,6 +33,7 @@ struct TrainingState {
   std::string trainer;                                    // Trainer::name(); "" in files of version 1, which do not say
   std::vector<float> m, v;                                // AdamW moments, one per parameter
 };
+bool begins_as_training_state(std::span<const std::byte> file);
 TrainingState parse_training_state(std::span<const std::byte> file, const std::string& source);
 TrainingState load_training_state(const std::filesystem::path& path);
 void save_training_state(const std::filesystem::path& path, const TrainingState& state);

@@ -117,6 +117,8 @@ TEST(cli, a_job_script_that_always_resumes_works_from_its_first_to_its_last_star
   const Outcome second = stepscope(line + " --steps 4");
   EXPECT_EQ(second.exit_code, 0) << second.err;
   EXPECT_THAT(second.err, HasSubstr("resumed after step 2"));
+  EXPECT_THAT(stepscope("data --check " + checkpoints + "/step-00000004/state.bin").out,
+              HasSubstr("state.bin: training state after step 4 of the reference trainer, B=1 T=8, 495104 parameters"));
   const std::string written = slurp(record);
   for (const char* steps : {" --steps 4", " --steps 3"}) {
     const Outcome last = stepscope(line + steps);

@@ -137,6 +137,10 @@ TEST_F(DataCli, bad_input_is_refused_with_a_sentence_and_nothing_is_written) {
     EXPECT_EQ(o.exit_code, 2) << arguments;
     EXPECT_THAT(o.err, HasSubstr(message)) << arguments;
   }
+  std::ofstream(file("state"), std::ios::binary) << std::string("SSTATE\r\n", 8) << std::string(100, '\0');
+  o = stepscope("data --check " + file("state"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("state: truncated: 108 bytes, a training state has at least 120"));
   o = stepscope("data");
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("expected text files"));

@@ -118,6 +118,8 @@ TEST_F(EvalSetCli, bad_questions_name_file_and_line) {
   refused("hellaswag", "b.jsonl", R"({"ctx": "a", "label": "", "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "\"label\" is \"\"");
   refused("hellaswag", "b.jsonl", R"({"ctx": "a", "label": 0, "endings": ["a", "a", "a"]})", "b.jsonl:1", "a list of 3");
   refused("hellaswag", "b.jsonl", R"({"ctx": "a", "label": 0, "endings": ["a", "a", "a", 4]})", "b.jsonl:1", "holds 4");
+  refused("mmlu", "b.csv", "q,a,b,c,d,A\nq,a,,c,d,A\n", "b.csv:2", "an empty answer");
+  refused("mmlu", "b.csv", "q,a,b,\" \",d,A\n", "b.csv:1", "an empty answer");
   refused("mmlu", "b.jsonl", good, "b.jsonl:1", "no \"question\"");
   refused("mmlu", "b.csv", "q,a,b,c,d,A\nq,a,b,c,A\n", "b.csv:2", "5 fields");
   refused("mmlu", "b.csv", "q,a,b,c,d,E\n", "b.csv:1", "the right answer is 'E'");

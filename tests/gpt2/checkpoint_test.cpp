@@ -114,6 +114,16 @@ TEST(ReferenceState, GoldenFileWrittenElsewhereIsReadAndWrittenBackByteForByte) 
   EXPECT_EQ(read_bytes(folder / "copy.bin"), read_bytes(kGoldenState));
 }
 
+TEST(ReferenceState, ItsShapeIsReadWithoutItsModel) {
+  const auto bytes = read_bytes(kGoldenState);
+  const std::span<const std::byte> all(bytes);
+  const ReferenceStateShape shape = reference_state_shape(all, "s.bin");
+  EXPECT_EQ(shape.batch_size, 4);
+  EXPECT_EQ(shape.seq_len, 64);
+  EXPECT_INPUT_ERROR(reference_state_shape(all.first(1024 + 8 * 4 * 64 - 1), "s.bin"), "s.bin: truncated: inputs and targets");
+  EXPECT_INPUT_ERROR(reference_state_shape(all.first(20), "s.bin"), "s.bin: truncated");
+}
+
 TEST(ReferenceState, StatesOfAnotherModelAndBadTokensAreRefused) {
   const ModelConfig config = checkpoint_config(kGolden);
   const auto good = read_bytes(kGoldenState);
