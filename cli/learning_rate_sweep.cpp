@@ -111,6 +111,9 @@ void sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& op
   gpt2::check_run(trainer_options(flags), options);
   if (!sweep.log.empty())
     for (const std::string& rate : sweep.rates) gpt2::check_run_log(log_of(sweep.log, rate), false);
+  // Of the peak it tells shares, so it is the same for every rate.
+  if (const std::string misfit = options.learning_rate.misfit(options.steps); !misfit.empty())
+    fmt::print(stderr, "stepscope: {}\n", misfit);
   std::vector<Outcome> outcomes;
   for (const std::string& rate : sweep.rates) {
     outcomes.push_back(run_one(flags, options, rate, sweep.log.empty() ? "" : log_of(sweep.log, rate)));

@@ -16,6 +16,21 @@ void check_schedule(std::string_view name) {
   throw stepscope::InputError(fmt::format("--lr-schedule {}: expected cosine, linear, constant or wsd", name));
 }
 
+std::string LearningRate::misfit(int64_t steps) const {
+  const auto share = [this](int64_t step) { return fmt::format("{:.3g}% of the peak", peak > 0 ? 100 * at(step) / peak : 0); };
+  if (warmup > steps)
+    return fmt::format("--lr-warmup {}: the run ends at step {}, before the learning rate is at its peak; its last is {}", warmup, steps,
+                       share(steps - 1));
+  if (schedule == "constant") return "";
+  if (warmup > total)
+    return fmt::format("--lr-warmup {}: the schedule ends at step {}, so the learning rate falls from its peak to {} at once", warmup,
+                       total, share(warmup));
+  if (total < steps)
+    return fmt::format("--lr-total-steps {}: the schedule ends there, {} steps before the run; they train at {}", total, steps - total,
+                       share(total));
+  return "";
+}
+
 float LearningRate::at(int64_t step) const {
   if (step < warmup) return static_cast<float>(peak * static_cast<double>(step + 1) / static_cast<double>(warmup));
   if (schedule == "constant") return peak;

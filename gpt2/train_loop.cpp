@@ -1,5 +1,6 @@
 #include "gpt2/train_loop.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,6 +9,7 @@
 #include <limits>
 #include <optional>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/output_file.h"
 #include "gpt2/data/token_source.h"
@@ -171,10 +173,25 @@ std::string finished_text(const CheckpointStore::Loaded& checkpoint, const LoopO
                      checkpoint.state.step, o.steps, o.run_json.empty() ? "" : fmt::format("; {} stays as it is", o.run_json));
 }
 
+// Held as long as the run: two that keep checkpoints in one folder would remove each other's, and resume from the other's.
+Descriptor lock_checkpoints(const LoopOptions& o) {
+  if (o.checkpoint_dir.empty() || rank_of(o) != 0) return Descriptor();
+  std::error_code said_when_it_is_opened;
+  std::filesystem::create_directories(o.checkpoint_dir, said_when_it_is_opened);
+  Descriptor folder(::open(o.checkpoint_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder && !lock_as_writer(folder.get(), false))
+    throw InputError(fmt::format("--checkpoints {}: another run keeps its checkpoints there, expected another folder", o.checkpoint_dir));
+  return folder;
+}
+
 class Run {
  public:
   Run(Trainer& trainer, const LoopOptions& options, const std::function<void(const StepLog&)>& on_step)
-      : trainer_(trainer), o_(options), on_step_(on_step), around_(open_surroundings(trainer.options(), options)) {
+      : trainer_(trainer),
+        o_(options),
+        on_step_(on_step),
+        checkpoints_lock_(lock_checkpoints(options)),
+        around_(open_surroundings(trainer.options(), options)) {
     const TrainerOptions& t = trainer.options();
     const size_t tokens = static_cast<size_t>(t.batch_size * t.seq_len), micro = static_cast<size_t>(o_.accumulation);
     inputs_.resize(tokens * micro);
@@ -191,6 +208,7 @@ class Run {
       trainer_.read(State::parameters, parameters);
       compare_replicas(*o_.channel, parameters, done_ == 0 ? "before the first step" : "in the checkpoint that they resume from");
     }
+    if (const std::string misfit = o_.learning_rate.misfit(o_.steps); !misfit.empty()) note(misfit);
     if (o_.on_start) o_.on_start(done_);
     if (o_.overfit) {
       around_.data->seek({});
@@ -454,6 +472,7 @@ class Run {
   Trainer& trainer_;
   const LoopOptions& o_;
   const std::function<void(const StepLog&)>& on_step_;
+  Descriptor checkpoints_lock_;  // before `around_`, which looks into the folder
   Surroundings around_;
   std::vector<int32_t> inputs_, targets_;  // (accumulation, B, T)
   std::vector<Batch> batches_;             // views of them

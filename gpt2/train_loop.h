@@ -23,6 +23,8 @@ struct LearningRate {
   int64_t total = 1;            // steps of the whole run
   // Rate of step `step` (0-based). wsd: constant, then linear decay over the last 20% of the steps.
   float at(int64_t step) const;
+  // A sentence about what a run of `steps` steps does not see of the schedule, or sees after its end; "" where it fits.
+  std::string misfit(int64_t steps) const;
 };
 // Throws stepscope::InputError for an unknown schedule name.
 void check_schedule(std::string_view name);

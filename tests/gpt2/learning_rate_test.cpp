@@ -43,6 +43,18 @@ TEST(LearningRate, ConstantStaysAndALongWarmUpIsNoDivisionByZero) {
   EXPECT_FLOAT_EQ(rate("cosine", 10, 10).at(10), 0.1f);
 }
 
+TEST(LearningRate, ARunThatDoesNotSeeItsScheduleIsTold) {
+  EXPECT_EQ(rate("cosine", 10, 10).misfit(10), "");
+  EXPECT_EQ(rate("cosine", 10, 20).misfit(10), "") << "its last step is at the peak";
+  EXPECT_EQ(rate("constant", 0, 5).misfit(10), "") << "it has no end";
+  EXPECT_EQ(rate("constant", 40, 10).misfit(10),
+            "--lr-warmup 40: the run ends at step 10, before the learning rate is at its peak; its last is 25% of the peak");
+  EXPECT_EQ(rate("linear", 0, 8).misfit(10),
+            "--lr-total-steps 8: the schedule ends there, 2 steps before the run; they train at 10% of the peak");
+  EXPECT_EQ(rate("wsd", 6, 5).misfit(10),
+            "--lr-warmup 6: the schedule ends at step 5, so the learning rate falls from its peak to 10% of the peak at once");
+}
+
 TEST(LearningRate, UnknownSchedulesAreRefused) {
   EXPECT_THROW(check_schedule("cosin"), stepscope::InputError);
   for (const char* s : {"cosine", "linear", "constant", "wsd"}) check_schedule(s);

@@ -64,6 +64,7 @@ TEST(TrainLoop, AnOutlierIsLeftOutOnceTheWindowIsFullAndNamed) {
     ToyTrainer trainer(toy_options());
     trainer.spikes_at = 150;
     LoopOptions o = loop_options(160);
+    o.learning_rate.total = 160;
     (of_loss ? o.skip_loss_outliers : o.skip_grad_outliers) = 9;
     std::vector<std::string> notes;
     o.on_note = [&](const std::string& text) { notes.push_back(text); };
@@ -156,6 +157,39 @@ TEST(TrainLoop, StoppedAndResumedItIsBitwiseTheRunThatNeverStopped) {
       EXPECT_EQ(a, b);
     }
   }
+}
+
+TEST(TrainLoop, TwoRunsDoNotKeepCheckpointsInOneFolder) {
+  TemporaryFolder folder;
+  LoopOptions o = loop_options(4);
+  o.checkpoint_dir = (folder / "c").string();
+  int refused = 0;
+  ToyTrainer first(toy_options());
+  train(first, o, [&](const StepLog&) {
+    ToyTrainer second(toy_options());
+    try {
+      train(second, o, {});
+    } catch (const stepscope::InputError& e) {
+      refused += std::string(e.what()).ends_with("c: another run keeps its checkpoints there, expected another folder");
+    }
+  });
+  EXPECT_EQ(refused, 4);
+  EXPECT_EQ(CheckpointStore(o.checkpoint_dir, 9).steps(), std::vector<int64_t>{4});
+  o.resume = true;
+  o.steps = 5;
+  ToyTrainer third(toy_options());
+  EXPECT_EQ(train(third, o, {}).steps.size(), 1u) << "the lock goes with its run";
+}
+
+TEST(TrainLoop, AScheduleThatTheRunDoesNotSeeIsANote) {
+  LoopOptions o = loop_options(4);
+  o.learning_rate.warmup = 8;
+  std::vector<std::string> notes;
+  o.on_note = [&](const std::string& text) { notes.push_back(text); };
+  ToyTrainer trainer(toy_options());
+  train(trainer, o, {});
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_TRUE(notes[0].starts_with("--lr-warmup 8: the run ends at step 4")) << notes[0];
 }
 
 // A run of 4 steps that is finished and has checkpoints of steps 2 and 4; `options` resume it.
