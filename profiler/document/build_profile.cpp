@@ -411,7 +411,7 @@ void explain_absent_counters(ProfileDocument& d, const Recording& r) {
     return;
   }
   if (recording_without_counters(r)) {
-    add_missing(d, {"counters_unavailable", 1, "a trace of Nsight Systems holds times only"});
+    add_missing(d, {"trace_without_counters", 1, ""});
     return;
   }
   const bool any = std::any_of(d.launches.begin(), d.launches.end(), [](const LaunchRow& l) { return l.dram_read_bytes.has_value(); });

@@ -259,6 +259,9 @@ std::string to_json(const ProfileDocument& d) {
 
 ProfileDocument profile_from_json(std::string_view text, const std::string& source) {
   const Json j = stepscope::read_json<Json>(text);
+  if (j.is_discarded() && (text.starts_with("NVR") || text.starts_with("SQLite format 3") || text.starts_with("\"ID\",")))
+    throw stepscope::InputError(
+        fmt::format("{}: not a profile document, but a report of Nsight: `stepscope ingest {}` makes a document of it", source, source));
   if (j.is_discarded() || !j.is_object())
     throw stepscope::InputError(fmt::format("{}: not a profile document: {}", source, stepscope::why_no_object(text, source)));
   const auto schema = j.find("schema");

@@ -187,6 +187,16 @@ class CsvReader {
     return *v;
   }
 
+  // All six are 0 where a result is no kernel's, as that of a range.
+  void refuse_no_threads(const std::vector<std::string>& row, const ForeignResult& result, int64_t line) const {
+    const auto holds_0 = [](const std::array<int64_t, 3>& size) { return std::find(size.begin(), size.end(), 0) != size.end(); };
+    constexpr std::array<int64_t, 3> kNone{};
+    if (result.grid == kNone && result.block == kNone) return;
+    for (const auto& [title, value] : {std::pair{"Grid Size", &result.grid}, std::pair{"Block Size", &result.block}})
+      if (!cell(row, title).empty() && holds_0(*value))
+        refuse({line, column_.at(title)}, fmt::format("found '{}', expected at least 1 each", shown(cell(row, title))));
+  }
+
   ForeignResult result_of(const std::vector<std::string>& row, int64_t line) {
     ForeignResult result;
     result.name = cell(row, "Kernel Name");
@@ -199,6 +209,7 @@ class CsvReader {
     result.device = integer(row, "Device", line);
     result.grid = size(row, "Grid Size", line);
     result.block = size(row, "Block Size", line);
+    refuse_no_threads(row, result, line);
     const auto [at, is_new] = lines_.emplace(std::pair{cell(row, "Process ID"), cell(row, "ID")}, line);
     if (!is_new)
       refuse({line, column_.at("ID")}, fmt::format("result {} of process {} stands in line {} already; a "

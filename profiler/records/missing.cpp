@@ -132,7 +132,10 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "unknown. By default it also flushes caches and locks clocks."},
     {"several_processes", notice, "ingest", "The report holds kernels of several processes, shown as one; --process PID chooses one."},
     {"passes_unknown", notice, "ingest",
-     "Kernels without a pass are shown as unattributed; collect with ncu --nvtx, or place them by --rules."},
+     "Kernels without a pass are shown as unattributed; collect NVTX ranges too (ncu --nvtx, nsys profile --trace cuda,nvtx), or place "
+     "them by --rules."},
+    {"trace_without_counters", notice, "ingest",
+     "A trace of Nsight Systems holds times only, so bytes and tensor use are absent; a report of Nsight Compute has them."},
     {"passes_from_rules", notice, "ingest",
      "Pass, layer and op come from a rules file, which goes by kernel names, not from ranges of the "
      "program."},

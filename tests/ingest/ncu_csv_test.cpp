@@ -235,6 +235,11 @@ TEST(NcuCsv, CellsOfALaunchMustBeWhatTheyAre) {
   EXPECT_THAT(csv_error_of(with("(64, 2, 1)", "64x2")),
               testing::AllOf(HasSubstr("('Grid Size')"), HasSubstr("'64x2'"), HasSubstr("(256, 1, 1)")));
   EXPECT_THAT(csv_error_of(with("(256, 1, 1)", "(256, 1)")), HasSubstr("('Block Size')"));
+  EXPECT_THAT(csv_error_of(with("(256, 1, 1)", "(256, 0, 1)")),
+              testing::AllOf(HasSubstr("('Block Size')"), HasSubstr("found '(256, 0, 1)', expected at least 1 each")));
+  EXPECT_THAT(csv_error_of(with("(64, 2, 1)", "(0, 0, 0)")), HasSubstr("('Grid Size'): found '(0, 0, 0)'"));
+  EXPECT_EQ(read_ncu_csv(with("\"(256, 1, 1)\",\"(64, 2, 1)\"", "\"(0, 0, 0)\",\"(0, 0, 0)\""), "x").results.size(), 1u) << "a range";
+  EXPECT_EQ(read_ncu_csv(with("(64, 2, 1)", ""), "x").results.size(), 1u) << "some versions lack a column";
   EXPECT_THAT(csv_error_of(with("\"7\"", "\"main\"")), testing::AllOf(HasSubstr("('Stream')"), HasSubstr("'main'")));
   EXPECT_THAT(csv_error_of(with("\"k\"", "\"\"")), testing::AllOf(HasSubstr("('Kernel Name')"), HasSubstr("empty")));
   EXPECT_THAT(csv_error_of(table(kUnits, row("0", "five", "k", "\"1\",\"2\""))), HasSubstr("('Process ID')"));

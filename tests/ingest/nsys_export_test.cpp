@@ -136,7 +136,7 @@ TEST(NsysExport, EachStepRangeIsAStepOfTheDocument) {
   EXPECT_DOUBLE_EQ(d.passes[0].time_ns, 100);
   EXPECT_DOUBLE_EQ(*d.totals.idle_ns, 20);
   EXPECT_FALSE(d.totals.dram_read_bytes);
-  EXPECT_TRUE(std::any_of(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "counters_unavailable"; }));
+  EXPECT_TRUE(std::any_of(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "trace_without_counters"; }));
 }
 
 // The document would hold it, and no reader of documents would take it.
