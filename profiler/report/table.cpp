@@ -149,8 +149,9 @@ std::string table_text(const ProfileDocument& d, const TableOptions& o) {
     out += wrapped(d.ceilings.copy_bytes_per_s ? "GB/s is DRAM traffic of kernels, (max) its share of this "
                                                  "device's measured ceiling, headroom the ms above the "
                                                  "floor (docs/metrics.md)."
-                                               : "Times are per step; headroom and shares of ceilings need a "
-                                                 "GPU whose ceilings were measured (docs/metrics.md).",
+                                               : fmt::format("Times are {}; headroom and shares of ceilings need a GPU whose ceilings were "
+                                                             "measured (docs/metrics.md).",
+                                                             measured_alone(d) ? "sums over the report" : "per step"),
                    o.width, 0) +
            "\n";
   }

@@ -16,19 +16,22 @@ void TextTable::row(std::vector<std::string> cells, std::string style) {
 }
 
 std::string TextTable::text(size_t width, bool color) const {
-  constexpr size_t kElasticLeast = 8, kLeftLeast = 12, kLeast = 4;
+  // A name of which 16 columns are left still says which one it is.
+  constexpr size_t kElasticLeast = 8, kDroppedElasticLeast = 16, kLeftLeast = 12, kLeast = 4;
   std::vector<size_t> widths;
   std::vector<bool> shown(columns_.size(), true);
   for (const Column& c : columns_) widths.push_back(display_width(c.header));
   for (const Row& r : rows_)
     for (size_t i = 0; !r.is_note && i < r.cells.size(); ++i) widths[i] = std::max(widths[i], display_width(r.cells[i]));
   const auto gap = [&](size_t i) { return i == 0 ? size_t{0} : columns_[i].align == Align::left ? size_t{2} : size_t{1}; };
-  const auto excess = [&] {
+  const auto taken = [&] {
     size_t total = 0;
     for (size_t i = 0; i < widths.size(); ++i)
       if (shown[i]) total += gap(i) + widths[i];
-    return total - std::min(total, width);
+    return total;
   };
+  const auto excess = [&] { return taken() - std::min(taken(), width); };
+  const std::vector<size_t> wanted = widths;
   const auto shrink = [&](size_t i, size_t least) {
     if (shown[i]) widths[i] -= std::min(excess(), widths[i] - std::min(widths[i], least));
   };
@@ -37,7 +40,7 @@ std::string TextTable::text(size_t width, bool color) const {
       if (columns_[i].align == Align::left && !columns_[i].elastic) shrink(i, least);
   };
   for (size_t i = 0; i < columns_.size(); ++i)
-    if (columns_[i].elastic) shrink(i, kElasticLeast);
+    if (columns_[i].elastic) shrink(i, columns_[i].drop > 0 ? kDroppedElasticLeast : kElasticLeast);
   shrink_left(kLeftLeast);
   std::string dropped;
   while (excess() > 0) {
@@ -51,6 +54,9 @@ std::string TextTable::text(size_t width, bool color) const {
   shrink_left(kLeast);
   for (size_t i = 0; i < columns_.size(); ++i)
     if (columns_[i].elastic) shrink(i, kLeast);
+  // A column that went may have left more room than was missing.
+  for (size_t i = 0; i < columns_.size(); ++i)
+    if (shown[i]) widths[i] += std::min(width - std::min(taken(), width), wanted[i] - widths[i]);
 
   const auto line = [&](const std::vector<std::string>& cells, const std::string& style) {
     std::string out;
@@ -100,6 +106,10 @@ std::string wrapped(const std::string& from_a_file, size_t width, size_t indent)
     const size_t word = display_width(std::string_view(text).substr(at, end - at));
     if (column > indent && column + word > width) new_line();
     while (at < end) {
+      // A word that is longer than a line is cut behind a comma where it has one: names in a list stay whole.
+      const size_t part_end = std::min(text.find(',', at), end - 1) + 1;
+      const size_t part = display_width(std::string_view(text).substr(at, part_end - at));
+      if (column > indent && (at == 0 || text[at - 1] == ',') && column + part > width) new_line();
       const Utf8Character c = utf8_character(text, at);
       if (column > indent && column + c.columns > width) new_line();
       out += text.substr(at, c.bytes);

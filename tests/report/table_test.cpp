@@ -134,6 +134,24 @@ TEST(TextTable, SaysWhichColumnsItDropped) {
   EXPECT_NE(t.text(30, false).find("Not shown at this width: c, b."), std::string::npos) << t.text(30, false);
 }
 
+TEST(TextTable, ANameThatMayGoIsDroppedBeforeItSaysNothing) {
+  TextTable t({{"pass", TextTable::Align::left}, {"ms"}, {"top kernel", TextTable::Align::left, true, 1}});
+  t.row({"forward", "1.234", "0.261 gelu_forward_kernel"});
+  EXPECT_EQ(t.text(31, false), "pass       ms  top kernel\nforward 1.234  0.261 gelu..rnel\n");
+  EXPECT_EQ(t.text(30, false), "pass       ms\nforward 1.234\nNot shown at this width: top\nkernel.\n");
+}
+
+TEST(TextTable, RoomThatADroppedColumnLeavesGoesToCutNames) {
+  TextTable t({{"pass", TextTable::Align::left}, {"ms"}, {"top kernel", TextTable::Align::left, true, 1}});
+  t.row({"communication of ranks", "1.234", "0.261 gelu_forward_kernel"});
+  EXPECT_EQ(t.text(34, false), "pass                      ms\ncommunication of ranks 1.234\nNot shown at this width: top\nkernel.\n");
+}
+
+TEST(Wrapped, AListLongerThanALineIsCutBehindItsCommas) {
+  EXPECT_EQ(wrapped("take aaaaaaaa,bbbbbbbb,cccccccc now", 20, 2), "take\n  aaaaaaaa,bbbbbbbb,\n  cccccccc now");
+  EXPECT_EQ(wrapped("aaaaaaaaaaaaaaaaaaaaaaaa,b", 20, 0), "aaaaaaaaaaaaaaaaaaaa\naaaa,b") << "one name longer than a line";
+}
+
 TEST(TextTable, OfColumnsThatMayGoEquallyWellTheFirstGoes) {
   TextTable t({{"name", TextTable::Align::left},
                {"one", TextTable::Align::right, false, 1},
