@@ -94,6 +94,8 @@ SustainedArm arm_of(const std::vector<const AloneRun*>& runs, const DeviceLimits
   return out;
 }
 
+std::string higher_or_lower(double pct) { return fmt::format("{:.2f}% {}", std::fabs(pct), pct < 0 ? "lower" : "higher"); }
+
 SelfCheckResult settled_check(const std::vector<Round>& rounds) {
   SelfCheckResult out{SelfCheck::settled, false, std::nullopt, kNoticePct, std::nullopt, ""};
   const auto first = log_ratios(rounds, [](const AloneRun& r) { return r.first_half_ns; });
@@ -109,8 +111,8 @@ SelfCheckResult settled_check(const std::vector<Round>& rounds) {
   out.value = ratio_pct(e->mean);
   out.p_value = t_p_value(*e);
   out.notice = std::fabs(*out.value) > kNoticePct && *out.p_value < kNoticeP;
-  out.sentence = fmt::format("settled: from the first to the second half of the counted time the ratio changes by {:+.2f}% (p = {:.2g}){}",
-                             *out.value, *out.p_value, out.notice ? "; it had not settled: take --settle-s 5 --measure-s 5" : "");
+  out.sentence = fmt::format("settled: from the first to the second half of the counted time the ratio changes by {:+.2f}% ({}){}",
+                             *out.value, p_text(*out.p_value), out.notice ? "; it had not settled: take --settle-s 5 --measure-s 5" : "");
   return out;
 }
 
@@ -157,8 +159,8 @@ SelfCheckResult order_check(const std::vector<Round>& rounds) {
   out.p_value = t_p_value({difference, error * std::sqrt(n - 1.0), n - 1});
   out.notice = std::fabs(*out.value) > kNoticePct && *out.p_value < kNoticeP;
   out.sentence =
-      fmt::format("order: B / A is {:+.2f}% higher where A ran first (p = {:.2g}), twice the drift from process to process{}", *out.value,
-                  *out.p_value, out.notice ? "; the balanced order cancels it, longer rests or more heating would remove it" : "");
+      fmt::format("order: B / A is {} where A ran first ({}), twice the drift from process to process{}", higher_or_lower(*out.value),
+                  p_text(*out.p_value), out.notice ? "; the balanced order cancels it, longer rests or more heating would remove it" : "");
   return out;
 }
 
@@ -219,9 +221,13 @@ SelfCheckResult stalls_check(std::span<const AloneRun> runs, const std::vector<R
   }
   const double shift_pct = rounds.empty() ? 0 : ratio_pct((with - without) / static_cast<double>(rounds.size()));
   out.notice = *out.value > kStallsPct || std::fabs(shift_pct) > kNoticePct;
-  out.sentence = fmt::format(
-      "stalls: {:.0f} of {:.0f} steps took more than {} x the median and are left out; with them B / A would be {:+.2f}% higher{}", stalls,
-      steps, kStall, shift_pct, out.notice ? "; something interrupts these programs" : "");
+  if (stalls == 0) {
+    out.sentence = fmt::format("stalls: none of {:.0f} steps took more than {} x the median", steps, kStall);
+    return out;
+  }
+  out.sentence =
+      fmt::format("stalls: {:.0f} of {:.0f} steps took more than {} x the median and are left out; with them B / A would be {}{}", stalls,
+                  steps, kStall, higher_or_lower(shift_pct), out.notice ? "; something interrupts these programs" : "");
   return out;
 }
 

@@ -47,8 +47,8 @@ std::optional<std::string> resampled(const std::vector<PairValue>& pairs, const 
   std::vector<double> values;
   for (const auto& p : pairs) values.push_back(p.log_ratio);
   if (const auto e = estimate(values))
-    out += fmt::format("  {} pairs: mean {:+.3f}%, sd {:.3f}%; bias of the procedure: p = {:.2f}\n", e->n, ratio_pct(e->mean), 100 * e->sd,
-                       slot_bias_p_value(pairs).value_or(1));
+    out += fmt::format("  {} pairs: mean {:+.3f}%, sd {:.3f}%; bias of the procedure: {}\n", e->n, ratio_pct(e->mean), 100 * e->sd,
+                       p_text(slot_bias_p_value(pairs).value_or(1)));
   return out;
 }
 

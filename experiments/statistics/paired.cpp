@@ -1,5 +1,7 @@
 #include "experiments/statistics/paired.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/math/distributions/students_t.hpp>
 #include <cmath>
@@ -101,6 +103,8 @@ Interval t_interval(const Estimate& e, double alpha) {
 }
 
 double t_p_value(const Estimate& e, double center) { return 2 * t_upper_tail(std::fabs(t_statistic(e, center)), e.n - 1); }
+
+std::string p_text(double p) { return p < 1e-4 ? "p < 0.0001" : fmt::format("p = {:.2g}", p); }
 
 std::optional<double> sign_flip_p_value(std::span<const double> values) {
   if (values.empty() || values.size() > kMostSignFlips) return std::nullopt;

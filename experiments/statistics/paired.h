@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace experiments {
@@ -43,6 +44,8 @@ std::optional<Estimate> estimate(std::span<const double> values);
 Interval t_interval(const Estimate& e, double alpha);
 // Two-sided p of "the mean is `center`". 0 or 1 when sd is 0.
 double t_p_value(const Estimate& e, double center = 0);
+// "p = 0.034"; below 0.0001 "p < 0.0001", as no finite sample has a p of 0.
+std::string p_text(double p);
 
 // Two-sided p of the exact sign-flip (randomization) test on the sum, Fisher 1935: the share of all 2^n sign
 // patterns whose |sum| is at least the one observed. Assumes only that the values are symmetric about 0 when

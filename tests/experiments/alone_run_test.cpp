@@ -163,7 +163,10 @@ TEST(self_checks, each_notices_what_it_is_for) {
               HasSubstr("--settle-s 5"));
   EXPECT_THAT(noticed(SelfCheck::cycle, [](AloneRun& r, int) { r.spread_second = 0.004; }), HasSubstr("longer --measure-s"));
   EXPECT_THAT(noticed(SelfCheck::cycle, [](AloneRun& r, int) { r.spread_second.reset(); }), HasSubstr("fewer than two seconds"));
-  EXPECT_THAT(noticed(SelfCheck::order, [](AloneRun& r, int) { r.total_ns *= r.position == 1 ? 1.003 : 1; }), HasSubstr("+0.60%"));
+  EXPECT_THAT(noticed(SelfCheck::order, [](AloneRun& r, int) { r.total_ns *= r.position == 1 ? 1.003 : 1; }),
+              HasSubstr("B / A is 0.60% higher where A ran first (p < 0.0001)"));
+  EXPECT_THAT(noticed(SelfCheck::order, [](AloneRun& r, int) { r.total_ns *= r.position == 0 ? 1.003 : 1; }),
+              HasSubstr("B / A is 0.60% lower where A ran first"));
   EXPECT_THAT(noticed(SelfCheck::power, [](AloneRun& r, int) { *r.device.power_w *= r.arm == 'B' ? 0.99 : 1; }), HasSubstr("-1.00%"));
   EXPECT_THAT(noticed(SelfCheck::host, [](AloneRun& r, int i) { *r.full_clock_ns *= r.arm == 'B' ? 1.04 + 1e-4 * (i % 2) : 1; }),
               HasSubstr("the host has a part"));
@@ -180,7 +183,7 @@ TEST(self_checks, each_notices_what_it_is_for) {
                         r.stalls = 2;
                         r.stalled_ns = 2 * 20e6;
                       }),
-              HasSubstr("with them B / A would be +0.8"));
+              testing::ContainsRegex("with them B / A would be 0[.]8.% higher;"));
   EXPECT_THAT(noticed(SelfCheck::burst, [](AloneRun& r, int) { r.burst = true; }), HasSubstr("16 of 16"));
   EXPECT_THAT(noticed(SelfCheck::energy, [](AloneRun& r, int) { *r.device.sampled_power_w = 600; }), HasSubstr("energy counter"));
 }

@@ -29,6 +29,13 @@ TEST(t_interval, of_darwins_plants_just_excludes_zero_as_fisher_found) {
   EXPECT_NEAR(t_p_value(e), 0.0497, 5e-5);
 }
 
+TEST(p_text, says_of_no_sample_that_its_p_is_0) {
+  EXPECT_EQ(p_text(0.0342), "p = 0.034");
+  EXPECT_EQ(p_text(1e-4), "p = 0.0001");
+  EXPECT_EQ(p_text(9.9e-5), "p < 0.0001");
+  EXPECT_EQ(p_text(t_p_value({1, 0, 8})), "p < 0.0001") << "no spread at all";
+}
+
 TEST(sign_flip, of_darwins_plants_is_fishers_863_of_32768_on_each_side) {
   EXPECT_DOUBLE_EQ(sign_flip_p_value(kDarwin).value(), 2 * 863.0 / 32768);
 }
