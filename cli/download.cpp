@@ -19,7 +19,9 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/process.h"
+#include "base/read_file.h"
 #include "base/sha256.h"
 #include "base/temporary_folder.h"
 #include "base/utc.h"
@@ -59,11 +61,12 @@ std::string first_line(const fs::path& file) {
 class Record {
  public:
   explicit Record(const fs::path& folder) : path_(folder / "fetched.json") {
-    std::ifstream in(path_);
-    if (!in) return;
-    json_ = ordered_json::parse(in, nullptr, false);
+    const auto text = stepscope::read_file_if_there(path_);
+    if (!text) return;
+    json_ = stepscope::read_json<ordered_json>(*text);
     if (!json_.is_object())
-      throw InputError(fmt::format("{}: no JSON object, expected what an earlier fetch recorded; remove it", path_.string()));
+      throw InputError(fmt::format("{}: {}; expected what an earlier fetch recorded; remove it", path_.string(),
+                                   stepscope::why_no_object(*text, path_.string())));
   }
   std::optional<std::string> sha256_of(const std::string& name) const {
     const auto found = json_.find(name);

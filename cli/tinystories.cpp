@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/mapped_file.h"
 #include "base/process.h"
 #include "cli/progress_line.h"
@@ -86,8 +87,11 @@ class Writer {
   Writer(gpt2::Bpe& bpe, const fs::path& out) : bpe_(bpe), shards_({out.string(), 0, {}}) {}
   void add(const fs::path& file, uint32_t seed) {
     const gpt2::MappedFile mapped(file);
-    const nlohmann::json stories = nlohmann::json::parse(mapped.text(), nullptr, false);
-    if (!stories.is_array()) throw InputError(fmt::format("{}: no JSON list, expected a list of stories", file.string()));
+    const auto stories = stepscope::read_json<nlohmann::json>(mapped.text());
+    if (stories.is_discarded())
+      throw InputError(fmt::format("{}: no list of stories: {}", file.string(), stepscope::why_no_object(mapped.text(), file.string())));
+    if (!stories.is_array())
+      throw InputError(fmt::format("{}: JSON of type {}, expected a list of stories", file.string(), stories.type_name()));
     const uint16_t end_of_text = bpe_.end_of_text();
     for (const uint32_t at : python_shuffle(seed, static_cast<uint32_t>(stories.size()))) {
       const auto& story = stories[at];

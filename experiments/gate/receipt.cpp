@@ -11,6 +11,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
 #include "base/utc.h"
@@ -90,9 +91,9 @@ ReceiptProblems receipt_problems(const fs::path& receipt_file, const fs::path& r
     out.changed.push_back(fmt::format("there is no receipt {} for {} sources{}", name, now.size(), cure));
     return out;
   }
-  const ordered_json receipt = ordered_json::parse(*receipt_text, nullptr, false);
-  if (receipt.is_discarded() || !receipt.is_object()) {
-    out.damaged.push_back(fmt::format("receipt {} is not JSON", name));
+  const auto receipt = stepscope::read_json<ordered_json>(*receipt_text);
+  if (!receipt.is_object()) {
+    out.damaged.push_back(fmt::format("receipt {}: {}", name, stepscope::why_no_object(*receipt_text, name)));
     return out;
   }
   const auto text = [&](const char* field) {

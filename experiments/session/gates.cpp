@@ -10,6 +10,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
 #include "experiments/gate/receipt.h"
@@ -78,9 +79,13 @@ std::string receipt_of_ops(const std::filesystem::path& root, const std::string&
                            const std::string& driver) {
   const std::string name = "receipts/" + trainer + ".json";
   if (driver.empty() || !gate::receipt_problems(root / name, root, trainer).none()) return "";
-  const ordered_json receipt = ordered_json::parse(stepscope::read_file(root / name));
-  if (receipt["device"]["name"] != device || receipt["device"]["driver"] != driver) return "";
-  return fmt::format("{} of {}", name, receipt["date"].get<std::string>());
+  const auto receipt = stepscope::read_json<ordered_json>(stepscope::read_file(root / name));
+  const auto text = [&](const char* field) {  // receipt_problems() looks at other fields than these
+    const ordered_json::json_pointer at(field);
+    return receipt.contains(at) && receipt.at(at).is_string() ? receipt.at(at).get<std::string>() : std::string();
+  };
+  if (text("/device/name") != device || text("/device/driver") != driver) return "";
+  return fmt::format("{} of {}", name, text("/date"));
 }
 
 GateSummary Gates::check(const std::vector<std::string>& trainer_arguments) {

@@ -12,6 +12,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json_read.h"
 #include "experiments/statistics/error_rate.h"
 
 namespace experiments {
@@ -33,6 +34,33 @@ std::string line_of(const LedgerEntry& e) {
   return line.dump();
 }
 
+// The fields of a line that somebody may have edited.
+struct Fields {
+  const ordered_json& line;
+  const std::string& place;
+
+  [[noreturn]] void fail(const char* name, std::string_view expected) const {
+    const auto found = line.find(name);
+    throw stepscope::InputError(fmt::format("{}: \"{}\" is {}, expected {}", place, name,
+                                            found == line.end() ? "missing" : stepscope::shown_json(*found), expected));
+  }
+  std::string text(const char* name) const {
+    const auto found = line.find(name);
+    if (found == line.end() || !found->is_string()) fail(name, "a text");
+    return found->get<std::string>();
+  }
+  double number(const char* name) const {
+    const auto found = line.find(name);
+    if (found == line.end() || !found->is_number()) fail(name, "a number");
+    return found->get<double>();
+  }
+  int whole(const char* name) const {
+    const double value = number(name);
+    if (!(value >= 0 && value <= 1e9 && value == static_cast<int>(value))) fail(name, "a whole number");
+    return static_cast<int>(value);
+  }
+};
+
 }  // namespace
 
 std::vector<LedgerEntry> read_ledger(const std::filesystem::path& file) {
@@ -41,25 +69,27 @@ std::vector<LedgerEntry> read_ledger(const std::filesystem::path& file) {
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
     if (line.empty()) continue;
-    try {
-      const ordered_json j = ordered_json::parse(line);
-      LedgerEntry e;
-      e.at = j.at("at").get<std::string>();
-      e.device = j.at("device").get<std::string>();
-      e.what = j.at("what").get<std::string>();
-      e.planted_pct = j.at("planted_pct").get<double>();
-      const auto verdict = verdict_from_name(j.at("verdict").get<std::string>());
-      if (!verdict) throw stepscope::InputError(fmt::format("{}:{}: unknown verdict {}", file.string(), number, j.at("verdict").dump()));
-      e.verdict = *verdict;
-      e.pairs = j.at("pairs").get<int>();
-      e.log_ratio_mean = j.at("log_ratio_mean").get<double>();
-      e.log_ratio_sd = j.at("log_ratio_sd").get<double>();
-      e.procedure = j.value("procedure", "");
-      e.minimum_effect_pct = j.value("minimum_effect_pct", 0.3);
-      out.push_back(std::move(e));
-    } catch (const nlohmann::json::exception& e) {
-      throw stepscope::InputError(fmt::format("{}:{}: {}", file.string(), number, e.what()));
-    }
+    const std::string place = fmt::format("{}:{}", file.string(), number);
+    const auto j = stepscope::read_json<ordered_json>(line);
+    if (!j.is_object())
+      throw stepscope::InputError(
+          fmt::format("{}: no entry of the ledger: {}", place, stepscope::why_no_object_in_line(line, file.string())));
+    const Fields of{j, place};
+    LedgerEntry e;
+    e.at = of.text("at");
+    e.device = of.text("device");
+    e.what = of.text("what");
+    e.planted_pct = of.number("planted_pct");
+    const auto verdict = verdict_from_name(of.text("verdict"));
+    if (!verdict) of.fail("verdict", "faster, slower, same, undecided or invalid");
+    e.verdict = *verdict;
+    e.pairs = of.whole("pairs");
+    e.log_ratio_mean = of.number("log_ratio_mean");
+    e.log_ratio_sd = of.number("log_ratio_sd");
+    // Old entries lack these two.
+    if (j.contains("procedure")) e.procedure = of.text("procedure");
+    if (j.contains("minimum_effect_pct")) e.minimum_effect_pct = of.number("minimum_effect_pct");
+    out.push_back(std::move(e));
   }
   return out;
 }

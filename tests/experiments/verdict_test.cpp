@@ -324,7 +324,24 @@ TEST_F(Files, ledger_counts_claims_about_identical_code_and_bounds_their_rate) {
       "\n");
   EXPECT_EQ(summarize(read_ledger(folder_ / "old"), "H200").trials, 1);
   put("broken", "{\"at\": 1}\n");
-  EXPECT_THROW(read_ledger(folder_ / "broken"), stepscope::InputError);
+  const std::string entry =
+      R"({"at":"then","device":"H200","what":"d12","planted_pct":0,"verdict":"same","pairs":12,"log_ratio_mean":0,"log_ratio_sd":1e-3})";
+  for (const auto& [from, to, message] :
+       {std::tuple(R"("pairs":12)", R"("pairs":"12")", R"(broken:2: "pairs" is "12", expected a number)"),
+        std::tuple(R"("pairs":12)", R"("pairs":1.5)", R"(broken:2: "pairs" is 1.5, expected a whole number)"),
+        std::tuple(R"("at":"then",)", "", R"(broken:2: "at" is missing, expected a text)"),
+        std::tuple(R"("verdict":"same")", R"("verdict":"even")", R"(broken:2: "verdict" is "even", expected faster, slower, same, )"),
+        std::tuple(R"("what":"d12")", R"("what":d12)", "broken:2: no entry of the ledger: column 37: no JSON from here on"),
+        std::tuple(R"("what":"d12")", R"("what":"d12","what":"d24")", "stands twice in one object")}) {
+    std::string bad = entry;
+    put("broken", entry + "\n" + bad.replace(bad.find(from), std::string(from).size(), to) + "\n");
+    try {
+      read_ledger(folder_ / "broken");
+      ADD_FAILURE() << to;
+    } catch (const stepscope::InputError& e) {
+      EXPECT_THAT(e.what(), HasSubstr(message));
+    }
+  }
 }
 
 TEST_F(Files, a_source_newer_than_the_program_is_named) {

@@ -82,6 +82,13 @@ TEST_F(ReceiptTest, ATreeWithoutSourcesIsRefusedBeforeTheGate) {
   }
 }
 
+TEST_F(ReceiptTest, WhereItIsNoJsonIsNamed) {
+  write("receipts/fp32.json", "{\"schema\": \"stepscope.receipt/2\",\n \"passed\": yes}\n");
+  const ReceiptProblems p = all_problems();
+  ASSERT_EQ(p.damaged.size(), 1u);
+  EXPECT_EQ(p.damaged[0], "receipt fp32.json: line 2, column 12: no JSON from here on");
+}
+
 TEST_F(ReceiptTest, AChangedSourceIsNamed) {
   write_receipt(root_ / "receipts", make({good_}));
   write("fp32/kernels/gelu.cu", "#include \"gpt2/cuda/check.h\"\na kernel with one more blank ");
