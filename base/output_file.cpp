@@ -24,6 +24,10 @@ fs::path output_place(const fs::path& target) {
 
 void write_output(const fs::path& target, std::string_view content) { gpt2::write_file_atomically(output_place(target), content); }
 
-void check_output(const fs::path& target, std::string_view what) { gpt2::check_file_writable(output_place(target), what); }
+void check_output(const fs::path& target, std::string_view what) {
+  if (target == "-")
+    throw InputError(std::string(what) + " -: expected a file; /dev/stdout is this program's own output, ./- a file of that name");
+  gpt2::check_file_writable(output_place(target), what);
+}
 
 }  // namespace stepscope

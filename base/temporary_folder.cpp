@@ -1,15 +1,45 @@
 #include "base/temporary_folder.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <string_view>
 #include <system_error>
 
 #include "base/errors.h"
 
 namespace stepscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "stepscope-", kUnique = "XXXXXX";
+constexpr const char* kLockName = ".in-use";
+constexpr time_t kMakingTakesLess_s = 10;  // from the name of the lock file to its lock
+
+void remove_leftovers(const fs::path& parent) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(parent, fs::directory_options::skip_permission_denied, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix) || name.size() != kPrefix.size() + kUnique.size()) continue;
+    const int fd = open((entry.path() / kLockName).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd == -1) continue;
+    struct stat st {};
+    const bool left = fstat(fd, &st) == 0 && st.st_uid == geteuid() && st.st_mtime + kMakingTakesLess_s < std::time(nullptr) &&
+                      flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (left) fs::remove_all(entry.path(), ignored);
+    close(fd);
+  }
+}
+
+}  // namespace
 
 TemporaryFolder::TemporaryFolder() {
   std::error_code ec;
@@ -23,14 +53,18 @@ TemporaryFolder::TemporaryFolder() {
       }
     throw MachineError("cannot make a temporary folder: there is no /tmp; let the variable TMPDIR name a folder");
   }
-  std::string name = (parent / "stepscope-XXXXXX").string();
+  remove_leftovers(parent);
+  std::string name = (parent / kPrefix).string() + std::string(kUnique);
   if (!mkdtemp(name.data())) throw MachineError("cannot make a temporary folder '" + name + "': " + std::strerror(errno));
   path_ = name;
+  lock_ = open((path_ / kLockName).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (lock_ != -1) flock(lock_, LOCK_EX | LOCK_NB);  // where neither can be had, the folder stays after a kill as any other would
 }
 
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+  if (lock_ != -1) close(lock_);
 }
 
 }  // namespace stepscope

@@ -1,4 +1,5 @@
-// A fresh folder under the system's temporary folder that nobody else has, removed with everything in it when the object goes.
+// A fresh folder under the system's temporary folder that nobody else has, removed with everything in it when the object goes. One whose
+// process was killed (ctrl-C) stays; whoever makes the next removes it, known by the lock on a file in it that nobody holds any more.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -17,6 +18,7 @@ class TemporaryFolder {
 
  private:
   std::filesystem::path path_;
+  int lock_ = -1;
 };
 
 }  // namespace stepscope

@@ -73,17 +73,18 @@ void hold_closed_streams() {
     if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDWR) != fd) std::abort();
 }
 
+// What is wrong with a file may be said with the file's own bytes. A stderr that takes nothing (its disk is full) must not end the program
+// in an abort, as fmt::print would from a handler.
+void say(std::string_view problem) { std::fputs(fmt::format("stepscope: {}\n", stepscope::printable_lines(problem)).c_str(), stderr); }
+
 // What this program printed is its answer: a full disk behind stdout must not look like success.
 int after_printing(int exit_code) {
   errno = 0;
   const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (!lost) return exit_code;
-  fmt::print(stderr, "stepscope: cannot write stdout: {}\n", errno != 0 ? std::strerror(errno) : "an earlier write failed");
+  say(fmt::format("cannot write stdout: {}", errno != 0 ? std::strerror(errno) : "an earlier write failed"));
   return exit_code == 0 ? 2 : exit_code;
 }
-
-// What is wrong with a file may be said with the file's own bytes.
-void say(std::string_view problem) { fmt::print(stderr, "stepscope: {}\n", stepscope::printable_lines(problem)); }
 
 int run_command(int argc, char** argv) {
   int exit_code = 0;
@@ -119,10 +120,11 @@ int run_command(int argc, char** argv) {
     say(e.what());
     return 3;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "stepscope: out of host memory\n");
+    std::fputs("stepscope: out of host memory\n", stderr);
     return 3;
   } catch (const std::exception& e) {
     if (std::ferror(stdout) != 0) return 0;  // fmt throws where a write fails; after_printing says so
+    if (std::ferror(stderr) != 0) return 2;
     say(e.what());
     return 1;
   }

@@ -35,6 +35,13 @@ TEST(Stdout, ADiskThatIsFullBehindItIsAnError) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Stderr, ADiskThatIsFullBehindItIsNoAbort) {
+  for (const std::string& arguments :
+       {std::string("report /no/such/file"), std::string("train --trainer reference --model tiny --steps 1 -b 1 -t 8")})
+    EXPECT_EQ(exit_code_with(arguments, ">/dev/null 2>/dev/full"), 2) << arguments;
+  EXPECT_EQ(exit_code_with("report " + kDocument, ">/dev/full 2>/dev/full"), 2);
+}
+
 // The first file that a program opens takes the number of the stream that is closed.
 TEST(Stdout, ClosedItsTextGoesIntoNoFile) {
   const auto folder = fresh_folder();
@@ -200,12 +207,53 @@ TEST(Mistakes, FlagsOfTrainThatWouldDoNothingAreNamed) {
         std::pair("--communicator nccl", "--communicator: expected --gpus N with it"),
         std::pair("--bucket-mib 5", "--bucket-mib: expected --gpus N with it"),
         std::pair("--stall-timeout 5", "--stall-timeout: expected --gpus N with it"),
+        std::pair("--total-batch 64 --accumulation 4", "--accumulation: --total-batch sets it"),
         std::pair("--sweep-learning-rates 1e-4,1e-3 --lr 1", "--lr: --sweep-learning-rates names the rates")}) {
     const Outcome o = stepscope(train + flags);
     EXPECT_EQ(o.exit_code, 2) << flags;
     EXPECT_THAT(o.err, HasSubstr(message)) << flags;
   }
   EXPECT_EQ(stepscope(train + "--gpus 1 --communicator staged --bucket-mib 5").exit_code, 0) << "a script may count its GPUs";
+}
+
+TEST(Mistakes, FlagsThatWouldDoNothingBesideAListOrWithoutAMeasurementAreNamed) {
+  for (const Mistake& m :
+       {Mistake{"ingest --metrics-command --by op", "--by: --metrics-command prints a command line and reads nothing"},
+        Mistake{"ingest report.csv --metrics-command", "file: --metrics-command prints a command line and reads nothing"},
+        Mistake{"gate --list-checks --json", "--json: --list-checks prints a list and checks nothing"},
+        Mistake{"train --list-variants --steps 4", "--steps: --list-variants prints a list and trains nothing"},
+        Mistake{"train --list-variants --trainer reference", "--list-variants: the CPU reference has no variants"},
+        Mistake{"train --list-variants --trainer mine", "unknown trainer 'mine'"},
+        Mistake{"energy --val-data a.bin", "--val-data: the steps that are measured have no validation loss"},
+        Mistake{"experiment aa --trials 1 --val-data a.bin", "--val-data: the steps that are measured have no validation loss"},
+        Mistake{"experiment since HEAD --val-data a.bin", "--val-data: the steps that are measured have no validation loss"},
+        Mistake{"doctor --most-mib 3", "--most-mib: expected --gpus N with it"},
+        Mistake{"doctor --communicator staged", "--communicator: expected --gpus N with it"},
+        Mistake{"doctor --gpus 2 --json", "--json: --gpus N prints a table"}}) {
+    const Outcome o = stepscope(m.arguments);
+    EXPECT_EQ(o.exit_code, 2) << m.arguments;
+    EXPECT_THAT(o.err, HasSubstr(m.message)) << m.arguments;
+    EXPECT_EQ(o.out, "") << m.arguments;
+  }
+}
+
+TEST(Mistakes, AMinusIsNoOutput) {
+  const Outcome o = stepscope("report " + kDocument + " --csv -");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--csv -: expected a file; /dev/stdout"));
+  EXPECT_FALSE(std::filesystem::exists("-"));
+}
+
+// Of two kinds of files the other command is named.
+TEST(Mistakes, AReportOfNsightIsNoDocumentAndADocumentIsNoReport) {
+  for (const char* file : {"fp32_nvtx.ncu-rep", "fp32_nvtx.raw.base.csv", "two_steps.sqlite"}) {
+    const Outcome o = stepscope("report " SOURCE_DIR "/tests/ingest/data/" + std::string(file));
+    EXPECT_EQ(o.exit_code, 2) << file;
+    EXPECT_THAT(o.err, HasSubstr(std::string(file) + ": not a profile document, but a report of Nsight: `stepscope ingest ")) << file;
+  }
+  const Outcome o = stepscope("ingest " + kDocument);
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("a profile document already; `stepscope report " + kDocument));
 }
 
 // A receipt made with --steps 1 was one like any other, and `--no-model` of a trainer without op checks was a gate that failed silently.
@@ -244,7 +292,7 @@ TEST(Mistakes, FlagsThatWouldDoNothingAreNamed) {
   EXPECT_THAT(range.err, HasSubstr("--step-range step: expected a program behind --"));
   const Outcome links = stepscope("doctor --links links.json");
   EXPECT_EQ(links.exit_code, 2);
-  EXPECT_THAT(links.err, HasSubstr("--links links.json: expected --gpus N with it"));
+  EXPECT_THAT(links.err, HasSubstr("--links: expected --gpus N with it"));
   const auto folder = fresh_folder();
   const Outcome metric =
       stepscope("profile --trainer reference -b 1 -t 8 --steps 1 --metric dram__bytes.sum --out " + (folder / "p.json").string());
@@ -340,7 +388,8 @@ TEST(Machine, ATemporaryFolderThatIsNotThereIsNamed) {
 
 // `energy` has the trainers' flags, but takes as many steps as its seconds hold.
 TEST(Help, ShowsNoFlagThatIsAlwaysRefused) {
-  EXPECT_THAT(stepscope("energy --help").out, testing::AllOf(HasSubstr("--seq-len"), testing::Not(HasSubstr("--steps "))));
+  EXPECT_THAT(stepscope("energy --help").out,
+              testing::AllOf(HasSubstr("--seq-len"), testing::Not(HasSubstr("--steps ")), testing::Not(HasSubstr("--val-data"))));
   const Outcome o = stepscope("energy --steps 4");
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_THAT(o.err, HasSubstr("--steps: as many are taken"));

@@ -1,0 +1,72 @@
+// A folder that a killed process left is removed by the next one; those that somebody uses, or made otherwise, stay.
+#include "base/temporary_folder.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/temporary_folder.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class KilledFolders : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const char* before = std::getenv("TMPDIR")) before_ = before;
+    setenv("TMPDIR", all_.c_str(), 1);
+  }
+  void TearDown() override {
+    before_.empty() ? unsetenv("TMPDIR") : setenv("TMPDIR", before_.c_str(), 1);
+    fs::remove_all(all_);
+  }
+  fs::path make(const char* name, bool with_lock, bool old) const {
+    const fs::path folder = all_ / name;
+    fs::create_directory(folder);
+    std::ofstream(folder / "recording.jsonl") << "much";
+    if (!with_lock) return folder;
+    std::ofstream(folder / ".in-use") << "";
+    if (old) make_old(folder);
+    return folder;
+  }
+  static void make_old(const fs::path& folder) {
+    fs::last_write_time(folder / ".in-use", fs::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+
+  fs::path all_ = fresh_test_folder();
+  std::string before_;
+};
+
+TEST_F(KilledFolders, AreRemovedByTheNextProcess) {
+  const fs::path left = make("stepscope-abcdef", true, true), used = make("stepscope-ghijkl", true, true),
+                 in_the_making = make("stepscope-mnopqr", true, false), of_another_program = make("stepscope-stuvwx", false, true),
+                 of_another_name = make("stepscope-build-x", true, true);
+  const int lock = open((used / ".in-use").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(lock, LOCK_EX | LOCK_NB), 0);
+  { const stepscope::TemporaryFolder next; }
+  EXPECT_FALSE(fs::exists(left));
+  for (const fs::path& other : {used, in_the_making, of_another_program, of_another_name}) EXPECT_TRUE(fs::exists(other)) << other;
+  close(lock);
+}
+
+TEST_F(KilledFolders, OneInUseIsNoneAndGoesWithItsObject) {
+  fs::path first_path;
+  {
+    const stepscope::TemporaryFolder first;
+    first_path = first.path();
+    make_old(first_path);
+    const stepscope::TemporaryFolder second;
+    EXPECT_NE(first_path, second.path());
+    EXPECT_TRUE(fs::exists(first_path));
+  }
+  EXPECT_FALSE(fs::exists(first_path));
+  EXPECT_TRUE(fs::is_empty(all_));
+}
+
+}  // namespace
