@@ -2,13 +2,15 @@
 """Puts the measured tables into the chapters: tables.py [--check]
 
 Between `<!-- table NAME.json -->` and `<!-- end -->` stands what docs/learn/measured/NAME.json holds, which
-`stepscope kernels OP … --json` wrote. Without that file the place says so. `NAME.json#PART` is a part of a record of several GPUs, which
-measured/several_gpus.py wrote. --check changes nothing and exits 1 when a page differs.
+`stepscope kernels OP … --json` wrote (measure.py has the commands). Without that file the place names the command. `NAME.json#PART` is a part
+of a record of several GPUs, which measured/several_gpus.py wrote. --check changes nothing and exits 1 when a page differs.
 """
 import json
 import pathlib
 import re
 import sys
+
+import measure
 
 HERE = pathlib.Path(__file__).resolve().parent
 PLACE = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.S)
@@ -116,12 +118,49 @@ def several_gpus(name, part):
     return f"Measured: {who}. Single runs, no verdict.\n\n" + "\n".join(PARTS[part](d)) + "\n\n"
 
 
+# A whole profile of the rung all_tensors at B=16, older than the ladder (684c4cb). The update does not depend on the batch.
+OLDER = ("all_tensors", HERE.parent.parent / "python" / "measured" / "profile_ours.json")
+
+
+def copy_ceiling(profile):
+    """The copy bandwidth that stands behind the floors of a profile which no longer holds it: the norm's floor is its bytes over that."""
+    norm = next(o for o in profile["ops"] if o["op"] == "grad_norm")
+    return norm["min_bytes"] / (norm["floor_ns"] * 1e-9)
+
+
+def update_ladder():
+    """Bytes by hand, the time that they predict, and where a rung was profiled its time and the bytes that the counters saw."""
+    older = json.loads(OLDER[1].read_text(encoding="utf-8"))
+    ceiling = copy_ceiling(older)
+    rows = {OLDER[0]: measure.update_row(OLDER[0], older)}
+    file = HERE / "measured" / measure.UPDATE
+    if file.exists():
+        rows.update((r["rung"], r) for r in json.loads(file.read_text(encoding="utf-8"))["rungs"])
+    out, dates = [], {}
+    for rung, (trainer, _) in measure.RUNGS.items():
+        row, cells = rows.get(rung), [f"`{rung}`", trainer]
+        for op, wanted in zip(("adamw", "grad_norm"), measure.bytes_of_rung(rung)):
+            hand = wanted * measure.PARAMETERS
+            cells += [f"{wanted:.4g}", microseconds(1e9 * hand / (row and row["copy_bytes_per_s"] or ceiling))]
+            counted = row and (row[op]["dram_read_bytes"] + row[op]["dram_write_bytes"]) / measure.PARAMETERS
+            cells += [microseconds(row[op]["time_ns"]), f"{counted:.2f}"] if row else ["not run", ""]
+        out.append(cells)
+        if row:
+            dates.setdefault(f"{row['device']}, CUDA {row['driver']}, {row['at'][:10]}, {row['git_revision'][:7]}, B={row['batch_size']}", []).append(rung)
+    head = "| rung | trainer | AdamW: bytes a parameter | predicted µs | µs | bytes counted | norm: bytes | predicted µs | µs | bytes counted |"
+    who = "; ".join(f"{', '.join(f'`{r}`' for r in rungs)}: {date}" for date, rungs in dates.items())
+    return (f"Measured: {who}. Predicted with that profile's copy bandwidth, {ceiling / 1e12:.2f} TB/s, where a rung has none of its own.\n\n"
+            + "\n".join(lines(head, out)) + "\n\n")
+
+
 def table(name):
     if "#" in name:
         return several_gpus(*name.split("#"))
+    if name == measure.UPDATE:
+        return update_ladder()
     file = HERE / "measured" / name
     if not file.exists():
-        return f"*Not measured yet: `docs/learn/measured/{name}` is made by `stepscope kernels … --json`.*\n"
+        return "*Not run yet: `./stepscope " + measure.commands_of(name)[0] + "`*\n\n"
     d = json.loads(file.read_text(encoding="utf-8"))
     ladder = any("idea" in r for r in d["rows"])
     out, shape = [], None

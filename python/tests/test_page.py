@@ -34,5 +34,8 @@ def test_a_check_is_cut_to_its_worst_tensors():
 
 def test_a_profile_keeps_the_kernels_that_a_page_may_name():
     kernel = {"name": "k", "pass": "forward", "op": "loss", "launches": 1, "time_ns": 3e5, "dram_read_bytes": 1.0}
-    cut = page.reduced({"schema": "s", "ops": [], "layers": [1], "kernels": [kernel, {**kernel, "time_ns": 1e5}]})
-    assert cut == {"schema": "s", "ops": [], "kernels": [{k: kernel[k] for k in ("name", "pass", "op", "launches", "time_ns")}]}
+    cut = page.reduced({"schema": "s", "ops": [], "layers": [1], "launches": [1], "missing": [], "sources": {}, "ceilings": {"copy_bytes_per_s": 1.0},
+                        "kernels": [kernel, {**kernel, "time_ns": 1e5}]})
+    assert cut["kernels"] == [kernel] and cut["layers"] == cut["launches"] == [] and "sources" not in cut
+    assert cut["ceilings"] == {"copy_bytes_per_s": 1.0} and [m["name"] for m in cut["missing"]] == ["record_reduced"]
+    assert not page.LEFT_OUT["detail"].startswith("ceilings")

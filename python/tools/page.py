@@ -65,13 +65,17 @@ def own(record):
     return "\n".join(lines)
 
 
+LEFT_OUT = {"name": "record_reduced", "severity": "info", "stage": "document", "count": 1,
+            "detail": "layers, launches, timeline and kernels below 0.2 ms were left out of this record",
+            "advice": "Take the profile again to see them."}
+
+
 def reduced(record):
-    """The record without what no page shows; of its kernels those that a page may name, with their times."""
+    """The record without what no page shows; of its kernels those that a page may name. A profile stays one that `stepscope report` reads."""
     if record.get("schema"):
-        cut = {k: record[k] for k in ("schema", "run", "environment", "timing", "totals", "passes", "ops", "missing") if k in record}
-        cut["kernels"] = [{k: kernel[k] for k in ("name", "pass", "op", "launches", "time_ns")} for kernel in record.get("kernels", [])
-                          if kernel["time_ns"] > 2e5]
-        return cut
+        return {**{k: v for k, v in record.items() if k != "sources"}, "layers": [], "launches": [],
+                "timeline": {"gaps": [], "copies": [], "environment": []},
+                "kernels": [k for k in record["kernels"] if k["time_ns"] > 2e5], "missing": [*record["missing"], LEFT_OUT]}
     if record.get("part") == "check":
         best = {}
         for r in record["rows"]:

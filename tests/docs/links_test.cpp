@@ -120,10 +120,13 @@ const std::set<std::string> kForeignFlags = {"--cache-control", "--clock-control
 
 TEST(PageNames, FlagsThatAPageNamesAreFlagsOfACommand) {
   std::set<std::string> known{"--help", "--version"};
-  const std::regex declared(R"re(add_(?:option|flag|list)\w*\(\s*"([^"]*)")re"), flag(R"((^|[\s,\[("])(--[a-z][a-z0-9-]+))");
-  for (const auto& e : fs::directory_iterator(root() / "cli")) {
-    if (e.path().extension() != ".cpp" && e.path().extension() != ".h") continue;
-    const std::string text = read(e.path());
+  const std::regex declared(R"re(add_(?:option|flag|argument|list)\w*\(\s*"([^"]*)")re"), flag(R"((^|[\s,\[("])(--[a-z][a-z0-9-]+))");
+  std::vector<fs::path> sources;
+  for (const char* folder : {"cli", "docs/learn", "docs/learn/exercises"})
+    for (const auto& e : fs::directory_iterator(root() / folder)) sources.push_back(e.path());
+  for (const fs::path& source : sources) {
+    if (source.extension() != ".cpp" && source.extension() != ".h" && source.extension() != ".py") continue;
+    const std::string text = read(source);
     for (auto it = std::sregex_iterator(text.begin(), text.end(), declared); it != std::sregex_iterator(); ++it) {
       const std::string names = (*it)[1];
       for (auto f = std::sregex_iterator(names.begin(), names.end(), flag); f != std::sregex_iterator(); ++f) known.insert((*f)[2]);
