@@ -117,11 +117,12 @@ TEST(ModelGate, AnswersInFilesChangeNoVerdict) {
   ModelGateOptions options = one_layer(true, 7);
   options.with_timed_steps = false;
   const GateReport alone = check_model(broken(wrong), options);
-  options.answers = folder.path();
+  options.answers = folder.path() / "answers";
+  std::filesystem::create_directory(options.answers);
   check_model(broken({}), options);
   const auto times = [&] {
     std::map<std::filesystem::path, std::filesystem::file_time_type> out;
-    for (const auto& file : std::filesystem::directory_iterator(folder.path())) out[file.path()] = file.last_write_time();
+    for (const auto& file : std::filesystem::directory_iterator(options.answers)) out[file.path()] = file.last_write_time();
     return out;
   };
   const auto kept = times();
