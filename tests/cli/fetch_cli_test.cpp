@@ -8,6 +8,7 @@
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -282,6 +283,20 @@ TEST_F(FetchCli, a_mirror_holds_the_files_of_the_built_in_manifest) {
   EXPECT_NE(o.exit_code, 0);
   EXPECT_THAT(slurp(folder_ / "requests"), HasSubstr("/ok/fineweb_"));
   EXPECT_THAT(visible(), Not(testing::Contains(HasSubstr(".bin"))));
+}
+
+TEST(FetchSets, fineweb_has_a_hash_for_every_file_and_as_many_tokens_as_its_readers_count) {
+  const json j = json::parse(slurp(SOURCE_DIR "/cli/sets/fineweb.json"));
+  std::set<std::string> hashes;
+  uint64_t training_tokens = 0;
+  for (const json& file : j.at("files")) {
+    hashes.insert(file.at("sha256").get<std::string>());
+    if (file.at("name").get<std::string>().find("_train_") != std::string::npos)
+      training_tokens += (file.at("bytes").get<uint64_t>() - 1024) / 2;
+  }
+  EXPECT_EQ(hashes.size(), 104u);
+  // The count that CalculatedContent/rg_optimizers gives beside its manifest (baseline/gpt2_small/speedrun30/README.md).
+  EXPECT_EQ(training_tokens, 10'255'324'043u);
 }
 
 TEST_F(FetchCli, bad_manifests_name_the_member) {
