@@ -201,8 +201,13 @@ void add_data_command(Command& app, int&) {
                                      "stop at the first damaged one with exit 2 and say what is wrong");
   auto* fetch = c->add_option("--fetch", f->fetch, fmt::format("download a known set and check it: {}", fmt::join(fetched_sets(), ", ")));
   auto* import_option =
-      c->add_option("--import", f->import_file, "make the checkpoint --out of GPT-2 weights from Hugging Face (model.safetensors)");
-  auto* export_option = c->add_option("--export", f->export_file, "make the model.safetensors --out of a checkpoint");
+      c->add_option("--import", f->import_file,
+                    "make the checkpoint --out of GPT-2 weights from Hugging Face: a folder with config.json and model.safetensors, in one "
+                    "file or several, or a file")
+          ->type_name("FOLDER|FILE");
+  auto* export_option = c->add_option("--export", f->export_file,
+                                      "make of a checkpoint what from_pretrained of transformers loads: config.json and "
+                                      "model.safetensors in the folder --out, or only the file --out FILE.safetensors");
   auto* eval_set = c->add_option("--eval-set", f->eval_set,
                                  "make an evaluation set (llm.c format) of these files: hellaswag (.jsonl) or mmlu (.csv or .jsonl)");
   eval_set->one_of({"hellaswag", "mmlu"})->needs(texts);
@@ -222,14 +227,14 @@ void add_data_command(Command& app, int&) {
   fetch->excludes(import_option)->excludes(export_option);
   import_option->excludes(export_option);
   c->add_flag("--bf16", f->bf16, "store the imported weights as bf16, rounded to nearest even (default: fp32)")->needs(import_option);
-  c->add_option("--heads", f->heads, "attention heads of the imported model, which its file does not hold (default: one for 64 channels)")
+  c->add_option("--heads", f->heads, "attention heads of the imported model where no config.json says it (default: one for 64 channels)")
       ->check(whole(1))
       ->needs(import_option);
   c->add_option("--vocab", t.vocab, "GPT-2's vocab.bpe (the merges; the ids follow from them)")->needs(texts);
   c->add_option("--encoder", t.encoder, "GPT-2's encoder.json; a vocabulary with other ids is refused")->needs(texts);
   c->add_option("-o,--out", t.out,
                 "FILE.bin for one file; else a prefix: PREFIX_train.bin, PREFIX_val.bin, or PREFIX_train_000000.bin … with "
-                "--shard-tokens. With --fetch the folder (default: the set's name), with --import and --export the file");
+                "--shard-tokens. With --fetch the folder (default: the set's name), with --import the file, with --export folder or file");
   auto* shard_tokens =
       c->add_option("--shard-tokens", t.shard_tokens, "put at most this many tokens in a shard (default: all tokens in one file)")
           ->check(whole(1))
@@ -268,8 +273,9 @@ void add_data_command(Command& app, int&) {
       "  stepscope data stories.jsonl --jsonl-field text --vocab vocab.bpe --out stories\n"
       "  stepscope data --eval-set hellaswag hellaswag_val.jsonl --vocab vocab.bpe --out hellaswag_val.bin\n"
       "  stepscope data --fetch fineweb --shards 4                                800 MB of training tokens, in ./fineweb\n"
-      "  stepscope data --import model.safetensors --out gpt2_124M.bin            GPT-2 from Hugging Face, as train and gate read it\n"
-      "  stepscope data --export gpt2_124M.bin --out model.safetensors            and back\n"
+      "  stepscope data --import gpt2-folder --out gpt2_124M.bin                  GPT-2 from Hugging Face, as train and gate read it\n"
+      "  stepscope data --export gpt2_124M.bin --out gpt2-mine                    and back: a folder for from_pretrained\n"
+      "  stepscope data --export gpt2_124M.bin --out model.safetensors            the weights alone\n"
       "  stepscope data --check tiny_shakespeare_train.bin gpt2_124M.bin");
   c->callback([f] {
     if (!f->fetch.empty()) return fetch_set(*f);

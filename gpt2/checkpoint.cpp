@@ -67,6 +67,16 @@ struct SummedFile {
   Checksum sum;
 };
 
+// The two forms in which a model comes from Hugging Face; neither begins with a magic number that would tell.
+void refuse_hugging_face(const std::filesystem::path& path) {
+  std::error_code absent;
+  const bool folder = std::filesystem::is_directory(path, absent);
+  if (folder || path.extension() == ".safetensors")
+    throw stepscope::InputError(
+        fmt::format("{}: {}, expected a checkpoint; `stepscope data --import {} --out FILE.bin` makes one of Hugging Face's GPT-2",
+                    path.string(), folder ? "a folder" : "a safetensors file", path.string()));
+}
+
 void require_size(size_t found, int64_t expected, std::string_view what, const std::filesystem::path& path) {
   if (static_cast<int64_t>(found) != expected)
     throw std::logic_error(fmt::format("{}: {} holds {} values, the model's shape says {}", path.string(), what, found, expected));
@@ -94,11 +104,13 @@ Checkpoint parse_checkpoint(std::span<const std::byte> bytes, const std::string&
 }
 
 Checkpoint load_checkpoint(const std::filesystem::path& path) {
+  refuse_hugging_face(path);
   const MappedFile file(path);
   return parse_checkpoint(file.bytes(), file.path());
 }
 
 ModelConfig checkpoint_config(const std::filesystem::path& path) {
+  refuse_hugging_face(path);
   const MappedFile file(path);
   ByteReader reader(file.bytes(), file.path());
   return read_header(reader).config;

@@ -14,7 +14,7 @@ stepscope_stage(gpt2_model RANK 10
     distributed/bucket_plan.cpp config.cpp tensor_table.cpp ops.cpp op_range.cpp work_model.cpp
     checkpoint.cpp training_state.cpp
     data/token_shards.cpp data/shard_set.cpp data/eval_set.cpp data/synthetic_tokens.cpp
-    data/tokenizer.cpp data/safetensors.cpp data/hugging_face_weights.cpp data/bpe.cpp data/documents.cpp data/json_lines.cpp data/pretokenizer.cpp ${unicode} sampling.cpp evaluation.cpp
+    data/tokenizer.cpp data/safetensors.cpp data/weight_files.cpp data/hugging_face_config.cpp data/hugging_face_weights.cpp data/bpe.cpp data/documents.cpp data/json_lines.cpp data/pretokenizer.cpp ${unicode} sampling.cpp evaluation.cpp
     learning_rate.cpp outliers.cpp trainer_checks.cpp replicas.cpp train_loop.cpp run_json.cpp run_log.cpp
   LINKS base gpt2_distributed
   PUBLIC_LIBS fmt::fmt nlohmann_json::nlohmann_json

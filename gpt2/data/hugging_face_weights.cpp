@@ -13,7 +13,9 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/mapped_file.h"
 #include "base/output_file.h"
+#include "gpt2/data/hugging_face_config.h"
 #include "gpt2/data/safetensors.h"
 #include "gpt2/tensor_table.h"
 
@@ -95,7 +97,7 @@ std::string listed(const std::vector<std::string>& names) {
 
 class Importer {
  public:
-  Importer(std::span<const std::byte> file, const std::string& source) : source_(source), file_(parse_safetensors(file, source)) {}
+  explicit Importer(const StoredWeights& stored) : stored_(stored) {}
 
   ImportedWeights run(std::optional<int64_t> heads) {
     drop_prefix();
@@ -111,13 +113,16 @@ class Importer {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { throw stepscope::InputError(fmt::format("{}: {}", source_, what)); }
+  [[noreturn]] void fail(const std::string& what) const { fail_in(stored_.source, what); }
+  [[noreturn]] static void fail_in(const std::string& file, const std::string& what) {
+    throw stepscope::InputError(fmt::format("{}: {}", file, what));
+  }
 
   void drop_prefix() {
-    for (auto& [full, entry] : file_) {
+    for (const auto& [full, tensor] : stored_.tensors) {
       std::string_view name = full;
       if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
-      if (!named_.emplace(name, entry).second) fail(fmt::format("tensor {} is there with and without the prefix {}", name, kPrefix));
+      if (!named_.emplace(name, &tensor).second) fail(fmt::format("tensor {} is there with and without the prefix {}", name, kPrefix));
     }
   }
 
@@ -134,12 +139,22 @@ class Importer {
     }
   }
 
-  const SafetensorEntry& matrix(const std::string& name) const {
+  // model-00001-of-00002.safetensors by itself.
+  std::string if_one_of_several() const {
+    const std::string name = std::filesystem::path(stored_.source).filename().string();
+    return name.find("-of-") == std::string::npos ? ""
+                                                  : "; it is one of several files: name their folder or their model.safetensors.index.json";
+  }
+
+  const SafetensorEntry& matrix(const char* name) const {
     const auto it = named_.find(name);
-    if (it == named_.end()) fail(fmt::format("has no tensor {}, with or without the prefix {}: not the weights of a GPT-2", name, kPrefix));
-    if (it->second.shape.size() != 2)
-      fail(fmt::format("tensor {} has shape {}, expected two dimensions", name, shape_text(it->second.shape)));
-    return it->second;
+    if (it == named_.end())
+      fail(
+          fmt::format("has no tensor {}, with or without the prefix {}: not the weights of a GPT-2{}", name, kPrefix, if_one_of_several()));
+    const auto& [entry, file] = *it->second;
+    if (entry.shape.size() != 2)
+      fail_in(file, fmt::format("tensor {} has shape {}, expected two dimensions", name, shape_text(entry.shape)));
+    return entry;
   }
 
   ModelConfig shape(std::optional<int64_t> heads) const {
@@ -150,22 +165,28 @@ class Importer {
     c.max_seq_len = wpe.shape[0];
     c.layers = 0;
     // A number of layers beyond the tensors there are is a strange name, not a deep model; it is reported as surplus.
-    for (const auto& [name, entry] : named_)
+    for (const auto& [name, tensor] : named_)
       if (const auto layer = layer_of(name); layer && layer->first < static_cast<int64_t>(named_.size()))
         c.layers = std::max(c.layers, layer->first + 1);
     if (c.layers == 0) fail("has no tensor h.0.…: no layers");
     // Before the padding: what the limits refuse could overflow in it.
     c.padded_vocab = c.vocab_size;
     c.heads = 1;
-    check_config(c, source_);
+    check_config(c, stored_.source);
     c.padded_vocab = (c.vocab_size + kVocabularyMultiple - 1) / kVocabularyMultiple * kVocabularyMultiple;
+    if (stored_.config) {
+      c.heads = heads.value_or(stored_.config->heads);
+      check_same_model(*stored_.config, c, heads ? "the weights and --heads say" : "the weights say");
+      check_config(c, stored_.config->source);
+      return c;
+    }
     if (!heads && c.channels % kHeadSize != 0)
       fail(
           fmt::format("the number of heads is not in the file, and {} channels are no multiple of {}, as they are in every GPT-2: "
                       "--heads N says it (n_head in config.json)",
                       c.channels, kHeadSize));
     c.heads = heads ? *heads : c.channels / kHeadSize;
-    check_config(c, source_);
+    check_config(c, stored_.source);
     return c;
   }
 
@@ -173,49 +194,54 @@ class Importer {
     std::vector<std::string> missing, surplus;
     for (const auto& [name, place] : wanted)
       if (!named_.contains(name)) missing.push_back(name);
-    for (const auto& [name, entry] : named_)
+    for (const auto& [name, tensor] : named_)
       if (!wanted.contains(name)) surplus.push_back(name);
     std::string what;
     if (!missing.empty()) what = fmt::format("missing: {}", listed(missing));
     if (!surplus.empty()) what += fmt::format("{}not in a GPT-2: {}", what.empty() ? "" : "; ", listed(surplus));
-    if (!what.empty()) fail(fmt::format("{} (with {} layers)", what, out_.config.layers));
+    if (!what.empty()) fail(fmt::format("{} (with {} layers){}", what, out_.config.layers, missing.empty() ? "" : if_one_of_several()));
   }
 
   void check(const std::string& name, const Place& place) const {
-    const SafetensorEntry& entry = named_.find(name)->second;
+    const auto& [entry, file] = *named_.find(name)->second;
     if (entry.shape == place.shape) return;
     const bool linear = place.transposed && entry.shape == std::vector<int64_t>(place.shape.rbegin(), place.shape.rend());
-    fail(fmt::format("tensor {} has shape {}, expected {}{}", name, shape_text(entry.shape), shape_text(place.shape),
-                     linear ? ": it is stored as nn.Linear has it (nanoGPT), not as Hugging Face's Conv1D" : ""));
+    fail_in(file, fmt::format("tensor {} has shape {}, expected {}{}", name, shape_text(entry.shape), shape_text(place.shape),
+                              linear ? ": it is stored as nn.Linear has it (nanoGPT), not as Hugging Face's Conv1D" : ""));
   }
 
   void read(const std::string& name, const Place& place) {
     const size_t rows = static_cast<size_t>(place.rows), columns = static_cast<size_t>(place.columns);
     const std::span<float> to = std::span(out_.parameters).subspan(static_cast<size_t>(place.offset), rows * columns);
-    const SafetensorEntry& entry = named_.find(name)->second;
-    if (!place.transposed) return widen_tensor(entry, to, source_, name);
+    const auto& [entry, file] = *named_.find(name)->second;
+    if (!place.transposed) return widen_tensor(entry, to, file, name);
     std::vector<float> stored(to.size());
-    widen_tensor(entry, stored, source_, name);
+    widen_tensor(entry, stored, file, name);
     for (size_t r = 0; r < rows; ++r)
       for (size_t c = 0; c < columns; ++c) to[r * columns + c] = stored[c * rows + r];
   }
 
   // GPT-2 reads and writes words with one table; a head of its own has no place in a checkpoint.
   void check_head() {
-    if (!head_) return;
+    if (!head_) {
+      if (stored_.config && !stored_.config->tied_head)
+        fail(fmt::format("has no tensor {}, and {} says that \"tie_word_embeddings\" is false", kHead, stored_.config->source));
+      return;
+    }
+    const auto& [entry, file] = *head_;
     const std::vector<int64_t> shape{out_.config.vocab_size, out_.config.channels};
-    if (head_->shape != shape) fail(fmt::format("tensor {} has shape {}, expected {}", kHead, shape_text(head_->shape), shape_text(shape)));
+    if (entry.shape != shape)
+      fail_in(file, fmt::format("tensor {} has shape {}, expected {}", kHead, shape_text(entry.shape), shape_text(shape)));
     std::vector<float> head(static_cast<size_t>(shape[0] * shape[1]));
-    widen_tensor(*head_, head, source_, kHead);
+    widen_tensor(entry, head, file, kHead);
     if (std::memcmp(head.data(), out_.parameters.data(), head.size() * sizeof(float)) != 0)
-      fail(fmt::format("tensor {} differs from wte.weight, expected the same values: a checkpoint has one table for both", kHead));
+      fail_in(file, fmt::format("tensor {} differs from wte.weight, expected the same values: a checkpoint has one table for both", kHead));
     out_.tied_head = true;
   }
 
-  const std::string& source_;
-  Safetensors file_;
-  std::map<std::string, SafetensorEntry, std::less<>> named_;  // without prefix
-  std::optional<SafetensorEntry> head_;
+  const StoredWeights& stored_;
+  std::map<std::string, const StoredTensor*, std::less<>> named_;  // without prefix
+  const StoredTensor* head_ = nullptr;
   ImportedWeights out_;
 };
 
@@ -244,8 +270,13 @@ void check_padding(const std::filesystem::path& path, const Checkpoint& checkpoi
 
 }  // namespace
 
+ImportedWeights import_weights(const StoredWeights& stored, std::optional<int64_t> heads) { return Importer(stored).run(heads); }
+
 ImportedWeights import_weights(std::span<const std::byte> file, const std::string& source, std::optional<int64_t> heads) {
-  return Importer(file, source).run(heads);
+  StoredWeights stored;
+  stored.source = source;
+  for (auto& [name, entry] : parse_safetensors(file, source)) stored.tensors.emplace(name, StoredTensor{std::move(entry), source});
+  return import_weights(stored, heads);
 }
 
 void export_weights(const std::filesystem::path& path, const Checkpoint& checkpoint) {
@@ -278,6 +309,24 @@ void export_weights(const std::filesystem::path& path, const Checkpoint& checkpo
     out.write(narrow.data(), narrow.size() * sizeof(uint16_t));
   }
   out.commit();
+}
+
+void export_model(const std::filesystem::path& folder, const Checkpoint& checkpoint) {
+  const std::filesystem::path config = folder / "config.json";
+  check_padding(folder, checkpoint);
+  std::error_code absent;
+  const std::filesystem::path index = folder / "model.safetensors.index.json";
+  if (std::filesystem::exists(index, absent))
+    throw stepscope::InputError(
+        fmt::format("{}: the folder holds a model in several files, expected another folder or the name of a new one", index.string()));
+  const bool there = std::filesystem::exists(config, absent);
+  if (there) {
+    const MappedFile file(config);
+    check_same_model(read_hugging_face_config(file.text(), file.path()), checkpoint.config, "the checkpoint says");
+  }
+  std::filesystem::create_directories(folder);
+  export_weights(folder / "model.safetensors", checkpoint);
+  if (!there) stepscope::write_output(config, hugging_face_config_text(checkpoint.config, checkpoint.precision));
 }
 
 }  // namespace gpt2

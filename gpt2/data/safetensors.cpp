@@ -127,6 +127,9 @@ void check_no_gaps(std::vector<Placed> placed, uint64_t data_bytes, const ByteRe
 
 Safetensors parse_safetensors(std::span<const std::byte> file, const std::string& source) {
   ByteReader reader(file, source);
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  if (file.size() >= kPointer.size() && std::memcmp(file.data(), kPointer.data(), kPointer.size()) == 0)
+    reader.fail("a pointer of Git LFS, expected the file itself: `git lfs pull` fetches it");
   const auto length = reader.read<uint64_t>("length of the header");
   if (length > kMaxHeaderBytes)
     reader.fail(fmt::format("header of {} bytes, expected at most {}: not a safetensors file", length, kMaxHeaderBytes));

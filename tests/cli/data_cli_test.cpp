@@ -249,14 +249,49 @@ TEST_F(WeightsCli, a_checkpoint_goes_to_safetensors_and_back) {
   EXPECT_EQ(gpt2::checkpoint_config(file("four.bin")).heads, 4);
 }
 
+TEST_F(WeightsCli, a_folder_has_what_from_pretrained_needs_and_comes_back) {
+  for (const std::string from : {"fp32", "bf16"}) {
+    SCOPED_TRACE(from);
+    const std::string model = file("model_" + from);
+    const Outcome there = stepscope("data --export " + file(from + ".bin") + " --out " + model);
+    EXPECT_EQ(there.exit_code, 0) << there.err;
+    EXPECT_THAT(there.out, AllOf(HasSubstr(model + "/model.safetensors: "), HasSubstr(model + "/config.json: for from_pretrained")));
+    const Outcome back = stepscope("data --import " + model + " --out " + file("back.bin") + (from == "bf16" ? " --bf16" : ""));
+    EXPECT_EQ(back.exit_code, 0) << back.err;
+    EXPECT_THAT(back.out, testing::Not(HasSubstr("were taken")));
+    EXPECT_TRUE(slurp(file("back.bin")) == slurp(file(from + ".bin")));
+    // Nothing of the model is an output by mistake.
+    for (const char* read : {"/model.safetensors", "/config.json"}) {
+      const std::string before = slurp(model + read);
+      const Outcome o = stepscope("data --import " + model + " --out " + model + read);
+      EXPECT_EQ(o.exit_code, 2);
+      EXPECT_THAT(o.err, HasSubstr("--import and --out both name"));
+      EXPECT_TRUE(slurp(model + read) == before);
+    }
+  }
+}
+
+TEST_F(WeightsCli, where_a_checkpoint_is_read_a_model_of_hugging_face_is_told_from_it) {
+  ASSERT_EQ(stepscope("data --export " + file("fp32.bin") + " --out " + file("hf")).exit_code, 0);
+  for (const std::string& model : {file("hf"), file("hf/model.safetensors")}) {
+    for (const std::string& command : {std::string("train --steps 1 --model "), "data --out " + file("x") + " --export "}) {
+      const Outcome o = stepscope(command + model);
+      EXPECT_EQ(o.exit_code, 2) << command;
+      EXPECT_THAT(o.err, AllOf(HasSubstr(model + ": a "), HasSubstr("`stepscope data --import " + model + " --out FILE.bin`"))) << command;
+    }
+  }
+}
+
 TEST_F(WeightsCli, wrong_uses_say_what_was_expected) {
   const std::string m = file("m.safetensors"), to = " --out " + file("x");
   ASSERT_EQ(stepscope("data --export " + file("fp32.bin") + " --out " + m).exit_code, 0);
   const std::string good = slurp(m);
   for (const auto& [arguments, message] : std::vector<std::pair<std::string, std::string>>{
            {"--import " + m, "--out: expected the name of the checkpoint to write"},
-           {"--export " + file("fp32.bin"), "--out: expected the name of the safetensors file to write"},
-           {"--import " + m + " --out " + m, "is the file to be read"},
+           {"--export " + file("fp32.bin"), "--out: expected the name of the folder, or of the FILE.safetensors, to write"},
+           {"--import " + m + " --out " + m, "--import and --out both name"},
+           {"--export " + m + " --out " + m, "--export and --out both name"},
+           {"--export " + file("fp32.bin") + " --out " + file("bf16.bin"), "expected a folder or a name that ends in .safetensors"},
            {"--import " + m + to + " --export " + file("fp32.bin"), "excludes"},
            {"--import " + m + to + " --check " + m, "excludes"},
            {"--export " + file("fp32.bin") + to + " --fetch tinyshakespeare", "excludes"},

@@ -318,7 +318,9 @@ void write_weights(const fs::path& folder) {
   const gpt2::ModelConfig config{8, 100, 128, 1, 1, 64};
   const std::vector<float> parameters = gpt2::init_parameters(config, 1);
   gpt2::save_checkpoint(folder / "gpt2_124M.bin", config, parameters);
-  gpt2::export_weights(folder / "model.safetensors", {config, gpt2::CheckpointPrecision::fp32, parameters});
+  const gpt2::Checkpoint checkpoint{config, gpt2::CheckpointPrecision::fp32, parameters};
+  gpt2::export_weights(folder / "model.safetensors", checkpoint);
+  gpt2::export_model(folder / "gpt2-folder", checkpoint);
 }
 
 class CommandLines : public ::testing::Test {
