@@ -31,6 +31,24 @@ bool has_wide_ascii(std::string_view head) {
   return false;
 }
 
+struct Container {
+  size_t at;  // where its mark stands
+  std::string_view mark, name, unpack;
+};
+// The marks are no text in any encoding, or, of tar, stand where a text has them by no accident: behind zero bytes.
+constexpr std::string_view kParquet =
+    "python3 -c \"import pandas, sys; pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient='records', lines=True)\" {} NEW.jsonl";
+constexpr Container kContainers[] = {{0, "\x1F\x8B\x08", "compressed by gzip", "gzip -dk {}"},
+                                     {0, "\x28\xB5\x2F\xFD", "compressed by zstd", "zstd -d {}"},
+                                     {0,
+                                      "\xFD"
+                                      "7zXZ",
+                                      "compressed by xz", "xz -dk {}"},
+                                     {4, "1AY&SY", "compressed by bzip2", "bzip2 -dk {}"},
+                                     {0, "PK\x03\x04", "a zip archive", "unzip {}"},
+                                     {257, "ustar", "a tar archive", "tar xf {}"},
+                                     {0, "PAR1", "in the Parquet format", kParquet}};
+
 }  // namespace
 
 std::string_view other_encoding(std::string_view text) {
@@ -44,6 +62,9 @@ std::string_view other_encoding(std::string_view text) {
 }
 
 std::string not_utf8(std::string_view text, std::string_view file) {
+  for (const auto& [at, mark, name, unpack] : kContainers)
+    if (text.size() > at && text.substr(at).starts_with(mark))
+      return fmt::format("the file is {}, expected text; `{}` unpacks it", name, fmt::format(fmt::runtime(unpack), file));
   const std::string_view other = other_encoding(text);
   if (other.empty()) return "";
   return fmt::format("the text is {0}, expected UTF-8; convert it with `iconv -f {0} -t UTF-8 {1} > NEW`", other, file);

@@ -162,15 +162,15 @@ void tokenize(const DataFlags& flags) {
   if (o.validation_share && !(*o.validation_share > 0 && *o.validation_share < 1)) {
     throw stepscope::InputError(fmt::format("--validation-share {}: expected a part between 0 and 1, such as 0.1", *o.validation_share));
   }
-  if (o.documents != gpt2::Documents::marker && o.json_field.empty()) {
+  if (o.documents != gpt2::Documents::marker) {
     for (const std::string& path : o.texts) {
       const gpt2::MappedFile file(path);
-      if (path.ends_with(".jsonl"))
+      if (o.json_field.empty() && path.ends_with(".jsonl"))
         fmt::print(stderr, "{}: tokenized as it stands, braces and quotes included; --jsonl-field NAME takes the text of its lines\n",
                    path);
       if (file.text().find(gpt2::kEndOfText) != std::string_view::npos)
-        fmt::print(stderr, "{}: has \"{}\" in it, tokenized as text like any other; --document marker makes it end a document\n", path,
-                   gpt2::kEndOfText);
+        fmt::print(stderr, "{}: has \"{}\" in it, tokenized as text like any other{}\n", path, gpt2::kEndOfText,
+                   o.json_field.empty() ? "; --document marker makes it end a document" : "");
     }
   }
   const Tokenized done = tokenize_texts(o);
@@ -208,8 +208,9 @@ void add_data_command(Command& app, int&) {
   auto* export_option = c->add_option("--export", f->export_file,
                                       "make of a checkpoint what from_pretrained of transformers loads: config.json and "
                                       "model.safetensors in the folder --out, or only the file --out FILE.safetensors");
-  auto* eval_set = c->add_option("--eval-set", f->eval_set,
-                                 "make an evaluation set (llm.c format) of these files: hellaswag (.jsonl) or mmlu (.csv or .jsonl)");
+  auto* eval_set = c->add_option(
+      "--eval-set", f->eval_set,
+      "make an evaluation set (llm.c format) of these files, or of those in a folder: hellaswag (.jsonl) or mmlu (.csv or .jsonl)");
   eval_set->one_of({"hellaswag", "mmlu"})->needs(texts);
   c->add_option("--shards", f->remote.shards, "fetch this many files for training, beside the one for validation (default: 1)")
       ->check(whole(1))

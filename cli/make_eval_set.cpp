@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/encoding.h"
@@ -73,12 +75,13 @@ class CsvReader {
   // False at the end.
   bool next(std::vector<std::string>& fields) {
     fields.clear();
-    if (at_ == text_.size()) return false;
+    if (text_.find_first_not_of("\r\n", at_) == std::string_view::npos) return false;
     row_line_ = line_;
     while (field(fields)) {
     }
     return true;
   }
+  bool in_first_line() const { return row_line_ == 1; }
   [[noreturn]] void fail(const std::string& found, const std::string& expected) const {
     throw InputError(fmt::format("{}:{}: {}, expected {}", source_, row_line_, found, expected));
   }
@@ -133,7 +136,7 @@ class Maker {
     if (!o.encoder.empty()) bpe_.check_ids(std::filesystem::path(o.encoder));
   }
   std::vector<gpt2::EvalExample> run() {
-    for (const std::string& path : o_.files) {
+    for (const std::string& path : with_folders_opened()) {
       const gpt2::MappedFile file(path);
       if (const std::string problem = stepscope::not_utf8(file.text(), path); !problem.empty())
         throw InputError(fmt::format("{}: {}", path, problem));
@@ -145,6 +148,29 @@ class Maker {
   }
 
  private:
+  // MMLU is published as a folder with a file for each subject. Their names decide the order, which a file system does not keep.
+  std::vector<std::string> with_folders_opened() const {
+    namespace fs = std::filesystem;
+    std::vector<std::string> files;
+    for (const std::string& path : o_.files) {
+      std::error_code absent;
+      if (!fs::is_directory(path, absent)) {
+        files.push_back(path);
+        continue;
+      }
+      const char* ending = hellaswag_ ? ".jsonl" : ".csv";
+      std::vector<std::string> inside;
+      for (const auto& entry : fs::directory_iterator(path))
+        if (entry.path().extension() == ending && !entry.path().filename().string().starts_with('.'))
+          inside.push_back(entry.path().string());
+      if (inside.empty())
+        throw InputError(fmt::format("{}: the folder has no file that ends in {}, expected one or more{}", path, ending,
+                                     hellaswag_ ? "" : "; those of MMLU are in data/test"));
+      std::sort(inside.begin(), inside.end());
+      files.insert(files.end(), inside.begin(), inside.end());
+    }
+    return files;
+  }
   void read_json(std::string_view text, const std::string& path) {
     gpt2::for_each_json_line(text, path, [&](const gpt2::JsonLine& line) {
       add(from_json(line, hellaswag_), [&](const std::string& found, const std::string& expected) { line.fail(found, expected); });
@@ -156,7 +182,8 @@ class Maker {
     while (reader.next(f)) {
       if (f.size() != 2 + kCompletions) reader.fail(fmt::format("{} fields", f.size()), "6: question, four answers, A to D");
       const std::string& letter = f.back();
-      if (letter.size() != 1 || letter[0] < 'A' || letter[0] > 'D') reader.fail(fmt::format("the right answer is '{}'", letter), "A to D");
+      if (letter.size() != 1 || letter[0] < 'A' || letter[0] > 'D')
+        reader.fail(fmt::format("the right answer is '{}'", letter), reader.in_first_line() ? "A to D, and no header line" : "A to D");
       add({mmlu_context(f[0]), {f[1], f[2], f[3], f[4]}, letter[0] - 'A'},
           [&](const std::string& found, const std::string& expected) { reader.fail(found, expected); });
     }

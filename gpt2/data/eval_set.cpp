@@ -93,7 +93,8 @@ std::vector<uint16_t> words_of(const EvalExample& e, uint64_t index, const std::
 
 std::vector<EvalExample> parse_eval_set(std::span<const std::byte> file, const std::string& source, int64_t vocabulary) {
   ByteReader reader(file, source);
-  const LlmcHeader h = read_llmc_header(reader, kEvalMagic, "set of evaluation examples");
+  const LlmcHeader h = read_llmc_header(reader, kEvalMagic, "set of evaluation examples",
+                                        "; `stepscope data --eval-set` makes one of HellaSwag's or MMLU's questions");
   if (h[1] != 1) reader.fail(fmt::format("evaluation set version {}, expected 1", h[1]));
   if (h[2] < 1 || static_cast<uint64_t>(h[2]) > kMost)
     reader.fail(fmt::format("the header counts {} examples, expected 1 to {}", h[2], kMost));

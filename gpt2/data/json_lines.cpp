@@ -25,7 +25,7 @@ const nlohmann::json& JsonLine::member(const std::string& name) const {
 
 const std::string& JsonLine::text(const std::string& name) const {
   const nlohmann::json& v = member(name);
-  if (!v.is_string()) fail(fmt::format("\"{}\" is a {}", name, v.type_name()), "a text");
+  if (!v.is_string()) fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(v)), "a text");
   return v.get_ref<const std::string&>();
 }
 
@@ -34,6 +34,10 @@ void JsonLine::fail(const std::string& found, const std::string& expected) const
 }
 
 void for_each_json_line(std::string_view text, const std::string& source, const std::function<void(const JsonLine&)>& visit) {
+  text = text.substr(0, text.find_last_not_of("\r\n") + 1);
+  if (text.starts_with('['))
+    throw stepscope::InputError(
+        fmt::format("{}: a JSON list, expected one JSON object per line; `jq -c '.[]' {} > NEW.jsonl` writes it so", source, source));
   size_t number = 0;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());

@@ -20,7 +20,7 @@ class JsonLine {
   nlohmann::json object_;
 };
 
-// Every line in order; the last one needs no newline. An empty line is refused.
+// Every line in order; the last one needs no newline. Empty lines at the end are none; an empty line before others is refused.
 void for_each_json_line(std::string_view text, const std::string& source, const std::function<void(const JsonLine&)>& visit);
 
 }  // namespace gpt2

@@ -37,7 +37,7 @@ std::unique_ptr<TokenSource> open_token_source(const std::vector<std::string>& d
 
 std::span<const uint16_t> parse_token_shard(std::span<const std::byte> file, const std::string& source) {
   ByteReader reader(file, source);
-  const LlmcHeader h = read_llmc_header(reader, kShardMagic, "token shard");
+  const LlmcHeader h = read_llmc_header(reader, kShardMagic, "token shard", "; `stepscope data` makes one of a text");
   if (h[1] != 1) reader.fail(fmt::format("token shard version {}, expected 1", h[1]));
   if (h[2] < 1) reader.fail(fmt::format("the header counts {} tokens, expected at least 1", h[2]));
   const uint64_t count = static_cast<uint64_t>(h[2]);

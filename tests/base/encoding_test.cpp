@@ -1,14 +1,19 @@
 // Text that is not UTF-8 is known by its marks and without them; nothing else is called so.
 #include "base/encoding.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
 using namespace std::string_literals;
 using stepscope::other_encoding;
+using testing::AllOf;
+using testing::HasSubstr;
 
 std::string wide_text(const std::string& text, bool little_endian) {
   std::string wide;
@@ -20,6 +25,26 @@ TEST(OtherEncoding, MessageNamesTheFileAndTheCure) {
   EXPECT_EQ(stepscope::not_utf8("\xFF\xFE" + wide_text("text", true), "a b.csv"),
             "the text is UTF-16, expected UTF-8; convert it with `iconv -f UTF-16 -t UTF-8 a b.csv > NEW`");
   EXPECT_EQ(stepscope::not_utf8("text", "a.csv"), "");
+}
+
+TEST(OtherEncoding, PackedFilesAreNamedWithWhatUnpacksThem) {
+  std::string tar("texts/a.txt", 11);
+  tar.resize(257, '\0');
+  tar += "ustar  ";
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
+           {"\x1F\x8B\x08\x08rest", "the file is compressed by gzip, expected text; `gzip -dk a.gz` unpacks it"},
+           {"\x28\xB5\x2F\xFDrest", "the file is compressed by zstd, expected text; `zstd -d a.gz` unpacks it"},
+           {"\xFD"
+            "7zXZ",
+            "the file is compressed by xz, expected text; `xz -dk a.gz` unpacks it"},
+           {"BZh91AY&SY", "the file is compressed by bzip2, expected text; `bzip2 -dk a.gz` unpacks it"},
+           {"PK\x03\x04", "the file is a zip archive, expected text; `unzip a.gz` unpacks it"},
+           {tar, "the file is a tar archive, expected text; `tar xf a.gz` unpacks it"}})
+    EXPECT_EQ(stepscope::not_utf8(text, "a.gz"), message);
+  EXPECT_THAT(
+      stepscope::not_utf8("PAR1rest", "a.parquet"),
+      AllOf(HasSubstr("in the Parquet format"), HasSubstr("to_json(sys.argv[2], orient='records', lines=True)\" a.parquet NEW.jsonl`")));
+  for (const char* text : {"PK is no archive", "PAR 1", "1AY&SY", "ustar", "BZh9", ""}) EXPECT_EQ(stepscope::not_utf8(text, "a"), "");
 }
 
 TEST(OtherEncoding, Utf16IsKnownWithAndWithoutItsMark) {

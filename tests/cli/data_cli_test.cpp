@@ -56,6 +56,14 @@ TEST_F(DataCli, json_lines_without_a_field_are_said_to_be_tokenized_as_they_stan
   EXPECT_THAT(o.err, HasSubstr("hello.jsonl: tokenized as it stands, braces and quotes included; --jsonl-field NAME"));
 }
 
+TEST_F(DataCli, a_compressed_text_is_refused_with_the_cure) {
+  write("a.txt.gz", std::string("\x1F\x8B\x08\0hello", 9));
+  const Outcome o = data(file("a.txt.gz") + " --out " + file("x.bin"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("a.txt.gz: the file is compressed by gzip, expected text; `gzip -dk "));
+  EXPECT_FALSE(fs::exists(file("x.bin")));
+}
+
 TEST_F(DataCli, documents_and_end_of_text) {
   write("a.txt", "hell\n\nhello\n");
   ASSERT_EQ(data(file("a.txt") + " --document paragraph --out " + file("p.bin")).exit_code, 0);

@@ -4,8 +4,10 @@
 
 #include <cstring>
 #include <fstream>
+#include <map>
 
 #include "base/sha256.h"
+#include "gpt2/data/eval_set.h"
 #include "gpt2/data/token_shards.h"
 #include "tests/cli/with_vocabulary.h"
 
@@ -105,14 +107,42 @@ TEST_F(EvalSetCli, several_files_are_one_set) {
   EXPECT_EQ(header("x.bin")[2], 2);
 }
 
+TEST_F(EvalSetCli, a_folder_is_its_files_in_the_order_of_their_names) {
+  fs::create_directories(file("test"));
+  for (const auto& [name, answer] : std::map<std::string, std::string>{{"b_test.csv", "B"}, {"a_test.csv", "A"}, {"c_test.csv", "C"}})
+    write("test/" + name, "a,a,a,a,a," + answer + "\n");
+  write("test/README.txt", "no question");
+  write("test/._a_test.csv", "what a Mac leaves in an archive");
+  ASSERT_EQ(data("--eval-set mmlu " + file("test") + " --out " + file("x.bin")).exit_code, 0);
+  std::vector<int64_t> labels;
+  for (const auto& e : gpt2::load_eval_set(file("x.bin"))) labels.push_back(e.label);
+  EXPECT_THAT(labels, ElementsAre(0, 1, 2));
+  fs::create_directories(file("data/test"));
+  const Outcome o = data("--eval-set mmlu " + file("data") + " --out " + file("y.bin"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("data: the folder has no file that ends in .csv"), HasSubstr("those of MMLU are in data/test")));
+}
+
+TEST_F(EvalSetCli, empty_lines_at_the_end_are_no_questions) {
+  write("m.csv", "a,a,a,a,a,A\n\r\n\n");
+  write("h.jsonl", "{\"ctx\": \"a\", \"label\": 0, \"endings\": [\"a\", \"a\", \"a\", \"a\"]}\n\n\r\n");
+  for (const std::string& input : {"mmlu " + file("m.csv"), "hellaswag " + file("h.jsonl")}) {
+    const Outcome o = data("--eval-set " + input + " --out " + file("x.bin"));
+    EXPECT_EQ(o.exit_code, 0) << o.err;
+    EXPECT_EQ(header("x.bin")[2], 1);
+  }
+}
+
 TEST_F(EvalSetCli, bad_questions_name_file_and_line) {
   const std::string good = R"({"ctx": "a", "label": 0, "endings": ["a", "a", "a", "a"]})"
                            "\n";
   refused("hellaswag", "b.jsonl", good + "x\n", "b.jsonl:2", "no JSON");
   refused("hellaswag", "b.jsonl", good + "\n" + good, "b.jsonl:2", "an empty line");
+  refused("hellaswag", "b.jsonl", "[" + good + "]", "b.jsonl: a JSON list", "`jq -c '.[]' ");
   refused("hellaswag", "b.jsonl", good + "[]\n", "b.jsonl:2", "no JSON object: JSON of type array");
   refused("hellaswag", "b.jsonl", R"({"label": 0, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "no \"ctx\"");
-  refused("hellaswag", "b.jsonl", R"({"ctx": 1, "label": 0, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "\"ctx\" is a number");
+  refused("hellaswag", "b.jsonl", R"({"ctx": 1, "label": 0, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1",
+          "\"ctx\" is 1, expected a text");
   refused("hellaswag", "b.jsonl", R"({"ctx": "", "label": 0, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "an empty context");
   refused("hellaswag", "b.jsonl", R"({"ctx": "a", "label": 4, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "\"label\" is 4");
   refused("hellaswag", "b.jsonl", R"({"ctx": "a", "label": "", "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "\"label\" is \"\"");
@@ -122,7 +152,9 @@ TEST_F(EvalSetCli, bad_questions_name_file_and_line) {
   refused("mmlu", "b.csv", "q,a,b,\" \",d,A\n", "b.csv:1", "an empty answer");
   refused("mmlu", "b.jsonl", good, "b.jsonl:1", "no \"question\"");
   refused("mmlu", "b.csv", "q,a,b,c,d,A\nq,a,b,c,A\n", "b.csv:2", "5 fields");
-  refused("mmlu", "b.csv", "q,a,b,c,d,E\n", "b.csv:1", "the right answer is 'E'");
+  refused("mmlu", "b.csv", "question,A,B,C,D,answer\n", "b.csv:1", "the right answer is 'answer', expected A to D, and no header line");
+  refused("mmlu", "b.csv", "q,a,b,c,d,A\nq,a,b,c,d,E\n", "b.csv:2", "the right answer is 'E', expected A to D\n");
+  refused("mmlu", "b.csv", "q,a,b,c,d,A\n\nq,a,b,c,d,A\n", "b.csv:2", "1 fields");
   refused("mmlu", "b.csv", "\"q\nq\",a,b,c,d,A\nq,\"a,b,c,d,A\n", "b.csv:3", "quoted field that does not end");
   refused("mmlu", "b.csv", "\"q\"x,a,b,c,d,A\n", "b.csv:1", "text behind a closing quote");
   std::string long_context(40000, 'b');
@@ -159,6 +191,10 @@ TEST_F(EvalSetCli, each_line_of_jsonl_is_a_document) {
   const Outcome o = data(file("s.jsonl") + " --jsonl-field text --out " + file("s.bin"));
   ASSERT_EQ(o.exit_code, 0) << o.err;
   EXPECT_THAT(words("s.bin"), ElementsAre(268, 259, 264, 268, 258, 198, 198, 258, 268));
+  EXPECT_THAT(o.err, testing::IsEmpty());
+  write("s.jsonl", R"({"text": "hello<|endoftext|>hello"})");
+  EXPECT_THAT(data(file("s.jsonl") + " --jsonl-field text --out " + file("s.bin")).err,
+              testing::EndsWith("s.jsonl: has \"<|endoftext|>\" in it, tokenized as text like any other\n"));
   write("s.jsonl", R"({"text": "hello"})"
                    "\n"
                    R"({"body": "hello"})"

@@ -167,6 +167,14 @@ TEST(Shards, ATokenBeyondTheVocabularyNamesFileOffsetAndId) {
   open_token_source({(folder / "bad.bin").string()}, {1, 4, 510, 1, true});
 }
 
+TEST(Shards, ATextIsNoneAndTheMessageSaysWhatMakesOne) {
+  for (const size_t length : {size_t{20}, size_t{2000}}) {
+    const std::string text(length, 'a');
+    EXPECT_INPUT_ERROR(parse_token_shard(std::as_bytes(std::span(text)), "book.txt"),
+                       "book.txt: ", "; `stepscope data` makes one of a text");
+  }
+}
+
 TEST(Shards, AShardShorterThanABatchIsRefused) {
   TemporaryFolder folder;
   counting_shard(folder / "short", 0, 12);
