@@ -4,6 +4,7 @@ parameters, hooks, state_dict keys and deep copies stay; undo gives the class ba
 A forward that calls torch.nn.functional by name (nanoGPT) is run again from the same code with other globals: `F` is then a module in
 which the asked functions are ours and all others are PyTorch's."""
 import contextlib
+import copy
 import dataclasses
 import itertools
 import math
@@ -56,6 +57,8 @@ class Report:
 
     def _set(self, on):
         if on != self.on:
+            if on:
+                _refuse_replaced(self.model)
             for site in self.replaced:
                 site.swap(on)
             self.on = on
@@ -83,13 +86,24 @@ class Report:
 
 
 def _swap_class(module, forward):
-    """forward(self, *arguments) in place of the module's own."""
+    """forward(self, *arguments) in place of the module's own. Deep copies keep it. A pickle has PyTorch's class, because no other process
+    could find one that was made in this one."""
     was = type(module)
-    ours = type("Stepscope" + was.__name__, (was,), {"forward": forward, "__module__": was.__module__, "_stepscope_was": was})
-    # Deep copies and pickles look a class up by its name.
-    setattr(sys.modules[__name__], f"{ours.__name__}_{id(ours):x}", ours)
-    ours.__qualname__ = f"{ours.__name__}_{id(ours):x}"
-    ours.__module__ = __name__
+
+    def reduced(self, protocol):
+        # Protocol 2 and later insist on the class of the object; 1 names the class to make as it is told.
+        made, arguments, *rest = super(ours, self).__reduce_ex__(1)
+        return made, tuple(was if a is ours else a for a in arguments), *rest
+
+    def copied(self, memo):
+        memo[id(self)] = twin = ours.__new__(ours)
+        twin.__setstate__(copy.deepcopy(super(ours, self).__reduce_ex__(4)[2], memo))
+        return twin
+
+    own = {"forward": forward, "__module__": was.__module__, "_stepscope_was": was, "__reduce_ex__": reduced}
+    if not hasattr(was, "__deepcopy__"):
+        own["__deepcopy__"] = copied
+    ours = type("Stepscope" + was.__name__, (was,), own)
 
     def swap(on):
         module.__class__ = ours if on else was
@@ -122,6 +136,8 @@ def _function(op, slots):
 
 
 def _layernorm(module, slots):
+    if type(module).forward is not nn.LayerNorm.forward:
+        return f"{type(module).__name__} has a forward of its own, which may compute something else than nn.LayerNorm's"
     if len(module.normalized_shape) != 1:
         return f"it normalizes {len(module.normalized_shape)} dimensions, the kernels one"
     if module.weight is None:
@@ -191,22 +207,34 @@ def _hugging_face_attention(module, slots):
     return _swap_class(module, forward)
 
 
+class _HuggingFaceLoss:
+    """ForCausalLMLoss of transformers with our cross entropy."""
+
+    def __init__(self, cross_entropy):
+        self.cross_entropy = cross_entropy
+
+    def __call__(self, logits, labels, vocab_size, num_items_in_batch=None, ignore_index=-100, shift_labels=None, **kwargs):
+        if num_items_in_batch is not None:
+            raise Refused("loss: num_items_in_batch was given; the kernels divide by the counted rows of this batch")
+        if shift_labels is None:
+            shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+        return self.cross_entropy(logits.reshape(-1, vocab_size), shift_labels.reshape(-1).to(logits.device), ignore_index=ignore_index)
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        # Its config has settings of ours as well, which another process could not run.
+        raise Refused("a replaced model of Hugging Face cannot be pickled; do it inside `with report.off():`, or save its state_dict()")
+
+
 def _hugging_face_loss(model, slots):
     """model.loss_function of Hugging Face's causal models: labels are shifted, ignored where there is none."""
     from transformers.loss.loss_utils import ForCausalLMLoss
     before = model.loss_function
     if before is not ForCausalLMLoss:
         return "its loss_function is not the one of causal language models"
-    cross_entropy = _function("loss", slots)
-
-    def loss(logits, labels, vocab_size, num_items_in_batch=None, ignore_index=-100, shift_labels=None, **kwargs):
-        if num_items_in_batch is not None:
-            raise Refused("loss: num_items_in_batch was given; the kernels divide by the counted rows of this batch")
-        if shift_labels is None:
-            shift_labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-        return cross_entropy(logits.reshape(-1, vocab_size), shift_labels.reshape(-1).to(logits.device), ignore_index=ignore_index)
-
-    had = getattr(model, "_loss_function", None)
+    loss, had = _HuggingFaceLoss(_function("loss", slots)), getattr(model, "_loss_function", None)
 
     def swap(on):
         if on:
@@ -258,7 +286,7 @@ def _names_of(code):
 
 def _functional_calls(module):
     """{name in torch.nn.functional: op} that this class's own forward mentions; a name that is its own part (self.gelu) is not one."""
-    forward = type(module).forward
+    forward = getattr(type(module), "forward", None)
     if not isinstance(forward, types.FunctionType) or forward.__module__.startswith(("torch.", "transformers.")):
         return {}
     names = _names_of(forward.__code__)
@@ -325,7 +353,8 @@ def _calls(module, calls, chosen):
 def _kind_of(module):
     """(op, how to swap) of a module that is an op as a whole."""
     name = type(module).__name__
-    if isinstance(module, nn.LayerNorm):
+    # A subclass that calls F.layer_norm in a forward of its own is followed as any forward is.
+    if isinstance(module, nn.LayerNorm) and "layer_norm" not in _functional_calls(module):
         return "layernorm", _layernorm
     if isinstance(module, nn.GELU) or (name in ("NewGELU", "NewGELUActivation", "GELUTanh", "PytorchGELUTanh", "FastGELUActivation")
                                        and not list(module.parameters())):
@@ -339,6 +368,13 @@ def _is_hugging_face(model):
     return hasattr(type(model), "loss_function") and hasattr(model, "config")
 
 
+def _refuse_replaced(model):
+    for name, module in model.named_modules():
+        if hasattr(type(module), "_stepscope_was"):
+            raise Refused(f"{name or 'the model'} is replaced already; call undo() of the report before. (A deep copy of a replaced model has "
+                          "no report: undo first, then copy.)")
+
+
 def _add(report, name, module, op, slots, result):
     site = Site(name, type(module).__name__ if not hasattr(type(module), "_stepscope_was") else type(module)._stepscope_was.__name__, op)
     if isinstance(result, str):
@@ -348,17 +384,20 @@ def _add(report, name, module, op, slots, result):
     report.sites.append(site)
 
 
+# Accelerate and others put hooks there; the class's forward, which is what a replacement changes, may never run.
+_OWN_FORWARD = "its forward was set on the instance (module.forward = …)"
+
+
 def _replace_modules(report, model, chosen):
     for name, module in model.named_modules():
-        if hasattr(type(module), "_stepscope_was"):
-            raise Refused(f"{name or 'the model'} is replaced already; call undo() of the report before")
         op, swap = _kind_of(module)
         if op in chosen:
-            _add(report, name, module, op, chosen[op], swap(module, chosen[op]))
+            result = _OWN_FORWARD if "forward" in vars(module) else swap(module, chosen[op])
+            _add(report, name, module, op, chosen[op], result)
         elif op is None:
             calls = {f: o for f, o in _functional_calls(module).items() if o in chosen}
             if calls:
-                result = _calls(module, calls, chosen)
+                result = _OWN_FORWARD if "forward" in vars(module) else _calls(module, calls, chosen)
                 for i, o in enumerate(calls.values()):
                     _add(report, name, module, o, chosen[o], result if i == 0 or isinstance(result, str) else lambda on: None)
 
@@ -427,6 +466,10 @@ def replace(model, *, optimizer=None, compiled=None, **asked):
         raise Refused(f"replace() takes a torch.nn.Module, not {type(model).__name__}")
     compiled = _is_compiled(model) if compiled is None else compiled
     model = _inside(model)
+    if any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
+        raise Refused(f"{type(model).__name__} is TorchScript or holds some, whose ops cannot be replaced; give replace() the module before "
+                      "torch.jit.script or torch.jit.trace")
+    _refuse_replaced(model)
     by_default = not any(v is not None and v is not False for v in asked.values())
     left = _left_by_default(compiled) if by_default else {}
     if by_default:

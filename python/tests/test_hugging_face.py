@@ -1,4 +1,7 @@
 """GPT-2 of Hugging Face, with random weights; nothing is downloaded. On the CPU, with fake kernels."""
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -46,6 +49,19 @@ def test_undo_gives_loss_attention_and_cache_back(labelled):
     report.undo()
     assert model.config.use_cache is True and type(model.transformer.h[0].attn).__name__ == "GPT2Attention"
     assert torch.equal(model(**labelled).loss, before)
+
+
+def test_copies_keep_the_ops_and_a_pickle_is_refused_but_inside_off(labelled):
+    model = gpt2()
+    report = stepscope.replace(model)
+    twin = copy.deepcopy(model)
+    assert torch.equal(twin(**labelled).loss, model(**labelled).loss) and type(twin.transformer.ln_f) is type(model.transformer.ln_f)
+    with pytest.raises(stepscope.Refused, match="cannot be pickled; do it inside `with report.off"):
+        pickle.dumps(model)
+    with report.off():
+        back = pickle.loads(pickle.dumps(model))
+    assert type(back.transformer.ln_f) is torch.nn.LayerNorm and back.config.use_cache is True
+    torch.testing.assert_close(back(**labelled).loss, model(**labelled).loss)
 
 
 def test_a_mask_or_a_cache_is_refused_not_ignored(labelled):

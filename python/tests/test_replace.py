@@ -1,6 +1,8 @@
 """What is recognized, what is refused, what the report says. On the CPU, with fake kernels."""
 import contextlib
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -137,6 +139,49 @@ def test_a_copy_keeps_the_ops_and_a_second_replace_is_refused(tiny, batch):
         stepscope.replace(tiny)
 
 
+def test_a_replace_that_is_refused_changes_nothing(tiny):
+    inner = stepscope.replace(tiny.transformer.h[1], gelu=True)
+    with pytest.raises(stepscope.Refused, match="transformer.h.1.mlp.gelu is replaced already.*undo first, then copy"):
+        stepscope.replace(tiny)
+    inner.undo()
+    assert type(tiny) is gpt.GPT and type(tiny.transformer.ln_f) is nn.LayerNorm
+
+
+def test_an_older_report_does_not_come_back_over_a_newer_one(tiny):
+    old = stepscope.replace(tiny)
+    old.undo()
+    new = stepscope.replace(tiny, layernorm=True)
+    with pytest.raises(stepscope.Refused, match="replaced already"):
+        old.redo()
+    new.undo()
+    assert [type(m).__name__ for m in tiny.modules() if hasattr(type(m), "_stepscope_was")] == []
+    old.redo()
+    assert type(tiny) is not gpt.GPT
+
+
+def test_a_pickle_is_pytorchs_model_in_a_process_without_stepscope(tmp_path):
+    model = nn.Sequential(nn.LayerNorm(8), nn.GELU("tanh"))
+    x = torch.linspace(-1, 1, 16).reshape(2, 8)
+    stepscope.replace(model)
+    ours = type(model[0])
+    torch.save(model, tmp_path / "model.pt")
+    assert type(model[0]) is ours and ours is not nn.LayerNorm
+    script = ("import sys, torch; model = torch.load(sys.argv[1], weights_only=False); print([type(m).__name__ for m in model], "
+              "model(torch.linspace(-1, 1, 16).reshape(2, 8)).sum().item(), 'stepscope' in sys.modules)")
+    ran = subprocess.run([sys.executable, "-c", script, tmp_path / "model.pt"], capture_output=True, text=True)
+    names, total, found = ran.stdout.rsplit(" ", 2) if ran.returncode == 0 else (ran.stderr, "nan", "")
+    assert names == "['LayerNorm', 'GELU']" and found == "False\n"
+    assert float(total) == pytest.approx(model(x).sum().item(), abs=1e-5)
+
+
+def test_torchscript_is_refused_and_a_model_without_memory_is_not():
+    with pytest.raises(stepscope.Refused, match="RecursiveScriptModule is TorchScript"):
+        stepscope.replace(torch.jit.script(nn.Sequential(nn.LayerNorm(8))), layernorm=True)
+    with torch.device("meta"):
+        model = nn.Sequential(nn.LayerNorm(8))
+    assert "The model is on meta" in str(stepscope.replace(model, layernorm=True))
+
+
 class Odd(nn.Module):
     def __init__(self):
         super().__init__()
@@ -160,6 +205,36 @@ def test_what_is_not_replaced_is_listed_with_the_reason():
     assert any(s.op == "attention" and "no such op" in s.why for s in report.not_replaced)
     for text in ("not replaced", "exact GELU", "fine"):
         assert text in str(report)
+
+
+class Doubled(nn.LayerNorm):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class InFloat32(nn.LayerNorm):
+    def forward(self, x):
+        return F.layer_norm(x.float(), self.normalized_shape, self.weight, self.bias, self.eps).type_as(x) + 1
+
+
+def test_a_layernorm_with_a_forward_of_its_own_keeps_computing_it():
+    model, x = nn.Sequential(Doubled(8), InFloat32(8)), torch.randn(4, 8)
+    before = model(x)
+    report = stepscope.replace(model, layernorm=True)
+    assert [(s.name, s.why) for s in report.not_replaced] == [("0", "Doubled has a forward of its own, which may compute something else than "
+                                                               "nn.LayerNorm's")]
+    assert [s.name for s in report.replaced] == ["1"]
+    assert called_by(lambda: torch.testing.assert_close(model(x), before)) == {"layernorm_forward"}
+
+
+def test_a_forward_that_was_set_on_the_instance_is_not_called_replaced():
+    model = nn.Sequential(nn.LayerNorm(8), ExactInForward())
+    for module in model:
+        own = module.forward
+        module.forward = lambda x, own=own: 3 * own(x)
+    report = stepscope.replace(model, layernorm=True, gelu=True)
+    assert report.replaced == [] and all("set on the instance" in s.why for s in report.not_replaced) and len(report.not_replaced) == 2
+    assert called_by(lambda: model(torch.randn(4, 8))) == set()
 
 
 class NewGELU(nn.Module):
