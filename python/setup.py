@@ -1,7 +1,9 @@
 """Puts the built library into the package, if there is one; without it the package is installed and asks for STEPSCOPE_OPS_LIBRARY."""
+import atexit
 import os
 import pathlib
 import shutil
+import tempfile
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
@@ -9,6 +11,8 @@ from setuptools.command.build_py import build_py
 
 def built_library():
     named = os.environ.get("STEPSCOPE_OPS_LIBRARY")
+    if named and not os.path.isfile(named):
+        raise SystemExit(f"STEPSCOPE_OPS_LIBRARY={named}: no such file; expected libstepscope_ops.so")
     if named:
         return pathlib.Path(named)
     root = pathlib.Path(__file__).resolve().parent.parent
@@ -26,4 +30,7 @@ class WithLibrary(build_py):
             shutil.copy2(library, target / "libstepscope_ops.so")
 
 
-setup(cmdclass={"build_py": WithLibrary})
+# Not into the checkout: what an earlier installation left in python/build would get into the next one, an old library too.
+scratch = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+setup(cmdclass={"build_py": WithLibrary}, options={"build": {"build_base": scratch}, "egg_info": {"egg_base": scratch}})

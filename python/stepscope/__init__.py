@@ -12,6 +12,8 @@ try:
     import torch as _torch
 except ImportError as e:
     raise ImportError("stepscope for Python needs PyTorch 2.6 or newer, which is not installed (pip install torch)") from e
+if [int(part) for part in _torch.__version__.split(".")[:2]] < [2, 6]:
+    raise ImportError(f"stepscope for Python needs PyTorch 2.6 or newer, and {_torch.__version__} is installed (pip install --upgrade torch)")
 
 from . import functional
 from ._bench import bench

@@ -49,9 +49,11 @@ def load():
     found = [f for f in candidates() if f.is_file()]
     if not found:
         looked = ", ".join(str(f) for f in candidates())
+        installed = not (pathlib.Path(__file__).resolve().parents[2] / "CMakeLists.txt").is_file()
+        where = " in a checkout of stepscope, and install the package from there again (pip install ./python)" if installed else ""
         raise MachineError(
-            f"{NAME} was not found (looked for {looked}). Build it (cmake --build build/release --target stepscope_ops), "
-            "or name the file in STEPSCOPE_OPS_LIBRARY.")
+            f"{NAME} was not found (looked for {looked}). Build it (cmake --preset release && cmake --build build/release --target "
+            f"stepscope_ops){where}, or name the file in STEPSCOPE_OPS_LIBRARY.")
     try:
         library = ctypes.CDLL(str(found[0]))
     except OSError as e:

@@ -1,5 +1,6 @@
 """What a stranger meets first: a machine without a device or a library, and arguments of another kind. Each is an exception with a sentence,
 raised where the mistake is."""
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -53,6 +54,43 @@ def test_without_a_device_every_op_says_so():
     assert told == ["Refused: layernorm: "] * 3 + ["Refused: gelu: "] + ["Refused: loss: "] * 2 + ["Refused: attention: "] * 2
     assert "Refused: adamw: its parameters are on cpu and the kernel runs on CUDA devices" in ran.stdout
     assert "MachineError: no CUDA device: mine cannot be launched here" in ran.stdout
+
+
+def run(script, folder, **variables):
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables}
+    return subprocess.run([sys.executable, "-c", script], env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def test_an_older_pytorch_is_named_at_the_import(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text('__version__ = "2.5.1+cu124"')
+    ran = run("import stepscope", tmp_path, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT / "python")]))
+    assert ran.returncode == 1 and "ImportError: stepscope for Python needs PyTorch 2.6 or newer, and 2.5.1+cu124 is installed" in ran.stderr
+
+
+def test_an_installed_package_has_the_library_or_says_how_to_get_it_and_leaves_the_checkout_clean(tmp_path):
+    if not importlib.util.find_spec("setuptools"):
+        pytest.skip("setuptools is not installed")
+    library, target = tmp_path / "libstepscope_ops.so", tmp_path / "installed"
+    copy = target / "stepscope" / "lib" / library.name
+
+    def install():
+        return subprocess.run([sys.executable, "setup.py", "--quiet", "install_lib", "--install-dir", str(target)], capture_output=True,
+                              text=True, timeout=300, cwd=ROOT / "python", env={**os.environ, "STEPSCOPE_OPS_LIBRARY": str(library)})
+
+    def why_missing():
+        environment = dict(PYTHONPATH=os.pathsep.join([str(target), *sys.path[1:]]), STEPSCOPE_OPS_LIBRARY="")
+        ran = run("import stepscope; print(stepscope.__file__); print(stepscope.why_missing())", tmp_path, **environment)
+        assert ran.stdout.startswith(str(target)), ran.stdout + ran.stderr
+        return ran.stdout
+
+    assert f"STEPSCOPE_OPS_LIBRARY={library}: no such file" in install().stderr
+    library.write_text("no library")
+    install()
+    assert copy.read_text() == "no library" and f"{copy} does not load" in why_missing()
+    copy.unlink()
+    assert "in a checkout of stepscope, and install the package from there again" in why_missing()
+    assert not (ROOT / "python" / "build").exists() and not list((ROOT / "python").glob("*.egg-info"))
 
 
 def own(kind, kernel, **settings):
