@@ -8,6 +8,7 @@ is less than the rounding of the type, so it is only computed where the budget d
 import contextlib
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import torch
 
@@ -183,7 +184,9 @@ def named_sites(model):
 
 def run_model(model, batch):
     """model(**batch), model(*batch) or model(batch)."""
-    if isinstance(batch, dict):
+    if not isinstance(batch, (Mapping, tuple, list, torch.Tensor)):
+        raise Refused(f"the batch is {type(batch).__name__}, expected what the model is called with: a tensor, a tuple of its arguments, or a dict")
+    if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
 
@@ -197,8 +200,13 @@ def loss_of(output):
 
 
 def recorded_calls(model, batch):
+    if not isinstance(model, torch.nn.Module):
+        raise Refused(f"the model is {type(model).__name__}, expected a torch.nn.Module that replace() changed")
     with named_sites(model), functional.recorded() as calls, torch.no_grad():
         output = run_model(model, batch)
+    if any(not t.numel() for call in calls for t in call.tensors):
+        raise Refused(f"{next(c.op for c in calls if any(not t.numel() for t in c.tensors))}: the batch gives it a tensor without elements, "
+                      "of which nothing can be compared or timed")
     if not calls:
         raise StepscopeError("no replaced op ran in this model: call replace() first, and give check() the model itself, not a compiled one")
     return calls, output

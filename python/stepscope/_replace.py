@@ -59,8 +59,15 @@ class Report:
         if on != self.on:
             if on:
                 _refuse_replaced(self.model)
-            for site in self.replaced:
-                site.swap(on)
+            done = []
+            try:
+                for site in self.replaced:
+                    site.swap(on)
+                    done.append(site)
+            except Refused:
+                for site in done:
+                    site.swap(not on)
+                raise
             self.on = on
 
     @contextlib.contextmanager
@@ -106,7 +113,13 @@ def _swap_class(module, forward):
     ours = type("Stepscope" + was.__name__, (was,), own)
 
     def swap(on):
-        module.__class__ = ours if on else was
+        if type(module) is ours and not on:
+            module.__class__ = was
+        elif type(module) is was and on:
+            module.__class__ = ours
+        else:
+            raise Refused(f"{type(module).__name__}: the class of this module was changed after it was replaced (by a parametrization, say); "
+                          "take that back before the replacement")
 
     swap(True)
     return swap
@@ -455,7 +468,7 @@ def replace(model, *, optimizer=None, compiled=None, **asked):
     """Replaces ops of a model by stepscope's kernels, in place; without any op named: all of them that are not slower than PyTorch's.
 
     layernorm, gelu, attention, loss, adamw take a variant of `stepscope train --list-variants`, several joined by "+"
-    ("warp_per_row+separate_columns"), True for the defaults, or a kernel made by stepscope.op. Slots by their own name
+    ("warp_per_row+separate_columns"), True for the defaults, False for PyTorch's, or a kernel made by stepscope.op. Slots by their own name
     (attention_backward="flash") override. adamw needs `optimizer`. Raises Refused for what does not stand alone.
 
     compiled: whether the model runs under torch.compile, where PyTorch's ops are Inductor's: without any op named, those stay that it
@@ -473,7 +486,8 @@ def replace(model, *, optimizer=None, compiled=None, **asked):
     by_default = not any(v is not None and v is not False for v in asked.values())
     left = _left_by_default(compiled) if by_default else {}
     if by_default:
-        asked = {op: True for op in OPS if (op != "adamw" or optimizer is not None) and op not in left}
+        left = {op: why for op, why in left.items() if asked.get(op) is not False}
+        asked = {op: True for op in OPS if (op != "adamw" or optimizer is not None) and op not in left and asked.get(op) is not False}
     chosen = choose(asked)
     report = Report(model, chosen)
     for op, why in left.items():

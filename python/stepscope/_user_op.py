@@ -23,6 +23,7 @@ class _WithBackward(torch.autograd.Function):
         return forward(*tensors)
 
     @staticmethod
+    @functional.first_derivative
     def backward(ctx, upstream):
         tensors = ctx.saved_tensors
         needed = ctx.needs_input_grad[3:]

@@ -1,8 +1,12 @@
 """The replaced ops as functions, under the names and arguments of torch.nn.functional where those fit; differentiable, for eager and
 compiled programs. What a kernel cannot take is refused with a sentence (Refused), never computed in another way.
 
+The kernels have no second derivative: a gradient of a gradient (create_graph=True) is refused, where what a forward keeps for its backward
+would count as constant.
+
 Types: weights and activations are float32 or bfloat16. Under torch.autocast the activations' type is autocast's, and layer_norm takes
 the residual stream in float32 and gives bfloat16, where PyTorch gives float32 that the next product rounds to the same."""
+import functools
 import math
 import threading
 
@@ -65,6 +69,37 @@ def _autocast_type(device_type, op):
     return wanted
 
 
+class _NoSecondDerivative(torch.autograd.Function):
+    """The same gradients, whose own gradient nobody may ask for. The first `count` tensors are what they were
+    computed from, so that autograd comes here on its way to those."""
+
+    @staticmethod
+    def forward(ctx, count, *tensors):
+        return tuple(t.view_as(t) for t in tensors[count:])
+
+    @staticmethod
+    def backward(ctx, *upstream):
+        raise Refused("a gradient of a gradient was asked for (create_graph=True); the kernels have no second derivative. Compute it inside "
+                      "`with report.off():`")
+
+
+def first_derivative(backward):
+    """torch.autograd.function.once_differentiable takes what was saved for constant where the upstream gradient is one, without a word."""
+
+    @functools.wraps(backward)
+    def once(ctx, *upstream):
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return backward(ctx, *upstream)
+        sources = [t for t in (*ctx.saved_tensors, *upstream) if t.requires_grad]
+        with torch.no_grad():
+            found = backward(ctx, *upstream)
+        found = found if isinstance(found, tuple) else (found,)
+        there = iter(_NoSecondDerivative.apply(len(sources), *sources, *(g for g in found if g is not None)))
+        return tuple(None if g is None else next(there) for g in found)
+
+    return once
+
+
 # ---- layernorm -------------------------------------------------------------------------------------------------------
 
 
@@ -78,6 +113,7 @@ class _LayerNorm(torch.autograd.Function):
         return out
 
     @staticmethod
+    @first_derivative
     def backward(ctx, dout):
         inp, mean, rstd, weight = ctx.saved_tensors
         dout = dout.to(weight.dtype).contiguous()
@@ -120,6 +156,7 @@ class _Gelu(torch.autograd.Function):
         return _op.gelu_forward(x)
 
     @staticmethod
+    @first_derivative
     def backward(ctx, dout):
         (x,) = ctx.saved_tensors
         return _op.gelu_backward(dout.to(x.dtype).contiguous(), x)
@@ -147,6 +184,7 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
+    @first_derivative
     def backward(ctx, dout):
         qkv, out, lse = ctx.saved_tensors
         dout = dout.to(qkv.dtype).contiguous()
@@ -164,6 +202,7 @@ class _Sdpa(torch.autograd.Function):
         return out
 
     @staticmethod
+    @first_derivative
     def backward(ctx, dout):
         q, k, v, out, lse = ctx.saved_tensors
         B, heads, T, size = q.shape
@@ -279,6 +318,7 @@ class _CrossEntropy(torch.autograd.Function):
         return _op.cross_entropy_forward(kept, targets, columns, ignored, variant)
 
     @staticmethod
+    @first_derivative
     def backward(ctx, upstream):
         kept, targets = ctx.saved_tensors
         gradient = kept if ctx.padded else kept.clone()
@@ -300,6 +340,7 @@ class _CrossEntropyKeptSum(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @first_derivative
     def backward(ctx, upstream):
         logits, kept, targets = ctx.saved_tensors
         gradient = _op.cross_entropy_kept_sum_backward(logits, kept, targets, upstream.to(_F32).contiguous(), ctx.ignored)

@@ -276,3 +276,32 @@ def test_cuda_source_that_does_not_compile_is_refused_with_the_log():
     assert code[:4] == b"\x7fELF"
     with pytest.raises(stepscope.Refused, match="undefined"):
         compile_source('extern "C" __global__ void wrong(float* x) { x[0] = nothing; }', architecture="sm_90")
+
+
+@pytest.mark.parametrize("model, batch, sentence", [
+    (3, (), "the model is int, expected a torch.nn.Module"),
+    (None, None, "the batch is NoneType, expected what the model is called with"),
+    (None, "text", "the batch is str"),
+    (None, (torch.zeros(0, 16, dtype=torch.int64),) * 2, "layernorm: the batch gives it a tensor without elements, of which nothing can be"),
+])
+def test_what_cannot_be_checked_is_refused_with_a_sentence(tiny, model, batch, sentence):
+    stepscope.replace(tiny, layernorm=True)
+    with pytest.raises(stepscope.Refused, match=sentence):
+        stepscope.check(tiny if model is None else model, batch)
+
+
+def test_a_mapping_is_the_models_keywords():
+    import collections
+
+    class Named(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.LayerNorm(8)
+
+        def forward(self, *, rows):
+            return self.norm(rows)
+
+    model = Named()
+    stepscope.replace(model, layernorm=True)
+    # As transformers' tokenizers answer: no dict.
+    assert stepscope.check(model, collections.UserDict(rows=torch.randn(4, 8))).ok

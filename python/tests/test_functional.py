@@ -323,3 +323,26 @@ def test_without_lightning_thunder_its_executor_says_which_package_is_missing(mo
         stepscope.thunder
     with pytest.raises(AttributeError, match="no attribute 'thunderx'"):
         stepscope.thunderx
+
+
+@pytest.mark.parametrize("op", ["gelu", "layernorm", "loss", "one_read", "attention", "packed attention"])
+def test_a_second_derivative_is_refused_and_a_first_with_create_graph_is_not(op):
+    S = stepscope.functional
+    x = torch.randn(4, 12, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    views = lambda x: [t.view(1, 4, 2, 2).transpose(1, 2) for t in x.split(4, dim=1)]
+    ours, own = {
+        "gelu": (S.gelu, lambda x: F.gelu(x, approximate="tanh")),
+        "layernorm": (lambda x: S.layer_norm(x, (12,), torch.ones(12)), lambda x: F.layer_norm(x, (12,), torch.ones(12))),
+        "loss": (lambda x: S.cross_entropy(x, torch.arange(4)), lambda x: F.cross_entropy(x, torch.arange(4))),
+        "one_read": (lambda x: S.cross_entropy(x, torch.arange(4), classifier="one_read"), lambda x: F.cross_entropy(x, torch.arange(4))),
+        "attention": (lambda x: S.scaled_dot_product_attention(*(3 * v for v in views(x)), is_causal=True),
+                      lambda x: F.scaled_dot_product_attention(*(3 * v for v in views(x)), is_causal=True)),
+        "packed attention": (lambda x: S.attention(x[None], 2)[0],
+                             lambda x: F.scaled_dot_product_attention(*views(x), is_causal=True).transpose(1, 2).reshape(4, 4)),
+    }[op]
+    # The upstream gradient is a constant, the case in which nothing but the saved tensors depends on x.
+    weights = torch.linspace(1, 2, own(x).numel()).view_as(own(x))
+    gradient, = torch.autograd.grad((ours(x) * weights).sum(), x, create_graph=True)
+    torch.testing.assert_close(gradient, torch.autograd.grad((own(x) * weights).sum(), x)[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(stepscope.Refused, match="a gradient of a gradient was asked for"):
+        torch.autograd.grad((gradient**2).sum(), x)

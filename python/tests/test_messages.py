@@ -127,6 +127,15 @@ def test_arguments_of_another_kind(tiny, asked, sentence):
         asked(tiny)
 
 
+@pytest.mark.parametrize("kernel, settings", [(lambda x: tanh(x.detach()), {}), (tanh, {"backward": lambda d, x: d * x})],
+                         ids=["PyTorch's backward", "a backward of its own"])
+def test_an_own_kernels_second_derivative_is_refused(kernel, settings):
+    x = torch.randn(4, 12, requires_grad=True)
+    gradient, = torch.autograd.grad(own("gelu", kernel, check=False, **settings)(x).sum(), x, create_graph=True)
+    with pytest.raises(stepscope.Refused, match="a gradient of a gradient was asked for"):
+        torch.autograd.grad((gradient**2).sum(), x)
+
+
 def test_an_answer_of_another_type_is_refused():
     with pytest.raises(stepscope.CheckFailed, match="type float64, PyTorch's is float32"):
         own("gelu", lambda x: tanh(x.double()))

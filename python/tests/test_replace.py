@@ -174,6 +174,23 @@ def test_a_pickle_is_pytorchs_model_in_a_process_without_stepscope(tmp_path):
     assert float(total) == pytest.approx(model(x).sum().item(), abs=1e-5)
 
 
+def test_an_op_that_is_said_to_stay_stays(tiny):
+    report = stepscope.replace(tiny, gelu=False)
+    assert {s.op for s in report.replaced} == {"layernorm", "attention", "loss"} and report.not_replaced == []
+
+
+def test_a_parametrization_in_between_is_named_and_nothing_is_undone(tiny):
+    report = stepscope.replace(tiny)
+    replaced = [m for m in tiny.modules() if hasattr(type(m), "_stepscope_was")]
+    torch.nn.utils.parametrize.register_parametrization(tiny.transformer.h[1].ln_1, "weight", nn.Identity())
+    with pytest.raises(stepscope.Refused, match="ParametrizedStepscopeLayerNorm: the class of this module was changed after it was replaced"):
+        report.undo()
+    assert report.on and [m for m in tiny.modules() if hasattr(type(m), "_stepscope_was")] == replaced
+    torch.nn.utils.parametrize.remove_parametrizations(tiny.transformer.h[1].ln_1, "weight")
+    report.undo()
+    assert type(tiny) is gpt.GPT and type(tiny.transformer.h[1].ln_1) is nn.LayerNorm
+
+
 def test_torchscript_is_refused_and_a_model_without_memory_is_not():
     with pytest.raises(stepscope.Refused, match="RecursiveScriptModule is TorchScript"):
         stepscope.replace(torch.jit.script(nn.Sequential(nn.LayerNorm(8))), layernorm=True)
