@@ -85,6 +85,8 @@ std::string refusal_of(std::string_view text, Words words) {
 std::string problem_of(std::string_view text, std::string_view file, Words words) {
   if (text.find_first_not_of(kBlank) == std::string_view::npos) return fmt::format("the {} is empty", words.whole());
   if (const std::string problem = not_utf8(text, file); !problem.empty()) return problem;
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    return fmt::format("{}: a byte of value 0, as files have that were cut off or were never text", words.place(text, zero));
   try {
     const auto j = nlohmann::json::parse(text);
     if (const std::string refusal = refusal_of(text, words); !refusal.empty()) return refusal;
@@ -111,6 +113,7 @@ std::string problem_of(std::string_view text, std::string_view file, Words words
 
 template <class Json>
 Json read_json(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos) return Json(Json::value_t::discarded);
   Json j = Json::parse(text, nullptr, false);
   if (j.is_discarded()) return j;
   const Shape shape = shape_of(text);

@@ -1,8 +1,8 @@
 // JSON from a text that somebody may have edited.
 //
-// parse() takes two things that are refused here. Values nested thousands of levels deep: dump(), == and every walk over a document call
-// themselves once a level, and end in a crash. And a key that stands twice in one object: one of its values would be the answer, the other
-// gone without a word.
+// parse() takes three things that are refused here. A byte of value 0: it ends there, whatever stands behind. Values nested thousands of
+// levels deep: dump(), == and every walk over a document call themselves once a level, and end in a crash. And a key that stands twice in
+// one object: one of its values would be the answer, the other gone without a word.
 #pragma once
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>

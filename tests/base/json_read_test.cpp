@@ -34,6 +34,15 @@ TEST(ReadJson, ValuesNestedTooDeepAreRefusedWithTheirPlace) {
   EXPECT_EQ(problem(text), "line 2, column 505: a value more than 500 levels deep");
 }
 
+TEST(ReadJson, NothingBehindAByteOfValue0IsLost) {
+  using namespace std::string_literals;
+  for (const std::string& text : {"{\"a\": 1}\0{\"b\": 2}"s, "{\"a\": 1}\0\0"s, "1\n\0]}:"s, "\0{}"s}) {
+    EXPECT_TRUE(read_json<json>(text).is_discarded()) << text;
+    EXPECT_TRUE(read_json<ordered_json>(text).is_discarded()) << text;
+  }
+  EXPECT_EQ(problem("{\"a\":\n 1}\0{}"s), "line 2, column 4: a byte of value 0, as files have that were cut off or were never text");
+}
+
 TEST(ReadJson, AKeyThatStandsTwiceIsRefusedWithItsPlace) {
   const std::string text = "{\"a\": 1,\n \"b\": {\"a\": 2, \"c\": [],\n  \"a\" : 3}}";
   EXPECT_TRUE(read_json<json>(text).is_discarded());

@@ -4,6 +4,8 @@
 
 #include "base/atomic_file.h"
 #include "gpt2/checkpoint.h"
+#include "gpt2/data/eval_set.h"
+#include "gpt2/data/hugging_face_config.h"
 #include "gpt2/data/token_shards.h"
 #include "gpt2/data/tokenizer.h"
 #include "gpt2/tensor_table.h"
@@ -16,7 +18,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::filesystem::path root = argv[1];
-  for (const char* name : {"checkpoint", "training_state", "token_shard", "tokenizer", "reference_state", "bpe", "ncu_report", "ncu_csv"})
+  for (const char* name : {"checkpoint", "training_state", "token_shard", "tokenizer", "reference_state", "bpe", "safetensors",
+                           "hugging_face_config", "eval_set", "ncu_report", "ncu_csv"})
     std::filesystem::create_directories(root / name);
   const gpt2::ModelConfig small{4, 5, 6, 1, 2, 4}, smallest{1, 1, 1, 1, 1, 1};
   const auto p = gpt2::init_parameters(small, 1);
@@ -36,6 +39,12 @@ int main(int argc, char** argv) {
   gpt2::write_file_atomically(root / "bpe/words",
                               std::string(gpt2::testing::kSmallMerges) + '\0' + "hello's  worlds\n\n42 \xff\xe2\x82 caf\u00e9");
   gpt2::write_file_atomically(root / "bpe/long", std::string("a a\naa aa\nb aa\n") + '\0' + "b" + std::string(90, 'a'));
+  const std::string header =
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[],"data_offsets":[8,10]}})";
+  gpt2::write_file_atomically(root / "safetensors/two",
+                              std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + std::string(10, 'x'));
+  gpt2::write_file_atomically(root / "hugging_face_config/small", gpt2::hugging_face_config_text(small, gpt2::CheckpointPrecision::fp32));
+  gpt2::write_eval_set(root / "eval_set/two", std::vector<gpt2::EvalExample>{{1, {1, 2, 3}, {{4}, {5, 6}}}, {0, {7}, {{8}, {9}}}});
   const gpt2::ReferenceState reference{2, 3, std::vector<int32_t>(6, 1), std::vector<int32_t>(6, 4), std::vector<float>(30), 0.5f, p};
   gpt2::save_reference_state(root / "reference_state/small", small, reference);
   // Reports begin with their largest part, the string table; the fuzzer gets a small one as well.
