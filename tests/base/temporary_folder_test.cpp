@@ -30,10 +30,12 @@ class KilledFolders : public ::testing::Test {
     const fs::path folder = all_ / name;
     fs::create_directory(folder);
     std::ofstream(folder / "recording.jsonl") << "much";
-    if (old) make_old(folder);
+    set_age(folder, old ? std::chrono::hours(1) : std::chrono::seconds(4));
     return folder;
   }
-  static void make_old(const fs::path& folder) { fs::last_write_time(folder, fs::file_time_type::clock::now() - std::chrono::hours(1)); }
+  static void set_age(const fs::path& folder, std::chrono::seconds age) {
+    fs::last_write_time(folder, fs::file_time_type::clock::now() - age);
+  }
 
   fs::path all_ = fresh_test_folder();
   std::string before_;
@@ -56,7 +58,7 @@ TEST_F(KilledFolders, OneInUseIsNoneAndGoesWithItsObject) {
   {
     const stepscope::TemporaryFolder first;
     first_path = first.path();
-    make_old(first_path);
+    set_age(first_path, std::chrono::hours(1));
     const stepscope::TemporaryFolder second;
     EXPECT_NE(first_path, second.path());
     EXPECT_TRUE(fs::exists(first_path));
