@@ -20,16 +20,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "stepscope-", kUnique = "XXXXXX";
-constexpr const char* kLockName = ".in-use";
-constexpr time_t kMakingTakesLess_s = 10;  // from the name of the lock file to its lock
+// Earlier versions named theirs stepscope-XXXXXX and held no lock on them: those stay.
+constexpr std::string_view kPrefix = "stepscope.", kUnique = "XXXXXX";
+constexpr time_t kMakingTakesLess_s = 10;  // from a folder's name to its lock
 
 void remove_leftovers(const fs::path& parent) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(parent, fs::directory_options::skip_permission_denied, ignored)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(kPrefix) || name.size() != kPrefix.size() + kUnique.size()) continue;
-    const int fd = open((entry.path() / kLockName).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const int fd = open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd == -1) continue;
     struct stat st {};
     const bool left = fstat(fd, &st) == 0 && st.st_uid == geteuid() && st.st_mtime + kMakingTakesLess_s < std::time(nullptr) &&
@@ -57,8 +57,8 @@ TemporaryFolder::TemporaryFolder() {
   std::string name = (parent / kPrefix).string() + std::string(kUnique);
   if (!mkdtemp(name.data())) throw MachineError("cannot make a temporary folder '" + name + "': " + std::strerror(errno));
   path_ = name;
-  lock_ = open((path_ / kLockName).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (lock_ != -1) flock(lock_, LOCK_EX | LOCK_NB);  // where neither can be had, the folder stays after a kill as any other would
+  lock_ = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ != -1) flock(lock_, LOCK_EX | LOCK_NB);  // where it cannot be had, the folder stays after a kill as any other would
 }
 
 TemporaryFolder::~TemporaryFolder() {

@@ -1,5 +1,5 @@
 // A fresh folder under the system's temporary folder that nobody else has, removed with everything in it when the object goes. One whose
-// process was killed (ctrl-C) stays; whoever makes the next removes it, known by the lock on a file in it that nobody holds any more.
+// process was killed (ctrl-C) stays; whoever makes the next removes it, known by a lock that nobody holds any more.
 #pragma once
 #include <filesystem>
 #include <string>

@@ -26,17 +26,15 @@ class KilledFolders : public ::testing::Test {
     before_.empty() ? unsetenv("TMPDIR") : setenv("TMPDIR", before_.c_str(), 1);
     fs::remove_all(all_);
   }
-  fs::path make(const char* name, bool with_lock, bool old) const {
+  fs::path make(const char* name, bool old) const {
     const fs::path folder = all_ / name;
     fs::create_directory(folder);
     std::ofstream(folder / "recording.jsonl") << "much";
-    if (!with_lock) return folder;
-    std::ofstream(folder / ".in-use") << "";
-    if (old) make_old(folder);
+    set_age(folder, old ? std::chrono::hours(1) : std::chrono::seconds(4));
     return folder;
   }
-  static void make_old(const fs::path& folder) {
-    fs::last_write_time(folder / ".in-use", fs::file_time_type::clock::now() - std::chrono::hours(1));
+  static void set_age(const fs::path& folder, std::chrono::seconds age) {
+    fs::last_write_time(folder, fs::file_time_type::clock::now() - age);
   }
 
   fs::path all_ = fresh_test_folder();
@@ -44,14 +42,14 @@ class KilledFolders : public ::testing::Test {
 };
 
 TEST_F(KilledFolders, AreRemovedByTheNextProcess) {
-  const fs::path left = make("stepscope-abcdef", true, true), used = make("stepscope-ghijkl", true, true),
-                 in_the_making = make("stepscope-mnopqr", true, false), of_another_program = make("stepscope-stuvwx", false, true),
-                 of_another_name = make("stepscope-build-x", true, true);
-  const int lock = open((used / ".in-use").c_str(), O_RDONLY | O_CLOEXEC);
+  const fs::path left = make("stepscope.abcdef", true), used = make("stepscope.ghijkl", true),
+                 in_the_making = make("stepscope.mnopqr", false), of_an_earlier_version = make("stepscope-stuvwx", true),
+                 of_another_name = make("stepscope.build-x", true);
+  const int lock = open(used.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   ASSERT_EQ(flock(lock, LOCK_EX | LOCK_NB), 0);
   { const stepscope::TemporaryFolder next; }
   EXPECT_FALSE(fs::exists(left));
-  for (const fs::path& other : {used, in_the_making, of_another_program, of_another_name}) EXPECT_TRUE(fs::exists(other)) << other;
+  for (const fs::path& other : {used, in_the_making, of_an_earlier_version, of_another_name}) EXPECT_TRUE(fs::exists(other)) << other;
   close(lock);
 }
 
@@ -60,7 +58,7 @@ TEST_F(KilledFolders, OneInUseIsNoneAndGoesWithItsObject) {
   {
     const stepscope::TemporaryFolder first;
     first_path = first.path();
-    make_old(first_path);
+    set_age(first_path, std::chrono::hours(1));
     const stepscope::TemporaryFolder second;
     EXPECT_NE(first_path, second.path());
     EXPECT_TRUE(fs::exists(first_path));

@@ -225,8 +225,10 @@ TEST(Mistakes, FlagsThatWouldDoNothingBesideAListOrWithoutAMeasurementAreNamed) 
         Mistake{"train --list-variants --trainer reference", "--list-variants: the CPU reference has no variants"},
         Mistake{"train --list-variants --trainer mine", "unknown trainer 'mine'"},
         Mistake{"energy --val-data a.bin", "--val-data: the steps that are measured have no validation loss"},
-        Mistake{"experiment aa --trials 1 --val-data a.bin", "--val-data: the steps that are measured have no validation loss"},
-        Mistake{"experiment since HEAD --val-data a.bin", "--val-data: the steps that are measured have no validation loss"},
+        Mistake{"experiment aa --trials 1 --trainer mixed --val-data a.bin",
+                "--val-data: the steps that are measured have no validation loss"},
+        Mistake{"experiment since HEAD --trainer mixed --val-data a.bin",
+                "--val-data: the steps that are measured have no validation loss"},
         Mistake{"doctor --most-mib 3", "--most-mib: expected --gpus N with it"},
         Mistake{"doctor --communicator staged", "--communicator: expected --gpus N with it"},
         Mistake{"doctor --gpus 2 --json", "--json: --gpus N prints a table"}}) {

