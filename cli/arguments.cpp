@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <set>
 
 #include "base/errors.h"
 
@@ -29,6 +30,14 @@ CLI::Validator of_each_value(const CLI::Validator& one) {
         return std::string();
       },
       one.get_description());
+}
+
+// CLI11 keeps them by address, which differs from run to run.
+std::vector<std::string> names_of(const std::set<CLI::Option*>& options) {
+  std::vector<std::string> names;
+  for (CLI::Option* o : options) names.push_back(Argument(o).name());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace
@@ -79,6 +88,11 @@ std::string Argument::name() const {
 }
 bool Argument::hidden() const { return option_->get_group().empty(); }
 std::string Argument::type_name() const { return option_->get_type_name(); }
+std::string Argument::help() const { return option_->get_description(); }
+std::string Argument::default_value() const { return option_->get_default_str(); }
+bool Argument::is_required() const { return option_->get_required(); }
+std::vector<std::string> Argument::needed() const { return names_of(option_->get_needs()); }
+std::vector<std::string> Argument::excluded() const { return names_of(option_->get_excludes()); }
 bool Argument::positional() const { return option_->get_positional(); }
 bool Argument::takes_value() const { return option_->get_items_expected_max() > 0; }
 

@@ -36,6 +36,11 @@ class Argument {
   size_t count() const;                                          // how often it was given
   std::string name() const;                                      // "--out", also of one that --help does not show
   std::string type_name() const;                                 // "TEXT", "INT", "FLOAT", …
+  std::string help() const;
+  std::string default_value() const;  // "" where --help shows none
+  bool is_required() const;
+  std::vector<std::string> needed() const;    // names of those that must stand beside it
+  std::vector<std::string> excluded() const;  // names of those that must not
   bool positional() const;
   bool takes_value() const;  // a flag does not
   bool hidden() const;

@@ -59,6 +59,7 @@ ordered_json results_json(const std::vector<experiments::BaselineResult>& result
                     {"matmul", r.matmul},
                     {"step_time_ns", r.step_time_ns},
                     {"tokens_per_s", r.tokens_per_s}});
+    if (!r.note.empty()) list.back()["note"] = r.note;
   }
   return list;
 }

@@ -176,13 +176,14 @@ class Fetcher {
     const auto begin = std::chrono::steady_clock::now();
     const uint64_t before = bytes_on_disk();
     std::unique_lock lock(mutex_);
+    const auto print_lines = [&] {
+      if (!lines_.empty()) progress.clear();
+      for (const std::string& line : lines_) fmt::print(stderr, "{}\n", line);
+      lines_.clear();
+    };
     while (working > 0) {
       changed_.wait_for(lock, std::chrono::milliseconds(200));
-      for (const std::string& line : lines_) {
-        progress.clear();
-        fmt::print(stderr, "{}\n", line);
-      }
-      lines_.clear();
+      print_lines();
       progress.show([&] {
         const uint64_t have = bytes_on_disk();
         const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -193,7 +194,7 @@ class Fetcher {
       });
     }
     progress.clear();
-    for (const std::string& line : lines_) fmt::print(stderr, "{}\n", line);
+    print_lines();
   }
   uint64_t bytes_on_disk() const {
     uint64_t sum = 0;

@@ -191,7 +191,7 @@ std::string log_table_text(const std::vector<RunLog>& logs, size_t rows, size_t 
   for (size_t c = 0; c < g.titles.size(); ++c) {
     profiler::TextTable::Column column;
     column.header = g.titles[c];
-    column.drop = c == 0 ? 0 : static_cast<int>(c);
+    column.drop = static_cast<int>(c);
     columns.push_back(std::move(column));
   }
   profiler::TextTable table(std::move(columns));

@@ -38,7 +38,7 @@ std::string as_index(int64_t value) { return fmt::format("{}", value); }
 int64_t label_of(const gpt2::JsonLine& line, const char* name) {
   const json& v = line.member(name);
   std::string text = v.is_string() ? v.get<std::string>() : v.is_number_integer() ? stepscope::shown_json(v) : "";
-  if (text.size() == 1 && text[0] >= 'A' && text[0] <= 'D') text = as_index(text[0] - 'A');
+  if (text.size() == 1 && text[0] >= 'A') text = as_index(text[0] - 'A');
   if (text.size() != 1 || text[0] < '0' || text[0] >= static_cast<char>('0' + kCompletions))
     line.fail(fmt::format("\"{}\" is {}", name, stepscope::shown_json(v)), "0 to 3, or A to D");
   return text[0] - '0';
@@ -90,7 +90,7 @@ class CsvReader {
   // True: another field of this row follows.
   bool field(std::vector<std::string>& fields) {
     std::string value;
-    if (at_ < text_.size() && text_[at_] == '"') {
+    if (text_.substr(at_).starts_with('"')) {
       quoted(value);
     } else {
       const size_t end = std::min(text_.find_first_of(",\n", at_), text_.size());

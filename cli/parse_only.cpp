@@ -26,7 +26,12 @@ void list_flags(Command& app) {
                                               {"hidden", a.hidden()},
                                               {"type", a.type_name()},
                                               {"takes_value", a.takes_value()},
-                                              {"positional", a.positional()}}
+                                              {"positional", a.positional()},
+                                              {"required", a.is_required()},
+                                              {"needs", a.needed()},
+                                              {"excludes", a.excluded()},
+                                              {"default", a.default_value()},
+                                              {"help", a.help()}}
                            .dump());
   });
 }
@@ -42,7 +47,6 @@ void parse_only(const std::function<Command::Verdict(int, const char* const*)>& 
     }
     std::vector<const char*> argv;
     for (const std::string& w : words) argv.push_back(w.c_str());
-    argv.push_back(nullptr);
     Command::Verdict verdict;
     try {
       verdict = judge(static_cast<int>(words.size()), argv.data());

@@ -9,7 +9,7 @@ int RangeStack::push(uint64_t domain, std::string_view name) {
   if (!entries_.empty()) path_ += '/';
   const size_t begin = path_.size();
   path_ += name;
-  entries_.push_back({domain, ++last_serial_, begin, path_.size()});
+  entries_.push_back({domain, ++last_serial_, begin});
   return level;
 }
 
@@ -24,10 +24,7 @@ std::optional<RangeStack::Popped> RangeStack::pop(uint64_t domain) {
     } else {  // a range of another domain is still open inside: close the gap in the path
       const size_t cut = entries_[i + 1].begin - entries_[i].begin;
       path_.erase(entries_[i].begin, cut);
-      for (size_t k = i + 1; k < entries_.size(); ++k) {
-        entries_[k].begin -= cut;
-        entries_[k].end -= cut;
-      }
+      for (size_t k = i + 1; k < entries_.size(); ++k) entries_[k].begin -= cut;
     }
     entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(i));
     return popped;

@@ -34,7 +34,6 @@ class RangeStack {
     uint64_t domain;
     uint64_t serial;
     size_t begin;  // of the name in path_
-    size_t end;
   };
   std::vector<Entry> entries_;
   std::string path_;

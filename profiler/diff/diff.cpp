@@ -213,8 +213,10 @@ ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
   d.step = step_change(a, b);
   const auto waterfall = make_waterfall(a, b);
   if (!d.step && !waterfall) {
-    const bool first = !a.totals.time_ns && !a.timing.step_time_ns.median;
-    throw stepscope::InputError(fmt::format("the {} document holds no time of a step", first ? "first" : "second"));
+    const auto holds_none = [](const ProfileDocument& one) { return !one.totals.time_ns && !one.timing.step_time_ns.median; };
+    if (holds_none(a)) throw stepscope::InputError("the first document holds no time of a step");
+    if (holds_none(b)) throw stepscope::InputError("the second document holds no time of a step");
+    throw stepscope::InputError("the documents hold no time of the same kind: expected timed steps or device time in both");
   }
   d.states = state_changes(a, b);
   d.ranks = rank_change(a, b);

@@ -80,4 +80,34 @@ TEST(OtherEncoding, Utf8AndBytesThatAreNoTextAreNot) {
             "");
 }
 
+// One character repeated, and one beside four letters: which count as letters of a wide text, and which as signs of a binary file.
+TEST(OtherEncoding, PrintableAsciiIsTextAndControlsAreNot) {
+  const std::string letters = wide_text("abcd", true);
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    EXPECT_EQ(other_encoding(wide_text(std::string(4, c), true)), c >= ' ' && c <= '~' ? "UTF-16" : "") << byte;
+    const bool control = (byte >= 1 && byte <= 8) || (byte >= 14 && byte <= 31);
+    EXPECT_EQ(other_encoding(letters + c), control ? "" : "UTF-16") << byte;
+  }
+}
+
+TEST(OtherEncoding, EightZeroBytesOutweighOneControl) {
+  EXPECT_EQ(other_encoding(wide_text("abcdefgh", true) + "\x01"), "UTF-16");
+  EXPECT_EQ(other_encoding(wide_text("abcdefg", true) + "\x01"), "");
+}
+
+TEST(OtherEncoding, FourLettersInARowWhereverTheyBeginAndTwoOfAShortText) {
+  EXPECT_EQ(other_encoding("x a\0b\0c\0d\0"s), "UTF-16") << "up to the last byte";
+  EXPECT_EQ(other_encoding(std::string_view("x a\0b\0c\0d\0", 9)), "") << "the byte behind the text is not looked at";
+  EXPECT_EQ(other_encoding("a\0b\0xyz"s), "UTF-16");
+  EXPECT_EQ(other_encoding("a\0b\0wxyz"s), "") << "eight bytes are no short text";
+  EXPECT_EQ(other_encoding("a\0"s), "");
+}
+
+TEST(OtherEncoding, TheFirst64KiBDecide) {
+  const std::string letters = wide_text("abcd", true);
+  EXPECT_EQ(other_encoding(std::string(65536 - letters.size(), '-') + letters), "UTF-16");
+  EXPECT_EQ(other_encoding(std::string(65536 - letters.size() + 1, '-') + letters), "");
+}
+
 }  // namespace

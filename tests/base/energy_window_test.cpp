@@ -66,6 +66,22 @@ TEST(WindowFrom, WaitsForTheCounterAndForTheSteps) {
   EXPECT_TRUE(energy::window_from(f.changes, f.done, f.clocks, 0.2, 1.03));
 }
 
+TEST(WindowFrom, ClocksCountFromItsBeginToItsEndAndNoneIsNoClock) {
+  const std::vector<CounterChange> changes{{1, 0}, {2, 600}};
+  const std::vector<StepsDone> done{{0, 0}, {4, 400}};
+  const auto clock = [&](const std::vector<energy::ClockSample>& samples) {
+    return energy::window_from(changes, done, samples, 1, 1).value().sm_clock_mhz;
+  };
+  EXPECT_EQ(clock({{0.5, 100}, {1, 1000}, {1.5, 1100}, {2, 1800}, {2.5, 100}}), 1300);
+  EXPECT_EQ(clock({{0.5, 100}, {2.5, 100}}), std::nullopt);
+}
+
+TEST(WindowFrom, NeedsAStepThatWasDone) {
+  const std::vector<CounterChange> changes{{1, 0}, {2, 600}};
+  EXPECT_FALSE(energy::window_from(changes, std::vector<StepsDone>{{0, 7}, {4, 7}}, {}, 1, 1));
+  EXPECT_FALSE(energy::window_from(changes, std::vector<StepsDone>{{1.5, 0}, {4, 7}}, {}, 1, 1)) << "unknown where it begins";
+}
+
 TEST(PollError, IsOfBothEnds) {
   energy::Window w;
   w.begin_s = 1, w.end_s = 2;

@@ -36,6 +36,15 @@ TEST(ReadFile, GivesEveryByteAlsoOfMoreThanOneBlock) {
   EXPECT_NE(read_file("/proc/self/cmdline"), "");  // its size is said to be 0
 }
 
+TEST(ReadFile, LeavesNoFileOpen) {
+  const auto open_files = [] { return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()); };
+  const auto before = open_files();
+  read_file("/proc/self/cmdline");
+  read_file_if_there("/proc/self/none");
+  EXPECT_THROW(read_file("/proc"), InputError);
+  EXPECT_EQ(open_files(), before);
+}
+
 TEST(ReadFile, APipeIsReadToItsEnd) {
   const TemporaryFolder folder;
   ASSERT_EQ(mkfifo(folder.file("pipe").c_str(), 0600), 0);

@@ -8,6 +8,21 @@ namespace {
 using stepscope::printable;
 using stepscope::printable_lines;
 
+// A character of at most three bytes in UTF-8.
+std::string utf8(unsigned c) {
+  const auto byte = [](unsigned b) { return static_cast<char>(b); };
+  if (c < 0x80) return {byte(c)};
+  if (c < 0x800) return {byte(0xC0 | c >> 6), byte(0x80 | (c & 0x3F))};
+  return {byte(0xE0 | c >> 12), byte(0x80 | (c >> 6 & 0x3F)), byte(0x80 | (c & 0x3F))};
+}
+
+TEST(Printable, ReplacesTheseCharactersAndNoOther) {
+  for (unsigned c = 0; c <= 0xFFFF; ++c) {
+    const bool control = c <= 0x1F || (c >= 0x7F && c <= 0x9F) || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+    EXPECT_EQ(printable("<" + utf8(c) + ">"), control ? "<?>" : "<" + utf8(c) + ">") << "U+" << std::hex << c;
+  }
+}
+
 TEST(Printable, ControlCharactersBecomeQuestionMarks) {
   EXPECT_EQ(printable("a\x1b[31mb\x07\n\r\t\x7f"), "a?[31mb?????");
   EXPECT_EQ(printable("\xC2\x9B"

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/cli/run_stepscope.h"
+#include "tests/golden.h"
 
 using ::testing::HasSubstr;
 
@@ -78,6 +80,52 @@ TEST(cli, every_command_has_help_with_an_example) {
     EXPECT_EQ(o.exit_code, 0) << command;
     EXPECT_THAT(o.out, HasSubstr("Example")) << command;
   }
+}
+
+// As it can be typed again.
+TEST(cli, the_command_that_is_written_down_is_quoted_for_a_shell) {
+  const auto folder = fresh_folder();
+  const std::string record = (folder / "a 'b' $c.json").string();
+  const std::string quoted = "'" + (folder / "a '\\''b'\\'' $c.json").string() + "'";
+  const Outcome o = stepscope("train --trainer reference --model tiny --batch-size 1 --seq-len 8 --steps 1 --run-json " + quoted);
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_EQ(nlohmann::json::parse(slurp(record)).at("command"),
+            stepscope_program() + " train --trainer reference --model tiny --batch-size 1 --seq-len 8 --steps 1 --run-json " + quoted);
+  std::filesystem::remove_all(folder);
+}
+
+// In a tree of its own: what is listed of a frozen baseline and of one that is not, and what a changed file does.
+TEST(cli, baselines_are_listed_verified_and_frozen) {
+  const auto root = fresh_folder(), toy = root / "baselines" / "toy", raw = root / "baselines" / "raw";
+  for (const auto& folder : {toy, raw}) {
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "CMakeLists.txt") << "# toy\nset(BASELINE_BUILD_FLAGS -O3 -lineinfo)\n";
+    std::ofstream(folder / "README.md") << "# toy\n\nA toy that\ntrains nothing.\n\nMore.\n";
+    std::ofstream(folder / "main.cu") << "int main() { return 0; }\n";
+  }
+  nlohmann::json result{{"date", "2026-01-02"}, {"device", "a device"},   {"driver", "1"},          {"cuda", "13.0"},
+                        {"command", "c"},       {"matmul", "tf32"},       {"batch_size", 2},        {"seq_len", 500},
+                        {"steps", 10},          {"step_time_ns", 1.25e7}, {"tokens_per_s", 80000.0}},
+      noted = result;
+  noted["note"] = "one run";
+  const auto run = [&](const std::string& arguments) {
+    const Outcome o = stepscope("baseline " + arguments, "STEPSCOPE_ROOT=" + root.string());
+    return "$ baseline " + arguments + "\n" + o.out + o.err + "exit " + std::to_string(o.exit_code) + "\n";
+  };
+  std::string text = run("freeze toy");
+  std::ofstream(raw / "RESULTS.json") << nlohmann::json{{"schema", "stepscope.baseline-results/1"}, {"results", {result, noted}}}.dump();
+  text += run("list") + run("verify toy") + run("verify toy --json");
+  std::ofstream(toy / "main.cu") << "int main() { return 1; }\n";
+  text += run("verify toy") + run("verify toy --json");
+  std::filesystem::remove(toy / "README.md");
+  text += run("verify toy") + run("verify none") + run("list --json");
+  const auto manifest = nlohmann::json::parse(slurp(toy / "MANIFEST.json"));
+  for (const auto& [key, name] : {std::pair("created", "DATE"), std::pair("source_revision", "REVISION")})
+    for (size_t at; (at = text.find(manifest.at(key).get<std::string>())) != std::string::npos;)
+      text.replace(at, manifest.at(key).get<std::string>().size(), name);
+  for (size_t at; (at = text.find(root.string())) != std::string::npos;) text.replace(at, root.string().size(), "ROOT");
+  std::filesystem::remove_all(root);
+  expect_golden("cli/data/baseline.txt", text);
 }
 
 TEST(cli, a_trainer_that_needs_a_gpu_exits_3_and_says_so) {

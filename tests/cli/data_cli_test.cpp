@@ -73,6 +73,10 @@ TEST_F(DataCli, documents_and_end_of_text) {
   write("m.txt", "hell<|endoftext|>hello");
   ASSERT_EQ(data(file("m.txt") + " --document marker --out " + file("m.bin")).exit_code, 0);
   EXPECT_THAT(tokens("m.bin"), ElementsAre(268, 258, 268, 259));
+  fs::copy_file(folder_ / "m.txt", folder_ / "m.jsonl");
+  const Outcome told = data(file("m.jsonl") + " --document marker --out " + file("j.bin"));
+  EXPECT_EQ(told.exit_code, 0);
+  EXPECT_EQ(told.err, "") << "who says where documents end has looked at the file";
   const Outcome o = data(file("m.txt") + " --out " + file("t.bin"));
   EXPECT_EQ(o.exit_code, 0);
   EXPECT_THAT(o.err, HasSubstr("--document marker")) << "tokenized as text, which is seldom meant";
@@ -169,6 +173,12 @@ TEST_F(DataCli, fetch_without_a_network_says_what_to_download_by_hand) {
   EXPECT_EQ(o.exit_code, 3);
   EXPECT_THAT(o.err, AllOf(HasSubstr("could not download https://raw.githubusercontent.com"), HasSubstr("(exit 6)"), HasSubstr("by hand"),
                            HasSubstr("main/encoder.json  to  " + file("set/encoder.json"))));
+}
+
+TEST_F(DataCli, fetch_says_by_which_signal_curl_was_killed) {
+  const Outcome o = fetch("kill -9 $$");
+  EXPECT_EQ(o.exit_code, 3);
+  EXPECT_THAT(o.err, HasSubstr("(signal 9)"));
 }
 
 TEST_F(DataCli, fetch_without_curl_is_for_another_machine) {

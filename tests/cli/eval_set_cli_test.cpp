@@ -100,6 +100,14 @@ TEST_F(EvalSetCli, a_spreadsheets_byte_order_mark_is_no_part_of_the_first_questi
             "the text is UTF-16, expected UTF-8; convert it with `iconv -f UTF-16 -t UTF-8 /");
 }
 
+TEST_F(EvalSetCli, the_last_row_may_end_in_half_a_line_end) {
+  write("whole.csv", "hello,a,a,a,a,D\r\n");
+  write("half.csv", "hello,a,a,a,a,D\r");
+  ASSERT_EQ(data("--eval-set mmlu " + file("whole.csv") + " --out " + file("whole.bin")).exit_code, 0);
+  ASSERT_EQ(data("--eval-set mmlu " + file("half.csv") + " --out " + file("half.bin")).exit_code, 0);
+  EXPECT_EQ(slurp(file("half.bin")), slurp(file("whole.bin")));
+}
+
 TEST_F(EvalSetCli, several_files_are_one_set) {
   write("1.csv", "a,a,a,a,a,A\n");
   write("2.csv", "a,a,a,a,a,C\n");
@@ -145,6 +153,9 @@ TEST_F(EvalSetCli, bad_questions_name_file_and_line) {
           "\"ctx\" is 1, expected a text");
   refused("hellaswag", "b.jsonl", R"({"ctx": "", "label": 0, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "an empty context");
   refused("hellaswag", "b.jsonl", R"({"ctx": "a", "label": 4, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "\"label\" is 4");
+  for (const std::string label : {"4", "9", "E", "e", "a", "-", "00"})
+    refused("hellaswag", "b.jsonl", R"({"ctx": "a", "label": ")" + label + R"(", "endings": ["a", "a", "a", "a"]})", "b.jsonl:1",
+            "\"label\" is \"" + label + "\", expected 0 to 3, or A to D");
   refused("hellaswag", "b.jsonl", R"({"ctx": "a", "label": "", "endings": ["a", "a", "a", "a"]})", "b.jsonl:1", "\"label\" is \"\"");
   refused("hellaswag", "b.jsonl", R"({"ctx": "a", "label": 0, "endings": ["a", "a", "a"]})", "b.jsonl:1", "a list of 3");
   refused("hellaswag", "b.jsonl", R"({"ctx": "a", "label": 0, "endings": ["a", "a", "a", 4]})", "b.jsonl:1", "holds 4");
@@ -160,6 +171,10 @@ TEST_F(EvalSetCli, bad_questions_name_file_and_line) {
   std::string long_context(40000, 'b');
   for (size_t i = 1; i < long_context.size(); i += 2) long_context[i] = ' ';
   refused("hellaswag", "b.jsonl", R"({"ctx": ")" + long_context + R"(", "label": 0, "endings": ["a", "a", "a", "a"]})", "b.jsonl:1",
+          "at most 65535");
+  // All texts together are too long, the context alone is not.
+  const std::string most = long_context.substr(0, 30000), rest = long_context.substr(0, 3000);
+  refused("hellaswag", "b.jsonl", R"({"ctx": ")" + most + R"(", "label": 0, "endings": ["a", "a", "a", ")" + rest + R"("]})", "b.jsonl:1",
           "at most 65535");
   refused("hellaswag", "b.jsonl", "", "b.jsonl", "no question");
   EXPECT_EQ(data("--eval-set arc " + file("b.jsonl") + " --out " + file("x.bin")).exit_code, 2);

@@ -168,7 +168,14 @@ TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
   const Outcome o = run(gated("cpu-same") + kQuick);
   EXPECT_EQ(o.exit_code, 0) << o.out << o.err;
   EXPECT_THAT(o.out, HasSubstr("same_code"));
-  EXPECT_THAT(slurp(root_ / "experiments/studies/aa-ledger.jsonl"), HasSubstr("\"planted_pct\":0"));
+  const std::string ledger = slurp(root_ / "experiments/studies/aa-ledger.jsonl");
+  EXPECT_THAT(ledger, HasSubstr("\"planted_pct\":0"));
+  // A planted slowdown is a test of the procedure: no verdict, and no claim about identical code.
+  const std::string verdict = slurp(root_ / "experiments/studies/cpu-same/verdict.json");
+  EXPECT_EQ(run(gated("cpu-same --plant 900") + kQuick).exit_code, 1);
+  EXPECT_TRUE(fs::exists(root_ / "experiments/studies/cpu-same/planted.json"));
+  EXPECT_EQ(slurp(root_ / "experiments/studies/cpu-same/verdict.json"), verdict);
+  EXPECT_EQ(slurp(root_ / "experiments/studies/aa-ledger.jsonl"), ledger);
 }
 
 TEST_F(ExperimentCli, compares_an_arm_with_itself_and_finds_what_is_planted) {
@@ -181,6 +188,14 @@ TEST_F(ExperimentCli, compares_an_arm_with_itself_and_finds_what_is_planted) {
   const Outcome rates = run("resample --pairs 8 --no-extension " + (root_ / "aa.json").string());
   EXPECT_EQ(rates.exit_code, 0) << rates.err;
   EXPECT_THAT(rates.out, HasSubstr("1000 resampled trials, 0.0% planted"));
+  // Four processes alone are two pairs, and no pair in turns comes behind them.
+  const Outcome alone =
+      run("aa --trainer reference --model tiny --batch-size 1 --seq-len 16 --no-gate --alone 4 --settle-s 0 --heat-s 0 "
+          "--measure-s 0.01 --record " +
+          (root_ / "alone.json").string());
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(alone.out, HasSubstr(" over 2 pairs"));
+  EXPECT_EQ(json::parse(slurp(root_ / "alone.json")).at("runs").size(), 4u);
 }
 
 TEST_F(ExperimentCli, takes_any_two_commands) {

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "base/sha256.h"
 #include "gpt2/data/token_shards.h"
 #include "tests/cli/run_stepscope.h"
+#include "tests/golden.h"
 
 namespace {
 
@@ -109,6 +111,25 @@ class FetchCli : public testing::Test {
   std::string port_;
   pid_t server_ = -1;
 };
+
+// All that a fetch and a second one print. Files come in any order.
+TEST_F(FetchCli, what_it_prints) {
+  const auto lines = [&](const Outcome& o) {
+    std::vector<std::string> sorted;
+    std::istringstream in(o.err);
+    for (std::string line; std::getline(in, line);) sorted.push_back(line);
+    std::sort(sorted.begin(), sorted.end());
+    std::string text = o.out + "# stderr\n";
+    for (const std::string& line : sorted) text += line + "\n";
+    for (const auto& [words, name] : {std::pair(folder_.string(), "FOLDER"), std::pair("127.0.0.1:" + port_, "SERVER")})
+      for (size_t at; (at = text.find(words)) != std::string::npos;) text.replace(at, words.size(), name);
+    return text;
+  };
+  manifest("ok", false);
+  std::string text = "$ data --fetch fineweb\n" + lines(fetch());
+  text += "$ data --fetch fineweb, again\n" + lines(fetch());
+  expect_golden("cli/data/fetch.txt", text);
+}
 
 TEST_F(FetchCli, whole_files_come_and_are_recorded) {
   manifest("ok");

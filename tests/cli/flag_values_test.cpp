@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/cli/run_stepscope.h"
+#include "tests/golden.h"
 
 namespace {
 
@@ -114,6 +115,25 @@ TEST(FlagValues, TheListHoldsTheFlagsOfEveryCommand) {
                               "experiment aa", "experiment resample"})
     EXPECT_GT(numbers[command], 0) << command;
   EXPECT_GE(numbers["train"], 20);
+}
+
+// A flag that is gone, another default, range or word of help is a change that users see.
+TEST(FlagValues, EveryFlagWithItsDefaultAndItsHelp) {
+  std::string text;
+  std::istringstream lines(stepscope("--list-flags").out);
+  for (std::string line; std::getline(lines, line);) {
+    const auto j = nlohmann::json::parse(line);
+    const auto word = [&](const char* key) { return j.at(key).get<std::string>(); };
+    text += word("command") + " " + word("name");
+    for (const auto& [key, before] : {std::pair("type", " "), std::pair("default", " = ")})
+      if (!word(key).empty()) text += before + word(key);
+    for (const char* trait : {"positional", "hidden", "required"})
+      if (j.at(trait).get<bool>()) text += std::string(", ") + trait;
+    for (const char* relation : {"needs", "excludes"})
+      for (const auto& other : j.at(relation)) text += std::string(", ") + relation + " " + other.get<std::string>();
+    text += "\n    " + word("help") + "\n";
+  }
+  expect_golden("cli/data/flags.txt", text);
 }
 
 TEST(FlagValues, EveryNumberHasADocumentedRange) {

@@ -39,6 +39,11 @@ TEST_F(CpuProfile, times_exactly_the_steps_asked_for) {
   EXPECT_EQ(d["timing"]["step_time_ns"]["samples"].size(), 12u);
   EXPECT_EQ(d["run"]["first_timed_step"], 2);
   EXPECT_EQ(d["run"]["timed_steps"], 12);
+  EXPECT_EQ(d["run"]["steps"], 2 + 12 + 5);
+  EXPECT_EQ(d["collection"]["traced_steps"], 5);
+  const std::string out = (folder_ / "p.json").string();
+  EXPECT_TRUE(d["run"]["command"].get<std::string>().starts_with(stepscope_program() + " profile --steps 12 --warmup 2 --out " + out))
+      << d["run"]["command"];
   EXPECT_GT(d["timing"]["step_time_ns"]["median"].get<double>(), 0.0);
   EXPECT_GT(d["timing"]["tokens_per_s"].get<double>(), 0.0);
 }

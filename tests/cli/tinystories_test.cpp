@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "base/errors.h"
@@ -88,6 +89,27 @@ TEST_F(TinyStories, damage_leaves_nothing) {
   EXPECT_THROW(make_tinystories(folder_.path()), stepscope::InputError);
   for (const char* name : {"TinyStories_val.bin", "TinyStories_train.bin", ".unpacked"})
     EXPECT_FALSE(std::filesystem::exists(folder_.path() / name)) << name;
+}
+
+// It has not failed, and has not unpacked everything either.
+TEST_F(TinyStories, a_tar_that_is_killed_leaves_nothing) {
+  write("data00.json", R"([{"story": "a"}])");
+  write("data01.json", R"([{"story": "a"}])");
+  pack();
+  std::filesystem::create_directory(folder_.path() / "bin");
+  write("bin/tar", "#!/bin/sh\nkill -9 $$\n");
+  std::filesystem::permissions(folder_.path() / "bin" / "tar", std::filesystem::perms::owner_all);
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", (folder_.file("bin") + ":" + path).c_str(), 1);
+  std::string error;
+  try {
+    make_tinystories(folder_.path());
+  } catch (const stepscope::InputError& e) {
+    error = e.what();
+  }
+  ::setenv("PATH", path.c_str(), 1);
+  EXPECT_THAT(error, testing::EndsWith("TinyStories_all_data.tar.gz: tar cannot unpack it, expected a whole tar.gz archive"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / ".unpacked"));
 }
 
 }  // namespace

@@ -4,10 +4,12 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "gpt2/data/eval_set.h"
 #include "tests/cli/in_a_folder.h"
+#include "tests/golden.h"
 
 namespace {
 
@@ -67,6 +69,25 @@ TEST_F(TrainingCli, the_log_holds_every_step_validation_and_evaluation) {
   EXPECT_EQ(all[4]["examples"], 4);
   EXPECT_EQ(all[4]["accuracy"], all[4]["correct"].get<double>() / 4);
   EXPECT_FALSE(all.back().contains("stopped"));
+}
+
+// Words and order; a figure is #.
+std::string words_of(const std::string& text) {
+  return std::regex_replace(std::regex_replace(text, std::regex("-?[0-9][0-9.]*(e[-+]?[0-9]+)?"), "#"), std::regex(" +"), " ");
+}
+
+TEST_F(TrainingCli, what_a_run_prints) {
+  write_set();
+  const std::string all = "--steps 3 --val-every 2 --eval " + file("set.bin") + " --eval-every 2";
+  const Outcome shown = train(all), quiet = train(all + " --quiet"), checkpoints = train("--steps 1 --checkpoints " + file("kept"));
+  std::string text = "$ train\n" + shown.out + "# stderr\n" + shown.err + "$ train --quiet\n" + quiet.out + "# stderr\n" + quiet.err +
+                     "$ train --checkpoints\n" + checkpoints.out + "# stderr\n" + checkpoints.err;
+  const Outcome sweep = train("--steps 4 --val-every 4 --sweep-learning-rates 1e-6,1e-3,1e30"),
+                silent = train("--steps 4 --sweep-learning-rates 1e-6,1e-3 --quiet");
+  text += "$ train --sweep-learning-rates\n" + sweep.out + "# stderr\n" + sweep.err + "$ train --sweep-learning-rates --quiet\n" +
+          silent.out + "# stderr\n" + silent.err;
+  for (size_t at; (at = text.find(folder_.string())) != std::string::npos;) text.replace(at, folder_.string().size(), "FOLDER");
+  expect_golden("cli/data/train.txt", words_of(text));
 }
 
 TEST_F(TrainingCli, accuracy_is_that_of_eval_on_the_checkpoint) {
@@ -136,6 +157,12 @@ TEST_F(TrainingCli, the_log_says_why_a_run_stopped) {
   EXPECT_THAT(stepscope("report " + file("run.jsonl"), "COLUMNS=400").out, HasSubstr("stopped: step"));
 }
 
+TEST_F(TrainingCli, validation_data_that_is_not_there_ends_before_the_first_step) {
+  const Outcome o = train("--steps 1 --val-every 1 --val-data " + file("none.bin"));
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("none.bin"));
+}
+
 TEST_F(TrainingCli, bad_evaluation_sets_end_before_the_first_step) {
   gpt2::write_eval_set(folder_ / "set.bin", std::vector<gpt2::EvalExample>{{0, std::vector<uint16_t>(64, 1), {{1}, {2, 3}}}});
   const Outcome too_long = train("--steps 1 --eval " + file("set.bin"));
@@ -158,7 +185,9 @@ TEST_F(TrainingCli, sweep_names_the_best_rate_and_survives_divergence) {
   // Each rate is the run that `--lr` makes.
   ASSERT_EQ(train("--steps 6 --lr 1e-3 --log " + file("one.jsonl")).exit_code, 0);
   EXPECT_EQ(story("one.jsonl"), story("s-1e-3.jsonl"));
+  EXPECT_EQ(lines("s-1e-3.jsonl").back(), lines("one.jsonl").back());
   EXPECT_EQ(lines("s-1e30.jsonl").back()["event"], "end");
+  EXPECT_THAT(lines("s-1e30.jsonl").back()["stopped"].get<std::string>(), HasSubstr("training stopped"));
 }
 
 TEST_F(TrainingCli, sweep_says_when_the_best_rate_is_an_outer_one) {
@@ -179,6 +208,9 @@ TEST_F(TrainingCli, bad_sweeps) {
     refused(std::string("--sweep-learning-rates ") + list, "found '" + std::string(list) + "', expected a value on both sides of a comma");
   refused("--sweep-learning-rates 1e-3,0", "--sweep-learning-rates");
   refused("--sweep-learning-rates 1e-3,1e-2 --checkpoints " + file("c"), "--checkpoints");
+  ASSERT_EQ(train("--steps 1 --lr 1e-2 --log " + file("s-1e-2.jsonl")).exit_code, 0);
+  refused("--sweep-learning-rates 1e-3,1e-2 --log " + file("s.jsonl"), "s-1e-2.jsonl");
+  EXPECT_FALSE(fs::exists(file("s-1e-3.jsonl"))) << "refused before the first rate";
   const Outcome all = train("--steps 4 --sweep-learning-rates 1e30,1e31");
   EXPECT_EQ(all.exit_code, 1);
   EXPECT_THAT(all.err, HasSubstr("every rate diverged"));
@@ -235,6 +267,30 @@ TEST_F(LogReport, two_logs_stand_side_by_side) {
   EXPECT_EQ(rows[10], "10,4.9,10,0.001,2000000,7.5,,5.9,10,0.001,2000000,7.5,");
   EXPECT_EQ(rows[25], "25,4.75,25,0.001,2000000,,,,,,,,");
   EXPECT_EQ(json::parse(slurp(file("x.json")))["logs"][1]["steps"], 12);
+}
+
+// Two logs of other lengths, one stopped early with a note and accuracies; at two widths, as Markdown, CSV and JSON.
+TEST_F(LogReport, texts_of_one_and_of_two_logs) {
+  write_log("a.jsonl", 5);
+  write_log("b.jsonl", 6, 12);
+  std::string stopped = slurp(file("b.jsonl"));
+  stopped = stopped.substr(0, stopped.rfind('{'));
+  for (const json& line : {json{{"event", "eval"}, {"step", 10}, {"examples", 4}, {"correct", 3}, {"accuracy", 0.75}},
+                           json{{"event", "note"}, {"step", 11}, {"text", "a | note"}},
+                           json{{"event", "end"}, {"step", 12}, {"stopped", "step 12: loss is nan: training stopped"}}})
+    stopped += line.dump() + "\n";
+  write("b.jsonl", stopped);
+  const auto text_of = [&](const std::string& arguments, const std::string& environment) {
+    const Outcome o = stepscope("report " + arguments, "cd " + folder_.string() + " && " + environment);
+    EXPECT_EQ(o.exit_code, 0) << o.err;
+    return o.out;
+  };
+  expect_golden("cli/data/log_one.txt", text_of("a.jsonl --top 4", "COLUMNS=100"));
+  expect_golden("cli/data/log_two.txt", text_of("a.jsonl b.jsonl --top 4", "COLUMNS=200"));
+  expect_golden("cli/data/log_two_narrow.txt", text_of("a.jsonl b.jsonl --top 4", "COLUMNS=48"));
+  text_of("a.jsonl b.jsonl --top 4 --report x.md --report x.csv --report x.json", "");
+  for (const char* ending : {"md", "csv", "json"})
+    expect_golden(std::string("cli/data/log_two.") + ending, slurp(file(std::string("x.") + ending)));
 }
 
 TEST_F(LogReport, the_page_holds_the_curves) {

@@ -96,6 +96,7 @@ class FakeBackend : public Backend {
     call.symbol = symbol;
     call.context = context;
     call.grid = {3, 2, 1};
+    call.block = {64, 1, 1};
     call.host_ns = 1;
     if (listening != Callbacks::none) observer->launch_begins(call);
     if (kind == LaunchKind::kernel && session && auto_ranges && end == LaunchEnd::performed) ranges.push_back({"", {100.0 + id, 5}});
@@ -107,6 +108,12 @@ class FakeBackend : public Backend {
     names.push_back(std::make_unique<std::string>(symbol));
     e.name = *names.back();
     e.grid = call.grid;
+    e.block = call.block;
+    e.stream = 13;
+    e.registers = 40;
+    e.shared_static_bytes = 512;
+    e.shared_dynamic_bytes = 1024;
+    if (kind == LaunchKind::copy) e.bytes = 4096;
     e.start_ns = clock += 10;
     e.end_ns = clock += 90;
     if (kind == LaunchKind::graph) e.graph_node = 0x500000001;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "profiler/collect/metric_catalogue.h"
+#include "tests/golden.h"
 
 namespace profiler::collect {
 namespace {
@@ -44,6 +45,20 @@ TEST(ChooseMetrics, NamesQuantitiesThatTheChipLacks) {
 }
 
 TEST(ChooseMetrics, NothingThatExistsIsAnEmptyChoice) { EXPECT_TRUE(choose_metrics({{"time", {"time"}}}, chip({}, {})).metrics.empty()); }
+
+// Every name that CUPTI is asked for, in the order in which they are given up.
+TEST(MetricSet, HoldsTheseQuantities) {
+  std::string text;
+  for (const char* set : {"portable", "bf16", "tf32"}) {
+    text += std::string(set) + "\n";
+    for (const Quantity& q : metric_set(set)) {
+      text += "  " + q.name + ":";
+      for (const std::string& candidate : q.candidates) text += " " + candidate;
+      text += "\n";
+    }
+  }
+  expect_golden("collect/data/metric_sets.txt", text);
+}
 
 TEST(WantedMetrics, ReadsThePlan) {
   EXPECT_EQ(wanted_metrics({}).size(), metric_set("bf16").size());

@@ -9,6 +9,7 @@
 
 #include "fake_backend.h"
 #include "recording_lines.h"
+#include "tests/golden.h"
 
 namespace profiler::collect {
 namespace {
@@ -54,6 +55,32 @@ TEST_F(ProgramTest, TracerNumbersDirectLaunchesInLaunchOrderAndGraphNodesAfterTh
   EXPECT_EQ(index.at("b()"), 1);
   EXPECT_EQ(index.at("node"), 2);
   EXPECT_EQ(index.at("copy HtoD"), 0);
+}
+
+TEST_F(ProgramTest, EveryFieldOfATraceIsRecorded) {
+  begin<ProgramTracer>();
+  collector_->range_push(1, "outer");
+  collector_->range_push(2, "inner");
+  gpu_.launch("_Z1av");
+  collector_->range_pop(2);
+  gpu_.launch("copy HtoD", LaunchKind::copy);
+  collector_->range_pop(1);
+  gpu_.launch("node", LaunchKind::graph);
+  gpu_.launch("memset", LaunchKind::memset);
+  gpu_.launch("_Z6failedv", LaunchKind::kernel, LaunchEnd::failed);
+  collector_->process_ends();
+  expect_golden("collect/data/program_trace.jsonl", lines().text());
+}
+
+TEST_F(ProgramTest, EveryFieldOfItsCountersIsRecorded) {
+  begin<ProgramCounter>(int64_t{2});
+  collector_->range_push(1, "outer");
+  for (const char* name : {"_Z1av", "_Z1bv", "_Z1cv"}) gpu_.launch(name);
+  collector_->range_pop(1);
+  gpu_.launch("node", LaunchKind::graph);
+  gpu_.launch("_Z1dv");
+  collector_->process_ends();
+  expect_golden("collect/data/program_counters.jsonl", lines().text());
 }
 
 TEST_F(ProgramTest, TheTracerWaitsForTheDeviceBeforeItTakesTheLastRecords) {

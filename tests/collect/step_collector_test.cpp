@@ -12,6 +12,7 @@
 #include "fake_backend.h"
 #include "profiler/collect/missing_names.h"
 #include "recording_lines.h"
+#include "tests/golden.h"
 
 namespace profiler::collect {
 namespace {
@@ -62,6 +63,13 @@ class StepCollectorTest : public ::testing::Test {
   std::vector<std::map<std::string, std::string>> described_;
   int finished_ = 0;
 };
+
+TEST_F(StepCollectorTest, EveryFieldOfAllPhasesIsRecorded) {
+  begin({{Phase::warmup, 1}, {Phase::timed, 2}, {Phase::counters, 1}, {Phase::pass_counters, 1}, {Phase::activity, 3}});
+  for (int i = 0; i < 8; ++i) step();
+  collector_->process_ends();
+  expect_golden("collect/data/steps.jsonl", lines().text());
+}
 
 // PyTorch, and most programs that make their tensors lazily: the first CUDA call comes inside the first step.
 TEST_F(StepCollectorTest, ADeviceThatTheProgramInitializesInItsFirstStepIsDescribed) {

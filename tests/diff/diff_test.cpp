@@ -165,6 +165,8 @@ TEST(Diff, AStepDiffersWhenItsWholeIntervalLiesOnOneSideOfOne) {
   EXPECT_EQ(differs(0.95, 0.99), true) << "faster";
   EXPECT_EQ(differs(1.01, 1.05), true) << "slower";
   EXPECT_EQ(differs(0.99, 1.05), false);
+  EXPECT_EQ(differs(1, 1.05), false) << "one is in it";
+  EXPECT_EQ(differs(0.95, 1), false);
   EXPECT_FALSE(differs(1.01, std::nullopt));
   EXPECT_FALSE(differs(std::nullopt, 0.99));
 }
@@ -288,7 +290,80 @@ TEST(Diff, WarmIsComparedWithWarmAndCoolWithCool) {
   EXPECT_THAT(diff_table(diff_profiles(a, b), {"a", "b"}), HasSubstr("timed steps on a device that was cool -> warm"));
 }
 
-TEST(Diff, NothingToCompareIsAnError) { EXPECT_THROW(diff_profiles(ProfileDocument{}, document({}, 1)), stepscope::InputError); }
+TEST(Diff, NothingToCompareIsAnErrorThatNamesTheDocument) {
+  ProfileDocument timed, nothing;
+  timed.timing.step_time_ns.median = 1e6;
+  const ProfileDocument device = document({}, 1);
+  const auto error = [](const ProfileDocument& a, const ProfileDocument& b) -> std::string {
+    try {
+      diff_profiles(a, b);
+      return "none";
+    } catch (const stepscope::InputError& e) {
+      return e.what();
+    }
+  };
+  for (const ProfileDocument& d : {timed, device}) {
+    EXPECT_EQ(error(nothing, d), "the first document holds no time of a step");
+    EXPECT_EQ(error(d, nothing), "the second document holds no time of a step");
+    EXPECT_EQ(error(d, d), "none");
+  }
+  for (const auto& [a, b] : {std::pair(timed, device), std::pair(device, timed)})
+    EXPECT_EQ(error(a, b), "the documents hold no time of the same kind: expected timed steps or device time in both");
+}
+
+// Every difference of two runs that are alike but for what `change` does to them.
+template <class Change>
+std::vector<std::string> differences(const Change& change) {
+  ProfileDocument a = document({kernel("k", "forward", "qkv", 1e6)}, 0), b = a;
+  change(a, b);
+  std::vector<std::string> out;
+  for (const RunDifference& r : diff_profiles(a, b).runs)
+    out.push_back(fmt::format("{}: {} -> {}{}", r.what, r.a, r.b, r.unlike ? ", unlike" : ""));
+  return out;
+}
+
+TEST(Diff, ListsWhereverBothSaySomethingElse) {
+  using Document = ProfileDocument;
+  EXPECT_THAT(differences([](Document& a, Document& b) {
+                a.environment.gpu = "NVIDIA H200", b.environment.gpu = "NVIDIA H100";
+                a.run.deterministic = true, b.run.deterministic = false;
+                a.run.clip = 1, b.run.clip = 0.5;
+                a.run.seed = 1, b.run.seed = 2;
+                a.run.data = {"one.bin", "two.bin"}, b.run.data = {"one.bin"};
+                a.collection.time_basis = "activity", b.collection.time_basis = "counters";
+                a.collection.graph_launches = 2;
+                a.run.git_revision = "abc", b.run.git_revision = "def";
+                a.run.build_type = "Release", b.run.build_type = "Debug";
+                a.environment.throttle_reasons = {"one", "two"};
+                b.ranks.resize(2), b.world.size = 2;
+              }),
+              ElementsAre("device: NVIDIA H200 -> NVIDIA H100, unlike", "GPUs: 1 -> 2", "deterministic: yes -> no", "seed: 1 -> 2",
+                          "data: one.bin two.bin -> one.bin", "clip: 1 -> 0.5", "times of: activity -> counters",
+                          "launches from a CUDA graph: 2 -> 0", "code: abc -> def", "build: Release -> Debug", "throttled: one+two -> "));
+  EXPECT_THAT(differences([](Document& a, Document& b) {
+                a.environment.versions = {{"cuBLAS", "13.0"}, {"driver", "580"}};
+                b.environment.versions = {{"cuBLAS", "13.1"}, {"CUPTI", "13.0"}};
+              }),
+              ElementsAre("version of cuBLAS: 13.0 -> 13.1"));
+  EXPECT_THAT(differences([](Document& a, Document& b) {
+                b.collection.producer = "ncu";
+                a.environment.versions = {{"CUDA", "13.0"}}, b.environment.versions = {{"CUDA", "12.8"}};
+              }),
+              ElementsAre("collected by: cupti -> ncu"))
+      << "versions of other tools are no difference of the runs";
+}
+
+// An older document does not name the metric: it is the one that there was, where any kernel has a number.
+TEST(Diff, TensorUseOfAnOlderDocumentIsOfTheOnlyMetricThatThereWas) {
+  const auto with_use = [](ProfileDocument& d) { d.kernels[0].tensor_active_pct = 50; };
+  const std::string old = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed";
+  EXPECT_THAT(differences([&](auto& a, auto& b) { with_use(a), b.collection.tensor_metric = "m"; }),
+              ElementsAre("tensor use from: " + old + " -> m"));
+  EXPECT_THAT(differences([&](auto& a, auto& b) { with_use(b), a.collection.tensor_instructions_metric = "i"; }),
+              ElementsAre("tensor use from: i -> " + old));
+  EXPECT_THAT(differences([&](auto&, auto& b) { b.collection.tensor_metric = "m"; }), ElementsAre());
+  EXPECT_THAT(differences([&](auto& a, auto& b) { with_use(a), b.collection.tensor_metric = old; }), ElementsAre());
+}
 
 TEST(Diff, EqualDocumentsDifferInNothing) {
   const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());

@@ -158,7 +158,16 @@ TEST(NcuCsv, ARowThatEndsEarlyKeepsTheRowsBeforeIt) {
   ASSERT_EQ(r.results.size(), 1u);
   ASSERT_FALSE(r.missing.empty());
   EXPECT_EQ(r.missing.back().name, "report_damaged");
-  EXPECT_THAT(r.missing.back().detail, HasSubstr("line 4"));
+  EXPECT_THAT(r.missing.back().detail, HasSubstr("line 4: 12 cells, expected 13 as in the titles (the file ends here)"));
+}
+
+TEST(NcuCsv, AColumnOfRangesIsNoMetric) {
+  std::string text;
+  for (const std::string& line :
+       {std::string(kTitles), std::string("\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"byte\",\"ns\"\n"),
+        row("0", "5", "k", "\"1\",\"2\"")})
+    text += line.substr(0, line.size() - 1) + (text.empty() ? ",\"d:Push/Pop_Range:x\",\"d:Start/Stop_Range:x\"\n" : ",\"\",\"\"\n");
+  EXPECT_THAT(read_ncu_csv(text, "x").metrics, testing::ElementsAre("dram__bytes_read.sum", "gpu__time_duration.sum"));
 }
 
 TEST(NcuCsv, RefusesTextWithoutATable) {
@@ -241,6 +250,8 @@ TEST(NcuCsv, CellsOfALaunchMustBeWhatTheyAre) {
   EXPECT_EQ(read_ncu_csv(with("\"(256, 1, 1)\",\"(64, 2, 1)\"", "\"(0, 0, 0)\",\"(0, 0, 0)\""), "x").results.size(), 1u) << "a range";
   EXPECT_EQ(read_ncu_csv(with("(64, 2, 1)", ""), "x").results.size(), 1u) << "some versions lack a column";
   EXPECT_THAT(csv_error_of(with("\"7\"", "\"main\"")), testing::AllOf(HasSubstr("('Stream')"), HasSubstr("'main'")));
+  EXPECT_THAT(csv_error_of(with("\"7\"", "\"-7\"")),
+              testing::AllOf(HasSubstr("('Stream')"), HasSubstr("found '-7', expected a whole number of 0 or more")));
   EXPECT_THAT(csv_error_of(with("\"k\"", "\"\"")), testing::AllOf(HasSubstr("('Kernel Name')"), HasSubstr("empty")));
   EXPECT_THAT(csv_error_of(table(kUnits, row("0", "five", "k", "\"1\",\"2\""))), HasSubstr("('Process ID')"));
   EXPECT_THAT(csv_error_of(table(kUnits, row("x", "5", "k", "\"1\",\"2\""))), HasSubstr("('ID')"));
@@ -367,7 +378,7 @@ TEST(NcuCsv, ATableOfTitlesAloneIsRefused) {
 
 TEST(NcuCsv, ARowOfAnotherLengthSaysBothLengths) {
   EXPECT_THAT(csv_error_of(one_row("\"1\"")), testing::AllOf(HasSubstr("line 3: 12 cells, expected 13")));
-  EXPECT_THAT(csv_error_of(one_row("\"1\",\"2\",\"3\"")), HasSubstr("14 cells, expected 13"));
+  EXPECT_THAT(csv_error_of(one_row("\"1\",\"2\",\"3\"")), testing::EndsWith("14 cells, expected 13 as in the titles"));
   const ForeignReport r = read_ncu_csv(table(kUnits, row("0", "5", "a", "\"1\",\"2\"") + row("1", "5", "b", "\"3\"")), "x");
   ASSERT_EQ(r.results.size(), 1u);
   EXPECT_THAT(r.missing.at(0).detail, HasSubstr("line 4"));

@@ -159,4 +159,21 @@ TEST(MetricsCsv, HasEveryValueAtFullPrecisionAndAnEmptyCellForNone) {
   EXPECT_THAT(csv, HasSubstr("\"k2\",\"\",0,0,0,\"(0, 0, 0)\",\"(0, 0, 0)\",384,132,,30000"));
 }
 
+TEST(MetricsCsv, HasAColumnForEveryMetricThatHasANumberOrAWordAnywhere) {
+  ForeignReport f;
+  f.metrics = {"word", "number", "unused", "a"};
+  f.results.resize(2);
+  f.results[0].name = "k \"0\"";
+  f.results[0].path = "p";
+  f.results[0].process = 5, f.results[0].context = 1, f.results[0].stream = 7, f.results[0].device = 2;
+  f.results[0].grid = {1, 2, 3}, f.results[0].block = {4, 5, 6};
+  f.results[0].texts = {{0, "x, y"}};
+  f.results[1].name = "k1";
+  f.results[1].values = {{1, 2.5}, {3, 1}};
+  EXPECT_EQ(metrics_csv(f),
+            "result,process,kernel,range,context,stream,device,grid,block,\"a\",\"number\",\"word\"\n"
+            "0,5,\"k \"\"0\"\"\",\"p\",1,7,2,\"(1, 2, 3)\",\"(4, 5, 6)\",,,\"x, y\"\n"
+            "1,0,\"k1\",\"\",0,0,0,\"(0, 0, 0)\",\"(0, 0, 0)\",1,2.5,\n");
+}
+
 }  // namespace

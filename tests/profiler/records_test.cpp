@@ -151,6 +151,11 @@ TEST(Recording, ErrorsNameFileLineFieldAndWhatWasExpected) {
                      "\n")
                 .find("rec:3: field 'count': expected an integer, found \"2\""),
             std::string::npos);
+  for (const auto& [length, shown] : {std::pair(58, std::string(58, 'a') + '"'), std::pair(59, std::string(56, 'a') + "...")}) {
+    const std::string text = error_of(kHead + kSession + R"({"type":"missing","name":"x","detail":"","count":")" +
+                                      std::string(static_cast<size_t>(length), 'a') + "\"}\n");
+    EXPECT_TRUE(text.ends_with("found \"" + shown)) << text;
+  }
   EXPECT_NE(error_of(kHead + kSession +
                      R"({"type":"missing","name":"x","detail":""})"
                      "\n")

@@ -1,6 +1,7 @@
 // Step times on N GPUs, worked out by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/errors.h"
@@ -46,6 +47,22 @@ TEST(CostModel, OnlyTheTailOfAStepThatHidesItsBucketsIsPaid) {
   EXPECT_NEAR(s.tail_ns, 1620e3, 1e-3);
   EXPECT_NEAR(s.time_ns, 26e6 + 1620e3, 1e-3);
   EXPECT_NEAR(s.tokens_per_s, 2 * 4096 / 27.62e-3, 1e-3);
+}
+
+TEST(CostModel, ExchangesAreThoseOfTheMostMeasuredRanksThatAreNoMore) {
+  LinkCeilings two = links(), rising = links();
+  for (const LinkFit& f : two.fits) {
+    LinkFit of_four = f;
+    of_four.ranks = 4;
+    of_four.large.bus_bytes_per_s = 50e9;
+    rising.fits.push_back(of_four);
+  }
+  LinkCeilings falling = rising;
+  std::reverse(falling.fits.begin(), falling.fits.end());
+  const auto time = [](const LinkCeilings& l, int64_t ranks) { return scaled_step(parts(), l, {}, {}, ranks).communication_ns; };
+  EXPECT_GT(time(rising, 4), time(two, 4));
+  EXPECT_EQ(time(falling, 4), time(rising, 4));
+  for (const LinkCeilings& l : {rising, falling}) EXPECT_EQ(time(l, 3), time(two, 3));
 }
 
 TEST(CostModel, WhatIsNoPassIsPartOfTheWork) {

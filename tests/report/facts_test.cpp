@@ -70,6 +70,20 @@ TEST(Cells, MillisecondsHaveFourDigitsOrAsManyAsTheyNeed) {
   EXPECT_EQ(milliseconds(std::nullopt), "-");
 }
 
+TEST(Cells, TensorUseIsAPercentageElseInstructionsWithALetter) {
+  const auto cell = [](std::optional<double> percent, std::optional<double> instructions) {
+    Numbers n;
+    n.tensor_active_pct = percent;
+    n.tensor_instructions = instructions;
+    return tensor_cell(n);
+  };
+  EXPECT_EQ(cell(12.34, 5e6), "12.3");
+  EXPECT_EQ(cell(std::nullopt, std::nullopt), "-");
+  for (const auto& [instructions, text] :
+       {std::pair(0.0, "0 inst"), {999.0, "999 inst"}, {1e3, "1.0k inst"}, {999e3, "999.0k inst"}, {1e6, "1.0M inst"}, {1e9, "1.0G inst"}})
+    EXPECT_EQ(cell(std::nullopt, instructions), text);
+}
+
 TEST(Cells, CountsAreWholeBelowTenThousand) {
   EXPECT_EQ(thousands(9999), "9999");
   EXPECT_EQ(thousands(10'000), "10.0k");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+
 #include "profiler/report/utf8.h"
 
 namespace {
@@ -20,6 +22,12 @@ TEST(KernelNames, LoseReturnTypeNamespacesTemplateArgumentsAndParameters) {
   EXPECT_EQ(short_kernel_name("void gemmSN_TN_kernel<float, 128, cublasGemvTensorStridedBatched<float "
                               "const>>(cublasGemmSmallNParams<T1, T2>)"),
             "gemmSN_TN_kernel");
+}
+
+TEST(KernelNames, AnArgumentMayHoldAComparisonOrACall) {
+  EXPECT_EQ(short_kernel_name("void k<(1>2)>(int)"), "k");
+  EXPECT_EQ(short_kernel_name("bool ns::operator>(int, ns::b)"), "operator>");
+  EXPECT_EQ(short_kernel_name("void ns::k<(sizeof(int)>4), f(x)>(int (*)(int))"), "k");
 }
 
 TEST(KernelNames, WrappersGiveWhatTheyWrap) {
@@ -53,7 +61,8 @@ TEST(KernelNames, ElidingKeepsBothEnds) {
   EXPECT_EQ(elide("abcdefghij", 10), "abcdefghij");
   EXPECT_EQ(elide("abcdefghijk", 10), "abcdef..jk");
   EXPECT_EQ(elide("größe", 5), "größe") << "five columns, more bytes";
-  for (size_t w = 0; w < 12; ++w) EXPECT_LE(elide("abcdefghijk", w).size(), std::max<size_t>(w, 0));
+  const char* all[] = {"", "a", "ab", "abc", "abcd", "ab..k", "abc..k", "abcd..k", "abcd..jk", "abcde..jk", "abcdef..jk", "abcdefghijk"};
+  for (size_t w = 0; w < std::size(all); ++w) EXPECT_EQ(elide("abcdefghijk", w), all[w]) << w;
 }
 
 }  // namespace

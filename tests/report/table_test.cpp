@@ -11,6 +11,7 @@
 #include "profiler/report/table.h"
 #include "profiler/report/text_table.h"
 #include "profiler/report/views.h"
+#include "tests/golden.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -110,6 +111,14 @@ TEST(TextTable, AlignsByColumnsOfTheScreenNotByBytes) {
   t.row({"核心", "3"});
   const std::vector<std::string> l = lines(t.text(80, false));
   for (const std::string& line : l) EXPECT_EQ(display_width(line), 7u) << line;
+}
+
+TEST(TextTable, WrapsAtBlanksAndAWordThatIsTooLongWhereTheLineEnds) {
+  EXPECT_EQ(wrapped("one two three", 7, 2), "one two\n  three");
+  EXPECT_EQ(wrapped("one two three", 9, 2), "one two\n  three");
+  EXPECT_EQ(wrapped("abcdef", 4, 0), "abcd\nef") << "no empty line in front";
+  EXPECT_EQ(wrapped("abcdefghij", 4, 2), "abcd\n  ef\n  gh\n  ij");
+  EXPECT_EQ(wrapped("abc defg", 4, 2), "abc\n  de\n  fg");
 }
 
 TEST(TextTable, CutsWholeCharactersOnly) {
@@ -297,6 +306,18 @@ TEST(Table, AProgramWithoutStepsListsItsKernels) {
 }
 
 // What no pass has is known or not, and the sum stands only where it is.
+TEST(Table, ATimeIsShownAlsoWhereNoKernelIsKnown) {
+  ProfileDocument d = gpt2_profile();
+  d.kernels.clear();
+  TableOptions o;
+  o.width = 100;
+  expect_golden("report/data/without_kernels.txt", table_text(d, o));
+  d.totals = {};
+  d.passes.clear();
+  d.ops.clear();
+  expect_golden("report/data/nothing_but_steps.txt", table_text(d, o));
+}
+
 TEST(Table, ASumNeedsToKnowWhatIsUnattributed) {
   const auto starts_with = [](const ProfileDocument& d, const std::string& word) {
     const auto all = lines(table_text(d, {TableBy::pass, 12, 80, false}));

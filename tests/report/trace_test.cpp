@@ -40,6 +40,18 @@ void expect_strict_nesting(const json& trace) {
 
 TEST(Trace, SlicesNestStrictlyOnEveryTrack) { expect_strict_nesting(trace_of(fixture::gpt2_recording())); }
 
+TEST(Trace, WithoutTheLengthOfAStepThereIsNoSliceOfIt) {
+  const auto steps = [](bool known) {
+    ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+    d.collection.shown_step = 7;
+    d.timeline.window_ns = known ? std::optional(5e6) : std::nullopt;
+    const json trace = json::parse(trace_text(d));
+    return std::ranges::count_if(trace.at("traceEvents"), [](const json& e) { return e.at("name") == "step 7"; });
+  };
+  EXPECT_EQ(steps(true), 1);
+  EXPECT_EQ(steps(false), 0);
+}
+
 TEST(Trace, AKernelBeginsAtTheMicrosecondAtWhichTheDocumentHasIt) {
   const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   std::map<int64_t, double> begin_ns;
