@@ -75,8 +75,8 @@ class Command {
   void set_version(const std::string& text);
   bool has_subcommand(const std::string& name) const;
   // Every argument that was added so far, here and in all subcommands; `command` is "" here, "experiment run" there.
-  std::vector<const Argument*> arguments();
   void for_each_argument(const std::function<void(const std::string& command, Argument&)>& see);
+  std::vector<const Argument*> arguments();  // the same, without the commands
 
   // Parses and runs the callbacks, whose exceptions pass through. Returns the exit code where there was nothing to run: 0 after --help
   // or --version, 2 after a wrong command line, whose message is on stderr.
