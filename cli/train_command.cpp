@@ -52,8 +52,8 @@ void print_variants(const TrainerFlags& flags) {
   if (trainer == "reference")
     throw stepscope::InputError("--list-variants: the CPU reference has no variants, --trainer mixed and fp32 do");
 #ifdef STEPSCOPE_WITH_CUDA
-  const auto print = [](const char* trainer, const std::vector<gpt2::VariantFacts>& variants) {
-    fmt::print("{}: * marks the default of a slot; if a shape forbids it, the next variant that can run takes its place\n", trainer);
+  const auto print = [](const char* name, const std::vector<gpt2::VariantFacts>& variants) {
+    fmt::print("{}: * marks the default of a slot; if a shape forbids it, the next variant that can run takes its place\n", name);
     std::string_view slot;
     for (const gpt2::VariantFacts& v : variants) {
       if (v.slot != slot) fmt::print("  {}\n", v.slot);
