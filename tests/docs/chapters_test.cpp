@@ -46,13 +46,13 @@ std::vector<Block> blocks_of(std::istream& page) {
 // that its flags exist.
 bool needs_no_gpu(const std::string& line) {
   static const std::regex here(
-      R"(\./stepscope (report|diff python/|ingest|experiment (check|resample|run --a)|.*--trainer reference).*|(python3|c\+\+) .*|\./softmax)");
+      R"(\./stepscope (report|diff python/|ingest|experiment (check|resample|run --a)|.*--trainer reference).*|(python3|c\+\+) .*|build/softmax)");
   return std::regex_match(line, here);
 }
 
 // Exit codes of commands whose page says that they say no.
 const std::map<std::string, std::set<int>> kOtherExits = {
-    {"./softmax", {1}},  // `merged` is the reader's to correct
+    {"build/softmax", {1}},  // `merged` is the reader's to correct
     {"./stepscope diff python/measured/profile_ours.json python/measured/profile_compiled.json --fail-if-slower 1", {1}},
     {"./stepscope experiment run --a", {0, 1, 4}},  // drawn processes: the same, faster, slower or undecided
 };
@@ -68,6 +68,7 @@ fs::path root_of_a_reader() {
     fs::create_directories((folder / part).parent_path());
     fs::copy(source / part, folder / part, fs::copy_options::recursive);
   }
+  fs::create_directories(folder / "build");
   return folder;
 }
 

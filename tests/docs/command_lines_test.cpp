@@ -256,6 +256,7 @@ fs::path prepared_folder() {
   for (const char* pair : {"t h", "th e", "a n"}) vocabulary += std::string(pair) + "\n";
   std::ofstream(folder / "vocab.bpe") << vocabulary;
   fs::create_directories(folder / "tinyshakespeare");
+  fs::create_directories(folder / "build");
   place(folder / "vocab.bpe", folder / "tinyshakespeare" / "vocab.bpe");
   for (const char* name : {"text.txt", "book.txt", "tinyshakespeare.txt", "books/a.txt"}) {
     fs::create_directories((folder / name).parent_path());

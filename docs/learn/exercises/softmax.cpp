@@ -1,5 +1,5 @@
 // Chapter 5 on a CPU: four ways from logits to loss and gradient, and yours, on rows that hurt. Counts how often each touches a logit.
-//   c++ -O2 -std=c++20 docs/learn/exercises/softmax.cpp -o softmax && ./softmax       exit 0: `merged` is right, 1: it is not
+//   c++ -O2 -std=c++20 docs/learn/exercises/softmax.cpp -o build/softmax && build/softmax       exit 0: `merged` is right, 1: it is not
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
