@@ -51,13 +51,13 @@ void export_safetensors(const std::string& checkpoint, const std::string& out) {
   if (file) stepscope::check_output(out, "--out");
   const gpt2::Checkpoint c = gpt2::load_checkpoint(checkpoint);
   file ? gpt2::export_weights(out, c) : gpt2::export_model(out, c);
-  const fs::path weights = file ? fs::path(out) : fs::path(out) / "model.safetensors";
+  const fs::path weights = file ? fs::path(out) : fs::path(out) / gpt2::kWeightsName;
   fmt::print("{}: {}, {}\n", weights.string(), c.precision == gpt2::CheckpointPrecision::bf16 ? "BF16" : "F32", gpt2::describe(c.config));
   if (file) {
     fmt::print("heads are not in the file (n_head of config.json: {}); --out FOLDER writes config.json as well, for from_pretrained\n",
                c.config.heads);
   } else {
-    fmt::print("{}: for from_pretrained of transformers\n", (fs::path(out) / "config.json").string());
+    fmt::print("{}: for from_pretrained of transformers\n", (fs::path(out) / gpt2::kConfigName).string());
   }
 }
 

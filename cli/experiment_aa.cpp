@@ -17,10 +17,7 @@ void check_flags(const AaFlags& f) {
   if (planted && !f.record.empty())
     throw InputError("--record keeps pairs of identical code, and --plant makes them unlike: leave one of the two out");
   if (f.alone == 0) return;
-  for (const Argument* o : f.measure.of_a_verdict)
-    if (o->count() > 0)
-      throw InputError(
-          fmt::format("{}: --alone records processes that run alone, and decides nothing: leave one of the two out", o->name()));
+  only_these(f.measure.of_a_verdict, {}, "--alone records processes that run alone, and decides nothing: leave one of the two out");
   if (f.alone % 2 != 0) throw InputError(fmt::format("--alone is {}: expected an even number, as two processes make a pair", f.alone));
   if (f.record.empty()) throw InputError("--alone records processes: expected --record FILE, where they are kept");
 }

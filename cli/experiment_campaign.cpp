@@ -143,10 +143,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   if (commands && (f.all || !f.names.empty())) throw InputError("--a and --b exclude names and --all");
   if (commands && (f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty()))
     throw InputError("--plant: nothing can be planted into a command; plant it there yourself");
-  if (commands)
-    for (const Argument* o : f.measure.of_stepping_arms)
-      if (o->count() > 0)
-        throw InputError(fmt::format("{}: needs trainers that step on command; a block runs a command once, to its end", o->name()));
+  if (commands) only_these(f.measure.of_stepping_arms, {}, "needs trainers that step on command; a block runs a command once, to its end");
   if (commands && !f.measure.gate_answers.empty())
     throw InputError("--gate-answers: an experiment's gate keeps them; what --a and --b run is checked by --gate-command alone");
   if (commands && f.changed) throw InputError("--changed chooses among experiments: two commands are always run");

@@ -37,8 +37,8 @@ struct MeasureFlags {
   std::string plant_gpu, gate_answers;
   Argument* quads_option = nullptr;
   Argument* gate_answers_option = nullptr;
-  std::vector<Argument*> of_stepping_arms;  // without meaning for commands
-  std::vector<Argument*> of_a_verdict;      // without meaning where processes are recorded and nothing is decided
+  std::vector<const Argument*> of_stepping_arms;  // without meaning for commands
+  std::vector<const Argument*> of_a_verdict;      // without meaning where processes are recorded and nothing is decided
 };
 void add_measure_flags(Command& command, MeasureFlags& flags);
 // Those of them that say how pairs decide: all that a recording, whose pairs are measured, can take.

@@ -288,17 +288,14 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
 
 // Flags that would do nothing are refused, so that nobody takes the answer for one to them.
 void check_flags_have_a_use(const ProfileFlags& f) {
-  const auto refuse = [](const std::vector<const Argument*>& flags, const char* expected) {
-    for (const Argument* flag : flags)
-      if (flag->count() > 0) throw InputError(fmt::format("{}: expected {}", flag->name(), expected));
-  };
   if (f.program.empty()) {
-    refuse(f.of_a_program, "a program behind --; of a trainer every launch is kept");
+    only_these(f.of_a_program, {}, "expected a program behind --; of a trainer every launch is kept");
   } else {
-    refuse(f.of_a_trainer, "a trainer; another program takes its own flags, behind its name");
-    if (f.step_range.empty()) refuse(f.of_steps, "--step-range with it; without one all of the program is profiled as one step");
+    only_these(f.of_a_trainer, {}, "expected a trainer; another program takes its own flags, behind its name");
+    if (f.step_range.empty())
+      only_these(f.of_steps, {}, "expected --step-range with it; without one all of the program is profiled as one step");
   }
-  if (f.gpus == 1) refuse(f.of_ranks, "--gpus N with it");
+  if (f.gpus == 1) only_these(f.of_ranks, {}, "expected --gpus N with it");
   if (f.no_counters && !f.metrics.empty()) throw InputError("--metric: --no-counters reads none; leave one of the two out");
 }
 

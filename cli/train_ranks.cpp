@@ -143,9 +143,7 @@ std::unique_ptr<RankSession> RankSession::join(const RankFlags& f) {
   if (f.gpus == 1) return nullptr;
   const dist::Start start = dist::discover(start_flags(f), dist::process_environment());
   if (start.world.size == 1) {
-    for (const Argument* flag : f.of_several)
-      if (flag->count() > 0 && start.world.found_by == "alone")
-        throw InputError(fmt::format("{}: expected --gpus N with it; this process trains alone", flag->name()));
+    if (start.world.found_by == "alone") only_these(f.of_several, {}, "expected --gpus N with it; this process trains alone");
     return nullptr;
   }
   dist::MeetOptions options;

@@ -273,10 +273,7 @@ void check_padding(const std::filesystem::path& path, const Checkpoint& checkpoi
 ImportedWeights import_weights(const StoredWeights& stored, std::optional<int64_t> heads) { return Importer(stored).run(heads); }
 
 ImportedWeights import_weights(std::span<const std::byte> file, const std::string& source, std::optional<int64_t> heads) {
-  StoredWeights stored;
-  stored.source = source;
-  for (auto& [name, entry] : parse_safetensors(file, source)) stored.tensors.emplace(name, StoredTensor{std::move(entry), source});
-  return import_weights(stored, heads);
+  return import_weights(weights_of_file(file, source), heads);
 }
 
 void export_weights(const std::filesystem::path& path, const Checkpoint& checkpoint) {
@@ -312,10 +309,10 @@ void export_weights(const std::filesystem::path& path, const Checkpoint& checkpo
 }
 
 void export_model(const std::filesystem::path& folder, const Checkpoint& checkpoint) {
-  const std::filesystem::path config = folder / "config.json";
+  const std::filesystem::path config = folder / kConfigName;
   check_padding(folder, checkpoint);
   std::error_code absent;
-  const std::filesystem::path index = folder / "model.safetensors.index.json";
+  const std::filesystem::path index = folder / kIndexName;
   if (std::filesystem::exists(index, absent))
     throw stepscope::InputError(
         fmt::format("{}: the folder holds a model in several files, expected another folder or the name of a new one", index.string()));
@@ -325,7 +322,7 @@ void export_model(const std::filesystem::path& folder, const Checkpoint& checkpo
     check_same_model(read_hugging_face_config(file.text(), file.path()), checkpoint.config, "the checkpoint says");
   }
   std::filesystem::create_directories(folder);
-  export_weights(folder / "model.safetensors", checkpoint);
+  export_weights(folder / kWeightsName, checkpoint);
   if (!there) stepscope::write_output(config, hugging_face_config_text(checkpoint.config, checkpoint.precision));
 }
 

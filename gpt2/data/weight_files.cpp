@@ -17,8 +17,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using stepscope::InputError;
 
-constexpr const char *kSingle = "model.safetensors", *kIndex = "model.safetensors.index.json", *kConfig = "config.json";
-
 bool is_there(const fs::path& path) {
   std::error_code absent;
   return fs::exists(path, absent);
@@ -26,14 +24,14 @@ bool is_there(const fs::path& path) {
 
 // The file or the index in a folder.
 fs::path weights_in(const fs::path& folder) {
-  const bool single = is_there(folder / kSingle), index = is_there(folder / kIndex);
+  const bool single = is_there(folder / kWeightsName), index = is_there(folder / kIndexName);
   if (single && index)
     throw InputError(
-        fmt::format("{}: holds {} and {}, expected one of the two; name the one that is meant", folder.string(), kSingle, kIndex));
-  if (single || index) return folder / (single ? kSingle : kIndex);
+        fmt::format("{}: holds {} and {}, expected one of the two; name the one that is meant", folder.string(), kWeightsName, kIndexName));
+  if (single || index) return folder / (single ? kWeightsName : kIndexName);
   const bool pickled = is_there(folder / "pytorch_model.bin") || is_there(folder / "pytorch_model.bin.index.json");
   throw InputError(
-      fmt::format("{}: the folder has neither {} nor {}{}", folder.string(), kSingle, kIndex,
+      fmt::format("{}: the folder has neither {} nor {}{}", folder.string(), kWeightsName, kIndexName,
                   pickled ? "; it has pytorch_model.bin, which save_pretrained of transformers writes anew as safetensors" : ""));
 }
 
@@ -124,21 +122,28 @@ class ShardIndex {
 
 }  // namespace
 
+StoredWeights weights_of_file(std::span<const std::byte> file, const std::string& source) {
+  StoredWeights out;
+  out.source = source;
+  for (auto& [name, entry] : parse_safetensors(file, source)) out.tensors.emplace(name, StoredTensor{std::move(entry), source});
+  return out;
+}
+
 StoredWeights open_weights(const fs::path& path) {
   std::error_code absent;
   const bool folder = fs::is_directory(path, absent);
   const fs::path named = folder ? weights_in(path) : path;
   const bool index = named.string().ends_with(".index.json");
   StoredWeights out;
-  out.source = named.string();
   if (index) {
+    out.source = named.string();
     ShardIndex(named).read(out);
   } else {
-    out.files.emplace_back(named);
-    for (auto& [name, entry] : parse_safetensors(out.files[0].bytes(), out.source))
-      out.tensors.emplace(name, StoredTensor{std::move(entry), out.source});
+    MappedFile file(named);
+    out = weights_of_file(file.bytes(), named.string());
+    out.files.push_back(std::move(file));
   }
-  const fs::path config = named.parent_path() / kConfig;
+  const fs::path config = named.parent_path() / kConfigName;
   if ((folder || index) && is_there(config)) {
     const MappedFile file(config);
     out.config = read_hugging_face_config(file.text(), file.path());

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@
 #include "gpt2/data/safetensors.h"
 
 namespace gpt2 {
+
+// The files of a model's folder.
+inline constexpr const char *kWeightsName = "model.safetensors", *kIndexName = "model.safetensors.index.json", *kConfigName = "config.json";
 
 struct StoredTensor {
   SafetensorEntry entry;
@@ -31,5 +35,7 @@ struct StoredWeights {
 // two shards, a shard that holds a tensor which the index places elsewhere or not at all, or lacks one; another total_size than the
 // tensors have (shards of two models); and what parse_safetensors and read_hugging_face_config refuse.
 StoredWeights open_weights(const std::filesystem::path& path);
+// One safetensors file in memory, which the tensors point into; `source` names it in messages. Throws what parse_safetensors refuses.
+StoredWeights weights_of_file(std::span<const std::byte> file, const std::string& source);
 
 }  // namespace gpt2

@@ -194,11 +194,11 @@ class Converter {
     return found;
   }
 
-  // Quantities that a user may have asked for in vain, by name.
-  struct Lacking {
-    std::map<std::string_view, int64_t> kernels;        // that have none of its metrics
-    std::map<std::string_view, int64_t> without_value;  // of them, for which the report says "n/a" or nothing
+  struct Lack {
+    int64_t kernels = 0;        // that have none of a quantity's metrics
+    int64_t without_value = 0;  // of them, for which the report says "n/a" or nothing
   };
+  using Lacking = std::map<std::string_view, Lack>;  // quantities that a user may have asked for in vain, by name
   void note_lacking(const ForeignResult& f, const std::vector<std::string>& metrics, Lacking& lacking) const {
     const auto has = [&](std::string_view m) { return std::find(metrics.begin(), metrics.end(), m) != metrics.end(); };
     const bool any_tensor =
@@ -206,20 +206,22 @@ class Converter {
     for (const CounterQuantity& q : counter_quantities()) {
       const bool is_tensor = q.member == &KernelCounters::tensor_active_pct;
       if (!q.asked_for || (is_tensor && any_tensor) || std::any_of(q.metrics.begin(), q.metrics.end(), has)) continue;
-      ++lacking.kernels[q.name];
-      lacking.without_value[q.name] += std::any_of(q.metrics.begin(), q.metrics.end(), [&](std::string_view m) {
+      Lack& lack = lacking[q.name];
+      ++lack.kernels;
+      lack.without_value += std::any_of(q.metrics.begin(), q.metrics.end(), [&](std::string_view m) {
         const auto index = metric_index(in_, m);
         return index && std::find(f.no_value.begin(), f.no_value.end(), *index) != f.no_value.end();
       });
     }
   }
-  void say_what_is_lacking(Lacking& lacking) {
-    if (lacking.kernels.empty()) return;
+  void say_what_is_lacking(const Lacking& lacking) {
+    if (lacking.empty()) return;
     std::string collect, without;
     for (const CounterQuantity& q : counter_quantities()) {
-      const int64_t kernels = lacking.kernels[q.name];
-      if (kernels == 0) continue;
-      if (lacking.without_value[q.name] == kernels)  // collecting it again would not help
+      const auto found = lacking.find(q.name);
+      if (found == lacking.end()) continue;
+      const int64_t kernels = found->second.kernels;
+      if (found->second.without_value == kernels)  // collecting it again would not help
         without += fmt::format("{}{} of {} kernels", without.empty() ? "" : ", ", q.metrics.front(), kernels);
       else
         collect += fmt::format("{}{}{}", collect.empty() ? "" : ",", q.metrics.front(),
@@ -227,8 +229,7 @@ class Converter {
     }
     std::string detail = collect.empty() ? "" : "collect with ncu --metrics " + collect;
     if (!without.empty()) detail += (detail.empty() ? "" : "; ") + ("the report has no value (n/a) for " + without);
-    const auto quantities = std::count_if(lacking.kernels.begin(), lacking.kernels.end(), [](const auto& k) { return k.second > 0; });
-    r_.missing.push_back({"metrics_not_in_report", quantities, detail});
+    r_.missing.push_back({"metrics_not_in_report", static_cast<int64_t>(lacking.size()), detail});
   }
 
   // The metrics that a result has differ from report to report, and within one where it was collected twice: results with the same ones
