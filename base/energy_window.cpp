@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/errors.h"
+#include "base/counter_error.h"
 #include "base/statistics.h"
 
 namespace energy {
 
 void keep_change(std::vector<CounterChange>& changes, double at_s, double joules) {
   if (!changes.empty() && joules < changes.back().joules)
-    throw stepscope::MachineError(
+    throw CounterError(
         fmt::format("the GPU's energy counter went back from {:.3f} J to {:.3f} J: was the driver loaded anew? Measure again",
                     changes.back().joules, joules));
   if (changes.empty() || joules != changes.back().joules) changes.push_back({at_s, joules});

@@ -15,7 +15,7 @@ struct CounterChange {
   double at_s = 0;    // when the new value was first seen
   double joules = 0;  // the new value
 };
-// Appends a reading when it is another value than the last one kept. Throws stepscope::MachineError for a counter that goes back.
+// Appends a reading when it is another value than the last one kept. Throws CounterError (counter_error.h) for a counter that goes back.
 void keep_change(std::vector<CounterChange>& changes, double at_s, double joules);
 
 struct StepsDone {

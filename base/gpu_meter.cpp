@@ -4,12 +4,11 @@
 
 #include <chrono>
 
-#include "base/errors.h"
+#include "base/counter_error.h"
 
 namespace energy {
 namespace {
 
-using stepscope::MachineError;
 using stepscope::nvml::Device;
 
 constexpr double kPoll_s = 0.002;
@@ -22,14 +21,14 @@ double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock:
 Device opened(const std::string& pci_bus_id, const char* library) {
   std::string why;
   auto device = Device::open(why, pci_bus_id, library);
-  if (!device) throw MachineError("the energy of this GPU cannot be counted: " + why);
+  if (!device) throw CounterError("the energy of this GPU cannot be counted: " + why);
   if (const auto joules = device->energy_mj(); !joules)
-    throw MachineError(
+    throw CounterError(
         fmt::format("this GPU's energy counter cannot be read: {}. Volta and newer GPUs have one; virtual GPUs and MIG "
                     "slices do not show it",
                     joules.why_not));
   if (device->mig_enabled().value_or(false))
-    throw MachineError("the GPU is in MIG mode, and its energy counter counts all slices together: measure on a whole GPU");
+    throw CounterError("the GPU is in MIG mode, and its energy counter counts all slices together: measure on a whole GPU");
   return *std::move(device);
 }
 
@@ -47,6 +46,15 @@ void repeat(const Repeated& work, const Ended& ended) {
 }
 
 }  // namespace
+
+std::optional<std::string> why_no_counter(const std::string& pci_bus_id, const char* library) {
+  try {
+    (void)opened(pci_bus_id, library);
+    return std::nullopt;
+  } catch (const CounterError& e) {
+    return e.what();
+  }
+}
 
 GpuMeter::GpuMeter(const std::string& pci_bus_id, const char* library) : device_(opened(pci_bus_id, library)) {
   limits_ = {device_.power_limit_w().value, device_.max_sm_clock_mhz().value, device_.driver_version().value_or("")};
@@ -71,9 +79,9 @@ void GpuMeter::poll() {
     ++polls_;
     if (clock) clocks_.push_back({at_s, *clock});
     try {
-      if (!joules) throw MachineError("this GPU's energy counter cannot be read: " + joules.why_not);
+      if (!joules) throw CounterError("this GPU's energy counter cannot be read: " + joules.why_not);
       keep_change(changes_, at_s, static_cast<double>(*joules.value) * 1e-3);
-    } catch (const MachineError& e) {
+    } catch (const CounterError& e) {
       failure_ = e.what();
       return;
     }
@@ -87,7 +95,7 @@ double GpuMeter::poll_s() const {
 
 std::optional<Window> GpuMeter::window_since(const std::vector<StepsDone>& done, double from_s, double length_s) {
   const std::lock_guard lock(mutex_);
-  if (!failure_.empty()) throw MachineError(failure_);
+  if (!failure_.empty()) throw CounterError(failure_);
   return window_from(changes_, done, clocks_, from_s, length_s);
 }
 
@@ -116,7 +124,7 @@ Window GpuMeter::measure(const Repeated& work, double settle_s, double window_s)
     }
     return !window && problem.empty();
   });
-  if (!window) throw MachineError("the GPU's energy counter does not serve: " + problem);
+  if (!window) throw CounterError("the GPU's energy counter does not serve: " + problem);
   return *window;
 }
 

@@ -25,9 +25,12 @@ struct GpuLimits {
   std::string driver;
 };
 
+// Why a GpuMeter of this GPU would not be made; empty where it would.
+std::optional<std::string> why_no_counter(const std::string& pci_bus_id, const char* library = "libnvidia-ml.so.1");
+
 class GpuMeter {
  public:
-  // Throws stepscope::MachineError, with what to do, where NVML, this GPU or its energy counter cannot be read.
+  // Throws CounterError, with what to do, where NVML, this GPU or its energy counter cannot be read.
   // `library`: as stepscope::nvml::Device::open has it.
   explicit GpuMeter(const std::string& pci_bus_id, const char* library = "libnvidia-ml.so.1");
   ~GpuMeter();
@@ -35,7 +38,7 @@ class GpuMeter {
   GpuMeter& operator=(const GpuMeter&) = delete;
 
   // Runs the work for `settle_s`, then counts for at least `window_s` and kFewestUpdates changes of the counter. `steps` of the window are
-  // units. Throws stepscope::MachineError when the counter does not move.
+  // units. Throws CounterError when the counter does not move.
   Window measure(const Repeated& work, double settle_s, double window_s);
   // Runs the work without counting: at least two units, for at least `seconds`. Returns how long it took.
   double run(const Repeated& work, double seconds) const;

@@ -41,7 +41,7 @@ std::filesystem::path algorithm_cache_file() {
   return folder / fmt::format("matmul-{}-cublaslt-{}.json", device, cublasLtGetVersion());
 }
 
-AlgorithmCache::AlgorithmCache(std::filesystem::path file) : file_(std::move(file)) {
+AlgorithmCache::AlgorithmCache(std::filesystem::path file, MatmulAlgorithm rule) : file_(std::move(file)), rule_(rule) {
   if (file_.empty()) return;
   std::ifstream in(file_);  // one that cannot be read counts as empty: the search for algorithms is made again
   const auto doc = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
@@ -51,19 +51,40 @@ AlgorithmCache::AlgorithmCache(std::filesystem::path file) : file_(std::move(fil
   for (const auto& [problem, entry] : algorithms->items()) {
     if (!entry.is_object() || !entry.contains("algorithm") || !entry["algorithm"].is_string()) continue;
     const auto algorithm = from_hex(entry["algorithm"].get<std::string>());
-    const auto time = entry.find("time_us");
-    if (algorithm) known_[problem] = {*algorithm, time != entry.end() && time->is_number() ? time->get<double>() : 0.0};
+    if (!algorithm) continue;
+    const auto number = [&](const char* name) -> std::optional<double> {
+      const auto found = entry.find(name);
+      if (found == entry.end() || !found->is_number()) return std::nullopt;
+      return found->get<double>();
+    };
+    const auto why = entry.find("why_by_time");
+    known_[problem] = {*algorithm, number("time_us").value_or(0), number("joules"),
+                       why != entry.end() && why->is_string() ? why->get<std::string>() : ""};
   }
 }
 
-std::optional<cublasLtMatmulAlgo_t> AlgorithmCache::find(const std::string& problem) const {
-  const auto found = known_.find(problem);
-  if (found == known_.end()) return std::nullopt;
-  return found->second.first;
+// What time chose has the problem alone for its key, as files from before there were rules have it.
+std::string AlgorithmCache::key(const std::string& problem) const {
+  switch (rule_) {
+    case MatmulAlgorithm::search:
+      return problem + " rule search";
+    case MatmulAlgorithm::fewest_joules:
+      return problem + " rule fewest_joules";
+    case MatmulAlgorithm::fastest:
+    case MatmulAlgorithm::heuristic:  // asks for nothing
+      break;
+  }
+  return problem;
 }
 
-void AlgorithmCache::remember(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm, double time_us) {
-  known_[problem] = {algorithm, time_us};
+std::optional<AlgorithmCache::Found> AlgorithmCache::find(const std::string& problem) const {
+  const auto found = known_.find(key(problem));
+  if (found == known_.end()) return std::nullopt;
+  return found->second;
+}
+
+void AlgorithmCache::remember(const std::string& problem, const Found& found) {
+  known_[key(problem)] = found;
   changed_ = true;
 }
 
@@ -71,8 +92,12 @@ void AlgorithmCache::save() noexcept {
   if (file_.empty() || !changed_) return;
   try {
     nlohmann::ordered_json doc{{"schema", kSchema}, {"algorithms", nlohmann::ordered_json::object()}};
-    for (const auto& [problem, entry] : known_)
-      doc["algorithms"][problem] = {{"algorithm", to_hex(entry.first)}, {"time_us", entry.second}};
+    for (const auto& [problem, entry] : known_) {
+      nlohmann::ordered_json& out = doc["algorithms"][problem];
+      out = {{"algorithm", to_hex(entry.algorithm)}, {"time_us", entry.time_us}};
+      if (entry.joules) out["joules"] = *entry.joules;
+      if (!entry.why_by_time.empty()) out["why_by_time"] = entry.why_by_time;
+    }
     std::filesystem::create_directories(file_.parent_path());
     gpt2::write_file_atomically(file_.string(), doc.dump(1) + "\n");
     changed_ = false;

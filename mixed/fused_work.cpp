@@ -91,6 +91,15 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
       break;
     }
   }
+  switch (variants.moments) {
+    case Moments::as_fp32:
+      break;
+    case Moments::split: {  // 4 + 4 bytes of each are 3 + 3
+      constexpr double kSpared = 16.0 - 12.0;
+      work.spare(Pass::optimizer, kNoLayer, Op::adamw, kSpared * static_cast<double>(layout.total));
+      break;
+    }
+  }
   switch (variants.lm_head) {
     case LmHead::logits:
       break;

@@ -15,11 +15,11 @@ namespace mixed {
 namespace {
 
 // tests/mixed/graph_edges_test.cpp holds the sources to this list.
-constexpr std::array<std::string_view, 13> kWaiting{
+constexpr std::array<std::string_view, 14> kWaiting{
     "warp_per_row_forward_kernel", "warp_rows_backward_kernel", "reduce_sums_kernel", "slab_sums_kernel",
     "reduce_partials_kernel",      "one_read_kernel",           "mean_loss_kernel",   "squares_kernel",
     "two_arenas_squares_kernel",   "span_sums_kernel",          "finish_norm_kernel", "all_tensors_kernel",
-    "split_masters_kernel"};
+    "split_masters_kernel",        "softmax_bias_kernel"};
 
 // As they are since CUDA 12.3: before, no driver told the names.
 constexpr unsigned int kToldSince = 12030;
@@ -101,8 +101,10 @@ std::optional<std::string> why_no_kernel_names() {
   return "this driver is older than CUDA 12.3 and does not tell the names of a graph's kernels";
 }
 
-// The namespace as the mangled name has it.
-bool is_own_kernel(std::string_view kernel) { return kernel.find("4gpt23ops") != std::string_view::npos; }
+// The namespaces as the mangled name has them. "mixed" is looked for in front alone, because a name may mention it.
+bool is_own_kernel(std::string_view kernel) {
+  return kernel.find("4gpt23ops") != std::string_view::npos || kernel.starts_with("_ZN5mixed");
+}
 
 bool waits_by_itself(std::string_view kernel) {
   // A library's kernel of the same name does not wait.

@@ -12,7 +12,7 @@ namespace mixed {
 // Why this machine's driver does not tell the names of a graph's kernels, by which those that wait are known: it is older than CUDA 12.3.
 std::optional<std::string> why_no_kernel_names();
 
-// Whether a kernel of this (mangled) name is one of gpt2/ops, where all kernels that wait are.
+// Whether a kernel of this (mangled) name is one of gpt2/ops or mixed/kernels, where all kernels that wait are.
 bool is_own_kernel(std::string_view kernel);
 
 // Whether a kernel of this (mangled) name waits by itself, with gpt2::cuda::wait_for_kernels_before, for what runs before it.

@@ -7,9 +7,12 @@
 #include <cstring>
 #include <vector>
 
+#include "base/counter_error.h"
 #include "base/errors.h"
 #include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
+#include "mixed/product_choice.h"
+#include "mixed/product_joules.h"
 
 namespace mixed {
 namespace {
@@ -161,6 +164,18 @@ void describe_epilogue(const Description& d, const Gemm& g) {
   point_epilogue(d, g);
 }
 
+bool searches(MatmulAlgorithm choice) {
+  switch (choice) {
+    case MatmulAlgorithm::search:
+    case MatmulAlgorithm::fewest_joules:
+    case MatmulAlgorithm::fastest:
+      return true;
+    case MatmulAlgorithm::heuristic:
+      break;
+  }
+  return false;
+}
+
 class Timer {
  public:
   template <class Launch>
@@ -189,8 +204,20 @@ struct MatmulEngine::Plan {
 
 // Out of line, both: the map's elements are complete only here.
 MatmulEngine::MatmulEngine(MatmulAlgorithm choice, void* workspace, std::filesystem::path cache_file)
-    : choice_(choice), workspace_(workspace), cache_(choice == MatmulAlgorithm::search ? std::move(cache_file) : std::filesystem::path{}) {}
+    : choice_(choice), workspace_(workspace), cache_(searches(choice) ? std::move(cache_file) : std::filesystem::path{}, choice) {}
 MatmulEngine::~MatmulEngine() = default;
+
+void MatmulEngine::note(const AlgorithmCache::Found& found) {
+  if (found.why_by_time.empty()) return;
+  if (by_time_++ == 0) why_by_time_ = found.why_by_time;
+}
+
+std::optional<std::string> MatmulEngine::why_by_time() const {
+  if (by_time_ == 0) return std::nullopt;
+  return fmt::format(
+      "matmul_algorithm=search took the fastest algorithm for {} product{} of 2 ms or more, not the one with the fewest joules: {}",
+      by_time_, by_time_ == 1 ? "" : "s", why_by_time_);
+}
 
 void MatmulEngine::end_rehearsal() {
   rehearsing_ = false;
@@ -229,15 +256,7 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_bytes(g.c));
 
   constexpr int kMostCandidates = 32;
-  int wanted = 0;
-  switch (choice_) {
-    case MatmulAlgorithm::search:
-      wanted = kMostCandidates;
-      break;
-    case MatmulAlgorithm::heuristic:
-      wanted = 1;
-      break;
-  }
+  const int wanted = searches(choice_) ? kMostCandidates : 1;
   std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> results{};
   int count = 0;
   const cublasStatus_t status =
@@ -253,11 +272,12 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
   if (const auto cached = cache_.find(problem)) {
     cublasLtMatmulHeuristicResult_t check{};
     if (cublasLtMatmulAlgoCheck(handle_.get(), fresh->description.handle, fresh->b.handle, fresh->a.handle, fresh->c.handle,
-                                fresh->c.handle, &*cached, &check) == CUBLAS_STATUS_SUCCESS &&
+                                fresh->c.handle, &cached->algorithm, &check) == CUBLAS_STATUS_SUCCESS &&
         check.workspaceSize <= static_cast<size_t>(kMatmulWorkspaceBytes)) {
-      fresh->algorithm = *cached;
+      fresh->algorithm = cached->algorithm;
       fresh->found = true;
-      fresh->searched = true;
+      fresh->searched = cached->why_by_time.empty() || why_no_energy_counter();
+      if (fresh->searched) note(*cached);
     }
   }
   return *plans_.emplace(problem, std::move(fresh)).first->second;
@@ -278,8 +298,8 @@ void MatmulEngine::launch(Plan& p, const Gemm& g, const cublasLtMatmulAlgo_t& al
   STEPSCOPE_CUDA_CHECK(status);
 }
 
-// Rounds over all candidates, so that clock and temperature drift hit all alike; the best of the rounds' times decides, and candidates
-// far behind the best leave after the first round.
+// Rounds over all candidates, so that clock and temperature drift hit all alike; the best of the rounds' times counts, and candidates
+// far behind the best leave after the first round. Then joules, where the rule asks for them.
 void MatmulEngine::search(Plan& p, const Gemm& g, const std::string& problem, cudaStream_t stream) {
   struct Entry {
     cublasLtMatmulAlgo_t algorithm;
@@ -310,10 +330,29 @@ void MatmulEngine::search(Plan& p, const Gemm& g, const std::string& problem, cu
       best = std::min(best, e.best_us);
     }
   }
-  const auto fastest =
-      std::min_element(entries.begin(), entries.end(), [](const Entry& x, const Entry& y) { return x.best_us < y.best_us; });
-  p.algorithm = fastest->algorithm;
-  cache_.remember(problem, p.algorithm, fastest->best_us);
+  std::vector<double> times_us;
+  for (const Entry& e : entries) times_us.push_back(e.best_us);
+  AlgorithmCache::Found found;
+  std::vector<std::vector<double>> joules;
+  const std::vector<size_t> order = algorithms_to_weigh(choice_, times_us);
+  if (!order.empty() && counter_failure_.empty()) {
+    try {
+      joules = weigh_algorithms(order, times_us, stream, [&](size_t i) { launch(p, g, entries[i].algorithm, stream); });
+    } catch (const energy::CounterError& e) {
+      // By name it is refused; search says by which rule it chose.
+      if (choice_ == MatmulAlgorithm::fewest_joules)
+        throw stepscope::MachineError(fmt::format("--variant matmul_algorithm=fewest_joules: {}", e.what()));
+      counter_failure_ = e.what();
+    }
+  }
+  if (!order.empty()) found.why_by_time = counter_failure_;
+  const auto choice = choose_algorithm(times_us, joules);
+  if (!choice) return;
+  p.algorithm = found.algorithm = entries[choice->algorithm].algorithm;
+  found.time_us = times_us[choice->algorithm];
+  if (choice->by_joules) found.joules = joules[choice->algorithm].front();
+  note(found);
+  cache_.remember(problem, found);
 }
 
 void MatmulEngine::run(const Gemm& g, cudaStream_t stream) {
@@ -321,7 +360,7 @@ void MatmulEngine::run(const Gemm& g, cudaStream_t stream) {
   Plan& p = plan(g);
   if (!p.found) throw stepscope::InputError(no_kernel(g));
   point_epilogue(p.description, g);
-  if (rehearsing_ && choice_ == MatmulAlgorithm::search && !p.searched) {
+  if (rehearsing_ && searches(choice_) && !p.searched) {
     p.searched = true;
     search(p, g, problem_of(g), stream);
   }
@@ -452,6 +491,7 @@ Gemm linear_weight_product(BiasGradient variant, D* dweight, float* product_bias
       gemm.epilogue = Epilogue::bias_gradient;
       gemm.bias_gradient = product_bias;
       break;
+    case BiasGradient::softmax_identities:
     case BiasGradient::attention_fold:
     case BiasGradient::layernorm_fold:
     case BiasGradient::column_sums:
@@ -470,6 +510,7 @@ void linear_backward_weight(BiasGradient variant, MatmulEngine& engine, D* dweig
     case BiasGradient::matmul_epilogue:
       if (accumulate) gpt2::ops::add_floats(dbias, scratch, out_channels, stream);
       break;
+    case BiasGradient::softmax_identities:
     case BiasGradient::attention_fold:
     case BiasGradient::layernorm_fold:
     case BiasGradient::column_sums:

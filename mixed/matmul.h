@@ -61,16 +61,25 @@ inline constexpr int64_t kMatmulWorkspaceBytes = int64_t{64} << 20;
 // file is the same as none; two processes that write at once leave one of the two files whole.
 class AlgorithmCache {
  public:
-  // `file` empty: remembers within the process only.
-  explicit AlgorithmCache(std::filesystem::path file);
-  std::optional<cublasLtMatmulAlgo_t> find(const std::string& problem) const;
-  void remember(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm, double time_us);
+  struct Found {
+    cublasLtMatmulAlgo_t algorithm{};
+    double time_us = 0;
+    std::optional<double> joules{};  // a launch, where joules were compared
+    std::string why_by_time{};       // where they were to be compared and could not be
+  };
+  // `file` empty: remembers within the process only. Finds and remembers what `rule` chose; a file holds the choices of every rule.
+  AlgorithmCache(std::filesystem::path file, MatmulAlgorithm rule);
+  std::optional<Found> find(const std::string& problem) const;
+  void remember(const std::string& problem, const Found& found);
   // Writes what is new. Never throws: a cache that cannot be written costs the next run its search, nothing else.
   void save() noexcept;
 
  private:
+  std::string key(const std::string& problem) const;
+
   std::filesystem::path file_;
-  std::map<std::string, std::pair<cublasLtMatmulAlgo_t, double>> known_;
+  MatmulAlgorithm rule_;
+  std::map<std::string, Found> known_;
   bool changed_ = false;
 };
 // Where the cache of this device and library lies: $STEPSCOPE_CACHE, $XDG_CACHE_HOME/stepscope or
@@ -85,9 +94,10 @@ class MatmulEngine {
   MatmulEngine(const MatmulEngine&) = delete;  // plans own library descriptors
   MatmulEngine& operator=(const MatmulEngine&) = delete;
 
-  // While rehearsing, a product met for the first time is timed with every algorithm that the library offers, on its real operands:
-  // outputs are written many times, so nothing in them may matter yet. Outside a rehearsal a new product takes the cached algorithm or
-  // the library's first choice. Algorithms found are saved at the end.
+  // While rehearsing, a product met for the first time is timed with every algorithm that the library offers, on its real operands, and
+  // where the choice says so (product_choice.h) some are repeated until their joules are counted: outputs are written many times, so nothing
+  // in them may matter yet. Outside a rehearsal a new product takes the cached algorithm or the library's first choice. Algorithms found are
+  // saved at the end.
   void begin_rehearsal() { rehearsing_ = true; }
   void end_rehearsal();
 
@@ -97,10 +107,14 @@ class MatmulEngine {
   // Why the library cannot compute this product with its epilogue; empty when it can. Of addresses only the alignment counts, so it can
   // be asked before anything is allocated.
   std::optional<std::string> why_not(const Gemm& gemm);
+  // Where joules were to choose among algorithms and time did: of how many products, and why, as a sentence. A choice of time that the cache
+  // remembers counts, until the energy counter can be read: then a rehearsal searches anew.
+  std::optional<std::string> why_by_time() const;
 
  private:
   struct Plan;
   Plan& plan(const Gemm& gemm);
+  void note(const AlgorithmCache::Found& found);
   void search(Plan& plan, const Gemm& gemm, const std::string& problem, cudaStream_t stream);
   void launch(Plan& plan, const Gemm& gemm, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const;
 
@@ -108,6 +122,9 @@ class MatmulEngine {
   void* workspace_;
   AlgorithmCache cache_;
   bool rehearsing_ = false;
+  int64_t by_time_ = 0;          // products whose joules were to be compared and were not
+  std::string why_by_time_;      // the first of them
+  std::string counter_failure_;  // not tried again in this process
   gpt2::cuda::CublasLtHandle handle_;
   std::map<std::string, std::unique_ptr<Plan>> plans_;
 };
@@ -143,8 +160,8 @@ void linear_backward_input(MatmulEngine& engine, bf16* dinp, const bf16* dout, c
                            int64_t out_channels, cudaStream_t stream);
 // dweight (OUT,IN) = dout^T * inp, rounded once where D is bf16 and not where it is float, and dbias (OUT; nullptr = none) = column sums of
 // dout in fp32; both added to when `accumulate`, which a step does not ask of a dweight in bf16: every addition would round again.
-// matmul_epilogue: the sums come out of the product; else from kernels of their own. (Where attention_fold and layernorm_fold make
-// the sums elsewhere, their caller gives no dbias.) `scratch` holds linear_backward_weight_scratch_floats.
+// matmul_epilogue: the sums come out of the product; else from kernels of their own. (Where softmax_identities, attention_fold and
+// layernorm_fold make the sums elsewhere, their caller gives no dbias.) `scratch` holds linear_backward_weight_scratch_floats.
 template <class D>
 Gemm linear_weight_product(BiasGradient variant, D* dweight, float* product_bias, const bf16* dout, const bf16* inp, int64_t rows,
                            int64_t in, int64_t out_channels, bool accumulate);

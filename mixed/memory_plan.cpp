@@ -53,6 +53,17 @@ int64_t master_bytes(Masters masters, int64_t parameters) {
   return 0;
 }
 
+// Of both.
+int64_t moment_bytes(Moments moments, int64_t parameters) {
+  switch (moments) {
+    case Moments::as_fp32:
+      return 2 * parameters * kFloat;
+    case Moments::split:
+      return 2 * parameters * (kBf16 + kLowByte);
+  }
+  return 0;
+}
+
 // Of a value of the residual stream beside what the backward pass has of it, which is the whole value where that is bf16.
 int64_t beside_rounded(ResidualStream stream) {
   switch (stream) {
@@ -145,7 +156,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
       {"bf16 weights", plan.whole_elements() * kBf16},
       {"master weights", master_bytes(variants.masters, plan.divided_elements())},
       {"gradients", plan.wide_gradient_elements() * kFloat + plan.narrow_gradient_elements() * kBf16},
-      {"optimizer state", 2 * plan.divided_elements() * kFloat},
+      {"optimizer state", moment_bytes(variants.moments, plan.divided_elements())},
       {"activations", plan.activation_bytes},
       {"scratch", plan.scratch_bytes},
       {"matmul workspace", kMatmulWorkspaceBytes},

@@ -33,25 +33,39 @@ void Model::update() {
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    switch (variants_.masters) {
-      case Masters::as_fp32:
-        if (gradient_arenas_)
-          ops::adamw(rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_in_arenas(), layout_, scalars(),
-                     &stats()->clip_scale, stream_);
-        else
-          ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
-                     layout_, scalars(), &stats()->clip_scale, stream_);
+    switch (variants_.moments) {
+      case Moments::as_fp32:
+        update_by(ops::WholeMoments{adam_m_.data(), adam_v_.data()});
         break;
-      case Masters::split:
-        if (gradient_arenas_)
-          ops::adamw_split(rounding_, split_masters(), adam_m_.data(), adam_v_.data(), gradients_in_arenas(), layout_, scalars(),
-                           &stats()->clip_scale, stream_);
-        else
-          ops::adamw_split(rounding_, split_masters(), adam_m_.data(), adam_v_.data(), gradients_.data(), layout_, scalars(),
-                           &stats()->clip_scale, stream_);
+      case Moments::split:
+        update_by(split_moments());
         break;
     }
   }
+}
+
+template <class M>
+void Model::update_by(const M& moments) {
+  const auto update = [&](const auto& gradients) {
+    switch (variants_.masters) {
+      case Masters::as_fp32:
+        ops::adamw(rounding_, weights_.data(), masters_.data(), moments, gradients, layout_, scalars(), &stats()->clip_scale, stream_);
+        break;
+      case Masters::split:
+        ops::adamw_split(rounding_, split_masters(), moments, gradients, layout_, scalars(), &stats()->clip_scale, stream_);
+        break;
+    }
+  };
+  if (gradient_arenas_) return update(gradients_in_arenas());
+  const float* gradients = gradients_.data();
+  switch (variants_.adamw) {
+    case AdamWKernel::all_tensors:
+      return update(gradients);
+    case AdamWKernel::per_tensor:  // whose row refuses every other form of masters and moments
+      break;
+  }
+  ops::adamw(variants_.adamw, rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients, layout_, scalars(),
+             &stats()->clip_scale, stream_);
 }
 
 // ---- forward and backward -----------------------------------------------------------------------------------------------
@@ -386,7 +400,7 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
     projection_weight_backward(attproj(layer), accumulate);
     linear_backward_input(matmul_, dattention, dresidual_rounded(), parameter(Tensor::attprojw, layer), n, C_, C_, stream_);
   }
-  float* dqkv_sums =
+  const hopper::ColumnSums dqkv_sums =
       attention_sums(variants_.bias_gradient, variants_.attention_backward, variants_.attention_plan, attention, scratch_.data());
   {
     const OpRange range(Pass::backward, layer, Op::attention);
@@ -401,7 +415,9 @@ void ModelOf<R, G>::layer_backward(int layer, bool accumulate) {
     const OpRange range(Pass::backward, layer, Op::qkv);
     float* bias = gradient(Tensor::qkvb, layer);
     if (dqkv_sums != nullptr) {
-      add_attention_sums(bias, dqkv_sums, attention, accumulate, stream_);
+      // attproj's, which normalize_backward(ln2) made above, and which no rank has exchanged yet.
+      const LinearBehind behind{gradient(Tensor::attprojb, layer), parameter(Tensor::attprojw, layer)};
+      attention_bias_gradient(bias, dqkv_sums, behind, attention, accumulate, stream_);
       bias = nullptr;
     }
     weight_gradient(Tensor::qkvw, layer, bias, dqkv, ln1(layer).out, C_, 3 * C_, accumulate);
@@ -432,6 +448,7 @@ template <class R, class G>
 void ModelOf<R, G>::normalize_backward(const Norm& norm, const ResidualPlace& of, const Projection* before, bool first, bool accumulate) {
   float* projection_bias = nullptr;
   switch (variants_.bias_gradient) {
+    case BiasGradient::softmax_identities:
     case BiasGradient::attention_fold:
     case BiasGradient::layernorm_fold:
       if (before != nullptr) projection_bias = gradient(before->bias, before->layer);
@@ -456,6 +473,7 @@ template <class R, class G>
 void ModelOf<R, G>::projection_weight_backward(const Projection& p, bool accumulate) {
   float* bias = gradient(p.bias, p.layer);
   switch (variants_.bias_gradient) {
+    case BiasGradient::softmax_identities:
     case BiasGradient::attention_fold:
     case BiasGradient::layernorm_fold:
       bias = nullptr;

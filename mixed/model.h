@@ -1,9 +1,12 @@
 // The training step of the mixed-precision trainer: forward, backward and update as one line per op, each launch inside a leaf range.
 // Only queues work on one stream; waits for nothing and allocates nothing once constructed, so that all of it can be captured.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/ops.h"
@@ -33,6 +36,12 @@ class Model : public gpt2::ops::StepModel {
   void zero_split_masters();
   void read_split_masters(std::span<float> values);
   void write_split_masters(std::span<const float> values);
+  // Moments that are not kept in fp32 (moments=split), as the split masters above: read exactly, written rounded to nearest, which gives what
+  // was read its bits again.
+  bool has_split_moments() const { return variants_.moments == Moments::split; }
+  void zero_split_moments();
+  void read_split_moments(gpt2::State which, std::span<float> values);
+  void write_split_moments(gpt2::State which, std::span<const float> values);
   const bf16* weights() const { return weights_.data(); }
   // Gradients of which some lie in bf16 (weight_gradients=bf16), as the split masters above: read exactly, written rounded to nearest.
   bool has_narrow_gradients() const { return gradient_arenas_.has_value(); }
@@ -52,6 +61,8 @@ class Model : public gpt2::ops::StepModel {
   // Before the first step, while nothing in memory matters: runs everything once on random weights and tokens, so that kernels are
   // loaded, cuDNN's kernels built and matmul algorithms searched before anything is timed or captured. Waits for the device.
   void rehearse();
+  // After it: the products that were to be chosen by joules and were chosen by time, and why; nothing where there are none.
+  std::optional<std::string> why_products_by_time() const { return matmul_.why_by_time(); }
 
  protected:
   Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream);
@@ -77,6 +88,12 @@ class Model : public gpt2::ops::StepModel {
   Head head() const;
 
   gpt2::ops::SplitMasters split_masters() const { return {weights_.data(), masters_low_.data(), masters_up_.data()}; }
+  gpt2::ops::SplitMoments split_moments() const {
+    return {moment_up_[0].data(), moment_up_[1].data(), moment_low_[0].data(), moment_low_[1].data()};
+  }
+  // AdamW, with moments in either form.
+  template <class M>
+  void update_by(const M& moments);
   bf16* narrow_gradient(gpt2::Tensor t, int64_t layer) const { return narrow_gradients_.data() + gradient_offset(t, layer); }
   // Where gradient_arenas_ is set.
   gpt2::ops::GradientArenas gradients_in_arenas() const { return {gradients_.data(), narrow_gradients_.data(), *gradient_arenas_}; }
@@ -97,6 +114,8 @@ class Model : public gpt2::ops::StepModel {
   gpt2::cuda::DeviceBuffer<bf16> weights_;
   gpt2::cuda::DeviceBuffer<uint16_t> masters_low_;  // empty, as masters_up_, unless masters are split
   gpt2::cuda::DeviceBuffer<uint8_t> masters_up_;
+  std::array<gpt2::cuda::DeviceBuffer<bf16>, 2> moment_up_;  // of m and of v; empty, as moment_low_, unless moments are split
+  std::array<gpt2::cuda::DeviceBuffer<gpt2::ops::LowByte>, 2> moment_low_;
   gpt2::cuda::DeviceBuffer<bf16> narrow_gradients_;  // of gradient_arenas_
   gpt2::cuda::DeviceBuffer<unsigned char> activations_, scratch_, workspace_;
   MatmulEngine matmul_;

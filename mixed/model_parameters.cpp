@@ -17,8 +17,15 @@ using gpt2::Op;
 using gpt2::OpRange;
 using gpt2::Pass;
 
+namespace {
+int64_t split_moment_elements(const VariantChoice& variants, const MemoryPlan& plan) {
+  return variants.moments == Moments::split ? plan.parameter_count : 0;
+}
+}  // namespace
+
 Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants, const MemoryPlan& plan, cudaStream_t stream)
-    : StepModel(plan, options, variants.masters == Masters::as_fp32 ? Fp32::masters : Fp32::none, stream),
+    : StepModel(plan, options, variants.masters == Masters::as_fp32 ? Fp32::masters : Fp32::none, stream,
+                variants.moments == Moments::as_fp32),
       config_(options.model),
       variants_(variants),
       rounding_(options.weight_rounding == "stochastic" ? ops::Rounding::stochastic : ops::Rounding::nearest),
@@ -29,6 +36,10 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
       weights_(plan.whole_elements()),
       masters_low_(variants.masters == Masters::split ? plan.parameter_count : 0),
       masters_up_(variants.masters == Masters::split ? ops::split_up_bytes(plan.parameter_count) : 0),
+      moment_up_{gpt2::cuda::DeviceBuffer<bf16>(split_moment_elements(variants, plan)),
+                 gpt2::cuda::DeviceBuffer<bf16>(split_moment_elements(variants, plan))},
+      moment_low_{gpt2::cuda::DeviceBuffer<ops::LowByte>(split_moment_elements(variants, plan)),
+                  gpt2::cuda::DeviceBuffer<ops::LowByte>(split_moment_elements(variants, plan))},
       narrow_gradients_(plan.narrow_gradient_elements()),
       activations_(plan.activation_bytes),
       scratch_(plan.scratch_bytes),
@@ -79,6 +90,33 @@ void Model::write_split_masters(std::span<const float> values) {
     STEPSCOPE_CUDA_CHECK(
         cudaMemcpyAsync(staging, values.data() + first, static_cast<size_t>(count) * sizeof(float), cudaMemcpyHostToDevice, stream_));
     ops::split_masters(split_masters(), staging, first, count, stream_);
+  });
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+// ---- split moments --------------------------------------------------------------------------------------------------------
+
+void Model::zero_split_moments() {
+  for (const auto& up : moment_up_) STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(up.data(), 0, static_cast<size_t>(up.bytes()), stream_));
+  for (const auto& low : moment_low_) STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(low.data(), 0, static_cast<size_t>(low.bytes()), stream_));
+}
+
+void Model::read_split_moments(gpt2::State which, std::span<float> values) {
+  const size_t moment = which == gpt2::State::adam_m ? 0 : 1;
+  in_pieces([&](float* staging, int64_t first, int64_t count) {
+    ops::join_values(staging, moment_up_[moment].data(), moment_low_[moment].data(), first, count, stream_);
+    STEPSCOPE_CUDA_CHECK(
+        cudaMemcpyAsync(values.data() + first, staging, static_cast<size_t>(count) * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+  });
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+void Model::write_split_moments(gpt2::State which, std::span<const float> values) {
+  const size_t moment = which == gpt2::State::adam_m ? 0 : 1;
+  in_pieces([&](float* staging, int64_t first, int64_t count) {
+    STEPSCOPE_CUDA_CHECK(
+        cudaMemcpyAsync(staging, values.data() + first, static_cast<size_t>(count) * sizeof(float), cudaMemcpyHostToDevice, stream_));
+    ops::split_values(moment_up_[moment].data(), moment_low_[moment].data(), staging, first, count, stream_);
   });
   STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }

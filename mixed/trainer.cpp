@@ -18,6 +18,7 @@
 #include "mixed/graph_edges.h"
 #include "mixed/memory_plan.h"
 #include "mixed/model.h"
+#include "mixed/product_joules.h"
 #include "mixed/step_graph.h"
 #include "mixed/variant_rows.h"
 
@@ -32,9 +33,11 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     {
       const gpt2::ListenerPause unheard;  // not a step: nobody's time is to be attributed to it
       mixed_model().rehearse();
+      products_by_time_ = mixed_model().why_products_by_time();
     }
     start_from_zero();
     if (mixed_model().has_split_masters()) mixed_model().zero_split_masters();
+    if (mixed_model().has_split_moments()) mixed_model().zero_split_moments();
     if (mixed_model().has_narrow_gradients()) mixed_model().zero_narrow_gradients();
     mixed_model().round_weights(false);
     synchronize();
@@ -48,6 +51,11 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     return work_of_this_rank(fused_work(options(), variants_, micro_batches));
   }
   std::optional<int64_t> memory_used_bytes() const override { return used_bytes_; }
+  std::vector<std::string> notices() const override {
+    std::vector<std::string> all = GpuTrainer::notices();
+    if (products_by_time_) all.push_back(*products_by_time_);
+    return all;
+  }
   double logits_rounded_after_loss() const override { return variants_.lm_head == LmHead::hopper ? 0x1p-8 : 0; }
 
   void read(gpt2::State which, std::span<float> values) override {
@@ -56,6 +64,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     check_size(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
     if (which == gpt2::State::gradients) return mixed_model().read_gradients(values);
+    if (which != gpt2::State::parameters) return mixed_model().read_split_moments(which, values);
     mixed_model().read_split_masters(values);
   }
 
@@ -65,6 +74,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
     check_size(values.size());
     const gpt2::OpRange range(gpt2::Pass::other, gpt2::kNoLayer, gpt2::Op::copy);
     if (which == gpt2::State::gradients) return mixed_model().write_gradients(values);
+    if (which != gpt2::State::parameters) return mixed_model().write_split_moments(which, values);
     mixed_model().write_split_masters(values);
     written_ = true;
   }
@@ -93,8 +103,16 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
  private:
   // One fp32 vector on the device, in one piece.
   bool is_fp32(gpt2::State which) {
-    return !(which == gpt2::State::parameters && mixed_model().has_split_masters()) &&
-           !(which == gpt2::State::gradients && mixed_model().has_narrow_gradients());
+    switch (which) {
+      case gpt2::State::parameters:
+        return !mixed_model().has_split_masters();
+      case gpt2::State::gradients:
+        return !mixed_model().has_narrow_gradients();
+      case gpt2::State::adam_m:
+      case gpt2::State::adam_v:
+        break;
+    }
+    return !mixed_model().has_split_moments();
   }
 
   void parameters_written() override {
@@ -128,6 +146,7 @@ class MixedTrainer final : public gpt2::ops::GpuTrainer<bf16> {
   VariantChoice variants_;
   std::array<StepGraph, kPieces> graph_;
   int64_t used_bytes_ = 0;
+  std::optional<std::string> products_by_time_;
   bool written_ = false;  // master weights came from outside since the last enqueue_step
 };
 
@@ -154,7 +173,8 @@ std::unique_ptr<gpt2::Trainer> make_mixed_trainer(const gpt2::TrainerOptions& op
         return why_no_cudnn_plan({options.batch_size, options.seq_len, options.model.channels, options.model.heads}, deterministic);
       },
       std::atoi(device.compute_capability.c_str()),
-      why_no_kernel_names()};
+      why_no_kernel_names(),
+      why_no_energy_counter};
   const VariantTable::Settled settled = variants().settle(run, options.variants, options.deterministic);
   const MemoryPlan plan = plan_memory(options, settled.choice);
   const int64_t free_bytes = device.memory_free_bytes - gpt2::ops::kReservedBytes;

@@ -280,6 +280,16 @@ Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
   }
   return "adamw=per_tensor has no kernel for split masters";
 }
+Refusal no_split_moments(const Run& run, const VariantChoice& choice) {
+  if (run.options.communicator != nullptr) return "the update of several ranks has no kernel for split moments";
+  switch (choice.adamw) {
+    case AdamWKernel::all_tensors:
+      return std::nullopt;
+    case AdamWKernel::per_tensor:
+      break;
+  }
+  return "adamw=per_tensor has no kernel for split moments";
+}
 Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice) {
   if (run.options.communicator != nullptr) return "ranks exchange gradients in one fp32 arena";
   if (run.options.micro_batches > 1) return std::string(why_no_accumulation_in_bf16);
@@ -310,6 +320,7 @@ Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
   }
   return "step_launch=stream has no graph";
 }
+Refusal no_energy_counter(const Run& run, const VariantChoice&) { return run.why_no_energy_counter(); }
 Refusal no_one_read(const Run& run, const VariantChoice&) {
   const int64_t Vp = run.options.model.padded_vocab;
   return gpt2::ops::why_not<bf16>(Classifier::one_read, Vp, Vp % 8 == 0, run.shared_bytes_per_block);

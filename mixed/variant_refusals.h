@@ -35,8 +35,10 @@ Refusal why_dense_embedding(const Run& run, const VariantChoice& choice);
 // The same of a split residual gradient: ranks that gather rows need them whole.
 Refusal why_whole_residual_gradient(const Run& run, const VariantChoice& choice);
 Refusal no_split_masters(const Run& run, const VariantChoice& choice);
+Refusal no_split_moments(const Run& run, const VariantChoice& choice);
 Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice);
 Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice);
 Refusal no_one_read(const Run& run, const VariantChoice& choice);
+Refusal no_energy_counter(const Run& run, const VariantChoice& choice);
 
 }  // namespace mixed

@@ -21,7 +21,9 @@ struct Run {
   std::function<std::optional<std::string>(bool deterministic)> why_no_cudnn_attention;
   int compute_capability_major = 9;                  // of the device
   std::optional<std::string> why_no_kernel_names{};  // in graphs: the driver's lack
-  std::string describe() const;                      // "C=768 NH=12 V=50257, B=4 T=1024"
+  // Why the device's joules cannot be counted. Asked only where a variant needs them: the answer starts NVML.
+  std::function<std::optional<std::string>()> why_no_energy_counter = [] { return std::nullopt; };
+  std::string describe() const;  // "C=768 NH=12 V=50257, B=4 T=1024"
 };
 
 // Of weight_gradients=bf16.

@@ -27,18 +27,19 @@ using gpt2::ops::ZeroGrad;
 enum class ResidualStream { split, as_fp32, as_bf16 };
 enum class ResidualGradient { split, as_fp32, as_bf16 };
 enum class Residual { fused_layernorm, separate, matmul_epilogue };
-enum class BiasGradient { attention_fold, layernorm_fold, column_sums, matmul_epilogue };
+enum class BiasGradient { softmax_identities, attention_fold, layernorm_fold, column_sums, matmul_epilogue };
 enum class LmHead { hopper, logits };
 enum class Gelu { hopper, matmul_epilogue, kernel };
 enum class AttentionForward { hopper, cudnn, flash, unfused };
 enum class AttentionBackward { hopper, cudnn, cudnn_deterministic, flash, unfused };
 enum class GradNorm { whole, beside_backward };
 enum class Masters { split, as_fp32 };
+enum class Moments { split, as_fp32 };
 enum class WeightGradients { as_bf16, as_fp32 };
 enum class AttentionPlan { measured, heuristic };
 enum class GraphEdges { programmatic, full };
 enum class StepLaunch { graph, stream };
-enum class MatmulAlgorithm { search, heuristic };
+enum class MatmulAlgorithm { search, fewest_joules, fastest, heuristic };
 
 struct VariantChoice {
   ResidualStream residual_stream{};
@@ -58,6 +59,7 @@ struct VariantChoice {
   GradNorm grad_norm{};
   AdamWKernel adamw{};
   Masters masters{};
+  Moments moments{};
   WeightGradients weight_gradients{};
   Communication communication{};
   EmbeddingExchange embedding_exchange{};

@@ -10,6 +10,7 @@
 #include "experiments/gate/kept_answers.h"
 #include "experiments/gate/known_model.h"
 #include "experiments/gate/oracle.h"
+#include "experiments/gate/rounded_at_random.h"
 
 namespace gate {
 namespace {
@@ -67,6 +68,12 @@ Storage storage_of(std::string_view trainer, std::string_view matmul, const std:
   }
   if (matmul == "tf32") return {.activation_bits = 11, .stream_bits = 23, .weight_bits = 11};
   return {.activation_bits = 23, .stream_bits = 23};
+}
+
+int moment_bits_of(std::string_view trainer, const std::map<std::string, std::string>& variants) {
+  if (trainer != "mixed") return kFp32Bits;
+  const auto asked = variants.find("moments");
+  return asked == variants.end() || asked->second == "split" ? kSplitBits : kFp32Bits;
 }
 
 Expected expect(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage, int draws,

@@ -35,6 +35,9 @@ struct Storage {
 // `variants`: those that run, where they are not the defaults (gpt2::Trainer::options()).
 Storage storage_of(std::string_view trainer, std::string_view matmul, const std::map<std::string, std::string>& variants);
 
+// The same of AdamW's moments: 24 in fp32; fewer where they are rounded to so many at random.
+int moment_bits_of(std::string_view trainer, const std::map<std::string, std::string>& variants);
+
 // Root mean square over the draws of what compare() says of each.
 struct Noise {
   double norm = 0, row = 0, column = 0;

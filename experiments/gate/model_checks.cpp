@@ -37,7 +37,7 @@ std::vector<ModelCheck> all_checks() {
                                      {"loop", "steps, settings and log of a run"},
                                      {"resume", "a run that was cut by a checkpoint is the run that was not"},
                                      {"outliers", "which steps are left out follows from the losses and norms before them"},
-                                     {"rounding", "no two steps round the weights alike (stochastic rounding only)"},
+                                     {"rounding", "no two steps round alike what is rounded at random: weights, moments"},
                                      {"timed steps", "steps taken as an arm takes them, then again by a fresh trainer"},
                                      {"clock", "reported times add up to the judge's clock"},
                                      {"late work", "a finished step has finished"},

@@ -14,12 +14,14 @@
 #include <tuple>
 #include <vector>
 
+#include "base/checksum.h"
 #include "base/errors.h"
 #include "experiments/gate/known_model.h"
 #include "experiments/gate/model_parts.h"
 #include "experiments/gate/model_run.h"
 #include "experiments/gate/oracle.h"
 #include "experiments/gate/random.h"
+#include "experiments/gate/rounded_at_random.h"
 #include "experiments/gate/step_judge.h"
 #include "experiments/gate/timed_steps.h"
 
@@ -61,7 +63,9 @@ class Checks : public ModelRun {
     if (options_.with_steps && any_wanted("steps "))
       for (const Case& c : step_cases()) whole_steps(c);
     if (options_.with_loop && options_.train) loop();
-    if (options_.weight_rounding == "stochastic" && wanted("rounding")) for_each_seed(main_case, [&] { rounding(); });
+    const bool moments_at_random = moment_bits_of(options_.trainer, options_.variants) < kFp32Bits;
+    if ((options_.weight_rounding == "stochastic" || moments_at_random) && wanted("rounding"))
+      for_each_seed(main_case, [&] { rounding(); });
     if (options_.real_size_batch > 0 && any_wanted("d12 ")) real_size();
     finish();
     return std::move(reports_);
@@ -121,26 +125,43 @@ class Checks : public ModelRun {
     });
   }
 
-  // Weights are rounded anew in every step, each time with other random bits: of steps that move nothing, no two may
-  // leave the same weights behind.
+  // What is rounded at random is so anew in every step, each time with other random bits: of steps that move nothing, no two may leave the
+  // same weights behind; nor, of steps with the same weights, the same moments where they began with the same.
   void rounding() {
     begin({"rounding", options_.config, options_.batch_size, options_.seq_len});
+    const bool of_weights = options_.weight_rounding == "stochastic";
+    if (!of_weights && moment_bits_of(options_.trainer, trainer_->options().variants) == kFp32Bits) return;
     const Tokens tokens = random_tokens(case_, seed(), 31);
     const Batch batch = tokens.batch();
     AdamW still = training_;
     still.learning_rate = 0;
-    std::vector<Floats> logits;
+    const Moments given = given_moments(case_, seed());
+    std::vector<uint64_t> left;
     int64_t same = 0;
     // Also steps that are alike in their lowest 6 to 20 bits.
     for (const int64_t step :
          {1, 2, 3, 4, 1 + (1 << 6), 1 + (1 << 7), 1 + (1 << 8), 1 + (1 << 10), 1 + (1 << 12), 1 + (1 << 16), 1 + (1 << 20)}) {
+      if (!of_weights) {
+        trainer_->write(State::adam_m, given.m);
+        trainer_->write(State::adam_v, given.v);
+      }
       trainer_->enqueue_step({step, {&batch, 1}, still});
       trainer_->finish_step();
-      logits.push_back(empty_logits());
-      trainer_->evaluate(batch, logits.back());
-      for (size_t i = 0; i + 1 < logits.size(); ++i) same += count_different(logits[i], logits.back()) == 0;
+      std::vector<Floats> states;
+      if (of_weights) {
+        states.push_back(empty_logits());
+        trainer_->evaluate(batch, states.back());
+      } else {
+        for (const State which : {State::adam_m, State::adam_v}) states.push_back(read(*trainer_, which));
+      }
+      for (const Floats& values : states) {
+        const uint64_t sum = gpt2::Checksum::of(std::as_bytes(std::span(values)));
+        same += std::count(left.begin(), left.end(), sum);
+        left.push_back(sum);
+      }
     }
-    add(must_be_zero("rounding", "logits", same, "pairs", "two steps rounded the weights alike"));
+    add(must_be_zero("rounding", of_weights ? "logits" : "m,v", same, "pairs",
+                     of_weights ? "two steps rounded the weights alike" : "two steps rounded the moments alike"));
   }
 
   // Forward alone gives what forward and backward gave, and twice the same.

@@ -11,7 +11,7 @@
 
 namespace gate {
 
-inline int64_t padded(int64_t n) { return (n + 127) / 128 * 128; }  // what comes behind n values of 2 bytes begins at 256 bytes
+constexpr int64_t padded(int64_t n) { return (n + 127) / 128 * 128; }  // what comes behind n values of 2 bytes begins at 256 bytes
 
 // Gradients as a step with weight_gradients=bf16 has them, made of `flat` in `scratch`, which has bytes() for them.
 class Arenas {

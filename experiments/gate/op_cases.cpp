@@ -161,14 +161,14 @@ decltype(OpCase::judge) OpCases::weights_are_rounded(bool stochastic, size_t wei
 }
 
 void OpCases::adamw() {
-  if (!wanted("adamw") && !wanted("adamw_masters") && !wanted("adamw_arenas")) return;
+  if (!wanted("adamw") && !wanted("adamw_masters") && !wanted("adamw_arenas") && !wanted("adamw_moments")) return;
   for (const auto& z : z_.updates)
     for (const int64_t step : z.steps)
       for (const bool stochastic : fused_&& every_way() ? std::vector<bool>{false, true} : std::vector<bool>{fused_ && step > 100})
         adamw(z.config, step, stochastic);
 }
 
-OpCase OpCases::update_case(const gpt2::ModelConfig& config, int64_t step, bool stochastic, bool bf16_gradients) {
+OpCase OpCases::update_case(const gpt2::ModelConfig& config, int64_t step, bool stochastic, const UpdateInputs& inputs) {
   const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
   const float clip_scale = 0.37f;
   const int64_t n = layout.total;
@@ -177,9 +177,13 @@ OpCase OpCases::update_case(const gpt2::ModelConfig& config, int64_t step, bool 
   square.every_fifth = 1e-12;
   square.positive = true;
   const Memory drawn = made(n, kF32, small);
-  const OpTensor gradients = input_of("gradients", 1, n, kF32, bf16_gradients ? bf16_in_blocks(drawn, layout) : drawn),
+  const OpTensor gradients = input_of("gradients", 1, n, kF32, inputs.bf16_gradients ? bf16_in_blocks(drawn, layout) : drawn),
                  clip = input_of("clip_scale", 1, 1, kF32, memory_of(o_.space, std::vector<float>{clip_scale}));
-  const Memory p = made(n, kF32, normal()), m = made(n, kF32, moment), v = made(n, kF32, square);
+  const auto moments = [&](const Values& values) {
+    const Memory drawn_moments = made(n, kF32, values);
+    return inputs.moments_of_16_bits ? content_of(answer::stored(o_.space, view(drawn_moments, kF32), kSplit, n), kF32) : drawn_moments;
+  };
+  const Memory p = made(n, kF32, normal()), m = moments(moment), v = moments(square);
   answer::Updated want;
   if (o_.with_answers)
     want = answer::adamw(o_.space, view(p, kF32), view(m, kF32), view(v, kF32), view_of(gradients), layout, kUpdateSettings, step,
@@ -199,10 +203,11 @@ OpCase OpCases::update_case(const gpt2::ModelConfig& config, int64_t step, bool 
 
 void OpCases::adamw(const gpt2::ModelConfig& config, int64_t step, bool stochastic) {
   if (has_slot("weight_gradients") && wanted("adamw_arenas")) adamw_arenas(config, step, stochastic);
+  if (has_slot("moments") && wanted("adamw_moments")) adamw_moments(config, step, stochastic);
   if (!wanted("adamw") && !wanted("adamw_masters")) return;
   const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
   const int64_t n = layout.total;
-  OpCase c = update_case(config, step, stochastic, false);
+  OpCase c = update_case(config, step, stochastic, {});
   c.launch = [&t = t_, layout, step, stochastic, rounds = fused_](OpContext& x, const std::string& variant, Pointers q, void*) {
     t.adamw(x, variant, stochastic, {rounds ? q[5] : nullptr, f(q[0]), f(q[1]), f(q[2]), f(q[3]), f(q[4])}, layout, kUpdateSettings, step);
   };

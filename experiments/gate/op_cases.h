@@ -164,7 +164,10 @@ class OpCases {
   void lm_head();
   decltype(OpCase::judge) rows_are_scaled_right(size_t at, int64_t rows, int64_t columns, const Memory& want) const;
   void attention();
-  void attention_bias_gradient(const OpCase& backward, const OpShape& s);
+  struct Behind;
+  Behind behind_attention(int64_t rows, int64_t C);
+  void attention_bias_gradient(const OpCase& backward, const OpShape& s, const Behind& behind);
+  decltype(OpCase::judge) bias_is_of_the_stored(size_t bias_at, const OpShape& s, const Behind& behind, const OpTensor& dbias) const;
   static OpCase planned(OpCase c, const char* op);
 
   // ---- all others (op_cases.cpp)
@@ -175,11 +178,17 @@ class OpCases {
   static decltype(OpCase::judge) weights_are_rounded(bool stochastic, size_t weights_at, size_t masters_at);
   void adamw();
   void adamw(const gpt2::ModelConfig& config, int64_t step, bool stochastic);
-  OpCase update_case(const gpt2::ModelConfig& config, int64_t step, bool stochastic, bool bf16_gradients);
+  struct UpdateInputs {
+    bool bf16_gradients = false;  // those of the blocks' matrices are bf16 numbers
+    bool moments_of_16_bits = false;
+  };
+  OpCase update_case(const gpt2::ModelConfig& config, int64_t step, bool stochastic, const UpdateInputs& inputs);
   // ---- gradients in two arenas (op_cases_arenas.cpp)
   void grad_norm_arenas();
   void adamw_arenas(const gpt2::ModelConfig& config, int64_t step, bool stochastic);
   void round_parameters();
+  // ---- moments in three bytes (op_cases_moments.cpp)
+  void adamw_moments(const gpt2::ModelConfig& config, int64_t step, bool stochastic);
 
   const OpTrainer& t_;
   const OpSizes& z_;

@@ -47,7 +47,7 @@ void OpCases::grad_norm_arenas() {
 
 void OpCases::adamw_arenas(const gpt2::ModelConfig& config, int64_t step, bool stochastic) {
   const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
-  const OpCase update = update_case(config, step, stochastic, true);
+  const OpCase update = update_case(config, step, stochastic, {.bf16_gradients = true});
   for (const char* masters : {"fp32", "split"}) {
     OpCase c = update;
     c.op = "adamw_arenas";

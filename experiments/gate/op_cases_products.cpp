@@ -1,5 +1,6 @@
 // Ops that are matrix products, and attention.
 #include "experiments/gate/op_cases.h"
+#include "experiments/gate/random.h"
 
 namespace gate::op_cases {
 namespace {
@@ -7,6 +8,14 @@ namespace {
 // Which products of a step have which neighbour; a shape without a place stands for all.
 bool at(const OpSizes::Product& z, std::initializer_list<std::string_view> places) {
   return z.place.empty() || std::find(places.begin(), places.end(), z.place) != places.end();
+}
+
+// One row times a weight with a row for each element of it.
+std::vector<double> times_weight(const std::vector<double>& row, const std::vector<double>& weights) {
+  std::vector<double> out(row.size());
+  for (size_t from = 0; from < row.size(); ++from)
+    for (size_t c = 0; c < row.size(); ++c) out[c] += row[from] * weights[from * row.size() + c];
+  return out;
 }
 
 }  // namespace
@@ -112,7 +121,8 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
       if (has_slot("bias_gradient")) {
         c.slot = "bias_gradient";
         c.baseline = "column_sums";
-        c.other_forms = {"layernorm_fold", "attention_fold"};  // work of layernorm_backward, and attention_bias_gradient
+        // Work of layernorm_backward, and attention_bias_gradient.
+        c.other_forms = {"layernorm_fold", "attention_fold", "softmax_identities"};
       }
       also_zero_grad(c, adds);
       use_(c);
@@ -263,6 +273,38 @@ void OpCases::lm_head() {
   }
 }
 
+// The layer behind attention: its weight, the column sums of its output's gradient, and what that gradient is for attention's output. Numbers
+// of few bits, of which a product is exact in bf16: dout then has the same column sums as the product before it was rounded, and one answer is
+// right for variants that sum what is stored and for those that do not.
+struct OpCases::Behind {
+  OpTensor dout, weight;
+  std::vector<double> weights, sums;  // (C,C), (C)
+};
+OpCases::Behind OpCases::behind_attention(int64_t rows, int64_t C) {
+  constexpr size_t kTerms = 8;  // of each product, of up to 7 steps: 56, and bf16 counts to 256
+  Random random(seed());
+  const auto n = static_cast<size_t>(C);
+  std::vector<double> weights(n * n), sums(n), dout(static_cast<size_t>(rows) * n), row(n);
+  std::vector<std::pair<size_t, double>> terms(n * kTerms);
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const auto from = static_cast<size_t>(random.below(C));
+    double& weight = weights[from * n + i / kTerms];
+    const double step = random.bits() % 2 == 0 ? 0.25 : -0.25;
+    terms[i] = {from, weight == 0 ? step : 0};  // each place once
+    weight += terms[i].second;
+  }
+  for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+    for (size_t c = 0; c < n; ++c) {
+      row[c] = 0.5 * static_cast<double>(std::clamp(std::lround(2 * random.normal()), -7L, 7L));
+      sums[c] += row[c];
+    }
+    for (size_t i = 0; i < terms.size(); ++i) dout[r * n + i / kTerms] += terms[i].second * row[terms[i].first];
+  }
+  return {input_of("dout", rows, C, storage_.activation, content_of(memory_of(o_.space, dout), storage_.activation)),
+          input_of("weight behind", C, C, storage_.weight, content_of(memory_of(o_.space, weights), storage_.weight)), std::move(weights),
+          std::move(sums)};
+}
+
 void OpCases::attention() {
   const bool forward = wanted("attention_forward"), planned_forward = wanted("planned_attention_forward");
   const bool backward = wanted("attention_backward"), planned_backward = wanted("planned_attention_backward");
@@ -314,8 +356,10 @@ void OpCases::attention() {
     }
     if ((!backward && !planned_backward && !bias) || z.low) continue;
     const OpTensor out = input_of("out", s.rows(), C, storage_.activation, content_of(a.out, storage_.activation)),
-                   lse = input_of("lse", z.B * z.NH, z.T, kF32, content_of(a.lse, kF32)),
-                   dout = input("dout", s.rows(), C, storage_.activation, normal());
+                   lse = input_of("lse", z.B * z.NH, z.T, kF32, content_of(a.lse, kF32));
+    const bool with_bias = bias && !z.hurt;
+    const Behind behind = with_bias ? behind_attention(s.rows(), C) : Behind{};
+    const OpTensor dout = with_bias ? behind.dout : input("dout", s.rows(), C, storage_.activation, normal());
     OpCase c = attention_case("attention_backward", 5);
     c.tensors = {output("dqkv", s.rows(), 3 * C, storage_.activation, answer_of([&] {
                           return answer::attention_backward(o_.space, view_of(dout), view_of(qkv), view_of(out), view_of(lse), z.B, z.T, C,
@@ -328,7 +372,7 @@ void OpCases::attention() {
       t.attention_backward(x, v, p[0], p[1], p[2], p[3], f(p[4]), s, scratch);
     };
     if (backward) use_(c);
-    if (bias && !z.hurt) attention_bias_gradient(c, s);
+    if (with_bias) attention_bias_gradient(c, s, behind);
     if (!has_plans || !planned_backward) continue;
     c = planned(std::move(c), "planned_attention_backward");
     c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.planned_attention_backward_scratch(v, s); };
@@ -341,7 +385,9 @@ void OpCases::attention() {
 
 // The case of attention's backward with the sums of dqkv's columns, which are sums of what is stored. Rounding averages out in them, so their
 // budget is small; but dk's are zero in exact arithmetic, and where scores are large all of dbias is what that cancellation leaves.
-void OpCases::attention_bias_gradient(const OpCase& backward, const OpShape& s) {
+//
+// What is added to is what earlier micro-batches can have left: zero for k, and for v what the weight makes of the sums behind.
+void OpCases::attention_bias_gradient(const OpCase& backward, const OpShape& s, const Behind& behind) {
   const OpTensor& dqkv = backward.tensors.front();
   const Memory sums = answer_of([&] { return answer::column_sums(o_.space, view(dqkv.want), s.rows(), 3 * s.C); });
   for (const bool adds : ways(s.rows())) {
@@ -351,16 +397,60 @@ void OpCases::attention_bias_gradient(const OpCase& backward, const OpShape& s) 
     c.slot = "bias_gradient";
     c.baseline = "column_sums";
     c.other_forms = {"layernorm_fold", "matmul_epilogue"};  // as column_sums; an epilogue of a product
-    OpTensor dbias = gradient("dbias", 1, 3 * s.C, kF32, sums, adds, {.inside = kBf16Unit / 2});
-    c.judge = sums_are_of_the_stored("dqkv", 0, c.tensors.size(), s.rows(), dbias);
+    constexpr Rounding kOfTerms{.inside = kBf16Unit / 2};
+    OpTensor dbias = output("dbias", 1, 3 * s.C, kF32, sums, kOfTerms);
+    std::vector<double> sums_behind = behind.sums;
+    if (adds) {
+      Random random(seed());
+      const size_t n = sums_behind.size();
+      std::vector<double> earlier(n), before(3 * n);
+      for (double& x : earlier) x = static_cast<double>(random.normal());
+      const std::vector<double> of_values = times_weight(earlier, behind.weights);
+      for (size_t k = 0; k < n; ++k) {
+        before[k] = static_cast<double>(random.normal());
+        before[2 * n + k] = of_values[k];
+        sums_behind[k] += earlier[k];
+      }
+      const Memory content = content_of(memory_of(o_.space, before), kF32);
+      dbias = update("dbias", 1, 3 * s.C, kF32, content,
+                     answer_of([&] { return answer::sum(o_.space, view(sums), view(content, kF32), 3 * s.C); }), kOfTerms);
+    }
+    c.tensors.push_back(input_of("dbias behind", 1, s.C, kF32, content_of(memory_of(o_.space, sums_behind), kF32)));
+    c.tensors.push_back(behind.weight);
+    c.judge = bias_is_of_the_stored(c.tensors.size(), s, behind, dbias);
     c.tensors.push_back(std::move(dbias));
     c.scratch_bytes = [&t = t_, s](const std::string& v) { return t.attention_bias_gradient_scratch(v, s); };
     c.launch = [&t = t_, s, adds](OpContext& x, const std::string& v, Pointers p, void* scratch) {
-      t.attention_bias_gradient(x, v, p[0], f(p[5]), p[1], p[2], p[3], f(p[4]), s, adds, scratch);
+      t.attention_bias_gradient(x, v, p[0], f(p[7]), p[1], p[2], p[3], f(p[4]), {f(p[5]), p[6]}, s, adds, scratch);
     };
     also_zero_grad(c, adds);
     use_(c);
   }
+}
+
+// Sums of the stored; of q alone with bias_gradient=softmax_identities, where k's are zero and v's follow from the layer behind, exactly.
+decltype(OpCase::judge) OpCases::bias_is_of_the_stored(size_t bias_at, const OpShape& s, const Behind& behind,
+                                                       const OpTensor& dbias) const {
+  return [=, stored = sums_are_of_the_stored("dqkv", 0, bias_at, s.rows(), dbias), space = o_.space, element = storage_.activation,
+          before = dbias.content,
+          weights = behind.weights](std::span<const Memory> after, const std::string& name, const std::string& detail, GateReport& report) {
+    if (!name.ends_with("/softmax_identities")) return stored(after, name, detail, report);
+    const auto n = static_cast<size_t>(s.C);
+    const std::vector<float> got = values_of<float>(after[bias_at]), earlier = values_of<float>(before),
+                             behind_bias = values_of<float>(after[bias_at - 2]);
+    std::vector<double> want = values_of<double>(answer::column_sums(space, view(after[0], element), s.rows(), 3 * s.C));
+    const std::vector<double> of_values = times_weight({behind_bias.begin(), behind_bias.end()}, weights);
+    int64_t not_zero = 0;
+    for (size_t k = 0; k < n; ++k) {
+      if (!earlier.empty()) want[k] += static_cast<double>(earlier[k]);
+      want[n + k] = 0;
+      want[2 * n + k] = of_values[k];
+      not_zero += got[n + k] == 0 ? 0 : 1;
+    }
+    report.add(must_be_zero(name + " error", "dbias of k", not_zero, "elements", detail));
+    report.add(from_metrics(name + " error", "dbias of stored dq and of the layer behind", compare<float, double>(got, want, 3, s.C),
+                            rounding_limit({.inside = 1e-6}), detail));
+  };
 }
 
 // The same case by the library alone, once with each way to choose its plan.

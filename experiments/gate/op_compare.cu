@@ -162,6 +162,22 @@ Rounded rounding_of(const Memory& masters, const Memory& weights) {
   return total;
 }
 
+struct RandomTerm {
+  View got, want;
+  double least;
+  int bits;
+  GATE_ANYWHERE void operator()(RoundedAtRandom& s, int64_t, int64_t i) const {
+    const double w = want[i];
+    if (!((w < 0 ? -w : w) < least)) s.look(got[i], w, bits);
+  }
+};
+
+double root_mean_square(Space space, View want, int64_t n) {
+  double squares = 0;
+  for (const Sums& s : list_chunks<Sums>(space, n, RowTerm{Got{want, Fake::none, n}, want, n})) squares += s.want;
+  return std::sqrt(squares / static_cast<double>(std::max<int64_t>(n, 1)));
+}
+
 }  // namespace
 
 ErrorMetrics compare(Space space, View got, View want, int64_t rows, int64_t columns) {
@@ -169,9 +185,7 @@ ErrorMetrics compare(Space space, View got, View want, int64_t rows, int64_t col
 }
 
 double worst_element(Space space, View got, View want, int64_t n) {
-  double squares = 0;
-  for (const Sums& s : list_chunks<Sums>(space, n, RowTerm{Got{want, Fake::none, n}, want, n})) squares += s.want;
-  const double floor = 0.05 * std::sqrt(squares / static_cast<double>(std::max<int64_t>(n, 1)));
+  const double floor = 0.05 * root_mean_square(space, want, n);
   double worst = 0;
   for (double x : list_chunks<double>(space, n, WorstTerm{got, want, floor}))
     if (!(x <= worst) && !std::isnan(worst)) worst = x;
@@ -217,6 +231,13 @@ int64_t count_all_ones(Space space, const void* data, int64_t bytes, int64_t wid
   return count(space, static_cast<const std::byte*>(data), nullptr, bytes, width);
 }
 int64_t count_not_rounded(const Memory& masters, const Memory& weights) { return rounding_of(masters, weights).not_nearest; }
+
+RoundedAtRandom rounded_at_random(Space space, View got, View want, int64_t n, int bits, double least) {
+  const double size = least > 0 ? least * root_mean_square(space, want, n) : 0;
+  RoundedAtRandom total{};
+  for (const RoundedAtRandom& part : list_chunks<RoundedAtRandom>(space, n, RandomTerm{got, want, size, bits})) total.add(part);
+  return total;
+}
 
 StochasticJudgement judge_stochastic(const Memory& masters, const Memory& weights) {
   const Rounded r = rounding_of(masters, weights);

@@ -9,6 +9,7 @@
 #include "experiments/gate/op_judge.h"
 #include "experiments/gate/op_memory.h"
 #include "experiments/gate/report.h"
+#include "experiments/gate/rounded_at_random.h"
 
 namespace gate {
 
@@ -37,6 +38,8 @@ int64_t count_all_ones(Space space, const void* data, int64_t bytes, int64_t wid
 
 // Whether bf16 `weights` are the fp32 `masters` rounded to the nearest: how many are not.
 int64_t count_not_rounded(const Memory& masters, const Memory& weights);
+// The sums of rounded_at_random.h over the elements whose `want` is at least so many times its root mean square.
+RoundedAtRandom rounded_at_random(Space space, View got, View want, int64_t n, int bits, double least);
 // As judge_stochastic of op_judge.h.
 StochasticJudgement judge_stochastic(const Memory& masters, const Memory& weights);
 

@@ -59,13 +59,20 @@ void OpTrainer::adamw_arenas(OpContext&, Variant, const std::string&, bool, cons
   absent("adamw_arenas");
 }
 int64_t OpTrainer::adamw_arenas_scratch(Variant, const std::string&, const gpt2::TensorLayout&) const { absent("adamw_arenas"); }
+void OpTrainer::adamw_moments(OpContext&, Variant, const std::string&, const std::string&, bool, const UpdateTensors&,
+                              const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t, void*) const {
+  absent("adamw_moments");
+}
+int64_t OpTrainer::adamw_moments_scratch(Variant, const std::string&, const std::string&, const gpt2::TensorLayout&) const {
+  absent("adamw_moments");
+}
 void OpTrainer::linear_backward_weight(OpContext&, Variant, const std::string&, void*, float*, const void*, const void*, const LinearShape&,
                                        void*) const {
   absent("linear_backward_weight");
 }
 int64_t OpTrainer::linear_backward_weight_scratch(Variant, const LinearShape&) const { absent("linear_backward_weight"); }
 void OpTrainer::attention_bias_gradient(OpContext&, Variant, void*, float*, const void*, const void*, const void*, const float*,
-                                        const OpShape&, bool, void*) const {
+                                        const Behind&, const OpShape&, bool, void*) const {
   absent("attention_bias_gradient");
 }
 int64_t OpTrainer::attention_bias_gradient_scratch(Variant, const OpShape&) const { absent("attention_bias_gradient"); }

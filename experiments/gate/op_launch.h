@@ -142,13 +142,26 @@ class OpTrainer {
   virtual void adamw_arenas(OpContext&, Variant weight_gradients, const std::string& masters, bool stochastic, const UpdateTensors&,
                             const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t step, void* scratch) const;
   virtual int64_t adamw_arenas_scratch(Variant weight_gradients, const std::string& masters, const gpt2::TensorLayout&) const;
+  // What slot "moments" decides, as adamw_masters; masters, weight_gradients: the variant of that slot. Moments come as numbers of 16
+  // significant bits, gradients as for adamw_arenas.
+  virtual void adamw_moments(OpContext&, Variant moments, const std::string& masters, const std::string& weight_gradients, bool stochastic,
+                             const UpdateTensors&, const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t step, void* scratch) const;
+  virtual int64_t adamw_moments_scratch(Variant moments, const std::string& masters, const std::string& weight_gradients,
+                                        const gpt2::TensorLayout&) const;
   // dweight in bf16: out of the product, or in fp32 out of it and then rounded.
   virtual void linear_backward_weight(OpContext&, Variant weight_gradients, const std::string& bias_gradient, void* dweight, float* dbias,
                                       const void* dout, const void* inp, const LinearShape&, void* scratch) const;
   virtual int64_t linear_backward_weight_scratch(Variant weight_gradients, const LinearShape&) const;
-  // attention_backward, and the sums of dqkv's columns: on its way with bias_gradient=attention_fold, else by a kernel of their own.
+  // The linear layer behind attention: its bias gradient (C), of which dout is what it hands down, and its weight (C,C).
+  struct Behind {
+    const float* dbias;
+    const void* weight;
+  };
+  // attention_backward, and the sums of dqkv's columns: on its way with bias_gradient=attention_fold, q's alone with softmax_identities, which
+  // has the others from `Behind`; else by a kernel of their own. With `accumulate` dbias and that of `Behind` hold earlier micro-batches.
   virtual void attention_bias_gradient(OpContext&, Variant bias_gradient, void* dqkv, float* dbias, const void* dout, const void* qkv,
-                                       const void* out, const float* lse, const OpShape&, bool accumulate, void* scratch) const;
+                                       const void* out, const float* lse, const Behind&, const OpShape&, bool accumulate,
+                                       void* scratch) const;
   virtual int64_t attention_bias_gradient_scratch(Variant bias_gradient, const OpShape&) const;
   // By the library's attention, whichever of its plans the slot "attention_plan" says.
   virtual void planned_attention_forward(OpContext&, Variant plan, void* out, float* lse, const void* qkv, const OpShape&,

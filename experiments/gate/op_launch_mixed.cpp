@@ -113,16 +113,41 @@ void launch_norm_of_pieces(OpScalars& x, double* norm, float* clip_scale, const 
   });
 }
 
-// The update of masters that are split before it and joined after it. `gradients`: in one arena or two; `memory`: adamw_masters_scratch.
-template <class Gradients>
-void launch_split_update(bool stochastic, const OpTrainer::UpdateTensors& t, const Gradients& gradients, const gpt2::TensorLayout& layout,
-                         const StepScalars* scalars, void* memory, cudaStream_t stream) {
+// The update with masters as the slot says; split ones are split before it and joined after it. `gradients`: in one arena or two; `memory`:
+// adamw_masters_scratch.
+template <class Moments, class Gradients>
+void launch_update(mixed::Masters masters, bool stochastic, const OpTrainer::UpdateTensors& t, const Moments& moments,
+                   const Gradients& gradients, const gpt2::TensorLayout& layout, const StepScalars* scalars, void* memory,
+                   cudaStream_t stream) {
   const int64_t n = layout.total;
-  auto* low = static_cast<uint16_t*>(memory);
-  const gpt2::ops::SplitMasters split{h(t.rounded), low, reinterpret_cast<uint8_t*>(low + padded(n))};
-  gpt2::ops::split_masters(split, t.parameters, 0, n, stream);
-  gpt2::ops::adamw_split(rounding(stochastic), split, t.m, t.v, gradients, layout, scalars, t.clip_scale, stream);
-  gpt2::ops::join_masters(t.parameters, split, 0, n, stream);
+  switch (masters) {
+    case mixed::Masters::as_fp32:
+      gpt2::ops::adamw(rounding(stochastic), h(t.rounded), t.parameters, moments, gradients, layout, scalars, t.clip_scale, stream);
+      break;
+    case mixed::Masters::split: {
+      auto* low = static_cast<uint16_t*>(memory);
+      const gpt2::ops::SplitMasters split{h(t.rounded), low, reinterpret_cast<uint8_t*>(low + padded(n))};
+      gpt2::ops::split_masters(split, t.parameters, 0, n, stream);
+      gpt2::ops::adamw_split(rounding(stochastic), split, moments, gradients, layout, scalars, t.clip_scale, stream);
+      gpt2::ops::join_masters(t.parameters, split, 0, n, stream);
+      break;
+    }
+  }
+}
+gpt2::ops::WholeMoments whole_moments(const OpTrainer::UpdateTensors& t) { return {t.m, t.v}; }
+
+// use() with moments that are split before it and joined after it, in `memory` of split_moments_bytes.
+constexpr int64_t split_moments_bytes(int64_t n) { return 6 * padded(n); }
+template <class Use>
+void with_split_moments(const OpTrainer::UpdateTensors& t, int64_t n, void* memory, cudaStream_t stream, const Use& use) {
+  bf16* up = h(memory);
+  auto* low = reinterpret_cast<LowByte*>(up + 2 * padded(n));
+  const gpt2::ops::SplitMoments split{up, up + padded(n), low, low + padded(n)};
+  gpt2::ops::split_values(split.m_up, split.m_low, t.m, 0, n, stream);
+  gpt2::ops::split_values(split.v_up, split.v_low, t.v, 0, n, stream);
+  use(split);
+  gpt2::ops::join_values(t.m, split.m_up, split.m_low, 0, n, stream);
+  gpt2::ops::join_values(t.v, split.v_up, split.v_low, 0, n, stream);
 }
 
 class MixedOps final : public OpTrainer {
@@ -301,7 +326,7 @@ class MixedOps final : public OpTrainer {
   void linear_backward(OpContext& c, Variant v, void* dinp, float* dweight, float* dbias, const void* dout, const void* inp,
                        const void* weight, const LinearShape& s, bool accumulate, void* scratch) const override {
     const auto way = pick<mixed::BiasGradient>("bias_gradient", v);
-    if (way == mixed::BiasGradient::layernorm_fold || way == mixed::BiasGradient::attention_fold)
+    if (way == mixed::BiasGradient::layernorm_fold || mixed::sums_columns(way))
       throw std::logic_error("bias_gradient=" + v + " is work of what follows in the backward pass, not of a product");
     mixed::linear_backward_input(here(c).matmul, h(dinp), h(dout), h(weight), s.rows, s.in, s.out, here(c).stream);
     mixed::linear_backward_weight(way, here(c).matmul, dweight, dbias, h(dout), h(inp), s.rows, s.in, s.out, accumulate,
@@ -329,13 +354,14 @@ class MixedOps final : public OpTrainer {
 
   // The kernel of its own stands behind the backward that does every shape. The scratch: the backward's, and behind it partial sums.
   void attention_bias_gradient(OpContext& c, Variant v, void* dqkv, float* dbias, const void* dout, const void* qkv, const void* out,
-                               const float* lse, const OpShape& s, bool accumulate, void* scratch) const override {
+                               const float* lse, const Behind& behind, const OpShape& s, bool accumulate, void* scratch) const override {
     const auto bias = pick<mixed::BiasGradient>("bias_gradient", v);
     const mixed::AttentionBackward backward = backward_of(bias);
-    float* sums = mixed::attention_sums(bias, backward, kFirstPlan, heads(s), scratch);
+    const hopper::ColumnSums sums = mixed::attention_sums(bias, backward, kFirstPlan, heads(s), scratch);
     mixed::attention_backward(backward, kFirstPlan, here(c).matmul, h(dqkv), h(dout), h(qkv), h(out), lse, heads(s), scratch,
                               here(c).stream, sums);
-    if (sums != nullptr) return mixed::add_attention_sums(dbias, sums, heads(s), accumulate, here(c).stream);
+    if (sums != nullptr)
+      return mixed::attention_bias_gradient(dbias, sums, {behind.dbias, h(behind.weight)}, heads(s), accumulate, here(c).stream);
     auto* partial = reinterpret_cast<float*>(static_cast<std::byte*>(scratch) + bytes_before_sums(backward, s));
     const void* done = dqkv;
     gpt2::ops::bias_gradient(dbias, h(done), s.rows(), 3 * s.C, accumulate, partial, here(c).stream);
@@ -450,16 +476,8 @@ class MixedOps final : public OpTrainer {
   }
   void adamw_masters(OpContext& c, Variant masters, bool stochastic, const UpdateTensors& t, const gpt2::TensorLayout& layout,
                      const gpt2::AdamW& settings, int64_t step, void* scratch) const override {
-    const StepScalars* scalars = here(c).scalars.of_step(settings, step);
-    switch (pick<mixed::Masters>("masters", masters)) {
-      case mixed::Masters::as_fp32:
-        gpt2::ops::adamw(mixed::AdamWKernel::all_tensors, rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, t.gradients, layout,
-                         scalars, t.clip_scale, here(c).stream);
-        break;
-      case mixed::Masters::split:
-        launch_split_update(stochastic, t, t.gradients, layout, scalars, scratch, here(c).stream);
-        break;
-    }
+    launch_update(pick<mixed::Masters>("masters", masters), stochastic, t, whole_moments(t), t.gradients, layout,
+                  here(c).scalars.of_step(settings, step), scratch, here(c).stream);
   }
   int64_t adamw_masters_scratch(Variant masters, int64_t n) const override {
     switch (pick<mixed::Masters>("masters", masters)) {
@@ -507,19 +525,49 @@ class MixedOps final : public OpTrainer {
     const Arenas arenas(layout);
     const auto stream = here(c).stream;
     const gpt2::ops::GradientArenas g = arenas.made_of(t.gradients, layout, scratch, stream);
-    const StepScalars* scalars = here(c).scalars.of_step(settings, step);
-    switch (pick<mixed::Masters>("masters", masters)) {
-      case mixed::Masters::as_fp32:
-        gpt2::ops::adamw(rounding(stochastic), h(t.rounded), t.parameters, t.m, t.v, g, layout, scalars, t.clip_scale, stream);
-        break;
-      case mixed::Masters::split:
-        launch_split_update(stochastic, t, g, layout, scalars, static_cast<std::byte*>(scratch) + arenas.bytes(), stream);
-        break;
-    }
+    launch_update(pick<mixed::Masters>("masters", masters), stochastic, t, whole_moments(t), g, layout,
+                  here(c).scalars.of_step(settings, step), static_cast<std::byte*>(scratch) + arenas.bytes(), stream);
   }
   int64_t adamw_arenas_scratch(Variant v, const std::string& masters, const gpt2::TensorLayout& layout) const override {
     const int64_t own = adamw_masters_scratch(masters, layout.total);
     return pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32 ? own : own + Arenas(layout).bytes();
+  }
+  // The scratch: gradients in two arenas, split moments, split masters.
+  void adamw_moments(OpContext& c, Variant v, const std::string& masters, const std::string& weight_gradients, bool stochastic,
+                     const UpdateTensors& t, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step,
+                     void* scratch) const override {
+    const auto stream = here(c).stream;
+    const StepScalars* scalars = here(c).scalars.of_step(settings, step);
+    const auto update = [&](const auto& gradients, std::byte* memory) {
+      const auto with = [&](const auto& moments, void* of_masters) {
+        launch_update(pick<mixed::Masters>("masters", masters), stochastic, t, moments, gradients, layout, scalars, of_masters, stream);
+      };
+      switch (pick<mixed::Moments>("moments", v)) {
+        case mixed::Moments::as_fp32:
+          with(whole_moments(t), memory);
+          break;
+        case mixed::Moments::split:
+          with_split_moments(t, layout.total, memory, stream,
+                             [&](const auto& split) { with(split, memory + split_moments_bytes(layout.total)); });
+          break;
+      }
+    };
+    auto* memory = static_cast<std::byte*>(scratch);
+    switch (pick<mixed::WeightGradients>("weight_gradients", weight_gradients)) {
+      case mixed::WeightGradients::as_fp32:
+        update(t.gradients, memory);
+        break;
+      case mixed::WeightGradients::as_bf16: {
+        const Arenas arenas(layout);
+        update(arenas.made_of(t.gradients, layout, scratch, stream), memory + arenas.bytes());
+        break;
+      }
+    }
+  }
+  int64_t adamw_moments_scratch(Variant v, const std::string& masters, const std::string& weight_gradients,
+                                const gpt2::TensorLayout& layout) const override {
+    const int64_t others = adamw_arenas_scratch(weight_gradients, masters, layout);
+    return pick<mixed::Moments>("moments", v) == mixed::Moments::as_fp32 ? others : others + split_moments_bytes(layout.total);
   }
   // The scratch: that of the bias, and behind it the product in fp32.
   void linear_backward_weight(OpContext& c, Variant v, const std::string& bias_gradient, void* dweight, float* dbias, const void* dout,

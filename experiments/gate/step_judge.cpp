@@ -8,6 +8,7 @@
 #include <map>
 
 #include "experiments/gate/known_model.h"
+#include "experiments/gate/rounded_at_random.h"
 
 namespace gate {
 namespace {
@@ -19,8 +20,9 @@ constexpr double kSmallest = 0x1p-149;  // below the normal numbers errors are a
 struct Worst {
   double roundings = 0;
   int64_t at = 0;
-  void look(double got, double want, double unit, int64_t index) {
-    const double error = std::abs(got - want) / unit;
+  // granted: an error that is none.
+  void look(double got, double want, double unit, int64_t index, double granted = 0) {
+    const double error = (std::abs(got - want) - granted) / unit;
     if (error <= roundings) return;
     if (std::isnan(roundings)) return;
     roundings = error;
@@ -32,7 +34,12 @@ CheckResult roundings(const std::string& name, const std::string& tensor, const 
   return make_result(name, tensor, {{"roundings", worst.roundings, budget, worst.at}}, detail);
 }
 
-void judge_moments(std::vector<CheckResult>& out, const StepTaken& s, const StepNames& names, const KnownTensor& t, double scale) {
+struct RandomRoundings {
+  RoundedAtRandom m{}, v{};
+};
+
+void judge_moments(std::vector<CheckResult>& out, RandomRoundings& random, const StepTaken& s, const StepNames& names, const KnownTensor& t,
+                   double scale, int bits) {
   const double b1 = static_cast<double>(s.adamw.beta1), b2 = static_cast<double>(s.adamw.beta2),
                lr = static_cast<double>(s.adamw.learning_rate), eps = static_cast<double>(s.adamw.eps);
   const double correct_m = 1 - std::pow(b1, static_cast<double>(s.t)), correct_v = 1 - std::pow(b2, static_cast<double>(s.t));
@@ -43,9 +50,15 @@ void judge_moments(std::vector<CheckResult>& out, const StepTaken& s, const Step
     const auto number = [i](const std::vector<float>& values) { return static_cast<double>(values[i]); };
     const double g = scale * number(s.gradients);
     const double m_kept = b1 * number(s.m), m_new = (1 - b1) * g;
-    m.look(number(s.new_m), m_kept + m_new, kHalfUlp * (std::abs(m_kept) + std::abs(m_new)) + kSmallest, k - t.offset);
+    const auto granted = [bits](double want) { return bits < kFp32Bits ? either_neighbour(want, bits) : 0; };
+    m.look(number(s.new_m), m_kept + m_new, kHalfUlp * (std::abs(m_kept) + std::abs(m_new)) + kSmallest, k - t.offset,
+           granted(m_kept + m_new));
+    // Where the two almost cancel, their own roundings are no longer small beside the distance of neighbours.
+    if (bits < kFp32Bits && std::abs(m_kept) + std::abs(m_new) <= 2 * std::abs(m_kept + m_new))
+      random.m.look(number(s.new_m), m_kept + m_new, bits);
     const double v_kept = b2 * number(s.v), v_new = (1 - b2) * g * g;
-    v.look(number(s.new_v), v_kept + v_new, kHalfUlp * (v_kept + v_new) + kSmallest, k - t.offset);
+    v.look(number(s.new_v), v_kept + v_new, kHalfUlp * (v_kept + v_new) + kSmallest, k - t.offset, granted(v_kept + v_new));
+    if (bits < kFp32Bits) random.v.look(number(s.new_v), v_kept + v_new, bits);
     // From the trainer's own new moments, so that their roundings are not counted twice.
     const double direction = number(s.new_m) / correct_m / (std::sqrt(number(s.new_v) / correct_v) + eps);
     const double old = number(s.parameters), want = old - lr * (direction + decay * old);
@@ -56,6 +69,13 @@ void judge_moments(std::vector<CheckResult>& out, const StepTaken& s, const Step
   if (!names.m.empty()) out.push_back(roundings(names.m, t.name, m, kRoundingsOfM, names.detail));
   if (!names.v.empty()) out.push_back(roundings(names.v, t.name, v, kRoundingsOfV, names.detail));
   if (!names.update.empty()) out.push_back(roundings(names.update, t.name, p, kRoundingsOfUpdate, names.detail));
+}
+
+void judge_random(std::vector<CheckResult>& out, const std::string& name, const RoundedAtRandom& r, double roundings, int bits,
+                  const std::string& detail) {
+  if (name.empty() || bits == kFp32Bits) return;
+  out.push_back(make_result(name, "bias", {{"deviations", r.bias(share_of_arithmetic(roundings, bits)), kBiasOfRounding, -1}}, detail));
+  out.push_back(make_result(name, "spread", {{"deviations", r.spread(), kBiasOfRounding, -1}}, detail));
 }
 
 void judge_weights(std::vector<CheckResult>& out, const StepTaken& s, const StepNames& names, WeightRounding rounding) {
@@ -103,13 +123,14 @@ std::vector<float> rounded_weights(std::span<const float> parameters, WeightRoun
   return weights;
 }
 
-std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& names, WeightRounding rounding) {
+std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& names, WeightRounding rounding, int moment_bits) {
   std::vector<CheckResult> out;
   const std::vector<KnownTensor> tensors = known_tensors(s.c.config);
   std::vector<double> squares(tensors.size());
   const double clip = static_cast<double>(s.adamw.clip);
   const double scale = clip > 0 && s.outcome.grad_norm > clip ? clip / s.outcome.grad_norm : 1;
   std::vector<std::vector<CheckResult>> parts(tensors.size());
+  std::vector<RandomRoundings> random(tensors.size());
 #pragma omp parallel for schedule(dynamic)
   for (size_t i = 0; i < tensors.size(); ++i) {
     const KnownTensor& t = tensors[i];
@@ -117,7 +138,7 @@ std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& n
       const double g = static_cast<double>(s.gradients[static_cast<size_t>(k)]);
       squares[i] += g * g;
     }
-    judge_moments(parts[i], s, names, t, scale);
+    judge_moments(parts[i], random[i], s, names, t, scale, moment_bits);
   }
   double sum = 0;
   for (const double x : squares) sum += x;
@@ -125,6 +146,13 @@ std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& n
     out.push_back(scalar_result(names.norm, "own gradients", s.outcome.grad_norm, std::sqrt(sum), kNormOfOwnGradients, names.detail));
   for (std::vector<CheckResult>& part : parts)
     for (CheckResult& r : part) out.push_back(std::move(r));
+  RandomRoundings all;
+  for (const RandomRoundings& r : random) {
+    all.m.add(r.m);
+    all.v.add(r.v);
+  }
+  judge_random(out, names.m, all.m, kRoundingsOfM, moment_bits, names.detail);
+  judge_random(out, names.v, all.v, kRoundingsOfV, moment_bits, names.detail);
   if (!names.update.empty()) {
     const gpt2::ModelConfig& c = s.c.config;
     int64_t moved = 0;

@@ -37,14 +37,19 @@ struct StepNames {
   std::string detail;                       // of all results
 };
 
-// How many roundings of each an element may be off; the formulas have 6, 9 and 8, in whatever order they are done.
+// How many roundings in fp32 of each an element may be off; the formulas have 6, 9 and 8, in whatever order they are done.
 inline constexpr double kRoundingsOfM = 8, kRoundingsOfV = 16, kRoundingsOfUpdate = 16;
+// Moments that are stored with fewer bits: the means of their roundings in the same units, as a share of the distance of neighbours of
+// `bits` significant bits, are no further from 0 than all these roundings in one direction, and kBiasOfRounding deviations.
+inline constexpr double share_of_arithmetic(double roundings, int bits) { return roundings / static_cast<double>(1 << (24 - bits)); }
 // Of the norm of the trainer's own gradients. Both trainers add in double; a tree of fp32 sums would do.
 inline constexpr double kNormOfOwnGradients = 1e-6;
 // Deviations that the mean of stochastic rounding may be from no bias: 2e-9 by chance.
 inline constexpr double kBiasOfRounding = 6;
 
-std::vector<CheckResult> judge_arithmetic(const StepTaken& step, const StepNames& names, WeightRounding rounding);
+// moment_bits: moment_bits_of the trainer. An element of moments with fewer bits than fp32 may be off by the distance to either neighbour,
+// beside the roundings of the formula.
+std::vector<CheckResult> judge_arithmetic(const StepTaken& step, const StepNames& names, WeightRounding rounding, int moment_bits);
 std::vector<CheckResult> judge_against_oracle(const StepTaken& step, const StepNames& names, const Expected& expected,
                                               const ModelBudgets& budgets);
 

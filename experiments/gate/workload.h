@@ -54,7 +54,8 @@ gpt2::ModelConfig timed_model();
 std::vector<Case> small_cases();
 // Shapes of whole steps: B*T = 63, 195, 256 and 4096.
 std::vector<Case> step_cases();
-// A given state of AdamW in the middle of a run: small random moments, some below the normal numbers, v >= 0.
+// A given state of AdamW in the middle of a run: small random moments of 16 significant bits, so that whatever a trainer stores moments in
+// keeps them, some below the normal numbers, v >= 0.
 struct Moments {
   std::vector<float> m, v;
 };

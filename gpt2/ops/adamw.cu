@@ -34,55 +34,41 @@ __device__ __forceinline__ void store_weights(bf16* out, const Pack<N>& x, uint3
   store(out, r);
 }
 
-// Packs of parameters, gradients and moments. clip_scale: StepStats::clip_scale.
-template <int N>
-__device__ __forceinline__ void update(Pack<N>& p, const Pack<N>& g, Pack<N>& m, Pack<N>& v, const StepScalars& k, float decay,
-                                       float clip_scale) {
-  if (clip_scale == kLeftOut) return;
-#pragma unroll
-  for (int i = 0; i < N; ++i) update(p.v[i], g.v[i] * clip_scale, m.v[i], v.v[i], k, decay);
-}
-
-// One pack: weights, masters, m, v at [first, first + N).
-template <int N, bool kStochastic, class S>
-__device__ __forceinline__ void update_pack(S* weights, float* masters, float* m, float* v, const Pack<N>& gg, int64_t first,
+// One pack: weights, masters, moments of [first, first + N).
+template <int N, bool kStochastic, class S, class Moments>
+__device__ __forceinline__ void update_pack(S* weights, float* masters, const Moments& moments, const Pack<N>& gg, int64_t first,
                                             const StepScalars& k, float decay, float clip_scale) {
   Pack<N> pp = load<N>(masters + first);
-  Pack<N> mm = load<N>(m + first);
-  Pack<N> vv = load<N>(v + first);
-  update(pp, gg, mm, vv, k, decay, clip_scale);
+  update(moments, pp, gg, first, k, decay, clip_scale);
   store(masters + first, pp);
-  store(m + first, mm);
-  store(v + first, vv);
   if constexpr (!std::is_same_v<S, float>) store_weights<N, kStochastic>(weights + first, pp, k.rounding_seed + 1, first);
 }
 
 // One pack per thread over all parameters; packs are used only where no pack straddles two tensors.
-template <int N, bool kStochastic, class S, class Table>
+template <int N, bool kStochastic, class S, class Moments, class Table>
 __global__ void __launch_bounds__(kThreads)
-    all_tensors_kernel(S* __restrict__ weights, float* __restrict__ masters, float* __restrict__ m, float* __restrict__ v,
-                       const float* __restrict__ g, int64_t n, const StepScalars* __restrict__ scalars, const __grid_constant__ Table table,
-                       const float* __restrict__ clip_scale) {
+    all_tensors_kernel(S* __restrict__ weights, float* __restrict__ masters, const Moments moments, const float* __restrict__ g, int64_t n,
+                       const StepScalars* __restrict__ scalars, const __grid_constant__ Table table, const float* __restrict__ clip_scale) {
   cuda::wait_for_kernels_before();
   const int64_t first = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * N;
   if (first >= n) return;
   const StepScalars k = *scalars;
   const int row = row_of(first, table);
   const float decay = (table.decayed >> row & 1u) != 0 ? k.weight_decay : 0.0f;
-  update_pack<N, kStochastic>(weights, masters, m, v, gradients_at<N>(g, first, row, table), first, k, decay, *clip_scale);
+  update_pack<N, kStochastic>(weights, masters, moments, gradients_at<N>(g, first, row, table), first, k, decay, *clip_scale);
 }
 
 // One pack per thread over one tensor, which begins at `offset` of the flat vectors.
 template <int N, bool kStochastic, class S>
 __global__ void __launch_bounds__(kThreads)
-    one_tensor_kernel(S* __restrict__ weights, float* __restrict__ masters, float* __restrict__ m, float* __restrict__ v,
-                      const float* __restrict__ g, int64_t offset, int64_t n, const StepScalars* __restrict__ scalars, bool decayed,
+    one_tensor_kernel(S* __restrict__ weights, float* __restrict__ masters, const WholeMoments moments, const float* __restrict__ g,
+                      int64_t offset, int64_t n, const StepScalars* __restrict__ scalars, bool decayed,
                       const float* __restrict__ clip_scale) {
   const int64_t first = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * N;
   if (first >= n) return;
   const StepScalars k = *scalars;
   const float decay = decayed ? k.weight_decay : 0.0f;
-  update_pack<N, kStochastic>(weights, masters, m, v, load<N>(g + offset + first), offset + first, k, decay, *clip_scale);
+  update_pack<N, kStochastic>(weights, masters, moments, load<N>(g + offset + first), offset + first, k, decay, *clip_scale);
 }
 
 // One pack per thread.
@@ -109,13 +95,9 @@ __global__ void __launch_bounds__(kThreads)
   const auto update_some = [&]<int kN>(std::integral_constant<int, kN>, int e) {
     float* p = masters + (std::is_same_v<S, float> ? block.arena : held) + e;
     Pack<kN> pp = load<kN>(p);
-    Pack<kN> mm = load<kN>(m + held + e);
-    Pack<kN> vv = load<kN>(v + held + e);
     const Pack<kN> gg = load<kN>(g + block.arena + e);
-    update(pp, gg, mm, vv, k, decay, *clip_scale);
+    update(WholeMoments{m, v}, pp, gg, held + e, k, decay, *clip_scale);
     store(p, pp);
-    store(m + held + e, mm);
-    store(v + held + e, vv);
     if constexpr (!std::is_same_v<S, float>)
       store_weights<kN, kStochastic>(weights + block.arena + e, pp, k.rounding_seed + 1, block.file + e);
   };
@@ -139,37 +121,50 @@ __global__ void __launch_bounds__(kThreads)
     store_weights<1, kStochastic>(weights + block.arena + e, load<1>(masters + blockIdx.x * distributed::kBlock + e), seed, block.file + e);
 }
 
+// One value per thread.
+__global__ void __launch_bounds__(kThreads)
+    join_values_kernel(float* __restrict__ out, const bf16* __restrict__ up, const LowByte* __restrict__ low, int64_t n) {
+  const int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x;
+  if (i < n) out[i] = load_value<1>(low, up, i).v[0];
+}
+__global__ void __launch_bounds__(kThreads)
+    split_values_kernel(bf16* __restrict__ up, LowByte* __restrict__ low, const float* __restrict__ in, int64_t n) {
+  const int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x;
+  if (i < n) store_value(low, up, i, Pack<1>{{in[i]}});
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 
-template <class S>
+template <class S, class Moments>
 struct Vectors {
   S* weights;
-  float *masters, *m, *v;
+  float* masters;
+  Moments moments;
   const float* gradients;
 };
 
-template <int N, bool kStochastic, class S, class Table>
-void launch_all_tensors(const Vectors<S>& s, int64_t n, const Table& table, const StepScalars* scalars, const float* clip_scale,
+template <int N, bool kStochastic, class S, class Moments, class Table>
+void launch_all_tensors(const Vectors<S, Moments>& s, int64_t n, const Table& table, const StepScalars* scalars, const float* clip_scale,
                         cudaStream_t stream) {
   all_tensors_kernel<N, kStochastic>
-      <<<blocks(n, N), kThreads, 0, stream>>>(s.weights, s.masters, s.m, s.v, s.gradients, n, scalars, table, clip_scale);
+      <<<blocks(n, N), kThreads, 0, stream>>>(s.weights, s.masters, s.moments, s.gradients, n, scalars, table, clip_scale);
   STEPSCOPE_CHECK_LAUNCH();
 }
 
 template <int N, bool kStochastic, class S>
-void launch_per_tensor(const Vectors<S>& s, const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale,
+void launch_per_tensor(const Vectors<S, WholeMoments>& s, const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale,
                        cudaStream_t stream) {
   for (const TensorRow& row : kTensorTable) {
     const TensorSpan& span = layout[row.id];
     one_tensor_kernel<N, kStochastic><<<blocks(span.size, N), kThreads, 0, stream>>>(
-        s.weights, s.masters, s.m, s.v, s.gradients, span.offset, span.size, scalars, row.decayed, clip_scale);
+        s.weights, s.masters, s.moments, s.gradients, span.offset, span.size, scalars, row.decayed, clip_scale);
     STEPSCOPE_CHECK_LAUNCH();
   }
 }
 
 template <int N, bool kStochastic, class S>
-void launch(AdamWKernel variant, const Vectors<S>& s, const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale,
-            cudaStream_t stream) {
+void launch(AdamWKernel variant, const Vectors<S, WholeMoments>& s, const TensorLayout& layout, const StepScalars* scalars,
+            const float* clip_scale, cudaStream_t stream) {
   switch (variant) {
     case AdamWKernel::all_tensors:
       launch_all_tensors<N, kStochastic>(s, layout.total, decay_table(layout), scalars, clip_scale, stream);
@@ -185,7 +180,7 @@ void launch(AdamWKernel variant, const Vectors<S>& s, const TensorLayout& layout
 template <class S>
 void adamw(AdamWKernel variant, Rounding rounding, S* weights, float* masters, float* m, float* v, const float* gradients,
            const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
-  const Vectors<S> s{weights, masters, m, v, gradients};
+  const Vectors<S, WholeMoments> s{weights, masters, {m, v}, gradients};
   const bool packs = aligned_16(weights, masters, m, v, gradients) && tensors_pack<S>(layout);
   if constexpr (!std::is_same_v<S, float>) {
     if (rounding == Rounding::stochastic) {
@@ -202,15 +197,26 @@ void adamw(AdamWKernel variant, Rounding rounding, S* weights, float* masters, f
     launch<1, false>(variant, s, layout, scalars, clip_scale, stream);
 }
 
-void adamw(Rounding rounding, bf16* weights, float* masters, float* m, float* v, const GradientArenas& gradients,
-           const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
-  const Vectors<bf16> s{weights, masters, m, v, gradients.wide};
-  const ArenaTable table = arena_table(layout, gradients);
+template <class Moments, class Gradients>
+void adamw(Rounding rounding, bf16* weights, float* masters, const Moments& moments, const Gradients& gradients, const TensorLayout& layout,
+           const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
+  const Vectors<bf16, Moments> s{weights, masters, moments, wide_of(gradients)};
+  const auto table = table_of(layout, gradients);
   // Then every tensor of an arena begins at a multiple of a pack too.
-  const bool packs = aligned_16(weights, masters, m, v, gradients.wide, gradients.narrow) && tensors_pack<bf16>(layout);
+  const bool packs = aligned_16(weights, masters) && moments_pack(moments) && gradients_pack(gradients) && tensors_pack<bf16>(layout);
   by_packs_and_rounding(packs, rounding, [&]<int N, bool kStochastic>() {
     launch_all_tensors<N, kStochastic>(s, layout.total, table, scalars, clip_scale, stream);
   });
+}
+
+void join_values(float* out, const bf16* up, const LowByte* low, int64_t first, int64_t count, cudaStream_t stream) {
+  join_values_kernel<<<blocks(count, 1), kThreads, 0, stream>>>(out, up + first, low + first, count);
+  STEPSCOPE_CHECK_LAUNCH();
+}
+
+void split_values(bf16* up, LowByte* low, const float* in, int64_t first, int64_t count, cudaStream_t stream) {
+  split_values_kernel<<<blocks(count, 1), kThreads, 0, stream>>>(up + first, low + first, in, count);
+  STEPSCOPE_CHECK_LAUNCH();
 }
 
 void round_parameters(Rounding rounding, bf16* weights, const float* masters, int64_t n, const StepScalars* scalars, cudaStream_t stream) {
@@ -256,6 +262,12 @@ template void adamw_blocks(Rounding, float*, float*, float*, float*, const float
                            const StepScalars*, const float*, cudaStream_t);
 template void adamw_blocks(Rounding, bf16*, float*, float*, float*, const float*, const distributed::ArenaBlock*, int64_t,
                            const StepScalars*, const float*, cudaStream_t);
+
+#define STEPSCOPE_INSTANCE(Moments, Gradients)                                                                                          \
+  template void adamw(Rounding, bf16*, float*, Moments const&, Gradients const&, const TensorLayout&, const StepScalars*, const float*, \
+                      cudaStream_t);
+STEPSCOPE_FOR_EACH_UPDATE(STEPSCOPE_INSTANCE)
+#undef STEPSCOPE_INSTANCE
 
 template void adamw(AdamWKernel, Rounding, float*, float*, float*, float*, const float*, const TensorLayout&, const StepScalars*,
                     const float*, cudaStream_t);

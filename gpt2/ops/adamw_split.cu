@@ -60,9 +60,9 @@ __device__ __forceinline__ SplitMaster split(float master, uint32_t seed, int64_
 __device__ __forceinline__ float joined(const SplitMaster& s) { return __uint_as_float(join(s)); }
 
 // Eight elements per thread over all parameters. kPacks: they move in packs, and no pack straddles two tensors.
-template <bool kPacks, bool kStochastic, class Table>
-__global__ void __launch_bounds__(kThreads)
-    split_masters_kernel(const SplitMasters s, float* __restrict__ m, float* __restrict__ v, const float* __restrict__ g, int64_t n,
+template <bool kPacks, bool kStochastic, class Moments, class Table>
+__global__ void __launch_bounds__(kThreads, kPacks && !kStochastic ? 4 : 1)  // 64 registers, where they do for it
+    split_masters_kernel(const SplitMasters s, const Moments moments, const float* __restrict__ g, int64_t n,
                          const StepScalars* __restrict__ scalars, const __grid_constant__ Table table,
                          const float* __restrict__ clip_scale) {
   cuda::wait_for_kernels_before();
@@ -75,27 +75,22 @@ __global__ void __launch_bounds__(kThreads)
     const int row = row_of(first, table);
     const float decay = decay_of(row, table, k);
     Eight e = load_eight(s, first);
-    Pack<kEight> mm = load<kEight>(m + first);
-    Pack<kEight> vv = load<kEight>(v + first);
     const Pack<kEight> gg = gradients_at<kEight>(g, first, row, table);
+    Pack<kEight> p;
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      float p = joined(e.of[i]);
-      if (scale != kLeftOut) update(p, gg.v[i] * scale, mm.v[i], vv.v[i], k, decay);
-      e.of[i] = split<kStochastic>(p, seed, first + i);
-    }
-    store(m + first, mm);
-    store(v + first, vv);
+    for (int i = 0; i < kEight; ++i) p.v[i] = joined(e.of[i]);
+    update(moments, p, gg, first, k, decay, scale);
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) e.of[i] = split<kStochastic>(p.v[i], seed, first + i);
     store_eight(s, first, e);
   } else {
     const uint32_t up = s.up[first / kEight];
     uint32_t up_after = 0;
     for (int64_t i = first; i < n && i < first + kEight; ++i) {
-      float p = joined(load_one(s, i, up));
+      Pack<1> p{{joined(load_one(s, i, up))}};
       const int row = row_of(i, table);
-      const float gradient = gradients_at<1>(g, i, row, table).v[0];
-      if (scale != kLeftOut) update(p, gradient * scale, m[i], v[i], k, decay_of(row, table, k));
-      store_one(s, i, split<kStochastic>(p, seed, i), up_after);
+      update(moments, p, gradients_at<1>(g, i, row, table), i, k, decay_of(row, table, k), scale);
+      store_one(s, i, split<kStochastic>(p.v[0], seed, i), up_after);
     }
     s.up[first / kEight] = static_cast<uint8_t>(up_after);
   }
@@ -133,29 +128,25 @@ __global__ void __launch_bounds__(kThreads) round_split_kernel(const SplitMaster
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-template <class Table>
-void launch_split(bool packs, Rounding rounding, const SplitMasters& s, float* m, float* v, const float* gradients, int64_t n,
-                  const Table& table, const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
+}  // namespace
+
+template <class Moments, class Gradients>
+void adamw_split(Rounding rounding, const SplitMasters& s, const Moments& moments, const Gradients& g, const TensorLayout& layout,
+                 const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
+  const bool packs = aligned_16(s.weights, s.low) && moments_pack(moments) && gradients_pack(g) && tensors_pack<bf16>(layout);
+  const auto table = table_of(layout, g);
   by_packs_and_rounding(packs, rounding, [&]<int N, bool kStochastic>() {
     split_masters_kernel<N == kEight, kStochastic>
-        <<<blocks(n, kEight), kThreads, 0, stream>>>(s, m, v, gradients, n, scalars, table, clip_scale);
+        <<<blocks(layout.total, kEight), kThreads, 0, stream>>>(s, moments, wide_of(g), layout.total, scalars, table, clip_scale);
     STEPSCOPE_CHECK_LAUNCH();
   });
 }
 
-}  // namespace
-
-void adamw_split(Rounding rounding, const SplitMasters& s, float* m, float* v, const float* gradients, const TensorLayout& layout,
-                 const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
-  const bool packs = aligned_16(s.weights, s.low, m, v, gradients) && tensors_pack<bf16>(layout);
-  launch_split(packs, rounding, s, m, v, gradients, layout.total, decay_table(layout), scalars, clip_scale, stream);
-}
-
-void adamw_split(Rounding rounding, const SplitMasters& s, float* m, float* v, const GradientArenas& g, const TensorLayout& layout,
-                 const StepScalars* scalars, const float* clip_scale, cudaStream_t stream) {
-  const bool packs = aligned_16(s.weights, s.low, m, v, g.wide, g.narrow) && tensors_pack<bf16>(layout);
-  launch_split(packs, rounding, s, m, v, g.wide, layout.total, arena_table(layout, g), scalars, clip_scale, stream);
-}
+#define STEPSCOPE_INSTANCE(Moments, Gradients)                                                                                        \
+  template void adamw_split(Rounding, const SplitMasters&, Moments const&, Gradients const&, const TensorLayout&, const StepScalars*, \
+                            const float*, cudaStream_t);
+STEPSCOPE_FOR_EACH_UPDATE(STEPSCOPE_INSTANCE)
+#undef STEPSCOPE_INSTANCE
 
 void join_masters(float* out, const SplitMasters& s, int64_t first, int64_t count, cudaStream_t stream) {
   join_masters_kernel<<<blocks(count, kEight), kThreads, 0, stream>>>(out, s, first, count);

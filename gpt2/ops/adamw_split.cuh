@@ -14,9 +14,8 @@ struct SplitMasters {
 constexpr int64_t split_up_bytes(int64_t n) { return (n + 7) / 8; }
 
 // As adamw with the kernel all_tensors, on split masters: the same masters, weights and moments, bit for bit.
-void adamw_split(Rounding rounding, const SplitMasters& masters, float* m, float* v, const float* gradients, const TensorLayout& layout,
-                 const StepScalars* scalars, const float* clip_scale, cudaStream_t stream);
-void adamw_split(Rounding rounding, const SplitMasters& masters, float* m, float* v, const GradientArenas& gradients,
+template <class Moments, class Gradients>
+void adamw_split(Rounding rounding, const SplitMasters& masters, const Moments& moments, const Gradients& gradients,
                  const TensorLayout& layout, const StepScalars* scalars, const float* clip_scale, cudaStream_t stream);
 // out = the masters of elements [first, first + count) in fp32; first is a multiple of 8.
 void join_masters(float* out, const SplitMasters& masters, int64_t first, int64_t count, cudaStream_t stream);

@@ -1,7 +1,8 @@
-// What every AdamW kernel is made of: the update of one element, the random bits of its rounding, and where a tensor ends, whether it decays
-// and where its gradient lies. Private to adamw*.cu.
+// What every AdamW kernel is made of: the update of one element and of a pack, and where a tensor ends, whether it decays and where
+// its gradient lies. Private to adamw*.cu.
 #pragma once
 #include "gpt2/ops/adamw_split.cuh"
+#include "gpt2/ops/random_bits.cuh"
 
 namespace gpt2::ops {
 
@@ -45,6 +46,22 @@ bool tensors_pack(const TensorLayout& layout) {
   return true;
 }
 
+inline bool moments_pack(const WholeMoments& s) { return aligned_16(s.m, s.v); }
+inline bool moments_pack(const SplitMoments& s) { return aligned_16(s.m_up, s.v_up, s.m_low, s.v_low); }
+inline bool gradients_pack(const float* g) { return aligned_16(g); }
+inline bool gradients_pack(const GradientArenas& g) { return aligned_16(g.wide, g.narrow); }
+
+// How a kernel finds gradients: in one vector, or by the table in two.
+inline DecayTable table_of(const TensorLayout& layout, const float*) { return decay_table(layout); }
+inline ArenaTable table_of(const TensorLayout& layout, const GradientArenas& g) { return arena_table(layout, g); }
+inline const float* wide_of(const float* g) { return g; }
+inline const float* wide_of(const GradientArenas& g) { return g.wide; }
+
+// instance(Moments, Gradients) for each form of both.
+#define STEPSCOPE_FOR_EACH_UPDATE(instance)                                                                        \
+  instance(WholeMoments, const float*) instance(WholeMoments, GradientArenas) instance(SplitMoments, const float*) \
+      instance(SplitMoments, GradientArenas)
+
 inline unsigned blocks(int64_t n, int pack) { return grid_blocks(ceil_div<int64_t>(n, static_cast<int64_t>(kUpdateThreads) * pack)); }
 
 // launch<values per thread, stochastic>().
@@ -59,24 +76,67 @@ void by_packs_and_rounding(bool packs, Rounding rounding, const Launch& launch) 
 
 #ifdef __CUDACC__
 
-// Sixteen random bits for element i: the finalizer of MurmurHash3 (Appleby) over seed and index.
-__device__ __forceinline__ uint32_t random_bits(uint32_t seed, int64_t i) {
-  uint32_t x = static_cast<uint32_t>(i) ^ (static_cast<uint32_t>(i >> 32) * 0x9e3779b9u) ^ (seed * 0x85ebca6bu + 0x7f4a7c15u);
-  x ^= x >> 16;
-  x *= 0x85ebca6bu;
-  x ^= x >> 13;
-  x *= 0xc2b2ae35u;
-  x ^= x >> 16;
-  return x & 0xffffu;
-}
-
 // Products are fused into sums by name: left to itself, the compiler fused the decay's product in some elements of a pack and not in
 // others, so that an update depended on where its element lay.
-__device__ __forceinline__ void update(float& p, float g, float& m, float& v, const StepScalars& k, float decay) {
+__device__ __forceinline__ void update_moments(float g, float& m, float& v, const StepScalars& k) {
   m = fmaf(k.beta1, m, k.one_minus_beta1 * g);
   v = fmaf(k.beta2, v, k.one_minus_beta2 * g * g);
+}
+__device__ __forceinline__ void update_parameter(float& p, float m, float v, const StepScalars& k, float decay) {
   const float direction = (m / k.correction1) / (sqrtf(v / k.correction2) + k.eps);
   p = fmaf(-k.learning_rate, fmaf(decay, p, direction), p);
+}
+
+// Moments of elements [first, first + N), and p by them. first is a multiple of N. clip_scale: StepStats::clip_scale; where the step is left
+// out, everything stays what it is.
+template <int N>
+__device__ __forceinline__ void update(const WholeMoments& moments, Pack<N>& p, const Pack<N>& g, int64_t first, const StepScalars& k,
+                                       float decay, float clip_scale) {
+  Pack<N> m = load<N>(moments.m + first), v = load<N>(moments.v + first);
+  if (clip_scale != kLeftOut) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      update_moments(g.v[i] * clip_scale, m.v[i], v.v[i], k);
+      update_parameter(p.v[i], m.v[i], v.v[i], k, decay);
+    }
+  }
+  store(moments.m + first, m);
+  store(moments.v + first, v);
+}
+__device__ __forceinline__ void update(const SplitMoments& moments, Pack<1>& p, const Pack<1>& g, int64_t i, const StepScalars& k,
+                                       float decay, float clip_scale) {
+  if (clip_scale == kLeftOut) return;
+  const MomentBytes random(k.rounding_seed, i >> 3);
+  const auto at = static_cast<int>(i & 7);
+  float m = load_value<1>(moments.m_low, moments.m_up, i).v[0], v = load_value<1>(moments.v_low, moments.v_up, i).v[0];
+  update_moments(g.v[0] * clip_scale, m, v, k);
+  const uint32_t m_split = split_bits_randomly(m, random.of_m(at));
+  const uint32_t v_split = split_bits_randomly(v, random.of_v(at));
+  update_parameter(p.v[0], value_of_split(m_split), value_of_split(v_split), k, decay);
+  store_split(moments.m_low + i, moments.m_up + i, m_split);
+  store_split(moments.v_low + i, moments.v_up + i, v_split);
+}
+// What was loaded is stored even where the step is left out: nothing then keeps the loads from being asked for at once with all others.
+__device__ __forceinline__ void update(const SplitMoments& moments, Pack<8>& p, const Pack<8>& g, int64_t first, const StepScalars& k,
+                                       float decay, float clip_scale) {
+  SplitPack m_packed = load_split(moments.m_low + first, moments.m_up + first),
+            v_packed = load_split(moments.v_low + first, moments.v_up + first);
+  if (clip_scale != kLeftOut) {
+    Pack<8> m = floats(m_packed), v = floats(v_packed);
+    const MomentBytes random(k.rounding_seed, first >> 3);
+    uint32_t m_split[8], v_split[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      update_moments(g.v[i] * clip_scale, m.v[i], v.v[i], k);
+      m_split[i] = split_bits_randomly(m.v[i], random.of_m(i));
+      v_split[i] = split_bits_randomly(v.v[i], random.of_v(i));
+      update_parameter(p.v[i], value_of_split(m_split[i]), value_of_split(v_split[i]), k, decay);
+    }
+    m_packed = pack_split(m_split);
+    v_packed = pack_split(v_split);
+  }
+  store_split(moments.m_low + first, moments.m_up + first, m_packed);
+  store_split(moments.v_low + first, moments.v_up + first, v_packed);
 }
 
 __device__ __forceinline__ int row_of(int64_t i, const DecayTable& table) {

@@ -25,6 +25,15 @@ STEPSCOPE_HOST_DEVICE uint32_t split_bits(float x) {
   return static_cast<uint32_t>(bits < kMost ? bits : kMost) + 0x8080u;
 }
 
+// As split_bits, but rounded to the 24 bits at random: away from zero with the probability of the part that is cut off, so that sums over
+// many roundings come out right. random: a byte, each value equally likely. What has 24 bits already stays what it is. A NaN above what
+// this sum can hold is lowered to a smaller one.
+STEPSCOPE_HOST_DEVICE uint32_t split_bits_randomly(float x, uint32_t random) {
+  constexpr int32_t kMost = 0x7fff7f00;
+  const auto bits = std::bit_cast<int32_t>(x);
+  return static_cast<uint32_t>(bits < kMost ? bits : kMost) + (0x8000u + random);
+}
+
 // The value that the parts hold, and that of the upper half alone.
 STEPSCOPE_HOST_DEVICE float value_of_split(uint32_t split) { return std::bit_cast<float>((split - 0x8000u) & 0xffffff00u); }
 STEPSCOPE_HOST_DEVICE float upper_of_split(uint32_t split) { return std::bit_cast<float>(split & 0xffff0000u); }
@@ -33,10 +42,11 @@ struct SplitValue {
   uint16_t upper = 0;
   int8_t lower = 0;
 };
-STEPSCOPE_HOST_DEVICE SplitValue split_value(float x) {
-  const uint32_t split = split_bits(x);
+// `split`: of split_bits or split_bits_randomly.
+STEPSCOPE_HOST_DEVICE SplitValue parts_of_split(uint32_t split) {
   return {static_cast<uint16_t>(split >> 16), static_cast<int8_t>((split >> 8 & 0xffu) ^ 0x80u)};
 }
+STEPSCOPE_HOST_DEVICE SplitValue split_value(float x) { return parts_of_split(split_bits(x)); }
 STEPSCOPE_HOST_DEVICE float join_value(SplitValue v) {
   return std::bit_cast<float>((static_cast<uint32_t>(v.upper) << 16) + (static_cast<uint32_t>(v.lower) << 8));
 }

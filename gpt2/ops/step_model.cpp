@@ -19,7 +19,7 @@ int64_t fp32_elements(const PlannedMemory& plan, StepModel::Fp32 parameters) {
 
 }  // namespace
 
-StepModel::StepModel(const PlannedMemory& plan, const TrainerOptions& options, Fp32 parameters, cudaStream_t stream)
+StepModel::StepModel(const PlannedMemory& plan, const TrainerOptions& options, Fp32 parameters, cudaStream_t stream, bool fp32_moments)
     : layout_(plan.layout),
       gradient_arenas_(plan.gradient_arenas),
       rows_(options.batch_size * options.seq_len),
@@ -28,8 +28,8 @@ StepModel::StepModel(const PlannedMemory& plan, const TrainerOptions& options, F
       exchange_(plan.ranks ? std::make_unique<GradientExchange>(*plan.ranks, *options.communicator, stream) : nullptr),
       masters_(fp32_elements(plan, parameters)),
       gradients_(plan.wide_gradient_elements()),
-      adam_m_(plan.divided_elements()),
-      adam_v_(plan.divided_elements()),
+      adam_m_(fp32_moments ? plan.divided_elements() : 0),
+      adam_v_(fp32_moments ? plan.divided_elements() : 0),
       input_(upload_bytes()),
       stats_(1) {}
 

@@ -31,7 +31,7 @@ class StepModel {
   // ranks may divide; or nothing, where the trainer keeps them in another form, and state(State::parameters) is null.
   enum class Fp32 { weights, masters, none };
 
-  // fp32: of a trainer with narrower weights, parameters are their masters; null where it keeps them in another form. What this rank has of
+  // fp32: of a trainer with narrower weights, parameters are their masters; null where it keeps a state in another form. What this rank has of
   // it, in the order of its arena. Gradients in two arenas: the fp32 arena alone.
   float* state(State which) const;
   int64_t state_elements(State which) const;
@@ -75,7 +75,8 @@ class StepModel {
   int64_t upload_bytes() const { return kScalarBytes + 2 * rows_ * static_cast<int64_t>(sizeof(int32_t)); }
 
  protected:
-  StepModel(const PlannedMemory& plan, const TrainerOptions& options, Fp32 parameters, cudaStream_t stream);
+  // fp32_moments: false where the trainer keeps them in another form, and state() of both is null.
+  StepModel(const PlannedMemory& plan, const TrainerOptions& options, Fp32 parameters, cudaStream_t stream, bool fp32_moments = true);
 
   const StepScalars* scalars() const { return reinterpret_cast<const StepScalars*>(input_.data()); }
   int32_t* inputs() const { return reinterpret_cast<int32_t*>(input_.data() + kScalarBytes); }

@@ -150,11 +150,21 @@ __device__ __forceinline__ float rounded(float x) {
   return to_float(from_float<S>(x));
 }
 
-// Eight values of split storage as they lie there.
+// Eight values of split storage as they lie there; `upper` lies at a multiple of 16 bytes, `lower` at one of 8.
 __device__ __forceinline__ SplitPack load_split(const LowByte* lower, const bf16* upper) {
   const uint4 u = *reinterpret_cast<const uint4*>(upper);
   const uint2 l = *reinterpret_cast<const uint2*>(lower);
   return {{u.x, u.y, u.z, u.w}, {l.x, l.y}};
+}
+__device__ __forceinline__ void store_split(LowByte* lower, bf16* upper, const SplitPack& packed) {
+  *reinterpret_cast<uint4*>(upper) = make_uint4(packed.upper[0], packed.upper[1], packed.upper[2], packed.upper[3]);
+  *reinterpret_cast<uint2*>(lower) = make_uint2(packed.lower[0], packed.lower[1]);
+}
+// One of split_bits or split_bits_randomly; no alignment.
+__device__ __forceinline__ void store_split(LowByte* lower, bf16* upper, uint32_t split) {
+  const SplitValue v = parts_of_split(split);
+  *upper = __ushort_as_bfloat16(v.upper);
+  lower->rest = v.lower;
 }
 __device__ __forceinline__ Pack<8> floats(const SplitPack& packed) {
   Pack<8> out;
@@ -190,16 +200,10 @@ __device__ __forceinline__ Pack<N> store_value(R* values, S* copy, int64_t at, c
       out.v[k] = value_of_split(split[k]);
     }
     if constexpr (N == 8) {
-      const SplitPack packed = pack_split(split);
-      *reinterpret_cast<uint4*>(copy + at) = make_uint4(packed.upper[0], packed.upper[1], packed.upper[2], packed.upper[3]);
-      *reinterpret_cast<uint2*>(values + at) = make_uint2(packed.lower[0], packed.lower[1]);
+      store_split(values + at, copy + at, pack_split(split));
     } else {
 #pragma unroll
-      for (int k = 0; k < N; ++k) {
-        const SplitValue v = split_value(x.v[k]);
-        copy[at + k] = __ushort_as_bfloat16(v.upper);
-        values[at + k].rest = v.lower;
-      }
+      for (int k = 0; k < N; ++k) store_split(values + at + k, copy + at + k, split[k]);
     }
   } else {
     store(values + at, x);

@@ -57,9 +57,10 @@ int64_t attention_backward_scratch_bytes(const gpt2::ops::AttentionShape& s) {
 int64_t attention_sum_rows(const gpt2::ops::AttentionShape& s) { return s.B * ((s.T + kTileRows - 1) / kTileRows); }
 
 void attention_backward(bf16* dqkv, const bf16* dout, const bf16* qkv, const bf16* out, const float* lse,
-                        const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, float* sums, const AttentionCut& cut) {
-  attention_backward_queries(dqkv, dout, qkv, out, lse, shape, scratch, stream, sums, cut);
-  attention_backward_keys(dqkv, dout, qkv, shape, scratch, stream, sums);
+                        const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, const ColumnSums& sums,
+                        const AttentionCut& cut) {
+  attention_backward_queries(dqkv, dout, qkv, out, lse, shape, scratch, stream, sums.rows, cut);
+  attention_backward_keys(dqkv, dout, qkv, shape, scratch, stream, sums.of_keys());
 }
 
 }  // namespace hopper

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "gpt2/ops/attention.h"
+#include "mixed/hopper/column_sums.h"
 
 namespace hopper {
 
@@ -29,10 +30,10 @@ void attention_forward(__nv_bfloat16* out, float* lse, const __nv_bfloat16* qkv,
 
 // dqkv (B,T,3C) is written. scratch: attention_backward_scratch_bytes. sums: null, or attention_sum_rows rows of 3C floats, which receive the
 // sums of dqkv's columns over 64 positions of a batch each, as they are stored; the sum of the rows (ops::reduce_partials) is the bias gradient
-// of the layer that made qkv.
+// of the layer that made qkv. Where those of q alone are wanted, the kernel for dk and dv leaves its own out.
 void attention_backward(__nv_bfloat16* dqkv, const __nv_bfloat16* dout, const __nv_bfloat16* qkv, const __nv_bfloat16* out,
-                        const float* lse, const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream, float* sums = nullptr,
-                        const AttentionCut& cut = {});
+                        const float* lse, const gpt2::ops::AttentionShape& shape, void* scratch, cudaStream_t stream,
+                        const ColumnSums& sums = {}, const AttentionCut& cut = {});
 int64_t attention_backward_scratch_bytes(const gpt2::ops::AttentionShape& shape);  // a multiple of 512
 int64_t attention_sum_rows(const gpt2::ops::AttentionShape& shape);
 

@@ -73,7 +73,8 @@ int64_t attention_forward_scratch_bytes(AttentionForward variant, AttentionPlan 
 }
 
 void attention_backward(AttentionBackward variant, AttentionPlan plan, MatmulEngine& engine, bf16* dqkv, const bf16* dout, const bf16* qkv,
-                        const bf16* out, const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream, float* sums) {
+                        const bf16* out, const float* lse, const AttentionShape& shape, void* scratch, cudaStream_t stream,
+                        const hopper::ColumnSums& sums) {
   if (sums != nullptr && variant != AttentionBackward::hopper) throw std::logic_error("only attention_backward=hopper sums columns");
   switch (variant) {
     case AttentionBackward::cudnn:
@@ -111,6 +112,7 @@ int64_t attention_backward_scratch_bytes(AttentionBackward variant, AttentionPla
 
 bool sums_columns(BiasGradient bias) {
   switch (bias) {
+    case BiasGradient::softmax_identities:
     case BiasGradient::attention_fold:
       return true;
     case BiasGradient::layernorm_fold:
@@ -125,9 +127,17 @@ int64_t attention_sums_bytes(BiasGradient bias, const AttentionShape& shape) {
   return sums_columns(bias) ? hopper::attention_sum_rows(shape) * 3 * shape.C * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-float* attention_sums(BiasGradient bias, AttentionBackward variant, AttentionPlan plan, const AttentionShape& shape, void* scratch) {
+hopper::ColumnSums attention_sums(BiasGradient bias, AttentionBackward variant, AttentionPlan plan, const AttentionShape& shape,
+                                  void* scratch) {
   if (!sums_columns(bias)) return nullptr;
-  return reinterpret_cast<float*>(static_cast<unsigned char*>(scratch) + attention_backward_scratch_bytes(variant, plan, shape));
+  unsigned char* behind = static_cast<unsigned char*>(scratch) + attention_backward_scratch_bytes(variant, plan, shape);
+  return {reinterpret_cast<float*>(behind), bias == BiasGradient::softmax_identities};
+}
+
+void attention_bias_gradient(float* dbias, const hopper::ColumnSums& sums, const LinearBehind& behind, const AttentionShape& shape,
+                             bool accumulate, cudaStream_t stream) {
+  if (!sums.of_q_alone) return add_attention_sums(dbias, sums.rows, shape, accumulate, stream);
+  softmax_bias_gradient(dbias, sums.rows, hopper::attention_sum_rows(shape), 3 * shape.C, behind, shape.C, accumulate, stream);
 }
 
 void add_attention_sums(float* dbias, const float* sums, const AttentionShape& shape, bool accumulate, cudaStream_t stream) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/counter_error.h"
 #include "base/errors.h"
 
 namespace {
@@ -92,7 +93,7 @@ std::string why_not(const char* how) {
     GpuMeter meter("", MOVING_NVML);
     Units units;
     meter.measure(units.repeated(), 0.15, 0.1);
-  } catch (const stepscope::MachineError& e) {
+  } catch (const energy::CounterError& e) {
     return e.what();
   }
   return "nothing was wrong";
@@ -105,6 +106,14 @@ TEST(GpuMeter, SaysWhyJoulesCannotBeCounted) {
   EXPECT_THAT(why_not("back"), HasSubstr("energy counter went back"));
   EXPECT_THAT(why_not("gone"), HasSubstr("nvmlDeviceGetTotalEnergyConsumption"));
   EXPECT_EQ(why_not("fine"), "nothing was wrong");
+  const auto before_measuring = [](const char* how) {
+    const Wrong wrong(how);
+    return energy::why_no_counter("", MOVING_NVML).value_or("");
+  };
+  EXPECT_EQ(before_measuring("none"), why_not("none"));
+  EXPECT_EQ(before_measuring("mig"), why_not("mig"));
+  EXPECT_EQ(before_measuring("frozen"), "");
+  EXPECT_EQ(before_measuring("fine"), "");
   try {
     GpuMeter meter("", "libnot-there.so.1");
     FAIL();

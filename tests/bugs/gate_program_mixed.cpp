@@ -1,7 +1,7 @@
 // The gate for one build of the mixed trainer, patched or not: every op, then the whole model with the defaults, with its own attention,
 // a head with logits and a residual stream and all gradients in fp32, with every kernel of its own that the defaults leave to a library or
-// to a fused one, with recompute, with stochastic rounding, with masters in fp32 and the norm beside the backward, and with a residual
-// stream in bf16.
+// to a fused one, with recompute, with stochastic rounding, with masters in fp32, the norm beside the backward and every column of dqkv
+// summed, and with a residual stream in bf16.
 #include "tests/bugs/gate_program.h"
 
 #include "experiments/gate/device_hooks.h"
@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
     gate::ModelGateOptions stochastic = others;
     stochastic.weight_rounding = "stochastic";
     gate::ModelGateOptions beside = others;
-    beside.variants = {{"masters", "fp32"}, {"grad_norm", "beside_backward"}};
+    beside.variants = {{"masters", "fp32"}, {"grad_norm", "beside_backward"}, {"bias_gradient", "attention_fold"}};
     gate::ModelGateOptions narrow = others;
     narrow.variants = {{"residual_stream", "bf16"}, {"residual_gradient", "bf16"}};
     gate::OpGateOptions ops;

@@ -217,7 +217,7 @@ TEST(Defaults, OfThePageAreThoseOfTheMixedTrainer) {
       EXPECT_EQ(rows.at(slot).front(), variant) << "the default of " << slot;
     }
   }
-  EXPECT_EQ(seen.size(), 12u);
+  EXPECT_EQ(seen.size(), 13u);
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "experiments/gate/op_case.h"
 #include "experiments/gate/op_compare.h"
+#include "gpt2/ops/random_bits.cuh"
 
 namespace gate {
 namespace {
@@ -113,6 +115,60 @@ TEST(OpSuite, ExactResultsStoredInTheirTypePassAndFakesDoNot) {
     });
 }
 
+// Moments made of the answers as a right kernel rounds them, and as wrong ones do. The norms of m and v see none of these but the last.
+TEST(OpSuite, MomentsOf16BitsAreHeldToRoundingAtRandom) {
+  using gpt2::ops::MomentBytes;
+  OpSizes z;
+  z.updates = {{{17, 130, 256, 1, 1, 33}, {1, 1000}}};
+  int64_t cases = 0;
+  for_each_case(mixed_ops(), z, {.space = Space::host, .seed = 6, .only = "adamw_moments"}, [&](const OpCase& c) {
+    ++cases;
+    for (const size_t moment : {size_t{1}, size_t{2}}) {
+      const View before = view(c.tensors[moment].content, Element::f32);
+      for (int64_t i = 0; i < before.count; ++i)
+        ASSERT_EQ(std::bit_cast<uint32_t>(static_cast<float>(before[i])) & 0xffu, 0u) << "a number that three bytes hold";
+    }
+    const auto stored = [&](size_t tensor, const auto& store) {
+      const View want = view(c.tensors[tensor].want);
+      std::vector<float> values(static_cast<size_t>(want.count));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = store(static_cast<float>(want[static_cast<int64_t>(i)]), i);
+      return memory_of(Space::host, values);
+    };
+    const auto cut = [](float x, uint32_t random) { return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + random) & ~0xffu); };
+    const auto right = [&](float x, size_t i) { return cut(x, MomentBytes(7, static_cast<int64_t>(i / 8)).of_v(static_cast<int>(i % 8))); };
+    std::vector<Memory> after(c.tensors.size());
+    after[0] = stored(0, [](float x, size_t) { return x; });
+    after[5] = Memory(Space::host, c.tensors[5].byte_count());
+    convert(after[5], Element::bf16, view(after[0], Element::f32), c.tensors[5].count());
+    const auto failures = [&](const char* variant, const auto& m, const auto& v) {
+      after[1] = stored(1, m);
+      after[2] = stored(2, v);
+      GateReport report;
+      c.judge(after, std::string("adamw_moments/") + variant, c.shape, report);
+      std::set<std::string> failing;
+      for (const CheckResult& r : report.results)
+        if (!r.passed && r.tensor != "parameters") failing.insert(r.tensor);
+      return failing;
+    };
+    using Failing = std::set<std::string>;
+    EXPECT_EQ(failures("split", right, right), Failing{}) << c.shape;
+    EXPECT_EQ(failures(
+                  "fp32", [](float x, size_t) { return x; }, right),
+              Failing{})
+        << "what it is held to stands elsewhere";
+    for (const uint32_t random : {0u, 0x80u, 0xffu}) {  // cut off, to nearest, always up
+      const auto wrong = [&](float x, size_t) { return cut(x, random); };
+      EXPECT_EQ(failures("split", wrong, wrong), (Failing{"m", "v"})) << c.shape << " " << random;
+      EXPECT_EQ(failures("split", right, wrong), Failing{"v"}) << c.shape << " " << random;
+    }
+    const auto one_without_its_byte = [&](float x, size_t i) {
+      return i == 8 * 33 + 2 ? std::bit_cast<float>((std::bit_cast<uint32_t>(x) & 0xffff0000u) + 0x4000u) : right(x, i);
+    };
+    EXPECT_TRUE(failures("split", right, one_without_its_byte).contains("v")) << c.shape;
+  });
+  EXPECT_EQ(cases, 2 * 2 * 4) << "steps, weights to nearest and at random, masters and gradients of either form";
+}
+
 // Whether the judge of attention's bias gradient tells sums of the tensor beside it from sums without the last tile, and from those of q in the
 // place of k's.
 TEST(OpSuite, SumsOfAttentionAreHeldAgainstTheGradientThatTheyAreSumsOf) {
@@ -144,6 +200,58 @@ TEST(OpSuite, SumsOfAttentionAreHeldAgainstTheGradientThatTheyAreSumsOf) {
     EXPECT_TRUE(passes(T, 1)) << c.shape;
     EXPECT_FALSE(passes(last, 1)) << c.shape;
     EXPECT_FALSE(passes(T, 0)) << c.shape;
+  });
+  EXPECT_EQ(cases, 4);
+}
+
+// The same of bias_gradient=softmax_identities, whose keys' part is exactly zero and whose values' part is that of the layer behind: not of its
+// transposed weight, of the micro-batches before, or of what is stored.
+TEST(OpSuite, WithSoftmaxIdentitiesTheBiasIsOfTheStoredQueriesAndOfTheLayerBehind) {
+  OpSizes z;
+  z.attentions = {{2, 129, 3, 64, false, false}, {1, 64, 1, 64, false, false}};
+  int64_t cases = 0;
+  for_each_case(mixed_ops(), z, {.space = Space::host, .seed = 6, .only = "attention_bias_gradient"}, [&](const OpCase& c) {
+    ++cases;
+    const OpTensor &dqkv = c.tensors.front(), &dbias = c.tensors.back(), &weight = c.tensors[c.tensors.size() - 2],
+                   &behind = c.tensors[c.tensors.size() - 3];
+    const int64_t C = dqkv.columns / 3;
+    ASSERT_EQ(weight.count(), C * C);
+    ASSERT_EQ(behind.count(), C);
+    std::vector<Memory> after;
+    for (const OpTensor& t : c.tensors) after.push_back(t.content);
+    after.front() = Memory(Space::host, dqkv.byte_count());
+    convert(after.front(), dqkv.element, view(dqkv.want), dqkv.count());
+    const auto before = [&](int64_t k) { return dbias.role == Role::update ? view(dbias.content, Element::f32)[k] : 0; };
+    struct Fault {
+      bool transposed = false, added = false, stored_values = false;
+      float key = 0;
+    };
+    const auto passes = [&](const Fault& fault) {
+      std::vector<float> bias(static_cast<size_t>(3 * C));
+      for (int64_t k = 0; k < C; ++k) {
+        double q = before(k), v = fault.added ? before(2 * C + k) : 0, stored = before(2 * C + k);
+        for (int64_t row = 0; row < dqkv.rows; ++row) {
+          q += view(after.front(), dqkv.element)[row * 3 * C + k];
+          stored += view(after.front(), dqkv.element)[row * 3 * C + 2 * C + k];
+        }
+        for (int64_t out = 0; out < C; ++out)
+          v += view(behind.content, behind.element)[out] *
+               view(weight.content, weight.element)[fault.transposed ? k * C + out : out * C + k];
+        bias[static_cast<size_t>(k)] = static_cast<float>(q);
+        bias[static_cast<size_t>(C + k)] = k == C / 2 ? fault.key : 0;
+        bias[static_cast<size_t>(2 * C + k)] = static_cast<float>(fault.stored_values ? stored : v);
+      }
+      after.back() = memory_of(Space::host, bias);
+      GateReport report;
+      c.judge(after, c.op + "/softmax_identities", c.shape, report);
+      return report.passed();
+    };
+    EXPECT_TRUE(passes({})) << c.shape;
+    EXPECT_FALSE(passes({.transposed = true})) << c.shape;
+    EXPECT_EQ(passes({.added = true}), dbias.role == Role::output) << c.shape;
+    EXPECT_FALSE(passes({.stored_values = true})) << c.shape;
+    EXPECT_FALSE(passes({.key = 1e-30f})) << c.shape;
+    EXPECT_FALSE(passes({.key = std::nanf("")})) << c.shape;
   });
   EXPECT_EQ(cases, 4);
 }

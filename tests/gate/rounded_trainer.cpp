@@ -48,6 +48,8 @@ class RoundedTrainer final : public gpt2::Trainer {
   }
   void write(gpt2::State which, std::span<const float> values) override {
     state(which).assign(values.begin(), values.end());
+    if (split_moments() && (which == gpt2::State::adam_m || which == gpt2::State::adam_v))
+      for (float& x : state(which)) x = cut(x, 0x80);
     if (which != gpt2::State::parameters) return;
     round(0, false);
     written_ = true;
@@ -111,6 +113,25 @@ class RoundedTrainer final : public gpt2::Trainer {
     }
     return masters_;
   }
+  bool split_moments() const {
+    const auto storage = options_.variants.find("moments");
+    return storage == options_.variants.end() || storage->second == "split" || mistake_ == RoundingMistake::split_although_fp32;
+  }
+  static float cut(float x, uint32_t random) { return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + random) & ~0xffu); }
+  float at_random(float x, uint64_t seed, uint64_t i) const {
+    if (mistake_ == RoundingMistake::moments_cut_off) return cut(x, 0);
+    if (mistake_ == RoundingMistake::moments_to_nearest) return cut(x, 0x80);
+    if (mistake_ == RoundingMistake::moment_seed_of_8_bits) seed &= 0x1ff;  // of two for each step
+    return cut(x, static_cast<uint32_t>(gpt2::combine(seed, i) & 0xffu));
+  }
+  // The lower bytes of the last five elements of both change places.
+  void swap_bytes() {
+    for (size_t i = m_.size() - 5; i < m_.size(); ++i) {
+      const auto m = std::bit_cast<uint32_t>(m_[i]), v = std::bit_cast<uint32_t>(v_[i]);
+      m_[i] = std::bit_cast<float>((m & ~0xff00u) | (v & 0xff00u));
+      v_[i] = std::bit_cast<float>((v & ~0xff00u) | (m & 0xff00u));
+    }
+  }
   void keep_gradients() {
     gradients_.assign(model_.gradients().begin(), model_.gradients().end());
     const uint32_t cut = mistake_ == RoundingMistake::gradients_in_3_bits ? 21 : 16, half = uint32_t{1} << (cut - 1);
@@ -147,9 +168,20 @@ class RoundedTrainer final : public gpt2::Trainer {
         const float g = gradients_[i] * scale;
         m_[i] = a.beta1 * m_[i] + (1.0f - a.beta1) * g;
         v_[i] = a.beta2 * v_[i] + (1.0f - a.beta2) * g * g;
-        masters_[i] -= a.learning_rate * ((m_[i] / c1) / (std::sqrt(v_[i] / c2) + a.eps) + decay * masters_[i]);
+        const float m = m_[i], v = v_[i];
+        if (split_moments()) {
+          const auto step = static_cast<uint64_t>(plan.step);
+          m_[i] = at_random(m, 2 * step, i);
+          v_[i] = at_random(v, 2 * step + 1, i);
+          if (mistake_ == RoundingMistake::low_byte_of_v_lost)
+            v_[i] = std::bit_cast<float>((std::bit_cast<uint32_t>(v) + 0x8000) & ~0xffffu);
+        }
+        const bool stored = mistake_ != RoundingMistake::update_of_unrounded;
+        masters_[i] -=
+            a.learning_rate * (((stored ? m_[i] : m) / c1) / (std::sqrt((stored ? v_[i] : v) / c2) + a.eps) + decay * masters_[i]);
       }
     }
+    if (mistake_ == RoundingMistake::bytes_swapped_at_the_end) swap_bytes();
   }
   void round(uint64_t seed, bool at_random) {
     weights_.resize(masters_.size());

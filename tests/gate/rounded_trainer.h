@@ -1,5 +1,5 @@
 // The mixed trainer as a CPU can play it: fp32 masters, weights rounded to bf16 (nearest or at random), activations and
-// their gradients stored in bf16, the residual stream in fp32, gradients of the blocks' matrices in bf16 by default, which gives way to fp32
+// their gradients stored in bf16, the residual stream in fp32, moments rounded to 16 bits at random unless the variant moments=fp32 is asked for, gradients of the blocks' matrices in bf16 by default, which gives way to fp32
 // where a step has several micro-batches. Right unless a mistake is chosen.
 #pragma once
 #include "experiments/gate/model_gate.h"
@@ -18,6 +18,13 @@ enum class RoundingMistake {
   first_micro_batch_lost,    // its gradients are written over
   gradients_in_3_bits,       // of the blocks' matrices, where they are stored in bf16
   seed_of_8_bits,            // "stochastic" rounding draws the same bits every 256 steps
+  moments_cut_off,           // to 16 bits, towards zero
+  moments_to_nearest,        // to 16 bits, and not at random
+  moment_seed_of_8_bits,     // moments draw the same bits every 256 steps
+  low_byte_of_v_lost,        // v is rounded to its upper half
+  bytes_swapped_at_the_end,  // the last elements have the lower byte of v behind the upper half of m, and the other way round
+  update_of_unrounded,       // parameters move by moments that nobody stores
+  split_although_fp32,       // moments have 16 bits where fp32 was asked for
   written_is_to_nearest,     // masters that were written are not rounded at random before the step that comes
 };
 

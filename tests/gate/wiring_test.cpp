@@ -256,6 +256,36 @@ TEST(Wiring, MistakesOfRoundingAreCaught) {
   EXPECT_TRUE(coarse.contains("gradients"));
 }
 
+// The default of the mixed trainer, which ARightTrainerThatRoundsPasses has. What is stored in fp32 is held to fp32.
+TEST(Wiring, MistakesInMomentsOf16BitsAreCaught) {
+  using M = RoundingMistake;
+  const auto kinds = [](M mistake) { return failing_kinds(judge_rounded(mistake, "nearest")); };
+  for (const M mistake : {M::moments_cut_off, M::moments_to_nearest}) {
+    const auto failing = kinds(mistake);
+    EXPECT_TRUE(failing.contains("adam m") && failing.contains("adam v")) << static_cast<int>(mistake);
+    EXPECT_FALSE(failing.contains("update")) << static_cast<int>(mistake);
+  }
+  const auto lost = kinds(M::low_byte_of_v_lost);
+  EXPECT_TRUE(lost.contains("adam v"));
+  EXPECT_FALSE(lost.contains("adam m"));
+  EXPECT_TRUE(kinds(M::bytes_swapped_at_the_end).contains("adam v"));
+  EXPECT_TRUE(kinds(M::update_of_unrounded).contains("update"));
+}
+
+TEST(Wiring, MomentsAreGrantedTheBitsOfTheirStorageAlone) {
+  EXPECT_EQ(moment_bits_of("mixed", {}), 16) << "the default is split";
+  EXPECT_EQ(moment_bits_of("mixed", {{"moments", "split"}}), 16);
+  EXPECT_EQ(moment_bits_of("mixed", {{"moments", "fp32"}}), 24);
+  EXPECT_EQ(moment_bits_of("fp32", {}), 24);
+  for (const std::string moments : {"fp32", "split"}) {
+    ModelGateOptions o = only_main("mixed");
+    o.variants = {{"moments", moments}};
+    EXPECT_TRUE(check_model(rounded(), o).passed()) << moments;
+    const bool caught = failing_kinds(check_model(rounded(RoundingMistake::split_although_fp32), o)).contains("adam m");
+    EXPECT_EQ(caught, moments == "fp32") << moments;
+  }
+}
+
 GateReport judge_gradients(const std::map<std::string, std::string>& variants, RoundingMistake mistake, bool everything = false) {
   ModelGateOptions o = only_main("mixed");
   o.variants = variants;
@@ -297,15 +327,26 @@ TEST(Wiring, StepsOfSeveralMicroBatchesAreCheckedWhereADefaultGivesWay) {
 
 // Steps far apart, of which the lowest bits are alike.
 TEST(Rounding, WithASeedThatComesBackAfter256StepsIsCaught) {
-  for (const RoundingMistake mistake : {RoundingMistake::none, RoundingMistake::seed_of_8_bits}) {
+  using M = RoundingMistake;
+  const auto failing = [](M mistake, const char* weight_rounding, const char* moments, size_t results) {
     ModelGateOptions o = only_main("mixed");
-    o.weight_rounding = "stochastic";
+    o.weight_rounding = weight_rounding;
+    o.variants = {{"moments", moments}};
     for (const ModelCheck& c : model_checks())
       if (c.name != "rounding") o.without.insert(c.name);
     const GateReport report = check_model(rounded(mistake), o);
-    EXPECT_EQ(report.results.size(), 1u);
-    EXPECT_EQ(report.passed(), mistake == RoundingMistake::none);
-  }
+    EXPECT_EQ(report.results.size(), results) << weight_rounding << " " << moments;
+    std::set<std::string> tensors;
+    for (const CheckResult& r : report.results)
+      if (!r.passed) tensors.insert(r.tensor);
+    return tensors;
+  };
+  using Failing = std::set<std::string>;
+  EXPECT_EQ(failing(M::none, "stochastic", "split", 1), Failing{});
+  EXPECT_EQ(failing(M::seed_of_8_bits, "stochastic", "split", 1), Failing{"logits"});
+  EXPECT_EQ(failing(M::none, "nearest", "split", 1), Failing{});
+  EXPECT_EQ(failing(M::moment_seed_of_8_bits, "nearest", "split", 1), Failing{"m,v"});
+  EXPECT_EQ(failing(M::none, "nearest", "fp32", 0), Failing{});
 }
 
 TEST(Rounding, ThatAResumedRunMakesAnotherWayIsCaught) {

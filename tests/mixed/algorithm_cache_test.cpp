@@ -14,6 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr MatmulAlgorithm kRule = MatmulAlgorithm::search;
+
 class Cache : public ::testing::Test {
  protected:
   ~Cache() override { fs::remove_all(folder_); }
@@ -35,32 +37,78 @@ class Cache : public ::testing::Test {
 
 TEST_F(Cache, FindsInANewProcessWhatItRemembered) {
   {
-    AlgorithmCache cache(file());
-    cache.remember("TN 1x2x3", algorithm(1), 12.5);
-    cache.remember("NN 4x5x6", algorithm(2), 1.0);
+    AlgorithmCache cache(file(), kRule);
+    cache.remember("TN 1x2x3", {algorithm(1), 12.5});
+    cache.remember("NN 4x5x6", {algorithm(2), 1.0});
     cache.save();
   }
-  const AlgorithmCache cache(file());
+  const AlgorithmCache cache(file(), kRule);
   ASSERT_TRUE(cache.find("TN 1x2x3"));
-  EXPECT_TRUE(same(*cache.find("TN 1x2x3"), algorithm(1)));
-  EXPECT_TRUE(same(*cache.find("NN 4x5x6"), algorithm(2)));
+  EXPECT_TRUE(same(cache.find("TN 1x2x3")->algorithm, algorithm(1)));
+  EXPECT_TRUE(same(cache.find("NN 4x5x6")->algorithm, algorithm(2)));
   EXPECT_FALSE(cache.find("TN 1x2x4"));
 }
 
 TEST_F(Cache, KeepsWhatAnEarlierRunFound) {
   {
-    AlgorithmCache cache(file());
-    cache.remember("old", algorithm(1), 1);
+    AlgorithmCache cache(file(), kRule);
+    cache.remember("old", {algorithm(1), 1});
     cache.save();
   }
   {
-    AlgorithmCache cache(file());
-    cache.remember("new", algorithm(2), 1);
+    AlgorithmCache cache(file(), kRule);
+    cache.remember("new", {algorithm(2), 1});
     cache.save();
   }
-  const AlgorithmCache cache(file());
+  const AlgorithmCache cache(file(), kRule);
   EXPECT_TRUE(cache.find("old"));
   EXPECT_TRUE(cache.find("new"));
+}
+
+TEST_F(Cache, FindsTheJoulesOrWhyTimeChose) {
+  {
+    AlgorithmCache cache(file(), kRule);
+    cache.remember("weighed", {algorithm(1), 6889, 4.713});
+    cache.remember("timed", {.algorithm = algorithm(2), .time_us = 6845, .why_by_time = "no counter"});
+    cache.save();
+  }
+  const AlgorithmCache cache(file(), kRule);
+  const auto weighed = cache.find("weighed"), timed = cache.find("timed");
+  ASSERT_TRUE(weighed && timed);
+  EXPECT_EQ(weighed->time_us, 6889);
+  EXPECT_EQ(weighed->joules, 4.713);
+  EXPECT_EQ(weighed->why_by_time, "");
+  EXPECT_EQ(timed->time_us, 6845);
+  EXPECT_EQ(timed->joules, std::nullopt);
+  EXPECT_EQ(timed->why_by_time, "no counter");
+}
+
+// One file, which trainers of other rules and of before the rules write too.
+TEST_F(Cache, EveryRuleFindsItsOwnChoiceAndKeepsTheOthers) {
+  constexpr MatmulAlgorithm kRules[] = {MatmulAlgorithm::search, MatmulAlgorithm::fewest_joules, MatmulAlgorithm::fastest};
+  for (uint64_t i = 0; i < 3; ++i) {
+    AlgorithmCache cache(file(), kRules[i]);
+    EXPECT_FALSE(cache.find("p")) << i;
+    cache.remember("p", {algorithm(i), 1});
+    cache.save();
+  }
+  for (uint64_t i = 0; i < 3; ++i) {
+    const auto found = AlgorithmCache(file(), kRules[i]).find("p");
+    ASSERT_TRUE(found) << i;
+    EXPECT_TRUE(same(found->algorithm, algorithm(i))) << i;
+  }
+}
+
+// Its keys are problems without a rule; what it holds was chosen by time.
+TEST_F(Cache, AFileOfBeforeTheRulesIsOfTheFastest) {
+  const std::string hex(sizeof(cublasLtMatmulAlgo_t) * 2, 'a');
+  write(R"({"schema":"stepscope.matmul-algorithms/1","algorithms":{"p":{"algorithm":")" + hex + R"(","time_us":7.5}}})");
+  EXPECT_FALSE(AlgorithmCache(file(), MatmulAlgorithm::search).find("p"));
+  EXPECT_FALSE(AlgorithmCache(file(), MatmulAlgorithm::fewest_joules).find("p"));
+  const auto found = AlgorithmCache(file(), MatmulAlgorithm::fastest).find("p");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->time_us, 7.5);
+  EXPECT_EQ(found->joules, std::nullopt);
 }
 
 TEST_F(Cache, ADamagedFileIsTheSameAsNone) {
@@ -74,25 +122,25 @@ TEST_F(Cache, ADamagedFileIsTheSameAsNone) {
             "\"}}}",
         std::string(R"({"schema":"stepscope.matmul-algorithms/1","algorithms":7})")}) {
     write(text);
-    AlgorithmCache cache(file());
+    AlgorithmCache cache(file(), kRule);
     EXPECT_FALSE(cache.find("p")) << text;
-    cache.remember("q", algorithm(3), 1);
+    cache.remember("q", {algorithm(3), 1});
     cache.save();
-    EXPECT_TRUE(AlgorithmCache(file()).find("q")) << text;
+    EXPECT_TRUE(AlgorithmCache(file(), kRule).find("q")) << text;
   }
 }
 
 TEST_F(Cache, WhereItCannotWriteItStillRemembers) {
   write("");
-  AlgorithmCache cache(file() / "under-a-file" / "matmul.json");
-  cache.remember("p", algorithm(1), 1);
+  AlgorithmCache cache(file() / "under-a-file" / "matmul.json", kRule);
+  cache.remember("p", {algorithm(1), 1});
   cache.save();
   EXPECT_TRUE(cache.find("p"));
 }
 
 TEST_F(Cache, WithoutAFileItRemembersWithinTheProcess) {
-  AlgorithmCache cache{fs::path()};
-  cache.remember("p", algorithm(1), 1);
+  AlgorithmCache cache(fs::path(), kRule);
+  cache.remember("p", {algorithm(1), 1});
   cache.save();
   EXPECT_TRUE(cache.find("p"));
 }

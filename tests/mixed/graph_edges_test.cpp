@@ -25,26 +25,31 @@ TEST(GraphEdges, OnlyOwnKernelsOfTheListAreSaidToWait) {
 TEST(GraphEdges, OwnKernelsAreThoseOfTheOpsWhetherTheyWaitOrNot) {
   EXPECT_TRUE(is_own_kernel("_ZN4gpt23ops23embedding_forward_kernelEv"));
   EXPECT_TRUE(is_own_kernel("_ZN4gpt23ops14squares_kernelEv"));
+  EXPECT_TRUE(is_own_kernel("_ZN5mixed12_GLOBAL__N_119softmax_bias_kernelEPf"));
+  EXPECT_FALSE(is_own_kernel("_ZN7library14squares_kernelERN5mixed4HeadE"));
   EXPECT_FALSE(is_own_kernel("_ZN7library14squares_kernelEv"));
   EXPECT_FALSE(is_own_kernel(""));
 }
 
 // A kernel of the list without the wait would read what is not written yet; nothing but chance would show it.
 TEST(GraphEdges, ExactlyTheKernelsOfTheListBeginByWaiting) {
-  const std::regex kernel(R"(__global__[^;{]*?\b(\w+_kernel)\s*\([^{]*\{\s*(cuda::wait_for_kernels_before\(\);)?)");
+  const std::regex kernel(R"(__global__[^;{]*?\b(\w+_kernel)\s*\([^{]*\{\s*((gpt2::)?cuda::wait_for_kernels_before\(\);)?)");
   std::set<std::string> seen;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(SOURCE_DIR) / "gpt2" / "ops")) {
-    if (entry.path().extension() != ".cu") continue;
-    std::ifstream in(entry.path());
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    for (std::sregex_iterator it(text.begin(), text.end(), kernel), end; it != end; ++it) {
-      const std::string name = (*it)[1];
-      const std::string mangled = "_ZN4gpt23ops" + std::to_string(name.size()) + name + "Ev";
-      EXPECT_EQ((*it)[2].matched, waits_by_itself(mangled)) << name << " in " << entry.path();
-      if ((*it)[2].matched) seen.insert(name);
+  for (const auto& [folder, space] : {std::pair{"gpt2/ops", "_ZN4gpt23ops"}, std::pair{"mixed/kernels", "_ZN5mixed"}})
+    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(SOURCE_DIR) / folder)) {
+      if (entry.path().extension() != ".cu") continue;
+      std::ifstream in(entry.path());
+      const std::string text{std::istreambuf_iterator<char>(in), {}};
+      for (std::sregex_iterator it(text.begin(), text.end(), kernel), end; it != end; ++it) {
+        const std::string name = (*it)[1];
+        const std::string mangled = space + std::to_string(name.size()) + name + "Ev";
+        EXPECT_EQ((*it)[2].matched, waits_by_itself(mangled)) << name << " in " << entry.path();
+        if ((*it)[2].matched) {
+          EXPECT_TRUE(seen.insert(name).second) << name << " is in both folders";
+        }
+      }
     }
-  }
-  EXPECT_EQ(seen.size(), 13u);
+  EXPECT_EQ(seen.size(), 14u);
 }
 
 }  // namespace

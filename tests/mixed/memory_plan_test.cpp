@@ -136,6 +136,19 @@ TEST(MixedMemoryPlan, SplitMastersTakeSeventeenBitsAParameter) {
   EXPECT_EQ(item->bytes, 264511296);  // 124,475,904 x 17 / 8
 }
 
+// Twice 3 bytes, 746.9 MB of d12, where fp32 takes 995.8: 248,951,808 bytes less, and nothing else changes.
+TEST(MixedMemoryPlan, SplitMomentsTakeSixBytesAParameter) {
+  VariantChoice v = flash();
+  v.moments = Moments::as_fp32;
+  const MemoryPlan whole = plan_memory(d12(4, 1024), v);
+  v.moments = Moments::split;
+  const MemoryPlan plan = plan_memory(d12(4, 1024), v);
+  ASSERT_EQ(plan.items.size(), whole.items.size());
+  for (size_t i = 0; i < plan.items.size(); ++i)
+    EXPECT_EQ(plan.items[i].bytes, plan.items[i].name == "optimizer state" ? 746855424 : whole.items[i].bytes) << plan.items[i].name;
+  EXPECT_EQ(whole.total_bytes() - plan.total_bytes(), 248951808);
+}
+
 // The matrices of 12 layers at C = 768, 84,934,656 elements, take 2 bytes and not 4: 169.9 MB less, and nothing else changes.
 TEST(MixedMemoryPlan, Bf16WeightGradientsTakeHalfOfTheBlocksMatrices) {
   VariantChoice v = flash();
@@ -191,16 +204,19 @@ TEST(MixedMemoryPlan, ColumnSumsOfAttentionLieBehindItsScratch) {
   for (const int64_t batch : {1024, 4096}) {
     const gpt2::TrainerOptions o = d12(batch, 1);
     const AttentionShape shape{batch, 1, 768, 12};
-    v.bias_gradient = BiasGradient::attention_fold;
-    const MemoryPlan plan = plan_memory(o, v);
-    EXPECT_EQ(attention_sums_bytes(v.bias_gradient, shape), batch * 3 * 768 * 4);
-    std::vector<float> scratch(static_cast<size_t>(plan.scratch_bytes / 4));
-    const float* sums = attention_sums(v.bias_gradient, v.attention_backward, v.attention_plan, shape, scratch.data());
-    EXPECT_EQ(sums - scratch.data(), batch * 12 * 64 * 2) << "behind the statistics of a tile for every head";
-    EXPECT_EQ(scratch.data() + scratch.size() - sums, batch * 3 * 768) << batch;
-    v.bias_gradient = BiasGradient::layernorm_fold;
-    EXPECT_EQ(attention_sums(v.bias_gradient, v.attention_backward, v.attention_plan, shape, nullptr), nullptr);
-    EXPECT_LT(plan_memory(o, v).scratch_bytes, plan.scratch_bytes) << batch;
+    for (const BiasGradient bias : {BiasGradient::attention_fold, BiasGradient::softmax_identities}) {
+      v.bias_gradient = bias;
+      const MemoryPlan plan = plan_memory(o, v);
+      EXPECT_EQ(attention_sums_bytes(v.bias_gradient, shape), batch * 3 * 768 * 4);
+      std::vector<float> scratch(static_cast<size_t>(plan.scratch_bytes / 4));
+      const hopper::ColumnSums sums = attention_sums(v.bias_gradient, v.attention_backward, v.attention_plan, shape, scratch.data());
+      EXPECT_EQ(sums.of_q_alone, bias == BiasGradient::softmax_identities);
+      EXPECT_EQ(sums.rows - scratch.data(), batch * 12 * 64 * 2) << "behind the statistics of a tile for every head";
+      EXPECT_EQ(scratch.data() + scratch.size() - sums.rows, batch * 3 * 768) << batch;
+      v.bias_gradient = BiasGradient::layernorm_fold;
+      EXPECT_TRUE(attention_sums(v.bias_gradient, v.attention_backward, v.attention_plan, shape, nullptr) == nullptr);
+      EXPECT_LT(plan_memory(o, v).scratch_bytes, plan.scratch_bytes) << batch;
+    }
   }
 }
 
@@ -223,6 +239,7 @@ TEST(MixedMemoryPlan, TheHeadWithoutLogitsHasSumsInTheScratchAndAFactorForEveryR
 TEST(MixedMemoryPlan, EachItemIsWhatItsNameSays) {
   VariantChoice v = flash();
   v.masters = Masters::as_fp32;
+  v.moments = Moments::as_fp32;
   v.weight_gradients = WeightGradients::as_fp32;
   const MemoryPlan plan = plan_memory(d12(4, 1024), v);
   std::map<std::string, int64_t> bytes;

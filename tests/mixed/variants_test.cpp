@@ -38,6 +38,7 @@ const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers =
     {"adamw", [](const VariantChoice& c) { return static_cast<int>(c.adamw); }},
     {"grad_norm", [](const VariantChoice& c) { return static_cast<int>(c.grad_norm); }},
     {"masters", [](const VariantChoice& c) { return static_cast<int>(c.masters); }},
+    {"moments", [](const VariantChoice& c) { return static_cast<int>(c.moments); }},
     {"weight_gradients", [](const VariantChoice& c) { return static_cast<int>(c.weight_gradients); }},
     {"graph_edges", [](const VariantChoice& c) { return static_cast<int>(c.graph_edges); }},
     {"communication", [](const VariantChoice& c) { return static_cast<int>(c.communication); }},
@@ -88,9 +89,13 @@ TEST(MixedVariants, NamesMeanTheEnumeratorsOfTheSameName) {
   EXPECT_EQ(index("attention_backward", "unfused"), static_cast<int>(AttentionBackward::unfused));
   EXPECT_EQ(index("classifier", "two_pass"), static_cast<int>(Classifier::two_pass));
   EXPECT_EQ(index("step_launch", "stream"), static_cast<int>(StepLaunch::stream));
+  EXPECT_EQ(index("matmul_algorithm", "fastest"), static_cast<int>(MatmulAlgorithm::fastest));
+  EXPECT_EQ(index("matmul_algorithm", "fewest_joules"), static_cast<int>(MatmulAlgorithm::fewest_joules));
   EXPECT_EQ(index("matmul_algorithm", "heuristic"), static_cast<int>(MatmulAlgorithm::heuristic));
   EXPECT_EQ(index("residual_stream", "fp32"), static_cast<int>(ResidualStream::as_fp32));
   EXPECT_EQ(index("residual_gradient", "bf16"), static_cast<int>(ResidualGradient::as_bf16));
+  EXPECT_EQ(index("moments", "fp32"), static_cast<int>(Moments::as_fp32));
+  EXPECT_EQ(index("moments", "split"), static_cast<int>(Moments::split));
   EXPECT_EQ(index("residual_stream", "split"), static_cast<int>(ResidualStream::split));
   EXPECT_EQ(index("residual_gradient", "split"), static_cast<int>(ResidualGradient::split));
 }
@@ -100,24 +105,28 @@ TEST(MixedVariants, TheDefaultsAreWhatTheScreeningFoundFaster) {
   const VariantChoice choice = choose_variants({}, false);
   EXPECT_EQ(choice.masters, Masters::split);
   EXPECT_EQ(choice.graph_edges, GraphEdges::programmatic);
+  EXPECT_EQ(choice.matmul_algorithm, MatmulAlgorithm::search);
   EXPECT_EQ(choice.attention_forward, AttentionForward::hopper);
   EXPECT_EQ(choice.attention_backward, AttentionBackward::hopper);
   EXPECT_EQ(choice.attention_plan, cudnn_here() ? AttentionPlan::measured : AttentionPlan::heuristic);
 }
 
-// Neither split masters nor edges change a bit; a measured plan may.
+// Neither split masters nor edges change a bit, and what is drawn for moments is a function of step and element; a measured plan may.
 TEST(MixedVariants, DeterministicDefaultsRepeat) {
   const VariantChoice choice = choose_variants({}, true);
   EXPECT_EQ(choice.attention_backward, AttentionBackward::hopper);
   EXPECT_EQ(choice.matmul_algorithm, MatmulAlgorithm::heuristic);
   EXPECT_EQ(choice.attention_plan, AttentionPlan::heuristic);
   EXPECT_EQ(choice.masters, Masters::split);
+  EXPECT_EQ(choice.moments, Moments::split);
   EXPECT_EQ(choice.graph_edges, GraphEdges::programmatic);
 }
 
 TEST(MixedVariants, DeterministicRefusesWhatDoesNotRepeat) {
-  EXPECT_THROW(choose_variants({{"matmul_algorithm", "search"}}, true), stepscope::InputError);
-  EXPECT_NO_THROW(choose_variants({{"matmul_algorithm", "search"}}, false));
+  for (const char* measured : {"search", "fewest_joules", "fastest"}) {
+    EXPECT_THROW(choose_variants({{"matmul_algorithm", measured}}, true), stepscope::InputError) << measured;
+    EXPECT_NO_THROW(choose_variants({{"matmul_algorithm", measured}}, false)) << measured;
+  }
   EXPECT_NO_THROW(choose_variants({{"attention_backward", "flash"}}, true));
   if (cudnn_here()) {
     EXPECT_THROW(choose_variants({{"attention_backward", "cudnn"}}, true), stepscope::InputError);
@@ -180,7 +189,7 @@ std::string refusal_of_ranks(const std::map<std::string, std::string>& wanted, g
 
 TEST(MixedVariants, SeveralRanksRefuseWhatTheirUpdateDoesNotDo) {
   NoCommunicator two;
-  for (const auto& [slot, name] : {std::pair{"masters", "split"}, std::pair{"grad_norm", "beside_backward"},
+  for (const auto& [slot, name] : {std::pair{"masters", "split"}, std::pair{"moments", "split"}, std::pair{"grad_norm", "beside_backward"},
                                    std::pair{"adamw", "per_tensor"}, std::pair{"weight_gradients", "bf16"}}) {
     EXPECT_THAT(refusal_of_ranks({{slot, name}}, &two), AllOf(HasSubstr(name), HasSubstr("ranks"))) << slot;
     EXPECT_EQ(refusal_of_ranks({{slot, name}}, nullptr), "") << slot;
@@ -193,6 +202,28 @@ TEST(MixedVariants, SeveralRanksRefuseWhatTheirUpdateDoesNotDo) {
   };
   EXPECT_EQ(of_rows("fp32"), "");
   EXPECT_THAT(of_rows("split"), AllOf(HasSubstr("residual_gradient=split"), HasSubstr("two tensors")));
+}
+
+// search runs there too, and says afterwards that time chose alone.
+TEST(MixedVariants, OnlyProductsByJoulesAloneNeedAnEnergyCounter) {
+  mixed::Run run = run_of_ranks(nullptr);
+  int asked = 0;
+  run.why_no_energy_counter = [&]() -> std::optional<std::string> { return ++asked, "it is a slice"; };
+  const auto refused = [&](const std::string& rule) -> std::string {
+    try {
+      (void)variants().settle(run, {{"matmul_algorithm", rule}}, false);
+    } catch (const stepscope::InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  for (const char* rule : {"search", "fastest", "heuristic"}) EXPECT_EQ(refused(rule), "");
+  const auto standard = variants().settle(run, {}, false);
+  EXPECT_EQ(standard.choice.matmul_algorithm, MatmulAlgorithm::search);
+  EXPECT_EQ(asked, 0);
+  EXPECT_THAT(refused("fewest_joules"), AllOf(HasSubstr("matmul_algorithm=fewest_joules"), HasSubstr("it is a slice")));
+  run.why_no_energy_counter = [] { return std::nullopt; };
+  EXPECT_EQ(refused("fewest_joules"), "");
 }
 
 TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
@@ -220,18 +251,22 @@ TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
   }
 }
 
-TEST(MixedVariants, SeveralRanksKeepMastersAndGradientsInFp32AndSaySo) {
+TEST(MixedVariants, SeveralRanksKeepMastersMomentsAndGradientsInFp32AndSaySo) {
   NoCommunicator two;
   const auto s = variants().settle(run_of_ranks(&two), {}, true);
   EXPECT_EQ(s.choice.masters, Masters::as_fp32);
   EXPECT_EQ(s.variants.at("masters"), "fp32");
   EXPECT_THAT(s.notices, testing::Contains(AllOf(HasSubstr("masters=fp32 runs, not the default split"), HasSubstr("several ranks"))));
+  EXPECT_EQ(s.choice.moments, Moments::as_fp32);
+  EXPECT_EQ(s.variants.at("moments"), "fp32");
+  EXPECT_THAT(s.notices, testing::Contains(AllOf(HasSubstr("moments=fp32 runs, not the default split"), HasSubstr("several ranks"))));
   EXPECT_EQ(s.choice.weight_gradients, WeightGradients::as_fp32);
   EXPECT_EQ(s.variants.at("weight_gradients"), "fp32");
   EXPECT_THAT(s.notices,
               testing::Contains(AllOf(HasSubstr("weight_gradients=fp32 runs, not the default bf16"), HasSubstr("one fp32 arena"))));
   const auto alone = variants().settle(run_of_ranks(nullptr), {}, true).choice;
   EXPECT_EQ(alone.masters, Masters::split);
+  EXPECT_EQ(alone.moments, Moments::split);
   EXPECT_EQ(alone.weight_gradients, WeightGradients::as_bf16);
 }
 

@@ -102,6 +102,34 @@ void expect_gradients_are_derivatives(int64_t T) {
 TEST(Model, GradientIsTheDirectionalDerivativeOfTheLossInEveryTensor) { expect_gradients_are_derivatives(19); }
 TEST(Model, GradientIsTheDerivativeAcrossSeveralRowBlocksOfTheAttention) { expect_gradients_are_derivatives(270); }
 
+// What bias_gradient=softmax_identities of the mixed trainer rests on (mixed/kernels/softmax_bias.cuh), in double, with a causal mask, over
+// two micro-batches that add up and several row blocks of the attention. A key bias shifts all scores of a query alike; a value bias adds
+// itself to the attention's output, whose gradient is that of attproj's output times attproj's weight.
+TEST(Model, OfTheBiasOfQkvAKeysGradientIsZeroAndAValuesFollowsFromAttproj) {
+  ModelConfig config = odd_config();
+  const int64_t T = 150, C = config.channels;
+  config.max_seq_len = T;
+  auto model = lively_model<double>(config, 2, T);
+  for (const uint32_t seed : {11u, 12u}) model.forward_backward(random_tokens(2 * T, config.vocab_size, seed).batch(), 0.5, seed > 11);
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
+  const auto of_layer = [&](std::span<const double> all, Tensor t, int64_t layer) {
+    return all.subspan(static_cast<size_t>(layout[t].offset + layer * layout[t].per_layer), static_cast<size_t>(layout[t].per_layer));
+  };
+  const auto n = static_cast<size_t>(C);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const auto bias = of_layer(model.gradients(), Tensor::qkvb, layer), behind = of_layer(model.gradients(), Tensor::attprojb, layer),
+               weight = of_layer(model.parameters(), Tensor::attprojw, layer);
+    std::vector<double> of_values(n);
+    for (size_t out = 0; out < n; ++out)
+      for (size_t in = 0; in < n; ++in) of_values[in] += behind[out] * weight[out * n + in];
+    EXPECT_LE((relative_l2<double, double>(bias.subspan(2 * n), of_values)), 1e-12) << layer;
+    double keys = 0, queries = 0;
+    for (size_t c = 0; c < n; ++c) keys = std::max(keys, std::abs(bias[n + c])), queries = std::max(queries, std::abs(bias[c]));
+    EXPECT_GT(queries, 1e-4) << layer << ": that of a query is not zero";
+    EXPECT_LE(keys, 1e-13 * queries) << layer;
+  }
+}
+
 TYPED_TEST(BothPrecisions, BackwardAfterForwardGivesTheGradientsOfTheFusedPathBitForBit) {
   const ModelConfig config = odd_config();
   const Tokens tokens = random_tokens(3 * 17, config.vocab_size, 9);

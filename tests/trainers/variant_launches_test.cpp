@@ -30,7 +30,7 @@ Seen look_at(const std::string& trainer, const VariantFacts& v, bool first_of_sl
   const auto file = folder / "profile.json";
   // The smallest model with heads of 64 channels, which the attention for Hopper takes alone.
   const bool of_hopper = v.slot.starts_with("attention_") && v.name.starts_with("hopper");
-  const bool by_its_sums = v.name == "attention_fold";
+  const bool by_its_sums = v.name == "attention_fold" || v.name == "softmax_identities";
   const bool wide_heads = of_hopper || by_its_sums;
   std::string arguments = "profile --trainer " + trainer + " --model " + (wide_heads ? "gpt3:c384" : "tiny") +
                           " --batch-size 2 --seq-len 256 --warmup 1 --steps 1 --traced-steps 1 --no-counters";

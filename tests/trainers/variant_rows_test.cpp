@@ -279,14 +279,17 @@ TEST(VariantRows, AFoldNeedsTheKernelThatItIsFoldedInto) {
 
 TEST(VariantRows, AttentionSumsColumnsWhereItsOwnBackwardRuns) {
   mixed::Run run = mixed_run(small(128, 2, 512));
-  EXPECT_EQ(mixed::variants().settle(run, {}, true).choice.bias_gradient, mixed::BiasGradient::attention_fold);
+  EXPECT_EQ(mixed::variants().settle(run, {}, true).choice.bias_gradient, mixed::BiasGradient::softmax_identities);
   const auto gives_way = [&](const std::map<std::string, std::string>& wanted, const char* why) {
     const auto s = mixed::variants().settle(run, wanted, false);
     EXPECT_EQ(s.choice.bias_gradient, mixed::BiasGradient::layernorm_fold);
-    EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("bias_gradient=layernorm_fold runs, not the default attention_fold"), HasSubstr(why))));
-    std::map<std::string, std::string> with_fold = wanted;
-    with_fold["bias_gradient"] = "attention_fold";
-    EXPECT_THAT(refusal([&] { mixed::variants().settle(run, with_fold, false); }), HasSubstr(why));
+    EXPECT_THAT(s.notices,
+                Contains(AllOf(HasSubstr("bias_gradient=layernorm_fold runs, not the default softmax_identities"), HasSubstr(why))));
+    for (const char* name : {"softmax_identities", "attention_fold"}) {
+      std::map<std::string, std::string> with = wanted;
+      with["bias_gradient"] = name;
+      EXPECT_THAT(refusal([&] { mixed::variants().settle(run, with, false); }), AllOf(HasSubstr(name), HasSubstr(why)));
+    }
   };
   gives_way({{"attention_backward", "flash"}}, "only attention_backward=hopper sums columns");
   gives_way({{"attention_backward", "unfused"}}, "only attention_backward=hopper sums columns");
@@ -306,6 +309,21 @@ TEST(VariantRows, SplitMastersNeedTheKernelOfAllTensors) {
                 mixed::variants().settle(run, {{"adamw", "per_tensor"}, {"masters", "split"}}, false);
               }),
               AllOf(HasSubstr("masters=split"), HasSubstr("per_tensor")));
+}
+
+TEST(VariantRows, SplitMomentsNeedTheKernelOfAllTensorsAndNoFormOfMasters) {
+  const mixed::Run run = mixed_run(small(64, 4, 512));
+  for (const char* masters : {"split", "fp32"}) {
+    const auto s = mixed::variants().settle(run, {{"masters", masters}}, true);
+    EXPECT_EQ(s.choice.moments, mixed::Moments::split) << masters;
+  }
+  const auto s = mixed::variants().settle(run, {{"adamw", "per_tensor"}}, false);
+  EXPECT_EQ(settled(s, "moments"), "fp32");
+  EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("moments=fp32 runs, not the default split"), HasSubstr("per_tensor"))));
+  EXPECT_THAT(refusal([&] {
+                mixed::variants().settle(run, {{"adamw", "per_tensor"}, {"moments", "split"}}, false);
+              }),
+              AllOf(HasSubstr("moments=split"), HasSubstr("per_tensor")));
 }
 
 TEST(VariantRows, Bf16GradientsAreOnlyWrittenOver) {

@@ -1,0 +1,66 @@
+// Whether numbers were rounded at random to fewer bits than fp32 has: each to one of its two neighbours, so that the mean is right. One who
+// cuts off, or rounds to the nearest, leaves no element further off than that; sums over many elements tell them apart.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "experiments/gate/op_memory.h"
+
+namespace gate {
+
+inline constexpr int kFp32Bits = 24, kSplitBits = 16;  // significant bits of fp32 and of a value in three bytes
+
+// The distance of neighbours around `value` that have so many significant bits and fp32's exponents.
+GATE_ANYWHERE inline double spacing(double value, int bits) {
+  constexpr int kLeast = -126;  // exponent of the smallest normal number
+  const int exponent = static_cast<int>(std::bit_cast<uint64_t>(value) >> 52 & 0x7ff) - 1023;
+  return std::bit_cast<double>(static_cast<uint64_t>((exponent > kLeast ? exponent : kLeast) - (bits - 1) + 1023) << 52);
+}
+// The most that rounding to either neighbour changes a number; relative, so that one next to a power of two may pass it.
+GATE_ANYWHERE inline double either_neighbour(double value, int bits) {
+  const double least = spacing(0, bits), relative = std::bit_cast<double>(static_cast<uint64_t>(1023 - (bits - 1)) << 52);
+  return relative * (value < 0 ? -value : value) + least;
+}
+
+// Sums over elements, in units of the distance of neighbours. Of an element p of the way from the nearer zero to the other, the error is 1 - p
+// with the probability p, else -p: its mean is 0, and that of its square p (1 - p).
+struct RoundedAtRandom {
+  double count, error, error_variance, square, square_variance;
+
+  GATE_ANYWHERE void look(double got, double want, int bits) {
+    if (want == 0) return;
+    const double unit = spacing(want, bits), size = (want < 0 ? -want : want) / unit;
+    if (!(size < 0x1p24)) {
+      error = NAN;
+      return;
+    }
+    const double p = size - static_cast<double>(static_cast<int64_t>(size)), q = p * (1 - p),
+                 e = (want < 0 ? want - got : got - want) / unit;
+    count += 1;
+    error += e;
+    error_variance += q;
+    square += e * e - q;
+    square_variance += q * (1 - 3 * q) - q * q;
+  }
+  GATE_ANYWHERE void add(const RoundedAtRandom& o) {
+    count += o.count;
+    error += o.error;
+    error_variance += o.error_variance;
+    square += o.square;
+    square_variance += o.square_variance;
+  }
+  // How far both sums are from 0, in their deviations, beyond `granted` of the distance of neighbours in every element: arithmetic in fp32 is
+  // off by that much, in places by the same in all elements. Squares feel an error of the arithmetic only in second order. Cutting off
+  // makes the error half a distance; rounding to the nearest makes the squares a twelfth less. NaN where anything is not finite.
+  double bias(double granted) const { return deviations(error, granted, error_variance); }
+  double spread() const { return deviations(square, 0.01, square_variance); }
+
+ private:
+  double deviations(double sum, double granted, double variance) const {
+    if (!std::isfinite(sum)) return NAN;
+    return std::fmax(0, std::abs(sum) - granted * count) / std::sqrt(std::fmax(variance, 1));
+  }
+};
+
+}  // namespace gate
