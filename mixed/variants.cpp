@@ -522,7 +522,7 @@ constexpr std::array kRows{
         .name = "fewest_joules",
         .is = variant_value<&VariantChoice::matmul_algorithm, MatmulAlgorithm::fewest_joules>(),
         .help = "of the library's algorithms that take up to a fifth longer than the fastest, the one with the fewest joules, for every "
-                "product of 5 us or more; measured once per shape, which takes about a minute, and remembered",
+                "product of 20 us or more; measured once per shape, which takes about a minute, and remembered",
         .repeats = false,
         .refused = "GPUs whose energy counter cannot be read",
         .refuses = no_energy_counter,

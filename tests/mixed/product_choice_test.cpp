@@ -42,10 +42,10 @@ TEST(ProductChoice, SearchWeighsTiesOfLongProductsTheFastestFirst) {
 
 TEST(ProductChoice, FewestJoulesWeighsEveryProductThatIsMoreThanItsLaunch) {
   const auto order = [](const Micros& times) { return algorithms_to_weigh(MatmulAlgorithm::fewest_joules, times); };
-  EXPECT_THAT(order({11.9, 10, 12.1}), ElementsAre(1, 0));
-  EXPECT_THAT(order({5, 5.5}), ElementsAre(0, 1));
-  EXPECT_THAT(order({4.9, 5}), IsEmpty());
-  EXPECT_THAT(order({13, 12, 11, 10, 11.5}), ElementsAre(3, 2, 4)) << "three at most";
+  EXPECT_THAT(order({23.9, 20, 24.1}), ElementsAre(1, 0));
+  EXPECT_THAT(order({20, 22}), ElementsAre(0, 1));
+  EXPECT_THAT(order({19.9, 20}), IsEmpty());
+  EXPECT_THAT(order({33, 32, 31, 30, 31.5}), ElementsAre(3, 2, 4)) << "three at most";
 }
 
 TEST(ProductChoice, TimeAloneWeighsNothing) {
