@@ -123,6 +123,16 @@ TEST(OpBudgets, LeaveRoomForAttentionWithScoresFarFrom0) {
   }
 }
 
+// One seed in twenty missed the budget while a column of the keys' gradient was a multiple of one sum, which can be near zero by chance.
+TEST(OpBudgets, LeaveRoomForScoresFarFrom0WithAnySeed) {
+  OpSizes z;
+  z.attentions = {{1, 130, 5, 64, true, false}};
+  for (uint64_t seed = 100; seed < 180; ++seed)
+    for_each_case(mixed_ops(), z, {.space = Space::host, .seed = seed, .only = "attention_backward"}, [&](const OpCase& c) {
+      EXPECT_LT(share(mixed_ops(), c, "dqkv", attend(c, z.attentions[0], as_bf16, true).dqkv), 0.9) << seed;
+    });
+}
+
 // Sums of what is rounded, as a kernel of its own reads it.
 TEST(OpBudgets, LeaveRoomForTheBiasGradientOfRoundedAttention) {
   OpSizes z;
