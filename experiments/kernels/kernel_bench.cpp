@@ -164,7 +164,7 @@ class Bench {
     for (size_t i = 0; i < c.tensors.size(); ++i) {
       const OpTensor& t = c.tensors[i];
       if (t.role == Role::input) continue;
-      const auto metrics = gate::compare(kHere, {operands.pointers()[i], t.element}, gate::view(t.want), t.rows, t.columns);
+      const auto metrics = gate::compare(kHere, {operands.pointers()[i], t.element, t.count()}, gate::view(t.want), t.rows, t.columns);
       const auto found = baseline.find(t.name);
       const gate::ErrorMetrics* base = is_baseline || found == baseline.end() ? nullptr : &found->second;
       const auto result = gate::from_metrics(
