@@ -493,7 +493,7 @@ class Checks : public ModelRun {
   void timed_steps() {
     progress("timed steps");
     trainer_.reset();
-    case_ = Case{"main", options_.config, options_.batch_size, options_.seq_len};
+    case_ = as_run({"main", options_.config, options_.batch_size, options_.seq_len});
     if (options_.device != nullptr && options_.with_small_cases) case_ = {"timed", timed_model(), 1, 64};
     TimedStepsOptions o;
     o.again.seed = seed();

@@ -20,6 +20,15 @@ using gpt2::Trainer;
 // In a note.
 std::string place(const Case& c) { return c.name + (c.micro_batches > 1 ? ", steps of several micro-batches" : ""); }
 
+// A variant that was asked for by name, and not the trainer for another reason.
+bool refuses_a_variant(const std::exception& e) { return std::string_view(e.what()).starts_with("--variant "); }
+
+// The same case, with heads of 64 channels where its channels allow that.
+Case with_heads_of_64(Case c) {
+  if (c.config.channels % 64 == 0) c.config.heads = c.config.channels / 64;
+  return c;
+}
+
 constexpr int kDraws = 2;  // of roundings, per comparison
 constexpr int64_t kManyParameters = 10'000'000;
 
@@ -126,7 +135,31 @@ bool ModelRun::is_big() const { return known_parameter_count(case_.config) >= kM
 
 int ModelRun::draws() const { return is_big() || use_again_ ? 1 : kDraws; }
 
+Case ModelRun::as_run(const Case& c) const { return heads_of_64_ && !is_chosen(c) ? with_heads_of_64(c) : c; }
+
+bool ModelRun::is_chosen(const Case& c) const { return c.config == options_.config && options_.config != gate_model(); }
+
 void ModelRun::begin(const Case& c) {
+  if (heads_of_64_) return build(as_run(c));
+  const Case other = is_chosen(c) ? c : with_heads_of_64(c);
+  try {
+    build(c);
+  } catch (const stepscope::InputError& e) {
+    if (options_.variants.empty() || !refuses_a_variant(e) || other.config == c.config) throw;
+    const std::exception_ptr refused = std::current_exception();
+    const std::string note = fmt::format("models of the gate have heads of 64 channels: {}", e.what());
+    try {
+      build(other);
+    } catch (const stepscope::InputError&) {
+      case_ = c;
+      std::rethrow_exception(refused);
+    }
+    heads_of_64_ = true;
+    for (GateReport& r : reports_) r.notes.push_back(note);
+  }
+}
+
+void ModelRun::build(const Case& c) {
   const bool same_options =
       case_.config == c.config && case_.batch_size == c.batch_size && case_.seq_len == c.seq_len && case_.micro_batches == c.micro_batches;
   const bool again = use_again_ && same_options && trainer_ != nullptr;
@@ -144,7 +177,7 @@ void ModelRun::begin(const Case& c) {
 
 bool ModelRun::begin_or_note(const Case& c) {
   const auto not_checked = [&](const std::exception& e) {
-    if (options_.variants.empty() || !std::string_view(e.what()).starts_with("--variant ")) throw;
+    if (options_.variants.empty() || !refuses_a_variant(e)) throw;
     trainer_.reset();
     report().notes.push_back(fmt::format("{}: not checked: {}", place(c), e.what()));
     return false;

@@ -69,8 +69,11 @@ class ModelRun {
   // The oracle's answers to the case at hand.
   ExpectedCache& answers() { return options_.small_answers != nullptr && !is_big() ? *options_.small_answers : own_answers_; }
 
-  // Builds the trainer of a case, or takes the last one again, and writes its parameters.
+  // Builds the trainer of a case, or takes the last one again, and writes its parameters. Where a variant that was asked for by name refuses
+  // one of the gate's own models, that model has heads of 64 channels from then on: some variants know no others.
   void begin(const Case& c);
+  // The case as it is run: with the heads that begin() has found to be needed.
+  Case as_run(const Case& c) const;
   // A variant that was asked for by name may be refused at an odd shape; a default may not.
   bool begin_or_note(const Case& c);
   std::unique_ptr<gpt2::Trainer> make_trainer(int64_t micro_batches);
@@ -120,6 +123,8 @@ class ModelRun {
 
  private:
   void describe(GateReport& r, uint64_t seed) const;
+  void build(const Case& c);
+  bool is_chosen(const Case& c) const;  // its model, by the user
   // One draw says enough, threads share one oracle, and an answer is too large to keep.
   bool is_big() const;
   // In these cases one term of a sum is about as large as the sum, which so rounds at that size with each of its C = 64
@@ -129,6 +134,7 @@ class ModelRun {
   double stress_factor(const Case& c) const;
 
   ExpectedCache own_answers_;  // of the case at hand
+  bool heads_of_64_ = false;   // of the gate's own models
 };
 
 }  // namespace gate

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "experiments/gate/known_model.h"
 #include "experiments/gate/model_gate.h"
 #include "experiments/gate/model_parts.h"
@@ -309,6 +310,41 @@ TEST(Wiring, ARightTrainerWithGradientsInBf16Passes) {
   EXPECT_FALSE(asked(report, "steps update", " x5 "));
   EXPECT_TRUE(asked(report, "steps update", " x1 "));
   EXPECT_TRUE(noted(report, "steps of several micro-batches: not checked: --variant weight_gradients=bf16"));
+}
+
+// A right trainer whose variant knows heads of 64 channels alone.
+TrainerFactory for_heads_of_64(std::set<int64_t>* heads_seen) {
+  return [heads_seen, make = rounded()](const gpt2::TrainerOptions& o) {
+    if (o.model.channels / o.model.heads != 64)
+      throw stepscope::InputError("--variant attention_backward=hopper cannot run at C=" + std::to_string(o.model.channels) + ": heads");
+    heads_seen->insert(o.model.heads);
+    return make(o);
+  };
+}
+
+// The gate's own models have four heads of 16. A variant for heads of 64, asked for by name, is checked with one.
+TEST(Wiring, AVariantForHeadsOf64ChannelsIsChecked) {
+  ModelGateOptions o = only_main("mixed");
+  o.variants = {{"attention_backward", "hopper"}};
+  o.with_small_cases = o.with_steps = o.with_loop = true;
+  std::set<int64_t> heads;
+  const GateReport report = check_model(for_heads_of_64(&heads), o);
+  EXPECT_TRUE(report.passed()) << to_table(report, false);
+  EXPECT_EQ(heads, std::set<int64_t>{1});
+  EXPECT_TRUE(noted(report, "models of the gate have heads of 64 channels: --variant attention_backward=hopper cannot run at C=64"));
+  for (const char* check : {"gradients", "accumulation", "sharp attention", "steps update", "loader"})
+    EXPECT_TRUE(asked(report, check)) << check;
+  EXPECT_TRUE(noted(report, "shape C=208 NH=13: not checked: --variant attention_backward=hopper")) << "no such heads there";
+}
+
+// A model that the user has chosen stays what it is.
+TEST(Wiring, AVariantThatRefusesTheModelAskedForIsRefused) {
+  ModelGateOptions o = only_main("mixed");
+  o.variants = {{"attention_backward", "hopper"}};
+  o.config.layers = 1;
+  std::set<int64_t> heads;
+  EXPECT_THROW(check_model(for_heads_of_64(&heads), o), stepscope::InputError);
+  EXPECT_TRUE(heads.empty());
 }
 
 // As a default it gives way in a trainer for several micro-batches, and their steps are checked.
