@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# beside_llmc.sh with stubs in the place of the compilers and of the script that measures: what is compiled, what is measured, and that nothing is
+# measured where llm.c did not compile or link.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+problems=0
+complain() {
+  echo "beside_llmc_test: $*"
+  problems=1
+}
+mkdir -p "$folder/path" "$folder/tests/device" "$folder/llmc/llmc" "$folder/frontend"
+cp "$here/beside_llmc.sh" "$folder/tests/device"
+stub() { printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod +x "$1"; }
+output='while [ $# -gt 0 ]; do [ "$1" = -o ] && touch "$2"; shift; done'
+stub "$folder/path/nvcc" '[ "$1" = --version ] && { echo "release ${CUDA:-13.0}, V0"; exit 0; }
+echo "nvcc $*" >>'"$folder"'/calls; [ -z "${NVCC_FAILS:-}" ] || exit 1
+'"$output"
+stub "$folder/path/g++" '[ -z "${GXX_FAILS:-}" ] || exit 1
+'"$output"
+stub "$folder/path/python3" 'echo "$*" >>'"$folder"'/measured; [ -z "${ENDS:-}" ]'
+stub "$folder/stepscope" 'exit 0'
+advice='cudaMemAdvise(*out, bytes, cudaMemAdviseSetPreferredLocation, cudaCpuDeviceId)'
+touch "$folder/llmc/train_gpt2.cu" "$folder/frontend/cudnn_frontend.h" "$folder/tokens.bin"
+echo "$advice" >"$folder/llmc/llmc/cuda_utils.cuh"
+beside() { rm -f "$folder/calls" "$folder/measured"; PATH=$folder/path:$PATH "$folder/tests/device/beside_llmc.sh" "$@" >"$folder/said" 2>&1; }
+objects() { beside objects "$folder/llmc" "$folder/frontend"; }
+run() { beside run "$folder/llmc" "$folder/stepscope" "$folder/tokens.bin" "$@"; }
+
+for wrong in "" "objects $folder/frontend $folder/frontend" "objects $folder/llmc $folder/llmc" "run $folder/llmc $folder/stepscope" "other $folder/llmc $folder/frontend"; do
+  # shellcheck disable=SC2086
+  beside $wrong
+  [ $? = 2 ] || complain "'$wrong' does not exit 2"
+done
+CUDA=12.8 objects || complain "objects exits $?: $(cat "$folder/said")"
+grep -qF "$advice" "$folder/llmc/llmc/cuda_utils.cuh" || complain "CUDA 12 changes a line"
+objects && objects || complain "objects exits $? with CUDA 13"
+grep -qF 'cudaMemLocation{cudaMemLocationTypeHost, 0})' "$folder/llmc/llmc/cuda_utils.cuh" || complain "CUDA 13 changes no line"
+[ -f "$folder/llmc/build/train.o" ] && [ -f "$folder/llmc/build/cudnn_att.o" ] || complain "no objects"
+run d12:4:7 d24:32:9 || complain "run exits $?: $(cat "$folder/said")"
+[ "$(grep -c -- '--order theirs,ours,ours,theirs' "$folder/measured")" = 2 ] || complain "not two cases: $(cat "$folder/measured")"
+grep -q -- "--seconds 9 .*-e d24 -b 32 -t 1024 -d 32768 .*--model d24 .*-b 32" "$folder/measured" || complain "another case than d24:32:9: $(tail -n 1 "$folder/measured")"
+ENDS=1 run d12:4:7 && complain "a process that ends by itself exits 0"
+NVCC_FAILS=1 run d12:4:7
+[ $? = 1 ] && [ ! -e "$folder/measured" ] || complain "without llm.c's program something is measured"
+GXX_FAILS=1 objects && complain "cuDNN's part does not compile, exit 0"
+NVCC_FAILS=1 objects && complain "the trainer does not compile, exit 0"
+[ ! -e "$folder/llmc/build/train.o" ] || complain "an old object is left"
+exit $problems
