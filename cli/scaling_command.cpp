@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,8 +61,10 @@ std::vector<Prediction> predict(const ScalingFlags& f) {
   const double one = profiler::scaled_step(parts, links, shape, options, 1).tokens_per_s;
   const double total = f.global_tokens > 0 ? static_cast<double>(f.global_tokens) : parts.tokens;
   std::vector<Prediction> list;
+  std::set<int64_t> seen;
   for (const std::string& word : f.gpus) {
     const int64_t n = std::stoll(word);  // whole(), by the flag's check
+    if (!seen.insert(n).second) continue;
     const double scale = f.strong ? total / static_cast<double>(n) / parts.tokens : 1;
     const profiler::ScaledStep step = profiler::scaled_step(profiler::scaled(parts, scale), links, shape, options, n);
     list.push_back({step, step.tokens_per_s / (one * static_cast<double>(n)) * 100});

@@ -49,7 +49,7 @@ __global__ void gradient_in_place(float* probabilities, const int* targets, int6
   probabilities[i] = v < V ? (probabilities[i] - (v == targets[i / Vp] ? 1.0f : 0.0f)) * scale : 0.0f;
 }
 
-// Largest logit and sum in one read (the online softmax), gradient in the second: two reads and a write instead of five reads and two writes.
+// Largest logit and sum in one read (the online softmax), gradient in the second: two reads and a write instead of four reads and two writes.
 __global__ void online(float* logits, float* losses, const int* targets, int64_t V, int64_t Vp, float scale) {
   float* row = logits + static_cast<int64_t>(blockIdx.x) * Vp;
   const int target = targets[blockIdx.x];

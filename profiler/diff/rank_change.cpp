@@ -30,7 +30,8 @@ Parts parts_of(const ProfileDocument& d) {
 
 int64_t ranks_of(const ProfileDocument& d) { return d.ranks.empty() ? 1 : d.world.size.value_or(static_cast<int64_t>(d.ranks.size())); }
 
-std::string gpus(int64_t n) { return n == 1 ? "1 GPU" : fmt::format("{} GPUs", n); }
+// Ranks of the CPU reference are no GPUs.
+std::string ranks(int64_t n) { return n == 1 ? "1 rank" : fmt::format("{} ranks", n); }
 
 }  // namespace
 
@@ -56,7 +57,7 @@ std::optional<RankChange> rank_change(const ProfileDocument& a, const ProfileDoc
 }
 
 std::string rank_words(const RankChange& c) {
-  std::string text = fmt::format("{} -> {}, on the device {} ms = exposed communication {}", gpus(c.a_ranks), gpus(c.b_ranks),
+  std::string text = fmt::format("{} -> {}, on the device {} ms = exposed communication {}", ranks(c.a_ranks), ranks(c.b_ranks),
                                  change_in_milliseconds(c.step_ns), change_in_milliseconds(c.exposed_ns));
   if (c.wait_ns && c.transfer_ns && c.drain_ns)
     text += fmt::format(" (of B waiting {}, transfer {}, draining {})", milliseconds(c.wait_ns), milliseconds(c.transfer_ns),

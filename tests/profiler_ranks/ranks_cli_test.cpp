@@ -102,7 +102,7 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   EXPECT_EQ(links["fits"].size(), 6u);
   const Outcome one = stepscope("profile --trainer reference --steps 8 --warmup 2 --traced-steps 2 --out " + file("single.json"));
   ASSERT_EQ(one.exit_code, 0) << one.err;
-  const Outcome scaling = stepscope("scaling " + file("single.json") + " --ceilings " + file("links.json") + " --gpus 1,2 --json");
+  const Outcome scaling = stepscope("scaling " + file("single.json") + " --ceilings " + file("links.json") + " --gpus 1,2,1 --json");
   ASSERT_EQ(scaling.exit_code, 0) << scaling.err;
   const json steps = json::parse(scaling.out)["steps"];
   ASSERT_EQ(steps.size(), 2u);
@@ -113,7 +113,7 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   EXPECT_THAT(refused.err, HasSubstr("of several ranks"));
   const Outcome diff = stepscope("diff " + file("single.json") + " " + file("p.json"));
   EXPECT_EQ(diff.exit_code, 0) << diff.err;
-  EXPECT_THAT(diff.out, HasSubstr("1 GPU -> 2 GPUs"));
+  EXPECT_THAT(diff.out, HasSubstr("1 rank -> 2 ranks"));
 }
 
 }  // namespace

@@ -163,7 +163,7 @@ TEST(RankDiff, OneGpuAgainstTwoIsExposedTimePlusSlowerWorkPlusUpdatePlusIdle) {
   EXPECT_DOUBLE_EQ(c.update_ns, -100'000);
   EXPECT_DOUBLE_EQ(c.idle_ns, 0);
   EXPECT_NEAR(c.exposed_ns + c.work_ns + c.update_ns + c.idle_ns + c.rest_ns, c.step_ns, 1e-6);
-  EXPECT_THAT(diff_table(diff, {}), HasSubstr("1 GPU -> 2 GPUs, on the device +0.240 ms = exposed communication +0.300"));
+  EXPECT_THAT(diff_table(diff, {}), HasSubstr("1 rank -> 2 ranks, on the device +0.240 ms = exposed communication +0.300"));
   EXPECT_FALSE(diff_profiles(one, one).ranks);
   const RankChange with_idle = diff_profiles(one, two_ranks()).ranks.value();
   EXPECT_GT(with_idle.idle_ns, 0);
