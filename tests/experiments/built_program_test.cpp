@@ -148,9 +148,10 @@ TEST_F(BuiltPrograms, whether_a_patch_applies_is_known_without_a_build) {
 TEST(ExperimentPatches, of_the_studies_apply_to_this_tree) {
   const fs::path root = SOURCE_DIR;
   if (!fs::exists(root / ".git")) GTEST_SKIP() << "no git repository";
-  for (const auto& entry : fs::directory_iterator(root / "experiments/studies")) {
-    if (entry.path().extension() == ".patch") EXPECT_EQ(why_not_applicable(root, entry.path()), "") << entry.path();
-  }
+  for (const auto& entry : fs::directory_iterator(root / "experiments/studies"))
+    if (entry.path().extension() == ".patch") {
+      EXPECT_EQ(why_not_applicable(root, entry.path()), "") << entry.path();
+    }
 }
 
 }  // namespace
