@@ -3,13 +3,8 @@
 # a cheat that was not run, and every check that is taken away each lower it.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-out=$(mktemp -d)
-trap 'rm -rf "$out"' EXIT
-problems=0
-complain() {
-  echo "score_test: $*"
-  problems=1
-}
+. "$here/../in_folder.sh"
+out=$folder
 
 for patch in "$here"/*.patch; do
   name=$(basename "$patch")

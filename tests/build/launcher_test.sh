@@ -3,9 +3,7 @@
 # its tools.
 set -u
 here=$(cd "$(dirname "$0")/../.." && pwd)
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-problems=0
+. "$here/tests/in_folder.sh"
 complain() {
   echo "launcher_test: $*; it said:"
   sed 's/^/  /' "$folder/said"

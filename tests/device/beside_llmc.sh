@@ -11,19 +11,20 @@ here=$(cd "$(dirname "$0")" && pwd)
 usage() { sed -n '3,6s/^# *//p' "$0" >&2; exit 2; }
 [ $# -ge 3 ] && [ -f "$2/train_gpt2.cu" ] || usage
 llmc=$(cd "$2" && pwd)
+cuda=$(dirname "$(dirname "$(command -v nvcc)")")
 
 case $1 in
 objects)
   [ $# = 3 ] && [ -f "$3/cudnn_frontend.h" ] || usage
   frontend=$(cd "$3" && pwd)
-  cuda=$(dirname "$(dirname "$(command -v nvcc)")")
   if nvcc --version | grep -qE "release 1[3-9]"; then
     sed -i 's/cudaMemAdviseSetPreferredLocation, cudaCpuDeviceId)/cudaMemAdviseSetPreferredLocation, cudaMemLocation{cudaMemLocationTypeHost, 0})/' "$llmc/llmc/cuda_utils.cuh"
   fi
   mkdir -p "$llmc/build" && rm -f "$llmc"/build/*.o && cd "$llmc" || exit 1
   g++ -O3 -std=c++17 -DENABLE_BF16 -DENABLE_CUDNN "-I$frontend" "-I$cuda/include" -c llmc/cudnn_att.cpp -o build/cudnn_att.o &
-  nvcc -O3 --use_fast_math -std=c++17 -gencode arch=compute_90,code=sm_90 -DENABLE_BF16 -DENABLE_CUDNN -c train_gpt2.cu -o build/train.o || exit 1
-  wait $! || exit 1
+  nvcc -O3 --use_fast_math -std=c++17 -gencode arch=compute_90,code=sm_90 -DENABLE_BF16 -DENABLE_CUDNN -c train_gpt2.cu -o build/train.o
+  compiled=$?
+  wait $! && [ $compiled = 0 ] || exit 1
   ;;
 run)
   [ $# -ge 4 ] && [ -x "$3" ] && [ -f "$4" ] || usage
@@ -31,7 +32,7 @@ run)
   shift 4
   [ $# -gt 0 ] || set -- d12:4:11 d12:16:11 d12:64:15 d24:32:15
   # The library that comes with the driver is often there without the name that the linker wants.
-  nvcc "$llmc/build/train.o" "$llmc/build/cudnn_att.o" -o "$llmc/build/train_gpt2cu" "-L$(dirname "$(dirname "$(command -v nvcc)")")/lib64/stubs" \
+  nvcc "$llmc/build/train.o" "$llmc/build/cudnn_att.o" -o "$llmc/build/train_gpt2cu" "-L$cuda/lib64/stubs" \
     -lcublas -lcublasLt -lcudnn -lnvidia-ml || exit 1
   failed=0
   for size; do

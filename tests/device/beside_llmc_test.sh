@@ -3,19 +3,12 @@
 # measured where llm.c did not compile or link.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-problems=0
-complain() {
-  echo "beside_llmc_test: $*"
-  problems=1
-}
+. "$here/../in_folder.sh"
 mkdir -p "$folder/path" "$folder/tests/device" "$folder/llmc/llmc" "$folder/frontend"
 cp "$here/beside_llmc.sh" "$folder/tests/device"
-stub() { printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod +x "$1"; }
 output='while [ $# -gt 0 ]; do [ "$1" = -o ] && touch "$2"; shift; done'
 stub "$folder/path/nvcc" '[ "$1" = --version ] && { echo "release ${CUDA:-13.0}, V0"; exit 0; }
-echo "nvcc $*" >>'"$folder"'/calls; [ -z "${NVCC_FAILS:-}" ] || exit 1
+[ -z "${NVCC_FAILS:-}" ] || exit 1
 '"$output"
 stub "$folder/path/g++" '[ -z "${GXX_FAILS:-}" ] || exit 1
 '"$output"
@@ -24,7 +17,7 @@ stub "$folder/stepscope" 'exit 0'
 advice='cudaMemAdvise(*out, bytes, cudaMemAdviseSetPreferredLocation, cudaCpuDeviceId)'
 touch "$folder/llmc/train_gpt2.cu" "$folder/frontend/cudnn_frontend.h" "$folder/tokens.bin"
 echo "$advice" >"$folder/llmc/llmc/cuda_utils.cuh"
-beside() { rm -f "$folder/calls" "$folder/measured"; PATH=$folder/path:$PATH "$folder/tests/device/beside_llmc.sh" "$@" >"$folder/said" 2>&1; }
+beside() { rm -f "$folder/measured"; PATH=$folder/path:$PATH "$folder/tests/device/beside_llmc.sh" "$@" >"$folder/said" 2>&1; }
 objects() { beside objects "$folder/llmc" "$folder/frontend"; }
 run() { beside run "$folder/llmc" "$folder/stepscope" "$folder/tokens.bin" "$@"; }
 

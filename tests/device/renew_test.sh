@@ -2,17 +2,10 @@
 # renew.sh with stubs in the place of the GPU and of everything that it starts: which steps run, what is kept, and which exit code says so.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-problems=0
-complain() {
-  echo "renew_test: $*"
-  problems=1
-}
+. "$here/../in_folder.sh"
 tree=$folder/tree
 mkdir -p "$tree/tests/device" "$tree/build/release/bin" "$tree/experiments/studies" "$folder/path"
 cp "$here/renew.sh" "$here/sanitize_ops.sh" "$tree/tests/device"
-stub() { printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod +x "$1"; }
 stub "$folder/path/nvidia-smi" 'echo "GPU 0: made up"; [ "${TWO:-}" = "" ] || echo "GPU 1: made up"'
 stub "$folder/path/ninja" 'exit 0'
 stub "$folder/path/ctest" 'echo "$@"; exit ${CTEST:-0}'
