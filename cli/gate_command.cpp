@@ -248,7 +248,7 @@ void run_seeds(const GateFlags& f, int& exit_code) {
     try {
       report = gate::over_seeds(c.name, gate::check_seeds(factory(c.options.trainer), c.options, seeds));
     } catch (const InputError& refused) {
-      if (!std::string_view(refused.what()).starts_with("--variant ")) throw;
+      if (!gate::refuses_a_variant(refused)) throw;
       if (f.json)
         all["configurations"].push_back({{"configuration", c.name}, {"cannot_run", refused.what()}});
       else
@@ -324,7 +324,7 @@ void add_configuration_reports(const GateFlags& f, gate::ExpectedCache& answers,
     try {
       reports.add(gate::check_model(factory(f.trainer), c.options));
     } catch (const stepscope::InputError& refused) {
-      if (!std::string_view(refused.what()).starts_with("--variant ")) throw;
+      if (!gate::refuses_a_variant(refused)) throw;
       // Nothing ran, so there is nothing to certify: the receipt has no report of it.
       fmt::print(stderr, "stepscope: the gate did not check it: {}\n", refused.what());
     }

@@ -4,6 +4,7 @@
 // its state is written first, so no check depends on the trainer's own initialization.
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -11,6 +12,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "experiments/gate/expected.h"
@@ -22,6 +24,9 @@
 #include "gpt2/trainer.h"
 
 namespace gate {
+
+// Whether a trainer refused a variant that was asked for by name, and not to be built for another reason: how gpt2/variant_rows.h begins.
+inline bool refuses_a_variant(const std::exception& e) { return std::string_view(e.what()).starts_with("--variant "); }
 
 using TrainerFactory = std::function<std::unique_ptr<gpt2::Trainer>(const gpt2::TrainerOptions&)>;
 

@@ -20,15 +20,6 @@ using gpt2::Trainer;
 // In a note.
 std::string place(const Case& c) { return c.name + (c.micro_batches > 1 ? ", steps of several micro-batches" : ""); }
 
-// A variant that was asked for by name, and not the trainer for another reason.
-bool refuses_a_variant(const std::exception& e) { return std::string_view(e.what()).starts_with("--variant "); }
-
-// The same case, with heads of 64 channels where its channels allow that.
-Case with_heads_of_64(Case c) {
-  if (c.config.channels % 64 == 0) c.config.heads = c.config.channels / 64;
-  return c;
-}
-
 constexpr int kDraws = 2;  // of roundings, per comparison
 constexpr int64_t kManyParameters = 10'000'000;
 
@@ -135,17 +126,21 @@ bool ModelRun::is_big() const { return known_parameter_count(case_.config) >= kM
 
 int ModelRun::draws() const { return is_big() || use_again_ ? 1 : kDraws; }
 
-Case ModelRun::as_run(const Case& c) const { return heads_of_64_ && !is_chosen(c) ? with_heads_of_64(c) : c; }
+Case ModelRun::with_heads_of_64(Case c) const {
+  const bool chosen_by_user = c.config == options_.config && options_.config != gate_model();
+  if (!chosen_by_user && c.config.channels % 64 == 0) c.config.heads = c.config.channels / 64;
+  return c;
+}
 
-bool ModelRun::is_chosen(const Case& c) const { return c.config == options_.config && options_.config != gate_model(); }
+Case ModelRun::as_run(const Case& c) const { return heads_of_64_ ? with_heads_of_64(c) : c; }
 
 void ModelRun::begin(const Case& c) {
   if (heads_of_64_) return build(as_run(c));
-  const Case other = is_chosen(c) ? c : with_heads_of_64(c);
   try {
     build(c);
   } catch (const stepscope::InputError& e) {
-    if (options_.variants.empty() || !refuses_a_variant(e) || other.config == c.config) throw;
+    const Case other = with_heads_of_64(c);
+    if (!refuses_what_was_asked_for(e) || other.config == c.config) throw;
     const std::exception_ptr refused = std::current_exception();
     const std::string note = fmt::format("models of the gate have heads of 64 channels: {}", e.what());
     try {
@@ -177,7 +172,7 @@ void ModelRun::build(const Case& c) {
 
 bool ModelRun::begin_or_note(const Case& c) {
   const auto not_checked = [&](const std::exception& e) {
-    if (options_.variants.empty() || !refuses_a_variant(e)) throw;
+    if (!refuses_what_was_asked_for(e)) throw;
     trainer_.reset();
     report().notes.push_back(fmt::format("{}: not checked: {}", place(c), e.what()));
     return false;

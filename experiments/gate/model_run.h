@@ -124,7 +124,9 @@ class ModelRun {
  private:
   void describe(GateReport& r, uint64_t seed) const;
   void build(const Case& c);
-  bool is_chosen(const Case& c) const;  // its model, by the user
+  // The case with such heads where its channels allow that and its model is not the user's choice.
+  Case with_heads_of_64(Case c) const;
+  bool refuses_what_was_asked_for(const std::exception& e) const { return !options_.variants.empty() && refuses_a_variant(e); }
   // One draw says enough, threads share one oracle, and an answer is too large to keep.
   bool is_big() const;
   // In these cases one term of a sum is about as large as the sum, which so rounds at that size with each of its C = 64
