@@ -235,8 +235,8 @@ bool Model::begin_gradients() {
 void Model::update() {
   if (exchange_) {
     norm_over_ranks();
-    return exchange_->update<float>(ops::Rounding::nearest, nullptr, masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(),
-                                    stats(), scalars());
+    return exchange_->update(ops::Rounding::nearest, ops::Fp32Weights{masters_.data()}, ops::WholeMoments{adam_m_.data(), adam_v_.data()},
+                             block_gradients(), stats(), scalars());
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
@@ -251,6 +251,6 @@ void Model::update() {
 
 void Model::gather_weights_ahead() { exchange_->gather_ahead(masters_.data()); }
 void Model::gather_all_weights() { exchange_->gather_all(masters_.data()); }
-void Model::warm_up_exchange() { exchange_->warm_up(masters_.data(), gradients_.data(), stats(), scalars()); }
+void Model::warm_up_exchange() { exchange_->warm_up(masters_.data(), block_gradients(), stats(), scalars()); }
 
 }  // namespace fp32

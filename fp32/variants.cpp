@@ -204,9 +204,9 @@ constexpr std::array kRows{
         .needs_ranks = true},
 
     Row{.slot = "gradient_reduction",
-        .name = "fp32",
-        .is = variant_value<&VariantChoice::gradient_reduction, GradientReduction::as_fp32>(),
-        .help = "gradients travel between ranks in fp32",
+        .name = "stored",
+        .is = variant_value<&VariantChoice::gradient_reduction, GradientReduction::as_stored>(),
+        .help = "gradients travel between ranks as they are stored, in fp32",
         .unseen = kOneRank,
         .needs_ranks = true},
     Row{.slot = "gradient_reduction",

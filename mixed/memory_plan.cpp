@@ -88,6 +88,18 @@ int64_t beside_rounded(ResidualGradient gradient) {
   return 0;
 }
 
+// Of a value in the rows that ranks gather, where a split one is joined.
+int64_t gathered_value_bytes(ResidualGradient gradient) {
+  switch (gradient) {
+    case ResidualGradient::split:
+    case ResidualGradient::as_fp32:
+      return kFloat;
+    case ResidualGradient::as_bf16:
+      break;
+  }
+  return kBf16;
+}
+
 bool searches_plans(const VariantChoice& variants) {
   const bool by_cudnn = variants.attention_forward == AttentionForward::cudnn || variants.attention_backward == AttentionBackward::cudnn ||
                         variants.attention_backward == AttentionBackward::cudnn_deterministic;
@@ -108,12 +120,15 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
   plan.parameter_count = plan.layout.total;
-  plan.gradient_arenas = gradient_arenas(variants.weight_gradients, plan.layout);
-  plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction);
+  const auto two_arenas = gradient_arenas(variants.weight_gradients, plan.layout);
+  plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction, two_arenas ? two_arenas->narrow : 0);
   if (plan.ranks) {
     plan.ranks->embedding = variants.embedding_exchange;
     plan.ranks->start = variants.exchange_start;
-    plan.ranks->embedding_row_bytes = C * (of_gradient > 0 ? of_gradient : kBf16);
+    plan.ranks->embedding_row_bytes = C * gathered_value_bytes(variants.residual_gradient);
+    plan.ranks->split_states = two_arenas.has_value() || variants.masters == Masters::split || variants.moments == Moments::split;
+  } else {
+    plan.gradient_arenas = two_arenas;
   }
   plan.recompute = recompute_from_name(o.recompute);
   const int64_t layers_of_gelu = plan.recompute == Recompute::none ? L : 1;

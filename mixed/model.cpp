@@ -2,6 +2,7 @@
 #include "mixed/model.h"
 
 #include <stdexcept>
+#include <type_traits>
 
 #include "gpt2/op_range.h"
 #include "gpt2/ops/column_sums.cuh"
@@ -24,8 +25,7 @@ using gpt2::Tensor;
 void Model::update() {
   if (exchange_) {
     norm_over_ranks();
-    return exchange_->update(rounding_, weights_.data(), masters_.data(), adam_m_.data(), adam_v_.data(), gradients_.data(), stats(),
-                             scalars());
+    return update_over_ranks();
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::grad_norm);
@@ -33,15 +33,14 @@ void Model::update() {
   }
   {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    switch (variants_.moments) {
-      case Moments::as_fp32:
-        update_by(ops::WholeMoments{adam_m_.data(), adam_v_.data()});
-        break;
-      case Moments::split:
-        update_by(split_moments());
-        break;
-    }
+    with_moments([&](const auto& moments) { update_by(moments); });
   }
+}
+
+void Model::update_over_ranks() {
+  with_masters([&](const auto& masters) {
+    with_moments([&](const auto& moments) { exchange_->update(rounding_, masters, moments, block_gradients(), stats(), scalars()); });
+  });
 }
 
 template <class M>
@@ -317,18 +316,22 @@ void ModelOf<R, G>::backward(bool accumulate) {
 // wte already holds the classifier's part of its gradient, so the embedding's part always adds: that of this rank, or of all.
 template <class R, class G>
 void ModelOf<R, G>::embedding_backward(bool accumulate) {
-  const G* rows_of_all = dresidual();
-  const int* tokens = inputs();
-  int64_t batches = B_;
-  if (exchange_ && exchange_->gathers_rows()) {
-    const auto gathered = exchange_->gather_rows(dresidual());
-    rows_of_all = static_cast<const G*>(gathered.rows);
-    tokens = gathered.tokens;
-    batches *= gathered.ranks;
-  }
-  const OpRange range(Pass::backward, kNoLayer, Op::embedding);
-  ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), rows_of_all, tokens, batches, T_, C_, config_.vocab_size,
-                                config_.max_seq_len, accumulate, scratch_.data(), stream_, dresidual_up());
+  const auto add = [&](const auto* rows_of_all, const bf16* upper_halves, const int* tokens, int64_t batches) {
+    const OpRange range(Pass::backward, kNoLayer, Op::embedding);
+    ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), rows_of_all, tokens, batches, T_, C_, config_.vocab_size,
+                                  config_.max_seq_len, accumulate, scratch_.data(), stream_, upper_halves);
+  };
+  if (!exchange_ || !exchange_->gathers_rows()) return add(dresidual(), dresidual_up(), inputs(), B_);
+  // Rows travel in one piece: a split gradient is joined on its way into the buffer.
+  using Row = std::conditional_t<ops::kIsSplit<G>, float, G>;
+  const int64_t values = rows() * C_;
+  const auto gathered = exchange_->gather_rows([&](void* mine, cudaStream_t on) {
+    if constexpr (ops::kIsSplit<G>)
+      ops::join_values(static_cast<float*>(mine), dresidual_up(), dresidual(), 0, values, on);
+    else
+      STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(mine, dresidual(), static_cast<size_t>(values) * sizeof(G), cudaMemcpyDeviceToDevice, on));
+  });
+  add(static_cast<const Row*>(gathered.rows), nullptr, gathered.tokens, B_ * gathered.ranks);
 }
 
 // A residual sum hands its gradient to both branches unchanged: no kernel, dresidual is read by the branch and added to after it. Every

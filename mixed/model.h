@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,7 +11,7 @@
 
 #include "gpt2/cuda/device_buffer.h"
 #include "gpt2/ops.h"
-#include "gpt2/ops/adamw_split.cuh"
+#include "gpt2/ops/adamw_blocks.cuh"
 #include "gpt2/ops/step_model.h"
 #include "gpt2/trainer.h"
 #include "mixed/hopper_products.h"
@@ -44,7 +45,7 @@ class Model : public gpt2::ops::StepModel {
   void write_split_moments(gpt2::State which, std::span<const float> values);
   const bf16* weights() const { return weights_.data(); }
   // Gradients of which some lie in bf16 (weight_gradients=bf16), as the split masters above: read exactly, written rounded to nearest.
-  bool has_narrow_gradients() const { return gradient_arenas_.has_value(); }
+  bool has_narrow_gradients() const { return narrow_gradients_.size() > 0; }
   void zero_narrow_gradients();
   void read_gradients(std::span<float> values);
   void write_gradients(std::span<const float> values);
@@ -88,12 +89,42 @@ class Model : public gpt2::ops::StepModel {
   Head head() const;
 
   gpt2::ops::SplitMasters split_masters() const { return {weights_.data(), masters_low_.data(), masters_up_.data()}; }
+  // With one index for weights and the rest, which lie elsewhere than their weights where ranks divide them: valid from number `held` on,
+  // in a stretch of the arena.
+  gpt2::ops::SplitMasters split_masters_by_held(int64_t held, int64_t arena) const {
+    return {weights_.data() + (arena - held), masters_low_.data(), masters_up_.data()};
+  }
   gpt2::ops::SplitMoments split_moments() const {
     return {moment_up_[0].data(), moment_up_[1].data(), moment_low_[0].data(), moment_low_[1].data()};
   }
-  // AdamW, with moments in either form.
+  // use(WholeMoments or SplitMoments), and use(Fp32Masters or SplitMasters): whichever form there is.
+  template <class Use>
+  void with_moments(const Use& use) const {
+    switch (variants_.moments) {
+      case Moments::as_fp32:
+        return use(gpt2::ops::WholeMoments{adam_m_.data(), adam_v_.data()});
+      case Moments::split:
+        return use(split_moments());
+    }
+  }
+  template <class Use>
+  void with_masters(const Use& use) const {
+    switch (variants_.masters) {
+      case Masters::as_fp32:
+        return use(gpt2::ops::Fp32Masters{weights_.data(), masters_.data()});
+      case Masters::split:
+        return use(split_masters());
+    }
+  }
+  void update_over_ranks();
   template <class M>
   void update_by(const M& moments);
+  // Between the host and a state that is not one fp32 vector. bring puts `count` values of it in fp32 into device memory, take reads them
+  // there: the first is number `held` of what this rank holds, which is number `arena` of all, in the order in which they lie.
+  using Bring = std::function<void(float* to, int64_t held, int64_t arena, int64_t count)>;
+  using Take = std::function<void(const float* from, int64_t held, int64_t arena, int64_t count)>;
+  void read_in_pieces(std::span<float> values, gpt2::State which, const Bring& bring);
+  void write_in_pieces(std::span<const float> values, gpt2::State which, const Take& take);
   bf16* narrow_gradient(gpt2::Tensor t, int64_t layer) const { return narrow_gradients_.data() + gradient_offset(t, layer); }
   // Where gradient_arenas_ is set.
   gpt2::ops::GradientArenas gradients_in_arenas() const { return {gradients_.data(), narrow_gradients_.data(), *gradient_arenas_}; }
@@ -107,16 +138,11 @@ class Model : public gpt2::ops::StepModel {
   void norm_of_gradients();
   void finish_squares();
 
-  // Calls copy(staging, first, count) for pieces of all parameters; staging holds `count` fp32 values.
-  template <class Copy>
-  void in_pieces(const Copy& copy);
-
   gpt2::cuda::DeviceBuffer<bf16> weights_;
   gpt2::cuda::DeviceBuffer<uint16_t> masters_low_;  // empty, as masters_up_, unless masters are split
   gpt2::cuda::DeviceBuffer<uint8_t> masters_up_;
   std::array<gpt2::cuda::DeviceBuffer<bf16>, 2> moment_up_;  // of m and of v; empty, as moment_low_, unless moments are split
   std::array<gpt2::cuda::DeviceBuffer<gpt2::ops::LowByte>, 2> moment_low_;
-  gpt2::cuda::DeviceBuffer<bf16> narrow_gradients_;  // of gradient_arenas_
   gpt2::cuda::DeviceBuffer<unsigned char> activations_, scratch_, workspace_;
   MatmulEngine matmul_;
   HopperProducts hopper_;

@@ -5,6 +5,7 @@
 
 #include "base/counter_rng.h"
 #include "gpt2/op_range.h"
+#include "gpt2/ops/arena_norm.cuh"
 #include "gpt2/ops/grad_norm.cuh"
 #include "mixed/kernels/fill.cuh"
 #include "mixed/model.h"
@@ -19,7 +20,10 @@ using gpt2::Pass;
 
 namespace {
 int64_t split_moment_elements(const VariantChoice& variants, const MemoryPlan& plan) {
-  return variants.moments == Moments::split ? plan.parameter_count : 0;
+  return variants.moments == Moments::split ? plan.divided_elements() : 0;
+}
+int64_t split_master_elements(const VariantChoice& variants, const MemoryPlan& plan) {
+  return variants.masters == Masters::split ? plan.divided_elements() : 0;
 }
 }  // namespace
 
@@ -34,13 +38,12 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
       T_(options.seq_len),
       C_(options.model.channels),
       weights_(plan.whole_elements()),
-      masters_low_(variants.masters == Masters::split ? plan.parameter_count : 0),
-      masters_up_(variants.masters == Masters::split ? ops::split_up_bytes(plan.parameter_count) : 0),
+      masters_low_(split_master_elements(variants, plan)),
+      masters_up_(ops::split_up_bytes(split_master_elements(variants, plan))),
       moment_up_{gpt2::cuda::DeviceBuffer<bf16>(split_moment_elements(variants, plan)),
                  gpt2::cuda::DeviceBuffer<bf16>(split_moment_elements(variants, plan))},
       moment_low_{gpt2::cuda::DeviceBuffer<ops::LowByte>(split_moment_elements(variants, plan)),
                   gpt2::cuda::DeviceBuffer<ops::LowByte>(split_moment_elements(variants, plan))},
-      narrow_gradients_(plan.narrow_gradient_elements()),
       activations_(plan.activation_bytes),
       scratch_(plan.scratch_bytes),
       workspace_(kMatmulWorkspaceBytes),
@@ -51,7 +54,7 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
 
 void Model::round_weights(bool stochastic) {
   const ops::Rounding rounding = stochastic ? ops::Rounding::stochastic : ops::Rounding::nearest;
-  if (exchange_) return exchange_->round_weights(rounding, weights_.data(), masters_.data(), scalars());
+  if (exchange_) return with_masters([&](const auto& masters) { exchange_->round_weights(rounding, masters, scalars()); });
   const OpRange range(Pass::other, kNoLayer, Op::copy);
   switch (variants_.masters) {
     case Masters::as_fp32:
@@ -69,28 +72,50 @@ void Model::zero_split_masters() {
   STEPSCOPE_CUDA_CHECK(cudaMemsetAsync(masters_up_.data(), 0, static_cast<size_t>(masters_up_.bytes()), stream_));
 }
 
-template <class Copy>
-void Model::in_pieces(const Copy& copy) {
+// One rank has room for them where only steps have something.
+void Model::read_in_pieces(std::span<float> values, gpt2::State which, const Bring& bring) {
+  if (exchange_)
+    return exchange_->read(values, held(which),
+                           [&](float* to, const ops::GradientExchange::Stretch& s) { bring(to, s.held, s.arena, s.count); });
   auto* staging = reinterpret_cast<float*>(activations_.data());
   const int64_t most = activations_.bytes() / static_cast<int64_t>(sizeof(float)) / 8 * 8;  // eight share a byte of masters_up_
-  for (int64_t first = 0; first < plan_.parameter_count; first += most) copy(staging, first, std::min(most, plan_.parameter_count - first));
-}
-
-void Model::read_split_masters(std::span<float> values) {
-  in_pieces([&](float* staging, int64_t first, int64_t count) {
-    ops::join_masters(staging, split_masters(), first, count, stream_);
+  for (int64_t first = 0; first < plan_.parameter_count; first += most) {
+    const int64_t count = std::min(most, plan_.parameter_count - first);
+    bring(staging, first, first, count);
     STEPSCOPE_CUDA_CHECK(
         cudaMemcpyAsync(values.data() + first, staging, static_cast<size_t>(count) * sizeof(float), cudaMemcpyDeviceToHost, stream_));
-  });
+  }
   STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
-void Model::write_split_masters(std::span<const float> values) {
-  in_pieces([&](float* staging, int64_t first, int64_t count) {
+void Model::write_in_pieces(std::span<const float> values, gpt2::State which, const Take& take) {
+  if (exchange_)
+    return exchange_->write(values, held(which),
+                            [&](const float* from, const ops::GradientExchange::Stretch& s) { take(from, s.held, s.arena, s.count); });
+  auto* staging = reinterpret_cast<float*>(activations_.data());
+  const int64_t most = activations_.bytes() / static_cast<int64_t>(sizeof(float)) / 8 * 8;
+  for (int64_t first = 0; first < plan_.parameter_count; first += most) {
+    const int64_t count = std::min(most, plan_.parameter_count - first);
     STEPSCOPE_CUDA_CHECK(
         cudaMemcpyAsync(staging, values.data() + first, static_cast<size_t>(count) * sizeof(float), cudaMemcpyHostToDevice, stream_));
-    ops::split_masters(split_masters(), staging, first, count, stream_);
+    take(staging, first, first, count);
+  }
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+void Model::read_split_masters(std::span<float> values) {
+  read_in_pieces(values, gpt2::State::parameters, [&](float* to, int64_t held, int64_t arena, int64_t count) {
+    ops::join_masters(to, split_masters_by_held(held, arena), held, count, stream_);
   });
+}
+
+// Ranks have each other's weights then.
+void Model::write_split_masters(std::span<const float> values) {
+  write_in_pieces(values, gpt2::State::parameters, [&](const float* from, int64_t held, int64_t arena, int64_t count) {
+    ops::split_masters(split_masters_by_held(held, arena), from, held, count, stream_);
+  });
+  if (!exchange_) return;
+  exchange_->gather_all(weights_.data());
   STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
@@ -103,22 +128,16 @@ void Model::zero_split_moments() {
 
 void Model::read_split_moments(gpt2::State which, std::span<float> values) {
   const size_t moment = which == gpt2::State::adam_m ? 0 : 1;
-  in_pieces([&](float* staging, int64_t first, int64_t count) {
-    ops::join_values(staging, moment_up_[moment].data(), moment_low_[moment].data(), first, count, stream_);
-    STEPSCOPE_CUDA_CHECK(
-        cudaMemcpyAsync(values.data() + first, staging, static_cast<size_t>(count) * sizeof(float), cudaMemcpyDeviceToHost, stream_));
+  read_in_pieces(values, which, [&](float* to, int64_t held, int64_t, int64_t count) {
+    ops::join_values(to, moment_up_[moment].data(), moment_low_[moment].data(), held, count, stream_);
   });
-  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
 void Model::write_split_moments(gpt2::State which, std::span<const float> values) {
   const size_t moment = which == gpt2::State::adam_m ? 0 : 1;
-  in_pieces([&](float* staging, int64_t first, int64_t count) {
-    STEPSCOPE_CUDA_CHECK(
-        cudaMemcpyAsync(staging, values.data() + first, static_cast<size_t>(count) * sizeof(float), cudaMemcpyHostToDevice, stream_));
-    ops::split_values(moment_up_[moment].data(), moment_low_[moment].data(), staging, first, count, stream_);
+  write_in_pieces(values, which, [&](const float* from, int64_t held, int64_t, int64_t count) {
+    ops::split_values(moment_up_[moment].data(), moment_low_[moment].data(), from, held, count, stream_);
   });
-  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
 // ---- gradients of which some lie in bf16 ----------------------------------------------------------------------------------
@@ -143,6 +162,13 @@ void Model::zero_narrow_gradients() {
 
 // The host holds the bf16 arena for as long as it converts.
 void Model::read_gradients(std::span<float> values) {
+  if (exchange_)
+    return read_in_pieces(values, gpt2::State::gradients, [&](float* to, int64_t, int64_t arena, int64_t count) {
+      const ops::BlockGradients g = block_gradients();
+      if (arena < g.narrow_elements) return ops::widen_gradients(to, g.narrow + arena, count, stream_);
+      STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(to, g.wide + (arena - g.narrow_elements), static_cast<size_t>(count) * sizeof(float),
+                                           cudaMemcpyDeviceToDevice, stream_));
+    });
   std::vector<bf16> narrow(static_cast<size_t>(narrow_gradients_.size()));
   STEPSCOPE_CUDA_CHECK(
       cudaMemcpyAsync(narrow.data(), narrow_gradients_.data(), narrow.size() * sizeof(bf16), cudaMemcpyDeviceToHost, stream_));
@@ -160,6 +186,13 @@ void Model::read_gradients(std::span<float> values) {
 }
 
 void Model::write_gradients(std::span<const float> values) {
+  if (exchange_)
+    return write_in_pieces(values, gpt2::State::gradients, [&](const float* from, int64_t, int64_t arena, int64_t count) {
+      const ops::BlockGradients g = block_gradients();
+      if (arena < g.narrow_elements) return ops::narrow_gradients(g.narrow + arena, from, count, stream_);
+      STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(g.wide + (arena - g.narrow_elements), from, static_cast<size_t>(count) * sizeof(float),
+                                           cudaMemcpyDeviceToDevice, stream_));
+    });
   std::vector<bf16> narrow(static_cast<size_t>(narrow_gradients_.size()));
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     const auto from = values.subspan(static_cast<size_t>(layout_[row.id].offset), static_cast<size_t>(layout_[row.id].size));
@@ -260,6 +293,6 @@ bool Model::begin_gradients() {
 
 void Model::gather_weights_ahead() { exchange_->gather_ahead(weights_.data()); }
 void Model::gather_all_weights() { exchange_->gather_all(weights_.data()); }
-void Model::warm_up_exchange() { exchange_->warm_up(weights_.data(), gradients_.data(), stats(), scalars()); }
+void Model::warm_up_exchange() { exchange_->warm_up(weights_.data(), block_gradients(), stats(), scalars()); }
 
 }  // namespace mixed

@@ -234,7 +234,7 @@ Refusal no_blocks(const Run& run, const VariantChoice&) {
   if (run.options.communicator != nullptr) return std::string(kByBlocks);
   return std::nullopt;
 }
-Refusal no_gathered_rows(const Run& run, const VariantChoice& choice) {
+Refusal no_gathered_rows(const Run&, const VariantChoice& choice) {
   switch (choice.communication) {
     case Communication::all_reduce:
       return "communication=all_reduce sends nothing before the end of the backward pass";
@@ -243,17 +243,9 @@ Refusal no_gathered_rows(const Run& run, const VariantChoice& choice) {
     case Communication::zero1_ahead:
       break;
   }
-  if (run.options.communicator == nullptr) return std::nullopt;
-  switch (choice.residual_gradient) {
-    case ResidualGradient::split:
-      return "residual_gradient=split has the rows in two tensors, and ranks gather one; use residual_gradient=fp32";
-    case ResidualGradient::as_fp32:
-    case ResidualGradient::as_bf16:
-      break;
-  }
   return std::nullopt;
 }
-// Rows are as wide as the residual gradient, which is not split where they are gathered. A rank sends all but its own part either way.
+// Rows are as wide as the residual gradient, or as fp32 where that is split. A rank sends all but its own part either way.
 Refusal why_dense_embedding(const Run& run, const VariantChoice& choice) {
   if (run.options.communicator == nullptr) return std::nullopt;
   const int64_t rows = run.options.communicator->world().size * run.options.batch_size * run.options.seq_len;
@@ -261,17 +253,7 @@ Refusal why_dense_embedding(const Run& run, const VariantChoice& choice) {
   if (rows * bytes <= run.options.model.padded_vocab * 4) return std::nullopt;
   return fmt::format("the embedding's gradient of {} tokens is more bytes than wte's of {} rows", rows, run.options.model.padded_vocab);
 }
-// Where whole rows would be gathered and halves are refused.
-Refusal why_whole_residual_gradient(const Run& run, const VariantChoice& choice) {
-  VariantChoice whole = choice, halves = choice;
-  whole.residual_gradient = ResidualGradient::as_fp32;
-  halves.residual_gradient = ResidualGradient::split;
-  if (choice.embedding_exchange != EmbeddingExchange::gathered_rows || why_dense_embedding(run, whole)) return std::nullopt;
-  if (no_gathered_rows(run, whole) || !no_gathered_rows(run, halves)) return std::nullopt;
-  return "ranks gather the embedding's rows from one tensor (embedding_exchange=gathered_rows)";
-}
-Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
-  if (run.options.communicator != nullptr) return "the update of several ranks has no kernel for split masters";
+Refusal no_split_masters(const Run&, const VariantChoice& choice) {
   switch (choice.adamw) {
     case AdamWKernel::all_tensors:
       return std::nullopt;
@@ -280,8 +262,7 @@ Refusal no_split_masters(const Run& run, const VariantChoice& choice) {
   }
   return "adamw=per_tensor has no kernel for split masters";
 }
-Refusal no_split_moments(const Run& run, const VariantChoice& choice) {
-  if (run.options.communicator != nullptr) return "the update of several ranks has no kernel for split moments";
+Refusal no_split_moments(const Run&, const VariantChoice& choice) {
   switch (choice.adamw) {
     case AdamWKernel::all_tensors:
       return std::nullopt;
@@ -291,7 +272,6 @@ Refusal no_split_moments(const Run& run, const VariantChoice& choice) {
   return "adamw=per_tensor has no kernel for split moments";
 }
 Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice) {
-  if (run.options.communicator != nullptr) return "ranks exchange gradients in one fp32 arena";
   if (run.options.micro_batches > 1) return std::string(why_no_accumulation_in_bf16);
   switch (choice.zero_grad) {
     case ZeroGrad::overwrite:

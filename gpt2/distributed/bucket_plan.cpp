@@ -1,6 +1,7 @@
 #include "gpt2/distributed/bucket_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 namespace gpt2::distributed {
@@ -18,23 +19,34 @@ void mix(uint64_t& hash, int64_t word) {
 
 }  // namespace
 
-BucketPlan::BucketPlan(const ModelConfig& config, int ranks, int64_t bucket_bytes) : ranks_(ranks), places_(kTensorCount) {
+BucketPlan::BucketPlan(const ModelConfig& config, int ranks, int64_t bucket_bytes, unsigned narrow) : ranks_(ranks), places_(kTensorCount) {
   if (ranks < 1) throw std::logic_error("a bucket plan is for at least one rank");
   const TensorLayout layout = tensor_layout(config);
   const auto row = [](Tensor t) -> const TensorRow& { return kTensorTable[static_cast<size_t>(t)]; };
+  const auto is_narrow = [&](const TensorRow& r) { return (narrow >> static_cast<unsigned>(r.id) & 1u) != 0; };
   for (auto& places : places_) places.resize(static_cast<size_t>(config.layers));
+  // Of the tensors of the layers, those that are `in_bf16`.
+  const auto add_layers = [&](bool in_bf16, int64_t most_bytes) {
+    const int64_t bytes_each = in_bf16 ? 2 : 4;
+    for (int64_t layer = config.layers - 1; layer >= 0; --layer) {
+      for (const TensorRow& r : kTensorTable)
+        if (r.per_layer && is_narrow(r) == in_bf16) add_segment(layout, r, layer);
+      if (layer == 0 || open_elements() * bytes_each >= most_bytes) close_bucket(static_cast<int>(layer), in_bf16);
+    }
+  };
+  if (narrow != 0) {
+    add_layers(true, bucket_bytes);
+    narrow_elements_ = elements_;
+  }
   add_segment(layout, row(Tensor::lnfw), 0);
   add_segment(layout, row(Tensor::lnfb), 0);
-  for (int64_t layer = config.layers - 1; layer >= 0; --layer) {
-    for (const TensorRow& r : kTensorTable)
-      if (r.per_layer) add_segment(layout, r, layer);
-    const int64_t open = elements_ - (buckets_.empty() ? 0 : buckets_.back().begin + buckets_.back().elements);
-    if (layer == 0 || open * static_cast<int64_t>(sizeof(float)) >= bucket_bytes) close_bucket(static_cast<int>(layer));
-  }
+  add_layers(false, narrow != 0 ? std::numeric_limits<int64_t>::max() : bucket_bytes);
   add_segment(layout, row(Tensor::wpe), 0);
   add_segment(layout, row(Tensor::wte), 0);
-  close_bucket(kAfterEmbedding);
+  close_bucket(kAfterEmbedding, false);
 }
+
+int64_t BucketPlan::open_elements() const { return elements_ - (buckets_.empty() ? 0 : buckets_.back().begin + buckets_.back().elements); }
 
 void BucketPlan::add_segment(const TensorLayout& layout, const TensorRow& row, int64_t layer) {
   const TensorSpan& span = layout[row.id];
@@ -44,10 +56,10 @@ void BucketPlan::add_segment(const TensorLayout& layout, const TensorRow& row, i
 }
 
 // Its end is padded, so that every rank's slice is whole blocks.
-void BucketPlan::close_bucket(int ready_after) {
-  const int64_t begin = buckets_.empty() ? 0 : buckets_.back().begin + buckets_.back().elements;
-  const int64_t elements = up_to(elements_ - begin, ranks_ * kBlock);
-  buckets_.push_back({begin, elements, ready_after});
+void BucketPlan::close_bucket(int ready_after, bool narrow) {
+  const int64_t begin = elements_ - open_elements();
+  const int64_t elements = up_to(open_elements(), ranks_ * kBlock);
+  buckets_.push_back({begin, elements, ready_after, narrow});
   elements_ = begin + elements;
 }
 
@@ -88,7 +100,7 @@ uint64_t BucketPlan::fingerprint() const {
   for (const Segment& s : segments_)
     for (const int64_t word : {static_cast<int64_t>(s.tensor), s.layer, s.file, s.arena, s.size}) mix(hash, word);
   for (const Bucket& b : buckets_)
-    for (const int64_t word : {b.begin, b.elements, static_cast<int64_t>(b.ready_after)}) mix(hash, word);
+    for (const int64_t word : {b.begin, b.elements, static_cast<int64_t>(b.ready_after), static_cast<int64_t>(b.narrow)}) mix(hash, word);
   return hash;
 }
 

@@ -2,6 +2,9 @@
 // lnf, the last layer … layer 0, then wpe and wte, whose gradient is always the last. It is cut into buckets of whole layers, each of
 // which is one collective, and every bucket into equal slices, one per rank.
 //
+// Where the gradients of some tensors lie in bf16 (`narrow`), the arena begins with these, layer by layer, in buckets of their own. What else
+// the layers and lnf have is little (d12: 0.1% of the parameters): it is one bucket, which layer 0 completes. wpe and wte follow as ever.
+//
 // Pure functions of (model, ranks, bucket size): every rank computes the same plan. What a user sees (states, checkpoints, the index that
 // stochastic rounding draws from) stays in the order of the tensor table, the "file order".
 #pragma once
@@ -32,6 +35,7 @@ struct Bucket {
   int64_t begin = 0;  // in the arena
   int64_t elements = 0;
   int ready_after = kAfterEmbedding;  // the layer whose backward pass completes it
+  bool narrow = false;                // its gradients lie in bf16, else in fp32
 };
 
 // One block of the arena, as kernels read it.
@@ -44,11 +48,14 @@ struct ArenaBlock {
 
 class BucketPlan {
  public:
-  // A bucket is closed by the layer that brings it to `bucket_bytes` of fp32 gradients. ranks >= 1.
-  BucketPlan(const ModelConfig& config, int ranks, int64_t bucket_bytes);
+  // A bucket is closed by the layer that brings it to `bucket_bytes` of gradients as they lie. ranks >= 1. narrow: tensors of layers whose
+  // gradients lie in bf16, as bits of their rows.
+  BucketPlan(const ModelConfig& config, int ranks, int64_t bucket_bytes, unsigned narrow = 0);
 
   int ranks() const { return ranks_; }
   int64_t elements() const { return elements_; }  // of the arena
+  // Those of narrow buckets, which come first. A gradient in bf16 has the place of its parameter; one in fp32 a place less by this.
+  int64_t narrow_elements() const { return narrow_elements_; }
   const std::vector<Segment>& segments() const { return segments_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }  // in the order in which they become ready
   // Where a tensor of a layer begins in the arena; layer 0 for tensors that no layer owns.
@@ -69,10 +76,12 @@ class BucketPlan {
 
  private:
   void add_segment(const TensorLayout& layout, const TensorRow& row, int64_t layer);
-  void close_bucket(int ready_after);
+  int64_t open_elements() const;  // behind the last bucket
+  void close_bucket(int ready_after, bool narrow);
 
   int ranks_;
   int64_t elements_ = 0;
+  int64_t narrow_elements_ = 0;
   std::vector<Segment> segments_;
   std::vector<Bucket> buckets_;
   std::vector<std::vector<int64_t>> places_;  // [tensor][layer]

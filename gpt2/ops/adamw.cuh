@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "gpt2/distributed/bucket_plan.h"
 #include "gpt2/ops/gradient_arenas.h"
 #include "gpt2/ops/step_scalars.h"
 #include "gpt2/ops/storage.cuh"
@@ -55,17 +54,5 @@ void split_values(bf16* up, LowByte* low, const float* in, int64_t first, int64_
 // weights = masters rounded, after the masters were written from outside. stochastic: with scalars->rounding_seed, so that a run that
 // goes on from saved master weights computes with the same bf16 weights as one that was never stopped. scalars may be null for nearest.
 void round_parameters(Rounding rounding, bf16* weights, const float* masters, int64_t n, const StepScalars* scalars, cudaStream_t stream);
-
-// The same update of `count` blocks of an arena, element for element. Gradients and `weights` are whole arenas. `m` and `v` hold these
-// blocks one after the other; so do `masters` where S is bf16, and where it is float `masters` is the arena of the weights. The index that
-// random bits are drawn from is that of the file order.
-template <class S>
-void adamw_blocks(Rounding rounding, S* weights, float* masters, float* m, float* v, const float* gradients,
-                  const distributed::ArenaBlock* blocks, int64_t count, const StepScalars* scalars, const float* clip_scale,
-                  cudaStream_t stream);
-
-// round_parameters of blocks: `masters` as above.
-void round_blocks(Rounding rounding, bf16* weights, const float* masters, const distributed::ArenaBlock* blocks, int64_t count,
-                  const StepScalars* scalars, cudaStream_t stream);
 
 }  // namespace gpt2::ops

@@ -2,62 +2,11 @@
 #include "gpt2/ops/adamw_split.cuh"
 
 #include "gpt2/ops/adamw_update.cuh"
-#include "gpt2/ops/split_master.cuh"
 
 namespace gpt2::ops {
 namespace {
 
 constexpr int kThreads = kUpdateThreads;
-
-struct Eight {
-  SplitMaster of[kEight];
-};
-
-__device__ __forceinline__ Eight load_eight(const SplitMasters& s, int64_t first) {
-  const uint4 weight = *reinterpret_cast<const uint4*>(s.weights + first);
-  const uint4 low = *reinterpret_cast<const uint4*>(s.low + first);
-  const uint32_t up = s.up[first / kEight];
-  const uint32_t weights[4] = {weight.x, weight.y, weight.z, weight.w}, lows[4] = {low.x, low.y, low.z, low.w};
-  Eight e;
-#pragma unroll
-  for (int i = 0; i < kEight; ++i)
-    e.of[i] = {static_cast<uint16_t>(weights[i / 2] >> (i % 2 * 16)), static_cast<uint16_t>(lows[i / 2] >> (i % 2 * 16)),
-               (up >> i & 1u) != 0};
-  return e;
-}
-
-__device__ __forceinline__ void store_eight(const SplitMasters& s, int64_t first, const Eight& e) {
-  uint32_t weights[4], lows[4], up = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    weights[i] = e.of[2 * i].weight | static_cast<uint32_t>(e.of[2 * i + 1].weight) << 16;
-    lows[i] = e.of[2 * i].low | static_cast<uint32_t>(e.of[2 * i + 1].low) << 16;
-  }
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) up |= static_cast<uint32_t>(e.of[i].up ? 1 : 0) << i;
-  *reinterpret_cast<uint4*>(s.weights + first) = make_uint4(weights[0], weights[1], weights[2], weights[3]);
-  *reinterpret_cast<uint4*>(s.low + first) = make_uint4(lows[0], lows[1], lows[2], lows[3]);
-  s.up[first / kEight] = static_cast<uint8_t>(up);
-}
-
-// One by one, for the elements that are left or no multiple of a pack.
-__device__ __forceinline__ SplitMaster load_one(const SplitMasters& s, int64_t i, uint32_t up) {
-  return {__bfloat16_as_ushort(s.weights[i]), s.low[i], (up >> (i % kEight) & 1u) != 0};
-}
-__device__ __forceinline__ void store_one(const SplitMasters& s, int64_t i, const SplitMaster& x, uint32_t& up) {
-  s.weights[i] = __ushort_as_bfloat16(x.weight);
-  s.low[i] = x.low;
-  up |= static_cast<uint32_t>(x.up ? 1 : 0) << (i % kEight);
-}
-
-template <bool kStochastic>
-__device__ __forceinline__ SplitMaster split(float master, uint32_t seed, int64_t i) {
-  if constexpr (kStochastic)
-    return split_randomly(__float_as_uint(master), random_bits(seed, i));
-  else
-    return split_nearest(__float_as_uint(master));
-}
-__device__ __forceinline__ float joined(const SplitMaster& s) { return __uint_as_float(join(s)); }
 
 // Eight elements per thread over all parameters. kPacks: they move in packs, and no pack straddles two tensors.
 template <bool kPacks, bool kStochastic, class Moments, class Table>
@@ -79,7 +28,7 @@ __global__ void __launch_bounds__(kThreads, kPacks && !kStochastic ? 4 : 1)  // 
     Pack<kEight> p;
 #pragma unroll
     for (int i = 0; i < kEight; ++i) p.v[i] = joined(e.of[i]);
-    update(moments, p, gg, first, k, decay, scale);
+    update(moments, p, gg, first, first, k, decay, scale);
 #pragma unroll
     for (int i = 0; i < kEight; ++i) e.of[i] = split<kStochastic>(p.v[i], seed, first + i);
     store_eight(s, first, e);
@@ -89,7 +38,7 @@ __global__ void __launch_bounds__(kThreads, kPacks && !kStochastic ? 4 : 1)  // 
     for (int64_t i = first; i < n && i < first + kEight; ++i) {
       Pack<1> p{{joined(load_one(s, i, up))}};
       const int row = row_of(i, table);
-      update(moments, p, gradients_at<1>(g, i, row, table), i, k, decay_of(row, table, k), scale);
+      update(moments, p, gradients_at<1>(g, i, row, table), i, i, k, decay_of(row, table, k), scale);
       store_one(s, i, split<kStochastic>(p.v[0], seed, i), up_after);
     }
     s.up[first / kEight] = static_cast<uint8_t>(up_after);

@@ -1,8 +1,9 @@
-// What every AdamW kernel is made of: the update of one element and of a pack, and where a tensor ends, whether it decays and where
-// its gradient lies. Private to adamw*.cu.
+// What every AdamW kernel is made of: the update of one element and of a pack, the two forms of masters, and where a tensor ends, whether
+// it decays and where its gradient lies. Private to adamw*.cu.
 #pragma once
 #include "gpt2/ops/adamw_split.cuh"
 #include "gpt2/ops/random_bits.cuh"
+#include "gpt2/ops/split_master.cuh"
 
 namespace gpt2::ops {
 
@@ -87,11 +88,12 @@ __device__ __forceinline__ void update_parameter(float& p, float m, float v, con
   p = fmaf(-k.learning_rate, fmaf(decay, p, direction), p);
 }
 
-// Moments of elements [first, first + N), and p by them. first is a multiple of N. clip_scale: StepStats::clip_scale; where the step is left
-// out, everything stays what it is.
+// Moments of elements [first, first + N) of their vectors, and p by them. drawn: the place of the first in the order of the tensor table, by
+// which moments are rounded at random. Both are multiples of N. clip_scale: StepStats::clip_scale; where the step is left out, everything
+// stays what it is.
 template <int N>
-__device__ __forceinline__ void update(const WholeMoments& moments, Pack<N>& p, const Pack<N>& g, int64_t first, const StepScalars& k,
-                                       float decay, float clip_scale) {
+__device__ __forceinline__ void update(const WholeMoments& moments, Pack<N>& p, const Pack<N>& g, int64_t first, int64_t /*drawn*/,
+                                       const StepScalars& k, float decay, float clip_scale) {
   Pack<N> m = load<N>(moments.m + first), v = load<N>(moments.v + first);
   if (clip_scale != kLeftOut) {
 #pragma unroll
@@ -103,11 +105,11 @@ __device__ __forceinline__ void update(const WholeMoments& moments, Pack<N>& p, 
   store(moments.m + first, m);
   store(moments.v + first, v);
 }
-__device__ __forceinline__ void update(const SplitMoments& moments, Pack<1>& p, const Pack<1>& g, int64_t i, const StepScalars& k,
-                                       float decay, float clip_scale) {
+__device__ __forceinline__ void update(const SplitMoments& moments, Pack<1>& p, const Pack<1>& g, int64_t i, int64_t drawn,
+                                       const StepScalars& k, float decay, float clip_scale) {
   if (clip_scale == kLeftOut) return;
-  const MomentBytes random(k.rounding_seed, i >> 3);
-  const auto at = static_cast<int>(i & 7);
+  const MomentBytes random(k.rounding_seed, drawn >> 3);
+  const auto at = static_cast<int>(drawn & 7);
   float m = load_value<1>(moments.m_low, moments.m_up, i).v[0], v = load_value<1>(moments.v_low, moments.v_up, i).v[0];
   update_moments(g.v[0] * clip_scale, m, v, k);
   const uint32_t m_split = split_bits_randomly(m, random.of_m(at));
@@ -117,13 +119,13 @@ __device__ __forceinline__ void update(const SplitMoments& moments, Pack<1>& p, 
   store_split(moments.v_low + i, moments.v_up + i, v_split);
 }
 // What was loaded is stored even where the step is left out: nothing then keeps the loads from being asked for at once with all others.
-__device__ __forceinline__ void update(const SplitMoments& moments, Pack<8>& p, const Pack<8>& g, int64_t first, const StepScalars& k,
-                                       float decay, float clip_scale) {
+__device__ __forceinline__ void update(const SplitMoments& moments, Pack<8>& p, const Pack<8>& g, int64_t first, int64_t drawn,
+                                       const StepScalars& k, float decay, float clip_scale) {
   SplitPack m_packed = load_split(moments.m_low + first, moments.m_up + first),
             v_packed = load_split(moments.v_low + first, moments.v_up + first);
   if (clip_scale != kLeftOut) {
     Pack<8> m = floats(m_packed), v = floats(v_packed);
-    const MomentBytes random(k.rounding_seed, first >> 3);
+    const MomentBytes random(k.rounding_seed, drawn >> 3);
     uint32_t m_split[8], v_split[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -138,6 +140,86 @@ __device__ __forceinline__ void update(const SplitMoments& moments, Pack<8>& p, 
   store_split(moments.m_low + first, moments.m_up + first, m_packed);
   store_split(moments.v_low + first, moments.v_up + first, v_packed);
 }
+
+// ---- weights rounded from masters in fp32 -------------------------------------------------------------------------------------
+
+// Adding random bits below the bf16 digits and cutting them off rounds up with the probability of the part that is cut off. Infinities
+// and NaN take the other way, or the carry would make other numbers of them.
+__device__ __forceinline__ bf16 round_stochastically(float x, uint32_t random) {
+  if (!isfinite(x)) return __float2bfloat16_rn(x);
+  const uint32_t bits = (__float_as_uint(x) + random) & 0xffff0000u;
+  return __float2bfloat16_rn(__uint_as_float(bits));
+}
+
+template <bool kStochastic>
+__device__ __forceinline__ bf16 round_weight(float x, uint32_t seed, int64_t i) {
+  if constexpr (kStochastic)
+    return round_stochastically(x, random_bits(seed, i));
+  else
+    return __float2bfloat16_rn(x);
+}
+
+template <int N, bool kStochastic>
+__device__ __forceinline__ void store_weights(bf16* out, const Pack<N>& x, uint32_t seed, int64_t first) {
+  Pack<N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = __bfloat162float(round_weight<kStochastic>(x.v[i], seed, first + i));
+  store(out, r);
+}
+
+// ---- masters that are split ---------------------------------------------------------------------------------------------------
+
+struct Eight {
+  SplitMaster of[kEight];
+};
+
+__device__ __forceinline__ Eight load_eight(const SplitMasters& s, int64_t first) {
+  const uint4 weight = *reinterpret_cast<const uint4*>(s.weights + first);
+  const uint4 low = *reinterpret_cast<const uint4*>(s.low + first);
+  const uint32_t up = s.up[first / kEight];
+  const uint32_t weights[4] = {weight.x, weight.y, weight.z, weight.w}, lows[4] = {low.x, low.y, low.z, low.w};
+  Eight e;
+#pragma unroll
+  for (int i = 0; i < kEight; ++i)
+    e.of[i] = {static_cast<uint16_t>(weights[i / 2] >> (i % 2 * 16)), static_cast<uint16_t>(lows[i / 2] >> (i % 2 * 16)),
+               (up >> i & 1u) != 0};
+  return e;
+}
+
+__device__ __forceinline__ void store_eight(const SplitMasters& s, int64_t first, const Eight& e) {
+  uint32_t weights[4], lows[4], up = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    weights[i] = e.of[2 * i].weight | static_cast<uint32_t>(e.of[2 * i + 1].weight) << 16;
+    lows[i] = e.of[2 * i].low | static_cast<uint32_t>(e.of[2 * i + 1].low) << 16;
+  }
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) up |= static_cast<uint32_t>(e.of[i].up ? 1 : 0) << i;
+  *reinterpret_cast<uint4*>(s.weights + first) = make_uint4(weights[0], weights[1], weights[2], weights[3]);
+  *reinterpret_cast<uint4*>(s.low + first) = make_uint4(lows[0], lows[1], lows[2], lows[3]);
+  s.up[first / kEight] = static_cast<uint8_t>(up);
+}
+
+// One by one, for the elements that are left or no multiple of a pack.
+__device__ __forceinline__ SplitMaster load_one(const SplitMasters& s, int64_t i, uint32_t up) {
+  return {__bfloat16_as_ushort(s.weights[i]), s.low[i], (up >> (i % kEight) & 1u) != 0};
+}
+__device__ __forceinline__ void store_one(const SplitMasters& s, int64_t i, const SplitMaster& x, uint32_t& up) {
+  s.weights[i] = __ushort_as_bfloat16(x.weight);
+  s.low[i] = x.low;
+  up |= static_cast<uint32_t>(x.up ? 1 : 0) << (i % kEight);
+}
+
+template <bool kStochastic>
+__device__ __forceinline__ SplitMaster split(float master, uint32_t seed, int64_t i) {
+  if constexpr (kStochastic)
+    return split_randomly(__float_as_uint(master), random_bits(seed, i));
+  else
+    return split_nearest(__float_as_uint(master));
+}
+__device__ __forceinline__ float joined(const SplitMaster& s) { return __uint_as_float(join(s)); }
+
+// ---- where a tensor ends and its gradient lies --------------------------------------------------------------------------------
 
 __device__ __forceinline__ int row_of(int64_t i, const DecayTable& table) {
   int row = 0;

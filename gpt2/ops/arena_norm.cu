@@ -12,33 +12,41 @@ using distributed::kBlock;
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kFinishThreads = 1024;
-constexpr int kPerTurn = kWarp * 4;  // elements that a warp loads at once
 
 __device__ __forceinline__ double square(float x) { return static_cast<double>(x) * static_cast<double>(x); }
 
-// One warp per arena block: lane l takes elements 4l..4l+3 of every 128, in double.
+// This lane's part of a block's sum: elements N l to N l + N - 1 of every 32 N. N values are 16 bytes.
+template <int N, class S>
+__device__ __forceinline__ double lane_squares(const S* g, int valid, int lane) {
+  constexpr int kPerTurn = kWarp * N;  // elements that a warp loads at once
+  double sum = 0;
+  if (valid == kBlock) {
+#pragma unroll
+    for (int at = 0; at < static_cast<int>(kBlock); at += kPerTurn) {
+      const Pack<N> x = load<N>(g + at + N * lane);
+#pragma unroll
+      for (int k = 0; k < N; ++k) sum += square(x.v[k]);
+    }
+  } else {
+    for (int at = N * lane; at < valid; at += kPerTurn)
+      for (int k = at; k < at + N && k < valid; ++k) sum += square(to_float(g[k]));
+  }
+  return sum;
+}
+
+// One warp per arena block, in double.
 __global__ void __launch_bounds__(kThreads)
-    block_squares_kernel(double* __restrict__ sums, double* __restrict__ loss_out, const float* __restrict__ gradients,
+    block_squares_kernel(double* __restrict__ sums, double* __restrict__ loss_out, const BlockGradients gradients,
                          const ArenaBlock* __restrict__ blocks, int64_t count, const StepStats* __restrict__ stats) {
   if (blockIdx.x == 0 && threadIdx.x == 0) *loss_out = stats->loss;
   const int64_t i = blockIdx.x * static_cast<int64_t>(kWarps) + threadIdx.x / kWarp;
   if (i >= count) return;
   const int lane = threadIdx.x % kWarp;
   const ArenaBlock block = blocks[i];
-  const float* g = gradients + block.arena;
-  double sum = 0;
-  if (block.valid == kBlock) {
-#pragma unroll
-    for (int at = 0; at < static_cast<int>(kBlock); at += kPerTurn) {
-      const Pack<4> x = load<4>(g + at + 4 * lane);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) sum += square(x.v[k]);
-    }
-  } else {
-    for (int at = 4 * lane; at < block.valid; at += kPerTurn)
-      for (int k = at; k < at + 4 && k < block.valid; ++k) sum += square(g[k]);
-  }
-  sum = warp_sum(sum);
+  const double mine = block.arena < gradients.narrow_elements
+                          ? lane_squares<kPack<bf16>>(gradients.narrow + block.arena, block.valid, lane)
+                          : lane_squares<kPack<float>>(gradients.wide + (block.arena - gradients.narrow_elements), block.valid, lane);
+  const double sum = warp_sum(mine);
   if (lane == 0) sums[i] = sum;
 }
 
@@ -59,11 +67,14 @@ __global__ void __launch_bounds__(kFinishThreads)
   stats->clip_scale = clip_scale_of(*scalars, loss, result);
 }
 
-// One pack of eight per thread.
+// Eight values per thread.
 template <class Out, class In>
 __global__ void __launch_bounds__(kThreads) convert_kernel(Out* __restrict__ out, const In* __restrict__ in, int64_t count) {
   const int64_t first = (blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x) * 8;
-  if (first < count) store(out + first, load<8>(in + first));
+  if (first + 8 <= count)
+    store(out + first, load<8>(in + first));
+  else
+    for (int64_t i = first; i < count; ++i) store(out + i, load<1>(in + i));
 }
 
 template <class Out, class In>
@@ -75,8 +86,8 @@ void convert(Out* out, const In* in, int64_t count, cudaStream_t stream) {
 
 }  // namespace
 
-void block_squares(double* sums, double* loss_out, const float* gradients, const ArenaBlock* blocks, int64_t count, const StepStats* stats,
-                   cudaStream_t stream) {
+void block_squares(double* sums, double* loss_out, const BlockGradients& gradients, const ArenaBlock* blocks, int64_t count,
+                   const StepStats* stats, cudaStream_t stream) {
   block_squares_kernel<<<grid_blocks(ceil_div<int64_t>(count, kWarps)), kThreads, 0, stream>>>(sums, loss_out, gradients, blocks, count,
                                                                                                stats);
   STEPSCOPE_CHECK_LAUNCH();

@@ -6,13 +6,14 @@
 #include <cstdint>
 
 #include "gpt2/distributed/bucket_plan.h"
+#include "gpt2/ops/gradient_arenas.h"
 #include "gpt2/ops/step_scalars.h"
 #include "gpt2/ops/storage.cuh"
 
 namespace gpt2::ops {
 
 // sums[i] = sum of squares, in double, of the valid gradients of blocks[i]; *loss_out = stats->loss. `count` blocks.
-void block_squares(double* sums, double* loss_out, const float* gradients, const distributed::ArenaBlock* blocks, int64_t count,
+void block_squares(double* sums, double* loss_out, const BlockGradients& gradients, const distributed::ArenaBlock* blocks, int64_t count,
                    const StepStats* stats, cudaStream_t stream);
 
 // What block_squares of all ranks left: stats->grad_norm, stats->clip_scale as grad_norm() defines them, and stats->loss = the sum over
@@ -28,7 +29,7 @@ struct RankSums {
 };
 void finish_rank_norm(StepStats* stats, const RankSums& sums, const StepScalars* scalars, cudaStream_t stream);
 
-// `count` values, a multiple of kBlock, rounded to nearest; and back.
+// `count` values rounded to nearest; and back. Both begin at multiples of 16 bytes.
 void narrow_gradients(bf16* out, const float* in, int64_t count, cudaStream_t stream);
 void widen_gradients(float* out, const bf16* in, int64_t count, cudaStream_t stream);
 

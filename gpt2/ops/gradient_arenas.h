@@ -1,6 +1,7 @@
 // Where the gradient of each parameter lies when not all are stored alike: most in an fp32 arena, those of some weights, which their
-// product rounded once, in a bf16 arena beside it. Each arena holds its tensors one after the other, in the order of the tensor table.
-// Host arithmetic; the kernels that read both arenas get them as GradientArenas.
+// product rounded once, in a bf16 arena beside it. Each arena holds its tensors one after the other: with one rank in the order of the
+// tensor table (GradientLayout), with several in that of their buckets (BlockGradients).
+// Host arithmetic; the kernels that read both arenas get them as GradientArenas or BlockGradients.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -35,6 +36,14 @@ struct GradientArenas {
   const float* wide;
   const bf16* narrow;
   const GradientLayout& layout;
+};
+
+// Of several ranks. The gradient of element i of the arena of parameters (gpt2/distributed/bucket_plan.h) is narrow[i] where i is below
+// narrow_elements, else wide[i - narrow_elements].
+struct BlockGradients {
+  float* wide = nullptr;
+  bf16* narrow = nullptr;
+  int64_t narrow_elements = 0;
 };
 
 }  // namespace gpt2::ops

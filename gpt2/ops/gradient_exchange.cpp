@@ -70,7 +70,7 @@ GradientExchange::GradientExchange(const RankPlan& plan, distributed::Communicat
       own_sums_(plan.divides_the_update() ? 0 : plan.blocks()),
       gathered_(plan.buckets.ranks() * plan.sums_stride()),
       gather_(plan.buckets.ranks() * plan.gather_elements()),
-      narrow_(plan.narrow_elements()),
+      rounded_(plan.rounded_elements()),
       rows_(plan.gathered_row_bytes()),
       tokens_(plan.gathered_tokens()),
       arrivals_(plan.buckets.ranks()) {
@@ -92,7 +92,8 @@ void GradientExchange::join() {
 
 // ---- gradients ----------------------------------------------------------------------------------------------------------
 
-void GradientExchange::begin(float* gradients, const int32_t* tokens) {
+void GradientExchange::begin(const BlockGradients& gradients, const int32_t* tokens) {
+  exchanging_ = true;
   exchanged_ = gradients;
   sent_ = 0;
   if (!plan_.gathers_rows()) return;
@@ -124,58 +125,65 @@ void GradientExchange::reduce_next() {
 }
 
 void GradientExchange::ready(int layer) {
-  if (exchanged_ == nullptr || !overlaps() || sent_ == sending_.size()) return;
-  const bool head = plan_.gathers_rows() && sent_ == 0;
-  if ((head ? kAfterHead : plan_.buckets.buckets()[static_cast<size_t>(sending_[sent_])].ready_after) != layer) return;
-  // The last of the layers goes behind the rows, which the embedding waits for.
-  if (plan_.gathers_rows() && sent_ + 1 == sending_.size()) return;
-  fork();
-  reduce_next();
+  if (!exchanging_ || !overlaps()) return;
+  for (bool forked = false; sent_ < sending_.size(); forked = true) {
+    const bool head = plan_.gathers_rows() && sent_ == 0;
+    const int after = plan_.buckets.buckets()[static_cast<size_t>(sending_[sent_])].ready_after;
+    if ((head ? kAfterHead : after) != layer) return;
+    // What layer 0 completes goes behind the rows, which the embedding waits for.
+    if (plan_.gathers_rows() && !head && after == 0) return;
+    if (!forked) fork();
+    reduce_next();
+  }
 }
 
-GradientExchange::Gathered GradientExchange::gather_rows(const void* rows) {
+GradientExchange::Gathered GradientExchange::gather_rows(const std::function<void(void* mine, cudaStream_t on)>& bring) {
   const int64_t bytes = plan_.embedding_rows * plan_.embedding_row_bytes;
   {
     const OpRange range(Pass::communication, kNoLayer, Op::reduce_gradients);
     fork();
-    if (rows != nullptr) copy(rows_.data() + plan_.rank * bytes, rows, bytes, cudaMemcpyDeviceToDevice, beside_.get());
+    bring(rows_.data() + plan_.rank * bytes, beside_.get());
     communicator_->enqueue({CollectiveKind::all_gather, Element::bf16, plan_.buckets.ranks() * bytes / 2, -1}, rows_.data(), beside_.get());
     join();
   }
-  reduce_next();
+  while (sent_ < sending_.size()) reduce_next();
   return {rows_.data(), tokens_.data(), plan_.buckets.ranks()};
 }
 
 void GradientExchange::end() {
-  if (exchanged_ == nullptr) return;
+  if (!exchanging_) return;
   while (!overlaps() && sent_ < sending_.size()) reduce_next();
   if (sent_ != sending_.size()) throw std::logic_error("a bucket of gradients never became ready");
   join();
-  exchanged_ = nullptr;
+  exchanging_ = false;
 }
 
 void GradientExchange::reduce(int index) {
   const Bucket& bucket = plan_.buckets.buckets()[static_cast<size_t>(index)];
   const OpRange range(Pass::communication, bucket.ready_after, Op::reduce_gradients);
   const cudaStream_t on = collective_stream();
-  float* gradients = exchanged_ + bucket.begin;
   const bool divided = plan_.divides_the_update();
   const CollectiveKind kind = divided ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce;
+  if (bucket.narrow) {
+    communicator_->enqueue({kind, Element::bf16, bucket.elements, index}, exchanged_.narrow + bucket.begin, on);
+    return;
+  }
+  float* gradients = exchanged_.wide + (bucket.begin - exchanged_.narrow_elements);
   switch (plan_.reduction) {
-    case GradientReduction::as_fp32:
+    case GradientReduction::as_stored:
       communicator_->enqueue({kind, Element::fp32, bucket.elements, index}, gradients, on);
       break;
     case GradientReduction::as_bf16: {
       const int64_t from = divided ? plan_.rank * plan_.buckets.slice_elements(bucket) : 0;
-      narrow_gradients(narrow_.data(), gradients, bucket.elements, on);
-      communicator_->enqueue({kind, Element::bf16, bucket.elements, index}, narrow_.data(), on);
-      widen_gradients(gradients + from, narrow_.data() + from, divided ? plan_.buckets.slice_elements(bucket) : bucket.elements, on);
+      narrow_gradients(rounded_.data(), gradients, bucket.elements, on);
+      communicator_->enqueue({kind, Element::bf16, bucket.elements, index}, rounded_.data(), on);
+      widen_gradients(gradients + from, rounded_.data() + from, divided ? plan_.buckets.slice_elements(bucket) : bucket.elements, on);
       break;
     }
   }
 }
 
-void GradientExchange::norm(const float* gradients, StepStats* stats, const StepScalars* scalars) {
+void GradientExchange::norm(const BlockGradients& gradients, StepStats* stats, const StepScalars* scalars) {
   const int64_t stride = plan_.sums_stride();
   const int ranks = plan_.buckets.ranks();
   double* mine = gathered_.data() + plan_.rank * stride;
@@ -201,30 +209,25 @@ void GradientExchange::norm(const float* gradients, StepStats* stats, const Step
 
 // ---- update and weights -------------------------------------------------------------------------------------------------
 
-// Last bucket first: the embedding's is the largest, so its gather hides behind the update of the others; and the forward pass reads it
-// first, then the layers in their order.
-template <class S>
-void GradientExchange::update(Rounding rounding, S* weights, float* masters, float* m, float* v, const float* gradients,
+// Where weights are gathered behind it, last bucket first: the embedding's is the largest, so its gather hides behind the update of the
+// others; and the forward pass reads it first, then the layers in their order.
+template <class Parameters, class Moments>
+void GradientExchange::update(Rounding rounding, const Parameters& parameters, const Moments& moments, const BlockGradients& gradients,
                               const StepStats* stats, const StepScalars* scalars) {
   const auto update_blocks = [&](int64_t first, int64_t count) {
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
-    const int64_t held = first * kBlock;
-    adamw_blocks<S>(rounding, weights, std::is_same_v<S, float> ? masters : masters + held, m + held, v + held, gradients,
-                    blocks_.data() + first, count, scalars, &stats->clip_scale, stream_);
+    adamw_blocks(rounding, behind(parameters, first * kBlock), behind(moments, first * kBlock), gradients, blocks_.data() + first, count,
+                 scalars, &stats->clip_scale, stream_);
   };
-  if (!plan_.divides_the_update()) return update_blocks(0, blocks_.size());
+  if (!plan_.divides_the_update() || plan_.gathers_ahead()) return update_blocks(0, blocks_.size());
   const auto& buckets = plan_.buckets.buckets();
   for (auto b = static_cast<int>(buckets.size()) - 1; b >= 0; --b) {
     const Bucket& bucket = buckets[static_cast<size_t>(b)];
     update_blocks(bucket.begin / plan_.buckets.ranks() / kBlock, plan_.buckets.slice_elements(bucket) / kBlock);
-    if (plan_.gathers_ahead()) continue;
     fork();
-    if constexpr (std::is_same_v<S, float>)
-      gather_weights(masters, bucket, b, beside_.get());
-    else
-      gather_weights(weights, bucket, b, beside_.get());
+    gather_weights(parameters.weights, bucket, b, beside_.get());
   }
-  if (!plan_.gathers_ahead()) join();
+  join();
 }
 
 template <class S>
@@ -258,20 +261,21 @@ void GradientExchange::gather_weights(S* arena, const Bucket& bucket, int index,
   communicator_->enqueue({CollectiveKind::all_gather, kElement<S>, bucket.elements, index}, arena + bucket.begin, stream);
 }
 
-void GradientExchange::round_weights(Rounding rounding, bf16* weights, const float* masters, const StepScalars* scalars) {
+template <class Parameters>
+void GradientExchange::round_weights(Rounding rounding, const Parameters& parameters, const StepScalars* scalars) {
   {
     const OpRange range(Pass::other, kNoLayer, Op::copy);
-    round_blocks(rounding, weights, masters, blocks_.data(), blocks_.size(), scalars, stream_);
+    round_blocks(rounding, parameters, blocks_.data(), blocks_.size(), scalars, stream_);
   }
-  if (plan_.divides_the_update()) gather_all(weights);
+  if (plan_.divides_the_update()) gather_all(parameters.weights);
 }
 
 template <class S>
-void GradientExchange::warm_up(S* weights, float* gradients, StepStats* stats, const StepScalars* scalars) {
+void GradientExchange::warm_up(S* weights, const BlockGradients& gradients, StepStats* stats, const StepScalars* scalars) {
   begin(gradients, nullptr);
   ready(kAfterHead);
   for (const Bucket& bucket : plan_.buckets.buckets()) ready(bucket.ready_after);
-  if (gathers_rows()) (void)gather_rows(nullptr);
+  if (gathers_rows()) (void)gather_rows([](void*, cudaStream_t) {});
   end();
   norm(gradients, stats, scalars);
   if (!plan_.divides_the_update()) return;
@@ -285,21 +289,70 @@ void GradientExchange::warm_up(S* weights, float* gradients, StepStats* stats, c
 // ---- states -------------------------------------------------------------------------------------------------------------
 
 void GradientExchange::read(std::span<float> values, const float* state, Held held) {
-  const auto& plan = plan_.buckets;
   if (held == Held::whole) {
-    plan.pieces(0, plan.elements(), [&](int64_t file, int64_t arena, int64_t count) {
+    plan_.buckets.pieces(0, plan_.buckets.elements(), [&](int64_t file, int64_t arena, int64_t count) {
       copy(values.data() + file, state + arena, count * 4, cudaMemcpyDeviceToHost, stream_);
     });
+    STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    return;
+  }
+  read(values, held, [&](float* to, const Stretch& s) { copy(to, state + s.held, s.count * 4, cudaMemcpyDeviceToDevice, stream_); });
+}
+
+void GradientExchange::write(std::span<const float> values, float* state, Held held) {
+  own_stretches(held, [&](int64_t file, const Stretch& s) {
+    copy(state + s.held, values.data() + file, s.count * 4, cudaMemcpyHostToDevice, stream_);
+  });
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+void GradientExchange::own_stretches(Held held, const std::function<void(int64_t file, const Stretch&)>& use) const {
+  const auto& plan = plan_.buckets;
+  const auto of = [&](int64_t begin, int64_t elements, int64_t first) {
+    plan.pieces(begin, elements, [&](int64_t file, int64_t arena, int64_t count) { use(file, {first + (arena - begin), arena, count}); });
+  };
+  if (held != Held::own_slices) return of(0, plan.elements(), 0);
+  for (const Bucket& bucket : plan.buckets())
+    of(plan.slice_begin(bucket, plan_.rank), plan.slice_elements(bucket), bucket.begin / plan.ranks());
+}
+
+void GradientExchange::write(std::span<const float> values, Held held, const std::function<void(const float* from, const Stretch&)>& take) {
+  own_stretches(held, [&](int64_t file, const Stretch& whole) {
+    for (int64_t at = 0; at < whole.count; at += plan_.gather_elements()) {
+      const int64_t count = std::min(plan_.gather_elements(), whole.count - at);
+      copy(gather_.data(), values.data() + file + at, count * 4, cudaMemcpyHostToDevice, stream_);
+      take(gather_.data(), {whole.held + at, whole.arena + at, count});
+    }
+  });
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+// A rank brings its tensors piece by piece; what lies between them in its part of the buffer nobody reads.
+void GradientExchange::read(std::span<float> values, Held held, const std::function<void(float* to, const Stretch&)>& bring) {
+  const auto& plan = plan_.buckets;
+  const auto bring_some = [&](float* to, int64_t begin, int64_t elements, int64_t first) {
+    plan.pieces(begin, elements, [&](int64_t, int64_t arena, int64_t count) {
+      bring(to + (arena - begin), {first + (arena - begin), arena, count});
+    });
+  };
+  if (held == Held::whole) {
+    for (int64_t at = 0; at < plan.elements(); at += plan_.gather_elements()) {
+      const int64_t some = std::min(plan_.gather_elements(), plan.elements() - at);
+      bring_some(gather_.data(), at, some, at);
+      plan.pieces(at, some, [&](int64_t file, int64_t arena, int64_t count) {
+        copy(values.data() + file, gather_.data() + (arena - at), count * 4, cudaMemcpyDeviceToHost, stream_);
+      });
+    }
     STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
     return;
   }
   const int ranks = plan.ranks();
   for (const Bucket& bucket : plan.buckets()) {
     const int64_t slice = plan.slice_elements(bucket);
-    const float* mine = state + (held == Held::own_slices ? bucket.begin / ranks : plan.slice_begin(bucket, plan_.rank));
+    const int64_t mine = plan.slice_begin(bucket, plan_.rank), first = held == Held::own_slices ? bucket.begin / ranks : mine;
     for (int64_t at = 0; at < slice; at += plan_.gather_elements()) {
       const int64_t count = std::min(plan_.gather_elements(), slice - at);
-      copy(gather_.data() + plan_.rank * count, mine + at, count * 4, cudaMemcpyDeviceToDevice, stream_);
+      bring_some(gather_.data() + plan_.rank * count, mine + at, count, first + at);
       communicator_->enqueue({CollectiveKind::all_gather, Element::fp32, ranks * count, -1}, gather_.data(), stream_);
       for (int r = 0; r < ranks; ++r) {
         const int64_t begin = plan.slice_begin(bucket, r) + at;
@@ -312,23 +365,6 @@ void GradientExchange::read(std::span<float> values, const float* state, Held he
   STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
-void GradientExchange::write(std::span<const float> values, float* state, Held held) {
-  const auto& plan = plan_.buckets;
-  if (held != Held::own_slices) {
-    plan.pieces(0, plan.elements(), [&](int64_t file, int64_t arena, int64_t count) {
-      copy(state + arena, values.data() + file, count * 4, cudaMemcpyHostToDevice, stream_);
-    });
-  } else {
-    for (const Bucket& bucket : plan.buckets()) {
-      const int64_t begin = plan.slice_begin(bucket, plan_.rank);
-      plan.pieces(begin, plan.slice_elements(bucket), [&](int64_t file, int64_t arena, int64_t count) {
-        copy(state + bucket.begin / plan.ranks() + (arena - begin), values.data() + file, count * 4, cudaMemcpyHostToDevice, stream_);
-      });
-    }
-  }
-  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
-}
-
 void GradientExchange::read(std::span<bf16> values, const bf16* weights) {
   plan_.buckets.pieces(0, plan_.buckets.elements(), [&](int64_t file, int64_t arena, int64_t count) {
     copy(values.data() + file, weights + arena, count * 2, cudaMemcpyDeviceToHost, stream_);
@@ -336,13 +372,22 @@ void GradientExchange::read(std::span<bf16> values, const bf16* weights) {
   STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
-template void GradientExchange::update(Rounding, float*, float*, float*, float*, const float*, const StepStats*, const StepScalars*);
-template void GradientExchange::update(Rounding, bf16*, float*, float*, float*, const float*, const StepStats*, const StepScalars*);
+#define STEPSCOPE_UPDATE(Parameters, Moments)                                                                                  \
+  template void GradientExchange::update(Rounding, const Parameters&, const Moments&, const BlockGradients&, const StepStats*, \
+                                         const StepScalars*);
+STEPSCOPE_UPDATE(Fp32Weights, WholeMoments)
+STEPSCOPE_UPDATE(Fp32Masters, WholeMoments)
+STEPSCOPE_UPDATE(Fp32Masters, SplitMoments)
+STEPSCOPE_UPDATE(SplitMasters, WholeMoments)
+STEPSCOPE_UPDATE(SplitMasters, SplitMoments)
+#undef STEPSCOPE_UPDATE
+template void GradientExchange::round_weights(Rounding, const Fp32Masters&, const StepScalars*);
+template void GradientExchange::round_weights(Rounding, const SplitMasters&, const StepScalars*);
 template void GradientExchange::gather_ahead(float*);
 template void GradientExchange::gather_ahead(bf16*);
 template void GradientExchange::gather_all(float*);
 template void GradientExchange::gather_all(bf16*);
-template void GradientExchange::warm_up(float*, float*, StepStats*, const StepScalars*);
-template void GradientExchange::warm_up(bf16*, float*, StepStats*, const StepScalars*);
+template void GradientExchange::warm_up(float*, const BlockGradients&, StepStats*, const StepScalars*);
+template void GradientExchange::warm_up(bf16*, const BlockGradients&, StepStats*, const StepScalars*);
 
 }  // namespace gpt2::ops

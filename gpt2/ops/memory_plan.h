@@ -45,13 +45,15 @@ struct PlannedMemory {
   int64_t scratch_bytes = 0;                      // the most any one op needs
   int64_t token_count = 0;                        // inputs and targets of one micro-batch
   std::optional<RankPlan> ranks;                  // where there is a communicator; states then lie in the order of its buckets
-  std::optional<GradientLayout> gradient_arenas;  // where gradients lie in two arenas; else they lie as the parameters do
+  std::optional<GradientLayout> gradient_arenas;  // of one rank, where gradients lie in two arenas; else they lie as the parameters do
   std::vector<MemoryItem> items;
 
   // Elements on this rank of the weights and of the gradients, which are whole everywhere, and of what ZeRO-1 divides.
   int64_t whole_elements() const { return ranks ? ranks->buckets.elements() : parameter_count; }
-  int64_t wide_gradient_elements() const { return gradient_arenas ? gradient_arenas->wide_elements : whole_elements(); }
-  int64_t narrow_gradient_elements() const { return gradient_arenas ? gradient_arenas->narrow_elements : 0; }
+  int64_t narrow_gradient_elements() const {
+    return ranks ? ranks->buckets.narrow_elements() : gradient_arenas ? gradient_arenas->narrow_elements : 0;
+  }
+  int64_t wide_gradient_elements() const { return whole_elements() - narrow_gradient_elements(); }
   int64_t divided_elements() const { return ranks ? ranks->divided_elements() : parameter_count; }
   int64_t total_bytes() const;
 };

@@ -18,7 +18,8 @@ struct RankPlan {
   EmbeddingExchange embedding = EmbeddingExchange::dense;
   ExchangeStart start{};
   int64_t embedding_rows = 0;                               // of one rank: B * T
-  int64_t embedding_row_bytes = 0;                          // of the gradient that the embedding's backward reads
+  int64_t embedding_row_bytes = 0;                          // of a row that ranks gather
+  bool split_states = false;                                // some state is not one fp32 vector, and passes through the buffer to be read
   const distributed::Communicator* communicator = nullptr;  // null in tests that have none
 
   // Whether each rank updates its own slices only and has their optimizer state only.
@@ -33,7 +34,7 @@ struct RankPlan {
   int64_t blocks() const { return divided_elements() / distributed::kBlock; }  // that this rank updates
   // Of what GradientExchange and the communicator allocate.
   int64_t gather_elements() const;   // fp32, of one rank, in the buffer through which divided states are gathered
-  int64_t narrow_elements() const;   // bf16: the largest bucket, where gradients travel in bf16
+  int64_t rounded_elements() const;  // bf16: the largest bucket in fp32, where such gradients are rounded for the way
   int64_t slice_bytes() const;       // the most that one rank brings to or takes from a collective
   int64_t receive_bytes() const;     // what the communicator holds for that
   int64_t buffer_bytes() const;      // all of it
@@ -41,7 +42,9 @@ struct RankPlan {
   int64_t sums_stride() const;       // doubles of one rank in the array of block sums and losses that ranks gather
 };
 
-// nullopt without a communicator. Throws stepscope::InputError for a bucket size below 1 MiB.
-std::optional<RankPlan> plan_ranks(const TrainerOptions& options, Communication communication, GradientReduction reduction);
+// nullopt without a communicator. narrow: tensors whose gradients lie in bf16, as BucketPlan takes them. Throws stepscope::InputError for a
+// bucket size below 1 MiB.
+std::optional<RankPlan> plan_ranks(const TrainerOptions& options, Communication communication, GradientReduction reduction,
+                                   unsigned narrow = 0);
 
 }  // namespace gpt2::ops

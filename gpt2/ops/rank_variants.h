@@ -6,6 +6,6 @@ namespace gpt2::ops {
 enum class Communication { zero1_ahead, zero1, all_reduce_overlapped, all_reduce };
 enum class EmbeddingExchange { gathered_rows, dense };
 enum class ExchangeStart { when_ready, together };
-enum class GradientReduction { as_fp32, as_bf16 };
+enum class GradientReduction { as_stored, as_bf16 };
 
 }  // namespace gpt2::ops

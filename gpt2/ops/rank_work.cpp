@@ -40,9 +40,9 @@ std::vector<OpWork> work_of_rank(std::vector<OpWork> work, const RankPlan& plan,
   Communications c;
   for (const distributed::Bucket& bucket : plan.buckets.buckets()) {
     const double fp32 = 4 * d(bucket.elements);
-    switch (plan.reduction) {
-      case GradientReduction::as_fp32:
-        c.add(bucket.ready_after, Op::reduce_gradients, reduced(fp32, divided, ranks));
+    switch (bucket.narrow ? GradientReduction::as_stored : plan.reduction) {
+      case GradientReduction::as_stored:
+        c.add(bucket.ready_after, Op::reduce_gradients, reduced(bucket.narrow ? fp32 / 2 : fp32, divided, ranks));
         break;
       case GradientReduction::as_bf16:  // rounded, reduced and widened again
         c.add(bucket.ready_after, Op::reduce_gradients,

@@ -30,6 +30,7 @@ StepModel::StepModel(const PlannedMemory& plan, const TrainerOptions& options, F
       gradients_(plan.wide_gradient_elements()),
       adam_m_(fp32_moments ? plan.divided_elements() : 0),
       adam_v_(fp32_moments ? plan.divided_elements() : 0),
+      narrow_gradients_(plan.narrow_gradient_elements()),
       input_(upload_bytes()),
       stats_(1) {}
 
@@ -75,14 +76,14 @@ Held StepModel::held(State which) const {
 }
 
 void StepModel::begin_exchange() {
-  if (exchange_) exchange_->begin(gradients_.data(), inputs());
+  if (exchange_) exchange_->begin(block_gradients(), inputs());
 }
 void StepModel::end_exchange() {
   if (exchange_) exchange_->end();
 }
 
 void StepModel::norm_over_ranks() {
-  if (exchange_) exchange_->norm(gradients_.data(), stats_.data(), scalars());
+  if (exchange_) exchange_->norm(block_gradients(), stats_.data(), scalars());
 }
 
 void StepModel::upload(const unsigned char* pinned) {

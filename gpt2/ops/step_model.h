@@ -88,8 +88,12 @@ class StepModel {
   float* gradient(Tensor t, int64_t layer = 0) const { return gradients_.data() + gradient_offset(t, layer); }
   // In the arena that holds it.
   int64_t gradient_offset(Tensor t, int64_t layer = 0) const {
-    return gradient_arenas_ ? (*gradient_arenas_)[t] + layer * layout_[t].per_layer : offset(t, layer);
+    if (gradient_arenas_) return (*gradient_arenas_)[t] + layer * layout_[t].per_layer;
+    const int64_t at = offset(t, layer), narrow = narrow_gradients_.size();
+    return at < narrow ? at : at - narrow;
   }
+  // With other ranks.
+  BlockGradients block_gradients() const { return {gradients_.data(), narrow_gradients_.data(), narrow_gradients_.size()}; }
   // Gradients become zero, in the op zero_grad.
   void zero_gradients();
   // Weights of a layer, or with kNoLayer of the embedding, are read from here on.
@@ -102,12 +106,13 @@ class StepModel {
   }
 
   TensorLayout layout_;
-  std::optional<GradientLayout> gradient_arenas_;  // PlannedMemory::gradient_arenas
+  std::optional<GradientLayout> gradient_arenas_;  // PlannedMemory::gradient_arenas: of one rank
   int64_t rows_;
   Fp32 parameters_;
   cudaStream_t stream_;
   std::unique_ptr<GradientExchange> exchange_;
   cuda::DeviceBuffer<float> masters_, gradients_, adam_m_, adam_v_;
+  cuda::DeviceBuffer<bf16> narrow_gradients_;  // empty unless some gradients lie in bf16
   cuda::DeviceBuffer<unsigned char> input_;
   cuda::DeviceBuffer<StepStats> stats_;
 };

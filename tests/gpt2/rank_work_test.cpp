@@ -12,9 +12,9 @@ namespace {
 // lnf and one layer, then the embedding: two buckets.
 ModelConfig small() { return {.max_seq_len = 4, .vocab_size = 8, .padded_vocab = 8, .layers = 1, .heads = 1, .channels = 8}; }
 
-RankPlan plan(Communication communication, GradientReduction reduction = GradientReduction::as_fp32,
-              EmbeddingExchange embedding = EmbeddingExchange::dense) {
-  RankPlan p{distributed::BucketPlan(small(), 2, 1), communication, reduction, 0};
+RankPlan plan(Communication communication, GradientReduction reduction = GradientReduction::as_stored,
+              EmbeddingExchange embedding = EmbeddingExchange::dense, unsigned narrow = 0) {
+  RankPlan p{distributed::BucketPlan(small(), 2, 1, narrow), communication, reduction, 0};
   p.embedding = embedding;
   p.embedding_rows = 10;
   p.embedding_row_bytes = 32;
@@ -60,9 +60,38 @@ TEST(RankWork, Bf16IsRoundedReducedAndWidened) {
   EXPECT_EQ(bytes(work, Pass::communication, 0, Op::reduce_gradients), (4 + 2 + 2 + 2 + 2 + 4) * kLayer);
 }
 
+// Of the layer's matrices, a block each; what is left of the layer, with lnf, is a bucket in fp32.
+constexpr unsigned kMatrices = 1u << static_cast<unsigned>(Tensor::qkvw) | 1u << static_cast<unsigned>(Tensor::attprojw) |
+                               1u << static_cast<unsigned>(Tensor::fcw) | 1u << static_cast<unsigned>(Tensor::fcprojw);
+
+TEST(RankWork, GradientsThatLieInBf16AreHalfTheBytesAndNotRoundedAgain) {
+  for (const GradientReduction reduction : {GradientReduction::as_stored, GradientReduction::as_bf16}) {
+    const auto work = work_of_rank(kAlone, plan(Communication::zero1, reduction, EmbeddingExchange::dense, kMatrices), 2);
+    const double wide = reduction == GradientReduction::as_stored ? 1.5 * 4 : 4 + 2 + 2 + 1 + (2 + 4) / 2.0;
+    EXPECT_EQ(bytes(work, Pass::communication, 0, Op::reduce_gradients), 1.5 * 2 * 4 * 2048 + wide * 10 * 2048);
+    EXPECT_EQ(bytes(work, Pass::communication, 0, Op::gather_weights), 2 * kLayer);
+  }
+}
+
+TEST(RankPlan, RoundsForTheWayWhatIsStoredInFp32Alone) {
+  EXPECT_EQ(plan(Communication::zero1, GradientReduction::as_bf16).rounded_elements(), static_cast<int64_t>(kLayer));
+  const RankPlan narrow = plan(Communication::zero1, GradientReduction::as_bf16, EmbeddingExchange::dense, kMatrices);
+  EXPECT_EQ(narrow.rounded_elements(), 10 * 2048);
+  EXPECT_EQ(plan(Communication::zero1).rounded_elements(), 0);
+}
+
+// A state that is no fp32 vector passes through the buffer even where every rank has all of it.
+TEST(RankPlan, HasABufferForSplitStates) {
+  RankPlan p = plan(Communication::all_reduce);
+  EXPECT_EQ(p.gather_elements(), 0);
+  p.split_states = true;
+  EXPECT_EQ(p.gather_elements(), static_cast<int64_t>(kLayer) / 2);
+  EXPECT_EQ(plan(Communication::zero1).gather_elements(), static_cast<int64_t>(kLayer) / 2);
+}
+
 TEST(RankWork, RowsAreCopiedGatheredAndRead) {
   const auto work =
-      work_of_rank(kAlone, plan(Communication::all_reduce_overlapped, GradientReduction::as_fp32, EmbeddingExchange::gathered_rows), 2);
+      work_of_rank(kAlone, plan(Communication::all_reduce_overlapped, GradientReduction::as_stored, EmbeddingExchange::gathered_rows), 2);
   const double own = 10 * (32 + 4);
   EXPECT_EQ(bytes(work, Pass::communication, kNoLayer, Op::reduce_gradients), 2 * 4 * kEmbedding + 2 * own + own + own);
   EXPECT_EQ(bytes(work, Pass::backward, kNoLayer, Op::embedding), 500 + own);
@@ -92,7 +121,7 @@ TEST(RankPlan, HoldsWhatTheCommunicatorReceivesTheLargestSliceIn) {
     p.communicator = &receiver;
     EXPECT_EQ(p.buffer_bytes(), without + slice + 3);
   }
-  RankPlan rows = plan(Communication::zero1, GradientReduction::as_fp32, EmbeddingExchange::gathered_rows);
+  RankPlan rows = plan(Communication::zero1, GradientReduction::as_stored, EmbeddingExchange::gathered_rows);
   EXPECT_EQ(rows.slice_bytes(), slice);
   rows.embedding_rows = 1 << 20;
   EXPECT_EQ(rows.slice_bytes(), int64_t{32} << 20);

@@ -16,6 +16,7 @@
 #include "gpt2/config.h"
 #include "mixed/kernels/attention.cuh"
 #include "mixed/matmul.h"
+#include "tests/mixed/no_communicator.h"
 
 namespace mixed {
 namespace {
@@ -162,6 +163,31 @@ TEST(MixedMemoryPlan, Bf16WeightGradientsTakeHalfOfTheBlocksMatrices) {
   EXPECT_EQ(plan.narrow_gradient_elements(), 84934656);
   EXPECT_EQ(plan.wide_gradient_elements() + plan.narrow_gradient_elements(), plan.parameter_count);
   EXPECT_EQ(wide.wide_gradient_elements(), wide.parameter_count);
+}
+
+// Two ranks that divide the update. Biases and norms fill no whole blocks of 2,048: 10,496 elements of padding in each of 12 layers and
+// 2,560 behind lnf. Gradients are whole on each: those of the matrices in bf16, all others in fp32.
+TEST(MixedMemoryPlan, RanksStoreWhatOneRankDoesAndDivideIt) {
+  NoCommunicator two;
+  gpt2::TrainerOptions o = d12(4, 1024);
+  o.communicator = &two;
+  VariantChoice v = flash();
+  v.communication = Communication::zero1_ahead;
+  v.masters = Masters::split;
+  v.moments = Moments::split;
+  v.weight_gradients = WeightGradients::as_bf16;
+  const MemoryPlan plan = plan_memory(o, v);
+  const int64_t whole = plan.whole_elements(), slice = whole / 2;
+  EXPECT_EQ(whole - plan.parameter_count, 12 * 10496 + 2560);
+  std::map<std::string_view, int64_t> bytes;
+  for (const auto& item : plan.items) bytes[item.name] = item.bytes;
+  EXPECT_EQ(bytes["bf16 weights"], 2 * whole);
+  EXPECT_EQ(bytes["master weights"], 2 * slice + slice / 8);
+  EXPECT_EQ(bytes["optimizer state"], 6 * slice);
+  EXPECT_EQ(plan.narrow_gradient_elements(), 84934656);
+  EXPECT_EQ(bytes["gradients"], 2 * 84934656 + 4 * (whole - 84934656));
+  v.weight_gradients = WeightGradients::as_fp32;
+  EXPECT_EQ(plan_memory(o, v).narrow_gradient_elements(), 0);
 }
 
 TEST(MixedMemoryPlan, EveryGradientHasAPlaceOfItsOwnInOneOfTwoArenas) {

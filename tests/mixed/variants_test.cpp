@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "base/errors.h"
-#include "gpt2/distributed/communicator.h"
 #include "mixed/attention_cudnn.h"
 #include "mixed/trainer.h"
 #include "mixed/variant_rows.h"
+#include "tests/mixed/no_communicator.h"
 
 namespace mixed {
 namespace {
@@ -157,18 +157,6 @@ TEST(MixedVariants, AnUnknownSlotOrVariantIsNamedBesideTheKnownOnes) {
   EXPECT_THAT(refusal({{"adamw", "fastest"}}), AllOf(HasSubstr("adamw=fastest"), HasSubstr("all_tensors, per_tensor")));
 }
 
-struct NoCommunicator final : gpt2::distributed::Communicator {
-  NoCommunicator() { of.size = 2; }
-  gpt2::distributed::World of;
-  const gpt2::distributed::World& world() const override { return of; }
-  void enqueue(const gpt2::distributed::Collective&, void*, void*) override {}
-  bool memory_is_host() const override { return true; }
-  bool is_asynchronous() const override { return false; }
-  std::string name() const override { return "none"; }
-  std::optional<gpt2::distributed::Failure> failure() override { return std::nullopt; }
-  void abort() noexcept override {}
-};
-
 Run run_of_ranks(gpt2::distributed::Communicator* communicator) {
   gpt2::TrainerOptions o;
   o.model = gpt2::model_from_name("d12");
@@ -189,19 +177,12 @@ std::string refusal_of_ranks(const std::map<std::string, std::string>& wanted, g
 
 TEST(MixedVariants, SeveralRanksRefuseWhatTheirUpdateDoesNotDo) {
   NoCommunicator two;
-  for (const auto& [slot, name] : {std::pair{"masters", "split"}, std::pair{"moments", "split"}, std::pair{"grad_norm", "beside_backward"},
-                                   std::pair{"adamw", "per_tensor"}, std::pair{"weight_gradients", "bf16"}}) {
+  for (const auto& [slot, name] : {std::pair{"grad_norm", "beside_backward"}, std::pair{"adamw", "per_tensor"}}) {
     EXPECT_THAT(refusal_of_ranks({{slot, name}}, &two), AllOf(HasSubstr(name), HasSubstr("ranks"))) << slot;
     EXPECT_EQ(refusal_of_ranks({{slot, name}}, nullptr), "") << slot;
   }
   EXPECT_THAT(refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "all_reduce"}}, &two),
               HasSubstr("before the end of the backward pass"));
-  const auto of_rows = [&](const char* gradient) {
-    return refusal_of_ranks({{"embedding_exchange", "gathered_rows"}, {"communication", "zero1_ahead"}, {"residual_gradient", gradient}},
-                            &two);
-  };
-  EXPECT_EQ(of_rows("fp32"), "");
-  EXPECT_THAT(of_rows("split"), AllOf(HasSubstr("residual_gradient=split"), HasSubstr("two tensors")));
 }
 
 // search runs there too, and says afterwards that time chose alone.
@@ -236,38 +217,31 @@ TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
     const auto s = variants().settle(run, {}, true);
     EXPECT_EQ(s.choice.embedding_exchange, is) << batch;
     EXPECT_EQ(s.choice.communication, Communication::zero1_ahead);
-    EXPECT_EQ(s.choice.residual_gradient, is == EmbeddingExchange::dense ? ResidualGradient::split : ResidualGradient::as_fp32);
+    EXPECT_EQ(s.choice.residual_gradient, ResidualGradient::split);
     const auto said = testing::Contains(AllOf(HasSubstr("embedding_exchange=dense runs"), HasSubstr("more bytes")));
     if (is == EmbeddingExchange::dense)
       EXPECT_THAT(s.notices, said);
     else
       EXPECT_THAT(s.notices, testing::Not(said));
-    EXPECT_EQ(
-        variants().settle(run, {{"embedding_exchange", "gathered_rows"}, {"residual_gradient", "fp32"}}, true).choice.embedding_exchange,
-        EmbeddingExchange::gathered_rows);
+    EXPECT_EQ(variants().settle(run, {{"embedding_exchange", "gathered_rows"}}, true).choice.embedding_exchange,
+              EmbeddingExchange::gathered_rows);
     const auto at_the_end = variants().settle(run, {{"communication", "all_reduce"}}, true).choice;
     EXPECT_EQ(at_the_end.embedding_exchange, EmbeddingExchange::dense);
-    EXPECT_EQ(at_the_end.residual_gradient, ResidualGradient::split);
   }
 }
 
-TEST(MixedVariants, SeveralRanksKeepMastersMomentsAndGradientsInFp32AndSaySo) {
+TEST(MixedVariants, SeveralRanksStoreMastersMomentsAndGradientsAsOneDoes) {
   NoCommunicator two;
-  const auto s = variants().settle(run_of_ranks(&two), {}, true);
-  EXPECT_EQ(s.choice.masters, Masters::as_fp32);
-  EXPECT_EQ(s.variants.at("masters"), "fp32");
-  EXPECT_THAT(s.notices, testing::Contains(AllOf(HasSubstr("masters=fp32 runs, not the default split"), HasSubstr("several ranks"))));
-  EXPECT_EQ(s.choice.moments, Moments::as_fp32);
-  EXPECT_EQ(s.variants.at("moments"), "fp32");
-  EXPECT_THAT(s.notices, testing::Contains(AllOf(HasSubstr("moments=fp32 runs, not the default split"), HasSubstr("several ranks"))));
-  EXPECT_EQ(s.choice.weight_gradients, WeightGradients::as_fp32);
-  EXPECT_EQ(s.variants.at("weight_gradients"), "fp32");
-  EXPECT_THAT(s.notices,
-              testing::Contains(AllOf(HasSubstr("weight_gradients=fp32 runs, not the default bf16"), HasSubstr("one fp32 arena"))));
-  const auto alone = variants().settle(run_of_ranks(nullptr), {}, true).choice;
-  EXPECT_EQ(alone.masters, Masters::split);
-  EXPECT_EQ(alone.moments, Moments::split);
-  EXPECT_EQ(alone.weight_gradients, WeightGradients::as_bf16);
+  for (auto* communicator : {static_cast<NoCommunicator*>(nullptr), &two}) {
+    mixed::Run run = run_of_ranks(communicator);
+    const auto s = variants().settle(run, {}, true);
+    EXPECT_EQ(s.choice.masters, Masters::split);
+    EXPECT_EQ(s.choice.moments, Moments::split);
+    EXPECT_EQ(s.choice.residual_gradient, ResidualGradient::split);
+    EXPECT_EQ(s.choice.weight_gradients, WeightGradients::as_bf16);
+    run.options.micro_batches = 2;
+    EXPECT_EQ(variants().settle(run, {}, true).choice.weight_gradients, WeightGradients::as_fp32);
+  }
 }
 
 // All are refused before a device is looked for: this test needs none.

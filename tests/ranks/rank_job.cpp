@@ -26,10 +26,12 @@ namespace ranks_test {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RankJob, trainer, carrier, ranks, batch_size, seq_len, micro_batches, steps, first_step, clip,
                                    skip_above_loss, bucket_mib, graph, forward_backward, variants, weight_rounding)
 
-namespace {
+// Every layer is a bucket of its own at 1 MiB, two of them where gradients lie in bf16; biases and norms fill no whole block.
+gpt2::ModelConfig test_model() {
+  return {.max_seq_len = 96, .vocab_size = 509, .padded_vocab = 512, .layers = 3, .heads = 3, .channels = 192};
+}
 
-// Every layer is a bucket of its own at 1 MiB; biases and norms fill no whole block.
-gpt2::ModelConfig model() { return {.max_seq_len = 96, .vocab_size = 509, .padded_vocab = 512, .layers = 3, .heads = 3, .channels = 192}; }
+namespace {
 
 template <class Use>
 void for_each_vector(RankState& s, const Use& use) {
@@ -71,7 +73,7 @@ std::string text_of(const std::filesystem::path& file) {
 
 gpt2::TrainerOptions options_of(const RankJob& job, gpt2::distributed::Communicator* communicator) {
   gpt2::TrainerOptions o;
-  o.model = model();
+  o.model = test_model();
   o.batch_size = job.batch_size;
   o.seq_len = job.seq_len;
   o.matmul = job.trainer == "mixed" ? "bf16" : "fp32";
@@ -86,9 +88,9 @@ gpt2::TrainerOptions options_of(const RankJob& job, gpt2::distributed::Communica
 
 // Moments of the middle of a run, so that an update is smooth in its gradient; the first step's is its sign.
 void write_state(gpt2::Trainer& trainer) {
-  trainer.write(gpt2::State::parameters, reference_test::lively_parameters(model(), 3));
+  trainer.write(gpt2::State::parameters, reference_test::lively_parameters(test_model(), 3));
   std::mt19937 bits(7);
-  std::vector<float> m(static_cast<size_t>(gpt2::tensor_layout(model()).total)), v(m.size());
+  std::vector<float> m(static_cast<size_t>(gpt2::tensor_layout(test_model()).total)), v(m.size());
   for (size_t i = 0; i < m.size(); ++i) {
     m[i] = 1e-3f * (static_cast<float>(bits() % 2001) / 1000.0f - 1.0f);
     v[i] = 1e-4f * (0.5f + static_cast<float>(bits() % 1000) / 1000.0f);
@@ -102,7 +104,8 @@ void run_steps(const RankJob& job, int rank, int ranks, gpt2::Trainer& trainer, 
   for (int64_t s = 0; s < job.steps; ++s) {
     std::vector<reference_test::Tokens> rows;
     for (int64_t g = rank; g < job.micro_batches; g += ranks)
-      rows.push_back(reference_test::random_tokens(tokens, model().vocab_size, static_cast<uint32_t>(1000 + s * job.micro_batches + g)));
+      rows.push_back(
+          reference_test::random_tokens(tokens, test_model().vocab_size, static_cast<uint32_t>(1000 + s * job.micro_batches + g)));
     std::vector<gpt2::Batch> batches;
     for (const auto& r : rows) batches.push_back(r.batch());
     if (job.forward_backward) {
@@ -129,7 +132,7 @@ RankState run_job(const RankJob& job, int rank, gpt2::distributed::Communicator*
   RankState end;
   run_steps(job, rank, job.ranks, *trainer, end);
   const auto read = [&](gpt2::State which) {
-    std::vector<float> values(static_cast<size_t>(gpt2::tensor_layout(model()).total));
+    std::vector<float> values(static_cast<size_t>(gpt2::tensor_layout(test_model()).total));
     trainer->read(which, values);
     return values;
   };

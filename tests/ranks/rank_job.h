@@ -6,7 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "gpt2/config.h"
+
 namespace ranks_test {
+
+// Of every job.
+gpt2::ModelConfig test_model();
 
 struct RankJob {
   std::string trainer = "fp32";
