@@ -150,8 +150,9 @@ void Model::backward(bool accumulate) {
   {
     // wte already holds the classifier's part of its gradient, so the embedding's part always adds.
     const OpRange range(Pass::backward, kNoLayer, Op::embedding);
-    ops::embedding_backward<float>(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual, inputs(), B_, T_, C_, config_.vocab_size,
-                                   config_.max_seq_len, accumulate, scratch_.data(), stream_);
+    ops::sort_by_token(inputs(), rows(), C_, config_.vocab_size, scratch_.data(), stream_);
+    ops::embedding_backward<float>(gradient(Tensor::wte), gradient(Tensor::wpe), dresidual, B_, T_, C_, config_.max_seq_len, accumulate,
+                                   scratch_.data(), stream_);
   }
   gradients_ready(kNoLayer);
 }

@@ -38,8 +38,7 @@ int64_t scratch_bytes(const gpt2::TrainerOptions& o, const VariantChoice& varian
   return std::max({attention_bytes, gelu_sums, head_sums,
                    gpt2::ops::layernorm_backward_scratch_floats<bf16>(variants.layernorm_backward, rows, C) * kFloat,
                    linear_backward_weight_scratch_floats(rows, C) * kFloat, linear_backward_weight_scratch_floats(rows, 3 * C) * kFloat,
-                   linear_backward_weight_scratch_floats(rows, 4 * C) * kFloat, gpt2::ops::embedding_backward_scratch_bytes(rows, C),
-                   gpt2::ops::grad_norm_scratch_bytes<bf16>(parameters)});
+                   linear_backward_weight_scratch_floats(rows, 4 * C) * kFloat, gpt2::ops::grad_norm_scratch_bytes<bf16>(parameters)});
 }
 
 // Beside the bf16 weights.
@@ -89,7 +88,8 @@ int64_t beside_rounded(ResidualGradient gradient) {
 }
 
 // Of a value in the rows that ranks gather, where a split one is joined.
-int64_t gathered_value_bytes(ResidualGradient gradient) {
+int64_t gathered_value_bytes(EmbeddingExchange exchange, ResidualGradient gradient) {
+  if (exchange == EmbeddingExchange::gathered_bf16_rows) return kBf16;
   switch (gradient) {
     case ResidualGradient::split:
     case ResidualGradient::as_fp32:
@@ -125,7 +125,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   if (plan.ranks) {
     plan.ranks->embedding = variants.embedding_exchange;
     plan.ranks->start = variants.exchange_start;
-    plan.ranks->embedding_row_bytes = C * gathered_value_bytes(variants.residual_gradient);
+    plan.ranks->embedding_row_bytes = C * gathered_value_bytes(variants.embedding_exchange, variants.residual_gradient);
     plan.ranks->split_states = two_arenas.has_value() || variants.masters == Masters::split || variants.moments == Moments::split;
   } else {
     plan.gradient_arenas = two_arenas;
@@ -163,8 +163,8 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   plan.activation_bytes = arena.total();
 
   plan.scratch_bytes = scratch_bytes(o, variants, attention_bytes, plan.parameter_count);
-  if (plan.ranks && plan.ranks->gathers_rows())
-    plan.scratch_bytes = std::max(plan.scratch_bytes, gpt2::ops::embedding_backward_scratch_bytes(plan.ranks->gathered_tokens(), C));
+  plan.embedding_scratch_bytes =
+      gpt2::ops::embedding_backward_scratch_bytes(plan.ranks && plan.ranks->gathers_rows() ? plan.ranks->gathered_tokens() : rows, C);
   plan.token_count = 2 * rows;
 
   plan.items = {
@@ -173,7 +173,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
       {"gradients", plan.wide_gradient_elements() * kFloat + plan.narrow_gradient_elements() * kBf16},
       {"optimizer state", moment_bytes(variants.moments, plan.divided_elements())},
       {"activations", plan.activation_bytes},
-      {"scratch", plan.scratch_bytes},
+      {"scratch", plan.scratch_bytes + plan.embedding_scratch_bytes},
       {"matmul workspace", kMatmulWorkspaceBytes},
       {"tokens and scalars", plan.token_count * 4 + static_cast<int64_t>(sizeof(gpt2::ops::StepScalars) + sizeof(gpt2::ops::StepStats))},
   };

@@ -50,6 +50,7 @@ struct MemoryPlan : gpt2::ops::PlannedMemory {
   Recompute recompute = Recompute::none;
   ActivationSlots activations;
   int64_t activation_bytes = 0;
+  int64_t embedding_scratch_bytes = 0;  // beside scratch_bytes: the embedding's backward has it from the head's on
 };
 
 // Which gradients lie in a bf16 arena: with weight_gradients=bf16 those of the blocks' matrices. Not wte's, which lm_head's product writes and

@@ -296,6 +296,7 @@ void ModelOf<R, G>::up_and_gelu(int layer) {
 template <class R, class G>
 void ModelOf<R, G>::backward(bool accumulate) {
   const int layers = static_cast<int>(config_.layers);
+  sort_tokens();
   head_backward(accumulate);
   if (exchange_) exchange_->ready(ops::GradientExchange::kAfterHead);
   {
@@ -316,22 +317,38 @@ void ModelOf<R, G>::backward(bool accumulate) {
 // wte already holds the classifier's part of its gradient, so the embedding's part always adds: that of this rank, or of all.
 template <class R, class G>
 void ModelOf<R, G>::embedding_backward(bool accumulate) {
-  const auto add = [&](const auto* rows_of_all, const bf16* upper_halves, const int* tokens, int64_t batches) {
+  const auto add = [&](const auto* rows_of_all, const bf16* upper_halves, int64_t batches) {
     const OpRange range(Pass::backward, kNoLayer, Op::embedding);
-    ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), rows_of_all, tokens, batches, T_, C_, config_.vocab_size,
-                                  config_.max_seq_len, accumulate, scratch_.data(), stream_, upper_halves);
+    ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), rows_of_all, batches, T_, C_, config_.max_seq_len,
+                                  accumulate, embedding_scratch_.data(), stream_, upper_halves);
   };
-  if (!exchange_ || !exchange_->gathers_rows()) return add(dresidual(), dresidual_up(), inputs(), B_);
-  // Rows travel in one piece: a split gradient is joined on its way into the buffer.
-  using Row = std::conditional_t<ops::kIsSplit<G>, float, G>;
+  if (!exchange_ || !exchange_->gathers_rows()) {
+    tokens_are_sorted_.wait(stream_);
+    return add(dresidual(), dresidual_up(), B_);
+  }
   const int64_t values = rows() * C_;
-  const auto gathered = exchange_->gather_rows([&](void* mine, cudaStream_t on) {
-    if constexpr (ops::kIsSplit<G>)
-      ops::join_values(static_cast<float*>(mine), dresidual_up(), dresidual(), 0, values, on);
-    else
-      STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(mine, dresidual(), static_cast<size_t>(values) * sizeof(G), cudaMemcpyDeviceToDevice, on));
-  });
-  add(static_cast<const Row*>(gathered.rows), nullptr, gathered.tokens, B_ * gathered.ranks);
+  const auto send = [&](const auto* from) {
+    return exchange_->gather_rows([&, from](void* mine, cudaStream_t on) {
+      STEPSCOPE_CUDA_CHECK(cudaMemcpyAsync(mine, from, static_cast<size_t>(values) * sizeof(*from), cudaMemcpyDeviceToDevice, on));
+    });
+  };
+  switch (variants_.embedding_exchange) {
+    case EmbeddingExchange::gathered_bf16_rows: {
+      const auto gathered = send(dresidual_rounded());
+      return add(static_cast<const bf16*>(gathered.rows), nullptr, B_ * gathered.ranks);
+    }
+    case EmbeddingExchange::gathered_rows:
+    case EmbeddingExchange::dense:  // gathers none
+      break;
+  }
+  if constexpr (ops::kIsSplit<G>) {  // rows travel in one piece, so they are joined on their way into the buffer
+    const auto gathered = exchange_->gather_rows(
+        [&](void* mine, cudaStream_t on) { ops::join_values(static_cast<float*>(mine), dresidual_up(), dresidual(), 0, values, on); });
+    add(static_cast<const float*>(gathered.rows), nullptr, B_ * gathered.ranks);
+  } else {
+    const auto gathered = send(dresidual());
+    add(static_cast<const G*>(gathered.rows), nullptr, B_ * gathered.ranks);
+  }
 }
 
 // A residual sum hands its gradient to both branches unchanged: no kernel, dresidual is read by the branch and added to after it. Every

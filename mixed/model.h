@@ -131,6 +131,9 @@ class Model : public gpt2::ops::StepModel {
   // The gradient of a block's matrix (out_channels, in) from that of its output, and of its bias unless `bias` is null.
   void weight_gradient(gpt2::Tensor weight, int layer, float* bias, const bf16* dout, const bf16* inp, int64_t in, int64_t out_channels,
                        bool accumulate);
+  // The embedding's backward adds rows in the order of their tokens, which are known from the begin: sorted on a second stream beside the
+  // head's products, for which embedding_backward waits.
+  void sort_tokens();
   // The norm of all gradients and the clip factor. With grad_norm=beside_backward most of it was summed before, by the first two, which
   // do nothing otherwise: the part of a layer whose gradients are final, on the side stream; and the wait for all such parts.
   void sum_squares_beside(int layer);
@@ -143,7 +146,9 @@ class Model : public gpt2::ops::StepModel {
   gpt2::cuda::DeviceBuffer<uint8_t> masters_up_;
   std::array<gpt2::cuda::DeviceBuffer<bf16>, 2> moment_up_;  // of m and of v; empty, as moment_low_, unless moments are split
   std::array<gpt2::cuda::DeviceBuffer<gpt2::ops::LowByte>, 2> moment_low_;
-  gpt2::cuda::DeviceBuffer<unsigned char> activations_, scratch_, workspace_;
+  gpt2::cuda::DeviceBuffer<unsigned char> activations_, scratch_;
+  gpt2::cuda::DeviceBuffer<unsigned char> embedding_scratch_;  // from sort_tokens on, beside other ops
+  gpt2::cuda::DeviceBuffer<unsigned char> workspace_;
   MatmulEngine matmul_;
   HopperProducts hopper_;
   bool exponentials_ = false;  // what was queued last ends with them, not with logits
@@ -152,6 +157,7 @@ class Model : public gpt2::ops::StepModel {
   gpt2::cuda::DeviceBuffer<double> squares_;
   gpt2::cuda::Stream side_;
   gpt2::cuda::Event layer_is_final_, squares_are_summed_;
+  gpt2::cuda::Fence tokens_are_there_, tokens_are_sorted_;
 };
 
 }  // namespace mixed

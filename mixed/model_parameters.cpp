@@ -6,6 +6,7 @@
 #include "base/counter_rng.h"
 #include "gpt2/op_range.h"
 #include "gpt2/ops/arena_norm.cuh"
+#include "gpt2/ops/encoder.cuh"
 #include "gpt2/ops/grad_norm.cuh"
 #include "mixed/kernels/fill.cuh"
 #include "mixed/model.h"
@@ -46,6 +47,7 @@ Model::Model(const gpt2::TrainerOptions& options, const VariantChoice& variants,
                   gpt2::cuda::DeviceBuffer<ops::LowByte>(split_moment_elements(variants, plan))},
       activations_(plan.activation_bytes),
       scratch_(plan.scratch_bytes),
+      embedding_scratch_(plan.embedding_scratch_bytes),
       workspace_(kMatmulWorkspaceBytes),
       matmul_(variants.matmul_algorithm, workspace_.data()),
       squares_(variants.grad_norm == GradNorm::beside_backward ? (options.model.layers + 1) * ops::kPartialsOfSpans : 0) {}
@@ -206,7 +208,18 @@ void Model::write_gradients(std::span<const float> values) {
   STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
 
-// ---- the gradient norm beside the backward --------------------------------------------------------------------------------
+// ---- what runs beside the backward ----------------------------------------------------------------------------------------
+
+void Model::sort_tokens() {
+  const auto sort = [&](const int32_t* tokens, int64_t count, cudaStream_t on) {
+    const OpRange range(Pass::backward, kNoLayer, Op::embedding);
+    ops::sort_by_token(tokens, count, C_, config_.vocab_size, embedding_scratch_.data(), on);
+  };
+  if (exchange_ && exchange_->gathers_rows()) return exchange_->with_tokens(sort);
+  tokens_are_there_.order(stream_, side_.get());
+  sort(inputs(), rows(), side_.get());
+  tokens_are_sorted_.record(side_.get());
+}
 
 // The side stream waits for all that was queued so far, and reads gradients that nothing writes any more in this micro-batch.
 void Model::sum_squares_beside(int layer) {

@@ -246,13 +246,18 @@ Refusal no_gathered_rows(const Run&, const VariantChoice& choice) {
   return std::nullopt;
 }
 // Rows are as wide as the residual gradient, or as fp32 where that is split. A rank sends all but its own part either way.
-Refusal why_dense_embedding(const Run& run, const VariantChoice& choice) {
+namespace {
+Refusal why_dense_rather_than(const Run& run, int64_t bytes) {
   if (run.options.communicator == nullptr) return std::nullopt;
   const int64_t rows = run.options.communicator->world().size * run.options.batch_size * run.options.seq_len;
-  const int64_t bytes = choice.residual_gradient == ResidualGradient::as_bf16 ? 2 : 4;
   if (rows * bytes <= run.options.model.padded_vocab * 4) return std::nullopt;
   return fmt::format("the embedding's gradient of {} tokens is more bytes than wte's of {} rows", rows, run.options.model.padded_vocab);
 }
+}  // namespace
+Refusal why_dense_embedding(const Run& run, const VariantChoice& choice) {
+  return why_dense_rather_than(run, choice.residual_gradient == ResidualGradient::as_bf16 ? 2 : 4);
+}
+Refusal why_dense_rather_than_bf16_rows(const Run& run, const VariantChoice&) { return why_dense_rather_than(run, 2); }
 Refusal no_split_masters(const Run&, const VariantChoice& choice) {
   switch (choice.adamw) {
     case AdamWKernel::all_tensors:

@@ -32,6 +32,7 @@ Refusal no_blocks(const Run& run, const VariantChoice& choice);
 Refusal no_gathered_rows(const Run& run, const VariantChoice& choice);
 // Not why it cannot run, but why it is not the default: the rows that it gathers are more bytes than wte's gradient.
 Refusal why_dense_embedding(const Run& run, const VariantChoice& choice);
+Refusal why_dense_rather_than_bf16_rows(const Run& run, const VariantChoice& choice);
 Refusal no_split_masters(const Run& run, const VariantChoice& choice);
 Refusal no_split_moments(const Run& run, const VariantChoice& choice);
 Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice);

@@ -56,8 +56,8 @@ class Fp32Ops final : public OpTrainer {
   }
   void embedding_backward(OpContext& c, Element, float* dwte, float* dwpe, const void* dout, const int* tokens, bool accumulate,
                           const OpShape& s, void* scratch) const override {
-    gpt2::ops::embedding_backward<float>(dwte, dwpe, f(dout), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate, scratch,
-                                         here(c).stream);
+    gpt2::ops::sort_by_token(tokens, s.rows(), s.C, s.V, scratch, here(c).stream);
+    gpt2::ops::embedding_backward<float>(dwte, dwpe, f(dout), s.B, s.T, s.C, s.max_seq_len, accumulate, scratch, here(c).stream);
   }
   int64_t embedding_backward_scratch(const OpShape& s) const override { return gpt2::ops::embedding_backward_scratch_bytes(s.rows(), s.C); }
 

@@ -169,9 +169,10 @@ class MixedOps final : public OpTrainer {
   }
   void embedding_backward(OpContext& c, Element gradient, float* dwte, float* dwpe, const void* dout, const int* tokens, bool accumulate,
                           const OpShape& s, void* scratch) const override {
+    gpt2::ops::sort_by_token(tokens, s.rows(), s.C, s.V, scratch, here(c).stream);
     by_stream(gradient, [&](auto r) {
-      gpt2::ops::embedding_backward<bf16>(dwte, dwpe, as(dout, r, s.rows() * s.C), tokens, s.B, s.T, s.C, s.V, s.max_seq_len, accumulate,
-                                          scratch, here(c).stream, up(dout, r));
+      gpt2::ops::embedding_backward<bf16>(dwte, dwpe, as(dout, r, s.rows() * s.C), s.B, s.T, s.C, s.max_seq_len, accumulate, scratch,
+                                          here(c).stream, up(dout, r));
     });
   }
   int64_t embedding_backward_scratch(const OpShape& s) const override { return gpt2::ops::embedding_backward_scratch_bytes(s.rows(), s.C); }

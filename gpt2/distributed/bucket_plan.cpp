@@ -31,7 +31,8 @@ BucketPlan::BucketPlan(const ModelConfig& config, int ranks, int64_t bucket_byte
     for (int64_t layer = config.layers - 1; layer >= 0; --layer) {
       for (const TensorRow& r : kTensorTable)
         if (r.per_layer && is_narrow(r) == in_bf16) add_segment(layout, r, layer);
-      if (layer == 0 || open_elements() * bytes_each >= most_bytes) close_bucket(static_cast<int>(layer), in_bf16);
+      if (layer == 0 || (in_bf16 && layer == 1) || open_elements() * bytes_each >= most_bytes)
+        close_bucket(static_cast<int>(layer), in_bf16);
     }
   };
   if (narrow != 0) {

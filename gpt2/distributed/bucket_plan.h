@@ -2,8 +2,9 @@
 // lnf, the last layer … layer 0, then wpe and wte, whose gradient is always the last. It is cut into buckets of whole layers, each of
 // which is one collective, and every bucket into equal slices, one per rank.
 //
-// Where the gradients of some tensors lie in bf16 (`narrow`), the arena begins with these, layer by layer, in buckets of their own. What else
-// the layers and lnf have is little (d12: 0.1% of the parameters): it is one bucket, which layer 0 completes. wpe and wte follow as ever.
+// Where the gradients of some tensors lie in bf16 (`narrow`), the arena begins with these, layer by layer, in buckets of their own. Layer 0
+// has one for itself, because nothing of the backward pass is left to hide it. What else the layers and lnf have is little (d12: 0.1% of the
+// parameters): it is one bucket, which layer 0 completes. wpe and wte follow as ever.
 //
 // Pure functions of (model, ranks, bucket size): every rank computes the same plan. What a user sees (states, checkpoints, the index that
 // stochastic rounding draws from) stays in the order of the tensor table, the "file order".

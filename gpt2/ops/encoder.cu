@@ -186,18 +186,12 @@ void embedding_forward(R* out, const int* tokens, const S* wte, const S* wpe, in
 
 int64_t embedding_backward_scratch_bytes(int64_t rows, int64_t C) { return Scratch(rows, C).total; }
 
-template <class S, class R>
-void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* tokens, int64_t B, int64_t T, int64_t C, int64_t V,
-                        int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream, const S* dout_up) {
-  const int64_t n = B * T;
+void sort_by_token(const int* tokens, int64_t n, int64_t C, int64_t V, void* scratch, cudaStream_t stream) {
   if (n > std::numeric_limits<int>::max()) throw stepscope::InputError("embedding_backward: B * T must be below 2^31");
   const Scratch part(n, C);
   auto* base = static_cast<unsigned char*>(scratch);
   auto* rows = reinterpret_cast<int*>(base + part.rows);
-  auto* sorted_tokens = reinterpret_cast<int*>(base + part.sorted_tokens);
   auto* sorted_rows = reinterpret_cast<int*>(base + part.sorted_rows);
-  auto* head = reinterpret_cast<float*>(base + part.head);
-  auto* tail = reinterpret_cast<float*>(base + part.tail);
 
   number_rows_kernel<<<grid_blocks(ceil_div<int64_t>(n, 256)), 256, 0, stream>>>(rows, n);
   STEPSCOPE_CHECK_LAUNCH();
@@ -206,7 +200,7 @@ void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* toke
   int bits = 1;
   while (bits < 31 && (int64_t{1} << bits) < V) ++bits;
   const auto* keys = reinterpret_cast<const unsigned*>(tokens);
-  auto* sorted_keys = reinterpret_cast<unsigned*>(sorted_tokens);
+  auto* sorted_keys = reinterpret_cast<unsigned*>(base + part.sorted_tokens);
   const int items = static_cast<int>(n);
   size_t sort_bytes = 0;
   STEPSCOPE_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, keys, sorted_keys, rows, sorted_rows, items, 0, bits, stream));
@@ -214,17 +208,26 @@ void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* toke
     throw std::logic_error("embedding_backward: the sort asks for more scratch memory than was planned");
   STEPSCOPE_CUDA_CHECK(
       cub::DeviceRadixSort::SortPairs(base + part.sort, sort_bytes, keys, sorted_keys, rows, sorted_rows, items, 0, bits, stream));
+}
 
+template <class S, class R>
+void embedding_backward(float* dwte, float* dwpe, const R* dout, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate,
+                        void* scratch, cudaStream_t stream, const S* dout_up) {
+  const Scratch part(B * T, C);
+  auto* base = static_cast<unsigned char*>(scratch);
+  const auto* sorted_tokens = reinterpret_cast<const int*>(base + part.sorted_tokens);
+  const auto* sorted_rows = reinterpret_cast<const int*>(base + part.sorted_rows);
+  auto* head = reinterpret_cast<float*>(base + part.head);
+  auto* tail = reinterpret_cast<float*>(base + part.tail);
   if (can_pack<S>(C, dwte, dwpe, dout, dout_up))
     launch_backward<kPack<S>>(dwte, dwpe, dout, dout_up, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
   else
     launch_backward<1>(dwte, dwpe, dout, dout_up, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
 }
 
-#define STEPSCOPE_INSTANTIATE(S, R)                                                                                                      \
-  template void embedding_forward<S, R>(R*, const int*, const S*, const S*, int64_t, int64_t, int64_t, cudaStream_t, S*);                \
-  template void embedding_backward<S, R>(float*, float*, const R*, const int*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, void*, \
-                                         cudaStream_t, const S*);
+#define STEPSCOPE_INSTANTIATE(S, R)                                                                                       \
+  template void embedding_forward<S, R>(R*, const int*, const S*, const S*, int64_t, int64_t, int64_t, cudaStream_t, S*); \
+  template void embedding_backward<S, R>(float*, float*, const R*, int64_t, int64_t, int64_t, int64_t, bool, void*, cudaStream_t, const S*);
 STEPSCOPE_INSTANTIATE(float, float)
 STEPSCOPE_FOR_EACH_MIXED_STREAM(STEPSCOPE_INSTANTIATE)
 #undef STEPSCOPE_INSTANTIATE

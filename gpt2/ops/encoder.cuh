@@ -19,11 +19,15 @@ namespace gpt2::ops {
 template <class S, class R>
 void embedding_forward(R* out, const int* tokens, const S* wte, const S* wpe, int64_t B, int64_t T, int64_t C, cudaStream_t stream,
                        std::type_identity_t<S>* out_up = nullptr);
-// dwte: adds. dwpe (max_seq_len,C): written, zero from row T on; added to when `accumulate`.
+// The backward's order, from the tokens of `rows` rows alone, so long before there is a gradient: in `scratch`, which embedding_backward
+// then takes.
+void sort_by_token(const int* tokens, int64_t rows, int64_t C, int64_t V, void* scratch, cudaStream_t stream);
+// dwte: adds. dwpe (max_seq_len,C): written, zero from row T on; added to when `accumulate`. scratch: as sort_by_token of the B * T tokens left
+// it.
 template <class S, class R>
-void embedding_backward(float* dwte, float* dwpe, const R* dout, const int* tokens, int64_t B, int64_t T, int64_t C, int64_t V,
-                        int64_t max_seq_len, bool accumulate, void* scratch, cudaStream_t stream, const S* dout_up = nullptr);
-// Host arithmetic only; an upper bound that the launcher checks against what the sort asks for.
+void embedding_backward(float* dwte, float* dwpe, const R* dout, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate,
+                        void* scratch, cudaStream_t stream, const S* dout_up = nullptr);
+// Host arithmetic only; an upper bound that sort_by_token checks against what the sort asks for.
 int64_t embedding_backward_scratch_bytes(int64_t rows, int64_t C);
 
 }  // namespace gpt2::ops

@@ -105,6 +105,10 @@ void GradientExchange::begin(const BlockGradients& gradients, const int32_t* tok
   communicator_->enqueue({CollectiveKind::all_gather, Element::fp32, tokens_.size(), -1}, tokens_.data(), beside_.get());
 }
 
+void GradientExchange::with_tokens(const std::function<void(const int32_t* tokens, int64_t count, cudaStream_t on)>& use) {
+  use(tokens_.data(), tokens_.size(), beside_.get());
+}
+
 // The blocks of a large collective spin until the last rank has come, each on an SM that the backward pass could use; those of a small one
 // are one.
 void GradientExchange::come_together() {
@@ -147,7 +151,7 @@ GradientExchange::Gathered GradientExchange::gather_rows(const std::function<voi
     join();
   }
   while (sent_ < sending_.size()) reduce_next();
-  return {rows_.data(), tokens_.data(), plan_.buckets.ranks()};
+  return {rows_.data(), plan_.buckets.ranks()};
 }
 
 void GradientExchange::end() {

@@ -47,14 +47,16 @@ class GradientExchange {
   // Where the plan gathers_rows(): ready(kAfterHead), when the classifier's part of wte's gradient stands in the arena, sends the last
   // bucket, which holds what earlier micro-batches added to wte and wpe too. `gather_rows`, when the gradient of the embedding's output
   // and those of the layers are final: `bring` queues on a stream what puts the former into memory of embedding_rows rows. Afterwards the
-  // step's stream may read those of all ranks, rank after rank, and their tokens. From both every rank makes the embedding's part of all.
+  // step's stream may read those of all ranks, rank after rank. From them and the tokens every rank makes the embedding's part of all.
   static constexpr int kAfterHead = -2;
   struct Gathered {
     const void* rows;
-    const int32_t* tokens;
     int64_t ranks;
   };
   bool gathers_rows() const { return exchanging_ && plan_.gathers_rows(); }
+  // After begin: queues on a stream what the tokens of all ranks are enough for, so that it runs beside the backward pass. gather_rows waits
+  // for it.
+  void with_tokens(const std::function<void(const int32_t* tokens, int64_t count, cudaStream_t on)>& use);
   Gathered gather_rows(const std::function<void(void* mine, cudaStream_t on)>& bring);
 
   // Where the plan gathers_ahead(): all weights, last bucket first, on the second stream; then `need` before a layer's weights are read

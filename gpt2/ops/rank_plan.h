@@ -27,7 +27,7 @@ struct RankPlan {
   // Whether weights are gathered at the head of the next step instead of after the update.
   bool gathers_ahead() const { return communication == Communication::zero1_ahead; }
   // Whether ranks gather the rows that the embedding's backward adds up, instead of summing its result.
-  bool gathers_rows() const { return embedding == EmbeddingExchange::gathered_rows; }
+  bool gathers_rows() const { return embedding != EmbeddingExchange::dense; }
   int64_t gathered_row_bytes() const { return gathered_tokens() * embedding_row_bytes; }
   int64_t gathered_tokens() const { return gathers_rows() ? buckets.ranks() * embedding_rows : 0; }
   int64_t divided_elements() const { return divides_the_update() ? buckets.owned_elements() : buckets.elements(); }

@@ -4,7 +4,7 @@
 namespace gpt2::ops {
 
 enum class Communication { zero1_ahead, zero1, all_reduce_overlapped, all_reduce };
-enum class EmbeddingExchange { gathered_rows, dense };
+enum class EmbeddingExchange { gathered_bf16_rows, gathered_rows, dense };
 enum class ExchangeStart { when_ready, together };
 enum class GradientReduction { as_stored, as_bf16 };
 

@@ -194,19 +194,20 @@ TEST(BucketPlan, BucketsOfD12AreOneLayerEachAtTheDefaultSize) {
   EXPECT_GE(plan.buckets()[12].elements, 39419904);
 }
 
-// In bf16 two layers of d12 reach the default size, 27.0 MiB; biases and norms of all layers, with lnf, are 121,344 parameters.
-TEST(BucketPlan, BucketsOfD12InBf16AreTwoLayersEachAtTheDefaultSize) {
+// In bf16 two layers of d12 reach the default size, 27.0 MiB; layer 0 is sent by itself, so layer 1 is too. Biases and norms of all layers,
+// with lnf, are 121,344 parameters.
+TEST(BucketPlan, BucketsOfD12InBf16AreTwoLayersEachAtTheDefaultSizeAndLayer0) {
   const BucketPlan plan(model_from_name("d12"), 2, 25 * kMib, kMatrices);
-  ASSERT_EQ(plan.buckets().size(), 8u);
-  for (int i = 0; i < 6; ++i) {
-    EXPECT_EQ(plan.buckets()[static_cast<size_t>(i)].ready_after, 10 - 2 * i);
-    EXPECT_EQ(plan.buckets()[static_cast<size_t>(i)].elements, int64_t{2 * 12 * 768 * 768});
+  ASSERT_EQ(plan.buckets().size(), 9u);
+  for (size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(plan.buckets()[i].ready_after, i < 5 ? 10 - 2 * static_cast<int>(i) : 6 - static_cast<int>(i));
+    EXPECT_EQ(plan.buckets()[i].elements, int64_t{(i < 5 ? 2 : 1) * 12 * 768 * 768});
   }
   EXPECT_EQ(plan.narrow_elements(), int64_t{12 * 12 * 768 * 768});
-  EXPECT_EQ(plan.buckets()[6].ready_after, 0);
-  EXPECT_GE(plan.buckets()[6].elements, 121344);
-  EXPECT_LT(plan.buckets()[6].elements, 121344 + (12 * 8 + 2) * kBlock + 2 * kBlock);
-  EXPECT_GE(plan.buckets()[7].elements, 39419904);
+  EXPECT_EQ(plan.buckets()[7].ready_after, 0);
+  EXPECT_GE(plan.buckets()[7].elements, 121344);
+  EXPECT_LT(plan.buckets()[7].elements, 121344 + (12 * 8 + 2) * kBlock + 2 * kBlock);
+  EXPECT_GE(plan.buckets()[8].elements, 39419904);
 }
 
 TEST(BucketPlan, OtherPlansHaveOtherFingerprints) {

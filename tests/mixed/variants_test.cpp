@@ -212,7 +212,7 @@ TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
   mixed::Run run = run_of_ranks(&two);
   const int64_t Vp = run.options.model.padded_vocab;
   run.options.seq_len = 1;
-  for (const auto& [batch, is] : {std::pair{Vp / 2, EmbeddingExchange::gathered_rows}, std::pair{Vp / 2 + 1, EmbeddingExchange::dense}}) {
+  for (const auto& [batch, is] : {std::pair{Vp, EmbeddingExchange::gathered_bf16_rows}, std::pair{Vp + 1, EmbeddingExchange::dense}}) {
     run.options.batch_size = batch;
     const auto s = variants().settle(run, {}, true);
     EXPECT_EQ(s.choice.embedding_exchange, is) << batch;
@@ -223,8 +223,9 @@ TEST(MixedVariants, SeveralRanksGatherRowsWhereTheseAreFewerBytesThanWte) {
       EXPECT_THAT(s.notices, said);
     else
       EXPECT_THAT(s.notices, testing::Not(said));
-    EXPECT_EQ(variants().settle(run, {{"embedding_exchange", "gathered_rows"}}, true).choice.embedding_exchange,
-              EmbeddingExchange::gathered_rows);
+    for (const auto& [name, asked] : {std::pair{"gathered_rows", EmbeddingExchange::gathered_rows},
+                                      std::pair{"gathered_bf16_rows", EmbeddingExchange::gathered_bf16_rows}})
+      EXPECT_EQ(variants().settle(run, {{"embedding_exchange", name}}, true).choice.embedding_exchange, asked);
     const auto at_the_end = variants().settle(run, {{"communication", "all_reduce"}}, true).choice;
     EXPECT_EQ(at_the_end.embedding_exchange, EmbeddingExchange::dense);
   }
