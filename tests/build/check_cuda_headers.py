@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compiles the sources that include CUDA's headers against the headers of another toolkit, and links nothing.
 
-    cmake -B build/cuda -G Ninja -DSTEPSCOPE_PCH=OFF     configures with the toolkit of this machine; nothing needs to be built
-    tests/build/check_cuda_headers.py build/cuda HEADERS [--compiler clang++-16] [--device] [--ptxas FILE] [--only REGEX] [-j N]
+    cmake -B build/cuda -G Ninja -DSTEPSCOPE_PCH=OFF -DSTEPSCOPE_UNITY=ON -DSTEPSCOPE_UNITY_BATCH=0 -DSTEPSCOPE_COMPILE_ONLY=ON
+        configures with the toolkit of this machine; nothing needs to be built. Without the last three: each source by itself
+    tests/build/check_cuda_headers.py build/cuda HEADERS [--compiler clang++-16] [--all] [--device] [--ptxas FILE] [--only REGEX] [-j N]
 
 HEADERS is a folder with cuda_runtime.h, cublasLt.h, cupti.h, nvml.h, nvtx3/ and cuda/ (libcu++) of one CUDA version.
 Host sources: -fsyntax-only with the build's own flags, all warnings as errors. With --device instead: the build's nvcc makes PTX out
@@ -73,7 +74,9 @@ def check_host(entry, o, headers):
     words[0] = o.compiler or words[0]
     words = drop(words, "-o")
     if "clang" in Path(words[0]).name:
-        words = [w for w in words if not w.startswith("--param") and w != "-fpch-preprocess"] + ["-Qunused-arguments"]
+        words = [w for w in words if not w.startswith("--param") and w != "-fpch-preprocess"] + ["-Qunused-arguments", "-Wno-unknown-warning-option"]
+    if entry["file"].endswith(".cxx"):
+        words.append("-Wno-shadow")  # of another source's names
     with tempfile.TemporaryDirectory() as scratch:
         deps = Path(scratch) / "deps"
         words += ["-fsyntax-only", "-Werror", "-isystem", str(headers), "-MD", "-MF", str(deps), "-MT", "x"]
@@ -88,7 +91,7 @@ def check_device(entry, o, headers):
     words = drop(words, "-o")
     codes = [w for w in words if w.startswith("--generate-code=")]
     arch = sorted(re.findall(r"compute_(\w+)", " ".join(codes)) or ["90"], key=lambda a: int(re.match(r"\d+", a)[0]))[-1]
-    words = [w for w in words if not w.startswith("--generate-code=") and w not in ("-c", "-dc", "-Ofc=max") and not w.startswith("-arch")]
+    words = [w for w in words if not w.startswith("--generate-code=") and w not in ("-c", "-dc") and not w.startswith("-arch")]
     with tempfile.TemporaryDirectory() as scratch:
         ptx, deps = Path(scratch) / "x.ptx", Path(scratch) / "deps"
         # -I stands before nvcc's own folder, -isystem behind it.
@@ -109,6 +112,7 @@ def main():
     parser.add_argument("build", type=Path, help="a folder that was configured with STEPSCOPE_CUDA=ON and STEPSCOPE_PCH=OFF")
     parser.add_argument("headers", type=Path, help="a folder of CUDA headers")
     parser.add_argument("--compiler", help="for host sources (default: that of the build)")
+    parser.add_argument("--all", action="store_true", help="host sources that include none of CUDA's headers too")
     parser.add_argument("--device", action="store_true", help="check the .cu files instead of the .cpp files")
     parser.add_argument("--ptxas", help="with --device: turns the PTX into machine code")
     parser.add_argument("--ptx-version", default="8.7", help="what --ptxas reads (default: 8.7, that of CUDA 12.8)")
@@ -121,14 +125,14 @@ def main():
         parser.error(f"{commands} is missing: configure that folder first")
     if not is_toolkit(headers):
         parser.error(f"{headers} holds none of {', '.join(MARKS)}")
-    suffix = ".cu" if o.device else ".cpp"
+    suffix = ".cu" if o.device else (".cpp", ".cxx")  # .cxx: several sources that CMake compiles as one
     entries = {}
     for entry in json.loads(commands.read_text()):
         if entry["file"].endswith(suffix) and re.search(o.only, entry["file"]):
-            if o.device or without_toolkit(shlex.split(entry["command"]))[1]:
+            if o.device or o.all or without_toolkit(shlex.split(entry["command"]))[1]:
                 entries.setdefault(entry["file"], entry)
     if not entries:
-        parser.error(f"no {suffix} file there is compiled with CUDA's headers")
+        parser.error("nothing there that matches is compiled with CUDA's headers")
     root, bad, seen = Path(__file__).resolve().parent.parent.parent, 0, 0
     with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
         waiting = {pool.submit(check_device if o.device else check_host, e, o, headers): e["file"] for e in entries.values()}
