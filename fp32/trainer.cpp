@@ -39,7 +39,8 @@ std::unique_ptr<gpt2::Trainer> make_fp32_trainer(const gpt2::TrainerOptions& opt
   const MemoryPlan plan = plan_memory(options, variants);
   const int64_t free_bytes = device.memory_free_bytes - gpt2::ops::kReservedBytes;
   gpt2::ops::require_memory(
-      plan, options, [&] { return largest_batch(options, variants, free_bytes); }, free_bytes, device.name);
+      // By its own name: clang 16 and 17 cannot capture a structured binding with -fopenmp.
+      plan, options, [&, &chosen = variants] { return largest_batch(options, chosen, free_bytes); }, free_bytes, device.name);
   gpt2::TrainerOptions settled = options;
   settled.variants = names;
   return std::make_unique<Fp32Trainer>(Fp32Trainer::Parts{settled, notices, plan.items, device.name}, variants, plan);

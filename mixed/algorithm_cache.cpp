@@ -52,9 +52,10 @@ AlgorithmCache::AlgorithmCache(std::filesystem::path file, MatmulAlgorithm rule)
     if (!entry.is_object() || !entry.contains("algorithm") || !entry["algorithm"].is_string()) continue;
     const auto algorithm = from_hex(entry["algorithm"].get<std::string>());
     if (!algorithm) continue;
-    const auto number = [&](const char* name) -> std::optional<double> {
-      const auto found = entry.find(name);
-      if (found == entry.end() || !found->is_number()) return std::nullopt;
+    // By its own name: clang 16 and 17 cannot capture a structured binding with -fopenmp.
+    const auto number = [&of = entry](const char* name) -> std::optional<double> {
+      const auto found = of.find(name);
+      if (found == of.end() || !found->is_number()) return std::nullopt;
       return found->get<double>();
     };
     const auto why = entry.find("why_by_time");

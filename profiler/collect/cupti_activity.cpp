@@ -72,7 +72,8 @@ void deliver(Observer& observer, const CUpti_Activity* record) {
   switch (record->kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
     case CUPTI_ACTIVITY_KIND_KERNEL: {
-      const auto* k = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+      // Newer toolkits add fields at the end (Kernel10 in 13.0); 9 is the newest that 12.8 has, and every later one has it too.
+      const auto* k = reinterpret_cast<const CUpti_ActivityKernel9*>(record);
       ActivityEvent e = common(k, Activity::kernel);
       const char* name = k->name;
       e.name = name ? name : "";

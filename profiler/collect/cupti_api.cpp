@@ -31,8 +31,10 @@ const char* cure(CUptiResult result) {
       return "; switch SLI off";
     case CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED:
       return "; counters are not supported under WSL";
+#if CUPTI_API_VERSION >= 130000
     case CUPTI_ERROR_INVALID_CHIP_NAME:
       return "; this CUPTI does not know the chip: use a newer CUDA toolkit";
+#endif
     default:
       return "";
   }

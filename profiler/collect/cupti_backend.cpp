@@ -84,8 +84,11 @@ void grid_of(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* param
     case CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_ptsz_v7000:
     case CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_v9000:
     case CUPTI_RUNTIME_TRACE_CBID_cudaLaunchCooperativeKernel_ptsz_v9000:
+#if CUPTI_API_VERSION >= 130000
     case CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_v13000:
-    case CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_ptsz_v13000: {
+    case CUPTI_RUNTIME_TRACE_CBID___cudaLaunchKernel_ptsz_v13000:
+#endif
+    {
       const auto* p = static_cast<const cudaLaunchKernel_v7000_params*>(params);
       grid_of_dims(p->gridDim, p->blockDim, call);
       return;
@@ -210,6 +213,24 @@ Outcome guarded(F&& f) {
   }
 }
 
+// CUPTI has one subscriber at a time. Since CUDA 13 it tells `other`, the name of the one that it has.
+CUptiResult subscribe_or_name(CUpti_SubscriberHandle* handle, CUpti_CallbackFunc callback, std::string& other) {
+#if CUPTI_API_VERSION >= 130000
+  std::array<char, CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN * 2> name{};
+  CUpti_SubscriberParams params{};
+  params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
+  params.subscriberName = "stepscope";
+  params.oldSubscriberName = name.data();
+  params.oldSubscriberSize = name.size();
+  const CUptiResult r = cuptiSubscribe_v2(handle, callback, nullptr, &params);
+  other = name.data();
+  return r;
+#else
+  (void)other;
+  return cuptiSubscribe(handle, callback, nullptr);
+#endif
+}
+
 std::string command_line() {
   std::string text = stepscope::read_file_if_there("/proc/self/cmdline").value_or("");
   while (!text.empty() && text.back() == '\0') text.pop_back();
@@ -228,19 +249,14 @@ Outcome CuptiBackend::subscribe() {
   if (tried_) return subscribe_failure_;
   tried_ = true;
   g_callback_observer = observer_;
-  std::array<char, CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN * 2> other{};
-  CUpti_SubscriberParams params{};
-  params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
-  params.subscriberName = "stepscope";
-  params.oldSubscriberName = other.data();
-  params.oldSubscriberSize = other.size();
   CUpti_SubscriberHandle handle = nullptr;
-  const CUptiResult r = cuptiSubscribe_v2(&handle, on_callback, nullptr, &params);
+  std::string other;
+  const CUptiResult r = subscribe_or_name(&handle, on_callback, other);
   if (r == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
-    subscribe_failure_ = Failure{std::string(missing::kOtherSubscriber),
-                                 std::string("held by ") + (other[0] != '\0' ? other.data() : "a tool that does not say its name")};
+    subscribe_failure_ =
+        Failure{std::string(missing::kOtherSubscriber), "held by " + (other.empty() ? "a tool that does not say its name" : other)};
   } else if (r != CUPTI_SUCCESS) {
-    subscribe_failure_ = Failure{std::string(missing::kNotTraced), CuptiError("cuptiSubscribe_v2", r).what()};
+    subscribe_failure_ = Failure{std::string(missing::kNotTraced), CuptiError("cuptiSubscribe", r).what()};
   }
   if (subscribe_failure_) return subscribe_failure_;
   subscriber_ = handle;

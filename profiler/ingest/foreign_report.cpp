@@ -1,6 +1,7 @@
 #include "profiler/ingest/foreign_report.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 namespace profiler {
@@ -15,6 +16,10 @@ std::optional<double> value_of(const ForeignResult& result, std::optional<uint32
   for (const auto& [index, value] : result.values)
     if (index == *metric) return value;
   return std::nullopt;
+}
+
+std::string shown_before_damage(size_t results) {
+  return results == 1 ? "the one result before it is shown" : "the " + std::to_string(results) + " results before it are shown";
 }
 
 namespace {

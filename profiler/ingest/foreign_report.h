@@ -55,6 +55,9 @@ struct ForeignReport {
 std::optional<uint32_t> metric_index(const ForeignReport& report, std::string_view name);
 std::optional<double> value_of(const ForeignResult& result, std::optional<uint32_t> metric);
 
+// Of a damaged report: "the 5 results before it are shown".
+std::string shown_before_damage(size_t results);
+
 // What ncu's CSV prints for the demangled name that its report stores: no casts before literals, of a chain of scopes the first and the
 // last. "void a::b::f<(int)4, (a::b::E)1>(float *)" -> "void a::f<4, 1>(float *)".
 std::string simplified_kernel_name(std::string_view demangled);

@@ -62,8 +62,7 @@ class CsvReader {
       read_tables(rows);
     } catch (const Damage& d) {
       if (r_.results.empty()) throw stepscope::InputError(fmt::format("{}: line {}: {}", r_.source, d.line, d.what));
-      r_.missing.push_back(
-          {"report_damaged", 1, fmt::format("line {}: {}; the {} results before it are shown", d.line, d.what, r_.results.size())});
+      r_.missing.push_back({"report_damaged", 1, fmt::format("line {}: {}; {}", d.line, d.what, shown_before_damage(r_.results.size()))});
     }
     if (r_.results.empty())
       throw stepscope::InputError(

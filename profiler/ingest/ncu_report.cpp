@@ -100,9 +100,8 @@ class NcuReportReader {
       read_file();
     } catch (const Damage& d) {
       if (r_.results.empty()) throw stepscope::InputError(fmt::format("{}: at byte {}: {}", r_.source, d.at, d.what));
-      r_.missing.push_back(
-          {"report_damaged", 1,
-           fmt::format("at byte {} of {}: {}; the {} results before it are shown", d.at, bytes_.size(), d.what, r_.results.size())});
+      r_.missing.push_back({"report_damaged", 1,
+                            fmt::format("at byte {} of {}: {}; {}", d.at, bytes_.size(), d.what, shown_before_damage(r_.results.size()))});
     }
     drop_nameless();
     check_values();
@@ -229,7 +228,7 @@ class NcuReportReader {
         const std::string what =
             fmt::format("result {} ('{}'): {} is {}, expected {}", i, r_.results[i].name, r_.metrics[index], value, expected);
         if (i == 0) throw stepscope::InputError(fmt::format("{}: {}", r_.source, what));
-        r_.missing.push_back({"report_damaged", 1, fmt::format("{}; the {} results before it are shown", what, i)});
+        r_.missing.push_back({"report_damaged", 1, fmt::format("{}; {}", what, shown_before_damage(i))});
         r_.results.resize(i);
         return;
       }

@@ -35,6 +35,8 @@ std::string joined(const std::vector<std::string>& parts, const std::string& sep
   return out;
 }
 
+std::string number_of(int64_t n, const char* one, const char* several) { return fmt::format("{} {}", n, n == 1 ? one : several); }
+
 std::string step_line(const ProfileDocument& d, size_t width) {
   if (!d.timing.step_time_ns.median) return "";
   std::vector<std::string> parts;
@@ -45,7 +47,8 @@ std::string step_line(const ProfileDocument& d, size_t width) {
 
 std::string how_measured(const ProfileDocument& d, size_t width) {
   std::vector<std::string> parts;
-  if (measured_alone(d)) parts.push_back(fmt::format("{} kernels, each measured alone by Nsight Compute", d.totals.launches.value_or(0)));
+  if (measured_alone(d))
+    parts.push_back(number_of(d.totals.launches.value_or(0), "kernel", "kernels") + ", each measured alone by Nsight Compute");
   if (d.collection.producer == "nsys") parts.push_back("traced by Nsight Systems");
   if (d.run.timed_steps.value_or(0) > 0) parts.push_back(fmt::format("{} timed steps without collector", *d.run.timed_steps));
   if (d.collection.traced_steps > 0 && d.collection.shown_step) {
@@ -68,7 +71,8 @@ std::string kernels_first_line(const ProfileDocument& d) {
   if (d.totals.idle_ns && step > 0)
     text += fmt::format(": busy {} ms ({}%), idle {} ms ({}%)", milliseconds(step - idle), percent((step - idle) / step * 100),
                         milliseconds(idle), percent(idle / step * 100));
-  return text + fmt::format("; {} kernel launches, {} copies and memsets.", d.totals.launches.value_or(0), d.totals.copies.value_or(0));
+  return text + fmt::format("; {}, {} copies and memsets.", number_of(d.totals.launches.value_or(0), "kernel launch", "kernel launches"),
+                            d.totals.copies.value_or(0));
 }
 
 std::string missing_text(const ProfileDocument& d, const TableOptions& o) {
@@ -120,10 +124,10 @@ std::string first_table(const ProfileDocument& d, const TableOptions& o) {
     busy = fmt::format("; device busy {} ms, idle {} ms", milliseconds(d.timeline.busy_ns), milliseconds(d.timeline.idle_ns));
   else if (measured_alone(d))
     busy = fmt::format("; {} ms in all", milliseconds(d.totals.time_ns));
-  return wrapped(
-             fmt::format("{} kernel launches, {} copies and memsets{}", d.totals.launches.value_or(sum_launches(d, &KernelRow::launches)),
-                         d.totals.copies.value_or(sum_launches(d, &KernelRow::copies)), busy),
-             o.width, 0) +
+  const int64_t launches = d.totals.launches.value_or(sum_launches(d, &KernelRow::launches));
+  const int64_t copies = d.totals.copies.value_or(sum_launches(d, &KernelRow::copies));
+  return wrapped(fmt::format("{}, {} copies and memsets{}", number_of(launches, "kernel launch", "kernel launches"), copies, busy), o.width,
+                 0) +
          "\n\n";
 }
 

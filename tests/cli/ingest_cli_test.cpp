@@ -66,6 +66,12 @@ TEST_F(IngestCli, a_damaged_report_shows_what_came_before_and_exits_2) {
   EXPECT_EQ(row.exit_code, 2);
   EXPECT_THAT(row.out, HasSubstr("severe report_damaged"));
   EXPECT_THAT(row.err, AllOf(HasSubstr("cut.csv: the report is damaged: line "), HasSubstr("results before it are shown")));
+  const std::string titles_units_and_one_row = csv.substr(0, csv.find('\n', csv.find('\n', csv.find('\n') + 1) + 1) + 1);
+  write("one.csv", titles_units_and_one_row + "\"cut");
+  const Outcome one = ingest(file("one.csv"));
+  EXPECT_EQ(one.exit_code, 2);
+  EXPECT_THAT(one.err, HasSubstr("the one result before it is shown"));
+  EXPECT_THAT(one.out, AllOf(HasSubstr("1 kernel, each measured alone"), HasSubstr("1 kernel launch, 0 copies")));
   write("head.ncu-rep", whole.substr(0, 300));
   const Outcome head = ingest(file("head.ncu-rep"));
   EXPECT_EQ(head.exit_code, 2);
