@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Warm step time and joules of our mixed trainer beside llm.c's, fresh processes alone in turns: the table of docs/study/mixed-precision.md.
-#   beside_llmc.sh objects LLMC FRONTEND               compiles LLMC's trainer for sm_90 with cuDNN, into LLMC/build. Needs nvcc, cudnn.h and the
-#                                                      include folder of cuDNN's frontend, but no GPU: do it before a machine is lent, it takes minutes
+# Warm step time and joules of our mixed trainer beside llm.c's and PyTorch's, fresh processes alone in turns: the tables of
+# docs/study/mixed-precision.md.
+#   beside_llmc.sh objects LLMC FRONTEND               compiles LLMC's trainer for sm_90, with cuDNN and without, into LLMC/build. Needs nvcc, cudnn.h and
+#                                                      the include folder of cuDNN's frontend, but no GPU: do it before a machine is lent, it takes minutes
 #   beside_llmc.sh run LLMC STEPSCOPE TOKENS [CASE…]   links and measures. STEPSCOPE: our program. TOKENS: a shard that both train on. A CASE is
-#                                                      MODEL:B:SECONDS; default d12:4:11 d12:16:11 d12:64:15 d24:32:15, four processes each
+#                                                      MODEL:B:SECONDS[:PEER]; default d12:4:11 d12:16:11 d12:64:15 d24:32:15, four processes each
+# PEER: llmc (with cuDNN, unless told), llmc-without-cudnn, pytorch (compiled) or pytorch-graphs (compiled with CUDA graphs); PyTorch trains d12 alone.
 # LLMC is a checkout of llm.c. With CUDA 13 one line of it is changed in place: cudaMemAdvise takes a cudaMemLocation there.
 # Exit 1: it does not compile or link, or a process ended by itself. 2: wrong arguments.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-usage() { sed -n '3,6s/^# *//p' "$0" >&2; exit 2; }
+usage() { sed -n '4,8s/^# *//p' "$0" >&2; exit 2; }
 [ $# -ge 3 ] && [ -f "$2/train_gpt2.cu" ] || usage
 llmc=$(cd "$2" && pwd)
 cuda=$(dirname "$(dirname "$(command -v nvcc)")")
@@ -24,6 +26,7 @@ objects)
   g++ -O3 -std=c++17 -DENABLE_BF16 -DENABLE_CUDNN "-I$frontend" "-I$cuda/include" -c llmc/cudnn_att.cpp -o build/cudnn_att.o &
   nvcc -O3 --use_fast_math -std=c++17 -gencode arch=compute_90,code=sm_90 -DENABLE_BF16 -DENABLE_CUDNN -c train_gpt2.cu -o build/train.o
   compiled=$?
+  nvcc -O3 --use_fast_math -std=c++17 -gencode arch=compute_90,code=sm_90 -DENABLE_BF16 -c train_gpt2.cu -o build/train_without_cudnn.o || compiled=1
   wait $! && [ $compiled = 0 ] || exit 1
   ;;
 run)
@@ -31,15 +34,31 @@ run)
   ours=$3 tokens=$4
   shift 4
   [ $# -gt 0 ] || set -- d12:4:11 d12:16:11 d12:64:15 d24:32:15
+  for size; do
+    IFS=: read -r model batch seconds peer <<<"$size"
+    case ${peer:-llmc} in
+    llmc | llmc-without-cudnn) ;;
+    pytorch | pytorch-graphs) [ "$model" = d12 ] || { echo "beside_llmc.sh: $size: PyTorch trains d12 alone" >&2; exit 2; } ;;
+    *) usage ;;
+    esac
+  done
   # The library that comes with the driver is often there without the name that the linker wants.
   nvcc "$llmc/build/train.o" "$llmc/build/cudnn_att.o" -o "$llmc/build/train_gpt2cu" "-L$cuda/lib64/stubs" \
     -lcublas -lcublasLt -lcudnn -lnvidia-ml || exit 1
+  nvcc "$llmc/build/train_without_cudnn.o" -o "$llmc/build/train_gpt2cu_without_cudnn" "-L$cuda/lib64/stubs" -lcublas -lcublasLt -lnvidia-ml || exit 1
   failed=0
   for size; do
-    IFS=: read -r model batch seconds <<<"$size"
-    echo "$model B=$batch"
-    python3 "$here/alone_in_turns.py" --seconds "$seconds" --order theirs,ours,ours,theirs \
-      "theirs=$llmc/build/train_gpt2cu -i $tokens -j $tokens -e $model -b $batch -t 1024 -d $((batch * 1024)) -r 0 -ge 2 -v 0 -s 0 -h 0 -x 1000000" \
+    IFS=: read -r model batch seconds peer <<<"$size"
+    echo "$model B=$batch ${peer:-llmc}"
+    flags="-i $tokens -j $tokens -e $model -b $batch -t 1024 -d $((batch * 1024)) -r 0 -ge 2 -v 0 -s 0 -h 0 -x 1000000"
+    pytorch="python3 -u $here/pytorch_step.py --batch-size $batch --data $tokens --steps 1000000 --mode"
+    case ${peer:-llmc} in
+    llmc) theirs="$llmc/build/train_gpt2cu $flags" ;;
+    llmc-without-cudnn) theirs="$llmc/build/train_gpt2cu_without_cudnn $flags" ;;
+    pytorch) theirs="$pytorch default" ;;
+    pytorch-graphs) theirs="$pytorch reduce-overhead" ;;
+    esac
+    python3 "$here/alone_in_turns.py" --seconds "$seconds" --order theirs,ours,ours,theirs "theirs=$theirs" \
       "ours=$ours train --trainer mixed --model $model --data $tokens -b $batch -t 1024 --steps 1000000" || failed=1
   done
   exit $failed

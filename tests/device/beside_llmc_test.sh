@@ -30,10 +30,18 @@ CUDA=12.8 objects || complain "objects exits $?: $(cat "$folder/said")"
 grep -qF "$advice" "$folder/llmc/llmc/cuda_utils.cuh" || complain "CUDA 12 changes a line"
 objects && objects || complain "objects exits $? with CUDA 13"
 grep -qF 'cudaMemLocation{cudaMemLocationTypeHost, 0})' "$folder/llmc/llmc/cuda_utils.cuh" || complain "CUDA 13 changes no line"
-[ -f "$folder/llmc/build/train.o" ] && [ -f "$folder/llmc/build/cudnn_att.o" ] || complain "no objects"
+for object in train cudnn_att train_without_cudnn; do [ -f "$folder/llmc/build/$object.o" ] || complain "no $object.o"; done
 run d12:4:7 d24:32:9 || complain "run exits $?: $(cat "$folder/said")"
 [ "$(grep -c -- '--order theirs,ours,ours,theirs' "$folder/measured")" = 2 ] || complain "not two cases: $(cat "$folder/measured")"
 grep -q -- "--seconds 9 .*-e d24 -b 32 -t 1024 -d 32768 .*--model d24 .*-b 32" "$folder/measured" || complain "another case than d24:32:9: $(tail -n 1 "$folder/measured")"
+run d12:4:7:llmc-without-cudnn d12:4:7:pytorch d12:64:7:pytorch-graphs || complain "run of other peers exits $?: $(cat "$folder/said")"
+grep -q "theirs=.*/train_gpt2cu_without_cudnn -i" "$folder/measured" || complain "llm.c without cuDNN is not measured: $(cat "$folder/measured")"
+grep -q "theirs=.*pytorch_step.py --batch-size 4 .*--mode default" "$folder/measured" || complain "PyTorch is not measured: $(cat "$folder/measured")"
+grep -q "theirs=.*pytorch_step.py --batch-size 64 .*--mode reduce-overhead" "$folder/measured" || complain "PyTorch with graphs is not measured: $(cat "$folder/measured")"
+for wrong in d12:4:7:jax d24:32:9:pytorch; do
+  run d12:4:7 $wrong
+  [ $? = 2 ] && [ ! -e "$folder/measured" ] || complain "$wrong is taken, or something is measured before it is refused"
+done
 ENDS=1 run d12:4:7 && complain "a process that ends by itself exits 0"
 NVCC_FAILS=1 run d12:4:7
 [ $? = 1 ] && [ ! -e "$folder/measured" ] || complain "without llm.c's program something is measured"
