@@ -8,14 +8,8 @@
 #include "base/errors.h"
 #include "base/json_text.h"
 #include "base/mapped_file.h"
+#include "base/named_files.h"
 #include "cli/commands.h"
-#include "cli/convert_weights.h"
-#include "cli/fetch_data.h"
-#include "cli/make_eval_set.h"
-#include "cli/named_files.h"
-#include "cli/remote_sets.h"
-#include "cli/set_manifests.h"
-#include "cli/tokenize_text.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
 #include "gpt2/data/bpe.h"
@@ -23,6 +17,12 @@
 #include "gpt2/data/token_shards.h"
 #include "gpt2/data/tokenizer.h"
 #include "gpt2/evaluation.h"
+#include "gpt2/prepare/convert_weights.h"
+#include "gpt2/prepare/fetch_data.h"
+#include "gpt2/prepare/make_eval_set.h"
+#include "gpt2/prepare/remote_sets.h"
+#include "gpt2/prepare/set_manifests.h"
+#include "gpt2/prepare/tokenize_text.h"
 #include "gpt2/training_state.h"
 
 namespace cli {
@@ -99,28 +99,28 @@ void check(const std::string& path) {
 struct DataFlags {
   std::vector<std::string> check;
   std::string fetch;
-  FetchOptions remote;
+  gpt2::FetchOptions remote;
   std::string eval_set;
   std::string import_file, export_file;
   std::optional<int64_t> heads;
   bool bf16 = false;
-  TokenizeOptions text;
+  gpt2::TokenizeOptions text;
   std::string document = "file", end_of_text = "before";
   bool json = false;
 };
 
 std::vector<std::string> fetched_sets() {
-  std::vector<std::string> names = known_data_sets();
-  for (std::string& name : remote_set_names()) names.push_back(std::move(name));
+  std::vector<std::string> names = gpt2::known_data_sets();
+  for (std::string& name : gpt2::remote_set_names()) names.push_back(std::move(name));
   return names;
 }
 
 void fetch_set(const DataFlags& flags) {
-  const std::vector<std::string> names = remote_set_names();
+  const std::vector<std::string> names = gpt2::remote_set_names();
   if (std::find(names.begin(), names.end(), flags.fetch) != names.end()) {
-    FetchOptions options = flags.remote;
+    gpt2::FetchOptions options = flags.remote;
     options.folder = flags.text.out;
-    return fetch_remote_set(flags.fetch, options);
+    return gpt2::fetch_remote_set(flags.fetch, options);
   }
   const std::vector<std::string> all = fetched_sets();
   if (std::find(all.begin(), all.end(), flags.fetch) == all.end())
@@ -128,13 +128,13 @@ void fetch_set(const DataFlags& flags) {
   if (flags.remote.shards || !flags.remote.from.empty())
     throw stepscope::InputError(
         fmt::format("{}: expected --fetch {} with it", flags.remote.shards ? "--shards" : "--from", fmt::join(names, " or ")));
-  fetch_data_set(flags.fetch, flags.text.out);
+  gpt2::fetch_data_set(flags.fetch, flags.text.out);
 }
 
-void check_vocab_and_out(const TokenizeOptions& o, const char* out) {
-  NamedFiles inputs{{"--vocab", o.vocab}, {"--encoder", o.encoder}};
+void check_vocab_and_out(const gpt2::TokenizeOptions& o, const char* out) {
+  stepscope::NamedFiles inputs{{"--vocab", o.vocab}, {"--encoder", o.encoder}};
   for (const std::string& text : o.texts) inputs.emplace_back("the text to read", text);
-  check_files_differ(inputs, {{"--out", o.out}});
+  stepscope::check_files_differ(inputs, {{"--out", o.out}});
   if (o.vocab.empty()) {
     throw stepscope::InputError("--vocab: expected GPT-2's vocab.bpe, which `stepscope data --fetch tinyshakespeare` downloads");
   }
@@ -142,9 +142,9 @@ void check_vocab_and_out(const TokenizeOptions& o, const char* out) {
 }
 
 void evaluation_set(const DataFlags& flags) {
-  const TokenizeOptions& o = flags.text;
+  const gpt2::TokenizeOptions& o = flags.text;
   check_vocab_and_out(o, "the name of the evaluation set, FILE.bin");
-  const MadeEvalSet made = make_eval_set({flags.eval_set, o.texts, o.vocab, o.encoder, o.out});
+  const gpt2::MadeEvalSet made = gpt2::make_eval_set({flags.eval_set, o.texts, o.vocab, o.encoder, o.out});
   if (flags.json) {
     fmt::print("{}\n", stepscope::json_text(
                            nlohmann::ordered_json{{"path", o.out}, {"examples", made.examples}, {"longest_row", made.longest_row}}, 2));
@@ -154,7 +154,7 @@ void evaluation_set(const DataFlags& flags) {
 }
 
 void tokenize(const DataFlags& flags) {
-  TokenizeOptions o = flags.text;
+  gpt2::TokenizeOptions o = flags.text;
   o.end_of_text = flags.end_of_text == "before";
   if (flags.document == "paragraph") o.documents = gpt2::Documents::paragraph;
   if (flags.document == "marker") o.documents = gpt2::Documents::marker;
@@ -173,7 +173,7 @@ void tokenize(const DataFlags& flags) {
                    o.json_field.empty() ? "; --document marker makes it end a document" : "");
     }
   }
-  const Tokenized done = tokenize_texts(o);
+  const gpt2::Tokenized done = gpt2::tokenize_texts(o);
   if (flags.json) {
     nlohmann::ordered_json j{{"text_bytes", done.text_bytes}, {"shards", nlohmann::ordered_json::array()}};
     for (const auto& shard : done.shards) j["shards"].push_back({{"path", shard.path.string()}, {"tokens", shard.tokens}});
@@ -193,7 +193,7 @@ void tokenize(const DataFlags& flags) {
 
 void add_data_command(Command& app, int&) {
   auto f = std::make_shared<DataFlags>();
-  TokenizeOptions& t = f->text;
+  gpt2::TokenizeOptions& t = f->text;
   Command* c = app.add_subcommand("data", "Tokenize text to token shards, download known sets, convert weights, check binary files");
   auto* texts = c->add_option("text", t.texts, "text files to tokenize with GPT-2's byte-level BPE")->type_name("TEXT");
   auto* check_option = c->add_option("--check", f->check,
@@ -281,8 +281,8 @@ void add_data_command(Command& app, int&) {
   c->callback([f] {
     if (!f->fetch.empty()) return fetch_set(*f);
     if (!f->eval_set.empty()) return evaluation_set(*f);
-    if (!f->import_file.empty()) return import_safetensors(f->import_file, f->text.out, f->bf16, f->heads);
-    if (!f->export_file.empty()) return export_safetensors(f->export_file, f->text.out);
+    if (!f->import_file.empty()) return gpt2::import_safetensors(f->import_file, f->text.out, f->bf16, f->heads);
+    if (!f->export_file.empty()) return gpt2::export_safetensors(f->export_file, f->text.out);
     if (!f->text.texts.empty()) return tokenize(*f);
     if (f->check.empty())
       throw stepscope::InputError("data: expected text files, --fetch SET, --import FILE, --export CHECKPOINT or --check FILE…");

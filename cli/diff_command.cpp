@@ -12,10 +12,10 @@
 
 #include "base/errors.h"
 #include "base/json_text.h"
+#include "base/named_files.h"
 #include "base/output_file.h"
 #include "cli/choose.h"
 #include "cli/commands.h"
-#include "cli/named_files.h"
 #include "cli/values.h"
 #include "profiler/diff/diff.h"
 #include "profiler/document/json.h"
@@ -52,9 +52,9 @@ void run(const DiffFlags& f, int& exit_code) {
       throw InputError(fmt::format("-o/--out '{}': expected a name that ends in .md or .json", path));
     stepscope::check_output(path, "-o/--out");
   }
-  NamedFiles outputs;
+  stepscope::NamedFiles outputs;
   for (const std::string& path : f.outputs) outputs.emplace_back("-o/--out", path);
-  check_files_differ({{"the document to read", f.a}, {"the document to read", f.b}}, outputs);
+  stepscope::check_files_differ({{"the document to read", f.a}, {"the document to read", f.b}}, outputs);
   const profiler::ProfileDocument a = profiler::load_profile(f.a), b = profiler::load_profile(f.b);
   const profiler::ProfileDiff diff = profiler::diff_profiles(a, b);
   for (const std::string& path : f.outputs)

@@ -7,13 +7,13 @@
 #include "base/errors.h"
 #include "base/json_read.h"
 #include "base/json_text.h"
+#include "base/named_files.h"
 #include "base/output_file.h"
 #include "base/read_file.h"
 #include "base/text.h"
 #include "build_info.inc"
 #include "cli/commands.h"
 #include "cli/gpu.h"
-#include "cli/named_files.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "experiments/energy/into_profile.h"
@@ -79,7 +79,7 @@ void run(const EnergyFlags& f, const CommandLine& line) {
     only_these(f.all, {"--out", "--from", "--profile", "--quiet", "--json"}, "--from reads what was measured; leave one of the two out");
   if (f.steps->count() > 0) throw InputError("--steps: as many are taken as the seconds of --warm-s and of the windows hold; leave it out");
   refuse_val_data(f.trainer);
-  check_files_differ({{"--from", f.from}}, {{"-o/--out", f.out}, {"--profile", f.profile}});
+  stepscope::check_files_differ({{"--from", f.from}}, {{"-o/--out", f.out}, {"--profile", f.profile}});
   if (!f.out.empty()) stepscope::check_output(f.out, "-o/--out");
   std::optional<profiler::ProfileDocument> profile;
   if (!f.profile.empty()) {

@@ -9,8 +9,8 @@
 #include "base/errors.h"
 #include "base/json_text.h"
 #include "base/output_file.h"
+#include "base/progress_line.h"
 #include "cli/commands.h"
-#include "cli/progress_line.h"
 #include "cli/trainer_flags.h"
 #include "cli/values.h"
 #include "gpt2/checkpoint.h"
@@ -110,10 +110,10 @@ void run(const EvalFlags& f) {
   const std::unique_ptr<gpt2::Trainer> trainer = make_trainer(flags, trainer_options(flags));
   gpt2::EvalOutcome outcome;
   {
-    ProgressLine progress;
+    stepscope::ProgressLine progress;
     const auto count = static_cast<int64_t>(examples.size());
     outcome = gpt2::evaluate_examples(*trainer, examples, [&](int64_t done, int64_t correct) {
-      progress.show([&] { return eval_progress_text(done, correct, count); });
+      progress.show([&] { return gpt2::progress_text(done, correct, count); });
     });
   }
   if (!f.items.empty()) write_items(f.items, outcome);

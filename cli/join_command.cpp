@@ -42,7 +42,7 @@ void check_run(const profiler::RunInfo& run, const std::string& file, const std:
 }
 
 void run(const JoinFlags& f, const CommandLine& line, int& exit_code) {
-  NamedFiles inputs{{"--run-json", f.run_json}, {"--ceilings", f.links}};
+  stepscope::NamedFiles inputs{{"--run-json", f.run_json}, {"--ceilings", f.links}};
   for (const std::string& file : f.recordings) inputs.emplace_back("the recording to read", file);
   check_report_outputs(f.report, inputs, {{"-o/--out", f.out}});
   std::vector<profiler::RankRecording> recordings;
@@ -76,7 +76,7 @@ void add_join_command(Command& app, const CommandLine& line, int& exit_code) {
   c->add_option("recordings", f->recordings, "the recording of each rank (profile --gpus N --keep-recording FILE)")->required();
   c->add_flag("--partial", f->partial, "accept that recordings of some ranks are missing; nothing is said about who waited for whom");
   Argument* run_json =
-      c->add_option("--run-json", f->run_json, "what rank 0's trainer wrote, for the model, the step times and the floors of ops");
+      c->add_option("--run-json", f->run_json, "read the model, the step times and the floors of ops from this file of rank 0's trainer");
   c->add_option("--first-timed-step", f->first_timed_step, "0-based position of the first timed step in it")
       ->check(whole(0))
       ->needs(run_json)

@@ -309,7 +309,7 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
     throw InputError(
         fmt::format("--step-range {}: expected a program behind --, whose steps it names; a trainer's are known", f.step_range));
   check_flags_have_a_use(f);
-  NamedFiles inputs{{"--link-ceilings", f.links}, {"--model", f.trainer.model}};
+  stepscope::NamedFiles inputs{{"--link-ceilings", f.links}, {"--model", f.trainer.model}};
   for (const std::string& shard : f.trainer.data) inputs.emplace_back("--data", shard);
   for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
   check_report_outputs(f.report, inputs, {{"--out", f.out}, {"--keep-recording", f.keep_recording}, {"--raw-trace", f.raw_trace}});

@@ -51,7 +51,7 @@ void add_report_command(Command& app, int& exit_code) {
       "  stepscope report run.jsonl -o run.html");
   c->callback([f, &exit_code] {
     const std::vector<std::string>& paths = f->documents;
-    NamedFiles inputs;
+    stepscope::NamedFiles inputs;
     for (const std::string& path : paths) inputs.emplace_back("the document to read", path);
     check_report_outputs(f->report, inputs);
     if (paths.size() > kMostLogs) throw stepscope::InputError(fmt::format("report: {} logs, expected at most {}", paths.size(), kMostLogs));

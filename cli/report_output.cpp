@@ -55,8 +55,8 @@ Output output_of(const std::string& path, const char* flag) {
 }
 
 // Every file to be written, with the flag that named it.
-NamedFiles all_outputs(const ReportFlags& f) {
-  NamedFiles all;
+stepscope::NamedFiles all_outputs(const ReportFlags& f) {
+  stepscope::NamedFiles all;
   for (const std::string& path : f.outputs) all.emplace_back("--report", path);
   for (const std::string& path : f.out) all.emplace_back("-o/--out", path);
   return all;
@@ -92,13 +92,13 @@ void add_report_flags(Command& c, ReportFlags& f) {
   c.add_option("--report", f.outputs, "write a report: FILE.html, FILE.md, FILE.csv, FILE.trace.json or FILE.json (repeatable)");
 }
 
-void check_report_outputs(const ReportFlags& f, const NamedFiles& inputs, NamedFiles outputs) {
+void check_report_outputs(const ReportFlags& f, const stepscope::NamedFiles& inputs, stepscope::NamedFiles outputs) {
   table_by(f);
   csv_rows(f);
-  const NamedFiles reports = all_outputs(f);
+  const stepscope::NamedFiles reports = all_outputs(f);
   outputs.insert(outputs.end(), {{"--csv", f.csv}, {"--trace", f.trace}});
   outputs.insert(outputs.end(), reports.begin(), reports.end());
-  check_files_differ(inputs, outputs);
+  stepscope::check_files_differ(inputs, outputs);
   bool csv = !f.csv.empty();
   for (const auto& [flag, path] : reports) {
     const Output kind = output_of(path, flag);

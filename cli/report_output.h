@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/named_files.h"
 #include "cli/arguments.h"
-#include "cli/named_files.h"
 #include "profiler/document/profile.h"
 
 namespace cli {
@@ -24,7 +24,7 @@ struct ReportFlags {
 void add_report_flags(Command& command, ReportFlags& flags);
 // Before anything is measured: a flag or folder that would fail afterwards, two outputs that are one file, and an output that is a file to
 // read. `inputs`, `outputs`: the command's other files.
-void check_report_outputs(const ReportFlags& flags, const NamedFiles& inputs = {}, NamedFiles outputs = {});
+void check_report_outputs(const ReportFlags& flags, const stepscope::NamedFiles& inputs = {}, stepscope::NamedFiles outputs = {});
 // Table (or the document with --json) on stdout, CSV and trace into their files.
 void print_report(const profiler::ProfileDocument& document, const ReportFlags& flags);
 

@@ -9,17 +9,18 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/named_files.h"
+#include "base/progress_line.h"
 #include "base/statistics.h"
 #include "cli/commands.h"
 #include "cli/learning_rate_sweep.h"
-#include "cli/named_files.h"
-#include "cli/progress_line.h"
 #include "cli/range_recorder.h"
 #include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
 #include "cli/training_log.h"
 #include "cli/values.h"
 #include "gpt2/distributed/agreement.h"
+#include "gpt2/evaluation.h"
 #include "gpt2/replicas.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "fp32/trainer.h"
@@ -72,9 +73,9 @@ void print_variants(const TrainerFlags& flags) {
 
 // Accuracy during training: a progress line while it is computed, then one line of output.
 void report_evaluation(gpt2::LoopOptions& options) {
-  const auto progress = std::make_shared<ProgressLine>();
+  const auto progress = std::make_shared<stepscope::ProgressLine>();
   options.on_eval_progress = [progress](int64_t done, int64_t correct, int64_t all) {
-    progress->show([&] { return eval_progress_text(done, correct, all); });
+    progress->show([&] { return gpt2::progress_text(done, correct, all); });
   };
   options.on_eval = [progress](int64_t step, const gpt2::EvalOutcome& o) {
     progress->clear();
@@ -286,10 +287,10 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
 }
 
 void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
-  NamedFiles inputs{{"--model", f.trainer.model}, {"--tokenizer", f.tokenizer}, {"--eval", f.eval_set}};
+  stepscope::NamedFiles inputs{{"--model", f.trainer.model}, {"--tokenizer", f.tokenizer}, {"--eval", f.eval_set}};
   for (const std::string& shard : f.trainer.data) inputs.emplace_back("--data", shard);
   for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
-  check_files_differ(inputs, {{"--log", f.log}, {"--run-json", f.run_json}});
+  stepscope::check_files_differ(inputs, {{"--log", f.log}, {"--run-json", f.run_json}});
   if (f.val_data->count() > 0 && f.val_every == 0) throw stepscope::InputError("--val-data: expected --val-every N with it");
   if (f.ranks.total_batch > 0 && f.accumulation->count() > 0)
     throw stepscope::InputError("--accumulation: --total-batch sets it; leave one of the two out");

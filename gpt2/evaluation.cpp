@@ -149,6 +149,11 @@ EvalOutcome evaluate_examples(Trainer& trainer, std::span<const EvalExample> exa
   return Scorer(trainer, examples).run(progress);
 }
 
+std::string progress_text(int64_t done, int64_t correct, int64_t all) {
+  const double accuracy = done > 0 ? static_cast<double>(correct) / static_cast<double>(done) : 0.0;
+  return fmt::format("eval: {} of {} examples, accuracy {:.4f}", done, all, accuracy);
+}
+
 std::pair<double, double> wilson_interval(int64_t successes, int64_t trials) {
   constexpr double z = 1.959963984540054;  // 97.5% quantile of the normal distribution
   const double n = static_cast<double>(trials), p = static_cast<double>(successes) / n;

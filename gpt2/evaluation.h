@@ -40,6 +40,7 @@ void check_rows_fit(std::span<const EvalExample> examples, int64_t positions, co
 // no answer follows from such a model. `progress` is called after each batch with the examples that are done and right.
 EvalOutcome evaluate_examples(Trainer& trainer, std::span<const EvalExample> examples,
                               const std::function<void(int64_t done, int64_t correct)>& progress = {});
+std::string progress_text(int64_t done, int64_t correct, int64_t all);
 
 // 95% interval of a share (Wilson 1927, without continuity correction).
 std::pair<double, double> wilson_interval(int64_t successes, int64_t trials);

@@ -219,7 +219,7 @@ class LoopChecks {
     o.shuffle = false;
     o.steps = steps;
     o.learning_rate = {schedule, 1e-3f, 3, 0.1f, steps};
-    o.adamw.weight_decay = 0.1f;
+    o.adamw = {.beta1 = 0.85f, .beta2 = 0.97f, .eps = 1e-7f, .weight_decay = 0.1f, .clip = 0.9f};  // not the defaults
     return o;
   }
 

@@ -8,11 +8,11 @@ namespace {
 
 std::vector<ModelCheck> all_checks() {
   std::vector<ModelCheck> all{{"tensor table", "order, shapes and decay of the tensors are those that the judge has written down"},
-                              {"fresh model", "a fresh model has GPT-2's means and deviations"},
+                              {"fresh model", "a fresh model has GPT-2's means and deviations, and zero moments"},
                               {"forward", "logits and loss against the oracle"},
                               {"loss of logits", "the loss is that of the trainer's own logits"},
                               {"gradients", "every gradient tensor against the oracle: norm, worst row, worst column"},
-                              {"evaluate", "forward alone gives what forward and backward gave"},
+                              {"evaluate", "forward alone gives what forward and backward gave, also after other tokens"},
                               {"grad norm", "the reported norm is that of the trainer's own gradients, and near the oracle's"},
                               {"optimizer", "losses of five AdamW steps against the oracle"},
                               {"step gradients", "gradients of five AdamW steps against the oracle"},
@@ -26,7 +26,7 @@ std::vector<ModelCheck> all_checks() {
                               {"padding", "padded vocabulary takes no part"},
                               {"trajectory", "losses of a short run"},
                               {"fresh inputs", "the oracle once more after everything else, same shapes and weights, new tokens"},
-                              {"repeatability", "new trainer, used trainer, queued steps: the same bits"}};
+                              {"repeatability", "new trainer, used trainer, queued steps, steps without a graph: the same bits"}};
   for (const Case& c : small_cases()) all.push_back({c.name, "a small model that stresses one thing"});
   for (const char* part : {"loss", "grad norm", "gradients", "norm", "m", "v", "update", "weights"})
     all.push_back({fmt::format("steps {}", part), "whole steps of 1, 2, 3 and 5 micro-batches from t = 1, 99, 1000, 100000"});

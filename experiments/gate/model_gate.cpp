@@ -56,7 +56,9 @@ class Checks : public ModelRun {
       if (wanted("fresh inputs")) fresh_inputs();
       if (options_.deterministic && wanted("repeatability")) repeatability();
     });
-    if (wanted("accumulation") || (options_.deterministic && wanted("repeatability"))) several_micro_batches(options_.deterministic);
+    if (wanted("accumulation") || (options_.deterministic && wanted("repeatability")))
+      several_micro_batches(main_case, options_.deterministic);
+    if (options_.with_small_cases && options_.variants.empty()) heads_of_64();
     if (options_.with_small_cases)
       for (const Case& c : small_cases())
         if (wanted(c.name)) small_case(c);
@@ -81,7 +83,7 @@ class Checks : public ModelRun {
       trajectory();
       fresh_inputs();
     });
-    several_micro_batches(false);
+    several_micro_batches(main_case, false);
     for (const Case& c : small_cases()) small_case(c);
     for (const Case& c : step_cases()) whole_steps(c);
     return std::move(reports_);
@@ -170,12 +172,16 @@ class Checks : public ModelRun {
     Floats with_backward = empty_logits(), alone = empty_logits();
     const double first = trainer_->forward_backward(tokens.batch(), with_backward);
     const double second = trainer_->evaluate(tokens.batch(), alone);
-    const double third = trainer_->evaluate(tokens.batch());
+    // Other tokens in between: the logits of the last call may still lie where the loss is made of them.
+    const Tokens others = random_tokens(case_, seed(), 62);
+    const double other = trainer_->evaluate(others.batch()), third = trainer_->evaluate(tokens.batch());
+    Floats logits_of_others = empty_logits();
     add(must_be_zero("evaluate", "logits", count_different(with_backward, alone), "elements"));
     const double of_rounding = moved_by_rounding(trainer_->logits_rounded_after_loss(), case_.batch_size * case_.seq_len) *
                                size_of_logits(alone, case_.config.vocab_size) / std::abs(second);
     add(scalar_result("evaluate", "loss", second, first, 1e-7 + of_rounding));
     add(scalar_result("evaluate", "loss, no logits", third, second, 0));
+    add(scalar_result("evaluate", "loss of others, no logits", other, trainer_->evaluate(others.batch(), logits_of_others), 0));
     next_tokens(tokens, alone);
   }
 
@@ -252,9 +258,25 @@ class Checks : public ModelRun {
   // missed 2e-6 by a factor of 2.7 (H200, 2026-11-20). So wide models step less.
   float large_step() const { return kLargeStep * std::min(1.0f, 128.0f / static_cast<float>(case_.config.channels)); }
 
+  // The heads of the main case are narrower, and a trainer may have other kernels for heads of 64. Defaults alone: each of a receipt's
+  // configurations would build these trainers again.
+  void heads_of_64() {
+    for_each_seed(head_of_64(), [&] {
+      begin(head_of_64());
+      if (wanted("evaluate")) evaluate();
+      if (wanted("causality")) causality();
+    });
+    if (wanted("accumulation") || (options_.deterministic && wanted("repeatability")))
+      several_micro_batches(head_of_64(), options_.deterministic);
+    if (!options_.deterministic || !wanted("repeatability")) return;
+    for_each_seed(overflowing_rows(), [&] {
+      begin(overflowing_rows());
+      repeatability();
+    });
+  }
+
   // On a trainer for them: a default that cannot add up gradients gives way there.
-  void several_micro_batches(bool queued) {
-    Case c{"main", options_.config, options_.batch_size, options_.seq_len};
+  void several_micro_batches(Case c, bool queued) {
     c.micro_batches = 3;
     for_each_seed(c, [&] {
       if (!begin_or_note(c)) return;
@@ -376,7 +398,8 @@ class Checks : public ModelRun {
   int64_t trajectory_steps() const { return use_again_ ? std::min<int64_t>(options_.trajectory_steps, 8) : options_.trajectory_steps; }
 
   // Losses of a run from `start`; up to `in_flight` steps are queued before the first is waited for.
-  std::vector<double> losses(Trainer& trainer, const Floats& start, int64_t steps, int64_t in_flight) const {
+  // Not `graph_allowed`: every kernel is launched by itself, as where counters are read.
+  std::vector<double> losses(Trainer& trainer, const Floats& start, int64_t steps, int64_t in_flight, bool graph_allowed = true) const {
     trainer.write(State::parameters, start);
     trainer.write(State::adam_m, zeros());
     trainer.write(State::adam_v, zeros());
@@ -385,7 +408,7 @@ class Checks : public ModelRun {
     for (int64_t t = 1; t <= steps; ++t) {
       const Tokens tokens = random_tokens(case_, seed(), static_cast<uint64_t>(t % 4));
       const Batch batch = tokens.batch();
-      trainer.enqueue_step({t, {&batch, 1}, training_});
+      trainer.enqueue_step({t, {&batch, 1}, training_, graph_allowed});
       if (++queued == in_flight) {
         out.push_back(trainer.finish_step().loss);
         --queued;
@@ -395,8 +418,8 @@ class Checks : public ModelRun {
     return out;
   }
 
-  // The same run on a new trainer, on one whose buffers are dirty from another run, and with two steps in
-  // flight.
+  // The same run on a new trainer, on one whose buffers are dirty from another run, with two steps in flight, and with kernels that are
+  // launched by themselves where the others may lie in a graph, in which some wait for each other in another way.
   void repeatability() {
     progress("repeatability");
     constexpr int64_t kSteps = 4;
@@ -404,9 +427,9 @@ class Checks : public ModelRun {
       std::vector<double> losses;
       Floats parameters, m, v;
     };
-    const auto record = [&](Trainer& trainer, int64_t in_flight) {
+    const auto record = [&](Trainer& trainer, int64_t in_flight, bool graph_allowed = true) {
       Run r;
-      r.losses = losses(trainer, parameters_, kSteps, in_flight);
+      r.losses = losses(trainer, parameters_, kSteps, in_flight, graph_allowed);
       r.parameters = read(trainer, State::parameters);
       r.m = read(trainer, State::adam_m);
       r.v = read(trainer, State::adam_v);
@@ -415,8 +438,9 @@ class Checks : public ModelRun {
     const Run used = record(*trainer_, 1);
     trainer_.reset();
     const std::unique_ptr<Trainer> fresh = make_trainer();
-    const Run again = record(*fresh, 1), queued = record(*fresh, 2);
-    for (const auto& [what, run] : {std::pair<std::string, const Run&>{"new trainer", again}, {"queued", queued}}) {
+    const Run again = record(*fresh, 1), queued = record(*fresh, 2), direct = record(*fresh, 1, false);
+    for (const auto& [what, run] :
+         {std::pair<std::string, const Run&>{"new trainer", again}, {"queued", queued}, {"launched one by one", direct}}) {
       int64_t losses_differ = 0;
       for (size_t i = 0; i < run.losses.size(); ++i) losses_differ += !(run.losses[i] == used.losses[i]);
       add(must_be_zero("repeatability", what + " loss", losses_differ, "steps"));
@@ -447,7 +471,10 @@ class Checks : public ModelRun {
       for (int i = 0; i < micro_batches; ++i) tokens.push_back(random_tokens(c, seed(), number++));
       set_state(parameters_, t == 1 ? zeros() : given.m, t == 1 ? zeros() : given.v);
       names.detail = fmt::format("{} x{} t={}", c.name, micro_batches, t);
-      const AdamW adamw{.learning_rate = 1e-3f, .weight_decay = 0.1f, .clip = micro_batches == 3 ? 0.0f : 1.0f};
+      AdamW adamw{.learning_rate = 1e-3f, .weight_decay = 0.1f, .clip = micro_batches == 3 ? 0.0f : 1.0f};
+      if (micro_batches == 2 || micro_batches == 5) {  // not what a trainer may have by heart
+        adamw.beta1 = 0.8f, adamw.beta2 = 0.98f, adamw.eps = 1e-6f;
+      }
       judge_later(take_step(t, adamw, std::move(tokens)), names);
     }
   }
@@ -505,6 +532,8 @@ class Checks : public ModelRun {
   }
 
   void finish() {
+    if (wanted("fresh model"))
+      add(must_be_zero("fresh model", "m,v of new trainers", moments_not_zero_, "elements", "nothing was written before the first step"));
     bool timed = false;
     for (const char* name : {"timed steps", "clock", "late work", "persisting L2"}) timed = timed || wanted(name);
     if (options_.with_timed_steps && timed) timed_steps();

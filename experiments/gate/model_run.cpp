@@ -165,8 +165,12 @@ void ModelRun::build(const Case& c) {
   if (!again) trainer_ = make_trainer();
   storage_ = storage_of(options_.trainer, options_.matmul, trainer_->options().variants);
   if (report().device.empty()) report().device = trainer_->device();
-  if (!again)
+  if (!again) {
     for (const std::string& notice : trainer_->notices()) report().notes.push_back(fmt::format("{}: {}", place(c), notice));
+    if (wanted("fresh model") && !is_big())
+      for (const State moment : {State::adam_m, State::adam_v})
+        moments_not_zero_ += std::ranges::count_if(read(*trainer_, moment), [](float x) { return !(x == 0); });
+  }
   trainer_->write(State::parameters, parameters_);
 }
 

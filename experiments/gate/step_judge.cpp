@@ -36,6 +36,7 @@ CheckResult roundings(const std::string& name, const std::string& tensor, const 
 
 struct RandomRoundings {
   RoundedAtRandom m{}, v{};
+  RoundedTogether m_together, v_together;
 };
 
 void judge_moments(std::vector<CheckResult>& out, RandomRoundings& random, const StepTaken& s, const StepNames& names, const KnownTensor& t,
@@ -54,11 +55,16 @@ void judge_moments(std::vector<CheckResult>& out, RandomRoundings& random, const
     m.look(number(s.new_m), m_kept + m_new, kHalfUlp * (std::abs(m_kept) + std::abs(m_new)) + kSmallest, k - t.offset,
            granted(m_kept + m_new));
     // Where the two almost cancel, their own roundings are no longer small beside the distance of neighbours.
-    if (bits < kFp32Bits && std::abs(m_kept) + std::abs(m_new) <= 2 * std::abs(m_kept + m_new))
+    if (bits < kFp32Bits && std::abs(m_kept) + std::abs(m_new) <= 2 * std::abs(m_kept + m_new)) {
       random.m.look(number(s.new_m), m_kept + m_new, bits);
+      random.m_together.look(number(s.new_m), m_kept + m_new, bits, k);
+    }
     const double v_kept = b2 * number(s.v), v_new = (1 - b2) * g * g;
     v.look(number(s.new_v), v_kept + v_new, kHalfUlp * (v_kept + v_new) + kSmallest, k - t.offset, granted(v_kept + v_new));
-    if (bits < kFp32Bits) random.v.look(number(s.new_v), v_kept + v_new, bits);
+    if (bits < kFp32Bits) {
+      random.v.look(number(s.new_v), v_kept + v_new, bits);
+      random.v_together.look(number(s.new_v), v_kept + v_new, bits, k);
+    }
     // From the trainer's own new moments, so that their roundings are not counted twice.
     const double direction = number(s.new_m) / correct_m / (std::sqrt(number(s.new_v) / correct_v) + eps);
     const double old = number(s.parameters), want = old - lr * (direction + decay * old);
@@ -66,16 +72,19 @@ void judge_moments(std::vector<CheckResult>& out, RandomRoundings& random, const
     const double unit = kHalfUlp * (std::abs(want) / 8 + lr * (std::abs(direction) + std::abs(decay * old))) + kSmallest;
     p.look(number(s.new_parameters), want, unit, k - t.offset);
   }
+  random.m_together.finish();
+  random.v_together.finish();
   if (!names.m.empty()) out.push_back(roundings(names.m, t.name, m, kRoundingsOfM, names.detail));
   if (!names.v.empty()) out.push_back(roundings(names.v, t.name, v, kRoundingsOfV, names.detail));
   if (!names.update.empty()) out.push_back(roundings(names.update, t.name, p, kRoundingsOfUpdate, names.detail));
 }
 
-void judge_random(std::vector<CheckResult>& out, const std::string& name, const RoundedAtRandom& r, double roundings, int bits,
-                  const std::string& detail) {
+void judge_random(std::vector<CheckResult>& out, const std::string& name, const RoundedAtRandom& r, const RoundedTogether& together,
+                  double roundings, int bits, const std::string& detail) {
   if (name.empty() || bits == kFp32Bits) return;
   out.push_back(make_result(name, "bias", {{"deviations", r.bias(share_of_arithmetic(roundings, bits)), kBiasOfRounding, -1}}, detail));
   out.push_back(make_result(name, "spread", {{"deviations", r.spread(), kBiasOfRounding, -1}}, detail));
+  out.push_back(make_result(name, "eight together", {{"of independent squares", together.excess(), together.limit(), -1}}, detail));
 }
 
 void judge_weights(std::vector<CheckResult>& out, const StepTaken& s, const StepNames& names, WeightRounding rounding) {
@@ -150,9 +159,11 @@ std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& n
   for (const RandomRoundings& r : random) {
     all.m.add(r.m);
     all.v.add(r.v);
+    all.m_together.add(r.m_together);
+    all.v_together.add(r.v_together);
   }
-  judge_random(out, names.m, all.m, kRoundingsOfM, moment_bits, names.detail);
-  judge_random(out, names.v, all.v, kRoundingsOfV, moment_bits, names.detail);
+  judge_random(out, names.m, all.m, all.m_together, kRoundingsOfM, moment_bits, names.detail);
+  judge_random(out, names.v, all.v, all.v_together, kRoundingsOfV, moment_bits, names.detail);
   if (!names.update.empty()) {
     const gpt2::ModelConfig& c = s.c.config;
     int64_t moved = 0;

@@ -19,6 +19,15 @@ ModelConfig timed_model() {
   return {.max_seq_len = 64, .vocab_size = 50257, .padded_vocab = 50304, .layers = 1, .heads = 16, .channels = 1024};
 }
 
+namespace {
+// Heads of 64 channels: what a trainer has for these alone (attention for Hopper, and the bias gradients that follow from it) runs here.
+ModelConfig one_head() {
+  ModelConfig model = gate_model();
+  model.heads = 1;
+  return model;
+}
+}  // namespace
+
 std::vector<Case> small_cases() {
   const ModelConfig tiny = gate_model();
   ModelConfig odd_channels = tiny;  // 208 % 128 != 0, 13 heads of 16
@@ -36,8 +45,6 @@ std::vector<Case> small_cases() {
   gpt2_vocabulary.layers = 1;
   gpt2_vocabulary.heads = 2;
   gpt2_vocabulary.channels = 16;
-  ModelConfig one_head = tiny;
-  one_head.heads = 1;
   return {
       {"shape B=3 T=63", tiny, 3, 63},
       {"shape B=3 T=65", tiny, 3, 65},
@@ -46,8 +53,8 @@ std::vector<Case> small_cases() {
       {"shape C=208 NH=13", odd_channels, 2, 33},
       {"shape V=1153 Vp=1280", wide_vocabulary, 2, 31},
       {"shape L=13", deep, 1, 40},
-      {"shape NH=1", one_head, 2, 32},
-      {"shape NH=1 T=127", one_head, 3, 127},  // heads of 64 channels: the attention for Hopper, with tiles beside the diagonal
+      {"shape NH=1", one_head(), 2, 32},
+      {"shape NH=1 T=127", one_head(), 3, 127},  // tiles beside the diagonal
       {"repeated tokens", tiny, 4, 64, Stress::repeated_tokens},
       {"edge targets", tiny, 4, 64, Stress::edge_targets},
       {"large logits", tiny, 3, 65, Stress::large_logits},
@@ -72,8 +79,15 @@ std::vector<Case> step_cases() {
   narrow.layers = 1;
   narrow.heads = 2;
   narrow.channels = 32;
-  return {{"BT=63", gate_model(), 3, 21}, {"BT=195", gate_model(), 3, 65}, {"BT=256", gate_model(), 4, 64}, {"BT=4096", narrow, 32, 128}};
+  return {{"BT=63", gate_model(), 3, 21},
+          {"BT=195", gate_model(), 3, 65},
+          {"BT=256", gate_model(), 4, 64},
+          {"BT=4096", narrow, 32, 128},
+          {"BT=254 NH=1", one_head(), 2, 127}};
 }
+
+Case head_of_64() { return {"head of 64", one_head(), 2, 127}; }
+Case overflowing_rows() { return {"head of 64, large logits", one_head(), 2, 127, Stress::large_logits}; }
 
 Moments given_moments(const Case& c, uint64_t seed) {
   Moments out;

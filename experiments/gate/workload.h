@@ -52,8 +52,11 @@ gpt2::ModelConfig gate_model();
 gpt2::ModelConfig timed_model();
 // Odd sizes and stress cases, all small.
 std::vector<Case> small_cases();
-// Shapes of whole steps: B*T = 63, 195, 256 and 4096.
+// Shapes of whole steps: B*T = 63, 195, 256 and 4096, and B*T = 254 with a head of 64 channels, which the others have not.
 std::vector<Case> step_cases();
+// One head of 64 channels, T = 127; and the same with logits so large that exp() of many of them is beyond fp32.
+Case head_of_64();
+Case overflowing_rows();
 // A given state of AdamW in the middle of a run: small random moments of 16 significant bits, so that whatever a trainer stores moments in
 // keeps them, some below the normal numbers, v >= 0.
 struct Moments {

@@ -307,7 +307,7 @@ TEST_F(FetchCli, a_mirror_holds_the_files_of_the_built_in_manifest) {
 }
 
 TEST(FetchSets, fineweb_has_a_hash_for_every_file_and_as_many_tokens_as_its_readers_count) {
-  const json j = json::parse(slurp(SOURCE_DIR "/cli/sets/fineweb.json"));
+  const json j = json::parse(slurp(SOURCE_DIR "/gpt2/prepare/sets/fineweb.json"));
   std::set<std::string> hashes;
   uint64_t training_tokens = 0;
   for (const json& file : j.at("files")) {

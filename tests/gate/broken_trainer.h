@@ -1,9 +1,12 @@
 // The bugs that kernels have, made on the CPU: a right trainer whose answers pass through one defect. What
 // tests/bugs proves with patched kernels on a device, this proves of the gate's checks on every machine.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -29,6 +32,8 @@ struct Defect {
   std::function<void(std::span<float> logits, double& loss)> evaluate_only{};
   // With the parameters that were last written.
   std::function<void(std::span<float> logits, std::span<const float> parameters, const gpt2::TrainerOptions&)> forward_of{};
+  // What a moment holds before anything was written to it.
+  std::optional<float> new_moments{};
   // The norm that is reported, from the gradients of the step.
   std::function<double(std::span<const float> gradients, const gpt2::TrainerOptions&)> norm{};
 };
@@ -45,10 +50,13 @@ class BrokenTrainer : public gpt2::Trainer {
 
   void read(State which, std::span<float> values) override {
     right_->read(which, values);
+    if (which != State::parameters && which != State::gradients && defect_.new_moments && !written_.contains(which))
+      std::ranges::fill(values, *defect_.new_moments);
     if (which == State::gradients && defect_.gradients) defect_.gradients(values, options(), {last_inputs_, last_targets_});
   }
   void write(State which, std::span<const float> values) override {
     right_->write(which, values);
+    written_.insert(which);
     if (which != State::parameters) return;
     parameters_.assign(values.begin(), values.end());
     const gpt2::ModelConfig& c = options().model;
@@ -105,6 +113,7 @@ class BrokenTrainer : public gpt2::Trainer {
   std::vector<int32_t> last_inputs_, last_targets_;
   std::vector<float> parameters_;
   std::deque<double> norms_;
+  std::set<State> written_;
   float padding_ = 0;
 };
 

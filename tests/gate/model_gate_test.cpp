@@ -68,6 +68,25 @@ std::span<float> tensor(std::span<float> all, const gpt2::TrainerOptions& o, Ten
   return all.subspan(static_cast<size_t>(span.offset), static_cast<size_t>(span.size));
 }
 
+// A run begins with moments that nobody writes.
+TEST(ModelGate, MomentsOfANewTrainerAreZero) { expect_caught({.new_moments = 1e-6f}, "fresh model"); }
+
+TEST(ModelGate, AStepThatIsAnotherWithoutAGraphIsCaught) {
+  const Defect d{.plan = [](gpt2::StepPlan& p) {
+    if (!p.graph_allowed) p.adamw.learning_rate *= 1.001f;
+  }};
+  expect_caught(d, "repeatability");
+}
+
+TEST(ModelGate, ALossOfTheLogitsOfTheCallBeforeIsCaught) {
+  double of_call_before = 0;
+  const Defect d{.evaluate_only = [&](std::span<float> logits, double& loss) {
+    if (logits.empty()) loss = of_call_before;
+    of_call_before = loss;
+  }};
+  expect_caught(d, "evaluate");
+}
+
 TEST(ModelGate, ARightTrainerPasses) {
   ModelGateOptions o;
   o.trainer = "reference";

@@ -122,6 +122,7 @@ class RoundedTrainer final : public gpt2::Trainer {
     if (mistake_ == RoundingMistake::moments_cut_off) return cut(x, 0);
     if (mistake_ == RoundingMistake::moments_to_nearest) return cut(x, 0x80);
     if (mistake_ == RoundingMistake::moment_seed_of_8_bits) seed &= 0x1ff;  // of two for each step
+    if (mistake_ == RoundingMistake::eight_moments_one_byte) i /= 8;
     return cut(x, static_cast<uint32_t>(gpt2::combine(seed, i) & 0xffu));
   }
   // The lower bytes of the last five elements of both change places.

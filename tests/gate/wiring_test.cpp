@@ -117,6 +117,29 @@ TEST(Wiring, OneElementOffByAThousandthOfAnUpdateIsCaught) {
   EXPECT_TRUE(failing_with(d, arithmetic(only("steps"))).contains("steps update"));
 }
 
+// Settings that a trainer has by heart are right as long as nobody asks for others.
+TEST(Wiring, SettingsOfAdamWThatAreNotReadAreCaught) {
+  const std::pair<const char*, std::function<void(gpt2::AdamW&)>> all[] = {
+      {"steps m", [](gpt2::AdamW& a) { a.beta1 = gpt2::AdamW().beta1; }},
+      {"steps v", [](gpt2::AdamW& a) { a.beta2 = gpt2::AdamW().beta2; }},
+      {"steps update", [](gpt2::AdamW& a) { a.eps = gpt2::AdamW().eps; }}};
+  for (const auto& [check, forget] : all) {
+    const Defect d{.plan = [forget = forget](gpt2::StepPlan& p) { forget(p.adamw); }};
+    EXPECT_TRUE(failing_with(d, arithmetic(only("steps"))).contains(check)) << check;
+  }
+}
+
+// Heads of 64 channels have kernels of their own: steps of several micro-batches are taken with them too.
+TEST(Wiring, WhatIsWrongWithHeadsOf64AndSeveralMicroBatchesAloneIsCaught) {
+  const Defect d{
+      .parameters = [](std::span<float> after, std::span<const float> before, const gpt2::StepPlan& plan, const gpt2::TrainerOptions& o) {
+        if (o.model.channels / o.model.heads != 64 || plan.micro_batches.size() == 1) return;
+        for (const KnownTensor& t : known_tensors(o.model))
+          if (t.name == "qkvb") after[static_cast<size_t>(t.offset)] = before[static_cast<size_t>(t.offset)];
+      }};
+  EXPECT_EQ(failing_with(d, arithmetic(only("steps"))), (std::set<std::string>{"steps update"}));
+}
+
 // ---- micro-batches -------------------------------------------------------------------------------------------------
 
 TEST(Wiring, AMicroBatchThatIsDroppedOnlyOfThreeIsCaught) {
@@ -271,6 +294,16 @@ TEST(Wiring, MistakesInMomentsOf16BitsAreCaught) {
   EXPECT_FALSE(lost.contains("adam m"));
   EXPECT_TRUE(kinds(M::bytes_swapped_at_the_end).contains("adam v"));
   EXPECT_TRUE(kinds(M::update_of_unrounded).contains("update"));
+}
+
+// Each element is right on average, and so are all sums over elements: only what eight have together tells.
+TEST(Wiring, MomentsThatShareTheirRandomBitsAreCaught) {
+  const GateReport report = judge_rounded(RoundingMistake::eight_moments_one_byte, "nearest");
+  const auto failed = [&](const std::string& check) {
+    return std::ranges::any_of(
+        report.results, [&](const CheckResult& r) { return !r.passed && r.tensor == "eight together" && r.name.starts_with(check); });
+  };
+  EXPECT_TRUE(failed("adam m") && failed("adam v")) << to_table(report, false);
 }
 
 TEST(Wiring, MomentsAreGrantedTheBitsOfTheirStorageAlone) {

@@ -145,6 +145,19 @@ TEST(Shards, ASavedPositionGivesTheSameBatchesAgain) {
   EXPECT_INPUT_ERROR(s->seek({0, 2, 0}), "shard 2", "does not exist");
 }
 
+// What a rank leaves out are the batches of the other ranks, across the ends of shards and epochs too.
+TEST(Shards, SkippedBatchesAreThoseThatWouldHaveBeenRead) {
+  TemporaryFolder folder;
+  const SourceOptions o{3, 5, 60000, 4, true};
+  const std::vector<std::string> data{counting_shard(folder / "a", 0, 100), counting_shard(folder / "b", 200, 77)};
+  const auto read = open_token_source(data, o);
+  for (int64_t batches = 0; batches < 40; ++batches) {
+    const auto skipped = open_token_source(data, o);
+    skipped->skip(batches);
+    ASSERT_EQ(take(*skipped, o), take(*read, o)) << "after " << batches << " batches";
+  }
+}
+
 TEST(Shards, APositionBeyondAShardsLastWindowDoesNotExist) {
   TemporaryFolder folder;
   const SourceOptions o{2, 3, 60000, 1, false};

@@ -1,4 +1,4 @@
-#include "cli/make_eval_set.h"
+#include "gpt2/prepare/make_eval_set.h"
 
 #include <fmt/format.h>
 
@@ -11,14 +11,14 @@
 #include "base/json_read.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"
-#include "cli/progress_line.h"
+#include "base/progress_line.h"
 #include "gpt2/data/bpe.h"
 #include "gpt2/data/eval_set.h"
 #include "gpt2/data/json_lines.h"
 #include "gpt2/data/pretokenizer.h"
 #include "gpt2/evaluation.h"
 
-namespace cli {
+namespace gpt2 {
 namespace {
 
 using nlohmann::json;
@@ -35,7 +35,7 @@ struct Question {
 std::string as_index(int64_t value) { return fmt::format("{}", value); }
 
 // 3, "3" or "D": the data sets write the right answer in all three ways.
-int64_t label_of(const gpt2::JsonLine& line, const char* name) {
+int64_t label_of(const JsonLine& line, const char* name) {
   const json& v = line.member(name);
   std::string text = v.is_string() ? v.get<std::string>() : v.is_number_integer() ? stepscope::shown_json(v) : "";
   if (text.size() == 1 && text[0] >= 'A') text = as_index(text[0] - 'A');
@@ -44,7 +44,7 @@ int64_t label_of(const gpt2::JsonLine& line, const char* name) {
   return text[0] - '0';
 }
 
-std::vector<std::string> four_texts(const gpt2::JsonLine& line, const char* name) {
+std::vector<std::string> four_texts(const JsonLine& line, const char* name) {
   const json& v = line.member(name);
   if (!v.is_array() || v.size() != kCompletions)
     line.fail(fmt::format("\"{}\" is {}", name, v.is_array() ? fmt::format("a list of {}", v.size()) : stepscope::shown_json(v)),
@@ -59,7 +59,7 @@ std::vector<std::string> four_texts(const gpt2::JsonLine& line, const char* name
 
 std::string mmlu_context(const std::string& question) { return "Question: " + question + "\n\nAnswer:"; }
 
-Question from_json(const gpt2::JsonLine& line, bool hellaswag) {
+Question from_json(const JsonLine& line, bool hellaswag) {
   if (hellaswag) return {line.text("ctx"), four_texts(line, "endings"), label_of(line, "label")};
   return {mmlu_context(line.text("question")), four_texts(line, "choices"), label_of(line, "answer")};
 }
@@ -132,12 +132,12 @@ class CsvReader {
 
 class Maker {
  public:
-  explicit Maker(const EvalSetOptions& o) : o_(o), hellaswag_(o.form == "hellaswag"), bpe_(gpt2::Bpe::load(o.vocab)) {
+  explicit Maker(const EvalSetOptions& o) : o_(o), hellaswag_(o.form == "hellaswag"), bpe_(Bpe::load(o.vocab)) {
     if (!o.encoder.empty()) bpe_.check_ids(std::filesystem::path(o.encoder));
   }
-  std::vector<gpt2::EvalExample> run() {
+  std::vector<EvalExample> run() {
     for (const std::string& path : with_folders_opened()) {
-      const gpt2::MappedFile file(path);
+      const MappedFile file(path);
       if (const std::string problem = stepscope::not_utf8(file.text(), path); !problem.empty())
         throw InputError(fmt::format("{}: {}", path, problem));
       const bool csv = !hellaswag_ && path.ends_with(".csv");
@@ -172,7 +172,7 @@ class Maker {
     return files;
   }
   void read_json(std::string_view text, const std::string& path) {
-    gpt2::for_each_json_line(text, path, [&](const gpt2::JsonLine& line) {
+    for_each_json_line(text, path, [&](const JsonLine& line) {
       add(from_json(line, hellaswag_), [&](const std::string& found, const std::string& expected) { line.fail(found, expected); });
     });
   }
@@ -191,7 +191,7 @@ class Maker {
   // Context and completions are encoded apart, each completion with a space before it.
   template <class Fail>
   void add(const Question& q, const Fail& fail) {
-    gpt2::EvalExample e;
+    EvalExample e;
     e.label = q.label;
     e.context = bpe_.encode(q.context);
     if (e.context.empty()) fail("an empty context", "text");
@@ -202,27 +202,27 @@ class Maker {
       e.completions.push_back(bpe_.encode(" " + completion));
       words += 1 + e.completions.back().size();
     }
-    if (2 * words > gpt2::kEvalTokens) fail(fmt::format("a question of {} bytes in the file", 2 * words), "at most 65535");
-    if (examples_.size() == gpt2::kEvalTokens) fail("question 65536", "at most 65535, which is what the format counts");
+    if (2 * words > kEvalTokens) fail(fmt::format("a question of {} bytes in the file", 2 * words), "at most 65535");
+    if (examples_.size() == kEvalTokens) fail("question 65536", "at most 65535, which is what the format counts");
     examples_.push_back(std::move(e));
     progress_.show([&] { return fmt::format("tokenizing: {} questions", examples_.size()); });
   }
 
   const EvalSetOptions& o_;
   bool hellaswag_;
-  gpt2::Bpe bpe_;
-  std::vector<gpt2::EvalExample> examples_;
-  ProgressLine progress_;
+  Bpe bpe_;
+  std::vector<EvalExample> examples_;
+  stepscope::ProgressLine progress_;
 };
 
 }  // namespace
 
 MadeEvalSet make_eval_set(const EvalSetOptions& options) {
-  gpt2::require_unicode_tables();
+  require_unicode_tables();
   stepscope::check_output(options.out, "--out");
-  const std::vector<gpt2::EvalExample> examples = Maker(options).run();
-  gpt2::write_eval_set(options.out, examples);
-  return {static_cast<int64_t>(examples.size()), gpt2::longest_row(examples)};
+  const std::vector<EvalExample> examples = Maker(options).run();
+  write_eval_set(options.out, examples);
+  return {static_cast<int64_t>(examples.size()), longest_row(examples)};
 }
 
-}  // namespace cli
+}  // namespace gpt2

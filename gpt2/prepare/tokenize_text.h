@@ -8,14 +8,14 @@
 #include "gpt2/data/documents.h"
 #include "gpt2/data/shard_set.h"
 
-namespace cli {
+namespace gpt2 {
 
 struct TokenizeOptions {
   std::vector<std::string> texts;
   std::string vocab;    // vocab.bpe
   std::string encoder;  // encoder.json, only compared; may be empty
   std::string out;      // PREFIX or FILE.bin
-  gpt2::Documents documents = gpt2::Documents::file;
+  Documents documents = Documents::file;
   std::string json_field;   // not empty: the texts are JSON lines, and this member of each is a document (`documents` is not looked at)
   bool end_of_text = true;  // before each document
   uint64_t validation_tokens = 0;
@@ -24,7 +24,7 @@ struct TokenizeOptions {
 };
 
 struct Tokenized {
-  std::vector<gpt2::WrittenShard> shards;
+  std::vector<WrittenShard> shards;
   uint64_t text_bytes;
 };
 
@@ -32,4 +32,4 @@ struct Tokenized {
 // opened before anything is written.
 Tokenized tokenize_texts(const TokenizeOptions& options);
 
-}  // namespace cli
+}  // namespace gpt2

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace cli {
+namespace gpt2 {
 
 std::vector<std::string> known_data_sets();
 
@@ -13,4 +13,4 @@ std::vector<std::string> known_data_sets();
 // downloaded (then nothing is kept of it) or there already (then it is left alone).
 void fetch_data_set(const std::string& name, const std::string& folder);
 
-}  // namespace cli
+}  // namespace gpt2

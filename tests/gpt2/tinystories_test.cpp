@@ -1,5 +1,5 @@
 // The parts of TinyStories that must be as Python does them, and the whole on a made-up archive.
-#include "cli/tinystories.h"
+#include "gpt2/prepare/tinystories.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "gpt2/data/token_shards.h"
 #include "tests/gpt2/small_vocabulary.h"
 
-namespace cli {
+namespace gpt2 {
 namespace {
 using ::testing::ElementsAre;
 
@@ -41,12 +41,12 @@ TEST(PythonStrip, takes_unicode_white_space_only) {
 class TinyStories : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!gpt2::unicode_tables_built_in()) GTEST_SKIP() << "built without ICU (libicu-dev)";
-    write("vocab.bpe", gpt2::testing::kSmallMerges);
-    const gpt2::Bpe bpe = gpt2::Bpe::load(folder_.file("vocab.bpe"));
+    if (!unicode_tables_built_in()) GTEST_SKIP() << "built without ICU (libicu-dev)";
+    write("vocab.bpe", testing::kSmallMerges);
+    const Bpe bpe = Bpe::load(folder_.file("vocab.bpe"));
     std::string json = "{";
     for (size_t id = 0; id < bpe.vocab_size(); ++id) {
-      std::string name = id == bpe.end_of_text() ? "<|endoftext|>" : gpt2::byte_spelling(bpe.bytes(static_cast<uint16_t>(id)));
+      std::string name = id == bpe.end_of_text() ? "<|endoftext|>" : byte_spelling(bpe.bytes(static_cast<uint16_t>(id)));
       std::string escaped;
       for (const char c : name) escaped += (c == '"' || c == '\\') ? std::string("\\") + c : std::string(1, c);
       json += (id ? ",\"" : "\"") + escaped + "\":" + std::to_string(id);
@@ -59,8 +59,8 @@ class TinyStories : public ::testing::Test {
         std::system(("cd " + folder_.path().string() + " && tar -czf TinyStories_all_data.tar.gz data*.json && rm data*.json").c_str()), 0);
   }
   std::vector<uint16_t> tokens(const std::string& name) const {
-    const gpt2::MappedFile shard(folder_.file(name));
-    const auto found = gpt2::parse_token_shard(shard.bytes(), name);
+    const MappedFile shard(folder_.file(name));
+    const auto found = parse_token_shard(shard.bytes(), name);
     return {found.begin(), found.end()};
   }
   stepscope::TemporaryFolder folder_;
@@ -108,9 +108,9 @@ TEST_F(TinyStories, a_tar_that_is_killed_leaves_nothing) {
     error = e.what();
   }
   ::setenv("PATH", path.c_str(), 1);
-  EXPECT_THAT(error, testing::EndsWith("TinyStories_all_data.tar.gz: tar cannot unpack it, expected a whole tar.gz archive"));
+  EXPECT_THAT(error, ::testing::EndsWith("TinyStories_all_data.tar.gz: tar cannot unpack it, expected a whole tar.gz archive"));
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / ".unpacked"));
 }
 
 }  // namespace
-}  // namespace cli
+}  // namespace gpt2

@@ -1,4 +1,4 @@
-#include "cli/download.h"
+#include "gpt2/prepare/download.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,13 +21,13 @@
 #include "base/errors.h"
 #include "base/json_read.h"
 #include "base/process.h"
+#include "base/progress_line.h"
 #include "base/read_file.h"
 #include "base/sha256.h"
 #include "base/temporary_folder.h"
 #include "base/utc.h"
-#include "cli/progress_line.h"
 
-namespace cli {
+namespace gpt2 {
 namespace fs = std::filesystem;
 namespace {
 
@@ -84,7 +84,7 @@ class Record {
   void put(const RemoteFile& file, const fs::path& path, const std::string& sha256) {
     json_[file.name] = {
         {"bytes", size_of(path)}, {"sha256", sha256}, {"url", file.url}, {"time", stepscope::now_utc()}, {"changed_at", changed_at(path)}};
-    gpt2::write_file_atomically(path_, json_.dump(1) + "\n");
+    write_file_atomically(path_, json_.dump(1) + "\n");
   }
   std::string path() const { return path_.string(); }
 
@@ -116,8 +116,8 @@ class Fetcher {
  private:
   void lock_folder() {
     const fs::path path = o_.folder / ".fetch.lock";
-    lock_ = gpt2::Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    if (lock_ && !gpt2::lock_as_writer(lock_.get(), false))
+    lock_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (lock_ && !lock_as_writer(lock_.get(), false))
       throw InputError(fmt::format("{}: another process is fetching into this folder, expected another --out", o_.folder.string()));
   }
 
@@ -135,7 +135,7 @@ class Fetcher {
     };
     if (f.bytes && size_of(path) != *f.bytes) refuse(fmt::format("{} bytes, expected {}", size_of(path), *f.bytes));
     if (const auto known = record_.unchanged(f.name, path); known && (!f.sha256 || *known == *f.sha256)) return true;
-    const std::string found = gpt2::sha256_file(path);
+    const std::string found = sha256_file(path);
     if (const auto wanted = wanted_hash(f); wanted && found != *wanted) refuse(fmt::format("sha256 {}, expected {}", found, *wanted));
     if (!f.sha256 && o_.check_form) o_.check_form(path, f.name);
     record_.put(f, path, found);
@@ -170,7 +170,7 @@ class Fetcher {
   }
 
   void watch(const std::atomic<int64_t>& working) {
-    ProgressLine progress;
+    stepscope::ProgressLine progress;
     uint64_t all = 0;
     for (const RemoteFile* f : missing_) all += f->bytes.value_or(0);
     const auto begin = std::chrono::steady_clock::now();
@@ -244,7 +244,7 @@ class Fetcher {
     if (!f.bytes || size_of(part) < *f.bytes) transfer(f, part);
     const uint64_t got = size_of(part);
     if (f.bytes && got < *f.bytes) throw Transient(fmt::format("the transfer was cut: {} of {} bytes", got, *f.bytes));
-    const std::string found = gpt2::sha256_file(part);
+    const std::string found = sha256_file(part);
     const auto wanted = wanted_hash(f);
     if ((f.bytes && got != *f.bytes) || (wanted && found != *wanted)) return wrong_content(f, part, got, found);
     if (!f.sha256 && o_.check_form) check_form(f, part);
@@ -276,10 +276,10 @@ class Fetcher {
 
   void accept(const RemoteFile& f, const fs::path& part, const std::string& hash) {
     const fs::path path = final_path(f);
-    gpt2::Descriptor file(::open(part.c_str(), O_RDONLY | O_CLOEXEC));
+    Descriptor file(::open(part.c_str(), O_RDONLY | O_CLOEXEC));
     if (file) ::fsync(file.get());
     fs::rename(part, path);
-    gpt2::sync_folder(o_.folder);
+    sync_folder(o_.folder);
     const std::lock_guard lock(mutex_);
     record_.put(f, path, hash);
     ++result_.fetched;
@@ -332,7 +332,7 @@ class Fetcher {
 
   const std::vector<RemoteFile>& files_;
   const DownloadOptions& o_;
-  gpt2::Descriptor lock_;
+  Descriptor lock_;
   Record record_;
   std::map<std::string, std::optional<std::string>> wanted_;  // not the record itself, which workers write to
   std::vector<const RemoteFile*> missing_;
@@ -350,8 +350,8 @@ class Fetcher {
 }  // namespace
 
 Downloaded download_files(const std::vector<RemoteFile>& files, const DownloadOptions& options) {
-  gpt2::check_folder_writable(options.folder, "--out");
+  check_folder_writable(options.folder, "--out");
   return Fetcher(files, options).run();
 }
 
-}  // namespace cli
+}  // namespace gpt2

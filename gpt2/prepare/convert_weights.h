@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace cli {
+namespace gpt2 {
 
 // Writes a checkpoint (version 3, or 5 with `bf16`) and prints what became of the file. `heads`: absent means 64 channels each.
 // Throws stepscope::InputError; see gpt2/data/hugging_face_weights.h. `path` is a file, an index or a folder; `out` empty, or a file read, is
@@ -13,4 +13,4 @@ void import_safetensors(const std::string& path, const std::string& out, bool bf
 // Writes `out`, F32 or BF16 as the checkpoint is: a safetensors file where its name ends so, else a folder with config.json.
 void export_safetensors(const std::string& checkpoint, const std::string& out);
 
-}  // namespace cli
+}  // namespace gpt2

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace cli {
+namespace gpt2 {
 
 struct EvalSetOptions {
   std::string form;                // "hellaswag" | "mmlu"
@@ -19,4 +19,4 @@ struct MadeEvalSet {
 // Throws stepscope::InputError "FILE:LINE: …, expected …" for a question that is not of the form; nothing is written then.
 MadeEvalSet make_eval_set(const EvalSetOptions& options);
 
-}  // namespace cli
+}  // namespace gpt2

@@ -1,4 +1,4 @@
-// Data sets of many files, each described by a manifest: cli/sets/NAME.json in the tree, built into the program, or a file of the user's.
+// Data sets of many files, each described by a manifest: gpt2/prepare/sets/NAME.json in the tree, built into the program, or a file of the user's.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/download.h"
+#include "gpt2/prepare/download.h"
 
-namespace cli {
+namespace gpt2 {
 
 // "stepscope.set/1": name, form, base (address that a file's name is put behind), about, and files with name and, as far as they are
 // known, bytes, sha256 and a url of their own.
@@ -28,4 +28,4 @@ struct FetchOptions {
 // Fetches, checks and prints what is there to train with. Throws what download_files does.
 void fetch_remote_set(const std::string& name, const FetchOptions& options);
 
-}  // namespace cli
+}  // namespace gpt2

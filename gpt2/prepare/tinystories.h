@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace cli {
+namespace gpt2 {
 
 // Python's random.Random(seed).shuffle of the numbers below `count`: Mersenne twister, init_by_array, Fisher-Yates from the end.
 std::vector<uint32_t> python_shuffle(uint32_t seed, uint32_t count);
@@ -19,4 +19,4 @@ void check_can_make_tinystories();
 // gpt2_tokenizer.bin and prints what it wrote. Throws stepscope::MachineError without tar, stepscope::InputError for a damaged archive.
 void make_tinystories(const std::filesystem::path& folder);
 
-}  // namespace cli
+}  // namespace gpt2

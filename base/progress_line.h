@@ -5,9 +5,8 @@
 
 #include <chrono>
 #include <cstdio>
-#include <string>
 
-namespace cli {
+namespace stepscope {
 
 class ProgressLine {
  public:
@@ -36,9 +35,4 @@ class ProgressLine {
   std::chrono::steady_clock::time_point next_{};
 };
 
-inline std::string eval_progress_text(int64_t done, int64_t correct, int64_t all) {
-  const double accuracy = done > 0 ? static_cast<double>(correct) / static_cast<double>(done) : 0.0;
-  return fmt::format("eval: {} of {} examples, accuracy {:.4f}", done, all, accuracy);
-}
-
-}  // namespace cli
+}  // namespace stepscope

@@ -1,4 +1,4 @@
-#include "cli/tinystories.h"
+#include "gpt2/prepare/tinystories.h"
 
 #include <fmt/format.h>
 
@@ -12,13 +12,13 @@
 #include "base/json_read.h"
 #include "base/mapped_file.h"
 #include "base/process.h"
-#include "cli/progress_line.h"
+#include "base/progress_line.h"
 #include "gpt2/data/bpe.h"
 #include "gpt2/data/pretokenizer.h"
 #include "gpt2/data/shard_set.h"
 #include "gpt2/data/tokenizer.h"
 
-namespace cli {
+namespace gpt2 {
 namespace fs = std::filesystem;
 namespace {
 
@@ -84,9 +84,9 @@ void unpack(const fs::path& archive, const fs::path& folder) {
 
 class Writer {
  public:
-  Writer(gpt2::Bpe& bpe, const fs::path& out) : bpe_(bpe), shards_({out.string(), 0, {}}) {}
+  Writer(Bpe& bpe, const fs::path& out) : bpe_(bpe), shards_({out.string(), 0, {}}) {}
   void add(const fs::path& file, uint32_t seed) {
-    const gpt2::MappedFile mapped(file);
+    const MappedFile mapped(file);
     const auto stories = stepscope::read_json<nlohmann::json>(mapped.text());
     if (stories.is_discarded())
       throw InputError(fmt::format("{}: no list of stories: {}", file.string(), stepscope::why_no_object(mapped.text(), file.string())));
@@ -103,12 +103,12 @@ class Writer {
     }
   }
   void finish() {
-    for (const gpt2::WrittenShard& s : shards_.finish()) fmt::print("{}: {} tokens\n", s.path.string(), s.tokens);
+    for (const WrittenShard& s : shards_.finish()) fmt::print("{}: {} tokens\n", s.path.string(), s.tokens);
   }
 
  private:
-  gpt2::Bpe& bpe_;
-  gpt2::ShardSet shards_;
+  Bpe& bpe_;
+  ShardSet shards_;
 };
 
 struct Unpacked {
@@ -161,17 +161,17 @@ std::string_view python_strip(std::string_view text) {
   return text;
 }
 
-void check_can_make_tinystories() { gpt2::require_unicode_tables(); }
+void check_can_make_tinystories() { require_unicode_tables(); }
 
 void make_tinystories(const fs::path& folder) {
-  gpt2::Bpe bpe = gpt2::Bpe::load(folder / "vocab.bpe");
+  Bpe bpe = Bpe::load(folder / "vocab.bpe");
   bpe.check_ids(folder / "encoder.json");
   const Unpacked unpacked(folder);
   unpack(folder / "TinyStories_all_data.tar.gz", unpacked.path);
   const std::vector<fs::path> files = unpacked.json_files();
   if (files.size() < 2)
     throw InputError(fmt::format("{}: {} JSON files in the archive, expected at least 2", folder.string(), files.size()));
-  ProgressLine progress;
+  stepscope::ProgressLine progress;
   constexpr uint32_t kSeed = 1337;
   Writer validation(bpe, folder / "TinyStories_val.bin");
   validation.add(files[0], kSeed);
@@ -183,8 +183,8 @@ void make_tinystories(const fs::path& folder) {
   progress.clear();
   validation.finish();
   train.finish();
-  gpt2::write_tokenizer(folder / "gpt2_tokenizer.bin", bpe);
+  write_tokenizer(folder / "gpt2_tokenizer.bin", bpe);
   fmt::print("{}: for `train --tokenizer`\n", (folder / "gpt2_tokenizer.bin").string());
 }
 
-}  // namespace cli
+}  // namespace gpt2

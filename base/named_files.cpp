@@ -1,4 +1,4 @@
-#include "cli/named_files.h"
+#include "base/named_files.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "base/errors.h"
 #include "base/output_file.h"
 
-namespace cli {
+namespace stepscope {
 namespace {
 
 std::optional<std::filesystem::path> place_of(const std::string& path) {
@@ -38,4 +38,4 @@ void check_files_differ(const NamedFiles& inputs, const NamedFiles& outputs) {
   }
 }
 
-}  // namespace cli
+}  // namespace stepscope

@@ -1,4 +1,4 @@
-#include "cli/tokenize_text.h"
+#include "gpt2/prepare/tokenize_text.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "gpt2/data/json_lines.h"
 #include "gpt2/data/pretokenizer.h"
 
-namespace cli {
+namespace gpt2 {
 namespace {
 
 // One line on a terminal, rewritten a few times a second; nothing elsewhere.
@@ -42,9 +42,9 @@ class Progress {
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
 };
 
-void encode_all(const std::vector<gpt2::MappedFile>& files, const TokenizeOptions& options, gpt2::Bpe& bpe, const gpt2::TokenSink& sink) {
+void encode_all(const std::vector<MappedFile>& files, const TokenizeOptions& options, Bpe& bpe, const TokenSink& sink) {
   const uint16_t end_of_text = bpe.end_of_text();
-  for (const gpt2::MappedFile& file : files) {
+  for (const MappedFile& file : files) {
     const auto encode = [&](std::string_view document) {
       if (options.end_of_text) sink({&end_of_text, 1}, 0);
       try {
@@ -54,9 +54,9 @@ void encode_all(const std::vector<gpt2::MappedFile>& files, const TokenizeOption
       }
     };
     if (options.json_field.empty()) {
-      gpt2::for_each_document(file.text(), options.documents, encode);
+      for_each_document(file.text(), options.documents, encode);
     } else {
-      gpt2::for_each_json_line(file.text(), file.path(), [&](const gpt2::JsonLine& line) { encode(line.text(options.json_field)); });
+      for_each_json_line(file.text(), file.path(), [&](const JsonLine& line) { encode(line.text(options.json_field)); });
     }
   }
 }
@@ -64,8 +64,8 @@ void encode_all(const std::vector<gpt2::MappedFile>& files, const TokenizeOption
 }  // namespace
 
 Tokenized tokenize_texts(const TokenizeOptions& options) {
-  gpt2::require_unicode_tables();
-  std::vector<gpt2::MappedFile> files;
+  require_unicode_tables();
+  std::vector<MappedFile> files;
   uint64_t text_bytes = 0;
   for (const std::string& path : options.texts) {
     files.emplace_back(path);
@@ -75,13 +75,13 @@ Tokenized tokenize_texts(const TokenizeOptions& options) {
       throw stepscope::InputError(fmt::format("{}: {}", path, problem));
     text_bytes += files.back().bytes().size();
   }
-  gpt2::Bpe bpe = gpt2::Bpe::load(options.vocab);
+  Bpe bpe = Bpe::load(options.vocab);
   if (!options.encoder.empty()) bpe.check_ids(std::filesystem::path(options.encoder));
 
-  gpt2::ShardSetOptions set{options.out, options.validation_tokens, options.shard_tokens};
+  ShardSetOptions set{options.out, options.validation_tokens, options.shard_tokens};
   if (options.validation_share) {
     set.validation_tokens = 1;
-    gpt2::ShardSet refuses_bad_options_before_the_first_pass(set);
+    ShardSet refuses_bad_options_before_the_first_pass(set);
     uint64_t tokens = 0;
     Progress progress(text_bytes, "counting tokens:");
     encode_all(files, options, bpe, [&](std::span<const uint16_t> some, size_t bytes) {
@@ -93,7 +93,7 @@ Tokenized tokenize_texts(const TokenizeOptions& options) {
       throw stepscope::InputError(fmt::format("--validation-share {}: less than one of the {} tokens", *options.validation_share, tokens));
     }
   }
-  gpt2::ShardSet shards(set);
+  ShardSet shards(set);
   Progress progress(text_bytes, "tokenizing:");
   encode_all(files, options, bpe, [&](std::span<const uint16_t> tokens, size_t bytes) {
     shards.append(tokens);
@@ -102,4 +102,4 @@ Tokenized tokenize_texts(const TokenizeOptions& options) {
   return {shards.finish(), text_bytes};
 }
 
-}  // namespace cli
+}  // namespace gpt2

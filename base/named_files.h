@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace cli {
+namespace stepscope {
 
 using NamedFiles = std::vector<std::pair<const char*, std::string>>;  // what named it ("--out"), the path; an empty path is none
 
@@ -13,4 +13,4 @@ using NamedFiles = std::vector<std::pair<const char*, std::string>>;  // what na
 // not. Links are followed.
 void check_files_differ(const NamedFiles& inputs, const NamedFiles& outputs);
 
-}  // namespace cli
+}  // namespace stepscope

@@ -1,4 +1,4 @@
-#include "cli/remote_sets.h"
+#include "gpt2/prepare/remote_sets.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@
 #include "base/errors.h"
 #include "base/json_read.h"
 #include "base/mapped_file.h"
-#include "cli/set_manifests.h"
-#include "cli/tinystories.h"
 #include "gpt2/data/token_shards.h"
+#include "gpt2/prepare/set_manifests.h"
+#include "gpt2/prepare/tinystories.h"
 
-namespace cli {
+namespace gpt2 {
 namespace {
 
 using nlohmann::json;
@@ -98,7 +98,7 @@ class ManifestReader {
 // The set as asked for: mirrored, and cut to so many training files.
 SetManifest settled(const std::string& name, const FetchOptions& o) {
   if (!o.from.empty() && !ManifestReader::is_address(o.from)) {
-    const gpt2::MappedFile file(o.from);
+    const MappedFile file(o.from);
     SetManifest m = parse_set_manifest(file.text(), o.from);
     if (m.name != name) throw InputError(fmt::format("--from {}: the manifest of {}, expected one of {}", o.from, m.name, name));
     return m;
@@ -125,8 +125,8 @@ void cut_to_shards(SetManifest& m, const std::optional<int64_t>& shards) {
 
 // Also without a hash a shard can be told from a page of an error, and from half of itself.
 void check_shard(const std::filesystem::path& path, const std::string& name) {
-  const gpt2::MappedFile file(path);
-  gpt2::parse_token_shard(file.bytes(), name);
+  const MappedFile file(path);
+  parse_token_shard(file.bytes(), name);
 }
 
 }  // namespace
@@ -149,9 +149,9 @@ void fetch_remote_set(const std::string& name, const FetchOptions& options) {
   }
   if (m.form == "tinystories") return make_tinystories(download.folder);
   for (const RemoteFile& f : m.files) {
-    const gpt2::MappedFile shard(download.folder / f.name);
-    fmt::print("{}: {} tokens\n", shard.path(), gpt2::parse_token_shard(shard.bytes(), shard.path()).size());
+    const MappedFile shard(download.folder / f.name);
+    fmt::print("{}: {} tokens\n", shard.path(), parse_token_shard(shard.bytes(), shard.path()).size());
   }
 }
 
-}  // namespace cli
+}  // namespace gpt2

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace cli {
+namespace gpt2 {
 
 struct RemoteFile {
   std::string name, url;
@@ -38,4 +38,4 @@ struct Downloaded {
 // fetching into the folder. Files that were complete before the error stay, as do parts.
 Downloaded download_files(const std::vector<RemoteFile>& files, const DownloadOptions& options);
 
-}  // namespace cli
+}  // namespace gpt2

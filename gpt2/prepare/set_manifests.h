@@ -1,13 +1,13 @@
-// The manifests of cli/sets/ as they were when this program was built (made by cli/CMakeLists.txt).
+// The manifests of gpt2/prepare/sets/ as they were when this program was built (made by gpt2/prepare/CMakeLists.txt).
 #pragma once
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace cli {
+namespace gpt2 {
 
 std::vector<std::string> remote_set_names();
 // Throws std::logic_error for another name.
 std::string_view set_manifest(std::string_view name);
 
-}  // namespace cli
+}  // namespace gpt2
