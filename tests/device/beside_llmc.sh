@@ -14,6 +14,9 @@ usage() { sed -n '4,8s/^# *//p' "$0" >&2; exit 2; }
 [ $# -ge 3 ] && [ -f "$2/train_gpt2.cu" ] || usage
 llmc=$(cd "$2" && pwd)
 cuda=$(dirname "$(dirname "$(command -v nvcc)")")
+# cuDNN's frontend calls NVRTC. The library that comes with the driver is often there without the name that the linker wants.
+with_cudnn=(build/train.o build/cudnn_att.o -o build/train_gpt2cu "-L$cuda/lib64/stubs" -lcublas -lcublasLt -lcudnn -lnvrtc)
+without_cudnn=(build/train_without_cudnn.o -o build/train_gpt2cu_without_cudnn "-L$cuda/lib64/stubs" -lcublas -lcublasLt)
 
 case $1 in
 objects)
@@ -28,6 +31,11 @@ objects)
   compiled=$?
   nvcc -O3 --use_fast_math -std=c++17 -gencode arch=compute_90,code=sm_90 -DENABLE_BF16 -c train_gpt2.cu -o build/train_without_cudnn.o || compiled=1
   wait $! && [ $compiled = 0 ] || exit 1
+  # Without a driver the linker finds no function of NVML, and must find all others.
+  missing=$({ nvcc "${with_cudnn[@]}" -Xlinker --warn-unresolved-symbols; nvcc "${without_cudnn[@]}" -Xlinker --warn-unresolved-symbols; } 2>&1 |
+    grep -vE 'In function|nvml[A-Z]' | grep -E 'undefined reference|cannot find|error')
+  rm -f build/train_gpt2cu build/train_gpt2cu_without_cudnn
+  [ -z "$missing" ] || { echo "beside_llmc.sh: llm.c would not link: $missing" >&2; exit 1; }
   ;;
 run)
   [ $# -ge 4 ] && [ -x "$3" ] && [ -f "$4" ] || usage
@@ -42,15 +50,13 @@ run)
     *) usage ;;
     esac
   done
-  # The library that comes with the driver is often there without the name that the linker wants.
-  nvcc "$llmc/build/train.o" "$llmc/build/cudnn_att.o" -o "$llmc/build/train_gpt2cu" "-L$cuda/lib64/stubs" \
-    -lcublas -lcublasLt -lcudnn -lnvidia-ml || exit 1
-  nvcc "$llmc/build/train_without_cudnn.o" -o "$llmc/build/train_gpt2cu_without_cudnn" "-L$cuda/lib64/stubs" -lcublas -lcublasLt -lnvidia-ml || exit 1
+  (cd "$llmc" && nvcc "${with_cudnn[@]}" -lnvidia-ml && nvcc "${without_cudnn[@]}" -lnvidia-ml) || exit 1
   failed=0
   for size; do
     IFS=: read -r model batch seconds peer <<<"$size"
     echo "$model B=$batch ${peer:-llmc}"
-    flags="-i $tokens -j $tokens -e $model -b $batch -t 1024 -d $((batch * 1024)) -r 0 -ge 2 -v 0 -s 0 -h 0 -x 1000000"
+    # llm.c divides by -v, so 0 is the end of it; it evaluates after as many steps, and at the first.
+    flags="-i $tokens -j $tokens -e $model -b $batch -t 1024 -d $((batch * 1024)) -r 0 -ge 2 -v 1000000 -s 1000000 -h 0 -x 1000000"
     pytorch="python3 -u $here/pytorch_step.py --batch-size $batch --data $tokens --steps 1000000 --mode"
     case ${peer:-llmc} in
     llmc) theirs="$llmc/build/train_gpt2cu $flags" ;;

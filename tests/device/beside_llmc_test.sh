@@ -8,6 +8,7 @@ mkdir -p "$folder/path" "$folder/tests/device" "$folder/llmc/llmc" "$folder/fron
 cp "$here/beside_llmc.sh" "$folder/tests/device"
 output='while [ $# -gt 0 ]; do [ "$1" = -o ] && touch "$2"; shift; done'
 stub "$folder/path/nvcc" '[ "$1" = --version ] && { echo "release ${CUDA:-13.0}, V0"; exit 0; }
+case "$*" in *warn-unresolved*) echo "ld: warning: undefined reference to \`${MISSING:-nvmlInit_v2}\`"; exit 0 ;; esac
 [ -z "${NVCC_FAILS:-}" ] || exit 1
 '"$output"
 stub "$folder/path/g++" '[ -z "${GXX_FAILS:-}" ] || exit 1
@@ -30,8 +31,10 @@ CUDA=12.8 objects || complain "objects exits $?: $(cat "$folder/said")"
 grep -qF "$advice" "$folder/llmc/llmc/cuda_utils.cuh" || complain "CUDA 12 changes a line"
 objects && objects || complain "objects exits $? with CUDA 13"
 grep -qF 'cudaMemLocation{cudaMemLocationTypeHost, 0})' "$folder/llmc/llmc/cuda_utils.cuh" || complain "CUDA 13 changes no line"
+MISSING=nvrtcCompileProgram objects && complain "a library that is not linked is found on the GPU machine first"
 for object in train cudnn_att train_without_cudnn; do [ -f "$folder/llmc/build/$object.o" ] || complain "no $object.o"; done
 run d12:4:7 d24:32:9 || complain "run exits $?: $(cat "$folder/said")"
+grep -qE -- "-[vs] 0 " "$folder/measured" && complain "llm.c is given 0, by which it divides: $(head -n 1 "$folder/measured")"
 [ "$(grep -c -- '--order theirs,ours,ours,theirs' "$folder/measured")" = 2 ] || complain "not two cases: $(cat "$folder/measured")"
 grep -q -- "--seconds 9 .*-e d24 -b 32 -t 1024 -d 32768 .*--model d24 .*-b 32" "$folder/measured" || complain "another case than d24:32:9: $(tail -n 1 "$folder/measured")"
 run d12:4:7:llmc-without-cudnn d12:4:7:pytorch d12:64:7:pytorch-graphs || complain "run of other peers exits $?: $(cat "$folder/said")"
