@@ -28,7 +28,6 @@ TEST_P(BadInputTest, exits_2_and_names_what_is_wrong) {
   EXPECT_EQ(o.out, "");
 }
 
-constexpr const char* kReference = "train --trainer reference --model tiny --steps 1 ";
 INSTANTIATE_TEST_SUITE_P(
     cli, BadInputTest,
     ::testing::Values(

@@ -55,12 +55,16 @@ TEST(RankOfProcess, NamesItsHostItsClockAndItsProgram) {
   EXPECT_FALSE(r->host.empty());
   EXPECT_EQ(r->boot_id.size(), 36u);
   EXPECT_EQ(r->time_namespace.rfind("time:[", 0), 0u);
-  // The note of the linker: length of the name, length of the id, type 3, "GNU".
+  // The note of the linker: length of the name, length of the id (GNU ld and mold write 20 bytes, lld 8), type 3, "GNU".
   std::ifstream in("/proc/self/exe", std::ios::binary);
   const std::string program{std::istreambuf_iterator<char>(in), {}};
   std::string expected;
-  if (const size_t note = program.find(std::string("\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0", 16)); note != std::string::npos)
-    for (size_t i = 0; i < 20; ++i) expected += fmt::format("{:02x}", static_cast<unsigned char>(program[note + 16 + i]));
+  const std::string name_length("\x04\0\0\0", 4), type_and_name("\x03\0\0\0GNU\0", 8);
+  for (size_t at = program.find(type_and_name); at != std::string::npos && expected.empty(); at = program.find(type_and_name, at + 1)) {
+    if (at < 8 || program.compare(at - 8, 4, name_length) != 0) continue;  // these words in the program's own text
+    const auto bytes = static_cast<unsigned char>(program[at - 4]);
+    for (size_t i = 0; i < bytes; ++i) expected += fmt::format("{:02x}", static_cast<unsigned char>(program[at + 8 + i]));
+  }
   EXPECT_EQ(r->build, expected);
 }
 

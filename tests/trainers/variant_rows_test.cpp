@@ -244,8 +244,8 @@ TEST(VariantRows, AProductThatTheLibraryLacksIsNoSilentFallback) {
                                                                      {"gelu_forward", "matmul_epilogue"},
                                                                      {"linear_forward", "bias_epilogue"},
                                                                      {"bias_gradient", "matmul_epilogue"}})
-    EXPECT_THAT(refusal([&] {
-                  mixed::variants().settle(run, {{slot, name}, {"residual_stream", "fp32"}}, false);
+    EXPECT_THAT(refusal([&, &in = slot, &row = name] {
+                  mixed::variants().settle(run, {{in, row}, {"residual_stream", "fp32"}}, false);
                 }),
                 AllOf(HasSubstr(slot + "=" + name), HasSubstr("cuBLASLt has no kernel for it"), HasSubstr("C=64")));
 }
