@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/cli/run_stepscope.h"
 
@@ -100,6 +101,8 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const json links = json::parse(slurp(folder_ / "links.json"));
   EXPECT_EQ(links["points"].size(), 3u * 2 * 9);  // 4 KiB to 1 MiB
   EXPECT_EQ(links["fits"].size(), 6u);
+  EXPECT_EQ(links["points"][0]["communicator"], "staged");
+  EXPECT_EQ(links["schema"], "stepscope.links/2");
   const Outcome one = stepscope("profile --trainer reference --steps 8 --warmup 2 --traced-steps 2 --out " + file("single.json"));
   ASSERT_EQ(one.exit_code, 0) << one.err;
   const Outcome scaling = stepscope("scaling " + file("single.json") + " --ceilings " + file("links.json") + " --gpus 1,2,1 --json");
@@ -108,6 +111,11 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_DOUBLE_EQ(steps[0]["efficiency_pct"].get<double>(), 100);
   EXPECT_GT(steps[1]["tail_ns"].get<double>(), 0);
+  EXPECT_EQ(steps[1]["communicator"], "staged");
+  EXPECT_GT(steps[1]["collectives"].size(), 3u);
+  EXPECT_THAT(scaling.err, HasSubstr("links.json does not say what work beside communication loses"));
+  const Outcome by_hand = stepscope("scaling " + file("single.json") + " --ceilings " + file("links.json") + " --gpus 2 --inflation 10");
+  EXPECT_EQ(by_hand.err, "") << "told by hand";
   const Outcome refused = stepscope("scaling " + file("p.json") + " --ceilings " + file("links.json"));
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("of several ranks"));
