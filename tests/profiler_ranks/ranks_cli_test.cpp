@@ -95,6 +95,23 @@ TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_miss
   EXPECT_THAT(partial.out, HasSubstr("rank_missing"));
 }
 
+// What `profile` asks of ranks on GPUs whose steps it counts.
+TEST_F(TwoRanks, end_well_though_they_exchanged_nothing_in_some_steps) {
+  const std::string train = "train --gpus 2 --trainer reference --model tiny --steps 6 --json --direct-from 3 --direct-steps 2";
+  const auto losses = [](const Outcome& o) {
+    std::vector<double> list;
+    std::istringstream lines(o.out);
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("{") && json::parse(line).contains("loss")) list.push_back(json::parse(line)["loss"].get<double>());
+    return list;
+  };
+  const Outcome talking = stepscope(train), silent = stepscope(train + " --direct-in-silence");
+  ASSERT_EQ(silent.exit_code, 0) << silent.err;
+  ASSERT_EQ(losses(silent).size(), 6u) << silent.out;
+  EXPECT_EQ(losses(silent)[1], losses(talking)[1]);
+  EXPECT_NE(losses(silent)[2], losses(talking)[2]) << "rank 0's own loss, not that of both";
+}
+
 TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const Outcome sweep = stepscope("doctor --gpus 2 --communicator staged --most-mib 1 --links " + file("links.json"));
   ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
