@@ -24,6 +24,8 @@
 #ifdef STEPSCOPE_WITH_CUDA
 #include "cli/cuda_sweep_device.h"
 #include "gpt2/cuda/device_info.h"
+#include "gpt2/distributed/nccl.h"
+#include "gpt2/distributed/peer_communicator.h"
 #endif
 
 namespace cli {
@@ -58,6 +60,7 @@ std::vector<std::string> uuids_of_all(dist::ControlChannel& channel, const std::
 void print(const profiler::LinkCeilings& links) {
   profiler::View view;
   view.columns = {{"collective", true, false, 0, ""},
+                  {"by", true, false, 0, ""},
                   {"type", true, false, 0, ""},
                   {"ranks"},
                   {"us small"},
@@ -68,7 +71,7 @@ void print(const profiler::LinkCeilings& links) {
                   {"worst %"}};
   const auto number = [](double v, int digits) { return profiler::ViewCell{fmt::format("{:.{}f}", v, digits), v, {}}; };
   for (const profiler::LinkFit& f : links.fits) {
-    profiler::ViewRow row{{{f.kind}, {f.type}, {std::to_string(f.ranks)}}};
+    profiler::ViewRow row{{{f.kind}, {f.communicator}, {f.type}, {std::to_string(f.ranks)}}};
     if (f.knee_bytes > 0) {
       row.cells.push_back(number(f.small.latency_ns / 1e3, 1));
       row.cells.push_back(number(f.small.bus_bytes_per_s / 1e9, 0));
@@ -86,19 +89,89 @@ void print(const profiler::LinkCeilings& links) {
   std::fflush(stdout);
 }
 
+void print_beside(const profiler::LinkCeilings& links) {
+  if (links.beside.empty()) return;
+  profiler::View view;
+  view.columns = {{"beside work", true, false, 0, ""},
+                  {"by", true, false, 0, ""},
+                  {"type", true, false, 0, ""},
+                  {"MB"},
+                  {"work", true, false, 0, ""},
+                  {"rows"},
+                  {"us alone"},
+                  {"us"},
+                  {"work + us"},
+                  {"%"}};
+  for (const profiler::BesidePoint& b : links.beside) {
+    profiler::ViewRow row{{{b.kind}, {b.communicator}, {b.type}, {fmt::format("{:.1f}", static_cast<double>(b.bytes) / 1e6)}, {b.work}}};
+    row.cells.push_back({b.rows > 0 ? std::to_string(b.rows) : "", {}, {}});
+    for (const double ns : {b.alone_ns, b.time_ns, b.slowed_ns}) row.cells.push_back({fmt::format("{:.1f}", ns / 1e3), {}, {}});
+    row.cells.push_back({fmt::format("{:.0f}", b.slowed_ns / b.time_ns * 100), {}, {}});
+    view.rows.push_back(std::move(row));
+  }
+  fmt::print("\nWork + us: by how much one collective makes work longer that runs at the same time; % of the collective's time there\n");
+  fmt::print("{}", profiler::terminal_text(view, profiler::table_width(STDOUT_FILENO), false));
+  std::fflush(stdout);
+}
+
+// Which to measure, and why not the others of a host with GPUs.
+std::vector<std::string> communicators_of(const LinkSweepFlags& f, [[maybe_unused]] RankSession& session) {
+  if (f.communicator != "auto") return {f.communicator};
+  std::vector<std::string> words;
+  const auto take = [&](const char* word, [[maybe_unused]] const std::function<void()>& must) {
+#ifdef STEPSCOPE_WITH_CUDA
+    try {
+      dist::agree(&session.channel(), must);
+    } catch (const dist::RankFailure& e) {  // the same on all ranks
+      if (session.is_first()) fmt::print(stderr, "stepscope: {} is not measured: {}\n", word, e.what());
+      return;
+    }
+#endif
+    words.emplace_back(word);
+  };
+#ifdef STEPSCOPE_WITH_CUDA
+  take("peer", [&] {
+    if (const auto why = dist::why_no_peer(session.world())) throw MachineError(*why);
+  });
+  take("nccl", [] {
+    if (const auto why = dist::why_no_nccl()) throw MachineError(*why);
+  });
+#else
+  take("nccl", [] {});
+#endif
+  return words;
+}
+
 // Every rank measures; the first one keeps and shows what it saw.
-void measure(const LinkSweepFlags& f, const RankFlags& ranks, RankSession& session) {
+void measure(const LinkSweepFlags& f, RankFlags& ranks, RankSession& session) {
   const bool host = f.communicator == "staged";
-  dist::Communicator& communicator = session.connect(ranks, host ? "reference" : "mixed");
   SweepOptions options;
   options.most_bytes = f.most_mib << 20;
   profiler::LinkCeilings links;
-  const auto device = sweep_device(host, sweep_bytes(options, session.world().size));
-  links.uuids = uuids_of_all(session.channel(), uuid_here(host));
-  links.points = sweep_collectives(communicator, *device, options);
+  std::string unmeasured;
+  for (const std::string& word : communicators_of(f, session)) {
+    ranks.exchange.communicator = word;
+    dist::Communicator* communicator = nullptr;
+    try {
+      communicator = &session.connect(ranks, host ? "reference" : "mixed");
+    } catch (const dist::RankFailure& e) {
+      if (f.communicator != "auto" || session.channel().failure()) throw;
+      if (session.is_first()) fmt::print(stderr, "stepscope: {} is not measured: {}\n", word, e.what());
+      unmeasured = e.what();
+      continue;
+    }
+    const auto device = sweep_device(host, sweep_bytes(options, session.world().size));
+    if (links.uuids.empty()) links.uuids = uuids_of_all(session.channel(), uuid_here(host));
+    Sweep sweep = sweep_collectives(*communicator, *device, options);
+    links.points.insert(links.points.end(), sweep.points.begin(), sweep.points.end());
+    links.beside.insert(links.beside.end(), sweep.beside.begin(), sweep.beside.end());
+    links.communicator += (links.communicator.empty() ? "" : ", ") + communicator->name();
+    if (sweep.outlasted > 0 && session.is_first())
+      fmt::print(stderr, "stepscope: {}: {} collectives outlasted the work beside them and are left out\n", word, sweep.outlasted);
+  }
+  if (links.points.empty()) throw MachineError(unmeasured.empty() ? "nothing connects these GPUs" : unmeasured);
   links.fits = profiler::fit_links(links.points);
   links.device = host ? "host memory" : gpu_status().name;
-  links.communicator = communicator.name();
   links.measured_at = stepscope::now_utc();
   if (!session.is_first()) return;
   const std::string file = f.links.empty() ? links_file(links.uuids) : f.links;
@@ -108,6 +181,7 @@ void measure(const LinkSweepFlags& f, const RankFlags& ranks, RankSession& sessi
   if (!folder.empty()) std::filesystem::create_directories(folder, exists);
   stepscope::write_output(file, profiler::links_to_json(links));
   print(links);
+  print_beside(links);
   fmt::print(stderr, "sweep: {}\n", file);
 }
 
@@ -140,8 +214,9 @@ void add_link_sweep_flags(Command& c, LinkSweepFlags& f) {
   c.add_option("--gpus", f.gpus, "measure how fast so many GPUs of this host exchange data, and keep it for `profile` and `scaling`")
       ->check(whole(2, 4096));
   c.add_option("--links", f.links, "write that sweep to this file instead of the cache");
-  c.add_option("--communicator", f.communicator, "what is measured: nccl between GPUs, or staged through host memory")
-      ->one_of({"auto", "nccl", "staged"})
+  c.add_option("--communicator", f.communicator,
+               "what is measured: copies between the GPUs (peer), NCCL, or messages through host memory (staged); auto: peer and nccl")
+      ->one_of(communicators())
       ->capture_default_str();
   c.add_option("--most-mib", f.most_mib, "largest array of the sweep, in MiB")->check(whole(1, 1 << 14))->capture_default_str();
   c.add_flag("--sweep-rank", f.as_rank, "be one of the processes that --gpus starts")->group("");

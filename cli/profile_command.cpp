@@ -139,12 +139,13 @@ void say_what_was_left_out(profiler::Recording& recording, const ProfileFlags& f
 }
 
 profiler::ProfileDocument joined(const ProfileFlags& f, const profiler::CollectPlan& plan, const profiler::RunInfo& run,
-                                 const profiler::Ceilings& ceilings, const profiler::ProfileOptions& options, bool cpu) {
+                                 const profiler::Ceilings& ceilings, const profiler::ProfileOptions& options, bool cpu,
+                                 const profiler::MissingRecord& counted) {
   std::vector<profiler::RankRecording> recordings = load_ranks(plan, f.gpus);
   if (!cpu)
     for (profiler::RankRecording& r : recordings) {
       say_what_was_left_out(r.recording, f);
-      if (!f.no_counters) r.recording.missing.push_back({"kernel_counters_left_out", 1, ""});
+      if (!f.no_counters) r.recording.missing.push_back(counted);
     }
   profiler::JoinOptions join;
   join.links = links_for(f.links, uuids_of(recordings));
@@ -153,6 +154,54 @@ profiler::ProfileDocument joined(const ProfileFlags& f, const profiler::CollectP
   return document;
 }
 
+// The trainer under the collector, and what both are told.
+struct ProfiledRun {
+  profiler::CollectPlan plan;
+  std::string run_json, plan_file;
+  std::vector<std::string> argv;
+  bool cpu;
+
+  ProfiledRun(const ProfileFlags& f, TrainerFlags flags, const CommandLine& line, const TemporaryFolder& folder, bool counted)
+      : run_json(folder.file("run.json")), plan_file(folder.file("plan.json")), argv{line.program()}, cpu(flags.trainer == "reference") {
+    plan.output = f.keep_recording.empty() ? folder.file("recording.jsonl") : f.keep_recording;
+    plan.raw_trace = f.raw_trace;
+    plan.metrics = f.metrics;
+    plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, flags.steps}};
+    remove_recordings(plan, f.gpus);  // the collector takes a file that exists for another process's
+    if (f.gpus > 1) plan.job = new_job();
+    if (counted) {
+      // Kernels inside a CUDA graph cannot be counted one by one: these steps launch them directly.
+      flags.direct_from = f.warmup + flags.steps + 1;
+      flags.direct_steps = 2;
+      plan.phases.push_back({Phase::counters, 1});
+      plan.phases.push_back({Phase::pass_counters, 1});
+    }
+    plan.phases.push_back({Phase::activity, f.traced + (cpu ? 0 : profiler::kDiscardedSteps)});
+    int64_t steps = 0;
+    for (const profiler::PhasePlan& p : plan.phases) steps += p.steps;
+    const auto add = [&](const std::vector<std::string>& words) { argv.insert(argv.end(), words.begin(), words.end()); };
+    add(as_arguments(flags, steps));
+    add({"--run-json", run_json, "--quiet"});
+    if (f.gpus > 1) add({"--gpus", std::to_string(f.gpus)});
+    if (f.gpus > 1) add(as_arguments(f.exchange));
+    // Counted kernels take a millisecond each, and one rank may be done with them long before another.
+    if (f.gpus > 1 && counted) add({"--direct-in-silence", "--stall-timeout", "60"});
+    if (cpu) add({"--cpu-recording", plan_file});
+  }
+
+  stepscope::ChildResult start() const {
+    std::map<std::string, std::string> environment;
+    if (cpu)
+      profiler::write_plan(plan, plan_file);
+    else
+      environment = profiler::collector_environment(plan, plan_file, library_or_throw());
+    return stepscope::run_child(argv, environment, true);
+  }
+};
+
+// Ranks that are counted exchange nothing (cli/silent_steps.h), but the range profiler is loaded into several processes of a host all the same:
+// rank 1 of two was killed by signal 11 once, when whole passes were counted while NCCL ran (two H200s, NCCL 2.28.3, 2026-11-22; the cause is not
+// known). A profile of times is worth more than none.
 profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLine& line, const TemporaryFolder& folder) {
   TrainerFlags flags = f.trainer;
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
@@ -168,26 +217,6 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
     fmt::print(stderr, "stepscope: {}: left out, because the CPU reference has neither hardware counters nor ceilings\n",
                f.metrics.empty() ? "--measure-ceilings" : "--metric");
 
-  profiler::CollectPlan plan;
-  plan.output = f.keep_recording.empty() ? folder.file("recording.jsonl") : f.keep_recording;
-  plan.raw_trace = f.raw_trace;
-  plan.metrics = f.metrics;
-  plan.phases = {{Phase::warmup, f.warmup}, {Phase::timed, flags.steps}};
-  remove_recordings(plan, f.gpus);  // the collector takes a file that exists for another process's
-  if (f.gpus > 1) plan.job = new_job();
-  // No step of several ranks is counted. Counted one by one, each rank's kernel would wait for one of another rank that is not launched
-  // before; and counting whole passes ended rank 1 with signal 11 (two H200s, NCCL 2.28.3, 2026-11-22).
-  if (!f.no_counters && !cpu && f.gpus == 1) {
-    // Kernels inside a CUDA graph cannot be counted one by one: these steps launch them directly.
-    flags.direct_from = f.warmup + flags.steps + 1;
-    flags.direct_steps = 2;
-    plan.phases.push_back({Phase::counters, 1});
-    plan.phases.push_back({Phase::pass_counters, 1});
-  }
-  plan.phases.push_back({Phase::activity, f.traced + (cpu ? 0 : profiler::kDiscardedSteps)});
-  int64_t steps = 0;
-  for (const profiler::PhasePlan& p : plan.phases) steps += p.steps;
-
   profiler::ProfileOptions options;
   options.first_timed_step = f.warmup;
   options.timed_steps = flags.steps;
@@ -195,36 +224,32 @@ profiler::ProfileDocument profile_trainer(const ProfileFlags& f, const CommandLi
   options.build_type = kBuildType;
   options.profiled_at = stepscope::now_utc();
 
-  std::vector<std::string> argv{line.program()};
-  const auto train = as_arguments(flags, steps);
-  argv.insert(argv.end(), train.begin(), train.end());
-  const std::string run_json = folder.file("run.json"), plan_file = folder.file("plan.json");
-  argv.insert(argv.end(), {"--run-json", run_json, "--quiet"});
-  if (f.gpus > 1) {
-    const std::vector<std::string> exchange = as_arguments(f.exchange);
-    argv.insert(argv.end(), {"--gpus", std::to_string(f.gpus)});
-    argv.insert(argv.end(), exchange.begin(), exchange.end());
-  }
-
   profiler::Ceilings measured;
-  std::map<std::string, std::string> environment;
-  if (cpu) {
-    profiler::write_plan(plan, plan_file);
-    argv.insert(argv.end(), {"--cpu-recording", plan_file});
-  } else {
+  if (!cpu) {
     if (const GpuStatus gpu = gpu_status(); !gpu.present)
       throw MachineError(fmt::format("--trainer {} needs a GPU: {}", flags.trainer, gpu.why_not));
-    environment = profiler::collector_environment(plan, plan_file, library_or_throw());
+    library_or_throw();
     measured = ceilings(f.measure_ceilings);
   }
-  check_child(stepscope::run_child(argv, environment, true), "the profiled trainer");
+  bool counted = !f.no_counters && !cpu;
+  ProfiledRun run(f, flags, line, folder, counted);
+  stepscope::ChildResult ended = run.start();
+  profiler::MissingRecord how{"ranks_counted_in_silence", 1, ""};
+  if (f.gpus > 1 && counted && !(ended.exited && (ended.exit_code == 0 || ended.exit_code == 2))) {
+    how = {"ranks_not_counted", 1, ended.exited ? fmt::format("exit code {}", ended.exit_code) : fmt::format("signal {}", ended.signal)};
+    fmt::print(stderr, "stepscope: the ranks ended with {} in a run with counters; once more without\n", how.detail);
+    counted = false;
+    run = ProfiledRun(f, flags, line, folder, counted);
+    ended = run.start();
+  }
+  check_child(ended, "the profiled trainer");
 
-  profiler::RunInfo run = profiler::load_run_info(run_json);
-  run.command = line.text();
-  if (f.gpus > 1) return joined(f, plan, run, measured, options, cpu);
-  profiler::Recording recording = profiler::load_recording(plan.output);
+  profiler::RunInfo info = profiler::load_run_info(run.run_json);
+  info.command = line.text();
+  if (f.gpus > 1) return joined(f, run.plan, info, measured, options, cpu, how);
+  profiler::Recording recording = profiler::load_recording(run.plan.output);
   if (!cpu) say_what_was_left_out(recording, f);
-  profiler::ProfileDocument document = profiler::build_profile(recording, run, measured, options);
+  profiler::ProfileDocument document = profiler::build_profile(recording, info, measured, options);
   if (f.sustained) measure_sustained(document, f, flags, line, folder, options);
   return document;
 }

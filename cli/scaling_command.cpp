@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "base/errors.h"
 #include "base/read_file.h"
 #include "cli/commands.h"
+#include "cli/rank_exchange.h"
 #include "cli/values.h"
 #include "profiler/document/json.h"
 #include "profiler/ranks/cost_model.h"
@@ -27,20 +29,58 @@ using stepscope::InputError;
 struct ScalingFlags {
   std::string profile, links;
   std::vector<std::string> gpus{"2", "8"};
-  bool strong = false, weak = false, zero = false, markdown = false, json = false;
+  bool strong = false, weak = false, markdown = false, json = false;
   int64_t global_tokens = 0;
-  std::string reduce = "fp32";
-  int64_t bucket_mib = 25, gpus_per_node = 8;
-  double network_gb_s = 0, inflation_pct = 0;
+  std::string communicator = "auto";
+  RankExchange exchange;
+  int64_t gpus_per_node = 8;
+  double network_gb_s = 0, inflation_pct = -1;  // below 0: not given
 };
 
 struct Prediction {
   profiler::ScaledStep step;
+  std::string communicator;
+  profiler::ExchangePlan plan;
   double efficiency_pct = 0;  // tokens/s of N GPUs / (N * tokens/s of one at the batch that one has here)
 };
 
+bool has(const profiler::LinkCeilings& links, const std::string& communicator) {
+  return std::any_of(links.points.begin(), links.points.end(),
+                     [&](const profiler::LinkPoint& p) { return p.communicator == communicator; });
+}
+
+// What `train` takes by itself, of what was measured: copies between two GPUs of a host, else NCCL; whatever there is, if neither.
+std::string communicator_for(const ScalingFlags& f, const profiler::LinkCeilings& links, int64_t ranks) {
+  if (f.communicator != "auto") return f.communicator;
+  if (ranks == 2 && f.gpus_per_node >= 2 && has(links, "peer")) return "peer";
+  if (has(links, "nccl") || links.points.empty()) return "nccl";
+  return links.points.front().communicator;
+}
+
+Prediction predict_one(const ScalingFlags& f, const profiler::ProfileDocument& d, const profiler::StepParts& parts,
+                       const profiler::LinkCeilings& links, int64_t ranks) {
+  Prediction p;
+  p.communicator = communicator_for(f, links, ranks);
+  if (p.communicator == "peer" && ranks > f.gpus_per_node)
+    throw InputError(
+        fmt::format("--communicator peer: {} GPUs are more than the {} of one node, and copies reach the GPUs of one; expected nccl", ranks,
+                    f.gpus_per_node));
+  profiler::ClusterShape shape;
+  shape.gpus_per_node = f.gpus_per_node;
+  shape.network_bytes_per_s = f.network_gb_s * 1e9;
+  profiler::ScalingOptions options;
+  options.communicator = p.communicator;
+  options.inflation = f.inflation_pct < 0 ? -1 : f.inflation_pct / 100;
+  RankExchange exchange = f.exchange;
+  exchange.in_place = p.communicator == "peer";
+  p.plan = exchange_of(d, exchange, ranks, parts.rows);
+  p.step = profiler::scaled_step(parts, p.plan, links, shape, options, ranks);
+  return p;
+}
+
 std::vector<Prediction> predict(const ScalingFlags& f) {
   const profiler::ProfileDocument d = profiler::load_profile(f.profile);
+  const profiler::LinkCeilings links = profiler::links_from_json(stepscope::read_file(f.links), f.links);
   const profiler::StepParts parts = [&] {
     try {
       return profiler::step_parts(d);
@@ -48,17 +88,7 @@ std::vector<Prediction> predict(const ScalingFlags& f) {
       throw InputError(fmt::format("{}: {}", f.profile, e.what()));
     }
   }();
-  const profiler::LinkCeilings links = profiler::links_from_json(stepscope::read_file(f.links), f.links);
-  profiler::ClusterShape shape;
-  shape.gpus_per_node = f.gpus_per_node;
-  shape.network_bytes_per_s = f.network_gb_s * 1e9;
-  profiler::ScalingOptions options;
-  options.shard_update = f.zero;
-  options.type = f.reduce;
-  options.weights_type = d.run.trainer == "fp32" ? "fp32" : "bf16";
-  options.bucket_bytes = f.bucket_mib << 20;
-  options.inflation = f.inflation_pct / 100;
-  const double one = profiler::scaled_step(parts, links, shape, options, 1).tokens_per_s;
+  const double one = predict_one(f, d, parts, links, 1).step.tokens_per_s;
   const double total = f.global_tokens > 0 ? static_cast<double>(f.global_tokens) : parts.tokens;
   std::vector<Prediction> list;
   std::set<int64_t> seen;
@@ -66,20 +96,26 @@ std::vector<Prediction> predict(const ScalingFlags& f) {
     const int64_t n = std::stoll(word);  // whole(), by the flag's check
     if (!seen.insert(n).second) continue;
     const double scale = f.strong ? total / static_cast<double>(n) / parts.tokens : 1;
-    const profiler::ScaledStep step = profiler::scaled_step(profiler::scaled(parts, scale), links, shape, options, n);
-    list.push_back({step, step.tokens_per_s / (one * static_cast<double>(n)) * 100});
+    list.push_back(predict_one(f, d, profiler::scaled(parts, scale), links, n));
+    list.back().efficiency_pct = list.back().step.tokens_per_s / (one * static_cast<double>(n)) * 100;
   }
+  if (links.beside.empty() && f.inflation_pct < 0)
+    fmt::print(stderr,
+               "stepscope: {} does not say what work beside communication loses, so the prediction leaves that out; `doctor --gpus N` "
+               "measures it\n",
+               f.links);
   return list;
 }
 
 profiler::View view_of(const std::vector<Prediction>& list) {
   profiler::View view;
-  for (const char* title : {"GPUs", "step ms", "work", "tail", "head", "norm", "inflation", "latest", "all comm.", "tokens/s", "%"})
+  for (const char* title : {"GPUs", "by", "step ms", "work", "tail", "head", "norm", "inflation", "latest", "all comm.", "tokens/s", "%"})
     view.columns.push_back({title, false, false, 0, ""});
   for (const Prediction& p : list) {
     const profiler::ScaledStep& s = p.step;
     profiler::ViewRow row;
     row.cells.push_back({std::to_string(s.ranks), {}, {}});
+    row.cells.push_back({s.ranks > 1 ? p.communicator : "", {}, {}});
     for (const double ns : {s.time_ns, s.work_ns, s.tail_ns, s.head_ns, s.norm_ns, s.inflation_ns, s.straggler_ns, s.communication_ns})
       row.cells.push_back({profiler::milliseconds(ns), {}, {}});
     row.cells.push_back({profiler::thousands(s.tokens_per_s), {}, {}});
@@ -91,8 +127,12 @@ profiler::View view_of(const std::vector<Prediction>& list) {
 
 nlohmann::ordered_json json_of(const std::vector<Prediction>& list) {
   nlohmann::ordered_json j{{"schema", "stepscope.scaling/1"}, {"steps", nlohmann::ordered_json::array()}};
-  for (const Prediction& p : list)
+  for (const Prediction& p : list) {
+    auto collectives = nlohmann::ordered_json::array();
+    for (const profiler::PlannedCollective& c : p.plan.collectives)
+      collectives.push_back({{"kind", c.kind}, {"type", c.type}, {"op", c.op}, {"bytes", c.bytes}});
     j["steps"].push_back({{"gpus", p.step.ranks},
+                          {"communicator", p.communicator},
                           {"time_ns", p.step.time_ns},
                           {"work_ns", p.step.work_ns},
                           {"tail_ns", p.step.tail_ns},
@@ -101,8 +141,11 @@ nlohmann::ordered_json json_of(const std::vector<Prediction>& list) {
                           {"inflation_ns", p.step.inflation_ns},
                           {"straggler_ns", p.step.straggler_ns},
                           {"communication_ns", p.step.communication_ns},
+                          {"hidden_ns", p.step.hidden_ns},
                           {"tokens_per_s", p.step.tokens_per_s},
-                          {"efficiency_pct", p.efficiency_pct}});
+                          {"efficiency_pct", p.efficiency_pct},
+                          {"collectives", std::move(collectives)}});
+  }
   return j;
 }
 
@@ -132,24 +175,33 @@ void add_scaling_command(Command& app) {
   c->add_flag("--weak", f->weak, "every GPU keeps the profile's batch (default)");
   c->add_flag("--strong", f->strong, "all GPUs together have one batch, so that each has fewer rows");
   c->add_option("--global-tokens", f->global_tokens, "tokens of that batch (default: the profile's)")->check(whole(1));
-  c->add_flag("--zero", f->zero, "ZeRO-1: every GPU updates its part and gathers the weights beside the next forward pass");
-  c->add_option("--reduce", f->reduce, "type of the gradients on the links")->one_of({"fp32", "bf16"})->capture_default_str();
-  c->add_option("--bucket-mib", f->bucket_mib, "gradients are exchanged in buckets of whole layers, each of at least so many MiB of fp32")
+  c->add_option("--communicator", f->communicator,
+                "what carries the gradients; auto: peer for two GPUs of one node where that was measured, else nccl")
+      ->one_of({"auto", "nccl", "peer", "staged"})
+      ->capture_default_str();
+  c->add_option("--communication", f->exchange.communication, "variant of `train` by which gradients travel")
+      ->one_of({"zero1_ahead", "zero1", "all_reduce_overlapped", "all_reduce"})
+      ->capture_default_str();
+  c->add_option("--embedding-exchange", f->exchange.embedding, "likewise for the embedding's gradient; auto: as the trainer would choose")
+      ->one_of({"auto", "gathered_bf16_rows", "gathered_rows", "dense"})
+      ->capture_default_str();
+  c->add_option("--reduce", f->exchange.reduce, "type of the gradients on the links")->one_of({"fp32", "bf16"})->capture_default_str();
+  c->add_option("--bucket-mib", f->exchange.bucket_mib,
+                "gradients are exchanged in buckets of whole layers, each of at least so many MiB of fp32")
       ->check(whole(1, 1 << 20))
       ->capture_default_str();
   c->add_option("--gpus-per-node", f->gpus_per_node, "GPUs that NVLink connects")->check(whole(1, 4096))->capture_default_str();
   c->add_option("--network-gb-s", f->network_gb_s, "GB/s of one node to others, each direction; needed for more GPUs than one node has")
       ->check(real(0, 1e6));
   c->add_option("--inflation", f->inflation_pct,
-                "percent by which work beside communication is slower, as `diff` of one and two GPUs shows")
-      ->check(real(0, 1000))
-      ->capture_default_str();
+                "percent of its time that a collective takes from work beside it (default: as `doctor --gpus N` measured for each kind)")
+      ->check(real(0, 99));
   c->add_flag("--markdown", f->markdown, "print the table as Markdown");
   c->add_flag("--json", f->json, "print the prediction as JSON (stepscope.scaling/1)");
   c->footer(
       "Examples:\n"
       "  stepscope scaling profile.json --ceilings links.json --gpus 2,4,8 --weak\n"
-      "  stepscope scaling profile.json --ceilings links.json --gpus 8,64,512 --strong --global-tokens 524288 --network-gb-s 370 --zero");
+      "  stepscope scaling profile.json --ceilings links.json --gpus 8,64,512 --strong --global-tokens 524288 --network-gb-s 370");
   c->callback([f] { run(*f); });
 }
 

@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/learning_rate_sweep.h"
 #include "cli/range_recorder.h"
+#include "cli/silent_steps.h"
 #include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
 #include "cli/training_log.h"
@@ -41,7 +42,7 @@ struct TrainFlags {
   std::string log, eval_set;
   int64_t eval_every = 0, eval_limit = 0;
   std::vector<std::string> sweep_rates;
-  bool resume = false, quiet = false, json = false, list_variants = false;
+  bool resume = false, quiet = false, json = false, list_variants = false, direct_in_silence = false;
   const Argument *val_data = nullptr, *learning_rate = nullptr, *accumulation = nullptr;
   std::vector<const Argument*> all;
 };
@@ -161,9 +162,10 @@ constexpr double kEnd_s = 15;  // for what usually takes less than one
 // What must be the same on all ranks, beside the flags of the trainer: what the loop does together.
 gpt2::distributed::Identity identity_of_run(const TrainFlags& f, const TrainerFlags& settled) {
   gpt2::distributed::Identity id = identity_of(as_arguments(settled, settled.steps), settled.trainer);
-  for (const auto& [name, value] : {std::pair{"--val-every", f.val_every}, std::pair{"--val-batches", f.val_batches},
-                                    std::pair{"--sample-every", f.sample_every}, std::pair{"--checkpoint-every", f.checkpoint_every},
-                                    std::pair{"--resume", static_cast<int64_t>(f.resume)}, std::pair{"--eval-every", f.eval_every}})
+  for (const auto& [name, value] :
+       {std::pair{"--val-every", f.val_every}, std::pair{"--val-batches", f.val_batches}, std::pair{"--sample-every", f.sample_every},
+        std::pair{"--checkpoint-every", f.checkpoint_every}, std::pair{"--resume", static_cast<int64_t>(f.resume)},
+        std::pair{"--eval-every", f.eval_every}, std::pair{"--direct-in-silence", static_cast<int64_t>(f.direct_in_silence)}})
     id.push_back({name, std::to_string(value)});
   id.push_back({"--eval", f.eval_set.empty() ? "" : "given"});  // rank 0 alone reads it
   id.push_back({"--checkpoints", f.checkpoint_dir});
@@ -182,8 +184,9 @@ std::unique_ptr<gpt2::RangeListener> make_listener(const TrainFlags& f, const st
 }
 
 // One rank, or the only one (`session` is nullptr). `trainer` outlives an exception, so that the other ranks hear of it before anything
-// waits for the device.
-bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, std::unique_ptr<gpt2::Trainer>& trainer) {
+// waits for the device; and so does `silent`, which it talks through.
+bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, std::unique_ptr<SilentSteps>& silent,
+           std::unique_ptr<gpt2::Trainer>& trainer) {
   gpt2::distributed::ControlChannel* channel = session == nullptr ? nullptr : &session->channel();
   const bool first = session == nullptr || session->is_first();
   const int ranks = session == nullptr ? 1 : session->world().size;
@@ -212,6 +215,11 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   }
   if (f.ranks.exchange.bucket_mib > 0) trainer_opts.bucket_mib = f.ranks.exchange.bucket_mib;
   if (session != nullptr) trainer_opts.communicator = &session->connect(f.ranks, flags.trainer);
+  if (session != nullptr && f.direct_in_silence) {
+    silent = std::make_unique<SilentSteps>(*trainer_opts.communicator, *channel, flags.direct_from, flags.direct_steps);
+    trainer_opts.communicator = &silent->communicator();
+    options.channel = &silent->channel();
+  }
   // A GPU trainer exchanges something when it is made, so its ranks cannot hear each other out in between: the watchdog tells them.
   gpt2::distributed::agree(flags.trainer == "reference" ? channel : nullptr, [&] { trainer = make_trainer(flags, trainer_opts); });
   const std::unique_ptr<gpt2::RangeListener> listener = make_listener(f, flags.trainer, line);
@@ -249,11 +257,12 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
 int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& session) {
   namespace dist = gpt2::distributed;
   const int rank = session.world().rank;
+  std::unique_ptr<SilentSteps> silent;
   std::unique_ptr<gpt2::Trainer> trainer;
   dist::Failure mine;
   bool of_others = false;  // this rank is well and only heard of it
   try {
-    const bool complete = train(f, line, &session, trainer);
+    const bool complete = train(f, line, &session, silent, trainer);
     const int code = complete ? 0 : 130;  // as a shell says of a program that ended by ctrl-C
     std::fflush(stdout);
     EndOfRank end(rank, code);
@@ -311,8 +320,9 @@ void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
   if (session) {
     exit_code = train_as_rank(f, line, *session);
   } else {
+    std::unique_ptr<SilentSteps> silent;
     std::unique_ptr<gpt2::Trainer> trainer;
-    train(f, line, nullptr, trainer);
+    train(f, line, nullptr, silent, trainer);
   }
 }
 
@@ -364,6 +374,8 @@ void add_train_command(Command& app, const CommandLine& line, int& exit_code) {
   c->add_flag("--list-variants", f->list_variants, "print the ops that have variants, of both GPU trainers or of --trainer, and stop");
   c->add_option("--cpu-recording", f->cpu_recording, "write the CPU reference's ranges as a recording")
       ->group("");  // set by `profile` for the CPU reference
+  c->add_flag("--direct-in-silence", f->direct_in_silence, "ranks exchange nothing in the steps that launch without the CUDA graph")
+      ->group("");  // set by `profile`, which counts these steps
   for (Argument* other : {checkpoints, run_json, eval}) sweep->excludes(other);
   c->footer(
       "Examples:\n"

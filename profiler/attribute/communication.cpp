@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/collective_words.h"
 #include "profiler/attribute/words.h"
 
 namespace profiler {
@@ -13,6 +14,15 @@ bool is_nccl_kernel(std::string_view name) {
 }
 
 bool is_meet_kernel(std::string_view name) { return name.find("wait_for_ranks_kernel") != std::string_view::npos; }
+
+bool is_inside_collective(const LaunchRecord& o) {
+  for (size_t begin = 0; begin < o.path.size();) {
+    const size_t slash = std::min(o.path.find('/', begin), o.path.size());
+    if (stepscope::parse_collective_range(std::string_view(o.path).substr(begin, slash - begin))) return true;
+    begin = slash + 1;
+  }
+  return false;
+}
 
 bool is_communication(const LaunchRecord& o) {
   constexpr std::string_view kPass = "step/communication/";

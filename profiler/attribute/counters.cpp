@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/statistics.h"
+#include "profiler/attribute/communication.h"
 
 namespace profiler {
 namespace {
@@ -266,10 +267,19 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
       passes[{c.set, c.pass}].push_back(&c);
   }
 
+  // Ranks exchange nothing while they are counted, so the counted step has no kernel that does.
+  std::vector<const LaunchRecord*> comparable;
+  std::vector<size_t> position;  // of each among `kernels`
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    if (r.rank && is_inside_collective(*kernels[i])) continue;
+    comparable.push_back(kernels[i]);
+    position.push_back(i);
+  }
+
   std::set<int64_t> steps;
   std::map<std::string, std::vector<std::vector<const CounterRecord*>>> good;  // set -> [kernel] -> one per step
   for (const auto& [key, counted] : sessions) {
-    const Difference d = difference(counted, kernels, cut);
+    const Difference d = difference(counted, comparable, cut);
     if (!d.why_not.empty()) {
       merged.missing.push_back({"counter_sequence_mismatch", 1, fmt::format("set '{}', step {}: {}", key.first, key.second, d.why_not)});
       continue;
@@ -280,7 +290,7 @@ MergedCounters merge_counters(const Recording& r, const std::vector<const Launch
     auto& rows = good[key.first];
     rows.resize(kernels.size());
     for (const auto& [index, c] : counted)
-      if (!d.other_grid.contains(index)) rows[static_cast<size_t>(index)].push_back(c);
+      if (!d.other_grid.contains(index)) rows[position[static_cast<size_t>(index)]].push_back(c);
     steps.insert(key.second);
   }
   merged.counted_steps = static_cast<int64_t>(steps.size());

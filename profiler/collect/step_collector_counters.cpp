@@ -170,13 +170,21 @@ void StepCollector::end_pass_counters() {
   session_on_ = false;
   note(backend_.synchronize(context_));
   const int64_t run_ns = now_ns() - run_begin_ns_;
-  const SessionValues values = backend_.stop_ranges();
+  SessionValues values = backend_.stop_ranges();
   note(backend_.callbacks(Callbacks::none));
+  std::set<std::string> with_kernels;  // passes
   {
     const std::lock_guard lock(counters_mutex_);
     step_.kernels = static_cast<int64_t>(counter_launches_.size());
+    for (const CounterLaunch& l : counter_launches_)
+      if (const auto pass = component_below(step_path_, l.path)) with_kernels.emplace(*pass);
     counter_launches_.clear();
   }
+  // A pass without a kernel, such as the communication of ranks that exchange nothing, may have no ratios: that spoils no other pass.
+  const auto empty = std::erase_if(values.ranges, [&](const RangeValues& range) {
+    return !with_kernels.contains(range.name) &&
+           std::any_of(range.values.begin(), range.values.end(), [](double v) { return !std::isfinite(v); });
+  });
   const int n = ++sets_written_["passes"];
   CounterSet set;
   set.name = n == 1 ? "passes" : "passes." + std::to_string(n);
@@ -184,7 +192,7 @@ void StepCollector::end_pass_counters() {
   set.setup_ns = static_cast<double>(setup_ns_);
   set.run_ns = static_cast<double>(run_ns);
   set.decode_ns = values.decode_ns;
-  set.launches = static_cast<int64_t>(passes_seen_.size());  // equal names merge into one range
+  set.launches = static_cast<int64_t>(passes_seen_.size() - empty);  // equal names merge into one range
   set.ranges = static_cast<int64_t>(values.ranges.size());
   const bool good = usable(set.name, values, set.launches);
   recorder_.write(set);

@@ -143,7 +143,7 @@ std::vector<CollectiveRun> collectives_of(const TracedStep& step) {
 double bus_factor(const std::string& kind, int64_t ranks) {
   const auto n = static_cast<double>(ranks);
   if (kind == "all_reduce") return 2 * (n - 1) / n;
-  if (kind == "reduce_scatter" || kind == "all_gather") return (n - 1) / n;
+  if (kind == "reduce_scatter" || kind == "all_gather" || kind == "all_gather_in_place") return (n - 1) / n;
   return 0;
 }
 

@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
+#include <stdexcept>
+#include <utility>
 
 #include "base/errors.h"
+#include "base/statistics.h"
 #include "profiler/ranks/collectives.h"
 
 namespace profiler {
@@ -14,13 +18,29 @@ namespace {
 
 using stepscope::InputError;
 
-double deviation(const std::vector<double>& values) {
-  if (values.size() < 2) return 0;
-  const auto n = static_cast<double>(values.size());
-  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
-  double squares = 0;
-  for (const double v : values) squares += (v - mean) * (v - mean);
-  return std::sqrt(squares / (n - 1));
+// Ops whose time is that of matrix products.
+const std::set<std::string> kProducts{"qkv", "attention", "attproj", "mlp_up", "mlp_down", "lm_head"};
+
+double sum(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
+
+// Device time is of traced steps; the step that people wait for is the untraced one. What it has more is `rest`; where it is shorter, tracing
+// made every piece longer by the same part.
+void fit_to_step(StepParts& p, double step_ns) {
+  const double pieces = p.total_ns();
+  if (pieces <= step_ns) {
+    p.rest_ns = step_ns - pieces;
+    return;
+  }
+  const double factor = step_ns / pieces;
+  for (double* ns : {&p.embed_ns, &p.loss_ns, &p.head_ns, &p.embed_backward_ns, &p.norm_ns, &p.update_ns}) *ns *= factor;
+  for (std::vector<double>* layers : {&p.forward_layer_ns, &p.backward_layer_ns})
+    for (double& ns : *layers) ns *= factor;
+}
+
+// The deviation of a normal distribution with these quartiles, so that a few steps that something else held up do not count.
+double spread(const std::vector<double>& values) {
+  const auto low = stepscope::quantile(values, 0.25), high = stepscope::quantile(values, 0.75);
+  return values.size() < 2 ? 0 : (*high - *low) / 1.349;
 }
 
 double ring_steps(const std::string& kind, int64_t ranks) { return static_cast<double>((kind == "all_reduce" ? 2 : 1) * (ranks - 1)); }
@@ -39,46 +59,128 @@ double tree_latency_ns(const ClusterShape& shape, int64_t ranks) {
   return 2 * (within * shape.hop_ns + std::log2(static_cast<double>(nodes)) * shape.network_hop_ns);
 }
 
-const LinkFit& nearest_fit(const LinkCeilings& links, const std::string& kind, const std::string& type, int64_t ranks) {
+const LinkFit* nearest_fit(const LinkCeilings& links, const std::string& communicator, const std::string& kind, const std::string& type,
+                           int64_t ranks) {
   const LinkFit* found = nullptr;
   for (const LinkFit& f : links.fits)
-    if (f.kind == kind && f.type == type && f.ranks <= ranks && (!found || f.ranks > found->ranks)) found = &f;
-  if (!found)
-    throw InputError(fmt::format("the sweep has no {} of {} among {} ranks or fewer; `doctor --gpus` measures them", kind, type, ranks));
-  return *found;
+    if (f.communicator == communicator && f.kind == kind && f.type == type && f.ranks <= ranks && (!found || f.ranks > found->ranks))
+      found = &f;
+  return found;
 }
 
-struct Bucket {
-  double ready_ns = 0;  // from the begin of the backward pass
-  int64_t parameters = 0;
+struct KindAndType {
+  std::string kind, type;
+};
+// As it was measured, or what stands for it.
+KindAndType measured_as(const LinkCeilings& links, const std::string& communicator, const std::string& kind, const std::string& type,
+                        int64_t ranks) {
+  const std::string stands_for_kind = kind == "all_gather_in_place" ? "all_gather" : kind, stands_for_type = type == "fp64" ? "fp32" : type;
+  for (const std::string& k : {kind, stands_for_kind})
+    for (const std::string& t : {type, stands_for_type})
+      if (nearest_fit(links, communicator, k, t, ranks)) return {k, t};
+  throw InputError(fmt::format("the sweep has no {} of {} by {} among {} ranks or fewer; `doctor --gpus` measures them", kind, type,
+                               communicator, ranks));
+}
+
+// ---- the step as two queues
+
+struct Piece {
+  StepPlace place;
+  double work_ns = 0;
 };
 
-std::vector<Bucket> buckets_of(const StepParts& p, int64_t bucket_bytes) {
-  std::vector<Bucket> buckets;
-  Bucket open;
-  double at = p.before_layers_ns;
-  for (const double layer : p.layer_ns) {
-    at += layer;
-    open.parameters += p.layer_parameters;
-    open.ready_ns = at;
-    if (open.parameters * 4 < bucket_bytes) continue;
-    buckets.push_back(open);
-    open = {};
-  }
-  open.parameters += p.tail_parameters;
-  open.ready_ns = p.backward_ns();
-  buckets.push_back(open);
-  return buckets;
+std::vector<Piece> pieces_of(const StepParts& p, const ExchangePlan& plan) {
+  using Kind = StepPlace::Kind;
+  std::vector<Piece> pieces{{{Kind::embed}, p.embed_ns}};
+  const auto layers = static_cast<int64_t>(p.forward_layer_ns.size());
+  for (int64_t l = 0; l < layers; ++l) pieces.push_back({{Kind::forward, l}, p.forward_layer_ns[static_cast<size_t>(l)]});
+  pieces.push_back({{Kind::loss}, p.loss_ns});
+  pieces.push_back({{Kind::head}, p.head_ns});
+  for (int64_t l = layers - 1; l >= 0; --l) pieces.push_back({{Kind::backward, l}, p.backward_layer_ns[static_cast<size_t>(l)]});
+  pieces.push_back({{Kind::embed_backward}, p.embed_backward_ns * plan.embed_backward_share});
+  pieces.push_back({{Kind::norm}, p.norm_ns * plan.update_share});
+  for (size_t u = 0; u < plan.update_pieces.size(); ++u)
+    pieces.push_back({{Kind::update, static_cast<int64_t>(u)}, p.update_ns * plan.update_share * plan.update_pieces[u]});
+  pieces.push_back({{Kind::end}, 0});
+  return pieces;
 }
 
-int64_t bytes_of(const std::string& type) { return type == "bf16" ? 2 : 4; }
+// Position of a place among the pieces; -1 for the begin of the step.
+std::vector<Piece>::difference_type position(const std::vector<Piece>& pieces, const StepPlace& place) {
+  if (place.kind == StepPlace::Kind::begin) return -1;
+  const auto at = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.place == place; });
+  if (at == pieces.end()) throw std::logic_error("a collective stands at a place that the step does not have");
+  return at - pieces.begin();
+}
+
+struct Transfer {
+  std::ptrdiff_t ready = -1, needed = 0;
+  double left_ns = 0;  // as alone
+  BesideSpeeds beside;
+  bool weights = false;
+};
+
+// Runs both queues from event to event.
+class TwoQueues {
+ public:
+  TwoQueues(std::vector<Piece> pieces, std::vector<Transfer> transfers, ScaledStep& s)
+      : pieces_(std::move(pieces)), transfers_(std::move(transfers)), s_(s) {}
+
+  void run() {
+    for (piece_ = 0; piece_ < std::ssize(pieces_); ++piece_) {
+      while (next_ < transfers_.size() && needed_by(piece_)) {  // waits for communication alone
+        const double ns = transfers_[next_].left_ns;
+        exposed(ns);
+        transfers_[next_++].left_ns = 0;
+      }
+      work();
+    }
+  }
+
+ private:
+  bool needed_by(std::ptrdiff_t piece) const {
+    return std::any_of(transfers_.begin() + static_cast<std::ptrdiff_t>(next_), transfers_.end(),
+                       [&](const Transfer& t) { return t.needed <= piece; });
+  }
+
+  void exposed(double ns) {
+    const StepPlace::Kind waits = pieces_[static_cast<size_t>(piece_)].place.kind;
+    double& where = transfers_[next_].weights ? s_.head_ns : waits == StepPlace::Kind::update ? s_.norm_ns : s_.tail_ns;
+    where += ns;
+  }
+
+  // One piece of work, with the transfers that are ready beside it.
+  void work() {
+    double left = pieces_[static_cast<size_t>(piece_)].work_ns;
+    while (left > 0) {
+      Transfer* t = next_ < transfers_.size() && transfers_[next_].ready < piece_ ? &transfers_[next_] : nullptr;
+      if (!t) return;
+      const double until_work_ends = left / t->beside.work, until_transfer_ends = t->left_ns / t->beside.collective;
+      const double ns = std::min(until_work_ends, until_transfer_ends);
+      s_.hidden_ns += ns;
+      s_.inflation_ns += ns * (1 - t->beside.work);
+      if (until_transfer_ends <= until_work_ends) {
+        ++next_;
+        left -= ns * t->beside.work;
+      } else {
+        t->left_ns -= ns * t->beside.collective;
+        left = 0;
+      }
+    }
+  }
+
+  std::vector<Piece> pieces_;
+  std::vector<Transfer> transfers_;
+  ScaledStep& s_;
+  std::ptrdiff_t piece_ = 0;
+  size_t next_ = 0;  // transfers before it have ended
+};
 
 }  // namespace
 
-double StepParts::backward_ns() const {
-  return before_layers_ns + std::accumulate(layer_ns.begin(), layer_ns.end(), 0.0) + after_layers_ns;
-}
-double StepParts::total_ns() const { return forward_ns + backward_ns() + update_ns + rest_ns; }
+double StepParts::forward_ns() const { return embed_ns + sum(forward_layer_ns) + loss_ns; }
+double StepParts::backward_ns() const { return head_ns + sum(backward_layer_ns) + embed_backward_ns; }
+double StepParts::total_ns() const { return forward_ns() + backward_ns() + norm_ns + update_ns + rest_ns; }
 
 StepParts step_parts(const ProfileDocument& d) {
   if (!d.ranks.empty()) throw InputError("the profile is of several ranks; expected one of one GPU");
@@ -86,48 +188,71 @@ StepParts step_parts(const ProfileDocument& d) {
   if (d.passes.empty() || !d.totals.time_ns || !layers || !channels || !d.run.parameters || !d.run.tokens_per_step)
     throw InputError("the profile has no passes of a GPT-2 trainer; expected one that `stepscope profile` made of a trainer");
   StepParts p;
-  double backward = 0;
+  double forward = 0, backward = 0, optimizer = 0;
   for (const PassRow& pass : d.passes) {
     if (pass.name == "backward")
       backward = pass.time_ns;
     else if (pass.name == "optimizer")
-      p.update_ns = pass.time_ns;
-    else if (pass.name == "encoder" || pass.name == "forward" || pass.name == "classifier")
-      p.forward_ns += pass.time_ns;
+      optimizer = pass.time_ns;
+    else if (pass.name == "encoder")
+      p.embed_ns = pass.time_ns;
+    else if (pass.name == "forward" || pass.name == "classifier")
+      forward += pass.time_ns;
   }
-  std::vector<double> by_layer(static_cast<size_t>(*layers), 0.0);
-  for (const LayerRow& l : d.layers)
-    if (l.pass == "backward" && l.layer < *layers) by_layer[static_cast<size_t>(l.layer)] = l.time_ns;
-  p.layer_ns.assign(by_layer.rbegin(), by_layer.rend());
-  for (const OpRow& o : d.ops)
-    if (o.pass == "backward" && (o.op == "lm_head" || o.op == "lnf")) p.before_layers_ns += o.time_ns;
-  p.after_layers_ns = std::max(0.0, backward - p.before_layers_ns - std::accumulate(p.layer_ns.begin(), p.layer_ns.end(), 0.0));
-  // Device time is of traced steps; the step that people wait for is the untraced one.
-  const double step = d.timing.step_time_ns.median.value_or(*d.totals.time_ns);
-  p.rest_ns = std::max(0.0, step - p.forward_ns - p.backward_ns() - p.update_ns);
-  const int64_t c = *channels;
-  p.layer_parameters = 12 * c * c + 13 * c;  // four products with biases, two norms
-  p.tail_parameters = *d.run.parameters - *layers * p.layer_parameters;
-  if (p.tail_parameters < 0) throw InputError("the profile's number of parameters is below that of its layers");
+  const auto by_layer = [&](const char* pass) {
+    std::vector<double> ns(static_cast<size_t>(*layers), 0.0);
+    for (const LayerRow& l : d.layers)
+      if (l.pass == pass && l.layer < *layers) ns[static_cast<size_t>(l.layer)] = l.time_ns;
+    return ns;
+  };
+  p.forward_layer_ns = by_layer("forward");
+  p.backward_layer_ns = by_layer("backward");
+  p.loss_ns = std::max(0.0, forward - sum(p.forward_layer_ns));
+  double products = 0, adamw = 0;
+  for (const OpRow& o : d.ops) {
+    if (o.pass == "backward" && (o.op == "lm_head" || o.op == "lnf")) p.head_ns += o.time_ns;
+    if (o.pass == "optimizer" && o.op == "adamw") adamw += o.time_ns;
+    if (o.pass == "optimizer" && o.op == "grad_norm") p.norm_ns += o.time_ns;
+    if ((o.pass == "forward" || o.pass == "backward") && kProducts.contains(o.op)) products += o.time_ns;
+  }
+  p.update_ns = adamw > 0 ? adamw : optimizer - p.norm_ns;
+  p.embed_backward_ns = std::max(0.0, backward - p.head_ns - sum(p.backward_layer_ns));
+  if (const double both = p.forward_ns() + p.backward_ns(); both > 0) p.product_share_pct = std::min(100.0, products / both * 100);
+  fit_to_step(p, d.timing.step_time_ns.median.value_or(*d.totals.time_ns));
   p.tokens = static_cast<double>(*d.run.tokens_per_step);
-  p.jitter_ns = deviation(d.timing.step_time_ns.samples);
+  p.rows = d.run.batch_size && d.run.seq_len ? static_cast<double>(*d.run.batch_size * *d.run.seq_len) : p.tokens;
+  p.jitter_ns = spread(d.timing.step_time_ns.samples);
   return p;
 }
 
 StepParts scaled(const StepParts& parts, double scale) {
   StepParts p = parts;
-  for (double* ns : {&p.forward_ns, &p.before_layers_ns, &p.after_layers_ns}) *ns *= scale;
-  for (double& ns : p.layer_ns) ns *= scale;
+  for (double* ns : {&p.embed_ns, &p.loss_ns, &p.head_ns, &p.embed_backward_ns}) *ns *= scale;
+  for (std::vector<double>* layers : {&p.forward_layer_ns, &p.backward_layer_ns})
+    for (double& ns : *layers) ns *= scale;
   p.tokens *= scale;
+  p.rows *= scale;
   p.jitter_ns *= scale;
   return p;
 }
 
-double collective_ns(const LinkCeilings& links, const ClusterShape& shape, const std::string& kind, const std::string& type, int64_t ranks,
-                     int64_t bytes) {
+double expected_largest(int64_t n) {
+  // The integral of x by the density of the largest, n f(x) F(x)^(n-1), where none of it lies outside of ten deviations.
+  constexpr double kWidth = 10, kStep = 1e-3;
+  double all = 0;
+  for (double x = -kWidth; x <= kWidth; x += kStep) {
+    const double below = 0.5 * std::erfc(-x / std::sqrt(2.0)), density = std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0));
+    all += x * static_cast<double>(n) * density * std::pow(below, static_cast<double>(n - 1)) * kStep;
+  }
+  return all;
+}
+
+double collective_ns(const LinkCeilings& links, const ClusterShape& shape, const std::string& communicator, const std::string& wanted_kind,
+                     const std::string& wanted_type, int64_t ranks, int64_t bytes) {
   if (ranks < 2 || bytes <= 0) return 0;
-  const LinkFit& fit = nearest_fit(links, kind, type, ranks);
-  if (fit.ranks == ranks) return predicted_ns(fit, bytes);
+  const auto [kind, type] = measured_as(links, communicator, wanted_kind, wanted_type, ranks);
+  const LinkFit& fit = *nearest_fit(links, communicator, kind, type, ranks);
+  if (fit.ranks == ranks) return measured_ns(links, communicator, kind, type, ranks, bytes).value_or(predicted_ns(fit, bytes));
   const LinkLine& line = bytes <= fit.knee_bytes ? fit.small : fit.large;
   double bandwidth = line.bus_bytes_per_s;
   if (ranks > shape.gpus_per_node) {
@@ -142,36 +267,31 @@ double collective_ns(const LinkCeilings& links, const ClusterShape& shape, const
   return line.latency_ns + more + (bandwidth > 0 ? moved / bandwidth * 1e9 : 0);
 }
 
-ScaledStep scaled_step(const StepParts& p, const LinkCeilings& links, const ClusterShape& shape, const ScalingOptions& o, int64_t ranks) {
+ScaledStep scaled_step(const StepParts& p, const ExchangePlan& plan, const LinkCeilings& links, const ClusterShape& shape,
+                       const ScalingOptions& o, int64_t ranks) {
   ScaledStep s;
   s.ranks = ranks;
   const auto n = static_cast<double>(ranks);
-  const double update = o.shard_update ? p.update_ns / n : p.update_ns;
-  s.work_ns = p.forward_ns + p.backward_ns() + update + p.rest_ns;
-  const auto take = [&](const std::string& kind, const std::string& type, int64_t bytes) {
-    const double ns = collective_ns(links, shape, kind, type, ranks, bytes);
-    s.communication_ns += ns;
-    return ns;
-  };
-  double hidden = 0;
-  if (ranks > 1) {
-    double end = 0;
-    for (const Bucket& b : buckets_of(p, o.bucket_bytes)) {
-      const double begin = std::max(b.ready_ns, end);
-      end = begin + take(o.shard_update ? "reduce_scatter" : "all_reduce", o.type, b.parameters * bytes_of(o.type));
-      hidden += std::max(0.0, std::min(end, p.backward_ns()) - begin);
-    }
-    s.tail_ns = std::max(0.0, end - p.backward_ns());
-    if (o.norm_bytes > 0) s.norm_ns = take("all_gather", "fp32", o.norm_bytes);
-    if (o.shard_update) {
-      const auto parameters = static_cast<int64_t>(p.layer_ns.size()) * p.layer_parameters + p.tail_parameters;
-      const double gather = take("all_gather", o.weights_type, parameters * bytes_of(o.weights_type));
-      s.head_ns = std::max(0.0, gather - p.forward_ns);
-      hidden += gather - s.head_ns;
-    }
-    s.inflation_ns = o.inflation * hidden;
-    s.straggler_ns = p.jitter_ns * std::sqrt(2 * std::log(n));
+  const std::vector<Piece> pieces = pieces_of(p, plan);
+  s.work_ns = p.rest_ns;
+  for (const Piece& piece : pieces) s.work_ns += piece.work_ns;
+  std::vector<Transfer> transfers;
+  for (const PlannedCollective& c : plan.collectives) {
+    Transfer t;
+    t.ready = position(pieces, c.ready);
+    t.needed = position(pieces, c.needed);
+    t.left_ns = collective_ns(links, shape, o.communicator, c.kind, c.type, ranks, c.bytes);
+    t.weights = c.op == "gather_weights";
+    if (o.inflation >= 0)
+      t.beside.work = 1 - o.inflation;
+    else
+      t.beside = speeds_beside(links, o.communicator, c.kind, c.type, c.bytes, std::llround(p.rows), p.product_share_pct / 100)
+                     .value_or(BesideSpeeds{});
+    s.communication_ns += t.left_ns;
+    transfers.push_back(t);
   }
+  TwoQueues(pieces, std::move(transfers), s).run();
+  if (ranks > 1) s.straggler_ns = p.jitter_ns * expected_largest(ranks);
   s.time_ns = s.work_ns + s.tail_ns + s.norm_ns + s.head_ns + s.inflation_ns + s.straggler_ns;
   s.tokens_per_s = p.tokens * n / s.time_ns * 1e9;
   return s;

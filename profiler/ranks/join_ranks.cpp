@@ -250,6 +250,19 @@ double median_over(const Joined& joined, ValueOf value_of) {
   return stepscope::median(std::move(values));
 }
 
+// What carried it, by the kernel with which it begins.
+const char* communicator_of(const CollectiveRow& row) {
+  return is_nccl_kernel(row.kernel) ? "nccl" : is_meet_kernel(row.kernel) ? "peer" : "staged";
+}
+
+// Weights travel by peer into memory that the ranks have opened to each other, other gathers through windows.
+std::optional<double> alone_ns(const LinkCeilings& links, const CollectiveRow& row, int64_t ranks) {
+  const std::string communicator = communicator_of(row), type = row.type.value_or("");
+  if (*row.kind == "all_gather" && row.op == "gather_weights")
+    if (const auto in_place = measured_ns(links, communicator, "all_gather_in_place", type, ranks, *row.bytes)) return in_place;
+  return measured_ns(links, communicator, *row.kind, type, ranks, *row.bytes);
+}
+
 void fill_bandwidth(CollectiveRow& row, int64_t ranks, const std::optional<LinkCeilings>& links, std::optional<double> uncertainty_ns) {
   const double factor = bus_factor(row.kind.value_or(""), ranks);
   if (!row.bytes || factor <= 0) return;
@@ -259,8 +272,7 @@ void fill_bandwidth(CollectiveRow& row, int64_t ranks, const std::optional<LinkC
   if (!row.transfer_ns || !(*row.transfer_ns > uncertainty_ns.value_or(0))) return;
   row.bus_bytes_per_s = moved / *row.transfer_ns * 1e9;
   if (!links) return;
-  if (const auto alone = measured_ns(*links, *row.kind, row.type.value_or(""), ranks, *row.bytes))
-    row.of_link_ceiling_pct = *alone / *row.transfer_ns * 100;
+  if (const auto alone = alone_ns(*links, row, ranks)) row.of_link_ceiling_pct = *alone / *row.transfer_ns * 100;
 }
 
 void fill_collectives(ProfileDocument& d, const std::vector<Rank>& ranks, const Joined& joined, size_t main, const JoinOptions& options) {

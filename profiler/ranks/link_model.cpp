@@ -17,7 +17,8 @@ namespace profiler {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr std::string_view kSchema = "stepscope.links/1";
+constexpr std::string_view kSchema = "stepscope.links/2";
+constexpr std::string_view kOldSchema = "stepscope.links/1";
 constexpr size_t kLeastOfALine = 3;  // a line through two points says nothing about them
 
 double moved_bytes(const LinkPoint& p) { return bus_factor(p.kind, p.ranks) * static_cast<double>(p.bytes); }
@@ -73,7 +74,7 @@ std::optional<LinkFit> fit_link(std::vector<LinkPoint> points) {
   std::erase_if(points, [](const LinkPoint& p) { return !(p.time_ns > 0) || p.bytes <= 0; });
   if (points.size() < 2) return std::nullopt;
   std::sort(points.begin(), points.end(), [](const LinkPoint& a, const LinkPoint& b) { return a.bytes < b.bytes; });
-  LinkFit fit{points.front().kind, points.front().type, points.front().ranks, 0, {}, {}, 0};
+  LinkFit fit{points.front().communicator, points.front().kind, points.front().type, points.front().ranks, 0, {}, {}, 0};
   const LinkPoint* all = points.data();
   const LinkPoint* end = all + points.size();
   const Fitted one = fit_line(all, end);
@@ -93,19 +94,19 @@ std::optional<LinkFit> fit_link(std::vector<LinkPoint> points) {
 }
 
 std::vector<LinkFit> fit_links(const std::vector<LinkPoint>& points) {
-  std::map<std::tuple<std::string, std::string, int64_t>, std::vector<LinkPoint>> sets;
-  for (const LinkPoint& p : points) sets[{p.kind, p.type, p.ranks}].push_back(p);
+  std::map<std::tuple<std::string, std::string, std::string, int64_t>, std::vector<LinkPoint>> sets;
+  for (const LinkPoint& p : points) sets[{p.communicator, p.kind, p.type, p.ranks}].push_back(p);
   std::vector<LinkFit> fits;
   for (auto& [key, set] : sets)
     if (const auto fit = fit_link(std::move(set))) fits.push_back(*fit);
   return fits;
 }
 
-std::optional<double> measured_ns(const LinkCeilings& links, const std::string& kind, const std::string& type, int64_t ranks,
-                                  int64_t bytes) {
+std::optional<double> measured_ns(const LinkCeilings& links, const std::string& communicator, const std::string& kind,
+                                  const std::string& type, int64_t ranks, int64_t bytes) {
   std::map<int64_t, double> times;
   for (const LinkPoint& p : links.points)
-    if (p.kind == kind && p.type == type && p.ranks == ranks && p.time_ns > 0) times[p.bytes] = p.time_ns;
+    if (p.communicator == communicator && p.kind == kind && p.type == type && p.ranks == ranks && p.time_ns > 0) times[p.bytes] = p.time_ns;
   if (times.empty() || bytes <= 0) return std::nullopt;
   const auto above = times.lower_bound(bytes);
   if (above == times.end()) return times.rbegin()->second * static_cast<double>(bytes) / static_cast<double>(times.rbegin()->first);
@@ -115,6 +116,59 @@ std::optional<double> measured_ns(const LinkCeilings& links, const std::string& 
                        std::log(static_cast<double>(above->first) / static_cast<double>(below->first));
   return std::exp(std::log(below->second) + share * (std::log(above->second) - std::log(below->second)));
 }
+
+namespace {
+
+// Where `x` lies among the keys, along their logarithms; the nearest value outside of them. Not empty.
+double along_logarithms(const std::map<int64_t, double>& values, int64_t x) {
+  const auto above = values.lower_bound(x);
+  if (above == values.end()) return values.rbegin()->second;
+  if (above->first == x || above == values.begin()) return above->second;
+  const auto below = std::prev(above);
+  const auto log_of = [](int64_t n) { return std::log(static_cast<double>(std::max<int64_t>(n, 1))); };
+  const double share = (log_of(x) - log_of(below->first)) / (log_of(above->first) - log_of(below->first));
+  return below->second + share * (above->second - below->second);
+}
+
+using Number = double (*)(const BesidePoint&);
+// Of the points of one kind and work: first between sizes, then between numbers of rows.
+std::optional<double> beside_number(const std::vector<const BesidePoint*>& points, const char* work, int64_t bytes, int64_t rows,
+                                    Number number) {
+  std::map<int64_t, std::map<int64_t, double>> by_rows;
+  for (const BesidePoint* p : points)
+    if (p->work == work) by_rows[p->rows][p->bytes] = number(*p);
+  if (by_rows.empty()) return std::nullopt;
+  std::map<int64_t, double> values;
+  for (const auto& [r, by_bytes] : by_rows) values[r] = along_logarithms(by_bytes, bytes);
+  return along_logarithms(values, rows);
+}
+
+}  // namespace
+
+std::optional<BesideSpeeds> speeds_beside(const LinkCeilings& links, const std::string& communicator, const std::string& kind,
+                                          const std::string& type, int64_t bytes, int64_t rows, double product_share) {
+  std::vector<const BesidePoint*> of_kind, of_type;
+  for (const BesidePoint& p : links.beside) {
+    if (p.communicator != communicator || p.kind != kind || !(p.time_ns > 0) || !(p.alone_ns > 0)) continue;
+    of_kind.push_back(&p);
+    if (p.type == type) of_type.push_back(&p);
+  }
+  const auto& points = of_type.empty() ? of_kind : of_type;
+  const auto mixed = [&](Number number) -> std::optional<double> {
+    const auto product = beside_number(points, "product", bytes, rows, number);
+    const auto memory = beside_number(points, "memory", bytes, 0, number);
+    if (!product || !memory) return product ? product : memory;
+    return product_share * *product + (1 - product_share) * *memory;
+  };
+  // Noise makes work faster and collectives too; neither does.
+  static constexpr double kSlowest = 0.01;
+  const auto work = mixed([](const BesidePoint& p) { return std::clamp(1 - p.slowed_ns / p.time_ns, kSlowest, 1.0); });
+  const auto collective = mixed([](const BesidePoint& p) { return std::clamp(p.alone_ns / p.time_ns, kSlowest, 1.0); });
+  if (!work || !collective) return std::nullopt;
+  return BesideSpeeds{*work, *collective};
+}
+
+std::string communicator_word(const std::string& name) { return name.substr(0, name.find(' ')); }
 
 std::string links_to_json(const LinkCeilings& l) {
   Json j;
@@ -126,11 +180,17 @@ std::string links_to_json(const LinkCeilings& l) {
   j["uuids"] = l.uuids;
   j["points"] = Json::array();
   for (const LinkPoint& p : l.points)
-    j["points"].push_back({{"kind", p.kind}, {"type", p.type}, {"ranks", p.ranks}, {"bytes", p.bytes}, {"time_ns", p.time_ns}});
+    j["points"].push_back({{"communicator", p.communicator},
+                           {"kind", p.kind},
+                           {"type", p.type},
+                           {"ranks", p.ranks},
+                           {"bytes", p.bytes},
+                           {"time_ns", p.time_ns}});
   // The fits follow from the points; they are written for readers of the file and made again when it is read.
   j["fits"] = Json::array();
   for (const LinkFit& f : l.fits)
-    j["fits"].push_back({{"kind", f.kind},
+    j["fits"].push_back({{"communicator", f.communicator},
+                         {"kind", f.kind},
                          {"type", f.type},
                          {"ranks", f.ranks},
                          {"knee_bytes", f.knee_bytes},
@@ -139,6 +199,18 @@ std::string links_to_json(const LinkCeilings& l) {
                          {"latency_ns", f.large.latency_ns},
                          {"bus_bytes_per_s", f.large.bus_bytes_per_s},
                          {"worst_error_pct", f.worst_error_pct}});
+  j["beside"] = Json::array();
+  for (const BesidePoint& b : l.beside)
+    j["beside"].push_back({{"communicator", b.communicator},
+                           {"kind", b.kind},
+                           {"type", b.type},
+                           {"ranks", b.ranks},
+                           {"bytes", b.bytes},
+                           {"work", b.work},
+                           {"rows", b.rows},
+                           {"alone_ns", b.alone_ns},
+                           {"time_ns", b.time_ns},
+                           {"slowed_ns", b.slowed_ns}});
   return stepscope::json_text(j, 1) + "\n";
 }
 
@@ -165,6 +237,16 @@ struct LinkReader {
                o, place, key, [](const Json& v) { return v.is_number_integer() && v.get<int64_t>() > 0; }, "a whole number above 0")
         .get<int64_t>();
   }
+  int64_t count_or_0(const Json& o, const std::string& place, const char* key) const {
+    return member(
+               o, place, key, [](const Json& v) { return v.is_number_integer() && v.get<int64_t>() >= 0; }, "a whole number of 0 or more")
+        .get<int64_t>();
+  }
+  double number(const Json& o, const std::string& place, const char* key) const {
+    return member(
+               o, place, key, [](const Json& v) { return v.is_number(); }, "a number")
+        .get<double>();
+  }
   double time_ns(const Json& o, const std::string& place, const char* key) const {
     return member(
                o, place, key, [](const Json& v) { return v.is_number() && v.get<double>() >= 0; }, "a number of 0 or more")
@@ -178,7 +260,8 @@ LinkCeilings links_from_json(std::string_view text, const std::string& source) {
   const Json j = stepscope::read_json<Json>(text);
   if (!j.is_object())
     throw stepscope::InputError(fmt::format("{}: not a sweep of collectives: {}", source, stepscope::why_no_object(text, source)));
-  if (!j.contains("schema") || j["schema"] != kSchema)
+  const bool old = j.contains("schema") && j["schema"] == kOldSchema;
+  if (!old && (!j.contains("schema") || j["schema"] != kSchema))
     throw stepscope::InputError(fmt::format("{}: not a sweep of collectives: expected \"schema\": \"{}\"", source, kSchema));
   const LinkReader r{source};
   LinkCeilings l;
@@ -190,14 +273,24 @@ LinkCeilings links_from_json(std::string_view text, const std::string& source) {
     return v.is_array() && std::all_of(v.begin(), v.end(), [](const Json& e) { return e.is_string(); });
   };
   l.uuids = r.member(j, "", "uuids", are_strings, "a list of strings").get<std::vector<std::string>>();
-  const Json& points = r.member(
-      j, "", "points", [](const Json& v) { return v.is_array(); }, "a list");
+  const auto is_list = [](const Json& v) { return v.is_array(); };
+  const Json& points = r.member(j, "", "points", is_list, "a list");
   for (size_t i = 0; i < points.size(); ++i) {
     const std::string place = fmt::format("points[{}].", i);
-    l.points.push_back({r.text(points[i], place, "kind"), r.text(points[i], place, "type"), r.count(points[i], place, "ranks"),
-                        r.count(points[i], place, "bytes"), r.time_ns(points[i], place, "time_ns")});
+    const std::string communicator = old ? communicator_word(l.communicator) : r.text(points[i], place, "communicator");
+    l.points.push_back({communicator, r.text(points[i], place, "kind"), r.text(points[i], place, "type"),
+                        r.count(points[i], place, "ranks"), r.count(points[i], place, "bytes"), r.time_ns(points[i], place, "time_ns")});
   }
   l.fits = fit_links(l.points);
+  if (old) return l;
+  const Json& beside = r.member(j, "", "beside", is_list, "a list");
+  for (size_t i = 0; i < beside.size(); ++i) {
+    const std::string place = fmt::format("beside[{}].", i);
+    const Json& b = beside[i];
+    l.beside.push_back({r.text(b, place, "communicator"), r.text(b, place, "kind"), r.text(b, place, "type"), r.count(b, place, "ranks"),
+                        r.count(b, place, "bytes"), r.text(b, place, "work"), r.count_or_0(b, place, "rows"),
+                        r.time_ns(b, place, "alone_ns"), r.time_ns(b, place, "time_ns"), r.number(b, place, "slowed_ns")});
+  }
   return l;
 }
 

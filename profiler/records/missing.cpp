@@ -106,8 +106,13 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "base/collective_words.h spells it."},
     {"clocks_not_aligned", notice, "document",
      "Nothing bounds how far the clocks of these ranks are apart, or the bounds contradict each other; arrivals and skew are absent."},
+    {"ranks_counted_in_silence", info, "document",
+     "A kernel that is counted runs alone, and a collective waits for one of another rank. So in the counted steps the ranks exchanged "
+     "nothing: every rank's own kernels are counted, those that carry data between ranks are not."},
+    {"ranks_not_counted", notice, "document",
+     "The ranks did not survive a run with hardware counters, so they were profiled once more without; profile one GPU for counters."},
     {"kernel_counters_left_out", notice, "document",
-     "A kernel that is counted runs alone, and a collective waits for a kernel of another rank, so steps of several ranks are not "
+     "A kernel that is counted runs alone, and a collective waits for a kernel of another rank, so steps of several ranks were not "
      "counted; profile one GPU for counters."},
     {"link_ceilings_not_measured", info, "document",
      "How fast these GPUs exchange data was not measured, so shares of that ceiling are absent; `doctor --gpus` measures it."},

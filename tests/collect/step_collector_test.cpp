@@ -267,6 +267,33 @@ TEST_F(StepCollectorTest, PassRangesFollowTheSecondComponentAndEqualNamesMerge) 
   EXPECT_TRUE(gpu_.requests[0].user_ranges);
 }
 
+// Ranks that are counted exchange nothing: their pass `communication` is a range around nothing.
+TEST_F(StepCollectorTest, APassWithoutKernelsAndWithoutRatiosSpoilsNoOther) {
+  begin({{Phase::pass_counters, 1}});
+  gpu_.spoil = [](SessionValues& v) { v.ranges[1].values[1] = std::numeric_limits<double>::quiet_NaN(); };
+  push("step");
+  op("forward/0/qkv", {"a"});
+  op("communication/-/reduce_gradients", {});
+  op("backward/1/qkv", {"c"});
+  pop();
+  const auto r = lines();
+  ASSERT_EQ(r.of("counters").size(), 2u);
+  EXPECT_EQ(r.of("counters")[0].at("pass"), "forward");
+  EXPECT_EQ(r.of("counters")[1].at("pass"), "backward");
+  EXPECT_EQ(r.of("counter_set")[0].at("launches"), r.of("counter_set")[0].at("ranges"));
+  EXPECT_EQ(r.missing("counter_set_failed"), 0);
+}
+TEST_F(StepCollectorTest, APassWithKernelsAndWithoutRatiosSpoilsTheSet) {
+  begin({{Phase::pass_counters, 1}});
+  gpu_.spoil = [](SessionValues& v) { v.ranges[1].values[1] = std::numeric_limits<double>::quiet_NaN(); };
+  push("step");
+  op("forward/0/qkv", {"a"});
+  op("backward/1/qkv", {"c"});
+  pop();
+  EXPECT_THAT(lines().of("counters"), IsEmpty());
+  EXPECT_EQ(lines().missing("counter_set_failed"), 1);
+}
+
 TEST_F(StepCollectorTest, EachStepCountedByPassHasItsOwnLaunches) {
   begin({{Phase::pass_counters, 2}});
   for (int i = 0; i < 2; ++i) step();

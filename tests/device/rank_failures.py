@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
 """Breaks runs of several ranks at random moments and looks at what is left.
 
-  rank_failures.py PROGRAM [--rounds 100] [--gpus 2] [--seed 1] [--ways kill,stop,hang,launcher,interrupt] [--out OUT.json] -- FLAGS OF train
+  rank_failures.py PROGRAM [--rounds 100] [--gpus 2] [--seed 1] [--ways kill,stop,hang,launcher,interrupt] [--at-once N] [--limit-s S] [--out OUT.json]
+                   -- FLAGS OF train
   rank_failures.py build/release/bin/stepscope --rounds 20 -- --trainer reference --model tiny -t 16 -b 2
+  rank_failures.py build/release/bin/stepscope --rounds 100 --ways kill --at-once 3 --limit-s 200 -- --trainer mixed --model tiny -t 64 -b 2
 
-Every round resumes the run of the round before, trains until a random moment, breaks it in one way and waits for the end:
+--at-once campaigns share the rounds, each with a run of its own; on GPUs they share these too, so that steps take longer. Every round resumes
+the run of its campaign's round before, trains until a random moment, breaks it in one way and waits for the end:
   kill       SIGKILL to a random rank
   stop       SIGSTOP to a random rank
   hang       the main thread of a random rank is held, while its other threads live; such a round saves nothing, as a save may take
              as long as it likes
   launcher   SIGKILL to the launcher
   interrupt  SIGINT to the launcher, as by ctrl-C
-A round is good when all processes are gone, the exit code and the message fit the way, the GPUs' memory is free again, and no name was
+A round is good when all processes are gone, the exit code and the message fit the way, none of its processes has GPU memory, and no name was
 left in /tmp or /dev/shm. The next round is good only if it resumes from a checkpoint that is no older than the last one that was saved
-before. Exit 1 when a round was not good. Needs only Python's standard library.
+before. Where nvidia-smi does not know processes by the numbers that they have here (a container), memory is looked at as a whole once all rounds
+are over; the summary says which. Exit 1 when a round was not good, when memory is left, or when --limit-s ended the campaigns before all rounds
+were begun. Needs only Python's standard library.
 """
 import argparse
 import ctypes
@@ -45,6 +50,8 @@ def arguments():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--ways", default="kill,kill,kill,kill,stop,hang,launcher,interrupt")
     p.add_argument("--longest-s", type=float, default=1.5, help="a round is broken at most so long after its first step")
+    p.add_argument("--at-once", type=int, default=1)
+    p.add_argument("--limit-s", type=float, default=float("inf"), help="no round begins so long after the start")
     p.add_argument("--out")
     o = p.parse_args(own)
     o.train = train
@@ -63,13 +70,35 @@ def ranks_of(launcher):
     return [int(p) for p in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
 
 
-def gpu_memory():
-    """MiB in use on all visible GPUs; None without nvidia-smi."""
+def nvidia_smi(what):
+    """The lines of one query; None where there is no nvidia-smi or it has no answer."""
     try:
-        out = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=20)
+        out = subprocess.run(["nvidia-smi", what, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return sum(int(x) for x in out.stdout.split()) if out.returncode == 0 else None
+    return out.stdout.split("\n") if out.returncode == 0 else None
+
+
+def gpu_memory():
+    """MiB in use on all visible GPUs."""
+    lines = nvidia_smi("--query-gpu=memory.used")
+    return None if lines is None else sum(int(x) for x in lines if x.strip().isdigit())
+
+
+def gpu_processes():
+    """Numbers of the processes that have GPU memory, as nvidia-smi knows them."""
+    lines = nvidia_smi("--query-compute-apps=pid")
+    return None if lines is None else {int(x) for x in lines if x.strip().isdigit()}
+
+
+def waits_for(condition, seconds=5.0):
+    """The driver frees memory a moment after the process is gone."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def names():
@@ -126,6 +155,8 @@ def one_round(o, way, folder, rng):
             last[0] = run.stdout.readline()
     reader = threading.Thread(target=drain)
     reader.start()
+    seen = gpu_processes() if ranks else None
+    result["known_to_nvidia_smi"] = None if seen is None else len(seen & set(ranks))
     time.sleep(rng.uniform(0, o.longest_s))
     begin = time.monotonic()
     if first:
@@ -161,6 +192,8 @@ def one_round(o, way, folder, rng):
     result["trained_to"] = json.loads(last[0])["step"] if last[0].startswith("{") and last[0].endswith("}\n") else None
     if any(alive(p) for p in ranks):
         bad("a rank is still there")
+    if result["known_to_nvidia_smi"] and not waits_for(lambda: not set(ranks) & (gpu_processes() or set())):
+        bad("a rank that is gone still has GPU memory")
     expected_code, message = EXPECTED[way]
     if code != expected_code:
         bad(f"exit code {code}, expected {expected_code}")
@@ -174,31 +207,61 @@ def one_round(o, way, folder, rng):
     return result
 
 
+class Campaigns:
+    """All rounds, of whichever campaign comes for the next one."""
+
+    def __init__(self, o):
+        self.o, self.ways, self.here = o, o.ways.split(","), names()
+        self.lock, self.begun, self.rounds = threading.Lock(), 0, []
+        self.end = time.monotonic() + o.limit_s
+
+    def next_round(self):
+        with self.lock:
+            if self.begun == self.o.rounds or time.monotonic() > self.end:
+                return None
+            self.begun += 1
+            return self.begun
+
+    def run(self, campaign):
+        rng = random.Random(self.o.seed * 1000 + campaign)
+        folder = Path(tempfile.mkdtemp()) / "run"
+        while (number := self.next_round()) is not None:
+            way = self.ways[(number - 1) % len(self.ways)]
+            try:
+                r = one_round(self.o, way, folder, rng)
+            except Exception as e:  # a round that the script itself could not make is none that was good
+                r = {"way": way, "problems": [f"{type(e).__name__}: {e}"], "seconds_to_end": 0.0, "message": ""}
+            if names() != self.here:
+                r["problems"].append(f"left behind: {sorted(set(names()) - set(self.here))}")
+            r["campaign"] = campaign
+            with self.lock:
+                self.rounds.append(r)
+                if r["problems"]:
+                    print(f"round {number} ({way}): {'; '.join(r['problems'])}", flush=True)
+        shutil.rmtree(folder.parent)
+
+
 def main():
     o = arguments()
-    rng = random.Random(o.seed)
-    folder = Path(tempfile.mkdtemp()) / "run"
-    idle, here = gpu_memory(), names()
-    rounds = []
-    ways = o.ways.split(",")
-    for i in range(o.rounds):
-        r = one_round(o, ways[i % len(ways)], folder, rng)
-        now = gpu_memory()
-        for _ in range(50):  # the driver frees memory a moment after the process is gone
-            if now is None or now <= idle:
-                break
-            time.sleep(0.1)
-            now = gpu_memory()
-        if now is not None and now > idle:
-            r["problems"].append(f"{now - idle} MiB of GPU memory are not free")
-        if names() != here:
-            r["problems"].append(f"left behind: {sorted(set(names()) - set(here))}")
-        rounds.append(r)
-        if r["problems"]:
-            print(f"round {i + 1} ({r['way']}): {'; '.join(r['problems'])}", flush=True)
-    shutil.rmtree(folder.parent)
-    summary = {"gpus": o.gpus, "train": o.train, "rounds": len(rounds), "not_good": sum(bool(r["problems"]) for r in rounds), "ways": {}}
-    for way in dict.fromkeys(ways):
+    idle, processes, begin = gpu_memory(), gpu_processes(), time.monotonic()
+    campaigns = Campaigns(o)
+    threads = [threading.Thread(target=campaigns.run, args=(c,)) for c in range(o.at_once)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    rounds = campaigns.rounds
+    summary = {"gpus": o.gpus, "train": o.train, "at_once": o.at_once, "seconds": round(time.monotonic() - begin, 1), "rounds": len(rounds),
+               "not_begun": o.rounds - campaigns.begun, "not_good": sum(bool(r["problems"]) for r in rounds)}
+    if idle is None:
+        summary["gpu_memory"] = "no nvidia-smi"
+    else:
+        by_process = bool(rounds) and all(r.get("known_to_nvidia_smi") for r in rounds)
+        freed = waits_for(lambda: (gpu_memory() or 0) <= idle and len(gpu_processes() or ()) <= len(processes or ()))
+        summary["gpu_memory"] = ("by process, and " if by_process else "") + f"as a whole at the end: {'free' if freed else f'{gpu_memory() - idle} MiB are not free'}"
+        summary["gpu_memory_free"] = freed
+    summary["ways"] = {}
+    for way in dict.fromkeys(campaigns.ways):
         own = [r for r in rounds if r["way"] == way]
         if own:
             times = sorted(r["seconds_to_end"] for r in own)
@@ -206,7 +269,7 @@ def main():
     print(json.dumps(summary, indent=1))
     if o.out:
         Path(o.out).write_text(json.dumps({"summary": summary, "rounds": rounds}, indent=1) + "\n")
-    return 1 if summary["not_good"] else 0
+    return 1 if summary["not_good"] or summary["not_begun"] or not summary.get("gpu_memory_free", True) else 0
 
 
 if __name__ == "__main__":

@@ -103,7 +103,10 @@ TEST(Join, BandwidthIsBytesOverTheBusiestLinkByTheTimeOfTransfer) {
   EXPECT_FALSE(d.collectives[2].of_link_ceiling_pct);
   JoinOptions with;
   with.links = LinkCeilings{};
-  with.links->points = {{"all_reduce", "fp32", 2, 20'000'000, 200'000}, {"all_reduce", "fp32", 2, 40'000'000, 250'000}};
+  // By copies it would take half.
+  with.links->points = {{"nccl", "all_reduce", "fp32", 2, 20'000'000, 200'000},
+                        {"nccl", "all_reduce", "fp32", 2, 40'000'000, 250'000},
+                        {"peer", "all_reduce", "fp32", 2, 20'000'000, 100'000}};
   EXPECT_DOUBLE_EQ(ranks::join(shapes, with).collectives[2].of_link_ceiling_pct.value(), 80);
   // The short one took 20 us, which the clocks of this step cannot resolve.
   EXPECT_FALSE(d.collectives[0].bus_bytes_per_s);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/cli/run_stepscope.h"
 
@@ -94,12 +95,31 @@ TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_miss
   EXPECT_THAT(partial.out, HasSubstr("rank_missing"));
 }
 
+// What `profile` asks of ranks on GPUs whose steps it counts.
+TEST_F(TwoRanks, end_well_though_they_exchanged_nothing_in_some_steps) {
+  const std::string train = "train --gpus 2 --trainer reference --model tiny --steps 6 --json --direct-from 3 --direct-steps 2";
+  const auto losses = [](const Outcome& o) {
+    std::vector<double> list;
+    std::istringstream lines(o.out);
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("{") && json::parse(line).contains("loss")) list.push_back(json::parse(line)["loss"].get<double>());
+    return list;
+  };
+  const Outcome talking = stepscope(train), silent = stepscope(train + " --direct-in-silence");
+  ASSERT_EQ(silent.exit_code, 0) << silent.err;
+  ASSERT_EQ(losses(silent).size(), 6u) << silent.out;
+  EXPECT_EQ(losses(silent)[1], losses(talking)[1]);
+  EXPECT_NE(losses(silent)[2], losses(talking)[2]) << "rank 0's own loss, not that of both";
+}
+
 TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const Outcome sweep = stepscope("doctor --gpus 2 --communicator staged --most-mib 1 --links " + file("links.json"));
   ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
   const json links = json::parse(slurp(folder_ / "links.json"));
   EXPECT_EQ(links["points"].size(), 3u * 2 * 9);  // 4 KiB to 1 MiB
   EXPECT_EQ(links["fits"].size(), 6u);
+  EXPECT_EQ(links["points"][0]["communicator"], "staged");
+  EXPECT_EQ(links["schema"], "stepscope.links/2");
   const Outcome one = stepscope("profile --trainer reference --steps 8 --warmup 2 --traced-steps 2 --out " + file("single.json"));
   ASSERT_EQ(one.exit_code, 0) << one.err;
   const Outcome scaling = stepscope("scaling " + file("single.json") + " --ceilings " + file("links.json") + " --gpus 1,2,1 --json");
@@ -108,6 +128,11 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_DOUBLE_EQ(steps[0]["efficiency_pct"].get<double>(), 100);
   EXPECT_GT(steps[1]["tail_ns"].get<double>(), 0);
+  EXPECT_EQ(steps[1]["communicator"], "staged");
+  EXPECT_GT(steps[1]["collectives"].size(), 3u);
+  EXPECT_THAT(scaling.err, HasSubstr("links.json does not say what work beside communication loses"));
+  const Outcome by_hand = stepscope("scaling " + file("single.json") + " --ceilings " + file("links.json") + " --gpus 2 --inflation 10");
+  EXPECT_EQ(by_hand.err, "") << "told by hand";
   const Outcome refused = stepscope("scaling " + file("p.json") + " --ceilings " + file("links.json"));
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("of several ranks"));

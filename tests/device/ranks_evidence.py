@@ -1,0 +1,383 @@
+#!/usr/bin/env python3
+"""What issue 15 asks of two GPUs of one host, measured with a program that is built already.
+
+  ranks_evidence.py PROGRAM --out FOLDER [--limit-s 240] [--seconds 6] [alone] [profile] [model] [memory] [counters]
+
+Parts, all but `counters` unless some are named; each prints a table and leaves FOLDER/PART.json:
+  alone     both GPUs alone at once, two ranks, both GPUs alone again: mixed at B=4, 16, 64 and fp32 at B=4 (--cases mixed:4,fp32:4 for some).
+            Step times by the clock, of the second half of --seconds after the first step of all; alone counts the slower GPU, as the mean of
+            both runs. Beside it what the issue asks.
+  profile   `profile` of both GPUs alone at once and of two ranks, B=4 and 64: is exposed communication the loss of time? The loss is the untraced
+            step of two ranks less that of the slower GPU alone, without what is no communication: update, idle time, work made slower.
+  model     `doctor --gpus 2 --links`, then `scaling` from the profile of the slower GPU against the step of two ranks, by peer at B=4 and 64 and
+            by NCCL at B=4. The collectives that the model plans against those that the ranks made. Uses the profiles of `profile` where they are.
+  memory    what two ranks planned and took, mixed at B=4, by zero1_ahead and by all_reduce_overlapped; moments against moments.
+  counters  `profile --gpus 2` with hardware counters, by peer and by NCCL: how many kernels have them, and how the run ended.
+Exit 1 when a command failed, a part was out of time, or a check failed; the tables say which. What the issue asks of speed is no check: the
+table has it beside the measurement. Needs only Python's standard library.
+"""
+import argparse
+import collections
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+STEP = re.compile(rb"^step +\d+")
+ASKED = {("mixed", 4): 97.0, ("mixed", 16): 98.5, ("mixed", 64): 98.5, ("fp32", 4): 98.0}
+MORE_THAN_ENOUGH = "1000000"
+
+
+class Bench:
+    def __init__(self, o):
+        self.o, self.folder, self.failed, self.end = o, Path(o.out), [], time.monotonic() + o.limit_s
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def fail(self, text):
+        self.failed.append(text)
+        print(f"FAILED: {text}", flush=True)
+
+    def in_time(self, seconds, what):
+        if time.monotonic() + seconds <= self.end:
+            return True
+        self.fail(f"{what}: out of time")
+        return False
+
+    def keep(self, part, value):
+        (self.folder / f"{part}.json").write_text(json.dumps(value, indent=1) + "\n")
+
+    def run(self, name, arguments, gpu=None):
+        """One command to its end, its output in FOLDER/NAME.log; whether it went well."""
+        return self.run_all({name: (arguments, gpu)})
+
+    def run_all(self, commands):
+        """Several at once, each on the GPU that is named."""
+        started = {}
+        for name, (arguments, gpu) in commands.items():
+            log = open(self.folder / f"{name}.log", "w")
+            started[name] = (subprocess.Popen([self.o.program, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment(gpu),
+                                              start_new_session=True), log)
+        good = True
+        for name, (process, log) in started.items():
+            try:
+                code = process.wait(max(1, self.end + 20 - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                code = f"none, it was killed after the time limit ({process.wait()})"
+            log.close()
+            if code != 0:
+                good = False
+                last = (self.folder / f"{name}.log").read_text(errors="replace").strip().splitlines()[-3:]
+                self.fail(f"{name}: exit code {code}: {' | '.join(last)}")
+        return good
+
+    def document(self, name):
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+
+def environment(gpu):
+    env = dict(os.environ)
+    if gpu is not None:
+        env["CUDA_VISIBLE_DEVICES"] = str(gpu)
+    return env
+
+
+def table(header, rows):
+    widths = [max(len(str(r[i])) for r in [header, *rows]) for i in range(len(header))]
+    for r in [header, *rows]:
+        print("  ".join(str(c).ljust(w) if i == 0 else str(c).rjust(w) for i, (c, w) in enumerate(zip(r, widths))))
+    print(flush=True)
+
+
+# ---- alone and as ranks, in turns
+
+
+class Stepping:
+    """A training process and when its step lines came."""
+
+    def __init__(self, program, arguments, gpu=None):
+        # A pipe would fill whole buffers before a line arrives.
+        self.process = subprocess.Popen(["stdbuf", "-oL", program, "train", *arguments, "--steps", MORE_THAN_ENOUGH], stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, env=environment(gpu), start_new_session=True)
+        self.times, self.words = [], []
+        self.thread = threading.Thread(target=self.read)
+        self.thread.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            if STEP.match(line):
+                self.times.append(time.monotonic())
+            else:
+                self.words = (self.words + [line.decode(errors="replace").rstrip()])[-3:]
+
+    def stop(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.thread.join()
+
+    def ms_between(self, begin, end):
+        inside = [t for t in self.times if begin <= t <= end]
+        return (inside[-1] - inside[0]) * 1e3 / (len(inside) - 1) if len(inside) > 10 else None
+
+
+def step_times(bench, what, commands, seconds):
+    """ms a step of each command, all at once, of the second half; None after a failure."""
+    runs = [Stepping(bench.o.program, arguments, gpu) for arguments, gpu in commands]
+    try:
+        while not all(r.times for r in runs):
+            dead = next((r for r in runs if r.process.poll() is not None), None)
+            if dead is not None or time.monotonic() > bench.end:
+                if dead:
+                    dead.stop()  # its last words may still be on their way
+                bench.fail(f"{what}: " + (f"ended with {dead.process.returncode}: {' | '.join(dead.words)}" if dead else "no step in time"))
+                return None
+            time.sleep(0.02)
+        begin = max(r.times[0] for r in runs)
+        time.sleep(max(0.0, begin + seconds - time.monotonic()))
+    finally:
+        for r in runs:
+            r.stop()
+    ms = [r.ms_between(begin + seconds / 2, begin + seconds) for r in runs]
+    if None in ms:
+        bench.fail(f"{what}: fewer than 11 steps in {seconds / 2} s: {' | '.join(w for r in runs for w in r.words)}")
+        return None
+    return ms
+
+
+def part_alone(bench):
+    rows, kept = [], []
+    for trainer, batch in bench.o.cases:
+        flags = ["--trainer", trainer, "--model", bench.o.model, "-b", str(batch), "-t", "1024"]
+        if not bench.in_time(3 * (bench.o.seconds + 3), f"alone, {trainer} B={batch}"):
+            continue
+        alone = [(flags, 0), (flags, 1)]
+        measured = [step_times(bench, f"{trainer} B={batch} {words}", commands, bench.o.seconds)
+                    for words, commands in (("alone", alone), ("two ranks", [([*flags, "--gpus", "2"], None)]), ("alone", alone))]
+        if None in measured:
+            continue
+        before, (ranks,), after = measured
+        slower = [max(before), max(after)]
+        share = sum(slower) / 2 / ranks * 100
+        asked = ASKED.get((trainer, batch))
+        kept.append({"trainer": trainer, "batch": batch, "alone_ms": [before, after], "two_ranks_ms": ranks, "of_slower_alone_pct": share,
+                     "asked_pct": asked})
+        rows.append([f"{trainer} B={batch}", *(f"{ms:.3f}" for ms in [*before, ranks, *after]), f"{share:.2f}%", f">= {asked}%" if asked else ""])
+    table(["ms per step", "GPU 0", "GPU 1", "two ranks", "GPU 0", "GPU 1", "weak scaling", "asked"], rows)
+    bench.keep("alone", kept)
+
+
+# ---- the loss of time and exposed communication
+
+
+def profile_flags(bench, batch, out):
+    return ["profile", "--trainer", "mixed", "--model", bench.o.model, "-b", str(batch), "-t", "1024", "--steps", str(bench.o.profile_steps),
+            "--no-counters", "--out", str(bench.folder / f"{out}.json")]
+
+
+def one_gpu(bench, batch):
+    """The name of the profile of the slower GPU, both alone at once; those of an earlier part serve again."""
+    names = [f"one{gpu}-b{batch}" for gpu in (0, 1)]
+    if not all((bench.folder / f"{n}.json").exists() for n in names):
+        if not bench.run_all({n: (profile_flags(bench, batch, n), gpu) for gpu, n in enumerate(names)}):
+            return None
+    return max(names, key=lambda n: step_ns(bench.document(n)))
+
+
+def two_ranks(bench, batch, communicator):
+    name = f"two-{communicator}-b{batch}"
+    if (bench.folder / f"{name}.json").exists():
+        return name
+    return name if bench.run(name, [*profile_flags(bench, batch, name), "--gpus", "2", "--communicator", communicator]) else None
+
+
+def step_ns(document):
+    return document["timing"]["step_time_ns"]["median"]
+
+
+def parts_of(document):
+    passes = {p["name"]: p["time_ns"] for p in document["passes"]}
+    work = sum(ns for name, ns in passes.items() if name not in ("communication", "optimizer"))
+    return {"step": step_ns(document), "work": work, "update": passes.get("optimizer", 0.0), "exposed": passes.get("communication", 0.0),
+            "idle": document["totals"]["idle_ns"] + document["totals"].get("unattributed_ns", 0.0)}
+
+
+def loss_of_time(one, two):
+    """Parts of two documents in ms: what two ranks lose, and what of it is no communication."""
+    a, b = parts_of(one), parts_of(two)
+    d = {k: (b[k] - a[k]) * 1e-6 for k in a}
+    by_steps = d["step"] - d["work"] - d["update"] - d["idle"]
+    return {"one_ms": a["step"] * 1e-6, "two_ms": b["step"] * 1e-6, "longer_ms": d["step"], "inflation_ms": d["work"], "update_ms": d["update"],
+            "idle_ms": d["idle"], "exposed_ms": d["exposed"], "lost_to_communication_ms": by_steps,
+            "difference_pct": (d["exposed"] / by_steps - 1) * 100 if by_steps else None, "hidden_ms": two["world"]["hidden_ns"] * 1e-6}
+
+
+def part_profile(bench):
+    rows, kept = [], []
+    for batch in bench.o.batches:
+        if not bench.in_time(20, f"profile, B={batch}"):
+            continue
+        one, two = one_gpu(bench, batch), two_ranks(bench, batch, "peer")
+        if not one or not two:
+            continue
+        r = {"batch": batch, **loss_of_time(bench.document(one), bench.document(two))}
+        kept.append(r)
+        good = r["difference_pct"] is not None and abs(r["difference_pct"]) <= 10
+        if not good:
+            bench.fail(f"profile, B={batch}: exposed communication is not the loss of time within 10%")
+        rows.append([f"B={batch}", *(f"{r[k]:.3f}" for k in ("one_ms", "two_ms", "longer_ms", "inflation_ms", "update_ms", "idle_ms",
+                                                               "lost_to_communication_ms", "exposed_ms", "hidden_ms")),
+                     f"{r['difference_pct']:+.1f}%"])
+    table(["ms", "one", "two", "longer", "inflation", "update", "idle", "rest: lost", "exposed", "hidden", "exposed : lost"], rows)
+    bench.keep("profile", kept)
+
+
+# ---- prediction and measurement
+
+
+def collectives_by_kind(rows):
+    """(kind, type, bytes) -> how many. Weights that are written in place are an all_gather to the profile; losses and norms may have no size."""
+    return collections.Counter((r["kind"].removesuffix("_in_place"), r.get("type"), r["bytes"]) for r in rows if r.get("kind") and r.get("bytes"))
+
+
+def part_model(bench):
+    links = bench.folder / "links.json"
+    if not bench.in_time(40, "model") or not bench.run("doctor", ["doctor", "--gpus", "2", "--links", str(links)]):
+        return
+    print((bench.folder / "doctor.log").read_text(errors="replace"))
+    rows, kept = [], []
+    for batch, communicator in [*((b, "peer") for b in bench.o.batches), (bench.o.batches[0], "nccl")]:
+        what = f"B={batch} {communicator}"
+        if not bench.in_time(20, f"model, {what}"):
+            continue
+        one, two = one_gpu(bench, batch), two_ranks(bench, batch, communicator)
+        if not one or not two:
+            continue
+        name = f"scaling-{communicator}-b{batch}"
+        if not bench.run(name, ["scaling", str(bench.folder / f"{one}.json"), "--ceilings", str(links), "--gpus", "2", "--communicator", communicator,
+                                "--json"]):
+            continue
+        text = (bench.folder / f"{name}.log").read_text()
+        predicted = json.loads(text[text.index("{"):])["steps"][0]
+        measured = bench.document(two)
+        error = (predicted["time_ns"] / step_ns(measured) - 1) * 100
+        planned, made = collectives_by_kind(predicted["collectives"]), collectives_by_kind(measured["collectives"])
+        sized = sum(made.values())
+        other = {"planned and not made": [list(k) for k in (planned - made)], "made and not planned": [list(k) for k in (made - planned)]}
+        if sized and made - planned:
+            bench.fail(f"model, {what}: the ranks made collectives that the model does not plan: {other}")
+        if abs(error) > 3:
+            bench.fail(f"model, {what}: {error:+.1f}%, asked are 3%")
+        ms = {k: predicted[k] * 1e-6 for k in ("time_ns", "work_ns", "tail_ns", "head_ns", "norm_ns", "inflation_ns", "hidden_ns", "straggler_ns")}
+        parts = loss_of_time(bench.document(one), measured)
+        kept.append({"batch": batch, "communicator": communicator, "predicted": predicted, "measured_ns": step_ns(measured), "error_pct": error,
+                     "measured_parts": parts, "collectives": other, "collectives_with_a_size": sized})
+        rows.append([what, f"{parts['one_ms']:.3f}", f"{ms['time_ns']:.3f}", f"{parts['two_ms']:.3f}", f"{error:+.2f}%",
+                     f"{ms['tail_ns'] + ms['head_ns'] + ms['norm_ns']:.3f}", f"{parts['exposed_ms']:.3f}", f"{ms['inflation_ns']:.3f}",
+                     f"{parts['inflation_ms']:.3f}", f"{ms['hidden_ns']:.3f}", f"{parts['hidden_ms']:.3f}"])
+    table(["ms", "one", "predicted", "measured", "error", "exposed: p.", "m.", "inflation: p.", "m.", "hidden: p.", "m."], rows)
+    bench.keep("model", kept)
+
+
+# ---- memory
+
+
+def part_memory(bench):
+    rows, kept, moments = [], [], {}
+    for way in ("zero1_ahead", "all_reduce_overlapped"):
+        if not bench.in_time(15, f"memory, {way}"):
+            continue
+        out = bench.folder / f"run-{way}.json"
+        if not bench.run(f"train-{way}", ["train", "--gpus", "2", "--trainer", "mixed", "--model", bench.o.model, "-b", "4", "-t", "1024", "--steps", "3",
+                                          "--quiet", "--variant", f"communication={way}", "--run-json", str(out)]):
+            continue
+        for rank, file in enumerate((out, out.with_name(f"{out.stem}.rank1.json"))):
+            run = json.loads(file.read_text())
+            items = {m["name"]: m["bytes"] for m in run["memory"]}
+            planned, taken = sum(items.values()), run.get("memory_used_bytes")
+            moments[way] = items["optimizer state"]
+            error = (planned / taken - 1) * 100 if taken else None
+            if error is None or abs(error) > 3:
+                bench.fail(f"memory, {way}, rank {rank}: planned and taken differ by {error}%, asked are 3%")
+            kept.append({"communication": way, "rank": rank, "planned_bytes": planned, "taken_bytes": taken, "items": items, "error_pct": error})
+            rows.append([f"{way}, rank {rank}", planned >> 20, (taken or 0) >> 20, "-" if error is None else f"{error:+.2f}%",
+                         items["optimizer state"] >> 20])
+    if len(moments) == 2:
+        halved = moments["zero1_ahead"] / moments["all_reduce_overlapped"]
+        if abs(halved - 0.5) > 0.005:
+            bench.fail(f"memory: the optimizer state of zero1_ahead is {halved:.3f} of all_reduce_overlapped's, expected a half")
+    table(["MiB", "planned", "taken", "planned : taken", "moments"], rows)
+    bench.keep("memory", kept)
+
+
+# ---- counters
+
+
+def part_counters(bench):
+    rows, kept = [], []
+    for communicator in ("peer", "nccl"):
+        name = f"counters-{communicator}"
+        if not bench.in_time(30, name):
+            continue
+        begin = time.monotonic()
+        flags = [f for f in profile_flags(bench, 4, name) if f != "--no-counters"]
+        good = bench.run(name, [*flags, "--gpus", "2", "--communicator", communicator])
+        seconds = time.monotonic() - begin
+        if not good:
+            continue
+        d = bench.document(name)
+        of = [l for l in d["launches"] if l.get("activity") == "kernel"]
+        counted = [l for l in of if l.get("dram_read_bytes") is not None]
+        own = [l for l in of if l.get("pass") != "communication"]
+        bare = sorted({l["name"][:60] for l in own if l.get("dram_read_bytes") is None})
+        missing = [m["name"] for m in d["missing"]]
+        if "ranks_not_counted" in missing or not counted:
+            bench.fail(f"{name}: nothing was counted: {', '.join(missing)}")
+        kept.append({"communicator": communicator, "seconds": seconds, "kernels": len(of), "counted": len(counted), "own_without_counters": bare,
+                     "missing": missing})
+        rows.append([communicator, len(of), len(counted), len(bare), f"{seconds:.0f}", ", ".join(missing)])
+    table(["by", "kernels", "counted", "own names without", "s", "missing"], rows)
+    bench.keep("counters", kept)
+
+
+PARTS = {"alone": part_alone, "profile": part_profile, "model": part_model, "memory": part_memory, "counters": part_counters}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("program")
+    p.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    p.add_argument("--out", required=True)
+    p.add_argument("--limit-s", type=float, default=240)
+    p.add_argument("--seconds", type=float, default=6)
+    p.add_argument("--model", default="d12")
+    p.add_argument("--cases", default="mixed:4,mixed:16,mixed:64,fp32:4")
+    p.add_argument("--batches", default="4,64", help="of the parts profile and model")
+    p.add_argument("--profile-steps", type=int, default=40)
+    o = p.parse_intermixed_args()
+    unknown = [part for part in o.parts if part not in PARTS]
+    if unknown:
+        p.error(f"{unknown[0]}: expected some of {', '.join(PARTS)}")
+    o.cases = [(c.split(":")[0], int(c.split(":")[1])) for c in o.cases.split(",")]
+    o.batches = [int(b) for b in o.batches.split(",")]
+    o.program = os.path.abspath(o.program)
+    bench = Bench(o)
+    for part in o.parts or [name for name in PARTS if name != "counters"]:
+        begin = time.monotonic()
+        print(f"== {part}", flush=True)
+        try:
+            PARTS[part](bench)
+        except (OSError, KeyError, ValueError, TypeError) as e:
+            bench.fail(f"{part}: {type(e).__name__}: {e}")
+        print(f"{part}: {time.monotonic() - begin:.0f} s\n", flush=True)
+    print(f"{len(bench.failed)} failed" + "".join(f"\n  {f}" for f in bench.failed))
+    sys.exit(1 if bench.failed else 0)
+
+
+if __name__ == "__main__":
+    main()
