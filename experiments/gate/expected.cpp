@@ -159,8 +159,11 @@ void ExpectedCache::clear() {
 }
 
 Tolerance limits_of(const Noise& noise, double floor, double slice_factor, double noise_factor) {
-  return {std::max(floor, noise_factor * noise.norm), std::max(floor * slice_factor, noise_factor * noise.row),
-          std::max(floor * slice_factor, noise_factor * noise.column)};
+  const auto of_slices = [&](double worst) {
+    const double as_drawn = noise.norm > 0 ? kUnlikeDraw * worst / noise.norm : 0;
+    return std::max(floor * std::clamp(as_drawn, slice_factor, kMostOfSlices * slice_factor), noise_factor * worst);
+  };
+  return {std::max(floor, noise_factor * noise.norm), of_slices(noise.row), of_slices(noise.column)};
 }
 
 double loss_limit(const Expected& e, int64_t tokens, double floor) {
