@@ -415,9 +415,9 @@ void explain_absent_counters(ProfileDocument& d, const Recording& r) {
     return;
   }
   const bool any = std::any_of(d.launches.begin(), d.launches.end(), [](const LaunchRow& l) { return l.dram_read_bytes.has_value(); });
-  for (const char* reason :
-       {"counters_unavailable", "counter_set_failed", "counter_sequence_mismatch", "graph_launch_in_counter_run", "other_subscriber",
-        "truncated_recording", "metrics_not_in_report", "plan_shortened", "steps_differ", "kernel_counters_left_out", "ranks_not_counted", "counters_not_asked"})
+  for (const char* reason : {"counters_unavailable", "counter_set_failed", "counter_sequence_mismatch", "graph_launch_in_counter_run",
+                             "other_subscriber", "truncated_recording", "metrics_not_in_report", "plan_shortened", "steps_differ",
+                             "kernel_counters_left_out", "ranks_not_counted", "counters_not_asked"})
     if (is_missing(d, reason)) return;
   if (!any && !d.launches.empty()) add_missing(d, {"counters_unavailable", 1, "the recording holds no DRAM counters of this step"});
 }
