@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
+#include <string_view>
+#include <vector>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
@@ -192,7 +194,16 @@ experiments::SessionOptions session_options(const MeasureFlags& f, const Command
 }
 
 std::string typed(const CommandLine& line) {
-  const std::string text = line.text();
+  std::vector<char*> kept;
+  for (int i = 0; i < line.argc; ++i) {
+    const std::string_view word = line.argv[i];
+    const auto names = [&](std::string_view flag) { return word == flag || (word.starts_with(flag) && word[flag.size()] == '='); };
+    if (!names("--out") && !names("--gate-answers"))
+      kept.push_back(line.argv[i]);
+    else if (word.find('=') == std::string_view::npos)
+      ++i;  // its folder
+  }
+  const std::string text = CommandLine{kept.data(), static_cast<int>(kept.size())}.text();
   const size_t space = text.find(' ');
   return "stepscope" + (space == std::string::npos ? "" : text.substr(space));
 }

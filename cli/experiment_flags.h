@@ -47,7 +47,8 @@ void add_decision_flags(Command& command, MeasureFlags& flags);
 std::vector<experiments::Look> planned_looks(const MeasureFlags& flags);
 experiments::SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);
 
-// "stepscope experiment run …", wherever this machine keeps the program.
+// "stepscope experiment run …", wherever this machine keeps the program and without --out and --gate-answers: where it keeps files says
+// nothing of what was measured.
 std::string typed(const CommandLine& line);
 
 // STEPSCOPE_ROOT, or the tree that the program was built from.

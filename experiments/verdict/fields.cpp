@@ -35,7 +35,7 @@ const List<VerdictDocument>& FieldsOf<VerdictDocument>::list() {
       field<&D::at>("at", "", "when it was written; UTC, ISO 8601"),
       field<&D::verdict>("verdict", "", "the worst of the workloads: invalid, slower, undecided, faster, same"),
       field<&D::experiment>("experiment", "", "the question; absent where two commands were compared"),
-      field<&D::command>("command", "", "as typed"),
+      field<&D::command>("command", "", "as typed, without folders of the machine that measured"),
       field<&D::code>("code", "", "what was measured"),
       field<&D::environment>("environment", "", "where it was measured"),
       field<&D::thresholds>("thresholds", "", "what the decisions use, fixed before the first pair"),
