@@ -8,6 +8,6 @@ stepscope_stage(gpt2_ops RANK 15
   LINKS gpt2_model gpt2_cuda
   PUBLIC_LIBS CUDA::cudart
   PRIVATE_LIBS fmt::fmt)
-stepscope_device_sources_together(gpt2_ops APART kThreads kRowsPerBlock joined)
+stepscope_device_sources_together(gpt2_ops APART kThreads kRowsPerBlock)
 # A variant without its case in a switch over its enum does not compile.
 target_compile_options(gpt2_ops PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror=switch> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Werror=switch>)
