@@ -12,7 +12,7 @@
 namespace profiler {
 namespace {
 
-using Kind = StepPlace::Kind;
+using PlaceKind = StepPlace::Kind;
 using stepscope::InputError;
 
 constexpr std::array<std::string_view, 4> kCommunications{"zero1_ahead", "zero1", "all_reduce_overlapped", "all_reduce"};
@@ -29,7 +29,7 @@ class Planner {
   ExchangePlan plan() {
     if (o_.communication == "zero1_ahead") gather_ahead();
     reduce_gradients();
-    add("all_gather", "fp64", "norm_gather", norm_bytes(), {Kind::norm}, {Kind::update, 0});
+    add("all_gather", "fp64", "norm_gather", norm_bytes(), {PlaceKind::norm}, {PlaceKind::update, 0});
     if (o_.communication == "zero1") gather_behind_update();
     return std::move(plan_);
   }
@@ -47,7 +47,8 @@ class Planner {
   // The embedding's first, because the step begins with it.
   void gather_ahead() {
     for (auto b = buckets_.rbegin(); b != buckets_.rend(); ++b)
-      gather(*b, {Kind::begin}, b->complete_after < 0 ? StepPlace{Kind::embed} : StepPlace{Kind::forward, b->complete_after});
+      gather(*b, {PlaceKind::begin},
+             b->complete_after < 0 ? StepPlace{PlaceKind::embed} : StepPlace{PlaceKind::forward, b->complete_after});
   }
 
   void gather_behind_update() {
@@ -55,18 +56,19 @@ class Planner {
                                                            [](int64_t sum, const GradientBucket& b) { return sum + b.elements; }));
     plan_.update_pieces.clear();
     for (auto b = buckets_.rbegin(); b != buckets_.rend(); ++b) {
-      gather(*b, {Kind::update, static_cast<int64_t>(plan_.update_pieces.size())}, {Kind::end});
+      gather(*b, {PlaceKind::update, static_cast<int64_t>(plan_.update_pieces.size())}, {PlaceKind::end});
       plan_.update_pieces.push_back(static_cast<double>(b->elements) / all);
     }
   }
 
   void reduce(const GradientBucket& b, StepPlace ready) {
-    add(divided_ ? "reduce_scatter" : "all_reduce", b.type, "reduce_gradients", b.elements * bytes_of_type(b.type), ready, {Kind::norm});
+    add(divided_ ? "reduce_scatter" : "all_reduce", b.type, "reduce_gradients", b.elements * bytes_of_type(b.type), ready,
+        {PlaceKind::norm});
   }
 
   StepPlace complete(const GradientBucket& b) const {
-    if (o_.communication == "all_reduce" || b.complete_after < 0) return {Kind::embed_backward};
-    return {Kind::backward, b.complete_after};
+    if (o_.communication == "all_reduce" || b.complete_after < 0) return {PlaceKind::embed_backward};
+    return {PlaceKind::backward, b.complete_after};
   }
 
   // With gathered rows the embedding's bucket goes first, when the classifier's part of it is there, and those that layer 0 completes behind
@@ -76,12 +78,13 @@ class Planner {
       for (const GradientBucket& b : buckets_) reduce(b, complete(b));
       return;
     }
-    add("all_gather", "fp32", "reduce_gradients", o_.ranks * o_.tokens * 4, {Kind::loss}, {Kind::embed_backward});
-    reduce(buckets_.back(), {Kind::head});
+    add("all_gather", "fp32", "reduce_gradients", o_.ranks * o_.tokens * 4, {PlaceKind::loss}, {PlaceKind::embed_backward});
+    reduce(buckets_.back(), {PlaceKind::head});
     const auto of_layers = std::span(buckets_).first(buckets_.size() - 1);
     for (const GradientBucket& b : of_layers)
       if (b.complete_after > 0) reduce(b, complete(b));
-    add("all_gather", "bf16", "reduce_gradients", o_.ranks * o_.tokens * o_.row_bytes, {Kind::backward, 0}, {Kind::embed_backward});
+    add("all_gather", "bf16", "reduce_gradients", o_.ranks * o_.tokens * o_.row_bytes, {PlaceKind::backward, 0},
+        {PlaceKind::embed_backward});
     for (const GradientBucket& b : of_layers)
       if (b.complete_after == 0) reduce(b, complete(b));
   }

@@ -130,10 +130,10 @@ double along_logarithms(const std::map<int64_t, double>& values, int64_t x) {
   return below->second + share * (above->second - below->second);
 }
 
-using Number = double (*)(const BesidePoint&);
+using OfPoint = double (*)(const BesidePoint&);
 // Of the points of one kind and work: first between sizes, then between numbers of rows.
 std::optional<double> beside_number(const std::vector<const BesidePoint*>& points, const char* work, int64_t bytes, int64_t rows,
-                                    Number number) {
+                                    OfPoint number) {
   std::map<int64_t, std::map<int64_t, double>> by_rows;
   for (const BesidePoint* p : points)
     if (p->work == work) by_rows[p->rows][p->bytes] = number(*p);
@@ -154,7 +154,7 @@ std::optional<BesideSpeeds> speeds_beside(const LinkCeilings& links, const std::
     if (p.type == type) of_type.push_back(&p);
   }
   const auto& points = of_type.empty() ? of_kind : of_type;
-  const auto mixed = [&](Number number) -> std::optional<double> {
+  const auto mixed = [&](OfPoint number) -> std::optional<double> {
     const auto product = beside_number(points, "product", bytes, rows, number);
     const auto memory = beside_number(points, "memory", bytes, 0, number);
     if (!product || !memory) return product ? product : memory;
