@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the records behind the chapters' tables, on a machine with a GPU: measure.py [--list] [--again] [--program ./stepscope] [NAME.json …]
+"""Makes the records behind the chapters' tables, on a machine with a GPU: measure.py [--list] [--again] [--program ./stepscope] [--out FOLDER] [NAME.json …]
 
 Without names it makes what docs/learn/measured/ lacks (--again: makes what is there anew); docs/learn/tables.py then puts the tables into the
-pages. --list prints the commands and runs none. several-gpus.json is made by measured/several_gpus.py.
+pages. --list prints the commands and runs none. --out writes the records elsewhere, for another machine to put them into measured/. A record
+whose command fails is left out, and the others are made all the same. several-gpus.json is made by measured/several_gpus.py.
 """
 import argparse
 import json
@@ -37,10 +38,11 @@ UPDATE = "update.json"
 RUNGS = {  # rung: trainer and variants; what is not named is the default
     "fp32_per_tensor": ("fp32", "adamw=per_tensor"),
     "fp32_all_tensors": ("fp32", ""),
-    "per_tensor": ("mixed", "adamw=per_tensor masters=fp32 weight_gradients=fp32"),
-    "all_tensors": ("mixed", "masters=fp32 weight_gradients=fp32"),
-    "split_masters": ("mixed", "weight_gradients=fp32"),
-    "bf16_gradients": ("mixed", ""),
+    "per_tensor": ("mixed", "adamw=per_tensor masters=fp32 moments=fp32 weight_gradients=fp32"),
+    "all_tensors": ("mixed", "masters=fp32 moments=fp32 weight_gradients=fp32"),
+    "split_masters": ("mixed", "moments=fp32 weight_gradients=fp32"),
+    "bf16_gradients": ("mixed", "moments=fp32"),
+    "split_moments": ("mixed", ""),
     "norm_beside_backward": ("mixed", "grad_norm=beside_backward"),
 }
 PARAMETERS = 124_475_904      # of d12, with the padded vocabulary
@@ -51,7 +53,8 @@ def bytes_of_rung(name):
     """Bytes a parameter that AdamW and the gradient norm must move, by hand."""
     trainer, variants = RUNGS[name]
     gradient = 4 if trainer == "fp32" or "weight_gradients=fp32" in variants else (2 * BLOCKS + 4 * (PARAMETERS - BLOCKS)) / PARAMETERS
-    moments = 4 * 4                                                             # m and v, read and written
+    of_each = 4 if trainer == "fp32" or "moments=fp32" in variants else 3
+    moments = 4 * of_each                                                       # m and v, read and written
     if trainer == "fp32":
         return gradient + moments + 2 * 4, gradient
     masters = 2 * 4 + 2 if "masters=fp32" in variants else 2 * 2 + 2 * 17 / 8  # fp32 and the bf16 weight, or the weight and 17 bits
@@ -82,15 +85,20 @@ def update_row(rung, profile):
     return row
 
 
+class Failed(Exception):
+    def __init__(self, command, code):
+        super().__init__(f"{command}: exit {code}; its record is not made")
+        self.code = code if code > 0 else 1
+
+
 def run(program, arguments, folder):
     done = subprocess.run([program, *shlex.split(arguments)], stdout=subprocess.PIPE, cwd=folder, check=False)
     if done.returncode != 0:
-        print(f"{program} {arguments}: exit {done.returncode}", file=sys.stderr)
-        raise SystemExit(done.returncode if done.returncode > 0 else 1)
+        raise Failed(f"{program} {arguments}", done.returncode)
     return done.stdout
 
 
-def make(record, program):
+def make(record, program, out):
     with tempfile.TemporaryDirectory() as folder:
         if record == UPDATE:
             rows = []
@@ -100,7 +108,7 @@ def make(record, program):
             made = {"schema": "stepscope.learn.update/1", "rungs": rows}
         else:
             made = json.loads(run(program, commands_of(record)[0], folder))
-    (MEASURED / record).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    (out / record).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments):
@@ -110,17 +118,25 @@ def main(arguments):
     parser.add_argument("--again", action="store_true", help="make records that are there, too")
     parser.add_argument("--list", action="store_true", help="print the commands and run none")
     parser.add_argument("--program", default=str(HERE.parent.parent / "stepscope"), help="run this program (default: ./stepscope of the repository)")
+    parser.add_argument("--out", type=pathlib.Path, default=MEASURED, help="write the records into this folder (default: measured/)")
     flags = parser.parse_args(arguments)
     if unknown := [n for n in flags.names if n not in records]:
         parser.error(f"{unknown[0]}: expected one of {', '.join(records)}")
+    if not flags.list and not flags.out.is_dir():
+        parser.error(f"--out {flags.out}: no folder")
+    failed = 0
     for record in flags.names or records:
         if not flags.names and not flags.again and (MEASURED / record).exists():
             continue
         for command in commands_of(record):
             print(f"{record}: ./stepscope {command}", flush=True)
         if not flags.list:
-            make(record, str(pathlib.Path(flags.program).resolve()))
-    return 0
+            try:
+                make(record, str(pathlib.Path(flags.program).resolve()), flags.out)
+            except Failed as e:
+                print(e, file=sys.stderr)
+                failed = failed or e.code
+    return failed
 
 
 if __name__ == "__main__":

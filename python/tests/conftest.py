@@ -1,3 +1,4 @@
+import os
 import pathlib
 import sys
 
@@ -11,6 +12,19 @@ import stepscope  # noqa: E402
 from stepscope.models import GPT, GPTConfig  # noqa: E402
 
 fake_kernels.install()
+# The models are tiny, and threads that wait for each other on a busy machine take seconds a step.
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def program():
+    """The program stepscope: STEPSCOPE_TEST_PROGRAM, else the newest of the build folders."""
+    named = os.environ.get("STEPSCOPE_TEST_PROGRAM")
+    root = pathlib.Path(__file__).resolve().parents[2]
+    built = [named] if named else sorted(map(str, root.glob("build/*/bin/stepscope")), key=lambda p: pathlib.Path(p).stat().st_mtime)
+    if not built:
+        pytest.skip("no build folder has the program stepscope; STEPSCOPE_TEST_PROGRAM names one")
+    return built[-1]
 
 
 @pytest.fixture

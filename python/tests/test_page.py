@@ -39,3 +39,18 @@ def test_a_profile_keeps_the_kernels_that_a_page_may_name():
     assert cut["kernels"] == [kernel] and cut["layers"] == cut["launches"] == [] and "sources" not in cut
     assert cut["ceilings"] == {"copy_bytes_per_s": 1.0} and [m["name"] for m in cut["missing"]] == ["record_reduced"]
     assert not page.LEFT_OUT["detail"].startswith("ceilings")
+
+
+def test_a_table_whose_record_is_not_there_says_what_makes_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "RECORDS", tmp_path)
+    for kind, names in (("bench", "bench.json"), ("profiles", "profile_a_now.json profile_b_now.json")):
+        assert page.section(kind, names) == f"Not measured yet: {', '.join(names.split())}, which `tests/device/pytorch.sh` makes."
+
+
+def test_the_record_of_an_evaluation_becomes_a_table():
+    row = {"arm": "PyTorch fp64", "correct": 7, "error": 0.0, "mean_error": 0.0, "budget": None, "other_answers": [], "ok": None}
+    far = {**row, "arm": "mixed", "error": 0.03, "mean_error": 0.01, "budget": 0.02, "other_answers": [{"index": 3, "margin": 0.004}], "ok": False}
+    shown = page.evaluation({"device": "GPU", "torch": "2", "date": "today", "examples": 9, "rows": [row, far]})
+    assert "GPU, PyTorch 2, today, 9 questions." in shown
+    assert "| PyTorch fp64 | 7 | 0.0e+00 | 0.0e+00 |  | none |  |" in shown
+    assert "| mixed | 7 | 1.0e-02 | 3.0e-02 | 2.0e-02 | 1, nearest by 4.0e-03 | **outside** |" in shown

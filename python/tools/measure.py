@@ -3,6 +3,7 @@
     python3 python/tools/measure.py check bench compiled losses own thunder step [--out FOLDER] [--batch 16] [--tokens 1024] ...
 """
 import argparse
+import array
 import json
 import pathlib
 import signal
@@ -10,9 +11,11 @@ import statistics
 import sys
 import time
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent), str(pathlib.Path(__file__).resolve().parent.parent / "tests")]
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests"), str(HERE)]
 import torch  # noqa: E402
 
+import curves as training_curves  # noqa: E402
 import stepscope  # noqa: E402
 from stepscope.models import GPT, GPTConfig  # noqa: E402
 
@@ -116,28 +119,57 @@ def sequences(table, arguments, generator):
     return torch.stack(rows, 1)
 
 
+def passages(arguments, generator):
+    """(steps * batch, tokens + 1) of the shards' tokens, all of it in a drawn order, then all of it in another."""
+    words = array.array("H")
+    words.frombytes(arguments.data.read_bytes()[1024:])
+    rows = torch.tensor(words, dtype=torch.int64).unfold(0, arguments.tokens + 1, arguments.tokens)
+    order = [torch.randperm(len(rows), generator=generator) for _ in range(-(-arguments.steps * arguments.batch // len(rows)))]
+    return rows[torch.cat(order)[:arguments.steps * arguments.batch]]
+
+
+def curve_of(arguments, seed, data, replaced):
+    """(losses, ms a step) of one training."""
+    model = model_of(arguments, seed)
+    optimizer = adamw(model.parameters())
+    if replaced:
+        report = stepscope.replace(model, optimizer=optimizer, **variants_of(arguments))
+        if seed == 0:
+            told(report)
+    found, began = [], 0.0
+    for i, rows in enumerate(data.split(arguments.batch)):
+        if i == 10 and arguments.device == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter() if i == 10 else began
+        with autocast(arguments):
+            if arguments.model == "hf":
+                loss = model(input_ids=rows[:, :-1], labels=rows[:, :-1], shift_labels=rows[:, 1:].contiguous()).loss
+            else:
+                loss = model(rows[:, :-1], rows[:, 1:])[1]
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.detach())
+    found = torch.stack(found).tolist()  # waits for the device
+    return found, (time.perf_counter() - began) * 1e3 / (len(found) - 10) if len(found) > 10 else None
+
+
 def losses(arguments):
-    """Training losses of the same seeds, with PyTorch's ops and with ours."""
+    """Training losses of the same seeds: with PyTorch's ops, with PyTorch's again (what its own sums without an order do), and with ours."""
     table = successors(torch.Generator().manual_seed(0))
-    curves = {"pytorch": [], "replaced": []}
+    curves, times = {"pytorch": [], "again": [], "replaced": []}, {"pytorch": [], "again": [], "replaced": []}
     for seed in range(arguments.seeds):
-        data = sequences(table, arguments, torch.Generator().manual_seed(100 + seed)).to(arguments.device)
+        generator = torch.Generator().manual_seed(100 + seed)
+        data = (passages(arguments, generator) if arguments.data else sequences(table, arguments, generator)).to(arguments.device)
         for arm in curves:
-            model = model_of(arguments, seed)
-            optimizer = adamw(model.parameters())
-            if arm == "replaced":
-                stepscope.replace(model, optimizer=optimizer, **variants_of(arguments))
-            curve = []
-            for rows in data.split(arguments.batch):
-                with autocast(arguments):
-                    loss = model(rows[:, :-1], rows[:, 1:])[1]
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                curve.append(loss.detach())
-            curves[arm].append(torch.stack(curve).tolist())
-            print(f"{arm:9} seed {seed}: first {curves[arm][-1][0]:.4f}, mean of the last 20 {statistics.mean(curves[arm][-1][-20:]):.4f}", flush=True)
-    return {"curves": curves}
+            curve, ms = curve_of(arguments, seed, data, arm == "replaced")
+            curves[arm].append(curve)
+            times[arm].append(ms)
+            print(f"{arm:9} seed {seed}: first {curve[0]:.4f}, mean of the last 20 {statistics.mean(curve[-20:]):.4f}"
+                  + (f", {ms:.1f} ms a step" if ms else ""), flush=True)
+    print(training_curves.sentence(curves))
+    return {"curves": curves, "ms_by_arm": times, "data": arguments.data.name if arguments.data else "a language of 256 words",
+            "parts_outside_the_spread": training_curves.outside(curves)}
 
 
 def own(arguments):
@@ -249,6 +281,7 @@ def main():
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--data", type=pathlib.Path, help="token shard that `losses` trains on (default: a made-up language)")
     parser.add_argument("--blocks", type=int, default=8)
     parser.add_argument("--variants", help="layernorm=block_per_row,attention=default,...; ops that are not named stay PyTorch's but in bench")
     parser.add_argument("--compiled", action="store_true")

@@ -1,6 +1,6 @@
 """Puts the measurements of python/measured/ into the pages that show them.
 
-    python3 python/tools/page.py                  writes the tables between the marks of docs/python.md and docs/study/pytorch-and-ours.md
+    python3 python/tools/page.py                  writes the tables between the marks of the pages below
     python3 python/tools/page.py --check          exit 1 where a page and its records differ
     python3 python/tools/page.py --take FILE...   keeps files that measure.py or `stepscope profile` wrote as records, cut to what the pages show
 
@@ -11,13 +11,15 @@ import json
 import math
 import pathlib
 import re
+import statistics
 import sys
 
+import curves as training_curves
 import profiles
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RECORDS = ROOT / "python" / "measured"
-PAGES = [ROOT / "docs" / "python.md", ROOT / "docs" / "study" / "pytorch-and-ours.md"]
+PAGES = [ROOT / "docs" / "python.md", ROOT / "docs" / "study" / "pytorch-and-ours.md", ROOT / "docs" / "evaluation.md"]
 MARK = re.compile(r"(<!-- measured (\w+) ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.S)
 
 
@@ -47,13 +49,30 @@ def thunder(record):
     return bench(record).replace("\n", f" {record['layers']} layers.\n", 1).replace("PyTorch, ms", f"Thunder {record['thunder']} alone, ms").replace("ours, ms", "with ours before it, ms")
 
 
+ARMS = {"pytorch": "PyTorch", "again": "PyTorch again", "replaced": "replaced"}
+
+
 def losses(record):
+    curves, rows = record["curves"], []
+    arms = [a for a in ARMS if a in curves]
+    for seed in range(len(curves["pytorch"])):
+        rows.append((seed, *(f"{curves[a][seed][0]:.4f}" for a in arms), *(f"{sum(curves[a][seed][-20:]) / 20:.4f}" for a in arms)))
+    steps = len(curves["pytorch"][0])
+    times = record.get("ms_by_arm", {})
+    told = "; ".join(f"{ARMS[a]} {statistics.median(times[a]):.1f}" for a in arms if all(times.get(a) or [None]))
+    return (made_on(record) + f" {steps} steps" + (f" of {record['data']}" if "data" in record else "") + ":\n\n" + table(
+        ("seed", *(f"first loss, {ARMS[a]}" for a in arms), *(f"mean of the last 20, {ARMS[a]}" for a in arms)), rows) +
+        f"\n\n{training_curves.sentence(curves)}" + (f" Median ms a step: {told}." if told else ""))
+
+
+def evaluation(record):
     rows = []
-    for seed in range(len(record["curves"]["pytorch"])):
-        arms = [record["curves"][a][seed] for a in ("pytorch", "replaced")]
-        rows.append((seed, *(f"{a[0]:.4f}" for a in arms), *(f"{sum(a[-20:]) / 20:.4f}" for a in arms)))
-    return made_on(record) + f" {len(arms[0])} steps:\n\n" + table(
-        ("seed", "first loss, PyTorch", "replaced", "mean of the last 20, PyTorch", "replaced"), rows)
+    for r in record["rows"]:
+        others = [o["margin"] for o in r["other_answers"]]
+        rows.append((r["arm"], r["correct"], f"{r['mean_error']:.1e}", f"{r['error']:.1e}", f"{r['budget']:.1e}" if r["budget"] else "",
+                     f"{len(others)}, nearest by {max(others):.1e}" if others else "none", {None: "", True: "inside", False: "**outside**"}[r["ok"]]))
+    return (f"{record['device']}, PyTorch {record['torch']}, {record['date']}, {record['examples']} questions.\n\n" + table(
+        ("by", "right", "mean error", "largest error", "budget", "other answers than fp64's", ""), rows))
 
 
 def own(record):
@@ -101,9 +120,11 @@ def take(paths):
 
 def section(kind, names):
     paths = [RECORDS / n for n in names.split()]
+    if missing := [p.name for p in paths if not p.exists()]:
+        return f"Not measured yet: {', '.join(missing)}, which `tests/device/pytorch.sh` makes."
     if kind in ("profiles", "sums"):
         return {"profiles": profiles.markdown, "sums": profiles.sums}[kind](paths)
-    return {"check": check, "bench": bench, "compiled": bench, "thunder": thunder, "losses": losses, "own": own}[kind](read(paths[0]))
+    return {"check": check, "bench": bench, "compiled": bench, "thunder": thunder, "losses": losses, "own": own, "evaluation": evaluation}[kind](read(paths[0]))
 
 
 def filled(text):

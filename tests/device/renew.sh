@@ -14,6 +14,7 @@
 # Exit 0: every step passed. 1: one did not. 2: wrong flags, or a patch that does not apply. 3: no GPU.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$root/tests/device/timed_step.sh"
 usage="usage: renew.sh OUT [--limit SECONDS] [--patch FILE] [--seed N] [--stepscope PROGRAM] [build|receipts|tests|profile|sanitize|studies…]"
 out= limit= patch= seed=$((RANDOM * 32768 + RANDOM)) program=$root/build/release/bin/stepscope steps=()
 while [ $# -gt 0 ]; do
@@ -78,34 +79,16 @@ studies() {
   [ $? -ne 2 ] && [ $? -ne 3 ]  # slower or undecided is an answer
 }
 
-begin=$SECONDS worst=0
+worst=0
+SECONDS=0
 printf 'step\texit\tseconds\n' >"$out/results.tsv"
 for step in "${steps[@]}"; do
-  if [ -n "$limit" ] && [ $((SECONDS - begin)) -ge "$limit" ]; then
-    printf '%s\t-\t0\n' "$step" >>"$out/results.tsv"
-    worst=1
-    continue
-  fi
-  from=$SECONDS code=0
-  # In a group of its own, so that the limit ends everything that it started.
-  set -m
-  "$step" >"$out/$step.log" 2>&1 &
-  job=$!
-  set +m
-  if [ -n "$limit" ]; then
-    while kill -0 $job 2>/dev/null && [ $((SECONDS - begin)) -lt "$limit" ]; do sleep 0.2; done
-    if kill -0 $job 2>/dev/null; then
-      kill -TERM -- -$job 2>/dev/null
-      sleep 2
-      kill -KILL -- -$job 2>/dev/null
-      code=124
-    fi
-  fi
-  wait $job 2>/dev/null || [ $code = 124 ] || code=1
-  printf '%s\t%d\t%d\n' "$step" $code $((SECONDS - from)) >>"$out/results.tsv"
-  [ $code = 0 ] || { worst=1; tail -n 15 "$out/$step.log"; }
+  timed_step "$out" "$limit" "$step" && continue
+  code=$?
+  worst=1
+  [ $code = 125 ] || tail -n 15 "$out/$step.log"
   # Nothing behind a build that failed says anything.
-  [ "$step" != build ] || [ $code = 0 ] || break
+  [ "$step" != build ] || [ $code = 125 ] || break
 done
 cat "$out/results.tsv"
 exit $worst

@@ -5,7 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../in_folder.sh"
 tree=$folder/tree
 mkdir -p "$tree/tests/device" "$tree/build/release/bin" "$tree/experiments/studies" "$folder/path"
-cp "$here/renew.sh" "$here/sanitize_ops.sh" "$tree/tests/device"
+cp "$here/renew.sh" "$here/timed_step.sh" "$here/sanitize_ops.sh" "$tree/tests/device"
 stub "$folder/path/nvidia-smi" 'echo "GPU 0: made up"; [ "${TWO:-}" = "" ] || echo "GPU 1: made up"'
 stub "$folder/path/ninja" 'exit 0'
 stub "$folder/path/ctest" 'echo "$@"; exit ${CTEST:-0}'

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def python(*arguments):
 
 class Answers(unittest.TestCase):
     # Worked out from the tables of the chapters with a pocket calculator.
-    BY_HAND = {"1a": 0.866, "1b": 29.8, "1c": 0.165, "5a": 196, "5b": 10.82, "6a": 29.52, "6b": 118, "7a": 0.83}
+    BY_HAND = {"1a": 0.866, "1b": 29.8, "1c": 0.165, "5a": 196, "5b": 10.82, "6a": 25.52, "6b": 118, "7a": 0.83}
 
     def test_those_from_the_tables_are_right(self):
         self.assertEqual(set(self.BY_HAND), set(check.EXERCISES))
@@ -162,6 +163,32 @@ class Records(unittest.TestCase):
         self.assertFalse((measure.MEASURED / "adamw.json").exists())
         self.assertEqual(quietly(measure.main, ["no_such.json"])[0], 2)
 
+    def test_a_record_that_fails_does_not_stop_the_others(self):
+        for record in ("adamw.json", "grad_norm.json"):
+            (measure.MEASURED / record).unlink(missing_ok=True)
+        self.program.write_text(self.program.read_text().replace("kernels) ", "kernels) [ $2 != adamw ] || exit 4; "))
+        code, out = quietly(measure.main, ["--program", str(self.program), "adamw.json", "grad_norm.json"])
+        self.assertEqual(code, 4, out)
+        self.assertIn("exit 4; its record is not made", out)
+        self.assertEqual([(measure.MEASURED / r).exists() for r in ("adamw.json", "grad_norm.json")], [False, True])
+
+    def test_records_can_be_written_elsewhere(self):
+        before = {p.name: p.read_bytes() for p in measure.MEASURED.glob("*.json")}
+        out = self.folder / "out"
+        arguments = ["--program", str(self.program), "--out", str(out), "mixed-adamw.json", measure.UPDATE]
+        self.assertEqual(quietly(measure.main, arguments)[0], 2)  # no such folder
+        out.mkdir()
+        self.assertEqual(quietly(measure.main, arguments)[0], 0)
+        self.assertEqual(sorted(p.name for p in out.iterdir()), ["mixed-adamw.json", measure.UPDATE])
+        self.assertEqual({p.name: p.read_bytes() for p in measure.MEASURED.glob("*.json")}, before)
+
+    def test_the_oldest_rung_of_the_mixed_trainer_names_every_slot_of_the_update(self):
+        # What a rung does not name is the default, so a slot that is new changes the older rungs in silence.
+        source = (ROOT / "mixed" / "variants.cpp").read_text(encoding="utf-8")
+        of_update = set(re.findall(r'Row\{\.slot = "(\w+)",(?:(?!Row\{).)*?"optimizer/(?:adamw|grad_norm)"', source, re.S))
+        self.assertIn("masters", of_update)
+        self.assertEqual({v.split("=")[0] for v in measure.RUNGS["per_tensor"][1].split()}, of_update - {"grad_norm"})
+
     def test_a_rung_that_has_its_own_profile_is_predicted_with_its_own_ceiling(self):
         profile = json.loads((ROOT / "python" / "measured" / "profile_ours.json").read_text())
         profile["ceilings"]["copy_bytes_per_s"] = 1e12
@@ -176,6 +203,7 @@ class Records(unittest.TestCase):
         adamw, norm = measure.bytes_of_rung("bf16_gradients")
         self.assertAlmostEqual(adamw, 26.9, places=1)  # docs/study/mixed-next.md
         self.assertAlmostEqual(norm, 2.6, places=1)
+        self.assertEqual(measure.bytes_of_rung("split_moments"), (adamw - 4, norm))
 
     def test_every_record_of_kernels_was_made_by_its_command(self):
         for record, arguments in measure.KERNELS.items():
