@@ -3,7 +3,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "base/utc.h"
 #include "build_info.inc"
 #include "cli/commands.h"
+#include "cli/experiment_flags.h"
 #include "experiments/baseline/manifest.h"
 #include "experiments/baseline/results.h"
 
@@ -29,12 +29,6 @@ struct BaselineFlags {
   std::string description;
   bool json = false;
 };
-
-// The source tree that holds the baselines: the one this program was built from, unless STEPSCOPE_ROOT names another.
-fs::path source_root() {
-  const char* root = std::getenv("STEPSCOPE_ROOT");
-  return root && *root ? fs::path(root) : fs::path(kSourceDir);
-}
 
 std::vector<std::string> chosen_names(const fs::path& root, const std::string& name) {
   if (!name.empty()) {
