@@ -116,15 +116,15 @@ std::vector<std::string> fetched_sets() {
 }
 
 void fetch_set(const DataFlags& flags) {
-  const std::vector<std::string> names = gpt2::remote_set_names();
-  if (std::find(names.begin(), names.end(), flags.fetch) != names.end()) {
+  const std::vector<std::string> names = gpt2::remote_set_names(), here = gpt2::known_data_sets();
+  const auto has = [&](const std::vector<std::string>& sets) { return std::find(sets.begin(), sets.end(), flags.fetch) != sets.end(); };
+  if (has(names) || (!has(here) && gpt2::is_manifest(flags.remote.from))) {
     gpt2::FetchOptions options = flags.remote;
     options.folder = flags.text.out;
     return gpt2::fetch_remote_set(flags.fetch, options);
   }
   const std::vector<std::string> all = fetched_sets();
-  if (std::find(all.begin(), all.end(), flags.fetch) == all.end())
-    throw stepscope::InputError(fmt::format("--fetch {}: no such data set, expected {}", flags.fetch, fmt::join(all, " or ")));
+  if (!has(all)) throw stepscope::InputError(fmt::format("--fetch {}: no such data set, expected {}", flags.fetch, fmt::join(all, " or ")));
   if (flags.remote.shards || !flags.remote.from.empty())
     throw stepscope::InputError(
         fmt::format("{}: expected --fetch {} with it", flags.remote.shards ? "--shards" : "--from", fmt::join(names, " or ")));

@@ -316,7 +316,7 @@ class Fetcher {
 
   [[noreturn]] void judge(const RemoteFile& f, const fs::path& part, int exit_code, const std::string& http,
                           const std::string& said) const {
-    constexpr int kHttpError = 22, kNoRanges = 33, kWriteError = 23;
+    constexpr int kBadAddress = 3, kHttpError = 22, kNoRanges = 33, kWriteError = 23;
     const std::string why = fmt::format("curl exit {}{}{}", exit_code, http.empty() || http == "000" ? "" : ", HTTP " + http,
                                         said.empty() ? "" : " (" + said + ")");
     if (exit_code == kNoRanges || http == "416") {  // the part cannot be continued here
@@ -324,7 +324,7 @@ class Fetcher {
       throw Transient(why + "; starting over");
     }
     const bool servers_fault = http == "429" || http == "408" || http.starts_with('5');
-    if ((exit_code == kHttpError && !servers_fault) || exit_code == kWriteError) {
+    if ((exit_code == kHttpError && !servers_fault) || exit_code == kWriteError || exit_code == kBadAddress) {
       throw MachineError(fmt::format("{}: {}. Or put the file there by hand, as {}", f.url, why, final_path(f).string()));
     }
     throw Transient(why);

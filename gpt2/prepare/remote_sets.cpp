@@ -21,6 +21,11 @@ using stepscope::InputError;
 
 constexpr const char* kSchema = "stepscope.set/1";
 
+bool is_address(const std::string& text) { return text.starts_with("https://") || text.starts_with("http://"); }
+std::string below(const std::string& address, const std::string& name) {
+  return address + (address.empty() || address.ends_with('/') ? "" : "/") + name;
+}
+
 class ManifestReader {
  public:
   ManifestReader(std::string_view text, std::string source) : source_(std::move(source)) {
@@ -68,7 +73,7 @@ class ManifestReader {
                                    [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-'; });
     if (!plain || f.name[0] == '.' || f.name[0] == '-' || f.name == "fetched.json")
       fail(fmt::format("\"{}name\" is \"{}\"", where, f.name), "a plain file name of letters, digits, '.', '_' and '-'");
-    f.url = entry.contains("url") ? text(entry, where, "url") : base + f.name;
+    f.url = entry.contains("url") ? text(entry, where, "url") : below(base, f.name);
     check_address(f.url, fmt::format("{}url", where));
     if (const auto bytes = entry.find("bytes"); bytes != entry.end()) {
       if (!bytes->is_number_unsigned() || *bytes == 0 || bytes->get<uint64_t>() > (uint64_t{1} << 50))
@@ -87,17 +92,13 @@ class ManifestReader {
       fail(fmt::format("\"{}\" is \"{}\"", where, url), "an address that begins with https:// or http://, from \"base\" or \"url\"");
   }
 
- public:
-  static bool is_address(const std::string& text) { return text.starts_with("https://") || text.starts_with("http://"); }
-
- private:
   std::string source_;
   json doc_;
 };
 
 // The set as asked for: mirrored, and cut to so many training files.
 SetManifest settled(const std::string& name, const FetchOptions& o) {
-  if (!o.from.empty() && !ManifestReader::is_address(o.from)) {
+  if (is_manifest(o.from)) {
     const MappedFile file(o.from);
     SetManifest m = parse_set_manifest(file.text(), o.from);
     if (m.name != name) throw InputError(fmt::format("--from {}: the manifest of {}, expected one of {}", o.from, m.name, name));
@@ -105,7 +106,7 @@ SetManifest settled(const std::string& name, const FetchOptions& o) {
   }
   SetManifest m = parse_set_manifest(set_manifest(name), "sets/" + name + ".json");
   if (!o.from.empty())
-    for (RemoteFile& f : m.files) f.url = o.from + (o.from.ends_with('/') ? "" : "/") + f.name;
+    for (RemoteFile& f : m.files) f.url = below(o.from, f.name);
   return m;
 }
 
@@ -116,11 +117,11 @@ void cut_to_shards(SetManifest& m, const std::optional<int64_t>& shards) {
     if (shards) throw InputError(fmt::format("--shards {}: {} is fetched whole, expected no --shards", *shards, m.name));
     return;
   }
-  const int64_t all = std::count_if(m.files.begin(), m.files.end(), for_training), wanted = shards.value_or(1);
+  const int64_t all = std::count_if(m.files.begin(), m.files.end(), for_training), wanted = shards.value_or(std::min<int64_t>(1, all));
   if (wanted > all) throw InputError(fmt::format("--shards {}: {} has {} files for training", wanted, m.name, all));
   int64_t seen = 0;
   std::erase_if(m.files, [&](const RemoteFile& f) { return for_training(f) && ++seen > wanted; });
-  fmt::print(stderr, "{}: {} of {} files for training (--shards N fetches more)\n", m.name, wanted, all);
+  if (all > 0) fmt::print(stderr, "{}: {} of {} files for training (--shards N fetches more)\n", m.name, wanted, all);
 }
 
 // Also without a hash a shard can be told from a page of an error, and from half of itself.
@@ -130,6 +131,8 @@ void check_shard(const std::filesystem::path& path, const std::string& name) {
 }
 
 }  // namespace
+
+bool is_manifest(const std::string& from) { return !from.empty() && !is_address(from); }
 
 SetManifest parse_set_manifest(std::string_view text, const std::string& source) { return ManifestReader(text, source).read(); }
 

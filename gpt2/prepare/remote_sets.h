@@ -25,6 +25,8 @@ struct FetchOptions {
   std::string from;               // mirror: an address that holds the files under their names, or a manifest file
   int64_t jobs = 4, retries = 5;
 };
+// Whether this value of --from is a manifest file, which may be of a set that nobody here knows.
+bool is_manifest(const std::string& from);
 // Fetches, checks and prints what is there to train with. Throws what download_files does.
 void fetch_remote_set(const std::string& name, const FetchOptions& options);
 

@@ -320,6 +320,41 @@ TEST(FetchSets, fineweb_has_a_hash_for_every_file_and_as_many_tokens_as_its_read
   EXPECT_EQ(training_tokens, 10'255'324'043u);
 }
 
+TEST_F(FetchCli, a_set_of_ones_own_is_fetched_by_the_name_of_its_manifest) {
+  std::string base = address("ok");
+  base.pop_back();  // as most people write an address
+  const json mine{{"schema", "stepscope.set/1"},
+                  {"name", "mine"},
+                  {"form", "token_shards"},
+                  {"base", base},
+                  {"files", {entry("fineweb_val_000000.bin")}}};
+  write_manifest(mine);
+  const std::string from = " --from " + file("set.json") + " --retries 0 --out " + file("out");
+  const Outcome o = stepscope("data --fetch mine" + from);
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(visible(), ElementsAre("fetched.json", "fineweb_val_000000.bin"));
+  EXPECT_TRUE(same("fineweb_val_000000.bin"));
+  EXPECT_THAT(o.err, Not(HasSubstr("for training"))) << "no file of it is named so";
+  const Outcome other = stepscope("data --fetch other" + from);
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("the manifest of mine, expected one of other"));
+  const Outcome shards = stepscope("data --fetch mine --shards 2" + from);
+  EXPECT_EQ(shards.exit_code, 2);
+  EXPECT_THAT(shards.err, HasSubstr("--shards 2: mine has 0 files for training"));
+}
+
+TEST_F(FetchCli, an_address_that_is_none_is_not_tried_again) {
+  json j{{"schema", "stepscope.set/1"},
+         {"name", "fineweb"},
+         {"form", "token_shards"},
+         {"base", "http://127.0.0.1:port/"},
+         {"files", {entry("fineweb_train_000001.bin")}}};
+  write_manifest(j);
+  const Outcome o = fetch("--retries 3");
+  EXPECT_EQ(o.exit_code, 3);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("http://127.0.0.1:port/fineweb_train_000001.bin: curl exit 3"), Not(HasSubstr("trying again"))));
+}
+
 TEST_F(FetchCli, bad_manifests_name_the_member) {
   const json good{{"schema", "stepscope.set/1"},
                   {"name", "fineweb"},

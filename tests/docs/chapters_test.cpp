@@ -46,7 +46,7 @@ std::vector<Block> blocks_of(std::istream& page) {
 // that its flags exist.
 bool needs_no_gpu(const std::string& line) {
   static const std::regex here(
-      R"(\./stepscope (report|diff python/|ingest|experiment (check|resample|run --a)|.*--trainer reference).*|(python3|c\+\+) .*|build/softmax)");
+      R"(\./stepscope (report|diff python/|ingest|experiment (check|resample|run --a)|.*--trainer reference).*|(python3|c\+\+) .*|build/softmax|mkdir -p build)");
   return std::regex_match(line, here);
 }
 
@@ -68,12 +68,13 @@ fs::path root_of_a_reader() {
     fs::create_directories((folder / part).parent_path());
     fs::copy(source / part, folder / part, fs::copy_options::recursive);
   }
-  fs::create_directories(folder / "build");
   return folder;
 }
 
 Outcome run(const fs::path& folder, const std::string& line) {
-  const std::string inside = line.starts_with("./stepscope ") ? stepscope_program() + line.substr(11) : line;
+  const bool ours = line.starts_with("./stepscope ");
+  if (ours) fs::create_directories(folder / "build");  // as the launcher does
+  const std::string inside = ours ? stepscope_program() + line.substr(11) : line;
   const fs::path script = folder / "line.sh";
   std::ofstream(script) << "cd '" << folder.string() << "'\nexport STEPSCOPE_ROOT='" << folder.string()
                         << "' CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=2\n(" << inside << ") >out 2>err </dev/null\n";

@@ -299,8 +299,9 @@ void write_eval_set(const fs::path& file) {
 
 // One question of HellaSwag's form and one of MMLU's, two documents, and the logs of two runs.
 void write_texts_of_lines(const fs::path& folder) {
-  std::ofstream(folder / "hellaswag_val.jsonl") << R"({"ctx": "the cat", "label": 1, "endings": ["a", "an", "the", "hat"]})"
-                                                << "\n";
+  for (const char* name : {"hellaswag_val.jsonl", "questions.jsonl"})
+    std::ofstream(folder / name) << R"({"ctx": "the cat", "label": 1, "endings": ["a", "an", "the", "hat"]})"
+                                 << "\n";
   std::ofstream(folder / "abstract_algebra_test.csv") << "the cat,a,an,the,hat,B\n";
   std::ofstream(folder / "stories.jsonl") << R"({"text": "the cat"})"
                                           << "\n"
