@@ -79,11 +79,11 @@ inline constexpr double kNoiseFactor = 2.5;
 // Where a few logits carry the whole error of a row or column: F(3, 6) is beyond 50 once in 10,000.
 inline constexpr double kFewPartsFactor = 5;
 
-// A row whose terms cancel loses more than the tensor does, and as much more of what sums round as of what the draws round. So where the draws'
-// worst row is far worse than their norm, the floor of rows is higher too: twice as far above the tensor's, because the worst row of one draw is
-// not that of another, and of a trainer that is right not that of either. At most four times what slice_factor gives. (fp32, d12 at T = 1024: the worst of 27,648 rows of
-// qkvw loses 11 times what the tensor loses in a draw of 23 bits and 9 in one of 20; an H200 had 2.16e-5 where 8 times a floor of 2e-6 were
-// allowed, seed 840747842.)
+// A row whose terms cancel loses more than the tensor does, and as much more of what sums round as of what the draws round. So where
+// the draws' worst row is far worse than their norm, the floor of rows is higher too: twice as far above the tensor's, because the worst
+// row of one draw is not that of another, nor that of a trainer. At most four times what slice_factor gives.
+// (fp32, d12 at T = 1024: the worst of 27,648 rows of qkvw loses 11 times what the tensor loses in a draw of 23 bits and 9 in one of 20;
+// an H200 had 2.16e-5 where 8 times a floor of 2e-6 were allowed, seed 840747842.)
 inline constexpr double kUnlikeDraw = 2, kMostOfSlices = 4;
 
 // Limits on a tensor: the noise factor on what the draws lost, and never below `floor` (what the sums lose that no
