@@ -37,4 +37,4 @@ echo
 echo "wall seconds of the dearest files (all jobs at once, so a file's own time is at most this):"
 for log in build/*/.ninja_log; do
   awk -F'\t' '!/^#/ { seconds[$4] = ($2 - $1) / 1000 } END { for (f in seconds) printf "%8.1f  %s\n", seconds[f], f }' "$log"
-done | sort -rn | head -10
+done | sort -rn | awk 'NR <= 10'
