@@ -117,29 +117,26 @@ void print_beside(const profiler::LinkCeilings& links) {
 // Which to measure, and why not the others of a host with GPUs.
 std::vector<std::string> communicators_of(const LinkSweepFlags& f, [[maybe_unused]] RankSession& session) {
   if (f.communicator != "auto") return {f.communicator};
-  std::vector<std::string> words;
-  const auto take = [&](const char* word, [[maybe_unused]] const std::function<void()>& must) {
 #ifdef STEPSCOPE_WITH_CUDA
+  std::vector<std::string> words;
+  const auto take = [&](const char* word, const std::function<void()>& must) {
     try {
       dist::agree(&session.channel(), must);
+      words.emplace_back(word);
     } catch (const dist::RankFailure& e) {  // the same on all ranks
       if (session.is_first()) fmt::print(stderr, "stepscope: {} is not measured: {}\n", word, e.what());
-      return;
     }
-#endif
-    words.emplace_back(word);
   };
-#ifdef STEPSCOPE_WITH_CUDA
   take("peer", [&] {
     if (const auto why = dist::why_no_peer(session.world())) throw MachineError(*why);
   });
   take("nccl", [] {
     if (const auto why = dist::why_no_nccl()) throw MachineError(*why);
   });
-#else
-  take("nccl", [] {});
-#endif
   return words;
+#else
+  return {"nccl"};  // connect() says that this build has none
+#endif
 }
 
 // Every rank measures; the first one keeps and shows what it saw.

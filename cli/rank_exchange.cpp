@@ -64,7 +64,6 @@ profiler::ExchangePlan exchange_of(const profiler::ProfileDocument& d, const Ran
   o.ranks = ranks;
   o.tokens = std::max<int64_t>(1, std::llround(rows));
   o.row_bytes = model.channels * row_value;
-  o.layers = model.layers;
   return profiler::exchange_plan(buckets, o);
 }
 

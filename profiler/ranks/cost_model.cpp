@@ -23,6 +23,13 @@ const std::set<std::string> kProducts{"qkv", "attention", "attproj", "mlp_up", "
 
 double sum(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
 
+// The forward and the backward pass, whose work grows with the tokens; the norm's and the update's does not.
+void scale_passes(StepParts& p, double factor) {
+  for (double* ns : {&p.embed_ns, &p.loss_ns, &p.head_ns, &p.embed_backward_ns}) *ns *= factor;
+  for (std::vector<double>* layers : {&p.forward_layer_ns, &p.backward_layer_ns})
+    for (double& ns : *layers) ns *= factor;
+}
+
 // Device time is of traced steps; the step that people wait for is the untraced one. What it has more is `rest`; where it is shorter, tracing
 // made every piece longer by the same part.
 void fit_to_step(StepParts& p, double step_ns) {
@@ -32,9 +39,9 @@ void fit_to_step(StepParts& p, double step_ns) {
     return;
   }
   const double factor = step_ns / pieces;
-  for (double* ns : {&p.embed_ns, &p.loss_ns, &p.head_ns, &p.embed_backward_ns, &p.norm_ns, &p.update_ns}) *ns *= factor;
-  for (std::vector<double>* layers : {&p.forward_layer_ns, &p.backward_layer_ns})
-    for (double& ns : *layers) ns *= factor;
+  scale_passes(p, factor);
+  p.norm_ns *= factor;
+  p.update_ns *= factor;
 }
 
 // The deviation of a normal distribution with these quartiles, so that a few steps that something else held up do not count.
@@ -227,9 +234,7 @@ StepParts step_parts(const ProfileDocument& d) {
 
 StepParts scaled(const StepParts& parts, double scale) {
   StepParts p = parts;
-  for (double* ns : {&p.embed_ns, &p.loss_ns, &p.head_ns, &p.embed_backward_ns}) *ns *= scale;
-  for (std::vector<double>* layers : {&p.forward_layer_ns, &p.backward_layer_ns})
-    for (double& ns : *layers) ns *= scale;
+  scale_passes(p, scale);
   p.tokens *= scale;
   p.rows *= scale;
   p.jitter_ns *= scale;

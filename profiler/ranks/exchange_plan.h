@@ -44,7 +44,6 @@ struct ExchangeOptions {
   int64_t ranks = 1;
   int64_t tokens = 0;     // of one rank's micro-batch
   int64_t row_bytes = 0;  // of a gathered row
-  int64_t layers = 0;
 };
 
 // Of one rank: nothing. Throws stepscope::InputError for a communication that is not known, or that cannot gather rows. `buckets` in the order

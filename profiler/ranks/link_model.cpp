@@ -63,6 +63,21 @@ double on_line(const LinkLine& line, double moved) {
   return line.latency_ns + (line.bus_bytes_per_s > 0 ? moved / line.bus_bytes_per_s * 1e9 : 0);
 }
 
+struct Neighbours {
+  double below = 0, above = 0;  // the values; equal where one key is the nearest
+  double share = 0;             // from below to above
+};
+
+// Where `x` lies among the keys, along their logarithms; the nearest value outside of them. Not empty.
+Neighbours neighbours(const std::map<int64_t, double>& values, int64_t x) {
+  const auto above = values.lower_bound(x);
+  if (above == values.end()) return {values.rbegin()->second, values.rbegin()->second, 0};
+  if (above->first == x || above == values.begin()) return {above->second, above->second, 0};
+  const auto below = std::prev(above);
+  const auto log_of = [](int64_t n) { return std::log(static_cast<double>(std::max<int64_t>(n, 1))); };  // no rows: 0
+  return {below->second, above->second, (log_of(x) - log_of(below->first)) / (log_of(above->first) - log_of(below->first))};
+}
+
 }  // namespace
 
 double predicted_ns(const LinkFit& fit, int64_t bytes) {
@@ -108,26 +123,18 @@ std::optional<double> measured_ns(const LinkCeilings& links, const std::string& 
   for (const LinkPoint& p : links.points)
     if (p.communicator == communicator && p.kind == kind && p.type == type && p.ranks == ranks && p.time_ns > 0) times[p.bytes] = p.time_ns;
   if (times.empty() || bytes <= 0) return std::nullopt;
-  const auto above = times.lower_bound(bytes);
-  if (above == times.end()) return times.rbegin()->second * static_cast<double>(bytes) / static_cast<double>(times.rbegin()->first);
-  if (above->first == bytes || above == times.begin()) return above->second;
-  const auto below = std::prev(above);
-  const double share = std::log(static_cast<double>(bytes) / static_cast<double>(below->first)) /
-                       std::log(static_cast<double>(above->first) / static_cast<double>(below->first));
-  return std::exp(std::log(below->second) + share * (std::log(above->second) - std::log(below->second)));
+  const auto& [largest, largest_ns] = *times.rbegin();
+  if (bytes > largest) return largest_ns * static_cast<double>(bytes) / static_cast<double>(largest);
+  const Neighbours n = neighbours(times, bytes);
+  if (n.share == 0) return n.below;  // exactly as it was measured
+  return std::exp(std::log(n.below) + n.share * (std::log(n.above) - std::log(n.below)));
 }
 
 namespace {
 
-// Where `x` lies among the keys, along their logarithms; the nearest value outside of them. Not empty.
 double along_logarithms(const std::map<int64_t, double>& values, int64_t x) {
-  const auto above = values.lower_bound(x);
-  if (above == values.end()) return values.rbegin()->second;
-  if (above->first == x || above == values.begin()) return above->second;
-  const auto below = std::prev(above);
-  const auto log_of = [](int64_t n) { return std::log(static_cast<double>(std::max<int64_t>(n, 1))); };
-  const double share = (log_of(x) - log_of(below->first)) / (log_of(above->first) - log_of(below->first));
-  return below->second + share * (above->second - below->second);
+  const Neighbours n = neighbours(values, x);
+  return n.below + n.share * (n.above - n.below);
 }
 
 using OfPoint = double (*)(const BesidePoint&);

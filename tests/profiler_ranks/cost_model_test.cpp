@@ -39,7 +39,6 @@ ExchangePlan plan(const std::string& communication, int64_t ranks = 2, bool gath
   o.ranks = ranks;
   o.tokens = 1000;
   o.row_bytes = 3072;
-  o.layers = 4;
   return exchange_plan(buckets(), o);
 }
 ExchangePlan overlapped(int64_t ranks = 2) { return plan("all_reduce_overlapped", ranks); }

@@ -36,7 +36,6 @@ ExchangeOptions of(const std::string& communication, bool gathered_rows = false)
   o.ranks = 2;
   o.tokens = 1'000'000;
   o.row_bytes = 4;
-  o.layers = 3;
   return o;
 }
 

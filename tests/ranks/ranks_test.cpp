@@ -89,19 +89,20 @@ void expect_replicas(const std::vector<RankState>& ranks) {
   for (size_t r = 1; r < ranks.size(); ++r) expect_same(ranks[0], ranks[r], "rank 0 and rank " + std::to_string(r));
 }
 
+std::vector<float> tensor_of(const std::vector<float>& all, const gpt2::TensorSpan& s) {
+  return std::vector<float>(all.begin() + s.offset, all.begin() + s.offset + s.size);
+}
+
 // Tensor by tensor, so that a lost bias is not hidden by wte. The sums of two micro-batches differ in order alone: wte's gradient, to
 // which the classifier and the embedding add, and the kernels that add into what is there.
 void expect_close(const RankState& got, const RankState& want, double limit, const std::string& which) {
   const gpt2::TensorLayout layout = gpt2::tensor_layout(test_model());
-  const auto cut = [](const std::vector<float>& v, const gpt2::TensorSpan& s) {
-    return std::vector<float>(v.begin() + s.offset, v.begin() + s.offset + s.size);
-  };
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     const gpt2::TensorSpan& s = layout[row.id];
-    EXPECT_LE(relative_error(cut(got.gradients, s), cut(want.gradients, s)), limit) << which << ", gradient of " << row.name;
-    EXPECT_LE(relative_error(cut(got.adam_m, s), cut(want.adam_m, s)), limit) << which << ", m of " << row.name;
-    EXPECT_LE(relative_error(cut(got.adam_v, s), cut(want.adam_v, s)), limit) << which << ", v of " << row.name;
-    EXPECT_LE(relative_error(cut(got.parameters, s), cut(want.parameters, s)), limit) << which << ", " << row.name;
+    EXPECT_LE(relative_error(tensor_of(got.gradients, s), tensor_of(want.gradients, s)), limit) << which << ", gradient of " << row.name;
+    EXPECT_LE(relative_error(tensor_of(got.adam_m, s), tensor_of(want.adam_m, s)), limit) << which << ", m of " << row.name;
+    EXPECT_LE(relative_error(tensor_of(got.adam_v, s), tensor_of(want.adam_v, s)), limit) << which << ", v of " << row.name;
+    EXPECT_LE(relative_error(tensor_of(got.parameters, s), tensor_of(want.parameters, s)), limit) << which << ", " << row.name;
   }
   for (size_t i = 0; i < want.losses.size(); ++i) EXPECT_NEAR(got.losses[i], want.losses[i], limit * want.losses[i]) << which;
   for (size_t i = 0; i < want.norms.size(); ++i) EXPECT_NEAR(got.norms[i], want.norms[i], limit * want.norms[i]) << which;
@@ -320,10 +321,8 @@ TEST_P(Ranks, RowsInBf16ChangeTheEmbeddingsGradientsAlone) {
       expect_replicas(all[i + 1]);
       expect_same(all[i + 1][0], all[1][0], name_of(jobs[i + 1]));
       for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
-        const auto cut = [&](const std::vector<float>& v) {
-          return std::vector<float>(v.begin() + layout[row.id].offset, v.begin() + layout[row.id].offset + layout[row.id].size);
-        };
-        const double error = relative_error(cut(all[i + 1][0].gradients), cut(all[i][0].gradients));
+        const double error =
+            relative_error(tensor_of(all[i + 1][0].gradients, layout[row.id]), tensor_of(all[i][0].gradients, layout[row.id]));
         if (row.id == gpt2::Tensor::wte || row.id == gpt2::Tensor::wpe) {
           EXPECT_GT(error, 1e-5) << row.name << ", " << name_of(jobs[i + 1]);
           EXPECT_LT(error, 2e-3) << row.name << ", " << name_of(jobs[i + 1]);
@@ -458,12 +457,9 @@ TEST_P(Ranks, GradientsOfTheMatricesTravelInBf16) {
     const RankState &wide = all[i][0], &narrow = all[i + 1][0];
     expect_replicas(all[i + 1]);
     for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
-      const auto cut = [&](const std::vector<float>& v) {
-        return std::vector<float>(v.begin() + layout[row.id].offset, v.begin() + layout[row.id].offset + layout[row.id].size);
-      };
       const bool matrix = row.id == gpt2::Tensor::qkvw || row.id == gpt2::Tensor::attprojw || row.id == gpt2::Tensor::fcw ||
                           row.id == gpt2::Tensor::fcprojw;
-      const double error = relative_error(cut(narrow.gradients), cut(wide.gradients));
+      const double error = relative_error(tensor_of(narrow.gradients, layout[row.id]), tensor_of(wide.gradients, layout[row.id]));
       if (matrix) {
         EXPECT_GT(error, 1e-4) << row.name << ", " << name_of(jobs[i + 1]);
         EXPECT_LT(error, 4e-3) << row.name << ", " << name_of(jobs[i + 1]);
