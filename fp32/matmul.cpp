@@ -6,53 +6,13 @@
 #include <string>
 
 #include "base/errors.h"
+#include "gpt2/cuda/cublaslt.h"
 #include "gpt2/ops/elementwise.cuh"
 
 namespace fp32 {
 namespace {
 
-// Owner of a cuBLASLt object made by `Create` and destroyed by `Destroy`.
-template <class Handle, auto Destroy>
-struct Owned {
-  Handle handle = nullptr;
-  Owned() = default;
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() {
-    if (handle != nullptr) STEPSCOPE_CUDA_CHECK_NOEXCEPT(Destroy(handle));
-  }
-};
-using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-
-template <class T>
-void set(const Description& d, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  STEPSCOPE_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d.handle, attribute, &value, sizeof(value)));
-}
-template <class T>
-void set(const Preference& p, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
-  STEPSCOPE_CUDA_CHECK(cublasLtMatmulPreferenceSetAttribute(p.handle, attribute, &value, sizeof(value)));
-}
-
-// Column-major rows x columns, `batch` of them `stride` elements apart.
-void create(Layout& layout, int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride) {
-  STEPSCOPE_CUDA_CHECK(
-      cublasLtMatrixLayoutCreate(&layout.handle, CUDA_R_32F, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
-  if (batch == 1) return;
-  const auto count = static_cast<int32_t>(batch);
-  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
-  STEPSCOPE_CUDA_CHECK(
-      cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
-}
-
-// The largest power of two, up to 256, that divides the address: what the library may assume of it. It assumes 256 unless told.
-uint32_t alignment_bytes(const void* p) {
-  const auto address = reinterpret_cast<uintptr_t>(p);
-  uint32_t bytes = 256;
-  while (address % bytes != 0) bytes /= 2;
-  return bytes;
-}
+using namespace gpt2::cuda::lt;
 
 }  // namespace
 
@@ -110,9 +70,9 @@ MatmulEngine::Plan& MatmulEngine::plan(const Gemm& g) {
     set(fresh->description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(fresh->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
   }
-  create(fresh->b, g.transpose_b ? g.k : g.n, g.transpose_b ? g.n : g.k, g.ldb, g.batch, g.stride_b);
-  create(fresh->a, g.transpose_a ? g.m : g.k, g.transpose_a ? g.k : g.m, g.lda, g.batch, g.stride_a);
-  create(fresh->c, g.n, g.m, g.ldc, g.batch, g.stride_c);
+  create(fresh->b, CUDA_R_32F, g.transpose_b ? g.k : g.n, g.transpose_b ? g.n : g.k, g.ldb, g.batch, g.stride_b);
+  create(fresh->a, CUDA_R_32F, g.transpose_a ? g.m : g.k, g.transpose_a ? g.k : g.m, g.lda, g.batch, g.stride_a);
+  create(fresh->c, CUDA_R_32F, g.n, g.m, g.ldc, g.batch, g.stride_c);
 
   Preference preference;
   STEPSCOPE_CUDA_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));

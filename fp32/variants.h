@@ -19,9 +19,9 @@ using gpt2::ops::Communication;
 using gpt2::ops::GradientReduction;
 using gpt2::ops::LayernormBackward;
 using gpt2::ops::LayernormForward;
-using gpt2::ops::LinearForward;
 using gpt2::ops::ZeroGrad;
 
+enum class LinearForward { bias_epilogue, bias_kernel };
 enum class AttentionForward { unfused_causal_blocks, unfused, flash };
 enum class AttentionBackward { unfused_causal_blocks, unfused, flash };
 

@@ -9,6 +9,7 @@
 
 #include "base/counter_error.h"
 #include "base/errors.h"
+#include "gpt2/cuda/cublaslt.h"
 #include "gpt2/ops/column_sums.cuh"
 #include "gpt2/ops/elementwise.cuh"
 #include "mixed/product_choice.h"
@@ -17,49 +18,9 @@
 namespace mixed {
 namespace {
 
-// Owner of a cuBLASLt object made by `Create` and destroyed by `Destroy`.
-template <class Handle, auto Destroy>
-struct Owned {
-  Handle handle = nullptr;
-  Owned() = default;
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() {
-    if (handle != nullptr) STEPSCOPE_CUDA_CHECK_NOEXCEPT(Destroy(handle));
-  }
-};
-using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-
-template <class T>
-void set(const Description& d, cublasLtMatmulDescAttributes_t attribute, const T& value) {
-  STEPSCOPE_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d.handle, attribute, &value, sizeof(value)));
-}
-template <class T>
-void set(const Preference& p, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
-  STEPSCOPE_CUDA_CHECK(cublasLtMatmulPreferenceSetAttribute(p.handle, attribute, &value, sizeof(value)));
-}
+using namespace gpt2::cuda::lt;
 
 cudaDataType type_of(Storage storage) { return storage == Storage::as_bf16 ? CUDA_R_16BF : CUDA_R_32F; }
-
-// Column-major rows x columns, `batch` of them `stride` elements apart.
-void create(Layout& layout, cudaDataType type, int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride) {
-  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutCreate(&layout.handle, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld));
-  if (batch == 1) return;
-  const auto count = static_cast<int32_t>(batch);
-  STEPSCOPE_CUDA_CHECK(cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
-  STEPSCOPE_CUDA_CHECK(
-      cublasLtMatrixLayoutSetAttribute(layout.handle, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
-}
-
-// The largest power of two, up to 256, that divides the address: what the library may assume of it. It assumes 256 unless told.
-uint32_t alignment_bytes(const void* p) {
-  const auto address = reinterpret_cast<uintptr_t>(p);
-  uint32_t bytes = 256;
-  while (address % bytes != 0) bytes /= 2;
-  return bytes;
-}
 
 const void* addend_of(const Gemm& g) { return g.addend != nullptr ? g.addend : g.c; }
 

@@ -64,24 +64,14 @@ int64_t moment_bytes(Moments moments, int64_t parameters) {
 }
 
 // Of a value of the residual stream beside what the backward pass has of it, which is the whole value where that is bf16.
-int64_t beside_rounded(ResidualStream stream) {
-  switch (stream) {
-    case ResidualStream::split:
+template <class Form>
+int64_t beside_rounded(Form form) {
+  switch (form) {
+    case Form::split:
       return kLowByte;
-    case ResidualStream::as_fp32:
+    case Form::as_fp32:
       return kFloat;
-    case ResidualStream::as_bf16:
-      break;
-  }
-  return 0;
-}
-int64_t beside_rounded(ResidualGradient gradient) {
-  switch (gradient) {
-    case ResidualGradient::split:
-      return kLowByte;
-    case ResidualGradient::as_fp32:
-      return kFloat;
-    case ResidualGradient::as_bf16:
+    case Form::as_bf16:
       break;
   }
   return 0;
@@ -89,15 +79,7 @@ int64_t beside_rounded(ResidualGradient gradient) {
 
 // Of a value in the rows that ranks gather, where a split one is joined.
 int64_t gathered_value_bytes(EmbeddingExchange exchange, ResidualGradient gradient) {
-  if (exchange == EmbeddingExchange::gathered_bf16_rows) return kBf16;
-  switch (gradient) {
-    case ResidualGradient::split:
-    case ResidualGradient::as_fp32:
-      return kFloat;
-    case ResidualGradient::as_bf16:
-      break;
-  }
-  return kBf16;
+  return exchange == EmbeddingExchange::gathered_bf16_rows || gradient == ResidualGradient::as_bf16 ? kBf16 : kFloat;
 }
 
 bool searches_plans(const VariantChoice& variants) {

@@ -125,6 +125,8 @@ class Model : public gpt2::ops::StepModel {
   using Take = std::function<void(const float* from, int64_t held, int64_t arena, int64_t count)>;
   void read_in_pieces(std::span<float> values, gpt2::State which, const Bring& bring);
   void write_in_pieces(std::span<const float> values, gpt2::State which, const Take& take);
+  // All parameters' numbers, as many at a time as staging memory holds; host-synchronous.
+  void in_pieces(const std::function<void(float* staging, int64_t first, int64_t count)>& use);
   bf16* narrow_gradient(gpt2::Tensor t, int64_t layer) const { return narrow_gradients_.data() + gradient_offset(t, layer); }
   // Where gradient_arenas_ is set.
   gpt2::ops::GradientArenas gradients_in_arenas() const { return {gradients_.data(), narrow_gradients_.data(), *gradient_arenas_}; }

@@ -75,34 +75,33 @@ void Model::zero_split_masters() {
 }
 
 // One rank has room for them where only steps have something.
+void Model::in_pieces(const std::function<void(float* staging, int64_t first, int64_t count)>& use) {
+  auto* staging = reinterpret_cast<float*>(activations_.data());
+  const int64_t most = activations_.bytes() / static_cast<int64_t>(sizeof(float)) / 8 * 8;  // eight share a byte of masters_up_
+  for (int64_t first = 0; first < plan_.parameter_count; first += most) use(staging, first, std::min(most, plan_.parameter_count - first));
+  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
 void Model::read_in_pieces(std::span<float> values, gpt2::State which, const Bring& bring) {
   if (exchange_)
     return exchange_->read(values, held(which),
                            [&](float* to, const ops::GradientExchange::Stretch& s) { bring(to, s.held, s.arena, s.count); });
-  auto* staging = reinterpret_cast<float*>(activations_.data());
-  const int64_t most = activations_.bytes() / static_cast<int64_t>(sizeof(float)) / 8 * 8;  // eight share a byte of masters_up_
-  for (int64_t first = 0; first < plan_.parameter_count; first += most) {
-    const int64_t count = std::min(most, plan_.parameter_count - first);
+  in_pieces([&](float* staging, int64_t first, int64_t count) {
     bring(staging, first, first, count);
     STEPSCOPE_CUDA_CHECK(
         cudaMemcpyAsync(values.data() + first, staging, static_cast<size_t>(count) * sizeof(float), cudaMemcpyDeviceToHost, stream_));
-  }
-  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  });
 }
 
 void Model::write_in_pieces(std::span<const float> values, gpt2::State which, const Take& take) {
   if (exchange_)
     return exchange_->write(values, held(which),
                             [&](const float* from, const ops::GradientExchange::Stretch& s) { take(from, s.held, s.arena, s.count); });
-  auto* staging = reinterpret_cast<float*>(activations_.data());
-  const int64_t most = activations_.bytes() / static_cast<int64_t>(sizeof(float)) / 8 * 8;
-  for (int64_t first = 0; first < plan_.parameter_count; first += most) {
-    const int64_t count = std::min(most, plan_.parameter_count - first);
+  in_pieces([&](float* staging, int64_t first, int64_t count) {
     STEPSCOPE_CUDA_CHECK(
         cudaMemcpyAsync(staging, values.data() + first, static_cast<size_t>(count) * sizeof(float), cudaMemcpyHostToDevice, stream_));
     take(staging, first, first, count);
-  }
-  STEPSCOPE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  });
 }
 
 void Model::read_split_masters(std::span<float> values) {

@@ -21,13 +21,13 @@ using gpt2::ops::ExchangeStart;
 using gpt2::ops::GradientReduction;
 using gpt2::ops::LayernormBackward;
 using gpt2::ops::LayernormForward;
-using gpt2::ops::LinearForward;
 using gpt2::ops::ZeroGrad;
 
 enum class ResidualStream { split, as_fp32, as_bf16 };
 enum class ResidualGradient { split, as_fp32, as_bf16 };
 enum class Residual { fused_layernorm, separate, matmul_epilogue };
 enum class BiasGradient { softmax_identities, attention_fold, layernorm_fold, column_sums, matmul_epilogue };
+enum class LinearForward { bias_epilogue, bias_kernel };  // the launcher is in matmul.cpp
 enum class LmHead { hopper, logits };
 enum class Gelu { hopper, matmul_epilogue, kernel };
 enum class AttentionForward { hopper, cudnn, flash, unfused };

@@ -6,7 +6,6 @@ namespace gpt2::ops {
 
 enum class LayernormForward { warp_per_row, block_per_row };
 enum class LayernormBackward { fused_rows, separate_columns };
-enum class LinearForward { bias_epilogue, bias_kernel };
 enum class Classifier { two_pass, one_read };
 enum class ZeroGrad { overwrite, memset };
 enum class AdamWKernel { all_tensors, per_tensor };
