@@ -219,15 +219,27 @@ template <class Parameters, class Moments>
 void GradientExchange::update(Rounding rounding, const Parameters& parameters, const Moments& moments, const BlockGradients& gradients,
                               const StepStats* stats, const StepScalars* scalars) {
   const auto update_blocks = [&](int64_t first, int64_t count) {
+    if (count == 0) return;
     const OpRange range(Pass::optimizer, kNoLayer, Op::adamw);
     adamw_blocks(rounding, behind(parameters, first * kBlock), behind(moments, first * kBlock), gradients, blocks_.data() + first, count,
                  scalars, &stats->clip_scale, stream_);
   };
-  if (!plan_.divides_the_update() || plan_.gathers_ahead()) return update_blocks(0, blocks_.size());
+  if (!plan_.divides_the_update()) return update_blocks(0, blocks_.size());
   const auto& buckets = plan_.buckets.buckets();
+  const auto first_block = [&](const Bucket& bucket) { return bucket.begin / plan_.buckets.ranks() / kBlock; };
+  if (plan_.gathers_ahead()) {
+    // Nothing at the head of the next step hides the gather of what it begins with. The update of the other layers does.
+    const int64_t others = first_block(buckets[static_cast<size_t>(read_first())]);
+    update_blocks(others, blocks_.size() - others);
+    fork();
+    for (auto b = static_cast<int>(buckets.size()) - 1; b >= read_first(); --b)
+      gather_weights(parameters.weights, buckets[static_cast<size_t>(b)], b, beside_.get());
+    update_blocks(0, others);
+    return join();
+  }
   for (auto b = static_cast<int>(buckets.size()) - 1; b >= 0; --b) {
     const Bucket& bucket = buckets[static_cast<size_t>(b)];
-    update_blocks(bucket.begin / plan_.buckets.ranks() / kBlock, plan_.buckets.slice_elements(bucket) / kBlock);
+    update_blocks(first_block(bucket), plan_.buckets.slice_elements(bucket) / kBlock);
     fork();
     gather_weights(parameters.weights, bucket, b, beside_.get());
   }
@@ -237,17 +249,21 @@ void GradientExchange::update(Rounding rounding, const Parameters& parameters, c
 template <class S>
 void GradientExchange::gather_ahead(S* weights) {
   fork();
-  weights_missing_ = static_cast<int>(weights_there_.size());
+  weights_missing_ = read_first();
   for (int b = weights_missing_ - 1; b >= 0; --b) {
     gather_weights(weights, plan_.buckets.buckets()[static_cast<size_t>(b)], b, beside_.get());
     weights_there_[static_cast<size_t>(b)]->record(beside_.get());
   }
 }
 
-void GradientExchange::need(int layer) {
+int GradientExchange::bucket_of(int layer) const {
   const auto& buckets = plan_.buckets.buckets();
   const auto holds = [&](const Bucket& b) { return b.ready_after <= layer; };
-  const auto bucket = static_cast<int>(std::find_if(buckets.begin(), buckets.end(), holds) - buckets.begin());
+  return static_cast<int>(std::find_if(buckets.begin(), buckets.end(), holds) - buckets.begin());
+}
+
+void GradientExchange::need(int layer) {
+  const int bucket = bucket_of(layer);
   if (weights_missing_ <= bucket) return;
   weights_there_[static_cast<size_t>(bucket)]->wait(stream_);
   weights_missing_ = bucket;  // those behind it were gathered before it

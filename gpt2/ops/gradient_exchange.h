@@ -59,8 +59,9 @@ class GradientExchange {
   void with_tokens(const std::function<void(const int32_t* tokens, int64_t count, cudaStream_t on)>& use);
   Gathered gather_rows(const std::function<void(void* mine, cudaStream_t on)>& bring);
 
-  // Where the plan gathers_ahead(): all weights, last bucket first, on the second stream; then `need` before a layer's weights are read
-  // (kNoLayer: the embedding's), which waits for them. Gathering twice changes nothing.
+  // Where the plan gathers_ahead(): the weights of all layers behind layer 0's bucket, in the order of the forward pass, on the second stream;
+  // then `need` before a layer's weights are read, which waits for them. What a step begins with, layer 0's bucket and the embedding's, has
+  // come with the last update. Gathering twice changes nothing.
   template <class S>
   void gather_ahead(S* weights);
   void need(int layer);
@@ -70,7 +71,7 @@ class GradientExchange {
 
   // Gradient norm, clip factor and loss over all ranks, into stats, which holds this rank's part of the loss.
   void norm(const BlockGradients& gradients, StepStats* stats, const StepScalars* scalars);
-  // AdamW of what this rank updates; afterwards every rank has all weights, unless they are gathered ahead. Arguments as in adamw_blocks.
+  // AdamW of what this rank updates; afterwards every rank has all weights, but for those that are gathered ahead. Arguments as in adamw_blocks.
   template <class Parameters, class Moments>
   void update(Rounding rounding, const Parameters& parameters, const Moments& moments, const BlockGradients& gradients,
               const StepStats* stats, const StepScalars* scalars);
@@ -104,6 +105,9 @@ class GradientExchange {
   void come_together();
   template <class S>
   void gather_weights(S* arena, const distributed::Bucket& bucket, int index, cudaStream_t stream);
+  // The first bucket that holds weights of `layer`; those of the layers before it, and the embedding's, stand behind it.
+  int bucket_of(int layer) const;
+  int read_first() const { return bucket_of(0); }
   void fork();
   void join();
   bool overlaps() const { return plan_.communication != Communication::all_reduce; }

@@ -31,6 +31,7 @@ class Planner {
     reduce_gradients();
     add("all_gather", "fp64", "norm_gather", norm_bytes(), {PlaceKind::norm}, {PlaceKind::update, 0});
     if (o_.communication == "zero1") gather_behind_update();
+    if (o_.communication == "zero1_ahead") gather_beside_update();
     return std::move(plan_);
   }
 
@@ -44,21 +45,37 @@ class Planner {
         ready, needed);
   }
 
-  // The embedding's first, because the step begins with it.
+  // What the embedding and layer 0 read is gathered beside the update of the step before, because nothing at the head of a step hides it.
+  static bool is_read_first(const GradientBucket& b) { return b.complete_after <= 0; }
+
   void gather_ahead() {
     for (auto b = buckets_.rbegin(); b != buckets_.rend(); ++b)
-      gather(*b, {PlaceKind::begin},
-             b->complete_after < 0 ? StepPlace{PlaceKind::embed} : StepPlace{PlaceKind::forward, b->complete_after});
+      if (!is_read_first(*b)) gather(*b, {PlaceKind::begin}, {PlaceKind::forward, b->complete_after});
+  }
+
+  void gather_beside_update() {
+    int64_t first = 0;
+    for (auto b = buckets_.rbegin(); b != buckets_.rend(); ++b) {
+      if (!is_read_first(*b)) continue;
+      gather(*b, {PlaceKind::update, 0}, {PlaceKind::end});
+      first += b->elements;
+    }
+    if (first == elements()) return;
+    const double share = static_cast<double>(first) / static_cast<double>(elements());
+    plan_.update_pieces = {share, 1 - share};
   }
 
   void gather_behind_update() {
-    const double all = static_cast<double>(std::accumulate(buckets_.begin(), buckets_.end(), int64_t{0},
-                                                           [](int64_t sum, const GradientBucket& b) { return sum + b.elements; }));
     plan_.update_pieces.clear();
     for (auto b = buckets_.rbegin(); b != buckets_.rend(); ++b) {
       gather(*b, {PlaceKind::update, static_cast<int64_t>(plan_.update_pieces.size())}, {PlaceKind::end});
-      plan_.update_pieces.push_back(static_cast<double>(b->elements) / all);
+      plan_.update_pieces.push_back(static_cast<double>(b->elements) / static_cast<double>(elements()));
     }
+  }
+
+  int64_t elements() const {
+    return std::accumulate(buckets_.begin(), buckets_.end(), int64_t{0},
+                           [](int64_t sum, const GradientBucket& b) { return sum + b.elements; });
   }
 
   void reduce(const GradientBucket& b, StepPlace ready) {

@@ -6,7 +6,7 @@
 Parts, all but `counters` unless some are named; each prints a table and leaves FOLDER/PART.json:
   alone     both GPUs alone at once, two ranks, both GPUs alone again: mixed at B=4, 16, 64 and fp32 at B=4 (--cases mixed:4,fp32:4 for some).
             Step times by the clock, of the second half of --seconds after the first step of all; alone counts the slower GPU, as the mean of
-            both runs. Beside it what the issue asks.
+            both runs. Beside it what the issue asks, and power and SM clock of both GPUs, by nvidia-smi, in the same seconds.
   profile   `profile` of both GPUs alone at once and of two ranks, B=4 and 64: is exposed communication the loss of time? The loss is the untraced
             step of two ranks less that of the slower GPU alone, without what is no communication: update, idle time, work made slower.
   model     `doctor --gpus 2 --links`, then `scaling` from the profile of the slower GPU against the step of two ranks, by peer at B=4 and 64 and
@@ -126,8 +126,47 @@ class Stepping:
         return (inside[-1] - inside[0]) * 1e3 / (len(inside) - 1) if len(inside) > 10 else None
 
 
+class Meter:
+    """Power and SM clock of every GPU, five times a second; nothing where there is no nvidia-smi."""
+
+    def __init__(self):
+        self.samples = []
+        try:
+            self.process = subprocess.Popen(["nvidia-smi", "--query-gpu=index,power.draw,clocks.sm", "--format=csv,noheader,nounits", "-lms", "200"],
+                                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except OSError:
+            self.process = None
+            return
+        self.thread = threading.Thread(target=self.read)
+        self.thread.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            try:
+                gpu, watts, mhz = (float(x) for x in line.split(","))
+            except ValueError:
+                continue  # "[N/A]"
+            self.samples.append((time.monotonic(), int(gpu), watts, mhz))
+
+    def stop(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.thread.join()
+
+    def means(self, begin, end):
+        """One {"gpu", "watts", "sm_mhz"} for each GPU."""
+        out = []
+        for gpu in sorted({s[1] for s in self.samples}):
+            inside = [s for s in self.samples if s[1] == gpu and begin <= s[0] <= end]
+            if inside:
+                out.append({"gpu": gpu, "watts": sum(s[2] for s in inside) / len(inside), "sm_mhz": sum(s[3] for s in inside) / len(inside)})
+        return out
+
+
 def step_times(bench, what, commands, seconds):
-    """ms a step of each command, all at once, of the second half; None after a failure."""
+    """ms a step of each command, all at once, of the second half, and what Meter says of it; None after a failure."""
+    meter = Meter()
     runs = [Stepping(bench.o.program, arguments, gpu) for arguments, gpu in commands]
     try:
         while not all(r.times for r in runs):
@@ -143,15 +182,16 @@ def step_times(bench, what, commands, seconds):
     finally:
         for r in runs:
             r.stop()
+        meter.stop()
     ms = [r.ms_between(begin + seconds / 2, begin + seconds) for r in runs]
     if None in ms:
         bench.fail(f"{what}: fewer than 11 steps in {seconds / 2} s: {' | '.join(w for r in runs for w in r.words)}")
         return None
-    return ms
+    return ms, meter.means(begin + seconds / 2, begin + seconds)
 
 
 def part_alone(bench):
-    rows, kept = [], []
+    rows, kept, meters = [], [], []
     for trainer, batch in bench.o.cases:
         flags = ["--trainer", trainer, "--model", bench.o.model, "-b", str(batch), "-t", "1024"]
         if not bench.in_time(3 * (bench.o.seconds + 3), f"alone, {trainer} B={batch}"):
@@ -161,14 +201,18 @@ def part_alone(bench):
                     for words, commands in (("alone", alone), ("two ranks", [([*flags, "--gpus", "2"], None)]), ("alone", alone))]
         if None in measured:
             continue
-        before, (ranks,), after = measured
+        (before, _), ((ranks,), beside), (after, alone_meters) = measured
         slower = [max(before), max(after)]
         share = sum(slower) / 2 / ranks * 100
         asked = ASKED.get((trainer, batch))
         kept.append({"trainer": trainer, "batch": batch, "alone_ms": [before, after], "two_ranks_ms": ranks, "of_slower_alone_pct": share,
-                     "asked_pct": asked})
+                     "asked_pct": asked, "meters_alone": alone_meters, "meters_of_ranks": beside})
+        for a, b in zip(alone_meters, beside):
+            meters.append([f"{trainer} B={batch}, GPU {a['gpu']}", *(f"{m[k]:.0f}" for k in ("watts", "sm_mhz") for m in (a, b))])
         rows.append([f"{trainer} B={batch}", *(f"{ms:.3f}" for ms in [*before, ranks, *after]), f"{share:.2f}%", f">= {asked}%" if asked else ""])
     table(["ms per step", "GPU 0", "GPU 1", "two ranks", "GPU 0", "GPU 1", "weak scaling", "asked"], rows)
+    if meters:
+        table(["of the same seconds", "W alone", "W two ranks", "SM MHz alone", "SM MHz two ranks"], meters)
     bench.keep("alone", kept)
 
 

@@ -51,7 +51,13 @@ elif a[0] == "scaling":
           "hidden_ns": 1e6, "straggler_ns": 1e4, "collectives": [{"kind": os.environ.get("PLANS", "all_gather_in_place"), "type": "bf16", "bytes": 80},
           {"kind": "all_gather", "type": "fp64", "bytes": 16}]}]}))
 STUB
-chmod +x "$folder/stepscope"
+mkdir "$folder/bin"
+cat >"$folder/bin/nvidia-smi" <<'STUB'
+#!/bin/sh
+while :; do printf '0, 690.0, 1700\n1, [N/A], 1710\n1, 650.0, 1720\n'; sleep 0.1; done
+STUB
+chmod +x "$folder/stepscope" "$folder/bin/nvidia-smi"
+PATH=$folder/bin:$PATH
 export CALLED=$folder/called
 evidence() { rm -rf "$folder/out" "$CALLED"; "$here/ranks_evidence.py" "$folder/stepscope" --out "$folder/out" --seconds 1.4 "$@" >"$folder/said" 2>&1; }
 said() { grep -qE -- "$1" "$folder/said" || complain "does not say '$1': $(cat "$folder/said")"; }
@@ -63,6 +69,7 @@ evidence alone --cases mixed:4 || complain "alone exits $?: $(cat "$folder/said"
   abs(sum(max(run) for run in d[0]["alone_ms"]) / 2 / d[0]["two_ranks_ms"] * 100 - d[0]["of_slower_alone_pct"]) < 1e-9')" = True ] ||
   complain "not the slower GPU's time over that of ranks: $(cat "$folder/out/alone.json")"
 said 'mixed B=4 .*>= 97.0%'
+said 'mixed B=4, GPU 1 +650 +650 +1720 +1720'
 [ "$(grep -c -- '--gpus 2' "$CALLED")" = 1 ] && [ "$(grep -c '^[01] train' "$CALLED")" = 4 ] || complain "not alone, ranks, alone: $(cat "$CALLED")"
 BREAKS=ranks evidence alone --cases mixed:4 && complain "ranks that do not train exit 0"
 said 'two ranks: ended with 3: it broke'

@@ -9,6 +9,7 @@
 namespace {
 
 using namespace profiler;
+using testing::DoubleEq;
 using testing::ElementsAre;
 
 std::string spelled(const StepPlace& place) {
@@ -39,18 +40,23 @@ ExchangeOptions of(const std::string& communication, bool gathered_rows = false)
   return o;
 }
 
-TEST(ExchangePlan, Zero1AheadGathersAtTheHeadOfTheStepTheEmbeddingFirst) {
-  EXPECT_THAT(spelled(exchange_plan(kBuckets, of("zero1_ahead"))),
-              ElementsAre("all_gather bf16 80 begin>embed", "all_gather bf16 20 begin>forward0", "all_gather bf16 40 begin>forward1",
-                          "reduce_scatter bf16 40 backward1>norm", "reduce_scatter bf16 20 backward0>norm",
-                          "reduce_scatter fp32 160 embed_backward>norm", "all_gather fp64 0 norm>update0"));
+TEST(ExchangePlan, Zero1AheadGathersWhatAStepBeginsWithBesideTheUpdateAndTheOtherLayersAtTheHeadOfTheStep) {
+  const ExchangePlan plan = exchange_plan(kBuckets, of("zero1_ahead"));
+  EXPECT_THAT(spelled(plan),
+              ElementsAre("all_gather bf16 40 begin>forward1", "reduce_scatter bf16 40 backward1>norm",
+                          "reduce_scatter bf16 20 backward0>norm", "reduce_scatter fp32 160 embed_backward>norm",
+                          "all_gather fp64 0 norm>update0", "all_gather bf16 80 update0>end", "all_gather bf16 20 update0>end"));
+  EXPECT_THAT(plan.update_pieces, ElementsAre(DoubleEq(5.0 / 7), DoubleEq(2.0 / 7)));
+  const ExchangePlan whole = exchange_plan({{30'000'000, "bf16", 0}, {40'000'000, "fp32", -1}}, of("zero1_ahead"));
+  EXPECT_THAT(whole.update_pieces, ElementsAre(1)) << "with one bucket of layers nothing is left for a second piece";
+  EXPECT_EQ(spelled(whole).back(), "all_gather bf16 60 update0>end");
 }
 
 TEST(ExchangePlan, GatheredRowsSendTheEmbeddingsBucketFirstAndTheLastOfTheLayersBehindTheRows) {
   const ExchangePlan plan = exchange_plan(kBuckets, of("zero1_ahead", true));
   const std::vector<std::string> lines = spelled(plan);
   EXPECT_THAT(
-      std::vector<std::string>(lines.begin() + 3, lines.end()),
+      std::vector<std::string>(lines.begin() + 1, lines.end() - 2),
       ElementsAre("all_gather fp32 8 loss>embed_backward", "reduce_scatter fp32 160 head>norm", "reduce_scatter bf16 40 backward1>norm",
                   "all_gather bf16 8 backward0>embed_backward", "reduce_scatter bf16 20 backward0>norm", "all_gather fp64 0 norm>update0"));
   EXPECT_DOUBLE_EQ(plan.embed_backward_share, 2);
@@ -62,10 +68,12 @@ TEST(ExchangePlan, AllThatLayerZeroCompletesGoesBehindTheRows) {
   buckets.insert(buckets.begin() + 2, {1'000'000, "fp32", 0});  // biases and norms of all layers
   const std::vector<std::string> lines = spelled(exchange_plan(buckets, of("zero1_ahead", true)));
   EXPECT_THAT(
-      std::vector<std::string>(lines.begin() + 4, lines.end()),
+      std::vector<std::string>(lines.begin() + 1, lines.end() - 3),
       ElementsAre("all_gather fp32 8 loss>embed_backward", "reduce_scatter fp32 160 head>norm", "reduce_scatter bf16 40 backward1>norm",
                   "all_gather bf16 8 backward0>embed_backward", "reduce_scatter bf16 20 backward0>norm",
                   "reduce_scatter fp32 4 backward0>norm", "all_gather fp64 0 norm>update0"));
+  EXPECT_THAT(std::vector<std::string>(lines.end() - 3, lines.end()),
+              ElementsAre("all_gather bf16 80 update0>end", "all_gather bf16 2 update0>end", "all_gather bf16 20 update0>end"));
 }
 
 TEST(ExchangePlan, Zero1GathersBehindEachPieceOfTheUpdate) {
