@@ -48,6 +48,7 @@ class Running {
         "exec env CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 " + environment + " " + stepscope_program() + " " + arguments;
     pid_ = ::fork();
     if (pid_ == 0) {
+      ::signal(SIGINT, SIG_DFL);  // a shell's background ignores it
       ::dup2(out[1], 1);
       const int err = ::open((folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
       ::dup2(err, 2);
@@ -401,6 +402,19 @@ TEST(Failures, InterruptedAllStopAfterTheSameStepAndItIsSaved) {
   EXPECT_EQ(again.exit_code, 0);
   EXPECT_THAT(again.err, HasSubstr("this run is finished"));
   fs::remove_all(folder);
+}
+
+// On GPUs the driver has threads in the launcher before that waits for signals: it died of ctrl-C at once, and nothing was saved.
+TEST(Failures, AThreadOfTheDriverDoesNotTakeCtrlCFromTheLauncher) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Running run(kLong + std::string("--gpus 2"), std::string("LD_PRELOAD=") + EARLY_THREAD);
+    ASSERT_TRUE(run.read_until("step     3"));
+    const auto ranks = run.ranks();
+    run.signal(signal);
+    EXPECT_EQ(run.end(), 130) << run.err();
+    EXPECT_THAT(run.err(), HasSubstr("interrupted after step"));
+    expect_gone(ranks);
+  }
 }
 
 }  // namespace

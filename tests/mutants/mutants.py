@@ -297,9 +297,16 @@ def run(arguments):
     return 0 if caught >= 0.95 * len(rows) else 1
 
 
+def test_programs():
+    """What tests/*/CMakeLists.txt build, and the program itself, which its own tests run."""
+    text = "\n".join(file.read_text() for file in (ROOT / "tests").glob("*/CMakeLists.txt"))
+    return {"stepscope", *re.findall(r"\bNAME\s+(\w+)", text), *re.findall(r"add_executable\((\w+)", text)}
+
+
 def check():
     entries = read_list(HERE / "mutants.tsv")
-    wrong = []
+    programs = test_programs()
+    wrong = [f"{e['name']}: no program is called {p}" for e in entries for p in sorted({e["target"], shlex.split(e["run"])[0]} - programs)]
     for entry in entries:
         try:
             change(entry)

@@ -1,0 +1,87 @@
+#include "base/handed_on_signals.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <ctime>
+#include <future>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using stepscope::HandedOnSignals;
+
+// Threads that run and block nothing until the end of the test, as a library's. (A thread that is being started blocks everything.)
+class StrangeThreads {
+ public:
+  explicit StrangeThreads(int count) {
+    const std::shared_future<void> end = end_.get_future().share();
+    for (int i = 0; i < count; ++i)
+      threads_.emplace_back([this, end] {
+        ++running_;
+        end.wait();
+      });
+    while (running_ < count) std::this_thread::yield();
+  }
+  ~StrangeThreads() {
+    end_.set_value();
+    for (std::thread& t : threads_) t.join();
+  }
+
+ private:
+  std::promise<void> end_;
+  std::atomic<int> running_{0};
+  std::vector<std::thread> threads_;
+};
+
+// The signal that this thread waits for, or 0 after five seconds.
+int heard(int signal) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  const timespec patience{5, 0};
+  const int got = sigtimedwait(&set, nullptr, &patience);
+  return got > 0 ? got : 0;
+}
+
+TEST(HandedOnSignals, AThreadThatWasThereBeforeDoesNotTakeThem) {
+  const StrangeThreads threads(3);
+  const HandedOnSignals signals{SIGUSR1, SIGTERM};  // SIGINT is ignored in a shell's background
+  for (int again = 0; again < 20; ++again)
+    for (const int s : {SIGUSR1, SIGTERM}) {
+      ASSERT_EQ(kill(getpid(), s), 0);
+      EXPECT_EQ(heard(s), s) << again;
+    }
+}
+
+TEST(HandedOnSignals, AfterwardsEverythingIsAsItWasBefore) {
+  struct sigaction before {
+  }, after{};
+  sigset_t mask_before, mask_after;
+  sigaction(SIGTERM, nullptr, &before);
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask_before);
+  { const HandedOnSignals signals{SIGTERM}; }
+  sigaction(SIGTERM, nullptr, &after);
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask_after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+  EXPECT_EQ(sigismember(&mask_before, SIGTERM), 0);
+  EXPECT_EQ(sigismember(&mask_after, SIGTERM), 0);
+}
+
+TEST(HandedOnSignals, WhatTheProcessIgnoresStaysIgnored) {
+  struct sigaction before {};
+  sigaction(SIGINT, nullptr, &before);
+  signal(SIGINT, SIG_IGN);
+  {
+    const StrangeThreads threads(1);
+    const HandedOnSignals signals{SIGINT};
+    struct sigaction now {};
+    sigaction(SIGINT, nullptr, &now);
+    EXPECT_EQ(now.sa_handler, SIG_IGN);
+  }
+  sigaction(SIGINT, &before, nullptr);
+}
+
+}  // namespace
