@@ -81,19 +81,20 @@ class Rounds {
       for (int round = 0; !active_.empty(); ++round) {
         run_round(round);
         look(round + 1);
+        if (h_.round_ended && !active_.empty()) h_.round_ended(as_stopped_now());
       }
     } catch (const ArmFailure& e) {
       const bool foreign = e.kind == reason::kForeignProcess;
-      for (const size_t k : active_) end(k, Verdict::invalid, foreign ? reason::kForeignProcess : reason::kArmFailed, e.what());
+      for (const size_t k : active_) end(k, logs_[k], Verdict::invalid, foreign ? reason::kForeignProcess : reason::kArmFailed, e.what());
     } catch (const Interrupted&) {
-      for (const size_t k : active_)
-        end(k, Verdict::undecided, reason::kInterrupted,
-            fmt::format("stopped after {} of {} pairs; what was measured is kept", sustained_values(logs_[k].runs).size(),
-                        look_of(k).pairs));
+      for (const size_t k : active_) stop(k, logs_[k]);
     }
     kill_orphans(others_);
-    for (RunLog& log : logs_) log.seconds_alone = seconds_between(began_, now());
-    for (size_t k = 0; k < logs_.size(); ++k) finish(k);
+    for (size_t k = 0; k < logs_.size(); ++k) {
+      say_arms(k, logs_[k]);
+      if (logs_[k].decision.verdict != Verdict::invalid && logs_[k].decision.reason != reason::kInterrupted) in_turns(k);
+      sum_up(logs_[k]);
+    }
     return std::move(logs_);
   }
 
@@ -328,27 +329,43 @@ class Rounds {
     return out;
   }
 
-  void end(size_t k, Verdict verdict, std::string_view why, const std::string& sentence) {
-    Decision& d = logs_[k].decision = decide(sustained_values(logs_[k].runs), plans_[k].thresholds, looks_[k]);
+  void end(size_t k, RunLog& log, Verdict verdict, std::string_view why, const std::string& sentence) const {
+    Decision& d = log.decision = decide(sustained_values(log.runs), plans_[k].thresholds, looks_[k]);
     d.verdict = verdict;
     d.reason = why;
     d.sentence = sentence;
   }
+  void stop(size_t k, RunLog& log) const {
+    end(k, log, Verdict::undecided, reason::kInterrupted,
+        fmt::format("stopped after {} of {} pairs; what was measured is kept", sustained_values(log.runs).size(), look_of(k).pairs));
+  }
+  std::vector<RunLog> as_stopped_now() const {
+    std::vector<RunLog> logs = logs_;
+    for (const size_t k : active_) stop(k, logs[k]);
+    for (size_t k = 0; k < logs.size(); ++k) {
+      say_arms(k, logs[k]);
+      sum_up(logs[k]);
+    }
+    return logs;
+  }
   void fail(size_t k, const ArmFailure& e) {
-    end(k, Verdict::invalid, reason::kArmFailed, e.what());
+    end(k, logs_[k], Verdict::invalid, reason::kArmFailed, e.what());
     std::erase(active_, k);
   }
 
-  void finish(size_t k) {
-    RunLog& log = logs_[k];
+  // What is known of the arms and their processes.
+  void say_arms(size_t k, RunLog& log) const {
     const Runner &a = arms_[0], &b = arms_[k + 1];
+    log.seconds_alone = seconds_between(began_, now());
     log.a_info = a.info;
     log.b_info = b.info;
     log.steps_again_checks = std::min(a.again_checks, b.again_checks);
     for (const Runner* r : {&a, &b})
       for (gate::AuditFinding& f : gate::findings(r->audits, p_.audit)) log.audits.push_back(std::move(f));
+  }
+
+  static void sum_up(RunLog& log) {
     const double alpha = log.decision.alpha;
-    if (log.decision.verdict != Verdict::invalid && log.decision.reason != reason::kInterrupted) in_turns(k);
     log.sustained = sustained(log.runs, log.limits, alpha);
     const auto full_clock = equal_clocks_of(log.runs, log.limits, alpha);
     if (!log.equal_clocks && full_clock) log.equal_clocks = full_clock;

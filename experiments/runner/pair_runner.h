@@ -7,6 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,8 @@ struct PairPlan {
   AlonePlan alone;  // of run_alone(), which reads neither quads nor blocks but for its pairs in turns
 };
 
+struct RunLog;
+
 struct Hooks {
   const std::atomic<bool>* stop = nullptr;  // set by ctrl-C
   // Called around every measured block; both may be empty.
@@ -107,6 +110,8 @@ struct Hooks {
     std::optional<double> mean_log_ratio;
   };
   std::function<void(const Progress&)> progress;
+  // Alone, after every round but the last: the logs as if an interrupt had come now, so that what was measured outlives this process.
+  std::function<void(std::span<const RunLog>)> round_ended;
 };
 
 // Which ratio a verdict states.

@@ -62,19 +62,24 @@ class Campaign {
       worst = std::max(worst, code);
     };
     // Kept as soon as it is decided: the rest may take hours, and not end well.
-    session_.run(experiments, read_ledger(ledger_file(o_.folder)), [&](size_t i, const ExperimentSession::Outcome& o) {
-      const Experiment& e = experiments[i];
-      try {
-        if (o.failure) std::rethrow_exception(o.failure);
-        keep(e, o.document);
-      } catch (const InputError& error) {
-        if (experiments.size() == 1) throw;
-        worse(e, error, 2);
-      } catch (const stepscope::MachineError& error) {
-        if (experiments.size() == 1) throw;
-        worse(e, error, 3);
-      }
-    });
+    session_.run(
+        experiments, read_ledger(ledger_file(o_.folder)),
+        [&](size_t i, const ExperimentSession::Outcome& o) {
+          const Experiment& e = experiments[i];
+          try {
+            if (o.failure) std::rethrow_exception(o.failure);
+            keep(e, o.document);
+          } catch (const InputError& error) {
+            if (experiments.size() == 1) throw;
+            worse(e, error, 2);
+          } catch (const stepscope::MachineError& error) {
+            if (experiments.size() == 1) throw;
+            worse(e, error, 3);
+          }
+        },
+        [&](size_t i, const VerdictDocument& document) {
+          if (!o_.planted) save_verdict(attempt_of(experiments[i].name), document);
+        });
     correct();
     if (o_.json) {
       ordered_json all = ordered_json::array();
@@ -87,6 +92,8 @@ class Campaign {
  private:
   fs::path page_of(const std::string& name) const { return o_.folder / name / kPageName; }
   fs::path verdict_of(const std::string& name) const { return o_.folder / name / "verdict.json"; }
+  // What has been measured while it is being measured, and what was cut short.
+  fs::path attempt_of(const std::string& name) const { return o_.folder / name / "last-attempt.json"; }
 
   void keep(const Experiment& e, const VerdictDocument& document) {
     Ran r;
@@ -107,13 +114,15 @@ class Campaign {
     if (o_.planted) {
       save_verdict(o_.folder / name / "planted.json", r.document);
     } else if (r.kept_before) {
-      const fs::path file = o_.folder / name / "last-attempt.json";
-      save_verdict(file, r.document);
-      fmt::print(stderr, "stepscope: {}: cut short, so the verdict of {} stands; this attempt is {}\n", name, r.before->at, file.string());
+      save_verdict(attempt_of(name), r.document);
+      fmt::print(stderr, "stepscope: {}: cut short, so the verdict of {} stands; this attempt is {}\n", name, r.before->at,
+                 attempt_of(name).string());
+      return;
     } else {
       save_verdict(verdict_of(name), r.document);
       write_page(page_of(name), r.document);
     }
+    fs::remove(attempt_of(name));
   }
 
   void correct() {

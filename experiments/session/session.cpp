@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <set>
 #include <tuple>
@@ -31,6 +32,8 @@ using Arguments = std::vector<std::string>;
 
 // Of a program with step ranges that is profiled: warm-up, timed, two counted, and traced steps with two thrown away.
 constexpr int kStepsToProfile = kProfileWarmup + kProfiledSteps + 2 + 7;
+
+constexpr std::chrono::seconds kBetweenLines{10};
 
 // Both arms of a CPU comparison live at once: OpenMP threads that spin while they wait would take the cores
 // from the arm whose turn it is.
@@ -150,20 +153,25 @@ RunLog ExperimentSession::measure(const PairPlan& plan, bool uses_gpu, const std
   return std::move(measure(std::vector{plan}, std::vector{what}, uses_gpu).front());
 }
 
-std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, const std::vector<std::string>& names, bool uses_gpu) {
+std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, const std::vector<std::string>& names, bool uses_gpu,
+                                               const std::function<void(std::span<const RunLog>)>& round_ended) {
   DeviceWatch watch(options_.gpu, uses_gpu);
   Hooks hooks;
+  hooks.round_ended = round_ended;
   hooks.stop = options_.stop;
   if (!uses_gpu)
     for (PairPlan& p : plans) p.audit = gate::host_limits();
   watch.add_to(hooks);
-  if (options_.progress)
-    hooks.progress = [&](const Hooks::Progress& p) {
-      fmt::print(stderr, "\r{}: pair {}/{}, B/A {:+.2f}%, {:.0f} s left   {}",
-                 names.size() == 1 ? names[0] : fmt::format("{} experiments", names.size()), p.pairs_done, p.pairs_planned,
-                 ratio_pct(p.mean_log_ratio.value_or(0)), p.seconds_left, p.pairs_done == p.pairs_planned ? "\n" : "");
-      std::fflush(stderr);
-    };
+  // A terminal has one line that changes, a log a line from time to time.
+  hooks.progress = [&, said = Clock::time_point()](const Hooks::Progress& p) mutable {
+    const bool last = p.pairs_done == p.pairs_planned;
+    if (!options_.progress && !last && Clock::now() - said < kBetweenLines) return;
+    said = Clock::now();
+    fmt::print(stderr, "{}{}: pair {}/{}, B/A {:+.2f}%, {:.0f} s left   {}", options_.progress ? "\r" : "",
+               names.size() == 1 ? names[0] : fmt::format("{} experiments", names.size()), p.pairs_done, p.pairs_planned,
+               ratio_pct(p.mean_log_ratio.value_or(0)), p.seconds_left, last || !options_.progress ? "\n" : "");
+    std::fflush(stderr);
+  };
   std::vector<RunLog> logs =
       options_.procedure == Procedure::alone ? run_alone(plans, names, hooks) : std::vector{run_pairs(plans.front(), hooks)};
   ++options_.plan.seed;  // the next workload draws another order
@@ -183,6 +191,7 @@ struct ExperimentSession::Job {
   PairPlan plan;
   Arguments a, b;         // trainer arguments
   bool measured = false;  // or decided without a measurement
+  bool goes_on = false;   // result.log is of the rounds so far
   std::exception_ptr failure;
 
   // Jobs with the same text can share the baseline's processes.
@@ -315,16 +324,23 @@ void ExperimentSession::prepare(Job& job) {
   }
 }
 
-void ExperimentSession::measure(std::span<Job* const> together) {
+void ExperimentSession::measure(std::span<Job* const> together, const std::function<void()>& after_round) {
   std::vector<PairPlan> plans;
   std::vector<std::string> names;
   for (const Job* job : together) {
     plans.push_back(job->plan);
     names.push_back(fmt::format("{} {}", job->experiment->name, job->result.workload.text()));
   }
-  std::vector<RunLog> logs = measure(plans, names, !on_cpu(together.front()->b));
+  std::vector<RunLog> logs = measure(plans, names, !on_cpu(together.front()->b), [&](std::span<const RunLog> so_far) {
+    for (size_t i = 0; i < together.size(); ++i) {
+      together[i]->result.log = so_far[i];
+      together[i]->goes_on = true;
+    }
+    after_round();
+  });
   for (size_t i = 0; i < together.size(); ++i) {
     together[i]->result.log = std::move(logs[i]);
+    together[i]->goes_on = false;
     together[i]->measured = true;
   }
 }
@@ -389,7 +405,7 @@ void ExperimentSession::add_to(std::vector<Job>& jobs, const Experiment& e) cons
   }
 }
 
-void ExperimentSession::run_jobs(std::vector<Job>& jobs, const std::function<void()>& after) {
+void ExperimentSession::run_jobs(std::vector<Job>& jobs, const std::function<void()>& after, const std::function<void()>& after_round) {
   for (Job& job : jobs)
     if (&job == &jobs.front() || !interrupted()) prepare(job);
   after();
@@ -401,14 +417,15 @@ void ExperimentSession::run_jobs(std::vector<Job>& jobs, const std::function<voi
       if (!other.measured && !other.failure && !other.plan.a.argv.empty() && other.baseline() == first.baseline() &&
           (together.empty() || options_.procedure == Procedure::alone) && other.several_gpus() == first.several_gpus())
         together.push_back(&other);
-    measure(together);
+    measure(together, after_round);
     for (Job* job : together) look_closer(*job);
     after();
   }
 }
 
 std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const Experiment> all, const std::vector<LedgerEntry>& ledger,
-                                                               const std::function<void(size_t, const Outcome&)>& done) {
+                                                               const std::function<void(size_t, const Outcome&)>& done,
+                                                               const std::function<void(size_t, const VerdictDocument&)>& so_far) {
   std::vector<Outcome> out(all.size());
   std::vector<bool> decided(all.size(), false);
   std::vector<Job> jobs;
@@ -424,6 +441,17 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
       out[i].failure = std::current_exception();
     }
   }
+  const auto document_of = [&](size_t i, const std::vector<const WorkloadResult*>& results) {
+    RunFacts f = facts(ledger);
+    f.thresholds.minimum_effect = all[i].minimum_effect_pct / 100;
+    f.a_sources_sha256 = sources[i].first;
+    f.b_sources_sha256 = sources[i].second;
+    add_other_sources(f, all[i]);
+    if (!all[i].file.empty()) f.prediction = prove_prediction(options_.root, all[i].file, all[i].file_sha256, f.git_revision, f.at);
+    std::vector<WorkloadResult> copies;
+    for (const WorkloadResult* r : results) copies.push_back(*r);
+    return verdict_document(all[i].name, all[i], copies, f);
+  };
   // Of experiments with nothing left to wait for; at the end also of those that an interrupt cut short.
   const auto decide_all = [&](bool at_the_end) {
     for (size_t i = 0; i < all.size(); ++i) {
@@ -438,21 +466,23 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
       }
       if (!out[i].failure && ((waits && !at_the_end) || results.empty())) continue;
       decided[i] = true;
-      if (!out[i].failure) {
-        RunFacts f = facts(ledger);
-        f.thresholds.minimum_effect = all[i].minimum_effect_pct / 100;
-        f.a_sources_sha256 = sources[i].first;
-        f.b_sources_sha256 = sources[i].second;
-        add_other_sources(f, all[i]);
-        if (!all[i].file.empty()) f.prediction = prove_prediction(options_.root, all[i].file, all[i].file_sha256, f.git_revision, f.at);
-        std::vector<WorkloadResult> copies;
-        for (const WorkloadResult* r : results) copies.push_back(*r);
-        out[i].document = verdict_document(all[i].name, all[i], copies, f);
-      }
+      if (!out[i].failure) out[i].document = document_of(i, results);
       if (done) done(i, out[i]);
     }
   };
-  run_jobs(jobs, [&] { decide_all(false); });
+  const auto tell_so_far = [&] {
+    for (size_t i = 0; so_far && i < all.size(); ++i) {
+      std::vector<const WorkloadResult*> results;
+      for (const Job& job : jobs)
+        if (job.experiment == &all[i] && !job.failure && (job.measured || job.goes_on)) results.push_back(&job.result);
+      if (!decided[i] && !results.empty()) so_far(i, document_of(i, results));
+    }
+  };
+  const auto after = [&] {
+    decide_all(false);
+    tell_so_far();
+  };
+  run_jobs(jobs, after, tell_so_far);
   decide_all(true);
   // Those that an interrupt kept from beginning.
   while (!out.empty() && !decided.back()) {

@@ -66,8 +66,11 @@ class ExperimentSession {
   // All of them, in their order. Workloads with the same baseline are measured together and share its processes. Those that an interrupt
   // kept from beginning are missing at the end, but for the first.
   // `done`, which may be empty, hears of each as soon as it is decided: what was measured must not wait for the rest.
+  // `so_far`, too: after every round that does not decide it, the document that an interrupt would leave now. A process that is killed, or a
+  // machine that is taken away, says nothing.
   std::vector<Outcome> run(std::span<const Experiment> experiments, const std::vector<LedgerEntry>& ledger,
-                           const std::function<void(size_t, const Outcome&)>& done = {});
+                           const std::function<void(size_t, const Outcome&)>& done = {},
+                           const std::function<void(size_t, const VerdictDocument&)>& so_far = {});
   // One; throws its failure.
   VerdictDocument run(const Experiment& experiment, const std::vector<LedgerEntry>& ledger);
   // Two commands. `gate_command` "" = none: the verdict then says that nothing checked them.
@@ -90,18 +93,19 @@ class ExperimentSession {
   void prepare(Job& job);
   void make_arms(Job& job);
   void gate_arms(Job& job);
-  void measure(std::span<Job* const> together);
+  void measure(std::span<Job* const> together, const std::function<void()>& after_round);
   void look_closer(Job& job);
   void add_to(std::vector<Job>& jobs, const Experiment& experiment) const;
   void build_arms(const Experiment& experiment);
   // This program and its tree, or those of an arm of other sources, after build_arms().
   BuiltProgram program_of(const Experiment& experiment, char arm) const;
   Gates& gates_of(const BuiltProgram& program);
-  // `after` runs after everything that may have decided a job.
-  void run_jobs(std::vector<Job>& jobs, const std::function<void()>& after);
+  // `after` runs after everything that may have decided a job, `after_round` while logs are of rounds that go on.
+  void run_jobs(std::vector<Job>& jobs, const std::function<void()>& after, const std::function<void()>& after_round);
   std::vector<std::string> arm_command(const std::string& program, const std::vector<std::string>& flags, bool planted) const;
   RunLog measure(const PairPlan& plan, bool uses_gpu, const std::string& what);
-  std::vector<RunLog> measure(std::vector<PairPlan> plans, const std::vector<std::string>& names, bool uses_gpu);
+  std::vector<RunLog> measure(std::vector<PairPlan> plans, const std::vector<std::string>& names, bool uses_gpu,
+                              const std::function<void(std::span<const RunLog>)>& round_ended = {});
   // What is profiled, by which stepscope: a trainer by its flags, or a program with step ranges.
   struct Profiled {
     std::string by;

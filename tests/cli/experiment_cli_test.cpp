@@ -50,7 +50,9 @@ class ExperimentCli : public ::testing::Test {
   }
   // Ends it with ctrl-C once it has started so many children, however long that takes: the gate of an arm is one, and each pair
   // starts two.
-  Outcome run_until(size_t children, const std::string& arguments) const {
+  Outcome run_until(size_t children, const std::string& arguments) const { return run_until(SIGINT, children, "", arguments); }
+  // By `signal`, once it has started so many children and `file`, unless it is empty, is there.
+  Outcome run_until(int signal, size_t children, const fs::path& file, const std::string& arguments) const {
     const std::string command = "cd " + root_.string() + " && OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= STEPSCOPE_ROOT=" + root_.string() +
                                 " exec " + stepscope_program() + " experiment " + arguments + " >" + (root_ / "out").string() + " 2>" +
                                 (root_ / "err").string() + " </dev/null";
@@ -64,13 +66,13 @@ class ExperimentCli : public ::testing::Test {
     std::set<std::string> seen;
     int status = 0;
     pid_t ended = 0;
-    while (seen.size() < children && (ended = waitpid(shell, &status, WNOHANG)) == 0) {
+    while ((seen.size() < children || (!file.empty() && !fs::exists(file))) && (ended = waitpid(shell, &status, WNOHANG)) == 0) {
       std::ifstream in("/proc/" + std::to_string(shell) + "/task/" + std::to_string(shell) + "/children");
       for (std::string pid; in >> pid;) seen.insert(pid);
       usleep(1000);
     }
     EXPECT_EQ(ended, 0) << "it ended by itself after " << seen.size() << " children";
-    kill(-shell, SIGINT);
+    kill(-shell, signal);
     if (ended == 0) waitpid(shell, &status, 0);
     Outcome o;
     if (WIFEXITED(status)) o.exit_code = WEXITSTATUS(status);
@@ -257,6 +259,22 @@ TEST_F(ExperimentCli, does_not_let_an_interrupted_run_replace_a_verdict) {
   EXPECT_EQ(slurp(folder / "verdict.json"), before);
   EXPECT_EQ(slurp(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md"), page);
   EXPECT_EQ(json::parse(slurp(folder / "last-attempt.json"))["workloads"][0]["reason"], "interrupted");
+}
+
+TEST_F(ExperimentCli, keeps_what_was_measured_when_it_is_killed) {
+  const fs::path folder = root_ / "experiments/studies/cpu-sixteen-micro-batches", attempt = folder / "last-attempt.json";
+  run_until(
+      SIGKILL, 1, attempt,
+      gated("cpu-sixteen-micro-batches --pairs 26 --no-extension --turns 0 --no-profile --heat-s 0.1 --settle-s 0.02 --measure-s 0.02"));
+  const json v = json::parse(slurp(attempt));
+  EXPECT_EQ(v["workloads"][0]["reason"], "interrupted");
+  EXPECT_GE(v["workloads"][0]["runs"].size(), 2u);
+  EXPECT_LT(v["workloads"][0]["runs"].size(), 52u);
+  EXPECT_FALSE(fs::exists(folder / "verdict.json"));
+  // A run that comes to its end leaves the verdict alone.
+  const Outcome o = run(gated("cpu-sixteen-micro-batches") + kQuick + " --no-profile");
+  EXPECT_TRUE(fs::exists(folder / "verdict.json")) << o.out << o.err;
+  EXPECT_FALSE(fs::exists(attempt));
 }
 
 TEST_F(ExperimentCli, goes_on_when_one_experiment_of_many_cannot_run_here) {

@@ -58,6 +58,28 @@ TEST_F(AloneRunner, never_runs_two_processes_at_once) {
   EXPECT_EQ(own.size(), 32u);        // before each, with and after each that steps
 }
 
+TEST_F(AloneRunner, says_after_every_round_what_an_interrupt_would_leave) {
+  std::vector<std::pair<size_t, std::string>> told;
+  Hooks hooks;
+  hooks.round_ended = [&](std::span<const RunLog> logs) {
+    ASSERT_EQ(logs.size(), 1u);
+    const Decision& d = logs[0].decision;
+    EXPECT_EQ(d.verdict, Verdict::undecided);
+    EXPECT_EQ(d.reason, reason::kInterrupted);
+    EXPECT_TRUE(logs[0].sustained);
+    EXPECT_TRUE(logs[0].a_info.is_object());
+    told.emplace_back(logs[0].runs.size(), d.sentence);
+  };
+  const RunLog log = run_alone(quick(arm("A", "good", 1e6), arm("B", "good", 1.02e6), 4), hooks);
+  ASSERT_EQ(told.size(), 3u) << "the last round decides";
+  for (size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i].first, 2 * (i + 1));
+    EXPECT_THAT(told[i].second, HasSubstr("stopped after " + std::to_string(i + 1) + " of 4 pairs"));
+  }
+  EXPECT_EQ(log.runs.size(), 8u);
+  EXPECT_NE(log.decision.reason, reason::kInterrupted);
+}
+
 TEST_F(AloneRunner, tells_every_counted_process_the_same) {
   run_alone(quick(arm("A", "good"), arm("B", "good"), 4), {});
   for (const char* label : {"A", "B"}) {
