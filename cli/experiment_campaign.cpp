@@ -151,6 +151,13 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
     for (const auto& [given, flag] : {std::pair(!f.step_regex.empty(), "--step-regex"), std::pair(f.skip_steps >= 0, "--skip-steps"),
                                       std::pair(!f.gate_command.empty(), "--gate-command")})
       if (given) throw InputError(fmt::format("{}: goes with --a CMD and --b CMD; an experiment knows its trainers", flag));
+  if (f.go_on) {
+    if (commands) throw InputError("--continue: an experiment's folder holds what was left; two commands have none");
+    if (f.measure.quick) throw InputError("--continue: processes alone can be counted later; pairs in turns (--quick) share one process");
+    if (f.changed) throw InputError("--continue: goes on with what is unfinished; --changed measures anew. Leave one of the two out");
+    if (f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty())
+      throw InputError("--continue: what is planted is no verdict to go on with");
+  }
   if (!commands && !f.all && f.names.empty())
     throw InputError("expected NAME…, --all, or --a CMD --b CMD; `stepscope experiment list` shows the names");
   const CatchInterrupt guard;
@@ -184,7 +191,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   }
   for (const Experiment& e : experiments_to_run) check_arguments(e);
   const bool planted = f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty();
-  exit_code = experiments::run_campaign(session, experiments_to_run, {folder, studies(root), planted, f.changed, f.json});
+  exit_code = experiments::run_campaign(session, experiments_to_run, {folder, studies(root), planted, f.changed, f.go_on, f.json});
 }
 
 }  // namespace cli

@@ -137,6 +137,10 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   run_command->add_flag("--all", r->all, "run every experiment");
   run_command->add_flag("--changed", r->changed,
                         "run only experiments whose code, file or device changed; exit 1 only if a verdict became worse");
+  run_command->add_flag(
+      "--continue", r->go_on,
+      "go on where an earlier command of this program, flags and device was stopped: decided experiments and workloads stand, "
+      "and whole rounds count");
   run_command->add_option("--a", r->a, "compare commands instead of an experiment: the command of arm A");
   run_command->add_option(
       "--b", r->b,

@@ -36,6 +36,8 @@ void check(std::span<const PairPlan> plans) {
   check_at_least("--turns", alone.turns, 0);
   for (const PairPlan& p : plans) {
     check_common(p);
+    if (p.alone.earlier.empty() != alone.earlier.empty() || p.alone.earlier_settle_s != alone.earlier_settle_s)
+      throw stepscope::InputError("experiments that go on together must have been stopped together");
     if (p.a.argv != plans[0].a.argv || p.a.environment != plans[0].a.environment)
       throw stepscope::InputError("experiments that are measured together need the same baseline");
   }
@@ -70,6 +72,7 @@ class Rounds {
       for (size_t i = 0; i < names.size(); ++i)
         if (i != k) others.push_back(names[i]);
       log.shared_with = fmt::format("{}", fmt::join(others, ", "));
+      go_on(k);
       active_.push_back(k);
     }
   }
@@ -99,6 +102,16 @@ class Rounds {
   }
 
  private:
+  // Rounds of a command before this one. It looked after as many as a look asks for, and that look did not decide.
+  void go_on(size_t k) {
+    const AlonePlan& alone = plans_[k].alone;
+    logs_[k].runs = alone.earlier;
+    logs_[k].commands = 1 + alone.earlier_commands;
+    earlier_rounds_.push_back(static_cast<int>(sustained_values(alone.earlier).size()));
+    const auto looks = static_cast<int>(plans_[k].thresholds.looks.size());
+    while (looks_[k] < looks && earlier_rounds_[k] >= look_of(k).pairs) ++looks_[k];
+  }
+
   Clock::time_point now() const { return h_.now ? h_.now() : Clock::now(); }
   void wait_until(Clock::time_point t) const {
     if (h_.wait_until) return h_.wait_until(t);
@@ -239,6 +252,9 @@ class Rounds {
     if (p_.alone.settle_s) {
       settle_s_ = *p_.alone.settle_s;
       rule = "--settle-s";
+    } else if (!p_.alone.earlier.empty()) {
+      settle_s_ = p_.alone.earlier_settle_s;
+      rule = "as in the command before, which was stopped";
     } else if (!p_.a.steps_on_command) {
       settle_s_ = kSustainedSettle_s;
       rule = "fixed, of commands";
@@ -286,13 +302,15 @@ class Rounds {
       look_at_device(ran);
       AloneRun& run = ran.run;
       run.arm = i == 0 ? 'A' : 'B';
-      run.pair = round;
       run.position = static_cast<int>(position);
-      if (i > 0) {
-        logs_[i - 1].runs.push_back(std::move(run));
-      } else {
-        for (const size_t k : active_) logs_[k].runs.push_back(run);
-      }
+      const auto keep = [&](size_t k) {
+        run.pair = earlier_rounds_[k] + round;
+        logs_[k].runs.push_back(run);
+      };
+      if (i > 0)
+        keep(i - 1);
+      else
+        std::for_each(active_.begin(), active_.end(), keep);
     }
   }
 
@@ -306,7 +324,7 @@ class Rounds {
 
   void look(int rounds) {
     for (const size_t k : std::vector<size_t>(active_)) {
-      if (rounds < look_of(k).pairs) continue;
+      if (earlier_rounds_[k] + rounds < look_of(k).pairs) continue;
       RunLog& log = logs_[k];
       log.decision = decide(sustained_values(log.runs), plans_[k].thresholds, looks_[k]);
       if (wants_another_look(log.decision, plans_[k].thresholds))
@@ -317,7 +335,7 @@ class Rounds {
     if (!h_.progress || logs_.empty()) return;
     int planned = 0;
     double mean = 0;
-    for (const size_t k : active_) planned = std::max(planned, look_of(k).pairs);
+    for (const size_t k : active_) planned = std::max(planned, look_of(k).pairs - earlier_rounds_[k]);
     if (const auto e = estimate(log_ratios_of(logs_[active_.empty() ? 0 : active_[0]]))) mean = e->mean;
     planned = std::max(planned, rounds);
     h_.progress({rounds, planned, (planned - rounds) * seconds_between(began_, now()) / rounds, mean});
@@ -356,7 +374,7 @@ class Rounds {
   // What is known of the arms and their processes.
   void say_arms(size_t k, RunLog& log) const {
     const Runner &a = arms_[0], &b = arms_[k + 1];
-    log.seconds_alone = seconds_between(began_, now());
+    log.seconds_alone = plans_[k].alone.earlier_seconds + seconds_between(began_, now());
     log.a_info = a.info;
     log.b_info = b.info;
     log.steps_again_checks = std::min(a.again_checks, b.again_checks);
@@ -411,7 +429,7 @@ class Rounds {
   std::vector<pid_t> others_;
   std::vector<Runner> arms_;
   std::vector<RunLog> logs_;
-  std::vector<int> looks_;
+  std::vector<int> looks_, earlier_rounds_;
   std::vector<size_t> active_, order_;
   Clock::time_point began_;
   double settle_s_ = 0;

@@ -64,6 +64,11 @@ struct AlonePlan {
   // Resident pairs in turns after the verdict, as a witness at equal clocks; only where three steps take at most kLongestTurn_s, because
   // blocks of 0.1 to 0.5 s sample the phase of the clock's cycle.
   int turns = 4;
+  // What a command before this one measured of the same arms and was not let finish: complete rounds, which count as if this one had measured
+  // them. Its processes settled for `earlier_settle_s`, and so do all others.
+  std::vector<AloneRun> earlier;
+  double earlier_settle_s = 0, earlier_seconds = 0;  // the latter: of all of it
+  int earlier_commands = 0;
 };
 inline constexpr double kLongestTurn_s = 0.060;
 
@@ -131,6 +136,7 @@ struct RunLog {
   std::string shared_with;       // their names, "mixed-x, mixed-y"
   double settle_s = 0;           // fixed for all processes after the first pair
   double measure_s = 0;
+  int commands = 1;  // that measured it, each going on where the one before was stopped
   std::string settle_rule;             // how settle_s was found: "two means of 1.03 s in a row differed by less than 0.3%", "--settle-s"
   double seconds_alone = 0;            // wall time of all of it, start-up and rests included
   std::optional<Sustained> sustained;  // what decision (alone) is of, arm by arm

@@ -79,7 +79,8 @@ class Campaign {
         },
         [&](size_t i, const VerdictDocument& document) {
           if (!o_.planted) save_verdict(attempt_of(experiments[i].name), document);
-        });
+        },
+        left_off_of(experiments));
     correct();
     if (o_.json) {
       ordered_json all = ordered_json::array();
@@ -89,7 +90,29 @@ class Campaign {
     return worst > 0 ? worst : exit_code();
   }
 
+  bool is_decided(const Experiment& e) const {
+    if (fs::exists(attempt_of(e.name)) || !fs::exists(verdict_of(e.name))) return false;
+    const VerdictDocument d = load_verdict(verdict_of(e.name));
+    return !was_cut_short(d) && d.code.git_revision == session_.git_revision() && d.experiment &&
+           d.experiment->file_sha256 == e.file_sha256;
+  }
+
  private:
+  // Unfinished documents; an interrupted run with no verdict before it is the verdict itself.
+  std::vector<std::optional<VerdictDocument>> left_off_of(const std::vector<Experiment>& experiments) const {
+    std::vector<std::optional<VerdictDocument>> out(o_.go_on ? experiments.size() : 0);
+    for (size_t i = 0; i < out.size(); ++i) {
+      const std::string& name = experiments[i].name;
+      if (fs::exists(attempt_of(name))) {
+        out[i] = load_verdict(attempt_of(name));
+      } else if (fs::exists(verdict_of(name))) {
+        if (VerdictDocument d = load_verdict(verdict_of(name)); was_cut_short(d)) out[i] = std::move(d);
+      }
+      if (!out[i]) fmt::print(stderr, "stepscope: {}: nothing was left unfinished: it is measured from the start\n", name);
+    }
+    return out;
+  }
+
   fs::path page_of(const std::string& name) const { return o_.folder / name / kPageName; }
   fs::path verdict_of(const std::string& name) const { return o_.folder / name / "verdict.json"; }
   // What has been measured while it is being measured, and what was cut short.
@@ -189,7 +212,15 @@ void keep_changed(std::vector<Experiment>& experiments, const fs::path& folder, 
 }
 
 int run_campaign(ExperimentSession& session, const std::vector<Experiment>& experiments, const CampaignOptions& options) {
-  return Campaign(session, options).run(experiments);
+  Campaign campaign(session, options);
+  std::vector<Experiment> open;
+  for (const Experiment& e : experiments) {
+    if (options.go_on && campaign.is_decided(e))
+      fmt::print(stderr, "stepscope: {}: is decided, and left out\n", e.name);
+    else
+      open.push_back(e);
+  }
+  return open.empty() ? 0 : campaign.run(open);
 }
 
 }  // namespace experiments

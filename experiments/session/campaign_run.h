@@ -26,6 +26,7 @@ struct CampaignOptions {
   std::filesystem::path folder, studies;  // of the new verdicts; of those in the source tree
   bool planted = false;                   // a slowdown was planted: the results are no verdicts of the experiments
   bool rerun = false;                     // of --changed: only what became worse counts against the exit code
+  bool go_on = false;                     // where a command before this one was stopped; what it decided is left out
   bool json = false;                      // stdout gets one JSON array instead of the summaries
 };
 // Returns the exit code. Throws stepscope::InputError where a verdict could not be written; where there is one experiment only, also what

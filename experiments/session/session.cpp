@@ -189,14 +189,16 @@ struct ExperimentSession::Job {
   const Experiment* experiment = nullptr;
   WorkloadResult result;
   PairPlan plan;
-  Arguments a, b;         // trainer arguments
-  bool measured = false;  // or decided without a measurement
-  bool goes_on = false;   // result.log is of the rounds so far
+  Arguments a, b;                             // trainer arguments
+  bool measured = false;                      // or decided without a measurement
+  bool goes_on = false;                       // result.log is of the rounds so far
+  const WorkloadSection* left_off = nullptr;  // of a command before this one, whose rounds count
   std::exception_ptr failure;
 
   // Jobs with the same text can share the baseline's processes.
   std::string baseline() const {
-    return fmt::format("{}|{}", fmt::join(plan.a.argv, " "), experiment->frozen_baseline() ? experiment->name : "");
+    return fmt::format("{}|{}|{}", fmt::join(plan.a.argv, " "), experiment->frozen_baseline() ? experiment->name : "",
+                       left_off ? fmt::format("{}", left_off->sustained->settle_s) : "");
   }
   bool several_gpus() const { return gpus_of(*experiment, result.workload, 'A') > 1 || gpus_of(*experiment, result.workload, 'B') > 1; }
   bool invalid() const { return result.log.decision.verdict == Verdict::invalid; }
@@ -210,6 +212,50 @@ Arguments ExperimentSession::arm_command(const std::string& program, const Argum
   // The other arm waits for a launch after every step too.
   if (!options_.plant_gpu.empty()) argv.insert(argv.end(), {"--plant-gpu", planted ? options_.plant_gpu : "idle:0"});
   return argv;
+}
+
+namespace {
+
+// The rounds of processes alone in which both arms ran.
+std::vector<AloneRun> whole_rounds(const WorkloadSection& w) {
+  std::vector<AloneRun> out;
+  for (const AloneRun& r : w.runs)
+    if (std::any_of(w.runs.begin(), w.runs.end(), [&](const AloneRun& o) { return o.pair == r.pair && o.arm != r.arm; })) out.push_back(r);
+  return out;
+}
+
+void same_or_refuse(const std::string& name, const char* what, const std::string& before, const std::string& now) {
+  if (before != now)
+    throw InputError(fmt::format("--continue: {}: what was measured is of another {}: {}, now {}; without --continue it is measured anew",
+                                 name, what, before.empty() ? "(none)" : before, now.empty() ? "(none)" : now));
+}
+
+}  // namespace
+
+// Before anything is prepared: what was decided needs neither gate nor processes.
+void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before) {
+  const Experiment& e = *jobs.front().experiment;
+  const auto looks = [](const auto& list, double minimum_pct) {
+    std::vector<int64_t> pairs;
+    for (const auto& look : list) pairs.push_back(look.pairs);
+    return fmt::format("looks after {} pairs for {}%", fmt::join(pairs, ", "), minimum_pct);
+  };
+  same_or_refuse(e.name, "experiment file", before.experiment ? before.experiment->file_sha256 : "", e.file_sha256);
+  same_or_refuse(e.name, "revision", before.code.git_revision, options_.git_revision);
+  if (options_.gpu.present) same_or_refuse(e.name, "device", before.environment.device, options_.gpu.name);
+  same_or_refuse(e.name, "plan", looks(before.thresholds.looks, before.thresholds.minimum_effect_pct),
+                 looks(options_.plan.thresholds.looks, e.minimum_effect_pct));
+  if (driver_.empty()) driver_ = before.environment.driver;
+  for (Job& job : jobs)
+    for (const WorkloadSection& w : before.workloads) {
+      if (w.workload != job.result.workload.text()) continue;
+      if (w.reason != reason::kInterrupted) {
+        job.result.decided_before = w;
+        job.measured = true;
+      } else if (w.sustained && !whole_rounds(w).empty()) {
+        job.left_off = &w;
+      }
+    }
 }
 
 // Says what the arms run. A frozen baseline that was touched ends the job here.
@@ -305,9 +351,11 @@ void ExperimentSession::gate_arms(Job& job) {
 }
 
 void ExperimentSession::prepare(Job& job) {
+  if (job.measured) return;  // by a command before this one
   try {
     build_arms(*job.experiment);
     make_arms(job);
+    if (job.left_off) count_rounds_before(job);
     if (!job.invalid()) gate_arms(job);
     job.measured = job.invalid();
   } catch (const Interrupted&) {  // in the gate: nothing was measured
@@ -322,6 +370,22 @@ void ExperimentSession::prepare(Job& job) {
   } catch (const MachineError&) {
     job.failure = std::current_exception();
   }
+}
+
+// After make_arms.
+void ExperimentSession::count_rounds_before(Job& job) {
+  const WorkloadSection& before = *job.left_off;
+  const std::string& name = job.experiment->name;
+  AlonePlan& alone = job.plan.alone;
+  same_or_refuse(name, "program in arm A", before.a.program_sha256, job.result.a.program_sha256);
+  same_or_refuse(name, "program in arm B", before.b.program_sha256, job.result.b.program_sha256);
+  const auto seconds = [](double s) { return fmt::format("{} s", s); };
+  same_or_refuse(name, "--measure-s", seconds(before.sustained->measure_s), seconds(alone.measure_s));
+  if (alone.settle_s) same_or_refuse(name, "--settle-s", seconds(before.sustained->settle_s), seconds(*alone.settle_s));
+  alone.earlier = whole_rounds(before);
+  alone.earlier_settle_s = before.sustained->settle_s;
+  alone.earlier_seconds = before.sustained->seconds_alone;
+  alone.earlier_commands = static_cast<int>(before.sustained->commands.value_or(1));
 }
 
 void ExperimentSession::measure(std::span<Job* const> together, const std::function<void()>& after_round) {
@@ -425,7 +489,8 @@ void ExperimentSession::run_jobs(std::vector<Job>& jobs, const std::function<voi
 
 std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const Experiment> all, const std::vector<LedgerEntry>& ledger,
                                                                const std::function<void(size_t, const Outcome&)>& done,
-                                                               const std::function<void(size_t, const VerdictDocument&)>& so_far) {
+                                                               const std::function<void(size_t, const VerdictDocument&)>& so_far,
+                                                               std::span<const std::optional<VerdictDocument>> left_off) {
   std::vector<Outcome> out(all.size());
   std::vector<bool> decided(all.size(), false);
   std::vector<Job> jobs;
@@ -433,7 +498,9 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
   for (size_t i = 0; i < all.size(); ++i) {
     const Experiment& e = all[i];
     try {
+      const size_t first = jobs.size();
       add_to(jobs, e);
+      if (i < left_off.size() && left_off[i]) go_on(std::span(jobs).subspan(first), *left_off[i]);
       // Hashed before the measurement: a change of the tree meanwhile was not measured, and must make the verdict stale.
       sources[i] = {e.frozen_baseline() ? "" : hash_trainer_sources(options_.root, trainer_of(e, 'A')),
                     hash_trainer_sources(options_.root, trainer_of(e, 'B'))};

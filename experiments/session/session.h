@@ -66,11 +66,14 @@ class ExperimentSession {
   // All of them, in their order. Workloads with the same baseline are measured together and share its processes. Those that an interrupt
   // kept from beginning are missing at the end, but for the first.
   // `done`, which may be empty, hears of each as soon as it is decided: what was measured must not wait for the rest.
+  // `left_off`: what a command before this one left of an experiment (an unfinished document), or nothing. Workloads that it decided stand, and
+  // rounds of processes alone count. Refused (stepscope::InputError) unless program, sources, device, thresholds and seconds are the same.
   // `so_far`, too: after every round that does not decide it, the document that an interrupt would leave now. A process that is killed, or a
   // machine that is taken away, says nothing.
   std::vector<Outcome> run(std::span<const Experiment> experiments, const std::vector<LedgerEntry>& ledger,
                            const std::function<void(size_t, const Outcome&)>& done = {},
-                           const std::function<void(size_t, const VerdictDocument&)>& so_far = {});
+                           const std::function<void(size_t, const VerdictDocument&)>& so_far = {},
+                           std::span<const std::optional<VerdictDocument>> left_off = {});
   // One; throws its failure.
   VerdictDocument run(const Experiment& experiment, const std::vector<LedgerEntry>& ledger);
   // Two commands. `gate_command` "" = none: the verdict then says that nothing checked them.
@@ -80,6 +83,7 @@ class ExperimentSession {
   RunLog run_identical(const std::vector<std::string>& trainer_arguments);
 
   const Gpu& gpu() const { return options_.gpu; }
+  const std::string& git_revision() const { return options_.git_revision; }
   // "NVIDIA H200", or what the arms of the last run said they ran on.
   std::string device() const { return device_; }
   bool interrupted() const { return options_.stop && options_.stop->load(); }
@@ -92,10 +96,12 @@ class ExperimentSession {
   struct Job;
   void prepare(Job& job);
   void make_arms(Job& job);
+  void count_rounds_before(Job& job);
   void gate_arms(Job& job);
   void measure(std::span<Job* const> together, const std::function<void()>& after_round);
   void look_closer(Job& job);
   void add_to(std::vector<Job>& jobs, const Experiment& experiment) const;
+  void go_on(std::span<Job> jobs, const VerdictDocument& left_off);
   void build_arms(const Experiment& experiment);
   // This program and its tree, or those of an arm of other sources, after build_arms().
   BuiltProgram program_of(const Experiment& experiment, char arm) const;

@@ -124,6 +124,7 @@ struct SustainedSection {
   SustainedArm a, b;
   std::optional<RatioSection> joules_per_step, sm_clock, power;
   double settle_s = 0, measure_s = 0, seconds_alone = 0;
+  std::optional<int64_t> commands;  // that measured it one after the other, where there was more than one
   std::string settle_rule;
   std::optional<double> max_sm_clock_mhz, power_limit_w;
   std::string shared_with;  // "" = arm A ran for this experiment alone

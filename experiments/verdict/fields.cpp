@@ -238,6 +238,7 @@ const List<SustainedSection>& FieldsOf<SustainedSection>::list() {
       field<&S::measure_s>("measure_s", "s", "counted part of each process"),
       optional_field<&S::settle_rule>("settle_rule", "", "how settle_s was found"),
       field<&S::seconds_alone>("seconds_alone", "s", "all of it: starts, rests and heating included"),
+      field<&S::commands>("commands", "", "that measured it, each going on where the one before was stopped; absent: one"),
       field<&S::max_sm_clock_mhz>("max_sm_clock_mhz", "MHz", "what the device may reach"),
       field<&S::power_limit_w>("power_limit_w", "W", "that the device enforces"),
       optional_field<&S::shared_with>("shared_with", "",

@@ -145,6 +145,7 @@ void fill_alone(WorkloadSection& w, const RunLog& log) {
   s.settle_s = log.settle_s;
   s.measure_s = log.measure_s;
   s.seconds_alone = log.seconds_alone;
+  if (log.commands > 1) s.commands = log.commands;
   s.settle_rule = log.settle_rule;
   s.max_sm_clock_mhz = log.limits.max_sm_clock_mhz;
   s.power_limit_w = log.limits.power_limit_w;
@@ -235,7 +236,7 @@ VerdictDocument verdict_document(const std::string& name, const std::optional<Ex
   out.environment = {f.device, f.driver};
   out.thresholds = thresholds_section(f.thresholds);
   out.ledger = {f.ledger.trials, f.ledger.false_claims, f.ledger.bound_95_pct, f.ledger.text()};
-  for (const WorkloadResult& r : results) out.workloads.push_back(workload_section(r, f.thresholds));
+  for (const WorkloadResult& r : results) out.workloads.push_back(r.decided_before ? *r.decided_before : workload_section(r, f.thresholds));
   out.verdict = verdict_of(out);
   return out;
 }

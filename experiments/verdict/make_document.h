@@ -20,6 +20,7 @@ struct WorkloadResult {
   std::optional<SameCode> same_code;
   double planted_pct = 0;
   int64_t a_gpus = 1, b_gpus = 1;
+  std::optional<WorkloadSection> decided_before;  // by a command that this one goes on from; the rest is then empty
 };
 
 struct RunFacts {

@@ -142,9 +142,10 @@ std::string statistics_text(const WorkloadSection& w, const ThresholdsSection& t
   if (s.process_modes) out += ", process-level modes";
   out += ".\n";
   if (w.sustained)
-    out += fmt::format("Each process alone on the device: {:.1f} s not counted{}, {:.1f} s counted; {:.0f} s in all.\n",
+    out += fmt::format("Each process alone on the device: {:.1f} s not counted{}, {:.1f} s counted; {:.0f} s in all{}.\n",
                        w.sustained->settle_s, w.sustained->settle_rule.empty() ? "" : " (" + w.sustained->settle_rule + ")",
-                       w.sustained->measure_s, w.sustained->seconds_alone);
+                       w.sustained->measure_s, w.sustained->seconds_alone,
+                       w.sustained->commands ? fmt::format(", by {} commands that went on from each other", *w.sustained->commands) : "");
   return out;
 }
 

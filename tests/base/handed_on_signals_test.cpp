@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <ctime>
 #include <future>
 #include <thread>
@@ -36,13 +37,15 @@ class StrangeThreads {
   std::vector<std::thread> threads_;
 };
 
-// The signal that this thread waits for, or 0 after five seconds.
+// The signal that this thread waits for, or 0 after five seconds. One that a thread takes from under the wait interrupts it.
 int heard(int signal) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, signal);
   const timespec patience{5, 0};
-  const int got = sigtimedwait(&set, nullptr, &patience);
+  int got = 0;
+  do got = sigtimedwait(&set, nullptr, &patience);
+  while (got < 0 && errno == EINTR);
   return got > 0 ? got : 0;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -261,20 +262,42 @@ TEST_F(ExperimentCli, does_not_let_an_interrupted_run_replace_a_verdict) {
   EXPECT_EQ(json::parse(slurp(folder / "last-attempt.json"))["workloads"][0]["reason"], "interrupted");
 }
 
-TEST_F(ExperimentCli, keeps_what_was_measured_when_it_is_killed) {
+TEST_F(ExperimentCli, keeps_what_was_measured_when_it_is_killed_and_goes_on_there) {
   const fs::path folder = root_ / "experiments/studies/cpu-sixteen-micro-batches", attempt = folder / "last-attempt.json";
-  run_until(
-      SIGKILL, 1, attempt,
-      gated("cpu-sixteen-micro-batches --pairs 26 --no-extension --turns 0 --no-profile --heat-s 0.1 --settle-s 0.02 --measure-s 0.02"));
-  const json v = json::parse(slurp(attempt));
-  EXPECT_EQ(v["workloads"][0]["reason"], "interrupted");
-  EXPECT_GE(v["workloads"][0]["runs"].size(), 2u);
-  EXPECT_LT(v["workloads"][0]["runs"].size(), 52u);
+  const std::string flags = " --no-extension --turns 0 --no-profile --heat-s 0.1 --settle-s 0.02 --measure-s ",
+                    alone = gated("cpu-sixteen-micro-batches --pairs 8" + flags + "0.02");
+  run_until(SIGKILL, 1, attempt, alone);
+  const json left = json::parse(slurp(attempt))["workloads"][0];
+  EXPECT_EQ(left["reason"], "interrupted");
+  const size_t runs = left["runs"].size();
+  EXPECT_GE(runs, 2u);
+  EXPECT_LT(runs, 16u);
   EXPECT_FALSE(fs::exists(folder / "verdict.json"));
-  // A run that comes to its end leaves the verdict alone.
-  const Outcome o = run(gated("cpu-sixteen-micro-batches") + kQuick + " --no-profile");
-  EXPECT_TRUE(fs::exists(folder / "verdict.json")) << o.out << o.err;
+
+  // Only as it was measured.
+  const Outcome other = run(gated("cpu-sixteen-micro-batches --continue --pairs 8" + flags + "0.03"));
+  EXPECT_EQ(other.exit_code, 2) << other.out << other.err;
+  EXPECT_THAT(other.err, HasSubstr("of another --measure-s: 0.02 s, now 0.03 s"));
+  const Outcome plan = run(gated("cpu-sixteen-micro-batches --continue --pairs 9" + flags + "0.02"));
+  EXPECT_EQ(plan.exit_code, 2) << plan.out << plan.err;
+  EXPECT_THAT(plan.err, HasSubstr("looks after 8 pairs for 5%, now looks after 9 pairs for 5%"));
+
+  const Outcome o = run(alone + " --continue");
+  ASSERT_TRUE(fs::exists(folder / "verdict.json")) << o.out << o.err;
   EXPECT_FALSE(fs::exists(attempt));
+  const json whole = json::parse(slurp(folder / "verdict.json"))["workloads"][0];
+  ASSERT_EQ(whole["runs"].size(), 16u);
+  for (size_t i = 0; i < runs; ++i) EXPECT_EQ(whole["runs"][i]["total_ns"], left["runs"][i]["total_ns"]) << i;
+  std::map<int, std::string> arms;
+  for (const json& r : whole["runs"]) arms[r["pair"].get<int>()] += r["arm"].get<std::string>();
+  EXPECT_EQ(arms.size(), 8u);
+  for (const auto& [pair, both] : arms) EXPECT_EQ(both.size(), 2u) << pair;
+  EXPECT_EQ(whole["sustained"]["commands"], 2);
+  EXPECT_THAT(slurp(folder / "README.md"), HasSubstr("by 2 commands that went on from each other"));
+
+  const Outcome again = run(alone + " --continue");
+  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
+  EXPECT_THAT(again.err, HasSubstr("is decided, and left out"));
 }
 
 TEST_F(ExperimentCli, goes_on_when_one_experiment_of_many_cannot_run_here) {

@@ -204,8 +204,8 @@ def try_one(build, entry, baseline_s):
 
 
 def check_baseline(build, runs):
-    """The unchanged tests must pass, and there must be some; else everything would count as caught."""
-    times = {}
+    """The unchanged tests must pass, and there must be some; else everything would count as caught. All that do not are named at once."""
+    times, wrong = {}, []
     for run, target in sorted(runs):
         with tempfile.TemporaryDirectory(prefix="stepscope-mutant-") as folder:
             argv, environment = test_command(build, run, build.folder / "bin" / target, Path(folder))
@@ -213,8 +213,10 @@ def check_baseline(build, runs):
             code, output = limited(argv, folder, 600, environment)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if code != 0 or not re.search(r"\[  PASSED  \] [1-9]", output):
-            raise ListError(f"`{run}` without any change: {first_failure(output) or 'exit code ' + str(code)}\n{output[-800:]}")
+            wrong.append(f"`{run}` without any change: {first_failure(output) or 'exit code ' + str(code)}\n{output[-800:]}")
         times[run] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    if wrong:
+        raise ListError("\n".join(wrong))
     return times
 
 
