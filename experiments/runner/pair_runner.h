@@ -66,7 +66,7 @@ struct AlonePlan {
   int turns = 4;
   // What a command before this one measured of the same arms and was not let finish: complete rounds, which count as if this one had measured
   // them. Its processes settled for `earlier_settle_s`, and so do all others.
-  std::vector<AloneRun> earlier;
+  std::vector<AloneRun> earlier{};
   double earlier_settle_s = 0, earlier_seconds = 0;  // the latter: of all of it
   int earlier_commands = 0;
 };
