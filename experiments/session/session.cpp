@@ -18,6 +18,7 @@
 #include "experiments/runner/alone_runner.h"
 #include "experiments/session/child_output.h"
 #include "experiments/session/device_watch.h"
+#include "experiments/verdict/campaign.h"
 #include "experiments/verdict/prediction.h"
 #include "experiments/verdict/stale.h"
 
@@ -249,7 +250,7 @@ void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before
   for (Job& job : jobs)
     for (const WorkloadSection& w : before.workloads) {
       if (w.workload != job.result.workload.text()) continue;
-      if (w.reason != reason::kInterrupted) {
+      if (!was_cut_short(w)) {
         job.result.decided_before = w;
         job.measured = true;
       } else if (w.sustained && !whole_rounds(w).empty()) {
@@ -495,6 +496,7 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
   std::vector<bool> decided(all.size(), false);
   std::vector<Job> jobs;
   std::vector<std::pair<std::string, std::string>> sources(all.size());
+  std::vector<std::optional<PredictionProof>> predictions(all.size());  // asked once: git between two rounds would lengthen the rest there
   for (size_t i = 0; i < all.size(); ++i) {
     const Experiment& e = all[i];
     try {
@@ -504,6 +506,8 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
       // Hashed before the measurement: a change of the tree meanwhile was not measured, and must make the verdict stale.
       sources[i] = {e.frozen_baseline() ? "" : hash_trainer_sources(options_.root, trainer_of(e, 'A')),
                     hash_trainer_sources(options_.root, trainer_of(e, 'B'))};
+      if (!e.file.empty())
+        predictions[i] = prove_prediction(options_.root, e.file, e.file_sha256, options_.git_revision, stepscope::now_utc());
     } catch (const InputError&) {
       out[i].failure = std::current_exception();
     }
@@ -514,7 +518,7 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
     f.a_sources_sha256 = sources[i].first;
     f.b_sources_sha256 = sources[i].second;
     add_other_sources(f, all[i]);
-    if (!all[i].file.empty()) f.prediction = prove_prediction(options_.root, all[i].file, all[i].file_sha256, f.git_revision, f.at);
+    f.prediction = predictions[i];
     std::vector<WorkloadResult> copies;
     for (const WorkloadResult* r : results) copies.push_back(*r);
     return verdict_document(all[i].name, all[i], copies, f);

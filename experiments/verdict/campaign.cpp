@@ -121,9 +121,10 @@ bool is_regression(const std::optional<VerdictDocument>& before, const VerdictDo
   });
 }
 
+bool was_cut_short(const WorkloadSection& w) { return w.reason == reason::kInterrupted || w.reason == reason::kForeignProcess; }
+
 bool was_cut_short(const VerdictDocument& document) {
-  return std::any_of(document.workloads.begin(), document.workloads.end(),
-                     [](const WorkloadSection& w) { return w.reason == reason::kInterrupted || w.reason == reason::kForeignProcess; });
+  return std::any_of(document.workloads.begin(), document.workloads.end(), [](const WorkloadSection& w) { return was_cut_short(w); });
 }
 
 }  // namespace experiments

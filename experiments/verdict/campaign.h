@@ -29,6 +29,7 @@ std::vector<bool> correct_campaign(std::vector<VerdictDocument>& documents, cons
 // of the same device, experiment file and procedure and not invalid: without one, only an invalid verdict is a regression.
 bool is_regression(const std::optional<VerdictDocument>& before, const VerdictDocument& now);
 // Nothing was decided for a reason that has nothing to do with the arms: ctrl-C, somebody else on the device.
-bool was_cut_short(const VerdictDocument& document);
+bool was_cut_short(const WorkloadSection& workload);
+bool was_cut_short(const VerdictDocument& document);  // one of its workloads
 
 }  // namespace experiments
