@@ -216,7 +216,7 @@ const std::vector<Field<CollectionSection>>& fields_of() {
       {"traced_overhead_pct",
        "%",
        "timer",
-       "traced against timed steps, host time from step begin to step begin",
+       "traced against timed steps, host time from step begin to step begin, a traced one at least as long as on the device",
        &C::traced_overhead_pct,
        {},
        true},

@@ -409,6 +409,24 @@ TEST(Profile, TimedStepsThatAreMuchLongerThanTracedOnesAreSaidToBeDisturbed) {
   EXPECT_FALSE(missing_row(with_timed_steps_of(5'500'000), "timed_steps_disturbed"));
 }
 
+// A host that queues steps ahead begins the few traced ones in quick succession, whatever the device takes for them.
+TEST(Profile, ATracedStepIsAtLeastAsLongAsItsTimeOnTheDevice) {
+  Recording r = fixture::gpt2_recording();
+  const double on_device = *build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options()).totals.time_ns;
+  int64_t begin = 0;
+  for (StepRecord& s : r.steps) {
+    if (s.phase == Phase::timed)
+      s.host_begin_ns = 100'000'000 + s.step * static_cast<int64_t>(on_device), s.host_end_ns = s.host_begin_ns + 1000;
+    if (s.phase != Phase::activity) continue;
+    if (begin == 0) begin = s.host_begin_ns;
+    s.host_begin_ns = begin + s.step * 1000;
+    s.host_end_ns = s.host_begin_ns + 500;
+  }
+  const ProfileDocument ahead = build_profile(r, fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  EXPECT_NEAR(*ahead.collection.traced_overhead_pct, 0, 0.01);
+  EXPECT_FALSE(missing_row(ahead, "timed_steps_disturbed"));
+}
+
 // A program without run.json: a step lasts until the next one begins, whatever is collected there.
 TEST(Profile, StepsOfAForeignProgramAreTimedFromBeginToBegin) {
   Recording r = fixture::gpt2_recording();
