@@ -22,7 +22,8 @@ bool is_one_of(std::string_view word, const std::array<std::string_view, N>& wor
 }  // namespace
 
 std::string collective_range(const CollectiveWords& w) {
-  return w.kind + " " + w.type + " " + std::to_string(w.elements) + " bucket " + std::to_string(w.bucket);
+  const std::string text = w.kind + " " + w.type + " " + std::to_string(w.elements);
+  return w.bucket < 0 ? text : text + " bucket " + std::to_string(w.bucket);
 }
 
 std::optional<CollectiveWords> parse_collective_range(std::string_view text) {
@@ -33,8 +34,9 @@ std::optional<CollectiveWords> parse_collective_range(std::string_view text) {
     parts.push_back(text.substr(0, space));
     text = space == std::string_view::npos ? std::string_view() : text.substr(space + 1);
   }
-  if (parts.size() != 5 || parts[3] != "bucket" || !is_one_of(parts[0], kKinds) || !is_one_of(parts[1], kTypes)) return std::nullopt;
-  const auto elements = count_of(parts[2]), bucket = count_of(parts[4]);
+  const bool of_bucket = parts.size() == 5 && parts[3] == "bucket";
+  if ((parts.size() != 3 && !of_bucket) || !is_one_of(parts[0], kKinds) || !is_one_of(parts[1], kTypes)) return std::nullopt;
+  const auto elements = count_of(parts[2]), bucket = of_bucket ? count_of(parts[4]) : -1;
   if (!elements || !bucket) return std::nullopt;
   return CollectiveWords{std::string(parts[0]), std::string(parts[1]), *elements, *bucket};
 }

@@ -70,7 +70,7 @@ void take_words_of_range(const std::string& path, CollectiveRun& c) {
     if (!words) continue;
     c.kind = words->kind;
     c.type = words->type;
-    c.bucket = words->bucket;
+    if (words->bucket >= 0) c.bucket = words->bucket;
     c.bytes = words->bytes();
     return;
   }
@@ -84,7 +84,7 @@ void number_buckets(std::vector<CollectiveRun>& runs) {
   std::map<std::string, int64_t> seen;
   for (CollectiveRun& c : runs) {
     const int64_t position = seen[c.op]++;
-    if (!c.bucket && !c.op.empty()) c.bucket = position;
+    if (!c.bucket && !c.bytes && !c.op.empty()) c.bucket = position;
   }
 }
 
@@ -109,6 +109,8 @@ std::vector<CollectiveRun> collectives_of(const TracedStep& step) {
   }
   std::stable_sort(launches.begin(), launches.end(),
                    [](const LaunchRecord* a, const LaunchRecord* b) { return launch_order(*a) < launch_order(*b); });
+  // Of a program that says what its collectives are, a copy that it makes beside them is none: on its own rank's GPU it waits for nobody.
+  const bool announced = std::any_of(launches.begin(), launches.end(), [](const LaunchRecord* l) { return is_inside_collective(*l); });
   std::vector<CollectiveRun> runs;
   const LaunchRecord* work = nullptr;      // the newest launch that is none
   const std::string* open_path = nullptr;  // of the run that a copy may still join
@@ -121,7 +123,7 @@ std::vector<CollectiveRun> collectives_of(const TracedStep& step) {
     const bool nccl = is_nccl_kernel(l->name);
     // A kernel that casts or adds carries nothing; nor does a copy beside NCCL's kernels. Ranks that copy to each other arrive where they meet.
     if (!nccl && ((l->activity == Activity::kernel && !is_meet_kernel(l->name)) || l->activity == Activity::memset ||
-                  with_nccl.contains(leaf_of(l->path))))
+                  with_nccl.contains(leaf_of(l->path)) || (announced && !is_inside_collective(*l))))
       continue;
     if (nccl || !open_path || *open_path != l->path) {
       runs.push_back(begin_run(*l));

@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "base/nvml.h"
 #include "profiler/document/json.h"
+#include "profiler/document/missing_rows.h"
 #include "tests/profiler/fixture.h"
 #include "tests/profiler_ranks/ranks_fixture.h"
 
@@ -223,6 +224,25 @@ TEST(Join, CopiesOfOneRangeAreOneCollective) {
   EXPECT_DOUBLE_EQ(d.collectives[1].time_ns, 300'000);
   EXPECT_DOUBLE_EQ(d.collectives[1].exposed_ns, 250'000);  // nothing runs in the 50 us between the copies
   EXPECT_DOUBLE_EQ(d.ranks[0].idle_ns.value(), 50'000);
+}
+
+// Ranks copy tokens and rows into the buffer from which they are gathered. Neither waits there for the other: taken for collectives, one that rank 0
+// made first and one that rank 1 made first say that the clocks contradict each other.
+TEST(Join, ACopyThatARankMakesForItselfIsNoCollective) {
+  const auto with_copies = [](int64_t tokens_ns, int64_t rows_ns) {
+    std::vector<Op> ops = ranks::two_bucket_step();
+    ops.push_back({"communication/-/copy", tokens_ns, tokens_ns + 1'000, "copy DtoD", 9});
+    ops.push_back({"communication/2/copy", rows_ns, rows_ns + 1'000, "copy DtoD", 9});
+    ops.push_back({"communication/-/copy/all_gather bf16 1000000", 1'510'000, 1'560'000, "wait_for_ranks_kernel(Meeting)", 9});
+    return ops;
+  };
+  const ProfileDocument d = ranks::join({rank(0, with_copies(1'501'000, 1'508'000)), rank(1, with_copies(1'506'000, 1'503'000))});
+  EXPECT_FALSE(profiler::is_missing(d, "clocks_not_aligned"));
+  EXPECT_FALSE(profiler::is_missing(d, "collective_size_unknown"));
+  ASSERT_EQ(d.collectives.size(), 3u);
+  EXPECT_EQ(d.collectives[2].kind, "all_gather");
+  EXPECT_EQ(d.collectives[2].bytes, 2'000'000);
+  EXPECT_FALSE(d.collectives[2].bucket) << "rows are of no bucket";
 }
 
 // A rank arrives where it first waits for the others, and is done where it last did; the sum behind them is communication of its own.

@@ -91,6 +91,11 @@ TEST(CollectiveWords, ReadBackAsTheyWereWritten) {
   EXPECT_EQ(words->kind, "reduce_scatter");
   EXPECT_EQ(words->bytes(), 14'000'000);
   EXPECT_EQ(words->bucket, 3);
+  // Tokens, rows and sums are of no bucket; the trainers say -1.
+  const auto rows = stepscope::parse_collective_range(stepscope::collective_range({"all_gather", "bf16", 4096, -1}));
+  ASSERT_TRUE(rows);
+  EXPECT_EQ(rows->bytes(), 8192);
+  EXPECT_EQ(rows->bucket, -1);
   for (const char* other : {"", "ncclAllReduce", "all_reduce fp32 x bucket 3", "all_reduce fp32 5 bucket -1", "all_reduce fp16 5 bucket 1",
                             "gather fp32 5 bucket 1", "all_reduce fp32 5 bucket 1 more", "all_reduce fp32 5 part 1"})
     EXPECT_FALSE(stepscope::parse_collective_range(other)) << other;
