@@ -287,11 +287,13 @@ ScaledStep scaled_step(const StepParts& p, const ExchangePlan& plan, const LinkC
     t.needed = position(pieces, c.needed);
     t.left_ns = collective_ns(links, shape, o.communicator, c.kind, c.type, ranks, c.bytes);
     t.weights = c.op == "gather_weights";
+    // The update has no products; forward and backward pass are a mixture.
+    const double product_share = c.ready.kind == StepPlace::Kind::update ? 0 : p.product_share_pct / 100;
     if (o.inflation >= 0)
       t.beside.work = 1 - o.inflation;
     else
-      t.beside = speeds_beside(links, o.communicator, c.kind, c.type, c.bytes, std::llround(p.rows), p.product_share_pct / 100)
-                     .value_or(BesideSpeeds{});
+      t.beside =
+          speeds_beside(links, o.communicator, c.kind, c.type, c.bytes, std::llround(p.rows), product_share).value_or(BesideSpeeds{});
     s.communication_ns += t.left_ns;
     transfers.push_back(t);
   }
