@@ -282,7 +282,10 @@ def run(arguments):
         waiting = {pool.submit(try_one, build, e, baseline[e["run"]]): e for e in entries}
         for future in concurrent.futures.as_completed(waiting):
             entry = waiting[future]
-            result, by, seconds = future.result()
+            try:
+                result, by, seconds = future.result()
+            except ListError as e:  # of one change; the others go on
+                result, by, seconds = "does not fit", str(e), 0
             rows.append((entry, result, by))
             if arguments.score:  # at once: what is cut short goes on with --rest
                 keep_score(Path(arguments.score), [rows[-1]], order)
