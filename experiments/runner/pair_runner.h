@@ -136,7 +136,7 @@ struct RunLog {
   std::string shared_with;       // their names, "mixed-x, mixed-y"
   double settle_s = 0;           // fixed for all processes after the first pair
   double measure_s = 0;
-  int commands = 1;  // that measured it, each going on where the one before was stopped
+  int commands = 1;                    // that measured it, each going on where the one before was stopped
   std::string settle_rule;             // how settle_s was found: "two means of 1.03 s in a row differed by less than 0.3%", "--settle-s"
   double seconds_alone = 0;            // wall time of all of it, start-up and rests included
   std::optional<Sustained> sustained;  // what decision (alone) is of, arm by arm
