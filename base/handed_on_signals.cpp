@@ -20,10 +20,9 @@ void hand_on(int signal, siginfo_t*, void* context) {
 }  // namespace
 
 HandedOnSignals::HandedOnSignals(std::initializer_list<int> signals) {
-  sigset_t set;
-  ::sigemptyset(&set);
-  for (const int s : signals) ::sigaddset(&set, s);
-  ::pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
+  ::sigemptyset(&set_);
+  for (const int s : signals) ::sigaddset(&set_, s);
+  ::pthread_sigmask(SIG_BLOCK, &set_, &mask_before_);
   for (const int s : signals) {
     Before before{s, {}};
     ::sigaction(s, nullptr, &before.action);

@@ -16,13 +16,14 @@ class HandedOnSignals {
   ~HandedOnSignals();
   HandedOnSignals(const HandedOnSignals&) = delete;
   HandedOnSignals& operator=(const HandedOnSignals&) = delete;
+  const sigset_t& set() const { return set_; }  // of the signals, for a signalfd
 
  private:
   struct Before {
     int signal;
     struct sigaction action;
   };
-  sigset_t mask_before_{};
+  sigset_t set_{}, mask_before_{};
   std::vector<Before> before_;
 };
 

@@ -9,7 +9,6 @@
 #include <memory>
 
 #include "base/errors.h"
-#include "base/handed_on_signals.h"
 #include "base/output_file.h"
 #include "base/utc.h"
 #include "cli/collective_sweep.h"
@@ -225,7 +224,6 @@ bool asked_for(const LinkSweepFlags& f) { return f.gpus > 0 || f.as_rank; }
 int sweep_links(const LinkSweepFlags& f, const CommandLine& line) {
   if (f.as_rank) return be_a_rank(f);
   if (!f.links.empty()) stepscope::check_output(f.links, "--links");
-  const stepscope::HandedOnSignals signals{SIGINT, SIGTERM};  // as launch_ranks
   if (f.communicator != "staged") {
     const GpuStatus gpu = gpu_status();
     if (!gpu.present) throw MachineError(fmt::format("--gpus {}: {}", f.gpus, gpu.why_not));

@@ -15,7 +15,6 @@
 
 #include "base/checksum.h"
 #include "base/errors.h"
-#include "base/handed_on_signals.h"
 #include "base/mapped_file.h"
 #include "base/nvml.h"
 #include "build_info.inc"
@@ -130,8 +129,6 @@ std::optional<int> launch_ranks(const RankFlags& f, const std::string& trainer, 
   if (f.gpus == 0) return std::nullopt;
   refuse_nested(f);
   if (f.gpus == 1) return std::nullopt;
-  // The driver's threads would take ctrl-C from the launcher. Looking for a GPU starts them.
-  const stepscope::HandedOnSignals signals{SIGINT, SIGTERM};
   if (trainer != "reference") {
     const GpuStatus gpu = gpu_status();
     if (!gpu.present) throw MachineError(fmt::format("--trainer {} needs a GPU: {}", trainer, gpu.why_not));

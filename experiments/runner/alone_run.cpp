@@ -270,6 +270,16 @@ std::optional<SelfCheck> self_check_from_name(std::string_view text) {
 
 std::string_view name(EqualClocksBy by) { return kEqualClocksBy[static_cast<size_t>(by)]; }
 
+std::vector<AloneRun> whole_rounds(std::span<const AloneRun> runs) {
+  std::vector<AloneRun> out;
+  for (const Round& r : rounds_of(runs)) {
+    const bool a_first = r.a->position < r.b->position;
+    out.push_back(a_first ? *r.a : *r.b);
+    out.push_back(a_first ? *r.b : *r.a);
+  }
+  return out;
+}
+
 std::vector<PairValue> sustained_values(std::span<const AloneRun> runs) {
   std::vector<PairValue> out;
   for (const Round& r : rounds_of(runs)) out.push_back({std::log(r.b->step_ns() / r.a->step_ns()), std::nullopt});

@@ -124,6 +124,8 @@ struct Sustained {
   std::optional<PairedRatio> joules_per_step, sm_clock, power;  // B / A over pairs; absent unless every pair has it
 };
 
+// Without the runs of a round in which only one arm ran; in the order in which they ran.
+std::vector<AloneRun> whole_rounds(std::span<const AloneRun> runs);
 // ln(B / A) of every round in which both ran.
 std::vector<PairValue> sustained_values(std::span<const AloneRun> runs);
 // nullopt without a round in which both arms ran. `alpha`: two-sided level of the intervals.

@@ -140,12 +140,11 @@ class Campaign {
       save_verdict(attempt_of(name), r.document);
       fmt::print(stderr, "stepscope: {}: cut short, so the verdict of {} stands; this attempt is {}\n", name, r.before->at,
                  attempt_of(name).string());
-      return;
     } else {
       save_verdict(verdict_of(name), r.document);
       write_page(page_of(name), r.document);
+      fs::remove(attempt_of(name));
     }
-    fs::remove(attempt_of(name));
   }
 
   void correct() {

@@ -217,14 +217,6 @@ Arguments ExperimentSession::arm_command(const std::string& program, const Argum
 
 namespace {
 
-// The rounds of processes alone in which both arms ran.
-std::vector<AloneRun> whole_rounds(const WorkloadSection& w) {
-  std::vector<AloneRun> out;
-  for (const AloneRun& r : w.runs)
-    if (std::any_of(w.runs.begin(), w.runs.end(), [&](const AloneRun& o) { return o.pair == r.pair && o.arm != r.arm; })) out.push_back(r);
-  return out;
-}
-
 void same_or_refuse(const std::string& name, const char* what, const std::string& before, const std::string& now) {
   if (before != now)
     throw InputError(fmt::format("--continue: {}: what was measured is of another {}: {}, now {}; without --continue it is measured anew",
@@ -253,7 +245,7 @@ void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before
       if (!was_cut_short(w)) {
         job.result.decided_before = w;
         job.measured = true;
-      } else if (w.sustained && !whole_rounds(w).empty()) {
+      } else if (w.sustained) {  // a whole round at least
         job.left_off = &w;
       }
     }
@@ -383,7 +375,7 @@ void ExperimentSession::count_rounds_before(Job& job) {
   const auto seconds = [](double s) { return fmt::format("{} s", s); };
   same_or_refuse(name, "--measure-s", seconds(before.sustained->measure_s), seconds(alone.measure_s));
   if (alone.settle_s) same_or_refuse(name, "--settle-s", seconds(before.sustained->settle_s), seconds(*alone.settle_s));
-  alone.earlier = whole_rounds(before);
+  alone.earlier = whole_rounds(before.runs);
   alone.earlier_settle_s = before.sustained->settle_s;
   alone.earlier_seconds = before.sustained->seconds_alone;
   alone.earlier_commands = static_cast<int>(before.sustained->commands.value_or(1));

@@ -17,6 +17,7 @@
 #include <map>
 #include <thread>
 
+#include "base/handed_on_signals.h"
 #include "base/process.h"
 #include "gpt2/distributed/rank_page.h"
 #include "gpt2/distributed/rendezvous.h"
@@ -35,13 +36,6 @@ std::string random_token() {
   std::string text;
   for (const unsigned char b : bytes) text += fmt::format("{:02x}", b);
   return text;
-}
-
-sigset_t heard_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int s : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, s);
-  return set;
 }
 
 // Lines of a rank that come through a pipe, each whole and behind the rank's name.
@@ -72,14 +66,11 @@ struct Lines {
 class Launch {
  public:
   explicit Launch(int ranks) : ranks_(ranks), page_(RankPage::make(ranks)), ends_(static_cast<size_t>(ranks)) {
-    const sigset_t set = heard_signals();
-    ::pthread_sigmask(SIG_BLOCK, &set, &before_);
-    signals_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    signals_ = Descriptor(::signalfd(-1, &heard_.set(), SFD_CLOEXEC | SFD_NONBLOCK));
   }
   ~Launch() {
     kill_all(SIGKILL);
     while (running() > 0) reap(0);
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
 
   void start(const std::vector<std::string>& argv) {
@@ -191,8 +182,9 @@ class Launch {
   RankPage page_;
   std::vector<RankEnd> ends_;
   std::vector<Lines> lines_;
+  // Whoever looked for a GPU before has threads of the driver in this process.
+  const stepscope::HandedOnSignals heard_{SIGINT, SIGTERM, SIGCHLD};
   Descriptor signals_;
-  sigset_t before_{};
   int ended_ = 0, interrupts_ = 0;
   double kill_at_s_ = 0;  // 0: no rank has failed
 };

@@ -60,22 +60,22 @@ class Planner {
       gather(*b, {PlaceKind::update, 0}, {PlaceKind::end});
       first += b->elements;
     }
-    if (first == elements()) return;
-    const double share = static_cast<double>(first) / static_cast<double>(elements());
-    plan_.update_pieces = {share, 1 - share};
+    const double share = static_cast<double>(first) / elements();
+    if (share < 1) plan_.update_pieces = {share, 1 - share};
   }
 
   void gather_behind_update() {
     plan_.update_pieces.clear();
+    const double all = elements();
     for (auto b = buckets_.rbegin(); b != buckets_.rend(); ++b) {
       gather(*b, {PlaceKind::update, static_cast<int64_t>(plan_.update_pieces.size())}, {PlaceKind::end});
-      plan_.update_pieces.push_back(static_cast<double>(b->elements) / static_cast<double>(elements()));
+      plan_.update_pieces.push_back(static_cast<double>(b->elements) / all);
     }
   }
 
-  int64_t elements() const {
-    return std::accumulate(buckets_.begin(), buckets_.end(), int64_t{0},
-                           [](int64_t sum, const GradientBucket& b) { return sum + b.elements; });
+  double elements() const {
+    return static_cast<double>(std::accumulate(buckets_.begin(), buckets_.end(), int64_t{0},
+                                               [](int64_t sum, const GradientBucket& b) { return sum + b.elements; }));
   }
 
   void reduce(const GradientBucket& b, StepPlace ready) {

@@ -175,7 +175,10 @@ TEST_F(ExperimentCli, recognizes_the_same_code_and_enters_it_in_the_ledger) {
   EXPECT_THAT(ledger, HasSubstr("\"planted_pct\":0"));
   // A planted slowdown is a test of the procedure: no verdict, and no claim about identical code.
   const std::string verdict = slurp(root_ / "experiments/studies/cpu-same/verdict.json");
+  const fs::path unfinished = root_ / "experiments/studies/cpu-same/last-attempt.json";
+  std::ofstream(unfinished) << "what a command before it left";
   EXPECT_EQ(run(gated("cpu-same --plant 900") + kQuick).exit_code, 1);
+  EXPECT_TRUE(fs::exists(unfinished));
   EXPECT_TRUE(fs::exists(root_ / "experiments/studies/cpu-same/planted.json"));
   EXPECT_EQ(slurp(root_ / "experiments/studies/cpu-same/verdict.json"), verdict);
   EXPECT_EQ(slurp(root_ / "experiments/studies/aa-ledger.jsonl"), ledger);
