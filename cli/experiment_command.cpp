@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
@@ -67,6 +69,16 @@ void list(bool json) {
   if (json) fmt::print("{}\n", all.dump(1));
 }
 
+// Verdicts of before typed() say where their machine kept files. Only what was joined without quotes can be taken apart at its blanks.
+void leave_folders_out(VerdictDocument& v) {
+  if (v.command.find('\'') != std::string::npos) return;
+  std::istringstream in(v.command);
+  std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  v.command = typed({argv.data(), static_cast<int>(argv.size())});
+}
+
 void index() {
   const fs::path root = source_root(), page = root / "docs" / "study" / "README.md";
   auto verdicts = experiments::read_verdicts(studies(root));
@@ -74,6 +86,7 @@ void index() {
   for (VerdictDocument& v : verdicts) {
     experiments::decide_again(v);
     experiments::renew_prediction_proof(v, root, studies(root));
+    leave_folders_out(v);
   }
   experiments::correct_campaign(verdicts, {});
   for (const VerdictDocument& v : verdicts) {

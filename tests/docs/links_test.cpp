@@ -188,6 +188,19 @@ TEST(PageNames, EveryCheckOfTheGateStandsInItsPage) {
   EXPECT_GT(seen, 40);
 }
 
+TEST(PageNames, APageOfAVerdictSaysNothingOfItsMachinesFolders) {
+  const std::regex made_by("Made by `(stepscope [^`]*)`");
+  int seen = 0;
+  for (const auto& e : fs::recursive_directory_iterator(root() / "experiments/studies")) {
+    const std::string text = e.path().filename() == "README.md" ? read(e.path()) : "";
+    std::smatch m;
+    if (!std::regex_search(text, m, made_by)) continue;
+    ++seen;
+    EXPECT_THAT(m[1].str(), ::testing::Not(::testing::HasSubstr("--out"))) << e.path() << ": `stepscope experiment index` leaves it out";
+  }
+  EXPECT_GT(seen, 10);
+}
+
 TEST(PageNames, EveryStageStandsInTheArchitectureWithItsRank) {
   const std::string page = read(root() / "docs/architecture.md");
   const std::regex stage(R"(stepscope_stage\((\w+) RANK (\d+))");
