@@ -6,10 +6,13 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../in_folder.sh"
 mkdir "$folder/path"
+# Processes of the same program that other tests started are none of these.
+export OF_THE_TEST_IN=$folder
 # Of one process that is not ours, with 500 MiB; once a first round has looked, MORE MiB more.
 stub "$folder/path/nvidia-smi" 'case $1 in
 --query-gpu=memory.used) [ -e "'"$folder"'/looked" ] && echo $((500 + ${MORE:-0})) || echo 500; touch "'"$folder"'/looked" ;;
---query-compute-apps=pid) echo 1; [ -z "${OURS:-}" ] || cat /proc/[0-9]*/status 2>/dev/null | awk "/^Name:/ { name = \$2 } /^Pid:/ && name ~ /^stepscope/ { print \$2 }" ;;
+--query-compute-apps=pid) echo 1; [ -z "${OURS:-}" ] || cat /proc/[0-9]*/status 2>/dev/null | awk "/^Name:/ { name = \$2 } /^Pid:/ && name ~ /^stepscope/ { print \"/proc/\" \$2 \"/environ\" }" |
+  xargs -r grep -lsxz "OF_THE_TEST_IN=$OF_THE_TEST_IN" | grep -o "[0-9]*" ;;
 esac'
 failures() {
   rm -f "$folder/looked" "$folder/out.json"
