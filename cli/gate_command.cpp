@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <tuple>
@@ -313,14 +314,15 @@ class Reports {
 
 #ifdef STEPSCOPE_WITH_CUDA
 // The whole model once more in every configuration of the trainer but the first.
-void add_configuration_reports(const GateFlags& f, gate::ExpectedCache& answers, Reports& reports) {
+void add_configuration_reports(const GateFlags& f, const gate::ModelGateOptions& first, Reports& reports) {
   for (Configuration& c : all_configurations(f)) {
     if (c.options.trainer != f.trainer || c.options.matmul != default_matmul(f.trainer) || c.name == f.trainer) continue;
     c.options.with_timed_steps = false;                               // once is enough: kernels are not what they are about
     c.options.with_loop = c.options.weight_rounding == "stochastic";  // a resumed run has to draw its random bits again
     if (c.name != "mixed not deterministic" && c.name != "mixed recompute gelu+ln") c.options.real_size_batch = 0;
     c.options.real_size_batch = std::min<int64_t>(c.options.real_size_batch, 1);
-    c.options.small_answers = &answers;
+    c.options.small_answers = first.small_answers;
+    c.options.big_answers = first.big_answers;
     try {
       reports.add(gate::check_model(factory(f.trainer), c.options));
     } catch (const stepscope::InputError& refused) {
@@ -352,6 +354,17 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
     }
     return reports.take();
   }
+  std::vector<std::string> modes{f.matmul};
+  if (f.write_receipt && f.trainer == "fp32") modes = {"fp32", "tf32"};
+  gate::ExpectedCache answers, big_answers(f.answers);  // most variants are asked about the same weights and tokens
+  std::vector<gate::ModelGateOptions> of_modes;
+  for (const std::string& matmul : modes) {
+    of_modes.push_back(model_options(f, matmul));
+    if (f.model.empty()) of_modes.back().big_answers = &big_answers;  // a model of the user's has many questions, each too large to keep
+    if (f.write_receipt) of_modes.back().small_answers = &answers;
+  }
+  std::optional<gate::RealSizeAhead> ahead;
+  if (!f.no_model && f.model.empty()) ahead.emplace(of_modes.front());
 #ifdef STEPSCOPE_WITH_CUDA
   if ((f.trainer == "fp32" || f.trainer == "mixed") && !f.no_ops && f.model.empty()) {
     gate::OpGateOptions o;
@@ -366,19 +379,11 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
     reports.add(gate::check_ops(o));
   }
 #endif
-  if (!f.no_model) {
-    std::vector<std::string> modes{f.matmul};
-    if (f.write_receipt && f.trainer == "fp32") modes = {"fp32", "tf32"};
-    gate::ExpectedCache answers;  // most variants are asked about the same weights and tokens
-    for (const std::string& matmul : modes) {
-      gate::ModelGateOptions o = model_options(f, matmul);
-      if (f.write_receipt) o.small_answers = &answers;
-      reports.add(gate::check_model(factory(f.trainer), o));
-    }
+  if (f.no_model) return reports.take();
+  for (const gate::ModelGateOptions& o : of_modes) reports.add(gate::check_model(factory(f.trainer), o));
 #ifdef STEPSCOPE_WITH_CUDA
-    if (f.write_receipt) add_configuration_reports(f, answers, reports);
+  if (f.write_receipt) add_configuration_reports(f, of_modes.front(), reports);
 #endif
-  }
   return reports.take();
 }
 

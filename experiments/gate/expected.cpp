@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <exception>
+#include <optional>
 
 #include "experiments/gate/kept_answers.h"
 #include "experiments/gate/known_model.h"
@@ -139,18 +141,35 @@ std::shared_ptr<const Expected> ExpectedCache::get(const Case& c, std::span<cons
   key.bytes(weights.data(), weights.size_bytes());
   for (const Tokens& t : tokens)
     for (const std::vector<int32_t>* list : {&t.inputs, &t.targets}) key.bytes(list->data(), list->size() * sizeof(int32_t));
+  std::promise<Answer> promise;
+  std::shared_future<Answer> other;
   {
     const std::scoped_lock lock(mutex_);
-    if (const auto found = known_.find(key.value()); found != known_.end()) return found->second;
+    const auto [found, is_new] = known_.try_emplace(key.value());
+    if (is_new)
+      found->second = promise.get_future().share();
+    else
+      other = found->second;
   }
-  const std::filesystem::path file = folder_.empty() ? "" : folder_ / fmt::format("{:016x}{:016x}", key.value()[0], key.value()[1]);
+  if (other.valid()) return other.get();
+  try {
+    auto answer = find_or_compute(key.value(), [&] { return expect(c, weights, tokens, storage, draws, with_gradients); });
+    promise.set_value(answer);
+    return answer;
+  } catch (...) {
+    promise.set_exception(std::current_exception());
+    throw;
+  }
+}
+
+ExpectedCache::Answer ExpectedCache::find_or_compute(const std::array<uint64_t, 2>& key, const std::function<Expected()>& compute) const {
+  const std::filesystem::path file = folder_.empty() ? "" : folder_ / fmt::format("{:016x}{:016x}", key[0], key[1]);
   std::optional<Expected> found = file.empty() ? std::nullopt : read_answer(file);
-  const bool is_new = !found;
-  if (is_new) found = expect(c, weights, tokens, storage, draws, with_gradients);
-  if (is_new && !file.empty()) write_answer(file, *found);
-  auto answer = std::make_shared<const Expected>(std::move(*found));
-  const std::scoped_lock lock(mutex_);
-  return known_.emplace(key.value(), std::move(answer)).first->second;
+  if (!found) {
+    found = compute();
+    if (!file.empty()) write_answer(file, *found);
+  }
+  return std::make_shared<const Expected>(std::move(*found));
 }
 
 void ExpectedCache::clear() {

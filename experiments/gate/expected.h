@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,7 +58,8 @@ Expected expect(const Case& c, std::span<const float> weights, std::span<const T
                 bool with_gradients);
 
 // The same, remembered by everything that it depends on: all variants of a trainer are asked about the same weights and
-// tokens. Safe to use from several threads. Memory: about 16 bytes per logit and gradient of every answer.
+// tokens. Safe to use from several threads: who asks what is being computed waits for it. Memory: about 16 bytes per logit and gradient of
+// every answer.
 class ExpectedCache {
  public:
   // `folder`: answers are looked for there too, and kept there (kept_answers.h); empty: in memory alone.
@@ -68,7 +71,9 @@ class ExpectedCache {
  private:
   std::filesystem::path folder_;
   std::mutex mutex_;
-  std::map<std::array<uint64_t, 2>, std::shared_ptr<const Expected>> known_;
+  using Answer = std::shared_ptr<const Expected>;
+  Answer find_or_compute(const std::array<uint64_t, 2>& key, const std::function<Expected()>& compute) const;
+  std::map<std::array<uint64_t, 2>, std::shared_future<Answer>> known_;
 };
 
 // An error may be this many times that of the draws. They round to either neighbour, which has twice the variance of

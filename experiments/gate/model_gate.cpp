@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <span>
 #include <string_view>
 #include <tuple>
@@ -498,10 +499,8 @@ class Checks : public ModelRun {
     pending_.settle();
   }
 
-  // GPT-2's smallest model as it trains: one step against the oracle. B = 1: no token twice among inputs or targets;
-  // more sequences: all equal, random, at the edges.
   void real_size() {
-    Case c{"d12 T=1024", gpt2::model_from_name("d12"), options_.real_size_batch, 1024, Stress::mixed_tokens};
+    const Case c = real_size_case(options_);
     for_each_seed(c, [&] {
       begin(c);
       ask_oracle({"d12 forward", "", ""}, 0);
@@ -552,6 +551,25 @@ class Checks : public ModelRun {
 GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOptions& options) {
   const uint64_t seeds[] = {options.seed};
   return std::move(Checks(make_trainer, options, seeds, false).run().front());
+}
+
+RealSizeAhead::RealSizeAhead(const ModelGateOptions& o) {
+  const bool asked =
+      std::ranges::any_of(model_checks(), [&](const ModelCheck& c) { return c.name.starts_with("d12 ") && !o.without.contains(c.name); });
+  const WeightRounding rounding = rounding_of(o);
+  const Case c = real_size_case(o);
+  if (o.real_size_batch == 0 || !asked || rounding == WeightRounding::stochastic || !is_big(c.config)) return;
+  thread_ = std::thread([&cache = *o.big_answers, c, rounding, seed = o.seed, storage = storage_of(o.trainer, o.matmul, o.variants)] {
+    try {
+      const Tokens tokens = random_tokens(c, seed, 0);
+      cache.get(c, rounded_weights(trained_like_parameters(c, seed), rounding), {&tokens, 1}, storage, 1, true);
+    } catch (const std::exception&) {  // whoever asks next hears of it, or computes anew
+    }
+  });
+}
+
+RealSizeAhead::~RealSizeAhead() {
+  if (thread_.joinable()) thread_.join();
 }
 
 std::vector<GateReport> check_seeds(const TrainerFactory& make_trainer, const ModelGateOptions& options, std::span<const uint64_t> seeds) {

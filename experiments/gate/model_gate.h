@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "experiments/gate/expected.h"
@@ -47,11 +48,15 @@ struct ModelGateOptions {
   bool with_steps = true;        // whole steps at more shapes, and late ones; they bring their own models too
   bool with_loop = true;         // schedule, loader, checkpoint and resume
   bool with_timed_steps = true;
-  int64_t real_size_batch = 0;                       // B of d12 at T = 1024 against the oracle (0.8 TFLOP in double per sequence); 0: not
+  // GPT-2's smallest model as it trains against the oracle, one step of so many sequences (0.8 TFLOP in double for each); 0: not.
+  int64_t real_size_batch = 0;
+  gpt2::ModelConfig real_size_model = gpt2::model_from_name("d12");
+  int64_t real_size_length = 1024;
   std::set<std::string> without;                     // names of model_checks() that are not run
   TrainFunction train = gpt2::train;                 // tests hand in broken loops
   const DeviceHooks* device = nullptr;               // of a trainer on a device; must outlive the check
   ExpectedCache* small_answers = nullptr;            // the oracle's, of the small models, for checks of other variants; may be null
+  ExpectedCache* big_answers = nullptr;              // of the real size (RealSizeAhead); may be null
   std::filesystem::path answers;                     // folder of the oracle's answers, of all models (kept_answers.h); empty: none are kept
   std::function<void(const std::string&)> progress;  // called with what begins; may be empty
   OnHang on_hang;                                    // of a trainer on a device that never ends a call
@@ -66,6 +71,20 @@ const std::vector<ModelCheck>& model_checks();
 
 // `without` may hold names of model_checks() only: throws stepscope::InputError otherwise.
 GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOptions& options);
+
+// Asks the oracle for the answer at the real size in a thread of its own, while the caller checks ops: they keep the device busy, the oracle
+// the cores. Where the trainer asks something else after all (weights that it rounded at random) this was in vain and changes nothing.
+class RealSizeAhead {
+ public:
+  // `options` as check_model() gets them, with big_answers.
+  explicit RealSizeAhead(const ModelGateOptions& options);
+  ~RealSizeAhead();  // waits for the answer
+  RealSizeAhead(const RealSizeAhead&) = delete;
+  RealSizeAhead& operator=(const RealSizeAhead&) = delete;
+
+ private:
+  std::thread thread_;
+};
 
 // The checks whose errors depend on the seed, of the small models only, one report per seed; trainers and the
 // oracle's answers are used again. Of options.seed nothing is read. One draw of roundings instead of two, fewer

@@ -46,6 +46,18 @@ void compare_gradients(Results& out, const std::string& check, const Case& c, st
 
 }  // namespace
 
+WeightRounding rounding_of(const ModelGateOptions& options) {
+  if (options.trainer != "mixed") return WeightRounding::none;
+  return options.weight_rounding == "stochastic" ? WeightRounding::stochastic : WeightRounding::nearest;
+}
+
+bool is_big(const gpt2::ModelConfig& config) { return known_parameter_count(config) >= kManyParameters; }
+
+// B = 1: no token twice among inputs or targets; more sequences: all equal, random, at the edges.
+Case real_size_case(const ModelGateOptions& options) {
+  return {"d12 T=1024", options.real_size_model, options.real_size_batch, options.real_size_length, Stress::mixed_tokens};
+}
+
 void Pending::later(GateReport& report, bool big, std::function<Results()> judge) {
   slots_.push_back({&report, {}, std::move(judge), big});
   if (big) settle_one(slots_.back());
@@ -80,9 +92,7 @@ ModelRun::ModelRun(const TrainerFactory& make_trainer, const ModelGateOptions& o
       options_(options),
       budgets_(budgets_of(options.trainer, options.matmul)),
       storage_(storage_of(options.trainer, options.matmul, options.variants)),
-      rounding_(options.trainer != "mixed"                ? WeightRounding::none
-                : options.weight_rounding == "stochastic" ? WeightRounding::stochastic
-                                                          : WeightRounding::nearest),
+      rounding_(rounding_of(options)),
       use_again_(use_trainers_again),
       seeds_(seeds.begin(), seeds.end()),
       reports_(seeds.size()),
@@ -120,11 +130,9 @@ void ModelRun::for_each_seed(const Case& c, const std::function<void()>& work) {
   own_answers_.clear();
 }
 
-void ModelRun::later(std::function<Results()> judge) { pending_.later(report(), is_big(), std::move(judge)); }
+void ModelRun::later(std::function<Results()> judge) { pending_.later(report(), is_big(case_.config), std::move(judge)); }
 
-bool ModelRun::is_big() const { return known_parameter_count(case_.config) >= kManyParameters; }
-
-int ModelRun::draws() const { return is_big() || use_again_ ? 1 : kDraws; }
+int ModelRun::draws() const { return is_big(case_.config) || use_again_ ? 1 : kDraws; }
 
 Case ModelRun::with_heads_of_64(Case c) const {
   const bool chosen_by_user = c.config == options_.config && options_.config != gate_model();
@@ -167,7 +175,7 @@ void ModelRun::build(const Case& c) {
   if (report().device.empty()) report().device = trainer_->device();
   if (!again) {
     for (const std::string& notice : trainer_->notices()) report().notes.push_back(fmt::format("{}: {}", place(c), notice));
-    if (wanted("fresh model") && !is_big())
+    if (wanted("fresh model") && !is_big(case_.config))
       for (const State moment : {State::adam_m, State::adam_v})
         moments_not_zero_ += std::ranges::count_if(read(*trainer_, moment), [](float x) { return !(x == 0); });
   }

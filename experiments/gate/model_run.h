@@ -23,6 +23,12 @@ namespace gate {
 using Floats = std::vector<float>;
 using Results = std::vector<CheckResult>;
 
+// How the trainer that is checked rounds its weights.
+WeightRounding rounding_of(const ModelGateOptions& options);
+// Of such models one draw says enough, threads share one oracle, and an answer is too large to keep.
+bool is_big(const gpt2::ModelConfig& config);
+Case real_size_case(const ModelGateOptions& options);
+
 // Results in the order in which they were asked for, some of which are judged later.
 class Pending {
  public:
@@ -67,7 +73,10 @@ class ModelRun {
   void later(std::function<Results()> judge);
   int draws() const;
   // The oracle's answers to the case at hand.
-  ExpectedCache& answers() { return options_.small_answers != nullptr && !is_big() ? *options_.small_answers : own_answers_; }
+  ExpectedCache& answers() {
+    ExpectedCache* shared = is_big(case_.config) ? options_.big_answers : options_.small_answers;
+    return shared != nullptr ? *shared : own_answers_;
+  }
 
   // Builds the trainer of a case, or takes the last one again, and writes its parameters. Where a variant that was asked for by name refuses
   // one of the gate's own models, that model has heads of 64 channels from then on: some variants know no others.
@@ -128,8 +137,6 @@ class ModelRun {
   // The case with such heads where its channels allow that and its model is not the user's choice.
   Case with_heads_of_64(Case c) const;
   bool refuses_what_was_asked_for(const std::exception& e) const { return !options_.variants.empty() && refuses_a_variant(e); }
-  // One draw says enough, threads share one oracle, and an answer is too large to keep.
-  bool is_big() const;
   // In these cases one term of a sum is about as large as the sum, which so rounds at that size with each of its C = 64
   // terms: sqrt(64) times what storing it once would lose, three bits.
   Storage storage_for(const Case& c) const;

@@ -2,6 +2,7 @@
 // there for it.
 #include "experiments/gate/model_gate.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "base/errors.h"
 #include "base/temporary_folder.h"
@@ -153,6 +155,75 @@ TEST(ModelGate, AnswersInFilesChangeNoVerdict) {
   const std::filesystem::path first = kept.begin()->first;
   std::filesystem::resize_file(first, std::filesystem::file_size(first) - 1);
   EXPECT_EQ(values(check_model(broken(wrong), options)), values(alone));
+}
+
+// A model of 10 million parameters and few tokens in the place of d12.
+ModelGateOptions real_size_only() {
+  ModelGateOptions o = one_layer(false, 7);
+  for (const ModelCheck& c : model_checks())
+    if (!c.name.starts_with("d12 ")) o.without.insert(c.name);
+  o.real_size_batch = 2;
+  o.real_size_length = 8;
+  o.real_size_model = {.max_seq_len = 8, .vocab_size = 50257, .padded_vocab = 50304, .layers = 1, .heads = 4, .channels = 256};
+  return o;
+}
+
+// Computed ahead, the answer must be the one to the question that the gate then asks: else it costs its time twice.
+TEST(ModelGate, WhatIsAskedAheadAtTheRealSizeIsWhatTheGateAsks) {
+  const stepscope::TemporaryFolder folder;
+  ExpectedCache answers(folder.path());
+  const auto kept = [&] { return std::distance(std::filesystem::directory_iterator(folder.path()), {}); };
+  ModelGateOptions options = real_size_only();
+  options.big_answers = &answers;
+  { const RealSizeAhead ahead(options); }
+  ASSERT_EQ(kept(), 1);
+  const Defect wrong = off_by_a_twentieth_of_a_percent(Tensor::fcw);
+  const GateReport with = check_model(broken(wrong), options);
+  EXPECT_EQ(kept(), 1);
+  options.big_answers = nullptr;
+  const GateReport alone = check_model(broken(wrong), options);
+  EXPECT_THAT(failing(alone), testing::Contains("d12 gradients"));
+  EXPECT_EQ(failing(with), failing(alone));
+  EXPECT_EQ(values(with), values(alone));
+}
+
+TEST(ModelGate, NothingIsAskedAheadThatTheGateWillNotAsk) {
+  const stepscope::TemporaryFolder folder;
+  ExpectedCache answers(folder.path());
+  ModelGateOptions no_check = real_size_only(), no_batch = no_check, at_random = no_check;
+  for (const ModelCheck& c : model_checks()) no_check.without.insert(c.name);
+  no_batch.real_size_batch = 0;
+  at_random.trainer = "mixed";
+  at_random.weight_rounding = "stochastic";
+  for (ModelGateOptions* o : {&no_check, &no_batch, &at_random}) {
+    o->big_answers = &answers;
+    const RealSizeAhead ahead(*o);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// Several threads that ask the same question share one answer, and the one error where there is none.
+TEST(Answers, OfOneQuestionAreOneForAllThreads) {
+  const stepscope::TemporaryFolder folder;
+  Case c{"main", gate_model(), 2, 4};
+  const std::vector<float> weights = trained_like_parameters(c, 3);
+  const std::vector<Tokens> tokens{random_tokens(c, 3, 0)};
+  ExpectedCache answers(folder.path()), nowhere(folder.path() / "absent");
+  std::vector<std::shared_ptr<const Expected>> got(4);
+  std::vector<int> refused(got.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < got.size(); ++i)
+    threads.emplace_back([&, i] {
+      got[i] = answers.get(c, weights, tokens, {8, 16}, 1, true);
+      try {
+        nowhere.get(c, weights, tokens, {8, 16}, 1, true);
+      } catch (const stepscope::InputError&) {
+        refused[i] = 1;
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  for (const auto& answer : got) EXPECT_EQ(answer, got.front());
+  EXPECT_THAT(refused, testing::Each(1));
 }
 
 // What gates share is found by everything that it depends on: one that is kept for other weights or for another storage would be a verdict
