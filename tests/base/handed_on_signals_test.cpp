@@ -6,7 +6,10 @@
 #include <atomic>
 #include <cerrno>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -57,6 +60,29 @@ TEST(HandedOnSignals, AThreadThatWasThereBeforeDoesNotTakeThem) {
       ASSERT_EQ(kill(getpid(), s), 0);
       EXPECT_EQ(heard(s), s) << again;
     }
+}
+
+// Of this process, but for the first.
+int threads_that_block(int signal) {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == std::to_string(getpid())) continue;
+    std::ifstream in(task.path() / "status");
+    for (std::string word; in >> word;)
+      if (word == "SigBlk:" && in >> word) count += static_cast<int>(std::stoull(word, nullptr, 16) >> (signal - 1) & 1);
+  }
+  return count;
+}
+
+// Else it would take what it hands on again and again, until by chance the thread that waits takes it.
+TEST(HandedOnSignals, AThreadThatHandedOneOnBlocksItFromThenOn) {
+  const StrangeThreads threads(1);
+  const HandedOnSignals signals{SIGUSR1};
+  ASSERT_EQ(threads_that_block(SIGUSR1), 0);
+  ASSERT_EQ(kill(getpid(), SIGUSR1), 0);  // this thread blocks it and does not wait yet, so the other takes it
+  for (int i = 0; i < 5000 && threads_that_block(SIGUSR1) == 0; ++i) usleep(1000);
+  EXPECT_EQ(threads_that_block(SIGUSR1), 1);
+  EXPECT_EQ(heard(SIGUSR1), SIGUSR1);
 }
 
 TEST(HandedOnSignals, AfterwardsEverythingIsAsItWasBefore) {

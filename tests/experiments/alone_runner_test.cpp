@@ -83,21 +83,21 @@ TEST_F(AloneRunner, says_after_every_round_what_an_interrupt_would_leave) {
 TEST_F(AloneRunner, goes_on_from_the_rounds_of_a_command_before) {
   const ArmSpec a = arm("A", "good", 1e6), b = arm("B", "good", 1.02e6);
   const auto looks = [](PairPlan p) {
-    p.thresholds.looks = extended_looks(4, 8);
+    p.thresholds.looks = extended_looks(4, 12);
     return p;
   };
   PairPlan plan = looks(quick(a, b));
-  plan.alone.earlier = run_alone(quick(a, b, 5), {}).runs;
+  plan.alone.earlier = run_alone(quick(a, b, 8), {}).runs;  // with one round more, enough to decide if that were a look
   plan.alone.settle_s.reset();
   plan.alone.earlier_settle_s = 0.02;
   plan.alone.earlier_seconds = 1000;
   plan.alone.earlier_commands = 1;
   const size_t before = started().size();
   const RunLog log = run_alone(plan, {});
-  EXPECT_EQ(started().size() - before, 2 * 3 + 4u) << "three rounds more, and four processes that heat and start";
-  EXPECT_EQ(log.runs.size(), 16u);
+  EXPECT_EQ(started().size() - before, 2 * 4 + 4u) << "four rounds more, and four processes that heat and start";
+  EXPECT_EQ(log.runs.size(), 24u);
   EXPECT_EQ(log.decision.look, 2) << "the look after four rounds did not decide, or there would be nothing to go on from";
-  EXPECT_EQ(log.runs.back().pair, 7);
+  EXPECT_EQ(log.runs.back().pair, 11);
   EXPECT_EQ(log.settle_s, 0.02);
   EXPECT_EQ(log.commands, 2);
   EXPECT_GT(log.seconds_alone, 1000);
