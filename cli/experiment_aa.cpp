@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+
 #include "base/errors.h"
 #include "base/output_file.h"
 #include "experiments/session/aa.h"
@@ -32,12 +34,7 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   experiments::AaOptions aa;
   aa.folder = results_folder(f.out, source_root());
   const CatchInterrupt guard;
-  TrainerFlags flags = f.trainer;
-  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
-  aa.arguments = as_arguments(flags, flags.steps);
-  aa.arguments.erase(aa.arguments.begin());  // "train"
-  const experiments::Workload workload{flags.model, flags.batch_size, flags.seq_len, flags.matmul, std::nullopt};
-  aa.what = fmt::format("{} {}", flags.trainer, workload.text());
+  std::tie(aa.what, aa.arguments) = trainer_to_compare(f.trainer);
   aa.trials = f.trials;
   aa.alone = f.alone;
   aa.gate = !f.no_gate;

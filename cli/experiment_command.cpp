@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/experiment_aa.h"
 #include "cli/experiment_campaign.h"
+#include "cli/experiment_coverage.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
 #include "experiments/session/built_program.h"
@@ -215,6 +216,30 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
       "  stepscope experiment aa --trainer mixed --model d12 --alone 60 --record alone.json\n"
       "  stepscope experiment aa --trainer fp32 --model d12 --trials 10 --plant 1");
   aa_command->callback([a, line, &exit_code] { run_aa(*a, line, exit_code); });
+
+  auto v = std::make_shared<CoverageFlags>();
+  Command* coverage_command = c->add_subcommand(
+      "coverage", "Test the procedure on itself: do its intervals hold what long runs say of work that is planted into one arm?");
+  coverage_command
+      ->add_option("plant", v->plants,
+                   "work after every step, in percent of a step: tensor:PCT, dram:PCT or idle:PCT on the GPU, host:PCT: the host waits")
+      ->required();
+  add_trainer_flags(*coverage_command, v->trainer);
+  add_alone_flags(*coverage_command, v->measure);
+  coverage_command->add_option("--truth-rounds", v->truth_rounds, "rounds of long processes that say what a plant really costs")
+      ->check(whole(2, 1000))
+      ->capture_default_str();
+  coverage_command->add_option("--truth-s", v->truth_s, "seconds of a long process: the second half counts")
+      ->check(real(0.002, 86400))
+      ->capture_default_str();
+  coverage_command->add_option("--record", v->record, "keep intervals, truths and processes in this file, renewed after every round");
+  coverage_command->footer(
+      "Every plant is an arm B of its own; all share the processes of arm A, which runs the same code. No gate runs.\n"
+      "Exit 0: at most one interval in twelve misses. 1: more miss, or a run was invalid. 4: not every plant could be judged.\n"
+      "Examples:\n"
+      "  stepscope experiment coverage tensor:0.5 tensor:3 dram:0.5 dram:3 host:1 --sequential --record coverage.json\n"
+      "  stepscope experiment coverage dram:1 --trainer mixed --batch-size 64 --truth-rounds 6");
+  coverage_command->callback([v, line, &exit_code] { run_coverage(*v, line, exit_code); });
 
   auto files = std::make_shared<std::vector<std::string>>();
   auto m = std::make_shared<MeasureFlags>();

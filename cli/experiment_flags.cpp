@@ -81,29 +81,45 @@ void add_decision_flags(Command& c, MeasureFlags& f) {
   f.of_a_verdict.insert(f.of_a_verdict.end(), {pairs, fixed, sequential});
 }
 
+void add_alone_flags(Command& c, MeasureFlags& f) {
+  add_decision_flags(c, f);
+  Argument* settle_s =
+      c.add_option(
+           "--settle-s", f.settle_s,
+           "seconds of every process that do not count (default: until two seconds in a row agree to 0.3%, 2 to 10, the same for all)")
+          ->check(real(0, kLongest_s));
+  Argument* measure_s =
+      c.add_option("--measure-s", f.plan.alone.measure_s, "seconds of every process that count, or 8 steps if they take longer")
+          ->check(real(0.001, kLongest_s))
+          ->capture_default_str();
+  Argument* turns = c.add_option("--turns", f.plan.alone.turns, "pairs in turns after the verdict, as a witness at equal clocks; 0 = none")
+                        ->check(whole(0, 26))
+                        ->capture_default_str();
+  Argument* heat_s = c.add_option("--heat-s", f.plan.alone.heat_s, "seconds that the baseline heats the device before the first pair")
+                         ->check(real(0, kLongest_s))
+                         ->capture_default_str();
+  f.of_stepping_arms.push_back(heat_s);
+  f.of_stepping_arms.push_back(turns);
+  f.of_stepping_arms.push_back(c.add_option("--start-timeout-s", f.plan.start_timeout_s, "seconds to wait until an arm is ready")
+                                   ->check(real(0.001, kLongest_s))
+                                   ->capture_default_str());
+  c.add_option("--block-timeout-s", f.plan.block_timeout_s, "seconds to wait for a block, or 20 times its expected time if that is longer")
+      ->check(real(0.001, kLongest_s))
+      ->capture_default_str();
+  c.add_option("--order-seed", f.plan.seed, "seeds the order of starts and blocks (default: a new seed each time, which is recorded)")
+      ->check(seed())
+      ->each([&f](const std::string&) { f.seed_given = true; });
+  f.of_a_verdict.push_back(turns);
+  f.of_alone = {settle_s, measure_s, turns, heat_s};
+}
+
 void add_measure_flags(Command& c, MeasureFlags& f) {
   Argument* quick =
       c.add_flag("--quick", f.quick,
                  "let both arms take turns in short blocks at equal clocks. This answers soon, but training on a GPU at its power "
                  "cap shows another ratio (default: fresh processes, one at a time)");
-  add_decision_flags(c, f);
-  c.add_option("--settle-s", f.settle_s,
-               "seconds of every process that do not count (default: until two seconds in a row agree to 0.3%, 2 to 10, the same for all)")
-      ->check(real(0, kLongest_s))
-      ->excludes(quick);
-  c.add_option("--measure-s", f.plan.alone.measure_s, "seconds of every process that count, or 8 steps if they take longer")
-      ->check(real(0.001, kLongest_s))
-      ->capture_default_str()
-      ->excludes(quick);
-  Argument* turns = c.add_option("--turns", f.plan.alone.turns, "pairs in turns after the verdict, as a witness at equal clocks; 0 = none")
-                        ->check(whole(0, 26))
-                        ->capture_default_str()
-                        ->excludes(quick);
-  f.of_stepping_arms.push_back(
-      c.add_option("--heat-s", f.plan.alone.heat_s, "seconds that the baseline heats the device before the first pair")
-          ->check(real(0, kLongest_s))
-          ->capture_default_str()
-          ->excludes(quick));
+  add_alone_flags(c, f);
+  for (Argument* a : f.of_alone) a->excludes(quick);
   f.quads_option =
       c.add_option("--quads", f.plan.quads, "ABBA or BAAB quads of a pair in turns; fewer when they would last longer than --pair-s")
           ->check(whole(1, 1 << 20))
@@ -120,12 +136,6 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
       c.add_option("--warmup-s", f.plan.warmup_s, "seconds of warm-up before turns, not measured; longer until the step time has settled")
           ->check(real(0, kLongest_s))
           ->capture_default_str();
-  f.of_stepping_arms.push_back(c.add_option("--start-timeout-s", f.plan.start_timeout_s, "seconds to wait until an arm is ready")
-                                   ->check(real(0.001, kLongest_s))
-                                   ->capture_default_str());
-  c.add_option("--block-timeout-s", f.plan.block_timeout_s, "seconds to wait for a block, or 20 times its expected time if that is longer")
-      ->check(real(0.001, kLongest_s))
-      ->capture_default_str();
   Argument* plant_gpu =
       c.add_option("--plant-gpu", f.plant_gpu,
                    "plant work on the GPU after every step of B, to test whether the procedure finds it: tensor:PCT, dram:PCT or idle:PCT "
@@ -136,16 +146,12 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
           ->check(real(0, 1000))
           ->excludes(plant_gpu);
   f.of_stepping_arms.push_back(c.add_flag("--serial", f.serial, "start a step only after the one before has ended (--plant always does)"));
-  c.add_option("--order-seed", f.plan.seed, "seeds the order of starts and blocks (default: a new seed each time, which is recorded)")
-      ->check(seed())
-      ->each([&f](const std::string&) { f.seed_given = true; });
   f.gate_answers_option =
       c.add_option("--gate-answers", f.gate_answers,
                    "keep the gate's seed and the oracle's answers in this folder, and take those that an earlier command of this same "
                    "program left there (default: every command draws a seed)");
-  f.of_stepping_arms.insert(f.of_stepping_arms.end(), {turns, pair_s, block_s, block_steps, warmup_s});
-  f.of_a_verdict.insert(f.of_a_verdict.end(),
-                        {quick, plant_gpu, plant_host, f.quads_option, turns, pair_s, block_s, block_steps, warmup_s});
+  f.of_stepping_arms.insert(f.of_stepping_arms.end(), {pair_s, block_s, block_steps, warmup_s});
+  f.of_a_verdict.insert(f.of_a_verdict.end(), {quick, plant_gpu, plant_host, f.quads_option, pair_s, block_s, block_steps, warmup_s});
 }
 
 std::vector<experiments::Look> planned_looks(const MeasureFlags& f) {
@@ -191,6 +197,14 @@ experiments::SessionOptions session_options(const MeasureFlags& f, const Command
   o.stop = &interrupted;
   o.progress = isatty(STDERR_FILENO);
   return o;
+}
+
+std::pair<std::string, std::vector<std::string>> trainer_to_compare(TrainerFlags flags) {
+  if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  std::vector<std::string> arguments = as_arguments(flags, flags.steps);
+  arguments.erase(arguments.begin());  // "train"
+  const experiments::Workload workload{flags.model, flags.batch_size, flags.seq_len, flags.matmul, std::nullopt};
+  return {fmt::format("{} {}", flags.trainer, workload.text()), std::move(arguments)};
 }
 
 std::string typed(const CommandLine& line) {

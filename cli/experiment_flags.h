@@ -6,9 +6,11 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/trainer_flags.h"
 #include "experiments/runner/pair_runner.h"
 #include "experiments/session/session.h"
 
@@ -37,15 +39,21 @@ struct MeasureFlags {
   std::string plant_gpu, gate_answers;
   Argument* quads_option = nullptr;
   Argument* gate_answers_option = nullptr;
+  std::vector<Argument*> of_alone;                // of processes alone
   std::vector<const Argument*> of_stepping_arms;  // without meaning for commands
   std::vector<const Argument*> of_a_verdict;      // without meaning where processes are recorded and nothing is decided
 };
 void add_measure_flags(Command& command, MeasureFlags& flags);
+// Those of processes alone and of the pairs in turns that follow them.
+void add_alone_flags(Command& command, MeasureFlags& flags);
 // Those of them that say how pairs decide: all that a recording, whose pairs are measured, can take.
 void add_decision_flags(Command& command, MeasureFlags& flags);
 // Throws stepscope::InputError for plans that could never say faster or slower, before an hour is spent on them.
 std::vector<experiments::Look> planned_looks(const MeasureFlags& flags);
 experiments::SessionOptions session_options(const MeasureFlags& flags, const CommandLine& line);
+
+// A trainer that is compared with itself: "mixed d12, B=4, T=1024", and its flags in an arm. Says on stderr what was settled.
+std::pair<std::string, std::vector<std::string>> trainer_to_compare(TrainerFlags flags);
 
 // "stepscope experiment run …", wherever this machine keeps the program and without --out and --gate-answers: where it keeps files says
 // nothing of what was measured.

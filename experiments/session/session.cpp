@@ -603,6 +603,41 @@ VerdictDocument ExperimentSession::run_commands(const std::string& a, const std:
   return verdict_document("commands", std::nullopt, {r}, facts(ledger));
 }
 
+namespace {
+
+// What the arm is told; "idle:0" has it wait for a launch after every step, as the planted arms do.
+Arguments plant_flags(const std::string& plant) {
+  constexpr std::string_view kHost = "host:";
+  const bool on_host = plant.starts_with(kHost);
+  const std::string percent = on_host ? plant.substr(kHost.size()) : "";
+  if (!gate::plant_spec(on_host ? "idle:" + percent : plant))
+    throw InputError(fmt::format("'{}': expected tensor:PCT, dram:PCT, idle:PCT or host:PCT, PCT 0 to 100", plant));
+  return on_host ? Arguments{"--plant-pct", percent} : Arguments{"--plant-gpu", plant};
+}
+
+}  // namespace
+
+std::vector<RunLog> ExperimentSession::run_planted(const Arguments& flags, std::span<const std::string> plants, PairPlan plan,
+                                                   const std::function<void(std::span<const RunLog>)>& round_ended) {
+  if (!options_.seed_given) plan.seed = options_.plan.seed;
+  plan.a.label = "A";
+  plan.b.label = "B";
+  plan.a.environment = plan.b.environment = arm_environment();
+  plan.a.argv = {options_.program, "arm"};
+  plan.a.argv.insert(plan.a.argv.end(), flags.begin(), flags.end());
+  const Arguments nothing = on_cpu(flags) ? Arguments{"--serial"} : Arguments{"--plant-gpu", "idle:0"};
+  std::vector<PairPlan> plans;
+  for (const std::string& plant : plants) {
+    plan.b.argv = plan.a.argv;
+    const Arguments own = plant_flags(plant);
+    if (own.front() == "--plant-pct") plan.b.argv.insert(plan.b.argv.end(), nothing.begin(), nothing.end());
+    plan.b.argv.insert(plan.b.argv.end(), own.begin(), own.end());
+    plans.push_back(plan);
+  }
+  for (PairPlan& p : plans) p.a.argv.insert(p.a.argv.end(), nothing.begin(), nothing.end());
+  return measure(std::move(plans), {plants.begin(), plants.end()}, !on_cpu(flags), round_ended);
+}
+
 RunLog ExperimentSession::run_identical(const Arguments& flags) {
   PairPlan plan = options_.plan;
   plan.a.label = "A";

@@ -204,6 +204,24 @@ TEST_F(ExperimentCli, compares_an_arm_with_itself_and_finds_what_is_planted) {
   EXPECT_EQ(json::parse(slurp(root_ / "alone.json")).at("runs").size(), 4u);
 }
 
+// The truth comes from runs of its own, with both arms in every round.
+TEST_F(ExperimentCli, holds_intervals_against_long_runs_of_what_is_planted) {
+  const fs::path record = root_ / "coverage.json";
+  const Outcome o = run(
+      "coverage host:100 --trainer reference --model tiny --batch-size 1 --seq-len 16 --settle-s 0 --heat-s 0 --measure-s 0.02 --pairs 8 "
+      "--no-extension --turns 0 --truth-rounds 2 --truth-s 0.2 --record " +
+      record.string());
+  EXPECT_THAT(o.exit_code, ::testing::AnyOf(0, 1)) << o.err;  // steps of a hundredth of a millisecond on a busy machine
+  EXPECT_THAT(o.out, HasSubstr("host:100     slower"));
+  EXPECT_THAT(o.out, HasSubstr("of 1 intervals alone hold the truth"));
+  const json plant = json::parse(slurp(record)).at("plants").at(0);
+  EXPECT_EQ(plant.at("runs").size(), 16u);
+  EXPECT_EQ(plant.at("truth_runs").size(), 4u);
+  for (const json& r : plant.at("truth_runs")) EXPECT_GE(r.at("total_ns").get<double>() + r.at("stalled_ns").get<double>(), 0.1e9);
+  EXPECT_GT(plant.at("truth_pct"), 20);
+  EXPECT_EQ(plant.at("held"), o.exit_code == 0);
+}
+
 TEST_F(ExperimentCli, takes_any_two_commands) {
   const Outcome o =
       run("run --pairs 8 --no-extension --a 'for i in 1 2 3; do echo step $i 5.$i ms; done' --b 'for i in 1 "
@@ -375,6 +393,11 @@ TEST_F(ExperimentCli, refuses_flags_whose_effect_nobody_would_see_before_anythin
   wrong("run --a true --b true --changed", "--changed");
   wrong("run --a true --b true --gate-answers " + answers_.string(), "--gate-answers");
   wrong(aa + "--no-gate --gate-answers " + answers_.string(), "--gate-answers");
+  wrong("coverage disk:1 --trainer reference --model tiny", "'disk:1': expected tensor:PCT, dram:PCT, idle:PCT or host:PCT");
+  wrong("coverage host:101 --trainer reference --model tiny", "'host:101'");
+  wrong("coverage --trainer reference --model tiny", "plant");
+  wrong("coverage host:1 --truth-rounds 1", "--truth-rounds");
+  wrong("coverage host:1 --quick", "--quick");
   wrong("resample --turns 2 " + (root_ / "aa.json").string(), "--turns");
   wrong("check " + (root_ / "absent.json").string(), "absent.json: cannot be read");
 }

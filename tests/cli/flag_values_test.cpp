@@ -112,7 +112,7 @@ TEST(FlagValues, TheListHoldsTheFlagsOfEveryCommand) {
   std::map<std::string, int> numbers;
   for (const Flag& f : all_flags()) numbers[f.command] += is_number(f);
   for (const char* command : {"train", "profile", "ingest", "report", "diff", "gate", "data", "eval", "kernels", "arm", "experiment run",
-                              "experiment aa", "experiment resample"})
+                              "experiment aa", "experiment coverage", "experiment resample"})
     EXPECT_GT(numbers[command], 0) << command;
   EXPECT_GE(numbers["train"], 20);
 }

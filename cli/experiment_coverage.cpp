@@ -1,0 +1,23 @@
+#include "cli/experiment_coverage.h"
+
+#include <tuple>
+
+#include "base/output_file.h"
+#include "experiments/session/coverage.h"
+
+namespace cli {
+
+void run_coverage(const CoverageFlags& f, const CommandLine& line, int& exit_code) {
+  refuse_val_data(f.trainer);
+  if (!f.record.empty()) stepscope::check_output(f.record, "--record");
+  experiments::CoverageOptions o;
+  std::tie(o.what, o.arguments) = trainer_to_compare(f.trainer);
+  o.plants = f.plants;
+  o.truth_rounds = f.truth_rounds;
+  o.truth_settle_s = o.truth_s = f.truth_s / 2;
+  o.record = f.record;
+  const CatchInterrupt guard;
+  exit_code = experiments::run_coverage(session_options(f.measure, line), o);
+}
+
+}  // namespace cli

@@ -1,0 +1,175 @@
+#include "experiments/session/coverage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "base/output_file.h"
+#include "base/utc.h"
+#include "experiments/runner/run_log.h"
+#include "experiments/verdict/document.h"
+
+namespace experiments {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr double kTruthHeat_s = 3;  // the rounds before have heated the device
+
+std::optional<bool> holds(const std::optional<Interval>& interval, const std::optional<Estimate>& truth) {
+  if (!interval || !truth) return std::nullopt;
+  return interval->low <= truth->mean && truth->mean <= interval->high;
+}
+
+std::optional<Interval> interval_of(const std::optional<EqualClocks>& e) { return e ? std::optional(e->ratio.interval) : std::nullopt; }
+
+std::string percent(const std::optional<Interval>& i) {
+  return i ? fmt::format("[{:+.2f}%, {:+.2f}%]", ratio_pct(i->low), ratio_pct(i->high)) : "-";
+}
+
+const char* yes_no(const std::optional<bool>& held) { return !held ? "-" : *held ? "yes" : "NO"; }
+
+ordered_json percent_json(const std::optional<Interval>& i) {
+  return i ? ordered_json{ratio_pct(i->low), ratio_pct(i->high)} : ordered_json();
+}
+
+ordered_json to_json(const std::optional<bool>& held) { return held ? ordered_json(*held) : ordered_json(); }
+
+ordered_json to_json(const CoverageRow& r, const RunLog& verdict, const RunLog* truth) {
+  ordered_json out{{"plant", r.plant},
+                   {"verdict", name(r.decision.verdict)},
+                   {"sentence", r.decision.sentence},
+                   {"interval_pct", percent_json(r.decision.interval)},
+                   {"equal_clocks_by", r.equal_clocks ? ordered_json(name(r.equal_clocks->by)) : ordered_json()},
+                   {"equal_clocks_interval_pct", percent_json(interval_of(r.equal_clocks))},
+                   {"truth_pct", r.truth ? ordered_json(ratio_pct(r.truth->mean)) : ordered_json()},
+                   {"truth_rounds_sd_pct", r.truth ? ordered_json(100 * r.truth->sd) : ordered_json()},
+                   {"held", to_json(r.held())},
+                   {"held_at_equal_clocks", to_json(r.held_at_equal_clocks())},
+                   {"planted", verdict.b_info.is_object() ? verdict.b_info.value("plant_gpu", ordered_json()) : ordered_json()},
+                   {"settle_s", verdict.settle_s},
+                   {"measure_s", verdict.measure_s},
+                   {"runs", runs_to_json(verdict.runs)}};
+  if (truth != nullptr) out["truth_runs"] = runs_to_json(truth->runs);
+  return out;
+}
+
+class Coverage {
+ public:
+  Coverage(SessionOptions options, const CoverageOptions& coverage)
+      : o_(coverage), plan_(options.plan), command_(options.command), git_revision_(options.git_revision), session_(std::move(options)) {}
+
+  int run() {
+    verdicts_ = session_.run_planted(o_.arguments, o_.plants, plan_, [&](std::span<const RunLog> so_far) { keep(so_far, {}); });
+    keep(verdicts_, {});
+    const bool all_there = std::ranges::all_of(verdicts_, [](const RunLog& l) { return l.decision.reason != reason::kInterrupted; });
+    if (all_there) {
+      std::vector<RunLog> truths =
+          session_.run_planted(o_.arguments, o_.plants, long_runs(), [&](std::span<const RunLog> so_far) { keep(verdicts_, so_far); });
+      keep(verdicts_, truths);
+      print(coverage_rows(o_.plants, verdicts_, truths));
+      return coverage_exit_code(coverage_rows(o_.plants, verdicts_, truths));
+    }
+    print(coverage_rows(o_.plants, verdicts_, {}));
+    return 4;
+  }
+
+ private:
+  // One look, after all rounds: nothing is decided.
+  PairPlan long_runs() const {
+    PairPlan p = plan_;
+    p.thresholds.looks = {{o_.truth_rounds, 0.02, 0.05, 0.02}};
+    p.alone.heat_s = std::min(p.alone.heat_s, kTruthHeat_s);
+    p.alone.settle_s = o_.truth_settle_s;
+    p.alone.measure_s = o_.truth_s;
+    p.alone.turns = 0;
+    p.steps_again = false;
+    return p;
+  }
+
+  void keep(std::span<const RunLog> verdicts, std::span<const RunLog> truths) const {
+    if (o_.record.empty()) return;
+    const std::vector<CoverageRow> rows = coverage_rows(o_.plants, verdicts, truths);
+    ordered_json all = ordered_json::array();
+    for (size_t i = 0; i < rows.size(); ++i) all.push_back(to_json(rows[i], verdicts[i], truths.empty() ? nullptr : &truths[i]));
+    const ordered_json out{{"schema", "stepscope.coverage/1"},
+                           {"at", stepscope::now_utc()},
+                           {"device", session_.device()},
+                           {"what", o_.what},
+                           {"command", command_},
+                           {"git_revision", git_revision_},
+                           {"truth_settle_s", o_.truth_settle_s},
+                           {"truth_s", o_.truth_s},
+                           {"plants", all}};
+    stepscope::write_output(o_.record, verdict_text(out) + "\n");
+  }
+
+  void print(const std::vector<CoverageRow>& rows) const {
+    fmt::print("{} on {}; the truth: {} rounds of {} s after {} s\n", o_.what, session_.device(), o_.truth_rounds, o_.truth_s,
+               o_.truth_settle_s);
+    fmt::print("{:<12} {:<9} {:>20} {:>8} {:>7} {:>5}  {:>20} {:>5}  {}\n", "planted", "verdict", "interval alone", "truth", "+-", "holds",
+               "at equal clocks", "holds", "by");
+    int held = 0, judged = 0, held_equal = 0, judged_equal = 0;
+    for (const CoverageRow& r : rows) {
+      const bool there = r.truth.has_value();
+      fmt::print("{:<12} {:<9} {:>20} {:>8} {:>7} {:>5}  {:>20} {:>5}  {}\n", r.plant, name(r.decision.verdict),
+                 percent(r.decision.interval), there ? fmt::format("{:+.2f}%", ratio_pct(r.truth->mean)) : "-",
+                 there ? fmt::format("{:.2f}%", 100 * r.truth->sd / std::sqrt(r.truth->n)) : "-", yes_no(r.held()),
+                 percent(interval_of(r.equal_clocks)), yes_no(r.held_at_equal_clocks()), r.equal_clocks ? name(r.equal_clocks->by) : "-");
+      if (r.decision.verdict == Verdict::invalid) fmt::print("  {}\n", r.decision.sentence);
+      judged += r.held().has_value();
+      held += r.held().value_or(false);
+      judged_equal += r.held_at_equal_clocks().has_value();
+      held_equal += r.held_at_equal_clocks().value_or(false);
+    }
+    fmt::print("{} of {} intervals alone hold the truth, {} of {} at equal clocks\n", held, judged, held_equal, judged_equal);
+    std::fflush(stdout);
+  }
+
+  const CoverageOptions& o_;
+  const PairPlan plan_;
+  const std::string command_, git_revision_;
+  ExperimentSession session_;
+  std::vector<RunLog> verdicts_;
+};
+
+}  // namespace
+
+std::optional<bool> CoverageRow::held() const {
+  return decision.verdict == Verdict::invalid ? std::nullopt : holds(decision.interval, truth);
+}
+
+std::optional<bool> CoverageRow::held_at_equal_clocks() const { return holds(interval_of(equal_clocks), truth); }
+
+std::vector<CoverageRow> coverage_rows(std::span<const std::string> plants, std::span<const RunLog> verdicts,
+                                       std::span<const RunLog> truths) {
+  std::vector<CoverageRow> rows;
+  for (size_t i = 0; i < plants.size(); ++i) {
+    CoverageRow r{plants[i], verdicts[i].decision, verdicts[i].equal_clocks, std::nullopt};
+    if (!truths.empty()) {
+      std::vector<double> values;
+      for (const PairValue& v : sustained_values(truths[i].runs)) values.push_back(v.log_ratio);
+      r.truth = estimate(values);
+    }
+    rows.push_back(std::move(r));
+  }
+  return rows;
+}
+
+int coverage_exit_code(std::span<const CoverageRow> rows) {
+  const auto invalid = [](const CoverageRow& r) { return r.decision.verdict == Verdict::invalid; };
+  if (std::ranges::any_of(rows, invalid)) return 1;
+  const auto judged = std::ranges::count_if(rows, [](const CoverageRow& r) { return r.held().has_value(); });
+  const auto missed = std::ranges::count_if(rows, [](const CoverageRow& r) { return !r.held().value_or(true); });
+  if (12 * missed > judged) return 1;
+  return judged < std::ssize(rows) || rows.empty() ? 4 : 0;
+}
+
+int run_coverage(SessionOptions options, const CoverageOptions& coverage) { return Coverage(std::move(options), coverage).run(); }
+
+}  // namespace experiments

@@ -1,0 +1,46 @@
+// Does the interval of a verdict hold what a user gets? Work of known kind is planted into one arm, the procedure decides as it always does,
+// and long runs, warm and each alone on the device, say what the change really costs. All planted arms share the processes of the baseline.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "experiments/session/session.h"
+
+namespace experiments {
+
+struct CoverageOptions {
+  std::string what;                    // "mixed d12, B=4, T=1024"
+  std::vector<std::string> arguments;  // of the trainer
+  std::vector<std::string> plants;     // "tensor:1", "dram:0.5", "idle:1", "host:1": percent of a step (planted_arm())
+  int truth_rounds = 3;                // of long processes, each arm once in a round; at least 2
+  double truth_settle_s = 7.5, truth_s = 7.5;
+  std::filesystem::path record;  // a stepscope.coverage/1 document, renewed after every round; "" = none
+};
+
+// One planted arm. Its intervals are of ln(B / A), as is the truth.
+struct CoverageRow {
+  std::string plant;
+  Decision decision;                        // by the procedure
+  std::optional<EqualClocks> equal_clocks;  // its witness
+  std::optional<Estimate> truth;            // over rounds of long processes; nullopt before there are two
+
+  // Whether the interval holds the mean of the long runs; nullopt where one of the two is missing, or the run was invalid.
+  std::optional<bool> held() const;
+  std::optional<bool> held_at_equal_clocks() const;
+};
+// `truths` may be empty.
+std::vector<CoverageRow> coverage_rows(std::span<const std::string> plants, std::span<const RunLog> verdicts,
+                                       std::span<const RunLog> truths);
+
+// 1: an invalid run, or more than one interval in twelve missed (of twelve that hold in 98% of cases two miss 2.3% of the time). 4: not every
+// row could be judged. Else 0.
+int coverage_exit_code(std::span<const CoverageRow> rows);
+
+// Prints a line for each plant and the count. Throws stepscope::InputError for plants that are none, and what the session throws. Checks no
+// gate: both arms run the same code. Returns the exit code.
+int run_coverage(SessionOptions options, const CoverageOptions& coverage);
+
+}  // namespace experiments
