@@ -80,9 +80,10 @@ TEST(HandedOnSignals, AThreadThatHandedOneOnBlocksItFromThenOn) {
   const HandedOnSignals signals{SIGUSR1};
   ASSERT_EQ(threads_that_block(SIGUSR1), 0);
   ASSERT_EQ(kill(getpid(), SIGUSR1), 0);  // this thread blocks it and does not wait yet, so the other takes it
-  for (int i = 0; i < 5000 && threads_that_block(SIGUSR1) == 0; ++i) usleep(1000);
-  EXPECT_EQ(threads_that_block(SIGUSR1), 1);
+  for (int i = 0; i < 5000 && threads_that_block(SIGUSR1) == 0; ++i) usleep(1000);  // in its handler, or for good
   EXPECT_EQ(heard(SIGUSR1), SIGUSR1);
+  usleep(20000);  // it has returned from its handler
+  EXPECT_EQ(threads_that_block(SIGUSR1), 1);
 }
 
 TEST(HandedOnSignals, AfterwardsEverythingIsAsItWasBefore) {
