@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -42,7 +43,7 @@ struct TrainFlags {
   std::string log, eval_set;
   int64_t eval_every = 0, eval_limit = 0;
   std::vector<std::string> sweep_rates;
-  bool resume = false, quiet = false, json = false, list_variants = false, direct_in_silence = false;
+  bool resume = false, quiet = false, json = false, list_variants = false, direct_in_silence = false, exchange_nothing = false;
   const Argument *val_data = nullptr, *learning_rate = nullptr, *accumulation = nullptr;
   std::vector<const Argument*> all;
 };
@@ -165,7 +166,8 @@ gpt2::distributed::Identity identity_of_run(const TrainFlags& f, const TrainerFl
   for (const auto& [name, value] :
        {std::pair{"--val-every", f.val_every}, std::pair{"--val-batches", f.val_batches}, std::pair{"--sample-every", f.sample_every},
         std::pair{"--checkpoint-every", f.checkpoint_every}, std::pair{"--resume", static_cast<int64_t>(f.resume)},
-        std::pair{"--eval-every", f.eval_every}, std::pair{"--direct-in-silence", static_cast<int64_t>(f.direct_in_silence)}})
+        std::pair{"--eval-every", f.eval_every}, std::pair{"--direct-in-silence", static_cast<int64_t>(f.direct_in_silence)},
+        std::pair{"--exchange-nothing", static_cast<int64_t>(f.exchange_nothing)}})
     id.push_back({name, std::to_string(value)});
   id.push_back({"--eval", f.eval_set.empty() ? "" : "given"});  // rank 0 alone reads it
   id.push_back({"--checkpoints", f.checkpoint_dir});
@@ -215,8 +217,11 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   }
   if (f.ranks.exchange.bucket_mib > 0) trainer_opts.bucket_mib = f.ranks.exchange.bucket_mib;
   if (session != nullptr) trainer_opts.communicator = &session->connect(f.ranks, flags.trainer);
-  if (session != nullptr && f.direct_in_silence) {
-    silent = std::make_unique<SilentSteps>(*trainer_opts.communicator, *channel, flags.direct_from, flags.direct_steps);
+  if (f.exchange_nothing && session == nullptr) throw stepscope::InputError("--exchange-nothing: expected several ranks, --gpus N");
+  if (session != nullptr && (f.direct_in_silence || f.exchange_nothing)) {
+    const auto [from, count] =
+        f.exchange_nothing ? std::pair(int64_t{1}, std::numeric_limits<int64_t>::max()) : std::pair(flags.direct_from, flags.direct_steps);
+    silent = std::make_unique<SilentSteps>(*trainer_opts.communicator, *channel, from, count);
     trainer_opts.communicator = &silent->communicator();
     options.channel = &silent->channel();
   }
@@ -232,7 +237,7 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   const auto on_step = [&](const gpt2::StepLog& s) {
     ms.push_back(s.outcome.time_ns * 1e-6);
     if (log) log->step(s);
-    if (f.quiet || !first) return;
+    if (f.quiet || !(first || f.exchange_nothing)) return;  // ranks that never meet have times of their own
     // A rank whose output waits for its reader is well, however long that takes: the others must not give it up.
     while (channel != nullptr && !output_is_taken()) channel->now(gpt2::distributed::Phase::step, s.outcome.step);
     print_step(f.json, s);
@@ -376,6 +381,10 @@ void add_train_command(Command& app, const CommandLine& line, int& exit_code) {
       ->group("");  // set by `profile` for the CPU reference
   c->add_flag("--direct-in-silence", f->direct_in_silence, "ranks exchange nothing in the steps that launch without the CUDA graph")
       ->group("");  // set by `profile`, which counts these steps
+  c->add_flag("--exchange-nothing", f->exchange_nothing,
+              "ranks take steps without exchanging anything and print their own times: the weights are worth nothing, the time is what the "
+              "exchange is held against")
+      ->group("");  // set by tests/device/ranks_evidence.py
   for (Argument* other : {checkpoints, run_json, eval}) sweep->excludes(other);
   c->footer(
       "Examples:\n"

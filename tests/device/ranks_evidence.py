@@ -4,9 +4,11 @@
   ranks_evidence.py PROGRAM --out FOLDER [--limit-s 240] [--seconds 6] [alone] [profile] [model] [memory] [counters]
 
 Parts, all but `counters` unless some are named; each prints a table and leaves FOLDER/PART.json:
-  alone     both GPUs alone at once, two ranks, both GPUs alone again: mixed at B=4, 16, 64 and fp32 at B=4 (--cases mixed:4,fp32:4 for some).
-            Step times by the clock, of the second half of --seconds after the first step of all; alone counts the slower GPU, as the mean of
-            both runs. Beside it what the issue asks, and power and SM clock of both GPUs, by nvidia-smi, in the same seconds.
+  alone     both GPUs alone at once, two ranks, two ranks that exchange nothing, both GPUs alone again: mixed at B=4, 16, 64 and fp32 at B=4
+            (--cases mixed:4,fp32:4 for some). Step times by the clock, of the second half of --seconds after the first step of all; the slower
+            GPU counts, alone as the mean of both runs. Beside it what the issue asks, and power and SM clock of both GPUs, by nvidia-smi, in
+            the same seconds. What the exchange costs is the step of ranks less that of ranks that exchange nothing: the same kernels, each
+            rank with its part of the update.
   profile   `profile` of both GPUs alone at once and of two ranks, B=4 and 64: is exposed communication the loss of time? The loss is the untraced
             step of two ranks less that of the slower GPU alone, without what is no communication: update, idle time, work made slower.
   model     `doctor --gpus 2 --links`, then `scaling` from the profile of the slower GPU against the step of two ranks, by peer at B=4 and 64 and
@@ -28,7 +30,7 @@ import threading
 import time
 from pathlib import Path
 
-STEP = re.compile(rb"^step +\d+")
+STEP = re.compile(rb"^(?:\[rank (\d+)\] )?step +\d+")
 ASKED = {("mixed", 4): 97.0, ("mixed", 16): 98.5, ("mixed", 64): 98.5, ("fp32", 4): 98.0}
 MORE_THAN_ENOUGH = "1000000"
 
@@ -104,14 +106,14 @@ class Stepping:
         # A pipe would fill whole buffers before a line arrives.
         self.process = subprocess.Popen(["stdbuf", "-oL", program, "train", *arguments, "--steps", MORE_THAN_ENOUGH], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, env=environment(gpu), start_new_session=True)
-        self.times, self.words = [], []
+        self.times_of, self.words = {0: []}, []  # by rank; most commands print the steps of one
         self.thread = threading.Thread(target=self.read)
         self.thread.start()
 
     def read(self):
         for line in self.process.stdout:
-            if STEP.match(line):
-                self.times.append(time.monotonic())
+            if step := STEP.match(line):
+                self.times_of.setdefault(int(step[1] or 0), []).append(time.monotonic())
             else:
                 self.words = (self.words + [line.decode(errors="replace").rstrip()])[-3:]
 
@@ -121,9 +123,19 @@ class Stepping:
         self.process.wait()
         self.thread.join()
 
+    @property
+    def times(self):
+        return self.times_of[0]
+
     def ms_between(self, begin, end):
-        inside = [t for t in self.times if begin <= t <= end]
-        return (inside[-1] - inside[0]) * 1e3 / (len(inside) - 1) if len(inside) > 10 else None
+        """Of the slowest rank that prints its steps."""
+        slowest = 0
+        for times in self.times_of.values():
+            inside = [t for t in times if begin <= t <= end]
+            if len(inside) <= 10:
+                return None
+            slowest = max(slowest, (inside[-1] - inside[0]) * 1e3 / (len(inside) - 1))
+        return slowest
 
 
 class Meter:
@@ -194,25 +206,28 @@ def part_alone(bench):
     rows, kept, meters = [], [], []
     for trainer, batch in bench.o.cases:
         flags = ["--trainer", trainer, "--model", bench.o.model, "-b", str(batch), "-t", "1024"]
-        if not bench.in_time(3 * (bench.o.seconds + 3), f"alone, {trainer} B={batch}"):
+        if not bench.in_time(4 * (bench.o.seconds + 3), f"alone, {trainer} B={batch}"):
             continue
-        alone = [(flags, 0), (flags, 1)]
+        alone, both = [(flags, 0), (flags, 1)], [*flags, "--gpus", "2"]
         measured = [step_times(bench, f"{trainer} B={batch} {words}", commands, bench.o.seconds)
-                    for words, commands in (("alone", alone), ("two ranks", [([*flags, "--gpus", "2"], None)]), ("alone", alone))]
+                    for words, commands in (("alone", alone), ("two ranks", [(both, None)]),
+                                            ("exchanging nothing", [([*both, "--exchange-nothing"], None)]), ("alone", alone))]
         if None in measured:
             continue
-        (before, _), ((ranks,), beside), (after, alone_meters) = measured
+        (before, _), ((ranks,), beside), ((silent,), silent_meters), (after, alone_meters) = measured
         slower = [max(before), max(after)]
         share = sum(slower) / 2 / ranks * 100
         asked = ASKED.get((trainer, batch))
         kept.append({"trainer": trainer, "batch": batch, "alone_ms": [before, after], "two_ranks_ms": ranks, "of_slower_alone_pct": share,
-                     "asked_pct": asked, "meters_alone": alone_meters, "meters_of_ranks": beside})
-        for a, b in zip(alone_meters, beside):
-            meters.append([f"{trainer} B={batch}, GPU {a['gpu']}", *(f"{m[k]:.0f}" for k in ("watts", "sm_mhz") for m in (a, b))])
-        rows.append([f"{trainer} B={batch}", *(f"{ms:.3f}" for ms in [*before, ranks, *after]), f"{share:.2f}%", f">= {asked}%" if asked else ""])
-    table(["ms per step", "GPU 0", "GPU 1", "two ranks", "GPU 0", "GPU 1", "weak scaling", "asked"], rows)
+                     "asked_pct": asked, "exchanging_nothing_ms": silent, "meters_alone": alone_meters, "meters_of_ranks": beside,
+                     "meters_exchanging_nothing": silent_meters})
+        for a, b, c in zip(alone_meters, beside, silent_meters):
+            meters.append([f"{trainer} B={batch}, GPU {a['gpu']}", *(f"{m[k]:.0f}" for k in ("watts", "sm_mhz") for m in (a, b, c))])
+        rows.append([f"{trainer} B={batch}", *(f"{ms:.3f}" for ms in [*before, ranks, silent, *after]), f"{ranks - silent:+.3f}", f"{share:.2f}%",
+                     f">= {asked}%" if asked else ""])
+    table(["ms per step", "GPU 0", "GPU 1", "two ranks", "nothing exchanged", "GPU 0", "GPU 1", "the exchange", "weak scaling", "asked"], rows)
     if meters:
-        table(["of the same seconds", "W alone", "W two ranks", "SM MHz alone", "SM MHz two ranks"], meters)
+        table(["of the same seconds", *(f"{unit} {of}" for unit in ("W", "SM MHz") for of in ("alone", "two ranks", "nothing exchanged"))], meters)
     bench.keep("alone", kept)
 
 

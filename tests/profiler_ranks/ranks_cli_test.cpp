@@ -112,6 +112,24 @@ TEST_F(TwoRanks, end_well_though_they_exchanged_nothing_in_some_steps) {
   EXPECT_NE(losses(silent)[2], losses(talking)[2]) << "rank 0's own loss, not that of both";
 }
 
+// What tests/device/ranks_evidence.py asks of ranks whose steps it holds those of others against.
+TEST_F(TwoRanks, that_exchange_nothing_print_each_its_own_steps) {
+  const std::string train = "train --trainer reference --model tiny --steps 4 --exchange-nothing";
+  const Outcome both = stepscope(train + " --gpus 2");
+  ASSERT_EQ(both.exit_code, 0) << both.err;
+  std::vector<std::string> own, other;
+  std::istringstream lines(both.out + both.err);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("step ") || line.starts_with("[rank 1] step "))
+      (line[0] == 's' ? own : other).push_back(line.substr(line.find("loss"), 13));
+  ASSERT_EQ(own.size(), 4u) << both.out;
+  ASSERT_EQ(other.size(), 4u) << both.out;
+  EXPECT_NE(own[0], other[0]) << "one loss of both";
+  const Outcome alone = stepscope(train);
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("--exchange-nothing: expected several ranks"));
+}
+
 TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   const Outcome sweep = stepscope("doctor --gpus 2 --communicator staged --most-mib 1 --links " + file("links.json"));
   ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
