@@ -72,6 +72,9 @@ class SteppingTrainer {
 
   // Steps until the seconds and the steps of `settle` are over, then until those of `measure` are.
   ordered_json run(double settle_s, int64_t settle_steps, double measure_s, int64_t measure_steps) {
+    // A step's time begins at the end of the one before. After earlier steps (those that sized a plant) the first one here would hold the rest
+    // in between, which is neither settling nor where `began_ns` says that it is.
+    if (done_ > 0) steps(1);
     Block block(device_);
     waited_ns_ = 0;
     const int64_t began_ns =

@@ -8,6 +8,7 @@
 
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -202,6 +203,22 @@ TEST_F(ExperimentCli, compares_an_arm_with_itself_and_finds_what_is_planted) {
   EXPECT_EQ(alone.exit_code, 0) << alone.err;
   EXPECT_THAT(alone.out, HasSubstr(" over 2 pairs"));
   EXPECT_EQ(json::parse(slurp(root_ / "alone.json")).at("runs").size(), 4u);
+}
+
+// The arm of a plant on the GPU takes steps before it is told to run, and rests in between.
+TEST_F(ExperimentCli, an_arm_counts_no_rest_before_its_run_as_a_step) {
+  const std::string arm =
+      "CUDA_VISIBLE_DEVICES= " + stepscope_program() + " arm --trainer reference --model tiny --batch-size 1 --seq-len 16 2>/dev/null";
+  const std::string told = "(echo step 2; sleep 1; echo run 0.05 1 0.05 4) | " + arm;
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(told.c_str(), "r"), pclose);
+  std::string out;
+  for (char buffer[4096]; const size_t n = fread(buffer, 1, sizeof buffer, pipe.get());) out.append(buffer, n);
+  std::istringstream lines(out);
+  std::string ready, stepped, ran;
+  ASSERT_TRUE(std::getline(lines, ready) && std::getline(lines, stepped) && std::getline(lines, ran)) << out;
+  const std::vector<double> times = json::parse(ran).at("times_ns");
+  ASSERT_GE(times.size(), 5u);
+  EXPECT_LT(times[0], 0.9e9);
 }
 
 // The truth comes from runs of its own, with both arms in every round.
