@@ -24,8 +24,10 @@ void add(Noise& sum, const ErrorMetrics& m) {
   sum.row += squared(m.has_rows ? m.worst_row : 0);
   sum.column += squared(m.has_columns ? m.worst_column : 0);
 }
-void finish(Noise& sum, int draws) {
-  for (double* x : {&sum.norm, &sum.row, &sum.column}) *x = draws > 0 ? std::sqrt(*x / draws) : 0;
+// Root mean square of what was added up, times the square root of `roundings`.
+double rms(double sum, int draws, int roundings) { return draws > 0 ? std::sqrt(sum / draws * roundings) : 0; }
+void finish(Noise& sum, int draws, int roundings) {
+  for (double* x : {&sum.norm, &sum.row, &sum.column}) *x = rms(*x, draws, roundings);
 }
 
 // Two hashes of everything an answer depends on.
@@ -61,12 +63,13 @@ Storage storage_of(std::string_view trainer, std::string_view matmul, const std:
   if (trainer == "mixed") {
     const auto asked = variants.find("residual_stream");
     const std::string_view stream = asked == variants.end() ? "split" : std::string_view(asked->second);
-    const auto gradients = variants.find("weight_gradients");
+    const auto gradients = variants.find("weight_gradients"), linear = variants.find("linear_forward");
     return {.activation_bits = 8,
             .stream_bits = stream == "bf16"   ? 8
                            : stream == "fp32" ? 23
                                               : 16,
-            .gradient_bits = gradients == variants.end() || gradients->second == "bf16" ? 8 : 0};
+            .gradient_bits = gradients == variants.end() || gradients->second == "bf16" ? 8 : 0,
+            .roundings = linear != variants.end() && linear->second == "bias_kernel" ? 2 : 1};
   }
   if (matmul == "tf32") return {.activation_bits = 11, .stream_bits = 23, .weight_bits = 11};
   return {.activation_bits = 23, .stream_bits = 23};
@@ -114,9 +117,9 @@ Expected expect(const Case& c, std::span<const float> weights, std::span<const T
           compare<double, double>(got.subspan(offset, size), want.subspan(offset, size), t.layers * t.rows, t.columns));
     }
   }
-  finish(e.logits_noise, draws);
-  for (Noise& n : e.gradients_noise) finish(n, draws);
-  e.token_loss_noise = draws > 0 ? std::sqrt(e.token_loss_noise / draws) : 0;
+  finish(e.logits_noise, draws, storage.roundings);
+  for (Noise& n : e.gradients_noise) finish(n, draws, storage.roundings);
+  e.token_loss_noise = rms(e.token_loss_noise, draws, storage.roundings);
   return e;
 }
 
@@ -135,6 +138,7 @@ std::shared_ptr<const Expected> ExpectedCache::get(const Case& c, std::span<cons
                            storage.stream_bits,
                            storage.weight_bits,
                            storage.gradient_bits,
+                           storage.roundings,
                            draws,
                            with_gradients};
   key.bytes(shape, sizeof shape);

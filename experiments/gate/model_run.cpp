@@ -326,8 +326,9 @@ void ModelRun::ask_oracle(OracleNames names, uint64_t tokens_number) {
       out.push_back(scalar_result(names.forward, "loss", a->loss, e->loss, loss_limit(*e, tokens, budgets_.loss * factor * alone)));
     }
     if (!names.gradients.empty())
-      compare_gradients(out, names.gradients, c, a->gradients, *e, budgets_.gradients * factor, slice_factor_of(c, budgets_),
-                        noise_factor(c));
+      compare_gradients(out, names.gradients, c, a->gradients, *e,
+                        budgets_.gradients * (c.stress == Stress::sharp_attention ? budgets_.sharp_attention_gradient_factor : factor),
+                        slice_factor_of(c, budgets_), noise_factor(c));
     return out;
   });
 }

@@ -245,18 +245,14 @@ TEST(Answers, AreThoseOfTheSameQuestion) {
   const auto ask = [&](const Question& q) { return answers.get(q.c, q.weights, q.tokens, q.storage, q.draws, q.with_gradients); };
   const auto answer = ask(first);
   EXPECT_EQ(ask(first), answer);
-  const std::vector<std::function<void(Question&)>> changes{[](Question& q) { q.weights.back() += 1; },
-                                                            [](Question& q) { q.tokens[0].inputs[0] ^= 1; },
-                                                            [](Question& q) { q.tokens[1].targets[7] ^= 1; },
-                                                            [](Question& q) { q.tokens.pop_back(); },
-                                                            [](Question& q) { q.storage.activation_bits = 9; },
-                                                            [](Question& q) { q.storage.stream_bits = 17; },
-                                                            [](Question& q) { q.storage.weight_bits = 12; },
-                                                            [](Question& q) { q.storage.gradient_bits = 9; },
-                                                            [](Question& q) { q.draws = 2; },
-                                                            [](Question& q) { q.with_gradients = false; },
-                                                            [](Question& q) { q.c.batch_size = 4, q.c.seq_len = 2; },
-                                                            [](Question& q) { q.c.config.heads = 2; }};
+  const std::vector<std::function<void(Question&)>> changes{
+      [](Question& q) { q.weights.back() += 1; },         [](Question& q) { q.tokens[0].inputs[0] ^= 1; },
+      [](Question& q) { q.tokens[1].targets[7] ^= 1; },   [](Question& q) { q.tokens.pop_back(); },
+      [](Question& q) { q.storage.activation_bits = 9; }, [](Question& q) { q.storage.stream_bits = 17; },
+      [](Question& q) { q.storage.weight_bits = 12; },    [](Question& q) { q.storage.gradient_bits = 9; },
+      [](Question& q) { q.storage.roundings = 2; },       [](Question& q) { q.draws = 2; },
+      [](Question& q) { q.with_gradients = false; },      [](Question& q) { q.c.batch_size = 4, q.c.seq_len = 2; },
+      [](Question& q) { q.c.config.heads = 2; }};
   for (size_t i = 0; i < changes.size(); ++i) {
     Question other = first;
     changes[i](other);

@@ -476,6 +476,25 @@ TEST(Wiring, TheStreamIsRoundedToTheBitsOfItsStorage) {
   EXPECT_EQ(bits({{"residual_stream", "bf16"}}), 8);
 }
 
+// Seed 3 of `one high logit` refused a right trainer whose products are stored in bf16 before their bias is added, 1.06 times its budget.
+TEST(Wiring, TwoRoundingsOfAProductHaveTwiceTheVarianceOfOne) {
+  const auto of = [](const std::map<std::string, std::string>& variants) { return storage_of("mixed", "bf16", variants); };
+  EXPECT_EQ(of({}).roundings, 1);
+  EXPECT_EQ(of({{"linear_forward", "bias_epilogue"}}).roundings, 1);
+  EXPECT_EQ(of({{"linear_forward", "bias_kernel"}}).roundings, 2);
+  EXPECT_EQ(storage_of("fp32", "fp32", {{"linear_forward", "bias_kernel"}}).roundings, 1);
+  const Case c{"main", gate_model(), 2, 16};
+  const std::vector<float> weights = trained_like_parameters(c, 3);
+  const std::vector<Tokens> tokens{random_tokens(c, 3, 0)};
+  const Expected once = expect(c, weights, tokens, of({}), 2, true),
+                 twice = expect(c, weights, tokens, of({{"linear_forward", "bias_kernel"}}), 2, true);
+  EXPECT_EQ(twice.loss, once.loss);
+  EXPECT_DOUBLE_EQ(twice.token_loss_noise, std::sqrt(2) * once.token_loss_noise);
+  EXPECT_DOUBLE_EQ(twice.logits_noise.row, std::sqrt(2) * once.logits_noise.row);
+  for (size_t i = 0; i < once.gradients_noise.size(); ++i)
+    EXPECT_DOUBLE_EQ(twice.gradients_noise[i].norm, std::sqrt(2) * once.gradients_noise[i].norm);
+}
+
 // The budget of a gradient in bf16 has the noise of that rounding beside the noise that it had, and no other tensor's budget changes. A draw
 // to either neighbour is off by at most a step of bf16, 2^-7 of the power of two below, and by 0.41 of it in the mean square.
 TEST(Wiring, ARoundingToBf16WidensTheBudgetsOfTheBlocksMatricesByItselfAlone) {
