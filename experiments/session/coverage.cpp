@@ -65,6 +65,7 @@ class Coverage {
       : o_(coverage), plan_(options.plan), command_(options.command), git_revision_(options.git_revision), session_(std::move(options)) {}
 
   int run() {
+    plan_.steps_again = false;  // both arms run the same code, so nothing is taken again to check it
     verdicts_ = session_.run_planted(o_.arguments, o_.plants, plan_, [&](std::span<const RunLog> so_far) { keep(so_far, {}); });
     keep(verdicts_, {});
     const bool all_there = std::ranges::all_of(verdicts_, [](const RunLog& l) { return l.decision.reason != reason::kInterrupted; });
@@ -88,7 +89,6 @@ class Coverage {
     p.alone.settle_s = o_.truth_settle_s;
     p.alone.measure_s = o_.truth_s;
     p.alone.turns = 0;
-    p.steps_again = false;
     return p;
   }
 
@@ -132,7 +132,7 @@ class Coverage {
   }
 
   const CoverageOptions& o_;
-  const PairPlan plan_;
+  PairPlan plan_;
   const std::string command_, git_revision_;
   ExperimentSession session_;
   std::vector<RunLog> verdicts_;

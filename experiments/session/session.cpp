@@ -73,6 +73,10 @@ double planted_percent(const std::string& plant_gpu) {
 
 bool on_cpu(const Arguments& trainer_arguments) { return value_of(trainer_arguments, "--trainer") == "reference"; }
 
+void refuse_without_gpu(const std::string& trainer, const Gpu& gpu) {
+  if (trainer != "reference" && !gpu.why_not.empty()) throw MachineError(fmt::format("--trainer {} needs a GPU: {}", trainer, gpu.why_not));
+}
+
 void refuse(WorkloadResult& r, std::string_view reason, std::string sentence) {
   r.log.decision.verdict = Verdict::invalid;
   r.log.decision.reason = reason;
@@ -127,8 +131,7 @@ void ExperimentSession::build_arms(const Experiment& e) {
     const Sources sources = sources_of(e, arm);
     if (sources.here() || built_.contains(key_of(sources))) continue;
     // Before minutes are spent on compiling what this machine cannot run.
-    if (const std::string trainer = trainer_of(e, arm); trainer != "reference" && !options_.gpu.why_not.empty())
-      throw MachineError(fmt::format("--trainer {} needs a GPU: {}", trainer, options_.gpu.why_not));
+    refuse_without_gpu(trainer_of(e, arm), options_.gpu);
     if (!options_.built_here)
       throw MachineError(fmt::format("{} was not built from {}: an arm of other sources of that tree would differ by more than the change",
                                      options_.program, options_.root.string()));
@@ -619,6 +622,7 @@ Arguments plant_flags(const std::string& plant) {
 
 std::vector<RunLog> ExperimentSession::run_planted(const Arguments& flags, std::span<const std::string> plants, PairPlan plan,
                                                    const std::function<void(std::span<const RunLog>)>& round_ended) {
+  refuse_without_gpu(value_of(flags, "--trainer"), options_.gpu);
   if (!options_.seed_given) plan.seed = options_.plan.seed;
   plan.a.label = "A";
   plan.b.label = "B";
@@ -630,6 +634,8 @@ std::vector<RunLog> ExperimentSession::run_planted(const Arguments& flags, std::
   for (const std::string& plant : plants) {
     plan.b.argv = plan.a.argv;
     const Arguments own = plant_flags(plant);
+    if (on_cpu(flags) && own.front() != "--plant-pct")
+      throw MachineError(fmt::format("'{}' is work on a GPU, and the reference trainer has none: expected host:PCT", plant));
     if (own.front() == "--plant-pct") plan.b.argv.insert(plan.b.argv.end(), nothing.begin(), nothing.end());
     plan.b.argv.insert(plan.b.argv.end(), own.begin(), own.end());
     plans.push_back(plan);

@@ -82,7 +82,8 @@ class ExperimentSession {
   // The same trainer against itself, with what options plant added to B. The caller gates.
   RunLog run_identical(const std::vector<std::string>& trainer_arguments);
   // The same trainer with each of `plants` against itself without, all together and alone: "KIND:PCT" as in `stepscope arm --plant-gpu`, or
-  // "host:PCT", where the host waits. `plan` without its arms; one log for each. Throws stepscope::InputError for a plant that is none.
+  // "host:PCT", where the host waits. `plan` without its arms; one log for each. Throws stepscope::InputError for a plant that is none, and
+  // stepscope::MachineError for one on the GPU of the CPU reference.
   std::vector<RunLog> run_planted(const std::vector<std::string>& trainer_arguments, std::span<const std::string> plants, PairPlan plan,
                                   const std::function<void(std::span<const RunLog>)>& round_ended);
 

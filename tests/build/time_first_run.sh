@@ -20,6 +20,7 @@ timed() {  # NAME COMMAND…: its wall and CPU seconds into NAME.time, its outpu
   say "$name: $*"
   { TIMEFORMAT='%R %U %S'; time "$@" >"$folder/$name.log" 2>&1; } 2>"$folder/$name.time" || status=$?
   echo "$status" >"$folder/$name.status"
+  say "$name: exit $status after $(cut -d' ' -f1 "$folder/$name.time") s"  # a run that is cut off has said as much as it knows
 }
 timed table ./stepscope profile --steps 50
 timed tests ./stepscope test

@@ -62,7 +62,6 @@ const std::map<std::string, std::string> kExit1 = {
     {"join big.rank0.jsonl big.rank3.jsonl --partial", "two of four ranks: the page says that some are missing"},
     {"profile", "the trainer that it starts may need more than a second of processor time"},
     {"experiment aa", "and so may arms"},
-    {"experiment coverage", "and so may arms"},
     {"experiment run", "and so may arms; the programs of an example are not here"},
     {"diff python/measured/profile_ours.json python/measured/profile_compiled.json --fail-if-slower 1",
      "B is slower: the chapter asks why"},
