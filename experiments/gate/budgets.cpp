@@ -49,8 +49,8 @@ constexpr ModelBudgets kTf32{.logits = 2e-3,
 // few dozen of them. Calibrated on an H200 on 2026-11-21, seeds 1 to 3, with the residual stream in bf16 too; largest seen: logits 8.9e-3,
 // loss 3.4e-4 (7.7e-3 of one token), gradients 1.4e-2, adam m 1.1e-2, adam v 1.2e-2, grad norm 2.0e-3, trajectory 9.7e-5. Behind scores of 100
 // a gradient is noise, 0.74 of it with the defaults and 1.17 with the unfused variants (seed 7), 1.94 with heads of 64 channels and attention for
-// Hopper (the worst of 50 seeds, H200, 2026-11-25); the budget there rejects what is not finite or of another size. How this compares with PyTorch's autocast is
-// measured by tests/device/autocast_error.py and stated in docs/study/mixed-precision.md.
+// Hopper (the worst of 50 seeds, H200, 2026-11-25); the budget there rejects what is not finite or of another size. How this compares with
+// PyTorch's autocast is measured by tests/device/autocast_error.py and stated in docs/study/mixed-precision.md.
 // The forward stress cases were calibrated on the CPU, with the oracle's float twin storing weights and activations in bf16, seeds 1 to 5:
 // gelu tail 1.4e-2, the others as above; x sigmoid(1.702 x) 1.0e-1, a residual sum in bf16 8.7e-2, and no eps 0.84, C-1 4.5e-2.
 constexpr ModelBudgets kBf16{.logits = 1.3e-2,

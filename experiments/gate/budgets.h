@@ -17,9 +17,9 @@ struct ModelBudgets {
   double adam_v = 0;
   double update = 0;      // of p' - p against the closed form from the trainer's own m and v, relative norm
   double trajectory = 0;  // relative, every loss of the run
-  // On logits, loss and gradients of two stress cases, but that gradients behind sharp attention have a factor of their own. exp(x) carries the rounding of x as a relative error,
-  // about |x| times the usual; behind attention scores of +-100 it is multiplied again by every layer that
-  // follows.
+  // On logits, loss and gradients of two stress cases, but that gradients behind sharp attention have a factor of their own. exp(x) carries
+  // the rounding of x as a relative error, about |x| times the usual; behind attention scores of +-100 it is multiplied again by every layer
+  // that follows.
   double large_logits_factor = 1;
   double sharp_attention_factor = 1, sharp_attention_gradient_factor = 1;
   double forward_stress_factor = 2;  // on the cases "offset stream", where a sum of 8 +- 0.2 costs fp32 five bits, and "gelu tail"
