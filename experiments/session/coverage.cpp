@@ -19,8 +19,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr double kTruthHeat_s = 3;  // the rounds before have heated the device
-
 std::optional<bool> holds(const std::optional<Interval>& interval, const std::optional<Estimate>& truth) {
   if (!interval || !truth) return std::nullopt;
   return interval->low <= truth->mean && truth->mean <= interval->high;
@@ -40,23 +38,22 @@ ordered_json percent_json(const std::optional<Interval>& i) {
 
 ordered_json to_json(const std::optional<bool>& held) { return held ? ordered_json(*held) : ordered_json(); }
 
-ordered_json to_json(const CoverageRow& r, const RunLog& verdict, const RunLog* truth) {
-  ordered_json out{{"plant", r.plant},
-                   {"verdict", name(r.decision.verdict)},
-                   {"sentence", r.decision.sentence},
-                   {"interval_pct", percent_json(r.decision.interval)},
-                   {"equal_clocks_by", r.equal_clocks ? ordered_json(name(r.equal_clocks->by)) : ordered_json()},
-                   {"equal_clocks_interval_pct", percent_json(interval_of(r.equal_clocks))},
-                   {"truth_pct", r.truth ? ordered_json(ratio_pct(r.truth->mean)) : ordered_json()},
-                   {"truth_rounds_sd_pct", r.truth ? ordered_json(100 * r.truth->sd) : ordered_json()},
-                   {"held", to_json(r.held())},
-                   {"held_at_equal_clocks", to_json(r.held_at_equal_clocks())},
-                   {"planted", verdict.b_info.is_object() ? verdict.b_info.value("plant_gpu", ordered_json()) : ordered_json()},
-                   {"settle_s", verdict.settle_s},
-                   {"measure_s", verdict.measure_s},
-                   {"runs", runs_to_json(verdict.runs)}};
-  if (truth != nullptr) out["truth_runs"] = runs_to_json(truth->runs);
-  return out;
+ordered_json to_json(const CoverageRow& r, const RunLog& verdict, const RunLog& truth) {
+  return {{"plant", r.plant},
+          {"verdict", name(r.decision.verdict)},
+          {"sentence", r.decision.sentence},
+          {"interval_pct", percent_json(r.decision.interval)},
+          {"equal_clocks_by", r.equal_clocks ? ordered_json(name(r.equal_clocks->by)) : ordered_json()},
+          {"equal_clocks_interval_pct", percent_json(interval_of(r.equal_clocks))},
+          {"truth_pct", r.truth ? ordered_json(ratio_pct(r.truth->mean)) : ordered_json()},
+          {"truth_rounds_sd_pct", r.truth ? ordered_json(100 * r.truth->sd) : ordered_json()},
+          {"held", to_json(r.held())},
+          {"held_at_equal_clocks", to_json(r.held_at_equal_clocks())},
+          {"planted", truth.b_info.is_object() ? truth.b_info.value("plant_gpu", ordered_json()) : ordered_json()},
+          {"settle_s", verdict.settle_s},
+          {"measure_s", verdict.measure_s},
+          {"runs", runs_to_json(verdict.runs)},
+          {"truth_runs", runs_to_json(truth.runs)}};
 }
 
 class Coverage {
@@ -64,20 +61,17 @@ class Coverage {
   Coverage(SessionOptions options, const CoverageOptions& coverage)
       : o_(coverage), plan_(options.plan), command_(options.command), git_revision_(options.git_revision), session_(std::move(options)) {}
 
+  // The truth first: whoever is interrupted later has something to hold the intervals against that are decided by then.
   int run() {
     plan_.steps_again = false;  // both arms run the same code, so nothing is taken again to check it
-    verdicts_ = session_.run_planted(o_.arguments, o_.plants, plan_, [&](std::span<const RunLog> so_far) { keep(so_far, {}); });
-    keep(verdicts_, {});
-    const bool all_there = std::ranges::all_of(verdicts_, [](const RunLog& l) { return l.decision.reason != reason::kInterrupted; });
-    if (all_there) {
-      std::vector<RunLog> truths =
-          session_.run_planted(o_.arguments, o_.plants, long_runs(), [&](std::span<const RunLog> so_far) { keep(verdicts_, so_far); });
-      keep(verdicts_, truths);
-      print(coverage_rows(o_.plants, verdicts_, truths));
-      return coverage_exit_code(coverage_rows(o_.plants, verdicts_, truths));
-    }
-    print(coverage_rows(o_.plants, verdicts_, {}));
-    return 4;
+    truths_ = session_.run_planted(o_.arguments, o_.plants, long_runs(), [&](std::span<const RunLog> so_far) { keep({}, so_far); });
+    std::vector<RunLog> verdicts(o_.plants.size());
+    if (std::ranges::none_of(truths_, [](const RunLog& l) { return l.decision.reason == reason::kInterrupted; }))
+      verdicts = session_.run_planted(o_.arguments, o_.plants, plan_, [&](std::span<const RunLog> so_far) { keep(so_far, truths_); });
+    keep(verdicts, truths_);
+    const std::vector<CoverageRow> rows = coverage_rows(o_.plants, verdicts, truths_);
+    print(rows);
+    return coverage_exit_code(rows);
   }
 
  private:
@@ -85,18 +79,20 @@ class Coverage {
   PairPlan long_runs() const {
     PairPlan p = plan_;
     p.thresholds.looks = {{o_.truth_rounds, 0.02, 0.05, 0.02}};
-    p.alone.heat_s = std::min(p.alone.heat_s, kTruthHeat_s);
     p.alone.settle_s = o_.truth_settle_s;
     p.alone.measure_s = o_.truth_s;
     p.alone.turns = 0;
     return p;
   }
 
+  // `verdicts` may be empty.
   void keep(std::span<const RunLog> verdicts, std::span<const RunLog> truths) const {
     if (o_.record.empty()) return;
+    const std::vector<RunLog> none(o_.plants.size());
+    if (verdicts.empty()) verdicts = none;
     const std::vector<CoverageRow> rows = coverage_rows(o_.plants, verdicts, truths);
     ordered_json all = ordered_json::array();
-    for (size_t i = 0; i < rows.size(); ++i) all.push_back(to_json(rows[i], verdicts[i], truths.empty() ? nullptr : &truths[i]));
+    for (size_t i = 0; i < rows.size(); ++i) all.push_back(to_json(rows[i], verdicts[i], truths[i]));
     const ordered_json out{{"schema", "stepscope.coverage/1"},
                            {"at", stepscope::now_utc()},
                            {"device", session_.device()},
@@ -135,13 +131,14 @@ class Coverage {
   PairPlan plan_;
   const std::string command_, git_revision_;
   ExperimentSession session_;
-  std::vector<RunLog> verdicts_;
+  std::vector<RunLog> truths_;
 };
 
 }  // namespace
 
 std::optional<bool> CoverageRow::held() const {
-  return decision.verdict == Verdict::invalid ? std::nullopt : holds(decision.interval, truth);
+  const bool decided = decision.verdict != Verdict::invalid && decision.reason != reason::kInterrupted;
+  return decided ? holds(decision.interval, truth) : std::nullopt;
 }
 
 std::optional<bool> CoverageRow::held_at_equal_clocks() const { return holds(interval_of(equal_clocks), truth); }
@@ -150,13 +147,9 @@ std::vector<CoverageRow> coverage_rows(std::span<const std::string> plants, std:
                                        std::span<const RunLog> truths) {
   std::vector<CoverageRow> rows;
   for (size_t i = 0; i < plants.size(); ++i) {
-    CoverageRow r{plants[i], verdicts[i].decision, verdicts[i].equal_clocks, std::nullopt};
-    if (!truths.empty()) {
-      std::vector<double> values;
-      for (const PairValue& v : sustained_values(truths[i].runs)) values.push_back(v.log_ratio);
-      r.truth = estimate(values);
-    }
-    rows.push_back(std::move(r));
+    std::vector<double> values;
+    for (const PairValue& v : sustained_values(truths[i].runs)) values.push_back(v.log_ratio);
+    rows.push_back({plants[i], verdicts[i].decision, verdicts[i].equal_clocks, estimate(values)});
   }
   return rows;
 }

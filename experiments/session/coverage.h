@@ -1,5 +1,5 @@
-// Does the interval of a verdict hold what a user gets? Work of known kind is planted into one arm, the procedure decides as it always does,
-// and long runs, warm and each alone on the device, say what the change really costs. All planted arms share the processes of the baseline.
+// Does the interval of a verdict hold what a user gets? Work of known kind is planted into one arm. Long runs, warm and each alone on the
+// device, say what it really costs, then the procedure decides as it always does. All planted arms share the processes of the baseline.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -27,11 +27,11 @@ struct CoverageRow {
   std::optional<EqualClocks> equal_clocks;  // its witness
   std::optional<Estimate> truth;            // over rounds of long processes; nullopt before there are two
 
-  // Whether the interval holds the mean of the long runs; nullopt where one of the two is missing, or the run was invalid.
+  // Whether the interval holds the mean of the long runs; nullopt where one of the two is missing, or the run was invalid or interrupted.
   std::optional<bool> held() const;
   std::optional<bool> held_at_equal_clocks() const;
 };
-// `truths` may be empty.
+// One log of each for each plant.
 std::vector<CoverageRow> coverage_rows(std::span<const std::string> plants, std::span<const RunLog> verdicts,
                                        std::span<const RunLog> truths);
 

@@ -57,12 +57,13 @@ TEST(Coverage, TheWitnessAtEqualClocksIsHeldAgainstTheSameTruth) {
   EXPECT_EQ(r.held_at_equal_clocks(), false);
 }
 
-TEST(Coverage, NothingIsJudgedWithoutATruthOrAfterAnInvalidRun) {
+TEST(Coverage, NothingIsJudgedWithoutATruthNorAfterAnInvalidOrInterruptedRun) {
   EXPECT_FALSE(rows({decided(0.9, 1.1)}, {log_of({1})}).front().held());
-  EXPECT_FALSE(coverage_rows(std::vector<std::string>{"host:1"}, std::vector{decided(0.9, 1.1)}, {}).front().held());
-  RunLog invalid = decided(0.9, 1.1);
+  EXPECT_FALSE(rows({RunLog()}, {log_of({1, 1})}).front().held());
+  RunLog invalid = decided(0.9, 1.1), interrupted = invalid;
   invalid.decision.verdict = Verdict::invalid;
-  EXPECT_FALSE(rows({invalid}, {log_of({1, 1})}).front().held());
+  interrupted.decision.reason = reason::kInterrupted;  // its interval is of no look
+  for (const RunLog& log : {invalid, interrupted}) EXPECT_FALSE(rows({log}, {log_of({1, 1})}).front().held());
 }
 
 TEST(Coverage, OneIntervalInTwelveMayMiss) {
