@@ -181,6 +181,11 @@ std::vector<Configuration> all_configurations(const GateFlags& f) {
   add("mixed", "bf16", "mixed", none);
   // The defaults that do not repeat bit for bit.
   add("mixed", "bf16", "mixed not deterministic", [](gate::ModelGateOptions& o) { o.deterministic = false; });
+  // The defaults as they train: attention for Hopper knows heads of 64 channels alone, and does not repeat either.
+  add("mixed", "bf16", "mixed heads of 64", [](gate::ModelGateOptions& o) {
+    o.deterministic = false;
+    o.heads_of_64 = true;
+  });
   add("mixed", "bf16", "mixed stochastic", [](gate::ModelGateOptions& o) { o.weight_rounding = "stochastic"; });
   add("mixed", "bf16", "mixed recompute gelu", [](gate::ModelGateOptions& o) { o.recompute = "gelu"; });
   add("mixed", "bf16", "mixed recompute gelu+ln", [](gate::ModelGateOptions& o) { o.recompute = "gelu+ln"; });

@@ -38,6 +38,7 @@ struct ModelGateOptions {
   std::string recompute = "none";  // of the mixed trainer, as in gpt2::TrainerOptions
   std::string weight_rounding = "nearest";
   bool deterministic = true;  // repeatability is checked only of trainers that promise it
+  bool heads_of_64 = false;   // the gate's own models have heads of 64 channels where theirs allow it: some defaults run with no others
   uint64_t seed = 0;
   std::string model_name = "gate model";
   gpt2::ModelConfig config = gate_model();

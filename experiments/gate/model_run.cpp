@@ -97,7 +97,8 @@ ModelRun::ModelRun(const TrainerFactory& make_trainer, const ModelGateOptions& o
       seeds_(seeds.begin(), seeds.end()),
       reports_(seeds.size()),
       dog_(options.device == nullptr ? nullptr : std::make_unique<Watchdog>(options.on_hang)),
-      own_answers_(options.answers) {
+      own_answers_(options.answers),
+      heads_of_64_(options.heads_of_64) {
   for (const std::string& name : options.without)
     if (std::ranges::none_of(model_checks(), [&](const ModelCheck& c) { return c.name == name; }))
       throw stepscope::InputError(fmt::format("--without '{}': there is no such check; `stepscope gate --list-checks` has them", name));
@@ -113,6 +114,7 @@ void ModelRun::describe(GateReport& r, uint64_t seed) const {
   if (options_.recompute != "none") r.workload += ", recompute " + options_.recompute;
   if (options_.weight_rounding != "nearest") r.workload += ", weights rounded " + options_.weight_rounding;
   if (!options_.deterministic) r.workload += ", not deterministic";
+  if (options_.heads_of_64) r.workload += ", heads of 64 channels";
   for (const std::string& name : options_.without) r.notes.push_back("not run: " + name);
 }
 

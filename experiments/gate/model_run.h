@@ -144,7 +144,7 @@ class ModelRun {
   double stress_factor(const Case& c) const;
 
   ExpectedCache own_answers_;  // of the case at hand
-  bool heads_of_64_ = false;   // of the gate's own models
+  bool heads_of_64_;           // of the gate's own models
 };
 
 }  // namespace gate

@@ -370,6 +370,24 @@ TEST(Wiring, AVariantForHeadsOf64ChannelsIsChecked) {
   EXPECT_TRUE(noted(report, "shape C=208 NH=13: not checked: --variant attention_backward=hopper")) << "no such heads there";
 }
 
+// Defaults that know heads of 64 channels alone give way elsewhere, so nothing would check them in most cases.
+TEST(Wiring, TheGatesOwnModelsHaveHeadsOf64ChannelsWhereThatIsAsked) {
+  ModelGateOptions o = only_main("mixed");
+  o.with_small_cases = true;
+  o.heads_of_64 = true;
+  std::map<int64_t, std::set<int64_t>> channels_by_size;  // of a head
+  const auto seen = [&, make = rounded()](const gpt2::TrainerOptions& t) {
+    channels_by_size[t.model.channels / t.model.heads].insert(t.model.channels);
+    return make(t);
+  };
+  const GateReport report = check_model(seen, o);
+  EXPECT_TRUE(report.passed()) << to_table(report, false);
+  EXPECT_TRUE(report.workload.ends_with("heads of 64 channels")) << report.workload;
+  EXPECT_TRUE(channels_by_size[64].contains(gate_model().channels));
+  for (const auto& [size, channels] : channels_by_size)
+    for (const int64_t c : channels) EXPECT_TRUE(size == 64 || c % 64 != 0) << c << " channels in heads of " << size;
+}
+
 // A model that the user has chosen stays what it is.
 TEST(Wiring, AVariantThatRefusesTheModelAskedForIsRefused) {
   ModelGateOptions o = only_main("mixed");
