@@ -52,7 +52,7 @@ struct ProfileFlags {
   std::string links;
   int64_t warmup = 10;
   int64_t traced = 5;
-  bool no_counters = false;
+  bool no_counters = false, exchange_nothing = false;
   bool measure_ceilings = false;
   bool sustained = false;
   std::string out = "profile.json";
@@ -184,6 +184,7 @@ struct ProfiledRun {
     add({"--run-json", run_json, "--quiet"});
     if (f.gpus > 1) add({"--gpus", std::to_string(f.gpus)});
     if (f.gpus > 1) add(as_arguments(f.exchange));
+    if (f.exchange_nothing) add({"--exchange-nothing"});
     // Counted kernels take a millisecond each, and one rank may be done with them long before another.
     if (f.gpus > 1 && counted) add({"--direct-in-silence", "--stall-timeout", "60"});
     if (cpu) add({"--cpu-recording", plan_file});
@@ -359,6 +360,10 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
       ->capture_default_str();
   add_exchange_flags(*c, f->exchange);
   f->of_ranks = f->exchange.arguments;
+  Argument* nothing =
+      c->add_flag("--exchange-nothing", f->exchange_nothing, "ranks exchange nothing: what a profile of ranks that do is held against");
+  nothing->group("");  // set by tests/device/ranks_evidence.py
+  f->of_ranks.push_back(nothing);
   f->of_ranks.push_back(c->add_option("--link-ceilings", f->links,
                                       "sweep of collectives that `doctor --gpus N` wrote (default: the kept one of these GPUs)"));
   f->of_steps.push_back(c->add_option("--warmup", f->warmup, "steps to run before the timed ones")->check(whole(1))->capture_default_str());

@@ -9,8 +9,8 @@ Parts, all but `counters` unless some are named; each prints a table and leaves 
             GPU counts, alone as the mean of both runs. Beside it what the issue asks, and power and SM clock of both GPUs, by nvidia-smi, in
             the same seconds. What the exchange costs is the step of ranks less that of ranks that exchange nothing: the same kernels, each
             rank with its part of the update.
-  profile   `profile` of both GPUs alone at once and of two ranks, B=4 and 64: is exposed communication the loss of time? The loss is the untraced
-            step of two ranks less that of the slower GPU alone, without what is no communication: update, idle time, work made slower.
+  profile   `profile` of two ranks that exchange nothing and of two that do, B=4 and 64: is exposed communication the loss of time? The loss is
+            the untraced step of the latter less that of the former, without what is no waiting: work made slower, update, idle time.
   model     `doctor --gpus 2 --links`, then `scaling` from the profile of the slower GPU against the step of two ranks, by peer at B=4 and 64 and
             by NCCL at B=4. The collectives that the model plans against those that the ranks made. Uses the profiles of `profile` where they are.
   memory    what two ranks planned and took, mixed at B=4, by zero1_ahead and by all_reduce_overlapped; moments against moments.
@@ -248,11 +248,12 @@ def one_gpu(bench, batch):
     return max(names, key=lambda n: step_ns(bench.document(n)))
 
 
-def two_ranks(bench, batch, communicator):
-    name = f"two-{communicator}-b{batch}"
+def two_ranks(bench, batch, communicator, silent=False):
+    name = f"{'silent' if silent else 'two'}-{communicator}-b{batch}"
     if (bench.folder / f"{name}.json").exists():
         return name
-    return name if bench.run(name, [*profile_flags(bench, batch, name), "--gpus", "2", "--communicator", communicator]) else None
+    flags = ["--gpus", "2", "--communicator", communicator, *(["--exchange-nothing"] if silent else [])]
+    return name if bench.run(name, [*profile_flags(bench, batch, name), *flags]) else None
 
 
 def step_ns(document):
@@ -266,12 +267,12 @@ def parts_of(document):
             "idle": document["totals"]["idle_ns"] + document["totals"].get("unattributed_ns", 0.0)}
 
 
-def loss_of_time(one, two):
-    """Parts of two documents in ms: what two ranks lose, and what of it is no communication."""
-    a, b = parts_of(one), parts_of(two)
+def loss_of_time(before, two):
+    """Parts of two documents in ms: what two ranks lose against ranks that exchange nothing, or against one GPU, and what of it is no waiting."""
+    a, b = parts_of(before), parts_of(two)
     d = {k: (b[k] - a[k]) * 1e-6 for k in a}
     by_steps = d["step"] - d["work"] - d["update"] - d["idle"]
-    return {"one_ms": a["step"] * 1e-6, "two_ms": b["step"] * 1e-6, "longer_ms": d["step"], "inflation_ms": d["work"], "update_ms": d["update"],
+    return {"before_ms": a["step"] * 1e-6, "two_ms": b["step"] * 1e-6, "longer_ms": d["step"], "inflation_ms": d["work"], "update_ms": d["update"],
             "idle_ms": d["idle"], "exposed_ms": d["exposed"], "lost_to_communication_ms": by_steps,
             "difference_pct": (d["exposed"] / by_steps - 1) * 100 if by_steps else None, "hidden_ms": two["world"]["hidden_ns"] * 1e-6}
 
@@ -281,18 +282,18 @@ def part_profile(bench):
     for batch in bench.o.batches:
         if not bench.in_time(20, f"profile, B={batch}"):
             continue
-        one, two = one_gpu(bench, batch), two_ranks(bench, batch, "peer")
-        if not one or not two:
+        silent, two = two_ranks(bench, batch, "peer", silent=True), two_ranks(bench, batch, "peer")
+        if not silent or not two:
             continue
-        r = {"batch": batch, **loss_of_time(bench.document(one), bench.document(two))}
+        r = {"batch": batch, **loss_of_time(bench.document(silent), bench.document(two))}
         kept.append(r)
         good = r["difference_pct"] is not None and abs(r["difference_pct"]) <= 10
         if not good:
             bench.fail(f"profile, B={batch}: exposed communication is not the loss of time within 10%")
-        rows.append([f"B={batch}", *(f"{r[k]:.3f}" for k in ("one_ms", "two_ms", "longer_ms", "inflation_ms", "update_ms", "idle_ms",
+        rows.append([f"B={batch}", *(f"{r[k]:.3f}" for k in ("before_ms", "two_ms", "longer_ms", "inflation_ms", "update_ms", "idle_ms",
                                                                "lost_to_communication_ms", "exposed_ms", "hidden_ms")),
                      f"{r['difference_pct']:+.1f}%"])
-    table(["ms", "one", "two", "longer", "inflation", "update", "idle", "rest: lost", "exposed", "hidden", "exposed : lost"], rows)
+    table(["ms", "nothing exchanged", "two", "longer", "slower work", "update", "idle", "rest: lost", "exposed", "hidden", "exposed : lost"], rows)
     bench.keep("profile", kept)
 
 
@@ -336,7 +337,7 @@ def part_model(bench):
         parts = loss_of_time(bench.document(one), measured)
         kept.append({"batch": batch, "communicator": communicator, "predicted": predicted, "measured_ns": step_ns(measured), "error_pct": error,
                      "measured_parts": parts, "collectives": other, "collectives_with_a_size": sized})
-        rows.append([what, f"{parts['one_ms']:.3f}", f"{ms['time_ns']:.3f}", f"{parts['two_ms']:.3f}", f"{error:+.2f}%",
+        rows.append([what, f"{parts['before_ms']:.3f}", f"{ms['time_ns']:.3f}", f"{parts['two_ms']:.3f}", f"{error:+.2f}%",
                      f"{ms['tail_ns'] + ms['head_ns'] + ms['norm_ns']:.3f}", f"{parts['exposed_ms']:.3f}", f"{ms['inflation_ns']:.3f}",
                      f"{parts['inflation_ms']:.3f}", f"{ms['hidden_ns']:.3f}", f"{parts['hidden_ms']:.3f}"])
     table(["ms", "one", "predicted", "measured", "error", "exposed: p.", "m.", "inflation: p.", "m.", "hidden: p.", "m."], rows)

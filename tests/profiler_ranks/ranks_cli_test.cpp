@@ -113,7 +113,7 @@ TEST_F(TwoRanks, end_well_though_they_exchanged_nothing_in_some_steps) {
 }
 
 // What tests/device/ranks_evidence.py asks of ranks whose steps it holds those of others against.
-TEST_F(TwoRanks, that_exchange_nothing_print_each_its_own_steps) {
+TEST_F(TwoRanks, that_exchange_nothing_print_each_its_own_steps_and_are_profiled) {
   const std::string train = "train --trainer reference --model tiny --steps 4 --exchange-nothing";
   const Outcome both = stepscope(train + " --gpus 2");
   ASSERT_EQ(both.exit_code, 0) << both.err;
@@ -128,6 +128,12 @@ TEST_F(TwoRanks, that_exchange_nothing_print_each_its_own_steps) {
   const Outcome alone = stepscope(train);
   EXPECT_EQ(alone.exit_code, 2);
   EXPECT_THAT(alone.err, HasSubstr("--exchange-nothing: expected several ranks"));
+  const std::string profile = "profile --trainer reference --model tiny --steps 6 --warmup 2 --traced-steps 2 --exchange-nothing --out ";
+  const Outcome profiled = stepscope(profile + file("silent.json") + " --gpus 2");
+  ASSERT_EQ(profiled.exit_code, 0) << profiled.err;
+  const json silent = json::parse(slurp(folder_ / "silent.json")), talking = json::parse(slurp(folder_ / "p.json"));
+  EXPECT_LT(silent["world"]["exposed_ns"].get<double>(), 0.1 * talking["world"]["exposed_ns"].get<double>());
+  EXPECT_EQ(stepscope(profile + file("one.json")).exit_code, 2);
 }
 
 TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
