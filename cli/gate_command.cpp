@@ -297,7 +297,8 @@ void check_receipts(const GateFlags& f, int& exit_code) {
   if (f.json) fmt::print("{}\n", all.dump(1));
 }
 
-// Reports as they are made. A receipt takes minutes: whoever waits reads on stderr what is checked, what is wrong and how long it took.
+// Reports as they are made. A GPU trainer's gate takes a minute and a receipt several: whoever waits reads on stderr what is checked, what is
+// wrong and how long it took.
 class Reports {
  public:
   explicit Reports(bool say) : say_(say) {}
@@ -349,7 +350,7 @@ gate::DeviceFacts facts_of(const std::string& trainer) {
 #endif
 
 std::vector<gate::GateReport> reports_of(const GateFlags& f) {
-  Reports reports(f.write_receipt);
+  Reports reports(f.write_receipt || (f.trainer != "reference" && !f.json));
   if (!f.checkpoint.empty()) {
     const gate::StateFiles files{f.checkpoint, f.state};
     if (f.trainer == "reference") {
