@@ -212,7 +212,7 @@ std::string typed(const CommandLine& line) {
   for (int i = 0; i < line.argc; ++i) {
     const std::string_view word = line.argv[i];
     const auto names = [&](std::string_view flag) { return word == flag || (word.starts_with(flag) && word[flag.size()] == '='); };
-    if (!names("--out") && !names("--gate-answers"))
+    if (!names("--out") && !names("--gate-answers") && !names("--record"))
       kept.push_back(line.argv[i]);
     else if (word.find('=') == std::string_view::npos)
       ++i;  // its folder

@@ -55,7 +55,7 @@ experiments::SessionOptions session_options(const MeasureFlags& flags, const Com
 // A trainer that is compared with itself: "mixed d12, B=4, T=1024", and its flags in an arm. Says on stderr what was settled.
 std::pair<std::string, std::vector<std::string>> trainer_to_compare(TrainerFlags flags);
 
-// "stepscope experiment run …", wherever this machine keeps the program and without --out and --gate-answers: where it keeps files says
+// "stepscope experiment run …", wherever this machine keeps the program and without --out, --gate-answers and --record: where it keeps files says
 // nothing of what was measured.
 std::string typed(const CommandLine& line);
 

@@ -41,6 +41,14 @@ def test_a_profile_keeps_the_kernels_that_a_page_may_name():
     assert not page.LEFT_OUT["detail"].startswith("ceilings")
 
 
+def test_a_kept_profile_says_nothing_of_its_machines_folders():
+    command = "/a/b/bin/stepscope profile --by op -o /tmp/x.1/profile_eager.json -- python3 /a/python/tools/measure.py step --batch 16"
+    cut = page.reduced({"schema": "s", "kernels": [], "missing": [], "run": {"command": command, "steps": 3}, "collection": {"program": "python3 /a/step.py"}})
+    assert cut["run"] == {"command": "stepscope profile --by op -o profile_eager.json -- python3 python/tools/measure.py step --batch 16", "steps": 3}
+    assert cut["collection"] == {"program": "python3 step.py"}
+    assert page.without_folders("build/release/bin/stepscope train --data a/b.bin") == "build/release/bin/stepscope train --data a/b.bin"
+
+
 def test_a_table_whose_record_is_not_there_says_what_makes_it(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "RECORDS", tmp_path)
     for kind, names in (("bench", "bench.json"), ("profiles", "profile_a_now.json profile_b_now.json")):

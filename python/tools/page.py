@@ -89,10 +89,17 @@ LEFT_OUT = {"name": "record_reduced", "severity": "info", "stage": "document", "
             "advice": "Take the profile again to see them."}
 
 
+def without_folders(command):
+    """A command as somebody can type it at the root of the tree: where the measuring machine kept programs and files means nothing elsewhere."""
+    return re.sub(r"(?<!\S)/\S*?/((?:python/tools/)?[^/\s]+)(?!\S)", r"\1", command)
+
+
 def reduced(record):
     """The record without what no page shows; of its kernels those that a page may name. A profile stays one that `stepscope report` reads."""
     if record.get("schema"):
-        return {**{k: v for k, v in record.items() if k != "sources"}, "layers": [], "launches": [],
+        typed = {part: {**record[part], field: without_folders(record[part][field])}
+                 for part, field in (("run", "command"), ("collection", "program")) if field in record.get(part, {})}
+        return {**{k: v for k, v in record.items() if k != "sources"}, **typed, "layers": [], "launches": [],
                 "timeline": {"gaps": [], "copies": [], "environment": []},
                 "kernels": [k for k in record["kernels"] if k["time_ns"] > 2e5], "missing": [*record["missing"], LEFT_OUT]}
     if record.get("part") == "check":
