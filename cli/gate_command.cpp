@@ -370,7 +370,7 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
     if (f.write_receipt) of_modes.back().small_answers = &answers;
   }
   std::optional<gate::RealSizeAhead> ahead;
-  if (!f.no_model && f.model.empty()) ahead.emplace(of_modes.front());
+  if (!f.no_model) ahead.emplace(of_modes.front());
 #ifdef STEPSCOPE_WITH_CUDA
   if ((f.trainer == "fp32" || f.trainer == "mixed") && !f.no_ops && f.model.empty()) {
     gate::OpGateOptions o;

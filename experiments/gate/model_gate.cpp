@@ -63,13 +63,13 @@ class Checks : public ModelRun {
     if (options_.with_small_cases)
       for (const Case& c : small_cases())
         if (wanted(c.name)) small_case(c);
-    if (options_.with_steps && any_wanted("steps "))
+    if (options_.with_steps && any_wanted(options_, "steps "))
       for (const Case& c : step_cases()) whole_steps(c);
     if (options_.with_loop && options_.train) loop();
     const bool moments_at_random = moment_bits_of(options_.trainer, options_.variants) < kFp32Bits;
     if ((options_.weight_rounding == "stochastic" || moments_at_random) && wanted("rounding"))
       for_each_seed(main_case, [&] { rounding(); });
-    if (options_.real_size_batch > 0 && any_wanted("d12 ")) real_size();
+    if (options_.real_size_batch > 0 && any_wanted(options_, "d12 ")) real_size();
     finish();
     return std::move(reports_);
   }
@@ -554,11 +554,9 @@ GateReport check_model(const TrainerFactory& make_trainer, const ModelGateOption
 }
 
 RealSizeAhead::RealSizeAhead(const ModelGateOptions& o) {
-  const bool asked =
-      std::ranges::any_of(model_checks(), [&](const ModelCheck& c) { return c.name.starts_with("d12 ") && !o.without.contains(c.name); });
   const WeightRounding rounding = rounding_of(o);
   const Case c = real_size_case(o);
-  if (o.real_size_batch == 0 || !asked || rounding == WeightRounding::stochastic || !is_big(c.config)) return;
+  if (o.real_size_batch == 0 || !any_wanted(o, "d12 ") || rounding == WeightRounding::stochastic || !is_big(c.config)) return;
   thread_ = std::thread([&cache = *o.big_answers, c, rounding, seed = o.seed, storage = storage_of(o.trainer, o.matmul, o.variants)] {
     try {
       const Tokens tokens = random_tokens(c, seed, 0);

@@ -51,6 +51,11 @@ WeightRounding rounding_of(const ModelGateOptions& options) {
   return options.weight_rounding == "stochastic" ? WeightRounding::stochastic : WeightRounding::nearest;
 }
 
+bool any_wanted(const ModelGateOptions& options, std::string_view prefix) {
+  return std::ranges::any_of(model_checks(),
+                             [&](const ModelCheck& c) { return c.name.starts_with(prefix) && !options.without.contains(c.name); });
+}
+
 bool is_big(const gpt2::ModelConfig& config) { return known_parameter_count(config) >= kManyParameters; }
 
 // B = 1: no token twice among inputs or targets; more sequences: all equal, random, at the edges.
@@ -116,10 +121,6 @@ void ModelRun::describe(GateReport& r, uint64_t seed) const {
   if (!options_.deterministic) r.workload += ", not deterministic";
   if (options_.heads_of_64) r.workload += ", heads of 64 channels";
   for (const std::string& name : options_.without) r.notes.push_back("not run: " + name);
-}
-
-bool ModelRun::any_wanted(const std::string& prefix) const {
-  return std::ranges::any_of(model_checks(), [&](const ModelCheck& c) { return c.name.starts_with(prefix) && wanted(c.name); });
 }
 
 void ModelRun::for_each_seed(const Case& c, const std::function<void()>& work) {

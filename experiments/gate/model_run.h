@@ -28,6 +28,8 @@ WeightRounding rounding_of(const ModelGateOptions& options);
 // Of such models one draw says enough, threads share one oracle, and an answer is too large to keep.
 bool is_big(const gpt2::ModelConfig& config);
 Case real_size_case(const ModelGateOptions& options);
+// Whether a check whose name begins so is run.
+bool any_wanted(const ModelGateOptions& options, std::string_view prefix);
 
 // Results in the order in which they were asked for, some of which are judged later.
 class Pending {
@@ -62,7 +64,6 @@ class ModelRun {
 
   // ---- what is asked of whom
   bool wanted(const std::string& name) const { return !options_.without.contains(name); }
-  bool any_wanted(const std::string& prefix) const;
   std::string if_wanted(const std::string& name, const std::string& suffix = "") const { return wanted(name) ? name + suffix : ""; }
 
   // `work` once per seed; then everything that it asked is judged.

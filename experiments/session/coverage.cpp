@@ -30,6 +30,19 @@ std::string percent(const std::optional<Interval>& i) {
   return i ? fmt::format("[{:+.2f}%, {:+.2f}%]", ratio_pct(i->low), ratio_pct(i->high)) : "-";
 }
 
+struct Count {
+  int64_t judged = 0, held = 0;
+};
+Count count(std::span<const CoverageRow> rows, std::optional<bool> (CoverageRow::*held)() const) {
+  Count out;
+  for (const CoverageRow& r : rows) {
+    const std::optional<bool> answer = (r.*held)();
+    out.judged += answer.has_value();
+    out.held += answer.value_or(false);
+  }
+  return out;
+}
+
 const char* yes_no(const std::optional<bool>& held) { return !held ? "-" : *held ? "yes" : "NO"; }
 
 ordered_json percent_json(const std::optional<Interval>& i) {
@@ -110,7 +123,6 @@ class Coverage {
                o_.truth_settle_s);
     fmt::print("{:<12} {:<9} {:>20} {:>8} {:>7} {:>5}  {:>20} {:>5}  {}\n", "planted", "verdict", "interval alone", "truth", "+-", "holds",
                "at equal clocks", "holds", "by");
-    int held = 0, judged = 0, held_equal = 0, judged_equal = 0;
     for (const CoverageRow& r : rows) {
       const bool there = r.truth.has_value();
       fmt::print("{:<12} {:<9} {:>20} {:>8} {:>7} {:>5}  {:>20} {:>5}  {}\n", r.plant, name(r.decision.verdict),
@@ -118,12 +130,9 @@ class Coverage {
                  there ? fmt::format("{:.2f}%", 100 * r.truth->sd / std::sqrt(r.truth->n)) : "-", yes_no(r.held()),
                  percent(interval_of(r.equal_clocks)), yes_no(r.held_at_equal_clocks()), r.equal_clocks ? name(r.equal_clocks->by) : "-");
       if (r.decision.verdict == Verdict::invalid) fmt::print("  {}\n", r.decision.sentence);
-      judged += r.held().has_value();
-      held += r.held().value_or(false);
-      judged_equal += r.held_at_equal_clocks().has_value();
-      held_equal += r.held_at_equal_clocks().value_or(false);
     }
-    fmt::print("{} of {} intervals alone hold the truth, {} of {} at equal clocks\n", held, judged, held_equal, judged_equal);
+    const Count alone = count(rows, &CoverageRow::held), equal = count(rows, &CoverageRow::held_at_equal_clocks);
+    fmt::print("{} of {} intervals alone hold the truth, {} of {} at equal clocks\n", alone.held, alone.judged, equal.held, equal.judged);
     std::fflush(stdout);
   }
 
@@ -157,10 +166,9 @@ std::vector<CoverageRow> coverage_rows(std::span<const std::string> plants, std:
 int coverage_exit_code(std::span<const CoverageRow> rows) {
   const auto invalid = [](const CoverageRow& r) { return r.decision.verdict == Verdict::invalid; };
   if (std::ranges::any_of(rows, invalid)) return 1;
-  const auto judged = std::ranges::count_if(rows, [](const CoverageRow& r) { return r.held().has_value(); });
-  const auto missed = std::ranges::count_if(rows, [](const CoverageRow& r) { return !r.held().value_or(true); });
-  if (12 * missed > judged) return 1;
-  return judged < std::ssize(rows) || rows.empty() ? 4 : 0;
+  const Count alone = count(rows, &CoverageRow::held);
+  if (12 * (alone.judged - alone.held) > alone.judged) return 1;
+  return alone.judged < std::ssize(rows) || rows.empty() ? 4 : 0;
 }
 
 int run_coverage(SessionOptions options, const CoverageOptions& coverage) { return Coverage(std::move(options), coverage).run(); }

@@ -36,9 +36,12 @@ constexpr int kStepsToProfile = kProfileWarmup + kProfiledSteps + 2 + 7;
 
 constexpr std::chrono::seconds kBetweenLines{10};
 
-// Both arms of a CPU comparison live at once: OpenMP threads that spin while they wait would take the cores
-// from the arm whose turn it is.
-std::map<std::string, std::string> arm_environment() { return {{"OMP_WAIT_POLICY", "passive"}}; }
+void name_arms(PairPlan& plan) {
+  plan.a.label = "A";
+  plan.b.label = "B";
+  // Both arms of a CPU comparison live at once: OpenMP threads that spin while they wait would take the cores from the arm whose turn it is.
+  plan.a.environment = plan.b.environment = {{"OMP_WAIT_POLICY", "passive"}};
+}
 
 // A command as a reader can type it: the folder of a program on the measuring machine means nothing elsewhere.
 Arguments without_folder(Arguments argv) {
@@ -314,9 +317,7 @@ void ExperimentSession::make_arms(Job& job) {
     plan.b.argv = arm_command(b_program, job.b, true);
     r.a.program_sha256 = sha256_of(a_program);
   }
-  plan.a.label = "A";
-  plan.b.label = "B";
-  plan.a.environment = plan.b.environment = arm_environment();
+  name_arms(plan);
   r.a.command = without_folder(plan.a.argv);
   r.b.command = without_folder(plan.b.argv);
 }
@@ -608,14 +609,19 @@ VerdictDocument ExperimentSession::run_commands(const std::string& a, const std:
 
 namespace {
 
-// What the arm is told; "idle:0" has it wait for a launch after every step, as the planted arms do.
-Arguments plant_flags(const std::string& plant) {
+// What the arm with a plant is told; `others`: what the arms without one are.
+Arguments plant_flags(const std::string& plant, bool cpu, const Arguments& others) {
   constexpr std::string_view kHost = "host:";
   const bool on_host = plant.starts_with(kHost);
   const std::string percent = on_host ? plant.substr(kHost.size()) : "";
   if (!gate::plant_spec(on_host ? "idle:" + percent : plant))
     throw InputError(fmt::format("'{}': expected tensor:PCT, dram:PCT, idle:PCT or host:PCT, PCT 0 to 100", plant));
-  return on_host ? Arguments{"--plant-pct", percent} : Arguments{"--plant-gpu", plant};
+  if (cpu && !on_host)
+    throw MachineError(fmt::format("'{}' is work on a GPU, and the reference trainer has none: expected host:PCT", plant));
+  if (!on_host) return {"--plant-gpu", plant};
+  Arguments flags = others;
+  flags.insert(flags.end(), {"--plant-pct", percent});
+  return flags;
 }
 
 }  // namespace
@@ -624,33 +630,29 @@ std::vector<RunLog> ExperimentSession::run_planted(const Arguments& flags, std::
                                                    const std::function<void(std::span<const RunLog>)>& round_ended) {
   refuse_without_gpu(value_of(flags, "--trainer"), options_.gpu);
   if (!options_.seed_given) plan.seed = options_.plan.seed;
-  plan.a.label = "A";
-  plan.b.label = "B";
-  plan.a.environment = plan.b.environment = arm_environment();
-  plan.a.argv = {options_.program, "arm"};
-  plan.a.argv.insert(plan.a.argv.end(), flags.begin(), flags.end());
-  const Arguments nothing = on_cpu(flags) ? Arguments{"--serial"} : Arguments{"--plant-gpu", "idle:0"};
+  name_arms(plan);
+  const auto arm = [&](const Arguments& told) {
+    Arguments argv{options_.program, "arm"};
+    for (const Arguments* words : {&flags, &told}) argv.insert(argv.end(), words->begin(), words->end());
+    return argv;
+  };
+  const bool cpu = on_cpu(flags);
+  // "idle:0" has an arm wait for a launch after every step, as those with work on the GPU do.
+  const Arguments others = cpu ? Arguments{"--serial"} : Arguments{"--plant-gpu", "idle:0"};
+  plan.a.argv = arm(others);
   std::vector<PairPlan> plans;
   for (const std::string& plant : plants) {
-    plan.b.argv = plan.a.argv;
-    const Arguments own = plant_flags(plant);
-    if (on_cpu(flags) && own.front() != "--plant-pct")
-      throw MachineError(fmt::format("'{}' is work on a GPU, and the reference trainer has none: expected host:PCT", plant));
-    if (own.front() == "--plant-pct") plan.b.argv.insert(plan.b.argv.end(), nothing.begin(), nothing.end());
-    plan.b.argv.insert(plan.b.argv.end(), own.begin(), own.end());
+    plan.b.argv = arm(plant_flags(plant, cpu, others));
     plans.push_back(plan);
   }
-  for (PairPlan& p : plans) p.a.argv.insert(p.a.argv.end(), nothing.begin(), nothing.end());
-  return measure(std::move(plans), {plants.begin(), plants.end()}, !on_cpu(flags), round_ended);
+  return measure(std::move(plans), {plants.begin(), plants.end()}, !cpu, round_ended);
 }
 
 RunLog ExperimentSession::run_identical(const Arguments& flags) {
   PairPlan plan = options_.plan;
-  plan.a.label = "A";
-  plan.b.label = "B";
+  name_arms(plan);
   plan.a.argv = arm_command(options_.program, flags, false);
   plan.b.argv = arm_command(options_.program, flags, true);
-  plan.a.environment = plan.b.environment = arm_environment();
   const std::string planted = !options_.plant_gpu.empty() ? options_.plant_gpu : fmt::format("{}%", options_.plant_pct);
   return measure(plan, !on_cpu(flags), planted != "0%" ? "planted " + planted : "A/A");
 }
