@@ -2,6 +2,7 @@
 # How long the first five minutes take: a fresh clone of the committed tree, nothing cached, ./stepscope until its first table, then
 # ./stepscope test. Prints one table: wall seconds and CPU seconds (user + system, children included) of each, and the ten dearest files.
 #   tests/build/time_first_run.sh [TREE] [FOLDER]    TREE: what is cloned (default: this one)   FOLDER: kept, else a temporary one
+# With STEPSCOPE_OFFLINE=1, for a machine without network, the headers in TREE/.deps are copied into the clone instead of downloaded.
 # The machine should be idle: wall times are of a shared machine otherwise, and CPU times grow with its load too.
 set -euo pipefail
 tree=$(cd "${1:-$(dirname "$0")/../..}" && pwd)
@@ -14,6 +15,7 @@ say() { printf '%s\n' "$*" >&2; }
 
 git clone -q "$tree" "$folder/clone"
 cd "$folder/clone"
+[ -z "${STEPSCOPE_OFFLINE:-}" ] || [ ! -d "$tree/.deps" ] || cp -r "$tree/.deps" .
 timed() {  # NAME COMMAND…: its wall and CPU seconds into NAME.time, its output into NAME.log
   local name=$1 status=0
   shift
