@@ -13,8 +13,8 @@ struct CoverageFlags {
   MeasureFlags measure;
   TrainerFlags trainer;
   std::vector<std::string> plants;
-  int truth_rounds = 3;
-  double truth_s = 15;
+  int truth_rounds = 8;
+  double truth_s = 10;
   std::string record;
 };
 

@@ -19,9 +19,32 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::optional<bool> holds(const std::optional<Interval>& interval, const std::optional<Estimate>& truth) {
-  if (!interval || !truth) return std::nullopt;
-  return interval->low <= truth->mean && truth->mean <= interval->high;
+constexpr double kTruthAlpha = 0.02;
+
+double half_of(const Interval& i) { return (i.high - i.low) / 2; }
+
+std::optional<bool> holds(const std::optional<Interval>& interval, const std::optional<Truth>& truth) {
+  if (!interval || !truth || truth->half > half_of(*interval)) return std::nullopt;
+  const double middle = (interval->low + interval->high) / 2;
+  return std::fabs(middle - truth->rounds.mean) <= std::hypot(half_of(*interval), truth->half);
+}
+
+// The spread of all plants' rounds about their own means, and its degrees of freedom. All plants of a round share a process of arm A, so their
+// values are correlated by 1/2 where arms spread alike, and their variances by 1/4: `plants` of them are worth plants / (1 + (plants - 1) / 4).
+void judge_certainty(std::span<CoverageRow> rows) {
+  double squares = 0;
+  int degrees = 0, plants = 0;
+  for (const CoverageRow& r : rows) {
+    if (!r.truth) continue;
+    squares += r.truth->rounds.sd * r.truth->rounds.sd * (r.truth->rounds.n - 1);
+    degrees += r.truth->rounds.n - 1;
+    ++plants;
+  }
+  if (plants == 0) return;
+  const double sd = std::sqrt(squares / degrees);
+  const int independent = std::max(1, static_cast<int>(degrees / (1 + (plants - 1) / 4.0)));
+  for (CoverageRow& r : rows)
+    if (r.truth) r.truth->half = t_half_width(sd, r.truth->rounds.n, independent, kTruthAlpha);
 }
 
 std::optional<Interval> interval_of(const std::optional<EqualClocks>& e) { return e ? std::optional(e->ratio.interval) : std::nullopt; }
@@ -58,8 +81,10 @@ ordered_json to_json(const CoverageRow& r, const RunLog& verdict, const RunLog& 
           {"interval_pct", percent_json(r.decision.interval)},
           {"equal_clocks_by", r.equal_clocks ? ordered_json(name(r.equal_clocks->by)) : ordered_json()},
           {"equal_clocks_interval_pct", percent_json(interval_of(r.equal_clocks))},
-          {"truth_pct", r.truth ? ordered_json(ratio_pct(r.truth->mean)) : ordered_json()},
-          {"truth_rounds_sd_pct", r.truth ? ordered_json(100 * r.truth->sd) : ordered_json()},
+          {"truth_pct", r.truth ? ordered_json(ratio_pct(r.truth->rounds.mean)) : ordered_json()},
+          {"truth_rounds_sd_pct", r.truth ? ordered_json(100 * r.truth->rounds.sd) : ordered_json()},
+          {"truth_failed", r.truth_failed.empty() ? ordered_json() : ordered_json(r.truth_failed)},
+          {"truth_half_pct", r.truth ? ordered_json(100 * r.truth->half) : ordered_json()},
           {"held", to_json(r.held())},
           {"held_at_equal_clocks", to_json(r.held_at_equal_clocks())},
           {"planted", truth.b_info.is_object() ? truth.b_info.value("plant_gpu", ordered_json()) : ordered_json()},
@@ -126,10 +151,13 @@ class Coverage {
     for (const CoverageRow& r : rows) {
       const bool there = r.truth.has_value();
       fmt::print("{:<12} {:<9} {:>20} {:>8} {:>7} {:>5}  {:>20} {:>5}  {}\n", r.plant, name(r.decision.verdict),
-                 percent(r.decision.interval), there ? fmt::format("{:+.2f}%", ratio_pct(r.truth->mean)) : "-",
-                 there ? fmt::format("{:.2f}%", 100 * r.truth->sd / std::sqrt(r.truth->n)) : "-", yes_no(r.held()),
-                 percent(interval_of(r.equal_clocks)), yes_no(r.held_at_equal_clocks()), r.equal_clocks ? name(r.equal_clocks->by) : "-");
+                 percent(r.decision.interval), there ? fmt::format("{:+.2f}%", ratio_pct(r.truth->rounds.mean)) : "-",
+                 there ? fmt::format("{:.2f}%", 100 * r.truth->half) : "-", yes_no(r.held()), percent(interval_of(r.equal_clocks)),
+                 yes_no(r.held_at_equal_clocks()), r.equal_clocks ? name(r.equal_clocks->by) : "-");
       if (r.decision.verdict == Verdict::invalid) fmt::print("  {}\n", r.decision.sentence);
+      if (!r.truth_failed.empty()) fmt::print("  long runs: {}\n", r.truth_failed);
+      if (there && r.decision.interval && r.truth->half > half_of(*r.decision.interval))
+        fmt::print("  not judged: the long runs are less certain than the interval; more --truth-rounds make them surer\n");
     }
     const Count alone = count(rows, &CoverageRow::held), equal = count(rows, &CoverageRow::held_at_equal_clocks);
     fmt::print("{} of {} intervals alone hold the truth, {} of {} at equal clocks\n", alone.held, alone.judged, equal.held, equal.judged);
@@ -158,8 +186,12 @@ std::vector<CoverageRow> coverage_rows(std::span<const std::string> plants, std:
   for (size_t i = 0; i < plants.size(); ++i) {
     std::vector<double> values;
     for (const PairValue& v : sustained_values(truths[i].runs)) values.push_back(v.log_ratio);
-    rows.push_back({plants[i], verdicts[i].decision, verdicts[i].equal_clocks, estimate(values)});
+    const std::optional<Estimate> rounds = estimate(values);
+    const Decision& said = truths[i].decision;
+    rows.push_back({plants[i], verdicts[i].decision, verdicts[i].equal_clocks, rounds ? std::optional(Truth{*rounds}) : std::nullopt,
+                    said.verdict == Verdict::invalid ? said.sentence : ""});
   }
+  judge_certainty(rows);
   return rows;
 }
 

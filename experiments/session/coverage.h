@@ -15,9 +15,15 @@ struct CoverageOptions {
   std::string what;                    // "mixed d12, B=4, T=1024"
   std::vector<std::string> arguments;  // of the trainer
   std::vector<std::string> plants;     // "tensor:1", "dram:0.5", "idle:1", "host:1": percent of a step (run_planted())
-  int truth_rounds = 3;                // of long processes, each arm once in a round; at least 2
-  double truth_settle_s = 7.5, truth_s = 7.5;
+  int truth_rounds = 8;                // of long processes, each arm once in a round; at least 2
+  double truth_settle_s = 5, truth_s = 5;
   std::filesystem::path record;  // a stepscope.coverage/1 document, renewed after every round; "" = none
+};
+
+// What long runs say of a plant. Fresh processes of one program differ, however long they run, so this is an estimate too.
+struct Truth {
+  Estimate rounds;
+  double half = 0;  // rounds.mean +- half holds the truth with 98%; the spread is of the rounds of all plants
 };
 
 // One planted arm. Its intervals are of ln(B / A), as is the truth.
@@ -25,9 +31,12 @@ struct CoverageRow {
   std::string plant;
   Decision decision;                        // by the procedure
   std::optional<EqualClocks> equal_clocks;  // its witness
-  std::optional<Estimate> truth;            // over rounds of long processes; nullopt before there are two
+  std::optional<Truth> truth;               // nullopt before there are two rounds
+  std::string truth_failed;                 // why the long runs of this plant are no evidence; "" = they are
 
-  // Whether the interval holds the mean of the long runs; nullopt where one of the two is missing, or the run was invalid or interrupted.
+  // Whether the interval, as much wider as the truth is uncertain, holds the mean of the long runs: its middle is nearer to that mean than
+  // sqrt(half of the interval^2 + truth->half^2). nullopt where one of the two is missing, where the long runs are less certain than the
+  // interval that they should judge, or where the run was invalid or interrupted.
   std::optional<bool> held() const;
   std::optional<bool> held_at_equal_clocks() const;
 };

@@ -98,8 +98,12 @@ std::optional<Estimate> estimate(std::span<const double> values) {
 }
 
 Interval t_interval(const Estimate& e, double alpha) {
-  const double half = t_quantile(1 - alpha / 2, e.n - 1) * e.sd / std::sqrt(static_cast<double>(e.n));
+  const double half = t_half_width(e.sd, e.n, e.n - 1, alpha);
   return {e.mean - half, e.mean + half};
+}
+
+double t_half_width(double sd, int n, int degrees_of_freedom, double alpha) {
+  return t_quantile(1 - alpha / 2, degrees_of_freedom) * sd / std::sqrt(static_cast<double>(n));
 }
 
 double t_p_value(const Estimate& e, double center) { return 2 * t_upper_tail(std::fabs(t_statistic(e, center)), e.n - 1); }

@@ -42,6 +42,8 @@ std::optional<Estimate> estimate(std::span<const double> values);
 
 // Student's t: mean +- t(1 - alpha/2, n - 1) sd / sqrt(n).
 Interval t_interval(const Estimate& e, double alpha);
+// Half of such an interval for a mean of n values, where sd comes from more of them and has so many degrees of freedom.
+double t_half_width(double sd, int n, int degrees_of_freedom, double alpha);
 // Two-sided p of "the mean is `center`". 0 or 1 when sd is 0.
 double t_p_value(const Estimate& e, double center = 0);
 // "p = 0.034"; below 0.0001 "p < 0.0001", as no finite sample has a p of 0.

@@ -228,15 +228,16 @@ TEST_F(ExperimentCli, holds_intervals_against_long_runs_of_what_is_planted) {
       "coverage host:100 --trainer reference --model tiny --batch-size 1 --seq-len 16 --settle-s 0 --heat-s 0 --measure-s 0.02 --pairs 7 "
       "--no-extension --turns 0 --truth-rounds 2 --truth-s 0.2 --record " +
       record.string());
-  EXPECT_THAT(o.exit_code, ::testing::AnyOf(0, 1)) << o.err;  // steps of a hundredth of a millisecond on a busy machine
+  EXPECT_THAT(o.exit_code, ::testing::AnyOf(0, 1, 4)) << o.err;  // steps of a hundredth of a millisecond on a busy machine
   EXPECT_THAT(o.out, HasSubstr("host:100     slower"));
-  EXPECT_THAT(o.out, HasSubstr("of 1 intervals alone hold the truth"));
+  EXPECT_THAT(o.out, HasSubstr(" intervals alone hold the truth"));
   const json plant = json::parse(slurp(record)).at("plants").at(0);
   EXPECT_EQ(plant.at("runs").size(), 14u);
   EXPECT_EQ(plant.at("truth_runs").size(), 4u);
   for (const json& r : plant.at("truth_runs")) EXPECT_GE(r.at("total_ns").get<double>() + r.at("stalled_ns").get<double>(), 0.1e9);
   EXPECT_GT(plant.at("truth_pct"), 20);
-  EXPECT_EQ(plant.at("held"), o.exit_code == 0);
+  EXPECT_GT(plant.at("truth_half_pct"), 0);
+  EXPECT_EQ(plant.at("held"), o.exit_code == 4 ? json() : json(o.exit_code == 0));
 }
 
 TEST_F(ExperimentCli, takes_any_two_commands) {

@@ -39,9 +39,38 @@ std::vector<CoverageRow> rows(const std::vector<RunLog>& verdicts, const std::ve
 TEST(Coverage, TheTruthIsTheMeanOfTheLongRounds) {
   const CoverageRow r = rows({decided(0.9, 1.1)}, {log_of({0.8, 1.2, 1.0})}).front();
   ASSERT_TRUE(r.truth);
-  EXPECT_NEAR(ratio_pct(r.truth->mean), 1, 1e-3);
-  EXPECT_EQ(r.truth->n, 3);
-  EXPECT_EQ(r.held(), true);
+  EXPECT_NEAR(ratio_pct(r.truth->rounds.mean), 1, 1e-3);
+  EXPECT_EQ(r.truth->rounds.n, 3);
+}
+
+// Values of a plant whose rounds spread by 0.1%, two below and two above the mean.
+RunLog four_rounds(double percent) { return log_of({percent - 0.0866, percent - 0.0866, percent + 0.0866, percent + 0.0866}); }
+
+TEST(Coverage, TheTruthIsAsUncertainAsTheRoundsOfAllPlantsSay) {
+  const double one = rows({decided(0, 2)}, {four_rounds(1)}).front().truth->half;
+  EXPECT_NEAR(100 * one, 4.541 * 0.1 / 2, 4e-3);  // t(99%, 3) sd / sqrt(4); logarithms are 1% less
+  // Four plants with 3 degrees of freedom each are worth 12 / (1 + 3/4): 6.
+  const std::vector<CoverageRow> four =
+      rows(std::vector(4, decided(0, 2)), {four_rounds(1), four_rounds(1), four_rounds(1), four_rounds(1)});
+  EXPECT_NEAR(100 * four[2].truth->half, 3.143 * 0.1 / 2, 4e-3);
+  // A plant whose own rounds agree by luck is no surer than the others.
+  const std::vector<CoverageRow> two = rows(std::vector(2, decided(0, 2)), {four_rounds(1), log_of({1, 1, 1, 1})});
+  EXPECT_DOUBLE_EQ(two[0].truth->half, two[1].truth->half);
+}
+
+TEST(Coverage, AnIntervalMayMissTheMeanByWhatTheTruthIsUncertain) {
+  const std::vector<RunLog> truth{four_rounds(1)};  // +- 0.227
+  EXPECT_EQ(rows({decided(1.05, 1.65)}, truth).front().held(), true);  // 0.35 from the middle, sqrt(0.3^2 + 0.227^2) = 0.376 allowed
+  EXPECT_EQ(rows({decided(1.10, 1.70)}, truth).front().held(), false);
+  EXPECT_EQ(rows({decided(0.35, 0.95)}, truth).front().held(), true);
+  EXPECT_EQ(rows({decided(0.30, 0.90)}, truth).front().held(), false);
+}
+
+TEST(Coverage, ATruthThatIsLessCertainThanTheIntervalJudgesNothing) {
+  EXPECT_FALSE(rows({decided(0.79, 1.21)}, {four_rounds(1)}).front().held());
+  EXPECT_FALSE(rows({decided(2.79, 3.21)}, {four_rounds(1)}).front().held());
+  EXPECT_EQ(rows({decided(0.76, 1.24)}, {four_rounds(1)}).front().held(), true);
+  EXPECT_EQ(coverage_exit_code(rows({decided(0.79, 1.21)}, {four_rounds(1)})), 4);
 }
 
 TEST(Coverage, AnIntervalOnEitherSideOfTheTruthMisses) {
@@ -64,6 +93,16 @@ TEST(Coverage, NothingIsJudgedWithoutATruthNorAfterAnInvalidOrInterruptedRun) {
   invalid.decision.verdict = Verdict::invalid;
   interrupted.decision.reason = reason::kInterrupted;  // its interval is of no look
   for (const RunLog& log : {invalid, interrupted}) EXPECT_FALSE(rows({log}, {log_of({1, 1})}).front().held());
+}
+
+TEST(Coverage, LongRunsThatFailedSayWhy) {
+  RunLog failed = log_of({});
+  failed.decision.verdict = Verdict::invalid;
+  failed.decision.sentence = "invalid: another process used the device";
+  const std::vector<CoverageRow> both = rows({decided(0.9, 1.1), decided(0.9, 1.1)}, {log_of({1, 1}), failed});
+  EXPECT_EQ(both[0].truth_failed, "");
+  EXPECT_EQ(both[1].truth_failed, failed.decision.sentence);
+  EXPECT_EQ(coverage_exit_code(both), 4);
 }
 
 TEST(Coverage, OneIntervalInTwelveMayMiss) {
