@@ -305,8 +305,8 @@ class Reports {
   void add(gate::GateReport r) {
     const auto now = std::chrono::steady_clock::now();
     if (say_)
-      fmt::print(stderr, "stepscope: gate: {}, {}: {} in {:.1f} s\n", r.workload, r.matmul, r.passed() ? "passed" : "FAILED",
-                 std::chrono::duration<double>(now - last_).count());
+      fmt::print(stderr, "stepscope: gate: {}, {}: {} in {:.1f} s{}{}\n", r.workload, r.matmul, r.passed() ? "passed" : "FAILED",
+                 std::chrono::duration<double>(now - last_).count(), r.op_times.empty() ? "" : ": ", gate::dearest(r.op_times));
     last_ = now;
     all_.push_back(std::move(r));
   }

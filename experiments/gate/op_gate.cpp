@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <utility>
@@ -178,8 +179,16 @@ class OpChecks {
         OpSizes sizes = sizes_of(name);
         for (const std::string& shape : leave_out_what_needs_more(sizes, gpt2::cuda::device_info().memory_free_bytes))
           report_.notes.push_back(shape + ": not checked: this device has too little free memory");
+        asked_ = Clock::now();
         for_each_case(trainer_, sizes, {.space = kHere, .seed = options_.seed, .with_answers = options_.with_answers},
-                      [&](const OpCase& c) { check(c); });
+                      [&](const OpCase& c) {
+                        OpTime& time = time_of(c.op);
+                        time.cases_s += seconds_since(asked_);
+                        const Clock::time_point begin = Clock::now();
+                        check(c);
+                        time.variants_s += seconds_since(begin);
+                        asked_ = Clock::now();
+                      });
       }
       note_refusals();
     } catch (const DeviceLost& lost) {
@@ -189,6 +198,13 @@ class OpChecks {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+  OpTime& time_of(const std::string& op) {
+    const auto there = std::ranges::find(report_.op_times, op, &OpTime::op);
+    return there != report_.op_times.end() ? *there : report_.op_times.emplace_back(OpTime{.op = op});
+  }
+
   struct DeviceLost {
     std::string after;
   };
@@ -325,6 +341,7 @@ class OpChecks {
   std::vector<std::pair<std::string, std::unique_ptr<OpContext>>> contexts_;
   std::map<std::string, Record> records_;
   std::string current_op_;
+  Clock::time_point asked_;  // since when the next case is made
   GateReport report_;
   Watchdog dog_;
 };

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -38,6 +40,21 @@ nlohmann::ordered_json finite_or_text(double x) {
 }
 
 }  // namespace
+
+std::string dearest(std::vector<OpTime> times, size_t shown) {
+  const auto seconds = [](const OpTime& t) { return t.cases_s + t.variants_s; };
+  std::ranges::stable_sort(times, std::greater(), seconds);
+  std::string text;
+  double others_s = 0;
+  for (size_t i = 0; i < times.size(); ++i) {
+    if (i < shown)
+      text += fmt::format("{}{} {:.1f} s (cases {:.1f})", i == 0 ? "" : ", ", times[i].op, seconds(times[i]), times[i].cases_s);
+    else
+      others_s += seconds(times[i]);
+  }
+  if (times.size() > shown) text += fmt::format(", {} others {:.1f} s", times.size() - shown, others_s);
+  return text;
+}
 
 CheckResult make_result(std::string name, std::string tensor, std::vector<Measure> measures, std::string detail) {
   CheckResult r{std::move(name), std::move(tensor), 0, 0, "", !measures.empty(), std::move(detail), std::move(measures)};

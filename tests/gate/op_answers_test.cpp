@@ -206,6 +206,30 @@ TEST_P(Answers, CountsAndRoundingAreThoseOfTheHost) {
   EXPECT_NEAR(mine.bias_sigmas, host.bias_sigmas, 1e-6);
 }
 
+// Sixteen bytes are looked at together before anything is counted: one that differs is found at each place of them, and behind the last.
+TEST_P(Answers, ASingleByteThatDiffersIsCountedWhereverItStands) {
+  const std::vector<uint8_t> a(53, 0x5a);
+  const Memory a_m = memory_of(space(), a);
+  EXPECT_EQ(count_different(space(), a_m.data(), copy_of(a_m).data(), a_m.bytes(), 1), 0);
+  for (size_t at = 0; at < a.size(); ++at) {
+    std::vector<uint8_t> b = a;
+    b[at] ^= 1;
+    const Memory b_m = memory_of(space(), b);
+    EXPECT_EQ(count_different(space(), a_m.data(), b_m.data(), a_m.bytes(), 1), 1) << at;
+    EXPECT_EQ(count_different(space(), a_m.data() + 1, b_m.data() + 1, a_m.bytes() - 1, 1), at > 0) << at << ", not aligned";
+  }
+}
+
+TEST_P(Answers, AnElementOfAllOnesIsCountedWhereverItStands) {
+  constexpr int64_t kBytes = 56;
+  for (const int64_t width : {2, 4, 8})
+    for (int64_t at = 0; at + width <= kBytes; ++at) {
+      const Memory m = memory_of(space(), std::vector<uint8_t>(kBytes, 0x5a));
+      set_bytes(m.data() + at, space(), std::byte{0xff}, width);
+      EXPECT_EQ(count_all_ones(space(), m.data(), kBytes, width), at % width == 0) << width << " bytes at " << at;
+    }
+}
+
 // Inputs may differ by the last bit of a logarithm between host and device, not by more.
 TEST_P(Answers, InputsAreThoseOfTheHost) {
   const Values values{
