@@ -72,6 +72,16 @@ touch "$folder/file"
 launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/file/build"
 [ $? = 3 ] && says "$folder/file/build cannot be written: STEPSCOPE_BUILD_DIR=FOLDER builds elsewhere" ||
   complain "a folder that cannot be made is not named"
+# A compiler that finds one header: the packages of all others are named.
+mkdir -p "$folder/include/fmt"
+touch "$folder/include/fmt/core.h"
+printf '#!/bin/sh\nPATH=%s exec %s -nostdinc -nostdinc++ -I"%s" "$@"\n' "$PATH" "$(command -v g++)" "$folder/include" >"$tools/g++"
+launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/bare"
+[ $? = 3 ] && says "apt-get install libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libyaml-cpp-dev libboost-dev libprotobuf-dev" ||
+  complain "headers that the compiler does not find are not named"
+says libsqlite3-dev && says libicu-dev || complain "headers of optional packages that the compiler does not find are not named"
+! says libfmt-dev || complain "a header that the compiler finds is called missing"
+printf '#!/bin/sh\nexec cat >/dev/null\n' >"$tools/g++"
 rm "$tools/ninja"
 launch "$folder/moved"
 [ $? = 3 ] && says "apt-get install ninja-build" || complain "a ninja that is gone is not named"
