@@ -5,8 +5,9 @@
 
 A step is a line on stdout that begins with `step` and a number, as stepscope's `train` and llm.c print it; its end is when the line arrives.
 A process is ended so many seconds after its first step, and the second half of them counts: mean ms a step by the clock, joules a step by the
-GPU's energy counter (of the first GPU, also where another process uses it), the SM clock in the middle of the half. Without --order: there and
-back. Then the ratio of means of every program to the first. Exit 1 when a process ends by itself or shows fewer than 20 steps in its half.
+GPU's energy counter (the first of CUDA_VISIBLE_DEVICES, else GPU 0; by NVML's numbers, which are CUDA's where the GPUs are alike), the SM
+clock in the middle of the half. Without --order: there and back. Then the ratio of means of every program to the first. Exit 1 when a process
+ends by itself or shows fewer than 20 steps in its half.
 Needs only Python's standard library and NVML; used on the GPU machine, never to build or run stepscope.
 """
 import argparse
@@ -28,7 +29,13 @@ class Meter:
         self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
         self.device = ctypes.c_void_p()
         self.check(self.nvml.nvmlInit_v2(), "nvmlInit")
-        self.check(self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)), "nvmlDeviceGetHandleByIndex")
+        gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+        if gpu.startswith("GPU-"):
+            self.check(self.nvml.nvmlDeviceGetHandleByUUID(gpu.encode(), ctypes.byref(self.device)), f"nvmlDeviceGetHandleByUUID({gpu})")
+        elif gpu.isdigit():
+            self.check(self.nvml.nvmlDeviceGetHandleByIndex_v2(int(gpu), ctypes.byref(self.device)), f"nvmlDeviceGetHandleByIndex({gpu})")
+        else:
+            sys.exit(f"alone_in_turns.py: CUDA_VISIBLE_DEVICES begins with '{gpu}': expected a number or GPU-UUID")
 
     @staticmethod
     def check(code, call):
