@@ -59,7 +59,7 @@ TEST(Coverage, TheTruthIsAsUncertainAsTheRoundsOfAllPlantsSay) {
 }
 
 TEST(Coverage, AnIntervalMayMissTheMeanByWhatTheTruthIsUncertain) {
-  const std::vector<RunLog> truth{four_rounds(1)};  // +- 0.227
+  const std::vector<RunLog> truth{four_rounds(1)};                     // +- 0.227
   EXPECT_EQ(rows({decided(1.05, 1.65)}, truth).front().held(), true);  // 0.35 from the middle, sqrt(0.3^2 + 0.227^2) = 0.376 allowed
   EXPECT_EQ(rows({decided(1.10, 1.70)}, truth).front().held(), false);
   EXPECT_EQ(rows({decided(0.35, 0.95)}, truth).front().held(), true);
