@@ -16,7 +16,9 @@ namespace {
 std::optional<std::filesystem::path> place_of(const std::string& path) {
   if (path.empty()) return std::nullopt;
   std::error_code unresolved;
-  std::filesystem::path where = std::filesystem::weakly_canonical(stepscope::output_place(path), unresolved);
+  // weakly_canonical leaves a relative path of what is not there yet relative.
+  std::filesystem::path where = std::filesystem::absolute(stepscope::output_place(path), unresolved);
+  if (!unresolved) where = std::filesystem::weakly_canonical(where, unresolved);
   if (unresolved) where = path;
   return where.string().starts_with("/dev/") ? std::nullopt : std::optional(where);
 }

@@ -120,6 +120,7 @@ TEST(Mistakes, TwoOutputsOfOneNameAreRefusedBeforeOneReplacesTheOther) {
   std::filesystem::copy_file(SOURCE_DIR "/tests/ingest/data/fp32_basic.raw.base.csv", csv);
   for (const auto& [arguments, flags] :
        {std::pair("report " + kDocument + " --csv " + at + "/a.csv -o " + at + "/./a.csv", "--csv and -o/--out both name "),
+        {"report " + kDocument + " --csv new.csv -o $PWD/new.csv", "--csv and -o/--out both name "},
         std::pair("profile --trainer reference --steps 1 --out " + at + "/a.json --trace " + at + "/a.json",
                   "--out and --trace both name "),
         std::pair("ingest " + csv + " --out " + at + "/a.json --metrics-csv " + csv, "the report to read and --metrics-csv both name ")}) {
