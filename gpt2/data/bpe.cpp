@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kByteValues = 256;
 // A shard's ids are uint16. Bpe::kNone is the last of them, which only end-of-text can get and no merge.
+constexpr size_t kGpt2Merges = 50000;
 constexpr size_t kMaxMerges = 0x10000 - kByteValues - 1;
 
 constexpr bool spells_itself(size_t byte) { return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae; }
@@ -142,9 +143,16 @@ Bpe Bpe::parse(std::string_view merges, const std::string& source) {
     bpe.add_token(whole);
   }
   if (bpe.merges_.empty())
-    throw stepscope::InputError(fmt::format("{}: no merges in it, expected GPT-2's vocab.bpe (50000 lines \"LEFT RIGHT\")", source));
+    throw stepscope::InputError(
+        fmt::format("{}: no merges in it, expected GPT-2's vocab.bpe ({} lines \"LEFT RIGHT\")", source, kGpt2Merges));
   bpe.add_token(kEndOfText);
   return bpe;
+}
+
+std::string Bpe::not_gpt2() const {
+  if (merges_.size() == kGpt2Merges) return "";
+  return fmt::format("{} merges, GPT-2's has {}: ids are not those of GPT-2, and the end of text is {}", merges_.size(), kGpt2Merges,
+                     end_of_text());
 }
 
 void Bpe::check_ids(const std::filesystem::path& encoder) const {

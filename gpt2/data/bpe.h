@@ -33,6 +33,9 @@ class Bpe {
   void check_ids(const std::filesystem::path& encoder) const;
   void check_ids(std::string_view encoder, const std::string& source) const;
 
+  // "" for as many merges as GPT-2 has; else a sentence. A file that was cut between two lines reads as a smaller vocabulary.
+  std::string not_gpt2() const;
+
   size_t vocab_size() const { return begin_.size(); }  // 256 + merges + 1
   uint16_t end_of_text() const { return static_cast<uint16_t>(vocab_size() - 1); }
   // The bytes of a token; those of end-of-text are its name.

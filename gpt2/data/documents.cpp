@@ -9,12 +9,14 @@ void for_each_document(std::string_view text, Documents how, const std::function
   const bool paragraph = how == Documents::paragraph;
   const std::string_view between = paragraph ? std::string_view("\n\n") : kEndOfText;
   while (true) {
-    const size_t found = text.find(between);
+    size_t found = text.find(between), length = between.size();
+    if (paragraph)  // a text may have lines of either kind; the first empty one ends the paragraph
+      if (const size_t windows = text.find("\r\n\r\n"); windows < found) found = windows, length = 4;
     const bool last = found == std::string_view::npos;
-    const std::string_view document = last ? text : paragraph ? text.substr(0, found + between.size()) : text.substr(0, found);
+    const std::string_view document = last ? text : paragraph ? text.substr(0, found + length) : text.substr(0, found);
     if (paragraph || !document.empty()) visit(document);
     if (last) return;
-    text.remove_prefix(found + between.size());
+    text.remove_prefix(found + length);
   }
 }
 

@@ -67,7 +67,13 @@ ShardSet::ShardSet(ShardSetOptions options)
                     options_.out));
   }
   stepscope::check_output(is_one_file(options_.out) ? out : fs::path(options_.out + "_train.bin"), "--out");
-  if (!is_one_file(options_.out)) refuse_older_shards(out);
+  if (is_one_file(options_.out)) return;
+  refuse_older_shards(out);
+  if (const std::string left = options_.out + "_val.bin"; !validation_ && fs::exists(left, ignored))
+    throw stepscope::InputError(
+        fmt::format("--out {}: {} of an earlier run would stand beside the new training shard, and this run writes none; "
+                    "remove it, choose another prefix or keep tokens for validation",
+                    options_.out, left));
 }
 
 fs::path ShardSet::next_path() {

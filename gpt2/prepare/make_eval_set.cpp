@@ -133,7 +133,10 @@ class CsvReader {
 class Maker {
  public:
   explicit Maker(const EvalSetOptions& o) : o_(o), hellaswag_(o.form == "hellaswag"), bpe_(Bpe::load(o.vocab)) {
-    if (!o.encoder.empty()) bpe_.check_ids(std::filesystem::path(o.encoder));
+    if (!o.encoder.empty())
+      bpe_.check_ids(std::filesystem::path(o.encoder));
+    else if (const std::string other = bpe_.not_gpt2(); !other.empty())
+      fmt::print(stderr, "{}: {}\n", o.vocab, other);
   }
   std::vector<EvalExample> run() {
     for (const std::string& path : with_folders_opened()) {

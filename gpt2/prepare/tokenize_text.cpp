@@ -42,11 +42,14 @@ class Progress {
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
 };
 
-void encode_all(const std::vector<MappedFile>& files, const TokenizeOptions& options, Bpe& bpe, const TokenSink& sink) {
+// Returns the bytes of text that were tokenized: in JSON, what the field holds.
+uint64_t encode_all(const std::vector<MappedFile>& files, const TokenizeOptions& options, Bpe& bpe, const TokenSink& sink) {
   const uint16_t end_of_text = bpe.end_of_text();
+  uint64_t text_bytes = 0;
   for (const MappedFile& file : files) {
     const auto encode = [&](std::string_view document) {
       if (options.end_of_text) sink({&end_of_text, 1}, 0);
+      text_bytes += document.size();
       try {
         bpe.encode(document, sink);
       } catch (const stepscope::InputError& e) {
@@ -59,6 +62,7 @@ void encode_all(const std::vector<MappedFile>& files, const TokenizeOptions& opt
       for_each_json_line(file.text(), file.path(), [&](const JsonLine& line) { encode(line.text(options.json_field)); });
     }
   }
+  return text_bytes;
 }
 
 }  // namespace
@@ -66,24 +70,27 @@ void encode_all(const std::vector<MappedFile>& files, const TokenizeOptions& opt
 Tokenized tokenize_texts(const TokenizeOptions& options) {
   require_unicode_tables();
   std::vector<MappedFile> files;
-  uint64_t text_bytes = 0;
+  uint64_t file_bytes = 0;
   for (const std::string& path : options.texts) {
     files.emplace_back(path);
     if (files.back().bytes().empty()) throw stepscope::InputError(fmt::format("{}: the file is empty, expected text", path));
     // Its bytes have tokens too, of which no model would learn to write text.
     if (const std::string problem = stepscope::not_utf8(files.back().text(), path); !problem.empty())
       throw stepscope::InputError(fmt::format("{}: {}", path, problem));
-    text_bytes += files.back().bytes().size();
+    file_bytes += files.back().bytes().size();
   }
   Bpe bpe = Bpe::load(options.vocab);
-  if (!options.encoder.empty()) bpe.check_ids(std::filesystem::path(options.encoder));
+  if (!options.encoder.empty())
+    bpe.check_ids(std::filesystem::path(options.encoder));
+  else if (const std::string other = bpe.not_gpt2(); !other.empty())
+    fmt::print(stderr, "{}: {}\n", options.vocab, other);
 
   ShardSetOptions set{options.out, options.validation_tokens, options.shard_tokens};
   if (options.validation_share) {
     set.validation_tokens = 1;
     ShardSet refuses_bad_options_before_the_first_pass(set);
     uint64_t tokens = 0;
-    Progress progress(text_bytes, "counting tokens:");
+    Progress progress(file_bytes, "counting tokens:");
     encode_all(files, options, bpe, [&](std::span<const uint16_t> some, size_t bytes) {
       tokens += some.size();
       progress.advance(bytes);
@@ -94,8 +101,8 @@ Tokenized tokenize_texts(const TokenizeOptions& options) {
     }
   }
   ShardSet shards(set);
-  Progress progress(text_bytes, "tokenizing:");
-  encode_all(files, options, bpe, [&](std::span<const uint16_t> tokens, size_t bytes) {
+  Progress progress(file_bytes, "tokenizing:");
+  const uint64_t text_bytes = encode_all(files, options, bpe, [&](std::span<const uint16_t> tokens, size_t bytes) {
     shards.append(tokens);
     progress.advance(bytes);
   });

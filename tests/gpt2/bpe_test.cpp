@@ -47,6 +47,8 @@ TEST(BpeVocabulary, MalformedMergesAreRefusedWithTheirLine) {
   auto parse = [](const std::string& text) { Bpe::parse(text, "v.bpe"); };
   EXPECT_INPUT_ERROR(parse(""), "v.bpe: no merges");
   EXPECT_INPUT_ERROR(parse("#version: 0.2\n"), "v.bpe: no merges");
+  EXPECT_EQ(Bpe::parse("a b\nab c\n", "v.bpe").not_gpt2(),
+            "2 merges, GPT-2's has 50000: ids are not those of GPT-2, and the end of text is 258");
   EXPECT_INPUT_ERROR(parse("#version: 0.2\nh e\nhe\n"), "v.bpe: line 3: \"he\"", "two tokens");
   EXPECT_INPUT_ERROR(parse("h e\n\nl l\n"), "line 2: empty");
   EXPECT_INPUT_ERROR(parse("a b c\n"), "line 1: \"a b c\"");

@@ -22,6 +22,8 @@ TEST(Documents, AFileIsOne) { EXPECT_THAT(documents("a\n\nb<|endoftext|>", Docum
 TEST(Documents, AParagraphKeepsTheEmptyLineAfterIt) {
   EXPECT_THAT(documents("a\n\nb\nc\n\nd", Documents::paragraph), ElementsAre("a\n\n", "b\nc\n\n", "d"));
   EXPECT_THAT(documents("a\n\n\nb", Documents::paragraph), ElementsAre("a\n\n", "\nb")) << "from the left";
+  EXPECT_THAT(documents("x\r\n\r\ny\r\nz\r\n\r\nw", Documents::paragraph), ElementsAre("x\r\n\r\n", "y\r\nz\r\n\r\n", "w"));
+  EXPECT_THAT(documents("a\n\nb\r\n\r\nc\n\nd", Documents::paragraph), ElementsAre("a\n\n", "b\r\n\r\n", "c\n\n", "d")) << "of both kinds";
   EXPECT_THAT(documents("a\n\n", Documents::paragraph), ElementsAre("a\n\n", ""));
   EXPECT_THAT(documents("\n\n\n\n", Documents::paragraph), ElementsAre("\n\n", "\n\n", ""));
 }

@@ -86,6 +86,14 @@ TEST_F(ShardSetTest, WithoutFinishNothingIsWrittenAndOldFilesStay) {
   EXPECT_THAT(names_in(folder_.path()), UnorderedElementsAre("x_val.bin", "x_train.bin"));
 }
 
+TEST_F(ShardSetTest, ATrainingShardIsNotPutBesideAnOlderValidationShard) {
+  write({out("x"), 4, {}}, 10, 10);
+  const auto before = read_bytes(out("x_train.bin"));
+  EXPECT_INPUT_ERROR(ShardSet({out("x"), 0, {}}), "x_val.bin of an earlier run");
+  EXPECT_EQ(read_bytes(out("x_train.bin")), before);
+  EXPECT_THAT(write({out("x"), 2, {}}, 10, 10), ElementsAre("x_val.bin: 0-1", "x_train.bin: 2-9"));
+}
+
 TEST_F(ShardSetTest, NothingLeftForTrainingIsRefusedAndNothingWritten) {
   for (const size_t count : {0, 3, 4}) {
     EXPECT_INPUT_ERROR(write({out("x"), 4, {}}, count, 1), "the text has ", "none is left for training");
