@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/errors.h"
-#include "base/output_file.h"
+#include "cli/catch_interrupt.h"
 #include "experiments/session/aa.h"
 
 namespace cli {
@@ -30,7 +30,7 @@ void run_aa(const AaFlags& f, const CommandLine& line, int& exit_code) {
   if (f.trials < 1) throw InputError(fmt::format("--trials is {}: expected at least 1", f.trials));
   check_flags(f);
   refuse_val_data(f.trainer);
-  if (!f.record.empty()) stepscope::check_output(f.record, "--record");
+  if (!f.record.empty()) check_new_record(f.record);
   experiments::AaOptions aa;
   aa.folder = results_folder(f.out, source_root());
   const CatchInterrupt guard;

@@ -8,6 +8,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "cli/catch_interrupt.h"
 #include "cli/gpu.h"
 #include "cli/train_ranks.h"
 #include "cli/trainer_flags.h"
@@ -171,7 +172,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   experiments::ExperimentSession session(std::move(options));
   if (commands) return run_commands(f, session, root, exit_code);
 
-  const fs::path folder = results_folder(f.out, root);
+  const fs::path folder = f.out.empty() ? studies(root) : fs::path(f.out);
   std::vector<Experiment> experiments_to_run = chosen(f, folder, root, session.gpu().present ? session.gpu().name : "");
   if (f.measure.minimum_effect_pct > 0)
     for (Experiment& e : experiments_to_run) e.minimum_effect_pct = f.measure.minimum_effect_pct;
@@ -190,6 +191,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
     return;
   }
   for (const Experiment& e : experiments_to_run) check_arguments(e);
+  results_folder(f.out, root);  // made for experiments that can run, not for a name that is none
   const bool planted = f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty();
   exit_code = experiments::run_campaign(session, experiments_to_run, {folder, studies(root), planted, f.changed, f.go_on, f.json});
 }

@@ -2,14 +2,14 @@
 
 #include <tuple>
 
-#include "base/output_file.h"
+#include "cli/catch_interrupt.h"
 #include "experiments/session/coverage.h"
 
 namespace cli {
 
 void run_coverage(const CoverageFlags& f, const CommandLine& line, int& exit_code) {
   refuse_val_data(f.trainer);
-  if (!f.record.empty()) stepscope::check_output(f.record, "--record");
+  if (!f.record.empty()) check_new_record(f.record);
   experiments::CoverageOptions o;
   std::tie(o.what, o.arguments) = trainer_to_compare(f.trainer);
   o.plants = f.plants;

@@ -1,19 +1,19 @@
 #include "cli/experiment_flags.h"
+#include "cli/catch_interrupt.h"
 #include "cli/gpu.h"
 #include "cli/values.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 #include <string_view>
 #include <vector>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/output_file.h"
 #include "build_info.inc"
 #include "experiments/gate/plant_spec.h"
 #include "experiments/session/campaign_run.h"
@@ -27,22 +27,6 @@ namespace {
 
 constexpr double kLongest_s = 1e6;  // 11 days
 
-std::atomic<bool> interrupted{false};
-
-std::atomic<int64_t> interrupted_at_ns{0};
-
-void on_interrupt(int number) {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  const int64_t now = int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-  if (!interrupted.exchange(true)) {
-    interrupted_at_ns = now;
-  } else if (now - interrupted_at_ns > 1'000'000'000) {
-    signal(number, SIG_DFL);
-    raise(number);
-  }
-}
-
 // As the arm reads it, but before an arm is gated and started.
 Check plant() {
   return {[](const std::string& text) {
@@ -53,23 +37,12 @@ Check plant() {
 
 }  // namespace
 
-CatchInterrupt::CatchInterrupt() {
-  struct sigaction action = {};
-  action.sa_handler = on_interrupt;
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &before_[i]);
-}
-
-CatchInterrupt::~CatchInterrupt() {
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-}
-
 void add_decision_flags(Command& c, MeasureFlags& f) {
-  Argument* pairs =
-      c.add_option(
-           "--pairs", f.pairs,
-           "take at most this many pairs of fresh processes (default 24 with looks after 8, 16 and 24; 12 with --sequential; 12 with "
-           "--quick, which takes 24 if they decide nothing)")
-          ->check(whole(4, 26));
+  Argument* pairs = c.add_option("--pairs", f.pairs,
+                                 "take at most this many pairs of fresh processes: 9 to 26 (default 24, with looks after 8, 16 and 24), 7 "
+                                 "to 26 with --no-extension "
+                                 "or --sequential (12), 4 to 13 with --quick (12), which takes twice as many if they decide nothing")
+                        ->check(whole(4, 26));
   Argument* fixed = c.add_flag("--no-extension", f.no_extension, "look once, after all pairs (default 12)");
   Argument* sequential =
       c.add_flag("--sequential", f.sequential,
@@ -194,7 +167,7 @@ experiments::SessionOptions session_options(const MeasureFlags& f, const Command
   if (!f.gate_answers.empty()) gpt2::check_folder_writable(f.gate_answers, "--gate-answers");
   o.gate_answers = f.gate_answers;
   o.serial = f.serial;
-  o.stop = &interrupted;
+  o.stop = &CatchInterrupt::interrupted();
   o.progress = isatty(STDERR_FILENO);
   return o;
 }
@@ -227,6 +200,13 @@ fs::path source_root() {
   return root && *root ? fs::path(root) : fs::path(kSourceDir);
 }
 fs::path studies(const fs::path& root) { return root / "experiments" / "studies"; }
+
+void check_new_record(const std::string& path) {
+  stepscope::check_output(path, "--record");
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && fs::is_regular_file(path, ignored))
+    throw InputError(fmt::format("--record {}: is there already, and what it holds took its time; expected the name of a new file", path));
+}
 
 fs::path results_folder(const std::string& out, const fs::path& root) {
   const fs::path folder = out.empty() ? studies(root) : fs::path(out);

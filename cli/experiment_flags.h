@@ -16,20 +16,6 @@
 
 namespace cli {
 
-// While one lives, ctrl-C (SIGTERM, SIGHUP, SIGQUIT too: a closed terminal) ends the measurement and keeps it; another one, a second
-// or more later, ends the program. Sooner it may be the same one: `timeout` signals a program and then its group.
-class CatchInterrupt {
- public:
-  CatchInterrupt();
-  ~CatchInterrupt();
-  CatchInterrupt(const CatchInterrupt&) = delete;
-  CatchInterrupt& operator=(const CatchInterrupt&) = delete;
-
- private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-  struct sigaction before_[std::size(kSignals)];
-};
-
 struct MeasureFlags {
   experiments::PairPlan plan;
   int pairs = 0;  // 0 = those of the procedure
@@ -62,6 +48,8 @@ std::string typed(const CommandLine& line);
 // STEPSCOPE_ROOT, or the tree that the program was built from.
 std::filesystem::path source_root();
 std::filesystem::path studies(const std::filesystem::path& root);
+// Throws stepscope::InputError where --record names a file that is there: it may hold an hour of processes.
+void check_new_record(const std::string& path);
 // The studies of the source tree, or `out` (--out), whose ledger goes on from the tree's. Throws when it cannot be written.
 std::filesystem::path results_folder(const std::string& out, const std::filesystem::path& root);
 

@@ -8,11 +8,13 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/errors.h"
 #include "base/named_files.h"
 #include "base/progress_line.h"
 #include "base/statistics.h"
+#include "cli/catch_interrupt.h"
 #include "cli/commands.h"
 #include "cli/learning_rate_sweep.h"
 #include "cli/range_recorder.h"
@@ -32,6 +34,8 @@
 
 namespace cli {
 namespace {
+
+constexpr int kInterrupted = 130;  // as a shell says of a program that ended by ctrl-C
 
 struct TrainFlags {
   TrainerFlags trainer;
@@ -212,7 +216,7 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   });
   if (channel != nullptr) finished = gpt2::distributed::from_rank_0(*channel, finished);
   if (!finished.empty()) {
-    if (first) fmt::print(stderr, "stepscope: {}\n", finished);
+    if (first) fmt::print(stderr, "stepscope: {}{}\n", finished, f.log.empty() ? "" : fmt::format("; {} gets no line", f.log));
     return true;
   }
   if (f.ranks.exchange.bucket_mib > 0) trainer_opts.bucket_mib = f.ranks.exchange.bucket_mib;
@@ -244,12 +248,15 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   };
   gpt2::RunResult result;
   try {
+    std::optional<CatchInterrupt> caught;
+    if (channel == nullptr) caught.emplace();  // of several ranks the launcher hears it
+    if (caught) options.stop = &CatchInterrupt::interrupted();
     result = gpt2::train(*trainer, options, on_step);
   } catch (const std::exception& e) {
     if (log) log->end(e.what());
     throw;
   }
-  if (log) log->end("");
+  if (log) log->end(result.interrupted ? fmt::format("interrupted after step {}", result.steps.back().outcome.step) : "");
   gpt2::set_range_listener(nullptr);
   if (!f.json && first && !ms.empty()) {
     const int64_t tokens = flags.batch_size * flags.seq_len * flags.accumulation * ranks;
@@ -268,7 +275,7 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
   bool of_others = false;  // this rank is well and only heard of it
   try {
     const bool complete = train(f, line, &session, silent, trainer);
-    const int code = complete ? 0 : 130;  // as a shell says of a program that ended by ctrl-C
+    const int code = complete ? 0 : kInterrupted;
     std::fflush(stdout);
     EndOfRank end(rank, code);
     end.doing("letting go of its GPU", kEnd_s);
@@ -327,7 +334,7 @@ void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
   } else {
     std::unique_ptr<SilentSteps> silent;
     std::unique_ptr<gpt2::Trainer> trainer;
-    train(f, line, nullptr, silent, trainer);
+    if (!train(f, line, nullptr, silent, trainer)) exit_code = kInterrupted;
   }
 }
 

@@ -169,8 +169,15 @@ std::optional<CheckpointStore::Loaded> checkpoint_to_resume(const Surroundings& 
 }
 
 std::string finished_text(const CheckpointStore::Loaded& checkpoint, const LoopOptions& o) {
-  return fmt::format("this run is finished: {} is of step {}, --steps {} asks for no more{}", checkpoint.folder.string(),
-                     checkpoint.state.step, o.steps, o.run_json.empty() ? "" : fmt::format("; {} stays as it is", o.run_json));
+  std::string text = fmt::format("this run is finished: {} is of step {}, --steps {} asks for no more", checkpoint.folder.string(),
+                                 checkpoint.state.step, o.steps);
+  std::error_code ignored;
+  if (!o.run_json.empty())
+    text += fmt::format("; {} {}", o.run_json, std::filesystem::exists(o.run_json, ignored) ? "stays as it is" : "is not written");
+  if (!o.eval_set.empty())
+    text += fmt::format("; no question of {} is asked: `stepscope eval {} {}` does that", o.eval_set,
+                        (checkpoint.folder / "model.bin").string(), o.eval_set);
+  return text;
 }
 
 // Held as long as the run: two that keep checkpoints in one folder would remove each other's, and resume from the other's.
@@ -215,7 +222,9 @@ class Run {
       read_batches();
     }
     for (int64_t step = done_ + 1; step <= o_.steps; ++step) {
-      const std::optional<int64_t> stop = o_.channel ? o_.channel->last_step(enqueued_) : std::nullopt;
+      const std::optional<int64_t> stop = o_.channel                   ? o_.channel->last_step(enqueued_)
+                                          : o_.stop && o_.stop->load() ? std::optional(step)
+                                                                       : std::nullopt;
       at(Phase::step, step);
       if (!o_.overfit) read_batches();
       AdamW adamw = o_.adamw;

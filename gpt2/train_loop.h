@@ -1,6 +1,7 @@
 // The one training loop: batches, learning rate, accumulation, logging, checkpoints, run.json. All trainers run in it, so a
 // profile of any of them means the same steps.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -65,6 +66,8 @@ struct LoopOptions {
   // every size-th micro-batch from the r-th on, so that the data of a step do not depend on how many share them; rank 0 alone writes
   // checkpoints and calls on_sample and on_validation; every rank writes run.json, under rank_file() (replicas.h).
   distributed::ControlChannel* channel = nullptr;
+  // Of a process that trains alone, looked at before each step: where it says true, that step is the last, and a checkpoint of it is saved.
+  const std::atomic<bool>* stop = nullptr;
   // Told about what happens beside the steps; each may be empty.
   std::function<void(int64_t done)> on_start;  // once, when the first step is about to be queued: steps that an earlier run finished
   std::function<void(int64_t step, double loss)> on_validation;
@@ -89,7 +92,7 @@ struct StepLog {
 struct RunResult {
   std::vector<StepLog> steps;
   std::vector<double> val_losses;
-  bool interrupted = false;        // the ranks left the loop together before its last step, because a user asked for it
+  bool interrupted = false;        // the loop was left before its last step, by all ranks together, because a user asked for it
   std::vector<double> accuracies;  // on LoopOptions::eval_set, by the lowest mean loss
 };
 

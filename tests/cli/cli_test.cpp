@@ -174,6 +174,11 @@ TEST(cli, a_job_script_that_always_resumes_works_from_its_first_to_its_last_star
     EXPECT_EQ(last.out, "");
     EXPECT_EQ(slurp(record), written);
   }
+  const std::string absent = (folder / "absent").string();
+  std::filesystem::rename(record, absent);
+  const Outcome asked = stepscope(line + " --steps 4 --log " + absent + ".jsonl");
+  EXPECT_THAT(asked.err, HasSubstr(record + " is not written; " + absent + ".jsonl gets no line"));
+  EXPECT_FALSE(std::filesystem::exists(record) || std::filesystem::exists(absent + ".jsonl"));
   const Outcome other = stepscope(line + " --steps 8 --accumulation 2");
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.err, HasSubstr("--accumulation 1"));

@@ -404,6 +404,11 @@ TEST_F(ExperimentCli, refuses_flags_whose_effect_nobody_would_see_before_anythin
   for (const char* flag : {"--quick", "--sequential", "--no-extension", "--pairs 9", "--turns 2", "--block-s 1", "--quads 3"})
     wrong(aa + "--alone 4 " + flag + record, std::string(flag).substr(0, std::string(flag).find(' ')));
   wrong(aa + "--plant 1" + record, "--record");
+  std::ofstream(root_ / "kept.json") << "{}";
+  wrong(aa + "--record " + (root_ / "kept.json").string(), "kept.json: is there already");
+  EXPECT_EQ(slurp(root_ / "kept.json"), "{}");
+  wrong("run no-such-experiment --out " + (root_ / "results").string(), "no-such-experiment");
+  EXPECT_FALSE(fs::exists(root_ / "results")) << "made for an experiment that there is not";
   wrong("run cpu-sixteen-micro-batches --plant-gpu dram", "tensor:PCT");
   wrong("run cpu-sixteen-micro-batches --plant-gpu dram:1 --plant 1", "--plant");
   wrong("run cpu-sixteen-micro-batches --gate-command true", "--gate-command");

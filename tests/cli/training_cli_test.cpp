@@ -294,6 +294,36 @@ TEST_F(LogReport, texts_of_one_and_of_two_logs) {
     expect_golden(std::string("cli/data/log_two.") + ending, slurp(file(std::string("x.") + ending)));
 }
 
+// ctrl-C, and what a batch system sends before it kills.
+TEST_F(LogReport, a_run_that_is_interrupted_saves_where_it_is_and_goes_on_there) {
+  for (const std::string signal : {"INT", "TERM"}) {
+    const std::string run = file("run-" + signal), out = file("out-" + signal), record = file(signal + ".json"),
+                      log = file(signal + ".jsonl");
+    const std::string line = "train --trainer reference --model tiny -b 1 -t 8 --lr-schedule constant --checkpoints " + run;
+    // A shell waits until steps are printed. What it starts in the background ignores SIGINT, unless told.
+    const Outcome o = stepscope(line + " --steps 1000000 --run-json " + record + " --log " + log,
+                                "run() { OMP_NUM_THREADS=1 env --default-signal=INT \"$@\" >" + out + " & while [ $(wc -l <" + out +
+                                    ") -lt 9 ]; do sleep 0.02; done; kill -" + signal + " $!; wait $!; }; touch " + out + "; run");
+    EXPECT_EQ(o.exit_code, 130) << o.err;
+    EXPECT_THAT(o.err, ::testing::AllOf(HasSubstr("interrupted after step "), HasSubstr(run + " holds it")));
+    const int64_t steps = json::parse(slurp(record))["steps"].size();
+    EXPECT_GE(steps, 2);
+    EXPECT_THAT(slurp(log), HasSubstr("\"stopped\":\"interrupted after step " + std::to_string(steps)));
+    const Outcome resumed = stepscope(line + " --resume --steps " + std::to_string(steps + 1));
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_THAT(resumed.err, HasSubstr("resumed after step " + std::to_string(steps) + " from"));
+  }
+}
+
+TEST_F(LogReport, a_signal_that_is_ignored_stays_ignored) {
+  const std::string out = file("out");
+  const Outcome o = stepscope("train --trainer reference --model tiny -b 1 -t 8 --steps 60 --run-json " + file("r.json"),
+                              "run() { trap '' HUP; \"$@\" >" + out + " & while [ $(wc -l <" + out +
+                                  ") -lt 9 ]; do sleep 0.02; done; kill -HUP $!; wait $!; }; touch " + out + "; run");
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_EQ(json::parse(slurp(file("r.json")))["steps"].size(), 60u);
+}
+
 TEST_F(LogReport, the_page_holds_the_curves) {
   write_log("a.jsonl", 5);
   ASSERT_EQ(stepscope("report " + file("a.jsonl") + " -o " + file("x.html")).exit_code, 0);
