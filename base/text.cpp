@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace stepscope {
 
 std::string ms_text(double ns) { return fmt::format("{:.3f}", ns * 1e-6); }
@@ -36,12 +38,14 @@ std::string printable_lines(std::string_view text) { return without_controls(tex
 
 std::string markdown_escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  std::string lines(text);
+  std::replace(lines.begin(), lines.end(), '\r', '\n');
+  for (const char c : without_controls(lines, true)) {
     if (c == '|' || c == '\\' || c == '`' || c == '*' || c == '_') out += '\\';
     if (c == '<')
       out += "&lt;";
     else
-      out += c == '\n' || c == '\r' ? ' ' : c;
+      out += c == '\n' ? ' ' : c;
   }
   return out;
 }

@@ -41,7 +41,7 @@ struct Prediction {
   profiler::ScaledStep step;
   std::string communicator;
   profiler::ExchangePlan plan;
-  double efficiency_pct = 0;  // tokens/s of N GPUs / (N * tokens/s of one at the batch that one has here)
+  double efficiency_pct = 0;  // tokens/s of N GPUs / (N * tokens/s of one, with the batch of the profile, or with --strong that of all)
 };
 
 bool has(const profiler::LinkCeilings& links, const std::string& communicator) {
@@ -78,9 +78,28 @@ Prediction predict_one(const ScalingFlags& f, const profiler::ProfileDocument& d
   return p;
 }
 
+// Steps of one kind of GPU and links of another say nothing together. A profile of the CPU is for trying the command.
+void compare_devices(const ScalingFlags& f, const profiler::ProfileDocument& d, const profiler::LinkCeilings& links) {
+  if (links.device.empty() || links.device == "host memory") return;  // as `doctor --gpus` says of ranks on the CPU
+  if (d.collection.producer == "cpu")
+    fmt::print(stderr, "stepscope: {} is of a CPU and {} of {}, so this is no prediction of either\n", f.profile, f.links, links.device);
+  else if (d.environment.gpu && *d.environment.gpu != links.device)
+    throw InputError(fmt::format("--ceilings {}: measured on {}, {} is of {}", f.links, links.device, f.profile, *d.environment.gpu));
+}
+
+// What one of n GPUs computes must be whole sequences: no trainer splits them.
+void check_share(int64_t total, int64_t n, int64_t seq_len) {
+  if (total % (n * seq_len) == 0) return;
+  throw InputError(
+      fmt::format("--strong --gpus {}: {} tokens for all are {:.6g} sequences of {} for each; expected {} or another multiple of {}"
+                  " as --global-tokens, or fewer GPUs",
+                  n, total, static_cast<double>(total) / static_cast<double>(n * seq_len), seq_len, n * seq_len, n * seq_len));
+}
+
 std::vector<Prediction> predict(const ScalingFlags& f) {
   const profiler::ProfileDocument d = profiler::load_profile(f.profile);
   const profiler::LinkCeilings links = profiler::links_from_json(stepscope::read_file(f.links), f.links);
+  compare_devices(f, d, links);
   const profiler::StepParts parts = [&] {
     try {
       return profiler::step_parts(d);
@@ -88,13 +107,14 @@ std::vector<Prediction> predict(const ScalingFlags& f) {
       throw InputError(fmt::format("{}: {}", f.profile, e.what()));
     }
   }();
-  const double one = predict_one(f, d, parts, links, 1).step.tokens_per_s;
   const double total = f.global_tokens > 0 ? static_cast<double>(f.global_tokens) : parts.tokens;
+  const double one = predict_one(f, d, profiler::scaled(parts, f.strong ? total / parts.tokens : 1), links, 1).step.tokens_per_s;
   std::vector<Prediction> list;
   std::set<int64_t> seen;
   for (const std::string& word : f.gpus) {
     const int64_t n = std::stoll(word);  // whole(), by the flag's check
     if (!seen.insert(n).second) continue;
+    if (f.strong) check_share(static_cast<int64_t>(total), n, d.run.seq_len.value_or(1));
     const double scale = f.strong ? total / static_cast<double>(n) / parts.tokens : 1;
     list.push_back(predict_one(f, d, profiler::scaled(parts, scale), links, n));
     list.back().efficiency_pct = list.back().step.tokens_per_s / (one * static_cast<double>(n)) * 100;
@@ -125,14 +145,18 @@ profiler::View view_of(const std::vector<Prediction>& list) {
   return view;
 }
 
-nlohmann::ordered_json json_of(const std::vector<Prediction>& list) {
-  nlohmann::ordered_json j{{"schema", "stepscope.scaling/1"}, {"steps", nlohmann::ordered_json::array()}};
+nlohmann::ordered_json json_of(const ScalingFlags& f, const std::vector<Prediction>& list) {
+  nlohmann::ordered_json j{{"schema", "stepscope.scaling/1"},
+                           {"profile", f.profile},
+                           {"ceilings", f.links},
+                           {"batch", f.strong ? "strong" : "weak"},
+                           {"steps", nlohmann::ordered_json::array()}};
   for (const Prediction& p : list) {
     auto collectives = nlohmann::ordered_json::array();
     for (const profiler::PlannedCollective& c : p.plan.collectives)
       collectives.push_back({{"kind", c.kind}, {"type", c.type}, {"op", c.op}, {"bytes", c.bytes}});
     j["steps"].push_back({{"gpus", p.step.ranks},
-                          {"communicator", p.communicator},
+                          {"communicator", p.step.ranks > 1 ? nlohmann::ordered_json(p.communicator) : nlohmann::ordered_json()},
                           {"time_ns", p.step.time_ns},
                           {"work_ns", p.step.work_ns},
                           {"tail_ns", p.step.tail_ns},
@@ -151,10 +175,11 @@ nlohmann::ordered_json json_of(const std::vector<Prediction>& list) {
 
 void run(const ScalingFlags& f) {
   if (f.strong && f.weak) throw InputError("--strong and --weak: expected one of them");
+  if (f.json && f.markdown) throw InputError("--json and --markdown: expected one of them");
   if (f.global_tokens > 0 && !f.strong) throw InputError("--global-tokens: expected --strong with it");
   const std::vector<Prediction> list = predict(f);
   if (f.json) {
-    fmt::print("{}\n", json_of(list).dump(1));
+    fmt::print("{}\n", json_of(f, list).dump(1));
     return;
   }
   const profiler::View view = view_of(list);
@@ -174,7 +199,7 @@ void add_scaling_command(Command& app) {
   c->add_list("--gpus", f->gpus, "numbers of GPUs")->check(whole(1, 1 << 20))->capture_default_str();
   c->add_flag("--weak", f->weak, "every GPU keeps the profile's batch (default)");
   c->add_flag("--strong", f->strong, "all GPUs together have one batch, so that each has fewer rows");
-  c->add_option("--global-tokens", f->global_tokens, "tokens of that batch (default: the profile's)")->check(whole(1));
+  c->add_option("--global-tokens", f->global_tokens, "tokens of that batch (default: the profile's)")->check(whole(1, int64_t{1} << 40));
   c->add_option("--communicator", f->communicator,
                 "what carries the gradients; auto: peer for two GPUs of one node where that was measured, else nccl")
       ->one_of({"auto", "nccl", "peer", "staged"})

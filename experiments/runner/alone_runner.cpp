@@ -334,7 +334,7 @@ class Rounds {
     }
     if (!h_.progress || logs_.empty()) return;
     int planned = 0;
-    double mean = 0;
+    std::optional<double> mean;
     for (const size_t k : active_) planned = std::max(planned, look_of(k).pairs - earlier_rounds_[k]);
     if (const auto e = estimate(log_ratios_of(logs_[active_.empty() ? 0 : active_[0]]))) mean = e->mean;
     planned = std::max(planned, rounds);

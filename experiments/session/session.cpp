@@ -174,9 +174,10 @@ std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, cons
     const bool last = p.pairs_done == p.pairs_planned;
     if (!options_.progress && !last && Clock::now() - said < kBetweenLines) return;
     said = Clock::now();
-    fmt::print(stderr, "{}{}: pair {}/{}, B/A {:+.2f}%, {:.0f} s left   {}", options_.progress ? "\r" : "",
-               names.size() == 1 ? names[0] : fmt::format("{} experiments", names.size()), p.pairs_done, p.pairs_planned,
-               ratio_pct(p.mean_log_ratio.value_or(0)), p.seconds_left, last || !options_.progress ? "\n" : "");
+    const std::string ratio = p.mean_log_ratio ? fmt::format("{:+.2f}%", ratio_pct(*p.mean_log_ratio)) : "-";
+    fmt::print(stderr, "{}{}: pair {}/{}, B/A {}, {:.0f} s left   {}", options_.progress ? "\r" : "",
+               names.size() == 1 ? names[0] : fmt::format("{} experiments", names.size()), p.pairs_done, p.pairs_planned, ratio,
+               p.seconds_left, last || !options_.progress ? "\n" : "");
     std::fflush(stderr);
   };
   std::vector<RunLog> logs =

@@ -36,11 +36,15 @@ class Database {
     std::array<unsigned char, 100> h{};
     std::ifstream in(path, std::ios::binary);
     in.read(reinterpret_cast<char*>(h.data()), h.size());
+    if (in.gcount() < static_cast<std::streamsize>(h.size()))
+      throw stepscope::InputError(
+          fmt::format("{}: the file has {} bytes, an SQLite file begins with a header of {}: the export is cut; copy it again", source_,
+                      std::filesystem::file_size(path), h.size()));
     const auto number = [&](size_t at) { return uint64_t{h[at]} << 24 | uint64_t{h[at + 1]} << 16 | uint64_t{h[at + 2]} << 8 | h[at + 3]; };
     const uint64_t page = (uint64_t{h[16]} << 8 | h[17]) == 1 ? 65536 : uint64_t{h[16]} << 8 | h[17];
     const bool count_is_valid = number(24) == number(92);  // an old SQLite leaves it behind
     const uint64_t expected = page * number(28), size = std::filesystem::file_size(path);
-    if (in.gcount() < static_cast<std::streamsize>(h.size()) || (count_is_valid && size < expected))
+    if (count_is_valid && size < expected)
       throw stepscope::InputError(
           fmt::format("{}: the file has {} bytes, expected {}: the export is cut; copy it again", source_, size, expected));
   }

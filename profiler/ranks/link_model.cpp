@@ -269,7 +269,8 @@ LinkCeilings links_from_json(std::string_view text, const std::string& source) {
     throw stepscope::InputError(fmt::format("{}: not a sweep of collectives: {}", source, stepscope::why_no_object(text, source)));
   const bool old = j.contains("schema") && j["schema"] == kOldSchema;
   if (!old && (!j.contains("schema") || j["schema"] != kSchema))
-    throw stepscope::InputError(fmt::format("{}: not a sweep of collectives: expected \"schema\": \"{}\"", source, kSchema));
+    throw stepscope::InputError(
+        fmt::format("{}: not a sweep of collectives: expected \"schema\": \"{}\" or \"{}\"", source, kSchema, kOldSchema));
   const LinkReader r{source};
   LinkCeilings l;
   l.device = r.text(j, "", "device");

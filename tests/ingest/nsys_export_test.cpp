@@ -246,6 +246,14 @@ TEST(NsysExport, SaysWhatAnExportLacks) {
   EXPECT_THAT(export_error_of(without.path()), HasSubstr("no table CUPTI_ACTIVITY_KIND_KERNEL"));
 }
 
+TEST(NsysExport, OneThatIsCutInItsHeaderSaysHowLongAHeaderIs) {
+  Export e;
+  two_steps(e);
+  e.close();
+  std::filesystem::resize_file(e.path(), 30);
+  EXPECT_THAT(export_error_of(e.path()), HasSubstr("the file has 30 bytes, an SQLite file begins with a header of 100"));
+}
+
 TEST(NsysExport, ACutAnywhereIsAnError) {
   Export e;
   two_steps(e);
