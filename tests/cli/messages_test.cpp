@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/cli/page_or_package.h"
 #include "tests/cli/run_stepscope.h"
 
 namespace {
@@ -71,12 +72,17 @@ TEST(FileNames, ThatAreNoUtf8AreShownWithAReplacement) {
   const std::string at = folder.string(), name = at + "/\xe4.json";
   std::filesystem::copy_file(kDocument, name);
   for (const std::string& arguments :
-       {"diff " + name + " " + kDocument + " --json -o " + at + "/diff.json", "report " + name + " --report " + at + "/\xe4.html",
+       {"diff " + name + " " + kDocument + " --json -o " + at + "/diff.json", "report " + name + " --report " + at + "/\xe4.md",
         "train --trainer reference --model tiny -b 1 -t 8 --steps 1 --log " + at + "/\xe4.jsonl --run-json " + at + "/run.json"}) {
     const Outcome o = stepscope(arguments);
     EXPECT_EQ(o.exit_code, 0) << arguments << o.err;
   }
   for (const char* file : {"diff.json", "run.json"}) EXPECT_THAT(slurp(folder / file), HasSubstr("\xef\xbf\xbd")) << file;
+  const Outcome page = stepscope("report " + name + " --report " + at + "/\xe4.html");
+  if (draws_pages())
+    EXPECT_EQ(page.exit_code, 0) << page.err;
+  else
+    expect_the_package_named(page, at + "/\xe4.html");  // as it was typed: a terminal may know it
   std::filesystem::remove_all(folder);
 }
 

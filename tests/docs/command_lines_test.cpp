@@ -18,7 +18,9 @@
 
 #include "gpt2/checkpoint.h"
 #include "gpt2/data/hugging_face_weights.h"
+#include "gpt2/data/pretokenizer.h"
 #include "gpt2/tensor_table.h"
+#include "profiler/report/page_files.h"
 #include "tests/cli/run_stepscope.h"
 #include "tests/energy/made_profile.h"
 
@@ -67,8 +69,16 @@ const std::map<std::string, std::string> kExit1 = {
      "B is slower: the chapter asks why"},
 };
 
+// The packages that a command may name because this program was built without them.
+std::string packages_not_built_in() {
+  std::string names;
+  if (!gpt2::unicode_tables_built_in()) names += "|libicu-dev";
+  if (profiler::page::charts().empty()) names += "|libjs-chart\\.js";
+  return names;
+}
+
 // "" for a line that does what a reader may expect: it ends well, is still at work when its time is over, or says that this machine has no
-// GPU, tool or network for it. A crash is none of these, nor a "no" that nobody foresaw.
+// GPU, tool, package or network for it. A crash is none of these, nor a "no" that nobody foresaw.
 std::string why_not_as_printed(const std::string& line, const Outcome& o) {
   constexpr int kTimeOver = 124, kKilled = 137, kOutOfProcessorTime = 152;  // of timeout, and of ulimit
   if (o.exit_code == 0 || o.exit_code == kTimeOver || o.exit_code == kKilled || o.exit_code == kOutOfProcessorTime) return "";
@@ -76,7 +86,7 @@ std::string why_not_as_printed(const std::string& line, const Outcome& o) {
     return std::any_of(kExit1.begin(), kExit1.end(), [&](const auto& known) { return line.starts_with(known.first); })
                ? ""
                : "it exits 1, and kExit1 does not say why it should";
-  static const std::regex lacks("GPU|CUDA|NVML|nvcc|curl|network|cannot be reached|libicu-dev");
+  static const std::regex lacks("GPU|CUDA|NVML|nvcc|curl|network|cannot be reached" + packages_not_built_in());
   if (o.exit_code == 4 && line.starts_with("experiment run")) return "";  // undecided
   if (o.exit_code == 3) return std::regex_search(o.err + o.out, lacks) ? "" : "it exits 3 and names nothing that this machine lacks";
   return "it exits " + std::to_string(o.exit_code);
@@ -402,6 +412,8 @@ TEST_F(CommandLines, a_crash_and_an_unforeseen_no_are_found) {
   EXPECT_EQ(why_not_as_printed("train", {137, "", ""}), "");
   EXPECT_EQ(why_not_as_printed("gate", {3, "", "--trainer fp32 needs a GPU: none"}), "");
   EXPECT_NE(why_not_as_printed("report profile.json", {3, "", "profile.json: a disk is full"}), "");
+  const Outcome no_charts{3, "", "'x.html': this program was built without Chart.js (package libjs-chart.js)"};
+  EXPECT_EQ(why_not_as_printed("report profile.json -o x.html", no_charts).empty(), profiler::page::charts().empty());
   EXPECT_NE(why_not_as_printed("report profile.json", {1, "", ""}), "");
   for (const int crash : {134, 136, 139, -1}) EXPECT_NE(why_not_as_printed("doctor", {crash, "", ""}), "") << crash;
 }
