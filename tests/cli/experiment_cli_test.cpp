@@ -23,9 +23,16 @@ namespace fs = std::filesystem;
 
 class ExperimentCli : public ::testing::Test {
  protected:
-  // Gates are most of the time of these commands, and all ask the same: each takes the answers of the first.
-  static void SetUpTestSuite() { answers_ = fresh_folder(); }
-  static void TearDownTestSuite() { fs::remove_all(answers_); }
+  // Gates are most of the time of these commands, and all ask the same: each takes the answers of the first. Under ctest every test is a
+  // process; they share a folder, which ctest removes (FIRST in CMakeLists.txt).
+  static void SetUpTestSuite() {
+    const char* shared = std::getenv("STEPSCOPE_TEST_ANSWERS");
+    answers_ = shared != nullptr ? shared : fresh_folder();
+    fs::create_directories(answers_);
+  }
+  static void TearDownTestSuite() {
+    if (std::getenv("STEPSCOPE_TEST_ANSWERS") == nullptr) fs::remove_all(answers_);
+  }
   void SetUp() override {
     root_ = fresh_folder();
     fs::create_directories(root_ / "experiments/studies");
