@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests of python/ by pytest. Exits 77 (skipped) with the reason where they cannot run.
-#   run_pytest.sh SOURCE_DIR cpu|gpu
+#   run_pytest.sh SOURCE_DIR cpu|gpu [ARGUMENTS OF PYTEST…]    files or --ignore=FILE, below python/
 #   STEPSCOPE_TEST_PYTHON=FILE       another interpreter than python3
 #   STEPSCOPE_TEST_VENV=DIR          makes a virtual environment there, unless there is one, and installs PyTorch for CPUs and pytest into it.
 #                                    Who asks for that gets a failure, not a skip, where it cannot be had
@@ -8,10 +8,15 @@
 #   STEPSCOPE_TEST_PACKAGES="A B"    and these packages (transformers, lightning-thunder), whose tests are skipped without them
 set -euo pipefail
 source_dir=$1 part=$2
+shift 2
 python=${STEPSCOPE_TEST_PYTHON:-python3}
 if [[ -n ${STEPSCOPE_TEST_VENV:-} ]]; then
   index=${STEPSCOPE_TEST_TORCH_INDEX-https://download.pytorch.org/whl/cpu}
   wanted="torch${STEPSCOPE_TEST_TORCH:+==$STEPSCOPE_TEST_TORCH} numpy pytest ${STEPSCOPE_TEST_PACKAGES:-}"
+  # Several of these run beside each other: the first one installs.
+  mkdir -p "$(dirname "$STEPSCOPE_TEST_VENV")"
+  exec 9> "$STEPSCOPE_TEST_VENV.lock"
+  flock 9
   # Another mark, or none, is of another request or of a run that was stopped while it installed.
   if [[ $(cat "$STEPSCOPE_TEST_VENV/installed" 2>&1) != "$wanted" ]]; then
     if [[ -e $STEPSCOPE_TEST_VENV && ! -e $STEPSCOPE_TEST_VENV/pyvenv.cfg ]]; then
@@ -26,6 +31,7 @@ if [[ -n ${STEPSCOPE_TEST_VENV:-} ]]; then
     "${install[@]}" ${wanted#* } || exit 1
     echo "$wanted" > "$STEPSCOPE_TEST_VENV/installed"
   fi
+  exec 9>&-
   python=$STEPSCOPE_TEST_VENV/bin/python
 fi
 for module in torch pytest; do
@@ -45,4 +51,4 @@ if [[ $part == gpu ]] && ! "$python" -c 'import sys, torch; sys.exit(not torch.c
 fi
 selected=$([[ $part == gpu ]] && echo gpu || echo 'not gpu')
 cd "$source_dir/python"
-exec "$python" -m pytest -q -p no:cacheprovider -m "$selected"
+exec "$python" -m pytest -q -p no:cacheprovider -m "$selected" "$@"

@@ -17,7 +17,7 @@ case "$*" in
     [[ -e $FOLDER/can_install ]] || exit 1
     touch "$(dirname "$0")/has_torch" ;;
   "-c import "*) [[ -e $(dirname "$0")/has_torch ]] || { echo "No module" >&2; exit 1; } ;;
-  "-m pytest "*) exit 5 ;;
+  "-m pytest "*) echo "pytest was given $*"; exit 5 ;;
 esac
 PYTHON
 chmod +x "$folder/python"
@@ -45,6 +45,8 @@ expect "what is there is not installed again" 5 "" STEPSCOPE_TEST_VENV="$folder/
 [[ ! -s $folder/asked ]] || { echo "installed again: $(cat "$folder/asked")"; failed=1; }
 expect "another version is not taken for the one that is there" 5 "" STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0
 grep -q "torch==2.11.0" "$folder/asked" || { echo "asked for: $(cat "$folder/asked")"; failed=1; }
+given=$(STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0 "$source_dir/tests/python/run_pytest.sh" "$source_dir" cpu tests/test_page.py 2>&1) || true
+[[ $given == *"-m not gpu tests/test_page.py" ]] || { echo "files that were named do not reach pytest: $given"; failed=1; }
 mkdir "$folder/mine"
 touch "$folder/mine/file"
 expect "a folder of something else is left alone" 1 "no virtual environment" STEPSCOPE_TEST_VENV="$folder/mine"
