@@ -168,6 +168,31 @@ std::optional<CheckpointStore::Loaded> checkpoint_to_resume(const Surroundings& 
   return found;
 }
 
+UpdateSettings update_settings(const LoopOptions& o) {
+  return {o.learning_rate.schedule, o.learning_rate.peak, o.learning_rate.final_fraction, o.adamw.beta1, o.adamw.beta2, o.adamw.eps,
+          o.adamw.weight_decay,     o.adamw.clip,         o.learning_rate.warmup};
+}
+
+// "--lr is 0.001 now, it was 0.0003; --clip is 0 now, it was 1": what updates the steps otherwise from here on. "" where nothing does.
+std::string changes_of_update(const TrainingState& saved, const LoopOptions& o) {
+  if (!saved.update) return "";
+  const UpdateSettings &was = *saved.update, now = update_settings(o);
+  std::string text;
+  const auto compare = [&](const char* flag, const auto& a, const auto& b) {
+    if (a != b) text += fmt::format("{}{} is {} now, it was {}", text.empty() ? "" : "; ", flag, b, a);
+  };
+  compare("--lr-schedule", was.schedule, now.schedule);
+  compare("--lr", was.learning_rate, now.learning_rate);
+  compare("--lr-warmup", was.warmup, now.warmup);
+  compare("--lr-final-fraction", was.final_fraction, now.final_fraction);
+  compare("--weight-decay", was.weight_decay, now.weight_decay);
+  compare("--clip", was.clip, now.clip);
+  compare("--beta1", was.beta1, now.beta1);
+  compare("--beta2", was.beta2, now.beta2);
+  compare("--eps", was.eps, now.eps);
+  return text;
+}
+
 std::string finished_text(const CheckpointStore::Loaded& checkpoint, const LoopOptions& o) {
   std::string text = fmt::format("this run is finished: {} is of step {}, --steps {} asks for no more", checkpoint.folder.string(),
                                  checkpoint.state.step, o.steps);
@@ -344,8 +369,6 @@ class Run {
       note(finished_text(*found, o_));
       return false;
     }
-    if (found->state.schedule_total != o_.learning_rate.total)
-      note(fmt::format("the learning-rate schedule has {} steps now, it had {}", o_.learning_rate.total, found->state.schedule_total));
     go_on_from(*found);
     note(fmt::format("resumed after step {} from {}", found->state.step, found->folder.string()));
     return true;
@@ -353,6 +376,9 @@ class Run {
 
   void go_on_from(const CheckpointStore::Loaded& found) {
     const TrainingState& s = found.state;
+    if (s.schedule_total != o_.learning_rate.total)
+      note(fmt::format("the learning-rate schedule has {} steps now, it had {}", o_.learning_rate.total, s.schedule_total));
+    if (const std::string changes = changes_of_update(s, o_); !changes.empty()) note(changes);
     around_.data->seek(s.data);
     trainer_.write(State::parameters, found.model.parameters);
     trainer_.write(State::adam_m, s.m);
@@ -387,8 +413,6 @@ class Run {
         throw InputError(fmt::format("--resume: {} is another checkpoint than rank 0 sees there; expected one folder for all ranks",
                                      found->folder.string()));
     });
-    if (found->state.schedule_total != o_.learning_rate.total)
-      note(fmt::format("the learning-rate schedule has {} steps now, it had {}", o_.learning_rate.total, found->state.schedule_total));
     go_on_from(*found);
     note(fmt::format("resumed after step {} from {}", found->state.step, found->folder.string()));
     return true;
@@ -408,6 +432,7 @@ class Run {
     s.seq_len = t.seq_len;
     s.accumulation = o_.accumulation * ranks_of(o_);
     s.trainer = std::string(trainer_.name());
+    s.update = update_settings(o_);
     s.m.resize(total);
     s.v.resize(total);
     std::vector<float> parameters(total);

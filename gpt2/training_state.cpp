@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -22,25 +23,33 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::array<char, 8> kMagic{'S', 'S', 'T', 'A', 'T', 'E', '\r', '\n'};
-constexpr uint64_t kVersion = 2;
-constexpr std::array<std::string_view, 16> kFieldNames{
+constexpr uint64_t kVersion = 3;
+constexpr std::array<std::string_view, 22> kFieldNames{
     "magic",      "version",       "parameters",       "step",       "schedule total",  "seed",         "data epoch",
     "data shard", "data sequence", "data fingerprint", "batch size", "sequence length", "accumulation", "model checksum",
-    "trainer",    "trainer"};
-// With the checksum at the end. Version 1 had no trainer.
+    "trainer",    "trainer",       "schedule",         "warm-up",    "learning rates",  "betas",        "eps and weight decay",
+    "clip"};
+// With the checksum at the end.
 constexpr uint64_t fixed_bytes(size_t fields) { return 8 * fields + 8; }
-constexpr size_t fields_of_version(uint64_t version) { return kFieldNames.size() - (version == 1 ? 2 : 0); }
+constexpr size_t fields_of_version(uint64_t version) { return version == 1 ? 14 : version == 2 ? 16 : kFieldNames.size(); }
 
 // The trainer's name is the bytes of the last two fields, what it leaves of them is zero.
 constexpr size_t kTrainerField = 14, kLongestName = 16;
+constexpr size_t kScheduleField = 16, kLongestSchedule = 8;
 
 // nullopt: these bytes are no name.
-std::optional<std::string> name_in(const uint64_t* fields) {
-  std::string name(kLongestName, '\0');
-  std::memcpy(name.data(), fields, kLongestName);
+std::optional<std::string> name_in(const uint64_t* fields, size_t length) {
+  std::string name(length, '\0');
+  std::memcpy(name.data(), fields, length);
   name.erase(name.find_last_not_of('\0') + 1);
   const bool good = std::all_of(name.begin(), name.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
   return good ? std::optional(name) : std::nullopt;
+}
+
+uint64_t two_floats(float a, float b) { return uint64_t{std::bit_cast<uint32_t>(b)} << 32 | std::bit_cast<uint32_t>(a); }
+void read_two(uint64_t field, float& a, float& b) {
+  a = std::bit_cast<float>(static_cast<uint32_t>(field));
+  b = std::bit_cast<float>(static_cast<uint32_t>(field >> 32));
 }
 
 // Removes a folder that no reader can take for a checkpoint any more. Errors are left to the next attempt.
@@ -118,7 +127,7 @@ TrainingState parse_training_state(std::span<const std::byte> bytes, const std::
   std::array<uint64_t, kFieldNames.size()> f{};
   for (size_t i = 0; i < 2; ++i) f[i] = reader.read<uint64_t>(kFieldNames[i]);
   if (std::memcmp(&f[0], kMagic.data(), kMagic.size()) != 0) reader.fail("not a training state: it does not begin with SSTATE");
-  if (f[1] != 1 && f[1] != kVersion) reader.fail(fmt::format("training state version {}, expected 1 or {}", f[1], kVersion));
+  if (f[1] < 1 || f[1] > kVersion) reader.fail(fmt::format("training state version {}, expected 1 to {}", f[1], kVersion));
   const size_t fields = fields_of_version(f[1]);
   if (bytes.size() < fixed_bytes(fields))
     reader.fail(
@@ -130,7 +139,7 @@ TrainingState parse_training_state(std::span<const std::byte> bytes, const std::
   std::memcpy(&stored, bytes.data() + bytes.size() - 8, 8);
   const uint64_t found = Checksum::of(bytes.first(bytes.size() - 8));
   if (found != stored) reader.fail(fmt::format("damaged: checksum {:016x}, the file says {:016x}", found, stored));
-  for (size_t i : {3, 4, 10, 11, 12}) {
+  for (size_t i : {3, 4, 10, 11, 12, 17}) {
     if (f[i] > uint64_t{1} << 62)
       reader.fail(fmt::format("{} is {}, expected no negative value", kFieldNames[i], static_cast<int64_t>(f[i])));
   }
@@ -145,9 +154,21 @@ TrainingState parse_training_state(std::span<const std::byte> bytes, const std::
   s.accumulation = static_cast<int64_t>(f[12]);
   s.model_checksum = f[13];
   if (f[1] >= 2) {
-    const auto name = name_in(&f[kTrainerField]);
+    const auto name = name_in(&f[kTrainerField], kLongestName);
     if (!name) reader.fail("the trainer's name is not one of lower-case letters and digits");
     s.trainer = *name;
+  }
+  if (f[1] >= 3) {
+    const auto schedule = name_in(&f[kScheduleField], kLongestSchedule);
+    if (!schedule) reader.fail("the schedule's name is not one of lower-case letters and digits");
+    UpdateSettings& u = s.update.emplace();
+    u.schedule = *schedule;
+    u.warmup = static_cast<int64_t>(f[17]);
+    read_two(f[18], u.learning_rate, u.final_fraction);
+    read_two(f[19], u.beta1, u.beta2);
+    read_two(f[20], u.eps, u.weight_decay);
+    float nothing = 0;
+    read_two(f[21], u.clip, nothing);
   }
   s.m.resize(f[2]);
   s.v.resize(f[2]);
@@ -182,6 +203,15 @@ void save_training_state(const fs::path& path, const TrainingState& s) {
   if (s.trainer.size() > kLongestName)
     throw std::logic_error(fmt::format("{}: the trainer's name '{}' is longer than {}", path.string(), s.trainer, kLongestName));
   std::memcpy(&f[kTrainerField], s.trainer.data(), s.trainer.size());
+  const UpdateSettings u = s.update.value_or(UpdateSettings{});
+  if (u.schedule.size() > kLongestSchedule)
+    throw std::logic_error(fmt::format("{}: the schedule's name '{}' is longer than {}", path.string(), u.schedule, kLongestSchedule));
+  std::memcpy(&f[kScheduleField], u.schedule.data(), u.schedule.size());
+  f[17] = static_cast<uint64_t>(u.warmup);
+  f[18] = two_floats(u.learning_rate, u.final_fraction);
+  f[19] = two_floats(u.beta1, u.beta2);
+  f[20] = two_floats(u.eps, u.weight_decay);
+  f[21] = two_floats(u.clip, 0);
   AtomicFile out(path);
   Checksum sum;
   for (const std::span<const std::byte> part : std::initializer_list<std::span<const std::byte>>{

@@ -1,8 +1,8 @@
 // The rest of a run beside its checkpoint: what makes a resumed run bitwise the one that never stopped. And
-// the folder that holds both. Format "SSTATE" version 2, little-endian: the fields of kFieldNames
-// (training_state.cpp) as 8-byte integers (the trainer's name as 16 characters), m, v as fp32 in the order of
-// the tensor table, then the checksum of everything before it. Version 1, without the trainer, is still read;
-// any other version is an error.
+// the folder that holds both. Format "SSTATE" version 3, little-endian: the fields of kFieldNames
+// (training_state.cpp) as 8-byte integers (the trainer's name as 16 characters, a schedule's as 8, settings as fp32 in
+// twos), m, v as fp32 in the order of the tensor table, then the checksum of everything before it. Version 2, without
+// what a step was updated by, and version 1, without the trainer too, are still read; any other version is an error.
 //
 // A checkpoint is complete or absent: FOLDER/step-00000010/{model.bin,state.bin} appears by one rename of a
 // folder whose files are already on disk. model.bin is a plain llm.c checkpoint; state.bin carries its
@@ -22,6 +22,14 @@
 
 namespace gpt2 {
 
+// By what the steps were updated. A resumed run may take others, and is told which.
+struct UpdateSettings {
+  std::string schedule;  // LearningRate::schedule, at most 8 characters
+  float learning_rate = 0, final_fraction = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, clip = 0;
+  int64_t warmup = 0;
+  bool operator==(const UpdateSettings&) const = default;
+};
+
 struct TrainingState {
   int64_t step = 0;            // optimizer steps done: t of AdamW; also the position in the learning-rate schedule
   int64_t schedule_total = 0;  // steps of the schedule it was saved under
@@ -31,6 +39,7 @@ struct TrainingState {
   int64_t batch_size = 0, seq_len = 0, accumulation = 0;  // accumulation: micro-batches of a step, of all ranks together
   uint64_t model_checksum = 0;                            // of model.bin
   std::string trainer;                                    // Trainer::name(); "" in files of version 1, which do not say
+  std::optional<UpdateSettings> update;                   // nullopt in files of versions 1 and 2
   std::vector<float> m, v;                                // AdamW moments, one per parameter
 };
 bool begins_as_training_state(std::span<const std::byte> file);

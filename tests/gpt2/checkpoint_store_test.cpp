@@ -64,27 +64,30 @@ TEST(TrainingState, MayBeOfOneParameter) {
   EXPECT_EQ(load_training_state(folder / "one").m.size(), 1u);
 }
 
-// Version 1 is version 2 without the two fields of the trainer's name: 14 fields, m, v, checksum.
-TEST(TrainingState, FilesOfVersion1AreStillRead) {
+// Version 2 is version 3 without the six fields of the update: 16 fields, m, v, checksum; version 1 lacks the two of the trainer's name too.
+TEST(TrainingState, FilesOfOlderVersionsAreStillRead) {
   TemporaryFolder folder;
   TrainingState s = state_of(41, 10);
   s.trainer = "mixed";
+  s.update = UpdateSettings{.schedule = "cosine", .clip = 1};
   save_training_state(folder / "s", s);
-  auto bytes = read_bytes(folder / "s");
-  bytes.erase(bytes.begin() + 8 * 14, bytes.begin() + 8 * 16);
-  const uint64_t version = 1;
-  std::memcpy(bytes.data() + 8, &version, 8);
-  const uint64_t sum = Checksum::of(std::span(bytes).first(bytes.size() - 8));
-  std::memcpy(bytes.data() + bytes.size() - 8, &sum, 8);
-  const TrainingState r = parse_training_state(bytes, "old");
-  EXPECT_EQ(r.step, 41);
-  EXPECT_EQ(r.accumulation, 3);
-  EXPECT_EQ(r.m, s.m);
-  EXPECT_EQ(r.v, s.v);
-  EXPECT_EQ(r.trainer, "");
-  const uint64_t tomorrow = 3;
-  std::memcpy(bytes.data() + 8, &tomorrow, 8);
-  EXPECT_INPUT_ERROR(parse_training_state(bytes, "new"), "version 3");
+  for (const auto& [version, fields] : {std::pair(uint64_t{1}, 14), std::pair(uint64_t{2}, 16)}) {
+    auto bytes = read_bytes(folder / "s");
+    bytes.erase(bytes.begin() + 8 * fields, bytes.begin() + 8 * 22);
+    std::memcpy(bytes.data() + 8, &version, 8);
+    const uint64_t sum = Checksum::of(std::span(bytes).first(bytes.size() - 8));
+    std::memcpy(bytes.data() + bytes.size() - 8, &sum, 8);
+    const TrainingState r = parse_training_state(bytes, "old");
+    EXPECT_EQ(r.step, 41);
+    EXPECT_EQ(r.accumulation, 3);
+    EXPECT_EQ(r.m, s.m);
+    EXPECT_EQ(r.v, s.v);
+    EXPECT_EQ(r.trainer, version == 1 ? "" : "mixed");
+    EXPECT_FALSE(r.update);
+    const uint64_t tomorrow = 4;
+    std::memcpy(bytes.data() + 8, &tomorrow, 8);
+    EXPECT_INPUT_ERROR(parse_training_state(bytes, "new"), "version 4");
+  }
 }
 
 TEST(TrainingState, EveryFieldComesBack) {
@@ -92,8 +95,18 @@ TEST(TrainingState, EveryFieldComesBack) {
   TrainingState s = state_of(41, 10);
   s.model_checksum = 99;
   s.trainer = "reference";
+  s.update = UpdateSettings{.schedule = "constant",
+                            .learning_rate = 3e-4f,
+                            .final_fraction = 0.25f,
+                            .beta1 = 0.8f,
+                            .beta2 = 0.95f,
+                            .eps = 1e-7f,
+                            .weight_decay = 0.1f,
+                            .clip = 2,
+                            .warmup = 70};
   save_training_state(folder / "s", s);
   const TrainingState r = load_training_state(folder / "s");
+  EXPECT_EQ(r.update, s.update);
   EXPECT_EQ(r.step, 41);
   EXPECT_EQ(r.schedule_total, 1000);
   EXPECT_EQ(r.seed, 7u);

@@ -253,6 +253,33 @@ TEST(TrainLoop, ResumeRefusesAnotherRun) {
   EXPECT_INPUT_ERROR(finished_before(toy_options(), "mixed", o), "saved by --trainer reference", "this run's mixed");
 }
 
+TEST(TrainLoop, ResumeSaysWhatUpdatesTheStepsOtherwiseFromThere) {
+  TemporaryFolder folder;
+  LoopOptions o = loop_options(2);
+  o.checkpoint_dir = folder.path().string();
+  ToyTrainer first(toy_options());
+  train(first, o, {});
+  std::vector<std::string> notes;
+  o.on_note = [&](const std::string& text) { notes.push_back(text); };
+  o.resume = true;
+  o.steps = 3;
+  ToyTrainer same(toy_options());
+  train(same, o, {});
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("resumed after step 2")));
+  notes.clear();
+  o.steps = 4;
+  o.adamw.clip = 0;
+  o.adamw.beta2 = 0.5f;
+  o.learning_rate.peak = 0.125f;
+  o.learning_rate.warmup = 1;
+  ToyTrainer other(toy_options());
+  train(other, o, {});
+  EXPECT_THAT(notes, ElementsAre(::testing::AllOf(HasSubstr("--lr is 0.125 now, it was "), HasSubstr("--lr-warmup is 1 now, it was 3"),
+                                                  HasSubstr("--clip is 0 now, it was "), HasSubstr("--beta2 is 0.5 now, it was "),
+                                                  ::testing::Not(HasSubstr("--beta1")), ::testing::Not(HasSubstr("--eps"))),
+                                 HasSubstr("resumed after step 3")));
+}
+
 // What would make --resume worse than useless in a job script that always passes it: dying at the first start and at the last.
 TEST(TrainLoop, ResumeBeginsWhereThereIsNothingYetAndEndsWhereNothingIsLeft) {
   TemporaryFolder folder;
