@@ -46,6 +46,7 @@ const std::map<std::string, std::string> kPlaceholders = {
     {"[flags]", ""},
     {"COMMAND …", "doctor"},
     {"scaling profile.json", "scaling one.json"},  // profile.json is of no trainer here
+    {"--record aa.json", "--record new.json"},     // a recording that is there is refused, and other commands read aa.json
     {"FILE", "report.ncu-rep"},
 };
 
