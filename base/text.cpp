@@ -40,7 +40,7 @@ std::string markdown_escaped(std::string_view text) {
   std::string out;
   std::string lines(text);
   std::replace(lines.begin(), lines.end(), '\r', '\n');
-  for (const char c : without_controls(lines, true)) {
+  for (const char c : printable_lines(lines)) {
     if (c == '|' || c == '\\' || c == '`' || c == '*' || c == '_') out += '\\';
     if (c == '<')
       out += "&lt;";

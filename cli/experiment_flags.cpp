@@ -204,7 +204,7 @@ fs::path studies(const fs::path& root) { return root / "experiments" / "studies"
 void check_new_record(const std::string& path) {
   stepscope::check_output(path, "--record");
   std::error_code ignored;
-  if (fs::exists(path, ignored) && fs::is_regular_file(path, ignored))
+  if (fs::is_regular_file(path, ignored))
     throw InputError(fmt::format("--record {}: is there already, and what it holds took its time; expected the name of a new file", path));
 }
 

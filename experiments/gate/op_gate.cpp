@@ -179,15 +179,15 @@ class OpChecks {
         OpSizes sizes = sizes_of(name);
         for (const std::string& shape : leave_out_what_needs_more(sizes, gpt2::cuda::device_info().memory_free_bytes))
           report_.notes.push_back(shape + ": not checked: this device has too little free memory");
-        asked_ = Clock::now();
+        Clock::time_point asked = Clock::now();  // since when the next case is made
         for_each_case(trainer_, sizes, {.space = kHere, .seed = options_.seed, .with_answers = options_.with_answers},
                       [&](const OpCase& c) {
                         OpTime& time = time_of(c.op);
-                        time.cases_s += seconds_since(asked_);
+                        time.cases_s += seconds_since(asked);
                         const Clock::time_point begin = Clock::now();
                         check(c);
                         time.variants_s += seconds_since(begin);
-                        asked_ = Clock::now();
+                        asked = Clock::now();
                       });
       }
       note_refusals();
@@ -341,7 +341,6 @@ class OpChecks {
   std::vector<std::pair<std::string, std::unique_ptr<OpContext>>> contexts_;
   std::map<std::string, Record> records_;
   std::string current_op_;
-  Clock::time_point asked_;  // since when the next case is made
   GateReport report_;
   Watchdog dog_;
 };

@@ -23,8 +23,10 @@ constexpr double kTruthAlpha = 0.02;
 
 double half_of(const Interval& i) { return (i.high - i.low) / 2; }
 
+bool less_certain(const Truth& truth, const Interval& interval) { return truth.half > half_of(interval); }
+
 std::optional<bool> holds(const std::optional<Interval>& interval, const std::optional<Truth>& truth) {
-  if (!interval || !truth || truth->half > half_of(*interval)) return std::nullopt;
+  if (!interval || !truth || less_certain(*truth, *interval)) return std::nullopt;
   const double middle = (interval->low + interval->high) / 2;
   return std::fabs(middle - truth->rounds.mean) <= std::hypot(half_of(*interval), truth->half);
 }
@@ -156,7 +158,7 @@ class Coverage {
                  yes_no(r.held_at_equal_clocks()), r.equal_clocks ? name(r.equal_clocks->by) : "-");
       if (r.decision.verdict == Verdict::invalid) fmt::print("  {}\n", r.decision.sentence);
       if (!r.truth_failed.empty()) fmt::print("  long runs: {}\n", r.truth_failed);
-      if (there && r.decision.interval && r.truth->half > half_of(*r.decision.interval))
+      if (there && r.decision.interval && less_certain(*r.truth, *r.decision.interval))
         fmt::print("  not judged: the long runs are less certain than the interval; more --truth-rounds make them surer\n");
     }
     const Count alone = count(rows, &CoverageRow::held), equal = count(rows, &CoverageRow::held_at_equal_clocks);

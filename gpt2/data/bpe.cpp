@@ -18,8 +18,8 @@ namespace gpt2 {
 namespace {
 
 constexpr size_t kByteValues = 256;
-// A shard's ids are uint16. Bpe::kNone is the last of them, which only end-of-text can get and no merge.
 constexpr size_t kGpt2Merges = 50000;
+// A shard's ids are uint16. Bpe::kNone is the last of them, which only end-of-text can get and no merge.
 constexpr size_t kMaxMerges = 0x10000 - kByteValues - 1;
 
 constexpr bool spells_itself(size_t byte) { return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae; }

@@ -17,6 +17,7 @@
 #include "gpt2/data/json_lines.h"
 #include "gpt2/data/pretokenizer.h"
 #include "gpt2/evaluation.h"
+#include "gpt2/prepare/vocabulary.h"
 
 namespace gpt2 {
 namespace {
@@ -132,12 +133,7 @@ class CsvReader {
 
 class Maker {
  public:
-  explicit Maker(const EvalSetOptions& o) : o_(o), hellaswag_(o.form == "hellaswag"), bpe_(Bpe::load(o.vocab)) {
-    if (!o.encoder.empty())
-      bpe_.check_ids(std::filesystem::path(o.encoder));
-    else if (const std::string other = bpe_.not_gpt2(); !other.empty())
-      fmt::print(stderr, "{}: {}\n", o.vocab, other);
-  }
+  explicit Maker(const EvalSetOptions& o) : o_(o), hellaswag_(o.form == "hellaswag"), bpe_(load_vocabulary(o.vocab, o.encoder)) {}
   std::vector<EvalExample> run() {
     for (const std::string& path : with_folders_opened()) {
       const MappedFile file(path);

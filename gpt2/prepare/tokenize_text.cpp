@@ -13,6 +13,7 @@
 #include "gpt2/data/bpe.h"
 #include "gpt2/data/json_lines.h"
 #include "gpt2/data/pretokenizer.h"
+#include "gpt2/prepare/vocabulary.h"
 
 namespace gpt2 {
 namespace {
@@ -79,11 +80,7 @@ Tokenized tokenize_texts(const TokenizeOptions& options) {
       throw stepscope::InputError(fmt::format("{}: {}", path, problem));
     file_bytes += files.back().bytes().size();
   }
-  Bpe bpe = Bpe::load(options.vocab);
-  if (!options.encoder.empty())
-    bpe.check_ids(std::filesystem::path(options.encoder));
-  else if (const std::string other = bpe.not_gpt2(); !other.empty())
-    fmt::print(stderr, "{}: {}\n", options.vocab, other);
+  Bpe bpe = load_vocabulary(options.vocab, options.encoder);
 
   ShardSetOptions set{options.out, options.validation_tokens, options.shard_tokens};
   if (options.validation_share) {

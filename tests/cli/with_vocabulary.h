@@ -10,5 +10,9 @@ class WithVocabulary : public InAFolder {
     if (!gpt2::unicode_tables_built_in()) GTEST_SKIP() << "built without ICU (libicu-dev)";
     write("vocab.bpe", gpt2::testing::kSmallMerges);
   }
+  // What is said of so small a vocabulary, and nothing else.
+  std::string vocabulary_note() const {
+    return file("vocab.bpe") + ": 12 merges, GPT-2's has 50000: ids are not those of GPT-2, and the end of text is 268\n";
+  }
   Outcome data(const std::string& arguments) const { return stepscope("data --vocab " + file("vocab.bpe") + " " + arguments); }
 };

@@ -1,0 +1,19 @@
+#include "gpt2/prepare/vocabulary.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+
+namespace gpt2 {
+
+Bpe load_vocabulary(const std::string& vocab, const std::string& encoder) {
+  Bpe bpe = Bpe::load(vocab);
+  if (!encoder.empty())
+    bpe.check_ids(std::filesystem::path(encoder));
+  else if (const std::string other = bpe.not_gpt2(); !other.empty())
+    fmt::print(stderr, "{}: {}\n", vocab, other);
+  return bpe;
+}
+
+}  // namespace gpt2
