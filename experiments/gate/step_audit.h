@@ -52,8 +52,8 @@ struct BlockAudit {
   double late_ns = 0;        // from there until neither device nor another thread of this process worked
   std::string launch_error;  // "" = none
   int64_t persisting_l2_bytes = 0;
-  // By the clock of another process, from the command to the answer, the first step included; absent when
-  // nobody asked.
+  // By the clock of another process, from the command to the answer, the first step included and without its waits for a CPU; absent
+  // when nobody asked.
   std::optional<double> outside_ns;
 };
 

@@ -114,10 +114,13 @@ class SteppingArm : public Arm {
   // Asks for steps and reads what every answer with steps has. `expected`: so many of them.
   Answered ask(const std::string& question, const std::string& when, std::optional<size_t> expected, double timeout_s) {
     Answered out;
+    const gate::CpuWait cpu;
+    const double waited_before_ns = cpu.so_far_ns();
     out.asked = Clock::now();
     if (!child_->write_line(question)) fail_by_ending(spec_.label, *child_, when);
     out.json = receive(timeout_s, when);
     out.answered = Clock::now();
+    const double waited_ns = cpu.so_far_ns() - waited_before_ns;
     const ordered_json& answer = out.json;
     const auto times = answer.find("times_ns");
     if (times == answer.end() || !times->is_array() || times->empty() || (expected && times->size() != *expected))
@@ -146,7 +149,7 @@ class SteppingArm : public Arm {
     // What the arm added up is not taken on trust.
     out.audit.steps = static_cast<int>(out.times_ns.size()) - 1;
     out.audit.reported_ns = std::accumulate(out.times_ns.begin() + 1, out.times_ns.end(), 0.0);
-    out.audit.outside_ns = std::chrono::duration<double, std::nano>(out.answered - out.asked).count();
+    out.audit.outside_ns = std::max(0.0, std::chrono::duration<double, std::nano>(out.answered - out.asked).count() - waited_ns);
     return out;
   }
 
