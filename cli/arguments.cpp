@@ -245,7 +245,7 @@ Command::Verdict Command::parse_only(int argc, const char* const* argv) {
     state_->app->parse(argc, argv);
     return {};
   } catch (const CLI::ParseError& e) {
-    return {e.get_exit_code() == 0 ? 0 : 2, e.what()};  // --help is an "error" of CLI11's
+    return {e.get_exit_code() == 0 ? 0 : 2, problem_words(*state_->app, e)};  // --help is an "error" of CLI11's
   }
 }
 
@@ -263,7 +263,7 @@ void Command::parse(std::vector<std::string> arguments) {
   try {
     state_->app->parse(arguments);
   } catch (const CLI::ParseError& e) {
-    throw stepscope::InputError(e.what());
+    throw stepscope::InputError(problem_words(*state_->app, e));
   }
 }
 

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/errors.h"
 #include "base/json_text.h"
@@ -23,6 +25,7 @@
 #include "gpt2/prepare/remote_sets.h"
 #include "gpt2/prepare/set_manifests.h"
 #include "gpt2/prepare/tokenize_text.h"
+#include "gpt2/tensor_table.h"
 #include "gpt2/training_state.h"
 
 namespace cli {
@@ -44,6 +47,20 @@ void print_eval_set(const std::string& path, const std::vector<gpt2::EvalExample
   }
   fmt::print("{}: evaluation set, {} examples, {} completions, longest row {} positions, largest id {}\n", path, examples.size(),
              completions, gpt2::longest_row(examples), largest);
+}
+
+// Nothing that was trained holds NaN or an infinity, and a run from such weights has no loss.
+void refuse_what_is_no_number(const gpt2::Checkpoint& c, const std::string& path) {
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(c.config);
+  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+    const gpt2::TensorSpan& at = layout[row.id];
+    const auto values = std::span(c.parameters).subspan(static_cast<size_t>(at.offset), static_cast<size_t>(at.size));
+    const auto bad = [](float v) { return !std::isfinite(v); };
+    const auto first = std::find_if(values.begin(), values.end(), bad);
+    if (first == values.end()) continue;
+    throw stepscope::InputError(fmt::format("{}: {} of {} values of {} are no finite numbers, the first ({}) at index {}", path,
+                                            std::count_if(first, values.end(), bad), at.size, row.name, *first, first - values.begin()));
+  }
 }
 
 void check(const std::string& path) {
@@ -68,6 +85,7 @@ void check(const std::string& path) {
     }
     case kCheckpoint: {
       const gpt2::Checkpoint c = gpt2::parse_checkpoint(file.bytes(), path);
+      refuse_what_is_no_number(c, path);
       fmt::print("{}: checkpoint, {}, {} parameters\n", path, gpt2::describe(c.config), c.parameters.size());
       return;
     }

@@ -24,6 +24,11 @@ std::string device_words(const EnvironmentSection& e) {
   return text;
 }
 
+// The parts of a tiny model are far below a GiB.
+std::string memory_words(double bytes) {
+  return bytes < (1 << 30) ? fmt::format("{:.2f} MiB", bytes / (1 << 20)) : fmt::format("{:.2f} GiB", bytes / (1 << 30));
+}
+
 std::string with_range(const Number& middle, const std::string& rest) { return middle ? whole(middle) + rest : ""; }
 
 }  // namespace
@@ -123,7 +128,7 @@ std::vector<std::pair<std::string, std::string>> environment_facts(const Profile
   add("temperature", e.temperature_c_max ? fmt::format("at most {} °C", whole(e.temperature_c_max)) : "");
   add("throttled", fmt::format("{}", fmt::join(e.throttle_reasons, ", ")));
   for (const auto& [slot, variant] : d.run.variants) add("variant " + slot, variant);
-  for (const auto& [kind, bytes] : d.run.memory_bytes) add("memory " + kind, fmt::format("{:.2f} GiB", bytes / (1 << 30)));
+  for (const auto& [kind, bytes] : d.run.memory_bytes) add("memory " + kind, memory_words(bytes));
   add("data", fmt::format("{}", fmt::join(d.run.data, " ")));
   if (d.run.first_loss) add("loss", fmt::format("{:.4f} to {:.4f}", *d.run.first_loss, d.run.last_loss.value_or(*d.run.first_loss)));
   add("collected by", d.collection.producer);

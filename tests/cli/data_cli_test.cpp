@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -253,12 +254,23 @@ TEST(DataCliWithoutIcu, says_which_package_is_missing) {
 // Without a text: weights need no Unicode tables.
 class WeightsCli : public InAFolder {
  protected:
+  static constexpr gpt2::ModelConfig config{8, 100, 128, 2, 2, 128};
   void SetUp() override {
-    const gpt2::ModelConfig config{8, 100, 128, 2, 2, 128};
     gpt2::save_checkpoint(file("fp32.bin"), config, gpt2::init_parameters(config, 3));
     gpt2::save_checkpoint(file("bf16.bin"), config, gpt2::init_parameters(config, 3), gpt2::CheckpointPrecision::bf16);
   }
 };
+
+TEST_F(WeightsCli, check_refuses_weights_that_are_no_numbers_and_says_where) {
+  std::vector<float> weights = gpt2::init_parameters(config, 3);
+  const gpt2::TensorSpan fcb = gpt2::tensor_layout(config)[gpt2::Tensor::fcb];
+  for (const int64_t i : {int64_t{5}, fcb.size - 1}) weights[static_cast<size_t>(fcb.offset + i)] = std::nanf("");
+  gpt2::save_checkpoint(file("nan.bin"), config, weights);
+  const Outcome o = stepscope("data --check " + file("nan.bin"));
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err, HasSubstr("nan.bin: 2 of 1024 values of fcb are no finite numbers, the first (nan) at index 5"));
+  EXPECT_EQ(stepscope("data --check " + file("fp32.bin") + " " + file("bf16.bin")).exit_code, 0);
+}
 
 TEST_F(WeightsCli, a_checkpoint_goes_to_safetensors_and_back) {
   for (const std::string from : {"fp32", "bf16"}) {

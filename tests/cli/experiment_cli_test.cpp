@@ -394,7 +394,7 @@ TEST_F(ExperimentCli, refuses_before_the_gate_what_cannot_be_asked) {
     EXPECT_THAT(o.err, HasSubstr(why)) << change;
     EXPECT_FALSE(fs::exists(root_ / "experiments/studies/odd/verdict.json"));
   };
-  refused("flags: {bogus: 1}", "--bogus");
+  refused("flags: {bogus: 1}", "unknown here: --bogus 1");
   refused("flags: {clip: 1.0}", "changes nothing");
   refused("flags: {accumulation: -1}", "accumulation");
   refused("flags: {matmul: bf16}", "--matmul");

@@ -137,6 +137,12 @@ TEST_F(IngestCli, a_step_range_that_cannot_be_found_is_refused) {
   EXPECT_THAT(absent.err, HasSubstr("two_steps.sqlite: --step-range stepp: no CUDA work was launched in a range of this name"));
 }
 
+TEST_F(IngestCli, more_results_left_out_than_there_are_blames_the_flag) {
+  const Outcome o = ingest(kData + "fp32_basic.ncu-rep --first 100000");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, ::testing::ContainsRegex("stepscope: --first 100000: .*fp32_basic.ncu-rep holds [0-9]+ results"));
+}
+
 TEST_F(IngestCli, an_export_of_nsys_is_titled_with_its_own_name) {
   const Outcome o = ingest(kData + "two_steps.sqlite");
   if (o.exit_code == 3) GTEST_SKIP() << "built without SQLite";

@@ -28,10 +28,11 @@ TEST(Facts, TheSentenceOfTheTimelineTellsBusyFromIdle) {
 
 TEST(Facts, MemoryIsInGibAndTheLossGoesFromTheFirstToTheLast) {
   ProfileDocument d;
-  d.run.memory_bytes = {{"parameters", 3.0 * (1 << 30)}};
+  d.run.memory_bytes = {{"parameters", 3.0 * (1 << 30)}, {"gradients", 1.5 * (1 << 20)}};
   d.run.first_loss = 11, d.run.last_loss = 4;
   const auto facts = environment_facts(d);
   EXPECT_THAT(facts, testing::Contains(std::pair<std::string, std::string>("memory parameters", "3.00 GiB")));
+  EXPECT_THAT(facts, testing::Contains(std::pair<std::string, std::string>("memory gradients", "1.50 MiB")));
   EXPECT_THAT(facts, testing::Contains(std::pair<std::string, std::string>("loss", "11.0000 to 4.0000")));
 }
 
