@@ -41,7 +41,8 @@ class Converter {
   void choose_results() {
     const auto total = static_cast<int64_t>(in_.results.size());
     if (options_.first < 0 || options_.first >= total)
-      throw stepscope::InputError(fmt::format("--first {}: {} holds {} result{}", options_.first, in_.source, total, total == 1 ? "" : "s"));
+      throw stepscope::InputError(
+          fmt::format("--first {}: {} holds {} result{}", options_.first, in_.source, total, total == 1 ? "" : "s"));
     const int64_t end = options_.count < 0 ? total : std::min(total, options_.first + options_.count);
     std::set<int64_t> processes;
     for (int64_t i = options_.first; i < end; ++i) {

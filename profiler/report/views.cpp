@@ -203,8 +203,16 @@ View op_view(const ProfileDocument& d, Output output, size_t top) {
 }
 
 View layer_view(const ProfileDocument& d, Output output, size_t top) {
-  return floored_view(d, d.layers, "layer", "layers", output, top,
-                      [](const LayerRow& r) { return fmt::format("{} layer {}", place_words(r.pass, ""), r.layer); });
+  View view = floored_view(d, d.layers, "layer", "layers", output, top,
+                           [](const LayerRow& r) { return fmt::format("{} layer {}", place_words(r.pass, ""), r.layer); });
+  // So that a reader who adds the rows up knows where the rest of the step is.
+  if (!d.totals.passes_ns || !d.totals.unattributed_ns) return view;
+  double outside = *d.totals.passes_ns + *d.totals.unattributed_ns;
+  for (const LayerRow& r : d.layers) outside -= r.time_ns;
+  std::string note = fmt::format("Outside the layers: {} ms", milliseconds(outside));
+  if (d.totals.idle_ns) note += fmt::format(", idle {} ms", milliseconds(d.totals.idle_ns));
+  view.notes.push_back(note + ".");
+  return view;
 }
 
 View launch_view(const ProfileDocument& d) {
