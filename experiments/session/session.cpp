@@ -36,9 +36,6 @@ constexpr int kStepsToProfile = kProfileWarmup + kProfiledSteps + 2 + 7;
 
 constexpr std::chrono::seconds kBetweenLines{10};
 
-// A process without a device is gone in milliseconds, and no driver has to let go of it.
-constexpr double kHostTeardown_s = 0.05;
-
 void name_arms(PairPlan& plan) {
   plan.a.label = "A";
   plan.b.label = "B";
@@ -170,10 +167,7 @@ std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, cons
   hooks.round_ended = round_ended;
   hooks.stop = options_.stop;
   if (!uses_gpu)
-    for (PairPlan& p : plans) {
-      p.audit = gate::host_limits();
-      p.alone.teardown_s = std::min(p.alone.teardown_s, kHostTeardown_s);
-    }
+    for (PairPlan& p : plans) p.audit = gate::host_limits();
   watch.add_to(hooks);
   // A terminal has one line that changes, a log a line from time to time.
   hooks.progress = [&, said = Clock::time_point()](const Hooks::Progress& p) mutable {
