@@ -236,7 +236,8 @@ TEST_F(ExperimentCli, holds_intervals_against_long_runs_of_what_is_planted) {
       "--no-extension --turns 0 --truth-rounds 2 --truth-s 0.2 --record " +
       record.string());
   EXPECT_THAT(o.exit_code, ::testing::AnyOf(0, 1, 4)) << o.err;  // steps of a hundredth of a millisecond on a busy machine
-  EXPECT_THAT(o.out, HasSubstr("host:100     slower"));
+  // Other tests on the same cores can hide even a doubled step of so few; then the long runs are judged by nothing either.
+  EXPECT_THAT(o.out, HasSubstr(o.exit_code == 4 ? "host:100     " : "host:100     slower"));
   EXPECT_THAT(o.out, HasSubstr(o.exit_code == 4 ? "0 of 0 intervals alone hold the truth" : "of 1 intervals alone hold the truth"));
   const json plant = json::parse(slurp(record)).at("plants").at(0);
   EXPECT_EQ(plant.at("runs").size(), 14u);
