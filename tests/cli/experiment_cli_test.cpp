@@ -236,8 +236,7 @@ TEST_F(ExperimentCli, holds_intervals_against_long_runs_of_what_is_planted) {
       "--no-extension --turns 0 --truth-rounds 2 --truth-s 0.2 --record " +
       record.string());
   EXPECT_THAT(o.exit_code, ::testing::AnyOf(0, 1, 4)) << o.err;  // steps of a hundredth of a millisecond on a busy machine
-  // Other tests on the same cores can hide even a doubled step of so few; then the long runs are judged by nothing either.
-  EXPECT_THAT(o.out, HasSubstr(o.exit_code == 4 ? "host:100     " : "host:100     slower"));
+  EXPECT_THAT(o.out, HasSubstr("host:100     slower"));
   EXPECT_THAT(o.out, HasSubstr(o.exit_code == 4 ? "0 of 0 intervals alone hold the truth" : "of 1 intervals alone hold the truth"));
   const json plant = json::parse(slurp(record)).at("plants").at(0);
   EXPECT_EQ(plant.at("runs").size(), 14u);
@@ -333,14 +332,15 @@ TEST_F(ExperimentCli, keeps_what_was_measured_when_it_is_killed_and_goes_on_ther
   const std::string kept = slurp(attempt);
   Outcome o;
   json whole;
-  for (int tries = 0; tries == 0 || (tries < 4 && whole["reason"] == "arm_failed"); ++tries) {
+  int tries = 0;
+  do {
     fs::remove(folder / "verdict.json");
     std::ofstream(attempt) << kept;
     o = run(alone + " --continue");
     ASSERT_TRUE(fs::exists(folder / "verdict.json")) << o.out << o.err;
     EXPECT_FALSE(fs::exists(attempt));
     whole = json::parse(slurp(folder / "verdict.json"))["workloads"][0];
-  }
+  } while (whole["reason"] == "arm_failed" && ++tries < 4);
   ASSERT_EQ(whole["runs"].size(), 16u) << o.out << o.err;
   for (size_t i = 0; i < runs; ++i) EXPECT_EQ(whole["runs"][i]["total_ns"], left["runs"][i]["total_ns"]) << i;
   std::map<int, std::string> arms;
