@@ -232,7 +232,7 @@ TEST_F(ExperimentCli, an_arm_counts_no_rest_before_its_run_as_a_step) {
 TEST_F(ExperimentCli, holds_intervals_against_long_runs_of_what_is_planted) {
   const fs::path record = root_ / "coverage.json";
   const Outcome o = run(
-      "coverage host:100 --trainer reference --model tiny --batch-size 1 --seq-len 16 --settle-s 0 --heat-s 0 --measure-s 0.02 --pairs 7 "
+      "coverage host:100 --trainer reference --model tiny --batch-size 1 --seq-len 16 --settle-s 0 --heat-s 0 --measure-s 0.2 --pairs 7 "
       "--no-extension --turns 0 --truth-rounds 2 --truth-s 0.2 --record " +
       record.string());
   EXPECT_THAT(o.exit_code, ::testing::AnyOf(0, 1, 4)) << o.err;  // steps of a hundredth of a millisecond on a busy machine
