@@ -1,6 +1,9 @@
-// One function per command, each in its own file; main.cpp calls them all. A command that can answer "no" sets exit_code.
+// One function per command, each in its own file; main.cpp calls those of its program. A command that can answer "no" sets exit_code.
 #pragma once
+#include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/arguments.h"
@@ -14,6 +17,12 @@ struct CommandLine {
   std::string text() const;     // shell-quoted
   std::string program() const;  // absolute path of this executable
 };
+
+using AddCommand = std::function<void(Command& app, const CommandLine& line, int& exit_code)>;
+// The commands of this program, in the order of its help: all of them (every_command.cpp), or `train` and `profile` (first_commands.cpp).
+const std::vector<std::pair<std::string_view, AddCommand>>& commands();
+// What to say about a word that is none of them.
+std::string unknown_command(std::string_view word);
 
 void add_doctor_command(Command& app, const CommandLine& line, int& exit_code);
 void add_train_command(Command& app, const CommandLine& line, int& exit_code);

@@ -10,11 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <optional>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -26,32 +23,10 @@
 
 namespace {
 
-using Add = std::function<void(cli::Command& app, const cli::CommandLine& line, int& exit_code)>;
-const std::vector<std::pair<std::string_view, Add>>& commands() {
-  static const std::vector<std::pair<std::string_view, Add>> all{
-      {"doctor", cli::add_doctor_command},
-      {"train", cli::add_train_command},
-      {"profile", cli::add_profile_command},
-      {"energy", cli::add_energy_command},
-      {"ingest", cli::add_ingest_command},
-      {"report", [](auto& app, auto&, int& exit_code) { cli::add_report_command(app, exit_code); }},
-      {"join", cli::add_join_command},
-      {"diff", [](auto& app, auto&, int& exit_code) { cli::add_diff_command(app, exit_code); }},
-      {"scaling", [](auto& app, auto&, int&) { cli::add_scaling_command(app); }},
-      {"gate", [](auto& app, auto&, int& exit_code) { cli::add_gate_command(app, exit_code); }},
-      {"baseline", [](auto& app, auto&, int& exit_code) { cli::add_baseline_command(app, exit_code); }},
-      {"data", [](auto& app, auto&, int& exit_code) { cli::add_data_command(app, exit_code); }},
-      {"eval", [](auto& app, auto&, int& exit_code) { cli::add_eval_command(app, exit_code); }},
-      {"experiment", cli::add_experiment_command},
-      {"kernels", [](auto& app, auto&, int& exit_code) { cli::add_kernels_command(app, exit_code); }},
-      {"arm", [](auto& app, auto&, int&) { cli::add_arm_command(app); }}};
-  return all;
-}
-
 // `only`: the command of this name, where there is one; every command otherwise.
 void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_code, std::string_view only = "") {
-  const bool known = std::ranges::any_of(commands(), [&](const auto& c) { return c.first == only; });
-  for (const auto& [name, add] : commands())
+  const bool known = std::ranges::any_of(cli::commands(), [&](const auto& c) { return c.first == only; });
+  for (const auto& [name, add] : cli::commands())
     if (!known || name == only) add(app, line, exit_code);
   app.require_subcommand(1);
   cli::guard_values(app);
@@ -61,8 +36,7 @@ void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_cod
 void check_command(const cli::Command& app, int argc, const char* const* argv) {
   if (argc < 2) throw stepscope::InputError("expected a command; `stepscope --help` lists them");
   const std::string_view word = argv[1];
-  if (!word.starts_with('-') && !app.has_subcommand(argv[1]))
-    throw stepscope::InputError(fmt::format("unknown command '{}'; `stepscope --help` lists them", word));
+  if (!word.starts_with('-') && !app.has_subcommand(argv[1])) throw stepscope::InputError(cli::unknown_command(word));
   if (word.starts_with('-') && word != "-h" && word != "--help" && word != "--version")
     throw stepscope::InputError(fmt::format("'{}': expected a command first; `stepscope --help` lists them", word));
 }

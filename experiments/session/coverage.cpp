@@ -106,6 +106,7 @@ class Coverage {
     plan_.steps_again = false;  // both arms run the same code, so nothing is taken again to check it
     truths_ = session_.run_planted(o_.arguments, o_.plants, long_runs(), [&](std::span<const RunLog> so_far) { keep({}, so_far); });
     std::vector<RunLog> verdicts(o_.plants.size());
+    plan_.alone.heat_s = std::min(plan_.alone.heat_s, AlonePlan().heat_s);  // the long runs have heated the device
     if (std::ranges::none_of(truths_, [](const RunLog& l) { return l.decision.reason == reason::kInterrupted; }))
       verdicts = session_.run_planted(o_.arguments, o_.plants, plan_, [&](std::span<const RunLog> so_far) { keep(so_far, truths_); });
     keep(verdicts, truths_);

@@ -27,8 +27,9 @@ STUB
 cat >"$tools/ninja" <<'STUB'
 #!/usr/bin/env bash
 mkdir -p "$2/bin"
-printf '#!/bin/sh\necho "built for %s"\n' "$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$2/CMakeCache.txt")" >"$2/bin/stepscope"
-chmod +x "$2/bin/stepscope"
+case " $* " in *" stepscope_first "*) name=stepscope-first ;; *) name=stepscope ;; esac
+printf '#!/bin/sh\necho "%s built for %s"\n' "$name" "$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$2/CMakeCache.txt")" >"$2/bin/$name"
+chmod +x "$2/bin/$name"
 STUB
 printf '#!/bin/sh\nexec cat >/dev/null\n' >"$tools/g++"  # it finds every header
 for tool in protoc git nvcc; do printf '#!/bin/sh\nexit 0\n' >"$tools/$tool"; done
@@ -40,7 +41,7 @@ done
 launch() {
   local tree=$1
   shift
-  (cd "${from:-$tree}" && env -i PATH="$tools" HOME="$folder" STEPSCOPE_OFFLINE=1 STEPSCOPE_CUDA=OFF "$@" "$tree/stepscope" doctor) >"$folder/said" 2>&1
+  (cd "${from:-$tree}" && env -i PATH="$tools" HOME="$folder" STEPSCOPE_OFFLINE=1 STEPSCOPE_CUDA=OFF "$@" "$tree/stepscope" "${command:-doctor}") >"$folder/said" 2>&1
 }
 says() { grep -qF -- "$1" "$folder/said"; }
 
@@ -58,6 +59,17 @@ launch "$folder/moved" STEPSCOPE_BUILD_DIR="$folder/moved/build/host" STEPSCOPE_
   complain "a folder that was built without CUDA is taken for one with it"
 from=$folder launch "$folder/moved" STEPSCOPE_BUILD_DIR=elsewhere && [ -x "$folder/elsewhere/bin/stepscope" ] ||
   complain "a relative STEPSCOPE_BUILD_DIR is not below the folder of the call"
+# With a GPU the first table comes from a smaller program; once there is the whole one, it is built and run.
+on_gpu() { command=$1 launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/gpu" STEPSCOPE_CUDA="${cuda-}" "${@:2}"; }
+printf '#!/bin/sh\necho 9.0\n' >"$tools/nvidia-smi"
+chmod +x "$tools/nvidia-smi"
+on_gpu profile && says "stepscope-first built for" || complain "the first profile on a machine with a GPU builds another program than stepscope-first"
+on_gpu gate STEPSCOPE_NO_BUILD=1 && says "stepscope-first built for" || complain "STEPSCOPE_NO_BUILD does not run the first program"
+on_gpu gate && says "stepscope built for" || complain "gate on a machine with a GPU does not build the whole program"
+on_gpu profile && says "stepscope built for" || complain "profile does not run the whole program that is there"
+rm -r "$folder/gpu"
+on_gpu train && says "stepscope-first built for" && [ ! -e "$folder/gpu/bin/stepscope" ] || complain "the first train builds more than stepscope-first"
+rm "$tools/nvidia-smi"
 launch "$folder/moved" STEPSCOPE_CUDA=yes
 [ $? = 2 ] && says "STEPSCOPE_CUDA=yes: expected ON or OFF" || complain "STEPSCOPE_CUDA=yes is not refused"
 rm "$tools/nvcc"

@@ -49,6 +49,8 @@ if [[ $part == gpu ]] && ! "$python" -c 'import sys, torch; sys.exit(not torch.c
   echo "skipped: PyTorch sees no CUDA device"
   exit 77
 fi
+# Inductor starts a process for each core, and each of them imports PyTorch; the tests compile a few small functions.
+export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-1}
 selected=$([[ $part == gpu ]] && echo gpu || echo 'not gpu')
 cd "$source_dir/python"
 exec "$python" -m pytest -q -p no:cacheprovider -m "$selected" "$@"

@@ -87,16 +87,22 @@ gpt2::TrainerOptions options_of(const RankJob& job, gpt2::distributed::Communica
 }
 
 // Moments of the middle of a run, so that an update is smooth in its gradient; the first step's is its sign.
-void write_state(gpt2::Trainer& trainer) {
-  trainer.write(gpt2::State::parameters, reference_test::lively_parameters(test_model(), 3));
-  std::mt19937 bits(7);
-  std::vector<float> m(static_cast<size_t>(gpt2::tensor_layout(test_model()).total)), v(m.size());
-  for (size_t i = 0; i < m.size(); ++i) {
-    m[i] = 1e-3f * (static_cast<float>(bits() % 2001) / 1000.0f - 1.0f);
-    v[i] = 1e-4f * (0.5f + static_cast<float>(bits() % 1000) / 1000.0f);
+struct BeginState {
+  std::vector<float> parameters = reference_test::lively_parameters(test_model(), 3), adam_m, adam_v;
+  BeginState() : adam_m(parameters.size()), adam_v(parameters.size()) {
+    std::mt19937 bits(7);
+    for (size_t i = 0; i < adam_m.size(); ++i) {
+      adam_m[i] = 1e-3f * (static_cast<float>(bits() % 2001) / 1000.0f - 1.0f);
+      adam_v[i] = 1e-4f * (0.5f + static_cast<float>(bits() % 1000) / 1000.0f);
+    }
   }
-  trainer.write(gpt2::State::adam_m, m);
-  trainer.write(gpt2::State::adam_v, v);
+};
+
+void write_state(gpt2::Trainer& trainer) {
+  static const BeginState begin;  // every job of a process begins with it
+  trainer.write(gpt2::State::parameters, begin.parameters);
+  trainer.write(gpt2::State::adam_m, begin.adam_m);
+  trainer.write(gpt2::State::adam_v, begin.adam_v);
 }
 
 void run_steps(const RankJob& job, int rank, int ranks, gpt2::Trainer& trainer, RankState& end) {

@@ -59,8 +59,9 @@ class Ranks : public ::testing::TestWithParam<Run> {
 double relative_error(const std::vector<float>& got, const std::vector<float>& want) {
   double difference = 0, size = 0;
   for (size_t i = 0; i < want.size(); ++i) {
-    difference += std::pow(static_cast<double>(got[i]) - static_cast<double>(want[i]), 2);
-    size += std::pow(static_cast<double>(want[i]), 2);
+    const double w = want[i], d = static_cast<double>(got[i]) - w;
+    difference += d * d;
+    size += w * w;
   }
   return std::sqrt(difference / size);
 }

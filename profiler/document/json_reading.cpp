@@ -1,0 +1,222 @@
+// The half of json.h that reads, a source of its own because each half takes long to compile.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/errors.h"
+#include "base/json_read.h"
+#include "base/read_file.h"
+#include "profiler/document/fields.h"
+#include "profiler/document/json.h"
+#include "profiler/records/missing.h"
+
+namespace profiler {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ObjectReading {
+  const std::string& source;
+  std::string place;
+  bool below_zero = false;
+
+  [[noreturn]] void fail(const std::string& what) const { throw stepscope::InputError(fmt::format("{}: {}: {}", source, place, what)); }
+  void type(bool ok, const char* expected) const {
+    if (!ok) fail(fmt::format("expected {}", expected));
+  }
+  void sign(bool good, const Json& j) const {
+    if (!good && !below_zero) fail(fmt::format("found {}, expected 0 or more", stepscope::shown_json(j)));
+  }
+  void get(const Json& j, std::string& v) const {
+    type(j.is_string(), "a string");
+    v = j.get<std::string>();
+  }
+  void get(const Json& j, int64_t& v) const {
+    // Beyond 2^63 the conversion would wrap.
+    type(j.is_number_integer() && (!j.is_number_unsigned() || j.get<uint64_t>() <= INT64_MAX), "an integer below 2^63");
+    v = j.get<int64_t>();
+    sign(v >= 0, j);
+  }
+  // Programs until 2026-11-23 wrote a seed of 2^63 and more as the negative number of the same bits.
+  void get(const Json& j, uint64_t& v) const {
+    type(j.is_number_integer(), "an integer below 2^64");
+    v = j.get<uint64_t>();
+  }
+  void get(const Json& j, bool& v) const {
+    type(j.is_boolean(), "true or false");
+    v = j.get<bool>();
+  }
+  void get(const Json& j, double& v) const {
+    type(j.is_number(), "a number");
+    v = j.get<double>();
+    sign(v >= 0, j);
+  }
+  template <class T>
+  void get(const Json& j, std::optional<T>& v) const {
+    get(j, v.emplace());
+  }
+  void get(const Json& j, std::vector<double>& v) const {
+    type(j.is_array(), "a list of numbers");
+    for (const Json& e : j) get(e, v.emplace_back());
+  }
+  void get(const Json& j, std::vector<std::string>& v) const {
+    type(j.is_array(), "a list of strings");
+    for (const Json& e : j) get(e, v.emplace_back());
+  }
+  void get(const Json& j, std::array<int64_t, 3>& v) const {
+    type(j.is_array() && j.size() == 3, "three integers");
+    for (size_t i = 0; i < 3; ++i) get(j[i], v[i]);
+  }
+  template <class T>
+  void get(const Json& j, std::map<std::string, T>& v) const {
+    type(j.is_object(), "an object");
+    for (const auto& [key, e] : j.items()) get(e, v[key]);
+  }
+};
+
+template <class T>
+inline constexpr bool kOptional = false;
+template <class T>
+inline constexpr bool kOptional<std::optional<T>> = true;
+
+// `nested`: keys that are objects or lists of their own.
+template <class Row>
+void read_object(const Json& o, Row& row, const std::string& source, const std::string& place, const std::set<std::string>& nested = {}) {
+  const ObjectReading here{source, place};
+  here.type(o.is_object(), "an object");
+  std::set<std::string> known = nested;
+  for (const Field<Row>& f : fields_of<Row>()) {
+    const std::string key(f.name);
+    known.insert(key);
+    const ObjectReading r{source, place + "." + key, f.below_zero};
+    const auto at = o.find(key);
+    std::visit(
+        [&](auto member) {
+          using T = std::remove_reference_t<decltype(row.*member)>;
+          if (at != o.end())
+            r.get(*at, row.*member);
+          else if (!kOptional<T>)
+            r.fail("is missing");
+        },
+        f.member);
+  }
+  for (const auto& [key, v] : o.items())
+    if (!known.contains(key)) here.fail(fmt::format("unknown field '{}'", key));
+}
+
+const Json& member(const Json& o, const char* key, const std::string& source, const std::string& place) {
+  const auto at = o.find(key);
+  if (at == o.end()) throw stepscope::InputError(fmt::format("{}: {}{} is missing", source, place, key));
+  return *at;
+}
+
+template <class Row>
+void read_list(const Json& list, std::vector<Row>& rows, const std::string& source, const std::string& place) {
+  ObjectReading{source, place}.type(list.is_array(), "a list");
+  for (size_t i = 0; i < list.size(); ++i) read_object(list[i], rows.emplace_back(), source, fmt::format("{}[{}]", place, i));
+}
+
+// The one number of a row that the document says twice.
+template <class Row>
+void check_shares(const std::vector<Row>& rows, double step_ns, const std::string& source, const char* place) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const double expected = step_ns > 0 ? rows[i].time_ns / step_ns * 100 : 0, found = rows[i].share_pct;
+    if (!(std::abs(found - expected) <= 1e-6 * std::max(1.0, expected)))
+      throw stepscope::InputError(fmt::format("{}: {}[{}].share_pct: found {}, expected {}: its time_ns in percent of totals.time_ns",
+                                              source, place, i, found, expected));
+  }
+}
+
+// What is said of the samples lies among them, whichever way it was computed.
+void check_step_times(const StepTime& t, const std::string& source) {
+  if (t.samples.empty()) return;
+  const auto [low, high] = std::minmax_element(t.samples.begin(), t.samples.end());
+  const double slack = *high * 1e-9;
+  for (const Field<StepTime>& f : fields_of<StepTime>())
+    if (const auto* member = std::get_if<Number StepTime::*>(&f.member))
+      if (const Number v = t.*(*member); v && !(*v >= *low - slack && *v <= *high + slack))
+        throw stepscope::InputError(
+            fmt::format("{}: timing.step_time_ns.{}: found {}, expected {} to {}: the samples lie there", source, f.name, *v, *low, *high));
+}
+
+void check_severities(const std::vector<MissingRow>& rows, const std::string& source) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    bool known = false;
+    for (const Severity s : {Severity::info, Severity::notice, Severity::severe}) known = known || rows[i].severity == name(s);
+    if (!known)
+      throw stepscope::InputError(
+          fmt::format("{}: missing[{}].severity: found '{}', expected info, notice or severe", source, i, rows[i].severity));
+  }
+}
+
+}  // namespace
+
+ProfileDocument profile_from_json(std::string_view text, const std::string& source) {
+  const Json j = stepscope::read_json<Json>(text);
+  if (j.is_discarded() && (text.starts_with("NVR") || text.starts_with("SQLite format 3") || text.starts_with("\"ID\",")))
+    throw stepscope::InputError(
+        fmt::format("{}: not a profile document, but a report of Nsight: `stepscope ingest {}` makes a document of it", source, source));
+  if (j.is_discarded() || !j.is_object())
+    throw stepscope::InputError(fmt::format("{}: not a profile document: {}", source, stepscope::why_no_object(text, source)));
+  const auto schema = j.find("schema");
+  if (schema == j.end() || !schema->is_string())
+    throw stepscope::InputError(fmt::format("{}: not a profile document: expected \"schema\": \"{}\"", source, kProfileSchema));
+  if (schema->get<std::string>() != kProfileSchema)
+    throw stepscope::InputError(
+        fmt::format("{}: schema \"{}\"; this program reads \"{}\"", source, schema->get<std::string>(), kProfileSchema));
+  static const std::set<std::string> sections = {
+      "schema",  "run",   "environment", "ceilings",    "collection",  "timing",           "totals",
+      "passes",  "ops",   "layers",      "kernels",     "launches",    "timeline",         "missing",
+      "sources", "world", "ranks",       "rank_passes", "collectives", "collective_ranks", "lanes"};
+  for (const auto& [key, v] : j.items())
+    if (!sections.contains(key)) throw stepscope::InputError(fmt::format("{}: unknown section '{}'", source, key));
+
+  ProfileDocument d;
+  const auto section = [&](const char* key) -> const Json& { return member(j, key, source, ""); };
+  read_object(section("run"), d.run, source, "run");
+  read_object(section("environment"), d.environment, source, "environment");
+  read_object(section("ceilings"), d.ceilings, source, "ceilings");
+  read_object(section("collection"), d.collection, source, "collection", {"counter_sets"});
+  read_list(member(section("collection"), "counter_sets", source, "collection."), d.collection.counter_sets, source,
+            "collection.counter_sets");
+  read_object(section("timing"), d.timing, source, "timing", {"step_time_ns", "states"});
+  if (const auto states = section("timing").find("states"); states != section("timing").end())
+    read_list(*states, d.timing.states, source, "timing.states");
+  read_object(member(section("timing"), "step_time_ns", source, "timing."), d.timing.step_time_ns, source, "timing.step_time_ns");
+  read_object(section("totals"), d.totals, source, "totals");
+  read_list(section("passes"), d.passes, source, "passes");
+  read_list(section("ops"), d.ops, source, "ops");
+  read_list(section("layers"), d.layers, source, "layers");
+  read_list(section("kernels"), d.kernels, source, "kernels");
+  read_list(section("launches"), d.launches, source, "launches");
+  read_object(section("timeline"), d.timeline, source, "timeline", {"gaps", "copies", "environment"});
+  read_list(member(section("timeline"), "gaps", source, "timeline."), d.timeline.gaps, source, "timeline.gaps");
+  read_list(member(section("timeline"), "copies", source, "timeline."), d.timeline.copies, source, "timeline.copies");
+  read_list(member(section("timeline"), "environment", source, "timeline."), d.timeline.environment, source, "timeline.environment");
+  read_list(section("missing"), d.missing, source, "missing");
+  check_step_times(d.timing.step_time_ns, source);
+  if (!d.totals.time_ns && !(d.passes.empty() && d.kernels.empty()))
+    throw stepscope::InputError(fmt::format("{}: totals.time_ns: is missing, expected the time that the rows are parts of", source));
+  const double step_ns = d.totals.time_ns.value_or(0);
+  check_shares(d.passes, step_ns, source, "passes");
+  check_shares(d.ops, step_ns, source, "ops");
+  check_shares(d.layers, step_ns, source, "layers");
+  check_shares(d.kernels, step_ns, source, "kernels");
+  check_severities(d.missing, source);
+  if (!j.contains("ranks")) return d;
+  read_object(section("world"), d.world, source, "world");
+  read_list(section("ranks"), d.ranks, source, "ranks");
+  read_list(section("rank_passes"), d.rank_passes, source, "rank_passes");
+  read_list(section("collectives"), d.collectives, source, "collectives");
+  read_list(section("collective_ranks"), d.collective_ranks, source, "collective_ranks");
+  read_list(section("lanes"), d.lanes, source, "lanes");
+  return d;
+}
+
+ProfileDocument load_profile(const std::string& path) { return profile_from_json(stepscope::read_file(path), path); }
+
+}  // namespace profiler
