@@ -34,23 +34,29 @@ if [[ -n ${STEPSCOPE_TEST_VENV:-} ]]; then
   exec 9>&-
   python=$STEPSCOPE_TEST_VENV/bin/python
 fi
-for module in torch pytest; do
-  if ! why=$("$python" -c "import $module" 2>&1); then
-    if [[ -n ${STEPSCOPE_TEST_VENV:-} ]]; then
-      echo "$python was installed and cannot import $module: ${why##*$'\n'}" >&2
-      exit 1
-    fi
-    echo "skipped: $python cannot import $module (${why##*$'\n'}); name another interpreter in STEPSCOPE_TEST_PYTHON, or a folder to" \
-         "install PyTorch into in STEPSCOPE_TEST_VENV"
-    exit 77
-  fi
-done
-if [[ $part == gpu ]] && ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-  echo "skipped: PyTorch sees no CUDA device"
-  exit 77
-fi
+cd "$source_dir/python"
+# One process asks and tests: to import PyTorch takes 10 s on a busy machine.
 # Inductor starts a process for each core, and each of them imports PyTorch; the tests compile a few small functions.
 export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-1}
-selected=$([[ $part == gpu ]] && echo gpu || echo 'not gpu')
-cd "$source_dir/python"
-exec "$python" -m pytest -q -p no:cacheprovider -m "$selected" "$@"
+exec "$python" -c '
+import importlib, os, sys
+
+part, *arguments = sys.argv[1:]
+asked = os.environ.get("STEPSCOPE_TEST_VENV")
+for name in ("torch", "pytest"):
+    try:
+        importlib.import_module(name)
+    except Exception as why:
+        if asked:
+            sys.exit(f"{sys.executable} was installed and cannot import {name}: {why}")
+        print(f"skipped: {sys.executable} cannot import {name} ({why}); name another interpreter in STEPSCOPE_TEST_PYTHON, or a folder to "
+              "install PyTorch into in STEPSCOPE_TEST_VENV")
+        sys.exit(77)
+import pytest
+import torch
+
+if part == "gpu" and not torch.cuda.is_available():
+    print("skipped: PyTorch sees no CUDA device")
+    sys.exit(77)
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-m", "gpu" if part == "gpu" else "not gpu", *arguments]))
+' "$part" "$@"

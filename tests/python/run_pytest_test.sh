@@ -6,8 +6,12 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 unset STEPSCOPE_TEST_PYTHON STEPSCOPE_TEST_VENV STEPSCOPE_TEST_TORCH STEPSCOPE_TEST_TORCH_INDEX STEPSCOPE_TEST_PACKAGES
 failed=0
-# An interpreter without PyTorch. `-m venv DIR` makes another; its `pip install` writes down what it was asked for and gives PyTorch where
-# there is a file `can_install`; pytest ends with 5.
+# An interpreter without PyTorch. `-m venv DIR` makes another; its `pip install` writes down what it was asked for and gives PyTorch, without
+# a GPU, where there is a file `can_install`; pytest ends with 5.
+mkdir "$folder/without" "$folder/with"
+echo 'raise ImportError("No module")' > "$folder/without/torch.py"
+printf 'class cuda:\n    is_available = staticmethod(lambda: False)\n' > "$folder/with/torch.py"
+printf 'def main(arguments):\n    print("pytest was given", *arguments)\n    return 5\n' > "$folder/with/pytest.py"
 cat > "$folder/python" <<'PYTHON'
 #!/usr/bin/env bash
 case "$*" in
@@ -16,8 +20,10 @@ case "$*" in
     echo "${*:4}" >> "$FOLDER/asked"
     [[ -e $FOLDER/can_install ]] || exit 1
     touch "$(dirname "$0")/has_torch" ;;
-  "-c import "*) [[ -e $(dirname "$0")/has_torch ]] || { echo "No module" >&2; exit 1; } ;;
-  "-m pytest "*) echo "pytest was given $*"; exit 5 ;;
+  *)
+    modules=$FOLDER/without
+    [[ ! -e $(dirname "$0")/has_torch ]] || modules=$FOLDER/with
+    PYTHONPATH=$modules PYTHONDONTWRITEBYTECODE=1 exec python3 "$@" ;;
 esac
 PYTHON
 chmod +x "$folder/python"
@@ -47,6 +53,8 @@ expect "another version is not taken for the one that is there" 5 "" STEPSCOPE_T
 grep -q "torch==2.11.0" "$folder/asked" || { echo "asked for: $(cat "$folder/asked")"; failed=1; }
 given=$(STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0 "$source_dir/tests/python/run_pytest.sh" "$source_dir" cpu tests/test_page.py 2>&1) || true
 [[ $given == *"-m not gpu tests/test_page.py" ]] || { echo "files that were named do not reach pytest: $given"; failed=1; }
+given=$(STEPSCOPE_TEST_VENV="$folder/venv" STEPSCOPE_TEST_TORCH=2.11.0 "$source_dir/tests/python/run_pytest.sh" "$source_dir" gpu 2>&1) && found=0 || found=$?
+[[ $found == 77 && $given == *"PyTorch sees no CUDA device"* ]] || { echo "tests of a GPU without one: exit $found: $given"; failed=1; }
 mkdir "$folder/mine"
 touch "$folder/mine/file"
 expect "a folder of something else is left alone" 1 "no virtual environment" STEPSCOPE_TEST_VENV="$folder/mine"
