@@ -1,7 +1,5 @@
 #include "cli/announced_communicator.h"
 
-#include <nvtx3/nvToolsExt.h>
-
 #include <utility>
 
 #include "base/collective_words.h"
@@ -14,10 +12,10 @@ namespace dist = gpt2::distributed;
 
 class Announced final : public dist::Communicator {
  public:
-  explicit Announced(std::unique_ptr<dist::Communicator> inner) : inner_(std::move(inner)) {}
+  Announced(std::unique_ptr<dist::Communicator> inner, CollectiveListener& listener) : inner_(std::move(inner)), listener_(listener) {}
   const dist::World& world() const override { return inner_->world(); }
   void enqueue(const dist::Collective& c, void* data, void* stream) override {
-    const Range range(stepscope::collective_range({word(c.kind), word(c.type), c.elements, c.bucket}));
+    const Range range(listener_, stepscope::collective_range({word(c.kind), word(c.type), c.elements, c.bucket}));
     inner_->enqueue(c, data, stream);
   }
   int64_t receive_bytes(int64_t slice_bytes) const override { return inner_->receive_bytes(slice_bytes); }
@@ -33,18 +31,22 @@ class Announced final : public dist::Communicator {
  private:
   class Range {
    public:
-    explicit Range(const std::string& text) { nvtxRangePushA(text.c_str()); }
-    ~Range() { nvtxRangePop(); }
+    Range(CollectiveListener& listener, const std::string& text) : listener_(listener) { listener_.begin_collective(text); }
+    ~Range() { listener_.end_collective(); }
     Range(const Range&) = delete;
     Range& operator=(const Range&) = delete;
+
+   private:
+    CollectiveListener& listener_;
   };
   std::unique_ptr<dist::Communicator> inner_;
+  CollectiveListener& listener_;
 };
 
 }  // namespace
 
-std::unique_ptr<dist::Communicator> announced(std::unique_ptr<dist::Communicator> communicator) {
-  return std::make_unique<Announced>(std::move(communicator));
+std::unique_ptr<dist::Communicator> announced(std::unique_ptr<dist::Communicator> communicator, CollectiveListener& listener) {
+  return std::make_unique<Announced>(std::move(communicator), listener);
 }
 
 }  // namespace cli

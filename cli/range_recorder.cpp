@@ -71,8 +71,11 @@ void RangeRecorder::end_step(int64_t) {
 }
 
 void RangeRecorder::begin_op(gpt2::Pass, int, gpt2::Op) {
+  collective_.clear();
   if (recording_) op_begin_ns_ = now_ns();
 }
+
+void RangeRecorder::begin_collective(const std::string& range) { collective_ = range; }
 
 void RangeRecorder::end_op(gpt2::Pass pass, int layer, gpt2::Op op) {
   if (!recording_) return;
@@ -83,7 +86,7 @@ void RangeRecorder::end_op(gpt2::Pass pass, int layer, gpt2::Op op) {
   r.activity = profiler::Activity::cpu_op;
   r.step = step_.step;
   r.index = static_cast<int64_t>(current_.size());
-  r.path = plan_.step_range + "/" + gpt2::leaf_path(pass, layer, op);
+  r.path = plan_.step_range + "/" + gpt2::leaf_path(pass, layer, op) + (collective_.empty() ? "" : "/" + collective_);
   r.name = fmt::format("{}_{}", gpt2::name(op), gpt2::name(pass));
   current_.push_back(std::move(r));
 }

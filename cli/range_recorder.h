@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "cli/announced_communicator.h"
 #include "gpt2/op_range.h"
 #include "profiler/records/collect_plan.h"
 #include "profiler/records/recording_file.h"
 
 namespace cli {
 
-class RangeRecorder : public gpt2::RangeListener {
+class RangeRecorder : public gpt2::RangeListener, public CollectiveListener {
  public:
   // `plan_file` holds a profiler::CollectPlan as JSON. A rank of several writes its own file
   // (profiler::file_of_rank). Throws std::runtime_error when it cannot be read.
@@ -21,6 +22,8 @@ class RangeRecorder : public gpt2::RangeListener {
   void end_step(int64_t step) override;
   void begin_op(gpt2::Pass pass, int layer, gpt2::Op op) override;
   void end_op(gpt2::Pass pass, int layer, gpt2::Op op) override;
+  void begin_collective(const std::string& range) override;  // of the op that is open
+  void end_collective() override {}
 
  private:
   RangeRecorder(const profiler::CollectPlan& plan, const std::string& program);
@@ -36,6 +39,7 @@ class RangeRecorder : public gpt2::RangeListener {
   bool finished_ = false;
   profiler::StepRecord step_;
   int64_t op_begin_ns_ = 0;
+  std::string collective_;  // the range of the one inside the op that is open; empty: none
   std::vector<profiler::LaunchRecord> current_;
   std::vector<std::vector<int64_t>> durations_ns_;  // per index, over the traced steps
 };

@@ -220,7 +220,9 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
     return true;
   }
   if (f.ranks.exchange.bucket_mib > 0) trainer_opts.bucket_mib = f.ranks.exchange.bucket_mib;
-  if (session != nullptr) trainer_opts.communicator = &session->connect(f.ranks, flags.trainer);
+  const std::unique_ptr<gpt2::RangeListener> listener = make_listener(f, flags.trainer, line);
+  if (session != nullptr)
+    trainer_opts.communicator = &session->connect(f.ranks, flags.trainer, dynamic_cast<CollectiveListener*>(listener.get()));
   if (f.exchange_nothing && session == nullptr) throw stepscope::InputError("--exchange-nothing: expected several ranks, --gpus N");
   if (session != nullptr && (f.direct_in_silence || f.exchange_nothing)) {
     const auto [from, count] =
@@ -231,7 +233,6 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   }
   // A GPU trainer exchanges something when it is made, so its ranks cannot hear each other out in between: the watchdog tells them.
   gpt2::distributed::agree(flags.trainer == "reference" ? channel : nullptr, [&] { trainer = make_trainer(flags, trainer_opts); });
-  const std::unique_ptr<gpt2::RangeListener> listener = make_listener(f, flags.trainer, line);
   gpt2::set_range_listener(listener.get());
 
   if (!f.quiet && !f.json && first) print_start(*trainer, ranks);

@@ -32,7 +32,6 @@
 #endif
 #if defined(STEPSCOPE_WITH_CUDA) && __has_include("gpt2/distributed/nccl.h")
 #define STEPSCOPE_GPU_RANKS
-#include "cli/announced_communicator.h"
 #include "gpt2/distributed/nccl.h"
 #include "gpt2/distributed/peer_communicator.h"
 #include "gpt2/distributed/rank_device.h"
@@ -174,7 +173,7 @@ std::unique_ptr<dist::Communicator> peer_of_two(const dist::World& world, dist::
 
 void RankSession::compare(const dist::Identity& identity) { dist::compare_identities(*channel_, identity, host_id_); }
 
-dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& trainer) {
+dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& trainer, CollectiveListener* on_cpu) {
   const bool cpu = trainer == "reference";
   if (cpu && (f.exchange.communicator == "nccl" || f.exchange.communicator == "peer"))
     throw InputError(
@@ -185,7 +184,7 @@ dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& 
   if (!cpu && f.exchange.communicator == "peer") peer = dist::make_peer(world(), *channel_);
   if (!cpu && f.exchange.communicator == "auto") peer = peer_of_two(world(), *channel_);
   if (peer) {
-    communicator_ = announced(std::move(peer));
+    communicator_ = announced(std::move(peer), nvtx_collectives());
     return *communicator_;
   }
   if (!cpu && f.exchange.communicator != "staged") {
@@ -193,13 +192,15 @@ dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& 
     dist::compare_identities(*channel_, {{"NCCL", dist::nccl_version()}}, host_id_);
     communicator_ =
         announced(f.exchange.nccl_blocks > 0 ? dist::make_nccl(world(), *channel_, {.most_ctas = static_cast<int>(f.exchange.nccl_blocks)})
-                                             : dist::make_nccl(world(), *channel_));
+                                             : dist::make_nccl(world(), *channel_),
+                  nvtx_collectives());
     return *communicator_;
   }
 #else
   if (!cpu) throw MachineError("this build cannot exchange gradients between GPUs; --trainer reference trains on several ranks");
 #endif
   communicator_ = dist::make_staged(*channel_);
+  if (cpu && on_cpu != nullptr) communicator_ = announced(std::move(communicator_), *on_cpu);
   return *communicator_;
 }
 

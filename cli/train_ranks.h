@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/announced_communicator.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "gpt2/distributed/communicator.h"
@@ -52,8 +53,9 @@ class RankSession {
   bool is_first() const { return world().rank == 0; }
   // Throws stepscope::InputError, the same on every rank.
   void compare(const gpt2::distributed::Identity& identity);
-  // After compare(): which GPU, and how gradients travel. `trainer` as settled.
-  gpt2::distributed::Communicator& connect(const RankFlags& flags, const std::string& trainer);
+  // After compare(): which GPU, and how gradients travel. `trainer` as settled. `on_cpu` hears the collectives of the reference trainer as long as
+  // any are enqueued, and may be null; those of a GPU trainer are in NVTX ranges.
+  gpt2::distributed::Communicator& connect(const RankFlags& flags, const std::string& trainer, CollectiveListener* on_cpu = nullptr);
 
   // Once the run is complete and the trainer gone, on every rank: lets go of the communicator.
   void leave() { communicator_.reset(); }

@@ -124,13 +124,13 @@ class ReferenceTrainer final : public Trainer {
     own[static_cast<std::ptrdiff_t>(mine.size())] = model_.gradient_norm();
     {
       const OpRange range(Pass::communication, kNoLayer, Op::norm_gather);
-      c.enqueue({distributed::CollectiveKind::all_gather, distributed::Element::fp64, static_cast<int64_t>(all.size()), 0}, all.data(),
+      c.enqueue({distributed::CollectiveKind::all_gather, distributed::Element::fp64, static_cast<int64_t>(all.size()), -1}, all.data(),
                 nullptr);
     }
     const std::span<float> gradients = model_.gradients();
     {
       const OpRange range(Pass::communication, kNoLayer, Op::reduce_gradients);
-      c.enqueue({distributed::CollectiveKind::all_reduce, distributed::Element::fp32, static_cast<int64_t>(gradients.size()), 1},
+      c.enqueue({distributed::CollectiveKind::all_reduce, distributed::Element::fp32, static_cast<int64_t>(gradients.size()), 0},
                 gradients.data(), nullptr);
     }
     for (size_t i = all.size(); i-- > 0;)

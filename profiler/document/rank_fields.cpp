@@ -43,7 +43,8 @@ const std::vector<Field<WorldSection>>& fields_of() {
        &W::of_link_ceiling_pct},
       {"slowest_rank", "", "formula", "the rank that others waited for longest; absent: no skew above the uncertainty of the clocks",
        &W::slowest_rank},
-      {"slowest_why", "", "formula", "clock, power, host, data, or the op that took longer there", &W::slowest_why},
+      {"slowest_why", "", "formula",
+       "at the collective at which it was latest: clock, power, host, data, work, or the op that took longer there", &W::slowest_why},
       {"slowest_late_ns", "ns", "formula", "how late it came to the collective at which it was latest, in the step shown",
        &W::slowest_late_ns},
   };
@@ -131,8 +132,8 @@ const std::vector<Field<CollectiveRow>>& fields_of() {
        collective_column("last", Format::count)},
       {"late_ns", "ns", "activity", "how long after the last but one", &C::late_ns, collective_column("late")},
       {"late_because", "", "formula",
-       "op in which that rank spent more time than the others since the collective before, host: nothing ran on it", &C::late_because,
-       collective_column("because", Format::word, 8)},
+       "op in which that rank spent more time than the others since the collective before, work: that of no op, host: nothing ran on it",
+       &C::late_because, collective_column("because", Format::word, 8)},
   };
   return list;
 }

@@ -75,7 +75,8 @@ std::string reason(const std::vector<RankStep>& ranks, size_t rank, std::optiona
     idle_excess += std::max(0.0, begin(rank) - others(ranks.size(), rank, begin));
   }
   if (op.ns <= 0 && idle_excess <= 0) return "";
-  return op.ns >= idle_excess ? op.op : "host";
+  if (op.ns < idle_excess) return "host";
+  return op.op.empty() ? "work" : op.op;
 }
 
 }  // namespace
@@ -102,24 +103,27 @@ std::vector<Arrival> arrivals_of(const std::vector<RankStep>& ranks, std::option
 
 std::optional<Slowest> slowest_of(const std::vector<RankStep>& ranks, const std::vector<RankExposure>& exposures,
                                   const std::vector<Arrival>& arrivals, const std::vector<RankCondition>& conditions) {
-  std::vector<double> sum(ranks.size(), 0.0), most(ranks.size(), 0.0);
+  std::vector<double> sum(ranks.size(), 0.0);
+  std::vector<const Arrival*> latest(ranks.size(), nullptr);
   for (const Arrival& a : arrivals)
     if (a.last) {
       sum[*a.last] += a.late_ns;
-      most[*a.last] = std::max(most[*a.last], a.late_ns);
+      const Arrival*& most = latest[*a.last];
+      if (most == nullptr || a.late_ns > most->late_ns) most = &a;
     }
   const auto at = std::max_element(sum.begin(), sum.end());
   if (at == sum.end() || !(*at > 0)) return std::nullopt;
   Slowest s;
   s.rank = static_cast<size_t>(at - sum.begin());
-  s.late_ns = most[s.rank];
+  s.late_ns = latest[s.rank]->late_ns;
+  // The reason is that of the collective at which it was latest, so that no row tells another. Clocks and gaps say more about it.
+  const std::string& because = latest[s.rank]->because;
+  if (because.empty()) return s;
 
   const auto excess = [&](auto value_of) { return value_of(s.rank) - others(ranks.size(), s.rank, value_of); };
-  const double work = excess([&](size_t r) { return exposures[r].work_ns; });
   const double idle = excess([&](size_t r) { return exposures[r].idle_ns; });
   const double begin = excess([&](size_t r) { return static_cast<double>(ranks[r].window.begin_ns) + ranks[r].offset_ns; });
-  if (work <= 0 && idle <= 0 && begin <= 0) return s;
-  if (work >= std::max(idle, begin)) {
+  if (because != "host") {
     const RankCondition& own = conditions[s.rank];
     const bool clocks_known =
         std::all_of(conditions.begin(), conditions.end(), [](const RankCondition& c) { return c.sm_clock_mhz.has_value(); });
@@ -128,8 +132,7 @@ std::optional<Slowest> slowest_of(const std::vector<RankStep>& ranks, const std:
       s.why = own.power_capped ? "power" : "clock";
       return s;
     }
-    if (const Excess op = excess_of_ops(ranks, s.rank, kFirst, std::numeric_limits<double>::infinity()); op.ns > 0)
-      s.why = op.op.empty() ? "work" : "op " + op.op;
+    s.why = because == "work" ? because : "op " + because;
     return s;
   }
   s.why = "host";

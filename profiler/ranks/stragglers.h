@@ -14,7 +14,7 @@ namespace profiler {
 struct Arrival {               // at one collective
   std::optional<size_t> last;  // position in `ranks`; absent: the skew is not above the uncertainty of the clocks
   double late_ns = 0;          // behind the last but one
-  std::string because;         // op that took longer on it than on the others (median), "host": it was idle; "" = not known
+  std::string because;  // op that took longer on it than on the others (median), "work": of no op, "host": it was idle; "" = not known
 };
 // `uncertainty_ns` absent: nobody is late. Two ranks or more with equally many collectives.
 std::vector<Arrival> arrivals_of(const std::vector<RankStep>& ranks, std::optional<double> uncertainty_ns);
@@ -28,7 +28,7 @@ struct RankCondition {
 struct Slowest {
   size_t rank = 0;
   double late_ns = 0;  // at the collective at which it was latest
-  std::string why;     // "power", "clock", "op NAME", "host", "data"; "" = not known
+  std::string why;     // of that collective: "power", "clock", "op NAME", "work", "host", "data"; "" = not known
 };
 // The rank that was late for longest over all collectives; nullopt: none was.
 std::optional<Slowest> slowest_of(const std::vector<RankStep>& ranks, const std::vector<RankExposure>& exposures,

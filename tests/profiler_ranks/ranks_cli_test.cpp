@@ -36,6 +36,13 @@ TEST_F(TwoRanks, become_one_document_with_both_and_with_what_they_exchanged) {
   ASSERT_EQ(d["collectives"].size(), 2u);
   EXPECT_EQ(d["collectives"][0]["op"], "norm_gather");
   EXPECT_EQ(d["collectives"][1]["op"], "reduce_gradients");
+  // And each says what it is: two losses and two norms, and a gradient of every parameter.
+  EXPECT_EQ(d["collectives"][0]["kind"], "all_gather");
+  EXPECT_EQ(d["collectives"][0]["bytes"], 4 * 8);
+  EXPECT_FALSE(d["collectives"][0].contains("bucket"));
+  EXPECT_EQ(d["collectives"][1]["kind"], "all_reduce");
+  EXPECT_EQ(d["collectives"][1]["bytes"], 4 * 495104);
+  EXPECT_EQ(d["collectives"][1]["bucket"], 0);
   EXPECT_EQ(d["world"]["hidden_ns"], 0.0);
   for (const json& r : d["ranks"]) {
     EXPECT_GT(r["exposed_ns"].get<double>(), 0);

@@ -61,7 +61,7 @@ TEST(Slowest, ARankThatBegunLateIsWaitingForItsHostUntilTheGapsOfAllSayThatItLoa
   ranks[0].window = {0, 1000};
   ranks[1].window = {50, 1050};
   std::vector<RankExposure> exposures(2);
-  const std::vector<Arrival> arrivals = {{1, 50, ""}};
+  const std::vector<Arrival> arrivals = {{1, 50, "host"}};
   const auto why = [&](std::optional<double> gap_of_0, double idle_of_1) {
     exposures[1].idle_ns = idle_of_1;
     return slowest_of(ranks, exposures, arrivals, {{1500, false, gap_of_0}, {1500, false, 1e6}}).value().why;
@@ -70,6 +70,21 @@ TEST(Slowest, ARankThatBegunLateIsWaitingForItsHostUntilTheGapsOfAllSayThatItLoa
   EXPECT_EQ(why(1e6, 0), "host") << "its gaps are as long as those of the other";
   EXPECT_EQ(why(std::nullopt, 0), "host") << "nobody knows the gaps of rank 0";
   EXPECT_EQ(why(9e5, 50), "host") << "it idled within the step for as long as it began late";
+}
+
+// One step is explained once: as the row of the collective says it, not by what the rank did before and after.
+TEST(Slowest, IsExplainedByTheCollectiveAtWhichItWasLatest) {
+  std::vector<RankStep> ranks(2);
+  ranks[0].window = ranks[1].window = {0, 1000};
+  std::vector<RankExposure> exposures(2);
+  exposures[1].idle_ns = 500;
+  const auto why = [&](const std::vector<Arrival>& arrivals) {
+    return slowest_of(ranks, exposures, arrivals, {{1500, false, {}}, {1500, false, {}}}).value().why;
+  };
+  EXPECT_EQ(why({{1, 20, "host"}, {1, 70, "proj"}, {1, 60, "host"}}), "op proj");
+  EXPECT_EQ(why({{1, 20, "proj"}, {1, 70, "host"}}), "host");
+  EXPECT_EQ(why({{1, 20, "proj"}, {1, 70, "work"}}), "work");
+  EXPECT_EQ(why({{1, 20, "proj"}, {1, 70, ""}}), "");
 }
 
 }  // namespace
