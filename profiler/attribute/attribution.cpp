@@ -73,10 +73,10 @@ void set_times(Attribution& a, const TracedStep& t, bool steps_differ) {
   const double error_of_medians = a.conservation_error_ns;
   fill(false);
   if (conserved()) {
-    add_missing(
-        a.missing, "traced_steps_vary", 1,
-        fmt::format("medians miss the step by {:+.2f}%; the step shown took {:.3f} ms, the median of {} is {:.3f} ms",
-                    error_of_medians / t.median_window_ns * 100, a.timeline.window_ns * 1e-6, t.traced_steps, t.median_window_ns * 1e-6));
+    add_missing(a.missing, "traced_steps_vary", 1,
+                fmt::format("medians over {} steps add up to {:.2f}% {} than the median step, {:.3f} ms; the step shown took {:.3f} ms",
+                            t.traced_steps, std::abs(error_of_medians / t.median_window_ns * 100), error_of_medians < 0 ? "less" : "more",
+                            t.median_window_ns * 1e-6, a.timeline.window_ns * 1e-6));
     return;
   }
   add_missing(a.missing, "pass_sum_mismatch", 1,
