@@ -190,7 +190,11 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
                                                            : "there is no experiment");
     return;
   }
-  for (const Experiment& e : experiments_to_run) check_arguments(e);
+  std::set<std::string> names;
+  for (const Experiment& e : experiments_to_run) {
+    if (!names.insert(e.name).second) throw InputError(fmt::format("{}: given twice, and an experiment has one folder of results", e.name));
+    check_arguments(e);
+  }
   results_folder(f.out, root);  // made for experiments that can run, not for a name that is none
   const bool planted = f.measure.plant_pct > 0 || !f.measure.plant_gpu.empty();
   exit_code = experiments::run_campaign(session, experiments_to_run, {folder, studies(root), planted, f.changed, f.go_on, f.json});

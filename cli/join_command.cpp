@@ -36,6 +36,7 @@ void check_run(const profiler::RunInfo& run, const std::string& file, const std:
            fmt::format("one of {}, as the recordings are", of_first->size));
   if (run.rank != 0) refuse(fmt::format("written by rank {}", run.rank), "rank 0's");
   const auto steps = static_cast<int64_t>(run.steps.size());
+  if (f.timed_steps == 0) refuse(fmt::format("a run of {} steps, of which none is said to be timed", steps), "--timed-steps N with it");
   if (f.first_timed_step > steps || f.timed_steps > steps - f.first_timed_step)
     throw stepscope::InputError(
         fmt::format("--first-timed-step {} and --timed-steps {}: {} has {} steps", f.first_timed_step, f.timed_steps, file, steps));
@@ -74,7 +75,8 @@ void add_join_command(Command& app, const CommandLine& line, int& exit_code) {
   auto f = std::make_shared<JoinFlags>();
   Command* c = app.add_subcommand("join", "Make one profile document of the recordings of several ranks");
   c->add_option("recordings", f->recordings, "the recording of each rank (profile --gpus N --keep-recording FILE)")->required();
-  c->add_flag("--partial", f->partial, "accept that recordings of some ranks are missing; nothing is said about who waited for whom");
+  c->add_flag("--partial", f->partial,
+              "accept that recordings of some ranks are missing; nothing is said about who waited for whom, and the exit code is 1");
   Argument* run_json =
       c->add_option("--run-json", f->run_json, "read the model, the step times and the floors of ops from this file of rank 0's trainer");
   c->add_option("--first-timed-step", f->first_timed_step, "0-based position of the first timed step in it")

@@ -13,6 +13,7 @@
 
 #include "base/errors.h"
 #include "base/statistics.h"
+#include "cli/catch_interrupt.h"
 #include "cli/training_log.h"
 
 namespace cli {
@@ -26,6 +27,7 @@ struct Outcome {
   double first_loss = 0;
   int64_t steps = 0;
   std::string diverged;  // why
+  bool interrupted = false;
   double judged() const { return val_loss.value_or(final_loss.value_or(HUGE_VAL)); }
 };
 
@@ -50,7 +52,8 @@ Outcome run_one(const TrainerFlags& flags, gpt2::LoopOptions options, const std:
     });
     o.final_loss = stepscope::mean_of_last_tenth(losses);
     if (!r.val_losses.empty()) o.val_loss = r.val_losses.back();
-    if (log) log->end("");
+    o.interrupted = r.interrupted;
+    if (log) log->end(o.interrupted ? fmt::format("interrupted after step {}", losses.size()) : "");
   } catch (const gpt2::TrainingDiverged& e) {
     o.diverged = e.what();
     if (log) log->end(e.what());
@@ -102,7 +105,7 @@ void print_table(const std::vector<Outcome>& outcomes, const Outcome& best) {
 
 }  // namespace
 
-void sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& options, const RateSweepOptions& sweep) {
+bool sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& options, const RateSweepOptions& sweep) {
   std::set<float> seen;
   for (const std::string& rate : sweep.rates)
     if (!seen.insert(std::strtof(rate.c_str(), nullptr)).second)
@@ -115,17 +118,27 @@ void sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& op
   if (const std::string misfit = options.learning_rate.misfit(options.steps); !misfit.empty())
     fmt::print(stderr, "stepscope: {}\n", misfit);
   std::vector<Outcome> outcomes;
+  const CatchInterrupt guard;
+  gpt2::LoopOptions stoppable = options;
+  stoppable.stop = &CatchInterrupt::interrupted();
   for (const std::string& rate : sweep.rates) {
-    outcomes.push_back(run_one(flags, options, rate, sweep.log.empty() ? "" : log_of(sweep.log, rate)));
+    outcomes.push_back(run_one(flags, stoppable, rate, sweep.log.empty() ? "" : log_of(sweep.log, rate)));
     const Outcome& o = outcomes.back();
+    if (o.interrupted) {
+      fmt::print(stderr, "stepscope: interrupted after step {} with the rate {}; no rate is chosen\n", o.steps, rate);
+      return false;
+    }
     if (!sweep.quiet && !sweep.json)
       fmt::print(stderr, "rate {}: {}\n", rate, o.final_loss ? fmt::format("loss {:.6f}", *o.final_loss) : "diverged: " + o.diverged);
   }
   const auto best =
       std::min_element(outcomes.begin(), outcomes.end(), [](const Outcome& a, const Outcome& b) { return a.judged() < b.judged(); });
   if (!best->final_loss) throw std::runtime_error(fmt::format("every rate diverged; the first: {}", outcomes.front().diverged));
-  if (sweep.json) return print_json(outcomes, *best);
-  print_table(outcomes, *best);
+  if (sweep.json)
+    print_json(outcomes, *best);
+  else
+    print_table(outcomes, *best);
+  return true;
 }
 
 }  // namespace cli

@@ -16,7 +16,7 @@ struct RateSweepOptions {
 
 // `flags` settled, `options` as for one run; the rate in it is replaced. A run whose loss stops being finite counts as diverged and the
 // next one starts. Throws stepscope::InputError for rates that are too few or given twice and for what a run refuses, and
-// std::runtime_error when every rate diverged (exit 1).
-void sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& options, const RateSweepOptions& sweep);
+// std::runtime_error when every rate diverged (exit 1). ctrl-C ends the run under way after its step and chooses no rate: false.
+bool sweep_learning_rates(const TrainerFlags& flags, const gpt2::LoopOptions& options, const RateSweepOptions& sweep);
 
 }  // namespace cli

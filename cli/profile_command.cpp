@@ -338,7 +338,12 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
   stepscope::NamedFiles inputs{{"--link-ceilings", f.links}, {"--model", f.trainer.model}};
   for (const std::string& shard : f.trainer.data) inputs.emplace_back("--data", shard);
   for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
-  check_report_outputs(f.report, inputs, {{"--out", f.out}, {"--keep-recording", f.keep_recording}, {"--raw-trace", f.raw_trace}});
+  stepscope::NamedFiles outputs{{"--out", f.out}, {"--keep-recording", f.keep_recording}, {"--raw-trace", f.raw_trace}};
+  for (int64_t rank = 0; rank < f.gpus && f.gpus > 1; ++rank) {
+    if (!f.keep_recording.empty()) outputs.emplace_back("--keep-recording of a rank", profiler::file_of_rank(f.keep_recording, rank));
+    if (!f.raw_trace.empty()) outputs.emplace_back("--raw-trace of a rank", profiler::file_of_rank(f.raw_trace, rank));
+  }
+  check_report_outputs(f.report, inputs, std::move(outputs));
   const TemporaryFolder folder;
   const profiler::ProfileDocument document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);
   stepscope::write_output(f.out, profiler::to_json(document));

@@ -312,7 +312,10 @@ void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
   stepscope::NamedFiles inputs{{"--model", f.trainer.model}, {"--tokenizer", f.tokenizer}, {"--eval", f.eval_set}};
   for (const std::string& shard : f.trainer.data) inputs.emplace_back("--data", shard);
   for (const std::string& shard : f.trainer.val_data) inputs.emplace_back("--val-data", shard);
-  stepscope::check_files_differ(inputs, {{"--log", f.log}, {"--run-json", f.run_json}});
+  stepscope::NamedFiles outputs{{"--log", f.log}, {"--run-json", f.run_json}};
+  for (int64_t rank = 1; rank < f.ranks.gpus && !f.run_json.empty(); ++rank)
+    outputs.emplace_back("--run-json of a rank", gpt2::rank_file(f.run_json, static_cast<int>(rank)));
+  stepscope::check_files_differ(inputs, outputs);
   if (f.val_data->count() > 0 && f.val_every == 0) throw stepscope::InputError("--val-data: expected --val-every N with it");
   if (f.ranks.total_batch > 0 && f.accumulation->count() > 0)
     throw stepscope::InputError("--accumulation: --total-batch sets it; leave one of the two out");
@@ -322,7 +325,9 @@ void run(const TrainFlags& f, const CommandLine& line, int& exit_code) {
     if (f.ranks.gpus > 1 || f.ranks.world > 1)
       throw stepscope::InputError("--sweep-learning-rates: its runs use one GPU each; expected no --gpus");
     if (const auto notice = settle(settled)) fmt::print(stderr, "stepscope: {}\n", *notice);
-    return sweep_learning_rates(settled, all_loop_options(f, settled, line), {f.sweep_rates, f.log, f.json, f.quiet});
+    if (!sweep_learning_rates(settled, all_loop_options(f, settled, line), {f.sweep_rates, f.log, f.json, f.quiet}))
+      exit_code = kInterrupted;
+    return;
   }
   if (f.ranks.gpus > 1) settle(settled);
   if (const auto code = launch_ranks(f.ranks, settled.trainer, line)) {

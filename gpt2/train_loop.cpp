@@ -133,6 +133,10 @@ Surroundings open_surroundings(const TrainerOptions& t, const LoopOptions& o) {
   return s;
 }
 
+// The same batch every step is other data than all of them.
+constexpr uint64_t kOverfit = 0x6f766572666974;
+uint64_t fingerprint_of(const TokenSource& data, const LoopOptions& o) { return data.fingerprint() ^ (o.overfit ? kOverfit : 0); }
+
 // The newest checkpoint that loads, once it is known to be of this run; nullopt where there is none yet. Damaged ones are
 // passed over and named to `note`; a folder that holds nothing else, or the checkpoint of another run, is an error.
 std::optional<CheckpointStore::Loaded> checkpoint_to_resume(const Surroundings& around, const TrainerOptions& t, std::string_view trainer,
@@ -162,7 +166,10 @@ std::optional<CheckpointStore::Loaded> checkpoint_to_resume(const Surroundings& 
   must_match("--batch-size", s.batch_size, t.batch_size);
   must_match("--seq-len", s.seq_len, t.seq_len);
   must_match(ranks_of(o) == 1 ? "--accumulation" : "ranks x --accumulation", s.accumulation, o.accumulation * ranks_of(o));
-  if (s.data_fingerprint != around.data->fingerprint()) {
+  if (s.data_fingerprint != fingerprint_of(*around.data, o)) {
+    if ((s.data_fingerprint ^ kOverfit) == fingerprint_of(*around.data, o))
+      throw InputError(
+          fmt::format("--resume: {} was trained {} --overfit, expected the batches of this run", where, o.overfit ? "without" : "with"));
     throw InputError(fmt::format("--resume: {} was trained on other data, seed or order than {}", where, around.data->describe()));
   }
   return found;
@@ -427,7 +434,7 @@ class Run {
     s.schedule_total = o_.learning_rate.total;
     s.seed = o_.seed;
     s.data = around_.data->position();
-    s.data_fingerprint = around_.data->fingerprint();
+    s.data_fingerprint = fingerprint_of(*around_.data, o_);
     s.batch_size = t.batch_size;
     s.seq_len = t.seq_len;
     s.accumulation = o_.accumulation * ranks_of(o_);

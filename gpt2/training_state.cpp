@@ -231,6 +231,7 @@ CheckpointStore::CheckpointStore(fs::path folder, int64_t keep) : folder_(std::m
 }
 
 namespace {
+const std::set<std::string> kFiles{"model.bin", "state.bin"};  // of a checkpoint
 fs::path step_folder(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{:08d}", step); }
 }  // namespace
 
@@ -283,9 +284,23 @@ void CheckpointStore::save(const ModelConfig& config, std::span<const float> par
   std::vector<int64_t> others = steps();
   std::erase(others, state.step);
   damaged_.erase(state.step);
+  std::erase_if(others, [&](int64_t step) { return is_foreign(step); });
   std::stable_partition(others.begin(), others.end(), [&](int64_t step) { return damaged_.contains(step); });
   const size_t keep_others = static_cast<size_t>(keep_ - 1);
   for (size_t i = 0; i + keep_others < others.size(); ++i) retire(path_of(others[i]));
+}
+
+bool CheckpointStore::is_foreign(int64_t step) const {
+  std::set<std::string> names;
+  std::error_code ec;
+  for (const auto& entry : fs::directory_iterator(path_of(step), ec)) names.insert(entry.path().filename().string());
+  if (names.empty() || !std::includes(kFiles.begin(), kFiles.end(), names.begin(), names.end())) return true;
+  if (!damaged_.contains(step)) return false;
+  try {
+    return load_training_state(path_of(step) / "state.bin").step != step;
+  } catch (const stepscope::InputError&) {
+    return false;
+  }
 }
 
 CheckpointStore::Loaded CheckpointStore::load(int64_t step) const { return load_checkpoint_of_step(folder_, step); }

@@ -54,7 +54,8 @@ class CheckpointStore {
 
   // Writes step state.step (state.model_checksum is filled in here) and then removes the oldest beyond
   // `keep`, first of all those that did not load when this store looked for the newest; the one just written
-  // always stays, even when an abandoned run left higher numbers.
+  // always stays, even when an abandoned run left higher numbers. A folder of such a name that holds anything else, or a checkpoint of another
+  // step, was not written here: it is neither counted nor removed.
   void save(const ModelConfig& config, std::span<const float> parameters, TrainingState state);
 
   struct Loaded {
@@ -72,6 +73,7 @@ class CheckpointStore {
  private:
   void remove_leftovers() const;
   void retire(const std::filesystem::path& checkpoint) const;
+  bool is_foreign(int64_t step) const;
   std::filesystem::path folder_;
   int64_t keep_;
   mutable std::set<int64_t> damaged_;  // steps that newest_that_loads() passed over

@@ -147,10 +147,17 @@ View view_of(const ProfileDiff& d, const DiffText& o) {
   return kernel_view(d, o.top);
 }
 
-std::string difference_words(const ProfileDiff& d) {
+std::string as_it_is(const std::string& text) { return text; }
+// Names of metrics are left as they are: an underscore within a word means nothing to Markdown.
+std::string in_markdown(const std::string& text) {
+  return text.find_first_of("|`<*\\\r\n") == text.npos ? text : stepscope::markdown_escaped(text);
+}
+
+std::string difference_words(const ProfileDiff& d, std::string (*written)(const std::string&) = as_it_is) {
   std::string text;
   for (const RunDifference& r : d.runs)
-    text += fmt::format("{}{} {} -> {}", text.empty() ? "" : "; ", r.what, r.a.empty() ? "none" : r.a, r.b.empty() ? "none" : r.b);
+    text += fmt::format("{}{} {} -> {}", text.empty() ? "" : "; ", r.what, r.a.empty() ? "none" : written(r.a),
+                        r.b.empty() ? "none" : written(r.b));
   return text;
 }
 
@@ -222,13 +229,13 @@ std::string diff_table(const ProfileDiff& d, const DiffText& o) {
 }
 
 std::string diff_markdown(const ProfileDiff& d, const DiffText& o) {
-  std::string out = fmt::format("### {} → {}\n\n", o.a_name, o.b_name);
+  std::string out = fmt::format("### {} → {}\n\n", in_markdown(o.a_name), in_markdown(o.b_name));
   if (d.step) out += "**" + step_words(*d.step) + "**\n\n";
   for (const StateChange& s : d.states) out += "- " + state_words(s) + "\n";
   if (d.ranks) out += "- " + rank_words(*d.ranks) + "\n";
   if (!d.states.empty() || d.ranks) out += "\n";
   out += caution(d) + "\n\n";
-  if (!d.runs.empty()) out += "Not the same: " + difference_words(d) + "\n\n";
+  if (!d.runs.empty()) out += "Not the same: " + difference_words(d, in_markdown) + "\n\n";
   if (!d.passes.empty()) out += markdown_text(group_view(d, d.passes, "pass", d.passes.size(), true)) + "\n";
   if (o.by != DiffBy::pass) out += markdown_text(view_of(d, o));
   return out;

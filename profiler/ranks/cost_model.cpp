@@ -194,6 +194,9 @@ StepParts step_parts(const ProfileDocument& d) {
   const auto &layers = d.run.layers, &channels = d.run.channels;
   if (d.passes.empty() || !d.totals.time_ns || !layers || !channels || !d.run.parameters || !d.run.tokens_per_step)
     throw InputError("the profile has no passes of a GPT-2 trainer; expected one that `stepscope profile` made of a trainer");
+  if (d.layers.empty() || d.ops.empty())
+    throw InputError(
+        "the profile has no rows of layers or ops, of which a prediction is made; expected a whole one, as `stepscope profile` writes it");
   StepParts p;
   double forward = 0, backward = 0, optimizer = 0;
   for (const PassRow& pass : d.passes) {

@@ -202,7 +202,9 @@ Joined compare(std::vector<Rank>& ranks, const std::vector<RankRow>& rows, Profi
   for (size_t r = 0; r < ranks.size(); ++r) ranks[r].step.offset_ns = joined.clocks.ranks[r].offset_ns;
   if (!joined.clocks.uncertainty_ns)
     add_missing(d, {"clocks_not_aligned", 1,
-                    joined.clocks.contradictory ? "the collectives of this step contradict each other" : "the step has no collective"});
+                    joined.clocks.contradictory ? "the collectives of this step contradict each other"
+                    : ranks.size() == 1         ? "the recording of one rank tells nothing of the others' clocks"
+                                                : "the step has no collective"});
   std::vector<RankStep> steps;
   for (const Rank& r : ranks) steps.push_back(r.step);
   joined.exposures = exposure_of(steps);
@@ -230,8 +232,12 @@ void fill_rank_rows(ProfileDocument& d, const std::vector<Rank>& ranks, const Jo
     if (joined.skew_known()) {
       row.exposed_wait_ns = 0;
       for (const CollectiveShare& c : e.collectives) *row.exposed_wait_ns += c.wait.exposed_ns;
-      row.late_ns = 0;
-      row.last_arrivals = 0;
+      // Where no skew is above the uncertainty of the clocks, nobody is known to be late, nor to be in time.
+      const auto known = [](const Arrival& a) { return a.last.has_value(); };
+      if (std::any_of(joined.arrivals.begin(), joined.arrivals.end(), known)) {
+        row.late_ns = 0;
+        row.last_arrivals = 0;
+      }
       for (const Arrival& a : joined.arrivals)
         if (a.last == r) {
           *row.late_ns += a.late_ns;

@@ -276,6 +276,12 @@ TEST_F(ExperimentCli, refuses_two_changes_and_what_the_trainer_refuses) {
                              HasSubstr("the CPU reference has no variants")));  // a build without CUDA knows no other trainer's
 }
 
+TEST_F(ExperimentCli, an_experiment_that_is_named_twice_would_write_its_folder_twice) {
+  const Outcome twice = run("run cpu-sixteen-micro-batches cpu-sixteen-micro-batches");
+  EXPECT_EQ(twice.exit_code, 2) << twice.err;
+  EXPECT_THAT(twice.err, HasSubstr("cpu-sixteen-micro-batches: given twice"));
+}
+
 TEST_F(ExperimentCli, keeps_what_was_measured_on_ctrl_c_and_exits_4) {
   const fs::path verdict = root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json";
   // Two gates (one where both arms are alike to it), then the arms of a first pair, of a second, and one of a third: so at least one

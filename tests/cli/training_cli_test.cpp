@@ -316,6 +316,18 @@ TEST_F(LogReport, a_run_that_is_interrupted_saves_where_it_is_and_goes_on_there)
   }
 }
 
+TEST_F(LogReport, a_sweep_that_is_interrupted_ends_its_log_and_chooses_no_rate) {
+  const std::string log = file("s-1e-4.jsonl");
+  const Outcome o = stepscope(
+      "train --trainer reference --model tiny -b 1 -t 8 --steps 1000000 --sweep-learning-rates 1e-4,1e-3 --log " + file("s.jsonl"),
+      "run() { OMP_NUM_THREADS=1 env --default-signal=INT \"$@\" & while [ $(wc -l <" + log +
+          ") -lt 9 ]; do sleep 0.02; done; kill -INT $!; wait $!; }; touch " + log + "; run");
+  EXPECT_EQ(o.exit_code, 130) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("with the rate 1e-4; no rate is chosen"));
+  EXPECT_THAT(slurp(log), HasSubstr("\"stopped\":\"interrupted after step "));
+  EXPECT_FALSE(fs::exists(file("s-1e-3.jsonl")));
+}
+
 TEST_F(LogReport, a_signal_that_is_ignored_stays_ignored) {
   const std::string out = file("out");
   const Outcome o = stepscope("train --trainer reference --model tiny -b 1 -t 8 --steps 60 --run-json " + file("r.json"),

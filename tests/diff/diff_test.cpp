@@ -389,6 +389,15 @@ TEST(Diff, TablesFitTheTerminalWhateverTheNames) {
   }
 }
 
+TEST(Diff, NamesInMarkdownCannotEndTheirSentence) {
+  ProfileDocument a = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  ProfileDocument b = a;
+  b.environment.gpu = "GPU|<b>`x`";
+  const std::string text = diff_markdown(diff_profiles(a, b), {"a|b", "<i>"});
+  EXPECT_THAT(text, HasSubstr("GPU\\|&lt;b>\\`x\\`"));
+  EXPECT_THAT(text, testing::StartsWith("### a\\|b → &lt;i>\n"));
+}
+
 TEST(Diff, TheRowsBelowTopAreOneRowWithTheirTime) {
   const ProfileDocument a = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   const ProfileDiff d = diff_profiles(a, a);

@@ -209,6 +209,25 @@ TEST(CheckpointStore, FilesOfOthersInTheFolderAreLeftAlone) {
   EXPECT_EQ(names_in(folder.path()).size(), 4u);
 }
 
+TEST(CheckpointStore, FoldersOfOthersThatAreNamedLikeACheckpointAreLeftAloneAndNotCounted) {
+  TemporaryFolder folder;
+  {
+    CheckpointStore store(folder.path(), 2);
+    for (int64_t step : {10, 20}) save_step(store, step);
+  }
+  std::filesystem::create_directory(folder / "step-99999999");
+  write_bytes(folder / "step-99999999" / "notes.txt", {});
+  std::filesystem::create_directory(folder / "step-00000005");                // empty, and older than all
+  std::filesystem::copy(folder / "step-00000020", folder / "step-00000040");  // kept under another name
+  std::filesystem::copy(folder / "step-00000020", folder / "step-00000001");
+  write_bytes(folder / "step-00000001" / "why.txt", {});
+  CheckpointStore store(folder.path(), 2);
+  ASSERT_EQ(store.newest_that_loads()->state.step, 20);
+  for (int64_t step : {30, 50}) save_step(store, step);
+  EXPECT_THAT(store.steps(), ElementsAre(1, 5, 30, 40, 50, 99999999));
+  EXPECT_TRUE(std::filesystem::exists(folder / "step-99999999" / "notes.txt"));
+}
+
 // ---- Killed while it saves: at every operation on a file, right before it and, of a write, in its middle.
 
 // Counts operations down and ends the process at the last of them.

@@ -346,6 +346,14 @@ TEST_F(FinishedRun, ACheckpointOfAnotherTrainerIsRefused) {
   EXPECT_EQ(resume().steps.size(), 4u);
 }
 
+TEST_F(FinishedRun, TheSameBatchEveryStepIsOtherData) {
+  options.steps = 8;
+  options.overfit = true;
+  EXPECT_INPUT_ERROR(resume(), "was trained without --overfit");
+  options.overfit = false;
+  EXPECT_EQ(resume().steps.size(), 4u);
+}
+
 TEST(TrainLoop, ALossThatIsNotFiniteStopsTheRunAndNamesTheStep) {
   TemporaryFolder folder;
   ToyTrainer trainer(toy_options());

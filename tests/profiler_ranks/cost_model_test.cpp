@@ -329,6 +329,13 @@ TEST(CostModel, PartsOfAProfileSumToItsUntracedStep) {
   several.ranks.emplace_back();
   EXPECT_THROW(step_parts(several), stepscope::InputError);
   EXPECT_THROW(step_parts(ProfileDocument{}), stepscope::InputError);
+  // Without its layers the whole backward pass would be the embedding's, which every rank does for all rows.
+  ProfileDocument reduced = document();
+  reduced.layers.clear();
+  EXPECT_THROW(step_parts(reduced), stepscope::InputError);
+  reduced = document();
+  reduced.ops.clear();
+  EXPECT_THROW(step_parts(reduced), stepscope::InputError);
 }
 
 TEST(CostModel, TracedPassesThatAreLongerThanTheUntracedStepAreMadeAsLong) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -65,6 +66,18 @@ TEST_F(TwoRanks, have_a_process_each_in_the_trace_and_a_row_each_in_the_table) {
   EXPECT_THAT(outcome_.out, HasSubstr("2 ranks on one host"));
   const Outcome again = stepscope("report " + file("p.json"));
   EXPECT_EQ(again.out, outcome_.out);
+}
+
+TEST_F(TwoRanks, files_that_are_named_by_the_rank_are_no_other_file) {
+  std::ofstream(folder_ / "tokens.rank1.json") << "mine";
+  for (const std::string& line : {"train --gpus 2 --run-json " + file("tokens.json") + " --data " + file("tokens.rank1.json"),
+                                  "train --gpus 2 --run-json " + file("x.json") + " --log " + file("x.rank1.json"),
+                                  "profile --gpus 2 --keep-recording " + file("k.json") + " --out " + file("k.rank0.json")}) {
+    const Outcome o = stepscope(line + " --trainer reference --model tiny --steps 3");
+    EXPECT_EQ(o.exit_code, 2) << line;
+    EXPECT_THAT(o.err, HasSubstr("expected a file for each")) << line;
+  }
+  EXPECT_EQ(slurp(folder_ / "tokens.rank1.json"), "mine");
 }
 
 TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_missing) {

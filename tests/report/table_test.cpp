@@ -100,6 +100,10 @@ TEST(Table, EveryViewWorksOnADocumentOfKernelsAlone) {
   EXPECT_NE(table_text(d, {TableBy::op, 12, 80, false}).find("No ops:"), std::string::npos);
   EXPECT_NE(table_text(d, {TableBy::layer, 12, 80, false}).find("No layers:"), std::string::npos);
   EXPECT_NE(table_text(d, {TableBy::pass, 12, 80, false}).find("No passes:"), std::string::npos);
+  MissingRow reduced;
+  reduced.name = "record_reduced";
+  d.missing.push_back(reduced);
+  EXPECT_NE(table_text(d, {TableBy::layer, 12, 80, false}).find("No layers: this document was cut down"), std::string::npos);
   for (const TableBy by : {TableBy::pass, TableBy::op, TableBy::kernel, TableBy::layer})
     EXPECT_FALSE(table_text({}, {by, 12, 80, false}).empty()) << "an empty document";
 }
