@@ -28,7 +28,7 @@ cat >"$tools/ninja" <<'STUB'
 #!/usr/bin/env bash
 mkdir -p "$2/bin"
 case " $* " in *" stepscope_first "*) name=stepscope-first ;; *) name=stepscope ;; esac
-printf '#!/bin/sh\necho "%s built for %s"\n' "$name" "$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$2/CMakeCache.txt")" >"$2/bin/$name"
+printf '#!/bin/sh\necho "%s built for %s, spins $GOMP_SPINCOUNT"\n' "$name" "$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$2/CMakeCache.txt")" >"$2/bin/$name"
 chmod +x "$2/bin/$name"
 STUB
 printf '#!/bin/sh\nexec cat >/dev/null\n' >"$tools/g++"  # it finds every header
@@ -46,6 +46,8 @@ launch() {
 says() { grep -qF -- "$1" "$folder/said"; }
 
 launch "$folder/a tree" && says "built for $folder/a tree" || complain "a tree with a space in its path does not build"
+says "spins 1000" || complain "threads of a CPU step wait for each other as libgomp likes"
+launch "$folder/a tree" GOMP_SPINCOUNT=7 && says "spins 7" || complain "GOMP_SPINCOUNT of the caller is not kept"
 launch "$folder/a tree" && ! says configuring || complain "the second call configures again"
 
 cp -r "$folder/a tree" "$folder/copy"

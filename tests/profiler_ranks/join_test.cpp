@@ -181,6 +181,10 @@ TEST(Join, ASkewBelowTheUncertaintyOfTheClocksIsNoAnswer) {
   EXPECT_DOUBLE_EQ(d.world.clock_uncertainty_ns.value(), 300'000);
   EXPECT_FALSE(d.collectives[1].last_rank);
   EXPECT_FALSE(d.world.slowest_rank);
+  for (const RankRow& r : d.ranks) {
+    EXPECT_FALSE(r.late_ns) << "not 0: nobody knows it";
+    EXPECT_FALSE(r.last_arrivals);
+  }
 }
 
 TEST(Join, ClocksOfOtherHostsAreBroughtTogetherByTheCollectives) {

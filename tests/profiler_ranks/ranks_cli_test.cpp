@@ -99,6 +99,8 @@ TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_miss
                   std::string("alone.json: a run of 1 rank, expected one of 2, as the recordings are")),
         std::pair(" --first-timed-step 2 --timed-steps 2 --run-json " + file("run.json"),
                   "--first-timed-step 2 and --timed-steps 2: " + file("run.json") + " has 3 steps"),
+        std::pair(" --run-json " + file("run.json"),
+                  std::string("run.json: a run of 3 steps, of which none is said to be timed, expected --timed-steps N with it")),
         std::pair(std::string(" --timed-steps 2"), std::string("--timed-steps requires --run-json"))}) {
     const Outcome refused = stepscope(recordings + flags);
     EXPECT_EQ(refused.exit_code, 2) << flags;
@@ -113,6 +115,9 @@ TEST_F(TwoRanks, can_be_joined_again_from_their_recordings_but_not_with_one_miss
   const Outcome partial = stepscope("join " + file("r.rank1.jsonl") + " --partial --out " + file("one.json"));
   EXPECT_EQ(partial.exit_code, 1) << "a severe row of `missing` is an answer of no";
   EXPECT_THAT(partial.out, HasSubstr("rank_missing"));
+  std::string in_one_line = partial.out;
+  for (size_t at; (at = in_one_line.find("\n  ")) != std::string::npos;) in_one_line.replace(at, 3, " ");
+  EXPECT_THAT(in_one_line, HasSubstr("the recording of one rank tells nothing of the others' clocks"));
 }
 
 // What `profile` asks of ranks on GPUs whose steps it counts.
