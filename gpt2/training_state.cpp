@@ -295,12 +295,15 @@ bool CheckpointStore::is_foreign(int64_t step) const {
   std::error_code ec;
   for (const auto& entry : fs::directory_iterator(path_of(step), ec)) names.insert(entry.path().filename().string());
   if (names.empty() || !std::includes(kFiles.begin(), kFiles.end(), names.begin(), names.end())) return true;
+  if (renamed_.contains(step)) return true;
   if (!damaged_.contains(step)) return false;
   try {
-    return load_training_state(path_of(step) / "state.bin").step != step;
+    if (load_training_state(path_of(step) / "state.bin").step == step) return false;
   } catch (const stepscope::InputError&) {
     return false;
   }
+  renamed_.insert(step);
+  return true;
 }
 
 CheckpointStore::Loaded CheckpointStore::load(int64_t step) const { return load_checkpoint_of_step(folder_, step); }

@@ -77,6 +77,7 @@ class CheckpointStore {
   std::filesystem::path folder_;
   int64_t keep_;
   mutable std::set<int64_t> damaged_;  // steps that newest_that_loads() passed over
+  mutable std::set<int64_t> renamed_;  // those of them whose state is of another step: read once, not at every save
 };
 
 // The steps of the checkpoints in a folder, ascending; likewise without touching it.

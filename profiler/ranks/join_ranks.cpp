@@ -232,9 +232,7 @@ void fill_rank_rows(ProfileDocument& d, const std::vector<Rank>& ranks, const Jo
     if (joined.skew_known()) {
       row.exposed_wait_ns = 0;
       for (const CollectiveShare& c : e.collectives) *row.exposed_wait_ns += c.wait.exposed_ns;
-      // Where no skew is above the uncertainty of the clocks, nobody is known to be late, nor to be in time.
-      const auto known = [](const Arrival& a) { return a.last.has_value(); };
-      if (std::any_of(joined.arrivals.begin(), joined.arrivals.end(), known)) {
+      if (joined.slowest) {  // else no skew is above the uncertainty of the clocks: nobody is known to be late, nor to be in time
         row.late_ns = 0;
         row.last_arrivals = 0;
       }

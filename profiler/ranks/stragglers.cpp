@@ -120,9 +120,6 @@ std::optional<Slowest> slowest_of(const std::vector<RankStep>& ranks, const std:
   const std::string& because = latest[s.rank]->because;
   if (because.empty()) return s;
 
-  const auto excess = [&](auto value_of) { return value_of(s.rank) - others(ranks.size(), s.rank, value_of); };
-  const double idle = excess([&](size_t r) { return exposures[r].idle_ns; });
-  const double begin = excess([&](size_t r) { return static_cast<double>(ranks[r].window.begin_ns) + ranks[r].offset_ns; });
   if (because != "host") {
     const RankCondition& own = conditions[s.rank];
     const bool clocks_known =
@@ -136,6 +133,9 @@ std::optional<Slowest> slowest_of(const std::vector<RankStep>& ranks, const std:
     return s;
   }
   s.why = "host";
+  const auto excess = [&](auto value_of) { return value_of(s.rank) - others(ranks.size(), s.rank, value_of); };
+  const double idle = excess([&](size_t r) { return exposures[r].idle_ns; });
+  const double begin = excess([&](size_t r) { return static_cast<double>(ranks[r].window.begin_ns) + ranks[r].offset_ns; });
   if (begin <= idle) return s;
   const bool gaps_known =
       std::all_of(conditions.begin(), conditions.end(), [](const RankCondition& c) { return c.between_steps_ns.has_value(); });

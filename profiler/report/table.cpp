@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "profiler/document/missing_rows.h"
 #include "profiler/report/cells.h"
 #include "profiler/report/facts.h"
 #include "profiler/report/names.h"
@@ -95,10 +96,6 @@ int64_t sum_launches(const ProfileDocument& d, int64_t Measured::*member) {
   return sum;
 }
 
-bool has_missing(const ProfileDocument& d, std::string_view name) {
-  return std::any_of(d.missing.begin(), d.missing.end(), [&](const MissingRow& m) { return m.name == name; });
-}
-
 // A list that the document does not have is said in words: a header without rows looks like a mistake.
 std::string second_table(const ProfileDocument& d, const TableOptions& o) {
   const auto none = [&](const char* what, const char* why) { return wrapped(fmt::format("No {}: {}.", what, why), o.width, 0) + "\n\n"; };
@@ -112,8 +109,8 @@ std::string second_table(const ProfileDocument& d, const TableOptions& o) {
     case TableBy::op:
       return d.ops.empty() ? none("ops", no_ranges) : table(op_view(d, Output::terminal, o.top));
     case TableBy::layer:
-      return d.layers.empty() ? none("layers", has_missing(d, "record_reduced") ? "this document was cut down to its sums (record_reduced)"
-                                                                                : "no launch of this document belongs to a layer")
+      return d.layers.empty() ? none("layers", is_missing(d, "record_reduced") ? "this document was cut down to its sums (record_reduced)"
+                                                                               : "no launch of this document belongs to a layer")
                               : table(layer_view(d, Output::terminal, o.top));
   }
   return "";

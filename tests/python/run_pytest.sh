@@ -35,9 +35,9 @@ if [[ -n ${STEPSCOPE_TEST_VENV:-} ]]; then
   python=$STEPSCOPE_TEST_VENV/bin/python
 fi
 cd "$source_dir/python"
-# One process asks and tests: to import PyTorch takes 10 s on a busy machine.
 # Inductor starts a process for each core, and each of them imports PyTorch; the tests compile a few small functions.
 export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-1}
+# One process asks and tests: to import PyTorch takes 10 s on a busy machine.
 exec "$python" -c '
 import importlib, os, sys
 

@@ -1,7 +1,6 @@
 // Ranks of a test that talk through files of one folder: slow, and nothing to set up.
 #pragma once
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -45,76 +44,6 @@ class FileChannel final : public gpt2::distributed::ControlChannel {
   gpt2::distributed::World world_;
   std::filesystem::path folder_;
   int64_t calls_ = 0;
-};
-
-// Sums in the order of the ranks; bf16 is added in fp32.
-class FileCommunicator final : public gpt2::distributed::Communicator {
- public:
-  explicit FileCommunicator(FileChannel& channel) : channel_(channel) {}
-
-  const gpt2::distributed::World& world() const override { return channel_.world(); }
-  bool memory_is_host() const override { return true; }
-  bool is_asynchronous() const override { return false; }
-  std::string name() const override { return "files"; }
-  std::optional<gpt2::distributed::Failure> failure() override { return std::nullopt; }
-  void abort() noexcept override {}
-
-  void enqueue(const gpt2::distributed::Collective& c, void* data, void*) override {
-    using gpt2::distributed::CollectiveKind;
-    auto* bytes = static_cast<unsigned char*>(data);
-    const auto size = static_cast<size_t>(c.elements * gpt2::distributed::bytes_of(c.type));
-    const size_t slice = size / static_cast<size_t>(world().size);
-    const auto own = static_cast<size_t>(world().rank) * slice;
-    if (c.kind == CollectiveKind::all_gather) {
-      const auto all = channel_.all_gather({bytes + own, bytes + own + slice});
-      for (size_t r = 0; r < all.size(); ++r) std::memcpy(bytes + r * slice, all[r].data(), slice);
-      return;
-    }
-    const auto all = channel_.all_gather({bytes, bytes + size});
-    switch (c.type) {
-      case gpt2::distributed::Element::fp32:
-        return sum<float>(all, c.elements, data);
-      case gpt2::distributed::Element::fp64:
-        return sum<double>(all, c.elements, data);
-      case gpt2::distributed::Element::bf16:
-        return sum_bf16(all, c.elements, data);
-    }
-  }
-
- private:
-  template <class T>
-  static std::vector<T> elements_of(const gpt2::distributed::Bytes& bytes) {
-    std::vector<T> values(bytes.size() / sizeof(T));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
-  }
-  template <class T>
-  static void sum(const std::vector<gpt2::distributed::Bytes>& all, int64_t elements, void* out) {
-    auto* total = static_cast<T*>(out);
-    std::memcpy(total, all.front().data(), all.front().size());
-    for (size_t r = 1; r < all.size(); ++r) {
-      const std::vector<T> added = elements_of<T>(all[r]);
-      for (int64_t i = 0; i < elements; ++i) total[i] += added[static_cast<size_t>(i)];
-    }
-  }
-  static void sum_bf16(const std::vector<gpt2::distributed::Bytes>& all, int64_t elements, void* out) {
-    auto* result = static_cast<uint16_t*>(out);
-    std::vector<std::vector<uint16_t>> ranks;
-    for (const auto& rank : all) ranks.push_back(elements_of<uint16_t>(rank));
-    for (int64_t i = 0; i < elements; ++i) {
-      float total = 0;
-      for (const std::vector<uint16_t>& halves : ranks) {
-        const uint32_t word = static_cast<uint32_t>(halves[static_cast<size_t>(i)]) << 16;
-        float value;
-        std::memcpy(&value, &word, 4);
-        total += value;
-      }
-      uint32_t word;
-      std::memcpy(&word, &total, 4);
-      result[i] = static_cast<uint16_t>((word + 0x7fffu + (word >> 16 & 1u)) >> 16);  // to nearest even; the tests have no NaN
-    }
-  }
-  FileChannel& channel_;
 };
 
 }  // namespace ranks_test

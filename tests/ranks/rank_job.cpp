@@ -16,6 +16,7 @@
 #include "gpt2/distributed/nccl.h"
 #include "gpt2/distributed/peer_communicator.h"
 #include "gpt2/distributed/rank_device.h"
+#include "gpt2/distributed/staged_communicator.h"
 #include "mixed/trainer.h"
 #include "tests/ranks/file_ranks.h"
 #include "tests/reference/reference_support.h"
@@ -165,7 +166,7 @@ void run_jobs(const std::vector<RankJob>& jobs, int rank, const std::filesystem:
   if (jobs.front().carrier == "nccl") communicator = gpt2::distributed::make_nccl(world, channel);
   if (jobs.front().carrier.starts_with("peer"))
     communicator = gpt2::distributed::make_peer(world, channel, {.shares = jobs.front().carrier == "peer"});
-  if (jobs.front().carrier == "files") communicator = std::make_unique<FileCommunicator>(channel);
+  if (jobs.front().carrier == "files") communicator = gpt2::distributed::make_staged(channel, "files");
   for (size_t i = 0; i < jobs.size(); ++i) save(state_file(folder, i, rank), run_job(jobs[i], rank, communicator.get()));
 }
 
