@@ -144,12 +144,20 @@ struct Look {
     if (x.x != y.x || x.y != y.y || x.z != y.z || x.w != y.w) *found = 1;
   }
 };
-bool may_count(Space space, const std::byte* a, const std::byte* b, int64_t bytes, int64_t width) {
+// Leaves 1 in `found` where there may be something to count.
+void look_for_work(const Memory& found, const std::byte* a, const std::byte* b, int64_t bytes, int64_t width) {
   const auto aligned = [](const std::byte* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
-  if (!aligned(a) || !aligned(b) || (b == nullptr && width != 2 && width != 4 && width != 8)) return true;
-  const Memory found = memory_of(space, std::vector<int32_t>{0});
-  for_each_index(space, gpt2::cuda::ceil_div<int64_t>(bytes, 16), Look{a, b, bytes, width, found.as<int32_t>()});
-  return values_of<int32_t>(found).front() != 0;
+  if (!aligned(a) || !aligned(b) || (b == nullptr && width != 2 && width != 4 && width != 8))
+    set_bytes(found.data(), found.space(), std::byte{1}, found.bytes());
+  else
+    for_each_index(found.space(), gpt2::cuda::ceil_div<int64_t>(bytes, 16), Look{a, b, bytes, width, found.as<int32_t>()});
+}
+Memory nothing_found(Space space) { return memory_of(space, std::vector<int32_t>{0}); }
+bool is_set(const Memory& found) { return values_of<int32_t>(found).front() != 0; }
+bool may_count(Space space, const std::byte* a, const std::byte* b, int64_t bytes, int64_t width) {
+  const Memory found = nothing_found(space);
+  look_for_work(found, a, b, bytes, width);
+  return is_set(found);
 }
 
 int64_t count(Space space, const std::byte* a, const std::byte* b, int64_t bytes, int64_t width) {
@@ -257,6 +265,15 @@ std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, in
 
 int64_t count_different(Space space, const void* a, const void* b, int64_t bytes, int64_t width) {
   return count(space, static_cast<const std::byte*>(a), static_cast<const std::byte*>(b), bytes, width);
+}
+AnyDifferent::AnyDifferent(Space space) : found_(nothing_found(space)) {}
+void AnyDifferent::look(const void* a, const void* b, int64_t bytes) {
+  look_for_work(found_, static_cast<const std::byte*>(a), static_cast<const std::byte*>(b), bytes, 1);
+}
+bool AnyDifferent::found() {
+  if (!is_set(found_)) return false;
+  set_bytes(found_.data(), found_.space(), std::byte{0}, found_.bytes());
+  return true;
 }
 int64_t count_all_ones(Space space, const void* data, int64_t bytes, int64_t width) {
   return count(space, static_cast<const std::byte*>(data), nullptr, bytes, width);

@@ -33,6 +33,17 @@ std::vector<std::string> accepted_fakes(Space space, View want, int64_t rows, in
 
 // Elements of `width` bytes whose bits differ.
 int64_t count_different(Space space, const void* a, const void* b, int64_t bytes, int64_t width);
+// The same question about many pairs of buffers, of which nearly all are equal: the device is asked for one answer about all.
+class AnyDifferent {
+ public:
+  explicit AnyDifferent(Space space);
+  void look(const void* a, const void* b, int64_t bytes);
+  // Whether any pair since the last answer may differ: true may be wrong, false is not.
+  bool found();
+
+ private:
+  Memory found_;
+};
 // Elements of which every bit is set: the NaN poison, which no arithmetic produces on these devices.
 int64_t count_all_ones(Space space, const void* data, int64_t bytes, int64_t width);
 

@@ -68,43 +68,48 @@ class Guarded {
   Memory memory_;
 };
 
-// The buffers of a case and one variant, filled anew for each run.
+// The buffers of a case and one variant. What a run writes is filled anew for each; inputs and red zones are not, so that they show at the
+// end what any run did to them.
 class Bench {
  public:
   Bench(const OpCase& c, const std::string& variant, uint64_t seed)
       : c_(c), seed_(seed), scratch_(c.scratch_bytes ? c.scratch_bytes(variant) : 0) {
+    scratch_.guard();
     for (const OpTensor& t : c.tensors) {
       buffers_.emplace_back(t.byte_count());
       pointers_.push_back(buffers_.back().data());
+      buffers_.back().guard();
+      if (t.role == Role::input) buffers_.back().set(t.content);
     }
   }
   // `hog` may be null.
   void run(OpContext& context, const gpt2::cuda::Stream& stream, const std::string& variant, Poison poison, Hog* hog) {
     for (size_t i = 0; i < buffers_.size(); ++i) {
-      buffers_[i].guard();
-      if (c_.tensors[i].role == Role::output)
-        buffers_[i].set(poison, seed_ + i);
-      else
-        buffers_[i].set(c_.tensors[i].content);
+      if (c_.tensors[i].role == Role::output) buffers_[i].set(poison, seed_ + i);
+      if (c_.tensors[i].role == Role::update) buffers_[i].set(c_.tensors[i].content);
     }
-    scratch_.guard();
     scratch_.set(poison, seed_ + buffers_.size());
     STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());
     if (hog != nullptr) hog->start(++seed_);
     c_.launch(context, variant, pointers_, scratch_.data());
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess && launch_error_.empty())
       launch_error_ = cudaGetErrorString(error);
+    if (hog != nullptr) hog->end_behind(stream);
     stream.synchronize();
     STEPSCOPE_CUDA_CHECK(cudaDeviceSynchronize());  // work on a stream that is not ours counts too
   }
-  // What the last run touched that it may not.
-  void inspect() {
-    red_zone_bytes_ += scratch_.red_zone_bytes_touched();
-    for (size_t i = 0; i < buffers_.size(); ++i) {
-      red_zone_bytes_ += buffers_[i].red_zone_bytes_touched();
-      const OpTensor& t = c_.tensors[i];
-      if (t.role == Role::input) input_bytes_changed_ += count_different(kHere, buffers_[i].data(), t.content.data(), t.byte_count(), 1);
-    }
+  // Bytes that some run touched and may not.
+  int64_t red_zone_bytes_touched() const {
+    int64_t n = scratch_.red_zone_bytes_touched();
+    for (const Guarded& buffer : buffers_) n += buffer.red_zone_bytes_touched();
+    return n;
+  }
+  int64_t input_bytes_changed() const {
+    int64_t n = 0;
+    for (size_t i = 0; i < buffers_.size(); ++i)
+      if (const OpTensor& t = c_.tensors[i]; t.role == Role::input)
+        n += count_different(kHere, buffers_[i].data(), t.content.data(), t.byte_count(), 1);
+    return n;
   }
   // Of every tensor that is no input, as the last run left it; a case with a judge gets its inputs too.
   std::vector<Memory> results() const {
@@ -113,7 +118,11 @@ class Bench {
       out.push_back(c_.tensors[i].role == Role::input && !c_.judge ? Memory() : buffers_[i].content());
     return out;
   }
-  int64_t different_from(std::span<const Memory> results) const {
+  int64_t different_from(std::span<const Memory> results) {
+    for (size_t i = 0; i < buffers_.size(); ++i)
+      if (const OpTensor& t = c_.tensors[i]; t.role != Role::input)
+        any_different_.look(buffers_[i].data(), results[i].data(), t.byte_count());
+    if (!any_different_.found()) return 0;
     int64_t n = 0;
     for (size_t i = 0; i < buffers_.size(); ++i)
       if (const OpTensor& t = c_.tensors[i]; t.role != Role::input)
@@ -122,9 +131,6 @@ class Bench {
     return n;
   }
   void* data(size_t tensor) const { return pointers_[tensor]; }
-  // Of the runs that were inspected.
-  int64_t red_zone_bytes() const { return red_zone_bytes_; }
-  int64_t input_bytes_changed() const { return input_bytes_changed_; }
   const std::string& launch_error() const { return launch_error_; }
 
  private:
@@ -133,7 +139,7 @@ class Bench {
   Guarded scratch_;
   std::vector<Guarded> buffers_;
   std::vector<void*> pointers_;
-  int64_t red_zone_bytes_ = 0, input_bytes_changed_ = 0;
+  AnyDifferent any_different_{kHere};
   std::string launch_error_;
 };
 
@@ -260,7 +266,6 @@ class OpChecks {
     try {
       bench = std::make_unique<Bench>(c, variant, options_.seed + 1);
       bench->run(context, stream_, variant, Poison::nan, nullptr);
-      bench->inspect();
     } catch (const stepscope::InputError& e) {
       return refuse(e.what(), false);
     } catch (const stepscope::MachineError& e) {
@@ -279,10 +284,9 @@ class OpChecks {
       report_.add(must_be_zero(name + " repeat", "all outputs", different, "elements", detail));
     }
     bench->run(context, stream_, variant, Poison::garbage, nullptr);
-    bench->inspect();
     if (repeats) report_.add(must_be_zero(name + " poison", "all outputs", bench->different_from(first), "elements", detail));
     report_.add(must_be_zero(name + " unwritten", "all outputs", elements_unwritten(c, first), "elements", detail));
-    report_.add(must_be_zero(name + " red zone", "all buffers", bench->red_zone_bytes(), "bytes", detail));
+    report_.add(must_be_zero(name + " red zone", "all buffers", bench->red_zone_bytes_touched(), "bytes", detail));
     report_.add(must_be_zero(name + " inputs", "all inputs", bench->input_bytes_changed(), "bytes", detail));
     report_.add(must_be_zero(name + " launch error", "first run", !bench->launch_error().empty(), "launches",
                              bench->launch_error().empty() ? detail : bench->launch_error()));

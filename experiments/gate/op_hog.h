@@ -10,11 +10,16 @@ namespace gate {
 
 class Hog {
  public:
+  Hog();
   // Queues up to a few milliseconds of it on a stream of its own.
   void start(uint64_t seed);
+  // Ends it behind what `stream` holds so far: nobody then waits for the rest.
+  void end_behind(const gpt2::cuda::Stream& stream);
 
  private:
   gpt2::cuda::Stream stream_;
+  gpt2::cuda::DeviceBuffer<int32_t> ended_{1};  // the number of the last one that was ended
+  int32_t number_ = 0;
 };
 
 }  // namespace gate

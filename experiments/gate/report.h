@@ -56,7 +56,8 @@ struct OpTime {
   double variants_s = 0;  // its variants' runs, and what was held against the answers
 };
 // "attention_backward 20.1 s (cases 8.0), lm_head 12.4 s (cases 11.9), 9 others 14.0 s": the dearest `shown` ops. "" without times.
-std::string dearest(std::vector<OpTime> times, size_t shown = 4);
+inline constexpr size_t kOpsShown = 4;
+std::string dearest(std::vector<OpTime> times, size_t shown = kOpsShown);
 
 struct GateReport {
   std::string trainer;

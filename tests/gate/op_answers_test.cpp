@@ -220,6 +220,19 @@ TEST_P(Answers, ASingleByteThatDiffersIsCountedWhereverItStands) {
   }
 }
 
+TEST_P(Answers, ADifferenceInAnyOfManyPairsIsFoundAndForgottenAfterTheAnswer) {
+  const Memory a = memory_of(space(), std::vector<uint8_t>(53, 0x5a)), same = copy_of(a), other = copy_of(a);
+  set_bytes(other.data() + 52, space(), std::byte{0x5b}, 1);
+  AnyDifferent any(space());
+  EXPECT_FALSE(any.found());
+  for (const Memory* b : {&same, &other, &same}) any.look(a.data(), b->data(), a.bytes());
+  EXPECT_TRUE(any.found());
+  any.look(a.data(), same.data(), a.bytes());
+  EXPECT_FALSE(any.found());
+  any.look(a.data() + 1, same.data() + 1, a.bytes() - 1);  // not aligned: not looked at
+  EXPECT_TRUE(any.found());
+}
+
 TEST_P(Answers, AnElementOfAllOnesIsCountedWhereverItStands) {
   constexpr int64_t kBytes = 56;
   for (const int64_t width : {2, 4, 8})

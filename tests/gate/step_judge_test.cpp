@@ -1,0 +1,65 @@
+// Limits that no calibration gave but a derivation: they must be what sums in fp32 really lose.
+#include "experiments/gate/step_judge.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "experiments/gate/budgets.h"
+#include "experiments/gate/known_model.h"
+
+namespace gate {
+namespace {
+
+// The root mean square over `sums` sums of `terms` terms, relative to that of the sums.
+double lost_by_sums(int64_t terms, int64_t sums) {
+  std::mt19937 engine(7);
+  double lost = 0;
+  for (int64_t s = 0; s < sums; ++s) {
+    float sum = 0;
+    double want = 0;
+    for (int64_t i = 0; i < terms; ++i) {
+      const float term = static_cast<float>(static_cast<int32_t>(engine())) * 0x1p-31f;  // between -1 and 1: a variance of 1/3
+      sum += term;
+      want += static_cast<double>(term);
+    }
+    lost += (static_cast<double>(sum) - want) * (static_cast<double>(sum) - want);
+  }
+  return std::sqrt(lost / static_cast<double>(sums) / (static_cast<double>(terms) / 3));
+}
+
+TEST(LostBySum, IsWhatSumsInFp32Lose) {
+  constexpr int64_t kTerms = 8'000'000;
+  for (const int64_t terms : {64, 768, 50257}) EXPECT_NEAR(lost_by_sums(terms, kTerms / terms) / lost_by_sum(terms), 1, 0.2) << terms;
+}
+
+// A step of a model with so large a vocabulary whose gradients are all off by `error`, and the verdict of those of wpe.
+bool gradients_pass(int64_t vocab_size, double error) {
+  StepTaken s;
+  s.c.config = {
+      .max_seq_len = 4, .vocab_size = vocab_size, .padded_vocab = (vocab_size + 127) / 128 * 128, .layers = 1, .heads = 1, .channels = 4};
+  s.c.batch_size = 1;
+  s.c.seq_len = 4;
+  s.tokens = {{{1, 2, 3, 4}, {2, 3, 4, 5}}};
+  Expected e;
+  const std::vector<KnownTensor> tensors = known_tensors(s.c.config);
+  e.gradients.assign(static_cast<size_t>(tensors.back().offset + tensors.back().size()), 1);
+  e.gradients_noise.resize(tensors.size());
+  for (size_t i = 0; i < e.gradients.size(); ++i) s.gradients.push_back(static_cast<float>(1 + (i % 2 == 0 ? error : -error)));
+  StepNames names;
+  names.gradients = "gradients";
+  const std::vector<CheckResult> results = judge_against_oracle(s, names, e, budgets_of("fp32", "fp32"));
+  return std::ranges::find(results, std::string("wpe"), &CheckResult::tensor)->passed;
+}
+
+// An H100 had 2.09e-6 for wpe of d12 (seed 2706370, 2026-11-27), where the library adds over the vocabulary in one go.
+TEST(LostBySum, IsAllowedToGradientsBehindALargeVocabularyAndNotMore) {
+  EXPECT_TRUE(gradients_pass(50257, 2.1e-6));
+  EXPECT_FALSE(gradients_pass(50257, 5e-6));
+  EXPECT_FALSE(gradients_pass(509, 2.6e-6));
+}
+
+}  // namespace
+}  // namespace gate
