@@ -302,13 +302,14 @@ void check_receipts(const GateFlags& f, int& exit_code) {
 // wrong and how long it took.
 class Reports {
  public:
-  // verbose: the time of every op is said, and not of the dearest alone.
-  Reports(bool say, bool verbose) : say_(say), ops_shown_(verbose ? std::numeric_limits<size_t>::max() : gate::kOpsShown) {}
+  // verbose: the time of every part is said, and not of the dearest alone.
+  Reports(bool say, bool verbose) : say_(say), parts_shown_(verbose ? std::numeric_limits<size_t>::max() : gate::kPartsShown) {}
   void add(gate::GateReport r) {
     const auto now = std::chrono::steady_clock::now();
     if (say_)
       fmt::print(stderr, "stepscope: gate: {}, {}: {} in {:.1f} s{}{}\n", r.workload, r.matmul, r.passed() ? "passed" : "FAILED",
-                 std::chrono::duration<double>(now - last_).count(), r.op_times.empty() ? "" : ": ", gate::dearest(r.op_times, ops_shown_));
+                 std::chrono::duration<double>(now - last_).count(), r.part_times.empty() ? "" : ": ",
+                 gate::dearest(r.part_times, parts_shown_));
     last_ = now;
     all_.push_back(std::move(r));
   }
@@ -316,7 +317,7 @@ class Reports {
 
  private:
   bool say_;
-  size_t ops_shown_;
+  size_t parts_shown_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
   std::vector<gate::GateReport> all_;
 };
@@ -491,7 +492,7 @@ void add_gate_command(Command& app, int& exit_code) {
   c->add_option("--oracle-answers", f->answers,
                 "take the oracle's answers from this folder where a gate of this same program left them, and leave those that are new (1.4 "
                 "GB of d12)");
-  c->add_flag("--verbose", f->verbose, "print a line for every tensor, and how long each op took");
+  c->add_flag("--verbose", f->verbose, "print a line for every tensor, and how long each part took");
   c->add_flag("--json", f->json, "print JSON");
   f->all = c->arguments();
   c->footer(

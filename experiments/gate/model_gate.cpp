@@ -71,6 +71,7 @@ class Checks : public ModelRun {
       for_each_seed(main_case, [&] { rounding(); });
     if (options_.real_size_batch > 0 && any_wanted(options_, "d12 ")) real_size();
     finish();
+    end_part();
     return std::move(reports_);
   }
 
@@ -508,8 +509,11 @@ class Checks : public ModelRun {
                       if_wanted("d12 update"),    if_wanted("d12 weights"),   "",
                       if_wanted("d12 grad norm"), if_wanted("d12 gradients"), ""};
       if ((names.norm + names.m + names.v + names.update + names.weights + names.grad_norm + names.gradients).empty()) return;
+      progress(c.name + ", a step");
       set_state(parameters_, zeros(), zeros());
-      judge_later(take_step(1, AdamW{.learning_rate = 1e-3f, .weight_decay = 0.1f}, {random_tokens(c, seed(), 0)}), names);
+      StepTaken taken = take_step(1, AdamW{.learning_rate = 1e-3f, .weight_decay = 0.1f}, {random_tokens(c, seed(), 0)});
+      progress(c.name + ", judging it");
+      judge_later(std::move(taken), names);
     });
     trainer_.reset();
   }

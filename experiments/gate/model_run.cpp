@@ -123,12 +123,29 @@ void ModelRun::describe(GateReport& r, uint64_t seed) const {
   for (const std::string& name : options_.without) r.notes.push_back("not run: " + name);
 }
 
+void ModelRun::progress(const std::string& what) {
+  end_part();
+  part_ = what;
+  part_since_ = Clock::now();
+  if (options_.progress) options_.progress(what);
+}
+
+void ModelRun::end_part() {
+  if (part_.empty()) return;
+  std::vector<PartTime>& times = reports_.front().part_times;
+  auto there = std::ranges::find(times, part_, &PartTime::part);
+  if (there == times.end()) there = times.insert(times.end(), PartTime{.part = part_});
+  there->checks_s += std::chrono::duration<double>(Clock::now() - part_since_).count();
+  part_.clear();
+}
+
 void ModelRun::for_each_seed(const Case& c, const std::function<void()>& work) {
   progress(c.name == "main" ? reports_.front().workload : c.name);
   for (size_t i = 0; i < seeds_.size(); ++i) {
     at_ = i;
     work();
   }
+  progress("judging");
   pending_.settle();
   own_answers_.clear();
 }

@@ -4,6 +4,7 @@
 // Calls to the trainer come first, in order; judging (the expensive half: the oracle) waits until a few answers are there and is done by all
 // threads at once.
 #pragma once
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -89,9 +90,10 @@ class ModelRun {
   std::unique_ptr<gpt2::Trainer> make_trainer(int64_t micro_batches);
   std::unique_ptr<gpt2::Trainer> make_trainer() { return make_trainer(case_.micro_batches); }
 
-  void progress(const std::string& what) const {
-    if (options_.progress) options_.progress(what);
-  }
+  // Says what is done next; the wall time until the next such word is its.
+  void progress(const std::string& what);
+  // The time of the last part; before the reports are taken.
+  void end_part();
 
   Floats read(gpt2::Trainer& trainer, gpt2::State which) const;
   Floats read_weights() const;
@@ -133,6 +135,8 @@ class ModelRun {
   std::unique_ptr<gpt2::Trainer> trainer_;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void describe(GateReport& r, uint64_t seed) const;
   void build(const Case& c);
   // The case with such heads where its channels allow that and its model is not the user's choice.
@@ -146,6 +150,8 @@ class ModelRun {
 
   ExpectedCache own_answers_;  // of the case at hand
   bool heads_of_64_;           // of the gate's own models
+  std::string part_;           // that is done now; empty: none yet
+  Clock::time_point part_since_;
 };
 
 }  // namespace gate

@@ -41,14 +41,15 @@ nlohmann::ordered_json finite_or_text(double x) {
 
 }  // namespace
 
-std::string dearest(std::vector<OpTime> times, size_t shown) {
-  const auto seconds = [](const OpTime& t) { return t.cases_s + t.variants_s; };
+std::string dearest(std::vector<PartTime> times, size_t shown) {
+  const auto seconds = [](const PartTime& t) { return t.cases_s + t.checks_s; };
   std::ranges::stable_sort(times, std::greater(), seconds);
   std::string text;
   double others_s = 0;
   for (size_t i = 0; i < times.size(); ++i) {
     if (i < shown)
-      text += fmt::format("{}{} {:.1f} s (cases {:.1f})", i == 0 ? "" : ", ", times[i].op, seconds(times[i]), times[i].cases_s);
+      text += fmt::format("{}{} {:.1f} s{}", i == 0 ? "" : ", ", times[i].part, seconds(times[i]),
+                          times[i].cases_s > 0 ? fmt::format(" (cases {:.1f})", times[i].cases_s) : "");
     else
       others_s += seconds(times[i]);
   }

@@ -49,15 +49,15 @@ CheckResult must_be_zero(std::string name, std::string tensor, int64_t count, st
 // |got - want| / |want| against a budget.
 CheckResult scalar_result(std::string name, std::string tensor, double got, double want, double budget, std::string detail = "");
 
-// Where the wall time of the op checks went.
-struct OpTime {
-  std::string op;
-  double cases_s = 0;     // its inputs and the answers to them
-  double variants_s = 0;  // its variants' runs, and what was held against the answers
+// Where the wall time of the checks went: of an op, or of a part of the model's.
+struct PartTime {
+  std::string part;
+  double cases_s = 0;   // an op's inputs and the answers to them
+  double checks_s = 0;  // the runs of its variants, and what was held against the answers
 };
-// "attention_backward 20.1 s (cases 8.0), lm_head 12.4 s (cases 11.9), 9 others 14.0 s": the dearest `shown` ops. "" without times.
-inline constexpr size_t kOpsShown = 4;
-std::string dearest(std::vector<OpTime> times, size_t shown = kOpsShown);
+// "attention_backward 20.1 s (cases 8.0), lm_head 12.4 s (cases 11.9), 9 others 14.0 s": the dearest `shown`. "" without times.
+inline constexpr size_t kPartsShown = 4;
+std::string dearest(std::vector<PartTime> times, size_t shown = kPartsShown);
 
 struct GateReport {
   std::string trainer;
@@ -67,7 +67,7 @@ struct GateReport {
   std::optional<uint64_t> seed;  // repeats the run with --seed; absent when nothing was random
   std::vector<std::string> notes;
   std::vector<CheckResult> results;
-  std::vector<OpTime> op_times;  // one for each op that was checked; no receipt has them
+  std::vector<PartTime> part_times;  // one for each op that was checked, or part of the model's checks; no receipt has them
 
   bool passed() const;
   int64_t failures() const;

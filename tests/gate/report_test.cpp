@@ -62,9 +62,10 @@ TEST(Report, OneFailureFailsTheReport) {
 }
 
 TEST(Report, TheDearestOpsAreNamedAndTheOthersAddedUp) {
-  const std::vector<OpTime> times{{"gelu", 0.25, 1.25}, {"lm_head", 11.9, 0.5}, {"encoder", 0, 0.04}, {"attention", 3, 17.1}};
+  const std::vector<PartTime> times{{"gelu", 0.25, 1.25}, {"lm_head", 11.9, 0.5}, {"encoder", 0, 0.04}, {"attention", 3, 17.1}};
   EXPECT_EQ(dearest(times, 2), "attention 20.1 s (cases 3.0), lm_head 12.4 s (cases 11.9), 2 others 1.5 s");
   EXPECT_EQ(dearest({{"gelu", 0.25, 1.25}}), "gelu 1.5 s (cases 0.2)");
+  EXPECT_EQ(dearest({{"optimizer", 0, 2}}), "optimizer 2.0 s");
   EXPECT_EQ(dearest({}), "");
 }
 

@@ -23,6 +23,8 @@ class RoundedTrainer final : public gpt2::Trainer {
     if (asked == "bf16" && o.micro_batches > 1)
       throw stepscope::InputError("--variant weight_gradients=bf16 with --grad-accumulation: bf16 gradients do not add up");
     if (o.micro_batches > 1) options_.variants["weight_gradients"] = "fp32";
+    const auto moments = options_.variants.find("moments");
+    split_moments_ = moments == options_.variants.end() || moments->second == "split" || mistake == RoundingMistake::split_although_fp32;
     const int bits = mistake == RoundingMistake::activations_in_5_bits ? 5 : 8;
     model_.set_storage([bits](std::span<float> values, bool stream) {
       if (stream) return;
@@ -48,7 +50,7 @@ class RoundedTrainer final : public gpt2::Trainer {
   }
   void write(gpt2::State which, std::span<const float> values) override {
     state(which).assign(values.begin(), values.end());
-    if (split_moments() && (which == gpt2::State::adam_m || which == gpt2::State::adam_v))
+    if (split_moments_ && (which == gpt2::State::adam_m || which == gpt2::State::adam_v))
       for (float& x : state(which)) x = cut(x, 0x80);
     if (which != gpt2::State::parameters) return;
     round(0, false);
@@ -113,10 +115,6 @@ class RoundedTrainer final : public gpt2::Trainer {
     }
     return masters_;
   }
-  bool split_moments() const {
-    const auto storage = options_.variants.find("moments");
-    return storage == options_.variants.end() || storage->second == "split" || mistake_ == RoundingMistake::split_although_fp32;
-  }
   static float cut(float x, uint32_t random) { return std::bit_cast<float>((std::bit_cast<uint32_t>(x) + random) & ~0xffu); }
   float at_random(float x, uint64_t seed, uint64_t i) const {
     if (mistake_ == RoundingMistake::moments_cut_off) return cut(x, 0);
@@ -170,7 +168,7 @@ class RoundedTrainer final : public gpt2::Trainer {
         m_[i] = a.beta1 * m_[i] + (1.0f - a.beta1) * g;
         v_[i] = a.beta2 * v_[i] + (1.0f - a.beta2) * g * g;
         const float m = m_[i], v = v_[i];
-        if (split_moments()) {
+        if (split_moments_) {
           const auto step = static_cast<uint64_t>(plan.step);
           m_[i] = at_random(m, 2 * step, i);
           v_[i] = at_random(v, 2 * step + 1, i);
@@ -204,6 +202,7 @@ class RoundedTrainer final : public gpt2::Trainer {
   std::vector<float> masters_, m_, v_, gradients_, weights_;
   std::deque<gpt2::StepOutcome> finished_;
   double last_norm_ = 0;
+  bool split_moments_ = true;
   bool written_ = false;
 };
 
