@@ -75,7 +75,9 @@ SummaryLine line_of(const LogSummary& s, size_t number, size_t all) {
   return {fmt::format("{}{}: {}", all > 1 ? fmt::format("{}  ", number) : "", s.name, s.what), fmt::format("{}; {}", facts, s.state)};
 }
 
-constexpr const char* kLegend = "Losses, norms and ms are means over the steps of a row; validation and accuracy are the last in it.";
+constexpr const char* kLegend =
+    "Losses, norms and ms are means over the steps of a row, the final loss over the last tenth of all; validation and accuracy are the "
+    "last in it.";
 
 // What stands before the last folder that all paths share.
 std::vector<std::string> short_names(const std::vector<RunLog>& logs) {

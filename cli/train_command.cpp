@@ -123,7 +123,7 @@ void print_summary(const std::vector<double>& ms, double tokens, double loss) {
   // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
   const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
   const double m = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()));
-  fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, final loss {:.6f} ({}{})\n", m, tokens / m * 1e3, loss,
+  fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, last loss {:.6f} ({}{})\n", m, tokens / m * 1e3, loss,
              ms.size() == 1 ? "1 step" : fmt::format("{} steps", ms.size()),
              skip == 0 ? "" : fmt::format(", first {} left out of the median", skip));
 }

@@ -48,6 +48,28 @@ struct Ran {
   bool kept_before = false;  // the run was cut short, so the verdict before it stands
 };
 
+// The folders of verdicts, made before anything is measured, so that what takes hours does not end at one that cannot be written. A new one
+// that is still empty at the end goes again: its experiment was refused.
+class VerdictFolders {
+ public:
+  VerdictFolders(const fs::path& results, const std::vector<Experiment>& experiments) {
+    for (const Experiment& e : experiments) {
+      const fs::path folder = results / e.name;
+      if (!fs::exists(folder)) new_.push_back(folder);
+      gpt2::check_folder_writable(folder, "the verdict's folder");
+    }
+  }
+  ~VerdictFolders() {
+    std::error_code holds_something;
+    for (const fs::path& folder : new_) fs::remove(folder, holds_something);
+  }
+  VerdictFolders(const VerdictFolders&) = delete;
+  VerdictFolders& operator=(const VerdictFolders&) = delete;
+
+ private:
+  std::vector<fs::path> new_;
+};
+
 // Several experiments in one command are one campaign. One that cannot be run here does not keep the others from running.
 class Campaign {
  public:
@@ -55,7 +77,7 @@ class Campaign {
 
   // Returns the exit code.
   int run(const std::vector<Experiment>& experiments) {
-    for (const Experiment& e : experiments) gpt2::check_folder_writable(o_.folder / e.name, "the verdict's folder");
+    const VerdictFolders folders(o_.folder, experiments);
     int worst = 0;
     const auto worse = [&](const Experiment& e, const std::exception& error, int code) {
       fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());

@@ -374,6 +374,20 @@ TEST_F(ExperimentCli, goes_on_when_one_experiment_of_many_cannot_run_here) {
   EXPECT_TRUE(fs::exists(root_ / "experiments/studies/cpu-sixteen-micro-batches/README.md"));
 }
 
+TEST_F(ExperimentCli, leaves_no_folder_of_an_experiment_that_is_refused) {
+  const fs::path studies = root_ / "experiments/studies";
+  fs::create_directories(root_ / "fp32");
+  fs::create_directories(studies / "was-there");
+  for (const char* name : {"is-new", "was-there"}) {
+    std::ofstream(studies / (std::string(name) + ".yaml"))
+        << "question: Q?\nhypothesis: H.\ntrainer: fp32\nchange: {variant: {zero_grad: memset}}\npredicted: {saving_ms: 1, arithmetic: "
+           "none}\nworkloads: [{model: d12, batch_size: 4, seq_len: 1024}]\n";
+    EXPECT_EQ(run(gated(name) + kQuick).exit_code, 3) << name;
+  }
+  EXPECT_FALSE(fs::exists(studies / "is-new"));
+  EXPECT_TRUE(fs::exists(studies / "was-there"));
+}
+
 // Exit 3: understood, and this machine has no GPU for it.
 TEST_F(ExperimentCli, arms_of_several_gpus_take_the_flags_of_ranks) {
   const auto asked = [&](const std::string& change, const std::string& workload) {
