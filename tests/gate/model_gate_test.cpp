@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -68,6 +69,22 @@ void expect_caught(const Defect& defect, const std::string& check, bool small = 
 std::span<float> tensor(std::span<float> all, const gpt2::TrainerOptions& o, Tensor t) {
   const auto span = gpt2::tensor_layout(o.model)[t];
   return all.subspan(static_cast<size_t>(span.offset), static_cast<size_t>(span.size));
+}
+
+TEST(ModelGate, SaysHowLongEachPartTook) {
+  const auto begin = std::chrono::steady_clock::now();
+  const GateReport report = judge({});
+  const double all_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  double told_s = 0;
+  std::set<std::string> parts;
+  for (const PartTime& t : report.part_times) {
+    EXPECT_TRUE(parts.insert(t.part).second) << t.part << " twice";
+    EXPECT_GE(t.checks_s, 0) << t.part;
+    told_s += t.checks_s;
+  }
+  for (const char* part : {"optimizer", "trajectory of 5 steps", "judging", "timed steps"}) EXPECT_TRUE(parts.contains(part)) << part;
+  EXPECT_LE(told_s, all_s);
+  EXPECT_GT(told_s, all_s / 2);
 }
 
 // A run begins with moments that nobody writes.
