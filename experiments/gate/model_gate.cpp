@@ -88,6 +88,7 @@ class Checks : public ModelRun {
     several_micro_batches(main_case, false);
     for (const Case& c : small_cases()) small_case(c);
     for (const Case& c : step_cases()) whole_steps(c);
+    end_part();
     return std::move(reports_);
   }
 

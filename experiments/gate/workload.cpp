@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <mutex>
 #include <numeric>
 
 #include "experiments/gate/known_model.h"
@@ -108,7 +110,9 @@ Moments given_moments(const Case& c, uint64_t seed) {
   return out;
 }
 
-std::vector<float> trained_like_parameters(const Case& c, uint64_t seed) {
+namespace {
+
+std::vector<float> draw_parameters(const Case& c, uint64_t seed) {
   const auto layout = gpt2::tensor_layout(c.config);
   std::vector<float> p(static_cast<size_t>(layout.total));
   const double channels = static_cast<double>(c.config.channels);
@@ -200,6 +204,48 @@ std::vector<float> trained_like_parameters(const Case& c, uint64_t seed) {
       for (int64_t i = 0; i < layout[t].size; ++i) p[static_cast<size_t>(layout[t].offset + i)] *= static_cast<float>(100 / largest);
   }
   return p;
+}
+
+// A gate asks for the weights of a case once for each of its trainers, and to draw them takes longer than a step of a small model.
+class DrawnParameters {
+ public:
+  std::vector<float> get(const Case& c, uint64_t seed) {
+    const bool asks_the_oracle = c.stress == Stress::large_logits;
+    const Key key{c.config, c.stress, seed, asks_the_oracle ? c.batch_size : 0, asks_the_oracle ? c.seq_len : 0};
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto known = std::ranges::find(drawn_, key, &Drawn::key); known != drawn_.end()) return known->values;
+    }
+    std::vector<float> values = draw_parameters(c, seed);
+    if (values.size() > kMostOfOne) return values;
+    const std::lock_guard lock(mutex_);
+    drawn_.push_back({key, values});
+    if (drawn_.size() > kMost) drawn_.pop_front();
+    return values;
+  }
+
+ private:
+  static constexpr size_t kMost = 48, kMostOfOne = size_t{1} << 20;  // at most 200 MB
+  struct Key {
+    ModelConfig config;
+    Stress stress = Stress::none;
+    uint64_t seed = 0;
+    int64_t batch_size = 0, seq_len = 0;
+    bool operator==(const Key&) const = default;
+  };
+  struct Drawn {
+    Key key;
+    std::vector<float> values;
+  };
+  std::mutex mutex_;
+  std::deque<Drawn> drawn_;
+};
+
+}  // namespace
+
+std::vector<float> trained_like_parameters(const Case& c, uint64_t seed) {
+  static DrawnParameters drawn;
+  return drawn.get(c, seed);
 }
 
 Tokens random_tokens(const Case& c, uint64_t seed, uint64_t number) {

@@ -35,6 +35,25 @@ TEST(Workload, NoParameterIsZeroOrOneButPadding) {
   }
 }
 
+// Drawn weights are kept for whoever asks next: only for the same model, stress and seed.
+TEST(Workload, WeightsThatWereKeptAreThoseOfTheCaseThatAsks) {
+  const Case c = small_cases().front();
+  Case stressed = c, deeper = c;
+  stressed.stress = Stress::gelu_tail;
+  deeper.config.layers += 1;
+  const std::vector<float> own = trained_like_parameters(c, 11);
+  EXPECT_NE(trained_like_parameters(stressed, 11), own);
+  EXPECT_GT(trained_like_parameters(deeper, 11).size(), own.size());
+  EXPECT_NE(trained_like_parameters(c, 12), own);
+  // These follow from the logits of a batch.
+  Case loud = c, longer = c;
+  loud.stress = longer.stress = Stress::large_logits;
+  longer.seq_len = c.seq_len / 2;
+  EXPECT_NE(trained_like_parameters(loud, 11), trained_like_parameters(longer, 11));
+  for (uint64_t seed = 100; seed < 200; ++seed) trained_like_parameters(c, seed);  // more than are kept
+  EXPECT_EQ(trained_like_parameters(c, 11), own);
+}
+
 TEST(Workload, SeedsGiveDifferentInputsAndTheSameSeedTheSame) {
   const Case c = small_cases().front();
   EXPECT_EQ(trained_like_parameters(c, 5), trained_like_parameters(c, 5));
