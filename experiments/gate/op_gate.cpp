@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -170,20 +171,34 @@ bool device_works() {
   return cudaDeviceSynchronize() == cudaSuccess;
 }
 
+// Attention comes behind everything else, so that PlansAhead has the time of all other checks.
+std::vector<OpSizes> attention_last(const std::vector<std::string>& names) {
+  std::vector<OpSizes> sizes, of_attention;
+  for (const std::string& name : names) {
+    OpSizes& others = sizes.emplace_back(sizes_of(name));
+    OpSizes& attention = of_attention.emplace_back();
+    attention.name = others.name;
+    attention.ways = others.ways;
+    attention.attentions.swap(others.attentions);
+  }
+  std::ranges::move(of_attention, std::back_inserter(sizes));
+  return sizes;
+}
+
 // Builds the library's plans of attention in a thread of its own, beside the ops that come before it: seconds of one core's work per shape, for
-// which the checks of attention would wait (the two ops of measured plans took 9.4 of 40 s on an H100, 2026-11-27). Whoever needs a plan that
-// is not there yet builds it, or waits for the one who does.
+// which the checks of attention would wait (21.8 of 42.8 s on an H100, 2026-11-27; 13.3 of 33.7 s the next day, when attention still came
+// before the large sizes). Whoever needs a plan that is not there yet builds it, or waits for the one who does.
 class PlansAhead {
  public:
-  PlansAhead(const OpTrainer& trainer, std::vector<gpt2::VariantInfo> variants, const std::vector<std::string>& sizes) {
+  PlansAhead(const OpTrainer& trainer, std::vector<gpt2::VariantInfo> variants, const std::vector<OpSizes>& sizes) {
+    std::vector<OpSizes::Attention> shapes;
+    for (const OpSizes& s : sizes) std::ranges::copy_if(s.attentions, std::back_inserter(shapes), &OpSizes::Attention::with_cudnn);
     if (std::ranges::none_of(variants, [](const gpt2::VariantInfo& v) { return v.slot == "attention_plan"; })) return;
-    thread_ = std::thread([this, &trainer, variants = std::move(variants), sizes] {
-      for (const std::string& name : sizes)
-        for (const OpSizes::Attention& z : sizes_of(name).attentions)
-          if (z.with_cudnn)
-            for (const gpt2::VariantInfo& slot : variants)
-              for (const std::string& variant : slot.names)
-                build(trainer, slot.slot, variant, {.B = z.B, .T = z.T, .C = z.NH * z.HS, .NH = z.NH});
+    thread_ = std::thread([this, &trainer, variants = std::move(variants), shapes = std::move(shapes)] {
+      for (const OpSizes::Attention& z : shapes)
+        for (const gpt2::VariantInfo& slot : variants)
+          for (const std::string& variant : slot.names)
+            build(trainer, slot.slot, variant, {.B = z.B, .T = z.T, .C = z.NH * z.HS, .NH = z.NH});
     });
   }
   ~PlansAhead() {
@@ -225,11 +240,11 @@ class OpChecks {
     report_.device = device_facts().name;
     report_.workload = fmt::format("single ops at {} sizes", fmt::join(options_.sizes, " and "));
     report_.seed = options_.seed;
+    std::vector<OpSizes> all_sizes = attention_last(options_.sizes);
     std::optional<PlansAhead> plans;
-    if (options_.with_answers) plans.emplace(trainer_, variants_, options_.sizes);
+    if (options_.with_answers) plans.emplace(trainer_, variants_, all_sizes);
     try {
-      for (const std::string& name : options_.sizes) {
-        OpSizes sizes = sizes_of(name);
+      for (OpSizes& sizes : all_sizes) {
         for (const std::string& shape : leave_out_what_needs_more(sizes, gpt2::cuda::device_info().memory_free_bytes))
           report_.notes.push_back(shape + ": not checked: this device has too little free memory");
         Clock::time_point asked = Clock::now();  // since when the next case is made
