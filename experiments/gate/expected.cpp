@@ -181,6 +181,14 @@ void ExpectedCache::clear() {
   known_.clear();
 }
 
+// An addition is off by ulp / sqrt(12) in the root mean square, 0.42 half units of what it leaves if that has any mantissa (Benford's law); the
+// k-th leaves sqrt(k) terms. So n of them are off by 0.42 half units times sqrt(n^2 / 2), beside a sum of sqrt(n) terms.
+double lost_by_sum(int64_t terms) { return 0.30 * 0x1p-24 * std::sqrt(static_cast<double>(terms)); }
+
+double gradient_floor(const gpt2::ModelConfig& config, int64_t tokens, double budget) {
+  return std::max(budget, lost_by_sum(std::max({config.vocab_size, 4 * config.channels, tokens})));
+}
+
 Tolerance limits_of(const Noise& noise, double floor, double slice_factor, double noise_factor) {
   const auto of_slices = [&](double worst) {
     const double as_drawn = noise.norm > 0 ? kUnlikeDraw * worst / noise.norm : 0;

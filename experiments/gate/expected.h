@@ -94,6 +94,13 @@ inline constexpr double kFewPartsFactor = 5;
 // an H200 had 2.16e-5 where 8 times a floor of 2e-6 were allowed, seed 840747842.)
 inline constexpr double kUnlikeDraw = 2, kMostOfSlices = 4;
 
+// What a sum in fp32 of so many independent terms of any sign loses when they are added one after another, relative to the sum, in the root
+// mean square over many sums: a matrix product over a vocabulary of 50,257 as much as 4e-6 where another order loses 1e-6.
+double lost_by_sum(int64_t terms);
+// What every gradient of a pass over so many tokens may be off by, relative, for the sums of fp32 alone. `budget` (budgets.h) was calibrated on
+// models whose longest sum has 1,280 terms; nearly all gradients come through a product over the vocabulary.
+double gradient_floor(const gpt2::ModelConfig& config, int64_t tokens, double budget);
+
 // Limits on a tensor: the noise factor on what the draws lost, and never below `floor` (what the sums lose that no
 // draw rounds; budgets.h), which for rows and columns is slice_factor times as high, or as the draws say.
 Tolerance limits_of(const Noise& noise, double floor, double slice_factor, double noise_factor = kNoiseFactor);

@@ -347,7 +347,8 @@ void ModelRun::ask_oracle(OracleNames names, uint64_t tokens_number) {
     }
     if (!names.gradients.empty())
       compare_gradients(out, names.gradients, c, a->gradients, *e,
-                        budgets_.gradients * (c.stress == Stress::sharp_attention ? budgets_.sharp_attention_gradient_factor : factor),
+                        gradient_floor(c.config, tokens, budgets_.gradients) *
+                            (c.stress == Stress::sharp_attention ? budgets_.sharp_attention_gradient_factor : factor),
                         slice_factor_of(c, budgets_), noise_factor(c));
     return out;
   });

@@ -166,6 +166,7 @@ class OpCases {
   void attention();
   struct Behind;
   Behind behind_attention(int64_t rows, int64_t C);
+  Rounding of_sums(const OpTensor& terms, const OpTensor& sums) const;
   void attention_bias_gradient(const OpCase& backward, const OpShape& s, const Behind& behind);
   decltype(OpCase::judge) bias_is_of_the_stored(size_t bias_at, const OpShape& s, const Behind& behind, const OpTensor& dbias) const;
   static OpCase planned(OpCase c, const char* op);

@@ -175,17 +175,12 @@ std::vector<CheckResult> judge_arithmetic(const StepTaken& s, const StepNames& n
   return out;
 }
 
-// An addition is off by ulp / sqrt(12) in the root mean square, 0.42 half units of what it leaves if that has any mantissa (Benford's law); the
-// k-th leaves sqrt(k) terms. So n of them are off by 0.42 half units times sqrt(n^2 / 2), beside a sum of sqrt(n) terms.
-double lost_by_sum(int64_t terms) { return 0.30 * kHalfUlp * std::sqrt(static_cast<double>(terms)); }
-
 std::vector<CheckResult> judge_against_oracle(const StepTaken& s, const StepNames& names, const Expected& e, const ModelBudgets& budgets) {
   std::vector<CheckResult> out;
   const int64_t tokens = s.c.batch_size * s.c.seq_len * static_cast<int64_t>(s.tokens.size());
   if (!names.loss.empty())
     out.push_back(scalar_result(names.loss, "loss", s.outcome.loss, e.loss, loss_limit(e, tokens, budgets.loss), names.detail));
-  // Calibrated on models with sums of at most 1,280 terms. Nearly all gradients come through a product over the vocabulary.
-  const double floor = std::max(budgets.gradients, lost_by_sum(std::max({s.c.config.vocab_size, 4 * s.c.config.channels, tokens})));
+  const double floor = gradient_floor(s.c.config, tokens, budgets.gradients);
   if (!names.grad_norm.empty())
     out.push_back(scalar_result(names.grad_norm, "oracle", s.outcome.grad_norm, e.grad_norm,
                                 grad_norm_limit(s.c.config, e, floor, budgets.slice_factor), names.detail));

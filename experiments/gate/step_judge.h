@@ -50,9 +50,6 @@ inline constexpr double kBiasOfRounding = 6;
 // moment_bits: moment_bits_of the trainer. An element of moments with fewer bits than fp32 may be off by the distance to either neighbour,
 // beside the roundings of the formula.
 std::vector<CheckResult> judge_arithmetic(const StepTaken& step, const StepNames& names, WeightRounding rounding, int moment_bits);
-// What a sum in fp32 of so many independent terms of any sign loses when they are added one after another, relative to the sum, in the root
-// mean square over many sums: a matrix product over a vocabulary of 50,257 as much as 4e-6 where another order loses 1e-6.
-double lost_by_sum(int64_t terms);
 std::vector<CheckResult> judge_against_oracle(const StepTaken& step, const StepNames& names, const Expected& expected,
                                               const ModelBudgets& budgets);
 

@@ -474,6 +474,21 @@ TEST(ModelGate, TargetsThatLoseTheirHighestBitAreCaught) {
   EXPECT_EQ(failing(judge(d, true)), std::set<std::string>{"shape C=16 V=50257"});
 }
 
+// A sum over 50,257 terms loses more than the sums that budgets were calibrated on; so much behind a small vocabulary is a bug.
+TEST(ModelGate, GradientsBehindALargeVocabularyMayLoseWhatItsSumsLose) {
+  const Defect off{.gradients = [](std::span<float> g, const gpt2::TrainerOptions& o, const Batch&) {
+    const std::span<float> positions = tensor(g, o, Tensor::wpe);
+    for (size_t i = 0; i < positions.size(); ++i) positions[i] *= i % 2 == 0 ? 1 + 3e-6f : 1 - 3e-6f;
+  }};
+  ModelGateOptions o = one_layer(false, 7);
+  o.config.vocab_size = 50257;
+  o.config.padded_vocab = 50304;
+  o.config.channels = 16;
+  const GateReport large = check_model(broken(off), o);
+  for (const CheckResult& r : large.results) EXPECT_TRUE(r.passed || r.name != "gradients") << r.tensor;
+  EXPECT_TRUE(failing(judge(off)).contains("gradients"));
+}
+
 TEST(ModelGate, ATrainerWithoutBudgetsIsRefused) {
   EXPECT_THROW(budgets_of("mixed", "tf32"), stepscope::InputError);
   EXPECT_THROW(budgets_of("reference", "tf32"), stepscope::InputError);

@@ -160,6 +160,21 @@ TEST(OpBudgets, LeaveRoomForTheBiasGradientOfRoundedAttention) {
   EXPECT_EQ(i, kSeeds * 2 * z.attentions.size());
 }
 
+// Seven seeds in a thousand missed a budget that was the same for all inputs: 33 rows can nearly cancel, and their roundings do not.
+TEST(OpBudgets, LeaveRoomForTheBiasGradientOfFewRowsWithAnySeed) {
+  OpSizes z;
+  z.attentions = {{1, 33, 3, 20, false, false}};
+  for (uint64_t seed = 100; seed < 500; ++seed)
+    for_each_case(mixed_ops(), z, {.space = Space::host, .seed = seed, .only = "attention_bias_gradient"}, [&](const OpCase& c) {
+      const OpTensor& dbias = tensor(c, "dbias");
+      if (dbias.role == Role::update) return;
+      std::vector<float> sums(static_cast<size_t>(dbias.count()));
+      const std::vector<float> dqkv = attend(c, z.attentions[0], as_bf16, true).dqkv;
+      for (size_t at = 0; at < dqkv.size(); ++at) sums[at % sums.size()] += as_bf16(dqkv[at]);
+      EXPECT_LT(share(mixed_ops(), c, "dbias", sums), 0.9) << seed;
+    });
+}
+
 TEST(OpBudgets, LeaveRoomForRowsWhoseMeanIsFarAboveTheirDeviation) {
   OpSizes z;
   z.norms = {{63, 768, OpSizes::Norm::far_means},

@@ -61,5 +61,21 @@ TEST(LostBySum, IsAllowedToGradientsBehindALargeVocabularyAndNotMore) {
   EXPECT_FALSE(gradients_pass(509, 2.6e-6));
 }
 
+// In a wide model, or of many tokens, other sums are the longest.
+TEST(GradientFloor, FollowsTheLongestSum) {
+  const gpt2::ModelConfig gate = gate_model();
+  constexpr double kBudget = 2e-6;
+  EXPECT_EQ(gradient_floor(gate, 1280, kBudget), kBudget);
+  EXPECT_EQ(gradient_floor(gate, 50257, kBudget), lost_by_sum(50257));
+  gpt2::ModelConfig other = gate;
+  other.vocab_size = 50257;
+  EXPECT_EQ(gradient_floor(other, 64, kBudget), lost_by_sum(50257));
+  EXPECT_EQ(gradient_floor(other, 65536, kBudget), lost_by_sum(65536));
+  other.vocab_size = 509;
+  other.channels = 12288;
+  EXPECT_EQ(gradient_floor(other, 64, kBudget), lost_by_sum(49152));
+  EXPECT_EQ(gradient_floor(other, 64, 2e-2), 2e-2);  // bf16 loses far more than sums
+}
+
 }  // namespace
 }  // namespace gate
