@@ -49,16 +49,23 @@ double t_statistic(const Estimate& e, double center) {
   return difference / (e.sd / std::sqrt(static_cast<double>(e.n)));
 }
 
-// The 2^n sums of the values with every choice of signs, ascending.
+// The 2^n sums of the values with every choice of signs, ascending. The upper half is the lower one with the other signs, exactly.
 std::vector<double> signed_sums(std::span<const double> values) {
-  std::vector<double> sums{0.0};
+  std::vector<double> sums{0.0}, longer;
   for (const double v : values) {
     const double step = std::fabs(v);
-    std::vector<double> down(sums), up(sums), merged(2 * sums.size());
-    for (double& x : down) x -= step;
-    for (double& x : up) x += step;
-    std::merge(down.begin(), down.end(), up.begin(), up.end(), merged.begin());
-    sums = std::move(merged);
+    const size_t n = sums.size();
+    longer.resize(2 * n);
+    size_t down = 0, up = 0;  // the next of sums - step and of sums + step
+    for (size_t k = 0; k < n; ++k) {
+      const double lower = sums[down] - step, upper = sums[up] + step;
+      const bool takes_lower = lower <= upper;
+      longer[k] = takes_lower ? lower : upper;
+      longer[2 * n - 1 - k] = -longer[k];
+      down += takes_lower ? 1 : 0;
+      up += takes_lower ? 0 : 1;
+    }
+    sums.swap(longer);
   }
   return sums;
 }
