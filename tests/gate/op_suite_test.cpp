@@ -28,7 +28,7 @@ void for_odd_cases(const OpTrainer& trainer, uint64_t seed, bool with_answers, c
     std::erase_if(sizes.products, [](const OpSizes::Product& z) { return z.in * z.out > 100'000; });
     std::erase_if(sizes.gradients, [](int64_t n) { return n > 100'000; });
     std::erase_if(sizes.elements, [](int64_t n) { return n > 100'000; });
-    for (OpSizes::Update& z : sizes.updates) z.steps = {1, 1000};
+    for (OpSizes::Update& z : sizes.updates) z.steps = {1, 100'000};
   }
   for_each_case(trainer, sizes, {.space = Space::host, .seed = seed, .with_answers = with_answers}, use);
 }

@@ -149,6 +149,11 @@ try {
   expect(false, String(e));
 }
 clearTimeout(limit);
+// Its processes write into the folder until the last of them has ended.
+const ended = new Promise((ok) => child.once("exit", ok));
+session = undefined;
+send("Browser.close").catch(() => {});
+await Promise.race([ended, sleep(5000)]);
 child.kill("SIGKILL");
-try { rmSync(profile, { recursive: true, force: true }); } catch { }
+rmSync(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
 process.exit(problems.length ? 1 : 0);
