@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +14,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
@@ -66,14 +70,46 @@ std::string program_in_path(const std::string& name, const std::string& more_fol
   return "";
 }
 
-ChildResult run_child(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment, bool stdout_to_stderr) {
+namespace {
+
+// The status of the child at its end.
+int wait_for(pid_t pid) {
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+// As above, until `stop` says that nobody wants what the child does.
+int wait_for(pid_t pid, const std::atomic<bool>& stop) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kLook_ms = 200;  // the signal that sets `stop` may come right before the wait that it should have ended
+  const gpt2::Descriptor of_child(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  std::optional<Clock::time_point> told;
+  int signal = SIGTERM;
+  for (;;) {
+    int status = 0;
+    if (waitpid(pid, &status, WNOHANG) == pid) return status;
+    if (stop && !told) told = Clock::now();
+    if (told && std::chrono::duration<double>(Clock::now() - *told).count() > kSecondsToEnd) {
+      kill(pid, std::exchange(signal, SIGKILL));
+      told = Clock::now();
+    }
+    // Where the system has no such descriptor this is a pause.
+    pollfd ended{of_child.get(), POLLIN, 0};
+    poll(&ended, of_child.get() < 0 ? 0 : 1, kLook_ms);
+  }
+}
+
+}  // namespace
+
+ChildResult run_child(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment, bool stdout_to_stderr,
+                      const std::atomic<bool>* stop) {
   const auto begin = std::chrono::steady_clock::now();
   const pid_t pid = start_process(argv, environment, [&] {
     if (stdout_to_stderr) dup2(STDERR_FILENO, STDOUT_FILENO);
   });
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = stop ? wait_for(pid, *stop) : wait_for(pid);
   ChildResult r;
   r.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   r.exited = WIFEXITED(status);

@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <string>
@@ -26,7 +27,10 @@ struct ChildResult {
   double wall_s = 0;
 };
 
-// Starts it as above and waits for its end. `stdout_to_stderr` keeps our own stdout for results.
-ChildResult run_child(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment, bool stdout_to_stderr);
+// Starts it as above and waits for its end. `stdout_to_stderr` keeps our own stdout for results. Once `stop` is true the child has
+// kSecondsToEnd to end by itself, because ctrl-C in a terminal reaches it too; then it gets SIGTERM, and as long after that SIGKILL.
+inline constexpr double kSecondsToEnd = 3;
+ChildResult run_child(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment, bool stdout_to_stderr,
+                      const std::atomic<bool>* stop = nullptr);
 
 }  // namespace stepscope

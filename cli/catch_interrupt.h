@@ -7,6 +7,8 @@
 
 namespace cli {
 
+inline constexpr int kInterrupted = 130;  // exit code, as a shell says of a program that ended by ctrl-C
+
 // While one lives, ctrl-C (SIGTERM, SIGHUP, SIGQUIT too: a closed terminal) only sets interrupted(); another one, a second or more later,
 // ends the program. Sooner it may be the same one: `timeout` signals a program and then its group. A signal that the process ignores, as
 // SIGHUP under nohup, stays ignored. One object at a time.

@@ -19,6 +19,7 @@
 #include "base/temporary_folder.h"
 #include "base/utc.h"
 #include "build_info.inc"
+#include "cli/catch_interrupt.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/profile_ranks.h"
@@ -81,6 +82,15 @@ profiler::Ceilings ceilings([[maybe_unused]] bool measure_again) {
   return c;
 }
 
+struct Interrupted {};
+
+// Runs it under the collector's `environment` until its end or until ctrl-C.
+stepscope::ChildResult run_profiled(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment) {
+  const stepscope::ChildResult child = stepscope::run_child(argv, environment, true, &CatchInterrupt::interrupted());
+  if (CatchInterrupt::interrupted()) throw Interrupted();
+  return child;
+}
+
 void check_child(const stepscope::ChildResult& child, const std::string& what) {
   if (child.exited && child.exit_code == 0) return;
   if (!child.exited) throw std::runtime_error(fmt::format("{} was killed by signal {}", what, child.signal));
@@ -126,7 +136,7 @@ void measure_sustained(profiler::ProfileDocument& d, const ProfileFlags& f, Trai
   const auto train = as_arguments(flags, f.warmup + *steps);
   argv.insert(argv.end(), train.begin(), train.end());
   argv.insert(argv.end(), {"--run-json", run_json, "--quiet"});
-  check_child(stepscope::run_child(argv, collector_environment(plan, folder.file("sustained.plan.json"), library_or_throw()), true),
+  check_child(run_profiled(argv, collector_environment(plan, folder.file("sustained.plan.json"), library_or_throw())),
               "the trainer in its sustained run");
   profiler::ProfileOptions options = of_profile;
   options.timed_steps = *steps;
@@ -196,7 +206,7 @@ struct ProfiledRun {
       profiler::write_plan(plan, plan_file);
     else
       environment = profiler::collector_environment(plan, plan_file, library_or_throw());
-    return stepscope::run_child(argv, environment, true);
+    return run_profiled(argv, environment);
   }
 };
 
@@ -276,7 +286,7 @@ profiler::ProfileDocument profile_program(const ProfileFlags& f, const CommandLi
     plan.output = output;
     // The collector takes a file that exists for another process's, and writes beside it.
     std::filesystem::remove(output);
-    check_child(stepscope::run_child(f.program, profiler::collector_environment(plan, folder.file(mode + ".plan.json"), library), true),
+    check_child(run_profiled(f.program, profiler::collector_environment(plan, folder.file(mode + ".plan.json"), library)),
                 fmt::format("'{}'", f.program[0]));
     return profiler::load_recording(output);
   };
@@ -344,6 +354,7 @@ void run(const ProfileFlags& f, const CommandLine& line, int& exit_code) {
     if (!f.raw_trace.empty()) outputs.emplace_back("--raw-trace of a rank", profiler::file_of_rank(f.raw_trace, rank));
   }
   check_report_outputs(f.report, inputs, std::move(outputs));
+  const CatchInterrupt guard;
   const TemporaryFolder folder;
   const profiler::ProfileDocument document = f.program.empty() ? profile_trainer(f, line, folder) : profile_program(f, line, folder);
   stepscope::write_output(f.out, profiler::to_json(document));
@@ -399,7 +410,14 @@ void add_profile_command(Command& app, const CommandLine& line, int& exit_code) 
       "  stepscope profile --gpus 2 --steps 50 --trace step.trace.json\n"
       "  stepscope profile --steps 50 --matmul tf32 --batch-size 16 --trace step.trace.json --csv kernels.csv\n"
       "  stepscope profile -- ./my_cuda_program --its-flags");
-  c->callback([f, line, &exit_code] { run(*f, line, exit_code); });
+  c->callback([f, line, &exit_code] {
+    try {
+      run(*f, line, exit_code);
+    } catch (const Interrupted&) {
+      fmt::print(stderr, "stepscope: interrupted; no profile was written\n");
+      exit_code = kInterrupted;
+    }
+  });
 }
 
 }  // namespace cli

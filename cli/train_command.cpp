@@ -35,8 +35,6 @@
 namespace cli {
 namespace {
 
-constexpr int kInterrupted = 130;  // as a shell says of a program that ended by ctrl-C
-
 struct TrainFlags {
   TrainerFlags trainer;
   RankFlags ranks;

@@ -48,6 +48,19 @@ TEST_F(CpuProfile, times_exactly_the_steps_asked_for) {
   EXPECT_GT(d["timing"]["tokens_per_s"].get<double>(), 0.0);
 }
 
+TEST_F(CpuProfile, an_interrupted_one_says_so_and_leaves_nothing_behind) {
+  const std::string temporary = folder_ / "tmp", out = folder_ / "none.json";
+  std::filesystem::create_directory(temporary);
+  // A shell waits until steps are recorded. What it starts in the background ignores SIGINT, unless told.
+  const Outcome o = stepscope("profile --trainer reference --model tiny -b 1 -t 8 --steps 1000000 --out " + out,
+                              "run() { TMPDIR=" + temporary + " env --default-signal=INT \"$@\" & until grep -qs step " + temporary +
+                                  "/*/recording.jsonl; do sleep 0.02; done; kill -INT $!; wait $!; }; run");
+  EXPECT_EQ(o.exit_code, 130) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("stepscope: interrupted; no profile was written"));
+  EXPECT_TRUE(std::filesystem::is_empty(temporary));
+  EXPECT_FALSE(std::filesystem::exists(out));
+}
+
 TEST_F(CpuProfile, attributes_all_time_and_conserves_it) {
   const json d = json::parse(slurp(folder_ / "p.json"));
   double passes = 0;
