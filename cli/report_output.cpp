@@ -13,6 +13,7 @@
 #include "cli/choose.h"
 #include "cli/values.h"
 #include "profiler/document/json.h"
+#include "profiler/document/missing_rows.h"
 #include "profiler/report/csv.h"
 #include "profiler/report/html.h"
 #include "profiler/report/markdown.h"
@@ -76,6 +77,20 @@ std::string output_text(const profiler::ProfileDocument& d, const ReportFlags& f
       break;
   }
   return profiler::csv_text(d, csv_rows(f));
+}
+
+// A header without rows, or a trace without launches, looks like a mistake of the program.
+void say_if_empty(const profiler::ProfileDocument& d, const std::string& path, Output kind, const std::string& text) {
+  if (kind == Output::csv && text.find('\n') + 1 == text.size())
+    fmt::print(stderr, "stepscope: {} has no rows: {}\n", path, profiler::why_empty(d, "this document holds none of them"));
+  if (kind == Output::trace && d.launches.empty() && d.lanes.empty())
+    fmt::print(stderr, "stepscope: {} shows no launch: {}\n", path, profiler::why_empty(d, "this document holds none"));
+}
+
+void write_report(const profiler::ProfileDocument& d, const ReportFlags& f, const std::string& path, Output kind) {
+  const std::string text = output_text(d, f, kind);
+  stepscope::write_output(path, text);
+  say_if_empty(d, path, kind, text);
 }
 
 }  // namespace
@@ -143,12 +158,9 @@ void print_texts(const ReportFlags& f, const ReportTexts& texts) {
 }
 
 void print_report(const profiler::ProfileDocument& document, const ReportFlags& f) {
-  if (!f.csv.empty()) stepscope::write_output(f.csv, profiler::csv_text(document, csv_rows(f)));
-  if (!f.trace.empty()) stepscope::write_output(f.trace, profiler::trace_text(document));
-  for (const auto& [flag, path] : all_outputs(f)) {
-    const Output kind = output_of(path, flag);
-    stepscope::write_output(path, output_text(document, f, kind));
-  }
+  if (!f.csv.empty()) write_report(document, f, f.csv, Output::csv);
+  if (!f.trace.empty()) write_report(document, f, f.trace, Output::trace);
+  for (const auto& [flag, path] : all_outputs(f)) write_report(document, f, path, output_of(path, flag));
   if (f.json) {
     fmt::print("{}", profiler::to_json(document));
   } else {

@@ -30,6 +30,10 @@ bool is_missing(const ProfileDocument& d, std::string_view name) {
   return std::any_of(d.missing.begin(), d.missing.end(), [&](const MissingRow& m) { return m.name == name; });
 }
 
+std::string why_empty(const ProfileDocument& document, std::string_view otherwise) {
+  return is_missing(document, "record_reduced") ? "this document was cut down to its sums (record_reduced)" : std::string(otherwise);
+}
+
 void sort_missing(ProfileDocument& d) {
   std::stable_sort(d.missing.begin(), d.missing.end(), [](const MissingRow& x, const MissingRow& y) {
     const auto rank = [](const MissingRow& m) {

@@ -98,7 +98,9 @@ int64_t sum_launches(const ProfileDocument& d, int64_t Measured::*member) {
 
 // A list that the document does not have is said in words: a header without rows looks like a mistake.
 std::string second_table(const ProfileDocument& d, const TableOptions& o) {
-  const auto none = [&](const char* what, const char* why) { return wrapped(fmt::format("No {}: {}.", what, why), o.width, 0) + "\n\n"; };
+  const auto none = [&](const char* what, const std::string& why) {
+    return wrapped(fmt::format("No {}: {}.", what, why), o.width, 0) + "\n\n";
+  };
   const auto table = [&](const View& view) { return terminal_text(view, o.width, o.color) + "\n"; };
   const char* no_ranges = "no launch of this document has a pass and an op (docs/metrics.md, unattributed_kernels)";
   switch (o.by) {
@@ -109,8 +111,7 @@ std::string second_table(const ProfileDocument& d, const TableOptions& o) {
     case TableBy::op:
       return d.ops.empty() ? none("ops", no_ranges) : table(op_view(d, Output::terminal, o.top));
     case TableBy::layer:
-      return d.layers.empty() ? none("layers", is_missing(d, "record_reduced") ? "this document was cut down to its sums (record_reduced)"
-                                                                               : "no launch of this document belongs to a layer")
+      return d.layers.empty() ? none("layers", why_empty(d, "no launch of this document belongs to a layer"))
                               : table(layer_view(d, Output::terminal, o.top));
   }
   return "";

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_stepscope.h"
@@ -74,6 +75,27 @@ TEST_F(CpuProfile, writes_a_trace_and_a_csv_that_parse) {
   const json trace = json::parse(slurp(folder_ / "t.json"));
   EXPECT_GT(trace["traceEvents"].size(), 20u);
   EXPECT_THAT(slurp(folder_ / "k.csv"), HasSubstr("attention"));
+}
+
+TEST_F(CpuProfile, a_file_without_rows_says_why) {
+  json d = json::parse(slurp(folder_ / "p.json"));
+  const std::string whole = folder_ / "p.json", cut = folder_ / "cut.json", csv = folder_ / "rows.csv", trace = folder_ / "rows.trace.json";
+  d["launches"] = json::array();
+  json row = d["missing"][0];
+  row["name"] = "record_reduced";
+  d["missing"].push_back(row);
+  std::ofstream(cut) << d;
+  const auto said = [](const std::string& arguments) {
+    const Outcome o = stepscope("report " + arguments);
+    EXPECT_EQ(o.exit_code, 0) << o.err;
+    return o.err;
+  };
+  EXPECT_EQ(said(cut + " --csv-rows launch --csv " + csv),
+            "stepscope: " + csv + " has no rows: this document was cut down to its sums (record_reduced)\n");
+  EXPECT_EQ(said(cut + " -o " + trace),
+            "stepscope: " + trace + " shows no launch: this document was cut down to its sums (record_reduced)\n");
+  EXPECT_EQ(said(whole + " --csv-rows rank -o " + csv), "stepscope: " + csv + " has no rows: this document holds none of them\n");
+  EXPECT_EQ(said(whole + " --csv-rows launch --csv " + csv + " --trace " + trace), "");
 }
 
 TEST_F(CpuProfile, report_prints_the_same_table_from_the_document) {
