@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <map>
+#include <tuple>
 
+#include "base/statistics.h"
 #include "experiments/verdict/campaign.h"
 
 namespace experiments {
@@ -46,9 +48,11 @@ void check_statistics(const WorkloadSection& was, const WorkloadSection& now, st
   differs(a.verdict == b.verdict, "verdict");
 }
 
+// The campaign's other experiments decided that, not this workload's measurements.
+bool taken_back(const WorkloadSection& w) { return w.verdict == Verdict::undecided && w.reason == reason::kNotAfterHolm; }
+
 void check_verdict(const WorkloadSection& was, const WorkloadSection& now, std::vector<std::string>& out) {
-  const bool taken_back = was.verdict == Verdict::undecided && was.reason == reason::kNotAfterHolm;
-  if (!taken_back && was.verdict != now.verdict)
+  if (!taken_back(was) && was.verdict != now.verdict)
     out.push_back(fmt::format("{}: its verdict is {}, its statistics make it {}", was.workload, name(was.verdict), name(now.verdict)));
   if (was.saved_ms && was.a_step_ns && now.statistics.log_ratio_mean &&
       !alike(*was.saved_ms, -std::expm1(*now.statistics.log_ratio_mean) * *was.a_step_ns * 1e-6))
@@ -56,6 +60,37 @@ void check_verdict(const WorkloadSection& was, const WorkloadSection& now, std::
   if (was.sustained && now.sustained &&
       !(alike(was.sustained->a.step_ns, now.sustained->a.step_ns) && alike(was.sustained->b.step_ns, now.sustained->b.step_ns)))
     out.push_back(fmt::format("{}: sustained.step_ns is not what its runs say", was.workload));
+}
+
+// The step of an arm, from what was measured of it.
+std::optional<double> step_of(const WorkloadSection& w, char arm) {
+  if (w.procedure == Procedure::alone) {
+    if (!w.sustained) return std::nullopt;
+    return arm == 'A' ? w.sustained->a.step_ns : w.sustained->b.step_ns;
+  }
+  std::vector<double> blocks;
+  for (const PairRow& p : w.pairs)
+    for (const BlockRow& b : p.blocks)
+      if (b.arm == arm) blocks.push_back(b.step_ns);
+  return blocks.empty() ? std::nullopt : std::optional(stepscope::median(blocks));
+}
+
+void check_steps(const WorkloadSection& was, const WorkloadSection& now, std::vector<std::string>& out) {
+  const auto differs = [&](const char* what, const char* from) {
+    out.push_back(fmt::format("{}: {} is not what its {} say", was.workload, what, from));
+  };
+  const char* from = was.procedure == Procedure::alone ? "runs" : "blocks";
+  for (const auto& [what, ns, arm] : {std::tuple("a_step_ns", was.a_step_ns, 'A'), std::tuple("b_step_ns", was.b_step_ns, 'B')})
+    if (const auto step = step_of(now, arm); ns && step && !alike(*ns, *step)) differs(what, from);
+  const Statistics& s = now.statistics;
+  if (was.saved_ms_interval && was.a_step_ns && s.ratio_interval) {
+    const auto saved_ms = [&](double ratio) { return (1 - ratio) * *was.a_step_ns * 1e-6; };
+    if (!alike(was.saved_ms_interval, Range{saved_ms((*s.ratio_interval)[1]), saved_ms((*s.ratio_interval)[0])}))
+      differs("saved_ms_interval", "ratio_interval and a_step_ns");
+  }
+  for (const auto& [arm, report] : {std::pair('A', &was.a), std::pair('B', &was.b)})
+    if (!report->gate.passed && was.verdict != Verdict::invalid)
+      out.push_back(fmt::format("{}: its verdict is {}, and arm {} did not pass the gate", was.workload, name(was.verdict), arm));
 }
 
 }  // namespace
@@ -72,9 +107,22 @@ std::vector<std::string> contradictions(const VerdictDocument& document) {
         out.push_back(fmt::format("{}: pairs[{}].log_ratio is {:.6f}, its blocks say {:.6f}", w.workload, n, w.pairs[n].log_ratio, *value));
     check_statistics(w, again.workloads[i], out);
     check_verdict(w, again.workloads[i], out);
+    check_steps(w, again.workloads[i], out);
   }
   if (document.verdict != verdict_of(document))
     out.push_back(fmt::format("its verdict is {}, its workloads make it {}", name(document.verdict), name(verdict_of(document))));
+  if (!out.empty()) return out;
+  again.verdict = document.verdict;
+  for (size_t i = 0; i < document.workloads.size(); ++i)
+    if (const WorkloadSection& w = document.workloads[i]; taken_back(w)) {
+      again.workloads[i].verdict = w.verdict;
+      again.workloads[i].reason = w.reason;
+      again.workloads[i].sentence = w.sentence;
+    }
+  for (const Difference& d : differences(to_json(document), to_json(again)))
+    out.push_back(d.was.empty()   ? fmt::format("{} is left out", d.path)
+                  : d.now.empty() ? fmt::format("{} does not follow from its measurements", d.path)
+                                  : fmt::format("{} is {}, its measurements make it {}", d.path, d.was, d.now));
   return out;
 }
 

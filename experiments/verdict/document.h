@@ -266,9 +266,14 @@ Json to_json(const VerdictDocument& document);
 std::string verdict_text(const Json& json, int depth = 0);
 // Atomically.
 void save_verdict(const std::filesystem::path& file, const VerdictDocument& document);
+// A place where two documents differ, with what stands there as JSON; "" = it is not there.
+struct Difference {
+  std::string path, was, now;  // "workloads[0].statistics.ratio"
+};
 // But for content_sha256, and for what is left of a number by other roundings on its way (1e-9 of it): a p-value made again by another
 // version of Boost or another compiler is no news.
-bool says_the_same(const Json& a, const Json& b);
+std::vector<Difference> differences(const Json& was, const Json& now);
+bool says_the_same(const Json& a, const Json& b);  // they have none
 // SHA-256 of the compact JSON of all fields but content_sha256.
 std::string content_sha256(Json json);
 

@@ -61,21 +61,39 @@ void upgrade(Json& d) {
   }
 }
 
+bool alike(const Json& a, const Json& b) {
+  if (!a.is_number_float() && !b.is_number_float()) return a == b;
+  if (!a.is_number() || !b.is_number()) return false;
+  const double x = a.get<double>(), y = b.get<double>();
+  return std::fabs(x - y) <= 1e-9 * std::max(std::fabs(x), std::fabs(y));
+}
+
+void look(const Json& was, const Json& now, const std::string& path, std::vector<Difference>& out) {
+  if (was.is_object() && now.is_object()) {
+    const auto of = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+    for (const auto& [key, value] : was.items()) {
+      if (!now.contains(key))
+        out.push_back({of(key), value.dump(), ""});
+      else if (key != "content_sha256")
+        look(value, now.at(key), of(key), out);
+    }
+    for (const auto& [key, value] : now.items())
+      if (!was.contains(key)) out.push_back({of(key), "", value.dump()});
+  } else if (was.is_array() && now.is_array() && was.size() == now.size()) {
+    for (size_t i = 0; i < was.size(); ++i) look(was[i], now[i], fmt::format("{}[{}]", path, i), out);
+  } else if (!alike(was, now)) {
+    out.push_back({path, was.dump(), now.dump()});
+  }
+}
+
 }  // namespace
 
-bool says_the_same(const Json& a, const Json& b) {
-  if (a.is_number_float() || b.is_number_float()) {
-    if (!a.is_number() || !b.is_number()) return false;
-    const double x = a.get<double>(), y = b.get<double>();
-    return std::fabs(x - y) <= 1e-9 * std::max(std::fabs(x), std::fabs(y));
-  }
-  if (!a.is_structured() || a.type() != b.type()) return a == b;
-  if (a.size() != b.size()) return false;
-  if (a.is_array()) return std::equal(a.begin(), a.end(), b.begin(), says_the_same);
-  return std::all_of(a.items().begin(), a.items().end(), [&](const auto& item) {
-    const auto other = b.find(item.key());
-    return other != b.end() && (item.key() == "content_sha256" || says_the_same(item.value(), *other));
-  });
+bool says_the_same(const Json& a, const Json& b) { return differences(a, b).empty(); }
+
+std::vector<Difference> differences(const Json& was, const Json& now) {
+  std::vector<Difference> out;
+  look(was, now, "", out);
+  return out;
 }
 
 std::string content_sha256(Json json) {

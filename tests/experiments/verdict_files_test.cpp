@@ -301,6 +301,17 @@ TEST(edited_by_hand, a_number_that_those_below_it_do_not_carry_is_found_whatever
   EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].pairs[2].blocks[1].step_ns = 5e6; }), HasSubstr("pairs[2].log_ratio"));
   EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].saved_ms = 3; }), HasSubstr("saved_ms"));
   EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].verdict = Verdict::same; }), HasSubstr("its verdict is same"));
+  EXPECT_THAT(found([](VerdictDocument& d) { *d.workloads[0].b_step_ns *= 0.99; }), HasSubstr("b_step_ns is not what its blocks say"));
+  EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].saved_ms_interval = Range{0.1, 0.2}; }), HasSubstr("saved_ms_interval is not"));
+  EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].b.gate.passed = false; }),
+              HasSubstr("its verdict is faster, and arm B did not pass the gate"));
+  EXPECT_THAT(found([](VerdictDocument& d) { *d.workloads[0].statistics.log_ratio_sd += 0.5; }),
+              HasSubstr("workloads[0].statistics.log_ratio_sd is "));
+  EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].sentence = "B / A = -9%"; }),
+              HasSubstr("workloads[0].sentence is \"B / A = -9%\", its measurements make it \"B / A = "));
+  EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].statistics.p_value.reset(); }), HasSubstr("p_value"));
+  EXPECT_THAT(found([](VerdictDocument& d) { d.workloads[0].statistics.minimum_detectable_effect_pct.reset(); }),
+              HasSubstr("workloads[0].statistics.minimum_detectable_effect_pct is left out"));
   EXPECT_THAT(found([](VerdictDocument& d) { d.verdict = Verdict::same; }), HasSubstr("its workloads make it faster"));
 }
 
