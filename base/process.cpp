@@ -89,7 +89,7 @@ int wait_for(pid_t pid, const std::atomic<bool>& stop) {
   int signal = SIGTERM;
   for (;;) {
     int status = 0;
-    if (waitpid(pid, &status, WNOHANG) == pid) return status;
+    if (const pid_t ended = waitpid(pid, &status, WNOHANG); ended == pid || (ended < 0 && errno != EINTR)) return status;
     if (stop && !told) told = Clock::now();
     if (told && std::chrono::duration<double>(Clock::now() - *told).count() > kSecondsToEnd) {
       kill(pid, std::exchange(signal, SIGKILL));
