@@ -23,6 +23,39 @@
 
 namespace stepscope {
 
+namespace {
+
+// The status of the child at its end.
+int wait_for(pid_t pid) {
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+// As above, until `stop` says that nobody wants what the child does.
+int wait_for(pid_t pid, const std::atomic<bool>& stop) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kLook_ms = 200;  // the signal that sets `stop` may come right before the wait that it should have ended
+  const gpt2::Descriptor of_child(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  std::optional<Clock::time_point> told;
+  int signal = SIGTERM;
+  for (;;) {
+    int status = 0;
+    if (waitpid(pid, &status, WNOHANG) != 0) return status;
+    if (stop && !told) told = Clock::now();
+    if (told && std::chrono::duration<double>(Clock::now() - *told).count() > kSecondsToEnd) {
+      kill(pid, std::exchange(signal, SIGKILL));
+      told = Clock::now();
+    }
+    // Where the system has no such descriptor this is a pause.
+    pollfd ended{of_child.get(), POLLIN, 0};
+    poll(&ended, of_child.get() < 0 ? 0 : 1, kLook_ms);
+  }
+}
+
+}  // namespace
+
 pid_t start_process(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment,
                     const std::function<void()>& prepare) {
   std::vector<char*> arguments;
@@ -53,8 +86,7 @@ pid_t start_process(const std::vector<std::string>& argv, const std::map<std::st
   while ((n = read(from_child.get(), &exec_errno, sizeof exec_errno)) < 0 && errno == EINTR) {
   }
   if (n != sizeof exec_errno) return pid;
-  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  wait_for(pid);
   throw InputError(fmt::format("cannot start '{}': {}", argv[0], std::strerror(exec_errno)));
 }
 
@@ -69,39 +101,6 @@ std::string program_in_path(const std::string& name, const std::string& more_fol
   }
   return "";
 }
-
-namespace {
-
-// The status of the child at its end.
-int wait_for(pid_t pid) {
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
-}
-
-// As above, until `stop` says that nobody wants what the child does.
-int wait_for(pid_t pid, const std::atomic<bool>& stop) {
-  using Clock = std::chrono::steady_clock;
-  constexpr int kLook_ms = 200;  // the signal that sets `stop` may come right before the wait that it should have ended
-  const gpt2::Descriptor of_child(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  std::optional<Clock::time_point> told;
-  int signal = SIGTERM;
-  for (;;) {
-    int status = 0;
-    if (const pid_t ended = waitpid(pid, &status, WNOHANG); ended == pid || (ended < 0 && errno != EINTR)) return status;
-    if (stop && !told) told = Clock::now();
-    if (told && std::chrono::duration<double>(Clock::now() - *told).count() > kSecondsToEnd) {
-      kill(pid, std::exchange(signal, SIGKILL));
-      told = Clock::now();
-    }
-    // Where the system has no such descriptor this is a pause.
-    pollfd ended{of_child.get(), POLLIN, 0};
-    poll(&ended, of_child.get() < 0 ? 0 : 1, kLook_ms);
-  }
-}
-
-}  // namespace
 
 ChildResult run_child(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment, bool stdout_to_stderr,
                       const std::atomic<bool>* stop) {

@@ -84,10 +84,15 @@ profiler::Ceilings ceilings([[maybe_unused]] bool measure_again) {
 
 struct Interrupted {};
 
+void end_if_interrupted() {
+  if (CatchInterrupt::interrupted()) throw Interrupted();
+}
+
 // Runs it under the collector's `environment` until its end or until ctrl-C.
 stepscope::ChildResult run_profiled(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment) {
+  end_if_interrupted();  // while ceilings were measured, say
   const stepscope::ChildResult child = stepscope::run_child(argv, environment, true, &CatchInterrupt::interrupted());
-  if (CatchInterrupt::interrupted()) throw Interrupted();
+  end_if_interrupted();
   return child;
 }
 

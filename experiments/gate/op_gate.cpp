@@ -191,9 +191,9 @@ std::vector<OpSizes> attention_last(const std::vector<std::string>& names) {
 class PlansAhead {
  public:
   PlansAhead(const OpTrainer& trainer, std::vector<gpt2::VariantInfo> variants, const std::vector<OpSizes>& sizes) {
+    if (std::ranges::none_of(variants, [](const gpt2::VariantInfo& v) { return v.slot == "attention_plan"; })) return;
     std::vector<OpSizes::Attention> shapes;
     for (const OpSizes& s : sizes) std::ranges::copy_if(s.attentions, std::back_inserter(shapes), &OpSizes::Attention::with_cudnn);
-    if (std::ranges::none_of(variants, [](const gpt2::VariantInfo& v) { return v.slot == "attention_plan"; })) return;
     thread_ = std::thread([this, &trainer, variants = std::move(variants), shapes = std::move(shapes)] {
       for (const OpSizes::Attention& z : shapes)
         for (const gpt2::VariantInfo& slot : variants)

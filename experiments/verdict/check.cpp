@@ -8,6 +8,7 @@
 
 #include "base/statistics.h"
 #include "experiments/verdict/campaign.h"
+#include "experiments/verdict/make_document.h"
 
 namespace experiments {
 namespace {
@@ -54,9 +55,12 @@ bool taken_back(const WorkloadSection& w) { return w.verdict == Verdict::undecid
 void check_verdict(const WorkloadSection& was, const WorkloadSection& now, std::vector<std::string>& out) {
   if (!taken_back(was) && was.verdict != now.verdict)
     out.push_back(fmt::format("{}: its verdict is {}, its statistics make it {}", was.workload, name(was.verdict), name(now.verdict)));
-  if (was.saved_ms && was.a_step_ns && now.statistics.log_ratio_mean &&
-      !alike(*was.saved_ms, -std::expm1(*now.statistics.log_ratio_mean) * *was.a_step_ns * 1e-6))
+  WorkloadSection saving = was;
+  fill_saving(saving, decision_of(now.statistics));
+  if (was.saved_ms && !alike(was.saved_ms, saving.saved_ms))
     out.push_back(fmt::format("{}: saved_ms is not its ratio of a_step_ns", was.workload));
+  if (was.saved_ms_interval && !alike(was.saved_ms_interval, saving.saved_ms_interval))
+    out.push_back(fmt::format("{}: saved_ms_interval is not its ratio_interval of a_step_ns", was.workload));
   if (was.sustained && now.sustained &&
       !(alike(was.sustained->a.step_ns, now.sustained->a.step_ns) && alike(was.sustained->b.step_ns, now.sustained->b.step_ns)))
     out.push_back(fmt::format("{}: sustained.step_ns is not what its runs say", was.workload));
@@ -76,18 +80,10 @@ std::optional<double> step_of(const WorkloadSection& w, char arm) {
 }
 
 void check_steps(const WorkloadSection& was, const WorkloadSection& now, std::vector<std::string>& out) {
-  const auto differs = [&](const char* what, const char* from) {
-    out.push_back(fmt::format("{}: {} is not what its {} say", was.workload, what, from));
-  };
   const char* from = was.procedure == Procedure::alone ? "runs" : "blocks";
   for (const auto& [what, ns, arm] : {std::tuple("a_step_ns", was.a_step_ns, 'A'), std::tuple("b_step_ns", was.b_step_ns, 'B')})
-    if (const auto step = step_of(now, arm); ns && step && !alike(*ns, *step)) differs(what, from);
-  const Statistics& s = now.statistics;
-  if (was.saved_ms_interval && was.a_step_ns && s.ratio_interval) {
-    const auto saved_ms = [&](double ratio) { return (1 - ratio) * *was.a_step_ns * 1e-6; };
-    if (!alike(was.saved_ms_interval, Range{saved_ms((*s.ratio_interval)[1]), saved_ms((*s.ratio_interval)[0])}))
-      differs("saved_ms_interval", "ratio_interval and a_step_ns");
-  }
+    if (const auto step = step_of(now, arm); ns && step && !alike(*ns, *step))
+      out.push_back(fmt::format("{}: {} is not what its {} say", was.workload, what, from));
   for (const auto& [arm, report] : {std::pair('A', &was.a), std::pair('B', &was.b)})
     if (!report->gate.passed && was.verdict != Verdict::invalid)
       out.push_back(fmt::format("{}: its verdict is {}, and arm {} did not pass the gate", was.workload, name(was.verdict), arm));

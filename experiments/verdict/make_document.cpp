@@ -158,13 +158,6 @@ void fill_alone(WorkloadSection& w, const RunLog& log) {
   w.b_step_ns = w.sustained->b.step_ns;
 }
 
-void fill_saving(WorkloadSection& w, const Decision& d) {
-  if (!w.a_step_ns || !d.log_ratio) return;
-  const auto saved_ms = [&](double log_ratio) { return -std::expm1(log_ratio) * *w.a_step_ns * 1e-6; };
-  w.saved_ms = saved_ms(d.log_ratio->mean);
-  if (d.interval) w.saved_ms_interval = Range{saved_ms(d.interval->high), saved_ms(d.interval->low)};
-}
-
 WorkloadSection workload_section(const WorkloadResult& r, const Thresholds& thresholds) {
   const Workload& w = r.workload;
   WorkloadSection out;
@@ -208,6 +201,13 @@ WorkloadSection workload_section(const WorkloadResult& r, const Thresholds& thre
 }
 
 }  // namespace
+
+void fill_saving(WorkloadSection& w, const Decision& d) {
+  if (!w.a_step_ns || !d.log_ratio) return;
+  const auto saved_ms = [&](double log_ratio) { return -std::expm1(log_ratio) * *w.a_step_ns * 1e-6; };
+  w.saved_ms = saved_ms(d.log_ratio->mean);
+  if (d.interval) w.saved_ms_interval = Range{saved_ms(d.interval->high), saved_ms(d.interval->low)};
+}
 
 void fill_sustained(WorkloadSection& w, double alpha) {
   SustainedSection& s = w.sustained.value();

@@ -39,5 +39,7 @@ VerdictDocument verdict_document(const std::string& name, const std::optional<Ex
 
 // Made from the recorded processes alone, so that a check can make it again: arms, and ratios at level `alpha`.
 void fill_sustained(WorkloadSection& workload, double alpha);
+// What the decision saves of a step of arm A, with its interval.
+void fill_saving(WorkloadSection& workload, const Decision& decision);
 
 }  // namespace experiments
