@@ -33,6 +33,7 @@
 #include "gpt2/reference/reference_trainer.h"
 #ifdef STEPSCOPE_WITH_CUDA
 #include "experiments/gate/device_hooks.h"
+#include "experiments/gate/op_case.h"
 #include "experiments/gate/op_gate.h"
 #include "fp32/trainer.h"
 #include "mixed/attention_cudnn.h"
@@ -55,7 +56,7 @@ struct GateFlags {
   uint64_t seed = 0;
   bool seed_given = false, write_receipt = false, json = false, verbose = false, no_ops = false, no_model = false;
   std::string receipt_folder, source_root, answers;
-  std::vector<std::string> op_sizes{"odd", "real", "huge"};
+  std::vector<std::string> op_sizes{"odd", "real", "huge"}, ops;
   bool check_receipts = false, list_checks = false, list_configurations = false, real_size = false, no_real_size = false;
   std::string seeds;
   std::vector<std::string> configurations, without;
@@ -85,6 +86,11 @@ void check_flags_have_a_use(const GateFlags& f) {
     only_these(f.all, {"--write-receipt", "--trainer", "--seed", "--receipt-folder", "--verbose", "--json"},
                "--write-receipt checks every variant and every matmul mode of the gate's own models; give only --trainer, --seed and "
                "--receipt-folder with it");
+  if (!f.ops.empty()) {
+    if (f.trainer == "reference") throw InputError("--op: the CPU reference has no op checks; expected --trainer mixed or fp32");
+    only_these(f.all, {"--op", "--op-sizes", "--trainer", "--seed", "--no-model", "--verbose", "--json"},
+               "--op checks single ops and no whole model; leave it out");
+  }
   if (!f.checkpoint.empty())
     only_these(f.all, {"--checkpoint", "--state", "--trainer", "--matmul", "--variant", "--verbose", "--json"},
                "--checkpoint and --state are compared as they are; leave it out");
@@ -100,9 +106,29 @@ void check_flags_have_a_use(const GateFlags& f) {
   if (f.real_size && f.no_real_size) throw InputError("--real-size and --no-real-size exclude each other");
 }
 
+#ifdef STEPSCOPE_WITH_CUDA
+void check_ops_exist(const GateFlags& f) {
+  if (f.ops.empty()) return;
+  std::vector<std::string> known = gate::op_names(gate::ops_of(f.trainer));
+  known.emplace_back("round_parameters");  // a start's, which no step has
+  for (const std::string& op : f.ops)
+    if (std::ranges::find(known, op) == known.end())
+      throw InputError(fmt::format("--op {}: the {} trainer has no such op; expected one of {}", op, f.trainer, fmt::join(known, ", ")));
+}
+
+void check_each_had_cases(const GateFlags& f, const gate::GateReport& report) {
+  for (const std::string& op : f.ops)
+    if (std::ranges::find(report.part_times, op, &gate::PartTime::part) == report.part_times.end())
+      throw InputError(fmt::format("--op {}: it has no shape among --op-sizes {}", op, fmt::join(f.op_sizes, ",")));
+}
+#endif
+
 void check_flags(const GateFlags& f) {
   if (f.trainer != "reference" && f.trainer != "fp32" && f.trainer != "mixed")
     throw InputError(fmt::format("unknown trainer '{}': expected mixed, fp32 or reference", f.trainer));
+#ifdef STEPSCOPE_WITH_CUDA
+  check_ops_exist(f);
+#endif
   gate::budgets_of(f.trainer, f.matmul);
   // A trainer that leaves such a flag alone would pass, and the report would say that it was checked with it.
   TrainerFlags abilities;
@@ -374,22 +400,26 @@ std::vector<gate::GateReport> reports_of(const GateFlags& f) {
     if (f.write_receipt) of_modes.back().small_answers = &answers;
   }
   std::optional<gate::RealSizeAhead> ahead;
-  if (!f.no_model) ahead.emplace(of_modes.front());
+  const bool with_model = !f.no_model && f.ops.empty();
+  if (with_model) ahead.emplace(of_modes.front());
 #ifdef STEPSCOPE_WITH_CUDA
   if ((f.trainer == "fp32" || f.trainer == "mixed") && !f.no_ops && f.model.empty()) {
     gate::OpGateOptions o;
     o.trainer = f.trainer;
     o.seed = f.seed;
     o.sizes = f.op_sizes;
+    o.only = f.ops;
     if (f.op_sizes == std::vector<std::string>{"reduced"}) {
       o.with_answers = false;
       o.repeats = 1;
     }
     if (isatty(STDERR_FILENO)) o.progress = [](const std::string& what) { fmt::print(stderr, "gate (ops): {}\n", what); };
-    reports.add(gate::check_ops(o));
+    gate::GateReport report = gate::check_ops(o);
+    check_each_had_cases(f, report);
+    reports.add(std::move(report));
   }
 #endif
-  if (f.no_model) return reports.take();
+  if (!with_model) return reports.take();
   for (const gate::ModelGateOptions& o : of_modes) reports.add(gate::check_model(factory(f.trainer), o));
 #ifdef STEPSCOPE_WITH_CUDA
   if (f.write_receipt) add_configuration_reports(f, of_modes.front(), reports);
@@ -468,6 +498,7 @@ void add_gate_command(Command& app, int& exit_code) {
       ->each([f](const std::string&) { f->seed_given = true; });
   c->add_flag("--no-ops", f->no_ops, "skip the op-level checks");
   c->add_flag("--no-model", f->no_model, "skip the whole-model checks");
+  c->add_option("--op", f->ops, "check only this op, and no whole model (repeatable); an unknown name prints the list of ops");
   c->add_list("--op-sizes", f->op_sizes,
               "check ops at these shapes: odd, real (those of d12, 124M parameters), huge (more logits than 31 bits count), or reduced "
               "(for compute-sanitizer, which needs each "

@@ -247,16 +247,8 @@ class OpChecks {
       for (OpSizes& sizes : all_sizes) {
         for (const std::string& shape : leave_out_what_needs_more(sizes, gpt2::cuda::device_info().memory_free_bytes))
           report_.notes.push_back(shape + ": not checked: this device has too little free memory");
-        Clock::time_point asked = Clock::now();  // since when the next case is made
-        for_each_case(trainer_, sizes, {.space = kHere, .seed = options_.seed, .with_answers = options_.with_answers},
-                      [&](const OpCase& c) {
-                        PartTime& time = time_of(c.op);
-                        time.cases_s += seconds_since(asked);
-                        const Clock::time_point begin = Clock::now();
-                        check(c);
-                        time.checks_s += seconds_since(begin);
-                        asked = Clock::now();
-                      });
+        if (options_.only.empty()) check_at(sizes, "");
+        for (const std::string& op : options_.only) check_at(sizes, op);
       }
       note_refusals();
     } catch (const DeviceLost& lost) {
@@ -286,6 +278,20 @@ class OpChecks {
     std::vector<std::string> refused;  // shape and reason
     bool by_machine = false;           // the last refusal
   };
+
+  // One op, or all if `only` is empty.
+  void check_at(const OpSizes& sizes, const std::string& only) {
+    Clock::time_point asked = Clock::now();  // since when the next case is made
+    for_each_case(trainer_, sizes, {.space = kHere, .seed = options_.seed, .only = only, .with_answers = options_.with_answers},
+                  [&](const OpCase& c) {
+                    PartTime& time = time_of(c.op);
+                    time.cases_s += seconds_since(asked);
+                    const Clock::time_point begin = Clock::now();
+                    check(c);
+                    time.checks_s += seconds_since(begin);
+                    asked = Clock::now();
+                  });
+  }
 
   void check(const OpCase& c) {
     if (options_.progress && c.op != current_op_) options_.progress(c.op);

@@ -26,6 +26,7 @@ struct OpGateOptions {
   uint64_t seed = 0;
   int repeats = 10;
   std::vector<std::string> sizes{"odd", "real", "huge"};  // names of op_sizes.h
+  std::vector<std::string> only;                          // these ops; empty: all. One without a case at these sizes adds nothing
   // False: nothing is compared with an oracle, and nothing else runs on the device. For a sanitizer.
   bool with_answers = true;
   std::function<void(const std::string&)> progress;  // called with each op that begins; may be empty

@@ -1,9 +1,10 @@
 // What the two gate programs share: the failures of a report as run_bugs.sh reads them, "failed: CHECK | TENSOR | …" for each failing
 // check. Exit 0: passed, 1: something failed, 2: an unknown word, 3: no GPU.
-//   PROGRAM [SEED [first] [models-first] [answers=FOLDER]]
+//   PROGRAM [SEED [first] [models-first] [op=NAME] [answers=FOLDER]]
 // The seed is new each time unless it is given. The words make a score quicker and change none:
 //   first            the program ends at the first report with a failure
 //   models-first     the model is checked before the ops: for a bug that no single op shows
+//   op=NAME          this op is checked before everything else, at all sizes; more than one may be
 //   answers=FOLDER   the oracle's answers are taken from there where a program left them. For patches of code that the oracle does not run:
 //                    a bug that trainer and oracle share must be in both.
 #pragma once
@@ -29,8 +30,11 @@
 
 namespace gate_program {
 
+using Ops = std::vector<std::string>;
+
 struct Words {
   bool stop_at_first = false, models_first = false;
+  Ops ops;
   std::filesystem::path answers;
 };
 
@@ -64,23 +68,28 @@ inline gate::OnHang say_and_end() {
           std::chrono::seconds(30)};
 }
 
-// The op checks, from the quickest sizes to those that fill half of the device. Returns the number of reports that did not pass.
-inline int64_t check_ops(gate::OpGateOptions ops, const Words& words) {
+// The op checks of `only`, or of all ops, from the quickest sizes to those that fill half of the device. Returns the number of reports that
+// did not pass.
+inline int64_t check_ops(gate::OpGateOptions ops, const Words& words, const Ops& only) {
   ops.on_hang = say_and_end();
+  ops.only = only;
   int64_t failed = 0;
   for (const std::string size : {"odd", "real", "huge"}) {
     if (failed > 0 && words.stop_at_first) break;
     ops.sizes = {size};
     std::optional<OneAtATime> alone;
     if (size == "huge") alone.emplace();
-    failed += print_failures(gate::check_ops(ops));
+    const gate::GateReport report = gate::check_ops(ops);
+    if (only.empty() || !report.results.empty()) failed += print_failures(report);  // not every op has a case at every size
   }
   return failed;
 }
 
-// `models` has one call for each way to check the model; each returns the number of reports that did not pass, as `ops` does.
-inline int64_t check_all(const Words& words, const std::function<int64_t()>& ops, std::vector<std::function<int64_t()>> models) {
-  models.insert(words.models_first ? models.end() : models.begin(), ops);
+// `ops` checks all ops, or those that it is given. `models` has one call for each way to check the model; each returns the number of reports that did not pass, as `ops` does.
+inline int64_t check_all(const Words& words, const std::function<int64_t(const Ops&)>& ops,
+                         std::vector<std::function<int64_t()>> models) {
+  models.insert(words.models_first ? models.end() : models.begin(), [&] { return ops({}); });
+  if (!words.ops.empty()) models.insert(models.begin(), [&] { return ops(words.ops); });
   int64_t failed = 0;
   for (const std::function<int64_t()>& check : models)
     if (failed == 0 || !words.stop_at_first) failed += check();
@@ -102,10 +111,12 @@ int run(int argc, char** argv, const Gate& failures_of) {
       words.stop_at_first = true;
     } else if (word == "models-first") {
       words.models_first = true;
+    } else if (word.starts_with("op=")) {
+      words.ops.emplace_back(word.substr(3));
     } else if (word.starts_with("answers=")) {
       words.answers = word.substr(8);
     } else {
-      fmt::print(stderr, "'{}' is no word of a gate program: expected first, models-first or answers=FOLDER\n", word);
+      fmt::print(stderr, "'{}' is no word of a gate program: expected first, models-first, op=NAME or answers=FOLDER\n", word);
       return 2;
     }
   }

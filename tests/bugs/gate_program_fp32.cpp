@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
     model.on_hang = gate_program::say_and_end();
     model.device = &hooks;
     model.answers = words.answers;
-    return gate_program::check_all(words, [&] { return gate_program::check_ops(ops, words); }, {[&] {
+    return gate_program::check_all(words, [&](const gate_program::Ops& only) { return gate_program::check_ops(ops, words, only); }, {[&] {
                                      return gate_program::print_failures(gate::check_model(
                                          [](const gpt2::TrainerOptions& o) { return fp32::make_fp32_trainer(o); }, model));
                                    }});

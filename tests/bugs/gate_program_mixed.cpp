@@ -60,6 +60,6 @@ int main(int argc, char** argv) {
             gate::check_model([](const gpt2::TrainerOptions& o) { return mixed::make_mixed_trainer(o); }, options));
       });
     return gate_program::check_all(
-        words, [&] { return gate_program::check_ops(ops, words); }, models);
+        words, [&](const gate_program::Ops& only) { return gate_program::check_ops(ops, words, only); }, models);
   });
 }

@@ -5,7 +5,7 @@
 # (configure with -DSTEPSCOPE_BUGS=ON and build the targets gate_bugs and gate_test first; gate_bugs_unseen for the unseen ones alone).
 # Every seeded bug goes through the gate, and every cheating trainer of tests/gate/cheats_test.cpp; score.sh counts.
 # A patch whose check is "racecheck FILTER" runs under compute-sanitizer's racecheck for the kernels of that filter.
-#   --only, --class  a part of them (selection.sh); the unpatched trainers always run
+#   --only, --class  a part of them (selection.sh), and the unpatched trainer of each
 #   --jobs           programs at a time: 4 unless STEPSCOPE_BUG_JOBS says otherwise
 #   --limit          seconds that one program may take, 300; one that takes longer is missed
 #   --first          a program ends at the first report with a failure, where its patch names "any" check: faster, the same score
@@ -48,13 +48,15 @@ fi
 
 # program, class of its row in the table (none: it is unpatched) -> output, exit code; 9 = racecheck found a hazard
 run() {
-  local wrap=() check patch words=()
+  local wrap=() check patch op words=()
   # One that was ended by the limit gets another try.
   [ -s "$out/$1.code" ] && [ "$(cat "$out/$1.code")" != 124 ] && return
   patch=$(echo "$here/${1#gate_bug_}"-*.patch)
   check=$(sed -n 's/^Caught-by: //p' "$patch" 2>/dev/null | head -1)
   # The oracle runs host code of gpt2/ outside of its ops: such a bug is in its answers as well.
   if ! grep -q '^+++ b/gpt2/' "$patch" 2>/dev/null || grep -q '^+++ b/gpt2/ops/' "$patch"; then words+=("answers=$answers"); fi
+  # Quicker where one of these ops shows the bug: it need not wait for the others.
+  for op in $(sed -n 's/^Ops: //p' "$patch" 2>/dev/null); do words+=("op=$op"); done
   # No single op shows these.
   case "${2:-}" in steps | "late steps" | wiring) words+=(models-first) ;; esac
   case "$check" in
@@ -77,7 +79,7 @@ race() {
 export -f run race
 
 # Only programs of one build can read each other's answers, and this is the build.
-answers=$out/answers-$(cat "$build"/bin/gate_unpatched_fp32 "$build"/bin/gate_unpatched_mixed | cksum | tr -d ' ')
+answers=$out/answers-$(cat "$build"/bin/gate_unpatched_* | cksum | tr -d ' ')
 mkdir -p "$answers"
 # Several at a time: the oracle's half of a gate runs on the CPU, the GPU is mostly idle. Output in $out/NAME, exit code in $out/NAME.code.
 cores=$(nproc)
@@ -86,18 +88,29 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores / jobs > 4 ? 4 : cores / jobs
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 mapfile -t selected < <(selected_patches)
 # First, one at a time, those whose clocks are looked at: processes that share a GPU wait for each other.
-run gate_unpatched_fp32
-run gate_unpatched_mixed
-if [ "$(cat "$out/gate_unpatched_fp32.code")" -eq 3 ]; then cat "$out/gate_unpatched_fp32.err" >&2; exit 3; fi
-for patch in ${selected[@]+"${selected[@]}"}; do
-  if grep -qE '^Caught-by: (clock|late work|timed steps)' "$here/${patch%%|*}.patch"; then run "gate_bug_${patch%%-*}" "${patch#*|}"; fi
+trainers=
+for trainer in fp32 mixed; do
+  case " ${selected[*]-} " in *"|$trainer "*) trainers+=" $trainer" ;; esac
 done
-programs() { for patch in ${selected[@]+"${selected[@]}"}; do echo "gate_bug_${patch%%-*}|${patch#*|}"; done; }
+[ -n "$trainers" ] || trainers=" fp32 mixed"
+for trainer in $trainers; do
+  run "gate_unpatched_$trainer"
+  if [ "$(cat "$out/gate_unpatched_$trainer.code")" -eq 3 ]; then cat "$out/gate_unpatched_$trainer.err" >&2; exit 3; fi
+done
+# name|class|trainer -> program|class
+program_of() { local rest=${1#*|}; echo "gate_bug_${1%%-*}|${rest%|*}"; }
+programs() { local patch; for patch in ${selected[@]+"${selected[@]}"}; do program_of "$patch"; done; }
+for patch in ${selected[@]+"${selected[@]}"}; do
+  if grep -qE '^Caught-by: (clock|late work|timed steps)' "$here/${patch%%|*}.patch"; then
+    program=$(program_of "$patch")
+    run "${program%%|*}" "${program#*|}"
+  fi
+done
 programs | xargs -P "$jobs" -d '\n' -I{} bash -c 'run "${1%%|*}" "${1#*|}"' run {}
 [ -z "$racecheck" ] || programs | cut -d'|' -f1 | xargs -P "$jobs" -I{} bash -c 'race {}'
 
 good=1
-for trainer in fp32 mixed; do
+for trainer in $trainers; do
   code=$(cat "$out/gate_unpatched_$trainer.code")
   if [ "$code" -eq 0 ]; then
     echo "no bug ($trainer): passed"
@@ -119,7 +132,7 @@ device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev
   echo "# $(tail -1 "$out/printed")"
   printf '# revision\t%s\n# date\t%s\n# device\t%s\n# driver\t%s\n# seed\t%s\n# selection\t%s\n# seconds per program\t%s\n# programs at a time\t%s\n' \
     "$revision" "$(date -u +%Y-%m-%dT%H:%MZ)" "${device%%, *}" "${device##*, }" "$seed" "${selection[*]:-everything}" "$limit" "$jobs"
-  for trainer in fp32 mixed; do printf '# unpatched %s\texit %s\n' "$trainer" "$(cat "$out/gate_unpatched_$trainer.code")"; done
+  for trainer in $trainers; do printf '# unpatched %s\texit %s\n' "$trainer" "$(cat "$out/gate_unpatched_$trainer.code")"; done
   printf '# kind\trow\tof\tpatch\tcheck that must fail\tresult\tclass\n'
   cat "$out/score.tsv" "$out/totals.tsv"
 } > "$score"

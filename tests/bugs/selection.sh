@@ -35,16 +35,18 @@ selects_number() {
 selects_cheats() { [ ${#only[@]} -eq 0 ] && selects_class harness; }
 selects_everything() { [ ${#only[@]} -eq 0 ] && [ ${#classes[@]} -eq 0 ]; }
 
-# The selected patches, one a line, in the order of the table: name|class.
+# The selected patches, one a line, in the order of the table: name|class|trainer.
 selected_patches() {
-  local kind row what fp32 mixed class cell stem
+  local kind row what fp32 mixed class cell stem trainer
   while IFS=$'\t' read -r kind row what fp32 mixed class; do
     case "$kind" in bug | extra | cheat | unseen) ;; *) continue ;; esac
     selects_class "$class" || continue
-    for cell in "$fp32" "$mixed"; do
+    for cell in "fp32 $fp32" "mixed $mixed"; do
+      trainer=${cell%% *}
+      cell=${cell#* }
       case "$cell" in -*) continue ;; esac
       for stem in ${cell//,/ }; do
-        selects_number "${stem%%-*}" && echo "$stem|$class"
+        selects_number "${stem%%-*}" && echo "$stem|$class|$trainer"
       done
     done
   done < "$here/table.tsv"

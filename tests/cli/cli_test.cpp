@@ -70,7 +70,9 @@ INSTANTIATE_TEST_SUITE_P(
                                "--variant attention_backward=unfused_causal_blocks: the mixed trainer has no such variant",
                                "--trainer fp32 does"},
                       BadInput{"train --trainer reference --variant attention_backward=unfused_causal_blocks",
-                               "--variant attention_backward=unfused_causal_blocks", "--trainer fp32 does"}));
+                               "--variant attention_backward=unfused_causal_blocks", "--trainer fp32 does"},
+                      BadInput{"gate --trainer fp32 --op lm_head",
+                               "--op lm_head: the fp32 trainer has no such op; expected one of embedding_forward", "round_parameters"}));
 #endif
 
 TEST(cli, every_command_has_help_with_an_example) {

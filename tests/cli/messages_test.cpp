@@ -287,6 +287,11 @@ TEST(Mistakes, FlagsOfGateThatWouldDoNothingOrWeakenAReceiptAreNamed) {
         std::pair("gate --trainer fp32 --recompute gelu", std::string("--recompute gelu: the fp32 trainer does not have it")),
         std::pair("train --trainer reference --recompute foo", std::string("--recompute: foo not in {none,gelu,gelu+ln}")),
         std::pair("gate --trainer reference --not-deterministic", std::string("--not-deterministic: the reference trainer always repeats")),
+        std::pair("gate --trainer reference --op adamw", std::string("--op: the CPU reference has no op checks")),
+        std::pair("gate --trainer fp32 --op adamw --variant adamw=arenas",
+                  std::string("--variant: --op checks single ops and no whole model; leave it out")),
+        std::pair("gate --trainer fp32 --op adamw --no-ops", std::string("--no-ops: --op checks single ops")),
+        std::pair("gate --trainer fp32 --op adamw --write-receipt", "--op" + only),
         std::pair("gate --trainer reference --real-size --no-real-size", std::string("--real-size and --no-real-size exclude"))}) {
     const Outcome o = stepscope(arguments);
     EXPECT_EQ(o.exit_code, 2) << arguments;
