@@ -238,7 +238,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
       "Exit 0: at most one interval in twelve misses. 1: more miss, or a run was invalid. 4: not every plant could be judged.\n"
       "Examples:\n"
       "  stepscope experiment coverage tensor:0.5 tensor:3 dram:0.5 dram:3 host:1 --sequential --record coverage.json\n"
-      "  stepscope experiment coverage dram:1 --trainer mixed --batch-size 64 --truth-rounds 12");
+      "  stepscope experiment coverage dram:1 --trainer mixed --batch-size 64 --truth-rounds 16");
   coverage_command->callback([v, line, &exit_code] { run_coverage(*v, line, exit_code); });
 
   auto files = std::make_shared<std::vector<std::string>>();

@@ -13,7 +13,7 @@ struct CoverageFlags {
   MeasureFlags measure;
   TrainerFlags trainer;
   std::vector<std::string> plants;
-  int truth_rounds = 8;
+  int truth_rounds = 12;
   double truth_s = 10;
   std::string record;
 };

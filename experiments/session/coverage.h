@@ -15,7 +15,7 @@ struct CoverageOptions {
   std::string what;                    // "mixed d12, B=4, T=1024"
   std::vector<std::string> arguments;  // of the trainer
   std::vector<std::string> plants;     // "tensor:1", "dram:0.5", "idle:1", "host:1": percent of a step (run_planted())
-  int truth_rounds = 8;                // of long processes, each arm once in a round; at least 2
+  int truth_rounds = 12;               // of long processes, each arm once in a round; at least 2
   double truth_settle_s = 5, truth_s = 5;
   std::filesystem::path record;  // a stepscope.coverage/1 document, renewed after every round; "" = none
 };
