@@ -59,7 +59,7 @@ struct AlonePlan {
   std::optional<double> settle_s;  // left out of every process; absent: by the settle rule, from the processes that heat
   double measure_s = 3;
   int settle_steps = 3, measure_steps = 8;  // at least, whatever the seconds are
-  // What a process takes to go, and the runner to look for strangers. With the start of the next one it makes the rest between two.
+  // What a process takes to leave a GPU, and the runner to look for strangers. With the start of the next one it makes the rest between two.
   double teardown_s = 0.7;
   // Resident pairs in turns after the verdict, as a witness at equal clocks; only where three steps take at most kLongestTurn_s, because
   // blocks of 0.1 to 0.5 s sample the phase of the clock's cycle.

@@ -167,7 +167,10 @@ std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, cons
   hooks.round_ended = round_ended;
   hooks.stop = options_.stop;
   if (!uses_gpu)
-    for (PairPlan& p : plans) p.audit = gate::host_limits();
+    for (PairPlan& p : plans) {
+      p.audit = gate::host_limits();
+      p.alone.teardown_s = 0;
+    }
   watch.add_to(hooks);
   // A terminal has one line that changes, a log a line from time to time.
   hooks.progress = [&, said = Clock::time_point()](const Hooks::Progress& p) mutable {
