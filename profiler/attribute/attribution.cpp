@@ -97,6 +97,30 @@ void merge(Attribution& a, const TracedStep& t, const Recording& r, std::vector<
     if (const auto at = position.find(l.record); at != position.end()) l.counters = merged.per_kernel[at->second];
 }
 
+// Which launches are in a pass, or in a step, that shows a tensor use above 100%.
+std::vector<bool> in_rows_above_100(const Attribution& a) {
+  const auto is_above = [](const MeasuredKernels& row) { return row.tensor_active_pct.value_or(0) > kTensorUseOfRow_pct; };
+  std::vector<bool> in(a.launches.size(), is_above(a.all));
+  for (const Group& pass : a.passes)
+    if (is_above(pass.sums))
+      for (const size_t i : pass.launches) in[i] = true;
+  return in;
+}
+
+void check_tensor_use(Attribution& a) {
+  const std::vector<bool> in_row_above = in_rows_above_100(a);
+  int64_t above = 0;
+  std::string first;
+  for (size_t i = 0; i < a.launches.size(); ++i) {
+    const AttributedLaunch& l = a.launches[i];
+    // Counters of a short kernel can read somewhat above 100, which is worth a word only where a sum shows it.
+    const double most = in_row_above[i] ? 100 : l.duration_ns >= kCheckedDuration_ns ? kTensorUse_pct : kTensorUseOfShort_pct;
+    if (l.counters.tensor_active_pct.value_or(0) > most && above++ == 0)
+      first = fmt::format("kernel {} '{}' at {:.1f}%", l.record->index, l.record->name, *l.counters.tensor_active_pct);
+  }
+  add_missing(a.missing, "tensor_use_above_100", above, first);
+}
+
 void check_kernels(Attribution& a) {
   int64_t differs = 0, above = 0;
   std::string first_differs, first_above;
@@ -113,6 +137,7 @@ void check_kernels(Attribution& a) {
   }
   add_missing(a.missing, "kernel_time_differs_in_counter_run", differs, first_differs);
   add_missing(a.missing, "above_ceiling", above, first_above);
+  check_tensor_use(a);
 }
 
 using RowKey = std::tuple<int, int, int, int,
@@ -258,8 +283,8 @@ std::optional<Attribution> attribute(const Recording& recording, const Attributi
   std::vector<PassCounters> whole_passes;
   merge(a, *traced, recording, whole_passes);
   for (AttributedLaunch& l : a.launches) l.roofline = kernel_roofline(*l.record, l.duration_ns, l.counters, input.roofline);
-  check_kernels(a);
   make_groups(a);
+  check_kernels(a);
   add_work(a, input);
   // Ranges below the step of a program without our words are no passes.
   if (a.has_leaf_ranges || !input.foreign) check_whole_passes(a, whole_passes);

@@ -22,6 +22,10 @@ inline constexpr double kPassCounters_bytes = 5e6;      // below it dirty L2 lin
 inline constexpr double kCountedTime_pct = 20.0;        // counted against traced time of a kernel
 inline constexpr double kCheckedDuration_ns = 20000.0;  // checks of single kernels look at longer ones only
 inline constexpr double kAboveCeiling_pct = 102.0;
+inline constexpr double kTensorUse_pct = 102.0;
+// One SM of a 7 us kernel read 119% (tests/ingest/data/tensor_llmc): a kernel too short to be checked is not off by half.
+inline constexpr double kTensorUseOfShort_pct = 150.0;
+inline constexpr double kTensorUseOfRow_pct = 100.05;  // tables show one decimal
 
 struct OpFloor {
   double flops = 0, min_bytes = 0;

@@ -85,6 +85,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"above_ceiling", notice, "attribute",
      "A kernel moved more bytes per second than 102% of the measured ceiling: counter, time or ceiling is "
      "wrong."},
+    {"tensor_use_above_100", notice, "attribute",
+     "No kernel can use the tensor cores more than all the time: counter or time is wrong. Counters of very short kernels can read so; "
+     "give such kernels more work per launch."},
     {"phases_not_traced", severe, "attribute",
      "The recording holds no traced step, so there is nothing to attribute; run more steps than the phases "
      "need."},

@@ -10,6 +10,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "profiler/diff/diff.h"
 #include "profiler/document/build_profile.h"
 #include "profiler/document/json.h"
@@ -191,6 +192,35 @@ TEST(TensorUse, EveryViewNamesTheMetric) {
   EXPECT_THAT(markdown_text(d, 12), HasSubstr(escaped));
   const ProfileDocument back = profile_from_json(to_json(d), "made");
   EXPECT_EQ(back.collection.tensor_metric, kHmmaActive);
+}
+
+ForeignReport table_with_tensor_use(const std::string& pct, const std::string& time_ns) {
+  return read_ncu_csv(fmt::format("ID,Process ID,Kernel Name,gpu__time_duration.sum,{}\n,,,ns,%\n0,5,gemm,{},{}\n", kElapsed, time_ns, pct),
+                      "x");
+}
+
+TEST(TensorUse, ATableOfMoreThan100PercentIsShownWithANotice) {
+  const ProfileDocument d = tensor_document(table_with_tensor_use("200", "100000"));
+  EXPECT_EQ(d.totals.tensor_active_pct, 200.0) << "shown as it was read";
+  ASSERT_NE(missing(d, "tensor_use_above_100"), nullptr);
+  EXPECT_EQ(missing(d, "tensor_use_above_100")->severity, "notice");
+  EXPECT_EQ(missing(d, "tensor_use_above_100")->count, 1);
+  TableOptions o;
+  o.width = 300;
+  EXPECT_THAT(table_text(d, o), AllOf(HasSubstr("200.0"), HasSubstr("notice tensor_use_above_100: kernel 0 'gemm' at 200.0%.")));
+  EXPECT_EQ(missing(tensor_document(table_with_tensor_use("99", "100000")), "tensor_use_above_100"), nullptr);
+}
+
+TEST(TensorUse, APercentageIsRefusedInTheWordsOfWhatIsAccepted) {
+  for (const char* accepted : {"-0.99", "0", "101", "1000"}) EXPECT_EQ(table_with_tensor_use(accepted, "5").results.size(), 1u) << accepted;
+  for (const char* refused : {"-1", "1001"}) {
+    try {
+      table_with_tensor_use(refused, "5");
+      ADD_FAILURE() << refused;
+    } catch (const stepscope::InputError& e) {
+      EXPECT_THAT(e.what(), HasSubstr(fmt::format("is '{}': expected a percentage above -1 and at most 1000", refused)));
+    }
+  }
 }
 
 TEST(TensorUse, ADiffOfTwoQuantitiesSaysSo) {

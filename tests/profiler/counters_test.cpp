@@ -18,6 +18,9 @@ namespace {
 using namespace profiler;
 using fixture::is_missing;
 using fixture::pass_group;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Field;
 using ::testing::HasSubstr;
 
 const std::vector<fixture::Kernel> kTwo = {{"forward/0/qkv", "gemm", 100'000, 1e6, 2e6, 80},
@@ -189,6 +192,50 @@ TEST(Counters, MoreThanTheMeasuredCeilingIsFlagged) {
   Recording r = fixture::recording(kTwo);
   r.counters[0].values[1] = 105e6;  // 107 MB in 100 us: 1.07 TB/s of 1.00
   EXPECT_NE(detail_of(*attribute(r, fixture::input()), "above_ceiling").find("107%"), std::string::npos);
+}
+
+TEST(Counters, TensorUseOfMoreThanAllTheTimeIsFlagged) {
+  const auto said = [](double first, double second) {
+    Recording r = fixture::recording(kTwo);
+    r.counters[0].values[3] = first, r.counters[1].values[3] = second;
+    return detail_of(*attribute(r, fixture::input()), "tensor_use_above_100");
+  };
+  EXPECT_EQ(said(101.9, 0), "");
+  EXPECT_EQ(said(110, 0), "kernel 0 'gemm' at 110.0%");
+  EXPECT_EQ(said(0, 200), "kernel 1 'gelu' at 200.0%");
+  EXPECT_EQ(said(100, 100), "") << "nor may the mean's last digit";
+  Recording both = fixture::recording(kTwo);
+  both.counters[0].values[3] = both.counters[1].values[3] = 103;
+  const auto a = attribute(both, fixture::input());
+  EXPECT_THAT(a->missing, Contains(AllOf(Field(&MissingRecord::name, "tensor_use_above_100"), Field(&MissingRecord::count, 2))));
+}
+
+TEST(Counters, AShortKernelMayReadSomewhatAbove100) {
+  const auto said = [](double pct) {
+    const Recording r =
+        fixture::recording({{"forward/0/qkv", "gemm", 5'000, 1e6, 2e6, pct}, {"forward/0/gelu", "gelu", 300'000, 1e6, 2e6, 0}});
+    return detail_of(*attribute(r, fixture::input()), "tensor_use_above_100");
+  };
+  EXPECT_EQ(said(119), "");
+  EXPECT_EQ(said(150), "");
+  EXPECT_EQ(said(151), "kernel 0 'gemm' at 151.0%");
+}
+
+// Where short kernels are all there is, their row shows it, and whoever reads that row is told.
+TEST(Counters, NoPassAndNoStepShowsMoreThan100WithoutAWord) {
+  const fixture::Kernel idle = {"backward/0/qkv", "gelu", 300'000, 1e6, 2e6, 0};
+  const auto said = [](const std::vector<fixture::Kernel>& kernels) {
+    const auto a = attribute(fixture::recording(kernels), fixture::input());
+    const auto at = std::find_if(a->missing.begin(), a->missing.end(), [](const auto& m) { return m.name == "tensor_use_above_100"; });
+    return at == a->missing.end() ? std::string() : std::to_string(at->count) + ": " + at->detail;
+  };
+  EXPECT_EQ(said({{"forward/0/ln1", "norm", 5'000, 1e6, 2e6, 90}, {"forward/0/qkv", "gemm", 5'000, 1e6, 2e6, 120}, idle}),
+            "1: kernel 1 'gemm' at 120.0%")
+      << "forward reads 105%, the step 3%";
+  EXPECT_EQ(said({{"forward/0/ln1", "norm", 5'000, 1e6, 2e6, 70}, {"forward/0/qkv", "gemm", 5'000, 1e6, 2e6, 120}, idle}), "")
+      << "forward reads 95%";
+  EXPECT_EQ(said({{"", "gemm", 5'000, 1e6, 2e6, 120}, {"", "gemm", 5'000, 1e6, 2e6, 101}}), "2: kernel 0 'gemm' at 120.0%")
+      << "the step reads 110.5% and has no pass";
 }
 
 // A kernel below its floor has nothing to win; it must not take away what the others have.
