@@ -199,7 +199,10 @@ std::string turns_text(const WorkloadSection& w, const ThresholdsSection& t) {
   std::string out = w.whole_programs
                         ? "Both arms ran as whole programs in turns, too short for the power cap to act: this is the ratio of a burst. "
                         : "Both arms took turns, so this is the ratio at one clock. ";
-  out += "At the power cap the ratio of sustained steps is another quantity, which this verdict does not have.\n";
+  out +=
+      "At the power cap the ratio of sustained steps is another quantity, which this verdict does not have. The milliseconds are medians "
+      "over "
+      "all blocks and the ratio is a mean over pairs, so one is not quite the quotient of the others.\n";
   if (!w.solo) return out;
   const double alone = w.solo->b_step_ns / w.solo->a_step_ns;
   if (std::fabs(std::log(alone / *w.statistics.ratio)) >= std::log1p(t.minimum_effect_pct / 100))
