@@ -295,6 +295,7 @@ TEST(Failures, AKilledRankEndsAllAndIsNamed) {
     EXPECT_THAT(run.last_line(), AllOf(HasSubstr("rank " + std::to_string(victim) + " (pid " +
                                                  std::to_string(ranks[static_cast<size_t>(victim)]) + ") was killed by signal 9 in step "),
                                        EndsWith("were stopped")));
+    EXPECT_THAT(run.err(), Not(HasSubstr("ended without a word")));  // the others heard less of it
     expect_gone(ranks);
   }
 }
