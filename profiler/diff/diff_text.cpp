@@ -96,7 +96,7 @@ View group_view(const ProfileDiff& d, const std::vector<GroupChange>& groups, co
   if (!sums) return view;
   const double outside_a = d.a_device_ns - d.a_idle_ns - a, outside_b = d.b_device_ns - d.b_idle_ns - b;
   if (std::fabs(outside_a) > kNothing_ns || std::fabs(outside_b) > kNothing_ns)
-    add_group(view, "outside", only_time(outside_a), only_time(outside_b));
+    add_group(view, d.idle_known ? "unattributed" : "unattributed, idle", only_time(outside_a), only_time(outside_b));
   if (d.idle_known) add_group(view, "idle", only_time(d.a_idle_ns), only_time(d.b_idle_ns));
   add_group(view, "sum", only_time(d.a_device_ns), only_time(d.b_device_ns));
   return view;
