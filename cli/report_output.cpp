@@ -85,6 +85,8 @@ void say_if_empty(const profiler::ProfileDocument& d, const std::string& path, O
     fmt::print(stderr, "stepscope: {} has no rows: {}\n", path, profiler::why_empty(d, "this document holds none of them"));
   if (kind == Output::trace && d.launches.empty() && d.lanes.empty())
     fmt::print(stderr, "stepscope: {} shows no launch: {}\n", path, profiler::why_empty(d, "this document holds none"));
+  else if (kind == Output::trace && profiler::is_missing(d, "kernels_measured_alone"))
+    fmt::print(stderr, "stepscope: {} shows no launch: each kernel was measured alone, so nobody knows when it ran in a step\n", path);
 }
 
 void write_report(const profiler::ProfileDocument& d, const ReportFlags& f, const std::string& path, Output kind) {

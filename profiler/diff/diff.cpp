@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/run_fields.h"
 #include "profiler/diff/sort_by_change.h"
+#include "profiler/document/missing_rows.h"
 #include "profiler/report/names.h"
 
 namespace profiler {
@@ -210,6 +211,8 @@ bool ProfileDiff::unlike() const {
 ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
   ProfileDiff d;
   compare_runs(a, b, d.runs);
+  for (const auto& [document, name] : {std::pair(&a, "A"), std::pair(&b, "B")})
+    if (is_missing(*document, "record_reduced")) d.reduced += (d.reduced.empty() ? "" : " and ") + std::string(name);
   d.step = step_change(a, b);
   const auto waterfall = make_waterfall(a, b);
   if (!d.step && !waterfall) {

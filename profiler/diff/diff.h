@@ -65,6 +65,7 @@ struct ProfileDiff {
   double a_idle_ns = 0, b_idle_ns = 0;
   double a_rest_ns = 0, b_rest_ns = 0;  // unattributed to any kernel row: conservation error of the documents
   bool idle_known = false;              // both documents know it
+  std::string reduced;                  // "A", "B", "A and B": records that lack small kernels (record_reduced); empty: neither
   bool unlike() const;
 };
 

@@ -21,7 +21,10 @@ using nlohmann::ordered_json;
 
 constexpr double kNothing_ns = 500;  // below it a change is not worth a row
 
-std::string percent_change(double a, double b) { return a > 0 ? fmt::format("{:+.1f}", (b / a - 1) * 100) : "new"; }
+std::string percent_change(double a, double b) {
+  if (a > 0) return fmt::format("{:+.1f}", (b / a - 1) * 100);
+  return a == 0 && b > 0 ? "new" : "-";  // a rest may be below 0
+}
 
 std::string kernels_of(const KernelChange& k) {
   const auto names = [](const std::vector<std::string>& list) {
@@ -96,7 +99,7 @@ View group_view(const ProfileDiff& d, const std::vector<GroupChange>& groups, co
   if (!sums) return view;
   const double outside_a = d.a_device_ns - d.a_idle_ns - a, outside_b = d.b_device_ns - d.b_idle_ns - b;
   if (std::fabs(outside_a) > kNothing_ns || std::fabs(outside_b) > kNothing_ns)
-    add_group(view, d.idle_known ? "unattributed" : "unattributed, idle", only_time(outside_a), only_time(outside_b));
+    add_group(view, "rest", only_time(outside_a), only_time(outside_b));
   if (d.idle_known) add_group(view, "idle", only_time(d.a_idle_ns), only_time(d.b_idle_ns));
   add_group(view, "sum", only_time(d.a_device_ns), only_time(d.b_device_ns));
   return view;
@@ -147,6 +150,9 @@ View view_of(const ProfileDiff& d, const DiffText& o) {
   return kernel_view(d, o.top);
 }
 
+constexpr const char* kNoLayers = "No layers: neither document has a row of one.\n";
+bool no_layers(const ProfileDiff& d, const DiffText& o) { return o.by == DiffBy::layer && d.layers.empty(); }
+
 std::string as_it_is(const std::string& text) { return text; }
 // Names of metrics are left as they are: an underscore within a word means nothing to Markdown.
 std::string in_markdown(const std::string& text) {
@@ -177,6 +183,14 @@ std::string state_words(const StateChange& s) {
     text += fmt::format("; {} -> {} {}", text_of(f.shown.format, s.a.*(*member)), text_of(f.shown.format, s.b.*(*member)), f.shown.title);
   }
   return text;
+}
+
+std::string of_reduced(const ProfileDiff& d) {
+  if (d.reduced.empty()) return "";
+  return fmt::format(
+      "{} {} cut down to the larger kernels (record_reduced): one that is gone or new may be among the small ones, and time of those is "
+      "the rest.",
+      d.reduced, d.reduced.size() == 1 ? "was" : "were");
 }
 
 std::string caution(const ProfileDiff& d) {
@@ -222,9 +236,14 @@ std::string diff_table(const ProfileDiff& d, const DiffText& o) {
   if (d.step) out += styled(step_words(*d.step), "1", o.color) + "\n";
   for (const StateChange& s : d.states) out += wrapped(state_words(s), o.width, 2) + "\n";
   if (d.ranks) out += wrapped(rank_words(*d.ranks), o.width, 2) + "\n";
-  out += wrapped(caution(d), o.width, 0) + "\n\n";
+  out += wrapped(caution(d), o.width, 0) + "\n";
+  if (!d.reduced.empty()) out += wrapped(of_reduced(d), o.width, 0) + "\n";
+  out += "\n";
   if (!d.passes.empty()) out += terminal_text(group_view(d, d.passes, "pass", d.passes.size(), true), o.width, o.color) + "\n";
-  if (o.by != DiffBy::pass) out += terminal_text(view_of(d, o), o.width, o.color);
+  if (no_layers(d, o))
+    out += kNoLayers;
+  else if (o.by != DiffBy::pass)
+    out += terminal_text(view_of(d, o), o.width, o.color);
   return out;
 }
 
@@ -235,9 +254,13 @@ std::string diff_markdown(const ProfileDiff& d, const DiffText& o) {
   if (d.ranks) out += "- " + rank_words(*d.ranks) + "\n";
   if (!d.states.empty() || d.ranks) out += "\n";
   out += caution(d) + "\n\n";
+  if (!d.reduced.empty()) out += of_reduced(d) + "\n\n";
   if (!d.runs.empty()) out += "Not the same: " + difference_words(d, in_markdown) + "\n\n";
   if (!d.passes.empty()) out += markdown_text(group_view(d, d.passes, "pass", d.passes.size(), true)) + "\n";
-  if (o.by != DiffBy::pass) out += markdown_text(view_of(d, o));
+  if (no_layers(d, o))
+    out += kNoLayers;
+  else if (o.by != DiffBy::pass)
+    out += markdown_text(view_of(d, o));
   return out;
 }
 
@@ -253,6 +276,7 @@ ordered_json diff_json(const ProfileDiff& d, const DiffText& o) {
   if (d.ranks) j["ranks"] = to_json(*d.ranks);
   j["device"] = {{"a_ns", d.a_device_ns}, {"b_ns", d.b_device_ns}};
   if (d.idle_known) j["idle"] = {{"a_ns", d.a_idle_ns}, {"b_ns", d.b_idle_ns}};
+  if (!d.reduced.empty()) j["reduced"] = d.reduced;
   j["rest"] = {{"a_ns", d.a_rest_ns}, {"b_ns", d.b_rest_ns}};
   const auto groups = [&](const char* key, const std::vector<GroupChange>& list) {
     ordered_json& out = j[key] = ordered_json::array();

@@ -148,8 +148,10 @@ class Converter {
       const bool measured_alone = l.end_ns == 0;
       const double duration = measured_alone ? duration_of(chosen_[i], metrics) : 0;
       without_time += measured_alone && duration == 0;
-      const auto& place = places[i];
+      // A range that names a place wins.
+      const std::optional<RulePlace> place = parse_range_path(l.path).place ? std::nullopt : places[i];
       const int64_t times = place ? place->times : 1;
+      if (place && l.activity == Activity::kernel) placed_by_rules_ += times;
       for (int64_t copy = 0; copy < times; ++copy) {
         if (place) {
           const std::optional<int64_t> layer = times > 1 ? std::optional(copy) : place->layer;
@@ -288,7 +290,9 @@ class Converter {
         first = l.name;
     }
     if (options_.rules) {
-      r_.missing.push_back({"passes_from_rules", placed, fmt::format("rules '{}', by kernel name and launch order", options_.rules->name)});
+      if (placed_by_rules_ > 0)
+        r_.missing.push_back(
+            {"passes_from_rules", placed_by_rules_, fmt::format("rules '{}', by kernel name and launch order", options_.rules->name)});
       if (placed < kernels) r_.missing.push_back({"kernels_without_rule", kernels - placed, fmt::format("first: '{}'", first)});
     } else if (placed < kernels) {
       r_.missing.push_back(
@@ -302,7 +306,8 @@ class Converter {
   const ForeignReport& in_;
   const IngestOptions& options_;
   std::vector<ForeignResult> chosen_;
-  std::vector<size_t> source_;  // per launch of the recording: which of chosen_
+  int64_t placed_by_rules_ = 0;  // kernels
+  std::vector<size_t> source_;   // per launch of the recording: which of chosen_
   Recording r_;
 };
 

@@ -176,6 +176,39 @@ TEST_F(IngestCli, diff_of_two_documents_sums_and_answers_by_exit_code) {
   EXPECT_EQ(stepscope("diff " + file("doc.json") + " " + file("a.json") + " --fail-if-slower 1").exit_code, 0);
 }
 
+// A step against kernels alone passed a gate, or failed it by 14,900%.
+TEST_F(IngestCli, diff_judges_steps_by_steps_only) {
+  ASSERT_EQ(ingest(kData + "mixed_nvtx.ncu-rep").exit_code, 0);
+  const std::string kernels = file("doc.json"), steps = SOURCE_DIR "/tests/profiler/data/gpu.profile.json", slower = file("slower.json");
+  for (const std::string& both : {kernels + " " + steps, steps + " " + kernels}) {
+    const Outcome o = stepscope("diff " + both + " --fail-if-slower 1000000");
+    EXPECT_EQ(o.exit_code, 2) << o.out;
+    EXPECT_THAT(o.err, AnyOf(HasSubstr("has timed steps, so no step can be compared"), HasSubstr("the two runs cannot be compared")));
+  }
+  EXPECT_EQ(stepscope("diff " + kernels + " " + steps).exit_code, 0);
+  auto d = nlohmann::json::parse(slurp(steps));
+  auto& timing = d["timing"]["step_time_ns"];
+  for (auto& [name, value] : timing.items())
+    if (name != "samples") value = value.get<double>() * 1.01;
+  for (auto& sample : timing["samples"]) sample = sample.get<double>() * 1.01;
+  std::ofstream(slower) << d;
+  EXPECT_EQ(stepscope("diff " + steps + " " + slower + " --fail-if-slower 1").exit_code, 0);  // and not "1.00% slower; allowed is 1%"
+  const Outcome judged = stepscope("diff " + steps + " " + slower + " --fail-if-slower 0.9");
+  EXPECT_EQ(judged.exit_code, 1);
+  EXPECT_THAT(judged.err, HasSubstr("B's step is 1.00% slower than A's; allowed is 0.9%"));
+  timing = {{"samples", nlohmann::json::array()}};
+  std::ofstream(slower) << d;
+  const Outcome half = stepscope("diff " + slower + " " + steps + " --fail-if-slower 1");
+  EXPECT_EQ(half.exit_code, 2) << half.out;
+  EXPECT_THAT(half.err, HasSubstr("only B has timed steps, so no step can be compared"));
+}
+
+TEST_F(IngestCli, a_trace_of_kernels_measured_alone_says_that_it_is_empty) {
+  const Outcome o = ingest(kData + "mixed_nvtx.ncu-rep --trace " + file("t.trace.json"));
+  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("t.trace.json shows no launch: each kernel was measured alone"));
+}
+
 TEST_F(IngestCli, an_output_that_cannot_be_written_is_blamed_on_the_flag_that_was_typed) {
   ASSERT_EQ(ingest(kData + "fp32_basic.ncu-rep").exit_code, 0);
   const std::string report = "report " + file("doc.json");

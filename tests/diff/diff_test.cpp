@@ -365,6 +365,43 @@ TEST(Diff, TensorUseOfAnOlderDocumentIsOfTheOnlyMetricThatThereWas) {
   EXPECT_THAT(differences([&](auto& a, auto& b) { with_use(a), b.collection.tensor_metric = old; }), ElementsAre());
 }
 
+// A pass's row, and device time that no row has: more of it in A than B's medians leave.
+TEST(Diff, ARestBelowZeroHasNoPercentage) {
+  ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 1e5), b = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
+  PassRow pass;
+  pass.name = "forward";
+  pass.time_ns = 1e6;
+  a.passes = b.passes = {pass};
+  *a.totals.time_ns -= 4e4;
+  *b.totals.time_ns += 2e4;
+  DiffText text;
+  text.by = DiffBy::pass;
+  EXPECT_THAT(diff_table(diff_profiles(a, b), text), testing::ContainsRegex("rest +-0\\.040 0\\.020 \\+0\\.060 +- "));
+  EXPECT_THAT(diff_table(diff_profiles(b, a), text), testing::ContainsRegex("rest +0\\.020 -0\\.040 -0\\.060 -300\\.0 "));
+}
+
+// A kernel below the cut of a record was "gone".
+TEST(Diff, AReducedRecordIsNamedBecauseItLacksKernels) {
+  const ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6), kernel("loss", "classifier", "loss", 1e6)}, 1e5);
+  ProfileDocument b = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
+  EXPECT_EQ(diff_profiles(a, b).reduced, "");
+  b.missing.push_back({.name = "record_reduced"});
+  const ProfileDiff d = diff_profiles(a, b);
+  EXPECT_THAT(diff_table(d, {}), HasSubstr("B was cut down to the larger kernels (record_reduced)"));
+  EXPECT_THAT(diff_markdown(d, {}), HasSubstr("B was cut down"));
+  EXPECT_EQ(diff_json(d, {})["reduced"], "B");
+  EXPECT_THAT(diff_table(diff_profiles(b, b), {}), HasSubstr("A and B were cut down"));
+}
+
+TEST(Diff, ATableOfNoLayersIsASentence) {
+  const ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
+  DiffText text;
+  text.by = DiffBy::layer;
+  for (const std::string& shown : {diff_table(diff_profiles(a, a), text), diff_markdown(diff_profiles(a, a), text)})
+    EXPECT_THAT(
+        shown, testing::AllOf(testing::EndsWith("No layers: neither document has a row of one.\n"), testing::Not(HasSubstr("layer A ms"))));
+}
+
 TEST(Diff, EqualDocumentsDifferInNothing) {
   const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
   const ProfileDiff diff = diff_profiles(d, d);

@@ -125,6 +125,21 @@ TEST(ToRecording, RulesMultiplyOnlyWhatTheySayAndSaySo) {
   EXPECT_EQ(find(r, "kernels_without_rule")->count, 1);
 }
 
+// Ranges of the program win; passes_from_rules was said of them, and went on into the document.
+TEST(ToRecording, RulesThatPlaceNothingAreNotNamedAsTheSourceOfPasses) {
+  IngestOptions o;
+  o.rules = parse_rules("schema: stepscope.rules/1\nname: t\nrules:\n- {kernel: k1, pass: backward, op: gelu}\n", "t");
+  ForeignReport ours = report();
+  for (ForeignResult& k : ours.results) k.path = "step/forward/3/qkv";
+  const Recording by_ranges = to_recording(ours, o);
+  EXPECT_EQ(find(by_ranges, "passes_from_rules"), nullptr);
+  for (const LaunchRecord& l : by_ranges.launches) EXPECT_EQ(l.path, "step/forward/3/qkv");
+  ours.results[1].path.clear();
+  const Recording r = to_recording(ours, o);
+  ASSERT_NE(find(r, "passes_from_rules"), nullptr);
+  EXPECT_EQ(find(r, "passes_from_rules")->count, 1);
+}
+
 TEST(ToRecording, WithoutRangesAndRulesPassesAreUnknown) {
   const Recording r = to_recording(report(), {});
   ASSERT_NE(find(r, "passes_unknown"), nullptr);
