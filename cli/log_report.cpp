@@ -10,6 +10,7 @@
 #include "base/json_text.h"
 #include "base/statistics.h"
 #include "base/text.h"
+#include "cli/training_log.h"
 #include "profiler/report/text_table.h"
 
 namespace cli {
@@ -77,7 +78,7 @@ SummaryLine line_of(const LogSummary& s, size_t number, size_t all) {
 
 constexpr const char* kLegend =
     "Losses, norms and ms are means over the steps of a row, the final loss over the last tenth of all; validation and accuracy are the "
-    "last in it.";
+    "last in it. The median of the steps' ms leaves the first tenth out, at most ten, as train's does.";
 
 // What stands before the last folder that all paths share.
 std::vector<std::string> short_names(const std::vector<RunLog>& logs) {
@@ -169,7 +170,7 @@ std::vector<LogSummary> log_summaries(const std::vector<RunLog>& logs) {
     }
     if (!ms.empty()) {
       s.final_loss = stepscope::mean_of_last_tenth(losses);
-      s.median_ms = stepscope::median(ms);
+      s.median_ms = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(steps_left_out(ms.size())), ms.end()));
       if (log.tokens_per_step > 0 && *s.median_ms > 0) s.tokens_per_s = static_cast<double>(log.tokens_per_step) / *s.median_ms * 1e3;
     }
     for (const gpt2::LoggedValue& v : log.validations) s.lowest_validation = std::min(s.lowest_validation.value_or(v.value), v.value);

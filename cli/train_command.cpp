@@ -76,14 +76,20 @@ void print_variants(const TrainerFlags& flags) {
   fmt::print("reference: no variants\n");
 }
 
+void print_event(const nlohmann::ordered_json& event) {
+  fmt::print("{}\n", event.dump());
+  std::fflush(stdout);
+}
+
 // Accuracy during training: a progress line while it is computed, then one line of output.
-void report_evaluation(gpt2::LoopOptions& options) {
+void report_evaluation(gpt2::LoopOptions& options, bool json) {
   const auto progress = std::make_shared<stepscope::ProgressLine>();
   options.on_eval_progress = [progress](int64_t done, int64_t correct, int64_t all) {
     progress->show([&] { return gpt2::progress_text(done, correct, all); });
   };
-  options.on_eval = [progress](int64_t step, const gpt2::EvalOutcome& o) {
+  options.on_eval = [progress, json, file = options.eval_set](int64_t step, const gpt2::EvalOutcome& o) {
     progress->clear();
+    if (json) return print_event(eval_event(step, file, o));
     const auto all = static_cast<int64_t>(o.items.size());
     const auto [low, high] = gpt2::wilson_interval(o.correct, all);
     fmt::print("eval after step {} | accuracy {:.4f} [{:.4f}, {:.4f}], {} of {}\n", step,
@@ -119,8 +125,7 @@ void print_start(const gpt2::Trainer& trainer, int ranks) {
 }
 
 void print_summary(const std::vector<double>& ms, double tokens, double loss) {
-  // The first steps carry library initialization and clock ramp; the summary leaves out a tenth, at most ten.
-  const size_t skip = ms.size() > 4 ? std::min<size_t>(10, std::max<size_t>(1, ms.size() / 10)) : 0;
+  const size_t skip = steps_left_out(ms.size());
   const double m = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(skip), ms.end()));
   fmt::print("median {:.3f} ms/step, {:.0f} tokens/s, last loss {:.6f} ({}{})\n", m, tokens / m * 1e3, loss,
              ms.size() == 1 ? "1 step" : fmt::format("{} steps", ms.size()),
@@ -148,10 +153,16 @@ gpt2::LoopOptions all_loop_options(const TrainFlags& f, const TrainerFlags& sett
   return options;
 }
 
-void report_beside_steps(gpt2::LoopOptions& options) {
-  report_evaluation(options);
-  options.on_validation = [](int64_t step, double loss) { fmt::print("validation after step {} | loss {:.6f}\n", step, loss); };
-  options.on_sample = [](int64_t step, const std::string& text) { fmt::print("sample after step {}:\n{}\n", step, text); };
+void report_beside_steps(gpt2::LoopOptions& options, bool json) {
+  report_evaluation(options, json);
+  options.on_validation = [json](int64_t step, double loss) {
+    if (json) return print_event(validation_event(step, loss));
+    fmt::print("validation after step {} | loss {:.6f}\n", step, loss);
+  };
+  options.on_sample = [json](int64_t step, const std::string& text) {
+    if (json) return print_event(sample_event(step, text));
+    fmt::print("sample after step {}:\n{}\n", step, text);
+  };
   options.on_note = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };
 }
 
@@ -204,7 +215,7 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
   if (session != nullptr) session->compare(identity_of_run(f, flags));
   gpt2::LoopOptions options = all_loop_options(f, flags, line);
   options.channel = channel;
-  if (first) report_beside_steps(options);
+  if (first) report_beside_steps(options, f.json);
   gpt2::TrainerOptions trainer_opts;
   std::string finished;
   gpt2::distributed::agree(channel, [&] {
@@ -389,8 +400,8 @@ void add_train_command(Command& app, const CommandLine& line, int& exit_code) {
   auto* sweep = c->add_list("--sweep-learning-rates", f->sweep_rates,
                             "do the run once per rate, such as 1e-4,3e-4,1e-3, and print which came to the lowest loss");
   sweep->check(real_above(0, 1e38))->type_name("RATE,RATE,…");
-  c->add_flag("--quiet,-q", f->quiet, "print only the summary line");
-  c->add_flag("--json", f->json, "print one JSON object per step");
+  Argument* quiet = c->add_flag("--quiet,-q", f->quiet, "print only the summary line");
+  c->add_flag("--json", f->json, "print one JSON object per step, and one per validation, evaluation and sample")->excludes(quiet);
   c->add_flag("--list-variants", f->list_variants, "print the ops that have variants, of both GPU trainers or of --trainer, and stop");
   c->add_option("--cpu-recording", f->cpu_recording, "write the CPU reference's ranges as a recording")
       ->group("");  // set by `profile` for the CPU reference

@@ -1,5 +1,6 @@
 #include "cli/training_log.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/utc.h"
@@ -8,6 +9,22 @@
 namespace cli {
 
 using nlohmann::ordered_json;
+
+ordered_json validation_event(int64_t step, double loss) { return {{"event", "validation"}, {"step", step}, {"loss", loss}}; }
+ordered_json sample_event(int64_t step, const std::string& text) { return {{"event", "sample"}, {"step", step}, {"text", text}}; }
+ordered_json eval_event(int64_t step, const std::string& file, const gpt2::EvalOutcome& o) {
+  const auto all = static_cast<double>(o.items.size());
+  return {{"event", "eval"},
+          {"step", step},
+          {"file", file},
+          {"examples", o.items.size()},
+          {"correct", o.correct},
+          {"accuracy", static_cast<double>(o.correct) / all},
+          {"correct_by_sum", o.correct_by_sum},
+          {"accuracy_by_sum", static_cast<double>(o.correct_by_sum) / all}};
+}
+
+size_t steps_left_out(size_t steps) { return steps > 4 ? std::min<size_t>(10, std::max<size_t>(1, steps / 10)) : 0; }
 
 TrainingLog::TrainingLog(std::string path, const gpt2::Trainer& trainer, gpt2::LoopOptions& options) : path_(std::move(path)) {
   options.on_start = [this, &trainer, &options, before = options.on_start](int64_t done) {
@@ -20,23 +37,15 @@ TrainingLog::TrainingLog(std::string path, const gpt2::Trainer& trainer, gpt2::L
   };
   options.on_validation = [this, before = options.on_validation](int64_t step, double loss) {
     if (before) before(step, loss);
-    writer_->write({{"event", "validation"}, {"step", step}, {"loss", loss}});
+    writer_->write(validation_event(step, loss));
   };
   options.on_sample = [this, before = options.on_sample](int64_t step, const std::string& text) {
     if (before) before(step, text);
-    writer_->write({{"event", "sample"}, {"step", step}, {"text", text}});
+    writer_->write(sample_event(step, text));
   };
   options.on_eval = [this, file = options.eval_set, before = options.on_eval](int64_t step, const gpt2::EvalOutcome& o) {
     if (before) before(step, o);
-    const auto all = static_cast<double>(o.items.size());
-    writer_->write({{"event", "eval"},
-                    {"step", step},
-                    {"file", file},
-                    {"examples", o.items.size()},
-                    {"correct", o.correct},
-                    {"accuracy", static_cast<double>(o.correct) / all},
-                    {"correct_by_sum", o.correct_by_sum},
-                    {"accuracy_by_sum", static_cast<double>(o.correct_by_sum) / all}});
+    writer_->write(eval_event(step, file, o));
   };
 }
 

@@ -1,6 +1,7 @@
 // `train --log FILE`: what a run says on its way, into its log (gpt2/run_log.h).
 #pragma once
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,14 @@
 #include "gpt2/train_loop.h"
 
 namespace cli {
+
+// Lines of the log and of `train --json`.
+nlohmann::ordered_json validation_event(int64_t step, double loss);
+nlohmann::ordered_json sample_event(int64_t step, const std::string& text);
+nlohmann::ordered_json eval_event(int64_t step, const std::string& file, const gpt2::EvalOutcome& outcome);
+
+// The first steps of a run carry initialization of libraries and the clock's ramp: how many of so many a median leaves out, a tenth, at most ten.
+size_t steps_left_out(size_t steps);
 
 class TrainingLog {
  public:

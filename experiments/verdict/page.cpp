@@ -272,7 +272,8 @@ std::string step_lines(const WorkloadSection& w) {
     if (w.statistics.minimum_detectable_effect_pct) out += "; detectable " + effect_pct(*w.statistics.minimum_detectable_effect_pct);
     out += "\n";
   }
-  if (w.statistics_in_cycles) out += fmt::format("  in SM cycles B / A = {}\n", ratio_text(*w.statistics_in_cycles));
+  if (w.statistics_in_cycles && w.statistics_in_cycles->ratio)
+    out += fmt::format("  in SM cycles B / A = {}\n", ratio_text(*w.statistics_in_cycles));
   return out;
 }
 

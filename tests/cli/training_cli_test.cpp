@@ -92,6 +92,41 @@ TEST_F(TrainingCli, what_a_run_prints) {
   expect_golden("cli/data/train.txt", words_of(text));
 }
 
+// Validations and samples stood between the objects as text.
+TEST_F(TrainingCli, json_is_json_on_every_line) {
+  const std::string run =
+      "train --trainer reference --model tiny --batch-size 1 --seq-len 32 --steps 2 --val-every 1 --sample-every 2 --sample-tokens 3 ";
+  const Outcome o = stepscope(run + "--json");
+  ASSERT_EQ(o.exit_code, 0) << o.err;
+  std::istringstream lines(o.out);
+  std::map<std::string, int> events;
+  for (std::string line; std::getline(lines, line);) {
+    const json j = json::parse(line, nullptr, false);
+    ASSERT_FALSE(j.is_discarded()) << line;
+    ++events[j.value("event", "step")];
+  }
+  EXPECT_EQ(events, (std::map<std::string, int>{{"step", 2}, {"validation", 2}, {"sample", 1}}));
+  const Outcome both = stepscope(run + "--json --quiet");
+  EXPECT_EQ(both.exit_code, 2) << both.out;
+}
+
+// 10 steps of a second and then faster ones: the median of `train` and that of `report` are of the same steps.
+TEST_F(TrainingCli, a_report_leaves_the_first_steps_out_of_the_median_as_the_summary_does) {
+  const std::string log = (folder_ / "steps.jsonl").string();
+  ASSERT_EQ(train("--steps 6 --log " + log).exit_code, 0);
+  std::string text;
+  std::ifstream in(log);
+  int step = 0;
+  for (std::string line; std::getline(in, line);) {
+    json j = json::parse(line);
+    if (j.at("event") == "step") j["time_ns"] = ++step == 1 ? 9e6 : step * 1e6;  // 9, then 2 to 6: 4 without the first, 4.5 with it
+    text += j.dump() + "\n";
+  }
+  in.close();
+  std::ofstream(log) << text;
+  EXPECT_THAT(stepscope("report " + log).out, HasSubstr("median 4.000 ms a step"));
+}
+
 TEST_F(TrainingCli, accuracy_is_that_of_eval_on_the_checkpoint) {
   write_set();
   ASSERT_EQ(train("--steps 3 --eval " + file("set.bin") + " --log " + file("run.jsonl") + " --checkpoints " + file("kept")).exit_code, 0);
