@@ -19,9 +19,18 @@ void hand_on(int signal, siginfo_t*, void* context) {
 
 }  // namespace
 
-HandedOnSignals::HandedOnSignals(std::initializer_list<int> signals) {
-  ::sigemptyset(&set_);
-  for (const int s : signals) ::sigaddset(&set_, s);
+sigset_t heard_of(std::initializer_list<int> signals) {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int s : signals) {
+    struct sigaction now {};
+    ::sigaction(s, nullptr, &now);
+    if (now.sa_handler != SIG_IGN || s == SIGCHLD) ::sigaddset(&set, s);
+  }
+  return set;
+}
+
+HandedOnSignals::HandedOnSignals(std::initializer_list<int> signals) : set_(heard_of(signals)) {
   ::pthread_sigmask(SIG_BLOCK, &set_, &mask_before_);
   for (const int s : signals) {
     Before before{s, {}};

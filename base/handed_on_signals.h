@@ -7,9 +7,13 @@
 
 namespace stepscope {
 
+// Those of the signals that this process does not ignore, for a mask or a signalfd: one that is blocked comes although it is ignored. SIGCHLD,
+// which nobody ignores to be left alone, always.
+sigset_t heard_of(std::initializer_list<int> signals);
+
 // Blocks the signals in this thread and those started after it, so that sigwait or a signalfd gets them. A thread that was there before, as the
 // CUDA driver's are, does not block them: the first signal would reach it and end the process. While this lives such a thread hands the signal
-// on to the process, and blocks it from then on. Signals that the process ignores stay ignored there. One object at a time.
+// on to the process, and blocks it from then on. Signals that the process ignores are left out. One object at a time.
 class HandedOnSignals {
  public:
   explicit HandedOnSignals(std::initializer_list<int> signals);

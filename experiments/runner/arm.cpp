@@ -238,6 +238,10 @@ class CommandArm : public Arm {
         case Read::line:
           if (const auto step = lines_.parse(line)) {
             if (!step->time_ns) throw ArmFailure("nan", fmt::format("arm {} printed '{}'", spec_.label, line.substr(0, 200)));
+            if (step->ambiguous)
+              throw ArmFailure("ambiguous",
+                               fmt::format("arm {} printed '{}', with more than one number of ms: name the step's by --step-regex",
+                                           spec_.label, line.substr(0, 200)));
             all.push_back(*step->time_ns);
             last_line = Clock::now();
             if (all.size() == 1) first_line = last_line;

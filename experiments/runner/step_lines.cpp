@@ -17,7 +17,7 @@ constexpr size_t kLongestSearchedLine = 4096;
 
 }  // namespace
 
-StepLines::StepLines(const std::string& pattern) {
+StepLines::StepLines(const std::string& pattern) : is_default_(pattern.empty()) {
   try {
     pattern_ = std::regex(pattern.empty() ? kDefault : pattern, std::regex::ECMAScript | std::regex::icase);
   } catch (const std::regex_error& e) {
@@ -33,7 +33,9 @@ std::optional<StepLines::Step> StepLines::parse(const std::string& line) const {
   const std::string text = line.substr(0, kLongestSearchedLine);
   std::smatch match;
   if (!std::regex_search(text, match, pattern_)) return std::nullopt;
+  static const std::regex another(R"([0-9.] *ms\b)", std::regex::ECMAScript | std::regex::icase);
   Step step;
+  step.ambiguous = is_default_ && std::regex_search(match[0].second, text.cend(), another);
   const std::string number = match[1].str();
   char* end = nullptr;
   const double ms = std::strtod(number.c_str(), &end);

@@ -15,12 +15,14 @@ class StepLines {
 
   struct Step {
     std::optional<double> time_ns;  // absent: the line holds NaN or infinity, where a number belongs or anywhere else
+    bool ambiguous = false;         // without a pattern of the user: another number of ms follows
   };
   // nullopt: not a step line.
   std::optional<Step> parse(const std::string& line) const;
 
  private:
   std::regex pattern_;
+  bool is_default_;
 };
 
 }  // namespace experiments

@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/handed_on_signals.h"
 #include "gpt2/distributed/data_links.h"
 #include "gpt2/distributed/rank_page.h"
 #include "gpt2/distributed/sockets.h"
@@ -56,14 +57,6 @@ Failure failure_of(const std::string& bytes) {
   return {v.rank, bytes.substr(std::min(bytes.size(), sizeof v)), v.exit_code};
 }
 
-sigset_t end_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  return set;
-}
-
 class Channel final : public SocketChannel {
  public:
   Channel(World world, std::vector<Peer> peers, const ChannelOptions& options)
@@ -76,7 +69,7 @@ class Channel final : public SocketChannel {
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         inbox_(peers_.size()) {
     if (options_.take_signals) {
-      const sigset_t set = end_signals();
+      const sigset_t set = stepscope::heard_of({SIGINT, SIGTERM});
       ::pthread_sigmask(SIG_BLOCK, &set, &signals_before_);
       signals_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     }

@@ -110,6 +110,10 @@ TEST(HandedOnSignals, WhatTheProcessIgnoresStaysIgnored) {
     struct sigaction now {};
     sigaction(SIGINT, nullptr, &now);
     EXPECT_EQ(now.sa_handler, SIG_IGN);
+    EXPECT_EQ(sigismember(&signals.set(), SIGINT), 0);
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    EXPECT_EQ(sigismember(&mask, SIGINT), 0);  // blocked it would come, through a signalfd
   }
   sigaction(SIGINT, &before, nullptr);
 }

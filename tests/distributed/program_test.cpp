@@ -405,6 +405,17 @@ TEST(Failures, InterruptedAllStopAfterTheSameStepAndItIsSaved) {
   fs::remove_all(folder);
 }
 
+// A script's background ignores SIGINT: the run of one process went on, that of several ended.
+TEST(Failures, ASignalThatIsIgnoredStaysIgnored) {
+  Running run(kLong + std::string("--gpus 2"), "env --ignore-signal=INT");
+  ASSERT_TRUE(run.read_until("step     3"));
+  for (const pid_t rank : run.ranks()) ::kill(rank, SIGINT);
+  run.signal(SIGINT);
+  EXPECT_TRUE(run.read_until("step   100"));
+  run.signal(SIGTERM);
+  EXPECT_EQ(run.end(), 130) << run.err();
+}
+
 // On GPUs the driver has threads in the launcher before that waits for signals: it died of ctrl-C at once, and nothing was saved.
 TEST(Failures, AThreadOfTheDriverDoesNotTakeCtrlCFromTheLauncher) {
   for (const int signal : {SIGINT, SIGTERM}) {

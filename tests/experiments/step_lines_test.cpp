@@ -47,6 +47,16 @@ TEST(step_lines, follow_the_pattern_of_the_user) {
   EXPECT_THROW(StepLines("[0-9]+ ms"), stepscope::InputError);
 }
 
+// The first of two was taken: a program with equal steps was 10 times faster.
+TEST(step_lines, says_that_a_line_holds_more_than_one_time) {
+  const StepLines lines("");
+  EXPECT_TRUE(lines.parse("step 1 | data 1.0 ms | total 10.0 ms")->ambiguous);
+  EXPECT_TRUE(lines.parse("step 1 fwd 1ms bwd 2ms")->ambiguous);
+  EXPECT_FALSE(lines.parse("step 3 | loss 9.1 | 25.698 ms | 159400 tokens/s")->ambiguous);
+  EXPECT_FALSE(lines.parse("step 3 | 2.5 ms, 3 msamples")->ambiguous);
+  EXPECT_FALSE(StepLines("total ([0-9.]+) ms").parse("step 1 | data 1.0 ms | total 10.0 ms")->ambiguous);
+}
+
 TEST(step_lines, survive_a_line_without_end) { EXPECT_EQ(ms(std::string(1 << 20, 's')), -1); }
 
 }  // namespace
