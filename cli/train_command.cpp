@@ -25,6 +25,7 @@
 #include "cli/values.h"
 #include "gpt2/distributed/agreement.h"
 #include "gpt2/distributed/rank_page.h"
+#include "gpt2/distributed/watch.h"
 #include "gpt2/evaluation.h"
 #include "gpt2/replicas.h"
 #ifdef STEPSCOPE_WITH_CUDA
@@ -307,9 +308,8 @@ int train_as_rank(const TrainFlags& f, const CommandLine& line, RankSession& ses
   }
   gpt2::set_range_listener(nullptr);
   const dist::Failure agreed = session.channel().fail(mine);
-  // `train --gpus` saw how the rank that is named ended, and says it; other starters do not.
-  const bool starter_says = of_others && agreed.rank >= 0 && agreed.rank != rank && agreed.exit_code != kInterrupted &&
-                            dist::RankPage::inherited(session.world().size).has_value();
+  // `train --gpus` saw how that rank ended, and says it; other starters do not.
+  const bool starter_says = of_others && dist::ended_without_a_word(agreed) && dist::RankPage::inherited(session.world().size).has_value();
   if (!starter_says && (rank == 0 || (of_others && agreed.rank == 0 && rank == 1))) {
     fmt::print(stderr, "stepscope: {}\n", agreed.what);
   } else if (!of_others && mine.what != agreed.what) {

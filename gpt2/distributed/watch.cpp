@@ -9,6 +9,12 @@
 
 namespace gpt2::distributed {
 
+namespace {
+constexpr const char* kWithoutAWord = "ended without a word";
+}
+
+bool ended_without_a_word(const Failure& failure) { return failure.what.find(kWithoutAWord) != std::string::npos; }
+
 std::string place_of(const Beat& b) {
   switch (b.phase) {
     case Phase::start:
@@ -110,7 +116,7 @@ std::optional<Failure> Watch::judge(double now_s) const {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const Rank& r = ranks_[i];
     if (r.closed && !r.done)
-      return Failure{static_cast<int>(i), fmt::format("{} ended without a word, last seen {}", r.name, place_of(r.beat))};
+      return Failure{static_cast<int>(i), fmt::format("{} {}, last seen {}", r.name, kWithoutAWord, place_of(r.beat))};
   }
   if (different_) return different_;
   for (size_t i = 0; i < ranks_.size(); ++i) {

@@ -63,4 +63,7 @@ class Watch {
 // "in step 412", "while it saved step 400".
 std::string place_of(const Beat& beat);
 
+// Whether it says only that the connection of a rank ended: whoever waits for that process knows more.
+bool ended_without_a_word(const Failure& failure);
+
 }  // namespace gpt2::distributed

@@ -62,6 +62,8 @@ TEST(Watch, AnEndWithoutAWordIsAFailureAndAGoodbyeIsNone) {
   ASSERT_TRUE(f);
   EXPECT_EQ(f->rank, 2);
   EXPECT_THAT(f->what, HasSubstr("ended without a word, last seen while it saved step 3"));
+  EXPECT_TRUE(ended_without_a_word(*f));
+  EXPECT_FALSE(ended_without_a_word({1, "rank 1: a disk is full", 3}));
 }
 
 TEST(Watch, TheRankThatDoesNotWaitIsTheOneThatIsStuck) {
