@@ -405,6 +405,16 @@ TEST(Failures, InterruptedAllStopAfterTheSameStepAndItIsSaved) {
   fs::remove_all(folder);
 }
 
+// The starter's page has 491 bytes for it.
+TEST(Failures, ALongReasonOfAnotherRankIsSaidToItsEnd) {
+  const fs::path folder = fresh_folder(), deep = folder / std::string(200, 'x') / std::string(200, 'y') / std::string(150, 'z');
+  fs::create_directories(deep / "run.rank1.json");
+  const Outcome o = stepscope(std::string(kTrain) + "--gpus 2 --steps 3 --run-json " + (deep / "run.json").string());
+  EXPECT_NE(o.exit_code, 0);
+  EXPECT_THAT(o.err, HasSubstr("/run.rank1.json"));
+  fs::remove_all(folder);
+}
+
 // A script's background ignores SIGINT: the run of one process went on, that of several ended.
 TEST(Failures, ASignalThatIsIgnoredStaysIgnored) {
   Running run(kLong + std::string("--gpus 2"), "env --ignore-signal=INT");
