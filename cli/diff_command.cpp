@@ -72,14 +72,13 @@ void run(const DiffFlags& f, int& exit_code) {
   if (diff.unlike()) throw InputError("--fail-if-slower: the two runs cannot be compared (see 'not the same')");
   const bool a_steps = a.timing.step_time_ns.median.has_value(), b_steps = b.timing.step_time_ns.median.has_value();
   if (a_steps != b_steps)
-    throw InputError(fmt::format("--fail-if-slower: only {} has timed steps, so no step can be compared; {} are kernels' times alone",
-                                 a_steps ? "A" : "B", a_steps ? "B's" : "A's"));
+    throw InputError(fmt::format("--fail-if-slower: only {} has timed steps, so no step can be compared", a_steps ? "A" : "B"));
   const double slower_pct = (diff.step->ratio() - 1) * 100;
   constexpr double kRounding_pct = 1e-9;
   // NaN must not pass.
   if (!(slower_pct <= f.fail_if_slower + kRounding_pct)) {
-    fmt::print(stderr, "stepscope: B's {} is {:.2f}% slower than A's; allowed is {}%\n",
-               diff.step->basis == "timed steps" ? "step" : diff.step->basis, slower_pct, f.fail_if_slower);
+    fmt::print(stderr, "stepscope: B's {} is {:.2f}% slower than A's; allowed is {}%\n", diff.step->quantity(), slower_pct,
+               f.fail_if_slower);
     exit_code = 1;
   }
 }

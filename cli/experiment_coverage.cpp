@@ -3,7 +3,6 @@
 #include <tuple>
 
 #include "cli/catch_interrupt.h"
-#include "experiments/session/coverage.h"
 
 namespace cli {
 

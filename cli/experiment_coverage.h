@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/experiment_flags.h"
 #include "cli/trainer_flags.h"
+#include "experiments/session/coverage.h"
 
 namespace cli {
 
@@ -13,7 +14,7 @@ struct CoverageFlags {
   MeasureFlags measure;
   TrainerFlags trainer;
   std::vector<std::string> plants;
-  int truth_rounds = 12;
+  int truth_rounds = experiments::CoverageOptions().truth_rounds;
   double truth_s = 10;
   std::string record;
 };

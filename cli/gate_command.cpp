@@ -109,8 +109,7 @@ void check_flags_have_a_use(const GateFlags& f) {
 #ifdef STEPSCOPE_WITH_CUDA
 void check_ops_exist(const GateFlags& f) {
   if (f.ops.empty()) return;
-  std::vector<std::string> known = gate::op_names(gate::ops_of(f.trainer));
-  known.emplace_back("round_parameters");  // a start's, which no step has
+  const std::vector<std::string> known = gate::op_names(gate::ops_of(f.trainer), gate::OpSizes::Ways::every);
   for (const std::string& op : f.ops)
     if (std::ranges::find(known, op) == known.end())
       throw InputError(fmt::format("--op {}: the {} trainer has no such op; expected one of {}", op, f.trainer, fmt::join(known, ", ")));

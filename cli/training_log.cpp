@@ -24,7 +24,7 @@ ordered_json eval_event(int64_t step, const std::string& file, const gpt2::EvalO
           {"accuracy_by_sum", static_cast<double>(o.correct_by_sum) / all}};
 }
 
-size_t steps_left_out(size_t steps) { return steps > 4 ? std::min<size_t>(10, std::max<size_t>(1, steps / 10)) : 0; }
+size_t steps_left_out(size_t steps) { return steps > 4 ? std::clamp<size_t>(steps / 10, 1, 10) : 0; }
 
 TrainingLog::TrainingLog(std::string path, const gpt2::Trainer& trainer, gpt2::LoopOptions& options) : path_(std::move(path)) {
   options.on_start = [this, &trainer, &options, before = options.on_start](int64_t done) {

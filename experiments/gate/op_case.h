@@ -81,7 +81,7 @@ using UseCase = std::function<void(const OpCase&)>;
 // Deterministic in the seed.
 void for_each_case(const OpTrainer& trainer, const OpSizes& sizes, const CaseOptions& options, const UseCase& use);
 
-// The ops that the trainer has cases for, in their order.
-std::vector<std::string> op_names(const OpTrainer& trainer);
+// The ops that the trainer has cases for, in their order: those of a step, with `every` way also those of a start.
+std::vector<std::string> op_names(const OpTrainer& trainer, OpSizes::Ways ways = OpSizes::Ways::plain);
 
 }  // namespace gate

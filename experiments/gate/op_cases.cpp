@@ -248,10 +248,12 @@ void for_each_case(const OpTrainer& trainer, const OpSizes& sizes, const CaseOpt
   op_cases::OpCases(trainer, sizes, options, use).all();
 }
 
-std::vector<std::string> op_names(const OpTrainer& trainer) {
+std::vector<std::string> op_names(const OpTrainer& trainer, OpSizes::Ways ways) {
   const gpt2::ModelConfig smallest{8, 61, 64, 1, 1, 8};
+  OpSizes sizes = model_sizes(smallest, 1, 8);
+  sizes.ways = ways;
   std::vector<std::string> names;
-  for_each_case(trainer, model_sizes(smallest, 1, 8), {.space = Space::host, .with_answers = false}, [&](const OpCase& c) {
+  for_each_case(trainer, sizes, {.space = Space::host, .with_answers = false}, [&](const OpCase& c) {
     if (std::find(names.begin(), names.end(), c.op) == names.end()) names.push_back(c.op);
   });
   return names;

@@ -29,6 +29,7 @@ struct StepChange {
   double a_ns = 0, b_ns = 0;
   std::optional<double> low, high;  // of b/a, from the intervals of both medians
   double ratio() const { return b_ns / a_ns; }
+  std::string quantity() const { return basis == "timed steps" ? "step" : basis; }
   // Whether the interval excludes 1; absent without one.
   std::optional<bool> differs() const;
 };

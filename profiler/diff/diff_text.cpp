@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 #include <variant>
@@ -150,8 +151,12 @@ View view_of(const ProfileDiff& d, const DiffText& o) {
   return kernel_view(d, o.top);
 }
 
-constexpr const char* kNoLayers = "No layers: neither document has a row of one.\n";
-bool no_layers(const ProfileDiff& d, const DiffText& o) { return o.by == DiffBy::layer && d.layers.empty(); }
+// The table below that of passes, `written` for a terminal or in Markdown.
+std::string second_table(const ProfileDiff& d, const DiffText& o, const std::function<std::string(const View&)>& written) {
+  if (o.by == DiffBy::pass) return "";
+  if (o.by == DiffBy::layer && d.layers.empty()) return "No layers: neither document has a row of one.\n";
+  return written(view_of(d, o));
+}
 
 std::string as_it_is(const std::string& text) { return text; }
 // Names of metrics are left as they are: an underscore within a word means nothing to Markdown.
@@ -168,8 +173,8 @@ std::string difference_words(const ProfileDiff& d, std::string (*written)(const 
 }
 
 std::string step_words(const StepChange& s) {
-  std::string text = fmt::format("{} {} -> {} ms  {:+.2f}% ({} ms)", s.basis == "timed steps" ? "step" : s.basis, milliseconds(s.a_ns),
-                                 milliseconds(s.b_ns), (s.ratio() - 1) * 100, change_in_milliseconds(s.b_ns - s.a_ns));
+  std::string text = fmt::format("{} {} -> {} ms  {:+.2f}% ({} ms)", s.quantity(), milliseconds(s.a_ns), milliseconds(s.b_ns),
+                                 (s.ratio() - 1) * 100, change_in_milliseconds(s.b_ns - s.a_ns));
   if (s.low) text += fmt::format("  [{:+.2f}, {:+.2f}]", (*s.low - 1) * 100, (*s.high - 1) * 100);
   return text;
 }
@@ -186,7 +191,6 @@ std::string state_words(const StateChange& s) {
 }
 
 std::string of_reduced(const ProfileDiff& d) {
-  if (d.reduced.empty()) return "";
   return fmt::format(
       "{} {} cut down to the larger kernels (record_reduced): one that is gone or new may be among the small ones, and time of those is "
       "the rest.",
@@ -240,11 +244,7 @@ std::string diff_table(const ProfileDiff& d, const DiffText& o) {
   if (!d.reduced.empty()) out += wrapped(of_reduced(d), o.width, 0) + "\n";
   out += "\n";
   if (!d.passes.empty()) out += terminal_text(group_view(d, d.passes, "pass", d.passes.size(), true), o.width, o.color) + "\n";
-  if (no_layers(d, o))
-    out += kNoLayers;
-  else if (o.by != DiffBy::pass)
-    out += terminal_text(view_of(d, o), o.width, o.color);
-  return out;
+  return out + second_table(d, o, [&](const View& view) { return terminal_text(view, o.width, o.color); });
 }
 
 std::string diff_markdown(const ProfileDiff& d, const DiffText& o) {
@@ -257,11 +257,7 @@ std::string diff_markdown(const ProfileDiff& d, const DiffText& o) {
   if (!d.reduced.empty()) out += of_reduced(d) + "\n\n";
   if (!d.runs.empty()) out += "Not the same: " + difference_words(d, in_markdown) + "\n\n";
   if (!d.passes.empty()) out += markdown_text(group_view(d, d.passes, "pass", d.passes.size(), true)) + "\n";
-  if (no_layers(d, o))
-    out += kNoLayers;
-  else if (o.by != DiffBy::pass)
-    out += markdown_text(view_of(d, o));
-  return out;
+  return out + second_table(d, o, [](const View& view) { return markdown_text(view); });
 }
 
 ordered_json diff_json(const ProfileDiff& d, const DiffText& o) {

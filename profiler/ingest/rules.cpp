@@ -214,6 +214,7 @@ std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules, const s
     }
   }
   for (const Fit& f : fits) {
+    if (parse_range_path(results[f.result].path).place) continue;  // counted, because what follows it has its layer by number
     RulePlace p{f.rule->pass, f.rule->op, std::nullopt, f.rule->times};
     if (f.rule->layer == LayerRule::up) p.layer = f.position;
     if (f.rule->layer == LayerRule::down) p.layer = count[{f.step, f.counted}] - 1 - f.position;

@@ -148,8 +148,7 @@ class Converter {
       const bool measured_alone = l.end_ns == 0;
       const double duration = measured_alone ? duration_of(chosen_[i], metrics) : 0;
       without_time += measured_alone && duration == 0;
-      // A range that names a place wins.
-      const std::optional<RulePlace> place = parse_range_path(l.path).place ? std::nullopt : places[i];
+      const auto& place = places[i];
       const int64_t times = place ? place->times : 1;
       if (place && l.activity == Activity::kernel) placed_by_rules_ += times;
       for (int64_t copy = 0; copy < times; ++copy) {

@@ -64,15 +64,18 @@ INSTANTIATE_TEST_SUITE_P(
 #ifdef STEPSCOPE_WITH_CUDA
 INSTANTIATE_TEST_SUITE_P(
     variants_of_another_trainer, BadInputTest,
-    ::testing::Values(BadInput{"train --trainer fp32 --variant step_launch=stream",
-                               "--variant step_launch=stream: the fp32 trainer has no such variant", "--trainer mixed does"},
-                      BadInput{"train --trainer mixed --variant attention_backward=unfused_causal_blocks",
-                               "--variant attention_backward=unfused_causal_blocks: the mixed trainer has no such variant",
-                               "--trainer fp32 does"},
-                      BadInput{"train --trainer reference --variant attention_backward=unfused_causal_blocks",
-                               "--variant attention_backward=unfused_causal_blocks", "--trainer fp32 does"},
-                      BadInput{"gate --trainer fp32 --op lm_head",
-                               "--op lm_head: the fp32 trainer has no such op; expected one of embedding_forward", "round_parameters"}));
+    ::testing::Values(
+        BadInput{"train --trainer fp32 --variant step_launch=stream", "--variant step_launch=stream: the fp32 trainer has no such variant",
+                 "--trainer mixed does"},
+        BadInput{"train --trainer mixed --variant attention_backward=unfused_causal_blocks",
+                 "--variant attention_backward=unfused_causal_blocks: the mixed trainer has no such variant", "--trainer fp32 does"},
+        BadInput{"train --trainer reference --variant attention_backward=unfused_causal_blocks",
+                 "--variant attention_backward=unfused_causal_blocks", "--trainer fp32 does"},
+        BadInput{"gate --trainer fp32 --op lm_head", "--op lm_head: the fp32 trainer has no such op; expected one of embedding_forward",
+                 ", adamw\n"},
+        BadInput{"gate --trainer fp32 --op round_parameters", "--op round_parameters: the fp32 trainer has no such op", ", adamw\n"},
+        BadInput{"gate --trainer mixed --op nosuch", "--op nosuch: the mixed trainer has no such op; expected one of embedding_forward",
+                 ", round_parameters\n"}));
 #endif
 
 TEST(cli, every_command_has_help_with_an_example) {

@@ -110,7 +110,7 @@ TEST_F(TrainingCli, json_is_json_on_every_line) {
   EXPECT_EQ(both.exit_code, 2) << both.out;
 }
 
-// 10 steps of a second and then faster ones: the median of `train` and that of `report` are of the same steps.
+// The median of `train` and that of `report` are of the same steps.
 TEST_F(TrainingCli, a_report_leaves_the_first_steps_out_of_the_median_as_the_summary_does) {
   const std::string log = (folder_ / "steps.jsonl").string();
   ASSERT_EQ(train("--steps 6 --log " + log).exit_code, 0);
