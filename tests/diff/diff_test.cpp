@@ -385,7 +385,7 @@ TEST(Diff, AReducedRecordIsNamedBecauseItLacksKernels) {
   const ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6), kernel("loss", "classifier", "loss", 1e6)}, 1e5);
   ProfileDocument b = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
   EXPECT_EQ(diff_profiles(a, b).reduced, "");
-  b.missing.push_back({.name = "record_reduced"});
+  b.missing.emplace_back().name = "record_reduced";
   const ProfileDiff d = diff_profiles(a, b);
   EXPECT_THAT(diff_table(d, {}), HasSubstr("B was cut down to the larger kernels (record_reduced)"));
   EXPECT_THAT(diff_markdown(d, {}), HasSubstr("B was cut down"));
