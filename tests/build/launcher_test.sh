@@ -27,14 +27,20 @@ STUB
 cat >"$tools/ninja" <<'STUB'
 #!/usr/bin/env bash
 mkdir -p "$2/bin"
+[ -z "${WARNINGS:-}" ] || printf "$WARNINGS"
 case " $* " in *" stepscope_first "*) name=stepscope-first ;; *) name=stepscope ;; esac
 printf '#!/bin/sh\necho "%s built for %s, spins $GOMP_SPINCOUNT"\n' "$name" "$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$2/CMakeCache.txt")" >"$2/bin/$name"
 chmod +x "$2/bin/$name"
 STUB
+cat >"$tools/ctest" <<'STUB'
+#!/usr/bin/env bash
+while [ "$1" != --output-junit ]; do shift; done
+printf '<testsuite\n tests="7"\n failures="1"\n skipped="2"\n disabled="1"\n>\n' >"$2"
+STUB
 printf '#!/bin/sh\nexec cat >/dev/null\n' >"$tools/g++"  # it finds every header
 for tool in protoc git nvcc; do printf '#!/bin/sh\nexit 0\n' >"$tools/$tool"; done
 chmod +x "$tools"/*
-for tool in bash sh sed grep cat mkdir rm mv tail nproc id dirname sleep printf touch chmod timeout sort paste tr; do
+for tool in bash sh sed grep cat mkdir rm mv tail nproc id dirname sleep printf touch chmod timeout sort paste tr wc head; do
   ln -s "$(command -v $tool)" "$tools/$tool" 2>/dev/null
 done
 # launch TREE [NAME=VALUE…]: only the tools above are in its PATH.
@@ -61,6 +67,12 @@ launch "$folder/moved" STEPSCOPE_BUILD_DIR="$folder/moved/build/host" STEPSCOPE_
   complain "a folder that was built without CUDA is taken for one with it"
 from=$folder launch "$folder/moved" STEPSCOPE_BUILD_DIR=elsewhere && [ -x "$folder/elsewhere/bin/stepscope" ] ||
   complain "a relative STEPSCOPE_BUILD_DIR is not below the folder of the call"
+# Tests end with their count, and say before it what CI would refuse: warnings of g++ and of nvcc, but not the four that are no errors there.
+command=test launch "$folder/moved" WARNINGS='a.cpp:3:22: warning: unused [-Wunused]\nb.cu(9): warning #177-D: c\nc.h:1:2: warning: d [-Wrestrict]\nld: warning: e\n'
+[ $? = 1 ] && says "2 warnings of the compiler, each an error in CI" && says "a.cpp:3:22" && says "b.cu(9)" && ! says "c.h:1:2" && ! says "ld: warning" &&
+  [ "$(tail -1 "$folder/said")" = "3 passed, 1 failed, 3 skipped" ] || complain "tests do not end with what CI refuses and with their count"
+command=test launch "$folder/moved"
+! says warning || complain "a build without warnings is said to have some"
 # With a GPU the first table comes from a smaller program; once there is the whole one, it is built and run.
 on_gpu() { command=$1 launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/gpu" STEPSCOPE_CUDA="${cuda-}" "${@:2}"; }
 printf '#!/bin/sh\necho 9.0\n' >"$tools/nvidia-smi"
