@@ -229,8 +229,8 @@ ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
   if (!waterfall) return d;
   d.kernels = match_roles(*waterfall);
   d.idle_known = idle_known(a, b);
-  d.a_device_ns = device_ns(a, b);
-  d.b_device_ns = device_ns(b, a);
+  d.a_device = whole_of(a, device_ns(a, b));
+  d.b_device = whole_of(b, device_ns(b, a));
   if (d.idle_known) {
     d.a_idle_ns = waterfall->a_idle_ns;
     d.b_idle_ns = waterfall->b_idle_ns;

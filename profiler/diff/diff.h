@@ -62,7 +62,7 @@ struct ProfileDiff {
   std::optional<RankChange> ranks;               // where one of them is of several ranks
   std::vector<GroupChange> passes, ops, layers;  // sorted by |delta|
   std::vector<KernelChange> kernels;             // sorted by |delta|
-  double a_device_ns = 0, b_device_ns = 0;
+  Side a_device, b_device;                       // the whole of each: device time, or kernel time where one of them knows no idle time
   double a_idle_ns = 0, b_idle_ns = 0;
   double a_rest_ns = 0, b_rest_ns = 0;  // unattributed to any kernel row: conservation error of the documents
   bool idle_known = false;              // both documents know it

@@ -84,25 +84,26 @@ View group_view(const ProfileDiff& d, const std::vector<GroupChange>& groups, co
   View view;
   view.columns = {{what, true, true}, {"A ms"}, {"B ms"}, {"change"}, {"%"}};
   add_number_columns(view, false);
-  double other_a = 0, other_b = 0, a = 0, b = 0;
+  Side more_a, more_b;
+  double a = 0, b = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
-    const double x = groups[i].a ? groups[i].a->time_ns : 0, y = groups[i].b ? groups[i].b->time_ns : 0;
-    a += x;
-    b += y;
+    const Side x = groups[i].a.value_or(Side()), y = groups[i].b.value_or(Side());
+    a += x.time_ns;
+    b += y.time_ns;
     if (i < top) {
       add_group(view, name_of(groups[i]), groups[i].a, groups[i].b);
       continue;
     }
-    other_a += x;
-    other_b += y;
+    add(more_a, x);
+    add(more_b, y);
   }
-  if (groups.size() > top) add_group(view, fmt::format("{} more", groups.size() - top), only_time(other_a), only_time(other_b));
+  if (groups.size() > top) add_group(view, fmt::format("{} more", groups.size() - top), more_a, more_b);
   if (!sums) return view;
-  const double outside_a = d.a_device_ns - d.a_idle_ns - a, outside_b = d.b_device_ns - d.b_idle_ns - b;
+  const double outside_a = d.a_device.time_ns - d.a_idle_ns - a, outside_b = d.b_device.time_ns - d.b_idle_ns - b;
   if (std::fabs(outside_a) > kNothing_ns || std::fabs(outside_b) > kNothing_ns)
     add_group(view, "rest", only_time(outside_a), only_time(outside_b));
   if (d.idle_known) add_group(view, "idle", only_time(d.a_idle_ns), only_time(d.b_idle_ns));
-  add_group(view, "sum", only_time(d.a_device_ns), only_time(d.b_device_ns));
+  add_group(view, "sum", d.a_device, d.b_device);
   return view;
 }
 
@@ -110,7 +111,7 @@ View kernel_view(const ProfileDiff& d, size_t top) {
   View view;
   view.columns = {{"kernel", true, true}, {"where", true}, {"what", true}, {"n"}, {"A ms"}, {"B ms"}, {"change"}};
   add_number_columns(view, true);
-  const auto add = [&](const std::vector<std::string>& words, const Side& a, const Side& b) {
+  const auto add_row = [&](const std::vector<std::string>& words, const Side& a, const Side& b) {
     ViewRow row;
     for (const std::string& word : words) row.cells.push_back({word});
     for (const std::string& time : {milliseconds(a.time_ns), milliseconds(b.time_ns), change_in_milliseconds(b.time_ns - a.time_ns)})
@@ -119,22 +120,23 @@ View kernel_view(const ProfileDiff& d, size_t top) {
     add_numbers(row, a, b, true);
     view.rows.push_back(std::move(row));
   };
-  double other_a = 0, other_b = 0;
+  Side more_a, more_b;
   size_t others = 0;
   for (const KernelChange& k : d.kernels) {
     if (view.rows.size() >= top || (k.change == "changed" && std::fabs(k.delta_ns()) < kNothing_ns)) {
       ++others;
-      other_a += k.a.time_ns;
-      other_b += k.b.time_ns;
+      add(more_a, k.a);
+      add(more_b, k.b);
       continue;
     }
-    add({kernels_of(k), where(k), k.change, launches(k.a.launches, k.b.launches)}, k.a, k.b);
+    add_row({kernels_of(k), where(k), k.change, launches(k.a.launches, k.b.launches)}, k.a, k.b);
   }
-  const auto last = [&](const std::string& name, double a, double b) { add({name, "", "", ""}, only_time(a), only_time(b)); };
-  if (others) last(fmt::format("{} more", others), other_a, other_b);
-  if (d.idle_known) last("idle", d.a_idle_ns, d.b_idle_ns);
-  if (std::fabs(d.a_rest_ns) > kNothing_ns || std::fabs(d.b_rest_ns) > kNothing_ns) last("rest", d.a_rest_ns, d.b_rest_ns);
-  last("sum", d.a_device_ns, d.b_device_ns);
+  const auto last = [&](const std::string& name, const Side& a, const Side& b) { add_row({name, "", "", ""}, a, b); };
+  if (others) last(fmt::format("{} more", others), more_a, more_b);
+  if (d.idle_known) last("idle", only_time(d.a_idle_ns), only_time(d.b_idle_ns));
+  if (std::fabs(d.a_rest_ns) > kNothing_ns || std::fabs(d.b_rest_ns) > kNothing_ns)
+    last("rest", only_time(d.a_rest_ns), only_time(d.b_rest_ns));
+  last("sum", d.a_device, d.b_device);
   return view;
 }
 
@@ -270,7 +272,7 @@ ordered_json diff_json(const ProfileDiff& d, const DiffText& o) {
   }
   for (const StateChange& s : d.states) j["states"].push_back(to_json(s));
   if (d.ranks) j["ranks"] = to_json(*d.ranks);
-  j["device"] = {{"a_ns", d.a_device_ns}, {"b_ns", d.b_device_ns}};
+  j["device"] = {{"a_ns", d.a_device.time_ns}, {"b_ns", d.b_device.time_ns}};
   if (d.idle_known) j["idle"] = {{"a_ns", d.a_idle_ns}, {"b_ns", d.b_idle_ns}};
   if (!d.reduced.empty()) j["reduced"] = d.reduced;
   j["rest"] = {{"a_ns", d.a_rest_ns}, {"b_ns", d.b_rest_ns}};

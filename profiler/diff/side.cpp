@@ -31,6 +31,14 @@ Side side_of(const Measured& m) {
   return side;
 }
 
+Side whole_of(const ProfileDocument& d, double time_ns) {
+  Side side;
+  static_cast<Numbers&>(side) = d.totals;
+  side.launches = d.totals.launches.value_or(0) + d.totals.copies.value_or(0);
+  side.time_ns = time_ns;
+  return side;
+}
+
 void add(Side& into, const Side& from) {
   const auto nothing = [](const Side& s) { return s.launches == 0 && s.time_ns == 0; };
   if (nothing(from)) return;

@@ -15,6 +15,7 @@ struct Side : Numbers {
   double time_ns = 0;
 };
 Side side_of(const Measured& row);
+Side whole_of(const ProfileDocument& document, double time_ns);  // numbers and launches of its totals
 
 // Times, launches, bytes and instructions add up; they are absent when one of the two has none, since half a sum would look like an answer.
 // Means and rates of two rows together are not known. A side without a launch lacks nothing.

@@ -57,7 +57,7 @@ TEST(Diff, KernelsIdleAndRestSumToTheStepsDifference) {
       document({kernel("x", "forward", "qkv", 9e5), kernel("y", "backward", "qkv", 2.2e6), kernel("new", "other", "copy", 1e5)}, 1e5);
   *b.totals.time_ns += 7e4;  // unattributed
   const ProfileDiff d = diff_profiles(a, b);
-  EXPECT_NEAR(sum_of(d), d.b_device_ns - d.a_device_ns, 1e-6);
+  EXPECT_NEAR(sum_of(d), d.b_device.time_ns - d.a_device.time_ns, 1e-6);
   EXPECT_NEAR(d.b_rest_ns, 7e4, 1e-6);
   EXPECT_EQ(d.kernels.front().delta_ns(), -3e5);  // sorted by what it matters
 }
@@ -140,7 +140,7 @@ TEST(Diff, IdleTimeCountsOnlyWhereBothKnowIt) {
   EXPECT_FALSE(d.idle_known);
   EXPECT_EQ(d.step->basis, "kernel time");
   EXPECT_NEAR(d.step->ratio(), 1.1, 1e-9);
-  EXPECT_NEAR(sum_of(d), d.b_device_ns - d.a_device_ns, 1e-6);
+  EXPECT_NEAR(sum_of(d), d.b_device.time_ns - d.a_device.time_ns, 1e-6);
 }
 
 TEST(Diff, TheStepIsThatOfTimedStepsWhereBothHaveThem) {
