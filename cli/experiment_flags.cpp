@@ -40,8 +40,8 @@ Check plant() {
 void add_decision_flags(Command& c, MeasureFlags& f) {
   Argument* pairs = c.add_option("--pairs", f.pairs,
                                  "take at most this many pairs of fresh processes: 9 to 26 (default 24, with looks after 8, 16 and 24), 7 "
-                                 "to 26 with --no-extension "
-                                 "or --sequential (12), 4 to 13 with --quick (12), which takes twice as many if they decide nothing")
+                                 "to 26 with --no-extension (12), 8 to 26 with --sequential (12), 4 to 13 with --quick (12), which takes "
+                                 "twice as many if they decide nothing")
                         ->check(whole(4, 26));
   Argument* fixed = c.add_flag("--no-extension", f.no_extension, "look once, after all pairs (default 12)");
   Argument* sequential =
@@ -130,8 +130,8 @@ void add_measure_flags(Command& c, MeasureFlags& f) {
 std::vector<experiments::Look> planned_looks(const MeasureFlags& f) {
   const bool one_look = f.no_extension || f.sequential;
   const int pairs = f.pairs > 0 ? f.pairs : one_look || f.quick ? 12 : 24;
-  // The exact test enumerates 2^pairs, and three looks need pairs for each.
-  const int most = f.quick && !one_look ? 13 : 26, least = f.quick || one_look ? 4 : 9;
+  // The exact test enumerates 2^pairs, and three looks need pairs for each: the levels of these were simulated from here on.
+  const int most = f.quick && !one_look ? 13 : 26, least = f.sequential ? 8 : f.quick || f.no_extension ? 4 : 9;
   if (pairs < least || pairs > most)
     throw InputError(
         fmt::format("--pairs is {}: expected {} to {}{}", pairs, least, most, most == 13 ? " (twice that with the extension)" : ""));

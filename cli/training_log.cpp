@@ -1,6 +1,7 @@
 #include "cli/training_log.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/utc.h"
@@ -51,9 +52,11 @@ TrainingLog::TrainingLog(std::string path, const gpt2::Trainer& trainer, gpt2::L
 
 void TrainingLog::start(const gpt2::Trainer& trainer, const gpt2::LoopOptions& options, int64_t done) {
   const std::string settings = gpt2::run_settings_json(trainer, options);
-  writer_ = std::make_unique<gpt2::RunLogWriter>(path_, done, settings);
+  const std::string checkpoints = options.checkpoint_dir.empty() ? "" : std::filesystem::weakly_canonical(options.checkpoint_dir).string();
+  writer_ = std::make_unique<gpt2::RunLogWriter>(path_, done, settings, checkpoints);
   done_ = done;
   ordered_json line{{"event", "run"}, {"schema", gpt2::kRunLogSchema}, {"time", stepscope::now_utc()}};
+  if (!checkpoints.empty()) line["checkpoints"] = checkpoints;
   if (done > 0) line["resumed_after"] = done;
   line["settings"] = ordered_json::parse(settings);
   writer_->write(line);

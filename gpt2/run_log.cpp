@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
@@ -130,23 +131,34 @@ void require_same_run(const Line& line, const json& settings) {
 }
 
 // The lines of a log that stay when the run of `settings` goes on behind step `done`.
-std::string kept_lines(std::string_view text, const std::string& source, int64_t done, const json& settings) {
+std::string kept_lines(std::string_view text, const std::string& source, int64_t done, const json& settings,
+                       const std::string& checkpoints) {
   constexpr std::string_view kBegin = "{\"event\":\"run\"";
   if (text.find('\n') == std::string_view::npos && !text.starts_with(kBegin.substr(0, text.size())))
     throw InputError(fmt::format("{}: this is no run's log, expected another file", source));
-  std::string kept;
+  std::string kept, logged_checkpoints;
+  int64_t steps = 0;
   for_each_line(text, [&](std::string_view line, size_t number) {
     const Line l(line, source, number);
-    if (l.event() == "run")
+    if (l.event() == "run") {
       require_same_run(l, settings);
-    else if (l.whole("step") > done)
-      return;
+      logged_checkpoints = l.has("checkpoints") ? l.word("checkpoints") : "";
+    }
+    steps += l.event() == "step";
+    if (l.event() != "run" && l.whole("step") > done) return;
     kept += line;
     kept += '\n';
   });
-  // Runs that logged no step that stays are no part of this one's history.
-  if (done == 0) kept.clear();
-  return kept;
+  if (done > 0) return kept;
+  // A run that was ended before its first checkpoint begins anew, and its log with it. Without a checkpoint because the folder is another
+  // one, the log is somebody's history.
+  if (steps > 0 && logged_checkpoints != checkpoints)
+    throw InputError(
+        fmt::format("{}: {} step{} of a run {}, and this run begins at step 1 because {} holds no checkpoint; expected the "
+                    "folder of that run, or another log",
+                    source, steps, steps == 1 ? "" : "s",
+                    logged_checkpoints.empty() ? "without --checkpoints" : "with its checkpoints in " + logged_checkpoints, checkpoints));
+  return "";
 }
 
 }  // namespace
@@ -156,13 +168,14 @@ void check_run_log(const std::filesystem::path& path, bool resume) {
   std::error_code ec;
   if (!std::filesystem::is_regular_file(path, ec) || std::filesystem::file_size(path, ec) == 0) return;
   const MappedFile file(path);
-  kept_lines(file.text(), "--log " + path.string(), 0, json::object());
+  kept_lines(file.text(), "--log " + path.string(), std::numeric_limits<int64_t>::max(), json::object(), "");
   if (!resume) {
     throw InputError(fmt::format("--log {}: the file holds the log of another run; expected --resume, or another file", path.string()));
   }
 }
 
-RunLogWriter::RunLogWriter(const std::filesystem::path& path, int64_t done, const std::string& settings) : path_(path.string()) {
+RunLogWriter::RunLogWriter(const std::filesystem::path& path, int64_t done, const std::string& settings, const std::string& checkpoints)
+    : path_(path.string()) {
   const auto open_it = [&] {
     file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
     if (!file_) fail_errno(path_, "open it");
@@ -176,7 +189,7 @@ RunLogWriter::RunLogWriter(const std::filesystem::path& path, int64_t done, cons
   {
     const MappedFile file(path);
     if (file.bytes().empty()) return;
-    kept = kept_lines(file.text(), "--log " + path_, done, settings.empty() ? json::object() : json::parse(settings));
+    kept = kept_lines(file.text(), "--log " + path_, done, settings.empty() ? json::object() : json::parse(settings), checkpoints);
     if (kept.size() == file.bytes().size()) return;
   }
   write_file_atomically(path, kept);

@@ -1,6 +1,7 @@
 // A run's log ("stepscope.log/1"): one JSON object per line, each flushed as it happens, so that a notebook can read it while the run
 // lasts. `event` says what a line is about:
-//   run         schema, settings (base/run_fields.h), resumed_after where the run was resumed; the first line of every log
+//   run         schema, settings (base/run_fields.h), checkpoints (their folder), resumed_after where the run was resumed; the first line
+//               of every log
 //   step        step, loss, grad_norm, learning_rate, time_ns; skipped: true where the update was left out
 //   validation  step, loss
 //   eval        step, file, examples, correct, accuracy, correct_by_sum, accuracy_by_sum
@@ -29,9 +30,10 @@ void check_run_log(const std::filesystem::path& path, bool resume);
 class RunLogWriter {
  public:
   // Keeps what an earlier run logged up to step `done` and drops the rest, which is about to happen again; a line that a crash cut off
-  // goes too. `settings`: run_settings_json of the run that goes on; "" = not compared. Throws stepscope::InputError as above, and where
-  // another process is writing the file or it holds the log of a run with another seed, model, batch size or sequence length.
-  RunLogWriter(const std::filesystem::path& path, int64_t done, const std::string& settings = "");
+  // goes too. `settings`: run_settings_json of the run that goes on; "" = not compared. `checkpoints`: the absolute path of its folder.
+  // Throws stepscope::InputError as above, and where another process is writing the file, it holds the log of a run with another seed,
+  // model, batch size or sequence length, or `done` is 0 and it holds steps of a run with another folder.
+  RunLogWriter(const std::filesystem::path& path, int64_t done, const std::string& settings = "", const std::string& checkpoints = "");
   // One write to the file: a reader never sees half of a line that another follows.
   void write(const nlohmann::ordered_json& line);
 

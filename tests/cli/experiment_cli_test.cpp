@@ -421,6 +421,10 @@ TEST_F(ExperimentCli, refuses_before_the_gate_what_cannot_be_asked) {
   refused("flags: {matmul: bf16}", "--matmul");
   EXPECT_EQ(run("run cpu-sixteen-micro-batches --pairs 6 --no-extension").exit_code, 2);
   EXPECT_EQ(run("run cpu-sixteen-micro-batches --pairs 30 --no-extension").exit_code, 2);
+  // Three looks at seven pairs have levels that nobody simulated; so few gave verdicts of two.
+  const Outcome few = run("run cpu-sixteen-micro-batches --pairs 7 --sequential");
+  EXPECT_EQ(few.exit_code, 2);
+  EXPECT_THAT(few.err, HasSubstr("--pairs is 7: expected 8 to 26"));
   EXPECT_EQ(run("run cpu-sixteen-micro-batches --plant nan").exit_code, 2);
   EXPECT_EQ(run("run --a true --b true --block-s 1").exit_code, 2);
 }

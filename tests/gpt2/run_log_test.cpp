@@ -135,6 +135,30 @@ TEST(RunLogWriter, ARunFromItsFirstStepBeginsANewLog) {
   EXPECT_EQ(text_of(path), "");
 }
 
+// A mistyped --checkpoints holds no checkpoint, and the run that so began at step 1 emptied the log of the one that was meant.
+TEST(RunLogWriter, ARunFromItsFirstStepLeavesTheStepsOfAnotherFolderAlone) {
+  TemporaryFolder folder;
+  const auto path = folder.path() / "run.jsonl";
+  const std::string of_ckpt = R"({"event":"run","schema":"stepscope.log/1","settings":{},"checkpoints":"/ckpt"})"
+                              "\n";
+  for (const auto& [log, said] : {std::pair(of_ckpt + step(1) + "\n" + step(2) + "\n", "2 steps of a run with its checkpoints in /ckpt"),
+                                  std::pair(kRun + "\n" + step(1) + "\n", "1 step of a run without --checkpoints")}) {
+    write(path, log);
+    EXPECT_THAT([&] { RunLogWriter(path, 0, "", "/typo"); },
+                ThrowsMessage<stepscope::InputError>(AllOf(HasSubstr(said), HasSubstr("/typo holds no checkpoint"))));
+    EXPECT_EQ(text_of(path), log);
+  }
+  write(path, of_ckpt);
+  RunLogWriter(path, 0, "", "/typo");
+  EXPECT_EQ(text_of(path), "") << "no step is lost";
+  write(path, of_ckpt + step(1) + "\n");
+  RunLogWriter(path, 0, "", "/ckpt");
+  EXPECT_EQ(text_of(path), "") << "ended before its first checkpoint";
+  write(path, of_ckpt + step(1) + "\n");
+  RunLogWriter(path, 1, "", "/moved");
+  EXPECT_EQ(text_of(path), of_ckpt + step(1) + "\n") << "a folder that was moved has its checkpoints";
+}
+
 TEST(RunLogWriter, ALogOfAnotherRunIsRefusedAndStays) {
   TemporaryFolder folder;
   const auto path = folder.path() / "run.jsonl";
