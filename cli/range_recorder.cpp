@@ -11,6 +11,7 @@
 #include "base/read_file.h"
 #include "base/statistics.h"
 #include "profiler/collect/rank.h"
+#include "profiler/records/shown_step.h"
 
 namespace cli {
 namespace {
@@ -28,7 +29,7 @@ RangeRecorder::RangeRecorder(const profiler::CollectPlan& plan, const std::strin
     : RangeRecorder(plan, profiler::collect::rank_of_process(plan.job), program) {}
 
 RangeRecorder::RangeRecorder(const profiler::CollectPlan& plan, const std::optional<profiler::RankRecord>& rank, const std::string& program)
-    : plan_(plan), writer_(rank ? profiler::file_of_rank(plan.output, rank->rank) : plan.output) {
+    : plan_(plan), writer_(rank ? profiler::file_of_rank(plan.output, rank->rank) : plan.output), one_of_several_(rank.has_value()) {
   if (rank) writer_.write(*rank);
   for (const profiler::PhasePlan& p : plan_.phases) last_ += p.steps;
   profiler::SessionRecord s;
@@ -65,6 +66,8 @@ void RangeRecorder::end_step(int64_t) {
     step_.kernels = static_cast<int64_t>(current_.size());
     durations_ns_.resize(std::max(durations_ns_.size(), current_.size()));
     for (size_t i = 0; i < current_.size(); ++i) durations_ns_[i].push_back(current_[i].end_ns - current_[i].start_ns);
+    traced_.push_back(step_);
+    operations_[step_.step] = std::move(current_);
   }
   writer_.write(step_);
   if (seen_ == last_) finish();
@@ -92,7 +95,9 @@ void RangeRecorder::end_op(gpt2::Pass pass, int layer, gpt2::Op op) {
 }
 
 void RangeRecorder::finish() {
-  for (const profiler::LaunchRecord& r : current_) writer_.write(r);
+  if (const auto shown = profiler::shown_step(
+          traced_, [](int64_t) { return true; }, one_of_several_))
+    for (const profiler::LaunchRecord& r : operations_.at(*shown)) writer_.write(r);
   for (size_t i = 0; i < durations_ns_.size(); ++i) {
     const std::vector<int64_t>& d = durations_ns_[i];
     profiler::LaunchStats s;

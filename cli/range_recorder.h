@@ -1,6 +1,7 @@
 // The CPU reference's collector: hears the trainer's own ranges and writes the same recording that the CUPTI collector writes, one
 // `cpu_op` per leaf range. It follows the same collect plan, so a CPU profile has the same phases.
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,9 +40,12 @@ class RangeRecorder : public gpt2::RangeListener, public CollectiveListener {
   bool finished_ = false;
   profiler::StepRecord step_;
   int64_t op_begin_ns_ = 0;
-  std::string collective_;  // the range of the one inside the op that is open; empty: none
-  std::vector<profiler::LaunchRecord> current_;
-  std::vector<std::vector<int64_t>> durations_ns_;  // per index, over the traced steps
+  std::string collective_;                       // the range of the one inside the op that is open; empty: none
+  bool one_of_several_;                          // ranks
+  std::vector<profiler::LaunchRecord> current_;  // of the step that is open
+  std::vector<profiler::StepRecord> traced_;
+  std::map<int64_t, std::vector<profiler::LaunchRecord>> operations_;  // by traced step
+  std::vector<std::vector<int64_t>> durations_ns_;                     // per index, over the traced steps
 };
 
 }  // namespace cli

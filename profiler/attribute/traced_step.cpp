@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "base/statistics.h"
 #include "profiler/records/names.h"
+#include "profiler/records/shown_step.h"
 
 namespace profiler {
 namespace {
@@ -73,7 +74,14 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
   const auto steps = by_step(r);
   if (steps.empty()) return std::nullopt;
   TracedStep t;
-  const auto& [number, shown] = *steps.rbegin();  // the last one; a program without steps has only -1
+  std::vector<StepRecord> traced;
+  for (const StepRecord& s : r.steps)
+    if (s.phase == Phase::activity && s.gpu_begin_ns > 0 && s.gpu_end_ns > s.gpu_begin_ns) traced.push_back(s);
+  // A program without steps has only -1, and a recording without windows is of its last one.
+  const int64_t number = shown_step(
+                             traced, [&](int64_t step) { return steps.contains(step); }, r.rank.has_value())
+                             .value_or(steps.rbegin()->first);
+  const Step& shown = steps.at(number);
   if (number >= 0) t.step = number;
 
   std::map<LaunchKey, const LaunchStats*> stats;
@@ -108,11 +116,9 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
 
   const StepRecord* record = nullptr;
   std::vector<double> windows;
-  for (const StepRecord& s : r.steps) {
-    const bool traced = s.gpu_begin_ns > 0 && s.gpu_end_ns > s.gpu_begin_ns;
-    if (traced && s.phase == Phase::activity) windows.push_back(static_cast<double>(s.gpu_end_ns - s.gpu_begin_ns));
-    if (t.step && s.step == *t.step && traced) record = &s;
-  }
+  for (const StepRecord& s : traced) windows.push_back(device_time_ns(s));
+  for (const StepRecord& s : r.steps)
+    if (t.step && s.step == *t.step && s.gpu_begin_ns > 0 && s.gpu_end_ns > s.gpu_begin_ns) record = &s;
   if (record) {
     t.window = {record->gpu_begin_ns, record->gpu_end_ns};
   } else {

@@ -57,7 +57,7 @@ struct Session {
       };
       hooks.phase = [this](Phase phase) { sampler->set_phase(phase); };
       hooks.finished = [this] { sampler->stop(); };
-      collector = std::make_unique<StepCollector>(plan, backend, recorder, hooks);
+      collector = std::make_unique<StepCollector>(plan, backend, recorder, hooks, rank.has_value());
     }
     backend.set_observer(*collector);
   }

@@ -11,13 +11,14 @@ RangeStack& thread_ranges() {
   return ranges;
 }
 
-StepCollector::StepCollector(const CollectPlan& plan, Backend& backend, Recorder& recorder, Hooks hooks)
+StepCollector::StepCollector(const CollectPlan& plan, Backend& backend, Recorder& recorder, Hooks hooks, bool one_of_several)
     : plan_(plan),
       wanted_(wanted_metrics(plan.metrics)),
       backend_(backend),
       recorder_(recorder),
       hooks_(std::move(hooks)),
-      machine_(plan.phases) {
+      machine_(plan.phases),
+      trace_(StepTrace::Limits{}, one_of_several) {
   if (machine_.steps_planned() == 0) throw std::runtime_error("collect plan has no steps in its phases");
   if (plan_.raw_trace.empty()) return;
   raw_ = std::make_unique<RecordingWriter>(plan_.raw_trace);

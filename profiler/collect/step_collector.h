@@ -32,9 +32,9 @@ class StepCollector : public Collector {
     std::function<void(Phase)> phase;
     std::function<void()> finished;
   };
-  // `backend` and `recorder` outlive the collector. Throws std::runtime_error for a plan that cannot be
-  // followed.
-  StepCollector(const CollectPlan& plan, Backend& backend, Recorder& recorder, Hooks hooks);
+  // `backend` and `recorder` outlive the collector. `one_of_several`: a rank, whose recording is joined with others. Throws
+  // std::runtime_error for a plan that cannot be followed.
+  StepCollector(const CollectPlan& plan, Backend& backend, Recorder& recorder, Hooks hooks, bool one_of_several = false);
 
   int range_push(uint64_t domain, std::string_view name) override;
   int range_pop(uint64_t domain) override;

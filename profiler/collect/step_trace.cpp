@@ -4,6 +4,7 @@
 
 #include "base/statistics.h"
 #include "profiler/collect/missing_names.h"
+#include "profiler/records/shown_step.h"
 
 namespace profiler::collect {
 
@@ -297,14 +298,13 @@ StepTrace::Result StepTrace::finish() {
   if (!early_.empty()) count(missing::kUnmatched, static_cast<int64_t>(early_.size()), "records without a launch");
   early_.clear();
 
-  // The step that stands for all: the newest one that ended.
-  const std::map<Key, Operation>* last = nullptr;
+  std::vector<StepRecord> ended;
   for (const auto& [step, record] : steps_)
-    if (record.host_end_ns > 0)
-      if (const auto* operations = full_step(step)) last = operations;
-  if (last) {
+    if (record.host_end_ns > 0) ended.push_back(record);
+  if (const auto shown = shown_step(
+          ended, [&](int64_t step) { return full_.contains(step); }, one_of_several_)) {
     std::array<int64_t, 3> next{};
-    for (const auto& [key, op] : *last) {
+    for (const auto& [key, op] : full_.at(*shown)) {
       LaunchRecord r = op.record;
       r.index = next.at(static_cast<size_t>(r.activity))++;
       r.name = demangle(names_.text(op.name));
@@ -317,7 +317,7 @@ StepTrace::Result StepTrace::finish() {
           s.index = r.index;
           result.stats.push_back(s);
         } else {
-          count(missing::kSequenceChanged, 1, "operations of the last traced step differ from the first at the same place");
+          count(missing::kSequenceChanged, 1, "operations of the step shown differ from the first traced one at the same place");
         }
       }
       result.launches.push_back(std::move(r));
@@ -326,8 +326,7 @@ StepTrace::Result StepTrace::finish() {
     std::sort(result.launches.begin(), result.launches.end(), order);
     std::sort(result.stats.begin(), result.stats.end(), order);
   }
-  for (const auto& [step, record] : steps_)
-    if (record.host_end_ns > 0) result.steps.push_back(record);
+  result.steps = std::move(ended);
   steps_.clear();
   for (const auto& [what, n] : missing_) result.missing.push_back({what.first, n, what.second});
   missing_.clear();

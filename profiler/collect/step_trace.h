@@ -57,10 +57,10 @@ class StepTrace {
     size_t launches = 1u << 18;   // correlation ids remembered; older ones are forgotten
     size_t early_records = 4096;  // records waiting for their launch
     size_t steps = 64;            // steps whose records may still be on their way
-    size_t full_steps = 4;        // steps kept launch by launch
+    size_t full_steps = 8;        // steps kept launch by launch
   };
   StepTrace() : StepTrace(Limits{}) {}
-  explicit StepTrace(Limits limits) : limits_(limits) {}
+  explicit StepTrace(Limits limits, bool one_of_several = false) : limits_(limits), one_of_several_(one_of_several) {}
 
   // `raw` gets every operation of every kept step as it comes; its index is the launch call's position among
   // the calls of its kind.
@@ -79,7 +79,7 @@ class StepTrace {
   void lost(std::string_view missing, int64_t count, std::string_view detail);
 
   struct Result {
-    std::vector<LaunchRecord> launches;  // of the last complete step, sorted by kind and index
+    std::vector<LaunchRecord> launches;  // of the step that is shown (shown_step.h), sorted by kind and index
     std::vector<LaunchStats> stats;
     std::vector<StepRecord> steps;  // of the kept steps not yet taken
     std::vector<MissingRecord> missing;
@@ -133,6 +133,7 @@ class StepTrace {
 
   mutable std::mutex mutex_;
   Limits limits_;
+  bool one_of_several_;  // ranks
   std::function<void(const LaunchRecord&)> raw_;
   Interned names_, paths_;
   std::unordered_map<uint32_t, std::string> demangled_;

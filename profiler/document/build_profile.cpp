@@ -147,8 +147,9 @@ void fill_collection(ProfileDocument& d, const Recording& r, const std::optional
   if (!r.counter_sets.empty() && !measured_alone(r)) c.collecting_ns = spent;
   const Number timed = median_pitch_ns(r, Phase::timed);
   Number traced = median_pitch_ns(r, Phase::activity);
-  // A host that runs ahead of the device begins a few steps sooner than the device can: no step is shorter than its work there.
-  if (traced && a && !measured_alone(r)) traced = std::max(*traced, a->time_ns);
+  // A host that runs ahead of the device begins a few steps sooner than the device can: no step is shorter than its work there. A single
+  // traced step has no distance to a next one, only this work.
+  if (a && !measured_alone(r) && (traced || (timed && a->time_ns > *timed))) traced = std::max(traced.value_or(0), a->time_ns);
   if (timed && traced && *timed > 0) {
     c.traced_overhead_pct = (*traced / *timed - 1) * 100;
     if (*c.traced_overhead_pct > kTracedOverhead_pct && !is_missing(d, "collector_overhead_high"))

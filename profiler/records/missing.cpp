@@ -36,8 +36,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "Clocks, power and throttling during the run are unknown: the driver's NVML library is missing, or the "
      "program has no step ranges in which to sample."},
     {"collector_overhead_high", notice, "collect",
-     "Traced steps took over 10% longer than steps without a collector; kernel gaps are inflated, kernel "
-     "times hardly."},
+     "Traced steps took over 10% longer than steps without a collector. On a GPU the gaps between kernels are longer than they would be, "
+     "kernels hardly; on a CPU every op may be."},
     {"timed_steps_disturbed", notice, "collect",
      "Traced steps took over 10% less than those without a collector: something else held the machine while steps were timed. Run "
      "again when it is idle."},
@@ -75,7 +75,7 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "contradict each other."},
     {"traced_steps_vary", notice, "attribute",
      "Traced steps differ so much that medians do not add up to a step; the tables show one traced step "
-     "instead."},
+     "instead, the one nearest to their median."},
     {"pass_counters_mismatch", notice, "attribute",
      "Per-kernel DRAM bytes of a pass differ over 5% from the pass counted as a whole; copies and memsets "
      "are only in the latter."},

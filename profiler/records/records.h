@@ -35,8 +35,8 @@ struct RankRecord {
   std::string build;                    // build id of the executable
 };
 
-// One GPU operation. A collector that sees many steps writes each launch of the last traced step in full
-// ("launch" lines) and per-index statistics over all traced steps ("stats"); the raw trace (every launch of
+// One GPU operation. A collector that sees many steps writes each launch of one traced step in full
+// ("launch" lines; shown_step.h says of which) and per-index statistics over all traced steps ("stats"); the raw trace (every launch of
 // every step) is opt-in.
 struct LaunchRecord {
   Activity activity = Activity::kernel;

@@ -215,7 +215,7 @@ TEST(StepTrace, AKernelWhoseRecordNeverCameKeepsItsPlaceAndIsCounted) {
   EXPECT_EQ(missing_count(r, missing::kRecordsLost), 1);
 }
 
-TEST(StepTrace, StatsGoOverAllKeptStepsAndLaunchesAreOfTheLastOne) {
+TEST(StepTrace, StatsGoOverAllKeptStepsAndLaunchesAreOfTheOneNearestToTheirMedian) {
   StepTrace t;
   uint32_t id = 0;
   for (int64_t s = 0; s < 12; ++s) {
@@ -226,13 +226,30 @@ TEST(StepTrace, StatsGoOverAllKeptStepsAndLaunchesAreOfTheLastOne) {
   }
   const auto r = t.finish();
   ASSERT_EQ(r.launches.size(), 1u);
-  EXPECT_EQ(r.launches[0].step, 11);
+  EXPECT_EQ(r.launches[0].step, 7) << "17 ns, as near to 16.5 as the 16 of the step before";
   ASSERT_EQ(r.stats.size(), 1u);
   EXPECT_EQ(r.stats[0].samples, 10);
   EXPECT_EQ(r.stats[0].min_ns, 12);
   EXPECT_EQ(r.stats[0].max_ns, 21);
   EXPECT_EQ(r.stats[0].median_ns, 16.5);
   EXPECT_EQ(r.steps.size(), 10u);
+}
+
+// The last of five steps took ten times as long; its table stood for all of them.
+TEST(StepTrace, AnOutlierIsNotTheStepShownButForRanksWhichShowTheirLast) {
+  for (const bool rank : {false, true}) {
+    StepTrace t(StepTrace::Limits{}, rank);
+    for (int64_t s = 0; s < 5; ++s) {
+      const auto id = static_cast<uint32_t>(s + 1);
+      t.begin_step(step_record(s), true);
+      t.launch(launch_call(id, LaunchKind::kernel, "k"), "step/a");
+      t.activity(kernel(id, "k", 1000 * (s + 1), 1000 * (s + 1) + (s == 4 ? 200 : 20 + s)));
+      t.end_step(s, 99);
+    }
+    const auto r = t.finish();
+    ASSERT_EQ(r.launches.size(), 1u);
+    EXPECT_EQ(r.launches[0].step, rank ? 4 : 2);
+  }
 }
 
 TEST(StepTrace, AnUnfinishedLastStepIsNotTheOneShown) {
