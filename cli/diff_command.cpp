@@ -70,6 +70,8 @@ void run(const DiffFlags& f, int& exit_code) {
   if (f.fail_if_slower < 0) return;
   if (!diff.step) throw InputError("--fail-if-slower: the documents have no time in common");
   if (diff.unlike()) throw InputError("--fail-if-slower: the two runs cannot be compared (see 'not the same')");
+  if (const profiler::Doubt* severe = diff.severe())
+    throw InputError(fmt::format("--fail-if-slower: {} holds a severe {}, expected documents that are whole", severe->of, severe->name));
   const bool a_steps = a.timing.step_time_ns.median.has_value(), b_steps = b.timing.step_time_ns.median.has_value();
   if (a_steps != b_steps)
     throw InputError(fmt::format("--fail-if-slower: only {} has timed steps, so no step can be compared", a_steps ? "A" : "B"));

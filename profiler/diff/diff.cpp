@@ -10,7 +10,7 @@
 #include "base/errors.h"
 #include "base/run_fields.h"
 #include "profiler/diff/sort_by_change.h"
-#include "profiler/document/missing_rows.h"
+#include "profiler/records/missing.h"
 #include "profiler/report/names.h"
 
 namespace profiler {
@@ -90,6 +90,35 @@ bool idle_known(const ProfileDocument& a, const ProfileDocument& b) { return a.t
 // Of the one; without idle time where the other does not know its own (Nsight Compute).
 double device_ns(const ProfileDocument& one, const ProfileDocument& other) {
   return *one.totals.time_ns - (idle_known(one, other) ? 0 : one.totals.idle_ns.value_or(0));
+}
+
+// Notices that a reader of a difference has to know of.
+constexpr std::pair<std::string_view, std::string_view> kTold[] = {
+    {"record_reduced",
+     "cut down to the larger kernels: one that is gone or new may be among the small ones, and time of those is the rest."},
+    {"traced_steps_vary", "the rows are those of one traced step, because traced steps differ; the step above is of others."},
+};
+
+std::vector<Doubt> doubts_of(const ProfileDocument& a, const ProfileDocument& b) {
+  std::vector<Doubt> out;
+  const auto add = [&](const char* of, const MissingRow& m, std::string text, bool severe) {
+    for (Doubt& d : out)
+      if (d.name == m.name && d.text == text && d.of != of) {
+        d.of = "A and B";
+        return;
+      }
+    out.push_back({of, m.name, std::move(text), severe});
+  };
+  for (const auto& [document, of] : {std::pair(&a, "A"), std::pair(&b, "B")})
+    for (const MissingRow& m : document->missing) {
+      const auto* told = std::find_if(std::begin(kTold), std::end(kTold), [&](const auto& t) { return t.first == m.name; });
+      if (m.severity == name(Severity::severe))
+        add(of, m, m.advice + (m.detail.empty() ? "" : fmt::format(" ({})", m.detail)), true);
+      else if (told != std::end(kTold))
+        add(of, m, std::string(told->second), false);
+    }
+  std::stable_sort(out.begin(), out.end(), [](const Doubt& x, const Doubt& y) { return x.severe > y.severe; });
+  return out;
 }
 
 std::optional<StepChange> step_change(const ProfileDocument& a, const ProfileDocument& b) {
@@ -204,6 +233,8 @@ std::optional<bool> StepChange::differs() const {
   return *low > 1 || *high < 1;
 }
 
+const Doubt* ProfileDiff::severe() const { return doubts.empty() || !doubts.front().severe ? nullptr : &doubts.front(); }
+
 bool ProfileDiff::unlike() const {
   return std::any_of(runs.begin(), runs.end(), [](const RunDifference& r) { return r.unlike; });
 }
@@ -211,8 +242,7 @@ bool ProfileDiff::unlike() const {
 ProfileDiff diff_profiles(const ProfileDocument& a, const ProfileDocument& b) {
   ProfileDiff d;
   compare_runs(a, b, d.runs);
-  for (const auto& [document, name] : {std::pair(&a, "A"), std::pair(&b, "B")})
-    if (is_missing(*document, "record_reduced")) d.reduced += (d.reduced.empty() ? "" : " and ") + std::string(name);
+  d.doubts = doubts_of(a, b);
   d.step = step_change(a, b);
   const auto waterfall = make_waterfall(a, b);
   if (!d.step && !waterfall) {

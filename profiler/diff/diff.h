@@ -55,6 +55,14 @@ struct KernelChange {
   double delta_ns() const { return b.time_ns - a.time_ns; }
 };
 
+// What a document says of itself (`missing`) that bears on the difference: everything severe, and what makes its rows others than those
+// of an ordinary step.
+struct Doubt {
+  std::string of;  // "A", "B", "A and B"
+  std::string name, text;
+  bool severe = false;
+};
+
 struct ProfileDiff {
   std::vector<RunDifference> runs;
   std::optional<StepChange> step;
@@ -66,8 +74,9 @@ struct ProfileDiff {
   double a_idle_ns = 0, b_idle_ns = 0;
   double a_rest_ns = 0, b_rest_ns = 0;  // unattributed to any kernel row: conservation error of the documents
   bool idle_known = false;              // both documents know it
-  std::string reduced;                  // "A", "B", "A and B": records that lack small kernels (record_reduced); empty: neither
+  std::vector<Doubt> doubts;            // severe first
   bool unlike() const;
+  const Doubt* severe() const;  // the first; nullptr: none
 };
 
 // Throws stepscope::InputError when one of them holds no time at all.

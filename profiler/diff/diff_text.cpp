@@ -192,12 +192,7 @@ std::string state_words(const StateChange& s) {
   return text;
 }
 
-std::string of_reduced(const ProfileDiff& d) {
-  return fmt::format(
-      "{} {} cut down to the larger kernels (record_reduced): one that is gone or new may be among the small ones, and time of those is "
-      "the rest.",
-      d.reduced, d.reduced.size() == 1 ? "was" : "were");
-}
+std::string doubt_words(const Doubt& d) { return fmt::format("{}: {}{}: {}", d.of, d.severe ? "severe " : "", d.name, d.text); }
 
 std::string caution(const ProfileDiff& d) {
   if (d.unlike()) return "The two runs differ in device, model, batch or sequence length; their times cannot be compared.";
@@ -243,7 +238,8 @@ std::string diff_table(const ProfileDiff& d, const DiffText& o) {
   for (const StateChange& s : d.states) out += wrapped(state_words(s), o.width, 2) + "\n";
   if (d.ranks) out += wrapped(rank_words(*d.ranks), o.width, 2) + "\n";
   out += wrapped(caution(d), o.width, 0) + "\n";
-  if (!d.reduced.empty()) out += wrapped(of_reduced(d), o.width, 0) + "\n";
+  for (const Doubt& doubt : d.doubts)
+    out += styled(wrapped(stepscope::printable(doubt_words(doubt)), o.width, 2), doubt.severe ? "31" : "33", o.color) + "\n";
   out += "\n";
   if (!d.passes.empty()) out += terminal_text(group_view(d, d.passes, "pass", d.passes.size(), true), o.width, o.color) + "\n";
   return out + second_table(d, o, [&](const View& view) { return terminal_text(view, o.width, o.color); });
@@ -256,7 +252,8 @@ std::string diff_markdown(const ProfileDiff& d, const DiffText& o) {
   if (d.ranks) out += "- " + rank_words(*d.ranks) + "\n";
   if (!d.states.empty() || d.ranks) out += "\n";
   out += caution(d) + "\n\n";
-  if (!d.reduced.empty()) out += of_reduced(d) + "\n\n";
+  for (const Doubt& doubt : d.doubts) out += "- " + stepscope::markdown_escaped(doubt_words(doubt)) + "\n";
+  if (!d.doubts.empty()) out += "\n";
   if (!d.runs.empty()) out += "Not the same: " + difference_words(d, in_markdown) + "\n\n";
   if (!d.passes.empty()) out += markdown_text(group_view(d, d.passes, "pass", d.passes.size(), true)) + "\n";
   return out + second_table(d, o, [](const View& view) { return markdown_text(view); });
@@ -274,7 +271,8 @@ ordered_json diff_json(const ProfileDiff& d, const DiffText& o) {
   if (d.ranks) j["ranks"] = to_json(*d.ranks);
   j["device"] = {{"a_ns", d.a_device.time_ns}, {"b_ns", d.b_device.time_ns}};
   if (d.idle_known) j["idle"] = {{"a_ns", d.a_idle_ns}, {"b_ns", d.b_idle_ns}};
-  if (!d.reduced.empty()) j["reduced"] = d.reduced;
+  for (const Doubt& doubt : d.doubts)
+    j["doubts"].push_back({{"of", doubt.of}, {"name", doubt.name}, {"severe", doubt.severe}, {"text", doubt.text}});
   j["rest"] = {{"a_ns", d.a_rest_ns}, {"b_ns", d.b_rest_ns}};
   const auto groups = [&](const char* key, const std::vector<GroupChange>& list) {
     ordered_json& out = j[key] = ordered_json::array();

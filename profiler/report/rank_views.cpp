@@ -30,7 +30,9 @@ std::string how_many(const ProfileDocument& d) {
   std::string text = fmt::format("{} ranks", w.size.value_or(0));
   if (w.ranks != w.size) text += fmt::format(", {} of them here", w.ranks.value_or(0));
   text += hosts.size() == 1 ? " on one host" : fmt::format(" on {} hosts", hosts.size());
-  return text + fmt::format("; passes and kernels are those of rank {}, the median one.", w.main_rank.value_or(0));
+  text += fmt::format("; passes and kernels are those of rank {}, the median one", w.main_rank.value_or(0));
+  // A trainer of ours times its steps in run.json, which is rank 0's.
+  return text + (w.main_rank.value_or(0) != 0 && d.run.trainer ? ", the step times above of rank 0." : ".");
 }
 
 std::string communication(const WorldSection& w) {

@@ -198,6 +198,16 @@ TEST_F(IngestCli, diff_judges_steps_by_steps_only) {
   EXPECT_THAT(judged.err, HasSubstr("B's step is 1.00% slower than A's; allowed is 0.9%"));
   timing = {{"samples", nlohmann::json::array()}};
   std::ofstream(slower) << d;
+  auto lost = nlohmann::json::parse(slurp(steps));
+  auto& row = lost["missing"].emplace_back(nlohmann::json::object());
+  for (const char* word : {"stage", "detail", "advice"}) row[word] = "";
+  row["name"] = "records_lost_in_step";
+  row["severity"] = "severe";
+  row["count"] = 1;
+  std::ofstream(file("lost.json")) << lost;
+  const Outcome severe = stepscope("diff " + steps + " " + file("lost.json") + " --fail-if-slower 1000");
+  EXPECT_EQ(severe.exit_code, 2);
+  EXPECT_THAT(severe.err, HasSubstr("--fail-if-slower: B holds a severe records_lost_in_step"));
   const Outcome half = stepscope("diff " + slower + " " + steps + " --fail-if-slower 1");
   EXPECT_EQ(half.exit_code, 2) << half.out;
   EXPECT_THAT(half.err, HasSubstr("only B has timed steps, so no step can be compared"));

@@ -384,13 +384,33 @@ TEST(Diff, ARestBelowZeroHasNoPercentage) {
 TEST(Diff, AReducedRecordIsNamedBecauseItLacksKernels) {
   const ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6), kernel("loss", "classifier", "loss", 1e6)}, 1e5);
   ProfileDocument b = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
-  EXPECT_EQ(diff_profiles(a, b).reduced, "");
+  EXPECT_TRUE(diff_profiles(a, b).doubts.empty());
   b.missing.emplace_back().name = "record_reduced";
   const ProfileDiff d = diff_profiles(a, b);
-  EXPECT_THAT(diff_table(d, {}), HasSubstr("B was cut down to the larger kernels (record_reduced)"));
-  EXPECT_THAT(diff_markdown(d, {}), HasSubstr("B was cut down"));
-  EXPECT_EQ(diff_json(d, {})["reduced"], "B");
-  EXPECT_THAT(diff_table(diff_profiles(b, b), {}), HasSubstr("A and B were cut down"));
+  EXPECT_THAT(diff_table(d, {}), HasSubstr("B: record_reduced: cut down to the larger kernels"));
+  EXPECT_THAT(diff_markdown(d, {}), HasSubstr("- B: record\\_reduced: cut down"));
+  EXPECT_EQ(diff_json(d, {})["doubts"][0]["of"], "B");
+  EXPECT_THAT(diff_table(diff_profiles(b, b), {}), HasSubstr("A and B: record_reduced"));
+  EXPECT_EQ(d.severe(), nullptr);
+}
+
+// Records that were lost looked like a kernel that is gone, and the gate of --fail-if-slower passed.
+TEST(Diff, WhatIsSevereInOneDocumentStandsFirst) {
+  const ProfileDocument a = document({kernel("x", "forward", "qkv", 1e6)}, 1e5);
+  ProfileDocument b = a;
+  for (const char* name : {"traced_steps_vary", "records_lost_in_step", "too_few_timed_steps"}) {
+    MissingRow& m = b.missing.emplace_back();
+    m.name = name;
+    m.severity = m.name == "records_lost_in_step" ? "severe" : "notice";
+    m.advice = "lost";
+    m.detail = "step 7";
+  }
+  const ProfileDiff d = diff_profiles(a, b);
+  ASSERT_NE(d.severe(), nullptr);
+  EXPECT_EQ(d.severe()->name, "records_lost_in_step");
+  ASSERT_EQ(d.doubts.size(), 2u);
+  EXPECT_THAT(diff_table(d, {}),
+              HasSubstr("B: severe records_lost_in_step: lost (step 7)\nB: traced_steps_vary: the rows are those of one"));
 }
 
 TEST(Diff, ATableOfNoLayersIsASentence) {

@@ -48,6 +48,16 @@ TEST(RankReport, TheTablesSayWhatIsExposedWhoIsLateAndWhoseNumbersTheyAre) {
   }
 }
 
+// run.json is rank 0's: the headline over another rank's tables said nothing of it.
+TEST(RankReport, StepsThatAnotherRankTimedAreSaidToBeItsOwn) {
+  ProfileDocument d = two_ranks();
+  d.world.main_rank = 1;
+  EXPECT_THAT(table_text(d, {}), HasSubstr("those of rank 1, the median one."));
+  d.run.trainer = "reference";
+  EXPECT_THAT(table_text(d, {TableBy::kernel, 20, 400, false}),
+              HasSubstr("those of rank 1, the median one, the step times above of rank 0."));
+}
+
 TEST(RankReport, EveryTextOfTwoRanksAsAFile) {
   const ProfileDocument d = two_ranks();
   expect_golden("profiler_ranks/data/two.txt", table_text(d, {}));
