@@ -96,6 +96,10 @@ void run(const IngestFlags& f, const CommandLine& line, int& exit_code) {
   const profiler::Ceilings ceilings = ceilings_of(f.ceilings);
 
   const profiler::ForeignReport report = read_report(f);
+  // Steps of which some operations are left out look like steps that lost them.
+  if (!report.steps.empty() && (f.first > 0 || f.count >= 0))
+    throw InputError(fmt::format("{}: {}: expected a report without steps; this export has {} ranges '{}', which are whole steps", f.file,
+                                 f.first > 0 ? "--first" : "--count", report.steps.size(), f.step_range));
   if (!f.metrics.empty()) stepscope::write_output(f.metrics, profiler::metrics_csv(report));
   const profiler::Recording recording = profiler::to_recording(report, options);
   if (const auto gpu = recording.session.device.find("name");
@@ -127,7 +131,9 @@ void add_ingest_command(Command& app, const CommandLine& line, int& exit_code) {
   Command* c = app.add_subcommand("ingest", "Show a report of Nsight Compute or Nsight Systems in the same tables");
   c->add_option("file", f->file, "FILE.ncu-rep, the CSV of `ncu --csv` (page raw or details), or the SQLite export of nsys");
   c->add_option("--rules", f->rules, "place kernels in passes and ops by these rules: a YAML file, or llm.c");
-  c->add_option("--first", f->first, "skip this many results at the beginning")->check(whole(0))->capture_default_str();
+  c->add_option("--first", f->first, "skip this many results at the beginning (of a report without steps)")
+      ->check(whole(0))
+      ->capture_default_str();
   c->add_option("--count", f->count, "take this many results (default: all)")->check(whole(1));
   c->add_option("--process", f->process, "take only the kernels of this process id")->check(whole(0));
   f->step_range_flag =

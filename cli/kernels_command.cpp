@@ -172,7 +172,7 @@ void run(KernelsFlags f, [[maybe_unused]] int& exit_code) {
 void add_kernels_command(Command& app, int& exit_code) {
   auto f = std::make_shared<KernelsFlags>();
   Command* c = app.add_subcommand("kernels", "Check, then time every variant of an op at a model's shapes");
-  c->add_option("op", f->op, "an op of the trainer; an unknown name prints the list of ops")->required()->type_name("OP");
+  c->add_option("op", f->op, "an op of the trainer; on a GPU, an unknown name prints the list of ops")->required()->type_name("OP");
   c->add_option("--trainer", f->trainer, "trainer whose variants are timed: mixed or fp32")->capture_default_str();
   c->add_option("--model", f->model, "model that gives channels, heads and vocabulary")->capture_default_str();
   c->add_option("--batch-size,-b", f->batch_size, "sequences per micro-batch")->check(whole(1, 4096))->capture_default_str();

@@ -203,7 +203,7 @@ void add_trainer_flags(Command& c, TrainerFlags& f) {
   c.add_option("--lr-final-fraction", f.final_lr_fraction, "learning rate at the end of the schedule, as a fraction of the peak")
       ->check(real(0, 1))
       ->capture_default_str();
-  c.add_option("--lr-total-steps", f.lr_total_steps, "step at which the schedule ends (default: --steps)")->check(whole(1));
+  c.add_option("--lr-total-steps", f.lr_total_steps, "step at which the schedule ends (default: the last one)")->check(whole(1));
   c.add_option("--weight-decay", f.weight_decay, "AdamW's weight decay; it applies to matrices only")
       ->check(real(0, kMaxFloat))
       ->capture_default_str();

@@ -117,6 +117,7 @@ void ShardSet::append(std::span<const uint16_t> tokens) {
 }
 
 std::vector<WrittenShard> ShardSet::finish() {
+  if (total_ == 0) throw stepscope::InputError("the text has no tokens, expected at least one document");
   if (total_ <= options_.validation_tokens) {
     throw stepscope::InputError(fmt::format("the text has {} tokens: with {} of them for validation none is left for training", total_,
                                             options_.validation_tokens));

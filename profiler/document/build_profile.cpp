@@ -257,8 +257,10 @@ LaunchRow launch_row(const AttributedLaunch& l, int64_t begin_ns, bool on_a_time
   row.device = r.device;
   row.grid = r.grid;
   row.block = r.block;
-  row.registers = r.registers;
-  row.shared_bytes = r.shared_static_bytes + r.shared_dynamic_bytes;
+  if (r.activity == Activity::kernel) {
+    if (r.registers >= 0) row.registers = r.registers;
+    if (r.shared_static_bytes >= 0 && r.shared_dynamic_bytes >= 0) row.shared_bytes = r.shared_static_bytes + r.shared_dynamic_bytes;
+  }
   if (r.graph_node) row.graph_node = r.graph_node;
   if (l.has_time && on_a_timeline) row.start_ns = static_cast<double>(r.start_ns - begin_ns);
   if (l.has_time) row.shown_ns = static_cast<double>(r.end_ns - r.start_ns);

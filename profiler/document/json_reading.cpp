@@ -4,15 +4,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "base/errors.h"
 #include "base/json_read.h"
 #include "base/read_file.h"
 #include "profiler/document/fields.h"
 #include "profiler/document/json.h"
+#include "profiler/document/missing_rows.h"
 #include "profiler/records/missing.h"
+#include "profiler/records/record_json.h"
 
 namespace profiler {
 namespace {
@@ -131,6 +135,41 @@ void check_shares(const std::vector<Row>& rows, double step_ns, const std::strin
   }
 }
 
+// A row that stands twice would count twice wherever rows are added up.
+template <class Row, class Key>
+void check_no_row_twice(const std::vector<Row>& rows, const std::string& source, const char* place, Key key_of) {
+  std::map<decltype(key_of(rows.front())), size_t> seen;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (const auto [first, is_new] = seen.emplace(key_of(rows[i]), i); !is_new)
+      throw stepscope::InputError(
+          fmt::format("{}: {}[{}]: the same row as {}[{}], expected each once", source, place, i, place, first->second));
+}
+
+void check_sum(double found, double expected, const std::string& source, std::string_view place, std::string_view meaning) {
+  if (!(std::abs(found - expected) <= 1e-6 * std::max(1.0, std::abs(expected))))
+    throw stepscope::InputError(fmt::format("{}: {}: found {}, expected {}: {}", source, place, found, expected, meaning));
+}
+
+// Tables and differences are added up from these rows, and say that they sum to the step.
+void check_sums(const ProfileDocument& d, const std::string& source) {
+  check_no_row_twice(d.passes, source, "passes", [](const PassRow& r) { return r.name; });
+  check_no_row_twice(d.ops, source, "ops", [](const OpRow& r) { return std::pair(r.pass, r.op); });
+  check_no_row_twice(d.layers, source, "layers", [](const LayerRow& r) { return std::pair(r.pass, r.layer); });
+  check_no_row_twice(d.kernels, source, "kernels", [](const KernelRow& r) { return std::tuple(r.name, r.activity, r.pass, r.op); });
+  const TotalsSection& t = d.totals;
+  if (!t.passes_ns) return;
+  double passes_ns = 0, kernels_ns = 0;
+  for (const PassRow& p : d.passes) passes_ns += p.time_ns;
+  for (const KernelRow& k : d.kernels) kernels_ns += k.time_ns;
+  check_sum(*t.passes_ns, passes_ns, source, "totals.passes_ns", "the sum of passes[].time_ns");
+  if (!t.unattributed_ns) return;
+  if (!is_missing(d, "record_reduced"))
+    check_sum(*t.passes_ns + *t.unattributed_ns, kernels_ns, source, "totals.passes_ns + unattributed_ns", "the sum of kernels[].time_ns");
+  if (t.time_ns && *t.time_ns > 0 && t.idle_ns && t.conservation_error_pct)
+    check_sum(*t.conservation_error_pct, (*t.passes_ns + *t.unattributed_ns + *t.idle_ns - *t.time_ns) / *t.time_ns * 100, source,
+              "totals.conservation_error_pct", "what passes_ns, unattributed_ns and idle_ns differ from time_ns by");
+}
+
 // What is said of the samples lies among them, whichever way it was computed.
 void check_step_times(const StepTime& t, const std::string& source) {
   if (t.samples.empty()) return;
@@ -160,6 +199,10 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   if (j.is_discarded() && (text.starts_with("NVR") || text.starts_with("SQLite format 3") || text.starts_with("\"ID\",")))
     throw stepscope::InputError(
         fmt::format("{}: not a profile document, but a report of Nsight: `stepscope ingest {}` makes a document of it", source, source));
+  if (text.starts_with(fmt::format("{{\"schema\":\"{}\"", kRecordingSchema)))
+    throw stepscope::InputError(fmt::format(
+        "{}: not a profile document, but a collector's recording, of which `stepscope profile` and, of ranks, `stepscope join` make one",
+        source));
   if (j.is_discarded() || !j.is_object())
     throw stepscope::InputError(fmt::format("{}: not a profile document: {}", source, stepscope::why_no_object(text, source)));
   const auto schema = j.find("schema");
@@ -207,6 +250,7 @@ ProfileDocument profile_from_json(std::string_view text, const std::string& sour
   check_shares(d.layers, step_ns, source, "layers");
   check_shares(d.kernels, step_ns, source, "kernels");
   check_severities(d.missing, source);
+  check_sums(d, source);
   if (!j.contains("ranks")) return d;
   read_object(section("world"), d.world, source, "world");
   read_list(section("ranks"), d.ranks, source, "ranks");

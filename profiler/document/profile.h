@@ -147,7 +147,7 @@ struct LaunchRow : Numbers {
   std::string path;
   int64_t stream = 0, device = 0;
   std::array<int64_t, 3> grid{}, block{};
-  int64_t registers = 0, shared_bytes = 0;
+  Count registers, shared_bytes;
   Count graph_node;
   Number start_ns, shown_ns, time_ns, share_ns;
   int64_t samples = 0;

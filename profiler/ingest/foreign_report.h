@@ -25,9 +25,9 @@ struct ForeignResult {
   std::string path;  // open push/pop ranges of the launching thread, outermost first, joined by '/'
   int64_t process = 0, thread = 0, context = 0, stream = 0, device = 0;
   std::array<int64_t, 3> grid{}, block{};
-  int64_t registers = 0, shared_static_bytes = 0, shared_dynamic_bytes = 0;
-  int64_t bytes = 0;                                    // of a copy or memset
-  int64_t graph_node = 0;                               // 0: not from a CUDA graph
+  int64_t registers = -1, shared_static_bytes = -1, shared_dynamic_bytes = -1;  // -1: it does not tell, unless a metric does
+  int64_t bytes = 0;                                                            // of a copy or memset
+  int64_t graph_node = 0;                                                       // 0: not from a CUDA graph
   int64_t start_ns = 0, end_ns = 0;                     // a trace has them; 0: only a duration is known, as a metric
   int64_t step = -1;                                    // which step range it was launched in, where the report tells
   std::vector<std::pair<uint32_t, double>> values;      // index into ForeignReport::metrics, base units

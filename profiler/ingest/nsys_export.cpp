@@ -221,7 +221,7 @@ class NsysReader {
                           "gridY, gridZ, blockX, blockY, "
                           "blockZ, {}, {}, {}, {} FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start",
                           column("globalPid", "0"), column("demangledName", "NULL"), column("shortName", "NULL"),
-                          column("registersPerThread", "0"), column("staticSharedMemory", "0"), column("dynamicSharedMemory", "0"),
+                          column("registersPerThread", "NULL"), column("staticSharedMemory", "NULL"), column("dynamicSharedMemory", "NULL"),
                           column("graphNodeId", "NULL")),
               [&](const auto& row) {
                 ForeignResult k;
@@ -234,9 +234,9 @@ class NsysReader {
                 k.device = row.count(8);
                 k.grid = {row.count(9), row.count(10), row.count(11)};
                 k.block = {row.count(12), row.count(13), row.count(14)};
-                k.registers = row.count(15);
-                k.shared_static_bytes = row.count(16);
-                k.shared_dynamic_bytes = row.count(17);
+                if (!row.null(15)) k.registers = row.count(15);
+                if (!row.null(16)) k.shared_static_bytes = row.count(16);
+                if (!row.null(17)) k.shared_dynamic_bytes = row.count(17);
                 if (!row.null(18)) k.graph_node = row.integer(18);
                 add(std::move(k), row.integer(2), row.integer(3), row.time_ns(0), row.end_ns(0, 1));
               });

@@ -37,7 +37,7 @@ std::string implausible(std::string_view metric, double value) {
   if (is_duration(metric)) return value > 0 && value <= kLongest_ns ? "" : "a time above 0 and at most 1e15 ns";
   // A percentage that ncu takes as the difference of two counters may read slightly below 0, one of a short kernel above 100.
   if (is_percentage(metric)) return value > -1 && value <= 1000 ? "" : "a percentage above -1 and at most 1000";
-  return value >= 0 && value < 9e18 ? "" : "0 or more";
+  return value >= 0 && value < 9e18 ? "" : value < 0 ? "0 or more" : "less than 9e18";
 }
 
 std::string unfit_unit(std::string_view metric, std::string_view unit) {

@@ -32,6 +32,12 @@ void check_schema(const Json& head, const std::string& source) {
     fail(source, 1, fmt::format("schema \"{}\"; this program reads \"{}\"", schema->get<std::string>(), kRecordingSchema));
 }
 
+// A profile document is one JSON value over many lines, its schema on the second.
+bool holds_profile(const std::string& first_line, std::istream& rest) {
+  std::string second;
+  return first_line.starts_with('{') && std::getline(rest, second) && second.find("\"stepscope.profile/") != second.npos;
+}
+
 // One line of a known type goes into its list. False: the type is none of ours.
 bool store(const std::string& type, const Json& j, Recording& r, bool& has_session) {
   const auto into = [&]<class Record>(std::vector<Record>& list) {
@@ -65,6 +71,8 @@ Recording read_lines(std::istream& in, const std::string& source, bool& has_sess
     const Json j = stepscope::read_json<Json>(text);
     if (j.is_discarded()) {
       if (!whole && number > 1) break;
+      if (number == 1 && holds_profile(text, in))
+        fail(source, 1, fmt::format("not a recording, but a profile document: `stepscope report {}` shows it", source));
       fail(source, number, (number == 1 ? "not a recording: " : "not JSON: ") + stepscope::why_no_object_in_line(text, source));
     }
     if (number == 1) {

@@ -48,7 +48,7 @@ struct LaunchRecord {
   int64_t device = 0;
   std::array<int64_t, 3> grid{};
   std::array<int64_t, 3> block{};
-  int64_t registers = 0;  // per thread
+  int64_t registers = 0;  // per thread; of a kernel, here and below -1: the report of another tool does not tell
   int64_t shared_static_bytes = 0;
   int64_t shared_dynamic_bytes = 0;
   int64_t correlation = 0;

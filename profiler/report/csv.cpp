@@ -51,12 +51,37 @@ std::string rows_text(const std::vector<Row>& rows) {
   return out;
 }
 
+// The passes, and what makes their times sum to the step: what no range holds, and idle time.
+std::vector<PassRow> passes_and_rest(const ProfileDocument& d) {
+  std::vector<PassRow> rows = d.passes;
+  const TotalsSection& t = d.totals;
+  const auto add = [&](const char* name, double time_ns) {
+    PassRow row;
+    row.name = name;
+    row.time_ns = time_ns;
+    if (t.time_ns && *t.time_ns > 0) row.share_pct = time_ns / *t.time_ns * 100;
+    rows.push_back(row);
+  };
+  if (t.unattributed_ns) {
+    add("unattributed", *t.unattributed_ns);
+    PassRow& row = rows.back();
+    row.launches = t.launches.value_or(0);
+    row.copies = t.copies.value_or(0);
+    for (const PassRow& p : d.passes) {
+      row.launches -= p.launches;
+      row.copies -= p.copies;
+    }
+  }
+  if (t.idle_ns) add("idle", *t.idle_ns);
+  return rows;
+}
+
 }  // namespace
 
 std::string csv_text(const ProfileDocument& d, CsvRows rows) {
   switch (rows) {
     case CsvRows::pass:
-      return rows_text(d.passes);
+      return rows_text(passes_and_rest(d));
     case CsvRows::op:
       return rows_text(d.ops);
     case CsvRows::layer:

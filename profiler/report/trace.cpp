@@ -46,8 +46,8 @@ Json launch_slice(const Slice& s, int64_t pid, int64_t tid) {
   if (l.activity == "kernel") {
     a["grid"] = l.grid;
     a["block"] = l.block;
-    a["registers"] = l.registers;
-    a["shared_bytes"] = l.shared_bytes;
+    put(a, "registers", l.registers);
+    put(a, "shared_bytes", l.shared_bytes);
   }
   put(a, "bytes", l.bytes);
   put(a, "median_ns", l.time_ns);

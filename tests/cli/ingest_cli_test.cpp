@@ -137,6 +137,16 @@ TEST_F(IngestCli, a_step_range_that_cannot_be_found_is_refused) {
   EXPECT_THAT(absent.err, HasSubstr("two_steps.sqlite: --step-range stepp: no CUDA work was launched in a range of this name"));
 }
 
+// Some operations of a step look like a step that lost the others.
+TEST_F(IngestCli, steps_of_an_export_are_taken_whole) {
+  if (ingest(kData + "two_steps.sqlite").exit_code == 3) GTEST_SKIP() << "built without SQLite";
+  for (const char* flags : {" --first 1", " --count 2"}) {
+    const Outcome o = ingest(kData + "two_steps.sqlite" + flags);
+    EXPECT_EQ(o.exit_code, 2) << flags;
+    EXPECT_THAT(o.err, HasSubstr("expected a report without steps; this export has 2 ranges 'step'"));
+  }
+}
+
 TEST_F(IngestCli, more_results_left_out_than_there_are_blames_the_flag) {
   const Outcome o = ingest(kData + "fp32_basic.ncu-rep --first 100000");
   EXPECT_EQ(o.exit_code, 2);

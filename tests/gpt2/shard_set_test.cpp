@@ -95,11 +95,12 @@ TEST_F(ShardSetTest, ATrainingShardIsNotPutBesideAnOlderValidationShard) {
 }
 
 TEST_F(ShardSetTest, NothingLeftForTrainingIsRefusedAndNothingWritten) {
-  for (const size_t count : {0, 3, 4}) {
+  EXPECT_INPUT_ERROR(write({out("x"), 4, {}}, 0, 1), "the text has no tokens");
+  for (const size_t count : {3, 4}) {
     EXPECT_INPUT_ERROR(write({out("x"), 4, {}}, count, 1), "the text has ", "none is left for training");
     EXPECT_THAT(names_in(folder_.path()), IsEmpty()) << count;
   }
-  EXPECT_INPUT_ERROR(write({out("x"), 0, {}}, 0, 1), "0 tokens");
+  EXPECT_INPUT_ERROR(write({out("x"), 0, {}}, 0, 1), "no tokens");
 }
 
 TEST_F(ShardSetTest, NumberedShardsOfAnEarlierRunAreNotMixedWithNewOnes) {

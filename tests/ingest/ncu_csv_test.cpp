@@ -214,6 +214,8 @@ TEST(NcuCsv, AnyNumberTooLargeIsRefusedEvenWhereNobodyReadsIt) {
 
 TEST(NcuCsv, ANegativeCountIsRefused) {
   EXPECT_THAT(csv_error_of(one_row("\"-1\",\"2\"")), testing::AllOf(HasSubstr("dram__bytes_read.sum is '-1'"), HasSubstr("0 or more")));
+  EXPECT_THAT(csv_error_of(one_row("\"1e30\",\"2\"")),
+              testing::AllOf(HasSubstr("dram__bytes_read.sum is '1e30'"), HasSubstr("less than 9e18")));
 }
 
 TEST(NcuCsv, AWordInAColumnWithAUnitIsRefused) {

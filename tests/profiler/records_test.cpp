@@ -136,6 +136,8 @@ TEST(Recording, NothingCanBeAddedAfterFinish) {
 TEST(Recording, ErrorsNameFileLineFieldAndWhatWasExpected) {
   EXPECT_EQ(error_of(""), "rec:1: not a recording: the file is empty");
   EXPECT_NE(error_of("hello\n").find("rec:1: not a recording"), std::string::npos);
+  EXPECT_EQ(error_of("{\n \"schema\": \"stepscope.profile/1\",\n"),
+            "rec:1: not a recording, but a profile document: `stepscope report rec` shows it");
   EXPECT_NE(error_of("{}\n").find("stepscope.recording/1"), std::string::npos);
   EXPECT_NE(error_of(R"({"schema":"stepscope.recording/2"})"
                      "\n")

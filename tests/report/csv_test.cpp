@@ -1,6 +1,9 @@
 // CSV: one line per row, the document's own names as columns, nothing invented for what is absent.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "profiler/report/csv.h"
 #include "tests/profiler/fixture.h"
 
@@ -43,6 +46,24 @@ TEST(Csv, EveryRowHasACellPerColumnAndKeepsNamesWhole) {
   ASSERT_EQ(kernels.size(), d.kernels.size() + 1);
   EXPECT_EQ(kernels[0][0], "name");
   for (size_t i = 0; i < d.kernels.size(); ++i) EXPECT_EQ(kernels[i + 1][0], d.kernels[i].name);
+}
+
+// The times of the passes alone are less than the step, and nothing said what was left out.
+TEST(Csv, PassesEndWithWhatMakesThemSumToTheStep) {
+  const ProfileDocument d = build_profile(fixture::gpt2_recording(), fixture::gpt2_run(), fixture::round_ceilings(), fixture::options());
+  const auto rows = table(csv_text(d, CsvRows::pass));
+  ASSERT_EQ(rows.size(), d.passes.size() + 3);
+  EXPECT_EQ(rows[rows.size() - 2][0], "unattributed");
+  EXPECT_EQ(rows.back()[0], "idle");
+  const auto column = [&](const char* title) {
+    const auto at = static_cast<size_t>(std::find(rows[0].begin(), rows[0].end(), title) - rows[0].begin());
+    double sum = 0;
+    for (size_t i = 1; i < rows.size(); ++i) sum += std::stod(rows[i].at(at));
+    return sum;
+  };
+  EXPECT_NEAR(column("time_ns"), *d.totals.time_ns, 1e-3);
+  EXPECT_NEAR(column("share_pct"), 100, 1e-6);
+  EXPECT_EQ(column("launches"), static_cast<double>(*d.totals.launches));
 }
 
 // Readers of CSV take a carriage return for the end of a row unless it stands in quotes.
