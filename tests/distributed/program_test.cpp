@@ -169,6 +169,9 @@ TEST(Ranks, AnErrorOfAllIsSaidOnce) {
   const Outcome o = stepscope(std::string(kTrain) + "--gpus 3 --data no_such_file.bin");
   EXPECT_EQ(o.exit_code, 2);
   EXPECT_EQ(o.err, "stepscope: no_such_file.bin: no such file, and no file matches it as a pattern\n");
+  const Outcome nccl = stepscope(std::string(kTrain) + "--gpus 2 --steps 1 --communicator nccl");
+  EXPECT_EQ(nccl.exit_code, 2);
+  EXPECT_EQ(nccl.err, "stepscope: --communicator nccl: the reference trainer's gradients are in host memory; expected staged\n");
 }
 
 TEST(Ranks, SeveralAreRefusedWhereTheyAreStartedAlready) {
