@@ -203,6 +203,13 @@ TEST(Experiments, EachStandsInAPageOfTheStudy) {
     EXPECT_THAT(study, ::testing::HasSubstr("studies/" + name)) << "no page of docs/study links this experiment";
 }
 
+// The page of a verdict that its prediction missed says "the explanation below must say why".
+TEST(Experiments, EveryPageSaysWhatItsVerdictShows) {
+  for (const auto& e : fs::directory_iterator(root() / "experiments/studies"))
+    if (const fs::path page = e.path() / "README.md"; fs::exists(page))
+      EXPECT_THAT(read(page), ::testing::Not(::testing::HasSubstr("Not written yet."))) << page;
+}
+
 TEST(Defaults, OfThePageAreThoseOfTheMixedTrainer) {
   const auto rows = rows_of("mixed");
   const std::regex name(R"(`([a-z_]+)=([a-z0-9_]+)`)");
