@@ -206,8 +206,9 @@ TEST(Experiments, EachStandsInAPageOfTheStudy) {
 // The page of a verdict that its prediction missed says "the explanation below must say why".
 TEST(Experiments, EveryPageSaysWhatItsVerdictShows) {
   for (const auto& e : fs::directory_iterator(root() / "experiments/studies"))
-    if (const fs::path page = e.path() / "README.md"; fs::exists(page))
+    if (const fs::path page = e.path() / "README.md"; fs::exists(page)) {
       EXPECT_THAT(read(page), ::testing::Not(::testing::HasSubstr("Not written yet."))) << page;
+    }
 }
 
 TEST(Defaults, OfThePageAreThoseOfTheMixedTrainer) {
