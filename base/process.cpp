@@ -25,11 +25,16 @@ namespace stepscope {
 
 namespace {
 
+// A process that ignores SIGCHLD never learns how its children ended. That is no success.
+[[noreturn]] void fail_to_wait(pid_t pid) {
+  throw std::runtime_error(fmt::format("how process {} ended cannot be told: {}", pid, std::strerror(errno)));
+}
+
 // The status of the child at its end.
 int wait_for(pid_t pid) {
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
+  while (waitpid(pid, &status, 0) < 0)
+    if (errno != EINTR) fail_to_wait(pid);
   return status;
 }
 
@@ -42,7 +47,9 @@ int wait_for(pid_t pid, const std::atomic<bool>& stop) {
   int signal = SIGTERM;
   for (;;) {
     int status = 0;
-    if (waitpid(pid, &status, WNOHANG) != 0) return status;
+    const pid_t ended_pid = waitpid(pid, &status, WNOHANG);
+    if (ended_pid > 0) return status;
+    if (ended_pid < 0 && errno != EINTR) fail_to_wait(pid);
     if (stop && !told) told = Clock::now();
     if (told && std::chrono::duration<double>(Clock::now() - *told).count() > kSecondsToEnd) {
       kill(pid, std::exchange(signal, SIGKILL));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -108,5 +109,6 @@ int run_command(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   hold_closed_streams();
+  std::signal(SIGCHLD, SIG_DFL);  // whoever started this may ignore it, and the ends of our own processes would then be nobody's
   return after_printing(run_command(argc, argv));
 }

@@ -161,8 +161,9 @@ class Launch {
       if (info.ssi_signo == SIGCHLD) continue;
       if (++interrupts_ > 1) {
         kill_all(SIGKILL);
-      } else if (ends_[0].order < 0) {
-        ::kill(static_cast<pid_t>(ends_[0].pid), SIGTERM);  // it asks the others
+      } else {
+        const auto first = std::find_if(ends_.begin(), ends_.end(), [](const RankEnd& e) { return e.order < 0; });
+        if (first != ends_.end()) ::kill(static_cast<pid_t>(first->pid), SIGTERM);  // it asks the others
       }
     }
   }
@@ -209,7 +210,10 @@ Ending judge_endings(const std::vector<RankEnd>& ranks) {
   std::optional<Failure> told;
   for (const int r : order)
     if (!told) told = ranks[static_cast<size_t>(r)].told;
-  if (root < 0 && !told) return {};
+  if (root < 0 && !told) {  // nothing failed, but the user may have asked a second time
+    const bool killed = std::any_of(ranks.begin(), ranks.end(), [](const RankEnd& e) { return e.signal != 0; });
+    return killed ? Ending{130, "the ranks were killed before they had stopped; what came after the last checkpoint is lost"} : Ending{};
+  }
   // The same reason on all ranks: rank 0 has printed it.
   if (root < 0 && told->rank < 0) return {told->exit_code, ""};
   if (root < 0) root = told->rank;

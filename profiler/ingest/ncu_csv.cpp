@@ -278,7 +278,8 @@ class CsvReader {
 
   // Page details leaves out the cells of rules in rows that are none.
   void check_length(const Rows& rows, const std::vector<std::string>& row) const {
-    const bool short_details = details_ && row.size() > column_.at("Metric Value") && row.size() < titles_.size();
+    const bool short_details =
+        details_ && row.size() > std::max(column_.at("Metric Value"), column_.at("Metric Unit")) && row.size() < titles_.size();
     if (row.size() != titles_.size() && !short_details)
       throw Damage{rows.line(), fmt::format("{} cells, expected {} as in the titles{}", row.size(), titles_.size(),
                                             rows.cut() ? " (the file ends here)" : "")};

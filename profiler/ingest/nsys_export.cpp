@@ -303,12 +303,13 @@ class NsysReader {
     }
   }
 
-  // One record per step that launched something; the device's begin and end come from its operations. A capture that ends inside a step
-  // leaves a last one that is shorter than its neighbour: that one is not shown.
+  // One record per step that launched something; the device's begin and end come from its operations.
   void make_steps() {
     std::map<int64_t, StepRecord> steps;
+    std::map<int64_t, std::set<int64_t>> of_process;
     for (const ForeignResult& o : r_.results) {
       if (o.step < 0) continue;
+      of_process[o.process].insert(o.step);
       StepRecord& s = steps[o.step];
       s.step = o.step;
       s.phase = Phase::activity;
@@ -322,17 +323,7 @@ class NsysReader {
       s.copies += o.kind == ForeignKind::copy;
       s.memsets += o.kind == ForeignKind::memset;
     }
-    if (steps.size() >= 2) {
-      const auto last = std::prev(steps.end()), before = std::prev(last);
-      if (last->second.kernels < before->second.kernels) {
-        const int64_t cut = last->first;
-        r_.missing.push_back(
-            {"last_step_incomplete", 1,
-             fmt::format("step {} has {} kernels, the step before it {}", cut, last->second.kernels, before->second.kernels)});
-        steps.erase(last);
-        std::erase_if(r_.results, [&](const ForeignResult& o) { return o.step == cut; });
-      }
-    }
+    for (const auto& [process, own] : of_process) drop_cut_step(steps, own);
     if (!steps.empty()) {
       const auto outside = std::erase_if(r_.results, [](const ForeignResult& o) { return o.step < 0; });
       if (outside)
@@ -341,6 +332,17 @@ class NsysReader {
     }
     for (const auto& [number, s] : steps) r_.steps.push_back(s);
     if (unmatched_) r_.missing.push_back({"unmatched_correlation", unmatched_, "no CUDA API call with their correlation id in the export"});
+  }
+
+  // A capture that ends inside a step leaves a last one that is shorter than its neighbour. `own`: the steps of one process.
+  void drop_cut_step(std::map<int64_t, StepRecord>& steps, const std::set<int64_t>& own) {
+    if (own.size() < 2) return;
+    const auto last = std::prev(own.end());
+    const int64_t cut = *last, kernels = steps.at(cut).kernels, before = steps.at(*std::prev(last)).kernels;
+    if (kernels >= before) return;
+    r_.missing.push_back({"last_step_incomplete", 1, fmt::format("step {} has {} kernels, the step before it {}", cut, kernels, before)});
+    steps.erase(cut);
+    std::erase_if(r_.results, [&](const ForeignResult& o) { return o.step == cut; });
   }
 
   void read_device() {

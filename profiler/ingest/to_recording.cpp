@@ -27,7 +27,7 @@ class Converter {
     choose_results();
     describe_session();
     r_.missing.insert(r_.missing.end(), in_.missing.begin(), in_.missing.end());
-    r_.steps = in_.steps;
+    choose_steps();
     add_launches();
     if (in_.tool == "ncu") {
       add_counters();
@@ -43,7 +43,7 @@ class Converter {
     if (options_.first < 0 || options_.first >= total)
       throw stepscope::InputError(
           fmt::format("--first {}: {} holds {} result{}", options_.first, in_.source, total, total == 1 ? "" : "s"));
-    const int64_t end = options_.count < 0 ? total : std::min(total, options_.first + options_.count);
+    const int64_t end = options_.count < 0 ? total : options_.first + std::min(options_.count, total - options_.first);
     std::set<int64_t> processes;
     for (int64_t i = options_.first; i < end; ++i) {
       const ForeignResult& r = in_.results[static_cast<size_t>(i)];
@@ -55,6 +55,14 @@ class Converter {
                                               fmt::join(processes, ", ")));
     if (!options_.process && processes.size() > 1)
       r_.missing.push_back({"several_processes", static_cast<int64_t>(processes.size()), fmt::format("{}", fmt::join(processes, ", "))});
+  }
+
+  // Those of the results that were chosen: another process has steps of its own.
+  void choose_steps() {
+    std::set<int64_t> chosen;
+    for (const ForeignResult& r : chosen_) chosen.insert(r.step);
+    for (const StepRecord& s : in_.steps)
+      if (chosen.contains(s.step)) r_.steps.push_back(s);
   }
 
   std::string text_of(const char* metric) const {

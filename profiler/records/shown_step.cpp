@@ -11,7 +11,7 @@ std::optional<int64_t> shown_step(std::span<const StepRecord> traced, const std:
   for (const StepRecord& s : traced) times.push_back(device_time_ns(s));
   std::sort(times.begin(), times.end());
   const size_t n = times.size();
-  const double median = n == 0 ? 0 : (times[(n - 1) / 2] + times[n / 2]) / 2;  // base/statistics is no part of what is injected
+  const double median = n == 0 ? 0 : (times[(n - 1) / 2] + times[n / 2]) / 2;  // this stage links nothing, base/statistics either
   const StepRecord* best = nullptr;
   for (const StepRecord& s : traced) {
     if (!kept(s.step)) continue;

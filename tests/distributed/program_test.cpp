@@ -429,6 +429,14 @@ TEST(Failures, ASignalThatIsIgnoredStaysIgnored) {
   EXPECT_EQ(run.end(), 130) << run.err();
 }
 
+// A caller that ignores SIGCHLD hands that on, and the kernel then keeps no ends of ranks to wait for: the launcher never returned.
+TEST(Failures, TheEndsOfRanksAreHeardWhereTheCallerIgnoresThoseOfItsOwn) {
+  Running good(std::string(kTrain) + "--gpus 2 --steps 2", "env --ignore-signal=CHLD");
+  EXPECT_EQ(good.end(), 0) << good.err();
+  Running bad(std::string(kTrain) + "--gpus 2 --data no_such_file.bin", "env --ignore-signal=CHLD");
+  EXPECT_EQ(bad.end(), 2) << bad.err();
+}
+
 // On GPUs the driver has threads in the launcher before that waits for signals: it died of ctrl-C at once, and nothing was saved.
 TEST(Failures, AThreadOfTheDriverDoesNotTakeCtrlCFromTheLauncher) {
   for (const int signal : {SIGINT, SIGTERM}) {

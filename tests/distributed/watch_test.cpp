@@ -222,6 +222,13 @@ TEST(Ending, AReasonThatAllRanksShareIsSaidOnce) {
   EXPECT_EQ(e.exit_code, 2);
   EXPECT_EQ(e.last_line, "");
 }
+// A second ctrl-C kills ranks that have not stopped yet: none has failed, and none has done its work.
+TEST(Ending, OfRanksThatTheUserHadKilledIsNoSuccess) {
+  const Ending e = judge_endings({killed(0, 9, true), killed(1, 9, true)});
+  EXPECT_EQ(e.exit_code, 130);
+  EXPECT_EQ(e.last_line, "the ranks were killed before they had stopped; what came after the last checkpoint is lost");
+  EXPECT_EQ(judge_endings({ended(0, 0), killed(1, 9, true)}).exit_code, 130);
+}
 TEST(Ending, OfAnInterruptedRunAddsNothing) {
   const Ending e = judge_endings({ended(1, 130), ended(0, 130)});
   EXPECT_EQ(e.exit_code, 130);

@@ -152,6 +152,13 @@ TEST(NcuCsv, ARangeColumnBehindTheEndOfARowIsNotRead) {
   EXPECT_EQ(r.results.at(0).path, "");
 }
 
+// Where the unit stands behind the value, a row that ends with the value has none: its cell was read all the same.
+TEST(NcuCsv, ARowWithoutItsUnitIsDamage) {
+  EXPECT_THAT(csv_error_of("\"ID\",\"Process ID\",\"Kernel Name\",\"Metric Name\",\"Metric Value\",\"Metric Unit\",\"Rule Name\"\n"
+                           "\"0\",\"1\",\"k\",\"gpu__time_duration.sum\",\"5\"\n"),
+              HasSubstr("5 cells, expected 7 as in the titles"));
+}
+
 TEST(NcuCsv, ARowThatEndsEarlyKeepsTheRowsBeforeIt) {
   const std::string whole = table("\"byte\",\"ns\"", row("0", "5", "a", "\"1\",\"2\"") + row("1", "5", "b", "\"3\",\"4\""));
   const ForeignReport r = read_ncu_csv(whole.substr(0, whole.size() - 8), "x");

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 #include "base/errors.h"
 #include "profiler/document/build_profile.h"
@@ -64,16 +65,19 @@ class Export {
   void kernel(int name, int64_t call, int64_t start, int64_t end) {
     const int64_t id = ++correlation_;
     run("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (" + std::to_string(call) + "," + std::to_string(call + 5) + "," +
-        std::to_string(kThread) + "," + std::to_string(id) + ",1)");
+        std::to_string(global_tid()) + "," + std::to_string(id) + ",1)");
     run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",0,1,7," +
-        std::to_string(id) + "," + std::to_string(kProcess) + "," + std::to_string(name) + "," + std::to_string(name) +
+        std::to_string(id) + "," + std::to_string(global_pid()) + "," + std::to_string(name) + "," + std::to_string(name) +
         ",32,4,1,1,128,1,1,0,16,NULL)");
   }
   void range(const std::string& text, int64_t start, int64_t end, int text_id = 0) {
     run("INSERT INTO NVTX_EVENTS VALUES (" + std::to_string(start) + "," + std::to_string(end) + ",59," +
-        (text_id ? "NULL" : "'" + text + "'") + "," + std::to_string(kThread) + "," + (text_id ? std::to_string(text_id) : "NULL") + ",0)");
+        (text_id ? "NULL" : "'" + text + "'") + "," + std::to_string(global_tid()) + "," + (text_id ? std::to_string(text_id) : "NULL") +
+        ",0)");
   }
-  static constexpr int64_t kProcess = int64_t{77} << 24, kThread = kProcess + 78;
+  int64_t process = 77;  // of what is added next
+  int64_t global_pid() const { return process << 24; }
+  int64_t global_tid() const { return global_pid() + 78; }
 
  private:
   std::filesystem::path folder_;
@@ -137,6 +141,40 @@ TEST(NsysExport, EachStepRangeIsAStepOfTheDocument) {
   EXPECT_DOUBLE_EQ(*d.totals.idle_ns, 20);
   EXPECT_FALSE(d.totals.dram_read_bytes);
   EXPECT_TRUE(std::any_of(d.missing.begin(), d.missing.end(), [](const MissingRow& m) { return m.name == "trace_without_counters"; }));
+}
+
+// Two ranks in one export. Steps of both were those of either, and only the last step of all was looked at for a cut.
+TEST(NsysExport, EachProcessHasItsOwnStepsAndItsOwnLastOne) {
+  Export e;
+  for (const int64_t process : {77, 99}) {
+    e.process = process;
+    for (int64_t step = 0; step < 3; ++step) {
+      const int64_t t = 1000 * step + (process == 99 ? 50'000 : 0), length = process == 99 ? 40 : 100;
+      e.range("step", t + 100, t + 300);
+      e.kernel(1, t + 120, t + 400, t + 400 + length);
+      if (step < 2) e.kernel(2, t + 200, t + 520, t + 520 + length);
+    }
+  }
+  e.close();
+  const ForeignReport r = read_nsys_export(e.path(), "step");
+  EXPECT_EQ(std::count_if(r.missing.begin(), r.missing.end(), [](const MissingRecord& m) { return m.name == "last_step_incomplete"; }), 2);
+  EXPECT_EQ(r.steps.size(), 4u);
+  IngestOptions options;
+  options.process = 99;
+  const ProfileDocument d = build_profile(to_recording(r, options), std::nullopt, {}, {});
+  EXPECT_EQ(d.collection.traced_steps, 2);
+  EXPECT_DOUBLE_EQ(*d.totals.time_ns, 160) << "of the process that was asked for";
+}
+
+TEST(ToRecording, ACountBeyondTheEndTakesWhatThereIs) {
+  Export e;
+  e.kernel(1, 20, 40, 50);
+  e.kernel(1, 60, 70, 90);
+  e.close();
+  IngestOptions options;
+  options.first = 1;
+  options.count = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(to_recording(read_nsys_export(e.path(), "step"), options).launches.size(), 1u);
 }
 
 // The document would hold it, and no reader of documents would take it.
@@ -220,7 +258,7 @@ TEST(NsysExport, ALastStepThatIsCutIsLeftOut) {
 
 TEST(NsysExport, AKernelWithoutItsCallIsSevere) {
   Export e;
-  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (900,950,0,1,7,9999," + std::to_string(Export::kProcess) +
+  e.run("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (900,950,0,1,7,9999," + std::to_string(e.global_pid()) +
         ",1,1,32,4,1,1,128,1,1,0,16,NULL)");
   e.close();
   const ForeignReport r = read_nsys_export(e.path(), "step");
