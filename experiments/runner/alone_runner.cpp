@@ -378,8 +378,8 @@ class Rounds {
     log.a_info = a.info;
     log.b_info = b.info;
     log.steps_again_checks = std::min(a.again_checks, b.again_checks);
-    for (const Runner* r : {&a, &b})
-      for (gate::AuditFinding& f : gate::findings(r->audits, p_.audit)) log.audits.push_back(std::move(f));
+    for (const auto& [arm, r] : {std::pair('A', &a), std::pair('B', &b)})
+      for (gate::AuditFinding& f : gate::findings(r->audits, p_.audit)) log.audits.push_back({arm, std::move(f)});
   }
 
   static void sum_up(RunLog& log) {

@@ -74,7 +74,7 @@ class PairRun {
     for (size_t arm : {0, 1})
       for (gate::AuditFinding& f : gate::findings(audits_[arm], p_.audit)) {
         if (!f.passed()) throw ArmFailure("audit", fmt::format("arm {}: {}: {}", "AB"[arm], f.check, f.sentence));
-        out_.audits.push_back(std::move(f));
+        out_.audits.push_back({"AB"[arm], std::move(f)});
       }
     out_.seconds = seconds_since(begin_, h_);
     return out_;

@@ -39,6 +39,12 @@ struct Block {
   std::optional<BlockEnvironment> environment;
 };
 
+// What an arm had to answer for.
+struct ArmFinding {
+  char arm = 'A';
+  gate::AuditFinding finding;
+};
+
 struct PairRecord {
   PairValue time;
   // The same in SM cycles: the log ratio of the times plus that of the mean clocks during B's and A's blocks; absent unless
@@ -48,7 +54,7 @@ struct PairRecord {
   bool stationary = true;  // warm-up ended because the step time had settled, not because its limit was reached
   double seconds = 0;      // wall time of the pair, start-up included
   std::vector<Block> blocks;
-  std::vector<gate::AuditFinding> audits;  // of A, then of B; empty for commands
+  std::vector<ArmFinding> audits;  // none of commands
 };
 
 inline constexpr int kFewestQuads = 4;
@@ -154,8 +160,8 @@ struct RunLog {
   nlohmann::ordered_json a_info, b_info;  // what the arms said they are
   std::string environment_absent;
   uint64_t seed = 0;
-  int steps_again_checks = 0;              // passed by each arm; 0: they are commands
-  std::vector<gate::AuditFinding> audits;  // of processes alone: of A, then of B; those of pairs in turns are in the pairs
+  int steps_again_checks = 0;      // passed by each arm; 0: they are commands
+  std::vector<ArmFinding> audits;  // of processes alone; those of pairs in turns are in the pairs
 };
 
 // Runs the looks of the plan. Throws only for a plan that makes no sense (stepscope::InputError); everything

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/errors.h"
 
@@ -25,70 +27,20 @@ std::optional<double> number(const ordered_json& json, const char* key) {
 
 }  // namespace
 
-ordered_json to_json(const Decision& d) {
-  ordered_json out{{"verdict", name(d.verdict)}, {"reason", d.reason}, {"sentence", d.sentence}, {"look", d.look}, {"alpha", d.alpha}};
-  if (d.log_ratio) {
-    out["pairs"] = d.log_ratio->n;
-    out["ratio"] = std::exp(d.log_ratio->mean);
-    out["log_ratio_mean"] = d.log_ratio->mean;
-    out["log_ratio_sd"] = d.log_ratio->sd;
-  }
-  if (d.interval) out["ratio_interval"] = {std::exp(d.interval->low), std::exp(d.interval->high)};
-  put(out, "p_value", d.p_value);
-  put(out, "sign_flip_p_value", d.sign_flip_p);
-  put(out, "campaign_p_value", d.campaign_p);
-  put(out, "equivalence_p_value", d.equivalence_p);
-  if (d.detectable_effect) put(out, "minimum_detectable_effect_pct", 100 * *d.detectable_effect);
-  put(out, "within_pair_error", d.within_pair_error);
-  out["process_modes"] = d.process_modes;
-  return out;
-}
-
-Decision decision_from_json(const ordered_json& json, const std::string& source) {
-  Decision d;
-  try {
-    const auto verdict = verdict_from_name(json.at("verdict").get<std::string>());
-    if (!verdict) throw stepscope::InputError(fmt::format("{}: verdict '{}' is unknown", source, json.at("verdict").dump()));
-    d.verdict = *verdict;
-    d.reason = json.at("reason").get<std::string>();
-    d.sentence = json.at("sentence").get<std::string>();
-    d.look = json.at("look").get<int>();
-    d.alpha = json.at("alpha").get<double>();
-    if (json.contains("pairs"))
-      d.log_ratio = Estimate{json.at("log_ratio_mean").get<double>(), json.at("log_ratio_sd").get<double>(), json.at("pairs").get<int>()};
-    if (json.contains("ratio_interval"))
-      d.interval =
-          Interval{std::log(json.at("ratio_interval").at(0).get<double>()), std::log(json.at("ratio_interval").at(1).get<double>())};
-    d.process_modes = json.at("process_modes").get<bool>();
-  } catch (const nlohmann::json::exception& e) {
-    throw stepscope::InputError(fmt::format("{}: {}", source, e.what()));
-  }
-  d.p_value = number(json, "p_value");
-  d.sign_flip_p = number(json, "sign_flip_p_value");
-  d.campaign_p = number(json, "campaign_p_value");
-  d.equivalence_p = number(json, "equivalence_p_value");
-  if (const auto mde = number(json, "minimum_detectable_effect_pct")) d.detectable_effect = *mde / 100;
-  d.within_pair_error = number(json, "within_pair_error");
-  return d;
-}
-
-ordered_json audit_to_json(const RunLog& log) {
-  std::vector<gate::AuditFinding> worst = log.audits;  // in the order of a pair's list: A's, then B's
-  const bool of_pairs = worst.empty();
-  for (const PairRecord& p : of_pairs ? std::span<const PairRecord>(log.pairs) : std::span<const PairRecord>())
-    for (size_t i = 0; i < p.audits.size(); ++i) {
-      if (i == worst.size()) worst.push_back(p.audits[i]);
-      if (p.audits[i].value - p.audits[i].limit > worst[i].value - worst[i].limit) worst[i] = p.audits[i];
+std::vector<ArmFinding> worst_findings(const RunLog& log) {
+  std::vector<ArmFinding> worst = log.audits;
+  for (const PairRecord& p : log.pairs)
+    for (const ArmFinding& f : p.audits) {
+      const auto same = [&](const ArmFinding& w) {
+        return std::tie(w.arm, w.finding.check, w.finding.what) == std::tie(f.arm, f.finding.check, f.finding.what);
+      };
+      const auto at = std::find_if(worst.begin(), worst.end(), same);
+      if (at == worst.end())
+        worst.push_back(f);
+      else if (f.finding.value - f.finding.limit > at->finding.value - at->finding.limit)
+        *at = f;
     }
-  if (worst.empty()) return nullptr;
-  ordered_json out{{"steps_again_checks", log.steps_again_checks}, {"worst", ordered_json::array()}};
-  for (size_t i = 0; i < worst.size(); ++i)
-    out["worst"].push_back({{"arm", i < worst.size() / 2 ? "A" : "B"},
-                            {"check", worst[i].check},
-                            {"what", worst[i].what},
-                            {"value", worst[i].value},
-                            {"limit", worst[i].limit}});
-  return out;
+  return worst;
 }
 
 ordered_json pairs_to_json(const RunLog& log) {

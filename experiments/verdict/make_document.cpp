@@ -9,6 +9,7 @@
 
 #include "base/nvml.h"
 #include "base/statistics.h"
+#include "experiments/runner/run_log.h"
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/fields.h"
 
@@ -73,20 +74,12 @@ EnvironmentSection environment_of(const RunLog& log) {
   return out;
 }
 
-// What the arms had to answer for: of every measure of every arm the worst pair. nullopt for commands.
+// nullopt for commands.
 std::optional<AuditSection> audit_of(const RunLog& log) {
-  std::vector<gate::AuditFinding> worst = log.audits;  // of processes alone; in the order of a pair's list: A's, then B's
-  const bool of_pairs = worst.empty();
-  for (const PairRecord& p : of_pairs ? std::span<const PairRecord>(log.pairs) : std::span<const PairRecord>())
-    for (size_t i = 0; i < p.audits.size(); ++i) {
-      if (i == worst.size()) worst.push_back(p.audits[i]);
-      if (p.audits[i].value - p.audits[i].limit > worst[i].value - worst[i].limit) worst[i] = p.audits[i];
-    }
-  if (worst.empty()) return std::nullopt;
   AuditSection out{log.steps_again_checks, {}};
-  for (size_t i = 0; i < worst.size(); ++i)
-    out.worst.push_back({i < worst.size() / 2 ? 'A' : 'B', worst[i].check, worst[i].what, worst[i].value, worst[i].limit});
-  return out;
+  for (const ArmFinding& f : worst_findings(log))
+    out.worst.push_back({f.arm, f.finding.check, f.finding.what, f.finding.value, f.finding.limit});
+  return out.worst.empty() ? std::nullopt : std::optional(out);
 }
 
 BlockRow block_row(const Block& b) {

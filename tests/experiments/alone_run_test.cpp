@@ -285,10 +285,26 @@ TEST(run_log, has_every_field_of_a_pair_in_its_json) {
   p.stationary = false;
   p.seconds = 7.5;
   p.blocks = {{'A', 1, 2, 3.14159, 10e6, 8, 4.5, BlockEnvironment{1815, 690.5, 57, 4, 3}}, {'B', 1, 3, 3.3, 9.8e6, 8, {}, {}}};
-  p.audits = {{"clock", "own clock", 1, 3, "first"}, {"late work", "after a block", 1, 3, "first"}};
   log.pairs = {p, PairRecord{}};
-  log.pairs[1].audits = {{"clock", "own clock", 2, 4, "equally far"}, {"late work", "after a block", 2, 3, "nearer"}};
-  expect_golden("experiments/data/pairs.json", pairs_to_json(log).dump(1) + "\n" + audit_to_json(log).dump(1) + "\n");
+  expect_golden("experiments/data/pairs.json", pairs_to_json(log).dump(1) + "\n");
+}
+
+// Of audits that are equally far from their limits the first stays; B's are B's also where A has none.
+TEST(run_log, has_the_worst_of_every_measure_of_an_arm) {
+  const auto finding = [](char arm, const char* check, double value, double limit) {
+    return ArmFinding{arm, {check, "what", value, limit, ""}};
+  };
+  RunLog log;
+  log.pairs.resize(2);
+  log.pairs[0].audits = {finding('B', "clock", 1, 3), finding('B', "late work", 1, 3)};
+  log.pairs[1].audits = {finding('A', "clock", 5, 9), finding('B', "clock", 2, 4), finding('B', "late work", 2, 3)};
+  const auto worst = worst_findings(log);
+  ASSERT_EQ(worst.size(), 3u);
+  EXPECT_EQ(worst[0].arm, 'B');
+  EXPECT_EQ(worst[0].finding.limit, 3);
+  EXPECT_EQ(worst[1].finding.value, 2);
+  EXPECT_EQ(worst[2].arm, 'A');
+  EXPECT_TRUE(worst_findings(RunLog{}).empty());
 }
 
 TEST(sustained_arms, are_clock_limited_at_the_cap_below_full_clock_only) {

@@ -117,7 +117,7 @@ TEST_F(AloneRunner, tells_every_counted_process_the_same) {
 TEST_F(AloneRunner, has_the_steps_taken_again_by_the_processes_that_are_thrown_away) {
   const RunLog log = run_alone(quick(arm("A", "good"), arm("B", "good"), 4), {});
   EXPECT_EQ(log.steps_again_checks, 1);
-  EXPECT_FALSE(audit_to_json(log).is_null());
+  EXPECT_EQ(worst_findings(log).size(), 10u);  // five of each arm
 }
 
 TEST_F(AloneRunner, what_an_arm_does_wrong_makes_the_run_invalid_with_the_reason) {

@@ -287,7 +287,8 @@ TEST_F(Files, index_replaces_only_its_own_table) {
 TEST(verdict_document, has_of_every_measure_of_the_audit_the_pair_nearest_to_its_limit) {
   WorkloadResult r = result(-2, 0.2);
   for (size_t i = 0; i < r.log.pairs.size(); ++i)
-    r.log.pairs[i].audits = {{"clock", "own clock", i == 5 ? 0.9 : 0.1, 1, ""}, {"clock", "own clock", i == 7 ? 0.8 : 0.2, 1, ""}};
+    r.log.pairs[i].audits = {{'A', {"clock", "own clock", i == 5 ? 0.9 : 0.1, 1, ""}},
+                             {'B', {"clock", "own clock", i == 7 ? 0.8 : 0.2, 1, ""}}};
   const auto audit = document({r}).workloads[0].audit;
   ASSERT_TRUE(audit);
   ASSERT_EQ(audit->worst.size(), 2u);
