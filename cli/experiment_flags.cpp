@@ -131,7 +131,7 @@ std::vector<experiments::Look> planned_looks(const MeasureFlags& f) {
   const bool one_look = f.no_extension || f.sequential;
   const int pairs = f.pairs > 0 ? f.pairs : one_look || f.quick ? 12 : 24;
   // The exact test enumerates 2^pairs, and three looks need pairs for each: the levels of these were simulated from here on.
-  const int most = f.quick && !one_look ? 13 : 26, least = f.sequential ? 8 : f.quick || f.no_extension ? 4 : 9;
+  const int most = f.quick && !one_look ? 13 : 26, least = f.sequential ? 8 : f.no_extension ? 7 : f.quick ? 4 : 9;
   if (pairs < least || pairs > most)
     throw InputError(
         fmt::format("--pairs is {}: expected {} to {}{}", pairs, least, most, most == 13 ? " (twice that with the extension)" : ""));

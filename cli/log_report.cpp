@@ -80,7 +80,7 @@ constexpr const char* kLegend =
     "Losses, norms and ms are means over the steps of a row, the final loss over the last tenth of all; validation and accuracy are the "
     "last in it. The median of the steps' ms leaves the first tenth out, at most ten, as train's does.";
 
-// What stands before the last folder that all paths share.
+// The names of the files, or whole paths where two files have one name.
 std::vector<std::string> short_names(const std::vector<RunLog>& logs) {
   std::vector<std::string> names;
   for (const RunLog& log : logs) names.push_back(std::filesystem::path(log.path).filename().string());

@@ -52,7 +52,7 @@ struct ProfileFlags {
   ExchangeFlags exchange;
   std::string links;
   int64_t warmup = 10;
-  int64_t traced = 5;
+  int64_t traced = profiler::kTracedSteps;
   bool no_counters = false, exchange_nothing = false;
   bool measure_ceilings = false;
   bool sustained = false;
@@ -187,7 +187,7 @@ struct ProfiledRun {
     if (counted) {
       // Kernels inside a CUDA graph cannot be counted one by one: these steps launch them directly.
       flags.direct_from = f.warmup + flags.steps + 1;
-      flags.direct_steps = 2;
+      flags.direct_steps = profiler::kCountedSteps;
       plan.phases.push_back({Phase::counters, 1});
       plan.phases.push_back({Phase::pass_counters, 1});
     }

@@ -15,7 +15,7 @@ nlohmann::ordered_json validation_event(int64_t step, double loss);
 nlohmann::ordered_json sample_event(int64_t step, const std::string& text);
 nlohmann::ordered_json eval_event(int64_t step, const std::string& file, const gpt2::EvalOutcome& outcome);
 
-// The first steps of a run carry initialization of libraries and the clock's ramp: how many of so many a median leaves out, a tenth, at most ten.
+// How many of so many steps the median that `train` and a log's report print leaves out (base/first_steps.h): none of up to four.
 size_t steps_left_out(size_t steps);
 
 class TrainingLog {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/first_steps.h"
 #include "base/sustained.h"
 #include "experiments/runner/alone_window.h"
 #include "experiments/runner/check_plan.h"
@@ -173,9 +174,10 @@ class Rounds {
     r.info = arm->info();
     if (stretch.audit) r.audits.push_back(*stretch.audit);
     const int n = static_cast<int>(stretch.times_ns.size());
-    Counted c = resident ? count_steps(stretch.times_ns, request)
-                         : count_steps(stretch.times_ns, request, first_steady_step(stretch.times_ns),
-                                       static_cast<size_t>(r.spec.skip_steps >= 0 ? r.spec.skip_steps : std::clamp(n / 10, 1, 10)));
+    Counted c = resident
+                    ? count_steps(stretch.times_ns, request)
+                    : count_steps(stretch.times_ns, request, first_steady_step(stretch.times_ns),
+                                  static_cast<size_t>(r.spec.skip_steps >= 0 ? r.spec.skip_steps : stepscope::first_steps_left_out(n)));
     r.step_ns = c.run.step_ns();
     c.run.last_loss = stretch.last_loss;
     if (resident) c.run.start_s = start_s;

@@ -21,6 +21,7 @@
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/prediction.h"
 #include "experiments/verdict/stale.h"
+#include "profiler/records/collect_plan.h"
 
 namespace experiments {
 namespace {
@@ -31,8 +32,9 @@ using stepscope::InputError;
 using stepscope::MachineError;
 using Arguments = std::vector<std::string>;
 
-// Of a program with step ranges that is profiled: warm-up, timed, two counted, and traced steps with two thrown away.
-constexpr int kStepsToProfile = kProfileWarmup + kProfiledSteps + 2 + 7;
+// Of a program with step ranges that is profiled: warm-up, timed, counted, and traced steps with those that are thrown away.
+constexpr int kStepsToProfile =
+    kProfileWarmup + kProfiledSteps + static_cast<int>(profiler::kCountedSteps + profiler::kTracedSteps + profiler::kDiscardedSteps);
 
 constexpr std::chrono::seconds kBetweenLines{10};
 

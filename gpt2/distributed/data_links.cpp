@@ -28,7 +28,8 @@ struct DataLinks::Header {
     if (kind == kGather) return fmt::format("call {}, a gathering", call);
     constexpr const char* kinds[] = {"an all-reduce", "a reduce-scatter", "an all-gather"};
     constexpr const char* types[] = {"fp32", "bf16", "fp64"};
-    return fmt::format("call {}, {} of {} {} elements (bucket {})", call, kinds[kind % 3], elements, types[type % 3], bucket);
+    return fmt::format("call {}, {} of {} {} elements (bucket {})", call, kinds[static_cast<uint32_t>(kind) % 3], elements,
+                       types[static_cast<uint32_t>(type) % 3], bucket);
   }
 };
 

@@ -102,7 +102,9 @@ class Channel final : public SocketChannel {
   void settle_places(const std::string& host_id) override {
     std::vector<std::string> ids;
     for (const Bytes& b : all_gather(Bytes(host_id.begin(), host_id.end()))) ids.emplace_back(b.begin(), b.end());
-    world_ = with_places(world_, ids);
+    World placed = with_places(world_, ids);
+    const std::lock_guard lock(mutex_);  // the watching thread reads rank and size
+    world_ = std::move(placed);
   }
   void waits(bool yes) override { set_waits(yes); }
   void now(Phase phase, int64_t step) override {
@@ -370,7 +372,7 @@ class Channel final : public SocketChannel {
     std::string text;
     bool closed = false;
   };
-  World world_;              // rank and size never change
+  World world_;              // rank and size never change, its place does once
   std::vector<Peer> peers_;  // rank 0: [rank]; others: [0]
   const ChannelOptions options_;
   DataLinks data_;

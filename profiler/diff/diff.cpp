@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/run_fields.h"
+#include "profiler/diff/rank_change.h"
 #include "profiler/diff/sort_by_change.h"
 #include "profiler/records/missing.h"
 #include "profiler/report/names.h"
@@ -55,8 +56,7 @@ void compare_runs(const ProfileDocument& a, const ProfileDocument& b, std::vecto
     }
     for (const auto& [key, sides] : both) add(prefix + key, sides.first, sides.second, false);
   };
-  const auto ranks = [](const ProfileDocument& d) { return fmt::to_string(d.ranks.empty() ? 1 : d.world.size.value_or(0)); };
-  add("GPUs", ranks(a), ranks(b), false);
+  add("ranks", fmt::to_string(ranks_of(a)), fmt::to_string(ranks_of(b)), false);
   for (const stepscope::RunField& f : stepscope::run_fields()) {
     if (f.compare == stepscope::Compare::not_at_all) continue;
     const std::string words(f.words);

@@ -28,12 +28,11 @@ Parts parts_of(const ProfileDocument& d) {
   return p;
 }
 
-int64_t ranks_of(const ProfileDocument& d) { return d.ranks.empty() ? 1 : d.world.size.value_or(static_cast<int64_t>(d.ranks.size())); }
-
-// Ranks of the CPU reference are no GPUs.
 std::string ranks(int64_t n) { return n == 1 ? "1 rank" : fmt::format("{} ranks", n); }
 
 }  // namespace
+
+int64_t ranks_of(const ProfileDocument& d) { return d.ranks.empty() ? 1 : d.world.size.value_or(static_cast<int64_t>(d.ranks.size())); }
 
 std::optional<RankChange> rank_change(const ProfileDocument& a, const ProfileDocument& b) {
   if ((a.ranks.empty() && b.ranks.empty()) || !a.totals.time_ns || !b.totals.time_ns || a.passes.empty() || b.passes.empty())

@@ -22,6 +22,8 @@ struct RankChange {
   Number hidden_ns;                       // B's communication beside other work
 };
 
+// How many ranks ran together; those of the CPU reference are no GPUs.
+int64_t ranks_of(const ProfileDocument& document);
 // nullopt: neither is of several ranks, or one has no device time of a step.
 std::optional<RankChange> rank_change(const ProfileDocument& a, const ProfileDocument& b);
 std::string rank_words(const RankChange& change);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
@@ -31,8 +32,15 @@ struct RunReader {
   }
   int64_t count(const RunJson& o, const char* key) const {
     const RunJson* v = find(o, key);
-    if (!v || !v->is_number_integer()) fail(key, "an integer");
-    return v->get<int64_t>();
+    if (!v) fail(key, "an integer");
+    return whole(*v, key);
+  }
+  // No count of a run is below 0, and 2^63 and more would wrap.
+  int64_t whole(const RunJson& v, const std::string& key) const {
+    if (!v.is_number_integer()) fail(key, "an integer");
+    if (v.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))  // one below 0 too
+      fail(key, fmt::format("an integer of 0 or more, below 2^63, found {}", v.dump()));
+    return v.get<int64_t>();
   }
   double number(const RunJson& o, const char* key) const {
     const RunJson* v = find(o, key);
@@ -60,10 +68,7 @@ struct RunReader {
     if (!v.is_string()) fail(key, "a string");
     to = v.get<std::string>();
   }
-  void take(const RunJson& v, const std::string& key, int64_t& to) const {
-    if (!v.is_number_integer()) fail(key, "an integer");
-    to = v.get<int64_t>();
-  }
+  void take(const RunJson& v, const std::string& key, int64_t& to) const { to = whole(v, key); }
   // Any of 64 bits. Programs until 2026-11-23 wrote one of 2^63 and more as the negative number of the same bits.
   void take(const RunJson& v, const std::string& key, uint64_t& to) const {
     if (!v.is_number_integer()) fail(key, "an integer");

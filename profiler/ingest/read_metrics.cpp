@@ -21,7 +21,7 @@ std::set<std::string_view> all_read() {
   std::set<std::string_view> names(kDurationMetrics.begin(), kDurationMetrics.end());
   for (const CounterQuantity& q : counter_quantities()) names.insert(q.metrics.begin(), q.metrics.end());
   for (const TensorMetric& t : tensor_metrics()) names.insert(t.metric);
-  names.insert({"launch__registers_per_thread", "launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic"});
+  names.insert({kRegisters, kSharedStatic, kSharedDynamic});
   return names;
 }
 

@@ -11,6 +11,10 @@ namespace profiler {
 inline constexpr std::array<std::string_view, 3> kDurationMetrics = {"gpu__time_duration.sum", "gpu__time_duration.max",
                                                                      "gpu__time_duration.avg"};
 
+// What a launch is described by.
+inline constexpr std::string_view kRegisters = "launch__registers_per_thread", kSharedStatic = "launch__shared_mem_per_block_static",
+                                  kSharedDynamic = "launch__shared_mem_per_block_dynamic";
+
 bool is_read(std::string_view metric);
 
 // What was expected instead, in words; "" when the value (in base units) may be one of this metric. Metrics

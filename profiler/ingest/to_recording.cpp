@@ -108,9 +108,9 @@ class Converter {
   LaunchMetrics launch_metrics() const {
     LaunchMetrics m;
     for (const std::string_view name : kDurationMetrics) m.durations.push_back(metric_index(in_, name));
-    m.registers = metric_index(in_, "launch__registers_per_thread");
-    m.shared_static = metric_index(in_, "launch__shared_mem_per_block_static");
-    m.shared_dynamic = metric_index(in_, "launch__shared_mem_per_block_dynamic");
+    m.registers = metric_index(in_, kRegisters);
+    m.shared_static = metric_index(in_, kSharedStatic);
+    m.shared_dynamic = metric_index(in_, kSharedDynamic);
     return m;
   }
 
@@ -326,8 +326,7 @@ std::vector<std::string> read_metrics() {
   std::vector<std::string> list;
   for (const CounterQuantity& q : counter_quantities())
     if (q.asked_for) list.emplace_back(q.metrics.front());
-  for (const char* m : {"launch__registers_per_thread", "launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic"})
-    list.emplace_back(m);
+  for (const std::string_view m : {kRegisters, kSharedStatic, kSharedDynamic}) list.emplace_back(m);
   return list;
 }
 

@@ -34,6 +34,8 @@ struct CollectPlan {
 // The first steps of an activity phase are recorded as warm-up (collect/phase_machine.h): enabling kernel tracing patches the loaded
 // kernels, and these steps pay for that. At least one step of the phase is kept, however short it is.
 inline constexpr int64_t kDiscardedSteps = 2;
+// What `profile` takes unless told otherwise, and what a program that is to be profiled so has to have.
+inline constexpr int64_t kTracedSteps = 5, kCountedSteps = 2;
 
 int64_t planned_steps(const std::vector<PhasePlan>& phases);
 

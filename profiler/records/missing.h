@@ -13,7 +13,7 @@ enum class Severity { info, notice, severe };
 struct MissingKind {
   std::string_view name;  // "dropped_activity_records"
   Severity severity;
-  std::string_view stage;   // collect | recording | attribute | document
+  std::string_view stage;   // collect | recording | ingest | attribute | document
   std::string_view advice;  // one sentence: what it means for the numbers and what to do
 };
 

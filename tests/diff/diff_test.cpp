@@ -337,7 +337,7 @@ TEST(Diff, ListsWhereverBothSaySomethingElse) {
                 a.environment.throttle_reasons = {"one", "two"};
                 b.ranks.resize(2), b.world.size = 2;
               }),
-              ElementsAre("device: NVIDIA H200 -> NVIDIA H100, unlike", "GPUs: 1 -> 2", "deterministic: yes -> no", "seed: 1 -> 2",
+              ElementsAre("device: NVIDIA H200 -> NVIDIA H100, unlike", "ranks: 1 -> 2", "deterministic: yes -> no", "seed: 1 -> 2",
                           "data: one.bin two.bin -> one.bin", "clip: 1 -> 0.5", "times of: activity -> counters",
                           "launches from a CUDA graph: 2 -> 0", "code: abc -> def", "build: Release -> Debug", "throttled: one+two -> "));
   EXPECT_THAT(differences([](Document& a, Document& b) {

@@ -81,6 +81,10 @@ TEST(RunInfo, ErrorsNameFileAndField) {
   EXPECT_NE(error_after("\"adamw\":\"fused\"", "\"adamw\":1").find("variants.adamw"), std::string::npos);
   EXPECT_NE(error_after("\"shuffle\":true", "\"shuffle\":1").find("run.json: shuffle: expected true or false"), std::string::npos);
   EXPECT_NE(error_after("\"layers\":12,", "").find("run.json: layers: expected an integer"), std::string::npos);
+  for (const char* wrong : {"-12", "18446744073709551615"})  // the second would be -1
+    EXPECT_NE(error_after("\"layers\":12", std::string("\"layers\":") + wrong)
+                  .find(std::string("run.json: layers: expected an integer of 0 or more, below 2^63, found ") + wrong),
+              std::string::npos);
   EXPECT_NE(error_after("{\"schema\"", "[{\"schema\"").find("not a run.json"), std::string::npos);
   EXPECT_THROW(load_run_info("/no such file"), stepscope::InputError);
 }
