@@ -49,14 +49,21 @@ struct SectionText {
 };
 using Sections = std::vector<SectionText>;
 
+// What is done with a member, one for each type of members: with one for each field GCC took twice the time for the lists of a verdict.
+struct MemberType {
+  std::string (*text)();  // "list of number"
+  bool (*is_absent)(const void* member);
+  void (*save)(const void* member, Json& object, std::string_view name, const Place&);
+  void (*load)(const Json& value, void* member, const Place&);
+  void (*describe)(const std::string& path, Sections&);  // what it holds, where that is listed
+};
+
 template <class Row>
 struct Field {
   std::string_view name, unit, help;
   bool required = true;
-  std::string type;
-  void (*save)(const Row&, Json& object, std::string_view name, const Place&) = nullptr;
-  void (*load)(const Json& value, Row&, const Place&) = nullptr;
-  void (*describe)(const std::string& path, Sections&) = nullptr;  // what the member holds; null: nothing that is listed
+  const MemberType* type = nullptr;
+  const void* (*member)(const Row&) = nullptr;
 };
 
 // Specialized, with a static `list()`, for every struct that becomes an object.
@@ -222,10 +229,9 @@ template <class Row>
 void describe_row(const std::string& path, Sections& out) {
   SectionText section{path, {}};
   for (const Field<Row>& f : FieldsOf<Row>::list())
-    section.fields.push_back({std::string(f.name), f.type, std::string(f.unit), std::string(f.help), f.required});
+    section.fields.push_back({std::string(f.name), f.type->text(), std::string(f.unit), std::string(f.help), f.required});
   out.push_back(std::move(section));
-  for (const Field<Row>& f : FieldsOf<Row>::list())
-    if (f.describe) f.describe((path.empty() ? "" : path + ".") + std::string(f.name), out);
+  for (const Field<Row>& f : FieldsOf<Row>::list()) f.type->describe((path.empty() ? "" : path + ".") + std::string(f.name), out);
 }
 
 template <class T>
@@ -245,52 +251,50 @@ auto& at(auto& row) {
     return at<Rest...>(row.*First);
 }
 
+template <class T>
+inline constexpr MemberType kMemberType = {
+    type_of<T>,
+    [](const void* member) { return is_absent(*static_cast<const T*>(member)); },
+    [](const void* member, Json& object, std::string_view name, const Place& place) {
+      const T& v = *static_cast<const T*>(member);
+      if constexpr (kIsOptional<T>)
+        object[std::string(name)] = json_of(*v, place);
+      else
+        object[std::string(name)] = json_of(v, place);
+    },
+    [](const Json& value, void* member, const Place& place) { read(value, *static_cast<T*>(member), place); },
+    describe_member<T>,
+};
+
 template <auto First, auto... Rest>
-auto listed_field(std::string_view name, std::string_view unit, std::string_view help, bool required) {
+constexpr auto listed_field(std::string_view name, std::string_view unit, std::string_view help, bool required) {
   using Row = typename MemberOf<decltype(First)>::Row;
   using T = std::remove_cvref_t<decltype(at<First, Rest...>(std::declval<Row&>()))>;
-  Field<Row> f;
-  f.name = name;
-  f.unit = unit;
-  f.help = help;
-  f.required = required && !kIsOptional<T>;
-  f.type = type_of<T>();
-  f.save = [](const Row& row, Json& object, std::string_view key, const Place& place) {
-    const T& v = at<First, Rest...>(row);
-    if constexpr (kIsOptional<T>)
-      object[std::string(key)] = json_of(*v, place);
-    else
-      object[std::string(key)] = json_of(v, place);
-  };
-  if (!f.required)
-    f.save = [](const Row& row, Json& object, std::string_view key, const Place& place) {
-      const T& v = at<First, Rest...>(row);
-      if (is_absent(v)) return;
-      if constexpr (kIsOptional<T>)
-        object[std::string(key)] = json_of(*v, place);
-      else
-        object[std::string(key)] = json_of(v, place);
-    };
-  f.load = [](const Json& value, Row& row, const Place& place) { read(value, at<First, Rest...>(row), place); };
-  f.describe = [](const std::string& path, Sections& out) { describe_member<T>(path, out); };
-  return f;
+  return Field<Row>{name,
+                    unit,
+                    help,
+                    required && !kIsOptional<T>,
+                    &kMemberType<T>,
+                    [](const Row& row) -> const void* { return &at<First, Rest...>(row); }};
 }
 
 // A field that is always there, unless its member is a std::optional without a value.
 template <auto... Members>
-auto field(std::string_view name, std::string_view unit, std::string_view help) {
+constexpr auto field(std::string_view name, std::string_view unit, std::string_view help) {
   return listed_field<Members...>(name, unit, help, true);
 }
 // A text, list, map or free object that has no key when it is empty.
 template <auto... Members>
-auto optional_field(std::string_view name, std::string_view unit, std::string_view help) {
+constexpr auto optional_field(std::string_view name, std::string_view unit, std::string_view help) {
   return listed_field<Members...>(name, unit, help, false);
 }
 
 template <class Row>
 Json object_of(const Row& row, const Place& place) {
   Json object = Json::object();
-  for (const Field<Row>& f : FieldsOf<Row>::list()) f.save(row, object, f.name, place.in(f.name));
+  for (const Field<Row>& f : FieldsOf<Row>::list())
+    if (const void* member = f.member(row); f.required || !f.type->is_absent(member))
+      f.type->save(member, object, f.name, place.in(f.name));
   return object;
 }
 
@@ -305,7 +309,7 @@ void read_object(const Json& object, Row& row, const Place& place) {
       continue;
     }
     ++known;
-    f.load(*found, row, place.in(f.name));
+    f.type->load(*found, const_cast<void*>(f.member(row)), place.in(f.name));  // `row` is not const
   }
   if (known == object.size()) return;
   for (const auto& [key, value] : object.items()) {

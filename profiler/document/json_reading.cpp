@@ -87,6 +87,12 @@ inline constexpr bool kOptional = false;
 template <class T>
 inline constexpr bool kOptional<std::optional<T>> = true;
 
+template <class Row, class... T>
+bool may_be_absent(const std::variant<T Row::*...>& member) {
+  constexpr bool kOfType[] = {kOptional<T>...};
+  return kOfType[member.index()];
+}
+
 // `nested`: keys that are objects or lists of their own.
 template <class Row>
 void read_object(const Json& o, Row& row, const std::string& source, const std::string& place, const std::set<std::string>& nested = {}) {
@@ -98,15 +104,10 @@ void read_object(const Json& o, Row& row, const std::string& source, const std::
     known.insert(key);
     const ObjectReading r{source, place + "." + key, f.below_zero};
     const auto at = o.find(key);
-    std::visit(
-        [&](auto member) {
-          using T = std::remove_reference_t<decltype(row.*member)>;
-          if (at != o.end())
-            r.get(*at, row.*member);
-          else if (!kOptional<T>)
-            r.fail("is missing");
-        },
-        f.member);
+    if (at != o.end())
+      std::visit([&](auto member) { r.get(*at, row.*member); }, f.member);
+    else if (!may_be_absent(f.member))
+      r.fail("is missing");
   }
   for (const auto& [key, v] : o.items())
     if (!known.contains(key)) here.fail(fmt::format("unknown field '{}'", key));
