@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "tests/golden.h"
 
 namespace {
 
@@ -65,6 +66,15 @@ TEST(EnergyDocument, ReadsWhatItWrote) {
   EXPECT_FALSE(again.ops.at(3).floor);
   EXPECT_FALSE(again.step.twice_over_two);
   EXPECT_FALSE(again.method.full_clock);
+}
+
+// A field that is neither written nor read any more makes no difference to the test above.
+TEST(EnergyDocument, EveryFieldAsAFile) {
+  Document d = document();
+  d.step.graph_joules = 6.1, d.step.graph_seconds = 0.0091, d.step.twice_over_two = 1.004;
+  d.step.full_clock_joules = 6.9, d.step.full_clock_mhz = 1975, d.step.loss_before = 4.5, d.step.loss_after = 4.5;
+  d.ops[0].alone_joules = 0.31, d.ops[0].alone_seconds = 5e-4, d.ops[0].alone_sm_clock_mhz = 1700;
+  expect_golden("energy/data/document.json", energy::to_json(d).dump(1) + "\n");
 }
 
 TEST(EnergyDocument, AnotherFileIsRefusedWithItsName) {
