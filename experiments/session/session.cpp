@@ -89,9 +89,15 @@ void refuse(WorkloadResult& r, std::string_view reason, std::string sentence) {
   r.waterfall_absent = "nothing was measured";
 }
 
-}  // namespace
-
-namespace {
+// Training that runs to its end: one block is one fresh process.
+void train_to_the_end(ArmSpec& spec, const std::string& program, const Arguments& flags, const Arguments& more, int steps) {
+  spec.argv = {program, "train"};
+  spec.argv.insert(spec.argv.end(), flags.begin(), flags.end());
+  spec.argv.insert(spec.argv.end(), {"--steps", "{steps}"});
+  spec.argv.insert(spec.argv.end(), more.begin(), more.end());
+  spec.steps_on_command = false;
+  spec.steps = steps;
+}
 
 // The receipt of a trainer for this GPU and its driver in the tree of a program; nothing to ask for a program that was not built from its
 // tree.
@@ -263,6 +269,51 @@ void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before
     }
 }
 
+// Arm A is a frozen baseline, which is a program that runs to its end; so is B then. False: it was touched, which ends the job.
+bool ExperimentSession::make_frozen_arms(Job& job, const std::string& b_program) {
+  const Experiment& e = *job.experiment;
+  WorkloadResult& r = job.result;
+  const Workload& w = r.workload;
+  PairPlan& plan = job.plan;
+  const fs::path folder = baseline_folder(options_.root, e.baseline);
+  r.a.gate = {true, "frozen, as in its manifest", true, {}};
+  if (const auto problems = verify_baseline(folder); !problems.empty()) {
+    r.a.gate = {false, fmt::format("the baseline {} is not as it was frozen", e.baseline), true, problems};
+    refuse(r, reason::kBaselineChanged, fmt::format("{}: {}; it was not timed", r.a.gate.sentence, problems.front()));
+    r.b.gate.sentence = "not run";
+    return false;
+  }
+  const fs::path binary = fs::path(options_.program).parent_path() / ("baseline-" + e.baseline);
+  if (!fs::exists(binary))
+    throw MachineError(
+        fmt::format("the frozen baseline {} is not built: {} does not exist (it needs a build with CUDA)", e.baseline, binary.string()));
+  // Alone, the runner says how many steps the seconds need.
+  plan.a.argv = {binary.string(),           "--model", w.model,  "--batch-size", std::to_string(w.batch_size), "--seq-len",
+                 std::to_string(w.seq_len), "--steps", "{steps}"};
+  // A baseline's own default need not be the trainer's; a mixed one has no choice and no such flag.
+  if (trainer_of(e, 'A') != "mixed") {
+    const std::string matmul = value_of(job.a, "--matmul");
+    plan.a.argv.insert(plan.a.argv.end(), {"--matmul", matmul.empty() ? "fp32" : matmul});
+  }
+  plan.a.steps_on_command = false;
+  plan.a.steps = options_.command_steps;
+  train_to_the_end(plan.b, b_program, job.b, {}, options_.command_steps);
+  plan.quads = 1;  // every block is a fresh process: the pair is one ABBA quad of four
+  r.a.program_sha256 = gpt2::sha256_file(binary);
+  return true;
+}
+
+// An arm that steps on command is one process. Several ranks are a program that runs to its end, on both sides.
+void ExperimentSession::make_rank_arms(Job& job, const std::string& a_program, const std::string& b_program) {
+  const Experiment& e = *job.experiment;
+  WorkloadResult& r = job.result;
+  r.a_gpus = gpus_of(e, r.workload, 'A');
+  r.b_gpus = gpus_of(e, r.workload, 'B');
+  train_to_the_end(job.plan.a, a_program, job.a, {"--gpus", std::to_string(gpus_of(e, r.workload, 'A'))}, options_.command_steps);
+  train_to_the_end(job.plan.b, b_program, job.b, {"--gpus", std::to_string(gpus_of(e, r.workload, 'B'))}, options_.command_steps);
+  job.plan.quads = 1;
+}
+
 // Says what the arms run. A frozen baseline that was touched ends the job here.
 void ExperimentSession::make_arms(Job& job) {
   const Experiment& e = *job.experiment;
@@ -278,50 +329,15 @@ void ExperimentSession::make_arms(Job& job) {
   PairPlan& plan = job.plan = options_.plan;
   plan.thresholds.minimum_effect = e.minimum_effect_pct / 100;
   if (e.frozen_baseline()) {
-    const fs::path folder = baseline_folder(options_.root, e.baseline);
-    r.a.gate = {true, "frozen, as in its manifest", true, {}};
-    if (const auto problems = verify_baseline(folder); !problems.empty()) {
-      r.a.gate = {false, fmt::format("the baseline {} is not as it was frozen", e.baseline), true, problems};
-      refuse(r, reason::kBaselineChanged, fmt::format("{}: {}; it was not timed", r.a.gate.sentence, problems.front()));
-      r.b.gate.sentence = "not run";
-      return;
-    }
-    const fs::path binary = fs::path(options_.program).parent_path() / ("baseline-" + e.baseline);
-    if (!fs::exists(binary))
-      throw MachineError(
-          fmt::format("the frozen baseline {} is not built: {} does not exist (it needs a build with CUDA)", e.baseline, binary.string()));
-    // Alone, the runner says how many steps the seconds need.
-    plan.a.argv = {binary.string(),           "--model", w.model,  "--batch-size", std::to_string(w.batch_size), "--seq-len",
-                   std::to_string(w.seq_len), "--steps", "{steps}"};
-    // A baseline's own default need not be the trainer's; a mixed one has no choice and no such flag.
-    if (trainer_of(e, 'A') != "mixed") {
-      const std::string matmul = value_of(job.a, "--matmul");
-      plan.a.argv.insert(plan.a.argv.end(), {"--matmul", matmul.empty() ? "fp32" : matmul});
-    }
-    plan.b.argv = {b_program, "train"};
-    plan.b.argv.insert(plan.b.argv.end(), job.b.begin(), job.b.end());
-    plan.b.argv.insert(plan.b.argv.end(), {"--steps", "{steps}"});
-    plan.a.steps_on_command = plan.b.steps_on_command = false;
-    plan.a.steps = plan.b.steps = options_.command_steps;
-    plan.quads = 1;  // every block is a fresh process: the pair is one ABBA quad of four
-    r.a.program_sha256 = gpt2::sha256_file(binary);
-  } else if (job.several_gpus()) {
-    r.a_gpus = gpus_of(e, w, 'A');
-    r.b_gpus = gpus_of(e, w, 'B');
-    // An arm that steps on command is one process. Several ranks are a program that runs to its end, on both sides.
-    for (const auto& [spec, flags, label] : {std::tuple(&plan.a, &job.a, 'A'), std::tuple(&plan.b, &job.b, 'B')}) {
-      spec->argv = {program_of(e, label).program.string(), "train"};
-      spec->argv.insert(spec->argv.end(), flags->begin(), flags->end());
-      spec->argv.insert(spec->argv.end(), {"--steps", "{steps}", "--gpus", std::to_string(gpus_of(e, w, label))});
-      spec->steps_on_command = false;
-      spec->steps = options_.command_steps;
-    }
-    plan.quads = 1;
-    r.a.program_sha256 = sha256_of(a_program);
+    if (!make_frozen_arms(job, b_program)) return;
   } else {
-    plan.a.argv = arm_command(a_program, job.a, false);
-    plan.b.argv = arm_command(b_program, job.b, true);
     r.a.program_sha256 = sha256_of(a_program);
+    if (job.several_gpus()) {
+      make_rank_arms(job, a_program, b_program);
+    } else {
+      plan.a.argv = arm_command(a_program, job.a, false);
+      plan.b.argv = arm_command(b_program, job.b, true);
+    }
   }
   name_arms(plan);
   r.a.command = without_folder(plan.a.argv);

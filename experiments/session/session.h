@@ -101,6 +101,8 @@ class ExperimentSession {
   struct Job;
   void prepare(Job& job);
   void make_arms(Job& job);
+  bool make_frozen_arms(Job& job, const std::string& b_program);
+  void make_rank_arms(Job& job, const std::string& a_program, const std::string& b_program);
   void count_rounds_before(Job& job);
   void gate_arms(Job& job);
   void measure(std::span<Job* const> together, const std::function<void()>& after_round);
