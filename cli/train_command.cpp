@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/errors.h"
+#include "base/json_text.h"
 #include "base/named_files.h"
 #include "base/progress_line.h"
 #include "base/statistics.h"
@@ -78,7 +79,7 @@ void print_variants(const TrainerFlags& flags) {
 }
 
 void print_event(const nlohmann::ordered_json& event) {
-  fmt::print("{}\n", event.dump());
+  fmt::print("{}\n", stepscope::json_text(event, -1));
   std::fflush(stdout);
 }
 

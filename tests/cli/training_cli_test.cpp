@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -106,6 +107,15 @@ TEST_F(TrainingCli, json_is_json_on_every_line) {
     ++events[j.value("event", "step")];
   }
   EXPECT_EQ(events, (std::map<std::string, int>{{"step", 2}, {"validation", 2}, {"sample", 1}}));
+  // A token may be part of a letter: bytes that are no UTF-8 ended the run where they were printed.
+  std::ofstream tokenizer(file("bytes.bin"), std::ios::binary);
+  std::array<int32_t, 256> header{20240328, 2, 512, 511};
+  tokenizer.write(reinterpret_cast<const char*>(header.data()), sizeof header);
+  for (int i = 0; i < 512; ++i) tokenizer.write("\x01\xff", 2);
+  tokenizer.close();
+  const Outcome bytes = stepscope(run + "--json --tokenizer " + file("bytes.bin"));
+  EXPECT_EQ(bytes.exit_code, 0) << bytes.err;
+  EXPECT_THAT(bytes.out, HasSubstr("\"text\":\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""));
   const Outcome both = stepscope(run + "--json --quiet");
   EXPECT_EQ(both.exit_code, 2) << both.out;
 }
