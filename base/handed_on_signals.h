@@ -7,8 +7,8 @@
 
 namespace stepscope {
 
-// Those of the signals that this process does not ignore, for a mask or a signalfd: one that is blocked comes although it is ignored. SIGCHLD,
-// which nobody ignores to be left alone, always.
+// Those of the signals that this process does not ignore, for a mask or a signalfd: one that is blocked comes although it is ignored.
+// SIGCHLD, which nobody ignores to be left alone, always.
 sigset_t heard_of(std::initializer_list<int> signals);
 
 // Blocks the signals in this thread and those started after it, so that sigwait or a signalfd gets them. A thread that was there before, as the

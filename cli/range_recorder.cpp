@@ -64,8 +64,6 @@ void RangeRecorder::end_step(int64_t) {
     step_.gpu_begin_ns = step_.host_begin_ns;  // the device is the CPU: its step is the host's
     step_.gpu_end_ns = step_.host_end_ns;
     step_.kernels = static_cast<int64_t>(current_.size());
-    durations_ns_.resize(std::max(durations_ns_.size(), current_.size()));
-    for (size_t i = 0; i < current_.size(); ++i) durations_ns_[i].push_back(current_[i].end_ns - current_[i].start_ns);
     traced_.push_back(step_);
     operations_[step_.step] = std::move(current_);
   }
@@ -98,8 +96,13 @@ void RangeRecorder::finish() {
   if (const auto shown = profiler::shown_step(
           traced_, [](int64_t) { return true; }, one_of_several_))
     for (const profiler::LaunchRecord& r : operations_.at(*shown)) writer_.write(r);
-  for (size_t i = 0; i < durations_ns_.size(); ++i) {
-    const std::vector<int64_t>& d = durations_ns_[i];
+  std::vector<std::vector<int64_t>> durations_ns;  // per index
+  for (const auto& [step, operations] : operations_) {
+    durations_ns.resize(std::max(durations_ns.size(), operations.size()));
+    for (size_t i = 0; i < operations.size(); ++i) durations_ns[i].push_back(operations[i].end_ns - operations[i].start_ns);
+  }
+  for (size_t i = 0; i < durations_ns.size(); ++i) {
+    const std::vector<int64_t>& d = durations_ns[i];
     profiler::LaunchStats s;
     s.activity = profiler::Activity::cpu_op;
     s.index = static_cast<int64_t>(i);

@@ -45,7 +45,6 @@ class RangeRecorder : public gpt2::RangeListener, public CollectiveListener {
   std::vector<profiler::LaunchRecord> current_;  // of the step that is open
   std::vector<profiler::StepRecord> traced_;
   std::map<int64_t, std::vector<profiler::LaunchRecord>> operations_;  // by traced step
-  std::vector<std::vector<int64_t>> durations_ns_;                     // per index, over the traced steps
 };
 
 }  // namespace cli

@@ -175,11 +175,12 @@ void RankSession::compare(const dist::Identity& identity) { dist::compare_identi
 
 dist::Communicator& RankSession::connect(const RankFlags& f, const std::string& trainer, CollectiveListener* on_cpu) {
   const bool cpu = trainer == "reference";
-  dist::agree(channel_.get(), [&] {  // so that ranks which all refuse it say so once
-    if (cpu && (f.exchange.communicator == "nccl" || f.exchange.communicator == "peer"))
+  // All ranks have these flags, and those that agree on a refusal say it once.
+  if (cpu && (f.exchange.communicator == "nccl" || f.exchange.communicator == "peer"))
+    dist::agree(channel_.get(), [&] {
       throw InputError(
           fmt::format("--communicator {}: the reference trainer's gradients are in host memory; expected staged", f.exchange.communicator));
-  });
+    });
 #ifdef STEPSCOPE_GPU_RANKS
   if (!cpu) dist::agree(channel_.get(), [&] { dist::use_device_of(world()); });
   std::unique_ptr<dist::Communicator> peer;

@@ -1,6 +1,5 @@
 #include "cli/training_log.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -26,9 +25,7 @@ ordered_json eval_event(int64_t step, const std::string& file, const gpt2::EvalO
           {"accuracy_by_sum", static_cast<double>(o.correct_by_sum) / all}};
 }
 
-size_t steps_left_out(size_t steps) {
-  return steps > 4 ? static_cast<size_t>(stepscope::first_steps_left_out(static_cast<int64_t>(steps))) : 0;
-}
+size_t steps_left_out(size_t steps) { return steps > 4 ? stepscope::first_steps_left_out(steps) : 0; }
 
 TrainingLog::TrainingLog(std::string path, const gpt2::Trainer& trainer, gpt2::LoopOptions& options) : path_(std::move(path)) {
   options.on_start = [this, &trainer, &options, before = options.on_start](int64_t done) {

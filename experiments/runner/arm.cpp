@@ -191,7 +191,7 @@ class CommandArm : public Arm {
   BlockTimes block(int, double timeout_s) override {
     const std::vector<double> all = run_to_end(timeout_s).times_ns;
     const int n = static_cast<int>(all.size());
-    const int skip = spec_.skip_steps >= 0 ? spec_.skip_steps : static_cast<int>(stepscope::first_steps_left_out(n));
+    const int skip = spec_.skip_steps >= 0 ? spec_.skip_steps : stepscope::first_steps_left_out(n);
     if (n <= skip)
       throw ArmFailure("no_step_times", fmt::format("arm {} printed {} step times and the first {} do not count: expected lines like "
                                                     "'step 3 | 25.7 ms', or a --step-regex that finds them{}",

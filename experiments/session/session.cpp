@@ -309,8 +309,8 @@ void ExperimentSession::make_rank_arms(Job& job, const std::string& a_program, c
   WorkloadResult& r = job.result;
   r.a_gpus = gpus_of(e, r.workload, 'A');
   r.b_gpus = gpus_of(e, r.workload, 'B');
-  train_to_the_end(job.plan.a, a_program, job.a, {"--gpus", std::to_string(gpus_of(e, r.workload, 'A'))}, options_.command_steps);
-  train_to_the_end(job.plan.b, b_program, job.b, {"--gpus", std::to_string(gpus_of(e, r.workload, 'B'))}, options_.command_steps);
+  train_to_the_end(job.plan.a, a_program, job.a, {"--gpus", std::to_string(r.a_gpus)}, options_.command_steps);
+  train_to_the_end(job.plan.b, b_program, job.b, {"--gpus", std::to_string(r.b_gpus)}, options_.command_steps);
   job.plan.quads = 1;
 }
 

@@ -17,6 +17,7 @@ namespace {
 using LaunchKey = std::pair<Activity, int64_t>;  // activity, index
 
 bool timed(const LaunchRecord& r) { return r.start_ns > 0 && r.end_ns >= r.start_ns; }
+bool timed(const StepRecord& s) { return s.gpu_begin_ns > 0 && s.gpu_end_ns > s.gpu_begin_ns; }
 double length_ns(const LaunchRecord& r) { return static_cast<double>(r.end_ns - r.start_ns); }
 
 bool already_reported(const Recording& r, std::string_view name) {
@@ -76,7 +77,7 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
   TracedStep t;
   std::vector<StepRecord> traced;
   for (const StepRecord& s : r.steps)
-    if (s.phase == Phase::activity && s.gpu_begin_ns > 0 && s.gpu_end_ns > s.gpu_begin_ns) traced.push_back(s);
+    if (s.phase == Phase::activity && timed(s)) traced.push_back(s);
   // A program without steps has only -1, and a recording without windows is of its last one.
   const int64_t number = shown_step(
                              traced, [&](int64_t step) { return steps.contains(step); }, r.rank.has_value())
@@ -118,7 +119,7 @@ std::optional<TracedStep> find_traced_step(const Recording& r) {
   std::vector<double> windows;
   for (const StepRecord& s : traced) windows.push_back(device_time_ns(s));
   for (const StepRecord& s : r.steps)
-    if (t.step && s.step == *t.step && s.gpu_begin_ns > 0 && s.gpu_end_ns > s.gpu_begin_ns) record = &s;
+    if (t.step && s.step == *t.step && timed(s)) record = &s;
   if (record) {
     t.window = {record->gpu_begin_ns, record->gpu_end_ns};
   } else {

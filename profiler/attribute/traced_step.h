@@ -1,5 +1,5 @@
-// The one step that stands for all traced ones (profiler/records/shown_step.h says which): its operations in full, with the durations of all traced
-// steps behind each.
+// The one step that stands for all traced ones (profiler/records/shown_step.h says which): its operations in full, with the durations of
+// all traced steps behind each.
 //
 // A duration is the median over the traced steps. That is only meaningful because operation i of one step is
 // operation i of the next; where records show that it is not, that is reported.

@@ -125,15 +125,17 @@ void read_list(const Json& list, std::vector<Row>& rows, const std::string& sour
   for (size_t i = 0; i < list.size(); ++i) read_object(list[i], rows.emplace_back(), source, fmt::format("{}[{}]", place, i));
 }
 
-// The one number of a row that the document says twice.
+// A number that the document says twice.
+void check_number(double found, double expected, const std::string& source, std::string_view place, std::string_view meaning) {
+  if (!(std::abs(found - expected) <= 1e-6 * std::max(1.0, std::abs(expected))))
+    throw stepscope::InputError(fmt::format("{}: {}: found {}, expected {}: {}", source, place, found, expected, meaning));
+}
+
 template <class Row>
 void check_shares(const std::vector<Row>& rows, double step_ns, const std::string& source, const char* place) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const double expected = step_ns > 0 ? rows[i].time_ns / step_ns * 100 : 0, found = rows[i].share_pct;
-    if (!(std::abs(found - expected) <= 1e-6 * std::max(1.0, expected)))
-      throw stepscope::InputError(fmt::format("{}: {}[{}].share_pct: found {}, expected {}: its time_ns in percent of totals.time_ns",
-                                              source, place, i, found, expected));
-  }
+  for (size_t i = 0; i < rows.size(); ++i)
+    check_number(rows[i].share_pct, step_ns > 0 ? rows[i].time_ns / step_ns * 100 : 0, source, fmt::format("{}[{}].share_pct", place, i),
+                 "its time_ns in percent of totals.time_ns");
 }
 
 // A row that stands twice would count twice wherever rows are added up.
@@ -144,11 +146,6 @@ void check_no_row_twice(const std::vector<Row>& rows, const std::string& source,
     if (const auto [first, is_new] = seen.emplace(key_of(rows[i]), i); !is_new)
       throw stepscope::InputError(
           fmt::format("{}: {}[{}]: the same row as {}[{}], expected each once", source, place, i, place, first->second));
-}
-
-void check_sum(double found, double expected, const std::string& source, std::string_view place, std::string_view meaning) {
-  if (!(std::abs(found - expected) <= 1e-6 * std::max(1.0, std::abs(expected))))
-    throw stepscope::InputError(fmt::format("{}: {}: found {}, expected {}: {}", source, place, found, expected, meaning));
 }
 
 // Tables and differences are added up from these rows, and say that they sum to the step.
@@ -162,13 +159,14 @@ void check_sums(const ProfileDocument& d, const std::string& source) {
   double passes_ns = 0, kernels_ns = 0;
   for (const PassRow& p : d.passes) passes_ns += p.time_ns;
   for (const KernelRow& k : d.kernels) kernels_ns += k.time_ns;
-  check_sum(*t.passes_ns, passes_ns, source, "totals.passes_ns", "the sum of passes[].time_ns");
+  check_number(*t.passes_ns, passes_ns, source, "totals.passes_ns", "the sum of passes[].time_ns");
   if (!t.unattributed_ns) return;
   if (!is_missing(d, "record_reduced"))
-    check_sum(*t.passes_ns + *t.unattributed_ns, kernels_ns, source, "totals.passes_ns + unattributed_ns", "the sum of kernels[].time_ns");
+    check_number(*t.passes_ns + *t.unattributed_ns, kernels_ns, source, "totals.passes_ns + unattributed_ns",
+                 "the sum of kernels[].time_ns");
   if (t.time_ns && *t.time_ns > 0 && t.idle_ns && t.conservation_error_pct)
-    check_sum(*t.conservation_error_pct, (*t.passes_ns + *t.unattributed_ns + *t.idle_ns - *t.time_ns) / *t.time_ns * 100, source,
-              "totals.conservation_error_pct", "what passes_ns, unattributed_ns and idle_ns differ from time_ns by");
+    check_number(*t.conservation_error_pct, (*t.passes_ns + *t.unattributed_ns + *t.idle_ns - *t.time_ns) / *t.time_ns * 100, source,
+                 "totals.conservation_error_pct", "what passes_ns, unattributed_ns and idle_ns differ from time_ns by");
 }
 
 // What is said of the samples lies among them, whichever way it was computed.

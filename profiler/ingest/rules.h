@@ -59,7 +59,8 @@ struct RulePlace {
   std::optional<int64_t> layer;
   int64_t times = 1;
 };
-// Parallel to `results`; nullopt where no rule fits, and where a range of the program names a place already. Copies and memsets are never placed.
+// Parallel to `results`; nullopt where no rule fits, and where a range of the program names a place already. Copies and memsets are never
+// placed.
 std::vector<std::optional<RulePlace>> place_by_rules(const Rules& rules, const std::vector<ForeignResult>& results);
 
 }  // namespace profiler

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace profiler {
@@ -12,15 +13,12 @@ std::optional<int64_t> shown_step(std::span<const StepRecord> traced, const std:
   std::sort(times.begin(), times.end());
   const size_t n = times.size();
   const double median = n == 0 ? 0 : (times[(n - 1) / 2] + times[n / 2]) / 2;  // this stage links nothing, base/statistics either
-  const StepRecord* best = nullptr;
+  std::optional<std::pair<double, int64_t>> best;  // how far, and the step below 0: the least is the nearest, then the newest
   for (const StepRecord& s : traced) {
-    if (!kept(s.step)) continue;
-    const double far = std::fabs(device_time_ns(s) - median);
-    const double best_far = best ? std::fabs(device_time_ns(*best) - median) : far;
-    const bool newer = !best || s.step > best->step;
-    if (one_of_several ? newer : far < best_far || (far == best_far && newer)) best = &s;
+    const std::pair candidate(one_of_several ? 0 : std::fabs(device_time_ns(s) - median), -s.step);
+    if (kept(s.step) && (!best || candidate < *best)) best = candidate;
   }
-  return best ? std::optional(best->step) : std::nullopt;
+  return best ? std::optional(-best->second) : std::nullopt;
 }
 
 }  // namespace profiler

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "profiler/document/fields.h"
+#include "profiler/report/views.h"
 
 namespace profiler {
 namespace {
@@ -59,7 +60,7 @@ std::vector<PassRow> passes_and_rest(const ProfileDocument& d) {
     PassRow row;
     row.name = name;
     row.time_ns = time_ns;
-    if (t.time_ns && *t.time_ns > 0) row.share_pct = time_ns / *t.time_ns * 100;
+    row.share_pct = share(d, time_ns).value_or(0);
     rows.push_back(row);
   };
   if (t.unattributed_ns) {

@@ -21,11 +21,6 @@ void blank_unknown(ViewRow& row) {
 // Without a work model (another tool's report, a foreign program) only the kernels' own floors are known; the two never mix.
 bool floors_of_kernels(const ProfileDocument& d) { return !d.totals.headroom_ns; }
 
-Number share(const ProfileDocument& d, Number ns) {
-  const double step = d.totals.time_ns.value_or(0);
-  return ns && step > 0 ? Number(*ns / step * 100) : std::nullopt;
-}
-
 template <class Row>
 std::vector<const Row*> by_time(const std::vector<Row>& rows) {
   std::vector<const Row*> list;
@@ -154,6 +149,11 @@ void add_rest(View& view, const Fields<PassRow>& fields, const ProfileDocument& 
 }
 
 }  // namespace
+
+Number share(const ProfileDocument& d, Number ns) {
+  const double step = d.totals.time_ns.value_or(0);
+  return ns && step > 0 ? Number(*ns / step * 100) : std::nullopt;
+}
 
 bool measured_alone(const ProfileDocument& d) { return d.collection.producer == "ncu"; }
 

@@ -9,6 +9,9 @@ namespace profiler {
 // Nsight Compute ran each kernel alone: there is no step, so nothing stands idle between kernels.
 bool measured_alone(const ProfileDocument& document);
 
+// Of the step's time, in percent; absent without either.
+Number share(const ProfileDocument& document, Number ns);
+
 enum class Output { terminal, markdown, page };  // the page has room for more columns
 
 // Passes, unattributed, idle and their sum; the longest kernels where steps of another program have no passes.
