@@ -62,12 +62,17 @@ std::vector<OpWork> fused_work(const gpt2::TrainerOptions& o, const VariantChoic
       break;
   }
   const gpt2::TensorLayout layout = gpt2::tensor_layout(o.model);
-  const auto arenas = gradient_arenas(variants.weight_gradients, layout);
+  const auto arenas = gradient_arenas(variants.weight_gradients, variants.wte_gradient, layout);
   if (arenas) {  // the product writes 2 bytes of 4, norm and update read 2 of 4
     using gpt2::Tensor;
     for (const auto& [op, weight] : std::initializer_list<std::pair<Op, Tensor>>{
              {Op::qkv, Tensor::qkvw}, {Op::attproj, Tensor::attprojw}, {Op::mlp_up, Tensor::fcw}, {Op::mlp_down, Tensor::fcprojw}})
       for (int l = 0; l < layers; ++l) work.spare(Pass::backward, l, op, kBf16 * static_cast<double>(layout[weight].per_layer));
+    if (arenas->is_narrow(Tensor::wte)) {  // the embedding reads and writes the rows of the batch's tokens
+      const auto touched = static_cast<double>(std::min(o.batch_size * o.seq_len, o.model.vocab_size) * o.model.channels);
+      work.spare(Pass::backward, kNoLayer, Op::lm_head, kBf16 * static_cast<double>(layout[Tensor::wte].size));
+      work.spare(Pass::backward, kNoLayer, Op::embedding, 2 * kBf16 * touched);
+    }
     for (const Op op : {Op::grad_norm, Op::adamw})
       work.spare(Pass::optimizer, kNoLayer, op, kBf16 * static_cast<double>(arenas->narrow_elements));
   }

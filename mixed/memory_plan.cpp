@@ -102,7 +102,7 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
   MemoryPlan plan;
   plan.layout = gpt2::tensor_layout(o.model);
   plan.parameter_count = plan.layout.total;
-  const auto two_arenas = gradient_arenas(variants.weight_gradients, plan.layout);
+  const auto two_arenas = gradient_arenas(variants.weight_gradients, variants.wte_gradient, plan.layout);
   plan.ranks = gpt2::ops::plan_ranks(o, variants.communication, variants.gradient_reduction, two_arenas ? two_arenas->narrow : 0);
   if (plan.ranks) {
     plan.ranks->embedding = variants.embedding_exchange;
@@ -165,12 +165,18 @@ MemoryPlan plan_with(const gpt2::TrainerOptions& o, const VariantChoice& variant
 
 }  // namespace
 
-std::optional<gpt2::ops::GradientLayout> gradient_arenas(WeightGradients storage, const gpt2::TensorLayout& layout) {
+std::optional<gpt2::ops::GradientLayout> gradient_arenas(WeightGradients storage, WteGradient wte, const gpt2::TensorLayout& layout) {
   using gpt2::Tensor;
   switch (storage) {
     case WeightGradients::as_fp32:
       return std::nullopt;
     case WeightGradients::as_bf16:
+      break;
+  }
+  switch (wte) {
+    case WteGradient::as_bf16:
+      return gpt2::ops::gradient_layout(layout, {Tensor::wte, Tensor::qkvw, Tensor::attprojw, Tensor::fcw, Tensor::fcprojw});
+    case WteGradient::as_fp32:
       break;
   }
   return gpt2::ops::gradient_layout(layout, {Tensor::qkvw, Tensor::attprojw, Tensor::fcw, Tensor::fcprojw});

@@ -53,9 +53,8 @@ struct MemoryPlan : gpt2::ops::PlannedMemory {
   int64_t embedding_scratch_bytes = 0;  // beside scratch_bytes: the embedding's backward has it from the head's on
 };
 
-// Which gradients lie in a bf16 arena: with weight_gradients=bf16 those of the blocks' matrices. Not wte's, which lm_head's product writes and
-// the embedding adds to: it would be rounded twice.
-std::optional<gpt2::ops::GradientLayout> gradient_arenas(WeightGradients storage, const gpt2::TensorLayout& layout);
+// Which gradients lie in a bf16 arena: with weight_gradients=bf16 those of the blocks' matrices, and with wte_gradient=bf16 wte's as well.
+std::optional<gpt2::ops::GradientLayout> gradient_arenas(WeightGradients storage, WteGradient wte, const gpt2::TensorLayout& layout);
 
 // Throws stepscope::InputError when the shape cannot be trained: a bad config, B or T < 1, T beyond max_seq_len, or B * T >= 2^31.
 MemoryPlan plan_memory(const gpt2::TrainerOptions& options, const VariantChoice& variants);

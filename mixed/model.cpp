@@ -319,8 +319,10 @@ template <class R, class G>
 void ModelOf<R, G>::embedding_backward(bool accumulate) {
   const auto add = [&](const auto* rows_of_all, const bf16* upper_halves, int64_t batches) {
     const OpRange range(Pass::backward, kNoLayer, Op::embedding);
-    ops::embedding_backward<bf16>(gradient(Tensor::wte), gradient(Tensor::wpe), rows_of_all, batches, T_, C_, config_.max_seq_len,
-                                  accumulate, embedding_scratch_.data(), stream_, upper_halves);
+    with_wte_gradient([&](auto* dwte) {
+      ops::embedding_backward<bf16>(dwte, gradient(Tensor::wpe), rows_of_all, batches, T_, C_, config_.max_seq_len, accumulate,
+                                    embedding_scratch_.data(), stream_, upper_halves);
+    });
   };
   if (!exchange_ || !exchange_->gathers_rows()) {
     tokens_are_sorted_.wait(stream_);

@@ -127,7 +127,17 @@ class Model : public gpt2::ops::StepModel {
   void write_in_pieces(std::span<const float> values, gpt2::State which, const Take& take);
   // All parameters' numbers, as many at a time as staging memory holds; host-synchronous.
   void in_pieces(const std::function<void(float* staging, int64_t first, int64_t count)>& use);
-  bf16* narrow_gradient(gpt2::Tensor t, int64_t layer) const { return narrow_gradients_.data() + gradient_offset(t, layer); }
+  bf16* narrow_gradient(gpt2::Tensor t, int64_t layer = 0) const { return narrow_gradients_.data() + gradient_offset(t, layer); }
+  // use(dwte), in the form in which it is stored.
+  template <class Use>
+  void with_wte_gradient(const Use& use) const {
+    switch (variants_.wte_gradient) {
+      case WteGradient::as_bf16:
+        return use(narrow_gradient(gpt2::Tensor::wte));
+      case WteGradient::as_fp32:
+        return use(gradient(gpt2::Tensor::wte));
+    }
+  }
   // Where gradient_arenas_ is set.
   gpt2::ops::GradientArenas gradients_in_arenas() const { return {gradients_.data(), narrow_gradients_.data(), *gradient_arenas_}; }
   // The gradient of a block's matrix (out_channels, in) from that of its output, and of its bias unless `bias` is null.

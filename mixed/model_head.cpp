@@ -60,8 +60,10 @@ void Model::loss(bool accumulate, bool write_gradient) {
 void Model::head_backward(bool accumulate) {
   const ActivationSlots& a = plan_.activations;
   const OpRange range(Pass::backward, kNoLayer, Op::lm_head);
-  linear_backward_weight(variants_.bias_gradient, matmul_, gradient(Tensor::wte), nullptr, at<bf16>(a.logits), at<bf16>(a.lnf), rows(), C_,
-                         config_.padded_vocab, accumulate, scratch(), stream_);
+  with_wte_gradient([&](auto* dwte) {
+    linear_backward_weight(variants_.bias_gradient, matmul_, dwte, nullptr, at<bf16>(a.logits), at<bf16>(a.lnf), rows(), C_,
+                           config_.padded_vocab, accumulate, scratch(), stream_);
+  });
   linear_backward_input(matmul_, at<bf16>(a.lnf), at<bf16>(a.logits), parameter(Tensor::wte), rows(), C_, config_.padded_vocab, stream_);
   switch (variants_.lm_head) {
     case LmHead::logits:

@@ -248,10 +248,12 @@ void Model::finish_squares() {
   ops::GradientSpans spans;
   for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
     if (row.per_layer) continue;
+    if (gradient_arenas_ && gradient_arenas_->is_narrow(row.id)) spans.narrow |= 1u << spans.count;
     spans.first[spans.count] = gradient_offset(row.id);
     spans.size[spans.count++] = layout_[row.id].size;
   }
-  ops::squares_of_spans(squares_.data() + config_.layers * ops::kPartialsOfSpans, gradients_.data(), spans, stream_);
+  ops::squares_of_spans(squares_.data() + config_.layers * ops::kPartialsOfSpans, gradients_.data(), spans, stream_,
+                        narrow_gradients_.data());
   ops::finish_grad_norm(stats(), squares_.data(), squares_.size(), scalars(), stream_);
 }
 

@@ -52,10 +52,15 @@ class Products {
     return run_.why_no_product(
         linear_gelu_backward_product(at<bf16>(0), at<bf16>(0), parameter(Tensor::fcprojw, layer), at<bf16>(0), rows(), 4 * C(), C()));
   }
+  Refusal wte_gradient() const {
+    const auto arenas = gradient_arenas(WeightGradients::as_bf16, WteGradient::as_bf16, layout_);
+    return run_.why_no_product(linear_weight_product(BiasGradient::column_sums, at<bf16>((*arenas)[Tensor::wte]), nullptr, at<bf16>(0),
+                                                     at<bf16>(0), rows(), C(), run_.options.model.padded_vocab, false));
+  }
   // The products that make the gradients of a layer's matrices and, with `bias_in_product`, of their biases. The first micro-batch writes a
   // bias gradient where it belongs, later ones to scratch memory, and add.
   Refusal weight_gradients(WeightGradients storage, bool bias_in_product, int64_t layer) const {
-    const auto arenas = gradient_arenas(storage, layout_);
+    const auto arenas = gradient_arenas(storage, WteGradient::as_fp32, layout_);
     const auto place = [&](Tensor t) { return arenas ? (*arenas)[t] + layer * layout_[t].per_layer : offset(t, layer); };
     const auto ask = [&](Tensor weight, Tensor bias, int64_t in, int64_t out) -> Refusal {
       for (const bool accumulate : {false, true}) {
@@ -293,6 +298,16 @@ Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice) {
   const Products p(run);
   const bool bias_in_product = choice.bias_gradient == BiasGradient::matmul_epilogue;
   return p.in_every_layer([&](int64_t layer) { return p.weight_gradients(WeightGradients::as_bf16, bias_in_product, layer); });
+}
+Refusal no_bf16_wte_gradient(const Run& run, const VariantChoice& choice) {
+  if (run.options.communicator != nullptr) return "several ranks add up wte's gradient in fp32";
+  switch (choice.weight_gradients) {
+    case WeightGradients::as_bf16:
+      return Products(run).wte_gradient();
+    case WeightGradients::as_fp32:
+      break;
+  }
+  return "weight_gradients=fp32 keeps no gradient in bf16";
 }
 Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice) {
   if (run.compute_capability_major < 9) return "devices before sm_90 have no programmatic edges";

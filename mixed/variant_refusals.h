@@ -36,6 +36,7 @@ Refusal why_dense_rather_than_bf16_rows(const Run& run, const VariantChoice& cho
 Refusal no_split_masters(const Run& run, const VariantChoice& choice);
 Refusal no_split_moments(const Run& run, const VariantChoice& choice);
 Refusal no_bf16_weight_gradients(const Run& run, const VariantChoice& choice);
+Refusal no_bf16_wte_gradient(const Run& run, const VariantChoice& choice);
 Refusal no_programmatic_edges(const Run& run, const VariantChoice& choice);
 Refusal no_one_read(const Run& run, const VariantChoice& choice);
 Refusal no_energy_counter(const Run& run, const VariantChoice& choice);

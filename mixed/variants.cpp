@@ -400,8 +400,7 @@ constexpr std::array kRows{
     Row{.slot = "weight_gradients",
         .name = "bf16",
         .is = variant_value<&VariantChoice::weight_gradients, WeightGradients::as_bf16>(),
-        .help = "the products write the gradients of the blocks' matrices in bf16, where norm and update read them; all others, and wte's, "
-                "stay in fp32",
+        .help = "the products write the gradients of the blocks' matrices in bf16, where norm and update read them",
         .refused =
             "with more than one micro-batch of a rank, zero_grad=memset or adamw=per_tensor, and where cuBLASLt has no such product: "
             "none is known with bias_gradient=matmul_epilogue",
@@ -414,6 +413,20 @@ constexpr std::array kRows{
         .help = "all gradients are stored in fp32",
         .launches = {{{.where = "optimizer/grad_norm", .never = "two_arenas_squares_kernel"},
                       {.where = "optimizer/adamw", .never = "ArenaTable"}}}},
+
+    Row{.slot = "wte_gradient",
+        .name = "bf16",
+        .is = variant_value<&VariantChoice::wte_gradient, WteGradient::as_bf16>(),
+        .help = "lm_head's product writes wte's gradient in bf16, where norm and update read it; the embedding rounds the rows of the "
+                "batch's tokens a second time",
+        .refused = "with several ranks or weight_gradients=fp32, and where cuBLASLt has no such product",
+        .refuses = no_bf16_wte_gradient,
+        .launches = {{{.where = "backward/embedding", .must = "sum_runs_kernel<8, __nv_bfloat16|sum_runs_kernel<1, __nv_bfloat16"}}}},
+    Row{.slot = "wte_gradient",
+        .name = "fp32",
+        .is = variant_value<&VariantChoice::wte_gradient, WteGradient::as_fp32>(),
+        .help = "wte's gradient is stored in fp32",
+        .launches = {{{.where = "backward/embedding", .must = "sum_runs_kernel<8, float|sum_runs_kernel<1, float"}}}},
 
     Row{.slot = "communication",
         .name = "zero1_ahead",

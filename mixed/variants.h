@@ -36,6 +36,7 @@ enum class GradNorm { whole, beside_backward };
 enum class Masters { split, as_fp32 };
 enum class Moments { split, as_fp32 };
 enum class WeightGradients { as_bf16, as_fp32 };
+enum class WteGradient { as_bf16, as_fp32 };
 enum class AttentionPlan { measured, heuristic };
 enum class GraphEdges { programmatic, full };
 enum class StepLaunch { graph, stream };
@@ -61,6 +62,7 @@ struct VariantChoice {
   Masters masters{};
   Moments moments{};
   WeightGradients weight_gradients{};
+  WteGradient wte_gradient{};
   Communication communication{};
   EmbeddingExchange embedding_exchange{};
   ExchangeStart exchange_start{};

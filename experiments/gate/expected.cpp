@@ -63,12 +63,17 @@ Storage storage_of(std::string_view trainer, std::string_view matmul, const std:
   if (trainer == "mixed") {
     const auto asked = variants.find("residual_stream");
     const std::string_view stream = asked == variants.end() ? "split" : std::string_view(asked->second);
-    const auto gradients = variants.find("weight_gradients"), linear = variants.find("linear_forward");
+    const auto linear = variants.find("linear_forward");
+    const auto is_bf16 = [&](const char* slot) {
+      const auto at = variants.find(slot);
+      return at == variants.end() || at->second == "bf16";
+    };
     return {.activation_bits = 8,
             .stream_bits = stream == "bf16"   ? 8
                            : stream == "fp32" ? 23
                                               : 16,
-            .gradient_bits = gradients == variants.end() || gradients->second == "bf16" ? 8 : 0,
+            .gradient_bits = is_bf16("weight_gradients") ? 8 : 0,
+            .wte_gradient_bits = is_bf16("weight_gradients") && is_bf16("wte_gradient") ? 8 : 0,
             .roundings = linear != variants.end() && linear->second == "bias_kernel" ? 2 : 1};
   }
   if (matmul == "tf32") return {.activation_bits = 11, .stream_bits = 23, .weight_bits = 11};
@@ -138,6 +143,7 @@ std::shared_ptr<const Expected> ExpectedCache::get(const Case& c, std::span<cons
                            storage.stream_bits,
                            storage.weight_bits,
                            storage.gradient_bits,
+                           storage.wte_gradient_bits,
                            storage.roundings,
                            draws,
                            with_gradients};

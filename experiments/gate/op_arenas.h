@@ -13,10 +13,11 @@ namespace gate {
 
 constexpr int64_t padded(int64_t n) { return (n + 127) / 128 * 128; }  // what comes behind n values of 2 bytes begins at 256 bytes
 
-// Gradients as a step with weight_gradients=bf16 has them, made of `flat` in `scratch`, which has bytes() for them.
+// Gradients as a step with weight_gradients=bf16 and this wte_gradient has them, made of `flat` in `scratch`, which has bytes() for them.
 class Arenas {
  public:
-  explicit Arenas(const gpt2::TensorLayout& layout) : arenas_(*mixed::gradient_arenas(mixed::WeightGradients::as_bf16, layout)) {}
+  Arenas(const gpt2::TensorLayout& layout, mixed::WteGradient wte)
+      : arenas_(*mixed::gradient_arenas(mixed::WeightGradients::as_bf16, wte, layout)) {}
   int64_t bytes() const { return 2 * wide_halves() + 2 * padded(arenas_.narrow_elements); }
   gpt2::ops::GradientArenas made_of(const float* flat, const gpt2::TensorLayout& layout, void* scratch, cudaStream_t stream) const {
     auto* wide = static_cast<float*>(scratch);

@@ -177,7 +177,8 @@ OpCase OpCases::update_case(const gpt2::ModelConfig& config, int64_t step, bool 
   square.every_fifth = 1e-12;
   square.positive = true;
   const Memory drawn = made(n, kF32, small);
-  const OpTensor gradients = input_of("gradients", 1, n, kF32, inputs.bf16_gradients ? bf16_in_blocks(drawn, layout) : drawn),
+  const OpTensor gradients =
+                     input_of("gradients", 1, n, kF32, inputs.bf16_gradients ? bf16_in_blocks(drawn, layout, inputs.bf16_wte) : drawn),
                  clip = input_of("clip_scale", 1, 1, kF32, memory_of(o_.space, std::vector<float>{clip_scale}));
   const auto moments = [&](const Values& values) {
     const Memory drawn_moments = made(n, kF32, values);

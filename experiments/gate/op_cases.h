@@ -41,7 +41,8 @@ inline double flops(const LinearShape& s) {
 inline constexpr gpt2::AdamW kUpdateSettings{.learning_rate = 1e-2f, .weight_decay = 0.1f};
 
 // Gradients of a layout, those of the blocks' matrices rounded to bf16 numbers.
-Memory bf16_in_blocks(Memory gradients, const gpt2::TensorLayout& layout);
+// wte_too: those of wte as well.
+Memory bf16_in_blocks(Memory gradients, const gpt2::TensorLayout& layout, bool wte_too = false);
 
 class OpCases {
  public:
@@ -127,6 +128,10 @@ class OpCases {
   }
   bool every_way() const { return z_.ways == OpSizes::Ways::every; }
   static const char* adds_text(bool adds) { return adds ? ", adds" : ""; }
+  // The variants of a slot that is not there: one without a name.
+  std::vector<std::string> wte_gradients() const {
+    return has_slot("wte_gradient") ? std::vector<std::string>{"fp32", "bf16"} : std::vector<std::string>{""};
+  }
   bool has_slot(std::string_view slot) const { return std::find(slots_.begin(), slots_.end(), slot) != slots_.end(); }
   void also(OpCase& c, const char* slot, const std::string& variant) const {
     if (has_slot(slot)) c.also.emplace_back(slot, variant);
@@ -136,6 +141,7 @@ class OpCases {
   std::string stream_text(Element stream) const { return storage_.streams.size() > 1 ? fmt::format(" {}", name_of(stream)) : ""; }
 
   // ---- ops on the residual stream (op_cases_stream.cpp)
+  std::vector<std::pair<bool, Element>> ways_of_embedding(int64_t rows) const;
   void embedding(Element stream);
   Values stream_rows(const OpSizes::Rows& z, Element element, std::string& shape);
   Rounding normed(const OpSizes::Rows& z) const;
@@ -155,8 +161,9 @@ class OpCases {
                       const OpTensor& weight);
   void linear_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const OpTensor& inp,
                        const OpTensor& weight);
+  // dbias null: lm_head's product, which slot wte_gradient is about.
   void linear_backward_weight(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& dweight,
-                              const Memory& dbias, const OpTensor& dout, const OpTensor& inp);
+                              const Memory* dbias, const OpTensor& dout, const OpTensor& inp);
   void linear_gelu_slope_forward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& product,
                                  const Rounding& sum, const std::array<OpTensor, 3>& operands);
   void linear_gelu_slope_backward(const OpSizes::Product& z, const LinearShape& s, const std::string& shape, const Memory& dx,
@@ -181,6 +188,7 @@ class OpCases {
   void adamw(const gpt2::ModelConfig& config, int64_t step, bool stochastic);
   struct UpdateInputs {
     bool bf16_gradients = false;  // those of the blocks' matrices are bf16 numbers
+    bool bf16_wte = false;        // and wte's
     bool moments_of_16_bits = false;
   };
   OpCase update_case(const gpt2::ModelConfig& config, int64_t step, bool stochastic, const UpdateInputs& inputs);

@@ -99,13 +99,13 @@ void OpCases::linear_backward(const OpSizes::Product& z, const LinearShape& s, c
                               const OpTensor& weight) {
   const OpTensor dout = input("dout", z.rows, z.out, storage_.activation, normal());
   const Memory dx = answer_of([&] { return answer::linear_backward_input(o_.space, view_of(dout), view_of(weight), z.rows, z.in, z.out); });
-  const bool alone = has_slot("weight_gradients") && wanted("linear_backward_weight") && z.bias;  // lm_head's has none and stays in fp32
+  const bool alone = has_slot(z.bias ? "weight_gradients" : "wte_gradient") && wanted("linear_backward_weight");
   Memory dweight, dbias;
   if (wanted("linear_backward") || alone) {
     dweight = answer_of([&] { return answer::linear_backward_weight(o_.space, view_of(dout), view_of(inp), z.rows, z.in, z.out); });
     dbias = answer_of([&] { return answer::column_sums(o_.space, view_of(dout), z.rows, z.out); });
   }
-  if (alone) linear_backward_weight(z, s, shape, dweight, dbias, dout, inp);
+  if (alone) linear_backward_weight(z, s, shape, dweight, z.bias ? &dbias : nullptr, dout, inp);
   if (wanted("linear_backward")) {
     const Rounding sums = out_of_product(fp32_of_product(z.rows));
     for (const bool adds : ways(z.rows)) {

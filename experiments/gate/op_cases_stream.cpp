@@ -9,6 +9,14 @@ Rounding mean_of(int64_t C) { return {.inside = 4 * 0x1p-24 * std::sqrt(static_c
 
 }  // namespace
 
+// A second micro-batch adds, which a dwte in bf16 never sees.
+std::vector<std::pair<bool, Element>> OpCases::ways_of_embedding(int64_t rows) const {
+  std::vector<std::pair<bool, Element>> all;
+  for (const bool adds : ways(rows)) all.emplace_back(adds, kF32);
+  if (has_slot("wte_gradient")) all.emplace_back(false, kBf16);
+  return all;
+}
+
 void OpCases::embedding(Element stream) {
   if (!wanted("embedding_forward") && !wanted("embedding_backward")) return;
   for (const auto& z : z_.embeddings) {
@@ -38,20 +46,22 @@ void OpCases::embedding(Element stream) {
     }
     if (!wanted("embedding_backward")) continue;
     const OpTensor dout = input("dout", s.rows(), z.C, stream, normal());
-    for (const bool adds : ways(s.rows())) {
-      const Memory before = made(z.Vp * z.C, kF32, normal());
+    for (const auto& [adds, wte] : ways_of_embedding(s.rows())) {
+      const Memory before = made(z.Vp * z.C, wte, normal());
       answer::EmbeddingGradients g;
       if (o_.with_answers)
-        g = answer::embedding_backward(o_.space, view(before, kF32), view_of(dout), tokens.content, z.B, z.T, z.C, z.Vp, z.max_seq_len);
-      OpCase c{.op = "embedding_backward", .shape = shape + adds_text(adds), .tensors = {}};
+        g = answer::embedding_backward(o_.space, view(before, wte), view_of(dout), tokens.content, z.B, z.T, z.C, z.Vp, z.max_seq_len);
+      OpCase c{.op = "embedding_backward", .shape = shape + adds_text(adds) + (wte == kBf16 ? ", dwte in bf16" : ""), .tensors = {}};
       // Thousands of rows of one token are joined chunk by chunk in fp32.
       if (s.rows() > 1000 && z.tokens != TokenKind::different) c.floor_factor = 4;
-      c.tensors = {update("dwte", z.Vp, z.C, kF32, before, g.dwte), gradient("dwpe", z.max_seq_len, z.C, kF32, g.dwpe, adds), dout, tokens};
+      c.tensors = {update("dwte", z.Vp, z.C, wte, before, g.dwte, once(wte)), gradient("dwpe", z.max_seq_len, z.C, kF32, g.dwpe, adds),
+                   dout, tokens};
       c.scratch_bytes = [&t = t_, s](const std::string&) { return t.embedding_backward_scratch(s); };
-      c.launch = [&t = t_, s, stream, adds](OpContext& x, const std::string&, Pointers p, void* scratch) {
-        t.embedding_backward(x, stream, f(p[0]), f(p[1]), p[2], ints(p[3]), adds, s, scratch);
+      c.launch = [&t = t_, s, stream, adds, wte](OpContext& x, const std::string&, Pointers p, void* scratch) {
+        t.embedding_backward(x, stream, wte, p[0], f(p[1]), p[2], ints(p[3]), adds, s, scratch);
       };
       also(c, "residual_gradient", name_of(stream));
+      also(c, "wte_gradient", name_of(wte));
       also_zero_grad(c, adds);
       use_(c);
     }

@@ -49,16 +49,20 @@ void OpTrainer::adamw_masters(OpContext&, Variant, bool, const UpdateTensors&, c
   absent("adamw_masters");
 }
 int64_t OpTrainer::adamw_masters_scratch(Variant, int64_t) const { absent("adamw_masters"); }
-void OpTrainer::grad_norm_arenas(OpContext&, Variant, const std::string&, double*, float*, const float*, const gpt2::TensorLayout&, float,
-                                 void*) const {
+void OpTrainer::grad_norm_arenas(OpContext&, Variant, const std::string&, const std::string&, double*, float*, const float*,
+                                 const gpt2::TensorLayout&, float, void*) const {
   absent("grad_norm_arenas");
 }
-int64_t OpTrainer::grad_norm_arenas_scratch(Variant, const std::string&, const gpt2::TensorLayout&) const { absent("grad_norm_arenas"); }
-void OpTrainer::adamw_arenas(OpContext&, Variant, const std::string&, bool, const UpdateTensors&, const gpt2::TensorLayout&,
-                             const gpt2::AdamW&, int64_t, void*) const {
+int64_t OpTrainer::grad_norm_arenas_scratch(Variant, const std::string&, const std::string&, const gpt2::TensorLayout&) const {
+  absent("grad_norm_arenas");
+}
+void OpTrainer::adamw_arenas(OpContext&, Variant, const std::string&, const std::string&, bool, const UpdateTensors&,
+                             const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t, void*) const {
   absent("adamw_arenas");
 }
-int64_t OpTrainer::adamw_arenas_scratch(Variant, const std::string&, const gpt2::TensorLayout&) const { absent("adamw_arenas"); }
+int64_t OpTrainer::adamw_arenas_scratch(Variant, const std::string&, const std::string&, const gpt2::TensorLayout&) const {
+  absent("adamw_arenas");
+}
 void OpTrainer::adamw_moments(OpContext&, Variant, const std::string&, const std::string&, bool, const UpdateTensors&,
                               const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t, void*) const {
   absent("adamw_moments");

@@ -54,8 +54,8 @@ class OpTrainer {
 
   virtual void embedding_forward(OpContext&, Element stream, void* out, const int* tokens, const void* wte, const void* wpe,
                                  const OpShape&) const = 0;
-  // dwte adds; dwpe is written, or added to when `accumulate`.
-  virtual void embedding_backward(OpContext&, Element gradient, float* dwte, float* dwpe, const void* dout, const int* tokens,
+  // dwte adds, stored as `wte` says; dwpe is written, or added to when `accumulate`.
+  virtual void embedding_backward(OpContext&, Element gradient, Element wte, void* dwte, float* dwpe, const void* dout, const int* tokens,
                                   bool accumulate, const OpShape&, void* scratch) const = 0;
   virtual int64_t embedding_backward_scratch(const OpShape&) const = 0;
 
@@ -134,21 +134,25 @@ class OpTrainer {
   virtual void adamw_masters(OpContext&, Variant masters, bool stochastic, const UpdateTensors&, const gpt2::TensorLayout&,
                              const gpt2::AdamW&, int64_t step, void* scratch) const;
   virtual int64_t adamw_masters_scratch(Variant masters, int64_t n) const;
-  // What slot "weight_gradients" decides. `gradients`: all in fp32, those of the blocks' matrices bf16 numbers; where a variant keeps these in
-  // bf16, they are brought into that form first. grad_norm, masters, bias_gradient: the variant of that slot.
-  virtual void grad_norm_arenas(OpContext&, Variant weight_gradients, const std::string& grad_norm, double* norm, float* clip_scale,
-                                const float* gradients, const gpt2::TensorLayout&, float clip, void* scratch) const;
-  virtual int64_t grad_norm_arenas_scratch(Variant weight_gradients, const std::string& grad_norm, const gpt2::TensorLayout&) const;
-  virtual void adamw_arenas(OpContext&, Variant weight_gradients, const std::string& masters, bool stochastic, const UpdateTensors&,
-                            const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t step, void* scratch) const;
-  virtual int64_t adamw_arenas_scratch(Variant weight_gradients, const std::string& masters, const gpt2::TensorLayout&) const;
+  // What slot "weight_gradients" decides, and wte_gradient beside it. `gradients`: all in fp32, bf16 numbers where a variant keeps them in
+  // bf16, which they are brought into first. wte_gradient, grad_norm, masters, bias_gradient: the variant of that slot.
+  virtual void grad_norm_arenas(OpContext&, Variant weight_gradients, const std::string& wte_gradient, const std::string& grad_norm,
+                                double* norm, float* clip_scale, const float* gradients, const gpt2::TensorLayout&, float clip,
+                                void* scratch) const;
+  virtual int64_t grad_norm_arenas_scratch(Variant weight_gradients, const std::string& wte_gradient, const std::string& grad_norm,
+                                           const gpt2::TensorLayout&) const;
+  virtual void adamw_arenas(OpContext&, Variant weight_gradients, const std::string& wte_gradient, const std::string& masters,
+                            bool stochastic, const UpdateTensors&, const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t step,
+                            void* scratch) const;
+  virtual int64_t adamw_arenas_scratch(Variant weight_gradients, const std::string& wte_gradient, const std::string& masters,
+                                       const gpt2::TensorLayout&) const;
   // What slot "moments" decides, as adamw_masters; masters, weight_gradients: the variant of that slot. Moments come as numbers of 16
   // significant bits, gradients as for adamw_arenas.
   virtual void adamw_moments(OpContext&, Variant moments, const std::string& masters, const std::string& weight_gradients, bool stochastic,
                              const UpdateTensors&, const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t step, void* scratch) const;
   virtual int64_t adamw_moments_scratch(Variant moments, const std::string& masters, const std::string& weight_gradients,
                                         const gpt2::TensorLayout&) const;
-  // dweight in bf16: out of the product, or in fp32 out of it and then rounded.
+  // dweight in bf16: out of the product, or in fp32 out of it and then rounded. dbias may be null.
   virtual void linear_backward_weight(OpContext&, Variant weight_gradients, const std::string& bias_gradient, void* dweight, float* dbias,
                                       const void* dout, const void* inp, const LinearShape&, void* scratch) const;
   virtual int64_t linear_backward_weight_scratch(Variant weight_gradients, const LinearShape&) const;

@@ -54,10 +54,10 @@ class Fp32Ops final : public OpTrainer {
                          const OpShape& s) const override {
     gpt2::ops::embedding_forward(f(out), tokens, f(wte), f(wpe), s.B, s.T, s.C, here(c).stream);
   }
-  void embedding_backward(OpContext& c, Element, float* dwte, float* dwpe, const void* dout, const int* tokens, bool accumulate,
+  void embedding_backward(OpContext& c, Element, Element, void* dwte, float* dwpe, const void* dout, const int* tokens, bool accumulate,
                           const OpShape& s, void* scratch) const override {
     gpt2::ops::sort_by_token(tokens, s.rows(), s.C, s.V, scratch, here(c).stream);
-    gpt2::ops::embedding_backward<float>(dwte, dwpe, f(dout), s.B, s.T, s.C, s.max_seq_len, accumulate, scratch, here(c).stream);
+    gpt2::ops::embedding_backward<float>(f(dwte), dwpe, f(dout), s.B, s.T, s.C, s.max_seq_len, accumulate, scratch, here(c).stream);
   }
   int64_t embedding_backward_scratch(const OpShape& s) const override { return gpt2::ops::embedding_backward_scratch_bytes(s.rows(), s.C); }
 

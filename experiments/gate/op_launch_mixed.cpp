@@ -167,12 +167,18 @@ class MixedOps final : public OpTrainer {
       gpt2::ops::embedding_forward(as(out, r, s.rows() * s.C), tokens, h(wte), h(wpe), s.B, s.T, s.C, here(c).stream, up(out, r));
     });
   }
-  void embedding_backward(OpContext& c, Element gradient, float* dwte, float* dwpe, const void* dout, const int* tokens, bool accumulate,
-                          const OpShape& s, void* scratch) const override {
+  void embedding_backward(OpContext& c, Element gradient, Element wte, void* dwte, float* dwpe, const void* dout, const int* tokens,
+                          bool accumulate, const OpShape& s, void* scratch) const override {
     gpt2::ops::sort_by_token(tokens, s.rows(), s.C, s.V, scratch, here(c).stream);
     by_stream(gradient, [&](auto r) {
-      gpt2::ops::embedding_backward<bf16>(dwte, dwpe, as(dout, r, s.rows() * s.C), s.B, s.T, s.C, s.max_seq_len, accumulate, scratch,
-                                          here(c).stream, up(dout, r));
+      const auto launch = [&](auto* into) {
+        gpt2::ops::embedding_backward<bf16>(into, dwpe, as(dout, r, s.rows() * s.C), s.B, s.T, s.C, s.max_seq_len, accumulate, scratch,
+                                            here(c).stream, up(dout, r));
+      };
+      if (wte == Element::bf16)
+        launch(h(dwte));
+      else
+        launch(static_cast<float*>(dwte));
     });
   }
   int64_t embedding_backward_scratch(const OpShape& s) const override { return gpt2::ops::embedding_backward_scratch_bytes(s.rows(), s.C); }
@@ -489,11 +495,12 @@ class MixedOps final : public OpTrainer {
     }
     return 0;
   }
-  void grad_norm_arenas(OpContext& c, Variant v, const std::string& norm_variant, double* norm, float* clip_scale, const float* gradients,
-                        const gpt2::TensorLayout& layout, float clip, void* scratch) const override {
+  void grad_norm_arenas(OpContext& c, Variant v, const std::string& wte_gradient, const std::string& norm_variant, double* norm,
+                        float* clip_scale, const float* gradients, const gpt2::TensorLayout& layout, float clip,
+                        void* scratch) const override {
     if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
       return grad_norm(c, norm_variant, norm, clip_scale, gradients, layout.total, clip, scratch);
-    const Arenas arenas(layout);
+    const Arenas arenas(layout, pick<mixed::WteGradient>("wte_gradient", wte_gradient));
     const auto stream = here(c).stream;
     const gpt2::ops::GradientArenas g = arenas.made_of(gradients, layout, scratch, stream);
     auto* partial = reinterpret_cast<double*>(static_cast<std::byte*>(scratch) + arenas.bytes());
@@ -513,25 +520,30 @@ class MixedOps final : public OpTrainer {
       }
     });
   }
-  int64_t grad_norm_arenas_scratch(Variant v, const std::string& norm_variant, const gpt2::TensorLayout& layout) const override {
+  int64_t grad_norm_arenas_scratch(Variant v, const std::string& wte_gradient, const std::string& norm_variant,
+                                   const gpt2::TensorLayout& layout) const override {
     if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
       return grad_norm_scratch(norm_variant, layout.total);
     const int64_t partials = (layers_of(layout) + 1) * gpt2::ops::kPartialsOfSpans * static_cast<int64_t>(sizeof(double));
-    return Arenas(layout).bytes() + std::max(partials, gpt2::ops::grad_norm_scratch_bytes<bf16>(layout.total));
+    return Arenas(layout, pick<mixed::WteGradient>("wte_gradient", wte_gradient)).bytes() +
+           std::max(partials, gpt2::ops::grad_norm_scratch_bytes<bf16>(layout.total));
   }
-  void adamw_arenas(OpContext& c, Variant v, const std::string& masters, bool stochastic, const UpdateTensors& t,
-                    const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step, void* scratch) const override {
+  void adamw_arenas(OpContext& c, Variant v, const std::string& wte_gradient, const std::string& masters, bool stochastic,
+                    const UpdateTensors& t, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step,
+                    void* scratch) const override {
     if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
       return adamw_masters(c, masters, stochastic, t, layout, settings, step, scratch);
-    const Arenas arenas(layout);
+    const Arenas arenas(layout, pick<mixed::WteGradient>("wte_gradient", wte_gradient));
     const auto stream = here(c).stream;
     const gpt2::ops::GradientArenas g = arenas.made_of(t.gradients, layout, scratch, stream);
     launch_update(pick<mixed::Masters>("masters", masters), stochastic, t, whole_moments(t), g, layout,
                   here(c).scalars.of_step(settings, step), static_cast<std::byte*>(scratch) + arenas.bytes(), stream);
   }
-  int64_t adamw_arenas_scratch(Variant v, const std::string& masters, const gpt2::TensorLayout& layout) const override {
+  int64_t adamw_arenas_scratch(Variant v, const std::string& wte_gradient, const std::string& masters,
+                               const gpt2::TensorLayout& layout) const override {
     const int64_t own = adamw_masters_scratch(masters, layout.total);
-    return pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32 ? own : own + Arenas(layout).bytes();
+    if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32) return own;
+    return own + Arenas(layout, pick<mixed::WteGradient>("wte_gradient", wte_gradient)).bytes();
   }
   // The scratch: gradients in two arenas, split moments, split masters.
   void adamw_moments(OpContext& c, Variant v, const std::string& masters, const std::string& weight_gradients, bool stochastic,
@@ -559,7 +571,7 @@ class MixedOps final : public OpTrainer {
         update(t.gradients, memory);
         break;
       case mixed::WeightGradients::as_bf16: {
-        const Arenas arenas(layout);
+        const Arenas arenas(layout, mixed::WteGradient::as_fp32);
         update(arenas.made_of(t.gradients, layout, scratch, stream), memory + arenas.bytes());
         break;
       }
@@ -567,7 +579,7 @@ class MixedOps final : public OpTrainer {
   }
   int64_t adamw_moments_scratch(Variant v, const std::string& masters, const std::string& weight_gradients,
                                 const gpt2::TensorLayout& layout) const override {
-    const int64_t others = adamw_arenas_scratch(weight_gradients, masters, layout);
+    const int64_t others = adamw_arenas_scratch(weight_gradients, "fp32", masters, layout);
     return pick<mixed::Moments>("moments", v) == mixed::Moments::as_fp32 ? others : others + split_moments_bytes(layout.total);
   }
   // The scratch: that of the bias, and behind it the product in fp32.

@@ -51,6 +51,7 @@ void Oracle::set(State which, std::span<const float> values) {
 void Oracle::set_rounding(const Storage& storage, uint64_t draw) {
   weight_bits_ = storage.weight_bits;
   gradient_bits_ = storage.gradient_bits;
+  wte_gradient_bits_ = storage.wte_gradient_bits;
   draw_ = draw;
   model_->set_storage([storage, calls = mixed_bits(draw << 32)](std::span<double> values, bool stream) mutable {
     const int bits = stream ? storage.stream_bits : storage.activation_bits;
@@ -93,15 +94,18 @@ double Oracle::run(std::span<const gpt2::Batch> micro_batches, bool with_gradien
     }
     accumulate = true;
   }
-  if (with_gradients && gradient_bits_ > 0) round_block_gradients();
+  if (with_gradients) round_gradients();
   return loss;
 }
 
-void Oracle::round_block_gradients() {
-  for (const KnownTensor& t : known_tensors(model_->config()))
-    if (t.name == "qkvw" || t.name == "attprojw" || t.name == "fcw" || t.name == "fcprojw")
-      round_at_random(model_->gradients().subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size())), gradient_bits_,
+void Oracle::round_gradients() {
+  for (const KnownTensor& t : known_tensors(model_->config())) {
+    const bool of_block = t.name == "qkvw" || t.name == "attprojw" || t.name == "fcw" || t.name == "fcprojw";
+    const int bits = of_block ? gradient_bits_ : t.name == "wte" ? wte_gradient_bits_ : 0;
+    if (bits > 0)
+      round_at_random(model_->gradients().subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.size())), bits,
                       mixed_bits(draw_ + static_cast<uint64_t>(t.offset)));
+  }
 }
 
 gpt2::StepOutcome Oracle::step(const gpt2::StepPlan& plan) {

@@ -54,8 +54,8 @@ class Oracle {
   double run(std::span<const gpt2::Batch> micro_batches, bool with_gradients);
   std::unique_ptr<gpt2::reference::ReferenceModel<double>> model_;
   std::vector<double> logits_;
-  void round_block_gradients();
-  int weight_bits_ = 0, gradient_bits_ = 0;
+  void round_gradients();
+  int weight_bits_ = 0, gradient_bits_ = 0, wte_gradient_bits_ = 0;
   uint64_t draw_ = 0;
 };
 

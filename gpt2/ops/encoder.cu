@@ -39,8 +39,8 @@ __global__ void number_rows_kernel(int* rows, int64_t n) {
 // One block per chunk of sorted positions, threads over channels. Walks the chunk's runs of equal tokens: a run that lies wholly in
 // the chunk is added to dwte; one that came from the chunk before goes to head[chunk]; one that begins here and goes on into the
 // next chunk goes to tail[chunk].
-template <int N, class S, class R>
-__global__ void sum_runs_kernel(float* __restrict__ dwte, float* __restrict__ head, float* __restrict__ tail, const R* __restrict__ dout,
+template <int N, class G, class S, class R>
+__global__ void sum_runs_kernel(G* __restrict__ dwte, float* __restrict__ head, float* __restrict__ tail, const R* __restrict__ dout,
                                 const int* __restrict__ sorted_tokens, const int* __restrict__ sorted_rows, int64_t n, int64_t C,
                                 const S* __restrict__ dout_up) {
   __shared__ int token[kChunk + 2];  // with the neighbours before and after; -1 where there is none
@@ -72,7 +72,7 @@ __global__ void sum_runs_kernel(float* __restrict__ dwte, float* __restrict__ he
       } else if (goes_on) {
         store(tail + chunk * C + c, sum);
       } else {
-        float* target = dwte + here * C + c;
+        G* target = dwte + here * C + c;
         Pack<N> total = load<N>(target);
 #pragma unroll
         for (int k = 0; k < N; ++k) total.v[k] += sum.v[k];
@@ -86,8 +86,8 @@ __global__ void sum_runs_kernel(float* __restrict__ dwte, float* __restrict__ he
 
 // One block per chunk; works only where a run begins in this chunk and goes on: adds tail[chunk] and the heads of the following
 // chunks, up to the run's end, to dwte. Such a run belongs to exactly one chunk, so no two blocks touch one row.
-template <int N>
-__global__ void join_runs_kernel(float* __restrict__ dwte, const float* __restrict__ head, const float* __restrict__ tail,
+template <int N, class G>
+__global__ void join_runs_kernel(G* __restrict__ dwte, const float* __restrict__ head, const float* __restrict__ tail,
                                  const int* __restrict__ sorted_tokens, int64_t n, int64_t C) {
   const int64_t chunk = blockIdx.x;
   const int64_t begin = chunk * kChunk;
@@ -103,7 +103,7 @@ __global__ void join_runs_kernel(float* __restrict__ dwte, const float* __restri
 #pragma unroll
       for (int k = 0; k < N; ++k) sum.v[k] += x.v[k];
     }
-    float* target = dwte + here * C + c;
+    G* target = dwte + here * C + c;
     Pack<N> total = load<N>(target);
 #pragma unroll
     for (int k = 0; k < N; ++k) total.v[k] += sum.v[k];
@@ -155,9 +155,9 @@ struct Scratch {
   int64_t rows = 0, sorted_tokens, sorted_rows, head, tail, sort, sort_bytes, total;  // byte offsets
 };
 
-template <int N, class S, class R>
-void launch_backward(float* dwte, float* dwpe, const R* dout, const S* dout_up, const int* sorted_tokens, const int* sorted_rows,
-                     float* head, float* tail, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate, cudaStream_t stream) {
+template <int N, class S, class R, class G>
+void launch_backward(G* dwte, float* dwpe, const R* dout, const S* dout_up, const int* sorted_tokens, const int* sorted_rows, float* head,
+                     float* tail, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate, cudaStream_t stream) {
   const int64_t n = B * T;
   const unsigned chunks = grid_blocks(ceil_div<int64_t>(n, kChunk));
   const unsigned threads = row_threads(C / N);
@@ -210,8 +210,8 @@ void sort_by_token(const int* tokens, int64_t n, int64_t C, int64_t V, void* scr
       cub::DeviceRadixSort::SortPairs(base + part.sort, sort_bytes, keys, sorted_keys, rows, sorted_rows, items, 0, bits, stream));
 }
 
-template <class S, class R>
-void embedding_backward(float* dwte, float* dwpe, const R* dout, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate,
+template <class S, class R, class G>
+void embedding_backward(G* dwte, float* dwpe, const R* dout, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate,
                         void* scratch, cudaStream_t stream, const S* dout_up) {
   const Scratch part(B * T, C);
   auto* base = static_cast<unsigned char*>(scratch);
@@ -225,11 +225,16 @@ void embedding_backward(float* dwte, float* dwpe, const R* dout, int64_t B, int6
     launch_backward<1>(dwte, dwpe, dout, dout_up, sorted_tokens, sorted_rows, head, tail, B, T, C, max_seq_len, accumulate, stream);
 }
 
+#define STEPSCOPE_INSTANTIATE_BACKWARD(S, R, G) \
+  template void embedding_backward<S, R, G>(G*, float*, const R*, int64_t, int64_t, int64_t, int64_t, bool, void*, cudaStream_t, const S*);
 #define STEPSCOPE_INSTANTIATE(S, R)                                                                                       \
   template void embedding_forward<S, R>(R*, const int*, const S*, const S*, int64_t, int64_t, int64_t, cudaStream_t, S*); \
-  template void embedding_backward<S, R>(float*, float*, const R*, int64_t, int64_t, int64_t, int64_t, bool, void*, cudaStream_t, const S*);
+  STEPSCOPE_INSTANTIATE_BACKWARD(S, R, float)
+#define STEPSCOPE_INSTANTIATE_MIXED(S, R) STEPSCOPE_INSTANTIATE(S, R) STEPSCOPE_INSTANTIATE_BACKWARD(S, R, bf16)
 STEPSCOPE_INSTANTIATE(float, float)
-STEPSCOPE_FOR_EACH_MIXED_STREAM(STEPSCOPE_INSTANTIATE)
+STEPSCOPE_FOR_EACH_MIXED_STREAM(STEPSCOPE_INSTANTIATE_MIXED)
+#undef STEPSCOPE_INSTANTIATE_MIXED
 #undef STEPSCOPE_INSTANTIATE
+#undef STEPSCOPE_INSTANTIATE_BACKWARD
 
 }  // namespace gpt2::ops

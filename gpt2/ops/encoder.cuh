@@ -2,7 +2,8 @@
 //
 // The backward sums all rows of one token in a fixed order without atomics: rows are sorted by token on the device (a stable radix
 // sort, so equal tokens stay in row order), cut into chunks of sorted positions, and summed per chunk; runs that cross a chunk border
-// go through a partial sum each and are joined by a second kernel. Sums and gradients are fp32.
+// go through a partial sum each and are joined by a second kernel. Sums are fp32; all rows of a token are summed before they are added to
+// its row of dwte, so a dwte in bf16 is rounded once here.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -22,10 +23,10 @@ void embedding_forward(R* out, const int* tokens, const S* wte, const S* wpe, in
 // The backward's order, from the tokens of `rows` rows alone, so long before there is a gradient: in `scratch`, which embedding_backward
 // then takes.
 void sort_by_token(const int* tokens, int64_t rows, int64_t C, int64_t V, void* scratch, cudaStream_t stream);
-// dwte: adds. dwpe (max_seq_len,C): written, zero from row T on; added to when `accumulate`. scratch: as sort_by_token of the B * T tokens left
+// dwte: adds; G is float, or bf16 where S is. dwpe (max_seq_len,C): written, zero from row T on; added to when `accumulate`. scratch: as sort_by_token of the B * T tokens left
 // it.
-template <class S, class R>
-void embedding_backward(float* dwte, float* dwpe, const R* dout, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate,
+template <class S, class R, class G>
+void embedding_backward(G* dwte, float* dwpe, const R* dout, int64_t B, int64_t T, int64_t C, int64_t max_seq_len, bool accumulate,
                         void* scratch, cudaStream_t stream, const S* dout_up = nullptr);
 // Host arithmetic only; an upper bound that sort_by_token checks against what the sort asks for.
 int64_t embedding_backward_scratch_bytes(int64_t rows, int64_t C);

@@ -144,7 +144,7 @@ class RoundedTrainer final : public gpt2::Trainer {
   void in_blocks(const Use& use) {
     using gpt2::Tensor;
     const gpt2::TensorLayout layout = gpt2::tensor_layout(options_.model);
-    for (const Tensor t : {Tensor::qkvw, Tensor::attprojw, Tensor::fcw, Tensor::fcprojw})
+    for (const Tensor t : {Tensor::wte, Tensor::qkvw, Tensor::attprojw, Tensor::fcw, Tensor::fcprojw})
       for (int64_t i = layout[t].offset; i < layout[t].offset + layout[t].size; ++i) use(gradients_[static_cast<size_t>(i)]);
   }
   void copy_logits(std::span<float> logits) {

@@ -515,7 +515,7 @@ TEST(Wiring, TwoRoundingsOfAProductHaveTwiceTheVarianceOfOne) {
 
 // The budget of a gradient in bf16 has the noise of that rounding beside the noise that it had, and no other tensor's budget changes. A draw
 // to either neighbour is off by at most a step of bf16, 2^-7 of the power of two below, and by 0.41 of it in the mean square.
-TEST(Wiring, ARoundingToBf16WidensTheBudgetsOfTheBlocksMatricesByItselfAlone) {
+TEST(Wiring, ARoundingToBf16WidensTheBudgetsOfWhatIsStoredSoByItselfAlone) {
   const Case c{"main", gate_model(), 2, 16};
   const std::vector<float> weights = trained_like_parameters(c, 3);
   const std::vector<Tokens> tokens{random_tokens(c, 3, 0)};
@@ -525,7 +525,7 @@ TEST(Wiring, ARoundingToBf16WidensTheBudgetsOfTheBlocksMatricesByItselfAlone) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const std::string& name = tensors[i].name;
     const double before = a.gradients_noise[i].norm, after = b.gradients_noise[i].norm;
-    if (name == "qkvw" || name == "attprojw" || name == "fcw" || name == "fcprojw") {
+    if (name == "wte" || name == "qkvw" || name == "attprojw" || name == "fcw" || name == "fcprojw") {
       const double added = std::sqrt(after * after - before * before);
       EXPECT_GT(added, 0.41 * 0x1p-8) << name;
       EXPECT_LT(added, 0.41 * 0x1p-7) << name;
@@ -533,6 +533,15 @@ TEST(Wiring, ARoundingToBf16WidensTheBudgetsOfTheBlocksMatricesByItselfAlone) {
       EXPECT_EQ(after, before) << name;
     }
   }
+}
+
+TEST(Wiring, WtesGradientIsInBf16WhereItsVariantAndTheBlocksAre) {
+  const auto bits = [](const std::map<std::string, std::string>& variants) {
+    return storage_of("mixed", "bf16", variants).wte_gradient_bits;
+  };
+  EXPECT_EQ(bits({}), 8);
+  EXPECT_EQ(bits({{"wte_gradient", "fp32"}}), 0);
+  EXPECT_EQ(bits({{"weight_gradients", "fp32"}}), 0);
 }
 
 TEST(Wiring, ANormWithoutTheGradientsInBf16IsCaught) {

@@ -29,6 +29,7 @@ VariantChoice plain() {
   v.masters = Masters::as_fp32;
   v.moments = Moments::as_fp32;
   v.weight_gradients = WeightGradients::as_fp32;
+  v.wte_gradient = WteGradient::as_fp32;
   return v;
 }
 
@@ -117,6 +118,21 @@ TEST(FusedWork, Bf16WeightGradientsAreWrittenAndReadTwiceInHalfTheBytes) {
   const auto beside = by_path(v);
   EXPECT_EQ(beside.at("backward/1/grad_norm").min_bytes, 4 * (4 * 8 + 9 * 8) + 2 * 12 * 64);
   EXPECT_EQ(beside.at("optimizer/-/grad_norm").min_bytes, 4 * (128 * 8 + 16 * 8 + 2 * 8));
+}
+
+// wte has 128 x 8 elements; the embedding reads and writes the rows of at most 8 tokens.
+TEST(FusedWork, ABf16WteGradientIsWrittenAndReadInHalfTheBytes) {
+  VariantChoice v = plain();
+  v.weight_gradients = WeightGradients::as_bf16;
+  const auto before = by_path(v);
+  v.wte_gradient = WteGradient::as_bf16;
+  const auto all = by_path(v);
+  const std::map<std::string, double> spared{{"backward/-/lm_head", 2 * 128 * 8},
+                                             {"backward/-/embedding", 2 * 2 * 8 * 8},
+                                             {"optimizer/-/grad_norm", 2 * 128 * 8},
+                                             {"optimizer/-/adamw", 2 * 128 * 8}};
+  for (const auto& [path, work] : before)
+    EXPECT_EQ(all.at(path).min_bytes, work.min_bytes - (spared.contains(path) ? spared.at(path) : 0)) << path;
 }
 
 TEST(FusedWork, AResidualSumInAProductReadsOneTensorMore) {

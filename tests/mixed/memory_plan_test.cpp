@@ -156,6 +156,7 @@ TEST(MixedMemoryPlan, Bf16WeightGradientsTakeHalfOfTheBlocksMatrices) {
   v.weight_gradients = WeightGradients::as_fp32;
   const MemoryPlan wide = plan_memory(d12(4, 1024), v);
   v.weight_gradients = WeightGradients::as_bf16;
+  v.wte_gradient = WteGradient::as_fp32;
   const MemoryPlan plan = plan_memory(d12(4, 1024), v);
   ASSERT_EQ(plan.items.size(), wide.items.size());
   for (size_t i = 0; i < plan.items.size(); ++i)
@@ -163,6 +164,17 @@ TEST(MixedMemoryPlan, Bf16WeightGradientsTakeHalfOfTheBlocksMatrices) {
   EXPECT_EQ(plan.narrow_gradient_elements(), 84934656);
   EXPECT_EQ(plan.wide_gradient_elements() + plan.narrow_gradient_elements(), plan.parameter_count);
   EXPECT_EQ(wide.wide_gradient_elements(), wide.parameter_count);
+}
+
+// And wte's 50,304 x 768: 77.3 MB less.
+TEST(MixedMemoryPlan, ABf16WteGradientTakesHalfOfItsBytes) {
+  VariantChoice v = flash();
+  v.wte_gradient = WteGradient::as_fp32;
+  const MemoryPlan wide = plan_memory(d12(4, 1024), v);
+  v.wte_gradient = WteGradient::as_bf16;
+  const MemoryPlan plan = plan_memory(d12(4, 1024), v);
+  EXPECT_EQ(plan.narrow_gradient_elements() - wide.narrow_gradient_elements(), 50304 * 768);
+  EXPECT_EQ(wide.total_bytes() - plan.total_bytes(), 2 * 50304 * 768);
 }
 
 // Two ranks that divide the update. Biases and norms fill no whole blocks of 2,048: 10,496 elements of padding in each of 12 layers and
@@ -176,6 +188,7 @@ TEST(MixedMemoryPlan, RanksStoreWhatOneRankDoesAndDivideIt) {
   v.masters = Masters::split;
   v.moments = Moments::split;
   v.weight_gradients = WeightGradients::as_bf16;
+  v.wte_gradient = WteGradient::as_fp32;
   const MemoryPlan plan = plan_memory(o, v);
   const int64_t whole = plan.whole_elements(), slice = whole / 2;
   EXPECT_EQ(whole - plan.parameter_count, 12 * 10496 + 2560);
@@ -193,20 +206,22 @@ TEST(MixedMemoryPlan, RanksStoreWhatOneRankDoesAndDivideIt) {
 TEST(MixedMemoryPlan, EveryGradientHasAPlaceOfItsOwnInOneOfTwoArenas) {
   const gpt2::TensorLayout layout =
       gpt2::tensor_layout({.max_seq_len = 7, .vocab_size = 61, .padded_vocab = 61, .layers = 3, .heads = 1, .channels = 9});
-  EXPECT_FALSE(gradient_arenas(WeightGradients::as_fp32, layout).has_value());
-  const auto arenas = gradient_arenas(WeightGradients::as_bf16, layout);
-  ASSERT_TRUE(arenas.has_value());
-  int64_t end[2] = {0, 0};  // of the fp32 and of the bf16 arena
-  std::string narrow;
-  for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
-    int64_t& at = end[arenas->is_narrow(row.id) ? 1 : 0];
-    EXPECT_EQ((*arenas)[row.id], at) << row.name;
-    at += layout[row.id].size;
-    if (arenas->is_narrow(row.id)) narrow += std::string(row.name) + " ";
+  for (const WteGradient wte : {WteGradient::as_bf16, WteGradient::as_fp32}) {
+    EXPECT_FALSE(gradient_arenas(WeightGradients::as_fp32, wte, layout).has_value());
+    const auto arenas = gradient_arenas(WeightGradients::as_bf16, wte, layout);
+    ASSERT_TRUE(arenas.has_value());
+    int64_t end[2] = {0, 0};  // of the fp32 and of the bf16 arena
+    std::string narrow;
+    for (const gpt2::TensorRow& row : gpt2::kTensorTable) {
+      int64_t& at = end[arenas->is_narrow(row.id) ? 1 : 0];
+      EXPECT_EQ((*arenas)[row.id], at) << row.name;
+      at += layout[row.id].size;
+      if (arenas->is_narrow(row.id)) narrow += std::string(row.name) + " ";
+    }
+    EXPECT_EQ(narrow, wte == WteGradient::as_bf16 ? "wte qkvw attprojw fcw fcprojw " : "qkvw attprojw fcw fcprojw ");
+    EXPECT_EQ(end[0], arenas->wide_elements);
+    EXPECT_EQ(end[1], arenas->narrow_elements);
   }
-  EXPECT_EQ(narrow, "qkvw attprojw fcw fcprojw ");
-  EXPECT_EQ(end[0], arenas->wide_elements);
-  EXPECT_EQ(end[1], arenas->narrow_elements);
 }
 
 // One row of 4 C floats for every 128 rows of a micro-batch. GELU's gradient takes the place of GELU's input.

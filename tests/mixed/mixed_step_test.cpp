@@ -242,7 +242,7 @@ TEST_F(MixedStep, Bf16WeightGradientsAreTheFp32OnesRoundedOnce) {
   const Tokens data = tokens(5);
   options_.variants = {{"weight_gradients", "fp32"}};
   const auto wide = fresh();
-  options_.variants = {{"weight_gradients", "bf16"}};
+  options_.variants = {{"weight_gradients", "bf16"}, {"wte_gradient", "fp32"}};
   const auto narrow = fresh();
   EXPECT_EQ(narrow->forward_backward(data.batch()), wide->forward_backward(data.batch()));
   const std::vector<float> want = read_state(*wide, State::gradients), got = read_state(*narrow, State::gradients);
@@ -269,6 +269,42 @@ TEST_F(MixedStep, Bf16WeightGradientsAreTheFp32OnesRoundedOnce) {
     EXPECT_EQ(wider, 0) << row.name;
     EXPECT_EQ(far, 0) << row.name;
   }
+}
+
+// wte's is rounded after the product, and the rows of the batch's tokens once more, after the embedding's part was added; the rows of other
+// tokens, and all other gradients, keep the bits that they have.
+TEST_F(MixedStep, ABf16WteGradientIsTheFp32OneRoundedOnceOrTwice) {
+  const Tokens data = tokens(5);
+  options_.variants = {{"wte_gradient", "fp32"}};
+  const auto wide = fresh();
+  options_.variants = {{"wte_gradient", "bf16"}};
+  const auto narrow = fresh();
+  EXPECT_EQ(narrow->forward_backward(data.batch()), wide->forward_backward(data.batch()));
+  const std::vector<float> want = read_state(*wide, State::gradients), got = read_state(*narrow, State::gradients);
+  const gpt2::TensorLayout layout = gpt2::tensor_layout(options_.model);
+  const gpt2::TensorSpan& wte = layout[gpt2::Tensor::wte];
+  const int64_t C = options_.model.channels;
+  std::vector<bool> in_batch(static_cast<size_t>(options_.model.padded_vocab));
+  for (const int32_t token : data.batch().inputs) in_batch[static_cast<size_t>(token)] = true;
+  double squares = 0;
+  for (int64_t i = wte.offset; i < wte.offset + wte.size; ++i) squares += std::pow(static_cast<double>(want[static_cast<size_t>(i)]), 2);
+  const double scale = std::sqrt(squares / static_cast<double>(wte.size));
+  int64_t far = 0, wider = 0, others = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const int64_t at = static_cast<int64_t>(i) - wte.offset;
+    if (at < 0 || at >= wte.size) {
+      others += !(got[i] == want[i]);
+      continue;
+    }
+    wider += to_bf16(got[i]) != got[i];
+    // The first of two roundings is of the product alone, which may be as large as any of the tensor.
+    const double room = 0x1p-8 * std::abs(static_cast<double>(want[i])) + 1e-4 * scale;
+    const double again = in_batch[static_cast<size_t>(at / C)] ? 0x1p-8 * (std::abs(static_cast<double>(want[i])) + 4 * scale) : 0;
+    far += !(std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i])) <= room + again);
+  }
+  EXPECT_EQ(others, 0);
+  EXPECT_EQ(wider, 0);
+  EXPECT_EQ(far, 0);
 }
 
 TEST_F(MixedStep, StepsWithBf16WeightGradientsAgreeHoweverTheyAreMade) {

@@ -40,6 +40,7 @@ const std::map<std::string, std::function<int(const VariantChoice&)>> kMembers =
     {"masters", [](const VariantChoice& c) { return static_cast<int>(c.masters); }},
     {"moments", [](const VariantChoice& c) { return static_cast<int>(c.moments); }},
     {"weight_gradients", [](const VariantChoice& c) { return static_cast<int>(c.weight_gradients); }},
+    {"wte_gradient", [](const VariantChoice& c) { return static_cast<int>(c.wte_gradient); }},
     {"graph_edges", [](const VariantChoice& c) { return static_cast<int>(c.graph_edges); }},
     {"communication", [](const VariantChoice& c) { return static_cast<int>(c.communication); }},
     {"embedding_exchange", [](const VariantChoice& c) { return static_cast<int>(c.embedding_exchange); }},

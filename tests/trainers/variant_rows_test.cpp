@@ -341,6 +341,27 @@ TEST(VariantRows, Bf16GradientsAreOnlyWrittenOver) {
   EXPECT_THAT(why({}), AllOf(HasSubstr("weight_gradients=bf16"), HasSubstr("rounded again with every micro-batch")));
 }
 
+TEST(VariantRows, ABf16WteGradientIsOfOneRankWhoseBlocksHaveItToo) {
+  mixed::Run run = mixed_run(small(64, 4, 512));
+  const auto why = [&](std::map<std::string, std::string> wanted) {
+    wanted["wte_gradient"] = "bf16";
+    return refusal([&] { mixed::variants().settle(run, wanted, false); });
+  };
+  EXPECT_EQ(mixed::variants().settle(run, {}, true).choice.wte_gradient, mixed::WteGradient::as_bf16);
+  for (const char* norm : {"whole", "beside_backward"}) EXPECT_EQ(why({{"grad_norm", norm}}), "") << norm;
+  EXPECT_THAT(why({{"weight_gradients", "fp32"}}), AllOf(HasSubstr("wte_gradient=bf16"), HasSubstr("keeps no gradient in bf16")));
+  run.options.micro_batches = 2;  // weight_gradients gives way, and this with it
+  const auto s = mixed::variants().settle(run, {}, false);
+  EXPECT_EQ(s.choice.wte_gradient, mixed::WteGradient::as_fp32);
+  EXPECT_EQ(settled(s, "wte_gradient"), "fp32");
+  run.options.micro_batches = 1;
+  run.why_no_product = [](const mixed::Gemm& g) -> std::optional<std::string> {
+    if (g.transpose_a && g.c_storage == mixed::Storage::as_bf16 && g.m == 512) return "no such product";
+    return std::nullopt;
+  };
+  EXPECT_THAT(why({}), HasSubstr("no such product"));
+}
+
 // A default gives way with the reason, and what stands in its place runs.
 TEST(VariantRows, Bf16GradientsGiveWayWhereTheyCannotRun) {
   mixed::Run run = mixed_run(small(64, 4, 512));
