@@ -368,8 +368,10 @@ __device__ __forceinline__ void multiply_in_turns(const Shape& s, const Plan& pl
   if (which == 1) place.skip(steps, plan.stages);
   for (int u = which; work.number(u) < work.count; u += 2) {
     const auto tile = work.tile<kN>(work.number(u), plan);
-    if constexpr (Tail::kPerColumn)
+    if constexpr (Tail::kPerColumn) {
+      named_sync(1 + which, 128);  // a slower warp may still read what was there of its tile before
       for (int c = thread; c < kN; c += 128) columns[c] = tail.of_column(tile.n + c, s);
+    }
     float sum[2][kN / 2];
     barrier_wait(barrier.taken, (u & 1) ^ 1);
     multiply_tile<kN, kAcrossA, kAcrossB>(sum, s, plan, ring, barrier, place, release_to, releases, thread == 0);
