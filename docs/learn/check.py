@@ -46,7 +46,7 @@ EXERCISES = {  # name: question, unit, answer, tolerance in percent
     "1c": ("time of backward ln2 that goes into bytes which its floor does not count", "ms", lambda: time_of_other_bytes(op("backward ln2")) / 1e6, 10),
     "5a": ("one_read of bf16 logits at 4.2 TB/s", "us", lambda: 2 * LOGITS * 2 / 4.2e12 * 1e6, 3),
     "5b": ("a row's loss when all logits are equal", "", lambda: math.log(50257), 1),
-    "6a": ("bytes a parameter with masters=split, moments=split and weight_gradients=bf16, AdamW and norm together", "bytes",
+    "6a": ("bytes a parameter with the mixed trainer's defaults, AdamW and norm together", "bytes",
            lambda: sum(measure.bytes_of_rung("split_moments")), 1),
     "6b": ("what weight_gradients=bf16 saves at 4.3 TB/s", "us", lambda: bf16_gradients_ns() / 1e3, 3),
     "7a": ("how much longer a step takes alone, when in turns it takes 1.3% less and 3.0% more joules, with k = 0.5", "%",

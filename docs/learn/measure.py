@@ -41,18 +41,24 @@ RUNGS = {  # rung: trainer and variants; what is not named is the default
     "per_tensor": ("mixed", "adamw=per_tensor masters=fp32 moments=fp32 weight_gradients=fp32"),
     "all_tensors": ("mixed", "masters=fp32 moments=fp32 weight_gradients=fp32"),
     "split_masters": ("mixed", "moments=fp32 weight_gradients=fp32"),
-    "bf16_gradients": ("mixed", "moments=fp32"),
+    "bf16_gradients": ("mixed", "moments=fp32 wte_gradient=fp32"),
+    "bf16_wte": ("mixed", "moments=fp32"),
     "split_moments": ("mixed", ""),
     "norm_beside_backward": ("mixed", "grad_norm=beside_backward"),
 }
 PARAMETERS = 124_475_904      # of d12, with the padded vocabulary
 BLOCKS = 12 * 12 * 768 * 768  # of these in the blocks' matrices, whose gradients weight_gradients=bf16 stores in 2 bytes
+WTE = 50_304 * 768            # of these in wte, whose gradient wte_gradient=bf16 stores so
 
 
 def bytes_of_rung(name):
     """Bytes a parameter that AdamW and the gradient norm must move, by hand."""
     trainer, variants = RUNGS[name]
-    gradient = 4 if trainer == "fp32" or "weight_gradients=fp32" in variants else (2 * BLOCKS + 4 * (PARAMETERS - BLOCKS)) / PARAMETERS
+    if trainer == "fp32" or "weight_gradients=fp32" in variants:
+        narrow = 0
+    else:
+        narrow = BLOCKS if "wte_gradient=fp32" in variants else BLOCKS + WTE
+    gradient = (2 * narrow + 4 * (PARAMETERS - narrow)) / PARAMETERS
     of_each = 4 if trainer == "fp32" or "moments=fp32" in variants else 3
     moments = 4 * of_each                                                       # m and v, read and written
     if trainer == "fp32":

@@ -225,7 +225,7 @@ TEST(Defaults, OfThePageAreThoseOfTheMixedTrainer) {
       EXPECT_EQ(rows.at(slot).front(), variant) << "the default of " << slot;
     }
   }
-  EXPECT_EQ(seen.size(), 13u);
+  EXPECT_EQ(seen.size(), 14u);
 }
 
 }  // namespace
