@@ -27,10 +27,10 @@ namespace gate {
 // Significant bits (the leading one counted) of what a trainer stores; 0: nothing is rounded.
 struct Storage {
   int activation_bits = 0;
-  int stream_bits = 0;    // of the residual stream and its gradient
-  int weight_bits = 0;    // of the weights as a matrix product takes them, beyond how they are stored
-  int gradient_bits = 0;  // of the gradients of the blocks' matrices
-  int wte_gradient_bits = 0;
+  int stream_bits = 0;        // of the residual stream and its gradient
+  int weight_bits = 0;        // of the weights as a matrix product takes them, beyond how they are stored
+  int gradient_bits = 0;      // of the gradients of the blocks' matrices
+  int wte_gradient_bits = 0;  // of wte's
   // How often an activation is rounded on its way to where it stays: twice where a product is stored before its bias comes to it. The draws
   // round once; so many independent roundings have so many times the variance.
   int roundings = 1;

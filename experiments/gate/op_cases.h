@@ -128,10 +128,6 @@ class OpCases {
   }
   bool every_way() const { return z_.ways == OpSizes::Ways::every; }
   static const char* adds_text(bool adds) { return adds ? ", adds" : ""; }
-  // The variants of a slot that is not there: one without a name.
-  std::vector<std::string> wte_gradients() const {
-    return has_slot("wte_gradient") ? std::vector<std::string>{"fp32", "bf16"} : std::vector<std::string>{""};
-  }
   bool has_slot(std::string_view slot) const { return std::find(slots_.begin(), slots_.end(), slot) != slots_.end(); }
   void also(OpCase& c, const char* slot, const std::string& variant) const {
     if (has_slot(slot)) c.also.emplace_back(slot, variant);
@@ -141,6 +137,7 @@ class OpCases {
   std::string stream_text(Element stream) const { return storage_.streams.size() > 1 ? fmt::format(" {}", name_of(stream)) : ""; }
 
   // ---- ops on the residual stream (op_cases_stream.cpp)
+  // Whether gradients add, and how dwte is stored.
   std::vector<std::pair<bool, Element>> ways_of_embedding(int64_t rows) const;
   void embedding(Element stream);
   Values stream_rows(const OpSizes::Rows& z, Element element, std::string& shape);

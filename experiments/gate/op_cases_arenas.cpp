@@ -1,5 +1,6 @@
-// What slot "weight_gradients" decides: the product that writes a gradient, and the norm and the update that read it. Gradients of the
-// blocks' matrices are drawn as bf16 numbers, so that every variant reads the same ones and is held to the same answer as fp32.
+// What slots "weight_gradients" and "wte_gradient" decide: the product that writes a gradient, and the norm and the update that read it.
+// Gradients that a variant stores in bf16 are drawn as bf16 numbers, so that every variant reads the same ones and is held to the same answer
+// as fp32.
 #include "experiments/gate/op_cases.h"
 
 namespace gate::op_cases {
@@ -23,7 +24,7 @@ void OpCases::grad_norm_arenas() {
     const double matters = 0.05 * std::sqrt(static_cast<double>(n));
     values.spikes = {Values::Spike{0, matters}, {first.offset, matters}, {last.offset + last.size - 1, -matters}, {n - 1, matters}};
     const Memory drawn = made(n, kF32, values);
-    for (const std::string& wte : wte_gradients()) {
+    for (const std::string wte : {"fp32", "bf16"}) {
       const OpTensor gradients = input_of("gradients", 1, n, kF32, bf16_in_blocks(drawn, layout, wte == "bf16"));
       const double norm = answer::norm(o_.space, view_of(gradients), n);
       constexpr float kClip = 0.5f;
@@ -51,7 +52,7 @@ void OpCases::grad_norm_arenas() {
 
 void OpCases::adamw_arenas(const gpt2::ModelConfig& config, int64_t step, bool stochastic) {
   const gpt2::TensorLayout layout = gpt2::tensor_layout(config);
-  for (const std::string& wte : wte_gradients()) {
+  for (const std::string wte : {"fp32", "bf16"}) {
     const OpCase update = update_case(config, step, stochastic, {.bf16_gradients = true, .bf16_wte = wte == "bf16"});
     for (const std::string masters : {"fp32", "split"}) {
       if (!every_way() && wte == "bf16" && masters == "fp32") continue;

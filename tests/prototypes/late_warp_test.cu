@@ -29,6 +29,8 @@ struct LateWarp : TailBase {
 
 // 512 tiles: every CTA of a GPU with 132 SMs takes three or four, and those that one multiplier takes are of different columns.
 TEST(HopperProduct, WhatAWarpReadsOfItsTilesColumnsStaysThereUntilItHasReadIt) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
   if (const auto why = why_not_current_device()) GTEST_SKIP() << *why;
   constexpr int kRows = 1024, kColumns = kWidth * 64, kDepth = 64;
   const gpt2::cuda::DeviceBuffer<bf16> a(kRows * kDepth), b(kColumns * kDepth), out(int64_t{kRows} * kColumns);
