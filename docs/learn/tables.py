@@ -149,7 +149,7 @@ def update_ladder():
             dates.setdefault(f"{row['device']}, CUDA {row['driver']}, {row['at'][:10]}, {row['git_revision'][:7]}, B={row['batch_size']}", []).append(rung)
     head = "| rung | trainer | AdamW: bytes a parameter | predicted µs | µs | bytes counted | norm: bytes | predicted µs | µs | bytes counted |"
     who = "; ".join(f"{', '.join(f'`{r}`' for r in rungs)}: {date}" for date, rungs in dates.items())
-    return (f"Measured: {who}. Predicted with that profile's copy bandwidth, {ceiling / 1e12:.2f} TB/s, where a rung has none of its own.\n\n"
+    return (f"Measured: {who}. Predicted with a rung's own copy bandwidth, else with {ceiling / 1e12:.2f} TB/s of profile_ours.json (684c4cb).\n\n"
             + "\n".join(lines(head, out)) + "\n\n")
 
 

@@ -152,7 +152,8 @@ class OpTrainer {
                              const UpdateTensors&, const gpt2::TensorLayout&, const gpt2::AdamW&, int64_t step, void* scratch) const;
   virtual int64_t adamw_moments_scratch(Variant moments, const std::string& masters, const std::string& weight_gradients,
                                         const gpt2::TensorLayout&) const;
-  // dweight in bf16: out of the product, or in fp32 out of it and then rounded. dbias may be null.
+  // dweight in bf16: out of the product, or in fp32 out of it and then rounded. dbias may be null, and then the variant is wte_gradient's,
+  // whose names are the same.
   virtual void linear_backward_weight(OpContext&, Variant weight_gradients, const std::string& bias_gradient, void* dweight, float* dbias,
                                       const void* dout, const void* inp, const LinearShape&, void* scratch) const;
   virtual int64_t linear_backward_weight_scratch(Variant weight_gradients, const LinearShape&) const;

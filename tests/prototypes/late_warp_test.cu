@@ -1,5 +1,5 @@
-// A multiplier's four warps may be tiles apart in nothing but their pace, so that a race between them shows about once in a hundred runs of the
-// gate, and only where several processes share the GPU. Here one warp is late on purpose.
+// Only their pace sets a multiplier's four warps apart, so a race between them shows in about one of a hundred runs, and only where several
+// processes share the GPU. Here one warp is late on purpose.
 #include <gtest/gtest.h>
 
 #include <algorithm>
