@@ -57,24 +57,25 @@ class Key {
   uint64_t a_ = 1, b_ = 2;
 };
 
+// `variants` has those that are not the defaults.
+std::string_view that_runs(const std::map<std::string, std::string>& variants, const char* slot, std::string_view default_name) {
+  const auto at = variants.find(slot);
+  return at == variants.end() ? default_name : std::string_view(at->second);
+}
+
 }  // namespace
 
 Storage storage_of(std::string_view trainer, std::string_view matmul, const std::map<std::string, std::string>& variants) {
   if (trainer == "mixed") {
-    const auto asked = variants.find("residual_stream");
-    const std::string_view stream = asked == variants.end() ? "split" : std::string_view(asked->second);
-    const auto linear = variants.find("linear_forward");
-    const auto is_bf16 = [&](const char* slot) {
-      const auto at = variants.find(slot);
-      return at == variants.end() || at->second == "bf16";
-    };
+    const std::string_view stream = that_runs(variants, "residual_stream", "split");
+    const bool bf16_gradients = that_runs(variants, "weight_gradients", "bf16") == "bf16";
     return {.activation_bits = 8,
             .stream_bits = stream == "bf16"   ? 8
                            : stream == "fp32" ? 23
                                               : 16,
-            .gradient_bits = is_bf16("weight_gradients") ? 8 : 0,
-            .wte_gradient_bits = is_bf16("weight_gradients") && is_bf16("wte_gradient") ? 8 : 0,
-            .roundings = linear != variants.end() && linear->second == "bias_kernel" ? 2 : 1};
+            .gradient_bits = bf16_gradients ? 8 : 0,
+            .wte_gradient_bits = bf16_gradients && that_runs(variants, "wte_gradient", "bf16") == "bf16" ? 8 : 0,
+            .roundings = that_runs(variants, "linear_forward", "bias_epilogue") == "bias_kernel" ? 2 : 1};
   }
   if (matmul == "tf32") return {.activation_bits = 11, .stream_bits = 23, .weight_bits = 11};
   return {.activation_bits = 23, .stream_bits = 23};
@@ -82,8 +83,7 @@ Storage storage_of(std::string_view trainer, std::string_view matmul, const std:
 
 int moment_bits_of(std::string_view trainer, const std::map<std::string, std::string>& variants) {
   if (trainer != "mixed") return kFp32Bits;
-  const auto asked = variants.find("moments");
-  return asked == variants.end() || asked->second == "split" ? kSplitBits : kFp32Bits;
+  return that_runs(variants, "moments", "split") == "split" ? kSplitBits : kFp32Bits;
 }
 
 Expected expect(const Case& c, std::span<const float> weights, std::span<const Tokens> tokens, const Storage& storage, int draws,

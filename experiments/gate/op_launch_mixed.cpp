@@ -113,6 +113,10 @@ void launch_norm_of_pieces(OpScalars& x, double* norm, float* clip_scale, const 
   });
 }
 
+Arenas arenas_of(const gpt2::TensorLayout& layout, const std::string& wte_gradient) {
+  return {layout, pick<mixed::WteGradient>("wte_gradient", wte_gradient)};
+}
+
 // The update with masters as the slot says; split ones are split before it and joined after it. `gradients`: in one arena or two; `memory`:
 // adamw_masters_scratch.
 template <class Moments, class Gradients>
@@ -500,7 +504,7 @@ class MixedOps final : public OpTrainer {
                         void* scratch) const override {
     if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
       return grad_norm(c, norm_variant, norm, clip_scale, gradients, layout.total, clip, scratch);
-    const Arenas arenas(layout, pick<mixed::WteGradient>("wte_gradient", wte_gradient));
+    const Arenas arenas = arenas_of(layout, wte_gradient);
     const auto stream = here(c).stream;
     const gpt2::ops::GradientArenas g = arenas.made_of(gradients, layout, scratch, stream);
     auto* partial = reinterpret_cast<double*>(static_cast<std::byte*>(scratch) + arenas.bytes());
@@ -525,15 +529,14 @@ class MixedOps final : public OpTrainer {
     if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
       return grad_norm_scratch(norm_variant, layout.total);
     const int64_t partials = (layers_of(layout) + 1) * gpt2::ops::kPartialsOfSpans * static_cast<int64_t>(sizeof(double));
-    return Arenas(layout, pick<mixed::WteGradient>("wte_gradient", wte_gradient)).bytes() +
-           std::max(partials, gpt2::ops::grad_norm_scratch_bytes<bf16>(layout.total));
+    return arenas_of(layout, wte_gradient).bytes() + std::max(partials, gpt2::ops::grad_norm_scratch_bytes<bf16>(layout.total));
   }
   void adamw_arenas(OpContext& c, Variant v, const std::string& wte_gradient, const std::string& masters, bool stochastic,
                     const UpdateTensors& t, const gpt2::TensorLayout& layout, const gpt2::AdamW& settings, int64_t step,
                     void* scratch) const override {
     if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32)
       return adamw_masters(c, masters, stochastic, t, layout, settings, step, scratch);
-    const Arenas arenas(layout, pick<mixed::WteGradient>("wte_gradient", wte_gradient));
+    const Arenas arenas = arenas_of(layout, wte_gradient);
     const auto stream = here(c).stream;
     const gpt2::ops::GradientArenas g = arenas.made_of(t.gradients, layout, scratch, stream);
     launch_update(pick<mixed::Masters>("masters", masters), stochastic, t, whole_moments(t), g, layout,
@@ -543,7 +546,7 @@ class MixedOps final : public OpTrainer {
                                const gpt2::TensorLayout& layout) const override {
     const int64_t own = adamw_masters_scratch(masters, layout.total);
     if (pick<mixed::WeightGradients>("weight_gradients", v) == mixed::WeightGradients::as_fp32) return own;
-    return own + Arenas(layout, pick<mixed::WteGradient>("wte_gradient", wte_gradient)).bytes();
+    return own + arenas_of(layout, wte_gradient).bytes();
   }
   // The scratch: gradients in two arenas, split moments, split masters.
   void adamw_moments(OpContext& c, Variant v, const std::string& masters, const std::string& weight_gradients, bool stochastic,
@@ -571,7 +574,7 @@ class MixedOps final : public OpTrainer {
         update(t.gradients, memory);
         break;
       case mixed::WeightGradients::as_bf16: {
-        const Arenas arenas(layout, mixed::WteGradient::as_fp32);
+        const Arenas arenas = arenas_of(layout, "fp32");
         update(arenas.made_of(t.gradients, layout, scratch, stream), memory + arenas.bytes());
         break;
       }

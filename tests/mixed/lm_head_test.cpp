@@ -11,6 +11,7 @@
 
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
+#include "tests/prototypes/hopper_here.h"
 
 namespace mixed {
 namespace {
@@ -107,10 +108,7 @@ void expect_softmax(const Inputs& in, const Results& got, size_t row, double gra
 class LmHead : public ::testing::Test {
  protected:
   void SetUp() override {
-    int devices = 0, major = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
-    STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    if (major != 9) GTEST_SKIP() << "wgmma needs compute capability 9.0";
+    if (const auto why = why_no_hopper()) GTEST_SKIP() << *why;
   }
 };
 

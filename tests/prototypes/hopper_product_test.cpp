@@ -13,6 +13,7 @@
 #include "gpt2/cuda/check.h"
 #include "gpt2/cuda/device_buffer.h"
 #include "mixed/hopper/multiply.h"
+#include "tests/prototypes/hopper_here.h"
 
 namespace {
 
@@ -82,11 +83,7 @@ double slope(double x) {
 class HopperProduct : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
-    int major = 0;
-    STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    if (major != 9) GTEST_SKIP() << "wgmma needs compute capability 9.0";
+    if (const auto why = why_no_hopper()) GTEST_SKIP() << *why;
   }
 };
 
@@ -194,11 +191,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HopperProduct, ::testing::ValuesIn(cases()));
 
 // A row whose results would pass what bf16 and the sums hold is told, not stored in silence.
 TEST(HopperProductOverflow, IsTold) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
-  int major = 0;
-  STEPSCOPE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-  if (major != 9) GTEST_SKIP() << "wgmma needs compute capability 9.0";
+  if (const auto why = why_no_hopper()) GTEST_SKIP() << *why;
   const OnDevice a(random_values(128 * 64, 1, 1)), b(random_values(192 * 64, 0.05f, 2)), out(random_values(128 * 192, 1, 3));
   gpt2::cuda::DeviceBuffer<float> offset(128), row_sums(128);
   gpt2::cuda::DeviceBuffer<int> overflow(1);

@@ -7,6 +7,7 @@
 
 #include "gpt2/cuda/device_buffer.h"
 #include "mixed/hopper/launch.cuh"
+#include "tests/prototypes/hopper_here.h"
 
 namespace hopper {
 namespace {
@@ -29,9 +30,7 @@ struct LateWarp : TailBase {
 
 // 512 tiles: every CTA of a GPU with 132 SMs takes three or four, and those that one multiplier takes are of different columns.
 TEST(HopperProduct, WhatAWarpReadsOfItsTilesColumnsStaysThereUntilItHasReadIt) {
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
-  if (const auto why = why_not_current_device()) GTEST_SKIP() << *why;
+  if (const auto why = why_no_hopper()) GTEST_SKIP() << *why;
   constexpr int kRows = 1024, kColumns = kWidth * 64, kDepth = 64;
   const gpt2::cuda::DeviceBuffer<bf16> a(kRows * kDepth), b(kColumns * kDepth), out(int64_t{kRows} * kColumns);
   STEPSCOPE_CUDA_CHECK(cudaMemset(a.data(), 0, static_cast<size_t>(a.bytes())));

@@ -180,6 +180,11 @@ std::string refusal(const Settle& settle) {
   return "";
 }
 
+// Of what the mixed trainer is asked for.
+std::string refusal_of(const mixed::Run& run, const std::map<std::string, std::string>& wanted) {
+  return refusal([&] { mixed::variants().settle(run, wanted, false); });
+}
+
 TEST(VariantRows, EveryShippedModelHasVariantsThatRunAndSaysWhichAreNotTheDefault) {
   for (const std::string& name : gpt2::model_names()) {
     SCOPED_TRACE(name);
@@ -206,7 +211,7 @@ TEST(VariantRows, ANoticeNamesWhatRunsWhatDoesNotAndWhy) {
 
 TEST(VariantRows, AVariantThatWasAskedForIsRefusedWithTheShapeAndTheReason) {
   const auto ask = [](const gpt2::ModelConfig& model, const char* slot, const char* name) {
-    return refusal([&] { mixed::variants().settle(mixed_run(model), {{slot, name}}, false); });
+    return refusal_of(mixed_run(model), {{slot, name}});
   };
   EXPECT_THAT(ask(gpt2::model_from_name("gpt3:c2560"), "layernorm_forward", "warp_per_row"),
               AllOf(HasSubstr("layernorm_forward=warp_per_row"), HasSubstr("C=2560"), HasSubstr("up to 2048")));
@@ -257,9 +262,7 @@ TEST(VariantRows, TheResidualProductIsAskedForInTheStreamsStorage) {
     if (g.epilogue == mixed::Epilogue::bias && g.c_storage == mixed::Storage::fp32) return "no fp32 output";
     return std::nullopt;
   };
-  const auto with = [&](const char* stream) {
-    return refusal([&] { mixed::variants().settle(run, {{"residual", "matmul_epilogue"}, {"residual_stream", stream}}, false); });
-  };
+  const auto with = [&](const char* stream) { return refusal_of(run, {{"residual", "matmul_epilogue"}, {"residual_stream", stream}}); };
   EXPECT_THAT(with("fp32"), HasSubstr("no fp32 output"));
   EXPECT_THAT(with("split"), HasSubstr("split residual stream"));
   EXPECT_EQ(with("bf16"), "");
@@ -288,7 +291,7 @@ TEST(VariantRows, AttentionSumsColumnsWhereItsOwnBackwardRuns) {
     for (const char* name : {"softmax_identities", "attention_fold"}) {
       std::map<std::string, std::string> with = wanted;
       with["bias_gradient"] = name;
-      EXPECT_THAT(refusal([&] { mixed::variants().settle(run, with, false); }), AllOf(HasSubstr(name), HasSubstr(why)));
+      EXPECT_THAT(refusal_of(run, with), AllOf(HasSubstr(name), HasSubstr(why)));
     }
   };
   gives_way({{"attention_backward", "flash"}}, "only attention_backward=hopper sums columns");
@@ -330,7 +333,7 @@ TEST(VariantRows, Bf16GradientsAreOnlyWrittenOver) {
   mixed::Run run = mixed_run(small(64, 4, 512));
   const auto why = [&](std::map<std::string, std::string> wanted) {
     wanted["weight_gradients"] = "bf16";
-    return refusal([&] { mixed::variants().settle(run, wanted, false); });
+    return refusal_of(run, wanted);
   };
   EXPECT_EQ(mixed::variants().settle(run, {}, true).choice.weight_gradients, mixed::WeightGradients::as_bf16);
   for (const char* norm : {"whole", "beside_backward"}) EXPECT_EQ(why({{"grad_norm", norm}}), "") << norm;
@@ -345,7 +348,7 @@ TEST(VariantRows, ABf16WteGradientIsOfOneRankWhoseBlocksHaveItToo) {
   mixed::Run run = mixed_run(small(64, 4, 512));
   const auto why = [&](std::map<std::string, std::string> wanted) {
     wanted["wte_gradient"] = "bf16";
-    return refusal([&] { mixed::variants().settle(run, wanted, false); });
+    return refusal_of(run, wanted);
   };
   EXPECT_EQ(mixed::variants().settle(run, {}, true).choice.wte_gradient, mixed::WteGradient::as_bf16);
   for (const char* norm : {"whole", "beside_backward"}) EXPECT_EQ(why({{"grad_norm", norm}}), "") << norm;
@@ -392,9 +395,7 @@ TEST(VariantRows, TheProductOfAWeightsGradientIsAskedForInItsStorage) {
       return std::nullopt;
     };
   };
-  const auto why = [&](const std::map<std::string, std::string>& wanted) {
-    return refusal([&] { mixed::variants().settle(run, wanted, false); });
-  };
+  const auto why = [&](const std::map<std::string, std::string>& wanted) { return refusal_of(run, wanted); };
   using mixed::Epilogue;
   using mixed::Storage;
   lacks(Storage::as_bf16, Epilogue::none);
@@ -437,8 +438,7 @@ TEST(VariantRows, ProgrammaticEdgesNeedAGraphAndHopper) {
     EXPECT_EQ(settled(s, "graph_edges"), "full") << why;
     EXPECT_THAT(s.notices, Contains(AllOf(HasSubstr("graph_edges=full runs, not the default programmatic"), HasSubstr(why))));
     wanted["graph_edges"] = "programmatic";
-    EXPECT_THAT(refusal([&] { mixed::variants().settle(run, wanted, false); }),
-                AllOf(HasSubstr("graph_edges=programmatic"), HasSubstr(why)));
+    EXPECT_THAT(refusal_of(run, wanted), AllOf(HasSubstr("graph_edges=programmatic"), HasSubstr(why)));
   };
   gives_way({{"step_launch", "stream"}}, "no graph");
   run.why_no_kernel_names = "an old driver";
@@ -451,7 +451,7 @@ TEST(VariantRows, ProgrammaticEdgesNeedAGraphAndHopper) {
 TEST(VariantRows, OurOwnProductsWithGeluNeedHopperAndEachOther) {
   mixed::Run run = mixed_run(small(64, 4, 512));
   using Wanted = std::map<std::string, std::string>;
-  const auto why = [&](const Wanted& wanted) { return refusal([&] { mixed::variants().settle(run, wanted, false); }); };
+  const auto why = [&](const Wanted& wanted) { return refusal_of(run, wanted); };
   const auto both = [&](const Wanted& wanted, const char* name, const char* reason) {
     const auto s = mixed::variants().settle(run, wanted, true);
     EXPECT_EQ(settled(s, "gelu_forward"), name) << reason;
@@ -554,7 +554,7 @@ TEST(VariantRows, CudnnGivesWayToFlashWhereItHasNoPlan) {
   const auto s = mixed::variants().settle(run, {}, false);
   EXPECT_EQ(settled(s, "attention_forward"), "flash");
   EXPECT_EQ(settled(s, "attention_backward"), "flash");
-  EXPECT_THAT(refusal([&] { mixed::variants().settle(run, {{"attention_forward", "cudnn"}}, false); }), HasSubstr("no plan"));
+  EXPECT_THAT(refusal_of(run, {{"attention_forward", "cudnn"}}), HasSubstr("no plan"));
 }
 
 TEST(VariantRows, AnOldNameNamesTheNewOne) {
