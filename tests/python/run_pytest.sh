@@ -37,6 +37,9 @@ fi
 cd "$source_dir/python"
 # Inductor starts a process for each core, and each of them imports PyTorch; the tests compile a few small functions.
 export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-1}
+# It also compiles four programs that try vector instructions, and a header of 130 MB which pays from the sixth kernel on; the tests have two.
+export TORCHINDUCTOR_VEC_ISA_OK=${TORCHINDUCTOR_VEC_ISA_OK:-0}
+export TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS=${TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS:-0}
 # One process asks and tests: to import PyTorch takes 10 s on a busy machine.
 exec "$python" -c '
 import importlib, os, sys
