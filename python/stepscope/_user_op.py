@@ -1,5 +1,6 @@
 """A user's own kernel in place of an op: checked against PyTorch in float64 before it may be used, then replaced, benchmarked and profiled
 like ours. Triton kernels and anything else that Python can call; CUDA source through cuda_kernel()."""
+import functools
 import inspect
 
 import torch
@@ -51,8 +52,19 @@ def _check_gradients(given, tensors):
             raise Refused(f"backward returned {what} for a tensor of shape {tuple(t.shape)}")
 
 
+@functools.cache
+def _keep_dynamo_out():
+    """Dynamo must not look into a stranger's kernel: it breaks the graph there instead. Said when there is one, because torch.compiler.disable
+    imports torch._dynamo, which takes a second."""
+    UserOp.__call__ = torch.compiler.disable(UserOp.__call__)
+
+
 class UserOp:
     """What @stepscope.op makes: call it with the arguments of the op in torch.nn.functional, or give it to replace(layernorm=…)."""
+
+    def __new__(cls, *arguments, **settings):
+        _keep_dynamo_out()
+        return super().__new__(cls)
 
     def __init__(self, kind, forward, backward):
         if not callable(forward):
@@ -64,8 +76,6 @@ class UserOp:
     def __repr__(self):
         return f"<stepscope.op {self.kind} {self.__name__}>"
 
-    # Dynamo must not look into a stranger's kernel: it breaks the graph there instead.
-    @torch.compiler.disable
     def __call__(self, *arguments, **settings):
         tensors, found = getattr(self, "_" + self.kind)(*arguments, **settings)
         functional.record(self.kind, tensors, found, lambda *t: self._run(found, *t))

@@ -216,7 +216,6 @@ def heads_of(qkv, heads):
     return tuple(t.view(B, T, heads, C // heads).transpose(1, 2) for t in qkv.split(C, dim=2))
 
 
-@torch.compiler.assume_constant_result
 def has_cudnn():
     """Whether the library has cuDNN's attention on this machine."""
     try:
@@ -224,6 +223,10 @@ def has_cudnn():
         return True
     except StepscopeError:
         return False
+
+
+# torch.compiler.assume_constant_result says the same, and imports torch._dynamo, which takes a second.
+has_cudnn._dynamo_marked_constant = True
 
 
 def _attention_variants(storage, forward, backward):

@@ -1,10 +1,12 @@
 """Refusals and types of the functions, shape functions, torch.compile. On the CPU, with fake kernels."""
+import copy
 import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+import fake_kernels
 import stepscope
 from fake_kernels import KERNELS, wrong
 from stepscope import functional as S
@@ -313,6 +315,30 @@ def test_a_compiled_model_has_no_graph_break_and_the_same_gradients(tiny, batch)
     torch.compile(tiny, backend="aot_eager", fullgraph=True)(*batch)[1].backward()
     for name, p in tiny.named_parameters():
         torch.testing.assert_close(p.grad, eager[name], rtol=1e-4, atol=1e-6)
+
+
+def test_a_compiled_program_asks_for_cudnn_while_it_is_compiled(monkeypatch):
+    asked = []
+    monkeypatch.setattr("stepscope._library.bytes_of", lambda *a: asked.append(a))
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x + fake_kernels.real_has_cudnn(), backend="eager", fullgraph=True)
+    assert [compiled(torch.zeros(1)).item() for _ in range(2)] == [1, 1] and len(asked) == 1
+
+
+def test_dynamo_does_not_look_into_an_own_kernel():
+    compiling = []
+
+    def kernel(x):
+        compiling.append(torch.compiler.is_compiling())
+        return F.gelu(x, approximate="tanh")
+
+    own, x = stepscope.op("gelu", device="cpu", check=False)(kernel), torch.randn(4)
+    for gelu in (own, copy.deepcopy(own)):
+        torch._dynamo.reset()
+        torch.testing.assert_close(torch.compile(lambda x: gelu(x * 2) + 1, backend="eager")(x), kernel(x * 2) + 1)
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            torch.compile(lambda x: gelu(x * 2) + 1, backend="eager", fullgraph=True)(x)
+    assert compiling == [False] * 4
 
 
 def test_without_lightning_thunder_its_executor_says_which_package_is_missing(monkeypatch):

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # In a process of its own, where no test put kernels on the CPU.
 ON_A_CPU = """
-import torch, stepscope
+import sys, torch, stepscope
 from stepscope.models import GPT, GPTConfig
 
 def told(call):
@@ -30,6 +30,7 @@ S, x, w = stepscope.functional, torch.randn(4, 8), torch.ones(8)
 model = GPT(GPTConfig(vocab_size=67, block_size=16, n_layer=1, n_head=2, n_embd=32))
 batch = torch.randint(67, (2, 16)), torch.randint(67, (2, 16))
 print(stepscope.replace(model, layernorm=True))
+print("torch._dynamo imported:", "torch._dynamo" in sys.modules)
 told(lambda: model(*batch))
 told(lambda: stepscope.check(model, batch))
 told(lambda: S.layer_norm(x, (8,), w))
@@ -48,6 +49,9 @@ def test_without_a_device_every_op_says_so():
                    "CUDA_VISIBLE_DEVICES": ""}
     ran = subprocess.run([sys.executable, "-c", ON_A_CPU], env=environment, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
+    # It takes a second, and PyTorch needs it for an optimizer or a compiled model only. Older versions of PyTorch were not tried.
+    if tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 15):
+        assert "torch._dynamo imported: False" in ran.stdout
     assert "The model is on cpu; the kernels run on CUDA devices, so move it" in ran.stdout
     assert "No kernel can run yet: libstepscope_ops.so was not found (looked for /nowhere/lib.so)" in ran.stdout
     told = [line.split("the tensors")[0] for line in ran.stdout.splitlines() if line.startswith("Refused") and "run on CUDA devices" in line]
