@@ -34,7 +34,9 @@ chmod +x "$2/bin/$name"
 STUB
 cat >"$tools/ctest" <<'STUB'
 #!/usr/bin/env bash
+case " $* " in *" -N "*) echo "Total Tests: ${LONG_TESTS:-0}"; exit ;; esac
 while [ "$1" != --output-junit ]; do shift; done
+echo "ctest got:${*:3}."
 printf '<testsuite\n tests="7"\n failures="1"\n skipped="2"\n disabled="1"\n>\n' >"$2"
 STUB
 printf '#!/bin/sh\nexec cat >/dev/null\n' >"$tools/g++"  # it finds every header
@@ -47,7 +49,7 @@ done
 launch() {
   local tree=$1
   shift
-  (cd "${from:-$tree}" && env -i PATH="$tools" HOME="$folder" STEPSCOPE_OFFLINE=1 STEPSCOPE_CUDA=OFF "$@" "$tree/stepscope" "${command:-doctor}") >"$folder/said" 2>&1
+  (cd "${from:-$tree}" && env -i PATH="$tools" HOME="$folder" STEPSCOPE_OFFLINE=1 STEPSCOPE_CUDA=OFF "$@" "$tree/stepscope" "${command:-doctor}" ${arguments:-}) >"$folder/said" 2>&1
 }
 says() { grep -qF -- "$1" "$folder/said"; }
 
@@ -73,6 +75,17 @@ command=test launch "$folder/moved" WARNINGS='a.cpp:3:22: warning: unused [-Wunu
   [ "$(tail -1 "$folder/said")" = "3 passed, 1 failed, 3 skipped" ] || complain "tests do not end with what CI refuses and with their count"
 command=test launch "$folder/moved"
 ! says warning || complain "a build without warnings is said to have some"
+! says "left out" || complain "tests are said to be left out where none is long"
+# Long tests are left out and counted, but not in CI and not when the caller chose.
+command=test launch "$folder/moved" LONG_TESTS=6
+says "ctest got:-LE ^long$." && says "6 long tests of the GPU were left out; ./stepscope test --long runs them too" ||
+  complain "long tests are not left out, or nothing says so"
+command=test launch "$folder/moved" LONG_TESTS=6 CI=true
+says "ctest got:." && ! says "left out" || complain "CI leaves long tests out"
+arguments=--long command=test launch "$folder/moved" LONG_TESTS=6
+says "ctest got:." && ! says "left out" || complain "--long leaves long tests out, or reaches ctest"
+arguments=-RGate command=test launch "$folder/moved" LONG_TESTS=6
+says "ctest got:-RGate." && ! says "left out" || complain "a caller who chose tests gets others"
 # With a GPU the first table comes from a smaller program; once there is the whole one, it is built and run.
 on_gpu() { command=$1 launch "$folder/a tree" STEPSCOPE_BUILD_DIR="$folder/gpu" STEPSCOPE_CUDA="${cuda-}" "${@:2}"; }
 printf '#!/bin/sh\necho 9.0\n' >"$tools/nvidia-smi"
