@@ -35,6 +35,7 @@ STUB
 cat >"$tools/ctest" <<'STUB'
 #!/usr/bin/env bash
 case " $* " in *" -N "*) echo "Total Tests: ${LONG_TESTS:-0}"; exit ;; esac
+case " $* " in *" --resource-spec-file $2/gpu_slots.json "*) echo "ctest shares the GPU" ;; esac
 while [ "$1" != --output-junit ]; do shift; done
 echo "ctest got:${*:3}."
 printf '<testsuite\n tests="7"\n failures="1"\n skipped="2"\n disabled="1"\n>\n' >"$2"
@@ -76,6 +77,7 @@ command=test launch "$folder/moved" WARNINGS='a.cpp:3:22: warning: unused [-Wunu
 command=test launch "$folder/moved"
 ! says warning || complain "a build without warnings is said to have some"
 ! says "left out" || complain "tests are said to be left out where none is long"
+says "ctest shares the GPU" || complain "ctest is not told how many tests share the GPU"
 # Long tests are left out and counted, but not in CI and not when the caller chose.
 command=test launch "$folder/moved" LONG_TESTS=6
 says "ctest got:-LE ^long$." && says "6 long tests of the GPU were left out; ./stepscope test --long runs them too" ||

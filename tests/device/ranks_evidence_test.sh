@@ -4,6 +4,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../in_folder.sh"
+unset CUDA_VISIBLE_DEVICES  # of the caller, who may have chosen one GPU
 cat >"$folder/stepscope" <<'STUB'
 #!/usr/bin/env python3
 import json, os, sys, time
