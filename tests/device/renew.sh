@@ -57,7 +57,7 @@ receipts() {
   tail -n 3 "$out"/gate-*.txt
   return $failed
 }
-tests() { ctest --test-dir "${program%/bin/*}" -L gpu --output-on-failure -j 4; }
+tests() { ctest --test-dir "${program%/bin/*}" -L gpu --resource-spec-file "${program%/bin/*}/gpu_slots.json" --output-on-failure -j 4; }
 profile() {
   local b failed=0
   for b in 4 64; do

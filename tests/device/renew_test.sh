@@ -32,6 +32,8 @@ for trainer in fp32 mixed; do
   FAILS=$trainer renew receipts tests && complain "a refused $trainer trainer exits 0"
   [ "$(result receipts)/$(result tests)" = 1/0 ] || complain "$trainer: receipts $(result receipts), tests $(result tests)"
 done
+renew tests
+grep -rqF -- "--resource-spec-file $tree/build/release/gpu_slots.json" "$folder/out" || complain "tests share the GPU that may not: ctest does not know its slots"
 CTEST=8 renew tests && complain "failed tests exit 0"
 [ "$(result tests)" = 1 ] || complain "failed tests are '$(result tests)'"
 stub "$tree/stepscope" 'exit 2'

@@ -115,8 +115,8 @@ TEST(PageNames, IdentifiersThatAPageNamesAreInTheCode) {
 }
 
 // Flags of other programs that stand without their program, or of scripts in the tree.
-const std::set<std::string> kForeignFlags = {"--cache-control", "--clock-control", "--replay-mode", "--set",
-                                             "--compiled",      "--replaced",      "--variants"};
+const std::set<std::string> kForeignFlags = {"--cache-control", "--clock-control", "--replay-mode", "--resource-spec-file",
+                                             "--set",           "--compiled",      "--replaced",    "--variants"};
 
 TEST(PageNames, FlagsThatAPageNamesAreFlagsOfACommand) {
   std::set<std::string> known{"--help", "--version", "--long"};  // the last is the launcher's, of `test`
