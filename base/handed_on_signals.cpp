@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <iterator>
 
 namespace stepscope {
 namespace {
@@ -19,7 +20,12 @@ void hand_on(int signal, siginfo_t*, void* context) {
 
 }  // namespace
 
-sigset_t heard_of(std::initializer_list<int> signals) {
+std::vector<int> ending_signals(std::vector<int> and_others) {
+  and_others.insert(and_others.end(), std::begin(kEndingSignals), std::end(kEndingSignals));
+  return and_others;
+}
+
+sigset_t heard_of(const std::vector<int>& signals) {
   sigset_t set;
   ::sigemptyset(&set);
   for (const int s : signals) {
@@ -30,7 +36,7 @@ sigset_t heard_of(std::initializer_list<int> signals) {
   return set;
 }
 
-HandedOnSignals::HandedOnSignals(std::initializer_list<int> signals) : set_(heard_of(signals)) {
+HandedOnSignals::HandedOnSignals(const std::vector<int>& signals) : set_(heard_of(signals)) {
   ::pthread_sigmask(SIG_BLOCK, &set_, &mask_before_);
   for (const int s : signals) {
     Before before{s, {}};

@@ -213,8 +213,11 @@ Command* Command::require_subcommand(int count) {
   return this;
 }
 void Command::set_version(const std::string& text) { state_->app->set_version_flag("--version", text); }
-bool Command::has_subcommand(const std::string& name) const {
-  return !state_->app->get_subcommands([&](const CLI::App* c) { return c->get_name() == name; }).empty();
+bool Command::has_subcommands() const { return !state_->commands.empty(); }
+const Command* Command::subcommand(const std::string& name) const {
+  for (const auto& c : state_->commands)
+    if (c->state_->app->get_name() == name) return &*c;
+  return nullptr;
 }
 
 void Command::for_each_argument(const std::function<void(const std::string&, Argument&)>& see) {

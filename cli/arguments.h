@@ -73,7 +73,8 @@ class Command {
   Command* callback(std::function<void()> run);
   Command* require_subcommand(int count);
   void set_version(const std::string& text);
-  bool has_subcommand(const std::string& name) const;
+  bool has_subcommands() const;
+  const Command* subcommand(const std::string& name) const;  // nullptr: there is none
   // Every argument that was added so far, here and in all subcommands; `command` is "" here, "experiment run" there.
   void for_each_argument(const std::function<void(const std::string& command, Argument&)>& see);
   std::vector<const Argument*> arguments();  // the same, without the commands

@@ -6,6 +6,8 @@
 namespace cli {
 namespace {
 
+using stepscope::kEndingSignals;
+
 std::atomic<bool> was_interrupted{false};
 std::atomic<int64_t> interrupted_at_ns{0};
 
@@ -15,7 +17,7 @@ void on_interrupt(int number) {
   const int64_t now = int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
   if (!was_interrupted.exchange(true)) {
     interrupted_at_ns = now;
-  } else if (now - interrupted_at_ns > 1'000'000'000) {
+  } else if (static_cast<double>(now - interrupted_at_ns) > stepscope::kSameSignal_s * 1e9) {
     signal(number, SIG_DFL);
     raise(number);
   }
@@ -27,14 +29,14 @@ CatchInterrupt::CatchInterrupt() {
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
   action.sa_flags = SA_RESTART;
-  for (size_t i = 0; i < std::size(kSignals); ++i) {
-    sigaction(kSignals[i], nullptr, &before_[i]);
-    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  for (size_t i = 0; i < std::size(kEndingSignals); ++i) {
+    sigaction(kEndingSignals[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_IGN) sigaction(kEndingSignals[i], &action, nullptr);
   }
 }
 
 CatchInterrupt::~CatchInterrupt() {
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  for (size_t i = 0; i < std::size(kEndingSignals); ++i) sigaction(kEndingSignals[i], &before_[i], nullptr);
 }
 
 const std::atomic<bool>& CatchInterrupt::interrupted() { return was_interrupted; }

@@ -5,13 +5,14 @@
 #include <atomic>
 #include <iterator>
 
+#include "base/handed_on_signals.h"
+
 namespace cli {
 
 inline constexpr int kInterrupted = 130;  // exit code, as a shell says of a program that ended by ctrl-C
 
-// While one lives, ctrl-C (SIGTERM, SIGHUP, SIGQUIT too: a closed terminal) only sets interrupted(); another one, a second or more later,
-// ends the program. Sooner it may be the same one: `timeout` signals a program and then its group. A signal that the process ignores, as
-// SIGHUP under nohup, stays ignored. One object at a time.
+// While one lives, ctrl-C and the other signals that ask for the end only set interrupted(); another one, kSameSignal_s or more later, ends the
+// program. A signal that the process ignores, as SIGHUP under nohup, stays ignored. One object at a time.
 class CatchInterrupt {
  public:
   CatchInterrupt();
@@ -22,8 +23,7 @@ class CatchInterrupt {
   static const std::atomic<bool>& interrupted();
 
  private:
-  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-  struct sigaction before_[std::size(kSignals)];
+  struct sigaction before_[std::size(stepscope::kEndingSignals)];
 };
 
 }  // namespace cli

@@ -306,7 +306,12 @@ void check_receipts(const GateFlags& f, int& exit_code) {
   const std::filesystem::path root = f.source_root.empty() ? std::filesystem::path(kSourceDir) : std::filesystem::path(f.source_root);
   if (!std::filesystem::is_directory(root))
     throw InputError(fmt::format("--check-receipts: the source tree {} is not there; --source-root names another", root.string()));
+  if (!std::filesystem::exists(root / "mixed" / "CMakeLists.txt"))
+    throw InputError(
+        fmt::format("--check-receipts: {} is no source tree of stepscope: it has no mixed/; --source-root names another", root.string()));
   const std::filesystem::path folder = f.receipt_folder.empty() ? root / "receipts" : std::filesystem::path(f.receipt_folder);
+  if (!f.receipt_folder.empty() && !std::filesystem::is_directory(folder))
+    throw InputError(fmt::format("--receipt-folder {}: there is no such folder", folder.string()));
   nlohmann::ordered_json all{{"schema", "stepscope.receipt-check/1"}, {"problems", nlohmann::ordered_json::array()}};
   exit_code = 0;
   for (const std::string trainer : {"fp32", "mixed"}) {

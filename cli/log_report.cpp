@@ -159,6 +159,7 @@ std::vector<LogSummary> log_summaries(const std::vector<RunLog>& logs) {
     // A log that was not written by this program may say nothing of its run.
     s.what = log.trainer.empty() ? "a run" : log.trainer + " trainer";
     if (!log.device.empty()) s.what += " on " + log.device;
+    if (log.ranks > 1) s.what += fmt::format(", {} ranks", log.ranks);
     if (!log.model.empty()) s.what += ", " + log.model;
     if (log.peak_learning_rate) s.what += fmt::format(", peak rate {:g}", *log.peak_learning_rate);
     s.steps = static_cast<int64_t>(log.steps.size());
@@ -171,7 +172,8 @@ std::vector<LogSummary> log_summaries(const std::vector<RunLog>& logs) {
     if (!ms.empty()) {
       s.final_loss = stepscope::mean_of_last_tenth(losses);
       s.median_ms = stepscope::median(std::vector(ms.begin() + static_cast<std::ptrdiff_t>(steps_left_out(ms.size())), ms.end()));
-      if (log.tokens_per_step > 0 && *s.median_ms > 0) s.tokens_per_s = static_cast<double>(log.tokens_per_step) / *s.median_ms * 1e3;
+      if (log.tokens_per_step > 0 && *s.median_ms > 0)
+        s.tokens_per_s = static_cast<double>(log.ranks) * static_cast<double>(log.tokens_per_step) / *s.median_ms * 1e3;
     }
     for (const gpt2::LoggedValue& v : log.validations) s.lowest_validation = std::min(s.lowest_validation.value_or(v.value), v.value);
     if (!log.accuracies.empty()) s.last_accuracy = log.accuracies.back().value;
@@ -257,8 +259,8 @@ std::string log_json_text(const std::vector<RunLog>& logs) {
   ordered_json all = ordered_json::array();
   for (size_t l = 0; l < logs.size(); ++l) {
     const LogSummary& s = summaries[l];
-    ordered_json j{
-        {"file", logs[l].path}, {"trainer", logs[l].trainer}, {"device", logs[l].device}, {"model", logs[l].model}, {"steps", s.steps}};
+    ordered_json j{{"file", logs[l].path},   {"trainer", logs[l].trainer}, {"device", logs[l].device},
+                   {"model", logs[l].model}, {"ranks", logs[l].ranks},     {"steps", s.steps}};
     const auto put = [&](const char* name, const std::optional<double>& value) {
       if (value) j[name] = *value;
     };

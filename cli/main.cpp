@@ -37,7 +37,10 @@ void add_commands(cli::Command& app, const cli::CommandLine& line, int& exit_cod
 void check_command(const cli::Command& app, int argc, const char* const* argv) {
   if (argc < 2) throw stepscope::InputError("expected a command; `stepscope --help` lists them");
   const std::string_view word = argv[1];
-  if (!word.starts_with('-') && !app.has_subcommand(argv[1])) throw stepscope::InputError(cli::unknown_command(word));
+  const cli::Command* command = app.subcommand(argv[1]);
+  if (!word.starts_with('-') && command == nullptr) throw stepscope::InputError(cli::unknown_command(word));
+  if (command != nullptr && command->has_subcommands() && argc > 2 && argv[2][0] != '-' && command->subcommand(argv[2]) == nullptr)
+    throw stepscope::InputError(fmt::format("unknown command '{} {}'; `stepscope {} --help` lists them", word, argv[2], word));
   if (word.starts_with('-') && word != "-h" && word != "--help" && word != "--version")
     throw stepscope::InputError(fmt::format("'{}': expected a command first; `stepscope --help` lists them", word));
 }

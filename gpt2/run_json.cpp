@@ -106,6 +106,7 @@ void write_world(ordered_json& doc, const Trainer& trainer, const LoopOptions& o
 std::string run_settings_json(const Trainer& trainer, const LoopOptions& options) {
   ordered_json settings = ordered_json::object();
   write_fields(settings, run_fields_of(trainer, options));
+  write_world(settings, trainer, options);
   return stepscope::json_text(settings, -1);
 }
 

@@ -97,7 +97,8 @@ void read_settings(const Line& line, RunLog& log) {
   log.trainer = text("trainer");
   log.device = text("device");
   log.model = text("model_name");
-  if (settings.has("tokens_per_step")) log.tokens_per_step = settings.whole("tokens_per_step");
+  log.ranks = settings.has("world") ? settings.within("world").whole("size") : 1;
+  if (settings.has("tokens_per_step")) log.tokens_per_step = settings.whole("tokens_per_step");  // of one rank
   if (settings.has("learning_rate")) log.peak_learning_rate = settings.amount("learning_rate");
   if (line.has("resumed_after")) log.resumed_after.push_back(line.whole("resumed_after"));
   log.ended = false;

@@ -53,7 +53,8 @@ struct LoggedValue {
 struct RunLog {
   std::string path;
   std::string command, trainer, device, model;
-  int64_t tokens_per_step = 0;
+  int64_t tokens_per_step = 0;  // of one rank
+  int64_t ranks = 1;
   std::optional<double> peak_learning_rate;
   std::vector<int64_t> resumed_after;
   std::vector<LoggedStep> steps;         // in order, none twice

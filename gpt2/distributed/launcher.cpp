@@ -100,7 +100,7 @@ class Launch {
       ends_[r].told = page_.told(static_cast<int>(r));
     }
     Ending end = judge_endings(ends_);
-    if (interrupts_ > 0 && end.exit_code != 0) end.exit_code = 130;
+    if (interrupted_at_s_ && end.exit_code != 0) end.exit_code = 130;
     if (!end.last_line.empty()) fmt::print(stderr, "stepscope: {}\n", end.last_line);
     return end.exit_code;
   }
@@ -159,9 +159,11 @@ class Launch {
     signalfd_siginfo info{};
     while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
       if (info.ssi_signo == SIGCHLD) continue;
-      if (++interrupts_ > 1) {
-        kill_all(SIGKILL);
+      const double now = seconds_now();
+      if (interrupted_at_s_) {
+        if (now - *interrupted_at_s_ > stepscope::kSameSignal_s) kill_all(SIGKILL);
       } else {
+        interrupted_at_s_ = now;
         const auto first = std::find_if(ends_.begin(), ends_.end(), [](const RankEnd& e) { return e.order < 0; });
         if (first != ends_.end()) ::kill(static_cast<pid_t>(first->pid), SIGTERM);  // it asks the others
       }
@@ -184,9 +186,10 @@ class Launch {
   std::vector<RankEnd> ends_;
   std::vector<Lines> lines_;
   // Whoever looked for a GPU before has threads of the driver in this process.
-  const stepscope::HandedOnSignals heard_{SIGINT, SIGTERM, SIGCHLD};
+  const stepscope::HandedOnSignals heard_{stepscope::ending_signals({SIGCHLD})};
   Descriptor signals_;
-  int ended_ = 0, interrupts_ = 0;
+  int ended_ = 0;
+  std::optional<double> interrupted_at_s_;
   double kill_at_s_ = 0;  // 0: no rank has failed
 };
 
@@ -225,7 +228,9 @@ Ending judge_endings(const std::vector<RankEnd>& ranks) {
                                              : fmt::format("; rank{} {} {} stopped", others.size() == 1 ? "" : "s", rank_list(others),
                                                            others.size() == 1 ? "was" : "were");
   Ending end;
-  if (e.signal != 0 && !e.by_launcher) {
+  if (e.signal == SIGPIPE && root == 0 && !e.by_launcher) {
+    end.exit_code = 128 + SIGPIPE;  // whoever read the output has seen enough, as of a program of one process
+  } else if (e.signal != 0 && !e.by_launcher) {
     end.exit_code = 3;
     end.last_line = fmt::format("rank {} (pid {}) was killed by signal {} {}{}", root, e.pid, e.signal, where(e), stopped);
   } else if (failed(e)) {

@@ -69,7 +69,7 @@ class Channel final : public SocketChannel {
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         inbox_(peers_.size()) {
     if (options_.take_signals) {
-      const sigset_t set = stepscope::heard_of({SIGINT, SIGTERM});
+      const sigset_t set = stepscope::heard_of(stepscope::ending_signals());
       ::pthread_sigmask(SIG_BLOCK, &set, &signals_before_);
       signals_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     }

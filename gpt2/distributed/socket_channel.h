@@ -18,7 +18,7 @@ struct ChannelOptions {
   WatchLimits limits;
   double beat_every_s = 0.1;
   double grace_s = 3;
-  bool take_signals = true;  // SIGINT and SIGTERM ask for the end of the run instead of ending this process
+  bool take_signals = true;  // stepscope::kEndingSignals ask for the end of the run instead of ending this process
 };
 
 class SocketChannel : public ControlChannel {
@@ -35,7 +35,7 @@ class SocketChannel : public ControlChannel {
 // the order of their first rank). `host_ids`: [rank].
 World with_places(World world, const std::vector<std::string>& host_ids);
 
-// `peers` as meet() returned them. Blocks SIGINT and SIGTERM in this thread and those started after it, so make it early.
+// `peers` as meet() returned them. Blocks the signals that ask for the end in this thread and those started after it, so make it early.
 std::unique_ptr<SocketChannel> make_socket_channel(World world, std::vector<Peer> peers, const ChannelOptions& options);
 
 }  // namespace gpt2::distributed

@@ -345,18 +345,35 @@ class NsysReader {
     std::erase_if(r_.results, [&](const ForeignResult& o) { return o.step == cut; });
   }
 
+  // "WHERE id = …" of the GPU that the first kernel ran on; "" where the export has one GPU, or does not number them. CUDA numbers those that it
+  // may see, the target's table all.
+  std::string which_gpu(const std::set<std::string>& has) const {
+    if (!has.contains("id")) return "";
+    const auto kernel =
+        std::find_if(operations_.begin(), operations_.end(), [](const Operation& o) { return o.result.kind == ForeignKind::kernel; });
+    if (kernel == operations_.end()) return "";
+    int64_t id = kernel->result.device, gpus = 0;
+    db_.query("SELECT COUNT(*) FROM TARGET_INFO_GPU", [&](const auto& row) { gpus = row.integer(0); });
+    if (gpus < 2) return "";
+    if (const auto cuda = db_.columns("TARGET_INFO_CUDA_DEVICE"); cuda.contains("gpuId") && cuda.contains("cudaId"))
+      db_.query(fmt::format("SELECT gpuId FROM TARGET_INFO_CUDA_DEVICE WHERE cudaId = {}", kernel->result.device),
+                [&](const auto& row) { id = row.integer(0); });
+    return fmt::format("WHERE id = {} ", id);
+  }
+
   void read_device() {
     const auto has = db_.columns("TARGET_INFO_GPU");
+    const std::string which = which_gpu(has);
     const std::pair<const char*, const char*> words[] = {
         {"name", "name"}, {"chipName", "chip"}, {"smCount", "sm_count"}, {"totalMemory", "memory_bytes"}, {"l2CacheSize", "l2_bytes"},
         {"uuid", "uuid"}};
     for (const auto& [column, key] : words)
       if (has.contains(column))
-        db_.query(fmt::format("SELECT {} FROM TARGET_INFO_GPU LIMIT 1", column), [&, k = key](const auto& row) {
+        db_.query(fmt::format("SELECT {} FROM TARGET_INFO_GPU {}LIMIT 1", column, which), [&, k = key](const auto& row) {
           if (!row.null(0)) r_.device[k] = row.text(0);
         });
     if (has.contains("computeMajor") && has.contains("computeMinor"))
-      db_.query("SELECT computeMajor, computeMinor FROM TARGET_INFO_GPU LIMIT 1",
+      db_.query(fmt::format("SELECT computeMajor, computeMinor FROM TARGET_INFO_GPU {}LIMIT 1", which),
                 [&](const auto& row) { r_.device["compute_capability"] = fmt::format("{}.{}", row.integer(0), row.integer(1)); });
     for (const char* table : {"META_DATA_EXPORT", "EXPORT_META_DATA"})
       if (const auto m = db_.columns(table); m.contains("name") && m.contains("value"))

@@ -55,6 +55,11 @@ class Converter {
                                               fmt::join(processes, ", ")));
     if (!options_.process && processes.size() > 1)
       r_.missing.push_back({"several_processes", static_cast<int64_t>(processes.size()), fmt::format("{}", fmt::join(processes, ", "))});
+    std::set<int64_t> devices;
+    for (const ForeignResult& r : chosen_)
+      if (r.kind == ForeignKind::kernel) devices.insert(r.device);
+    if (devices.size() > 1)
+      r_.missing.push_back({"several_devices", static_cast<int64_t>(devices.size()), fmt::format("{}", fmt::join(devices, ", "))});
   }
 
   // Those of the results that were chosen: another process has steps of its own.

@@ -17,7 +17,8 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
     {"torn_activity_buffer", severe, "collect",
      "An activity buffer could not be read to its end; the records behind the tear are lost. Run again."},
     {"kernels_without_time", severe, "collect",
-     "Kernels came with a zero or reversed time stamp and add nothing to any time; trace fewer steps."},
+     "Kernels came with a zero or reversed time stamp, or with none, and add nothing to any time; trace fewer steps. "
+     "A report may be cut, or lack gpu__time_duration."},
     {"unmatched_correlation", severe, "collect",
      "Kernels had no launch call with their correlation id, so their range is unknown; run again and report "
      "it."},
@@ -139,6 +140,9 @@ constexpr auto kCatalogue = std::to_array<MissingKind>({
      "Nsight Compute runs kernels one at a time: times are of each kernel alone, idle time and overlap are "
      "unknown. By default it also flushes caches and locks clocks."},
     {"several_processes", notice, "ingest", "The report holds kernels of several processes, shown as one; --process PID chooses one."},
+    {"several_devices", notice, "ingest",
+     "The report holds kernels of several GPUs, shown as one; record one at a time, or one process for each GPU and choose with "
+     "--process."},
     {"passes_unknown", notice, "ingest",
      "Kernels without a pass are shown as unattributed; collect NVTX ranges too (ncu --nvtx, nsys profile --trace cuda,nvtx), or place "
      "them by --rules."},

@@ -54,7 +54,7 @@ int heard(int signal) {
 
 TEST(HandedOnSignals, AThreadThatWasThereBeforeDoesNotTakeThem) {
   const StrangeThreads threads(3);
-  const HandedOnSignals signals{SIGUSR1, SIGTERM};  // SIGINT is ignored in a shell's background
+  const HandedOnSignals signals(std::vector{SIGUSR1, SIGTERM});  // SIGINT is ignored in a shell's background
   for (int again = 0; again < 20; ++again)
     for (const int s : {SIGUSR1, SIGTERM}) {
       ASSERT_EQ(kill(getpid(), s), 0);
@@ -77,7 +77,7 @@ int threads_that_block(int signal) {
 // Else it would take what it hands on again and again, until by chance the thread that waits takes it.
 TEST(HandedOnSignals, AThreadThatHandedOneOnBlocksItFromThenOn) {
   const StrangeThreads threads(1);
-  const HandedOnSignals signals{SIGUSR1};
+  const HandedOnSignals signals(std::vector{SIGUSR1});
   ASSERT_EQ(threads_that_block(SIGUSR1), 0);
   ASSERT_EQ(kill(getpid(), SIGUSR1), 0);  // this thread blocks it and does not wait yet, so the other takes it
   for (int i = 0; i < 5000 && threads_that_block(SIGUSR1) == 0; ++i) usleep(1000);  // in its handler, or for good
@@ -92,7 +92,7 @@ TEST(HandedOnSignals, AfterwardsEverythingIsAsItWasBefore) {
   sigset_t mask_before, mask_after;
   sigaction(SIGTERM, nullptr, &before);
   pthread_sigmask(SIG_SETMASK, nullptr, &mask_before);
-  { const HandedOnSignals signals{SIGTERM}; }
+  { const HandedOnSignals signals(std::vector{SIGTERM}); }
   sigaction(SIGTERM, nullptr, &after);
   pthread_sigmask(SIG_SETMASK, nullptr, &mask_after);
   EXPECT_EQ(before.sa_handler, after.sa_handler);
@@ -106,7 +106,7 @@ TEST(HandedOnSignals, WhatTheProcessIgnoresStaysIgnored) {
   signal(SIGINT, SIG_IGN);
   {
     const StrangeThreads threads(1);
-    const HandedOnSignals signals{SIGINT};
+    const HandedOnSignals signals(std::vector{SIGINT});
     struct sigaction now {};
     sigaction(SIGINT, nullptr, &now);
     EXPECT_EQ(now.sa_handler, SIG_IGN);

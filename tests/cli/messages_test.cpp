@@ -104,6 +104,12 @@ TEST(Mistakes, AreNamedInTheOrderOfTheCommandLineAndPointToTheHelpOfTheirCommand
   }
 }
 
+TEST(Mistakes, ACommandOfACommandThatIsNoneIsNamed) {
+  const Outcome o = stepscope("experiment foo");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("unknown command 'experiment foo'; `stepscope experiment --help` lists them"));
+}
+
 TEST(Mistakes, AWholeNumberThatIsTooLargeSaysHowLargeOneMayBe) {
   const Outcome o = stepscope("train --steps 99999999999999999999");
   EXPECT_EQ(o.exit_code, 2);
@@ -274,6 +280,8 @@ TEST(Mistakes, FlagsOfGateThatWouldDoNothingOrWeakenAReceiptAreNamed) {
         std::pair("gate --trainer fp32 --write-receipt --op-sizes odd,odd,odd", "--op-sizes" + only),
         std::pair("gate --trainer fp32 --write-receipt --matmul tf32", "--matmul" + only),
         std::pair("gate --check-receipts --trainer fp32", std::string("--trainer: --check-receipts compares files and runs nothing")),
+        std::pair("gate --check-receipts --receipt-folder no_folder", std::string("--receipt-folder no_folder: there is no such folder")),
+        std::pair("gate --check-receipts --source-root /tmp", std::string("/tmp is no source tree of stepscope")),
         std::pair("gate --source-root /tmp", std::string("--source-root: expected --check-receipts with it")),
         std::pair("gate --receipt-folder /tmp", std::string("--receipt-folder: expected --write-receipt or --check-receipts with it")),
         std::pair("gate --trainer reference --checkpoint a.bin --state b.bin --steps 3",

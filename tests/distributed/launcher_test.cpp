@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <future>
+#include <string>
 #include <thread>
 
 namespace gpt2::distributed {
@@ -46,6 +47,14 @@ TEST(Launcher, EndsWithItsRanksThoughAnotherThreadTakesItsSignals) {
     }
     EXPECT_EQ(code.get(), 0);
   }
+}
+
+// `train --gpus 2 | head -1`: "this machine cannot" was said of a pipe that was closed.
+TEST(Launcher, EndsAsOneProcessDoesWhereNobodyReadsItsOutputAnyMore) {
+  const std::string dies = "[ $STEPSCOPE_RANK = 0 ] && kill -PIPE $$; exit 0";
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(launch({"/bin/sh", "-c", dies}, 2), 141);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(Launcher, TellsAFailureOfTheLastToEnd) {

@@ -408,6 +408,21 @@ TEST(Failures, InterruptedAllStopAfterTheSameStepAndItIsSaved) {
   fs::remove_all(folder);
 }
 
+// `timeout` signals a program and then its group, a terminal that closes signals its group and so does its shell: the second was taken for the
+// user's second ctrl-C, which kills, and nothing was saved.
+TEST(Failures, ASecondSignalAtOnceIsTheSameOne) {
+  const fs::path folder = fresh_folder();
+  Running run(kLong + std::string("--gpus 2 --checkpoints ") + (folder / "run").string());
+  ASSERT_TRUE(run.read_until("step     3"));
+  run.signal(SIGTERM);
+  usleep(20'000);
+  run.signal(SIGHUP);
+  EXPECT_EQ(run.end(), 130) << run.err();
+  EXPECT_THAT(run.err(), HasSubstr("interrupted after step"));
+  EXPECT_TRUE(fs::exists(folder / "run"));
+  fs::remove_all(folder);
+}
+
 // The starter's page has 491 bytes for it.
 TEST(Failures, ALongReasonOfAnotherRankIsSaidToItsEnd) {
   const fs::path folder = fresh_folder(), deep = folder / std::string(200, 'x') / std::string(200, 'y') / std::string(150, 'z');
@@ -415,6 +430,24 @@ TEST(Failures, ALongReasonOfAnotherRankIsSaidToItsEnd) {
   const Outcome o = stepscope(std::string(kTrain) + "--gpus 2 --steps 3 --run-json " + (deep / "run.json").string());
   EXPECT_NE(o.exit_code, 0);
   EXPECT_THAT(o.err, HasSubstr("/run.rank1.json"));
+  fs::remove_all(folder);
+}
+
+// The page of a log counted the tokens of one rank.
+TEST(Logs, OfSeveralRanksHaveTheTokensOfAll) {
+  const fs::path folder = fresh_folder();
+  const std::string log = (folder / "run.jsonl").string();
+  ASSERT_EQ(stepscope(std::string(kTrain) + "--gpus 2 --steps 4 --log " + log).exit_code, 0);
+  const Outcome text = stepscope("report " + log), json = stepscope("report " + log + " --json");
+  EXPECT_THAT(text.out, HasSubstr(", 2 ranks, ")) << text.err;
+  const auto l = nlohmann::json::parse(json.out).at("logs").at(0);
+  EXPECT_EQ(l.at("ranks"), 2);
+  std::ifstream in(log);
+  std::string first;
+  std::getline(in, first);
+  const auto settings = nlohmann::json::parse(first).at("settings");
+  EXPECT_NEAR(l.at("tokens_per_s").get<double>() * l.at("median_ms").get<double>() * 1e-3, 2 * settings.at("tokens_per_step").get<double>(),
+              1e-6);
   fs::remove_all(folder);
 }
 
@@ -439,7 +472,7 @@ TEST(Failures, TheEndsOfRanksAreHeardWhereTheCallerIgnoresThoseOfItsOwn) {
 
 // On GPUs the driver has threads in the launcher before that waits for signals: it died of ctrl-C at once, and nothing was saved.
 TEST(Failures, AThreadOfTheDriverDoesNotTakeCtrlCFromTheLauncher) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     Running run(kLong + std::string("--gpus 2"), std::string("LD_PRELOAD=") + EARLY_THREAD);
     ASSERT_TRUE(run.read_until("step     3"));
     const auto ranks = run.ranks();

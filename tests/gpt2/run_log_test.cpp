@@ -43,6 +43,7 @@ TEST(RunLog, HoldsWhatTheLinesSay) {
   EXPECT_EQ(log.trainer, "reference");
   EXPECT_EQ(log.peak_learning_rate, 0.5);
   EXPECT_EQ(log.tokens_per_step, 8);
+  EXPECT_EQ(log.ranks, 1);
   ASSERT_EQ(log.validations.size(), 1u);
   EXPECT_EQ(log.validations[0].value, 3);
   ASSERT_EQ(log.accuracies.size(), 1u);

@@ -113,6 +113,37 @@ TEST(NsysExport, KernelsBelongToTheRangesOpenAtTheirLaunch) {
   EXPECT_EQ(r.device.at("chip"), "GH100");
 }
 
+// The GPU of the first row was named, whichever ran the kernels.
+TEST(NsysExport, TheDeviceIsTheOneThatRanTheKernels) {
+  Export e;
+  e.kernel(1, 100, 200, 300);
+  e.run("DROP TABLE TARGET_INFO_GPU");
+  e.run("CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT, smCount INT, computeMajor INT, computeMinor INT)");
+  e.run("INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA T4', 40, 7, 5), (1, 'NVIDIA H200', 132, 9, 0)");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("name"), "NVIDIA T4");
+  e.run("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("name"), "NVIDIA H200");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("compute_capability"), "9.0");
+  // CUDA calls the only GPU that it may see 0.
+  e.run("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 0");
+  e.run("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INT, cudaId INT, pid INT)");
+  e.run("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (1, 0, 7)");
+  EXPECT_EQ(read_nsys_export(e.path(), "step").device.at("name"), "NVIDIA H200");
+}
+
+TEST(NsysExport, KernelsOfTwoGpusAreShownAsOneAndThatIsSaid) {
+  Export e;
+  e.kernel(1, 100, 200, 300);
+  const auto said = [&] {
+    const auto missing = to_recording(read_nsys_export(e.path(), "step"), {}).missing;
+    return std::any_of(missing.begin(), missing.end(), [](const auto& m) { return m.name == "several_devices" && m.detail == "0, 1"; });
+  };
+  EXPECT_FALSE(said());
+  e.kernel(1, 400, 500, 600);
+  e.run("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = 1 WHERE start = 500");
+  EXPECT_TRUE(said());
+}
+
 TEST(NsysExport, CopiesAreNamedByTheirDirection) {
   Export e;
   e.kernel(1, 100, 200, 300);
