@@ -165,7 +165,7 @@ std::optional<CheckpointStore::Loaded> checkpoint_to_resume(const Surroundings& 
   }
   must_match("--batch-size", s.batch_size, t.batch_size);
   must_match("--seq-len", s.seq_len, t.seq_len);
-  must_match(ranks_of(o) == 1 ? "--accumulation" : "ranks x --accumulation", s.accumulation, o.accumulation * ranks_of(o));
+  must_match("ranks x --accumulation", s.accumulation, o.accumulation * ranks_of(o));
   if (s.data_fingerprint != fingerprint_of(*around.data, o)) {
     if ((s.data_fingerprint ^ kOverfit) == fingerprint_of(*around.data, o))
       throw InputError(

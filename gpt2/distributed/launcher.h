@@ -26,10 +26,10 @@ struct Ending {
 // The rank that failed first of its own accord decides: one that only followed another's failure says so in `told`.
 Ending judge_endings(const std::vector<RankEnd>& ranks);
 
-// Runs `argv` as `ranks` ranks and waits for all. Output of rank 0 is this process's; lines of the others go to stderr behind
-// "[rank k] ". When a rank fails the others have a few seconds to end, then they are killed. The first signal that asks for the
-// end (stepscope::kEndingSignals) asks the ranks to stop after a step; one that is no repetition of it kills them. If this process is killed the kernel kills the ranks. Prints the last line; returns the
-// exit code. Throws stepscope::InputError where a rank cannot be started.
+// Runs `argv` as `ranks` ranks and waits for all. Output of rank 0 is this process's; lines of the others go to stderr behind "[rank k] ". When a
+// rank fails the others have a few seconds to end, then they are killed. The first signal that asks for the end (stepscope::kEndingSignals) asks the
+// ranks to stop after a step; another one, which is no repetition of it, kills them. If this process is killed the kernel kills the ranks. Prints
+// the last line; returns the exit code. Throws stepscope::InputError where a rank cannot be started.
 int launch(const std::vector<std::string>& argv, int ranks);
 
 }  // namespace gpt2::distributed

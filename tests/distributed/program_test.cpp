@@ -433,6 +433,18 @@ TEST(Failures, ALongReasonOfAnotherRankIsSaidToItsEnd) {
   fs::remove_all(folder);
 }
 
+// "saved with --accumulation 2" was said of a run that had --gpus 2 and one micro-batch.
+TEST(Resuming, OnOneRankWhatTwoSavedNamesTheProductThatMustStay) {
+  const fs::path folder = fresh_folder();
+  const std::string run = std::string(kTrain) + "--checkpoints " + folder.string();
+  ASSERT_EQ(stepscope(run + " --gpus 2 --steps 2").exit_code, 0);
+  const Outcome o = stepscope(run + " --resume --steps 3");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("was saved with ranks x --accumulation 2, expected the 1 of this run"));
+  EXPECT_EQ(stepscope(run + " --resume --steps 3 --accumulation 2").exit_code, 0);
+  fs::remove_all(folder);
+}
+
 // The page of a log counted the tokens of one rank.
 TEST(Logs, OfSeveralRanksHaveTheTokensOfAll) {
   const fs::path folder = fresh_folder();

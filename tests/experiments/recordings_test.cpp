@@ -70,7 +70,7 @@ TEST_P(Recording, of_a_gpu_would_show_a_planted_percent) {
   EXPECT_EQ(resample_trials(pairs_, plan_, 1000, std::log(1.05), 3)->rate(), 1.0);
   if (!alone()) return;
   EXPECT_GE(resample_trials(pairs_, plan_, 1000, std::log(1.005), 4)->rate(), 0.9);
-  // And soon: 1% by the first look, after 16 processes, 0.5% by the second, after 32. A process takes 6 to 8 s of the device.
+  // And soon: 1% by the first look, after 16 processes, 0.5% by the second, after 32. A process takes 6 to 7 s of the device.
   Thresholds first = plan_, second = plan_;
   first.looks.resize(1);
   second.looks.resize(2);
