@@ -44,6 +44,12 @@ std::optional<std::string> resampled(const std::vector<PairValue>& pairs, const 
                        planted_pct, 100 * r->rate(), 100 * static_cast<double>(r->same) / static_cast<double>(r->trials),
                        100 * static_cast<double>(r->undecided) / static_cast<double>(r->trials));
   }
+  for (const Look& l : thresholds.looks)
+    if (static_cast<size_t>(l.pairs) > pairs.size()) {
+      out += fmt::format("  {} pairs: looks from {} pairs on are left out, so a trial may end undecided that would have been decided\n",
+                         pairs.size(), l.pairs);
+      break;
+    }
   std::vector<double> values;
   for (const auto& p : pairs) values.push_back(p.log_ratio);
   if (const auto e = estimate(values))

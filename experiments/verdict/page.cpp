@@ -42,7 +42,11 @@ std::string prediction_text(const WorkloadSection& w) {
 // "113 → 57": DRAM bytes of a step's launches of that kernel, in MB; nothing without counters.
 std::string moved(const WaterfallKernel& k) {
   if (!k.a_dram_bytes && !k.b_dram_bytes) return "";
-  return fmt::format("{:.0f} → {:.0f}", k.a_dram_bytes.value_or(0) * 1e-6, k.b_dram_bytes.value_or(0) * 1e-6);
+  // Where an arm does not run the kernel it moves nothing; where it does, and nothing was counted, nobody knows.
+  const auto side = [](const auto& bytes, int64_t launches) {
+    return bytes || launches == 0 ? fmt::format("{:.0f}", bytes.value_or(0) * 1e-6) : std::string("-");
+  };
+  return side(k.a_dram_bytes, k.a_launches) + " → " + side(k.b_dram_bytes, k.b_launches);
 }
 
 // What an idea did where it changed the kernels' names; "" for a waterfall without it.

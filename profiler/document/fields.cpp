@@ -360,7 +360,8 @@ const std::vector<Field<PassRow>>& fields_of() {
         {"name", "", "range", "encoder, forward, classifier, backward, optimizer, communication or other", &P::name}};
     append(l, measured_fields<P>());
     append(l, floored_fields<P>());
-    append(l, {{"top_kernel", "", "activity", "the kernel with most time", &P::top_kernel},
+    append(l, {{"top_kernel", "", "activity",
+                "the kernel of one op with most time: one that several ops launch counts for each of them apart", &P::top_kernel},
                {"top_kernel_ns", "ns", "activity", "its time", &P::top_kernel_ns},
                {"whole_dram_read_bytes", "bytes", "counter dram__bytes_read.sum",
                 "the pass counted as one range: kernels unserialized, copies and memsets included", &P::whole_dram_read_bytes},

@@ -56,24 +56,12 @@ std::string rows_text(const std::vector<Row>& rows) {
 std::vector<PassRow> passes_and_rest(const ProfileDocument& d) {
   std::vector<PassRow> rows = d.passes;
   const TotalsSection& t = d.totals;
-  const auto add = [&](const char* name, double time_ns) {
-    PassRow row;
-    row.name = name;
-    row.time_ns = time_ns;
-    row.share_pct = share(d, time_ns).value_or(0);
-    rows.push_back(row);
-  };
-  if (t.unattributed_ns) {
-    add("unattributed", *t.unattributed_ns);
-    PassRow& row = rows.back();
-    row.launches = t.launches.value_or(0);
-    row.copies = t.copies.value_or(0);
-    for (const PassRow& p : d.passes) {
-      row.launches -= p.launches;
-      row.copies -= p.copies;
-    }
-  }
-  if (t.idle_ns) add("idle", *t.idle_ns);
+  if (const auto row = unattributed_row(d)) rows.push_back(*row);
+  if (!t.idle_ns) return rows;
+  PassRow& idle = rows.emplace_back();
+  idle.name = "idle";
+  idle.time_ns = *t.idle_ns;
+  idle.share_pct = share(d, t.idle_ns).value_or(0);
   return rows;
 }
 

@@ -153,12 +153,14 @@ std::string table_text(const ProfileDocument& d, const TableOptions& o) {
   if (const View states = state_view(d, Output::terminal); !states.rows.empty()) out += "\n" + terminal_text(states, o.width, o.color);
   if (d.totals.time_ns || !d.kernels.empty()) {
     out += "\n" + first_table(d, o) + rank_tables(d, o) + second_table(d, o);
-    out += wrapped(d.ceilings.copy_bytes_per_s ? "GB/s is DRAM traffic of kernels, (max) its share of this "
-                                                 "device's measured ceiling, headroom the ms above the "
-                                                 "floor (docs/metrics.md)."
-                                               : fmt::format("Times are {}; headroom and shares of ceilings need a GPU whose ceilings were "
-                                                             "measured (docs/metrics.md).",
-                                                             measured_alone(d) ? "sums over the report" : "per step"),
+    const bool ceilings =
+        d.ceilings.copy_bytes_per_s || d.totals.headroom_ns || d.totals.kernel_headroom_ns;  // a cut record has the latter
+    out += wrapped(ceilings ? "GB/s is DRAM traffic of kernels, (max) its share of this "
+                              "device's measured ceiling, headroom the ms above the "
+                              "floor (docs/metrics.md)."
+                            : fmt::format("Times are {}; headroom and shares of ceilings need a GPU whose ceilings were "
+                                          "measured (docs/metrics.md).",
+                                          measured_alone(d) ? "sums over the report" : "per step"),
                    o.width, 0) +
            "\n";
   }

@@ -122,11 +122,9 @@ void add_rest(View& view, const Fields<PassRow>& fields, const ProfileDocument& 
     row.cells.push_back({});
     view.rows.push_back(std::move(row));
   };
+  if (const auto u = unattributed_row(d); u && !all_attributed)
+    add("unattributed", *u, u->time_ns > 0 && !d.passes.empty() ? ViewRow::Kind::warning : ViewRow::Kind::faint, true);
   PassRow p;
-  p.time_ns = t.unattributed_ns.value_or(0);
-  p.share_pct = share(d, t.unattributed_ns).value_or(0);
-  if (t.unattributed_ns && !all_attributed)
-    add("unattributed", p, p.time_ns > 0 && !d.passes.empty() ? ViewRow::Kind::warning : ViewRow::Kind::faint, true);
   p.time_ns = t.idle_ns.value_or(0);
   p.share_pct = share(d, t.idle_ns).value_or(0);
   p.headroom_ns = p.kernel_headroom_ns = t.idle_ns;
@@ -153,6 +151,43 @@ void add_rest(View& view, const Fields<PassRow>& fields, const ProfileDocument& 
 Number share(const ProfileDocument& d, Number ns) {
   const double step = d.totals.time_ns.value_or(0);
   return ns && step > 0 ? Number(*ns / step * 100) : std::nullopt;
+}
+
+std::optional<PassRow> unattributed_row(const ProfileDocument& d) {
+  const TotalsSection& t = d.totals;
+  if (!t.unattributed_ns) return std::nullopt;
+  PassRow row;
+  row.name = "unattributed";
+  row.time_ns = *t.unattributed_ns;
+  row.share_pct = share(d, row.time_ns).value_or(0);
+  row.launches = t.launches.value_or(0);
+  row.copies = t.copies.value_or(0);
+  for (const PassRow& p : d.passes) {
+    row.launches -= p.launches;
+    row.copies -= p.copies;
+  }
+  int64_t rows = 0;
+  double kernels_ns = 0;
+  const auto add = [](Number& sum, const Number& value, bool first) {
+    sum = value && (first || sum) ? Number(sum.value_or(0) + *value) : Number();
+  };
+  for (const KernelRow& k : d.kernels) {
+    if (k.pass) continue;
+    row.duration_ns += k.duration_ns;
+    if (k.launches == 0) continue;  // copies, which have no counters
+    kernels_ns += k.duration_ns;
+    add(row.dram_read_bytes, k.dram_read_bytes, rows == 0);
+    add(row.dram_write_bytes, k.dram_write_bytes, rows == 0);
+    add(row.kernel_headroom_ns, k.headroom_ns, rows == 0);
+    ++rows;
+  }
+  if (rows == 0 && row.duration_ns == 0) row.duration_ns = row.time_ns;  // a record that was cut has no rows of it
+  if (row.dram_read_bytes && row.dram_write_bytes && kernels_ns > 0)
+    row.dram_bytes_per_s = (*row.dram_read_bytes + *row.dram_write_bytes) / (kernels_ns * 1e-9);
+  if (row.dram_bytes_per_s && d.ceilings.copy_bytes_per_s)
+    row.dram_of_ceiling_pct = *row.dram_bytes_per_s / *d.ceilings.copy_bytes_per_s * 100;
+  if (floors_of_kernels(d)) row.headroom_ns = row.kernel_headroom_ns;
+  return row;
 }
 
 bool measured_alone(const ProfileDocument& d) { return d.collection.producer == "ncu"; }
@@ -194,6 +229,13 @@ View kernel_view(const ProfileDocument& d, Output output, size_t top) {
     if (places) row.cells.push_back({where(*k), {}, {}});
     add_cells(row, fields, *k);
     view.rows.push_back(std::move(row));
+  }
+  // A record that was cut keeps the longest kernels only; a reader who adds the rows up would miss time.
+  if (d.totals.time_ns && d.totals.idle_ns && !measured_alone(d)) {
+    double rest = *d.totals.time_ns - *d.totals.idle_ns;
+    for (const KernelRow& k : d.kernels) rest -= k.time_ns;
+    if (rest > 0.001 * *d.totals.time_ns)
+      view.notes.push_back(fmt::format("Kernels that this record does not hold: {} ms.", milliseconds(rest)));
   }
   return view;
 }

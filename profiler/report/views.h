@@ -1,6 +1,8 @@
 // The tables of a document. Which columns they have, with which digits, and which go first on a narrow terminal, say the field lists
 // (profiler/document/fields.cpp, profiler/attribute/numbers.cpp); here stand what names a row, and the rows.
 #pragma once
+#include <optional>
+
 #include "profiler/document/profile.h"
 #include "profiler/report/view.h"
 
@@ -11,6 +13,10 @@ bool measured_alone(const ProfileDocument& document);
 
 // Of the step's time, in percent; absent without either.
 Number share(const ProfileDocument& document, Number ns);
+
+// What no pass holds, as a row beside them: bytes and headroom are of its kernels, and absent where one of these has none. Only where the
+// document says how long it took.
+std::optional<PassRow> unattributed_row(const ProfileDocument& document);
 
 enum class Output { terminal, markdown, page };  // the page has room for more columns
 

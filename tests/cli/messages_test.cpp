@@ -104,6 +104,13 @@ TEST(Mistakes, AreNamedInTheOrderOfTheCommandLineAndPointToTheHelpOfTheirCommand
   }
 }
 
+TEST(Resample, SaysForWhichLooksARecordIsTooShort) {
+  const std::string aa = TEST_DATA "/aa/";
+  EXPECT_THAT(stepscope("experiment resample " + aa + "h200-mixed-d12-b64-alone.json").out,
+              HasSubstr("19 pairs: looks from 24 pairs on are left out"));
+  EXPECT_THAT(stepscope("experiment resample " + aa + "h200-mixed-d12-b64-trials.json").out, ::testing::Not(HasSubstr("left out")));
+}
+
 TEST(Mistakes, ACommandOfACommandThatIsNoneIsNamed) {
   const Outcome o = stepscope("experiment foo");
   EXPECT_EQ(o.exit_code, 2);

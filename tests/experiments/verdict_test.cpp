@@ -263,6 +263,25 @@ TEST_F(Files, page_shows_the_answer_and_keeps_what_was_written_by_hand) {
   EXPECT_THAT(content(page), HasSubstr("differ by more than 30%"));
 }
 
+// Bytes that nobody counted were shown as 0.
+TEST_F(Files, page_shows_a_dash_where_a_kernel_of_an_arm_was_not_counted) {
+  WorkloadResult r = result(-2, 0.2);
+  for (profiler::WaterfallRow& k : r.waterfall->kernels) {
+    if (k.kernel == "layernorm") {
+      k.a.dram_read_bytes = 100e6;
+      k.a.dram_write_bytes = 13e6;
+    }
+    if (k.kernel == "bias") {
+      k.a.dram_read_bytes = 20e6;
+      k.a.dram_write_bytes = 0;
+    }
+  }
+  write_page(folder_ / "idea.md", document({r}));
+  const std::string page = content(folder_ / "idea.md");
+  EXPECT_THAT(page, HasSubstr("| 113 → - |"));
+  EXPECT_THAT(page, HasSubstr("| 20 → 0 |"));  // B does not run it
+}
+
 TEST_F(Files, index_replaces_only_its_own_table) {
   save_verdict(folder_ / "x" / "verdict.json", document({result(-2, 0.2)}, "x"));
   save_verdict(folder_ / "y" / "verdict.json", document({result(-2, 0.5)}, "y"));

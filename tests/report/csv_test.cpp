@@ -5,6 +5,7 @@
 #include <string>
 
 #include "profiler/report/csv.h"
+#include "profiler/report/views.h"
 #include "tests/profiler/fixture.h"
 
 namespace {
@@ -67,6 +68,48 @@ TEST(Csv, PassesEndWithWhatMakesThemSumToTheStep) {
 }
 
 // Readers of CSV take a carriage return for the end of a row unless it stands in quotes.
+// Bytes and headroom that were known stood in the sum and in no row, and the duration of half a step was 0.
+TEST(Csv, WhatNoPassHoldsHasTheNumbersOfItsKernels) {
+  ProfileDocument d;
+  d.totals.time_ns = 100;
+  d.totals.passes_ns = 30;
+  d.totals.unattributed_ns = 60;
+  d.totals.idle_ns = 10;
+  d.totals.launches = 3;
+  d.totals.copies = 1;
+  d.ceilings.copy_bytes_per_s = 100e9;
+  d.passes.resize(1);
+  d.passes[0].launches = 1;
+  const auto kernel = [&](const char* name, int64_t launches, int64_t copies, double ns) -> KernelRow& {
+    KernelRow& k = d.kernels.emplace_back();
+    k.name = name;
+    k.launches = launches;
+    k.copies = copies;
+    k.time_ns = k.duration_ns = ns;
+    return k;
+  };
+  kernel("in a pass", 1, 0, 30).pass = "forward";
+  for (const double bytes : {1000.0, 500.0}) {
+    KernelRow& k = kernel("elsewhere", 1, 0, 25);
+    k.dram_read_bytes = bytes;
+    k.dram_write_bytes = 0;
+    k.headroom_ns = 4;
+  }
+  kernel("copy", 0, 1, 10);
+  const auto u = unattributed_row(d);
+  ASSERT_TRUE(u);
+  EXPECT_EQ(u->launches, 2);
+  EXPECT_EQ(u->copies, 1);
+  EXPECT_EQ(u->duration_ns, 60);
+  EXPECT_EQ(u->dram_read_bytes, 1500);
+  EXPECT_EQ(u->kernel_headroom_ns, 8);
+  EXPECT_DOUBLE_EQ(*u->dram_bytes_per_s, 1500 / 50e-9);  // the copy has no counters
+  EXPECT_DOUBLE_EQ(*u->dram_of_ceiling_pct, 30);
+  d.kernels[1].dram_read_bytes.reset();  // half of the bytes would look like an answer
+  EXPECT_FALSE(unattributed_row(d)->dram_read_bytes);
+  EXPECT_FALSE(unattributed_row(d)->dram_bytes_per_s);
+}
+
 TEST(Csv, ANameWithACarriageReturnIsQuoted) {
   ProfileDocument d;
   KernelRow k;

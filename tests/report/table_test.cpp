@@ -1,5 +1,6 @@
 // The terminal tables: they fit, they align, and what has no answer shows none.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -333,6 +334,22 @@ TEST(Table, ASumNeedsToKnowWhatIsUnattributed) {
   d.totals.unattributed_ns.reset();
   EXPECT_EQ(starts_with(d, "unattributed"), 0);
   EXPECT_EQ(starts_with(d, "sum"), 0);
+}
+
+// A record that was cut: rows and "N more kernels" did not reach the step, and the legend said that no ceilings had been measured.
+TEST(Table, ACutRecordSaysWhatItDoesNotHold) {
+  ProfileDocument d = gpt2_profile();
+  const auto notes = [&] {
+    std::string all;
+    for (const std::string& note : kernel_view(d, Output::terminal, 100).notes) all += note + "\n";
+    return all;
+  };
+  EXPECT_EQ(notes().find("does not hold"), std::string::npos) << notes();
+  const double first = d.kernels.front().time_ns;
+  d.kernels.erase(d.kernels.begin());
+  d.ceilings = {};
+  EXPECT_NE(notes().find(fmt::format("Kernels that this record does not hold: {:.3f} ms.", first * 1e-6)), std::string::npos) << notes();
+  EXPECT_EQ(table_text(d, {}).find("need a GPU whose ceilings"), std::string::npos);
 }
 
 // The kernels of a report without passes are the rows: unattributed time is theirs, and has no row beside them.
