@@ -145,4 +145,8 @@ Numbers numbers_of(const Launches& kernels) {
   return numbers;
 }
 
+std::optional<double> sum_of(const std::optional<double>& a, const std::optional<double>& b) {
+  return a && b ? std::optional(*a + *b) : std::nullopt;
+}
+
 }  // namespace profiler

@@ -37,4 +37,7 @@ std::span<const NumberRow> number_rows();
 
 Numbers numbers_of(const Launches& kernels);
 
+// Of two numbers that add up; absent when one of them is, since half a sum would look like an answer.
+std::optional<double> sum_of(const std::optional<double>& a, const std::optional<double>& b);
+
 }  // namespace profiler

@@ -50,15 +50,11 @@ void add(Side& into, const Side& from) {
   into.time_ns += from.time_ns;
   for (const NumberRow& n : number_rows()) {
     std::optional<double>& sum = into.*n.member;
-    const std::optional<double>& more = from.*n.member;
-    sum = n.adds_up && sum && more ? std::optional(*sum + *more) : std::nullopt;
+    sum = n.adds_up ? sum_of(sum, from.*n.member) : std::nullopt;
   }
 }
 
-std::optional<double> dram_bytes(const Side& s) {
-  if (!s.dram_read_bytes || !s.dram_write_bytes) return std::nullopt;
-  return *s.dram_read_bytes + *s.dram_write_bytes;
-}
+std::optional<double> dram_bytes(const Side& s) { return sum_of(s.dram_read_bytes, s.dram_write_bytes); }
 
 nlohmann::ordered_json to_json(const Side& side) {
   nlohmann::ordered_json j{{"launches", side.launches}, {"time_ns", side.time_ns}};

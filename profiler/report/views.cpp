@@ -166,24 +166,21 @@ std::optional<PassRow> unattributed_row(const ProfileDocument& d) {
     row.launches -= p.launches;
     row.copies -= p.copies;
   }
-  int64_t rows = 0;
   double kernels_ns = 0;
-  const auto add = [](Number& sum, const Number& value, bool first) {
-    sum = value && (first || sum) ? Number(sum.value_or(0) + *value) : Number();
-  };
+  bool any = false;
   for (const KernelRow& k : d.kernels) {
     if (k.pass) continue;
     row.duration_ns += k.duration_ns;
     if (k.launches == 0) continue;  // copies, which have no counters
     kernels_ns += k.duration_ns;
-    add(row.dram_read_bytes, k.dram_read_bytes, rows == 0);
-    add(row.dram_write_bytes, k.dram_write_bytes, rows == 0);
-    add(row.kernel_headroom_ns, k.headroom_ns, rows == 0);
-    ++rows;
+    row.dram_read_bytes = any ? sum_of(row.dram_read_bytes, k.dram_read_bytes) : k.dram_read_bytes;
+    row.dram_write_bytes = any ? sum_of(row.dram_write_bytes, k.dram_write_bytes) : k.dram_write_bytes;
+    row.kernel_headroom_ns = any ? sum_of(row.kernel_headroom_ns, k.headroom_ns) : k.headroom_ns;
+    any = true;
   }
-  if (rows == 0 && row.duration_ns == 0) row.duration_ns = row.time_ns;  // a record that was cut has no rows of it
-  if (row.dram_read_bytes && row.dram_write_bytes && kernels_ns > 0)
-    row.dram_bytes_per_s = (*row.dram_read_bytes + *row.dram_write_bytes) / (kernels_ns * 1e-9);
+  if (row.duration_ns == 0) row.duration_ns = row.time_ns;  // a record that was cut has no rows of it
+  if (const Number bytes = sum_of(row.dram_read_bytes, row.dram_write_bytes); bytes && kernels_ns > 0)
+    row.dram_bytes_per_s = *bytes / (kernels_ns * 1e-9);
   if (row.dram_bytes_per_s && d.ceilings.copy_bytes_per_s)
     row.dram_of_ceiling_pct = *row.dram_bytes_per_s / *d.ceilings.copy_bytes_per_s * 100;
   if (floors_of_kernels(d)) row.headroom_ns = row.kernel_headroom_ns;
