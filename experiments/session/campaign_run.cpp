@@ -115,8 +115,7 @@ class Campaign {
   bool is_decided(const Experiment& e) const {
     if (fs::exists(attempt_of(e.name)) || !fs::exists(verdict_of(e.name))) return false;
     const VerdictDocument d = load_verdict(verdict_of(e.name));
-    return !was_cut_short(d) && d.code.git_revision == session_.git_revision() && d.experiment &&
-           d.experiment->file_sha256 == e.file_sha256;
+    return !was_cut_short(d) && session_.is_of_this_step(d, e) && d.experiment && d.experiment->file_sha256 == e.file_sha256;
   }
 
  private:

@@ -212,6 +212,7 @@ struct ExperimentSession::Job {
   bool measured = false;                      // or decided without a measurement
   bool goes_on = false;                       // result.log is of the rounds so far
   const WorkloadSection* left_off = nullptr;  // of a command before this one, whose rounds count
+  bool same_sources = false;                  // of that command's arms and these
   std::exception_ptr failure;
 
   // Jobs with the same text can share the baseline's processes.
@@ -241,7 +242,27 @@ void same_or_refuse(const std::string& name, const char* what, const std::string
                                  name, what, before.empty() ? "(none)" : before, now.empty() ? "(none)" : now));
 }
 
+// Of the commands that `code` stands for, oldest first, but for `now`.
+std::vector<std::string> revisions_before(const CodeSection& code, const std::string& now) {
+  std::vector<std::string> out = code.earlier_revisions;
+  out.push_back(code.git_revision);
+  std::erase(out, now);
+  return out;
+}
+
 }  // namespace
+
+// Sources of arms that are built elsewhere are known only when they are built. nvcc writes names of temporary files into what it compiles, so
+// no two builds of one tree are equal.
+bool ExperimentSession::has_sources_of(const VerdictDocument& before, const Experiment& e) const {
+  if (!sources_of(e, 'A').here() || !sources_of(e, 'B').here()) return false;
+  const auto [a, b] = hashed_sources(e);
+  return !b.empty() && before.code.a_sources_sha256 == a && before.code.b_sources_sha256 == b;
+}
+
+bool ExperimentSession::is_of_this_step(const VerdictDocument& before, const Experiment& e) const {
+  return before.code.git_revision == options_.git_revision || has_sources_of(before, e);
+}
 
 // Before anything is prepared: what was decided needs neither gate nor processes.
 void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before) {
@@ -252,7 +273,8 @@ void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before
     return fmt::format("looks after {} pairs for {}%", fmt::join(pairs, ", "), minimum_pct);
   };
   same_or_refuse(e.name, "experiment file", before.experiment ? before.experiment->file_sha256 : "", e.file_sha256);
-  same_or_refuse(e.name, "revision", before.code.git_revision, options_.git_revision);
+  const bool same_sources = has_sources_of(before, e);
+  if (!same_sources) same_or_refuse(e.name, "revision", before.code.git_revision, options_.git_revision);
   if (options_.gpu.present) same_or_refuse(e.name, "device", before.environment.device, options_.gpu.name);
   same_or_refuse(e.name, "plan", looks(before.thresholds.looks, before.thresholds.minimum_effect_pct),
                  looks(options_.plan.thresholds.looks, e.minimum_effect_pct));
@@ -265,6 +287,7 @@ void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before
         job.measured = true;
       } else if (w.sustained) {  // a whole round at least
         job.left_off = &w;
+        job.same_sources = same_sources;
       }
     }
 }
@@ -396,8 +419,10 @@ void ExperimentSession::count_rounds_before(Job& job) {
   const WorkloadSection& before = *job.left_off;
   const std::string& name = job.experiment->name;
   AlonePlan& alone = job.plan.alone;
-  same_or_refuse(name, "program in arm A", before.a.program_sha256, job.result.a.program_sha256);
-  same_or_refuse(name, "program in arm B", before.b.program_sha256, job.result.b.program_sha256);
+  if (!job.same_sources) {
+    same_or_refuse(name, "program in arm A", before.a.program_sha256, job.result.a.program_sha256);
+    same_or_refuse(name, "program in arm B", before.b.program_sha256, job.result.b.program_sha256);
+  }
   const auto seconds = [](double s) { return fmt::format("{} s", s); };
   same_or_refuse(name, "--measure-s", seconds(before.sustained->measure_s), seconds(alone.measure_s));
   if (alone.settle_s) same_or_refuse(name, "--settle-s", seconds(before.sustained->settle_s), seconds(*alone.settle_s));
@@ -445,6 +470,12 @@ void ExperimentSession::look_closer(Job& job) {
   if (job.experiment->frozen_baseline())
     a = {options_.program, {}, with_steps(job.plan.a.argv, std::max(kStepsToProfile, options_.command_steps))};
   profile_both(r, job.experiment->name, a, {program_of(*job.experiment, 'B').program.string(), on_gpus(job.b, 'B'), {}});
+}
+
+// {arm A, arm B}; "": not hashed, a frozen baseline has its manifest.
+std::pair<std::string, std::string> ExperimentSession::hashed_sources(const Experiment& e) const {
+  return {e.frozen_baseline() ? "" : hash_trainer_sources(options_.root, trainer_of(e, 'A')),
+          hash_trainer_sources(options_.root, trainer_of(e, 'B'))};
 }
 
 // What arms of other sources were built from; where an interrupt came before that, nothing.
@@ -517,17 +548,18 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
   std::vector<std::optional<PredictionProof>> predictions(all.size());  // asked once: git between two rounds would lengthen the rest there
   for (size_t i = 0; i < all.size(); ++i) {
     const Experiment& e = all[i];
+    const size_t first = jobs.size();
     try {
-      const size_t first = jobs.size();
       add_to(jobs, e);
       if (i < left_off.size() && left_off[i]) go_on(std::span(jobs).subspan(first), *left_off[i]);
       // Hashed before the measurement: a change of the tree meanwhile was not measured, and must make the verdict stale.
-      sources[i] = {e.frozen_baseline() ? "" : hash_trainer_sources(options_.root, trainer_of(e, 'A')),
-                    hash_trainer_sources(options_.root, trainer_of(e, 'B'))};
-      if (!e.file.empty())
-        predictions[i] = prove_prediction(options_.root, e.file, e.file_sha256, options_.git_revision, stepscope::now_utc());
+      sources[i] = hashed_sources(e);
+      // What an earlier command measured came after that command's revision, so the prediction must have been there.
+      const std::string oldest = i < left_off.size() && left_off[i] ? left_off[i]->code.first_revision() : options_.git_revision;
+      if (!e.file.empty()) predictions[i] = prove_prediction(options_.root, e.file, e.file_sha256, oldest, stepscope::now_utc());
     } catch (const InputError&) {
       out[i].failure = std::current_exception();
+      jobs.resize(first);  // what is refused is not measured either
     }
   }
   const auto document_of = [&](size_t i, const std::vector<const WorkloadResult*>& results) {
@@ -536,6 +568,7 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
     f.a_sources_sha256 = sources[i].first;
     f.b_sources_sha256 = sources[i].second;
     add_other_sources(f, all[i]);
+    if (i < left_off.size() && left_off[i]) f.earlier_revisions = revisions_before(left_off[i]->code, options_.git_revision);
     f.prediction = predictions[i];
     std::vector<WorkloadResult> copies;
     for (const WorkloadResult* r : results) copies.push_back(*r);

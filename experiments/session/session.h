@@ -67,7 +67,7 @@ class ExperimentSession {
   // kept from beginning are missing at the end, but for the first.
   // `done`, which may be empty, hears of each as soon as it is decided: what was measured must not wait for the rest.
   // `left_off`: what a command before this one left of an experiment (an unfinished document), or nothing. Workloads that it decided stand, and
-  // rounds of processes alone count. Refused (stepscope::InputError) unless program, sources, device, thresholds and seconds are the same.
+  // rounds of processes alone count. Refused (stepscope::InputError) unless step, device, thresholds and seconds are the same.
   // `so_far`, too: after every round that does not decide it, the document that an interrupt would leave now. A process that is killed, or a
   // machine that is taken away, says nothing.
   std::vector<Outcome> run(std::span<const Experiment> experiments, const std::vector<LedgerEntry>& ledger,
@@ -88,7 +88,9 @@ class ExperimentSession {
                                   const std::function<void(std::span<const RunLog>)>& round_ended);
 
   const Gpu& gpu() const { return options_.gpu; }
-  const std::string& git_revision() const { return options_.git_revision; }
+  // Whether `document` measured the step that this program would: by program and revision, or by the sources that both arms are made of, so
+  // that a program which was built again, or another file that changed, does not count.
+  bool is_of_this_step(const VerdictDocument& document, const Experiment& experiment) const;
   // "NVIDIA H200", or what the arms of the last run said they ran on.
   std::string device() const { return device_; }
   bool interrupted() const { return options_.stop && options_.stop->load(); }
@@ -109,6 +111,8 @@ class ExperimentSession {
   void look_closer(Job& job);
   void add_to(std::vector<Job>& jobs, const Experiment& experiment) const;
   void go_on(std::span<Job> jobs, const VerdictDocument& left_off);
+  bool has_sources_of(const VerdictDocument& document, const Experiment& experiment) const;
+  std::pair<std::string, std::string> hashed_sources(const Experiment& experiment) const;
   void build_arms(const Experiment& experiment);
   // This program and its tree, or those of an arm of other sources, after build_arms().
   BuiltProgram program_of(const Experiment& experiment, char arm) const;

@@ -66,6 +66,8 @@ struct CodeSection {
   std::string a_sources_sha256, b_sources_sha256;  // "" = not hashed: a frozen baseline has its manifest
   std::string a_revision;                          // that arm A was built from; "" = the same tree as arm B
   std::string patch_sha256;                        // of the patch that arm B's sources have beyond arm A's; "" = none
+  std::vector<std::string> earlier_revisions;      // of commands whose rounds count too, oldest first; the step's sources were the same
+  const std::string& first_revision() const { return earlier_revisions.empty() ? git_revision : earlier_revisions.front(); }
   bool dirty() const { return git_revision.ends_with("-dirty"); }
 };
 

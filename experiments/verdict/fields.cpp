@@ -83,6 +83,10 @@ const List<CodeSection>& FieldsOf<CodeSection>::list() {
       optional_field<&C::b_sources_sha256>("b_sources_sha256", "", "hash of the sources of arm B's step"),
       optional_field<&C::a_revision>("a_revision", "", "commit that arm A was built from; absent: both arms are of `git_revision`"),
       optional_field<&C::patch_sha256>("patch_sha256", "", "hash of the patch with which arm B was built; absent: there was none"),
+      optional_field<&C::earlier_revisions>(
+          "earlier_revisions", "",
+          "last commits of the commands before it whose rounds or answers count too; the sources of the step were "
+          "the same"),
   };
   return list;
 }

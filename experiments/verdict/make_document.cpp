@@ -225,7 +225,7 @@ VerdictDocument verdict_document(const std::string& name, const std::optional<Ex
     out.experiment = ExperimentSection{e->question, e->hypothesis, e->change_text, e->baseline, e->trainer,
                                        e->compound, e->arithmetic, e->file_sha256, f.prediction};
   out.command = f.command;
-  out.code = {f.git_revision, f.a_sources_sha256, f.b_sources_sha256, f.a_revision, f.patch_sha256};
+  out.code = {f.git_revision, f.a_sources_sha256, f.b_sources_sha256, f.a_revision, f.patch_sha256, f.earlier_revisions};
   out.environment = {f.device, f.driver};
   out.thresholds = thresholds_section(f.thresholds);
   out.ledger = {f.ledger.trials, f.ledger.false_claims, f.ledger.bound_95_pct, f.ledger.text()};

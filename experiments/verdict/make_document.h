@@ -27,6 +27,7 @@ struct RunFacts {
   std::string at;  // UTC
   std::string git_revision, device, driver;
   std::string a_sources_sha256, b_sources_sha256, a_revision, patch_sha256;  // as in CodeSection
+  std::vector<std::string> earlier_revisions;
   LedgerSummary ledger;
   Thresholds thresholds;
   std::string command;

@@ -294,6 +294,9 @@ std::string page_of(const VerdictDocument& v) {
   std::string out =
       fmt::format("# {}\n\n**{}**: {}, {}, revision {}.\n\n", v.name, name(v.verdict), v.environment.device, v.at, v.code.git_revision);
   if (const std::string differ = differences_text(v); !differ.empty()) out += "**" + differ + "**\n\n";
+  if (!v.code.earlier_revisions.empty())
+    out += fmt::format("What commands at {} measured counts too: no source of the step differs.\n\n",
+                       fmt::join(v.code.earlier_revisions, ", "));
   if (v.code.dirty()) out += "**Measured on a tree with uncommitted changes**: the revision does not hold all of the code that ran.\n\n";
   if (v.experiment) out += question_section(*v.experiment);
   for (const WorkloadSection& w : v.workloads) out += workload_section(w, v.thresholds);

@@ -90,9 +90,9 @@ PredictionProof prove_prediction(const fs::path& root, const fs::path& file, con
 bool renew_prediction_proof(VerdictDocument& document, const fs::path& root, const fs::path& studies) {
   if (!document.experiment) return false;
   ExperimentSection& e = *document.experiment;
-  if (e.prediction && !knows(root, without_dirty(document.code.git_revision))) return false;
+  if (e.prediction && !knows(root, without_dirty(document.code.first_revision()))) return false;
   PredictionProof proof =
-      prove_prediction(root, studies / (document.name + ".yaml"), e.file_sha256, document.code.git_revision, document.at);
+      prove_prediction(root, studies / (document.name + ".yaml"), e.file_sha256, document.code.first_revision(), document.at);
   const bool changed = !e.prediction || e.prediction->sentence != proof.sentence;
   e.prediction = std::move(proof);
   return changed;

@@ -3,6 +3,8 @@
 #include "experiments/session/session.h"
 #include "experiments/session/campaign_run.h"
 #include "experiments/session/gates.h"
+#include "experiments/verdict/campaign.h"
+#include "experiments/verdict/page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -106,6 +108,75 @@ TEST_F(Session, gates_both_arms_then_measures_and_decides) {
   EXPECT_EQ(count("arm"), 20);  // of each arm one heats and one only starts, then eight pairs
   EXPECT_LT(log().rfind("gate"), log().find("arm"));
   EXPECT_EQ(d["workloads"][0]["b"]["gate"]["sentence"], "1 checks passed (seed 7)");
+}
+
+// A run that was stopped after its first round, in a tree whose step is one file.
+class LeftOffSession : public Session {
+ protected:
+  LeftOffSession() {
+    fs::create_directories(folder_ / "fp32");
+    std::ofstream(folder_ / "fp32/CMakeLists.txt") << "stepscope_stage(fp32_trainer SOURCES step.cpp)\n";
+    std::ofstream(folder_ / "fp32/step.cpp") << "here";
+    program(gate_answer(true), arm());
+    std::atomic<bool> stop{false};
+    SessionOptions o = options(&stop);
+    o.git_revision = "first";
+    left_.push_back(
+        ExperimentSession(std::move(o)).run({&idea_, 1}, {}, {}, [&](size_t, const VerdictDocument&) { stop = true; }).front().document);
+  }
+  ExperimentSession later() const {
+    SessionOptions o = options();
+    o.git_revision = "later";
+    return ExperimentSession(std::move(o));
+  }
+  ExperimentSession::Outcome go_on() const { return later().run({&idea_, 1}, {}, {}, {}, left_).front(); }
+  void build_again() const { std::ofstream(folder_ / "program", std::ios::app) << "# other bytes\n"; }
+
+  const Experiment idea_ = experiment();
+  std::vector<std::optional<VerdictDocument>> left_;
+};
+
+TEST_F(LeftOffSession, goes_on_at_another_revision_with_a_program_that_was_built_again_from_the_same_step) {
+  ASSERT_TRUE(was_cut_short(*left_[0]));
+  const size_t before = left_[0]->workloads[0].runs.size();
+  ASSERT_GE(before, 2u);
+  ASSERT_LT(before, 16u);
+  build_again();
+  EXPECT_TRUE(later().is_of_this_step(*left_[0], idea_));
+  const ExperimentSession::Outcome o = go_on();
+  ASSERT_FALSE(o.failure);
+  ASSERT_EQ(o.document.workloads[0].runs.size(), 16u);
+  for (size_t i = 0; i < before; ++i) EXPECT_EQ(o.document.workloads[0].runs[i].total_ns, left_[0]->workloads[0].runs[i].total_ns) << i;
+  EXPECT_EQ(o.document.code.git_revision, "later");
+  EXPECT_EQ(o.document.code.earlier_revisions, std::vector<std::string>{"first"});
+  EXPECT_EQ(o.document.code.first_revision(), "first");  // which must hold the prediction
+  EXPECT_THAT(page_of(o.document), HasSubstr("What commands at first measured counts too: no source of the step differs."));
+}
+
+TEST_F(LeftOffSession, does_not_go_on_where_a_source_of_the_step_differs_or_nothing_says_that_none_does) {
+  std::ofstream(folder_ / "fp32/step.cpp") << "changed";
+  EXPECT_FALSE(later().is_of_this_step(*left_[0], idea_));
+  const auto refusal = [&] {
+    const ExperimentSession::Outcome o = go_on();
+    if (!o.failure) return std::string("none");
+    try {
+      std::rethrow_exception(o.failure);
+    } catch (const stepscope::InputError& e) {
+      return std::string(e.what());
+    }
+  };
+  const int gates = count("gate"), arms = count("arm");
+  EXPECT_THAT(refusal(), HasSubstr("of another revision: first, now later"));
+  EXPECT_EQ(count("gate"), gates) << "refused before anything ran";
+  EXPECT_EQ(count("arm"), arms);
+  // At one revision the program itself must be the same then.
+  left_[0]->code.git_revision = "later";
+  build_again();
+  EXPECT_THAT(refusal(), HasSubstr("of another program in arm A"));
+  fs::remove_all(folder_ / "fp32");
+  left_[0]->code.git_revision = "first";
+  left_[0]->code.a_sources_sha256 = left_[0]->code.b_sources_sha256 = "";
+  EXPECT_THAT(refusal(), HasSubstr("of another revision"));
 }
 
 // In a tree of its own whose step is one file; `build` stands in for the build of its arm.

@@ -340,6 +340,17 @@ TEST_F(VerdictFiles, a_prediction_is_earlier_only_when_the_measured_revision_hol
   EXPECT_FALSE(bad.shown_earlier);
   EXPECT_THAT(bad.sentence, HasSubstr("prediction not shown to be earlier: no commit up to the measured revision"));
   EXPECT_TRUE(prove(later, third, "2026-11-20T14:00:00Z").shown_earlier);
+  // Rounds of an earlier command count too, so that one's revision must hold it.
+  VerdictDocument d = decided();
+  d.name = "x";
+  d.at = "2026-11-20T14:00:00Z";
+  d.code.git_revision = third;
+  d.experiment.emplace().file_sha256 = later;
+  EXPECT_TRUE(renew_prediction_proof(d, folder_, folder_ / "experiments/studies"));
+  EXPECT_TRUE(d.experiment->prediction->shown_earlier);
+  d.code.earlier_revisions = {second};
+  EXPECT_TRUE(renew_prediction_proof(d, folder_, folder_ / "experiments/studies"));
+  EXPECT_FALSE(d.experiment->prediction->shown_earlier);
   // The file of the measurement need not be that of today.
   EXPECT_EQ(prove(sha256, third, "2026-11-20T14:00:00Z").commit, first);
   EXPECT_FALSE(prove(gpt2::sha256_text("never committed"), third, "2026-11-20T14:00:00Z").shown_earlier);
