@@ -55,6 +55,7 @@ class Sweeping {
     const bool copies = communicator_.name() == "peer";
     const int64_t bytes = sweep_bytes(o_, communicator_.world().size);
     communicator_.reserve(bytes / communicator_.world().size);
+    if (o_.meet_on_host) sweep_.awake = device_.awake(queued(smallest()), o_.meet_on_host);
     for (const dist::CollectiveKind kind : o_.kinds) of_kind(kind, word(kind));
     if (!copies) return std::move(sweep_);
     communicator_.share(device_.memory(), bytes);
@@ -82,6 +83,8 @@ class Sweeping {
     c.elements = std::max<int64_t>(1, bytes / dist::bytes_of(type) / ranks) * ranks;
     return c;
   }
+  // In which ranks meet.
+  dist::Collective smallest() const { return of(dist::CollectiveKind::all_gather, dist::Element::fp32, o_.least_bytes); }
   static int64_t bytes_of(const dist::Collective& c) { return c.elements * dist::bytes_of(c.type); }
   std::function<void()> queued(const dist::Collective& c) const {
     return [this, c] { communicator_.enqueue(c, device_.memory(), device_.stream()); };
@@ -93,8 +96,7 @@ class Sweeping {
     if (works.empty()) return;
     const double alone_ns = alone(c, bytes_of(c));
     for (const SweepWork& w : works) {
-      const auto times = device_.beside(w, queued(c), queued(of(dist::CollectiveKind::all_gather, dist::Element::fp32, o_.least_bytes)),
-                                        alone_ns, o_.samples);
+      const auto times = device_.beside(w, queued(c), queued(smallest()), alone_ns, o_.samples);
       if (!times) {
         ++sweep_.outlasted;
         continue;

@@ -18,6 +18,11 @@ struct SweepWork {
 };
 
 // Collectives that ran one behind the other beside work that lasted longer.
+// A stretch of products at the power limit, with links that sleep and with links that do not.
+struct AwakeTimes {
+  double asleep_ns = 0, awake_ns = 0;
+};
+
 struct BesideTimes {
   double collective_ns = 0;  // of one
   double slowed_ns = 0;      // by which one made the work longer
@@ -41,6 +46,11 @@ class SweepDevice {
                                             const std::function<void()>& /*meet*/, double /*alone_ns*/, int /*samples*/) {
     return std::nullopt;
   }
+  // For some ten seconds: without collectives, with `touch`, a small one, before each stretch, twice more, without. The first third of each
+  // does not count. Every rank runs as many stretches, and `meet_on_host` before each, so that a rank that is faster waits as long either way.
+  virtual std::optional<AwakeTimes> awake(const std::function<void()>& /*touch*/, const std::function<void()>& /*meet_on_host*/) {
+    return std::nullopt;
+  }
 };
 
 struct SweepOptions {
@@ -51,6 +61,8 @@ struct SweepOptions {
                                                        gpt2::distributed::CollectiveKind::reduce_scatter,
                                                        gpt2::distributed::CollectiveKind::all_gather};
   int samples = 20;
+  // Of all ranks, not over their links; empty: awake links are not measured.
+  std::function<void()> meet_on_host;
 };
 
 // How many bytes `device` must hold: most_bytes, rounded up so that every rank has an equal slice.
@@ -59,6 +71,7 @@ int64_t sweep_bytes(const SweepOptions& options, int ranks);
 struct Sweep {
   std::vector<profiler::LinkPoint> points;
   std::vector<profiler::BesidePoint> beside;
+  std::optional<AwakeTimes> awake;
   int64_t outlasted = 0;  // pairs of a collective and work that are not in `beside`, because the work ended first
 };
 // All ranks must give the same options. Each rank gets the times that it saw. Ranks that copy to each other gather once through their windows,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -41,7 +42,8 @@ using gpt2::cuda::DeviceBuffer;
 using gpt2::ops::bf16;
 
 // What a step does beside its collectives, on a stream of the step's priority: the two products of a layer's MLP of d12, by cuBLAS, or an
-// elementwise op on arrays that no cache holds. Sums of zeros: power is that of light data, which a product of a real step exceeds.
+// elementwise op on arrays that no cache holds. Sums of zeros: power is that of light data, which a product of a real step exceeds. "random
+// product" multiplies normal numbers, at the power of a step.
 class StepWork {
  public:
   static constexpr int64_t kFewRows = 4096, kManyRows = 32768;  // B=4 and B=32 of T=1024
@@ -53,9 +55,12 @@ class StepWork {
         down_(4 * kChannels * kChannels),
         workspace_(kWorkspaceBytes),
         in_(kElements),
-        out_(kElements) {
+        out_(kElements),
+        random_(kManyRows * kChannels),
+        random_out_(kManyRows * 4 * kChannels) {
     for (const auto* b : {&narrow_, &wide_, &up_, &down_, &in_, &out_})
       STEPSCOPE_CUDA_CHECK(cudaMemset(b->data(), 0, static_cast<size_t>(b->bytes())));
+    fill_with_normals(random_);
     STEPSCOPE_CUDA_CHECK(cublasCreate(&handle_));
     STEPSCOPE_CUDA_CHECK(cublasSetStream(handle_, stream_.get()));
     // Its own workspace would be allocated while a graph is captured.
@@ -69,6 +74,8 @@ class StepWork {
   cudaStream_t stream() const { return stream_.get(); }
   void enqueue(const SweepWork& w) const {
     if (w.work == "memory") return gpt2::ops::gelu_forward<bf16>(out_.data(), in_.data(), kElements, stream_.get());
+    // The weights are the first rows of what they multiply.
+    if (w.work == "random product") return product(random_out_.data(), random_.data(), random_.data(), w.rows, 4 * kChannels, kChannels);
     product(wide_.data(), up_.data(), narrow_.data(), w.rows, 4 * kChannels, kChannels);
     product(narrow_.data(), down_.data(), wide_.data(), w.rows, kChannels, 4 * kChannels);
   }
@@ -84,9 +91,20 @@ class StepWork {
                                       CUDA_R_16BF, static_cast<int>(n), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
   }
 
+  static void fill_with_normals(DeviceBuffer<bf16>& to) {
+    std::mt19937 engine(7);
+    std::normal_distribution<float> normal(0, 0.1f);
+    std::vector<bf16> some(size_t{1} << 20);
+    for (bf16& x : some) x = __float2bfloat16(normal(engine));
+    for (int64_t at = 0; at < to.size(); at += std::ssize(some))
+      STEPSCOPE_CUDA_CHECK(cudaMemcpy(to.data() + at, some.data(),
+                                      static_cast<size_t>(std::min<int64_t>(std::ssize(some), to.size() - at)) * sizeof(bf16),
+                                      cudaMemcpyHostToDevice));
+  }
+
   DeviceBuffer<bf16> narrow_, wide_, up_, down_;
   DeviceBuffer<unsigned char> workspace_;
-  DeviceBuffer<bf16> in_, out_;
+  DeviceBuffer<bf16> in_, out_, random_, random_out_;
   gpt2::cuda::Stream stream_;
   cublasHandle_t handle_ = nullptr;
 };
@@ -192,6 +210,28 @@ class CudaSweepDevice final : public SweepDevice {
     if (stepscope::median(left) < 0) return std::nullopt;
     const auto n = static_cast<double>(kBeside);
     return BesideTimes{stepscope::median(collectives) / n, (stepscope::median(slowed) - stepscope::median(alone)) / n};
+  }
+
+  std::optional<AwakeTimes> awake(const std::function<void()>& touch, const std::function<void()>& meet_on_host) override {
+    // A stretch takes 20 to 30 ms at the power limit of an H200: links that are touched before each do not sleep.
+    constexpr int64_t kProducts = 96;
+    constexpr int kStretches = 120, kNotCounted = kStretches / 3;
+    const SweepWork random{"random product", StepWork::kManyRows};
+    touch();  // NCCL connects at the first use, which cannot be captured
+    stream_.synchronize();
+    const Stretch without(
+        stream_.get(), step_, random, kProducts, [] {}, nullptr),
+        with(stream_.get(), step_, random, kProducts, touch, nullptr);
+    AwakeTimes sum;
+    for (const auto& [stretch, ns] : {std::pair(&without, &sum.asleep_ns), std::pair(&with, &sum.awake_ns), std::pair(&with, &sum.awake_ns),
+                                      std::pair(&without, &sum.asleep_ns)})
+      for (int i = 0; i < kStretches; ++i) {
+        meet_on_host();
+        const double took = stretch->run().work_ns;
+        if (i >= kNotCounted) *ns += took;
+      }
+    const double counted = 2.0 * (kStretches - kNotCounted);
+    return AwakeTimes{sum.asleep_ns / counted, sum.awake_ns / counted};
   }
 
  private:

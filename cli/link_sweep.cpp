@@ -114,6 +114,12 @@ void print_beside(const profiler::LinkCeilings& links) {
   std::fflush(stdout);
 }
 
+void print_awake(const profiler::LinkCeilings& links) {
+  if (!links.awake) return;
+  fmt::print("\nProducts at the power limit take {:.3f} ms while links sleep and {:.3f} ms while they do not: {:+.2f}%\n",
+             links.awake->asleep_ns / 1e6, links.awake->awake_ns / 1e6, links.awake->slower() * 100);
+}
+
 // Which to measure, and why not the others of a host with GPUs.
 std::vector<std::string> communicators_of(const LinkSweepFlags& f, [[maybe_unused]] RankSession& session) {
   if (f.communicator != "auto") return {f.communicator};
@@ -144,6 +150,7 @@ void measure(const LinkSweepFlags& f, RankFlags& ranks, RankSession& session) {
   const bool host = f.communicator == "staged";
   SweepOptions options;
   options.most_bytes = f.most_mib << 20;
+  options.meet_on_host = [&] { session.channel().all_gather({}); };
   profiler::LinkCeilings links;
   std::string unmeasured;
   for (const std::string& word : communicators_of(f, session)) {
@@ -162,6 +169,8 @@ void measure(const LinkSweepFlags& f, RankFlags& ranks, RankSession& session) {
     Sweep sweep = sweep_collectives(*communicator, *device, options);
     links.points.insert(links.points.end(), sweep.points.begin(), sweep.points.end());
     links.beside.insert(links.beside.end(), sweep.beside.begin(), sweep.beside.end());
+    if (sweep.awake) links.awake = {session.world().size, sweep.awake->asleep_ns, sweep.awake->awake_ns};
+    options.meet_on_host = nullptr;  // links are awake or not whatever carries the bytes
     links.communicator += (links.communicator.empty() ? "" : ", ") + communicator->name();
     if (sweep.outlasted > 0 && session.is_first())
       fmt::print(stderr, "stepscope: {}: {} collectives outlasted the work beside them and are left out\n", word, sweep.outlasted);
@@ -179,6 +188,7 @@ void measure(const LinkSweepFlags& f, RankFlags& ranks, RankSession& session) {
   stepscope::write_output(file, profiler::links_to_json(links));
   print(links);
   print_beside(links);
+  print_awake(links);
   fmt::print(stderr, "sweep: {}\n", file);
 }
 

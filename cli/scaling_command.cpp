@@ -124,19 +124,27 @@ std::vector<Prediction> predict(const ScalingFlags& f) {
                "stepscope: {} does not say what work beside communication loses, so the prediction leaves that out; `doctor --gpus N` "
                "measures it\n",
                f.links);
+  if (parts.power_limited && !links.awake)
+    fmt::print(
+        stderr,
+        "stepscope: the step of {} is at the power limit, and {} does not say what the power of its links takes from it; the prediction "
+        "leaves that out\n",
+        f.profile, f.links);
   return list;
 }
 
 profiler::View view_of(const std::vector<Prediction>& list) {
   profiler::View view;
-  for (const char* title : {"GPUs", "by", "step ms", "work", "tail", "head", "norm", "inflation", "latest", "all comm.", "tokens/s", "%"})
+  for (const char* title :
+       {"GPUs", "by", "step ms", "work", "tail", "head", "norm", "inflation", "links", "latest", "all comm.", "tokens/s", "%"})
     view.columns.push_back({title, false, false, 0, ""});
   for (const Prediction& p : list) {
     const profiler::ScaledStep& s = p.step;
     profiler::ViewRow row;
     row.cells.push_back({std::to_string(s.ranks), {}, {}});
     row.cells.push_back({s.ranks > 1 ? p.communicator : "", {}, {}});
-    for (const double ns : {s.time_ns, s.work_ns, s.tail_ns, s.head_ns, s.norm_ns, s.inflation_ns, s.straggler_ns, s.communication_ns})
+    for (const double ns :
+         {s.time_ns, s.work_ns, s.tail_ns, s.head_ns, s.norm_ns, s.inflation_ns, s.awake_ns, s.straggler_ns, s.communication_ns})
       row.cells.push_back({profiler::milliseconds(ns), {}, {}});
     row.cells.push_back({profiler::thousands(s.tokens_per_s), {}, {}});
     row.cells.push_back({profiler::percent(p.efficiency_pct), {}, {}});
@@ -163,6 +171,7 @@ nlohmann::ordered_json json_of(const ScalingFlags& f, const std::vector<Predicti
                           {"head_ns", p.step.head_ns},
                           {"norm_ns", p.step.norm_ns},
                           {"inflation_ns", p.step.inflation_ns},
+                          {"awake_ns", p.step.awake_ns},
                           {"straggler_ns", p.step.straggler_ns},
                           {"communication_ns", p.step.communication_ns},
                           {"hidden_ns", p.step.hidden_ns},

@@ -232,6 +232,8 @@ StepParts step_parts(const ProfileDocument& d) {
   p.tokens = static_cast<double>(*d.run.tokens_per_step);
   p.rows = d.run.batch_size && d.run.seq_len ? static_cast<double>(*d.run.batch_size * *d.run.seq_len) : p.tokens;
   p.jitter_ns = spread(d.timing.step_time_ns.samples);
+  const auto& reasons = d.environment.throttle_reasons;
+  p.power_limited = std::find(reasons.begin(), reasons.end(), "power_cap") != reasons.end();
   return p;
 }
 
@@ -301,8 +303,11 @@ ScaledStep scaled_step(const StepParts& p, const ExchangePlan& plan, const LinkC
     transfers.push_back(t);
   }
   TwoQueues(pieces, std::move(transfers), s).run();
+  s.time_ns = s.work_ns + s.tail_ns + s.norm_ns + s.head_ns + s.inflation_ns;
+  // At the limit a step takes its energy divided by the limit, and the links draw theirs all the time.
+  if (ranks > 1 && p.power_limited && links.awake) s.awake_ns = s.time_ns * std::max(0.0, links.awake->slower());
   if (ranks > 1) s.straggler_ns = p.jitter_ns * expected_largest(ranks);
-  s.time_ns = s.work_ns + s.tail_ns + s.norm_ns + s.head_ns + s.inflation_ns + s.straggler_ns;
+  s.time_ns += s.awake_ns + s.straggler_ns;
   s.tokens_per_s = p.tokens * n / s.time_ns * 1e9;
   return s;
 }

@@ -218,6 +218,7 @@ std::string links_to_json(const LinkCeilings& l) {
                            {"alone_ns", b.alone_ns},
                            {"time_ns", b.time_ns},
                            {"slowed_ns", b.slowed_ns}});
+  if (l.awake) j["awake"] = {{"ranks", l.awake->ranks}, {"asleep_ns", l.awake->asleep_ns}, {"awake_ns", l.awake->awake_ns}};
   return stepscope::json_text(j, 1) + "\n";
 }
 
@@ -299,6 +300,8 @@ LinkCeilings links_from_json(std::string_view text, const std::string& source) {
                         r.count(b, place, "bytes"), r.text(b, place, "work"), r.count_or_0(b, place, "rows"),
                         r.time_ns(b, place, "alone_ns"), r.time_ns(b, place, "time_ns"), r.number(b, place, "slowed_ns")});
   }
+  if (const auto awake = j.find("awake"); awake != j.end())
+    l.awake = {r.count(*awake, "awake.", "ranks"), r.time_ns(*awake, "awake.", "asleep_ns"), r.time_ns(*awake, "awake.", "awake_ns")};
   return l;
 }
 

@@ -44,12 +44,21 @@ struct BesidePoint {
   double slowed_ns = 0;  // by which one such collective makes the work longer; below 0 where noise is larger than that
 };
 
+// What it takes from a GPU at its power limit that its links do not sleep: they draw power, which lowers its clock. A stretch of products alone on
+// every GPU, and the same with a collective of a few KiB before each; a link sleeps after 50 ms without traffic (H200).
+struct AwakeLinks {
+  int64_t ranks = 0;
+  double asleep_ns = 0, awake_ns = 0;  // of the stretch
+  double slower() const { return asleep_ns > 0 ? awake_ns / asleep_ns - 1 : 0; }
+};
+
 struct LinkCeilings {
   std::string device, communicator, driver, measured_at;  // "NVIDIA H200", "peer, nccl 2.28.9", …
   std::vector<std::string> uuids;                         // of the GPUs, sorted
   std::vector<LinkPoint> points;
   std::vector<LinkFit> fits;
   std::vector<BesidePoint> beside;
+  std::optional<AwakeLinks> awake;  // absent: not measured
 };
 
 // Least squares of the relative error, so that a point of 10 us counts as much as one of 2 ms. The knee is that which leaves the least.

@@ -53,7 +53,7 @@ elif a[0] == "doctor":
     print("by peer 300 GB/s")
 elif a[0] == "scaling":
     t = float(os.environ.get("PREDICTED", 9.2)) * 1e6
-    print("a note\n" + json.dumps({"steps": [{"time_ns": t, "work_ns": 8e6, "tail_ns": 1e5, "head_ns": 2e5, "norm_ns": 3e4, "inflation_ns": 4e5,
+    print("a note\n" + json.dumps({"steps": [{"time_ns": t, "work_ns": 8e6, "tail_ns": 1e5, "head_ns": 2e5, "norm_ns": 3e4, "inflation_ns": 4e5, "awake_ns": 1e5,
           "hidden_ns": 1e6, "straggler_ns": 1e4, "collectives": [{"kind": os.environ.get("PLANS", "all_gather_in_place"), "type": "bf16", "bytes": 80},
           {"kind": "all_gather", "type": "fp64", "bytes": 16}]}]}))
 STUB

@@ -200,6 +200,23 @@ TEST(CostModel, WorkAndCommunicationAreSlowerWhereTheyRunAtOnce) {
   EXPECT_DOUBLE_EQ(scaled_step(parts(), overlapped(), with_beside(), {}, none, 2).inflation_ns, 0);
 }
 
+TEST(CostModel, LinksThatDoNotSleepTakePowerFromAStepAtTheLimit) {
+  LinkCeilings l = with_beside();
+  l.awake = {2, 24e6, 24.48e6};  // 2%
+  StepParts p = parts();
+  EXPECT_DOUBLE_EQ(scaled_step(p, overlapped(), l, {}, {}, 2).awake_ns, 0) << "a step below the limit";
+  p.power_limited = true;
+  const ScaledStep s = scaled_step(p, overlapped(), l, {}, {}, 2);
+  EXPECT_NEAR(s.awake_ns, 0.02 * (26e6 + 1640e3 + 400e3), 1) << "of work, of what is exposed, and of what is slower";
+  EXPECT_NEAR(s.time_ns, 1.02 * (26e6 + 1640e3 + 400e3), 1);
+  EXPECT_NEAR(scaled_step(p, overlapped(8), l, {}, {}, 8).awake_ns, 0.02 / 1.02 * scaled_step(p, overlapped(8), l, {}, {}, 8).time_ns, 1);
+  EXPECT_DOUBLE_EQ(scaled_step(p, plan("zero1_ahead", 1), l, {}, {}, 1).awake_ns, 0) << "one GPU has none";
+  l.awake->awake_ns = 23.9e6;  // noise
+  EXPECT_DOUBLE_EQ(scaled_step(p, overlapped(), l, {}, {}, 2).awake_ns, 0);
+  l.awake.reset();
+  EXPECT_DOUBLE_EQ(scaled_step(p, overlapped(), l, {}, {}, 2).awake_ns, 0);
+}
+
 TEST(CostModel, WhatIsLeftOfATransferWhenItsWorkEndsIsPaidAtFullSpeed) {
   StepParts p = parts();
   p.embed_backward_ns = 300e3;

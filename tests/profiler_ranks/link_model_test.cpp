@@ -80,16 +80,21 @@ TEST(LinkModel, BetweenMeasuredSizesTheTimeLiesBetweenTheirTimes) {
 }
 
 TEST(LinkModel, TheFileReadsBackAndAnotherFileIsRefused) {
-  LinkCeilings links{"Test GPU", "nccl 2.28", "580", "2026-11-22T12:00:00Z", {"GPU-0", "GPU-1"}, two_lines(), {}, {}};
+  LinkCeilings links{"Test GPU", "nccl 2.28", "580", "2026-11-22T12:00:00Z", {"GPU-0", "GPU-1"}, two_lines(), {}, {}, {}};
   links.beside = {{"nccl", "all_reduce", "fp32", 2, 8'000'000, "product", 4096, 100'000, 110'000, -3'000}};
   links.fits = fit_links(links.points);
+  links.awake = {2, 24e6, 24.5e6};
   const std::string text = links_to_json(links);
   const LinkCeilings back = links_from_json(text, "links.json");
   EXPECT_EQ(links_to_json(back), text);
   ASSERT_EQ(back.fits.size(), 1u);
   EXPECT_EQ(back.fits[0].knee_bytes, 1'000'000);
-  const LinkCeilings empty = links_from_json(links_to_json({"Test GPU", "nccl 2.28", "580", "2026-11-22T12:00:00Z", {}, {}, {}, {}}), "x");
+  ASSERT_TRUE(back.awake);
+  EXPECT_NEAR(back.awake->slower(), 0.5 / 24, 1e-12);
+  const LinkCeilings empty =
+      links_from_json(links_to_json({"Test GPU", "nccl 2.28", "580", "2026-11-22T12:00:00Z", {}, {}, {}, {}, {}}), "x");
   EXPECT_TRUE(empty.points.empty()) << "a sweep that measured nothing reads back";
+  EXPECT_FALSE(empty.awake);
   EXPECT_THROW(links_from_json("{}", "x"), stepscope::InputError);
   const auto error_after = [&](const std::string& from, const std::string& to) {
     std::string changed = text;
@@ -105,6 +110,8 @@ TEST(LinkModel, TheFileReadsBackAndAnotherFileIsRefused) {
   EXPECT_EQ(error_after("\"device\"", "\"devise\""), "links.json: device is missing, expected a string");
   EXPECT_EQ(error_after("\"points\": [", "\"points\": [5,"), "links.json: points[0].communicator is missing, expected a string");
   EXPECT_EQ(error_after("\"beside\": [", "\"beside\": [5,"), "links.json: beside[0].communicator is missing, expected a string");
+  EXPECT_EQ(error_after("\"asleep_ns\": ", "\"asleep_ns\": -"),
+            "links.json: awake.asleep_ns: found -24000000.0, expected a number of 0 or more");
   EXPECT_EQ(error_after("\"rows\": ", "\"rows\": -"), "links.json: beside[0].rows: found -4096, expected a whole number of 0 or more");
   EXPECT_EQ(error_after("\"slowed_ns\": ", "\"slowed_ns\": false, \"x\": "),
             "links.json: beside[0].slowed_ns: found false, expected a number");

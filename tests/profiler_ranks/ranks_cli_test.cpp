@@ -196,6 +196,18 @@ TEST_F(TwoRanks, measure_what_lies_between_them_for_a_prediction) {
   EXPECT_EQ(stepscope(strong + "--json --markdown --global-tokens 2048").exit_code, 2);
   const std::string h200 = " --ceilings " TEST_DATA "/links/h200-x2-nccl.json";
   EXPECT_THAT(stepscope("scaling " + file("single.json") + h200).err, HasSubstr("so this is no prediction of either"));
+  json at_the_limit = json::parse(slurp(folder_ / "single.json")), with_awake = links;
+  at_the_limit["environment"]["throttle_reasons"] = {"power_cap"};
+  with_awake["awake"] = {{"ranks", 2}, {"asleep_ns", 100}, {"awake_ns", 102}};
+  std::ofstream(folder_ / "limit.json") << at_the_limit.dump();
+  std::ofstream(folder_ / "awake.json") << with_awake.dump();
+  const std::string limited = "scaling " + file("limit.json") + " --gpus 2 --inflation 0 --json --ceilings ";
+  EXPECT_THAT(stepscope(limited + file("links.json")).err, HasSubstr("links.json does not say what the power of its links takes from it"));
+  const Outcome powered = stepscope(limited + file("awake.json"));
+  EXPECT_EQ(powered.err, "");
+  const json with_power = json::parse(powered.out)["steps"][0];
+  EXPECT_NEAR(with_power["awake_ns"].get<double>(),
+              0.02 / 1.02 * (with_power["time_ns"].get<double>() - with_power["straggler_ns"].get<double>()), 1);
   json of_another_gpu = json::parse(slurp(folder_ / "single.json"));
   of_another_gpu["collection"]["producer"] = "cupti";
   of_another_gpu["environment"]["gpu"] = "NVIDIA H100 80GB HBM3";

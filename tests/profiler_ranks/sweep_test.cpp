@@ -128,6 +128,12 @@ class Working final : public cli::SweepDevice {
     if (work.work == "memory") return std::nullopt;
     return cli::BesideTimes{1.2 * alone_ns, 3'000 + 0.1 * alone_ns};
   }
+  std::optional<cli::AwakeTimes> awake(const std::function<void()>& touch, const std::function<void()>& meet_on_host) override {
+    meet_on_host();
+    touch();
+    EXPECT_EQ(communicator_.last.elements, 1024);
+    return cli::AwakeTimes{100, 102};
+  }
   std::set<int64_t> bytes_beside;
 
  private:
@@ -141,7 +147,13 @@ TEST(Sweep, MeasuresWhatWorkLosesToEveryKind) {
   options.most_bytes = 32 << 20;
   options.samples = 3;
   Working device(communicator, cli::sweep_bytes(options, 2));
+  EXPECT_FALSE(cli::sweep_collectives(communicator, device, options).awake) << "where ranks cannot meet but over their links";
+  int meets = 0;
+  options.meet_on_host = [&] { ++meets; };
   const auto sweep = cli::sweep_collectives(communicator, device, options);
+  EXPECT_EQ(meets, 1);
+  ASSERT_TRUE(sweep.awake);
+  EXPECT_EQ(sweep.awake->awake_ns, 102);
   EXPECT_EQ(device.bytes_beside, (std::set<int64_t>{8 << 20, 32 << 20})) << "those that its memory holds";
   EXPECT_EQ(sweep.outlasted, 3 * 2 * 2);
   ASSERT_EQ(sweep.beside.size(), 3u * 2 * 2);
