@@ -153,7 +153,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
                         "run only experiments whose code, file or device changed; exit 1 only if a verdict became worse");
   run_command->add_flag(
       "--continue", r->go_on,
-      "go on where an earlier command of this program, flags and device was stopped: decided experiments and workloads stand, "
+      "go on where an earlier command of these flags, device and sources was stopped: decided experiments and workloads stand, "
       "and whole rounds count");
   run_command->add_option("--a", r->a, "compare commands instead of an experiment: the command of arm A");
   run_command->add_option(

@@ -23,6 +23,7 @@ using stepscope::kSettledChange;
 namespace {
 
 constexpr double kChangeHeat_s = 5, kShortHeat_s = 1;
+constexpr const char* kSettledBefore = "as in the command before, which was stopped";
 // A thread of the driver may wake up after one process or another, so lateness and clocks are judged over so many.
 constexpr size_t kFewestAudits = 4;
 
@@ -74,7 +75,6 @@ class Rounds {
         if (i != k) others.push_back(names[i]);
       log.shared_with = fmt::format("{}", fmt::join(others, ", "));
       go_on(k);
-      active_.push_back(k);
     }
   }
 
@@ -103,14 +103,26 @@ class Rounds {
   }
 
  private:
-  // Rounds of a command before this one. It looked after as many as a look asks for, and that look did not decide.
+  // Rounds of a command before this one. It went on behind every look that has fewer pairs, so that look did not decide; one that has just as
+  // many decides as it did there, because that command may have been stopped behind it.
   void go_on(size_t k) {
     const AlonePlan& alone = plans_[k].alone;
-    logs_[k].runs = alone.earlier;
-    logs_[k].commands = 1 + alone.earlier_commands;
+    RunLog& log = logs_[k];
+    log.runs = alone.earlier;
+    log.commands = 1 + alone.earlier_commands;
+    if (!alone.earlier.empty()) {  // also where this command is stopped before it has settled anything
+      log.settle_s = alone.earlier_settle_s;
+      log.settle_rule = kSettledBefore;
+    }
     earlier_rounds_.push_back(static_cast<int>(sustained_values(alone.earlier).size()));
     const auto looks = static_cast<int>(plans_[k].thresholds.looks.size());
-    while (looks_[k] < looks && earlier_rounds_[k] >= look_of(k).pairs) ++looks_[k];
+    while (looks_[k] < looks && earlier_rounds_[k] > look_of(k).pairs) ++looks_[k];
+    if (earlier_rounds_[k] >= look_of(k).pairs) {
+      log.decision = decide(sustained_values(log.runs), plans_[k].thresholds, looks_[k]);
+      if (!wants_another_look(log.decision, plans_[k].thresholds)) return;
+      ++looks_[k];
+    }
+    active_.push_back(k);
   }
 
   Clock::time_point now() const { return h_.now ? h_.now() : Clock::now(); }
@@ -256,7 +268,7 @@ class Rounds {
       rule = "--settle-s";
     } else if (!p_.alone.earlier.empty()) {
       settle_s_ = p_.alone.earlier_settle_s;
-      rule = "as in the command before, which was stopped";
+      rule = kSettledBefore;
     } else if (!p_.a.steps_on_command) {
       settle_s_ = kSustainedSettle_s;
       rule = "fixed, of commands";
@@ -361,8 +373,9 @@ class Rounds {
   }
   std::vector<RunLog> as_stopped_now() const {
     std::vector<RunLog> logs = logs_;
-    for (const size_t k : active_) stop(k, logs[k]);
     for (size_t k = 0; k < logs.size(); ++k) {
+      // One that a look has decided still lacks what comes behind the rounds.
+      if (logs[k].decision.verdict != Verdict::invalid) stop(k, logs[k]);
       say_arms(k, logs[k]);
       sum_up(logs[k]);
     }

@@ -41,6 +41,10 @@ std::optional<VerdictDocument> standing_verdict(const std::string& name, const f
   }
 }
 
+bool has_measured(const VerdictDocument& d) {
+  return std::any_of(d.workloads.begin(), d.workloads.end(), [](const WorkloadSection& w) { return !w.runs.empty() || !w.pairs.empty(); });
+}
+
 struct Ran {
   const Experiment* experiment = nullptr;
   std::optional<VerdictDocument> before;  // the verdict that stood
@@ -83,11 +87,13 @@ class Campaign {
       fmt::print(stderr, "stepscope: {}: {}\n", e.name, error.what());
       worst = std::max(worst, code);
     };
+    std::vector<bool> heard(experiments.size(), false);
     // Kept as soon as it is decided: the rest may take hours, and not end well.
     session_.run(
         experiments, read_ledger(ledger_file(o_.folder)),
         [&](size_t i, const ExperimentSession::Outcome& o) {
           const Experiment& e = experiments[i];
+          heard[i] = true;
           try {
             if (o.failure) std::rethrow_exception(o.failure);
             keep(e, o.document);
@@ -103,19 +109,48 @@ class Campaign {
           if (!o_.planted) save_verdict(attempt_of(experiments[i].name), document);
         },
         left_off_of(experiments));
+    bool all_heard = true;
+    for (size_t i = 0; i < experiments.size(); ++i) {
+      if (heard[i]) continue;
+      fmt::print(stderr, "stepscope: {}: stopped before anything of it was measured\n", experiments[i].name);
+      all_heard = false;
+    }
+    const int code = finish();
+    if (worst > 0) return worst;
+    return code == 0 && !all_heard ? 4 : code;
+  }
+
+  // What was decided by a command before this one stands, and belongs to the campaign. Throws stepscope::InputError for a file that cannot be
+  // read.
+  bool stands(const Experiment& e) {
+    if (fs::exists(attempt_of(e.name)) && has_measured(load_verdict(attempt_of(e.name)))) return false;
+    if (!fs::exists(verdict_of(e.name))) return false;
+    VerdictDocument d = load_verdict(verdict_of(e.name));
+    if (was_cut_short(d)) return false;
+    std::string differs = session_.differs_from(d, e);
+    for (const Workload& w : e.workloads)
+      if (differs.empty() &&
+          std::none_of(d.workloads.begin(), d.workloads.end(), [&](const WorkloadSection& s) { return s.workload == w.text(); }))
+        differs = "other workloads";
+    if (!differs.empty()) {
+      fmt::print(stderr, "stepscope: {}: its verdict is of {}: it is measured from the start\n", e.name, differs);
+      return false;
+    }
+    fmt::print(stderr, "stepscope: {}: is decided, and left out\n", e.name);
+    stood_.push_back({&e, d, d, false});
+    return true;
+  }
+
+  // Corrects all, those that stood too: one at a time they would claim more often than their level. Returns the exit code.
+  int finish() {
     correct();
     if (o_.json) {
       ordered_json all = ordered_json::array();
-      for (const Ran& r : ran_) all.push_back(to_json(r.document));
+      for (const auto* list : {&stood_, &ran_})
+        for (const Ran& r : *list) all.push_back(to_json(r.document));
       fmt::print("{}\n", all.dump(1));
     }
-    return worst > 0 ? worst : exit_code();
-  }
-
-  bool is_decided(const Experiment& e) const {
-    if (fs::exists(attempt_of(e.name)) || !fs::exists(verdict_of(e.name))) return false;
-    const VerdictDocument d = load_verdict(verdict_of(e.name));
-    return !was_cut_short(d) && session_.is_of_this_step(d, e) && d.experiment && d.experiment->file_sha256 == e.file_sha256;
+    return exit_code();
   }
 
  private:
@@ -129,6 +164,8 @@ class Campaign {
       } else if (fs::exists(verdict_of(name))) {
         if (VerdictDocument d = load_verdict(verdict_of(name)); was_cut_short(d)) out[i] = std::move(d);
       }
+      // Where nothing was measured there is nothing that another plan or device would spoil.
+      if (out[i] && !has_measured(*out[i])) out[i].reset();
       if (!out[i]) fmt::print(stderr, "stepscope: {}: nothing was left unfinished: it is measured from the start\n", name);
     }
     return out;
@@ -169,19 +206,25 @@ class Campaign {
   }
 
   void correct() {
+    std::vector<Ran*> all;
+    for (auto* list : {&stood_, &ran_})
+      for (Ran& r : *list) all.push_back(&r);
     std::vector<VerdictDocument> documents;
-    for (const Ran& r : ran_) documents.push_back(r.document);
+    for (const Ran* r : all) documents.push_back(r->document);
     const std::vector<bool> corrected = correct_campaign(documents, {});
-    for (size_t i = 0; i < ran_.size(); ++i) {
+    for (size_t i = 0; i < all.size(); ++i) {
       if (!corrected[i]) continue;
-      ran_[i].document = documents[i];
+      all[i]->document = documents[i];
       if (!o_.json) fmt::print("corrected for {} experiments:\n{}\n", documents.size(), summary_of(documents[i]));
-      save(ran_[i]);
+      save(*all[i]);
     }
   }
 
   int exit_code() const {
     int worst = 0;
+    const auto add = [&](int code) {
+      if (code == 1 || (code == 4 && worst == 0)) worst = code;
+    };
     for (const Ran& r : ran_) {
       int code = exit_code_of(r.document.verdict);
       // Of experiments that are run again: an idea that never helped is no regression.
@@ -189,14 +232,17 @@ class Campaign {
         code = 1;
       else if (o_.rerun && code == 1)
         code = 0;
-      if (code == 1 || (code == 4 && worst == 0)) worst = code;
+      add(code);
     }
+    // One that stood before cannot have become worse.
+    if (!o_.rerun)
+      for (const Ran& r : stood_) add(exit_code_of(r.document.verdict));
     return worst;
   }
 
   ExperimentSession& session_;
   const CampaignOptions& o_;
-  std::vector<Ran> ran_;
+  std::vector<Ran> ran_, stood_;
 };
 
 }  // namespace
@@ -234,13 +280,17 @@ void keep_changed(std::vector<Experiment>& experiments, const fs::path& folder, 
 int run_campaign(ExperimentSession& session, const std::vector<Experiment>& experiments, const CampaignOptions& options) {
   Campaign campaign(session, options);
   std::vector<Experiment> open;
+  int unreadable = 0;
   for (const Experiment& e : experiments) {
-    if (options.go_on && campaign.is_decided(e))
-      fmt::print(stderr, "stepscope: {}: is decided, and left out\n", e.name);
-    else
-      open.push_back(e);
+    try {
+      if (!options.go_on || !campaign.stands(e)) open.push_back(e);
+    } catch (const InputError& error) {
+      if (experiments.size() == 1) throw;
+      fmt::print(stderr, "stepscope: {}: {}; delete it, or leave --continue out\n", e.name, error.what());
+      unreadable = 2;
+    }
   }
-  return open.empty() ? 0 : campaign.run(open);
+  return std::max(unreadable, open.empty() ? campaign.finish() : campaign.run(open));
 }
 
 }  // namespace experiments

@@ -204,6 +204,17 @@ std::vector<RunLog> ExperimentSession::measure(std::vector<PairPlan> plans, cons
   return logs;
 }
 
+namespace {
+
+void say_nothing_was_measured(WorkloadResult& r) {
+  r.log.decision.reason = reason::kInterrupted;
+  r.log.decision.sentence = "stopped before anything was measured";
+  r.waterfall_absent = "interrupted";
+  r.a.gate.sentence = r.b.gate.sentence = "interrupted";
+}
+
+}  // namespace
+
 struct ExperimentSession::Job {
   const Experiment* experiment = nullptr;
   WorkloadResult result;
@@ -219,6 +230,16 @@ struct ExperimentSession::Job {
   std::string baseline() const {
     return fmt::format("{}|{}|{}", fmt::join(plan.a.argv, " "), experiment->frozen_baseline() ? experiment->name : "",
                        left_off ? fmt::format("{}", left_off->sustained->settle_s) : "");
+  }
+  // Where this command did not come to it: what the command before left, or that nothing was measured.
+  WorkloadResult as_it_was() const {
+    WorkloadResult r;
+    r.workload = result.workload;
+    if (left_off)
+      r.decided_before = *left_off;
+    else
+      say_nothing_was_measured(r);
+    return r;
   }
   bool several_gpus() const { return gpus_of(*experiment, result.workload, 'A') > 1 || gpus_of(*experiment, result.workload, 'B') > 1; }
   bool invalid() const { return result.log.decision.verdict == Verdict::invalid; }
@@ -236,48 +257,75 @@ Arguments ExperimentSession::arm_command(const std::string& program, const Argum
 
 namespace {
 
-void same_or_refuse(const std::string& name, const char* what, const std::string& before, const std::string& now) {
-  if (before != now)
-    throw InputError(fmt::format("--continue: {}: what was measured is of another {}: {}, now {}; without --continue it is measured anew",
-                                 name, what, before.empty() ? "(none)" : before, now.empty() ? "(none)" : now));
+std::string other(const char* what, const std::string& before, const std::string& now) {
+  if (before == now) return "";
+  return fmt::format("another {}: {}, now {}", what, before.empty() ? "(none)" : before, now.empty() ? "(none)" : now);
 }
 
-// Of the commands that `code` stands for, oldest first, but for `now`.
+[[noreturn]] void refuse_to_go_on(const std::string& name, const std::string& differs) {
+  throw InputError(fmt::format("--continue: {}: what was measured is of {}; without --continue it is measured anew", name, differs));
+}
+
+void same_or_refuse(const std::string& name, const char* what, const std::string& before, const std::string& now) {
+  if (const std::string differs = other(what, before, now); !differs.empty()) refuse_to_go_on(name, differs);
+}
+
+// Of the commands that `code` stands for, oldest first. The oldest stays, also where it is `now` again and there was another between.
 std::vector<std::string> revisions_before(const CodeSection& code, const std::string& now) {
   std::vector<std::string> out = code.earlier_revisions;
-  out.push_back(code.git_revision);
-  std::erase(out, now);
-  return out;
+  if (std::find(out.begin(), out.end(), code.git_revision) == out.end()) out.push_back(code.git_revision);
+  return out == std::vector{now} ? std::vector<std::string>() : out;
+}
+
+std::string looks_text(const std::vector<int64_t>& pairs, double minimum_pct) {
+  return fmt::format("looks after {} pairs for {}%", fmt::join(pairs, ", "), minimum_pct);
 }
 
 }  // namespace
 
 // Sources of arms that are built elsewhere are known only when they are built. nvcc writes names of temporary files into what it compiles, so
 // no two builds of one tree are equal.
-bool ExperimentSession::has_sources_of(const VerdictDocument& before, const Experiment& e) const {
-  if (!sources_of(e, 'A').here() || !sources_of(e, 'B').here()) return false;
+std::optional<bool> ExperimentSession::has_sources_of(const VerdictDocument& before, const Experiment& e) const {
+  if (!sources_of(e, 'A').here() || !sources_of(e, 'B').here()) return std::nullopt;
   const auto [a, b] = hashed_sources(e);
-  return !b.empty() && before.code.a_sources_sha256 == a && before.code.b_sources_sha256 == b;
+  if (b.empty() || before.code.b_sources_sha256.empty()) return std::nullopt;
+  return before.code.a_sources_sha256 == a && before.code.b_sources_sha256 == b;
 }
 
-bool ExperimentSession::is_of_this_step(const VerdictDocument& before, const Experiment& e) const {
-  return before.code.git_revision == options_.git_revision || has_sources_of(before, e);
+std::string ExperimentSession::differs_from(const VerdictDocument& before, const Experiment& e) {
+  const auto same = has_sources_of(before, e);
+  std::vector<int64_t> looks, looks_now;
+  for (const auto& look : before.thresholds.looks) looks.push_back(look.pairs);
+  for (const Look& look : options_.plan.thresholds.looks) looks_now.push_back(look.pairs);
+  std::vector<std::string> all{other("experiment file", before.experiment ? before.experiment->file_sha256 : "", e.file_sha256),
+                               other("patch", before.code.patch_sha256, e.patch.empty() ? "" : gpt2::sha256_file(e.patch))};
+  if (!same)
+    all.push_back(other("revision", before.code.git_revision, options_.git_revision));
+  else if (!*same)
+    all.push_back(fmt::format("another step: sources {:.12} of {}, which differ from those here", before.code.b_sources_sha256,
+                              before.code.git_revision));
+  if (options_.gpu.present && trainer_of(e, 'B') != "reference")
+    all.push_back(other("device", before.environment.device, options_.gpu.name));
+  all.push_back(other("plan", looks_text(looks, before.thresholds.minimum_effect_pct), looks_text(looks_now, e.minimum_effect_pct)));
+  for (const WorkloadSection& w : before.workloads) {
+    if (w.runs.empty() && w.pairs.empty()) continue;
+    if (w.procedure != options_.procedure)
+      all.emplace_back(options_.procedure == Procedure::alone ? "another quantity: the ratio at equal clocks, now sustained step times"
+                                                              : "another quantity: sustained step times, now the ratio at equal clocks");
+    // Where the sources are not known, a revision with uncommitted changes says too little.
+    if (!same && !e.frozen_baseline() && sources_of(e, 'A').here())
+      all.push_back(other("program in arm A", w.a.program_sha256, sha256_of(options_.program)));
+  }
+  const auto found = std::find_if(all.begin(), all.end(), [](const std::string& d) { return !d.empty(); });
+  return found == all.end() ? "" : *found;
 }
 
 // Before anything is prepared: what was decided needs neither gate nor processes.
 void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before) {
   const Experiment& e = *jobs.front().experiment;
-  const auto looks = [](const auto& list, double minimum_pct) {
-    std::vector<int64_t> pairs;
-    for (const auto& look : list) pairs.push_back(look.pairs);
-    return fmt::format("looks after {} pairs for {}%", fmt::join(pairs, ", "), minimum_pct);
-  };
-  same_or_refuse(e.name, "experiment file", before.experiment ? before.experiment->file_sha256 : "", e.file_sha256);
-  const bool same_sources = has_sources_of(before, e);
-  if (!same_sources) same_or_refuse(e.name, "revision", before.code.git_revision, options_.git_revision);
-  if (options_.gpu.present) same_or_refuse(e.name, "device", before.environment.device, options_.gpu.name);
-  same_or_refuse(e.name, "plan", looks(before.thresholds.looks, before.thresholds.minimum_effect_pct),
-                 looks(options_.plan.thresholds.looks, e.minimum_effect_pct));
+  if (const std::string differs = differs_from(before, e); !differs.empty()) refuse_to_go_on(e.name, differs);
+  const bool same_sources = has_sources_of(before, e).value_or(false);
+  if (device_.empty()) device_ = before.environment.device;
   if (driver_.empty()) driver_ = before.environment.driver;
   for (Job& job : jobs)
     for (const WorkloadSection& w : before.workloads) {
@@ -401,11 +449,8 @@ void ExperimentSession::prepare(Job& job) {
     if (!job.invalid()) gate_arms(job);
     job.measured = job.invalid();
   } catch (const Interrupted&) {  // in the gate: nothing was measured
-    WorkloadResult& r = job.result;
-    r.log.decision.reason = reason::kInterrupted;
-    r.log.decision.sentence = "stopped before anything was measured";
-    r.waterfall_absent = "interrupted";
-    r.a.gate.sentence = r.b.gate.sentence = "interrupted";
+    if (job.left_off) return;     // what the command before left stays as it is
+    say_nothing_was_measured(job.result);
     job.measured = true;
   } catch (const InputError&) {
     job.failure = std::current_exception();
@@ -424,6 +469,12 @@ void ExperimentSession::count_rounds_before(Job& job) {
     same_or_refuse(name, "program in arm B", before.b.program_sha256, job.result.b.program_sha256);
   }
   const auto seconds = [](double s) { return fmt::format("{} s", s); };
+  // A program may have another name.
+  const auto flags = [](const std::vector<std::string>& command) {
+    return command.empty() ? "" : fmt::format("{}", fmt::join(command.begin() + 1, command.end(), " "));
+  };
+  same_or_refuse(name, "command of arm A", flags(before.a.command), flags(job.result.a.command));
+  same_or_refuse(name, "command of arm B", flags(before.b.command), flags(job.result.b.command));
   same_or_refuse(name, "--measure-s", seconds(before.sustained->measure_s), seconds(alone.measure_s));
   if (alone.settle_s) same_or_refuse(name, "--settle-s", seconds(before.sustained->settle_s), seconds(*alone.settle_s));
   alone.earlier = whole_rounds(before.runs);
@@ -443,6 +494,8 @@ void ExperimentSession::measure(std::span<Job* const> together, const std::funct
     for (size_t i = 0; i < together.size(); ++i) {
       together[i]->result.log = so_far[i];
       together[i]->goes_on = true;
+      if (const ordered_json& info = so_far[i].a_info; device_.empty() && info.is_object() && info.contains("device"))
+        device_ = info["device"].get<std::string>();
     }
     after_round();
   });
@@ -470,6 +523,15 @@ void ExperimentSession::look_closer(Job& job) {
   if (job.experiment->frozen_baseline())
     a = {options_.program, {}, with_steps(job.plan.a.argv, std::max(kStepsToProfile, options_.command_steps))};
   profile_both(r, job.experiment->name, a, {program_of(*job.experiment, 'B').program.string(), on_gpus(job.b, 'B'), {}});
+}
+
+// Stopped behind its last round: without what the profiles say of the arms' code it may claim nothing. `--continue` has all of its pairs.
+void ExperimentSession::cut_short(Job& job) const {
+  Decision& d = job.result.log.decision;
+  if (job.invalid() || !options_.profile || options_.procedure != Procedure::alone || d.reason == reason::kInterrupted) return;
+  d.verdict = Verdict::undecided;
+  d.reason = reason::kInterrupted;
+  d.sentence = fmt::format("stopped before its arms were profiled; all {} pairs are kept", sustained_values(job.result.log.runs).size());
 }
 
 // {arm A, arm B}; "": not hashed, a frozen baseline has its manifest.
@@ -525,14 +587,17 @@ void ExperimentSession::run_jobs(std::vector<Job>& jobs, const std::function<voi
   after();
   for (Job& first : jobs) {
     if (first.measured || first.failure || first.plan.a.argv.empty()) continue;
-    if (interrupted() && &first != &jobs.front()) continue;
+    if (interrupted() && (&first != &jobs.front() || first.left_off)) continue;
     std::vector<Job*> together;
     for (Job& other : jobs)
       if (!other.measured && !other.failure && !other.plan.a.argv.empty() && other.baseline() == first.baseline() &&
           (together.empty() || options_.procedure == Procedure::alone) && other.several_gpus() == first.several_gpus())
         together.push_back(&other);
     measure(together, after_round);
-    for (Job* job : together) look_closer(*job);
+    for (Job* job : together) {
+      look_closer(*job);
+      if (interrupted()) cut_short(*job);
+    }
     after();
   }
 }
@@ -562,7 +627,7 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
       jobs.resize(first);  // what is refused is not measured either
     }
   }
-  const auto document_of = [&](size_t i, const std::vector<const WorkloadResult*>& results) {
+  const auto document_of = [&](size_t i) {
     RunFacts f = facts(ledger);
     f.thresholds.minimum_effect = all[i].minimum_effect_pct / 100;
     f.a_sources_sha256 = sources[i].first;
@@ -570,34 +635,34 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
     add_other_sources(f, all[i]);
     if (i < left_off.size() && left_off[i]) f.earlier_revisions = revisions_before(left_off[i]->code, options_.git_revision);
     f.prediction = predictions[i];
-    std::vector<WorkloadResult> copies;
-    for (const WorkloadResult* r : results) copies.push_back(*r);
-    return verdict_document(all[i].name, all[i], copies, f);
+    std::vector<WorkloadResult> results;
+    for (const Job& job : jobs)
+      if (job.experiment == &all[i]) results.push_back(job.measured || job.goes_on ? job.result : job.as_it_was());
+    return verdict_document(all[i].name, all[i], results, f);
   };
-  // Of experiments with nothing left to wait for; at the end also of those that an interrupt cut short.
+  // Of experiments with nothing left to wait for; at the end also of those that an interrupt cut short, if anything is new.
   const auto decide_all = [&](bool at_the_end) {
     for (size_t i = 0; i < all.size(); ++i) {
       if (decided[i]) continue;
-      std::vector<const WorkloadResult*> results;
-      bool waits = false;
+      bool waits = false, has_news = false;
       for (const Job& job : jobs) {
         if (job.experiment != &all[i]) continue;
         if (job.failure && !out[i].failure) out[i].failure = job.failure;
-        if (job.measured) results.push_back(&job.result);
         waits = waits || !job.measured;
+        has_news = has_news || (job.measured && !job.result.decided_before);
       }
-      if (!out[i].failure && ((waits && !at_the_end) || results.empty())) continue;
+      if (!out[i].failure && waits && !(at_the_end && has_news)) continue;
       decided[i] = true;
-      if (!out[i].failure) out[i].document = document_of(i, results);
+      if (!out[i].failure) out[i].document = document_of(i);
       if (done) done(i, out[i]);
     }
   };
   const auto tell_so_far = [&] {
     for (size_t i = 0; so_far && i < all.size(); ++i) {
-      std::vector<const WorkloadResult*> results;
-      for (const Job& job : jobs)
-        if (job.experiment == &all[i] && !job.failure && (job.measured || job.goes_on)) results.push_back(&job.result);
-      if (!decided[i] && !results.empty()) so_far(i, document_of(i, results));
+      const bool has_begun = std::any_of(jobs.begin(), jobs.end(), [&](const Job& job) {
+        return job.experiment == &all[i] && !job.failure && (job.measured || job.goes_on);
+      });
+      if (!decided[i] && has_begun) so_far(i, document_of(i));
     }
   };
   const auto after = [&] {

@@ -88,9 +88,9 @@ class ExperimentSession {
                                   const std::function<void(std::span<const RunLog>)>& round_ended);
 
   const Gpu& gpu() const { return options_.gpu; }
-  // Whether `document` measured the step that this program would: by program and revision, or by the sources that both arms are made of, so
-  // that a program which was built again, or another file that changed, does not count.
-  bool is_of_this_step(const VerdictDocument& document, const Experiment& experiment) const;
+  // In what `document`, of an earlier command, is of another measurement than this one would be: "another device: …, now …"; "": in nothing.
+  // A program that was built again, or another revision, is none, where both arms' sources of the step are known and the same.
+  std::string differs_from(const VerdictDocument& document, const Experiment& experiment);
   // "NVIDIA H200", or what the arms of the last run said they ran on.
   std::string device() const { return device_; }
   bool interrupted() const { return options_.stop && options_.stop->load(); }
@@ -109,9 +109,10 @@ class ExperimentSession {
   void gate_arms(Job& job);
   void measure(std::span<Job* const> together, const std::function<void()>& after_round);
   void look_closer(Job& job);
+  void cut_short(Job& job) const;
   void add_to(std::vector<Job>& jobs, const Experiment& experiment) const;
   void go_on(std::span<Job> jobs, const VerdictDocument& left_off);
-  bool has_sources_of(const VerdictDocument& document, const Experiment& experiment) const;
+  std::optional<bool> has_sources_of(const VerdictDocument& document, const Experiment& experiment) const;
   std::pair<std::string, std::string> hashed_sources(const Experiment& experiment) const;
   void build_arms(const Experiment& experiment);
   // This program and its tree, or those of an arm of other sources, after build_arms().

@@ -357,8 +357,9 @@ TEST_F(ExperimentCli, keeps_what_was_measured_when_it_is_killed_and_goes_on_ther
   EXPECT_THAT(slurp(folder / "README.md"), HasSubstr("by 2 commands that went on from each other"));
 
   const Outcome again = run(alone + " --continue");
-  EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
+  EXPECT_EQ(again.exit_code, 1) << "it is slower\n" << again.out << again.err;
   EXPECT_THAT(again.err, HasSubstr("is decided, and left out"));
+  EXPECT_EQ(json::parse(run(alone + " --continue --json").out)[0]["verdict"], "slower");
 }
 
 TEST_F(ExperimentCli, goes_on_when_one_experiment_of_many_cannot_run_here) {

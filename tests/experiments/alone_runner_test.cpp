@@ -103,6 +103,35 @@ TEST_F(AloneRunner, goes_on_from_the_rounds_of_a_command_before) {
   EXPECT_GT(log.seconds_alone, 1000);
 }
 
+TEST_F(AloneRunner, rounds_of_a_command_before_decide_where_their_look_has_its_pairs) {
+  PairPlan plan = quick(arm("A", "good", 1e6), arm("B", "good", 1.02e6), 8);
+  const RunLog before = run_alone(plan, {});
+  plan.alone.earlier = before.runs;
+  plan.alone.settle_s.reset();
+  plan.alone.earlier_settle_s = 0.02;
+  plan.alone.earlier_commands = 1;
+  const RunLog log = run_alone(plan, {});
+  EXPECT_EQ(log.runs.size(), 16u) << "that command was stopped behind its last round";
+  EXPECT_EQ(log.decision.verdict, before.decision.verdict);
+  EXPECT_EQ(log.decision.look, before.decision.look);
+  EXPECT_TRUE(log.a_info.is_object()) << "of the process that heated";
+}
+
+TEST_F(AloneRunner, a_command_that_is_stopped_before_it_settles_keeps_what_the_one_before_had_settled) {
+  PairPlan plan = quick(arm("A", "good"), arm("B", "good"), 8);
+  plan.alone.earlier = run_alone(quick(arm("A", "good"), arm("B", "good"), 4), {}).runs;
+  plan.alone.settle_s.reset();
+  plan.alone.earlier_settle_s = 0.02;
+  const std::atomic<bool> stop{true};
+  Hooks hooks;
+  hooks.stop = &stop;
+  const RunLog log = run_alone(plan, hooks);
+  EXPECT_EQ(log.decision.reason, reason::kInterrupted);
+  EXPECT_EQ(log.runs.size(), 8u);
+  EXPECT_EQ(log.settle_s, 0.02);
+  EXPECT_EQ(log.settle_rule, "as in the command before, which was stopped");
+}
+
 TEST_F(AloneRunner, tells_every_counted_process_the_same) {
   run_alone(quick(arm("A", "good"), arm("B", "good"), 4), {});
   for (const char* label : {"A", "B"}) {

@@ -130,6 +130,15 @@ class LeftOffSession : public Session {
     return ExperimentSession(std::move(o));
   }
   ExperimentSession::Outcome go_on() const { return later().run({&idea_, 1}, {}, {}, {}, left_).front(); }
+  std::string refusal_of(ExperimentSession s) const {
+    const ExperimentSession::Outcome o = s.run({&idea_, 1}, {}, {}, {}, left_).front();
+    if (!o.failure) return "none";
+    try {
+      std::rethrow_exception(o.failure);
+    } catch (const stepscope::InputError& e) {
+      return e.what();
+    }
+  }
   void build_again() const { std::ofstream(folder_ / "program", std::ios::app) << "# other bytes\n"; }
 
   const Experiment idea_ = experiment();
@@ -142,7 +151,7 @@ TEST_F(LeftOffSession, goes_on_at_another_revision_with_a_program_that_was_built
   ASSERT_GE(before, 2u);
   ASSERT_LT(before, 16u);
   build_again();
-  EXPECT_TRUE(later().is_of_this_step(*left_[0], idea_));
+  EXPECT_EQ(later().differs_from(*left_[0], idea_), "");
   const ExperimentSession::Outcome o = go_on();
   ASSERT_FALSE(o.failure);
   ASSERT_EQ(o.document.workloads[0].runs.size(), 16u);
@@ -155,28 +164,134 @@ TEST_F(LeftOffSession, goes_on_at_another_revision_with_a_program_that_was_built
 
 TEST_F(LeftOffSession, does_not_go_on_where_a_source_of_the_step_differs_or_nothing_says_that_none_does) {
   std::ofstream(folder_ / "fp32/step.cpp") << "changed";
-  EXPECT_FALSE(later().is_of_this_step(*left_[0], idea_));
-  const auto refusal = [&] {
-    const ExperimentSession::Outcome o = go_on();
-    if (!o.failure) return std::string("none");
-    try {
-      std::rethrow_exception(o.failure);
-    } catch (const stepscope::InputError& e) {
-      return std::string(e.what());
-    }
-  };
+  const auto refusal = [&] { return refusal_of(later()); };
   const int gates = count("gate"), arms = count("arm");
-  EXPECT_THAT(refusal(), HasSubstr("of another revision: first, now later"));
+  EXPECT_THAT(refusal(), HasSubstr("of another step: sources "));
   EXPECT_EQ(count("gate"), gates) << "refused before anything ran";
   EXPECT_EQ(count("arm"), arms);
-  // At one revision the program itself must be the same then.
+  // The revision does not say what an uncommitted change is.
   left_[0]->code.git_revision = "later";
+  EXPECT_THAT(refusal(), HasSubstr("of another step: sources "));
+  // Where nothing is hashed, revision and program speak for it.
+  fs::remove_all(folder_ / "fp32");
+  left_[0]->code.a_sources_sha256 = left_[0]->code.b_sources_sha256 = "";
   build_again();
   EXPECT_THAT(refusal(), HasSubstr("of another program in arm A"));
-  fs::remove_all(folder_ / "fp32");
   left_[0]->code.git_revision = "first";
-  left_[0]->code.a_sources_sha256 = left_[0]->code.b_sources_sha256 = "";
-  EXPECT_THAT(refusal(), HasSubstr("of another revision"));
+  EXPECT_THAT(refusal(), HasSubstr("of another revision: first, now later"));
+}
+
+TEST_F(LeftOffSession, does_not_go_on_under_other_conditions) {
+  SessionOptions o = options();
+  o.serial = true;
+  EXPECT_THAT(refusal_of(ExperimentSession(std::move(o))), HasSubstr("of another command of arm A: arm --trainer fp32"));
+  o = options();
+  o.procedure = Procedure::in_turns;
+  EXPECT_THAT(refusal_of(ExperimentSession(std::move(o))),
+              HasSubstr("of another quantity: sustained step times, now the ratio at equal clocks"));
+  left_[0]->code.patch_sha256 = "0123";
+  EXPECT_THAT(refusal_of(later()), HasSubstr("of another patch: 0123, now (none)"));
+}
+
+TEST_F(LeftOffSession, the_oldest_revision_stays_the_first_whatever_came_between) {
+  left_[0]->code.earlier_revisions = {"later"};
+  left_[0]->code.git_revision = "between";
+  EXPECT_EQ(go_on().document.code.earlier_revisions, (std::vector<std::string>{"later", "between"}));
+}
+
+TEST_F(LeftOffSession, a_command_that_is_stopped_in_its_gate_leaves_the_rounds_of_the_one_before) {
+  const std::atomic<bool> stop{true};
+  ExperimentSession s{options(&stop)};
+  int documents = 0;
+  EXPECT_TRUE(s.run(
+                   {&idea_, 1}, {}, [&](size_t, const auto&) { ++documents; }, [&](size_t, const auto&) { ++documents; }, left_)
+                  .empty());
+  EXPECT_EQ(documents, 0) << "none replaces what is there";
+}
+
+// Two workloads, of which the first is decided and the second is not.
+TEST_F(LeftOffSession, a_workload_that_waits_stands_in_every_document_with_what_it_has) {
+  const Experiment two = parse_experiment(
+      "question: Q\nhypothesis: H\ntrainer: fp32\nchange: {variant: {op: new}}\npredicted: {saving_ms: 0.1, arithmetic: x}\n"
+      "workloads: [{model: d12, batch_size: 4, seq_len: 64}, {model: d12, batch_size: 8, seq_len: 64}]\n",
+      "two.yaml");
+  std::atomic<bool> stop{false};
+  const auto until = [&](const std::vector<std::optional<VerdictDocument>>& left, auto enough) {
+    stop = false;
+    ExperimentSession s{options(&stop)};
+    return s
+        .run(
+            {&two, 1}, {}, {}, [&](size_t, const VerdictDocument& d) { stop = stop || enough(d); }, left)
+        .front()
+        .document;
+  };
+  // Stopped between the two: the second has nothing, and says so.
+  const VerdictDocument first = until({}, [](const VerdictDocument& d) { return !was_cut_short(d.workloads[0]); });
+  ASSERT_EQ(first.workloads.size(), 2u);
+  EXPECT_EQ(first.workloads[1].reason, reason::kInterrupted);
+  EXPECT_TRUE(first.workloads[1].runs.empty());
+  EXPECT_TRUE(was_cut_short(first));
+  // Then in the second, then before it goes on.
+  const VerdictDocument second = until({first}, [](const VerdictDocument& d) { return !d.workloads[1].runs.empty(); });
+  const size_t runs = second.workloads[1].runs.size();
+  ASSERT_GE(runs, 2u);
+  ASSERT_LT(runs, 16u);
+  EXPECT_EQ(second.workloads[0].runs.size(), 16u);
+  size_t fewest = 99;
+  const VerdictDocument third = until({second}, [&](const VerdictDocument& d) {
+    fewest = std::min(fewest, d.workloads[1].runs.size());
+    return false;
+  });
+  EXPECT_EQ(fewest, runs) << "in every document that a kill would leave";
+  EXPECT_FALSE(was_cut_short(third));
+  EXPECT_EQ(third.workloads[1].runs.size(), 16u);
+}
+
+TEST_F(LeftOffSession, what_was_decided_before_is_corrected_with_the_rest_of_its_campaign) {
+  left_ = {go_on().document};
+  VerdictDocument d = *left_[0];
+  ASSERT_EQ(d.verdict, Verdict::slower);
+  std::vector<Experiment> all{idea_, idea_};
+  all[0].name = "one";
+  all[1].name = "another";
+  for (const Experiment& e : all) {
+    d.name = e.name;
+    d.workloads[0].statistics.p_value = d.workloads[0].statistics.campaign_p_value = 0.012;  // alone below the level of 0.02
+    fs::create_directories(folder_ / "out" / e.name);
+    save_verdict(folder_ / "out" / e.name / "verdict.json", d);
+  }
+  CampaignOptions o{folder_ / "out", folder_ / "none"};
+  o.go_on = true;
+  ExperimentSession s = later();
+  EXPECT_EQ(run_campaign(s, {all[0]}, o), 1) << "it is decided, and slower";
+  EXPECT_EQ(run_campaign(s, all, o), 4);
+  EXPECT_EQ(load_verdict(folder_ / "out/one/verdict.json").verdict, Verdict::undecided);
+}
+
+TEST_F(LeftOffSession, a_verdict_of_another_plan_or_of_other_workloads_does_not_stand) {
+  const VerdictDocument whole = go_on().document;
+  const std::atomic<bool> stop{true};
+  const auto said_of = [&](const VerdictDocument& d, SessionOptions o) {
+    fs::create_directories(folder_ / "out/idea");
+    save_verdict(folder_ / "out/idea/verdict.json", d);
+    CampaignOptions c{folder_ / "out", folder_ / "none"};
+    c.go_on = true;
+    o.git_revision = "later";
+    ExperimentSession s(std::move(o));
+    ::testing::internal::CaptureStderr();
+    run_campaign(s, {idea_}, c);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said_of(whole, options(&stop)), HasSubstr("idea: is decided, and left out"));
+  SessionOptions longer = options(&stop);
+  longer.plan.thresholds.looks = extended_looks(9, 9);
+  EXPECT_THAT(said_of(whole, std::move(longer)),
+              HasSubstr("idea: its verdict is of another plan: looks after 8 pairs for 0.3%, now looks after 9"));
+  VerdictDocument another = whole;
+  another.workloads[0].workload = "another";
+  EXPECT_THAT(said_of(whole, options(&stop)), HasSubstr("idea: is decided, and left out")) << "beside an attempt that measured nothing";
+  fs::remove(folder_ / "out/idea/last-attempt.json");
+  EXPECT_THAT(said_of(another, options(&stop)), HasSubstr("idea: its verdict is of other workloads: it is measured from the start"));
 }
 
 // In a tree of its own whose step is one file; `build` stands in for the build of its arm.
