@@ -119,13 +119,19 @@ class LeftOffSession : public Session {
     std::ofstream(folder_ / "fp32/step.cpp") << "here";
     program(gate_answer(true), arm());
     std::atomic<bool> stop{false};
-    SessionOptions o = options(&stop);
+    SessionOptions o = few_pairs(&stop);
     o.git_revision = "first";
     left_.push_back(
         ExperimentSession(std::move(o)).run({&idea_, 1}, {}, {}, [&](size_t, const VerdictDocument&) { stop = true; }).front().document);
   }
+  // Enough to be stopped behind the first.
+  SessionOptions few_pairs(const std::atomic<bool>* stop = nullptr) const {
+    SessionOptions o = options(stop);
+    o.plan.thresholds.looks = extended_looks(kPairs, kPairs);
+    return o;
+  }
   ExperimentSession later() const {
-    SessionOptions o = options();
+    SessionOptions o = few_pairs();
     o.git_revision = "later";
     return ExperimentSession(std::move(o));
   }
@@ -141,6 +147,7 @@ class LeftOffSession : public Session {
   }
   void build_again() const { std::ofstream(folder_ / "program", std::ios::app) << "# other bytes\n"; }
 
+  static constexpr int kPairs = 3;
   const Experiment idea_ = experiment();
   std::vector<std::optional<VerdictDocument>> left_;
 };
@@ -149,12 +156,12 @@ TEST_F(LeftOffSession, goes_on_at_another_revision_with_a_program_that_was_built
   ASSERT_TRUE(was_cut_short(*left_[0]));
   const size_t before = left_[0]->workloads[0].runs.size();
   ASSERT_GE(before, 2u);
-  ASSERT_LT(before, 16u);
+  ASSERT_LT(before, 2u * kPairs);
   build_again();
   EXPECT_EQ(later().differs_from(*left_[0], idea_), "");
   const ExperimentSession::Outcome o = go_on();
   ASSERT_FALSE(o.failure);
-  ASSERT_EQ(o.document.workloads[0].runs.size(), 16u);
+  ASSERT_EQ(o.document.workloads[0].runs.size(), 2u * kPairs);
   for (size_t i = 0; i < before; ++i) EXPECT_EQ(o.document.workloads[0].runs[i].total_ns, left_[0]->workloads[0].runs[i].total_ns) << i;
   EXPECT_EQ(o.document.code.git_revision, "later");
   EXPECT_EQ(o.document.code.earlier_revisions, std::vector<std::string>{"first"});
@@ -182,10 +189,10 @@ TEST_F(LeftOffSession, does_not_go_on_where_a_source_of_the_step_differs_or_noth
 }
 
 TEST_F(LeftOffSession, does_not_go_on_under_other_conditions) {
-  SessionOptions o = options();
+  SessionOptions o = few_pairs();
   o.serial = true;
   EXPECT_THAT(refusal_of(ExperimentSession(std::move(o))), HasSubstr("of another command of arm A: arm --trainer fp32"));
-  o = options();
+  o = few_pairs();
   o.procedure = Procedure::in_turns;
   EXPECT_THAT(refusal_of(ExperimentSession(std::move(o))),
               HasSubstr("of another quantity: sustained step times, now the ratio at equal clocks"));
@@ -201,7 +208,7 @@ TEST_F(LeftOffSession, the_oldest_revision_stays_the_first_whatever_came_between
 
 TEST_F(LeftOffSession, a_command_that_is_stopped_in_its_gate_leaves_the_rounds_of_the_one_before) {
   const std::atomic<bool> stop{true};
-  ExperimentSession s{options(&stop)};
+  ExperimentSession s{few_pairs(&stop)};
   int documents = 0;
   EXPECT_TRUE(s.run(
                    {&idea_, 1}, {}, [&](size_t, const auto&) { ++documents; }, [&](size_t, const auto&) { ++documents; }, left_)
@@ -218,7 +225,7 @@ TEST_F(LeftOffSession, a_workload_that_waits_stands_in_every_document_with_what_
   std::atomic<bool> stop{false};
   const auto until = [&](const std::vector<std::optional<VerdictDocument>>& left, auto enough) {
     stop = false;
-    ExperimentSession s{options(&stop)};
+    ExperimentSession s{few_pairs(&stop)};
     return s
         .run(
             {&two, 1}, {}, {}, [&](size_t, const VerdictDocument& d) { stop = stop || enough(d); }, left)
@@ -235,8 +242,8 @@ TEST_F(LeftOffSession, a_workload_that_waits_stands_in_every_document_with_what_
   const VerdictDocument second = until({first}, [](const VerdictDocument& d) { return !d.workloads[1].runs.empty(); });
   const size_t runs = second.workloads[1].runs.size();
   ASSERT_GE(runs, 2u);
-  ASSERT_LT(runs, 16u);
-  EXPECT_EQ(second.workloads[0].runs.size(), 16u);
+  ASSERT_LT(runs, 2u * kPairs);
+  EXPECT_EQ(second.workloads[0].runs.size(), 2u * kPairs);
   size_t fewest = 99;
   const VerdictDocument third = until({second}, [&](const VerdictDocument& d) {
     fewest = std::min(fewest, d.workloads[1].runs.size());
@@ -244,19 +251,20 @@ TEST_F(LeftOffSession, a_workload_that_waits_stands_in_every_document_with_what_
   });
   EXPECT_EQ(fewest, runs) << "in every document that a kill would leave";
   EXPECT_FALSE(was_cut_short(third));
-  EXPECT_EQ(third.workloads[1].runs.size(), 16u);
+  EXPECT_EQ(third.workloads[1].runs.size(), 2u * kPairs);
 }
 
 TEST_F(LeftOffSession, what_was_decided_before_is_corrected_with_the_rest_of_its_campaign) {
   left_ = {go_on().document};
   VerdictDocument d = *left_[0];
-  ASSERT_EQ(d.verdict, Verdict::slower);
   std::vector<Experiment> all{idea_, idea_};
   all[0].name = "one";
   all[1].name = "another";
   for (const Experiment& e : all) {
     d.name = e.name;
-    d.workloads[0].statistics.p_value = d.workloads[0].statistics.campaign_p_value = 0.012;  // alone below the level of 0.02
+    WorkloadSection& w = d.workloads[0];
+    d.verdict = w.verdict = w.statistics.verdict = Verdict::slower;
+    w.statistics.p_value = w.statistics.campaign_p_value = 0.012;  // alone below the level of 0.02
     fs::create_directories(folder_ / "out" / e.name);
     save_verdict(folder_ / "out" / e.name / "verdict.json", d);
   }
@@ -282,16 +290,16 @@ TEST_F(LeftOffSession, a_verdict_of_another_plan_or_of_other_workloads_does_not_
     run_campaign(s, {idea_}, c);
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_THAT(said_of(whole, options(&stop)), HasSubstr("idea: is decided, and left out"));
-  SessionOptions longer = options(&stop);
+  EXPECT_THAT(said_of(whole, few_pairs(&stop)), HasSubstr("idea: is decided, and left out"));
+  SessionOptions longer = few_pairs(&stop);
   longer.plan.thresholds.looks = extended_looks(9, 9);
   EXPECT_THAT(said_of(whole, std::move(longer)),
-              HasSubstr("idea: its verdict is of another plan: looks after 8 pairs for 0.3%, now looks after 9"));
+              HasSubstr("idea: its verdict is of another plan: looks after 3 pairs for 0.3%, now looks after 9"));
   VerdictDocument another = whole;
   another.workloads[0].workload = "another";
-  EXPECT_THAT(said_of(whole, options(&stop)), HasSubstr("idea: is decided, and left out")) << "beside an attempt that measured nothing";
+  EXPECT_THAT(said_of(whole, few_pairs(&stop)), HasSubstr("idea: is decided, and left out")) << "beside an attempt that measured nothing";
   fs::remove(folder_ / "out/idea/last-attempt.json");
-  EXPECT_THAT(said_of(another, options(&stop)), HasSubstr("idea: its verdict is of other workloads: it is measured from the start"));
+  EXPECT_THAT(said_of(another, few_pairs(&stop)), HasSubstr("idea: its verdict is of other workloads: it is measured from the start"));
 }
 
 // In a tree of its own whose step is one file; `build` stands in for the build of its arm.
