@@ -290,7 +290,8 @@ int run_campaign(ExperimentSession& session, const std::vector<Experiment>& expe
       unreadable = 2;
     }
   }
-  return std::max(unreadable, open.empty() ? campaign.finish() : campaign.run(open));
+  const int code = open.empty() ? campaign.finish() : campaign.run(open);
+  return unreadable > 0 && code != 3 ? unreadable : code;
 }
 
 }  // namespace experiments

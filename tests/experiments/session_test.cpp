@@ -274,6 +274,13 @@ TEST_F(LeftOffSession, what_was_decided_before_is_corrected_with_the_rest_of_its
   EXPECT_EQ(run_campaign(s, {all[0]}, o), 1) << "it is decided, and slower";
   EXPECT_EQ(run_campaign(s, all, o), 4);
   EXPECT_EQ(load_verdict(folder_ / "out/one/verdict.json").verdict, Verdict::undecided);
+  // A file that cannot be read stops its own experiment, and is the answer of the command.
+  std::ofstream(folder_ / "out/another/verdict.json") << "{";
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run_campaign(s, all, o), 2);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("one: is decided, and left out"));
+  EXPECT_THAT(said, HasSubstr("; delete it, or leave --continue out"));
 }
 
 TEST_F(LeftOffSession, a_verdict_of_another_plan_or_of_other_workloads_does_not_stand) {
