@@ -17,12 +17,12 @@ struct SweepWork {
   int64_t rows = 0;
 };
 
-// Collectives that ran one behind the other beside work that lasted longer.
 // A stretch of products at the power limit, with links that sleep and with links that do not.
 struct AwakeTimes {
   double asleep_ns = 0, awake_ns = 0;
 };
 
+// Collectives that ran one behind the other beside work that lasted longer.
 struct BesideTimes {
   double collective_ns = 0;  // of one
   double slowed_ns = 0;      // by which one made the work longer

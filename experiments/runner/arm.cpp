@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "base/errors.h"
@@ -183,7 +184,7 @@ class SteppingArm : public Arm {
 class CommandArm : public Arm {
  public:
   CommandArm(ArmSpec spec, const std::atomic<bool>* stop) : spec_(std::move(spec)), stop_(stop), lines_(spec_.step_regex) {
-    info_["command"] = spec_.argv;
+    info_["command"] = without_folder(spec_.argv);
   }
   void start() override {}
   void wait_ready(double) override {}
@@ -298,6 +299,11 @@ bool ArmSpec::takes_steps() const {
 std::unique_ptr<Arm> make_arm(const ArmSpec& spec, const std::atomic<bool>* stop) {
   if (spec.steps_on_command) return std::make_unique<SteppingArm>(spec, stop);
   return std::make_unique<CommandArm>(spec, stop);
+}
+
+std::vector<std::string> without_folder(std::vector<std::string> argv) {
+  argv[0] = std::filesystem::path(argv[0]).filename().string();
+  return argv;
 }
 
 }  // namespace experiments

@@ -92,4 +92,7 @@ class Arm {
 // `stop` may be null and must outlive the arm.
 std::unique_ptr<Arm> make_arm(const ArmSpec& spec, const std::atomic<bool>* stop);
 
+// A command as a reader can type it: the folder of a program on the measuring machine means nothing elsewhere. Not empty.
+std::vector<std::string> without_folder(std::vector<std::string> argv);
+
 }  // namespace experiments

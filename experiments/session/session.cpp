@@ -45,12 +45,6 @@ void name_arms(PairPlan& plan) {
   plan.a.environment = plan.b.environment = {{"OMP_WAIT_POLICY", "passive"}};
 }
 
-// A command as a reader can type it: the folder of a program on the measuring machine means nothing elsewhere.
-Arguments without_folder(Arguments argv) {
-  argv[0] = fs::path(argv[0]).filename().string();
-  return argv;
-}
-
 // A frozen baseline's command with so many steps.
 Arguments with_steps(Arguments argv, int least) {
   for (size_t i = 0; i + 1 < argv.size(); ++i)
@@ -285,7 +279,7 @@ std::string looks_text(const std::vector<int64_t>& pairs, double minimum_pct) {
 
 // Sources of arms that are built elsewhere are known only when they are built. nvcc writes names of temporary files into what it compiles, so
 // no two builds of one tree are equal.
-std::optional<bool> ExperimentSession::has_sources_of(const VerdictDocument& before, const Experiment& e) const {
+std::optional<bool> ExperimentSession::has_sources_of(const VerdictDocument& before, const Experiment& e) {
   if (!sources_of(e, 'A').here() || !sources_of(e, 'B').here()) return std::nullopt;
   const auto [a, b] = hashed_sources(e);
   if (b.empty() || before.code.b_sources_sha256.empty()) return std::nullopt;
@@ -534,10 +528,15 @@ void ExperimentSession::cut_short(Job& job) const {
   d.sentence = fmt::format("stopped before its arms were profiled; all {} pairs are kept", sustained_values(job.result.log.runs).size());
 }
 
-// {arm A, arm B}; "": not hashed, a frozen baseline has its manifest.
-std::pair<std::string, std::string> ExperimentSession::hashed_sources(const Experiment& e) const {
-  return {e.frozen_baseline() ? "" : hash_trainer_sources(options_.root, trainer_of(e, 'A')),
-          hash_trainer_sources(options_.root, trainer_of(e, 'B'))};
+// {arm A, arm B}; "": not hashed, a frozen baseline has its manifest. A trainer's once, before anything is measured: a change of the tree
+// meanwhile was not measured, and must make the verdict stale.
+std::pair<std::string, std::string> ExperimentSession::hashed_sources(const Experiment& e) {
+  const auto hash = [&](const std::string& trainer) {
+    const auto [at, is_new] = sources_.try_emplace(trainer);
+    if (is_new) at->second = hash_trainer_sources(options_.root, trainer);
+    return at->second;
+  };
+  return {e.frozen_baseline() ? "" : hash(trainer_of(e, 'A')), hash(trainer_of(e, 'B'))};
 }
 
 // What arms of other sources were built from; where an interrupt came before that, nothing.
@@ -617,7 +616,6 @@ std::vector<ExperimentSession::Outcome> ExperimentSession::run(std::span<const E
     try {
       add_to(jobs, e);
       if (i < left_off.size() && left_off[i]) go_on(std::span(jobs).subspan(first), *left_off[i]);
-      // Hashed before the measurement: a change of the tree meanwhile was not measured, and must make the verdict stale.
       sources[i] = hashed_sources(e);
       // What an earlier command measured came after that command's revision, so the prediction must have been there.
       const std::string oldest = i < left_off.size() && left_off[i] ? left_off[i]->code.first_revision() : options_.git_revision;

@@ -112,8 +112,8 @@ class ExperimentSession {
   void cut_short(Job& job) const;
   void add_to(std::vector<Job>& jobs, const Experiment& experiment) const;
   void go_on(std::span<Job> jobs, const VerdictDocument& left_off);
-  std::optional<bool> has_sources_of(const VerdictDocument& document, const Experiment& experiment) const;
-  std::pair<std::string, std::string> hashed_sources(const Experiment& experiment) const;
+  std::optional<bool> has_sources_of(const VerdictDocument& document, const Experiment& experiment);
+  std::pair<std::string, std::string> hashed_sources(const Experiment& experiment);
   void build_arms(const Experiment& experiment);
   // This program and its tree, or those of an arm of other sources, after build_arms().
   BuiltProgram program_of(const Experiment& experiment, char arm) const;
@@ -143,9 +143,10 @@ class ExperimentSession {
     BuiltProgram program;
     std::string patch_sha256, sources_sha256;
   };
-  std::map<std::string, Gates> gates_;         // by program
-  std::map<std::string, Built> built_;         // by patch or revision
-  std::map<std::string, std::string> sha256_;  // by program
+  std::map<std::string, Gates> gates_;          // by program
+  std::map<std::string, Built> built_;          // by patch or revision
+  std::map<std::string, std::string> sha256_;   // by program
+  std::map<std::string, std::string> sources_;  // their hash, by trainer
   std::string device_, driver_;
 };
 

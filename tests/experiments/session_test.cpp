@@ -47,6 +47,12 @@ class Session : public ::testing::Test {
            "\"passed\": " +
            (passed ? "true" : "false") + ", \"error\": \"nan\", \"budget\": 1e-5}]}]}'; exit " + (passed ? "0" : "1");
   }
+  // In the folder, a tree whose fp32 step is compiled from one file.
+  void tree_of_one_file() const {
+    fs::create_directories(folder_ / "fp32");
+    std::ofstream(folder_ / "fp32/CMakeLists.txt") << "stepscope_stage(fp32_trainer SOURCES step.cpp)\n";
+    std::ofstream(folder_ / "fp32/step.cpp") << "here";
+  }
   // The fake arm, slower when it has the change.
   static std::string arm() {
     return "case \"$*\" in *new*) exec " BINARY_DIR "/bin/fake_arm good 1.03e6;; *) exec " BINARY_DIR "/bin/fake_arm good 1e6;; esac";
@@ -114,9 +120,7 @@ TEST_F(Session, gates_both_arms_then_measures_and_decides) {
 class LeftOffSession : public Session {
  protected:
   LeftOffSession() {
-    fs::create_directories(folder_ / "fp32");
-    std::ofstream(folder_ / "fp32/CMakeLists.txt") << "stepscope_stage(fp32_trainer SOURCES step.cpp)\n";
-    std::ofstream(folder_ / "fp32/step.cpp") << "here";
+    tree_of_one_file();
     program(gate_answer(true), arm());
     std::atomic<bool> stop{false};
     SessionOptions o = few_pairs(&stop);
@@ -313,9 +317,7 @@ TEST_F(LeftOffSession, a_verdict_of_another_plan_or_of_other_workloads_does_not_
 class PatchedSession : public Session {
  protected:
   PatchedSession() {
-    fs::create_directories(folder_ / "fp32");
-    std::ofstream(folder_ / "fp32/CMakeLists.txt") << "stepscope_stage(fp32_trainer SOURCES step.cpp)\n";
-    std::ofstream(folder_ / "fp32/step.cpp") << "here";
+    tree_of_one_file();
     fs::create_directories(other_ / "experiments/gate");
     fs::copy(folder_ / "fp32", other_ / "fp32", fs::copy_options::recursive);
     std::ofstream(folder_ / "idea.patch") << "some lines";
@@ -677,6 +679,7 @@ TEST_F(Session, times_the_frozen_baseline_and_the_trainer_of_today_as_programs) 
   EXPECT_EQ(d["verdict"], "faster") << d["workloads"][0]["sentence"];
   EXPECT_EQ(count("train"), 9);  // alone, each once in a pair
   EXPECT_EQ(count("gate"), 1);   // a frozen baseline has its manifest
+  EXPECT_EQ(d["workloads"][0]["a"]["said"]["command"][0], "baseline-fp32-v1") << "no folder of this machine";
 }
 
 // Its collector needs a step for every phase of the plan: warm-up 10, timed 10, counted 2, traced 7. Fewer would end before the last.
