@@ -304,6 +304,7 @@ const List<GateSummary>& FieldsOf<GateSummary>::list() {
       field<&G::passed>("passed", "", "false: it was not timed"),
       field<&G::sentence>("sentence", "", "the same in words"),
       optional_field<&G::failures>("failures", "", "one line each"),
+      optional_field<&G::checked_by>("checked_by", "", "the command before this one that asked the gate: its revision and its time"),
   };
   return list;
 }

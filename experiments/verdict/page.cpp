@@ -128,7 +128,8 @@ std::string launches_text(const WorkloadSection& w) {
 std::string gate_text(const WorkloadSection& w) {
   std::string out;
   for (const auto& [label, arm] : {std::pair("A", &w.a), std::pair("B", &w.b)})
-    out += fmt::format("{}{}: {}{}", out.empty() ? "" : "; ", label, arm->gate.passed ? "" : "NOT passed, ", arm->gate.sentence);
+    out += fmt::format("{}{}: {}{}{}", out.empty() ? "" : "; ", label, arm->gate.passed ? "" : "NOT passed, ", arm->gate.sentence,
+                       arm->gate.checked_by.empty() ? "" : ", checked by " + arm->gate.checked_by);
   return out;
 }
 

@@ -173,6 +173,32 @@ TEST_F(LeftOffSession, goes_on_at_another_revision_with_a_program_that_was_built
   EXPECT_THAT(page_of(o.document), HasSubstr("What commands at first measured counts too: no source of the step differs."));
 }
 
+TEST_F(LeftOffSession, asks_the_gate_again_only_for_another_driver) {
+  const int before = count("gate");
+  left_[0]->environment.driver = "1.2";
+  const VerdictDocument asked = go_on().document;
+  EXPECT_EQ(count("gate"), before + 2);
+  EXPECT_EQ(asked.workloads[0].b.gate.checked_by, "");
+
+  left_[0]->environment.driver = "";
+  left_[0]->at = "then";
+  program(gate_answer(false), arm());
+  VerdictDocument d = go_on().document;
+  EXPECT_EQ(count("gate"), before + 2);
+  EXPECT_NE(d.verdict, Verdict::invalid);
+  for (const ArmReport* arm : {&d.workloads[0].a, &d.workloads[0].b}) {
+    EXPECT_EQ(arm->gate.sentence, "1 checks passed (seed 7)");
+    EXPECT_EQ(arm->gate.checked_by, "first on then");
+  }
+  EXPECT_THAT(page_of(d), HasSubstr("B: 1 checks passed (seed 7), checked by first on then"));
+  // A third command names the one that asked, not the second.
+  left_[0]->workloads[0].b.gate.checked_by = "one before";
+  EXPECT_EQ(go_on().document.workloads[0].b.gate.checked_by, "one before");
+  // What did not pass is no answer for later.
+  left_[0]->workloads[0].b.gate.passed = false;
+  EXPECT_EQ(go_on().document.verdict, Verdict::invalid);
+}
+
 TEST_F(LeftOffSession, does_not_go_on_where_a_source_of_the_step_differs_or_nothing_says_that_none_does) {
   std::ofstream(folder_ / "fp32/step.cpp") << "changed";
   const auto refusal = [&] { return refusal_of(later()); };
