@@ -81,7 +81,7 @@ struct GateSummary {
                                       // this command"
   bool checked = false;               // false: nothing judged its correctness; only a command of the user may be so
   std::vector<std::string> failures;  // of the gate, one line each
-  std::string checked_by;             // an earlier command, whose rounds count too: its revision and its time; "": this one
+  std::string checked_by = "";        // an earlier command, whose rounds count too: its revision and its time; "": this one
 };
 
 struct ArmReport {
