@@ -27,7 +27,15 @@ void write_output(const fs::path& target, std::string_view content) { gpt2::writ
 void check_output(const fs::path& target, std::string_view what) {
   if (target == "-")
     throw InputError(std::string(what) + " -: expected a file; /dev/stdout is this program's own output, ./- a file of that name");
-  gpt2::check_file_writable(output_place(target), what);
+  const fs::path place = output_place(target);
+  gpt2::check_file_writable(place, what);
+  std::error_code none;
+  if (fs::exists(place, none) && !fs::is_regular_file(place, none)) return;
+  try {
+    gpt2::AtomicFile of_this_name(place);  // the temporary file beside it has a longer one
+  } catch (const InputError& e) {
+    throw InputError(std::string(what) + ": " + e.what());
+  }
 }
 
 }  // namespace stepscope

@@ -44,7 +44,7 @@ namespace dist = gpt2::distributed;
 using stepscope::InputError;
 using stepscope::MachineError;
 
-constexpr int64_t kMostRanks = 4096;
+constexpr int64_t kMostRanks = 4096, kMostReferenceRanks = 256;
 
 dist::StartFlags start_flags(const RankFlags& f) {
   dist::StartFlags s;
@@ -134,6 +134,9 @@ std::optional<int> launch_ranks(const RankFlags& f, const std::string& trainer, 
     if (gpu.count < f.gpus && f.exchange.communicator != "staged")
       throw MachineError(fmt::format("--gpus {}: {} GPU{} visible here; check `nvidia-smi` and CUDA_VISIBLE_DEVICES", f.gpus, gpu.count,
                                      gpu.count == 1 ? " is" : "s are"));
+  } else if (f.gpus > kMostReferenceRanks) {
+    throw InputError(fmt::format("--gpus {}: expected at most {} with the CPU reference, whose ranks are processes of this host", f.gpus,
+                                 kMostReferenceRanks));
   }
   return dist::launch(rank_command(line), static_cast<int>(f.gpus));
 }

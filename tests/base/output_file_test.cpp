@@ -16,7 +16,9 @@ namespace fs = std::filesystem;
 using stepscope::check_output;
 using stepscope::read_file;
 using stepscope::write_output;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using ::testing::ThrowsMessage;
 
 class OutputFile : public ::testing::Test {
@@ -52,6 +54,15 @@ TEST_F(OutputFile, LinksThatLeadToEachOtherAreRefusedAndStay) {
               ThrowsMessage<stepscope::InputError>(HasSubstr("/a: cannot write: Too many levels")));
   EXPECT_THROW(write_output(at("a"), "x"), stepscope::InputError);
   EXPECT_TRUE(fs::is_symlink(at("a")));
+}
+
+TEST_F(OutputFile, ANameThatIsTooLongForItsTemporaryFileIsRefusedBeforehand) {
+  const std::string longest(255, 'a');
+  EXPECT_THAT([&] { check_output(at(longest), "--csv"); },
+              ThrowsMessage<stepscope::InputError>(AllOf(StartsWith("--csv: "), HasSubstr("File name too long"))));
+  check_output(at("a"), "--csv");
+  check_output("/dev/null", "--csv");
+  EXPECT_TRUE(fs::is_empty(at("")));
 }
 
 TEST_F(OutputFile, AFileOfItsOwnIsReplaced) {

@@ -188,6 +188,12 @@ TEST(Ranks, SeveralAreRefusedInEachProcessOfMpiexecThoughItSaysNoAddress) {
   EXPECT_THAT(o.err, HasSubstr("already rank 1 of 3 (started by mpich)"));
 }
 
+TEST(Ranks, MoreThanAHostTakesAreNotStarted) {
+  const Outcome o = stepscope(std::string(kTrain) + "--gpus 257 --steps 1");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--gpus 257: expected at most 256 with the CPU reference"));
+}
+
 TEST(Ranks, ATotalBatchThatDoesNotDivideSaysWhichDo) {
   const Outcome o = stepscope(std::string(kTrain) + "--gpus 2 --total-batch 100");
   EXPECT_EQ(o.exit_code, 2);
