@@ -16,7 +16,7 @@ using stepscope::kSustainedMeasure_s;
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kChecks{"settled", "cycle", "order", "power", "host", "stalls", "burst", "energy"};
+constexpr std::array<std::string_view, 9> kChecks{"settled", "cycle", "order", "power", "host", "stalls", "burst", "energy", "pieces"};
 constexpr std::array<std::string_view, 3> kEqualClocksBy{"turns", "full_clock", "clocks"};
 
 // A notice needs an effect that matters beside a verdict's interval and evidence for it.
@@ -141,23 +141,32 @@ SelfCheckResult cycle_check(std::span<const AloneRun> runs) {
   return out;
 }
 
+// By how much ln(B / A) differs between two kinds of rounds, first minus second, by Student's test of two means with one variance. False, and
+// `out` as it was, where there are fewer than two of either.
+bool compare_rounds(const std::array<std::vector<double>, 2>& log_ratios, SelfCheckResult& out) {
+  const auto first = estimate(log_ratios[0]), second = estimate(log_ratios[1]);
+  if (!first || !second) return false;
+  const double difference = first->mean - second->mean;
+  out.value = ratio_pct(difference);
+  // As one sample whose mean has the error of a difference, with n - 2 degrees of freedom.
+  const int n = first->n + second->n;
+  const double pooled = std::sqrt(((first->n - 1) * first->sd * first->sd + (second->n - 1) * second->sd * second->sd) / (n - 2));
+  const double error = pooled * std::sqrt(1.0 / first->n + 1.0 / second->n);
+  out.p_value = t_p_value({difference, error * std::sqrt(n - 1.0), n - 1});
+  out.notice = std::fabs(*out.value) > kNoticePct && *out.p_value < kNoticeP;
+  return true;
+}
+
+double log_ratio(const Round& r) { return std::log(r.b->step_ns() / r.a->step_ns()); }
+
 SelfCheckResult order_check(const std::vector<Round>& rounds) {
   SelfCheckResult out{SelfCheck::order, false, std::nullopt, kNoticePct, std::nullopt, ""};
   std::array<std::vector<double>, 2> d;
-  for (const Round& r : rounds) d[r.a->position < r.b->position ? 0 : 1].push_back(std::log(r.b->step_ns() / r.a->step_ns()));
-  const auto ab = estimate(d[0]), ba = estimate(d[1]);
-  if (!ab || !ba) {
+  for (const Round& r : rounds) d[r.a->position < r.b->position ? 0 : 1].push_back(log_ratio(r));
+  if (!compare_rounds(d, out)) {
     out.sentence = "order: fewer than two rounds of each order";
     return out;
   }
-  const double difference = ab->mean - ba->mean;
-  out.value = ratio_pct(difference);
-  // As one sample whose mean has the error of a difference, with n - 2 degrees of freedom.
-  const int n = ab->n + ba->n;
-  const double pooled = std::sqrt(((ab->n - 1) * ab->sd * ab->sd + (ba->n - 1) * ba->sd * ba->sd) / (n - 2));
-  const double error = pooled * std::sqrt(1.0 / ab->n + 1.0 / ba->n);
-  out.p_value = t_p_value({difference, error * std::sqrt(n - 1.0), n - 1});
-  out.notice = std::fabs(*out.value) > kNoticePct && *out.p_value < kNoticeP;
   out.sentence =
       fmt::format("order: B / A is {} where A ran first ({}), twice the drift from process to process{}", higher_or_lower(*out.value),
                   p_text(*out.p_value), out.notice ? "; the balanced order cancels it, longer rests or more heating would remove it" : "");
@@ -282,7 +291,7 @@ std::vector<AloneRun> whole_rounds(std::span<const AloneRun> runs) {
 
 std::vector<PairValue> sustained_values(std::span<const AloneRun> runs) {
   std::vector<PairValue> out;
-  for (const Round& r : rounds_of(runs)) out.push_back({std::log(r.b->step_ns() / r.a->step_ns()), std::nullopt});
+  for (const Round& r : rounds_of(runs)) out.push_back({log_ratio(r), std::nullopt});
   return out;
 }
 
@@ -314,6 +323,30 @@ std::vector<SelfCheckResult> self_checks(std::span<const AloneRun> runs, const D
   out.push_back(stalls_check(runs, rounds));
   out.push_back(burst_check(runs));
   if (auto check = energy_check(runs)) out.push_back(std::move(*check));
+  if (auto check = pieces_check(runs)) out.push_back(std::move(*check));
+  return out;
+}
+
+std::optional<SelfCheckResult> pieces_check(std::span<const AloneRun> runs) {
+  const std::vector<Round> rounds = rounds_of(runs);
+  const auto began_s = [](const Round& r) { return std::min(r.a->at_s, r.b->at_s); };
+  size_t last = 0;  // the first round of the last command, whose clock begins anew
+  for (size_t i = 1; i < rounds.size(); ++i)
+    if (began_s(rounds[i]) < began_s(rounds[i - 1])) last = i;
+  if (last == 0) return std::nullopt;
+  SelfCheckResult out{SelfCheck::pieces, false, std::nullopt, kNoticePct, std::nullopt, ""};
+  std::array<std::vector<double>, 2> d;
+  for (size_t i = 0; i < rounds.size(); ++i) d[i >= last ? 0 : 1].push_back(log_ratio(rounds[i]));
+  if (!compare_rounds(d, out)) {
+    out.sentence = "pieces: fewer than two rounds of the last command, or before it";
+    return out;
+  }
+  out.sentence =
+      fmt::format("pieces: B / A is {} in the {} rounds of the last command than in the {} before it ({}){}", higher_or_lower(*out.value),
+                  d[0].size(), d[1].size(), p_text(*out.p_value),
+                  out.notice ? "; another machine, or another state of this one: the verdict is of both together, and a run without "
+                               "--continue is of one"
+                             : "");
   return out;
 }
 

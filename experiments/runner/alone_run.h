@@ -80,6 +80,7 @@ enum class SelfCheck {
   stalls,   // more than 1% of the steps were left out as stalls
   burst,    // whole programs too short to be sustained
   energy,   // the mean of NVML's power and joules over seconds disagree by more than 1%
+  pieces,   // the rounds of the last command take another ratio than those that it went on from
 };
 std::string_view name(SelfCheck check);
 std::optional<SelfCheck> self_check_from_name(std::string_view text);
@@ -135,5 +136,8 @@ std::optional<EqualClocks> equal_clocks_of(std::span<const AloneRun> runs, const
 // Every check that these runs allow; (e) needs `equal_clocks`.
 std::vector<SelfCheckResult> self_checks(std::span<const AloneRun> runs, const DeviceLimits& limits,
                                          const std::optional<EqualClocks>& equal_clocks, double alpha);
+
+// One of them, which needs nothing but the runs; nullopt for those of one command.
+std::optional<SelfCheckResult> pieces_check(std::span<const AloneRun> runs);
 
 }  // namespace experiments

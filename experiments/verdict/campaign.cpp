@@ -73,6 +73,11 @@ void decide_again(VerdictDocument& document) {
     if (w.statistics.verdict == Verdict::invalid || w.statistics.reason == reason::kInterrupted) continue;
     w.statistics = statistics_of(decide(recorded_values(w), t, static_cast<int>(w.statistics.look)));
     if (w.sustained) fill_sustained(w, w.statistics.alpha);
+    // The one check that needs nothing but runs; documents of older programs have none.
+    if (auto pieces = pieces_check(w.runs)) {
+      std::erase_if(w.self_checks, [](const SelfCheckResult& c) { return c.check == SelfCheck::pieces; });
+      w.self_checks.push_back(std::move(*pieces));
+    }
     conclude(w, t);
   }
   document.verdict = verdict_of(document);

@@ -18,7 +18,7 @@ inline constexpr std::string_view kGivenBackAsClock = "given_back_as_clock";
 void conclude(WorkloadSection& workload, const Thresholds& thresholds);
 
 // Decides again from the recorded processes and pairs, as the thresholds in the document say, and takes back what the correction of a
-// campaign had made of it; what measured nothing stays as it is.
+// campaign had made of it; what measured nothing stays as it is. Says of rounds of several commands whether they agree.
 void decide_again(VerdictDocument& document);
 
 // Holm over all claims of these documents (one campaign); changed ones get their new verdicts. True for each that changed.

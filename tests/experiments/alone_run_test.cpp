@@ -205,6 +205,26 @@ TEST(self_checks, the_order_has_the_p_value_of_two_means) {
   EXPECT_NEAR(*checked(runs, SelfCheck::order).p_value, 0.0498, 0.0003);
 }
 
+TEST(self_checks, rounds_of_two_commands_are_compared) {
+  // The second command's clock begins anew; its B takes `more` of a percent more.
+  const auto of_two = [](int before, double more) {
+    return rounds(7, [&](AloneRun& r, int i) {
+      r.at_s = 100 + 10 * (i < before ? i : i - before);
+      if (r.arm == 'B' && i >= before) r.total_ns *= 1 + more / 100;
+    });
+  };
+  const SelfCheckResult differ = checked(of_two(3, 1), SelfCheck::pieces);
+  EXPECT_TRUE(differ.notice);
+  EXPECT_NEAR(*differ.value, 1, 0.01);
+  EXPECT_THAT(differ.sentence, AllOf(HasSubstr("1.00% higher in the 4 rounds of the last command than in the 3 before it"),
+                                     HasSubstr("a run without --continue is of one")));
+  const SelfCheckResult agree = checked(of_two(3, 0.1), SelfCheck::pieces);
+  EXPECT_FALSE(agree.notice);
+  EXPECT_NEAR(*agree.value, 0.1, 0.01);
+  EXPECT_THAT(checked(of_two(6, 1), SelfCheck::pieces).sentence, HasSubstr("fewer than two rounds of the last command"));
+  EXPECT_FALSE(pieces_check(of_two(7, 1)));
+}
+
 // At one power the clock that B gets back explains its ratio alone.
 TEST(self_checks, the_host_has_no_part_where_the_clocks_explain_the_difference) {
   const auto runs = rounds(8, [](AloneRun& r, int i) {
