@@ -172,6 +172,7 @@ void run_experiments(const RunFlags& f, const CommandLine& line, int& exit_code)
   experiments::ExperimentSession session(std::move(options));
   if (commands) return run_commands(f, session, root, exit_code);
 
+  root_with_studies();
   const fs::path folder = f.out.empty() ? studies(root) : fs::path(f.out);
   std::vector<Experiment> experiments_to_run = chosen(f, folder, root, session.gpu().present ? session.gpu().name : "");
   if (f.measure.minimum_effect_pct > 0)

@@ -36,22 +36,26 @@ using experiments::VerdictDocument;
 using nlohmann::ordered_json;
 using stepscope::InputError;
 
-void list(bool json) {
-  const fs::path root = source_root();
+void list(bool json, int& exit_code) {
+  const fs::path root = root_with_studies();
   const GpuStatus gpu = gpu_status();
   ordered_json all = ordered_json::array();
   for (const Experiment& e : experiments::read_experiments(studies(root))) {
     std::optional<VerdictDocument> verdict;
     std::vector<std::string> stale;
+    std::string unreadable;
     try {
       verdict = experiments::last_verdict(e.name, studies(root), studies(root));
     } catch (const InputError& error) {  // the others are listed all the same
-      fmt::print(stderr, "stepscope: {}\n", error.what());
+      unreadable = error.what();
+      fmt::print(stderr, "stepscope: {}\n", unreadable);
+      exit_code = 2;
     }
     if (verdict) stale = experiments::stale_reasons(*verdict, e, root, gpu.present ? gpu.name : "");
     if (json) {
       ordered_json row{{"name", e.name}, {"question", e.question}, {"change", e.change_text}};
       if (verdict) row.update({{"verdict", name(verdict->verdict)}, {"at", verdict->at}, {"stale", stale}});
+      if (!unreadable.empty()) row["unreadable"] = unreadable;
       all.push_back(row);
       continue;
     }
@@ -60,7 +64,7 @@ void list(bool json) {
       if (const std::string why = experiments::why_not_applicable(root, e.patch); !why.empty())
         fmt::print("  the patch does not apply to this tree: {}\n", why);
     if (!verdict) {
-      fmt::print("  never run\n");
+      fmt::print("  {}\n", unreadable.empty() ? "never run" : "its verdict cannot be read");
       continue;
     }
     for (const experiments::WorkloadSection& w : verdict->workloads)
@@ -81,7 +85,7 @@ void leave_folders_out(VerdictDocument& v) {
 }
 
 void index() {
-  const fs::path root = source_root(), page = root / "docs" / "study" / "README.md";
+  const fs::path root = root_with_studies(), page = root / "docs" / "study" / "README.md";
   auto verdicts = experiments::read_verdicts(studies(root));
   // All that is shown in one table is one campaign, however many commands measured it.
   for (VerdictDocument& v : verdicts) {
@@ -107,7 +111,7 @@ void index() {
 void check(std::vector<std::string> files, int& exit_code) {
   std::error_code missing;
   if (files.empty())
-    for (const auto& entry : fs::directory_iterator(studies(source_root()), missing))
+    for (const auto& entry : fs::directory_iterator(studies(root_with_studies()), missing))
       if (fs::exists(entry.path() / "verdict.json")) files.push_back((entry.path() / "verdict.json").string());
   if (files.empty()) fmt::print("no verdict.json in the folders of {}\n", studies(source_root()).string());
   std::sort(files.begin(), files.end());
@@ -143,7 +147,7 @@ void add_experiment_command(Command& app, const CommandLine& line, int& exit_cod
   auto json = std::make_shared<bool>(false);
   Command* l = c->add_subcommand("list", "List all experiments and their last verdicts; say which verdicts no longer hold");
   l->add_flag("--json", *json, "print JSON");
-  l->callback([json] { list(*json); });
+  l->callback([json, &exit_code] { list(*json, exit_code); });
 
   auto r = std::make_shared<RunFlags>();
   Command* run_command = c->add_subcommand("run", "Gate both arms, measure, decide, write verdict.json and a page");

@@ -168,6 +168,7 @@ experiments::SessionOptions session_options(const MeasureFlags& f, const Command
 
 std::pair<std::string, std::vector<std::string>> trainer_to_compare(TrainerFlags flags) {
   if (const auto notice = settle(flags)) fmt::print(stderr, "stepscope: {}\n", *notice);
+  gpt2::check_run(trainer_options(flags), loop_options(flags));
   std::vector<std::string> arguments = as_arguments(flags, flags.steps);
   arguments.erase(arguments.begin());  // "train"
   const experiments::Workload workload{flags.model, flags.batch_size, flags.seq_len, flags.matmul, std::nullopt};
@@ -192,6 +193,12 @@ std::string typed(const CommandLine& line) {
 fs::path source_root() {
   const char* root = std::getenv("STEPSCOPE_ROOT");
   return root && *root ? fs::path(root) : fs::path(kSourceDir);
+}
+fs::path root_with_studies() {
+  const fs::path root = source_root(), folder = studies(root);
+  if (!fs::is_directory(folder))
+    throw InputError(fmt::format("{}: no such folder; expected the tree of stepscope's sources in STEPSCOPE_ROOT", folder.string()));
+  return root;
 }
 fs::path studies(const fs::path& root) { return root / "experiments" / "studies"; }
 

@@ -47,6 +47,8 @@ std::string typed(const CommandLine& line);
 
 // STEPSCOPE_ROOT, or the tree that the program was built from.
 std::filesystem::path source_root();
+// The same; throws stepscope::InputError where it holds no folder of experiments, as with a mistyped STEPSCOPE_ROOT.
+std::filesystem::path root_with_studies();
 std::filesystem::path studies(const std::filesystem::path& root);
 // Throws stepscope::InputError where --record names a file that is there: it may hold an hour of processes.
 void check_new_record(const std::string& path);

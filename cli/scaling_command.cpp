@@ -226,7 +226,7 @@ void add_scaling_command(Command& app) {
       ->capture_default_str();
   c->add_option("--gpus-per-node", f->gpus_per_node, "GPUs that NVLink connects")->check(whole(1, 4096))->capture_default_str();
   c->add_option("--network-gb-s", f->network_gb_s, "GB/s of one node to others, each direction; needed for more GPUs than one node has")
-      ->check(real(0, 1e6));
+      ->check(real(1e-3, 1e6));
   c->add_option("--inflation", f->inflation_pct,
                 "percent of its time that a collective takes from work beside it (default: as `doctor --gpus N` measured for each kind)")
       ->check(real(0, 99));

@@ -1,14 +1,19 @@
 // `stepscope train`: one trainer in the common training loop, one line per step.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "base/errors.h"
 #include "base/json_text.h"
@@ -83,6 +88,37 @@ void print_event(const nlohmann::ordered_json& event) {
   std::fflush(stdout);
 }
 
+// The steps' reader is gone: ctrl-C ends `tee` too, and `head` has seen enough. The run must still save what it has, so it stops as ctrl-C
+// stops it, and what it says from now on goes nowhere.
+void reader_is_gone() {
+  const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  struct stat out {
+  }, err{};
+  const bool one_pipe =
+      fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+  dup2(nowhere, STDOUT_FILENO);
+  if (one_pipe) dup2(nowhere, STDERR_FILENO);
+  close(nowhere);
+  std::clearerr(stdout);
+  if (CatchInterrupt::interrupted()) return;
+  fmt::print(stderr, "stepscope: nobody reads the steps any more: the run stops\n");
+  std::raise(SIGINT);
+}
+
+// `print` writes to stdout. With SIGPIPE ignored, a pipe without a reader is an error of it.
+template <class Print>
+void to_reader(Print print) {
+  errno = 0;
+  try {
+    print();
+    std::fflush(stdout);
+    if (std::ferror(stdout) == 0) return;
+  } catch (const std::system_error&) {  // of fmt
+    if (errno != EPIPE) throw;
+  }
+  if (errno == EPIPE) reader_is_gone();
+}
+
 // Accuracy during training: a progress line while it is computed, then one line of output.
 void report_evaluation(gpt2::LoopOptions& options, bool json) {
   const auto progress = std::make_shared<stepscope::ProgressLine>();
@@ -91,12 +127,13 @@ void report_evaluation(gpt2::LoopOptions& options, bool json) {
   };
   options.on_eval = [progress, json, file = options.eval_set](int64_t step, const gpt2::EvalOutcome& o) {
     progress->clear();
-    if (json) return print_event(eval_event(step, file, o));
-    const auto all = static_cast<int64_t>(o.items.size());
-    const auto [low, high] = gpt2::wilson_interval(o.correct, all);
-    fmt::print("eval after step {} | accuracy {:.4f} [{:.4f}, {:.4f}], {} of {}\n", step,
-               static_cast<double>(o.correct) / static_cast<double>(all), low, high, o.correct, all);
-    std::fflush(stdout);
+    to_reader([&] {
+      if (json) return print_event(eval_event(step, file, o));
+      const auto all = static_cast<int64_t>(o.items.size());
+      const auto [low, high] = gpt2::wilson_interval(o.correct, all);
+      fmt::print("eval after step {} | accuracy {:.4f} [{:.4f}, {:.4f}], {} of {}\n", step,
+                 static_cast<double>(o.correct) / static_cast<double>(all), low, high, o.correct, all);
+    });
   };
 }
 
@@ -112,7 +149,6 @@ void print_step(bool json, const gpt2::StepLog& s) {
     fmt::print("step {:5} | loss {:.6f} | norm {:.4f} | lr {:.2e} | {:.3f} ms | {:.0f} tokens/s\n", s.outcome.step, s.outcome.loss,
                s.outcome.grad_norm, s.learning_rate, s.outcome.time_ns * 1e-6, s.tokens_per_s);
   }
-  std::fflush(stdout);
 }
 
 void print_start(const gpt2::Trainer& trainer, int ranks) {
@@ -158,12 +194,16 @@ gpt2::LoopOptions all_loop_options(const TrainFlags& f, const TrainerFlags& sett
 void report_beside_steps(gpt2::LoopOptions& options, bool json) {
   report_evaluation(options, json);
   options.on_validation = [json](int64_t step, double loss) {
-    if (json) return print_event(validation_event(step, loss));
-    fmt::print("validation after step {} | loss {:.6f}\n", step, loss);
+    to_reader([&] {
+      if (json) return print_event(validation_event(step, loss));
+      fmt::print("validation after step {} | loss {:.6f}\n", step, loss);
+    });
   };
   options.on_sample = [json](int64_t step, const std::string& text) {
-    if (json) return print_event(sample_event(step, text));
-    fmt::print("sample after step {}:\n{}\n", step, text);
+    to_reader([&] {
+      if (json) return print_event(sample_event(step, text));
+      fmt::print("sample after step {}:\n{}\n", step, text);
+    });
   };
   options.on_note = [](const std::string& text) { fmt::print(stderr, "stepscope: {}\n", text); };
 }
@@ -257,12 +297,15 @@ bool train(const TrainFlags& f, const CommandLine& line, RankSession* session, s
     if (f.quiet || !(first || f.exchange_nothing)) return;  // ranks that never meet have times of their own
     // A rank whose output waits for its reader is well, however long that takes: the others must not give it up.
     while (channel != nullptr && !output_is_taken()) channel->now(gpt2::distributed::Phase::step, s.outcome.step);
-    print_step(f.json, s);
+    to_reader([&] { print_step(f.json, s); });
   };
   gpt2::RunResult result;
   try {
     std::optional<CatchInterrupt> caught;
-    if (channel == nullptr) caught.emplace();  // of several ranks the launcher hears it
+    if (channel == nullptr) {  // of several ranks the launcher hears it, and ends them when its reader is gone
+      caught.emplace();
+      std::signal(SIGPIPE, SIG_IGN);
+    }
     if (caught) options.stop = &CatchInterrupt::interrupted();
     result = gpt2::train(*trainer, options, on_step);
   } catch (const std::exception& e) {

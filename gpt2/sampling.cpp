@@ -53,7 +53,7 @@ std::vector<int32_t> generate(Trainer& trainer, std::span<const int32_t> prompt,
   if (prompt.empty()) throw std::logic_error("generation needs a first token");
   std::vector<int32_t> tokens(prompt.begin(), prompt.end());
   const size_t T = static_cast<size_t>(trainer.options().seq_len);
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count && !(options.stop && options.stop->load()); ++i) {
     const size_t context = std::min(tokens.size(), T);
     tokens.push_back(sample_token(trainer.next_token_logits(std::span(tokens).last(context)), options, rng));
   }

@@ -499,7 +499,7 @@ class Run {
     at(Phase::evaluation, step);
     const int32_t first = around_.tokenizer ? around_.tokenizer->end_of_text() : 0;
     CounterRng rng(combine(combine(o_.seed, 0x5a), static_cast<uint64_t>(step)));
-    const auto tokens = generate(trainer_, {&first, 1}, o_.sample_tokens, {o_.sample_temperature, o_.sample_top_k}, rng);
+    const auto tokens = generate(trainer_, {&first, 1}, o_.sample_tokens, {o_.sample_temperature, o_.sample_top_k, o_.stop}, rng);
     const auto fresh = std::span(tokens).subspan(1);
     const std::string text = around_.tokenizer ? around_.tokenizer->decode(fresh) : fmt::format("{}", fmt::join(fresh, " "));
     if (o_.on_sample) o_.on_sample(step, text);

@@ -188,7 +188,8 @@ class Rounds {
     const int n = static_cast<int>(stretch.times_ns.size());
     Counted c = resident
                     ? count_steps(stretch.times_ns, request)
-                    : count_steps(stretch.times_ns, request, first_steady_step(stretch.times_ns),
+                    : count_steps(stretch.times_ns, request,
+                                  std::max(first_steady_step(stretch.times_ns), static_cast<size_t>(std::max(r.spec.skip_steps, 0))),
                                   static_cast<size_t>(r.spec.skip_steps >= 0 ? r.spec.skip_steps : stepscope::first_steps_left_out(n)));
     r.step_ns = c.run.step_ns();
     c.run.last_loss = stretch.last_loss;

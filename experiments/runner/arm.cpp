@@ -193,10 +193,7 @@ class CommandArm : public Arm {
     const std::vector<double> all = run_to_end(timeout_s).times_ns;
     const int n = static_cast<int>(all.size());
     const int skip = spec_.skip_steps >= 0 ? spec_.skip_steps : stepscope::first_steps_left_out(n);
-    if (n <= skip)
-      throw ArmFailure("no_step_times", fmt::format("arm {} printed {} step times and the first {} do not count: expected lines like "
-                                                    "'step 3 | 25.7 ms', or a --step-regex that finds them{}",
-                                                    spec_.label, n, skip, last_words_));
+    refuse_unless_more_than(skip, n);
     return {{all.begin() + skip, all.end()}, std::nullopt, std::nullopt};
   }
 
@@ -206,6 +203,7 @@ class CommandArm : public Arm {
       throw ArmFailure("no_step_times", fmt::format("arm {} printed {} step times: expected lines like 'step 3 | 25.7 ms', or a "
                                                     "--step-regex that finds them{}",
                                                     spec_.label, out.times_ns.size(), last_words_));
+    refuse_unless_more_than(spec_.skip_steps, static_cast<int>(out.times_ns.size()));
     return out;
   }
   int steps_again(uint64_t, double) override { return 0; }
@@ -214,6 +212,12 @@ class CommandArm : public Arm {
   const ordered_json& info() const override { return info_; }
 
  private:
+  void refuse_unless_more_than(int skip, int n) const {
+    if (n <= skip)
+      throw ArmFailure("no_step_times", fmt::format("arm {} printed {} step times and the first {} do not count: expected lines like "
+                                                    "'step 3 | 25.7 ms', or a --step-regex that finds them{}",
+                                                    spec_.label, n, skip, last_words_));
+  }
   Stretch run_to_end(double timeout_s) {
     const std::vector<pid_t> others = children_of_this_process();
     std::unique_ptr<ChildProcessGroup> child;

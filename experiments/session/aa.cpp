@@ -128,13 +128,14 @@ class Aa {
     const Decision& d = log.decision;
     double seconds = log.seconds_alone;
     for (const auto& p : log.pairs) seconds += p.seconds;
+    const bool is_trial = d.reason != reason::kInterrupted && aa_.alone == 0;
+    // Before it is said: whoever reads may be gone, and then the first word ends this program.
+    if (!is_planted()) keep(log);
+    if (is_trial) count(d);
     fmt::print("trial {:2}: {} | {} | {:.0f} s\n", trial, name(d.verdict), d.sentence, seconds);
     for (const SelfCheckResult& c : log.self_checks) fmt::print("  {}{}\n", c.notice ? "NOTICE " : "", c.sentence);
     std::fflush(stdout);
-    if (!is_planted()) keep(log);
-    if (d.reason == reason::kInterrupted || aa_.alone > 0) return false;
-    count(d);
-    return true;
+    return is_trial;
   }
 
   void count(const Decision& d) {

@@ -1,5 +1,6 @@
 #include "experiments/session/campaign_run.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,7 +54,8 @@ struct Ran {
 };
 
 // The folders of verdicts, made before anything is measured, so that what takes hours does not end at one that cannot be written. A new one
-// that is still empty at the end goes again: its experiment was refused.
+// that is still empty at the end goes again: its experiment was refused. Two commands that measure into one folder would replace each other's
+// rounds, and disturb each other: the second is refused.
 class VerdictFolders {
  public:
   VerdictFolders(const fs::path& results, const std::vector<Experiment>& experiments) {
@@ -61,6 +63,9 @@ class VerdictFolders {
       const fs::path folder = results / e.name;
       if (!fs::exists(folder)) new_.push_back(folder);
       gpt2::check_folder_writable(folder, "the verdict's folder");
+      locks_.emplace_back(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!gpt2::lock_as_writer(locks_.back().get(), false))
+        throw InputError(fmt::format("{}: another command measures into it; wait for it, or choose another --out", folder.string()));
     }
   }
   ~VerdictFolders() {
@@ -72,6 +77,7 @@ class VerdictFolders {
 
  private:
   std::vector<fs::path> new_;
+  std::vector<gpt2::Descriptor> locks_;
 };
 
 // Several experiments in one command are one campaign. One that cannot be run here does not keep the others from running.
@@ -182,12 +188,13 @@ class Campaign {
     r.before = standing_verdict(e.name, o_.folder, o_.studies);
     r.document = document;
     r.kept_before = was_cut_short(r.document) && r.before && !was_cut_short(*r.before);
-    if (!o_.json) fmt::print("{}\n", summary_of(r.document));
-    std::fflush(stdout);
+    // Before it is said: whoever reads may be gone, and then the first word ends this program.
     save(r);
     // A planted slowdown is a test of the procedure.
     if (!o_.planted && !was_cut_short(r.document)) record_same_code(r.document, o_.folder);
     ran_.push_back(std::move(r));
+    if (!o_.json) fmt::print("{}\n", summary_of(ran_.back().document));
+    std::fflush(stdout);
   }
 
   void save(const Ran& r) const {
@@ -215,9 +222,10 @@ class Campaign {
     for (size_t i = 0; i < all.size(); ++i) {
       if (!corrected[i]) continue;
       all[i]->document = documents[i];
-      if (!o_.json) fmt::print("corrected for {} experiments:\n{}\n", documents.size(), summary_of(documents[i]));
       save(*all[i]);
     }
+    for (size_t i = 0; i < all.size() && !o_.json; ++i)
+      if (corrected[i]) fmt::print("corrected for {} experiments:\n{}\n", documents.size(), summary_of(documents[i]));
   }
 
   int exit_code() const {

@@ -21,6 +21,7 @@
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/prediction.h"
 #include "experiments/verdict/stale.h"
+#include "gpt2/reference/reference_trainer.h"
 #include "profiler/records/collect_plan.h"
 
 namespace experiments {
@@ -275,6 +276,8 @@ std::vector<std::string> revisions_before(const CodeSection& code, const std::st
   return out == std::vector{now} ? std::vector<std::string>() : out;
 }
 
+std::string seconds_text(double s) { return fmt::format("{} s", s); }
+
 std::string looks_text(const std::vector<int64_t>& pairs, double minimum_pct) {
   return fmt::format("looks after {} pairs for {}%", fmt::join(pairs, ", "), minimum_pct);
 }
@@ -302,7 +305,9 @@ std::string ExperimentSession::differs_from(const VerdictDocument& before, const
   else if (!*same)
     all.push_back(fmt::format("another step: sources {:.12} of {}, which differ from those here", before.code.b_sources_sha256,
                               before.code.git_revision));
-  if (options_.gpu.present && trainer_of(e, 'B') != "reference")
+  if (trainer_of(e, 'B') == "reference")  // its arms inherit what decides how many threads they have
+    all.push_back(other("device", before.environment.device, gpt2::reference_device()));
+  else if (options_.gpu.present)
     all.push_back(other("device", before.environment.device, options_.gpu.name));
   all.push_back(other("plan", looks_text(looks, before.thresholds.minimum_effect_pct), looks_text(looks_now, e.minimum_effect_pct)));
   for (const WorkloadSection& w : before.workloads) {
@@ -310,6 +315,11 @@ std::string ExperimentSession::differs_from(const VerdictDocument& before, const
     if (w.procedure != options_.procedure)
       all.emplace_back(options_.procedure == Procedure::alone ? "another quantity: the ratio at equal clocks, now sustained step times"
                                                               : "another quantity: sustained step times, now the ratio at equal clocks");
+    if (w.sustained) {
+      const AlonePlan& alone = options_.plan.alone;
+      all.push_back(other("--measure-s", seconds_text(w.sustained->measure_s), seconds_text(alone.measure_s)));
+      if (alone.settle_s) all.push_back(other("--settle-s", seconds_text(w.sustained->settle_s), seconds_text(*alone.settle_s)));
+    }
     // Where the sources are not known, a revision with uncommitted changes says too little.
     if (!same && !e.frozen_baseline() && sources_of(e, 'A').here())
       all.push_back(other("program in arm A", w.a.program_sha256, sha256_of(options_.program)));
@@ -478,15 +488,12 @@ void ExperimentSession::count_rounds_before(Job& job) {
     same_or_refuse(name, "program in arm A", before.a.program_sha256, job.result.a.program_sha256);
     same_or_refuse(name, "program in arm B", before.b.program_sha256, job.result.b.program_sha256);
   }
-  const auto seconds = [](double s) { return fmt::format("{} s", s); };
   // A program may have another name.
   const auto flags = [](const std::vector<std::string>& command) {
     return command.empty() ? "" : fmt::format("{}", fmt::join(command.begin() + 1, command.end(), " "));
   };
   same_or_refuse(name, "command of arm A", flags(before.a.command), flags(job.result.a.command));
   same_or_refuse(name, "command of arm B", flags(before.b.command), flags(job.result.b.command));
-  same_or_refuse(name, "--measure-s", seconds(before.sustained->measure_s), seconds(alone.measure_s));
-  if (alone.settle_s) same_or_refuse(name, "--settle-s", seconds(before.sustained->settle_s), seconds(*alone.settle_s));
   alone.earlier = whole_rounds(before.runs);
   alone.earlier_settle_s = before.sustained->settle_s;
   alone.earlier_seconds = before.sustained->seconds_alone;

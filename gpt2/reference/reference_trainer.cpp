@@ -32,14 +32,7 @@ class ReferenceTrainer final : public Trainer {
 
   const TrainerOptions& options() const override { return options_; }
   std::string_view name() const override { return "reference"; }
-  std::string device() const override {
-#ifdef _OPENMP
-    const int threads = omp_get_max_threads();
-#else
-    const int threads = 1;
-#endif
-    return fmt::format("CPU, {} thread{}", threads, threads == 1 ? "" : "s");
-  }
+  std::string device() const override { return reference_device(); }
 
   void read(State which, std::span<float> values) override {
     last_end_.reset();
@@ -191,5 +184,14 @@ class ReferenceTrainer final : public Trainer {
 }  // namespace
 
 std::unique_ptr<Trainer> make_reference_trainer(const TrainerOptions& options) { return std::make_unique<ReferenceTrainer>(options); }
+
+std::string reference_device() {
+#ifdef _OPENMP
+  const int threads = omp_get_max_threads();
+#else
+  const int threads = 1;
+#endif
+  return fmt::format("CPU, {} thread{}", threads, threads == 1 ? "" : "s");
+}
 
 }  // namespace gpt2

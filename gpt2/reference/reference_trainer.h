@@ -14,4 +14,7 @@ namespace gpt2 {
 // they were.
 std::unique_ptr<Trainer> make_reference_trainer(const TrainerOptions& options);
 
+// "CPU, 2 threads": what a reference trainer of this process says that it runs on.
+std::string reference_device();
+
 }  // namespace gpt2

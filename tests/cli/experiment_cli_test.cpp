@@ -118,6 +118,33 @@ TEST_F(ExperimentCli, list_says_which_patch_does_not_apply) {
       HasSubstr("change: patch cpu-patched.patch\n  the patch does not apply to this tree: error: patch failed: gpt2/reference/a.h:1"));
 }
 
+TEST_F(ExperimentCli, a_tree_without_experiments_is_bad_input_and_stays_as_it_is) {
+  fs::remove_all(root_ / "experiments");
+  for (const char* command : {"list", "check", "index", "run --all", "run --all --changed"}) {
+    const Outcome o = run(command);
+    EXPECT_EQ(o.exit_code, 2) << command;
+    EXPECT_THAT(o.err, HasSubstr("experiments/studies: no such folder; expected the tree of stepscope's sources in STEPSCOPE_ROOT"));
+  }
+  EXPECT_FALSE(fs::exists(root_ / "docs"));
+}
+
+TEST_F(ExperimentCli, list_says_of_a_verdict_that_it_cannot_be_read) {
+  fs::create_directories(root_ / "experiments/studies/cpu-sixteen-micro-batches");
+  std::ofstream(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json") << "";
+  const Outcome o = run("list"), as_json = run("list --json");
+  EXPECT_EQ(o.exit_code, 2);
+  EXPECT_THAT(o.out, HasSubstr("its verdict cannot be read"));
+  EXPECT_THAT(o.err, HasSubstr("verdict.json: not a verdict document: the file is empty"));
+  EXPECT_EQ(as_json.exit_code, 2);
+  EXPECT_THAT(json::parse(as_json.out)[0]["unreadable"], HasSubstr("the file is empty"));
+}
+
+TEST_F(ExperimentCli, what_the_trainer_refuses_is_no_false_alarm) {
+  const Outcome o = run(std::string("aa --trainer reference --model tiny -b 1 -t 16 --no-gate --data nowhere.bin") + kQuick);
+  EXPECT_EQ(o.exit_code, 2) << o.out;
+  EXPECT_THAT(o.err, HasSubstr("nowhere.bin: no such file"));
+}
+
 TEST_F(ExperimentCli, finds_what_is_slower_writes_it_down_and_exits_1) {
   const Outcome o = run(gated("cpu-sixteen-micro-batches") + kQuick);
   EXPECT_EQ(o.exit_code, 1) << o.out << o.err;

@@ -361,6 +361,21 @@ TEST_F(LogReport, a_run_that_is_interrupted_saves_where_it_is_and_goes_on_there)
   }
 }
 
+// `train | tee log` and ctrl-C, which ends tee first; or `train | head`.
+TEST_F(LogReport, a_run_whose_reader_is_gone_saves_where_it_is) {
+  for (const std::string streams : {"", " 2>&1"}) {
+    const std::string name = streams.empty() ? "apart" : "together", run = file("run-" + name), log = file(name + ".jsonl");
+    const Outcome o = stepscope("train --trainer reference --model tiny -b 1 -t 8 --steps 1000000 --checkpoints " + run + " --log " + log,
+                                "run() { { OMP_NUM_THREADS=1 \"$@\"" + streams + "; echo $? >" + file("code") + "; } | head -n 4; }; run");
+    EXPECT_EQ(slurp(file("code")), "130\n") << o.err;
+    EXPECT_THAT(slurp(log), HasSubstr("\"stopped\":\"interrupted after step "));
+    EXPECT_FALSE(fs::is_empty(run)) << "no checkpoint";
+    if (streams.empty()) {
+      EXPECT_THAT(o.err, ::testing::AllOf(HasSubstr("nobody reads the steps any more: the run stops"), HasSubstr(run + " holds it")));
+    }
+  }
+}
+
 TEST_F(LogReport, a_sweep_that_is_interrupted_ends_its_log_and_chooses_no_rate) {
   const std::string log = file("s-1e-4.jsonl");
   const Outcome o = stepscope(

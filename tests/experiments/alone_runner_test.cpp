@@ -269,6 +269,25 @@ TEST_F(AloneRunner, labels_whole_programs_that_are_too_short_as_bursts_and_gives
   EXPECT_NEAR(enough.runs[0].step_ns(), 100.1e6, 0.1e6);
 }
 
+// A program that becomes slower: what is counted is behind the steps that the user leaves out, also where they were steady.
+TEST_F(AloneRunner, leaves_out_of_a_whole_program_what_it_was_told_to) {
+  const auto late = [&](const char* label, int then) {
+    return command(
+        label,
+        fmt::format("i=0; while [ $i -lt 60 ]; do t=10; [ $i -ge 30 ] && t={}; echo \"step $i | $t.$((i % 3)) ms\"; i=$((i+1)); done",
+                    then));
+  };
+  PairPlan p = quick(late("A", 10), late("B", 20), 2);
+  p.a.skip_steps = p.b.skip_steps = 30;
+  const RunLog log = run_alone(p, {});
+  EXPECT_GE(log.runs[0].settle_steps, 30);
+  EXPECT_NEAR(log.sustained->b.step_ns / log.sustained->a.step_ns, 2, 0.05);
+  p.a.skip_steps = p.b.skip_steps = 60;
+  const RunLog none = run_alone(p, {});
+  EXPECT_EQ(none.decision.verdict, Verdict::invalid);
+  EXPECT_THAT(none.decision.sentence, HasSubstr("printed 60 step times and the first 60 do not count"));
+}
+
 TEST_F(AloneRunner, writes_its_runs_and_reads_them_back) {
   const RunLog log = run_alone(quick(arm("A", "good"), arm("B", "good", 1.03e6)), {});
   const std::vector<AloneRun> back = runs_from_json(runs_to_json(log.runs), "test");

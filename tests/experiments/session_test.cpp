@@ -6,10 +6,13 @@
 #include "experiments/verdict/campaign.h"
 #include "experiments/verdict/page.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -18,6 +21,7 @@
 
 #include <fmt/format.h>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/sha256.h"
 #include "tests/temporary_folder.h"
@@ -230,6 +234,50 @@ TEST_F(LeftOffSession, does_not_go_on_under_other_conditions) {
   EXPECT_THAT(refusal_of(later()), HasSubstr("of another patch: 0123, now (none)"));
 }
 
+TEST_F(LeftOffSession, does_not_go_on_with_another_number_of_threads) {
+  VerdictDocument d = *left_[0];
+  d.code.git_revision = "later";
+  d.environment.device = "CPU, 99 threads";
+  Experiment of_the_reference = idea_;
+  of_the_reference.trainer = "reference";
+  EXPECT_THAT(later().differs_from(d, of_the_reference), HasSubstr("another device: CPU, 99 threads, now CPU, "));
+}
+
+TEST_F(LeftOffSession, a_verdict_is_kept_although_nobody_reads_what_is_said_of_it) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  std::fflush(stdout);
+  const int out = dup(STDOUT_FILENO);
+  dup2(ends[1], STDOUT_FILENO);
+  const auto before = signal(SIGPIPE, SIG_IGN);
+  ExperimentSession s = later();
+  try {
+    run_campaign(s, {idea_}, {folder_ / "out", folder_ / "none"});
+  } catch (const std::system_error&) {  // of fmt
+  }
+  std::fflush(stdout);
+  std::clearerr(stdout);
+  dup2(out, STDOUT_FILENO);
+  signal(SIGPIPE, before);
+  for (const int fd : {ends[1], out}) close(fd);
+  EXPECT_EQ(load_verdict(folder_ / "out/idea/verdict.json").workloads[0].runs.size(), 2u * kPairs);
+}
+
+TEST_F(LeftOffSession, two_commands_do_not_measure_into_one_folder) {
+  fs::create_directories(folder_ / "out/idea");
+  const gpt2::Descriptor other(open((folder_ / "out/idea").c_str(), O_RDONLY | O_DIRECTORY));
+  ASSERT_TRUE(gpt2::lock_as_writer(other.get(), true));
+  const int arms = count("arm");
+  ExperimentSession s = later();
+  EXPECT_THAT(
+      [&] {
+        run_campaign(s, {idea_}, {folder_ / "out", folder_ / "none"});
+      },
+      ::testing::ThrowsMessage<stepscope::InputError>(HasSubstr("out/idea: another command measures into it")));
+  EXPECT_EQ(count("arm"), arms);
+}
+
 TEST_F(LeftOffSession, the_oldest_revision_stays_the_first_whatever_came_between) {
   left_[0]->code.earlier_revisions = {"later"};
   left_[0]->code.git_revision = "between";
@@ -332,6 +380,9 @@ TEST_F(LeftOffSession, a_verdict_of_another_plan_or_of_other_workloads_does_not_
   longer.plan.thresholds.looks = extended_looks(9, 9);
   EXPECT_THAT(said_of(whole, std::move(longer)),
               HasSubstr("idea: its verdict is of another plan: looks after 3 pairs for 0.3%, now looks after 9"));
+  SessionOptions more_seconds = few_pairs(&stop);
+  more_seconds.plan.alone.measure_s = 0.5;
+  EXPECT_THAT(said_of(whole, std::move(more_seconds)), HasSubstr("idea: its verdict is of another --measure-s: 0.03 s, now 0.5 s"));
   VerdictDocument another = whole;
   another.workloads[0].workload = "another";
   EXPECT_THAT(said_of(whole, few_pairs(&stop)), HasSubstr("idea: is decided, and left out")) << "beside an attempt that measured nothing";

@@ -55,6 +55,8 @@ TEST(Sampling, GenerationReadsTheRowOfTheLastTokenAndSlidesItsContext) {
   CounterRng rng(1);
   const int32_t first = 45;
   EXPECT_THAT(generate(trainer, {&first, 1}, 10, {0.0f, 0}, rng), ElementsAre(45, 46, 47, 48, 49, 0, 1, 2, 3, 4, 5));
+  const std::atomic<bool> stop{true};
+  EXPECT_THAT(generate(trainer, {&first, 1}, 10, {0.0f, 0, &stop}, rng), ElementsAre(45));
 }
 
 }  // namespace
