@@ -69,6 +69,13 @@ ShardSet::ShardSet(ShardSetOptions options)
   stepscope::check_output(is_one_file(options_.out) ? out : fs::path(options_.out + "_train.bin"), "--out");
   if (is_one_file(options_.out)) return;
   refuse_older_shards(out);
+  if (options_.shard_tokens)
+    for (const char* whole : {"_train.bin", "_val.bin"})
+      if (fs::exists(options_.out + whole, ignored))
+        throw stepscope::InputError(
+            fmt::format("--out {}: {} of an earlier run without --shard-tokens is there, and a pattern would read it and "
+                        "the new ones as one set; remove it or choose another prefix",
+                        options_.out, options_.out + whole));
   if (const std::string left = options_.out + "_val.bin"; !validation_ && fs::exists(left, ignored))
     throw stepscope::InputError(
         fmt::format("--out {}: {} of an earlier run would stand beside the new training shard, and this run writes none; "

@@ -86,6 +86,14 @@ TEST_F(ShardSetTest, WithoutFinishNothingIsWrittenAndOldFilesStay) {
   EXPECT_THAT(names_in(folder_.path()), UnorderedElementsAre("x_val.bin", "x_train.bin"));
 }
 
+TEST_F(ShardSetTest, NumberedShardsAreNotPutBesideAWholeOne) {
+  for (const std::string of : {"train", "val"}) {
+    const std::string expected = of + "_" + of + ".bin of an earlier run without --shard-tokens";
+    std::ofstream(out(of + "_" + of + ".bin")) << "older";
+    EXPECT_INPUT_ERROR(ShardSet({out(of), 0, 100}), expected.c_str());
+  }
+}
+
 TEST_F(ShardSetTest, ATrainingShardIsNotPutBesideAnOlderValidationShard) {
   write({out("x"), 4, {}}, 10, 10);
   const auto before = read_bytes(out("x_train.bin"));
