@@ -92,8 +92,7 @@ void print_event(const nlohmann::ordered_json& event) {
 // stops it, and what it says from now on goes nowhere.
 void reader_is_gone() {
   const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-  struct stat out {
-  }, err{};
+  struct stat out, err;
   const bool one_pipe =
       fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev && out.st_ino == err.st_ino;
   dup2(nowhere, STDOUT_FILENO);

@@ -305,10 +305,9 @@ std::string ExperimentSession::differs_from(const VerdictDocument& before, const
   else if (!*same)
     all.push_back(fmt::format("another step: sources {:.12} of {}, which differ from those here", before.code.b_sources_sha256,
                               before.code.git_revision));
-  if (trainer_of(e, 'B') == "reference")  // its arms inherit what decides how many threads they have
-    all.push_back(other("device", before.environment.device, gpt2::reference_device()));
-  else if (options_.gpu.present)
-    all.push_back(other("device", before.environment.device, options_.gpu.name));
+  // Arms of the CPU inherit what decides how many threads they have. Whole programs do not say what they run on.
+  const std::string device = trainer_of(e, 'B') == "reference" ? gpt2::reference_device() : options_.gpu.present ? options_.gpu.name : "";
+  if (!device.empty() && !before.environment.device.empty()) all.push_back(other("device", before.environment.device, device));
   all.push_back(other("plan", looks_text(looks, before.thresholds.minimum_effect_pct), looks_text(looks_now, e.minimum_effect_pct)));
   for (const WorkloadSection& w : before.workloads) {
     if (w.runs.empty() && w.pairs.empty()) continue;
