@@ -128,17 +128,6 @@ TEST_F(ExperimentCli, a_tree_without_experiments_is_bad_input_and_stays_as_it_is
   EXPECT_FALSE(fs::exists(root_ / "docs"));
 }
 
-TEST_F(ExperimentCli, list_says_of_a_verdict_that_it_cannot_be_read) {
-  fs::create_directories(root_ / "experiments/studies/cpu-sixteen-micro-batches");
-  std::ofstream(root_ / "experiments/studies/cpu-sixteen-micro-batches/verdict.json") << "";
-  const Outcome o = run("list"), as_json = run("list --json");
-  EXPECT_EQ(o.exit_code, 2);
-  EXPECT_THAT(o.out, HasSubstr("its verdict cannot be read"));
-  EXPECT_THAT(o.err, HasSubstr("verdict.json: not a verdict document: the file is empty"));
-  EXPECT_EQ(as_json.exit_code, 2);
-  EXPECT_THAT(json::parse(as_json.out)[0]["unreadable"], HasSubstr("the file is empty"));
-}
-
 TEST_F(ExperimentCli, what_the_trainer_refuses_is_no_false_alarm) {
   const Outcome o = run(std::string("aa --trainer reference --model tiny -b 1 -t 16 --no-gate --data nowhere.bin") + kQuick);
   EXPECT_EQ(o.exit_code, 2) << o.out;
@@ -502,9 +491,13 @@ TEST_F(ExperimentCli, lists_the_others_when_one_verdict_is_broken) {
       << R"({"schema": "stepscope.verdict/1", "verdict": "same", "workloads": []})";
   put("cpu-same", "flags: {eps: 2e-8}");
   const Outcome o = run("list --json");
-  EXPECT_EQ(o.exit_code, 0) << o.err;
+  EXPECT_EQ(o.exit_code, 2) << o.err;
   EXPECT_EQ(json::parse(o.out).size(), 2u);
+  EXPECT_THAT(o.out, HasSubstr("verdict.json: name: is missing"));
   EXPECT_THAT(o.err, HasSubstr("verdict.json: name: is missing"));
+  const Outcome text = run("list");
+  EXPECT_EQ(text.exit_code, 2);
+  EXPECT_THAT(text.out, ::testing::AllOf(HasSubstr("its verdict cannot be read"), HasSubstr("never run")));
   std::ofstream(root_ / "no.json") << R"({"schema": 7})";
   EXPECT_EQ(run("resample " + (root_ / "no.json").string()).exit_code, 2);
 }
