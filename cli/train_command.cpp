@@ -83,10 +83,7 @@ void print_variants(const TrainerFlags& flags) {
   fmt::print("reference: no variants\n");
 }
 
-void print_event(const nlohmann::ordered_json& event) {
-  fmt::print("{}\n", stepscope::json_text(event, -1));
-  std::fflush(stdout);
-}
+void print_event(const nlohmann::ordered_json& event) { fmt::print("{}\n", stepscope::json_text(event, -1)); }
 
 // The steps' reader is gone: ctrl-C ends `tee` too, and `head` has seen enough. The run must still save what it has, so it stops as ctrl-C
 // stops it, and what it says from now on goes nowhere.

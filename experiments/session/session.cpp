@@ -331,7 +331,7 @@ std::string ExperimentSession::differs_from(const VerdictDocument& before, const
 void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before) {
   const Experiment& e = *jobs.front().experiment;
   if (const std::string differs = differs_from(before, e); !differs.empty()) refuse_to_go_on(e.name, differs);
-  const bool same_sources = has_sources_of(before, e).value_or(false);
+  const bool same_sources = has_sources_of(before, e).value_or(false), same_driver = before.environment.driver == driver_of(options_.gpu);
   if (device_.empty()) device_ = before.environment.device;
   if (driver_.empty()) driver_ = before.environment.driver;
   for (Job& job : jobs)
@@ -343,7 +343,7 @@ void ExperimentSession::go_on(std::span<Job> jobs, const VerdictDocument& before
       } else if (w.sustained) {  // a whole round at least
         job.left_off = &w;
         job.same_sources = same_sources;
-        if (same_sources && w.a.gate.passed && w.b.gate.passed && before.environment.driver == driver_of(options_.gpu))
+        if (same_sources && w.a.gate.passed && w.b.gate.passed && same_driver)
           job.gated_by = fmt::format("{} on {}", before.code.git_revision, before.at);
       }
     }

@@ -444,29 +444,30 @@ TEST_F(CommandLines, none_that_a_reader_can_copy_exits_2) {
   EXPECT_THAT(unused, ::testing::IsEmpty()) << "excused from running, but no document holds it";
   ASSERT_GT(once.size(), 50u);  // the reader of the documents still finds them
 
-  std::vector<std::pair<std::string, std::string>> todo(once.begin(), once.end());
-  std::vector<Outcome> outcomes(todo.size());
+  std::vector<std::pair<std::string, std::string>> commands(once.begin(), once.end());
+  std::vector<Outcome> outcomes(commands.size());
   std::atomic<size_t> next{0};
   std::vector<std::jthread> workers;
   for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)
     workers.emplace_back([&] {
       RestoredCopy copy(folder);
       const fs::path& own = copy.folder();
-      for (size_t k; (k = next++) < todo.size(); copy.restore()) {
-        if (todo[k].first.starts_with("data books")) fs::remove(own / "books" / "tokens_train_000000.bin");
-        if (todo[k].first.starts_with("train") && todo[k].first.find(" --log run.jsonl") != std::string::npos)
+      for (size_t k = next++; k < commands.size(); k = next++) {
+        if (commands[k].first.starts_with("data books")) fs::remove(own / "books" / "tokens_train_000000.bin");
+        if (commands[k].first.starts_with("train") && commands[k].first.find(" --log run.jsonl") != std::string::npos)
           fs::remove(own / "run.jsonl");
-        if (todo[k].first.starts_with("data --fetch")) fs::remove_all(own / "tinyshakespeare");  // it keeps what is there
-        outcomes[k] = run(own, todo[k].first, 1);
-        EXPECT_TRUE(children_end_in(own)) << "15 s after its end: stepscope " << todo[k].first;
+        if (commands[k].first.starts_with("data --fetch")) fs::remove_all(own / "tinyshakespeare");  // it keeps what is there
+        outcomes[k] = run(own, commands[k].first, 1);
+        EXPECT_TRUE(children_end_in(own)) << "15 s after its end: stepscope " << commands[k].first;
+        copy.restore();
       }
     });
   workers.clear();
-  for (size_t k = 0; k < todo.size(); ++k) {
-    std::printf("exit %3d  stepscope %s  (%s)\n", outcomes[k].exit_code, todo[k].first.c_str(), todo[k].second.c_str());
-    const std::string why = why_not_as_printed(todo[k].first, outcomes[k]);
-    EXPECT_EQ(why, "") << todo[k].second << ": stepscope " << todo[k].first << "\n" << outcomes[k].err;
-    EXPECT_EQ(todo[k].first.find("…"), std::string::npos) << todo[k].second << ": a placeholder without a substitute";
+  for (size_t k = 0; k < commands.size(); ++k) {
+    std::printf("exit %3d  stepscope %s  (%s)\n", outcomes[k].exit_code, commands[k].first.c_str(), commands[k].second.c_str());
+    const std::string why = why_not_as_printed(commands[k].first, outcomes[k]);
+    EXPECT_EQ(why, "") << commands[k].second << ": stepscope " << commands[k].first << "\n" << outcomes[k].err;
+    EXPECT_EQ(commands[k].first.find("…"), std::string::npos) << commands[k].second << ": a placeholder without a substitute";
   }
   fs::remove_all(folder);
 }
